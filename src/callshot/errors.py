@@ -1,0 +1,36 @@
+"""What can go wrong, on one page.
+
+    CallshotError
+    ├── InputError      a file, a column, a row or a value is not what it must be   (ValueError)
+    │   └── LeakError   a recording is on both sides of a split                     (ValueError)
+    ├── OptionError     an option is out of its range, or two options disagree      (ValueError)
+    ├── OutputError     a result cannot be written where it was asked for           (OSError)
+    └── MissingExtra    an optional part is needed and not installed                (ImportError)
+
+A message is one line: the file, the column and the row it is about, what was wanted, what was
+found, and what mends it.
+"""
+
+
+class CallshotError(Exception):
+    """Any error that callshot raises on purpose."""
+
+
+class InputError(CallshotError, ValueError):
+    """A file, a column, a row or a value is not what it must be."""
+
+
+class LeakError(InputError):
+    """A recording is on both sides of a split."""
+
+
+class OptionError(CallshotError, ValueError):
+    """An option is out of its range, or two options disagree."""
+
+
+class OutputError(CallshotError, OSError):
+    """A result cannot be written where it was asked for."""
+
+
+class MissingExtra(CallshotError, ImportError):
+    """An optional part is needed and not installed."""
