@@ -1,0 +1,117 @@
+"""Embeddings and folds → the arrays that the kernels read.
+
+Rows are the segments of eligible classes, ordered by class and then by segment id, so that neither the order of a
+table nor the numbering of its folds can reach a draw or a number.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callshot.errors import InputError
+from callshot.fewshot.kernels.streams import key
+from callshot.records import ClassCount, Embeddings, FloatArray, Folds, IntArray
+
+Keys = NDArray[np.uint64]
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """Everything that does not change from draw to draw.
+
+    vectors (rows, dimensions), centred; class_start[n] the first row of class n; relevant (rows, classes).
+    """
+
+    classes: tuple[str, ...]
+    vectors: FloatArray
+    class_start: IntArray
+    fold: IntArray
+    folds: int
+    relevant: Mask
+    segment_key: Keys
+    class_key: Keys
+
+    @cached_property
+    def label(self) -> IntArray:
+        """The class number of each row."""
+        return np.repeat(np.arange(len(self.classes)), np.diff(self.class_start))
+
+
+@dataclass(frozen=True)
+class Split:
+    """One fold of queries and the pools it may draw from: class n's are pool[pool_start[n]:pool_start[n + 1]],
+    as row numbers inside the class."""
+
+    number: int
+    rows: IntArray
+    label: IntArray
+    relevant: Mask
+    pool: IntArray
+    pool_start: IntArray
+
+    @cached_property
+    def positives(self) -> IntArray:
+        """How many queries are positive for each class."""
+        return self.relevant.sum(axis=1)
+
+
+def plan_episodes(embeddings: Embeddings, folds: Folds, counts: Sequence[ClassCount]) -> Episodes:
+    """Keep the eligible classes, centre the vectors, and order everything by class and segment id."""
+    classes = tuple(sorted(c.label for c in counts if c.eligible))
+    if len(classes) < 2:
+        raise InputError(_too_few(classes, counts))
+    number = {name: i for i, name in enumerate(classes)}
+    rows = [i for i, name in enumerate(embeddings.label) if name in number]
+    rows.sort(key=lambda i: (number[embeddings.label[i]], embeddings.segment[i]))
+    label = np.array([number[embeddings.label[i]] for i in rows])
+    relevant = np.zeros((len(rows), len(classes)), bool)
+    for row, i in enumerate(rows):
+        relevant[row, [number[name] for name in (embeddings.label[i], *embeddings.labels[i]) if name in number]] = True
+    return Episodes(
+        classes=classes,
+        vectors=centre(embeddings.vectors[rows]),
+        class_start=np.searchsorted(label, np.arange(len(classes) + 1)),
+        fold=folds.fold[rows],
+        folds=folds.count,
+        relevant=relevant,
+        segment_key=np.array([key(embeddings.segment[i]) for i in rows], np.uint64),
+        class_key=np.array([key(name) for name in classes], np.uint64),
+    )
+
+
+def split(episodes: Episodes, number: int) -> Split:
+    """Return the queries of one fold and the pools outside it."""
+    rows = np.flatnonzero(episodes.fold == number)
+    outside = np.flatnonzero(episodes.fold != number)
+    owner = episodes.label[outside]
+    return Split(
+        number=number,
+        rows=rows,
+        label=episodes.label[rows],
+        relevant=np.ascontiguousarray(episodes.relevant[rows].T),
+        pool=outside - episodes.class_start[owner],
+        pool_start=np.searchsorted(owner, np.arange(len(episodes.classes) + 1)),
+    )
+
+
+def centre(vectors: NDArray[np.floating]) -> FloatArray:  # type: ignore[type-arg]
+    """Move the vectors near the origin, in float64: a_n loses digits when |z| is large against the distances.
+
+    The mean is rounded to a power-of-two fraction of each dimension's range, so whole numbers stay exact.
+    """
+    table = np.asarray(vectors, np.float64)
+    spread = table.max(axis=0) - table.min(axis=0)
+    _, exponent = np.frexp(spread)
+    grid = np.ldexp(1.0, exponent - 4)
+    mean = table.mean(axis=0)
+    return np.ascontiguousarray(table - np.where(spread > 0, np.rint(mean / grid) * grid, table[0]))
+
+
+def _too_few(classes: Sequence[str], counts: Sequence[ClassCount]) -> str:
+    found = f"only one eligible class, '{classes[0]}'" if classes else "no eligible class"
+    why = "; ".join(f"'{c.label}': {c.reason}" for c in counts if not c.eligible)[:400]
+    return f"{found}: two at least are needed, each with an exemplar in every fold ({why or 'there is one label'}); use fewer folds or label more recordings"

@@ -1,0 +1,92 @@
+"""(labels, recordings) → folds, and their bookkeeping: who is eligible, how far each class is complete.
+
+A split is a fold of queries against every other fold and the common fold. `audit` proves that no recording is on both
+sides of one; nothing is evaluated before it has.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from callshot.errors import InputError, LeakError, OptionError
+from callshot.fewshot.builder import build_folds
+from callshot.records import COMMON_FOLD, ClassCount, Folds, IntArray
+
+
+def audit(recording: Sequence[str], fold: IntArray) -> None:
+    """Refuse folds in which a recording is on both sides of a split: in two folds, or in one and the common fold.
+
+    >>> audit(["a", "a", "b"], np.array([0, 1, 1]))
+    Traceback (most recent call last):
+    callshot.errors.LeakError: recording 'a' is in folds 0 and 1; put all its segments in one fold (1 recording leaks)
+    """
+    names, inverse = np.unique(np.asarray(recording, dtype=object).astype(str), return_inverse=True)
+    low, high = np.full(len(names), np.iinfo(np.int64).max), np.full(len(names), np.iinfo(np.int64).min)
+    np.minimum.at(low, inverse, fold)
+    np.maximum.at(high, inverse, fold)
+    leaks = np.flatnonzero(low != high)
+    if leaks.size:
+        first = leaks[0]
+        where = f"the common fold and fold {high[first]}" if low[first] < 0 else f"folds {low[first]} and {high[first]}"
+        count = f"{leaks.size} recording{'s leak' if leaks.size > 1 else ' leaks'}"
+        raise LeakError(f"recording '{names[first]}' is in {where}; put all its segments in one fold ({count})")
+
+
+def give_folds(recording: Sequence[str], fold: IntArray) -> Folds:
+    """Take folds as they are given, after checking their numbers and auditing them."""
+    numbers = np.unique(fold[fold != COMMON_FOLD])
+    if numbers.size < 2 or not np.array_equal(numbers, np.arange(numbers.size)):
+        found = ", ".join(map(str, numbers[:12])) or "none"
+        raise InputError(f"folds must be numbered 0, 1, … without a gap, two at least (−1: common fold); found {found}")
+    audit(recording, fold)
+    return Folds(fold, numbers.size, "given", "folds as given")
+
+
+def make_folds(label: Sequence[str], recording: Sequence[str], count: int = 5) -> Folds:
+    """Build folds that make as many classes eligible as can be, then spread each as evenly as can be.
+
+    >>> folds = make_folds(["rumble", "roar"] * 4, ["a", "a", "b", "b", "c", "c", "d", "d"], count=2)
+    >>> folds.fold, folds.proof[:14]
+    (array([0, 0, 0, 0, 1, 1, 1, 1]), 'optimum proved')
+    """
+    if count < 2:
+        raise OptionError(f"folds: two at least, got {count}")
+    built = build_folds(label, recording, count)
+    audit(recording, built.fold)
+    return Folds(built.fold, count, "built", built.proof)
+
+
+def count_classes(label: Sequence[str], folds: Folds) -> list[ClassCount]:
+    """Count every class, most exemplars first, and say which are eligible, and why the others are not.
+
+    >>> counts = count_classes(["a", "a", "b"], Folds(np.array([0, 1, 1]), 2, "given"))
+    >>> [(c.label, c.exemplars, c.complete_to_k, c.eligible) for c in counts]
+    [('a', 2, 1, True), ('b', 1, 0, False)]
+    """
+    names, inverse = np.unique(np.asarray(label, dtype=object).astype(str), return_inverse=True)
+    table = np.zeros((len(names), folds.count + 1), np.int64)
+    np.add.at(table, (inverse, folds.fold + 1), 1)  # column 0 is the common fold
+    rows = [_count_class(str(name), row[1:], int(row[0])) for name, row in zip(names, table, strict=True)]
+    return sorted(rows, key=lambda c: (-c.exemplars, c.label))
+
+
+def _count_class(label: str, per_fold: IntArray, common: int) -> ClassCount:
+    empty = np.flatnonzero(per_fold == 0)
+    exemplars = int(per_fold.sum()) + common
+    reason = ""
+    if empty.size == per_fold.size:
+        reason = "only in the common fold"
+    elif empty.size:
+        reason = f"no exemplar in fold{'s' if empty.size > 1 else ''} {', '.join(map(str, empty))}"
+    complete = exemplars - int(per_fold.max())
+    return ClassCount(label, exemplars, complete, not empty.size, reason, tuple(int(x) for x in per_fold))
+
+
+def complete_shots(counts: Sequence[ClassCount]) -> int:
+    """Return k*, the largest k at which every eligible class is still complete; 0 without one."""
+    return min((c.complete_to_k for c in counts if c.eligible), default=0)
+
+
+def new_exemplars(counts: Sequence[ClassCount], k: int) -> int:
+    """Return how many eligible classes still have a k-th exemplar to give in every split."""
+    return sum(c.eligible and c.complete_to_k >= k for c in counts)

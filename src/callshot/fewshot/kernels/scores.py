@@ -1,0 +1,143 @@
+"""a_n → log-odds or softmax, and the hard decision.
+
+The log-odds of class n are a_n − log Σ_{m≠n} exp a_m. Three things make them the same everywhere:
+- exp and log are written out in IEEE additions, multiplications and one division, so no library's last digit enters
+  (and the loops vectorise, which calls to libm do not);
+- the exponentials are rounded to a grid on which their sum is exact, so the order of the classes cannot matter: equal
+  differences of a_n always tie, and nothing else does beyond the grid (2⁻⁴⁸ for up to 16 classes);
+- the largest a_n is taken apart first, so neither end saturates.
+"""
+
+import numpy as np
+
+from callshot.fewshot.kernels import inlined, kernel
+
+_LOG2E = 1.4426950408889634
+_LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
+_ROUND = 6755399441055744.0  # 1.5 × 2⁵²: adding it leaves the nearest whole number in the low bits
+_SQRT_HALF = np.int64(0x3FE6A09E667F3BCD)
+_MANTISSA = np.int64(0x000FFFFFFFFFFFFF)
+_52 = np.int64(52)
+
+
+@inlined
+def exp(x):  # type: ignore[no-untyped-def]
+    """Return eˣ for x ≤ 0 within one unit in the last place; below −708 it stays at e⁻⁷⁰⁸."""
+    x = max(x, -708.0)
+    shifted = x * _LOG2E + _ROUND
+    n = shifted - _ROUND
+    r = (x - n * _LN2_HIGH) - n * _LN2_LOW
+    p = 1.0 / 479001600.0
+    p = p * r + 1.0 / 39916800.0
+    p = p * r + 1.0 / 3628800.0
+    p = p * r + 1.0 / 362880.0
+    p = p * r + 1.0 / 40320.0
+    p = p * r + 1.0 / 5040.0
+    p = p * r + 1.0 / 720.0
+    p = p * r + 1.0 / 120.0
+    p = p * r + 1.0 / 24.0
+    p = p * r + 1.0 / 6.0
+    p = p * r + 0.5
+    p = p * r + 1.0
+    p = p * r + 1.0
+    bits = (np.float64(shifted).view(np.int64) << _52) + np.float64(p).view(np.int64)
+    return np.int64(bits).view(np.float64)
+
+
+@inlined
+def log1p(x):  # type: ignore[no-untyped-def]
+    """Return log(1 + x) for 0 ≤ x < 2⁵⁰ within two units in the last place."""
+    u = 1.0 + x
+    lost = (x - (u - 1.0)) / u
+    bits = np.float64(u).view(np.int64) - _SQRT_HALF
+    e = bits >> _52
+    m = np.int64((bits & _MANTISSA) + _SQRT_HALF).view(np.float64)
+    f = m - 1.0
+    s = f / (2.0 + f)
+    z = s * s
+    p = 1.0 / 21.0
+    p = p * z + 1.0 / 19.0
+    p = p * z + 1.0 / 17.0
+    p = p * z + 1.0 / 15.0
+    p = p * z + 1.0 / 13.0
+    p = p * z + 1.0 / 11.0
+    p = p * z + 1.0 / 9.0
+    p = p * z + 1.0 / 7.0
+    p = p * z + 1.0 / 5.0
+    p = p * z + 1.0 / 3.0
+    tail = 2.0 * s * z * p
+    return e * _LN2_HIGH + ((2.0 * s + (tail + (e * _LN2_LOW + lost))))
+
+
+@inlined
+def grid_of(classes):  # type: ignore[no-untyped-def]
+    """Return the constant whose addition rounds numbers in [0, 1] so that `classes` of them sum exactly."""
+    constant = 3.0
+    while constant < 0.75 * classes:
+        constant *= 2.0
+    return constant
+
+
+@kernel
+def find_top(a, top, second, who):  # type: ignore[no-untyped-def]
+    """Find, in each column of a (classes, width), the largest a_n, the one after it, and whose the largest is."""
+    classes, width = a.shape
+    for i in range(width):
+        top[i], second[i], who[i] = a[0, i], -np.inf, 0.0
+    for n in range(1, classes):
+        name = np.float64(n)
+        for i in range(width):
+            x, t = a[n, i], top[i]
+            second[i] = max(second[i], min(x, t))
+            who[i] = name if x > t else who[i]
+            top[i] = max(x, t)
+
+
+@kernel
+def log_odds(a, work, part):  # type: ignore[no-untyped-def]
+    """Turn a (classes, width) into log-odds, in place; work[2] keeps the hard decision.
+
+    `work` (5, width) and `part`, shaped like a, are scratch.
+    """
+    classes, width = a.shape
+    top, second, who, total, near = work[0], work[1], work[2], work[3], work[4]
+    find_top(a, top, second, who)
+    grid = grid_of(classes)
+    for i in range(width):
+        total[i] = 0.0
+        near[i] = exp(second[i] - top[i])
+    for n in range(classes):
+        name = np.float64(n)
+        for i in range(width):
+            e = (exp(min(a[n, i] - second[i], 0.0)) + grid) - grid
+            e = 0.0 if who[i] == name else e
+            part[n, i] = e
+            total[i] += e
+    for n in range(classes):
+        name = np.float64(n)
+        for i in range(width):
+            lead = who[i] == name
+            others = total[i] - part[n, i]
+            x = others - 1.0 if lead else near[i] * others
+            a[n, i] = a[n, i] - (second[i] if lead else top[i]) - log1p(x)
+
+
+@kernel
+def softmax(a, work, part):  # type: ignore[no-untyped-def]
+    """Turn a (classes, width) into its softmax, literally, in place: it saturates to 0 and 1 as float64 does.
+
+    work[2] keeps the hard decision; `work` and `part` are as for `log_odds`.
+    """
+    classes, width = a.shape
+    top, second, who, total = work[0], work[1], work[2], work[3]
+    find_top(a, top, second, who)
+    for i in range(width):
+        total[i] = 0.0
+    for n in range(classes):
+        for i in range(width):
+            half = exp(0.5 * (a[n, i] - top[i]))  # squared, it underflows through the subnormals to 0
+            part[n, i] = half * half
+            total[i] += part[n, i]
+    for n in range(classes):
+        for i in range(width):
+            a[n, i] = part[n, i] / total[i]

@@ -1,0 +1,124 @@
+"""One support set for all queries of a fold → a_n, and from a_n the AP, AUROC and hits of every draw.
+
+A shared draw puts the exemplars of each class, over the whole corpus, in one random order. In fold f the support of
+class n is the first of that order that are not in f: nearly the same set in every fold, nested over k.
+"""
+
+import numpy as np
+
+from callshot.fewshot.kernels import kernel
+from callshot.fewshot.kernels.ranks import metrics_by_positives, ranking_metrics
+from callshot.fewshot.kernels.scores import log_odds, softmax
+from callshot.fewshot.kernels.streams import below, enter
+from callshot.fewshot.kernels.supports import a_of, sum_at
+
+FEW = 64  # positives up to which counting beats sorting
+
+
+@kernel
+def shared_support(stream, fold, query_fold, wanted, distinct, out):  # type: ignore[no-untyped-def]
+    """Fill out with the first `wanted` exemplars of one class's order that are outside the query fold; return how many.
+
+    `fold` is the fold of each exemplar of the class. Distinct: a Fisher–Yates order, and fewer when it is used up.
+    With replacement: an endless sequence of picks, those inside the query fold skipped.
+    """
+    size, found, i = fold.size, 0, 0
+    order = np.arange(size)
+    while found < wanted and (i < size or not distinct):
+        if distinct:
+            j = i + below(stream, i, size - i)
+            new = order[j]
+            order[j] = order[i]
+        else:
+            new = below(stream, i, size)
+        i += 1
+        if fold[new] != query_fold:
+            out[found] = new
+            found += 1
+    return found
+
+
+@kernel
+def shared_by_gram(base, first, class_key, fold, query_fold, cross, block, block_start, class_start, shots, distinct, out):  # type: ignore[no-untyped-def]
+    """Fill out[d, shot, n, q] with a_n of every query of a fold, for the draws first, first + 1, …
+
+    `cross` is (rows, queries): the products of every row with the queries of the fold.
+    """
+    longest = shots[-1]
+    chosen = np.empty(longest, np.int64)
+    inner = np.empty(cross.shape[1])
+    for d in range(out.shape[0]):
+        draw = enter(base, np.uint64(first + d))
+        for n in range(class_key.size):
+            rows = slice(class_start[n], class_start[n + 1])
+            side = class_start[n + 1] - class_start[n]
+            size = shared_support(enter(draw, class_key[n]), fold[rows], query_fold, longest, distinct, chosen)
+            square, shot = 0.0, 0
+            inner[:] = 0.0
+            for i in range(size):
+                new = chosen[i]
+                row = block[block_start[n] + new * side : block_start[n] + (new + 1) * side]
+                square += 2.0 * sum_at(row, chosen, i) + row[new]
+                products = cross[class_start[n] + new]
+                for q in range(inner.size):
+                    inner[q] += products[q]
+                if i + 1 == shots[shot]:
+                    for q in range(inner.size):
+                        out[d, shot, n, q] = a_of(inner[q], square, i + 1)
+                    shot += 1
+            for rest in range(shot, shots.size):
+                for q in range(inner.size):
+                    out[d, rest, n, q] = a_of(inner[q], square, size)
+
+
+@kernel
+def shared_centroids(base, draw, class_key, fold, query_fold, vectors, class_start, shots, distinct, out):  # type: ignore[no-untyped-def]
+    """Fill out[shot, n] with the centroid of class n in one draw: the way without a Gram matrix."""
+    longest = shots[-1]
+    chosen = np.empty(longest, np.int64)
+    total = np.empty(vectors.shape[1])
+    stream = enter(base, np.uint64(draw))
+    for n in range(class_key.size):
+        rows = slice(class_start[n], class_start[n + 1])
+        size = shared_support(enter(stream, class_key[n]), fold[rows], query_fold, longest, distinct, chosen)
+        total[:] = 0.0
+        shot = 0
+        for i in range(size):
+            total += vectors[class_start[n] + chosen[i]]
+            if i + 1 == shots[shot]:
+                out[shot, n] = total / (i + 1)
+                shot += 1
+        for rest in range(shot, shots.size):
+            out[rest, n] = total / size
+
+
+@kernel
+def shared_metrics(a, relevant, label, positives, positive_start, literal, ap, auroc, hits, decisions, tied):  # type: ignore[no-untyped-def]
+    """Score a[d, shot, n, q] in place and fill ap, auroc and hits[d, shot, n] of every class.
+
+    `relevant` is (classes, queries), `label` the class of each query; the positives of class n are
+    positives[positive_start[n] : positive_start[n + 1]]. hits counts the queries of a class whose decision is any of
+    their labels; decisions[shot, true, predicted] and tied[shot, n] are added to.
+    """
+    draws, shots, classes, queries = a.shape
+    work, part = np.empty((5, queries)), np.empty((classes, queries))
+    for d in range(draws):
+        for s in range(shots):
+            scores = a[d, s]
+            if literal:
+                softmax(scores, work, part)
+            else:
+                log_odds(scores, work, part)
+            for n in range(classes):
+                own = positives[positive_start[n] : positive_start[n + 1]]
+                if own.size <= FEW:
+                    ap[d, s, n], auroc[d, s, n], ties = metrics_by_positives(scores[n], own)
+                else:
+                    ap[d, s, n], auroc[d, s, n], ties = ranking_metrics(scores[n], relevant[n])
+                tied[s, n] += ties
+                hits[d, s, n] = 0.0
+            for q in range(queries):
+                decided = np.int64(work[2, q])
+                hit = relevant[decided, q]
+                hits[d, s, label[q]] += hit
+                decisions[s, decided if hit else label[q], decided] += 1

@@ -1,0 +1,143 @@
+"""(Gram matrix or vectors, pools) → a_n of every draw and shot.
+
+a_n = 2 c_n·z − |c_n|² needs only products of embeddings: c_n·z is the mean of the query's products with the support,
+|c_n|² the mean of the products inside the support. A nested draw adds one exemplar and its products to the sums, so a
+whole sweep 1..k costs k²/2 look-ups in the class's block of the Gram matrix, whatever the dimension.
+
+A pool is the exemplars of one class outside one fold, as row numbers inside the class, in the order of their ids.
+"""
+
+import numpy as np
+
+from callshot.fewshot.kernels import inlined, kernel
+from callshot.fewshot.kernels.streams import below, enter
+
+
+@inlined
+def pick(distinct, pool, size, stream, i, swaps):  # type: ignore[no-untyped-def]
+    """Return the i-th exemplar of a draw; a distinct one is swapped to the front of the pool (Fisher–Yates)."""
+    if not distinct:
+        return pool[below(stream, i, size)]
+    j = i + below(stream, i, size - i)
+    chosen = pool[j]
+    pool[j] = pool[i]
+    pool[i] = chosen
+    swaps[i] = j
+    return chosen
+
+
+@inlined
+def put_back(pool, swaps, size):  # type: ignore[no-untyped-def]
+    """Undo the swaps of a draw, so that the next one starts from the same order."""
+    for i in range(size - 1, -1, -1):
+        j = swaps[i]
+        chosen = pool[i]
+        pool[i] = pool[j]
+        pool[j] = chosen
+
+
+@inlined
+def sum_at(row, chosen, size):  # type: ignore[no-untyped-def]
+    """Sum a row at the chosen places, in four chains: one addition need not wait for the last."""
+    s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
+    whole = size - size % 4
+    for i in range(0, whole, 4):
+        s0 += row[chosen[i]]
+        s1 += row[chosen[i + 1]]
+        s2 += row[chosen[i + 2]]
+        s3 += row[chosen[i + 3]]
+    for i in range(whole, size):
+        s0 += row[chosen[i]]
+    return (s0 + s1) + (s2 + s3)
+
+
+@inlined
+def dot(x, y):  # type: ignore[no-untyped-def]
+    """Return x·y, in eight chains."""
+    s0, s1, s2, s3, s4, s5, s6, s7 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    whole = x.size - x.size % 8
+    for i in range(0, whole, 8):
+        s0 += x[i] * y[i]
+        s1 += x[i + 1] * y[i + 1]
+        s2 += x[i + 2] * y[i + 2]
+        s3 += x[i + 3] * y[i + 3]
+        s4 += x[i + 4] * y[i + 4]
+        s5 += x[i + 5] * y[i + 5]
+        s6 += x[i + 6] * y[i + 6]
+        s7 += x[i + 7] * y[i + 7]
+    for i in range(whole, x.size):
+        s0 += x[i] * y[i]
+    return ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))
+
+
+@inlined
+def a_of(inner, square, size):  # type: ignore[no-untyped-def]
+    """Return a_n = 2 c·z − |c|² from the two sums over a support of `size` exemplars."""
+    return 2.0 * (inner / size) - square / (size * size)
+
+
+@kernel
+def score_by_gram(stream, class_key, cross, block, block_start, class_start, pools, pool_start, shots, distinct, out):  # type: ignore[no-untyped-def]
+    """Fill out[shot, n, r] with a_n of one query.
+
+    `stream` is the query's; `cross` its products with every row; `block` holds the Gram matrix of each class, flat,
+    class n from block_start[n]; `pools` is scratch and comes back as it was.
+    """
+    longest = shots[-1]
+    chosen = np.empty(longest, np.int64)
+    swaps = np.empty(longest, np.int64)
+    for r in range(out.shape[2]):
+        draw = enter(stream, np.uint64(r))
+        for n in range(out.shape[1]):
+            of_class = enter(draw, class_key[n])
+            pool = pools[pool_start[n] : pool_start[n + 1]]
+            side = class_start[n + 1] - class_start[n]
+            products = cross[class_start[n] : class_start[n + 1]]
+            steps = min(longest, pool.size) if distinct else longest
+            inner, square, shot = 0.0, 0.0, 0
+            for i in range(steps):
+                new = pick(distinct, pool, pool.size, of_class, i, swaps)
+                row = block[block_start[n] + new * side : block_start[n] + (new + 1) * side]
+                square += 2.0 * sum_at(row, chosen, i) + row[new]
+                inner += products[new]
+                chosen[i] = new
+                if i + 1 == shots[shot]:
+                    out[shot, n, r] = a_of(inner, square, i + 1)
+                    shot += 1
+            for rest in range(shot, shots.size):  # partial: the whole pool
+                out[rest, n, r] = a_of(inner, square, steps)
+            if distinct:
+                put_back(pool, swaps, steps)
+
+
+@kernel
+def score_directly(stream, class_key, query, vectors, norms, class_start, pools, pool_start, shots, distinct, out):  # type: ignore[no-untyped-def]
+    """Do what `score_by_gram` does without a Gram matrix: three passes over the dimensions for each exemplar.
+
+    `query` is the query's vector, `vectors` those of every row, `norms` their squared lengths.
+    """
+    longest = shots[-1]
+    swaps = np.empty(longest, np.int64)
+    total = np.empty(query.size)
+    for r in range(out.shape[2]):
+        draw = enter(stream, np.uint64(r))
+        for n in range(out.shape[1]):
+            of_class = enter(draw, class_key[n])
+            pool = pools[pool_start[n] : pool_start[n + 1]]
+            steps = min(longest, pool.size) if distinct else longest
+            inner, square, shot = 0.0, 0.0, 0
+            total[:] = 0.0
+            for i in range(steps):
+                new = class_start[n] + pick(distinct, pool, pool.size, of_class, i, swaps)
+                row = vectors[new]
+                square += 2.0 * dot(total, row) + norms[new]
+                inner += dot(query, row)
+                for d in range(total.size):
+                    total[d] += row[d]
+                if i + 1 == shots[shot]:
+                    out[shot, n, r] = a_of(inner, square, i + 1)
+                    shot += 1
+            for rest in range(shot, shots.size):
+                out[rest, n, r] = a_of(inner, square, steps)
+            if distinct:
+                put_back(pool, swaps, steps)
