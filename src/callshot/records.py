@@ -3,7 +3,9 @@
 Embeddings   what an encoder made of the segments of a corpus
 Folds        which fold each segment is in, and how that came about
 ClassCount   one class: its exemplars, how far it is complete, and whether it is evaluated
-Curve        one summary over draws: the row of `curve.csv` and of `per_class.csv`
+Episode      one query against one draw, told whole
+Curve        one point of a k-shot curve, with ClassCurve, Values, Confusion and Ties behind it
+Evaluation   all of that, for every encoder
 """
 
 from collections.abc import Sequence
@@ -76,3 +78,114 @@ class ClassCount:
     eligible: bool
     reason: str = ""
     per_fold: tuple[int, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One query, one draw: the support set, by label, and the query's scores."""
+
+    segment: str
+    k: int
+    draw: int
+    support: dict[str, tuple[str, ...]]
+    scores: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One point of a curve: a metric at k, over the samples of a spread. The row of `curve.csv`."""
+
+    corpus: str
+    encoder: str
+    classifier: str
+    scoring: str
+    metric: str
+    spread: str
+    k: int
+    mean: float
+    p01: float
+    p25: float
+    p50: float
+    p75: float
+    p99: float
+    chance: float
+    complete: bool
+    new_exemplars: int
+    ties: int
+
+
+@dataclass(frozen=True)
+class ClassCurve:
+    """One point of one class's curve. The row of `per_class.csv`."""
+
+    corpus: str
+    encoder: str
+    classifier: str
+    scoring: str
+    metric: str
+    spread: str
+    k: int
+    label: str
+    mean: float
+    p01: float
+    p99: float
+
+
+@dataclass(frozen=True)
+class Values:
+    """Every value behind the points of one curve: `value` is (k, samples)."""
+
+    corpus: str
+    encoder: str
+    classifier: str
+    scoring: str
+    metric: str
+    spread: str
+    k: IntArray
+    value: FloatArray
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """Mean number of queries, over draws, with a label and a decision; a hit on any of its labels is on the diagonal."""
+
+    encoder: str
+    k: int
+    true: str
+    predicted: str
+    count: float
+
+
+@dataclass(frozen=True)
+class Ties:
+    """How many scores of a class's positives equal another query's, which share that is, and what it cost.
+
+    The cost is the metric with log-odds less the metric with the scores that tied, on the same draws.
+    """
+
+    encoder: str
+    spread: str
+    k: int
+    label: str
+    ties: int
+    share: float
+    cost_map: float
+    cost_auroc: float
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What `evaluate` found, for every encoder."""
+
+    corpus: str
+    complete_shots: int
+    queries: int
+    curve: list[Curve]
+    values: list[Values]
+    per_class: list[ClassCurve]
+    confusion: list[Confusion]
+    ties: list[Ties]
+    classes: list[ClassCount]
+    folds: Folds
+    segments: Embeddings
+    notes: list[str]

@@ -33,7 +33,9 @@ from callshot.errors import CallshotError, InputError, OutputError
 from callshot.records import COMMON_FOLD, Embeddings, IntArray
 
 COLUMNS = ("recording", "label", "segment", "labels", "fold", "embedding")
-NOT_TEXT = re.compile("[\ud800-\udfff]")  # what bytes that are not UTF-8, and half characters in JSON, are read as
+NOT_TEXT = re.compile(
+    "[^\0-\ud7ff\ue000-\U0010ffff]"
+)  # bytes that are not UTF-8, half characters of JSON, damaged .npz
 
 
 def read_table(path: Path, *, need_segment: bool = False) -> Embeddings:
@@ -145,8 +147,12 @@ def _read_csv(path: Path, needed: Sequence[str]) -> pl.DataFrame:
     for name in (*COLUMNS, *dimensions):
         if header[name] > 1:
             raise InputError(f"{path}: column {name} is there twice; rename or remove one")
-    frame = _csv_frame(path).with_columns(embedding=pl.concat_list(dimensions))
-    return frame.select(name for name in COLUMNS if name in header or name == "embedding")
+    frame = _csv_frame(path)
+    cells = frame.select(dimensions)
+    numbers = cells.select(pl.all().str.strip_chars().cast(pl.Float64, strict=False)).to_numpy()
+    whole = np.isfinite(numbers).all()  # if not, the text goes on, for the error that will follow
+    vectors = pl.Series(_native(numbers)) if whole else cells.select(pl.concat_list(dimensions)).to_series()
+    return frame.select(name for name in COLUMNS[:-1] if name in header).with_columns(embedding=vectors)
 
 
 def _csv_frame(path: Path) -> pl.DataFrame:
@@ -178,13 +184,19 @@ def _read_npz(path: Path, needed: Sequence[str], names: Sequence[str] = COLUMNS)
     with path.open("rb") as stream, warnings.catch_warnings(action="ignore"):
         entries = np.lib.npyio.NpzFile(stream, allow_pickle=False)
         _refuse_missing(path, list(entries), needed)
-        return pl.DataFrame([_npz_series(name, np.atleast_1d(entries[name])) for name in names if name in entries])
+        return pl.DataFrame(
+            [_npz_series(path, name, np.atleast_1d(entries[name])) for name in names if name in entries]
+        )
 
 
-def _npz_series(name: str, array: NDArray[Any]) -> pl.Series:
-    if name == "embedding" and array.dtype.kind in "fiu":
-        return pl.Series(name, _native(array))
-    return pl.Series(name, array.astype(str).tolist() if array.dtype.kind in "Uiu" else array)
+def _npz_series(path: Path, name: str, array: NDArray[Any]) -> pl.Series:
+    vector = name == "embedding"
+    if array.dtype.kind not in ("fiu" if vector else "Uiu") or array.ndim != 1 + vector:
+        wanted = "numbers, segments × dimensions" if vector else "text or integers, one for each segment"
+        raise InputError(f"{path}: column {name}: wanted {wanted}, found {array.dtype} of shape {array.shape}")
+    entries = [] if vector else array.astype(str).tolist()
+    _refuse(path, name, [NOT_TEXT.search(entry) is not None for entry in entries], lambda row: "found damaged text")
+    return pl.Series(name, _native(array) if vector else entries)
 
 
 def _refuse_missing(path: Path, names: Sequence[str], wanted: Sequence[str]) -> None:
@@ -295,9 +307,8 @@ def _aligned(first: Embeddings, other: Embeddings) -> Embeddings:
     lone = sorted(place.keys() ^ set(first.segment))
     if lone:
         lacking, having = (first, other) if lone[0] in place else (other, first)
-        raise InputError(
-            f"{lacking.source}: column segment: {lone[0]!r} of {having.source} is missing; {len(lone)} differ"
-        )
+        found = f"{lone[0]!r} of {having.source} is missing, one of {len(lone)} that are not in both"
+        raise InputError(f"{lacking.source}: column segment: {found}; wanted the same segments in all tables")
     rows = [place[segment] for segment in first.segment]
     for name, theirs in _facts(other).items():
         for mine, row in zip(_facts(first)[name], rows, strict=True):

@@ -15,7 +15,7 @@ from callshot.errors import InputError
 from callshot.fewshot.kernels.streams import key
 from callshot.records import ClassCount, Embeddings, FloatArray, Folds, IntArray
 
-Keys = NDArray[np.uint64]
+Unsigned = NDArray[np.uint64]
 Mask = NDArray[np.bool_]
 
 
@@ -32,8 +32,8 @@ class Episodes:
     fold: IntArray
     folds: int
     relevant: Mask
-    segment_key: Keys
-    class_key: Keys
+    segment_key: Unsigned
+    class_key: Unsigned
 
     @cached_property
     def label(self) -> IntArray:
@@ -43,14 +43,16 @@ class Episodes:
 
 @dataclass(frozen=True)
 class Split:
-    """One fold of queries and the pools it may draw from: class n's are pool[pool_start[n]:pool_start[n + 1]],
-    as row numbers inside the class."""
+    """One fold of queries and the pools it may draw from.
+
+    Class n's pool is pool[pool_start[n] : pool_start[n + 1]], as row numbers inside the class.
+    """
 
     number: int
     rows: IntArray
     label: IntArray
     relevant: Mask
-    pool: IntArray
+    pool: Unsigned
     pool_start: IntArray
 
     @cached_property
@@ -93,7 +95,7 @@ def split(episodes: Episodes, number: int) -> Split:
         rows=rows,
         label=episodes.label[rows],
         relevant=np.ascontiguousarray(episodes.relevant[rows].T),
-        pool=outside - episodes.class_start[owner],
+        pool=(outside - episodes.class_start[owner]).astype(np.uint64),
         pool_start=np.searchsorted(owner, np.arange(len(episodes.classes) + 1)),
     )
 

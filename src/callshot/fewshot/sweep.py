@@ -48,6 +48,10 @@ class Engine:
         for future in done:
             future.result()
 
+    def close(self) -> None:
+        """Stop the threads, and what they have not begun."""
+        self.threads.shutdown(cancel_futures=True)
+
 
 def open_engine(episodes: Episodes, workers: int, memory: int, step: Step = lambda _: None) -> Engine:
     """Multiply out the Gram blocks if they fit the memory, and start the threads."""
@@ -77,11 +81,6 @@ def sweep(
         tally.close_fold(part)
     tally.finish(draws)
     return ks, tally
-
-
-def sweep_cost(protocol: Protocol) -> float:
-    """Return the work of a whole sweep in the unit of `Engine.step`: one shot of one fold."""
-    return float(len(protocol.shots) * len(protocol.spreads))
 
 
 def _per_query(engine: Engine, protocol: Protocol, part: Split, shots: IntArray, tally: Tally) -> None:

@@ -28,4 +28,4 @@ def kernel(function: F) -> F:
 
 def inlined(function: F) -> F:
     """Compile into the callers; nothing of its own is kept."""
-    return njit(nogil=True, error_model="numpy", inline="always")(function)  # type: ignore[no-any-return]
+    return njit(nogil=True, error_model="numpy")(function)  # type: ignore[no-any-return]

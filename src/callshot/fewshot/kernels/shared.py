@@ -22,8 +22,8 @@ def shared_support(stream, fold, query_fold, wanted, distinct, out):  # type: ig
     `fold` is the fold of each exemplar of the class. Distinct: a Fisher–Yates order, and fewer when it is used up.
     With replacement: an endless sequence of picks, those inside the query fold skipped.
     """
-    size, found, i = fold.size, 0, 0
-    order = np.arange(size)
+    size, found, i = np.uint64(fold.size), 0, np.uint64(0)
+    order = np.arange(fold.size).astype(np.uint64)
     while found < wanted and (i < size or not distinct):
         if distinct:
             j = i + below(stream, i, size - i)
@@ -31,7 +31,7 @@ def shared_support(stream, fold, query_fold, wanted, distinct, out):  # type: ig
             order[j] = order[i]
         else:
             new = below(stream, i, size)
-        i += 1
+        i += np.uint64(1)
         if fold[new] != query_fold:
             out[found] = new
             found += 1
@@ -45,21 +45,21 @@ def shared_by_gram(base, first, class_key, fold, query_fold, cross, block, block
     `cross` is (rows, queries): the products of every row with the queries of the fold.
     """
     longest = shots[-1]
-    chosen = np.empty(longest, np.int64)
+    chosen = np.empty(longest, np.uint64)
     inner = np.empty(cross.shape[1])
     for d in range(out.shape[0]):
         draw = enter(base, np.uint64(first + d))
         for n in range(class_key.size):
-            rows = slice(class_start[n], class_start[n + 1])
-            side = class_start[n + 1] - class_start[n]
-            size = shared_support(enter(draw, class_key[n]), fold[rows], query_fold, longest, distinct, chosen)
+            folds = fold[class_start[n] : class_start[n + 1]]
+            start, side = np.uint64(block_start[n]), np.uint64(class_start[n + 1] - class_start[n])
+            size = shared_support(enter(draw, class_key[n]), folds, query_fold, longest, distinct, chosen)
             square, shot = 0.0, 0
             inner[:] = 0.0
             for i in range(size):
                 new = chosen[i]
-                row = block[block_start[n] + new * side : block_start[n] + (new + 1) * side]
-                square += 2.0 * sum_at(row, chosen, i) + row[new]
-                products = cross[class_start[n] + new]
+                row = start + new * side
+                square += 2.0 * sum_at(block, row, chosen, i) + block[row + new]
+                products = cross[np.uint64(class_start[n]) + new]
                 for q in range(inner.size):
                     inner[q] += products[q]
                 if i + 1 == shots[shot]:
@@ -75,21 +75,25 @@ def shared_by_gram(base, first, class_key, fold, query_fold, cross, block, block
 def shared_centroids(base, draw, class_key, fold, query_fold, vectors, class_start, shots, distinct, out):  # type: ignore[no-untyped-def]
     """Fill out[shot, n] with the centroid of class n in one draw: the way without a Gram matrix."""
     longest = shots[-1]
-    chosen = np.empty(longest, np.int64)
+    chosen = np.empty(longest, np.uint64)
     total = np.empty(vectors.shape[1])
     stream = enter(base, np.uint64(draw))
     for n in range(class_key.size):
-        rows = slice(class_start[n], class_start[n + 1])
-        size = shared_support(enter(stream, class_key[n]), fold[rows], query_fold, longest, distinct, chosen)
+        folds = fold[class_start[n] : class_start[n + 1]]
+        size = shared_support(enter(stream, class_key[n]), folds, query_fold, longest, distinct, chosen)
         total[:] = 0.0
         shot = 0
         for i in range(size):
-            total += vectors[class_start[n] + chosen[i]]
+            row = vectors[np.uint64(class_start[n]) + chosen[i]]
+            for d in range(total.size):
+                total[d] += row[d]
             if i + 1 == shots[shot]:
-                out[shot, n] = total / (i + 1)
+                for d in range(total.size):
+                    out[shot, n, d] = total[d] / (i + 1)
                 shot += 1
         for rest in range(shot, shots.size):
-            out[rest, n] = total / size
+            for d in range(total.size):
+                out[rest, n, d] = total[d] / size
 
 
 @kernel

@@ -48,9 +48,9 @@ def enter(stream, key_or_counter):  # type: ignore[no-untyped-def]
 
 @inlined
 def below(stream, position, n):  # type: ignore[no-untyped-def]
-    """Return a whole number in [0, n), n < 2³², from the word at a position (bias < n / 2³²)."""
-    word = mix(stream + (np.uint64(position) + _ONE) * GOLDEN)
-    return np.int64(((word >> _S32) * np.uint64(n)) >> _S32)
+    """Return a whole number in [0, n), n < 2³², from the word at a position (bias < n / 2³²); all unsigned."""
+    word = mix(stream + (position + _ONE) * GOLDEN)
+    return ((word >> _S32) * n) >> _S32
 
 
 @kernel
@@ -59,4 +59,4 @@ def bootstrap_picks(base, query_key, draws, out):  # type: ignore[no-untyped-def
     for q in range(out.shape[0]):
         stream = enter(base, query_key[q])
         for b in range(out.shape[1]):
-            out[q, b] = below(stream, b, draws)
+            out[q, b] = below(stream, np.uint64(b), np.uint64(draws))

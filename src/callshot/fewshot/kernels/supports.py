@@ -5,6 +5,7 @@ a_n = 2 c_n·z − |c_n|² needs only products of embeddings: c_n·z is the mean
 whole sweep 1..k costs k²/2 look-ups in the class's block of the Gram matrix, whatever the dimension.
 
 A pool is the exemplars of one class outside one fold, as row numbers inside the class, in the order of their ids.
+Row numbers are unsigned here: a signed index costs numba a test for negative ones, and the loop its vectors.
 """
 
 import numpy as np
@@ -14,22 +15,10 @@ from callshot.fewshot.kernels.streams import below, enter
 
 
 @inlined
-def pick(distinct, pool, size, stream, i, swaps):  # type: ignore[no-untyped-def]
-    """Return the i-th exemplar of a draw; a distinct one is swapped to the front of the pool (Fisher–Yates)."""
-    if not distinct:
-        return pool[below(stream, i, size)]
-    j = i + below(stream, i, size - i)
-    chosen = pool[j]
-    pool[j] = pool[i]
-    pool[i] = chosen
-    swaps[i] = j
-    return chosen
-
-
-@inlined
 def put_back(pool, swaps, size):  # type: ignore[no-untyped-def]
     """Undo the swaps of a draw, so that the next one starts from the same order."""
-    for i in range(size - 1, -1, -1):
+    for back in range(size - 1, -1, -1):
+        i = np.uint64(back)
         j = swaps[i]
         chosen = pool[i]
         pool[i] = pool[j]
@@ -37,17 +26,17 @@ def put_back(pool, swaps, size):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def sum_at(row, chosen, size):  # type: ignore[no-untyped-def]
-    """Sum a row at the chosen places, in four chains: one addition need not wait for the last."""
+def sum_at(block, row, chosen, size):  # type: ignore[no-untyped-def]
+    """Sum the row that starts at block[row] at the chosen places, in four chains: none waits for the last."""
     s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
     whole = size - size % 4
     for i in range(0, whole, 4):
-        s0 += row[chosen[i]]
-        s1 += row[chosen[i + 1]]
-        s2 += row[chosen[i + 2]]
-        s3 += row[chosen[i + 3]]
+        s0 += block[row + chosen[i]]
+        s1 += block[row + chosen[i + 1]]
+        s2 += block[row + chosen[i + 2]]
+        s3 += block[row + chosen[i + 3]]
     for i in range(whole, size):
-        s0 += row[chosen[i]]
+        s0 += block[row + chosen[i]]
     return (s0 + s1) + (s2 + s3)
 
 
@@ -84,21 +73,23 @@ def score_by_gram(stream, class_key, cross, block, block_start, class_start, poo
     class n from block_start[n]; `pools` is scratch and comes back as it was.
     """
     longest = shots[-1]
-    chosen = np.empty(longest, np.int64)
-    swaps = np.empty(longest, np.int64)
-    for r in range(out.shape[2]):
-        draw = enter(stream, np.uint64(r))
-        for n in range(out.shape[1]):
-            of_class = enter(draw, class_key[n])
-            pool = pools[pool_start[n] : pool_start[n + 1]]
-            side = class_start[n + 1] - class_start[n]
-            products = cross[class_start[n] : class_start[n + 1]]
-            steps = min(longest, pool.size) if distinct else longest
+    chosen, swaps = np.empty(longest, np.uint64), np.empty(longest, np.uint64)
+    for n in range(out.shape[1]):
+        pool = pools[pool_start[n] : pool_start[n + 1]]
+        products = cross[class_start[n] : class_start[n + 1]]
+        start, side = np.uint64(block_start[n]), np.uint64(class_start[n + 1] - class_start[n])
+        size, steps = np.uint64(pool.size), min(longest, pool.size) if distinct else longest
+        for r in range(out.shape[2]):
+            of_class = enter(enter(stream, np.uint64(r)), class_key[n])
             inner, square, shot = 0.0, 0.0, 0
             for i in range(steps):
-                new = pick(distinct, pool, pool.size, of_class, i, swaps)
-                row = block[block_start[n] + new * side : block_start[n] + (new + 1) * side]
-                square += 2.0 * sum_at(row, chosen, i) + row[new]
+                u = np.uint64(i)
+                j = u + below(of_class, u, size - u) if distinct else below(of_class, u, size)
+                new = pool[j]
+                if distinct:  # Fisher-Yates: the chosen one goes to the front
+                    pool[j], pool[u], swaps[u] = pool[u], new, j
+                row = start + new * side
+                square += 2.0 * sum_at(block, row, chosen, i) + block[row + new]
                 inner += products[new]
                 chosen[i] = new
                 if i + 1 == shots[shot]:
@@ -117,18 +108,23 @@ def score_directly(stream, class_key, query, vectors, norms, class_start, pools,
     `query` is the query's vector, `vectors` those of every row, `norms` their squared lengths.
     """
     longest = shots[-1]
-    swaps = np.empty(longest, np.int64)
+    swaps = np.empty(longest, np.uint64)
     total = np.empty(query.size)
-    for r in range(out.shape[2]):
-        draw = enter(stream, np.uint64(r))
-        for n in range(out.shape[1]):
-            of_class = enter(draw, class_key[n])
-            pool = pools[pool_start[n] : pool_start[n + 1]]
-            steps = min(longest, pool.size) if distinct else longest
+    for n in range(out.shape[1]):
+        pool = pools[pool_start[n] : pool_start[n + 1]]
+        start = np.uint64(class_start[n])
+        size, steps = np.uint64(pool.size), min(longest, pool.size) if distinct else longest
+        for r in range(out.shape[2]):
+            of_class = enter(enter(stream, np.uint64(r)), class_key[n])
             inner, square, shot = 0.0, 0.0, 0
             total[:] = 0.0
             for i in range(steps):
-                new = class_start[n] + pick(distinct, pool, pool.size, of_class, i, swaps)
+                u = np.uint64(i)
+                j = u + below(of_class, u, size - u) if distinct else below(of_class, u, size)
+                chosen = pool[j]
+                if distinct:
+                    pool[j], pool[u], swaps[u] = pool[u], chosen, j
+                new = start + chosen
                 row = vectors[new]
                 square += 2.0 * dot(total, row) + norms[new]
                 inner += dot(query, row)
