@@ -113,7 +113,7 @@ def test_only_recording_label_and_embedding_must_be_there(tmp_path: Path, write:
 
 @every_kind
 def test_integer_ids_are_read_as_text_and_other_columns_are_ignored(tmp_path: Path, write: Any) -> None:
-    table = read_table(write(tmp_path, segment=[3, 1, 2, 40], recording=[7, 8, 7, 9], start_s=[0.5, 1.5, 2.5, 3.5]))
+    table = read_table(write(tmp_path, segment=[3, 1, 2, 40], recording=[7, 8, 7, 9], event=[0.5, 1.5, 2.5, 3.5]))
     assert table.segment == ("3", "1", "2", "40")
     assert table.recording == ("7", "8", "7", "9")
 
@@ -435,22 +435,27 @@ def test_an_interrupt_is_not_taken_for_a_bad_file(tmp_path: Path, monkeypatch: p
 
 def test_pickles_are_refused(tmp_path: Path) -> None:
     refused(npz(tmp_path, label=np.array(COLUMNS["label"], object)), "pickled objects are refused")
+    refused(tmp_path / "pickles.npz", "No such file")
     assert len(read_table(npz(tmp_path, notes=np.array([{}], object)))) == 4  # what is ignored is not even opened
 
 
-def with_header(folder: Path, header: str) -> Path:
+def with_header(folder: Path, shape: str, data: bytes = b"") -> Path:
     """Write a .npz file whose embedding has a header of our own."""
     path = npz(folder, embedding=None)
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
     with zipfile.ZipFile(path, "a") as archive:
-        padded = header.ljust(117) + "\n"
-        archive.writestr("embedding.npy", b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little") + padded.encode())
+        start = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little")
+        archive.writestr("embedding.npy", start + header.encode() + data)
     return path
+
+
+def test_a_npz_file_that_python_2_wrote_is_read_without_a_warning(tmp_path: Path) -> None:
+    assert read_table(with_header(tmp_path, "(4L, 3L)", np.array(VECTORS).tobytes())).vectors.tolist() == VECTORS
 
 
 @pytest.mark.parametrize("shape", ["(4, 10000000000000)", "(4, 1000000000000000000000)", "(4, -3)"])
 def test_a_npz_header_that_asks_for_absurd_memory_is_refused(tmp_path: Path, shape: str) -> None:
-    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}"
-    refused(with_header(tmp_path, header), r"cannot be read \(")
+    refused(with_header(tmp_path, shape), r"cannot be read \(")
 
 
 def test_a_csv_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
@@ -477,7 +482,7 @@ def test_a_csv_with_a_quote_that_never_ends_is_refused(tmp_path: Path) -> None:
 @every_kind
 @pytest.mark.parametrize("name", ["recording", "label"])
 def test_a_missing_column_is_refused(tmp_path: Path, write: Any, name: str) -> None:
-    refused(write(tmp_path, labels=None, **{name: None}), rf"column {name} is missing; add it")
+    refused(write(tmp_path, **{name: None}), rf"column {name} is missing; add it")
 
 
 @every_kind
@@ -538,9 +543,9 @@ def test_columns_that_are_neither_text_nor_integers_are_refused(tmp_path: Path, 
 
 
 def test_npz_columns_of_the_wrong_shape_or_kind_are_refused(tmp_path: Path) -> None:
-    refused(npz(tmp_path, label=np.array([["a", "b"]] * 4)), r"column label: wanted text .*shape \(4, 2\)")
-    refused(npz(tmp_path, label=np.array([b"a"] * 4)), r"column label: wanted text or integers.*found \|S1")
-    refused(npz(tmp_path, encoder=1.5), r"column encoder: wanted text or integers")
+    refused(npz(tmp_path, label=np.array([["a", "b"]] * 4)), r"column label: wanted a row of text .*shape \(4, 2\)")
+    refused(npz(tmp_path, label=np.array([b"a"] * 4)), r"column label: wanted a row of text or integers, found \|S1")
+    refused(npz(tmp_path, encoder=1.5), r"column encoder: wanted a row of text")
     refused(npz(tmp_path, label=["a", "b", "c"]), r"label.*3")
     refused(npz(tmp_path, label=np.array(["a", "b", "c", "\ud800"])), r"column label, row 4: found damaged text")
 

@@ -33,9 +33,7 @@ from callshot.errors import CallshotError, InputError, OutputError
 from callshot.records import COMMON_FOLD, Embeddings, IntArray
 
 COLUMNS = ("recording", "label", "segment", "labels", "fold", "embedding")
-NOT_TEXT = re.compile(
-    "[^\0-\ud7ff\ue000-\U0010ffff]"
-)  # bytes that are not UTF-8, half characters of JSON, damaged .npz
+NOT_TEXT = re.compile("[^\0-\ud7ff\ue000-\U0010ffff]")  # what bytes that are no text are read as
 
 
 def read_table(path: Path, *, need_segment: bool = False) -> Embeddings:
@@ -121,7 +119,7 @@ def _reading(path: Path) -> Iterator[Callable[[Path, Sequence[str]], pl.DataFram
 
 
 def _reason(error: BaseException) -> str:
-    if "pickle" in str(error):
+    if "allow_pickle=False" in str(error):
         return "pickled objects are refused: save text as arrays of dtype str"
     return getattr(error, "strerror", None) or str(error).partition("\n")[0] or type(error).__name__
 
@@ -149,8 +147,8 @@ def _read_csv(path: Path, needed: Sequence[str]) -> pl.DataFrame:
             raise InputError(f"{path}: column {name} is there twice; rename or remove one")
     frame = _csv_frame(path)
     cells = frame.select(dimensions)
-    numbers = cells.select(pl.all().str.strip_chars().cast(pl.Float64, strict=False)).to_numpy()
-    whole = np.isfinite(numbers).all()  # if not, the text goes on, for the error that will follow
+    numbers = cells.select(pl.all().cast(pl.Float64, strict=False)).to_numpy()
+    whole = np.isfinite(numbers).all()  # if not, the text goes on: space may be around it, or an error must quote it
     vectors = pl.Series(_native(numbers)) if whole else cells.select(pl.concat_list(dimensions)).to_series()
     return frame.select(name for name in COLUMNS[:-1] if name in header).with_columns(embedding=vectors)
 
@@ -184,15 +182,13 @@ def _read_npz(path: Path, needed: Sequence[str], names: Sequence[str] = COLUMNS)
     with path.open("rb") as stream, warnings.catch_warnings(action="ignore"):
         entries = np.lib.npyio.NpzFile(stream, allow_pickle=False)
         _refuse_missing(path, list(entries), needed)
-        return pl.DataFrame(
-            [_npz_series(path, name, np.atleast_1d(entries[name])) for name in names if name in entries]
-        )
+        return pl.DataFrame([_npz_series(path, name, entries[name]) for name in names if name in entries])
 
 
 def _npz_series(path: Path, name: str, array: NDArray[Any]) -> pl.Series:
-    vector = name == "embedding"
+    vector, array = name == "embedding", np.atleast_1d(array)
     if array.dtype.kind not in ("fiu" if vector else "Uiu") or array.ndim != 1 + vector:
-        wanted = "numbers, segments × dimensions" if vector else "text or integers, one for each segment"
+        wanted = "numbers, segments × dimensions" if vector else "a row of text or integers"
         raise InputError(f"{path}: column {name}: wanted {wanted}, found {array.dtype} of shape {array.shape}")
     entries = [] if vector else array.astype(str).tolist()
     _refuse(path, name, [NOT_TEXT.search(entry) is not None for entry in entries], lambda row: "found damaged text")
@@ -200,7 +196,7 @@ def _npz_series(path: Path, name: str, array: NDArray[Any]) -> pl.Series:
 
 
 def _refuse_missing(path: Path, names: Sequence[str], wanted: Sequence[str]) -> None:
-    spelled = {name.lower(): name for name in names}
+    spelled = {name.lower(): name for name in names if name not in COLUMNS}
     for name in wanted:
         if name not in names:
             near = [f"rename {spelled[other]!r}, or" for other in get_close_matches(name, spelled, n=1)]
@@ -229,8 +225,8 @@ def _matrix(path: Path, lists: pl.Series) -> NDArray[np.floating[Any]]:
         raise InputError(f"{path}: column embedding: wanted lists of numbers, found {lists.dtype}")
     lengths = lists.list.len().fill_null(0).to_numpy()
     _refuse(path, "embedding", lengths == 0, lambda row: "wanted a vector, found none or one of dimension 0")
-    wanted = f"wanted {lengths[0]} numbers as in row 1"
-    _refuse(path, "embedding", lengths != lengths[0], lambda row: f"{wanted}, found {lengths[row]}")
+    ragged = lengths != lengths[0]
+    _refuse(path, "embedding", ragged, lambda row: f"wanted {lengths[0]} numbers as in row 1, found {lengths[row]}")
     found = lists.explode()
     numbers = found.str.strip_chars() if isinstance(inner, pl.String) else found
     numbers = numbers if isinstance(inner, pl.Float32) else numbers.cast(pl.Float64, strict=False)

@@ -198,7 +198,8 @@ def _share_directly(episodes: Episodes, part: Split, shots: IntArray, base: np.u
 def _whole_pool(engine: Engine, protocol: Protocol, part: Split, row: int, samples: int, draws: int, tally: Tally) -> None:
     """Score the row `all`: one support set, so one value, in every sample of either spread."""
     episodes, classes = engine.episodes, len(engine.episodes.classes)
-    pools = [episodes.class_start[n] + part.pool[part.pool_start[n] : part.pool_start[n + 1]] for n in range(classes)]
+    outside = np.flatnonzero(episodes.fold != part.number)
+    pools = [outside[part.pool_start[n] : part.pool_start[n + 1]] for n in range(classes)]
     means = np.stack([episodes.vectors[pool].mean(axis=0) for pool in pools])
     a = (2.0 * (means @ episodes.vectors[part.rows].T) - np.einsum("nd,nd->n", means, means)[:, None])[None, None]
     ap, auroc, hits = (np.empty((1, 1, classes)) for _ in range(3))

@@ -1,13 +1,37 @@
-"""Recordings by classes, and a fold for each recording → a better fold for each recording.
+"""Segments of each class in each recording → a fold for each recording.
 
-Late-acceptance hill climbing: a proposal is taken when it is no worse than the energy was some steps ago. Energies are
-integers and chance is a hash of a counter, so that the walk is the same on every machine.
+`spread_greedily` makes a start. `improve` is late-acceptance hill climbing: a proposal is taken when it is no worse than
+the energy was some steps ago. Energies are integers and chance is a hash of a counter, so a walk is the same everywhere.
 """
 
 import numpy as np
 from numba import njit
 
-from callshot.records import IntArray
+from callshot.records import FloatArray, IntArray
+
+
+def spread_greedily(table: IntArray, count: int) -> IntArray:
+    """Give each recording, the most uneven one first, to the fold where it leaves the classes the most even.
+
+    This is the rule of scikit-learn's StratifiedGroupKFold, and the same to the last bit.
+    """
+    held = table[:, table.any(axis=0)].astype(np.float64)
+    total, counts, fold = held.sum(axis=0), np.zeros((count, held.shape[1])), np.zeros(len(held), dtype=np.int64)
+    for r in np.argsort(-np.std(held, axis=1), kind="stable"):
+        there = counts + np.eye(count)[:, :, None] * held[r]
+        fold[r] = _choose(np.std(there / total, axis=1).mean(axis=1), counts.sum(axis=1))
+        counts[fold[r]] += held[r]
+    return fold
+
+
+def _choose(uneven: FloatArray, size: FloatArray) -> int:
+    """Return the fold that is least uneven; of two that are close, the smaller."""
+    best = 0
+    for f in range(1, len(size)):
+        close = abs(uneven[f] - uneven[best]) <= 1e-8 + 1e-5 * abs(uneven[best])
+        if uneven[f] < uneven[best] or (close and size[f] < size[best]):
+            best = f
+    return best
 
 
 @njit(cache=True, nogil=True)
@@ -38,21 +62,21 @@ def improve(
     counts: IntArray,
     weight: IntArray,
     fold: IntArray,
-    best: IntArray,
     history: IntArray,
     penalty: int,
     hint: int,
     target: int,
-    stream: int,
     kicks: int,
+    stream: int,
     proposals: int,
     settle: bool,
-) -> None:
-    """Walk from `fold` and leave the best folds met in `best`.
+) -> IntArray:
+    """Walk on from `fold` and return the best folds met.
 
-    `holds` is (recordings + 1, classes + 1): the last row is nobody's (a swap with nobody is a move), the last column
-    is the size. `counts` is (classes + 1, folds) and belongs to `fold`; both are used up. The first `kicks` proposals
-    are taken unseen. The walk ends at `target`; with `settle` it never climbs and goes on to make the folds equal in size.
+    `holds` is (recordings + 1, classes + 1): the last row is nobody's, as a swap with nobody is a move, and the last
+    column is the size. `counts` is (classes + 1, folds) and belongs to `fold`; both are used up. Whenever the walk
+    is stuck, so many `kicks` are taken unseen. It ends at `target`. With `settle` it never climbs, and makes
+    the folds equal in size where that costs nothing.
     """
     nobody = fold.size
     classes = weight.size
@@ -62,18 +86,26 @@ def improve(
     for c in range(classes):
         cost[c] = price(counts[c], weight[c], penalty, hint)
         energy += cost[c]
-    size = best_energy = best_size = 0
+    for i in range(history.size):  # loops, because numba takes a second to compile history[:] = energy
+        history[i] = energy
+    best = fold.copy()
+    lowest = best_energy = energy
+    size = best_size = 0
+    stale = kicking = 0
     counter = np.uint64(stream) << np.uint64(40)
     for t in range(proposals):
-        if t == kicks:
-            best_energy = energy
-            best_size = size
-            for i in range(history.size):  # not history[:] = energy: numba takes seconds to compile that
-                history[i] = energy
-            for i in range(nobody):
-                best[i] = fold[i]
-        if t >= kicks and best_energy <= target and not settle:
-            return
+        if best_energy <= target and not settle:
+            break
+        if stale > 50 * history.size:
+            kicking = kicks
+            stale = 0
+        elif kicking > 0:
+            kicking -= 1
+            if kicking == 0:
+                lowest = energy
+                for i in range(history.size):
+                    history[i] = energy
+        stale += 1
         x = scatter(counter + np.uint64(t))
         a = np.int64(((x >> np.uint64(32)) * np.uint64(nobody)) >> np.uint64(32))
         y = x & np.uint64(0x7FFFFFFF)
@@ -103,7 +135,7 @@ def improve(
         if settle:
             taken = change < 0 or (change == 0 and growth < 0)
         else:
-            taken = t < kicks or change <= 0 or energy + change <= history[late]
+            taken = kicking > 0 or change <= 0 or energy + change <= history[late]
         if taken:
             for c in range(classes + 1):
                 d = holds[b, c] - holds[a, c]
@@ -116,10 +148,13 @@ def improve(
                 fold[b] = f
             energy += change
             size += growth
-            if t >= kicks and (energy < best_energy or (settle and energy == best_energy and size < best_size)):
+            if kicking == 0 and energy < lowest:
+                lowest = energy
+                stale = 0
+            if energy < best_energy or (settle and energy == best_energy and size < best_size):
                 best_energy = energy
                 best_size = size
                 for i in range(nobody):
                     best[i] = fold[i]
-        if t >= kicks:
-            history[late] = min(history[late], energy)
+        history[late] = min(history[late], energy)
+    return best

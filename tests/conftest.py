@@ -1,0 +1,21 @@
+"""What every test stands on: no deadlines (the first call of a kernel compiles it), and a cache that is never stale."""
+
+import hashlib
+import os
+from pathlib import Path
+
+from hypothesis import settings
+
+settings.register_profile("callshot", deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.load_profile("callshot")
+
+
+def _kernel_cache() -> Path:
+    """Name a cache after the kernels' text: numba looks at the age of one file, not of those it calls."""
+    root = Path(__file__).parents[1]
+    text = b"".join(p.read_bytes() for p in sorted((root / "src/callshot/fewshot/kernels").glob("*.py")))
+    return root / ".numba" / hashlib.sha256(text).hexdigest()[:12]
+
+
+if "NUMBA_CACHE_DIR" not in os.environ:
+    os.environ["NUMBA_CACHE_DIR"] = str(_kernel_cache())

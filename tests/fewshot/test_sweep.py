@@ -1,0 +1,254 @@
+"""The engine against the literal transcription of Algorithm 1 (tests/literal.py)."""
+
+import dataclasses
+
+import literal
+import numpy as np
+import pytest
+from corpora import corpora, folds_of, random_corpus
+from hypothesis import HealthCheck, Phase, assume, given, settings
+from hypothesis import strategies as st
+
+from callshot.fewshot import sweep as engine_module
+from callshot.fewshot.episodes import plan_episodes, split
+from callshot.fewshot.folds import count_classes
+from callshot.fewshot.gram import cross_products
+from callshot.fewshot.kernels import streams, supports
+from callshot.fewshot.metrics import expected_auroc
+from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.summary import chance_levels
+from callshot.fewshot.sweep import open_engine, sweep
+from callshot.fewshot.tally import Tally
+
+QUICK = settings(
+    max_examples=20,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+    phases=[Phase.explicit, Phase.generate],  # the twin is too slow to shrink with
+)
+SMALL = Protocol(shots=(1, 2, 4), draws=3, bootstraps=7, shared_draws=5)
+protocols = st.builds(
+    dataclasses.replace,
+    st.just(SMALL),
+    sampler=st.sampled_from(["distinct", "replacement"]),
+    score=st.sampled_from(["log", "softmax"]),
+    seed=st.integers(0, 3),
+)
+
+
+def engine_for(table, *, threads=1, memory=2**30):
+    folds = folds_of(table)
+    return open_engine(plan_episodes(table, folds, count_classes(table.label, folds)), threads, memory)
+
+
+def run(table, protocol, spread, **options):
+    engine = engine_for(table, **options)
+    try:
+        return sweep(engine, protocol, spread)
+    finally:
+        engine.close()
+
+
+def pool_sizes(corpus):
+    """Return how many exemplars each class has outside each fold."""
+    return {sum(corpus.fold[m] != f for m in rows) for rows in corpus.members.values() for f in range(corpus.folds)}
+
+
+@QUICK
+@given(table=corpora(), protocol=protocols, memory=st.sampled_from([0, 2**30]))
+def test_end_to_end_equals_the_literal_algorithm_on_whole_numbers_and_powers_of_two(table, protocol, memory):
+    corpus = literal.Corpus(table, table.fold, folds_of(table).count)
+    assume(protocol.sampler == "replacement" or 3 not in pool_sizes(corpus))  # thirds are not exact in floats
+    for spread, twin in (("per-query", literal.per_query_values), ("shared", literal.shared_values)):
+        k, tally = run(table, protocol, spread, memory=memory)
+        assert k.tolist() == [1, 2, 4]
+        for s, shots in enumerate(k.tolist()):
+            for metric, wanted in twin(corpus, protocol, shots).items():
+                np.testing.assert_allclose(tally.values["all", metric][s], wanted, rtol=0, atol=1e-12)
+
+
+@QUICK
+@given(table=corpora(values=3, classes=4), protocol=protocols)
+def test_the_same_scores_give_the_same_bootstrap_values_as_scikit_learn(table, protocol):
+    engine = engine_for(table)
+    episodes, shots = engine.episodes, np.array(protocol.shots)
+    tally = Tally(len(shots), protocol.bootstraps, episodes.classes, None)
+    for number in range(episodes.folds):
+        part = split(episodes, number)
+        scores, _ = engine_module._score_queries(engine, protocol, part, shots, slice(0, 3), tally)
+        corpus = literal.Corpus(table, table.fold, episodes.folds)
+        queries = corpus.queries(number)
+        picks = [[literal.pick(protocol.seed, table.segment[i], b, protocol.draws) for i in queries] for b in range(7)]
+        one = Tally(3, protocol.bootstraps, episodes.classes, None)
+        engine_module._per_query(engine, protocol, part, shots, one)
+        for s in range(3):
+            for b in range(7):
+                table_b = scores[s][:, np.arange(len(queries)), picks[b]].T
+                ap, auroc = literal.metrics(table_b, part.relevant.T)
+                np.testing.assert_allclose(one.per_class["map"][s, :, b], ap, rtol=0, atol=1e-12)
+                np.testing.assert_allclose(one.per_class["auroc"][s, :, b], np.nan_to_num(auroc), rtol=0, atol=1e-12)
+    engine.close()
+
+
+@pytest.mark.parametrize("memory", [0, 2**30], ids=["directly", "by Gram matrix"])
+@pytest.mark.parametrize(("scale", "offset"), [(1.0, 0.0), (5.0, 500.0), (1e-3, 7.0), (1e4, -3e4)])
+def test_scores_of_the_same_draws_are_within_the_bound(scale, offset, memory):
+    table = random_corpus(3, classes=3, size=3, dimensions=12, integers=False, scale=scale, offset=offset)
+    table = dataclasses.replace(table, vectors=table.vectors.astype(np.float32))
+    protocol = dataclasses.replace(SMALL, shots=(1, 2, 3, 5), draws=4)
+    engine = engine_for(table, memory=memory)
+    episodes = engine.episodes
+    corpus = literal.Corpus(table, table.fold, episodes.folds)
+    for number in range(episodes.folds):
+        part = split(episodes, number)
+        seen = a_of_engine(engine, protocol, part)
+        for q, i in enumerate(corpus.queries(number)):
+            for r in range(protocol.draws):
+                for s, k in enumerate(protocol.shots):
+                    exact, distance = [], []
+                    for c in corpus.classes:
+                        pool = [m for m in corpus.members[c] if corpus.fold[m] != number]
+                        rows = literal.draw_own(protocol.seed, table.segment[i], r, c, pool, k, "distinct")
+                        support = [table.vectors[m] for m in rows]
+                        exact.append(literal.a_exact(table.vectors[i], support))
+                        centre = np.mean(np.array(support, np.float64), axis=0)
+                        distance.append(np.sum((table.vectors[i] - centre) ** 2))
+                    got = seen[s, :, q, r] - seen[s, 0, q, r]  # a common shift is free: it cancels in every score
+                    error = [abs(float(a - exact[0]) - x) for a, x in zip(exact, got, strict=True)]
+                    assert max(error) <= 2e-6 * max(distance)
+    engine.close()
+
+
+def a_of_engine(engine, protocol, part):
+    """Return a_n (shots, classes, queries, draws), before any score is taken."""
+    episodes, shots = engine.episodes, np.array(protocol.shots)
+    out = np.empty((len(shots), len(episodes.classes), len(part.rows), protocol.draws))
+    base = streams.purpose_key(protocol.seed, "support")
+    for q, row in enumerate(part.rows):
+        a = np.empty((len(shots), len(episodes.classes), protocol.draws))
+        stream = np.uint64(literal.enter(int(base), int(episodes.segment_key[row])))
+        rest = (episodes.class_start, part.pool.copy(), part.pool_start, shots, True, a)
+        if engine.gram is not None:
+            cross = cross_products(episodes, part)[q]
+            supports.score_by_gram(stream, episodes.class_key, cross, engine.gram.block, engine.gram.start, *rest)
+        else:
+            norms = np.sum(episodes.vectors**2, axis=1)
+            supports.score_directly(stream, episodes.class_key, episodes.vectors[row], episodes.vectors, norms, *rest)
+        out[:, :, q] = a
+    return out
+
+
+def test_more_shots_more_bootstraps_and_more_draws_leave_the_earlier_values_alone():
+    table = random_corpus(11, classes=4, size=3)
+    for spread in ("per-query", "shared"):
+        _, less = run(table, SMALL, spread)
+        longer = dataclasses.replace(SMALL, shots=(1, 2, 3, 4, 6), bootstraps=300, shared_draws=9)
+        _, more = run(table, longer, spread)
+        for key, values in less.values.items():
+            np.testing.assert_array_equal(values, more.values[key][[0, 1, 3], : values.shape[1]])
+
+
+def test_blocks_of_shots_and_the_order_of_rows_cannot_be_seen():
+    table = random_corpus(12, classes=4, size=3, integers=False)
+    turned = [dataclasses.replace(table, **{c: list(getattr(table, c))[::-1] for c in ("segment", "recording", "label", "labels")}, vectors=table.vectors[::-1], fold=table.fold[::-1])][0]
+    for spread in ("per-query", "shared"):
+        _, whole = run(table, SMALL, spread)
+        _, other = run(turned, SMALL, spread)
+        for key in whole.values:
+            np.testing.assert_array_equal(whole.values[key], other.values[key])
+
+
+def test_folds_may_be_renumbered_without_moving_a_draw():
+    table = random_corpus(13, classes=3, folds=3, size=3)
+    renumbered = dataclasses.replace(table, fold=np.where(table.fold < 0, -1, (table.fold + 1) % 3))
+    for spread in ("per-query", "shared"):
+        _, one = run(table, SMALL, spread)
+        _, two = run(renumbered, SMALL, spread)
+        np.testing.assert_allclose(one.values["all", "map"], two.values["all", "map"], rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("spread", ["per-query", "shared"])
+def test_the_number_of_threads_cannot_be_seen(spread):
+    table = random_corpus(14, classes=5, size=6, dimensions=8, integers=False)
+    protocol = Protocol(shots=(1, 2, 3, 7), draws=9, bootstraps=300, shared_draws=50)
+    runs = [run(table, protocol, spread, threads=n)[1] for n in (1, 2, 4)]
+    for key in runs[0].values:
+        np.testing.assert_array_equal(runs[0].values[key], runs[1].values[key])
+        np.testing.assert_array_equal(runs[0].values[key], runs[2].values[key])
+    np.testing.assert_array_equal(runs[0].decisions, runs[2].decisions)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_bootstrap_mean_of_auroc_meets_its_closed_form(seed):
+    table = random_corpus(seed, classes=4, size=5, dimensions=3, integers=False)
+    protocol = Protocol(shots=(1, 3), draws=20, bootstraps=4000)
+    engine = engine_for(table)
+    _, tally = sweep(engine, protocol, "per-query")
+    expected = []
+    for number in range(engine.episodes.folds):
+        part = split(engine.episodes, number)
+        spare = Tally(2, 1, engine.episodes.classes, None)
+        scores, _ = engine_module._score_queries(engine, protocol, part, np.array([1, 3]), slice(0, 2), spare)
+        defined = [n for n in range(len(engine.episodes.classes)) if not part.relevant[n].all()]
+        expected.append([[expected_auroc(scores[s, n], part.relevant[n]) for n in defined] for s in range(2)])
+    for s in range(2):
+        values = tally.values["all", "auroc"][s]
+        wanted = np.mean([np.mean(fold[s]) for fold in expected])
+        assert abs(values.mean() - wanted) <= 4 * values.std() / np.sqrt(len(values)) + 1e-12
+    engine.close()
+
+
+def test_separated_classes_score_one_in_every_metric_spread_and_score():
+    table = random_corpus(5, classes=3, size=4, dimensions=3, integers=False, scale=0.01)
+    label = np.array([int(name[1]) for name in table.label])
+    table = dataclasses.replace(table, vectors=table.vectors + 10.0 * np.eye(3)[label], labels=[()] * len(table))
+    for score in ("log", "softmax"):
+        for spread in ("per-query", "shared"):
+            _, tally = run(table, dataclasses.replace(SMALL, score=score), spread)
+            for values in tally.values.values():
+                np.testing.assert_array_equal(values, 1.0)
+
+
+def test_noise_scores_chance_on_average_over_corpora():
+    values = {("per-query", m): [] for m in ("map", "auroc")} | {("shared", m): [] for m in ("map", "auroc")}
+    for seed in range(60):
+        table = random_corpus(1000 + seed, classes=3, folds=3, size=4, dimensions=6, integers=False)
+        for spread in ("per-query", "shared"):
+            engine = engine_for(table)
+            _, tally = sweep(engine, dataclasses.replace(SMALL, bootstraps=50, shared_draws=20), spread)
+            engine.close()
+            chance = chance_levels(engine.episodes, tally)
+            for metric in ("map", "auroc"):
+                values[spread, metric].append(tally.values["all", metric].mean() - chance["all", metric])
+    for found in values.values():
+        assert abs(np.mean(found)) <= 4 * np.std(found) / np.sqrt(len(found))
+
+
+def test_the_whole_pool_is_the_limit_of_a_long_sweep():
+    table = random_corpus(21, classes=3, size=3, integers=False)
+    protocol = Protocol(shots=(1, 50), whole_pool=True, draws=4, bootstraps=6, shared_draws=3)
+    for spread in ("per-query", "shared"):
+        k, tally = run(table, protocol, spread)
+        largest = max(np.bincount([int(x[1]) for x in table.label]))
+        assert k[2] <= largest
+        for values in tally.values.values():
+            np.testing.assert_allclose(values[1], values[2], rtol=0, atol=1e-12)
+
+
+def test_large_codes_take_the_wide_path_and_give_the_same_values():
+    table = random_corpus(31, classes=2, folds=2, size=40, dimensions=4, integers=False)
+    wide = Protocol(shots=(2,), draws=700, bootstraps=20)
+    corpus_engine = engine_for(table)
+    _, tally = sweep(corpus_engine, wide, "per-query")
+    part = split(corpus_engine.episodes, 0)
+    spare = Tally(1, 1, corpus_engine.episodes.classes, None)
+    scores, _ = engine_module._score_queries(corpus_engine, wide, part, np.array([2]), slice(0, 1), spare)
+    one = Tally(1, 20, corpus_engine.episodes.classes, None)
+    engine_module._per_query(corpus_engine, wide, part, np.array([2]), one)
+    corpus = literal.Corpus(table, table.fold, 2)
+    queries = corpus.queries(0)
+    for b in range(20):
+        r = [literal.pick(0, table.segment[i], b, 700) for i in queries]
+        ap, auroc = literal.metrics(scores[0][:, np.arange(len(queries)), r].T, part.relevant.T)
+        np.testing.assert_allclose(one.per_class["map"][0, :, b], ap, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(one.per_class["auroc"][0, :, b], np.nan_to_num(auroc), rtol=0, atol=1e-12)
+    corpus_engine.close()
