@@ -6,18 +6,6 @@ from hypothesis import strategies as st
 from callshot.fewshot.folds import give_folds
 from callshot.records import Embeddings
 
-ELEPHANT_VOICES = {  # label: (exemplars, complete to k) of the paper's appendix
-    "comment rumble": (51, 37), "oestrous rumble": (40, 21), "greeting rumble": (37, 17), "female chorus": (32, 22),
-    "conflict roar": (23, 16), "trumpet blast": (21, 15), "grumbling rumble": (17, 13), "pulsated play trumpet": (13, 10),
-    "separated rumble": (7, 5), "lets-go rumble": (6, 4), "musth rumble": (6, 4), "begging rumble": (5, 4),
-}  # fmt: skip
-LDC = {
-    "growl": (2949, 2651), "longroar-rumble": (253, 227), "rumble": (178, 159), "longroar": (149, 134),
-    "bark-rumble": (140, 125), "trumpet": (87, 73), "blow": (77, 61), "roar-rumble": (73, 64),
-    "trunk-bounce": (45, 34), "roar": (36, 31),
-}  # fmt: skip
-
-
 def random_corpus(seed, *, classes=3, folds=3, size=1, dimensions=2, values=4, scale=1.0, offset=0.0, integers=True):
     """Return embeddings with folds: two classes in every fold, the others where chance puts them.
 
@@ -62,23 +50,3 @@ def corpora(draw, **fixed):
             **fixed,
         },
     )
-
-
-def paper_corpus(counts, folds, common):
-    """Return (label, recording, fold) with the paper's class counts and complete-to-k: its largest fold is what is left.
-
-    `common` names the classes with an exemplar in the common fold, once for each.
-    """
-    label, fold = [], []
-    for name, (exemplars, complete) in counts.items():
-        largest, in_common = exemplars - complete, common.count(name)
-        rest = exemplars - largest - in_common
-        others = [rest // (folds - 1) + (i < rest % (folds - 1)) for i in range(folds - 1)]
-        assert max(others) <= largest
-        assert min(others) >= 1
-        for f, count in enumerate([largest, *others]):
-            label += [name] * count
-            fold += [f] * count
-        label += [name] * in_common
-        fold += [-1] * in_common
-    return label, [f"recording {i}" for i in range(len(label))], np.array(fold)

@@ -3,15 +3,18 @@
     tables = read_tables(paths)              vectors, with a label and a recording each
     folds = choose_folds(tables[0], …)       grouped by recording; audited
     result = evaluate(tables, protocol)      k-shot curves with intervals, for every encoder
-    write_results(result, directory)         plain files, all or nothing
+    results.write(result, provenance)        plain files, all or nothing
 
-`evaluate` is also the Python interface: arrays in, records out.
+`evaluate_files` is that path; `evaluate` is its middle, for Python: arrays in, records out.
 """
 
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
+from callshot.encoders.sidecars import read_categories, read_folds
+from callshot.encoders.table import read_tables, table_corpus
 from callshot.errors import InputError, LeakError, OptionError
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import complete_shots, count_classes, give_folds, make_folds
@@ -20,8 +23,43 @@ from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import Summary
 from callshot.fewshot.sweep import Engine, open_engine, sweep
 from callshot.records import ClassCount, Embeddings, Evaluation, Folds, IntArray
+from callshot.report.figures import draw_sweep
+from callshot.report.provenance import tell_provenance
+from callshot.report.results import open_results
 
 Report = Callable[[float, str], None]
+
+
+def evaluate_files(
+    paths: Sequence[Path],
+    out: Path,
+    protocol: Protocol,
+    *,
+    folds: int | None = None,
+    fold_file: Path | None = None,
+    categories: Path | None = None,
+    corpus: str | None = None,
+    threads: int | None = None,
+    memory: int | None = None,
+    figure: bool = True,
+    report: Report = lambda done, what: None,
+) -> Evaluation:
+    """Read tables, evaluate them, and write the results to a directory; see `evaluate` for the options."""
+    with open_results(out) as results:
+        tables = read_tables(paths)
+        given = read_folds(fold_file, tables[0]) if fold_file is not None else None
+        groups = read_categories(categories, tables[0]) if categories is not None else None
+        name = corpus or table_corpus(paths[0]) or paths[0].absolute().parent.name or "corpus"
+        chosen = choose_folds(tables[0], folds, given)
+        result = evaluate(
+            tables, protocol, folds=chosen, categories=groups, corpus=name, threads=threads, memory=memory, report=report
+        )
+        others = [path for path in (fold_file, categories) if path is not None]
+        options = {"folds": folds, "threads": threads, "memory": memory}
+        results.write(result, tell_provenance(result, protocol, dict(zip(paths, tables, strict=True)), others, options))
+    if figure:
+        draw_sweep(result, out / "sweep")
+    return result
 
 
 def choose_folds(embeddings: Embeddings, count: int | None = None, given: IntArray | None = None) -> Folds:
@@ -67,7 +105,8 @@ def evaluate(
     protocol, first = protocol or Protocol(), tables[0]
     folds = folds or choose_folds(first)
     counts = count_classes(first.label, folds)
-    workers, room = threads or os.cpu_count() or 1, memory or machine_memory() // 4
+    workers = threads or os.cpu_count() or 1
+    room = machine_memory() // 4 if memory is None else memory
     result = _empty(corpus, first, folds, counts)
     for i, table in enumerate(tables):
         episodes = _plan(table, folds, counts)

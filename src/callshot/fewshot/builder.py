@@ -10,21 +10,22 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from callshot.errors import InputError, OptionError
-from callshot.fewshot.kernels.assign import improve, spread_greedily
+from callshot.fewshot.kernels.assign import add_up, least_range, spread_greedily, walk
 from callshot.records import COMMON_FOLD, IntArray
 
 # Walks of the local search: proposals per recording, and whether empty folds of ineligible classes are priced.
 WALKS = ((2_000, True), (20_000, True), (6_000, False))
 SETTLING = 1_000  # proposals per recording that make folds equal in size
-MOST_PROPOSALS = 5_000_000
-MOST_PLACES = 300  # distinct recordings × folds; beyond, each node of the integer program takes too long
+MOST_PLACES = 300  # distinct recordings × folds; beyond, a node of the integer program takes too long
 SLIGHT = Fraction(1, 1_000_000)  # the solver cannot tell sums of spreads that differ by less
 
+Limits = dict[str, float]  # what milp may take, as its options
 Merit = tuple[int, Fraction]  # smaller is better: minus the number of eligible classes, the sum of their spreads
 
 
@@ -46,33 +47,31 @@ class Built:
     proof: str
 
 
-class Limits(NamedTuple):
-    """What one run of the solver may take; the seconds are a safety net."""
-
-    nodes: int
-    seconds: float
-
-
 @dataclass(frozen=True)
 class Task:
-    """What is spread over `count` folds: the segments of each recording, per class (`holds`) and in all (`size`)."""
+    """What is spread over `count` folds: `holds` is (recordings, classes), in segments."""
 
     holds: IntArray
-    size: IntArray
     count: int
 
     def counts(self, fold: IntArray) -> IntArray:
         """Return the (classes, folds) counts."""
-        return _add_up(self.holds, fold, self.count)
+        return add_up(self.holds, fold, self.count)
 
     def merit(self, fold: IntArray) -> Merit:
         """Rate folds, exactly."""
-        return _merit(self.counts(fold))
+        counts = self.counts(fold)
+        return self.ideal(np.ptp(counts, axis=1), counts.min(axis=1) > 0)
+
+    def ideal(self, least: IntArray, eligible: slice | NDArray[np.bool_] = slice(None)) -> Merit:
+        """Rate folds that give these classes their `least` ranges."""
+        above, below = (self.count * least)[eligible].tolist(), self.holds.sum(axis=0)[eligible].tolist()
+        return -len(above), sum(map(Fraction, above, below), Fraction(0))
 
     def part(self, classes: IntArray) -> tuple["Task", IntArray]:
         """Return the task of these classes alone, and the recordings that carry them."""
         rows = np.flatnonzero(self.holds[:, classes].any(axis=1))
-        return Task(self.holds[np.ix_(rows, classes)], self.size[rows], self.count), rows
+        return Task(self.holds[np.ix_(rows, classes)], self.count), rows
 
 
 def judge(label: Sequence[str], fold: IntArray, count: int) -> Balance:
@@ -83,9 +82,10 @@ def judge(label: Sequence[str], fold: IntArray, count: int) -> Balance:
     """
     if len(label) != len(fold) or not np.isin(fold, range(COMMON_FOLD, count)).all():
         raise InputError(f"fold: wanted a number from -1 to {count - 1} for each of {len(label)} labels, got {fold}")
-    member = np.eye(len(set(label)), dtype=np.int64)[_codes(label)]
-    kept = fold != COMMON_FOLD
-    eligible, spread = _merit(_add_up(member[kept], fold[kept], count))
+    names, code = np.unique(label, return_inverse=True)
+    counts = np.zeros((len(names), count + 1), dtype=np.int64)
+    np.add.at(counts, (code, fold), 1)  # the common fold, -1, counts in the last column
+    eligible, spread = Task(counts.T[:-1], count).merit(np.arange(count))  # a fold is as good as one recording
     return Balance(-eligible, float(spread / -eligible) if eligible else 0.0)
 
 
@@ -103,10 +103,10 @@ def build_folds(
         raise OptionError(f"count: wanted 2 folds or more, got {count}")
     if len(label) != len(recording):
         raise InputError(f"recording: wanted one for each of {len(label)} labels, got {len(recording)}")
-    row = _codes(recording)
-    table = np.zeros((len(set(recording)), len(set(label))), dtype=np.int64)
-    np.add.at(table, (row, _codes(label)), 1)
-    fold, proved, proof = _assign(table, count, Limits(nodes, seconds))
+    (names, code), (recordings, row) = (np.unique(column, return_inverse=True) for column in (label, recording))
+    table = np.zeros((len(recordings), len(names)), dtype=np.int64)
+    np.add.at(table, (row, code), 1)
+    fold, proved, proof = _assign(table, count, {"node_limit": nodes, "time_limit": seconds, "mip_rel_gap": 0.0})
     return Built(fold[row], judge(label, fold[row], count), proved, proof)
 
 
@@ -115,66 +115,60 @@ def _assign(table: IntArray, count: int, limits: Limits) -> tuple[IntArray, bool
     fold = np.full(len(table), COMMON_FOLD)
     carriers = np.count_nonzero(table, axis=0)
     classes = np.argsort(carriers, kind="stable")[np.sum(carriers < count) :]  # the solver wants the scarce ones first
-    spread = table[:, classes].any(axis=1)
-    if not spread.any():
+    rows = np.flatnonzero(table[:, classes].any(axis=1))
+    if len(rows) == 0:
         return fold, True, f"optimum proved: no label is in {count} recordings, so no class can be eligible"
-    task = Task(table[np.ix_(spread, classes)], table[spread].sum(axis=1), count)
-    # scikit-learn can have more luck with the common recordings than without them: never worse means than either.
-    starts = [spread_greedily(table, count)[spread], spread_greedily(table[spread], count)]
-    best, proved, proof = _search(task, min(starts, key=task.merit), limits)
-    fold[spread] = _number(_walk(task, best, SETTLING, settle=True))
+    task, size = Task(table[np.ix_(rows, classes)], count), table[rows].sum(axis=1)
+    # scikit-learn can have more luck with the common recordings than without: never worse means than either.
+    starts = (spread_greedily(table, count)[rows], spread_greedily(table[rows], count))
+    best, proved, proof = _search_parts(task, min(starts, key=task.merit), size, limits)
+    best = min(walk(task.holds, best, count, SETTLING, hinted=False, size=size), best, key=task.merit)
+    _, first, member = np.unique(best, return_index=True, return_inverse=True)
+    fold[rows] = np.argsort(np.argsort(first))[member]  # numbered by first recording: equal partitions, equal numbers
     return fold, proved, proof
 
 
-def _search(task: Task, fold: IntArray, limits: Limits) -> tuple[IntArray, bool, str]:
-    """Improve folds until no better ones can exist or the work is done."""
-    least = np.array([_least_range(held, task.count) for held in task.holds.T])
-    for walk, (proposals, hinted) in enumerate(WALKS):
-        fold = min(fold, _walk(task, fold, proposals, hinted, least), key=task.merit)
-        least = _tighten(task, fold, least, limits) if walk == 0 else least
-        if task.merit(fold) == _ideal(task, least):
-            return fold, True, "optimum proved: every class is spread as evenly as its recordings allow"
-    try:
-        fold, limit = _solve_parts(task, fold, least, limits)
-    except TimeoutError:  # another machine would have got further: nothing that was found is used
-        limit = f"the solver was stopped after {limits.seconds:g} s"
+def _search_parts(task: Task, fold: IntArray, size: IntArray, limits: Limits) -> tuple[IntArray, bool, str]:
+    """Improve the folds of each set of classes that shares no recordings with the others."""
+    least, hits, filled = np.zeros(task.holds.shape[1], dtype=np.int64), [], np.zeros(task.count)
+    for classes in _connected(task.holds):
+        part, rows = task.part(classes)
+        fold[rows], least[classes], hit = _search(part, fold[rows], limits)
+        hits.append(hit)
+        # Each part may number its folds as it likes: its largest goes to the fold that is least filled.
+        own = np.bincount(fold[rows], size[rows], task.count)
+        large, empty = np.argsort(-own, kind="stable"), np.argsort(filled, kind="stable")
+        fold[rows] = empty[np.argsort(large)[fold[rows]]]
+        filled[empty] += own[large]
+    return fold, *_explain(task, fold, least, next(filter(None, hits), ""))
+
+
+def _explain(task: Task, fold: IntArray, least: IntArray, limit: str) -> tuple[bool, str]:
+    """Say whether better folds can exist, and how far away they can be."""
+    (eligible, spread), (most, bound) = task.merit(fold), task.ideal(least)
+    if (eligible, spread) == (most, bound):
+        return True, "optimum proved: every class is spread as evenly as its recordings allow"
     if not limit:
-        return fold, True, "optimum proved by integer programming"
-    return fold, False, f"not proved: {limit}; best of local search, {_distance(task, fold, least)}"
+        return True, "optimum proved by integer programming"
+    rest = f"at most {math.ceil(1000 * (spread - bound) / len(least)) / 1000:g} above the lower bound"
+    if eligible != most:
+        rest = f"{-eligible} of the {-most} classes that are in {task.count} recordings are eligible"
+    return False, f"not proved: {limit}; best of local search, {rest}"
 
 
-def _walk(
-    task: Task, fold: IntArray, proposals: int, hinted: bool = True, least: IntArray | None = None, settle: bool = False
-) -> IntArray:
-    """Return the best folds met on a walk of so many proposals per recording."""
-    recordings, classes = task.holds.shape
-    holds = np.pad(np.column_stack([task.holds, task.size]), ((0, 1), (0, 0)))
-    scale = 2**61 // (task.count * classes * (classes + 2))  # so that energies fit into 64 bits
-    weight, penalty = scale * task.count // task.holds.sum(axis=0), scale * task.count * classes
-    return improve(
-        holds,
-        _add_up(holds[:-1], fold, task.count),
-        weight,
-        fold.copy(),
-        np.zeros(10 * recordings, dtype=np.int64),
-        penalty,
-        hinted * (penalty // task.count),
-        -1 if least is None else int(weight @ least),
-        1 + recordings // 4,
-        proposals,
-        min(proposals * max(recordings, 50), MOST_PROPOSALS),
-        settle,
-    )
-
-
-def _least_range(held: IntArray, count: int) -> int:
-    """Return a range (max − min) of fold counts that no spread of these holdings can fall below."""
-    held = np.sort(held[held > 0])[::-1]
-    rest = held.sum() - np.concatenate([[0], np.cumsum(held)])
-    low = min(rest[j] // (count - j) for j in range(count))  # j recordings are in j folds at most: the others share
-    # Of i · count + 1 recordings, i + 1 are in one fold.
-    piles = [held[i * count - i : i * count + 1].sum() for i in range(1 + (len(held) - 1) // count)]
-    return int(max(-(-rest[0] // count), *piles) - low)
+def _search(task: Task, fold: IntArray, limits: Limits) -> tuple[IntArray, IntArray, str]:
+    """Return the best folds found, the least range of each class, and the limit that kept us from a proof, if any."""
+    least = np.array([least_range(held, task.count) for held in task.holds.T])
+    for number, (proposals, hinted) in enumerate(WALKS):
+        fold = min(fold, walk(task.holds, fold, task.count, proposals, least=least, hinted=hinted), key=task.merit)
+        least = _tighten(task, fold, least, limits) if number == 0 else least
+        if task.merit(fold) == task.ideal(least):
+            return fold, least, ""
+    try:
+        fold, limit = _solve(task, fold, least, limits)
+    except TimeoutError:  # what it had by then depends on the machine
+        limit = f"the solver was stopped after {limits['time_limit']:g} s and its work is not used"
+    return fold, least, limit
 
 
 def _tighten(task: Task, fold: IntArray, least: IntArray, limits: Limits) -> IntArray:
@@ -183,26 +177,12 @@ def _tighten(task: Task, fold: IntArray, least: IntArray, limits: Limits) -> Int
     Only the time and the proof depend on these bounds, never the folds.
     """
     least, counts = least.copy(), task.counts(fold)
-    for c in np.flatnonzero((np.ptp(counts, axis=1) > least) | (counts.min(axis=1) == 0)):
-        alone, rows = task.part(np.array([c]))
-        with suppress(TimeoutError):
+    with suppress(TimeoutError):
+        for c in np.flatnonzero((np.ptp(counts, axis=1) > least) | (counts.min(axis=1) == 0)):
+            alone, rows = task.part(np.array([c]))
             best, limit = _solve(alone, fold[rows], least[[c]], limits)
             least[c] = least[c] if limit else np.ptp(alone.counts(best))
     return least
-
-
-def _solve_parts(task: Task, fold: IntArray, least: IntArray, limits: Limits) -> tuple[IntArray, str]:
-    """Solve one by one the sets of classes that share no recordings; return the best folds and the limit hit, if any."""
-    from scipy.sparse.csgraph import connected_components
-
-    better, hits = fold.copy(), []
-    number, member = connected_components(task.holds.T @ task.holds)
-    for classes in (np.flatnonzero(member == p) for p in range(number)):
-        part, rows = task.part(classes)
-        if part.merit(fold[rows]) != _ideal(part, least[classes]):
-            better[rows], hit = _solve(part, fold[rows], least[classes], limits)
-            hits.append(hit)
-    return better, next(filter(None, hits), "")
 
 
 def _solve(task: Task, fold: IntArray, least: IntArray, limits: Limits) -> tuple[IntArray, str]:
@@ -220,18 +200,19 @@ def _program(task: Task, fold: IntArray, least: IntArray, more: bool, limits: Li
     from scipy.optimize import milp
 
     kinds, kind, times = np.unique(-task.holds, axis=0, return_inverse=True, return_counts=True)
-    if kinds.shape[0] * task.count > MOST_PLACES or limits.nodes < 1:
+    if limits["node_limit"] < 1:
+        return fold, "the solver was left out"
+    if len(kinds) * task.count > MOST_PLACES:
         return fold, f"{len(fold)} recordings are too many for the solver"
-    options = {"node_limit": limits.nodes, "time_limit": limits.seconds, "mip_rel_gap": 0.0}
-    answer = milp(**_model(-kinds, times, task.count, least, task.merit(fold), more), options=options)
-    if answer.status == 1:
+    answer = milp(**_model(-kinds, times, task.count, least, task.merit(fold), more), options=limits)
+    if "time limit" in answer.message.lower():
         raise TimeoutError
     if answer.x is not None:
-        where = np.rint(answer.x[: kinds.shape[0] * task.count]).astype(int).reshape(-1, task.count)
+        where = np.rint(answer.x[: len(kinds) * task.count]).astype(int).reshape(-1, task.count)
         fold = fold.copy()
         for k, places in enumerate(where):
             fold[kind.ravel() == k] = np.repeat(np.arange(task.count), places)
-    return fold, "" if answer.status in (0, 2) else f"the solver stopped at its limit of {limits.nodes} nodes"
+    return fold, "" if answer.status in (0, 2) else f"the solver did not finish within {limits['node_limit']} nodes"
 
 
 def _model(kinds: IntArray, times: IntArray, count: int, least: IntArray, known: Merit, more: bool) -> dict[str, Any]:
@@ -262,45 +243,9 @@ def _model(kinds: IntArray, times: IntArray, count: int, least: IntArray, known:
     return {"c": cost, "integrality": np.ones(len(upper)), "bounds": Bounds(0, upper), "constraints": rules}
 
 
-def _distance(task: Task, fold: IntArray, least: IntArray) -> str:
-    """Say how far from the best these folds can be."""
-    eligible, spread = task.merit(fold)
-    if -eligible < len(least):
-        return f"{-eligible} of the {len(least)} classes that are in {task.count} recordings are eligible"
-    excess = (spread - _ideal(task, least)[1]) / len(least)
-    return f"at most {math.ceil(1000 * excess) / 1000:g} above the lower bound"
-
-
-def _ideal(task: Task, least: IntArray) -> Merit:
-    """Return the merit that no folds can surpass."""
-    return -len(least), _sum_ratios(task.count * least, task.holds.sum(axis=0))
-
-
-def _merit(counts: IntArray) -> Merit:
-    """Rate (classes, folds) counts, exactly."""
-    held = counts[counts.min(axis=1) > 0]
-    return -len(held), _sum_ratios(held.shape[1] * np.ptp(held, axis=1), held.sum(axis=1))
-
-
-def _sum_ratios(above: IntArray, below: IntArray) -> Fraction:
-    """Return Σ above / below."""
-    return sum(map(Fraction, above.tolist(), below.tolist()), Fraction(0))
-
-
-def _add_up(holds: IntArray, fold: IntArray, count: int) -> IntArray:
-    """Return the (columns of `holds`, folds) sums."""
-    counts = np.zeros((count, holds.shape[1]), dtype=np.int64)
-    np.add.at(counts, fold, holds)
-    return np.ascontiguousarray(counts.T)
-
-
-def _codes(names: Sequence[str]) -> IntArray:
-    """Return the place of each name among the sorted names."""
-    place = {name: i for i, name in enumerate(sorted(set(names)))}
-    return np.array([place[name] for name in names], dtype=np.int64)
-
-
-def _number(fold: IntArray) -> IntArray:
-    """Number folds by their first recording, so that equal partitions have equal numbers."""
-    _, first, member = np.unique(fold, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(first))[member]
+def _connected(holds: IntArray) -> list[IntArray]:
+    """Return the sets of classes that share recordings, directly or by way of others."""
+    linked = holds.T @ holds > 0
+    for _ in range(len(linked).bit_length()):
+        linked = linked @ linked
+    return [np.flatnonzero(row) for row in np.unique(linked, axis=0)]

@@ -1,7 +1,7 @@
 """An evaluation → a figure of its k-shot curves, as PDF and PNG.
 
-One panel per encoder: at each k a box of the quartiles, whiskers from the 1st to the 99th percentile and a marker at the
-mean, over a band for the `shared` spread and a line at chance. At the foot: the new exemplars that each k brings, and k*.
+One panel per encoder: at each k a box of the quartiles with whiskers from the 1st to the 99th percentile and a marker
+at the mean, over a band for the `shared` spread and a line at chance. At the foot: the new exemplars of each k, and k*.
 """
 
 import io
@@ -22,22 +22,24 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Look = dict[str, Any]
+
 METRIC_NAMES = {"map": "mAP", "auroc": "AUROC", "accuracy": "accuracy"}
-METADATA = {"pdf": {"Creator": "callshot", "CreationDate": None}, "png": {"Software": "callshot"}}
+METADATA: Look = {"pdf": {"Creator": "callshot", "CreationDate": None}, "png": {"Software": "callshot"}}
 
 # The blue, vermilion and orange of Okabe and Ito; dark lines on light areas keep apart without colour, too.
 INK, BLUE, VERMILION = "#1F1F1F", "#0072B2", "#D55E00"
-BOX = {"facecolor": "#B9DAEC", "edgecolor": BLUE, "linewidth": 0.6, "zorder": 3}
-WHISKER = {"color": BLUE, "linewidth": 0.7, "zorder": 2.5}
-MEDIAN = {"color": BLUE, "linewidth": 0.9, "zorder": 4}
-MEAN = {"color": INK, "linestyle": "none", "marker": "o", "markeredgewidth": 0, "zorder": 5}
-BAND = {"facecolor": "#FBE7C0", "edgecolor": "none", "zorder": 1.5}
-BAND_MEAN = {"color": VERMILION, "linewidth": 0.8, "zorder": 2}
-CHANCE = {"color": INK, "linewidth": 0.9, "linestyle": (0, (1, 1.6)), "zorder": 2}
-BEST = {"color": "#6E6E6E", "linewidth": 0.7, "linestyle": (0, (4, 2)), "zorder": 1}
+BOX: Look = {"facecolor": "#B9DAEC", "edgecolor": BLUE, "linewidth": 0.6, "zorder": 3}
+WHISKER: Look = {"color": BLUE, "linewidth": 0.7, "zorder": 2.5}
+MEDIAN: Look = {"color": BLUE, "linewidth": 0.9, "zorder": 4}
+MEAN: Look = {"color": INK, "linestyle": "none", "marker": "o", "markeredgewidth": 0, "zorder": 5}
+BAND: Look = {"facecolor": "#FBE7C0", "edgecolor": "none", "zorder": 1.5}
+BAND_MEAN: Look = {"color": VERMILION, "linewidth": 0.8, "zorder": 2}
+CHANCE: Look = {"color": INK, "linewidth": 0.9, "linestyle": (0, (1, 1.6)), "zorder": 2}
+BEST: Look = {"color": "#6E6E6E", "linewidth": 0.7, "linestyle": (0, (4, 2)), "zorder": 1}
 COMPLETE, PARTIAL = "#6E6E6E", "#C4C4C4"
 
-STYLE: dict[str, Any] = {
+STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": 7.5,
     "axes.edgecolor": INK,
@@ -122,7 +124,7 @@ def _compose(figure: "Figure", panels: Sequence[Panel], best: int, metric: str) 
     grid[-1, 0].set_ylabel("new\nexemplars")
     for at in grid[:, 1:].flat:
         at.tick_params(labelleft=False)
-    _draw_panels(list(grid[:-1].flat), panels, 100 // wide)
+    _draw_panels(list(grid[:-1].flat), panels, 88 // wide)
     for at in grid[-1]:
         _draw_foot(at, panels[0].points, 24 // wide)
     for at in grid.flat:
@@ -149,26 +151,31 @@ def _limits(panels: Sequence[Panel]) -> tuple[float, float]:
 
 
 def _draw_panel(at: "Axes", panel: Panel) -> None:
-    points, x = panel.points, range(len(panel.points))
+    points, x, half = panel.points, range(len(panel.points)), _half_width(panel.points)
     if panel.shared:
         _draw_band(at, panel.shared)
     at.axhline(points[0].chance, **CHANCE)
     at.vlines(x, [c.p01 for c in points], [c.p99 for c in points], **WHISKER)
-    at.bar(x, [c.p75 - c.p25 for c in points], 0.62, [c.p25 for c in points], **BOX)
-    at.hlines([c.p50 for c in points], [i - 0.31 for i in x], [i + 0.31 for i in x], **MEDIAN)
-    at.plot(x, [c.mean for c in points], markersize=max(1.8, min(4.0, 80 / len(points))), **MEAN)
+    at.bar(x, [c.p75 - c.p25 for c in points], 2 * half, [c.p25 for c in points], **BOX)
+    at.hlines([c.p50 for c in points], [i - half for i in x], [i + half for i in x], **MEDIAN)
+    at.plot(x, [c.mean for c in points], markersize=max(1.7, min(4.0, 68 / len(points))), **MEAN)
+
+
+def _half_width(points: Sequence[Curve]) -> float:
+    """Return half the width of a box, in steps of k: few shots do not make broad ones."""
+    return min(0.31, 0.025 * len(points) + 0.015)
 
 
 def _draw_band(at: "Axes", points: Sequence[Curve]) -> None:
     """Draw an interval over k as a band; that of a single shot is made wide enough to be seen."""
-    x, ends = ([-0.5, 0.5], [*points, *points]) if len(points) == 1 else (range(len(points)), points)
+    x, ends = ([-0.12, 0.12], [*points, *points]) if len(points) == 1 else (range(len(points)), points)
     at.fill_between(x, [c.p01 for c in ends], [c.p99 for c in ends], **BAND)
     at.plot(x, [c.mean for c in ends], **BAND_MEAN)
 
 
 def _draw_foot(at: "Axes", points: Sequence[Curve], ticks: int) -> None:
     colours = [COMPLETE if c.complete else PARTIAL for c in points]
-    at.bar(range(len(points)), [c.new_exemplars for c in points], 0.62, color=colours)
+    at.bar(range(len(points)), [c.new_exemplars for c in points], 2 * _half_width(points), color=colours)
     most = max(max(c.new_exemplars for c in points), 1)
     at.set_ylim(0, most * 1.7)
     at.set_yticks([0, most])
@@ -188,14 +195,20 @@ def _ticks(shots: Sequence[int], most: int) -> list[int]:
 
 
 def _mark_best(at: "Axes", points: Sequence[Curve], label: str) -> None:
-    """Draw a line behind the last complete shot; where every shot is complete, there is none to draw."""
+    """Draw a line behind the last complete shot, and name it; where every shot is complete, the name alone."""
     complete = sum(c.complete for c in points)
-    if complete == len(points):
-        return
-    at.axvline(complete - 0.5, **BEST)
     left = complete > 0.8 * len(points)
-    place = {"ha": "right" if left else "left", "va": "top", "transform": at.get_xaxis_transform()}
-    at.text(complete - (0.8 if left else 0.2), 0.98, label, **place)
+    if complete < len(points):
+        at.axvline(complete - 0.5, **BEST)
+    at.annotate(
+        label,
+        xy=(complete - 0.5, 0.98),
+        xycoords=("data", "axes fraction"),
+        xytext=(-4 if left else 4, 0),
+        textcoords="offset points",
+        ha="right" if left else "left",
+        va="top",
+    )
 
 
 def _shorten(name: str, letters: int) -> str:

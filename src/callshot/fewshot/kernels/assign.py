@@ -1,7 +1,8 @@
 """Segments of each class in each recording → a fold for each recording.
 
-`spread_greedily` makes a start. `improve` is late-acceptance hill climbing: a proposal is taken when it is no worse than
-the energy was some steps ago. Energies are integers and chance is a hash of a counter, so a walk is the same everywhere.
+`spread_greedily` makes a start. `walk` goes on by late-acceptance hill climbing: a proposal is taken when it is no
+worse than the energy was some steps ago. Energies are integers and chance is a hash of a counter, so that a walk is
+the same on every machine. `least_range` says how far it can get.
 """
 
 import numpy as np
@@ -9,13 +10,16 @@ from numba import njit
 
 from callshot.records import FloatArray, IntArray
 
+MOST_PROPOSALS = 5_000_000  # of one walk: about a second
+HISTORY = 20  # energies remembered, per recording
+
 
 def spread_greedily(table: IntArray, count: int) -> IntArray:
     """Give each recording, the most uneven one first, to the fold where it leaves the classes the most even.
 
     This is the rule of scikit-learn's StratifiedGroupKFold, and the same to the last bit.
     """
-    held = table[:, table.any(axis=0)].astype(np.float64)
+    held = table[:, table.any(axis=0)].astype(np.float64, order="C")  # the order of summation is part of the rule
     total, counts, fold = held.sum(axis=0), np.zeros((count, held.shape[1])), np.zeros(len(held), dtype=np.int64)
     for r in np.argsort(-np.std(held, axis=1), kind="stable"):
         there = counts + np.eye(count)[:, :, None] * held[r]
@@ -32,6 +36,61 @@ def _choose(uneven: FloatArray, size: FloatArray) -> int:
         if uneven[f] < uneven[best] or (close and size[f] < size[best]):
             best = f
     return best
+
+
+def least_range(held: IntArray, count: int) -> int:
+    """Return a range (max − min) of fold counts that no spread of these holdings can fall below."""
+    held = np.sort(held[held > 0])[::-1]
+    rest = held.sum() - np.concatenate([[0], np.cumsum(held)])
+    low = min(rest[j] // (count - j) for j in range(count))  # j recordings are in j folds at most: the others share
+    # Of i · count + 1 recordings, i + 1 are in one fold.
+    piles = [held[i * count - i : i * count + 1].sum() for i in range(1 + (len(held) - 1) // count)]
+    return int(max(-(-rest[0] // count), *piles) - low)
+
+
+def add_up(holds: IntArray, fold: IntArray, count: int) -> IntArray:
+    """Return the (columns of `holds`, folds) sums."""
+    counts = np.zeros((count, holds.shape[1]), dtype=np.int64)
+    np.add.at(counts, fold, holds)
+    return np.ascontiguousarray(counts.T)
+
+
+def walk(
+    holds: IntArray,
+    fold: IntArray,
+    count: int,
+    proposals: int,
+    *,
+    least: IntArray | None = None,
+    hinted: bool = True,
+    size: IntArray | None = None,
+) -> IntArray:
+    """Return the best folds met with so many proposals per recording (50 recordings at least).
+
+    The walk ends where each class has its `least` range. Given the `size` of the recordings, it never climbs and makes
+    the folds equal in size where that costs nothing.
+    """
+    recordings, classes = holds.shape
+    padded = np.pad(np.column_stack([holds, holds.sum(axis=1) if size is None else size]), ((0, 1), (0, 0)))
+    scale = 2**61 // (count * classes * (classes + 2))  # so that energies fit into 64 bits
+    weight, penalty = scale * count // holds.sum(axis=0), scale * count * classes
+    history = np.zeros(HISTORY * recordings, dtype=np.int64)
+    target = -1 if least is None else int(weight @ least)
+    hint, kicks, work = hinted * (penalty // count), 1 + recordings // 4, proposals * max(recordings, 50)
+    return improve(
+        padded,
+        add_up(padded[:-1], fold, count),
+        weight,
+        fold.copy(),
+        history,
+        penalty,
+        hint,
+        target,
+        kicks,
+        proposals,
+        min(work, MOST_PROPOSALS),
+        size is not None,
+    )
 
 
 @njit(cache=True, nogil=True)
@@ -78,11 +137,11 @@ def improve(
     is stuck, so many `kicks` are taken unseen. It ends at `target`. With `settle` it never climbs, and makes
     the folds equal in size where that costs nothing.
     """
-    nobody = fold.size
+    nobody = np.int64(fold.size)
     classes = weight.size
     cost = np.zeros(classes + 1, np.int64)
     trial = np.zeros(classes + 1, np.int64)
-    energy = 0
+    energy = np.int64(0)
     for c in range(classes):
         cost[c] = price(counts[c], weight[c], penalty, hint)
         energy += cost[c]

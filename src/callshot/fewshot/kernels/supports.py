@@ -137,3 +137,20 @@ def score_directly(stream, class_key, query, vectors, norms, class_start, pools,
                 out[rest, n, r] = a_of(inner, square, steps)
             if distinct:
                 put_back(pool, swaps, steps)
+
+
+@kernel
+def draw_positions(stream, size, k, distinct):  # type: ignore[no-untyped-def]
+    """Return the places in a pool of one draw: what the kernels above pick, alone."""
+    places = np.arange(size)
+    steps = min(k, size) if distinct else k
+    out = np.empty(steps, np.int64)
+    for i in range(steps):
+        u = np.uint64(i)
+        if not distinct:
+            out[i] = np.int64(below(stream, u, np.uint64(size)))
+            continue
+        j = np.int64(u + below(stream, u, np.uint64(size) - u))
+        out[i] = places[j]
+        places[j] = places[i]
+    return out

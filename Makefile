@@ -1,0 +1,60 @@
+# make demo, make test: the whole set-up and the job, on a machine that has python3 and make. The rest is for developers.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+# numba's cache looks at the age of one file, not of those it calls; a folder per text of the kernels is never stale.
+export NUMBA_CACHE_DIR ?= $(CURDIR)/.numba/$(shell cat src/callshot/fewshot/kernels/*.py | cksum | cut -d' ' -f1)
+
+.PHONY: demo test check bench test-lowest test-full clean
+
+demo: $(VENV)/ready
+	$(BIN)/python examples/paper_shapes.py demo
+	$(BIN)/callshot evaluate demo/elephant-voices/*.parquet --out demo/elephant-voices/results
+	$(BIN)/callshot evaluate demo/ldc/*.parquet --out demo/ldc/results
+	@echo
+	@echo "Curves: demo/elephant-voices/results/curve.csv and demo/ldc/results/curve.csv"
+	@echo "Look at demo/elephant-voices/results/sweep.png and demo/ldc/results/sweep.png"
+
+test: $(VENV)/ready-to-test
+	$(BIN)/python -m pytest -n 2 $(ARGS)
+
+check: $(VENV)/ready-to-check
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell src tests bench docs examples README.md CHANGELOG.md CONTRIBUTING.md
+
+bench: $(VENV)/ready-to-test
+	$(BIN)/python bench/engine.py $(ARGS)
+	$(BIN)/python bench/folds.py $(ARGS)
+
+# The lowest versions that pyproject.toml allows, in an environment of its own.
+test-lowest: $(VENV)/ready-to-test
+	$(BIN)/python -m pip install -q uv
+	rm -rf $(VENV)-lowest
+	$(BIN)/uv venv -q --python $(PYTHON) $(VENV)-lowest
+	$(BIN)/uv pip install -q --python $(VENV)-lowest/bin/python --resolution lowest-direct -e '.[test]'
+	$(VENV)-lowest/bin/python -m pytest -n 2 $(ARGS)
+
+# Many more examples of every property: some minutes.
+test-full: $(VENV)/ready-to-test
+	$(BIN)/python -m pytest -n 2 --hypothesis-profile=full $(ARGS)
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/ready: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install -q -e .
+	touch $@
+
+$(VENV)/ready-to-test: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install -q -e '.[test]'
+	touch $@ $(VENV)/ready
+
+$(VENV)/ready-to-check: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install -q -e '.[test,check]'
+	touch $@ $(VENV)/ready $(VENV)/ready-to-test
+
+clean:
+	rm -rf $(VENV) $(VENV)-lowest .numba demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

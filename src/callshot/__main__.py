@@ -1,0 +1,5 @@
+"""`python -m callshot`."""
+
+from callshot.cli import main
+
+main()

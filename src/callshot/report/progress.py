@@ -1,0 +1,54 @@
+"""How far a long computation is: a bar with the time left on a terminal, a line for every tenth elsewhere."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+from rich.console import Console
+from rich.markup import escape
+
+Report = Callable[[float, str], None]
+
+
+@contextmanager
+def show_progress(console: Console, *, quiet: bool) -> Iterator[Report]:
+    """Hand out what hears shares of the work (they add up to 1) and what they belong to; it may be called by threads."""
+    if quiet:
+        yield lambda share, what: None
+    elif console.is_terminal:
+        with _bar(console) as report:
+            yield report
+    else:
+        yield _lines(console)
+
+
+@contextmanager
+def _bar(console: Console) -> Iterator[Report]:
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("preparing (the first run compiles, some seconds)", total=1.0)
+
+        def report(share: float, what: str) -> None:
+            progress.update(task, advance=share, description=escape(what))
+
+        yield report
+
+
+def _lines(console: Console) -> Report:
+    """Print a line at each tenth, with the seconds so far and those that are left at this pace."""
+    done, told, lock, start = 0.0, 0, Lock(), time.monotonic()
+
+    def report(share: float, what: str) -> None:
+        nonlocal done, told
+        with lock:
+            done += share
+            if int(done * 10 + 1e-6) > told and done > 0:
+                told = int(done * 10 + 1e-6)
+                spent = time.monotonic() - start
+                left = max(spent * (1 - done) / done, 0.0)
+                console.print(f"{min(done, 1.0):4.0%}  {what}  {spent:.0f} s, {left:.0f} s left", markup=False, highlight=False)
+
+    return report

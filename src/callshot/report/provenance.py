@@ -1,0 +1,62 @@
+"""What a result came from: versions, options, the inputs' checksums, and what was left out and why."""
+
+import hashlib
+import platform
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from callshot import __version__
+from callshot.fewshot.protocol import Protocol
+from callshot.records import Embeddings, Evaluation
+
+PACKAGES = ("numpy", "scipy", "numba", "polars")
+
+
+def tell_provenance(
+    result: Evaluation, protocol: Protocol, tables: Mapping[Path, Embeddings], others: Sequence[Path], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return everything that is needed to repeat a run, and to doubt it."""
+    return {
+        "corpus": result.corpus,
+        "classes": sum(c.eligible for c in result.classes),
+        "queries": result.queries,
+        "complete_shots": result.complete_shots,
+        "folds": {"count": result.folds.count, "origin": result.folds.origin, "proof": result.folds.proof},
+        "protocol": {name: getattr(protocol, name) for name in Protocol.__dataclass_fields__},
+        "options": dict(options),
+        "inputs": [_input(path, table) for path, table in tables.items()] + [_file(path) for path in others],
+        "ties": _ties(result),
+        "rejects": [
+            {"label": c.label, "segments": c.exemplars, "reason": c.reason} for c in result.classes if not c.eligible
+        ],
+        "notes": result.notes,
+        "versions": {name: version(name) for name in PACKAGES}
+        | {"callshot": __version__, "python": platform.python_version()},
+        "machine": {"system": platform.system(), "processor": platform.machine()},
+    }
+
+
+def _input(path: Path, table: Embeddings) -> dict[str, Any]:
+    rows, dimensions = table.vectors.shape
+    return _file(path) | {"encoder": table.encoder, "segments": rows, "dimensions": dimensions}
+
+
+def _file(path: Path) -> dict[str, Any]:
+    with path.open("rb") as stream:
+        return {"file": path.name, "sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
+
+
+def _ties(result: Evaluation) -> list[dict[str, Any]]:
+    """Sum the ties of each encoder and spread over classes and shots; the worst share names its class and k."""
+    told = []
+    for encoder, spread in dict.fromkeys((t.encoder, t.spread) for t in result.ties):
+        rows = [t for t in result.ties if (t.encoder, t.spread) == (encoder, spread)]
+        worst = max(rows, key=lambda t: t.share)
+        entry = {"encoder": encoder, "spread": spread, "ties": sum(t.ties for t in rows)}
+        if worst.ties:
+            entry |= {"worst_share": worst.share, "worst_label": worst.label, "worst_k": worst.k}
+            entry |= {"largest_cost_map": max(t.cost_map for t in rows)}
+        told.append(entry)
+    return told

@@ -1,0 +1,249 @@
+"""An evaluation → what a terminal shows: a headline, a table of the curve and a chart; elsewhere, plain lines."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil, floor, isfinite
+
+import numpy as np
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.text import Text
+
+from callshot.records import Curve, Evaluation
+
+Line = tuple[str, str]  # a text and its style
+Cells = dict[tuple[int, int], Line]  # by column and row, from the top left
+
+SPREADS = {"per-query": "over bootstrap samples", "shared": "over labelled sets; query sampling is not in it"}
+MOST_REASONS, MOST_SHOTS = 6, 12
+ROUND_SHOTS = {1, 2, 3, 4, 5, *(n * 10**e for e in range(6) for n in (10, 15, 20, 30, 40, 60, 80))}
+COLOURS, MARKS, ASCII_MARKS = ("blue", "red", "green", "magenta", "cyan", "yellow"), "●▲■◆▼○", "ox+*#@"
+ASCII = str.maketrans("⋆–…┤│└─┈░", "*-.||+-.:")
+BRAILLE = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # by column and row of a dot in its cell
+STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5)
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line of a chart: its mean at each k and, where they are known, the ends of its interval."""
+
+    name: str
+    k: Sequence[int]
+    mean: Sequence[float]
+    low: Sequence[float] = ()
+    high: Sequence[float] = ()
+
+
+def show_evaluation(evaluation: Evaluation, console: Console) -> None:
+    """Print an evaluation: on a terminal with colours and a chart, and in ASCII where its encoding has no more."""
+    width, ascii = max(console.width, 40), _needs_ascii(console)
+    texts = [Text(text, style) for text, style in _lines(evaluation, width)]
+    if console.is_terminal:
+        points = [c for c in evaluation.curve if c.metric == "map" and c.scoring == "all"]
+        points = [c for c in points if c.spread == points[0].spread]
+        texts.append(Text(f"\nmAP against k, {points[0].spread}", "bold"))
+        texts.append(_chart(list(_series(points)), width, 15, ascii, points[0].chance))
+    for text in texts:
+        if ascii:
+            text.plain = text.plain.translate(ASCII).encode(console.encoding, "replace").decode(console.encoding)
+        console.print(text, soft_wrap=not console.is_terminal)
+
+
+def _needs_ascii(console: Console) -> bool:
+    try:
+        (MARKS + "⣿⋆–│┈░").encode(console.encoding)
+    except (UnicodeEncodeError, LookupError):
+        return True
+    return console.legacy_windows
+
+
+def _clean(text: str) -> str:
+    """Replace what a terminal would obey instead of showing it."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def _lines(evaluation: Evaluation, width: int) -> Iterator[Line]:
+    folds, classes = evaluation.folds, sum(c.eligible for c in evaluation.classes)
+    how = f"{folds.origin} ({folds.proof})" if folds.origin == "built" else folds.origin
+    counts = f"{classes} classes, {evaluation.queries} queries, {folds.count} folds {how}"
+    yield _clean(f"{evaluation.corpus}: {counts}, k* = {evaluation.complete_shots}"), "bold"
+    yield from ((_clean(text), "dim") for text in _ineligible(evaluation))
+    yield from _table(evaluation, width)
+    yield from ((_clean(f"note: {note}"), "yellow") for note in evaluation.notes)
+
+
+def _ineligible(evaluation: Evaluation) -> Iterator[str]:
+    left_out = [c for c in evaluation.classes if not c.eligible]
+    if left_out:
+        yield f"not eligible: {len(left_out)} of {len(evaluation.classes)} classes"
+    yield from (f"  {c.label} ({c.exemplars}): {c.reason}" for c in left_out[:MOST_REASONS])
+    if len(left_out) > MOST_REASONS:
+        yield f"  and {len(left_out) - MOST_REASONS} more, see classes.csv"
+
+
+def shown_shots(shots: Sequence[int]) -> list[int]:
+    """Return the shots there is room for: all of a few, else the round ones and the ends.
+
+    >>> shown_shots(range(1, 38))
+    [1, 2, 3, 4, 5, 10, 15, 20, 30, 37]
+    """
+    few = len(shots) <= MOST_SHOTS
+    return [k for k in shots if few or k in ROUND_SHOTS or k in (shots[0], shots[-1])]
+
+
+def _table(evaluation: Evaluation, width: int) -> Iterator[Line]:
+    """Tell the curve, as many encoders side by side as there is room for, and what its signs mean."""
+    shots, best = shown_shots(sorted({c.k for c in evaluation.curve})), evaluation.complete_shots
+    star = next((k for k in shots if k >= best), None)
+    lead = [text.rjust(6) for text in ("", "k  ", *(f"{k} {'⋆' if k == star else ' '}" for k in shots), "chance")]
+    units = list(_units(evaluation, shots, width - 8))
+    size = max((width - 6) // (2 + cell_len(units[0][0])), 1)
+    for start in range(0, len(units), size):
+        yield "", ""
+        for n, row in enumerate(zip(lead, *units[start : start + size], strict=True)):
+            yield (
+                "  ".join(row).rstrip(),
+                "bold" if n == 0 or "⋆" in row[0] else "dim" if n in (1, len(lead) - 1) else "",
+            )
+    yield "", ""
+    if star is not None:
+        yield f"⋆ {'' if star == best else 'the first row beyond '}k* = {best}; beyond k*, support is partial", "dim"
+    for spread in dict.fromkeys(c.spread for c in evaluation.curve):
+        yield f"{spread}: mean [1st–99th percentile] {SPREADS.get(spread, '')}", "dim"
+
+
+def _units(evaluation: Evaluation, shots: Sequence[int], room: int) -> Iterator[list[str]]:
+    """Make a block of lines for every encoder and scoring, or for each of its columns if there is no room for all."""
+    groups: dict[str, list[Curve]] = defaultdict(list)
+    for c in evaluation.curve:
+        groups[_clean(c.encoder if c.scoring == "all" else f"{c.encoder}, {c.scoring}")].append(c)
+    for name, points in groups.items():
+        columns = list(_columns(points, shots))
+        rows = ["  ".join(row) for row in zip(*columns, strict=True)]
+        for unit in [rows] if len(rows[0]) <= room else columns:
+            yield [_crop(name, len(unit[0])), *unit]
+
+
+def _columns(points: Sequence[Curve], shots: Sequence[int]) -> Iterator[list[str]]:
+    """Tell mAP with each spread, and AUROC with the first, from the head down to chance."""
+    spreads = list(dict.fromkeys(c.spread for c in points))
+    for metric, spread in [*(("map", spread) for spread in spreads), ("auroc", spreads[0])]:
+        at = {c.k: c for c in points if (c.metric, c.spread) == (metric, spread)}
+        interval = " [{0.p01:.3f}–{0.p99:.3f}]" if metric == "map" else ""
+        cells = [("{0.mean:.3f}" + interval).format(at[k]) if k in at else "" for k in shots]
+        head = f"mAP {spread}" if metric == "map" else "AUROC"
+        column = [head, *cells, f"{next(iter(at.values())).chance:.3f}"]
+        yield [text.ljust(max(map(len, column))) for text in column]
+
+
+def _crop(text: str, width: int) -> str:
+    return set_cell_size(text if cell_len(text) <= width else set_cell_size(text, width - 1) + "…", width)
+
+
+def _series(points: Sequence[Curve]) -> Iterator[Series]:
+    for name in dict.fromkeys(c.encoder for c in points):
+        rows = ((c.k, c.mean, c.p01, c.p99) for c in points if c.encoder == name)
+        yield Series(_clean(name), *zip(*rows, strict=True))
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """Where shots and values lie, in dots from the top left, on a grid of cells that are some dots wide and high."""
+
+    columns: int
+    rows: int
+    across: int
+    down: int
+    shots: Sequence[int]
+    ticks: Sequence[float]
+
+    def x(self, k: int) -> int:
+        share = self.shots.index(k) / (len(self.shots) - 1) if len(self.shots) > 1 else 0.5
+        return round(share * (self.columns * self.across - 1))
+
+    def y(self, value: float) -> int:
+        return round((self.ticks[-1] - value) / (self.ticks[-1] - self.ticks[0]) * (self.rows * self.down - 1))
+
+
+def draw_chart(series: Sequence[Series], width: int, height: int, ascii: bool, chance: float | None = None) -> str:
+    """Draw means against k, shots at equal distances; with the interval, where there is one series only."""
+    plain = _chart(series, width, height, ascii, chance).plain
+    return plain.translate(ASCII) if ascii else plain
+
+
+def _chart(series: Sequence[Series], width: int, height: int, ascii: bool, chance: float | None) -> Text:
+    shots = sorted({k for line in series for k in line.k})
+    frame = _Frame(width - 6, height - 3, *((1, 1) if ascii else (2, 4)), shots, _ticks(series, chance))
+    marks = ASCII_MARKS if ascii else MARKS
+    cells = _cells(frame, series, chance, marks)
+    labels = {frame.y(value) // frame.down: f"{value:.2f}" for value in frame.ticks}
+    text = Text()
+    for row in range(frame.rows):
+        text.append(f"{labels.get(row, ''):>4} {'┤' if row in labels else '│'}", "dim")
+        text.append_tokens(cells.get((column, row), (" ", "")) for column in range(frame.columns))
+        text.append("\n")
+    text.append(f"     └{'─' * frame.columns}\n{_shot_labels(frame)}\n", "dim")
+    return text.append_tokens(_key(series, chance, width, marks))
+
+
+def _ticks(series: Sequence[Series], chance: float | None) -> list[float]:
+    """Return round values that span all that is drawn, five or so."""
+    drawn = [*series[0].low, *series[0].high] if len(series) == 1 else []
+    values = [v for v in (*drawn, *(v for s in series for v in s.mean), chance) if v is not None and isfinite(v)]
+    step = next((step for step in STEPS if max(values) - min(values) <= 4.5 * step), 1.0)
+    last = ceil(max(values) / step - 1e-9)
+    return [n * step for n in range(min(floor(min(values) / step + 1e-9), last - 1), last + 1)]
+
+
+def _cells(frame: _Frame, series: Sequence[Series], chance: float | None, marks: str) -> Cells:
+    """Fill the cells: an interval, chance over it, then lines of dots, each with its mark on some of its points."""
+    cells = _band(frame, series[0]) if len(series) == 1 else {}
+    if chance is not None:
+        cells |= {(column, frame.y(chance) // frame.down): ("┈", "dim") for column in range(frame.columns)}
+    dots: dict[tuple[int, int], int] = defaultdict(int)
+    every = ceil(8 * len(frame.shots) / frame.columns)
+    for n, line in enumerate(series):
+        mark, colour = marks[n % len(marks)], COLOURS[n % len(COLOURS)]
+        points = [(frame.x(k), frame.y(v)) for k, v in zip(line.k, line.mean, strict=True) if isfinite(v)]
+        for x, y in _trace(points):
+            cell = x // frame.across, y // frame.down
+            dots[cell] |= BRAILLE[x % frame.across][y % frame.down]
+            cells[cell] = mark if marks == ASCII_MARKS else chr(0x2800 | dots[cell]), colour
+        for x, y in points[n * every // len(series) :: every]:
+            cells[x // frame.across, y // frame.down] = mark, colour
+    return cells
+
+
+def _band(frame: _Frame, line: Series) -> Cells:
+    x = [frame.x(k) // frame.across for k in line.k] if line.low else [0]
+    columns = range(x[0], x[-1] + 1) if line.low else ()
+    ends = [np.interp(columns, x, [frame.y(v) // frame.down for v in end]).round() for end in (line.high, line.low)]
+    spans = zip(columns, *ends, strict=True)
+    return {(column, row): ("░", "dim") for column, top, bottom in spans for row in range(int(top), int(bottom) + 1)}
+
+
+def _trace(points: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    yield from points[:1]
+    for (x, y), (to_x, to_y) in pairwise(points):
+        steps = max(abs(to_x - x), abs(to_y - y), 1)
+        yield from ((x + round((to_x - x) * t / steps), y + round((to_y - y) * t / steps)) for t in range(1, steps + 1))
+
+
+def _shot_labels(frame: _Frame) -> str:
+    text = ""
+    for k in shown_shots(frame.shots):
+        start = 6 + frame.x(k) // frame.across - len(str(k)) // 2
+        text += f"{'':{start - len(text)}}{k}" if not text or start > len(text) else ""
+    return text
+
+
+def _key(series: Sequence[Series], chance: float | None, width: int, marks: str) -> Iterator[Line]:
+    room = max((width - 22) // len(series) - 4, 4)
+    yield " " * 6, ""
+    for n, line in enumerate(series):
+        yield marks[n % 6], COLOURS[n % 6]
+        yield f" {_crop(line.name, min(room, cell_len(line.name)))}  ", ""
+    if chance is not None:
+        yield f"┈ chance {chance:.3f}", "dim"

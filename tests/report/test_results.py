@@ -1,0 +1,372 @@
+import csv
+import errno
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from callshot.errors import OutputError
+from callshot.records import (
+    ClassCount,
+    ClassCurve,
+    Confusion,
+    Curve,
+    Embeddings,
+    Evaluation,
+    Folds,
+    Ties,
+    Values,
+)
+from callshot.report import results
+from callshot.report.results import open_results
+
+NAMES = {
+    "classes.csv", "confusion.csv", "curve.csv", "curve.parquet", "folds.csv", "per_class.csv", "provenance.json",
+    "ties.csv", "values.parquet",
+}  # fmt: skip
+LABELS = ['say "roar", twice', "line\nbreak\rreturn", " spaced ", "=1+1", "Grollen·象"]
+KEYS = ["corpus", "encoder", "classifier", "scoring", "metric", "spread"]
+
+
+def make_evaluation(corpus: str = "reserve", samples: int = 3) -> Evaluation:
+    key = (corpus, "mfcc", "centroid", "all", "map", "shared")
+    rng = np.random.default_rng(0)
+    segments = Embeddings(
+        "mfcc", np.zeros((5, 2)), [f"s{i}" for i in range(5)], ["a", "a,b", "c", "d", "e"], LABELS, [()] * 5
+    )
+    return Evaluation(
+        corpus=corpus,
+        complete_shots=1,
+        queries=5,
+        curve=[
+            Curve(*key, 1, 0.1 + 0.2, 0.1, 1 / 3, 0.2, 5e-324, 1.0, 0.05, True, 5, 0),
+            Curve(*key, 2, float("nan"), 0.1, 0.2, 0.3, 0.4, 1e22, 0.05, False, 2, 7),
+        ],
+        values=[
+            Values(*key, np.array([1, 2]), rng.random((2, samples))),
+            Values(*key[:-1], "per-query", np.array([1, 2]), rng.random((2, 2 * samples))),
+        ],
+        per_class=[ClassCurve(*key, 1, label, 0.5, 0.25, 0.75) for label in LABELS],
+        confusion=[Confusion("mfcc", 1, LABELS[0], LABELS[1], 2.5)],
+        ties=[Ties("mfcc", "shared", 1, LABELS[2], 3, 0.25, np.float64(0.1), 0.0)],
+        classes=[ClassCount(LABELS[0], 4, 2, True), ClassCount(LABELS[3], 1, 0, False, "no exemplar in folds 1, 2")],
+        folds=Folds(np.array([0, 1, 0, 1, -1]), 2, "given"),
+        segments=segments,
+        notes=[],
+    )
+
+
+def write(directory: Path, evaluation: Evaluation | None = None) -> list[Path]:
+    with open_results(directory) as staging:
+        return staging.write(evaluation or make_evaluation(), {"seed": 0, "options": {"folds": 5, "draws": 100}})
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def rows(path: Path) -> list[list[str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.reader(file))
+
+
+def fail_at(monkeypatch: pytest.MonkeyPatch, call: int, error: BaseException) -> None:
+    """Make os.replace fail at one call, and work again after it."""
+    calls, replace_file = iter(range(100)), os.replace
+
+    def broken(*paths: Path) -> None:
+        if next(calls) == call:
+            raise error
+        replace_file(*paths)
+
+    monkeypatch.setattr(results.os, "replace", broken)
+
+
+def test_every_file_is_written_and_nothing_else(tmp_path):
+    paths = write(tmp_path / "new" / "deep")
+    assert {path.name for path in paths} == NAMES
+    assert {path.name for path in (tmp_path / "new" / "deep").iterdir()} == NAMES
+    assert paths[-1].name == "provenance.json"
+
+
+def test_curve_csv_reads_back_to_the_last_bit(tmp_path):
+    write(tmp_path)
+    head, first, second = rows(tmp_path / "curve.csv")
+    assert head == [
+        *KEYS,
+        "k",
+        "mean",
+        "p01",
+        "p25",
+        "p50",
+        "p75",
+        "p99",
+        "chance",
+        "complete",
+        "new_exemplars",
+        "ties",
+    ]
+    assert first[6:] == [
+        "1", "0.30000000000000004", "0.1", "0.3333333333333333", "0.2", "5e-324", "1.0", "0.05", "true", "5", "0"
+    ]  # fmt: skip
+    assert second[6:8] == ["2", "NaN"]
+    assert second[12:] == ["1e+22", "0.05", "false", "2", "7"]
+
+
+def test_curve_parquet_holds_what_curve_csv_holds(tmp_path):
+    write(tmp_path)
+    parquet = pl.read_parquet(tmp_path / "curve.parquet")
+    assert parquet.equals(pl.read_csv(tmp_path / "curve.csv", schema=parquet.schema), null_equal=True)
+    assert parquet.schema["complete"] == pl.Boolean
+
+
+def test_values_have_one_row_per_shot_and_sample_in_the_order_of_their_curves(tmp_path):
+    evaluation = make_evaluation()
+    write(tmp_path, evaluation)
+    table = pl.read_parquet(tmp_path / "values.parquet")
+    assert table.columns == [*KEYS, "k", "index", "value"]
+    assert table["spread"].to_list() == ["shared"] * 6 + ["per-query"] * 12
+    assert table["k"].to_list() == [1] * 3 + [2] * 3 + [1] * 6 + [2] * 6
+    assert table["index"].to_list() == [0, 1, 2] * 2 + [0, 1, 2, 3, 4, 5] * 2
+    assert np.array_equal(table["value"], np.concatenate([values.value.ravel() for values in evaluation.values]))
+
+
+def test_values_and_curve_join_on_their_keys(tmp_path):
+    write(tmp_path)
+    values, curve = (pl.read_parquet(tmp_path / f"{name}.parquet") for name in ("values", "curve"))
+    assert values.join(curve, on=[*KEYS, "k"]).height == 6
+
+
+def test_millions_of_values_are_written_small_and_fast(tmp_path):
+    evaluation = make_evaluation()
+    many = [replace(values, k=np.arange(1, 41), value=np.zeros((40, 5000))) for values in evaluation.values * 3]
+    write(tmp_path, replace(evaluation, values=many))
+    assert pl.scan_parquet(tmp_path / "values.parquet").select(pl.len()).collect().item() == 1_200_000
+    assert (tmp_path / "values.parquet").stat().st_size < 1_000_000
+
+
+def test_labels_keep_their_commas_quotes_breaks_and_spaces(tmp_path):
+    write(tmp_path)
+    head, *body = rows(tmp_path / "folds.csv")
+    assert head == ["segment", "recording", "label", "fold"]
+    assert [row[2] for row in body] == LABELS
+    assert [row[1] for row in body] == ["a", "a,b", "c", "d", "e"]
+    assert [row[3] for row in body] == ["0", "1", "0", "1", "-1"]
+    assert pl.read_csv(tmp_path / "folds.csv")["label"].to_list() == LABELS
+
+
+def test_the_small_tables_have_their_columns(tmp_path):
+    write(tmp_path)
+    assert rows(tmp_path / "classes.csv") == [
+        ["label", "exemplars", "complete_to_k", "eligible", "reason"],
+        [LABELS[0], "4", "2", "true", ""],
+        ["=1+1", "1", "0", "false", "no exemplar in folds 1, 2"],
+    ]
+    assert rows(tmp_path / "per_class.csv")[0] == [*KEYS, "k", "label", "mean", "p01", "p99"]
+    assert rows(tmp_path / "confusion.csv") == [
+        ["encoder", "k", "true", "predicted", "count"],
+        ["mfcc", "1", LABELS[0], LABELS[1], "2.5"],
+    ]
+    assert rows(tmp_path / "ties.csv") == [
+        ["encoder", "spread", "k", "label", "ties", "share", "cost_map", "cost_auroc"],
+        ["mfcc", "shared", "1", " spaced ", "3", "0.25", "0.1", "0.0"],
+    ]
+
+
+def test_text_files_are_utf8_with_newlines_only(tmp_path):
+    write(tmp_path)
+    text = (tmp_path / "per_class.csv").read_bytes()
+    assert "Grollen·象".encode() in text
+    assert b"\r" not in text.replace(b"line\nbreak\rreturn", b"")
+    assert text.endswith(b"0.75\n")
+
+
+def test_provenance_holds_the_checksum_of_every_other_file(tmp_path):
+    write(tmp_path)
+    text = (tmp_path / "provenance.json").read_text(encoding="utf-8")
+    told = json.loads(text)
+    assert text == json.dumps(told, indent=2, sort_keys=True) + "\n"
+    assert told["options"] == {"draws": 100, "folds": 5}
+    files = {name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in NAMES - {"provenance.json"}}
+    assert told["files"] == files
+
+
+def test_equal_evaluations_give_equal_bytes(tmp_path):
+    write(tmp_path / "one", make_evaluation(samples=1000))
+    write(tmp_path / "two", make_evaluation(samples=1000))
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+def test_files_of_the_user_are_left_alone(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / ".callshot-mine").mkdir()
+    (tmp_path / "figures").mkdir()
+    write(tmp_path)
+    write(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == NAMES | {"notes.txt", ".callshot-mine", "figures"}
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("call", [0, 4, 8])
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.EIO, "no")])
+def test_an_interrupt_while_files_are_put_in_place_brings_the_earlier_ones_back(tmp_path, monkeypatch, call, error):
+    write(tmp_path)
+    before = contents(tmp_path)
+    fail_at(monkeypatch, call, error)
+    with pytest.raises((KeyboardInterrupt, OutputError)):
+        write(tmp_path, make_evaluation("another"))
+    assert contents(tmp_path) == before
+
+
+def test_an_interrupt_of_the_first_run_leaves_no_file(tmp_path, monkeypatch):
+    fail_at(monkeypatch, 5, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path / "made")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_there_are_no_hard_links_the_earlier_files_come_back_too(tmp_path, monkeypatch):
+    write(tmp_path)
+    before = contents(tmp_path)
+
+    def refuse(*_):
+        raise OSError(errno.EPERM, "no links here")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+    fail_at(monkeypatch, 6, KeyboardInterrupt())
+    with pytest.raises(KeyboardInterrupt):
+        write(tmp_path, make_evaluation("another"))
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("name", ["curve.csv", "values.parquet", "ties.csv"])
+def test_a_writer_that_fails_leaves_the_earlier_files(tmp_path, monkeypatch, name):
+    write(tmp_path)
+    before = contents(tmp_path)
+
+    def broken(evaluation, path):
+        path.write_text("half")
+        raise ZeroDivisionError
+
+    monkeypatch.setitem(results.WRITERS, name, broken)
+    with pytest.raises(ZeroDivisionError):
+        write(tmp_path, make_evaluation("another"))
+    assert contents(tmp_path) == before
+
+
+def test_an_error_before_anything_is_written_leaves_the_earlier_files(tmp_path):
+    write(tmp_path)
+    before = contents(tmp_path)
+    with pytest.raises(ZeroDivisionError), open_results(tmp_path):
+        raise ZeroDivisionError
+    assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        pl.exceptions.ComputeError("parquet: underlying IO error: No space left on device (os error 28)"),
+    ],
+)
+def test_a_full_disk_is_told_in_one_line_and_the_earlier_files_stay(tmp_path, monkeypatch, error):
+    write(tmp_path)
+    before = contents(tmp_path)
+
+    def full(evaluation, path):
+        raise error
+
+    monkeypatch.setitem(results.WRITERS, "values.parquet", full)
+    with pytest.raises(OutputError, match=r"nothing was changed: the disk is full; free some space") as caught:
+        write(tmp_path, make_evaluation("another"))
+    assert "\n" not in str(caught.value)
+    assert contents(tmp_path) == before
+
+
+def test_an_error_of_polars_that_is_not_the_disks_is_not_hidden(tmp_path, monkeypatch):
+    def wrong(evaluation, path):
+        raise pl.exceptions.ComputeError("a bug")
+
+    monkeypatch.setitem(results.WRITERS, "curve.parquet", wrong)
+    with pytest.raises(pl.exceptions.ComputeError, match="a bug"):
+        write(tmp_path)
+
+
+def test_a_file_in_the_way_is_named(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for directory in (tmp_path / "file", tmp_path / "file" / "below" / "it"):
+        with pytest.raises(OutputError, match=r"file is not a directory; move it, or choose another directory"):
+            open_results(directory)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_a_folder_with_the_name_of_a_result_is_named_before_anything_is_computed(tmp_path):
+    (tmp_path / "curve.csv").mkdir()
+    with pytest.raises(OutputError, match=r"curve\.csv is a folder there, and a file goes by that name; move it"):
+        open_results(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["curve.csv"]
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (errno.EACCES, "no permission to write; choose another directory"),
+        (errno.EROFS, "read-only file system; choose another directory"),
+        (errno.ENOSPC, "the disk is full"),
+        (errno.EIO, "Input/output error"),
+    ],
+)
+def test_a_directory_that_cannot_be_written_is_refused(tmp_path, monkeypatch, number, told):
+    def refuse(**_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(results.tempfile, "mkdtemp", refuse)
+    with pytest.raises(OutputError, match=told) as caught:
+        open_results(tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path}: cannot write results")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_directory_without_permission_is_refused(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(OutputError, match="no permission"):
+        open_results(tmp_path / "below")
+    tmp_path.chmod(0o700)
+
+
+def test_directories_that_were_made_for_nothing_are_removed_again(tmp_path):
+    with open_results(tmp_path / "a" / "b"):
+        assert (tmp_path / "a" / "b").is_dir()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_directory_that_vanishes_during_the_run_is_made_again(tmp_path):
+    with open_results(tmp_path / "out") as staging:
+        staging.path.rmdir()
+        (tmp_path / "out").rmdir()
+        staging.write(make_evaluation(), {})
+    assert {path.name for path in (tmp_path / "out").iterdir()} == NAMES
+
+
+def test_what_a_dead_run_left_is_removed_and_what_a_living_one_holds_is_not(tmp_path):
+    code = f"import os; from callshot.report.results import open_results as o, Path; o(Path({str(tmp_path)!r})); os._exit(9)"
+    subprocess.run([sys.executable, "-c", code], check=False)
+    (left,) = tmp_path.glob(".callshot-*")
+    with open_results(tmp_path) as mine:
+        assert not left.exists()
+        with open_results(tmp_path):
+            assert mine.path.exists()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_run_on_another_machine_holds_is_not_removed(tmp_path):
+    (tmp_path / ".callshot-999999999-elsewhere-abc").mkdir()
+    with open_results(tmp_path):
+        assert (tmp_path / ".callshot-999999999-elsewhere-abc").exists()
