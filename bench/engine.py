@@ -20,10 +20,11 @@ import numpy_engine
 from sheet import parser, show
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import Episodes, plan_episodes, split
 from callshot.fewshot.folds import count_classes, give_folds
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.sweep import open_engine, sweep
+from callshot.fewshot.sweep import sweep
 from callshot.records import Embeddings
 
 COUNTS = (2949, 253, 178, 149, 140, 87, 77, 73, 45, 36)
@@ -54,8 +55,8 @@ def run(episodes: Episodes, protocol: Protocol, threads: int = 1, spread: str = 
     """Time a whole sweep, the Gram matrix included."""
 
     def work() -> None:
-        engine = open_engine(episodes, threads, 2**33)
-        sweep(engine, protocol, spread)
+        engine = open_engine(episodes, protocol, threads, 2**33)
+        sweep(engine, spread)
         engine.close()
 
     return seconds(work)

@@ -16,12 +16,13 @@ from pathlib import Path
 from callshot.encoders.sidecars import read_categories, read_folds
 from callshot.encoders.table import read_tables, table_corpus
 from callshot.errors import InputError, LeakError, OptionError
+from callshot.fewshot.engine import Engine, open_engine
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import complete_shots, count_classes, give_folds, make_folds
 from callshot.fewshot.gram import gram_bytes
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import Summary
-from callshot.fewshot.sweep import Engine, open_engine, sweep
+from callshot.fewshot.sweep import sweep
 from callshot.records import ClassCount, Embeddings, Evaluation, Folds, IntArray
 from callshot.report.figures import draw_sweep
 from callshot.report.provenance import tell_provenance
@@ -117,21 +118,24 @@ def evaluate(
         def step(share: float, i: int = i, runs: int = runs, name: str = table.encoder) -> None:
             report(share / runs / max(len(protocol.shots), 1), name)
 
-        engine = open_engine(episodes, workers, room, step)
+        engine = open_engine(episodes, protocol, workers, room, step)
         try:
             for spread in protocol.spreads:
-                _run_spread(engine, protocol, spread, table.encoder, categories, result)
+                _run_spread(engine, spread, table.encoder, categories, result)
         finally:
             engine.close()
     return replace(result, queries=int((episodes.fold >= 0).sum()))
 
 
 def _run_spread(
-    engine: Engine, protocol: Protocol, spread: str, encoder: str, categories: Mapping[str, str] | None, into: Evaluation
+    engine: Engine, spread: str, encoder: str, categories: Mapping[str, str] | None, into: Evaluation
 ) -> None:
     """Sweep one spread of one encoder and add its records; literal softmax is run beside log-odds, to price its ties."""
-    k, tally = sweep(engine, protocol, spread, categories)
-    log = sweep(engine, replace(protocol, score="log"), spread)[1] if protocol.score == "softmax" else None
+    protocol = engine.protocol
+    k, tally = sweep(engine, spread, categories)
+    log = None
+    if protocol.score == "softmax":
+        log = sweep(replace(engine, protocol=replace(protocol, score="log")), spread)[1]
     summary = Summary(into.corpus, encoder, spread, k, tally, engine.episodes, into.classes)
     into.curve.extend(summary.curves())
     into.values.extend(summary.values())

@@ -84,10 +84,11 @@ def test_every_sample_of_a_class_has_scikit_learns_ap_and_auroc(shape, share, ki
     picks = rng.integers(0, draws, (queries, 5)).astype(np.uint16)
     positive = 2 * relevant.sum() <= queries
     anchor, codes = relevant if positive else ~relevant, np.empty(queries * draws, kind)
-    ties, _ = ranks.encode(scores.ravel(), anchor, draws, codes)
+    order = ranks.sort_scores(scores.ravel())
+    ties, _ = ranks.encode(order, scores.ravel(), anchor, draws, codes)
     if ties and not positive:
         positive, anchor = True, relevant
-        ties, _ = ranks.encode(scores.ravel(), anchor, draws, codes)
+        ties, _ = ranks.encode(order, scores.ravel(), anchor, draws, codes)
     ap, auroc = np.empty(5), np.empty(5)
     harmonic = harmonic_numbers(queries)
     bootstrap.sample_class(codes, draws, np.flatnonzero(anchor), positive, ties > 0, picks, harmonic, ap, auroc)
@@ -102,7 +103,7 @@ def test_codes_keep_order_and_ties_with_every_anchor(seed, queries, draws, ties)
     scores = rng.integers(0, 5, queries * draws).astype(float) if ties else rng.normal(size=queries * draws)
     anchor = rng.random(queries) < 0.5
     codes = np.empty(scores.size, np.uint32)
-    tied, _ = ranks.encode(scores, anchor, draws, codes)
+    tied, _ = ranks.encode(ranks.sort_scores(scores), scores, anchor, draws, codes)
     query = np.arange(scores.size) // draws
     for i in np.flatnonzero(anchor[query]):
         assert (codes % 2 == 1)[i]

@@ -9,15 +9,16 @@ from corpora import corpora, folds_of, random_corpus
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
-from callshot.fewshot import sweep as engine_module
+from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import plan_episodes, split
 from callshot.fewshot.folds import count_classes
 from callshot.fewshot.gram import cross_products
 from callshot.fewshot.kernels import streams, supports
 from callshot.fewshot.metrics import expected_auroc
+from callshot.fewshot.perquery import score_own, sweep_own
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import chance_levels
-from callshot.fewshot.sweep import open_engine, sweep
+from callshot.fewshot.sweep import sweep
 from callshot.fewshot.tally import Tally
 
 QUICK = settings(
@@ -35,15 +36,15 @@ protocols = st.builds(
 )
 
 
-def engine_for(table, *, threads=1, memory=2**30):
+def engine_for(table, protocol=SMALL, *, threads=1, memory=2**30):
     folds = folds_of(table)
-    return open_engine(plan_episodes(table, folds, count_classes(table.label, folds)), threads, memory)
+    return open_engine(plan_episodes(table, folds, count_classes(table.label, folds)), protocol, threads, memory)
 
 
 def run(table, protocol, spread, **options):
-    engine = engine_for(table, **options)
+    engine = engine_for(table, protocol, **options)
     try:
-        return sweep(engine, protocol, spread)
+        return sweep(engine, spread)
     finally:
         engine.close()
 
@@ -69,17 +70,17 @@ def test_end_to_end_equals_the_literal_algorithm_on_whole_numbers_and_powers_of_
 @QUICK
 @given(table=corpora(values=3, classes=4), protocol=protocols)
 def test_the_same_scores_give_the_same_bootstrap_values_as_scikit_learn(table, protocol):
-    engine = engine_for(table)
+    engine = engine_for(table, protocol)
     episodes, shots = engine.episodes, np.array(protocol.shots)
     tally = Tally(len(shots), protocol.bootstraps, episodes.classes, None)
     for number in range(episodes.folds):
         part = split(episodes, number)
-        scores, _ = engine_module._score_queries(engine, protocol, part, shots, slice(0, 3), tally)
+        scores, _ = score_own(engine, part, shots, tally.decisions)
         corpus = literal.Corpus(table, table.fold, episodes.folds)
         queries = corpus.queries(number)
         picks = [[literal.pick(protocol.seed, table.segment[i], b, protocol.draws) for i in queries] for b in range(7)]
         one = Tally(3, protocol.bootstraps, episodes.classes, None)
-        engine_module._per_query(engine, protocol, part, shots, one)
+        sweep_own(engine, part, shots, one)
         for s in range(3):
             for b in range(7):
                 table_b = scores[s][:, np.arange(len(queries)), picks[b]].T
@@ -95,7 +96,7 @@ def test_scores_of_the_same_draws_are_within_the_bound(scale, offset, memory):
     table = random_corpus(3, classes=3, size=3, dimensions=12, integers=False, scale=scale, offset=offset)
     table = dataclasses.replace(table, vectors=table.vectors.astype(np.float32))
     protocol = dataclasses.replace(SMALL, shots=(1, 2, 3, 5), draws=4)
-    engine = engine_for(table, memory=memory)
+    engine = engine_for(table, protocol, memory=memory)
     episodes = engine.episodes
     corpus = literal.Corpus(table, table.fold, episodes.folds)
     for number in range(episodes.folds):
@@ -181,13 +182,13 @@ def test_the_number_of_threads_cannot_be_seen(spread):
 def test_the_bootstrap_mean_of_auroc_meets_its_closed_form(seed):
     table = random_corpus(seed, classes=4, size=5, dimensions=3, integers=False)
     protocol = Protocol(shots=(1, 3), draws=20, bootstraps=4000)
-    engine = engine_for(table)
-    _, tally = sweep(engine, protocol, "per-query")
+    engine = engine_for(table, protocol)
+    _, tally = sweep(engine, "per-query")
     expected = []
     for number in range(engine.episodes.folds):
         part = split(engine.episodes, number)
         spare = Tally(2, 1, engine.episodes.classes, None)
-        scores, _ = engine_module._score_queries(engine, protocol, part, np.array([1, 3]), slice(0, 2), spare)
+        scores, _ = score_own(engine, part, np.array([1, 3]), spare.decisions)
         defined = [n for n in range(len(engine.episodes.classes)) if not part.relevant[n].all()]
         expected.append([[expected_auroc(scores[s, n], part.relevant[n]) for n in defined] for s in range(2)])
     for s in range(2):
@@ -213,8 +214,8 @@ def test_noise_scores_chance_on_average_over_corpora():
     for seed in range(60):
         table = random_corpus(1000 + seed, classes=3, folds=3, size=4, dimensions=6, integers=False)
         for spread in ("per-query", "shared"):
-            engine = engine_for(table)
-            _, tally = sweep(engine, dataclasses.replace(SMALL, bootstraps=50, shared_draws=20), spread)
+            engine = engine_for(table, dataclasses.replace(SMALL, bootstraps=50, shared_draws=20))
+            _, tally = sweep(engine, spread)
             engine.close()
             chance = chance_levels(engine.episodes, tally)
             for metric in ("map", "auroc"):
@@ -237,13 +238,11 @@ def test_the_whole_pool_is_the_limit_of_a_long_sweep():
 def test_large_codes_take_the_wide_path_and_give_the_same_values():
     table = random_corpus(31, classes=2, folds=2, size=40, dimensions=4, integers=False)
     wide = Protocol(shots=(2,), draws=700, bootstraps=20)
-    corpus_engine = engine_for(table)
-    _, tally = sweep(corpus_engine, wide, "per-query")
-    part = split(corpus_engine.episodes, 0)
-    spare = Tally(1, 1, corpus_engine.episodes.classes, None)
-    scores, _ = engine_module._score_queries(corpus_engine, wide, part, np.array([2]), slice(0, 1), spare)
-    one = Tally(1, 20, corpus_engine.episodes.classes, None)
-    engine_module._per_query(corpus_engine, wide, part, np.array([2]), one)
+    engine = engine_for(table, wide)
+    part = split(engine.episodes, 0)
+    one = Tally(1, 20, engine.episodes.classes, None)
+    scores, _ = score_own(engine, part, np.array([2]), one.decisions)
+    sweep_own(engine, part, np.array([2]), one)
     corpus = literal.Corpus(table, table.fold, 2)
     queries = corpus.queries(0)
     for b in range(20):
@@ -251,4 +250,4 @@ def test_large_codes_take_the_wide_path_and_give_the_same_values():
         ap, auroc = literal.metrics(scores[0][:, np.arange(len(queries)), r].T, part.relevant.T)
         np.testing.assert_allclose(one.per_class["map"][0, :, b], ap, rtol=0, atol=1e-12)
         np.testing.assert_allclose(one.per_class["auroc"][0, :, b], np.nan_to_num(auroc), rtol=0, atol=1e-12)
-    corpus_engine.close()
+    engine.close()

@@ -356,8 +356,8 @@ def test_a_directory_that_vanishes_during_the_run_is_made_again(tmp_path):
 
 
 def test_what_a_dead_run_left_is_removed_and_what_a_living_one_holds_is_not(tmp_path):
-    code = f"import os; from callshot.report.results import open_results as o, Path; o(Path({str(tmp_path)!r})); os._exit(9)"
-    subprocess.run([sys.executable, "-c", code], check=False)
+    code = "import os, sys; from callshot.report.results import *; open_results(Path(sys.argv[1])); os._exit(9)"
+    subprocess.run([sys.executable, "-c", code, tmp_path], check=False)
     (left,) = tmp_path.glob(".callshot-*")
     with open_results(tmp_path) as mine:
         assert not left.exists()

@@ -13,7 +13,6 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.kernels.assign import add_up, least_range, spread_greedily, walk
@@ -24,7 +23,6 @@ WALKS = ((2_000, True), (20_000, True), (6_000, False))
 SETTLING = 1_000  # proposals per recording that make folds equal in size
 MOST_PLACES = 300  # distinct recordings × folds; beyond, a node of the integer program takes too long
 SLIGHT = Fraction(1, 1_000_000)  # the solver cannot tell sums of spreads that differ by less
-
 Limits = dict[str, float]  # what milp may take, as its options
 Merit = tuple[int, Fraction]  # smaller is better: minus the number of eligible classes, the sum of their spreads
 
@@ -61,10 +59,10 @@ class Task:
     def merit(self, fold: IntArray) -> Merit:
         """Rate folds, exactly."""
         counts = self.counts(fold)
-        return self.ideal(np.ptp(counts, axis=1), counts.min(axis=1) > 0)
+        return self.ideal(np.ptp(counts, axis=1), np.flatnonzero(counts.min(axis=1)))
 
-    def ideal(self, least: IntArray, eligible: slice | NDArray[np.bool_] = slice(None)) -> Merit:
-        """Rate folds that give these classes their `least` ranges."""
+    def ideal(self, least: IntArray, eligible: IntArray | slice = slice(None)) -> Merit:
+        """Rate folds in which the eligible classes have these ranges."""
         above, below = (self.count * least)[eligible].tolist(), self.holds.sum(axis=0)[eligible].tolist()
         return -len(above), sum(map(Fraction, above, below), Fraction(0))
 
@@ -204,7 +202,8 @@ def _program(task: Task, fold: IntArray, least: IntArray, more: bool, limits: Li
         return fold, "the solver was left out"
     if len(kinds) * task.count > MOST_PLACES:
         return fold, f"{len(fold)} recordings are too many for the solver"
-    answer = milp(**_model(-kinds, times, task.count, least, task.merit(fold), more), options=limits)
+    model = _model(-kinds, times, task.count, least, task.merit(fold), more)
+    answer = milp(**model, options=dict(limits))  # a copy, as milp empties it
     if "time limit" in answer.message.lower():
         raise TimeoutError
     if answer.x is not None:

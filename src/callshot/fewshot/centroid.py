@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from callshot.errors import InputError
-from callshot.fewshot.kernels.scores import log_odds, softmax
+from callshot.fewshot.kernels.scores import to_log_odds, to_softmax
 from callshot.records import FloatArray
 
 SCORES = ("log", "softmax")
@@ -66,7 +66,6 @@ def score(a: ArrayLike, kind: str = "log") -> FloatArray:
     (array([ 800., -800.]), array([1., 0.]))
     """
     table = np.asarray(a, np.float64)
-    columns = np.ascontiguousarray(table.reshape(-1, table.shape[-1]).T)
-    work, part = np.empty((5, columns.shape[1])), np.empty_like(columns)
-    (log_odds if kind == "log" else softmax)(columns, work, part)
-    return np.asarray(columns.T.reshape(table.shape))
+    columns = np.array(table.reshape(-1, table.shape[-1]).T[None, :, None])
+    (to_log_odds if kind == "log" else to_softmax)(columns, 0, 1, np.empty((1, 1, columns.shape[3]), np.uint16))
+    return np.asarray(columns[0, :, 0].T.reshape(table.shape))

@@ -100,6 +100,11 @@ def split(episodes: Episodes, number: int) -> Split:
     )
 
 
+def splits(episodes: Episodes) -> list[Split]:
+    """Return every split, in the order of the folds."""
+    return [split(episodes, number) for number in range(episodes.folds)]
+
+
 def centre(vectors: NDArray[np.floating]) -> FloatArray:  # type: ignore[type-arg]
     """Move the vectors near the origin, in float64: a_n loses digits when |z| is large against the distances.
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from callshot.fewshot.episodes import Episodes, Split, split
+from callshot.fewshot.episodes import Episodes, Split, splits
 from callshot.fewshot.folds import complete_shots, new_exemplars
 from callshot.fewshot.metrics import chance_average_precision
 from callshot.fewshot.tally import Tally
@@ -90,11 +90,6 @@ def chance_levels(episodes: Episodes, tally: Tally) -> dict[tuple[str, str], flo
         levels[scoring, "auroc"] = 0.5
     levels["all", "accuracy"] = float(np.mean([part.relevant.mean() for part in parts]))
     return levels
-
-
-def splits(episodes: Episodes) -> list[Split]:
-    """Return every split, in the order of the folds."""
-    return [split(episodes, number) for number in range(episodes.folds)]
 
 
 def _chance_ap(part: Split) -> FloatArray:

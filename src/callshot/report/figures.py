@@ -126,7 +126,7 @@ def _compose(figure: "Figure", panels: Sequence[Panel], best: int, metric: str) 
         at.tick_params(labelleft=False)
     _draw_panels(list(grid[:-1].flat), panels, 88 // wide)
     for at in grid[-1]:
-        _draw_foot(at, panels[0].points, 24 // wide)
+        _draw_foot(at, panels[0].points, 20 // wide)
     for at in grid.flat:
         _mark_best(at, panels[0].points, f"k* = {best}" if at in grid[-1] else "")
     figure.align_ylabels(grid[:, 0])

@@ -112,7 +112,8 @@ def explained(directory: Path) -> Iterator[None]:
         if told is None and not isinstance(error, OSError):
             raise
         number = int(told[1]) if told else getattr(error, "errno", None) or 0
-        why = _in_the_way(directory, number) or MENDS.get(number) or f"{error}".splitlines()[0]
+        said = MENDS.get(number) or (f"{os.strerror(number)}; choose another directory" if number else str(error))
+        why = _in_the_way(directory, number) or said
         raise OutputError(f"{directory}: cannot write results, and nothing was changed: {why}") from error
 
 
@@ -191,8 +192,7 @@ def _columns(names: Iterable[str], rows: Sequence[object]) -> Columns:
 
 
 def _fold_columns(evaluation: Evaluation) -> Columns:
-    table = evaluation.segments
-    fold = evaluation.folds.fold.tolist()
+    table, fold = evaluation.segments, evaluation.folds.fold.tolist()
     return {"segment": table.segment, "recording": table.recording, "label": table.label, "fold": fold}
 
 
@@ -227,8 +227,8 @@ def _write_curve(evaluation: Evaluation, path: Path) -> None:
 
 def _write_values(evaluation: Evaluation, path: Path) -> None:
     """Write every value, streaming: the columns that say whose they are would be larger than the values."""
-    rows = pl.concat([_value_rows(values) for values in evaluation.values])
-    rows.sink_parquet(path, compression="zstd", row_group_size=ROW_GROUP)
+    rows = [_value_rows(values) for values in evaluation.values]
+    pl.concat(rows).sink_parquet(path, compression="zstd", row_group_size=ROW_GROUP)
 
 
 def _value_rows(values: Values) -> pl.LazyFrame:

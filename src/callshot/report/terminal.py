@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, floor, isfinite
 
-import numpy as np
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
@@ -166,6 +165,9 @@ class _Frame:
     def y(self, value: float) -> int:
         return round((self.ticks[-1] - value) / (self.ticks[-1] - self.ticks[0]) * (self.rows * self.down - 1))
 
+    def dots(self, shots: Sequence[int], values: Sequence[float]) -> list[tuple[int, int]]:
+        return [(self.x(k), self.y(value)) for k, value in zip(shots, values, strict=False) if isfinite(value)]
+
 
 def draw_chart(series: Sequence[Series], width: int, height: int, ascii: bool, chance: float | None = None) -> str:
     """Draw means against k, shots at equal distances; with the interval, where there is one series only."""
@@ -206,7 +208,7 @@ def _cells(frame: _Frame, series: Sequence[Series], chance: float | None, marks:
     every = ceil(8 * len(frame.shots) / frame.columns)
     for n, line in enumerate(series):
         mark, colour = marks[n % len(marks)], COLOURS[n % len(COLOURS)]
-        points = [(frame.x(k), frame.y(v)) for k, v in zip(line.k, line.mean, strict=True) if isfinite(v)]
+        points = frame.dots(line.k, line.mean)
         for x, y in _trace(points):
             cell = x // frame.across, y // frame.down
             dots[cell] |= BRAILLE[x % frame.across][y % frame.down]
@@ -217,11 +219,10 @@ def _cells(frame: _Frame, series: Sequence[Series], chance: float | None, marks:
 
 
 def _band(frame: _Frame, line: Series) -> Cells:
-    x = [frame.x(k) // frame.across for k in line.k] if line.low else [0]
-    columns = range(x[0], x[-1] + 1) if line.low else ()
-    ends = [np.interp(columns, x, [frame.y(v) // frame.down for v in end]).round() for end in (line.high, line.low)]
-    spans = zip(columns, *ends, strict=True)
-    return {(column, row): ("░", "dim") for column, top, bottom in spans for row in range(int(top), int(bottom) + 1)}
+    rows: dict[int, list[int]] = defaultdict(list)
+    for x, y in (dot for end in (line.low, line.high) for dot in _trace(frame.dots(line.k, end))):
+        rows[x // frame.across].append(y // frame.down)
+    return {(column, row): ("░", "dim") for column, ends in rows.items() for row in range(min(ends), max(ends) + 1)}
 
 
 def _trace(points: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:

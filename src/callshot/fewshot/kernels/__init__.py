@@ -20,12 +20,22 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def kernel(function: F) -> F:
     """Compile with the GIL released and keep the machine code on disk, where a disk can be written."""
+    options = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
     try:
-        return njit(nogil=True, cache=True, error_model="numpy")(function)  # type: ignore[no-any-return]
+        return njit(cache=True, **options)(function)  # type: ignore[no-any-return]
     except RuntimeError:  # numba found no folder to write its cache to
-        return njit(nogil=True, error_model="numpy")(function)  # type: ignore[no-any-return]
+        return njit(**options)(function)  # type: ignore[no-any-return]
 
 
-def inlined(function: F) -> F:
-    """Compile into the callers; nothing of its own is kept."""
-    return njit(nogil=True, error_model="numpy")(function)  # type: ignore[no-any-return]
+def inner(function: F) -> F:
+    """Compile for other kernels only: without the wrappers that a call from Python needs, which take their time."""
+    options = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
+    return njit(**options)(function)  # type: ignore[no-any-return]
+
+
+def formula(function: F) -> F:
+    """Put a function of numbers into its callers as text is put into text: nothing is compiled twice.
+
+    Not for arrays: numba would count references to each, in the innermost loop.
+    """
+    return njit(inline="always", error_model="numpy")(function)  # type: ignore[no-any-return]

@@ -65,7 +65,7 @@ def walk(
     hinted: bool = True,
     size: IntArray | None = None,
 ) -> IntArray:
-    """Return the best folds met with so many proposals per recording (50 recordings at least).
+    """Return the best folds met with so many proposals per recording (as if there were 30 at least).
 
     The walk ends where each class has its `least` range. Given the `size` of the recordings, it never climbs and makes
     the folds equal in size where that costs nothing.
@@ -76,7 +76,7 @@ def walk(
     weight, penalty = scale * count // holds.sum(axis=0), scale * count * classes
     history = np.zeros(HISTORY * recordings, dtype=np.int64)
     target = -1 if least is None else int(weight @ least)
-    hint, kicks, work = hinted * (penalty // count), 1 + recordings // 4, proposals * max(recordings, 50)
+    hint, kicks, work = hinted * (penalty // count), 1 + recordings // 4, proposals * max(recordings, 30)
     return improve(
         padded,
         add_up(padded[:-1], fold, count),

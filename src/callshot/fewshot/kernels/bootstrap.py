@@ -16,7 +16,7 @@ import numpy as np
 from numba import types
 from numba.extending import overload
 
-from callshot.fewshot.kernels import inlined, kernel
+from callshot.fewshot.kernels import inner, kernel
 
 LANES = 256
 
@@ -24,15 +24,14 @@ LANES = 256
 def _counting(kind: Any, shift: int) -> Any:
     """Return `count_below` for codes of one width: the sign bit of a difference is the comparison."""
 
-    def count(column, anchors, offset, less):  # type: ignore[no-untyped-def]
-        rows = column.shape[0]
-        whole = rows - rows % 8
-        less[:] = 0
-        for q in range(0, whole, 8):
-            a, b, c, d = column[q], column[q + 1], column[q + 2], column[q + 3]
-            e, f, g, h = column[q + 4], column[q + 5], column[q + 6], column[q + 7]
-            for j in range(anchors.shape[0]):
-                t, out = anchors[j], less[j]
+    def count(table, first, last, anchors, offset, less):  # type: ignore[no-untyped-def]
+        whole = last - (last - first) % 8
+        less.fill(0)
+        for q in range(first, whole, 8):
+            a, b, c, d = table[q], table[q + 1], table[q + 2], table[q + 3]
+            e, f, g, h = table[q + 4], table[q + 5], table[q + 6], table[q + 7]
+            for j in range(less.shape[0]):
+                t, out = table[anchors + j], less[j]
                 for i in range(LANES):
                     u = kind(t[i] + offset)
                     x = kind(a[i] - u) >> shift
@@ -44,53 +43,51 @@ def _counting(kind: Any, shift: int) -> Any:
                     x += kind(g[i] - u) >> shift
                     x += kind(h[i] - u) >> shift
                     out[i] = kind(out[i] + x)
-        for q in range(whole, rows):
-            a = column[q]
-            for j in range(anchors.shape[0]):
-                t, out = anchors[j], less[j]
+        for q in range(whole, last):
+            a = table[q]
+            for j in range(less.shape[0]):
+                t, out = table[anchors + j], less[j]
                 for i in range(LANES):
                     out[i] = kind(out[i] + (kind(a[i] - kind(t[i] + offset)) >> shift))
 
     return count
 
 
-def count_below(column: Any, anchors: Any, offset: int, less: Any) -> None:
-    """Fill less[j, lane] with the number of rows of column below anchors[j] + offset, in every lane."""
+def count_below(table: Any, first: int, last: int, anchors: int, offset: int, less: Any) -> None:
+    """Fill less[j, lane] with the number of rows first … last − 1 below row (anchors + j) + offset, in every lane."""
     raise NotImplementedError("compiled code only")
 
 
 @overload(count_below)
-def _count_below(column, anchors, offset, less):  # type: ignore[no-untyped-def]
-    return _counting(np.uint16, 15) if column.dtype == types.uint16 else _counting(np.uint32, 31)
+def _count_below(table, first, last, anchors, offset, less):  # type: ignore[no-untyped-def]
+    return _counting(np.uint16, 15) if table.dtype == types.uint16 else _counting(np.uint32, 31)
 
 
-@inlined
-def add_positives(less, less_in, n, m, ap, auc):  # type: ignore[no-untyped-def]
-    """Add, lane by lane, what each positive anchor says: its precision, and the negatives at or above it."""
+@inner
+def add_up(counts, n, positive, harmonic, ap, auc):  # type: ignore[no-untyped-def]
+    """Add, lane by lane, what each anchor says: precision or harmonic numbers, and how many of the other side are above."""
+    less, inside = counts[0], counts[1]
+    m = less.shape[0]
     for j in range(m):
-        for i in range(LANES):
-            at, own = np.int32(n - less[j, i]), np.int32(m - less_in[j, i])
-            ap[i] += np.float64(own) / np.float64(at)
-            auc[i] += np.float64(at) - np.float64(own)
+        if positive:
+            for i in range(LANES):
+                at, own = np.float64(n - np.int32(less[j, i])), np.float64(m - np.int32(inside[j, i]))
+                ap[i] += own / at
+                auc[i] += at - own
+        else:
+            for i in range(LANES):
+                at, own = np.int32(n - less[j, i]), np.float64(m - np.int32(inside[j, i]))
+                ap[i] += harmonic[at] + (own - 1.0) / np.float64(at)
+                auc[i] += np.float64(at) - own
 
 
-@inlined
-def split_ties(less, less_in, more, more_in, m, auc):  # type: ignore[no-untyped-def]
+@inner
+def split_ties(counts, auc):  # type: ignore[no-untyped-def]
     """Give back half of every negative that ties with a positive anchor."""
-    for j in range(m):
+    for j in range(counts.shape[1]):
         for i in range(LANES):
-            equal = np.int32(more[j, i] - less[j, i]) - np.int32(more_in[j, i] - less_in[j, i])
+            equal = np.int64(counts[2, j, i]) - counts[0, j, i] - (np.int64(counts[3, j, i]) - counts[1, j, i])
             auc[i] -= 0.5 * np.float64(equal)
-
-
-@inlined
-def add_negatives(less, less_in, n, m, harmonic, ap, auc):  # type: ignore[no-untyped-def]
-    """Add, lane by lane, what each negative anchor says: harmonic numbers, and the positives above it."""
-    for j in range(m):
-        for i in range(LANES):
-            at, own = np.int32(n - less[j, i]), np.int32(m - less_in[j, i])
-            ap[i] += harmonic[at] + np.float64(own - 1) / np.float64(at)
-            auc[i] += np.float64(at) - np.float64(own)
 
 
 @kernel
@@ -102,31 +99,27 @@ def sample_class(codes, draws, anchor, positive, tied, picks, harmonic, ap, auro
     H(0) … H(queries).
     """
     n, m, samples = picks.shape[0], anchor.size, picks.shape[1]
-    column = np.zeros((n, LANES), codes.dtype)
-    anchors = np.empty((m, LANES), codes.dtype)
-    less, less_in = np.empty((m, LANES), codes.dtype), np.empty((m, LANES), codes.dtype)
-    more, more_in = np.empty((m, LANES), codes.dtype), np.empty((m, LANES), codes.dtype)
+    table = np.zeros((n + m, LANES), codes.dtype)  # the queries, and after them the anchors once more
+    counts = np.zeros((4, m, LANES), codes.dtype)  # rows and anchors below each anchor, and not above it
     precision, above = np.empty(LANES), np.empty(LANES)
     pairs = np.float64(m) * (n - m)
     for start in range(0, samples, LANES):
         last = min(LANES, samples - start)
         for q in range(n):
-            own, chosen, lane = codes[q * draws : (q + 1) * draws], picks[q, start : start + last], column[q]
+            own, chosen, lane = codes[q * draws : (q + 1) * draws], picks[q, start : start + last], table[q]
             for i in range(last):
                 lane[i] = own[chosen[i]]
         for j in range(m):
-            anchors[j] = column[anchor[j]]
-        count_below(column, anchors, 0, less)
-        count_below(anchors, anchors, 0, less_in)
-        precision[:], above[:] = 0.0, 0.0
-        if positive:
-            add_positives(less, less_in, n, m, precision, above)
-        else:
-            add_negatives(less, less_in, n, m, harmonic, precision, above)
+            for i in range(LANES):
+                table[n + j, i] = table[anchor[j], i]
+        for step in range(4 if tied else 2):
+            among = step % 2 == 1
+            count_below(table, n if among else 0, n + m if among else n, n, step // 2, counts[step])
+        precision.fill(0.0)
+        above.fill(0.0)
+        add_up(counts, n, positive, harmonic, precision, above)
         if tied:
-            count_below(column, anchors, 1, more)
-            count_below(anchors, anchors, 1, more_in)
-            split_ties(less, less_in, more, more_in, m, above)
+            split_ties(counts, above)
         for i in range(last):
             if positive:
                 ap[start + i] = precision[i] / m

@@ -8,7 +8,7 @@ code ≥ code, and 15 bits hold what 64 did.
 
 import numpy as np
 
-from callshot.fewshot.kernels import kernel
+from callshot.fewshot.kernels import formula, inner, kernel
 
 _32 = np.uint64(32)
 _TOP = np.uint64(0x8000000000000000)
@@ -17,14 +17,14 @@ _INDEX = np.uint64(0xFFFFFFFF)
 _ZERO = np.uint64(0)
 
 
-@kernel
+@formula
 def order_bits(score):  # type: ignore[no-untyped-def]
     """Return 64 bits that compare, unsigned, as the scores do."""
     bits = np.float64(score + 0.0).view(np.uint64)  # −0.0 becomes 0.0
     return bits ^ (_ALL if bits & _TOP != _ZERO else _TOP)
 
 
-@kernel
+@inner
 def radix_pass(source, target, shift, width, digits):  # type: ignore[no-untyped-def]
     """Sort stably by `width` bits; digits is scratch of 2^width + 1 counters."""
     mask = np.uint64((1 << width) - 1)
@@ -39,7 +39,7 @@ def radix_pass(source, target, shift, width, digits):  # type: ignore[no-untyped
         digits[d] += 1
 
 
-@kernel
+@inner
 def shell_sort(part, scores):  # type: ignore[no-untyped-def]
     """Sort entries that share their upper bits by their scores; ties keep no order."""
     gap = 1
@@ -83,42 +83,32 @@ def sort_scores(scores):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def encode_run(order, start, stop, is_anchor, draws, level, codes):  # type: ignore[no-untyped-def]
-    """Write one code for a run of equal scores; return how many of it are anchors, and whether several queries."""
-    first = np.int64(order[start] & _INDEX) // draws
-    several, anchored = False, 0
-    for j in range(start, stop):
-        entry = np.int64(order[j] & _INDEX)
-        several |= entry // draws != first
-        anchored += is_anchor[entry]
-    for j in range(start, stop):
-        codes[np.int64(order[j] & _INDEX)] = level + (anchored > 0)
-    return anchored, several
-
-
-@kernel
-def encode(scores, anchor, draws, codes):  # type: ignore[no-untyped-def]
-    """Write the codes of scores (queries × draws, flat); return how many are tied, and how many of those are anchors'.
+def encode(order, scores, anchor, draws, codes):  # type: ignore[no-untyped-def]
+    """Write the codes of scores (queries × draws, flat) from their order; return how many are tied, and how many of
+    those are anchors'.
 
     A score is tied when another query of the fold has the same one; draws of one query never meet in a sample.
     """
-    order = sort_scores(scores)
-    is_anchor = np.repeat(anchor, draws)
+    is_anchor = np.empty(scores.size, np.bool_)
+    for q in range(anchor.size):
+        for r in range(draws):
+            is_anchor[q * draws + r] = anchor[q]
     tied, anchors_tied, level, start, size = 0, 0, 0, 0, order.size
     while start < size:
         entry = np.int64(order[start] & _INDEX)
-        upper, stop = order[start] >> _32, start + 1
+        upper, stop, anchored = order[start] >> _32, start + 1, np.int64(is_anchor[entry])
+        several = False
         while stop < size and order[stop] >> _32 == upper and scores[np.int64(order[stop] & _INDEX)] == scores[entry]:
+            other = np.int64(order[stop] & _INDEX)
+            several |= other // draws != entry // draws
+            anchored += is_anchor[other]
             stop += 1
-        if stop == start + 1:
-            anchored = np.int64(is_anchor[entry])
-            codes[entry] = level + anchored
-        else:
-            anchored, several = encode_run(order, start, stop, is_anchor, draws, level, codes)
-            if several:
-                tied += stop - start
-                anchors_tied += anchored
-        level += 2 if anchored > 0 else 0
+        for i in range(start, stop):
+            codes[np.int64(order[i] & _INDEX)] = level + (anchored > 0)
+        if several:
+            tied += stop - start
+            anchors_tied += anchored
+        level += 2 * (anchored > 0)
         start = stop
     return tied, anchors_tied
 
@@ -148,7 +138,7 @@ def ranking_metrics(scores, relevant):  # type: ignore[no-untyped-def]
     return precision / positives, 1.0 - above / pairs if pairs > 0 else np.nan, tied
 
 
-@kernel
+@inner
 def metrics_by_positives(scores, anchor):  # type: ignore[no-untyped-def]
     """Return what `ranking_metrics` does, by counting what each positive has above it: quick where they are few."""
     n, m = scores.size, anchor.size

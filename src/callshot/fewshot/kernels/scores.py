@@ -10,7 +10,7 @@ The log-odds of class n are a_n − log Σ_{m≠n} exp a_m. Three things make th
 
 import numpy as np
 
-from callshot.fewshot.kernels import inlined, kernel
+from callshot.fewshot.kernels import formula, inner, kernel
 
 _LOG2E = 1.4426950408889634
 _LN2_HIGH, _LN2_LOW = 6.93147180369123816490e-01, 1.90821492927058770002e-10
@@ -20,7 +20,7 @@ _MANTISSA = np.int64(0x000FFFFFFFFFFFFF)
 _52 = np.int64(52)
 
 
-@inlined
+@formula
 def exp(x):  # type: ignore[no-untyped-def]
     """Return eˣ for x ≤ 0 within one unit in the last place; below −708 it stays at e⁻⁷⁰⁸."""
     x = max(x, -708.0)
@@ -44,7 +44,7 @@ def exp(x):  # type: ignore[no-untyped-def]
     return np.int64(bits).view(np.float64)
 
 
-@inlined
+@formula
 def log1p(x):  # type: ignore[no-untyped-def]
     """Return log(1 + x) for 0 ≤ x < 2⁵⁰ within two units in the last place."""
     u = 1.0 + x
@@ -69,7 +69,7 @@ def log1p(x):  # type: ignore[no-untyped-def]
     return e * _LN2_HIGH + ((2.0 * s + (tail + (e * _LN2_LOW + lost))))
 
 
-@inlined
+@formula
 def grid_of(classes):  # type: ignore[no-untyped-def]
     """Return the constant whose addition rounds numbers in [0, 1] so that `classes` of them sum exactly."""
     constant = 3.0
@@ -78,7 +78,7 @@ def grid_of(classes):  # type: ignore[no-untyped-def]
     return constant
 
 
-@kernel
+@inner
 def find_top(a, top, second, who):  # type: ignore[no-untyped-def]
     """Find, in each column of a (classes, width), the largest a_n, the one after it, and whose the largest is."""
     classes, width = a.shape
@@ -94,50 +94,62 @@ def find_top(a, top, second, who):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def log_odds(a, work, part):  # type: ignore[no-untyped-def]
-    """Turn a (classes, width) into log-odds, in place; work[2] keeps the hard decision.
+def to_log_odds(table, first, last, decided):  # type: ignore[no-untyped-def]
+    """Turn a_n into log-odds in place, and fill the hard decisions.
 
-    `work` (5, width) and `part`, shaped like a, are scratch.
+    `table` is (x, classes, y, width) and `decided` (x, y, width): each x and y is a block of `width` episodes, one
+    beside the other. Only y from first to last − 1 is touched.
     """
-    classes, width = a.shape
-    top, second, who, total, near = work[0], work[1], work[2], work[3], work[4]
-    find_top(a, top, second, who)
+    outer, classes, _, width = table.shape
+    a, part = np.empty((classes, width)), np.empty((classes, width))
+    top, second, who, total, near = np.empty(width), np.empty(width), np.empty(width), np.empty(width), np.empty(width)
     grid = grid_of(classes)
-    for i in range(width):
-        total[i] = 0.0
-        near[i] = exp(second[i] - top[i])
-    for n in range(classes):
-        name = np.float64(n)
-        for i in range(width):
-            e = (exp(min(a[n, i] - second[i], 0.0)) + grid) - grid
-            e = 0.0 if who[i] == name else e
-            part[n, i] = e
-            total[i] += e
-    for n in range(classes):
-        name = np.float64(n)
-        for i in range(width):
-            lead = who[i] == name
-            others = total[i] - part[n, i]
-            x = others - 1.0 if lead else near[i] * others
-            a[n, i] = a[n, i] - (second[i] if lead else top[i]) - log1p(x)
+    for x in range(outer):
+        for y in range(first, last):
+            for n in range(classes):
+                for i in range(width):
+                    a[n, i] = table[x, n, y, i]
+            find_top(a, top, second, who)
+            for i in range(width):
+                decided[x, y, i] = np.uint16(who[i])
+                near[i] = exp(second[i] - top[i])
+                total[i] = 0.0
+            for n in range(classes):
+                name = np.float64(n)
+                for i in range(width):
+                    e = (exp(min(a[n, i] - second[i], 0.0)) + grid) - grid
+                    e = 0.0 if who[i] == name else e
+                    part[n, i] = e
+                    total[i] += e
+            for n in range(classes):
+                name = np.float64(n)
+                for i in range(width):
+                    lead = who[i] == name
+                    others = total[i] - part[n, i]
+                    rest = others - 1.0 if lead else near[i] * others
+                    table[x, n, y, i] = a[n, i] - (second[i] if lead else top[i]) - log1p(rest)
 
 
 @kernel
-def softmax(a, work, part):  # type: ignore[no-untyped-def]
-    """Turn a (classes, width) into its softmax, literally, in place: it saturates to 0 and 1 as float64 does.
-
-    work[2] keeps the hard decision; `work` and `part` are as for `log_odds`.
-    """
-    classes, width = a.shape
-    top, second, who, total = work[0], work[1], work[2], work[3]
-    find_top(a, top, second, who)
-    for i in range(width):
-        total[i] = 0.0
-    for n in range(classes):
-        for i in range(width):
-            half = exp(0.5 * (a[n, i] - top[i]))  # squared, it underflows through the subnormals to 0
-            part[n, i] = half * half
-            total[i] += part[n, i]
-    for n in range(classes):
-        for i in range(width):
-            a[n, i] = part[n, i] / total[i]
+def to_softmax(table, first, last, decided):  # type: ignore[no-untyped-def]
+    """Turn a_n into its literal softmax in place, which saturates to 0 and 1 as float64 does; else as `to_log_odds`."""
+    outer, classes, _, width = table.shape
+    a, part = np.empty((classes, width)), np.empty((classes, width))
+    top, second, who, total = np.empty(width), np.empty(width), np.empty(width), np.empty(width)
+    for x in range(outer):
+        for y in range(first, last):
+            for n in range(classes):
+                for i in range(width):
+                    a[n, i] = table[x, n, y, i]
+            find_top(a, top, second, who)
+            for i in range(width):
+                decided[x, y, i] = np.uint16(who[i])
+                total[i] = 0.0
+            for n in range(classes):
+                for i in range(width):
+                    half = exp(0.5 * (a[n, i] - top[i]))  # squared, it underflows through the subnormals to 0
+                    part[n, i] = half * half
+                    total[i] += part[n, i]
+            for n in range(classes):
+                for i in range(width):
+                    table[x, n, y, i] = part[n, i] / total[i]

@@ -8,7 +8,6 @@ import numpy as np
 
 from callshot.fewshot.kernels import kernel
 from callshot.fewshot.kernels.ranks import metrics_by_positives, ranking_metrics
-from callshot.fewshot.kernels.scores import log_odds, softmax
 from callshot.fewshot.kernels.streams import below, enter
 from callshot.fewshot.kernels.supports import a_of, sum_at
 
@@ -97,32 +96,26 @@ def shared_centroids(base, draw, class_key, fold, query_fold, vectors, class_sta
 
 
 @kernel
-def shared_metrics(a, relevant, label, positives, positive_start, literal, ap, auroc, hits, decisions, tied):  # type: ignore[no-untyped-def]
-    """Score a[d, shot, n, q] in place and fill ap, auroc and hits[d, shot, n] of every class.
+def shared_metrics(scores, decided, relevant, label, positives, positive_start, ap, auroc, hits, decisions, tied):  # type: ignore[no-untyped-def]
+    """Fill ap, auroc and hits[d, shot, n] from scores[d, shot, n, q] and decided[d, shot, q].
 
     `relevant` is (classes, queries), `label` the class of each query; the positives of class n are
     positives[positive_start[n] : positive_start[n + 1]]. hits counts the queries of a class whose decision is any of
     their labels; decisions[shot, true, predicted] and tied[shot, n] are added to.
     """
-    draws, shots, classes, queries = a.shape
-    work, part = np.empty((5, queries)), np.empty((classes, queries))
+    draws, shots, classes, queries = scores.shape
     for d in range(draws):
         for s in range(shots):
-            scores = a[d, s]
-            if literal:
-                softmax(scores, work, part)
-            else:
-                log_odds(scores, work, part)
             for n in range(classes):
                 own = positives[positive_start[n] : positive_start[n + 1]]
                 if own.size <= FEW:
-                    ap[d, s, n], auroc[d, s, n], ties = metrics_by_positives(scores[n], own)
+                    ap[d, s, n], auroc[d, s, n], ties = metrics_by_positives(scores[d, s, n], own)
                 else:
-                    ap[d, s, n], auroc[d, s, n], ties = ranking_metrics(scores[n], relevant[n])
+                    ap[d, s, n], auroc[d, s, n], ties = ranking_metrics(scores[d, s, n], relevant[n])
                 tied[s, n] += ties
                 hits[d, s, n] = 0.0
             for q in range(queries):
-                decided = np.int64(work[2, q])
-                hit = relevant[decided, q]
+                n = decided[d, s, q]
+                hit = relevant[n, q]
                 hits[d, s, label[q]] += hit
-                decisions[s, decided if hit else label[q], decided] += 1
+                decisions[s, n if hit else np.uint16(label[q]), n] += 1

@@ -9,7 +9,7 @@ import hashlib
 
 import numpy as np
 
-from callshot.fewshot.kernels import inlined, kernel
+from callshot.fewshot.kernels import formula, kernel
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)
@@ -32,7 +32,7 @@ def purpose_key(seed: int, purpose: str) -> np.uint64:
     return key(f"callshot/{seed}/{purpose}")
 
 
-@inlined
+@formula
 def mix(x):  # type: ignore[no-untyped-def]
     """Scramble 64 bits (SplitMix64's finaliser, a bijection)."""
     x = (x ^ (x >> _S30)) * _FIRST
@@ -40,13 +40,13 @@ def mix(x):  # type: ignore[no-untyped-def]
     return x ^ (x >> _S31)
 
 
-@inlined
+@formula
 def enter(stream, key_or_counter):  # type: ignore[no-untyped-def]
     """Go down one level: the stream of a key, or of a counter, inside a stream."""
     return mix(stream + key_or_counter * GOLDEN)
 
 
-@inlined
+@formula
 def below(stream, position, n):  # type: ignore[no-untyped-def]
     """Return a whole number in [0, n), n < 2³², from the word at a position (bias < n / 2³²); all unsigned."""
     word = mix(stream + (position + _ONE) * GOLDEN)

@@ -10,11 +10,11 @@ Row numbers are unsigned here: a signed index costs numba a test for negative on
 
 import numpy as np
 
-from callshot.fewshot.kernels import inlined, kernel
+from callshot.fewshot.kernels import formula, inner, kernel
 from callshot.fewshot.kernels.streams import below, enter
 
 
-@inlined
+@inner
 def put_back(pool, swaps, size):  # type: ignore[no-untyped-def]
     """Undo the swaps of a draw, so that the next one starts from the same order."""
     for back in range(size - 1, -1, -1):
@@ -25,7 +25,7 @@ def put_back(pool, swaps, size):  # type: ignore[no-untyped-def]
         pool[j] = chosen
 
 
-@inlined
+@inner
 def sum_at(block, row, chosen, size):  # type: ignore[no-untyped-def]
     """Sum the row that starts at block[row] at the chosen places, in four chains: none waits for the last."""
     s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
@@ -40,7 +40,7 @@ def sum_at(block, row, chosen, size):  # type: ignore[no-untyped-def]
     return (s0 + s1) + (s2 + s3)
 
 
-@inlined
+@inner
 def dot(x, y):  # type: ignore[no-untyped-def]
     """Return x·y, in eight chains."""
     s0, s1, s2, s3, s4, s5, s6, s7 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
@@ -59,7 +59,7 @@ def dot(x, y):  # type: ignore[no-untyped-def]
     return ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))
 
 
-@inlined
+@formula
 def a_of(inner, square, size):  # type: ignore[no-untyped-def]
     """Return a_n = 2 c·z − |c|² from the two sums over a support of `size` exemplars."""
     return 2.0 * (inner / size) - square / (size * size)

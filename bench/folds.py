@@ -1,0 +1,128 @@
+"""Compare our fold builder with scikit-learn's StratifiedGroupKFold on random grouped corpora.
+
+    python bench/folds.py [--corpora 300] [--json figures.json]
+
+scikit-learn is run twice, over the rows outside the common fold and over all rows, and ours must lose to neither. A
+corpus has 5 to 30 classes with Zipf counts, 1 to 20 segments per recording, and 5 or 10 folds. In a third of the
+corpora each recording has one label, in a third each has several, and a third is mixed.
+"""
+
+import argparse
+import json
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+from sklearn.model_selection import StratifiedGroupKFold
+
+from callshot.fewshot.builder import Balance, build_folds, judge
+from callshot.records import COMMON_FOLD, IntArray
+
+
+def draw_corpus(seed: int) -> tuple[list[str], list[str], int]:
+    """Return labels, recordings and the number of folds."""
+    rng = np.random.default_rng(seed)
+    classes, most = int(rng.integers(5, 31)), int(rng.integers(1, 21))
+    share = np.arange(1.0, classes + 1) ** -rng.uniform(0.6, 1.4)
+    several = (0.0, 1.0, rng.uniform())[seed % 3]
+    label: list[str] = []
+    recording: list[str] = []
+    wanted = classes * int(rng.integers(10, 81))
+    while len(label) < wanted:
+        kinds = int(rng.integers(2, 5)) if rng.uniform() < several else 1
+        pool = rng.choice(classes, kinds, replace=False, p=share / share.sum())
+        picks = rng.choice(pool, int(rng.integers(1, most + 1)))
+        recording += [f"recording {len(set(recording)):04d}"] * len(picks)
+        label += [f"class {pick:02d}" for pick in picks]
+    return label, recording, int(rng.choice([5, 10]))
+
+
+def run_sklearn(label: list[str], recording: list[str], count: int, kept: IntArray) -> tuple[Balance, float]:
+    """Judge StratifiedGroupKFold over the kept rows, and time it."""
+    fold = np.full(len(label), COMMON_FOLD)
+    names, groups = np.array(label)[kept], np.array(recording)[kept]
+    began = time.perf_counter()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it warns of classes with fewer members than folds
+            for number, (_, test) in enumerate(StratifiedGroupKFold(count).split(names, names, groups)):
+                fold[kept[test]] = number
+    except ValueError:  # no class has as many members as there are folds
+        return Balance(0, 0.0), time.perf_counter() - began
+    return judge(label, fold, count), time.perf_counter() - began
+
+
+def compare(seed: int) -> dict[str, float]:
+    """Return the figures of one corpus; the better run of scikit-learn is compared with."""
+    label, recording, count = draw_corpus(seed)
+    began = time.perf_counter()
+    ours = build_folds(label, recording, count)
+    seconds = time.perf_counter() - began
+    runs = [
+        run_sklearn(label, recording, count, rows) for rows in (np.flatnonzero(ours.fold >= 0), np.arange(len(label)))
+    ]
+    theirs = min((balance for balance, _ in runs), key=lambda balance: (-balance.eligible, balance.spread))
+    return {
+        "recordings": len(set(recording)),
+        "split": len(set(zip(recording, ours.fold.tolist(), strict=True))) - len(set(recording)),
+        "eligible_ours": ours.balance.eligible,
+        "eligible_theirs": theirs.eligible,
+        "spread_ours": ours.balance.spread,
+        "spread_theirs": theirs.spread,
+        "proved": ours.proved,
+        "solver": "integer" in ours.proof,
+        "seconds_ours": seconds,
+        "seconds_theirs": runs[1][1],
+    }
+
+
+def summarise(rows: list[dict[str, float]]) -> dict[str, float]:
+    """Turn the corpora into the figures of the table."""
+    column = {name: np.array([row[name] for row in rows], dtype=float) for name in rows[0]}
+    gain = column["eligible_ours"] - column["eligible_theirs"]
+    equal = (gain == 0) & (column["eligible_ours"] > 0)
+    ours, theirs = column["spread_ours"][equal], column["spread_theirs"][equal]
+    return {
+        "corpora": len(rows),
+        "recordings": column["recordings"].sum(),
+        "recordings split": column["split"].sum(),
+        "eligible classes, ours": column["eligible_ours"].sum(),
+        "eligible classes, scikit-learn": column["eligible_theirs"].sum(),
+        "corpora with fewer eligible classes": np.sum(gain < 0),
+        "corpora with more eligible classes": np.sum(gain > 0),
+        "corpora with as many (and some)": np.sum(equal),
+        "  mean spread there, ours": ours.mean(),
+        "  mean spread there, scikit-learn": theirs.mean(),
+        "  ours worse": np.sum(ours > theirs),
+        "  ours better": np.sum(ours < theirs),
+        "optimum proved": column["proved"].sum(),
+        "  by integer programming": column["solver"].sum(),
+        "mean s, ours": column["seconds_ours"].mean(),
+        "max s, ours": column["seconds_ours"].max(),
+        "mean s, scikit-learn": column["seconds_theirs"].mean(),
+        "max s, scikit-learn": column["seconds_theirs"].max(),
+    }
+
+
+def main() -> None:
+    """Run the comparison, print the table and fail if ours lost anywhere."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--corpora", type=int, default=300)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    build_folds(["a", "a"], ["x", "y"], 2)  # compile first
+    figures = {name: float(value) for name, value in summarise([compare(s) for s in range(options.corpora)]).items()}
+    print(
+        "\n".join(
+            f"{name:40}{value:>12,.4g}" if value % 1 else f"{name:40}{value:>12,.0f}" for name, value in figures.items()
+        )
+    )
+    if options.json is not None:
+        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+    if figures["recordings split"] or figures["corpora with fewer eligible classes"] or figures["  ours worse"]:
+        raise SystemExit("ours lost")
+
+
+if __name__ == "__main__":
+    main()

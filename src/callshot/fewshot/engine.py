@@ -1,0 +1,71 @@
+"""What a sweep runs on: episodes, their products, threads, and how much memory it may take.
+
+Threads share nothing but what they read: each task writes a place of its own, and sums are taken in a fixed order, so
+the number of threads cannot be seen in the results.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+from callshot.fewshot.episodes import Episodes
+from callshot.fewshot.gram import Gram, build_gram, gram_bytes
+from callshot.fewshot.kernels import scores
+from callshot.fewshot.protocol import Protocol
+
+Step = Callable[[float], None]
+Task = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """Episodes under a protocol; `gram` is None where the vectors are read directly; `memory` is in bytes."""
+
+    episodes: Episodes
+    protocol: Protocol
+    gram: Gram | None
+    threads: ThreadPoolExecutor
+    workers: int
+    memory: int
+    step: Step
+
+    @property
+    def distinct(self) -> bool:
+        """Whether no exemplar is drawn twice."""
+        return self.protocol.sampler == "distinct"
+
+    @property
+    def to_scores(self) -> Callable[..., None]:
+        """The kernel that turns a_n into scores and hard decisions."""
+        return scores.to_softmax if self.protocol.score == "softmax" else scores.to_log_odds
+
+    def run(self, tasks: Sequence[Task], weight: float) -> None:
+        """Run tasks, report each as its share of the weight, and raise the first error."""
+        futures = [self.threads.submit(task) for task in tasks]
+        for future in futures:
+            future.add_done_callback(lambda _: self.step(weight / len(tasks)))
+        try:
+            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+        finally:
+            for future in futures:
+                future.cancel()
+        for future in done:
+            future.result()
+
+    def close(self) -> None:
+        """Stop the threads, and what they have not begun."""
+        self.threads.shutdown(cancel_futures=True)
+
+
+def open_engine(
+    episodes: Episodes, protocol: Protocol, workers: int, memory: int, step: Step = lambda share: None
+) -> Engine:
+    """Multiply out the Gram blocks if they fit the memory, and start the threads."""
+    gram = build_gram(episodes) if gram_bytes(episodes) <= memory else None
+    return Engine(episodes, protocol, gram, ThreadPoolExecutor(workers), workers, memory, step)
+
+
+def blocks(total: int, size: int) -> Iterator[slice]:
+    """Cut 0 … total into blocks of a size, at least 1."""
+    size = max(1, size)
+    return (slice(start, min(start + size, total)) for start in range(0, total, size))

@@ -1,0 +1,95 @@
+"""The spread `shared`: one support set for all queries, as a person who labels has it; a value for every draw.
+
+The row `all` is here too: there every class gives its whole pool, which is one draw in either spread.
+"""
+
+from functools import partial
+
+import numpy as np
+
+from callshot.fewshot.engine import Engine, blocks
+from callshot.fewshot.episodes import Split
+from callshot.fewshot.gram import cross_products
+from callshot.fewshot.kernels import shared, streams
+from callshot.fewshot.tally import Tally
+from callshot.records import FloatArray, IntArray
+
+MOST_BYTES = 2**26  # a_n that one task holds
+
+
+class Draws:
+    """The metrics of some draws of one fold: ap, auroc and hits are (draws, shots, classes)."""
+
+    def __init__(self, draws: int, shots: int, classes: int) -> None:
+        self.ap, self.auroc, self.hits = (np.empty((draws, shots, classes)) for _ in range(3))
+        self.decisions = np.zeros((shots, classes, classes), np.int64)
+        self.tied = np.zeros((shots, classes), np.int64)
+
+
+def sweep_shared(engine: Engine, part: Split, shots: IntArray, tally: Tally) -> None:
+    """Score the queries of one fold against the same draws, and add the values of those to the tally."""
+    classes, queries, draws = len(engine.episodes.classes), len(part.rows), engine.protocol.shared_draws
+    cross = None if engine.gram is None else np.ascontiguousarray(cross_products(engine.episodes, part).T)
+    room = min(MOST_BYTES, engine.memory // 4) // (8 * len(shots) * classes * queries)
+    spans = list(blocks(draws, min(room, -(-draws // (2 * engine.workers)))))
+    found = [Draws(span.stop - span.start, len(shots), classes) for span in spans]
+    tasks = [partial(_share, engine, part, shots, cross, span, d) for span, d in zip(spans, found, strict=True)]
+    engine.run(tasks, len(shots) / engine.episodes.folds)
+    at = slice(0, len(shots))
+    tally.decisions[at] += np.sum([d.decisions for d in found], axis=0)
+    tally.tied[at] += np.sum([d.tied for d in found], axis=0)
+    values = ([getattr(d, name) for d in found] for name in ("ap", "auroc", "hits"))
+    tally.add(at, part, *(np.ascontiguousarray(np.concatenate(v).transpose(1, 2, 0)) for v in values))
+
+
+def sweep_pool(engine: Engine, part: Split, row: int, samples: int, draws: int, tally: Tally) -> None:
+    """Score the row `all`: one support set, so one value, which every sample of either spread has."""
+    episodes, classes = engine.episodes, len(engine.episodes.classes)
+    outside = np.flatnonzero(episodes.fold != part.number)
+    pools = [outside[part.pool_start[n] : part.pool_start[n + 1]] for n in range(classes)]
+    means = np.stack([episodes.vectors[pool].mean(axis=0) for pool in pools])
+    found = Draws(1, 1, classes)
+    measure(engine, part, _a_of(means[None], episodes.vectors[part.rows])[None], found)
+    tally.decisions[row] += found.decisions[0] * draws
+    tally.tied[row] += found.tied[0]
+    values = (x.reshape(1, classes, 1) for x in (found.ap, found.auroc, found.hits))
+    tally.add(slice(row, row + 1), part, *(np.broadcast_to(x, (1, classes, samples)) for x in values))
+
+
+def measure(engine: Engine, part: Split, a: FloatArray, into: Draws) -> None:
+    """Turn a[draw, shot, n, q] into scores, in place, and take their metrics."""
+    draws, shots, classes, queries = a.shape
+    decided = np.empty((draws * shots, 1, queries), np.uint16)
+    engine.to_scores(a.reshape(draws * shots, classes, 1, queries), 0, 1, decided)
+    positives, start = np.nonzero(part.relevant)[1], np.concatenate([[0], np.cumsum(part.positives)])
+    shared.shared_metrics(
+        a, decided.reshape(draws, shots, queries), part.relevant, part.label, positives, start,
+        into.ap, into.auroc, into.hits, into.decisions, into.tied,
+    )  # fmt: skip
+
+
+def _share(engine: Engine, part: Split, shots: IntArray, cross: FloatArray | None, span: slice, into: Draws) -> None:
+    """Score a few shared draws and take their metrics."""
+    measure(engine, part, shared_a(engine, part, shots, cross, span), into)
+
+
+def shared_a(engine: Engine, part: Split, shots: IntArray, cross: FloatArray | None, span: slice) -> FloatArray:
+    """Return a[draw, shot, n, q] of some draws; `cross` is (rows, queries), None for the direct way."""
+    episodes = engine.episodes
+    a = np.empty((span.stop - span.start, len(shots), len(episodes.classes), len(part.rows)))
+    base = streams.purpose_key(engine.protocol.seed, "shared")
+    who = (episodes.class_key, episodes.fold, part.number)
+    how = (episodes.class_start, shots, engine.distinct)
+    if engine.gram is not None:
+        shared.shared_by_gram(base, span.start, *who, cross, engine.gram.block, engine.gram.start, *how, a)
+        return a
+    means = np.empty((*a.shape[1:3], episodes.vectors.shape[1]))
+    for d in range(len(a)):
+        shared.shared_centroids(base, span.start + d, *who, episodes.vectors, *how, means)
+        a[d] = _a_of(means, episodes.vectors[part.rows])
+    return a
+
+
+def _a_of(means: FloatArray, queries: FloatArray) -> FloatArray:
+    """Return 2 c·z − |c|² of centroids (shots, classes, dimensions) and queries, (shots, classes, queries)."""
+    return np.asarray(2.0 * (means @ queries.T) - np.einsum("snd,snd->sn", means, means)[:, :, None])
