@@ -140,11 +140,14 @@ def test_shots_are_numbered_as_far_as_there_is_room(monkeypatch, shots, labels):
     assert [label.get_text() for label in foot.get_xticklabels()] == labels.split()
 
 
-def test_a_curve_that_is_not_there_is_named_with_those_that_are(tmp_path):
-    with pytest.raises(
-        OptionError, match=r"no curve of map, per-query; there are accuracy, shared; auroc, shared; map"
-    ):
-        draw_sweep(make_evaluation(spreads=("shared",)), tmp_path / "sweep")
+def test_a_spread_that_was_not_evaluated_gives_way_to_the_one_that_was(monkeypatch):
+    figure = drawn(monkeypatch, make_evaluation(spreads=("shared",)), spread="per-query")
+    assert figure.legends[0].get_texts()[0].get_text().startswith("shared: mean, quartiles")
+
+
+def test_a_metric_that_is_not_there_is_named_with_those_that_are(tmp_path):
+    with pytest.raises(OptionError, match="no curve of recall; there are map, auroc, accuracy"):
+        draw_sweep(make_evaluation(), tmp_path / "sweep", metric="recall")
 
 
 def test_a_name_in_a_script_that_the_font_lacks_is_no_reason_to_warn(tmp_path):

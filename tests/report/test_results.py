@@ -31,7 +31,7 @@ NAMES = {
     "classes.csv", "confusion.csv", "curve.csv", "curve.parquet", "folds.csv", "per_class.csv", "provenance.json",
     "ties.csv", "values.parquet",
 }  # fmt: skip
-LABELS = ['say "roar", twice', "line\nbreak\rreturn", " spaced ", "=1+1", "Grollen·象"]
+LABELS = ['say "roar",\ntwice', "carriage\rreturn", " spaced ", "=1+1", "Grollen·象"]
 KEYS = ["corpus", "encoder", "classifier", "scoring", "metric", "spread"]
 
 
@@ -184,7 +184,7 @@ def test_text_files_are_utf8_with_newlines_only(tmp_path):
     write(tmp_path)
     text = (tmp_path / "per_class.csv").read_bytes()
     assert "Grollen·象".encode() in text
-    assert b"\r" not in text.replace(b"line\nbreak\rreturn", b"")
+    assert b"\r" not in text.replace(b"carriage\rreturn", b"")
     assert text.endswith(b"0.75\n")
 
 

@@ -83,7 +83,8 @@ class Panel:
 def draw_sweep(evaluation: Evaluation, path_stem: Path, metric: str = "map", spread: str = "per-query") -> list[Path]:
     """Draw one metric against k for every encoder; write `path_stem` with .pdf and .png, and return both paths.
 
-    Shots stand at equal distances, whatever their k. Equal evaluations give equal bytes.
+    Shots stand at equal distances, whatever their k. A spread that was not evaluated gives way to the one that was.
+    Equal evaluations give equal bytes.
     """
     import matplotlib
     from matplotlib.figure import Figure
@@ -95,18 +96,19 @@ def draw_sweep(evaluation: Evaluation, path_stem: Path, metric: str = "map", spr
         matplotlib.rcParams.update(STYLE)
         figure = Figure(layout="constrained")
         _compose(figure, panels, evaluation.complete_shots, METRIC_NAMES.get(metric, metric))
-        figure.legend(*_legend(panels, spread), loc="outside upper center", ncols=4)
+        figure.legend(*_legend(panels), loc="outside upper center", ncols=4)
         return [_save(figure, path_stem, kind) for kind in ("pdf", "png")]
 
 
 def _panels(evaluation: Evaluation, metric: str, spread: str) -> list[Panel]:
     points = [c for c in evaluation.curve if c.metric == metric and c.scoring == "all"]
-    encoders = dict.fromkeys(c.encoder for c in points if c.spread == spread)
-    if not encoders:
-        there = sorted({f"{c.metric}, {c.spread}" for c in evaluation.curve})
-        raise OptionError(f"figure: no curve of {metric}, {spread}; there are {'; '.join(there) or 'none'}")
-    beside = "shared" if spread != "shared" else ""
-    return [Panel(name, _pick(points, name, spread), _pick(points, name, beside)) for name in encoders]
+    if not points:
+        there = ", ".join(dict.fromkeys(c.metric for c in evaluation.curve)) or "none"
+        raise OptionError(f"figure: there is no curve of {metric}; there are {there}")
+    first = spread if any(c.spread == spread for c in points) else points[0].spread
+    beside = "shared" if first != "shared" else ""
+    encoders = dict.fromkeys(c.encoder for c in points)
+    return [Panel(name, _pick(points, name, first), _pick(points, name, beside)) for name in encoders]
 
 
 def _pick(points: Sequence[Curve], encoder: str, spread: str) -> list[Curve]:
@@ -217,20 +219,18 @@ def _shorten(name: str, letters: int) -> str:
     return name if len(name) <= letters else f"{name[:half]}…{name[-half:]}"
 
 
-def _legend(panels: Sequence[Panel], spread: str) -> tuple[list[Any], list[str]]:
+def _legend(panels: Sequence[Panel]) -> tuple[list[Any], list[str]]:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     whisker = Line2D([], [], marker="|", markersize=11, markeredgewidth=0.7, color=BLUE, linestyle="none")
     box = Line2D([], [], marker="s", markersize=6, color=BOX["facecolor"], markeredgecolor=BLUE, markeredgewidth=0.6)
     box.set_linestyle("none")
-    entries: dict[str, Any] = {
-        f"{spread}: mean, quartiles, 1st–99th percentile": (whisker, box, Line2D([], [], markersize=2.5, **MEAN)),
-        "shared: mean, 1st–99th percentile": (Patch(**BAND), Line2D([], [], **BAND_MEAN)),
-        "chance": Line2D([], [], **CHANCE),
-    }
-    if not any(panel.shared for panel in panels):
-        del entries["shared: mean, 1st–99th percentile"]
+    mean, spread = Line2D([], [], markersize=2.5, **MEAN), panels[0].points[0].spread
+    entries: dict[str, Any] = {f"{spread}: mean, quartiles, 1st–99th percentile": (whisker, box, mean)}
+    if any(panel.shared for panel in panels):
+        entries["shared: mean, 1st–99th percentile"] = Patch(**BAND), Line2D([], [], **BAND_MEAN)
+    entries["chance"] = Line2D([], [], **CHANCE)
     return list(entries.values()), list(entries)
 
 
