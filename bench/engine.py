@@ -14,18 +14,19 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
-import numpy_engine
-from sheet import parser, show
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+import numpy_engine
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import Episodes, plan_episodes, split
 from callshot.fewshot.folds import count_classes, give_folds
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import sweep
 from callshot.records import Embeddings
+from sheet import parser, show
 
 COUNTS = (2949, 253, 178, 149, 140, 87, 77, 73, 45, 36)
 FOLDS, DIMENSIONS, DRAWS, SAMPLES, SHOTS = 10, 1536, 100, 5000, 40
@@ -148,8 +149,10 @@ def peak_memory() -> float:
         "for spread in ('per-query', 'shared'): engine.run(episodes, Protocol(), 2, spread)\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)\n"
     )
-    path = os.pathsep.join([os.path.dirname(os.path.abspath(__file__)), os.environ.get("PYTHONPATH", "")])  # noqa: PTH
-    out = subprocess.run([sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=True)
+    path = os.pathsep.join([str(Path(__file__).parent.absolute()), os.environ.get("PYTHONPATH", "")])
+    out = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=True
+    )
     return float(out.stdout)
 
 
@@ -180,7 +183,11 @@ def main() -> None:
     loop, vectorised = sklearn_loop(episodes), numpy_loop(episodes)
     rows: list[dict[str, object]] = [
         {"what": "callshot, one thread", "seconds": one, "× slower than callshot": 1.0},
-        {"what": "NumPy opponent, scaled from a slice", "seconds": vectorised, "× slower than callshot": vectorised / one},
+        {
+            "what": "NumPy opponent, scaled from a slice",
+            "seconds": vectorised,
+            "× slower than callshot": vectorised / one,
+        },
         {"what": "scikit-learn loop, scaled from a slice", "seconds": loop, "× slower than callshot": loop / one},
         {"what": "callshot, two threads", "seconds": two, "gain": one / two},
         {"what": "callshot, shared spread, two threads", "seconds": run(episodes, full, 2, "shared")},
@@ -188,7 +195,11 @@ def main() -> None:
     if not chosen.quick:
         rows += growth()
         rows.append({"what": "peak memory, both spreads, MB", "seconds": "", "MB": peak_memory()})
-    show(f"bench/engine: sweep k = 1 … {SHOTS}, R = {DRAWS}, B = {SAMPLES}, Q = {int((episodes.fold >= 0).sum())}", rows, chosen.json)
+    show(
+        f"bench/engine: sweep k = 1 … {SHOTS}, R = {DRAWS}, B = {SAMPLES}, Q = {int((episodes.fold >= 0).sum())}",
+        rows,
+        chosen.json,
+    )
 
 
 if __name__ == "__main__":

@@ -16,8 +16,9 @@ from callshot import Embeddings, write_table
 
 ELEPHANT_VOICES = {  # label: (exemplars, complete to k)
     "comment rumble": (51, 37), "oestrous rumble": (40, 21), "greeting rumble": (37, 17), "female chorus": (32, 22),
-    "conflict roar": (23, 16), "trumpet blast": (21, 15), "grumbling rumble": (17, 13), "pulsated play trumpet": (13, 10),
-    "separated rumble": (7, 5), "lets-go rumble": (6, 4), "musth rumble": (6, 4), "begging rumble": (5, 4),
+    "conflict roar": (23, 16), "trumpet blast": (21, 15), "grumbling rumble": (17, 13),
+    "pulsated play trumpet": (13, 10), "separated rumble": (7, 5),
+    "lets-go rumble": (6, 4), "musth rumble": (6, 4), "begging rumble": (5, 4),
 }  # fmt: skip
 LDC = {
     "growl": (2949, 2651), "longroar-rumble": (253, 227), "rumble": (178, 159), "longroar": (149, 134),

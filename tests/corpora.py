@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from callshot.fewshot.folds import give_folds
 from callshot.records import Embeddings
 
+
 def random_corpus(seed, *, classes=3, folds=3, size=1, dimensions=2, values=4, scale=1.0, offset=0.0, integers=True):
     """Return embeddings with folds: two classes in every fold, the others where chance puts them.
 

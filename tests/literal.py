@@ -79,7 +79,7 @@ def a_float(z, support):
 
 
 def log_odds(a):
-    """a_n − logsumexp of the others, each sum correctly rounded, so that equal sets of differences give equal scores."""
+    """a_n − logsumexp of the others, sums correctly rounded, so that equal sets of differences give equal scores."""
     out = []
     for n in range(len(a)):
         others = sorted(a[:n] + a[n + 1 :], reverse=True)
@@ -168,7 +168,9 @@ def fold_values(scores, decided, relevant):
 
 def per_query_values(corpus, protocol, k, a_of=a_exact):
     """Values of every bootstrap sample: {metric: [value, …]}."""
-    folds = [(own_scores(corpus, protocol, k, f, a_of), corpus.relevant(f), corpus.queries(f)) for f in range(corpus.folds)]
+    folds = [
+        (own_scores(corpus, protocol, k, f, a_of), corpus.relevant(f), corpus.queries(f)) for f in range(corpus.folds)
+    ]
     values = {"map": [], "auroc": [], "accuracy": []}
     for b in range(protocol.bootstraps):
         per_fold = []

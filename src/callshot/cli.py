@@ -79,12 +79,15 @@ def evaluate(
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where the results go.")],
-    shots: Annotated[str, typer.Option(help="Examples per class: 1-40, or 1,2,5,10, or all (the whole pool).")] = "1-40",
+    shots: Annotated[
+        str, typer.Option(help="Examples per class: 1-40, or 1,2,5,10, or all (the whole pool).")
+    ] = "1-40",
     draws: Annotated[int, typer.Option(help="Support sets drawn for each query.")] = 100,
     bootstraps: Annotated[int, typer.Option(help="Bootstrap samples of the per-query spread.")] = 5000,
     shared_draws: Annotated[int, typer.Option(help="Support sets of the shared spread.")] = 1000,
     folds: Annotated[
-        int | None, typer.Option(help="Folds to build; without it, the column fold of the table, or 5.", show_default="5")
+        int | None,
+        typer.Option(help="Folds to build; without it, the column fold of the table, or 5.", show_default="5"),
     ] = None,
     fold_file: Annotated[
         Path | None,
@@ -95,21 +98,30 @@ def evaluate(
         Sampler, typer.Option(help="distinct: no exemplar twice in a draw. replacement: independent picks.")
     ] = Sampler.distinct,
     score: Annotated[
-        Score, typer.Option(help="log: log-odds. softmax: the literal one, which saturates; its ties are priced (twice the time).")
+        Score,
+        typer.Option(
+            help="log: log-odds. softmax: the literal one, which saturates; its ties are priced (twice the time)."
+        ),
     ] = Score.log,
     spread: Annotated[
-        Spread, typer.Option(help="per-query: the paper's bootstrap. shared: one labelled set for all queries, as in use.")
+        Spread,
+        typer.Option(help="per-query: the paper's bootstrap. shared: one labelled set for all queries, as in use."),
     ] = Spread.both,
     categories: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="CSV with label,category: adds the reduced scoring over categories.")
+        Path | None,
+        typer.Option(metavar="FILE", help="CSV with label,category: adds the reduced scoring over categories."),
     ] = None,
     corpus: Annotated[
         str | None, typer.Option(help="Name of the corpus in the results.", show_default="the table's, or its folder's")
     ] = None,
-    threads: Annotated[int | None, typer.Option(help="Changes the time, never the numbers.", show_default="all cores")] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Changes the time, never the numbers.", show_default="all cores")
+    ] = None,
     memory: Annotated[
         float | None,
-        typer.Option(metavar="GIB", help="Above this the Gram matrix is not built.", show_default="a quarter of the machine's"),
+        typer.Option(
+            metavar="GIB", help="Above this the Gram matrix is not built.", show_default="a quarter of the machine's"
+        ),
     ] = None,
     figure: Annotated[bool, typer.Option(help="Also draw sweep.pdf and sweep.png.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Errors only.")] = False,
@@ -131,9 +143,7 @@ def evaluate(
 
     counts, whole_pool = parse_shots(shots)
     spreads = SPREADS if spread is Spread.both else (spread.value,)
-    protocol = Protocol(
-        counts, whole_pool, draws, bootstraps, shared_draws, seed, sampler.value, score.value, spreads
-    )
+    protocol = Protocol(counts, whole_pool, draws, bootstraps, shared_draws, seed, sampler.value, score.value, spreads)
     with show_progress(Console(stderr=True), quiet=quiet) as report:
         result = evaluate_files(
             tables, out, protocol, folds=folds, fold_file=fold_file, categories=categories, corpus=corpus,

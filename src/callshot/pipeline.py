@@ -53,7 +53,14 @@ def evaluate_files(
         name = corpus or table_corpus(paths[0]) or paths[0].absolute().parent.name or "corpus"
         chosen = choose_folds(tables[0], folds, given)
         result = evaluate(
-            tables, protocol, folds=chosen, categories=groups, corpus=name, threads=threads, memory=memory, report=report
+            tables,
+            protocol,
+            folds=chosen,
+            categories=groups,
+            corpus=name,
+            threads=threads,
+            memory=memory,
+            report=report,
         )
         others = [path for path in (fold_file, categories) if path is not None]
         options = {"folds": folds, "threads": threads, "memory": memory}
@@ -67,11 +74,17 @@ def choose_folds(embeddings: Embeddings, count: int | None = None, given: IntArr
     """Take the folds that are given, with the table or beside it, or build them: 5 if nothing says otherwise."""
     fold = given if given is not None else embeddings.fold
     try:
-        folds = make_folds(embeddings.label, embeddings.recording, count or 5) if fold is None else give_folds(embeddings.recording, fold)
+        folds = (
+            make_folds(embeddings.label, embeddings.recording, count or 5)
+            if fold is None
+            else give_folds(embeddings.recording, fold)
+        )
     except LeakError as leak:
         raise LeakError(f"{embeddings.source}: column fold: {leak}") from None
     if count is not None and folds.count != count:
-        raise OptionError(f"{embeddings.source}: column fold has {folds.count} folds, the option says {count}; leave one out")
+        raise OptionError(
+            f"{embeddings.source}: column fold has {folds.count} folds, the option says {count}; leave one out"
+        )
     return folds
 
 
@@ -130,7 +143,7 @@ def evaluate(
 def _run_spread(
     engine: Engine, spread: str, encoder: str, categories: Mapping[str, str] | None, into: Evaluation
 ) -> None:
-    """Sweep one spread of one encoder and add its records; literal softmax is run beside log-odds, to price its ties."""
+    """Sweep one spread of one encoder and add its records; literal softmax runs beside log-odds, to price its ties."""
     protocol = engine.protocol
     k, tally = sweep(engine, spread, categories)
     log = None
@@ -146,7 +159,9 @@ def _run_spread(
     for n in range(len(engine.episodes.classes)):
         if tally.undefined[n] and spread == protocol.spreads[0]:
             name = engine.episodes.classes[n]
-            into.notes.append(f"{encoder}: every query of {tally.undefined[n]} fold(s) is positive for '{name}': no AUROC there")
+            into.notes.append(
+                f"{encoder}: every query of {tally.undefined[n]} fold(s) is positive for '{name}': no AUROC there"
+            )
 
 
 def _empty(corpus: str, table: Embeddings, folds: Folds, counts: list[ClassCount]) -> Evaluation:

@@ -147,7 +147,7 @@ class Values:
 
 @dataclass(frozen=True)
 class Confusion:
-    """Mean number of queries, over draws, with a label and a decision; a hit on any of its labels is on the diagonal."""
+    """Mean number of queries, over draws, with a label and a decision; a hit on any label is on the diagonal."""
 
     encoder: str
     k: int

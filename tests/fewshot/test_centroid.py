@@ -23,7 +23,9 @@ def test_the_linear_layer_and_the_distances_give_the_same_softmax():
     vectors, label, z = rng.normal(size=(9, 4)), ["a", "b", "c"] * 3, rng.normal(size=4)
     _, means = centroids(vectors, label)
     by_distance = -((z - means) ** 2).sum(axis=1)
-    np.testing.assert_allclose(score(linear_layer(vectors, label)(z), "softmax"), score(by_distance, "softmax"), rtol=1e-12)
+    np.testing.assert_allclose(
+        score(linear_layer(vectors, label)(z), "softmax"), score(by_distance, "softmax"), rtol=1e-12
+    )
 
 
 def test_a_support_without_labels_is_refused():

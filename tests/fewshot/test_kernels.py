@@ -1,12 +1,12 @@
 import math
 
-import literal
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
+import literal
 from callshot.fewshot.centroid import score
 from callshot.fewshot.kernels import bootstrap, ranks, streams
 from callshot.fewshot.kernels.shared import shared_support

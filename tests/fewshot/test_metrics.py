@@ -1,13 +1,13 @@
 import itertools
 import math
 
-import literal
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
+import literal
 from callshot.errors import InputError
 from callshot.fewshot.metrics import (
     auroc,

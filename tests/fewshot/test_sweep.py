@@ -2,13 +2,12 @@
 
 import dataclasses
 
-import literal
 import numpy as np
 import pytest
-from corpora import corpora, folds_of, random_corpus
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
+import literal
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import plan_episodes, split
 from callshot.fewshot.folds import count_classes
@@ -20,6 +19,7 @@ from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import chance_levels
 from callshot.fewshot.sweep import sweep
 from callshot.fewshot.tally import Tally
+from corpora import corpora, folds_of, random_corpus
 
 QUICK = settings(
     max_examples=20,
@@ -150,7 +150,14 @@ def test_more_shots_more_bootstraps_and_more_draws_leave_the_earlier_values_alon
 
 def test_blocks_of_shots_and_the_order_of_rows_cannot_be_seen():
     table = random_corpus(12, classes=4, size=3, integers=False)
-    turned = [dataclasses.replace(table, **{c: list(getattr(table, c))[::-1] for c in ("segment", "recording", "label", "labels")}, vectors=table.vectors[::-1], fold=table.fold[::-1])][0]
+    turned = [
+        dataclasses.replace(
+            table,
+            **{c: list(getattr(table, c))[::-1] for c in ("segment", "recording", "label", "labels")},
+            vectors=table.vectors[::-1],
+            fold=table.fold[::-1],
+        )
+    ][0]
     for spread in ("per-query", "shared"):
         _, whole = run(table, SMALL, spread)
         _, other = run(turned, SMALL, spread)

@@ -1,0 +1,1 @@
+"""EMBEDDINGS FROM FILES: tables that any encoder may have written, and the small files beside them."""

@@ -1,7 +1,7 @@
 """Small files beside a table: folds for its segments, and the categories of its labels.
 
-    fold file    segment,fold  or  recording,fold     the `folds.csv` of an earlier run is one
-    categories   label,category                       labels without a row belong to none
+fold file    segment,fold  or  recording,fold     the `folds.csv` of an earlier run is one
+categories   label,category                       labels without a row belong to none
 """
 
 import csv
@@ -60,7 +60,9 @@ def _rows(path: Path, needed: Sequence[str]) -> list[dict[str, str]]:
 def _refuse_missing(path: Path, names: Sequence[str], needed: Sequence[str]) -> None:
     for name in needed:
         if name not in names:
-            raise InputError(f"{path}: column {name} is missing; the columns are {', '.join(map(repr, names)) or 'none'}")
+            raise InputError(
+                f"{path}: column {name} is missing; the columns are {', '.join(map(repr, names)) or 'none'}"
+            )
 
 
 def _refuse_change(path: Path, rows: Sequence[dict[str, str]], key: str, column: str, values: Sequence[str]) -> None:
@@ -68,11 +70,15 @@ def _refuse_change(path: Path, rows: Sequence[dict[str, str]], key: str, column:
     first: dict[str, str] = {}
     for number, (row, value) in enumerate(zip(rows, values, strict=True), 1):
         if first.setdefault(row[key], value) != value:
-            raise InputError(f"{path}: column {column}, row {number}: {row[key]!r} had {first[row[key]]!r} before, now {value!r}")
+            raise InputError(
+                f"{path}: column {column}, row {number}: {row[key]!r} had {first[row[key]]!r} before, now {value!r}"
+            )
 
 
 def _fold(path: Path, row: int, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise InputError(f"{path}: column fold, row {row}: wanted an integer, −1 for the common fold, found {text!r}") from None
+        raise InputError(
+            f"{path}: column fold, row {row}: wanted an integer, −1 for the common fold, found {text!r}"
+        ) from None

@@ -7,6 +7,7 @@ table nor the numbering of its folds can reach a draw or a number.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,7 +59,7 @@ class Split:
     @cached_property
     def positives(self) -> IntArray:
         """How many queries are positive for each class."""
-        return self.relevant.sum(axis=1)
+        return np.asarray(self.relevant.sum(axis=1))
 
 
 def plan_episodes(embeddings: Embeddings, folds: Folds, counts: Sequence[ClassCount]) -> Episodes:
@@ -105,7 +106,7 @@ def splits(episodes: Episodes) -> list[Split]:
     return [split(episodes, number) for number in range(episodes.folds)]
 
 
-def centre(vectors: NDArray[np.floating]) -> FloatArray:  # type: ignore[type-arg]
+def centre(vectors: NDArray[np.floating[Any]]) -> FloatArray:
     """Move the vectors near the origin, in float64: a_n loses digits when |z| is large against the distances.
 
     The mean is rounded to a power-of-two fraction of each dimension's range, so whole numbers stay exact.
@@ -120,5 +121,6 @@ def centre(vectors: NDArray[np.floating]) -> FloatArray:  # type: ignore[type-ar
 
 def _too_few(classes: Sequence[str], counts: Sequence[ClassCount]) -> str:
     found = f"only one eligible class, '{classes[0]}'" if classes else "no eligible class"
-    why = "; ".join(f"'{c.label}': {c.reason}" for c in counts if not c.eligible)[:400]
-    return f"{found}: two at least are needed, each with an exemplar in every fold ({why or 'there is one label'}); use fewer folds or label more recordings"
+    why = "; ".join(f"'{c.label}': {c.reason}" for c in counts if not c.eligible)[:400] or "there is one label"
+    wanted = "two at least are needed, each with an exemplar in every fold"
+    return f"{found}: {wanted} ({why}); use fewer folds or label more recordings"

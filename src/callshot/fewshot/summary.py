@@ -33,10 +33,15 @@ class Summary:
         for (scoring, metric), table in self.tally.values.items():
             levels = np.percentile(table, PERCENTILES, axis=1).T
             for s, k in enumerate(self.k.tolist()):
+                low, quarter, half, three, high = levels[s].tolist()
+                chance, new, ties = (
+                    chances[scoring, metric],
+                    new_exemplars(self.counts, k),
+                    int(self.tally.tied[s].sum()),
+                )
                 yield Curve(
-                    *self._key(scoring, metric, k), float(table[s].mean()), *map(float, levels[s]),
-                    chance=chances[scoring, metric], complete=k <= best,
-                    new_exemplars=new_exemplars(self.counts, k), ties=int(self.tally.tied[s].sum()),
+                    *self._key(scoring, metric, k), float(table[s].mean()), low, quarter, half, three, high,
+                    chance, k <= best, new, ties,
                 )  # fmt: skip
 
     def values(self) -> Iterator[Values]:
@@ -74,7 +79,7 @@ class Summary:
                 yield Ties(self.encoder, self.spread, k, label, tied, share, cost["map"][s, n], cost["auroc"][s, n])
 
     def _positives(self) -> IntArray:
-        return np.sum([part.positives for part in splits(self.episodes)], axis=0)
+        return np.asarray(np.sum([part.positives for part in splits(self.episodes)], axis=0))
 
     def _key(self, scoring: str, metric: str, k: int) -> tuple[str, str, str, str, str, str, int]:
         return self.corpus, self.encoder, "centroid", scoring, metric, self.spread, k

@@ -46,7 +46,9 @@ def rerun_episode(
 
 def _segments(embeddings: Embeddings, episodes: Episodes) -> list[str]:
     """Return the id of each row of the episodes."""
-    pairs = sorted((name, i) for name, i in zip(embeddings.label, embeddings.segment, strict=True) if name in episodes.classes)
+    pairs = sorted(
+        (name, i) for name, i in zip(embeddings.label, embeddings.segment, strict=True) if name in episodes.classes
+    )
     return [segment for _, segment in pairs]
 
 
@@ -66,11 +68,11 @@ def _support_rows(
     if spread == "shared":
         stream = _down(purpose_key(protocol.seed, "shared"), np.uint64(draw), key(episodes.classes[n]))
         out = np.empty(k, np.uint64)
-        return first + out[: shared_support(stream, folds, own, k, distinct, out)].astype(np.int64)
+        return np.asarray(first + out[: shared_support(stream, folds, own, k, distinct, out)].astype(np.int64))
     pool = np.flatnonzero(folds != own)
     base = purpose_key(protocol.seed, "support")
     stream = _down(base, episodes.segment_key[query], np.uint64(draw), key(episodes.classes[n]))
-    return first + pool[draw_positions(stream, len(pool), k, distinct)]
+    return np.asarray(first + pool[draw_positions(stream, len(pool), k, distinct)])
 
 
 def _down(stream: np.uint64, *words: np.uint64) -> np.uint64:

@@ -1,0 +1,1 @@
+"""SCORES → WHAT PEOPLE READ: result files, the terminal, figures, provenance, progress."""

@@ -13,7 +13,7 @@ Report = Callable[[float, str], None]
 
 @contextmanager
 def show_progress(console: Console, *, quiet: bool) -> Iterator[Report]:
-    """Hand out what hears shares of the work (they add up to 1) and what they belong to; it may be called by threads."""
+    """Hand out what hears shares of the work, which add up to 1, and what they belong to; threads may call it."""
     if quiet:
         yield lambda share, what: None
     elif console.is_terminal:
@@ -25,9 +25,22 @@ def show_progress(console: Console, *, quiet: bool) -> Iterator[Report]:
 
 @contextmanager
 def _bar(console: Console) -> Iterator[Report]:
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn(), TimeRemainingColumn())
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task("preparing (the first run compiles, some seconds)", total=1.0)
 
@@ -49,6 +62,8 @@ def _lines(console: Console) -> Report:
                 told = int(done * 10 + 1e-6)
                 spent = time.monotonic() - start
                 left = max(spent * (1 - done) / done, 0.0)
-                console.print(f"{min(done, 1.0):4.0%}  {what}  {spent:.0f} s, {left:.0f} s left", markup=False, highlight=False)
+                console.print(
+                    f"{min(done, 1.0):4.0%}  {what}  {spent:.0f} s, {left:.0f} s left", markup=False, highlight=False
+                )
 
     return report

@@ -15,7 +15,11 @@ PACKAGES = ("numpy", "scipy", "numba", "polars")
 
 
 def tell_provenance(
-    result: Evaluation, protocol: Protocol, tables: Mapping[Path, Embeddings], others: Sequence[Path], options: Mapping[str, Any]
+    result: Evaluation,
+    protocol: Protocol,
+    tables: Mapping[Path, Embeddings],
+    others: Sequence[Path],
+    options: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return everything that is needed to repeat a run, and to doubt it."""
     return {

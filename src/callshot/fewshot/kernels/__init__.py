@@ -11,31 +11,33 @@ Nothing here imports NumPy's random state, holds a global or starts a thread.
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-from numba import njit
+import numba
 
-F = TypeVar("F", bound=Callable[..., Any])
+Function = Callable[..., Any]
+njit: Any = numba.njit
 
 
-def kernel(function: F) -> F:
+COMPILED: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+
+
+def kernel(function: Function) -> Function:
     """Compile with the GIL released and keep the machine code on disk, where a disk can be written."""
-    options = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
     try:
-        return njit(cache=True, **options)(function)  # type: ignore[no-any-return]
+        return njit(cache=True, **COMPILED)(function)
     except RuntimeError:  # numba found no folder to write its cache to
-        return njit(**options)(function)  # type: ignore[no-any-return]
+        return njit(**COMPILED)(function)
 
 
-def inner(function: F) -> F:
+def inner(function: Function) -> Function:
     """Compile for other kernels only: without the wrappers that a call from Python needs, which take their time."""
-    options = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, "no_cpython_wrapper": True}
-    return njit(**options)(function)  # type: ignore[no-any-return]
+    return njit(no_cpython_wrapper=True, **COMPILED)(function)
 
 
-def formula(function: F) -> F:
+def formula(function: Function) -> Function:
     """Put a function of numbers into its callers as text is put into text: nothing is compiled twice.
 
     Not for arrays: numba would count references to each, in the innermost loop.
     """
-    return njit(inline="always", error_model="numpy")(function)  # type: ignore[no-any-return]
+    return njit(inline="always", error_model="numpy")(function)

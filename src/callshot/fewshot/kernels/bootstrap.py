@@ -24,7 +24,7 @@ LANES = 256
 def _counting(kind: Any, shift: int) -> Any:
     """Return `count_below` for codes of one width: the sign bit of a difference is the comparison."""
 
-    def count(table, first, last, anchors, offset, less):  # type: ignore[no-untyped-def]
+    def count(table, first, last, anchors, offset, less):
         whole = last - (last - first) % 8
         less.fill(0)
         for q in range(first, whole, 8):
@@ -59,13 +59,13 @@ def count_below(table: Any, first: int, last: int, anchors: int, offset: int, le
 
 
 @overload(count_below)
-def _count_below(table, first, last, anchors, offset, less):  # type: ignore[no-untyped-def]
+def _count_below(table, first, last, anchors, offset, less):
     return _counting(np.uint16, 15) if table.dtype == types.uint16 else _counting(np.uint32, 31)
 
 
 @inner
-def add_up(counts, n, positive, harmonic, ap, auc):  # type: ignore[no-untyped-def]
-    """Add, lane by lane, what each anchor says: precision or harmonic numbers, and how many of the other side are above."""
+def add_up(counts, n, positive, harmonic, ap, auc):
+    """Add, lane by lane, what each anchor says: precision or harmonic numbers, and how many of the others are above."""
     less, inside = counts[0], counts[1]
     m = less.shape[0]
     for j in range(m):
@@ -82,7 +82,7 @@ def add_up(counts, n, positive, harmonic, ap, auc):  # type: ignore[no-untyped-d
 
 
 @inner
-def split_ties(counts, auc):  # type: ignore[no-untyped-def]
+def split_ties(counts, auc):
     """Give back half of every negative that ties with a positive anchor."""
     for j in range(counts.shape[1]):
         for i in range(LANES):
@@ -91,7 +91,7 @@ def split_ties(counts, auc):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def sample_class(codes, draws, anchor, positive, tied, picks, harmonic, ap, auroc):  # type: ignore[no-untyped-def]
+def sample_class(codes, draws, anchor, positive, tied, picks, harmonic, ap, auroc):
     """Fill ap[b] and auroc[b] of one class in one fold; AUROC is NaN where no query is negative.
 
     `codes` (queries × draws, flat) as `ranks.encode` wrote them, `picks` (queries, samples), `anchor` the numbers of
@@ -130,7 +130,7 @@ def sample_class(codes, draws, anchor, positive, tied, picks, harmonic, ap, auro
 
 
 @kernel
-def sample_hits(hits, picks, queries, out):  # type: ignore[no-untyped-def]
+def sample_hits(hits, picks, queries, out):
     """Fill out[b] with the number of the queries whose picked draw was a hit; hits is (all queries, draws)."""
     out[:] = 0.0
     for j in range(queries.size):

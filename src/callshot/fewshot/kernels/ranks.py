@@ -18,14 +18,14 @@ _ZERO = np.uint64(0)
 
 
 @formula
-def order_bits(score):  # type: ignore[no-untyped-def]
+def order_bits(score):
     """Return 64 bits that compare, unsigned, as the scores do."""
     bits = np.float64(score + 0.0).view(np.uint64)  # −0.0 becomes 0.0
     return bits ^ (_ALL if bits & _TOP != _ZERO else _TOP)
 
 
 @inner
-def radix_pass(source, target, shift, width, digits):  # type: ignore[no-untyped-def]
+def radix_pass(source, target, shift, width, digits):
     """Sort stably by `width` bits; digits is scratch of 2^width + 1 counters."""
     mask = np.uint64((1 << width) - 1)
     digits[:] = 0
@@ -40,7 +40,7 @@ def radix_pass(source, target, shift, width, digits):  # type: ignore[no-untyped
 
 
 @inner
-def shell_sort(part, scores):  # type: ignore[no-untyped-def]
+def shell_sort(part, scores):
     """Sort entries that share their upper bits by their scores; ties keep no order."""
     gap = 1
     while gap < part.size // 3:
@@ -58,7 +58,7 @@ def shell_sort(part, scores):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def sort_scores(scores):  # type: ignore[no-untyped-def]
+def sort_scores(scores):
     """Return the order of the scores, ascending, in the lower 32 bits of each entry.
 
     Three radix passes over the upper bits (24 of them where there are few scores, or 32), then the rest by hand.
@@ -83,7 +83,7 @@ def sort_scores(scores):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def encode(order, scores, anchor, draws, codes):  # type: ignore[no-untyped-def]
+def encode(order, scores, anchor, draws, codes):
     """Write the codes of scores (queries × draws, flat) from their order; return how many are tied, and how many of
     those are anchors'.
 
@@ -114,7 +114,7 @@ def encode(order, scores, anchor, draws, codes):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def ranking_metrics(scores, relevant):  # type: ignore[no-untyped-def]
+def ranking_metrics(scores, relevant):
     """Return AP, AUROC (NaN without a negative) and the number of tied positives of one ranking, best first."""
     order = sort_scores(scores)
     positives = 0
@@ -139,7 +139,7 @@ def ranking_metrics(scores, relevant):  # type: ignore[no-untyped-def]
 
 
 @inner
-def metrics_by_positives(scores, anchor):  # type: ignore[no-untyped-def]
+def metrics_by_positives(scores, anchor):
     """Return what `ranking_metrics` does, by counting what each positive has above it: quick where they are few."""
     n, m = scores.size, anchor.size
     own = scores[anchor]

@@ -21,7 +21,7 @@ _52 = np.int64(52)
 
 
 @formula
-def exp(x):  # type: ignore[no-untyped-def]
+def exp(x):
     """Return eˣ for x ≤ 0 within one unit in the last place; below −708 it stays at e⁻⁷⁰⁸."""
     x = max(x, -708.0)
     shifted = x * _LOG2E + _ROUND
@@ -45,7 +45,7 @@ def exp(x):  # type: ignore[no-untyped-def]
 
 
 @formula
-def log1p(x):  # type: ignore[no-untyped-def]
+def log1p(x):
     """Return log(1 + x) for 0 ≤ x < 2⁵⁰ within two units in the last place."""
     u = 1.0 + x
     lost = (x - (u - 1.0)) / u
@@ -66,11 +66,11 @@ def log1p(x):  # type: ignore[no-untyped-def]
     p = p * z + 1.0 / 5.0
     p = p * z + 1.0 / 3.0
     tail = 2.0 * s * z * p
-    return e * _LN2_HIGH + ((2.0 * s + (tail + (e * _LN2_LOW + lost))))
+    return e * _LN2_HIGH + (2.0 * s + (tail + (e * _LN2_LOW + lost)))
 
 
 @formula
-def grid_of(classes):  # type: ignore[no-untyped-def]
+def grid_of(classes):
     """Return the constant whose addition rounds numbers in [0, 1] so that `classes` of them sum exactly."""
     constant = 3.0
     while constant < 0.75 * classes:
@@ -79,7 +79,7 @@ def grid_of(classes):  # type: ignore[no-untyped-def]
 
 
 @inner
-def find_top(a, top, second, who):  # type: ignore[no-untyped-def]
+def find_top(a, top, second, who):
     """Find, in each column of a (classes, width), the largest a_n, the one after it, and whose the largest is."""
     classes, width = a.shape
     for i in range(width):
@@ -94,7 +94,7 @@ def find_top(a, top, second, who):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def to_log_odds(table, first, last, decided):  # type: ignore[no-untyped-def]
+def to_log_odds(table, first, last, decided):
     """Turn a_n into log-odds in place, and fill the hard decisions.
 
     `table` is (x, classes, y, width) and `decided` (x, y, width): each x and y is a block of `width` episodes, one
@@ -131,7 +131,7 @@ def to_log_odds(table, first, last, decided):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def to_softmax(table, first, last, decided):  # type: ignore[no-untyped-def]
+def to_softmax(table, first, last, decided):
     """Turn a_n into its literal softmax in place, which saturates to 0 and 1 as float64 does; else as `to_log_odds`."""
     outer, classes, _, width = table.shape
     a, part = np.empty((classes, width)), np.empty((classes, width))

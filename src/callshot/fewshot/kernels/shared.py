@@ -15,7 +15,7 @@ FEW = 64  # positives up to which counting beats sorting
 
 
 @kernel
-def shared_support(stream, fold, query_fold, wanted, distinct, out):  # type: ignore[no-untyped-def]
+def shared_support(stream, fold, query_fold, wanted, distinct, out):
     """Fill out with the first `wanted` exemplars of one class's order that are outside the query fold; return how many.
 
     `fold` is the fold of each exemplar of the class. Distinct: a Fisher–Yates order, and fewer when it is used up.
@@ -38,7 +38,9 @@ def shared_support(stream, fold, query_fold, wanted, distinct, out):  # type: ig
 
 
 @kernel
-def shared_by_gram(base, first, class_key, fold, query_fold, cross, block, block_start, class_start, shots, distinct, out):  # type: ignore[no-untyped-def]
+def shared_by_gram(
+    base, first, class_key, fold, query_fold, cross, block, block_start, class_start, shots, distinct, out
+):
     """Fill out[d, shot, n, q] with a_n of every query of a fold, for the draws first, first + 1, …
 
     `cross` is (rows, queries): the products of every row with the queries of the fold.
@@ -71,7 +73,7 @@ def shared_by_gram(base, first, class_key, fold, query_fold, cross, block, block
 
 
 @kernel
-def shared_centroids(base, draw, class_key, fold, query_fold, vectors, class_start, shots, distinct, out):  # type: ignore[no-untyped-def]
+def shared_centroids(base, draw, class_key, fold, query_fold, vectors, class_start, shots, distinct, out):
     """Fill out[shot, n] with the centroid of class n in one draw: the way without a Gram matrix."""
     longest = shots[-1]
     chosen = np.empty(longest, np.uint64)
@@ -96,7 +98,7 @@ def shared_centroids(base, draw, class_key, fold, query_fold, vectors, class_sta
 
 
 @kernel
-def shared_metrics(scores, decided, relevant, label, positives, positive_start, ap, auroc, hits, decisions, tied):  # type: ignore[no-untyped-def]
+def shared_metrics(scores, decided, relevant, label, positives, positive_start, ap, auroc, hits, decisions, tied):
     """Fill ap, auroc and hits[d, shot, n] from scores[d, shot, n, q] and decided[d, shot, q].
 
     `relevant` is (classes, queries), `label` the class of each query; the positives of class n are

@@ -33,7 +33,7 @@ def purpose_key(seed: int, purpose: str) -> np.uint64:
 
 
 @formula
-def mix(x):  # type: ignore[no-untyped-def]
+def mix(x):
     """Scramble 64 bits (SplitMix64's finaliser, a bijection)."""
     x = (x ^ (x >> _S30)) * _FIRST
     x = (x ^ (x >> _S27)) * _SECOND
@@ -41,20 +41,20 @@ def mix(x):  # type: ignore[no-untyped-def]
 
 
 @formula
-def enter(stream, key_or_counter):  # type: ignore[no-untyped-def]
+def enter(stream, key_or_counter):
     """Go down one level: the stream of a key, or of a counter, inside a stream."""
     return mix(stream + key_or_counter * GOLDEN)
 
 
 @formula
-def below(stream, position, n):  # type: ignore[no-untyped-def]
+def below(stream, position, n):
     """Return a whole number in [0, n), n < 2³², from the word at a position (bias < n / 2³²); all unsigned."""
     word = mix(stream + (position + _ONE) * GOLDEN)
     return ((word >> _S32) * n) >> _S32
 
 
 @kernel
-def bootstrap_picks(base, query_key, draws, out):  # type: ignore[no-untyped-def]
+def bootstrap_picks(base, query_key, draws, out):
     """Fill out[q, b] with the draw that sample b takes for query q: a hash of (seed, query, b)."""
     for q in range(out.shape[0]):
         stream = enter(base, query_key[q])

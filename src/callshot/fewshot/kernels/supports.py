@@ -15,7 +15,7 @@ from callshot.fewshot.kernels.streams import below, enter
 
 
 @inner
-def put_back(pool, swaps, size):  # type: ignore[no-untyped-def]
+def put_back(pool, swaps, size):
     """Undo the swaps of a draw, so that the next one starts from the same order."""
     for back in range(size - 1, -1, -1):
         i = np.uint64(back)
@@ -26,7 +26,7 @@ def put_back(pool, swaps, size):  # type: ignore[no-untyped-def]
 
 
 @inner
-def sum_at(block, row, chosen, size):  # type: ignore[no-untyped-def]
+def sum_at(block, row, chosen, size):
     """Sum the row that starts at block[row] at the chosen places, in four chains: none waits for the last."""
     s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
     whole = size - size % 4
@@ -41,7 +41,7 @@ def sum_at(block, row, chosen, size):  # type: ignore[no-untyped-def]
 
 
 @inner
-def dot(x, y):  # type: ignore[no-untyped-def]
+def dot(x, y):
     """Return x·y, in eight chains."""
     s0, s1, s2, s3, s4, s5, s6, s7 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
     whole = x.size - x.size % 8
@@ -60,13 +60,13 @@ def dot(x, y):  # type: ignore[no-untyped-def]
 
 
 @formula
-def a_of(inner, square, size):  # type: ignore[no-untyped-def]
+def a_of(inner, square, size):
     """Return a_n = 2 c·z − |c|² from the two sums over a support of `size` exemplars."""
     return 2.0 * (inner / size) - square / (size * size)
 
 
 @kernel
-def score_by_gram(stream, class_key, cross, block, block_start, class_start, pools, pool_start, shots, distinct, out):  # type: ignore[no-untyped-def]
+def score_by_gram(stream, class_key, cross, block, block_start, class_start, pools, pool_start, shots, distinct, out):
     """Fill out[shot, n, r] with a_n of one query.
 
     `stream` is the query's; `cross` its products with every row; `block` holds the Gram matrix of each class, flat,
@@ -102,7 +102,7 @@ def score_by_gram(stream, class_key, cross, block, block_start, class_start, poo
 
 
 @kernel
-def score_directly(stream, class_key, query, vectors, norms, class_start, pools, pool_start, shots, distinct, out):  # type: ignore[no-untyped-def]
+def score_directly(stream, class_key, query, vectors, norms, class_start, pools, pool_start, shots, distinct, out):
     """Do what `score_by_gram` does without a Gram matrix: three passes over the dimensions for each exemplar.
 
     `query` is the query's vector, `vectors` those of every row, `norms` their squared lengths.
@@ -140,7 +140,7 @@ def score_directly(stream, class_key, query, vectors, norms, class_start, pools,
 
 
 @kernel
-def draw_positions(stream, size, k, distinct):  # type: ignore[no-untyped-def]
+def draw_positions(stream, size, k, distinct):
     """Return the places in a pool of one draw: what the kernels above pick, alone."""
     places = np.arange(size)
     steps = min(k, size) if distinct else k
