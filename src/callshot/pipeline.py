@@ -106,10 +106,10 @@ def evaluate(
     `report` hears the share of the work that is done.
 
     >>> import numpy as np
-    >>> vectors = np.array([[0.0], [0.1], [1.0], [1.1]] * 4)
-    >>> recording = [f"rec{i // 4}" for i in range(16)]
-    >>> label = ["rumble", "rumble", "roar", "roar"] * 4
-    >>> table = Embeddings("mine", vectors, [f"s{i:02}" for i in range(16)], recording, label, [()] * 16)
+    >>> vectors = np.array([[0.0], [0.1], [1.0], [1.1]] * 5)
+    >>> recording = [f"rec{i // 4}" for i in range(20)]
+    >>> label = ["rumble", "rumble", "roar", "roar"] * 5
+    >>> table = Embeddings("mine", vectors, [f"s{i:02}" for i in range(20)], recording, label, [()] * 20)
     >>> result = evaluate([table], Protocol(shots=(1, 2), draws=5, bootstraps=20, shared_draws=10))
     >>> [(c.metric, c.k, c.mean) for c in result.curve if c.spread == "shared"][:3]
     [('map', 1, 1.0), ('map', 2, 1.0), ('auroc', 1, 1.0)]
@@ -118,7 +118,7 @@ def evaluate(
         raise InputError("no table of embeddings was given")
     protocol, first = protocol or Protocol(), tables[0]
     folds = folds or choose_folds(first)
-    counts = count_classes(first.label, folds)
+    counts = count_classes(first.label, folds, first.recording)
     workers = threads or os.cpu_count() or 1
     room = machine_memory() // 4 if memory is None else memory
     result = _empty(corpus, first, folds, counts)

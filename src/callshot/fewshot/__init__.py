@@ -1,1 +1,1 @@
-"""EMBEDDINGS → SCORES: folds, supports, centroids, metrics and spreads. Arrays only: no files, no clock, no printing."""
+"""EMBEDDINGS → SCORES: folds, supports, centroids, metrics and spreads. Arrays only: no files, clock or printing."""

@@ -4,6 +4,7 @@ A split is a fold of queries against every other fold and the common fold. `audi
 sides of one; nothing is evaluated before it has.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -46,8 +47,8 @@ def make_folds(label: Sequence[str], recording: Sequence[str], count: int = 5) -
     """Build folds that make as many classes eligible as can be, then spread each as evenly as can be.
 
     >>> folds = make_folds(["rumble", "roar"] * 4, ["a", "a", "b", "b", "c", "c", "d", "d"], count=2)
-    >>> folds.fold, folds.proof[:14]
-    (array([0, 0, 0, 0, 1, 1, 1, 1]), 'optimum proved')
+    >>> folds.count, folds.proof[:14]
+    (2, 'optimum proved')
     """
     if count < 2:
         raise OptionError(f"folds: two at least, got {count}")
@@ -56,8 +57,10 @@ def make_folds(label: Sequence[str], recording: Sequence[str], count: int = 5) -
     return Folds(built.fold, count, "built", built.proof)
 
 
-def count_classes(label: Sequence[str], folds: Folds) -> list[ClassCount]:
+def count_classes(label: Sequence[str], folds: Folds, recording: Sequence[str] | None = None) -> list[ClassCount]:
     """Count every class, most exemplars first, and say which are eligible, and why the others are not.
+
+    With the recordings, the reason can say when a class has too few of them for the folds.
 
     >>> counts = count_classes(["a", "a", "b"], Folds(np.array([0, 1, 1]), 2, "given"))
     >>> [(c.label, c.exemplars, c.complete_to_k, c.eligible) for c in counts]
@@ -66,18 +69,30 @@ def count_classes(label: Sequence[str], folds: Folds) -> list[ClassCount]:
     names, inverse = np.unique(np.asarray(label, dtype=object).astype(str), return_inverse=True)
     table = np.zeros((len(names), folds.count + 1), np.int64)
     np.add.at(table, (inverse, folds.fold + 1), 1)  # column 0 is the common fold
-    rows = [_count_class(str(name), row[1:], int(row[0])) for name, row in zip(names, table, strict=True)]
+    carriers = _carriers(inverse, recording)
+    rows = [
+        _count_class(str(name), row[1:], int(row[0]), carriers.get(n))
+        for n, (name, row) in enumerate(zip(names, table, strict=True))
+    ]
     return sorted(rows, key=lambda c: (-c.exemplars, c.label))
 
 
-def _count_class(label: str, per_fold: IntArray, common: int) -> ClassCount:
+def _carriers(inverse: IntArray, recording: Sequence[str] | None) -> dict[int, int]:
+    """Return how many recordings carry each class, where recordings are known."""
+    pairs = set(zip(inverse.tolist(), recording, strict=True)) if recording is not None else set()
+    return dict(Counter(n for n, _ in pairs))
+
+
+def _count_class(label: str, per_fold: IntArray, common: int, carriers: int | None) -> ClassCount:
     empty = np.flatnonzero(per_fold == 0)
     exemplars = int(per_fold.sum()) + common
     reason = ""
-    if empty.size == per_fold.size:
+    if empty.size and carriers is not None and carriers < per_fold.size:
+        reason = f"in {carriers} recording{'s' * (carriers != 1)}, and {per_fold.size} folds need {per_fold.size}"
+    elif empty.size == per_fold.size:
         reason = "only in the common fold"
     elif empty.size:
-        reason = f"no exemplar in fold{'s' if empty.size > 1 else ''} {', '.join(map(str, empty))}"
+        reason = f"no exemplar in fold{'s' * (empty.size > 1)} {', '.join(map(str, empty))}"
     complete = exemplars - int(per_fold.max())
     return ClassCount(label, exemplars, complete, not empty.size, reason, tuple(int(x) for x in per_fold))
 

@@ -26,7 +26,7 @@ def rerun_episode(
     >>> table = Embeddings("mine", vectors, list("abcdefgh"), list("xxxxyyyy"), label, [()] * 8)
     >>> folds = Folds(np.array([0, 0, 0, 0, 1, 1, 1, 1]), 2, "given")
     >>> rerun_episode(table, folds, "a", k=1, draw=0, protocol=Protocol()).support
-    {'roar': ('g',), 'rumble': ('f',)}
+    {'roar': ('g',), 'rumble': ('e',)}
     """
     if k < 1 or draw < 0:
         raise OptionError(f"an episode has k ≥ 1 and a draw ≥ 0, got k = {k} and draw = {draw}")

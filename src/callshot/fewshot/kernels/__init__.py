@@ -16,7 +16,7 @@ from typing import Any
 import numba
 
 Function = Callable[..., Any]
-njit: Any = numba.njit
+njit: Callable[..., Callable[[Function], Function]] = numba.njit
 
 
 COMPILED: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}

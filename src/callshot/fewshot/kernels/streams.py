@@ -22,7 +22,7 @@ def key(text: str) -> np.uint64:
     """Return the 64-bit key of a text.
 
     >>> hex(key("musth rumble"))
-    '0xe62bdfcd8c9bb2d0'
+    '0x265ca6f857118690'
     """
     return np.uint64(int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little"))
 

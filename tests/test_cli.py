@@ -1,0 +1,286 @@
+"""The command line, end to end, as a person would use it."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from callshot import cli
+from callshot.encoders.table import write_table
+from corpora import random_corpus
+
+FEW = ["--shots", "1,2,4", "--draws", "4", "--bootstraps", "9", "--shared-draws", "6"]
+FILES = {
+    "classes.csv", "confusion.csv", "curve.csv", "curve.parquet", "folds.csv", "per_class.csv", "provenance.json",
+    "sweep.pdf", "sweep.png", "ties.csv", "values.parquet",
+}  # fmt: skip
+CURVE = "corpus,encoder,classifier,scoring,metric,spread,k,mean,p01,p25,p50,p75,p99,chance,complete,new_exemplars,ties"
+
+
+def run(*words, code=0):
+    """Run a command in this process; return what it said on both streams."""
+    try:
+        sys_argv, sys.argv = sys.argv, ["callshot", *map(str, words)]
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+    finally:
+        sys.argv = sys_argv
+    assert (stop.value.code or 0) == code
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "herd" / "mfcc.parquet"
+    path.parent.mkdir()
+    write_table(random_corpus(2, classes=4, size=3, dimensions=3, integers=False), path, corpus="herd")
+    frame = pl.read_parquet(path)
+    frame.write_parquet(path)  # without metadata: the names come from the file and its folder
+    return path
+
+
+def rows(path):
+    with path.open(encoding="utf-8", newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def test_evaluate_writes_every_file_with_its_columns(table, tmp_path, capsys):
+    out = tmp_path / "out"
+    run("evaluate", table, "--out", out, *FEW)
+    assert {p.name for p in out.iterdir()} == FILES
+    assert (out / "curve.csv").read_text().splitlines()[0] == CURVE
+    curve = rows(out / "curve.csv")
+    assert {(r["metric"], r["spread"]) for r in curve} == {
+        (m, s) for m in ("map", "auroc", "accuracy") for s in ("per-query", "shared")
+    }
+    assert {r["k"] for r in curve} == {"1", "2", "4"}
+    assert {(r["corpus"], r["encoder"], r["classifier"]) for r in curve} == {("herd", "mfcc", "centroid")}
+    values = pl.read_parquet(out / "values.parquet")
+    assert values.height == 3 * 3 * (9 + 6)
+    one = values.filter((pl.col("metric") == "map") & (pl.col("spread") == "shared") & (pl.col("k") == 2))["value"]
+    row = next(r for r in curve if (r["metric"], r["spread"], r["k"]) == ("map", "shared", "2"))
+    assert float(row["p01"]) == pytest.approx(np.percentile(one, 1), abs=1e-15)
+    assert float(row["mean"]) == pytest.approx(one.mean(), abs=1e-15)
+    provenance = json.loads((out / "provenance.json").read_text())
+    assert provenance["protocol"]["seed"] == 0
+    assert provenance["inputs"][0]["file"] == "mfcc.parquet"
+    assert "herd" in capsys.readouterr().out
+
+
+def test_confusion_adds_up_to_the_queries_at_every_k(table, tmp_path):
+    out = tmp_path / "out"
+    run("evaluate", table, "--out", out, "--quiet", *FEW)
+    queries = json.loads((out / "provenance.json").read_text())["queries"]
+    for k in ("1", "2", "4"):
+        total = sum(float(r["count"]) for r in rows(out / "confusion.csv") if r["k"] == k)
+        assert total == pytest.approx(queries)
+
+
+def test_threads_and_repetition_leave_no_trace_in_the_csv_files(table, tmp_path):
+    kept = []
+    for i, threads in enumerate((1, 2, 4, 1)):
+        out = tmp_path / f"out{i}"
+        run("evaluate", table, "--out", out, "--threads", threads, "--no-figure", "--quiet", *FEW)
+        kept.append({p.name: p.read_bytes() for p in out.glob("*.csv")})
+    assert kept[0] == kept[1] == kept[2] == kept[3]
+
+
+def test_csv_and_npz_tables_give_the_same_curve_as_parquet(table, tmp_path):
+    frame = pl.read_parquet(table)
+    vectors = np.stack(frame["embedding"].to_list())
+    wide = frame.drop("embedding").with_columns(
+        pl.col("labels").list.join(";"), *(pl.Series(f"e{i}", vectors[:, i]) for i in range(vectors.shape[1]))
+    )
+    wide.write_csv(table.with_suffix(".csv"))
+    joined = frame["labels"].list.join(";").to_list()
+    columns = {name: np.array(frame[name].to_list()) for name in ("recording", "label", "segment", "fold")}
+    np.savez(table.with_suffix(".npz"), embedding=vectors, labels=np.array(joined), **columns)
+    curves = []
+    for suffix in (".parquet", ".csv", ".npz"):
+        out = tmp_path / f"out{suffix}"
+        run("evaluate", table.with_suffix(suffix), "--out", out, "--no-figure", "--quiet", *FEW)
+        curves.append((out / "curve.csv").read_bytes())
+    assert curves[0] == curves[1] == curves[2]
+
+
+def test_several_encoders_meet_the_same_draws(table, tmp_path):
+    twin = table.with_name("twin.parquet")
+    twin.write_bytes(table.read_bytes())
+    out = tmp_path / "out"
+    run("evaluate", table, twin, "--out", out, "--no-figure", "--quiet", *FEW)
+    curve = rows(out / "curve.csv")
+    means = {name: [r["mean"] for r in curve if r["encoder"] == name] for name in ("mfcc", "twin")}
+    assert means["mfcc"] == means["twin"]
+
+
+def test_folds_of_a_run_can_be_given_to_the_next(table, tmp_path):
+    frame = pl.read_parquet(table).drop("fold")
+    frame.write_parquet(table)
+    first, second = tmp_path / "first", tmp_path / "second"
+    run("evaluate", table, "--out", first, "--folds", 3, "--no-figure", "--quiet", *FEW)
+    folds = first / "folds.csv"
+    run("evaluate", table, "--out", second, "--fold-file", folds, "--no-figure", "--quiet", *FEW)
+    assert (first / "curve.csv").read_bytes() == (second / "curve.csv").read_bytes()
+
+
+def test_categories_add_the_reduced_scoring(table, tmp_path):
+    names = tmp_path / "categories.csv"
+    names.write_text("label,category\nc0,low\nc1,low\n")
+    out = tmp_path / "out"
+    run("evaluate", table, "--out", out, "--categories", names, "--no-figure", "--quiet", *FEW)
+    curve = rows(out / "curve.csv")
+    per_class = rows(out / "per_class.csv")
+    for spread in ("per-query", "shared"):
+        found = next(
+            r for r in curve if (r["scoring"], r["metric"], r["spread"], r["k"]) == ("reduced", "map", spread, "2")
+        )
+        own = [
+            float(r["mean"])
+            for r in per_class
+            if (r["metric"], r["spread"], r["k"]) == ("map", spread, "2") and r["label"] in ("c0", "c1")
+        ]
+        assert float(found["mean"]) == pytest.approx(np.mean(own), abs=1e-12)
+
+
+def test_literal_softmax_counts_its_ties_and_prices_them(table, tmp_path):
+    frame = pl.read_parquet(table)
+    frame.with_columns(pl.col("embedding").list.eval(pl.element() * 60)).write_parquet(table)
+    out, log = tmp_path / "out", tmp_path / "log"
+    run("evaluate", table, "--out", out, "--score", "softmax", "--no-figure", "--quiet", *FEW)
+    run("evaluate", table, "--out", log, "--no-figure", "--quiet", *FEW)
+    ties = rows(out / "ties.csv")
+    assert sum(int(r["ties"]) for r in ties) > 0
+    assert sum(int(r["ties"]) for r in rows(log / "ties.csv")) == 0
+
+    def mean(folder, label):
+        return next(
+            float(r["mean"])
+            for r in rows(folder / "per_class.csv")
+            if (r["metric"], r["spread"], r["k"], r["label"]) == ("map", "shared", "2", label)
+        )
+
+    for row in ties:
+        if (row["spread"], row["k"]) == ("shared", "2"):
+            cost = mean(log, row["label"]) - mean(out, row["label"])
+            assert float(row["cost_map"]) == pytest.approx(cost, abs=1e-12)
+
+
+def test_without_a_terminal_there_are_plain_lines_and_with_quiet_none(table, tmp_path, capsys):
+    run("evaluate", table, "--out", tmp_path / "a", "--no-figure", *FEW)
+    said = capsys.readouterr()
+    assert "\x1b" not in said.out + said.err
+    assert "100%" in said.err
+    run("evaluate", table, "--out", tmp_path / "b", "--no-figure", "--quiet", *FEW)
+    said = capsys.readouterr()
+    assert said.out + said.err == ""
+
+
+def test_help_teaches_and_names_every_option():
+    said = CliRunner().invoke(cli.app, ["evaluate", "--help"], env={"COLUMNS": "200"}).output
+    for word in ("--shots", "--draws", "--bootstraps", "--shared-draws", "--folds", "--seed", "--sampler", "--score",
+                 "--spread", "--threads", "--categories", "--quiet", "Example"):  # fmt: skip
+        assert word in said
+
+
+def broken(table, change):
+    """Rewrite a table with one change."""
+    change(pl.read_parquet(table)).write_parquet(table)
+
+
+LEAK = pl.Series([0 if i % 2 else 1 for i in range(200)])
+BAD = {
+    "column label is missing": lambda f: f.drop("label"),
+    "column embedding, row 2: wanted 3 numbers": lambda f: f.with_columns(
+        pl.when(pl.int_range(pl.len()) == 1).then([1.0]).otherwise(pl.col("embedding")).alias("embedding")
+    ),
+    "row 1, dimension e0: wanted a finite number, found nan": lambda f: f.with_columns(
+        pl.when(pl.int_range(pl.len()) == 0).then([np.nan, 1.0, 1.0]).otherwise(pl.col("embedding")).alias("embedding")
+    ),
+    "found inf": lambda f: f.with_columns(
+        pl.when(pl.int_range(pl.len()) == 0).then([1.0, np.inf, 1.0]).otherwise(pl.col("embedding")).alias("embedding")
+    ),
+    "the table has no rows": lambda f: f.head(0),
+    "only one eligible class, 'a'": lambda f: f.with_columns(label=pl.lit("a")),
+    "no eligible class": lambda f: f.with_columns(label=pl.col("segment")),
+    "column label, row 1: wanted text": lambda f: f.with_columns(
+        label=pl.when(pl.int_range(pl.len()) == 0).then(pl.lit(" ")).otherwise(pl.col("label"))
+    ),
+    "column fold: recording 'all' is in": lambda f: f.with_columns(recording=pl.lit("all")),
+}
+
+
+@pytest.mark.parametrize("message", BAD)
+def test_a_bad_table_is_one_line_and_code_2_and_nothing_is_written(message, table, tmp_path, capsys):
+    broken(table, BAD[message])
+    run("evaluate", table, "--out", tmp_path / "out", *FEW, code=2)
+    said = capsys.readouterr().err
+    assert message in said
+    assert "mfcc.parquet" in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+OPTIONS = {
+    "every k is at least 1": ["--shots", "0"],
+    "expected like 1-40": ["--shots", "one"],
+    "draws: 1 to 65535, got 0": ["--draws", "0"],
+    "bootstraps: 1 to": ["--bootstraps", "0"],
+    "threads: at least 1, got 0": ["--threads", "0"],
+    "memory: 0 or more": ["--memory", "-1"],
+    "has 3 folds, the option says 7": ["--folds", "7"],
+    "only the sampler distinct": ["--shots", "all", "--sampler", "replacement"],
+    "nowhere.csv: cannot be read": ["--fold-file", "nowhere.csv"],
+}
+
+
+@pytest.mark.parametrize("message", OPTIONS)
+def test_a_bad_option_is_one_line_and_code_2(message, table, tmp_path, capsys):
+    run("evaluate", table, "--out", tmp_path / "out", *OPTIONS[message], code=2)
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_tables_whose_segments_differ_are_refused(table, tmp_path, capsys):
+    other = table.with_name("other.parquet")
+    pl.read_parquet(table).slice(1).write_parquet(other)
+    run("evaluate", table, other, "--out", tmp_path / "out", code=2)
+    assert "wanted the same segments in all tables" in capsys.readouterr().err
+
+
+def test_a_truncated_parquet_file_is_refused(table, tmp_path, capsys):
+    table.write_bytes(table.read_bytes()[:-40])
+    run("evaluate", table, "--out", tmp_path / "out", code=2)
+    said = capsys.readouterr().err
+    assert "mfcc.parquet: cannot be read" in said
+
+
+def test_an_unwritable_directory_is_refused_before_anything_is_read(table, tmp_path, capsys):
+    (tmp_path / "file").write_text("in the way")
+    run("evaluate", table.with_name("missing.parquet"), "--out", tmp_path / "file" / "out", code=2)
+    assert "cannot write results" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
+def test_a_run_that_is_stopped_leaves_the_earlier_results_as_they_were(number, table, tmp_path):
+    out = tmp_path / "out"
+    run("evaluate", table, "--out", out, "--no-figure", "--quiet", *FEW)
+    before = {p.name: p.read_bytes() for p in out.iterdir()}
+    words = ["evaluate", str(table), "--out", str(out), "--draws", "3000", "--bootstraps", "300000", "--no-figure"]
+    child = subprocess.Popen([sys.executable, "-m", "callshot", *words], env=os.environ, stderr=subprocess.DEVNULL)
+    while not list(out.glob(".callshot-*")):
+        time.sleep(0.05)
+    time.sleep(1.0)
+    child.send_signal(number)
+    assert child.wait(60) in (130, -signal.SIGKILL)
+    assert {p.name: p.read_bytes() for p in out.iterdir() if p.is_file()} == before
+    run("evaluate", table, "--out", out, "--no-figure", "--quiet", *FEW)
+    assert {p.name for p in out.iterdir()} == set(before)
