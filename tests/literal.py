@@ -90,7 +90,7 @@ def log_odds(a):
 
 def softmax(a):
     e = [math.exp(float(x - max(a))) for x in a]
-    return [x / sum(e) for x in e]
+    return [x / math.fsum(e) for x in e]
 
 
 def ranking_metrics(scores, relevant):

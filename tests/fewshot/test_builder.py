@@ -136,6 +136,11 @@ def test_local_search_alone_finds_the_optimum_where_eligibility_and_evenness_dis
     assert literal_merit(label, built.fold.tolist(), 3) == brute_force(label, recording, 3)
 
 
+def test_one_more_eligible_class_is_worth_any_spread_of_the_others():
+    built = build_folds(*rows([[*"abcde"], [*"abcde"], [*"bbccddee"]]), 2, nodes=0)
+    assert built.balance == Balance(5, 4 / 5)
+
+
 def test_three_classes_that_share_three_recordings_in_pairs_cannot_all_be_eligible():
     built = build_folds(*rows([["a", "c"], ["a", "b"], ["b", "c"]]), 2)
     assert (built.balance, built.proved) == (Balance(2, 0.0), True)

@@ -8,11 +8,10 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 import literal
+from callshot.fewshot import perquery
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import plan_episodes, split
 from callshot.fewshot.folds import count_classes
-from callshot.fewshot.gram import cross_products
-from callshot.fewshot.kernels import streams, supports
 from callshot.fewshot.metrics import expected_auroc
 from callshot.fewshot.perquery import score_own, sweep_own
 from callshot.fewshot.protocol import Protocol
@@ -101,7 +100,7 @@ def test_scores_of_the_same_draws_are_within_the_bound(scale, offset, memory):
     corpus = literal.Corpus(table, table.fold, episodes.folds)
     for number in range(episodes.folds):
         part = split(episodes, number)
-        seen = a_of_engine(engine, protocol, part)
+        seen = a_of_engine(engine, part)
         for q, i in enumerate(corpus.queries(number)):
             for r in range(protocol.draws):
                 for s, k in enumerate(protocol.shots):
@@ -119,22 +118,11 @@ def test_scores_of_the_same_draws_are_within_the_bound(scale, offset, memory):
     engine.close()
 
 
-def a_of_engine(engine, protocol, part):
+def a_of_engine(engine, part):
     """Return a_n (shots, classes, queries, draws), before any score is taken."""
-    episodes, shots = engine.episodes, np.array(protocol.shots)
-    out = np.empty((len(shots), len(episodes.classes), len(part.rows), protocol.draws))
-    base = streams.purpose_key(protocol.seed, "support")
-    for q, row in enumerate(part.rows):
-        a = np.empty((len(shots), len(episodes.classes), protocol.draws))
-        stream = np.uint64(literal.enter(int(base), int(episodes.segment_key[row])))
-        rest = (episodes.class_start, part.pool.copy(), part.pool_start, shots, True, a)
-        if engine.gram is not None:
-            cross = cross_products(episodes, part)[q]
-            supports.score_by_gram(stream, episodes.class_key, cross, engine.gram.block, engine.gram.start, *rest)
-        else:
-            norms = np.sum(episodes.vectors**2, axis=1)
-            supports.score_directly(stream, episodes.class_key, episodes.vectors[row], episodes.vectors, norms, *rest)
-        out[:, :, q] = a
+    shots = np.array(engine.protocol.shots)
+    out = np.empty((len(shots), len(engine.episodes.classes), len(part.rows), engine.protocol.draws))
+    perquery._filler(engine, part, shots, out)(0, len(part.rows))
     return out
 
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from callshot.fewshot.engine import Engine, blocks
 from callshot.fewshot.episodes import Split
 from callshot.fewshot.gram import cross_products
-from callshot.fewshot.kernels import bootstrap, perquery, ranks, streams
+from callshot.fewshot.kernels import bootstrap, ranks, streams, supports
+from callshot.fewshot.kernels.scores import count_decisions
 from callshot.fewshot.metrics import harmonic_numbers
 from callshot.fewshot.tally import Tally
 from callshot.records import FloatArray, IntArray
@@ -70,7 +71,7 @@ def score_own(
     def task(i: int, first: int, last: int) -> None:
         fill(first, last)
         engine.to_scores(scores, first, last, decided)
-        perquery.count_decisions(first, last, decided, part.relevant, part.label, hits, counts[i])
+        count_decisions(first, last, decided, part.relevant, part.label, hits, counts[i])
 
     tasks = [partial(task, i, *span) for i, span in enumerate(spans)]
     engine.run(tasks, SCORING * len(shots) / engine.episodes.folds)
@@ -86,10 +87,10 @@ def _filler(engine: Engine, part: Split, shots: IntArray, out: FloatArray) -> An
     pools = (episodes.class_start, part.pool, part.pool_start, shots, engine.distinct, out)
     if engine.gram is not None:
         products = (cross_products(episodes, part), engine.gram.block, engine.gram.start)
-        return lambda first, last: perquery.queries_by_gram(first, last, *keys, *products, *pools)
+        return lambda first, last: supports.queries_by_gram(first, last, *keys, *products, *pools)
     squares = np.einsum("rd,rd->r", episodes.vectors, episodes.vectors)
     vectors = (episodes.vectors[part.rows], episodes.vectors, squares)
-    return lambda first, last: perquery.queries_directly(first, last, *keys, *vectors, *pools)
+    return lambda first, last: supports.queries_directly(first, last, *keys, *vectors, *pools)
 
 
 def _resample(

@@ -6,8 +6,9 @@ the same on every machine. `least_range` says how far it can get.
 """
 
 import numpy as np
-from numba import njit
 
+from callshot.fewshot.kernels import inner, kernel
+from callshot.fewshot.kernels.streams import GOLDEN, mix
 from callshot.records import FloatArray, IntArray
 
 MOST_PROPOSALS = 5_000_000  # of one walk: about a second
@@ -77,7 +78,7 @@ def walk(
     history = np.zeros(HISTORY * recordings, dtype=np.int64)
     target = -1 if least is None else int(weight @ least)
     hint, kicks, work = hinted * (penalty // count), 1 + recordings // 4, proposals * max(recordings, 30)
-    return improve(
+    best: IntArray = improve(
         padded,
         add_up(padded[:-1], fold, count),
         weight,
@@ -91,10 +92,11 @@ def walk(
         min(work, MOST_PROPOSALS),
         size is not None,
     )
+    return best
 
 
-@njit(cache=True, nogil=True)
-def price(row: IntArray, weight: int, penalty: int, hint: int) -> int:
+@inner
+def price(row, weight, penalty, hint):
     """Price one class by its fold counts: its weighted range, or the penalty and a hint for each empty fold."""
     low = row[0]
     high = row[0]
@@ -106,16 +108,7 @@ def price(row: IntArray, weight: int, penalty: int, hint: int) -> int:
     return weight * (high - low) if empty == 0 else penalty + hint * empty
 
 
-@njit(cache=True, nogil=True)
-def scatter(counter: np.uint64) -> np.uint64:
-    """Hash a counter to 64 bits (SplitMix64)."""
-    x = counter * np.uint64(0x9E3779B97F4A7C15)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
-@njit(cache=True, nogil=True)
+@kernel
 def improve(
     holds: IntArray,
     counts: IntArray,
@@ -139,15 +132,18 @@ def improve(
     """
     nobody = np.int64(fold.size)
     classes = weight.size
-    cost = np.zeros(classes + 1, np.int64)
-    trial = np.zeros(classes + 1, np.int64)
+    cost = np.empty(classes + 1, np.int64)
+    trial = np.empty(classes + 1, np.int64)
+    cost[classes] = trial[classes] = 0
     energy = np.int64(0)
     for c in range(classes):
         cost[c] = price(counts[c], weight[c], penalty, hint)
         energy += cost[c]
     for i in range(history.size):  # loops, because numba takes a second to compile history[:] = energy
         history[i] = energy
-    best = fold.copy()
+    best = np.empty(fold.size, np.int64)
+    for i in range(fold.size):
+        best[i] = fold[i]
     lowest = best_energy = energy
     size = best_size = 0
     stale = kicking = 0
@@ -165,7 +161,7 @@ def improve(
                 for i in range(history.size):
                     history[i] = energy
         stale += 1
-        x = scatter(counter + np.uint64(t))
+        x = mix((counter + np.uint64(t)) * GOLDEN)
         a = np.int64(((x >> np.uint64(32)) * np.uint64(nobody)) >> np.uint64(32))
         y = x & np.uint64(0x7FFFFFFF)
         if x & np.uint64(0x80000000):

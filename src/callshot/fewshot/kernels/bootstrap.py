@@ -13,54 +13,11 @@ of queries with code ≥ t and the number S of anchors with code ≥ t are count
 from typing import Any
 
 import numpy as np
-from numba import types
-from numba.extending import overload
+from numpy.typing import NDArray
 
-from callshot.fewshot.kernels import inner, kernel
+from callshot.fewshot.kernels import Function, inner, kernel
 
 LANES = 256
-
-
-def _counting(kind: Any, shift: int) -> Any:
-    """Return `count_below` for codes of one width: the sign bit of a difference is the comparison."""
-
-    def count(table, first, last, anchors, offset, less):
-        whole = last - (last - first) % 8
-        less.fill(0)
-        for q in range(first, whole, 8):
-            a, b, c, d = table[q], table[q + 1], table[q + 2], table[q + 3]
-            e, f, g, h = table[q + 4], table[q + 5], table[q + 6], table[q + 7]
-            for j in range(less.shape[0]):
-                t, out = table[anchors + j], less[j]
-                for i in range(LANES):
-                    u = kind(t[i] + offset)
-                    x = kind(a[i] - u) >> shift
-                    x += kind(b[i] - u) >> shift
-                    x += kind(c[i] - u) >> shift
-                    x += kind(d[i] - u) >> shift
-                    x += kind(e[i] - u) >> shift
-                    x += kind(f[i] - u) >> shift
-                    x += kind(g[i] - u) >> shift
-                    x += kind(h[i] - u) >> shift
-                    out[i] = kind(out[i] + x)
-        for q in range(whole, last):
-            a = table[q]
-            for j in range(less.shape[0]):
-                t, out = table[anchors + j], less[j]
-                for i in range(LANES):
-                    out[i] = kind(out[i] + (kind(a[i] - kind(t[i] + offset)) >> shift))
-
-    return count
-
-
-def count_below(table: Any, first: int, last: int, anchors: int, offset: int, less: Any) -> None:
-    """Fill less[j, lane] with the number of rows first … last − 1 below row (anchors + j) + offset, in every lane."""
-    raise NotImplementedError("compiled code only")
-
-
-@overload(count_below)
-def _count_below(table, first, last, anchors, offset, less):
-    return _counting(np.uint16, 15) if table.dtype == types.uint16 else _counting(np.uint32, 31)
 
 
 @inner
@@ -90,43 +47,90 @@ def split_ties(counts, auc):
             auc[i] -= 0.5 * np.float64(equal)
 
 
-@kernel
-def sample_class(codes, draws, anchor, positive, tied, picks, harmonic, ap, auroc):
+def _sampler(kind: Any, shift: int) -> Function:
+    """Return the kernel for codes of one width: the sign bit of a difference is the comparison."""
+
+    def sample_class(codes, draws, anchor, positive, tied, picks, harmonic, ap, auroc):
+        n, m, samples = picks.shape[0], anchor.size, picks.shape[1]
+        table = np.empty((n + m, LANES), kind)  # the queries, and after them the anchors once more
+        counts = np.empty((4, m, LANES), kind)  # rows and anchors below each anchor, and not above it
+        precision, above = np.empty(LANES), np.empty(LANES)
+        pairs = np.float64(m) * (n - m)
+        for start in range(0, samples, LANES):
+            last = min(LANES, samples - start)
+            for q in range(n):
+                own, chosen, lane = codes[q * draws : (q + 1) * draws], picks[q, start : start + last], table[q]
+                for i in range(last):
+                    lane[i] = own[chosen[i]]
+            for j in range(m):
+                for i in range(LANES):
+                    table[n + j, i] = table[anchor[j], i]
+            for step in range(4 if tied else 2):
+                offset, less = step // 2, counts[step]
+                top, stop = (n, n + m) if step % 2 == 1 else (0, n)
+                whole = stop - (stop - top) % 8
+                for j in range(m):
+                    for i in range(LANES):
+                        less[j, i] = 0
+                for q in range(top, whole, 8):
+                    a, b, c, d = table[q], table[q + 1], table[q + 2], table[q + 3]
+                    e, f, g, h = table[q + 4], table[q + 5], table[q + 6], table[q + 7]
+                    for j in range(m):
+                        t, out = table[n + j], less[j]
+                        for i in range(LANES):
+                            u = kind(t[i] + offset)
+                            x = kind(a[i] - u) >> shift
+                            x += kind(b[i] - u) >> shift
+                            x += kind(c[i] - u) >> shift
+                            x += kind(d[i] - u) >> shift
+                            x += kind(e[i] - u) >> shift
+                            x += kind(f[i] - u) >> shift
+                            x += kind(g[i] - u) >> shift
+                            x += kind(h[i] - u) >> shift
+                            out[i] = kind(out[i] + x)
+                for q in range(whole, stop):
+                    a = table[q]
+                    for j in range(m):
+                        t, out = table[n + j], less[j]
+                        for i in range(LANES):
+                            out[i] = kind(out[i] + (kind(a[i] - kind(t[i] + offset)) >> shift))
+            for i in range(LANES):
+                precision[i], above[i] = 0.0, 0.0
+            add_up(counts, n, positive, harmonic, precision, above)
+            if tied:
+                split_ties(counts, above)
+            for i in range(last):
+                if positive:
+                    ap[start + i] = precision[i] / m
+                    auroc[start + i] = 1.0 - above[i] / pairs if pairs > 0 else np.nan
+                else:
+                    ap[start + i] = (n - m - m * harmonic[n] + precision[i]) / (n - m)
+                    auroc[start + i] = above[i] / pairs if pairs > 0 else np.nan
+
+    return kernel(sample_class)
+
+
+_SAMPLERS = {np.dtype(np.uint16): _sampler(np.uint16, 15), np.dtype(np.uint32): _sampler(np.uint32, 31)}
+
+
+def sample_class(
+    codes: NDArray[Any],
+    draws: int,
+    anchor: Any,
+    positive: bool,
+    tied: bool,
+    picks: Any,
+    harmonic: Any,
+    ap: Any,
+    auroc: Any,
+) -> None:
     """Fill ap[b] and auroc[b] of one class in one fold; AUROC is NaN where no query is negative.
 
     `codes` (queries × draws, flat) as `ranks.encode` wrote them, `picks` (queries, samples), `anchor` the numbers of
     the anchor queries, `positive` whether those are the positives (they must be where anything is tied), `harmonic`
     H(0) … H(queries).
     """
-    n, m, samples = picks.shape[0], anchor.size, picks.shape[1]
-    table = np.zeros((n + m, LANES), codes.dtype)  # the queries, and after them the anchors once more
-    counts = np.zeros((4, m, LANES), codes.dtype)  # rows and anchors below each anchor, and not above it
-    precision, above = np.empty(LANES), np.empty(LANES)
-    pairs = np.float64(m) * (n - m)
-    for start in range(0, samples, LANES):
-        last = min(LANES, samples - start)
-        for q in range(n):
-            own, chosen, lane = codes[q * draws : (q + 1) * draws], picks[q, start : start + last], table[q]
-            for i in range(last):
-                lane[i] = own[chosen[i]]
-        for j in range(m):
-            for i in range(LANES):
-                table[n + j, i] = table[anchor[j], i]
-        for step in range(4 if tied else 2):
-            among = step % 2 == 1
-            count_below(table, n if among else 0, n + m if among else n, n, step // 2, counts[step])
-        precision.fill(0.0)
-        above.fill(0.0)
-        add_up(counts, n, positive, harmonic, precision, above)
-        if tied:
-            split_ties(counts, above)
-        for i in range(last):
-            if positive:
-                ap[start + i] = precision[i] / m
-                auroc[start + i] = 1.0 - above[i] / pairs if pairs > 0 else np.nan
-            else:
-                ap[start + i] = (n - m - m * harmonic[n] + precision[i]) / (n - m)
-                auroc[start + i] = above[i] / pairs if pairs > 0 else np.nan
+    _SAMPLERS[codes.dtype](codes, draws, anchor, positive, tied, picks, harmonic, ap, auroc)
 
 
 @kernel

@@ -1,4 +1,4 @@
-"""a_n → log-odds or softmax, and the hard decision.
+"""a_n → log-odds or softmax, the hard decision, and its hits.
 
 The log-odds of class n are a_n − log Σ_{m≠n} exp a_m. Three things make them the same everywhere:
 - exp and log are written out in IEEE additions, multiplications and one division, so no library's last digit enters
@@ -112,15 +112,15 @@ def to_log_odds(table, first, last, decided):
             find_top(a, top, second, who)
             for i in range(width):
                 decided[x, y, i] = np.uint16(who[i])
-                near[i] = exp(second[i] - top[i])
                 total[i] = 0.0
             for n in range(classes):
                 name = np.float64(n)
                 for i in range(width):
-                    e = (exp(min(a[n, i] - second[i], 0.0)) + grid) - grid
-                    e = 0.0 if who[i] == name else e
-                    part[n, i] = e
-                    total[i] += e
+                    lead = who[i] == name
+                    e = exp(second[i] - top[i] if lead else a[n, i] - second[i])
+                    near[i] = e if lead else near[i]
+                    part[n, i] = 0.0 if lead else (e + grid) - grid
+                    total[i] += part[n, i]
             for n in range(classes):
                 name = np.float64(n)
                 for i in range(width):
@@ -136,6 +136,7 @@ def to_softmax(table, first, last, decided):
     outer, classes, _, width = table.shape
     a, part = np.empty((classes, width)), np.empty((classes, width))
     top, second, who, total = np.empty(width), np.empty(width), np.empty(width), np.empty(width)
+    grid = grid_of(classes)
     for x in range(outer):
         for y in range(first, last):
             for n in range(classes):
@@ -149,7 +150,22 @@ def to_softmax(table, first, last, decided):
                 for i in range(width):
                     half = exp(0.5 * (a[n, i] - top[i]))  # squared, it underflows through the subnormals to 0
                     part[n, i] = half * half
-                    total[i] += part[n, i]
+                    total[i] += (part[n, i] + grid) - grid  # exact, so that the order of the classes cannot matter
             for n in range(classes):
                 for i in range(width):
                     table[x, n, y, i] = part[n, i] / total[i]
+
+
+@kernel
+def count_decisions(first, last, decided, relevant, label, hits, decisions):
+    """Fill hits[shot, q, r] from decided[shot, q, r] for some queries, and add to decisions[shot, true, predicted].
+
+    A decision for any of a query's labels is a hit, and counts as predicted, predicted.
+    """
+    for s in range(decided.shape[0]):
+        for q in range(first, last):
+            for r in range(decided.shape[2]):
+                n = decided[s, q, r]
+                hit = relevant[n, q]
+                hits[s, q, r] = hit
+                decisions[s, n if hit else np.uint16(label[q]), n] += 1

@@ -22,14 +22,15 @@ def shared_support(stream, fold, query_fold, wanted, distinct, out):
     With replacement: an endless sequence of picks, those inside the query fold skipped.
     """
     size, found, i = np.uint64(fold.size), 0, np.uint64(0)
-    order = np.arange(fold.size).astype(np.uint64)
+    order = np.empty(fold.size, np.uint64)
+    for m in range(fold.size):
+        order[m] = m
     while found < wanted and (i < size or not distinct):
+        past = i if distinct else np.uint64(0)
+        j = past + below(stream, i, size - past)
+        new = order[j]
         if distinct:
-            j = i + below(stream, i, size - i)
-            new = order[j]
             order[j] = order[i]
-        else:
-            new = below(stream, i, size)
         i += np.uint64(1)
         if fold[new] != query_fold:
             out[found] = new
@@ -40,7 +41,7 @@ def shared_support(stream, fold, query_fold, wanted, distinct, out):
 @kernel
 def shared_by_gram(
     base, first, class_key, fold, query_fold, cross, block, block_start, class_start, shots, distinct, out
-):
+):  # fmt: skip
     """Fill out[d, shot, n, q] with a_n of every query of a fold, for the draws first, first + 1, …
 
     `cross` is (rows, queries): the products of every row with the queries of the fold.
@@ -98,7 +99,9 @@ def shared_centroids(base, draw, class_key, fold, query_fold, vectors, class_sta
 
 
 @kernel
-def shared_metrics(scores, decided, relevant, label, positives, positive_start, ap, auroc, hits, decisions, tied):
+def shared_metrics(
+    scores, decided, relevant, label, positives, positive_start, ap, auroc, hits, decisions, tied
+):  # fmt: skip
     """Fill ap, auroc and hits[d, shot, n] from scores[d, shot, n, q] and decided[d, shot, q].
 
     `relevant` is (classes, queries), `label` the class of each query; the positives of class n are

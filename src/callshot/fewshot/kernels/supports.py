@@ -66,77 +66,95 @@ def a_of(inner, square, size):
 
 
 @kernel
-def score_by_gram(stream, class_key, cross, block, block_start, class_start, pools, pool_start, shots, distinct, out):
-    """Fill out[shot, n, r] with a_n of one query.
+def queries_by_gram(
+    first, last, base, query_key, class_key, cross, block, block_start, class_start, pool, pool_start, shots, distinct,
+    out,
+):  # fmt: skip
+    """Fill out[shot, n, q, r] with a_n of the queries first … last − 1 of a fold.
 
-    `stream` is the query's; `cross` its products with every row; `block` holds the Gram matrix of each class, flat,
-    class n from block_start[n]; `pools` is scratch and comes back as it was.
+    `cross` is (queries, rows): their products with every row; `block` holds the Gram matrix of each class, flat, class
+    n from block_start[n]; class n's pool is pool[pool_start[n] : pool_start[n + 1]].
     """
     longest = shots[-1]
     chosen, swaps = np.empty(longest, np.uint64), np.empty(longest, np.uint64)
-    for n in range(out.shape[1]):
-        pool = pools[pool_start[n] : pool_start[n + 1]]
-        products = cross[class_start[n] : class_start[n + 1]]
-        start, side = np.uint64(block_start[n]), np.uint64(class_start[n + 1] - class_start[n])
-        size, steps = np.uint64(pool.size), min(longest, pool.size) if distinct else longest
-        for r in range(out.shape[2]):
-            of_class = enter(enter(stream, np.uint64(r)), class_key[n])
-            inner, square, shot = 0.0, 0.0, 0
-            for i in range(steps):
-                u = np.uint64(i)
-                j = u + below(of_class, u, size - u) if distinct else below(of_class, u, size)
-                new = pool[j]
-                if distinct:  # Fisher-Yates: the chosen one goes to the front
-                    pool[j], pool[u], swaps[u] = pool[u], new, j
-                row = start + new * side
-                square += 2.0 * sum_at(block, row, chosen, i) + block[row + new]
-                inner += products[new]
-                chosen[i] = new
-                if i + 1 == shots[shot]:
-                    out[shot, n, r] = a_of(inner, square, i + 1)
-                    shot += 1
-            for rest in range(shot, shots.size):  # partial: the whole pool
-                out[rest, n, r] = a_of(inner, square, steps)
-            if distinct:
-                put_back(pool, swaps, steps)
+    order = np.empty(pool.size, np.uint64)
+    for n in range(class_key.size):
+        begin, end = pool_start[n], pool_start[n + 1]
+        for i in range(begin, end):
+            order[i - begin] = pool[i]
+        column, start = np.uint64(class_start[n]), np.uint64(block_start[n])
+        side, size = np.uint64(class_start[n + 1] - class_start[n]), np.uint64(end - begin)
+        steps = min(longest, end - begin) if distinct else longest
+        for q in range(first, last):
+            own = enter(base, query_key[q])
+            for r in range(out.shape[3]):
+                stream = enter(enter(own, np.uint64(r)), class_key[n])
+                inner_sum, square, shot = 0.0, 0.0, 0
+                for i in range(steps):
+                    u = np.uint64(i)
+                    past = u if distinct else np.uint64(0)
+                    j = past + below(stream, u, size - past)
+                    new = order[j]
+                    if distinct:  # Fisher-Yates: the chosen one goes to the front
+                        order[j], order[u], swaps[u] = order[u], new, j
+                    row = start + new * side
+                    square += 2.0 * sum_at(block, row, chosen, i) + block[row + new]
+                    inner_sum += cross[q, column + new]
+                    chosen[u] = new
+                    if i + 1 == shots[shot]:
+                        out[shot, n, q, r] = a_of(inner_sum, square, i + 1)
+                        shot += 1
+                for rest in range(shot, shots.size):  # partial: the whole pool
+                    out[rest, n, q, r] = a_of(inner_sum, square, steps)
+                if distinct:
+                    put_back(order, swaps, steps)
 
 
 @kernel
-def score_directly(stream, class_key, query, vectors, norms, class_start, pools, pool_start, shots, distinct, out):
-    """Do what `score_by_gram` does without a Gram matrix: three passes over the dimensions for each exemplar.
+def queries_directly(
+    first, last, base, query_key, class_key, query, vectors, squares, class_start, pool, pool_start, shots, distinct,
+    out,
+):  # fmt: skip
+    """Do what `queries_by_gram` does without a Gram matrix: three passes over the dimensions for each exemplar.
 
-    `query` is the query's vector, `vectors` those of every row, `norms` their squared lengths.
+    `query` is (queries, dimensions), `vectors` those of every row, `squares` their squared lengths.
     """
     longest = shots[-1]
     swaps = np.empty(longest, np.uint64)
-    total = np.empty(query.size)
-    for n in range(out.shape[1]):
-        pool = pools[pool_start[n] : pool_start[n + 1]]
-        start = np.uint64(class_start[n])
-        size, steps = np.uint64(pool.size), min(longest, pool.size) if distinct else longest
-        for r in range(out.shape[2]):
-            of_class = enter(enter(stream, np.uint64(r)), class_key[n])
-            inner, square, shot = 0.0, 0.0, 0
-            total[:] = 0.0
-            for i in range(steps):
-                u = np.uint64(i)
-                j = u + below(of_class, u, size - u) if distinct else below(of_class, u, size)
-                chosen = pool[j]
-                if distinct:
-                    pool[j], pool[u], swaps[u] = pool[u], chosen, j
-                new = start + chosen
-                row = vectors[new]
-                square += 2.0 * dot(total, row) + norms[new]
-                inner += dot(query, row)
+    order = np.empty(pool.size, np.uint64)
+    total = np.empty(query.shape[1])
+    for n in range(class_key.size):
+        begin, end = pool_start[n], pool_start[n + 1]
+        for i in range(begin, end):
+            order[i - begin] = pool[i]
+        start, size = np.uint64(class_start[n]), np.uint64(end - begin)
+        steps = min(longest, end - begin) if distinct else longest
+        for q in range(first, last):
+            own = enter(base, query_key[q])
+            for r in range(out.shape[3]):
+                stream = enter(enter(own, np.uint64(r)), class_key[n])
+                inner_sum, square, shot = 0.0, 0.0, 0
                 for d in range(total.size):
-                    total[d] += row[d]
-                if i + 1 == shots[shot]:
-                    out[shot, n, r] = a_of(inner, square, i + 1)
-                    shot += 1
-            for rest in range(shot, shots.size):
-                out[rest, n, r] = a_of(inner, square, steps)
-            if distinct:
-                put_back(pool, swaps, steps)
+                    total[d] = 0.0
+                for i in range(steps):
+                    u = np.uint64(i)
+                    past = u if distinct else np.uint64(0)
+                    j = past + below(stream, u, size - past)
+                    new = order[j]
+                    if distinct:
+                        order[j], order[u], swaps[u] = order[u], new, j
+                    row = vectors[start + new]
+                    square += 2.0 * dot(total, row) + squares[start + new]
+                    inner_sum += dot(query[q], row)
+                    for d in range(total.size):
+                        total[d] += row[d]
+                    if i + 1 == shots[shot]:
+                        out[shot, n, q, r] = a_of(inner_sum, square, i + 1)
+                        shot += 1
+                for rest in range(shot, shots.size):
+                    out[rest, n, q, r] = a_of(inner_sum, square, steps)
+                if distinct:
+                    put_back(order, swaps, steps)
 
 
 @kernel
@@ -146,11 +164,9 @@ def draw_positions(stream, size, k, distinct):
     steps = min(k, size) if distinct else k
     out = np.empty(steps, np.int64)
     for i in range(steps):
-        u = np.uint64(i)
-        if not distinct:
-            out[i] = np.int64(below(stream, u, np.uint64(size)))
-            continue
-        j = np.int64(u + below(stream, u, np.uint64(size) - u))
+        past = np.uint64(i) if distinct else np.uint64(0)
+        j = np.int64(past + below(stream, np.uint64(i), np.uint64(size) - past))
         out[i] = places[j]
-        places[j] = places[i]
+        if distinct:
+            places[j] = places[i]
     return out
