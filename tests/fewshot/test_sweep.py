@@ -66,6 +66,18 @@ def test_end_to_end_equals_the_literal_algorithm_on_whole_numbers_and_powers_of_
                 np.testing.assert_allclose(tally.values["all", metric][s], wanted, rtol=0, atol=1e-12)
 
 
+def test_sorting_every_sample_gives_the_same_values_as_counting(monkeypatch):
+    for seed in range(8):
+        table = random_corpus(seed, classes=4, size=4, values=3, integers=seed % 2 == 0, dimensions=2)
+        _, counted = run(table, SMALL, "per-query")
+        with monkeypatch.context() as patch:
+            patch.setattr(perquery, "MANY", 0)
+            _, by_sort = run(table, SMALL, "per-query")
+        for key, values in counted.values.items():
+            np.testing.assert_allclose(by_sort.values[key], values, rtol=0, atol=1e-12)
+        np.testing.assert_array_equal(by_sort.tied, counted.tied)
+
+
 @QUICK
 @given(table=corpora(values=3, classes=4), protocol=protocols)
 def test_the_same_scores_give_the_same_bootstrap_values_as_scikit_learn(table, protocol):
@@ -230,7 +242,9 @@ def test_the_whole_pool_is_the_limit_of_a_long_sweep():
             np.testing.assert_allclose(values[1], values[2], rtol=0, atol=1e-12)
 
 
-def test_large_codes_take_the_wide_path_and_give_the_same_values():
+@pytest.mark.parametrize("many", [perquery.MANY, 0], ids=["counted", "sorted"])
+def test_large_codes_take_the_wide_path_and_give_the_same_values(many, monkeypatch):
+    monkeypatch.setattr(perquery, "MANY", many)
     table = random_corpus(31, classes=2, folds=2, size=40, dimensions=4, integers=False)
     wide = Protocol(shots=(2,), draws=700, bootstraps=20)
     engine = engine_for(table, wide)

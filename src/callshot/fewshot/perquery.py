@@ -19,6 +19,7 @@ from callshot.fewshot.metrics import harmonic_numbers
 from callshot.fewshot.tally import Tally
 from callshot.records import FloatArray, IntArray
 
+MANY = 512  # anchors up to which counting beats sorting every sample
 SCORING = 0.3  # share of the work that is scoring, for the progress bar
 
 
@@ -102,14 +103,19 @@ def _resample(
     relevant, flat = part.relevant[n], scores.reshape(-1)
     order = ranks.sort_scores(flat)
     positive = bool(2 * part.positives[n] <= len(part.rows))
-    codes, anchor, ties, tied_anchors = _encode(order, flat, relevant if positive else ~relevant, samples.draws)
+    many = min(part.positives[n], len(part.rows) - part.positives[n]) > MANY
+    side = relevant if positive or many else ~relevant
+    codes, anchor, ties, tied_anchors = _encode(order, flat, side, samples.draws)
     if ties and not positive:  # the sums over negatives hold for rankings without ties
         positive = True
         codes, anchor, ties, tied_anchors = _encode(order, flat, relevant, samples.draws)
     tied[place] += tied_anchors
-    bootstrap.sample_class(
-        codes, samples.draws, anchor, positive, ties > 0, samples.picks, samples.harmonic, ap[place], auroc[place]
-    )
+    to = (ap[place], auroc[place])
+    if many:
+        bootstrap.sample_sorted(flat, samples.draws, relevant, samples.picks, *to)
+    else:
+        how = (positive, ties > 0, samples.picks, samples.harmonic)
+        bootstrap.sample_class(codes, samples.draws, anchor, *how, *to)
     bootstrap.sample_hits(hits, samples.picks, np.flatnonzero(part.label == n), hit[place])
 
 
