@@ -56,9 +56,8 @@ def run(episodes: Episodes, protocol: Protocol, threads: int = 1, spread: str = 
     """Time a whole sweep, the Gram matrix included."""
 
     def work() -> None:
-        engine = open_engine(episodes, protocol, threads, 2**33)
-        sweep(engine, spread)
-        engine.close()
+        with open_engine(episodes, protocol, threads, 2**33) as engine:
+            sweep(engine, spread)
 
     return seconds(work)
 

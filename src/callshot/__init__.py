@@ -4,24 +4,24 @@ The path of the data, room by room:
 
     recordings ─ corpus ─▶ segments ─ encoders ─▶ embeddings ─ fewshot ─▶ scores ─ report ─▶ what people read
 
-The rooms that stand so far begin at embeddings: `read_tables` → `choose_folds` → `evaluate`; the same from the command
+The rooms that stand so far begin at embeddings: `read_tables` → `make_folds` → `evaluate`; the same from the command
 line is `callshot evaluate TABLE... --out DIR`. Start reading at `callshot.pipeline`.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from callshot.version import __version__
 
 if TYPE_CHECKING:
     from callshot.encoders.table import read_tables, write_table
     from callshot.errors import CallshotError
     from callshot.fewshot.centroid import linear_layer, score
+    from callshot.fewshot.evaluate import evaluate
     from callshot.fewshot.folds import count_classes, give_folds, make_folds
     from callshot.fewshot.metrics import auroc, average_precision, expected_auroc
     from callshot.fewshot.protocol import Protocol
     from callshot.fewshot.support import rerun_episode
-    from callshot.pipeline import evaluate
     from callshot.records import Embeddings
 
 # Loaded when first used: `import callshot` and `callshot --help` must not wait for numba.
@@ -32,7 +32,7 @@ _HOMES = {
     "auroc": "fewshot.metrics",
     "average_precision": "fewshot.metrics",
     "count_classes": "fewshot.folds",
-    "evaluate": "pipeline",
+    "evaluate": "fewshot.evaluate",
     "expected_auroc": "fewshot.metrics",
     "give_folds": "fewshot.folds",
     "linear_layer": "fewshot.centroid",
@@ -47,6 +47,7 @@ __all__ = [
     "CallshotError",
     "Embeddings",
     "Protocol",
+    "__version__",
     "auroc",
     "average_precision",
     "count_classes",

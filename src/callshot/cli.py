@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from callshot import __version__
 from callshot.errors import CallshotError, OptionError
+from callshot.version import __version__
 
 app = typer.Typer(
     help="Few-shot classification of animal calls: k-shot curves with honest intervals, from a handful of labels.",

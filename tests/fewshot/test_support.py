@@ -28,7 +28,7 @@ def test_an_episode_alone_is_the_one_of_the_sweep(sampler):
         for draw in range(4):
             found = rerun_episode(table, folds, table.segment[row], 3, draw, protocol)
             np.testing.assert_allclose(list(found.scores.values()), scores[1, :, q, draw], rtol=1e-9, atol=1e-9)
-    engine.close()
+    engine.threads.shutdown()
 
 
 def test_shared_supports_of_two_folds_are_nearly_one_set():

@@ -41,11 +41,8 @@ def engine_for(table, protocol=SMALL, *, threads=1, memory=2**30):
 
 
 def run(table, protocol, spread, **options):
-    engine = engine_for(table, protocol, **options)
-    try:
+    with engine_for(table, protocol, **options) as engine:
         return sweep(engine, spread)
-    finally:
-        engine.close()
 
 
 def pool_sizes(corpus):
@@ -98,7 +95,7 @@ def test_the_same_scores_give_the_same_bootstrap_values_as_scikit_learn(table, p
                 ap, auroc = literal.metrics(table_b, part.relevant.T)
                 np.testing.assert_allclose(one.per_class["map"][s, :, b], ap, rtol=0, atol=1e-12)
                 np.testing.assert_allclose(one.per_class["auroc"][s, :, b], np.nan_to_num(auroc), rtol=0, atol=1e-12)
-    engine.close()
+    engine.threads.shutdown()
 
 
 @pytest.mark.parametrize("memory", [0, 2**30], ids=["directly", "by Gram matrix"])
@@ -127,7 +124,7 @@ def test_scores_of_the_same_draws_are_within_the_bound(scale, offset, memory):
                     got = seen[s, :, q, r] - seen[s, 0, q, r]  # a common shift is free: it cancels in every score
                     error = [abs(float(a - exact[0]) - x) for a, x in zip(exact, got, strict=True)]
                     assert max(error) <= 2e-6 * max(distance)
-    engine.close()
+    engine.threads.shutdown()
 
 
 def a_of_engine(engine, part):
@@ -202,7 +199,7 @@ def test_the_bootstrap_mean_of_auroc_meets_its_closed_form(seed):
         values = tally.values["all", "auroc"][s]
         wanted = np.mean([np.mean(fold[s]) for fold in expected])
         assert abs(values.mean() - wanted) <= 4 * values.std() / np.sqrt(len(values)) + 1e-12
-    engine.close()
+    engine.threads.shutdown()
 
 
 def test_separated_classes_score_one_in_every_metric_spread_and_score():
@@ -223,7 +220,7 @@ def test_noise_scores_chance_on_average_over_corpora():
         for spread in ("per-query", "shared"):
             engine = engine_for(table, dataclasses.replace(SMALL, bootstraps=50, shared_draws=20))
             _, tally = sweep(engine, spread)
-            engine.close()
+            engine.threads.shutdown()
             chance = chance_levels(engine.episodes, tally)
             for metric in ("map", "auroc"):
                 values[spread, metric].append(tally.values["all", metric].mean() - chance["all", metric])
@@ -259,4 +256,4 @@ def test_large_codes_take_the_wide_path_and_give_the_same_values(many, monkeypat
         ap, auroc = literal.metrics(scores[0][:, np.arange(len(queries)), r].T, part.relevant.T)
         np.testing.assert_allclose(one.per_class["map"][0, :, b], ap, rtol=0, atol=1e-12)
         np.testing.assert_allclose(one.per_class["auroc"][0, :, b], np.nan_to_num(auroc), rtol=0, atol=1e-12)
-    engine.close()
+    engine.threads.shutdown()

@@ -4,9 +4,11 @@ Threads share nothing but what they read: each task writes a place of its own, a
 the number of threads cannot be seen in the results.
 """
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from typing import Self
 
 from callshot.fewshot.episodes import Episodes
 from callshot.fewshot.gram import Gram, build_gram, gram_bytes
@@ -52,7 +54,10 @@ class Engine:
         for future in done:
             future.result()
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         """Stop the threads, and what they have not begun."""
         self.threads.shutdown(cancel_futures=True)
 
@@ -69,3 +74,11 @@ def blocks(total: int, size: int) -> Iterator[slice]:
     """Cut 0 … total into blocks of a size, at least 1."""
     size = max(1, size)
     return (slice(start, min(start + size, total)) for start in range(0, total, size))
+
+
+def machine_memory() -> int:
+    """Return the memory of this machine in bytes; 8 GiB where it cannot be told."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 8 * 2**30

@@ -78,6 +78,12 @@ class Summary:
                 share = tied / int(scored[n])
                 yield Ties(self.encoder, self.spread, k, label, tied, share, cost["map"][s, n], cost["auroc"][s, n])
 
+    def notes(self) -> Iterator[str]:
+        """Yield a line for every class without an AUROC in some fold."""
+        for name, folds in zip(self.episodes.classes, self.tally.undefined.tolist(), strict=True):
+            if folds:
+                yield f"{self.encoder}: every query of {folds} fold(s) is positive for '{name}': no AUROC there"
+
     def _positives(self) -> IntArray:
         return np.asarray(np.sum([part.positives for part in splits(self.episodes)], axis=0))
 

@@ -7,9 +7,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from callshot import __version__
 from callshot.fewshot.protocol import Protocol
 from callshot.records import Embeddings, Evaluation
+from callshot.version import __version__
 
 PACKAGES = ("numpy", "scipy", "numba", "polars")
 

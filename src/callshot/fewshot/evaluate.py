@@ -1,0 +1,106 @@
+"""Embeddings of one corpus, by several encoders → what the k-shot protocol found. Arrays in, records out."""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from callshot.errors import InputError
+from callshot.fewshot.engine import Engine, machine_memory, open_engine
+from callshot.fewshot.episodes import Episodes, plan_episodes
+from callshot.fewshot.folds import complete_shots, count_classes, give_folds, make_folds
+from callshot.fewshot.gram import gram_bytes
+from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.summary import Summary
+from callshot.fewshot.sweep import sweep
+from callshot.records import ClassCount, Embeddings, Evaluation, Folds
+
+Report = Callable[[float, str], None]
+
+
+def evaluate(
+    tables: Sequence[Embeddings],
+    protocol: Protocol | None = None,
+    *,
+    folds: Folds | None = None,
+    categories: Mapping[str, str] | None = None,
+    corpus: str = "corpus",
+    threads: int | None = None,
+    memory: int | None = None,
+    report: Report = lambda done, what: None,
+) -> Evaluation:
+    """Run the k-shot protocol over several encoders' embeddings of the same segments.
+
+    `categories` maps labels to the categories of reduced scoring. `threads` and `memory` (bytes for the Gram matrix
+    before the engine goes the direct way; a quarter of the machine's by default) change the time, not the numbers.
+    `report` hears the share of the work that is done.
+
+    >>> import numpy as np
+    >>> vectors = np.array([[0.0], [0.1], [1.0], [1.1]] * 5)
+    >>> recording = [f"rec{i // 4}" for i in range(20)]
+    >>> label = ["rumble", "rumble", "roar", "roar"] * 5
+    >>> table = Embeddings("mine", vectors, [f"s{i:02}" for i in range(20)], recording, label, [()] * 20)
+    >>> result = evaluate([table], Protocol(shots=(1, 2), draws=5, bootstraps=20, shared_draws=10))
+    >>> [(c.metric, c.k, c.mean) for c in result.curve if c.spread == "shared"][:3]
+    [('map', 1, 1.0), ('map', 2, 1.0), ('auroc', 1, 1.0)]
+    """
+    if not tables:
+        raise InputError("no table of embeddings was given")
+    protocol, first = protocol or Protocol(), tables[0]
+    folds = folds or _folds_of(first)
+    counts = count_classes(first.label, folds, first.recording)
+    room = machine_memory() // 4 if memory is None else memory
+    result = Evaluation(corpus, complete_shots(counts), 0, [], [], [], [], [], counts, folds, first, [])
+    parts = len(tables) * len(protocol.spreads) * (2 if protocol.score == "softmax" else 1) * len(protocol.shots)
+    for table in tables:
+        episodes = _plan(table, folds, counts)
+        step = partial(_pass_on, report, table.encoder, max(parts, 1))
+        engine = open_engine(episodes, protocol, threads or os.cpu_count() or 1, room, step)
+        if engine.gram is None:
+            result.notes.append(_direct_note(table, gram_bytes(episodes), room))
+        with engine:
+            for spread in protocol.spreads:
+                _run_spread(engine, spread, table.encoder, categories, result)
+    return replace(result, queries=int((episodes.fold >= 0).sum()))
+
+
+def _pass_on(report: Report, encoder: str, parts: int, share: float) -> None:
+    """Turn the engine's steps, in shots, into shares of the whole."""
+    report(share / parts, encoder)
+
+
+def _folds_of(table: Embeddings) -> Folds:
+    return make_folds(table.label, table.recording) if table.fold is None else give_folds(table.recording, table.fold)
+
+
+def _run_spread(
+    engine: Engine, spread: str, encoder: str, categories: Mapping[str, str] | None, into: Evaluation
+) -> None:
+    """Sweep one spread of one encoder and add its records; literal softmax runs beside log-odds, to price its ties."""
+    protocol = engine.protocol
+    k, tally = sweep(engine, spread, categories)
+    log = None
+    if protocol.score == "softmax":
+        log = sweep(replace(engine, protocol=replace(protocol, score="log")), spread)[1]
+    summary = Summary(into.corpus, encoder, spread, k, tally, engine.episodes, into.classes)
+    into.curve.extend(summary.curves())
+    into.values.extend(summary.values())
+    into.per_class.extend(summary.classes())
+    into.ties.extend(summary.ties(protocol.draws if spread == "per-query" else protocol.shared_draws, log))
+    if spread == protocol.spreads[0]:
+        into.confusion.extend(summary.confusion())
+        into.notes.extend(summary.notes())
+
+
+def _plan(table: Embeddings, folds: Folds, counts: Sequence[ClassCount]) -> Episodes:
+    try:
+        return plan_episodes(table, folds, counts)
+    except InputError as error:
+        raise InputError(f"{table.source}: {error}") from None
+
+
+def _direct_note(table: Embeddings, needed: int, room: int) -> str:
+    return (
+        f"{table.encoder}: the Gram matrix would take {needed / 2**30:.1f} GiB and {room / 2**30:.1f} GiB are allowed; "
+        "scoring directly from the vectors: the same numbers, more slowly"
+    )
