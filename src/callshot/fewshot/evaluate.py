@@ -5,10 +5,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from callshot.errors import InputError
 from callshot.fewshot.engine import Engine, machine_memory, open_engine
 from callshot.fewshot.episodes import Episodes, plan_episodes
-from callshot.fewshot.folds import complete_shots, count_classes, give_folds, make_folds
+from callshot.fewshot.folds import audit, complete_shots, count_classes, give_folds, make_folds
 from callshot.fewshot.gram import gram_bytes
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import Summary
@@ -47,7 +49,12 @@ def evaluate(
     if not tables:
         raise InputError("no table of embeddings was given")
     protocol, first = protocol or Protocol(), tables[0]
+    for table in tables:
+        _check(table, first)
     folds = folds or _folds_of(first)
+    if len(folds.fold) != len(first):
+        raise InputError(f"{first.source}: {len(folds.fold)} folds were given for {len(first)} segments")
+    audit(first.recording, folds.fold)
     counts = count_classes(first.label, folds, first.recording)
     room = machine_memory() // 4 if memory is None else memory
     result = Evaluation(corpus, complete_shots(counts), 0, [], [], [], [], [], counts, folds, first, [])
@@ -62,6 +69,17 @@ def evaluate(
             for spread in protocol.spreads:
                 _run_spread(engine, spread, table.encoder, categories, result)
     return replace(result, queries=int((episodes.fold >= 0).sum()))
+
+
+def _check(table: Embeddings, first: Embeddings) -> None:
+    """Refuse what would give numbers without meaning; a table from a file has been checked before, with its rows."""
+    if len(set(table.segment)) != len(table):
+        raise InputError(f"{table.source}: column segment: two segments have the same id; ids must differ")
+    if list(table.segment) != list(first.segment):
+        raise InputError(f"{table.source}: column segment: not the segments of {first.source}, in their order")
+    bad = np.flatnonzero(~np.isfinite(table.vectors).all(axis=1))
+    if bad.size:
+        raise InputError(f"{table.source}: column embedding, row {bad[0] + 1}: wanted finite numbers")
 
 
 def _pass_on(report: Report, encoder: str, parts: int, share: float) -> None:
