@@ -29,7 +29,7 @@ CORPORA = {
     "elephant-voices": (ELEPHANT_VOICES, 5, ("comment rumble",)),
     "ldc": (LDC, 10, ("growl", "blow")),
 }
-STRENGTHS = {"synthetic-strong": 0.26, "synthetic-weak": 0.13}
+STRENGTHS = {"synthetic-strong": 0.28, "synthetic-weak": 0.19}
 DIMENSIONS, CALLS_PER_RECORDING = 128, 5
 
 

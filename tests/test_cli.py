@@ -284,3 +284,9 @@ def test_a_run_that_is_stopped_leaves_the_earlier_results_as_they_were(number, t
     assert {p.name: p.read_bytes() for p in out.iterdir() if p.is_file()} == before
     run("evaluate", table, "--out", out, "--no-figure", "--quiet", *FEW)
     assert {p.name for p in out.iterdir()} == set(before)
+
+
+def test_help_waits_for_nothing_heavy():
+    code = "import sys, callshot.cli; print(*{'numpy', 'numba', 'polars', 'scipy', 'matplotlib'} & set(sys.modules))"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == ""
