@@ -207,7 +207,7 @@ BAD = {
         pl.when(pl.int_range(pl.len()) == 0).then([1.0, np.inf, 1.0]).otherwise(pl.col("embedding")).alias("embedding")
     ),
     "the table has no rows": lambda f: f.head(0),
-    "only one eligible class, 'a'": lambda f: f.with_columns(label=pl.lit("a")),
+    "only one eligible class, 'a': it is the only label": lambda f: f.with_columns(label=pl.lit("a")),
     "no eligible class": lambda f: f.with_columns(label=pl.col("segment")),
     "column label, row 1: wanted text": lambda f: f.with_columns(
         label=pl.when(pl.int_range(pl.len()) == 0).then(pl.lit(" ")).otherwise(pl.col("label"))
@@ -290,3 +290,43 @@ def test_help_waits_for_nothing_heavy():
     code = "import sys, callshot.cli; print(*{'numpy', 'numba', 'polars', 'scipy', 'matplotlib'} & set(sys.modules))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == ""
+
+
+def test_a_file_of_the_users_with_one_of_our_names_is_not_touched(table, tmp_path, capsys):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "curve.csv").write_text("mine")
+    run("evaluate", table, "--out", out, *FEW, code=2)
+    assert "curve.csv is there and not from callshot" in capsys.readouterr().err
+    assert (out / "curve.csv").read_text() == "mine"
+    assert [p.name for p in out.iterdir()] == ["curve.csv"]
+
+
+def test_a_figure_of_an_earlier_run_does_not_outlive_it(table, tmp_path):
+    out = tmp_path / "out"
+    run("evaluate", table, "--out", out, "--quiet", *FEW)
+    (out / "notes.txt").write_text("mine")
+    told = json.loads((out / "provenance.json").read_text())["files"]
+    assert {"sweep.png", "sweep.pdf", "curve.csv"} <= set(told)
+    run("evaluate", table, "--out", out, "--quiet", "--no-figure", *FEW)
+    assert not (out / "sweep.png").exists()
+    assert (out / "notes.txt").read_text() == "mine"
+
+
+def test_a_table_saved_with_semicolons_is_told_so(tmp_path, capsys):
+    path = tmp_path / "excel.csv"
+    path.write_text("recording;label;e0\na;b;1,5\n")
+    run("evaluate", path, "--out", tmp_path / "out", code=2)
+    assert "separated by semicolons: save the file with commas" in capsys.readouterr().err
+
+
+def test_an_interrupted_run_says_so(table, tmp_path):
+    out = tmp_path / "out"
+    words = ["evaluate", str(table), "--out", str(out), "--draws", "3000", "--bootstraps", "300000", "--no-figure"]
+    child = subprocess.Popen([sys.executable, "-m", "callshot", *words], stderr=subprocess.PIPE, text=True)
+    while not list(out.glob(".callshot-*")):
+        time.sleep(0.05)
+    time.sleep(1.0)
+    child.send_signal(signal.SIGINT)
+    assert "interrupted; earlier results are as they were" in child.communicate(timeout=60)[1]
+    assert child.returncode == 130

@@ -1,6 +1,8 @@
 """The voice: one short function per command. Nothing heavy is imported before a command needs it."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -42,15 +44,12 @@ class Spread(StrEnum):
 
 
 def main() -> None:
-    """Run a command; an error is one line and exit code 2, an interruption exit code 130."""
+    """Run a command; an error of ours is one line and exit code 2."""
     try:
         app()
     except CallshotError as error:
         print(f"callshot: {' '.join(str(error).split())}", file=sys.stderr)
         sys.exit(2)
-    except KeyboardInterrupt:
-        print("callshot: interrupted; earlier results are as they were", file=sys.stderr)
-        sys.exit(130)
 
 
 def _version(wanted: bool) -> None:
@@ -144,7 +143,7 @@ def evaluate(
     counts, whole_pool = parse_shots(shots)
     spreads = SPREADS if spread is Spread.both else (spread.value,)
     protocol = Protocol(counts, whole_pool, draws, bootstraps, shared_draws, seed, sampler.value, score.value, spreads)
-    with show_progress(Console(stderr=True), quiet=quiet) as report:
+    with _interruptible(), show_progress(Console(stderr=True), quiet=quiet) as report:
         result = evaluate_files(
             tables, out, protocol, folds=folds, fold_file=fold_file, categories=categories, corpus=corpus,
             threads=_at_least("threads", threads, 1), memory=_bytes(memory), figure=figure, report=report,
@@ -152,6 +151,16 @@ def evaluate(
     if not quiet:
         show_evaluation(result, Console())
         print(f"results in {out}")
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Turn Ctrl-C into one line and exit code 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("callshot: interrupted; earlier results are as they were", file=sys.stderr)
+        raise typer.Exit(130) from None
 
 
 def _at_least(name: str, value: int | None, least: int) -> int | None:

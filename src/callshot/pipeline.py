@@ -11,7 +11,7 @@ from pathlib import Path
 
 from callshot.encoders.sidecars import read_categories, read_folds
 from callshot.encoders.table import read_tables, table_corpus
-from callshot.errors import LeakError, OptionError
+from callshot.errors import InputError, OptionError
 from callshot.fewshot.evaluate import Report, evaluate
 from callshot.fewshot.folds import give_folds, make_folds
 from callshot.fewshot.protocol import Protocol
@@ -41,7 +41,7 @@ def evaluate_files(
         given = read_folds(fold_file, tables[0]) if fold_file is not None else None
         groups = read_categories(categories, tables[0]) if categories is not None else None
         name = corpus or table_corpus(paths[0]) or paths[0].absolute().parent.name or "corpus"
-        chosen = choose_folds(tables[0], folds, given)
+        chosen = choose_folds(tables[0], folds, given, fold_file)
         result = evaluate(
             tables,
             protocol,
@@ -54,22 +54,23 @@ def evaluate_files(
         )
         others = [path for path in (fold_file, categories) if path is not None]
         options = {"folds": folds, "threads": threads, "memory": memory}
-        results.write(result, tell_provenance(result, protocol, dict(zip(paths, tables, strict=True)), others, options))
-    if figure:
-        draw_sweep(result, out / "sweep")
+        provenance = tell_provenance(result, protocol, dict(zip(paths, tables, strict=True)), others, options)
+        results.write(result, provenance, draw_sweep if figure else None)
     return result
 
 
-def choose_folds(embeddings: Embeddings, count: int | None = None, given: IntArray | None = None) -> Folds:
-    """Take the folds that are given, with the table or beside it, or build them: 5 if nothing says otherwise."""
+def choose_folds(
+    embeddings: Embeddings, count: int | None = None, given: IntArray | None = None, source: Path | None = None
+) -> Folds:
+    """Take the folds that are given, with the table or in the file `source`, or build them: 5 unless said otherwise."""
     fold = embeddings.fold if given is None else given
     if fold is None:
         return make_folds(embeddings.label, embeddings.recording, 5 if count is None else count)
+    where = f"{embeddings.source if source is None else source}: column fold"
     try:
         folds = give_folds(embeddings.recording, fold)
-    except LeakError as leak:
-        raise LeakError(f"{embeddings.source}: column fold: {leak}") from None
+    except InputError as error:
+        raise type(error)(f"{where}: {error}") from None
     if count is not None and folds.count != count:
-        found = f"column fold has {folds.count} folds, the option says {count}"
-        raise OptionError(f"{embeddings.source}: {found}; leave one out")
+        raise OptionError(f"{where} has {folds.count} folds, the option says {count}; leave one out")
     return folds

@@ -42,6 +42,11 @@ class Embeddings:
     source: str = "memory"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "vectors", _matrix(self.source, self.vectors))
+        for name in ("segment", "recording", "label"):
+            object.__setattr__(self, name, tuple(str(entry) for entry in getattr(self, name)))
+        if any(isinstance(entry, str) for entry in self.labels):
+            raise InputError(f"{self.source}: column labels: wanted a tuple of labels in each row, found text")
         columns = {"segment": self.segment, "recording": self.recording, "label": self.label, "labels": self.labels}
         if self.fold is not None:
             columns["fold"] = self.fold  # type: ignore[assignment]
@@ -53,6 +58,18 @@ class Embeddings:
 
     def __len__(self) -> int:
         return len(self.segment)
+
+
+def _matrix(source: str, vectors: Any) -> NDArray[np.floating[Any]]:
+    """Return vectors as a matrix of floats: float32 stays so, all others become float64."""
+    try:
+        table = np.asarray(vectors)
+        table = table if table.dtype == np.float32 else np.asarray(table, np.float64)
+    except (ValueError, TypeError) as error:
+        raise InputError(f"{source}: column embedding: wanted numbers, as many in every row ({error})") from None
+    if table.ndim != 2 or table.shape[1] == 0:
+        raise InputError(f"{source}: column embedding: wanted (segments, dimensions), found shape {table.shape}")
+    return table
 
 
 @dataclass(frozen=True)

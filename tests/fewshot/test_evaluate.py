@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from callshot import Protocol, evaluate
-from callshot.errors import InputError, LeakError
+from callshot.errors import InputError, LeakError, OptionError
 from callshot.records import Folds
 from corpora import folds_of, random_corpus
 
@@ -73,7 +73,7 @@ def test_what_cannot_be_evaluated_is_refused():
         evaluate([dataclasses.replace(table, vectors=spoiled)], FEW)
     with pytest.raises(InputError, match="same id"):
         evaluate([dataclasses.replace(table, segment=["x"] * len(table))], FEW)
-    with pytest.raises(InputError, match="not the segments of"):
+    with pytest.raises(InputError, match="column segment: not that of"):
         evaluate([table, dataclasses.replace(table, segment=list(table.segment)[::-1])], FEW)
     with pytest.raises(InputError, match="no table"):
         evaluate([], FEW)
@@ -82,3 +82,42 @@ def test_what_cannot_be_evaluated_is_refused():
     folds = folds_of(table)
     with pytest.raises(LeakError, match="recording 'one' is in"):
         evaluate([dataclasses.replace(table, recording=["one"] * len(table))], FEW, folds=folds)
+
+
+def test_a_second_table_with_other_recordings_is_refused():
+    table = random_corpus(3, classes=3, size=3, integers=False)
+    moved = dataclasses.replace(table, encoder="b", recording=["r"] * len(table))
+    with pytest.raises(InputError, match="column recording: not that of"):
+        evaluate([table, moved], FEW)
+
+
+def test_plain_python_values_are_taken_or_refused_with_a_reason():
+    table = random_corpus(3, classes=3, size=3, integers=False)
+    lists = dataclasses.replace(table, vectors=table.vectors.tolist())
+    assert evaluate(lists, FEW).curve[0].mean == evaluate([table], FEW).curve[0].mean
+    numbered = dataclasses.replace(table, label=[int(x[1]) for x in table.label])
+    assert set(numbered.label) == {"0", "1", "2"}
+    with pytest.raises(InputError, match=r"wanted \(segments, dimensions\), found shape"):
+        dataclasses.replace(table, vectors=table.vectors[:, 0])
+    with pytest.raises(InputError, match="wanted numbers, as many in every row"):
+        dataclasses.replace(table, vectors=[[1.0], [1.0, 2.0]])
+    with pytest.raises(InputError, match="found text"):
+        dataclasses.replace(table, labels=["c0"] * len(table))
+    for shots in (5, "1-10", (1.5,)):
+        with pytest.raises(OptionError, match="wanted whole numbers in a tuple"):
+            Protocol(shots=shots)
+
+
+def test_labels_that_differ_only_in_space_are_noted_and_so_are_classes_outside_the_categories():
+    table = random_corpus(3, classes=3, size=4, integers=False)
+    label = ["C0 " if name == "c1" else name for name in table.label]
+    result = evaluate(dataclasses.replace(table, label=label, labels=[()] * len(label)), FEW, categories={"C0 ": "low"})
+    assert "the labels 'C0 ', 'c0' differ only in space or case" in result.notes[0]
+    assert "in no category, so not in the reduced scoring: " in result.notes[1]
+
+
+def test_ties_are_noted_with_what_they_cost():
+    table = random_corpus(3, classes=3, size=4, integers=False, dimensions=3, scale=60.0)
+    literal = evaluate(table, dataclasses.replace(FEW, score="softmax"))
+    assert any("scores of positives tie with others" in note for note in literal.notes)
+    assert not any("tie" in note for note in evaluate(table, FEW).notes)

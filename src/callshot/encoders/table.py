@@ -67,7 +67,7 @@ def read_table(path: Path, *, need_segment: bool = False) -> Embeddings:
 
 def read_tables(paths: Sequence[Path]) -> list[Embeddings]:
     """Read the tables of several encoders over the same segments; their rows come in the order of the first."""
-    tables = [read_table(path, need_segment=len(paths) > 1) for path in paths]
+    tables = [read_table(Path(path), need_segment=len(paths) > 1) for path in paths]
     encoders = [table.encoder for table in tables]
     for table in tables:
         twin = tables[encoders.index(table.encoder)]
@@ -78,6 +78,9 @@ def read_tables(paths: Sequence[Path]) -> list[Embeddings]:
 
 def write_table(embeddings: Embeddings, path: Path, *, corpus: str | None = None) -> None:
     """Write a table as Parquet: the whole of it, or nothing."""
+    path = Path(path)
+    if path.suffix.lower() != ".parquet":
+        raise OutputError(f"{path}: a table is written as Parquet; wanted a name that ends in .parquet")
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     metadata = {"encoder": embeddings.encoder} | ({} if corpus is None else {"corpus": corpus})
     columns = {name: pl.Series(list(getattr(embeddings, name)), dtype=pl.String) for name in COLUMNS[:3]}
@@ -115,7 +118,8 @@ def _reading(path: Path) -> Iterator[Callable[[Path, Sequence[str]], pl.DataFram
     except CallshotError:
         raise
     except (Exception, pl.exceptions.PanicException) as error:  # a panic of polars is no Exception
-        raise InputError(f"{path}: cannot be read ({_reason(error)}); wanted a whole {path.suffix} file") from error
+        wanted = f"; wanted a whole {path.suffix} file" if path.is_file() else ""
+        raise InputError(f"{path}: cannot be read ({_reason(error)}){wanted}") from error
 
 
 def _reason(error: BaseException) -> str:
@@ -196,12 +200,26 @@ def _npz_series(path: Path, name: str, array: NDArray[Any]) -> pl.Series:
 
 
 def _refuse_missing(path: Path, names: Sequence[str], wanted: Sequence[str]) -> None:
-    spelled = {name.lower(): name for name in names if name not in COLUMNS}
     for name in wanted:
         if name not in names:
-            near = [f"rename {spelled[other]!r}, or" for other in get_close_matches(name, spelled, n=1)]
             why = ", by which several tables are matched," if name == "segment" else ""
-            raise InputError(f"{path}: column {name}{why} is missing; {' '.join([*near, 'add it'])}")
+            raise InputError(f"{path}: column {name}{why} is missing; {_mend(name, names)}")
+
+
+def _mend(name: str, names: Sequence[str]) -> str:
+    """Say what may be wrong with a header in which a name is missing."""
+    for mark, called in ((";", "semicolons"), ("\t", "tabs")):
+        if len(names) == 1 and mark in names[0]:
+            return f"the fields seem to be separated by {called}: save the file with commas (and decimal points)"
+    numbered = [other for other in names if re.fullmatch("e[0-9]+", other)]
+    if numbered and name == "embedding":
+        return "columns e0, e1, … are for CSV; here it is one column of lists"
+    if numbered and re.fullmatch("e[0-9]+", name):
+        return f"the dimensions are counted e0, e1, … without a gap, found {numbered[0]} to {numbered[-1]}"
+    spelled = {other.lower(): other for other in names if other not in COLUMNS}
+    near = [f"rename {spelled[other]!r}, or " for other in get_close_matches(name, spelled, n=1)]
+    listed = ", ".join(map(repr, names[:8])) + (", …" if len(names) > 8 else "")
+    return f"{''.join(near)}add it; the columns are {listed or 'none'}"
 
 
 def _refuse(path: Path, column: str, bad: ArrayLike, found: Callable[[int], str]) -> None:

@@ -121,6 +121,8 @@ def centre(vectors: NDArray[np.floating[Any]]) -> FloatArray:
 
 def _too_few(classes: Sequence[str], counts: Sequence[ClassCount]) -> str:
     found = f"only one eligible class, '{classes[0]}'" if classes else "no eligible class"
-    why = "; ".join(f"'{c.label}': {c.reason}" for c in counts if not c.eligible)[:400] or "there is one label"
+    if len(counts) < 2:
+        return f"{found}: it is the only label; two call types at least are needed"
+    why = "; ".join(f"'{c.label}': {c.reason}" for c in counts if not c.eligible)[:400]
     wanted = "two at least are needed, each with an exemplar in every fold"
-    return f"{found}: {wanted} ({why}); use fewer folds or label more recordings"
+    return f"{found}: {wanted} ({why}); use fewer folds (--folds) or label more recordings"

@@ -1,7 +1,7 @@
 """Embeddings of one corpus, by several encoders → what the k-shot protocol found. Arrays in, records out."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -13,7 +13,7 @@ from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import audit, complete_shots, count_classes, give_folds, make_folds
 from callshot.fewshot.gram import gram_bytes
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.summary import Summary
+from callshot.fewshot.summary import Summary, tell_ties
 from callshot.fewshot.sweep import sweep
 from callshot.records import ClassCount, Embeddings, Evaluation, Folds
 
@@ -21,7 +21,7 @@ Report = Callable[[float, str], None]
 
 
 def evaluate(
-    tables: Sequence[Embeddings],
+    tables: Sequence[Embeddings] | Embeddings,
     protocol: Protocol | None = None,
     *,
     folds: Folds | None = None,
@@ -46,6 +46,7 @@ def evaluate(
     >>> [(c.metric, c.k, c.mean) for c in result.curve if c.spread == "shared"][:3]
     [('map', 1, 1.0), ('map', 2, 1.0), ('auroc', 1, 1.0)]
     """
+    tables = [tables] if isinstance(tables, Embeddings) else tables
     if not tables:
         raise InputError("no table of embeddings was given")
     protocol, first = protocol or Protocol(), tables[0]
@@ -57,7 +58,8 @@ def evaluate(
     audit(first.recording, folds.fold)
     counts = count_classes(first.label, folds, first.recording)
     room = machine_memory() // 4 if memory is None else memory
-    result = Evaluation(corpus, complete_shots(counts), 0, [], [], [], [], [], counts, folds, first, [])
+    notes = [*doubtful_labels(first), *_outside(categories, counts)]
+    result = Evaluation(corpus, complete_shots(counts), 0, [], [], [], [], [], counts, folds, first, notes)
     parts = len(tables) * len(protocol.spreads) * (2 if protocol.score == "softmax" else 1) * len(protocol.shots)
     for table in tables:
         episodes = _plan(table, folds, counts)
@@ -75,11 +77,42 @@ def _check(table: Embeddings, first: Embeddings) -> None:
     """Refuse what would give numbers without meaning; a table from a file has been checked before, with its rows."""
     if len(set(table.segment)) != len(table):
         raise InputError(f"{table.source}: column segment: two segments have the same id; ids must differ")
-    if list(table.segment) != list(first.segment):
-        raise InputError(f"{table.source}: column segment: not the segments of {first.source}, in their order")
+    for name in ("segment", "recording", "label"):
+        if getattr(table, name) != getattr(first, name):
+            raise InputError(f"{table.source}: column {name}: not that of {first.source}, row by row; all must agree")
     bad = np.flatnonzero(~np.isfinite(table.vectors).all(axis=1))
     if bad.size:
         raise InputError(f"{table.source}: column embedding, row {bad[0] + 1}: wanted finite numbers")
+
+
+def doubtful_labels(table: Embeddings) -> Iterator[str]:
+    """Yield a note on labels that differ only in space or case, and on labels that are no segment's own.
+
+    >>> table = Embeddings("e", [[0.0], [1.0]], "ab", "xy", ["roar", "Roar "], [("roar, rumble",), ()])
+    >>> for note in doubtful_labels(table): print(note)
+    the labels 'Roar ', 'roar' differ only in space or case, and are taken for different classes
+    in labels, and no segment's label: 'roar, rumble'
+    """
+    alike: dict[str, list[str]] = {}
+    for name in sorted(set(table.label)):
+        alike.setdefault(" ".join(name.split()).casefold(), []).append(name)
+    for names in alike.values():
+        if len(names) > 1:
+            yield f"the labels {_listed(names)} differ only in space or case, and are taken for different classes"
+    strange = {name for names in table.labels for name in names} - set(table.label)
+    if strange:
+        yield f"in labels, and no segment's label: {_listed(sorted(strange))}"
+
+
+def _outside(categories: Mapping[str, str] | None, counts: Sequence[ClassCount]) -> list[str]:
+    """Return a note on the eligible classes that reduced scoring leaves out."""
+    out = [] if categories is None else [c.label for c in counts if c.eligible and c.label not in categories]
+    return [f"in no category, so not in the reduced scoring: {_listed(out)}"] if out else []
+
+
+def _listed(names: Sequence[str], most: int = 8) -> str:
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(repr(name) for name in names[:most]) + rest
 
 
 def _pass_on(report: Report, encoder: str, parts: int, share: float) -> None:
@@ -104,7 +137,9 @@ def _run_spread(
     into.curve.extend(summary.curves())
     into.values.extend(summary.values())
     into.per_class.extend(summary.classes())
-    into.ties.extend(summary.ties(protocol.draws if spread == "per-query" else protocol.shared_draws, log))
+    ties = list(summary.ties(protocol.draws if spread == "per-query" else protocol.shared_draws, log))
+    into.ties.extend(ties)
+    into.notes.extend(tell_ties(ties))
     if spread == protocol.spreads[0]:
         into.confusion.extend(summary.confusion())
         into.notes.extend(summary.notes())

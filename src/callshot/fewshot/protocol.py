@@ -11,7 +11,7 @@ SPREADS = ("per-query", "shared")
 
 @dataclass(frozen=True)
 class Protocol:
-    """How supports are drawn, scored and resampled (method, sections 4 and 5).
+    """How supports are drawn, scored and resampled; `docs/explanation.md` says why so.
 
     `shots` ascend; `whole_pool` adds the row `all`, in which every class gives all it has. `seed` starts every stream.
 
@@ -33,6 +33,8 @@ class Protocol:
     spreads: tuple[str, ...] = SPREADS
 
     def __post_init__(self) -> None:
+        if isinstance(self.shots, str | int) or not all(isinstance(k, int) for k in self.shots):
+            raise OptionError(f"shots: wanted whole numbers in a tuple, like (1, 2, 5), got {self.shots!r}")
         if not self.shots and not self.whole_pool:
             raise OptionError("shots: at least one k, or all")
         if any(k < 1 for k in self.shots):

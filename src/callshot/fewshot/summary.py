@@ -91,6 +91,17 @@ class Summary:
         return self.corpus, self.encoder, "centroid", scoring, metric, self.spread, k
 
 
+def tell_ties(ties: Sequence[Ties]) -> list[str]:
+    """Return a note on the ties of one encoder and spread: how many, where most, and the most that they cost."""
+    total, worst = sum(t.ties for t in ties), max(ties, key=lambda t: t.share)
+    if not total:
+        return []
+    dear = max(ties, key=lambda t: t.cost_map)
+    cost = f", and cost up to {dear.cost_map:.3f} of AP ('{dear.label}', k = {dear.k})" if dear.cost_map > 0 else ""
+    most = f"{worst.share:.0%} of those of '{worst.label}' at k = {worst.k}"
+    return [f"{worst.encoder}, {worst.spread}: scores of positives tie with others, {most}{cost}; see ties.csv"]
+
+
 def chance_levels(episodes: Episodes, tally: Tally) -> dict[tuple[str, str], float]:
     """Return what a random ranking, and a random decision, would score on these folds."""
     parts = splits(episodes)

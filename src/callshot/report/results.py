@@ -27,6 +27,7 @@ from callshot.errors import OutputError
 from callshot.records import ClassCurve, Confusion, Curve, Evaluation, Ties, Values
 
 Columns = dict[str, Sequence[Any]]
+Draw = Callable[[Evaluation, Path], Sequence[Path]]
 
 PROVENANCE = "provenance.json"
 HOST = re.sub(r"\W", "_", platform.node())
@@ -54,16 +55,18 @@ class Staging:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def write(self, evaluation: Evaluation, provenance: Mapping[str, Any]) -> list[Path]:
+    def write(self, evaluation: Evaluation, provenance: Mapping[str, Any], draw: Draw | None = None) -> list[Path]:
         """Write every file and put it in place; after an error or an interrupt, what was there before is still there.
 
-        `provenance` gets one more key, `files`: the sha256 of each of the others.
+        `provenance` gets one more key, `files`: the sha256 of each of the others. `draw` makes the figures, from a path
+        without suffix. What an earlier run wrote and this one does not is removed.
         """
         try:
             with explained(self.directory):
                 self.path.mkdir(parents=True, exist_ok=True)
-                names = [*self._stage(evaluation, provenance), PROVENANCE]
-                _publish(self.path, self.directory, names)
+                figures = [] if draw is None else [path.name for path in draw(evaluation, self.path / "sweep")]
+                names = [*self._stage(evaluation, provenance, figures), PROVENANCE]
+                _publish(self.path, self.directory, names, _written_before(self.directory) - set(names))
         finally:
             self.close()
         return [self.directory / name for name in names]
@@ -75,11 +78,10 @@ class Staging:
             for folder in self.made:
                 folder.rmdir()
 
-    def _stage(self, evaluation: Evaluation, provenance: Mapping[str, Any]) -> list[str]:
-        files = {}
+    def _stage(self, evaluation: Evaluation, provenance: Mapping[str, Any], figures: Sequence[str]) -> list[str]:
         for name, write in WRITERS.items():
             write(evaluation, self.path / name)
-            files[name] = _seal(self.path / name)
+        files = {name: _seal(self.path / name) for name in (*WRITERS, *figures)}
         whole = json.dumps({**provenance, "files": files}, sort_keys=True, indent=2, ensure_ascii=False)
         (self.path / PROVENANCE).write_text(whole + "\n", encoding="utf-8", newline="\n")
         _seal(self.path / PROVENANCE)
@@ -95,8 +97,10 @@ def open_results(directory: Path) -> Staging:
     with explained(directory):
         made = [folder for folder in (directory, *directory.parents) if not folder.exists()]
         directory.mkdir(parents=True, exist_ok=True)
-        if folders := [name for name in (*WRITERS, PROVENANCE) if (directory / name).is_dir()]:
+        if folders := [name for name in NAMES if (directory / name).is_dir()]:
             raise OSError(f"{folders[0]} is a folder there, and a file goes by that name; move it")
+        if theirs := [name for name in NAMES if (directory / name).exists() and not _written_before(directory)]:
+            raise OSError(f"{theirs[0]} is there and not from callshot; move it, or choose another directory")
         _remove_leftovers(directory)
         path = tempfile.mkdtemp(prefix=f".callshot-{os.getpid()}-{HOST}-", dir=directory)
     return Staging(directory, Path(path), made)
@@ -124,6 +128,14 @@ def _in_the_way(directory: Path, number: int) -> str:
     return ""
 
 
+def _written_before(directory: Path) -> set[str]:
+    """Return the names of what an earlier run wrote there, by its provenance."""
+    with suppress(OSError, ValueError, TypeError, AttributeError):
+        told = json.loads((directory / PROVENANCE).read_text(encoding="utf-8"))
+        return ({PROVENANCE} | set(told["files"])) & set(NAMES) if "files" in told else set()
+    return set()
+
+
 def _remove_leftovers(directory: Path) -> None:
     for path in directory.glob(".callshot-*"):
         owner = re.fullmatch(rf"\.callshot-(\d{{1,9}})-{HOST}-\w+", path.name)
@@ -140,11 +152,11 @@ def _alive(pid: int) -> bool:
     return True
 
 
-def _publish(staging: Path, directory: Path, names: Sequence[str]) -> None:
-    """Move staged files into place one by one; if that stops half-way, put back what was there."""
+def _publish(staging: Path, directory: Path, names: Sequence[str], stale: set[str]) -> None:
+    """Move staged files into place one by one, remove stale ones; if that stops half-way, put back what was there."""
     before = staging / "before"
     before.mkdir()
-    for name in names:
+    for name in (*names, *stale):
         if (directory / name).exists():
             _keep(directory / name, before / name)
     begun = []
@@ -152,6 +164,9 @@ def _publish(staging: Path, directory: Path, names: Sequence[str]) -> None:
         for name in names:
             begun.append(name)
             os.replace(staging / name, directory / name)  # noqa: PTH105
+        for name in stale:
+            begun.append(name)
+            (directory / name).unlink(missing_ok=True)
         _sync_folder(directory)
     except BaseException:
         for name in begun:
@@ -248,3 +263,5 @@ WRITERS: dict[str, Callable[[Evaluation, Path], None]] = {
     "confusion.csv": _csv(lambda e: _columns(get_type_hints(Confusion), e.confusion)),
     "ties.csv": _csv(lambda e: _columns(get_type_hints(Ties), e.ties)),
 }
+FIGURES = ("sweep.pdf", "sweep.png")
+NAMES = (*WRITERS, *FIGURES, PROVENANCE)
