@@ -234,6 +234,8 @@ OPTIONS = {
     "bootstraps: 1 to": ["--bootstraps", "0"],
     "threads: at least 1, got 0": ["--threads", "0"],
     "memory: 0 or more": ["--memory", "-1"],
+    "memory: 0 or more GiB, got inf": ["--memory", "inf"],
+    "folds: at least 2, got 0": ["--folds", "0"],
     "has 3 folds, the option says 7": ["--folds", "7"],
     "only the sampler distinct": ["--shots", "all", "--sampler", "replacement"],
     "nowhere.csv: cannot be read": ["--fold-file", "nowhere.csv"],
@@ -330,3 +332,15 @@ def test_an_interrupted_run_says_so(table, tmp_path):
     child.send_signal(signal.SIGINT)
     assert "interrupted; earlier results are as they were" in child.communicate(timeout=60)[1]
     assert child.returncode == 130
+
+
+def test_control_characters_of_a_file_do_not_reach_the_terminal(table, tmp_path, capsys):
+    frame = pl.read_parquet(table).with_columns(recording=pl.lit("\x1b[31mred"))
+    frame.write_parquet(table)
+    run("evaluate", table, "--out", tmp_path / "out", *FEW, code=2)
+    assert "\x1b" not in capsys.readouterr().err
+    frame = frame.with_columns(recording=pl.col("segment"))
+    frame.write_parquet(table, metadata={"encoder": "\x1b[31mred"})
+    run("evaluate", table, "--out", tmp_path / "out", "--no-figure", *FEW)
+    said = capsys.readouterr()
+    assert "\x1b" not in said.out + said.err

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -48,8 +48,16 @@ def main() -> None:
     try:
         app()
     except CallshotError as error:
-        print(f"callshot: {' '.join(str(error).split())}", file=sys.stderr)
-        sys.exit(2)
+        _fail(str(error))
+    except MemoryError as error:
+        _fail(f"not enough memory ({error}); try fewer --shots, --draws or --bootstraps")
+
+
+def _fail(message: str) -> NoReturn:
+    """Say what is wrong in one line, without the control characters that a file may have brought, and stop."""
+    line = "".join(c if c.isprintable() else "?" for c in " ".join(message.split()))
+    print(f"callshot: {line}", file=sys.stderr)
+    sys.exit(2)
 
 
 def _version(wanted: bool) -> None:
@@ -145,7 +153,7 @@ def evaluate(
     protocol = Protocol(counts, whole_pool, draws, bootstraps, shared_draws, seed, sampler.value, score.value, spreads)
     with _interruptible(), show_progress(Console(stderr=True), quiet=quiet) as report:
         result = evaluate_files(
-            tables, out, protocol, folds=folds, fold_file=fold_file, categories=categories, corpus=corpus,
+            tables, out, protocol, folds=_at_least("folds", folds, 2), fold_file=fold_file, categories=categories, corpus=corpus,
             threads=_at_least("threads", threads, 1), memory=_bytes(memory), figure=figure, report=report,
         )  # fmt: skip
     if not quiet:
@@ -170,6 +178,6 @@ def _at_least(name: str, value: int | None, least: int) -> int | None:
 
 
 def _bytes(gib: float | None) -> int | None:
-    if gib is not None and not gib >= 0:
+    if gib is not None and not 0 <= gib <= 2**20:
         raise OptionError(f"memory: 0 or more GiB, got {gib}")
     return None if gib is None else int(gib * 2**30)

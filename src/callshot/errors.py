@@ -4,8 +4,7 @@
     ├── InputError      a file, a column, a row or a value is not what it must be   (ValueError)
     │   └── LeakError   a recording is on both sides of a split                     (ValueError)
     ├── OptionError     an option is out of its range, or two options disagree      (ValueError)
-    ├── OutputError     a result cannot be written where it was asked for           (OSError)
-    └── MissingExtra    an optional part is needed and not installed                (ImportError)
+    └── OutputError     a result cannot be written where it was asked for           (OSError)
 
 A message is one line: the file, the column and the row it is about, what was wanted, what was
 found, and what mends it.
@@ -30,7 +29,3 @@ class OptionError(CallshotError, ValueError):
 
 class OutputError(CallshotError, OSError):
     """A result cannot be written where it was asked for."""
-
-
-class MissingExtra(CallshotError, ImportError):
-    """An optional part is needed and not installed."""

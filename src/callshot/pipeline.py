@@ -17,7 +17,7 @@ from callshot.fewshot.folds import give_folds, make_folds
 from callshot.fewshot.protocol import Protocol
 from callshot.records import Embeddings, Evaluation, Folds, IntArray
 from callshot.report.figures import draw_sweep
-from callshot.report.provenance import tell_provenance
+from callshot.report.provenance import tell_file, tell_provenance
 from callshot.report.results import open_results
 
 
@@ -40,6 +40,9 @@ def evaluate_files(
         tables = read_tables(paths)
         given = read_folds(fold_file, tables[0]) if fold_file is not None else None
         groups = read_categories(categories, tables[0]) if categories is not None else None
+        others = {"folds": fold_file, "categories": categories}
+        files = [tell_file(path, encoder=t.encoder, role="table") for path, t in zip(paths, tables, strict=True)]
+        files += [tell_file(path, role=role) for role, path in others.items() if path is not None]
         name = corpus or table_corpus(paths[0]) or paths[0].absolute().parent.name or "corpus"
         chosen = choose_folds(tables[0], folds, given, fold_file)
         result = evaluate(
@@ -52,9 +55,8 @@ def evaluate_files(
             memory=memory,
             report=report,
         )
-        others = [path for path in (fold_file, categories) if path is not None]
-        options = {"folds": folds, "threads": threads, "memory": memory}
-        provenance = tell_provenance(result, protocol, dict(zip(paths, tables, strict=True)), others, options)
+        options = {"folds": folds, "corpus": corpus, "threads": threads, "memory": memory, "figure": figure}
+        provenance = tell_provenance(result, protocol, files, options)
         results.write(result, provenance, draw_sweep if figure else None)
     return result
 

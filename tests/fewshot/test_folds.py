@@ -1,3 +1,5 @@
+import dataclasses
+
 import numpy as np
 import pytest
 from paper_shapes import CORPORA, spread_over_folds
@@ -90,3 +92,19 @@ def test_fewer_than_two_eligible_classes_are_refused_with_the_reasons(label, mes
     folds = give_folds(table.recording, table.fold)
     with pytest.raises(InputError, match=message):
         plan_episodes(table, folds, count_classes(label, folds))
+
+
+def test_new_exemplars_are_those_of_eligible_classes():
+    folds = give_folds(["a", "b", "c", "d", "e"], np.array([0, 1, 0, 0, -1]))
+    found = count_classes(["x", "x", "y", "y", "y"], folds)
+    assert [c.eligible for c in found] == [False, True]
+    assert new_exemplars(found, 1) == 1
+
+
+def test_values_whose_squares_are_no_floats_are_refused():
+    for scale in (1e170, 1e-170):
+        table = table_of(["x", "x", "y", "y"], [0, 1, 0, 1])
+        table = dataclasses.replace(table, vectors=table.vectors * scale)
+        folds = give_folds(table.recording, table.fold)
+        with pytest.raises(InputError, match="squares are floats"):
+            plan_episodes(table, folds, count_classes(table.label, folds))

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 import literal
+from callshot.fewshot import engine as engine_module
 from callshot.fewshot import perquery
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import plan_episodes, split
@@ -257,3 +258,119 @@ def test_large_codes_take_the_wide_path_and_give_the_same_values(many, monkeypat
         np.testing.assert_allclose(one.per_class["map"][0, :, b], ap, rtol=0, atol=1e-12)
         np.testing.assert_allclose(one.per_class["auroc"][0, :, b], np.nan_to_num(auroc), rtol=0, atol=1e-12)
     engine.threads.shutdown()
+
+
+def repeat_vectors(table, seed=0):
+    """Let every vector stand several times, under whatever labels."""
+    rng = np.random.default_rng(seed)
+    return dataclasses.replace(table, vectors=table.vectors[rng.integers(0, len(table) // 3, len(table))])
+
+
+@pytest.mark.parametrize("memory", [0, 2**30], ids=["directly", "by Gram matrix"])
+def test_a_support_that_is_the_whole_pool_is_one_set_also_where_vectors_repeat(memory):
+    table = repeat_vectors(random_corpus(22, classes=3, size=5, integers=False, dimensions=37))
+    protocol = Protocol(shots=(1, 90), whole_pool=True, draws=20, bootstraps=30, shared_draws=30)
+    for spread in ("per-query", "shared"):
+        _, tally = run(table, protocol, spread, memory=memory)
+        for values in tally.values.values():
+            assert np.ptp(values[1]) == 0
+            np.testing.assert_allclose(values[1], values[2], rtol=0, atol=1e-12)
+        np.testing.assert_array_equal(tally.tied[1], tally.tied[2])
+
+
+def test_repeated_vectors_tie_with_and_without_the_gram_matrix():
+    table = repeat_vectors(random_corpus(23, classes=3, folds=3, size=20, integers=False, dimensions=129))
+    for spread in ("per-query", "shared"):
+        _, usual = run(table, SMALL, spread)
+        _, tight = run(table, SMALL, spread, memory=0)
+        np.testing.assert_array_equal(usual.tied, tight.tied)
+        for key, values in usual.values.items():
+            np.testing.assert_allclose(values, tight.values[key], rtol=0, atol=1e-12)
+    assert usual.tied.sum() > 0
+
+
+def test_far_from_the_origin_only_centred_vectors_keep_the_bound():
+    near = random_corpus(24, classes=3, size=4, integers=False, dimensions=8)
+    far = dataclasses.replace(near, vectors=np.rint(near.vectors * 64) / 64 + 2.0**33)
+    still = dataclasses.replace(near, vectors=np.rint(near.vectors * 64) / 64)
+    for spread in ("per-query", "shared"):
+        _, one = run(far, SMALL, spread)
+        _, two = run(still, SMALL, spread)
+        np.testing.assert_allclose(one.values["all", "map"], two.values["all", "map"], rtol=0, atol=1e-12)
+
+
+def test_several_blocks_of_shots_give_what_one_does(monkeypatch):
+    table = random_corpus(25, classes=3, size=4, integers=False, dimensions=4)
+    protocol = Protocol(shots=(1, 2, 3, 5, 8), draws=4, bootstraps=9)
+    _, whole = run(table, protocol, "per-query")
+    monkeypatch.setattr(perquery, "blocks", lambda total, size: engine_module.blocks(total, 2))
+    _, cut = run(table, protocol, "per-query")
+    for key, values in whole.values.items():
+        np.testing.assert_array_equal(values, cut.values[key])
+    np.testing.assert_array_equal(whole.decisions, cut.decisions)
+
+
+def test_the_row_all_counts_ties_and_decisions_as_every_draw_would():
+    table = repeat_vectors(random_corpus(26, classes=3, size=4, integers=False))
+    protocol = Protocol(shots=(90,), whole_pool=True, draws=7, bootstraps=5, shared_draws=6)
+    for spread in ("per-query", "shared"):
+        k, tally = run(table, protocol, spread)
+        np.testing.assert_allclose(tally.decisions[0], tally.decisions[1])
+        np.testing.assert_array_equal(tally.tied[0], tally.tied[1])
+        corpus = literal.Corpus(table, table.fold, folds_of(table).count)
+        assert k[1] == max(pool_sizes(corpus))
+
+
+def test_ties_are_those_of_positives_with_other_queries():
+    table = random_corpus(27, classes=3, folds=2, size=4, values=2, dimensions=2)
+    protocol = dataclasses.replace(SMALL, shots=(1,))
+    corpus = literal.Corpus(table, table.fold, 2)
+    wanted = np.zeros((2, len(corpus.classes)), int)
+    for f in range(2):
+        relevant = corpus.relevant(f)
+        scores, _ = literal.own_scores(corpus, protocol, 1, f)
+        for q in range(len(scores)):
+            others = np.delete(scores, q, axis=0)
+            for n in np.flatnonzero(relevant[q]):
+                wanted[0, n] += sum(bool((others[:, :, n] == x).any()) for x in scores[q, :, n])
+        for draw in range(protocol.shared_draws):
+            one, _ = literal.shared_scores(corpus, protocol, 1, f, draw)
+            for q in range(len(one)):
+                for n in np.flatnonzero(relevant[q]):
+                    wanted[1, n] += bool((np.delete(one[:, n], q) == one[q, n]).any())
+    for spread, found in zip(("per-query", "shared"), wanted, strict=True):
+        assert run(table, protocol, spread)[1].tied[0].tolist() == found.tolist()
+
+
+def test_per_class_values_and_chance_are_the_literal_ones():
+    table = random_corpus(28, classes=3, folds=2, size=4, integers=False)
+    table = dataclasses.replace(
+        table, labels=[("c0", "c1") if f == 0 else names for f, names in zip(table.fold, table.labels, strict=True)]
+    )
+    protocol = dataclasses.replace(SMALL, shots=(2,))
+    with engine_for(table, protocol) as engine:
+        _, tally = sweep(engine, "shared", {"c0": "low", "c1": "low", "c2": "high"})
+        chance = chance_levels(engine.episodes, tally)
+    corpus = literal.Corpus(table, table.fold, 2)
+    own = {m: np.zeros((len(corpus.classes), protocol.shared_draws, 2)) for m in ("map", "auroc", "accuracy")}
+    for f in range(2):
+        relevant, label = corpus.relevant(f), [table.label[i] for i in corpus.queries(f)]
+        for draw in range(protocol.shared_draws):
+            scores, decided = literal.shared_scores(corpus, protocol, 2, f, draw, literal.a_float)
+            own["map"][:, draw, f], own["auroc"][:, draw, f] = literal.metrics(scores, relevant)
+            hit = np.array([relevant[q, d] for q, d in enumerate(decided)])
+            own["accuracy"][:, draw, f] = [hit[[name == c for name in label]].mean() for c in corpus.classes]
+    for metric, values in own.items():
+        np.testing.assert_allclose(tally.per_class[metric][0], np.nanmean(values, axis=2), rtol=0, atol=1e-9)
+    groups = [[n for n, c in enumerate(corpus.classes) if c in names] for names in (("c2",), ("c0", "c1"))]
+    for metric in ("map", "auroc"):
+        by_fold = [
+            np.mean(
+                [np.nanmean(own[metric][g, :, f], axis=0) for g in groups if not np.isnan(own[metric][g, 0, f]).all()],
+                axis=0,
+            )
+            for f in range(2)
+        ]
+        np.testing.assert_allclose(tally.values["reduced", metric][0], np.mean(by_fold, axis=0), rtol=0, atol=1e-9)
+    shares = [corpus.relevant(f).sum() / corpus.relevant(f).size for f in range(2)]
+    assert chance["all", "accuracy"] == pytest.approx(np.mean(shares))

@@ -370,3 +370,26 @@ def test_what_a_run_on_another_machine_holds_is_not_removed(tmp_path):
     (tmp_path / ".callshot-999999999-elsewhere-abc").mkdir()
     with open_results(tmp_path):
         assert (tmp_path / ".callshot-999999999-elsewhere-abc").exists()
+
+
+def test_what_a_killed_run_replaced_is_put_back_by_the_next(tmp_path):
+    with open_results(tmp_path) as staging:
+        staging.write(make_evaluation(), {})
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    dead = tmp_path / f".callshot-{child.pid}-{results.HOST}-x"
+    (dead / "before").mkdir(parents=True)
+    (dead / results.PROVENANCE).write_text("{}")  # still staged: the run did not come to its end
+    for name in ("curve.csv", "ties.csv"):
+        (dead / "before" / name).write_bytes(before[name])
+        (tmp_path / name).write_text("half of another run")
+    open_results(tmp_path).close()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_two_runs_take_turns_in_one_directory(tmp_path):
+    with results._alone_in(tmp_path):
+        code = f"import fcntl, os; fcntl.flock(os.open({str(tmp_path)!r}, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+        assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode != 0
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0

@@ -77,6 +77,8 @@ def _refuse_change(path: Path, rows: Sequence[dict[str, str]], key: str, column:
 
 def _fold(path: Path, row: int, text: str) -> int:
     try:
+        if len(text) > 9:
+            raise ValueError
         return int(text)
     except ValueError:
         raise InputError(

@@ -112,11 +112,20 @@ def centre(vectors: NDArray[np.floating[Any]]) -> FloatArray:
     The mean is rounded to a power-of-two fraction of each dimension's range, so whole numbers stay exact.
     """
     table = np.asarray(vectors, np.float64)
-    spread = table.max(axis=0) - table.min(axis=0)
+    with np.errstate(over="ignore"):
+        spread = table.max(axis=0) - table.min(axis=0)
+    if not np.isfinite(spread).all():
+        raise InputError("embeddings: values differ by more than a float can hold; scale them down")
     _, exponent = np.frexp(spread)
-    grid = np.ldexp(1.0, exponent - 4)
+    grid = np.ldexp(1.0, np.maximum(exponent - 4, -1022))
     mean = table.mean(axis=0)
-    return np.ascontiguousarray(table - np.where(spread > 0, np.rint(mean / grid) * grid, table[0]))
+    centred = np.ascontiguousarray(table - np.where(spread > 0, np.rint(mean / grid) * grid, table[0]))
+    largest = float(np.abs(centred).max(initial=0.0))
+    if not (largest == 0.0 or 1e-100 < largest < 1e100):
+        raise InputError(
+            f"embeddings: values reach {largest:.0e} from their mean; scale them so that squares are floats"
+        )
+    return centred
 
 
 def _too_few(classes: Sequence[str], counts: Sequence[ClassCount]) -> str:

@@ -2,6 +2,9 @@
 
 Products across classes are needed for queries only, a fold at a time; so the matrix is never whole. Where even the
 blocks would pass the memory that is allowed, there is none, and the kernels go to the vectors directly.
+
+BLAS may give equal rows different last digits, by their place in the matrix, which would break their ties: each
+distinct vector is multiplied once.
 """
 
 from dataclasses import dataclass
@@ -32,12 +35,33 @@ def build_gram(episodes: Episodes) -> Gram:
     sizes = np.diff(episodes.class_start)
     start = np.concatenate([[0], np.cumsum(sizes**2)])
     block = np.empty(start[-1])
+    squares = np.einsum("rd,rd->r", episodes.vectors, episodes.vectors)
     for n, size in enumerate(sizes):
-        rows = episodes.vectors[episodes.class_start[n] : episodes.class_start[n + 1]]
-        np.dot(rows, rows.T, out=block[start[n] : start[n + 1]].reshape(size, size))
+        rows = slice(episodes.class_start[n], episodes.class_start[n + 1])
+        own = block[start[n] : start[n + 1]].reshape(size, size)
+        own[:] = products(episodes.vectors[rows], episodes.vectors[rows])
+        np.fill_diagonal(own, squares[rows])
     return Gram(block, start)
 
 
 def cross_products(episodes: Episodes, part: Split) -> FloatArray:
     """Multiply the queries of a fold, (queries, rows), with every row."""
-    return np.asarray(episodes.vectors[part.rows] @ episodes.vectors.T)
+    return products(episodes.vectors[part.rows], episodes.vectors)
+
+
+def products(left: FloatArray, right: FloatArray) -> FloatArray:
+    """Multiply rows with rows, (left, right); equal rows have equal products."""
+    (first, of_left), (second, of_right) = _distinct(left), _distinct(right)
+    table = first @ second.T
+    if len(first) < len(left):
+        table = table[of_left]
+    return np.ascontiguousarray(table[:, of_right] if len(second) < len(right) else table)
+
+
+def _distinct(rows: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Return each distinct row once, in the order of their first places, and which of these every row is."""
+    places: dict[bytes, int] = {}
+    index = np.array([places.setdefault(row.tobytes(), len(places)) for row in rows + 0.0], np.int64)  # −0.0 is 0.0
+    if len(places) == len(rows):
+        return rows, index
+    return np.ascontiguousarray(rows[np.unique(index, return_index=True)[1]]), index

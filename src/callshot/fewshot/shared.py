@@ -9,7 +9,7 @@ import numpy as np
 
 from callshot.fewshot.engine import Engine, blocks
 from callshot.fewshot.episodes import Split
-from callshot.fewshot.gram import cross_products
+from callshot.fewshot.gram import cross_products, products
 from callshot.fewshot.kernels import shared, streams
 from callshot.fewshot.tally import Tally
 from callshot.records import FloatArray, IntArray
@@ -51,7 +51,7 @@ def sweep_pool(engine: Engine, part: Split, row: int, samples: int, draws: int, 
     found = Draws(1, 1, classes)
     measure(engine, part, _a_of(means[None], episodes.vectors[part.rows])[None], found)
     tally.decisions[row] += found.decisions[0] * draws
-    tally.tied[row] += found.tied[0]
+    tally.tied[row] += found.tied[0] * draws
     values = (x.reshape(1, classes, 1) for x in (found.ap, found.auroc, found.hits))
     tally.add(slice(row, row + 1), part, *(np.broadcast_to(x, (1, classes, samples)) for x in values))
 
@@ -92,4 +92,6 @@ def shared_a(engine: Engine, part: Split, shots: IntArray, cross: FloatArray | N
 
 def _a_of(means: FloatArray, queries: FloatArray) -> FloatArray:
     """Return 2 c·z − |c|² of centroids (shots, classes, dimensions) and queries, (shots, classes, queries)."""
-    return np.asarray(2.0 * (means @ queries.T) - np.einsum("snd,snd->sn", means, means)[:, :, None])
+    shots, classes, dimensions = means.shape
+    inner = products(means.reshape(-1, dimensions), queries).reshape(shots, classes, -1)
+    return np.asarray(2.0 * inner - np.einsum("snd,snd->sn", means, means)[:, :, None])

@@ -45,7 +45,7 @@ def _bar(console: Console) -> Iterator[Report]:
         task = progress.add_task("preparing (the first run compiles, some seconds)", total=1.0)
 
         def report(share: float, what: str) -> None:
-            progress.update(task, advance=share, description=escape(what))
+            progress.update(task, advance=share, description=escape(_printable(what)))
 
         yield report
 
@@ -63,7 +63,14 @@ def _lines(console: Console) -> Report:
                 spent = time.monotonic() - start
                 left = max(spent * (1 - done) / done, 0.0)
                 console.print(
-                    f"{min(done, 1.0):4.0%}  {what}  {spent:.0f} s, {left:.0f} s left", markup=False, highlight=False
+                    f"{min(done, 1.0):4.0%}  {_printable(what)}  {spent:.0f} s, {left:.0f} s left",
+                    markup=False,
+                    highlight=False,
                 )
 
     return report
+
+
+def _printable(text: str) -> str:
+    """Take out control characters that a file may have brought."""
+    return "".join(c if c.isprintable() else "?" for c in text)

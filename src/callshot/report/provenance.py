@@ -8,18 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from callshot.fewshot.protocol import Protocol
-from callshot.records import Embeddings, Evaluation
+from callshot.records import Evaluation
 from callshot.version import __version__
 
 PACKAGES = ("numpy", "scipy", "numba", "polars")
 
 
 def tell_provenance(
-    result: Evaluation,
-    protocol: Protocol,
-    tables: Mapping[Path, Embeddings],
-    others: Sequence[Path],
-    options: Mapping[str, Any],
+    result: Evaluation, protocol: Protocol, files: Sequence[Mapping[str, Any]], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return everything that is needed to repeat a run, and to doubt it."""
     return {
@@ -30,7 +26,7 @@ def tell_provenance(
         "folds": {"count": result.folds.count, "origin": result.folds.origin, "proof": result.folds.proof},
         "protocol": {name: getattr(protocol, name) for name in Protocol.__dataclass_fields__},
         "options": dict(options),
-        "inputs": [_input(path, table) for path, table in tables.items()] + [_file(path) for path in others],
+        "inputs": list(files),
         "ties": _ties(result),
         "rejects": [
             {"label": c.label, "segments": c.exemplars, "reason": c.reason} for c in result.classes if not c.eligible
@@ -42,14 +38,10 @@ def tell_provenance(
     }
 
 
-def _input(path: Path, table: Embeddings) -> dict[str, Any]:
-    rows, dimensions = table.vectors.shape
-    return _file(path) | {"encoder": table.encoder, "segments": rows, "dimensions": dimensions}
-
-
-def _file(path: Path) -> dict[str, Any]:
+def tell_file(path: Path, **more: Any) -> dict[str, Any]:
+    """Return the name and the checksum of a file, and what else is known of it."""
     with path.open("rb") as stream:
-        return {"file": path.name, "sha256": hashlib.file_digest(stream, "sha256").hexdigest()}
+        return {"file": path.name, "sha256": hashlib.file_digest(stream, "sha256").hexdigest(), **more}
 
 
 def _ties(result: Evaluation) -> list[dict[str, Any]]:

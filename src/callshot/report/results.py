@@ -66,7 +66,8 @@ class Staging:
                 self.path.mkdir(parents=True, exist_ok=True)
                 figures = [] if draw is None else [path.name for path in draw(evaluation, self.path / "sweep")]
                 names = [*self._stage(evaluation, provenance, figures), PROVENANCE]
-                _publish(self.path, self.directory, names, _written_before(self.directory) - set(names))
+                with _alone_in(self.directory):
+                    _publish(self.path, self.directory, names, _written_before(self.directory) - set(names))
         finally:
             self.close()
         return [self.directory / name for name in names]
@@ -140,7 +141,32 @@ def _remove_leftovers(directory: Path) -> None:
     for path in directory.glob(".callshot-*"):
         owner = re.fullmatch(rf"\.callshot-(\d{{1,9}})-{HOST}-\w+", path.name)
         if owner and not path.is_symlink() and not _alive(int(owner[1])):
+            _undo(path, directory)
             shutil.rmtree(path, ignore_errors=True)
+
+
+def _undo(staging: Path, directory: Path) -> None:
+    """Put back what a run replaced before it was killed half-way: its provenance, the last to go, is still staged."""
+    if (staging / "before").is_dir() and (staging / PROVENANCE).exists():
+        for copy in (staging / "before").iterdir():
+            if copy.name in NAMES and copy.is_file() and not copy.is_symlink():
+                copy.replace(directory / copy.name)
+
+
+@contextmanager
+def _alone_in(directory: Path) -> Iterator[None]:
+    """Keep other runs from moving files into the same directory meanwhile, where the system has such locks."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        yield
+        return
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _alive(pid: int) -> bool:

@@ -6,7 +6,7 @@ class n is the first of that order that are not in f: nearly the same set in eve
 
 import numpy as np
 
-from callshot.fewshot.kernels import kernel
+from callshot.fewshot.kernels import inner, kernel
 from callshot.fewshot.kernels.ranks import metrics_by_positives, ranking_metrics
 from callshot.fewshot.kernels.streams import below, enter
 from callshot.fewshot.kernels.supports import a_of, sum_at
@@ -38,6 +38,34 @@ def shared_support(stream, fold, query_fold, wanted, distinct, out):
     return found
 
 
+@inner
+def arrange_pool(fold, query_fold, size, chosen):
+    """Put the whole pool in its own order if the support is all of it, and tell whether it is.
+
+    A support that is the whole pool is one set, whatever order it came in: its sums must be the same bits.
+    """
+    outside = 0
+    for m in range(fold.size):
+        outside += fold[m] != query_fold
+    if outside != size:
+        return False
+    i = 0
+    for m in range(fold.size):
+        if fold[m] != query_fold:
+            chosen[i] = m
+            i += 1
+    return True
+
+
+@inner
+def take_in(block, start, side, chosen, i, products, inner_sum):
+    """Add the products of the i-th exemplar with the queries; return what it adds to the square of the sum."""
+    row = start + chosen[i] * side
+    for q in range(inner_sum.size):
+        inner_sum[q] += products[q]
+    return 2.0 * sum_at(block, row, chosen, i) + block[row + chosen[i]]
+
+
 @kernel
 def shared_by_gram(
     base, first, class_key, fold, query_fold, cross, block, block_start, class_start, shots, distinct, out
@@ -48,29 +76,32 @@ def shared_by_gram(
     """
     longest = shots[-1]
     chosen = np.empty(longest, np.uint64)
-    inner = np.empty(cross.shape[1])
+    inner_sum = np.empty(cross.shape[1])
     for d in range(out.shape[0]):
         draw = enter(base, np.uint64(first + d))
         for n in range(class_key.size):
-            folds = fold[class_start[n] : class_start[n + 1]]
+            folds, column = fold[class_start[n] : class_start[n + 1]], np.uint64(class_start[n])
             start, side = np.uint64(block_start[n]), np.uint64(class_start[n + 1] - class_start[n])
             size = shared_support(enter(draw, class_key[n]), folds, query_fold, longest, distinct, chosen)
             square, shot = 0.0, 0
-            inner[:] = 0.0
+            for q in range(inner_sum.size):
+                inner_sum[q] = 0.0
             for i in range(size):
-                new = chosen[i]
-                row = start + new * side
-                square += 2.0 * sum_at(block, row, chosen, i) + block[row + new]
-                products = cross[np.uint64(class_start[n]) + new]
-                for q in range(inner.size):
-                    inner[q] += products[q]
+                square += take_in(block, start, side, chosen, i, cross[column + chosen[i]], inner_sum)
                 if i + 1 == shots[shot]:
-                    for q in range(inner.size):
-                        out[d, shot, n, q] = a_of(inner[q], square, i + 1)
+                    for q in range(inner_sum.size):
+                        out[d, shot, n, q] = a_of(inner_sum[q], square, i + 1)
                     shot += 1
+            if distinct and arrange_pool(folds, query_fold, size, chosen):
+                shot -= shot > 0 and shots[shot - 1] == size
+                square = 0.0
+                for q in range(inner_sum.size):
+                    inner_sum[q] = 0.0
+                for i in range(size):
+                    square += take_in(block, start, side, chosen, i, cross[column + chosen[i]], inner_sum)
             for rest in range(shot, shots.size):
-                for q in range(inner.size):
-                    out[d, rest, n, q] = a_of(inner[q], square, size)
+                for q in range(inner_sum.size):
+                    out[d, rest, n, q] = a_of(inner_sum[q], square, size)
 
 
 @kernel
@@ -81,18 +112,23 @@ def shared_centroids(base, draw, class_key, fold, query_fold, vectors, class_sta
     total = np.empty(vectors.shape[1])
     stream = enter(base, np.uint64(draw))
     for n in range(class_key.size):
-        folds = fold[class_start[n] : class_start[n + 1]]
+        folds, column = fold[class_start[n] : class_start[n + 1]], np.uint64(class_start[n])
         size = shared_support(enter(stream, class_key[n]), folds, query_fold, longest, distinct, chosen)
-        total[:] = 0.0
         shot = 0
-        for i in range(size):
-            row = vectors[np.uint64(class_start[n]) + chosen[i]]
+        for again in range(2):
+            if again == 1:
+                if not (distinct and arrange_pool(folds, query_fold, size, chosen)):
+                    continue
+                shot -= shot > 0 and shots[shot - 1] == size
             for d in range(total.size):
-                total[d] += row[d]
-            if i + 1 == shots[shot]:
+                total[d] = 0.0
+            for i in range(size):
                 for d in range(total.size):
-                    out[shot, n, d] = total[d] / (i + 1)
-                shot += 1
+                    total[d] += vectors[column + chosen[i], d]
+                if again == 0 and i + 1 == shots[shot]:
+                    for d in range(total.size):
+                        out[shot, n, d] = total[d] / (i + 1)
+                    shot += 1
         for rest in range(shot, shots.size):
             for d in range(total.size):
                 out[rest, n, d] = total[d] / size

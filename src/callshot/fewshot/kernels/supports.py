@@ -85,15 +85,17 @@ def queries_by_gram(
         column, start = np.uint64(class_start[n]), np.uint64(block_start[n])
         side, size = np.uint64(class_start[n + 1] - class_start[n]), np.uint64(end - begin)
         steps = min(longest, end - begin) if distinct else longest
+        all_of_it = distinct and steps == end - begin
         for q in range(first, last):
             own = enter(base, query_key[q])
-            for r in range(out.shape[3]):
+            whole = 0.0
+            for r in range(-1 if all_of_it else 0, out.shape[3]):  # −1: the pool in its own order, which is no draw
                 stream = enter(enter(own, np.uint64(r)), class_key[n])
                 inner_sum, square, shot = 0.0, 0.0, 0
                 for i in range(steps):
                     u = np.uint64(i)
                     past = u if distinct else np.uint64(0)
-                    j = past + below(stream, u, size - past)
+                    j = u if r < 0 else past + below(stream, u, size - past)
                     new = order[j]
                     if distinct:  # Fisher-Yates: the chosen one goes to the front
                         order[j], order[u], swaps[u] = order[u], new, j
@@ -101,11 +103,15 @@ def queries_by_gram(
                     square += 2.0 * sum_at(block, row, chosen, i) + block[row + new]
                     inner_sum += cross[q, column + new]
                     chosen[u] = new
-                    if i + 1 == shots[shot]:
+                    if r >= 0 and i + 1 == shots[shot]:
                         out[shot, n, q, r] = a_of(inner_sum, square, i + 1)
                         shot += 1
-                for rest in range(shot, shots.size):  # partial: the whole pool
-                    out[rest, n, q, r] = a_of(inner_sum, square, steps)
+                if r < 0:
+                    whole = a_of(inner_sum, square, steps)
+                    continue
+                shot -= shot > 0 and all_of_it and shots[shot - 1] == steps
+                for rest in range(shot, shots.size):  # the whole pool: one support set, whatever order it came in
+                    out[rest, n, q, r] = whole
                 if distinct:
                     put_back(order, swaps, steps)
 
@@ -129,9 +135,11 @@ def queries_directly(
             order[i - begin] = pool[i]
         start, size = np.uint64(class_start[n]), np.uint64(end - begin)
         steps = min(longest, end - begin) if distinct else longest
+        all_of_it = distinct and steps == end - begin
         for q in range(first, last):
             own = enter(base, query_key[q])
-            for r in range(out.shape[3]):
+            whole = 0.0
+            for r in range(-1 if all_of_it else 0, out.shape[3]):
                 stream = enter(enter(own, np.uint64(r)), class_key[n])
                 inner_sum, square, shot = 0.0, 0.0, 0
                 for d in range(total.size):
@@ -139,7 +147,7 @@ def queries_directly(
                 for i in range(steps):
                     u = np.uint64(i)
                     past = u if distinct else np.uint64(0)
-                    j = past + below(stream, u, size - past)
+                    j = u if r < 0 else past + below(stream, u, size - past)
                     new = order[j]
                     if distinct:
                         order[j], order[u], swaps[u] = order[u], new, j
@@ -148,11 +156,15 @@ def queries_directly(
                     inner_sum += dot(query[q], row)
                     for d in range(total.size):
                         total[d] += row[d]
-                    if i + 1 == shots[shot]:
+                    if r >= 0 and i + 1 == shots[shot]:
                         out[shot, n, q, r] = a_of(inner_sum, square, i + 1)
                         shot += 1
+                if r < 0:
+                    whole = a_of(inner_sum, square, steps)
+                    continue
+                shot -= shot > 0 and all_of_it and shots[shot - 1] == steps
                 for rest in range(shot, shots.size):
-                    out[rest, n, q, r] = a_of(inner_sum, square, steps)
+                    out[rest, n, q, r] = whole
                 if distinct:
                     put_back(order, swaps, steps)
 
