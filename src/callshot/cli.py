@@ -153,8 +153,8 @@ def evaluate(
     protocol = Protocol(counts, whole_pool, draws, bootstraps, shared_draws, seed, sampler.value, score.value, spreads)
     with _interruptible(), show_progress(Console(stderr=True), quiet=quiet) as report:
         result = evaluate_files(
-            tables, out, protocol, folds=_at_least("folds", folds, 2), fold_file=fold_file, categories=categories, corpus=corpus,
-            threads=_at_least("threads", threads, 1), memory=_bytes(memory), figure=figure, report=report,
+            tables, out, protocol, folds=_at_least("folds", folds, 2), fold_file=fold_file, categories=categories,
+            corpus=corpus, threads=_at_least("threads", threads, 1), memory=_bytes(memory), figure=figure, report=report,
         )  # fmt: skip
     if not quiet:
         show_evaluation(result, Console())
