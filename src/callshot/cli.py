@@ -154,7 +154,8 @@ def evaluate(
     with _interruptible(), show_progress(Console(stderr=True), quiet=quiet) as report:
         result = evaluate_files(
             tables, out, protocol, folds=_at_least("folds", folds, 2), fold_file=fold_file, categories=categories,
-            corpus=corpus, threads=_at_least("threads", threads, 1), memory=_bytes(memory), figure=figure, report=report,
+            corpus=corpus, threads=_at_least("threads", threads, 1), memory=_bytes(memory), figure=figure,
+            report=report,
         )  # fmt: skip
     if not quiet:
         show_evaluation(result, Console())
