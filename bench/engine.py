@@ -155,13 +155,19 @@ def peak_memory() -> float:
     return float(out.stdout)
 
 
-def thread_gain(episodes: Episodes, protocol: Protocol) -> tuple[float, float]:
-    """Time one and two threads, turn about, and return the best of two each."""
-    times: dict[int, list[float]] = {1: [], 2: []}
-    for _ in range(2):
-        for threads in times:
-            times[threads].append(run(episodes, protocol, threads))
-    return min(times[1]), min(times[2])
+def side_by_side(episodes: Episodes, protocol: Protocol, rounds: int = 3) -> dict[str, float]:
+    """Time one thread, the NumPy version, two threads and the scikit-learn loop, turn about; return the medians."""
+    work = {
+        "one": lambda: run(episodes, protocol, 1),
+        "numpy": lambda: numpy_loop(episodes),
+        "two": lambda: run(episodes, protocol, 2),
+        "sklearn": lambda: sklearn_loop(episodes),
+    }
+    times: dict[str, list[float]] = {name: [] for name in work}
+    for _ in range(rounds):
+        for name, task in work.items():
+            times[name].append(task())
+    return {name: float(np.median(spent)) for name, spent in times.items()}
 
 
 def _pools(episodes, part):
@@ -178,8 +184,8 @@ def main() -> None:
     warm = Protocol(shots=(1, 2), draws=4, bootstraps=16)
     run(corpus([20, 20], folds=2, dimensions=8), warm)
     full = Protocol()
-    one, two = thread_gain(episodes, full)
-    loop, vectorised = sklearn_loop(episodes), numpy_loop(episodes)
+    times = side_by_side(episodes, full)
+    one, two, loop, vectorised = times["one"], times["two"], times["sklearn"], times["numpy"]
     rows: list[dict[str, object]] = [
         {"what": "callshot, one thread", "seconds": one, "× slower than callshot": 1.0},
         {

@@ -8,15 +8,21 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
-from callshot.fewshot.episodes import Episodes
-from callshot.fewshot.gram import Gram, build_gram, gram_bytes
+import numpy as np
+
+from callshot.fewshot.episodes import Episodes, Split
+from callshot.fewshot.gram import Gram, build_gram, distinct_rows, expand, gram_bytes
 from callshot.fewshot.kernels import scores
 from callshot.fewshot.protocol import Protocol
+from callshot.records import FloatArray
 
 Step = Callable[[float], None]
 Task = Callable[[], object]
+
+ROWS_AT_ONCE = 64  # queries in one multiplication
 
 
 @dataclass(frozen=True)
@@ -41,7 +47,7 @@ class Engine:
         """The kernel that turns a_n into scores and hard decisions."""
         return scores.to_softmax if self.protocol.score == "softmax" else scores.to_log_odds
 
-    def run(self, tasks: Sequence[Task], weight: float) -> None:
+    def run(self, tasks: Sequence[Task], weight: float = 0.0) -> None:
         """Run tasks, report each as its share of the weight, and raise the first error."""
         futures = [self.threads.submit(task) for task in tasks]
         for future in futures:
@@ -68,6 +74,19 @@ def open_engine(
     """Multiply out the Gram blocks if they fit the memory, and start the threads."""
     gram = build_gram(episodes) if gram_bytes(episodes) <= memory else None
     return Engine(episodes, protocol, gram, ThreadPoolExecutor(workers), workers, memory, step)
+
+
+def cross_products(engine: Engine, part: Split) -> FloatArray:
+    """Multiply the queries of a fold, (queries, rows), with every row.
+
+    The threads share the rows in blocks of one size, so that their number cannot be seen in the last digit.
+    """
+    queries, of_query = distinct_rows(engine.episodes.vectors[part.rows])
+    rows, of_row = distinct_rows(engine.episodes.vectors)
+    table = np.empty((len(queries), len(rows)))
+    spans = list(blocks(len(queries), ROWS_AT_ONCE))
+    engine.run([partial(np.dot, queries[at], rows.T, out=table[at]) for at in spans])
+    return expand(table, of_query, of_row)
 
 
 def blocks(total: int, size: int) -> Iterator[slice]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from callshot.fewshot.episodes import Episodes, Split
+from callshot.fewshot.episodes import Episodes
 from callshot.records import FloatArray, IntArray
 
 
@@ -44,21 +44,19 @@ def build_gram(episodes: Episodes) -> Gram:
     return Gram(block, start)
 
 
-def cross_products(episodes: Episodes, part: Split) -> FloatArray:
-    """Multiply the queries of a fold, (queries, rows), with every row."""
-    return products(episodes.vectors[part.rows], episodes.vectors)
-
-
 def products(left: FloatArray, right: FloatArray) -> FloatArray:
     """Multiply rows with rows, (left, right); equal rows have equal products."""
-    (first, of_left), (second, of_right) = _distinct(left), _distinct(right)
-    table = first @ second.T
-    if len(first) < len(left):
-        table = table[of_left]
-    return np.ascontiguousarray(table[:, of_right] if len(second) < len(right) else table)
+    (first, of_left), (second, of_right) = distinct_rows(left), distinct_rows(right)
+    return expand(first @ second.T, of_left, of_right)
 
 
-def _distinct(rows: FloatArray) -> tuple[FloatArray, IntArray]:
+def expand(table: FloatArray, of_left: IntArray, of_right: IntArray) -> FloatArray:
+    """Go back from products of distinct rows to those of all."""
+    table = table[of_left] if len(table) < len(of_left) else table
+    return np.ascontiguousarray(table[:, of_right] if table.shape[1] < len(of_right) else table)
+
+
+def distinct_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
     """Return each distinct row once, in the order of their first places, and which of these every row is."""
     places: dict[bytes, int] = {}
     index = np.array([places.setdefault(row.tobytes(), len(places)) for row in rows + 0.0], np.int64)  # −0.0 is 0.0

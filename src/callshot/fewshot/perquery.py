@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.fewshot.engine import Engine, blocks
+from callshot.fewshot.engine import Engine, blocks, cross_products
 from callshot.fewshot.episodes import Split
-from callshot.fewshot.gram import cross_products
 from callshot.fewshot.kernels import bootstrap, ranks, streams, supports
 from callshot.fewshot.kernels.scores import count_decisions
 from callshot.fewshot.metrics import harmonic_numbers
@@ -46,7 +45,7 @@ def sweep_own(engine: Engine, part: Split, shots: IntArray, tally: Tally) -> Non
         tied = tally.tied[at]
         tasks = [partial(_resample, samples, scores[p], hits[p[0]], p, ap, auroc, hit, tied) for p in places]
         engine.run(tasks, (1 - SCORING) * size[0] / engine.episodes.folds)
-        tally.add(at, part, ap, auroc, hit)
+        engine.run([partial(tally.add, at.start + s, part, ap[s], auroc[s], hit[s]) for s in range(size[0])])
 
 
 def pick_draws(engine: Engine, part: Split) -> NDArray[np.uint16]:
@@ -87,7 +86,7 @@ def _filler(engine: Engine, part: Split, shots: IntArray, out: FloatArray) -> An
     keys = (base, episodes.segment_key[part.rows], episodes.class_key)
     pools = (episodes.class_start, part.pool, part.pool_start, shots, engine.distinct, out)
     if engine.gram is not None:
-        products = (cross_products(episodes, part), engine.gram.block, engine.gram.start)
+        products = (cross_products(engine, part), engine.gram.block, engine.gram.start)
         return lambda first, last: supports.queries_by_gram(first, last, *keys, *products, *pools)
     squares = np.einsum("rd,rd->r", episodes.vectors, episodes.vectors)
     vectors = (episodes.vectors[part.rows], episodes.vectors, squares)

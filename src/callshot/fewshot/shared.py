@@ -7,9 +7,9 @@ from functools import partial
 
 import numpy as np
 
-from callshot.fewshot.engine import Engine, blocks
+from callshot.fewshot.engine import Engine, blocks, cross_products
 from callshot.fewshot.episodes import Split
-from callshot.fewshot.gram import cross_products, products
+from callshot.fewshot.gram import products
 from callshot.fewshot.kernels import shared, streams
 from callshot.fewshot.tally import Tally
 from callshot.records import FloatArray, IntArray
@@ -29,7 +29,7 @@ class Draws:
 def sweep_shared(engine: Engine, part: Split, shots: IntArray, tally: Tally) -> None:
     """Score the queries of one fold against the same draws, and add the values of those to the tally."""
     classes, queries, draws = len(engine.episodes.classes), len(part.rows), engine.protocol.shared_draws
-    cross = None if engine.gram is None else np.ascontiguousarray(cross_products(engine.episodes, part).T)
+    cross = None if engine.gram is None else np.ascontiguousarray(cross_products(engine, part).T)
     room = min(MOST_BYTES, engine.memory // 4) // (8 * len(shots) * classes * queries)
     spans = list(blocks(draws, min(room, -(-draws // (2 * engine.workers)))))
     found = [Draws(span.stop - span.start, len(shots), classes) for span in spans]
@@ -38,8 +38,8 @@ def sweep_shared(engine: Engine, part: Split, shots: IntArray, tally: Tally) -> 
     at = slice(0, len(shots))
     tally.decisions[at] += np.sum([d.decisions for d in found], axis=0)
     tally.tied[at] += np.sum([d.tied for d in found], axis=0)
-    values = ([getattr(d, name) for d in found] for name in ("ap", "auroc", "hits"))
-    tally.add(at, part, *(np.ascontiguousarray(np.concatenate(v).transpose(1, 2, 0)) for v in values))
+    ap, auroc, hits = (np.concatenate([getattr(d, name) for d in found]) for name in ("ap", "auroc", "hits"))
+    engine.run([partial(tally.add, s, part, ap[:, s].T, auroc[:, s].T, hits[:, s].T) for s in range(len(shots))])
 
 
 def sweep_pool(engine: Engine, part: Split, row: int, samples: int, draws: int, tally: Tally) -> None:
@@ -52,8 +52,8 @@ def sweep_pool(engine: Engine, part: Split, row: int, samples: int, draws: int, 
     measure(engine, part, _a_of(means[None], episodes.vectors[part.rows])[None], found)
     tally.decisions[row] += found.decisions[0] * draws
     tally.tied[row] += found.tied[0] * draws
-    values = (x.reshape(1, classes, 1) for x in (found.ap, found.auroc, found.hits))
-    tally.add(slice(row, row + 1), part, *(np.broadcast_to(x, (1, classes, samples)) for x in values))
+    values = (x.reshape(classes, 1) for x in (found.ap, found.auroc, found.hits))
+    tally.add(row, part, *(np.broadcast_to(x, (classes, samples)) for x in values))
 
 
 def measure(engine: Engine, part: Split, a: FloatArray, into: Draws) -> None:

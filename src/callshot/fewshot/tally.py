@@ -32,13 +32,13 @@ class Tally:
         self.folds = 0
         self.with_auroc = dict.fromkeys(self.groups, 0)
 
-    def add(self, at: slice, part: Split, ap: FloatArray, auroc: FloatArray, hits: FloatArray) -> None:
-        """Add one fold's metrics, (shots, classes, samples), at some of the shots; hits are counts of queries."""
-        own = np.bincount(part.label, minlength=ap.shape[1])
+    def add(self, at: int, part: Split, ap: FloatArray, auroc: FloatArray, hits: FloatArray) -> None:
+        """Add one fold's metrics, (classes, samples), at one of the shots; hits are counts of queries."""
+        own = np.bincount(part.label, minlength=len(ap))
         self.per_class["map"][at] += ap
         self.per_class["auroc"][at] += np.nan_to_num(auroc)
         self.per_class["accuracy"][at] += hits / own[:, None]
-        self.values["all", "accuracy"][at] += hits.sum(axis=1) / len(part.rows)
+        self.values["all", "accuracy"][at] += hits.sum(axis=0) / len(part.rows)
         defined = np.flatnonzero(part.positives < len(part.rows))
         for scoring, groups in self.groups.items():
             self.values[scoring, "map"][at] += _mean_of_groups(ap, groups)
@@ -79,8 +79,8 @@ def _keep(groups: Sequence[IntArray], defined: IntArray) -> list[IntArray]:
 
 
 def _mean_of_groups(table: FloatArray, groups: Sequence[IntArray]) -> FloatArray:
-    """Average (shots, classes, samples) over the classes of each group, then over groups; 0 without a group."""
-    total = np.zeros((table.shape[0], table.shape[2]))
+    """Average (classes, samples) over the classes of each group, then over groups; 0 without a group."""
+    total = np.zeros(table.shape[1])
     for group in groups:
-        total += table[:, group].mean(axis=1) if group.size > 1 else table[:, group[0]]
+        total += table[group].mean(axis=0) if group.size > 1 else table[group[0]]
     return total / max(len(groups), 1)
