@@ -7,6 +7,7 @@ from pathlib import Path
 from hypothesis import settings
 
 settings.register_profile("callshot", deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.register_profile("full", deadline=None, max_examples=500)
 settings.load_profile("callshot")
 
 

@@ -121,3 +121,15 @@ def test_ties_are_noted_with_what_they_cost():
     literal = evaluate(table, dataclasses.replace(FEW, score="softmax"))
     assert any("scores of positives tie with others" in note for note in literal.notes)
     assert not any("tie" in note for note in evaluate(table, FEW).notes)
+
+
+def test_the_share_of_ties_is_of_all_scores_of_positives():
+    table = random_corpus(3, classes=3, size=4, integers=False, dimensions=3, scale=60.0)
+    table = dataclasses.replace(table, labels=[()] * len(table))
+    result = evaluate(table, dataclasses.replace(FEW, score="softmax", whole_pool=True))
+    draws = {"per-query": FEW.draws, "shared": FEW.shared_draws}
+    queries = {c.label: sum(c.per_fold) for c in result.classes}
+    assert any(t.ties for t in result.ties)
+    for t in result.ties:
+        assert t.share == pytest.approx(t.ties / (queries[t.label] * draws[t.spread]))
+        assert t.share <= 1

@@ -22,7 +22,7 @@ from callshot.fewshot.tally import Tally
 from corpora import corpora, folds_of, random_corpus
 
 QUICK = settings(
-    max_examples=20,
+    max_examples=settings().max_examples // 5,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
     phases=[Phase.explicit, Phase.generate],  # the twin is too slow to shrink with
 )
