@@ -7,17 +7,15 @@ corpus has 5 to 30 classes with Zipf counts, 1 to 20 segments per recording, and
 corpora each recording has one label, in a third each has several, and a third is mixed.
 """
 
-import argparse
-import json
 import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 from sklearn.model_selection import StratifiedGroupKFold
 
 from callshot.fewshot.builder import Balance, build_folds, judge
 from callshot.records import COMMON_FOLD, IntArray
+from sheet import parser, show
 
 
 def draw_corpus(seed: int) -> tuple[list[str], list[str], int]:
@@ -107,19 +105,12 @@ def summarise(rows: list[dict[str, float]]) -> dict[str, float]:
 
 def main() -> None:
     """Run the comparison, print the table and fail if ours lost anywhere."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--corpora", type=int, default=300)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+    options = parser(__doc__)
+    options.add_argument("--corpora", type=int, default=300)
+    chosen = options.parse_args()
     build_folds(["a", "a"], ["x", "y"], 2)  # compile first
-    figures = {name: float(value) for name, value in summarise([compare(s) for s in range(options.corpora)]).items()}
-    print(
-        "\n".join(
-            f"{name:40}{value:>12,.4g}" if value % 1 else f"{name:40}{value:>12,.0f}" for name, value in figures.items()
-        )
-    )
-    if options.json is not None:
-        options.json.write_text(json.dumps(figures, indent=1) + "\n")
+    figures = {name: float(value) for name, value in summarise([compare(s) for s in range(chosen.corpora)]).items()}
+    show("bench/folds", [{"what": name, "figure": value} for name, value in figures.items()], chosen.json)
     if figures["recordings split"] or figures["corpora with fewer eligible classes"] or figures["  ours worse"]:
         raise SystemExit("ours lost")
 
