@@ -14,7 +14,7 @@ from typing import Self
 import numpy as np
 
 from callshot.fewshot.episodes import Episodes, Split
-from callshot.fewshot.gram import Gram, build_gram, distinct_rows, expand, gram_bytes
+from callshot.fewshot.gram import Gram, build_gram, expand, gram_bytes
 from callshot.fewshot.kernels import scores
 from callshot.fewshot.protocol import Protocol
 from callshot.records import FloatArray
@@ -81,8 +81,8 @@ def cross_products(engine: Engine, part: Split) -> FloatArray:
 
     The threads share the rows in blocks of one size, so that their number cannot be seen in the last digit.
     """
-    queries, of_query = distinct_rows(engine.episodes.vectors[part.rows])
-    rows, of_row = distinct_rows(engine.episodes.vectors)
+    queries, of_query = engine.episodes.distinct_at(part.rows)
+    rows, of_row = engine.episodes.distinct
     table = np.empty((len(queries), len(rows)))
     spans = list(blocks(len(queries), ROWS_AT_ONCE))
     engine.run([partial(np.dot, queries[at], rows.T, out=table[at]) for at in spans])

@@ -41,6 +41,22 @@ class Episodes:
         """The class number of each row."""
         return np.repeat(np.arange(len(self.classes)), np.diff(self.class_start))
 
+    @cached_property
+    def squares(self) -> FloatArray:
+        """The squared length of each row's vector."""
+        return np.asarray(np.einsum("rd,rd->r", self.vectors, self.vectors))
+
+    @cached_property
+    def distinct(self) -> tuple[FloatArray, IntArray]:
+        """Each distinct vector once, and which of these every row has."""
+        return distinct_rows(self.vectors)
+
+    def distinct_at(self, rows: IntArray | slice) -> tuple[FloatArray, IntArray]:
+        """Return the distinct vectors of some rows, and which of these each of them has."""
+        vectors, index = self.distinct
+        which, place = np.unique(index[rows], return_inverse=True)
+        return vectors[which], place
+
 
 @dataclass(frozen=True)
 class Split:
@@ -104,6 +120,15 @@ def split(episodes: Episodes, number: int) -> Split:
 def splits(episodes: Episodes) -> list[Split]:
     """Return every split, in the order of the folds."""
     return [split(episodes, number) for number in range(episodes.folds)]
+
+
+def distinct_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
+    """Return each distinct row once, in the order of their first places, and which of these every row is."""
+    places: dict[bytes, int] = {}
+    index = np.array([places.setdefault(row.tobytes(), len(places)) for row in rows + 0.0], np.int64)  # −0.0 is 0.0
+    if len(places) == len(rows):
+        return rows, index
+    return np.ascontiguousarray(rows[np.unique(index, return_index=True)[1]]), index
 
 
 def centre(vectors: NDArray[np.floating[Any]]) -> FloatArray:

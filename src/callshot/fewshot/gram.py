@@ -35,31 +35,15 @@ def build_gram(episodes: Episodes) -> Gram:
     sizes = np.diff(episodes.class_start)
     start = np.concatenate([[0], np.cumsum(sizes**2)])
     block = np.empty(start[-1])
-    squares = np.einsum("rd,rd->r", episodes.vectors, episodes.vectors)
     for n, size in enumerate(sizes):
         rows = slice(episodes.class_start[n], episodes.class_start[n + 1])
+        vectors, place = episodes.distinct_at(rows)
         own = block[start[n] : start[n + 1]].reshape(size, size)
-        own[:] = products(episodes.vectors[rows], episodes.vectors[rows])
-        np.fill_diagonal(own, squares[rows])
+        own[:] = expand(vectors @ vectors.T, place, place)
+        np.fill_diagonal(own, episodes.squares[rows])
     return Gram(block, start)
-
-
-def products(left: FloatArray, right: FloatArray) -> FloatArray:
-    """Multiply rows with rows, (left, right); equal rows have equal products."""
-    (first, of_left), (second, of_right) = distinct_rows(left), distinct_rows(right)
-    return expand(first @ second.T, of_left, of_right)
 
 
 def expand(table: FloatArray, of_left: IntArray, of_right: IntArray) -> FloatArray:
     """Go back from products of distinct rows to those of all."""
-    table = table[of_left] if len(table) < len(of_left) else table
-    return np.ascontiguousarray(table[:, of_right] if table.shape[1] < len(of_right) else table)
-
-
-def distinct_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
-    """Return each distinct row once, in the order of their first places, and which of these every row is."""
-    places: dict[bytes, int] = {}
-    index = np.array([places.setdefault(row.tobytes(), len(places)) for row in rows + 0.0], np.int64)  # −0.0 is 0.0
-    if len(places) == len(rows):
-        return rows, index
-    return np.ascontiguousarray(rows[np.unique(index, return_index=True)[1]]), index
+    return np.asarray(table[np.ix_(of_left, of_right)])

@@ -88,8 +88,7 @@ def _filler(engine: Engine, part: Split, shots: IntArray, out: FloatArray) -> An
     if engine.gram is not None:
         products = (cross_products(engine, part), engine.gram.block, engine.gram.start)
         return lambda first, last: supports.queries_by_gram(first, last, *keys, *products, *pools)
-    squares = np.einsum("rd,rd->r", episodes.vectors, episodes.vectors)
-    vectors = (episodes.vectors[part.rows], episodes.vectors, squares)
+    vectors = (episodes.vectors[part.rows], episodes.vectors, episodes.squares)
     return lambda first, last: supports.queries_directly(first, last, *keys, *vectors, *pools)
 
 

@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 
 from callshot.fewshot.engine import Engine, blocks, cross_products
-from callshot.fewshot.episodes import Split
-from callshot.fewshot.gram import products
+from callshot.fewshot.episodes import Split, distinct_rows
+from callshot.fewshot.gram import expand
 from callshot.fewshot.kernels import shared, streams
 from callshot.fewshot.tally import Tally
 from callshot.records import FloatArray, IntArray
@@ -49,7 +49,7 @@ def sweep_pool(engine: Engine, part: Split, row: int, samples: int, draws: int, 
     pools = [outside[part.pool_start[n] : part.pool_start[n + 1]] for n in range(classes)]
     means = np.stack([episodes.vectors[pool].mean(axis=0) for pool in pools])
     found = Draws(1, 1, classes)
-    measure(engine, part, _a_of(means[None], episodes.vectors[part.rows])[None], found)
+    measure(engine, part, _a_of(means[None], *episodes.distinct_at(part.rows))[None], found)
     tally.decisions[row] += found.decisions[0] * draws
     tally.tied[row] += found.tied[0] * draws
     values = (x.reshape(classes, 1) for x in (found.ap, found.auroc, found.hits))
@@ -83,15 +83,19 @@ def shared_a(engine: Engine, part: Split, shots: IntArray, cross: FloatArray | N
     if engine.gram is not None:
         shared.shared_by_gram(base, span.start, *who, cross, engine.gram.block, engine.gram.start, *how, a)
         return a
-    means = np.empty((*a.shape[1:3], episodes.vectors.shape[1]))
+    means, queries = np.empty((*a.shape[1:3], episodes.vectors.shape[1])), episodes.distinct_at(part.rows)
     for d in range(len(a)):
         shared.shared_centroids(base, span.start + d, *who, episodes.vectors, *how, means)
-        a[d] = _a_of(means, episodes.vectors[part.rows])
+        a[d] = _a_of(means, *queries)
     return a
 
 
-def _a_of(means: FloatArray, queries: FloatArray) -> FloatArray:
-    """Return 2 c·z − |c|² of centroids (shots, classes, dimensions) and queries, (shots, classes, queries)."""
+def _a_of(means: FloatArray, queries: FloatArray, place: IntArray) -> FloatArray:
+    """Return 2 c·z − |c|² of centroids (shots, classes, dimensions) and every query, (shots, classes, queries).
+
+    `queries` are the distinct vectors, `place` which of them each query has.
+    """
     shots, classes, dimensions = means.shape
-    inner = products(means.reshape(-1, dimensions), queries).reshape(shots, classes, -1)
+    distinct, of_mean = distinct_rows(means.reshape(-1, dimensions))
+    inner = expand(distinct @ queries.T, of_mean, place).reshape(shots, classes, -1)
     return np.asarray(2.0 * inner - np.einsum("snd,snd->sn", means, means)[:, :, None])
