@@ -9,7 +9,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from callshot.errors import CallshotError, OptionError
+from callshot.errors import CallshotError, OptionError, printable
 from callshot.version import __version__
 
 app = typer.Typer(
@@ -55,8 +55,7 @@ def main() -> None:
 
 def _fail(message: str) -> NoReturn:
     """Say what is wrong in one line, without the control characters that a file may have brought, and stop."""
-    line = "".join(c if c.isprintable() else "?" for c in " ".join(message.split()))
-    print(f"callshot: {line}", file=sys.stderr)
+    print(f"callshot: {printable(' '.join(message.split()))}", file=sys.stderr)
     sys.exit(2)
 
 

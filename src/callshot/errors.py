@@ -11,6 +11,11 @@ found, and what mends it.
 """
 
 
+def printable(text: str) -> str:
+    """Replace what a terminal would obey instead of showing it: names and labels come from files."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 class CallshotError(Exception):
     """Any error that callshot raises on purpose."""
 

@@ -1,9 +1,11 @@
 """The paper on one page: read → fold → evaluate → report.
 
-tables = read_tables(paths)              vectors, with a label and a recording each
-folds = choose_folds(tables[0], …)       grouped by recording; audited
-result = evaluate(tables, protocol)      k-shot curves with intervals, for every encoder
-results.write(result, provenance)        plain files, all or nothing
+    tables = read_tables(paths)              vectors, with a label and a recording each
+    folds = choose_folds(tables[0], …)       grouped by recording; audited
+    result = evaluate(tables, protocol)      k-shot curves with intervals, for every encoder
+    results.write(result, provenance)        plain files, all or nothing
+
+Here the rooms meet; each step is theirs.
 """
 
 from collections.abc import Sequence
@@ -11,11 +13,9 @@ from pathlib import Path
 
 from callshot.encoders.sidecars import read_categories, read_folds
 from callshot.encoders.table import read_tables, table_corpus
-from callshot.errors import InputError, OptionError
-from callshot.fewshot.evaluate import Report, evaluate
-from callshot.fewshot.folds import give_folds, make_folds
+from callshot.fewshot.evaluate import Report, choose_folds, evaluate
 from callshot.fewshot.protocol import Protocol
-from callshot.records import Embeddings, Evaluation, Folds, IntArray
+from callshot.records import Evaluation
 from callshot.report.figures import draw_sweep
 from callshot.report.provenance import tell_file, tell_provenance
 from callshot.report.results import open_results
@@ -59,20 +59,3 @@ def evaluate_files(
         provenance = tell_provenance(result, protocol, files, options)
         results.write(result, provenance, draw_sweep if figure else None)
     return result
-
-
-def choose_folds(
-    embeddings: Embeddings, count: int | None = None, given: IntArray | None = None, source: Path | None = None
-) -> Folds:
-    """Take the folds that are given, with the table or in the file `source`, or build them: 5 unless said otherwise."""
-    fold = embeddings.fold if given is None else given
-    if fold is None:
-        return make_folds(embeddings.label, embeddings.recording, 5 if count is None else count)
-    where = f"{embeddings.source if source is None else source}: column fold"
-    try:
-        folds = give_folds(embeddings.recording, fold)
-    except InputError as error:
-        raise type(error)(f"{where}: {error}") from None
-    if count is not None and folds.count != count:
-        raise OptionError(f"{where} has {folds.count} folds, the option says {count}; leave one out")
-    return folds

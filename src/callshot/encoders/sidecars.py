@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from callshot.encoders.table import csv_rows, refuse_missing
 from callshot.errors import InputError
 from callshot.records import Embeddings, IntArray
 
@@ -18,9 +19,9 @@ def read_folds(path: Path, table: Embeddings) -> IntArray:
     """Return the fold that a file gives each segment of a table, by segment id where it has that column."""
     rows = _rows(path, ("fold",))
     by = "segment" if "segment" in rows[0] else "recording"
-    _refuse_missing(path, list(rows[0]), (by,))
+    refuse_missing(path, list(rows[0]), (by,))
     folds = {row[by]: _fold(path, number, row["fold"]) for number, row in enumerate(rows, 1)}
-    _refuse_change(path, rows, by, "fold", [row["fold"] for row in rows])
+    _refuse_change(path, rows, by, "fold")
     names = table.segment if by == "segment" else table.recording
     for row, name in enumerate(names, 1):
         if name not in folds:
@@ -38,41 +39,31 @@ def read_categories(path: Path, table: Embeddings) -> dict[str, str]:
                 raise InputError(f"{path}: column {column}, row {number}: wanted text, found none")
         if row["label"] not in known:
             raise InputError(f"{path}: column label, row {number}: no segment has the label {row['label']!r}")
-    _refuse_change(path, rows, "label", "category", [row["category"] for row in rows])
+    _refuse_change(path, rows, "label", "category")
     return {row["label"]: row["category"] for row in rows}
 
 
 def _rows(path: Path, needed: Sequence[str]) -> list[dict[str, str]]:
     try:
-        with path.open(encoding="utf-8-sig", newline="") as lines:
-            reader = csv.DictReader(lines, restkey="", strict=True)
-            rows = [{k: v or "" for k, v in row.items() if isinstance(v, str | None)} for row in reader]
-            _refuse_missing(path, list(reader.fieldnames or ()), needed)
+        header, *rows = list(csv_rows(path)) or [[]]
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise InputError(f"{path}: not a CSV file in UTF-8 ({error})") from error
+    except csv.Error as error:
+        raise InputError(f"{path}: not a CSV file ({error})") from error
+    refuse_missing(path, header, needed)
     if not rows:
         raise InputError(f"{path}: the file has no rows")
-    return rows
+    return [dict(zip(header, cells, strict=True)) for cells in rows]
 
 
-def _refuse_missing(path: Path, names: Sequence[str], needed: Sequence[str]) -> None:
-    for name in needed:
-        if name not in names:
-            raise InputError(
-                f"{path}: column {name} is missing; the columns are {', '.join(map(repr, names)) or 'none'}"
-            )
-
-
-def _refuse_change(path: Path, rows: Sequence[dict[str, str]], key: str, column: str, values: Sequence[str]) -> None:
+def _refuse_change(path: Path, rows: Sequence[dict[str, str]], key: str, column: str) -> None:
     """Refuse a file that says two things of one name."""
     first: dict[str, str] = {}
-    for number, (row, value) in enumerate(zip(rows, values, strict=True), 1):
-        if first.setdefault(row[key], value) != value:
-            raise InputError(
-                f"{path}: column {column}, row {number}: {row[key]!r} had {first[row[key]]!r} before, now {value!r}"
-            )
+    for number, row in enumerate(rows, 1):
+        before = first.setdefault(row[key], row[column])
+        if before != row[column]:
+            found = f"{row[key]!r} had {before!r} before, now {row[column]!r}"
+            raise InputError(f"{path}: column {column}, row {number}: {found}")
 
 
 def _fold(path: Path, row: int, text: str) -> int:

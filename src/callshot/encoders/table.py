@@ -137,15 +137,15 @@ def _metadata(path: Path) -> dict[str, str]:
 def _read_parquet(path: Path, needed: Sequence[str]) -> pl.DataFrame:
     scan = pl.scan_parquet(path.absolute(), glob=False, hive_partitioning=False)
     names = list(scan.collect_schema())
-    _refuse_missing(path, names, needed)
+    refuse_missing(path, names, needed)
     return scan.select(name for name in COLUMNS if name in names).collect()
 
 
 def _read_csv(path: Path, needed: Sequence[str]) -> pl.DataFrame:
-    header = Counter(next(_csv_rows(path), []))
+    header = Counter(next(csv_rows(path), []))
     count = sum(re.fullmatch("e(0|[1-9][0-9]*)", name) is not None for name in header)
     dimensions = [f"e{i}" for i in range(max(1, count))]
-    _refuse_missing(path, list(header), [*needed[1:], *dimensions])
+    refuse_missing(path, list(header), [*needed[1:], *dimensions])
     for name in (*COLUMNS, *dimensions):
         if header[name] > 1:
             raise InputError(f"{path}: column {name} is there twice; rename or remove one")
@@ -162,14 +162,14 @@ def _csv_frame(path: Path) -> pl.DataFrame:
     try:
         frame = pl.read_csv(path.absolute(), infer_schema=False, glob=False)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
-        deque(_csv_rows(path), maxlen=0)
+        deque(csv_rows(path), maxlen=0)
         raise
     if frame[:, -1].null_count() > 0:
-        deque(_csv_rows(path), maxlen=0)
+        deque(csv_rows(path), maxlen=0)
     return frame.filter(~pl.all_horizontal(pl.all().fill_null("") == ""))
 
 
-def _csv_rows(path: Path) -> Iterator[list[str]]:
+def csv_rows(path: Path) -> Iterator[list[str]]:
     """Go through the header and the rows that hold something; refuse those that are ragged or not UTF-8."""
     header: list[str] = []
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
@@ -185,7 +185,7 @@ def _csv_rows(path: Path) -> Iterator[list[str]]:
 def _read_npz(path: Path, needed: Sequence[str], names: Sequence[str] = COLUMNS) -> pl.DataFrame:
     with path.open("rb") as stream, warnings.catch_warnings(action="ignore"):
         entries = np.lib.npyio.NpzFile(stream, allow_pickle=False)
-        _refuse_missing(path, list(entries), needed)
+        refuse_missing(path, list(entries), needed)
         return pl.DataFrame([_npz_series(path, name, entries[name]) for name in names if name in entries])
 
 
@@ -199,7 +199,8 @@ def _npz_series(path: Path, name: str, array: NDArray[Any]) -> pl.Series:
     return pl.Series(name, _native(array) if vector else entries)
 
 
-def _refuse_missing(path: Path, names: Sequence[str], wanted: Sequence[str]) -> None:
+def refuse_missing(path: Path, names: Sequence[str], wanted: Sequence[str]) -> None:
+    """Raise for the first name that a header lacks, and say what may be wrong with it."""
     for name in wanted:
         if name not in names:
             why = ", by which several tables are matched," if name == "segment" else ""

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from callshot.errors import InputError
+from callshot.errors import InputError, OptionError
 from callshot.fewshot.engine import Engine, machine_memory, open_engine
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import audit, complete_shots, count_classes, give_folds, make_folds
@@ -15,7 +15,7 @@ from callshot.fewshot.gram import gram_bytes
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import Summary, tell_ties
 from callshot.fewshot.sweep import sweep
-from callshot.records import ClassCount, Embeddings, Evaluation, Folds
+from callshot.records import ClassCount, Embeddings, Evaluation, Folds, IntArray
 
 Report = Callable[[float, str], None]
 
@@ -52,7 +52,7 @@ def evaluate(
     protocol, first = protocol or Protocol(), tables[0]
     for table in tables:
         _check(table, first)
-    folds = folds or _folds_of(first)
+    folds = folds or choose_folds(first)
     if len(folds.fold) != len(first):
         raise InputError(f"{first.source}: {len(folds.fold)} folds were given for {len(first)} segments")
     audit(first.recording, folds.fold)
@@ -71,6 +71,23 @@ def evaluate(
             for spread in protocol.spreads:
                 _run_spread(engine, spread, table.encoder, categories, result)
     return replace(result, queries=int((episodes.fold >= 0).sum()))
+
+
+def choose_folds(
+    embeddings: Embeddings, count: int | None = None, given: IntArray | None = None, source: object = None
+) -> Folds:
+    """Take the folds that are given, with the table or in the file `source`, or build them: 5 unless said otherwise."""
+    fold = embeddings.fold if given is None else given
+    if fold is None:
+        return make_folds(embeddings.label, embeddings.recording, 5 if count is None else count)
+    where = f"{embeddings.source if source is None else source}: column fold"
+    try:
+        folds = give_folds(embeddings.recording, fold)
+    except InputError as error:
+        raise type(error)(f"{where}: {error}") from None
+    if count is not None and folds.count != count:
+        raise OptionError(f"{where} has {folds.count} folds, the option says {count}; leave one out")
+    return folds
 
 
 def _check(table: Embeddings, first: Embeddings) -> None:
@@ -120,10 +137,6 @@ def _pass_on(report: Report, encoder: str, parts: int, share: float) -> None:
     report(share / parts, encoder)
 
 
-def _folds_of(table: Embeddings) -> Folds:
-    return make_folds(table.label, table.recording) if table.fold is None else give_folds(table.recording, table.fold)
-
-
 def _run_spread(
     engine: Engine, spread: str, encoder: str, categories: Mapping[str, str] | None, into: Evaluation
 ) -> None:
@@ -137,7 +150,7 @@ def _run_spread(
     into.curve.extend(summary.curves())
     into.values.extend(summary.values())
     into.per_class.extend(summary.classes())
-    ties = list(summary.ties(protocol.draws if spread == "per-query" else protocol.shared_draws, log))
+    ties = list(summary.ties(protocol.supports(spread), log))
     into.ties.extend(ties)
     into.notes.extend(tell_ties(ties))
     if spread == protocol.spreads[0]:

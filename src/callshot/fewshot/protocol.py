@@ -52,6 +52,10 @@ class Protocol:
         if not self.spreads or not set(self.spreads) <= set(SPREADS):
             raise OptionError(f"spread: {', '.join(SPREADS)} or both, got {self.spreads!r}")
 
+    def supports(self, spread: str) -> int:
+        """Return how many draws of support sets one spread has."""
+        return self.draws if spread == "per-query" else self.shared_draws
+
     def samples(self, spread: str) -> int:
         """Return how many values one spread has at each k."""
         return self.bootstraps if spread == "per-query" else self.shared_draws

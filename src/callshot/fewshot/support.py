@@ -30,8 +30,7 @@ def rerun_episode(
     """
     if k < 1 or draw < 0:
         raise OptionError(f"an episode has k ≥ 1 and a draw ≥ 0, got k = {k} and draw = {draw}")
-    names = sorted(embeddings.segment)
-    if segment not in names:
+    if segment not in embeddings.segment:
         raise InputError(f"{embeddings.source}: column segment: no segment is called {segment!r}")
     episodes = plan_episodes(embeddings, folds, count_classes(embeddings.label, folds))
     ids = _segments(embeddings, episodes)

@@ -21,7 +21,7 @@ def sweep(engine: Engine, spread: str, categories: Mapping[str, str] | None = No
     shots = np.array(protocol.shots, np.int64)
     largest = max(int(np.diff(part.pool_start).max()) for part in parts)
     whole = protocol.whole_pool and largest not in protocol.shots
-    samples, draws = protocol.samples(spread), protocol.draws if spread == "per-query" else protocol.shared_draws
+    samples, draws = protocol.samples(spread), protocol.supports(spread)
     tally = Tally(len(shots) + whole, samples, engine.episodes.classes, categories)
     for part in parts:
         if shots.size:

@@ -1,14 +1,15 @@
 """How far a long computation is: a bar with the time left on a terminal, a line for every tenth elsewhere."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
 from rich.console import Console
 from rich.markup import escape
 
-Report = Callable[[float, str], None]
+from callshot.errors import printable
+from callshot.fewshot.evaluate import Report
 
 
 @contextmanager
@@ -45,7 +46,7 @@ def _bar(console: Console) -> Iterator[Report]:
         task = progress.add_task("preparing (the first run compiles, some seconds)", total=1.0)
 
         def report(share: float, what: str) -> None:
-            progress.update(task, advance=share, description=escape(_printable(what)))
+            progress.update(task, advance=share, description=escape(printable(what)))
 
         yield report
 
@@ -63,14 +64,9 @@ def _lines(console: Console) -> Report:
                 spent = time.monotonic() - start
                 left = max(spent * (1 - done) / done, 0.0)
                 console.print(
-                    f"{min(done, 1.0):4.0%}  {_printable(what)}  {spent:.0f} s, {left:.0f} s left",
+                    f"{min(done, 1.0):4.0%}  {printable(what)}  {spent:.0f} s, {left:.0f} s left",
                     markup=False,
                     highlight=False,
                 )
 
     return report
-
-
-def _printable(text: str) -> str:
-    """Take out control characters that a file may have brought."""
-    return "".join(c if c.isprintable() else "?" for c in text)

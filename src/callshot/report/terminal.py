@@ -10,6 +10,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
+from callshot.errors import printable
 from callshot.records import Curve, Evaluation
 
 Line = tuple[str, str]  # a text and its style
@@ -58,19 +59,14 @@ def _needs_ascii(console: Console) -> bool:
     return console.legacy_windows
 
 
-def _clean(text: str) -> str:
-    """Replace what a terminal would obey instead of showing it."""
-    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-
-
 def _lines(evaluation: Evaluation, width: int) -> Iterator[Line]:
     folds, classes = evaluation.folds, sum(c.eligible for c in evaluation.classes)
     how = f"{folds.origin} ({folds.proof})" if folds.origin == "built" else folds.origin
     counts = f"{classes} classes, {evaluation.queries} queries, {folds.count} folds {how}"
-    yield _clean(f"{evaluation.corpus}: {counts}, k* = {evaluation.complete_shots}"), "bold"
-    yield from ((_clean(text), "dim") for text in _ineligible(evaluation))
+    yield printable(f"{evaluation.corpus}: {counts}, k* = {evaluation.complete_shots}"), "bold"
+    yield from ((printable(text), "dim") for text in _ineligible(evaluation))
     yield from _table(evaluation, width)
-    yield from ((_clean(f"note: {note}"), "yellow") for note in evaluation.notes)
+    yield from ((printable(f"note: {note}"), "yellow") for note in evaluation.notes)
 
 
 def _ineligible(evaluation: Evaluation) -> Iterator[str]:
@@ -117,7 +113,7 @@ def _units(evaluation: Evaluation, shots: Sequence[int], room: int) -> Iterator[
     """Make a block of lines for every encoder and scoring, or for each of its columns if there is no room for all."""
     groups: dict[str, list[Curve]] = defaultdict(list)
     for c in evaluation.curve:
-        groups[_clean(c.encoder if c.scoring == "all" else f"{c.encoder}, {c.scoring}")].append(c)
+        groups[printable(c.encoder if c.scoring == "all" else f"{c.encoder}, {c.scoring}")].append(c)
     for name, points in groups.items():
         columns = list(_columns(points, shots))
         rows = ["  ".join(row) for row in zip(*columns, strict=True)]
@@ -144,7 +140,7 @@ def _crop(text: str, width: int) -> str:
 def _series(points: Sequence[Curve]) -> Iterator[Series]:
     for name in dict.fromkeys(c.encoder for c in points):
         rows = ((c.k, c.mean, c.p01, c.p99) for c in points if c.encoder == name)
-        yield Series(_clean(name), *zip(*rows, strict=True))
+        yield Series(printable(name), *zip(*rows, strict=True))
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ The log-odds of class n are a_n − log Σ_{m≠n} exp a_m. Three things make th
 - exp and log are written out in IEEE additions, multiplications and one division, so no library's last digit enters
   (and the loops vectorise, which calls to libm do not);
 - the exponentials are rounded to a grid on which their sum is exact, so the order of the classes cannot matter: equal
-  differences of a_n always tie, and nothing else does beyond the grid (2⁻⁴⁸ for up to 16 classes);
-- the largest a_n is taken apart first, so neither end saturates.
+  differences of a_n always tie, and nothing else does beyond the grid (2⁻⁴⁹ for up to 16 classes);
+- the largest a_n is taken apart first, so a class that leads or trails by far does not saturate.
 """
 
 import numpy as np
@@ -79,18 +79,26 @@ def grid_of(classes):
 
 
 @inner
-def find_top(a, top, second, who):
-    """Find, in each column of a (classes, width), the largest a_n, the one after it, and whose the largest is."""
+def open_block(table, x, y, a, top, second, who, total, decided):
+    """Take a block of episodes into a (classes, width): find the largest a_n of each, the next, and whose it is.
+
+    The hard decisions are filled, and the totals set to 0.
+    """
     classes, width = a.shape
     for i in range(width):
+        a[0, i] = table[x, 0, y, i]
         top[i], second[i], who[i] = a[0, i], -np.inf, 0.0
     for n in range(1, classes):
         name = np.float64(n)
         for i in range(width):
-            x, t = a[n, i], top[i]
-            second[i] = max(second[i], min(x, t))
-            who[i] = name if x > t else who[i]
-            top[i] = max(x, t)
+            value, t = table[x, n, y, i], top[i]
+            a[n, i] = value
+            second[i] = max(second[i], min(value, t))
+            who[i] = name if value > t else who[i]
+            top[i] = max(value, t)
+    for i in range(width):
+        decided[x, y, i] = np.uint16(who[i])
+        total[i] = 0.0
 
 
 @kernel
@@ -106,13 +114,7 @@ def to_log_odds(table, first, last, decided):
     grid = grid_of(classes)
     for x in range(outer):
         for y in range(first, last):
-            for n in range(classes):
-                for i in range(width):
-                    a[n, i] = table[x, n, y, i]
-            find_top(a, top, second, who)
-            for i in range(width):
-                decided[x, y, i] = np.uint16(who[i])
-                total[i] = 0.0
+            open_block(table, x, y, a, top, second, who, total, decided)
             for n in range(classes):
                 name = np.float64(n)
                 for i in range(width):
@@ -139,13 +141,7 @@ def to_softmax(table, first, last, decided):
     grid = grid_of(classes)
     for x in range(outer):
         for y in range(first, last):
-            for n in range(classes):
-                for i in range(width):
-                    a[n, i] = table[x, n, y, i]
-            find_top(a, top, second, who)
-            for i in range(width):
-                decided[x, y, i] = np.uint16(who[i])
-                total[i] = 0.0
+            open_block(table, x, y, a, top, second, who, total, decided)
             for n in range(classes):
                 for i in range(width):
                     half = exp(0.5 * (a[n, i] - top[i]))  # squared, it underflows through the subnormals to 0
