@@ -1,5 +1,9 @@
 """The nouns: what the rooms hand to each other.
 
+Recording    one audio file
+Annotation   a label on a span of a recording, as an annotation file has it
+Segment      a span that carries one label, and how its audio is to be read
+Reject       a row or a file that was left out, and why
 Embeddings   what an encoder made of the segments of a corpus
 Folds        which fold each segment is in, and how that came about
 ClassCount   one class: its exemplars, how far it is complete, and whether it is evaluated
@@ -8,7 +12,7 @@ Curve        one point of a k-shot curve, with ClassCurve, Values, Confusion and
 Evaluation   all of that, for every encoder
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +25,78 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 COMMON_FOLD = -1
+
+
+Cell = str | int | float | None  # what a column that callshot only carries along may hold
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """One audio file: `path` is relative to the audio folder, with `/`; the rate is the one it is read at."""
+
+    path: str
+    frames: int
+    rate_hz: float
+    channels: int
+    kind: str
+
+    @property
+    def duration_s(self) -> float:
+        """Its length in seconds."""
+        return self.frames / self.rate_hz
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """A label on a span of a recording, as row `row` (from 1) of `file` has it.
+
+    `path` names the audio file as the annotation does; None where the annotation file stands for one recording and is
+    paired by its own name. `recording` is the group of recordings that must stay together, where one is given. `end_s`
+    is None where the label is on the whole recording. With `in_frames` the times count frames, not seconds.
+    """
+
+    path: str | None
+    start_s: float
+    end_s: float | None
+    label: str
+    file: str
+    row: int
+    recording: str | None = None
+    in_frames: bool = False
+    more: Mapping[str, Cell] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A span of a recording with the label at its centre and all labels that overlap it. The row of `segments.parquet`.
+
+    `start_s` and `end_s` are the annotated ones; its audio reaches `collar_s` further on both sides, where the recording
+    does, is reduced to one channel by `channel_rule`, read at `rate_hz`, and peak-normalised to `level_dbfs` unless that
+    is None. `source_rate_hz` replaces the rate in the file's header, where it is not None.
+    """
+
+    segment: str
+    recording: str
+    path: str
+    start_s: float
+    end_s: float
+    collar_s: float
+    label: str
+    labels: tuple[str, ...]
+    rate_hz: int
+    channel_rule: str
+    level_dbfs: float | None
+    source_rate_hz: float | None = None
+    more: Mapping[str, Cell] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Reject:
+    """What was left out: a row of a file, or (`row` None) all of a file. The row of `rejects.csv`."""
+
+    file: str
+    row: int | None
+    reason: str
 
 
 @dataclass(frozen=True)
