@@ -3,7 +3,7 @@
     tables = read_tables(paths)              vectors, with a label and a recording each
     folds = choose_folds(tables[0], …)       grouped by recording; audited
     result = evaluate(tables, protocol)      k-shot curves with intervals, for every encoder
-    results.write(result, provenance)        plain files, all or nothing
+    write_results(staging, result, …)        plain files, all or nothing
 
 Here the rooms meet; each step is theirs.
 """
@@ -18,7 +18,7 @@ from callshot.fewshot.protocol import Protocol
 from callshot.records import Evaluation
 from callshot.report.figures import draw_sweep
 from callshot.report.provenance import tell_file, tell_provenance
-from callshot.report.results import open_results
+from callshot.report.results import open_results, write_results
 
 
 def evaluate_files(
@@ -36,7 +36,7 @@ def evaluate_files(
     report: Report = lambda done, what: None,
 ) -> Evaluation:
     """Read tables, evaluate them, and write the results to a directory; see `evaluate` for the options."""
-    with open_results(out) as results:
+    with open_results(out) as staging:
         tables = read_tables(paths)
         given = read_folds(fold_file, tables[0]) if fold_file is not None else None
         groups = read_categories(categories, tables[0]) if categories is not None else None
@@ -57,5 +57,5 @@ def evaluate_files(
         )
         options = {"folds": folds, "corpus": corpus, "threads": threads, "memory": memory, "figure": figure}
         provenance = tell_provenance(result, protocol, files, options)
-        results.write(result, provenance, draw_sweep if figure else None)
+        write_results(staging, result, provenance, draw_sweep if figure else None)
     return result

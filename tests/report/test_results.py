@@ -24,8 +24,8 @@ from callshot.records import (
     Ties,
     Values,
 )
-from callshot.report import results
-from callshot.report.results import open_results
+from callshot.report import results, staging
+from callshot.report.results import open_results, write_results
 
 NAMES = {
     "classes.csv", "confusion.csv", "curve.csv", "curve.parquet", "folds.csv", "per_class.csv", "provenance.json",
@@ -64,8 +64,10 @@ def make_evaluation(corpus: str = "reserve", samples: int = 3) -> Evaluation:
 
 
 def write(directory: Path, evaluation: Evaluation | None = None) -> list[Path]:
-    with open_results(directory) as staging:
-        return staging.write(evaluation or make_evaluation(), {"seed": 0, "options": {"folds": 5, "draws": 100}})
+    with open_results(directory) as opened:
+        return write_results(
+            opened, evaluation or make_evaluation(), {"seed": 0, "options": {"folds": 5, "draws": 100}}
+        )
 
 
 def contents(directory: Path) -> dict[str, bytes]:
@@ -86,7 +88,7 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, call: int, error: BaseException) ->
             raise error
         replace_file(*paths)
 
-    monkeypatch.setattr(results.os, "replace", broken)
+    monkeypatch.setattr(staging.os, "replace", broken)
 
 
 def test_every_file_is_written_and_nothing_else(tmp_path):
@@ -327,7 +329,7 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path, monkeypatch, nu
     def refuse(**_):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(results.tempfile, "mkdtemp", refuse)
+    monkeypatch.setattr(staging.tempfile, "mkdtemp", refuse)
     with pytest.raises(OutputError, match=told) as caught:
         open_results(tmp_path)
     assert str(caught.value).startswith(f"{tmp_path}: cannot write results")
@@ -348,10 +350,10 @@ def test_directories_that_were_made_for_nothing_are_removed_again(tmp_path):
 
 
 def test_a_directory_that_vanishes_during_the_run_is_made_again(tmp_path):
-    with open_results(tmp_path / "out") as staging:
-        staging.path.rmdir()
+    with open_results(tmp_path / "out") as opened:
+        opened.path.rmdir()
         (tmp_path / "out").rmdir()
-        staging.write(make_evaluation(), {})
+        write_results(opened, make_evaluation(), {})
     assert {path.name for path in (tmp_path / "out").iterdir()} == NAMES
 
 
@@ -373,12 +375,12 @@ def test_what_a_run_on_another_machine_holds_is_not_removed(tmp_path):
 
 
 def test_what_a_killed_run_replaced_is_put_back_by_the_next(tmp_path):
-    with open_results(tmp_path) as staging:
-        staging.write(make_evaluation(), {})
+    with open_results(tmp_path) as opened:
+        write_results(opened, make_evaluation(), {})
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    dead = tmp_path / f".callshot-{child.pid}-{results.HOST}-x"
+    dead = tmp_path / f".callshot-{child.pid}-{staging.HOST}-x"
     (dead / "before").mkdir(parents=True)
     (dead / results.PROVENANCE).write_text("{}")  # still staged: the run did not come to its end
     for name in ("curve.csv", "ties.csv"):
@@ -389,7 +391,7 @@ def test_what_a_killed_run_replaced_is_put_back_by_the_next(tmp_path):
 
 
 def test_two_runs_take_turns_in_one_directory(tmp_path):
-    with results._alone_in(tmp_path):
+    with staging._alone_in(tmp_path):
         code = f"import fcntl, os; fcntl.flock(os.open({str(tmp_path)!r}, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)"
         assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode != 0
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0

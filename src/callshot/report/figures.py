@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from callshot.errors import OptionError
 from callshot.records import Curve, Evaluation
-from callshot.report.results import explained
+from callshot.report.staging import explained
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
