@@ -4,8 +4,9 @@ The path of the data, room by room:
 
     recordings ─ corpus ─▶ segments ─ encoders ─▶ embeddings ─ fewshot ─▶ scores ─ report ─▶ what people read
 
-The rooms that stand so far begin at embeddings: `read_tables` → `make_folds` → `evaluate`; the same from the command
-line is `callshot evaluate TABLE... --out DIR`. Start reading at `callshot.pipeline`.
+In Python: `segment_corpus` → `read_segments` → your encoder → `Embeddings` → `evaluate`. From the command line:
+`callshot inspect`, `segment`, `evaluate`; `callshot synth` makes a corpus to try it on. Start reading at
+`callshot.pipeline`.
 """
 
 from importlib import import_module
@@ -14,12 +15,15 @@ from typing import TYPE_CHECKING, Any
 from callshot.version import __version__
 
 if TYPE_CHECKING:
+    from callshot.corpus.annotations import read_annotations
+    from callshot.corpus.audio import read_segments
+    from callshot.corpus.segments import segment_corpus
+    from callshot.corpus.table import read_segment_table
     from callshot.encoders.table import read_tables, write_table
     from callshot.errors import CallshotError
     from callshot.fewshot.centroid import linear_layer, score
     from callshot.fewshot.evaluate import evaluate
-    from callshot.fewshot.folds import count_classes, give_folds, make_folds
-    from callshot.fewshot.metrics import auroc, average_precision, expected_auroc
+    from callshot.fewshot.folds import give_folds, make_folds
     from callshot.fewshot.protocol import Protocol
     from callshot.fewshot.support import rerun_episode
     from callshot.records import Embeddings
@@ -29,17 +33,17 @@ _HOMES = {
     "CallshotError": "errors",
     "Embeddings": "records",
     "Protocol": "fewshot.protocol",
-    "auroc": "fewshot.metrics",
-    "average_precision": "fewshot.metrics",
-    "count_classes": "fewshot.folds",
     "evaluate": "fewshot.evaluate",
-    "expected_auroc": "fewshot.metrics",
     "give_folds": "fewshot.folds",
     "linear_layer": "fewshot.centroid",
     "make_folds": "fewshot.folds",
+    "read_annotations": "corpus.annotations",
+    "read_segment_table": "corpus.table",
+    "read_segments": "corpus.audio",
     "read_tables": "encoders.table",
     "rerun_episode": "fewshot.support",
     "score": "fewshot.centroid",
+    "segment_corpus": "corpus.segments",
     "write_table": "encoders.table",
 }
 
@@ -48,17 +52,17 @@ __all__ = [
     "Embeddings",
     "Protocol",
     "__version__",
-    "auroc",
-    "average_precision",
-    "count_classes",
     "evaluate",
-    "expected_auroc",
     "give_folds",
     "linear_layer",
     "make_folds",
+    "read_annotations",
+    "read_segment_table",
+    "read_segments",
     "read_tables",
     "rerun_episode",
     "score",
+    "segment_corpus",
     "write_table",
 ]
 

@@ -1,5 +1,6 @@
-"""The paper on one page: read → fold → evaluate → report.
+"""The paper on one page: read → segment → fold → evaluate → report.
 
+    found = segment_corpus(audio, …)         recordings and annotations → segments, and a reason for each left out
     tables = read_tables(paths)              vectors, with a label and a recording each
     folds = choose_folds(tables[0], …)       grouped by recording; audited
     result = evaluate(tables, protocol)      k-shot curves with intervals, for every encoder
@@ -8,17 +9,62 @@
 Here the rooms meet; each step is theirs.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
+from callshot.corpus.annotations import Hints
+from callshot.corpus.corpora import Corpus
+from callshot.corpus.rule import Rule
+from callshot.corpus.segments import audio_root, segment_corpus
+from callshot.corpus.table import write_categories, write_rejects, write_segment_table
 from callshot.encoders.sidecars import read_categories, read_folds
 from callshot.encoders.table import read_tables, table_corpus
 from callshot.fewshot.evaluate import Report, choose_folds, evaluate
 from callshot.fewshot.protocol import Protocol
-from callshot.records import Evaluation
+from callshot.records import Evaluation, Segmentation
 from callshot.report.figures import draw_sweep
-from callshot.report.provenance import tell_file, tell_provenance
+from callshot.report.provenance import tell_file, tell_provenance, tell_segmentation
 from callshot.report.results import open_results, write_results
+from callshot.report.staging import open_staging
+
+SEGMENTS, REJECTS, CATEGORIES, TOLD_IN = "segments.parquet", "rejects.csv", "categories.csv", "segments.json"
+
+
+def segment_files(
+    audio: Path,
+    out: Path,
+    annotations: Path | None = None,
+    rule: Rule | None = None,
+    *,
+    format: str = "auto",
+    hints: Hints | None = None,
+    corpus: Corpus | None = None,
+    check: bool = True,
+    threads: int | None = None,
+    report: Report = lambda done, what: None,
+) -> Segmentation:
+    """Cut recordings into segments and write these, the rejects, and a corpus's categories to a directory."""
+    rule = rule or (Rule() if corpus is None else corpus.rule)
+    with open_staging(out, (SEGMENTS, REJECTS, CATEGORIES), TOLD_IN) as staging:
+        found = segment_corpus(
+            audio, annotations, rule, format=format, hints=hints, corpus=corpus, check=check, threads=threads,
+            report=report,
+        )  # fmt: skip
+        facts = {} if corpus is None else {"corpus": corpus.name, "folds": str(corpus.folds)}
+        facts |= {"audio": str(audio_root(audio).absolute())}
+
+        def make(folder: Path) -> list[str]:
+            write_segment_table(found.segments, folder / SEGMENTS, facts)
+            write_rejects([*found.rejects, *found.refused], folder / REJECTS)
+            if corpus is not None:
+                write_categories(corpus.categories, folder / CATEGORIES)
+            return [SEGMENTS, REJECTS, *([CATEGORIES] if corpus is not None else [])]
+
+        options: Mapping[str, Any] = {"format": format, "check": check, "annotations": str(annotations or ""), **facts}
+        staging.write(make, tell_segmentation(found, {**asdict(rule), **options}))
+    return found
 
 
 def evaluate_files(

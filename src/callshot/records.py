@@ -2,12 +2,15 @@
 
 Recording    one audio file
 Annotation   a label on a span of a recording, as an annotation file has it
+Call         an annotation in its place
 Segment      a span that carries one label, and how its audio is to be read
 Reject       a row or a file that was left out, and why
+Segmentation all of that, for a corpus
 Embeddings   what an encoder made of the segments of a corpus
 Folds        which fold each segment is in, and how that came about
 ClassCount   one class: its exemplars, how far it is complete, and whether it is evaluated
 Episode      one query against one draw, told whole
+Inspection   what a folder holds, before anything is decided
 Curve        one point of a k-shot curve, with ClassCurve, Values, Confusion and Ties behind it
 Evaluation   all of that, for every encoder
 """
@@ -48,7 +51,7 @@ class Recording:
 
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """A label on a span of a recording, as row `row` (from 1) of `file` has it.
+    """A label on a span of a recording, as row `row` (from 1) of `file` has it; None where a file is its own label.
 
     `path` names the audio file as the annotation does; None where the annotation file stands for one recording and is
     paired by its own name. `recording` is the group of recordings that must stay together, where one is given. `end_s`
@@ -60,7 +63,7 @@ class Annotation:
     end_s: float | None
     label: str
     file: str
-    row: int
+    row: int | None
     recording: str | None = None
     in_frames: bool = False
     more: Mapping[str, Cell] = field(default_factory=dict)
@@ -70,9 +73,9 @@ class Annotation:
 class Segment:
     """A span of a recording with the label at its centre and all labels that overlap it. The row of `segments.parquet`.
 
-    `start_s` and `end_s` are the annotated ones; its audio reaches `collar_s` further on both sides, where the recording
-    does, is reduced to one channel by `channel_rule`, read at `rate_hz`, and peak-normalised to `level_dbfs` unless that
-    is None. `source_rate_hz` replaces the rate in the file's header, where it is not None.
+    `start_s` and `end_s` are the annotated ones; its audio reaches `collar_s` further on both sides, where the
+    recording does, is reduced to one channel by `channel_rule`, read at `rate_hz`, and peak-normalised to `level_dbfs`
+    unless that is None. `source_rate_hz` replaces the rate in the file's header, where it is not None.
     """
 
     segment: str
@@ -97,6 +100,35 @@ class Reject:
     file: str
     row: int | None
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An annotation in its place: on a recording that is there, in seconds, with its label as the corpus spells it."""
+
+    path: str
+    start_s: float
+    end_s: float
+    label: str
+    annotation: Annotation
+
+
+@dataclass(frozen=True)
+class Segmentation:
+    """What became of the annotations of a corpus: `read` of them are segments or rejects, none is neither.
+
+    `calls` are all that have a place, also those that are too short; `refused` are whole files that were left out.
+    """
+
+    recordings: Sequence[Recording]
+    annotated: frozenset[str]
+    sources: Sequence[tuple[str, str, int]]  # format, how it was recognised, and how many files
+    read: int
+    calls: Sequence[Call]
+    segments: Sequence[Segment]
+    rejects: Sequence[Reject]
+    refused: Sequence[Reject]
+    notes: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -264,6 +296,22 @@ class Ties:
     share: float
     cost_map: float
     cost_auroc: float
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a folder holds before anything is decided, and what the protocol could do with it.
+
+    `minimum_s` is the shorter minimum that was tried, where the given one would drop most calls. `possible` tells how
+    many labels are in enough recordings for a number of folds; `folds` is None where there are too few recordings.
+    """
+
+    segmentation: Segmentation
+    minimum_s: float | None
+    possible: Mapping[int, int]
+    folds: Folds | None
+    classes: Sequence[ClassCount]
+    complete_shots: int
 
 
 @dataclass(frozen=True)

@@ -13,19 +13,24 @@ from callshot.fewshot.evaluate import Report
 
 
 @contextmanager
-def show_progress(console: Console, *, quiet: bool) -> Iterator[Report]:
-    """Hand out what hears shares of the work, which add up to 1, and what they belong to; threads may call it."""
+def show_progress(
+    console: Console, *, quiet: bool, first: str = "preparing (the first run compiles, some seconds)"
+) -> Iterator[Report]:
+    """Hand out what hears shares of the work, which add up to 1, and what they belong to; threads may call it.
+
+    `first` is shown until something is heard.
+    """
     if quiet:
         yield lambda share, what: None
     elif console.is_terminal:
-        with _bar(console) as report:
+        with _bar(console, first) as report:
             yield report
     else:
         yield _lines(console)
 
 
 @contextmanager
-def _bar(console: Console) -> Iterator[Report]:
+def _bar(console: Console, first: str) -> Iterator[Report]:
     from rich.progress import (
         BarColumn,
         Progress,
@@ -43,7 +48,7 @@ def _bar(console: Console) -> Iterator[Report]:
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("preparing (the first run compiles, some seconds)", total=1.0)
+        task = progress.add_task(first, total=1.0)
 
         def report(share: float, what: str) -> None:
             progress.update(task, advance=share, description=escape(printable(what)))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from callshot.fewshot.protocol import Protocol
-from callshot.records import Evaluation
+from callshot.records import Evaluation, Segmentation
 from callshot.version import __version__
 
 PACKAGES = ("numpy", "scipy", "numba", "polars")
@@ -32,8 +32,30 @@ def tell_provenance(
             {"label": c.label, "segments": c.exemplars, "reason": c.reason} for c in result.classes if not c.eligible
         ],
         "notes": result.notes,
-        "versions": {name: version(name) for name in PACKAGES}
-        | {"callshot": __version__, "python": platform.python_version()},
+        **_tell_machine(PACKAGES),
+    }
+
+
+def tell_segmentation(found: Segmentation, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where segments came from, by which rule, and how many annotations became none."""
+    return {
+        "recordings": len(found.recordings),
+        "annotated": len(found.annotated),
+        "sources": [{"format": name, "why": why, "files": files} for name, why, files in found.sources],
+        "read": found.read,
+        "segments": len(found.segments),
+        "rejects": len(found.rejects),
+        "refused": len(found.refused),
+        "notes": list(found.notes),
+        "options": dict(options),
+        **_tell_machine(("numpy", "polars", "soundfile", "soxr")),
+    }
+
+
+def _tell_machine(packages: Sequence[str]) -> dict[str, Any]:
+    own = {"callshot": __version__, "python": platform.python_version()}
+    return {
+        "versions": {name: version(name) for name in packages} | own,
         "machine": {"system": platform.system(), "processor": platform.machine()},
     }
 

@@ -1,0 +1,143 @@
+"""A folder of audio → the recordings in it, and which of them a name in an annotation file means.
+
+Names from files are looked up among the paths that were found under the folder, never followed: no `../`, no absolute
+path and no link can lead outside it.
+"""
+
+import os
+import re
+import stat
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from callshot.corpus.audio import SUFFIXES
+from callshot.errors import InputError
+from callshot.records import Reject
+
+Paths = dict[str, list[str]]
+ABSOLUTE = re.compile(r"/|[a-zA-Z]:/|(.*/)?\.\./")
+
+
+@dataclass(frozen=True)
+class Library:
+    """The audio files under a folder, as paths relative to it with `/`, and what was left out."""
+
+    root: Path
+    paths: tuple[str, ...]
+    rejects: tuple[Reject, ...] = ()
+    _ends: Paths = field(default_factory=lambda: defaultdict(list), repr=False)
+    _stems: Paths = field(default_factory=lambda: defaultdict(list), repr=False)
+
+    def __post_init__(self) -> None:
+        for path in self.paths:
+            parts = path.casefold().split("/")
+            for n in range(len(parts)):
+                end = "/".join(parts[n:])
+                self._ends[end].append(path)
+                self._ends[_bare(end)].append(path)
+            self._stems[_bare(parts[-1])].append(path)
+
+    def find(self, name: str) -> str:
+        """Return the path that a name means: it ends in the path, or the path ends in it; refuse all else.
+
+        Case does not matter, nor does the suffix of an audio file. A name from another machine, such as
+        `C:\\field\\x.wav`, may also mean the only recording with that file name, wherever it is.
+
+        >>> Library(Path("."), ("a/x.wav", "b/x.wav", "y.flac")).find("/media/card/a/X.WAV")
+        'a/x.wav'
+        """
+        plain = re.sub(r"/(\./)*/*", "/", name.strip().replace("\\", "/")).removeprefix("./")
+        foreign = ABSOLUTE.match(plain) is not None
+        parts = plain.rpartition("../")[2].casefold().split("/")
+        ends = ["/".join(parts[n:]) for n in range(len(parts))]
+        for end in ends:
+            if found := self._whole(end):
+                return self._only(name, found)
+        for end in (ends[0], ends[-1]) if foreign else (ends[0],):
+            if near := self._ends.get(end) or self._ends.get(_bare(end)):
+                return self._only(name, near)
+        raise InputError(f"no recording {name!r} under {self.root}")
+
+    def pair(self, file: PurePosixPath) -> str:
+        """Return the path of the recording that an annotation file stands for, by its name: `x.Table.1.txt` by `x.wav`.
+
+        `file` is relative to the folder of annotations. The longest stem wins, then a recording in a folder of the same
+        name.
+
+        >>> Library(Path("."), ("x.wav", "x.1.wav")).pair(PurePosixPath("labels/x.1.Table.1.selections.txt"))
+        'x.1.wav'
+        """
+        name = file.name.casefold()
+        for end in _boundaries(name):
+            if found := self._stems.get(name[:end]):
+                folder = str(file.parent)
+                near = [path for path in found if str(PurePosixPath(path).parent) == folder]
+                return self._only(file.name, near or found)
+        raise InputError(f"no recording under {self.root} goes by the name of {file.name}")
+
+    def _whole(self, end: str) -> list[str]:
+        """Return the paths that are just this, but for case and suffix."""
+        found = self._ends.get(end) or self._ends.get(_bare(end)) or []
+        return [path for path in found if path.casefold() == end] or [
+            path for path in found if _bare(path.casefold()) == _bare(end)
+        ]
+
+    def _only(self, name: str, found: Iterable[str]) -> str:
+        first, *others = sorted(set(found))
+        exact = [path for path in (first, *others) if name.endswith(path)]
+        if others and len(exact) != 1:
+            raise InputError(f"{name!r} may mean {first} or {others[0]}; name it with its folder and suffix")
+        return exact[0] if exact else first
+
+
+def find_recordings(folder: Path) -> Library:
+    """List the audio files under a folder (or the one file that is given); links that lead outside are left out.
+
+    >>> import tempfile
+    >>> find_recordings(Path(tempfile.mkdtemp())).paths
+    ()
+    """
+    if folder.is_file():
+        return Library(folder.parent, (folder.name,))
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder; wanted the folder of the recordings")
+    found = [path for path in find_files(folder) if path.suffix.lower() in SUFFIXES or path.is_dir()]
+    reasons = {path: refuse_file(path, folder) for path in found}
+    paths = (path.relative_to(folder).as_posix() for path, reason in reasons.items() if reason is None)
+    rejects = (Reject(str(path), None, reason) for path, reason in reasons.items() if reason is not None)
+    return Library(folder, tuple(paths), tuple(rejects))
+
+
+def find_files(folder: Path) -> Iterator[Path]:
+    """Go through the files under a folder, by name; linked folders are named, not entered, hidden ones neither."""
+    for top, folders, files in os.walk(folder):
+        linked = [name for name in folders if Path(top, name).is_symlink()]
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (Path(top, name) for name in sorted([*files, *linked]))
+
+
+def refuse_file(path: Path, folder: Path) -> str | None:
+    """Say why a file is not read: hidden (as macOS's `._x.wav`), led outside by a link, or no file at all."""
+    if path.name.startswith("."):
+        return "a hidden file; rename it if it is to be read"
+    try:
+        if path.is_symlink() and not path.resolve(strict=True).is_relative_to(folder.resolve()):
+            return f"a link that leads outside {folder}; copy what it leads to, or name its own folder"
+        if path.is_dir():
+            return "a linked folder is not entered; name the folder itself"
+        return None if stat.S_ISREG(path.stat().st_mode) else "not a regular file"
+    except (OSError, RuntimeError) as error:
+        return f"cannot be reached ({getattr(error, 'strerror', None) or 'a loop of links'})"
+
+
+def _bare(name: str) -> str:
+    """Return a name without the suffix of an audio file."""
+    stem, dot, suffix = name.rpartition(".")
+    return stem if stem and dot + suffix in SUFFIXES else name
+
+
+def _boundaries(name: str) -> list[int]:
+    """Return where a stem may end in a name, longest first: at its end, or before anything but a letter or digit."""
+    return [len(name), *(n for n in range(len(name) - 1, 0, -1) if not name[n].isalnum())]

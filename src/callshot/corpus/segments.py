@@ -1,0 +1,272 @@
+"""Annotations on recordings → segments, and a reason for each that became none. Section 1 of the method.
+
+    calls = place_calls(…)           annotations in seconds, on recordings that can be read
+    cuts = cut_segments(…)           segments that are long enough, each with the labels that overlap it
+    check_audio(…)                   those whose audio cannot be read are rejects too
+
+`segment_corpus` does it all.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from callshot.corpus.annotations import Hints
+from callshot.corpus.audio import probe, read_segments
+from callshot.corpus.corpora import Corpus
+from callshot.corpus.recordings import Library, find_recordings
+from callshot.corpus.rule import Rule
+from callshot.corpus.sources import read_sources
+from callshot.errors import InputError
+from callshot.records import Annotation, Call, Recording, Reject, Segment, Segmentation
+
+Report = Callable[[float, str], None]
+Cut = tuple[Segment, Call]
+NANOSECOND = 1e-9  # less is rounding, not time
+OVERSHOOT_S = 0.1  # annotations are good to about that; a call that ends later ends with its recording
+
+
+def segment_corpus(
+    audio: Path,
+    annotations: Path | None = None,
+    rule: Rule | None = None,
+    *,
+    format: str = "auto",
+    hints: Hints | None = None,
+    corpus: Corpus | None = None,
+    check: bool = True,
+    threads: int | None = None,
+    report: Report = lambda share, what: None,
+) -> Segmentation:
+    """Turn a folder of recordings and what annotates it into segments, with a reason for every call that became none.
+
+    `annotations` is a file or a folder; None: found beside the recordings. `check` reads the audio of every segment, so
+    that what cannot be decoded is a reject now and not a surprise later. `report` hears shares of the work.
+    """
+    hints = hints or Hints()
+    if corpus is not None:
+        hints = replace(hints, known=corpus.knows)
+    rule = rule or (Rule() if corpus is None else corpus.rule)
+    library = find_recordings(audio)
+    if not library.paths:
+        raise InputError(f"{audio}: no recordings are there; wanted a folder with audio files")
+    sources = read_sources(library, annotations, format, hints)
+    recordings = probe_recordings(library, rule.source_rate_hz, lambda share, what: report(share / 10, what))
+    calls, misplaced = place_calls(sources.placed, recordings, corpus.spell if corpus is not None else str)
+    cuts, short = cut_segments(calls, rule)
+    notes = [_counted(note, times) for note, times in sources.notes.items()]
+    unread: list[Reject] = []
+    if check:
+        cuts, unread, heard = check_audio(audio_root(audio), cuts, threads, report)
+        notes += heard
+    rejects = [*sources.rejects, *misplaced, *short, *unread]
+    return Segmentation(
+        recordings=[found for found in recordings.values() if isinstance(found, Recording)],
+        annotated=frozenset(sources.annotated),
+        sources=[(format, why, files) for (format, why), files in sources.recognised.items()],
+        read=len(sources.placed) + len(sources.rejects),
+        calls=calls,
+        segments=[segment for segment, _ in cuts],
+        rejects=sorted(rejects, key=lambda r: (r.file, r.row or 0)),
+        refused=[*library.rejects, *sources.refused, *_silent_failures(library, recordings, sources.annotated)],
+        notes=[*notes, *_unknown(calls, corpus)],
+    )
+
+
+def audio_root(audio: Path) -> Path:
+    """Return the folder that paths of segments are relative to."""
+    return audio.parent if audio.is_file() else audio
+
+
+def _counted(note: str, times: int) -> str:
+    return note if times == 1 else f"{note} ({times} files)"
+
+
+def _unknown(calls: Sequence[Call], corpus: Corpus | None) -> Iterator[str]:
+    """Tell the labels that are not in the corpus's list, which are kept."""
+    if corpus is not None:
+        found = Counter(call.label for call in calls if not corpus.knows(call.label))
+        told = ", ".join(f"{label!r} ({count})" for label, count in found.most_common())
+        if told:
+            yield f"not in the list of {corpus.name}, and kept: {told}"
+
+
+def _silent_failures(
+    library: Library, recordings: Mapping[str, Recording | InputError], annotated: set[str]
+) -> Iterator[Reject]:
+    """Tell the recordings that cannot be read and that no annotation asks for: no row would tell."""
+    for path, found in recordings.items():
+        if isinstance(found, InputError) and path not in annotated:
+            yield Reject(str(library.root / path), None, str(found))
+
+
+def probe_recordings(
+    library: Library, source_rate_hz: float | None, report: Report = lambda share, what: None
+) -> dict[str, Recording | InputError]:
+    """Look at the header of every recording: what it is, or why it cannot be read."""
+    found: dict[str, Recording | InputError] = {}
+    for path in library.paths:
+        try:
+            found[path] = probe(library.root / path, path, source_rate_hz)
+        except InputError as error:
+            found[path] = error
+        report(1 / len(library.paths), "looking at recordings")
+    return found
+
+
+def place_calls(
+    placed: Iterable[tuple[str, Annotation]],
+    recordings: Mapping[str, Recording | InputError],
+    spell: Callable[[str], str] = lambda label: label,
+) -> tuple[list[Call], list[Reject]]:
+    """Put annotations in their place; reject those beyond the end of a recording, without one, or doubled."""
+    calls, rejects = [], []
+    seen: dict[tuple[object, ...], Annotation] = {}
+    groups: dict[str, Annotation] = {}
+    for path, annotation in placed:
+        try:
+            call = _place(path, annotation, recordings[path], spell)
+            _refuse_other_group(call, groups)
+            _refuse_double(call, seen)
+            calls.append(call)
+        except InputError as error:
+            rejects.append(Reject(annotation.file, annotation.row, str(error)))
+    return sorted(calls, key=lambda c: (c.path, c.start_s, c.end_s, c.label)), rejects
+
+
+def _place(path: str, annotation: Annotation, recording: Recording | InputError, spell: Callable[[str], str]) -> Call:
+    if isinstance(recording, InputError):
+        raise recording
+    unit = recording.rate_hz if annotation.in_frames else 1.0
+    start, length = annotation.start_s / unit, recording.duration_s
+    end = length if annotation.end_s is None else annotation.end_s / unit
+    if start >= length or end > length + OVERSHOOT_S:
+        raise InputError(
+            f"{start:.6g} to {end:.6g} s is beyond the end of {path}, which is {length:.6g} s long"
+            " (if it is time-expanded, see --source-rate)"
+        )
+    return Call(path, start, min(end, length), spell(annotation.label), annotation)
+
+
+def _refuse_other_group(call: Call, groups: dict[str, Annotation]) -> None:
+    first = groups.setdefault(call.path, call.annotation)
+    if first.recording != call.annotation.recording:
+        raise InputError(
+            f"{call.path} is in recording {call.annotation.recording!r} here and in {first.recording!r} in "
+            f"{_row(first)}; one file is in one recording"
+        )
+
+
+def _refuse_double(call: Call, seen: dict[tuple[object, ...], Annotation]) -> None:
+    first = seen.setdefault((call.path, round(call.start_s, 6), round(call.end_s, 6), call.label), call.annotation)
+    if first is not call.annotation:
+        raise InputError(f"the same span and label as {_row(first)}")
+
+
+def _row(annotation: Annotation) -> str:
+    return annotation.file if annotation.row is None else f"{annotation.file}, row {annotation.row}"
+
+
+def cut_segments(calls: Sequence[Call], rule: Rule) -> tuple[list[Cut], list[Reject]]:
+    """Make a segment of every call that is long enough; return both. `calls` are sorted by path and start.
+
+    Its label is the annotation's own: that covers the centre, and the own one counts where several do. Its labels are
+    those of all calls that overlap it, the short ones too.
+    """
+    labels = overlapping_labels(calls)
+    long = [_length(call, rule) >= rule.minimum_s - NANOSECOND for call in calls]
+    kept = [(call, names) for call, names, enough in zip(calls, labels, long, strict=True) if enough]
+    names = _name_segments([call for call, _ in kept])
+    cuts = [(_segment(name, *pair, rule), pair[0]) for name, pair in zip(names, kept, strict=True)]
+    return cuts, [_too_short(call, rule) for call, enough in zip(calls, long, strict=True) if not enough]
+
+
+def overlapping_labels(calls: Sequence[Call]) -> list[tuple[str, ...]]:
+    """Return the labels of all calls that overlap each one by more than 0 s, its own among them.
+
+    >>> row = Annotation(None, 0, 1, "", "a.txt", 1)
+    >>> overlapping_labels([Call("a", 0, 2, "roar", row), Call("a", 1, 3, "rumble", row), Call("a", 3, 4, "blow", row)])
+    [('roar', 'rumble'), ('roar', 'rumble'), ('blow',)]
+    """
+    labels = [{call.label} for call in calls]
+    for n, call in enumerate(calls):
+        for m in range(n + 1, len(calls)):
+            other = calls[m]
+            if other.path != call.path or other.start_s >= call.end_s - NANOSECOND:
+                break
+            labels[n].add(other.label)
+            labels[m].add(call.label)
+    return [tuple(sorted(names)) for names in labels]
+
+
+def _length(call: Call, rule: Rule) -> float:
+    return call.end_s - call.start_s + (2 * rule.collar_s if rule.with_collar else 0.0)
+
+
+def _too_short(call: Call, rule: Rule) -> Reject:
+    reason = f"{_length(call, rule):.3f} s long, shorter than {rule.minimum_s:g} s"
+    return Reject(call.annotation.file, call.annotation.row, reason)
+
+
+def _name_segments(calls: Sequence[Call]) -> Iterator[str]:
+    """Name segments by their recording and span; where two share these, by their label and a number too."""
+    spans = [f"{call.path}@{_time(call.start_s)}-{_time(call.end_s)}" for call in calls]
+    spans = [c.path if c.annotation.end_s is None else span for c, span in zip(calls, spans, strict=True)]
+    taken, shared = defaultdict[str, int](int), Counter(spans)
+    for call, span in zip(calls, spans, strict=True):
+        name = f"{span} {call.label}" if shared[span] > 1 else span
+        taken[name] += 1
+        yield name if taken[name] == 1 else f"{name} #{taken[name]}"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.6f}".rstrip("0").rstrip(".")
+
+
+def _segment(name: str, call: Call, labels: tuple[str, ...], rule: Rule) -> Segment:
+    annotation = call.annotation
+    written = {} if annotation.label == call.label else {"label_written": annotation.label}
+    return Segment(
+        segment=name,
+        recording=call.path if annotation.recording is None else annotation.recording,
+        path=call.path,
+        start_s=call.start_s,
+        end_s=call.end_s,
+        collar_s=rule.collar_s,
+        label=call.label,
+        labels=labels,
+        rate_hz=rule.rate_hz,
+        channel_rule=rule.channel_rule,
+        level_dbfs=rule.level_dbfs,
+        source_rate_hz=rule.source_rate_hz,
+        more={**annotation.more, **written},
+    )
+
+
+def check_audio(
+    root: Path, cuts: Sequence[Cut], threads: int | None = None, report: Report = lambda share, what: None
+) -> tuple[list[Cut], list[Reject], list[str]]:
+    """Read every segment; return those that can be read, a reject for each other, and notes on silence and clipping."""
+    kept, rejects, heard = [], [], Counter[str]()
+    plain = [replace(segment, level_dbfs=None) for segment, _ in cuts]
+    with closing(read_segments(root, plain, threads=threads)) as signals:
+        for n, signal in signals:
+            call = cuts[n][1]
+            if isinstance(signal, InputError):
+                rejects.append(Reject(call.annotation.file, call.annotation.row, str(signal)))
+            else:
+                kept.append(cuts[n])
+                heard.update(_hear(float(np.abs(signal).max())))
+            report(0.9 / len(cuts), "reading segments")
+    return kept, rejects, [f"{told}: {count} of {len(cuts)} segments" for told, count in heard.items()]
+
+
+def _hear(peak: float) -> Iterator[str]:
+    if peak == 0:
+        yield "silent, and kept so"
+    if peak >= 1:
+        yield "touching full scale, so perhaps clipped"

@@ -1,0 +1,153 @@
+"""A library of recordings and whatever annotates it → annotations, each with the recording that it is on.
+
+Annotations come from one file, from every file under a folder that is recognised, or from the names of the folders that
+the recordings are in. A row whose recording cannot be told is a reject; a file that cannot be read is refused, and the
+rest goes on.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from callshot.corpus.annotations import Hints, Reading, read_annotations, recognise
+from callshot.corpus.audio import SUFFIXES
+from callshot.corpus.recordings import Library, find_files, refuse_file
+from callshot.errors import InputError
+from callshot.records import Annotation, Reject
+
+FOLDERS = "folders"
+MAY_ANNOTATE = frozenset((".txt", ".csv", ".tsv", ".textgrid", ".selections", ".xml", ".mat", ".phn", ".lab"))
+
+
+@dataclass
+class Sources:
+    """What was found: `placed` annotations with the path of their recording, rejected rows and refused files.
+
+    `annotated` also has the recordings whose annotation file says that they hold no calls.
+    """
+
+    placed: list[tuple[str, Annotation]] = field(default_factory=list)
+    annotated: set[str] = field(default_factory=set)
+    rejects: list[Reject] = field(default_factory=list)
+    refused: list[Reject] = field(default_factory=list)
+    recognised: Counter[tuple[str, str]] = field(default_factory=Counter)
+    notes: Counter[str] = field(default_factory=Counter)
+
+
+def read_sources(library: Library, where: Path | None, format: str = "auto", hints: Hints | None = None) -> Sources:
+    """Read the annotations of a library from `where`, or from its own folder; without any, by the folders' names."""
+    hints = hints or Hints()
+    if format == FOLDERS:
+        return _by_folders(library, "asked for")
+    place = where if where is not None else library.root
+    if not place.exists():
+        raise InputError(f"{place}: no such file or folder; wanted the annotations")
+    sources = (
+        _from_folder(library, place, format, hints) if place.is_dir() else _from_file(library, place, format, hints)
+    )
+    if sources.placed or sources.rejects or (sources.recognised and not sources.refused):
+        return sources
+    if where is None and format == "auto" and any("/" in path for path in library.paths):
+        by_folders = _by_folders(library, "no annotation file is there, and the recordings are in folders")
+        by_folders.refused += sources.refused
+        return by_folders
+    raise InputError(f"{place}: no annotations were found{_first(sources.refused)}; name them with --annotations")
+
+
+def _first(refused: Sequence[Reject]) -> str:
+    return f" ({refused[0].file}: {refused[0].reason})" if refused else ""
+
+
+def _by_folders(library: Library, why: str) -> Sources:
+    """Take the name of the folder that a recording is in for the label of all of it."""
+    sources = Sources()
+    sources.recognised[FOLDERS, why] = len({PurePosixPath(path).parent for path in library.paths})
+    for path in library.paths:
+        label, file = PurePosixPath(path).parent.name, str(library.root / path)
+        if label:
+            sources.placed.append((path, Annotation(path, 0.0, None, label, file, None)))
+            sources.annotated.add(path)
+        else:
+            sources.rejects.append(Reject(file, None, "in no folder whose name could be its label"))
+    return sources
+
+
+def _from_file(library: Library, path: Path, format: str, hints: Hints) -> Sources:
+    sources = Sources()
+    _place(library, read_annotations(path, format, hints), PurePosixPath(path.name), sources)
+    return sources
+
+
+def _from_folder(library: Library, folder: Path, format: str, hints: Hints) -> Sources:
+    sources, forms = Sources(), defaultdict[str, dict[str, str]](dict)
+    for path in find_files(folder):
+        if path.suffix.lower() in SUFFIXES or path.is_dir():
+            continue
+        reading = _try(path, folder, format, hints, sources)
+        if reading is not None:
+            for recording in _place(library, reading, PurePosixPath(path.relative_to(folder)), sources):
+                forms[recording].setdefault(reading.format, str(path))
+    _refuse_two_forms(forms)
+    return sources
+
+
+def _try(path: Path, folder: Path, format: str, hints: Hints, into: Sources) -> Reading | None:
+    """Read a file if it holds annotations; else say why not, unless its name does not look as if it did."""
+    may = path.suffix.lower() in MAY_ANNOTATE
+    reason = refuse_file(path, folder)
+    try:
+        known = recognise(path, hints) if reason is None else None
+        if known is not None and format in ("auto", known[0].name):
+            return read_annotations(path, format, hints)
+        if known is not None and known[0].name != "csv":
+            reason = f"{known[0].name}, and {format} was asked for"
+        elif format != "auto" and may and reason is None:
+            return read_annotations(path, format, hints)  # some formats are not to be recognised by their looks
+    except InputError as error:
+        reason = str(error).removeprefix(f"{path}: ")
+    if may:
+        told = reason or "not recognised as annotations; name its format with --format, or its columns with --columns"
+        into.refused.append(Reject(str(path), None, told))
+    return None
+
+
+def _place(library: Library, reading: Reading, file: PurePosixPath, into: Sources) -> set[str]:
+    """Find the recording of every annotation of a file; return the recordings that it is about."""
+    into.rejects += reading.rejects
+    into.recognised[reading.format, reading.why] += 1
+    into.notes.update(reading.notes)
+    paths: dict[str | None, str | InputError] = {}
+    for annotation in reading.annotations:
+        name = annotation.path
+        if name not in paths:
+            paths[name] = _look_up(library, name, file)
+        path = paths[name]
+        if isinstance(path, str):
+            into.placed.append((path, annotation))
+        else:
+            into.rejects.append(Reject(annotation.file, annotation.row, str(path)))
+    if not reading.annotations:
+        paths[None] = _look_up(library, None, file)
+    found = {path for path in paths.values() if isinstance(path, str)}
+    into.annotated |= found
+    return found
+
+
+def _look_up(library: Library, name: str | None, file: PurePosixPath) -> str | InputError:
+    try:
+        return library.pair(file) if name is None else library.find(name)
+    except InputError as error:
+        return error
+
+
+def _refuse_two_forms(forms: dict[str, dict[str, str]]) -> None:
+    """Refuse a folder in which a recording is annotated in two formats: the same calls would be there twice."""
+    for recording, files in forms.items():
+        if len(files) > 1:
+            told = " and ".join(f"{format} ({file})" for format, file in list(files.items())[:2])
+            raise InputError(
+                f"{recording} is annotated in two forms, {told}; choose one with --format, or name one folder "
+                "with --annotations"
+            )
+

@@ -1,0 +1,121 @@
+"""Which recording a name means, and that no name leads outside."""
+
+import os
+from pathlib import Path, PurePosixPath
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callshot.corpus.recordings import Library, find_recordings
+from callshot.errors import InputError
+from sounds import record
+
+SITES = Library(Path("audio"), ("a/x.wav", "b/x.wav", "b/y.flac", "Top.WAV", "x.1.mp3", "deep/er/z.wav"))
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("a/x.wav", "a/x.wav"),
+        ("A/X.wav", "a/x.wav"),
+        ("a\\x.wav", "a/x.wav"),
+        ("./b//x", "b/x.wav"),
+        ("y", "b/y.flac"),
+        ("y.wav", "b/y.flac"),
+        ("top.wav", "Top.WAV"),
+        ("C:\\Users\\me\\field\\b\\x.wav", "b/x.wav"),
+        ("/home/me/elsewhere/Top.wav", "Top.WAV"),
+        ("/home/me/elsewhere/y.flac", "b/y.flac"),
+        ("../../b/x.wav", "b/x.wav"),
+        ("er/z.wav", "deep/er/z.wav"),
+        (" x.1.mp3 ", "x.1.mp3"),
+    ],
+)
+def test_a_name_means_the_recording_whose_path_it_ends_in_or_that_ends_in_it(name, path):
+    assert SITES.find(name) == path
+
+
+@pytest.mark.parametrize("name", ["x.wav", "x", "/home/me/x.wav"])
+def test_a_name_that_two_recordings_have_is_refused(name):
+    with pytest.raises(InputError, match=r"may mean a/x\.wav or b/x\.wav"):
+        SITES.find(name)
+
+
+@pytest.mark.parametrize("name", ["c/x.wav", "c/y.flac", "nothing.wav", "", "/", "..", "../../etc/passwd", "a", "wav"])
+def test_a_name_that_no_recording_has_is_refused(name):
+    with pytest.raises(InputError, match="no recording"):
+        SITES.find(name)
+
+
+@pytest.mark.parametrize(
+    ("file", "path"),
+    [
+        ("a/x.Table.1.selections.txt", "a/x.wav"),
+        ("b/x.txt", "b/x.wav"),
+        ("b/X.WAV.TextGrid", "b/x.wav"),
+        ("raven/top_labels.txt", "Top.WAV"),
+        ("x.1.Table.2.selections.txt", "x.1.mp3"),
+        ("labels/y-2019.csv", "b/y.flac"),
+    ],
+)
+def test_an_annotation_file_pairs_with_the_recording_of_its_name(file, path):
+    assert SITES.pair(PurePosixPath(file)) == path
+
+
+def test_an_annotation_file_that_fits_two_recordings_or_none_is_refused():
+    with pytest.raises(InputError, match="may mean"):
+        SITES.pair(PurePosixPath("labels/x.txt"))
+    with pytest.raises(InputError, match=r"goes by the name of xy\.txt"):
+        SITES.pair(PurePosixPath("xy.txt"))
+
+
+@given(st.text(max_size=40))
+def test_whatever_a_name_is_it_means_a_listed_path_or_is_refused(name):
+    for look_up in (SITES.find, lambda text: SITES.pair(PurePosixPath(text or "-"))):
+        try:
+            assert look_up(name) in SITES.paths
+        except InputError:
+            continue
+
+
+def test_audio_is_found_in_all_folders_and_named_from_the_top(tmp_path):
+    for name in ("b/x.WAV", "a.flac", "notes.txt", ".git/y.wav", "b/._x.wav"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    library = find_recordings(tmp_path)
+    assert library.paths == ("a.flac", "b/x.WAV")
+    assert [(Path(r.file).name, r.row) for r in library.rejects] == [("._x.wav", None)]
+    assert "hidden" in library.rejects[0].reason
+
+
+def test_links_that_lead_outside_are_not_followed(tmp_path):
+    outside, inside = tmp_path / "outside", tmp_path / "audio"
+    record(outside / "secret.wav")
+    record(inside / "own.wav")
+    (inside / "out.wav").symlink_to(outside / "secret.wav")
+    (inside / "in.wav").symlink_to(inside / "own.wav")
+    (inside / "folder").symlink_to(outside)
+    (inside / "broken.wav").symlink_to(inside / "nothing.wav")
+    (inside / "loop.wav").symlink_to(inside / "loop.wav")
+    library = find_recordings(inside)
+    assert library.paths == ("in.wav", "own.wav")
+    reasons = {Path(r.file).name: r.reason for r in library.rejects}
+    assert set(reasons) == {"out.wav", "folder", "broken.wav", "loop.wav"}
+    assert "leads outside" in reasons["out.wav"]
+    assert "leads outside" in reasons["folder"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_is_no_recording(tmp_path):
+    os.mkfifo(tmp_path / "pipe.wav")
+    assert find_recordings(tmp_path).paths == ()
+
+
+def test_one_file_is_a_library_of_one(tmp_path):
+    assert find_recordings(record(tmp_path / "x.wav")).paths == ("x.wav",)
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(InputError, match="no such folder"):
+        find_recordings(tmp_path / "nothing")

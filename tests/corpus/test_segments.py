@@ -1,0 +1,415 @@
+"""The rules of section 1 of the method, one by one, and that nothing is lost in silence."""
+
+import csv
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile as sf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from paper_shapes import ELEPHANT_VOICES, LDC, spread_over_folds
+
+from callshot.corpus.annotations import Hints
+from callshot.corpus.audio import open_recording, read_segment
+from callshot.corpus.corpora import CORPORA
+from callshot.corpus.rule import Rule
+from callshot.corpus.segments import overlapping_labels, segment_corpus
+from callshot.errors import InputError
+from callshot.fewshot.folds import complete_shots, count_classes, give_folds
+from callshot.records import Annotation, Call, Segmentation
+from sounds import SPOILED, record, spoil
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+
+
+def annotate(folder: Path, *rows: tuple[object, ...], name: str = "calls.csv") -> Path:
+    with (folder / name).open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([("recording", "start_s", "end_s", "label"), *rows])
+    return folder / name
+
+
+def segmented(folder: Path, *rows: tuple[object, ...], rule: Rule | None = None, **how: object) -> Segmentation:
+    """Record 10 s, annotate them, and cut."""
+    if not (folder / "x.wav").exists():
+        record(folder / "x.wav", seconds=10)
+    return segment_corpus(folder, annotate(folder, *rows), rule or Rule(), **how)  # type: ignore[arg-type]
+
+
+def reasons(found: Segmentation) -> list[str]:
+    return [reject.reason for reject in found.rejects]
+
+
+def audio_of(folder: Path, found: Segmentation, n: int = 0) -> np.ndarray:
+    with open_recording(folder / found.segments[n].path) as reader:
+        return read_segment(reader, found.segments[n])
+
+
+def test_a_call_of_at_least_a_second_is_a_segment_and_a_shorter_one_a_reject(tmp_path):
+    found = segmented(tmp_path, ("x.wav", 1, 2, "roar"), ("x.wav", 3, 3.999, "roar"), ("x.wav", 5.1, 6.1, "blow"))
+    assert [(s.start_s, s.end_s, s.label) for s in found.segments] == [(1, 2, "roar"), (5.1, 6.1, "blow")]
+    assert reasons(found) == ["0.999 s long, shorter than 1 s"]
+    assert [(Path(r.file).name, r.row) for r in found.rejects] == [("calls.csv", 2)]
+
+
+def test_the_length_is_measured_without_the_collar_unless_asked(tmp_path):
+    rows = [("x.wav", 3, 3.6, "roar")]
+    assert not segmented(tmp_path, *rows, rule=Rule(collar_s=0.25)).segments
+    (segment,) = segmented(tmp_path, *rows, rule=Rule(collar_s=0.25, with_collar=True)).segments
+    assert (segment.start_s, segment.end_s, segment.collar_s) == (3, 3.6, 0.25)
+
+
+def test_the_collar_is_clipped_at_the_edges_of_the_recording(tmp_path):
+    rows = [("x.wav", 0.1, 2, "roar"), ("x.wav", 4, 6, "roar"), ("x.wav", 7, 10, "roar")]
+    found = segmented(tmp_path, *rows, rule=Rule(collar_s=0.25, rate_hz=8000, level_dbfs=None))
+    whole = sf.read(tmp_path / "x.wav", dtype="float32")[0]
+    for n, (first, last) in enumerate([(0, 2.25), (3.75, 6.25), (6.75, 10)]):
+        np.testing.assert_array_equal(audio_of(tmp_path, found, n), whole[round(first * 8000) : round(last * 8000)])
+
+
+def test_the_collar_reaches_no_further_label(tmp_path):
+    found = segmented(tmp_path, ("x.wav", 1, 3, "roar"), ("x.wav", 3.1, 5, "blow"), rule=Rule(collar_s=0.25))
+    assert [s.labels for s in found.segments] == [("roar",), ("blow",)]
+
+
+def test_the_own_label_is_at_the_centre_and_all_that_overlap_are_labels(tmp_path):
+    rows = [
+        ("x.wav", 0, 4, "rumble"),
+        ("x.wav", 1.5, 2.6, "roar"),  # at the centre of the rumble
+        ("x.wav", 3.9, 6, "trumpet"),
+        ("x.wav", 6, 8, "blow"),  # touches the trumpet, overlaps nothing
+        ("x.wav", 0.5, 0.9, "bark"),  # too short for a segment, and yet it overlaps one
+    ]
+    found = segmented(tmp_path, *rows)
+    assert {s.label: s.labels for s in found.segments} == {
+        "rumble": ("bark", "roar", "rumble", "trumpet"),
+        "roar": ("roar", "rumble"),
+        "trumpet": ("rumble", "trumpet"),
+        "blow": ("blow",),
+    }
+
+
+def test_a_segment_is_brought_to_minus_3_dbfs_and_silence_stays_silence(tmp_path):
+    signal = np.concatenate([np.zeros(16000), np.sin(np.arange(16000) / 9) * 0.01, np.sin(np.arange(16000) / 9) * 4])
+    sf.write(tmp_path / "x.wav", signal.astype(np.float32), 8000, subtype="FLOAT")
+    found = segmented(tmp_path, *[("x.wav", 2 * n + 0.2, 2 * n + 1.8, "roar") for n in range(3)])
+    peaks = [float(np.abs(audio_of(tmp_path, found, n)).max()) for n in range(3)]
+    assert peaks == pytest.approx([0, 0.70795, 0.70795], abs=1e-5)
+    assert set(found.notes) == {
+        "silent, and kept so: 1 of 3 segments",
+        "touching full scale, so perhaps clipped: 1 of 3 segments",
+    }
+
+
+def test_two_channels_become_one_by_the_rule(tmp_path):
+    record(tmp_path / "x.wav", channels=2, seconds=4)
+    both = sf.read(tmp_path / "x.wav", dtype="float32")[0][8000:24000]
+    for rule, wanted in {"first": both[:, 0], "2": both[:, 1], "mean": both.mean(axis=1)}.items():
+        found = segmented(
+            tmp_path, ("x.wav", 1, 3, "roar"), rule=Rule(channel_rule=rule, rate_hz=8000, level_dbfs=None)
+        )
+        assert found.segments[0].channel_rule == rule
+        np.testing.assert_allclose(audio_of(tmp_path, found), wanted, atol=1e-7)
+
+
+def test_a_channel_that_is_not_there_is_a_reject(tmp_path):
+    found = segmented(tmp_path, ("x.wav", 1, 3, "roar"), rule=Rule(channel_rule="2"))
+    assert not found.segments
+    assert "number of channels is 1" in reasons(found)[0]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "reason"),
+    [
+        (5, 5, "point"), (6, 5, "5"), (-1, 2, "-1"), ("nan", 2, "nan"), (2, "inf", "inf"), ("two", 4, "two"),
+        (9, 10.2, "beyond the end of x.wav, which is 10 s long"), (10, 12, "beyond the end"), (90, 92, "beyond"),
+    ],
+)  # fmt: skip
+def test_times_that_cannot_be_are_rejects_with_a_reason(tmp_path, start, end, reason):
+    found = segmented(tmp_path, ("x.wav", start, end, "roar"), ("x.wav", 1, 3, "blow"))
+    assert [s.label for s in found.segments] == ["blow"]
+    assert reason in reasons(found)[0]
+
+
+def test_a_call_that_ends_a_little_late_ends_with_its_recording(tmp_path):
+    assert segmented(tmp_path, ("x.wav", 8, 10.05, "roar")).segments[0].end_s == 10
+
+
+def test_a_row_that_is_there_twice_is_a_segment_once(tmp_path):
+    found = segmented(tmp_path, ("x.wav", 1, 3, "roar"), ("x.wav", 1, 3, "blow"), ("x.wav", 1.0, 3.0, "roar"))
+    assert [s.segment for s in found.segments] == ["x.wav@1-3 blow", "x.wav@1-3 roar"]
+    assert reasons(found)[0].endswith("calls.csv, row 1")
+
+
+def test_a_file_in_two_recordings_is_a_reject(tmp_path):
+    record(tmp_path / "x.wav", seconds=10)
+    table = tmp_path / "calls.csv"
+    table.write_text("path,recording,start_s,end_s,label\nx.wav,a,1,3,roar\nx.wav,b,4,6,roar\n")
+    found = segment_corpus(tmp_path, table)
+    assert [s.recording for s in found.segments] == ["a"]
+    assert "in recording 'b' here and in 'a'" in reasons(found)[0]
+
+
+@pytest.mark.parametrize("how", [*SPOILED, "gone"])
+def test_bad_audio_is_a_reject_and_the_rest_goes_on(tmp_path, how):
+    spoil(tmp_path / "bad.wav", how)
+    found = segmented(tmp_path, ("bad.wav", 0.5, 2.5, "roar"), ("x.wav", 1, 3, "blow"))
+    assert [s.label for s in found.segments] == ["blow"]
+    assert found.read == 2
+    assert "bad.wav" in reasons(found)[0]
+
+
+def test_a_recording_that_cannot_be_read_and_nobody_asks_for_is_told(tmp_path):
+    spoil(tmp_path / "bad.wav", "text")
+    found = segmented(tmp_path, ("x.wav", 1, 3, "blow"))
+    assert [Path(r.file).name for r in found.refused] == ["bad.wav"]
+
+
+def test_audio_that_vanishes_after_its_header_was_read_is_a_reject(tmp_path, monkeypatch):
+    record(tmp_path / "gone.wav", seconds=10)
+
+    def vanish(share: float, what: str) -> None:
+        if what == "looking at recordings":
+            (tmp_path / "gone.wav").unlink(missing_ok=True)
+
+    monkeypatch.chdir(tmp_path)
+    found = segmented(tmp_path, ("gone.wav", 1, 3, "roar"), ("x.wav", 1, 3, "blow"), report=vanish)
+    assert [s.label for s in found.segments] == ["blow"]
+    assert "gone.wav" in reasons(found)[0]
+
+
+def test_a_begin_path_cannot_leave_the_folder(tmp_path):
+    record(tmp_path / "secret.wav", seconds=10)
+    (tmp_path / "audio").mkdir()
+    found = segmented(
+        tmp_path / "audio",
+        ("../secret.wav", 1, 3, "roar"), (str(tmp_path / "secret.wav"), 1, 3, "roar"), ("x.wav", 1, 3, "blow"),
+    )  # fmt: skip
+    assert [s.path for s in found.segments] == ["x.wav"]
+    assert all("no recording" in reason for reason in reasons(found))
+
+
+def test_frames_become_seconds_at_the_rate_of_the_recording(tmp_path):
+    record(tmp_path / "x.wav", seconds=10)
+    (tmp_path / "x.phn").write_text("8000 24000 roar\n24000 32000 blow\n")
+    found = segment_corpus(tmp_path)
+    assert [(s.start_s, s.end_s, s.label) for s in found.segments] == [(1, 3, "roar"), (3, 4, "blow")]
+
+
+def test_a_time_expanded_recording_is_read_at_its_true_rate(tmp_path):
+    found = segmented(
+        tmp_path, ("x.wav", 0.1, 0.5, "bat"), rule=Rule(minimum_s=0.1, source_rate_hz=80000, rate_hz=80000)
+    )
+    assert found.recordings[0].duration_s == 1
+    assert found.segments[0].source_rate_hz == 80000
+    late = segmented(tmp_path, ("x.wav", 1, 5, "bat"), rule=Rule(minimum_s=0.1, source_rate_hz=80000))
+    assert "time-expanded" in reasons(late)[0]
+
+
+def test_a_recording_whose_table_is_empty_is_annotated_and_without_calls(tmp_path):
+    record(tmp_path / "quiet.wav")
+    (tmp_path / "quiet.Table.1.selections.txt").write_text(
+        "Selection\tView\tBegin Time (s)\tEnd Time (s)\tAnnotation\n"
+    )
+    found = segment_corpus(tmp_path)
+    assert found.annotated == {"quiet.wav"}
+    assert (found.read, found.segments, found.rejects) == (0, [], [])
+
+
+def test_folders_named_by_label_make_a_segment_of_each_recording(tmp_path):
+    for name in ("roar/a.wav", "roar/b.wav", "old/blow/a.wav", "loose.wav"):
+        record(tmp_path / name)
+    found = segment_corpus(tmp_path)
+    assert [(s.segment, s.label) for s in found.segments] == [
+        ("old/blow/a.wav", "blow"), ("roar/a.wav", "roar"), ("roar/b.wav", "roar"),
+    ]  # fmt: skip
+    assert [(Path(r.file).name, r.row) for r in found.rejects] == [("loose.wav", None)]
+    assert found.read == 4
+
+
+def test_a_folder_with_the_same_calls_in_two_forms_is_refused(tmp_path):
+    record(tmp_path / "x.wav")
+    (tmp_path / "x.txt").write_text("0\t1.5\troar\n")
+    annotate(tmp_path, ("x.wav", 0, 1.5, "roar"), name="x.csv")
+    with pytest.raises(InputError, match=r"x\.wav is annotated in two forms, csv \(.*x\.csv\) and audacity"):
+        segment_corpus(tmp_path)
+    assert len(segment_corpus(tmp_path, format="audacity").segments) == 1
+
+
+def test_files_that_are_no_annotations_are_told_and_the_rest_goes_on(tmp_path):
+    (tmp_path / "README.txt").write_text("Recordings of 2019.\n")
+    (tmp_path / "broken.TextGrid").write_text('File type = "ooTextFile"\nObject class = "TextGrid"\n\n0\n')
+    (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8")
+    record(tmp_path / "x.wav")
+    annotate(tmp_path, ("x.wav", 0, 1.5, "roar"))
+    found = segment_corpus(tmp_path)
+    assert len(found.segments) == 1
+    assert {Path(r.file).name: r.row for r in found.refused} == {"README.txt": None, "broken.TextGrid": None}
+
+
+def test_without_any_annotations_the_error_says_what_to_do(tmp_path):
+    record(tmp_path / "x.wav")
+    with pytest.raises(InputError, match="no annotations were found; name them with --annotations"):
+        segment_corpus(tmp_path)
+    with pytest.raises(InputError, match="no such file or folder"):
+        segment_corpus(tmp_path, tmp_path / "nothing.csv")
+    (tmp_path / "x.wav").unlink()
+    with pytest.raises(InputError, match="no recordings are there"):
+        segment_corpus(tmp_path)
+
+
+def test_other_columns_and_folds_travel_on(tmp_path):
+    record(tmp_path / "x.wav", seconds=5)
+    table = tmp_path / "calls.csv"
+    table.write_text("recording,start_s,end_s,label,caller,fold\nx.wav,1,3,roar,Echo,4\nx.wav,3,5,blow,,4\n")
+    first, second = segment_corpus(tmp_path, table).segments
+    assert first.more == {"caller": "Echo", "fold": 4}
+    assert second.more == {"caller": None, "fold": 4}
+
+
+# Corpora
+
+
+def textgrid(tiers: dict[str, list[tuple[float, float, str]]], end_s: float) -> str:
+    """Write interval tiers in Praat's short form; gaps are left out, as some tools do."""
+    lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", "0", str(end_s), "<exists>", str(len(tiers))]
+    for name, intervals in tiers.items():
+        lines += ['"IntervalTier"', f'"{name}"', "0", str(end_s), str(len(intervals))]
+        lines += [text for start, end, label in intervals for text in (str(start), str(end), f'"{label}"')]
+    return "\n".join(lines) + "\n"
+
+
+def test_ldc_takes_the_tier_by_vote_the_first_channel_and_a_collar(tmp_path):
+    record(tmp_path / "disc1" / "R01.wav", seconds=10, channels=2)
+    tiers = {
+        "speech": [(0.0, 2.0, "elephants at the tank")],
+        "vocalization": [(1.0, 3.0, "Growl?"), (4.0, 6.0, "Long Roar_Rumble 2"), (6.5, 9.0, "squelch")],
+    }
+    (tmp_path / "disc1" / "r01_final.TextGrid").write_text(textgrid(tiers, 10.0), encoding="utf-16")
+    found = segment_corpus(tmp_path, corpus=CORPORA["ldc2010s05"])
+    assert [s.label for s in found.segments] == ["growl", "longroar-rumble", "squelch"]
+    assert {(s.channel_rule, s.collar_s, s.path) for s in found.segments} == {("first", 0.25, "disc1/R01.wav")}
+    assert found.segments[0].more["tier speech"] == "elephants at the tank"
+    assert found.segments[0].more["label_written"] == "Growl?"
+    assert "not in the list of ldc2010s05, and kept: 'squelch' (1)" in found.notes
+
+
+def test_elephant_voices_takes_folders_or_the_sheet_and_one_spelling(tmp_path):
+    corpus = CORPORA["elephant-voices"]
+    for name in ("estrous-rumble/70_file_1.mp3", "Oestrous_Rumble/71.wav", "Let's-Go-rumble/2.wav", "Sad-rumble/3.wav"):
+        record(tmp_path / name, rate=16000, channels=2)
+    found = segment_corpus(tmp_path, corpus=corpus)
+    assert Counter(s.label for s in found.segments) == {"oestrous rumble": 2, "lets-go rumble": 1, "sad rumble": 1}
+    assert {(s.channel_rule, s.collar_s) for s in found.segments} == {("mean", 0.0)}
+    assert "not in the list of elephant-voices, and kept: 'sad rumble' (1)" in found.notes
+    sheet = tmp_path / "sheet.csv"
+    sheet.write_text(
+        "Selection,Sound_file,Start_time,End_time,Call_type\n1,70_file_1,0.5,2.5,Estrous rumble\n2,71.wav,1,1.5,X\n"
+    )
+    found = segment_corpus(tmp_path, sheet, corpus=corpus)
+    assert [(s.path, s.start_s, s.label) for s in found.segments] == [
+        ("estrous-rumble/70_file_1.mp3", 0.5, "oestrous rumble")
+    ]
+
+
+Shape = tuple[dict[str, tuple[int, int]], int, tuple[str, ...], int, int, int]
+
+
+def manifest(folder: Path, shape: Shape) -> Path:
+    """Write a manifest with the paper's shape: eligible calls, calls of rare types, and calls under a second."""
+    counts, folds, common, others, short, rare = shape
+    label, fold = spread_over_folds(counts, folds, common)
+    rows = [(n, f, 1.5) for n, f in zip(label, fold, strict=True)]
+    rows += [(f"rare {n % rare}", -1 if n % rare == 0 else n % rare % folds, 1.0) for n in range(others)]
+    rows += [(label[n % len(label)], fold[n % len(label)], 0.5) for n in range(short)]
+    placed = Counter[int]()
+    with (folder / "manifest.csv").open("w", newline="") as file:
+        out = csv.writer(file)
+        out.writerow(("recording", "start_s", "end_s", "label", "fold"))
+        for name, number, length in rows:
+            start, placed[number] = placed[number], placed[number] + 2
+            out.writerow((f"fold{number}.flac", start, start + length, name, number))
+    for number, seconds in placed.items():
+        sf.write(folder / f"fold{number}.flac", np.zeros(seconds * 100), 100)
+    return folder / "manifest.csv"
+
+
+@pytest.mark.parametrize(
+    ("shape", "annotated", "long", "evaluated"),
+    [
+        ((ELEPHANT_VOICES, 5, ("comment rumble",), 118, 46, 15), 422, 376, (12, 257, 258, 4)),
+        ((LDC, 10, ("growl", "blow"), 116, 742, 6), 4845, 4103, (10, 3985, 3987, 31)),
+    ],
+)
+def test_a_manifest_with_the_papers_shape_gives_the_papers_bookkeeping(tmp_path, shape, annotated, long, evaluated):
+    found = segment_corpus(tmp_path, manifest(tmp_path, shape), check=False)
+    assert (found.read, len(found.segments), len(found.rejects)) == (annotated, long, annotated - long)
+    segments = found.segments
+    folds = give_folds([s.recording for s in segments], np.array([s.more["fold"] for s in segments]))
+    counts = count_classes([s.label for s in segments], folds)
+    eligible = [c for c in counts if c.eligible]
+    queries = sum(sum(c.per_fold) for c in eligible)
+    assert (len(eligible), queries, sum(c.exemplars for c in eligible), complete_shots(counts)) == evaluated
+    assert {c.label: (c.exemplars, c.complete_to_k) for c in eligible} == shape[0]
+
+
+# Nothing is lost in silence
+
+TIMES = st.sampled_from(["0", "0.5", "1", "2.5", "3", "3.05", "7", "-1", "nan", "", "x", "1e400", "2,5"])
+NAMES = st.sampled_from(
+    ["good.wav", "good", "sub/good.wav", "gone.wav", "../good.wav", "", *(f"{how}.wav" for how in SPOILED)]
+)
+LABELS = st.sampled_from(["roar", "rumble", "", " ", "a\tb", 'say "roar"', "象🐘"])
+ROWS = st.lists(st.tuples(NAMES, TIMES, TIMES, LABELS), max_size=12)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("library")
+    for how in SPOILED:
+        spoil(folder / f"{how}.wav", how)
+    record(folder / "good.wav")
+    record(folder / "sub" / "other.wav")
+    return folder
+
+
+@given(ROWS)
+@settings(max_examples=60)
+def test_every_annotation_is_a_segment_or_a_reject(library, rows):
+    table = annotate(library, *rows, name="random.csv")
+    found = segment_corpus(library, table, Rule(collar_s=0.1), threads=1)
+    assert found.read == len(found.segments) + len(found.rejects)
+    assert found.read == sum(any(cell != "" for cell in row) for row in rows)
+    assert len({s.segment for s in found.segments}) == len(found.segments)
+    assert all(reject.row is not None and reject.reason for reject in found.rejects)
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 8), st.integers(1, 5), st.sampled_from("xyz"))))
+def test_labels_are_those_of_a_literal_comparison_of_all_pairs(spans):
+    note = Annotation(None, 0, 1, "", "file", 1)
+    calls = sorted((Call(path, start, start + n, label, note) for path, start, n, label in spans),
+                   key=lambda c: (c.path, c.start_s, c.end_s, c.label))  # fmt: skip
+    literal = [
+        tuple(
+            sorted({d.label for d in calls if d.path == c.path and min(c.end_s, d.end_s) > max(c.start_s, d.start_s)})
+        )
+        for c in calls
+    ]
+    assert overlapping_labels(calls) == literal
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the real recordings in ../shared/data are not here")
+def test_the_real_elephants_become_241_segments_by_sheet_and_by_folder():
+    for format in ("auto", "folders"):
+        found = segment_corpus(SHARED / "elephants", format=format)
+        assert Counter(s.label for s in found.segments) == {"rumble": 91, "roar": 81, "trumpet": 69}
+        assert not found.rejects
+    assert len({s.recording for s in segment_corpus(SHARED / "elephants", check=False).segments}) == 203
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="the real recordings in ../shared/data are not here")
+def test_the_real_finch_songs_are_too_short_for_the_paper_and_not_for_their_own_rule():
+    assert len(segment_corpus(SHARED / "finch").rejects) == 601
+    found = segment_corpus(SHARED / "finch", rule=Rule(minimum_s=0.02), hints=Hints())
+    assert len(found.segments) == 601

@@ -1,0 +1,171 @@
+"""inspect and segment from the command line, end to end, as a person would use them."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import polars as pl
+import pytest
+from sounds import record, spoil
+from test_cli import run
+
+from callshot.corpus.table import read_segment_table
+
+RAVEN = "Selection\tView\tChannel\tBegin Time (s)\tEnd Time (s)\tLow Freq (Hz)\tHigh Freq (Hz)\tSpecies\n"
+
+
+@pytest.fixture
+def herd(tmp_path):
+    """Six recordings with Raven tables beside them, one of them empty; one call is short, one beyond the end."""
+    folder = tmp_path / "herd"
+    for n in range(6):
+        record(folder / f"r{n}.wav", seconds=8, channels=2, seed=n)
+        rows = f"1\tSpectrogram 1\t1\t0.5\t2.5\t10\t80\trumble\n2\tSpectrogram 1\t1\t3\t5\t100\t900\troar\n{'' if n else EXTRA}"
+        (folder / f"r{n}.Table.1.selections.txt").write_text(RAVEN + (rows if n < 5 else ""))
+    return folder
+
+
+EXTRA = "3\tSpectrogram 1\t1\t6\t6.5\t10\t80\tblow\n4\tSpectrogram 1\t1\t7\t70\t10\t80\tblow\n"
+
+
+def rejects(out):
+    with (out / "rejects.csv").open(encoding="utf-8", newline="") as file:
+        return [(os.path.basename(r["file"]), r["row"], r["reason"]) for r in csv.DictReader(file)]
+
+
+def test_segment_writes_segments_and_rejects_and_says_what_it_did(herd, tmp_path, capsys):
+    run("segment", herd, "--out", tmp_path / "out", "--collar", 0.25, "--channel", "first")
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"segments.parquet", "rejects.csv", "segments.json"}
+    frame = pl.read_parquet(tmp_path / "out" / "segments.parquet")
+    assert frame.columns[:12] == [
+        "segment", "recording", "path", "start_s", "end_s", "collar_s", "label", "labels", "rate_hz", "channel_rule",
+        "level_dbfs", "source_rate_hz",
+    ]  # fmt: skip
+    assert frame.height == 10
+    assert frame["collar_s"].unique().to_list() == [0.25]
+    assert frame["low_freq_hz"].to_list()[:2] == [10.0, 100.0]
+    assert [(row, reason.split(",")[0]) for _, row, reason in rejects(tmp_path / "out")] == [
+        ("3", "0.500 s long"), ("4", "7 to 70 s is beyond the end of r0.wav"),
+    ]  # fmt: skip
+    told = json.loads((tmp_path / "out" / "segments.json").read_text())
+    assert (told["read"], told["segments"], told["rejects"]) == (12, 10, 2)
+    assert told["options"]["channel_rule"] == "first"
+    said = capsys.readouterr().out
+    for words in ("raven in 6 files", "6 of 6 recordings annotated; 12 annotations read: 10 segments, 2 rejects",
+                  "annotated calls", "std. dev.", "rumble", "labels from column", "segments in"):  # fmt: skip
+        assert words in said
+
+
+def test_the_same_input_gives_the_same_bytes_whatever_the_threads(herd, tmp_path):
+    kept = []
+    for threads in (1, 2, 4):
+        run("segment", herd, "--out", tmp_path / f"{threads}", "--threads", threads, "--quiet")
+        kept.append([(tmp_path / f"{threads}" / name).read_bytes() for name in ("segments.parquet", "rejects.csv")])
+    assert kept[0] == kept[1] == kept[2]
+
+
+def test_a_segment_table_says_where_its_audio_is(herd, tmp_path, monkeypatch):
+    monkeypatch.chdir(herd.parent)
+    run("segment", "herd", "--out", tmp_path / "out", "--quiet", "--no-check", "--no-normalise")
+    segments, facts = read_segment_table(tmp_path / "out" / "segments.parquet")
+    assert facts["audio"] == str(herd)
+    assert segments[0].level_dbfs is None
+
+
+def test_a_corpus_brings_its_rule_its_folds_and_its_categories(herd, tmp_path):
+    run("segment", herd, "--corpus", "ldc2010s05", "--out", tmp_path / "out", "--quiet")
+    segments, facts = read_segment_table(tmp_path / "out" / "segments.parquet")
+    assert (facts["corpus"], facts["folds"]) == ("ldc2010s05", "10")
+    assert {(s.collar_s, s.channel_rule) for s in segments} == {(0.25, "first")}
+    assert "longroar,roar\n" in (tmp_path / "out" / "categories.csv").read_text()
+    run("segment", herd, "--corpus", "ldc2010s05", "--collar", 0, "--out", tmp_path / "bare", "--quiet")
+    assert read_segment_table(tmp_path / "bare" / "segments.parquet")[0][0].collar_s == 0
+
+
+def test_columns_can_be_named_and_a_label_given(tmp_path):
+    record(tmp_path / "a.wav", seconds=5)
+    (tmp_path / "mine.csv").write_text("clip,von,bis,Art\na,1,3,roar\n")
+    names = ["-c", "recording=clip", "-c", "start_s=von", "-c", "end_s=bis"]
+    run("segment", tmp_path, "--out", tmp_path / "out", *names, "-c", "label=Art", "--quiet")
+    assert read_segment_table(tmp_path / "out" / "segments.parquet")[0][0].label == "roar"
+    run("segment", tmp_path, "--out", tmp_path / "all", *names, "--label", "elephant", "--quiet")
+    assert read_segment_table(tmp_path / "all" / "segments.parquet")[0][0].label == "elephant"
+
+
+def test_a_bad_file_among_good_ones_is_left_out_and_told(herd, tmp_path, capsys):
+    spoil(herd / "r1.wav", "text")
+    (herd / "r2.Table.1.selections.txt").write_text("nothing to see\n")
+    run("segment", herd, "--out", tmp_path / "out")
+    assert pl.read_parquet(tmp_path / "out" / "segments.parquet").height == 6
+    left_out = rejects(tmp_path / "out")
+    assert sum(name == "r1.Table.1.selections.txt" and "r1.wav" in reason for name, _, reason in left_out) == 2
+    assert ("r2.Table.1.selections.txt", "") in [(name, row) for name, row, _ in left_out]
+    assert "left out: 1 file" in capsys.readouterr().out
+
+
+def test_inspect_tells_folds_eligible_labels_and_the_next_command(herd, capsys):
+    run("inspect", herd)
+    said = capsys.readouterr().out
+    for words in ("6 WAV PCM_16 at 8000 Hz, 2 channels", "raven in 6 files", "yes, to k = 4", "with 5 folds: 2 labels eligible",
+                  "10 queries, k* = 4", f"next: callshot segment {herd} --out segments"):  # fmt: skip
+        assert words in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["segment", "HERD/nothing", "--out", "OUT"], "no such folder"),
+        (["segment", "HERD", "--out", "OUT", "--format", "ravn"], "raven"),
+        (["segment", "HERD", "--out", "OUT", "--corpus", "ldc"], "did you mean ldc2010s05"),
+        (["segment", "HERD", "--out", "OUT", "-c", "label"], "wanted OURS=THEIRS"),
+        (["segment", "HERD", "--out", "OUT", "-c", "label=Nothing"], "Nothing"),
+        (["segment", "HERD", "--out", "OUT", "--collar", "-1"], "collar: 0 s or more"),
+        (["segment", "HERD", "--out", "OUT", "--channel", "left"], "left"),
+        (["segment", "HERD", "--out", "HERD/r0.wav"], "r0.wav"),
+        (["segment", "HERD", "-a", "HERD/none.csv", "--out", "OUT"], "none.csv: no such file or folder"),
+        (["inspect", "HERD", "--folds", "1"], "folds: at least 2"),
+    ],
+)
+def test_a_mistake_is_one_line_with_code_2_and_leaves_nothing(herd, tmp_path, capsys, words, said):
+    out = tmp_path / "out"
+    run(*(word.replace("HERD", str(herd)).replace("OUT", str(out)) for word in words), code=2)
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert error.startswith("callshot: ")
+    assert said in error
+    assert not out.exists()
+
+
+def test_progress_is_told_when_nobody_watches(herd, tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "callshot", "segment", herd, "--out", tmp_path / "out"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "100%  reading segments" in done.stderr
+    assert "s left" in done.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are another matter there")
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+def test_an_interrupted_run_leaves_earlier_segments_as_they_were(tmp_path, stop):
+    record(tmp_path / "audio" / "long.flac", seconds=600, rate=48000)
+    rows = "".join(f"long.flac,{n / 10},{n / 10 + 30},roar\n" for n in range(5000))
+    (tmp_path / "calls.csv").write_text("recording,start_s,end_s,label\n" + rows)
+    (tmp_path / "few.csv").write_text("recording,start_s,end_s,label\nlong.flac,1,3,roar\n")
+    run("segment", tmp_path / "audio", "-a", tmp_path / "few.csv", "--out", tmp_path / "out", "--quiet")
+    before = {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir()}
+    words = ["segment", tmp_path / "audio", "-a", tmp_path / "calls.csv", "--out", tmp_path / "out", "--quiet"]
+    child = subprocess.Popen([sys.executable, "-m", "callshot", *words], stderr=subprocess.PIPE, text=True)
+    while child.poll() is None and not list((tmp_path / "out").glob(".callshot-*")):
+        time.sleep(0.05)
+    time.sleep(1.0)
+    child.send_signal(stop)
+    error = child.communicate(timeout=30)[1]
+    assert child.returncode == (130 if stop == signal.SIGINT else -signal.SIGKILL), error
+    assert {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir() if not p.name.startswith(".")} == before
+    run("segment", tmp_path / "audio", "-a", tmp_path / "few.csv", "--out", tmp_path / "out", "--quiet")
+    assert {p.name for p in (tmp_path / "out").iterdir()} == set(before)
