@@ -7,15 +7,18 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import polars as pl
 import pytest
+
+from callshot.corpus.table import read_segment_table
 from sounds import record, spoil
 from test_cli import run
 
-from callshot.corpus.table import read_segment_table
-
 RAVEN = "Selection\tView\tChannel\tBegin Time (s)\tEnd Time (s)\tLow Freq (Hz)\tHigh Freq (Hz)\tSpecies\n"
+CALLS = "1\tSpectrogram 1\t1\t0.5\t2.5\t10\t80\trumble\n2\tSpectrogram 1\t1\t3\t5\t100\t900\troar\n"
+EXTRA = "3\tSpectrogram 1\t1\t6\t6.5\t10\t80\tblow\n4\tSpectrogram 1\t1\t7\t70\t10\t80\tblow\n"
 
 
 @pytest.fixture
@@ -24,17 +27,14 @@ def herd(tmp_path):
     folder = tmp_path / "herd"
     for n in range(6):
         record(folder / f"r{n}.wav", seconds=8, channels=2, seed=n)
-        rows = f"1\tSpectrogram 1\t1\t0.5\t2.5\t10\t80\trumble\n2\tSpectrogram 1\t1\t3\t5\t100\t900\troar\n{'' if n else EXTRA}"
+        rows = CALLS if n else CALLS + EXTRA
         (folder / f"r{n}.Table.1.selections.txt").write_text(RAVEN + (rows if n < 5 else ""))
     return folder
 
 
-EXTRA = "3\tSpectrogram 1\t1\t6\t6.5\t10\t80\tblow\n4\tSpectrogram 1\t1\t7\t70\t10\t80\tblow\n"
-
-
 def rejects(out):
     with (out / "rejects.csv").open(encoding="utf-8", newline="") as file:
-        return [(os.path.basename(r["file"]), r["row"], r["reason"]) for r in csv.DictReader(file)]
+        return [(Path(r["file"]).name, r["row"], r["reason"]) for r in csv.DictReader(file)]
 
 
 def test_segment_writes_segments_and_rejects_and_says_what_it_did(herd, tmp_path, capsys):
@@ -110,8 +110,8 @@ def test_a_bad_file_among_good_ones_is_left_out_and_told(herd, tmp_path, capsys)
 def test_inspect_tells_folds_eligible_labels_and_the_next_command(herd, capsys):
     run("inspect", herd)
     said = capsys.readouterr().out
-    for words in ("6 WAV PCM_16 at 8000 Hz, 2 channels", "raven in 6 files", "yes, to k = 4", "with 5 folds: 2 labels eligible",
-                  "10 queries, k* = 4", f"next: callshot segment {herd} --out segments"):  # fmt: skip
+    for words in ("6 WAV PCM_16 at 8000 Hz, 2 channels", "raven in 6 files", "yes, to k = 4",
+                  "with 5 folds: 2 labels eligible", "10 queries, k* = 4", f"next: callshot segment {herd} --out segments"):  # fmt: skip
         assert words in said
 
 
