@@ -9,10 +9,13 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 from callshot.corpus.table import read_segment_table
+from callshot.encoders.table import write_table
+from callshot.records import Embeddings
 from sounds import record, spoil
 from test_cli import run
 
@@ -86,6 +89,22 @@ def test_a_corpus_brings_its_rule_its_folds_and_its_categories(herd, tmp_path):
     assert read_segment_table(tmp_path / "bare" / "segments.parquet")[0][0].collar_s == 0
 
 
+def test_evaluate_takes_folds_and_categories_of_a_corpus_it_knows(tmp_path):
+    rng = np.random.default_rng(0)
+    label = ["growl", "roar", "longroar"] * 20
+    recording = [f"r{n // 3}" for n in range(60)]
+    table = Embeddings("e", rng.normal(size=(60, 4)), [f"s{n}" for n in range(60)], recording, label, [()] * 60)
+    write_table(table, tmp_path / "e.parquet", corpus="ldc2010s05")
+    few = ["--shots", "1", "--draws", "4", "--bootstraps", "9", "--shared-draws", "6", "--no-figure", "--quiet"]
+    run("evaluate", tmp_path / "e.parquet", "--out", tmp_path / "out", *few)
+    told = json.loads((tmp_path / "out" / "provenance.json").read_text())
+    assert (told["folds"]["count"], told["classes"]) == (10, 3)
+    assert {r["scoring"] for r in pl.read_csv(tmp_path / "out" / "curve.csv").iter_rows(named=True)} == {
+        "all",
+        "reduced",
+    }
+
+
 def test_columns_can_be_named_and_a_label_given(tmp_path):
     record(tmp_path / "a.wav", seconds=5)
     (tmp_path / "mine.csv").write_text("clip,von,bis,Art\na,1,3,roar\n")
@@ -111,7 +130,8 @@ def test_inspect_tells_folds_eligible_labels_and_the_next_command(herd, capsys):
     run("inspect", herd)
     said = capsys.readouterr().out
     for words in ("6 WAV PCM_16 at 8000 Hz, 2 channels", "raven in 6 files", "yes, to k = 4",
-                  "with 5 folds: 2 labels eligible", "10 queries, k* = 4", f"next: callshot segment {herd} --out segments"):  # fmt: skip
+                  "with 5 folds: 2 labels eligible", "10 queries, k* = 4",
+                  f"next: callshot segment {herd} --out segments"):  # fmt: skip
         assert words in said
 
 

@@ -24,7 +24,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
 )
 
 
@@ -263,7 +263,9 @@ def evaluate(
     shared_draws: Annotated[int, typer.Option(help="Support sets of the shared spread.")] = 1000,
     folds: Annotated[
         int | None,
-        typer.Option(help="Folds to build; without it, the column fold of the table, or 5.", show_default="5"),
+        typer.Option(
+            help="Folds to build; without it, the column fold of the table.", show_default="the corpus's, or 5"
+        ),
     ] = None,
     fold_file: Annotated[
         Path | None,

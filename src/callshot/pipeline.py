@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from callshot.corpus.annotations import Hints
-from callshot.corpus.corpora import Corpus
+from callshot.corpus.corpora import CORPORA, Corpus
 from callshot.corpus.rule import Rule
 from callshot.corpus.segments import audio_root, segment_corpus
 from callshot.corpus.table import write_categories, write_rejects, write_segment_table
@@ -23,7 +23,7 @@ from callshot.encoders.sidecars import read_categories, read_folds
 from callshot.encoders.table import read_tables, table_corpus
 from callshot.fewshot.evaluate import Report, choose_folds, evaluate
 from callshot.fewshot.protocol import Protocol
-from callshot.records import Evaluation, Segmentation
+from callshot.records import Embeddings, Evaluation, Segmentation
 from callshot.report.figures import draw_sweep
 from callshot.report.provenance import tell_file, tell_provenance, tell_segmentation
 from callshot.report.results import open_results, write_results
@@ -81,16 +81,20 @@ def evaluate_files(
     figure: bool = True,
     report: Report = lambda done, what: None,
 ) -> Evaluation:
-    """Read tables, evaluate them, and write the results to a directory; see `evaluate` for the options."""
+    """Read tables, evaluate them, and write the results to a directory; see `evaluate` for the options.
+
+    A corpus that callshot knows brings its number of folds and its categories, where none are given.
+    """
     with open_results(out) as staging:
         tables = read_tables(paths)
+        name = corpus or table_corpus(paths[0]) or paths[0].absolute().parent.name or "corpus"
+        known = CORPORA.get(name)
         given = read_folds(fold_file, tables[0]) if fold_file is not None else None
-        groups = read_categories(categories, tables[0]) if categories is not None else None
+        groups = read_categories(categories, tables[0]) if categories is not None else _categories(known, tables[0])
         others = {"folds": fold_file, "categories": categories}
         files = [tell_file(path, encoder=t.encoder, role="table") for path, t in zip(paths, tables, strict=True)]
         files += [tell_file(path, role=role) for role, path in others.items() if path is not None]
-        name = corpus or table_corpus(paths[0]) or paths[0].absolute().parent.name or "corpus"
-        chosen = choose_folds(tables[0], folds, given, fold_file)
+        chosen = choose_folds(tables[0], folds, given, fold_file, default=5 if known is None else known.folds)
         result = evaluate(
             tables,
             protocol,
@@ -105,3 +109,10 @@ def evaluate_files(
         provenance = tell_provenance(result, protocol, files, options)
         write_results(staging, result, provenance, draw_sweep if figure else None)
     return result
+
+
+def _categories(corpus: Corpus | None, table: Embeddings) -> dict[str, str] | None:
+    """Return the categories of a known corpus for the labels that are there."""
+    labels = set(table.label)
+    found = {} if corpus is None else {label: name for label, name in corpus.categories.items() if label in labels}
+    return found or None

@@ -74,12 +74,17 @@ def evaluate(
 
 
 def choose_folds(
-    embeddings: Embeddings, count: int | None = None, given: IntArray | None = None, source: object = None
+    embeddings: Embeddings,
+    count: int | None = None,
+    given: IntArray | None = None,
+    source: object = None,
+    *,
+    default: int = 5,
 ) -> Folds:
-    """Take the folds that are given, with the table or in the file `source`, or build them: 5 unless said otherwise."""
+    """Take the folds that are given, with the table or in the file `source`, or build `count` or `default` of them."""
     fold = embeddings.fold if given is None else given
     if fold is None:
-        return make_folds(embeddings.label, embeddings.recording, 5 if count is None else count)
+        return make_folds(embeddings.label, embeddings.recording, default if count is None else count)
     where = f"{embeddings.source if source is None else source}: column fold"
     try:
         folds = give_folds(embeddings.recording, fold)
