@@ -120,7 +120,7 @@ def _show_labels(found: Segmentation, console: Console, classes: Sequence[ClassC
         lengths = list(_lengths([s.end_s - s.start_s for s in segments])) or [""] * len(LENGTHS)
         counts = (calls[label], len(segments), len({s.recording for s in segments}))
         bar, fate = "━" * round(BAR * len(segments) / most), fates.get(label, "no: no segments")
-        table.add_row(_cell(label), *map(str, counts), *lengths, *_where(wide, bar), *_where(classes, fate))
+        table.add_row(Text(_cell(label)), *map(str, counts), *lengths, *_where(wide, bar), *_where(classes, fate))
     _print(console, table)
     if len(labels) > MOST_LABELS:
         _say(console, f"and {len(labels) - MOST_LABELS} more labels", style="dim")
