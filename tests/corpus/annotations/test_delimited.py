@@ -1,0 +1,250 @@
+"""CSV, TSV and semicolons: which column is which, and what becomes of rows that are not what they must be."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callshot.corpus.annotations import Hints, Reading, read_annotations, write_annotations
+from callshot.errors import InputError, OptionError, OutputError
+from callshot.records import Annotation
+
+HEADER = "recording,start_s,end_s,label"
+
+
+def read(folder: Path, text: str | bytes, **hints: Any) -> Reading:
+    path = folder / "calls.csv"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return read_annotations(path, "csv", Hints(**hints))
+
+
+def facts(reading: Reading) -> list[tuple[object, ...]]:
+    return [(one.path, one.start_s, one.end_s, one.label) for one in reading.annotations]
+
+
+def reasons(reading: Reading) -> list[tuple[int | None, str]]:
+    return [(one.row, one.reason) for one in reading.rejects]
+
+
+def refused(folder: Path, text: str, match: str, **hints: Any) -> None:
+    with pytest.raises(InputError, match=match) as caught:
+        read(folder, text, **hints)
+    assert str(caught.value).startswith(f"{folder / 'calls.csv'}: line ")
+    assert "\n" not in str(caught.value)
+
+
+def test_the_default_columns_are_read(tmp_path: Path) -> None:
+    reading = read(tmp_path, f"{HEADER}\na.wav,0,1.5,rumble\nb.wav,1e-3,2,roar\n")
+    assert facts(reading) == [("a.wav", 0.0, 1.5, "rumble"), ("b.wav", 0.001, 2.0, "roar")]
+    assert [one.row for one in reading.annotations] == [1, 2]
+    assert reading.notes == []
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Sound_file,Start_time,End_time,Call_type",
+        "notated_path,onset_s,offset_s,label",
+        "path,start_seconds,stop_seconds,name",
+        "Begin File,Begin Time (s),End Time (s),Species",
+        "filename,BEGIN TIME,End Time,Common Name",
+        "sound.files,start,end,call",
+    ],
+)
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_the_columns_of_other_tools_are_known(header: str, delimiter: str, tmp_path: Path) -> None:
+    text = f"{header}\na.wav,0.5,1.5,rumble\n".replace(",", delimiter)
+    assert facts(read(tmp_path, text)) == [("a.wav", 0.5, 1.5, "rumble")]
+
+
+def test_the_sheet_of_elephant_voices_is_read(tmp_path: Path) -> None:
+    reading = read(tmp_path, "Selection,Sound_file,Start_time,End_time,Call_type\n7,a.wav,1,2,Rumble\n")
+    assert facts(reading) == [("a.wav", 1.0, 2.0, "Rumble")]
+    assert reading.annotations[0].more == {"Selection": "7"}
+    assert reading.notes == ["labels from column 'Call_type'"]
+
+
+def test_what_the_user_names_goes_before_what_is_known(tmp_path: Path) -> None:
+    text = "recording,start_s,end_s,label,Species\na.wav,0,1,x,EATO\n"
+    reading = read(tmp_path, text, columns={"label": "species"})
+    assert reading.annotations[0].label == "EATO"
+    assert reading.annotations[0].more == {"label": "x"}
+
+
+def test_with_a_path_the_recording_is_the_group(tmp_path: Path) -> None:
+    reading = read(tmp_path, "path,label,recording\na/b.wav,roar,g1\nc.wav,roar,\n")
+    assert [(one.path, one.recording) for one in reading.annotations] == [("a/b.wav", "g1"), ("c.wav", None)]
+
+
+def test_without_times_each_row_is_a_whole_recording(tmp_path: Path) -> None:
+    reading = read(tmp_path, "path,label\na.wav,roar\n")
+    assert facts(reading) == [("a.wav", 0.0, None, "roar")]
+    assert reading.notes == ["no time columns: each row is a whole recording"]
+
+
+def test_empty_times_are_a_whole_recording_and_half_of_them_a_reject(tmp_path: Path) -> None:
+    reading = read(tmp_path, f"{HEADER}\na.wav,,,roar\na.wav,1,,roar\na.wav,,1,roar\n")
+    assert facts(reading) == [("a.wav", 0.0, None, "roar")]
+    assert reasons(reading) == [(2, "end_s: wanted a number, found ''"), (3, "start_s: wanted a number, found ''")]
+
+
+def test_without_a_recording_the_file_stands_for_one(tmp_path: Path) -> None:
+    assert facts(read(tmp_path, "start_s,end_s,label\n0,1,roar\n")) == [(None, 0.0, 1.0, "roar")]
+
+
+def test_samples_are_frames(tmp_path: Path) -> None:
+    reading = read(tmp_path, "label,onset_sample,offset_sample\nroar,100,200\n")
+    assert facts(reading) == [(None, 100.0, 200.0, "roar")]
+    assert reading.annotations[0].in_frames
+    both = read(tmp_path, "label,onset_s,offset_s,onset_sample,offset_sample\nroar,1,2,100,200\n").annotations[0]
+    assert (both.in_frames, both.start_s, both.more["onset_sample"]) == (False, 1.0, "100")
+
+
+def test_other_columns_are_carried_along(tmp_path: Path) -> None:
+    header = f"{HEADER},low_freq_hz,High Freq (Hz),fold,rain,\n"
+    reading = read(tmp_path, f"{header}a.wav,0,1,roar,10,20.5,-1,007,x\na.wav,0,1,roar,NA,,,,\n")
+    known = {"low_freq_hz": 10.0, "high_freq_hz": 20.5, "fold": -1, "rain": "007", "column 9": "x"}
+    assert [one.more for one in reading.annotations] == [known, dict.fromkeys(known)]
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ("a.wav,x,1,roar", "start_s: wanted a number, found 'x'"),
+        ("a.wav,nan,1,roar", "start_s: wanted a number, found 'nan'"),
+        ("a.wav,0,inf,roar", "end_s: wanted a number, found 'inf'"),
+        ("a.wav,0,1e999,roar", "end_s: wanted a finite number, found '1e999'"),
+        ("a.wav,1_0,20,roar", "start_s: wanted a number, found '1_0'"),
+        ('a.wav,"1,5",2,roar', "start_s: wanted a number, found '1,5'"),
+        ("a.wav,-1,1,roar", "starts at -1.0; a time cannot be negative"),
+        ("a.wav,2,1,roar", "starts at 2.0, after its end at 1.0"),
+        ("a.wav,2,2,roar", "starts and ends at 2.0: a point in time; a segment needs a span"),
+        ("a.wav,1,2,", "no label"),
+        ("a.wav,1,2, ", "no label"),
+        (",1,2,roar", "no recording named"),
+        ("a.wav,1,2", "wanted 4 fields as in the header, found 3"),
+        ("a.wav,1,2,roar,x", "wanted 4 fields as in the header, found 5"),
+        ("a.wav,1,2,roar\0", ""),
+    ],
+)
+def test_a_row_that_cannot_be_an_annotation_is_a_reject_that_says_why(row: str, reason: str, tmp_path: Path) -> None:
+    reading = read(tmp_path, f"{HEADER}\n{row}\n\n,,,\na.wav,0,1,roar\n")
+    assert reasons(reading) == ([(1, reason)] if reason else [])
+    assert reading.annotations[-1].row == 2
+
+
+def test_a_fold_must_be_an_integer(tmp_path: Path) -> None:
+    reading = read(tmp_path, "path,label,fold\na.wav,roar,1.5\na.wav,roar,2\n")
+    assert reasons(reading) == [(1, "fold: wanted an integer, found '1.5'")]
+
+
+def test_a_decimal_comma_is_a_number_between_tabs_and_semicolons(tmp_path: Path) -> None:
+    for delimiter in "\t;":
+        text = f"{HEADER},low_freq_hz\na.wav,0!5,1!25,roar,9!5\n".replace(",", delimiter).replace("!", ",")
+        reading = read(tmp_path, text)
+        assert facts(reading) == [("a.wav", 0.5, 1.25, "roar")]
+        assert reading.annotations[0].more == {"low_freq_hz": 9.5}
+
+
+def test_a_header_and_no_rows_is_a_recording_without_calls(tmp_path: Path) -> None:
+    assert facts(read(tmp_path, f"\n{HEADER}\n\n")) == []
+
+
+def test_empty_fields_too_many_at_the_end_do_no_harm(tmp_path: Path) -> None:
+    assert facts(read(tmp_path, f"{HEADER}\na.wav,0,1,roar,,\n")) == [("a.wav", 0.0, 1.0, "roar")]
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("", "line 1: no column holds the label"),
+        ("a,b\n1,2\n", "line 1: no column holds the label; .* there are 'a', 'b'"),
+        ("\n\nlabel,x,x\n", "line 3: column 'x' is there twice"),
+        ("path,start_s,label\n", "column 'start_s' is start_s, but none is end_s"),
+        ("path,Stop,label\n", "column 'Stop' is end_s, but none is start_s"),
+        ("label,path,low_freq_hz,Low Freq (Hz)\n", "columns 'low_freq_hz', 'Low Freq.* are all low_freq_hz"),
+        (f'{HEADER}\na.wav,0,1,roar\na.wav,0,1,"roar\n\n', "line 3: in the row that begins here"),
+        (f'{HEADER}\na.wav,0,1,"ro"ar\n', "line 2: in the row that begins here"),
+        ('"label,path\n', "line 1: in the row that begins here"),
+    ],
+)
+def test_a_table_that_cannot_be_understood_is_refused(text: str, match: str, tmp_path: Path) -> None:
+    refused(tmp_path, text, match)
+
+
+def test_a_column_that_is_not_there_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    refused(tmp_path, "Species,path\n", "no column 'Speceis', .* did you mean 'Species'", columns={"label": "Speceis"})
+    with pytest.raises(OptionError, match="'xlabel' is not one of ours; did you mean 'label'"):
+        read(tmp_path, "Species,path\n", columns={"xlabel": "Species"})
+
+
+def test_one_label_may_be_given_for_all_rows(tmp_path: Path) -> None:
+    reading = read(tmp_path, "path\na.wav\n", label="roar")
+    assert facts(reading) == [("a.wav", 0.0, None, "roar")]
+    assert "no label column: every row is 'roar'" in reading.notes
+
+
+def test_a_field_may_be_of_any_size(tmp_path: Path) -> None:
+    label = "x" * 1_000_000
+    assert read(tmp_path, f"{HEADER}\na.wav,0,1,{label}\n").annotations[0].label == label
+
+
+def test_lines_end_where_lines_end_and_nowhere_else(tmp_path: Path) -> None:
+    reading = read(tmp_path, f"{HEADER}\ra.wav,0,1,ro\u2028a\x85r\x0b\x1cx\r\na.wav,0,1,b\n")
+    assert [one.label for one in reading.annotations] == ["ro\u2028a\x85r\x0b\x1cx", "b"]
+
+
+def test_every_encoding_gives_the_same_labels(tmp_path: Path) -> None:
+    text = f"{HEADER}\na.wav,0,1,rügen\n"
+    for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "latin-1"):
+        reading = read(tmp_path, text.encode(encoding))
+        assert reading.annotations[0].label == "rügen"
+        assert ("not UTF-8: read as Latin-1" in reading.notes) == (encoding == "latin-1")
+
+
+def test_damaged_utf_16_is_refused_with_its_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="line 2: damaged UTF-16"):
+        read(tmp_path, f"{HEADER}\nx".encode("utf-16") + b"y")
+
+
+def call(**facts: Any) -> Annotation:
+    return Annotation(**{"path": "a.wav", "start_s": 0.1, "end_s": 0.3, "label": "roar", "file": "", "row": 1} | facts)
+
+
+def back(folder: Path, *annotations: Annotation) -> list[Annotation]:
+    write_annotations(annotations, folder / "out.csv", "csv")
+    return read_annotations(folder / "out.csv").annotations
+
+
+def test_the_path_is_called_recording_unless_a_group_is_given(tmp_path: Path) -> None:
+    assert back(tmp_path, call())[0].path == "a.wav"
+    assert (tmp_path / "out.csv").read_text() == f"{HEADER}\na.wav,0.1,0.3,roar\n"
+    grouped = back(tmp_path, call(recording="g"), call())
+    assert [(one.path, one.recording) for one in grouped] == [("a.wav", "g"), ("a.wav", None)]
+    assert (tmp_path / "out.csv").read_text().startswith("path,recording,start_s")
+
+
+def test_whole_recordings_frames_and_what_is_carried_along_are_read_back(tmp_path: Path) -> None:
+    whole = back(tmp_path, call(start_s=0.0, end_s=None), call())
+    assert [(one.start_s, one.end_s) for one in whole] == [(0.0, None), (0.1, 0.3)]
+    frames = back(tmp_path, call(start_s=5.0, end_s=9.0, in_frames=True))
+    assert [(one.start_s, one.end_s, one.in_frames) for one in frames] == [(5.0, 9.0, True)]
+    more = {"fold": 3, "low_freq_hz": 1 / 3, "rain": 'a "b"\r\n', "none": None, "Begin File": "x.wav"}
+    assert back(tmp_path, call(more=more), call())[0].more == more
+    assert back(tmp_path, call(more=more))[0].path == "a.wav"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "match"),
+    [
+        ([call(), call(path=None)], "some annotations name their recording and some do not"),
+        ([call(path=None, recording="g")], "some annotations name their recording and some do not"),
+        ([call(), call(in_frames=True)], "some annotations count frames"),
+        ([call(more={"label": "x"})], "column 'label' cannot be carried along"),
+        ([call(more={" ": "x"})], "column ' ' cannot be carried along"),
+        ([call(path=None, more={"Sound_file": "x"})], "'Sound_file', carried along, would be read as path"),
+    ],
+)
+def test_what_would_not_be_read_back_is_refused(annotations: list[Annotation], match: str, tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match=match):
+        back(tmp_path, *annotations)

@@ -1,0 +1,148 @@
+"""Raven's selection tables: where the label is, one selection in several views, and many recordings in one table."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callshot.corpus.annotations import Hints, Reading, read_annotations, write_annotations
+from callshot.errors import InputError, OutputError
+from callshot.records import Annotation
+
+HEAD = ("Selection", "View", "Channel", "Begin Time (s)", "End Time (s)", "Low Freq (Hz)", "High Freq (Hz)")
+
+
+def read(folder: Path, names: tuple[str, ...], *rows: tuple[object, ...], **hints: Any) -> Reading:
+    path = folder / "x.Table.1.selections.txt"
+    path.write_text("".join("\t".join(map(str, row)) + "\r\n" for row in (names, *rows)), newline="")
+    return read_annotations(path, "raven", Hints(**hints))
+
+
+def row(selection: int, view: str = "Spectrogram 1", begin: object = 1.5, end: object = 2.5) -> tuple[object, ...]:
+    return (selection, view, 1, begin, end, 10, 200)
+
+
+@pytest.mark.parametrize("name", ["Annotation", "Species", "call_type", "COMMON NAME", "Whatever I like"])
+def test_the_label_is_found(name: str, tmp_path: Path) -> None:
+    reading = read(tmp_path, (*HEAD, "Peak Freq (Hz)", "Begin Path", name), (*row(1), 50, "a/b.wav", "roar"))
+    (one,) = reading.annotations
+    assert (one.path, one.start_s, one.end_s, one.label) == ("a/b.wav", 1.5, 2.5, "roar")
+    known = {"Selection": "1", "View": "Spectrogram 1", "Channel": "1", "low_freq_hz": 10.0, "high_freq_hz": 200.0}
+    assert one.more == known | {"Peak Freq (Hz)": "50"}
+    assert reading.notes == [f"labels from column {name!r}"]
+
+
+def test_the_label_column_may_be_named(tmp_path: Path) -> None:
+    reading = read(tmp_path, (*HEAD, "Annotation", "Caller"), (*row(1), "roar", "Echo"), columns={"label": "caller"})
+    assert reading.annotations[0].label == "Echo"
+    assert reading.annotations[0].more["Annotation"] == "roar"
+    with pytest.raises(InputError, match=r"no column 'Callerx', .* did you mean 'Caller'"):
+        read(tmp_path, (*HEAD, "Caller"), (*row(1), "Echo"), columns={"label": "Callerx"})
+
+
+def test_a_label_that_cannot_be_found_is_refused_unless_there_is_one_for_all(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="line 1: no column is known to hold the label"):
+        read(tmp_path, (*HEAD, "Mood", "Caller"), (*row(1), "good", "Echo"))
+    assert read(tmp_path, HEAD, row(1), label="roar").annotations[0].label == "roar"
+
+
+def test_an_empty_table_is_a_recording_without_calls(tmp_path: Path) -> None:
+    reading = read(tmp_path, HEAD)
+    assert (reading.annotations, reading.rejects) == ([], [])
+
+
+def test_a_table_without_an_end_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"line 1: column End Time \(s\) is missing"):
+        read(tmp_path, HEAD[:4], ("1", "Spectrogram 1", 1, 0.5))
+
+
+@pytest.mark.parametrize("views", [("Waveform 1", "Spectrogram 1"), ("Spectrogram 1", "Waveform 1", "Spectrogram 2")])
+def test_a_selection_in_several_views_counts_once(views: tuple[str, ...], tmp_path: Path) -> None:
+    rows = [(*row(1, view), "roar") for view in views]
+    reading = read(tmp_path, (*HEAD, "Annotation"), *rows, (*row(2, "Waveform 1"), "rumble"))
+    assert [(one.label, one.more["View"]) for one in reading.annotations] == [
+        ("roar", "Spectrogram 1"),
+        ("rumble", "Waveform 1"),
+    ]
+    assert reading.annotations[0].row == views.index("Spectrogram 1") + 1
+    assert reading.notes[1].startswith(f"{len(views) - 1} rows are further views")
+
+
+def test_the_same_number_for_another_call_is_another_call(tmp_path: Path) -> None:
+    names = (*HEAD, "Begin File", "Annotation")
+    reading = read(
+        tmp_path,
+        names,
+        (*row(1), "a.wav", "roar"),
+        (*row(1, "Waveform 1"), "b.wav", "roar"),
+        (*row(1, "Waveform 1", end=3), "a.wav", "roar"),
+        (*row(1), "a.wav", "rumble"),
+    )
+    assert len(reading.annotations) == 4
+
+
+def test_a_file_offset_moves_the_times_into_the_recording(tmp_path: Path) -> None:
+    names = (*HEAD, "Begin File", "File Offset (s)", "Annotation")
+    reading = read(
+        tmp_path,
+        names,
+        (*row(1, begin="3600.1", end="3600.4"), "b.wav", "0.1", "roar"),
+        (*row(2, begin="0,25", end="0,3"), "a.wav", "0.25", "roar"),
+        (*row(3, begin="7", end="8"), "a.wav", "x", "roar"),
+    )
+    assert [(one.path, one.start_s, one.end_s) for one in reading.annotations] == [
+        ("b.wav", 0.1, 0.4),
+        ("a.wav", 0.25, 0.3),
+    ]
+    assert reading.rejects[0].reason == "File Offset (s): wanted a number, found 'x'"
+
+
+def test_bad_rows_are_rejects(tmp_path: Path) -> None:
+    names = (*HEAD, "Begin File", "Annotation")
+    reading = read(
+        tmp_path,
+        names,
+        (*row(1), "", "roar"),
+        (1, 2),
+        (*row(2, end=1.5), "a.wav", "roar"),
+        (*row(3), "a.wav", ""),
+        (1, "View", 1, 0, 1, "low", 5, "a.wav", "roar"),
+    )
+    assert [(one.row, one.reason.partition(",")[0]) for one in reading.rejects] == [
+        (1, "no recording named"),
+        (2, "wanted 9 fields as in the header"),
+        (3, "starts and ends at 1.5: a point in time; a segment needs a span"),
+        (4, "no label"),
+        (5, "low_freq_hz: wanted a number"),
+    ]
+    assert reading.annotations == []
+
+
+def test_one_recording_is_not_named_and_many_are(tmp_path: Path) -> None:
+    one = Annotation("a.wav", 0.1, 0.3, "roar", "", 1, more={"low_freq_hz": 10.0, "Begin File": "old", "note": "x"})
+    two = Annotation("b.wav", 0.1, 0.3, "roar", "", 1, more={"View": "Waveform 1", "Channel": "2"})
+    path = tmp_path / "x.txt"
+    write_annotations([one], path, "raven")
+    assert path.read_text().splitlines() == [
+        "\t".join([*HEAD, "Annotation", "note"]),
+        "1\tSpectrogram 1\t1\t0.1\t0.3\t10.0\t\troar\tx",
+    ]
+    write_annotations([one, two], path, "raven")
+    reading = read_annotations(path)
+    assert [(back.path, back.start_s, back.end_s) for back in reading.annotations] == [
+        ("a.wav", 0.1, 0.3),
+        ("b.wav", 0.1, 0.3),
+    ]
+    assert reading.annotations[1].more["Channel"] == "2"
+
+
+def test_what_a_table_cannot_hold_is_refused(tmp_path: Path) -> None:
+    one = Annotation("a.wav", 0.1, 0.3, "roar", "", 1)
+    with pytest.raises(OutputError, match="of one recording"):
+        write_annotations([one, Annotation(None, 0.1, 0.3, "roar", "", 1)], tmp_path / "x.txt", "raven")
+    taken = Annotation("a.wav", 0.1, 0.3, "roar", "", 1, more={"Annotation": "x"})
+    with pytest.raises(OutputError, match="'Annotation' cannot be carried along"):
+        write_annotations([taken], tmp_path / "x.txt", "raven")
+    text = Annotation("a.wav", 0.1, 0.3, "roar", "", 1, more={"low_freq_hz": "deep"})
+    with pytest.raises(OutputError, match="deep"):
+        write_annotations([text], tmp_path / "x.txt", "raven")

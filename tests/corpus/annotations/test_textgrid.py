@@ -1,0 +1,234 @@
+"""Praat's TextGrids: both forms, all encodings, the tiers that are read, and files that are broken."""
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callshot.corpus.annotations import Hints, Reading, read_annotations, recognise
+from callshot.errors import InputError
+from callshot.records import Annotation
+
+DATA = Path(__file__).parents[3].parent / "shared" / "data"
+Tiers = dict[str, Sequence[tuple[Any, ...]]]
+ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "latin-1")
+CALLS: Tiers = {
+    "call": [(0.0, 1.0, ""), (1.0, 2.5, "rumble"), (2.5, 3.0, " "), (3.0, 4.0, 'a "deep"\nröar ! 7')],
+    "notes": [(0.0, 1.5, "wind"), (1.5, 2.0, "car"), (2.0, 4.0, "")],
+    "marks": [(0.5, "x"), (1.0, "on"), (2.0, "click"), (2.5, "off")],
+}
+
+
+def quoted(text: str) -> str:
+    return '"' + text.replace('"', '""') + '"'
+
+
+def praat(tiers: Tiers, *, short: bool = False) -> str:
+    """Write a TextGrid as Praat does; a tier of pairs is one of points."""
+    lines = ['File type = "ooTextFile"', '"TextGrid"' if short else 'Object class = "TextGrid"', ""]
+
+    def put(name: str, value: object) -> None:
+        lines.append(f"{value}" if short else f"    {name} = {value} ")
+
+    put("xmin", 0)
+    put("xmax", 100)
+    lines.append("<exists>" if short else "tiers? <exists> ")
+    put("size", len(tiers))
+    lines.extend([] if short else ["item []: "])
+    for i, (name, entries) in enumerate(tiers.items(), start=1):
+        points = bool(entries) and len(entries[0]) == 2
+        lines.extend([] if short else [f"    item [{i}]:"])
+        put("class", quoted("TextTier" if points else "IntervalTier"))
+        put("name", quoted(name))
+        put("xmin", 0)
+        put("xmax", 100)
+        put("points: size" if points else "intervals: size", len(entries))
+        for j, (*times, text) in enumerate(entries, start=1):
+            lines.extend([] if short else [f"        {'points' if points else 'intervals'} [{j}]:"])
+            for key, value in zip(("number",) if points else ("xmin", "xmax"), times, strict=True):
+                put(key, value)
+            put("mark" if points else "text", quoted(text))
+    return "\n".join(lines) + "\n"
+
+
+def read(folder: Path, text: str | bytes, **hints: Any) -> Reading:
+    path = folder / "x.TextGrid"
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return read_annotations(path, "textgrid", Hints(**hints))
+
+
+def facts(reading: Reading) -> list[tuple[object, ...]]:
+    return [(one.start_s, one.end_s, one.label) for one in reading.annotations]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+@pytest.mark.parametrize("short", [False, True])
+def test_both_forms_are_read_in_every_encoding(short: bool, encoding: str, tmp_path: Path) -> None:
+    reading = read(tmp_path, praat(CALLS, short=short).encode(encoding))
+    found = [(1.0, 2.5, "rumble"), (3.0, 4.0, 'a "deep"\nröar ! 7'), (0.0, 1.5, "wind"), (1.5, 2.0, "car")]
+    assert facts(reading) == found
+    assert [one.more for one in reading.annotations] == [{"tier": "call"}] * 2 + [{"tier": "notes"}] * 2
+    assert len(reading.rejects) == 4
+    assert all("a point in time" in one.reason for one in reading.rejects)
+    assert reading.notes[-1] == "tiers read: 'call', 'notes', 'marks'"
+    known = recognise(tmp_path / "x.TextGrid")
+    assert known is not None
+    assert known[0].name == "textgrid"
+
+
+def test_the_row_is_the_line_of_the_first_number(tmp_path: Path) -> None:
+    for end in ("\n", "\r\n", "\r"):
+        text = praat(CALLS)
+        reading = read(tmp_path, text.replace("\n", end))
+        lines = text.split("\n")
+        assert lines[reading.annotations[0].row - 1].strip() == "xmin = 1.0"
+        assert lines[reading.rejects[0].row or 0].strip() == 'mark = "x"'
+
+
+def test_spacing_and_comments_are_free(tmp_path: Path) -> None:
+    text = (
+        'File type = "ooTextFile" "TextGrid" 0 9 <exists> ! "not" 5 a tier\n1 "IntervalTier"\t"call"0 9 2 '
+        '0 1"a"  1 2 ! 3\n "b"'
+    )
+    reading = read(tmp_path, text)
+    assert facts(reading) == [(0.0, 1.0, "a"), (1.0, 2.0, "b")]
+    assert read(tmp_path, 'File type = "ooTextFile" "TextGrid" 0 9 <absent>').annotations == []
+
+
+def test_one_tier_may_be_asked_for_and_the_others_are_carried_along(tmp_path: Path) -> None:
+    reading = read(tmp_path, praat(CALLS), tier="CALL")
+    assert facts(reading) == [(1.0, 2.5, "rumble"), (3.0, 4.0, 'a "deep"\nröar ! 7')]
+    assert [one.more for one in reading.annotations] == [{"tier notes": "wind; car", "tier marks": "on; click"}, {}]
+    assert reading.rejects == []
+    with pytest.raises(InputError, match="no tier is called 'cals'; did you mean 'call'"):
+        read(tmp_path, praat(CALLS), tier="cals")
+
+
+def test_all_tiers_of_one_name_are_read(tmp_path: Path) -> None:
+    text = praat({"a": [(0, 1, "x")], "b": [(1, 2, "y")], "c": [(0, 2, "z")]}).replace('"b"', '"A"')
+    reading = read(tmp_path, text, tier="a")
+    assert facts(reading) == [(0.0, 1.0, "x"), (1.0, 2.0, "y")]
+    assert [one.more for one in reading.annotations] == [{"tier": "a"}, {"tier": "A"}]
+
+
+def test_the_vocabulary_votes_for_a_tier(tmp_path: Path) -> None:
+    tiers: Tiers = {"words": [(0, 1, "rumble"), (1, 2, "says")], "calls": [(0, 1, "roar"), (1, 2, "rumble")]}
+    known = {"rumble", "roar"}.__contains__
+    reading = read(tmp_path, praat(tiers), known=known)
+    assert facts(reading) == [(0.0, 1.0, "roar"), (1.0, 2.0, "rumble")]
+    assert "2 of the 2 labels on tier 'calls' are known" in reading.notes
+    tie = read(tmp_path, praat({"a": tiers["calls"], "b": tiers["calls"]}), known=known)
+    assert "tiers read: 'a'" in tie.notes
+    none = read(tmp_path, praat(tiers), known={"bark"}.__contains__)
+    assert len(none.annotations) == 4
+    assert "no tier has a label that is known" in none.notes
+
+
+numbers = st.integers(0, 12).map(float)
+ordered = st.lists(st.tuples(numbers, st.sampled_from("abc")), max_size=6, unique_by=lambda pair: pair[0]).map(sorted)
+
+
+@given(one=ordered, two=ordered, points=ordered)
+def test_what_lies_beside_a_call_is_what_a_plain_search_finds(
+    one: Any, two: Any, points: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    def intervals(pairs: Any) -> list[tuple[float, float, str]]:
+        return [(start, end, text) for (start, text), (end, _) in pairwise(pairs)]
+
+    tiers: Tiers = {"call": intervals(one), "other": intervals(two), "marks": points}
+    reading = read(tmp_path_factory.mktemp("grid"), praat(tiers), tier="call")
+    for found in reading.annotations:
+        assert found.end_s is not None
+        beside = [text for start, end, text in tiers["other"] if start < found.end_s and end > found.start_s]
+        marks = [text for at, text in points if found.start_s <= at < found.end_s]
+        wanted = {"tier other": "; ".join(beside), "tier marks": "; ".join(marks)}
+        assert found.more == {name: text for name, text in wanted.items() if text}
+
+
+def test_tiers_that_overlap_themselves_are_read_but_not_carried_along(tmp_path: Path) -> None:
+    reading = read(tmp_path, praat({"call": [(0, 5, "a"), (1, 4, "b")], "notes": [(0, 9, "x")]}), tier="call")
+    assert facts(reading) == [(0.0, 5.0, "a"), (1.0, 4.0, "b")]
+    assert any("tier 'notes' is not carried along" in note for note in reading.notes)
+
+
+GOOD = praat({"call": [(0.0, 1.0, "a"), (1.0, 2.5, "b")]})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "match"),
+    [
+        (
+            "size = 2",
+            "size = 3",
+            "line 23: wanted the time of entry 3 of tier 'call', a number, found the end of the file",
+        ),
+        (
+            "size = 2",
+            "size = 1",
+            "line 20: wanted the end of the file, found the number '1.0'; a size above is too small",
+        ),
+        ("size = 2", "size = -2", "line 14: wanted the number of entries of tier 'call', found '-2'"),
+        ("size = 2", "size = 1e9", "line 14: wanted the number of entries"),
+        ("size = 2", f"size = {'9' * 5000}", "line 14: wanted the number of entries"),
+        ('"b"', '"b', "line 22: the quote that opens here is never closed"),
+        ('"b"', "b", "line 23: wanted the label of entry 2 of tier 'call', a text, found the end of the file"),
+        ("xmax = 2.5", "xmax = two", "line 22: wanted the end of entry 2 of tier 'call', a number, found the text 'b'"),
+        ("IntervalTier", "PitchTier", "line 10: wanted IntervalTier or TextTier, found 'PitchTier'"),
+        ('class = "TextGrid"', 'class = "Pitch"', "line 2: wanted a TextGrid"),
+        ("<exists>", "", "line 7: wanted whether there are tiers, a flag, found the number '1'"),
+    ],
+)
+def test_a_broken_file_is_refused_with_its_line(old: str, new: str, match: str, tmp_path: Path) -> None:
+    assert old in GOOD
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, GOOD.replace(old, new))
+    assert match.partition(": ")[2] in str(caught.value)
+    assert str(caught.value).startswith(f"{tmp_path / 'x.TextGrid'}: {match.partition(':')[0]}: ")
+
+
+def test_times_that_cannot_be_are_rejects(tmp_path: Path) -> None:
+    reading = read(tmp_path, praat({"call": [(-1, 1, "a"), (2, 1, "b"), (1, "1e999", "c"), (3, 3, "d"), (3, 4, "e")]}))
+    assert facts(reading) == [(3.0, 4.0, "e")]
+    assert len(reading.rejects) == 4
+
+
+@pytest.mark.parametrize(
+    "filler", ['""', '" ', "<", "! ", "1 ", "<a ", '"" "', "[", '"a" 1 ', "1" * 50, "\r", "1e"], ids=repr
+)
+def test_reading_takes_time_in_proportion(filler: str, tmp_path: Path) -> None:
+    start = time.perf_counter()
+    with suppress(InputError):
+        read(tmp_path, GOOD + filler * (200_000 // len(filler)) + '"')
+    assert time.perf_counter() - start < 2
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "latin-1"])
+@pytest.mark.parametrize("short", [False, True])
+def test_the_finch_songs_come_back(short: bool, encoding: str, tmp_path: Path) -> None:
+    source = DATA / "finch" / "annotations.csv"
+    if not source.exists():
+        pytest.skip("the finch songs of shared/data are not here")
+    finch = read_annotations(source).annotations
+    back: list[Annotation] = []
+    for recording in dict.fromkeys(one.path for one in finch):
+        tier = [(one.start_s, one.end_s, one.label) for one in finch if one.path == recording]
+        grid = read(tmp_path, praat({"syllables": tier}, short=short).encode(encoding))
+        back += [replace(one, path=recording) for one in grid.annotations]
+        assert facts(grid) == crowsetta_finds(tmp_path / "x.TextGrid")
+    assert len(back) == 601
+    assert [(one.path, one.start_s, one.end_s, one.label) for one in back] == [
+        (one.path, one.start_s, one.end_s, one.label) for one in finch
+    ]
+
+
+def crowsetta_finds(path: Path) -> list[tuple[object, ...]]:
+    formats = pytest.importorskip("crowsetta.formats")
+    (tier,) = formats.by_name("textgrid").from_file(path).tiers
+    return [(one.xmin, one.xmax, one.text) for one in tier.intervals]

@@ -1,0 +1,206 @@
+"""Damaged annotation files: good ones of every format come in, damaged ones go out, the same for the same seed."""
+
+import random
+import re
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from io import BytesIO
+from pathlib import Path
+
+from callshot.corpus.annotations import Reading, read_annotations
+from callshot.errors import CallshotError
+
+LIMIT_S = 2.0
+TEXT = ("textgrid", "raven", "audacity", "csv")
+
+RAVEN = (
+    "Selection\tView\tChannel\tBegin Time (s)\tEnd Time (s)\tLow Freq (Hz)\tHigh Freq (Hz)\tBegin File\t"
+    "File Offset (s)\tSpecies\n"
+    "1\tWaveform 1\t1\t1.5\t2.25\t\t\ta.wav\t1.5\trumble\n"
+    "1\tSpectrogram 1\t1\t1.5\t2.25\t10.5\t200\ta.wav\t1.5\trumble\n"
+    "2\tSpectrogram 1\t1\t61.5\t62.25\t10.5\t200\tb.wav\t1.5\troar\n"
+)
+GRID = (
+    'File type = "ooTextFile"\nObject class = "TextGrid"\n\nxmin = 0\nxmax = 9\ntiers? <exists>\nsize = 2\nitem []:\n'
+    '  item [1]:\n    class = "IntervalTier"\n    name = "call"\n    xmin = 0\n    xmax = 9\n    intervals: size = 3\n'
+    '    intervals [1]:\n      xmin = 0\n      xmax = 1.5\n      text = ""\n'
+    '    intervals [2]:\n      xmin = 1.5\n      xmax = 3 ! a comment\n      text = "a ""deep"" rumble"\n'
+    '    intervals [3]:\n      xmin = 3\n      xmax = 9\n      text = "roär\nagain"\n'
+    '  item [2]:\n    class = "TextTier"\n    name = "notes"\n    xmin = 0\n    xmax = 9\n    points: size = 1\n'
+    '    points [1]:\n      number = 2.5\n      mark = "wind"\n'
+)
+SHORT = (
+    'File type = "ooTextFile"\n"TextGrid"\n\n0\n9\n<exists>\n1\n"IntervalTier"\n"call"\n0\n9\n2\n'
+    '0\n1.5\n"rumble"\n1.5\n9\n"roar"\n'
+)
+XML = (
+    '<?xml version="1.0" encoding="UTF-8"?>\n<Sequences><NumSequence>1</NumSequence><Sequence>\n'
+    "<WaveFileName>0.wav</WaveFileName><Position>32000</Position><Length>43168</Length><NumNote>2</NumNote>\n"
+    "<Note><Position>2240</Position><Length>2688</Length><Label>0</Label></Note>\n"
+    "<Note><Position>8256</Position><Length>2784</Length><Label>1</Label></Note></Sequence></Sequences>\n"
+)
+GENERIC = (
+    "label,onset_s,offset_s,notated_path,annot_path,sequence,annotation\n"
+    "1,0.003,0.1415,a.wav,a.mat,0,0\n1,0.279,0.504,a.wav,a.mat,0,0\n5,0.55,0.59,b.wav,a.mat,0,1\n"
+)
+
+
+@dataclass(frozen=True)
+class Seed:
+    """A good file: its format, its name, and what is in it."""
+
+    format: str
+    name: str
+    raw: bytes
+
+
+def seeds() -> list[Seed]:
+    """Return a good file of every format; those that crowsetta reads only where it is installed."""
+    table = 'recording,start_s,end_s,label,fold,note\na.wav,0.5,2,rumble,0,"x, ""y"""\nb.wav,1,2.5,"ro\nar",1,\n'
+    ours = [
+        Seed("csv", "calls.csv", table.encode()),
+        Seed(
+            "csv", "calls.tsv", "Sound_file\tStart_time\tEnd_time\tCall_type\na.wav\t0,5\t2\trürf\n".encode("latin-1")
+        ),
+        Seed("csv", "clips.csv", b"\xef\xbb\xbfpath;label;recording\r\na.wav;roar;g1\r\nb.wav;rumble;g2\r\n"),
+        Seed("raven", "a.Table.1.selections.txt", RAVEN.encode()),
+        Seed("audacity", "a.txt", b"0.5\t2.5\trumble\n\\\t10.5\t200\n3\t4\troar\tagain\n5\t5\tpoint\n"),
+        Seed("textgrid", "a.TextGrid", GRID.encode()),
+        Seed("textgrid", "b.TextGrid", SHORT.encode("utf-16")),
+        Seed("textgrid", "c.TextGrid", GRID.encode("latin-1")),
+    ]
+    theirs = [
+        Seed("birdsong-recognition-dataset", "Annotation.xml", XML.encode()),
+        Seed("notmat", "a.cbin.not.mat", _mat(onsets=[10.0, 20.0], offsets=[15.0, 30.0], labels="ab")),
+        Seed("timit", "sa1.phn", b"0 7812 h#\n7812 9507 sh\n9507 10610 iy\n"),
+        Seed("generic-seq", "bird1.csv", GENERIC.encode()),
+        Seed("simple-seq", "simple.csv", b"onset_s,offset_s,label\n0.5,1.25,a\n1.5,2.25,b\n"),
+        Seed("yarden", "annotation.mat", yarden_mat()),
+    ]
+    return ours + (theirs if find_spec("crowsetta") else [])
+
+
+def _mat(**variables: object) -> bytes:
+    from scipy.io import savemat
+
+    savemat(stream := BytesIO(), variables)
+    return b"MATLAB 5.0 MAT-file".ljust(116) + stream.getvalue()[116:]  # without the time at which it was made
+
+
+def yarden_mat() -> bytes:
+    """Make a file as SongAnnotationGUI writes it: two recordings of two calls."""
+    import numpy as np
+
+    names = ("segFileStartTimes", "segFileEndTimes", "segType", "fs")
+    songs = [([0.51234 + i, 1.5], [0.75 + i, 2.0], [1 + i, 2], 48000.0) for i in range(2)]
+    elements = np.array([dict(zip(names, song, strict=True)) for song in songs], dtype=object)
+    keys = np.array(["a.wav", "b.wav"], dtype=object)
+    return _mat(keys=keys, elements=elements)
+
+
+def mutate(raw: bytes, other: bytes, rng: random.Random) -> bytes:
+    """Damage a file in one to four ways."""
+    for _ in range(rng.randint(1, 4)):
+        raw = rng.choice(WAYS)(raw, other, rng)
+    return raw
+
+
+def _flip(raw: bytes, other: bytes, rng: random.Random) -> bytes:
+    at = rng.randrange(len(raw) + 1)
+    return raw[:at] + bytes([rng.randrange(256)]) + raw[at + 1 :]
+
+
+def _insert(raw: bytes, other: bytes, rng: random.Random) -> bytes:
+    at = rng.randrange(len(raw) + 1)
+    things = (
+        b'"',
+        b"\0",
+        b"\xef\xbb\xbf",
+        b"\xff\xfe",
+        b"\xfe\xff",
+        b"\t",
+        b",",
+        b";",
+        b"\r",
+        b"\n",
+        b"\\",
+        b"!",
+        b"<",
+    )
+    thing = rng.choice((*things, "\u2028\x85␛␉".encode(), bytes(rng.randrange(256) for _ in range(8))))
+    return raw[:at] + thing * rng.choice((1, 1, 2, 1000)) + raw[at:]
+
+
+def _delete(raw: bytes, other: bytes, rng: random.Random) -> bytes:
+    at = rng.randrange(len(raw) + 1)
+    return raw[:at] + raw[at + rng.choice((1, 2, 10, 100)) :]
+
+
+def _double(raw: bytes, other: bytes, rng: random.Random) -> bytes:
+    at = rng.randrange(len(raw) + 1)
+    part = raw[at : at + rng.choice((1, 10, 100))]
+    return raw[:at] + part * rng.choice((1, 2, 500)) + raw[at:]
+
+
+def _truncate(raw: bytes, other: bytes, rng: random.Random) -> bytes:
+    return raw[: rng.randrange(len(raw) + 1)]
+
+
+def _swap_lines(raw: bytes, other: bytes, rng: random.Random) -> bytes:
+    lines = raw.split(b"\n")
+    one, two = rng.randrange(len(lines)), rng.randrange(len(lines))
+    lines[one], lines[two] = lines[two], lines[one]
+    return b"\n".join(lines)
+
+
+def _splice(raw: bytes, other: bytes, rng: random.Random) -> bytes:
+    return raw[: rng.randrange(len(raw) + 1)] + other[rng.randrange(len(other) + 1) :]
+
+
+def _blow_up(raw: bytes, other: bytes, rng: random.Random) -> bytes:
+    spans = [found.span() for found in re.finditer(rb"[0-9]+", raw)] or [(0, 0)]
+    start, end = rng.choice(spans)
+    numbers = (b"9" * 400, b"1e999", b"-1", b"nan", b"inf", b"1e-99999999999", b"0x10", "１２".encode(), b"", b"1_0")
+    return raw[:start] + rng.choice((*numbers, b"7" * 200_000, b"-0.0", b"1,5", b"1e308")) + raw[end:]
+
+
+Way = Callable[[bytes, bytes, random.Random], bytes]
+WAYS: tuple[Way, ...] = (_flip, _insert, _delete, _double, _truncate, _swap_lines, _splice, _blow_up)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one file: the reading, or None where it was refused, and how long that took."""
+
+    format: str
+    reading: Reading | None
+    seconds: float
+
+
+def damaged(count: int, good: Sequence[Seed]) -> list[tuple[Seed, bytes]]:
+    """Make `count` damaged files, from each good one in turn."""
+    return [_damage(good, i) for i in range(count)]
+
+
+def _damage(good: Sequence[Seed], i: int) -> tuple[Seed, bytes]:
+    rng = random.Random(i)
+    seed = good[i % len(good)]
+    return seed, mutate(seed.raw, rng.choice(good).raw, rng)
+
+
+def try_to_read(path: Path, format: str) -> Outcome:
+    """Read a damaged file; raise if it ends in anything but a reading or an error that says where."""
+    start = time.perf_counter()
+    reading, refusal = None, None
+    try:
+        reading = read_annotations(path, format)
+    except CallshotError as error:
+        refusal = str(error)
+    seconds = time.perf_counter() - start
+    if refusal is not None:
+        assert str(path) in refusal, refusal
+        assert "\n" not in refusal, refusal
+        assert "crowsetta" in refusal or re.search("(line|row) [0-9]", refusal), refusal
+    return Outcome(format, reading, seconds)
