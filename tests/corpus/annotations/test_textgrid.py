@@ -115,7 +115,10 @@ def test_all_tiers_of_one_name_are_read(tmp_path: Path) -> None:
     text = praat({"a": [(0, 1, "x")], "b": [(1, 2, "y")], "c": [(0, 2, "z")]}).replace('"b"', '"A"')
     reading = read(tmp_path, text, tier="a")
     assert facts(reading) == [(0.0, 1.0, "x"), (1.0, 2.0, "y")]
-    assert [one.more for one in reading.annotations] == [{"tier": "a"}, {"tier": "A"}]
+    assert [one.more for one in reading.annotations] == [
+        {"tier": "a", "tier c": "z"},
+        {"tier": "A", "tier c": "z"},
+    ]
 
 
 def test_the_vocabulary_votes_for_a_tier(tmp_path: Path) -> None:
@@ -124,11 +127,21 @@ def test_the_vocabulary_votes_for_a_tier(tmp_path: Path) -> None:
     reading = read(tmp_path, praat(tiers), known=known)
     assert facts(reading) == [(0.0, 1.0, "roar"), (1.0, 2.0, "rumble")]
     assert "2 of the 2 labels on tier 'calls' are known" in reading.notes
-    tie = read(tmp_path, praat({"a": tiers["calls"], "b": tiers["calls"]}), known=known)
-    assert "tiers read: 'a'" in tie.notes
+    few = read(tmp_path, praat({"a": tiers["words"], "b": [(0, 1, "none")]}), known=known)
+    assert "tiers read: 'a'" in few.notes
     none = read(tmp_path, praat(tiers), known={"bark"}.__contains__)
     assert len(none.annotations) == 4
     assert "no tier has a label that is known" in none.notes
+
+
+def test_every_tier_most_of_whose_labels_are_known_is_read_as_calls_that_overlap_are_kept_on_two(tmp_path: Path) -> None:
+    tiers: Tiers = {"call": [(0, 2, "roar")], "call 2": [(1, 3, "rumble")], "notes": [(0, 3, "wind")]}
+    reading = read(tmp_path, praat(tiers), known={"rumble", "roar"}.__contains__)
+    assert facts(reading) == [(0.0, 2.0, "roar"), (1.0, 3.0, "rumble")]
+    assert [one.more for one in reading.annotations] == [
+        {"tier": "call", "tier notes": "wind"},
+        {"tier": "call 2", "tier notes": "wind"},
+    ]
 
 
 numbers = st.integers(0, 12).map(float)

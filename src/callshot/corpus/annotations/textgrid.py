@@ -93,19 +93,19 @@ def recognise(path: Path, head: str, hints: Hints) -> str | None:
 
 
 def read(rows: Rows, hints: Hints) -> None:
-    """Read a TextGrid: the tier that the user names, or the one whose labels are known, or all."""
+    """Read a TextGrid: the tiers that the user names, or those whose labels are known, or all."""
     text, notes = read_text(rows.path)
     rows.notes += notes
     tiers = _parse(Tokens(rows.path, text))
     chosen = _choose(rows, tiers, hints)
     rows.notes.append(f"tiers read: {listed([tier.name for tier in chosen])}")
-    alone = len(chosen) == 1 and (hints.tier is not None or hints.known is not None)
+    others = [tier for tier in tiers if not any(tier is one for one in chosen)]
+    picked = len(chosen) == 1 and (hints.tier is not None or hints.known is not None)
     for tier in chosen:
-        beside = _beside(rows, tier, [other for other in tiers if other is not tier]) if alone else []
-        for i, entry in enumerate(tier.entries):
-            more = beside[i] if alone else {"tier": tier.name}
+        own: dict[str, Cell] = {} if picked else {"tier": tier.name}
+        for entry, beside in zip(tier.entries, _beside(rows, tier, others), strict=True):
             with rows.judging(entry.line):
-                rows.add(entry.line, entry.label, entry.start_s, entry.end_s, more=more)
+                rows.add(entry.line, entry.label, entry.start_s, entry.end_s, more=own | beside)
 
 
 def _parse(tokens: Tokens) -> list[Tier]:
@@ -149,7 +149,7 @@ def _entry(tokens: Tokens, times: int, *names: object) -> Entry:
 
 
 def _choose(rows: Rows, tiers: list[Tier], hints: Hints) -> list[Tier]:
-    """Return the tiers to read: those of the name that the user gives, the one that is voted for, or all."""
+    """Return the tiers to read: those of the name that the user gives, those that are voted for, or all."""
     if hints.tier is not None:
         named = [tier for tier in tiers if tier.name.casefold() == hints.tier.casefold()]
         if not named:
@@ -160,14 +160,18 @@ def _choose(rows: Rows, tiers: list[Tier], hints: Hints) -> list[Tier]:
 
 
 def _vote(rows: Rows, tiers: list[Tier], known: Callable[[str], bool]) -> list[Tier]:
-    """Choose the interval tier with the most labels that are known, or all where none is."""
-    votes = [(sum(known(entry.label) for entry in tier.entries), tier) for tier in tiers if tier.kind != POINTS]
-    count, best = max(votes, key=lambda vote: vote[0], default=(0, None))
-    if best is None or count == 0:
+    """Choose the interval tiers most of whose labels are known, else the one with the most, or all where none is."""
+    votes = {
+        n: sum(known(entry.label) for entry in tier.entries) for n, tier in enumerate(tiers) if tier.kind != POINTS
+    }
+    if not any(votes.values()):
         rows.notes.append("no tier has a label that is known")
         return tiers
-    rows.notes.append(f"{count} of the {len(best.entries)} labels on tier {shown(best.name)} are known")
-    return [best]
+    best = max(votes, key=lambda n: votes[n])
+    chosen = [n for n, count in votes.items() if n == best or 2 * count > len(tiers[n].entries)]
+    for n in chosen:
+        rows.notes.append(f"{votes[n]} of the {len(tiers[n].entries)} labels on tier {shown(tiers[n].name)} are known")
+    return [tiers[n] for n in chosen]
 
 
 def _beside(rows: Rows, tier: Tier, others: Sequence[Tier]) -> list[dict[str, Cell]]:
