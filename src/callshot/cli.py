@@ -77,7 +77,9 @@ Columns = Annotated[
         "--columns", "-c", metavar="OURS=THEIRS", help="Which column is which, e.g. label=Species; repeatable."
     ),
 ]
-Tier = Annotated[str | None, typer.Option(metavar="NAME", help="The TextGrid tier that holds the calls.")]
+Tiers = Annotated[
+    list[str] | None, typer.Option("--tier", metavar="NAME", help="A TextGrid tier that holds the calls; repeatable.")
+]
 Label = Annotated[str | None, typer.Option(metavar="TEXT", help="The label of rows in files without a label column.")]
 MinLength = Annotated[
     float | None,
@@ -129,7 +131,7 @@ def inspect(
     corpus: CorpusName = None,
     format: Form = "auto",
     columns: Columns = None,
-    tier: Tier = None,
+    tiers: Tiers = None,
     label: Label = None,
     min_length: MinLength = None,
     source_rate: SourceRate = None,
@@ -153,7 +155,7 @@ def inspect(
     known, rule = _rule(corpus, minimum_s=min_length, source_rate_hz=source_rate)
     with _interruptible(), show_progress(Console(stderr=True), quiet=quiet, first="looking around") as report:
         found = inspect_corpus(
-            audio, annotations, rule, format=format, hints=_hints(columns, tier, label), corpus=known,
+            audio, annotations, rule, format=format, hints=_hints(columns, tiers, label), corpus=known,
             folds=_at_least("folds", folds, 2), report=report,
         )  # fmt: skip
     show_inspection(found, Console(), _next_step(audio, annotations, corpus, format, found.minimum_s))
@@ -167,7 +169,7 @@ def segment(
     corpus: CorpusName = None,
     format: Form = "auto",
     columns: Columns = None,
-    tier: Tier = None,
+    tiers: Tiers = None,
     label: Label = None,
     min_length: MinLength = None,
     with_collar: Annotated[bool, typer.Option("--with-collar", help="Measure that length with the collar.")] = False,
@@ -206,7 +208,7 @@ def segment(
     rule = rule if normalise else replace(rule, level_dbfs=None)
     with _interruptible(), show_progress(Console(stderr=True), quiet=quiet, first="reading annotations") as report:
         found = segment_files(
-            audio, out, annotations, rule, format=format, hints=_hints(columns, tier, label), corpus=known,
+            audio, out, annotations, rule, format=format, hints=_hints(columns, tiers, label), corpus=known,
             check=check, threads=_at_least("threads", threads, 1), report=report,
         )  # fmt: skip
     if not quiet:
@@ -341,14 +343,14 @@ def _rule(name: str | None, **options: object) -> tuple["Corpus | None", "Rule"]
     return corpus, replace(Rule() if corpus is None else corpus.rule, **given)  # type: ignore[arg-type]
 
 
-def _hints(columns: list[str] | None, tier: str | None, label: str | None) -> "Hints":
+def _hints(columns: list[str] | None, tiers: list[str] | None, label: str | None) -> "Hints":
     from callshot.corpus.annotations import Hints
 
     pairs = [entry.partition("=") for entry in columns or ()]
     for entry, (ours, equals, theirs) in zip(columns or (), pairs, strict=True):
         if not (ours.strip() and equals and theirs.strip()):
             raise OptionError(f"columns: wanted OURS=THEIRS, such as label=Species, got {entry!r}")
-    return Hints({ours.strip(): theirs.strip() for ours, _, theirs in pairs}, tier, None, label)
+    return Hints({ours.strip(): theirs.strip() for ours, _, theirs in pairs}, tuple(tiers or ()), None, label)
 
 
 def _next_step(audio: Path, annotations: Path | None, corpus: str | None, format: str, minimum: float | None) -> str:

@@ -150,4 +150,3 @@ def _refuse_two_forms(forms: dict[str, dict[str, str]]) -> None:
                 f"{recording} is annotated in two forms, {told}; choose one with --format, or name one folder "
                 "with --annotations"
             )
-

@@ -103,22 +103,29 @@ def test_spacing_and_comments_are_free(tmp_path: Path) -> None:
 
 
 def test_one_tier_may_be_asked_for_and_the_others_are_carried_along(tmp_path: Path) -> None:
-    reading = read(tmp_path, praat(CALLS), tier="CALL")
+    reading = read(tmp_path, praat(CALLS), tiers=("CALL",))
     assert facts(reading) == [(1.0, 2.5, "rumble"), (3.0, 4.0, 'a "deep"\nröar ! 7')]
     assert [one.more for one in reading.annotations] == [{"tier notes": "wind; car", "tier marks": "on; click"}, {}]
     assert reading.rejects == []
     with pytest.raises(InputError, match="no tier is called 'cals'; did you mean 'call'"):
-        read(tmp_path, praat(CALLS), tier="cals")
+        read(tmp_path, praat(CALLS), tiers=("cals",))
 
 
 def test_all_tiers_of_one_name_are_read(tmp_path: Path) -> None:
     text = praat({"a": [(0, 1, "x")], "b": [(1, 2, "y")], "c": [(0, 2, "z")]}).replace('"b"', '"A"')
-    reading = read(tmp_path, text, tier="a")
+    reading = read(tmp_path, text, tiers=("a",))
     assert facts(reading) == [(0.0, 1.0, "x"), (1.0, 2.0, "y")]
     assert [one.more for one in reading.annotations] == [
         {"tier": "a", "tier c": "z"},
         {"tier": "A", "tier c": "z"},
     ]
+
+
+def test_several_tiers_may_be_asked_for_of_which_one_must_be_there(tmp_path: Path) -> None:
+    tiers: Tiers = {"call": [(0, 2, "roar")], "call 2": [(1, 3, "rumble")], "notes": [(0, 3, "wind")]}
+    assert facts(read(tmp_path, praat(tiers), tiers=("call", "Call 2"))) == [(0.0, 2.0, "roar"), (1.0, 3.0, "rumble")]
+    del tiers["call 2"]
+    assert facts(read(tmp_path, praat(tiers), tiers=("call", "Call 2"))) == [(0.0, 2.0, "roar")]
 
 
 def test_the_vocabulary_votes_for_a_tier(tmp_path: Path) -> None:
@@ -134,7 +141,7 @@ def test_the_vocabulary_votes_for_a_tier(tmp_path: Path) -> None:
     assert "no tier has a label that is known" in none.notes
 
 
-def test_every_tier_most_of_whose_labels_are_known_is_read_as_calls_that_overlap_are_kept_on_two(tmp_path: Path) -> None:
+def test_every_tier_most_of_whose_labels_are_known_is_read(tmp_path: Path) -> None:
     tiers: Tiers = {"call": [(0, 2, "roar")], "call 2": [(1, 3, "rumble")], "notes": [(0, 3, "wind")]}
     reading = read(tmp_path, praat(tiers), known={"rumble", "roar"}.__contains__)
     assert facts(reading) == [(0.0, 2.0, "roar"), (1.0, 3.0, "rumble")]
@@ -156,7 +163,7 @@ def test_what_lies_beside_a_call_is_what_a_plain_search_finds(
         return [(start, end, text) for (start, text), (end, _) in pairwise(pairs)]
 
     tiers: Tiers = {"call": intervals(one), "other": intervals(two), "marks": points}
-    reading = read(tmp_path_factory.mktemp("grid"), praat(tiers), tier="call")
+    reading = read(tmp_path_factory.mktemp("grid"), praat(tiers), tiers=("call",))
     for found in reading.annotations:
         assert found.end_s is not None
         beside = [text for start, end, text in tiers["other"] if start < found.end_s and end > found.start_s]
@@ -166,7 +173,7 @@ def test_what_lies_beside_a_call_is_what_a_plain_search_finds(
 
 
 def test_tiers_that_overlap_themselves_are_read_but_not_carried_along(tmp_path: Path) -> None:
-    reading = read(tmp_path, praat({"call": [(0, 5, "a"), (1, 4, "b")], "notes": [(0, 9, "x")]}), tier="call")
+    reading = read(tmp_path, praat({"call": [(0, 5, "a"), (1, 4, "b")], "notes": [(0, 9, "x")]}), tiers=("call",))
     assert facts(reading) == [(0.0, 5.0, "a"), (1.0, 4.0, "b")]
     assert any("tier 'notes' is not carried along" in note for note in reading.notes)
 

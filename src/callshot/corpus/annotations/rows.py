@@ -20,12 +20,12 @@ MISSING = ("", "na", "nan")  # how R and pandas write that there is none
 class Hints:
     """What the user says about annotation files.
 
-    `columns` names their column for ours, {"label": "Species"}; `tier` the TextGrid tier that holds the calls; `known`
+    `columns` names their column for ours, {"label": "Species"}; `tiers` the TextGrid tiers that hold calls; `known`
     tells whether a text is one of the corpus's labels; `label` is the label of all rows where no column has one.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
-    tier: str | None = None
+    tiers: tuple[str, ...] = ()
     known: Callable[[str], bool] | None = None
     label: str | None = None
 

@@ -100,7 +100,7 @@ def read(rows: Rows, hints: Hints) -> None:
     chosen = _choose(rows, tiers, hints)
     rows.notes.append(f"tiers read: {listed([tier.name for tier in chosen])}")
     others = [tier for tier in tiers if not any(tier is one for one in chosen)]
-    picked = len(chosen) == 1 and (hints.tier is not None or hints.known is not None)
+    picked = len(chosen) == 1 and (bool(hints.tiers) or hints.known is not None)
     for tier in chosen:
         own: dict[str, Cell] = {} if picked else {"tier": tier.name}
         for entry, beside in zip(tier.entries, _beside(rows, tier, others), strict=True):
@@ -149,12 +149,13 @@ def _entry(tokens: Tokens, times: int, *names: object) -> Entry:
 
 
 def _choose(rows: Rows, tiers: list[Tier], hints: Hints) -> list[Tier]:
-    """Return the tiers to read: those of the name that the user gives, those that are voted for, or all."""
-    if hints.tier is not None:
-        named = [tier for tier in tiers if tier.name.casefold() == hints.tier.casefold()]
+    """Return the tiers to read: those that the user names, one of which must be there, those voted for, or all."""
+    if hints.tiers:
+        wanted = {name.casefold() for name in hints.tiers}
+        named = [tier for tier in tiers if tier.name.casefold() in wanted]
         if not named:
-            names = nearest(hints.tier, [tier.name for tier in tiers])
-            raise InputError(f"{rows.path}: line 1: no tier is called {shown(hints.tier)}; {names}")
+            names = nearest(hints.tiers[0], [tier.name for tier in tiers])
+            raise InputError(f"{rows.path}: line 1: no tier is called {listed(hints.tiers)}; {names}")
         return named
     return tiers if hints.known is None else _vote(rows, tiers, hints.known)
 
