@@ -8,12 +8,12 @@ export NUMBA_CACHE_DIR ?= $(CURDIR)/.numba/$(shell cat src/callshot/fewshot/kern
 .PHONY: demo test check bench test-lowest test-full clean
 
 demo: $(VENV)/ready
-	$(BIN)/python examples/paper_shapes.py demo
-	$(BIN)/callshot evaluate demo/elephant-voices/*.parquet --out demo/elephant-voices/results
-	$(BIN)/callshot evaluate demo/ldc/*.parquet --out demo/ldc/results
+	$(BIN)/callshot synth demo/corpus
+	$(BIN)/callshot segment demo/corpus/recordings --annotations demo/corpus/raven --out demo/segments
+	$(BIN)/python examples/embed_mfcc.py demo/segments/segments.parquet demo/mfcc.parquet
+	$(BIN)/callshot evaluate demo/mfcc.parquet --out demo/results
 	@echo
-	@echo "Curves: demo/elephant-voices/results/curve.csv and demo/ldc/results/curve.csv"
-	@echo "Look at demo/elephant-voices/results/sweep.png and demo/ldc/results/sweep.png"
+	@echo "Listen to demo/corpus/recordings, read demo/segments/rejects.csv, look at demo/results/sweep.png"
 
 test: $(VENV)/ready-to-test
 	$(BIN)/python -m pytest -n 2 $(ARGS)
@@ -28,6 +28,9 @@ check: $(VENV)/ready-to-check
 bench: $(VENV)/ready-to-test
 	$(BIN)/python bench/engine.py $(ARGS)
 	$(BIN)/python bench/folds.py $(ARGS)
+	$(BIN)/python bench/corpus.py $(ARGS)
+	$(BIN)/python bench/annotations.py $(ARGS)
+	$(BIN)/python bench/encoders.py $(ARGS)
 
 # The lowest versions that pyproject.toml allows, in an environment of its own.
 test-lowest: $(VENV)/ready-to-test

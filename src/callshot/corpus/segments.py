@@ -7,6 +7,7 @@
 `segment_corpus` does it all.
 """
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -58,7 +59,7 @@ def segment_corpus(
     recordings = probe_recordings(library, rule.source_rate_hz, lambda share, what: report(share / 10, what))
     calls, misplaced = place_calls(sources.placed, recordings, corpus.spell if corpus is not None else str)
     cuts, short = cut_segments(calls, rule)
-    notes = [_counted(note, times) for note, times in sources.notes.items()]
+    notes = merge_notes(sources.notes)
     unread: list[Reject] = []
     if check:
         cuts, unread, heard = check_audio(audio_root(audio), cuts, threads, report)
@@ -82,8 +83,18 @@ def audio_root(audio: Path) -> Path:
     return audio.parent if audio.is_file() else audio
 
 
-def _counted(note: str, times: int) -> str:
-    return note if times == 1 else f"{note} ({times} files)"
+def merge_notes(notes: Mapping[str, int]) -> list[str]:
+    """Make one note of those that are alike but for the count they begin with, from as many files as said so.
+
+    >>> merge_notes({"3 rows are empty": 2, "1 rows are empty": 1, "read as Latin-1": 1})
+    ['7 rows are empty (3 files)', 'read as Latin-1']
+    """
+    sums, files = defaultdict[str, int](int), Counter[str]()
+    for note, times in notes.items():
+        count, text = re.match(r"(\d*)(.*)", note, re.DOTALL).groups()  # type: ignore[union-attr]
+        sums[text] += int(count or 0) * times
+        files[text] += times
+    return [f"{sums[text] or ''}{text}{f' ({times} files)' if times > 1 else ''}" for text, times in files.items()]
 
 
 def _unknown(calls: Sequence[Call], corpus: Corpus | None) -> Iterator[str]:

@@ -12,6 +12,7 @@ from callshot.errors import printable
 from callshot.records import ClassCount, Inspection, Reject, Segment, Segmentation
 
 MOST_LABELS, MOST_REASONS, MOST_FILES, MOST_NOTES, BAR = 40, 8, 3, 8, 24
+WIDE = 130  # columns of a terminal from which on all is shown
 LENGTHS = ("total", "mean", "min", "max", "std. dev.")
 
 
@@ -108,19 +109,20 @@ def _show_labels(found: Segmentation, console: Console, classes: Sequence[ClassC
     calls, by_label = Counter(call.label for call in found.calls), defaultdict[str, list[Segment]](list)
     for segment in found.segments:
         by_label[segment.label].append(segment)
-    wide = not console.is_terminal or console.width >= 120
+    wide = not console.is_terminal or console.width >= WIDE
+    lengths = slice(0, 5) if wide else slice(1, 2) if classes else slice(1, 4)  # of LENGTHS, what there is room for
     fates = {c.label: f"yes, to k = {c.complete_to_k}" if c.eligible else f"no: {c.reason}" for c in classes}
-    table = _table(
-        "label", "calls", "segments", "recordings", *LENGTHS, *_where(wide, ""), *_where(classes, "eligible")
-    )
+    columns = ("calls", "segments", "recordings", *LENGTHS[lengths], *_where(wide, ""), *_where(classes, "eligible"))
+    table = _table("label", *columns)
     labels = sorted(calls, key=lambda label: (-len(by_label[label]), -calls[label], label))
     most = max((len(segments) for segments in by_label.values()), default=1)
     for label in labels[:MOST_LABELS]:
         segments = by_label[label]
-        lengths = list(_lengths([s.end_s - s.start_s for s in segments])) or [""] * len(LENGTHS)
+        told = (list(_lengths([s.end_s - s.start_s for s in segments])) or [""] * len(LENGTHS))[lengths]
         counts = (calls[label], len(segments), len({s.recording for s in segments}))
         bar, fate = "━" * round(BAR * len(segments) / most), fates.get(label, "no: no segments")
-        table.add_row(Text(_cell(label)), *map(str, counts), *lengths, *_where(wide, bar), *_where(classes, fate))
+        name = Text(_cell(label, 40 if wide else 24))
+        table.add_row(name, *map(str, counts), *told, *_where(wide, bar), *_where(classes, fate))
     _print(console, table)
     if len(labels) > MOST_LABELS:
         _say(console, f"and {len(labels) - MOST_LABELS} more labels", style="dim")
@@ -174,7 +176,7 @@ def _tell_folds(found: Inspection) -> Iterator[str]:
 
 def _table(first: str, *others: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column(first)
+    table.add_column(first, no_wrap=True)
     for name in others:
         table.add_column(name, justify="left" if name in ("", "eligible") else "right", no_wrap=name != "eligible")
     return table

@@ -1,0 +1,11 @@
+"""The voice: one short function per command. Nothing heavy is imported before a command needs it.
+
+app        the program, its errors, and what all commands share
+corpus     inspect, segment, synth
+evaluate   evaluate
+"""
+
+from callshot.cli import corpus, evaluate
+from callshot.cli.app import app, main
+
+__all__ = ["app", "corpus", "evaluate", "main"]

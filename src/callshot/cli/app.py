@@ -1,0 +1,74 @@
+"""The program itself: its options and errors, and what all commands share."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+
+from callshot.errors import CallshotError, OptionError, printable
+from callshot.version import __version__
+
+app = typer.Typer(
+    help="Few-shot classification of animal calls: k-shot curves with honest intervals, from a handful of labels.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+
+Out = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where the results go.")]
+Seed = Annotated[int, typer.Option(help="Same seed, same numbers.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Errors only.")]
+Threads = Annotated[int | None, typer.Option(help="Changes the time, never the numbers.", show_default="all cores")]
+
+
+def main() -> None:
+    """Run a command; an error of ours is one line and exit code 2."""
+    try:
+        app()
+    except CallshotError as error:
+        _fail(str(error))
+    except MemoryError as error:
+        _fail(f"not enough memory ({error}); for evaluate, try fewer --shots, --draws or --bootstraps")
+
+
+def _fail(message: str) -> NoReturn:
+    """Say what is wrong in one line, without the control characters that a file may have brought, and stop."""
+    print(f"callshot: {printable(' '.join(message.split()))}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"callshot {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _callshot(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    pass
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Turn Ctrl-C into one line and exit code 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        print("callshot: interrupted; earlier results are as they were", file=sys.stderr)
+        raise typer.Exit(130) from None
+
+
+def at_least(name: str, value: int | None, least: int) -> int | None:
+    """Refuse a number that is given and too small."""
+    if value is not None and value < least:
+        raise OptionError(f"{name}: at least {least}, got {value}")
+    return value

@@ -1,0 +1,207 @@
+"""Commands that turn recordings into segments: inspect, segment, synth."""
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from callshot.cli.app import Out, Quiet, Seed, Threads, app, at_least, interruptible
+from callshot.errors import OptionError
+
+if TYPE_CHECKING:
+    from callshot.corpus.annotations import Hints
+    from callshot.corpus.corpora import Corpus
+    from callshot.corpus.rule import Rule
+
+Audio = Annotated[Path, typer.Argument(metavar="AUDIO_DIR", help="The folder of the recordings, or one recording.")]
+Annotations = Annotated[
+    Path | None,
+    typer.Option("--annotations", "-a", metavar="FILE_OR_DIR", help="What annotates them.",
+                 show_default="found beside the recordings"),
+]  # fmt: skip
+CorpusName = Annotated[
+    str | None, typer.Option(metavar="NAME", help="A corpus with known rules: ldc2010s05 or elephant-voices.")
+]
+Form = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        help="csv, raven, audacity, textgrid, folders (named by label), or one of crowsetta's: "
+        "birdsong-recognition-dataset, generic-seq, notmat, simple-seq, timit, yarden.",
+    ),
+]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--columns", "-c", metavar="OURS=THEIRS", help="Which column is which, e.g. label=Species; repeatable."
+    ),
+]
+Tiers = Annotated[
+    list[str] | None, typer.Option("--tier", metavar="NAME", help="A TextGrid tier that holds the calls; repeatable.")
+]
+Label = Annotated[str | None, typer.Option(metavar="TEXT", help="The label of rows in files without a label column.")]
+MinLength = Annotated[
+    float | None,
+    typer.Option(
+        "--min-length", metavar="S", help="Shorter calls are dropped, measured without collar.", show_default="1"
+    ),
+]
+SourceRate = Annotated[
+    float | None,
+    typer.Option(metavar="HZ", help="The true rate of time-expanded recordings; times are then true times too."),
+]
+
+
+@app.command()
+def inspect(
+    audio: Audio,
+    annotations: Annotations = None,
+    corpus: CorpusName = None,
+    format: Form = "auto",
+    columns: Columns = None,
+    tiers: Tiers = None,
+    label: Label = None,
+    min_length: MinLength = None,
+    source_rate: SourceRate = None,
+    folds: Annotated[int | None, typer.Option(help="Folds to try.", show_default="the corpus's, or 5")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """What is in a folder, before anything is decided?
+
+    Looks at the recordings (headers only) and at whatever annotates them, says which formats it recognised and why, how
+    files pair, how many calls of each label there are in how many recordings, how many folds they allow, which labels
+    would be eligible, and k*. Writes nothing.
+
+    Example: callshot inspect recordings --annotations selection-tables
+    """
+    from rich.console import Console
+
+    from callshot.corpus.inspection import inspect_corpus
+    from callshot.report.corpus import show_inspection
+    from callshot.report.progress import show_progress
+
+    known, rule = _rule(corpus, minimum_s=min_length, source_rate_hz=source_rate)
+    with interruptible(), show_progress(Console(stderr=True), quiet=quiet, first="looking around") as report:
+        found = inspect_corpus(
+            audio, annotations, rule, format=format, hints=_hints(columns, tiers, label), corpus=known,
+            folds=at_least("folds", folds, 2), report=report,
+        )  # fmt: skip
+    options: list[tuple[str, object]] = [("--annotations", annotations), ("--corpus", corpus)]
+    options += [("--format", None if format == "auto" else format)]
+    options += [("--columns", entry) for entry in columns or ()] + [("--tier", name) for name in tiers or ()]
+    minimum = min_length if found.minimum_s is None else found.minimum_s
+    options += [("--label", label), ("--min-length", minimum), ("--source-rate", source_rate)]
+    show_inspection(found, Console(), _next_step(audio, options))
+
+
+@app.command()
+def segment(
+    audio: Audio,
+    out: Out,
+    annotations: Annotations = None,
+    corpus: CorpusName = None,
+    format: Form = "auto",
+    columns: Columns = None,
+    tiers: Tiers = None,
+    label: Label = None,
+    min_length: MinLength = None,
+    with_collar: Annotated[bool, typer.Option("--with-collar", help="Measure that length with the collar.")] = False,
+    collar: Annotated[
+        float | None, typer.Option(metavar="S", help="Audio added at each end.", show_default="the corpus's, or 0")
+    ] = None,
+    channel: Annotated[
+        str | None, typer.Option(help="first, mean, or a number from 1.", show_default="the corpus's, or mean")
+    ] = None,
+    rate: Annotated[int, typer.Option(metavar="HZ", help="The rate that segments are read at.")] = 16000,
+    level: Annotated[float, typer.Option(metavar="DBFS", help="The peak that each segment is brought to.")] = -3.0,
+    normalise: Annotated[bool, typer.Option(help="Bring each segment to that peak.")] = True,
+    source_rate: SourceRate = None,
+    check: Annotated[bool, typer.Option(help="Read the audio of every segment, so that none fails later.")] = True,
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """From recordings and annotations, in the formats people have, to segments.
+
+    Writes segments.parquet (a row per segment: its recording, span, label, all labels that overlap it, how its audio is
+    to be read, and every other column of the annotations), rejects.csv (every annotation that became none, and why) and
+    segments.json (what was done) to DIR. Nothing is dropped in silence.
+
+    Example: callshot segment recordings --annotations selection-tables --collar 0.25 --out segments
+    """
+    from rich.console import Console
+
+    from callshot.pipeline import segment_files
+    from callshot.report.corpus import show_segmentation
+    from callshot.report.progress import show_progress
+
+    known, rule = _rule(
+        corpus, minimum_s=min_length, with_collar=with_collar, collar_s=collar, channel_rule=channel, rate_hz=rate,
+        source_rate_hz=source_rate, **({"level_dbfs": level} if normalise else {}),
+    )  # fmt: skip
+    rule = rule if normalise else replace(rule, level_dbfs=None)
+    with interruptible(), show_progress(Console(stderr=True), quiet=quiet, first="reading annotations") as report:
+        found = segment_files(
+            audio, out, annotations, rule, format=format, hints=_hints(columns, tiers, label), corpus=known,
+            check=check, threads=at_least("threads", threads, 1), report=report,
+        )  # fmt: skip
+    if not quiet:
+        show_segmentation(found, Console(), f"segments in {out / 'segments.parquet'}, rejects in {out / 'rejects.csv'}")
+
+
+@app.command()
+def synth(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the corpus goes: an empty or a new folder.")],
+    scale: Annotated[float, typer.Option(help="Multiplies the number of calls; 1 has the paper's.")] = 1.0,
+    seed: Seed = 0,
+    rate: Annotated[int, typer.Option(metavar="HZ", help="The recordings' sample rate.")] = 16000,
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """Make a corpus to learn and test on: elephant-like calls, by synthesis.
+
+    The 12 subcall types of the paper's Elephant Voices corpus with their counts, in recordings with wind, birds,
+    distance and reverberation of their own; some calls overlap, some are under 1 s, a few types are rare. Recordings
+    are FLAC, annotations are Raven selection tables and Praat TextGrids. The same seed makes the same bytes.
+
+    Example: callshot synth corpus && callshot segment corpus/recordings -a corpus/raven --out segments
+    """
+    from rich.console import Console
+
+    from callshot.corpus.synthetic import make_corpus
+    from callshot.report.progress import show_progress
+
+    with interruptible(), show_progress(Console(stderr=True), quiet=quiet, first="singing") as report:
+        made = make_corpus(
+            folder, seed=seed, scale=scale, rate_hz=rate, threads=at_least("threads", threads, 1), report=report
+        )
+    if not quiet:
+        print(f"{made.recordings} recordings, {made.calls} calls, {made.duration_s / 60:.0f} minutes in {folder}")
+        print(f"next: callshot inspect {folder / 'recordings'} --annotations {folder / 'raven'}")
+
+
+def _rule(name: str | None, **options: object) -> tuple["Corpus | None", "Rule"]:
+    """Return a corpus by its name, and its rule (or the default one) with the options that were given."""
+    from callshot.corpus.corpora import find_corpus
+    from callshot.corpus.rule import Rule
+
+    corpus = None if name is None else find_corpus(name)
+    given = {key: value for key, value in options.items() if value is not None}
+    return corpus, replace(Rule() if corpus is None else corpus.rule, **given)  # type: ignore[arg-type]
+
+
+def _hints(columns: list[str] | None, tiers: list[str] | None, label: str | None) -> "Hints":
+    from callshot.corpus.annotations import Hints
+
+    pairs = [entry.partition("=") for entry in columns or ()]
+    for entry, (ours, equals, theirs) in zip(columns or (), pairs, strict=True):
+        if not (ours.strip() and equals and theirs.strip()):
+            raise OptionError(f"columns: wanted OURS=THEIRS, such as label=Species, got {entry!r}")
+    return Hints({ours.strip(): theirs.strip() for ours, _, theirs in pairs}, tuple(tiers or ()), None, label)
+
+
+def _next_step(audio: Path, options: list[tuple[str, object]]) -> str:
+    """Return the command that cuts what was inspected, with the options that were given."""
+    words = [str(word) for name, value in options if value is not None for word in (name, value)]
+    return f"next: callshot segment {shlex.join([str(audio), *words])} --out segments"
