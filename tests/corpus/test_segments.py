@@ -248,6 +248,33 @@ def test_files_that_are_no_annotations_are_told_and_the_rest_goes_on(tmp_path):
     assert {Path(r.file).name: r.row for r in found.refused} == {"README.txt": None, "broken.TextGrid": None}
 
 
+def test_what_callshot_wrote_itself_is_no_annotation(tmp_path):
+    record(tmp_path / "x.wav")
+    annotate(tmp_path, ("x.wav", 0, 1.5, "roar"))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "folds.csv").write_text("segment,recording,label,fold\na,x.wav,blow,0\n")
+    assert len(segment_corpus(tmp_path).segments) == 2
+    (tmp_path / "out" / "provenance.json").write_text('{"files": {"folds.csv": "0"}}')
+    found = segment_corpus(tmp_path)
+    assert [s.label for s in found.segments] == ["roar"]
+    assert not found.refused
+
+
+def test_a_recording_without_calls_that_cannot_be_read_is_told(tmp_path):
+    spoil(tmp_path / "quiet.wav", "text")
+    (tmp_path / "quiet.Table.1.selections.txt").write_text("Selection\tBegin Time (s)\tEnd Time (s)\tAnnotation\n")
+    assert [Path(r.file).name for r in segment_corpus(tmp_path).refused] == ["quiet.wav"]
+
+
+@pytest.mark.parametrize("check", [True, False])
+def test_progress_adds_up_to_one(tmp_path, check):
+    shares: list[float] = []
+    record(tmp_path / "x.wav")
+    annotate(tmp_path, ("x.wav", 0, 1.5, "roar"))
+    segment_corpus(tmp_path, check=check, report=lambda share, what: shares.append(share))
+    assert sum(shares) == pytest.approx(1)
+
+
 def test_without_any_annotations_the_error_says_what_to_do(tmp_path):
     record(tmp_path / "x.wav")
     with pytest.raises(InputError, match="no annotations were found; name them with --annotations"):

@@ -7,7 +7,8 @@ from pathlib import Path
 from callshot.corpus.annotations import Hints
 from callshot.corpus.corpora import Corpus
 from callshot.corpus.rule import Rule
-from callshot.corpus.segments import Report, segment_corpus
+from callshot.corpus.segments import segment_corpus
+from callshot.corpus.sources import Report
 from callshot.fewshot.folds import complete_shots, count_classes, make_folds
 from callshot.records import Inspection, Segmentation
 

@@ -21,11 +21,10 @@ from callshot.corpus.audio import probe, read_segments
 from callshot.corpus.corpora import Corpus
 from callshot.corpus.recordings import Library, find_recordings
 from callshot.corpus.rule import Rule
-from callshot.corpus.sources import read_sources
+from callshot.corpus.sources import Report, read_sources
 from callshot.errors import InputError
 from callshot.records import Annotation, Call, Recording, Reject, Segment, Segmentation
 
-Report = Callable[[float, str], None]
 Cut = tuple[Segment, Call]
 NANOSECOND = 1e-9  # less is rounding, not time
 OVERSHOOT_S = 0.1  # annotations are good to about that; a call that ends later ends with its recording
@@ -55,14 +54,15 @@ def segment_corpus(
     library = find_recordings(audio)
     if not library.paths:
         raise InputError(f"{audio}: no recordings are there; wanted a folder with audio files")
-    sources = read_sources(library, annotations, format, hints)
-    recordings = probe_recordings(library, rule.source_rate_hz, lambda share, what: report(share / 10, what))
+    begin = 0.1 if check else 0.5  # reading audio takes most of the time
+    sources = read_sources(library, annotations, format, hints, lambda share, what: report(share * begin, what))
+    recordings = probe_recordings(library, rule.source_rate_hz, lambda share, what: report(share * begin, what))
     calls, misplaced = place_calls(sources.placed, recordings, corpus.spell if corpus is not None else str)
     cuts, short = cut_segments(calls, rule)
     notes = merge_notes(sources.notes)
     unread: list[Reject] = []
     if check:
-        cuts, unread, heard = check_audio(audio_root(audio), cuts, threads, report)
+        cuts, unread, heard = check_audio(library.root, cuts, threads, lambda share, what: report(share * 0.8, what))
         notes += heard
     rejects = [*sources.rejects, *misplaced, *short, *unread]
     return Segmentation(
@@ -73,7 +73,7 @@ def segment_corpus(
         calls=calls,
         segments=[segment for segment, _ in cuts],
         rejects=sorted(rejects, key=lambda r: (r.file, r.row or 0)),
-        refused=[*library.rejects, *sources.refused, *_silent_failures(library, recordings, sources.annotated)],
+        refused=[*library.rejects, *sources.refused, *_silent_failures(library, recordings, sources.placed)],
         notes=[*notes, *_unknown(calls, corpus)],
     )
 
@@ -107,11 +107,12 @@ def _unknown(calls: Sequence[Call], corpus: Corpus | None) -> Iterator[str]:
 
 
 def _silent_failures(
-    library: Library, recordings: Mapping[str, Recording | InputError], annotated: set[str]
+    library: Library, recordings: Mapping[str, Recording | InputError], placed: Iterable[tuple[str, Annotation]]
 ) -> Iterator[Reject]:
     """Tell the recordings that cannot be read and that no annotation asks for: no row would tell."""
+    asked = {path for path, _ in placed}
     for path, found in recordings.items():
-        if isinstance(found, InputError) and path not in annotated:
+        if isinstance(found, InputError) and path not in asked:
             yield Reject(str(library.root / path), None, str(found))
 
 
@@ -272,7 +273,7 @@ def check_audio(
             else:
                 kept.append(cuts[n])
                 heard.update(_hear(float(np.abs(signal).max())))
-            report(0.9 / len(cuts), "reading segments")
+            report(1 / len(cuts), "reading segments")
     return kept, rejects, [f"{told}: {count} of {len(cuts)} segments" for told, count in heard.items()]
 
 

@@ -5,18 +5,23 @@ the recordings are in. A row whose recording cannot be told is a reject; a file 
 rest goes on.
 """
 
+import json
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from callshot.corpus.annotations import Hints, Reading, read_annotations, recognise
+from callshot.corpus.annotations import Hints, Reading, find_format, read_annotations, recognise
 from callshot.corpus.audio import SUFFIXES
 from callshot.corpus.recordings import Library, find_files, refuse_file
 from callshot.errors import InputError
 from callshot.records import Annotation, Reject
 
+Report = Callable[[float, str], None]
+
 FOLDERS = "folders"
+TOLD_IN = ("segments.json", "provenance.json")
 MAY_ANNOTATE = frozenset((".txt", ".csv", ".tsv", ".textgrid", ".selections", ".xml", ".mat", ".phn", ".lab"))
 
 
@@ -35,17 +40,26 @@ class Sources:
     notes: Counter[str] = field(default_factory=Counter)
 
 
-def read_sources(library: Library, where: Path | None, format: str = "auto", hints: Hints | None = None) -> Sources:
+def read_sources(
+    library: Library,
+    where: Path | None,
+    format: str = "auto",
+    hints: Hints | None = None,
+    report: Report = lambda share, what: None,
+) -> Sources:
     """Read the annotations of a library from `where`, or from its own folder; without any, by the folders' names."""
     hints = hints or Hints()
     if format == FOLDERS:
         return _by_folders(library, "asked for")
+    if format != "auto":
+        find_format(format)  # a name that is none is told before any work
     place = where if where is not None else library.root
     if not place.exists():
         raise InputError(f"{place}: no such file or folder; wanted the annotations")
-    sources = (
-        _from_folder(library, place, format, hints) if place.is_dir() else _from_file(library, place, format, hints)
-    )
+    if place.is_dir():
+        sources = _from_folder(library, place, format, hints, report)
+    else:
+        sources = _from_file(library, place, format, hints)
     if sources.placed or sources.rejects or (sources.recognised and not sources.refused):
         return sources
     if where is None and format == "auto" and any("/" in path for path in library.paths):
@@ -79,17 +93,36 @@ def _from_file(library: Library, path: Path, format: str, hints: Hints) -> Sourc
     return sources
 
 
-def _from_folder(library: Library, folder: Path, format: str, hints: Hints) -> Sources:
+def _from_folder(library: Library, folder: Path, format: str, hints: Hints, report: Report) -> Sources:
     sources, forms = Sources(), defaultdict[str, dict[str, str]](dict)
-    for path in find_files(folder):
-        if path.suffix.lower() in SUFFIXES or path.is_dir():
-            continue
+    files = list(_candidates(folder))
+    for path in files:
         reading = _try(path, folder, format, hints, sources)
+        report(1 / len(files), "reading annotations")
         if reading is not None:
             for recording in _place(library, reading, PurePosixPath(path.relative_to(folder)), sources):
                 forms[recording].setdefault(reading.format, str(path))
     _refuse_two_forms(forms)
     return sources
+
+
+def _candidates(folder: Path) -> Iterator[Path]:
+    """Go through the files that may hold annotations: no audio, and nothing that callshot wrote there."""
+    own: dict[Path, frozenset[str]] = {}
+    for path in find_files(folder):
+        if path.parent not in own:
+            own[path.parent] = _written_by_us(path.parent)
+        if path.suffix.lower() not in SUFFIXES and path.name not in own[path.parent] and not path.is_dir():
+            yield path
+
+
+def _written_by_us(folder: Path) -> frozenset[str]:
+    """Return the names that a file of ours tells it wrote there: results are no annotations."""
+    names: set[str] = set()
+    for told_in in TOLD_IN:
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            names |= {told_in, *json.loads((folder / told_in).read_text(encoding="utf-8"))["files"]}
+    return frozenset(names)
 
 
 def _try(path: Path, folder: Path, format: str, hints: Hints, into: Sources) -> Reading | None:

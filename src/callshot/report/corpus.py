@@ -64,7 +64,8 @@ def _show_audio(found: Segmentation, console: Console) -> None:
 def _show_sources(found: Segmentation, console: Console) -> None:
     for name, why, files in found.sources:
         _say(console, f"annotations: {name} in {_plural(files, 'folder' if name == 'folders' else 'file')}, as {why}")
-    paired = f"{len(found.annotated)} of {_plural(len(found.recordings), 'recording')} annotated"
+    annotated = sum(recording.path in found.annotated for recording in found.recordings)
+    paired = f"{annotated} of {_plural(len(found.recordings), 'recording')} annotated"
     counts = f"{found.read} annotations read: {len(found.segments)} segments, {len(found.rejects)} rejects"
     _say(console, f"{paired}; {counts}", style="bold")
 

@@ -9,10 +9,11 @@ from callshot.corpus.annotations.formats import (
     FORMATS,
     Format,
     Reading,
+    find_format,
     read_annotations,
     recognise,
     write_annotations,
 )
 from callshot.corpus.annotations.rows import Hints
 
-__all__ = ["FORMATS", "Format", "Hints", "Reading", "read_annotations", "recognise", "write_annotations"]
+__all__ = ["FORMATS", "Format", "Hints", "Reading", "find_format", "read_annotations", "recognise", "write_annotations"]

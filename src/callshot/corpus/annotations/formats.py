@@ -91,7 +91,7 @@ def read_annotations(path: Path, format: str = "auto", hints: Hints = NO_HINTS) 
     ('audacity', 'rumble', 'starts and ends at 3.0: a point in time; a segment needs a span')
     """
     path = Path(path)
-    form, why = _recognised(path, hints) if format == "auto" else (_named(format), "asked for")
+    form, why = _recognised(path, hints) if format == "auto" else (find_format(format), "asked for")
     rows = Rows(path)
     form.read(rows, hints)
     return Reading(form.name, why, rows.annotations, rows.rejects, rows.notes)
@@ -99,7 +99,7 @@ def read_annotations(path: Path, format: str = "auto", hints: Hints = NO_HINTS) 
 
 def write_annotations(annotations: Sequence[Annotation], path: Path, format: str) -> None:
     """Write an annotation file: the whole of it, or nothing."""
-    form, path = _named(format), Path(path)
+    form, path = find_format(format), Path(path)
     if form.write is None:
         names = ", ".join(form.name for form in FORMATS if form.write is not None)
         raise OptionError(f"format {format!r} can be read, not written; wanted one of {names}")
@@ -126,7 +126,8 @@ def _recognised(path: Path, hints: Hints) -> tuple[Format, str]:
     return found
 
 
-def _named(name: str) -> Format:
+def find_format(name: str) -> Format:
+    """Return a format by its name; an unknown one is answered with the nearest."""
     for form in FORMATS:
         if form.name == name:
             return form
