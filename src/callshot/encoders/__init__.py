@@ -1,1 +1,1 @@
-"""EMBEDDINGS FROM FILES: tables that any encoder may have written, and the small files beside them."""
+"""SEGMENTS → EMBEDDINGS: MFCC; tables that any encoder may have written, and the small files beside them."""
