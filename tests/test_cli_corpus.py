@@ -52,7 +52,7 @@ def test_segment_writes_segments_and_rejects_and_says_what_it_did(herd, tmp_path
     assert frame["collar_s"].unique().to_list() == [0.25]
     assert frame["low_freq_hz"].to_list()[:2] == [10.0, 100.0]
     assert [(row, reason.split(",")[0]) for _, row, reason in rejects(tmp_path / "out")] == [
-        ("3", "0.500 s long"), ("4", "7 to 70 s is beyond the end of r0.wav"),
+        ("3", "shorter than 1 s: 0.500 s"), ("4", "7 to 70 s is beyond the end of r0.wav"),
     ]  # fmt: skip
     told = json.loads((tmp_path / "out" / "segments.json").read_text())
     assert (told["read"], told["segments"], told["rejects"]) == (12, 10, 2)
@@ -105,6 +105,21 @@ def test_evaluate_takes_folds_and_categories_of_a_corpus_it_knows(tmp_path):
     }
 
 
+def test_no_segments_at_all_are_told_with_what_would_keep_some(tmp_path, capsys):
+    record(tmp_path / "a.wav", seconds=5)
+    (tmp_path / "a.txt").write_text("1\t1.5\tpeep\n2\t2.5\tpeep\n")
+    run("segment", tmp_path, "--out", tmp_path / "out")
+    assert "--min-length 0.5 would keep nearly all" in capsys.readouterr().out
+    run("inspect", tmp_path, "--min-length", 1)
+    said = capsys.readouterr().out
+    assert "0 segments, 2 rejects" in said
+    assert "next:" not in said
+    run("inspect", tmp_path)
+    said = capsys.readouterr().out
+    assert "2 segments, 0 rejects" in said
+    assert "--min-length 0.5 --out" in said
+
+
 def test_columns_can_be_named_and_a_label_given(tmp_path):
     record(tmp_path / "a.wav", seconds=5)
     (tmp_path / "mine.csv").write_text("clip,von,bis,Art\na,1,3,roar\n")
@@ -130,7 +145,7 @@ def test_inspect_tells_folds_eligible_labels_and_the_next_command(herd, capsys):
     run("inspect", herd)
     said = capsys.readouterr().out
     for words in ("6 WAV PCM_16 at 8000 Hz, 2 channels", "raven in 6 files", "yes, to k = 4",
-                  "with 5 folds: 2 labels eligible", "10 queries, k* = 4",
+                  "2 of 2 labels can be evaluated, with 10 queries and up to k* = 4 examples of each",
                   f"next: callshot segment {herd} --out segments"):  # fmt: skip
         assert words in said
 

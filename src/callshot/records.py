@@ -35,13 +35,17 @@ Cell = str | int | float | None  # what a column that callshot only carries alon
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """One audio file: `path` is relative to the audio folder, with `/`; the rate is the one it is read at."""
+    """One audio file: `path` is relative to the audio folder, with `/`; the rate is the one it is read at.
+
+    `missing_s` is how much its header promises beyond what is there.
+    """
 
     path: str
     frames: int
     rate_hz: float
     channels: int
     kind: str
+    missing_s: float = 0.0
 
     @property
     def duration_s(self) -> float:

@@ -44,6 +44,16 @@ def test_it_tries_a_shorter_minimum_where_most_calls_are_short(tmp_path):
     assert inspect_corpus(tmp_path, rule=Rule(minimum_s=0.01)).minimum_s is None
 
 
+def test_folds_that_the_annotations_give_are_taken(tmp_path):
+    sing(tmp_path, 4, {"roar": 4, "rumble": 4})
+    table = (tmp_path / "calls.csv").read_text().splitlines()
+    folded = [f"{table[0]},fold", *(f"{row},{int(row[1]) % 2}" for row in table[1:])]
+    (tmp_path / "calls.csv").write_text("\n".join(folded))
+    found = inspect_corpus(tmp_path)
+    assert found.folds is not None
+    assert (found.folds.origin, found.folds.count, found.complete_shots) == ("given", 2, 2)
+
+
 def test_too_few_recordings_for_the_folds_are_no_error(tmp_path):
     sing(tmp_path, 3, {"roar": 3})
     found = inspect_corpus(tmp_path)

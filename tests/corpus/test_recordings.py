@@ -11,7 +11,9 @@ from callshot.corpus.recordings import Library, find_recordings
 from callshot.errors import InputError
 from sounds import record
 
-SITES = Library(Path("audio"), ("a/x.wav", "b/x.wav", "b/y.flac", "Top.WAV", "x.1.mp3", "deep/er/z.wav"))
+SITES = Library(
+    Path("audio"), ("a/x.wav", "b/x.wav", "b/y.flac", "Top.WAV", "x.1.mp3", "deep/er/z.wav", "cafe\u0301.wav")
+)
 
 
 @pytest.mark.parametrize(
@@ -26,7 +28,8 @@ SITES = Library(Path("audio"), ("a/x.wav", "b/x.wav", "b/y.flac", "Top.WAV", "x.
         ("top.wav", "Top.WAV"),
         ("C:\\Users\\me\\field\\b\\x.wav", "b/x.wav"),
         ("/home/me/elsewhere/Top.wav", "Top.WAV"),
-        ("/home/me/elsewhere/y.flac", "b/y.flac"),
+        ("/home/me/elsewhere/b/y.flac", "b/y.flac"),
+        ("caf\u00e9.wav", "cafe\u0301.wav"),
         ("../../b/x.wav", "b/x.wav"),
         ("er/z.wav", "deep/er/z.wav"),
         (" x.1.mp3 ", "x.1.mp3"),
@@ -36,13 +39,16 @@ def test_a_name_means_the_recording_whose_path_it_ends_in_or_that_ends_in_it(nam
     assert SITES.find(name) == path
 
 
-@pytest.mark.parametrize("name", ["x.wav", "x", "/home/me/x.wav"])
+@pytest.mark.parametrize("name", ["x.wav", "x"])
 def test_a_name_that_two_recordings_have_is_refused(name):
     with pytest.raises(InputError, match=r"may mean a/x\.wav or b/x\.wav"):
         SITES.find(name)
 
 
-@pytest.mark.parametrize("name", ["c/x.wav", "c/y.flac", "nothing.wav", "", "/", "..", "../../etc/passwd", "a", "wav"])
+@pytest.mark.parametrize(
+    "name",
+    ["c/x.wav", "c/y.flac", "/me/y.flac", "/me/x.wav", "nothing.wav", "", "/", "..", "../../etc/passwd", "a", "wav"],
+)
 def test_a_name_that_no_recording_has_is_refused(name):
     with pytest.raises(InputError, match="no recording"):
         SITES.find(name)
@@ -54,9 +60,10 @@ def test_a_name_that_no_recording_has_is_refused(name):
         ("a/x.Table.1.selections.txt", "a/x.wav"),
         ("b/x.txt", "b/x.wav"),
         ("b/X.WAV.TextGrid", "b/x.wav"),
-        ("raven/top_labels.txt", "Top.WAV"),
+        ("top_labels.txt", "Top.WAV"),
+        ("raven/er/z.txt", "deep/er/z.wav"),
         ("x.1.Table.2.selections.txt", "x.1.mp3"),
-        ("labels/y-2019.csv", "b/y.flac"),
+        ("y-2019.csv", "b/y.flac"),
     ],
 )
 def test_an_annotation_file_pairs_with_the_recording_of_its_name(file, path):
@@ -65,7 +72,10 @@ def test_an_annotation_file_pairs_with_the_recording_of_its_name(file, path):
 
 def test_an_annotation_file_that_fits_two_recordings_or_none_is_refused():
     with pytest.raises(InputError, match="may mean"):
-        SITES.pair(PurePosixPath("labels/x.txt"))
+        SITES.pair(PurePosixPath("x.txt"))
+    with pytest.raises(InputError, match=r"b/y\.flac has its name and is elsewhere"):
+        SITES.pair(PurePosixPath("siteC/y.txt"))
+    assert Library(Path(), ("audio/y.wav",)).pair(PurePosixPath("labels/y.txt")) == "audio/y.wav"
     with pytest.raises(InputError, match=r"goes by the name of xy\.txt"):
         SITES.pair(PurePosixPath("xy.txt"))
 

@@ -49,7 +49,7 @@ def audio_of(folder: Path, found: Segmentation, n: int = 0) -> np.ndarray:
 def test_a_call_of_at_least_a_second_is_a_segment_and_a_shorter_one_a_reject(tmp_path):
     found = segmented(tmp_path, ("x.wav", 1, 2, "roar"), ("x.wav", 3, 3.999, "roar"), ("x.wav", 5.1, 6.1, "blow"))
     assert [(s.start_s, s.end_s, s.label) for s in found.segments] == [(1, 2, "roar"), (5.1, 6.1, "blow")]
-    assert reasons(found) == ["0.999 s long, shorter than 1 s"]
+    assert reasons(found) == ["shorter than 1 s: 0.999 s"]
     assert [(Path(r.file).name, r.row) for r in found.rejects] == [("calls.csv", 2)]
 
 
@@ -273,6 +273,53 @@ def test_progress_adds_up_to_one(tmp_path, check):
     annotate(tmp_path, ("x.wav", 0, 1.5, "roar"))
     segment_corpus(tmp_path, check=check, report=lambda share, what: shares.append(share))
     assert sum(shares) == pytest.approx(1)
+
+
+def test_the_same_file_name_at_another_site_is_another_recording(tmp_path):
+    record(tmp_path / "audio" / "siteA" / "REC_0.wav", seconds=5)
+    record(tmp_path / "audio" / "siteB" / "REC_1.wav", seconds=5)
+    for site in ("siteA", "siteC"):
+        (tmp_path / "tables" / site).mkdir(parents=True)
+        (tmp_path / "tables" / site / "REC_0.txt").write_text(f"1\t3\t{site}\n")
+    found = segment_corpus(tmp_path / "audio", tmp_path / "tables")
+    assert [s.label for s in found.segments] == ["siteA"]
+    assert "siteA/REC_0.wav has its name and is elsewhere" in reasons(found)[0]
+    table = annotate(tmp_path, ("D:\\f\\siteC\\REC_0.wav", 1, 3, "roar"))
+    assert (
+        "siteA/REC_0.wav has its file name and is in another folder"
+        in reasons(segment_corpus(tmp_path / "audio", table))[0]
+    )
+
+
+def test_one_recording_is_annotated_by_the_file_of_its_name(tmp_path):
+    for n in range(2):
+        record(tmp_path / f"n{n}.wav")
+        (tmp_path / f"n{n}.txt").write_text(f"0\t1.5\tcall {n}\n")
+    found = segment_corpus(tmp_path / "n1.wav")
+    assert [s.label for s in found.segments] == ["call 1"]
+    assert (found.read, found.refused) == (1, [])
+
+
+def test_space_around_a_label_is_none_of_it_and_labels_that_are_nearly_one_are_told(tmp_path):
+    rows = [("x.wav", 0, 2, "rumble"), ("x.wav", 2, 4, " rumble "), ("x.wav", 4, 6, "Rumble"), ("x.wav", 6, 8, "roar")]
+    found = segmented(tmp_path, *rows)
+    assert Counter(s.label for s in found.segments) == {"rumble": 2, "Rumble": 1, "roar": 1}
+    assert found.segments[1].more["label_written"] == " rumble "
+    assert "nearly the same label, and taken for 2: 'Rumble', 'rumble'" in found.notes
+
+
+def test_calls_that_are_mostly_too_short_are_told_with_what_would_keep_them(tmp_path):
+    found = segmented(tmp_path, *[("x.wav", n, n + 0.3, "peep") for n in range(9)])
+    assert not found.segments
+    assert "most calls are shorter than 1 s; --min-length 0.2 would keep nearly all" in found.notes
+
+
+def test_a_recording_that_is_cut_short_is_told_and_what_is_there_is_read(tmp_path):
+    whole = record(tmp_path / "x.wav", seconds=10).read_bytes()
+    (tmp_path / "x.wav").write_bytes(whole[: len(whole) // 2])
+    found = segmented(tmp_path, ("x.wav", 1, 3, "roar"), ("x.wav", 7, 9, "blow"))
+    assert [s.label for s in found.segments] == ["roar"]
+    assert "cut short, by their headers: 1 recordings, the first x.wav by 5.0 s" in found.notes
 
 
 def test_without_any_annotations_the_error_says_what_to_do(tmp_path):

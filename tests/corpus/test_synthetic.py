@@ -379,10 +379,10 @@ def test_a_folder_with_anything_else_in_it_is_refused_and_the_same_corpus_is_mad
     before = digests(folder)
     make_corpus(folder, scale=0.1, rate_hz=4000)
     assert digests(folder) == before
-    with pytest.raises(OutputError, match="not empty; name a new folder"):
+    with pytest.raises(OutputError, match="holds something else; name a new folder"):
         make_corpus(folder, scale=0.1, rate_hz=4000, seed=1)
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(OutputError, match="not empty"):
+    with pytest.raises(OutputError, match="holds something else"):
         make_corpus(tmp_path, scale=0.1, rate_hz=4000)
 
 

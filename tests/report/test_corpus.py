@@ -74,12 +74,10 @@ def test_every_line_fits_a_terminal_of_80_columns_and_long_names_are_cropped():
 
 
 def test_reasons_are_told_once_each_with_their_counts():
-    rejects = [Reject("a.csv", n, f"0.{n} s long, shorter than 1 s") for n in range(1, 6)] + [
-        Reject("b.csv", 7, "no label")
-    ]
+    rejects = [Reject("a.csv", n, f"shorter than 1 s: 0.{n} s") for n in range(1, 6)] + [Reject("b.csv", 7, "no label")]
     text = shown(found(["roar"], rejects=rejects, read=7))
     assert "rejects: 6 annotations" in text
-    assert "    5  0.1 s long, shorter than 1 s  (a.csv, row 1)" in text
+    assert "    5  shorter than 1 s: 0.1 s  (a.csv, row 1)" in text
     assert "    1  no label  (b.csv, row 7)" in text
 
 
@@ -106,7 +104,7 @@ def test_an_inspection_tells_what_folds_make_of_it(labels):
     folds = Folds(np.array([0]), 5, "built", "optimum proved")
     text = shown(Inspection(found(labels), 0.05, {2: 2, 3: 1}, folds, counts, 7))
     for words in ("audio: 3 FLAC PCM_16 at 16000 Hz, 2 channels", "2: 2, 3: 1", "--min-length 0.05",
-                  "with 5 folds: 1 label eligible of 2, 9 queries, k* = 7 (optimum proved)"):  # fmt: skip
+                  "with 5 folds (optimum proved): 1 of 2 labels can be evaluated", "9 queries and up to k* = 7 examples"):  # fmt: skip
         assert words in text
     assert ("yes, to k = 7" in text) == bool(labels)
 

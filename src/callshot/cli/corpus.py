@@ -86,14 +86,14 @@ def inspect(
     with interruptible(), show_progress(Console(stderr=True), quiet=quiet, first="looking around") as report:
         found = inspect_corpus(
             audio, annotations, rule, format=format, hints=_hints(columns, tiers, label), corpus=known,
-            folds=at_least("folds", folds, 2), report=report,
+            folds=at_least("folds", folds, 2), shorten=min_length is None, report=report,
         )  # fmt: skip
     options: list[tuple[str, object]] = [("--annotations", annotations), ("--corpus", corpus)]
     options += [("--format", None if format == "auto" else format)]
     options += [("--columns", entry) for entry in columns or ()] + [("--tier", name) for name in tiers or ()]
     minimum = min_length if found.minimum_s is None else found.minimum_s
     options += [("--label", label), ("--min-length", minimum), ("--source-rate", source_rate)]
-    show_inspection(found, Console(), _next_step(audio, options))
+    show_inspection(found, Console(), _next_step(audio, options) if found.segmentation.segments else "")
 
 
 @app.command()
@@ -153,7 +153,9 @@ def segment(
 @app.command()
 def synth(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the corpus goes: an empty or a new folder.")],
-    scale: Annotated[float, typer.Option(help="Multiplies the number of calls; 1 has the paper's.")] = 1.0,
+    scale: Annotated[
+        float, typer.Option(help="Multiplies the number of calls (1: the paper's); no type has fewer than 5.")
+    ] = 1.0,
     seed: Seed = 0,
     rate: Annotated[int, typer.Option(metavar="HZ", help="The recordings' sample rate.")] = 16000,
     threads: Threads = None,
@@ -161,9 +163,9 @@ def synth(
 ) -> None:
     """Make a corpus to learn and test on: elephant-like calls, by synthesis.
 
-    The 12 subcall types of the paper's Elephant Voices corpus with their counts, in recordings with wind, birds,
-    distance and reverberation of their own; some calls overlap, some are under 1 s, a few types are rare. Recordings
-    are FLAC, annotations are Raven selection tables and Praat TextGrids. The same seed makes the same bytes.
+    The 12 subcall types of the paper's Elephant Voices corpus with their counts, and 3 rare ones, in recordings with
+    wind, birds, distance and reverberation of their own; some calls overlap, some are under 1 s. Recordings are FLAC,
+    annotations are Raven selection tables and Praat TextGrids. The same seed makes the same bytes.
 
     Example: callshot synth corpus && callshot segment corpus/recordings -a corpus/raven --out segments
     """

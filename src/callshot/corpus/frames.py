@@ -19,6 +19,7 @@ the wrong time. The length of an MP3 file without a Xing header is an estimate, 
 import os
 import re
 import stat
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from callshot.records import Recording
 
 Signal = NDArray[np.float32]
 
+OPENING = threading.Lock()  # libsndfile keeps why a file could not be opened in one place for all threads
 RATES_HZ = (10.0, 1e7)
 FORWARD = ("OGG", "MP3")
 HOLE = "libogg reports a hole"
@@ -55,7 +57,6 @@ class Frames:
         self._handle = self._open()
         try:
             self.recording = self._describe(source_rate_hz)
-            self.promised = _promised_frames(self._handle.extra_info, self.recording.frames)
         except BaseException:
             self.close()
             raise
@@ -95,7 +96,9 @@ class Frames:
         frames = handle.frames if handle.frames < UNKNOWN_FRAMES else self._count()
         if frames <= 0:
             raise self.error("the file holds no audio: its header says 0 frames")
-        return Recording(self._name, frames, rate_hz, handle.channels, f"{handle.format} {handle.subtype}")
+        self.promised = _promised_frames(handle.extra_info, frames)
+        kind, missing_s = f"{handle.format} {handle.subtype}", (self.promised - frames) / rate_hz
+        return Recording(self._name, frames, rate_hz, handle.channels, kind, missing_s)
 
     def _count(self) -> int:
         """Decode the file to its end, or as far as it can be decoded."""
@@ -160,7 +163,8 @@ class Frames:
 
     def _open(self) -> "_Handle":
         try:
-            return _Handle(os.fsencode(self._path) if os.name == "posix" else str(self._path))
+            with OPENING:
+                return _Handle(os.fsencode(self._path) if os.name == "posix" else str(self._path))
         except (soundfile.SoundFileError, TypeError) as error:  # TypeError: the file is named .raw
             raise self.error(f"wanted audio that libsndfile can read; it said: {_said(error)}") from None
 

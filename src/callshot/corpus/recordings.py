@@ -7,6 +7,7 @@ path and no link can lead outside it.
 import os
 import re
 import stat
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -17,22 +18,25 @@ from callshot.errors import InputError
 from callshot.records import Reject
 
 Paths = dict[str, list[str]]
-ABSOLUTE = re.compile(r"/|[a-zA-Z]:/|(.*/)?\.\./")
 
 
 @dataclass(frozen=True)
 class Library:
-    """The audio files under a folder, as paths relative to it with `/`, and what was left out."""
+    """The audio files under a folder, as paths relative to it with `/`, and what was left out.
+
+    `alone` is a recording that was named itself, whatever else is in its folder.
+    """
 
     root: Path
     paths: tuple[str, ...]
     rejects: tuple[Reject, ...] = ()
+    alone: bool = False
     _ends: Paths = field(default_factory=lambda: defaultdict(list), repr=False)
     _stems: Paths = field(default_factory=lambda: defaultdict(list), repr=False)
 
     def __post_init__(self) -> None:
         for path in self.paths:
-            parts = path.casefold().split("/")
+            parts = _plain(path).split("/")
             for n in range(len(parts)):
                 end = "/".join(parts[n:])
                 self._ends[end].append(path)
@@ -42,53 +46,65 @@ class Library:
     def find(self, name: str) -> str:
         """Return the path that a name means: it ends in the path, or the path ends in it; refuse all else.
 
-        Case does not matter, nor does the suffix of an audio file. A name from another machine, such as
-        `C:\\field\\x.wav`, may also mean the only recording with that file name, wherever it is.
+        Case does not matter, nor does the suffix of an audio file, nor how accents are encoded. A recording with the
+        same file name in another folder is another recording.
 
         >>> Library(Path("."), ("a/x.wav", "b/x.wav", "y.flac")).find("/media/card/a/X.WAV")
         'a/x.wav'
         """
         plain = re.sub(r"/(\./)*/*", "/", name.strip().replace("\\", "/")).removeprefix("./")
-        foreign = ABSOLUTE.match(plain) is not None
-        parts = plain.rpartition("../")[2].casefold().split("/")
+        parts = _plain(plain.rpartition("../")[2]).split("/")
         ends = ["/".join(parts[n:]) for n in range(len(parts))]
         for end in ends:
             if found := self._whole(end):
                 return self._only(name, found)
-        for end in (ends[0], ends[-1]) if foreign else (ends[0],):
-            if near := self._ends.get(end) or self._ends.get(_bare(end)):
-                return self._only(name, near)
-        raise InputError(f"no recording {name!r} under {self.root}")
+        if within := self._named(ends[0]):
+            return self._only(name, within)
+        namesakes = self._named(ends[-1])
+        told = f"; {namesakes[0]} has its file name and is in another folder" if namesakes else ""
+        raise InputError(f"no recording {name} under {self.root}{told}")
 
     def pair(self, file: PurePosixPath) -> str:
         """Return the path of the recording that an annotation file stands for, by its name: `x.Table.1.txt` by `x.wav`.
 
-        `file` is relative to the folder of annotations. The longest stem wins, then a recording in a folder of the same
-        name.
+        The longest stem wins, then a recording in a folder of the same name. `file` is relative to the folder of
+        annotations, or a name alone where these are all in one folder. Where both annotations and recordings are in
+        several, a recording in a folder of another name is another recording.
 
         >>> Library(Path("."), ("x.wav", "x.1.wav")).pair(PurePosixPath("labels/x.1.Table.1.selections.txt"))
         'x.1.wav'
         """
-        name = file.name.casefold()
+        name = _plain(file.name)
         for end in _boundaries(name):
             if found := self._stems.get(name[:end]):
-                folder = str(file.parent)
-                near = [path for path in found if str(PurePosixPath(path).parent) == folder]
-                return self._only(file.name, near or found)
+                return self._only(file.name, self._near(file, found))
         raise InputError(f"no recording under {self.root} goes by the name of {file.name}")
+
+    def _near(self, file: PurePosixPath, found: list[str]) -> list[str]:
+        """Return the recordings in the folder of an annotation file, else in one of that name, else anywhere."""
+        parents = [PurePosixPath(path).parent for path in found]
+        same = [path for path, parent in zip(found, parents, strict=True) if parent == file.parent]
+        alike = [path for path, parent in zip(found, parents, strict=True) if parent.name == file.parent.name]
+        if not (same or alike) and file.parent.name and len({PurePosixPath(path).parent for path in self.paths}) > 1:
+            raise InputError(f"no recording for {file} under {self.root}; {found[0]} has its name and is elsewhere")
+        return same or alike or found
 
     def _whole(self, end: str) -> list[str]:
         """Return the paths that are just this, but for case and suffix."""
-        found = self._ends.get(end) or self._ends.get(_bare(end)) or []
-        return [path for path in found if path.casefold() == end] or [
-            path for path in found if _bare(path.casefold()) == _bare(end)
+        found = self._named(end)
+        return [path for path in found if _plain(path) == end] or [
+            path for path in found if _bare(_plain(path)) == _bare(end)
         ]
+
+    def _named(self, end: str) -> list[str]:
+        """Return the paths that end so, but for case and suffix."""
+        return self._ends.get(end) or self._ends.get(_bare(end)) or []
 
     def _only(self, name: str, found: Iterable[str]) -> str:
         first, *others = sorted(set(found))
         exact = [path for path in (first, *others) if name.endswith(path)]
         if others and len(exact) != 1:
-            raise InputError(f"{name!r} may mean {first} or {others[0]}; name it with its folder and suffix")
+            raise InputError(f"{name} may mean {first} or {others[0]}; name it with its folder and suffix")
         return exact[0] if exact else first
 
 
@@ -100,7 +116,7 @@ def find_recordings(folder: Path) -> Library:
     ()
     """
     if folder.is_file():
-        return Library(folder.parent, (folder.name,))
+        return Library(folder.parent, (folder.name,), alone=True)
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; wanted the folder of the recordings")
     found = [path for path in find_files(folder) if path.suffix.lower() in SUFFIXES or path.is_dir()]
@@ -130,6 +146,11 @@ def refuse_file(path: Path, folder: Path) -> str | None:
         return None if stat.S_ISREG(path.stat().st_mode) else "not a regular file"
     except (OSError, RuntimeError) as error:
         return f"cannot be reached ({getattr(error, 'strerror', None) or 'a loop of links'})"
+
+
+def _plain(name: str) -> str:
+    """Return a name without case, accents composed: macOS takes them apart."""
+    return unicodedata.normalize("NFC", name).casefold()
 
 
 def _bare(name: str) -> str:

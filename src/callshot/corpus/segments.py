@@ -27,12 +27,13 @@ from callshot.records import Annotation, Call, Recording, Reject, Segment, Segme
 
 Cut = tuple[Segment, Call]
 NANOSECOND = 1e-9  # less is rounding, not time
+ROUND = tuple(step * 10.0**power for power in range(-3, 3) for step in (1, 2, 5))
 OVERSHOOT_S = 0.1  # annotations are good to about that; a call that ends later ends with its recording
 
 
 def segment_corpus(
-    audio: Path,
-    annotations: Path | None = None,
+    audio: Path | str,
+    annotations: Path | str | None = None,
     rule: Rule | None = None,
     *,
     format: str = "auto",
@@ -51,15 +52,16 @@ def segment_corpus(
     if corpus is not None:
         hints = replace(hints, known=corpus.knows)
     rule = rule or (Rule() if corpus is None else corpus.rule)
-    library = find_recordings(audio)
+    library = find_recordings(Path(audio))
     if not library.paths:
         raise InputError(f"{audio}: no recordings are there; wanted a folder with audio files")
     begin = 0.1 if check else 0.5  # reading audio takes most of the time
-    sources = read_sources(library, annotations, format, hints, lambda share, what: report(share * begin, what))
+    where = None if annotations is None else Path(annotations)
+    sources = read_sources(library, where, format, hints, lambda share, what: report(share * begin, what))
     recordings = probe_recordings(library, rule.source_rate_hz, lambda share, what: report(share * begin, what))
-    calls, misplaced = place_calls(sources.placed, recordings, corpus.spell if corpus is not None else str)
+    calls, misplaced = place_calls(sources.placed, recordings, corpus.spell if corpus is not None else str.strip)
     cuts, short = cut_segments(calls, rule)
-    notes = merge_notes(sources.notes)
+    notes = [*merge_notes(sources.notes), *_doubts(calls, rule, recordings.values()), *_unknown(calls, corpus)]
     unread: list[Reject] = []
     if check:
         cuts, unread, heard = check_audio(library.root, cuts, threads, lambda share, what: report(share * 0.8, what))
@@ -74,7 +76,7 @@ def segment_corpus(
         segments=[segment for segment, _ in cuts],
         rejects=sorted(rejects, key=lambda r: (r.file, r.row or 0)),
         refused=[*library.rejects, *sources.refused, *_silent_failures(library, recordings, sources.placed)],
-        notes=[*notes, *_unknown(calls, corpus)],
+        notes=notes,
     )
 
 
@@ -97,6 +99,33 @@ def merge_notes(notes: Mapping[str, int]) -> list[str]:
     return [f"{sums[text] or ''}{text}{f' ({times} files)' if times > 1 else ''}" for text, times in files.items()]
 
 
+def suggest_minimum(lengths_s: Sequence[float], minimum_s: float) -> float | None:
+    """Return a round minimum that keeps at least 95 % of the calls, where the given one would drop more than half.
+
+    >>> suggest_minimum([0.05, 0.06, 0.07, 1.5], 1.0), suggest_minimum([0.5, 2.0, 3.0], 1.0)
+    (0.05, None)
+    """
+    ordered = sorted(lengths_s)
+    if sum(length < minimum_s for length in ordered) * 2 <= len(ordered):
+        return None
+    return max((step for step in ROUND if step <= ordered[len(ordered) // 20]), default=0.0)
+
+
+def _doubts(calls: Sequence[Call], rule: Rule, recordings: Iterable[Recording | InputError]) -> Iterator[str]:
+    """Tell what a person would want to look at: calls that are mostly short, labels that are nearly one, cut files."""
+    shorter = suggest_minimum([call.end_s - call.start_s for call in calls], rule.minimum_s)
+    if shorter is not None:
+        yield f"most calls are shorter than {rule.minimum_s:g} s; --min-length {shorter:g} would keep nearly all"
+    alike = defaultdict[str, set[str]](set)
+    for label in {call.label for call in calls}:
+        alike[re.sub(r"[\W_]+", "", label).casefold()].add(label)
+    for names in sorted(sorted(names) for plain, names in alike.items() if plain and len(names) > 1):
+        yield f"nearly the same label, and taken for {len(names)}: {', '.join(map(repr, names))}"
+    cut = [r for r in recordings if isinstance(r, Recording) and r.missing_s > 0]
+    if cut:
+        yield f"cut short, by their headers: {len(cut)} recordings, the first {cut[0].path} by {cut[0].missing_s:.1f} s"
+
+
 def _unknown(calls: Sequence[Call], corpus: Corpus | None) -> Iterator[str]:
     """Tell the labels that are not in the corpus's list, which are kept."""
     if corpus is not None:
@@ -113,7 +142,7 @@ def _silent_failures(
     asked = {path for path, _ in placed}
     for path, found in recordings.items():
         if isinstance(found, InputError) and path not in asked:
-            yield Reject(str(library.root / path), None, str(found))
+            yield Reject(str(library.root / path), None, str(found).removeprefix(f"{path}: "))
 
 
 def probe_recordings(
@@ -220,7 +249,7 @@ def _length(call: Call, rule: Rule) -> float:
 
 
 def _too_short(call: Call, rule: Rule) -> Reject:
-    reason = f"{_length(call, rule):.3f} s long, shorter than {rule.minimum_s:g} s"
+    reason = f"shorter than {rule.minimum_s:g} s: {_length(call, rule):.3f} s"
     return Reject(call.annotation.file, call.annotation.row, reason)
 
 

@@ -57,7 +57,8 @@ def read_sources(
     if not place.exists():
         raise InputError(f"{place}: no such file or folder; wanted the annotations")
     if place.is_dir():
-        sources = _from_folder(library, place, format, hints, report)
+        files = [path for path in _candidates(place) if where is not None or _may_concern(library, path)]
+        sources = _from_folder(library, place, files, format, hints, report)
     else:
         sources = _from_file(library, place, format, hints)
     if sources.placed or sources.rejects or (sources.recognised and not sources.refused):
@@ -66,11 +67,10 @@ def read_sources(
         by_folders = _by_folders(library, "no annotation file is there, and the recordings are in folders")
         by_folders.refused += sources.refused
         return by_folders
-    raise InputError(f"{place}: no annotations were found{_first(sources.refused)}; name them with --annotations")
-
-
-def _first(refused: Sequence[Reject]) -> str:
-    return f" ({refused[0].file}: {refused[0].reason})" if refused else ""
+    if sources.refused:
+        first, others = sources.refused[0], len(sources.refused) - 1
+        raise InputError(f"{first.file}: {first.reason}{f' (and {others} more files)' if others else ''}")
+    raise InputError(f"{place}: no annotations were found; name them with --annotations")
 
 
 def _by_folders(library: Library, why: str) -> Sources:
@@ -93,14 +93,17 @@ def _from_file(library: Library, path: Path, format: str, hints: Hints) -> Sourc
     return sources
 
 
-def _from_folder(library: Library, folder: Path, format: str, hints: Hints, report: Report) -> Sources:
+def _from_folder(
+    library: Library, folder: Path, files: Sequence[Path], format: str, hints: Hints, report: Report
+) -> Sources:
     sources, forms = Sources(), defaultdict[str, dict[str, str]](dict)
-    files = list(_candidates(folder))
+    one_folder = len({path.parent for path in files if path.suffix.lower() in MAY_ANNOTATE}) == 1
     for path in files:
         reading = _try(path, folder, format, hints, sources)
         report(1 / len(files), "reading annotations")
         if reading is not None:
-            for recording in _place(library, reading, PurePosixPath(path.relative_to(folder)), sources):
+            file = PurePosixPath(path.name if one_folder else path.relative_to(folder).as_posix())
+            for recording in _place(library, reading, file, sources):
                 forms[recording].setdefault(reading.format, str(path))
     _refuse_two_forms(forms)
     return sources
@@ -114,6 +117,12 @@ def _candidates(folder: Path) -> Iterator[Path]:
             own[path.parent] = _written_by_us(path.parent)
         if path.suffix.lower() not in SUFFIXES and path.name not in own[path.parent] and not path.is_dir():
             yield path
+
+
+def _may_concern(library: Library, path: Path) -> bool:
+    """Tell whether a file beside the recordings is about them: where one was named alone, only a file of its name."""
+    found = _look_up(library, None, PurePosixPath(path.name)) if library.alone else path.name
+    return isinstance(found, str) and (not library.alone or path.parent == library.root)
 
 
 def _written_by_us(folder: Path) -> frozenset[str]:

@@ -63,7 +63,8 @@ def read_segment_table(path: Path) -> tuple[list[Segment], dict[str, str]]:
         raise InputError(f"{path}: cannot be read ({reason}); wanted the segments.parquet of a run") from error
     if missing := [name for name in SCHEMA if name not in frame.columns]:
         raise InputError(f"{path}: column {missing[0]} is missing; wanted the segments.parquet of a run")
-    return [_segment(path, row, cells) for row, cells in enumerate(frame.iter_rows(named=True), 1)], metadata
+    facts = {name: text for name, text in metadata.items() if name != "ARROW:schema"}
+    return [_segment(path, row, cells) for row, cells in enumerate(frame.iter_rows(named=True), 1)], facts
 
 
 def _segment(path: Path, row: int, cells: dict[str, Any]) -> Segment:

@@ -29,15 +29,15 @@ def show_segmentation(found: Segmentation, console: Console, next_step: str = ""
 def show_inspection(found: Inspection, console: Console, next_step: str = "") -> None:
     """Print what a folder holds, how it pairs, and what the protocol could do with it."""
     segmentation = found.segmentation
+    if found.minimum_s is not None:
+        told = f"most calls are shorter than the paper's 1 s: what follows is with --min-length {found.minimum_s:g}"
+        _say(console, told, style="yellow")
     _show_audio(segmentation, console)
     _show_sources(segmentation, console)
     _show_lengths(segmentation, console)
     _show_labels(segmentation, console, found.classes)
     _show_rejects(segmentation, console)
     _say(console, *_tell_folds(found), style="bold")
-    if found.minimum_s is not None:
-        told = f"most calls are shorter than the paper's 1 s: shown is what --min-length {found.minimum_s:g} would keep"
-        _say(console, f"note: {told}", style="yellow")
     _show_notes(segmentation.notes, console)
     _say(console, next_step)
 
@@ -66,7 +66,8 @@ def _show_sources(found: Segmentation, console: Console) -> None:
         _say(console, f"annotations: {name} in {_plural(files, 'folder' if name == 'folders' else 'file')}, as {why}")
     annotated = sum(recording.path in found.annotated for recording in found.recordings)
     paired = f"{annotated} of {_plural(len(found.recordings), 'recording')} annotated"
-    counts = f"{found.read} annotations read: {len(found.segments)} segments, {len(found.rejects)} rejects"
+    counts = f"{_plural(found.read, 'annotation')} read: {_plural(len(found.segments), 'segment')}, "
+    counts += _plural(len(found.rejects), "reject")
     _say(console, f"{paired}; {counts}", style="bold")
 
 
@@ -116,7 +117,7 @@ def _show_labels(found: Segmentation, console: Console, classes: Sequence[ClassC
     columns = ("calls", "segments", "recordings", *LENGTHS[lengths], *_where(wide, ""), *_where(classes, "eligible"))
     table = _table("label", *columns)
     labels = sorted(calls, key=lambda label: (-len(by_label[label]), -calls[label], label))
-    most = max((len(segments) for segments in by_label.values()), default=1)
+    most = max([1, *(len(segments) for segments in by_label.values())])
     for label in labels[:MOST_LABELS]:
         segments = by_label[label]
         told = (list(_lengths([s.end_s - s.start_s for s in segments])) or [""] * len(LENGTHS))[lengths]
@@ -143,19 +144,19 @@ def _show_rejects(found: Segmentation, console: Console) -> None:
     for reject in found.rejects:
         kinds[_kind(reject.reason)].append(reject)
     if found.rejects:
-        _say(console, f"rejects: {len(found.rejects)} annotations")
+        _say(console, f"rejects: {_plural(len(found.rejects), 'annotation')}; the first of each reason:")
     for rejects in sorted(kinds.values(), key=len, reverse=True)[:MOST_REASONS]:
         first = rejects[0]
         where = first.file if first.row is None else f"{first.file}, row {first.row}"
         _say(console, f"  {len(rejects):5d}  {_cell(first.reason, 100)}  ({where})", style="dim")
     if len(kinds) > MOST_REASONS:
-        _say(console, f"  and {len(kinds) - MOST_REASONS} more reasons; all are in rejects.csv", style="dim")
+        _say(console, f"  and {len(kinds) - MOST_REASONS} more reasons; segment lists all in rejects.csv", style="dim")
     if found.refused:
         _say(console, f"left out: {_plural(len(found.refused), 'file')}")
     for refused in found.refused[:MOST_FILES]:
         _say(console, f"  {refused.file}: {refused.reason}", style="dim")
     if len(found.refused) > MOST_FILES:
-        _say(console, f"  and {len(found.refused) - MOST_FILES} more", style="dim")
+        _say(console, f"  and {len(found.refused) - MOST_FILES} more; segment lists them in rejects.csv", style="dim")
 
 
 def _kind(reason: str) -> str:
@@ -170,8 +171,9 @@ def _tell_folds(found: Inspection) -> Iterator[str]:
         eligible = [c for c in found.classes if c.eligible]
         queries = sum(sum(c.per_fold) for c in eligible)
         yield (
-            f"with {found.folds.count} folds: {_plural(len(eligible), 'label')} eligible of {len(found.classes)}, "
-            f"{queries} queries, k* = {found.complete_shots} ({found.folds.proof})"
+            f"with {found.folds.count} folds ({found.folds.proof}): {len(eligible)} of "
+            f"{_plural(len(found.classes), 'label')} can be evaluated, with {queries} queries and up to k* = "
+            f"{found.complete_shots} examples of each"
         )
 
 

@@ -97,6 +97,25 @@ def test_a_file_offset_moves_the_times_into_the_recording(tmp_path: Path) -> Non
     assert reading.rejects[0].reason == "File Offset (s): wanted a number, found 'x'"
 
 
+def test_times_that_run_on_over_many_files_are_refused_and_over_few_told(tmp_path: Path) -> None:
+    names = (*HEAD, "Begin File", "Annotation")
+    calls = [(n, "Spectrogram 1", 1, 10 * n, 10 * n + 2, 1, 2, f"{n}.wav", "roar") for n in range(6)]
+    with pytest.raises(InputError, match=r"line 1: 6 files are named, times run on .* no column File Offset \(s\)"):
+        read(tmp_path, names, *calls)
+    for few in (calls[:4], [*calls, (9, "Spectrogram 1", 1, 0, 2, 1, 2, "9.wav", "roar")]):
+        reading = read(tmp_path, names, *few)
+        assert len(reading.annotations) == len(few)
+        assert "no column File Offset (s): times are taken to begin anew with each file" in reading.notes
+    assert len(read(tmp_path, names, *((*c[:7], "one.wav", "roar") for c in calls)).annotations) == 6
+
+
+def test_the_column_that_names_files_may_be_chosen(tmp_path: Path) -> None:
+    names = (*HEAD, "Begin File", "Begin Path", "Annotation")
+    cells = (*row(1), "a.wav", "D:\\far\\a.wav", "roar")
+    assert read(tmp_path, names, cells).annotations[0].path == "D:\\far\\a.wav"
+    assert read(tmp_path, names, cells, columns={"path": "Begin File"}).annotations[0].path == "a.wav"
+
+
 def test_bad_rows_are_rejects(tmp_path: Path) -> None:
     names = (*HEAD, "Begin File", "Annotation")
     reading = read(

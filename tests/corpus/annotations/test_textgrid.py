@@ -77,7 +77,7 @@ def test_both_forms_are_read_in_every_encoding(short: bool, encoding: str, tmp_p
     assert [one.more for one in reading.annotations] == [{"tier": "call"}] * 2 + [{"tier": "notes"}] * 2
     assert len(reading.rejects) == 4
     assert all("a point in time" in one.reason for one in reading.rejects)
-    assert reading.notes[-1] == "tiers read: 'call', 'notes', 'marks'"
+    assert reading.notes[-1] == "tiers read: 'call', 'notes', 'marks'; if some hold no calls, choose with --tier"
     known = recognise(tmp_path / "x.TextGrid")
     assert known is not None
     assert known[0].name == "textgrid"

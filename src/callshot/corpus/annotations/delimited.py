@@ -12,6 +12,7 @@ Other columns are carried along. Columns may have the names that other tools giv
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +72,7 @@ SYNONYMS = {
 }
 SECONDS, FRAMES = ("start_s", "end_s"), ("start_frame", "end_frame")
 DELIMITERS = ("\t", ";", ",")
+TIMELY = re.compile(r"\s*\d[\d.,:]*\s*")
 
 
 @dataclass(frozen=True)
@@ -142,6 +144,22 @@ def read(rows: Rows, hints: Hints) -> None:
     for row, (_, cells) in enumerate(table, start=1):
         with rows.judging(row):
             _add(rows, row, layout, even(layout.names, cells))
+    if layout.times[0] not in layout.columns:
+        _refuse_missed_times(rows, line, layout)
+
+
+def _refuse_missed_times(rows: Rows, line: int, layout: Layout) -> None:
+    """Refuse a list of clips that names one twice and has two columns that may be times: it is no list of clips."""
+    places = [one.path for one in rows.annotations]
+    if len(set(places)) == len(places):
+        return
+    cells = {name: [one.more.get(name) for one in rows.annotations] for name in layout.others.values()}
+    timely = [name for name, column in cells.items() if all(isinstance(c, str) and TIMELY.fullmatch(c) for c in column)]
+    if len(timely) > 1:
+        raise InputError(
+            f"{rows.path}: line {line}: recordings are named twice, and no column is known to be start_s or end_s; "
+            f"name them (--columns start_s=… --columns end_s=…, in seconds); {listed(timely)} may be times"
+        )
 
 
 def table_rows(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -166,7 +184,7 @@ def _lay_out(path: Path, line: int, header: list[str], hints: Hints, *, comma: b
     columns = _find(names, hints)
     _refuse_half(path, line, names, columns)
     if "label" not in columns and hints.label is None:
-        mend = "name it, or give one label for all rows"
+        mend = "name it (--columns label=…), or give one label for all rows (--label …)"
         raise InputError(f"{path}: line {line}: no column holds the label; {mend}; there are {listed(names)}")
     used = [i for ours, i in columns.items() if ours not in CARRIED.values()]
     named = {i: ours for ours, i in columns.items()}

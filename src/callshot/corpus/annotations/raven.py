@@ -6,6 +6,7 @@ for each view of the sound is one annotation.
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -39,6 +40,7 @@ OWN = {
     *("beginclocktime", "endclocktime", "begindatetime", "enddatetime", "fileoffset", "score", "occupancy", "length"),
 }
 REPLACED = {"selection", "view", "channel", "beginfile", "beginpath", "fileoffsets", "lowfreqhz", "highfreqhz"}
+MAY_BE_CHANCE = 4  # files whose times run on from one to the next, and may yet be those of each file
 UNIT = re.compile(r"\([^()]*\)$")
 
 
@@ -71,6 +73,7 @@ def read(rows: Rows, hints: Hints) -> None:
     line, header = lines[0] if lines else (1, "")
     table = [[unpictured(cell) for cell in row.split("\t")] for _, row in lines[1:]]
     layout = _lay_out(rows, line, header.split("\t"), hints, empty=not table)
+    _doubt_times(rows, layout, table)
     dropped = _other_views(layout, table)
     if dropped:
         rows.notes.append(f"{len(dropped)} rows are further views of selections and were not counted twice")
@@ -80,13 +83,33 @@ def read(rows: Rows, hints: Hints) -> None:
                 _add(rows, row, layout, even(layout.names, cells))
 
 
+def _doubt_times(rows: Rows, layout: Layout, table: list[list[str]]) -> None:
+    """Note that times of several files are taken to begin anew with each; refuse them where they plainly run on."""
+    if "path" not in layout.columns or OFFSET in layout.columns:
+        return
+    ends: dict[str, float] = {}
+    runs_on = True
+    for cells in table:
+        with suppress(Unfit, IndexError):
+            name, begin_s = cells[layout.columns["path"]], number(cells[layout.columns[BEGIN]], BEGIN)
+            runs_on = runs_on and all(begin_s >= end_s for other, end_s in ends.items() if other != name)
+            ends[name] = max(number(cells[layout.columns[END]], END), ends.get(name, 0.0))
+    if len(ends) > MAY_BE_CHANCE and runs_on:
+        raise InputError(
+            f"{rows.path}: line 1: {len(ends)} files are named, times run on from one to the next, and there is no "
+            f"column {OFFSET}; add that measurement in Raven and save the table again"
+        )
+    if len(ends) > 1:
+        rows.notes.append(f"no column {OFFSET}: times are taken to begin anew with each file")
+
+
 def _lay_out(rows: Rows, line: int, header: list[str], hints: Hints, *, empty: bool) -> Layout:
     names = read_header(rows.path, line, [unpictured(name) for name in header])
     found = {name: find_column(names, [name]) for name in ("Selection", "View", BEGIN, END, OFFSET)}
     for name in (BEGIN, END):
         if found[name] is None:
             raise InputError(f"{rows.path}: line {line}: column {name} is missing; there are {listed(names)}")
-    found["path"] = find_column(names, ["Begin Path", "Begin File"])
+    found["path"] = find_column(names, [hints.columns.get("path", "Begin Path"), "Begin Path", "Begin File"])
     found["label"] = None if empty else _label_column(rows, line, names, hints)
     columns = {name: i for name, i in found.items() if i is not None}
     used = {i for name, i in columns.items() if name not in ("Selection", "View")}
@@ -105,7 +128,8 @@ def _label_column(rows: Rows, line: int, names: list[str], hints: Hints) -> int 
         rows.notes.append(f"labels from column {shown(names[found])}")
     elif hints.label is None:
         text = (
-            f"no column is known to hold the label; name it, or give one label for all rows; there are {listed(names)}"
+            f"no column is known to hold the label; name it (--columns label=…), or give one label for all rows "
+            f"(--label …); there are {listed(names)}"
         )
         raise InputError(f"{rows.path}: line {line}: {text}")
     return found

@@ -155,7 +155,7 @@ def _refuse_strangers(folder: Path, about: bytes) -> None:
     except OSError as error:
         raise OutputError(f"{folder}: cannot be looked into ({error.strerror})") from error
     if taken and not same:
-        raise OutputError(f"{folder}: not empty; name a new folder, or remove this one")
+        raise OutputError(f"{folder}: holds something else; name a new folder")
 
 
 def _make_folders(folders: tuple[Path, ...]) -> None:
