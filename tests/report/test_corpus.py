@@ -104,7 +104,8 @@ def test_an_inspection_tells_what_folds_make_of_it(labels):
     folds = Folds(np.array([0]), 5, "built", "optimum proved")
     text = shown(Inspection(found(labels), 0.05, {2: 2, 3: 1}, folds, counts, 7))
     for words in ("audio: 3 FLAC PCM_16 at 16000 Hz, 2 channels", "2: 2, 3: 1", "--min-length 0.05",
-                  "with 5 folds (optimum proved): 1 of 2 labels can be evaluated", "9 queries and up to k* = 7 examples"):  # fmt: skip
+                  "with 5 folds (optimum proved): 1 of 2 labels can be evaluated",
+                  "9 queries and up to k* = 7 examples"):  # fmt: skip
         assert words in text
     assert ("yes, to k = 7" in text) == bool(labels)
 
