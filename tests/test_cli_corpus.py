@@ -52,7 +52,7 @@ def test_segment_writes_segments_and_rejects_and_says_what_it_did(herd, tmp_path
     assert frame["collar_s"].unique().to_list() == [0.25]
     assert frame["low_freq_hz"].to_list()[:2] == [10.0, 100.0]
     assert [(row, reason.split(",")[0]) for _, row, reason in rejects(tmp_path / "out")] == [
-        ("3", "shorter than 1 s: 0.500 s"), ("4", "7 to 70 s is beyond the end of r0.wav"),
+        ("3", "shorter than 1 s: 0.5 s"), ("4", "7 to 70 s is beyond the end of r0.wav"),
     ]  # fmt: skip
     told = json.loads((tmp_path / "out" / "segments.json").read_text())
     assert (told["read"], told["segments"], told["rejects"]) == (12, 10, 2)
@@ -118,6 +118,28 @@ def test_no_segments_at_all_are_told_with_what_would_keep_some(tmp_path, capsys)
     said = capsys.readouterr().out
     assert "2 segments, 0 rejects" in said
     assert "--min-length 0.5 --out" in said
+
+
+def test_one_recording_says_where_its_folder_is(herd, tmp_path):
+    run("segment", herd / "r1.wav", "--out", tmp_path / "out", "--quiet")
+    segments, facts = read_segment_table(tmp_path / "out" / "segments.parquet")
+    assert (facts["audio"], {s.path for s in segments}) == (str(herd), {"r1.wav"})
+
+
+def test_a_file_of_the_users_by_one_of_our_names_is_never_overwritten(herd, tmp_path, capsys):
+    run("segment", herd, "--out", tmp_path / "out", "--quiet")
+    (tmp_path / "out" / "categories.csv").write_text("mine")
+    run("segment", herd, "--corpus", "ldc2010s05", "--out", tmp_path / "out", "--quiet", code=2)
+    assert (tmp_path / "out" / "categories.csv").read_text() == "mine"
+    assert "categories.csv is there and not from callshot" in capsys.readouterr().err
+
+
+def test_names_that_are_no_text_are_told_and_the_rest_goes_on(herd, tmp_path):
+    record(herd / "b.wav").rename(herd / os.fsdecode(b"b\xff.wav"))
+    (herd / os.fsdecode(b"gone\xff.txt")).write_text("0\t1.5\troar\n")
+    run("segment", herd, "--out", tmp_path / "out", "--quiet")
+    assert pl.read_parquet(tmp_path / "out" / "segments.parquet").height == 10
+    assert "not UTF-8" in (tmp_path / "out" / "rejects.csv").read_text()
 
 
 def test_columns_can_be_named_and_a_label_given(tmp_path):

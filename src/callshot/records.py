@@ -108,9 +108,13 @@ class Reject:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """An annotation in its place: on a recording that is there, in seconds, with its label as the corpus spells it."""
+    """An annotation in its place: on a recording that is there, in seconds, with its label as the corpus spells it.
+
+    `recording` is the group that its file is in, or the file's own path.
+    """
 
     path: str
+    recording: str
     start_s: float
     end_s: float
     label: str

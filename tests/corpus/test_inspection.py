@@ -89,7 +89,8 @@ def test_every_category_is_of_a_known_label_and_labels_keep_their_own_spelling()
     ("written", "spelt"),
     [
         ("Long Roar", "longroar"), ("longroar rumble", "longroar-rumble"), ("TRUNK_BOUNCE?", "trunk-bounce"),
-        ("Musth Chirp 3", "musth-chirp"), ("?", "?"), ("象 ", "象"), ("12", "12"),
+        ("Musth_Chirp 3", "musth-chirp-3"),
+        ("Roar 2?", "roar"), ("?", "?"), ("象 ", "象"), ("12", "12"),
     ],
 )  # fmt: skip
 def test_labels_of_ldc_are_spelt_one_way(written, spelt):

@@ -63,11 +63,18 @@ def test_a_name_that_no_recording_has_is_refused(name):
         ("top_labels.txt", "Top.WAV"),
         ("raven/er/z.txt", "deep/er/z.wav"),
         ("x.1.Table.2.selections.txt", "x.1.mp3"),
-        ("y-2019.csv", "b/y.flac"),
+        ("y_labels.csv", "b/y.flac"),
+        ("y-final.TextGrid", "b/y.flac"),
     ],
 )
 def test_an_annotation_file_pairs_with_the_recording_of_its_name(file, path):
     assert SITES.pair(PurePosixPath(file)) == path
+
+
+@pytest.mark.parametrize("file", ["top_2.txt", "top-2019.txt", "top2.txt", "top_labelsx.txt"])
+def test_a_name_that_goes_on_with_anything_else_is_that_of_another_recording(file):
+    with pytest.raises(InputError, match="goes by the name"):
+        SITES.pair(PurePosixPath(file))
 
 
 def test_an_annotation_file_that_fits_two_recordings_or_none_is_refused():
@@ -97,6 +104,27 @@ def test_audio_is_found_in_all_folders_and_named_from_the_top(tmp_path):
     assert library.paths == ("a.flac", "b/x.WAV")
     assert [(Path(r.file).name, r.row) for r in library.rejects] == [("._x.wav", None)]
     assert "hidden" in library.rejects[0].reason
+
+
+def test_audio_that_cannot_be_read_by_us_or_by_anybody_is_told(tmp_path):
+    (tmp_path / "phone.m4a").write_bytes(b"")
+    (tmp_path / "locked").mkdir(mode=0)
+    (tmp_path / os.fsdecode(b"b\xff.wav")).write_bytes(b"")
+    reasons = {Path(r.file).name: r.reason for r in find_recordings(tmp_path).rejects}
+    assert "convert it to FLAC" in reasons["phone.m4a"]
+    assert "not UTF-8" in reasons[os.fsdecode(b"b\xff.wav")]
+    if os.geteuid():
+        assert "cannot be read" in reasons["locked"]
+
+
+def test_a_folder_that_the_walk_cannot_enter_is_told(tmp_path, monkeypatch):
+    def walk(folder, onerror):
+        onerror(PermissionError(13, "Permission denied", str(folder / "locked")))
+        yield str(folder), [], []
+
+    (tmp_path / "locked").mkdir()
+    monkeypatch.setattr(os, "walk", walk)
+    assert "cannot be read" in find_recordings(tmp_path).rejects[0].reason
 
 
 def test_links_that_lead_outside_are_not_followed(tmp_path):
@@ -129,3 +157,5 @@ def test_one_file_is_a_library_of_one(tmp_path):
 def test_a_folder_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(InputError, match="no such folder"):
         find_recordings(tmp_path / "nothing")
+    with pytest.raises(InputError, match="cannot be looked into"):
+        find_recordings(tmp_path / ("x" * 300))

@@ -1,6 +1,8 @@
 """The rules of section 1 of the method, one by one, and that nothing is lost in silence."""
 
 import csv
+import hashlib
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 from paper_shapes import ELEPHANT_VOICES, LDC, spread_over_folds
 
 from callshot.corpus.annotations import Hints
-from callshot.corpus.audio import open_recording, read_segment
+from callshot.corpus.audio import open_recording, read_segment, read_segments
 from callshot.corpus.corpora import CORPORA
 from callshot.corpus.rule import Rule
 from callshot.corpus.segments import overlapping_labels, segment_corpus
@@ -132,8 +134,35 @@ def test_times_that_cannot_be_are_rejects_with_a_reason(tmp_path, start, end, re
     assert reason in reasons(found)[0]
 
 
-def test_a_call_that_ends_a_little_late_ends_with_its_recording(tmp_path):
-    assert segmented(tmp_path, ("x.wav", 8, 10.05, "roar")).segments[0].end_s == 10
+def test_a_call_that_ends_a_little_late_keeps_its_time_and_is_read_to_the_end(tmp_path):
+    found = segmented(tmp_path, ("x.wav", 8.95, 10.05, "roar"), rule=Rule(rate_hz=8000))
+    assert found.segments[0].end_s == 10.05
+    assert len(audio_of(tmp_path, found)) == round(1.05 * 8000)
+
+
+def test_a_collar_that_the_recording_does_not_have_does_not_make_a_call_longer(tmp_path):
+    rule = Rule(minimum_s=2.4, collar_s=0.25, with_collar=True)
+    assert not segmented(tmp_path, ("x.wav", 0, 2, "roar"), rule=rule).segments
+    assert len(segmented(tmp_path, ("x.wav", 1, 3, "roar"), rule=rule).segments) == 1
+
+
+def test_a_clip_that_is_cut_short_is_a_reject(tmp_path):
+    whole = record(tmp_path / "roar" / "x.wav", seconds=5).read_bytes()
+    (tmp_path / "roar" / "x.wav").write_bytes(whole[: len(whole) // 2])
+    found = segment_corpus(tmp_path)
+    assert not found.segments
+    assert "roar/x.wav is cut short: its header promises 5 s, and 2.4" in reasons(found)[0]
+
+
+@pytest.mark.parametrize("suffix", [".mp3", ".ogg"])
+def test_calls_that_overlap_in_a_file_that_is_read_forward_only_are_the_same_as_alone(tmp_path, suffix):
+    record(tmp_path / f"x{suffix}", seconds=20, rate=16000)
+    rows = [(f"x{suffix}", n * 0.7, n * 0.7 + 1.5, f"call {n}") for n in range(20)]
+    found = segment_corpus(tmp_path, annotate(tmp_path, *rows))
+    together = dict(read_segments(tmp_path, found.segments, threads=1))
+    for n, segment in enumerate(found.segments):
+        with open_recording(tmp_path / segment.path) as reader:
+            np.testing.assert_array_equal(together[n], read_segment(reader, segment))
 
 
 def test_a_row_that_is_there_twice_is_a_segment_once(tmp_path):
@@ -149,6 +178,80 @@ def test_a_file_in_two_recordings_is_a_reject(tmp_path):
     found = segment_corpus(tmp_path, table)
     assert [s.recording for s in found.segments] == ["a"]
     assert "in recording 'b' here and in 'a'" in reasons(found)[0]
+
+
+def test_the_recording_that_most_rows_name_is_that_of_the_file_whatever_their_order(tmp_path):
+    record(tmp_path / "x.wav", seconds=10)
+    rows = ["x.wav,b,1,3,roar", "x.wav,,4,6,roar", "x.wav,a,6,8,roar", "x.wav,b,8,10,roar"]
+    for order in (rows, rows[::-1]):
+        (tmp_path / "calls.csv").write_text("\n".join(["path,recording,start_s,end_s,label", *order]))
+        found = segment_corpus(tmp_path, tmp_path / "calls.csv")
+        assert [(s.start_s, s.recording) for s in found.segments] == [(1, "b"), (4, "b"), (8, "b")]
+
+
+def test_two_names_that_reach_one_recording_by_dropping_folders_are_not_both_its(tmp_path):
+    record(tmp_path / "site1" / "x.wav", seconds=10)
+    rows = [
+        ("site1/x.wav", 0, 2, "a"),
+        ("site2/x.wav", 2, 4, "b"),
+        ("D:\\site3\\x.wav", 4, 6, "c"),
+        ("x.wav", 6, 8, "d"),
+    ]
+    found = segment_corpus(tmp_path / "site1", annotate(tmp_path, *rows))
+    assert [s.label for s in found.segments] == ["a", "d"]
+    assert all("may be another recording than x.wav" in reason for reason in reasons(found))
+    alone = segment_corpus(tmp_path / "site1", annotate(tmp_path, rows[1]))
+    assert "1 recordings were found by the end of their names alone, the first by site2/x.wav" in alone.notes
+    assert not segment_corpus(tmp_path / "site1", annotate(tmp_path, rows[0])).notes
+
+
+def test_ids_are_unique_and_tell_microseconds(tmp_path):
+    for name in ("x.wav", "x.wav@0-2 b.wav"):
+        record(tmp_path / name, seconds=5)
+    rows = [
+        ("x.wav", 0, 2, "b.wav"),
+        ("x.wav", 0, 2, "b.wav #2"),
+        ("x.wav", 0, 2, "c"),
+        ("x.wav@0-2 b.wav", "", "", "c"),
+    ]
+    rows += [("x.wav", 1.000001, 3, "c"), ("x.wav", 1.000002, 3, "c")]
+    found = segment_corpus(tmp_path, annotate(tmp_path, *rows))
+    names = [s.segment for s in found.segments]
+    assert len(set(names)) == len(names) == 6
+    assert "x.wav@1.000001-3" in names
+
+
+def test_the_same_call_spelt_in_two_ways_is_one_under_a_corpus(tmp_path):
+    record(tmp_path / "x.wav", seconds=5)
+    table = annotate(
+        tmp_path, ("x.wav", 0, 2, "Roar"), ("x.wav", 0, 2, "roar?"), ("x.wav", 2, 4, "B1"), ("x.wav", 2, 4, "B2")
+    )
+    found = segment_corpus(tmp_path, table, corpus=CORPORA["ldc2010s05"])
+    assert sorted(s.label for s in found.segments) == ["b1", "b2", "roar"]
+
+
+def test_annotation_files_behind_links_that_lead_outside_are_not_read(tmp_path):
+    record(tmp_path / "audio" / "x.wav")
+    record(tmp_path / "audio" / "y.wav")
+    (tmp_path / "audio" / "y.txt").write_text("0\t1.5\troar\n")
+    (tmp_path / "secret.txt").write_text("0\t1.5\tsecret\n")
+    (tmp_path / "audio" / "x.txt").symlink_to(tmp_path / "secret.txt")
+    found = segment_corpus(tmp_path / "audio")
+    assert [s.label for s in found.segments] == ["roar"]
+    assert "leads outside" in found.refused[0].reason
+
+
+def test_files_left_out_are_told_whatever_the_source(tmp_path):
+    record(tmp_path / "roar" / "x.wav")
+    (tmp_path / "roar" / "._x.wav").write_bytes(b"")
+    (tmp_path / "roar" / "notes.txt").write_text("no annotations\n")
+    assert {Path(r.file).name for r in segment_corpus(tmp_path).refused} == {"._x.wav", "notes.txt"}
+
+
+def test_thousands_of_calls_that_all_overlap_take_no_time(tmp_path):
+    note = Annotation(None, 0, 1, "", "file", 1)
+    calls = [Call("a", "a", n / 1000, 100 + n, f"label {n % 20}", note) for n in range(20_000)]
+    assert set(overlapping_labels(calls)) == {tuple(sorted(f"label {n}" for n in range(20)))}
 
 
 @pytest.mark.parametrize("how", [*SPOILED, "gone"])
@@ -255,6 +358,9 @@ def test_what_callshot_wrote_itself_is_no_annotation(tmp_path):
     (tmp_path / "out" / "folds.csv").write_text("segment,recording,label,fold\na,x.wav,blow,0\n")
     assert len(segment_corpus(tmp_path).segments) == 2
     (tmp_path / "out" / "provenance.json").write_text('{"files": {"folds.csv": "0"}}')
+    assert len(segment_corpus(tmp_path).segments) == 2  # another's: the content is not what it tells
+    digest = hashlib.sha256((tmp_path / "out" / "folds.csv").read_bytes()).hexdigest()
+    (tmp_path / "out" / "provenance.json").write_text(json.dumps({"files": {"folds.csv": digest}}))
     found = segment_corpus(tmp_path)
     assert [s.label for s in found.segments] == ["roar"]
     assert not found.refused
@@ -462,7 +568,7 @@ def test_every_annotation_is_a_segment_or_a_reject(library, rows):
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 8), st.integers(1, 5), st.sampled_from("xyz"))))
 def test_labels_are_those_of_a_literal_comparison_of_all_pairs(spans):
     note = Annotation(None, 0, 1, "", "file", 1)
-    calls = sorted((Call(path, start, start + n, label, note) for path, start, n, label in spans),
+    calls = sorted((Call(path, path, start, start + n, label, note) for path, start, n, label in spans),
                    key=lambda c: (c.path, c.start_s, c.end_s, c.label))  # fmt: skip
     literal = [
         tuple(

@@ -48,6 +48,13 @@ def test_a_column_by_the_name_of_one_of_ours_is_kept_beside_it(tmp_path):
     assert (frame["labels_annotated"][0], frame["rate_hz_annotated"][0], frame["rate_hz"][0]) == ("roar?", 44100, 16000)
 
 
+def test_columns_whose_new_names_are_taken_get_another(tmp_path):
+    path = tmp_path / "segments.parquet"
+    write_segment_table([replace(ROAR, more={"segment": "a", "segment_annotated": "b"})], path)
+    frame = pl.read_parquet(path)
+    assert sorted([frame["segment_annotated"][0], frame["segment_annotated_annotated"][0]]) == ["a", "b"]
+
+
 def test_no_segments_are_a_table_with_all_columns(tmp_path):
     write_segment_table([], tmp_path / "segments.parquet")
     assert pl.read_parquet(tmp_path / "segments.parquet").schema == SCHEMA
@@ -63,7 +70,9 @@ def test_any_text_and_time_comes_back(tmp_path_factory, label, labels, start_s, 
     assert read_segment_table(path)[0] == [segment]
 
 
-@pytest.mark.parametrize("path", ["../x.wav", "/etc/x.wav", "a/../../x.wav", "C:\\x.wav", "\\\\server\\x.wav", ".."])
+@pytest.mark.parametrize(
+    "path", ["../x.wav", "/etc/x.wav", "a/../../x.wav", "C:\\x.wav", "\\\\server\\x.wav", "..", ".", "", "a\0.wav"]
+)
 def test_a_path_that_leads_outside_the_folder_of_audio_is_refused(tmp_path, path):
     write_segment_table([ROAR, replace(ROAR, path=path)], tmp_path / "segments.parquet")
     with pytest.raises(InputError, match=r"segments\.parquet: column path, row 2: .* leads outside"):

@@ -11,7 +11,7 @@ from callshot.report.corpus import show_inspection, show_segmentation
 
 
 def call(path: str, start_s: float, end_s: float, label: str) -> Call:
-    return Call(path, start_s, end_s, label, Annotation(path, start_s, end_s, label, "calls.csv", 1))
+    return Call(path, path, start_s, end_s, label, Annotation(path, start_s, end_s, label, "calls.csv", 1))
 
 
 def cut(c: Call) -> Segment:

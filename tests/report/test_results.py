@@ -395,3 +395,22 @@ def test_two_runs_take_turns_in_one_directory(tmp_path):
         code = f"import fcntl, os; fcntl.flock(os.open({str(tmp_path)!r}, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)"
         assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode != 0
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def test_what_a_first_run_put_in_place_before_it_was_killed_is_taken_away_by_the_next(tmp_path):
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    dead = tmp_path / f".callshot-{child.pid}-{staging.HOST}-x"
+    (dead / "before").mkdir(parents=True)
+    (dead / results.PROVENANCE).write_text('{"files": {"curve.csv": "0", "ties.csv": "0"}}')
+    (dead / "ties.csv").write_text("still staged")
+    (tmp_path / "curve.csv").write_text("already in place")
+    open_results(tmp_path).close()
+    assert not (tmp_path / "curve.csv").exists()
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, "{", '{"files": 3}'])
+def test_a_provenance_that_is_none_is_not_ours(tmp_path, text):
+    (tmp_path / results.PROVENANCE).write_text(text)
+    with pytest.raises(OutputError, match=r"provenance\.json is there and not from callshot"):
+        open_results(tmp_path)

@@ -32,6 +32,8 @@ def main() -> None:
         app()
     except CallshotError as error:
         _fail(str(error))
+    except OSError as error:
+        _fail(f"the output cannot be written ({error.strerror or error})")
     except MemoryError as error:
         _fail(f"not enough memory ({error}); for evaluate, try fewer --shots, --draws or --bootstraps")
 

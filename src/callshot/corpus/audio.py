@@ -50,7 +50,7 @@ def probe(path: Path, name: str | None = None, source_rate_hz: float | None = No
     >>> path = Path(tempfile.mkdtemp()) / "a.wav"
     >>> soundfile.write(path, np.zeros((8000, 2)), 16000)
     >>> probe(path, "a.wav")
-    Recording(path='a.wav', frames=8000, rate_hz=16000.0, channels=2, kind='WAV PCM_16')
+    Recording(path='a.wav', frames=8000, rate_hz=16000.0, channels=2, kind='WAV PCM_16', missing_s=0.0)
     """
     with open_recording(path, name, source_rate_hz) as reader:
         return reader.recording

@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cached_property, lru_cache
 
 from callshot.corpus.rule import Rule
 from callshot.errors import OptionError
@@ -27,19 +28,24 @@ class Corpus:
     categories: Mapping[str, str]
     joint: str
 
+    @cached_property
+    def _known(self) -> dict[str, str]:
+        return {_letters(name): name for name in self.labels}
+
     def knows(self, label: str) -> bool:
         """Tell whether a text is one of the corpus's labels, in whatever spelling."""
-        return _letters(label) in {_letters(name) for name in self.labels}
+        return _letters(label) in self._known
 
     def spell(self, label: str) -> str:
-        """Return a label as the corpus spells it: without case, `?`, digits, and with one joint between words.
+        """Return a label as the corpus spells it: without case and `?`, with one joint between words.
+
+        Digits are dropped where a known label is left.
 
         >>> CORPORA["ldc2010s05"].spell("Long_Roar-Rumble ?2"), CORPORA["elephant-voices"].spell("Estrous-Rumble")
         ('longroar-rumble', 'oestrous rumble')
         """
-        known = {_letters(name): name for name in self.labels}
-        words = re.sub(r"[\W\d_]+", " ", label.casefold()).split()
-        return known.get(_letters(label)) or self.joint.join(words) or label
+        known = self._known.get(_letters(label))
+        return known or self.joint.join(re.sub(r"[\W_]+", " ", label.casefold()).split()) or label
 
 
 def find_corpus(name: str) -> Corpus:
@@ -51,6 +57,7 @@ def find_corpus(name: str) -> Corpus:
     return CORPORA[name]
 
 
+@lru_cache(maxsize=10_000)
 def _letters(label: str) -> str:
     """Return the letters of a label alone; "oestrous" and "estrous" are one."""
     return re.sub(r"[\W\d_]+", "", label.casefold()).replace("oestr", "estr")

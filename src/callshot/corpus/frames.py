@@ -20,6 +20,7 @@ import os
 import re
 import stat
 import threading
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -35,6 +36,7 @@ Signal = NDArray[np.float32]
 OPENING = threading.Lock()  # libsndfile keeps why a file could not be opened in one place for all threads
 RATES_HZ = (10.0, 1e7)
 FORWARD = ("OGG", "MP3")
+TAIL_S = 30.0  # that are kept of such a file: calls overlap, and collars reach back
 HOLE = "libogg reports a hole"
 BLOCK, FORWARD_BLOCK = 2**17, 2**12  # frames that are read at a time; small where a failure is found by its block
 UNKNOWN_FRAMES = 2**62  # libsndfile gives a length beyond it to a file whose header has none
@@ -52,6 +54,7 @@ class Frames:
 
     def __init__(self, path: Path, name: str, source_rate_hz: float | None) -> None:
         self._path, self._name, self._at = path, name, 0
+        self._tail: deque[tuple[int, Signal]] = deque()  # the last frames of a file that is read forward only
         self._reached: int | None = None  # where forward reading came to an early end
         _check_file(path, name)
         self._handle = self._open()
@@ -68,12 +71,25 @@ class Frames:
     def blocks(self, first: int, last: int) -> Iterator[tuple[int, Signal]]:
         """Yield frames `first` to `last`, some at a time, as (frames, channels), each with the number of its first."""
         try:
-            self._go_to(first, last)
-            while self._at < last:
-                yield self._at, self._take(last)
+            kept = self._kept(first, last)
+            yield from kept
+            first += sum(len(block) for _, block in kept)
+            if first < last:
+                self._go_to(first, last)
+            while first < last:
+                at, block = self._at, self._take(last)
+                first = self._at
+                yield at, block
         except soundfile.SoundFileError as error:
             self.close()
             raise self.cut_short(first, last, self._readable(last), _said(error)) from None
+
+    def _kept(self, first: int, last: int) -> list[tuple[int, Signal]]:
+        """Return what is still in memory of a file that is read forward only, if the first frame is."""
+        if not self._tail or first < self._tail[0][0] or first >= self._at:
+            return []
+        parts = ((max(at, first), block[max(0, first - at) : max(0, last - at)]) for at, block in self._tail)
+        return [(at, block) for at, block in parts if len(block)]
 
     def cut_short(self, first: int, last: int, readable: int, said: str) -> InputError:
         """Return the error that frames `first` to `last` are not all there."""
@@ -116,6 +132,7 @@ class Frames:
         if self._handle.closed or (self._forward and frame < self._at):
             self._handle.close()
             self._handle, self._at = self._open(), 0
+            self._tail.clear()
         if self._reached is not None and last > self._reached:
             raise soundfile.SoundFileRuntimeError("the file ends early")
         if not self._forward and self._at != frame:
@@ -138,6 +155,10 @@ class Frames:
         block: Signal = self._handle.read(count, dtype="float32", always_2d=True)
         if self._handle.format == "OGG" and HOLE in self._handle.extra_info:
             raise soundfile.SoundFileRuntimeError("a page is missing")
+        if self._forward:
+            self._tail.append((self._at, block))
+            while self._at - self._tail[0][0] > TAIL_S * self.recording.rate_hz:
+                self._tail.popleft()
         self._at += len(block)
         if len(block) < count:
             self._reached = self._at if self._forward else None

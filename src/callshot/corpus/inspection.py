@@ -1,6 +1,6 @@
 """A folder, before anything is decided → what is in it, how it pairs, and what the protocol could do with it."""
 
-from dataclasses import replace
+from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
@@ -35,19 +35,20 @@ def inspect_corpus(
     """
     rule = rule or (Rule() if corpus is None else corpus.rule)
     found = segment_corpus(
-        audio, annotations, rule, format=format, hints=hints, corpus=corpus, check=False, report=report
-    )
-    shorter = suggest_minimum([call.end_s - call.start_s for call in found.calls], rule.minimum_s)
-    if shorter is not None and shorten:
-        rule = replace(rule, minimum_s=shorter)
-        found = segment_corpus(audio, annotations, rule, format=format, hints=hints, corpus=corpus, check=False)
+        audio, annotations, rule, format=format, hints=hints, corpus=corpus, check=False, shorten=shorten,
+        report=report,
+    )  # fmt: skip
+    lengths_s = [call.end_s - call.start_s for call in found.calls]
+    shorter = suggest_minimum(lengths_s, rule.minimum_s) if shorten else None
     count = folds if folds is not None else 5 if corpus is None else corpus.folds
-    return _inspection(found, count, shorter if shorten else None)
+    return _inspection(found, count, shorter)
 
 
 def _inspection(found: Segmentation, count: int, shorter: float | None) -> Inspection:
     label, recording = [s.label for s in found.segments], [s.recording for s in found.segments]
-    carriers = {name: {r for n, r in zip(label, recording, strict=True) if n == name} for name in set(label)}
+    carriers = defaultdict[str, set[str]](set)
+    for name, place in zip(label, recording, strict=True):
+        carriers[name].add(place)
     possible = {
         folds: sum(len(recordings) >= folds for recordings in carriers.values())
         for folds in range(2, min(MOST_FOLDS, len(set(recording))) + 1)

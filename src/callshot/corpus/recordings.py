@@ -18,6 +18,11 @@ from callshot.errors import InputError
 from callshot.records import Reject
 
 Paths = dict[str, list[str]]
+OTHERS = frozenset((".m4a", ".aac", ".mp4", ".wma", ".amr", ".wv", ".ape", ".alac", ".ra", ".wac", ".dsf"))
+INFIX = re.compile(
+    r"\.|[ _-](?:labels?|annotations?|annot|selections?|calls?|tables?|tiers?|textgrid|praat|raven|audacity|events|"
+    r"final|checked|corrected|edited|manual)(?![a-z0-9])"
+)
 
 
 @dataclass(frozen=True)
@@ -89,6 +94,15 @@ class Library:
             raise InputError(f"no recording for {file} under {self.root}; {found[0]} has its name and is elsewhere")
         return same or alike or found
 
+    def dropped(self, name: str, path: str) -> str:
+        """Return the folders of a name that the path it means does not have.
+
+        >>> Library(Path("."), ("x.wav",)).dropped("D:/site2/X.wav", "x.wav")
+        'd:/site2'
+        """
+        parts = _plain(name.strip().replace("\\", "/")).split("/")
+        return "/".join(parts[: len(parts) - len(path.split("/"))])
+
     def _whole(self, end: str) -> list[str]:
         """Return the paths that are just this, but for case and suffix."""
         found = self._named(end)
@@ -115,23 +129,38 @@ def find_recordings(folder: Path) -> Library:
     >>> find_recordings(Path(tempfile.mkdtemp())).paths
     ()
     """
-    if folder.is_file():
-        return Library(folder.parent, (folder.name,), alone=True)
-    if not folder.is_dir():
-        raise InputError(f"{folder}: no such folder; wanted the folder of the recordings")
-    found = [path for path in find_files(folder) if path.suffix.lower() in SUFFIXES or path.is_dir()]
-    reasons = {path: refuse_file(path, folder) for path in found}
+    try:
+        str(folder).encode()
+        if folder.is_file():
+            return Library(folder.parent, (folder.name,), alone=True)
+        if not folder.is_dir():
+            raise InputError(f"{folder}: no such folder; wanted the folder of the recordings")
+    except (OSError, UnicodeEncodeError) as error:
+        raise InputError(f"{folder}: cannot be looked into ({getattr(error, 'strerror', 'not UTF-8')})") from None
+    found = [path for path in find_files(folder) if path.suffix.lower() in SUFFIXES | OTHERS or path.is_dir()]
+    reasons = {path: _refuse_recording(path, folder) for path in found}
     paths = (path.relative_to(folder).as_posix() for path, reason in reasons.items() if reason is None)
     rejects = (Reject(str(path), None, reason) for path, reason in reasons.items() if reason is not None)
     return Library(folder, tuple(paths), tuple(rejects))
 
 
+def _refuse_recording(path: Path, folder: Path) -> str | None:
+    if path.suffix.lower() in OTHERS and not path.is_dir():
+        return "audio of a kind that libsndfile does not read; convert it to FLAC or WAV"
+    return refuse_file(path, folder)
+
+
 def find_files(folder: Path) -> Iterator[Path]:
-    """Go through the files under a folder, by name; linked folders are named, not entered, hidden ones neither."""
-    for top, folders, files in os.walk(folder):
+    """Go through the files under a folder, by name; folders that are linked or cannot be read are named, not entered.
+
+    Hidden folders are neither.
+    """
+    closed: list[str] = []
+    for top, folders, files in os.walk(folder, onerror=lambda error: closed.append(error.filename)):
         linked = [name for name in folders if Path(top, name).is_symlink()]
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield from (Path(top, name) for name in sorted([*files, *linked]))
+    yield from (Path(name) for name in closed)
 
 
 def refuse_file(path: Path, folder: Path) -> str | None:
@@ -142,8 +171,12 @@ def refuse_file(path: Path, folder: Path) -> str | None:
         if path.is_symlink() and not path.resolve(strict=True).is_relative_to(folder.resolve()):
             return f"a link that leads outside {folder}; copy what it leads to, or name its own folder"
         if path.is_dir():
-            return "a linked folder is not entered; name the folder itself"
+            linked = "a linked folder is not entered; name the folder itself"
+            return linked if path.is_symlink() else "the folder cannot be read; ask for access"
+        path.name.encode()
         return None if stat.S_ISREG(path.stat().st_mode) else "not a regular file"
+    except UnicodeEncodeError:
+        return "its name is not UTF-8; rename it"
     except (OSError, RuntimeError) as error:
         return f"cannot be reached ({getattr(error, 'strerror', None) or 'a loop of links'})"
 
@@ -160,5 +193,8 @@ def _bare(name: str) -> str:
 
 
 def _boundaries(name: str) -> list[int]:
-    """Return where a stem may end in a name, longest first: at its end, or before anything but a letter or digit."""
-    return [len(name), *(n for n in range(len(name) - 1, 0, -1) if not name[n].isalnum())]
+    """Return where a stem may end in a name, longest first: at its end, before a dot, or before a word such as labels.
+
+    `rec_2.txt` is not about `rec.wav`.
+    """
+    return [len(name), *(found.start() for found in reversed([*INFIX.finditer(name)]) if found.start() > 0)]

@@ -8,10 +8,12 @@
 """
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from itertools import chain, compress, count, groupby
 from pathlib import Path
 
 import numpy as np
@@ -40,13 +42,15 @@ def segment_corpus(
     hints: Hints | None = None,
     corpus: Corpus | None = None,
     check: bool = True,
+    shorten: bool = False,
     threads: int | None = None,
     report: Report = lambda share, what: None,
 ) -> Segmentation:
     """Turn a folder of recordings and what annotates it into segments, with a reason for every call that became none.
 
     `annotations` is a file or a folder; None: found beside the recordings. `check` reads the audio of every segment, so
-    that what cannot be decoded is a reject now and not a surprise later. `report` hears shares of the work.
+    that what cannot be decoded is a reject now and not a surprise later. `shorten` takes a shorter minimum where the
+    rule's would drop most calls. `report` hears shares of the work.
     """
     hints = hints or Hints()
     if corpus is not None:
@@ -60,7 +64,9 @@ def segment_corpus(
     sources = read_sources(library, where, format, hints, lambda share, what: report(share * begin, what))
     recordings = probe_recordings(library, rule.source_rate_hz, lambda share, what: report(share * begin, what))
     calls, misplaced = place_calls(sources.placed, recordings, corpus.spell if corpus is not None else str.strip)
-    cuts, short = cut_segments(calls, rule)
+    shorter = suggest_minimum([call.end_s - call.start_s for call in calls], rule.minimum_s) if shorten else None
+    rule = rule if shorter is None else replace(rule, minimum_s=shorter)
+    cuts, short = cut_segments(calls, rule, recordings)
     notes = [*merge_notes(sources.notes), *_doubts(calls, rule, recordings.values()), *_unknown(calls, corpus)]
     unread: list[Reject] = []
     if check:
@@ -167,16 +173,26 @@ def place_calls(
     """Put annotations in their place; reject those beyond the end of a recording, without one, or doubled."""
     calls, rejects = [], []
     seen: dict[tuple[object, ...], Annotation] = {}
-    groups: dict[str, Annotation] = {}
+    placed = list(placed)
+    groups = _groups(placed)
     for path, annotation in placed:
         try:
             call = _place(path, annotation, recordings[path], spell)
-            _refuse_other_group(call, groups)
+            _refuse_other_group(call, groups.get(path))
             _refuse_double(call, seen)
-            calls.append(call)
+            calls.append(replace(call, recording=groups.get(path, path)))
         except InputError as error:
             rejects.append(Reject(annotation.file, annotation.row, str(error)))
     return sorted(calls, key=lambda c: (c.path, c.start_s, c.end_s, c.label)), rejects
+
+
+def _groups(placed: Iterable[tuple[str, Annotation]]) -> dict[str, str]:
+    """Return the recording that each file is in, where one is given: the one that most rows name."""
+    named = defaultdict[str, Counter[str]](Counter)
+    for path, annotation in placed:
+        if annotation.recording is not None:
+            named[path][annotation.recording] += 1
+    return {path: min(counts, key=lambda name: (-counts[name], name)) for path, counts in named.items()}
 
 
 def _place(path: str, annotation: Annotation, recording: Recording | InputError, spell: Callable[[str], str]) -> Call:
@@ -185,21 +201,22 @@ def _place(path: str, annotation: Annotation, recording: Recording | InputError,
     unit = recording.rate_hz if annotation.in_frames else 1.0
     start, length = annotation.start_s / unit, recording.duration_s
     end = length if annotation.end_s is None else annotation.end_s / unit
-    if start >= length or end > length + OVERSHOOT_S:
+    beyond = start >= length or end > length + OVERSHOOT_S
+    if recording.missing_s > 0 and (beyond or annotation.end_s is None):
+        whole = length + recording.missing_s
+        raise InputError(f"{path} is cut short: its header promises {whole:.6g} s, and {length:.6g} s are there")
+    if beyond:
         raise InputError(
             f"{start:.6g} to {end:.6g} s is beyond the end of {path}, which is {length:.6g} s long"
             " (if it is time-expanded, see --source-rate)"
         )
-    return Call(path, start, min(end, length), spell(annotation.label), annotation)
+    return Call(path, path, start, end, spell(annotation.label), annotation)
 
 
-def _refuse_other_group(call: Call, groups: dict[str, Annotation]) -> None:
-    first = groups.setdefault(call.path, call.annotation)
-    if first.recording != call.annotation.recording:
-        raise InputError(
-            f"{call.path} is in recording {call.annotation.recording!r} here and in {first.recording!r} in "
-            f"{_row(first)}; one file is in one recording"
-        )
+def _refuse_other_group(call: Call, group: str | None) -> None:
+    own = call.annotation.recording
+    if own is not None and own != group:
+        raise InputError(f"{call.path} is in recording {own!r} here and in {group!r} elsewhere; it can be in one only")
 
 
 def _refuse_double(call: Call, seen: dict[tuple[object, ...], Annotation]) -> None:
@@ -212,44 +229,59 @@ def _row(annotation: Annotation) -> str:
     return annotation.file if annotation.row is None else f"{annotation.file}, row {annotation.row}"
 
 
-def cut_segments(calls: Sequence[Call], rule: Rule) -> tuple[list[Cut], list[Reject]]:
+def cut_segments(
+    calls: Sequence[Call], rule: Rule, recordings: Mapping[str, Recording | InputError]
+) -> tuple[list[Cut], list[Reject]]:
     """Make a segment of every call that is long enough; return both. `calls` are sorted by path and start.
 
     Its label is the annotation's own: that covers the centre, and the own one counts where several do. Its labels are
     those of all calls that overlap it, the short ones too.
     """
     labels = overlapping_labels(calls)
-    long = [_length(call, rule) >= rule.minimum_s - NANOSECOND for call in calls]
-    kept = [(call, names) for call, names, enough in zip(calls, labels, long, strict=True) if enough]
-    names = _name_segments([call for call, _ in kept])
-    cuts = [(_segment(name, *pair, rule), pair[0]) for name, pair in zip(names, kept, strict=True)]
-    return cuts, [_too_short(call, rule) for call, enough in zip(calls, long, strict=True) if not enough]
+    lengths_s = [_length(call, rule, recordings[call.path]) for call in calls]
+    long = [length_s >= rule.minimum_s - NANOSECOND for length_s in lengths_s]
+    names = _name_segments(list(compress(calls, long)))
+    kept = compress(zip(calls, labels, strict=True), long)
+    cuts = [(_segment(name, call, found, rule), call) for name, (call, found) in zip(names, kept, strict=True)]
+    short = compress(zip(calls, lengths_s, strict=True), (not enough for enough in long))
+    return cuts, [_too_short(call, length_s, rule) for call, length_s in short]
 
 
 def overlapping_labels(calls: Sequence[Call]) -> list[tuple[str, ...]]:
     """Return the labels of all calls that overlap each one by more than 0 s, its own among them.
 
+    A label does if more of its calls have begun before a call's end than have ended by its start.
+
     >>> row = Annotation(None, 0, 1, "", "a.txt", 1)
-    >>> overlapping_labels([Call("a", 0, 2, "roar", row), Call("a", 1, 3, "rumble", row), Call("a", 3, 4, "blow", row)])
+    >>> spans = [(0, 2, "roar"), (1, 3, "rumble"), (3, 4, "blow")]
+    >>> overlapping_labels([Call("a", "a", start, end, label, row) for start, end, label in spans])
     [('roar', 'rumble'), ('roar', 'rumble'), ('blow',)]
     """
-    labels = [{call.label} for call in calls]
-    for n, call in enumerate(calls):
-        for m in range(n + 1, len(calls)):
-            other = calls[m]
-            if other.path != call.path or other.start_s >= call.end_s - NANOSECOND:
-                break
-            labels[n].add(other.label)
-            labels[m].add(call.label)
-    return [tuple(sorted(names)) for names in labels]
+    found: list[tuple[str, ...]] = []
+    for _, run in groupby(calls, key=lambda call: call.path):
+        here = list(run)
+        starts, ends = defaultdict[str, list[float]](list), defaultdict[str, list[float]](list)
+        for call in here:
+            starts[call.label].append(call.start_s)
+            ends[call.label].append(call.end_s)
+        for times in (*starts.values(), *ends.values()):
+            times.sort()
+        for call in here:
+            late, early = call.end_s - NANOSECOND, call.start_s + NANOSECOND
+            there = (label for label in starts if bisect_left(starts[label], late) > bisect_right(ends[label], early))
+            found.append(tuple(sorted({call.label, *there})))
+    return found
 
 
-def _length(call: Call, rule: Rule) -> float:
-    return call.end_s - call.start_s + (2 * rule.collar_s if rule.with_collar else 0.0)
+def _length(call: Call, rule: Rule, recording: Recording | InputError) -> float:
+    """Return the length that counts: the annotated one, or that of the audio with its collar."""
+    if not rule.with_collar or isinstance(recording, InputError):
+        return call.end_s - call.start_s
+    return min(call.end_s + rule.collar_s, recording.duration_s) - max(call.start_s - rule.collar_s, 0.0)
 
 
-def _too_short(call: Call, rule: Rule) -> Reject:
-    reason = f"shorter than {rule.minimum_s:g} s: {_length(call, rule):.3f} s"
+def _too_short(call: Call, length_s: float, rule: Rule) -> Reject:
+    reason = f"shorter than {rule.minimum_s:g} s: {length_s:.6g} s"
     return Reject(call.annotation.file, call.annotation.row, reason)
 
 
@@ -257,11 +289,12 @@ def _name_segments(calls: Sequence[Call]) -> Iterator[str]:
     """Name segments by their recording and span; where two share these, by their label and a number too."""
     spans = [f"{call.path}@{_time(call.start_s)}-{_time(call.end_s)}" for call in calls]
     spans = [c.path if c.annotation.end_s is None else span for c, span in zip(calls, spans, strict=True)]
-    taken, shared = defaultdict[str, int](int), Counter(spans)
+    taken, shared = set[str](), Counter(spans)
     for call, span in zip(calls, spans, strict=True):
         name = f"{span} {call.label}" if shared[span] > 1 else span
-        taken[name] += 1
-        yield name if taken[name] == 1 else f"{name} #{taken[name]}"
+        free = next(n for n in chain([name], (f"{name} #{i}" for i in count(2))) if n not in taken)
+        taken.add(free)
+        yield free
 
 
 def _time(seconds: float) -> str:
@@ -273,7 +306,7 @@ def _segment(name: str, call: Call, labels: tuple[str, ...], rule: Rule) -> Segm
     written = {} if annotation.label == call.label else {"label_written": annotation.label}
     return Segment(
         segment=name,
-        recording=call.path if annotation.recording is None else annotation.recording,
+        recording=call.recording,
         path=call.path,
         start_s=call.start_s,
         end_s=call.end_s,

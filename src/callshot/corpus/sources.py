@@ -5,6 +5,7 @@ the recordings are in. A row whose recording cannot be told is a reject; a file 
 rest goes on.
 """
 
+import hashlib
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -54,13 +55,19 @@ def read_sources(
     if format != "auto":
         find_format(format)  # a name that is none is told before any work
     place = where if where is not None else library.root
-    if not place.exists():
+    try:
+        there = place.exists()
+    except OSError as error:
+        raise InputError(f"{place}: cannot be looked into ({error.strerror})") from None
+    if not there:
         raise InputError(f"{place}: no such file or folder; wanted the annotations")
     if place.is_dir():
         files = [path for path in _candidates(place) if where is not None or _may_concern(library, path)]
         sources = _from_folder(library, place, files, format, hints, report)
     else:
         sources = _from_file(library, place, format, hints)
+        report(1.0, "reading annotations")
+    _refuse_namesakes(library, sources)
     if sources.placed or sources.rejects or (sources.recognised and not sources.refused):
         return sources
     if where is None and format == "auto" and any("/" in path for path in library.paths):
@@ -71,6 +78,38 @@ def read_sources(
         first, others = sources.refused[0], len(sources.refused) - 1
         raise InputError(f"{first.file}: {first.reason}{f' (and {others} more files)' if others else ''}")
     raise InputError(f"{place}: no annotations were found; name them with --annotations")
+
+
+def _refuse_namesakes(library: Library, sources: Sources) -> None:
+    """Reject annotations whose recording was found by dropping folders, where another's was found by dropping others.
+
+    `site1/x.wav` and `site2/x.wav` are two recordings, of which one is not there.
+    """
+    root = library.root.absolute().name.casefold()
+    dropped: dict[str, dict[str, str]] = defaultdict(dict)
+    for path, annotation in sources.placed:
+        if annotation.path is not None:
+            prefix = library.dropped(annotation.path, path)
+            dropped[path].setdefault(prefix, annotation.path)
+    strange = {
+        path: prefixes for path, prefixes in dropped.items() if any(p.rpartition("/")[2] != root for p in prefixes if p)
+    }
+    if strange:
+        first = next(name for prefixes in strange.values() for p, name in prefixes.items() if p)
+        sources.notes[
+            f"{len(strange)} recordings were found by the end of their names alone, the first by {first}"
+        ] += 1
+    torn = {path for path, prefixes in strange.items() if len(prefixes) > 1}
+    kept = []
+    for path, annotation in sources.placed:
+        prefix = "" if annotation.path is None else library.dropped(annotation.path, path)
+        if path in torn and prefix and prefix.rpartition("/")[2] != root:
+            others = " and ".join(sorted(name for p, name in dropped[path].items() if p != prefix)[:2])
+            reason = f"{annotation.path} may be another recording than {path}, which is named {others} elsewhere"
+            sources.rejects.append(Reject(annotation.file, annotation.row, reason))
+        else:
+            kept.append((path, annotation))
+    sources.placed[:] = kept
 
 
 def _by_folders(library: Library, why: str) -> Sources:
@@ -121,17 +160,27 @@ def _candidates(folder: Path) -> Iterator[Path]:
 
 def _may_concern(library: Library, path: Path) -> bool:
     """Tell whether a file beside the recordings is about them: where one was named alone, only a file of its name."""
-    found = _look_up(library, None, PurePosixPath(path.name)) if library.alone else path.name
-    return isinstance(found, str) and (not library.alone or path.parent == library.root)
+    if not library.alone:
+        return True
+    beside = [file.name for file in library.root.iterdir() if file.suffix.lower() in SUFFIXES]
+    found = _look_up(Library(library.root, tuple(beside)), None, PurePosixPath(path.name))
+    return path.parent == library.root and found == library.paths[0]
 
 
 def _written_by_us(folder: Path) -> frozenset[str]:
-    """Return the names that a file of ours tells it wrote there: results are no annotations."""
+    """Return the names of what a run of ours wrote there, by name and content: results are no annotations."""
     names: set[str] = set()
     for told_in in TOLD_IN:
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            names |= {told_in, *json.loads((folder / told_in).read_text(encoding="utf-8"))["files"]}
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            if (folder / told_in).is_file():
+                files = json.loads((folder / told_in).read_text(encoding="utf-8"))["files"]
+                names |= {told_in, *(name for name, digest in files.items() if _digest(folder / name) == digest)}
     return frozenset(names)
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _try(path: Path, folder: Path, format: str, hints: Hints, into: Sources) -> Reading | None:

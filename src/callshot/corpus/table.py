@@ -33,7 +33,9 @@ def write_segment_table(segments: Sequence[Segment], path: Path, metadata: Mappi
     columns["labels"] = pl.Series([list(segment.labels) for segment in segments], dtype=pl.List(pl.String))
     frame = pl.DataFrame(columns).select(list(SCHEMA))
     for name in dict.fromkeys(name for segment in segments for name in segment.more):
-        title = f"{name}_annotated" if name in SCHEMA else name
+        title = name
+        while title in frame.columns:
+            title += "_annotated"
         frame = frame.with_columns(_carried([segment.more.get(name) for segment in segments]).alias(title))
     frame.write_parquet(path, metadata=dict(metadata or {}))
 
@@ -72,7 +74,8 @@ def _segment(path: Path, row: int, cells: dict[str, Any]) -> Segment:
     if empty := [name for name in SCHEMA if name in needed and cells[name] is None]:
         raise InputError(f"{path}: column {empty[0]}, row {row}: empty")
     inside = PurePosixPath(str(cells["path"]).replace("\\", "/"))
-    if inside.is_absolute() or ".." in inside.parts or ":" in inside.parts[0]:
+    outside = inside.is_absolute() or ".." in inside.parts or not inside.parts or ":" in inside.parts[0]
+    if outside or "\0" in str(inside):
         raise InputError(f"{path}: column path, row {row}: {cells['path']!r} leads outside the folder of audio")
     try:
         own = {name: cells[name] for name in SCHEMA} | {"labels": tuple(cells["labels"])}
@@ -92,5 +95,5 @@ def write_categories(categories: Mapping[str, str], path: Path) -> None:
 
 
 def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    with path.open("w", encoding="utf-8", newline="") as file:
+    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows([header, *rows])

@@ -92,10 +92,10 @@ def open_staging(directory: Path, names: Sequence[str], told_in: str) -> Staging
         directory.mkdir(parents=True, exist_ok=True)
         if folders := [name for name in names if (directory / name).is_dir()]:
             raise OSError(f"{folders[0]} is a folder there, and a file goes by that name; move it")
-        ours = _written_before(directory, names, told_in)
-        if theirs := [name for name in names if (directory / name).exists() and not ours]:
-            raise OSError(f"{theirs[0]} is there and not from callshot; move it, or choose another directory")
         _remove_leftovers(directory, names, told_in)
+        ours = _written_before(directory, names, told_in)
+        if theirs := [name for name in names if (directory / name).exists() and name not in ours]:
+            raise OSError(f"{theirs[0]} is there and not from callshot; move it, or choose another directory")
         path = tempfile.mkdtemp(prefix=f".callshot-{os.getpid()}-{HOST}-", dir=directory)
     return Staging(directory, Path(path), made, names, told_in)
 
@@ -124,7 +124,9 @@ def _in_the_way(directory: Path, number: int) -> str:
 
 def _written_before(directory: Path, names: Sequence[str], told_in: str) -> set[str]:
     """Return the names of what an earlier run wrote there, by what it told."""
-    with suppress(OSError, ValueError, TypeError, AttributeError):
+    with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
+        if not (directory / told_in).is_file():  # a pipe by that name would be waited for
+            return set()
         told = json.loads((directory / told_in).read_text(encoding="utf-8"))
         return ({told_in} | set(told["files"])) & set(names) if "files" in told else set()
     return set()
@@ -139,8 +141,14 @@ def _remove_leftovers(directory: Path, names: Sequence[str], told_in: str) -> No
 
 
 def _undo(staging: Path, directory: Path, names: Sequence[str], told_in: str) -> None:
-    """Put back what a run replaced before it was killed half-way: its provenance, the last to go, is still staged."""
+    """Put back what a run replaced before it was killed half-way: its provenance, the last to go, is still staged.
+
+    What it had put where nothing was before is removed.
+    """
     if (staging / "before").is_dir() and (staging / told_in).exists():
+        for name in _written_before(staging, names, told_in) - {told_in}:
+            if not (staging / name).exists() and not (staging / "before" / name).exists():
+                (directory / name).unlink(missing_ok=True)
         for copy in (staging / "before").iterdir():
             if copy.name in names and copy.is_file() and not copy.is_symlink():
                 copy.replace(directory / copy.name)

@@ -110,6 +110,7 @@ def _lay_out(rows: Rows, line: int, header: list[str], hints: Hints, *, empty: b
         if found[name] is None:
             raise InputError(f"{rows.path}: line {line}: column {name} is missing; there are {listed(names)}")
     found["path"] = find_column(names, [hints.columns.get("path", "Begin Path"), "Begin Path", "Begin File"])
+    found["file"] = find_column(names, ["Begin File"])
     found["label"] = None if empty else _label_column(rows, line, names, hints)
     columns = {name: i for name, i in found.items() if i is not None}
     used = {i for name, i in columns.items() if name not in ("Selection", "View")}
@@ -156,7 +157,9 @@ def _spectrogram(view: str) -> bool:
 def _add(rows: Rows, row: int, layout: Layout, cells: list[str]) -> None:
     path, label = layout.cell(cells, "path"), layout.cell(cells, "label")
     if path is not None and not path.strip():
-        raise Unfit("no recording named")
+        path = layout.cell(cells, "file") or ""
+        if not path.strip():
+            raise Unfit("no recording named")
     start_s, end_s = _span(layout, cells)
     label = (layout.label or "") if label is None else label
     rows.add(row, label, start_s, end_s, path=path, more=carry(layout.others, cells))
