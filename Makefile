@@ -10,8 +10,9 @@ export NUMBA_CACHE_DIR ?= $(CURDIR)/.numba/$(shell cat src/callshot/fewshot/kern
 demo: $(VENV)/ready
 	$(BIN)/callshot synth demo/corpus
 	$(BIN)/callshot segment demo/corpus/recordings --annotations demo/corpus/raven --out demo/segments
-	$(BIN)/python examples/embed_mfcc.py demo/segments/segments.parquet demo/mfcc.parquet
-	$(BIN)/callshot evaluate demo/mfcc.parquet --out demo/results
+	$(BIN)/callshot embed demo/segments/segments.parquet --encoder mfcc --out demo/mfcc.parquet --store demo/store
+	$(BIN)/callshot embed demo/segments/segments.parquet --encoder random --out demo/random.parquet --store demo/store
+	$(BIN)/callshot evaluate demo/mfcc.parquet demo/random.parquet --out demo/results
 	@echo
 	@echo "Listen to demo/corpus/recordings, read demo/segments/rejects.csv, look at demo/results/sweep.png"
 

@@ -18,5 +18,6 @@ def _kernel_cache() -> Path:
     return root / ".numba" / hashlib.sha256(text).hexdigest()[:12]
 
 
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before anything imports ONNX Runtime: it would write to the home folder
 if "NUMBA_CACHE_DIR" not in os.environ:
     os.environ["NUMBA_CACHE_DIR"] = str(_kernel_cache())

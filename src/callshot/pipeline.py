@@ -1,6 +1,7 @@
-"""The paper on one page: read → segment → fold → evaluate → report.
+"""The paper on one page: read → segment → embed → fold → evaluate → report.
 
     found = segment_corpus(audio, …)         recordings and annotations → segments, and a reason for each left out
+    keys = embed_segments(segments, …)       audio of segments → vectors of a frozen encoder, kept by content
     tables = read_tables(paths)              vectors, with a label and a recording each
     folds = choose_folds(tables[0], …)       grouped by recording; audited
     result = evaluate(tables, protocol)      k-shot curves with intervals, for every encoder
@@ -11,19 +12,27 @@ Here the rooms meet; each step is theirs.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from callshot.corpus.annotations import Hints
+from callshot.corpus.audio import read_segments
 from callshot.corpus.corpora import CORPORA, Corpus
 from callshot.corpus.rule import Rule
 from callshot.corpus.segments import audio_root, segment_corpus
-from callshot.corpus.table import write_categories, write_rejects, write_segment_table
+from callshot.corpus.table import read_segment_table, write_categories, write_rejects, write_segment_table
+from callshot.encoders.catalogue import find_encoder
+from callshot.encoders.embed import default_threads, embed_segments, make_table, write_sequences
+from callshot.encoders.encode import open_encoder
 from callshot.encoders.sidecars import read_categories, read_folds
-from callshot.encoders.table import read_tables, table_corpus
+from callshot.encoders.store import open_store
+from callshot.encoders.table import read_tables, table_corpus, write_table
+from callshot.encoders.weights import home
+from callshot.errors import InputError
 from callshot.fewshot.evaluate import Report, choose_folds, evaluate
 from callshot.fewshot.protocol import Protocol
-from callshot.records import Embeddings, Evaluation, Segmentation
+from callshot.records import Embeddings, Evaluation, Reject, Segmentation
 from callshot.report.figures import draw_sweep
 from callshot.report.provenance import tell_file, tell_provenance, tell_segmentation
 from callshot.report.results import open_results, write_results
@@ -65,6 +74,42 @@ def segment_files(
         options: Mapping[str, Any] = {"format": format, "check": check, "annotations": str(annotations or ""), **facts}
         staging.write(make, tell_segmentation(found, {**asdict(rule), **options}))
     return found
+
+
+def embed_files(
+    source: Path,
+    out: Path,
+    encoder: str,
+    choices: Mapping[str, str] | None = None,
+    *,
+    audio: Path | None = None,
+    sequences: bool = False,
+    store: Path | None = None,
+    device: str = "cpu",
+    threads: int | None = None,
+    report: Report = lambda done, what: None,
+) -> tuple[Embeddings, list[Reject]]:
+    """Embed the segments of a table and write the table of embeddings; what is in the store is not made again."""
+    row = find_encoder(encoder, choices)
+    segments, facts = read_segment_table(source)
+    root = Path(facts.get("audio", "")) if audio is None else audio
+    workers = threads or default_threads()
+    opened = open_encoder(row, device=device, threads=workers, sequences=sequences)
+    with open_store(store or home() / "store", opened.fingerprint, sequences=sequences) as kept:
+        read = partial(read_segments, root, threads=workers)
+        keys, rejects = embed_segments(segments, root, read, opened, kept, report)
+        found = [(segment, key) for segment, key in zip(segments, keys, strict=True) if key is not None]
+        if not found:
+            raise InputError(
+                f"{source}: no segment could be read in {root} (the first: {rejects[0].reason if rejects else 'none'})"
+            )
+        table = make_table(row.name, [segment for segment, _ in found], kept.vectors([key for _, key in found]), source)
+        write_table(table, out, corpus=facts.get("corpus"))
+        if sequences:
+            write_sequences(
+                out.with_suffix(".sequences.parquet"), table.segment, kept.sequences([key for _, key in found])
+            )
+    return table, rejects
 
 
 def evaluate_files(

@@ -7,6 +7,7 @@ Segment      a span that carries one label, and how its audio is to be read
 Reject       a row or a file that was left out, and why
 Segmentation all of that, for a corpus
 Embeddings   what an encoder made of the segments of a corpus
+EncoderState what an encoder needs before it runs
 Folds        which fold each segment is in, and how that came about
 ClassCount   one class: its exemplars, how far it is complete, and whether it is evaluated
 Episode      one query against one draw, told whole
@@ -186,6 +187,23 @@ def _matrix(source: str, vectors: Any) -> NDArray[np.floating[Any]]:
     if table.ndim != 2 or table.shape[1] == 0:
         raise InputError(f"{source}: column embedding: wanted (segments, dimensions), found shape {table.shape}")
     return table
+
+
+@dataclass(frozen=True)
+class EncoderState:
+    """An encoder, what its segments are cut into, and what is still to be done before it runs.
+
+    `weights` are the name and the source of each file, and whether it is there.
+    """
+
+    name: str
+    title: str
+    dimension: int
+    input: str
+    licence: str
+    level: str
+    needs: tuple[str, ...]
+    weights: tuple[tuple[str, str, bool], ...]
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """ONNX models: the same vectors alone and in a batch, graphs cut without a changed bit, and a quiet runtime."""
 
+import importlib
 import os
 import subprocess
 import sys
@@ -63,36 +64,44 @@ def test_an_option_out_of_range_is_refused(tmp_path: Path, option: str, value: A
         open_session(written(tmp_path, MEAN), **{option: value})
 
 
-def test_cuda_is_refused_where_it_is_not_and_the_error_says_what_is_there(tmp_path: Path) -> None:
-    import onnxruntime
+@pytest.fixture
+def runtime(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("ORT_DISABLE_TELEMETRY", "1")  # this may be the first import of all
+    return importlib.import_module("onnxruntime")
 
-    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+
+def test_cuda_is_refused_where_it_is_not_and_the_error_says_what_is_there(tmp_path: Path, runtime: Any) -> None:
+    if "CUDAExecutionProvider" in runtime.get_available_providers():
         pytest.skip("this ONNX Runtime has CUDA")
     with pytest.raises(OptionError, match=r"cuda is not in this ONNX Runtime, which has .*CPUExecutionProvider"):
         open_session(written(tmp_path, MEAN), device="cuda")
 
 
 def test_cuda_that_does_not_start_is_refused_and_never_replaced_by_the_cpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, runtime: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import onnxruntime
-
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: ["CUDAExecutionProvider"])
-    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None)
+    monkeypatch.setattr(runtime, "get_available_providers", lambda: ["CUDAExecutionProvider"])
+    monkeypatch.setattr(runtime, "preload_dlls", lambda: None, raising=False)
     given: list[Any] = []
 
     class Fallen:
-        def __init__(self, path: str, options: Any, providers: list[Any]) -> None:
-            given.extend(providers)
+        def __init__(self, path: str, options: Any, providers: list[Any], enable_fallback: int) -> None:
+            given.extend((*providers, enable_fallback))
+
+        def get_inputs(self) -> list[Any]:
+            return []
+
+        get_outputs = disable_fallback = get_inputs
 
         def get_providers(self) -> list[str]:
             return ["CPUExecutionProvider"]
 
-    monkeypatch.setattr(onnxruntime, "InferenceSession", Fallen)
+    monkeypatch.setattr(runtime, "InferenceSession", Fallen)
     with pytest.raises(OptionError, match="cuda did not start"):
         open_session(written(tmp_path, MEAN), device="cuda")
     assert given[0][0] == "CUDAExecutionProvider"
     assert given[0][1]["use_tf32"] == "0"
+    assert given[1] == 0
 
 
 @pytest.mark.parametrize("content", [b"", b"this is not a model\n" * 50, b"\0" * 1000, b"PK\3\4" * 100])
@@ -110,6 +119,18 @@ def test_a_folder_and_a_missing_file_are_refused_in_the_words_of_the_system(tmp_
         open_session(tmp_path / "gone.onnx")
     with pytest.raises(InputError, match="Is a directory"):
         open_session(tmp_path)
+
+
+@pytest.mark.parametrize("name", [b"me\nn", b"me\x80n", b"\x1b[2J"])
+def test_names_that_cannot_be_shown_are_refused_in_one_line(
+    tmp_path: Path, name: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    content = onnx.parser.parse_model(HEAD + MEAN).SerializeToString()
+    (tmp_path / "bad.onnx").write_bytes(content.replace(b"mean", name))
+    for use in (open_session, lambda path: cut_graph(path, tmp_path / "cut.onnx", ["mean"])):
+        with pytest.raises(InputError, match=r"bad\.onnx: [ -~…\N{REPLACEMENT CHARACTER}]*$"):
+            use(tmp_path / "bad.onnx")
+    assert capfd.readouterr() == ("", "")
 
 
 @settings(max_examples=60)
@@ -224,8 +245,8 @@ def test_an_output_is_found_by_name_or_as_the_only_matrix_or_by_its_dimension(tm
     assert open_windows(path, dimension=1)(windows).shape == (3, 1)
     with pytest.raises(InputError, match=r"one output of some dimensions.*mean tensor\(float\) \['n', 1\], size"):
         open_windows(path)
-    with pytest.raises(InputError, match=r"wanted the output 'sise', in floats, found mean"):
-        open_windows(path, output="sise")
+    with pytest.raises(InputError, match=r"wanted the output 'sizes', in floats, found mean"):
+        open_windows(path, output="sizes")
     with pytest.raises(InputError, match=r"output block: wanted shape \(3, 4\), found \(3, 2, 4\)"):
         open_windows(path, output="block")(windows)
 
@@ -272,10 +293,13 @@ def test_sizes_that_the_file_leaves_free_are_checked_when_it_runs(tmp_path: Path
         open_windows(path, samples=6)(waves(2, 5))
 
 
-def test_a_model_that_fails_on_its_input_says_so_in_one_line(tmp_path: Path) -> None:
+def test_a_model_that_fails_on_its_input_says_so_in_one_line_and_once(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     text = "(float[n, s] x) => (float[m, 4] y) { to = Constant <value = int64[2] {-1, 4}> () y = Reshape(x, to) }"
     with pytest.raises(InputError, match=r"cannot be run on an input of shape \(1, 5\) \(.*\)$"):
         open_windows(written(tmp_path, text))(waves(1, 5))
+    assert capfd.readouterr() == ("", "")
 
 
 # Cutting
@@ -359,8 +383,8 @@ def test_weights_outside_the_folder_of_the_source_are_not_read(tmp_path: Path) -
 
 
 def test_a_name_that_is_not_in_the_graph_is_answered_with_near_ones(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no tensor 'embeding' is made in it; near names: embedding"):
-        cut_graph(perch_v2(tmp_path / "whole.onnx"), tmp_path / "cut.onnx", ["embeding"])
+    with pytest.raises(InputError, match=r"no tensor 'embeddings' is made in it; near names: embedding"):
+        cut_graph(perch_v2(tmp_path / "whole.onnx"), tmp_path / "cut.onnx", ["embeddings"])
 
 
 def test_a_cut_that_cannot_be_written_leaves_the_old_one_and_nothing_else(

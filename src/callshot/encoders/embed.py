@@ -1,0 +1,177 @@
+"""Segments and an open encoder → the store: only what is missing is read and encoded, the rest is found by its content.
+
+Reading runs ahead in threads while the model works. A segment that cannot be read is a reject, and the run goes on;
+what was encoded before a crash is in the store.
+"""
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from callshot.encoders.encode import Encoder, pool
+from callshot.encoders.store import Store, audio_key
+from callshot.errors import InputError, OutputError
+from callshot.records import Embeddings, Reject, Segment
+
+Signal = NDArray[np.float32]
+Read = Callable[[Sequence[Segment]], Iterable[tuple[int, Signal | InputError]]]
+Report = Callable[[float, str], None]
+
+LARGEST_BATCH = 64  # windows
+TRIALS = 3  # batches of each size, before the next is tried
+
+
+@dataclass
+class Batching:
+    """The number of windows that go through the model at once: doubled as long as that makes it faster."""
+
+    size: int = 1
+    settled: bool = False
+    _speeds: list[float] = field(default_factory=list)
+    _best: float = 0.0
+
+    def learn(self, windows: int, seconds: float) -> None:
+        """Hear how long a batch took; after some of one size, go on to the next or settle."""
+        if self.settled or windows < self.size:
+            return
+        self._speeds.append(windows / max(seconds, 1e-9))
+        if len(self._speeds) == TRIALS:
+            speed, self._speeds = sorted(self._speeds)[TRIALS // 2], []
+            if speed < 1.05 * self._best:
+                self.size, self.settled = max(1, self.size // 2), True
+            else:
+                self._best, self.size = speed, self.size * 2
+                self.settled = self.size > LARGEST_BATCH
+                self.size = min(self.size, LARGEST_BATCH)
+
+
+def embed_segments(
+    segments: Sequence[Segment],
+    root: Path,
+    read: Read,
+    encoder: Encoder,
+    store: Store,
+    report: Report = lambda share, what: None,
+) -> tuple[list[str | None], list[Reject]]:
+    """Encode what the store does not have; return the key of each segment, None for those that cannot be read.
+
+    `read` hands out the audio of segments in their order, as `callshot.corpus.audio.read_segments` does. `report` hears
+    shares of the work, with the pace.
+    """
+    sources = [segment_source(root, segment) for segment in segments]
+    known = store.find(sources)
+    keys: list[str | None] = [known.get(source) for source in sources]
+    report(sum(key is not None for key in keys) / max(1, len(keys)), f"{encoder.row.name}: found in the store")
+    missing = [n for n, key in enumerate(keys) if key is None]
+    rejects, pace, batching = [], _Pace(encoder.row.name), Batching()
+    waiting: list[tuple[int, str, NDArray[np.float32]]] = []
+    for at, signal in read([segments[n] for n in missing]):
+        n = missing[at]
+        try:
+            key, prepared = _take(signal, segments[n], encoder)
+        except InputError as error:
+            rejects.append(Reject(segments[n].path, n + 1, str(error)))
+        else:
+            keys[n] = key
+            waiting.append((n, key, prepared))
+            if sum(len(item) if encoder.row.policy else 1 for _, _, item in waiting) >= batching.size:
+                _encode(waiting, sources, encoder, store, batching)
+        report(1 / len(keys), pace.tell(segments[n]))
+    _encode(waiting, sources, encoder, store, batching)
+    store.flush()
+    return keys, rejects
+
+
+def segment_source(root: Path, segment: Segment) -> str:
+    """Name where a segment's audio comes from: its file by path, size and time, its span, and how it is read."""
+    try:
+        status = (root / segment.path).stat()
+        identity = (status.st_size, status.st_mtime_ns)
+    except OSError:
+        identity = (-1, -1)
+    parts = (
+        str((root / segment.path).absolute()), *identity, segment.start_s, segment.end_s, segment.collar_s,
+        segment.rate_hz, segment.channel_rule, segment.level_dbfs, segment.source_rate_hz,
+    )  # fmt: skip
+    return hashlib.sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def _take(signal: Signal | InputError, segment: Segment, encoder: Encoder) -> tuple[str, Signal]:
+    """Return the key of a segment's audio, and what the model is given of it."""
+    if isinstance(signal, InputError):
+        raise signal
+    return audio_key(signal), encoder.prepare(signal, segment.rate_hz)
+
+
+def _encode(
+    waiting: list[tuple[int, str, Signal]], sources: Sequence[str], encoder: Encoder, store: Store, batching: Batching
+) -> None:
+    """Send what waits through the model, once for each audio, and keep it."""
+    fresh = {key: item for _, key, item in waiting if not store.has(key)}
+    start = time.perf_counter()
+    found = dict(zip(fresh, encoder.encode(list(fresh.values())) if fresh else (), strict=True))
+    windows = sum(len(item) for item in fresh.values()) if encoder.row.policy else len(fresh)
+    batching.learn(windows, time.perf_counter() - start)
+    for n, key, _ in waiting:
+        if key in found:  # audio that the store had already, from elsewhere, is not kept twice
+            store.add(sources[n], key, pool(found[key]), found[key])
+    waiting.clear()
+
+
+class _Pace:
+    """How fast it goes: segments a second, and hours of audio an hour."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.start, self.segments, self.audio_s = name, time.monotonic(), 0, 0.0
+
+    def tell(self, segment: Segment) -> str:
+        self.segments += 1
+        self.audio_s += segment.end_s - segment.start_s
+        spent = max(time.monotonic() - self.start, 1e-3)
+        return f"{self.name}: {self.segments / spent:.0f} segments/s, {self.audio_s / spent:.0f} h of audio per hour"
+
+
+def default_threads() -> int:
+    """Return how many threads a model gets: all but the one that reads ahead."""
+    return max(1, (os.cpu_count() or 2) - 1)
+
+
+def make_table(encoder: str, segments: Sequence[Segment], vectors: Signal, source: Path) -> Embeddings:
+    """Put vectors beside what is known of their segments; folds are taken from the annotations, of all or of none."""
+    folds = [segment.more.get("fold") for segment in segments]
+    if None in folds and any(fold is not None for fold in folds):
+        name = segments[folds.index(None)].segment
+        raise InputError(f"{source}: column fold: empty for {name}, and others have one; fill it, or drop the column")
+    return Embeddings(
+        encoder=encoder,
+        vectors=vectors,
+        segment=[segment.segment for segment in segments],
+        recording=[segment.recording for segment in segments],
+        label=[segment.label for segment in segments],
+        labels=[segment.labels for segment in segments],
+        fold=None if None in folds else np.array(folds, np.int64),
+        source=str(source),
+    )
+
+
+def write_sequences(path: Path, segments: Sequence[str], sequences: Iterator[Signal]) -> None:
+    """Write the sequence behind each vector: segment, frames, and its values, frame after frame."""
+    columns = {"segment": pl.Series(list(segments), dtype=pl.String)}
+    parts = list(sequences)
+    columns["frames"] = pl.Series([len(part) for part in parts], dtype=pl.Int64)
+    columns["sequence"] = pl.Series([part.ravel() for part in parts], dtype=pl.List(pl.Float32))
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        pl.DataFrame(columns).write_parquet(unfinished.absolute())
+        unfinished.replace(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise OutputError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})") from error
+    finally:
+        unfinished.unlink(missing_ok=True)

@@ -1,0 +1,84 @@
+"""A row of the table → an open encoder: the audio of segments comes in, their sequences and vectors go out.
+
+    segment → windows, or whole → model → sequence (frames × dimension) → mean over frames: the vector
+
+A segment's rows do not depend on the others in its batch.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callshot.encoders.catalogue import Row, fingerprint
+from callshot.encoders.weights import need_weight, weight_sha256
+from callshot.encoders.windows import cut_windows
+from callshot.errors import InputError
+
+Signal = NDArray[np.float32]
+Model = Callable[[NDArray[np.float32]], NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """An open encoder. `prepare` may run in other threads than `encode`."""
+
+    row: Row
+    model: Model
+    fingerprint: dict[str, object]
+
+    def prepare(self, signal: Signal, rate_hz: int) -> NDArray[np.float32]:
+        """Return what the model is given of a segment: its windows, or all of it at the model's rate."""
+        if self.row.policy is not None:
+            return cut_windows(signal, rate_hz, self.row.policy)
+        if rate_hz != self.row.rate_hz:
+            wanted = self.row.rate_hz
+            raise InputError(
+                f"{self.row.name}: wanted segments at {wanted} Hz, found {rate_hz}; cut them with --rate {wanted}"
+            )
+        return signal
+
+    def encode(self, prepared: Sequence[NDArray[np.float32]]) -> list[NDArray[np.float32]]:
+        """Return the sequence of each segment, frames × dimension; all windows go through the model together."""
+        if self.row.policy is None:
+            return [self._checked(self.model(signal)) for signal in prepared]
+        counts = np.cumsum([len(windows) for windows in prepared])[:-1]
+        return np.split(self._checked(self.model(np.concatenate(prepared))), counts)
+
+    def _checked(self, found: NDArray[np.float32]) -> NDArray[np.float32]:
+        if found.ndim != 2 or found.shape[1] != self.row.dimension or len(found) == 0:
+            raise InputError(f"{self.row.name}: wanted vectors of {self.row.dimension}, found shape {found.shape}")
+        if not np.isfinite(found).all():
+            raise InputError(f"{self.row.name}: the model returned values that are not finite")
+        return found
+
+
+def pool(sequence: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the vector of a sequence: its mean, summed in float64.
+
+    >>> pool(np.array([[1, 2], [3, 6]], np.float32))
+    array([2., 4.], dtype=float32)
+    """
+    mean: NDArray[np.float32] = sequence.mean(axis=0, dtype=np.float64).astype(np.float32)
+    return mean
+
+
+def open_encoder(row: Row, *, device: str = "cpu", threads: int = 1, sequences: bool = False) -> Encoder:
+    """Open an encoder, whose weights must be there.
+
+    `sequences` asks for frames, where a model could give their mean alone.
+    """
+    for weight in row.weights:
+        need_weight(row.place, weight)
+    module, _, function = row.load.partition(":")
+    model = getattr(import_module(module), function)(row, device=device, threads=threads, sequences=sequences)
+    digests = {weight.file: weight_sha256(row.place, weight) for weight in row.weights}
+    own = row.options.get("path")
+    if isinstance(own, str):  # a file of the user's: its content decides, not its name
+        with Path(own).open("rb") as stream:
+            digests["path"] = hashlib.file_digest(stream, "sha256").hexdigest()
+    return Encoder(row, model, fingerprint(row, digests))

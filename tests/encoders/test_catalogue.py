@@ -1,0 +1,137 @@
+"""The table of encoders: rows by name, choices by hand, and a fingerprint that nothing escapes."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from callshot.encoders import catalogue
+from callshot.encoders.catalogue import ENCODERS, Row, choose, find_encoder, fingerprint, list_encoders
+from callshot.encoders.state import tell_encoder, tell_encoders
+from callshot.errors import InputError, OptionError
+
+NAMES = [row.name for row in ENCODERS]
+
+
+def test_names_are_unique_and_every_row_says_what_it_is():
+    assert len(set(NAMES)) == len(NAMES)
+    for row in ENCODERS:
+        assert row.title
+        assert row.licence
+        assert row.level
+        assert row.dimension > 0
+        assert (row.policy is None) or row.policy.rate_hz == row.rate_hz
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("perch", "perch-v"),
+        ("birdnet", "birdnet-v2.4"),
+        ("mfc", "mfcc"),
+        ("hubert-base-l13", "hubert-base-l2"),
+        ("x" * 40, "lists"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_nearest(name, said):
+    with pytest.raises(OptionError, match=f"is not known; .*{said}"):
+        find_encoder(name)
+
+
+def test_any_layer_of_hubert_is_an_encoder_and_all_share_their_weights():
+    rows = [find_encoder(f"hubert-base-l{n}") for n in range(1, 13)]
+    assert [row.options["layer"] for row in rows] == list(range(1, 13))
+    assert {row.place for row in rows} == {"hubert-base"}
+    assert len({json.dumps(fingerprint(row, {})) for row in rows}) == 12
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_choice_of_a_row_can_be_made_and_changes_its_fingerprint(name):
+    row = find_encoder(name)
+    others = {
+        "padding": "none" if name == "mfcc" else "right", "remainder": "drop", "normalisation": "peak", "mel": "htk",
+        "normalise": "false", "top_db": "none", "hop_s": "0.02" if name == "mfcc" else "1.5", "window_s": "2",
+        "rate_hz": "24000", "layer": "3", "n_fft": "512", "bands": "64", "coefficients": "13", "dimension": "7",
+    }  # fmt: skip
+    for option in row.choices():
+        changed = choose(row, {option: others[option]})
+        assert changed.choices()[option] != row.choices()[option], option
+        assert fingerprint(changed, {}) != fingerprint(row, {})
+
+
+def test_weights_and_version_are_in_the_fingerprint():
+    row = find_encoder("birdnet-v2.4")
+    prints = [fingerprint(row, {}), fingerprint(row, {"a": "1"}), fingerprint(row, {"a": "2"}),
+              fingerprint(replace(row, version=2), {})]  # fmt: skip
+    assert len({json.dumps(found, sort_keys=True) for found in prints}) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "choices", "said"),
+    [
+        ("perch-v2", {"pading": "right"}, "no option 'pading'; did you mean padding"),
+        ("perch-v2", {"padding": "left"}, "padding: one of centre, right, wrap"),
+        ("perch-v2", {"window_s": "long"}, "window_s: wanted a value like 5.0, got 'long'"),
+        ("hubert-base-l2", {"normalise": "maybe"}, "wanted a value like True"),
+        ("random", {"dimension": "1.5"}, "wanted a value like 40"),
+        ("onnx:model.onnx", {}, "rate_hz must be given: --set rate_hz="),
+    ],
+)
+def test_a_choice_that_cannot_be_is_refused(name, choices, said):
+    with pytest.raises(OptionError, match=said):
+        find_encoder(name, choices)
+
+
+def test_a_users_own_model_is_a_row_once_its_rate_window_and_size_are_given():
+    row = find_encoder(
+        "onnx:dir/model.onnx", {"rate_hz": "22050", "window_s": "2.5", "dimension": "16", "padding": "right"}
+    )
+    assert row.policy is not None
+    assert (row.rate_hz, row.policy.window, row.policy.padding, row.dimension) == (22050, 55125, "right", 16)
+    assert row.options["path"].endswith("dir/model.onnx")  # type: ignore[union-attr]
+
+
+def test_rows_of_other_packages_join_the_table(monkeypatch):
+    mine = Row(
+        "mine", "my own", 3, 16000, "callshot.encoders.models:load_random", "MIT", "nothing", options={"dimension": 3}
+    )
+    monkeypatch.setattr(catalogue, "my_row", mine, raising=False)
+    entry = EntryPoint("mine", "callshot.encoders.catalogue:my_row", "callshot.encoders")
+    monkeypatch.setattr(catalogue, "entry_points", lambda group: [entry])
+    assert list_encoders()[-1] is mine
+    assert find_encoder("mine").dimension == 3
+
+
+def test_what_another_package_brings_must_be_a_row(monkeypatch):
+    class Brought:
+        name, dist = "broken", type("Dist", (), {"name": "stranger"})
+
+        def load(self):
+            return 3
+
+    monkeypatch.setattr(catalogue, "entry_points", lambda group: [Brought()])
+    with pytest.raises(InputError, match="encoder broken of package stranger: wanted a Row, found int"):
+        list_encoders()
+
+
+def test_what_an_encoder_needs_is_told(monkeypatch, tmp_path):
+    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path))
+    states = {state.name: state for state in tell_encoders()}
+    assert states["mfcc"].needs == states["random"].needs == ()
+    assert "callshot encoders get birdnet-v2.4" in states["birdnet-v2.4"].needs
+    monkeypatch.setattr("callshot.encoders.state.find_spec", lambda name: None)
+    assert tell_encoder(find_encoder("perch-v2")).needs[0] == "pip install 'callshot[onnx]'"
+
+
+def test_listing_imports_no_framework_and_writes_nothing(tmp_path):
+    code = (
+        "import sys; from callshot.encoders.state import tell_encoders; tell_encoders();"
+        "print(*{'onnxruntime', 'onnx', 'torch', 'tensorflow', 'ai_edge_litert', 'numba'} & set(sys.modules))"
+    )
+    home = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache"), "PATH": ""}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=home, check=True)
+    assert done.stdout.strip() == ""
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,189 @@
+"""From segments to the store and the table: only what is missing is made, nothing is lost, nothing is doubled."""
+
+import os
+import signal as signals
+import subprocess
+import sys
+import time
+from functools import partial
+
+import numpy as np
+import polars as pl
+import pytest
+
+from callshot.corpus.audio import read_segments
+from callshot.encoders.catalogue import find_encoder
+from callshot.encoders.embed import Batching, embed_segments, make_table
+from callshot.encoders.encode import Encoder, open_encoder
+from callshot.encoders.store import open_store
+from callshot.errors import InputError
+from callshot.pipeline import embed_files, segment_files
+from callshot.records import Segment
+from sounds import record, spoil
+
+
+def segment(path: str, start_s: float = 0.0, end_s: float = 1.0, **more: object) -> Segment:
+    name = f"{path}@{start_s}-{end_s}"
+    return Segment(name, path, path, start_s, end_s, 0.0, "roar", ("roar",), 16000, "mean", -3.0, None, more)  # type: ignore[arg-type]
+
+
+class Counted:
+    """An encoder that counts what goes through its model."""
+
+    def __init__(self, name: str = "mfcc") -> None:
+        self.whole = open_encoder(find_encoder(name))
+        self.seen = 0
+
+    @property
+    def encoder(self) -> Encoder:
+        def model(signal):
+            self.seen += 1
+            return self.whole.model(signal)
+
+        return Encoder(self.whole.row, model, self.whole.fingerprint)
+
+
+def embedded(folder, segments, encoder, store="store"):
+    with open_store(folder / store, encoder.fingerprint) as kept:
+        keys, rejects = embed_segments(segments, folder, partial(read_segments, folder, threads=2), encoder, kept)
+        return keys, rejects, kept.vectors([key for key in keys if key is not None])
+
+
+@pytest.fixture
+def library(tmp_path):
+    for n in range(3):
+        record(tmp_path / f"r{n}.wav", seconds=4, rate=16000, seed=n)
+    return tmp_path
+
+
+def test_a_second_run_encodes_nothing_and_gives_the_same(library):
+    segments = [segment(f"r{n}.wav", start, start + 1.5) for n in range(3) for start in (0.0, 1.0, 2.0)]
+    counted = Counted()
+    first = embedded(library, segments, counted.encoder)
+    assert counted.seen == 9
+    again = embedded(library, segments[::-1], counted.encoder)
+    assert counted.seen == 9
+    assert first[0] == again[0][::-1]
+    np.testing.assert_array_equal(first[2], again[2][::-1])
+
+
+def test_a_longer_list_encodes_only_what_is_new(library):
+    counted = Counted()
+    embedded(library, [segment("r0.wav")], counted.encoder)
+    embedded(library, [segment("r0.wav"), segment("r1.wav")], counted.encoder)
+    assert counted.seen == 2
+
+
+def test_the_same_audio_in_another_file_is_encoded_once(library):
+    (library / "copy.wav").write_bytes((library / "r0.wav").read_bytes())
+    counted = Counted()
+    keys = embedded(library, [segment("r0.wav"), segment("copy.wav")], counted.encoder)[0]
+    assert keys[0] == keys[1]
+    embedded(library, [segment("copy.wav", 0, 1)], counted.encoder)
+    assert counted.seen <= 2  # both may wait for the model at once
+
+
+def test_audio_that_changed_in_its_file_is_encoded_anew(library):
+    counted = Counted()
+    first = embedded(library, [segment("r0.wav")], counted.encoder)[0]
+    record(library / "r0.wav", seconds=4, rate=16000, seed=9)
+    os.utime(library / "r0.wav", ns=(1, 1))
+    assert embedded(library, [segment("r0.wav")], counted.encoder)[0] != first
+    assert counted.seen == 2
+
+
+def test_one_bad_file_among_many_is_a_reject_and_the_rest_goes_on(library):
+    spoil(library / "bad.wav", "text")
+    segments = [segment(f"r{n % 3}.wav", n / 20, n / 20 + 1) for n in range(40)]
+    segments.insert(20, segment("bad.wav"))
+    keys, rejects, vectors = embedded(library, segments, Counted().encoder)
+    assert (keys.count(None), keys[20], len(vectors)) == (1, None, 40)
+    assert [(reject.file, reject.row) for reject in rejects] == [("bad.wav", 21)]
+
+
+def test_shares_of_the_work_add_up_to_one_with_the_pace(library):
+    told: list[tuple[float, str]] = []
+    encoder = Counted().encoder
+    segments = [segment(f"r{n}.wav") for n in range(3)]
+    embedded(library, segments[:1], encoder)
+    with open_store(library / "store", encoder.fingerprint) as kept:
+        read = partial(read_segments, library)
+        embed_segments(segments, library, read, encoder, kept, lambda share, what: told.append((share, what)))
+    assert sum(share for share, _ in told) == pytest.approx(1)
+    assert "segments/s" in told[-1][1]
+    assert "h of audio per hour" in told[-1][1]
+
+
+def test_batches_grow_while_that_is_faster_and_then_stay():
+    batching = Batching()
+    for speed in (1, 1.9, 3.5, 3.4):  # windows a second at sizes 1, 2, 4, 8
+        for _ in range(3):
+            batching.learn(batching.size, batching.size / speed)
+    assert (batching.size, batching.settled) == (4, True)
+    batching.learn(4, 1e-9)
+    assert batching.size == 4
+
+
+def test_folds_are_those_of_all_segments_or_none(library):
+    two = [segment("r0.wav", fold=0), segment("r1.wav", fold=1)]
+    table = make_table("mfcc", two, np.zeros((2, 3), np.float32), library)
+    assert table.fold is not None
+    assert table.fold.tolist() == [0, 1]
+    with pytest.raises(InputError, match=r"column fold: empty for r1\.wav"):
+        make_table("mfcc", [two[0], segment("r1.wav")], np.zeros((2, 3), np.float32), library)
+
+
+@pytest.fixture
+def cut(library):
+    rows = "".join(f"r{n % 3}.wav,{n / 100},{n / 100 + 1.2},label {n % 2}\n" for n in range(200))
+    (library / "calls.csv").write_text("recording,start_s,end_s,label\n" + rows)
+    segment_files(library, library / "segments", library / "calls.csv")
+    return library / "segments" / "segments.parquet"
+
+
+def test_the_table_has_what_evaluate_needs_and_the_sequences_lie_beside_it(cut, tmp_path):
+    table, rejects = embed_files(cut, tmp_path / "mfcc.parquet", "mfcc", sequences=True, store=tmp_path / "store")
+    assert (len(table), rejects) == (200, [])
+    frame = pl.read_parquet(tmp_path / "mfcc.parquet")
+    assert set(frame.columns) == {"recording", "label", "segment", "labels", "embedding"}
+    behind = pl.read_parquet(tmp_path / "mfcc.sequences.parquet")
+    assert behind["frames"].unique().to_list() == [121]
+    mean = behind["sequence"][3].to_numpy().reshape(121, 40).mean(axis=0, dtype=np.float64)
+    np.testing.assert_allclose(frame["embedding"][3].to_numpy(), mean, rtol=1e-6)
+
+
+def test_recordings_that_were_moved_are_named_anew_or_told(cut, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    for n in range(3):
+        (tmp_path / f"r{n}.wav").rename(tmp_path / "elsewhere" / f"r{n}.wav")
+    with pytest.raises(InputError, match="no segment could be read in"):
+        embed_files(cut, tmp_path / "mfcc.parquet", "mfcc", store=tmp_path / "store")
+    table, _ = embed_files(
+        cut, tmp_path / "mfcc.parquet", "mfcc", audio=tmp_path / "elsewhere", store=tmp_path / "store"
+    )
+    assert len(table) == 200
+
+
+def embedding(cut, out, store):
+    words = ["embed", cut, "-e", "mfcc", "-o", out, "--store", store, "--quiet"]
+    return [sys.executable, "-m", "callshot", *map(str, words)]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals are another matter there")
+def test_killed_at_any_moment_and_run_again_the_table_is_the_same_byte_for_byte(cut, tmp_path):
+    subprocess.run(embedding(cut, tmp_path / "whole.parquet", tmp_path / "undisturbed"), check=True)
+    for moment in np.linspace(0.3, 1.6, 5):
+        child = subprocess.Popen(embedding(cut, tmp_path / "killed.parquet", tmp_path / "store"))
+        time.sleep(moment)
+        child.send_signal(signals.SIGKILL)
+        child.wait()
+    subprocess.run(embedding(cut, tmp_path / "killed.parquet", tmp_path / "store"), check=True)
+    assert (tmp_path / "killed.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
+
+
+def test_two_processes_at_once_lose_and_double_nothing(cut, tmp_path):
+    children = [subprocess.Popen(embedding(cut, tmp_path / f"{n}.parquet", tmp_path / "store")) for n in range(2)]
+    assert [child.wait() for child in children] == [0, 0]
+    frames = [pl.read_parquet(tmp_path / f"{n}.parquet") for n in range(2)]
+    assert frames[0].equals(frames[1])
+    assert frames[0]["segment"].n_unique() == frames[0].height == 200

@@ -1,0 +1,133 @@
+"""One battery over every row that can be opened here: what any encoder must do, and what each says of itself."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from callshot.encoders.catalogue import find_encoder
+from callshot.encoders.encode import Encoder, open_encoder, pool
+from callshot.encoders.weights import find_weight
+from callshot.errors import InputError
+
+RATE_HZ = 16000
+WAYS = {
+    "mfcc": {}, "random": {}, "birdnet-v2.4": {}, "perch-v2": {}, "hubert-base-l2": {},
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=WAYS)
+def encoder(request) -> Encoder:
+    row = find_encoder(request.param)
+    missing = [weight.file for weight in row.weights if find_weight(row.place, weight) is None]
+    if missing:
+        pytest.skip(f"the weights of {row.name} are not here: callshot encoders get {row.name}")
+    return open_encoder(row, threads=min(2, os.cpu_count() or 1))
+
+
+def sound(seconds: float, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(scale=0.1, size=round(seconds * RATE_HZ)).astype(np.float32)
+
+
+def vectors(encoder: Encoder, *signals: np.ndarray) -> np.ndarray:
+    found = encoder.encode([encoder.prepare(signal, RATE_HZ) for signal in signals])
+    return np.stack([pool(sequence) for sequence in found])
+
+
+def lengths(encoder: Encoder) -> list[float]:
+    """Return a short one, and for encoders of windows a window, one sample more, and several."""
+    window = 1.0 if encoder.row.policy is None else encoder.row.policy.window_s
+    return [0.5, window, window + 1 / RATE_HZ, 2.5 * window]
+
+
+def test_vectors_have_the_rows_dimension_are_float32_and_finite(encoder):
+    found = vectors(encoder, *(sound(seconds) for seconds in lengths(encoder)))
+    assert found.shape == (4, encoder.row.dimension)
+    assert found.dtype == np.float32
+    assert np.isfinite(found).all()
+
+
+def test_the_same_audio_gives_the_same_bits_and_other_audio_others(encoder):
+    first, again, other = sound(1.5), sound(1.5), sound(1.5, seed=1)
+    np.testing.assert_array_equal(vectors(encoder, first), vectors(encoder, again))
+    assert not np.allclose(vectors(encoder, first), vectors(encoder, other))
+
+
+def test_a_segment_alone_is_as_in_a_batch(encoder):
+    signals = [sound(seconds, seed) for seed, seconds in enumerate(lengths(encoder))]
+    together = vectors(encoder, *signals)
+    alone = np.concatenate([vectors(encoder, signal) for signal in signals])
+    np.testing.assert_allclose(together, alone, atol=1e-5 * max(1, np.abs(alone).max()))
+
+
+def test_silence_is_finite(encoder):
+    assert np.isfinite(vectors(encoder, np.zeros(RATE_HZ, np.float32))).all()
+
+
+def test_a_window_more_is_a_frame_more(encoder):
+    if encoder.row.policy is None:
+        pytest.skip("takes segments whole")
+    counts = [len(encoder.prepare(sound(seconds), RATE_HZ)) for seconds in lengths(encoder)]
+    assert counts == [1, 1, 2, 3]
+
+
+def test_a_louder_segment_does_what_the_row_says(encoder):
+    quiet = sound(2.0)
+    moved = np.abs(np.diff(vectors(encoder, quiet, quiet * 2), axis=0))[0]
+    scale = np.abs(vectors(encoder, quiet)).max()
+    said = encoder.row.level
+    if said.startswith("moves the first coefficient"):
+        assert moved[0] > 1
+        assert moved[1:].max() < 1e-3
+    elif said.startswith(("does not move it", "hardly moves it")):
+        assert moved.max() < 1e-3 * scale
+    else:
+        assert moved.max() > 0.1
+
+
+def test_segments_at_another_rate_are_resampled_or_refused(encoder):
+    if encoder.row.policy is None:
+        with pytest.raises(InputError, match=r"wanted segments at 16000 Hz, found 8000; cut them with --rate 16000"):
+            encoder.prepare(sound(1), 8000)
+    else:
+        assert encoder.prepare(sound(1), 8000).shape[1] == encoder.row.policy.window
+
+
+def test_the_sequence_of_mfcc_has_its_vector_for_a_mean():
+    row = find_encoder("mfcc")
+    frames = open_encoder(row, sequences=True).encode([sound(2.0)])[0]
+    assert frames.shape == (201, 40)
+    np.testing.assert_allclose(pool(frames), open_encoder(row).encode([sound(2.0)])[0][0], atol=1e-3)
+
+
+def test_missing_weights_are_an_error_with_the_command(tmp_path, monkeypatch):
+    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path))
+    with pytest.raises(InputError, match=r"callshot encoders get birdnet-v2\.4"):
+        open_encoder(find_encoder("birdnet-v2.4"))
+
+
+def test_an_own_models_content_is_in_the_fingerprint_not_its_place(tmp_path):
+    pytest.importorskip("onnxruntime")
+    onnx = pytest.importorskip("onnx")
+    from onnx import TensorProto, helper
+
+    def model(path: Path, factor: float) -> Path:
+        node = helper.make_node("ReduceMean", ["x"], ["mean"], axes=[1], keepdims=1)
+        scale = helper.make_node("Mul", ["mean", "factor"], ["embedding"])
+        graph = helper.make_graph(
+            [node, scale], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 1600])],
+            [helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["n", 1])],
+            [helper.make_tensor("factor", TensorProto.FLOAT, [1], [factor])],
+        )  # fmt: skip
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+        return path
+
+    choices = {"rate_hz": "16000", "window_s": "0.1", "dimension": "1"}
+    opened = [open_encoder(find_encoder(f"onnx:{model(tmp_path / name, factor)}", choices))
+              for name, factor in (("a.onnx", 1.0), ("b.onnx", 2.0))]  # fmt: skip
+    assert opened[0].fingerprint["weights"] != opened[1].fingerprint["weights"]
+    signal = sound(0.25) + np.float32(1)
+    a, b = (pool(one.encode([one.prepare(signal, RATE_HZ)])[0])[0] for one in opened)
+    assert b == pytest.approx(2 * a, rel=1e-6)
+    assert a == pytest.approx((1 + 1 + 0.5) / 3, abs=0.02)  # two whole windows, and a half of zeros

@@ -1,0 +1,164 @@
+"""Perch: the code paths of v1 and v2 on stand-ins that have their signatures."""
+
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+
+from callshot.encoders.onnx import cut_graph
+from callshot.encoders.perch import SAMPLES, convert_perch_v1, open_perch_v1, open_perch_v2
+from callshot.errors import InputError
+from standins import hubert, perch_v1, perch_v2, perch_v2_twin
+
+
+def windows(count: int) -> NDArray[np.float32]:
+    return np.random.default_rng(3).uniform(-0.25, 0.25, (count, SAMPLES)).astype(np.float32)
+
+
+def test_v2_equals_its_literal_twin_whole_and_cut(tmp_path: Path) -> None:
+    whole, cut, given = perch_v2(tmp_path / "whole.onnx"), tmp_path / "cut.onnx", windows(5)
+    cut_graph(whole, cut, ["embedding"])
+    vectors = open_perch_v2(cut)(given)
+    assert (vectors.dtype, vectors.shape) == (np.float32, (5, 1536))
+    assert np.array_equal(open_perch_v2(whole)(given), vectors)
+    assert np.abs(vectors - perch_v2_twin(whole, given)).max() <= 1e-6
+
+
+@pytest.mark.parametrize(("version", "dimension"), [(1, 1280), (2, 1536)])
+def test_a_vector_does_not_depend_on_its_batch_and_silence_is_finite(
+    tmp_path: Path, version: int, dimension: int
+) -> None:
+    make, load = ((perch_v1, open_perch_v1), (perch_v2, open_perch_v2))[version - 1]
+    model, given = load(make(tmp_path / "model.onnx")), windows(4)
+    given[1] = 0
+    together = model(given)
+    assert together.shape == (4, dimension)
+    assert np.isfinite(together).all()
+    assert np.array_equal(together, model(given))
+    for row in range(4):
+        assert np.abs(model(given[row : row + 1])[0] - together[row]).max() <= 1e-5
+
+
+def test_the_file_of_another_model_is_refused(tmp_path: Path) -> None:
+    v1, v2 = perch_v1(tmp_path / "v1.onnx"), perch_v2(tmp_path / "v2.onnx")
+    with pytest.raises(InputError, match=r"v1\.onnx: output embedding, dimension: wanted 1536, found 1280"):
+        open_perch_v2(v1)
+    with pytest.raises(InputError, match=r"v2\.onnx: wanted one output of 1280 dimensions, in floats, found embedding"):
+        open_perch_v1(v2)
+    with pytest.raises(InputError, match=r"wanted windows of shape \(n, 160000\), one or more, found \(1, 96000\)"):
+        open_perch_v2(v2)(np.zeros((1, 96_000), np.float32))
+    with pytest.raises(InputError, match=r"hubert\.onnx: "):
+        open_perch_v2(hubert(tmp_path / "hubert.onnx"))(windows(1))
+
+
+def test_a_file_that_leaves_its_sizes_free_is_held_to_those_of_perch(tmp_path: Path) -> None:
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[n, s] inputs) => (float[n, d] out) { out = Abs(inputs) }'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "free.onnx")
+    for load, dimension in ((open_perch_v1, 1280), (open_perch_v2, 1536)):
+        model = load(tmp_path / "free.onnx")
+        assert (model.samples, model.dimension) == (SAMPLES, dimension)
+
+
+# The conversion of v1, with TensorFlow
+
+
+@pytest.fixture(scope="module")
+def tensorflow() -> Any:
+    reason = "the conversion of Perch v1 needs TensorFlow and tf2onnx: pip install 'callshot[perch-v1]'"
+    with warnings.catch_warnings(action="ignore"):
+        pytest.importorskip("tf2onnx", reason=reason)
+        return pytest.importorskip("tensorflow", reason=reason)
+
+
+def save_v1(tensorflow: Any, path: Path, version: int, dimension: int = 1280) -> Any:
+    """Save a SavedModel with the signature of version 8 or 4: a PCEN-like spectrogram and a matrix, with variables."""
+    tf = tensorflow
+
+    class Standin(tf.Module):  # type: ignore[misc]
+        def __init__(self) -> None:
+            drawn = np.random.default_rng(0).normal(size=(321, dimension), scale=0.05).astype(np.float32)
+            self.body = tf.Variable(drawn)
+            self.head = tf.Variable(drawn[:, :4].T @ drawn[:, :10])
+
+        def vectors(self, inputs: Any) -> Any:
+            power = tf.abs(tf.signal.stft(inputs, 640, 320, 640)) ** 2
+            return tf.tanh(tf.reduce_mean((power + 1e-6) ** 0.25, axis=1) @ self.body)
+
+        @tf.function(input_signature=[tf.TensorSpec([None, SAMPLES], tf.float32, "inputs")])  # type: ignore[misc]
+        def infer_tf(self, inputs: Any) -> dict[str, Any]:
+            vectors = self.vectors(inputs)
+            label = vectors[:, :4] @ self.head
+            return {
+                "embedding": vectors,
+                "label": label,
+                "genus": label,
+                "family": label,
+                "order": label,
+                "frontend": label,
+            }
+
+    class Served(Standin):
+        infer_tf = None  # type: ignore[assignment]
+
+        @tf.function(input_signature=[tf.TensorSpec([None, SAMPLES], tf.float32, "inputs")])  # type: ignore[misc]
+        def serve(self, inputs: Any) -> tuple[Any, Any]:
+            vectors = self.vectors(inputs)
+            return vectors[:, :4] @ self.head, vectors
+
+    if version == 8:
+        model = Standin()
+        tf.saved_model.save(model, str(path))
+    else:
+        model = Served()
+        tf.saved_model.save(model, str(path), signatures={"serving_default": model.serve})
+    return model
+
+
+@pytest.mark.parametrize("version", [8, 4])
+@pytest.mark.filterwarnings("ignore")
+def test_a_saved_model_is_converted_once_and_equals_tensorflow(tensorflow: Any, tmp_path: Path, version: int) -> None:
+    model = save_v1(tensorflow, tmp_path / "saved", version)
+    apart = convert_perch_v1(tmp_path / "saved", tmp_path / "v1.onnx")
+    assert 0 <= apart <= 1e-4
+    given = windows(3)
+    assert np.abs(open_perch_v1(tmp_path / "v1.onnx")(given) - model.vectors(given).numpy()).max() <= 1e-4
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["saved", "v1.onnx"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_saved_model_of_something_else_is_refused_and_nothing_is_left(tensorflow: Any, tmp_path: Path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    other = tensorflow.Module()
+    tensorflow.saved_model.save(other, str(tmp_path / "other"))
+    save_v1(tensorflow, tmp_path / "narrow", 8, dimension=64)
+    for name, message in (
+        ("empty", "cannot be converted as Perch v1"),
+        ("other", "wanted infer_tf, or output_1 of serving_default"),
+        ("narrow", "wanted 1280, found 64"),
+    ):
+        with pytest.raises(InputError, match=message):
+            convert_perch_v1(tmp_path / name, tmp_path / "v1.onnx")
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["empty", "narrow", "other"]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_conversion_that_changes_the_vectors_is_not_kept(
+    tensorflow: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("callshot.encoders.perch.TOLERANCE", -1.0)
+    save_v1(tensorflow, tmp_path / "saved", 8)
+    with pytest.raises(InputError, match=r"converted, its vectors are .* from TensorFlow's"):
+        convert_perch_v1(tmp_path / "saved", tmp_path / "v1.onnx")
+    assert not (tmp_path / "v1.onnx").exists()
+
+
+def test_without_tensorflow_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    with pytest.raises(InputError, match=r"tensorflow is missing; install it with: pip install 'callshot\[perch-v1\]'"):
+        convert_perch_v1(tmp_path / "saved", tmp_path / "v1.onnx")

@@ -1,0 +1,267 @@
+"""Windows: each public toolkit's way of cutting, against a slow literal twin of it, and every edge of a segment."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import soxr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from callshot.encoders.windows import NORMALISATIONS, PADDINGS, REMAINDERS, Policy, cut_windows
+from callshot.errors import InputError, OptionError
+
+Signal = NDArray[np.float32]
+WINDOW = 5  # samples, at 1 Hz: what is cut can be read by eye
+
+
+def noise(samples: int, seed: int = 0) -> Signal:
+    return np.random.default_rng(seed).normal(size=samples).astype(np.float32)
+
+
+def policy(**changes: Any) -> Policy:
+    entries: dict[str, Any] = {"rate_hz": 1, "window_s": WINDOW, "normalisation": "none"}
+    return Policy(**entries | changes)
+
+
+def cut(samples: int, **changes: Any) -> list[list[float]]:
+    """Cut the samples 1, 2, 3, … by a policy."""
+    signal = np.arange(1, samples + 1, dtype=np.float32)
+    found: list[list[float]] = cut_windows(signal, 1, policy(**changes)).tolist()
+    return found
+
+
+# The four toolkits: one sample at a time, in plain Python, from the table in the module's docstring
+
+
+def hoplite_twin(signal: list[float], window: int) -> list[list[float]]:
+    zeros = max(0, window - len(signal))
+    signal = [0.0] * (zeros // 2) + signal + [0.0] * (zeros - zeros // 2)
+    windows = []
+    for start in range(0, len(signal), window):
+        if start + window <= len(signal):  # else it is dropped
+            piece = signal[start : start + window]
+            mean = sum(piece) / window
+            peak = max(abs(sample - mean) for sample in piece)
+            windows.append([0.25 * (sample - mean) / peak if peak > 0 else 0.0 for sample in piece])
+    return windows
+
+
+def opensoundscape_twin(signal: list[float], window: int) -> list[list[float]]:
+    windows = []
+    for start in range(0, len(signal), window):  # the last one reaches beyond the end, into zeros
+        piece = [signal[i] if i < len(signal) else 0.0 for i in range(start, start + window)]
+        peak = max(abs(sample) for sample in piece)
+        windows.append([0.25 * sample / peak if peak > 0 else 0.0 for sample in piece])
+    return windows
+
+
+def bacpipe_twin(signal: list[float], window: int) -> list[list[float]]:
+    starts = range(0, len(signal), window)
+    return [[signal[i % len(signal)] for i in range(start, start + window)] for start in starts]
+
+
+def avex_twin(signal: list[float], window: int) -> list[list[float]]:
+    before = max(0, (len(signal) - window) // 2)
+    return [[signal[i] if i < len(signal) else 0.0 for i in range(before, before + window)]]
+
+
+Twin = Callable[[list[float], int], list[list[float]]]
+TOOLKITS: dict[str, tuple[Twin, dict[str, str]]] = {
+    "perch-hoplite": (hoplite_twin, {"padding": "centre", "remainder": "drop", "normalisation": "hoplite"}),
+    "OpenSoundscape": (opensoundscape_twin, {"padding": "right", "remainder": "pad", "normalisation": "peak"}),
+    "bacpipe": (bacpipe_twin, {"padding": "wrap", "remainder": "wrap", "normalisation": "none"}),
+    "avex": (avex_twin, {"padding": "right", "remainder": "centre-crop", "normalisation": "none"}),
+}
+every_toolkit = pytest.mark.parametrize(("twin", "words"), TOOLKITS.values(), ids=TOOLKITS)
+
+
+@every_toolkit
+@pytest.mark.parametrize("samples", [1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 23])
+def test_every_toolkit_is_cut_as_its_twin_does(twin: Twin, words: dict[str, str], samples: int) -> None:
+    signal = noise(samples)
+    found = cut_windows(signal, 1, policy(**words))
+    np.testing.assert_allclose(found, np.array(twin(signal.tolist(), WINDOW)), rtol=0, atol=1e-7)
+
+
+@every_toolkit
+def test_every_toolkit_cuts_five_seconds_at_32_khz_as_its_twin_does(twin: Twin, words: dict[str, str]) -> None:
+    signal = noise(2 * 160_000 + 1)
+    found = cut_windows(signal, 32000, Policy(rate_hz=32000, window_s=5.0, **words))  # type: ignore[arg-type]
+    np.testing.assert_allclose(found, np.array(twin(signal.tolist(), 160_000)), rtol=0, atol=1e-6)
+
+
+@settings(max_examples=200, deadline=None)
+@given(samples=st.integers(1, 40), window=st.integers(1, 12), toolkit=st.sampled_from(list(TOOLKITS)))
+def test_any_length_is_cut_as_the_twins_do(samples: int, window: int, toolkit: str) -> None:
+    twin, words = TOOLKITS[toolkit]
+    signal = noise(samples)
+    found = cut_windows(signal, 1, policy(window_s=window, **words))
+    np.testing.assert_allclose(found, np.array(twin(signal.tolist(), window)), rtol=0, atol=1e-6)
+
+
+# What each word means, to be read by eye
+
+
+def test_a_short_segment_is_padded_by_the_word() -> None:
+    assert cut(2, padding="centre") == [[0, 1, 2, 0, 0]]
+    assert cut(2, padding="right") == [[1, 2, 0, 0, 0]]
+    assert cut(2, padding="wrap") == [[1, 2, 1, 2, 1]]
+
+
+@pytest.mark.parametrize("remainder", REMAINDERS)
+def test_what_a_remainder_is_does_not_matter_to_a_segment_without_one(remainder: str) -> None:
+    assert cut(2, padding="right", remainder=remainder) == [[1, 2, 0, 0, 0]]
+    assert cut(5, remainder=remainder) == [[1, 2, 3, 4, 5]]
+    if remainder != "centre-crop":
+        assert cut(10, remainder=remainder) == [[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]]
+
+
+def test_a_remainder_is_treated_by_the_word() -> None:
+    whole = [1, 2, 3, 4, 5]
+    assert cut(7, remainder="drop") == [whole]
+    assert cut(7, remainder="pad", padding="centre") == [whole, [0, 6, 7, 0, 0]]
+    assert cut(7, remainder="pad", padding="right") == [whole, [6, 7, 0, 0, 0]]
+    assert cut(7, remainder="pad", padding="wrap") == [whole, [6, 7, 6, 7, 6]]
+    assert cut(7, remainder="wrap", padding="right") == [whole, [6, 7, 1, 2, 3]]
+    assert cut(7, remainder="extend") == [whole, [3, 4, 5, 6, 7]]
+    assert cut(7, remainder="centre-crop") == [[2, 3, 4, 5, 6]]
+    assert cut(12, remainder="centre-crop") == [[4, 5, 6, 7, 8]]
+
+
+def test_windows_overlap_where_the_hop_is_shorter() -> None:
+    assert cut(9, hop_s=2) == [[1, 2, 3, 4, 5], [3, 4, 5, 6, 7], [5, 6, 7, 8, 9]]
+    assert cut(8, hop_s=2, padding="right") == [[1, 2, 3, 4, 5], [3, 4, 5, 6, 7], [5, 6, 7, 8, 0]]
+    assert cut(8, hop_s=2, remainder="extend") == [[1, 2, 3, 4, 5], [3, 4, 5, 6, 7], [4, 5, 6, 7, 8]]
+
+
+def test_normalisation_is_of_each_window_alone() -> None:
+    signal = np.array([1, 2, 3, 10, 20, 60], np.float32)
+    peak = cut_windows(signal, 1, policy(window_s=3, normalisation="peak"))
+    np.testing.assert_allclose(peak, [[0.25 / 3, 0.5 / 3, 0.25], [2.5 / 60, 5 / 60, 0.25]], rtol=1e-6)
+    hoplite = cut_windows(signal, 1, policy(window_s=3, normalisation="hoplite"))
+    np.testing.assert_allclose(hoplite, [[-0.25, 0, 0.25], [-0.16666667, -0.083333333, 0.25]], rtol=1e-6)
+
+
+# Properties
+
+policies = st.builds(
+    Policy,
+    rate_hz=st.just(100),
+    window_s=st.floats(0.01, 0.4),
+    hop_s=st.none(),
+    padding=st.sampled_from(PADDINGS),
+    remainder=st.sampled_from(REMAINDERS),
+    normalisation=st.sampled_from(NORMALISATIONS),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(policy=policies, samples=st.integers(3, 200), rate_hz=st.sampled_from([50, 100, 300]))
+def test_windows_are_whole_finite_and_at_least_one(policy: Policy, samples: int, rate_hz: int) -> None:
+    signal = noise(samples)
+    before = signal.copy()
+    windows = cut_windows(signal, rate_hz, policy)
+    assert windows.shape[0] >= 1
+    assert windows.shape[1] == round(policy.window_s * 100)
+    assert windows.dtype == np.float32
+    assert np.isfinite(windows).all()
+    assert np.array_equal(signal, before)
+    assert np.array_equal(windows, cut_windows(signal, rate_hz, policy))
+    if policy.normalisation != "none":
+        assert np.abs(windows).max() <= 0.25 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("normalisation", NORMALISATIONS)
+@pytest.mark.parametrize("rate_hz", [16000, 32000])
+def test_silence_stays_silence(normalisation: str, rate_hz: int) -> None:
+    signal = np.zeros(40_000, np.float32)
+    assert not cut_windows(signal, 16000, Policy(rate_hz, 1.0, normalisation=normalisation)).any()
+
+
+def test_a_constant_is_silence_once_its_mean_is_taken() -> None:
+    signal = np.full(160_000, 0.1, np.float32)
+    assert not cut_windows(signal, 32000, Policy(32000, 5.0)).any()
+
+
+@pytest.mark.parametrize("level", [1e-45, 1e-38, 1e12])
+def test_the_faintest_and_the_loudest_are_normalised_to_the_same(level: float) -> None:
+    signal = np.array([level, -level, level], np.float32)
+    found = cut_windows(signal, 1, policy(window_s=3, normalisation="peak"))
+    np.testing.assert_allclose(found, [[0.25, -0.25, 0.25]], rtol=1e-6)
+    assert np.isfinite(cut_windows(np.tile(signal, 100), 1, policy(rate_hz=3))).all()
+
+
+# Rates
+
+
+def test_another_rate_is_resampled_whole_by_soxr_hq() -> None:
+    signal = noise(16000 * 3)
+    found = cut_windows(signal, 16000, Policy(48000, 1.0, normalisation="none"))
+    assert np.array_equal(found.ravel(), soxr.resample(signal, 16000, 48000, quality="HQ"))
+
+
+def test_the_models_own_rate_is_not_touched() -> None:
+    signal = noise(3000)
+    assert np.array_equal(cut_windows(signal, 16000, Policy(16000, 0.1, normalisation="none"))[0], signal[:1600])
+
+
+@pytest.mark.parametrize("wanted_hz", [8000, 16000, 22050, 32000, 48000])
+@pytest.mark.parametrize("samples", [1, 15_999, 16_000, 16_001, 48_000])
+def test_a_segment_of_a_second_more_or_less_is_cut_at_every_rate(wanted_hz: int, samples: int) -> None:
+    windows = cut_windows(noise(samples), 16000, Policy(wanted_hz, 1.0))
+    assert windows.shape == (max(1, -(-samples // 16000)), wanted_hz)
+
+
+# Bad input
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e13])
+def test_a_sample_that_is_no_number_is_refused_by_its_place(value: float) -> None:
+    signal = np.array([0, 1, value, 0, value], np.float32)
+    with pytest.raises(InputError, match=r"^signal: sample 2: wanted a finite number"):
+        cut_windows(signal, 1, policy())
+
+
+def test_an_empty_signal_and_what_is_none_are_refused() -> None:
+    with pytest.raises(InputError, match="wanted at least one sample, found none"):
+        cut_windows(np.zeros(0, np.float32), 16000, Policy(16000, 1.0))
+    for wrong in (np.zeros(5), np.zeros((2, 5), np.float32), [1.0, 2.0]):
+        with pytest.raises(InputError, match="wanted one channel of float32 samples, found"):
+            cut_windows(wrong, 16000, Policy(16000, 1.0))  # type: ignore[arg-type]
+
+
+def test_a_signal_that_is_shorter_than_a_sample_of_the_model_is_refused() -> None:
+    with pytest.raises(InputError, match="at least a sample at 100 Hz, found 1 at 16000 Hz"):
+        cut_windows(np.ones(1, np.float32), 16000, Policy(100, 1.0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"padding": "center"}, "padding: one of centre, right, wrap, got 'center'; did you mean 'centre'"),
+        ({"remainder": "crop"}, "remainder: one of .*got 'crop'; did you mean 'drop'"),
+        ({"remainder": "center-crop"}, "did you mean 'centre-crop'"),
+        ({"normalisation": "Peak"}, "normalisation: one of hoplite, peak, none, got 'Peak'; did you mean 'peak'"),
+        ({"normalisation": "zzz"}, "got 'zzz'$"),
+        ({"rate_hz": 0}, "rate_hz: a whole number of Hz from 1, got 0"),
+        ({"rate_hz": 16000.5}, "rate_hz: a whole number"),
+        ({"window_s": 0.0}, "window_s: at least a sample"),
+        ({"window_s": float("nan")}, "window_s: at least a sample"),
+        ({"window_s": float("inf")}, "window_s: at least a sample"),
+        ({"hop_s": 0.0}, "hop_s: at least a sample .* and at most the window"),
+        ({"hop_s": 5.5}, "hop_s: at least a sample .* and at most the window"),
+        ({"hop_s": float("nan")}, "hop_s: at least a sample"),
+    ],
+)
+def test_an_option_out_of_its_range_is_refused(changes: dict[str, Any], match: str) -> None:
+    with pytest.raises(OptionError, match=match):
+        policy(**changes)
+
+
+def test_a_hop_that_is_left_out_is_the_window() -> None:
+    assert policy() == policy(hop_s=WINDOW)
+    with pytest.raises(OptionError, match="rate_hz: a whole number"):
+        cut_windows(np.ones(3, np.float32), 0, policy())

