@@ -72,7 +72,7 @@ def test_weights_and_version_are_in_the_fingerprint():
 @pytest.mark.parametrize(
     ("name", "choices", "said"),
     [
-        ("perch-v2", {"pading": "right"}, "no option 'pading'; did you mean padding"),
+        ("perch-v2", {"normalization": "peak"}, "no option 'normalization'; did you mean normalisation"),
         ("perch-v2", {"padding": "left"}, "padding: one of centre, right, wrap"),
         ("perch-v2", {"window_s": "long"}, "window_s: wanted a value like 5.0, got 'long'"),
         ("hubert-base-l2", {"normalise": "maybe"}, "wanted a value like True"),
