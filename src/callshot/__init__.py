@@ -5,7 +5,7 @@ The path of the data, room by room:
     recordings ─ corpus ─▶ segments ─ encoders ─▶ embeddings ─ fewshot ─▶ scores ─ report ─▶ what people read
 
 In Python: `segment_corpus` → `read_segments` → your encoder → `Embeddings` → `evaluate`. From the command line:
-`callshot inspect`, `segment`, `evaluate`; `callshot synth` makes a corpus to try it on. Start reading at
+`callshot inspect`, `segment`, `embed`, `evaluate`; `callshot synth` makes a corpus to try it on. Start reading at
 `callshot.pipeline`.
 """
 

@@ -1,1 +1,1 @@
-"""SEGMENTS → EMBEDDINGS: MFCC; tables that any encoder may have written, and the small files beside them."""
+"""SEGMENTS → EMBEDDINGS: the catalogue, models, weights, windows, the store; tables of embeddings."""
