@@ -1,53 +1,68 @@
-"""An encoder on fixed sounds → lines that say whether it gives what it must, or the fingerprint of what it gives."""
+"""An encoder on fixed sounds → lines that say whether it gives what it must, or the fingerprint of what it gives.
+
+`references/NAME.npz` has the vectors of an encoder with its default choices, made on one machine; others may differ in
+late digits.
+"""
 
 import hashlib
+import io
 from collections.abc import Iterator
+from importlib.resources import files
 
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.encoders.catalogue import Row
+from callshot.encoders.catalogue import Row, find_encoder
 from callshot.encoders.encode import open_encoder, pool
+from callshot.errors import InputError
+
+Vectors = dict[str, NDArray[np.float32]]
 
 RATE_HZ, SECONDS = 16000, 4
-DECIMALS = 3  # to which vectors are told: machines differ in later digits
-# The mean, the standard deviation and the first value of each sound's vector, with default choices.
-REFERENCES: dict[str, dict[str, tuple[float, float, float]]] = {}
+TOLERANCE = 1e-4  # of the largest value
+DECIMALS = 3  # to which the fingerprint is taken
 
 
-def fixed_sounds() -> dict[str, NDArray[np.float32]]:
+def fixed_sounds() -> Vectors:
     """Return sounds that are the same on every machine: a tone, a sweep, clicks, and noise by a formula."""
     t = np.arange(RATE_HZ * SECONDS) / RATE_HZ
-    noise = np.sin(1e4 * np.sin(1e4 * np.arange(t.size)))
     sounds = {
         "tone": np.sin(2 * np.pi * 440 * t),
         "sweep": np.sin(2 * np.pi * (50 + 250 * t) * t),
         "clicks": (np.arange(t.size) % 4000 == 0).astype(np.float64),
-        "noise": noise,
+        "noise": np.sin(1e4 * np.sin(1e4 * np.arange(t.size))),
     }
     return {name: (0.5 * sound).astype(np.float32) for name, sound in sounds.items()}
 
 
-def check_encoder(row: Row, *, device: str = "cpu") -> Iterator[str]:
-    """Run a row on fixed sounds; compare with the references of that row, where there are any."""
+def make_vectors(row: Row, *, device: str = "cpu") -> Vectors:
+    """Run a row on the fixed sounds."""
     encoder = open_encoder(row, device=device)
-    known = REFERENCES.get(row.name, {}) if row.choices() == _default(row) else {}
-    digest = hashlib.sha256()
-    for name, sound in fixed_sounds().items():
-        vector = pool(encoder.encode([encoder.prepare(sound, RATE_HZ)])[0])
-        digest.update(np.round(vector, DECIMALS).tobytes())
-        told = (float(vector.mean()), float(vector.std()), float(vector[0]))
-        line = f"{name}: {len(vector)} values, mean {told[0]:.4f}, std. dev. {told[1]:.4f}, first {told[2]:.4f}"
-        if name in known:
-            agrees = np.allclose(told, known[name], rtol=1e-3, atol=1e-3)
-            line += "  as it must be" if agrees else f"  WRONG: wanted {known[name]}"
-        yield line
-    yield f"fingerprint of the vectors, to {DECIMALS} decimals: {digest.hexdigest()[:16]}"
-    if not known:
-        yield "no reference vectors are known for it: compare the fingerprint with another machine's"
+    return {name: pool(encoder.encode([encoder.prepare(sound, RATE_HZ)])[0]) for name, sound in fixed_sounds().items()}
 
 
-def _default(row: Row) -> dict[str, object]:
-    from callshot.encoders.catalogue import find_encoder
+def check_encoder(row: Row, *, device: str = "cpu") -> Iterator[str]:
+    """Compare a row with its reference vectors, where there are any for its choices; refuse it where it differs."""
+    found = make_vectors(row, device=device)
+    digest = hashlib.sha256(b"".join(np.round(vector, DECIMALS).tobytes() for vector in found.values()))
+    yield f"{row.name}: fingerprint of its vectors, to {DECIMALS} decimals: {digest.hexdigest()[:16]}"
+    wanted = references(row)
+    for name, vector in wanted.items():
+        difference = float(np.abs(found[name] - vector).max() / np.abs(vector).max())
+        if not difference <= TOLERANCE:
+            raise InputError(
+                f"{row.name}: its vector for {name} is {difference:.1g} of its largest value away from the reference "
+                f"({TOLERANCE:g} is allowed); get the weights again, or compare versions of its runtime"
+            )
+        yield f"{name}: as it must be, to {difference:.1g} of the largest value"
+    if not wanted:
+        yield "no reference vectors are known for it with these choices: compare the fingerprint with another machine's"
 
-    return dict(find_encoder(row.name).choices()) if not row.name.startswith("onnx:") else {}
+
+def references(row: Row) -> Vectors:
+    """Return the reference vectors of a row, if it has the choices that they were made with."""
+    source = files("callshot.encoders") / "references" / f"{row.name}.npz"
+    if row.name.startswith("onnx:") or not source.is_file() or row.choices() != find_encoder(row.name).choices():
+        return {}
+    with np.load(io.BytesIO(source.read_bytes()), allow_pickle=False) as kept:
+        return {name: kept[name] for name in kept.files}

@@ -1,0 +1,113 @@
+"""encoders and embed from the command line, end to end."""
+
+import subprocess
+import sys
+
+import polars as pl
+import pytest
+
+from sounds import record
+from test_cli import FEW, run
+
+
+@pytest.fixture
+def segments(tmp_path):
+    for n in range(6):
+        record(tmp_path / "audio" / f"r{n}.wav", seconds=5, rate=16000, seed=n)
+    rows = "".join(
+        f"r{n}.wav,{start},{start + 1.5},{label}\n" for n in range(6) for start, label in ((0, "roar"), (2, "blow"))
+    )
+    (tmp_path / "calls.csv").write_text("recording,start_s,end_s,label\n" + rows)
+    run("segment", tmp_path / "audio", "-a", tmp_path / "calls.csv", "--out", tmp_path / "cut", "--quiet")
+    return tmp_path / "cut" / "segments.parquet"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+def test_from_segments_to_a_curve(segments, tmp_path, capsys, home):
+    for encoder in ("mfcc", "random"):
+        run("embed", segments, "--encoder", encoder, "--out", tmp_path / f"{encoder}.parquet")
+    said = capsys.readouterr().out
+    assert "12 of 12 segments embedded" in said
+    assert "next: callshot evaluate" in said
+    run(
+        "evaluate",
+        tmp_path / "mfcc.parquet",
+        tmp_path / "random.parquet",
+        "--out",
+        tmp_path / "out",
+        "--no-figure",
+        *FEW,
+    )
+    assert pl.read_csv(tmp_path / "out" / "curve.csv")["encoder"].unique().sort().to_list() == ["mfcc", "random"]
+    assert len(list((home / "store").iterdir())) == 2
+
+
+def test_choices_make_other_vectors_and_are_kept_apart(segments, tmp_path, home):
+    run("embed", segments, "-e", "mfcc", "-o", tmp_path / "a.parquet", "-q")
+    run(
+        "embed",
+        segments,
+        "-e",
+        "mfcc",
+        "--set",
+        "n_fft=512",
+        "--set",
+        "coefficients=20",
+        "-o",
+        tmp_path / "b.parquet",
+        "-q",
+    )
+    sizes = [len(pl.read_parquet(tmp_path / f"{name}.parquet")["embedding"][0]) for name in "ab"]
+    assert sizes == [40, 20]
+    assert len(list((home / "store").iterdir())) == 2
+
+
+def test_the_list_tells_what_is_ready_and_what_is_not(capsys):
+    run("encoders")
+    said = " ".join(capsys.readouterr().out.split())
+    assert "mfcc 40 segments whole at 16 kHz ready" in said
+    assert "callshot encoders get birdnet-v2.4" in said
+    run("encoders", "show", "perch-v2", "--set", "padding=right")
+    assert "padding=right" in capsys.readouterr().out
+    run("encoders", "check", "mfcc")
+    assert "tone: as it must be" in capsys.readouterr().out
+    run("encoders", "get", "mfcc")
+    assert "mfcc needs no weights" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["embed", "SEG", "-e", "perch", "-o", "OUT"], "did you mean perch-v"),
+        (["embed", "SEG", "-e", "birdnet-v2.4", "-o", "OUT"], "callshot encoders get birdnet-v2.4"),
+        (["embed", "SEG", "-e", "mfcc", "-o", "OUT.csv"], "a name that ends in .parquet"),
+        (["embed", "SEG", "-e", "mfcc", "--set", "mel", "-o", "OUT"], "wanted OPTION=VALUE"),
+        (["embed", "SEG", "-e", "mfcc", "--set", "mel=bark", "-o", "OUT"], "mel"),
+        (["embed", "SEG.gone", "-e", "mfcc", "-o", "OUT"], "cannot be read"),
+        (["embed", "SEG", "-e", "mfcc", "--audio", "nowhere", "-o", "OUT"], "no segment could be read in nowhere"),
+        (["encoders", "show", "nothing"], "is not known"),
+        (["encoders", "get", "birdnet-v2.4", "--from", "gone.whl"], "gone.whl"),
+    ],
+)
+def test_a_mistake_is_one_line_with_code_2(segments, tmp_path, capsys, words, said):
+    run(*(word.replace("SEG", str(segments)).replace("OUT", str(tmp_path / "t.parquet")) for word in words), code=2)
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("callshot: ")
+    assert said in error
+    assert not (tmp_path / "t.parquet").exists()
+
+
+def test_the_commands_import_no_framework(tmp_path):
+    code = (
+        "import sys; sys.argv = ['callshot', 'encoders']\nfrom callshot.cli import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "heavy = {'onnxruntime', 'onnx', 'torch', 'tensorflow', 'ai_edge_litert', 'numba'}\n"
+        "print('IMPORTED', *heavy & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.rstrip().endswith("IMPORTED")
