@@ -22,14 +22,21 @@ from callshot.corpus.corpora import CORPORA, Corpus
 from callshot.corpus.rule import Rule
 from callshot.corpus.segments import audio_root, segment_corpus
 from callshot.corpus.table import read_segment_table, write_categories, write_rejects, write_segment_table
-from callshot.encoders.catalogue import find_encoder
-from callshot.encoders.embed import default_threads, embed_segments, make_table, write_sequences
+from callshot.encoders.catalogue import find_encoder, told_name
+from callshot.encoders.embed import (
+    default_threads,
+    embed_segments,
+    given_folds,
+    make_table,
+    refuse_rates,
+    write_sequences,
+)
 from callshot.encoders.encode import open_encoder
 from callshot.encoders.sidecars import read_categories, read_folds
 from callshot.encoders.store import open_store
-from callshot.encoders.table import read_tables, table_corpus, write_table
+from callshot.encoders.table import read_tables, refuse_place, table_corpus, write_table
 from callshot.encoders.weights import home
-from callshot.errors import InputError
+from callshot.errors import InputError, OptionError
 from callshot.fewshot.evaluate import Report, choose_folds, evaluate
 from callshot.fewshot.protocol import Protocol
 from callshot.records import Embeddings, Evaluation, Reject, Segmentation
@@ -91,7 +98,12 @@ def embed_files(
 ) -> tuple[Embeddings, list[Reject]]:
     """Embed the segments of a table and write the table of embeddings; what is in the store is not made again."""
     row = find_encoder(encoder, choices)
+    refuse_place(out)
+    if out.absolute() == source.absolute():
+        raise OptionError(f"{out}: the segments themselves; name another table")
     segments, facts = read_segment_table(source)
+    given_folds(segments, source)
+    refuse_rates(row, segments, source)
     root = Path(facts.get("audio", "")) if audio is None else audio
     workers = threads or default_threads()
     opened = open_encoder(row, device=device, threads=workers, sequences=sequences)
@@ -100,15 +112,17 @@ def embed_files(
         keys, rejects = embed_segments(segments, root, read, opened, kept, report)
         found = [(segment, key) for segment, key in zip(segments, keys, strict=True) if key is not None]
         if not found:
-            raise InputError(
-                f"{source}: no segment could be read in {root} (the first: {rejects[0].reason if rejects else 'none'})"
-            )
-        table = make_table(row.name, [segment for segment, _ in found], kept.vectors([key for _, key in found]), source)
-        write_table(table, out, corpus=facts.get("corpus"))
+            why = f" (the first: {rejects[0].reason})" if rejects else ""
+            raise InputError(f"{source}: no segment could be embedded from {root}{why}")
+        here, there = [segment for segment, _ in found], [key for _, key in found]
+        table = make_table(told_name(row), here, kept.vectors(there), source)
         if sequences:
-            write_sequences(
-                out.with_suffix(".sequences.parquet"), table.segment, kept.sequences([key for _, key in found])
-            )
+            write_sequences(out.with_suffix(".sequences.parquet"), table.segment, kept.sequences(there))
+        write_table(table, out, corpus=facts.get("corpus"))
+    left_out = out.with_suffix(".rejects.csv")
+    left_out.unlink(missing_ok=True)
+    if rejects:
+        write_rejects(rejects, left_out)
     return table, rejects
 
 

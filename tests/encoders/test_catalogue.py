@@ -85,6 +85,31 @@ def test_a_choice_that_cannot_be_is_refused(name, choices, said):
         find_encoder(name, choices)
 
 
+@pytest.mark.parametrize(
+    ("name", "choice"), [("perch-v2", "normalisation"), ("birdnet-v2.4", "normalisation"), ("mfcc", "padding")]
+)
+def test_none_is_a_word_where_words_are_wanted(name, choice):
+    assert choose(find_encoder(name), {choice: "none"}).choices()[choice] == "none"
+
+
+@pytest.mark.parametrize(
+    ("name", "choices"),
+    [("random", {"dimension": "0"}), ("random", {"dimension": "none"}), ("hubert-base-l2", {"layer": "13"})],
+)
+def test_sizes_and_layers_that_cannot_be_are_refused(name, choices):
+    with pytest.raises(OptionError, match=r"dimension|layer"):
+        find_encoder(name, choices)
+
+
+def test_a_stranger_of_the_same_name_does_not_take_our_place(monkeypatch):
+    entry = EntryPoint("mfcc", "callshot.encoders.catalogue:my_row", "callshot.encoders")
+    monkeypatch.setattr(catalogue, "my_row", replace(find_encoder("random"), name="mfcc"), raising=False)
+    monkeypatch.setattr(catalogue, "entry_points", lambda group: [entry])
+    assert find_encoder("mfcc").load.endswith("load_mfcc")
+    with pytest.raises(InputError, match="two packages bring one of that name"):
+        list_encoders()
+
+
 def test_a_users_own_model_is_a_row_once_its_rate_window_and_size_are_given():
     row = find_encoder(
         "onnx:dir/model.onnx", {"rate_hz": "22050", "window_s": "2.5", "dimension": "16", "padding": "right"}

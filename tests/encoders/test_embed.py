@@ -5,6 +5,7 @@ import signal as signals
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,11 +13,13 @@ import polars as pl
 import pytest
 
 from callshot.corpus.audio import read_segments
+from callshot.corpus.rule import Rule
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.embed import Batching, embed_segments, make_table
 from callshot.encoders.encode import Encoder, open_encoder
 from callshot.encoders.store import open_store
-from callshot.errors import InputError
+from callshot.encoders.table import table_corpus
+from callshot.errors import InputError, OptionError, OutputError
 from callshot.pipeline import embed_files, segment_files
 from callshot.records import Segment
 from sounds import record, spoil
@@ -81,6 +84,77 @@ def test_the_same_audio_in_another_file_is_encoded_once(library):
     assert keys[0] == keys[1]
     embedded(library, [segment("copy.wav", 0, 1)], counted.encoder)
     assert counted.seen <= 2  # both may wait for the model at once
+
+
+def test_after_a_part_the_rest_gets_its_own_vectors(library):
+    segments = [segment(f"r{n % 3}.wav", n / 10, n / 10 + 1) for n in range(12)]
+    encoder = Counted().encoder
+    embedded(library, segments[1::3], encoder)
+    keys, _, vectors = embedded(library, segments, encoder)
+    fresh = embedded(library, segments, encoder, "another store")
+    assert keys == fresh[0]
+    np.testing.assert_array_equal(vectors, fresh[2])
+    for one, vector in zip(segments, vectors, strict=True):
+        signal = next(iter(read_segments(library, [one])))[1]
+        np.testing.assert_array_equal(vector, encoder.encode([signal])[0][0])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"start_s": 0.5},
+        {"end_s": 1.5},
+        {"collar_s": 0.2},
+        {"channel_rule": "2"},
+        {"level_dbfs": -6.0},
+        {"source_rate_hz": 8000.0},
+    ],
+)
+def test_every_way_of_reading_a_segment_has_a_vector_of_its_own(library, change):
+    record(library / "two.wav", seconds=4, rate=16000, channels=2)
+    plain = segment("two.wav")
+    encoder = Counted().encoder
+    keys = embedded(library, [plain], encoder)[0] + embedded(library, [replace(plain, **change)], encoder)[0]
+    assert keys[0] != keys[1]
+
+
+def test_the_same_samples_at_another_rate_are_other_audio(library):
+    encoder = Encoder(
+        find_encoder("birdnet-v2.4"), lambda windows: np.repeat(windows[:, :1], 1024, axis=1), {"encoder": "fake"}
+    )
+    slow = replace(segment("r0.wav", 0, 1), level_dbfs=None)
+    fast = replace(slow, rate_hz=48000, source_rate_hz=48000.0, end_s=1 / 3)
+    keys = embedded(library, [slow, fast], encoder)[0]
+    assert keys[0].partition("@")[0] == keys[1].partition("@")[0]
+    assert keys[0] != keys[1]
+
+
+@pytest.mark.parametrize("name", ["mfcc", "birdnet-v2.4"])
+def test_a_segment_that_the_model_refuses_is_a_reject_and_the_rest_goes_on(library, name):
+    row = find_encoder(name)
+
+    def model(items):
+        vectors = np.zeros((1 if items.ndim == 1 else len(items), row.dimension), np.float32) + items.flat[0]
+        return np.full_like(vectors, np.nan) if (np.abs(items) > 0.9).any() else vectors
+
+    record(library / "loud.wav", seconds=4, rate=16000)
+    segments = [replace(segment(f"r{n % 3}.wav", n / 20, n / 20 + 1), level_dbfs=-20.0) for n in range(20)]
+    segments.insert(7, replace(segment("loud.wav"), level_dbfs=0.0))
+    keys, rejects, vectors = embedded(library, segments, Encoder(row, model, {"encoder": name}))
+    assert [(reject.file, reject.row) for reject in rejects] == [("loud.wav", 8)]
+    assert keys[7] is None
+    assert len(vectors) == 20
+
+
+def test_audio_that_is_known_from_elsewhere_is_read_once_more_and_no_more(library):
+    (library / "copy.wav").write_bytes((library / "r0.wav").read_bytes())
+    encoder = Counted().encoder
+    embedded(library, [segment("r0.wav")], encoder)
+    embedded(library, [segment("copy.wav")], encoder)
+    with open_store(library / "store", encoder.fingerprint) as kept:
+        embed_segments(
+            [segment("copy.wav")], library, lambda wanted: pytest.fail("read again") if wanted else (), encoder, kept
+        )
 
 
 def test_audio_that_changed_in_its_file_is_encoded_anew(library):
@@ -156,12 +230,41 @@ def test_recordings_that_were_moved_are_named_anew_or_told(cut, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     for n in range(3):
         (tmp_path / f"r{n}.wav").rename(tmp_path / "elsewhere" / f"r{n}.wav")
-    with pytest.raises(InputError, match="no segment could be read in"):
+    with pytest.raises(InputError, match="no segment could be embedded from"):
         embed_files(cut, tmp_path / "mfcc.parquet", "mfcc", store=tmp_path / "store")
     table, _ = embed_files(
         cut, tmp_path / "mfcc.parquet", "mfcc", audio=tmp_path / "elsewhere", store=tmp_path / "store"
     )
     assert len(table) == 200
+
+
+def test_choices_and_the_name_of_the_corpus_reach_the_table(cut, tmp_path):
+    table, _ = embed_files(cut, tmp_path / "a.parquet", "mfcc", {"coefficients": "13"}, store=tmp_path / "store")
+    assert (table.encoder, table.vectors.shape) == ("mfcc[coefficients=13]", (200, 13))
+    segments = pl.read_parquet(cut)
+    facts = {"audio": str(tmp_path), "corpus": "mine"}
+    segments.write_parquet(cut, metadata=facts)
+    embed_files(cut, tmp_path / "b.parquet", "random", store=tmp_path / "store")
+    assert table_corpus(tmp_path / "b.parquet") == "mine"
+    assert sorted(path.name for path in tmp_path.glob("*.rejects.csv")) == []
+
+
+@pytest.mark.parametrize("out", ["segments/segments.parquet", "x.csv", "gone/x.parquet", "segments"])
+def test_a_place_where_no_table_can_be_is_told_before_any_work(cut, tmp_path, out, monkeypatch):
+    monkeypatch.setattr("callshot.pipeline.open_encoder", lambda *_, **__: pytest.fail("opened"))
+    before = cut.read_bytes()
+    with pytest.raises((OutputError, OptionError)):
+        embed_files(cut, tmp_path / out, "mfcc", store=tmp_path / "store")
+    assert cut.read_bytes() == before
+
+
+def test_segments_at_a_rate_that_the_encoder_does_not_take_are_told_before_any_work(library):
+    (library / "calls.csv").write_text("recording,start_s,end_s,label\nr0.wav,0,2,roar\n")
+    segment_files(library, library / "cut", library / "calls.csv", Rule(rate_hz=8000))
+    with pytest.raises(
+        InputError, match=r"is cut at 8000 Hz, and mfcc wants 16000; cut segments anew with --rate 16000"
+    ):
+        embed_files(library / "cut" / "segments.parquet", library / "x.parquet", "mfcc", store=library / "store")
 
 
 def embedding(cut, out, store):

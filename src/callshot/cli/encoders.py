@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from callshot.cli.app import Quiet, Threads, app, at_least, interruptible
-from callshot.errors import OptionError
+from callshot.errors import OptionError, printable
 
 encoders = typer.Typer(
     help="The encoders: what there is and what each needs. Alone, it lists them.",
@@ -64,7 +64,9 @@ def embed(
         )  # fmt: skip
     if not quiet:
         for reject in rejects[:8]:
-            print(f"left out: row {reject.row}: {reject.reason}")
+            print(printable(f"left out: row {reject.row}: {reject.reason}"))
+        if len(rejects) > 8:
+            print(f"and {len(rejects) - 8} more, in {out.with_suffix('.rejects.csv')}")
         print(f"{len(table)} of {len(table) + len(rejects)} segments embedded in {out}")
         print(f"next: callshot evaluate {out} --out results")
 

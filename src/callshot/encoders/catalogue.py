@@ -43,6 +43,7 @@ class Row:
     extra: str | None = None
     weights: tuple[Weight, ...] = ()
     shelf: str = ""  # under whose name weights are kept, where rows share them
+    gpu: bool = False  # whether it can run on one
     version: int = 1  # of what our code makes of it; a change of numbers counts it up
 
     @property
@@ -67,18 +68,18 @@ ENCODERS = (
     Row("hubert-base-l2", "HuBERT base, the output of its second layer", 768, 16000,
         "callshot.encoders.models:load_hubert", licence="Apache-2.0",
         level="does not move it: each segment is brought to unit variance",
-        options={"layer": 2, "normalise": True}, extra="onnx", shelf="hubert-base",
+        options={"layer": 2, "normalise": True}, extra="onnx", shelf="hubert-base", gpu=True,
         weights=(Weight("model.onnx", f"{HUGGING_FACE}/Xenova/hubert-base-ls960/resolve/main/onnx/model.onnx"),)),
     Row("perch-v2", "Perch 2, EfficientNet-B3", 1536, 32000,
         "callshot.encoders.models:load_perch_v2", licence="Apache-2.0",
         level="does not move it, as each window is brought to one peak; with normalisation=none it does",
-        policy=Policy(32000, 5.0), extra="onnx",
+        policy=Policy(32000, 5.0), extra="onnx", gpu=True,
         weights=(Weight("perch_v2_no_dft.onnx",
                         f"{HUGGING_FACE}/justinchuby/Perch-onnx/resolve/main/perch_v2_no_dft.onnx"),)),
     Row("perch-v1", "Perch 1, EfficientNet-B1", 1280, 32000,
         "callshot.encoders.models:load_perch_v1", licence="Apache-2.0",
         level="does not move it, as each window is brought to one peak; with normalisation=none it does",
-        policy=Policy(32000, 5.0), extra="perch-v1",
+        policy=Policy(32000, 5.0), extra="perch-v1", gpu=True,
         weights=tuple(Weight(f"saved_model/{file}", f"{PERCH_V1}!{file}")
                       for file in ("saved_model.pb", "variables/variables.index",
                                    "variables/variables.data-00000-of-00001"))),
@@ -96,8 +97,13 @@ ENCODERS = (
 
 
 def list_encoders() -> list[Row]:
-    """Return all rows: ours, and those of other packages."""
-    return [*ENCODERS, *(_foreign(entry) for entry in entry_points(group=GROUP))]
+    """Return all rows: ours, and those of other packages, none of which may have the name of another."""
+    rows = [*ENCODERS, *(_foreign(entry) for entry in entry_points(group=GROUP))]
+    names = [row.name for row in rows]
+    for row in rows:
+        if names.count(row.name) > 1:
+            raise InputError(f"encoder {row.name}: two packages bring one of that name; remove one of them")
+    return rows
 
 
 def find_encoder(name: str, chosen: Mapping[str, str] | None = None) -> Row:
@@ -111,9 +117,11 @@ def find_encoder(name: str, chosen: Mapping[str, str] | None = None) -> Row:
     """
     if name.startswith("onnx:"):
         return _onnx(Path(name.removeprefix("onnx:")), dict(chosen or {}))
-    rows = {row.name: row for row in list_encoders()}
-    layer = re.fullmatch(r"hubert-base-l(\d{1,2})", name)
-    if layer and 1 <= int(layer[1]) <= HUBERT_LAYERS:
+    rows = {row.name: row for row in ENCODERS}
+    if name not in rows:  # ours come first, and a stranger's that is broken stops nobody else
+        rows = {row.name: row for row in list_encoders()} | rows
+    layer = re.fullmatch(r"hubert-base-l([1-9]\d?)", name)
+    if layer and int(layer[1]) <= HUBERT_LAYERS:
         rows[name] = replace(rows["hubert-base-l2"], name=name, title=f"HuBERT base, the output of layer {layer[1]}",
                              options={"layer": int(layer[1]), "normalise": True})  # fmt: skip
     if name not in rows:
@@ -137,9 +145,27 @@ def choose(row: Row, chosen: Mapping[str, str]) -> Row:
     policy = None if row.policy is None else Policy(**{name: given[name] for name in asdict(row.policy)})  # type: ignore[arg-type]
     options = {name: given[name] for name in row.options}
     size = options.get("dimension", options.get("coefficients", row.dimension))
+    if not isinstance(size, int) or size < 1:
+        raise OptionError(f"{row.name}: dimension: a whole number from 1, got {size}")
+    layer = options.get("layer", 1)
+    if not isinstance(layer, int) or not 1 <= layer <= HUBERT_LAYERS:
+        raise OptionError(f"{row.name}: layer: 1 to {HUBERT_LAYERS}, got {layer}")
     return replace(
-        row, policy=policy, options=options, dimension=int(size or 0), rate_hz=policy.rate_hz if policy else row.rate_hz
+        row, policy=policy, options=options, dimension=size, rate_hz=policy.rate_hz if policy else row.rate_hz
     )
+
+
+def told_name(row: Row) -> str:
+    """Return the name of a row with the choices that are not its own, so that two ways can stand side by side.
+
+    >>> told_name(find_encoder("mfcc")), told_name(find_encoder("mfcc", {"n_fft": "512"}))
+    ('mfcc', 'mfcc[n_fft=512]')
+    """
+    if row.name.startswith("onnx:"):
+        return row.name
+    usual = find_encoder(row.name).choices()
+    changed = [f"{name}={value}" for name, value in row.choices().items() if value != usual[name]]
+    return f"{row.name}[{','.join(changed)}]" if changed else row.name
 
 
 def fingerprint(row: Row, weights: Mapping[str, str]) -> dict[str, Any]:
@@ -147,9 +173,10 @@ def fingerprint(row: Row, weights: Mapping[str, str]) -> dict[str, Any]:
     return {
         "encoder": row.name,
         "version": row.version,
+        "load": row.load,
         "rate_hz": row.rate_hz,
         "dimension": row.dimension,
-        "choices": row.choices(),
+        "choices": {name: value for name, value in row.choices().items() if name != "path"},
         "pooling": "mean",
         "resampler": "soxr HQ",
         "weights": dict(sorted(weights.items())),
@@ -158,12 +185,14 @@ def fingerprint(row: Row, weights: Mapping[str, str]) -> dict[str, Any]:
 
 def _read(what: str, text: str, before: Option) -> Option:
     """Read a value as one of the kind that stands there; None is written none."""
+    if isinstance(before, str):
+        return text
     if text.lower() == "none":
         return None
     try:
         if isinstance(before, bool):
             return {"true": True, "false": False}[text.lower()]
-        return int(text) if isinstance(before, int) else text if isinstance(before, str) else float(text)
+        return int(text) if isinstance(before, int) else float(text)
     except (ValueError, KeyError):
         raise OptionError(f"{what}: wanted a value like {before!r}, got {text!r}") from None
 
@@ -185,6 +214,7 @@ def _onnx(path: Path, chosen: dict[str, str]) -> Row:
         policy=Policy(int(rate_hz or 0), float(window_s or 0), normalisation="none"),
         options={"path": str(path.absolute()), "output": "", "dimension": 0},
         extra="onnx",
+        gpu=True,
     )
     return choose(plain, chosen)
 

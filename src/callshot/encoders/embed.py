@@ -6,25 +6,30 @@ what was encoded before a crash is in the store.
 
 import hashlib
 import os
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from callshot.encoders.catalogue import Row
 from callshot.encoders.encode import Encoder, pool
 from callshot.encoders.store import Store, audio_key
 from callshot.errors import InputError, OutputError
-from callshot.records import Embeddings, Reject, Segment
+from callshot.records import Embeddings, IntArray, Reject, Segment
 
 Signal = NDArray[np.float32]
+Waiting = tuple[int, str, Signal]  # which segment, the key of its audio, and what the model is given
 Read = Callable[[Sequence[Segment]], Iterable[tuple[int, Signal | InputError]]]
 Report = Callable[[float, str], None]
 
 LARGEST_BATCH = 64  # windows
+SEQUENCES = 64  # that are in memory when they are written
 TRIALS = 3  # batches of each size, before the next is tried
 
 
@@ -70,32 +75,29 @@ def embed_segments(
     keys: list[str | None] = [known.get(source) for source in sources]
     report(sum(key is not None for key in keys) / max(1, len(keys)), f"{encoder.row.name}: found in the store")
     missing = [n for n, key in enumerate(keys) if key is None]
-    rejects, pace, batching = [], _Pace(encoder.row.name), Batching()
-    waiting: list[tuple[int, str, NDArray[np.float32]]] = []
+    rejects, pace, batching = list[Reject](), _Pace(encoder.row.name), Batching(settled=encoder.row.policy is None)
+    waiting: list[Waiting] = []
     for at, signal in read([segments[n] for n in missing]):
         n = missing[at]
         try:
-            key, prepared = _take(signal, segments[n], encoder)
+            waiting.append((n, *_take(signal, segments[n], encoder)))
         except InputError as error:
             rejects.append(Reject(segments[n].path, n + 1, str(error)))
-        else:
-            keys[n] = key
-            waiting.append((n, key, prepared))
-            if sum(len(item) if encoder.row.policy else 1 for _, _, item in waiting) >= batching.size:
-                _encode(waiting, sources, encoder, store, batching)
+        if sum(len(item) if encoder.row.policy else 1 for _, _, item in waiting) >= batching.size:
+            rejects += _encode(waiting, segments, sources, keys, encoder, store, batching)
         report(1 / len(keys), pace.tell(segments[n]))
-    _encode(waiting, sources, encoder, store, batching)
+    rejects += _encode(waiting, segments, sources, keys, encoder, store, batching)
     store.flush()
-    return keys, rejects
+    return keys, sorted(rejects, key=lambda reject: reject.row or 0)
 
 
 def segment_source(root: Path, segment: Segment) -> str:
     """Name where a segment's audio comes from: its file by path, size and time, its span, and how it is read."""
     try:
         status = (root / segment.path).stat()
-        identity = (status.st_size, status.st_mtime_ns)
+        identity = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     except OSError:
-        identity = (-1, -1)
+        identity = (-1, -1, -1)
     parts = (
         str((root / segment.path).absolute()), *identity, segment.start_s, segment.end_s, segment.collar_s,
         segment.rate_hz, segment.channel_rule, segment.level_dbfs, segment.source_rate_hz,
@@ -104,25 +106,47 @@ def segment_source(root: Path, segment: Segment) -> str:
 
 
 def _take(signal: Signal | InputError, segment: Segment, encoder: Encoder) -> tuple[str, Signal]:
-    """Return the key of a segment's audio, and what the model is given of it."""
+    """Return the key of a segment's audio, which is its samples and their rate, and what the model is given of it."""
     if isinstance(signal, InputError):
         raise signal
-    return audio_key(signal), encoder.prepare(signal, segment.rate_hz)
+    return f"{audio_key(signal)}@{segment.rate_hz}", encoder.prepare(signal, segment.rate_hz)
 
 
 def _encode(
-    waiting: list[tuple[int, str, Signal]], sources: Sequence[str], encoder: Encoder, store: Store, batching: Batching
-) -> None:
-    """Send what waits through the model, once for each audio, and keep it."""
+    waiting: list[Waiting], segments: Sequence[Segment], sources: Sequence[str], keys: list[str | None],
+    encoder: Encoder, store: Store, batching: Batching,
+) -> list[Reject]:  # fmt: skip
+    """Send what waits through the model, once for each audio, and keep it; return what the model refused."""
     fresh = {key: item for _, key, item in waiting if not store.has(key)}
     start = time.perf_counter()
-    found = dict(zip(fresh, encoder.encode(list(fresh.values())) if fresh else (), strict=True))
+    found = _sequences(fresh, encoder)
     windows = sum(len(item) for item in fresh.values()) if encoder.row.policy else len(fresh)
     batching.learn(windows, time.perf_counter() - start)
+    rejects = []
     for n, key, _ in waiting:
-        if key in found:  # audio that the store had already, from elsewhere, is not kept twice
-            store.add(sources[n], key, pool(found[key]), found[key])
+        sequence = found.get(key)
+        if isinstance(sequence, InputError):
+            rejects.append(Reject(segments[n].path, n + 1, str(sequence)))
+            continue
+        keys[n] = key
+        if sequence is not None:
+            store.add(sources[n], key, pool(sequence), sequence)
+        elif not store.keeps_sequences:  # audio that is there from elsewhere: it need not be read again
+            store.add(sources[n], key, store.vectors([key])[0])
     waiting.clear()
+    return rejects
+
+
+def _sequences(fresh: Mapping[str, Signal], encoder: Encoder) -> dict[str, Signal | InputError]:
+    """Return the sequence of each audio; where the model refuses a batch each goes alone, and errors in their place."""
+    if not fresh:
+        return {}
+    try:
+        return dict(zip(fresh, encoder.encode(list(fresh.values())), strict=True))
+    except InputError as error:
+        if len(fresh) == 1:
+            return dict.fromkeys(fresh, error)
+    return {key: found for one, item in fresh.items() for key, found in _sequences({one: item}, encoder).items()}
 
 
 class _Pace:
@@ -143,12 +167,25 @@ def default_threads() -> int:
     return max(1, (os.cpu_count() or 2) - 1)
 
 
-def make_table(encoder: str, segments: Sequence[Segment], vectors: Signal, source: Path) -> Embeddings:
-    """Put vectors beside what is known of their segments; folds are taken from the annotations, of all or of none."""
+def refuse_rates(row: Row, segments: Sequence[Segment], source: Path) -> None:
+    """Refuse segments at a rate that an encoder of whole segments does not take, before any is read."""
+    wrong = [segment for segment in segments if row.policy is None and segment.rate_hz != row.rate_hz]
+    if wrong:
+        found = f"{wrong[0].segment} is cut at {wrong[0].rate_hz} Hz, and {row.name} wants {row.rate_hz}"
+        raise InputError(f"{source}: {found}; cut segments anew with --rate {row.rate_hz}")
+
+
+def given_folds(segments: Sequence[Segment], source: Path) -> IntArray | None:
+    """Return the folds that came with the annotations, of all segments or of none."""
     folds = [segment.more.get("fold") for segment in segments]
     if None in folds and any(fold is not None for fold in folds):
         name = segments[folds.index(None)].segment
         raise InputError(f"{source}: column fold: empty for {name}, and others have one; fill it, or drop the column")
+    return None if None in folds else np.array(folds, np.int64)
+
+
+def make_table(encoder: str, segments: Sequence[Segment], vectors: Signal, source: Path) -> Embeddings:
+    """Put vectors beside what is known of their segments."""
     return Embeddings(
         encoder=encoder,
         vectors=vectors,
@@ -156,22 +193,31 @@ def make_table(encoder: str, segments: Sequence[Segment], vectors: Signal, sourc
         recording=[segment.recording for segment in segments],
         label=[segment.label for segment in segments],
         labels=[segment.labels for segment in segments],
-        fold=None if None in folds else np.array(folds, np.int64),
+        fold=given_folds(segments, source),
         source=str(source),
     )
 
 
 def write_sequences(path: Path, segments: Sequence[str], sequences: Iterator[Signal]) -> None:
-    """Write the sequence behind each vector: segment, frames, and its values, frame after frame."""
-    columns = {"segment": pl.Series(list(segments), dtype=pl.String)}
-    parts = list(sequences)
-    columns["frames"] = pl.Series([len(part) for part in parts], dtype=pl.Int64)
-    columns["sequence"] = pl.Series([part.ravel() for part in parts], dtype=pl.List(pl.Float32))
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    """Write the sequence behind each vector: segment, frames, and its values, frame after frame; some at a time."""
+    names = iter(segments)
     try:
-        pl.DataFrame(columns).write_parquet(unfinished.absolute())
-        unfinished.replace(path)
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.absolute().parent) as folder:
+            for n, part in enumerate(batched(sequences, SEQUENCES)):
+                columns = {
+                    "segment": pl.Series(list(islice(names, len(part))), dtype=pl.String),
+                    "frames": pl.Series([len(sequence) for sequence in part], dtype=pl.Int64),
+                    "sequence": pl.Series([sequence.ravel() for sequence in part], dtype=pl.List(pl.Float32)),
+                }
+                pl.DataFrame(columns).write_parquet(Path(folder, f"{n:06d}.parquet"))
+            whole = Path(folder, "whole")
+            pl.scan_parquet(sorted(Path(folder).glob("*.parquet")), glob=False).sink_parquet(whole)
+            whole.replace(path)
     except (OSError, pl.exceptions.PolarsError) as error:
         raise OutputError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})") from error
-    finally:
-        unfinished.unlink(missing_ok=True)
+
+
+def batched(items: Iterator[Signal], size: int) -> Iterator[list[Signal]]:
+    """Yield items some at a time."""
+    while part := list(islice(items, size)):
+        yield part

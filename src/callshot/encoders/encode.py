@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 from callshot.encoders.catalogue import Row, fingerprint
 from callshot.encoders.weights import need_weight, weight_sha256
 from callshot.encoders.windows import cut_windows
-from callshot.errors import InputError
+from callshot.errors import InputError, OptionError
 
 Signal = NDArray[np.float32]
+DEVICES = ("cpu", "cuda")
+MOST_WINDOWS = 64  # at once through a model: a long segment has more
 Model = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
 
@@ -46,8 +48,10 @@ class Encoder:
         """Return the sequence of each segment, frames × dimension; all windows go through the model together."""
         if self.row.policy is None:
             return [self._checked(self.model(signal)) for signal in prepared]
-        counts = np.cumsum([len(windows) for windows in prepared])[:-1]
-        return np.split(self._checked(self.model(np.concatenate(prepared))), counts)
+        ends = np.cumsum([len(windows) for windows in prepared])[:-1]
+        windows = np.concatenate(prepared)
+        parts = [self._checked(self.model(windows[n : n + MOST_WINDOWS])) for n in range(0, len(windows), MOST_WINDOWS)]
+        return np.split(np.concatenate(parts), ends)
 
     def _checked(self, found: NDArray[np.float32]) -> NDArray[np.float32]:
         if found.ndim != 2 or found.shape[1] != self.row.dimension or len(found) == 0:
@@ -72,6 +76,10 @@ def open_encoder(row: Row, *, device: str = "cpu", threads: int = 1, sequences: 
 
     `sequences` asks for frames, where a model could give their mean alone.
     """
+    if device not in DEVICES:
+        raise OptionError(f"device: one of {', '.join(DEVICES)}, got {device!r}")
+    if device != "cpu" and not row.gpu:
+        raise OptionError(f"device: {row.name} runs on the cpu only")
     for weight in row.weights:
         need_weight(row.place, weight)
     module, _, function = row.load.partition(":")
@@ -81,4 +89,7 @@ def open_encoder(row: Row, *, device: str = "cpu", threads: int = 1, sequences: 
     if isinstance(own, str):  # a file of the user's: its content decides, not its name
         with Path(own).open("rb") as stream:
             digests["path"] = hashlib.file_digest(stream, "sha256").hexdigest()
-    return Encoder(row, model, fingerprint(row, digests))
+    whole = fingerprint(row, digests)
+    if sequences and row.policy is None:  # the mean of frames and the mean that comes at once differ in late digits
+        whole["frames"] = True
+    return Encoder(row, model, whole)

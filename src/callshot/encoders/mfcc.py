@@ -62,6 +62,9 @@ class MfccOptions:
                 raise OptionError(f"{name}: at least {low} samples at {self.rate_hz} Hz, got {getattr(self, name)} s")
         if self.n_fft < self.window:
             raise OptionError(f"n_fft: at least the window of {self.window} samples, got {self.n_fft}")
+        for name, most in (("bands", 10_000), ("n_fft", 2**20)):
+            if getattr(self, name) > most:
+                raise OptionError(f"{name}: at most {most}, got {getattr(self, name)}")
         if self.coefficients > self.bands:
             raise OptionError(f"coefficients: at most the {self.bands} bands, got {self.coefficients}")
         if self.top_db is not None and not 0 <= self.top_db < math.inf:

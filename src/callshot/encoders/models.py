@@ -88,11 +88,12 @@ def load_perch_v1(row: "Row", *, device: str, threads: int, **_: object) -> Mode
 
 def load_onnx(row: "Row", *, device: str, threads: int, **_: object) -> Model:
     """Open a user's own model of waveforms."""
-    from callshot.encoders.onnx import open_windows
+    from callshot.encoders.onnx import open_windows, refuse_external
 
     if row.policy is None:
         raise InputError(f"{row.name}: wanted a window")
     path, output = Path(str(row.options["path"])), str(row.options["output"]) or None
+    refuse_external(path)
     return open_windows(
         path, output=output, samples=row.policy.window, dimension=row.dimension, device=device, threads=threads
     )

@@ -152,6 +152,17 @@ def cut_graph(source: Path, target: Path, outputs: Sequence[str]) -> None:
         open_session(unfinished)
 
 
+def refuse_external(path: Path) -> None:
+    """Refuse a model that keeps weights in other files: these would not be in its fingerprint."""
+    onnx = need_package("onnx", "onnx")
+    with reading(path):
+        model = onnx.load(str(path), load_external_data=False)
+    if any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in model.graph.initializer):
+        raise InputError(
+            f"{path}: its weights are in other files; save it as one file (onnx.save, without external data)"
+        )
+
+
 def need_package(name: str, extra: str) -> Any:
     """Import a package that only some encoders need, or say how to install it.
 

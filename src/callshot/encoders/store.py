@@ -120,6 +120,11 @@ class Store:
             if self._lock is not None:
                 self._lock.close()
 
+    @property
+    def keeps_sequences(self) -> bool:
+        """Whether each vector comes with the sequence behind it."""
+        return self._keeps_sequences
+
     def find(self, sources: Sequence[str]) -> dict[str, str]:
         """Return the keys of those of the sources that are there."""
         added = {source: self._key_of[source] for source in sources if source in self._key_of}

@@ -79,8 +79,7 @@ def read_tables(paths: Sequence[Path]) -> list[Embeddings]:
 def write_table(embeddings: Embeddings, path: Path, *, corpus: str | None = None) -> None:
     """Write a table as Parquet: the whole of it, or nothing."""
     path = Path(path)
-    if path.suffix.lower() != ".parquet":
-        raise OutputError(f"{path}: a table is written as Parquet; wanted a name that ends in .parquet")
+    refuse_place(path)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     metadata = {"encoder": embeddings.encoder} | ({} if corpus is None else {"corpus": corpus})
     columns = {name: pl.Series(list(getattr(embeddings, name)), dtype=pl.String) for name in COLUMNS[:3]}
@@ -96,6 +95,14 @@ def write_table(embeddings: Embeddings, path: Path, *, corpus: str | None = None
     finally:
         with suppress(OSError):
             unfinished.unlink()
+
+
+def refuse_place(path: Path) -> None:
+    """Refuse a place where no table can be written, before any work."""
+    if path.suffix.lower() != ".parquet":
+        raise OutputError(f"{path}: a table is written as Parquet; wanted a name that ends in .parquet")
+    if path.is_dir() or not path.absolute().parent.is_dir():
+        raise OutputError(f"{path}: wanted the name of a file in a folder that is there")
 
 
 def table_corpus(path: Path) -> str | None:
