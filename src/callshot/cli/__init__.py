@@ -4,9 +4,10 @@ app        the program, its errors, and what all commands share
 corpus     inspect, segment, synth
 encoders   embed, encoders
 evaluate   evaluate
+imports    import
 """
 
-from callshot.cli import corpus, encoders, evaluate
+from callshot.cli import corpus, encoders, evaluate, imports
 from callshot.cli.app import app, main
 
-__all__ = ["app", "corpus", "encoders", "evaluate", "main"]
+__all__ = ["app", "corpus", "encoders", "evaluate", "imports", "main"]

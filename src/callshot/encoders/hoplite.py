@@ -1,6 +1,6 @@
 """A perch-hoplite database comes in; the windows of its recordings and its annotations go out. Nothing is written.
 
-Three layouts are read, as found in versions 1.0.0 to 1.0.2, 0.1.0 and 0.1.1, and before that (`chirp.projects.hoplite`):
+Three layouts are read: of versions 1.0.0 to 1.0.2, of 0.1.0 and 0.1.1, and of `chirp.projects.hoplite` before them.
 
             windows              times                                    vectors             annotations
     1.0     windows              two float64                              `usearch.index`     on spans
@@ -24,8 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callshot.encoders.spans import Sources, Span, Windows
-from callshot.errors import InputError
-from callshot.records import FloatArray, IntArray
+from callshot.errors import InputError, printable
+from callshot.records import IntArray
 
 SQLITE, USEARCH = "hoplite.sqlite", "usearch.index"
 POSITIVE = 1
@@ -44,6 +44,9 @@ OLD = {
     "LEFT JOIN hoplite_embeddings e ON e.id = l.embedding_id ORDER BY l.id",
 }
 BLOBS = OLD | {"windows": "SELECT id, source_idx, offsets, embedding FROM hoplite_embeddings ORDER BY id"}
+# Types of scalar, key and slot, as USearch numbers them; keys are of 64 bits and slots of 32.
+USEARCH_TYPES: dict[bytes, np.dtype[Any]] = {bytes([11, 14, 15]): np.dtype("<f4"), bytes([12, 14, 15]): np.dtype("<f2")}
+MOST_LINKS = 1 << 20
 TIMES = {True: {16: "<f8", 8: "<f8"}, False: {2: "<f2", 4: "<f4", 8: "<f4"}}  # by layout and size of the blob
 
 
@@ -94,21 +97,23 @@ def _open(path: Path) -> Iterator[sqlite3.Connection]:
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro{immutable}", uri=True)) as base:
             base.execute("PRAGMA trusted_schema = OFF")
+            if (found := base.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":  # a cut file reads as emptier
+                raise sqlite3.DatabaseError(" ".join(found.split()))
             yield base
-    except (sqlite3.Error, OverflowError) as error:
-        raise InputError(f"{path}: not a whole perch-hoplite database ({error})") from error
+    except (sqlite3.Error, OverflowError, UnicodeError) as error:
+        raise InputError(f"{path}: not a whole perch-hoplite database ({printable(str(error))})") from error
 
 
 def _layout(path: Path, base: sqlite3.Connection) -> dict[str, str]:
     """Return the queries for a database, by the tables that it has."""
-    query = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql LIKE 'CREATE TABLE%'"
+    query = "SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE TABLE%'"
     tables = {name for (name,) in base.execute(query)}
     if {"windows", "recordings", "deployments", "annotations"} <= tables:
         return NEW
     if {"hoplite_embeddings", "hoplite_sources", "hoplite_labels"} <= tables:
         columns = {row[1] for row in base.execute("PRAGMA table_info(hoplite_embeddings)")}
         return BLOBS if "embedding" in columns else OLD
-    found = ", ".join(sorted(map(str, tables))[:8]) or "none"
+    found = printable(", ".join(sorted(map(str, tables))[:8])) or "none"
     raise InputError(f"{path}: wanted the tables of perch-hoplite (windows, or hoplite_embeddings), found {found}")
 
 
@@ -181,7 +186,7 @@ def _sources(
     """Return, for each recording, a function that reads its windows; those without a vector are left out."""
     members: dict[int, list[int]] = {}
     for n, (row, recording, *_) in enumerate(windows):
-        if recording not in names:
+        if recording not in names or not isinstance(row, int):
             raise InputError(f"{path}: window {row}: its recording {recording!r} is not in the database")
         if slots[n] >= 0:
             members.setdefault(recording, []).append(n)
@@ -204,11 +209,8 @@ def _vectors(path: Path, windows: Sequence[Any], *, blobs: bool) -> tuple[NDArra
     if blobs:
         return _blob_matrix(path, windows), np.arange(len(windows))
     keys, matrix = read_usearch(path.with_name(USEARCH))
-    wanted, order = np.array([row[0] for row in windows], np.uint64), np.argsort(keys)
-    place = np.searchsorted(keys, wanted, sorter=order)
-    slots = np.append(order, -1)[np.minimum(place, len(keys))]
-    there = (slots >= 0) & (np.append(keys, 0)[slots] == wanted)
-    return matrix, np.where(there, slots, -1)
+    slots = dict(zip(keys.tolist(), range(len(keys)), strict=True))
+    return matrix, np.array([slots.get(row[0], -1) for row in windows], np.int64)
 
 
 def _blob_matrix(path: Path, windows: Sequence[Any]) -> NDArray[Any]:
@@ -237,14 +239,13 @@ def read_usearch(path: Path) -> tuple[NDArray[np.uint64], NDArray[Any]]:
         raise InputError(f"{path}: cannot be read ({error.strerror}); the vectors of {SQLITE} are in it") from error
     except ValueError as error:
         raise InputError(f"{path}: not a whole USearch index ({error})") from error
-    kinds = {(11, 14, 15): "<f4", (12, 14, 15): "<f2"}  # scalars, with keys of 64 and slots of 32 bits
-    if head[:9] != b"usearch\2\0" or size != rows:
+    if head[:9] != b"usearch\2\0" or size != rows or len(levels) != rows or max(links, base_links) > MOST_LINKS:
         raise InputError(f"{path}: not a whole USearch index of format 2")
-    if tuple(head[14:17]) not in kinds:
+    kind, dimensions = USEARCH_TYPES.get(head[14:17]), int.from_bytes(head[33:41], "little")
+    if kind is None or dimensions * kind.itemsize != width:
         raise InputError(f"{path}: wanted vectors of float16 or float32, found USearch's types {list(head[14:17])}")
     starts = at + 40 + 2 * rows + np.cumsum(np.append(0, 14 + 4 * base_links + levels * (4 + 4 * links)))
-    if len(levels) != rows or (levels < 0).any() or starts[-1] != len(data):
-        raise InputError(f"{path}: not a whole USearch index: {len(data)} bytes, {int(starts[-1])} wanted")
+    if (levels < 0).any() or starts[-1] != len(data):
+        raise InputError(f"{path}: not a whole USearch index: wanted {int(starts[-1])} bytes, found {len(data)}")
     keys = data[starts[:-1, None] + np.arange(8)].view("<u8").ravel()
-    kind = np.dtype(kinds[head[14], head[15], head[16]])
-    return keys, data[8 : 8 + rows * width].view(kind).reshape(rows, width // kind.itemsize)
+    return keys, data[8 : 8 + rows * width].view(kind).reshape(rows, dimensions)

@@ -1,4 +1,4 @@
-"""Labelled spans and the windows of recordings come in, a vector for each span goes out, or the reason why there is none.
+"""Labelled spans and the windows of recordings come in; a vector for each span goes out, or why there is none.
 
 A span's vector is that of the window with the same times; else the plain mean of the windows whose centre lies in the
 span (its start included, its end not); else that of the window which overlaps it most, the first of equals. Windows are
@@ -19,7 +19,8 @@ from callshot.records import FloatArray, IntArray
 Vector = NDArray[np.floating]
 SAME_S = 1e-6
 SUFFIXES = frozenset(
-    "wav wave bwf rf64 w64 flac ogg oga opus mp3 mp2 aif aiff aifc au snd caf sph nist voc m4a mp4 wma aac wv".split()
+    {"wav", "wave", "bwf", "rf64", "w64", "flac", "ogg", "oga", "opus", "mp3", "mp2", "m4a", "mp4", "aac", "wma"}
+    | {"aif", "aiff", "aifc", "au", "snd", "caf", "sph", "nist", "voc"}
 )
 
 
@@ -52,22 +53,20 @@ def pool_spans(spans: Sequence[Span], sources: Sources) -> tuple[list[Vector | s
 
     The windows of a recording are read when a span needs them, one recording at a time.
     """
-    found, outcomes = find_sources([span.path for span in spans], sources), [""] * len(spans)
-    rows, results = defaultdict[str, list[int]](list), dict[int, Vector | str](enumerate(outcomes))
+    found = find_sources([span.path for span in spans], sources)
+    results: list[Vector | str] = [found[span.path][1] for span in spans]
+    rows = defaultdict[str, list[int]](list)
     for n, span in enumerate(spans):
-        source, reason = found[span.path]
-        results[n] = reason
-        if not reason:
-            rows[source].append(n)
+        if not results[n]:
+            rows[found[span.path][0]].append(n)
     used = seen = 0
     for source, members in rows.items():
         windows = sources[source]()
         chosen = [choose_windows(windows, spans[n]) for n in members]
-        used, seen = used + len(set(chain.from_iterable(c.tolist() for c in chosen))), seen + len(windows.start_s)
+        used, seen = used + len({row for which in chosen for row in which.tolist()}), seen + len(windows.start_s)
         for n, which in zip(members, chosen, strict=True):
             results[n] = _mean(windows, which) if which.size > 0 else "no window overlaps it"
-    told = f"{len(rows)} of {len(sources)} recordings with windows are labelled; {used} of their {seen} windows are used"
-    return [results[n] for n in range(len(spans))], told
+    return results, f"{len(rows)} of {len(sources)} recordings are labelled; {used} of their {seen} windows are used"
 
 
 def choose_windows(windows: Windows, span: Span) -> IntArray:
@@ -75,8 +74,8 @@ def choose_windows(windows: Windows, span: Span) -> IntArray:
 
     >>> start = np.arange(0.0, 12.0, 3.0)
     >>> windows = Windows(start, start + 3, np.zeros((4, 2), np.float32))
-    >>> [choose_windows(windows, Span("x", *times, "roar")).tolist() for times in ((3, 6), (1, 8), (2, 4), (20, 21))]
-    [[1], [0, 1, 2], [0], []]
+    >>> [choose_windows(windows, Span("x", *times, "roar")).tolist() for times in ((3, 6), (1, 8), (2.5, 4), (20, 21))]
+    [[1], [0, 1, 2], [1], []]
     """
     if span.window is not None and windows.ids is not None:
         return np.flatnonzero(windows.ids == span.window)
@@ -86,7 +85,8 @@ def choose_windows(windows: Windows, span: Span) -> IntArray:
         if these.any():
             return np.flatnonzero(these)
     overlap_s = np.minimum(windows.end_s, span.end_s) - np.maximum(windows.start_s, span.start_s)
-    return np.argmax(overlap_s)[None] if overlap_s.size > 0 and overlap_s.max() > 0 else np.zeros(0, np.int64)
+    overlapping = np.flatnonzero(overlap_s > 0)
+    return overlapping[np.argsort(-overlap_s[overlapping], kind="stable")[:1]]
 
 
 def _mean(windows: Windows, rows: IntArray) -> Vector:
@@ -100,7 +100,7 @@ def overlapping_labels(spans: Sequence[Span]) -> list[tuple[str, ...]]:
     >>> overlapping_labels([Span("x", 0, 2, "a"), Span("x", 1, 3, "b"), Span("x", 2, 3, "c"), Span("y", 0, 9, "d")])
     [('a', 'b'), ('b', 'a', 'c'), ('c', 'b'), ('d',)]
     """
-    members, labels = defaultdict[str, list[int]](list), [(span.label,) for span in spans]
+    members, labels = defaultdict[str, list[int]](list), [tuple[str, ...]()] * len(spans)
     for n in sorted(range(len(spans)), key=lambda n: spans[n].start_s):
         members[spans[n].path].append(n)
     for rows in members.values():
@@ -150,12 +150,11 @@ def find_sources(names: Sequence[str], sources: Sources) -> dict[str, tuple[str,
     rivals = defaultdict[str, list[str]](list)
     for name, (source, _) in meant.items():
         rivals[source].append(name)
-    for source, others in rivals.items():
-        for name in others if source and len(others) > 1 else ():
-            owners = [other for other in others if _bare(_plain(other)) == _bare(_plain(source))]
+    for source, claimants in rivals.items():
+        owners = [name for name in claimants if _bare(_plain(name)) == _bare(_plain(source))]
+        for name in claimants if source and len(claimants) > 1 else ():
             if owners != [name]:
-                rival = (owners or [other for other in others if other != name])[0]
-                rival = rival if rival != name else next(other for other in others if other != name)
+                rival = next(other for other in owners + claimants if other != name)
                 meant[name] = ("", f"its recording goes by a name that stands for {rival!r} too")
     return meant
 
