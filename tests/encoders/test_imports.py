@@ -187,6 +187,11 @@ def test_a_short_span_takes_the_window_that_overlaps_it_most(times: tuple[float,
     assert chosen.tolist() == ([] if row is None else [row])
 
 
+def test_a_centre_at_the_start_is_in_the_span_and_one_at_the_end_is_not() -> None:
+    chosen = choose_windows(windows((0, 3), (3, 6), (6, 9)), Span("x", 1.5, 7.5, "roar"))
+    assert chosen.tolist() == [0, 1]
+
+
 def test_the_vector_of_a_span_is_the_plain_mean_of_its_windows() -> None:
     some = windows((0, 3), (3, 6), (6, 9))
     (vector, exact, none), told = pool_spans(

@@ -102,7 +102,7 @@ def refuse_place(path: Path) -> None:
     if path.suffix.lower() != ".parquet":
         raise OutputError(f"{path}: a table is written as Parquet; wanted a name that ends in .parquet")
     if path.is_dir() or not path.absolute().parent.is_dir():
-        raise OutputError(f"{path}: wanted the name of a file in a folder that is there")
+        raise OutputError(f"{path}: cannot be written; wanted the name of a file, in a folder that is there")
 
 
 def table_corpus(path: Path) -> str | None:
