@@ -16,8 +16,10 @@ Curve        one point of a k-shot curve, with ClassCurve, Values, Confusion and
 Evaluation   all of that, for every encoder
 """
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -96,6 +98,27 @@ class Segment:
     level_dbfs: float | None
     source_rate_hz: float | None = None
     more: Mapping[str, Cell] = field(default_factory=dict)
+
+
+def name_segments(spans: Sequence[tuple[str, float, float | None, str]]) -> Iterator[str]:
+    """Name segments by path and times, or by path alone where they are whole recordings (no end).
+
+    Where two share these, their label and a number are added.
+
+    >>> list(name_segments([("x.wav", 0.0, 1.5, "a"), ("x.wav", 0.0, 1.5, "b"), ("y.wav", 0.0, None, "a")]))
+    ['x.wav@0-1.5 a', 'x.wav@0-1.5 b', 'y.wav']
+    """
+    names = [path if end is None else f"{path}@{_time(start)}-{_time(end)}" for path, start, end, _ in spans]
+    taken, shared = set[str](), Counter(names)
+    for (*_, label), name in zip(spans, names, strict=True):
+        own = f"{name} {label}" if shared[name] > 1 else name
+        free = next(n for n in chain([own], (f"{own} #{i}" for i in count(2))) if n not in taken)
+        taken.add(free)
+        yield free
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.6f}".rstrip("0").rstrip(".")
 
 
 @dataclass(frozen=True, slots=True)

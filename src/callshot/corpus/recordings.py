@@ -19,6 +19,7 @@ from callshot.records import Reject
 
 Paths = dict[str, list[str]]
 OTHERS = frozenset((".m4a", ".aac", ".mp4", ".wma", ".amr", ".wv", ".ape", ".alac", ".ra", ".wac", ".dsf"))
+AUDIO = SUFFIXES | OTHERS
 INFIX = re.compile(
     r"\.|[ _-](?:labels?|annotations?|annot|selections?|calls?|tables?|tiers?|textgrid|praat|raven|audacity|events|"
     r"final|checked|corrected|edited|manual)(?![a-z0-9])"
@@ -137,7 +138,7 @@ def find_recordings(folder: Path) -> Library:
             raise InputError(f"{folder}: no such folder; wanted the folder of the recordings")
     except (OSError, UnicodeEncodeError) as error:
         raise InputError(f"{folder}: cannot be looked into ({getattr(error, 'strerror', 'not UTF-8')})") from None
-    found = [path for path in find_files(folder) if path.suffix.lower() in SUFFIXES | OTHERS or path.is_dir()]
+    found = [path for path in find_files(folder) if path.suffix.lower() in AUDIO or path.is_dir()]
     reasons = {path: _refuse_recording(path, folder) for path in found}
     paths = (path.relative_to(folder).as_posix() for path, reason in reasons.items() if reason is None)
     rejects = (Reject(str(path), None, reason) for path, reason in reasons.items() if reason is not None)

@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from itertools import chain, compress, count, groupby
+from itertools import compress, groupby
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,7 @@ from callshot.corpus.recordings import Library, find_recordings
 from callshot.corpus.rule import Rule
 from callshot.corpus.sources import Report, read_sources
 from callshot.errors import InputError
-from callshot.records import Annotation, Call, Recording, Reject, Segment, Segmentation
+from callshot.records import Annotation, Call, Recording, Reject, Segment, Segmentation, name_segments
 
 Cut = tuple[Segment, Call]
 NANOSECOND = 1e-9  # less is rounding, not time
@@ -240,7 +240,7 @@ def cut_segments(
     labels = overlapping_labels(calls)
     lengths_s = [_length(call, rule, recordings[call.path]) for call in calls]
     long = [length_s >= rule.minimum_s - NANOSECOND for length_s in lengths_s]
-    names = _name_segments(list(compress(calls, long)))
+    names = name_segments([_named_by(call) for call in compress(calls, long)])
     kept = compress(zip(calls, labels, strict=True), long)
     cuts = [(_segment(name, call, found, rule), call) for name, (call, found) in zip(names, kept, strict=True)]
     short = compress(zip(calls, lengths_s, strict=True), (not enough for enough in long))
@@ -273,6 +273,10 @@ def overlapping_labels(calls: Sequence[Call]) -> list[tuple[str, ...]]:
     return found
 
 
+def _named_by(call: Call) -> tuple[str, float, float | None, str]:
+    return call.path, call.start_s, None if call.annotation.end_s is None else call.end_s, call.label
+
+
 def _length(call: Call, rule: Rule, recording: Recording | InputError) -> float:
     """Return the length that counts: the annotated one, or that of the audio with its collar."""
     if not rule.with_collar or isinstance(recording, InputError):
@@ -283,22 +287,6 @@ def _length(call: Call, rule: Rule, recording: Recording | InputError) -> float:
 def _too_short(call: Call, length_s: float, rule: Rule) -> Reject:
     reason = f"shorter than {rule.minimum_s:g} s: {length_s:.6g} s"
     return Reject(call.annotation.file, call.annotation.row, reason)
-
-
-def _name_segments(calls: Sequence[Call]) -> Iterator[str]:
-    """Name segments by their recording and span; where two share these, by their label and a number too."""
-    spans = [f"{call.path}@{_time(call.start_s)}-{_time(call.end_s)}" for call in calls]
-    spans = [c.path if c.annotation.end_s is None else span for c, span in zip(calls, spans, strict=True)]
-    taken, shared = set[str](), Counter(spans)
-    for call, span in zip(calls, spans, strict=True):
-        name = f"{span} {call.label}" if shared[span] > 1 else span
-        free = next(n for n in chain([name], (f"{name} #{i}" for i in count(2))) if n not in taken)
-        taken.add(free)
-        yield free
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.6f}".rstrip("0").rstrip(".")
 
 
 def _segment(name: str, call: Call, labels: tuple[str, ...], rule: Rule) -> Segment:

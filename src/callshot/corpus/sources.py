@@ -62,7 +62,7 @@ def read_sources(
     if not there:
         raise InputError(f"{place}: no such file or folder; wanted the annotations")
     if place.is_dir():
-        files = [path for path in _candidates(place) if where is not None or _may_concern(library, path)]
+        files = list(_beside(library) if where is None and library.alone else _candidates(place))
         sources = _from_folder(library, place, files, format, hints, report)
     else:
         sources = _from_file(library, place, format, hints)
@@ -158,13 +158,13 @@ def _candidates(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _may_concern(library: Library, path: Path) -> bool:
-    """Tell whether a file beside the recordings is about them: where one was named alone, only a file of its name."""
-    if not library.alone:
-        return True
-    beside = [file.name for file in library.root.iterdir() if file.suffix.lower() in SUFFIXES]
-    found = _look_up(Library(library.root, tuple(beside)), None, PurePosixPath(path.name))
-    return path.parent == library.root and found == library.paths[0]
+def _beside(library: Library) -> Iterator[Path]:
+    """Go through the files that are about a recording which was named alone: those of its name, in its own folder."""
+    recordings = [file.name for file in library.root.iterdir() if file.suffix.lower() in SUFFIXES]
+    whole = Library(library.root, tuple(recordings))
+    for path in _candidates(library.root):
+        if path.parent == library.root and _look_up(whole, None, PurePosixPath(path.name)) == library.paths[0]:
+            yield path
 
 
 def _written_by_us(folder: Path) -> frozenset[str]:

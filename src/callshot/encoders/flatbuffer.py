@@ -6,14 +6,13 @@ Every jump is a number in the file: it is checked against the end of the file be
 of bytes from the start of the file. All items of the vectors read here have 4 bytes.
 """
 
-import os
 import struct
-from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from callshot.errors import InputError, OutputError, printable
+from callshot.encoders.replacing import replacing
+from callshot.errors import InputError, printable
 
 LONGEST_NAME = 4096  # bytes; a damaged length must not make a name of the whole file
 
@@ -112,18 +111,8 @@ def expose_tensor(source: Path, target: Path, tensor: str) -> None:
     """
     flat = FlatBuffer(str(source), bytearray(read_tflite(source)))
     _rewrite(flat, tensor)
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
-        with unfinished.open("wb") as file:
-            file.write(flat.data)
-            file.flush()
-            os.fsync(file.fileno())
-        unfinished.replace(target)
-    except OSError as error:
-        raise OutputError(f"{target}: cannot be written ({error.strerror})") from error
-    finally:
-        with suppress(OSError):
-            unfinished.unlink()
+    with replacing(target) as unfinished:
+        unfinished.write_bytes(flat.data)
 
 
 def read_tflite(path: Path) -> bytes:

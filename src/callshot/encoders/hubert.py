@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.encoders.onnx import cut_graph, need_package, only_input, open_session, reading, reason, replacing, run
+from callshot.encoders.onnx import cut_graph, need_package, only_input, open_session, reading, run
+from callshot.encoders.replacing import reason, replacing
 from callshot.errors import InputError, OptionError
 
 Whole = Callable[[NDArray[np.float32]], NDArray[np.float32]]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from callshot.encoders.analyzer import TEXT, read_analyzer
 from callshot.encoders.hoplite import find_hoplite, read_hoplite
-from callshot.encoders.spans import Sources, Span, Vector, name_spans, overlapping_labels, pool_spans
+from callshot.encoders.spans import Sources, Span, Vector, overlapping_labels, pool_spans
 from callshot.encoders.table import (
     _filled,
     _fold,
@@ -33,7 +33,7 @@ from callshot.encoders.table import (
     refuse_missing,
 )
 from callshot.errors import CallshotError, InputError, OptionError
-from callshot.records import Embeddings, FloatArray, Reject
+from callshot.records import Embeddings, FloatArray, Reject, name_segments
 
 KINDS = ("arrays", "hoplite", "birdnet-analyzer")
 SPAN_COLUMNS = ("path", "recording", "start_s", "end_s", "label", "segment", "labels", "fold")
@@ -136,7 +136,8 @@ def _join(
             outcomes[n] = "the same span and label are there already"
     frame = rows.frame
     if "segment" not in frame:
-        frame = frame.with_columns(segment=pl.Series(list(name_spans(spans)), dtype=pl.String))
+        whole = [(s.path, s.start_s, s.end_s if np.isfinite(s.end_s) else None, s.label) for s in spans]
+        frame = frame.with_columns(segment=pl.Series(list(name_segments(whole)), dtype=pl.String))
     if "labels" not in frame:
         labelled = iter(overlapping_labels([span for span in spans if span.label.strip()]))
         column = [list(next(labelled)) if span.label.strip() else [] for span in spans]

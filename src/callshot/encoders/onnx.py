@@ -9,7 +9,7 @@ Its wheels from 1.29 on send what they see to their maker unless told not to; ev
 import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.errors import CallshotError, InputError, OptionError, OutputError, printable
+from callshot.encoders.replacing import reason, replacing
+from callshot.errors import CallshotError, InputError, OptionError, printable
 
 PROVIDERS: dict[str, list[Any]] = {
     "cpu": ["CPUExecutionProvider"],
@@ -199,27 +200,6 @@ def reading(path: Path) -> Iterator[None]:
         raise InputError(f"{path}: cannot be read ({reason(error)})") from error
     except Exception as error:
         raise InputError(f"{path}: cannot be opened as an ONNX model ({reason(error)})") from error
-
-
-@contextmanager
-def replacing(target: Path) -> Iterator[Path]:
-    """Hand out a name to write to; it takes the place of the target when all went well, and goes when not."""
-    unfinished = target.with_name(f".{target.stem}.{os.getpid()}{target.suffix}")
-    try:
-        yield unfinished
-        with unfinished.open("rb+") as stream:  # Windows syncs only what may be written
-            os.fsync(stream.fileno())
-        unfinished.replace(target)
-    except OSError as error:
-        raise OutputError(f"{target}: cannot be written ({reason(error)})") from error
-    finally:
-        with suppress(OSError):
-            unfinished.unlink()
-
-
-def reason(error: BaseException) -> str:
-    """Say in one line what a library says in many."""
-    return getattr(error, "strerror", None) or " ".join(str(error).split())[:300] or type(error).__name__
 
 
 def _runtime() -> Any:

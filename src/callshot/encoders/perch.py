@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.encoders.onnx import WindowModel, need_package, open_windows, reason, replacing
+from callshot.encoders.onnx import WindowModel, need_package, open_windows
+from callshot.encoders.replacing import reason, replacing
 from callshot.errors import InputError
 
 SAMPLES = 160_000

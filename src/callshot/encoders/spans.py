@@ -6,10 +6,9 @@ not weighted. Both sides name recordings in their own way; `find_sources` says w
 """
 
 import unicodedata
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,26 +110,6 @@ def overlapping_labels(spans: Sequence[Span]) -> list[tuple[str, ...]]:
             near = [spans[rows[i]].label for i in range(first[at], last[at]) if end_s[i] > start_s[at]]
             labels[n] = tuple(dict.fromkeys([spans[n].label, *near]))
     return labels
-
-
-def name_spans(spans: Sequence[Span]) -> Iterator[str]:
-    """Name spans as `callshot segment` does: recording and times; where two share these, label and a number too.
-
-    >>> list(name_spans([Span("x.wav", 0.0, 1.5, "a"), Span("x.wav", 0.0, 1.5, "b"), Span("y.wav", 0.0, np.inf, "a")]))
-    ['x.wav@0-1.5 a', 'x.wav@0-1.5 b', 'y.wav']
-    """
-    names = [f"{span.path}@{_time(span.start_s)}-{_time(span.end_s)}" for span in spans]
-    names = [name if np.isfinite(span.end_s) else span.path for name, span in zip(names, spans, strict=True)]
-    taken, shared = set[str](), Counter(names)
-    for span, name in zip(spans, names, strict=True):
-        own = f"{name} {span.label}" if shared[name] > 1 else name
-        free = next(n for n in chain([own], (f"{own} #{i}" for i in count(2))) if n not in taken)
-        taken.add(free)
-        yield free
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.6f}".rstrip("0").rstrip(".")
 
 
 def find_sources(names: Sequence[str], sources: Sources) -> dict[str, tuple[str, str]]:
