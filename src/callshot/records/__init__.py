@@ -1,0 +1,68 @@
+"""The nouns: what the rooms hand to each other.
+
+Recording    one audio file
+Annotation   a label on a span of a recording, as an annotation file has it
+Call         an annotation in its place
+Segment      a span that carries one label, and how its audio is to be read
+Reject       a row or a file that was left out, and why
+Segmentation all of that, for a corpus
+Embeddings   what an encoder made of the segments of a corpus
+EncoderState what an encoder needs before it runs
+Folds        which fold each segment is in, and how that came about
+ClassCount   one class: its exemplars, how far it is complete, and whether it is evaluated
+Episode      one query against one draw, told whole
+Inspection   what a folder holds, before anything is decided
+Curve        one point of a k-shot curve, with ClassCurve, Values, Confusion and Ties behind it
+Evaluation   all of that, for every encoder
+Rival        what a trained classifier scored, with Difference and Worth: comparisons, and the label budget
+Chapter      everything that one corpus's part of a report is made from, with Facts and Lengths
+"""
+
+from callshot.records.chapters import Chapter, Difference, Facts, Lengths, Rival, Worth
+from callshot.records.embeddings import Embeddings, EncoderState, FloatArray, IntArray
+from callshot.records.recordings import Annotation, Call, Cell, Recording, Reject, Segment, Segmentation, name_segments
+from callshot.records.results import (
+    COMMON_FOLD,
+    ClassCount,
+    ClassCurve,
+    Confusion,
+    Curve,
+    Episode,
+    Evaluation,
+    Folds,
+    Inspection,
+    Ties,
+    Values,
+)
+
+__all__ = [
+    "COMMON_FOLD",
+    "Annotation",
+    "Call",
+    "Cell",
+    "Chapter",
+    "ClassCount",
+    "ClassCurve",
+    "Confusion",
+    "Curve",
+    "Difference",
+    "Embeddings",
+    "EncoderState",
+    "Episode",
+    "Evaluation",
+    "Facts",
+    "FloatArray",
+    "Folds",
+    "Inspection",
+    "IntArray",
+    "Lengths",
+    "Recording",
+    "Reject",
+    "Rival",
+    "Segment",
+    "Segmentation",
+    "Ties",
+    "Values",
+    "Worth",
+    "name_segments",
+]

@@ -1,0 +1,117 @@
+"""The nouns of a report: all that the tables, figures and pages of one corpus are made from."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from callshot.records.embeddings import Embeddings
+from callshot.records.recordings import Reject
+from callshot.records.results import Evaluation
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """How many spans there are, and how long: the sum, the mean, the ends, and the (population) standard deviation."""
+
+    count: int
+    total_s: float
+    mean_s: float
+    shortest_s: float
+    longest_s: float
+    deviation_s: float
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a corpus is made of, before and after cutting; `kinds` are the audio formats that libsndfile names.
+
+    `calls` are all annotations in their place, `segments` those that are long enough.
+    """
+
+    rates_hz: tuple[float, ...]
+    channels: tuple[int, ...]
+    kinds: tuple[str, ...]
+    labels: int
+    minimum_s: float
+    collar_s: float
+    recordings: Lengths
+    annotated: Lengths
+    calls: Lengths
+    segments: Lengths
+
+
+@dataclass(frozen=True)
+class Rival:
+    """What a trained classifier scored on the same queries, trained on all labelled data of each split.
+
+    `kind` is logistic, recurrent or end-to-end; `name` is how tables call it (LR, GRU, AERD). `encoder` is empty for
+    one that hears the audio itself.
+    """
+
+    corpus: str
+    encoder: str
+    kind: str
+    name: str
+    scoring: str
+    metric: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One value less another over the same draws, and the share of samples in which it is larger (equal: half).
+
+    `one` and `other` are encoders, or an encoder and a rival on it. The row of `differences.csv`.
+    """
+
+    corpus: str
+    one: str
+    other: str
+    scoring: str
+    metric: str
+    spread: str
+    k: int
+    mean: float
+    p01: float
+    p25: float
+    p50: float
+    p75: float
+    p99: float
+    wins: float
+
+
+@dataclass(frozen=True)
+class Worth:
+    """What more exemplars of a class are worth to it, by its curve. The row of `budget.csv`.
+
+    `value` is the mean of the metric at `k`, the last shot that the class can give in every split. A curve a − b/k
+    through its complete shots gives the rest: the gain by one exemplar more, by twice as many, and the limit a; NaN
+    where fewer than three shots are complete. `error` is the root mean square distance of the curve.
+    """
+
+    corpus: str
+    encoder: str
+    label: str
+    metric: str
+    exemplars: int
+    k: int
+    value: float
+    next_gain: float
+    double_gain: float
+    limit: float
+    error: float
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """One corpus of a study. `tables` are its embeddings, one for each encoder, rows as in the evaluation."""
+
+    evaluation: Evaluation
+    facts: Facts
+    evaluated: Lengths
+    tables: Sequence[Embeddings]
+    rivals: Sequence[Rival]
+    differences: Sequence[Difference]
+    budget: Sequence[Worth]
+    categories: Mapping[str, str] | None
+    rejects: Sequence[Reject]
+    notes: Sequence[str]

@@ -1,0 +1,1 @@
+"""Chapters → tables as the paper has them → LaTeX, Markdown and CSV."""
