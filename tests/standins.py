@@ -69,13 +69,19 @@ def perch_v2(path: Path, dimension: int = 1536) -> Path:
 
 
 def perch_v2_twin(path: Path, windows: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Compute the embedding of the stand-in literally, a window and a block at a time."""
+    """Compute the embedding of the stand-in literally: the mean over its cells."""
+    return perch_v2_cells(path, windows).mean(axis=(1, 2))
+
+
+def perch_v2_cells(path: Path, windows: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Compute the spatial embedding of the stand-in literally, a cell at a time: n × 16 × 4 × dimension."""
     body = weights_of(path)["body"].astype(np.float64)
     rows = []
     for window in windows.astype(np.float64):
         blocks = [window[at : at + 2500] for at in range(0, SAMPLES, 2500)]
         sizes = [[abs(block[at : at + 50].mean()) for at in range(0, 2500, 50)] for block in blocks]
-        rows.append(np.mean([np.array(size) @ body for size in sizes], axis=0))
+        cells = [np.array(size) @ body for size in sizes]
+        rows.append([cells[at : at + 4] for at in range(0, 64, 4)])
     return np.array(rows)
 
 

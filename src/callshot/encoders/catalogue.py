@@ -6,7 +6,7 @@ their own as entry points in the group `callshot.encoders`.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from difflib import get_close_matches
 from importlib.metadata import entry_points
@@ -20,6 +20,7 @@ from callshot.errors import InputError, OptionError
 Option = str | int | float | bool | None
 GROUP = "callshot.encoders"
 HUBERT_LAYERS = 12
+SEQUENCES = ("windows", "spatial")  # of Perch 2: its windows, or the frames inside them
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class Row:
     options: Mapping[str, Option] = field(default_factory=dict)
     extra: str | None = None
     weights: tuple[Weight, ...] = ()
+    for_torch: tuple[Weight, ...] = ()  # the same as files that torch reads: any one, in place of `weights`
     shelf: str = ""  # under whose name weights are kept, where rows share them
     gpu: bool = False  # whether it can run on one
     version: int = 1  # of what our code makes of it; a change of numbers counts it up
@@ -57,6 +59,7 @@ class Row:
 
 
 HUGGING_FACE = "https://huggingface.co"
+HUBERT = f"{HUGGING_FACE}/facebook/hubert-base-ls960/resolve/main"
 PERCH_V1 = "kaggle:google/bird-vocalization-classifier/tensorFlow2/bird-vocalization-classifier/8"
 
 # fmt: off
@@ -68,12 +71,15 @@ ENCODERS = (
     Row("hubert-base-l2", "HuBERT base, the output of its second layer", 768, 16000,
         "callshot.encoders.models:load_hubert", licence="Apache-2.0",
         level="does not move it: each segment is brought to unit variance",
-        options={"layer": 2, "normalise": True}, extra="onnx", shelf="hubert-base", gpu=True,
-        weights=(Weight("model.onnx", f"{HUGGING_FACE}/Xenova/hubert-base-ls960/resolve/main/onnx/model.onnx"),)),
+        options={"layer": 2, "normalise": True}, extra="onnx", shelf="hubert-base-l2", gpu=True,
+        weights=(Weight("model.onnx", f"{HUGGING_FACE}/Xenova/hubert-base-ls960/resolve/main/onnx/model.onnx"),),
+        for_torch=(Weight("pytorch_model.bin", f"{HUBERT}/pytorch_model.bin", 377_569_754,
+                          "062249fffb353eab67547a2fbc129f7c31a2f459faf641b19e8fb007cc5c48ad"),
+                   Weight("model.safetensors", f"{HUBERT}/model.safetensors"))),
     Row("perch-v2", "Perch 2, EfficientNet-B3", 1536, 32000,
         "callshot.encoders.models:load_perch_v2", licence="Apache-2.0",
         level="does not move it, as each window is brought to one peak; with normalisation=none it does",
-        policy=Policy(32000, 5.0), extra="onnx", gpu=True,
+        policy=Policy(32000, 5.0), options={"sequence": "windows"}, extra="onnx", gpu=True,
         weights=(Weight("perch_v2_no_dft.onnx",
                         f"{HUGGING_FACE}/justinchuby/Perch-onnx/resolve/main/perch_v2_no_dft.onnx"),)),
     Row("perch-v1", "Perch 1, EfficientNet-B1", 1280, 32000,
@@ -147,12 +153,23 @@ def choose(row: Row, chosen: Mapping[str, str]) -> Row:
     size = options.get("dimension", options.get("coefficients", row.dimension))
     if not isinstance(size, int) or size < 1:
         raise OptionError(f"{row.name}: dimension: a whole number from 1, got {size}")
-    layer = options.get("layer", 1)
-    if not isinstance(layer, int) or not 1 <= layer <= HUBERT_LAYERS:
-        raise OptionError(f"{row.name}: layer: 1 to {HUBERT_LAYERS}, got {layer}")
+    _refuse_options(row.name, options)
     return replace(
         row, policy=policy, options=options, dimension=size, rate_hz=policy.rate_hz if policy else row.rate_hz
     )
+
+
+def match_files(row: Row, files: Sequence[Path]) -> list[tuple[Weight, Path]]:
+    """Say which weight is in which of a user's files: they come in the row's order, the last for all that follow.
+
+    Where a row has weights for torch too, a file is told by its suffix, and a folder by what is in it.
+
+    >>> [(weight.file, path.name) for weight, path in match_files(find_encoder("hubert-base-l2"), [Path("my.onnx")])]
+    [('model.onnx', 'my.onnx')]
+    """
+    if row.for_torch:
+        return [(weight, file) for file in files for weight in _sorts(row, file)]
+    return [(weight, files[min(n, len(files) - 1)]) for n, weight in enumerate(row.weights)]
 
 
 def told_name(row: Row) -> str:
@@ -181,6 +198,23 @@ def fingerprint(row: Row, weights: Mapping[str, str]) -> dict[str, Any]:
         "resampler": "soxr HQ",
         "weights": dict(sorted(weights.items())),
     }
+
+
+def _refuse_options(name: str, options: Mapping[str, Option]) -> None:
+    layer, sequence = options.get("layer", 1), options.get("sequence", "windows")
+    if not isinstance(layer, int) or not 1 <= layer <= HUBERT_LAYERS:
+        raise OptionError(f"{name}: layer: 1 to {HUBERT_LAYERS}, got {layer}")
+    if sequence not in SEQUENCES:
+        raise OptionError(f"{name}: sequence: one of {', '.join(SEQUENCES)}, got {sequence!r}")
+
+
+def _sorts(row: Row, file: Path) -> list[Weight]:
+    """Return the weights that a file is, or that a folder has."""
+    sorts = (*row.weights, *row.for_torch)
+    found = [w for w in sorts if (file / w.file).is_file() or file.suffix == Path(w.file).suffix]
+    if not found:
+        raise InputError(f"{file}: wanted one of {', '.join(w.file for w in sorts)}, or a folder with one of them")
+    return found
 
 
 def _read(what: str, text: str, before: Option) -> Option:

@@ -1,15 +1,19 @@
 """Segments and an open encoder → the store: only what is missing is read and encoded, the rest is found by its content.
 
-Reading runs ahead in threads while the model works. A segment that cannot be read is a reject, and the run goes on;
-what was encoded before a crash is in the store.
+Reading, resampling and cutting windows run ahead in threads while the model works. A segment that cannot be read is a
+reject, and the run goes on; what was encoded before a crash is in the store.
 """
 
 import hashlib
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -18,17 +22,20 @@ import polars as pl
 from numpy.typing import NDArray
 
 from callshot.encoders.catalogue import Row
-from callshot.encoders.encode import Encoder, pool
+from callshot.encoders.encode import Encoder, pool, unroll
 from callshot.encoders.store import Store, audio_key
 from callshot.errors import InputError, OutputError
 from callshot.records import Embeddings, IntArray, Reject, Segment
 
 Signal = NDArray[np.float32]
 Waiting = tuple[int, str, Signal]  # which segment, the key of its audio, and what the model is given
+Taken = Future[tuple[str, Signal]]
 Read = Callable[[Sequence[Segment]], Iterable[tuple[int, Signal | InputError]]]
 Report = Callable[[float, str], None]
 
 LARGEST_BATCH = 64  # windows
+AHEAD = 64  # segments that are made ready while the model works
+AHEAD_SAMPLES = 2**24  # at the model's rate, that they may have together
 SEQUENCES = 64  # that are in memory when they are written
 TRIALS = 3  # batches of each size, before the next is tried
 
@@ -77,15 +84,15 @@ def embed_segments(
     missing = [n for n, key in enumerate(keys) if key is None]
     rejects, pace, batching = list[Reject](), _Pace(encoder.row.name), Batching(settled=encoder.row.policy is None)
     waiting: list[Waiting] = []
-    for at, signal in read([segments[n] for n in missing]):
-        n = missing[at]
-        try:
-            waiting.append((n, *_take(signal, segments[n], encoder)))
-        except InputError as error:
-            rejects.append(Reject(segments[n].path, n + 1, str(error)))
-        if sum(len(item) if encoder.row.policy else 1 for _, _, item in waiting) >= batching.size:
-            rejects += _encode(waiting, segments, sources, keys, encoder, store, batching)
-        report(1 / len(keys), pace.tell(segments[n]))
+    with closing(_take_ahead(read, [segments[n] for n in missing], encoder)) as ahead:
+        for n, taken in zip(missing, ahead, strict=True):
+            try:
+                waiting.append((n, *taken.result()))
+            except InputError as error:
+                rejects.append(Reject(segments[n].path, n + 1, str(error)))
+            if sum(len(item) if encoder.row.policy else 1 for _, _, item in waiting) >= batching.size:
+                rejects += _encode(waiting, segments, sources, keys, encoder, store, batching)
+            report(1 / len(keys), pace.tell(segments[n]))
     rejects += _encode(waiting, segments, sources, keys, encoder, store, batching)
     store.flush()
     return keys, sorted(rejects, key=lambda reject: reject.row or 0)
@@ -105,7 +112,23 @@ def segment_source(root: Path, segment: Segment) -> str:
     return hashlib.sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
-def _take(signal: Signal | InputError, segment: Segment, encoder: Encoder) -> tuple[str, Signal]:
+def _take_ahead(read: Read, segments: Sequence[Segment], encoder: Encoder) -> Generator[Taken, None, None]:
+    """Yield what the model is given of each segment, in their order, made ready in a thread while others are used."""
+    longest = max([1.0, *((s.end_s - s.start_s + 2 * s.collar_s) * encoder.row.rate_hz for s in segments)])
+    most, waiting = min(AHEAD, int(AHEAD_SAMPLES / longest) + 1), deque[Taken]()
+    stream = map(partial(_take, encoder), segments, (signal for _, signal in read(segments)))
+    pool = ThreadPoolExecutor(1, "callshot-windows")
+    try:
+        for _ in segments:
+            waiting.append(pool.submit(next, stream))
+            if len(waiting) > most:
+                yield waiting.popleft()
+        yield from waiting
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _take(encoder: Encoder, segment: Segment, signal: Signal | InputError) -> tuple[str, Signal]:
     """Return the key of a segment's audio, which is its samples and their rate, and what the model is given of it."""
     if isinstance(signal, InputError):
         raise signal
@@ -119,26 +142,26 @@ def _encode(
     """Send what waits through the model, once for each audio, and keep it; return what the model refused."""
     fresh = {key: item for _, key, item in waiting if not store.has(key)}
     start = time.perf_counter()
-    found = _sequences(fresh, encoder)
+    found = _encoded(fresh, encoder)
     windows = sum(len(item) for item in fresh.values()) if encoder.row.policy else len(fresh)
     batching.learn(windows, time.perf_counter() - start)
     rejects = []
     for n, key, _ in waiting:
-        sequence = found.get(key)
-        if isinstance(sequence, InputError):
-            rejects.append(Reject(segments[n].path, n + 1, str(sequence)))
+        encoded = found.get(key)
+        if isinstance(encoded, InputError):
+            rejects.append(Reject(segments[n].path, n + 1, str(encoded)))
             continue
         keys[n] = key
-        if sequence is not None:
-            store.add(sources[n], key, pool(sequence), sequence)
+        if encoded is not None:
+            store.add(sources[n], key, pool(encoded), unroll(encoded))
         elif not store.keeps_sequences:  # audio that is there from elsewhere: it need not be read again
             store.add(sources[n], key, store.vectors([key])[0])
     waiting.clear()
     return rejects
 
 
-def _sequences(fresh: Mapping[str, Signal], encoder: Encoder) -> dict[str, Signal | InputError]:
-    """Return the sequence of each audio; where the model refuses a batch each goes alone, and errors in their place."""
+def _encoded(fresh: Mapping[str, Signal], encoder: Encoder) -> dict[str, Signal | InputError]:
+    """Return what the model makes of each audio; if it refuses a batch each goes alone, with errors in place."""
     if not fresh:
         return {}
     try:
@@ -146,7 +169,7 @@ def _sequences(fresh: Mapping[str, Signal], encoder: Encoder) -> dict[str, Signa
     except InputError as error:
         if len(fresh) == 1:
             return dict.fromkeys(fresh, error)
-    return {key: found for one, item in fresh.items() for key, found in _sequences({one: item}, encoder).items()}
+    return {key: found for one, item in fresh.items() for key, found in _encoded({one: item}, encoder).items()}
 
 
 class _Pace:
@@ -167,8 +190,20 @@ def default_threads() -> int:
     return max(1, (os.cpu_count() or 2) - 1)
 
 
-def refuse_rates(row: Row, segments: Sequence[Segment], source: Path) -> None:
-    """Refuse segments at a rate that an encoder of whole segments does not take, before any is read."""
+def refuse_store(folder: Path) -> None:
+    """Refuse a folder that no embeddings can be kept in, before any work; it need not be there."""
+    whole = folder.absolute()
+    try:
+        with tempfile.TemporaryFile(dir=next(place for place in (whole, *whole.parents) if place.exists())):
+            return
+    except OSError as error:
+        mend = "name another folder: --store DIR"
+        raise OutputError(f"{folder}: cannot keep embeddings there ({error.strerror}); {mend}") from error
+
+
+def refuse_segments(row: Row, segments: Sequence[Segment], source: Path) -> None:
+    """Refuse folds of some only, and a rate that an encoder of whole segments does not take, before any is read."""
+    given_folds(segments, source)
     wrong = [segment for segment in segments if row.policy is None and segment.rate_hz != row.rate_hz]
     if wrong:
         found = f"{wrong[0].segment} is cut at {wrong[0].rate_hz} Hz, and {row.name} wants {row.rate_hz}"

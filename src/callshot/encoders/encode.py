@@ -1,13 +1,15 @@
 """A row of the table → an open encoder: the audio of segments comes in, their sequences and vectors go out.
 
     segment → windows, or whole → model → sequence (frames × dimension) → mean over frames: the vector
+                                        ↘ windows × (1 + frames) × dimension, where windows have frames inside:
+                                          a vector and then frames of each; `pool` and `unroll` take them apart
 
 A segment's rows do not depend on the others in its batch.
 """
 
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
@@ -15,14 +17,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callshot.encoders.catalogue import Row, fingerprint
-from callshot.encoders.weights import need_weight, weight_sha256
+from callshot.encoders.models import Model, used_weights
+from callshot.encoders.weights import weight_sha256
 from callshot.encoders.windows import cut_windows
 from callshot.errors import InputError, OptionError
 
 Signal = NDArray[np.float32]
 DEVICES = ("cpu", "cuda")
 MOST_WINDOWS = 64  # at once through a model: a long segment has more
-Model = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Encoder:
         return signal
 
     def encode(self, prepared: Sequence[NDArray[np.float32]]) -> list[NDArray[np.float32]]:
-        """Return the sequence of each segment, frames × dimension; all windows go through the model together."""
+        """Return what `pool` and `unroll` take, for each segment; all windows go through the model together."""
         if self.row.policy is None:
             return [self._checked(self.model(signal)) for signal in prepared]
         ends = np.cumsum([len(windows) for windows in prepared])[:-1]
@@ -54,21 +56,33 @@ class Encoder:
         return np.split(np.concatenate(parts), ends)
 
     def _checked(self, found: NDArray[np.float32]) -> NDArray[np.float32]:
-        if found.ndim != 2 or found.shape[1] != self.row.dimension or len(found) == 0:
+        if found.ndim not in (2, 3) or found.shape[-1] != self.row.dimension or len(found) == 0:
             raise InputError(f"{self.row.name}: wanted vectors of {self.row.dimension}, found shape {found.shape}")
         if not np.isfinite(found).all():
             raise InputError(f"{self.row.name}: the model returned values that are not finite")
         return found
 
 
-def pool(sequence: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the vector of a sequence: its mean, summed in float64.
+def pool(encoded: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the vector of a segment: the mean over its frames or windows, summed in float64.
 
     >>> pool(np.array([[1, 2], [3, 6]], np.float32))
     array([2., 4.], dtype=float32)
+    >>> pool(np.array([[[9], [1], [2]], [[7], [3], [4]]], np.float32))  # two windows: a vector and two frames each
+    array([8.], dtype=float32)
     """
-    mean: NDArray[np.float32] = sequence.mean(axis=0, dtype=np.float64).astype(np.float32)
+    vectors = encoded[:, 0] if encoded.ndim == 3 else encoded
+    mean: NDArray[np.float32] = vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
     return mean
+
+
+def unroll(encoded: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Return the sequence of a segment, frames × dimension: frames inside windows follow each other.
+
+    >>> unroll(np.array([[[9], [1], [2]], [[7], [3], [4]]], np.float32)).ravel()
+    array([1., 2., 3., 4.], dtype=float32)
+    """
+    return encoded[:, 1:].reshape(-1, encoded.shape[2]) if encoded.ndim == 3 else encoded
 
 
 def open_encoder(row: Row, *, device: str = "cpu", threads: int = 1, sequences: bool = False) -> Encoder:
@@ -80,8 +94,7 @@ def open_encoder(row: Row, *, device: str = "cpu", threads: int = 1, sequences: 
         raise OptionError(f"device: one of {', '.join(DEVICES)}, got {device!r}")
     if device != "cpu" and not row.gpu:
         raise OptionError(f"device: {row.name} runs on the cpu only")
-    for weight in row.weights:
-        need_weight(row.place, weight)
+    row = replace(row, weights=used_weights(row, device))
     module, _, function = row.load.partition(":")
     model = getattr(import_module(module), function)(row, device=device, threads=threads, sequences=sequences)
     digests = {weight.file: weight_sha256(row.place, weight) for weight in row.weights}

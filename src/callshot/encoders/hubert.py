@@ -15,6 +15,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ def open_hubert(
     wave, outputs = only_input(path, session).name, [entry.name for entry in session.get_outputs()]
     if len(outputs) != 1:
         raise InputError(f"{path}: wanted one output, of frames, found {', '.join(outputs)}; cut the file to a layer")
-    return _whole(path, normalise, longest_s, lambda signal: run(path, session, wave, signal[None], outputs[0])[0])
+    return _whole(path, normalise, longest_s, lambda signal: run(path, session, wave, signal[None], outputs)[0][0])
 
 
 def open_hubert_torch(
@@ -110,12 +111,17 @@ def open_hubert_torch(
     model.to(device)
 
     def encode(signal: NDArray[np.float32]) -> NDArray[np.float32]:
-        exact = torch.backends.cudnn.flags(enabled=True, deterministic=True, allow_tf32=False)
-        with torch.inference_mode(), exact:
+        # cuDNN plans anew for each length, and segments have all lengths: that takes five times the work itself
+        with torch.inference_mode(), torch.backends.cudnn.flags(enabled=False):
             frames = model(torch.from_numpy(signal)[None].to(device)).last_hidden_state[0]
         return np.array(frames.cpu().numpy(), np.float32)
 
     return _whole(weights, normalise, longest_s, encode)
+
+
+def torch_has_cuda() -> bool:
+    """Tell whether torch is there, and finds a GPU."""
+    return find_spec("torch") is not None and bool(need_package("torch", TORCH_EXTRA).cuda.is_available())
 
 
 def _whole(path: Path, normalise: bool, longest_s: float, encode: Whole) -> Whole:

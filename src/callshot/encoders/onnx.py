@@ -102,24 +102,27 @@ class WindowModel:
             wanted = f"(n, {self.samples or 'samples'})"
             raise InputError(f"{self.path}: wanted windows of shape {wanted}, one or more, found {windows.shape}")
         step = 1 if self.row_by_row else len(windows)
-        parts = [self._run(windows[at : at + step]) for at in range(0, len(windows), step)]
+        parts = [self.run_batch(windows[at : at + step]) for at in range(0, len(windows), step)]
         return np.concatenate(parts)
 
-    def _run(self, windows: NDArray[np.float32]) -> NDArray[np.float32]:
-        vectors = run(self.path, self.session, self.input, windows, self.output)
+    def run_batch(self, windows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return a vector for each of the windows that the file takes at once."""
+        vectors = run(self.path, self.session, self.input, windows, [self.output])[0]
         if vectors.ndim != 2 or len(vectors) != len(windows) or self.dimension not in (None, vectors.shape[1]):
             wanted = f"({len(windows)}, {self.dimension or 'dimension'})"
             raise InputError(f"{self.path}: output {self.output}: wanted shape {wanted}, found {vectors.shape}")
         return vectors
 
 
-def run(path: Path, session: Any, name: str, signal: NDArray[np.float32], output: str) -> NDArray[np.float32]:
+def run(
+    path: Path, session: Any, name: str, signal: NDArray[np.float32], outputs: Sequence[str]
+) -> list[NDArray[np.float32]]:
     """Run a session on one input; what it returns is copied, so that the next run cannot change it."""
     try:
-        made = session.run([output], {name: np.ascontiguousarray(signal, np.float32)})[0]
+        made = session.run(outputs, {name: np.ascontiguousarray(signal, np.float32)})
     except Exception as error:  # the runtime has a dozen classes of errors and no common one
         raise InputError(f"{path}: cannot be run on an input of shape {signal.shape} ({reason(error)})") from error
-    return np.array(made, np.float32)
+    return [np.array(values, np.float32) for values in made]
 
 
 def cut_graph(source: Path, target: Path, outputs: Sequence[str]) -> None:
@@ -209,9 +212,14 @@ def _runtime() -> Any:
     return runtime
 
 
+def has_cuda() -> bool:
+    """Tell whether this ONNX Runtime is one for GPUs."""
+    return "CUDAExecutionProvider" in _runtime().get_available_providers()
+
+
 def _refuse_absent(runtime: Any, device: str) -> None:
-    there = runtime.get_available_providers()
-    if device == "cuda" and "CUDAExecutionProvider" not in there:
+    if device == "cuda" and not has_cuda():
+        there = runtime.get_available_providers()
         mend = "pip install onnxruntime-gpu in place of onnxruntime, or use cpu"
         raise OptionError(f"device: cuda is not in this ONNX Runtime, which has {', '.join(there)}; {mend}")
     if device == "cuda" and hasattr(runtime, "preload_dlls"):

@@ -1,6 +1,7 @@
 """Perch v1 and v2: windows of 5 s at 32 kHz come in, (n, 160000); vectors go out, 1280-d of v1 and 1536-d of v2.
 
-v2 is published as ONNX. v1 is a SavedModel of TensorFlow, which is needed once, to convert it.
+v2 is published as ONNX; it has frames inside its windows, `spatial_embedding`, 16 in time by 4 in frequency. v1 is a
+SavedModel of TensorFlow, which is needed once, to convert it.
 """
 
 import os
@@ -11,13 +12,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.encoders.onnx import WindowModel, need_package, open_windows
+from callshot.encoders.onnx import WindowModel, need_package, open_windows, run
 from callshot.encoders.replacing import reason, replacing
 from callshot.errors import InputError
 
 SAMPLES = 160_000
 V1_DIMENSION = 1280
 V2_DIMENSION = 1536
+V2_CELLS = (16, 4)  # of a window: in time, every 0.32 s, and in frequency
 TENSORFLOW_EXTRA = "perch-v1"
 TOLERANCE = 1e-3  # of the largest number in the vectors: what a conversion may change
 
@@ -30,6 +32,32 @@ def open_perch_v2(path: Path, *, device: str = "cpu", threads: int = 1) -> Windo
     callshot.errors.InputError: gone.onnx: cannot be read (No such file or directory)
     """
     return open_windows(path, samples=SAMPLES, dimension=V2_DIMENSION, device=device, threads=threads)
+
+
+def open_perch_v2_spatial(path: Path, *, device: str = "cpu", threads: int = 1) -> WindowModel:
+    """Open Perch v2 with its frames, best cut to `embedding` and `spatial_embedding`; it returns (n, 1 + 16, 1536).
+
+    These are the vector of a window, and then its frames, each the mean over the 4 bands of frequency.
+
+    >>> open_perch_v2_spatial(Path("gone.onnx"))
+    Traceback (most recent call last):
+    callshot.errors.InputError: gone.onnx: cannot be read (No such file or directory)
+    """
+    sizes = {"samples": SAMPLES, "dimension": V2_DIMENSION}
+    return SpatialModel(**vars(open_windows(path, output="embedding", **sizes, device=device, threads=threads)))
+
+
+class SpatialModel(WindowModel):
+    """A model of windows that returns the frames inside each behind its vector."""
+
+    def run_batch(self, windows: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return a vector and the frames for each window."""
+        outputs = [self.output, "spatial_embedding"]
+        vectors, cells = run(self.path, self.session, self.input, windows, outputs)
+        wanted = (len(windows), *V2_CELLS, V2_DIMENSION)
+        if cells.shape != wanted or vectors.shape != (len(windows), V2_DIMENSION):
+            raise InputError(f"{self.path}: {outputs[1]}: wanted shape {wanted}, found {cells.shape}")
+        return np.concatenate([vectors[:, np.newaxis], cells.mean(axis=2)], axis=1)
 
 
 def open_perch_v1(path: Path, *, device: str = "cpu", threads: int = 1) -> WindowModel:

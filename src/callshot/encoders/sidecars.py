@@ -1,18 +1,23 @@
-"""Small files beside a table: folds for its segments, and the categories of its labels.
+"""Small files beside a table: folds for its segments, the categories of its labels, and what rivals scored on it.
 
-fold file    segment,fold  or  recording,fold     the `folds.csv` of an earlier run is one
-categories   label,category                       labels without a row belong to none
+fold file    segment,fold  or  recording,fold          the `folds.csv` of an earlier run is one
+categories   label,category                            labels without a row belong to none
+rivals       encoder,kind,name,metric,value            and optionally corpus and scoring; see `Rival`
 """
 
 import csv
-from collections.abc import Sequence
+import json
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from callshot.encoders.table import csv_rows, refuse_missing
 from callshot.errors import InputError
-from callshot.records import Embeddings, IntArray
+from callshot.records import Embeddings, Folds, IntArray, Rival
+
+FOLDS, DEALT = "folds.csv", "folds.json"  # what the folds are, and how they came about
+RIVALS = ("logistic", "recurrent", "end-to-end")
 
 
 def read_folds(path: Path, table: Embeddings) -> IntArray:
@@ -29,6 +34,13 @@ def read_folds(path: Path, table: Embeddings) -> IntArray:
     return np.array([folds[name] for name in names], np.int64)
 
 
+def read_dealt(folder: Path, table: Embeddings) -> tuple[Embeddings, Folds]:
+    """Return the part of a table that the folds in a folder are of, and those folds, as they came about."""
+    rows, told = _rows(folder / FOLDS, ("segment", "fold")), json.loads((folder / DEALT).read_text(encoding="utf-8"))
+    part = table.only({row["segment"] for row in rows})
+    return part, Folds(read_folds(folder / FOLDS, part), told["count"], told["origin"], told["proof"])
+
+
 def read_categories(path: Path, table: Embeddings) -> dict[str, str]:
     """Return the category of each label; a label that no segment carries is refused, as a slip of the pen."""
     rows = _rows(path, ("label", "category"))
@@ -41,6 +53,36 @@ def read_categories(path: Path, table: Embeddings) -> dict[str, str]:
             raise InputError(f"{path}: column label, row {number}: no segment has the label {row['label']!r}")
     _refuse_change(path, rows, "label", "category")
     return {row["label"]: row["category"] for row in rows}
+
+
+def read_rivals(path: Path, corpus: str, encoders: Collection[str]) -> list[Rival]:
+    """Return what a file says that trained classifiers scored on a corpus; a row without a corpus is for all of them.
+
+    The encoder of a row is one of the study's, or empty for a classifier that hears the audio itself.
+    """
+    found = []
+    for number, row in enumerate(_rows(path, ("encoder", "kind", "name", "metric", "value")), 1):
+        if row.get("corpus", "") not in ("", corpus):
+            continue
+        scoring = row.get("scoring", "") or "all"
+        for column, text, allowed in (("kind", row["kind"], RIVALS), ("metric", row["metric"], ("map", "auroc")),
+                                      ("scoring", scoring, ("all", "reduced")),
+                                      ("encoder", row["encoder"], (*sorted(encoders), ""))):  # fmt: skip
+            if text not in allowed:
+                raise InputError(f"{path}: column {column}, row {number}: one of {', '.join(allowed)}, found {text!r}")
+        value = _share(path, number, row["value"])
+        found.append(Rival(corpus, row["encoder"], row["kind"], row["name"], scoring, row["metric"], value))
+    return found
+
+
+def _share(path: Path, row: int, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise InputError(f"{path}: column value, row {row}: wanted a number from 0 to 1, found {text!r}")
+    return value
 
 
 def _rows(path: Path, needed: Sequence[str]) -> list[dict[str, str]]:

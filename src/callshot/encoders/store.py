@@ -178,7 +178,8 @@ class Store:
             found = found if found.shape[1] > 0 else np.empty((len(keys), block.shape[1]), np.float32)
             if block.shape[1] != found.shape[1]:
                 sizes = f"vectors of {block.shape[1]} dimensions, in other shards of {found.shape[1]}"
-                raise InputError(f"{self._shards[shard]}: {sizes}; two encoders have one fingerprint")
+                place = [*self._shards, self.folder][shard]
+                raise InputError(f"{place}: {sizes}; two encoders have one fingerprint")
             found[at] = block
         return found
 
@@ -198,21 +199,21 @@ class Store:
                 yield frame["sequence"][row].to_numpy().reshape(frames, -1)
 
     def _places(self, keys: Sequence[str]) -> NDArray[np.int64]:
-        """Return the places of these keys; flush only if one is not in a shard: on a full disk the rest can be read."""
+        """Return the places of these keys: rows that are still buffered come after those in shards."""
         places = self._keys.rows(keys)
         for i in np.flatnonzero(places < 0).tolist():
             if keys[i] not in self._place_of:
                 raise InputError(f"{self.folder}: no embedding has the key {keys[i]!r}; embed its segment first")
             places[i] = self._place_of[keys[i]]
-        if (places >= self._ends[-1]).any():
-            self.flush()
         return places
 
     def _shard_of(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         return np.searchsorted(self._ends, places, side="right") - 1
 
     def _read(self, shard: int, places: NDArray[np.int64], columns: Sequence[str]) -> pl.DataFrame:
-        """Read the rows at some places of one shard, in their order."""
+        """Read the rows at some places of one shard, or of what will be the next, in their order."""
+        if shard == len(self._shards):
+            return _frame([self._rows[place] for place in places - self._ends[-1]]).select(columns)
         first = int(places.min())
         start, count = first - self._ends[shard], int(places.max()) - first + 1
         frame = read_shard(self._shards[shard], columns, self.notes, start, count)

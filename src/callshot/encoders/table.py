@@ -111,6 +111,12 @@ def table_corpus(path: Path) -> str | None:
         return _metadata(path).get("corpus")
 
 
+def table_segments(path: Path) -> frozenset[str]:
+    """Return the ids in a table that `write_table` wrote."""
+    with _reading(path):
+        return frozenset(pl.read_parquet(path.absolute(), columns=["segment"], glob=False)["segment"])
+
+
 @contextmanager
 def _reading(path: Path) -> Iterator[Callable[[Path, Sequence[str]], pl.DataFrame]]:
     """Hand out the reader of a kind of file; turn whatever damaged bytes make it throw into one InputError."""
