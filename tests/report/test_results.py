@@ -1,37 +1,59 @@
 import csv
+import dataclasses
 import errno
 import hashlib
 import json
+import math
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from callshot.errors import OutputError
+from callshot.errors import InputError, OutputError
+from callshot.fewshot.evaluate import evaluate
+from callshot.fewshot.protocol import Protocol
 from callshot.records import (
     ClassCount,
     ClassCurve,
     Confusion,
     Curve,
+    Difference,
     Embeddings,
     Evaluation,
     Folds,
     Ties,
     Values,
+    Worth,
 )
 from callshot.report import results, staging
-from callshot.report.results import open_results, write_results
+from callshot.report.provenance import tell_provenance
+from callshot.report.results import (
+    merge,
+    open_results,
+    read_results,
+    write_budget,
+    write_differences,
+    write_results,
+)
+from chapters import make_tables
+from corpora import random_corpus
 
 NAMES = {
     "classes.csv", "confusion.csv", "curve.csv", "curve.parquet", "folds.csv", "per_class.csv", "provenance.json",
     "ties.csv", "values.parquet",
 }  # fmt: skip
 LABELS = ['say "roar",\ntwice', "carriage\rreturn", " spaced ", "=1+1", "Grollen·象"]
+FEW = Protocol(shots=(1, 2), draws=3, bootstraps=5, shared_draws=4)
 KEYS = ["corpus", "encoder", "classifier", "scoring", "metric", "spread"]
 
 
@@ -414,3 +436,204 @@ def test_a_provenance_that_is_none_is_not_ours(tmp_path, text):
     (tmp_path / results.PROVENANCE).write_text(text)
     with pytest.raises(OutputError, match=r"provenance\.json is there and not from callshot"):
         open_results(tmp_path)
+
+
+def evaluated(tables: Sequence[Embeddings], **more: Any) -> Evaluation:
+    return evaluate(tables, FEW, corpus='herd, "north"', **more)
+
+
+def write_whole(directory: Path, evaluation: Evaluation) -> None:
+    with open_results(directory) as opened:
+        write_results(opened, evaluation, tell_provenance(evaluation, FEW, [], {}))
+
+
+def assert_same(one: Evaluation, other: Evaluation) -> None:
+    """Compare everything but the segments' vectors and labels; NaN equals NaN, and columns of numbers to the bit."""
+    for name in ("corpus", "complete_shots", "queries", "classes", "notes"):
+        assert getattr(one, name) == getattr(other, name), name
+    for name in ("curve", "per_class", "confusion", "ties"):
+        mine, theirs = ([dataclasses.astuple(row) for row in getattr(e, name)] for e in (one, other))
+        assert list(map(repr, map(plain, mine))) == list(map(repr, map(plain, theirs))), name
+    for mine, theirs in zip(one.values, other.values, strict=True):
+        assert [getattr(mine, key) for key in KEYS] == [getattr(theirs, key) for key in KEYS]
+        assert np.array_equal(mine.k, theirs.k)
+        assert mine.value.dtype == theirs.value.dtype
+        assert np.array_equal(mine.value, theirs.value, equal_nan=True)
+    assert np.array_equal(one.folds.fold, other.folds.fold)
+    assert replace(one.folds, fold=None) == replace(other.folds, fold=None)
+    for name in ("segment", "recording", "label"):
+        assert getattr(one.segments, name) == getattr(other.segments, name)
+    assert one.segments.encoder == other.segments.encoder
+
+
+def plain(row: tuple[Any, ...]) -> list[Any]:
+    return [float(cell) if isinstance(cell, float) else cell for cell in row]
+
+
+def strange_table(labels: Sequence[str] = ("a", "b", "c"), seed: int = 3, encoder: str = "mfcc") -> Embeddings:
+    """A small corpus under names that a CSV file has to quote."""
+    table = random_corpus(seed, classes=len(labels), size=2, integers=False)
+    named = {f"c{i}": name for i, name in enumerate(labels)}
+    return replace(
+        table,
+        encoder=encoder,
+        label=[named[name] for name in table.label],
+        labels=[tuple(named[name] for name in names) for names in table.labels],
+        segment=[f'{name}, "take\n{i % 3}"' for i, name in enumerate(table.segment)],
+    )
+
+
+words = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(words, min_size=3, max_size=3, unique=True), st.integers(0, 50), words)
+def test_what_was_written_reads_back_as_it_was(tmp_path, labels, seed, encoder):
+    evaluation = evaluated([strange_table(labels, seed, encoder)], categories={labels[0]: "low", labels[1]: "high"})
+    write_whole(tmp_path / "out[1]*", evaluation)
+    assert_same(read_results(tmp_path / "out[1]*"), evaluation)
+
+
+def test_two_encoders_built_folds_notes_and_a_whole_pool_read_back(tmp_path):
+    tables = make_tables(['say "roar",\ntwice', " roar", "ROAR"], each=1, encoders={"mfcc": 1.0, "per,ch": 0.5})
+    evaluation = evaluate(tables, replace(FEW, whole_pool=True, score="softmax"), corpus="herd")
+    assert evaluation.notes
+    assert evaluation.folds.proof
+    write_whole(tmp_path, evaluation)
+    assert_same(read_results(tmp_path), evaluation)
+
+
+def test_undefined_numbers_read_back_as_undefined(tmp_path):
+    table = strange_table(["x", "y"])
+    evaluation = evaluated([replace(table, labels=[("x", "y")] * len(table))])
+    assert any(np.isnan(c.mean) for c in evaluation.curve)
+    write_whole(tmp_path, evaluation)
+    assert_same(read_results(tmp_path), evaluation)
+
+
+def test_what_was_read_and_written_again_has_the_same_bytes(tmp_path):
+    write_whole(tmp_path / "one", evaluated([strange_table()]))
+    write_whole(tmp_path / "two", read_results(tmp_path / "one"))
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+
+
+def test_segments_come_back_without_vectors(tmp_path):
+    write_whole(tmp_path, evaluated([strange_table()]))
+    table = read_results(tmp_path).segments
+    assert not table.vectors.any()
+    assert table.vectors.shape == (len(table), 1)
+    assert set(table.labels) == {()}
+    assert table.source == str(tmp_path / "folds.csv")
+
+
+@pytest.mark.parametrize("name", sorted(NAMES - {"provenance.json"}))
+def test_a_file_that_was_changed_after_the_run_is_refused(tmp_path, name):
+    write_whole(tmp_path, evaluated([strange_table()]))
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes() + b"\n")
+    with pytest.raises(InputError, match=rf"{re.escape(name)}: not the file that provenance\.json tells of"):
+        read_results(tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(InputError, match=rf"{re.escape(name)}: No such file or directory, and provenance\.json tells"):
+        read_results(tmp_path)
+
+
+def test_a_figure_that_was_changed_is_refused_and_one_that_was_not_drawn_is_not_missed(tmp_path):
+    evaluation = evaluated([strange_table()])
+
+    def draw(result: Evaluation, path: Path) -> list[Path]:
+        path.with_suffix(".png").write_bytes(b"a picture")
+        return [path.with_suffix(".png")]
+
+    with open_results(tmp_path) as opened:
+        write_results(opened, evaluation, tell_provenance(evaluation, FEW, [], {}), draw)
+    assert_same(read_results(tmp_path), evaluation)
+    (tmp_path / "sweep.png").write_bytes(b"another picture")
+    with pytest.raises(InputError, match=r"sweep\.png: not the file"):
+        read_results(tmp_path)
+
+
+def test_a_directory_without_results_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"nowhere/provenance\.json: No such file or directory; name a directory that"):
+        read_results(tmp_path / "nowhere")
+    write(tmp_path)  # by another command: its provenance tells nothing of an evaluation
+    with pytest.raises(InputError, match=r"provenance\.json: not the provenance of an evaluation; evaluate again"):
+        read_results(tmp_path)
+    for text in ("[" * 100_000, "{", "[]", '{"files": 3}', "\xff"):
+        (tmp_path / "provenance.json").write_text(text, encoding="latin-1")
+        with pytest.raises(InputError, match="not the provenance of an evaluation"):
+            read_results(tmp_path)
+
+
+def test_a_table_of_another_version_is_refused_by_its_columns(tmp_path):
+    write_whole(tmp_path, evaluated([strange_table()]))
+    text = (tmp_path / "ties.csv").read_bytes().replace(b"cost_map", b"price", 1)
+    (tmp_path / "ties.csv").write_bytes(text)
+    told = json.loads((tmp_path / "provenance.json").read_text())
+    told["files"]["ties.csv"] = hashlib.sha256(text).hexdigest()
+    (tmp_path / "provenance.json").write_text(json.dumps(told))
+    with pytest.raises(
+        InputError, match=r"ties\.csv: wanted the columns encoder, .* found encoder, .*, price, .*again"
+    ):
+        read_results(tmp_path)
+
+
+def test_encoders_evaluated_apart_and_merged_are_those_evaluated_together_to_the_byte(tmp_path):
+    one = strange_table()
+    tables = [one, replace(one, encoder="other", vectors=one.vectors[:, ::-1] ** 3), replace(one, encoder="third")]
+    write_whole(tmp_path / "together", evaluated(tables))
+    for table in tables:
+        write_whole(tmp_path / table.encoder, evaluated([table]))
+    merged = merge([read_results(tmp_path / table.encoder) for table in tables])
+    assert_same(merged, evaluated(tables))
+    write_whole(tmp_path / "merged", merged)
+    assert contents(tmp_path / "merged") == contents(tmp_path / "together")
+    assert_same(merge([merged]), merged)
+
+
+def test_notes_of_the_corpus_are_told_once_when_merged():
+    tables = make_tables(["roar", "Roar", "rumble"], encoders=("a", "b"))
+    together, apart = evaluated(tables), merge([evaluated([table]) for table in tables])
+    assert sum("differ only in space or case" in note for note in apart.notes) == 1
+    assert apart.notes == together.notes
+
+
+def test_evaluations_of_different_things_are_not_merged():
+    table = strange_table()
+    first, other = evaluated([table]), replace(table, encoder="other")
+    moved = replace(other, segment=[f"{name}!" for name in table.segment])
+    fewer = evaluate([other], replace(FEW, bootstraps=4), corpus=first.corpus)
+    longer = evaluate([other], replace(FEW, shots=(1, 2, 3)), corpus=first.corpus)
+    folds = replace(first.folds, fold=np.where(first.folds.fold >= 0, 1 - first.folds.fold % 2, -1), count=2)
+    for second, what in (
+        (replace(evaluated([other]), corpus="another"), "corpus"),
+        (evaluated([moved]), "segments"),
+        (replace(evaluated([other]), folds=folds), "folds"),
+        (replace(evaluated([other]), classes=first.classes[::-1]), "classes"),
+        (replace(evaluated([other]), queries=first.queries + 1), "queries"),
+        (fewer, "shots, spreads or samples"),
+        (longer, "shots, spreads or samples"),
+    ):
+        with pytest.raises(InputError, match=f"the evaluations of 'mfcc' and 'other' differ in their {what}; evaluate"):
+            merge([first, second])
+    with pytest.raises(InputError, match="encoder 'mfcc' is in two evaluations"):
+        merge([first, first])
+    with pytest.raises(InputError, match="no evaluation was given"):
+        merge([])
+
+
+def test_differences_and_budget_are_written_like_the_other_tables(tmp_path):
+    difference = Difference("herd", "a", "LR on a, b", "all", "map", "shared", 1, 0.1 + 0.2, -0.1, 0, 0, 0, 1.0, 0.5)
+    worth = Worth("herd", "a", LABELS[0], "map", 5, 2, 0.5, math.nan, 0.25, 1.0, 5e-324)
+    write_differences([difference], tmp_path / "differences.csv")
+    write_budget([worth], tmp_path / "budget.csv")
+    head, row = rows(tmp_path / "differences.csv")
+    assert head == [
+        "corpus", "one", "other", "scoring", "metric", "spread", "k", "mean", "p01", "p25", "p50", "p75", "p99", "wins"
+    ]  # fmt: skip
+    assert row[2] == "LR on a, b"
+    assert row[7:9] == ["0.30000000000000004", "-0.1"]
+    head, row = rows(tmp_path / "budget.csv")
+    assert head[:7] == ["corpus", "encoder", "label", "metric", "exemplars", "k", "value"]
+    assert row == ["herd", "a", LABELS[0], "map", "5", "2", "0.5", "NaN", "0.25", "1.0", "5e-324"]
+    write_differences([], tmp_path / "none.csv")
+    assert rows(tmp_path / "none.csv") == [rows(tmp_path / "differences.csv")[0]]

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callshot.errors import InputError
+from callshot.fewshot.folds import evaluated_classes
 from callshot.fewshot.kernels.streams import key
 from callshot.records import ClassCount, Embeddings, FloatArray, Folds, IntArray
 
@@ -80,9 +81,7 @@ class Split:
 
 def plan_episodes(embeddings: Embeddings, folds: Folds, counts: Sequence[ClassCount]) -> Episodes:
     """Keep the eligible classes, centre the vectors, and order everything by class and segment id."""
-    classes = tuple(sorted(c.label for c in counts if c.eligible))
-    if len(classes) < 2:
-        raise InputError(_too_few(classes, counts))
+    classes = evaluated_classes(counts)
     number = {name: i for i, name in enumerate(classes)}
     rows = [i for i, name in enumerate(embeddings.label) if name in number]
     rows.sort(key=lambda i: (number[embeddings.label[i]], embeddings.segment[i]))
@@ -151,12 +150,3 @@ def centre(vectors: NDArray[np.floating[Any]]) -> FloatArray:
             f"embeddings: values reach {largest:.0e} from their mean; scale them so that squares are floats"
         )
     return centred
-
-
-def _too_few(classes: Sequence[str], counts: Sequence[ClassCount]) -> str:
-    found = f"only one eligible class, '{classes[0]}'" if classes else "no eligible class"
-    if len(counts) < 2:
-        return f"{found}: it is the only label; two call types at least are needed"
-    why = "; ".join(f"'{c.label}': {c.reason}" for c in counts if not c.eligible)[:400]
-    wanted = "two at least are needed, each with an exemplar in every fold"
-    return f"{found}: {wanted} ({why}); use fewer folds (--folds) or label more recordings"

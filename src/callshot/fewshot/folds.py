@@ -97,6 +97,26 @@ def _count_class(label: str, per_fold: IntArray, common: int, carriers: int | No
     return ClassCount(label, exemplars, complete, not empty.size, reason, tuple(int(x) for x in per_fold))
 
 
+def evaluated_classes(counts: Sequence[ClassCount]) -> tuple[str, ...]:
+    """Return the eligible classes by name; refuse fewer than two.
+
+    >>> evaluated_classes([ClassCount("roar", 5, 4, True), ClassCount("bark", 3, 2, True)])
+    ('bark', 'roar')
+    >>> evaluated_classes([ClassCount("roar", 5, 4, True)])
+    Traceback (most recent call last):
+    callshot.errors.InputError: only one eligible class, 'roar': it is the only label; two call types at least are needed
+    """
+    classes = tuple(sorted(c.label for c in counts if c.eligible))
+    if len(classes) >= 2:
+        return classes
+    found = f"only one eligible class, '{classes[0]}'" if classes else "no eligible class"
+    if len(counts) < 2:
+        raise InputError(f"{found}: it is the only label; two call types at least are needed")
+    why = "; ".join(f"'{c.label}': {c.reason}" for c in counts if not c.eligible)[:400]
+    wanted = "two at least are needed, each with an exemplar in every fold"
+    raise InputError(f"{found}: {wanted} ({why}); use fewer folds (--folds) or label more recordings")
+
+
 def complete_shots(counts: Sequence[ClassCount]) -> int:
     """Return k*, the largest k at which every eligible class is still complete; 0 without one."""
     return min((c.complete_to_k for c in counts if c.eligible), default=0)

@@ -1,0 +1,366 @@
+"""Chapters whose truth is known, because it was put there: what their answers say, and what they must not."""
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from callshot.fewshot.budget import label_budget
+from callshot.fewshot.paired import compare
+from callshot.records import Chapter, ClassCount, Curve, Embeddings, Evaluation, Facts, Folds, Rival, Values, Worth
+from callshot.report.answers import answer
+from chapters import SMALL, lengths, make_chapter, make_tables
+
+SHOTS = (1, 2, 3, 4, 5, 10)
+NOISE = np.linspace(-0.1, 0.1, 101)  # what the draws do: 1st to 99th percentile are ∓0.098
+RISING = (0.40, 0.50, 0.55, 0.58, 0.60, 0.64)
+MANY = [ClassCount("roar", 30, 20, True, "", (10, 10)), ClassCount("rumble", 40, 25, True, "", (20, 20))]
+ONE = lengths([1.0])
+FACTS = Facts((16000.0,), (1,), ("WAV PCM_16",), 2, 1.0, 0.0, ONE, ONE, ONE, ONE)
+
+
+def make(
+    means: Mapping[str, Sequence[float]],
+    *,
+    noise: Mapping[str, np.ndarray] | None = None,
+    shots: Sequence[int] = SHOTS,
+    spread: str = "shared",
+    scorings: Sequence[str] = ("all",),
+    chance: float = 0.2,
+    classes: Sequence[ClassCount] = tuple(MANY),
+    rivals: Sequence[Rival] = (),
+    budget: Sequence[Worth] = (),
+) -> Chapter:
+    """Return a chapter whose curves have these means, and around each the encoder's own noise, or the same for all."""
+    best = min(c.complete_to_k for c in classes if c.eligible)
+    values, curve = [], []
+    for encoder, mean in means.items():
+        for scoring in scorings:
+            table = np.array(mean)[:, None] + (noise or {}).get(encoder, NOISE)
+            values.append(Values("herd", encoder, "centroid", scoring, "map", spread, np.array(shots), table))
+            for k, row in zip(shots, table, strict=True):
+                levels = np.percentile(row, (1, 25, 50, 75, 99)).tolist()
+                key = ("herd", encoder, "centroid", scoring, "map", spread, k)
+                curve.append(Curve(*key, float(row.mean()), *levels, chance, k <= best, 0, 0))
+    segments = Embeddings("e", np.zeros((2, 1)), "ab", "xy", ["roar", "rumble"], [(), ()])
+    folds = Folds(np.array([0, 1]), 2, "given")
+    result = Evaluation("herd", best, 60, curve, values, [], [], [], list(classes), folds, segments, [])
+    return Chapter(result, FACTS, ONE, [], rivals, compare(values, rivals), budget, None, (), ())
+
+
+def said(chapter: Chapter) -> str:
+    return "\n".join(answer(chapter))
+
+
+def rival(value: float, kind: str = "logistic", name: str = "LR", encoder: str = "mfcc", **more: str) -> Rival:
+    return Rival("herd", encoder, kind, name, more.get("scoring", "all"), more.get("metric", "map"), value)
+
+
+def worth(label: str, next_gain: float, *, encoder: str = "mfcc", error: float = 0.001, k: int = 4) -> Worth:
+    return Worth("herd", encoder, label, "map", 9, k, 0.5, next_gain, next_gain * (k + 1) / 2, 0.9, error)
+
+
+def test_the_first_sentence_says_what_to_expect_of_a_few_examples():
+    first = answer(make({"mfcc": RISING}))[0]
+    assert first == (
+        "With one labelled set of 5 examples per call type, expect mAP between 0.50 and 0.70 from mfcc "
+        "(0.60 on average; chance is 0.20)."
+    )
+
+
+def test_the_share_of_right_call_types_is_told_where_it_was_measured():
+    chapter = make({"mfcc": RISING})
+    points = [replace(c, metric="accuracy", mean=0.716) for c in chapter.evaluation.curve if c.k == 5]
+    points += [replace(c, metric="auroc", mean=math.nan) for c in chapter.evaluation.curve]
+    with_more = replace(chapter.evaluation, curve=[*chapter.evaluation.curve, *points])
+    first = answer(replace(chapter, evaluation=with_more))[0]
+    assert first.endswith("(0.60 on average; chance is 0.20), and the right call type for about 72 % of queries.")
+
+
+def test_a_few_examples_are_no_more_than_every_call_type_can_give():
+    rare = [*MANY, ClassCount("bark", 5, 3, True, "", (12, 12))]
+    assert "set of 3 examples per call type, expect mAP between 0.45 and 0.65" in said(
+        make({"mfcc": RISING}, classes=rare)
+    )
+    assert answer(make({"mfcc": [0.6]}, shots=[10], classes=rare))[0].startswith(
+        "With one labelled set of up to 10 examples per call type"
+    )
+    assert "set of 1 example per call type, expect" in said(make({"mfcc": [0.6]}, shots=[1]))
+
+
+def test_the_best_encoder_is_named_with_how_far_it_is_ahead_and_that_it_is_clear():
+    worse = [mean - 0.05 for mean in RISING]
+    text = said(make({"third": [0.3] * 6, "mfcc": worse, "perch": RISING}))
+    assert "from perch (0.60 on average" in text
+    assert (
+        "With 5 examples per call type, perch is on average ahead of mfcc, the next best, by 0.050 of mAP (1–99 %: "
+        "0.050 to 0.050; ahead in 100 % of labelled sets): a clear difference." in text
+    )
+    assert "third" not in text
+
+
+def test_a_difference_whose_interval_includes_nothing_is_not_called_clear():
+    worse = [mean - 0.05 for mean in RISING]
+    text = said(make({"mfcc": worse, "perch": RISING}, noise={"perch": NOISE[::-1].copy()}))
+    assert "by 0.050 of mAP (1–99 %: −0.146 to 0.246; ahead in 62 % of labelled sets): not a clear difference" in text
+    assert ": a clear difference" not in text
+
+
+def test_one_encoder_is_ahead_of_none():
+    assert "next best" not in said(make({"mfcc": RISING}))
+
+
+def test_without_comparisons_nothing_is_compared():
+    chapter = replace(make({"mfcc": RISING, "perch": RISING, "random": RISING}, rivals=[rival(0.1)]), differences=())
+    text = said(chapter)
+    assert "ahead" not in text
+    assert "beat" not in text
+
+
+def test_another_encoder_that_is_clearly_better_with_more_examples_is_named():
+    late = (0.2, 0.3, 0.4, 0.5, 0.58, 0.80)
+    text = said(make({"mfcc": RISING, "late": late}))
+    assert "from mfcc (0.60 on average" in text
+    assert "With 10 examples per call type, late is better than mfcc, by 0.160 of mAP (1–99 %: 0.160 to 0.160" in text
+    unclear = said(make({"mfcc": RISING, "late": late}, noise={"late": NOISE[::-1].copy()}))
+    assert "late is better" not in unclear
+    rare = [*MANY, ClassCount("bark", 9, 5, True, "", (12, 12))]  # at 10 it has no more to give
+    assert "late is better" not in said(make({"mfcc": RISING, "late": late}, classes=rare))
+
+
+def test_a_rival_is_beaten_from_some_k_on_on_average_and_clearly_from_a_later_one():
+    lines = answer(make({"mfcc": RISING}, rivals=[rival(0.54)]))
+    assert lines[0] == (
+        "mfcc beats logistic regression trained on all labelled data from 3 examples per call type on, on average (mAP "
+        "0.550 against 0.540), and clearly from 10 on (1–99 % interval of the difference above 0)."
+    )
+    assert lines[1].startswith("With one labelled set of 5")
+
+
+def test_a_rival_that_is_beaten_on_average_only_is_not_said_to_be_beaten_clearly():
+    first = answer(make({"mfcc": RISING}, rivals=[rival(0.59)]))[0]
+    assert (
+        "from 5 examples per call type on, on average (mAP 0.600 against 0.590), but not clearly at the largest k"
+        in first
+    )
+    assert "and clearly" not in first
+
+
+def test_a_rival_that_is_never_beaten_is_said_not_to_be():
+    first = answer(make({"mfcc": RISING}, rivals=[rival(0.7, "recurrent", "GRU")]))[0]
+    assert first == (
+        "With 10 examples per call type, mfcc does not beat GRU trained on all labelled data on average (mAP 0.640 "
+        "against 0.700)."
+    )
+
+
+def test_a_rival_that_is_passed_and_passes_again_is_not_said_to_be_beaten():
+    first = answer(make({"mfcc": (0.4, 0.5, 0.6, 0.6, 0.5, 0.5)}, rivals=[rival(0.55)]))[0]
+    assert "does not beat logistic regression" in first
+    assert first.endswith("(mAP 0.500 against 0.550), though with 3 examples per call type it did.")
+
+
+def test_partial_support_is_told_where_a_rival_is_beaten_with_it():
+    rare = [*MANY, ClassCount("bark", 5, 3, True, "", (12, 12))]
+    first = answer(make({"mfcc": RISING}, rivals=[rival(0.59)], classes=rare))[0]
+    assert "from up to 5 examples per call type on" in first
+
+
+def test_only_rivals_of_the_best_encoder_and_those_without_one_are_told():
+    rivals = [
+        rival(0.1, encoder="perch"),
+        rival(0.1, metric="auroc"),
+        rival(0.58, "end-to-end", "AERD", "", scoring="reduced"),
+    ]
+    text = said(make({"mfcc": RISING, "perch": [0.3] * 6}, scorings=("all", "reduced"), rivals=rivals))
+    assert "logistic" not in text
+    assert "mfcc beats AERD trained on all labelled data in the reduced scoring from 5 examples" in text
+
+
+def test_a_rival_with_several_metrics_is_told_once_by_its_map():
+    text = said(make({"mfcc": RISING}, rivals=[rival(0.95, metric="auroc"), rival(0.54)]))
+    assert text.count("logistic regression") == 1
+    assert "0.550 against 0.540" in text
+
+
+def test_where_a_curve_is_level_it_is_said_from_where_on():
+    flat = (0.40, 0.50, 0.60, 0.605, 0.607, 0.608)
+    assert "With mfcc, more than 3 examples per call type add no more than 0.01 of mAP (up to 10)." in said(
+        make({"mfcc": flat})
+    )
+
+
+def test_a_curve_that_still_rises_is_not_called_level():
+    text = said(make({"mfcc": RISING}))
+    assert "add no more" not in text
+    assert "mAP still rises by 0.040 from 5 to 10 examples per call type, the most that was evaluated with" in text
+
+
+def test_a_curve_that_is_level_only_where_supports_are_partial_is_not_called_level():
+    flat = (0.40, 0.50, 0.60, 0.70, 0.70, 0.70)
+    rare = [*MANY, ClassCount("bark", 6, 4, True, "", (12, 12))]
+    text = said(make({"mfcc": flat}, classes=rare))
+    assert "add no more" not in text
+    assert "mAP still rises by 0.100 from 3 to 4 examples per call type" in text
+    assert "more than 4 examples per call type add no more" in said(make({"mfcc": flat}))
+
+
+def test_a_curve_that_rises_only_where_supports_are_partial_is_called_neither():
+    rare = [*MANY, ClassCount("bark", 6, 4, True, "", (12, 12))]
+    text = said(make({"mfcc": (0.5, 0.5, 0.505, 0.505, 0.6, 0.7)}, classes=rare))
+    assert "add no more" not in text
+    assert "still rises" not in text
+
+
+def test_that_nothing_is_better_than_chance_comes_first():
+    chapter = make({"mfcc": [0.25] * 6, "perch": [0.26] * 6}, rivals=[rival(0.5, encoder="perch")])
+    lines = answer(chapter)
+    assert lines[0] == (
+        "Nothing here is clearly better than chance: even with 10 examples per call type, perch has a 1–99 % interval "
+        "from 0.16 to 0.36 of mAP, and chance is 0.20."
+    )
+    assert not any("better than chance from" in line for line in lines)
+
+
+def test_from_where_on_the_best_encoder_is_above_chance_is_told():
+    text = said(make({"mfcc": RISING}, chance=0.43))
+    assert "mfcc is clearly better than chance from 3 examples per call type on." in text
+    assert "Nothing here" not in text
+
+
+def test_an_encoder_that_is_above_chance_only_in_between_is_not_said_to_be_above_it():
+    text = said(make({"mfcc": (0.2, 0.2, 0.5, 0.5, 0.5, 0.25)}))
+    assert "clearly better than chance from" not in text
+    assert "Nothing here" not in text
+    assert "mfcc is not at every k clearly better than chance: with 10 examples per call type, mfcc has" in text
+
+
+def test_the_floor_is_never_the_best_and_the_best_is_held_against_it():
+    text = said(make({"random": [0.9] * 6, "mfcc": RISING}))
+    assert "from mfcc (0.60 on average" in text
+    assert "mfcc is not clearly better than vectors of pure chance (the encoder random): behind by 0.300 of mAP" in text
+    assert "Caution: even the encoder random is above chance here (mAP 0.90, chance is 0.20)" in text
+    text = said(make({"mfcc": RISING, "random": [0.2] * 6}))
+    assert "mfcc is clearly better than vectors of pure chance (the encoder random): ahead by 0.400 of mAP" in text
+    assert "even the encoder random" not in text
+    assert "the next best" not in text
+
+
+def test_the_floor_alone_is_told_for_what_it_is():
+    text = said(make({"random": [0.22] * 6}))
+    assert "Only the encoder random was evaluated" in text
+    assert text.startswith("Nothing here is clearly better than chance")
+
+
+def test_the_class_that_gains_most_is_named_with_what_it_gains():
+    rows = [worth("roar", 0.01), worth("bark", 0.02), worth("rumble", math.nan), worth("trumpet", 0.9, encoder="perch")]
+    assert (
+        "By its curve with mfcc, 'bark' has most to gain from more examples: about 0.020 of AP from 4 to 5, 0.050 from "
+        "4 to 8; 1 of 3 call types have too few complete shots for such a curve."
+        in said(make({"mfcc": RISING}, budget=rows))
+    )
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [[], [worth("bark", math.nan)], [worth("bark", 0.001)], [worth("bark", 0.02, error=0.06)], [worth("bark", 0.0)]],
+)
+def test_a_gain_that_is_unknown_small_or_badly_fitted_is_not_told(rows):
+    assert "to gain" not in said(make({"mfcc": RISING}, budget=rows))
+
+
+def test_classes_that_were_not_evaluated_are_counted_with_their_reasons():
+    out = [ClassCount(f"call {i}", 1, 0, False, f"in {i} recordings, and 5 folds need 5", (0, 0)) for i in range(5)]
+    assert (
+        "5 of 7 call types were not evaluated: 'call 0' (in 0 recordings, and 5 folds need 5); 'call 1' (in 1 "
+        "recordings, and 5 folds need 5); 'call 2' (in 2 recordings, and 5 folds need 5); and 2 more."
+        in said(make({"mfcc": RISING}, classes=[*MANY, *out]))
+    )
+    assert "1 of 3 call types was not evaluated: 'call 0' (in 0 recordings, and 5 folds need 5)." in said(
+        make({"mfcc": RISING}, classes=[*MANY, out[0]])
+    )
+    assert "not evaluated" not in said(make({"mfcc": RISING}))
+
+
+def test_a_small_number_of_complete_shots_is_a_caution_where_more_were_tried():
+    rare = [*MANY, ClassCount("bark", 5, 3, True, "", (12, 12))]
+    assert "Caution: beyond k* = 3 not every call type has that many examples" in said(
+        make({"mfcc": RISING}, classes=rare)
+    )
+    assert "Caution" not in said(make({"mfcc": RISING[:3]}, shots=SHOTS[:3], classes=rare))
+    assert "Caution" not in said(make({"mfcc": RISING}))
+
+
+def test_few_queries_are_a_caution():
+    few = [*MANY, ClassCount("bark", 29, 20, True, "", (4, 3)), ClassCount("out", 1, 0, False, "why", (1, 0))]
+    assert "Caution: few queries, 60 in all and 7 of 'bark'" in said(make({"mfcc": RISING}, classes=few))
+    assert "few queries" not in said(make({"mfcc": RISING}))
+
+
+def test_with_the_spread_of_the_paper_alone_no_labelled_set_is_spoken_of():
+    lines = answer(make({"mfcc": RISING, "perch": [0.3] * 6}, spread="per-query", rivals=[rival(0.59)]))
+    assert lines[1] == "With 5 examples per call type, mfcc reaches mAP 0.60 on average (chance is 0.20)."
+    assert "ahead in 100 % of bootstrap samples" in lines[2]
+    assert "labelled sets" not in "".join(lines)
+    assert "one labelled set for all queries would do is not in them" in lines[-1]
+
+
+def test_the_shared_spread_is_read_where_there_are_two():
+    one, two = make({"mfcc": [0.3] * 6}, spread="per-query"), make({"mfcc": RISING})
+    both = replace(two.evaluation, curve=[*one.evaluation.curve, *two.evaluation.curve])
+    assert answer(replace(two, evaluation=both, differences=[*one.differences, *two.differences])) == answer(two)
+
+
+def test_what_the_intervals_leave_out_is_always_said():
+    assert answer(make({"mfcc": RISING}))[-1].endswith("recorded and queried is not in them.")
+
+
+def test_small_differences_and_shares_near_the_ends_are_not_rounded_away():
+    lift = np.where(np.arange(101) == 50, -0.001, 0.0)
+    text = said(make({"mfcc": [0.5999] * 6, "perch": [0.6] * 6}, noise={"mfcc": NOISE, "perch": NOISE + lift}))
+    assert "by 0.00009 of mAP (1–99 %: 0.00010 to 0.00010; ahead in >99 % of labelled sets): a clear" in text
+
+
+def test_names_from_files_stay_on_their_line():
+    odd = [*MANY, ClassCount("a\nb\x1b[31m", 1, 0, False, "why", (0, 0))]
+    lines = answer(make({"per\nch": RISING}, classes=odd, budget=[worth("bark\r", 0.02, encoder="per\nch")]))
+    assert all(line.isprintable() for line in lines)
+    assert any("'a\N{REPLACEMENT CHARACTER}b" in line for line in lines)
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.dictionaries(st.sampled_from(["a", "b", "random"]), st.floats(0, 2), min_size=1),
+    st.integers(0, 99), st.sampled_from([("shared",), ("per-query",), ("per-query", "shared")]), st.booleans(),
+    st.sampled_from([(), (10,), (1, 2, 40)]),
+)  # fmt: skip
+def test_any_evaluation_is_told_in_whole_sentences_with_numbers_that_are_its_own(apart, seed, spreads, all_, shots):
+    protocol = replace(SMALL, draws=4, bootstraps=20, shared_draws=20, spreads=spreads)
+    protocol = replace(protocol, shots=shots, whole_pool=True) if all_ or not shots else replace(protocol, shots=shots)
+    chapter = make_chapter(make_tables(encoders=apart, recordings=6, each=1, seed=seed), protocol=protocol)
+    result = chapter.evaluation
+    rivals = [Rival("corpus", name, "logistic", "LR", "all", m, 0.6) for name in apart for m in ("map", "auroc")]
+    budget, compared = label_budget(result.per_class, result.classes), compare(result.values, rivals)
+    lines = answer(replace(chapter, rivals=rivals, differences=compared, budget=budget))
+    assert lines
+    for line in lines:
+        assert re.fullmatch(r"[A-Za-z0-9].*\.", line)
+        assert "nan" not in line.lower()
+    means = {f"{c.mean:.2f}" for c in result.curve if c.metric == "map"}
+    told = [m[1] for line in lines for m in re.finditer(r"(\d\.\d\d) on average[; ]", line)]
+    assert told
+    assert set(told) <= means
+
+
+def test_undefined_auroc_does_not_stop_the_answer():
+    tables = make_tables(["roar", "rumble"], encoders=("a", "b"), recordings=6, each=1)
+    tables = [replace(table, labels=[("roar", "rumble")] * len(table)) for table in tables]
+    chapter = make_chapter(tables)
+    assert any(math.isnan(c.mean) for c in chapter.evaluation.curve)
+    chapter = replace(chapter, differences=compare(chapter.evaluation.values))
+    assert answer(chapter)[0].startswith("Nothing here is clearly better than chance")
