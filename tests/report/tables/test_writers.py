@@ -1,0 +1,137 @@
+import csv
+import html
+import io
+import re
+
+import polars as pl
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from callshot.errors import OutputError, printable
+from callshot.report.tables.building import build_tables
+from callshot.report.tables.grid import Cell, Column, Table, number
+from callshot.report.tables.markdown import to_markdown
+from callshot.report.tables.plain import to_csv
+from callshot.report.tables.writing import write_tables
+from chapters import make_chapter, make_tables
+from report.tables.nasty import nasty
+from report.tables.papers import elev, ldc
+
+TABLES = build_tables([elev(), ldc(), nasty()])
+NAMES = [table.name for table in TABLES]
+ANY = st.text(st.sampled_from("ab1 \\`*_[]|~#<>&$@:;!-+=(){}^%\"',.\n\r\té–象⋆"), max_size=12)
+
+
+def make_table(text: str) -> Table:
+    return Table("t", text, [Column(text), Column("mAP", text)], [[Cell(text), number(0.5)]], notes=[("", text)])
+
+
+def read_csv(table: Table) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(to_csv(table), newline="")))
+
+
+def render(table: Table) -> str:
+    """Return the HTML that a Markdown reader makes of a table."""
+    return MarkdownIt("commonmark").enable("table").render(to_markdown(table))
+
+
+def cell_texts(page: str, tag: str) -> list[str]:
+    """Return the text of cells as a reader sees it, without tags."""
+    inside = re.findall(rf"<{tag}(?: [^>]*)?>(.*?)</{tag}>", page, flags=re.DOTALL)
+    return [html.unescape(re.sub(r"<[^>]*>", "", text)) for text in inside]
+
+
+@pytest.mark.parametrize("table", TABLES, ids=NAMES)
+def test_csv_reads_back_text_by_text_and_number_by_number(table):
+    head, *rows = read_csv(table)
+    assert head == [column.whole for column in table.columns]
+    assert len(rows) == len(table.rows)
+    for got, want in zip(rows, table.rows, strict=True):
+        for text, cell in zip(got, want, strict=True):
+            if cell.value is not None:
+                assert float(text) == cell.value
+            else:
+                assert text == ("" if cell.text == "–" else cell.text)
+
+
+def test_columns_of_numbers_are_numbers_to_whoever_reads_the_csv():
+    table = next(table for table in TABLES if table.name == "intervals-elev")
+    frame = pl.read_csv(io.StringIO(to_csv(table)))
+    assert set(frame.dtypes[2:]) == {pl.Float64}
+    assert frame.dtypes[1] == pl.Int64
+
+
+@given(ANY)
+@example("–")
+def test_any_text_comes_through_csv(text):
+    head, row = read_csv(make_table(text))
+    assert head == [text, f"{text} mAP" if text else "mAP"]
+    assert row == [text, "0.5"]
+
+
+@pytest.mark.parametrize("table", TABLES, ids=NAMES)
+def test_markdown_has_the_same_cells(table):
+    page = render(table)
+    assert cell_texts(page, "th") == [printable(column.whole).strip() for column in table.columns]
+    want = [printable(cell.text + cell.mark).strip() for row in table.rows for cell in row]
+    assert cell_texts(page, "td") == want
+
+
+@pytest.mark.parametrize("table", TABLES, ids=NAMES)
+def test_markdown_underlines_what_is_underlined(table):
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", render(table), flags=re.DOTALL)
+    lines = [("<ins>" in cell) + ("<strong>" in cell) for cell in cells]
+    assert lines == [cell.underline for row in table.rows for cell in row]
+
+
+@given(ANY)
+@example(r"a\|b")
+def test_any_text_comes_through_markdown(text):
+    page, want = render(make_table(text)), printable(text)
+    assert cell_texts(page, "td")[0] == want.strip()
+    assert cell_texts(page, "th")[0] == want.strip()
+
+
+def test_markdown_makes_no_tag_mention_emoji_or_formula_of_a_label():
+    text = to_markdown(make_table("<script> @user :smile: $x$ #1"))
+    assert not re.search(r"<script|@user|:smile:|\$x|(?<!\\)#1", text)
+
+
+def test_files_are_written_for_every_table_in_each_format(tmp_path):
+    names = write_tables([elev(), ldc()], tmp_path / "deep" / "tables")
+    stems = ["corpora", "segments"]
+    stems += [f"{kind}-{c}" for c in ("elev", "ldc") for kind in ("classes", "results", "reduced", "intervals")]
+    assert names == [*(f"{stem}.{kind}" for stem in stems for kind in ("tex", "md", "csv")), "tables.tex"]
+    assert sorted(path.name for path in (tmp_path / "deep" / "tables").iterdir()) == sorted(names)
+
+
+def test_the_same_chapters_give_the_same_bytes(tmp_path):
+    for folder in ("a", "b"):
+        write_tables([elev()], tmp_path / folder)
+    for path in (tmp_path / "a").iterdir():
+        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
+        assert b"\r" not in path.read_bytes()
+
+
+def test_names_of_corpora_make_safe_file_names_that_differ(tmp_path):
+    tables = make_tables(encoders=["one"])
+    chapters = [make_chapter(tables, corpus=corpus) for corpus in ("../a b", "A/B", "象", "..")]
+    names = write_tables(chapters, tmp_path)
+    stems = [name.removeprefix("results-").removesuffix(".csv") for name in names if re.match(r"results.*csv", name)]
+    assert stems == ["a-b", "a-b-2", "corpus", "corpus-2"]
+    assert all(re.fullmatch(r"[a-z0-9-]+\.(tex|md|csv)", name) for name in names)
+
+
+def test_shots_and_spread_reach_the_tables(tmp_path):
+    write_tables([elev()], tmp_path, shots=(1, 40), spread="shared")
+    rows = list(csv.reader((tmp_path / "results-elev.csv").read_text(encoding="utf-8").splitlines()))
+    assert [row[0] for row in rows] == ["k", "1", "40", "LR", "Recurrent", "Chance"]
+    assert float(rows[1][2]) == pytest.approx(0.2344 + 0.05)
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_in_one_line(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot write results"):
+        write_tables([elev()], tmp_path / "file" / "tables")
