@@ -5,16 +5,17 @@ BIN := $(VENV)/bin
 # numba's cache looks at the age of one file, not of those it calls; a folder per text of the kernels is never stale.
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.numba/$(shell cat src/callshot/fewshot/kernels/*.py | cksum | cut -d' ' -f1)
 
-.PHONY: demo test check bench test-lowest test-full clean
+.PHONY: demo test check bench test-lowest test-full test-torch clean
 
-demo: $(VENV)/ready
+demo: demo/study.toml
+	$(BIN)/callshot run demo/study.toml
+	@echo "Open it in a browser; listen to demo/corpus/recordings; change a line of demo/study.toml and make demo again."
+
+demo/study.toml: demo/corpus/README.md
+	$(BIN)/callshot init demo/corpus/recordings --annotations demo/corpus/raven --out $@
+
+demo/corpus/README.md: | $(VENV)/ready
 	$(BIN)/callshot synth demo/corpus
-	$(BIN)/callshot segment demo/corpus/recordings --annotations demo/corpus/raven --out demo/segments
-	$(BIN)/callshot embed demo/segments/segments.parquet --encoder mfcc --out demo/mfcc.parquet --store demo/store
-	$(BIN)/callshot embed demo/segments/segments.parquet --encoder random --out demo/random.parquet --store demo/store
-	$(BIN)/callshot evaluate demo/mfcc.parquet demo/random.parquet --out demo/results
-	@echo
-	@echo "Listen to demo/corpus/recordings, read demo/segments/rejects.csv, look at demo/results/sweep.png"
 
 test: $(VENV)/ready-to-test
 	$(BIN)/python -m pytest -n 2 $(ARGS)
@@ -45,6 +46,15 @@ test-lowest: $(VENV)/ready-to-test
 test-full: $(VENV)/ready-to-test
 	$(BIN)/python -m pytest -n 2 --hypothesis-profile=full $(ARGS)
 
+# What needs torch and transformers, in an environment of its own.
+test-torch: $(VENV)-torch/ready
+	$(VENV)-torch/bin/python -m pytest -n 2 tests/test_cli_encoders.py tests/encoders/test_hubert.py tests/encoders/test_models.py $(ARGS)
+
+$(VENV)-torch/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)-torch
+	$(VENV)-torch/bin/python -m pip install -q -c constraints.txt -e '.[test,rivals]'
+	touch $@
+
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
@@ -61,4 +71,4 @@ $(VENV)/ready-to-check: $(VENV)/bin/python pyproject.toml
 	touch $@ $(VENV)/ready $(VENV)/ready-to-test
 
 clean:
-	rm -rf $(VENV) $(VENV)-lowest .numba demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-lowest $(VENV)-torch .numba demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

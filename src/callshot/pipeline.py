@@ -2,10 +2,9 @@
 
     found = segment_corpus(audio, …)         recordings and annotations → segments, and a reason for each left out
     keys = embed_segments(segments, …)       audio of segments → vectors of a frozen encoder, kept by content
-    tables = read_tables(paths)              vectors, with a label and a recording each
-    folds = choose_folds(tables[0], …)       grouped by recording; audited
+    folds = choose_folds(table, …)           grouped by recording; audited
     result = evaluate(tables, protocol)      k-shot curves with intervals, for every encoder
-    write_results(staging, result, …)        plain files, all or nothing
+    write_book(folder, chapters, …)          tables, figures, the page
 
 Here the rooms meet; each step is theirs.
 """
@@ -16,36 +15,42 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from callshot.corpus.annotations import Hints
 from callshot.corpus.audio import read_segments
 from callshot.corpus.corpora import CORPORA, Corpus
+from callshot.corpus.facts import tell_facts
 from callshot.corpus.rule import Rule
 from callshot.corpus.segments import audio_root, segment_corpus
-from callshot.corpus.table import read_segment_table, write_categories, write_rejects, write_segment_table
+from callshot.corpus.table import SEGMENTATION, read_segment_table, write_rejects, write_segmentation
 from callshot.encoders.catalogue import find_encoder, told_name
 from callshot.encoders.embed import (
     default_threads,
     embed_segments,
-    given_folds,
     make_table,
-    refuse_rates,
+    refuse_segments,
+    refuse_store,
     write_sequences,
 )
 from callshot.encoders.encode import open_encoder
-from callshot.encoders.sidecars import read_categories, read_folds
+from callshot.encoders.sidecars import DEALT, FOLDS, read_categories, read_dealt, read_folds
 from callshot.encoders.store import open_store
-from callshot.encoders.table import read_tables, refuse_place, table_corpus, write_table
+from callshot.encoders.table import read_tables, refuse_place, table_corpus, table_segments, write_table
 from callshot.encoders.weights import home
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.evaluate import Report, choose_folds, evaluate
+from callshot.fewshot.folds import count_classes, evaluated_classes
 from callshot.fewshot.protocol import Protocol
-from callshot.records import Embeddings, Evaluation, Reject, Segmentation
+from callshot.records import Chapter, Embeddings, Evaluation, Folds, Reject, Segmentation
+from callshot.report.answers import answer
+from callshot.report.book import Look, write_book
 from callshot.report.figures import draw_sweep
-from callshot.report.provenance import tell_file, tell_provenance, tell_segmentation
-from callshot.report.results import open_results, write_results
+from callshot.report.provenance import tell_file, tell_folds, tell_provenance, tell_segmentation
+from callshot.report.results import PROVENANCE, open_results, write_folds, write_results
 from callshot.report.staging import open_staging
 
-SEGMENTS, REJECTS, CATEGORIES, TOLD_IN = "segments.parquet", "rejects.csv", "categories.csv", "segments.json"
+TOLD_IN = "segments.json"
 
 
 def segment_files(
@@ -63,23 +68,17 @@ def segment_files(
 ) -> Segmentation:
     """Cut recordings into segments and write these, the rejects, and a corpus's categories to a directory."""
     rule = rule or (Rule() if corpus is None else corpus.rule)
-    with open_staging(out, (SEGMENTS, REJECTS, CATEGORIES), TOLD_IN) as staging:
+    with open_staging(out, SEGMENTATION, TOLD_IN) as staging:
         found = segment_corpus(
             audio, annotations, rule, format=format, hints=hints, corpus=corpus, check=check, threads=threads,
             report=report,
         )  # fmt: skip
-        facts = {} if corpus is None else {"corpus": corpus.name, "folds": str(corpus.folds)}
-        facts |= {"audio": str(audio_root(audio).absolute())}
-
-        def make(folder: Path) -> list[str]:
-            write_segment_table(found.segments, folder / SEGMENTS, facts)
-            write_rejects([*found.rejects, *found.refused], folder / REJECTS)
-            if corpus is not None:
-                write_categories(corpus.categories, folder / CATEGORIES)
-            return [SEGMENTS, REJECTS, *([CATEGORIES] if corpus is not None else [])]
-
-        options: Mapping[str, Any] = {"format": format, "check": check, "annotations": str(annotations or ""), **facts}
-        staging.write(make, tell_segmentation(found, {**asdict(rule), **options}))
+        named = {} if corpus is None else {"corpus": corpus.name, "folds": str(corpus.folds)}
+        named |= {"audio": str(audio_root(audio).absolute())}
+        options: Mapping[str, Any] = {"format": format, "check": check, "annotations": str(annotations or ""), **named}
+        told = tell_segmentation(found, tell_facts(found, rule), {**asdict(rule), **options})
+        categories = None if corpus is None else corpus.categories
+        staging.write(lambda folder: write_segmentation(found, folder, named, categories), told)
     return found
 
 
@@ -99,31 +98,54 @@ def embed_files(
     """Embed the segments of a table and write the table of embeddings; what is in the store is not made again."""
     row = find_encoder(encoder, choices)
     refuse_place(out)
+    refuse_store(shelf := store or home() / "store")
     if out.absolute() == source.absolute():
         raise OptionError(f"{out}: the segments themselves; name another table")
     segments, facts = read_segment_table(source)
-    given_folds(segments, source)
-    refuse_rates(row, segments, source)
+    refuse_segments(row, segments, source)
     root = Path(facts.get("audio", "")) if audio is None else audio
     workers = threads or default_threads()
     opened = open_encoder(row, device=device, threads=workers, sequences=sequences)
-    with open_store(store or home() / "store", opened.fingerprint, sequences=sequences) as kept:
+    with open_store(shelf, opened.fingerprint, sequences=sequences) as kept:
         read = partial(read_segments, root, threads=workers)
         keys, rejects = embed_segments(segments, root, read, opened, kept, report)
-        found = [(segment, key) for segment, key in zip(segments, keys, strict=True) if key is not None]
-        if not found:
+        there = [(segment, key) for segment, key in zip(segments, keys, strict=True) if key is not None]
+        if not there:
             why = f" (the first: {rejects[0].reason})" if rejects else ""
             raise InputError(f"{source}: no segment could be embedded from {root}{why}")
-        here, there = [segment for segment, _ in found], [key for _, key in found]
-        table = make_table(told_name(row), here, kept.vectors(there), source)
+        found, kept_as = zip(*there, strict=True)
+        table = make_table(told_name(row), found, kept.vectors(kept_as), source)
         if sequences:
-            write_sequences(out.with_suffix(".sequences.parquet"), table.segment, kept.sequences(there))
+            write_sequences(out.with_suffix(".sequences.parquet"), table.segment, kept.sequences(kept_as))
         write_table(table, out, corpus=facts.get("corpus"))
-    left_out = out.with_suffix(".rejects.csv")
-    left_out.unlink(missing_ok=True)
-    if rejects:
-        write_rejects(rejects, left_out)
+    write_rejects(rejects, out.with_suffix(".rejects.csv"), keep_empty=False)
     return table, rejects
+
+
+def fold_files(
+    source: Path,
+    out: Path,
+    tables: Sequence[Path],
+    *,
+    count: int | None = None,
+    file: Path | None = None,
+    default: int = 5,
+) -> Folds:
+    """Deal the segments that every table has into folds, given or built, and write folds.csv to a directory.
+
+    Refused where no class would be evaluated.
+    """
+    with open_staging(out, (FOLDS,), DEALT) as staging:
+        segments, _ = read_segment_table(source)
+        whole = make_table("segments", segments, np.zeros((len(segments), 1), np.float32), source)
+        shared = whole.only(frozenset.intersection(frozenset(whole.segment), *map(table_segments, tables)))
+        given = None if file is None else read_folds(file, shared)
+        folds = choose_folds(shared, count, given, file, default=default)
+        classes = count_classes(shared.label, folds, shared.recording)
+        evaluated_classes(classes)
+        told = tell_folds(folds, classes, missing=sorted(set(whole.segment) - set(shared.segment)))
+        staging.write(lambda folder: [write_folds(shared, folds, folder / FOLDS)], told)
+    return folds
 
 
 def evaluate_files(
@@ -133,6 +155,7 @@ def evaluate_files(
     *,
     folds: int | None = None,
     fold_file: Path | None = None,
+    dealt: Path | None = None,
     categories: Path | None = None,
     corpus: str | None = None,
     threads: int | None = None,
@@ -142,36 +165,45 @@ def evaluate_files(
 ) -> Evaluation:
     """Read tables, evaluate them, and write the results to a directory; see `evaluate` for the options.
 
-    A corpus that callshot knows brings its number of folds and its categories, where none are given.
+    Folds are built, given by a file, or `dealt`: what `fold_files` wrote, and of the tables only what is in that. A
+    known corpus brings its number of folds and its categories, where none are given.
     """
     with open_results(out) as staging:
         tables = read_tables(paths)
         name = corpus or table_corpus(paths[0]) or paths[0].absolute().parent.name or "corpus"
-        known = CORPORA.get(name)
-        given = read_folds(fold_file, tables[0]) if fold_file is not None else None
-        groups = read_categories(categories, tables[0]) if categories is not None else _categories(known, tables[0])
-        others = {"folds": fold_file, "categories": categories}
+        known = CORPORA.get(name) or CORPORA.get(table_corpus(paths[0]) or "")
+        if dealt is not None:
+            parts = [read_dealt(dealt, table) for table in tables]
+            tables, chosen = [part for part, _ in parts], parts[0][1]
+        else:
+            given = read_folds(fold_file, tables[0]) if fold_file is not None else None
+            chosen = choose_folds(tables[0], folds, given, fold_file, default=5 if known is None else known.folds)
+        groups = None if known is None else known.categories_of(set(tables[0].label))
+        groups = groups if categories is None else read_categories(categories, tables[0])
         files = [tell_file(path, encoder=t.encoder, role="table") for path, t in zip(paths, tables, strict=True)]
-        files += [tell_file(path, role=role) for role, path in others.items() if path is not None]
-        chosen = choose_folds(tables[0], folds, given, fold_file, default=5 if known is None else known.folds)
+        for role, path in {"folds": dealt / FOLDS if dealt else fold_file, "categories": categories}.items():
+            files += [tell_file(path, role=role)] if path is not None else []
         result = evaluate(
-            tables,
-            protocol,
-            folds=chosen,
-            categories=groups,
-            corpus=name,
-            threads=threads,
-            memory=memory,
+            tables, protocol, folds=chosen, categories=groups, corpus=name, threads=threads, memory=memory,
             report=report,
-        )
+        )  # fmt: skip
         options = {"folds": folds, "corpus": corpus, "threads": threads, "memory": memory, "figure": figure}
         provenance = tell_provenance(result, protocol, files, options)
         write_results(staging, result, provenance, draw_sweep if figure else None)
     return result
 
 
-def _categories(corpus: Corpus | None, table: Embeddings) -> dict[str, str] | None:
-    """Return the categories of a known corpus for the labels that are there."""
-    labels = set(table.label)
-    found = {} if corpus is None else {label: name for label, name in corpus.categories.items() if label in labels}
-    return found or None
+def report_chapters(
+    chapters: Mapping[str, Chapter],
+    out: Path,
+    look: Look,
+    facts: Mapping[str, Any],
+    *,
+    report: Report = lambda done, what: None,
+) -> list[str]:
+    """Write the tables, figures and page of a study, and all its numbers, to a directory; return the names."""
+    with open_staging(out, None, PROVENANCE) as staging:
+        answers = {name: answer(chapter) for name, chapter in chapters.items()}
+        told = {**facts, "answers": answers}
+        written = staging.write(lambda folder: write_book(folder, chapters, look, answers, told, report), told)
+    return [path.relative_to(out).as_posix() for path in written]

@@ -1,12 +1,18 @@
 """From segments to the store and the table: only what is missing is made, nothing is lost, nothing is doubled."""
 
 import os
+import random
+import re
+import shutil
 import signal as signals
 import subprocess
 import sys
+import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -14,15 +20,17 @@ import pytest
 
 from callshot.corpus.audio import read_segments
 from callshot.corpus.rule import Rule
+from callshot.corpus.table import read_segment_table
 from callshot.encoders.catalogue import find_encoder
-from callshot.encoders.embed import Batching, embed_segments, make_table
-from callshot.encoders.encode import Encoder, open_encoder
+from callshot.encoders.embed import Batching, embed_segments, make_table, segment_source
+from callshot.encoders.encode import Encoder, open_encoder, pool
 from callshot.encoders.store import open_store
 from callshot.encoders.table import table_corpus
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.pipeline import embed_files, segment_files
 from callshot.records import Segment
 from sounds import record, spoil
+from test_cli import run
 
 
 def segment(path: str, start_s: float = 0.0, end_s: float = 1.0, **more: object) -> Segment:
@@ -175,6 +183,70 @@ def test_one_bad_file_among_many_is_a_reject_and_the_rest_goes_on(library):
     assert [(reject.file, reject.row) for reject in rejects] == [("bad.wav", 21)]
 
 
+def test_audio_that_comes_again_and_again_is_one_shard(library):
+    segments = [segment("r0.wav"), *(segment(f"r{n}.wav", end_s=1 + n / 9) for n in (0, 1, 2, 0, 1, 2))]
+    counted = Counted()
+    assert len(set(embedded(library, segments, counted.encoder)[0])) == 3
+    assert (counted.seen, len(shards(library / "store"))) == (3, 1)
+
+
+def watched(work):
+    """Return an encoder whose model is told first, in a list, how much has been made ready for it."""
+    ready = []
+
+    class Watched(Encoder):
+        def prepare(self, signal, rate_hz):
+            ready.append(len(signal))
+            return super().prepare(signal, rate_hz)
+
+    def model(windows):
+        work(ready)
+        return np.repeat(windows[:, :1], 1024, axis=1)
+
+    return Watched(find_encoder("birdnet-v2.4"), model, {"encoder": "watched"})
+
+
+def ahead(library, encoder, count=12):
+    segments = [segment(f"r{n % 3}.wav", n / 10, n / 10 + 1) for n in range(count)]
+    with open_store(library / "store", encoder.fingerprint) as kept:
+        embed_segments(segments, library, partial(read_segments, library), encoder, kept)
+
+
+def test_windows_are_made_ready_while_the_model_works(library):
+    seen = []
+
+    def wait(ready):
+        until, wanted = time.monotonic() + 5, min(12, len(seen) + 3)
+        while len(ready) < wanted and time.monotonic() < until:
+            time.sleep(0.001)
+        seen.append(len(ready) >= wanted)
+
+    ahead(library, watched(wait))
+    assert all(seen)
+
+
+def test_no_more_is_made_ready_than_may_wait(library, monkeypatch):
+    monkeypatch.setattr("callshot.encoders.embed.AHEAD_SAMPLES", 2 * 48000)  # two of 1 s, and one more
+    monkeypatch.setattr("callshot.encoders.embed.LARGEST_BATCH", 1)
+    seen = []
+
+    def wait(ready):
+        time.sleep(0.01)
+        seen.append(len(ready))
+
+    ahead(library, watched(wait), 30)
+    assert max(ready - used for used, ready in enumerate(seen)) <= 5
+
+
+def test_a_model_that_breaks_leaves_no_thread_behind(library):
+    def fail(ready):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        ahead(library, watched(fail))
+    assert not any(thread.name.startswith("callshot-") for thread in threading.enumerate())
+
+
 def test_shares_of_the_work_add_up_to_one_with_the_pace(library):
     told: list[tuple[float, str]] = []
     encoder = Counted().encoder
@@ -272,16 +344,98 @@ def embedding(cut, out, store):
     return [sys.executable, "-m", "callshot", *map(str, words)]
 
 
-@pytest.mark.skipif(os.name == "nt", reason="signals are another matter there")
-def test_killed_at_any_moment_and_run_again_the_table_is_the_same_byte_for_byte(cut, tmp_path):
-    subprocess.run(embedding(cut, tmp_path / "whole.parquet", tmp_path / "undisturbed"), check=True)
-    for moment in np.linspace(0.3, 1.6, 5):
-        child = subprocess.Popen(embedding(cut, tmp_path / "killed.parquet", tmp_path / "store"))
-        time.sleep(moment)
-        child.send_signal(signals.SIGKILL)
-        child.wait()
-    subprocess.run(embedding(cut, tmp_path / "killed.parquet", tmp_path / "store"), check=True)
-    assert (tmp_path / "killed.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
+# The same, with its own pace of writing, and a limit on the size of files.
+CHILD = """
+import sys
+from callshot.cli import main
+from callshot.encoders import store
+store.WAIT_S, limit = float(sys.argv.pop(1)), int(sys.argv.pop(1))
+if limit:
+    import resource
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+main()
+"""
+
+
+def failing(cut, out, store, wait_s=0.0, limit=0):
+    """Embed where there is no room, and return what is said; each segment is written at once, or after `wait_s`."""
+    command = [sys.executable, "-c", CHILD, str(wait_s), str(limit), *embedding(cut, out, store)[3:]]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    return done.stderr
+
+
+@pytest.fixture
+def encoded(monkeypatch):
+    """What is encoded in this process, an item for each segment."""
+    seen = []
+    monkeypatch.setattr("callshot.encoders.embed.pool", lambda sequence: seen.append(1) or pool(sequence))
+    return seen
+
+
+def shards(store):
+    return set(store.glob("*/shard-*.parquet"))
+
+
+def held(store):
+    """Count the segments in a store as any tool would."""
+    return pl.read_parquet(sorted(shards(store)), columns=["source"])["source"].n_unique() if shards(store) else 0
+
+
+@pytest.fixture
+def whole(cut, tmp_path):
+    """The table of an undisturbed run."""
+    embed_files(cut, tmp_path / "whole.parquet", "mfcc", store=tmp_path / "undisturbed")
+    return (tmp_path / "whole.parquet").read_bytes()
+
+
+# Forks a process for each line it is sent, after the imports: 20 processes need not wait for them.
+FORKS = """
+import os, sys
+from pathlib import Path
+import numpy as np
+from callshot.encoders import catalogue, encode, store
+from callshot.pipeline import embed_files
+cut, out, folder = map(Path, sys.argv[1:])
+encode.open_encoder(catalogue.find_encoder("mfcc")).encode([np.zeros(16000, np.float32)])
+store.WAIT_S = 0.0
+for _ in sys.stdin:
+    if (pid := os.fork()) == 0:
+        embed_files(cut, out, "mfcc", store=folder)
+        os._exit(0)
+    print(pid, flush=True)
+    print(os.waitpid(pid, 0)[1], flush=True)
+"""
+
+
+def kill_one(forks, store, chance):
+    """Start embedding and end it at once, when it has written some shards, or while it merges them."""
+    before, wanted = shards(store), chance.randrange(8)
+    forks.stdin.write("\n")
+    forks.stdin.flush()
+    pid = int(forks.stdout.readline())
+    with suppress(ProcessLookupError):  # all that was missing was less than wanted
+        while len(shards(store) - before) < wanted:
+            os.kill(pid, 0)
+            time.sleep(0.001)
+        time.sleep(chance.uniform(0, 0.01 if wanted else 0.2))
+        os.kill(pid, signals.SIGKILL)
+    return int(forks.stdout.readline())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no SIGKILL")
+def test_killed_at_any_moment_and_run_again_the_table_is_the_same_byte_for_byte(cut, tmp_path, whole, encoded):
+    chance, store, out, parts = random.Random(4), tmp_path / "store", tmp_path / "killed.parquet", []
+    command = [sys.executable, "-c", FORKS, cut, out, store]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as forks:
+        for _ in range(20):
+            status = kill_one(forks, store, chance)
+            parts.append(held(store) if status == signals.SIGKILL else 200)
+    assert sum(0 < part < 200 for part in parts) >= 5
+    assert parts == sorted(parts)  # what was written once is never lost
+    embed_files(cut, out, "mfcc", store=store)
+    assert len(encoded) == 200 - parts[-1]
+    assert out.read_bytes() == whole
 
 
 def test_two_processes_at_once_lose_and_double_nothing(cut, tmp_path):
@@ -290,3 +444,84 @@ def test_two_processes_at_once_lose_and_double_nothing(cut, tmp_path):
     frames = [pl.read_parquet(tmp_path / f"{n}.parquet") for n in range(2)]
     assert frames[0].equals(frames[1])
     assert frames[0]["segment"].n_unique() == frames[0].height == 200
+
+
+def test_one_recording_among_a_thousand_that_goes_bad_is_told_and_the_others_are_embedded(tmp_path, capsys):
+    for n in range(1000):
+        record(tmp_path / "audio" / f"r{n:03d}.wav", seconds=1.1, rate=16000, seed=n)
+    rows = "".join(f"r{n:03d}.wav,0,1.1,label {n % 2}\n" for n in range(1000))
+    (tmp_path / "calls.csv").write_text("recording,start_s,end_s,label\n" + rows)
+    run("segment", tmp_path / "audio", "-a", tmp_path / "calls.csv", "--out", tmp_path, "--quiet")
+    bad, out = tmp_path / "audio" / "r500.wav", tmp_path / "mfcc.parquet"
+    bad.write_bytes(bad.read_bytes()[:20])
+    run("embed", tmp_path / "segments.parquet", "-e", "mfcc", "-o", out, "--store", tmp_path / "store")
+    told, said = capsys.readouterr().out, "r500.wav: wanted audio that libsndfile can read"
+    assert f"left out: row 501: {said}" in told
+    assert f"999 of 1000 segments embedded in {out}" in told
+    segments = pl.read_parquet(tmp_path / "segments.parquet")["segment"].to_list()
+    assert pl.read_parquet(out)["segment"].to_list() == segments[:500] + segments[501:]
+    (reject,) = pl.read_csv(tmp_path / "mfcc.rejects.csv").to_dicts()
+    assert (reject["file"], reject["row"], reject["reason"].startswith(said)) == ("r500.wav", 501, True)
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A disk of 64 KiB, which only the process that keeps it has; the others see it through that process."""
+    folder, script = tmp_path / "disk", 'mount -t tmpfs -o size=64k small "$0" && echo ready && read -r _'
+    folder.mkdir()
+    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, folder]
+    try:
+        keeper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    except FileNotFoundError:
+        pytest.skip("there is no unshare here to make a small disk with")
+    with keeper:
+        if keeper.stdout.readline() != "ready\n":
+            pytest.skip("nobody may make a small disk here")
+        yield Path(f"/proc/{keeper.pid}/root{folder}")
+        keeper.stdin.close()
+
+
+def test_a_disk_that_fills_up_is_told_and_the_store_goes_on_from_there(cut, tmp_path, disk, whole, encoded):
+    out, wanted = tmp_path / "mfcc.parquet", r"cannot be written \(No space left on device\); .*make room.*\n"
+    said = failing(cut, out, disk / "store")
+    assert re.fullmatch(rf"callshot: {re.escape(str(disk))}/store/\S+: {wanted}", said)
+    assert not out.exists()
+    sources = [segment_source(tmp_path, one) for one in read_segment_table(cut)[0]]
+    with open_store(disk / "store", Counted().encoder.fingerprint) as store:
+        keys = store.find(sources)
+        assert np.isfinite(store.vectors(list(keys.values()))).all()
+        assert store.notes == []
+    assert 0 < len(keys) < 200
+    shutil.copytree(disk / "store", tmp_path / "roomy")
+    embed_files(cut, out, "mfcc", store=tmp_path / "roomy")
+    assert len(encoded) == 200 - len(keys)
+    assert out.read_bytes() == whole
+
+
+def test_a_disk_that_is_full_when_the_table_is_written_costs_nothing_but_the_table(cut, tmp_path, disk, whole, encoded):
+    out, store = disk / "mfcc.parquet", tmp_path / "store"
+    out.write_bytes(b"an earlier table")
+    (disk / "filler").write_bytes(bytes(48 * 1024))
+    said = failing(cut, out, store, wait_s=30)
+    wanted = r"cannot be written \(.*No space left on device.*\)\n"
+    assert re.fullmatch(rf"callshot: {re.escape(str(out))}: {wanted}", said)
+    assert sorted(path.name for path in disk.iterdir()) == ["filler", "mfcc.parquet"]
+    assert out.read_bytes() == b"an earlier table"
+    (disk / "filler").unlink()
+    embed_files(cut, out, "mfcc", store=store)
+    assert encoded == []
+    assert out.read_bytes() == whole
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no limit on the size of files")
+@pytest.mark.parametrize(("wait_s", "place", "again"), [(30, r"store/\S+/shard-\S+", 200), (0, r"mfcc\.parquet", 0)])
+def test_a_limit_on_files_is_told_whether_the_store_or_the_table_meets_it(
+    cut, tmp_path, whole, encoded, wait_s, place, again
+):
+    out, store, wanted = tmp_path / "mfcc.parquet", tmp_path / "store", r"cannot be written \(.*File too large.*\n"
+    said = failing(cut, out, store, wait_s=wait_s, limit=16_000)
+    assert re.fullmatch(rf"callshot: {re.escape(str(tmp_path))}/{place}: {wanted}", said)
+    assert (held(store), out.exists()) == (200 - again, False)
+    embed_files(cut, out, "mfcc", store=store)
+    assert len(encoded) == again
+    assert out.read_bytes() == whole

@@ -174,18 +174,31 @@ def test_rows_without_sequences_are_not_there_for_who_wants_sequences(tmp_path: 
         store.sequences([name(1)])
 
 
-def test_what_was_added_is_found_before_it_is_flushed_and_read_after(tmp_path: Path) -> None:
+def test_what_was_added_is_found_and_read_before_it_is_flushed(tmp_path: Path) -> None:
     with open_store(tmp_path, ENCODER) as store:
         add(store, range(5))
         assert store.has(name(3))
         assert store.find(["source 3", "source 9"]) == {"source 3": name(3)}
         assert shard_files(tmp_path) == []
         assert np.array_equal(store.vectors([name(3)]), vectors_of([3]))
-        assert len(shard_files(tmp_path)) == 1
+        assert shard_files(tmp_path) == []  # reading writes nothing, so a full disk does not stop it
+        store.flush()
         add(store, range(3, 8))
         assert np.array_equal(store.vectors([name(i) for i in (7, 0, 3)]), vectors_of([7, 0, 3]))
     assert len(shard_files(tmp_path)) == 2
     assert holds(tmp_path, range(8)) == []
+
+
+def test_sequences_are_read_on_while_what_was_buffered_becomes_a_shard(tmp_path: Path) -> None:
+    frames = [np.full((i + 1, 2), i, np.float32) for i in range(6)]
+    with open_store(tmp_path, ENCODER, sequences=True) as store:
+        for i, sequence in enumerate(frames):
+            store.add(f"source {i}", name(i), sequence[0], sequence)
+        found = store.sequences([name(i) for i in (5, 0, 3)])
+        first = next(found)
+        store.flush()
+        for sequence, i in zip([first, *found], (5, 0, 3), strict=True):
+            assert np.array_equal(sequence, frames[i])
 
 
 def test_a_buffer_that_a_model_uses_again_does_not_change_what_was_added(tmp_path: Path) -> None:

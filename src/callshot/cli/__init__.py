@@ -5,9 +5,12 @@ corpus     inspect, segment, synth
 encoders   embed, encoders
 evaluate   evaluate
 imports    import
+options    what commands on recordings share
+study      init, run, status
 """
 
+from callshot.cli import study  # isort: skip  (the order here is the order of --help)
 from callshot.cli import corpus, encoders, evaluate, imports
 from callshot.cli.app import app, main
 
-__all__ = ["app", "corpus", "encoders", "evaluate", "imports", "main"]
+__all__ = ["app", "corpus", "encoders", "evaluate", "imports", "main", "study"]

@@ -20,6 +20,9 @@ app = typer.Typer(
 )
 
 
+# Headings of the commands in --help, in this order: see the order of imports in `callshot.cli`.
+STUDY, STEPS, BESIDE = "A study, from recordings to a report", "Step by step", "Beside them"
+
 Out = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where the results go.")]
 Seed = Annotated[int, typer.Option(help="Same seed, same numbers.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Errors only.")]

@@ -3,58 +3,27 @@
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from callshot.cli.app import Out, Quiet, Seed, Threads, app, at_least, interruptible
-from callshot.errors import OptionError
-
-if TYPE_CHECKING:
-    from callshot.corpus.annotations import Hints
-    from callshot.corpus.corpora import Corpus
-    from callshot.corpus.rule import Rule
-
-Audio = Annotated[Path, typer.Argument(metavar="AUDIO_DIR", help="The folder of the recordings, or one recording.")]
-Annotations = Annotated[
-    Path | None,
-    typer.Option("--annotations", "-a", metavar="FILE_OR_DIR", help="What annotates them.",
-                 show_default="found beside the recordings"),
-]  # fmt: skip
-CorpusName = Annotated[
-    str | None, typer.Option(metavar="NAME", help="A corpus with known rules: ldc2010s05 or elephant-voices.")
-]
-Form = Annotated[
-    str,
-    typer.Option(
-        "--format",
-        help="csv, raven, audacity, textgrid, folders (named by label), or one of crowsetta's: "
-        "birdsong-recognition-dataset, generic-seq, notmat, simple-seq, timit, yarden.",
-    ),
-]
-Columns = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--columns", "-c", metavar="OURS=THEIRS", help="Which column is which, e.g. label=Species; repeatable."
-    ),
-]
-Tiers = Annotated[
-    list[str] | None, typer.Option("--tier", metavar="NAME", help="A TextGrid tier that holds the calls; repeatable.")
-]
-Label = Annotated[str | None, typer.Option(metavar="TEXT", help="The label of rows in files without a label column.")]
-MinLength = Annotated[
-    float | None,
-    typer.Option(
-        "--min-length", metavar="S", help="Shorter calls are dropped, measured without collar.", show_default="1"
-    ),
-]
-SourceRate = Annotated[
-    float | None,
-    typer.Option(metavar="HZ", help="The true rate of time-expanded recordings; times are then true times too."),
-]
+from callshot.cli.app import BESIDE, STEPS, Out, Quiet, Seed, Threads, app, at_least, interruptible
+from callshot.cli.options import (
+    Annotations,
+    Audio,
+    Columns,
+    CorpusName,
+    Form,
+    Label,
+    MinLength,
+    SourceRate,
+    Tiers,
+    make_hints,
+    make_rule,
+)
 
 
-@app.command()
+@app.command(rich_help_panel=STEPS)
 def inspect(
     audio: Audio,
     annotations: Annotations = None,
@@ -82,10 +51,10 @@ def inspect(
     from callshot.report.corpus import show_inspection
     from callshot.report.progress import show_progress
 
-    known, rule = _rule(corpus, minimum_s=min_length, source_rate_hz=source_rate)
+    known, rule = make_rule(corpus, minimum_s=min_length, source_rate_hz=source_rate)
     with interruptible(), show_progress(Console(stderr=True), quiet=quiet, first="looking around") as report:
         found = inspect_corpus(
-            audio, annotations, rule, format=format, hints=_hints(columns, tiers, label), corpus=known,
+            audio, annotations, rule, format=format, hints=make_hints(columns, tiers, label), corpus=known,
             folds=at_least("folds", folds, 2), shorten=min_length is None, report=report,
         )  # fmt: skip
     options: list[tuple[str, object]] = [("--annotations", annotations), ("--corpus", corpus)]
@@ -96,7 +65,7 @@ def inspect(
     show_inspection(found, Console(), _next_step(audio, options) if found.segmentation.segments else "")
 
 
-@app.command()
+@app.command(rich_help_panel=STEPS)
 def segment(
     audio: Audio,
     out: Out,
@@ -136,21 +105,21 @@ def segment(
     from callshot.report.corpus import show_segmentation
     from callshot.report.progress import show_progress
 
-    known, rule = _rule(
+    known, rule = make_rule(
         corpus, minimum_s=min_length, with_collar=with_collar, collar_s=collar, channel_rule=channel, rate_hz=rate,
         source_rate_hz=source_rate, **({"level_dbfs": level} if normalise else {}),
     )  # fmt: skip
     rule = rule if normalise else replace(rule, level_dbfs=None)
     with interruptible(), show_progress(Console(stderr=True), quiet=quiet, first="reading annotations") as report:
         found = segment_files(
-            audio, out, annotations, rule, format=format, hints=_hints(columns, tiers, label), corpus=known,
+            audio, out, annotations, rule, format=format, hints=make_hints(columns, tiers, label), corpus=known,
             check=check, threads=at_least("threads", threads, 1), report=report,
         )  # fmt: skip
     if not quiet:
         show_segmentation(found, Console(), f"segments in {out / 'segments.parquet'}, rejects in {out / 'rejects.csv'}")
 
 
-@app.command()
+@app.command(rich_help_panel=BESIDE)
 def synth(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the corpus goes: an empty or a new folder.")],
     scale: Annotated[
@@ -181,26 +150,6 @@ def synth(
     if not quiet:
         print(f"{made.recordings} recordings, {made.calls} calls, {made.duration_s / 60:.0f} minutes in {folder}")
         print(f"next: callshot inspect {folder / 'recordings'} --annotations {folder / 'raven'}")
-
-
-def _rule(name: str | None, **options: object) -> tuple["Corpus | None", "Rule"]:
-    """Return a corpus by its name, and its rule (or the default one) with the options that were given."""
-    from callshot.corpus.corpora import find_corpus
-    from callshot.corpus.rule import Rule
-
-    corpus = None if name is None else find_corpus(name)
-    given = {key: value for key, value in options.items() if value is not None}
-    return corpus, replace(Rule() if corpus is None else corpus.rule, **given)  # type: ignore[arg-type]
-
-
-def _hints(columns: list[str] | None, tiers: list[str] | None, label: str | None) -> "Hints":
-    from callshot.corpus.annotations import Hints
-
-    pairs = [entry.partition("=") for entry in columns or ()]
-    for entry, (ours, equals, theirs) in zip(columns or (), pairs, strict=True):
-        if not (ours.strip() and equals and theirs.strip()):
-            raise OptionError(f"columns: wanted OURS=THEIRS, such as label=Species, got {entry!r}")
-    return Hints({ours.strip(): theirs.strip() for ours, _, theirs in pairs}, tuple(tiers or ()), None, label)
 
 
 def _next_step(audio: Path, options: list[tuple[str, object]]) -> str:

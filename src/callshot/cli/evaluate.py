@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from callshot.cli.app import Out, Quiet, Seed, Threads, app, at_least, interruptible
+from callshot.cli.app import STEPS, Out, Quiet, Seed, Threads, app, at_least, interruptible
 from callshot.errors import OptionError
 
 
@@ -32,7 +32,7 @@ class Spread(StrEnum):
     both = "both"
 
 
-@app.command()
+@app.command(rich_help_panel=STEPS)
 def evaluate(
     tables: Annotated[
         list[Path],

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callshot.cli.app import Quiet, app, interruptible
+from callshot.cli.app import BESIDE, Quiet, app, interruptible
 from callshot.errors import printable
 
 if TYPE_CHECKING:
     from callshot.records import Reject
 
 
-@app.command(name="import")
+@app.command(name="import", rich_help_panel=BESIDE)
 def import_(
     source: Annotated[
         Path,

@@ -7,7 +7,7 @@ comparison. Labels that are not in its list are kept, in the same spelling, and 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
@@ -35,6 +35,10 @@ class Corpus:
     def knows(self, label: str) -> bool:
         """Tell whether a text is one of the corpus's labels, in whatever spelling."""
         return _letters(label) in self._known
+
+    def categories_of(self, labels: Collection[str]) -> dict[str, str] | None:
+        """Return the categories of the labels that are there; None where none has one."""
+        return {label: name for label, name in self.categories.items() if label in labels} or None
 
     def spell(self, label: str) -> str:
         """Return a label as the corpus spells it: without case and `?`, with one joint between words.

@@ -62,7 +62,7 @@ def read_sources(
     if not there:
         raise InputError(f"{place}: no such file or folder; wanted the annotations")
     if place.is_dir():
-        files = list(_beside(library) if where is None and library.alone else _candidates(place))
+        files = list(_beside(library) if where is None and library.alone else find_candidates(place))
         sources = _from_folder(library, place, files, format, hints, report)
     else:
         sources = _from_file(library, place, format, hints)
@@ -148,13 +148,14 @@ def _from_folder(
     return sources
 
 
-def _candidates(folder: Path) -> Iterator[Path]:
-    """Go through the files that may hold annotations: no audio, and nothing that callshot wrote there."""
-    own: dict[Path, frozenset[str]] = {}
+def find_candidates(folder: Path, *, audio: bool = False) -> Iterator[Path]:
+    """Go through the files that may hold annotations, or (`audio`) sound: nothing that callshot wrote there."""
+    own, seen = set[Path](), set[Path]()
     for path in find_files(folder):
-        if path.parent not in own:
-            own[path.parent] = _written_by_us(path.parent)
-        if path.suffix.lower() not in SUFFIXES and path.name not in own[path.parent] and not path.is_dir():
+        if path.parent not in seen:
+            seen.add(path.parent)
+            own |= _written_by_us(path.parent)
+        if path not in own and not path.is_dir() and (audio or path.suffix.lower() not in SUFFIXES):
             yield path
 
 
@@ -162,20 +163,21 @@ def _beside(library: Library) -> Iterator[Path]:
     """Go through the files that are about a recording which was named alone: those of its name, in its own folder."""
     recordings = [file.name for file in library.root.iterdir() if file.suffix.lower() in SUFFIXES]
     whole = Library(library.root, tuple(recordings))
-    for path in _candidates(library.root):
+    for path in find_candidates(library.root):
         if path.parent == library.root and _look_up(whole, None, PurePosixPath(path.name)) == library.paths[0]:
             yield path
 
 
-def _written_by_us(folder: Path) -> frozenset[str]:
-    """Return the names of what a run of ours wrote there, by name and content: results are no annotations."""
-    names: set[str] = set()
+def _written_by_us(folder: Path) -> set[Path]:
+    """Return what a run of ours wrote to a folder and those in it, by name and content: results are no annotations."""
+    found: set[Path] = set()
     for told_in in TOLD_IN:
         with suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             if (folder / told_in).is_file():
                 files = json.loads((folder / told_in).read_text(encoding="utf-8"))["files"]
-                names |= {told_in, *(name for name, digest in files.items() if _digest(folder / name) == digest)}
-    return frozenset(names)
+                own = {folder / name for name, digest in files.items() if _digest(folder / name) == digest}
+                found |= {folder / told_in, *own}
+    return found
 
 
 def _digest(path: Path) -> str:

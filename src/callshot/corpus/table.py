@@ -14,13 +14,25 @@ from typing import Any
 import polars as pl
 
 from callshot.errors import InputError
-from callshot.records import Cell, Reject, Segment
+from callshot.records import Cell, Reject, Segment, Segmentation
 
+SEGMENTATION = SEGMENTS, REJECTS, CATEGORIES = "segments.parquet", "rejects.csv", "categories.csv"
 SCHEMA: dict[str, Any] = {
     "segment": pl.String, "recording": pl.String, "path": pl.String, "start_s": pl.Float64, "end_s": pl.Float64,
     "collar_s": pl.Float64, "label": pl.String, "labels": pl.List(pl.String), "rate_hz": pl.Int64,
     "channel_rule": pl.String, "level_dbfs": pl.Float64, "source_rate_hz": pl.Float64,
 }  # fmt: skip
+
+
+def write_segmentation(
+    found: Segmentation, folder: Path, metadata: Mapping[str, str], categories: Mapping[str, str] | None
+) -> list[str]:
+    """Write segments, rejects, and the categories of a corpus that has them to a folder; return the files' names."""
+    write_segment_table(found.segments, folder / SEGMENTS, metadata)
+    write_rejects([*found.rejects, *found.refused], folder / REJECTS)
+    if categories is not None:
+        write_categories(categories, folder / CATEGORIES)
+    return [SEGMENTS, REJECTS, *([CATEGORIES] if categories is not None else [])]
 
 
 def write_segment_table(segments: Sequence[Segment], path: Path, metadata: Mapping[str, str] | None = None) -> None:
@@ -84,9 +96,18 @@ def _segment(path: Path, row: int, cells: dict[str, Any]) -> Segment:
         raise InputError(f"{path}: row {row}: {error}") from None
 
 
-def write_rejects(rejects: Iterable[Reject], path: Path) -> None:
+def write_rejects(rejects: Sequence[Reject], path: Path, *, keep_empty: bool = True) -> None:
     """Write rejects as CSV; where a whole file was left out, the row is empty."""
+    if not rejects and not keep_empty:
+        path.unlink(missing_ok=True)
+        return
     _write_csv(path, ("file", "row", "reason"), ((r.file, "" if r.row is None else r.row, r.reason) for r in rejects))
+
+
+def read_rejects(path: Path) -> list[Reject]:
+    """Read rejects back."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return [Reject(r["file"], int(r["row"]) if r["row"] else None, r["reason"]) for r in csv.DictReader(file)]
 
 
 def write_categories(categories: Mapping[str, str], path: Path) -> None:

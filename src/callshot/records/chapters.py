@@ -84,8 +84,8 @@ class Worth:
     """What more exemplars of a class are worth to it, by its curve. The row of `budget.csv`.
 
     `value` is the mean of the metric at `k`, the last shot that the class can give in every split. A curve a − b/k
-    through its complete shots gives the rest: the gain by one exemplar more, by twice as many, and the limit a; NaN
-    where fewer than three shots are complete. `error` is the root mean square distance of the curve.
+    through the later half of its complete shots gives the rest: the gain by one exemplar more, by twice as many, and
+    the limit a; NaN where fewer than three shots are complete. `error` is the root mean square distance of the curve.
     """
 
     corpus: str

@@ -1,6 +1,6 @@
 """The nouns of encoders: vectors of segments, and what an encoder needs."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,6 +48,16 @@ class Embeddings:
 
     def __len__(self) -> int:
         return len(self.segment)
+
+    def only(self, segments: Collection[str]) -> "Embeddings":
+        """Return the rows of some segments, in the same order."""
+        rows = [row for row, name in enumerate(self.segment) if name in segments]
+        fold = None if self.fold is None else self.fold[rows]
+        segment, recording, label = (
+            [column[row] for row in rows] for column in (self.segment, self.recording, self.label)
+        )
+        labels = [self.labels[row] for row in rows]
+        return Embeddings(self.encoder, self.vectors[rows], segment, recording, label, labels, fold, self.source)
 
 
 def _matrix(source: str, vectors: Any) -> NDArray[np.floating[Any]]:

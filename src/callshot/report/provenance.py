@@ -3,12 +3,13 @@
 import hashlib
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from callshot.fewshot.protocol import Protocol
-from callshot.records import Evaluation, Segmentation
+from callshot.records import ClassCount, Evaluation, Facts, Folds, Segmentation
 from callshot.version import __version__
 
 PACKAGES = ("numpy", "scipy", "numba", "polars")
@@ -36,9 +37,10 @@ def tell_provenance(
     }
 
 
-def tell_segmentation(found: Segmentation, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return where segments came from, by which rule, and how many annotations became none."""
+def tell_segmentation(found: Segmentation, facts: Facts, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where segments came from, by which rule, what they are, and how many annotations became none."""
     return {
+        "facts": asdict(facts),
         "recordings": len(found.recordings),
         "annotated": len(found.annotated),
         "sources": [{"format": name, "why": why, "files": files} for name, why, files in found.sources],
@@ -49,6 +51,19 @@ def tell_segmentation(found: Segmentation, options: Mapping[str, Any]) -> dict[s
         "notes": list(found.notes),
         "options": dict(options),
         **_tell_machine(("numpy", "polars", "soundfile", "soxr")),
+    }
+
+
+def tell_folds(folds: Folds, classes: Sequence[ClassCount], missing: Sequence[str]) -> dict[str, Any]:
+    """Return how folds came about, what they allow, and the segments that some encoder has no vector of."""
+    told = [{name: getattr(c, name) for name in ("label", "exemplars", "complete_to_k", "reason")} for c in classes]
+    return {
+        "count": folds.count,
+        "origin": folds.origin,
+        "proof": folds.proof,
+        "classes": told,
+        "missing": list(missing),
+        **_tell_machine(("numpy", "scipy")),
     }
 
 

@@ -15,9 +15,9 @@ import platform
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
 import polars as pl
@@ -36,10 +36,13 @@ MENDS = {
 class Staging:
     """A hidden folder inside a directory, in which a set of files is made ready.
 
-    `names` are all the files that such a set may have, `told_in` is the one that tells of the others.
+    `names` are all the files that such a set may have (None: it is not known before), `told_in` is the one that tells
+    of the others. A name may have folders in it.
     """
 
-    def __init__(self, directory: Path, path: Path, made: Sequence[Path], names: Sequence[str], told_in: str) -> None:
+    def __init__(
+        self, directory: Path, path: Path, made: Sequence[Path], names: Sequence[str] | None, told_in: str
+    ) -> None:
         self.directory, self.path, self.made, self.names, self.told_in = directory, path, made, names, told_in
 
     def __enter__(self) -> Self:
@@ -60,6 +63,7 @@ class Staging:
                 names = self._seal(make(self.path), provenance)
                 with _alone_in(self.directory):
                     before = _written_before(self.directory, self.names, self.told_in)
+                    _refuse_foreign(self.directory, names, before)
                     _publish(self.path, self.directory, names, before - set(names))
         finally:
             self.close()
@@ -80,24 +84,28 @@ class Staging:
         return [*files, self.told_in]
 
 
-def open_staging(directory: Path, names: Sequence[str], told_in: str) -> Staging:
+def open_staging(directory: Path, names: Sequence[str] | None, told_in: str) -> Staging:
     """Make the directory if need be, check that the files can be written to it, and stage them there.
 
     What earlier runs that have died left behind is removed. Refused: a file in the way, no permission, a read-only or
     full disk, a folder with the name of one of our files.
     """
-    names = (*names, told_in)
+    names = None if names is None else (*names, told_in)
     with explained(directory):
         made = [folder for folder in (directory, *directory.parents) if not folder.exists()]
         directory.mkdir(parents=True, exist_ok=True)
-        if folders := [name for name in names if (directory / name).is_dir()]:
-            raise OSError(f"{folders[0]} is a folder there, and a file goes by that name; move it")
         _remove_leftovers(directory, names, told_in)
-        ours = _written_before(directory, names, told_in)
-        if theirs := [name for name in names if (directory / name).exists() and name not in ours]:
-            raise OSError(f"{theirs[0]} is there and not from callshot; move it, or choose another directory")
+        _refuse_foreign(directory, names or (told_in,), _written_before(directory, names, told_in))
         path = tempfile.mkdtemp(prefix=f".callshot-{os.getpid()}-{HOST}-", dir=directory)
     return Staging(directory, Path(path), made, names, told_in)
+
+
+def _refuse_foreign(directory: Path, names: Sequence[str], ours: Collection[str]) -> None:
+    """Refuse to put files where a folder, or somebody else's file, goes by their names."""
+    if folders := [name for name in names if (directory / name).is_dir()]:
+        raise OSError(f"{folders[0]} is a folder there, and a file goes by that name; move it")
+    if theirs := [name for name in names if (directory / name).exists() and name not in ours]:
+        raise OSError(f"{theirs[0]} is there and not from callshot; move it, or choose another directory")
 
 
 @contextmanager
@@ -105,6 +113,8 @@ def explained(directory: Path) -> Iterator[None]:
     """Turn what the system says while we write to a directory into one line that says what to do."""
     try:
         yield
+    except OutputError:  # is told already
+        raise
     except (OSError, pl.exceptions.PolarsError) as error:
         told = re.search(r"os error (\d+)", str(error))  # how polars tells the number
         if told is None and not isinstance(error, OSError):
@@ -122,17 +132,23 @@ def _in_the_way(directory: Path, number: int) -> str:
     return ""
 
 
-def _written_before(directory: Path, names: Sequence[str], told_in: str) -> set[str]:
-    """Return the names of what an earlier run wrote there, by what it told."""
-    with suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
+def _written_before(directory: Path, names: Sequence[str] | None, told_in: str) -> set[str]:
+    """Return the names of what an earlier run wrote there, by what it told; none that lead elsewhere."""
+    with suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         if not (directory / told_in).is_file():  # a pipe by that name would be waited for
             return set()
         told = json.loads((directory / told_in).read_text(encoding="utf-8"))
-        return ({told_in} | set(told["files"])) & set(names) if "files" in told else set()
+        found = {told_in, *told["files"]}
+        return {name for name in found if _inside(name)} if names is None else found & set(names)
     return set()
 
 
-def _remove_leftovers(directory: Path, names: Sequence[str], told_in: str) -> None:
+def _inside(name: str) -> bool:
+    path = PurePosixPath(name)
+    return not (path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name)
+
+
+def _remove_leftovers(directory: Path, names: Sequence[str] | None, told_in: str) -> None:
     for path in directory.glob(".callshot-*"):
         owner = re.fullmatch(rf"\.callshot-(\d{{1,9}})-{HOST}-\w+", path.name)
         if owner and not path.is_symlink() and not _alive(int(owner[1])):
@@ -140,7 +156,7 @@ def _remove_leftovers(directory: Path, names: Sequence[str], told_in: str) -> No
             shutil.rmtree(path, ignore_errors=True)
 
 
-def _undo(staging: Path, directory: Path, names: Sequence[str], told_in: str) -> None:
+def _undo(staging: Path, directory: Path, names: Sequence[str] | None, told_in: str) -> None:
     """Put back what a run replaced before it was killed half-way: its provenance, the last to go, is still staged.
 
     What it had put where nothing was before is removed.
@@ -149,9 +165,10 @@ def _undo(staging: Path, directory: Path, names: Sequence[str], told_in: str) ->
         for name in _written_before(staging, names, told_in) - {told_in}:
             if not (staging / name).exists() and not (staging / "before" / name).exists():
                 (directory / name).unlink(missing_ok=True)
-        for copy in (staging / "before").iterdir():
-            if copy.name in names and copy.is_file() and not copy.is_symlink():
-                copy.replace(directory / copy.name)
+        for copy in (staging / "before").rglob("*"):
+            name = copy.relative_to(staging / "before").as_posix()
+            if (names is None or name in names) and copy.is_file() and not copy.is_symlink():
+                copy.replace(directory / name)
 
 
 @contextmanager
@@ -190,11 +207,13 @@ def _publish(staging: Path, directory: Path, names: Sequence[str], stale: set[st
     try:
         for name in names:
             begun.append(name)
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
             os.replace(staging / name, directory / name)  # noqa: PTH105
         for name in stale:
             begun.append(name)
             (directory / name).unlink(missing_ok=True)
-        _sync_folder(directory)
+        for folder in {(directory / name).parent for name in names}:
+            _sync_folder(folder)
     except BaseException:
         for name in begun:
             _put_back(before / name, directory / name)
@@ -202,6 +221,7 @@ def _publish(staging: Path, directory: Path, names: Sequence[str], stale: set[st
 
 
 def _keep(path: Path, copy: Path) -> None:
+    copy.parent.mkdir(parents=True, exist_ok=True)
     try:
         copy.hardlink_to(path)
     except (OSError, NotImplementedError):  # not every file system has links

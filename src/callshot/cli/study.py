@@ -1,0 +1,144 @@
+"""Commands of a study: init, run, status."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from callshot.cli.app import STUDY, Quiet, Threads, app, at_least, interruptible
+from callshot.cli.options import Annotations, Audio, Columns, CorpusName, Form, Label, Tiers, make_hints
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from callshot.study.run import Standing
+
+StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file; callshot init writes one.")]
+Device = Annotated[str, typer.Option(help="Where encoders run: cpu or cuda.")]
+
+
+@app.command(rich_help_panel=STUDY)
+def init(
+    audio: Audio,
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The study file.")] = Path("study.toml"),
+    annotations: Annotations = None,
+    corpus: CorpusName = None,
+    format: Form = "auto",
+    columns: Columns = None,
+    tiers: Tiers = None,
+    label: Label = None,
+    quiet: Quiet = False,
+) -> None:
+    """Look at a folder and write a study of it: a commented file that runs as it is.
+
+    What callshot inspect would find decides: the annotations, the folds, and the shortest call that is kept (the
+    paper's 1 s, unless that would reject more than half). The encoders are those that can run here at once; how to get
+    the others stands beside them.
+
+    Example: callshot init recordings --annotations selection-tables && callshot run study.toml
+    """
+    from rich.console import Console
+
+    from callshot.corpus.corpora import find_corpus
+    from callshot.corpus.inspection import inspect_corpus
+    from callshot.report.progress import show_progress
+    from callshot.study.init import write_study
+
+    known, hints = None if corpus is None else find_corpus(corpus), make_hints(columns, tiers, label)
+    with interruptible(), show_progress(Console(stderr=True), quiet=quiet, first="looking around") as report:
+        found = inspect_corpus(audio, annotations, format=format, hints=hints, corpus=known, report=report)
+    write_study(
+        out, found, audio, annotations, format=format, columns=list(hints.columns.items()), tiers=hints.tiers,
+        label=label, corpus=known,
+    )  # fmt: skip
+    if not quiet:
+        cut = found.segmentation
+        print(f"{out}: a study of {len(cut.segments)} calls in {len(cut.recordings)} recordings")
+        print(f"next: callshot run {out}")
+
+
+@app.command(rich_help_panel=STUDY)
+def run(
+    study: StudyFile = Path("study.toml"),
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Tell what would run, what is there already, and how long it may take.")
+    ] = False,
+    device: Device = "cpu",
+    threads: Threads = None,
+    quiet: Quiet = False,
+) -> None:
+    """Run a study: from recordings to tables, figures and a report, by one command.
+
+    Does read → segment → embed → fold → evaluate → report for every corpus and encoder. Each step is kept by its
+    content: a changed line redoes only what depends on it, and an interrupted run goes on where it stopped.
+
+    Example: callshot run study.toml --dry-run
+    """
+    from rich.console import Console
+
+    from callshot.report.progress import show_progress
+    from callshot.study.file import read_study
+    from callshot.study.plan import plan
+    from callshot.study.run import refuse_hopeless, run_study, stand
+    from callshot.study.steps import Step
+
+    named, workers = read_study(study), at_least("threads", threads, 1)
+    if dry_run:
+        steps = plan(named, device=device, threads=workers)
+        refuse_hopeless(named, steps)
+        _show_standing(stand(named, steps))
+        return
+    console = Console()
+
+    def tell(step: Step, seconds: float | None) -> None:
+        if not quiet:
+            took = "there already" if seconds is None else f"{seconds:.1f} s"
+            console.print(f"{step.name}: {took}", markup=False, highlight=False, soft_wrap=True)
+
+    with interruptible(), show_progress(Console(stderr=True), quiet=quiet, first="looking around") as report:
+        run_study(named, device=device, threads=workers, report=report, tell=tell)
+    if not quiet:
+        _show_answer(named.out)
+
+
+@app.command(rich_help_panel=STUDY)
+def status(study: StudyFile = Path("study.toml")) -> None:
+    """Where does a study stand? What is done, what would run, and how long it took or may take.
+
+    Example: callshot status study.toml
+    """
+    from callshot.study.file import read_study
+    from callshot.study.plan import plan
+    from callshot.study.run import stand
+
+    named = read_study(study)
+    _show_standing(stand(named, plan(named)))
+    if (named.out / "report.html").exists():
+        print(f"report: {named.out / 'report.html'}")
+
+
+def _show_standing(found: "Sequence[Standing]") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table("step", "corpus", "encoder", "state", box=None, pad_edge=False, header_style="dim")
+    table.add_column("time", justify="right")
+    for one in found:
+        time = f"took {one.seconds:.1f} s" if one.step.note() else f"about {one.seconds:.0f} s"
+        table.add_row(one.step.kind, one.step.corpus, one.step.encoder, one.state, time)
+    console = Console()
+    console.print(table)
+    left_s = sum(one.seconds for one in found if one.state != "done")
+    console.print(f"about {left_s:.0f} s of work left" if left_s else "everything is done", highlight=False)
+
+
+def _show_answer(out: Path) -> None:
+    """Print the sentence that matters, and where the report is."""
+    import json
+
+    from callshot.errors import printable
+
+    told = json.loads((out / "provenance.json").read_text(encoding="utf-8"))
+    for answers in told["answers"].values():
+        print("\n" + printable(answers[0]))
+    print(f"report: {out / 'report.html'}")

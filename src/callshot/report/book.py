@@ -1,0 +1,102 @@
+"""The chapters of a study → everything that people read of it, in one folder.
+
+report.html                      the page
+tables/                          LaTeX, Markdown and CSV
+CORPUS/curve.csv …               all numbers, with differences.csv, budget.csv and rejects.csv
+CORPUS/figures/                  PDF and PNG
+"""
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from callshot.fewshot.evaluate import Report
+from callshot.fewshot.protocol import Protocol
+from callshot.records import Chapter
+from callshot.report.figures import draw_figures
+from callshot.report.page import write_page
+from callshot.report.results import WRITERS, write_budget, write_differences
+from callshot.report.tables.building import build_tables
+from callshot.report.tables.writing import write_tables
+
+PAGE = "report.html"
+CAPTIONS = {
+    "episode": "One real episode: a query, what is drawn for it, and what is left",
+    "sweep": "mAP against k, exemplars per class",
+    "reduced": "mAP over categories against k",
+    "inset": "The few-shot regime, k = 1 to 7",
+    "classes": "The curve of every class",
+    "spreads": "The two spreads: a draw for each query, and one labelled set for all",
+    "differences": "Encoders and rivals, compared pair by pair over the same draws",
+    "confusion": "Labels against decisions",
+    "map": "The embeddings in the plane of largest variance, with the centroids of the labels",
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """What of a study is shown: its title, the shots of tables and confusions, their spread, and how to repeat it.
+
+    Without `figures`, there are none, which saves most of the time.
+    """
+
+    title: str
+    shots: Sequence[int]
+    confusion: Sequence[int]
+    spread: str
+    protocol: Protocol
+    commands: Sequence[str]
+    figures: bool = True
+
+
+def write_book(
+    folder: Path,
+    chapters: Mapping[str, Chapter],
+    look: Look,
+    answers: Mapping[str, Sequence[str]],
+    provenance: Mapping[str, Any],
+    report: Report = lambda share, what: None,
+) -> list[str]:
+    """Write everything to a folder; return the names of the files."""
+    names, pictures, every = list[str](), dict[str, list[tuple[str, Path]]](), list(chapters.values())
+    for corpus, chapter in chapters.items():
+        names += [f"{corpus}/{name}" for name in write_numbers(chapter, folder / corpus)]
+        figures = folder / corpus / "figures"
+        drawn = _draw(chapter, figures, look)
+        names += [f"{corpus}/figures/{name}" for name in drawn]
+        pictures[corpus] = [(_caption(name), figures / name) for name in drawn if name.endswith(".png")]
+        report(0.8 / len(chapters), f"figures of {corpus}")
+    written = write_tables(every, folder / "tables", shots=look.shots, spread=look.spread)
+    tables = {c: build_tables([chapter], shots=look.shots, spread=look.spread) for c, chapter in chapters.items()}
+    write_page(
+        folder / PAGE, look.title, every, answers=answers, tables=tables, pictures=pictures, provenance=provenance,
+        commands=look.commands,
+    )  # fmt: skip
+    report(0.2, "the page")
+    return [*names, *(f"tables/{name}" for name in written), PAGE]
+
+
+def _draw(chapter: Chapter, folder: Path, look: Look) -> list[str]:
+    if not look.figures:
+        return []
+    return draw_figures(chapter, folder, confusion_at=look.confusion, protocol=look.protocol)
+
+
+def _caption(name: str) -> str:
+    stem, _, number = Path(name).stem.partition("-")
+    return f"{CAPTIONS[stem]}{f', {number}' if number else ''}"
+
+
+def write_numbers(chapter: Chapter, folder: Path) -> list[str]:
+    """Write what was measured of one corpus; return the names of the files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, write in WRITERS.items():
+        write(chapter.evaluation, folder / name)
+    write_differences(chapter.differences, folder / "differences.csv")
+    write_budget(chapter.budget, folder / "budget.csv")
+    with (folder / "rejects.csv").open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+        rows = ((r.file, "" if r.row is None else r.row, r.reason) for r in chapter.rejects)
+        csv.writer(file, lineterminator="\n").writerows([("file", "row", "reason"), *rows])
+    return [*WRITERS, "differences.csv", "budget.csv", "rejects.csv"]

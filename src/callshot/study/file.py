@@ -1,0 +1,259 @@
+"""study.toml → a Study: every key known, every value of its kind, every place there, before any work begins.
+
+title, out, store               how the study is called, where results go, where embeddings are kept
+[corpus.NAME]                   recordings, what annotates them, and the rule by which segments are cut
+[[encoder]]                     a name of the catalogue, and choices that it offers
+[protocol]                      shots, draws, seed …
+[rivals] [report]               reference results; which shots tables and figures show
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from callshot.corpus.annotations import Hints
+from callshot.corpus.corpora import Corpus, find_corpus
+from callshot.corpus.rule import Rule
+from callshot.encoders.catalogue import Row, find_encoder, told_name
+from callshot.encoders.state import tell_encoder
+from callshot.errors import InputError, OptionError
+from callshot.fewshot.protocol import SPREADS, Protocol, parse_shots
+
+PAPER_SHOTS = (1, 2, 3, 4, 5, 10, 15, 20, 40)
+RULE = {  # keys of a corpus → fields of its rule
+    "min_length_s": "minimum_s", "collar_s": "collar_s", "with_collar": "with_collar", "channel": "channel_rule",
+    "rate_hz": "rate_hz", "level_dbfs": "level_dbfs", "source_rate_hz": "source_rate_hz",
+}  # fmt: skip
+NUMBER, WHOLE, TEXT, FLAG, LIST, TABLE = (int, float), int, str, bool, list, dict
+KEYS: Mapping[str, Mapping[str, Any]] = {
+    "": {"title": TEXT, "out": TEXT, "store": TEXT, "corpus": TABLE, "encoder": LIST, "protocol": TABLE,
+         "rivals": TABLE, "report": TABLE},
+    "corpus": {"audio": TEXT, "annotations": TEXT, "format": TEXT, "columns": TABLE, "tiers": LIST, "label": TEXT,
+               "known": TEXT, "normalise": FLAG, "folds": WHOLE, "fold_file": TEXT, "categories": TEXT,
+               "min_length_s": NUMBER, "collar_s": NUMBER, "with_collar": FLAG, "channel": (str, int),
+               "rate_hz": WHOLE, "level_dbfs": NUMBER, "source_rate_hz": NUMBER},
+    "protocol": {"shots": (str, list), "draws": WHOLE, "bootstraps": WHOLE, "shared_draws": WHOLE, "seed": WHOLE,
+                 "sampler": TEXT, "score": TEXT, "spread": TEXT},
+    "rivals": {"references": TEXT},
+    "report": {"shots": LIST, "confusion": LIST, "spread": TEXT, "figures": FLAG},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CorpusPart:
+    """One corpus of a study: where it is, and how it is read, cut and folded."""
+
+    name: str
+    audio: Path
+    annotations: Path | None
+    rule: Rule
+    format: str = "auto"
+    hints: Hints = field(default_factory=Hints)
+    known: Corpus | None = None
+    folds: int | None = None
+    fold_file: Path | None = None
+    categories: Path | None = None
+
+
+@dataclass(frozen=True)
+class EncoderPart:
+    """One encoder of a study, with the choices that are made, and the name that results call it by."""
+
+    name: str
+    choices: Mapping[str, str]
+    row: Row
+
+    @property
+    def told(self) -> str:
+        """Its name in results."""
+        return told_name(self.row)
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a study file says, with places resolved against the folder it is in."""
+
+    path: Path
+    title: str
+    out: Path
+    corpora: Sequence[CorpusPart]
+    encoders: Sequence[EncoderPart]
+    protocol: Protocol
+    store: Path | None = None
+    references: Path | None = None
+    shots: tuple[int, ...] = PAPER_SHOTS
+    confusion: tuple[int, ...] = (1, 5, 20)
+    spread: str = "per-query"
+    figures: bool = True
+
+    @property
+    def work(self) -> Path:
+        """The folder in which finished steps are kept."""
+        return self.path.absolute().parent / ".callshot" / self.path.stem
+
+
+def read_study(path: Path) -> Study:
+    """Read a study file; an error names the key, and what would be right."""
+    try:
+        given = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}); callshot init writes one") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path}: not a study file in TOML ({error})") from error
+    try:
+        return _study(path, given)
+    except (OptionError, InputError) as error:
+        raise type(error)(f"{path}: {error}") from None
+
+
+def _study(path: Path, given: Mapping[str, Any]) -> Study:
+    _check("", given, "")
+    base, report, rivals = path.absolute().parent, given.get("report", {}), given.get("rivals", {})
+    for part, told in {"report": report, "rivals": rivals}.items():
+        _check(part, told, f"[{part}]")
+    corpora = [_corpus(name, told, base) for name, told in given.get("corpus", {}).items()]
+    encoders = [_encoder(number, told) for number, told in enumerate(given.get("encoder", []), 1)]
+    _refuse_lack(corpora, encoders)
+    protocol = _protocol(given.get("protocol", {}))
+    return Study(
+        path, given.get("title") or path.absolute().parent.name, base / given.get("out", "results"), corpora, encoders,
+        protocol, _place(base, given, "store"), _file(base, rivals, "references", "[rivals]"),
+        _shots(report, "shots", PAPER_SHOTS), _shots(report, "confusion", (1, 5, 20)),
+        _one_of(report.get("spread", protocol.spreads[0]), protocol.spreads, "[report] spread"),
+        report.get("figures", True),
+    )  # fmt: skip
+
+
+def _check(part: str, given: Any, where: str) -> None:
+    """Refuse a key that is not known, with the nearest that is, and a value of another kind."""
+    if not isinstance(given, dict):
+        raise OptionError(f"{where}: wanted a table of keys, found {given!r}")
+    known = KEYS[part]
+    for key, value in given.items():
+        if key not in known:
+            near = get_close_matches(key, known, 1)
+            mend = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
+            raise OptionError(f"{f'{where} ' if where else ''}{key}: no such key; {mend}")
+        wrong = not isinstance(value, known[key]) or (isinstance(value, bool) and known[key] is not FLAG)
+        if wrong:
+            raise OptionError(f"{f'{where} ' if where else ''}{key}: wanted {_kind(known[key])}, found {value!r}")
+
+
+def _kind(kind: Any) -> str:
+    names = {NUMBER: "a number", WHOLE: "a whole number", TEXT: "text in quotes", FLAG: "true or false",
+             LIST: "a list in [brackets]", TABLE: "a table of keys"}  # fmt: skip
+    return names[kind] if kind in names else " or ".join(_kind(one) for one in kind)
+
+
+def _corpus(name: str, given: Any, base: Path) -> CorpusPart:
+    where = f"[corpus.{name}]"
+    _check("corpus", given, where)
+    if not re.fullmatch(r"\w[\w.-]*", name):
+        raise OptionError(f"{where}: it names folders; wanted letters, digits, '-', '_' and '.'")
+    if "audio" not in given:
+        raise OptionError(f"{where} audio: missing; name the folder of the recordings")
+    try:
+        known = find_corpus(given["known"]) if "known" in given else None
+        rule = _rule(known, given)
+    except OptionError as error:
+        raise OptionError(f"{where} {error}") from None
+    hints = Hints(_texts(given, "columns", where), tuple(map(str, given.get("tiers", ()))), None, given.get("label"))
+    if given.get("folds", 2) < 2:
+        raise OptionError(f"{where} folds: at least 2, got {given['folds']}")
+    return CorpusPart(
+        name, _there(base, given, "audio", where), _file(base, given, "annotations", where), rule,
+        given.get("format", "auto"), hints, known, given.get("folds"), _file(base, given, "fold_file", where),
+        _file(base, given, "categories", where),
+    )  # fmt: skip
+
+
+def _rule(known: Corpus | None, given: Mapping[str, Any]) -> Rule:
+    own = known.rule if known is not None else Rule()
+    chosen = {one.name: getattr(own, one.name) for one in fields(Rule)}
+    chosen |= {ours: given[key] for key, ours in RULE.items() if key in given}
+    chosen["channel_rule"] = str(chosen["channel_rule"])
+    if not given.get("normalise", True):
+        chosen["level_dbfs"] = None
+    return Rule(**chosen)
+
+
+def _encoder(number: int, given: Any) -> EncoderPart:
+    where = f"[[encoder]] {number}"
+    if not isinstance(given, dict) or not isinstance(given.get("name"), str):
+        raise OptionError(f'{where}: wanted name = "…"; callshot encoders lists them')
+    choices = {key: _choice(value) for key, value in given.items() if key != "name"}
+    try:
+        row = find_encoder(given["name"], choices)
+    except (OptionError, InputError) as error:
+        raise type(error)(f"{where}: {error}") from None
+    return EncoderPart(given["name"], choices, row)
+
+
+def _choice(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _refuse_lack(corpora: Sequence[CorpusPart], encoders: Sequence[EncoderPart]) -> None:
+    """Refuse a study without a corpus or an encoder, with one encoder twice, or with one that cannot run yet."""
+    if not corpora:
+        raise OptionError("no corpus; wanted a table [corpus.NAME] with the key audio")
+    if not encoders:
+        raise OptionError('no encoder; wanted [[encoder]] with name = "mfcc", say')
+    told = [encoder.told for encoder in encoders]
+    if twice := [name for name in told if told.count(name) > 1]:
+        raise OptionError(f"[[encoder]]: {twice[0]} is there twice; leave one out, or make another choice for it")
+    for encoder in encoders:
+        if needs := tell_encoder(encoder.row).needs:
+            raise InputError(f"encoder {encoder.name}: cannot run yet; first: {'; then: '.join(needs)}")
+
+
+def _protocol(given: Any) -> Protocol:
+    _check("protocol", given, "[protocol]")
+    chosen = {key: value for key, value in given.items() if key not in ("shots", "spread")}
+    try:
+        if "shots" in given:
+            text = given["shots"] if isinstance(given["shots"], str) else ",".join(map(str, given["shots"]))
+            chosen["shots"], chosen["whole_pool"] = parse_shots(text)
+        spread = _one_of(given.get("spread", "both"), (*SPREADS, "both"), "spread")
+        return Protocol(**chosen, spreads=SPREADS if spread == "both" else (spread,))
+    except OptionError as error:
+        raise OptionError(f"[protocol] {error}") from None
+
+
+def _one_of(value: str, allowed: Sequence[str], where: str) -> str:
+    if value not in allowed:
+        raise OptionError(f"{where}: one of {', '.join(allowed)}, got {value!r}")
+    return value
+
+
+def _shots(given: Mapping[str, Any], key: str, default: tuple[int, ...]) -> tuple[int, ...]:
+    shots = given.get(key, default)
+    if any(not isinstance(k, int) or k < 1 for k in shots):
+        raise OptionError(f"[report] {key}: whole numbers from 1, got {shots!r}")
+    return tuple(sorted(set(shots)))
+
+
+def _texts(given: Mapping[str, Any], key: str, where: str) -> dict[str, str]:
+    texts: dict[str, Any] = given.get(key, {})
+    if wrong := [name for name, text in texts.items() if not isinstance(text, str)]:
+        raise OptionError(f"{where} {key}.{wrong[0]}: wanted text in quotes, found {texts[wrong[0]]!r}")
+    return texts
+
+
+def _place(base: Path, given: Mapping[str, Any], key: str) -> Path | None:
+    return base / Path(given[key]).expanduser() if key in given else None
+
+
+def _file(base: Path, given: Mapping[str, Any], key: str, where: str) -> Path | None:
+    return _there(base, given, key, where) if key in given else None
+
+
+def _there(base: Path, given: Mapping[str, Any], key: str, where: str) -> Path:
+    path = base / Path(given[key]).expanduser()
+    if not path.exists():
+        raise InputError(f"{where} {key}: {path} is not there; places are relative to the study file")
+    return path

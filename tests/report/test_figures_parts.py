@@ -1,0 +1,118 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from callshot import Embeddings, Protocol, rerun_episode
+from callshot.records import Episode
+from callshot.report.figures.inset import density
+from callshot.report.figures.maps import make_map, principal_plane
+from callshot.report.figures.placing import place_names
+from callshot.report.figures.plates import blank, freeze
+from callshot.report.figures.scenes import ROWS, choose_scene, decide
+from chapters import make_chapter, make_tables
+
+FEW = Protocol(shots=(1, 2, 5), draws=3, bootstraps=5, shared_draws=5)
+
+
+@pytest.mark.parametrize("shape", [(40, 5), (7, 30), (3, 3)])
+def test_the_plane_is_that_of_a_singular_value_decomposition(shape):
+    vectors = np.random.default_rng(0).normal(size=shape) * np.linspace(3, 1, shape[1])
+    points, shares = principal_plane(vectors)
+    u, s, _ = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
+    assert np.allclose(np.abs(points), np.abs(u[:, :2] * s[:2]))
+    assert np.allclose(shares, s[:2] ** 2 / (s**2).sum())
+
+
+@given(arrays(np.float64, (6, 3), elements=st.integers(-50, 50)), st.permutations(range(3)))
+def test_neither_the_sign_nor_the_order_of_dimensions_turns_the_plane(vectors, order):
+    squares = np.linalg.eigvalsh(np.cov(vectors.T))
+    points, shares = principal_plane(vectors)
+    other, _ = principal_plane(-vectors[:, order])
+    assert 0 <= shares[1] <= shares[0] <= 1 + 1e-9
+    farthest = np.sort(np.abs(points), axis=0)
+    if np.diff(squares).min() > 1 and (farthest[-1] - farthest[-2]).min() > 1e-6:  # else axes are a matter of taste
+        assert np.allclose(points, -other * np.sign((points * -other).sum(axis=0)), atol=1e-6)
+        assert (points[np.abs(points).argmax(axis=0), (0, 1)] > 0).all()
+
+
+@pytest.mark.parametrize("vectors", [np.ones((4, 3)), np.zeros((1, 1)), np.array([[1.0], [2.0], [4.0]])])
+def test_vectors_of_one_dimension_or_none_have_a_plane_too(vectors):
+    points, shares = principal_plane(vectors)
+    assert points.shape == (len(vectors), 2)
+    assert np.isfinite(points).all()
+    assert shares[1] == 0
+
+
+def test_a_centroid_is_the_mean_of_its_label_and_other_labels_have_none():
+    table = Embeddings("e", [[0.0, 1], [2, 1], [8, 0], [9, 9]], "abcd", "abcd", ["x", "x", "y", "rare"], [()] * 4)
+    one = make_map(table, ["y", "x"])
+    assert one.label.tolist() == [1, 1, 0, -1]
+    assert np.allclose(one.centroids, [one.points[2], one.points[:2].mean(axis=0)])
+
+
+def test_a_density_is_that_of_a_literal_sum_between_the_percentiles():
+    values = np.random.default_rng(0).normal(0.5, 0.1, 300)
+    levels, height = density(values)
+    assert np.allclose(levels[[0, -1]], np.percentile(values, (1, 99)))
+    width = values.std() * 300**-0.2
+    bell = sum(np.exp(-(((levels[40] - v) / width) ** 2) / 2) for v in values) / (300 * width * np.sqrt(2 * np.pi))
+    assert height[40] == pytest.approx(bell)
+    assert 0.95 < np.trapezoid(height, levels) < 1
+
+
+@pytest.mark.parametrize("values", [np.full(9, 0.5), np.full(9, np.nan), np.array([1.0])])
+def test_values_that_do_not_spread_have_no_density(values):
+    assert len(density(values)[0]) == 0
+
+
+def test_names_on_one_spot_are_written_around_it():
+    from matplotlib.text import Text
+
+    with blank() as figure:
+        at = figure.subplots()
+        freeze(figure)
+        place_names(at, np.full((30, 2), 0.5), [str(i) for i in range(30)], 7)
+        figure.draw_without_rendering()
+        boxes = [Text.get_window_extent(text) for text in at.texts]  # without the lines
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
+
+
+def test_the_scene_is_a_real_episode_of_the_best_encoder():
+    chapter = make_chapter(make_tables(encoders={"bad": 0.0, "good": 9.0}), protocol=FEW)
+    scene = choose_scene(chapter, FEW)
+    folds, episode = chapter.evaluation.folds, scene.episode
+    assert scene.encoder == "good"
+    assert scene.right
+    assert episode.k == 2  # the most that is a few
+    assert episode == rerun_episode(chapter.tables[1], folds, episode.segment, 2, 0, FEW)
+    assert scene.decision == max(episode.scores, key=lambda name: episode.scores[name])
+    table = chapter.tables[1]
+    for row in scene.rows:
+        own = [f for f, name in zip(folds.fold.tolist(), table.label, strict=True) if name == row.label]
+        assert row.segments == tuple(own.count(f) for f in (*range(folds.count), -1))
+        drawn = [folds.fold[table.segment.index(segment)] for segment in episode.support[row.label]]
+        assert row.drawn == tuple(drawn.count(f) for f in (*range(folds.count), -1))
+        assert row.drawn[scene.fold] == 0
+
+
+def test_another_seed_shows_another_draw():
+    chapter = make_chapter(protocol=FEW)
+    one, other = (choose_scene(chapter, Protocol(seed=seed)).episode.support for seed in (0, 1))
+    assert one != other
+
+
+def test_of_many_classes_the_query_s_the_best_and_the_rarest_are_shown():
+    tables = make_tables([f"call {i:02}" for i in range(27)], {"e": 3.0}, recordings=5, each=1)
+    chapter = make_chapter(tables, protocol=FEW)
+    scene = choose_scene(chapter, FEW)
+    shown = [row.label for row in scene.rows]
+    assert len(shown) == ROWS
+    assert {scene.label, scene.decision} <= set(shown)
+    assert [c.label for c in chapter.evaluation.classes][-2:] == shown[-2:]
+    assert scene.classes == 27
+
+
+def test_of_equal_scores_the_first_by_name_decides():
+    assert decide(Episode("query", 1, 0, {}, {"s": 0.5, "r": 0.5, "a": 0.2})) == "r"

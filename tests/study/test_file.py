@@ -1,0 +1,142 @@
+"""The study file: what it says, and what is refused before any work begins."""
+
+from pathlib import Path
+
+import pytest
+
+from callshot.errors import InputError, OptionError
+from callshot.study.file import PAPER_SHOTS, read_study
+
+WHOLE = """
+title = "elephants of Amboseli"
+out = "found"
+store = "kept"
+
+[corpus.amboseli]
+audio = "recordings"
+annotations = "tables"
+format = "raven"
+columns = { label = "Call type" }
+tiers = ["calls"]
+known = "ldc2010s05"
+min_length_s = 0.5
+channel = 1
+folds = 3
+fold_file = "folds.csv"
+categories = "categories.csv"
+
+[corpus.samburu]
+audio = "recordings"
+normalise = false
+
+[[encoder]]
+name = "mfcc"
+
+[[encoder]]
+name = "mfcc"
+n_fft = 512
+
+[protocol]
+shots = "1-3,10"
+draws = 20
+seed = 7
+spread = "shared"
+
+[rivals]
+references = "rivals.csv"
+
+[report]
+shots = [3, 1]
+confusion = [2]
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name in ("recordings", "tables"):
+        (tmp_path / name).mkdir()
+    for name in ("folds.csv", "categories.csv", "rivals.csv"):
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+def study(folder: Path, text: str) -> Path:
+    path = folder / "study.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+MINIMAL = '[corpus.c]\naudio = "recordings"\n[[encoder]]\nname = "mfcc"\n'
+
+
+def test_every_key_reaches_its_place(folder: Path) -> None:
+    found = read_study(study(folder, WHOLE))
+    one, two = found.corpora
+    assert (found.title, found.out, found.store) == ("elephants of Amboseli", folder / "found", folder / "kept")
+    assert (one.audio, one.annotations, one.format) == (folder / "recordings", folder / "tables", "raven")
+    assert (one.hints.columns, one.hints.tiers) == ({"label": "Call type"}, ("calls",))
+    assert (one.rule.minimum_s, one.rule.channel_rule, one.rule.collar_s) == (0.5, "1", 0.25)
+    assert (one.folds, one.fold_file, one.categories) == (3, folder / "folds.csv", folder / "categories.csv")
+    assert two.rule.level_dbfs is None
+    assert two.rule.minimum_s == 1.0
+    assert [encoder.told for encoder in found.encoders] == ["mfcc", "mfcc[n_fft=512]"]
+    assert (found.protocol.shots, found.protocol.draws, found.protocol.seed) == ((1, 2, 3, 10), 20, 7)
+    assert found.protocol.spreads == ("shared",)
+    assert (found.references, found.shots, found.confusion) == (folder / "rivals.csv", (1, 3), (2,))
+
+
+def test_the_smallest_study_has_the_papers_protocol(folder: Path) -> None:
+    found = read_study(study(folder, MINIMAL))
+    assert found.protocol.shots == tuple(range(1, 41))
+    assert (found.title, found.out, found.shots) == (folder.name, folder / "results", PAPER_SHOTS)
+    assert found.work == folder / ".callshot" / "study"
+
+
+def test_a_file_with_a_byte_order_mark_is_read(folder: Path) -> None:
+    path = folder / "study.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + MINIMAL.encode())
+    assert len(read_study(path).corpora) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("titel = 'x'\n" + MINIMAL, r"study.toml: titel: no such key; did you mean title\?"),
+        (MINIMAL.replace("audio", "adio"), r"\[corpus.c\] adio: no such key; did you mean audio\?"),
+        (MINIMAL + "[protocol]\nseeds = 1", r"\[protocol\] seeds: no such key; did you mean seed\?"),
+        (MINIMAL + "[protocol]\nseed = '1'", r"\[protocol\] seed: wanted a whole number, found '1'"),
+        (MINIMAL + "[protocol]\nseed = true", r"\[protocol\] seed: wanted a whole number, found True"),
+        (MINIMAL + "[protocol]\nshots = '0-3'", r"\[protocol\] shots: every k is at least 1"),
+        (MINIMAL + "[protocol]\nspread = 'all'", r"\[protocol\] spread: one of per-query, shared, both, got 'all'"),
+        (MINIMAL + "[report]\nshots = [0]", r"\[report\] shots: whole numbers from 1"),
+        (MINIMAL + "[rivals]\nreferences = 'gone.csv'", r"\[rivals\] references: .*gone.csv is not there"),
+        (MINIMAL.replace('"mfcc"', '"mfc"'), r"\[\[encoder\]\] 1: encoder: 'mfc' is not known; did you mean mfcc\?"),
+        (MINIMAL + 'bands = "x"', r"\[\[encoder\]\] 1: .*bands: wanted a value like 128"),
+        (MINIMAL + '[[encoder]]\nname = "mfcc"', r"\[\[encoder\]\]: mfcc is there twice"),
+        (MINIMAL.replace("recordings", "gone"), r"\[corpus.c\] audio: .*gone is not there; places are relative"),
+        (MINIMAL.replace("[corpus.c]", '[corpus."a/b"]'), r"\[corpus.a/b\]: it names folders"),
+        (MINIMAL.replace("[corpus.c]", '[corpus.c]\nmin_length_s = -1'), r"\[corpus.c\] minimum length: 0 s or more"),
+        (MINIMAL.replace("[corpus.c]", "[corpus.c]\nfolds = 1"), r"\[corpus.c\] folds: at least 2, got 1"),
+        (MINIMAL.replace("[corpus.c]", "[corpus.c]\nknown = 'ldc'"), r"\[corpus.c\] corpus: 'ldc' is not known"),
+        ('[[encoder]]\nname = "mfcc"\n', r"no corpus; wanted a table \[corpus.NAME\]"),
+        ('[corpus.c]\naudio = "recordings"\n', r"no encoder; wanted \[\[encoder\]\]"),
+        ("corpus = 3", r"corpus: wanted a table of keys, found 3"),
+        ("= 3", r"study.toml: not a study file in TOML"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_told_with_its_key(folder: Path, text: str, match: str) -> None:
+    with pytest.raises((OptionError, InputError), match=match):
+        read_study(study(folder, text))
+
+
+def test_an_encoder_without_its_weights_is_refused_with_the_command_that_gets_them(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CALLSHOT_HOME", str(folder / "home"))
+    with pytest.raises(InputError, match=r"encoder perch-v2: cannot run yet; first: .*callshot encoders get perch-v2"):
+        read_study(study(folder, MINIMAL.replace("mfcc", "perch-v2")))
+
+
+def test_a_file_that_is_not_there_is_told_with_the_command_that_writes_one(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"gone.toml: cannot be read .*callshot init writes one"):
+        read_study(tmp_path / "gone.toml")

@@ -1,0 +1,86 @@
+"""init, run and status from the command line, as a person would use them."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from studies import make_corpus, write_study
+from test_cli import run
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    make_corpus(tmp_path / "recordings")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
+    return tmp_path
+
+
+def test_init_and_run_alone_make_a_report(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("init", "recordings")
+    assert "study.toml: a study of 18 calls in 6 recordings" in capsys.readouterr().out
+    text = Path("study.toml").read_text(encoding="utf-8").replace('shots = "1-40"', 'shots = "1-2"\nbootstraps = 50')
+    Path("study.toml").write_text(text + "\n[report]\nfigures = false\n", encoding="utf-8")
+    run("run")
+    said = capsys.readouterr().out
+    assert "evaluate recordings mfcc: " in said
+    assert said.splitlines()[-1] == f"report: {folder / 'results' / 'report.html'}"
+    assert said.splitlines()[-2].startswith("With one labelled set of 2 examples per call type, expect mAP")
+    assert (folder / "results" / "report.html").exists()
+
+
+def test_a_dry_run_tells_what_would_run_and_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_study(folder / "study.toml")
+    run("run", "study.toml", "--dry-run")
+    said = capsys.readouterr().out
+    assert [line.split()[0] for line in said.splitlines()[1:8]] == [
+        "segment", "embed", "embed", "fold", "evaluate", "evaluate", "report",
+    ]  # fmt: skip
+    assert "s of work left" in said
+    assert not (folder / "results").exists()
+    assert not (folder / ".callshot").exists()
+
+
+def test_status_tells_what_is_done_and_what_is_not(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_study(folder / "study.toml", encoders=("mfcc",))
+    run("run", "study.toml", "--quiet")
+    assert capsys.readouterr().out == ""
+    run("status", "study.toml")
+    said = capsys.readouterr().out
+    assert "everything is done" in said
+    assert f"report: {folder / 'results' / 'report.html'}" in said
+    text = (folder / "study.toml").read_text()
+    (folder / "study.toml").write_text(text.replace("seed = 3", "seed = 4"))
+    run("status", "study.toml")
+    states = [re.search(r"done|to run|waits", line) for line in capsys.readouterr().out.splitlines()[1:6]]
+    assert [state and state[0] for state in states] == ["done", "done", "done", "to run", "waits"]
+
+
+def test_a_second_run_says_what_is_there_already(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_study(folder / "study.toml", encoders=("mfcc",))
+    run("run", "study.toml", "--quiet")
+    run("run", "study.toml")
+    assert capsys.readouterr().out.count("there already") == 5
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "match"),
+    [
+        ('audio = "recordings"', 'audio = "gone"', r"\[corpus.here\] audio: .*gone is not there"),
+        ('name = "mfcc"', 'name = "mfc"', r"did you mean mfcc"),
+        ('name = "mfcc"', 'name = "perch-v2"', r"first: .*callshot encoders get perch-v2"),
+        ("folds = 3", "folds = 7", r"\[corpus.here\]: 6 recordings with calls are too few"),
+    ],
+)
+def test_a_study_that_cannot_work_is_one_line_and_exit_code_2(
+    folder: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, match: str
+) -> None:
+    path = write_study(folder / "study.toml")
+    path.write_text(path.read_text().replace(old, new))
+    for words in (["run", path], ["run", path, "--dry-run"]):
+        run(*words, code=2)
+        said = capsys.readouterr().err.splitlines()
+        assert len([line for line in said if line.startswith("callshot: ")]) == 1
+        assert re.search(match, said[-1])
+    assert not (folder / "results").exists()
