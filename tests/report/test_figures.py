@@ -199,7 +199,7 @@ def test_a_name_in_a_script_that_the_font_lacks_is_no_reason_to_warn(tmp_path):
 
 
 def test_a_full_disk_leaves_the_earlier_figure(tmp_path, monkeypatch):
-    draw_sweep(make_evaluation(), tmp_path / "sweep")
+    (tmp_path / "sweep.pdf").write_bytes(PDF)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
     def full(*_):

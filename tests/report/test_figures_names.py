@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callshot.report.figures.names import readable, shorten, shorten_all, width_pt, wrap
@@ -33,6 +33,7 @@ def test_a_long_word_is_cut_in_its_middle():
     assert short.count("…") == 1
 
 
+@settings(max_examples=50)
 @given(st.text(min_size=1, max_size=70), st.floats(30, 200), st.sampled_from([0.0, 0.25, 0.5, 1.0]))
 def test_what_is_shortened_fits(name, room, share):
     with blank():
@@ -41,6 +42,7 @@ def test_what_is_shortened_fits(name, room, share):
         assert short.isprintable()
 
 
+@settings(max_examples=50)
 @given(st.lists(st.text("ab …x", min_size=1, max_size=70), min_size=2, max_size=8, unique=True))
 def test_different_names_stay_different(names):
     with blank():

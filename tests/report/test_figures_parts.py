@@ -97,6 +97,11 @@ def test_the_scene_is_a_real_episode_of_the_best_encoder():
         assert row.drawn[scene.fold] == 0
 
 
+def test_a_right_decision_is_shown_where_there_is_one():
+    chapter = make_chapter(make_tables(encoders={"poor": 0.3}), protocol=FEW)
+    assert choose_scene(chapter, FEW).right
+
+
 def test_another_seed_shows_another_draw():
     chapter = make_chapter(protocol=FEW)
     one, other = (choose_scene(chapter, Protocol(seed=seed)).episode.support for seed in (0, 1))

@@ -13,13 +13,13 @@ from callshot.report.figures.names import shorten_all
 from callshot.report.figures.panels import title
 from callshot.report.figures.placing import place_names
 from callshot.report.figures.plates import Plate, freeze, pages
-from callshot.report.figures.style import INK, SILVER, SMALL_PT, WIDE_IN, series
+from callshot.report.figures.style import INK, SILVER, SMALL_PT, TALL_IN, WIDE_IN, series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FEW, MOST, BESIDE_IN = 8, 6, 1.75
+FEW, MOST, BESIDE_IN, FLAT = 8, 6, 1.75, 0.86
 MANY_SEGMENTS = 1500  # more are drawn as a picture inside the PDF, which else would be slow to show
 
 
@@ -47,23 +47,26 @@ def map_plates(chapter: Chapter) -> Iterator[Plate]:
 def principal_plane(vectors: NDArray[np.floating[Any]]) -> tuple[FloatArray, FloatArray]:
     """Return the vectors' places in the plane of largest variance, and the share of it along both axes.
 
-    By the eigenvectors of the smaller of X'X and XX', which takes a fifth of the time of a singular value
-    decomposition. Each axis points to where the segment farthest along it is.
+    By the two first eigenvectors of the smaller of X'X and XX', which takes a fraction of the time of a whole singular
+    value decomposition. Each axis points to where the segment farthest along it is.
 
     >>> points, shares = principal_plane(np.array([[0.0, 3.0], [0.0, 1.0], [0.0, -4.0]]))
     >>> points[:, 0].tolist(), shares.tolist()
     ([-3.0, -1.0, 4.0], [1.0, 0.0])
     """
+    from scipy.linalg import eigh
+
     table = np.asarray(vectors, np.float64)
     table = table - table.mean(axis=0)
     scale = float(np.abs(table).max(initial=0.0)) or 1.0
     table = table / scale
-    tall = len(table) >= table.shape[1]
-    squares, axes = np.linalg.eigh(table.T @ table if tall else table @ table.T)
-    squares, axes = np.maximum(squares[::-1], 0.0), axes[:, ::-1][:, :2]
-    points = table @ axes if tall else axes * np.sqrt(squares[:2])
+    tall, less = len(table) >= table.shape[1], min(table.shape)
+    products = table.T @ table if tall else table @ table.T
+    squares, axes = eigh(products, subset_by_index=(max(less - 2, 0), less - 1))
+    squares, axes = np.maximum(squares[::-1], 0.0), axes[:, ::-1]
+    points = table @ axes if tall else axes * np.sqrt(squares)
     points = np.pad(points, ((0, 0), (0, 2 - points.shape[1])))
-    shares = np.pad(squares, (0, 2))[:2] / (squares.sum() or 1.0)
+    shares = np.pad(squares, (0, 2))[:2] / (np.trace(products) or 1.0)
     farthest = points[np.abs(points).argmax(axis=0), (0, 1)]
     return points * np.where(farthest < 0, -1.0, 1.0) * scale, shares
 
@@ -79,11 +82,10 @@ def make_map(table: Embeddings, labels: Sequence[str]) -> Map:
 
 def _compose(figure: "Figure", tables: Sequence[Embeddings], labels: Sequence[str]) -> None:
     beside = len(labels) > FEW
-    wide = min(len(tables), 2 if len(tables) == 4 else 3)
-    high = -(-len(tables) // wide)
-    side = min((WIDE_IN - BESIDE_IN * beside) / wide, 4.2)
-    tall = max(high * 0.86 * side, (len(labels) * 10 + 22) / 72 * beside)
-    figure.set_size_inches(side * wide + BESIDE_IN * beside, tall)
+    listed = (len(labels) * 10 + 22) / 72 * beside
+    wide = _columns(len(tables), listed)
+    side, high = _side_in(wide, listed), -(-len(tables) // wide)
+    figure.set_size_inches(side * wide + BESIDE_IN * beside, max(high * FLAT * side, listed))
     axes = list(figure.subplots(high, wide, squeeze=False).flat)
     maps = [make_map(table, labels) for table in tables]
     for i, at in enumerate(axes):
@@ -97,6 +99,24 @@ def _compose(figure: "Figure", tables: Sequence[Embeddings], labels: Sequence[st
     names = [str(i + 1) for i in range(len(labels))] if beside else shorten_all(labels, side * 22)
     for at, one in zip(axes, maps, strict=False):
         place_names(at, one.centroids, names, SMALL_PT + 0.5)
+
+
+def _columns(maps: int, listed_in: float) -> int:
+    """Put up to three maps beside each other, fewer where the list of names is much taller than their rows."""
+    wide = min(maps, 2 if maps == 4 else 3)
+    while wide > 1 and _tall_in(maps, wide, listed_in) < 0.8 * listed_in:
+        if _tall_in(maps, wide - 1, listed_in) > TALL_IN:
+            break
+        wide -= 1
+    return wide
+
+
+def _tall_in(maps: int, wide: int, listed_in: float) -> float:
+    return -(-maps // wide) * FLAT * _side_in(wide, listed_in)
+
+
+def _side_in(wide: int, listed_in: float) -> float:
+    return min((WIDE_IN - BESIDE_IN * (listed_in > 0)) / wide, 4.2)
 
 
 def _draw_map(at: "Axes", one: Map) -> None:
