@@ -23,7 +23,7 @@ from callshot.report.tables.writing import write_tables
 
 PAGE = "report.html"
 CAPTIONS = {
-    "episode": "One real episode: a query, what is drawn for it, and what is left",
+    "episode": "A real episode, chosen to illustrate: a query, what is drawn for it, and what is left",
     "sweep": "mAP against k, exemplars per class",
     "reduced": "mAP over categories against k",
     "inset": "The few-shot regime, k = 1 to 7",
