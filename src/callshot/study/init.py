@@ -1,6 +1,7 @@
 """A folder of recordings → a study file that runs as it is, with the reason for each choice beside it."""
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from callshot.errors import InputError, OptionError, OutputError
 from callshot.records import Inspection
 
 DEFAULT_FOLDS = 5
+PLAIN_NAMES = frozenset(("recordings", "audio", "sounds", "sound", "wav", "wavs", "flac", "data", "corpus", "files"))
 PRETRAINED = ("birdnet-v2.4", "perch-v2", "hubert-base-l2", "perch-v1")
 
 
@@ -75,8 +77,15 @@ def _told(found: Inspection) -> str:
 
 
 def _name(audio: Path) -> str:
-    plain = "".join(c if c.isalnum() or c in "-_" else "-" for c in audio.absolute().name).strip("-")
-    return plain if plain.isascii() and plain else "corpus"
+    """Name a corpus after its folder, or, where that is called as all of them are, after the one around it.
+
+    >>> _name(Path("/field/Amboseli 2024/recordings")), _name(Path("/recordings"))
+    ('Amboseli-2024', 'recordings')
+    """
+    names = [folder.name for folder in (audio.absolute(), *audio.absolute().parents) if folder.name]
+    name = next((name for name in names if name.casefold() not in PLAIN_NAMES), names[0] if names else "")
+    plain = re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")
+    return plain or "corpus"
 
 
 def _quoted(text: str) -> str:
