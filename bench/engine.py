@@ -2,7 +2,8 @@
 
 "Score and bootstrap both metrics": draw R = 100 supports for each of Q = 3,985 queries at every k = 1 … 40, score them
 against 10 classes, and take mAP and AUROC of B = 5,000 bootstrap samples over 10 folds. One thread each. The slow ones
-run on a slice (one fold, a few k, fewer samples) and are scaled up by the counts; ours runs whole.
+run on a slice (one fold, a few k, fewer samples) and are scaled up by the counts; ours runs whole. Then the rules
+without training beside the centroid, both spreads, on the shapes of both paper corpora.
 """
 
 import os
@@ -20,6 +21,7 @@ import numpy as np
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 import numpy_engine
+from callshot.fewshot.classifiers import CLASSIFIERS
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import Episodes, plan_episodes, split
 from callshot.fewshot.folds import count_classes, give_folds
@@ -29,6 +31,7 @@ from callshot.records import Embeddings
 from sheet import parser, show
 
 COUNTS = (2949, 253, 178, 149, 140, 87, 77, 73, 45, 36)
+VOICES = (51, 40, 37, 32, 23, 21, 17, 13, 7, 6, 6, 5)
 FOLDS, DIMENSIONS, DRAWS, SAMPLES, SHOTS = 10, 1536, 100, 5000, 40
 
 
@@ -52,11 +55,13 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def run(episodes: Episodes, protocol: Protocol, threads: int = 1, spread: str = "per-query") -> float:
+def run(
+    episodes: Episodes, protocol: Protocol, threads: int = 1, spread: str = "per-query", classifier: str = "centroid"
+) -> float:
     """Time a whole sweep, the Gram matrix included."""
 
     def work() -> None:
-        with open_engine(episodes, protocol, threads, 2**33) as engine:
+        with open_engine(episodes, protocol, threads, 2**33, classifier=CLASSIFIERS[classifier]) as engine:
             sweep(engine, spread)
 
     return seconds(work)
@@ -139,6 +144,21 @@ def growth() -> list[dict[str, object]]:
     return rows
 
 
+def rules(rounds: int = 3) -> list[dict[str, object]]:
+    """Time every classifier on one thread with both spreads, turn about with the centroid; ratios are medians."""
+    rows = []
+    for shape, episodes in (("Elephant Voices", corpus(VOICES, folds=5)), ("LDC", corpus())):
+        shots = Protocol(shots=tuple(range(1, SHOTS + 1)))
+        times: dict[str, list[float]] = {name: [] for name in CLASSIFIERS}
+        for _ in range(rounds):
+            for name, spent in times.items():
+                spent.append(sum(run(episodes, shots, 1, spread, name) for spread in shots.spreads))
+        for name, spent in times.items():
+            ratio = float(np.median(np.divide(spent, times["centroid"])))
+            rows.append({"what": f"{name}, both spreads, {shape}", "seconds": min(spent), "× centroid": ratio})
+    return rows
+
+
 def peak_memory() -> float:
     """Return the peak resident memory, in MB, of a process that runs the whole sweep with both spreads."""
     code = (
@@ -178,7 +198,7 @@ def _pools(episodes, part):
 def main() -> None:
     """Run everything and print one table."""
     options = parser(__doc__)
-    options.add_argument("--quick", action="store_true", help="without growth and memory")
+    options.add_argument("--quick", action="store_true", help="without growth, other rules and memory")
     chosen = options.parse_args()
     episodes = corpus()
     warm = Protocol(shots=(1, 2), draws=4, bootstraps=16)
@@ -199,6 +219,7 @@ def main() -> None:
     ]
     if not chosen.quick:
         rows += growth()
+        rows += rules()
         rows.append({"what": "peak memory, both spreads, MB", "seconds": "", "MB": peak_memory()})
     show(
         f"bench/engine: sweep k = 1 … {SHOTS}, R = {DRAWS}, B = {SAMPLES}, Q = {int((episodes.fold >= 0).sum())}",

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
+from sklearn.covariance import LedoitWolf
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 MASK = 2**64 - 1
@@ -78,6 +79,67 @@ def a_float(z, support):
     return 2 * float(c @ z) - float(c @ c)
 
 
+def a_cosine(z, support):
+    """The cosine of the angle between the query and the class mean; 0 without a direction."""
+    c = np.mean(np.asarray(support, np.float64), axis=0)
+    lengths = math.sqrt(float(c @ c)) * math.sqrt(float(np.dot(z, z)))
+    return float(c @ z) / lengths if lengths > 0 else 0.0
+
+
+def squared_distance(x, y):
+    """In fractions."""
+    return sum((Fraction(float(a)) - Fraction(float(b))) ** 2 for a, b in zip(x, y, strict=True))
+
+
+def a_nearest(z, support):
+    """Less the squared distance to the closest exemplar."""
+    return -min(squared_distance(z, x) for x in support)
+
+
+def a_medoid(z, support):
+    """Less the squared distance to the exemplar with the smallest sum of distances to the others, the first of them."""
+    sums = []
+    for x in support:
+        total = 0.0
+        for y in support:
+            total += math.sqrt(squared_distance(x, y))
+        sums.append(total)
+    return -squared_distance(z, support[sums.index(min(sums))])
+
+
+def support_side(corpus, f):
+    """The vectors that may be drawn for queries of fold f, whatever their labels."""
+    return np.array([corpus.table.vectors[i] for i in corpus.rows if corpus.fold[i] != f])
+
+
+def cl2n_vectors(corpus, f):
+    """Every vector less the mean of the support side, by its length."""
+    mean = support_side(corpus, f).mean(axis=0)
+    return np.array([(v - mean) / math.sqrt(float((v - mean) @ (v - mean))) for v in corpus.table.vectors])
+
+
+def whitened_vectors(corpus, f):
+    """Every vector less the mean, times the root of the inverse of scikit-learn's covariance of the support side."""
+    found = LedoitWolf().fit(support_side(corpus, f))
+    value, axis = np.linalg.eigh(found.covariance_)
+    root = axis @ np.diag(value**-0.5) @ axis.T
+    return np.array([root @ (v - found.location_) for v in corpus.table.vectors])
+
+
+def vectors_as_given(corpus, f):
+    return corpus.table.vectors
+
+
+CLASSIFIERS = {
+    "centroid": (a_float, vectors_as_given),
+    "cosine": (a_cosine, vectors_as_given),
+    "cl2n": (a_float, cl2n_vectors),
+    "whitened": (a_float, whitened_vectors),
+    "neighbour": (a_nearest, vectors_as_given),
+    "medoid": (a_medoid, vectors_as_given),
+}
+
+
 def log_odds(a):
     """a_n − logsumexp of the others, sums correctly rounded, so that equal sets of differences give equal scores."""
     out = []
@@ -109,6 +171,11 @@ def pick(seed, segment, b, draws):
     return below(enter(start(seed, "bootstrap"), key(segment)), b, draws)
 
 
+def as_a_set(chosen, pool, sampler):
+    """A support that is all of its pool is one set: whatever order it came in, it is scored in the pool's."""
+    return list(pool) if sampler == "distinct" and len(chosen) == len(pool) else chosen
+
+
 class Corpus:
     """Eligible classes, pools and queries, found by looking."""
 
@@ -129,32 +196,33 @@ class Corpus:
         return np.array([[c == table.label[i] or c in table.labels[i] for c in self.classes] for i in self.queries(f)])
 
 
-def own_scores(corpus, protocol, k, f, a_of=a_exact):
+def own_scores(corpus, protocol, k, f, a_of=a_exact, vectors_of=vectors_as_given):
     """(queries, draws, classes) scores of one fold, each query against draws of its own; and the decisions."""
     score = log_odds if protocol.score == "log" else softmax
-    table, out, decided = corpus.table, [], []
+    table, vectors, out, decided = corpus.table, vectors_of(corpus, f), [], []
     for i in corpus.queries(f):
         for r in range(protocol.draws):
             a = []
             for c in corpus.classes:
                 pool = [m for m in corpus.members[c] if corpus.fold[m] != f]
                 chosen = draw_own(protocol.seed, table.segment[i], r, c, pool, k, protocol.sampler)
-                a.append(a_of(table.vectors[i], [table.vectors[m] for m in chosen]))
+                a.append(a_of(vectors[i], [vectors[m] for m in as_a_set(chosen, pool, protocol.sampler)]))
             out.append(score(a))
             decided.append(a.index(max(a)))
     shape = (len(corpus.queries(f)), protocol.draws)
     return np.array(out).reshape(*shape, -1), np.array(decided).reshape(shape)
 
 
-def shared_scores(corpus, protocol, k, f, draw, a_of=a_exact):
+def shared_scores(corpus, protocol, k, f, draw, a_of=a_exact, vectors_of=vectors_as_given):
     """(queries, classes) scores of one fold against one shared draw; and the decisions."""
     score = log_odds if protocol.score == "log" else softmax
-    table, supports = corpus.table, []
+    vectors, supports = vectors_of(corpus, f), []
     for c in corpus.classes:
         outside = lambda m: corpus.fold[m] != f  # noqa: E731
         chosen = draw_shared(protocol.seed, draw, c, corpus.members[c], outside, k, protocol.sampler)
-        supports.append([table.vectors[m] for m in chosen])
-    a = [[a_of(table.vectors[i], s) for s in supports] for i in corpus.queries(f)]
+        pool = [m for m in corpus.members[c] if outside(m)]
+        supports.append([vectors[m] for m in as_a_set(chosen, pool, protocol.sampler)])
+    a = [[a_of(vectors[i], s) for s in supports] for i in corpus.queries(f)]
     return np.array([score(x) for x in a]), np.array([x.index(max(x)) for x in a])
 
 
@@ -166,10 +234,10 @@ def fold_values(scores, decided, relevant):
     return {"map": np.mean(ap), "auroc": np.mean(defined) if defined else math.nan, "accuracy": hits}, ap
 
 
-def per_query_values(corpus, protocol, k, a_of=a_exact):
-    """Values of every bootstrap sample: {metric: [value, …]}."""
+def per_query_values(corpus, protocol, k, *rule):
+    """Values of every bootstrap sample: {metric: [value, …]}; `rule` is a row of CLASSIFIERS."""
     folds = [
-        (own_scores(corpus, protocol, k, f, a_of), corpus.relevant(f), corpus.queries(f)) for f in range(corpus.folds)
+        (own_scores(corpus, protocol, k, f, *rule), corpus.relevant(f), corpus.queries(f)) for f in range(corpus.folds)
     ]
     values = {"map": [], "auroc": [], "accuracy": []}
     for b in range(protocol.bootstraps):
@@ -183,12 +251,12 @@ def per_query_values(corpus, protocol, k, a_of=a_exact):
     return values
 
 
-def shared_values(corpus, protocol, k, a_of=a_exact):
-    """Values of every shared draw: {metric: [value, …]}."""
+def shared_values(corpus, protocol, k, *rule):
+    """Values of every shared draw: {metric: [value, …]}; `rule` is a row of CLASSIFIERS."""
     values = {"map": [], "auroc": [], "accuracy": []}
     for draw in range(protocol.shared_draws):
         per_fold = [
-            fold_values(*shared_scores(corpus, protocol, k, f, draw, a_of), corpus.relevant(f))[0]
+            fold_values(*shared_scores(corpus, protocol, k, f, draw, *rule), corpus.relevant(f))[0]
             for f in range(corpus.folds)
         ]
         for metric, out in values.items():

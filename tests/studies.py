@@ -44,3 +44,18 @@ def write_study(
     parts += [f'[[encoder]]\nname = "{name}"' for name in encoders]
     path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return path
+
+
+def write_linear(path: Path, samples: int, dimension: int, seed: int) -> Path:
+    """Write an ONNX model of waveforms that multiplies them with numbers drawn by a seed."""
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    weight = np.random.default_rng(seed).normal(size=(samples, dimension)).astype(np.float32)
+    wave = helper.make_tensor_value_info("wave", TensorProto.FLOAT, ["batch", samples])
+    out = helper.make_tensor_value_info("vector", TensorProto.FLOAT, ["batch", dimension])
+    node = helper.make_node("MatMul", ["wave", "weight"], ["vector"])
+    graph = helper.make_graph([node], "linear", [wave], [out], [numpy_helper.from_array(weight, "weight")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, path)
+    return path

@@ -40,7 +40,7 @@ from callshot.encoders.table import read_tables, refuse_place, table_corpus, tab
 from callshot.encoders.weights import home
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.evaluate import Report, choose_folds, evaluate
-from callshot.fewshot.folds import count_classes, evaluated_classes
+from callshot.fewshot.folds import DEFAULT_FOLDS, count_classes, evaluated_classes
 from callshot.fewshot.protocol import Protocol
 from callshot.records import Chapter, Embeddings, Evaluation, Folds, Reject, Segmentation
 from callshot.report.answers import answer
@@ -129,7 +129,7 @@ def fold_files(
     *,
     count: int | None = None,
     file: Path | None = None,
-    default: int = 5,
+    default: int = DEFAULT_FOLDS,
 ) -> Folds:
     """Deal the segments that every table has into folds, given or built, and write folds.csv to a directory.
 
@@ -177,7 +177,8 @@ def evaluate_files(
             tables, chosen = [part for part, _ in parts], parts[0][1]
         else:
             given = read_folds(fold_file, tables[0]) if fold_file is not None else None
-            chosen = choose_folds(tables[0], folds, given, fold_file, default=5 if known is None else known.folds)
+            default = DEFAULT_FOLDS if known is None else known.folds
+            chosen = choose_folds(tables[0], folds, given, fold_file, default=default)
         groups = None if known is None else known.categories_of(set(tables[0].label))
         groups = groups if categories is None else read_categories(categories, tables[0])
         files = [tell_file(path, encoder=t.encoder, role="table") for path, t in zip(paths, tables, strict=True)]
@@ -199,10 +200,11 @@ def report_chapters(
     look: Look,
     facts: Mapping[str, Any],
     *,
+    mark: str = "",
     report: Report = lambda done, what: None,
 ) -> list[str]:
     """Write the tables, figures and page of a study, and all its numbers, to a directory; return the names."""
-    with open_staging(out, None, PROVENANCE) as staging:
+    with open_staging(out, None, PROVENANCE, mark=mark) as staging:
         answers = {name: answer(chapter) for name, chapter in chapters.items()}
         told = {**facts, "answers": answers}
         written = staging.write(lambda folder: write_book(folder, chapters, look, answers, told, report), told)

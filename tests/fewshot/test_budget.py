@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callshot.fewshot.budget import label_budget, saturation
+from callshot.fewshot.budget import label_budget, most_to_gain, saturation
 from callshot.fewshot.evaluate import evaluate
 from callshot.fewshot.protocol import Protocol
-from callshot.records import ClassCount, ClassCurve
+from callshot.records import ClassCount, ClassCurve, Worth
 from corpora import random_corpus
 
 
@@ -33,6 +33,15 @@ def literal_fit(means):
     return a, b, math.sqrt(np.mean([(value - (a - b / shot)) ** 2 for shot, value in means.items()]))
 
 
+def literal_worth(means, since_k):
+    """Limit, both gains and error; what would lead beyond 1 ends there."""
+    a, b, error = literal_fit({k: mean for k, mean in means.items() if k >= since_k})
+    last = max(means)
+    a = means[last] if b == 0 else a
+    gains = [b / last - b / more for more in (last + 1, 2 * last)]
+    return [1.0 if a > 1 else a, *(1 - means[last] if means[last] + g > 1 else g for g in gains), error]
+
+
 @given(
     st.floats(0.1, 1), st.floats(0, 1), st.lists(st.integers(1, 200), min_size=3, max_size=12, unique=True),
     st.sampled_from([0.0, 0.5, 1.0]),
@@ -52,19 +61,36 @@ def test_the_curve_is_that_of_the_literal_twin(means):
     curve = dict(enumerate(means, 1))
     last = len(means)
     (whole,) = label_budget(points(curve), [count()], since=0)
-    a, b, error = literal_fit(curve)
-    wanted = [a, b / (last * (last + 1)), b / (2 * last), error]
-    assert [whole.limit, whole.next_gain, whole.double_gain, whole.error] == pytest.approx(wanted, abs=1e-9)
-    assert whole.next_gain >= 0
+    found = [whole.limit, whole.next_gain, whole.double_gain, whole.error]
+    assert found == pytest.approx(literal_worth(curve, 1), abs=1e-9)
+    assert 0 <= whole.next_gain <= whole.double_gain <= 1 - curve[last]
+    assert 0 <= whole.limit <= 1
 
 
 @given(st.lists(st.floats(0, 1), min_size=3, max_size=30))
 def test_the_curve_goes_through_the_later_half_and_three_shots_at_least(means):
-    last = len(means)
-    late = {k: mean for k, mean in enumerate(means, 1) if k >= last / 2 or k > last - 3}
-    (worth,) = label_budget(points(dict(enumerate(means, 1))), [count()])
-    a, b, error = literal_fit(late)
-    assert [worth.limit, worth.double_gain, worth.error] == pytest.approx([a, b / (2 * last), error], abs=1e-9)
+    curve, last = dict(enumerate(means, 1)), len(means)
+    (worth,) = label_budget(points(curve), [count()])
+    found = [worth.limit, worth.next_gain, worth.double_gain, worth.error]
+    assert found == pytest.approx(literal_worth(curve, min(last / 2, last - 2)), abs=1e-9)
+
+
+def test_a_curve_too_steep_to_go_on_ends_at_1():
+    (worth,) = label_budget(points({1: 0.1, 2: 0.6, 3: 0.97}), [count()])
+    assert worth.limit == 1.0
+    assert (worth.next_gain, worth.double_gain) == pytest.approx((0.03, 0.03))
+
+
+def test_the_class_with_most_to_gain_is_told_where_it_is_more_than_noise():
+    def worth(label, gain, double=0.05, error=0.001):
+        return Worth("herd", "e", label, "map", 9, 4, 0.5, gain, double, 0.9, error)
+
+    one, unknown = worth("roar", 0.02), worth("bark", math.nan, math.nan, math.nan)
+    assert most_to_gain([unknown, worth("growl", 0.01), one]) is one
+    assert most_to_gain([one, worth("noise", 0.03, error=0.06)]) is None
+    assert most_to_gain([worth("little", 0.004, double=0.009)]) is None
+    assert most_to_gain([worth("enough", 0.004, double=0.01, error=0.01)]) is not None
+    assert most_to_gain([unknown]) is most_to_gain([]) is None
 
 
 def test_shots_that_a_class_cannot_give_in_every_split_do_not_count():
@@ -85,9 +111,9 @@ def test_with_fewer_than_three_complete_shots_only_the_value_is_known():
     assert math.isnan(nothing.next_gain)
 
 
-def test_a_curve_that_falls_is_worth_nothing_more_and_its_limit_is_its_mean():
+def test_a_curve_that_falls_is_worth_nothing_more_and_its_limit_is_where_it_stands():
     (worth,) = label_budget(points({1: 0.6, 2: 0.5, 3: 0.4}), [count()])
-    assert (worth.next_gain, worth.double_gain, worth.limit) == (0.0, 0.0, pytest.approx(0.5))
+    assert (worth.next_gain, worth.double_gain, worth.limit) == (0.0, 0.0, 0.4)
 
 
 def test_undefined_means_stay_undefined():

@@ -145,8 +145,8 @@ def test_a_rival_is_beaten_from_some_k_on_on_average_and_clearly_from_a_later_on
 def test_a_rival_that_is_beaten_on_average_only_is_not_said_to_be_beaten_clearly():
     first = answer(make({"mfcc": RISING}, rivals=[rival(0.59)]))[0]
     assert (
-        "from 5 examples per call type on, on average (mAP 0.600 against 0.590), but not clearly at the largest k"
-        in first
+        "from 5 examples per call type on, on average (mAP 0.600 against 0.590), but not clearly with 10 (1–99 % "
+        "interval of the difference not above 0)." in first
     )
     assert "and clearly" not in first
 
@@ -163,6 +163,23 @@ def test_a_rival_that_is_passed_and_passes_again_is_not_said_to_be_beaten():
     first = answer(make({"mfcc": (0.4, 0.5, 0.6, 0.6, 0.5, 0.5)}, rivals=[rival(0.55)]))[0]
     assert "does not beat logistic regression" in first
     assert first.endswith("(mAP 0.500 against 0.550), though with 3 examples per call type it did.")
+
+
+def test_two_rivals_of_one_kind_are_told_apart_by_their_names():
+    pair = [rival(0.54, name="LR-a"), rival(0.7, name="LR-b"), rival(0.1, name="LR-c", encoder="perch")]
+    lines = answer(make({"mfcc": RISING, "perch": [0.3] * 6}, rivals=pair))
+    assert lines[0].startswith("mfcc beats LR-a trained on all labelled data")
+    assert "does not beat LR-b trained on all labelled data" in lines[1]
+    both = [rival(0.54), rival(0.54, scoring="reduced")]  # one rival in two scorings
+    text = said(make({"mfcc": RISING}, scorings=("all", "reduced"), rivals=both))
+    assert text.count("beats logistic regression") == 2
+
+
+def test_a_rival_in_a_scoring_that_was_not_evaluated_is_a_caution():
+    rows = [rival(0.1, scoring="reduced", metric=metric) for metric in ("map", "auroc")]
+    text = said(make({"mfcc": RISING}, rivals=rows))
+    assert text.count("Caution: what LR scored in the reduced scoring is held against nothing: no categories were") == 1
+    assert "held against" not in said(make({"mfcc": RISING}, scorings=("all", "reduced"), rivals=rows))
 
 
 def test_partial_support_is_told_where_a_rival_is_beaten_with_it():
@@ -257,6 +274,118 @@ def test_the_floor_alone_is_told_for_what_it_is():
     assert text.startswith("Nothing here is clearly better than chance")
 
 
+def test_a_floor_with_choices_is_the_floor_too():
+    floor = "random[dimension=80]"
+    text = said(make({floor: [0.9] * 6, "mfcc": RISING, "random": [0.1] * 6}))
+    assert "from mfcc (0.60 on average" in text
+    assert f"mfcc is not clearly better than vectors of pure chance (the encoder {floor}): behind by 0.300" in text
+    assert "mfcc is clearly better than vectors of pure chance (the encoder random): ahead by 0.500" in text
+    assert text.count("Caution: even the encoder") == 1
+    assert f"even the encoder {floor} is above chance" in text
+    assert "the next best" not in text
+    alone = said(make({floor: [0.22] * 6, "random": [0.21] * 6}))
+    assert "Only the encoder random was evaluated" in alone
+    assert "pure chance" not in alone
+    other = said(make({"randomised": RISING, "random": [0.2] * 6}))
+    assert "randomised is clearly better than vectors of pure chance (the encoder random)" in other
+
+
+# --- when nothing may be called clear
+
+
+def test_with_few_samples_only_averages_are_told():
+    late = (0.2, 0.3, 0.4, 0.5, 0.58, 0.80)
+    means = {"mfcc": RISING, "late": late, "random": [0.2] * 6}
+    lines = answer(make(means, noise=dict.fromkeys(means, NOISE[1:-1]), rivals=[rival(0.3)]))
+    assert lines[0] == (
+        "mfcc beats logistic regression trained on all labelled data from 1 example per call type on, on average (mAP "
+        "0.400 against 0.300)."
+    )
+    assert lines[1:4] == [
+        "With 5 examples per call type, mfcc reaches mAP 0.60 on average (chance is 0.20).",
+        "With 5 examples per call type, mfcc is on average ahead of late, the next best, by 0.020 of mAP.",
+        "With mfcc, mAP still rises by 0.040 from 5 to 10 examples per call type, the most that was evaluated with "
+        "every call type complete.",
+    ]
+    assert lines[4:6] == [
+        "mfcc is on average better than chance from 1 example per call type on.",
+        "mfcc is on average better than vectors of pure chance (the encoder random): ahead by 0.400 of mAP.",
+    ]
+    assert lines[-1] == (
+        "Caution: only averages are told: a 1–99 % interval needs 100 labelled sets at least, and there are 99."
+    )
+    enough = said(make(means, noise=dict.fromkeys(means, NOISE[:100]), rivals=[rival(0.3)]))
+    assert enough.count("clear") == 5
+    assert "late is better than mfcc" in enough
+
+
+def test_with_few_samples_a_floor_that_is_ahead_and_chance_are_told_on_average():
+    few = {"mfcc": NOISE[[0, 50, 100]], "random": NOISE[[0, 50, 100]]}
+    text = said(make({"mfcc": [0.19] * 6, "random": [0.9] * 6}, noise=few))
+    assert text.startswith(
+        "Nothing here is better than chance on average: even with 10 examples per call type, mfcc reaches mAP 0.19, "
+        "and chance is 0.20."
+    )
+    assert "mfcc is not on average better than vectors of pure chance (the encoder random): behind by 0.710" in text
+    assert "better than chance from" not in text
+    assert "even the encoder random" not in text
+    assert "clear" not in text
+    between = said(make({"mfcc": (0.1, 0.1, 0.5, 0.5, 0.5, 0.1)}, noise=few))
+    assert "better than chance" not in between
+
+
+def test_beyond_k_star_nothing_is_called_clear():
+    rare = [*MANY, ClassCount("bark", 9, 4, True, "", (12, 12))]
+    steady = {"mfcc": NOISE / 100}
+    first, *rest = answer(make({"mfcc": RISING}, noise=steady, rivals=[rival(0.54)], classes=rare))
+    assert first.endswith("and clearly from 3 on, up to 4 (1–99 % interval of the difference above 0).")
+    assert "mfcc is clearly better than chance from 1 example per call type on, up to 4." in rest
+    first = answer(make({"mfcc": RISING}, noise=steady, rivals=[rival(0.57)], classes=rare))[0]
+    assert first.endswith("and clearly with 4 (1–99 % interval of the difference above 0).")
+    first = answer(make({"mfcc": RISING}, noise=steady, rivals=[rival(0.59)], classes=rare))[0]
+    assert first.endswith("from up to 5 examples per call type on, on average (mAP 0.600 against 0.590).")
+    means = {"mfcc": RISING[-1:], "perch": [0.3], "random": [0.2]}
+    text = said(make(means, shots=[10], rivals=[rival(0.2)], classes=rare))
+    assert "clear" not in text
+    assert "mfcc is on average better than chance from up to 10 examples per call type on." in text
+
+
+def test_the_last_verdict_is_that_at_k_star():
+    late, rare = (0.2, 0.3, 0.4, 0.5, 0.58, 0.80), [*MANY, ClassCount("bark", 9, 4, True, "", (12, 12))]
+    text = said(make({"mfcc": [0.25] * 4 + [0.9] * 2}, classes=rare))
+    assert text.startswith("Nothing here is clearly better than chance: even with 4 examples per call type, mfcc has")
+    means = {"mfcc": (0.6, 0.6, 0.6), "late": (0.5, 0.8, 0.4)}
+    text = said(make(means, shots=(5, 10, 20), classes=[*MANY, ClassCount("bark", 16, 10, True, "", (12, 12))]))
+    assert "With 10 examples per call type, late is better than mfcc, by 0.200" in text
+    few = {"mfcc": NOISE[:99], "late": NOISE[:99]}
+    assert "late is better" not in said(make({"mfcc": RISING, "late": late}, noise=few))
+
+
+def test_a_rival_passed_for_good_only_beyond_k_star_is_not_clearly_beaten_before():
+    rare = [*MANY, ClassCount("bark", 9, 4, True, "", (12, 12))]
+    dip = (0.8, 0.8, 0.8, 0.8, 0.4, 0.6)
+    first = answer(make({"mfcc": dip}, noise={"mfcc": NOISE / 100}, rivals=[rival(0.5)], classes=rare))[0]
+    assert first.endswith("from up to 10 examples per call type on, on average (mAP 0.600 against 0.500).")
+
+
+def test_draws_that_are_all_alike_make_nothing_clear():
+    same = np.zeros(101)
+    text = said(make({"mfcc": RISING, "perch": [0.3] * 6}, noise={"mfcc": same, "perch": same}, rivals=[rival(0.2)]))
+    assert "clear" not in text
+    assert "expect mAP between" not in text
+    assert "mfcc reaches mAP 0.60 on average" in text
+    perfect = said(make({"mfcc": [1.0] * 6, "perch": [0.3] * 6}, noise={"mfcc": same}))
+    assert "ahead of perch, the next best, by 0.700 of mAP (1–99 %" in perfect
+    assert ": a clear difference" in perfect
+
+
+def test_where_only_the_last_draws_are_alike_the_verdict_is_that_before():
+    chapter = make({"mfcc": RISING})
+    curve = [replace(c, p01=c.mean, p99=c.mean) if c.k == 10 else c for c in chapter.evaluation.curve]
+    text = said(replace(chapter, evaluation=replace(chapter.evaluation, curve=curve)))
+    assert "mfcc is clearly better than chance from 1 example per call type on, up to 5." in text
+
+
 def test_the_class_that_gains_most_is_named_with_what_it_gains():
     rows = [worth("roar", 0.01), worth("bark", 0.02), worth("rumble", math.nan), worth("trumpet", 0.9, encoder="perch")]
     assert (
@@ -268,7 +397,14 @@ def test_the_class_that_gains_most_is_named_with_what_it_gains():
 
 @pytest.mark.parametrize(
     "rows",
-    [[], [worth("bark", math.nan)], [worth("bark", 0.001)], [worth("bark", 0.02, error=0.06)], [worth("bark", 0.0)]],
+    [
+        [],
+        [worth("bark", math.nan)],
+        [worth("bark", 0.001)],
+        [worth("bark", 0.02, error=0.06)],
+        [worth("bark", 0.0)],
+        [worth("bark", 0.02), worth("noise", 0.03, error=0.5)],
+    ],
 )
 def test_a_gain_that_is_unknown_small_or_badly_fitted_is_not_told(rows):
     assert "to gain" not in said(make({"mfcc": RISING}, budget=rows))
@@ -289,9 +425,10 @@ def test_classes_that_were_not_evaluated_are_counted_with_their_reasons():
 
 def test_a_small_number_of_complete_shots_is_a_caution_where_more_were_tried():
     rare = [*MANY, ClassCount("bark", 5, 3, True, "", (12, 12))]
-    assert "Caution: beyond k* = 3 not every call type has that many examples" in said(
+    assert "Caution: beyond k* = 3 not every call type has that many different examples to give" in said(
         make({"mfcc": RISING}, classes=rare)
     )
+    assert "give all they have" not in said(make({"mfcc": RISING}, classes=rare))  # not so with replacement
     assert "Caution" not in said(make({"mfcc": RISING[:3]}, shots=SHOTS[:3], classes=rare))
     assert "Caution" not in said(make({"mfcc": RISING}))
 
@@ -312,7 +449,9 @@ def test_with_the_spread_of_the_paper_alone_no_labelled_set_is_spoken_of():
 
 def test_the_shared_spread_is_read_where_there_are_two():
     one, two = make({"mfcc": [0.3] * 6}, spread="per-query"), make({"mfcc": RISING})
-    both = replace(two.evaluation, curve=[*one.evaluation.curve, *two.evaluation.curve])
+    few = [replace(v, value=v.value[:, :9]) for v in one.evaluation.values]
+    points = [*one.evaluation.curve, *two.evaluation.curve]
+    both = replace(two.evaluation, curve=points, values=[*few, *two.evaluation.values])
     assert answer(replace(two, evaluation=both, differences=[*one.differences, *two.differences])) == answer(two)
 
 
@@ -340,7 +479,8 @@ def test_names_from_files_stay_on_their_line():
     st.sampled_from([(), (10,), (1, 2, 40)]),
 )  # fmt: skip
 def test_any_evaluation_is_told_in_whole_sentences_with_numbers_that_are_its_own(apart, seed, spreads, all_, shots):
-    protocol = replace(SMALL, draws=4, bootstraps=20, shared_draws=20, spreads=spreads)
+    samples = 20 if seed % 2 else 100
+    protocol = replace(SMALL, draws=4, bootstraps=samples, shared_draws=samples, spreads=spreads)
     protocol = replace(protocol, shots=shots, whole_pool=True) if all_ or not shots else replace(protocol, shots=shots)
     chapter = make_chapter(make_tables(encoders=apart, recordings=6, each=1, seed=seed), protocol=protocol)
     result = chapter.evaluation
@@ -351,6 +491,7 @@ def test_any_evaluation_is_told_in_whole_sentences_with_numbers_that_are_its_own
     for line in lines:
         assert re.fullmatch(r"[A-Za-z0-9].*\.", line)
         assert "nan" not in line.lower()
+        assert samples == 100 or "clear" not in line
     means = {f"{c.mean:.2f}" for c in result.curve if c.metric == "map"}
     told = [m[1] for line in lines for m in re.finditer(r"(\d\.\d\d) on average[; ]", line)]
     assert told
@@ -363,4 +504,6 @@ def test_undefined_auroc_does_not_stop_the_answer():
     chapter = make_chapter(tables)
     assert any(math.isnan(c.mean) for c in chapter.evaluation.curve)
     chapter = replace(chapter, differences=compare(chapter.evaluation.values))
+    assert answer(chapter)[0].startswith("Nothing here is better than chance on average")
+    chapter = make_chapter(tables, protocol=replace(SMALL, shared_draws=100))
     assert answer(chapter)[0].startswith("Nothing here is clearly better than chance")

@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
-from itertools import pairwise
+from itertools import pairwise, permutations
 from math import nan
 from pathlib import Path
 
@@ -178,6 +178,30 @@ def test_chance_of_the_classes_averages_to_that_of_the_curve():
     assert np.mean(list(class_chances(found).values())) == pytest.approx(told, abs=1e-12)
 
 
+def test_the_chance_of_a_class_counts_all_queries_that_it_overlaps_fold_by_fold():
+    labels = {  # fold: what overlaps each of its segments, the label at the centre first
+        0: [("roar", "bark"), ("roar",), ("bark",), ("bark", "roar"), ("out", "roar")],
+        1: [("bark",), ("roar",), ("roar",), ("roar",)],
+        -1: [("roar", "bark")] * 3,
+    }
+    rows = [row for part in labels.values() for row in part]
+    fold = np.array([number for number, part in labels.items() for _ in part])
+    table = Embeddings("e", np.zeros((12, 1)), [*map(str, range(12))], ["r"] * 12, [row[0] for row in rows], rows)
+    counts = [ClassCount(name, 6, 3, name != "out") for name in ("roar", "bark", "out")]
+    found = Evaluation("c", 3, 8, [], [], [], [], [], counts, Folds(fold, 2, "given"), table, [])
+
+    def chance(positives, queries):
+        """Return the mean AP over all orders of the queries, one after the other."""
+        truths = list(permutations([True] * positives + [False] * (queries - positives)))
+        return np.mean([np.mean([sum(t[: i + 1]) / (i + 1) for i in range(queries) if t[i]]) for t in truths])
+
+    wanted = {"roar": (chance(3, 4) + chance(3, 4)) / 2, "bark": (chance(3, 4) + chance(1, 4)) / 2}
+    assert class_chances(found) == pytest.approx(wanted, abs=1e-12)
+    alone = replace(found, segments=replace(table, labels=[()] * 12))  # the label at the centre is its own
+    wanted = {"roar": (chance(2, 4) + chance(3, 4)) / 2, "bark": (chance(2, 4) + chance(1, 4)) / 2}
+    assert class_chances(alone) == pytest.approx(wanted, abs=1e-12)
+
+
 def test_rivals_and_differences_are_found_by_their_places(study):
     corpus = chart_data(study["chapters"])["corpora"][0]
     first = corpus["rivals"][0]
@@ -319,7 +343,17 @@ def test_the_class_that_gains_most_is_named_first_and_those_that_cannot_tell_com
 
 
 def test_where_no_class_gains_the_budget_says_so():
-    assert "no class" in tell_next([worth("roar", nan), worth("bark", -0.1)])
+    told = tell_next([worth("roar", nan), worth("bark", -0.1)])
+    assert told == "With one, no class is known to gain 0.01 of AP by twice as many examples."
+
+
+def test_a_gain_that_is_little_or_noise_is_no_headline():
+    noise = replace(worth("bark", 0.05), error=0.2)
+    assert "no class" in tell_next([worth("roar", 0.03), noise])
+    assert "no class" in tell_next([worth("roar", 0.004)])
+    notes = [inside for _, inside in Reader(show_budget([worth("roar", 0.03), noise])).kinds("small")]
+    assert notes[0].endswith("too noisy to tell: its points lie 0.200 off the curve")
+    assert "noisy" not in notes[1]
 
 
 def test_a_class_without_any_complete_shot_says_so():

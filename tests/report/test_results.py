@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -35,7 +36,7 @@ from callshot.records import (
     Values,
     Worth,
 )
-from callshot.report import results, staging
+from callshot.report import publishing, results, staging
 from callshot.report.provenance import tell_provenance
 from callshot.report.results import (
     merge,
@@ -373,7 +374,7 @@ def test_directories_that_were_made_for_nothing_are_removed_again(tmp_path):
 
 def test_a_directory_that_vanishes_during_the_run_is_made_again(tmp_path):
     with open_results(tmp_path / "out") as opened:
-        opened.path.rmdir()
+        shutil.rmtree(opened.path)
         (tmp_path / "out").rmdir()
         write_results(opened, make_evaluation(), {})
     assert {path.name for path in (tmp_path / "out").iterdir()} == NAMES
@@ -403,10 +404,10 @@ def test_what_a_killed_run_replaced_is_put_back_by_the_next(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     dead = tmp_path / f".callshot-{child.pid}-{staging.HOST}-x"
-    (dead / "before").mkdir(parents=True)
+    (dead / publishing.KEPT).mkdir(parents=True)
     (dead / results.PROVENANCE).write_text("{}")  # still staged: the run did not come to its end
     for name in ("curve.csv", "ties.csv"):
-        (dead / "before" / name).write_bytes(before[name])
+        (dead / publishing.KEPT / name).write_bytes(before[name])
         (tmp_path / name).write_text("half of another run")
     open_results(tmp_path).close()
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -423,8 +424,9 @@ def test_what_a_first_run_put_in_place_before_it_was_killed_is_taken_away_by_the
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     dead = tmp_path / f".callshot-{child.pid}-{staging.HOST}-x"
-    (dead / "before").mkdir(parents=True)
-    (dead / results.PROVENANCE).write_text('{"files": {"curve.csv": "0", "ties.csv": "0"}}')
+    (dead / publishing.KEPT).mkdir(parents=True)
+    digest = hashlib.sha256(b"already in place").hexdigest()
+    (dead / results.PROVENANCE).write_text(json.dumps({"files": {"curve.csv": digest, "ties.csv": "0"}}))
     (dead / "ties.csv").write_text("still staged")
     (tmp_path / "curve.csv").write_text("already in place")
     open_results(tmp_path).close()

@@ -1,6 +1,7 @@
 """The study file: what it says, and what is refused before any work begins."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -114,10 +115,19 @@ def test_a_file_with_a_byte_order_mark_is_read(folder: Path) -> None:
         (MINIMAL + 'bands = "x"', r"\[\[encoder\]\] 1: .*bands: wanted a value like 128"),
         (MINIMAL + '[[encoder]]\nname = "mfcc"', r"\[\[encoder\]\]: mfcc is there twice"),
         (MINIMAL.replace("recordings", "gone"), r"\[corpus.c\] audio: .*gone is not there; places are relative"),
-        (MINIMAL.replace("[corpus.c]", '[corpus."a/b"]'), r"\[corpus.a/b\]: it names folders"),
+        (MINIMAL.replace("[corpus.c]", '[corpus."a/b"]'), r"\[corpus.a/b\]: it names a folder of results"),
         (MINIMAL.replace("[corpus.c]", '[corpus.c]\nmin_length_s = -1'), r"\[corpus.c\] minimum length: 0 s or more"),
         (MINIMAL.replace("[corpus.c]", "[corpus.c]\nfolds = 1"), r"\[corpus.c\] folds: at least 2, got 1"),
         (MINIMAL.replace("[corpus.c]", "[corpus.c]\nknown = 'ldc'"), r"\[corpus.c\] corpus: 'ldc' is not known"),
+        (MINIMAL.replace("[corpus.c]", "[corpus.Tables]"), r"\[corpus.Tables\]: it names a folder of results"),
+        (MINIMAL + '[corpus.C]\naudio = "recordings"', r"\[corpus.C\]: c has that name but for case"),
+        (MINIMAL.replace("recordings", "~nobody-here/x"), r"\[corpus.c\] audio: '~nobody-here/x' is no place"),
+        ('out = "a\\u0000b"\n' + MINIMAL, r"out: .* is no place"),
+        (MINIMAL.replace("recordings", "x" * 5000), r"\[corpus.c\] audio: .* cannot be reached"),
+        (MINIMAL.replace("[corpus.c]", "[corpus.c]\nnormalise = false\nlevel_dbfs = -3.0"), r"level_dbfs: with"),
+        (MINIMAL + "[report]\nshots = [true]", r"\[report\] shots: whole numbers from 1"),
+        ("x = " + "[" * 5000, r"study.toml: not a study file in TOML"),
+        ("x = " + "9" * 5000, r"study.toml: not a study file in TOML"),
         ('[[encoder]]\nname = "mfcc"\n', r"no corpus; wanted a table \[corpus.NAME\]"),
         ('[corpus.c]\naudio = "recordings"\n', r"no encoder; wanted \[\[encoder\]\]"),
         ("corpus = 3", r"corpus: wanted a table of keys, found 3"),
@@ -127,6 +137,23 @@ def test_a_file_with_a_byte_order_mark_is_read(folder: Path) -> None:
 def test_what_is_wrong_is_told_with_its_key(folder: Path, text: str, match: str) -> None:
     with pytest.raises((OptionError, InputError), match=match):
         read_study(study(folder, text))
+
+
+def test_a_corpus_that_is_called_as_a_known_one_is_that(folder: Path) -> None:
+    assert read_study(study(folder, MINIMAL.replace("corpus.c", "corpus.ldc2010s05"))).corpora[0].rule.collar_s == 0.25
+
+
+def test_places_of_the_study_are_no_part_of_a_corpus_unless_they_hold_it(folder: Path) -> None:
+    inside = read_study(study(folder, MINIMAL.replace("recordings", ".") + '[rivals]\nreferences = "rivals.csv"'))
+    assert set(inside.corpora[0].hints.but) == {folder / "study.toml", folder / "results", folder / "rivals.csv"}
+    around = read_study(study(folder, 'out = "."\n' + MINIMAL))
+    assert folder not in around.corpora[0].hints.but
+
+
+def test_a_model_of_ones_own_lies_relative_to_the_study(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = MINIMAL.replace('"mfcc"', '"onnx:my.onnx"\nrate_hz = 16000\nwindow_s = 1.0\ndimension = 8')
+    monkeypatch.setattr("callshot.study.file.tell_encoder", lambda row: SimpleNamespace(needs=()))
+    assert read_study(study(folder, text)).encoders[0].row.options["path"] == str(folder / "my.onnx")
 
 
 def test_an_encoder_without_its_weights_is_refused_with_the_command_that_gets_them(

@@ -11,20 +11,16 @@ from callshot.corpus.corpora import find_corpus
 from callshot.corpus.inspection import inspect_corpus
 from callshot.errors import InputError, OptionError
 from callshot.study.file import read_study
-from callshot.study.init import write_study
+from callshot.study.init import Given, write_study
 from studies import make_corpus
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 
 def begin(folder: Path, audio: Path, annotations: Path | None = None, **more) -> Path:
-    path = folder / "study.toml"
-    known, hints = (
-        more.get("corpus"),
-        Hints(dict(more.get("columns", ())), more.get("tiers", ()), None, more.get("label")),
-    )
-    found = inspect_corpus(audio, annotations, format=more.get("format", "auto"), hints=hints, corpus=known)
-    write_study(path, found, audio, annotations, **more)
+    path, given = folder / "study.toml", Given(audio, annotations, **more)
+    found = inspect_corpus(audio, annotations, format=given.format, hints=given.hints, corpus=given.corpus)
+    write_study(path, found, given)
     return path
 
 
@@ -61,7 +57,7 @@ def test_what_was_said_of_annotations_is_kept(tmp_path: Path) -> None:
         shutil.move(track, tables / track.name)
     rows = "".join(f"r{n}.wav,{1.2 * i},{1.2 * i + 1.2},{name}\n" for n in range(6) for i, name in enumerate("abc"))
     (tables / "calls.csv").write_text("path,start_s,end_s,Art \\ Spezies\n" + rows)
-    path = begin(tmp_path, audio, tables, format="csv", columns=[("label", "Art \\ Spezies")])
+    path = begin(tmp_path, audio, tables, format="csv", hints=Hints({"label": "Art \\ Spezies"}))
     corpus = read_study(path).corpora[0]
     assert (corpus.annotations, corpus.format) == (tables, "csv")
     assert corpus.hints.columns == {"label": "Art \\ Spezies"}
@@ -86,6 +82,15 @@ def test_a_folder_without_annotations_is_refused(tmp_path: Path) -> None:
         track.unlink()
     with pytest.raises(InputError):
         begin(tmp_path, audio)
+
+
+def test_one_recording_of_each_type_is_refused_rather_than_written(tmp_path: Path) -> None:
+    audio = make_corpus(tmp_path / "recordings", recordings=3)
+    for n, label in enumerate("abc"):
+        (audio / f"r{n}.txt").write_text(f"0\t1.2\t{label}\n")
+    with pytest.raises(InputError, match="of 3 call types, 0 are in two recordings or more"):
+        begin(tmp_path, audio)
+    assert not (tmp_path / "study.toml").exists()
 
 
 def test_every_commented_line_is_right_when_uncommented(tmp_path: Path) -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from callshot.errors import InputError, OutputError
+from callshot.errors import InputError, OptionError, OutputError
 from callshot.study.file import read_study
 from callshot.study.plan import plan
 from callshot.study.run import run_study, stand
 from sounds import spoil
-from studies import make_corpus, write_study
+from studies import make_corpus, write_linear, write_study
 
 ALL = [
     "segment here", "embed here mfcc", "embed here random", "fold here", "evaluate here mfcc", "evaluate here random",
@@ -35,12 +35,14 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(finished: Path) -> Path:
-    """Return the folder of the finished study, as it was: the same place, since places are part of what is kept."""
+    """Return the folder of the finished study, as it was; recordings stay where they are, as their times count."""
     saved = finished.with_name("saved")
     if not saved.exists():
         shutil.copytree(finished, saved)
-    shutil.rmtree(finished)
-    shutil.copytree(saved, finished)
+    for path in sorted(finished.rglob("*"), reverse=True):
+        if path.suffix != ".wav" and (path.is_file() or not any(path.iterdir())):
+            path.unlink() if path.is_file() else path.rmdir()
+    shutil.copytree(saved, finished, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.wav"))
     return finished
 
 
@@ -106,9 +108,163 @@ def test_an_annotation_that_says_the_same_in_other_words_redoes_the_reading_alon
     assert run(folder) == ["segment here"]
 
 
-def test_a_recording_that_is_touched_is_read_again_and_gives_the_same(folder: Path) -> None:
-    os.utime(folder / "recordings" / "r0.wav", ns=(0, 0))
-    assert run(folder) == ["segment here", "embed here mfcc", "embed here random"]
+def test_a_recording_that_is_touched_is_read_again_and_gives_the_same(tmp_path: Path) -> None:
+    make_corpus(tmp_path / "recordings")
+    write_study(tmp_path / "study.toml")
+    assert run(tmp_path) == ALL
+    os.utime(tmp_path / "recordings" / "r0.wav", ns=(0, 0))
+    assert run(tmp_path) == ["segment here", "embed here mfcc", "embed here random"]
+
+
+def test_a_recording_that_is_replaced_gives_other_numbers(tmp_path: Path) -> None:
+    make_corpus(tmp_path / "recordings")
+    write_study(tmp_path / "study.toml", encoders=("mfcc",))
+    run(tmp_path)
+    before = (tmp_path / "results" / "here" / "curve.csv").read_bytes()
+    make_corpus(tmp_path / "others", seed=7)
+    for n in range(6):
+        shutil.copy(tmp_path / "others" / f"r{n}.wav", tmp_path / "recordings" / f"r{n}.wav")
+    assert run(tmp_path) == ["segment here", "embed here mfcc", "evaluate here mfcc", "report"]
+    assert (tmp_path / "results" / "here" / "curve.csv").read_bytes() != before
+
+
+EVALUATED = ["evaluate here mfcc", "evaluate here random", "report"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "ran"),
+    [
+        ("folds = 3", "folds = 3\nmin_length_s = 1.1", ["segment here", "report"]),
+        ("folds = 3", "folds = 3\ncollar_s = 0.05", ALL),
+        ("folds = 3", "folds = 3\nformat = 'audacity'", ["segment here", "report"]),
+        ("folds = 3", "folds = 3\nannotations = 'recordings'", ["segment here", "report"]),
+        ("folds = 3", "folds = 2", ["fold here", *EVALUATED]),
+        ("folds = 3", "folds = 3\nfold_file = 'given.csv'", ["fold here", *EVALUATED]),
+        ("folds = 3", "folds = 3\ncategories = 'groups.csv'", EVALUATED),
+        ("draws = 5", "draws = 6", EVALUATED),
+        ('title = "a small study"', 'title = "another"', ["report"]),
+        ('"random"', '"random"\ndimension = 8', ["embed here random[dimension=8]",
+                                               "evaluate here random[dimension=8]", "report"]),
+        ('store = "store"', 'store = "kept"', ["report"]),
+    ],
+)  # fmt: skip
+def test_a_changed_line_redoes_what_depends_on_it_and_nothing_else(
+    folder: Path, old: str, new: str, ran: list[str]
+) -> None:
+    names = [f"r{n}.wav" for n in range(6)]
+    (folder / "given.csv").write_text("recording,fold\n" + "".join(f"{name},{n % 3}\n" for n, name in enumerate(names)))
+    (folder / "groups.csv").write_text("label,category\nrumble,low\nroar,low\ntrumpet,high\n")
+    change(folder / "study.toml", old, new)
+    assert run(folder) == ran
+
+
+def test_a_changed_sidecar_redoes_what_reads_it(folder: Path) -> None:
+    (folder / "groups.csv").write_text("label,category\nrumble,low\nroar,low\ntrumpet,high\n")
+    change(folder / "study.toml", "folds = 3", "folds = 3\ncategories = 'groups.csv'")
+    run(folder)
+    change(folder / "groups.csv", "roar,low", "roar,high")
+    assert run(folder) == EVALUATED
+
+
+def test_results_in_or_around_the_recordings_hide_no_change(tmp_path: Path) -> None:
+    make_corpus(tmp_path / "recordings")
+    path = write_study(tmp_path / "study.toml", encoders=("mfcc",))
+    change(path, 'out = "results"', 'out = "."')
+    run(tmp_path)
+    change(tmp_path / "recordings" / "r0.txt", "roar", "rumble")
+    assert "segment here" in run(tmp_path)
+
+
+def test_a_model_that_is_replaced_is_run_anew(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+    make_corpus(tmp_path / "recordings")
+    for n in range(2):
+        write_linear(tmp_path / f"{n}.onnx", samples=8000, dimension=4, seed=n)
+    shutil.copy(tmp_path / "0.onnx", tmp_path / "mine.onnx")
+    choices = '"onnx:mine.onnx"\nrate_hz = 16000\nwindow_s = 0.5\ndimension = 4'
+    path = write_study(tmp_path / "study.toml", encoders=("mfcc",))
+    change(path, '"mfcc"', choices)
+    run(tmp_path)
+    shutil.copy(tmp_path / "1.onnx", tmp_path / "mine.onnx")
+    assert run(tmp_path) == ["embed here onnx:mine.onnx", "evaluate here onnx:mine.onnx", "report"]
+
+
+def test_a_study_that_was_moved_reads_the_recordings_where_they_are_now(tmp_path: Path) -> None:
+    make_corpus(tmp_path / "a" / "recordings")
+    write_study(tmp_path / "a" / "study.toml", encoders=("mfcc",))
+    run(tmp_path / "a")
+    shutil.move(tmp_path / "a", tmp_path / "b")
+    make_corpus(tmp_path / "a" / "recordings", seed=9)  # others, at the old place
+    change(tmp_path / "b" / "study.toml", '"mfcc"', '"mfcc"\n\n[[encoder]]\nname = "random"')
+    run(tmp_path / "b")
+    fresh = tmp_path / "fresh"
+    shutil.copytree(tmp_path / "b" / "recordings", fresh / "recordings")
+    write_study(fresh / "study.toml")
+    run(fresh)
+    curves = [(place / "results" / "here" / "curve.csv").read_bytes() for place in (tmp_path / "b", fresh)]
+    assert curves[0] == curves[1]
+
+
+def test_sidecars_among_the_recordings_are_no_annotations(tmp_path: Path) -> None:
+    folder = make_corpus(tmp_path / "recordings")
+    (folder / "given.csv").write_text("recording,fold\n" + "".join(f"r{n}.wav,{n % 3}\n" for n in range(6)))
+    path = write_study(folder / "study.toml", {"here": "."}, encoders=("mfcc",), more='fold_file = "given.csv"\n')
+    run(folder)
+    assert (folder / "results" / "here" / "rejects.csv").read_text() == "file,row,reason\n"
+    assert path.exists()
+
+
+def test_two_studies_do_not_take_each_others_results_away(folder: Path) -> None:
+    shutil.copy(folder / "study.toml", folder / "other.toml")
+    with pytest.raises(OutputError, match=r"the study study\.toml"):
+        run_study(read_study(folder / "other.toml"))
+    assert run(folder) == []
+
+
+def test_a_gpu_is_for_those_that_can_use_one(folder: Path) -> None:
+    assert run_study(read_study(folder / "study.toml"), device="cuda") == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "match"),
+    [
+        ("folds = 3", "folds = 3\ncategories = 'bad.csv'", r"\[corpus.here\]: .*bad.csv: column"),
+        ("folds = 3", "folds = 3\nfold_file = 'bad.csv'", r"\[corpus.here\]: .*bad.csv: column"),
+        ("folds = 3", "folds = 3\nrate_hz = 8000", r"\[corpus.here\]: .*mfcc wants 16000; .* with rate_hz = 16000"),
+        ("[report]", "[rivals]\nreferences = 'bad.csv'\n[report]", r"bad.csv: column"),
+        ('out = "results"', 'out = "bad.csv"', r"bad.csv is not a directory"),
+        ('store = "store"', 'store = "bad.csv"', r"bad.csv: cannot keep embeddings there"),
+    ],
+)  # fmt: skip
+def test_what_cannot_come_to_an_end_does_not_begin(tmp_path: Path, old: str, new: str, match: str) -> None:
+    make_corpus(tmp_path / "recordings")
+    (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
+    change(write_study(tmp_path / "study.toml"), old, new)
+    with pytest.raises((InputError, OptionError, OutputError), match=match):
+        run(tmp_path)
+    assert not (tmp_path / ".callshot" / "study" / "segment").exists()
+
+
+def test_a_device_that_is_none_is_told_at_once(folder: Path) -> None:
+    with pytest.raises(OptionError, match="device: one of cpu, cuda, got 'gpu'"):
+        run_study(read_study(folder / "study.toml"), device="gpu")
+
+
+def test_damaged_segments_are_made_anew(folder: Path) -> None:
+    path = folder / ".callshot" / "study" / "segment" / "here" / "segments.parquet"
+    path.write_bytes(path.read_bytes()[:100])
+    shutil.rmtree(folder / ".callshot" / "study" / "embed" / "here" / "mfcc")
+    study = read_study(folder / "study.toml")
+    assert [one.state for one in stand(study, plan(study))] == ["to run"] + ["waits"] * 6
+    assert run(folder) == ["segment here", "embed here mfcc"]
+
+
+def test_shares_of_the_work_add_up_to_one(tmp_path: Path) -> None:
+    make_corpus(tmp_path / "recordings")
+    shares: list[float] = []
+    study = read_study(write_study(tmp_path / "study.toml"))
+    run_study(study, report=lambda share, what: shares.append(share))
+    assert sum(shares) == pytest.approx(1.0)
 
 
 def test_tables_at_other_shots_redo_the_report(folder: Path) -> None:
@@ -225,6 +381,13 @@ def test_a_corpus_without_a_long_enough_call_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         InputError, match=r"\[corpus.here\]: no annotation of .* became a segment; the first reason of 18"
     ):
+        run(tmp_path)
+
+
+def test_a_corpus_of_which_no_audio_can_be_read_is_told_with_the_reason(tmp_path: Path) -> None:
+    make_corpus(tmp_path / "recordings")
+    write_study(tmp_path / "study.toml", more="channel = 2\n")
+    with pytest.raises(InputError, match=r"\[corpus.here\]: no segment is left; the first reason: .*channel"):
         run(tmp_path)
 
 

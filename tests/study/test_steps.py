@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,10 @@ def test_an_outcome_that_was_changed_or_removed_is_made_anew(tmp_path: Path, sou
     assert not step.done()
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"files": 3}', '{"files": {}}', "null"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '{"files": 3}', '{"files": {}}', "null", '{"key": "x", "seconds": "y", "files": {}}', "[" * 100000],
+)
 def test_a_damaged_note_is_none(tmp_path: Path, source: Path, text: str) -> None:
     step = copying(tmp_path / "out", source, [])
     step.run(quiet)
@@ -64,7 +68,7 @@ def test_a_step_that_fails_leaves_no_note_behind(tmp_path: Path, source: Path) -
     step = copying(tmp_path / "out", source, [])
     step.run(quiet)
     source.unlink()
-    with pytest.raises(OutputError, match="cannot write the step copy corpus"):
+    with pytest.raises(OutputError, match=r"copy corpus: .*source.txt: No such file"):
         step.run(quiet)
     assert not (tmp_path / "out" / NOTE).exists()
 
@@ -100,5 +104,23 @@ def test_hidden_folders_and_the_study_itself_are_no_part_of_a_corpus(tmp_path: P
     assert look(tmp_path) != before
 
 
+@pytest.mark.skipif(os.name == "nt", reason="there are no pipes in folders there")
+def test_a_pipe_and_a_device_are_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "notes.txt")
+    (tmp_path / "zero.csv").symlink_to("/dev/zero")
+    assert look(tmp_path / "notes.txt") == look(tmp_path / "zero.csv") == "no file"
+    look(tmp_path)
+
+
+def test_a_recording_that_is_replaced_with_one_as_long_and_as_old_is_seen(tmp_path: Path) -> None:
+    path = tmp_path / "a.wav"
+    path.write_bytes(b"sound")
+    before, status = look(path), path.stat()
+    time.sleep(0.02)
+    path.write_bytes(b"noise")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert look(path) != before
+
+
 def test_what_is_not_there_is_nothing(tmp_path: Path) -> None:
-    assert look(tmp_path / "gone") == "nothing"
+    assert look(tmp_path / "gone") == look(Path("a\0b")) == "nothing"

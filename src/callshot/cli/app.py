@@ -14,6 +14,7 @@ from callshot.version import __version__
 app = typer.Typer(
     help="Few-shot classification of animal calls: k-shot curves with honest intervals, from a handful of labels.",
     no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",

@@ -69,6 +69,14 @@ def evaluate(
             help="log: log-odds. softmax: the literal one, which saturates; its ties are priced (twice the time)."
         ),
     ] = Score.log,
+    classifier: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Rule: centroid, cosine, cl2n, whitened, neighbour or medoid; repeat it to run several.",
+            show_default="centroid",
+        ),
+    ] = None,
     spread: Annotated[
         Spread,
         typer.Option(help="per-query: the paper's bootstrap. shared: one labelled set for all queries, as in use."),
@@ -107,7 +115,10 @@ def evaluate(
 
     counts, whole_pool = parse_shots(shots)
     spreads = SPREADS if spread is Spread.both else (spread.value,)
-    protocol = Protocol(counts, whole_pool, draws, bootstraps, shared_draws, seed, sampler.value, score.value, spreads)
+    protocol = Protocol(
+        counts, whole_pool, draws, bootstraps, shared_draws, seed, sampler.value, score.value, spreads,
+        tuple(classifier or ("centroid",)),
+    )  # fmt: skip
     with interruptible(), show_progress(Console(stderr=True), quiet=quiet) as report:
         result = evaluate_files(
             tables, out, protocol, folds=at_least("folds", folds, 2), fold_file=fold_file, categories=categories,

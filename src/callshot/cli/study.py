@@ -7,12 +7,14 @@ import typer
 
 from callshot.cli.app import STUDY, Quiet, Threads, app, at_least, interruptible
 from callshot.cli.options import Annotations, Audio, Columns, CorpusName, Form, Label, Tiers, make_hints
+from callshot.errors import OptionError, printable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from callshot.study.run import Standing
 
+MOST_NOTES = 8
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file; callshot init writes one.")]
 Device = Annotated[str, typer.Option(help="Where encoders run: cpu or cuda.")]
 
@@ -42,15 +44,14 @@ def init(
     from callshot.corpus.corpora import find_corpus
     from callshot.corpus.inspection import inspect_corpus
     from callshot.report.progress import show_progress
-    from callshot.study.init import write_study
+    from callshot.study.init import Given, write_study
 
+    if out.exists():
+        raise OptionError(f"{out}: is there already; remove it, or name another with --out")
     known, hints = None if corpus is None else find_corpus(corpus), make_hints(columns, tiers, label)
     with interruptible(), show_progress(Console(stderr=True), quiet=quiet, first="looking around") as report:
         found = inspect_corpus(audio, annotations, format=format, hints=hints, corpus=known, report=report)
-    write_study(
-        out, found, audio, annotations, format=format, columns=list(hints.columns.items()), tiers=hints.tiers,
-        label=label, corpus=known,
-    )  # fmt: skip
+    write_study(out, found, Given(audio, annotations, format, hints, known))
     if not quiet:
         cut = found.segmentation
         print(f"{out}: a study of {len(cut.segments)} calls in {len(cut.recordings)} recordings")
@@ -81,11 +82,12 @@ def run(
     from callshot.study.plan import plan
     from callshot.study.run import refuse_hopeless, run_study, stand
     from callshot.study.steps import Step
+    from callshot.study.telling import tell_outcome
 
     named, workers = read_study(study), at_least("threads", threads, 1)
     if dry_run:
         steps = plan(named, device=device, threads=workers)
-        refuse_hopeless(named, steps)
+        refuse_hopeless(named, steps, device)
         _show_standing(stand(named, steps))
         return
     console = Console()
@@ -93,12 +95,17 @@ def run(
     def tell(step: Step, seconds: float | None) -> None:
         if not quiet:
             took = "there already" if seconds is None else f"{seconds:.1f} s"
-            console.print(f"{step.name}: {took}", markup=False, highlight=False, soft_wrap=True)
+            first, *notes = tell_outcome(step) or [""]
+            for line in (
+                f"{step.name}: {took}{'; ' * bool(first)}{first}",
+                *(f"  {note}" for note in notes[:MOST_NOTES]),
+            ):
+                console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
 
     with interruptible(), show_progress(Console(stderr=True), quiet=quiet, first="looking around") as report:
         run_study(named, device=device, threads=workers, report=report, tell=tell)
     if not quiet:
-        _show_answer(named.out)
+        _show_answer(named.out, [corpus.name for corpus in named.corpora])
 
 
 @app.command(rich_help_panel=STUDY)
@@ -112,9 +119,11 @@ def status(study: StudyFile = Path("study.toml")) -> None:
     from callshot.study.run import stand
 
     named = read_study(study)
-    _show_standing(stand(named, plan(named)))
+    found = stand(named, plan(named))
+    _show_standing(found)
     if (named.out / "report.html").exists():
-        print(f"report: {named.out / 'report.html'}")
+        age = "" if all(one.state == "done" for one in found) else " (from before the changes)"
+        print(f"report: {named.out / 'report.html'}{age}")
 
 
 def _show_standing(found: "Sequence[Standing]") -> None:
@@ -124,21 +133,19 @@ def _show_standing(found: "Sequence[Standing]") -> None:
     table = Table("step", "corpus", "encoder", "state", box=None, pad_edge=False, header_style="dim")
     table.add_column("time", justify="right")
     for one in found:
-        time = f"took {one.seconds:.1f} s" if one.step.note() else f"about {one.seconds:.0f} s"
+        time = f"took {one.seconds:.1f} s" if one.state == "done" else f"about {one.seconds:.0f} s"
         table.add_row(one.step.kind, one.step.corpus, one.step.encoder, one.state, time)
-    console = Console()
+    console = Console(markup=False)
     console.print(table)
     left_s = sum(one.seconds for one in found if one.state != "done")
     console.print(f"about {left_s:.0f} s of work left" if left_s else "everything is done", highlight=False)
 
 
-def _show_answer(out: Path) -> None:
-    """Print the sentence that matters, and where the report is."""
+def _show_answer(out: Path, corpora: "Sequence[str]") -> None:
+    """Print the sentence that matters of every corpus, and where the report is."""
     import json
 
-    from callshot.errors import printable
-
-    told = json.loads((out / "provenance.json").read_text(encoding="utf-8"))
-    for answers in told["answers"].values():
-        print("\n" + printable(answers[0]))
+    told = json.loads((out / "provenance.json").read_text(encoding="utf-8"))["answers"]
+    for corpus in corpora:
+        print("\n" + printable(f"{f'{corpus}: ' if len(corpora) > 1 else ''}{told[corpus][0]}"))
     print(f"report: {out / 'report.html'}")

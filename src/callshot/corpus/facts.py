@@ -48,7 +48,7 @@ def read_facts(path: Path) -> tuple[Facts, list[str]]:
         given = told["facts"] | {name: Lengths(**told["facts"][name]) for name in SPANS}
         kept: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
         return Facts(**kept), [str(note) for note in told["notes"]]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             f"{path}: wanted the segments.json of callshot segment, and cannot read it ({error!r})"
         ) from None

@@ -10,7 +10,7 @@ from callshot.corpus.corpora import Corpus
 from callshot.corpus.rule import Rule
 from callshot.corpus.segments import segment_corpus, suggest_minimum
 from callshot.corpus.sources import Report
-from callshot.fewshot.folds import complete_shots, count_classes, give_folds, make_folds
+from callshot.fewshot.folds import DEFAULT_FOLDS, complete_shots, count_classes, give_folds, make_folds
 from callshot.records import Folds, Inspection, Segmentation
 
 MOST_FOLDS = 10
@@ -40,7 +40,7 @@ def inspect_corpus(
     )  # fmt: skip
     lengths_s = [call.end_s - call.start_s for call in found.calls]
     shorter = suggest_minimum(lengths_s, rule.minimum_s) if shorten else None
-    count = folds if folds is not None else 5 if corpus is None else corpus.folds
+    count = folds if folds is not None else DEFAULT_FOLDS if corpus is None else corpus.folds
     return _inspection(found, count, shorter)
 
 

@@ -8,7 +8,7 @@ rest goes on.
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -62,7 +62,8 @@ def read_sources(
     if not there:
         raise InputError(f"{place}: no such file or folder; wanted the annotations")
     if place.is_dir():
-        files = list(_beside(library) if where is None and library.alone else find_candidates(place))
+        alone = where is None and library.alone
+        files = list(_beside(library, hints.but) if alone else find_candidates(place, but=hints.but))
         sources = _from_folder(library, place, files, format, hints, report)
     else:
         sources = _from_file(library, place, format, hints)
@@ -148,22 +149,26 @@ def _from_folder(
     return sources
 
 
-def find_candidates(folder: Path, *, audio: bool = False) -> Iterator[Path]:
-    """Go through the files that may hold annotations, or (`audio`) sound: nothing that callshot wrote there."""
-    own, seen = set[Path](), set[Path]()
+def find_candidates(folder: Path, *, audio: bool = False, but: Iterable[Path] = ()) -> Iterator[Path]:
+    """Go through the files that may hold annotations, or (`audio`) sound: nothing that callshot wrote there.
+
+    `but` are files and folders to pass over.
+    """
+    own, seen, places = set[Path](), set[Path](), [place.absolute() for place in but]
     for path in find_files(folder):
         if path.parent not in seen:
             seen.add(path.parent)
             own |= _written_by_us(path.parent)
-        if path not in own and not path.is_dir() and (audio or path.suffix.lower() not in SUFFIXES):
+        passed = path in own or any(path.absolute().is_relative_to(place) for place in places)
+        if not passed and not path.is_dir() and (audio or path.suffix.lower() not in SUFFIXES):
             yield path
 
 
-def _beside(library: Library) -> Iterator[Path]:
+def _beside(library: Library, but: Iterable[Path]) -> Iterator[Path]:
     """Go through the files that are about a recording which was named alone: those of its name, in its own folder."""
     recordings = [file.name for file in library.root.iterdir() if file.suffix.lower() in SUFFIXES]
     whole = Library(library.root, tuple(recordings))
-    for path in find_candidates(library.root):
+    for path in find_candidates(library.root, but=but):
         if path.parent == library.root and _look_up(whole, None, PurePosixPath(path.name)) == library.paths[0]:
             yield path
 

@@ -106,8 +106,11 @@ def write_rejects(rejects: Sequence[Reject], path: Path, *, keep_empty: bool = T
 
 def read_rejects(path: Path) -> list[Reject]:
     """Read rejects back."""
-    with path.open(encoding="utf-8", newline="") as file:
-        return [Reject(r["file"], int(r["row"]) if r["row"] else None, r["reason"]) for r in csv.DictReader(file)]
+    try:
+        with path.open(encoding="utf-8", newline="") as file:
+            return [Reject(r["file"], int(r["row"]) if r["row"] else None, r["reason"]) for r in csv.DictReader(file)]
+    except (OSError, ValueError, KeyError, csv.Error) as error:
+        raise InputError(f"{path}: cannot be read as the rejects.csv of a run ({error!r})") from None
 
 
 def write_categories(categories: Mapping[str, str], path: Path) -> None:

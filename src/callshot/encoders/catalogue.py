@@ -179,7 +179,7 @@ def told_name(row: Row) -> str:
     ('mfcc', 'mfcc[n_fft=512]')
     """
     if row.name.startswith("onnx:"):
-        return row.name
+        return f"{row.name}[output={row.options['output']}]" if row.options["output"] else row.name
     usual = find_encoder(row.name).choices()
     changed = [f"{name}={value}" for name, value in row.choices().items() if value != usual[name]]
     return f"{row.name}[{','.join(changed)}]" if changed else row.name

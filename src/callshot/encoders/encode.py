@@ -85,24 +85,37 @@ def unroll(encoded: NDArray[np.float32]) -> NDArray[np.float32]:
     return encoded[:, 1:].reshape(-1, encoded.shape[2]) if encoded.ndim == 3 else encoded
 
 
+def refuse_device(device: str) -> None:
+    """Refuse a device that is none."""
+    if device not in DEVICES:
+        raise OptionError(f"device: one of {', '.join(DEVICES)}, got {device!r}")
+
+
+def whole_fingerprint(row: Row, device: str = "cpu") -> dict[str, object]:
+    """Return everything that decides the numbers of a row, with the content of the files that it uses on a device."""
+    digests = {weight.file: weight_sha256(row.place, weight) for weight in used_weights(row, device)}
+    own = row.options.get("path")
+    if isinstance(own, str):  # a file of the user's: its content decides, not its name
+        try:
+            with Path(own).open("rb") as stream:
+                digests["path"] = hashlib.file_digest(stream, "sha256").hexdigest()
+        except OSError as error:
+            raise InputError(f"{own}: cannot be read ({error.strerror})") from error
+    return fingerprint(row, digests)
+
+
 def open_encoder(row: Row, *, device: str = "cpu", threads: int = 1, sequences: bool = False) -> Encoder:
     """Open an encoder, whose weights must be there.
 
     `sequences` asks for frames, where a model could give their mean alone.
     """
-    if device not in DEVICES:
-        raise OptionError(f"device: one of {', '.join(DEVICES)}, got {device!r}")
+    refuse_device(device)
     if device != "cpu" and not row.gpu:
         raise OptionError(f"device: {row.name} runs on the cpu only")
     row = replace(row, weights=used_weights(row, device))
     module, _, function = row.load.partition(":")
     model = getattr(import_module(module), function)(row, device=device, threads=threads, sequences=sequences)
-    digests = {weight.file: weight_sha256(row.place, weight) for weight in row.weights}
-    own = row.options.get("path")
-    if isinstance(own, str):  # a file of the user's: its content decides, not its name
-        with Path(own).open("rb") as stream:
-            digests["path"] = hashlib.file_digest(stream, "sha256").hexdigest()
-    whole = fingerprint(row, digests)
+    whole = whole_fingerprint(row, device)
     if sequences and row.policy is None:  # the mean of frames and the mean that comes at once differ in late digits
         whole["frames"] = True
     return Encoder(row, model, whole)

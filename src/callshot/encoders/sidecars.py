@@ -8,13 +8,15 @@ rivals       encoder,kind,name,metric,value            and optionally corpus and
 import csv
 import json
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from callshot.encoders.table import csv_rows, refuse_missing
 from callshot.errors import InputError
-from callshot.records import Embeddings, Folds, IntArray, Rival
+from callshot.records import COMMON_FOLD, Embeddings, Folds, IntArray, Rival
 
 FOLDS, DEALT = "folds.csv", "folds.json"  # what the folds are, and how they came about
 RIVALS = ("logistic", "recurrent", "end-to-end")
@@ -36,9 +38,17 @@ def read_folds(path: Path, table: Embeddings) -> IntArray:
 
 def read_dealt(folder: Path, table: Embeddings) -> tuple[Embeddings, Folds]:
     """Return the part of a table that the folds in a folder are of, and those folds, as they came about."""
-    rows, told = _rows(folder / FOLDS, ("segment", "fold")), json.loads((folder / DEALT).read_text(encoding="utf-8"))
+    rows, told = _rows(folder / FOLDS, ("segment", "fold")), _read_dealing(folder / DEALT)
     part = table.only({row["segment"] for row in rows})
-    return part, Folds(read_folds(folder / FOLDS, part), told["count"], told["origin"], told["proof"])
+    folds = Folds(read_folds(folder / FOLDS, part), told["count"], told["origin"], told["proof"])
+    found = sorted(set(folds.fold.tolist()) - {COMMON_FOLD})
+    if found != list(range(folds.count)):
+        text = ", ".join(map(str, found[:12])) or "none"
+        raise InputError(
+            f"{folder / FOLDS}: wanted the {folds.count} folds that {DEALT} tells of, numbered from 0, found {text}; "
+            "deal them again"
+        )
+    return part, folds
 
 
 def read_categories(path: Path, table: Embeddings) -> dict[str, str]:
@@ -55,24 +65,48 @@ def read_categories(path: Path, table: Embeddings) -> dict[str, str]:
     return {row["label"]: row["category"] for row in rows}
 
 
-def read_rivals(path: Path, corpus: str, encoders: Collection[str]) -> list[Rival]:
-    """Return what a file says that trained classifiers scored on a corpus; a row without a corpus is for all of them.
+def read_rivals(path: Path, corpora: Collection[str], encoders: Collection[str]) -> list[Rival]:
+    """Return what a file says that trained classifiers scored, for every corpus and encoder of a study.
 
-    The encoder of a row is one of the study's, or empty for a classifier that hears the audio itself.
+    A row without a corpus is for each of them that has no such row of its own. The encoder of a row is one of the
+    study's, or empty for a classifier that hears the audio itself. A rival is told once: a second row with the same
+    corpus, encoder, name, scoring and metric is refused, whatever its value.
     """
-    found = []
-    for number, row in enumerate(_rows(path, ("encoder", "kind", "name", "metric", "value")), 1):
-        if row.get("corpus", "") not in ("", corpus):
-            continue
-        scoring = row.get("scoring", "") or "all"
-        for column, text, allowed in (("kind", row["kind"], RIVALS), ("metric", row["metric"], ("map", "auroc")),
-                                      ("scoring", scoring, ("all", "reduced")),
-                                      ("encoder", row["encoder"], (*sorted(encoders), ""))):  # fmt: skip
-            if text not in allowed:
-                raise InputError(f"{path}: column {column}, row {number}: one of {', '.join(allowed)}, found {text!r}")
-        value = _share(path, number, row["value"])
-        found.append(Rival(corpus, row["encoder"], row["kind"], row["name"], scoring, row["metric"], value))
-    return found
+    rows = _rows(path, ("encoder", "kind", "name", "metric", "value"))
+    told: dict[tuple[str, ...], Rival] = {}
+    for number, row in enumerate(rows, 1):
+        rival = _rival(path, number, row, corpora, encoders)
+        if _told(rival) in told:
+            raise InputError(f"{path}: row {number}: {rival.name!r} has such a row before; keep one of them")
+        told[_told(rival)] = rival
+    return [
+        one for rival in told.values() for one in _for_each(rival, corpora) if one is rival or _told(one) not in told
+    ]
+
+
+def _rival(path: Path, number: int, row: dict[str, str], corpora: Collection[str], encoders: Collection[str]) -> Rival:
+    """Read a row; its corpus stays empty where it is for all."""
+    corpus, scoring = row.get("corpus", ""), row.get("scoring", "") or "all"
+    for column, text, allowed in (("kind", row["kind"], RIVALS), ("metric", row["metric"], ("map", "auroc")),
+                                  ("scoring", scoring, ("all", "reduced")), ("corpus", corpus, (*corpora, "")),
+                                  ("encoder", row["encoder"], (*sorted(encoders), ""))):  # fmt: skip
+        if text not in allowed:
+            wanted = ", ".join(name or "nothing" for name in allowed)
+            raise InputError(f"{path}: column {column}, row {number}: one of {wanted}, found {text!r}")
+    name = row["name"]
+    if not name.strip() or name in encoders:
+        raise InputError(
+            f"{path}: column name, row {number}: wanted a name that no encoder of the study has, found {name!r}"
+        )
+    return Rival(corpus, row["encoder"], row["kind"], name, scoring, row["metric"], _share(path, number, row["value"]))
+
+
+def _told(rival: Rival) -> tuple[str, ...]:
+    return rival.corpus, rival.encoder, rival.name, rival.scoring, rival.metric
+
+
+def _for_each(rival: Rival, corpora: Collection[str]) -> list[Rival]:
+    return [rival] if rival.corpus else [replace(rival, corpus=corpus) for corpus in corpora]
 
 
 def _share(path: Path, row: int, text: str) -> float:
@@ -85,6 +119,22 @@ def _share(path: Path, row: int, text: str) -> float:
     return value
 
 
+def _read_dealing(path: Path) -> dict[str, Any]:
+    """Read how folds came about: their number, and in words from where they are and how good."""
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not a JSON file ({error}); deal the folds again") from error
+    for name, kind in (("count", int), ("origin", str), ("proof", str)):
+        found = told.get(name) if isinstance(told, dict) else None
+        if type(found) is not kind:
+            wanted = "an integer" if kind is int else "text"
+            raise InputError(f"{path}: {name}: wanted {wanted}, found {json.dumps(found)[:60]}; deal the folds again")
+    return dict(told)
+
+
 def _rows(path: Path, needed: Sequence[str]) -> list[dict[str, str]]:
     try:
         header, *rows = list(csv_rows(path)) or [[]]
@@ -93,6 +143,9 @@ def _rows(path: Path, needed: Sequence[str]) -> list[dict[str, str]]:
     except csv.Error as error:
         raise InputError(f"{path}: not a CSV file ({error})") from error
     refuse_missing(path, header, needed)
+    for name in header:
+        if name and header.count(name) > 1:  # a column without a name is not read
+            raise InputError(f"{path}: column {name} is in the header {header.count(name)} times; keep one of them")
     if not rows:
         raise InputError(f"{path}: the file has no rows")
     return [dict(zip(header, cells, strict=True)) for cells in rows]

@@ -2,6 +2,7 @@
 
 The variance of a mean of k exemplars goes as 1/k, and so does what it costs a class, once it is small: hence the form
 a − b/k, laid through the later half of the shots. Through all of them it falls below what the last shots have reached.
+No metric exceeds 1: neither does a limit, and no gain leads beyond it, however steep the curve.
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ import numpy as np
 from callshot.records import ClassCount, ClassCurve, Curve, FloatArray, Worth
 
 FEWEST = 3  # points through which a curve is laid: two would lie on it whatever they are
+WITHIN = 0.01  # of a metric: less is called level
 
 
 def label_budget(
@@ -39,7 +41,22 @@ def label_budget(
     return [_worth(curve, counts[key[-1]], since) for key, curve in curves.items() if key[-1] in counts]
 
 
-def saturation(curve: Sequence[Curve], within: float = 0.01) -> int | None:
+def most_to_gain(budget: Sequence[Worth]) -> Worth | None:
+    """Return the class that gains most from its next exemplar; None where that is not worth telling.
+
+    It is not where no curve was laid, where twice as many exemplars would add less than `WITHIN`, or where the points
+    lie further from the curve than that rises: then it is noise that makes the class the first.
+
+    >>> steady = Worth("herd", "e", "roar", "map", 9, 4, 0.5, 0.02, 0.05, 0.6, 0.001)
+    >>> noisy = Worth("herd", "e", "bark", "map", 9, 4, 0.5, 0.03, 0.075, 0.6, 0.1)
+    >>> most_to_gain([steady]).label, most_to_gain([steady, noisy])
+    ('roar', None)
+    """
+    top = max((w for w in budget if w.next_gain == w.next_gain), key=lambda w: w.next_gain, default=None)
+    return None if top is None or top.double_gain < WITHIN or top.error > top.double_gain else top
+
+
+def saturation(curve: Sequence[Curve], within: float = WITHIN) -> int | None:
     """Return the first k whose mean no later one exceeds by more than `within`; None where only the last is such.
 
     `curve` holds the points of one curve; those without a mean are left out.
@@ -60,8 +77,9 @@ def _worth(curve: Sequence[ClassCurve], count: ClassCount, since: float) -> Wort
     k, value = points[-1] if points else (0, np.nan)
     late = [point for i, point in enumerate(reversed(points)) if i < FEWEST or point[0] >= since * k]
     limit, slope, error = _fit(np.array(late)) if len(late) >= FEWEST else (np.nan,) * 3
-    gains = (slope / (k * (k + 1)), slope / (2 * k)) if k else (np.nan, np.nan)
-    first = curve[0]
+    room = max(1.0 - value, 0.0)
+    gains = (min(slope / (k * (k + 1)), room), min(slope / (2 * k), room)) if k else (np.nan, np.nan)
+    first, limit = curve[0], value if slope == 0 else min(limit, 1.0)  # a curve that does not rise has no other
     return Worth(
         first.corpus, first.encoder, count.label, first.metric, count.exemplars, k, value, *gains, limit, error
     )  # fmt: skip

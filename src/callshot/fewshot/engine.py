@@ -7,17 +7,19 @@ the number of threads cannot be seen in the results.
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
 import numpy as np
 
+from callshot.fewshot.classifiers import CENTROID, Classifier, unit
 from callshot.fewshot.episodes import Episodes, Split
 from callshot.fewshot.gram import Gram, build_gram, expand, gram_bytes
 from callshot.fewshot.kernels import scores
+from callshot.fewshot.kernels.exemplars import multiply
 from callshot.fewshot.protocol import Protocol
-from callshot.records import FloatArray
+from callshot.records import FloatArray, IntArray
 
 Step = Callable[[float], None]
 Task = Callable[[], object]
@@ -27,7 +29,10 @@ ROWS_AT_ONCE = 64  # queries in one multiplication
 
 @dataclass(frozen=True)
 class Engine:
-    """Episodes under a protocol; `gram` is None where the vectors are read directly; `memory` is in bytes."""
+    """Episodes under a protocol; `gram` is None where the vectors are read directly; `memory` is in bytes.
+
+    With a classifier that is fitted to splits, only what `at_split` returns can be run.
+    """
 
     episodes: Episodes
     protocol: Protocol
@@ -36,6 +41,7 @@ class Engine:
     workers: int
     memory: int
     step: Step
+    classifier: Classifier = CENTROID
 
     @property
     def distinct(self) -> bool:
@@ -46,6 +52,34 @@ class Engine:
     def to_scores(self) -> Callable[..., None]:
         """The kernel that turns a_n into scores and hard decisions."""
         return scores.to_softmax if self.protocol.score == "softmax" else scores.to_log_odds
+
+    @property
+    def rule(self) -> str:
+        """How a support scores a query: mean, cosine, nearest or medoid."""
+        return self.classifier.rule
+
+    @property
+    def by_exemplar(self) -> bool:
+        """Whether one exemplar stands for its class, instead of a mean."""
+        return self.rule in ("nearest", "medoid")
+
+    @property
+    def matrices(self) -> tuple[FloatArray, IntArray]:
+        """The matrix of each class, and where it starts; without one, nothing and zeros."""
+        nothing = (np.empty(0), np.zeros_like(self.episodes.class_start))
+        return nothing if self.gram is None else (self.gram.block, self.gram.start)
+
+    def queries(self, part: Split) -> tuple[FloatArray, IntArray]:
+        """Return the distinct vectors of a fold's queries, and which of these each has; for the cosine of length 1."""
+        vectors, place = self.episodes.distinct_at(part.rows)
+        return unit(vectors) if self.rule == "cosine" else vectors, place
+
+    def at_split(self, part: Split) -> "Engine":
+        """Return the engine on the vectors that its classifier makes of a split."""
+        if self.classifier.fit is None:
+            return self
+        episodes = fit_split(self.episodes, self.classifier, part.number)
+        return replace(self, episodes=episodes, gram=_multiply(episodes, self.rule, self.memory))
 
     def run(self, tasks: Sequence[Task], weight: float = 0.0) -> None:
         """Run tasks, report each as its share of the weight, and raise the first error."""
@@ -69,11 +103,28 @@ class Engine:
 
 
 def open_engine(
-    episodes: Episodes, protocol: Protocol, workers: int, memory: int, step: Step = lambda share: None
+    episodes: Episodes,
+    protocol: Protocol,
+    workers: int,
+    memory: int,
+    step: Step = lambda share: None,
+    classifier: Classifier = CENTROID,
 ) -> Engine:
     """Multiply out the Gram blocks if they fit the memory, and start the threads."""
-    gram = build_gram(episodes) if gram_bytes(episodes) <= memory else None
-    return Engine(episodes, protocol, gram, ThreadPoolExecutor(workers), workers, memory, step)
+    seen = episodes if classifier.centred else episodes.uncentred()
+    gram = _multiply(seen, classifier.rule, memory) if classifier.fit is None else None
+    return Engine(seen, protocol, gram, ThreadPoolExecutor(workers), workers, memory, step, classifier)
+
+
+def fit_split(episodes: Episodes, classifier: Classifier, number: int) -> Episodes:
+    """Return the episodes on the vectors that a classifier makes of a split: queries have no part in the making."""
+    if classifier.fit is None:
+        return episodes
+    return episodes.moved(classifier.fit(episodes.vectors[episodes.fold != number]))
+
+
+def _multiply(episodes: Episodes, rule: str, memory: int) -> Gram | None:
+    return build_gram(episodes, rule) if gram_bytes(episodes) <= memory else None
 
 
 def cross_products(engine: Engine, part: Split) -> FloatArray:
@@ -81,12 +132,19 @@ def cross_products(engine: Engine, part: Split) -> FloatArray:
 
     The threads share the rows in blocks of one size, so that their number cannot be seen in the last digit.
     """
-    queries, of_query = engine.episodes.distinct_at(part.rows)
+    queries, of_query = engine.queries(part)
     rows, of_row = engine.episodes.distinct
     table = np.empty((len(queries), len(rows)))
     spans = list(blocks(len(queries), ROWS_AT_ONCE))
     engine.run([partial(np.dot, queries[at], rows.T, out=table[at]) for at in spans])
     return expand(table, of_query, of_row)
+
+
+def multiply_out(these: FloatArray, those: FloatArray) -> FloatArray:
+    """Multiply rows with rows, (these, those), without BLAS: no place and no size of a block shows in a digit."""
+    table = np.empty((len(these), len(those)))
+    multiply(these, those, table)
+    return table
 
 
 def blocks(total: int, size: int) -> Iterator[slice]:

@@ -4,8 +4,8 @@ Rows are the segments of eligible classes, ordered by class and then by segment 
 table nor the numbering of its folds can reach a draw or a number.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -20,12 +20,15 @@ from callshot.records import ClassCount, Embeddings, FloatArray, Folds, IntArray
 Unsigned = NDArray[np.uint64]
 Mask = NDArray[np.bool_]
 
+LARGEST = 1e100  # values that are squared and summed
+
 
 @dataclass(frozen=True)
 class Episodes:
     """Everything that does not change from draw to draw.
 
-    vectors (rows, dimensions), centred; class_start[n] the first row of class n; relevant (rows, classes).
+    vectors (rows, dimensions), centred: the table's less `origin`; class_start[n] the first row of class n; relevant
+    (rows, classes).
     """
 
     classes: tuple[str, ...]
@@ -36,6 +39,7 @@ class Episodes:
     relevant: Mask
     segment_key: Unsigned
     class_key: Unsigned
+    origin: FloatArray | float = 0.0
 
     @cached_property
     def label(self) -> IntArray:
@@ -57,6 +61,18 @@ class Episodes:
         vectors, index = self.distinct
         which, place = np.unique(index[rows], return_inverse=True)
         return vectors[which], place
+
+    def moved(self, transform: Callable[[FloatArray], FloatArray]) -> "Episodes":
+        """Return the episodes on other vectors; equal ones stay equal, wherever they stand."""
+        vectors, index = self.distinct
+        return replace(self, vectors=transform(vectors)[index], origin=0.0)
+
+    def uncentred(self) -> "Episodes":
+        """Return the episodes on the vectors of the table."""
+        largest = float(np.abs(self.origin).max())
+        if largest >= LARGEST:
+            raise InputError(f"embeddings: their mean reaches {largest:.0e}; scale them so that squares are floats")
+        return replace(self, vectors=self.vectors + self.origin, origin=0.0)
 
 
 @dataclass(frozen=True)
@@ -86,18 +102,20 @@ def plan_episodes(embeddings: Embeddings, folds: Folds, counts: Sequence[ClassCo
     rows = [i for i, name in enumerate(embeddings.label) if name in number]
     rows.sort(key=lambda i: (number[embeddings.label[i]], embeddings.segment[i]))
     label = np.array([number[embeddings.label[i]] for i in rows])
+    vectors, origin = centre(embeddings.vectors[rows])
     relevant = np.zeros((len(rows), len(classes)), bool)
     for row, i in enumerate(rows):
         relevant[row, [number[name] for name in (embeddings.label[i], *embeddings.labels[i]) if name in number]] = True
     return Episodes(
         classes=classes,
-        vectors=centre(embeddings.vectors[rows]),
+        vectors=vectors,
         class_start=np.searchsorted(label, np.arange(len(classes) + 1)),
         fold=folds.fold[rows],
         folds=folds.count,
         relevant=relevant,
         segment_key=np.array([key(embeddings.segment[i]) for i in rows], np.uint64),
         class_key=np.array([key(name) for name in classes], np.uint64),
+        origin=origin,
     )
 
 
@@ -130,10 +148,11 @@ def distinct_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
     return np.ascontiguousarray(rows[np.unique(index, return_index=True)[1]]), index
 
 
-def centre(vectors: NDArray[np.floating[Any]]) -> FloatArray:
+def centre(vectors: NDArray[np.floating[Any]]) -> tuple[FloatArray, FloatArray]:
     """Move the vectors near the origin, in float64: a_n loses digits when |z| is large against the distances.
 
-    The mean is rounded to a power-of-two fraction of each dimension's range, so whole numbers stay exact.
+    Return them, and what was taken off. That is the mean, rounded to a power-of-two fraction of each dimension's range,
+    so that whole numbers stay exact.
     """
     table = np.asarray(vectors, np.float64)
     with np.errstate(over="ignore"):
@@ -143,10 +162,11 @@ def centre(vectors: NDArray[np.floating[Any]]) -> FloatArray:
     _, exponent = np.frexp(spread)
     grid = np.ldexp(1.0, np.maximum(exponent - 4, -1022))
     mean = table.mean(axis=0)
-    centred = np.ascontiguousarray(table - np.where(spread > 0, np.rint(mean / grid) * grid, table[0]))
+    origin = np.where(spread > 0, np.rint(mean / grid) * grid, table[0])
+    centred = np.ascontiguousarray(table - origin)
     largest = float(np.abs(centred).max(initial=0.0))
-    if not (largest == 0.0 or 1e-100 < largest < 1e100):
+    if not (largest == 0.0 or 1 / LARGEST < largest < LARGEST):
         raise InputError(
             f"embeddings: values reach {largest:.0e} from their mean; scale them so that squares are floats"
         )
-    return centred
+    return centred, origin

@@ -2,15 +2,17 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from callshot.errors import InputError, OptionError
+from callshot.fewshot.classifiers import find_classifier
 from callshot.fewshot.engine import Engine, machine_memory, open_engine
-from callshot.fewshot.episodes import Episodes, plan_episodes
-from callshot.fewshot.folds import audit, complete_shots, count_classes, give_folds, make_folds
+from callshot.fewshot.episodes import plan_episodes
+from callshot.fewshot.folds import DEFAULT_FOLDS, audit, complete_shots, count_classes, give_folds, make_folds
 from callshot.fewshot.gram import gram_bytes
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import Summary, tell_ties
@@ -60,16 +62,22 @@ def evaluate(
     room = machine_memory() // 4 if memory is None else memory
     notes = [*doubtful_labels(first), *_outside(categories, counts)]
     result = Evaluation(corpus, complete_shots(counts), 0, [], [], [], [], [], counts, folds, first, notes)
-    parts = len(tables) * len(protocol.spreads) * (2 if protocol.score == "softmax" else 1) * len(protocol.shots)
+    sweeps = len(protocol.classifiers) + (protocol.score == "softmax")
+    parts = len(tables) * len(protocol.spreads) * sweeps * len(protocol.shots)
     for table in tables:
-        episodes = _plan(table, folds, counts)
+        with _naming(table):
+            episodes = plan_episodes(table, folds, counts)
         step = partial(_pass_on, report, table.encoder, max(parts, 1))
-        engine = open_engine(episodes, protocol, threads or os.cpu_count() or 1, room, step)
-        if engine.gram is None:
+        if gram_bytes(episodes) > room:
             result.notes.append(_direct_note(table, gram_bytes(episodes), room))
-        with engine:
-            for spread in protocol.spreads:
-                _run_spread(engine, spread, table.encoder, categories, result)
+        for name in protocol.classifiers:
+            with _naming(table):
+                engine = open_engine(
+                    episodes, protocol, threads or os.cpu_count() or 1, room, step, find_classifier(name)
+                )
+            with engine:
+                for spread in protocol.spreads:
+                    _run_spread(engine, spread, table.encoder, categories, result)
     return replace(result, queries=int((episodes.fold >= 0).sum()))
 
 
@@ -79,7 +87,7 @@ def choose_folds(
     given: IntArray | None = None,
     source: object = None,
     *,
-    default: int = 5,
+    default: int = DEFAULT_FOLDS,
 ) -> Folds:
     """Take the folds that are given, with the table or in the file `source`, or build `count` or `default` of them."""
     fold = embeddings.fold if given is None else given
@@ -145,16 +153,21 @@ def _pass_on(report: Report, encoder: str, parts: int, share: float) -> None:
 def _run_spread(
     engine: Engine, spread: str, encoder: str, categories: Mapping[str, str] | None, into: Evaluation
 ) -> None:
-    """Sweep one spread of one encoder and add its records; literal softmax runs beside log-odds, to price its ties."""
-    protocol = engine.protocol
+    """Sweep one spread of one encoder and add its records; literal softmax runs beside log-odds, to price its ties.
+
+    Confusion and ties are those of the reference alone.
+    """
+    protocol, classifier = engine.protocol, engine.classifier.name
     k, tally = sweep(engine, spread, categories)
-    log = None
-    if protocol.score == "softmax":
-        log = sweep(replace(engine, protocol=replace(protocol, score="log")), spread)[1]
-    summary = Summary(into.corpus, encoder, spread, k, tally, engine.episodes, into.classes)
+    summary = Summary(into.corpus, encoder, spread, k, tally, engine.episodes, into.classes, classifier)
     into.curve.extend(summary.curves())
     into.values.extend(summary.values())
     into.per_class.extend(summary.classes())
+    if classifier != protocol.reference:
+        return
+    log = None
+    if protocol.score == "softmax":
+        log = sweep(replace(engine, protocol=replace(protocol, score="log")), spread)[1]
     ties = list(summary.ties(protocol.supports(spread), log))
     into.ties.extend(ties)
     into.notes.extend(tell_ties(ties))
@@ -163,9 +176,11 @@ def _run_spread(
         into.notes.extend(summary.notes())
 
 
-def _plan(table: Embeddings, folds: Folds, counts: Sequence[ClassCount]) -> Episodes:
+@contextmanager
+def _naming(table: Embeddings) -> Iterator[None]:
+    """Say whose vectors an error is about."""
     try:
-        return plan_episodes(table, folds, counts)
+        yield
     except InputError as error:
         raise InputError(f"{table.source}: {error}") from None
 

@@ -1,4 +1,4 @@
-"""Vectors → the products that scoring looks up: one Gram matrix per class, and each fold's queries against all rows.
+"""Vectors → what scoring looks up: one matrix per class, of products or distances, and each fold's queries' products.
 
 Products across classes are needed for queries only, a fold at a time; so the matrix is never whole. Where even the
 blocks would pass the memory that is allowed, there is none, and the kernels go to the vectors directly.
@@ -17,7 +17,7 @@ from callshot.records import FloatArray, IntArray
 
 @dataclass(frozen=True)
 class Gram:
-    """The Gram matrix of each class, flat, class n from start[n]."""
+    """The matrix of each class, flat, class n from start[n]; empty where a rule needs none."""
 
     block: FloatArray
     start: IntArray
@@ -30,18 +30,35 @@ def gram_bytes(episodes: Episodes) -> int:
     return int(8 * (np.sum(sizes**2) + 2 * queries * len(episodes.fold)))
 
 
-def build_gram(episodes: Episodes) -> Gram:
-    """Multiply out each class with itself."""
+def build_gram(episodes: Episodes, rule: str = "mean") -> Gram:
+    """Multiply out each class with itself, or measure it, or leave it, as the rule needs it."""
+    if rule == "nearest":
+        return Gram(np.empty(0), np.zeros_like(episodes.class_start))
     sizes = np.diff(episodes.class_start)
     start = np.concatenate([[0], np.cumsum(sizes**2)])
     block = np.empty(start[-1])
+    fill = _distances if rule == "medoid" else _products
     for n, size in enumerate(sizes):
         rows = slice(episodes.class_start[n], episodes.class_start[n + 1])
-        vectors, place = episodes.distinct_at(rows)
-        own = block[start[n] : start[n + 1]].reshape(size, size)
-        own[:] = expand(vectors @ vectors.T, place, place)
-        np.fill_diagonal(own, episodes.squares[rows])
+        fill(episodes, rows, block[start[n] : start[n + 1]].reshape(size, size))
     return Gram(block, start)
+
+
+def _products(episodes: Episodes, rows: slice, own: FloatArray) -> None:
+    vectors, place = episodes.distinct_at(rows)
+    own[:] = expand(vectors @ vectors.T, place, place)
+    np.fill_diagonal(own, episodes.squares[rows])
+
+
+def _distances(episodes: Episodes, rows: slice, own: FloatArray) -> None:
+    """Fill in distances by products; those of equal vectors are 0, whatever the last digits of the products."""
+    vectors, place = episodes.distinct_at(rows)
+    squares = np.einsum("rd,rd->r", vectors, vectors)
+    table = vectors @ vectors.T
+    np.multiply(table, -2.0, out=table)
+    table += squares[:, None] + squares
+    np.fill_diagonal(table, 0.0)
+    own[:] = expand(np.sqrt(np.maximum(table, 0.0)), place, place)
 
 
 def expand(table: FloatArray, of_left: IntArray, of_right: IntArray) -> FloatArray:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.fewshot.engine import Engine, blocks, cross_products
+from callshot.fewshot.engine import Engine, blocks, cross_products, multiply_out
 from callshot.fewshot.episodes import Split
-from callshot.fewshot.kernels import bootstrap, ranks, streams, supports
+from callshot.fewshot.kernels import bootstrap, exemplars, ranks, streams, supports
 from callshot.fewshot.kernels.scores import count_decisions
 from callshot.fewshot.metrics import harmonic_numbers
 from callshot.fewshot.tally import Tally
@@ -84,12 +84,31 @@ def _filler(engine: Engine, part: Split, shots: IntArray, out: FloatArray) -> An
     episodes = engine.episodes
     base = streams.purpose_key(engine.protocol.seed, "support")
     keys = (base, episodes.segment_key[part.rows], episodes.class_key)
-    pools = (episodes.class_start, part.pool, part.pool_start, shots, engine.distinct, out)
+    pools = (episodes.class_start, part.pool, part.pool_start, shots, engine.distinct)
+    if engine.by_exemplar:
+        return _exemplar_filler(engine, part, keys, pools, out)
+    how = (engine.rule == "cosine", out)
     if engine.gram is not None:
         products = (cross_products(engine, part), engine.gram.block, engine.gram.start)
-        return lambda first, last: supports.queries_by_gram(first, last, *keys, *products, *pools)
-    vectors = (episodes.vectors[part.rows], episodes.vectors, episodes.squares)
-    return lambda first, last: supports.queries_directly(first, last, *keys, *vectors, *pools)
+        return lambda first, last: supports.queries_by_gram(first, last, *keys, *products, *pools, *how)
+    queries, place = engine.queries(part)
+    vectors = (queries[place], episodes.vectors, episodes.squares)
+    return lambda first, last: supports.queries_directly(first, last, *keys, *vectors, *pools, *how)
+
+
+def _exemplar_filler(engine: Engine, part: Split, keys: Any, pools: Any, out: FloatArray) -> Any:
+    """Return what does so by one exemplar of each class."""
+    squares, vectors = engine.episodes.squares, engine.episodes.vectors
+    cross = None if engine.gram is None else cross_products(engine, part)
+
+    def fill(first: int, last: int) -> None:
+        products = multiply_out(vectors[part.rows[first:last]], vectors) if cross is None else cross[first:last]
+        if engine.rule == "nearest":
+            exemplars.nearest_own(first, last, *keys, products, squares, *pools, out)
+        else:
+            exemplars.medoid_own(first, last, *keys, products, squares, *engine.matrices, vectors, *pools, out)
+
+    return fill
 
 
 def _resample(

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from callshot.errors import OptionError
 from callshot.fewshot.centroid import SCORES
+from callshot.fewshot.classifiers import find_classifier
 
 SAMPLERS = ("distinct", "replacement")
 SPREADS = ("per-query", "shared")
@@ -31,6 +32,7 @@ class Protocol:
     sampler: str = "distinct"
     score: str = "log"
     spreads: tuple[str, ...] = SPREADS
+    classifiers: tuple[str, ...] = ("centroid",)
 
     def __post_init__(self) -> None:
         if isinstance(self.shots, str | int) or not all(isinstance(k, int) for k in self.shots):
@@ -51,6 +53,19 @@ class Protocol:
                 raise OptionError(f"{name}: one of {', '.join(allowed)}, got {getattr(self, name)!r}")
         if not self.spreads or not set(self.spreads) <= set(SPREADS):
             raise OptionError(f"spread: {', '.join(SPREADS)} or both, got {self.spreads!r}")
+        if (
+            isinstance(self.classifiers, str)
+            or not self.classifiers
+            or len(set(self.classifiers)) < len(self.classifiers)
+        ):
+            raise OptionError(f"classifier: wanted names in a tuple, each once, got {self.classifiers!r}")
+        for name in self.classifiers:
+            find_classifier(name)
+
+    @property
+    def reference(self) -> str:
+        """The classifier that others are held against, and that confusion and ties are told of."""
+        return "centroid" if "centroid" in self.classifiers else self.classifiers[0]
 
     def supports(self, spread: str) -> int:
         """Return how many draws of support sets one spread has."""

@@ -4,13 +4,14 @@ The row `all` is here too: there every class gives its whole pool, which is one 
 """
 
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from callshot.fewshot.engine import Engine, blocks, cross_products
+from callshot.fewshot.engine import ROWS_AT_ONCE, Engine, blocks, cross_products, multiply_out
 from callshot.fewshot.episodes import Split, distinct_rows
 from callshot.fewshot.gram import expand
-from callshot.fewshot.kernels import shared, streams
+from callshot.fewshot.kernels import exemplars, shared, streams
 from callshot.fewshot.tally import Tally
 from callshot.records import FloatArray, IntArray
 
@@ -29,7 +30,7 @@ class Draws:
 def sweep_shared(engine: Engine, part: Split, shots: IntArray, tally: Tally) -> None:
     """Score the queries of one fold against the same draws, and add the values of those to the tally."""
     classes, queries, draws = len(engine.episodes.classes), len(part.rows), engine.protocol.shared_draws
-    cross = None if engine.gram is None else np.ascontiguousarray(cross_products(engine, part).T)
+    cross = _cross(engine, part)
     room = min(MOST_BYTES, engine.memory // 4) // (8 * len(shots) * classes * queries)
     spans = list(blocks(draws, min(room, -(-draws // (2 * engine.workers)))))
     found = [Draws(span.stop - span.start, len(shots), classes) for span in spans]
@@ -44,16 +45,24 @@ def sweep_shared(engine: Engine, part: Split, shots: IntArray, tally: Tally) -> 
 
 def sweep_pool(engine: Engine, part: Split, row: int, samples: int, draws: int, tally: Tally) -> None:
     """Score the row `all`: one support set, so one value, which every sample of either spread has."""
-    episodes, classes = engine.episodes, len(engine.episodes.classes)
-    outside = np.flatnonzero(episodes.fold != part.number)
-    pools = [outside[part.pool_start[n] : part.pool_start[n + 1]] for n in range(classes)]
-    means = np.stack([episodes.vectors[pool].mean(axis=0) for pool in pools])
+    classes = len(engine.episodes.classes)
     found = Draws(1, 1, classes)
-    measure(engine, part, _a_of(means[None], *episodes.distinct_at(part.rows))[None], found)
+    measure(engine, part, pool_a(engine, part), found)
     tally.decisions[row] += found.decisions[0] * draws
     tally.tied[row] += found.tied[0] * draws
     values = (x.reshape(classes, 1) for x in (found.ap, found.auroc, found.hits))
     tally.add(row, part, *(np.broadcast_to(x, (classes, samples)) for x in values))
+
+
+def pool_a(engine: Engine, part: Split) -> FloatArray:
+    """Return a[0, 0, n, q] where every class gives its whole pool."""
+    if engine.by_exemplar:
+        largest = np.diff(part.pool_start).max(keepdims=True)
+        return shared_a(engine, part, largest, _cross(engine, part), slice(0, 1))  # any draw of so many is the pool
+    outside = np.flatnonzero(engine.episodes.fold != part.number)
+    pools = np.split(outside, part.pool_start[1:-1])
+    means = np.stack([engine.episodes.vectors[pool].mean(axis=0) for pool in pools])
+    return _a_of(means[None], *engine.queries(part), engine.rule == "cosine")[None]
 
 
 def measure(engine: Engine, part: Split, a: FloatArray, into: Draws) -> None:
@@ -73,29 +82,53 @@ def _share(engine: Engine, part: Split, shots: IntArray, cross: FloatArray | Non
     measure(engine, part, shared_a(engine, part, shots, cross, span), into)
 
 
+def _cross(engine: Engine, part: Split) -> FloatArray | None:
+    """Return the products (rows, queries) of a fold, None for the direct way."""
+    return None if engine.gram is None else np.ascontiguousarray(cross_products(engine, part).T)
+
+
 def shared_a(engine: Engine, part: Split, shots: IntArray, cross: FloatArray | None, span: slice) -> FloatArray:
     """Return a[draw, shot, n, q] of some draws; `cross` is (rows, queries), None for the direct way."""
     episodes = engine.episodes
     a = np.empty((span.stop - span.start, len(shots), len(episodes.classes), len(part.rows)))
     base = streams.purpose_key(engine.protocol.seed, "shared")
     who = (episodes.class_key, episodes.fold, part.number)
-    how = (episodes.class_start, shots, engine.distinct)
-    if engine.gram is not None:
-        shared.shared_by_gram(base, span.start, *who, cross, engine.gram.block, engine.gram.start, *how, a)
+    how, cosine = (episodes.class_start, shots, engine.distinct), engine.rule == "cosine"
+    if engine.by_exemplar:
+        _fill_by_exemplars(engine, part, cross, (base, span.start, *who), how, a)
         return a
-    means, queries = np.empty((*a.shape[1:3], episodes.vectors.shape[1])), episodes.distinct_at(part.rows)
+    if engine.gram is not None:
+        shared.shared_by_gram(base, span.start, *who, cross, *engine.matrices, *how, cosine, a)
+        return a
+    means, queries = np.empty((*a.shape[1:3], episodes.vectors.shape[1])), engine.queries(part)
     for d in range(len(a)):
         shared.shared_centroids(base, span.start + d, *who, episodes.vectors, *how, means)
-        a[d] = _a_of(means, *queries)
+        a[d] = _a_of(means, *queries, cosine)
     return a
 
 
-def _a_of(means: FloatArray, queries: FloatArray, place: IntArray) -> FloatArray:
-    """Return 2 c·z − |c|² of centroids (shots, classes, dimensions) and every query, (shots, classes, queries).
+def _fill_by_exemplars(
+    engine: Engine, part: Split, cross: FloatArray | None, who: tuple[Any, ...], how: tuple[Any, ...], a: FloatArray
+) -> None:
+    """Fill a by one exemplar of each class; without products, a few queries at a time."""
+    squares, vectors = engine.episodes.squares, engine.episodes.vectors
+    for at in blocks(len(part.rows), ROWS_AT_ONCE if cross is None else len(part.rows)):
+        products = multiply_out(vectors, vectors[part.rows[at]]) if cross is None else cross
+        if engine.rule == "nearest":
+            exemplars.nearest_shared(*who, products, squares, *how, at.start, a)
+        else:
+            exemplars.medoid_shared(*who, products, squares, *engine.matrices, vectors, *how, at.start, a)
 
-    `queries` are the distinct vectors, `place` which of them each query has.
+
+def _a_of(means: FloatArray, queries: FloatArray, place: IntArray, cosine: bool) -> FloatArray:
+    """Return a_n of class means (shots, classes, dimensions) and every query, (shots, classes, queries).
+
+    `queries` are the distinct vectors, `place` which of them each query has; for the cosine these are of length 1.
     """
     shots, classes, dimensions = means.shape
     distinct, of_mean = distinct_rows(means.reshape(-1, dimensions))
     inner = expand(distinct @ queries.T, of_mean, place).reshape(shots, classes, -1)
-    return np.asarray(2.0 * inner - np.einsum("snd,snd->sn", means, means)[:, :, None])
+    squares = np.einsum("snd,snd->sn", means, means)[:, :, None]
+    if cosine:
+        return np.clip(inner / np.sqrt(np.where(squares > 0, squares, 1.0)), -1.0, 1.0)
+    return np.asarray(2.0 * inner - squares)

@@ -16,7 +16,7 @@ PERCENTILES = (1, 25, 50, 75, 99)
 
 @dataclass(frozen=True)
 class Summary:
-    """One encoder and one spread, ready to be told."""
+    """One encoder, one spread and one classifier, ready to be told."""
 
     corpus: str
     encoder: str
@@ -25,6 +25,7 @@ class Summary:
     tally: Tally
     episodes: Episodes
     counts: Sequence[ClassCount]
+    classifier: str = "centroid"
 
     def curves(self) -> Iterator[Curve]:
         """Yield a point for every scoring, metric and k."""
@@ -88,7 +89,7 @@ class Summary:
         return np.asarray(np.sum([part.positives for part in splits(self.episodes)], axis=0))
 
     def _key(self, scoring: str, metric: str, k: int) -> tuple[str, str, str, str, str, str, int]:
-        return self.corpus, self.encoder, "centroid", scoring, metric, self.spread, k
+        return self.corpus, self.encoder, self.classifier, scoring, metric, self.spread, k
 
 
 def tell_ties(ties: Sequence[Ties]) -> list[str]:

@@ -7,19 +7,28 @@ import numpy as np
 
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.centroid import linear_layer, score
+from callshot.fewshot.classifiers import find_classifier, unit
+from callshot.fewshot.engine import fit_split
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import count_classes
 from callshot.fewshot.kernels.shared import shared_support
 from callshot.fewshot.kernels.streams import enter, key, purpose_key
 from callshot.fewshot.kernels.supports import draw_positions
 from callshot.fewshot.protocol import Protocol
-from callshot.records import Embeddings, Episode, Folds, IntArray
+from callshot.records import Embeddings, Episode, FloatArray, Folds, IntArray
 
 
 def rerun_episode(
-    embeddings: Embeddings, folds: Folds, segment: str, k: int, draw: int, protocol: Protocol, spread: str = "per-query"
+    embeddings: Embeddings,
+    folds: Folds,
+    segment: str,
+    k: int,
+    draw: int,
+    protocol: Protocol,
+    spread: str = "per-query",
+    classifier: str = "centroid",
 ) -> Episode:
-    """Return the support set that a query met in one draw of a sweep, and its scores.
+    """Return the support set that a query met in one draw of a sweep, and its scores by a classifier.
 
     >>> vectors = np.array([[0.0], [0.1], [1.0], [1.2]] * 2)
     >>> label = ["rumble", "rumble", "roar", "roar"] * 2
@@ -36,11 +45,31 @@ def rerun_episode(
     ids = _segments(embeddings, episodes)
     query = _query_row(ids, segment, episodes)
     rows = [_support_rows(episodes, query, n, k, draw, protocol, spread) for n in range(len(episodes.classes))]
-    label = np.repeat(episodes.classes, [len(r) for r in rows])
-    layer = linear_layer(episodes.vectors[np.concatenate(rows)], label)
-    scores = score(layer(episodes.vectors[query]), protocol.score)
+    scores = score(_evidence(episodes, query, rows, classifier, protocol), protocol.score)
     support = {name: tuple(ids[i] for i in r) for name, r in zip(episodes.classes, rows, strict=True)}
     return Episode(segment, k, draw, support, dict(zip(episodes.classes, map(float, scores), strict=True)))
+
+
+def _evidence(episodes: Episodes, query: int, rows: list[IntArray], classifier: str, protocol: Protocol) -> FloatArray:
+    """Return a_n of a query by the support rows of each class, in the plain way that the kernels do not take."""
+    row, own = find_classifier(classifier), int(episodes.fold[query])
+    seen = fit_split(episodes if row.centred else episodes.uncentred(), row, own)
+    if protocol.sampler == "distinct":  # a support that is the whole pool is one set, whatever order it came in
+        outside = np.bincount(episodes.label[episodes.fold != own], minlength=len(rows))
+        rows = [np.sort(r) if len(r) == size else r for r, size in zip(rows, outside, strict=True)]
+    z, supports = seen.vectors[query], [seen.vectors[r] for r in rows]
+    if row.rule == "cosine":
+        return np.asarray(unit(np.stack([s.mean(axis=0) for s in supports])) @ unit(z[None])[0])
+    if row.rule == "nearest":
+        return np.array([(2.0 * s @ z - (s**2).sum(axis=1)).max() for s in supports])
+    if row.rule == "medoid":
+        supports = [s[[_medoid(s)]] for s in supports]
+    label = np.repeat(episodes.classes, [len(s) for s in supports])
+    return linear_layer(np.concatenate(supports), label)(z)
+
+
+def _medoid(support: FloatArray) -> int:
+    return int(np.argmin([np.sqrt(((support - x) ** 2).sum(axis=1)).sum() for x in support]))
 
 
 def _segments(embeddings: Embeddings, episodes: Episodes) -> list[str]:

@@ -24,10 +24,11 @@ def sweep(engine: Engine, spread: str, categories: Mapping[str, str] | None = No
     samples, draws = protocol.samples(spread), protocol.supports(spread)
     tally = Tally(len(shots) + whole, samples, engine.episodes.classes, categories)
     for part in parts:
+        own = engine.at_split(part)
         if shots.size:
-            (sweep_own if spread == "per-query" else sweep_shared)(engine, part, shots, tally)
+            (sweep_own if spread == "per-query" else sweep_shared)(own, part, shots, tally)
         if whole:
-            sweep_pool(engine, part, len(shots), samples, draws, tally)
+            sweep_pool(own, part, len(shots), samples, draws, tally)
         tally.close_fold(part)
     tally.finish(draws)
     return np.append(shots, largest) if whole else shots, tally

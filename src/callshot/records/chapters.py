@@ -43,8 +43,8 @@ class Facts:
 class Rival:
     """What a trained classifier scored on the same queries, trained on all labelled data of each split.
 
-    `kind` is logistic, recurrent or end-to-end; `name` is how tables call it (LR, GRU, AERD). `encoder` is empty for
-    one that hears the audio itself.
+    `kind` is logistic, recurrent or end-to-end; `name` is how tables call it (LR, GRU, AERD), and no encoder has it.
+    `encoder` is empty for one that hears the audio itself.
     """
 
     corpus: str
@@ -85,7 +85,8 @@ class Worth:
 
     `value` is the mean of the metric at `k`, the last shot that the class can give in every split. A curve a − b/k
     through the later half of its complete shots gives the rest: the gain by one exemplar more, by twice as many, and
-    the limit a; NaN where fewer than three shots are complete. `error` is the root mean square distance of the curve.
+    the limit a, none beyond 1 (a gain: 1 − value); NaN where fewer than three shots are complete. `error` is the root
+    mean square distance of the curve.
     """
 
     corpus: str

@@ -8,23 +8,24 @@ others: where they agree, the set is whole.
 """
 
 import errno
-import hashlib
 import json
 import os
 import platform
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Self
 
 import polars as pl
 
 from callshot.errors import OutputError
+from callshot.report.publishing import FILES, SET, Place, listed, publish, refuse_foreign, refuse_others, seal, undo
 
 HOST = re.sub(r"\W", "_", platform.node())
+LOCK = ".lock"  # in a staging folder, held for as long as its run lives
 MENDS = {
     **dict.fromkeys((errno.EACCES, errno.EPERM), "no permission to write; choose another directory, or ask for access"),
     errno.EROFS: "it is on a read-only file system; choose another directory",
@@ -34,16 +35,14 @@ MENDS = {
 
 
 class Staging:
-    """A hidden folder inside a directory, in which a set of files is made ready.
+    """A hidden folder inside a directory, in which a set of files is made ready; `made` are directories made for it.
 
-    `names` are all the files that such a set may have (None: it is not known before), `told_in` is the one that tells
-    of the others. A name may have folders in it.
+    A name of a file may have folders in it, and does not begin with a dot.
     """
 
-    def __init__(
-        self, directory: Path, path: Path, made: Sequence[Path], names: Sequence[str] | None, told_in: str
-    ) -> None:
-        self.directory, self.path, self.made, self.names, self.told_in = directory, path, made, names, told_in
+    def __init__(self, place: Place, path: Path, made: Sequence[Path]) -> None:
+        self.place, self.path, self.made = place, path, made
+        self._lock = _hold(path)
 
     def __enter__(self) -> Self:
         return self
@@ -55,57 +54,74 @@ class Staging:
         """Write every file and put it in place; after an error or an interrupt, what was there before is still there.
 
         `make` writes files to the folder it is given and returns their names. `provenance` gets one more key, `files`:
-        the sha256 of each. What an earlier run wrote and this one does not is removed.
+        the sha256 of each, and `set` where there is a mark. What an earlier run wrote and this one does not is removed.
+
+        Where the names were not known before, a file that was changed by hand after it was written stays if it is not
+        replaced, and is kept beside the new one as NAME.before if it is.
         """
+        directory = self.place.directory
         try:
-            with explained(self.directory):
+            with explained(directory):
                 self.path.mkdir(parents=True, exist_ok=True)
                 names = self._seal(make(self.path), provenance)
-                with _alone_in(self.directory):
-                    before = _written_before(self.directory, self.names, self.told_in)
-                    _refuse_foreign(self.directory, names, before)
-                    _publish(self.path, self.directory, names, before - set(names))
+                with _alone_in(directory):
+                    _remove_leftovers(self.place)
+                    refuse_others(self.place)
+                    told = listed(self.place, directory)
+                    refuse_foreign(self.place, names, told)
+                    publish(self.path, self.place, names, told)
         finally:
             self.close()
-        return [self.directory / name for name in names]
+        return [directory / name for name in names]
 
     def close(self) -> None:
         """Remove the staging folder, and the directories made for it that are still empty."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        _discard(self.path, self.place.told_in)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+            shutil.rmtree(self.path, ignore_errors=True)  # some file systems keep what is open
         with suppress(OSError):
             for folder in self.made:
                 folder.rmdir()
 
     def _seal(self, names: Sequence[str], provenance: Mapping[str, Any]) -> list[str]:
-        files = {name: _seal(self.path / name) for name in names}
-        whole = json.dumps({**provenance, "files": files}, sort_keys=True, indent=2, ensure_ascii=False)
-        (self.path / self.told_in).write_text(whole + "\n", encoding="utf-8", newline="\n")
-        _seal(self.path / self.told_in)
-        return [*files, self.told_in]
+        path, marked = self.path / self.place.told_in, {SET: self.place.mark} if self.place.mark else {}
+        files = {name: seal(self.path / name) for name in names}
+        whole = json.dumps({**provenance, **marked, FILES: files}, sort_keys=True, indent=2, ensure_ascii=False)
+        # half of a surrogate, in the name of a file say, is written as JSON writes it
+        path.write_text(whole + "\n", encoding="utf-8", errors="backslashreplace", newline="\n")
+        seal(path)
+        return [*files, path.name]
 
 
-def open_staging(directory: Path, names: Sequence[str] | None, told_in: str) -> Staging:
+def open_staging(directory: Path, names: Sequence[str] | None, told_in: str, *, mark: str = "") -> Staging:
     """Make the directory if need be, check that the files can be written to it, and stage them there.
 
-    What earlier runs that have died left behind is removed. Refused: a file in the way, no permission, a read-only or
-    full disk, a folder with the name of one of our files.
+    `names` are all the files that such a set may have (None: it is not known before), `told_in` is the one that tells
+    of the others, and `mark` says whose set it is. What earlier runs that have died left behind is removed. Refused: a
+    file in the way, no permission, a read-only or full disk, a folder with the name of one of our files, a set with
+    another mark.
     """
     names = None if names is None else (*names, told_in)
+    place = Place(directory, names, told_in, mark)
     with explained(directory):
+        _refuse_name(directory)
         made = [folder for folder in (directory, *directory.parents) if not folder.exists()]
         directory.mkdir(parents=True, exist_ok=True)
-        _remove_leftovers(directory, names, told_in)
-        _refuse_foreign(directory, names or (told_in,), _written_before(directory, names, told_in))
-        path = tempfile.mkdtemp(prefix=f".callshot-{os.getpid()}-{HOST}-", dir=directory)
-    return Staging(directory, Path(path), made, names, told_in)
+        with _alone_in(directory):
+            _remove_leftovers(place)
+            refuse_others(place)
+            refuse_foreign(place, names or (told_in,), listed(place, directory))
+            path = tempfile.mkdtemp(prefix=f".callshot-{os.getpid()}-{HOST}-", dir=directory)
+            return Staging(place, Path(path), made)
 
 
-def _refuse_foreign(directory: Path, names: Sequence[str], ours: Collection[str]) -> None:
-    """Refuse to put files where a folder, or somebody else's file, goes by their names."""
-    if folders := [name for name in names if (directory / name).is_dir()]:
-        raise OSError(f"{folders[0]} is a folder there, and a file goes by that name; move it")
-    if theirs := [name for name in names if (directory / name).exists() and name not in ours]:
-        raise OSError(f"{theirs[0]} is there and not from callshot; move it, or choose another directory")
+def _refuse_name(directory: Path) -> None:
+    try:
+        os.path.realpath(directory)
+    except ValueError:
+        raise OSError("no directory can have that name; choose another") from None
 
 
 @contextmanager
@@ -132,43 +148,51 @@ def _in_the_way(directory: Path, number: int) -> str:
     return ""
 
 
-def _written_before(directory: Path, names: Sequence[str] | None, told_in: str) -> set[str]:
-    """Return the names of what an earlier run wrote there, by what it told; none that lead elsewhere."""
-    with suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        if not (directory / told_in).is_file():  # a pipe by that name would be waited for
-            return set()
-        told = json.loads((directory / told_in).read_text(encoding="utf-8"))
-        found = {told_in, *told["files"]}
-        return {name for name in found if _inside(name)} if names is None else found & set(names)
-    return set()
+def _remove_leftovers(place: Place) -> None:
+    """Remove what dead runs left in the directory, and put back what they replaced half-way."""
+    for path in place.directory.glob(".callshot-*"):
+        if path.is_dir() and not path.is_symlink() and _is_dead(path):
+            undo(path, place)
+            _discard(path, place.told_in)
 
 
-def _inside(name: str) -> bool:
-    path = PurePosixPath(name)
-    return not (path.is_absolute() or ".." in path.parts or "\\" in name or ":" in name)
+def _discard(staging: Path, told_in: str) -> None:
+    """Remove a staging folder; what tells that there is something to undo goes first."""
+    with suppress(OSError):
+        (staging / told_in).unlink(missing_ok=True)
+    shutil.rmtree(staging, ignore_errors=True)
 
 
-def _remove_leftovers(directory: Path, names: Sequence[str] | None, told_in: str) -> None:
-    for path in directory.glob(".callshot-*"):
-        owner = re.fullmatch(rf"\.callshot-(\d{{1,9}})-{HOST}-\w+", path.name)
-        if owner and not path.is_symlink() and not _alive(int(owner[1])):
-            _undo(path, directory, names, told_in)
-            shutil.rmtree(path, ignore_errors=True)
+def _is_dead(staging: Path) -> bool:
+    """Tell whether a staging folder's run is over: its lock is free, or without locks, its process is gone."""
+    owner = re.fullmatch(r"\.callshot-(\d{1,9})-(\w*)-\w+", staging.name)
+    if owner is None:
+        return False
+    if (staging / LOCK).is_file() and (lock := _hold(staging)) is not None:
+        os.close(lock)
+        return True
+    return not (staging / LOCK).exists() and owner[2] == HOST and not _alive(int(owner[1]))
 
 
-def _undo(staging: Path, directory: Path, names: Sequence[str] | None, told_in: str) -> None:
-    """Put back what a run replaced before it was killed half-way: its provenance, the last to go, is still staged.
+def _hold(staging: Path) -> int | None:
+    """Lock a staging folder until this process ends; None where another has, or where there are no such locks.
 
-    What it had put where nothing was before is removed.
+    Where locks do not reach other machines, only one of them may write to a directory at a time.
     """
-    if (staging / "before").is_dir() and (staging / told_in).exists():
-        for name in _written_before(staging, names, told_in) - {told_in}:
-            if not (staging / name).exists() and not (staging / "before" / name).exists():
-                (directory / name).unlink(missing_ok=True)
-        for copy in (staging / "before").rglob("*"):
-            name = copy.relative_to(staging / "before").as_posix()
-            if (names is None or name in names) and copy.is_file() and not copy.is_symlink():
-                copy.replace(directory / name)
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    with suppress(PermissionError):
+        handle = os.open(staging / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return handle
+        except OSError as error:
+            os.close(handle)
+            if not isinstance(error, BlockingIOError):
+                (staging / LOCK).unlink()
+    return None
 
 
 @contextmanager
@@ -194,56 +218,3 @@ def _alive(pid: int) -> bool:
     except OSError as error:
         return error.errno == errno.EPERM
     return True
-
-
-def _publish(staging: Path, directory: Path, names: Sequence[str], stale: set[str]) -> None:
-    """Move staged files into place one by one, remove stale ones; if that stops half-way, put back what was there."""
-    before = staging / "before"
-    before.mkdir()
-    for name in (*names, *stale):
-        if (directory / name).exists():
-            _keep(directory / name, before / name)
-    begun = []
-    try:
-        for name in names:
-            begun.append(name)
-            (directory / name).parent.mkdir(parents=True, exist_ok=True)
-            os.replace(staging / name, directory / name)  # noqa: PTH105
-        for name in stale:
-            begun.append(name)
-            (directory / name).unlink(missing_ok=True)
-        for folder in {(directory / name).parent for name in names}:
-            _sync_folder(folder)
-    except BaseException:
-        for name in begun:
-            _put_back(before / name, directory / name)
-        raise
-
-
-def _keep(path: Path, copy: Path) -> None:
-    copy.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        copy.hardlink_to(path)
-    except (OSError, NotImplementedError):  # not every file system has links
-        shutil.copy2(path, copy)
-
-
-def _put_back(copy: Path, path: Path) -> None:
-    if copy.exists():
-        copy.replace(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def _seal(path: Path) -> str:
-    """Bring a file to the disk; return its sha256."""
-    with path.open("r+b") as file:
-        os.fsync(file.fileno())
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync_folder(directory: Path) -> None:
-    with suppress(PermissionError):  # Windows opens no folders
-        handle = os.open(directory, os.O_RDONLY)
-        os.fsync(handle)
-        os.close(handle)

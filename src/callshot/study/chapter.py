@@ -1,7 +1,7 @@
 """What the steps of a study left of one corpus → the chapter that its part of the report is made from."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from callshot.corpus.corpora import Corpus
@@ -21,6 +21,7 @@ class Outcome:
     """Where the steps of one corpus put things: folders of segments and of results, and tables of embeddings."""
 
     corpus: str
+    corpora: Sequence[str]  # all of the study
     segments: Path
     tables: Sequence[Path]
     results: Sequence[Path]
@@ -36,9 +37,10 @@ def read_chapter(left: Outcome) -> Chapter:
     facts, notes = read_facts(left.segments / TOLD_IN)
     names = [table.encoder for table in tables]
     groups = None if left.known is None else left.known.categories_of(set(tables[0].label))
-    rivals = [] if left.references is None else read_rivals(left.references, left.corpus, names)
+    rivals = [] if left.references is None else read_rivals(left.references, left.corpora, names)
+    rivals = [rival for rival in rivals if rival.corpus == left.corpus]
     return Chapter(
-        evaluation=found,
+        evaluation=replace(found, segments=tables[0]),  # with the labels that overlap, which results do not have
         facts=facts,
         evaluated=measure_lengths(_query_lengths(found, left.segments / SEGMENTS)),
         tables=tables,

@@ -1,5 +1,6 @@
 """How long a step may take, before it ever ran: from what there is to do, at a pace measured on two ordinary cores."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import polars as pl
@@ -42,9 +43,8 @@ def _evaluate_s(study: Study, step: Step) -> float:
 
 def _spans(study: Study, step: Step) -> tuple[int, float, int]:
     """Return how many segments a corpus has, their seconds, and their labels; by its files where none were cut yet."""
-    path = study.work / "segment" / step.corpus / SEGMENTS
-    if path.exists():
-        table = pl.read_parquet(path, columns=["start_s", "end_s", "label"])
+    with suppress(OSError, pl.exceptions.PolarsError):
+        table = pl.read_parquet(study.work / "segment" / step.corpus / SEGMENTS, columns=["start_s", "end_s", "label"])
         return table.height, float((table["end_s"] - table["start_s"]).sum()), table["label"].n_unique()
     seconds = _audio_bytes(_audio(study, step)) / BYTES_S
     return int(seconds / 4) + 1, seconds, 10

@@ -16,14 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from callshot.corpus.annotations import Hints
-from callshot.corpus.corpora import Corpus, find_corpus
+from callshot.corpus.corpora import CORPORA, Corpus, find_corpus
 from callshot.corpus.rule import Rule
 from callshot.encoders.catalogue import Row, find_encoder, told_name
 from callshot.encoders.state import tell_encoder
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.protocol import SPREADS, Protocol, parse_shots
+from callshot.report.tables.shots import PAPER_SHOTS
 
-PAPER_SHOTS = (1, 2, 3, 4, 5, 10, 15, 20, 40)
+TAKEN = ("tables", "report.html", "provenance.json")  # names that a study's own results have
 RULE = {  # keys of a corpus → fields of its rule
     "min_length_s": "minimum_s", "collar_s": "collar_s", "with_collar": "with_collar", "channel": "channel_rule",
     "rate_hz": "rate_hz", "level_dbfs": "level_dbfs", "source_rate_hz": "source_rate_hz",
@@ -89,6 +90,12 @@ class Study:
     confusion: tuple[int, ...] = (1, 5, 20)
     spread: str = "per-query"
     figures: bool = True
+    text: str = ""
+
+    @property
+    def mark(self) -> str:
+        """What its results say they are of."""
+        return f"the study {self.path.name}"
 
     @property
     def work(self) -> Path:
@@ -99,32 +106,35 @@ class Study:
 def read_study(path: Path) -> Study:
     """Read a study file; an error names the key, and what would be right."""
     try:
-        given = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+        text = path.read_bytes().decode("utf-8-sig")
+        given = tomllib.loads(text)
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}); callshot init writes one") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, or too deep
         raise InputError(f"{path}: not a study file in TOML ({error})") from error
     try:
-        return _study(path, given)
+        return _study(path, text, given)
     except (OptionError, InputError) as error:
         raise type(error)(f"{path}: {error}") from None
 
 
-def _study(path: Path, given: Mapping[str, Any]) -> Study:
+def _study(path: Path, text: str, given: Mapping[str, Any]) -> Study:
     _check("", given, "")
     base, report, rivals = path.absolute().parent, given.get("report", {}), given.get("rivals", {})
     for part, told in {"report": report, "rivals": rivals}.items():
         _check(part, told, f"[{part}]")
-    corpora = [_corpus(name, told, base) for name, told in given.get("corpus", {}).items()]
-    encoders = [_encoder(number, told) for number, told in enumerate(given.get("encoder", []), 1)]
+    out, store = _place(base, given.get("out", "results"), "out"), _maybe_place(base, given, "store")
+    references = _file(base, rivals, "references", "[rivals]")
+    ours = [path.absolute(), out, *(place for place in (store, references) if place is not None)]
+    corpora = [_corpus(name, told, base, ours) for name, told in given.get("corpus", {}).items()]
+    encoders = [_encoder(number, told, base) for number, told in enumerate(given.get("encoder", []), 1)]
     _refuse_lack(corpora, encoders)
     protocol = _protocol(given.get("protocol", {}))
     return Study(
-        path, given.get("title") or path.absolute().parent.name, base / given.get("out", "results"), corpora, encoders,
-        protocol, _place(base, given, "store"), _file(base, rivals, "references", "[rivals]"),
+        path, given.get("title") or path.absolute().parent.name, out, corpora, encoders, protocol, store, references,
         _shots(report, "shots", PAPER_SHOTS), _shots(report, "confusion", (1, 5, 20)),
         _one_of(report.get("spread", protocol.spreads[0]), protocol.spreads, "[report] spread"),
-        report.get("figures", True),
+        report.get("figures", True), text,
     )  # fmt: skip
 
 
@@ -149,25 +159,30 @@ def _kind(kind: Any) -> str:
     return names[kind] if kind in names else " or ".join(_kind(one) for one in kind)
 
 
-def _corpus(name: str, given: Any, base: Path) -> CorpusPart:
+def _corpus(name: str, given: Any, base: Path, ours: Sequence[Path]) -> CorpusPart:
+    """Read a corpus; `ours` are places of the study itself, which are no part of any corpus."""
     where = f"[corpus.{name}]"
     _check("corpus", given, where)
-    if not re.fullmatch(r"\w[\w.-]*", name):
-        raise OptionError(f"{where}: it names folders; wanted letters, digits, '-', '_' and '.'")
+    if not re.fullmatch(r"\w[\w.-]*", name) or name.casefold() in TAKEN:
+        raise OptionError(f"{where}: it names a folder of results; wanted letters, digits, '-', '_' and '.', "
+                          f"and not {', '.join(TAKEN)}")  # fmt: skip
     if "audio" not in given:
         raise OptionError(f"{where} audio: missing; name the folder of the recordings")
     try:
-        known = find_corpus(given["known"]) if "known" in given else None
+        known = find_corpus(given["known"]) if "known" in given else CORPORA.get(name)
         rule = _rule(known, given)
     except OptionError as error:
         raise OptionError(f"{where} {error}") from None
-    hints = Hints(_texts(given, "columns", where), tuple(map(str, given.get("tiers", ()))), None, given.get("label"))
+    audio, folds = _there(base, given, "audio", where), _file(base, given, "fold_file", where)
+    groups = _file(base, given, "categories", where)
+    files = [*ours, *(file for file in (folds, groups) if file is not None)]
+    but = tuple(place for place in files if not audio.absolute().is_relative_to(place.absolute()))
+    columns, tiers = _texts(given, "columns", where), tuple(map(str, given.get("tiers", ())))
     if given.get("folds", 2) < 2:
         raise OptionError(f"{where} folds: at least 2, got {given['folds']}")
     return CorpusPart(
-        name, _there(base, given, "audio", where), _file(base, given, "annotations", where), rule,
-        given.get("format", "auto"), hints, known, given.get("folds"), _file(base, given, "fold_file", where),
-        _file(base, given, "categories", where),
+        name, audio, _file(base, given, "annotations", where), rule, given.get("format", "auto"),
+        Hints(columns, tiers, None, given.get("label"), but), known, given.get("folds"), folds, groups,
     )  # fmt: skip
 
 
@@ -177,20 +192,24 @@ def _rule(known: Corpus | None, given: Mapping[str, Any]) -> Rule:
     chosen |= {ours: given[key] for key, ours in RULE.items() if key in given}
     chosen["channel_rule"] = str(chosen["channel_rule"])
     if not given.get("normalise", True):
+        if "level_dbfs" in given:
+            raise OptionError("level_dbfs: with normalise = false there is no level; leave one out")
         chosen["level_dbfs"] = None
     return Rule(**chosen)
 
 
-def _encoder(number: int, given: Any) -> EncoderPart:
+def _encoder(number: int, given: Any, base: Path) -> EncoderPart:
     where = f"[[encoder]] {number}"
     if not isinstance(given, dict) or not isinstance(given.get("name"), str):
         raise OptionError(f'{where}: wanted name = "…"; callshot encoders lists them')
-    choices = {key: _choice(value) for key, value in given.items() if key != "name"}
+    name, choices = given["name"], {key: _choice(value) for key, value in given.items() if key != "name"}
+    if name.startswith("onnx:"):
+        name = f"onnx:{_place(base, name.removeprefix('onnx:'), where)}"
     try:
-        row = find_encoder(given["name"], choices)
+        row = find_encoder(name, choices)
     except (OptionError, InputError) as error:
         raise type(error)(f"{where}: {error}") from None
-    return EncoderPart(given["name"], choices, row)
+    return EncoderPart(name, choices, row)
 
 
 def _choice(value: Any) -> str:
@@ -203,6 +222,9 @@ def _refuse_lack(corpora: Sequence[CorpusPart], encoders: Sequence[EncoderPart])
         raise OptionError("no corpus; wanted a table [corpus.NAME] with the key audio")
     if not encoders:
         raise OptionError('no encoder; wanted [[encoder]] with name = "mfcc", say')
+    names = [corpus.name.casefold() for corpus in corpora]
+    if alike := [corpus.name for corpus in corpora if names.count(corpus.name.casefold()) > 1]:
+        raise OptionError(f"[corpus.{alike[1]}]: {alike[0]} has that name but for case, and both name folders")
     told = [encoder.told for encoder in encoders]
     if twice := [name for name in told if told.count(name) > 1]:
         raise OptionError(f"[[encoder]]: {twice[0]} is there twice; leave one out, or make another choice for it")
@@ -232,7 +254,7 @@ def _one_of(value: str, allowed: Sequence[str], where: str) -> str:
 
 def _shots(given: Mapping[str, Any], key: str, default: tuple[int, ...]) -> tuple[int, ...]:
     shots = given.get(key, default)
-    if any(not isinstance(k, int) or k < 1 for k in shots):
+    if any(not isinstance(k, int) or isinstance(k, bool) or k < 1 for k in shots):
         raise OptionError(f"[report] {key}: whole numbers from 1, got {shots!r}")
     return tuple(sorted(set(shots)))
 
@@ -244,8 +266,17 @@ def _texts(given: Mapping[str, Any], key: str, where: str) -> dict[str, str]:
     return texts
 
 
-def _place(base: Path, given: Mapping[str, Any], key: str) -> Path | None:
-    return base / Path(given[key]).expanduser() if key in given else None
+def _place(base: Path, text: str, where: str) -> Path:
+    try:
+        if "\0" in text:
+            raise ValueError("it has a NUL in it")
+        return base / Path(text).expanduser()
+    except (RuntimeError, ValueError) as error:  # a user who is none, after ~
+        raise OptionError(f"{where}: {text!r} is no place ({error})") from None
+
+
+def _maybe_place(base: Path, given: Mapping[str, Any], key: str) -> Path | None:
+    return _place(base, given[key], key) if key in given else None
 
 
 def _file(base: Path, given: Mapping[str, Any], key: str, where: str) -> Path | None:
@@ -253,7 +284,10 @@ def _file(base: Path, given: Mapping[str, Any], key: str, where: str) -> Path | 
 
 
 def _there(base: Path, given: Mapping[str, Any], key: str, where: str) -> Path:
-    path = base / Path(given[key]).expanduser()
-    if not path.exists():
-        raise InputError(f"{where} {key}: {path} is not there; places are relative to the study file")
+    path = _place(base, given[key], f"{where} {key}")
+    try:
+        path.stat()
+    except OSError as error:
+        why = "is not there" if isinstance(error, FileNotFoundError) else f"cannot be reached ({error.strerror})"
+        raise InputError(f"{where} {key}: {path} {why}; places are relative to the study file") from None
     return path

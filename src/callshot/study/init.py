@@ -2,73 +2,88 @@
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from callshot.corpus.annotations import Hints
 from callshot.corpus.corpora import Corpus
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.state import tell_encoder
 from callshot.errors import InputError, OptionError, OutputError
+from callshot.fewshot.folds import DEFAULT_FOLDS
 from callshot.records import Inspection
 
-DEFAULT_FOLDS = 5
 PLAIN_NAMES = frozenset(("recordings", "audio", "sounds", "sound", "wav", "wavs", "flac", "data", "corpus", "files"))
 PRETRAINED = ("birdnet-v2.4", "perch-v2", "hubert-base-l2", "perch-v1")
 
 
-def write_study(
-    path: Path,
-    found: Inspection,
-    audio: Path,
-    annotations: Path | None = None,
-    *,
-    format: str = "auto",
-    columns: Sequence[tuple[str, str]] = (),
-    tiers: Sequence[str] = (),
-    label: str | None = None,
-    corpus: Corpus | None = None,
-) -> None:
-    """Write a study of what was found in a folder; refuse to replace one."""
+PROTOCOL = """
+[protocol]
+shots = "1-40"                  # examples per call type; 1,2,5,10 or all are possible too
+seed = 0                        # same seed, same numbers
+# draws = 100                   # support sets drawn for each query
+# bootstraps = 5000             # samples of the per-query spread
+# shared_draws = 1000           # support sets of the shared spread
+
+# [rivals]
+# references = "rivals.csv"     # what trained classifiers scored: encoder,kind,name,metric,value
+
+# [report]
+# shots = [1, 2, 3, 4, 5, 10, 15, 20, 40]       # the rows of tables
+# confusion = [1, 5, 20]
+# figures = false               # saves most of the report's time
+"""
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the user said of a corpus: where it is, what annotates it, and how that is read."""
+
+    audio: Path
+    annotations: Path | None = None
+    format: str = "auto"
+    hints: Hints = field(default_factory=Hints)
+    corpus: Corpus | None = None
+
+
+def write_study(path: Path, found: Inspection, given: Given) -> None:
+    """Write a study of what was found in a folder; refuse to replace one, and what could not run."""
     if not found.segmentation.segments:
-        raise InputError(f"{audio}: no annotation became a segment; callshot inspect {audio} tells why")
-    base = path.absolute().parent
-    name = corpus.name if corpus is not None else _name(audio)
+        raise InputError(f"{given.audio}: no annotation became a segment; callshot inspect {given.audio} tells why")
+    name = given.corpus.name if given.corpus is not None else _name(given.audio)
     lines = [
         f"# A study of {_told(found)}.",
         f"# Run it with: callshot run {path.name}      see what would run: callshot run {path.name} --dry-run",
         "",
-        f"title = {_quoted(name)}",
+        f"title = {_quoted(given.corpus.title if given.corpus is not None else _folder(given.audio))}",
         'out = "results"                 # report.html, tables, figures and all numbers go here',
         "",
-        f"[corpus.{name}]",
-        f"audio = {_quoted(_relative(audio, base))}",
-        *_annotations(annotations, base),
-        *([f"format = {_quoted(format)}"] if format != "auto" else []),
-        *([f"columns = {{ {', '.join(f'{_quoted(a)} = {_quoted(b)}' for a, b in columns)} }}"] if columns else []),
-        *([f"tiers = [{', '.join(map(_quoted, tiers))}]"] if tiers else []),
-        *([f"label = {_quoted(label)}"] if label is not None else []),
-        *([f"known = {_quoted(corpus.name)}        # its labels, folds and categories"] if corpus else []),
-        *_minimum(found, corpus),
-        *_folds(found, corpus),
-        *_more(corpus),
+        *_corpus(name, found, given, path.absolute().parent),
         "",
         *_encoders(),
-        "",
-        "[protocol]",
-        'shots = "1-40"                  # examples per call type; 1,2,5,10 or all are possible too',
-        "seed = 0                        # same seed, same numbers",
-        "# draws = 100                   # support sets drawn for each query",
-        "# bootstraps = 5000             # samples of the per-query spread",
-        "# shared_draws = 1000           # support sets of the shared spread",
-        "",
-        "# [rivals]",
-        '# references = "rivals.csv"     # what trained classifiers scored: encoder,kind,name,metric,value',
-        "",
-        "# [report]",
-        "# shots = [1, 2, 3, 4, 5, 10, 15, 20, 40]       # the rows of tables",
-        "# confusion = [1, 5, 20]",
     ]
-    _write_new(path, "\n".join(lines) + "\n")
+    _write_new(path, "\n".join(lines) + "\n" + PROTOCOL)
+
+
+def _corpus(name: str, found: Inspection, given: Given, base: Path) -> Iterator[str]:
+    hints = given.hints
+    yield f"[corpus.{name}]"
+    yield f"audio = {_quoted(_relative(given.audio, base))}"
+    yield from _annotations(given.annotations, base)
+    if given.format != "auto":
+        yield f"format = {_quoted(given.format)}"
+    if hints.columns:
+        yield f"columns = {{ {', '.join(f'{_quoted(a)} = {_quoted(b)}' for a, b in hints.columns.items())} }}"
+    if hints.tiers:
+        yield f"tiers = [{', '.join(map(_quoted, hints.tiers))}]"
+    if hints.label is not None:
+        yield f"label = {_quoted(hints.label)}"
+    if given.corpus is not None:
+        yield f"known = {_quoted(given.corpus.name)}        # its labels, folds and categories"
+    yield from _minimum(found, given.corpus)
+    yield from _folds(found, given.corpus)
+    yield from _more(given.corpus)
 
 
 def _told(found: Inspection) -> str:
@@ -82,10 +97,12 @@ def _name(audio: Path) -> str:
     >>> _name(Path("/field/Amboseli 2024/recordings")), _name(Path("/recordings"))
     ('Amboseli-2024', 'recordings')
     """
+    return re.sub(r"[^A-Za-z0-9_]+", "-", _folder(audio)).strip("-") or "corpus"
+
+
+def _folder(audio: Path) -> str:
     names = [folder.name for folder in (audio.absolute(), *audio.absolute().parents) if folder.name]
-    name = next((name for name in names if name.casefold() not in PLAIN_NAMES), names[0] if names else "")
-    plain = re.sub(r"[^A-Za-z0-9_]+", "-", name).strip("-")
-    return plain or "corpus"
+    return next((name for name in names if name.casefold() not in PLAIN_NAMES), names[0] if names else "corpus")
 
 
 def _quoted(text: str) -> str:
@@ -125,7 +142,11 @@ def _folds(found: Inspection, corpus: Corpus | None) -> list[str]:
         return []
     most = max(found.possible.values(), default=0)
     usual = found.possible.get(DEFAULT_FOLDS, 0)
-    if usual >= 2 or not most:
+    if most < 2:
+        labels = len({segment.label for segment in found.segmentation.segments})
+        raise InputError(f"of {labels} call types, {most} are in two recordings or more, and no call type can be "
+                         "evaluated without another one: label more recordings")  # fmt: skip
+    if usual >= 2:
         return [f"folds = {DEFAULT_FOLDS}                       # no recording is on both sides of a fold"]
     best = max(count for count, labels in found.possible.items() if labels == most and count <= DEFAULT_FOLDS)
     told = f"{DEFAULT_FOLDS} would leave {usual} call types to evaluate, {best} leave {most}"

@@ -6,7 +6,6 @@
 Each corpus goes its own way; the report is of all.
 """
 
-import hashlib
 import json
 import re
 from collections.abc import Sequence
@@ -16,12 +15,12 @@ from pathlib import Path
 
 from callshot.corpus.segments import audio_root
 from callshot.corpus.table import REJECTS, SEGMENTS, read_segment_table
-from callshot.encoders.catalogue import fingerprint
-from callshot.encoders.models import used_weights
+from callshot.encoders.encode import whole_fingerprint
 from callshot.encoders.sidecars import DEALT, FOLDS
 from callshot.encoders.table import table_segments
-from callshot.encoders.weights import weight_sha256
+from callshot.errors import InputError
 from callshot.fewshot.evaluate import Report
+from callshot.fewshot.folds import DEFAULT_FOLDS
 from callshot.pipeline import (
     TOLD_IN,
     embed_files,
@@ -34,7 +33,7 @@ from callshot.report.book import Look
 from callshot.report.results import PROVENANCE, WRITERS
 from callshot.study.chapter import Outcome, read_chapter
 from callshot.study.file import CorpusPart, EncoderPart, Study
-from callshot.study.steps import Input, Step, look
+from callshot.study.steps import Input, Step, digest, look
 
 EMBEDDINGS = "embeddings.parquet"
 
@@ -69,16 +68,16 @@ def _segment(study: Study, corpus: CorpusPart, threads: int | None) -> Step:
     known = None if corpus.known is None else corpus.known.name
     hints = {"columns": corpus.hints.columns, "tiers": corpus.hints.tiers, "label": corpus.hints.label}
     options = {**asdict(corpus.rule), **hints, "format": corpus.format, "corpus": known}
-    inputs: list[Input] = [
-        partial(look, corpus.audio, [study.path, study.out, *_maybe(study.store)]),
-        *_maybe(corpus.annotations),
-    ]
+    places = [corpus.audio, *_maybe(corpus.annotations)]
+    inputs: list[Input] = [partial(look, place, corpus.hints.but) for place in places]
 
     def make(report: Report) -> Sequence[str]:
-        segment_files(
+        found = segment_files(
             corpus.audio, folder, corpus.annotations, corpus.rule, format=corpus.format, hints=corpus.hints,
             corpus=corpus.known, threads=threads, report=report,
         )  # fmt: skip
+        if not found.segments:
+            raise InputError(f"[corpus.{corpus.name}]: no segment is left; the first reason: {found.rejects[0].reason}")
         return [SEGMENTS, REJECTS, TOLD_IN]
 
     return Step("segment", corpus.name, "", folder, folder, options, inputs, make)
@@ -86,26 +85,26 @@ def _segment(study: Study, corpus: CorpusPart, threads: int | None) -> Step:
 
 def _embed(study: Study, corpus: CorpusPart, encoder: EncoderPart, cut: Step, device: str, threads: int | None) -> Step:
     folder, source = study.work / "embed" / corpus.name / _safe(encoder.told), cut.folder / SEGMENTS
-    weights = {w.file: weight_sha256(encoder.row.place, w) for w in used_weights(encoder.row, device)}
+    where = device if encoder.row.gpu else "cpu"
 
     def make(report: Report) -> Sequence[str]:
         out = folder / EMBEDDINGS
         embed_files(
-            source, out, encoder.name, encoder.choices, store=study.store, device=device, threads=threads, report=report
-        )
+            source, out, encoder.name, encoder.choices, audio=audio_root(corpus.audio), store=study.store, device=where,
+            threads=threads, report=report,
+        )  # fmt: skip
         rejects = out.with_suffix(".rejects.csv")
         return [EMBEDDINGS, *([rejects.name] if rejects.exists() else [])]
 
     inputs: list[Input] = [source, partial(_recordings, source, corpus.audio)]
-    return Step(
-        "embed", corpus.name, encoder.told, folder, folder, fingerprint(encoder.row, weights), inputs, make, [cut]
-    )
+    options = whole_fingerprint(encoder.row, where)
+    return Step("embed", corpus.name, encoder.told, folder, folder, options, inputs, make, [cut])
 
 
 def _fold(study: Study, corpus: CorpusPart, cut: Step, embeds: Sequence[Step]) -> Step:
     folder, source = study.work / "fold" / corpus.name, cut.folder / SEGMENTS
     tables = [embed.folder / EMBEDDINGS for embed in embeds]
-    default = 5 if corpus.known is None else corpus.known.folds
+    default = DEFAULT_FOLDS if corpus.known is None else corpus.known.folds
 
     def make(report: Report) -> Sequence[str]:
         fold_files(source, folder, tables, count=corpus.folds, file=corpus.fold_file, default=default)
@@ -128,36 +127,51 @@ def _evaluate(
         )  # fmt: skip
         return [*WRITERS, PROVENANCE]
 
-    inputs: list[Input] = [table, fold.folder / FOLDS, *_maybe(corpus.categories)]
-    return Step(
-        "evaluate", corpus.name, encoder.told, folder, folder, asdict(study.protocol), inputs, make, [embed, fold]
-    )
+    known = None if corpus.known is None else corpus.known.name
+    inputs: list[Input] = [table, fold.folder / FOLDS, fold.folder / DEALT, *_maybe(corpus.categories)]
+    options = {**asdict(study.protocol), "corpus": known}
+    return Step("evaluate", corpus.name, encoder.told, folder, folder, options, inputs, make, [embed, fold])
 
 
 def _report(
     study: Study, cuts: Sequence[Step], embeds: Sequence[Sequence[Step]], measured: Sequence[Sequence[Step]]
 ) -> Step:
+    names = [corpus.name for corpus in study.corpora]
     left = [
-        Outcome(corpus.name, cut.folder, [e.folder / EMBEDDINGS for e in own], [m.folder for m in results],
+        Outcome(corpus.name, names, cut.folder, [e.folder / EMBEDDINGS for e in own], [m.folder for m in results],
                 study.references, corpus.categories, corpus.known)
         for corpus, cut, own, results in zip(study.corpora, cuts, embeds, measured, strict=True)
     ]  # fmt: skip
     commands = [f"callshot run {study.path.name}"]
-    look = Look(study.title, study.shots, study.confusion, study.spread, study.protocol, commands, study.figures)
+    shown = Look(study.title, study.shots, study.confusion, study.spread, study.protocol, commands, study.figures)
 
     def make(report: Report) -> Sequence[str]:
         chapters = {one.corpus: read_chapter(one) for one in left}
-        return report_chapters(chapters, study.out, look, _facts(study, measured), report=report)
+        return report_chapters(
+            chapters, study.out, shown, _facts(study, cuts, embeds, measured), mark=study.mark, report=report
+        )
 
     steps = [step for own in (cuts, *embeds, *measured) for step in own]
     inputs: list[Input] = [partial(_outcomes, steps), *_maybe(study.references)]
-    return Step("report", "", "", study.out, study.work / "report", asdict(look), inputs, make, steps)
+    options = {**asdict(shown), "study": study.text}
+    return Step("report", "", "", study.out, study.work / "report", options, inputs, make, steps)
 
 
-def _facts(study: Study, measured: Sequence[Sequence[Step]]) -> dict[str, object]:
+def _facts(
+    study: Study, cuts: Sequence[Step], embeds: Sequence[Sequence[Step]], measured: Sequence[Sequence[Step]]
+) -> dict[str, object]:
     """Tell what a study was, and where its numbers came from."""
-    told = [json.loads((step.folder / PROVENANCE).read_text(encoding="utf-8")) for own in measured for step in own]
-    return {"study": study.path.read_text(encoding="utf-8-sig"), "title": study.title, "steps": told}
+
+    def read(step: Step, name: str) -> object:
+        return json.loads((step.folder / name).read_text(encoding="utf-8"))
+
+    return {
+        "study": study.text,
+        "title": study.title,
+        "encoders": {embed.encoder: embed.options for embed in embeds[0]},
+        "segments": {cut.corpus: read(cut, TOLD_IN) for cut in cuts},
+        "steps": [read(step, PROVENANCE) for own in measured for step in own],
+    }
 
 
 def _maybe(path: Path | None) -> list[Path]:
@@ -167,7 +181,7 @@ def _maybe(path: Path | None) -> list[Path]:
 def _safe(name: str) -> str:
     """Return a name that can be a folder's, and is another for another name."""
     plain = re.sub(r"[^\w.-]+", "_", name)
-    return plain if plain == name else f"{plain[:60]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return plain if plain == name else f"{plain[:60]}-{digest(name)[:8]}"
 
 
 def _recordings(source: Path, audio: Path) -> str:
@@ -176,15 +190,15 @@ def _recordings(source: Path, audio: Path) -> str:
         return "nothing"
     root = audio_root(audio)
     paths = sorted({segment.path for segment in read_segment_table(source)[0]})
-    return hashlib.sha256(repr([(path, look(root / path)) for path in paths]).encode()).hexdigest()
+    return digest([(path, look(root / path)) for path in paths])
 
 
 def _outcomes(steps: Sequence[Step]) -> str:
     """Tell what steps made, by their notes."""
-    return hashlib.sha256(repr([sorted(step.note().get("files", {}).items()) for step in steps]).encode()).hexdigest()
+    return digest([sorted(step.note().get("files", {}).items()) for step in steps])
 
 
 def _shared(tables: Sequence[Path]) -> str:
     """Tell which segments all tables have."""
     found = [table_segments(path) for path in tables if path.exists()]
-    return hashlib.sha256(repr(sorted(frozenset.intersection(*found))).encode()).hexdigest() if found else "nothing"
+    return digest(sorted(frozenset.intersection(*found))) if found else "nothing"

@@ -8,13 +8,21 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from callshot.corpus.inspection import inspect_corpus
-from callshot.errors import InputError, OutputError
+from callshot.encoders.embed import make_table, refuse_segments, refuse_store
+from callshot.encoders.encode import refuse_device
+from callshot.encoders.sidecars import read_categories, read_folds, read_rivals
+from callshot.encoders.weights import home
+from callshot.errors import InputError, OptionError, OutputError
 from callshot.fewshot.evaluate import Report
-from callshot.fewshot.folds import evaluated_classes
+from callshot.fewshot.folds import count_classes, evaluated_classes, give_folds
+from callshot.records import ClassCount, Segment
+from callshot.report.results import PROVENANCE
+from callshot.report.staging import open_staging
 from callshot.study.estimate import estimate_s
 from callshot.study.file import CorpusPart, Study
 from callshot.study.plan import plan
@@ -56,51 +64,83 @@ def run_study(
     """Run what has to run; return the steps that did. `tell` hears of each step, with its seconds if it ran."""
     steps, ran = plan(study, device=device, threads=threads), []
     with _alone(study.work):
-        refuse_hopeless(study, steps)
+        refuse_hopeless(study, steps, device)
         seconds = [one.seconds * (one.state != "done") for one in stand(study, steps)]
         for step, share in zip(steps, (s / (sum(seconds) or 1.0) for s in seconds), strict=True):
             if step.done():
                 report(share, step.name)
                 tell(step, None)
                 continue
-            step.run(partial(_pass_on, report, step, share))
+            heard = _Share(report, step, share)
+            step.run(heard)
+            heard.complete()
             ran.append(step)
             tell(step, step.note()["seconds"])
     return ran
 
 
-def _pass_on(report: Report, step: Step, share: float, part: float, what: str) -> None:
-    """Turn shares of a step into shares of the study."""
-    report(part * share, step.name if what in step.name else f"{step.name}: {what}")
+class _Share:
+    """Turns shares of a step into shares of the study, which add up whatever the step tells."""
+
+    def __init__(self, report: Report, step: Step, share: float) -> None:
+        self.report, self.step, self.share, self.told = report, step, share, 0.0
+
+    def __call__(self, part: float, what: str) -> None:
+        """Pass on a part of the step."""
+        self.told += part
+        self.report(part * self.share, self.step.name if what in self.step.name else f"{self.step.name}: {what}")
+
+    def complete(self) -> None:
+        """Pass on what the step did not tell."""
+        self(max(1.0 - self.told, 0.0), self.step.name)
 
 
-def refuse_hopeless(study: Study, steps: Sequence[Step]) -> None:
-    """Refuse a corpus of which nothing could be evaluated, before its audio is read."""
+def refuse_hopeless(study: Study, steps: Sequence[Step], device: str = "cpu") -> None:
+    """Refuse what could not come to an end, before any audio is read: places, small files, rates, folds, classes."""
+    refuse_device(device)
+    refuse_store(study.store or home() / "store")
+    open_staging(study.out, None, PROVENANCE, mark=study.mark).close()
+    encoders = [encoder.told for encoder in study.encoders]
+    if study.references is not None:
+        read_rivals(study.references, [corpus.name for corpus in study.corpora], encoders)
     for corpus, cut in zip(study.corpora, steps, strict=False):
-        if not cut.done():
-            _refuse_corpus(corpus)
+        try:
+            if not cut.done() or corpus.fold_file is not None or corpus.categories is not None:
+                _refuse_corpus(study, corpus)
+        except (InputError, OptionError) as error:
+            told = str(error).replace("(--folds)", "(folds = …)").replace("with --rate", "with rate_hz =")
+            raise type(error)(f"[corpus.{corpus.name}]: {told}") from None
 
 
-def _refuse_corpus(corpus: CorpusPart) -> None:
-    where = f"[corpus.{corpus.name}]"
+def _refuse_corpus(study: Study, corpus: CorpusPart) -> None:
+    segments, classes = _foresee(corpus)
+    whole = make_table("segments", segments, np.zeros((len(segments), 1), np.float32), corpus.audio)
+    for encoder in study.encoders:
+        refuse_segments(encoder.row, segments, corpus.audio)
+    if corpus.categories is not None:
+        read_categories(corpus.categories, whole)
+    if corpus.fold_file is not None:
+        folds = give_folds(whole.recording, read_folds(corpus.fold_file, whole))
+        classes = count_classes(whole.label, folds, whole.recording)
+    evaluated_classes(classes)
+
+
+def _foresee(corpus: CorpusPart) -> tuple[Sequence[Segment], Sequence[ClassCount]]:
+    """Return the segments that a corpus has, or will have but for audio that cannot be read, and their classes."""
     found = inspect_corpus(
         corpus.audio, corpus.annotations, corpus.rule, format=corpus.format, hints=corpus.hints, corpus=corpus.known,
         folds=corpus.folds, shorten=False,
     )  # fmt: skip
-    if not found.segmentation.segments:
+    segments = found.segmentation.segments
+    if not segments:
         reasons = [*found.segmentation.rejects, *found.segmentation.refused]
         why = f"; the first reason of {len(reasons)}: {reasons[0].reason}" if reasons else ""
-        raise InputError(f"{where}: no annotation of {corpus.audio} became a segment{why}; callshot inspect tells more")
-    if corpus.fold_file is None and found.folds is None:
-        count = len({segment.recording for segment in found.segmentation.segments})
-        raise InputError(
-            f"{where}: {count} recordings with calls are too few for the folds; set folds = {max(count, 2)}"
-        )
-    if corpus.fold_file is None:
-        try:
-            evaluated_classes(found.classes)
-        except InputError as error:
-            raise InputError(f"{where}: {str(error).replace('(--folds)', '(folds = …)')}") from None
+        raise InputError(f"no annotation of {corpus.audio} became a segment{why}; callshot inspect tells more")
+    if found.folds is None and corpus.fold_file is None:
+        count = len({segment.recording for segment in segments})
+        mend = f"set folds = {count}" if count > 1 else "two at least are needed"
+        raise InputError(f"{count} recordings with calls are too few for the folds; {mend}")
+    return segments, found.classes
 
 
 @contextmanager

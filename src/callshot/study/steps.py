@@ -8,6 +8,7 @@ makes anew what depends on it, and where the outcome is the same as before, noth
 import hashlib
 import json
 import os
+import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -63,9 +64,9 @@ class Step:
 
     def note(self) -> dict[str, Any]:
         """Return what the step told when it was done; nothing where it was not."""
-        with suppress(OSError, ValueError):
+        with suppress(OSError, ValueError, RecursionError, TypeError, KeyError):
             found = json.loads((self.notes / NOTE).read_text(encoding="utf-8"))
-            return found if isinstance(found, dict) and isinstance(found.get("files"), dict) and "key" in found else {}
+            return {"key": str(found["key"]), "seconds": float(found["seconds"]), "files": dict(found["files"])}
         return {}
 
     def run(self, report: Report) -> None:
@@ -78,9 +79,10 @@ class Step:
             files = {name: look(self.folder / name) for name in names}
             told = {"key": key, "seconds": round(time.monotonic() - start_s, 3), "files": files}
             _replace(self.notes / NOTE, json.dumps(told, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+        except OutputError:  # is told already
+            raise
         except OSError as error:
-            why = error.strerror or error
-            raise OutputError(f"{self.notes}: cannot write the step {self.name} ({why})") from error
+            raise OutputError(f"{self.name}: {error.filename or self.notes}: {error.strerror or error}") from error
 
 
 def look(path: Path, but: Sequence[Path] = ()) -> str:
@@ -89,23 +91,27 @@ def look(path: Path, but: Sequence[Path] = ()) -> str:
     A folder is everything in it that may matter to a corpus, `but` some files and folders; what callshot wrote there
     does not.
     """
-    if path.is_dir():
-        places = [place.absolute() for place in but]
-        found = find_candidates(path, audio=True)
-        files = [file for file in found if not any(file.absolute().is_relative_to(place) for place in places)]
-        entries = [(str(file.relative_to(path)), look(file)) for file in files]
-        return hashlib.sha256(repr(entries).encode("utf-8", "surrogateescape")).hexdigest()
     try:
         status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            files = find_candidates(path, audio=True, but=but)
+            return digest([(str(file.relative_to(path)), look(file)) for file in files])
+        if not stat.S_ISREG(status.st_mode):
+            return "no file"
         if path.suffix.lower() in AUDIO:
-            return f"{status.st_size} bytes of {status.st_mtime_ns}"
-        return _digest(path, status.st_size, status.st_mtime_ns, status.st_ino)
-    except OSError:
+            return f"{status.st_size} bytes of {status.st_mtime_ns}, {status.st_ctime_ns}"
+        return _sha256(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+    except (OSError, ValueError):
         return "nothing"
 
 
+def digest(what: object) -> str:
+    """Return the hash of how Python writes something."""
+    return hashlib.sha256(repr(what).encode("utf-8", "surrogateescape")).hexdigest()
+
+
 @lru_cache(maxsize=4096)
-def _digest(path: Path, *_: int) -> str:
+def _sha256(path: Path, *_: int) -> str:
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

@@ -21,13 +21,15 @@ class Hints:
     """What the user says about annotation files.
 
     `columns` names their column for ours, {"label": "Species"}; `tiers` the TextGrid tiers that hold calls; `known`
-    tells whether a text is one of the corpus's labels; `label` is the label of all rows where no column has one.
+    tells whether a text is one of the corpus's labels; `label` is the label of all rows where no column has one; `but`
+    are files and folders that hold none, wherever they are.
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
     tiers: tuple[str, ...] = ()
     known: Callable[[str], bool] | None = None
     label: str | None = None
+    but: tuple[Path, ...] = ()
 
 
 class Unfit(Exception):

@@ -1,7 +1,8 @@
 """The inner loops, compiled by numba: GIL released, no state, cached on disk.
 
 streams    (keys) → random words: counter-based, the same bits on any machine
-supports   (Gram matrix or vectors, pools) → a_n of every draw and shot
+supports   (Gram matrix or vectors, pools) → a_n of every draw and shot, by class means
+exemplars  (products, distances) → a_n by one exemplar of each class, for both spreads
 scores     a_n → log-odds or softmax, and the hard decision
 ranks      scores of a class → small integer codes that keep the order and the ties
 bootstrap  codes → AP and AUROC of every bootstrap sample

@@ -68,7 +68,7 @@ def take_in(block, start, side, chosen, i, products, inner_sum):
 
 @kernel
 def shared_by_gram(
-    base, first, class_key, fold, query_fold, cross, block, block_start, class_start, shots, distinct, out
+    base, first, class_key, fold, query_fold, cross, block, block_start, class_start, shots, distinct, cosine, out
 ):  # fmt: skip
     """Fill out[d, shot, n, q] with a_n of every query of a fold, for the draws first, first + 1, …
 
@@ -90,7 +90,7 @@ def shared_by_gram(
                 square += take_in(block, start, side, chosen, i, cross[column + chosen[i]], inner_sum)
                 if i + 1 == shots[shot]:
                     for q in range(inner_sum.size):
-                        out[d, shot, n, q] = a_of(inner_sum[q], square, i + 1)
+                        out[d, shot, n, q] = a_of(inner_sum[q], square, i + 1, cosine)
                     shot += 1
             if distinct and arrange_pool(folds, query_fold, size, chosen):
                 shot -= shot > 0 and shots[shot - 1] == size
@@ -101,7 +101,7 @@ def shared_by_gram(
                     square += take_in(block, start, side, chosen, i, cross[column + chosen[i]], inner_sum)
             for rest in range(shot, shots.size):
                 for q in range(inner_sum.size):
-                    out[d, rest, n, q] = a_of(inner_sum[q], square, size)
+                    out[d, rest, n, q] = a_of(inner_sum[q], square, size, cosine)
 
 
 @kernel

@@ -1,12 +1,15 @@
-"""(Gram matrix or vectors, pools) → a_n of every draw and shot.
+"""(Gram matrix or vectors, pools) → a_n of every draw and shot, by the mean of each class's support.
 
-a_n = 2 c_n·z − |c_n|² needs only products of embeddings: c_n·z is the mean of the query's products with the support,
-|c_n|² the mean of the products inside the support. A nested draw adds one exemplar and its products to the sums, so a
-whole sweep 1..k costs k²/2 look-ups in the class's block of the Gram matrix, whatever the dimension.
+a_n = 2 c_n·z − |c_n|², or the cosine of c_n and z, needs only products of embeddings: c_n·z is the mean of the query's
+products with the support, |c_n|² the mean of the products inside the support. A nested draw adds one exemplar and its
+products to the sums, so a whole sweep 1..k costs k²/2 look-ups in the class's block of the Gram matrix, whatever the
+dimension.
 
 A pool is the exemplars of one class outside one fold, as row numbers inside the class, in the order of their ids.
 Row numbers are unsigned here: a signed index costs numba a test for negative ones, and the loop its vectors.
 """
+
+import math
 
 import numpy as np
 
@@ -60,15 +63,20 @@ def dot(x, y):
 
 
 @formula
-def a_of(inner, square, size):
-    """Return a_n = 2 c·z − |c|² from the two sums over a support of `size` exemplars."""
+def a_of(inner, square, size, cosine):
+    """Return a_n from the two sums over a support of `size` exemplars: 2 c·z − |c|², or the cosine (z of length 1).
+
+    A mean without a direction has the cosine 0; what is left of one by rounding has one between −1 and 1.
+    """
+    if cosine:
+        return min(max(inner / math.sqrt(square), -1.0), 1.0) if square > 0.0 else 0.0
     return 2.0 * (inner / size) - square / (size * size)
 
 
 @kernel
 def queries_by_gram(
     first, last, base, query_key, class_key, cross, block, block_start, class_start, pool, pool_start, shots, distinct,
-    out,
+    cosine, out,
 ):  # fmt: skip
     """Fill out[shot, n, q, r] with a_n of the queries first … last − 1 of a fold.
 
@@ -104,10 +112,10 @@ def queries_by_gram(
                     inner_sum += cross[q, column + new]
                     chosen[u] = new
                     if r >= 0 and i + 1 == shots[shot]:
-                        out[shot, n, q, r] = a_of(inner_sum, square, i + 1)
+                        out[shot, n, q, r] = a_of(inner_sum, square, i + 1, cosine)
                         shot += 1
                 if r < 0:
-                    whole = a_of(inner_sum, square, steps)
+                    whole = a_of(inner_sum, square, steps, cosine)
                     continue
                 shot -= shot > 0 and all_of_it and shots[shot - 1] == steps
                 for rest in range(shot, shots.size):  # the whole pool: one support set, whatever order it came in
@@ -119,7 +127,7 @@ def queries_by_gram(
 @kernel
 def queries_directly(
     first, last, base, query_key, class_key, query, vectors, squares, class_start, pool, pool_start, shots, distinct,
-    out,
+    cosine, out,
 ):  # fmt: skip
     """Do what `queries_by_gram` does without a Gram matrix: three passes over the dimensions for each exemplar.
 
@@ -157,10 +165,10 @@ def queries_directly(
                     for d in range(total.size):
                         total[d] += row[d]
                     if r >= 0 and i + 1 == shots[shot]:
-                        out[shot, n, q, r] = a_of(inner_sum, square, i + 1)
+                        out[shot, n, q, r] = a_of(inner_sum, square, i + 1, cosine)
                         shot += 1
                 if r < 0:
-                    whole = a_of(inner_sum, square, steps)
+                    whole = a_of(inner_sum, square, steps, cosine)
                     continue
                 shot -= shot > 0 and all_of_it and shots[shot - 1] == steps
                 for rest in range(shot, shots.size):

@@ -5,6 +5,7 @@ from itertools import groupby
 from math import isfinite
 from statistics import fmean
 
+from callshot.fewshot.budget import WITHIN, most_to_gain
 from callshot.records import Worth
 from callshot.report.page.html import Markup, element, join
 from callshot.report.page.words import class_metric_name, count, number, signed
@@ -25,11 +26,10 @@ def show_budget(budget: Sequence[Worth]) -> Markup:
 
 
 def tell_next(rows: Sequence[Worth]) -> str:
-    """Say which class of an encoder gains most from its next example."""
-    best = max(rows, key=_gain)
-    metric = class_metric_name(best.metric)
-    if not _gain(best) > 0:
-        return f"With {best.encoder}, no class is known to gain {metric} from its next example."
+    """Say which class of an encoder gains most from its next example, where that is more than noise."""
+    best, metric = most_to_gain(rows), class_metric_name(rows[0].metric)
+    if best is None:
+        return f"With {rows[0].encoder}, no class is known to gain {WITHIN} of {metric} by twice as many examples."
     return (
         f"With {best.encoder}, “{best.label}” gains most from its next example: about {signed(best.next_gain, 4)} "
         f"on an {metric} of {number(best.value)} with {best.k}."
@@ -64,7 +64,9 @@ def _details(w: Worth) -> Iterator[str]:
         yield "too few complete shots for a curve"
         return
     yield f"twice as many: {signed(w.double_gain)}"
-    yield f"the curve levels off at {number(min(w.limit, 1.0))}"
+    yield f"the curve levels off at {number(w.limit)}"
+    if w.error > w.double_gain:
+        yield f"too noisy to tell: its points lie {number(w.error)} off the curve"
 
 
 def _gain(w: Worth) -> float:

@@ -107,7 +107,7 @@ class _Page:
     def show_provenance(self) -> Markup:
         if not self.provenance:
             return Markup()
-        what = element("summary", "Versions, options, and the checksums of all that was read")
+        what = element("summary", "The study, versions, options, and checksums")
         return element("details", what, show_provenance(self.provenance), class_="provenance")
 
 

@@ -83,6 +83,8 @@ def show_provenance(value: Any) -> Markup:
         return element("ul", *(element("li", show_provenance(v)) for v in value))
     if isinstance(value, list | tuple):
         return join(", ".join(_plain(v) for v in value) or "none")
+    if isinstance(value, str) and "\n" in value:
+        return element("pre", value)
     return join(_plain(value))
 
 
