@@ -471,11 +471,11 @@ def test_a_process_killed_at_any_moment_loses_nothing_that_was_flushed(tmp_path:
     for _ in range(10):
         process = child(ENDLESS, tmp_path, flushed, 50)
         assert process.stdout is not None
-        process.stdout.readline()  # it has begun
+        begun = process.stdout.readline()
         time.sleep(chance.uniform(0, 0.05))
         os.kill(process.pid, signal.SIGKILL)
         said = process.communicate()[0].split()
-        flushed = max([flushed, *map(int, said)])
+        flushed = max(map(int, [begun, *said]))
         with open_store(tmp_path, ENCODER) as store:
             assert store.notes == []
             assert unfinished(tmp_path) == []

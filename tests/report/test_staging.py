@@ -114,6 +114,13 @@ def test_what_was_edited_by_hand_is_kept_beside_what_replaces_it(tmp_path):
     assert contents(tmp_path) == {**TWO, "tables/t.csv.before": "edited", "tables/t.csv.before-2": "edited again"}
 
 
+def test_what_was_deleted_by_hand_is_made_again(tmp_path):
+    write(tmp_path, ONE)
+    (tmp_path / "report.html").unlink()
+    write(tmp_path, ONE)
+    assert contents(tmp_path) == ONE
+
+
 def test_a_file_that_is_not_told_of_is_refused(tmp_path):
     write(tmp_path, ONE)
     (tmp_path / "tables/u.csv").write_text("mine")
@@ -164,8 +171,17 @@ def test_what_cannot_be_read_is_kept_too(tmp_path, monkeypatch):
     (tmp_path / "report.html.before").write_text("mine")
     tell(tmp_path, {"locked.csv": ""})
     (tmp_path / "locked.csv").write_text("mine")
-    monkeypatch.setattr(publishing, "_digest", lambda path: None)
+
+    def locked(path: Path) -> bool:
+        if path.name in ("locked.csv", "report.html", "report.html.before"):
+            raise PermissionError(errno.EACCES, "no")
+        return real(path)
+
+    real = Path.is_file
+    monkeypatch.setattr(publishing, "_within", lambda *_: True)
+    monkeypatch.setattr(Path, "is_file", locked)
     write(tmp_path, {"report.html": "page"})
+    monkeypatch.undo()
     found = contents(tmp_path)
     assert found["report.html.before"] == found["locked.csv"] == "mine"
     assert found["report.html.before-2"] == "edited"
