@@ -1,5 +1,6 @@
 """The program itself: its options and errors, and what all commands share."""
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ Threads = Annotated[int | None, typer.Option(help="Changes the time, never the n
 
 def main() -> None:
     """Run a command; an error of ours is one line and exit code 2."""
+    _keep_kernels()
     try:
         app()
     except CallshotError as error:
@@ -40,6 +42,14 @@ def main() -> None:
         _fail(f"the output cannot be written ({error.strerror or error})")
     except MemoryError as error:
         _fail(f"not enough memory ({error}); for evaluate, try fewer --shots, --draws or --bootstraps")
+
+
+def _keep_kernels() -> None:
+    """Keep compiled kernels in our own folder where the installed ones' cannot be written; numba would use another."""
+    if not os.access(Path(__file__).parents[1] / "fewshot" / "kernels", os.W_OK):
+        from callshot.encoders.weights import home
+
+        os.environ.setdefault("NUMBA_CACHE_DIR", str(home() / "numba"))
 
 
 def _fail(message: str) -> NoReturn:
