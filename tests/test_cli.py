@@ -349,6 +349,6 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(table, tmp_path,
 def test_kernels_of_a_package_that_cannot_be_written_are_kept_in_our_own_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path))
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
-    monkeypatch.setattr("callshot.cli.app.os.access", lambda path, mode: False)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
     run("--version")
     assert os.environ.pop("NUMBA_CACHE_DIR") == str(tmp_path / "numba")
