@@ -331,7 +331,8 @@ def test_an_interrupted_run_says_so(table, tmp_path):
     time.sleep(1.0)
     child.send_signal(signal.SIGINT)
     assert "interrupted; earlier results are as they were" in child.communicate(timeout=60)[1]
-    assert child.returncode == 130
+    # Python ends itself by the signal where that came in the middle of an exec, as numba compiles; 130 to a shell.
+    assert child.returncode in (130, -signal.SIGINT)
 
 
 def test_control_characters_of_a_file_do_not_reach_the_terminal(table, tmp_path, capsys):
