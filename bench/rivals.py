@@ -1,0 +1,188 @@
+# ruff: noqa: E402 (threads are set before NumPy is imported)
+"""Logistic regression at every k against a loop over scikit-learn, on input with the shape of Elephant Voices.
+
+12 call types, 257 queries, 5 folds, k = 1 … 40, 100 shared draws: 20,000 fits. One thread each, CPU seconds, side by
+side in one run, scaled up by the counts: ours from a few draws, scikit-learn's from some k of them. Both standardise by
+the same rule and score the queries; ours takes the metrics as well. scikit-learn runs twice: with a tolerance at which
+it comes within a millionth of the optimum, and as it comes out of the box. Gaps are of J, the sum over rows.
+
+With --table FILE …, embeddings of a corpus: what logistic regression scores on all labels, and from which k on it
+passes the centroid on the same draws.
+"""
+
+import os
+
+for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ[_name] = "1"
+
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+
+sys.path.append(str(Path(__file__).parents[1] / "examples"))
+
+import paper_shapes
+
+from callshot.encoders.table import read_table
+from callshot.fewshot.engine import open_engine
+from callshot.fewshot.episodes import Episodes, plan_episodes
+from callshot.fewshot.evaluate import choose_folds
+from callshot.fewshot.folds import count_classes
+from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.sweep import sweep
+from callshot.records import Embeddings
+from callshot.rivals.logistic import STRENGTH, score_logistic
+from callshot.rivals.measuring import measure
+from callshot.rivals.refine import refine_centroid
+from callshot.rivals.scaling import standardise
+from callshot.rivals.shots import DRAWS, Climb, drawn_rows, sweep_logistic
+from sheet import parser, show
+
+SHOTS = np.arange(1, 41)
+SAMPLED = np.array([1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40])
+LOOPS = {"scikit-learn, tol 1e-6": {"tol": 1e-6, "max_iter": 10_000}, "scikit-learn, out of the box": {}}
+
+
+def shaped(dimensions: int) -> Episodes:
+    """Return episodes with the counts and folds of Elephant Voices."""
+    paper_shapes.DIMENSIONS = dimensions
+    vectors, segment, recording, label, fold = paper_shapes.imitate(*paper_shapes.CORPORA["elephant-voices"], 0.28)
+    return planned(Embeddings("bench", vectors, segment, recording, label, [(name,) for name in label], fold))
+
+
+def planned(table: Embeddings) -> Episodes:
+    """Return the episodes of a table."""
+    folds = choose_folds(table)
+    return plan_episodes(table, folds, count_classes(table.label, folds, table.recording))
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Time one call, in CPU seconds."""
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def objective(rows, label, weight, bias, strength) -> float:
+    """Return J."""
+    logits = rows @ weight.T + bias
+    loss = np.logaddexp.reduce(logits, axis=1) - logits[np.arange(len(label)), label]
+    return float(loss.sum() + (weight**2).sum() / (2 * strength))
+
+
+def loop(episodes: Episodes, fold: int, draw: int, strength: float, options) -> tuple[np.ndarray, np.ndarray]:
+    """Return scikit-learn's seconds at each sampled k, and how far its J is above ours."""
+    rows, sizes = drawn_rows(episodes, fold, draw, SAMPLED, Protocol())
+    vectors, label, queries = episodes.vectors[rows], episodes.label[rows], episodes.vectors[episodes.fold == fold]
+    climb = Climb(vectors, label, len(episodes.classes), strength)
+    spent, gap = np.empty(len(sizes)), np.empty(len(sizes))
+    for s, size in enumerate(sizes):
+        model = LogisticRegression(C=strength, **options)
+
+        def work(size: int = size, model: LogisticRegression = model) -> None:
+            table, mean, deviation = standardise(vectors[:size])
+            model.fit(table, label[:size])
+            model.decision_function((queries - mean) / deviation)
+
+        spent[s] = seconds(work)
+        table, mean, deviation = standardise(vectors[:size])
+        climb.fit(size)
+        ours = objective(table, label[:size], climb.weight * deviation, climb.bias + climb.weight @ mean, strength)
+        gap[s] = objective(table, label[:size], model.coef_, model.intercept_, strength) - ours
+    return spent, gap
+
+
+def compare(dimensions: int, strength: float, rounds: int, draws: int) -> list[dict[str, object]]:
+    """Time both, in turn, and return a row for each."""
+    episodes = shaped(dimensions)
+    fits = episodes.folds * DRAWS * len(SHOTS)
+    ours, spent, gaps = 0.0, {name: np.zeros(len(SAMPLED)) for name in LOOPS}, {name: [] for name in LOOPS}
+    for turn in range(rounds):
+        ours += seconds(lambda: sweep_logistic(episodes, Protocol(), strength=strength, draws=draws, threads=1))
+        for fold in range(episodes.folds):
+            for name, options in LOOPS.items():
+                times, gap = loop(episodes, fold, turn, strength, options)
+                spent[name] += times / (rounds * episodes.folds)
+                gaps[name].append(gap)
+    ours *= DRAWS / draws / rounds
+    rows: list[dict[str, object]] = [{"what": f"callshot, d = {dimensions}, C = {strength:g}", "seconds": ours}]
+    for name, times in spent.items():
+        total = float(np.interp(SHOTS, SAMPLED, times).sum()) * episodes.folds * DRAWS
+        rows.append({"what": f"  {name}", "seconds": total, "× slower": total / ours})
+        rows[-1] |= {"J above ours, most": float(np.max(gaps[name])), "least": float(np.min(gaps[name]))}
+    return [row | {"ms a fit": 1000 * float(row["seconds"]) / fits} for row in rows]
+
+
+def passes(logistic: np.ndarray, centroid: np.ndarray) -> tuple[int | str, int | str]:
+    """Return the k from which logistic is ahead in the mean, and in 99 of 100 draws, to the end."""
+    ahead = logistic - centroid
+    return tuple(_from(level > 0) for level in (ahead.mean(axis=1), np.percentile(ahead, 1, axis=1)))
+
+
+def _from(holds: np.ndarray) -> int | str:
+    behind = np.flatnonzero(~holds)
+    first = 0 if not behind.size else int(behind[-1]) + 1
+    return int(SHOTS[first]) if first < len(SHOTS) else "never"
+
+
+def real(path: Path) -> list[dict[str, object]]:
+    """Return what logistic regression does on a table of embeddings."""
+    table = read_table(path)
+    episodes = planned(table)
+    order = sorted(range(len(table)), key=lambda i: (table.label[i], table.segment[i]))
+    kept = [i for i in order if table.label[i] in episodes.classes]
+    groups = np.unique(table.recording, return_inverse=True)[1][kept]
+    start = time.perf_counter()
+    scores, strengths = score_logistic(episodes, groups)
+    took = time.perf_counter() - start
+    fixed = measure(episodes, score_logistic(episodes, groups, strength=STRENGTH)[0])
+    full, way = measure(episodes, scores), refine_centroid(episodes, strengths)
+    start = time.perf_counter()
+    _, logistic = sweep_logistic(episodes, Protocol())
+    swept = time.perf_counter() - start
+    with open_engine(episodes, Protocol(shared_draws=DRAWS), 2, 2**30) as engine:
+        _, centroid = sweep(engine, "shared")
+    rows = []
+    for metric in ("map", "auroc"):
+        key, best = ("all", metric), int(np.argmax(way.values["all", metric]))
+        ours, theirs = logistic.values[key], centroid.values[key]
+        mean, surely = passes(ours, theirs)
+        rows.append(
+            {
+                "what": f"{table.encoder}, {metric}", "centroid": float(way.values[key][0]), "logistic": full[key],
+                f"C = {STRENGTH:g}": fixed[key], "best step": f"{way.values[key][best]:.4f} at {way.steps[best]}",
+                "passes at k": mean, "in 99 %": surely,
+                **{f"k = {k}": f"{theirs[k - 1].mean():.3f} / {ours[k - 1].mean():.3f}" for k in (1, 2, 5, 10, 20, 40)},
+            }
+        )  # fmt: skip
+    rows[0]["seconds"], rows[1]["seconds"] = f"{took:.1f} (all)", f"{swept:.1f} (k)"
+    print(
+        f"{table.encoder}: C of the splits {', '.join(f'{c:g}' for c in strengths)}; steps to the end {way.steps[-1]}"
+    )
+    return rows
+
+
+def main() -> None:
+    """Print the tables."""
+    options = parser(__doc__)
+    options.add_argument("--table", type=Path, nargs="*", default=[], metavar="FILE", help="embeddings of a corpus")
+    options.add_argument("--quick", action="store_true", help="one round of two draws")
+    chosen = options.parse_args()
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    rounds, draws = (1, 2) if chosen.quick else (3, 10)
+    sweep_logistic(shaped(8), Protocol(shots=(1, 2)), draws=1)  # compiles
+    rows = [row for d in (40, 1536) for c in (STRENGTH, 1.0) for row in compare(d, c, rounds, draws)]
+    show("bench/rivals: logistic regression, k = 1 … 40, 100 shared draws, one thread", rows, chosen.json)
+    if chosen.table:
+        real_rows = [row for path in chosen.table for row in real(path)]
+        show("centroid / logistic, all labels and 100 shared draws", real_rows)
+
+
+if __name__ == "__main__":
+    main()

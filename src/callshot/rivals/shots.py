@@ -1,0 +1,148 @@
+"""Episodes → logistic regression at every k, on the first of the draws that the spread `shared` has.
+
+A fit sees the support set of its draw and nothing else: its labels, and its rows to standardise by (`scaling`), which
+is what a person who labels has. Its strength C is fixed: one exemplar of a class leaves no inner fold to choose it by.
+Supports are nested over k. So the rows of a draw are put in an order in which each support is the beginning of the
+next, and each fit starts from the one before; a longer sweep moves nothing.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from callshot.fewshot.engine import Engine, blocks, open_engine
+from callshot.fewshot.episodes import Episodes, Split, splits
+from callshot.fewshot.kernels.shared import shared_support
+from callshot.fewshot.kernels.streams import enter, purpose_key
+from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.shared import MOST_BYTES, Draws, measure
+from callshot.fewshot.tally import Tally
+from callshot.records import FloatArray, IntArray
+from callshot.rivals.logistic import CLOSE, STRENGTH, Report, check_optimum, check_strength
+from callshot.rivals.scaling import standardise
+from callshot.rivals.solver import solve
+
+DRAWS = 100
+
+
+def sweep_logistic(
+    episodes: Episodes,
+    protocol: Protocol | None = None,
+    *,
+    strength: float = STRENGTH,
+    draws: int = DRAWS,
+    categories: Mapping[str, str] | None = None,
+    threads: int | None = None,
+    report: Report = lambda share, what: None,
+) -> tuple[IntArray, Tally]:
+    """Train on the first shared draws at every k; return k of each row, and values (shots, draws) as `sweep` does.
+
+    The draws are those of the protocol's seed and sampler. Where `all` is asked for, its row comes last and carries the
+    largest pool as k: there every draw is the whole support side. Scores are log-odds, whatever the protocol says.
+    """
+    check_strength(strength)
+    protocol = protocol or Protocol()
+    protocol = replace(protocol, score="log", shared_draws=min(draws, protocol.shared_draws))
+    parts, k = splits(episodes), set(protocol.shots)
+    if protocol.whole_pool:
+        k.add(max(int(np.diff(part.pool_start).max()) for part in parts))
+    shots = np.array(sorted(k), np.int64)
+    tally = Tally(len(shots), protocol.shared_draws, episodes.classes, categories)
+    workers = threads or os.cpu_count() or 1
+    with open_engine(episodes, protocol, workers, 0, lambda share: report(share, "logistic")) as engine:
+        for part in parts:
+            _sweep_split(engine, part, shots, strength, tally)
+            tally.close_fold(part)
+    tally.finish(protocol.shared_draws)
+    return shots, tally
+
+
+def drawn_rows(
+    episodes: Episodes, number: int, draw: int, shots: IntArray, protocol: Protocol
+) -> tuple[IntArray, IntArray]:
+    """Return the rows of one draw outside a fold, and how many of them, from the first, are the support at each k."""
+    stream = np.uint64(enter(purpose_key(protocol.seed, "shared"), np.uint64(draw)))
+    out = np.empty(shots[-1], np.uint64)
+    rows, places = [], []
+    for first, last, key in zip(episodes.class_start, episodes.class_start[1:], episodes.class_key, strict=False):
+        own, distinct = np.uint64(enter(stream, key)), protocol.sampler == "distinct"
+        size = shared_support(own, episodes.fold[first:last], number, len(out), distinct, out)
+        rows.append(first + out[:size].astype(np.int64))
+        places.append(np.arange(size))
+    place = np.concatenate(places)
+    order = np.argsort(place, kind="stable")
+    return np.concatenate(rows)[order], np.searchsorted(place[order], shots)
+
+
+class Climb:
+    """Fits on the first rows of a draw, on more and more of them, each from the one before.
+
+    `weight` and `bias` are those of the last fit, for vectors as they are.
+    """
+
+    def __init__(self, vectors: FloatArray, label: IntArray, classes: int, strength: float) -> None:
+        self.vectors, self.label, self.strength = vectors, label, strength
+        self.weight, self.bias = np.zeros((classes, vectors.shape[1])), np.zeros(classes)
+        self._numbers, self._level = np.zeros((classes, 0)), np.zeros(classes)  # weight and bias in the span of rows
+        self._rows, self._table = np.empty_like(vectors), np.empty(min(vectors.shape) * len(vectors))
+
+    def fit(self, size: int) -> None:
+        """Train on the first rows."""
+        rows, mean, deviation = standardise(self.vectors[:size], self._rows[:size])
+        if size <= rows.shape[1]:
+            weight, bias = self._fit_in_span(rows)
+        else:
+            weight, bias = self._fit_outside(rows, self.weight * deviation, self.bias + self.weight @ mean)
+        self.weight = weight / deviation
+        self.bias = bias - self.weight @ mean
+
+    def _fit_in_span(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
+        size, known = len(rows), self._numbers
+        table = np.dot(rows, rows.T, out=self._table[: size * size].reshape(size, size))
+        self._numbers = np.zeros((len(known), size))
+        self._numbers[:, : known.shape[1]] = known
+        self._solve(table, table, True, self._numbers, self._level)
+        return self._numbers @ rows, self._level
+
+    def _fit_outside(self, rows: FloatArray, weight: FloatArray, bias: FloatArray) -> tuple[FloatArray, FloatArray]:
+        columns = self._table[: rows.size].reshape(rows.shape[::-1])
+        columns[:] = rows.T
+        self._solve(rows, columns, False, weight, bias)
+        return weight, bias
+
+    def _solve(self, rows: FloatArray, columns: FloatArray, gram: bool, weight: FloatArray, bias: FloatArray) -> None:
+        left = solve(rows, columns, gram, self.label[: len(rows)], self.strength, CLOSE, weight, bias)
+        check_optimum(left, self.strength)
+
+
+def _sweep_split(engine: Engine, part: Split, shots: IntArray, strength: float, tally: Tally) -> None:
+    """Train on every draw for the queries of one fold, and add the values of those to the tally."""
+    classes, queries, draws = len(engine.episodes.classes), len(part.rows), engine.protocol.shared_draws
+    room = MOST_BYTES // (8 * len(shots) * classes * queries)
+    spans = list(blocks(draws, min(room, -(-draws // (2 * engine.workers)))))
+    found = [Draws(span.stop - span.start, len(shots), classes) for span in spans]
+    tasks = [partial(_train, engine, part, shots, strength, span, d) for span, d in zip(spans, found, strict=True)]
+    engine.run(tasks, 1 / engine.episodes.folds)
+    tally.decisions += np.sum([d.decisions for d in found], axis=0)
+    tally.tied += np.sum([d.tied for d in found], axis=0)
+    ap, auroc, hits = (np.concatenate([getattr(d, name) for d in found]) for name in ("ap", "auroc", "hits"))
+    for s in range(len(shots)):
+        tally.add(s, part, ap[:, s].T, auroc[:, s].T, hits[:, s].T)
+
+
+def _train(engine: Engine, part: Split, shots: IntArray, strength: float, span: slice, into: Draws) -> None:
+    """Train on a few draws at every k, and take the metrics of their scores."""
+    episodes = engine.episodes
+    a = np.empty((span.stop - span.start, len(shots), len(episodes.classes), len(part.rows)))
+    queries, place = episodes.distinct_at(part.rows)  # each distinct query is multiplied once, so that equal ones tie
+    for d, draw in enumerate(range(span.start, span.stop)):
+        rows, sizes = drawn_rows(episodes, part.number, draw, shots, engine.protocol)
+        climb = Climb(episodes.vectors[rows], episodes.label[rows], a.shape[2], strength)
+        for s, size in enumerate(sizes):
+            if s == 0 or size > sizes[s - 1]:  # else every class is used up: the same support
+                climb.fit(size)
+            a[d, s] = (climb.weight @ queries.T + climb.bias[:, None])[:, place]
+    measure(engine, part, a, into)
