@@ -190,8 +190,13 @@ def evaluate_files(
         )  # fmt: skip
         options = {"folds": folds, "corpus": corpus, "threads": threads, "memory": memory, "figure": figure}
         provenance = tell_provenance(result, protocol, files, options)
-        write_results(staging, result, provenance, draw_sweep if figure else None)
+        sweep = partial(_draw_apart, protocol.reference) if figure else None
+        write_results(staging, result, provenance, sweep)
     return result
+
+
+def _draw_apart(reference: str, result: Evaluation, path_stem: Path) -> Sequence[Path]:
+    return draw_sweep(result.apart(reference), path_stem)
 
 
 def report_chapters(

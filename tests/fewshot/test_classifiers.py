@@ -391,3 +391,12 @@ def _segment_of(table, row):
     folds = folds_of(table)
     classes = {c.label for c in count_classes(table.label, folds) if c.eligible}
     return sorted((name, i) for name, i in zip(table.label, table.segment, strict=True) if name in classes)[row][1]
+
+
+def test_rules_are_shown_apart_and_the_reference_keeps_its_encoders_name():
+    table = random_corpus(3, classes=3, size=2)
+    protocol = Protocol(shots=(1, 2), draws=3, bootstraps=10, shared_draws=5, classifiers=("centroid", "cosine"))
+    found = evaluate(table, protocol, folds=folds_of(table))
+    shown = found.apart(protocol.reference)
+    assert {(c.encoder, c.classifier) for c in shown.curve} == {("test", "centroid"), ("test, cosine", "cosine")}
+    assert [c.mean for c in shown.curve] == [c.mean for c in found.curve]

@@ -126,7 +126,7 @@ def evaluate(
             report=report,
         )  # fmt: skip
     if not quiet:
-        show_evaluation(result, Console())
+        show_evaluation(result.apart(protocol.reference), Console())
         print(f"results in {out}")
 
 

@@ -1,7 +1,7 @@
 """The nouns of the protocol: folds, classes, episodes, and the points of curves."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from callshot.records.embeddings import Embeddings, FloatArray, IntArray
 from callshot.records.recordings import Segmentation
@@ -159,3 +159,10 @@ class Evaluation:
     folds: Folds
     segments: Embeddings
     notes: list[str]
+
+    def apart(self, reference: str) -> "Evaluation":
+        """Return curves in which every rule but one is named beside its encoder, as if that were another one."""
+        others = [
+            c if c.classifier == reference else replace(c, encoder=f"{c.encoder}, {c.classifier}") for c in self.curve
+        ]
+        return replace(self, curve=others)
