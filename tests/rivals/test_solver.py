@@ -82,11 +82,12 @@ def test_no_step_from_the_optimum_leads_down(name, seed, power, gram):
         assert there >= lowest - 1e-11 * max(1.0, lowest)
 
 
+@pytest.mark.parametrize("start", [0.5, 1e4], ids=["near", "where everything saturates"])
 @pytest.mark.parametrize("gram", [True, False])
-def test_where_it_starts_does_not_matter(gram):
+def test_where_it_starts_does_not_matter(gram, start):
     rows, label = rows_of("wildly different classes")
     weight, bias, _ = solved(rows, label, 1.0, gram=gram)
-    other, other_bias, _ = solved(rows, label, 1.0, gram=gram, start=0.5)
+    other, other_bias, _ = solved(rows, label, 1.0, gram=gram, start=start)
     np.testing.assert_allclose(other, weight, atol=1e-6)
     np.testing.assert_allclose(other_bias - other_bias.mean(), bias - bias.mean(), atol=1e-6)
 

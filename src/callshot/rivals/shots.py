@@ -77,45 +77,36 @@ def drawn_rows(
     return np.concatenate(rows)[order], np.searchsorted(place[order], shots)
 
 
-class Climb:
-    """Fits on the first rows of a draw, on more and more of them, each from the one before.
+def climb(
+    vectors: FloatArray, label: IntArray, sizes: IntArray, classes: int, strength: float
+) -> tuple[FloatArray, FloatArray]:
+    """Train on the first rows of a draw, on more and more of them, each fit from the one before.
 
-    `weight` and `bias` are those of the last fit, for vectors as they are.
+    Return the weight (sizes, classes, dimensions) and the bias (sizes, classes) of every fit, for vectors as they are.
     """
-
-    def __init__(self, vectors: FloatArray, label: IntArray, classes: int, strength: float) -> None:
-        self.vectors, self.label, self.strength = vectors, label, strength
-        self.weight, self.bias = np.zeros((classes, vectors.shape[1])), np.zeros(classes)
-        self._numbers, self._level = np.zeros((classes, 0)), np.zeros(classes)  # weight and bias in the span of rows
-        self._rows, self._table = np.empty_like(vectors), np.empty(min(vectors.shape) * len(vectors))
-
-    def fit(self, size: int) -> None:
-        """Train on the first rows."""
-        rows, mean, deviation = standardise(self.vectors[:size], self._rows[:size])
+    weights, biases = np.zeros((len(sizes), classes, vectors.shape[1])), np.zeros((len(sizes), classes))
+    numbers, bias = np.zeros((classes, 0)), np.zeros(classes)
+    room, table = np.empty_like(vectors), np.empty(min(vectors.shape) * len(vectors))
+    for s, size in enumerate(sizes.tolist()):
+        if s and size == sizes[s - 1]:  # every class is used up: the same support
+            weights[s], biases[s] = weights[s - 1], biases[s - 1]
+            continue
+        rows, mean, deviation = standardise(vectors[:size], room[:size])
         if size <= rows.shape[1]:
-            weight, bias = self._fit_in_span(rows)
+            gram = table[: size * size].reshape(size, size)
+            np.dot(rows, rows.T, out=gram)
+            numbers = np.pad(numbers, ((0, 0), (0, size - numbers.shape[1])))
+            left = solve(gram, gram, True, label[:size], strength, CLOSE, numbers, bias)
+            weight = numbers @ rows
         else:
-            weight, bias = self._fit_outside(rows, self.weight * deviation, self.bias + self.weight @ mean)
-        self.weight = weight / deviation
-        self.bias = bias - self.weight @ mean
-
-    def _fit_in_span(self, rows: FloatArray) -> tuple[FloatArray, FloatArray]:
-        size, known = len(rows), self._numbers
-        table = np.dot(rows, rows.T, out=self._table[: size * size].reshape(size, size))
-        self._numbers = np.zeros((len(known), size))
-        self._numbers[:, : known.shape[1]] = known
-        self._solve(table, table, True, self._numbers, self._level)
-        return self._numbers @ rows, self._level
-
-    def _fit_outside(self, rows: FloatArray, weight: FloatArray, bias: FloatArray) -> tuple[FloatArray, FloatArray]:
-        columns = self._table[: rows.size].reshape(rows.shape[::-1])
-        columns[:] = rows.T
-        self._solve(rows, columns, False, weight, bias)
-        return weight, bias
-
-    def _solve(self, rows: FloatArray, columns: FloatArray, gram: bool, weight: FloatArray, bias: FloatArray) -> None:
-        left = solve(rows, columns, gram, self.label[: len(rows)], self.strength, CLOSE, weight, bias)
-        check_optimum(left, self.strength)
+            columns = table[: rows.size].reshape(rows.shape[::-1])
+            columns[:] = rows.T
+            weight, bias = weights[s - 1] * deviation, biases[s - 1] + weights[s - 1] @ mean
+            left = solve(rows, columns, False, label[:size], strength, CLOSE, weight, bias)
+        check_optimum(left, strength)
+        np.divide(weight, deviation, out=weights[s])
+        np.subtract(bias, weights[s] @ mean, out=biases[s])
+    return weights, biases
 
 
 def _sweep_split(engine: Engine, part: Split, shots: IntArray, strength: float, tally: Tally) -> None:
@@ -140,9 +131,6 @@ def _train(engine: Engine, part: Split, shots: IntArray, strength: float, span: 
     queries, place = episodes.distinct_at(part.rows)  # each distinct query is multiplied once, so that equal ones tie
     for d, draw in enumerate(range(span.start, span.stop)):
         rows, sizes = drawn_rows(episodes, part.number, draw, shots, engine.protocol)
-        climb = Climb(episodes.vectors[rows], episodes.label[rows], a.shape[2], strength)
-        for s, size in enumerate(sizes):
-            if s == 0 or size > sizes[s - 1]:  # else every class is used up: the same support
-                climb.fit(size)
-            a[d, s] = (climb.weight @ queries.T + climb.bias[:, None])[:, place]
+        weight, bias = climb(episodes.vectors[rows], episodes.label[rows], sizes, a.shape[2], strength)
+        np.take(weight @ queries.T + bias[:, :, None], place, axis=2, out=a[d])
     measure(engine, part, a, into)
