@@ -48,7 +48,8 @@ test-full: $(VENV)/ready-to-test
 
 # What needs torch and transformers, in an environment of its own.
 test-torch: $(VENV)-torch/ready
-	$(VENV)-torch/bin/python -m pytest -n 2 tests/test_cli_encoders.py tests/encoders/test_hubert.py tests/encoders/test_models.py $(ARGS)
+	$(VENV)-torch/bin/python -m pytest -n 2 tests/test_cli_encoders.py tests/encoders/test_hubert.py tests/encoders/test_models.py \
+		tests/rivals/test_recurrent.py tests/rivals/test_recurrent_files.py $(ARGS)
 
 $(VENV)-torch/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-torch

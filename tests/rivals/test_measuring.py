@@ -66,6 +66,16 @@ def test_ties_and_several_labels_count_as_in_scikit_learn(seed, values):
     assert found["all", "auroc"] == pytest.approx(auroc, nan_ok=True)
 
 
+def test_ties_of_positives_are_counted():
+    episodes = episodes_of(random_corpus(5, size=3))
+    queries = episodes.fold >= 0
+    assert (
+        tally_scores(episodes, np.zeros(episodes.relevant.shape)).tied[0] == episodes.relevant[queries].sum(0)
+    ).all()
+    scores = np.random.default_rng(0).permutation(episodes.relevant.size).reshape(episodes.relevant.shape) * 1.0
+    assert not tally_scores(episodes, scores).tied.any()
+
+
 def test_reduced_scoring_averages_inside_categories_first():
     episodes = episodes_of(random_corpus(4, classes=3, folds=2, size=4))
     assert episodes.classes == ("c0", "c1", "c2")

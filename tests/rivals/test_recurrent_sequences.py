@@ -1,4 +1,4 @@
-"""What recurrent networks are fed: frames in packed order, their scale, batches, inner folds; and what is refused."""
+"""What recurrent networks are fed: frames in a row, their scale, batches, inner folds; and what is refused."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import count_classes, give_folds
 from callshot.records import Embeddings, IntArray
 from callshot.rivals.recurrent import PAPER_CELLS, choose_cell, score_recurrent
-from callshot.rivals.sequences import deal_batches, frame_scale, hold_out, inner_folds, lay_out, pack
+from callshot.rivals.sequences import deal_batches, frame_scale, hold_out, inner_folds, lay_out, line_up
 
 Sequences = list[np.ndarray]
 
@@ -67,14 +67,13 @@ def test_frames_are_averaged_in_runs(given_: Sequences, step: int) -> None:
 
 
 @given(sequences())
-def test_packed_order_is_time_after_time_with_the_longest_first(given_: Sequences) -> None:
-    table = lay_out(given_)
-    ordered, places, sizes = pack(table, np.arange(len(given_)))
-    lengths = [len(given_[row]) for row in ordered]
-    assert lengths == sorted(lengths, reverse=True)
-    wanted = [given_[row][time] for time in range(max(lengths)) for row in ordered if time < len(given_[row])]
-    assert np.array_equal(table.frames[places], wanted)
-    assert sizes.tolist() == [sum(length > time for length in lengths) for time in range(max(lengths))]
+def test_rows_are_lined_up_frame_by_frame(given_: Sequences) -> None:
+    table, rows = lay_out(given_), np.arange(len(given_))[::-1]
+    places, there = line_up(table, rows)
+    assert len(places) == max(map(len, given_))
+    for column, row in enumerate(rows):
+        assert np.array_equal(table.frames[places[there[:, column], column]], given_[row])
+        assert (table.frames[places[~there[:, column], column]] == given_[row][-1]).all()
 
 
 @given(sequences(), st.integers(1, 4), st.integers(0, 9))

@@ -133,7 +133,7 @@ def test_shots_all_is_logistic_regression_on_the_whole_support_side():
     golden = measure(episodes, score_logistic(episodes, np.arange(25), strength=STRENGTH)[0])
     assert k.tolist() == [2, 9]
     for key in KEYS:
-        np.testing.assert_allclose(tally.values[key][1], golden[key], atol=1e-12)
+        assert set(tally.values[key][1]) == {golden[key]}  # to the last digit, in every draw
 
 
 def test_a_longer_sweep_more_draws_and_threads_move_nothing():

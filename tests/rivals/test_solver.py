@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
-from callshot.rivals.solver import solve
+from callshot.rivals.solver import gram_matrix, solve
 
 SHAPES = {  # sizes of the classes, dimensions
     "more rows than dimensions": ((40, 30, 20), 5),
@@ -35,7 +35,7 @@ def j(rows, label, weight, bias, strength):
 
 
 def solved(rows, label, strength, *, gram, tolerance=1e-15, start=0.0):
-    classes, table = label.max() + 1, rows @ rows.T if gram else rows
+    classes, table = label.max() + 1, gram_matrix(rows) if gram else rows
     weight, bias = np.full((classes, table.shape[1]), start), np.full(classes, start)
     weight[0] *= -1
     left = solve(table, np.ascontiguousarray(table.T), gram, label, strength, tolerance, weight, bias)
@@ -112,6 +112,17 @@ def test_equal_rows_and_empty_columns_do_no_harm():
     np.testing.assert_allclose(one, other, atol=1e-7)
     np.testing.assert_allclose(bias - bias.mean(), other_bias - other_bias.mean(), atol=1e-7)
     assert not one[:, ::2].any()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_tolerance_below_rounding_ends_where_rounding_does(seed):
+    rows, label = rows_of("more dimensions than rows", seed)
+    rows = 1000.0 * np.concatenate([rows, rows[:4]])  # centred, and some twice: the Gram matrix is singular
+    label = np.concatenate([label, label[:4]])
+    weight, bias, left = solved(rows, label, 0.1, gram=True, tolerance=0.0)
+    other, other_bias, _ = solved(rows, label, 0.1, gram=False)
+    assert left < 1e-9
+    assert j(rows, label, weight, bias, 0.1) == pytest.approx(j(rows, label, other, other_bias, 0.1), abs=1e-9)
 
 
 def test_rows_that_say_nothing_leave_the_shares_of_the_classes():

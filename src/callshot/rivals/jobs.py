@@ -180,7 +180,7 @@ def do_jobs(
     """Do every job, several at a time; outcomes in their order. Where one fails, the others stop after their epoch."""
     torch, watch = need_torch(), Watch(report)
     threads = ThreadPoolExecutor(options.threads, initializer=torch.set_num_threads, initargs=(1,))
-    with _one_thread_each(torch), threads as pool:
+    with _steady(torch), threads as pool:
         waiting = {pool.submit(_do, do, job, watch): job for job in jobs}
         try:
             for done in as_completed(waiting):
@@ -209,11 +209,17 @@ def _do(do: Callable[[Job, Watch], Outcome], job: Job, watch: Watch) -> Outcome:
 
 
 @contextmanager
-def _one_thread_each(torch: Any) -> Iterator[None]:
-    """Let torch work with one thread in each of ours: the order of sums, and so the numbers, are then one."""
-    before = torch.get_num_threads()
+def _steady(torch: Any) -> Iterator[None]:
+    """Let torch work with one thread in each of ours, and a GPU with all digits; afterwards as before.
+
+    Sums then have one order, and the other rows of a batch do not tell.
+    """
+    threads, rnn = torch.get_num_threads(), torch.backends.cudnn.rnn
+    precision = rnn.fp32_precision
     torch.set_num_threads(1)
+    rnn.fp32_precision = "ieee"
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads)
+        rnn.fp32_precision = precision

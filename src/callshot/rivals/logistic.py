@@ -22,7 +22,7 @@ from callshot.fewshot.folds import audit
 from callshot.records import COMMON_FOLD, FloatArray, IntArray
 from callshot.rivals.measuring import measure
 from callshot.rivals.scaling import standardise
-from callshot.rivals.solver import solve
+from callshot.rivals.solver import gram_matrix, solve
 
 Report = Callable[[float, str], None]
 
@@ -30,7 +30,7 @@ GRID = tuple(10.0**power for power in range(-4, 3))  # of C
 STRENGTH = 0.1  # where there is nothing to choose it by
 SMALLEST, LARGEST = 1e-6, 1e6
 INNER_FOLDS = 4
-EXACT, CLOSE = 1e-15, 1e-7  # how far J may be above its optimum
+EXACT, CLOSE = 1e-15, 1e-8  # how far J may be above its optimum
 
 
 def score_logistic(
@@ -55,7 +55,7 @@ def score_logistic(
     def run(number: int) -> float:
         chosen = choose_strength(episodes, number) if strength is None else strength
         queries = episodes.fold == number
-        scores[queries] = score(_score_split(episodes, number, (chosen,), EXACT)[0])
+        scores[queries] = score(score_split(episodes, number, (chosen,))[0])
         report(1 / episodes.folds, "logistic")
         return chosen
 
@@ -70,10 +70,27 @@ def choose_strength(episodes: Episodes, number: int) -> float:
     inner = support_side(episodes, number)
     tables = np.full((len(GRID), *inner.relevant.shape), np.nan)
     for fold in range(inner.folds):
-        tables[:, inner.fold == fold] = _score_split(inner, fold, GRID, CLOSE)
+        tables[:, inner.fold == fold] = score_split(inner, fold, GRID, CLOSE)
     found = [measure(inner, score(table)) for table in tables]
     best = max(range(len(GRID)), key=lambda i: (found[i]["all", "auroc"], found[i]["all", "accuracy"]))
     return GRID[best]
+
+
+def score_split(episodes: Episodes, number: int, strengths: tuple[float, ...], tolerance: float = EXACT) -> FloatArray:
+    """Return a_n of the queries of one fold by each strength, (strengths, queries, classes), each from the one before.
+
+    Each distinct query is multiplied once, so that equal ones tie.
+    """
+    outside = episodes.fold != number
+    queries, place = episodes.distinct_at(np.flatnonzero(~outside))
+    layer, found = None, []
+    for strength in strengths:
+        layer = fit(
+            episodes.vectors[outside], episodes.label[outside], episodes.classes, strength, start=layer,
+            tolerance=tolerance,
+        )  # fmt: skip
+        found.append(layer(queries)[place])
+    return np.stack(found)
 
 
 def support_side(episodes: Episodes, number: int) -> Episodes:
@@ -113,7 +130,7 @@ def fit(
     weight = np.zeros((len(classes), min(rows.shape)))
     if start is not None and not gram:
         weight, bias = start.weight * deviation, start.bias + start.weight @ mean
-    table = rows @ rows.T if gram else rows
+    table = gram_matrix(rows) if gram else rows
     left = solve(table, np.ascontiguousarray(table.T), gram, label, strength, tolerance, weight, bias)
     check_optimum(left, strength)
     weight = (weight @ rows if gram else weight) / deviation
@@ -132,20 +149,3 @@ def check_optimum(left: float, strength: float) -> None:
         raise OptionError(
             f"strength: with C = {strength:g} a fit stopped {left:.1g} above its optimum; try a smaller C"
         )
-
-
-def _score_split(episodes: Episodes, number: int, strengths: tuple[float, ...], tolerance: float) -> FloatArray:
-    """Return a_n of the queries of one fold by each strength, (strengths, queries, classes), each from the one before.
-
-    Each distinct query is multiplied once, so that equal ones tie.
-    """
-    outside = episodes.fold != number
-    queries, place = episodes.distinct_at(np.flatnonzero(~outside))
-    layer, found = None, []
-    for strength in strengths:
-        layer = fit(
-            episodes.vectors[outside], episodes.label[outside], episodes.classes, strength, start=layer,
-            tolerance=tolerance,
-        )  # fmt: skip
-        found.append(layer(queries)[place])
-    return np.stack(found)

@@ -173,8 +173,6 @@ class Valley:
             return float(np.vdot(self.residual(factor * logits)[1], logits)) + factor * square > 0.0
 
         low, high = -100.0, 0.0  # powers of 2; J bends upwards, so halving the interval finds its foot
-        if not uphill(1.0):
-            return 1.0
         for _ in range(60):
             middle = (low + high) / 2.0
             low, high = (low, middle) if uphill(2.0**middle) else (middle, high)

@@ -1,7 +1,7 @@
 """Sequences of segments → what a recurrent network is fed: frames in one table, their scale, batches, inner folds.
 
 Arrays only. A row is a segment; its frames are rows start[i] … start[i + 1] of one table, so that a batch is one
-gather: time after time, longest sequence first, which is how torch packs sequences. Nothing is ever padded.
+gather. Rows of like lengths are put together; shorter ones are filled up behind, where nothing that counts comes after.
 """
 
 from collections.abc import Iterator, Sequence
@@ -106,18 +106,17 @@ def frame_scale(table: Table, rows: IntArray) -> tuple[FloatArray, FloatArray]:
     return mean, np.where(moves, 1.0 / np.sqrt(np.where(moves, variance, 1.0)), 0.0)
 
 
-def pack(table: Table, rows: IntArray) -> tuple[IntArray, IntArray, IntArray]:
-    """Return some rows, longest first; the places of their frames in packed order; and how many rows each time has.
+def line_up(table: Table, rows: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
+    """Return the places of some rows' frames, (times, rows), and which are there: a row that is over repeats its last.
 
     >>> table = lay_out([np.array([[1.0]]), np.array([[2.0], [3.0]])])
-    >>> rows, places, sizes = pack(table, np.array([0, 1]))
-    >>> rows.tolist(), table.frames[places].ravel().tolist(), sizes.tolist()
-    ([1, 0], [2.0, 1.0, 3.0], [2, 1])
+    >>> places, there = line_up(table, np.array([0, 1]))
+    >>> table.frames[places, 0].tolist(), there.tolist()
+    ([[1.0, 2.0], [1.0, 3.0]], [[True, True], [False, True]])
     """
-    ordered = rows[np.argsort(-table.lengths[rows], kind="stable")]
-    time = np.arange(table.lengths[ordered[0]])[:, None]
-    there = time < table.lengths[ordered]
-    return ordered, (table.start[ordered] + time)[there], there.sum(axis=1)
+    lengths = table.lengths[rows]
+    time = np.arange(lengths.max())[:, None]
+    return table.start[rows] + np.minimum(time, lengths - 1), time < lengths
 
 
 def deal_batches(table: Table, rows: IntArray, size: int, rng: np.random.Generator) -> Iterator[IntArray]:

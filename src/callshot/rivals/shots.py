@@ -3,7 +3,8 @@
 A fit sees the support set of its draw and nothing else: its labels, and its rows to standardise by (`scaling`), which
 is what a person who labels has. Its strength C is fixed: one exemplar of a class leaves no inner fold to choose it by.
 Supports are nested over k. So the rows of a draw are put in an order in which each support is the beginning of the
-next, and each fit starts from the one before; a longer sweep moves nothing.
+next, and each fit starts from the one before; a longer sweep moves nothing. A support that is the whole support side is
+one set, whatever order it came in: it is trained on once, as `logistic` does.
 """
 
 import os
@@ -21,9 +22,9 @@ from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.shared import MOST_BYTES, Draws, measure
 from callshot.fewshot.tally import Tally
 from callshot.records import FloatArray, IntArray
-from callshot.rivals.logistic import CLOSE, STRENGTH, Report, check_optimum, check_strength
+from callshot.rivals.logistic import CLOSE, STRENGTH, Report, check_optimum, check_strength, score_split
 from callshot.rivals.scaling import standardise
-from callshot.rivals.solver import solve
+from callshot.rivals.solver import gram_matrix, solve
 
 DRAWS = 100
 
@@ -88,20 +89,16 @@ def climb(
     numbers, bias = np.zeros((classes, 0)), np.zeros(classes)
     room, table = np.empty_like(vectors), np.empty(min(vectors.shape) * len(vectors))
     for s, size in enumerate(sizes.tolist()):
-        if s and size == sizes[s - 1]:  # every class is used up: the same support
-            weights[s], biases[s] = weights[s - 1], biases[s - 1]
-            continue
         rows, mean, deviation = standardise(vectors[:size], room[:size])
         if size <= rows.shape[1]:
-            gram = table[: size * size].reshape(size, size)
-            np.dot(rows, rows.T, out=gram)
+            gram = gram_matrix(rows, table[: size * size].reshape(size, size))
             numbers = np.pad(numbers, ((0, 0), (0, size - numbers.shape[1])))
             left = solve(gram, gram, True, label[:size], strength, CLOSE, numbers, bias)
             weight = numbers @ rows
         else:
             columns = table[: rows.size].reshape(rows.shape[::-1])
             columns[:] = rows.T
-            weight, bias = weights[s - 1] * deviation, biases[s - 1] + weights[s - 1] @ mean
+            weight, bias = weights[s - 1] * deviation, biases[s - 1] + weights[s - 1] @ mean  # at first, zeros
             left = solve(rows, columns, False, label[:size], strength, CLOSE, weight, bias)
         check_optimum(left, strength)
         np.divide(weight, deviation, out=weights[s])
@@ -115,7 +112,8 @@ def _sweep_split(engine: Engine, part: Split, shots: IntArray, strength: float, 
     room = MOST_BYTES // (8 * len(shots) * classes * queries)
     spans = list(blocks(draws, min(room, -(-draws // (2 * engine.workers)))))
     found = [Draws(span.stop - span.start, len(shots), classes) for span in spans]
-    tasks = [partial(_train, engine, part, shots, strength, span, d) for span, d in zip(spans, found, strict=True)]
+    whole = _score_whole(engine, part, strength) if shots[-1] >= np.diff(part.pool_start).max() else None
+    tasks = [partial(_train, engine, part, shots, strength, whole, s, d) for s, d in zip(spans, found, strict=True)]
     engine.run(tasks, 1 / engine.episodes.folds)
     tally.decisions += np.sum([d.decisions for d in found], axis=0)
     tally.tied += np.sum([d.tied for d in found], axis=0)
@@ -124,13 +122,24 @@ def _sweep_split(engine: Engine, part: Split, shots: IntArray, strength: float, 
         tally.add(s, part, ap[:, s].T, auroc[:, s].T, hits[:, s].T)
 
 
-def _train(engine: Engine, part: Split, shots: IntArray, strength: float, span: slice, into: Draws) -> None:
+def _score_whole(engine: Engine, part: Split, strength: float) -> FloatArray | None:
+    """Return a_n (classes, queries) by the whole support side; none where exemplars are drawn with replacement."""
+    if not engine.distinct:
+        return None
+    return np.asarray(score_split(engine.episodes, part.number, (strength,))[0].T)
+
+
+def _train(
+    engine: Engine, part: Split, shots: IntArray, strength: float, whole: FloatArray | None, span: slice, into: Draws
+) -> None:
     """Train on a few draws at every k, and take the metrics of their scores."""
     episodes = engine.episodes
     a = np.empty((span.stop - span.start, len(shots), len(episodes.classes), len(part.rows)))
     queries, place = episodes.distinct_at(part.rows)  # each distinct query is multiplied once, so that equal ones tie
     for d, draw in enumerate(range(span.start, span.stop)):
         rows, sizes = drawn_rows(episodes, part.number, draw, shots, engine.protocol)
-        weight, bias = climb(episodes.vectors[rows], episodes.label[rows], sizes, a.shape[2], strength)
-        np.take(weight @ queries.T + bias[:, :, None], place, axis=2, out=a[d])
+        drawn = len(sizes) if whole is None else int(np.searchsorted(sizes, len(part.pool)))
+        weight, bias = climb(episodes.vectors[rows], episodes.label[rows], sizes[:drawn], a.shape[2], strength)
+        a[d, :drawn] = (weight @ queries.T + bias[:, :, None])[:, :, place]
+        a[d, drawn:] = whole
     measure(engine, part, a, into)

@@ -5,7 +5,7 @@
 C · J is strongly convex in W with constant 1, so its gradient G tells how far it is from its optimum: |G|² / 2 at most.
 Newton's method; each step is solved by conjugate gradients, as far as it pays. A fit on n rows in d dimensions lives in
 the span of its rows, W = A Z: where n ≤ d, A is sought, and all that is needed is products with the Gram matrix Z Zᵀ
-(which may be singular: equal rows do no harm). Where n > d, W is sought, and each of its numbers is scaled by its own
+(equal rows do no harm). Where n > d, W is sought, and each of its numbers is scaled by its own
 curvature. In the span, the sum of rows by residuals is the residuals themselves, and the inner product of two weights
 is that of the numbers of the one with the logits of the other; else the two ways are the same.
 
@@ -21,6 +21,16 @@ from callshot.records import FloatArray, IntArray
 
 MOST_STEPS, MOST_INNER = 200, 2000  # 3 to 10, and 10 to 200, are usual
 TINY = 1e-300
+
+
+def gram_matrix(rows: FloatArray, out: FloatArray | None = None) -> FloatArray:
+    """Return the products of all pairs of rows, with a trace of it added to the diagonal.
+
+    In floats a singular matrix may bend downwards along what it should not see, and J would have no bottom.
+    """
+    product = np.dot(rows, rows.T, out=out)
+    product.flat[:: len(rows) + 1] += 1e-12 * np.trace(product)
+    return product
 
 
 @inner
@@ -112,7 +122,7 @@ def solve(
         np.zeros(length),
         np.zeros(length),
     )
-    curvature, fresh = np.ones(length), down if gram else np.zeros(length)
+    curvature, before, fresh = np.ones(length), np.empty(length), down if gram else np.zeros(length)
     at_weight, at_bias, at_logits = parts(at, classes, unknowns)
     down_weight, down_bias, down_logits = parts(down, classes, unknowns)
     fresh_weight, fresh_bias, fresh_logits = parts(fresh, classes, unknowns)
@@ -132,7 +142,7 @@ def solve(
         for i in range(length):
             at[i] = 0.0
         value = strength * fill_probabilities(at_logits, at_bias, label, p)
-    share, left = 1.0, np.inf
+    gain, left = np.inf, np.inf
     for _ in range(MOST_STEPS):
         # the second derivative by each number alone
         for n in range(classes):
@@ -157,8 +167,8 @@ def solve(
             add(down, -1.0, at, weights)
             for i in range(both):
                 fresh[i] = down[i] / curvature[i]
-        left = remainder(np.dot(down[:weights], down[first:last]), down_bias, curve_bias, strength)
-        if left <= tolerance or share < 1e-9:
+        previous, left = left, remainder(np.dot(down[:weights], down[first:last]), down_bias, curve_bias, strength)
+        if left <= tolerance or (gain <= 1e-15 * abs(value) and left > 0.5 * previous):  # or only rounding is left
             break
         # a step, by conjugate gradients; down becomes what it leaves of the gradient
         size = np.dot(down[:weights], fresh[first:last]) + np.dot(down_bias, fresh_bias)
@@ -178,7 +188,10 @@ def solve(
             else:
                 np.dot(room, rows, bent_weight)
                 add(bent, 1.0, along, weights)
-            far = size / (np.dot(bent[:weights], along[first:last]) + np.dot(bent_bias, along_bias))
+            curve = np.dot(bent[:weights], along[first:last]) + np.dot(bent_bias, along_bias)
+            if not (curve > 0.0 and size > 0.0):  # nothing is left but rounding
+                break
+            far = size / curve
             slope += far * size
             add(step, far, along, length)
             add(down, -far, bent, both)
@@ -194,11 +207,15 @@ def solve(
             size, turn = new, new / size
         # as far along it as pays: all the way, or half as far, and so on
         old, share, value = value, 2.0, np.inf
-        while value > old - 1e-4 * share * slope + 1e-13 * abs(old) and share >= 1e-9:
-            share *= 0.5
-            add(at, 1.0 if share == 1.0 else -share, step, length)
+        for i in range(length):
+            before[i] = at[i]
+        while not value <= old - 1e-4 * share * slope + 1e-13 * abs(old):
+            share = 0.5 * share if share > 1e-9 else 0.0
+            for i in range(length):
+                at[i] = before[i] + share * step[i] if share > 0.0 else before[i]
             loss = fill_probabilities(at_logits, at_bias, label, p)
             value = strength * loss + 0.5 * np.dot(at[:weights], at[first:last])
+        gain = old - value
     for i in range(weights):
         given[i] = at[i]
     for n in range(classes):

@@ -105,7 +105,7 @@ def start_state(feed: Feed, rows: IntArray, recipe: Recipe) -> State:
         network.mean.copy_(torch.from_numpy(mean))
         network.scale.copy_(torch.from_numpy(scale))
     network.to(feed.frames.device)
-    settings = {"lr": recipe.rate, "weight_decay": recipe.decay, "fused": True}
+    settings = {"lr": recipe.learning_rate, "weight_decay": recipe.decay, "fused": True}
     return State(network, torch.optim.AdamW(network.parameters(), **settings))
 
 
@@ -128,8 +128,8 @@ def _run_epoch(feed: Feed, rows: IntArray, weight: FloatArray, recipe: Recipe, s
     draw = torch.Generator(device).manual_seed(_stream(recipe, "dropout", state.epoch))
     weights = torch.from_numpy(weight.astype(np.float32)).to(device)
     for batch in deal_batches(feed.table, rows, recipe.batch, order):
-        ordered, logits = forward(feed, batch, state.network, recipe.dropout, draw)
-        label = torch.from_numpy(feed.label[ordered]).to(device)
+        logits = forward(feed, batch, state.network, recipe.dropout, draw)
+        label = torch.from_numpy(feed.label[batch]).to(device)
         losses = torch.nn.functional.cross_entropy(logits, label, reduction="none")
         state.optimiser.zero_grad()
         (losses * weights[label]).mean().backward()
