@@ -11,7 +11,7 @@ import numpy as np
 
 from callshot.errors import InputError
 from callshot.fewshot.summary import PERCENTILES
-from callshot.records import Difference, FloatArray, Rival, Values
+from callshot.records import Curve, Difference, FloatArray, Rival, Values
 
 
 def compare(values: Sequence[Values], rivals: Sequence[Rival] = ()) -> list[Difference]:
@@ -30,7 +30,7 @@ def compare(values: Sequence[Values], rivals: Sequence[Rival] = ()) -> list[Diff
     found = [row for pair in combinations(encoders, 2) for row in _compare_pair(values, *pair)]
     for v in values:
         for rival in rivals:
-            if _meets(rival, v):
+            if meets(rival, v):
                 found.extend(_differences(v, told_rival(rival), v.value - rival.value))
     return found
 
@@ -51,7 +51,8 @@ def _curve(values: Values) -> tuple[str, ...]:
     return values.corpus, values.classifier, values.scoring, values.metric, values.spread
 
 
-def _meets(rival: Rival, values: Values) -> bool:
+def meets(rival: Rival, values: Values | Curve) -> bool:
+    """Tell whether a rival is held against a curve."""
     same = (rival.corpus, rival.scoring, rival.metric) == (values.corpus, values.scoring, values.metric)
     return same and rival.encoder in ("", values.encoder)
 

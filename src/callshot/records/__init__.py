@@ -14,11 +14,11 @@ Episode      one query against one draw, told whole
 Inspection   what a folder holds, before anything is decided
 Curve        one point of a k-shot curve, with ClassCurve, Values, Confusion and Ties behind it
 Evaluation   all of that, for every encoder
-Rival        what a trained classifier scored, with Difference and Worth: comparisons, and the label budget
+Rival        what a trained classifier scored, with Difference, Crossing, Refined and Worth: how it compares
 Chapter      everything that one corpus's part of a report is made from, with Facts and Lengths
 """
 
-from callshot.records.chapters import Chapter, Difference, Facts, Lengths, Rival, Worth
+from callshot.records.chapters import Chapter, Crossing, Difference, Facts, Lengths, Refined, Rival, Worth
 from callshot.records.embeddings import Embeddings, EncoderState, FloatArray, IntArray
 from callshot.records.recordings import Annotation, Call, Cell, Recording, Reject, Segment, Segmentation, name_segments
 from callshot.records.results import (
@@ -44,6 +44,7 @@ __all__ = [
     "ClassCount",
     "ClassCurve",
     "Confusion",
+    "Crossing",
     "Curve",
     "Difference",
     "Embeddings",
@@ -57,6 +58,7 @@ __all__ = [
     "IntArray",
     "Lengths",
     "Recording",
+    "Refined",
     "Reject",
     "Rival",
     "Segment",

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 
 from callshot.records.embeddings import Embeddings
 from callshot.records.recordings import Reject
@@ -44,7 +45,8 @@ class Rival:
     """What a trained classifier scored on the same queries, trained on all labelled data of each split.
 
     `kind` is logistic, recurrent or end-to-end; `name` is how tables call it (LR, GRU, AERD), and no encoder has it.
-    `encoder` is empty for one that hears the audio itself.
+    `encoder` is empty for one that hears the audio itself. `how` says in words what was chosen on the support sides,
+    and `seconds` how long its training took, where callshot trained it. The row of `rivals.csv`.
     """
 
     corpus: str
@@ -54,6 +56,45 @@ class Rival:
     scoring: str
     metric: str
     value: float
+    how: str = ""
+    seconds: float = nan
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Where a curve passes another: at `k` on average, and `surely` from where its 1–99 % interval stays above.
+
+    `labels` says what the rival was trained on. With `all` of the support side, it is the centroid that passes, first
+    at k; with `k`, the same draws as the centroid, it is the rival that does, from k on. None: nowhere in the sweep.
+    The row of `crossings.csv`.
+    """
+
+    corpus: str
+    encoder: str
+    rival: str
+    labels: str
+    scoring: str
+    metric: str
+    spread: str
+    k: int | None
+    surely: int | None
+
+
+@dataclass(frozen=True)
+class Refined:
+    """What gradient steps make of the centroid of the whole pool: 0 is the centroid, the last is logistic regression.
+
+    `temperature` is what the centroid's scores were divided by before the first step, its mean over splits. The row of
+    `refinement.csv`.
+    """
+
+    corpus: str
+    encoder: str
+    scoring: str
+    metric: str
+    step: int
+    value: float
+    temperature: float
 
 
 @dataclass(frozen=True)
@@ -104,7 +145,11 @@ class Worth:
 
 @dataclass(frozen=True)
 class Chapter:
-    """One corpus of a study. `tables` are its embeddings, one for each encoder, rows as in the evaluation."""
+    """One corpus of a study. `tables` are its embeddings, one for each encoder, rows as in the evaluation.
+
+    The evaluation is of one rule, the reference; `others` has the curves of the other rules without training, and of
+    rivals that were trained at every k, on the first draws of the spread `shared`.
+    """
 
     evaluation: Evaluation
     facts: Facts
@@ -116,3 +161,6 @@ class Chapter:
     categories: Mapping[str, str] | None
     rejects: Sequence[Reject]
     notes: Sequence[str]
+    others: Evaluation | None = None
+    crossings: Sequence[Crossing] = ()
+    refinement: Sequence[Refined] = ()

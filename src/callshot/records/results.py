@@ -1,7 +1,8 @@
 """The nouns of the protocol: folds, classes, episodes, and the points of curves."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from callshot.records.embeddings import Embeddings, FloatArray, IntArray
 from callshot.records.recordings import Segmentation
@@ -166,3 +167,11 @@ class Evaluation:
             c if c.classifier == reference else replace(c, encoder=f"{c.encoder}, {c.classifier}") for c in self.curve
         ]
         return replace(self, curve=others)
+
+    def under(self, classifiers: Collection[str]) -> "Evaluation":
+        """Return what some rules did, and nothing of the others."""
+        kept: dict[str, Any] = {
+            name: [row for row in getattr(self, name) if row.classifier in classifiers]
+            for name in ("curve", "values", "per_class")
+        }
+        return replace(self, **kept)
