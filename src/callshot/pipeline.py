@@ -19,7 +19,7 @@ import numpy as np
 
 from callshot.corpus.annotations import Hints
 from callshot.corpus.audio import read_segments
-from callshot.corpus.corpora import CORPORA, Corpus
+from callshot.corpus.corpora import Corpus
 from callshot.corpus.facts import tell_facts
 from callshot.corpus.rule import Rule
 from callshot.corpus.segments import audio_root, segment_corpus
@@ -31,22 +31,23 @@ from callshot.encoders.embed import (
     make_table,
     refuse_segments,
     refuse_store,
-    write_sequences,
 )
 from callshot.encoders.encode import open_encoder
-from callshot.encoders.sidecars import DEALT, FOLDS, read_categories, read_dealt, read_folds
+from callshot.encoders.sequences import sequences_path, write_sequences
+from callshot.encoders.sidecars import DEALT, FOLDS, read_folds
 from callshot.encoders.store import open_store
-from callshot.encoders.table import read_tables, refuse_place, table_corpus, table_segments, write_table
+from callshot.encoders.table import refuse_place, table_segments, write_table
 from callshot.encoders.weights import home
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.evaluate import Report, choose_folds, evaluate
 from callshot.fewshot.folds import DEFAULT_FOLDS, count_classes, evaluated_classes
 from callshot.fewshot.protocol import Protocol
+from callshot.ground import read_ground
 from callshot.records import Chapter, Embeddings, Evaluation, Folds, Reject, Segmentation
 from callshot.report.answers import answer
 from callshot.report.book import Look, write_book
 from callshot.report.figures import draw_sweep
-from callshot.report.provenance import tell_file, tell_folds, tell_provenance, tell_segmentation
+from callshot.report.provenance import tell_folds, tell_provenance, tell_segmentation
 from callshot.report.results import PROVENANCE, open_results, write_folds, write_results
 from callshot.report.staging import open_staging
 
@@ -116,7 +117,7 @@ def embed_files(
         found, kept_as = zip(*there, strict=True)
         table = make_table(told_name(row), found, kept.vectors(kept_as), source)
         if sequences:
-            write_sequences(out.with_suffix(".sequences.parquet"), table.segment, kept.sequences(kept_as))
+            write_sequences(sequences_path(out), table.segment, kept.sequences(kept_as))
         write_table(table, out, corpus=facts.get("corpus"))
     write_rejects(rejects, out.with_suffix(".rejects.csv"), keep_empty=False)
     return table, rejects
@@ -163,33 +164,15 @@ def evaluate_files(
     figure: bool = True,
     report: Report = lambda done, what: None,
 ) -> Evaluation:
-    """Read tables, evaluate them, and write the results to a directory; see `evaluate` for the options.
-
-    Folds are built, given by a file, or `dealt`: what `fold_files` wrote, and of the tables only what is in that. A
-    known corpus brings its number of folds and its categories, where none are given.
-    """
+    """Read tables, evaluate them and write the results to a directory; see `read_ground` and `evaluate`."""
     with open_results(out) as staging:
-        tables = read_tables(paths)
-        name = corpus or table_corpus(paths[0]) or paths[0].absolute().parent.name or "corpus"
-        known = CORPORA.get(name) or CORPORA.get(table_corpus(paths[0]) or "")
-        if dealt is not None:
-            parts = [read_dealt(dealt, table) for table in tables]
-            tables, chosen = [part for part, _ in parts], parts[0][1]
-        else:
-            given = read_folds(fold_file, tables[0]) if fold_file is not None else None
-            default = DEFAULT_FOLDS if known is None else known.folds
-            chosen = choose_folds(tables[0], folds, given, fold_file, default=default)
-        groups = None if known is None else known.categories_of(set(tables[0].label))
-        groups = groups if categories is None else read_categories(categories, tables[0])
-        files = [tell_file(path, encoder=t.encoder, role="table") for path, t in zip(paths, tables, strict=True)]
-        for role, path in {"folds": dealt / FOLDS if dealt else fold_file, "categories": categories}.items():
-            files += [tell_file(path, role=role)] if path is not None else []
+        ground = read_ground(paths, folds=folds, fold_file=fold_file, dealt=dealt, categories=categories, corpus=corpus)
         result = evaluate(
-            tables, protocol, folds=chosen, categories=groups, corpus=name, threads=threads, memory=memory,
-            report=report,
+            ground.tables, protocol, folds=ground.folds, categories=ground.categories, corpus=ground.corpus,
+            threads=threads, memory=memory, report=report,
         )  # fmt: skip
         options = {"folds": folds, "corpus": corpus, "threads": threads, "memory": memory, "figure": figure}
-        provenance = tell_provenance(result, protocol, files, options)
+        provenance = tell_provenance(result, protocol, ground.files, options)
         sweep = partial(_draw_apart, protocol.reference) if figure else None
         write_results(staging, result, provenance, sweep)
     return result

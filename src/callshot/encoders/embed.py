@@ -9,16 +9,14 @@ import os
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from callshot.encoders.catalogue import Row
@@ -36,7 +34,6 @@ Report = Callable[[float, str], None]
 LARGEST_BATCH = 64  # windows
 AHEAD = 64  # segments that are made ready while the model works
 AHEAD_SAMPLES = 2**24  # at the model's rate, that they may have together
-SEQUENCES = 64  # that are in memory when they are written
 TRIALS = 3  # batches of each size, before the next is tried
 
 
@@ -231,28 +228,3 @@ def make_table(encoder: str, segments: Sequence[Segment], vectors: Signal, sourc
         fold=given_folds(segments, source),
         source=str(source),
     )
-
-
-def write_sequences(path: Path, segments: Sequence[str], sequences: Iterator[Signal]) -> None:
-    """Write the sequence behind each vector: segment, frames, and its values, frame after frame; some at a time."""
-    names = iter(segments)
-    try:
-        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.absolute().parent) as folder:
-            for n, part in enumerate(batched(sequences, SEQUENCES)):
-                columns = {
-                    "segment": pl.Series(list(islice(names, len(part))), dtype=pl.String),
-                    "frames": pl.Series([len(sequence) for sequence in part], dtype=pl.Int64),
-                    "sequence": pl.Series([sequence.ravel() for sequence in part], dtype=pl.List(pl.Float32)),
-                }
-                pl.DataFrame(columns).write_parquet(Path(folder, f"{n:06d}.parquet"))
-            whole = Path(folder, "whole")
-            pl.scan_parquet(sorted(Path(folder).glob("*.parquet")), glob=False).sink_parquet(whole)
-            whole.replace(path)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise OutputError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})") from error
-
-
-def batched(items: Iterator[Signal], size: int) -> Iterator[list[Signal]]:
-    """Yield items some at a time."""
-    while part := list(islice(items, size)):
-        yield part

@@ -98,9 +98,7 @@ class Split:
 def plan_episodes(embeddings: Embeddings, folds: Folds, counts: Sequence[ClassCount]) -> Episodes:
     """Keep the eligible classes, centre the vectors, and order everything by class and segment id."""
     classes = evaluated_classes(counts)
-    number = {name: i for i, name in enumerate(classes)}
-    rows = [i for i, name in enumerate(embeddings.label) if name in number]
-    rows.sort(key=lambda i: (number[embeddings.label[i]], embeddings.segment[i]))
+    number, rows = {name: i for i, name in enumerate(classes)}, order_rows(embeddings, classes)
     label = np.array([number[embeddings.label[i]] for i in rows])
     vectors, origin = centre(embeddings.vectors[rows])
     relevant = np.zeros((len(rows), len(classes)), bool)
@@ -117,6 +115,14 @@ def plan_episodes(embeddings: Embeddings, folds: Folds, counts: Sequence[ClassCo
         class_key=np.array([key(name) for name in classes], np.uint64),
         origin=origin,
     )
+
+
+def order_rows(embeddings: Embeddings, classes: Sequence[str]) -> IntArray:
+    """Return the rows of a table whose label is one of the classes, by class and then by segment id."""
+    number = {name: i for i, name in enumerate(classes)}
+    rows = [i for i, name in enumerate(embeddings.label) if name in number]
+    rows.sort(key=lambda i: (number[embeddings.label[i]], embeddings.segment[i]))
+    return np.array(rows, np.int64)
 
 
 def split(episodes: Episodes, number: int) -> Split:
