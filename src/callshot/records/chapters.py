@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import nan
 
 from callshot.records.embeddings import Embeddings
 from callshot.records.recordings import Reject
@@ -46,7 +45,7 @@ class Rival:
 
     `kind` is logistic, recurrent or end-to-end; `name` is how tables call it (LR, GRU, AERD), and no encoder has it.
     `encoder` is empty for one that hears the audio itself. `how` says in words what was chosen on the support sides,
-    and `seconds` how long its training took, where callshot trained it. The row of `rivals.csv`.
+    where callshot trained it. The row of `rivals.csv`.
     """
 
     corpus: str
@@ -57,7 +56,6 @@ class Rival:
     metric: str
     value: float
     how: str = ""
-    seconds: float = nan
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,207 @@
+"""The rivals on one page: the ground that the centroid stands on → what trained classifiers score there.
+
+    train_logistic      on all labels of the support side of every split, and the way to it from the centroid
+    sweep_logistic_at   on the first shared draws, at every k: as few labels as the centroid has
+    train_recurrent     on the sequences behind the vectors
+    train_end_to_end    on the audio itself
+
+Each is trained on the support side of a split, and scored on its queries by the metrics of the centroid. What is chosen
+on the way is chosen on inner folds, and told.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callshot.errors import OptionError
+from callshot.fewshot.folds import complete_shots
+from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.summary import Summary
+from callshot.fewshot.tally import group_classes
+from callshot.ground import Plot
+from callshot.records import Evaluation, Refined, Rival
+from callshot.rivals.logistic import check_strength, score_logistic
+from callshot.rivals.measuring import measure
+from callshot.rivals.refine import refine_centroid
+from callshot.rivals.shots import DRAWS, sweep_logistic
+
+Report = Callable[[float, str], None]
+Signal = NDArray[np.float32]
+
+KINDS = ("logistic", "recurrent", "end-to-end")
+METRICS = ("map", "auroc")
+CHOSEN, PAPER = "chosen", "paper"  # cells of recurrent networks: by inner folds, or as the paper pairs them
+CELLS = (CHOSEN, PAPER, "elman", "gru", "lstm")
+
+
+@dataclass(frozen=True)
+class Training:
+    """Which rivals are trained, and how.
+
+    `shots` adds logistic regression at every k, on the first `draws` of the shared spread. `strength` is C of logistic
+    regression, chosen on inner folds where it is None (0.1 at every k). `cell` is that of the recurrent network;
+    `seeds` is how many networks are averaged. `init` is a file of weights that the end-to-end rival starts from.
+
+    >>> Training(("logistic",), cell="gpt")
+    Traceback (most recent call last):
+    callshot.errors.OptionError: cell: one of chosen, paper, elman, gru, lstm, got 'gpt'
+    """
+
+    kinds: tuple[str, ...] = ()
+    shots: bool = False
+    draws: int = DRAWS
+    strength: float | None = None
+    cell: str = CHOSEN
+    seeds: int = 3
+    init: Path | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, allowed in (*(("rival", kind, KINDS) for kind in self.kinds), ("cell", self.cell, CELLS)):
+            if value not in allowed:
+                raise OptionError(f"{name}: one of {', '.join(allowed)}, got {value!r}")
+        if twice := [kind for kind in self.kinds if self.kinds.count(kind) > 1]:
+            raise OptionError(f"rival: {twice[0]} is there twice; leave one out")
+        for name, number in (("draws", self.draws), ("seeds", self.seeds)):
+            if not 1 <= number <= 10**6:
+                raise OptionError(f"{name}: 1 to 1000000, got {number}")
+        if self.strength is not None:
+            check_strength(self.strength)
+
+
+def train_logistic(
+    plot: Plot, training: Training, *, threads: int | None = None, report: Report = lambda share, what: None
+) -> tuple[list[Rival], list[Refined]]:
+    """Train logistic regression on all labels, and go there from the centroid by gradient steps."""
+    scores, strengths = score_logistic(
+        plot.episodes, plot.groups, strength=training.strength, threads=threads, report=_part(report, 0.7)
+    )
+    by = "C by inner folds" if training.strength is None else "C"
+    how = f"{by}: {', '.join(f'{c:g}' for c in dict.fromkeys(strengths))}"
+    rivals = list(_rivals(plot, "logistic", "LR", measure(plot.episodes, scores, plot.ground.categories), how))
+    way = refine_centroid(
+        plot.episodes, strengths, categories=plot.ground.categories, threads=threads, report=_part(report, 0.3)
+    )
+    temperature = float(np.mean(way.temperature))
+    refined = [
+        Refined(plot.ground.corpus, plot.table.encoder, scoring, metric, step, value, temperature)
+        for (scoring, metric), values in way.values.items() if metric in METRICS
+        for step, value in zip(way.steps.tolist(), values.tolist(), strict=True)
+    ]  # fmt: skip
+    return rivals, refined
+
+
+def sweep_logistic_at(
+    plot: Plot,
+    training: Training,
+    protocol: Protocol,
+    *,
+    threads: int | None = None,
+    report: Report = lambda share, what: None,
+) -> Evaluation:
+    """Train logistic regression at every k of a protocol, on the draws that the centroid meets."""
+    ground, more = plot.ground, {} if training.strength is None else {"strength": training.strength}
+    k, tally = sweep_logistic(
+        plot.episodes, protocol, draws=training.draws, categories=ground.categories, threads=threads, report=report,
+        **more,
+    )  # fmt: skip
+    found = Summary(
+        ground.corpus, plot.table.encoder, "shared", k, tally, plot.episodes, ground.classes, "logistic"
+    )  # fmt: skip
+    queries = int((plot.episodes.fold >= 0).sum())
+    return Evaluation(
+        ground.corpus, complete_shots(ground.classes), queries, list(found.curves()), list(found.values()),
+        list(found.classes()), [], [], ground.classes, ground.folds, plot.table, [],
+    )  # fmt: skip
+
+
+def train_recurrent(
+    plot: Plot,
+    training: Training,
+    sequences: Sequence[Signal],
+    *,
+    seed: int = 0,
+    device: str = "cpu",
+    threads: int | None = None,
+    folder: Path | None = None,
+    report: Report = lambda share, what: None,
+) -> list[Rival]:
+    """Train recurrent networks on sequences, one for each row of the episodes; `folder` keeps what was trained."""
+    from callshot.rivals.recurrent import choose_cell, score_recurrent, tell_cells
+
+    cell = named_cell(plot, training.cell)
+    options: dict[str, Any] = {
+        "seeds": training.seeds, "device": device, "threads": threads or 1, "folder": folder, "seed": seed,
+    }  # fmt: skip
+    cells: str | Sequence[str] = cell or choose_cell(
+        plot.episodes, plot.groups, sequences, **options, report=_part(report, 0.7)
+    )[0]  # fmt: skip
+    scores, told = score_recurrent(
+        plot.episodes, plot.groups, sequences, cell=cells, **options, report=_part(report, 1.0 if cell else 0.3)
+    )
+    names = [cells] * plot.episodes.folds if isinstance(cells, str) else cells
+    titles = tell_cells(names)
+    name = titles if len(set(names)) == 1 else "RNN"
+    size = " to ".join(f"{n:,}" for n in sorted({min(told["parameters"].values()), max(told["parameters"].values())}))
+    how = f"{titles}{'' if cell else ', by inner folds'}; {size} parameters, {training.seeds} seeds"
+    return list(_rivals(plot, "recurrent", name, measure(plot.episodes, scores, plot.ground.categories), how))
+
+
+def named_cell(plot: Plot, cell: str) -> str:
+    """Return the cell that is named, by itself or by the paper's pairing; empty where inner folds choose."""
+    from callshot.rivals.recurrent import PAPER_CELLS
+
+    encoder = plot.table.encoder.partition("[")[0]
+    return PAPER_CELLS.get((encoder, plot.ground.corpus), "") if cell == PAPER else "" if cell == CHOSEN else cell
+
+
+def train_end_to_end(
+    plot: Plot,
+    training: Training,
+    signals: Sequence[Signal],
+    *,
+    seed: int = 0,
+    device: str = "cpu",
+    threads: int | None = None,
+    folder: Path | None = None,
+    report: Report = lambda share, what: None,
+) -> list[Rival]:
+    """Train the end-to-end rival on audio at 16 kHz, one signal for each row of the episodes.
+
+    With categories, it has one score for each of these, and stands in the reduced scoring alone.
+    """
+    from callshot.rivals.aerd import measure_outputs, score_aerd
+
+    scoring, names, targets = outputs(plot)
+    scores, told = score_aerd(
+        signals, targets, plot.episodes.fold, plot.groups, names, init=training.init, seeds=1, device=device,
+        threads=threads or 1, folder=folder, seed=seed, report=report,
+    )  # fmt: skip
+    found = measure_outputs(targets, plot.episodes.fold, scores)
+    values = {(scoring, metric): found[metric] for metric in METRICS}
+    rivals = _rivals(plot, "end-to-end", told["name"], values, told["text"])
+    return [replace(rival, encoder="") for rival in rivals]
+
+
+def outputs(plot: Plot) -> tuple[str, tuple[str, ...], NDArray[np.bool_]]:
+    """Return what the end-to-end rival tells apart: the scoring, the names, and which rows are positive for each."""
+    episodes, categories = plot.episodes, plot.ground.categories
+    if categories is None:
+        return "all", episodes.classes, episodes.relevant
+    groups = group_classes(episodes.classes, categories)
+    names = tuple(categories[episodes.classes[group[0]]] for group in groups)
+    return "reduced", names, np.stack([episodes.relevant[:, group].any(axis=1) for group in groups], axis=1)
+
+
+def _rivals(plot: Plot, kind: str, name: str, values: Mapping[tuple[str, str], float], how: str) -> Iterator[Rival]:
+    """Yield a row for every scoring and metric."""
+    for (scoring, metric), value in values.items():
+        if metric in METRICS:
+            yield Rival(plot.ground.corpus, plot.table.encoder, kind, name, scoring, metric, value, how)
+
+
+def _part(report: Report, share: float) -> Report:
+    return lambda done, what: report(share * done, what)
