@@ -1,11 +1,21 @@
 """Chapters to make tables, figures and pages of: a real evaluation of made-up vectors, with what lies around it."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from callshot import Embeddings, Protocol, evaluate
-from callshot.records import Chapter, Facts, Lengths, Rival
+from callshot.fewshot.classifiers import CLASSIFIERS
+from callshot.fewshot.crossing import find_crossings
+from callshot.fewshot.episodes import Episodes, plan_episodes
+from callshot.fewshot.paired import compare
+from callshot.fewshot.summary import Summary
+from callshot.records import Chapter, Facts, Lengths, Refined, Rival
+from callshot.rivals.logistic import score_logistic
+from callshot.rivals.measuring import measure
+from callshot.rivals.refine import refine_centroid
+from callshot.rivals.shots import sweep_logistic
 
 SMALL = Protocol(shots=(1, 2, 3, 4, 5, 10, 20), draws=10, bootstraps=100, shared_draws=50)
 
@@ -56,3 +66,55 @@ def make_chapter(
         lengths([60.0] * 12), spans, spans,
     )  # fmt: skip
     return Chapter(evaluation, facts, spans, tables, rivals, (), (), categories, (), ())
+
+
+def make_trained(
+    tables: Sequence[Embeddings] | None = None,
+    *,
+    protocol: Protocol = SMALL,
+    corpus: str = "corpus",
+    categories: Mapping[str, str] | None = None,
+    more: Sequence[Rival] = (),
+) -> Chapter:
+    """Return a chapter with every rule, logistic regression on all labels and at every k, and the way to it."""
+    tables = make_tables() if tables is None else tables
+    rules = replace(protocol, classifiers=tuple(CLASSIFIERS))
+    chapter = make_chapter(tables, corpus=corpus, protocol=rules, categories=categories)
+    found = chapter.evaluation
+    reference, others = found.under(["centroid"]), found.under(set(CLASSIFIERS) - {"centroid"})
+    rivals, refinement = list(more), []
+    for table in tables:
+        episodes = plan_episodes(table, found.folds, found.classes)
+        trained, path = _train(table, episodes, corpus, categories)
+        rivals, refinement = [*rivals, *trained], [*refinement, *path]
+        at_k = Summary(
+            corpus, table.encoder, "shared", *sweep_logistic(episodes, protocol, categories=categories), episodes,
+            found.classes, "logistic",
+        )  # fmt: skip
+        for name, rows in (("curve", at_k.curves()), ("values", at_k.values()), ("per_class", at_k.classes())):
+            getattr(others, name).extend(rows)
+    trained_values = [v for v in others.values if v.classifier == "logistic"]
+    return replace(
+        chapter,
+        evaluation=reference,
+        others=others,
+        rivals=rivals,
+        refinement=refinement,
+        differences=compare(reference.values, rivals),
+        crossings=find_crossings(reference.curve, rivals, reference.values, trained_values),
+    )
+
+
+def _train(
+    table: Embeddings, episodes: Episodes, corpus: str, categories: Mapping[str, str] | None
+) -> tuple[list[Rival], list[Refined]]:
+    scores, strengths = score_logistic(episodes, np.arange(len(episodes.label)), strength=0.1)
+    measured, path = measure(episodes, scores, categories), refine_centroid(episodes, strengths, categories=categories)
+    key, keys = (corpus, table.encoder), [key for key in measured if key[1] in ("map", "auroc")]
+    rivals = [Rival(*key, "logistic", "LR", *which, measured[which], "C = 0.1 in every split", 1.25) for which in keys]
+    hot = float(path.temperature.mean())
+    steps = [
+        Refined(*key, *which, int(step), float(value), hot)
+        for which in keys for step, value in zip(path.steps, path.values[which], strict=True)
+    ]  # fmt: skip
+    return rivals, steps

@@ -2,22 +2,30 @@
 
 report.html                      the page
 tables/                          LaTeX, Markdown and CSV
-CORPUS/curve.csv …               all numbers, with differences.csv, budget.csv and rejects.csv
+CORPUS/curve.csv …               all numbers, with differences.csv, budget.csv and rejects.csv, and where there are any
+                                 rivals, rivals.csv, crossings.csv and refinement.csv
 CORPUS/figures/                  PDF and PNG
 """
 
 import csv
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from callshot.fewshot.evaluate import Report
 from callshot.fewshot.protocol import Protocol
-from callshot.records import Chapter
+from callshot.records import Chapter, Evaluation
 from callshot.report.figures import draw_figures
 from callshot.report.page import write_page
-from callshot.report.results import WRITERS, write_budget, write_differences
+from callshot.report.results import (
+    WRITERS,
+    write_budget,
+    write_crossings,
+    write_differences,
+    write_refinement,
+    write_rivals,
+)
 from callshot.report.tables.building import build_tables
 from callshot.report.tables.writing import write_tables
 
@@ -90,13 +98,44 @@ def _caption(name: str) -> str:
 
 
 def write_numbers(chapter: Chapter, folder: Path) -> list[str]:
-    """Write what was measured of one corpus; return the names of the files."""
+    """Write what was measured of one corpus; return the names of the files.
+
+    Curves, their values and those of classes are of every classifier, the reference first.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    everything = _together(chapter)
     for name, write in WRITERS.items():
-        write(chapter.evaluation, folder / name)
+        write(everything, folder / name)
     write_differences(chapter.differences, folder / "differences.csv")
     write_budget(chapter.budget, folder / "budget.csv")
+    trained = list(_write_trained(chapter, folder))
     with (folder / "rejects.csv").open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
         rows = ((r.file, "" if r.row is None else r.row, r.reason) for r in chapter.rejects)
         csv.writer(file, lineterminator="\n").writerows([("file", "row", "reason"), *rows])
-    return [*WRITERS, "differences.csv", "budget.csv", "rejects.csv"]
+    return [*WRITERS, "differences.csv", "budget.csv", *trained, "rejects.csv"]
+
+
+def _together(chapter: Chapter) -> Evaluation:
+    """Return the evaluation with the curves of the other classifiers behind its own."""
+    found, others = chapter.evaluation, chapter.others
+    if others is None:
+        return found
+    return replace(
+        found,
+        curve=[*found.curve, *others.curve],
+        values=[*found.values, *others.values],
+        per_class=[*found.per_class, *others.per_class],
+    )
+
+
+def _write_trained(chapter: Chapter, folder: Path) -> Iterator[str]:
+    """Write what is known of trained classifiers, where there is something; yield the names of the files."""
+    if chapter.rivals:
+        write_rivals(chapter.rivals, folder / "rivals.csv")
+        yield "rivals.csv"
+    if chapter.crossings:
+        write_crossings(chapter.crossings, folder / "crossings.csv")
+        yield "crossings.csv"
+    if chapter.refinement:
+        write_refinement(chapter.refinement, folder / "refinement.csv")
+        yield "refinement.csv"

@@ -6,15 +6,12 @@ evaluation = read_results(directory)                    refuses files that are n
 evaluation = merge([evaluation, another])               encoders that were evaluated apart, as if together
 """
 
-import csv
 import json
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, get_type_hints
 
 import numpy as np
 import polars as pl
@@ -24,32 +21,32 @@ from callshot.records import (
     ClassCount,
     ClassCurve,
     Confusion,
+    Crossing,
     Curve,
     Difference,
     Embeddings,
     Evaluation,
     Folds,
     IntArray,
+    Refined,
+    Rival,
     Ties,
     Values,
     Worth,
 )
 from callshot.report.provenance import tell_file
+from callshot.report.rows import Columns, columns_of, read_records, read_rows, write_columns, write_records
 from callshot.report.staging import Staging, open_staging
 
-Columns = dict[str, Sequence[Any]]
 Draw = Callable[[Evaluation, Path], Sequence[Path]]
-T = TypeVar("T")
 
 PROVENANCE = "provenance.json"
 FOLD_COLUMNS = ("segment", "recording", "label", "fold")
 VALUE_KEYS = ("corpus", "encoder", "classifier", "scoring", "metric", "spread")
 CLASS_COLUMNS = ("label", "exemplars", "complete_to_k", "eligible", "reason")
 ROW_GROUP = 2**18
-READERS: dict[Any, Callable[[str], Any]] = {str: str, int: int, float: float, bool: "true".__eq__}
 LISTS = ("curve", "values", "per_class", "confusion", "ties")
 DTYPES = {str: pl.String, int: pl.Int64, float: pl.Float64, bool: pl.Boolean}
-NEEDS_QUOTES = re.compile(r'[",\r\n]|^\s|\s$')
 
 
 def open_results(directory: Path) -> Staging:
@@ -73,12 +70,37 @@ def write_results(
 
 def write_differences(differences: Sequence[Difference], path: Path) -> None:
     """Write `differences.csv`."""
-    _write_csv(_columns(get_type_hints(Difference), differences), path)
+    write_records(Difference, differences, path)
 
 
 def write_budget(budget: Sequence[Worth], path: Path) -> None:
     """Write `budget.csv`."""
-    _write_csv(_columns(get_type_hints(Worth), budget), path)
+    write_records(Worth, budget, path)
+
+
+def write_rivals(rivals: Sequence[Rival], path: Path) -> None:
+    """Write `rivals.csv`."""
+    write_records(Rival, rivals, path)
+
+
+def read_rivals(path: Path) -> list[Rival]:
+    """Return what `write_rivals` wrote."""
+    return read_records(path, Rival)
+
+
+def write_crossings(crossings: Sequence[Crossing], path: Path) -> None:
+    """Write `crossings.csv`."""
+    write_records(Crossing, crossings, path)
+
+
+def write_refinement(refinement: Sequence[Refined], path: Path) -> None:
+    """Write `refinement.csv`."""
+    write_records(Refined, refinement, path)
+
+
+def read_refinement(path: Path) -> list[Refined]:
+    """Return what `write_refinement` wrote."""
+    return read_records(path, Refined)
 
 
 def read_results(directory: Path) -> Evaluation:
@@ -88,16 +110,16 @@ def read_results(directory: Path) -> Evaluation:
     without results, and files that are not those `provenance.json` tells of.
     """
     told = _read_provenance(directory)
-    curve = _read_records(directory / "curve.csv", Curve)
+    curve = read_records(directory / "curve.csv", Curve)
     segments, fold = _read_folds(directory / "folds.csv", curve[0].encoder)
     folds = Folds(fold, **told.pop("folds"))
     return Evaluation(
         **told,
         curve=curve,
         values=_read_values(directory / "values.parquet"),
-        per_class=_read_records(directory / "per_class.csv", ClassCurve),
-        confusion=_read_records(directory / "confusion.csv", Confusion),
-        ties=_read_records(directory / "ties.csv", Ties),
+        per_class=read_records(directory / "per_class.csv", ClassCurve),
+        confusion=read_records(directory / "confusion.csv", Confusion),
+        ties=read_records(directory / "ties.csv", Ties),
         classes=_read_classes(directory / "classes.csv", segments.label, folds),
         folds=folds,
         segments=segments,
@@ -174,23 +196,9 @@ def _refuse_change(path: Path, checksum: str) -> None:
         raise InputError(f"{path}: not the file that {PROVENANCE} tells of (its sha256 differs); evaluate again")
 
 
-def _read_csv(path: Path, kinds: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the rows of a table that `_write_csv` wrote; `kinds` gives the type of each column."""
-    with path.open(encoding="utf-8", newline="") as file:
-        rows = csv.reader(file)
-        if (head := next(rows)) != list(kinds):
-            raise InputError(f"{path}: wanted the columns {', '.join(kinds)}, found {', '.join(head)}; evaluate again")
-        readers = [READERS[kind] for kind in kinds.values()]
-        return [{n: read(c) for n, read, c in zip(kinds, readers, row, strict=True)} for row in rows]
-
-
-def _read_records(path: Path, record: type[T]) -> list[T]:
-    return [record(**row) for row in _read_csv(path, get_type_hints(record))]
-
-
 def _read_folds(path: Path, encoder: str) -> tuple[Embeddings, IntArray]:
     """Return the segments, without vectors, and the fold of each."""
-    rows = _read_csv(path, dict.fromkeys(FOLD_COLUMNS, str) | {"fold": int})
+    rows = read_rows(path, dict.fromkeys(FOLD_COLUMNS, str) | {"fold": int})
     segment, recording, label, fold = ([row[name] for row in rows] for name in FOLD_COLUMNS)
     table = Embeddings(encoder, np.zeros((len(rows), 1)), segment, recording, label, [()] * len(rows), source=str(path))
     return table, np.array(fold, np.int64)
@@ -198,7 +206,7 @@ def _read_folds(path: Path, encoder: str) -> tuple[Embeddings, IntArray]:
 
 def _read_classes(path: Path, label: Sequence[str], folds: Folds) -> list[ClassCount]:
     hints = get_type_hints(ClassCount)
-    rows = _read_csv(path, {name: hints[name] for name in CLASS_COLUMNS})
+    rows = read_rows(path, {name: hints[name] for name in CLASS_COLUMNS})
     exemplars = Counter(zip(label, folds.fold.tolist(), strict=True))
     return [ClassCount(**row, per_fold=tuple(exemplars[row["label"], f] for f in range(folds.count))) for row in rows]
 
@@ -215,42 +223,21 @@ def _read_curve(key: Mapping[str, str], rows: pl.DataFrame) -> Values:
     return Values(**key, k=k, value=rows["value"].to_numpy().reshape(len(k), -1).copy())
 
 
-def _columns(names: Iterable[str], rows: Sequence[object]) -> Columns:
-    return {name: [getattr(row, name) for row in rows] for name in names}
-
-
 def write_folds(table: Embeddings, folds: Folds, path: Path) -> str:
     """Write `folds.csv`; return its name."""
     columns = (table.segment, table.recording, table.label, folds.fold.tolist())
-    _write_csv(dict(zip(FOLD_COLUMNS, columns, strict=True)), path)
+    write_columns(dict(zip(FOLD_COLUMNS, columns, strict=True)), path)
     return path.name
 
 
 def _csv(read: Callable[[Evaluation], Columns]) -> Callable[[Evaluation, Path], None]:
     """Return a writer of the columns that `read` takes from an evaluation."""
-    return lambda evaluation, path: _write_csv(read(evaluation), path)
-
-
-def _write_csv(columns: Columns, path: Path) -> None:
-    rows = zip(*([_cell(value) for value in column] for column in columns.values()), strict=True)
-    with path.open("w", encoding="utf-8", newline="\n") as file:
-        file.writelines(",".join(row) + "\n" for row in chain([tuple(columns)], rows))
-
-
-def _cell(value: object) -> str:
-    """Return a value as text that reads back as the same value."""
-    if isinstance(value, str):
-        return '"' + value.replace('"', '""') + '"' if NEEDS_QUOTES.search(value) else value
-    if isinstance(value, bool | np.bool_):
-        return "true" if value else "false"
-    if isinstance(value, float):
-        return repr(float(value)) if value == value else "NaN"
-    return str(value)
+    return lambda evaluation, path: write_columns(read(evaluation), path)
 
 
 def _write_curve(evaluation: Evaluation, path: Path) -> None:
     schema = {name: DTYPES[kind] for name, kind in get_type_hints(Curve).items()}
-    frame = pl.DataFrame(_columns(get_type_hints(Curve), evaluation.curve), schema=schema)
+    frame = pl.DataFrame(columns_of(get_type_hints(Curve), evaluation.curve), schema=schema)
     frame.write_parquet(path, compression="zstd", row_group_size=ROW_GROUP)
 
 
@@ -268,13 +255,13 @@ def _value_rows(values: Values) -> pl.LazyFrame:
 
 
 WRITERS: dict[str, Callable[[Evaluation, Path], object]] = {
-    "curve.csv": _csv(lambda e: _columns(get_type_hints(Curve), e.curve)),
+    "curve.csv": _csv(lambda e: columns_of(get_type_hints(Curve), e.curve)),
     "curve.parquet": _write_curve,
     "values.parquet": _write_values,
-    "classes.csv": _csv(lambda e: _columns(CLASS_COLUMNS, e.classes)),
+    "classes.csv": _csv(lambda e: columns_of(CLASS_COLUMNS, e.classes)),
     "folds.csv": lambda e, path: write_folds(e.segments, e.folds, path),
-    "per_class.csv": _csv(lambda e: _columns(get_type_hints(ClassCurve), e.per_class)),
-    "confusion.csv": _csv(lambda e: _columns(get_type_hints(Confusion), e.confusion)),
-    "ties.csv": _csv(lambda e: _columns(get_type_hints(Ties), e.ties)),
+    "per_class.csv": _csv(lambda e: columns_of(get_type_hints(ClassCurve), e.per_class)),
+    "confusion.csv": _csv(lambda e: columns_of(get_type_hints(Confusion), e.confusion)),
+    "ties.csv": _csv(lambda e: columns_of(get_type_hints(Ties), e.ties)),
 }
 FIGURES = ("sweep.pdf", "sweep.png")
