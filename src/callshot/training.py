@@ -72,6 +72,20 @@ class Training:
             check_strength(self.strength)
 
 
+def refuse_training(training: Training, device: str = "cpu") -> None:
+    """Refuse what could not be trained, before anything is read: without torch, or from a file of other weights."""
+    if "recurrent" in training.kinds or "end-to-end" in training.kinds:
+        from callshot.rivals.network import need_torch
+
+        need_torch()
+        if device.startswith("cuda") and not need_torch().cuda.is_available():
+            raise OptionError("device: cuda is not there for torch; use cpu")
+    if training.init is not None:
+        from callshot.rivals.aerd import check_init
+
+        check_init(training.init)
+
+
 def train_logistic(
     plot: Plot, training: Training, *, threads: int | None = None, report: Report = lambda share, what: None
 ) -> tuple[list[Rival], list[Refined]]:

@@ -1,6 +1,4 @@
 import csv
-import math
-from dataclasses import replace
 
 import polars as pl
 import pytest
@@ -53,10 +51,7 @@ def test_what_rivals_did_is_written_where_there_are_any(trained, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == set(names)
     assert read_records(tmp_path / "crossings.csv", Crossing) == trained.crossings
     assert read_refinement(tmp_path / "refinement.csv") == trained.refinement
-    told = read_rivals(tmp_path / "rivals.csv")
-    assert told[1:] == trained.rivals[1:]
-    assert math.isnan(told[0].seconds)
-    assert replace(told[0], seconds=0.0) == replace(trained.rivals[0], seconds=0.0)
+    assert read_rivals(tmp_path / "rivals.csv") == trained.rivals
 
 
 def test_without_rivals_there_are_no_files_of_them(tmp_path):
@@ -67,8 +62,8 @@ def test_without_rivals_there_are_no_files_of_them(tmp_path):
 
 def test_rivals_and_refinement_come_back_as_they_were(tmp_path):
     rivals = [
-        Rival("herd", "a, b", "logistic", STRANGE, "all", "map", 0.1 + 0.2, "C = 1, 10; 'x'", 5e-324),
-        Rival("herd", "", "end-to-end", "AERD", "reduced", "auroc", 1.0, "", math.inf),
+        Rival("herd", "a, b", "logistic", STRANGE, "all", "map", 0.1 + 0.2, "C = 1, 10; 'x'"),
+        Rival("herd", "", "end-to-end", "AERD", "reduced", "auroc", 1.0),
     ]
     steps = [Refined("herd", "a", "all", "map", step, 1 / 3, 1e22) for step in (0, 1, 100_000)]
     write_rivals(rivals, tmp_path / "rivals.csv")

@@ -6,11 +6,13 @@ encoders   embed, encoders
 evaluate   evaluate
 imports    import
 options    what commands on recordings share
+rivals     rivals
 study      init, run, status
 """
 
 from callshot.cli import study  # isort: skip  (the order here is the order of --help)
-from callshot.cli import corpus, encoders, evaluate, imports
+from callshot.cli import corpus, encoders, evaluate, rivals  # isort: skip
+from callshot.cli import imports
 from callshot.cli.app import app, main
 
-__all__ = ["app", "corpus", "encoders", "evaluate", "imports", "main", "study"]
+__all__ = ["app", "corpus", "encoders", "evaluate", "imports", "main", "rivals", "study"]

@@ -3,17 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from callshot.contest import Contest, read_contest
 from callshot.corpus.corpora import Corpus
 from callshot.corpus.facts import measure_lengths, read_facts
 from callshot.corpus.table import REJECTS, SEGMENTS, read_rejects, read_segment_table
 from callshot.encoders.sidecars import read_categories, read_rivals
 from callshot.encoders.table import read_table
 from callshot.fewshot.budget import label_budget
+from callshot.fewshot.crossing import find_crossings
 from callshot.fewshot.paired import compare
 from callshot.pipeline import TOLD_IN
-from callshot.records import Chapter, Evaluation, Reject
+from callshot.records import Chapter, Evaluation, Reject, Rival
 from callshot.report.results import merge, read_results
+
+CURVES = ("curve", "values", "per_class")
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,8 @@ class Outcome:
     segments: Path
     tables: Sequence[Path]
     results: Sequence[Path]
+    contests: Sequence[Path] = ()
+    reference: str = "centroid"
     references: Path | None = None
     categories: Path | None = None
     known: Corpus | None = None
@@ -32,13 +39,15 @@ class Outcome:
 
 def read_chapter(left: Outcome) -> Chapter:
     """Read what was found of a corpus, and compare encoders and rivals."""
-    found = merge([read_results(folder) for folder in left.results])
+    whole, contests = merge([read_results(folder) for folder in left.results]), [*map(read_contest, left.contests)]
+    found, others = whole.under([left.reference]), _others(whole, contests, left.reference)
     tables = [read_table(path).only(set(found.segments.segment)) for path in left.tables]
     facts, notes = read_facts(left.segments / TOLD_IN)
     names = [table.encoder for table in tables]
     groups = None if left.known is None else left.known.categories_of(set(tables[0].label))
-    rivals = [] if left.references is None else read_rivals(left.references, left.corpora, names)
-    rivals = [rival for rival in rivals if rival.corpus == left.corpus]
+    told = [] if left.references is None else read_rivals(left.references, left.corpora, names)
+    rivals = _rivals([rival for contest in contests for rival in contest.rivals], told, left.corpus)
+    trained = [] if others is None else [v for v in others.values if v.classifier == "logistic"]
     return Chapter(
         evaluation=replace(found, segments=tables[0]),  # with the labels that overlap, which results do not have
         facts=facts,
@@ -50,7 +59,28 @@ def read_chapter(left: Outcome) -> Chapter:
         categories=groups if left.categories is None else read_categories(left.categories, tables[0]),
         rejects=[*read_rejects(left.segments / REJECTS), *_not_embedded(left.tables)],
         notes=[*notes, *found.notes],
+        others=others,
+        crossings=find_crossings(found.curve, rivals, found.values, trained),
+        refinement=[step for contest in contests for step in contest.refinement],
     )
+
+
+def _others(whole: Evaluation, contests: Sequence[Contest], reference: str) -> Evaluation | None:
+    """Return the curves of every classifier but one: other rules, and rivals at every k."""
+    rules = whole.under({c.classifier for c in whole.curve} - {reference})
+    parts = [part for part in (rules, *(contest.swept for contest in contests)) if part is not None and part.curve]
+    lists: dict[str, Any] = {name: [row for e in parts for row in getattr(e, name)] for name in CURVES}
+    return replace(rules, **lists) if parts else None
+
+
+def _rivals(trained: Sequence[Rival], told: Sequence[Rival], corpus: str) -> list[Rival]:
+    """Put what was trained before what is told in a file, which is called a reference where both have a name."""
+    names = {rival.name for rival in trained}
+    references = [rival for rival in told if rival.corpus == corpus]
+    return [
+        *trained,
+        *(replace(one, name=f"{one.name} (reference)") if one.name in names else one for one in references),
+    ]
 
 
 def _query_lengths(found: Evaluation, path: Path) -> list[float]:

@@ -1,5 +1,6 @@
 """How long a step may take, before it ever ran: from what there is to do, at a pace measured on two ordinary cores."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -9,17 +10,22 @@ from callshot.corpus.recordings import AUDIO, find_files
 from callshot.corpus.table import SEGMENTS
 from callshot.study.file import Study
 from callshot.study.steps import Step
+from callshot.training import CHOSEN
 
 # Seconds of work for a second of audio.
 PACES = {"mfcc": 0.001, "random": 0.0005, "birdnet": 0.015, "hubert": 0.05, "perch": 0.1, "": 0.1}
 READING = 2e-9  # seconds for a byte of audio
 BYTES_S = 64_000  # of a second of audio, where nothing better is known
 EPISODE = 2.5e-9  # seconds for a query, draw, shot and class
+FIT = 2e-3  # seconds for a logistic fit at some k
+NETWORK = 0.1  # seconds for a segment, network and split
+HEARING = 1.0  # seconds for a second of audio and split
+FOLDS = 5
 
 
 def estimate_s(study: Study, step: Step) -> float:
     """Return the seconds that a step may take; a rough guess, never less than one."""
-    guess = {"segment": _segment_s, "embed": _embed_s, "evaluate": _evaluate_s}.get(step.kind)
+    guess = GUESSES.get(step.kind)
     return max(
         1.0, guess(study, step) if guess is not None else 2.0 if step.kind == "fold" else 8.0 * len(study.corpora)
     )
@@ -41,6 +47,23 @@ def _evaluate_s(study: Study, step: Step) -> float:
     return 1.0 + EPISODE * segments * draws * len(protocol.shots) * labels
 
 
+def _logistic_s(study: Study, step: Step) -> float:
+    return 0.02 * _spans(study, step)[0]
+
+
+def _logistic_shots_s(study: Study, step: Step) -> float:
+    return FIT * FOLDS * len(study.protocol.shots) * min(study.training.draws, study.protocol.shared_draws)
+
+
+def _recurrent_s(study: Study, step: Step) -> float:
+    networks = study.training.seeds * (4 if study.training.cell == CHOSEN else 2)
+    return NETWORK * FOLDS * networks * _spans(study, step)[0]
+
+
+def _end_to_end_s(study: Study, step: Step) -> float:
+    return HEARING * FOLDS * _spans(study, step)[1]
+
+
 def _spans(study: Study, step: Step) -> tuple[int, float, int]:
     """Return how many segments a corpus has, their seconds, and their labels; by its files where none were cut yet."""
     with suppress(OSError, pl.exceptions.PolarsError):
@@ -57,3 +80,9 @@ def _audio(study: Study, step: Step) -> Path:
 def _audio_bytes(audio: Path) -> int:
     files = [audio] if audio.is_file() else [f for f in find_files(audio) if f.suffix.lower() in AUDIO]
     return sum(file.stat().st_size for file in files if file.is_file())
+
+
+GUESSES: dict[str, Callable[[Study, Step], float]] = {
+    "segment": _segment_s, "embed": _embed_s, "sequence": _embed_s, "evaluate": _evaluate_s, "logistic": _logistic_s,
+    "logistic-shots": _logistic_shots_s, "recurrent": _recurrent_s, "end-to-end": _end_to_end_s,
+}  # fmt: skip

@@ -4,7 +4,7 @@ title, out, store               how the study is called, where results go, where
 [corpus.NAME]                   recordings, what annotates them, and the rule by which segments are cut
 [[encoder]]                     a name of the catalogue, and choices that it offers
 [protocol]                      shots, draws, seed …
-[rivals] [report]               reference results; which shots tables and figures show
+[rivals] [report]               what is trained, and reference results; which shots tables and figures show
 """
 
 import re
@@ -23,6 +23,7 @@ from callshot.encoders.state import tell_encoder
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.protocol import SPREADS, Protocol, parse_shots
 from callshot.report.tables.shots import PAPER_SHOTS
+from callshot.training import Training
 
 TAKEN = ("tables", "report.html", "provenance.json")  # names that a study's own results have
 RULE = {  # keys of a corpus → fields of its rule
@@ -38,8 +39,9 @@ KEYS: Mapping[str, Mapping[str, Any]] = {
                "min_length_s": NUMBER, "collar_s": NUMBER, "with_collar": FLAG, "channel": (str, int),
                "rate_hz": WHOLE, "level_dbfs": NUMBER, "source_rate_hz": NUMBER},
     "protocol": {"shots": (str, list), "draws": WHOLE, "bootstraps": WHOLE, "shared_draws": WHOLE, "seed": WHOLE,
-                 "sampler": TEXT, "score": TEXT, "spread": TEXT},
-    "rivals": {"references": TEXT},
+                 "sampler": TEXT, "score": TEXT, "spread": TEXT, "classifiers": LIST},
+    "rivals": {"references": TEXT, "train": LIST, "shots": FLAG, "draws": WHOLE, "strength": NUMBER, "cell": TEXT,
+               "seeds": WHOLE, "init": TEXT},
     "report": {"shots": LIST, "confusion": LIST, "spread": TEXT, "figures": FLAG},
 }  # fmt: skip
 
@@ -86,6 +88,7 @@ class Study:
     protocol: Protocol
     store: Path | None = None
     references: Path | None = None
+    training: Training = field(default_factory=Training)
     shots: tuple[int, ...] = PAPER_SHOTS
     confusion: tuple[int, ...] = (1, 5, 20)
     spread: str = "per-query"
@@ -124,7 +127,7 @@ def _study(path: Path, text: str, given: Mapping[str, Any]) -> Study:
     for part, told in {"report": report, "rivals": rivals}.items():
         _check(part, told, f"[{part}]")
     out, store = _place(base, given.get("out", "results"), "out"), _maybe_place(base, given, "store")
-    references = _file(base, rivals, "references", "[rivals]")
+    references, training = _file(base, rivals, "references", "[rivals]"), _training(rivals, base)
     ours = [path.absolute(), out, *(place for place in (store, references) if place is not None)]
     corpora = [_corpus(name, told, base, ours) for name, told in given.get("corpus", {}).items()]
     encoders = [_encoder(number, told, base) for number, told in enumerate(given.get("encoder", []), 1)]
@@ -132,7 +135,7 @@ def _study(path: Path, text: str, given: Mapping[str, Any]) -> Study:
     protocol = _protocol(given.get("protocol", {}))
     return Study(
         path, given.get("title") or path.absolute().parent.name, out, corpora, encoders, protocol, store, references,
-        _shots(report, "shots", PAPER_SHOTS), _shots(report, "confusion", (1, 5, 20)),
+        training, _shots(report, "shots", PAPER_SHOTS), _shots(report, "confusion", (1, 5, 20)),
         _one_of(report.get("spread", protocol.spreads[0]), protocol.spreads, "[report] spread"),
         report.get("figures", True), text,
     )  # fmt: skip
@@ -233,10 +236,25 @@ def _refuse_lack(corpora: Sequence[CorpusPart], encoders: Sequence[EncoderPart])
             raise InputError(f"encoder {encoder.name}: cannot run yet; first: {'; then: '.join(needs)}")
 
 
+def _training(given: Mapping[str, Any], base: Path) -> Training:
+    """Read which rivals are trained, and how."""
+    chosen = {key: value for key, value in given.items() if key not in ("references", "train", "init")}
+    if not all(isinstance(kind, str) for kind in given.get("train", ())):
+        raise OptionError(f"[rivals] train: wanted names in quotes, found {given['train']!r}")
+    try:
+        return Training(tuple(given.get("train", ())), init=_file(base, given, "init", "[rivals]"), **chosen)
+    except OptionError as error:
+        raise OptionError(f"[rivals] {error}") from None
+
+
 def _protocol(given: Any) -> Protocol:
     _check("protocol", given, "[protocol]")
-    chosen = {key: value for key, value in given.items() if key not in ("shots", "spread")}
+    chosen = {key: value for key, value in given.items() if key not in ("shots", "spread", "classifiers")}
+    rules = given.get("classifiers", [])
     try:
+        if not all(isinstance(rule, str) for rule in rules):
+            raise OptionError(f"classifiers: wanted names in quotes, found {rules!r}")
+        chosen["classifiers"] = ("centroid", *(rule for rule in rules if rule != "centroid"))
         if "shots" in given:
             text = given["shots"] if isinstance(given["shots"], str) else ",".join(map(str, given["shots"]))
             chosen["shots"], chosen["whole_pool"] = parse_shots(text)

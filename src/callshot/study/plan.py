@@ -1,13 +1,12 @@
 """A study → its steps, in the order in which they run.
 
     segment ─→ embed (each encoder) ─→ fold ─→ evaluate (each encoder) ─→ report
-       ╰───────────────────────────────↗
+       ╰───────────────────────────────↗  ╰──→ rivals (each kind and encoder) ─↗
 
 Each corpus goes its own way; the report is of all.
 """
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
@@ -33,34 +32,26 @@ from callshot.report.book import Look
 from callshot.report.results import PROVENANCE, WRITERS
 from callshot.study.chapter import Outcome, read_chapter
 from callshot.study.file import CorpusPart, EncoderPart, Study
-from callshot.study.steps import Input, Step, digest, look
-
-EMBEDDINGS = "embeddings.parquet"
+from callshot.study.rivals import EMBEDDINGS, contest_folders, plan_rivals, plan_sequences
+from callshot.study.steps import Input, Step, digest, look, maybe, safe_name
 
 
 def plan(study: Study, *, device: str = "cpu", threads: int | None = None) -> list[Step]:
     """Return every step of a study; `device` and `threads` change the time, not what has to run."""
     cuts = [_segment(study, corpus, threads) for corpus in study.corpora]
-    embeds = [
-        [_embed(study, corpus, encoder, cut, device, threads) for encoder in study.encoders]
-        for corpus, cut in zip(study.corpora, cuts, strict=True)
-    ]
-    folds = [_fold(study, *parts) for parts in zip(study.corpora, cuts, embeds, strict=True)]
-    measured = [
-        [
-            _evaluate(study, corpus, encoder, embed, fold, threads)
-            for encoder, embed in zip(study.encoders, own, strict=True)
-        ]
-        for corpus, own, fold in zip(study.corpora, embeds, folds, strict=True)
-    ]
-    report = _report(study, cuts, embeds, measured)
-    return [
-        *cuts,
-        *(step for own in embeds for step in own),
-        *folds,
-        *(step for own in measured for step in own),
-        report,
-    ]
+    sequences, embeds, folds, measured, rivals = [], [], [], [], []
+    for corpus, cut in zip(study.corpora, cuts, strict=True):
+        cells = study.encoders if "recurrent" in study.training.kinds else ()
+        inputs = _audio_inputs(corpus, cut)
+        sequences.append([plan_sequences(study, corpus, one, cut, inputs, device, threads) for one in cells])
+        embeds.append([_embed(study, corpus, encoder, cut, device, threads) for encoder in study.encoders])
+        folds.append(_fold(study, corpus, cut, embeds[-1]))
+        pairs = zip(study.encoders, embeds[-1], strict=True)
+        measured.append([_evaluate(study, corpus, one, embed, folds[-1], threads) for one, embed in pairs])
+        rivals.append(plan_rivals(study, corpus, cut, embeds[-1], sequences[-1], folds[-1], device, threads))
+    report = _report(study, cuts, embeds, measured, [step for own in rivals for step in own])
+    rows = (sequences, embeds, [folds], measured, rivals)  # sequences first: in the store, vectors come with most
+    return [*cuts, *(step for row in rows for own in row for step in own), report]
 
 
 def _segment(study: Study, corpus: CorpusPart, threads: int | None) -> Step:
@@ -68,7 +59,7 @@ def _segment(study: Study, corpus: CorpusPart, threads: int | None) -> Step:
     known = None if corpus.known is None else corpus.known.name
     hints = {"columns": corpus.hints.columns, "tiers": corpus.hints.tiers, "label": corpus.hints.label}
     options = {**asdict(corpus.rule), **hints, "format": corpus.format, "corpus": known}
-    places = [corpus.audio, *_maybe(corpus.annotations)]
+    places = [corpus.audio, *maybe(corpus.annotations)]
     inputs: list[Input] = [partial(look, place, corpus.hints.but) for place in places]
 
     def make(report: Report) -> Sequence[str]:
@@ -84,7 +75,7 @@ def _segment(study: Study, corpus: CorpusPart, threads: int | None) -> Step:
 
 
 def _embed(study: Study, corpus: CorpusPart, encoder: EncoderPart, cut: Step, device: str, threads: int | None) -> Step:
-    folder, source = study.work / "embed" / corpus.name / _safe(encoder.told), cut.folder / SEGMENTS
+    folder, source = study.work / "embed" / corpus.name / safe_name(encoder.told), cut.folder / SEGMENTS
     where = device if encoder.row.gpu else "cpu"
 
     def make(report: Report) -> Sequence[str]:
@@ -96,9 +87,14 @@ def _embed(study: Study, corpus: CorpusPart, encoder: EncoderPart, cut: Step, de
         rejects = out.with_suffix(".rejects.csv")
         return [EMBEDDINGS, *([rejects.name] if rejects.exists() else [])]
 
-    inputs: list[Input] = [source, partial(_recordings, source, corpus.audio)]
-    options = whole_fingerprint(encoder.row, where)
+    inputs, options = _audio_inputs(corpus, cut), whole_fingerprint(encoder.row, where)
     return Step("embed", corpus.name, encoder.told, folder, folder, options, inputs, make, [cut])
+
+
+def _audio_inputs(corpus: CorpusPart, cut: Step) -> list[Input]:
+    """Return what an encoder's numbers hang on: the segments, and the recordings that they are cut from."""
+    source = cut.folder / SEGMENTS
+    return [source, partial(_recordings, source, corpus.audio)]
 
 
 def _fold(study: Study, corpus: CorpusPart, cut: Step, embeds: Sequence[Step]) -> Step:
@@ -110,7 +106,7 @@ def _fold(study: Study, corpus: CorpusPart, cut: Step, embeds: Sequence[Step]) -
         fold_files(source, folder, tables, count=corpus.folds, file=corpus.fold_file, default=default)
         return [FOLDS, DEALT]
 
-    inputs: list[Input] = [source, *_maybe(corpus.fold_file), partial(_shared, tables)]
+    inputs: list[Input] = [source, *maybe(corpus.fold_file), partial(_shared, tables)]
     options = {"count": corpus.folds, "default": default}
     return Step("fold", corpus.name, "", folder, folder, options, inputs, make, [cut, *embeds])
 
@@ -118,7 +114,7 @@ def _fold(study: Study, corpus: CorpusPart, cut: Step, embeds: Sequence[Step]) -
 def _evaluate(
     study: Study, corpus: CorpusPart, encoder: EncoderPart, embed: Step, fold: Step, threads: int | None
 ) -> Step:
-    folder, table = study.work / "evaluate" / corpus.name / _safe(encoder.told), embed.folder / EMBEDDINGS
+    folder, table = study.work / "evaluate" / corpus.name / safe_name(encoder.told), embed.folder / EMBEDDINGS
 
     def make(report: Report) -> Sequence[str]:
         evaluate_files(
@@ -128,18 +124,20 @@ def _evaluate(
         return [*WRITERS, PROVENANCE]
 
     known = None if corpus.known is None else corpus.known.name
-    inputs: list[Input] = [table, fold.folder / FOLDS, fold.folder / DEALT, *_maybe(corpus.categories)]
+    inputs: list[Input] = [table, fold.folder / FOLDS, fold.folder / DEALT, *maybe(corpus.categories)]
     options = {**asdict(study.protocol), "corpus": known}
     return Step("evaluate", corpus.name, encoder.told, folder, folder, options, inputs, make, [embed, fold])
 
 
 def _report(
-    study: Study, cuts: Sequence[Step], embeds: Sequence[Sequence[Step]], measured: Sequence[Sequence[Step]]
-) -> Step:
+    study: Study, cuts: Sequence[Step], embeds: Sequence[Sequence[Step]], measured: Sequence[Sequence[Step]],
+    rivals: Sequence[Step],
+) -> Step:  # fmt: skip
     names = [corpus.name for corpus in study.corpora]
     left = [
         Outcome(corpus.name, names, cut.folder, [e.folder / EMBEDDINGS for e in own], [m.folder for m in results],
-                study.references, corpus.categories, corpus.known)
+                contest_folders(rivals, corpus.name), study.protocol.reference, study.references, corpus.categories,
+                corpus.known)
         for corpus, cut, own, results in zip(study.corpora, cuts, embeds, measured, strict=True)
     ]  # fmt: skip
     commands = [f"callshot run {study.path.name}"]
@@ -148,11 +146,11 @@ def _report(
     def make(report: Report) -> Sequence[str]:
         chapters = {one.corpus: read_chapter(one) for one in left}
         return report_chapters(
-            chapters, study.out, shown, _facts(study, cuts, embeds, measured), mark=study.mark, report=report
+            chapters, study.out, shown, _facts(study, cuts, embeds, [*measured, rivals]), mark=study.mark, report=report
         )
 
-    steps = [step for own in (cuts, *embeds, *measured) for step in own]
-    inputs: list[Input] = [partial(_outcomes, steps), *_maybe(study.references)]
+    steps = [step for own in (cuts, *embeds, *measured, rivals) for step in own]
+    inputs: list[Input] = [partial(_outcomes, steps), *maybe(study.references)]
     options = {**asdict(shown), "study": study.text}
     return Step("report", "", "", study.out, study.work / "report", options, inputs, make, steps)
 
@@ -172,16 +170,6 @@ def _facts(
         "segments": {cut.corpus: read(cut, TOLD_IN) for cut in cuts},
         "steps": [read(step, PROVENANCE) for own in measured for step in own],
     }
-
-
-def _maybe(path: Path | None) -> list[Path]:
-    return [] if path is None else [path]
-
-
-def _safe(name: str) -> str:
-    """Return a name that can be a folder's, and is another for another name."""
-    plain = re.sub(r"[^\w.-]+", "_", name)
-    return plain if plain == name else f"{plain[:60]}-{digest(name)[:8]}"
 
 
 def _recordings(source: Path, audio: Path) -> str:

@@ -27,6 +27,7 @@ from callshot.study.estimate import estimate_s
 from callshot.study.file import CorpusPart, Study
 from callshot.study.plan import plan
 from callshot.study.steps import Step
+from callshot.training import refuse_training
 
 Tell = Callable[[Step, float | None], None]
 
@@ -98,6 +99,7 @@ class _Share:
 def refuse_hopeless(study: Study, steps: Sequence[Step], device: str = "cpu") -> None:
     """Refuse what could not come to an end, before any audio is read: places, small files, rates, folds, classes."""
     refuse_device(device)
+    refuse_training(study.training, device)
     refuse_store(study.store or home() / "store")
     open_staging(study.out, None, PROVENANCE, mark=study.mark).close()
     encoders = [encoder.told for encoder in study.encoders]

@@ -8,6 +8,7 @@ makes anew what depends on it, and where the outcome is the same as before, noth
 import hashlib
 import json
 import os
+import re
 import stat
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -108,6 +109,17 @@ def look(path: Path, but: Sequence[Path] = ()) -> str:
 def digest(what: object) -> str:
     """Return the hash of how Python writes something."""
     return hashlib.sha256(repr(what).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def maybe(path: Path | None) -> list[Path]:
+    """Return a place as a list, of none where it is not given."""
+    return [] if path is None else [path]
+
+
+def safe_name(name: str) -> str:
+    """Return a name that can be a folder's, and is another for another name."""
+    plain = re.sub(r"[^\w.-]+", "_", name)
+    return plain if plain == name else f"{plain[:60]}-{digest(name)[:8]}"
 
 
 @lru_cache(maxsize=4096)

@@ -4,10 +4,14 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from callshot.contest import RIVALS
 from callshot.corpus.table import read_rejects
 from callshot.encoders.sidecars import DEALT
 from callshot.pipeline import TOLD_IN
+from callshot.report.results import read_rivals
+from callshot.report.tables.scores import METRICS
 from callshot.study.steps import Step
+from callshot.training import KINDS
 
 
 def tell_outcome(step: Step) -> list[str]:
@@ -36,11 +40,23 @@ def _tell_folds(step: Step) -> list[str]:
     return [f"{every - len(left)} of {every} call types in {told['count']} folds", *left, *missing]
 
 
+def _tell_rivals(step: Step) -> list[str]:
+    """Tell what each rival scored, and what was chosen for it on inner folds."""
+    rivals = read_rivals(step.folder / RIVALS)
+    told = []
+    for name, scoring in dict.fromkeys((r.name, r.scoring) for r in rivals):
+        own = [r for r in rivals if (r.name, r.scoring) == (name, scoring)]
+        values = ", ".join(f"{METRICS[r.metric]} {r.value:.3f}" for r in own)
+        where = "" if scoring == "all" else f" ({scoring} scoring)"
+        told.append(f"{name}: {values}{where}{'; ' * bool(own[0].how)}{own[0].how}")
+    return told
+
+
 def _read(step: Step, name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((step.folder / name).read_text(encoding="utf-8"))
     return found
 
 
 TELLERS: dict[str, Callable[[Step], list[str]]] = {
-    "segment": _tell_segments, "embed": _tell_embeddings, "fold": _tell_folds,
+    "segment": _tell_segments, "embed": _tell_embeddings, "fold": _tell_folds, **dict.fromkeys(KINDS, _tell_rivals),
 }  # fmt: skip

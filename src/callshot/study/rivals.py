@@ -1,0 +1,115 @@
+"""The rivals of a study → steps: sequences where networks read them, then a training for each rival and encoder.
+
+Networks are kept by what decides their weights (`networks`, beside the steps): a step that runs again, after a kill or
+another line of the study, trains only those that are not there.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from callshot.contest import Sources, train_files
+from callshot.corpus.segments import audio_root
+from callshot.corpus.table import SEGMENTS
+from callshot.encoders.encode import whole_fingerprint
+from callshot.encoders.sequences import sequences_path
+from callshot.encoders.sidecars import DEALT, FOLDS
+from callshot.fewshot.evaluate import Report
+from callshot.fewshot.protocol import Protocol
+from callshot.pipeline import embed_files
+from callshot.study.file import CorpusPart, EncoderPart, Study
+from callshot.study.steps import Input, Step, maybe, safe_name
+from callshot.training import Training
+
+EMBEDDINGS = "embeddings.parquet"
+AT_K = "logistic-shots"
+DECIDE: Mapping[str, tuple[str, ...]] = {  # which choices reach the numbers of a kind
+    "logistic": ("strength",), AT_K: ("strength", "draws"), "recurrent": ("cell", "seeds"), "end-to-end": (),
+}  # fmt: skip
+DRAWN = ("shots", "whole_pool", "shared_draws", "sampler")  # what of a protocol reaches logistic regression at every k
+
+
+def plan_sequences(
+    study: Study, corpus: CorpusPart, encoder: EncoderPart, cut: Step, inputs: Sequence[Input], device: str,
+    threads: int | None,
+) -> Step:  # fmt: skip
+    """Return the step that makes the sequences behind an encoder's vectors.
+
+    It is apart from that of the vectors, whose last digits it must not move.
+    """
+    folder, source = study.work / "sequence" / corpus.name / safe_name(encoder.told), cut.folder / SEGMENTS
+    where = device if encoder.row.gpu else "cpu"
+
+    def make(report: Report) -> Sequence[str]:
+        out = folder / EMBEDDINGS
+        embed_files(
+            source, out, encoder.name, encoder.choices, audio=audio_root(corpus.audio), store=study.store, device=where,
+            threads=threads, sequences=True, report=report,
+        )  # fmt: skip
+        return [sequences_path(out).name]
+
+    options = whole_fingerprint(encoder.row, where)
+    return Step("sequence", corpus.name, encoder.told, folder, folder, options, inputs, make, [cut])
+
+
+def plan_rivals(
+    study: Study, corpus: CorpusPart, cut: Step, embeds: Sequence[Step], sequences: Sequence[Step], fold: Step,
+    device: str, threads: int | None,
+) -> list[Step]:  # fmt: skip
+    """Return a step for every rival of a corpus: on each encoder, or on the audio."""
+    asked = study.training
+    kinds = [*(kind for kind in asked.kinds if kind != "end-to-end"), *([AT_K] if asked.shots else [])]
+    behind = {step.encoder: step for step in sequences}
+    steps = []
+    for kind in kinds:
+        for embed in embeds:
+            extra = [behind[embed.encoder]] if kind == "recurrent" else []
+            steps.append(_step(study, corpus, kind, embed, cut, fold, extra, device, threads))
+    if "end-to-end" in asked.kinds:
+        steps.append(_step(study, corpus, "end-to-end", embeds[0], cut, fold, [], device, threads))
+    return steps
+
+
+def _step(
+    study: Study, corpus: CorpusPart, kind: str, embed: Step, cut: Step, fold: Step, extra: Sequence[Step], device: str,
+    threads: int | None,
+) -> Step:  # fmt: skip
+    alone = kind == "end-to-end"
+    encoder, table = "" if alone else embed.encoder, embed.folder / EMBEDDINGS
+    folder = study.work / kind / corpus.name / safe_name(encoder)
+    training = _only(study.training, kind)
+    paths = [sequences_path(step.folder / EMBEDDINGS) for step in extra]
+    sources = Sources(paths or None, cut.folder / SEGMENTS, audio_root(corpus.audio))
+
+    def make(report: Report) -> Sequence[str]:
+        found = train_files(
+            [table], folder, training, study.protocol, sources=sources, dealt=fold.folder, categories=corpus.categories,
+            corpus=corpus.name, device=device if kind != "logistic" else "cpu", threads=threads,
+            keep=study.work / "networks" / corpus.name / safe_name(encoder), report=report,
+        )  # fmt: skip
+        return found.files
+
+    inputs: list[Input] = [table, *paths, fold.folder / FOLDS, fold.folder / DEALT, *maybe(corpus.categories)]
+    inputs += [cut.folder / SEGMENTS, *maybe(training.init)] if alone else []
+    options = _options(study.protocol, training, kind) | {"corpus": None if corpus.known is None else corpus.known.name}
+    after = [cut, embed, *extra, fold] if alone else [embed, *extra, fold]
+    return Step(kind, corpus.name, encoder, folder, folder, options, inputs, make, after)
+
+
+def _only(training: Training, kind: str) -> Training:
+    """Return the training of one kind, with no more of the choices than it has."""
+    kinds, at_k = ((), True) if kind == AT_K else ((kind,), False)
+    return replace(training, kinds=kinds, shots=at_k, init=training.init if kind == "end-to-end" else None)
+
+
+def _options(protocol: Protocol, training: Training, kind: str) -> dict[str, Any]:
+    chosen, drawn = asdict(training), asdict(protocol)
+    told = {name: chosen[name] for name in DECIDE[kind]}
+    told |= {name: drawn[name] for name in DRAWN} if kind == AT_K else {}
+    return told if kind == "logistic" else {**told, "seed": protocol.seed}
+
+
+def contest_folders(steps: Sequence[Step], corpus: str) -> list[Path]:
+    """Return where the rivals of a corpus are told of."""
+    return [step.folder for step in steps if step.corpus == corpus]
