@@ -150,8 +150,8 @@ def _train(
     threads: int | None, keep: Path | None, report: Report,
 ) -> Contest:  # fmt: skip
     """Train every rival that is asked for, on every encoder; the end-to-end one once."""
-    beside = sources.sequences or [sequences_path(path) for path in paths]
     plots = list(ground.plots())
+    frames, signals = _read_inputs(plots, paths, training, sources, threads)
     more: dict[str, Any] = {"seed": protocol.seed, "device": device, "threads": threads}
     each = [kind for kind in training.kinds if kind != "end-to-end"]
     parts = len(plots) * (len(each) + training.shots) + ("end-to-end" in training.kinds)
@@ -160,19 +160,30 @@ def _train(
         report(share / parts, what)
 
     rivals, refinement, swept = list[Rival](), list[Refined](), list[Evaluation]()
-    for plot, path in zip(plots, beside, strict=True):
+    for n, plot in enumerate(plots):
         if "logistic" in each:
             fitted, refined = train_logistic(plot, training, threads=threads, report=heard)
             rivals, refinement = [*rivals, *fitted], [*refinement, *refined]
         if training.shots:
             swept.append(sweep_logistic_at(plot, training, protocol, threads=threads, report=heard))
         if "recurrent" in each:
-            sequences = read_sequences(path, plot.segments)
-            rivals += train_recurrent(plot, training, sequences, folder=keep, report=heard, **more)
+            rivals += train_recurrent(plot, training, frames[n], folder=keep, report=heard, **more)
     if "end-to-end" in training.kinds:
-        signals = list(_listen(plots[0], sources, threads))
         rivals += train_end_to_end(plots[0], training, signals, folder=keep, report=heard, **more)
     return Contest(rivals, refinement, merge(swept) if swept else None)
+
+
+def _read_inputs(
+    plots: Sequence[Plot], paths: Sequence[Path], training: Training, sources: Sources, threads: int | None
+) -> tuple[list[list[Signal]], list[Signal]]:
+    """Return the sequences of each encoder, and the audio, where they are asked for: before anything is trained."""
+    frames, signals = list[list[Signal]](), list[Signal]()
+    if "recurrent" in training.kinds:
+        beside = sources.sequences or [sequences_path(path) for path in paths]
+        frames = [read_sequences(path, plot.segments) for plot, path in zip(plots, beside, strict=True)]
+    if "end-to-end" in training.kinds:
+        signals = list(_listen(plots[0], sources, threads))
+    return frames, signals
 
 
 def _listen(plot: Plot, sources: Sources, threads: int | None) -> Iterator[Signal]:
