@@ -9,6 +9,7 @@ Each is trained on the support side of a split, and scored on its queries by the
 on the way is chosen on inner folds, and told.
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -148,7 +149,7 @@ def train_recurrent(
 
     cell = named_cell(plot, training.cell)
     options: dict[str, Any] = {
-        "seeds": training.seeds, "device": device, "threads": threads or 1, "folder": folder, "seed": seed,
+        "seeds": training.seeds, "device": device, "threads": threads or os.cpu_count() or 1, "folder": folder, "seed": seed,
     }  # fmt: skip
     cells: str | Sequence[str] = cell or choose_cell(
         plot.episodes, plot.groups, sequences, **options, report=_part(report, 0.7)
@@ -192,7 +193,7 @@ def train_end_to_end(
     scoring, names, targets = outputs(plot)
     scores, told = score_aerd(
         signals, targets, plot.episodes.fold, plot.groups, names, init=training.init, seeds=1, device=device,
-        threads=threads or 1, folder=folder, seed=seed, report=report,
+        threads=threads or os.cpu_count() or 1, folder=folder, seed=seed, report=report,
     )  # fmt: skip
     found = measure_outputs(targets, plot.episodes.fold, scores)
     values = {(scoring, metric): found[metric] for metric in METRICS}

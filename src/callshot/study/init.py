@@ -26,8 +26,12 @@ seed = 0                        # same seed, same numbers
 # bootstraps = 5000             # samples of the per-query spread
 # shared_draws = 1000           # support sets of the shared spread
 
-# [rivals]
-# references = "rivals.csv"     # what trained classifiers scored: encoder,kind,name,metric,value
+# classifiers = ["cosine", "cl2n", "whitened", "neighbour", "medoid"]    # other rules without training
+
+[rivals]                        # would training have been better?
+train = ["logistic"]            # on all labels; "recurrent" and "end-to-end" too, with pip install 'callshot[rivals]'
+shots = true                    # and at every k, on the same examples
+# references = "rivals.csv"     # what classifiers trained elsewhere scored: encoder,kind,name,metric,value
 
 # [report]
 # shots = [1, 2, 3, 4, 5, 10, 15, 20, 40]       # the rows of tables
