@@ -1,0 +1,81 @@
+"""Networks in a study: trained once, told by name, and kept through a kill."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from callshot.study.file import read_study
+from callshot.study.plan import plan
+from callshot.study.run import run_study
+from callshot.study.telling import tell_outcome
+from studies import make_corpus, write_study
+
+pytest.importorskip("torch", reason="torch is not here: make test-torch")
+
+RIVALS = '\n[rivals]\ntrain = ["recurrent"]\ncell = "gru"\nseeds = 1\n'
+KILLER = """
+import os, signal, sys
+from pathlib import Path
+from callshot.rivals import keeping
+from callshot.study.file import read_study
+from callshot.study.run import run_study
+save, times = keeping.Shelf.save_checkpoint, []
+def dying(self, checkpoint):
+    save(self, checkpoint)
+    times.append(1)
+    if len(times) == int(sys.argv[2]):
+        os.kill(os.getpid(), signal.SIGKILL)
+keeping.Shelf.save_checkpoint = dying
+run_study(read_study(Path(sys.argv[1])), threads=1)
+"""
+
+
+def begin(folder: Path, rivals: str = RIVALS) -> Path:
+    make_corpus(folder / "recordings")
+    path = write_study(folder / "study.toml", encoders=("mfcc",))
+    path.write_text(path.read_text(encoding="utf-8") + rivals, encoding="utf-8")
+    return path
+
+
+def weights(folder: Path) -> dict[str, bytes]:
+    kept = folder / ".callshot" / "study" / "networks"
+    return {path.name: path.read_bytes() for path in kept.rglob("*.safetensors") if "checkpoint" not in path.name}
+
+
+def test_recurrent_networks_reach_the_results_and_are_trained_once(tmp_path: Path) -> None:
+    path = begin(tmp_path)
+    ran = [step.name for step in run_study(read_study(path))]
+    assert ran == [
+        "segment here", "sequence here mfcc", "embed here mfcc", "fold here", "evaluate here mfcc",
+        "recurrent here mfcc", "report",
+    ]  # fmt: skip
+    rivals = pl.read_csv(tmp_path / "results" / "here" / "rivals.csv")
+    assert set(rivals["name"]) == {"GRU"}
+    assert rivals["how"][0].startswith("GRU; 2")
+    steps = {step.kind: step for step in plan(read_study(path))}
+    assert tell_outcome(steps["recurrent"])[0].startswith("GRU: mAP ")
+    before = weights(tmp_path)
+    assert len(before) == 3
+    shutil.rmtree(tmp_path / ".callshot" / "study" / "recurrent")
+    assert [step.name for step in run_study(read_study(path))] == ["recurrent here mfcc"]
+    assert weights(tmp_path) == before
+    assert pl.read_csv(tmp_path / "results" / "here" / "rivals.csv").equals(rivals)
+
+
+def test_a_study_that_is_killed_in_training_ends_in_the_same_weights(tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    run_study(read_study(begin(whole)))
+    path = begin(killed)
+    for moment in ("3", "2"):
+        done = subprocess.run([sys.executable, "-c", KILLER, str(path), moment], env=os.environ, check=False)
+        assert done.returncode == -signal.SIGKILL
+    run_study(read_study(path))
+    assert weights(killed) == weights(whole)
+    name = Path("results") / "here" / "rivals.csv"
+    assert (killed / name).read_bytes() == (whole / name).read_bytes()
