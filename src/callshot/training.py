@@ -20,12 +20,12 @@ from numpy.typing import NDArray
 
 from callshot.errors import OptionError
 from callshot.fewshot.folds import complete_shots
-from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.protocol import SPREADS, Protocol
 from callshot.fewshot.summary import Summary
 from callshot.fewshot.tally import group_classes
 from callshot.ground import Plot
 from callshot.records import Evaluation, Refined, Rival
-from callshot.rivals.logistic import check_strength, score_logistic
+from callshot.rivals.logistic import STRENGTH, check_strength, score_logistic
 from callshot.rivals.measuring import measure
 from callshot.rivals.refine import refine_centroid
 from callshot.rivals.shots import DRAWS, sweep_logistic
@@ -43,7 +43,8 @@ CELLS = (CHOSEN, PAPER, "elman", "gru", "lstm")
 class Training:
     """Which rivals are trained, and how.
 
-    `shots` adds logistic regression at every k, on the first `draws` of the shared spread. `strength` is C of logistic
+    `shots` adds logistic regression at every k, on the first `draws` of the shared spread; `spread` may be per-query or
+    both instead, which is a fit for every query, draw and k. `strength` is C of logistic
     regression, chosen on inner folds where it is None (0.1 at every k). `cell` is that of the recurrent network;
     `seeds` is how many networks are averaged. `init` is a file of weights that the end-to-end rival starts from.
 
@@ -55,13 +56,15 @@ class Training:
     kinds: tuple[str, ...] = ()
     shots: bool = False
     draws: int = DRAWS
+    spread: str = "shared"
     strength: float | None = None
     cell: str = CHOSEN
     seeds: int = 3
     init: Path | None = None
 
     def __post_init__(self) -> None:
-        for name, value, allowed in (*(("rival", kind, KINDS) for kind in self.kinds), ("cell", self.cell, CELLS)):
+        words = (("cell", self.cell, CELLS), ("spread", self.spread, (*SPREADS, "both")))
+        for name, value, allowed in (*(("rival", kind, KINDS) for kind in self.kinds), *words):
             if value not in allowed:
                 raise OptionError(f"{name}: one of {', '.join(allowed)}, got {value!r}")
         if twice := [kind for kind in self.kinds if self.kinds.count(kind) > 1]:
@@ -118,19 +121,23 @@ def sweep_logistic_at(
     report: Report = lambda share, what: None,
 ) -> Evaluation:
     """Train logistic regression at every k of a protocol, on the draws that the centroid meets."""
-    ground, more = plot.ground, {} if training.strength is None else {"strength": training.strength}
-    k, tally = sweep_logistic(
-        plot.episodes, protocol, draws=training.draws, categories=ground.categories, threads=threads, report=report,
-        **more,
-    )  # fmt: skip
-    found = Summary(
-        ground.corpus, plot.table.encoder, "shared", k, tally, plot.episodes, ground.classes, "logistic"
-    )  # fmt: skip
+    ground, spreads = plot.ground, SPREADS if training.spread == "both" else (training.spread,)
     queries = int((plot.episodes.fold >= 0).sum())
-    return Evaluation(
-        ground.corpus, complete_shots(ground.classes), queries, list(found.curves()), list(found.values()),
-        list(found.classes()), [], [], ground.classes, ground.folds, plot.table, [],
+    found = Evaluation(
+        ground.corpus, complete_shots(ground.classes), queries, [], [], [], [], [], ground.classes, ground.folds,
+        plot.table, [],
     )  # fmt: skip
+    for spread in spreads:
+        k, tally = sweep_logistic(
+            plot.episodes, protocol, spread, strength=training.strength or STRENGTH, draws=training.draws,
+            categories=ground.categories, threads=threads, report=_part(report, 1 / len(spreads)),
+        )  # fmt: skip
+        key = (ground.corpus, plot.table.encoder, spread, k, tally, plot.episodes, ground.classes, "logistic")
+        summary = Summary(*key)
+        found.curve.extend(summary.curves())
+        found.values.extend(summary.values())
+        found.per_class.extend(summary.classes())
+    return found
 
 
 def train_recurrent(
@@ -148,9 +155,8 @@ def train_recurrent(
     from callshot.rivals.recurrent import choose_cell, score_recurrent, tell_cells
 
     cell = named_cell(plot, training.cell)
-    options: dict[str, Any] = {
-        "seeds": training.seeds, "device": device, "threads": threads or os.cpu_count() or 1, "folder": folder, "seed": seed,
-    }  # fmt: skip
+    options: dict[str, Any] = {"seeds": training.seeds, "device": device, "folder": folder, "seed": seed}
+    options["threads"] = threads or os.cpu_count() or 1
     cells: str | Sequence[str] = cell or choose_cell(
         plot.episodes, plot.groups, sequences, **options, report=_part(report, 0.7)
     )[0]  # fmt: skip

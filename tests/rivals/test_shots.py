@@ -210,3 +210,63 @@ def test_the_centroid_wins_with_few_labels_and_logistic_regression_with_many():
 def test_a_strength_out_of_range_is_refused(strength):
     with pytest.raises(OptionError, match="strength: C is"):
         sweep_logistic(episodes_of(corpus()), SHOTS, strength=strength)
+
+
+@pytest.mark.parametrize("sampler", ["distinct", "replacement"])
+def test_with_draws_for_every_query_each_value_is_that_of_a_loop_over_scikit_learn(sampler):
+    table = corpus((9, 6, 5), 4)
+    protocol = Protocol(shots=(1, 3), draws=3, bootstraps=7, sampler=sampler)
+    k, tally = sweep_logistic(episodes_of(table), protocol, "per-query", strength=1.0)
+    slow = literal.Corpus(table, table.fold, 3)
+
+    def fitted(z, supports):
+        label = np.repeat(np.arange(len(supports)), [len(rows) for rows in supports])
+        vectors = np.concatenate(supports)
+        mean, deviation = scaled(vectors)
+        model = LogisticRegression(C=1.0, tol=1e-10, max_iter=100_000).fit((vectors - mean) / deviation, label)
+        return model.decision_function((z[None] - mean) / deviation)[0]
+
+    assert k.tolist() == [1, 3]
+    for s, shot in enumerate(protocol.shots):
+        golden = slow_own_values(slow, protocol, shot, fitted)
+        for metric, values in golden.items():
+            np.testing.assert_allclose(tally.values["all", metric][s], values, atol=1e-9)
+
+
+def slow_own_values(slow, protocol, k, fitted):
+    """{metric: [value of each bootstrap sample]}: one fit for each query and draw."""
+    values = {"map": [], "auroc": [], "accuracy": []}
+    a = {}
+    for f in range(slow.folds):
+        for q in slow.queries(f):
+            for draw in range(protocol.draws):
+                supports = [
+                    slow.table.vectors[
+                        literal.draw_own(
+                            protocol.seed, slow.table.segment[q], draw, c,
+                            [m for m in slow.members[c] if slow.fold[m] != f], k, protocol.sampler,
+                        )
+                    ]
+                    for c in slow.classes
+                ]  # fmt: skip
+                a[q, draw] = fitted(slow.table.vectors[q], supports)
+    for b in range(protocol.bootstraps):
+        per_fold = []
+        for f in range(slow.folds):
+            picked = [
+                a[q, literal.pick(protocol.seed, slow.table.segment[q], b, protocol.draws)] for q in slow.queries(f)
+            ]
+            scores = np.array([literal.log_odds(list(row)) for row in picked])
+            per_fold.append(literal.fold_values(scores, np.argmax(picked, axis=1), slow.relevant(f))[0])
+        for metric, out in values.items():
+            out.append(np.mean([x[metric] for x in per_fold]))
+    return values
+
+
+def test_with_draws_for_every_query_all_is_the_whole_support_side():
+    episodes = episodes_of(corpus((12, 8, 5), 6))
+    protocol = Protocol(shots=(2,), whole_pool=True, draws=2, bootstraps=3)
+    _, tally = sweep_logistic(episodes, protocol, "per-query")
+    golden = measure(episodes, score_logistic(episodes, np.arange(25), strength=STRENGTH)[0])
+    for key in KEYS:
+        assert tally.values[key][1] == pytest.approx(golden[key], abs=1e-12)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from callshot.cli.app import STEPS, Out, Quiet, Threads, app, at_least, interruptible
+from callshot.cli.evaluate import Spread
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -51,6 +52,9 @@ def rivals(
         ),
     ] = None,
     draws: Annotated[int, typer.Option(help="Labelled sets for --rival-shots: the first of the shared draws.")] = 100,
+    rival_spread: Annotated[
+        Spread, typer.Option(help="For --rival-shots; per-query is a fit for every query, draw and k: be patient.")
+    ] = Spread.shared,
     strength: Annotated[
         float | None,
         typer.Option(
@@ -119,7 +123,14 @@ def rivals(
     if shots is not None:
         drawn["shots"], drawn["whole_pool"] = parse_shots(shots)
     training = Training(
-        tuple(one.value for one in rival or (Rival.logistic,)), rival_shots, draws, strength, cell, seeds, init
+        tuple(one.value for one in rival or (Rival.logistic,)),
+        rival_shots,
+        draws,
+        rival_spread.value,
+        strength,
+        cell,
+        seeds,
+        init,
     )
     with interruptible(), show_progress(Console(stderr=True), quiet=quiet) as report:
         found = train_files(

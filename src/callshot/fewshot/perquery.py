@@ -3,6 +3,7 @@
 Shots go in blocks that fit the memory; a block restarts its draws, which streams without state make safe.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,6 +19,9 @@ from callshot.fewshot.metrics import harmonic_numbers
 from callshot.fewshot.tally import Tally
 from callshot.records import FloatArray, IntArray
 
+Fill = Callable[[int, int], None]  # of the queries from one to another
+Filler = Callable[[Engine, Split, IntArray, FloatArray], Fill]
+
 MANY = 512  # anchors up to which counting beats sorting every sample
 SCORING = 0.3  # share of the work that is scoring, for the progress bar
 
@@ -32,13 +36,17 @@ class Samples:
     harmonic: FloatArray
 
 
-def sweep_own(engine: Engine, part: Split, shots: IntArray, tally: Tally) -> None:
-    """Score the queries of one fold against draws of their own, and add the bootstrap's values to the tally."""
+def sweep_own(engine: Engine, part: Split, shots: IntArray, tally: Tally, filler: Filler | None = None) -> None:
+    """Score the queries of one fold against draws of their own, and add the bootstrap's values to the tally.
+
+    `filler` returns what fills a_n (shots, classes, queries, draws) of some queries, first … last − 1: by the engine's
+    rule, or by whatever learns from a support.
+    """
     protocol, classes, queries = engine.protocol, len(engine.episodes.classes), len(part.rows)
     samples = Samples(part, protocol.draws, pick_draws(engine, part), harmonic_numbers(queries))
     per_shot = 8 * classes * queries * protocol.draws
     for at in blocks(len(shots), max(engine.memory // 2, 2**28) // per_shot):
-        scores, hits = score_own(engine, part, shots[at], tally.decisions[at])
+        scores, hits = score_own(engine, part, shots[at], tally.decisions[at], filler)
         size = (len(shots[at]), classes, protocol.bootstraps)
         ap, auroc, hit = np.empty(size), np.empty(size), np.empty(size)
         places = [(s, n) for s in range(size[0]) for n in range(classes)]
@@ -57,7 +65,7 @@ def pick_draws(engine: Engine, part: Split) -> NDArray[np.uint16]:
 
 
 def score_own(
-    engine: Engine, part: Split, shots: IntArray, decisions: FloatArray
+    engine: Engine, part: Split, shots: IntArray, decisions: FloatArray, filler: Filler | None = None
 ) -> tuple[FloatArray, NDArray[np.uint8]]:
     """Return scores (shots, classes, queries, draws) and hits (shots, queries, draws); add to the decisions."""
     classes, queries, draws = len(engine.episodes.classes), len(part.rows), engine.protocol.draws
@@ -66,7 +74,7 @@ def score_own(
     hits = np.empty(decided.shape, np.uint8)
     spans = [(b.start, b.stop) for b in blocks(queries, -(-queries // (8 * engine.workers)))]
     counts = np.zeros((len(spans), len(shots), classes, classes), np.int64)
-    fill = _filler(engine, part, shots, scores)
+    fill = (filler or _filler)(engine, part, shots, scores)
 
     def task(i: int, first: int, last: int) -> None:
         fill(first, last)
@@ -79,7 +87,7 @@ def score_own(
     return scores, hits
 
 
-def _filler(engine: Engine, part: Split, shots: IntArray, out: FloatArray) -> Any:
+def _filler(engine: Engine, part: Split, shots: IntArray, out: FloatArray) -> Fill:
     """Return what fills a_n of the queries first … last − 1, by the Gram matrix or directly."""
     episodes = engine.episodes
     base = streams.purpose_key(engine.protocol.seed, "support")
@@ -96,7 +104,7 @@ def _filler(engine: Engine, part: Split, shots: IntArray, out: FloatArray) -> An
     return lambda first, last: supports.queries_directly(first, last, *keys, *vectors, *pools, *how)
 
 
-def _exemplar_filler(engine: Engine, part: Split, keys: Any, pools: Any, out: FloatArray) -> Any:
+def _exemplar_filler(engine: Engine, part: Split, keys: Any, pools: Any, out: FloatArray) -> Fill:
     """Return what does so by one exemplar of each class."""
     squares, vectors = engine.episodes.squares, engine.episodes.vectors
     cross = None if engine.gram is None else cross_products(engine, part)

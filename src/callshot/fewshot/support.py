@@ -97,10 +97,16 @@ def _support_rows(
         stream = _down(purpose_key(protocol.seed, "shared"), np.uint64(draw), key(episodes.classes[n]))
         out = np.empty(k, np.uint64)
         return np.asarray(first + out[: shared_support(stream, folds, own, k, distinct, out)].astype(np.int64))
-    pool = np.flatnonzero(folds != own)
+    return own_support(episodes, query, n, k, draw, protocol)
+
+
+def own_support(episodes: Episodes, query: int, n: int, k: int, draw: int, protocol: Protocol) -> IntArray:
+    """Return the rows of class n's support in the draw of one query, in the order in which they were drawn."""
+    first, last = episodes.class_start[n], episodes.class_start[n + 1]
+    pool = np.flatnonzero(episodes.fold[first:last] != episodes.fold[query])
     base = purpose_key(protocol.seed, "support")
     stream = _down(base, episodes.segment_key[query], np.uint64(draw), key(episodes.classes[n]))
-    return np.asarray(first + pool[draw_positions(stream, len(pool), k, distinct)])
+    return np.asarray(first + pool[draw_positions(stream, len(pool), k, protocol.sampler == "distinct")])
 
 
 def _down(stream: np.uint64, *words: np.uint64) -> np.uint64:

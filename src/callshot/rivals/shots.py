@@ -1,4 +1,7 @@
-"""Episodes → logistic regression at every k, on the first of the draws that the spread `shared` has.
+"""Episodes → logistic regression at every k, on the first of the draws that a spread has.
+
+The spread `shared` has one labelled set for all queries: a fit for each draw, split and k. `per-query` has one for each
+query: a fit for each draw, query and k, which is a hundred times as many, for the patient.
 
 A fit sees the support set of its draw and nothing else: its labels, and its rows to standardise by (`scaling`), which
 is what a person who labels has. Its strength C is fixed: one exemplar of a class leaves no inner fold to choose it by.
@@ -8,7 +11,7 @@ one set, whatever order it came in: it is trained on once, as `logistic` does.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -18,8 +21,10 @@ from callshot.fewshot.engine import Engine, blocks, open_engine
 from callshot.fewshot.episodes import Episodes, Split, splits
 from callshot.fewshot.kernels.shared import shared_support
 from callshot.fewshot.kernels.streams import enter, purpose_key
+from callshot.fewshot.perquery import Fill, sweep_own
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.shared import MOST_BYTES, Draws, measure
+from callshot.fewshot.support import own_support
 from callshot.fewshot.tally import Tally
 from callshot.records import FloatArray, IntArray
 from callshot.rivals.logistic import CLOSE, STRENGTH, Report, check_optimum, check_strength, score_split
@@ -32,6 +37,7 @@ DRAWS = 100
 def sweep_logistic(
     episodes: Episodes,
     protocol: Protocol | None = None,
+    spread: str = "shared",
     *,
     strength: float = STRENGTH,
     draws: int = DRAWS,
@@ -39,10 +45,12 @@ def sweep_logistic(
     threads: int | None = None,
     report: Report = lambda share, what: None,
 ) -> tuple[IntArray, Tally]:
-    """Train on the first shared draws at every k; return k of each row, and values (shots, draws) as `sweep` does.
+    """Train on the first draws at every k; return k of each row, and values (shots, samples) as `sweep` does.
 
-    The draws are those of the protocol's seed and sampler. Where `all` is asked for, its row comes last and carries the
-    largest pool as k: there every draw is the whole support side. Scores are log-odds, whatever the protocol says.
+    The draws are those of the protocol's seed and sampler; `draws` are the first of the shared ones. A query's own are
+    all taken: the bootstrap picks among them, and only among as many does it pick the same. Where `all` is asked for,
+    its row comes last and carries the largest pool as k: there every draw is the whole support side. Scores are
+    log-odds, whatever the protocol says.
     """
     check_strength(strength)
     protocol = protocol or Protocol()
@@ -51,13 +59,16 @@ def sweep_logistic(
     if protocol.whole_pool:
         k.add(max(int(np.diff(part.pool_start).max()) for part in parts))
     shots = np.array(sorted(k), np.int64)
-    tally = Tally(len(shots), protocol.shared_draws, episodes.classes, categories)
+    tally = Tally(len(shots), protocol.samples(spread), episodes.classes, categories)
     workers = threads or os.cpu_count() or 1
     with open_engine(episodes, protocol, workers, 0, lambda share: report(share, "logistic")) as engine:
         for part in parts:
-            _sweep_split(engine, part, shots, strength, tally)
+            if spread == "shared":
+                _sweep_split(engine, part, shots, strength, tally)
+            else:
+                sweep_own(engine, part, shots, tally, partial(_filler, strength))
             tally.close_fold(part)
-    tally.finish(protocol.shared_draws)
+    tally.finish(protocol.supports(spread))
     return shots, tally
 
 
@@ -67,13 +78,21 @@ def drawn_rows(
     """Return the rows of one draw outside a fold, and how many of them, from the first, are the support at each k."""
     stream = np.uint64(enter(purpose_key(protocol.seed, "shared"), np.uint64(draw)))
     out = np.empty(shots[-1], np.uint64)
-    rows, places = [], []
+    rows = []
     for first, last, key in zip(episodes.class_start, episodes.class_start[1:], episodes.class_key, strict=False):
         own, distinct = np.uint64(enter(stream, key)), protocol.sampler == "distinct"
         size = shared_support(own, episodes.fold[first:last], number, len(out), distinct, out)
         rows.append(first + out[:size].astype(np.int64))
-        places.append(np.arange(size))
-    place = np.concatenate(places)
+    return by_turns(rows, shots)
+
+
+def by_turns(rows: Sequence[IntArray], shots: IntArray) -> tuple[IntArray, IntArray]:
+    """Put the supports of all classes in one order, a row of each class in turn; return how many there are at each k.
+
+    >>> by_turns([np.array([4, 5, 6]), np.array([8])], np.array([1, 2, 3]))
+    (array([4, 8, 5, 6]), array([2, 3, 4]))
+    """
+    place = np.concatenate([np.arange(len(one)) for one in rows])
     order = np.argsort(place, kind="stable")
     return np.concatenate(rows)[order], np.searchsorted(place[order], shots)
 
@@ -143,3 +162,23 @@ def _train(
         a[d, :drawn] = (weight @ queries.T + bias[:, :, None])[:, :, place]
         a[d, drawn:] = whole
     measure(engine, part, a, into)
+
+
+def _filler(strength: float, engine: Engine, part: Split, shots: IntArray, out: FloatArray) -> Fill:
+    """Return what trains on every draw of some queries at every k, and fills in a_n of each query by its own fits."""
+    episodes, protocol, classes = engine.episodes, engine.protocol, len(engine.episodes.classes)
+    whole = _score_whole(engine, part, strength) if shots[-1] >= np.diff(part.pool_start).max() else None
+
+    def fill(first: int, last: int) -> None:
+        for q in range(first, last):
+            query, z = int(part.rows[q]), episodes.vectors[part.rows[q]]
+            for draw in range(protocol.draws):
+                supports = [own_support(episodes, query, n, int(shots[-1]), draw, protocol) for n in range(classes)]
+                rows, sizes = by_turns(supports, shots)
+                drawn = len(sizes) if whole is None else int(np.searchsorted(sizes, len(part.pool)))
+                weight, bias = climb(episodes.vectors[rows], episodes.label[rows], sizes[:drawn], classes, strength)
+                out[:drawn, :, q, draw] = weight @ z + bias
+                if whole is not None:
+                    out[drawn:, :, q, draw] = whole[:, q]
+
+    return fill

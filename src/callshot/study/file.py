@@ -40,8 +40,8 @@ KEYS: Mapping[str, Mapping[str, Any]] = {
                "rate_hz": WHOLE, "level_dbfs": NUMBER, "source_rate_hz": NUMBER},
     "protocol": {"shots": (str, list), "draws": WHOLE, "bootstraps": WHOLE, "shared_draws": WHOLE, "seed": WHOLE,
                  "sampler": TEXT, "score": TEXT, "spread": TEXT, "classifiers": LIST},
-    "rivals": {"references": TEXT, "train": LIST, "shots": FLAG, "draws": WHOLE, "strength": NUMBER, "cell": TEXT,
-               "seeds": WHOLE, "init": TEXT},
+    "rivals": {"references": TEXT, "train": LIST, "shots": FLAG, "draws": WHOLE, "spread": TEXT,
+               "strength": NUMBER, "cell": TEXT, "seeds": WHOLE, "init": TEXT},
     "report": {"shots": LIST, "confusion": LIST, "spread": TEXT, "figures": FLAG},
 }  # fmt: skip
 

@@ -25,9 +25,16 @@ from callshot.training import Training
 EMBEDDINGS = "embeddings.parquet"
 AT_K = "logistic-shots"
 DECIDE: Mapping[str, tuple[str, ...]] = {  # which choices reach the numbers of a kind
-    "logistic": ("strength",), AT_K: ("strength", "draws"), "recurrent": ("cell", "seeds"), "end-to-end": (),
+    "logistic": ("strength",), AT_K: ("strength", "draws", "spread"), "recurrent": ("cell", "seeds"), "end-to-end": (),
 }  # fmt: skip
-DRAWN = ("shots", "whole_pool", "shared_draws", "sampler")  # what of a protocol reaches logistic regression at every k
+DRAWN = (
+    "shots",
+    "whole_pool",
+    "draws",
+    "bootstraps",
+    "shared_draws",
+    "sampler",
+)  # what of a protocol reaches logistic regression at every k
 
 
 def plan_sequences(
@@ -106,7 +113,9 @@ def _only(training: Training, kind: str) -> Training:
 def _options(protocol: Protocol, training: Training, kind: str) -> dict[str, Any]:
     chosen, drawn = asdict(training), asdict(protocol)
     told = {name: chosen[name] for name in DECIDE[kind]}
-    told |= {name: drawn[name] for name in DRAWN} if kind == AT_K else {}
+    if kind == AT_K:
+        named = DRAWN if training.spread == "shared" else (*DRAWN, *RESAMPLED)
+        told |= {f"protocol {name}": drawn[name] for name in named}
     return told if kind == "logistic" else {**told, "seed": protocol.seed}
 
 
