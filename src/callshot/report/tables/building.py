@@ -4,10 +4,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from callshot.records import Chapter
+from callshot.report.tables.classifiers import classifiers
 from callshot.report.tables.comparisons import differences, intervals
 from callshot.report.tables.corpora import classes, corpora, segments
 from callshot.report.tables.grid import Table
 from callshot.report.tables.names import safe_name, safe_names
+from callshot.report.tables.rivals import rivals
 from callshot.report.tables.scores import reduced, results
 from callshot.report.tables.shots import PAPER_SHOTS
 
@@ -26,5 +28,6 @@ def build_tables(
 
 def _chapter_tables(chapter: Chapter, shots: Sequence[int], spread: str) -> Iterator[Table]:
     scored = (results(chapter, shots, spread), reduced(chapter, shots, spread))
+    trained = (rivals(chapter), classifiers(chapter, shots))
     compared = (intervals(chapter, shots), differences(chapter, shots))
-    yield from (table for table in (classes(chapter), *scored, *compared) if table is not None)
+    yield from (table for table in (classes(chapter), *scored, *trained, *compared) if table is not None)

@@ -1,0 +1,57 @@
+"""A chapter → the classifiers beside its reference: other rules without training, and rivals trained at every k."""
+
+from collections.abc import Iterator
+
+from callshot.fewshot.classifiers import CLASSIFIERS
+from callshot.records import Chapter, Curve, Values
+
+NAMES = {"cl2n": "CL2N", "logistic": "logistic at k"}
+TOLD = {"logistic": "logistic regression, trained on the same k exemplars of every class"}
+
+
+def rule_name(classifier: str) -> str:
+    """Return how tables and figures call a classifier.
+
+    >>> rule_name("cosine"), rule_name("logistic")
+    ('cosine', 'logistic at k')
+    """
+    return NAMES.get(classifier, classifier)
+
+
+def rule_told(classifier: str) -> str:
+    """Return what a classifier does, in words.
+
+    >>> rule_told("medoid")
+    'squared distance to the most central exemplar'
+    """
+    return CLASSIFIERS[classifier].told if classifier in CLASSIFIERS else TOLD.get(classifier, "trained at every k")
+
+
+def is_trained(classifier: str) -> bool:
+    """Tell whether a classifier is a rival, trained at every k.
+
+    >>> is_trained("logistic"), is_trained("cosine")
+    (True, False)
+    """
+    return classifier not in CLASSIFIERS
+
+
+def every_curve(chapter: Chapter) -> list[Curve]:
+    """Return the points of every classifier, those of the reference first."""
+    return [*chapter.evaluation.curve, *(chapter.others.curve if chapter.others else ())]
+
+
+def rules_of(chapter: Chapter) -> list[str]:
+    """Return the classifiers of a chapter, the reference first, those that are trained last."""
+    there = dict.fromkeys(c.classifier for c in every_curve(chapter))
+    return sorted(there, key=is_trained)
+
+
+def samples_of(chapter: Chapter, spread: str) -> dict[str, int]:
+    """Return how many samples of a spread each classifier has."""
+    return {v.classifier: v.value.shape[1] for v in _values(chapter) if v.spread == spread}
+
+
+def _values(chapter: Chapter) -> Iterator[Values]:
+    yield from chapter.evaluation.values
+    yield from chapter.others.values if chapter.others else ()
