@@ -12,12 +12,14 @@ from callshot.records import (
     Chapter,
     ClassCurve,
     Confusion,
+    Crossing,
     Curve,
     Difference,
     Embeddings,
     Evaluation,
     Facts,
     Folds,
+    Refined,
     Rival,
     Values,
 )
@@ -78,7 +80,24 @@ def make_chapter(labels, encoders, shots, *, folds=5, spreads=("per-query", "sha
     differences = [d for a, b in combinations(encoders, 2) for d in make_differences(values, a, b)]
     span = lengths([1.0])
     facts = Facts((16000.0,), (1,), ("WAV",), len(labels), 1.0, 0.0, span, span, span, span)
-    return Chapter(evaluation, facts, span, tables, rivals, differences, (), None, (), ())
+    return Chapter(
+        evaluation, facts, span, tables, rivals, differences, (), None, (), (), make_others(evaluation),
+        [Crossing("c", e, "logistic", "k", "all", "map", "shared", shots[-1], None) for e in encoders],
+        [Refined("c", e, "all", m, step, 0.5 + 0.01 * i + step / 1e6, 2.0)
+         for i, e in enumerate(encoders) for m in ("map", "auroc") for step in (0, 1, 2, 5, 90000)],
+    )  # fmt: skip
+
+
+def make_others(found) -> Evaluation:
+    """Return the curves of other rules, and of logistic regression on fewer draws of the spread `shared`."""
+    curve, values = [], []
+    for n, name in enumerate(("cosine", "cl2n", "whitened", "neighbour", "medoid", "logistic")):
+        at_k = name == "logistic"
+        curve += [replace(c, classifier=name, mean=c.mean + 0.01 * (n - 2)) for c in found.curve
+                  if c.spread == "shared" or not at_k]  # fmt: skip
+        values += [replace(v, classifier=name, value=(v.value + 0.01 * (n - 2))[:, : 40 if at_k else None])
+                   for v in found.values if v.spread == "shared" or not at_k]  # fmt: skip
+    return replace(found, curve=curve, values=values)
 
 
 def uneven(table, fold) -> Embeddings:
@@ -131,6 +150,11 @@ def chapter_of(case) -> Chapter:
         return make_chapter(SIXTY, ("perch-v2", "perch-v1", "hubert-base-l2", "mfcc"), tuple(range(1, 41)), folds=10)
     if case == "names that no font and no markup likes":
         return make_chapter(STRANGE, ("象", "M" * 90, "$mfcc$", "x\ny"), (1, 2, 5, 10, 100, 100000))
+    if case == "12 encoders with long names":
+        encoders = tuple(f"hubert-base[layer={n},frames=mean,of=a long name that goes on and on]" for n in range(12))
+        return make_chapter(SIXTY[:12], encoders, (1, 2, 5))
+    if case == "60 classes":
+        return make_chapter(tuple(f"class {n}" for n in range(60)), ("one", "two", "three"), THREE_SHOTS)
     if case == "three and three":
         return make_chapter(("rumble", "roar", "trumpet"), THREE_ENCODERS, THREE_SHOTS, reduced=True)
     return make_chapter(("a", "$x^{2$"), ("one",), (1,), spreads=("shared",))
@@ -145,10 +169,12 @@ CASES = (
 
 
 @lru_cache
-def texts_of(case) -> dict:
+def texts_of(case, stems=("",)) -> dict:
     """Return every figure by its stem, with the boxes in inches of all texts that are drawn."""
     found = {}
     for plate in plan_figures(chapter_of(case), confusion_at=(5,)):
+        if not plate.stem.startswith(stems):
+            continue
         with blank() as figure:
             plate.compose(figure)
             found[plate.stem] = figure, written_on(figure)
@@ -175,9 +201,23 @@ def over(a, b, slack=0.006) -> bool:
     return a[0] < b[2] - slack and b[0] < a[2] - slack and a[1] < b[3] - slack and b[1] < a[3] - slack
 
 
+TRAINED = ("training", "rules", "refinement")
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_no_text_is_clipped_covered_or_too_small_and_every_figure_fits_a_page(case):
-    for stem, (figure, boxes) in texts_of(case).items():
+    look_over(texts_of(case))
+
+
+@pytest.mark.parametrize("case", ["12 encoders with long names", "60 classes"])
+def test_what_training_does_fits_a_page_whatever_the_number_of_encoders_and_classes(case):
+    drawn = texts_of(case, TRAINED)
+    assert {stem.partition("-")[0] for stem in drawn} == set(TRAINED)
+    look_over(drawn)
+
+
+def look_over(drawn):
+    for stem, (figure, boxes) in drawn.items():
         wide, high = figure.get_size_inches()
         assert wide <= PAPER_IN[0] + 1e-9, stem
         assert high <= PAPER_IN[1], stem
@@ -190,9 +230,13 @@ def test_no_text_is_clipped_covered_or_too_small_and_every_figure_fits_a_page(ca
 
 
 def test_a_chapter_has_every_figure_that_makes_sense():
-    every = ["episode", "sweep", "reduced", "inset", "classes", "spreads", "differences", "confusion", "map"]
+    every = ["episode", "sweep", "reduced", "inset", "classes", "spreads", "differences", *TRAINED, "confusion", "map"]
     assert list(figures_of("three and three")) == every
-    assert list(figures_of("one pair")) == ["episode", "sweep", "classes", "confusion", "map"]
+    assert list(figures_of("one pair")) == ["episode", "sweep", "classes", *TRAINED, "confusion", "map"]
+    without = replace(chapter_of("one pair"), others=None, crossings=(), refinement=())
+    assert [plate.stem for plate in plan_figures(without)] == ["episode", "sweep", "classes", "confusion", "map"]
+    rules = replace(without, others=chapter_of("one pair").others.under(["cosine"]))
+    assert {plate.stem for plate in plan_figures(rules)} & set(TRAINED) == {"rules"}
 
 
 def test_figures_are_written_as_pdf_and_png_and_equal_chapters_give_equal_bytes(tmp_path):
@@ -263,6 +307,45 @@ def test_differences_are_drawn_about_zero_with_the_share_of_wins():
     assert upper.get_ylim()[0] < 0 < upper.get_ylim()[1]
 
 
+def test_training_is_drawn_on_the_same_draws_with_the_difference_and_its_crossings_below():
+    chapter, figure = chapter_of("three and three"), figures_of("three and three")["training"]
+    upper, lower = figure.axes[1], figure.axes[4]
+    key = ("mfcc", "all", "map", "shared")
+    centroid, logistic = (
+        next(v for v in values if (v.encoder, v.scoring, v.metric, v.spread) == key and v.classifier == name).value
+        for values, name in ((chapter.evaluation.values, "centroid"), (chapter.others.values, "logistic"))
+    )
+    assert logistic.shape[1] == 40
+    drawn = [list(line.get_ydata()) for line in upper.lines]
+    assert centroid[:, :40].mean(axis=1).tolist() in drawn
+    assert logistic.mean(axis=1).tolist() in drawn
+    assert (logistic - centroid[:, :40]).mean(axis=1).tolist() in [list(line.get_ydata()) for line in lower.lines]
+    for at in (upper, lower):
+        assert [4, 4] in [list(line.get_xdata()) for line in at.lines]  # the crossing, at the last of five shots
+    assert lower.get_title(loc="left") == "logistic at k is ahead from k = 20 on"
+    assert {text.get_text() for text in upper.texts} >= {"LOGISTIC", "RECURRENT"}
+
+
+def test_the_rules_are_drawn_beside_the_centroid_which_comes_first():
+    chapter, figure = chapter_of("three and three"), figures_of("three and three")["rules"]
+    points = [c for c in (*chapter.evaluation.curve, *chapter.others.curve)
+              if (c.encoder, c.scoring, c.metric, c.spread) == ("mfcc", "all", "map", "shared")]  # fmt: skip
+    lines = [list(line.get_ydata()) for line in figure.axes[1].lines if len(line.get_xdata()) == 5]
+    assert lines == [[c.mean for c in points[i : i + 5]] for i in range(0, 35, 5)]
+    names = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert names[:7] == ["centroid", "cosine", "CL2N", "whitened", "neighbour", "medoid", "logistic at k"]
+
+
+def test_the_refinement_goes_from_the_centroid_to_logistic_regression_by_steps():
+    figure = figures_of("three and three")["refinement"]
+    first, second = figure.axes
+    assert (first.get_ylabel(), second.get_ylabel()) == ("mAP", "AUROC")
+    assert [list(np.round(line.get_xdata(), 3)) for line in first.lines] == [[0, 1, 1.301, 1.699, 5.954]] * 3
+    assert list(first.lines[1].get_ydata()) == [0.51 + step / 1e6 for step in (0, 1, 2, 5, 90000)]
+    assert [label.get_text() for label in first.get_xticklabels()] == ["0", "1", "10", "100", "1 000", "10 000"]
+    assert [text.get_text() for text in first.texts] == ["centroid", "logistic regression"]
+
+
 def test_confusion_is_a_share_of_each_row_with_counts_where_there_is_room():
     figure = figures_of("three and three")["confusion"]
     first = figure.axes[0]
@@ -301,8 +384,15 @@ def test_undefined_values_leave_gaps_in_every_figure():
         values=[replace(v, value=v.value * nothing) for v in old.values],
     )
     differences = [replace(d, wins=nothing, **lost, **quartiles) for d in chapter.differences]
-    for plate in plan_figures(replace(chapter, evaluation=evaluation, differences=differences)):
-        if plate.stem in ("sweep", "inset", "classes", "spreads", "differences"):
+    others = replace(
+        chapter.others,
+        curve=[replace(c, **lost) for c in chapter.others.curve],
+        values=[replace(v, value=v.value * nothing) for v in chapter.others.values],
+    )
+    steps = [replace(r, value=nothing) for r in chapter.refinement]
+    emptied = {"evaluation": evaluation, "differences": differences, "others": others, "refinement": steps}
+    for plate in plan_figures(replace(chapter, **emptied)):
+        if plate.stem in ("sweep", "inset", "classes", "spreads", "differences", *TRAINED):
             with blank() as figure:
                 plate.compose(figure)
                 figure.draw_without_rendering()

@@ -38,6 +38,9 @@ CAPTIONS = {
     "classes": "The curve of every class",
     "spreads": "The two spreads: a draw for each query, and one labelled set for all",
     "differences": "Encoders and rivals, compared pair by pair over the same draws",
+    "training": "When training pays: the centroid and a rival trained on the same exemplars, at every k",
+    "rules": "The centroid and other rules without training, against k",
+    "refinement": "What gradient steps make of the centroid of all labels, up to logistic regression",
     "confusion": "Labels against decisions",
     "map": "The embeddings in the plane of largest variance, with the centroids of the labels",
 }

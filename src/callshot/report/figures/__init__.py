@@ -7,6 +7,9 @@ inset        the few-shot regime, k = 1 to 7, with violins                      
 classes      the curve of every class
 spreads      `per-query` against `shared`
 differences  encoders, and rivals, compared pair by pair over the same draws
+training     the centroid against a rival that is trained on the same exemplars, at every k
+rules        other rules without training beside the centroid
+refinement   what gradient steps make of the centroid, on the way to logistic regression
 confusion    labels against decisions at chosen k
 map          the embeddings in the plane of largest variance, with the labels' centroids
 
@@ -25,8 +28,11 @@ from callshot.report.figures.episode import episode_plates
 from callshot.report.figures.inset import inset_plates
 from callshot.report.figures.maps import map_plates
 from callshot.report.figures.plates import Plate, render
+from callshot.report.figures.refinement import refinement_plates
+from callshot.report.figures.rules import rules_plates
 from callshot.report.figures.spreads import spreads_plates
 from callshot.report.figures.sweep import draw_sweep, sweep_plates
+from callshot.report.figures.training import training_plates
 
 __all__ = ["draw_figures", "draw_sweep", "plan_figures"]
 
@@ -61,5 +67,8 @@ def plan_figures(
     yield from classes_plates(chapter, metric)
     yield from spreads_plates(chapter, metric)
     yield from differences_plates(chapter, metric)
+    yield from training_plates(chapter, metric)
+    yield from rules_plates(chapter, metric)
+    yield from refinement_plates(chapter)
     yield from confusion_plates(chapter, confusion_at)
     yield from map_plates(chapter)

@@ -33,6 +33,15 @@ LINE: dict[str, Look] = {
     "per-query": {"color": BLUE, "linewidth": 0.9, "linestyle": DASHES[0], "marker": "o", "zorder": 3},
     "shared": {"color": VERMILION, "linewidth": 0.9, "linestyle": DASHES[1], "marker": "s", "zorder": 3},
 }
+BAND_OF = {"centroid": "#CFE4F1", "trained": "#F8DCCB"}
+LINE_OF: dict[str, Look] = {
+    "centroid": {"color": BLUE, "linewidth": 1.0, "linestyle": DASHES[0], "marker": "o", "zorder": 3.2},
+    "trained": {"color": VERMILION, "linewidth": 1.0, "linestyle": DASHES[1], "marker": "s", "zorder": 3.1},
+}
+MARK: dict[str, Look] = {  # where one curve passes another: on average, and surely
+    "k": {"color": INK, "linewidth": 0.8, "linestyle": (0, (1, 1.6)), "zorder": 1.8},
+    "surely": {"color": INK, "linewidth": 0.8, "linestyle": "solid", "zorder": 1.8},
+}
 RIVAL: dict[str, Look] = {
     "logistic": {"color": "#00714F", "linewidth": 1.0, "linestyle": (0, (6, 1.5)), "zorder": 2.7},
     "recurrent": {"color": "#A3487A", "linewidth": 1.0, "linestyle": (0, (5, 1.2, 1.2, 1.2)), "zorder": 2.7},

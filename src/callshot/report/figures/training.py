@@ -1,0 +1,164 @@
+"""Values of a rival trained at every k, and of the centroid → a panel for each encoder: when does training pay?
+
+Both on the same draws: their means and intervals against k, with the rivals on all labels, and below the difference,
+with a line where the rival is ahead on average from there on, and one where it surely is.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from callshot.records import Chapter, Crossing, FloatArray, Rival, Values
+from callshot.report.figures.legends import put_legend
+from callshot.report.figures.names import wrap
+from callshot.report.figures.panels import METRIC_NAMES, SHOTS, draw_band, draw_line, number_shots, spaced, title
+from callshot.report.figures.plates import Plate, pages
+from callshot.report.figures.rivals import draw_rivals, legend_rivals, name_apart
+from callshot.report.figures.style import BAND_OF, LINE_OF, MARK, SMALL_PT, TEXT_PT, WIDE_IN, ZERO
+from callshot.report.rules import is_trained, rule_name
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDE, HIGH = 3, 3
+
+
+@dataclass(frozen=True)
+class Race:
+    """The centroid and a rival on one encoder: their values (shots, draws) on the same draws, and the other rivals."""
+
+    encoder: str
+    rule: str
+    shots: Sequence[int]
+    centroid: FloatArray
+    rival: FloatArray
+    crossing: Crossing | None
+    rivals: Sequence[Rival]
+
+
+def training_plates(chapter: Chapter, metric: str) -> Iterator[Plate]:
+    """Yield a panel for every encoder with a rival that was trained at every k, nine to a page."""
+    races = list(_races(chapter, metric))
+    for stem, some in pages("training", races, WIDE * HIGH):
+        yield Plate(stem, partial(_compose, races=some, metric=METRIC_NAMES.get(metric, metric)))
+
+
+def _races(chapter: Chapter, metric: str) -> Iterator[Race]:
+    mine = {(v.encoder, v.scoring, v.metric, v.spread): v for v in chapter.evaluation.values}
+    for v in chapter.others.values if chapter.others else ():
+        own = mine.get((v.encoder, v.scoring, v.metric, v.spread))
+        if is_trained(v.classifier) and (v.scoring, v.metric) == ("all", metric) and own is not None:
+            yield _race(chapter, own, v)
+
+
+def _race(chapter: Chapter, own: Values, v: Values) -> Race:
+    k, here, there = np.intersect1d(own.k, v.k, return_indices=True)
+    draws = min(own.value.shape[1], v.value.shape[1])
+    key = (v.encoder, v.classifier, "k", v.scoring, v.metric, v.spread)
+    found = [c for c in chapter.crossings if (c.encoder, c.rival, c.labels, c.scoring, c.metric, c.spread) == key]
+    rivals = [
+        r for r in chapter.rivals if (r.scoring, r.metric) == (v.scoring, v.metric) and r.encoder in ("", v.encoder)
+    ]
+    values = own.value[here, :draws], v.value[there, :draws]
+    return Race(v.encoder, rule_name(v.classifier), k.tolist(), *values, found[0] if found else None, rivals)
+
+
+def _compose(figure: "Figure", races: Sequence[Race], metric: str) -> None:
+    wide = min(WIDE, len(races))
+    high = -(-len(races) // wide)
+    side = (WIDE_IN - 0.7) / max(wide, 2)
+    figure.set_size_inches(side * wide + 0.7, 0.9 + high * 2.65)
+    grid = figure.subplots(2 * high, wide, squeeze=False, height_ratios=[2.2, 1] * high)
+    levels, gaps = _ends(races), spaced((x for race in races for x in (*_interval(_gap(race)).flat, 0.0)), -1.04, 1.04)
+    for i in range(wide * high):
+        upper, lower = (grid[2 * (i // wide) + below, i % wide] for below in (0, 1))
+        for at in (upper, lower):
+            at.set_visible(i < len(races))
+            at.tick_params(labelleft=i % wide == 0, labelbottom=at is lower)
+        if i < len(races):
+            _draw_race(upper, races[i], levels, side)
+            _draw_gap(lower, races[i], gaps, side)
+    for at in grid[0::2, 0]:
+        at.set_ylabel(metric)
+    for at in grid[1::2, 0]:
+        at.set_ylabel("difference")
+    figure.align_ylabels(grid[:, 0])
+    figure.supxlabel(SHOTS, fontsize=TEXT_PT)
+    put_legend(figure, _legend(races))
+    name_apart(figure, list(grid[0::2].flat)[: len(races)])
+
+
+def _draw_race(at: "Axes", race: Race, ends: tuple[float, float], side_in: float) -> None:
+    draw_rivals(at, race.rivals)
+    for who, values in (("trained", race.rival), ("centroid", race.centroid)):
+        low, high = _interval(values)
+        draw_band(at, low.tolist(), high.tolist(), {"facecolor": BAND_OF[who], "alpha": 0.7, "zorder": 1.5})
+        draw_line(at, values.mean(axis=1).tolist(), LINE_OF[who])
+    _mark(at, race)
+    at.set_ylim(ends)
+    number_shots(at, race.shots, side_in - 0.5)
+    title(at, race.encoder, side_in - 0.5)
+
+
+def _draw_gap(at: "Axes", race: Race, ends: tuple[float, float], side_in: float) -> None:
+    gap = _gap(race)
+    low, high = _interval(gap)
+    draw_band(at, low.tolist(), high.tolist(), {"facecolor": BAND_OF["trained"], "alpha": 0.7, "zorder": 1.5})
+    draw_line(at, gap.mean(axis=1).tolist(), LINE_OF["trained"])
+    at.axhline(0.0, **ZERO)
+    _mark(at, race)
+    at.set_ylim(ends)
+    number_shots(at, race.shots, side_in - 0.5)
+    words = wrap(_told(race), side_in * 72 - 36, SMALL_PT)
+    at.set_title(words, fontsize=SMALL_PT, fontweight="normal", pad=3)
+
+
+def _mark(at: "Axes", race: Race) -> None:
+    """Draw a line at each crossing."""
+    for end in ("k", "surely"):
+        k = None if race.crossing is None else getattr(race.crossing, end)
+        if k in race.shots:
+            at.axvline(race.shots.index(k), **MARK[end])
+
+
+def _told(race: Race) -> str:
+    if race.crossing is None or race.crossing.k is None:
+        return f"{race.rule} is at no k ahead to the end"
+    surely = "" if race.crossing.surely is None else f", surely from {race.crossing.surely}"
+    return f"{race.rule} is ahead from k = {race.crossing.k} on{surely}"
+
+
+def _gap(race: Race) -> FloatArray:
+    return race.rival - race.centroid
+
+
+def _interval(values: FloatArray) -> FloatArray:
+    """Return the 1st and the 99th percentile, (2, shots)."""
+    return np.asarray(np.percentile(values, (1, 99), axis=1))
+
+
+def _ends(races: Sequence[Race]) -> tuple[float, float]:
+    values = (x for race in races for table in (race.centroid, race.rival) for x in _interval(table).flat)
+    return spaced((*values, *(r.value for race in races for r in race.rivals)))
+
+
+def _legend(races: Sequence[Race]) -> dict[str, Any]:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    def line(who: str) -> tuple[Patch, Line2D]:
+        band = Patch(facecolor=BAND_OF[who], edgecolor="none")
+        return band, Line2D([], [], markersize=2.6, markeredgewidth=0, **LINE_OF[who])
+
+    names = dict.fromkeys(race.rule for race in races)
+    return {
+        "centroid: mean, 1st–99th percentile": line("centroid"),
+        f"{' or '.join(names)}, on the same draws": line("trained"),
+        "ahead on average from here on": Line2D([], [], **MARK["k"]),
+        "surely ahead from here on": Line2D([], [], **MARK["surely"]),
+        **legend_rivals([r for race in races for r in race.rivals]),
+    }
