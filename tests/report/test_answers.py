@@ -11,8 +11,21 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from callshot.fewshot.budget import label_budget
+from callshot.fewshot.crossing import find_crossings
 from callshot.fewshot.paired import compare
-from callshot.records import Chapter, ClassCount, Curve, Embeddings, Evaluation, Facts, Folds, Rival, Values, Worth
+from callshot.records import (
+    Chapter,
+    ClassCount,
+    Curve,
+    Embeddings,
+    Evaluation,
+    Facts,
+    Folds,
+    Refined,
+    Rival,
+    Values,
+    Worth,
+)
 from callshot.report.answers import answer
 from chapters import SMALL, lengths, make_chapter, make_tables
 
@@ -21,6 +34,7 @@ NOISE = np.linspace(-0.1, 0.1, 101)  # what the draws do: 1st to 99th percentile
 RISING = (0.40, 0.50, 0.55, 0.58, 0.60, 0.64)
 MANY = [ClassCount("roar", 30, 20, True, "", (10, 10)), ClassCount("rumble", 40, 25, True, "", (20, 20))]
 ONE = lengths([1.0])
+AERD = ("end-to-end", "AERD", "")
 FACTS = Facts((16000.0,), (1,), ("WAV PCM_16",), 2, 1.0, 0.0, ONE, ONE, ONE, ONE)
 
 
@@ -170,9 +184,9 @@ def test_two_rivals_of_one_kind_are_told_apart_by_their_names():
     lines = answer(make({"mfcc": RISING, "perch": [0.3] * 6}, rivals=pair))
     assert lines[0].startswith("mfcc beats LR-a trained on all labelled data")
     assert "does not beat LR-b trained on all labelled data" in lines[1]
-    both = [rival(0.54), rival(0.54, scoring="reduced")]  # one rival in two scorings
+    both = [rival(0.54, *AERD), rival(0.54, *AERD, scoring="reduced")]  # one rival in two scorings
     text = said(make({"mfcc": RISING}, scorings=("all", "reduced"), rivals=both))
-    assert text.count("beats logistic regression") == 2
+    assert text.count("beats AERD trained") == 2
 
 
 def test_a_rival_in_a_scoring_that_was_not_evaluated_is_a_caution():
@@ -203,6 +217,147 @@ def test_a_rival_with_several_metrics_is_told_once_by_its_map():
     text = said(make({"mfcc": RISING}, rivals=[rival(0.95, metric="auroc"), rival(0.54)]))
     assert text.count("logistic regression") == 1
     assert "0.550 against 0.540" in text
+
+
+def trained(ahead: Sequence[float], *, draws: int = 101, name: str = "logistic", noise=NOISE, **more) -> Chapter:
+    """Return a chapter in which another classifier is so far ahead of the centroid at each k, on the first draws."""
+    chapter = make({"mfcc": RISING}, **more)
+    (own,) = chapter.evaluation.values
+    values = own.value[:, :draws] + np.array(ahead)[:, None] + noise[:draws]
+    others = replace(chapter.evaluation, values=[replace(own, classifier=name, value=values)], curve=[], per_class=[])
+    crossings = find_crossings(chapter.evaluation.curve, [], [own], others.values if name == "logistic" else [])
+    return replace(chapter, others=others, crossings=crossings)
+
+
+def training_of(chapter: Chapter) -> str:
+    (sentence,) = [line for line in answer(chapter) if line.startswith("With the same examples")]
+    return sentence
+
+
+def test_training_on_the_same_examples_is_told_to_pay_from_where_it_does():
+    chapter = trained((-0.2, -0.15, 0.05, 0.05, 0.15, 0.2))
+    assert training_of(chapter) == (
+        "With the same examples, logistic regression on mfcc is ahead of the nearest centroid from 3 examples per call "
+        "type on, on average (mAP 0.600 against 0.550), and clearly from 5 on (1–99 % interval of the difference above "
+        "0); with fewer, the nearest centroid is better."
+    )
+    (crossing,) = chapter.crossings
+    assert (crossing.k, crossing.surely) == (3, 5)
+
+
+def test_training_that_always_pays_is_said_to_with_the_means_at_a_few_examples():
+    assert training_of(trained([0.15] * 6)) == (
+        "With the same examples, logistic regression on mfcc is ahead of the nearest centroid at every k, on average "
+        "(mAP 0.750 against 0.600 with 5 examples per call type), and clearly from 1 on (1–99 % interval of the "
+        "difference above 0)."
+    )
+
+
+def test_training_that_pays_on_average_only_is_not_said_to_pay_clearly():
+    assert training_of(trained([0.05] * 6)).endswith(
+        ", but not clearly with 10 (1–99 % interval of the difference not above 0)."
+    )
+
+
+def test_training_that_never_pays_is_said_not_to():
+    assert training_of(trained([-0.05] * 6)) == (
+        "With the same examples, logistic regression on mfcc is not ahead of the nearest centroid on average with 10 "
+        "examples per call type (mAP 0.590 against 0.640)."
+    )
+    assert training_of(trained([-0.05] * 3 + [-0.2] * 3)).endswith(
+        "(mAP 0.440 against 0.640), and clearly behind from 4 on."
+    )
+    assert ", though with 2 examples per call type it is" in training_of(trained([-0.1, 0.1, -0.1, -0.1, -0.1, -0.1]))
+
+
+def test_that_fewer_examples_are_better_for_the_centroid_is_said_only_where_they_all_are():
+    assert "with fewer" not in training_of(trained([0.1, -0.1, 0.1, 0.1, 0.1, 0.1]))
+
+
+def test_with_fewer_than_a_hundred_draws_training_is_told_on_average():
+    told = training_of(trained([-0.1, 0.3, 0.3, 0.3, 0.3, 0.3], draws=99))
+    assert "from 2 examples per call type on, on average" in told
+    assert "clearly" not in told
+    assert "clearly" not in training_of(trained([-0.3] * 6, draws=99))
+
+
+def test_beyond_k_star_training_is_not_said_to_pay_clearly():
+    rare = [*MANY, ClassCount("bark", 9, 5, True, "", (12, 12))]
+    told = training_of(trained([-0.2, -0.1, 0.15, 0.15, 0.15, 0.15], classes=rare))
+    assert "and clearly from 3 on, up to 5 (1–99" in told
+    late = training_of(trained([-0.2, -0.2, -0.2, -0.2, -0.2, 0.15], classes=rare))
+    assert "from up to 10 examples per call type on, on average (mAP 0.790 against 0.640); with fewer, the" in late
+
+
+def test_draws_that_differ_by_nothing_make_training_not_clear():
+    assert "clearly" not in training_of(trained([0.1] * 6, noise=np.zeros(101)))
+
+
+def test_training_is_told_of_the_best_encoder_and_where_both_met_the_same_draws():
+    chapter = trained([0.1] * 6)
+    away = [replace(v, encoder="other") for v in chapter.others.values]
+    assert "With the same" not in said(replace(chapter, others=replace(chapter.others, values=away)))
+    apart = [replace(v, spread="per-query") for v in chapter.others.values]
+    assert "With the same" not in said(replace(chapter, others=replace(chapter.others, values=apart)))
+
+
+def test_another_rule_is_named_where_it_is_clearly_better_with_a_few_examples():
+    better = said(trained([0, 0, 0, 0, 0.15, 0], name="cl2n"))
+    assert (
+        "Clearly better than the nearest centroid with mfcc and 5 examples per call type, also without training: CL2N "
+        "by 0.150 of mAP (1–99 %: 0.052 to 0.248 over labelled sets)." in better
+    )
+    worse = said(trained([0.15, 0.15, 0.15, 0.15, 0.05, 0.15], name="cl2n"))
+    assert (
+        "No other rule without training is clearly better than the nearest centroid with mfcc and 5 examples" in worse
+    )
+    few = said(trained([0.3] * 6, name="cl2n", draws=99))
+    assert "without training" not in few
+
+
+def test_what_gradient_steps_buy_is_told_with_the_best_of_them_as_a_description():
+    def refined(*values: float) -> str:
+        steps = [Refined("herd", "mfcc", "all", "map", 10**n - 1, v, 2.0) for n, v in enumerate(values)]
+        elsewhere = [replace(row, encoder="other", value=0.0) for row in steps]
+        return said(replace(make({"mfcc": RISING}), refinement=[*elsewhere, *reversed(steps)]))
+
+    whole = (
+        "With mfcc, 99 gradient steps from the centroid of all labels to logistic regression take mAP from 0.500 to "
+    )
+    assert f"{whole}0.700; step 9, on the way, has 0.800: a description of these queries, not a choice." in refined(
+        0.5, 0.8, 0.7
+    )
+    assert f"{whole}0.700." in refined(0.5, 0.6, 0.7)
+    assert f"{whole}0.300." in refined(0.5, 0.4, 0.3)
+    assert "gradient step" not in refined(0.5)
+
+
+def test_the_first_sentences_agree_with_the_crossings():
+    rivals = [rival(0.54), rival(0.1, "recurrent", "GRU"), rival(0.9, "end-to-end", "AERD", "")]
+    chapter = make({"mfcc": RISING}, rivals=rivals)
+    lines = answer(chapter)
+    for line, c in zip(lines, find_crossings(chapter.evaluation.curve, rivals), strict=False):
+        assert ("does not beat" in line) == (c.k is None)
+        assert c.k is None or f"from {c.k} example{'s' * (c.k != 1)} per call type on, on average" in line
+        assert (c.surely is None) == ("clearly from" not in line)
+        assert c.surely is None or f"clearly from {c.surely} on" in line
+
+
+def test_a_rival_that_is_passed_twice_is_told_with_the_first_time():
+    text = said(make({"mfcc": (0.40, 0.56, 0.50, 0.58, 0.60, 0.64)}, rivals=[rival(0.54)]))
+    assert "from 4 examples per call type on, on average (mAP 0.580 against 0.540; the first time with 2)" in text
+
+
+def test_reduced_scoring_is_told_of_rivals_that_hear_the_audio_or_have_no_other():
+    rivals = [
+        rival(0.5), rival(0.5, scoring="reduced"), rival(0.5, "recurrent", "GRU", scoring="reduced"),
+        rival(0.5, "end-to-end", "AERD", ""), rival(0.5, "end-to-end", "AERD", "", scoring="reduced"),
+    ]  # fmt: skip
+    lines = [
+        line for line in answer(make({"mfcc": RISING}, scorings=("all", "reduced"), rivals=rivals)) if "beats" in line
+    ]
+    told = [(name, "reduced scoring" in line) for line in lines for name in ("logistic", "GRU", "AERD") if name in line]
+    assert told == [("logistic", False), ("GRU", True), ("AERD", False), ("AERD", True)]
 
 
 def test_where_a_curve_is_level_it_is_said_from_where_on():
@@ -365,7 +520,9 @@ def test_a_rival_passed_for_good_only_beyond_k_star_is_not_clearly_beaten_before
     rare = [*MANY, ClassCount("bark", 9, 4, True, "", (12, 12))]
     dip = (0.8, 0.8, 0.8, 0.8, 0.4, 0.6)
     first = answer(make({"mfcc": dip}, noise={"mfcc": NOISE / 100}, rivals=[rival(0.5)], classes=rare))[0]
-    assert first.endswith("from up to 10 examples per call type on, on average (mAP 0.600 against 0.500).")
+    assert first.endswith(
+        "from up to 10 examples per call type on, on average (mAP 0.600 against 0.500; the first time with 1)."
+    )
 
 
 def test_draws_that_are_all_alike_make_nothing_clear():

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from callshot.fewshot.classifiers import CLASSIFIERS
-from callshot.records import Chapter, Curve, Values
+from callshot.records import Chapter, Curve, FloatArray, Values
 
 NAMES = {"cl2n": "CL2N", "logistic": "logistic at k"}
 TOLD = {"logistic": "logistic regression, trained on the same k exemplars of every class"}
@@ -50,6 +52,29 @@ def rules_of(chapter: Chapter) -> list[str]:
 def samples_of(chapter: Chapter, spread: str) -> dict[str, int]:
     """Return how many samples of a spread each classifier has."""
     return {v.classifier: v.value.shape[1] for v in _values(chapter) if v.spread == spread}
+
+
+def beside(chapter: Chapter, spread: str, metric: str = "map", scoring: str = "all") -> Iterator[tuple[Values, Values]]:
+    """Yield the values of every other classifier, each with those of the reference on the same encoder."""
+    own = {
+        v.encoder: v for v in chapter.evaluation.values if (v.spread, v.metric, v.scoring) == (spread, metric, scoring)
+    }
+    for v in chapter.others.values if chapter.others else ():
+        if (v.spread, v.metric, v.scoring) == (spread, metric, scoring) and v.encoder in own:
+            yield v, own[v.encoder]
+
+
+def on_same_draws(one: Values, other: Values) -> tuple[list[int], FloatArray, FloatArray]:
+    """Return the shots that two have in common, and the values of both, (shots, draws), on the draws that both met.
+
+    >>> key = ("herd", "mfcc", "centroid", "all", "map", "shared")
+    >>> a, b = Values(*key, np.array([1, 2]), np.eye(2)), Values(*key, np.array([2, 5]), np.ones((2, 1)))
+    >>> on_same_draws(a, b)
+    ([2], array([[0.]]), array([[1.]]))
+    """
+    k, here, there = np.intersect1d(one.k, other.k, return_indices=True)
+    draws = min(one.value.shape[1], other.value.shape[1])
+    return k.tolist(), one.value[here, :draws], other.value[there, :draws]
 
 
 def _values(chapter: Chapter) -> Iterator[Values]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from callshot.errors import printable
 from callshot.records import Chapter
 from callshot.report.answers.cautions import say_cautions, say_intervals, say_left_out, say_not_compared
+from callshot.report.answers.classifiers import say_refinement, say_rules, say_training
 from callshot.report.answers.encoders import (
     say_budget,
     say_chance,
@@ -25,16 +26,16 @@ from callshot.report.answers.reading import Reading, open_reading
 from callshot.report.answers.rivals import say_rivals
 
 PARTS: Sequence[Callable[[Reading], Iterator[str]]] = (
-    say_hopeless, say_rivals, say_expectation, say_next, say_later_leader, say_levelling, say_chance, say_floor,
-    say_budget, say_left_out, say_cautions, say_not_compared, say_intervals,
+    say_hopeless, say_rivals, say_training, say_expectation, say_next, say_later_leader, say_rules, say_refinement,
+    say_levelling, say_chance, say_floor, say_budget, say_left_out, say_cautions, say_not_compared, say_intervals,
 )  # fmt: skip
 
 
 def answer(chapter: Chapter) -> list[str]:
     """Return what the results say, as sentences, the one that matters first.
 
-    First comes whether training on everything would have been better, where rivals were trained; else what to expect
-    of a few examples; before both, that nothing is better than chance, where nothing is.
+    First comes whether training would have been better, on everything or on the same examples, where rivals were
+    trained; else what to expect of a few examples; before both, that nothing is better than chance, where nothing is.
     """
     reading = open_reading(chapter)
     return [printable(sentence) for say in PARTS for sentence in say(reading)]

@@ -104,6 +104,17 @@ def reach(start: str, first: int, last: int, end: int) -> str:
     return f"with {start}" if first == last else f"from {start} on, up to {last}"
 
 
+def clearly(sure: Sequence[Difference], end: int) -> str:
+    """Say from where on a difference is clear, of those that may be called so; nothing where there is none."""
+    if not sure:
+        return ""
+    first = from_on(sure, lambda d: d.p01 > 0)
+    if first is None:
+        return f", but not clearly with {sure[-1].k} (1–99 % interval of the difference not above 0)"
+    span = reach(str(first.k), first.k, sure[-1].k, end)
+    return f", and clearly {span} (1–99 % interval of the difference above 0)"
+
+
 def point_at(points: Sequence[Curve], k: int) -> Curve:
     """Return the point at k."""
     return next(c for c in points if c.k == k)

@@ -4,14 +4,19 @@ from collections.abc import Iterator, Sequence
 
 from callshot.fewshot.paired import told_rival
 from callshot.records import Difference, Rival
-from callshot.report.answers.reading import Reading, examples, from_on, reach
+from callshot.report.answers.reading import Reading, clearly, examples, from_on
 
 RIVALS = {"logistic": "logistic regression"}
 
 
 def say_rivals(r: Reading) -> Iterator[str]:
-    """Say from how few examples on the best encoder beats each rival, on average and clearly."""
-    rivals = [v for v in r.chapter.rivals if v.metric == "map" and v.encoder in ("", r.best)]
+    """Say from how few examples on the best encoder beats each rival, on average and clearly.
+
+    Reduced scoring is told of those that hear the audio themselves, and of those that have no other.
+    """
+    met = [v for v in r.chapter.rivals if v.metric == "map" and v.encoder in ("", r.best)]
+    whole = {v.name for v in met if v.scoring == "all"}
+    rivals = [v for v in met if v.scoring == "all" or v.kind == "end-to-end" or v.name not in whole]
     for rival in rivals:
         several = len({other.name for other in rivals if other.kind == rival.kind}) > 1
         who = rival.name if several else RIVALS.get(rival.kind, rival.name)
@@ -24,20 +29,11 @@ def _crossover(r: Reading, rival: Rival, who: str, rows: Sequence[Difference]) -
     where = "" if rival.scoring == "all" else f" in the {rival.scoring} scoring"
     passed = from_on(rows, lambda d: d.mean > 0)
     at = points[(passed or rows[-1]).k]
+    early = next((d for d in rows if d.mean > 0), None)
     means = f"mAP {at.mean:.3f} against {rival.value:.3f}"
     if passed is None:
-        brief = next((f", though with {examples(points[d.k])} it did" for d in rows if d.mean > 0), "")
+        brief = "" if early is None else f", though with {examples(points[early.k])} it did"
         return f"With {examples(at)}, {r.best} does not beat {who}{where} on average ({means}){brief}."
-    clear = _clearly([d for d in rows if d.k >= passed.k and r.is_sure(d)], rows[-1].k)
-    return f"{r.best} beats {who}{where} from {examples(at)} on, on average ({means}){clear}."
-
-
-def _clearly(sure: Sequence[Difference], end: int) -> str:
-    """Say from where on a difference is clear, of those that may be called so; nothing where there is none."""
-    if not sure:
-        return ""
-    first = from_on(sure, lambda d: d.p01 > 0)
-    if first is None:
-        return f", but not clearly with {sure[-1].k} (1–99 % interval of the difference not above 0)"
-    span = reach(str(first.k), first.k, sure[-1].k, end)
-    return f", and clearly {span} (1–99 % interval of the difference above 0)"
+    first = "" if early is None or early.k == passed.k else f"; the first time with {early.k}"
+    clear = clearly([d for d in rows if d.k >= passed.k and r.is_sure(d)], rows[-1].k)
+    return f"{r.best} beats {who}{where} from {examples(at)} on, on average ({means}{first}){clear}."

@@ -18,7 +18,7 @@ from callshot.report.figures.panels import METRIC_NAMES, SHOTS, draw_band, draw_
 from callshot.report.figures.plates import Plate, pages
 from callshot.report.figures.rivals import draw_rivals, legend_rivals, name_apart
 from callshot.report.figures.style import BAND_OF, LINE_OF, MARK, SMALL_PT, TEXT_PT, WIDE_IN, ZERO
-from callshot.report.rules import is_trained, rule_name
+from callshot.report.rules import beside, is_trained, on_same_draws, rule_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,23 +48,19 @@ def training_plates(chapter: Chapter, metric: str) -> Iterator[Plate]:
 
 
 def _races(chapter: Chapter, metric: str) -> Iterator[Race]:
-    mine = {(v.encoder, v.scoring, v.metric, v.spread): v for v in chapter.evaluation.values}
-    for v in chapter.others.values if chapter.others else ():
-        own = mine.get((v.encoder, v.scoring, v.metric, v.spread))
-        if is_trained(v.classifier) and (v.scoring, v.metric) == ("all", metric) and own is not None:
+    for v, own in beside(chapter, "shared", metric):
+        if is_trained(v.classifier):
             yield _race(chapter, own, v)
 
 
 def _race(chapter: Chapter, own: Values, v: Values) -> Race:
-    k, here, there = np.intersect1d(own.k, v.k, return_indices=True)
-    draws = min(own.value.shape[1], v.value.shape[1])
+    k, centroid, rival = on_same_draws(own, v)
     key = (v.encoder, v.classifier, "k", v.scoring, v.metric, v.spread)
     found = [c for c in chapter.crossings if (c.encoder, c.rival, c.labels, c.scoring, c.metric, c.spread) == key]
     rivals = [
         r for r in chapter.rivals if (r.scoring, r.metric) == (v.scoring, v.metric) and r.encoder in ("", v.encoder)
     ]
-    values = own.value[here, :draws], v.value[there, :draws]
-    return Race(v.encoder, rule_name(v.classifier), k.tolist(), *values, found[0] if found else None, rivals)
+    return Race(v.encoder, rule_name(v.classifier), k, centroid, rival, found[0] if found else None, rivals)
 
 
 def _compose(figure: "Figure", races: Sequence[Race], metric: str) -> None:
