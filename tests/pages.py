@@ -57,12 +57,20 @@ def _fill(chapter: Chapter) -> Chapter:
     rejects = [Reject(QUOTED, i or None, f"too short: {HOSTILE}") for i in range(250)]
     return replace(
         chapter,
+        others=make_others(found),
         rivals=list(make_rivals(found)),
         differences=list(make_differences(found)),
         budget=list(make_budget(found)),
         rejects=rejects,
         notes=[f"one note on {HOSTILE}"],
     )
+
+
+def make_others(found: Evaluation) -> Evaluation:
+    """Return curves of a rule in both spreads, and of one that was trained at every k in `shared`."""
+    cosine = [replace(c, classifier="cosine", mean=c.mean - 0.03) for c in found.curve]
+    at_k = [replace(c, classifier="logistic", mean=c.mean + 0.02) for c in found.curve if c.spread == "shared"]
+    return replace(found, curve=[*cosine, *at_k], values=[], per_class=[])
 
 
 def make_rivals(found: Evaluation) -> Iterator[Rival]:

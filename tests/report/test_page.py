@@ -421,3 +421,24 @@ def test_third_party_files_are_the_ones_that_were_noted(text):
     for name, told in noted:
         assert hashlib.sha256((ASSETS / name).read_bytes()).hexdigest() == told
     assert "Permission is hereby granted" in text
+
+
+def test_points_of_other_classifiers_are_those_of_their_curves(study):
+    for chapter, corpus in zip(study["chapters"], chart_data(study["chapters"])["corpora"], strict=True):
+        assert corpus["rules"] == ["cosine", "logistic at k"]
+        encoders = list(dict.fromkeys(c.encoder for c in chapter.evaluation.curve))
+        assert sum(".r" in key for key in corpus["lines"]) == len({
+            (c.classifier, c.encoder, c.scoring, c.metric, c.spread) for c in chapter.others.curve
+        })  # fmt: skip
+        for c in chapter.others.curve:
+            if (c.scoring, c.metric, c.spread) == ("all", "map", "shared"):
+                rule, spread = ["cosine", "logistic"].index(c.classifier), corpus["spreads"].index("shared")
+                line = corpus["lines"][f"0.{spread}.{encoders.index(c.encoder)}.r{rule}"]
+                assert [row[corpus["shots"].index(c.k)] for row in line] == [
+                    round(x, 4) for x in (c.mean, c.p01, c.p99)
+                ]
+
+
+def test_without_other_classifiers_there_are_none_to_choose():
+    (corpus,) = chart_data([make_chapter()])["corpora"]
+    assert corpus["rules"] == []

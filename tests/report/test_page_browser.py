@@ -189,6 +189,37 @@ def test_an_encoder_can_be_left_out_with_its_rivals(visit):
         assert set(read_rows(page)[1]) == {"chance"}
 
 
+def test_other_classifiers_are_shown_where_they_are_chosen_and_have_a_curve(visit, study):
+    chapter = study["chapters"][0]
+    with visit() as page:
+        k, before = read_rows(page)
+        ticks = page.get_by_test_id("curves-rule")
+        assert [ticks.nth(i).is_checked() for i in range(ticks.count())] == [False, False]
+        drawn = page.evaluate(DRAWN)
+        ticks.nth(0).check()
+        ticks.nth(1).check()
+        assert page.evaluate(DRAWN) != drawn
+        _, rows = read_rows(page)
+        for classifier, name in (("cosine", "cosine"), ("logistic", "logistic at k")):
+            for encoder in ("mfcc", "birdnet-v2.4"):
+                wanted = {"classifier": classifier, "encoder": encoder, "scoring": "all", "metric": "map"}
+                point = pick(chapter.others.curve, **wanted, spread="shared", k=k)
+                assert rows[f"{name} on {encoder}"] == expected(point)
+        page.get_by_test_id("curves-encoder").nth(0).uncheck()
+        assert "cosine on mfcc" not in read_rows(page)[1]
+        page.get_by_test_id("curves-spread").select_option(label="per-query")
+        assert [ticks.nth(i).is_disabled() for i in range(2)] == [False, True]
+        assert "logistic at k on birdnet-v2.4" not in read_rows(page)[1]
+        page.get_by_test_id("curves-label").select_option(label="trumpet")
+        assert [ticks.nth(i).is_disabled() for i in range(2)] == [True, True]
+        page.get_by_test_id("curves-label").select_option(index=0)
+        page.get_by_test_id("curves-spread").select_option(label="shared")
+        page.get_by_test_id("curves-encoder").nth(0).check()
+        for i in range(2):
+            ticks.nth(i).uncheck()
+        assert read_rows(page)[1] == before
+
+
 def test_dragging_zooms_and_a_double_click_or_the_button_shows_all_again(visit):
     with visit() as page:
         reset = page.get_by_test_id("curves-reset")
@@ -234,7 +265,7 @@ def test_arrow_keys_move_the_cursor_and_plus_and_escape_zoom(visit):
 def test_the_readout_is_announced_and_the_focus_is_seen(visit):
     with visit() as page:
         assert page.get_by_test_id("curves-readout").get_attribute("aria-live") == "polite"
-        page.get_by_test_id("curves-log").focus()
+        page.get_by_test_id("curves-rule").last.focus()
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.dataset.testid") == "curves-chart"
         assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"

@@ -1,7 +1,8 @@
 """Chapters → what the charts of the page read, as JSON that can stand inside HTML.
 
 Points of a curve are kept by the places of their metric, spread, encoder and, where there is one, class:
-`lines["0.1.2"]` is the first metric in the second spread of the third encoder, as mean, p01 and p99 over `shots`.
+`lines["0.1.2"]` is the first metric in the second spread of the third encoder, as mean, p01 and p99 over `shots`. What
+another classifier did there is `lines["0.1.2.r0"]`, with its place in `rules`.
 """
 
 import json
@@ -15,6 +16,7 @@ from callshot.fewshot.metrics import chance_average_precision
 from callshot.records import Chapter, Evaluation, Rival
 from callshot.report.page.html import clean
 from callshot.report.page.words import class_metric_name, metric_name
+from callshot.report.rules import rule_name, rules_of
 
 DIGITS = 4  # kept and shown: a number that is rounded once equals the one in `curve.csv` to the digits shown
 ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
@@ -68,6 +70,11 @@ def _corpus(chapter: Chapter) -> dict[str, Any]:
     for p in found.per_class:
         key = f"{metrics[p.scoring, p.metric]}.{spreads[p.spread]}.{encoders[p.encoder]}.{classes[p.label]}"
         _put(lines, key, len(shots), shots[p.k], p.mean, p.p01, p.p99)
+    rules = _places(rule for rule in rules_of(chapter) if rule not in {c.classifier for c in found.curve})
+    for c in chapter.others.curve if chapter.others else ():
+        if (c.scoring, c.metric) in metrics and c.spread in spreads and c.encoder in encoders and c.k in shots:
+            key = f"{metrics[c.scoring, c.metric]}.{spreads[c.spread]}.{encoders[c.encoder]}.r{rules[c.classifier]}"
+            _put(lines, key, len(shots), shots[c.k], c.mean, c.p01, c.p99)
     return {
         "name": clean(found.corpus),
         "best": found.complete_shots,
@@ -77,6 +84,7 @@ def _corpus(chapter: Chapter) -> dict[str, Any]:
         "spreads": list(spreads),
         "encoders": [clean(name) for name in encoders],
         "classes": [clean(name) for name in classes],
+        "rules": [clean(rule_name(rule)) for rule in rules],
         "lines": lines,
         "rivals": [_rival(r, metrics, encoders) for r in chapter.rivals if (r.scoring, r.metric) in metrics],
         **_differences(chapter, metrics, spreads, shots),

@@ -1,8 +1,9 @@
 "use strict";
 // One chart over k, drawn by uPlot: lines with bands, levels across, k*, a cursor that stands on shots, and zoom.
 //
-// A picture is { shots, lines: [{ name, look, dash, mean, low, high }], levels: [{ name, value, look, dash }], best, log,
-// bounded }; `look` is a colour's number, null for ink. Lists of a line have a value, or null, for every shot.
+// A picture is { shots, lines: [{ name, look, dash, mean, low, high, bare }], levels: [{ name, value, look, dash }], best,
+// log, bounded }; `look` is a colour's number, null for ink; a bare line is thin and has no band. Lists of a line have a
+// value, or null, for every shot.
 
 const COLOURS = 7;
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
@@ -56,7 +57,8 @@ class Chart {
         y: { range: (_, low, high) => this.rangeOfValues(low, high) },
       },
       series: [{}, ...this.picture.lines.flatMap((line) => this.series(line))],
-      bands: this.picture.lines.map((line, n) => ({ series: [3 * n + 3, 3 * n + 2], fill: colour(line.look) + BAND })),
+      bands: this.picture.lines.flatMap(({ look, bare }, n) =>
+        bare ? [] : [{ series: [3 * n + 3, 3 * n + 2], fill: colour(look) + BAND }]),
       axes: [this.axisOfK(), this.axisOfValues()],
       cursor: {
         y: false,
@@ -75,12 +77,12 @@ class Chart {
     };
   }
 
-  series({ look, dash }) {
+  series({ look, dash, bare }) {
     const edge = { width: 0, points: { show: false } };
-    const few = this.picture.shots.length <= 60;
+    const few = this.picture.shots.length <= (bare ? 1 : 60);
     const stroke = colour(look);
     const points = { show: few, size: 5, width: 1, fill: stroke, dash: [] };
-    return [{ stroke, dash, width: 2, points }, edge, edge];
+    return [{ stroke, dash, width: bare ? 1.4 : 2, points }, edge, edge];
   }
 
   axisOfK() {

@@ -6,6 +6,7 @@ const SPREADS = {
   shared: "shared: one labelled set for all queries, as in the field; which queries there are is not in the spread.",
 };
 const RIVAL_DASHES = { logistic: [7, 4], recurrent: [2, 3], "end-to-end": [10, 3, 2, 3] };
+const RULE_DASHES = [[1, 3], [5, 2], [9, 2, 1, 2], [12, 4], [4, 2, 1, 2, 1, 2], [3, 4]];
 const HELP = "Move over the chart or use the arrow keys for values; drag sideways to zoom, tap twice or press Escape to see all.";
 
 class Panel {
@@ -53,8 +54,11 @@ class Panel {
         choice("Metric", "metric", this.corpus.metrics.map((metric) => metric.name)),
         choice("Spread", "spread", this.corpus.spreads),
         this.field(choice)),
-      make("div", { class: "ticks" }, ...this.ticks(), log));
+      make("div", { class: "ticks" }, ...this.ticks(), log), ...this.more());
   }
+
+  /** What stands below the other choices. */
+  more() { return []; }
 
   tellZoom(zoom) {
     this.reset.hidden = zoom === null;
@@ -84,7 +88,7 @@ class Panel {
 
 class Curves extends Panel {
   firstCorpus() { return 0; }
-  fresh() { return { label: 0, hidden: new Set() }; }
+  fresh() { return { label: 0, hidden: new Set(), rules: new Set() }; }
 
   field(choice) {
     this.classes = choice("Class", "label", ["all classes", ...this.corpus.classes]);
@@ -102,6 +106,19 @@ class Curves extends Panel {
     });
   }
 
+  /** The other classifiers, none of them shown at first: a colour is an encoder's, a dash theirs. */
+  more() {
+    this.rules = this.corpus.rules.map((name, n) => {
+      const toggle = (shown) => {
+        this.state.rules[shown ? "add" : "delete"](n);
+        this.choose({});
+      };
+      return makeTick(name, "curves-rule", false, toggle, makeSwatch(null, ruleDash(n)));
+    });
+    const label = make("span", { class: "quiet" }, "Beside the centroid:");
+    return this.rules.length ? [make("div", { class: "ticks", role: "group", "aria-label": "Other classifiers" }, label, ...this.rules)] : [];
+  }
+
   /** The place of the chosen class, or null for the mean of all, which is all that reduced scoring has. */
   get label() {
     return this.state.label === 0 || this.metric.of_class === null ? null : this.state.label - 1;
@@ -111,8 +128,23 @@ class Curves extends Panel {
     const select = this.classes.querySelector("select");
     select.disabled = this.metric.of_class === null;
     select.title = select.disabled ? "Reduced scoring is over categories: it has no classes of its own" : "";
+    this.tellRules();
     const what = this.label === null ? this.metric.name : `${this.metric.of_class} of ${this.corpus.classes[this.label]}`;
     return `${what}: mean, and band from the 1st to the 99th percentile`;
+  }
+
+  /** Disable the classifiers that have no line here. */
+  tellRules() {
+    this.rules.forEach((tick, n) => {
+      const there = this.corpus.encoders.some((_, encoder) => this.ofRule(encoder, n));
+      tick.querySelector("input").disabled = !there;
+      tick.title = there ? "" : "It has no curve of this metric, spread and class";
+    });
+  }
+
+  ofRule(encoder, rule) {
+    const { metric, spread } = this.state;
+    return this.label === null ? this.corpus.lines[`${metric}.${spread}.${encoder}.r${rule}`] : undefined;
   }
 
   lines() {
@@ -120,7 +152,17 @@ class Curves extends Panel {
     return this.corpus.encoders.flatMap((name, n) => {
       const key = [metric, spread, n, ...(this.label === null ? [] : [this.label])].join(".");
       const found = this.corpus.lines[key];
-      return hidden.has(n) || !found ? [] : [{ name, ...lookOf(n), mean: found[0], low: found[1], high: found[2] }];
+      if (hidden.has(n) || !found) return [];
+      return [{ name, ...lookOf(n), mean: found[0], low: found[1], high: found[2] }, ...this.linesOfRules(name, n)];
+    });
+  }
+
+  linesOfRules(encoder, n) {
+    return [...this.state.rules].sort((a, b) => a - b).flatMap((rule) => {
+      const found = this.ofRule(n, rule);
+      const name = `${this.corpus.rules[rule]} on ${encoder}`;
+      const look = { look: lookOf(n).look, dash: ruleDash(rule), bare: true };
+      return found ? [{ name, ...look, mean: found[0], low: found[1], high: found[2] }] : [];
     });
   }
 
@@ -197,6 +239,10 @@ class Differences extends Panel {
     const values = this.found ? this.found.slice(0, 3).map((list) => list[at]) : [null, null, null];
     return [this.row(`${one} less ${other}`, lookOf(0), ...values)];
   }
+}
+
+function ruleDash(n) {
+  return RULE_DASHES[n % RULE_DASHES.length];
 }
 
 /** A swatch is in ink where a line has no colour of its own. */
