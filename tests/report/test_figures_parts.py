@@ -9,8 +9,9 @@ from callshot.records import Episode
 from callshot.report.figures.inset import density
 from callshot.report.figures.maps import make_map, principal_plane
 from callshot.report.figures.placing import place_names
-from callshot.report.figures.plates import blank, freeze
+from callshot.report.figures.plates import Plate, blank, freeze, render
 from callshot.report.figures.scenes import ROWS, choose_scene, decide
+from callshot.report.figures.style import series
 from chapters import make_chapter, make_tables
 
 FEW = Protocol(shots=(1, 2, 5), draws=3, bootstraps=5, shared_draws=5)
@@ -121,3 +122,27 @@ def test_of_many_classes_the_query_s_the_best_and_the_rarest_are_shown():
 
 def test_of_equal_scores_the_first_by_name_decides():
     assert decide(Episode("query", 1, 0, {}, {"s": 0.5, "r": 0.5, "a": 0.2})) == "r"
+
+
+def test_a_picture_is_small_and_looks_as_it_was_drawn(tmp_path):
+    from PIL import Image
+
+    def compose(figure):
+        figure.set_size_inches(4, 3)
+        at = figure.subplots()
+        for n in range(4):
+            at.plot(range(9), [n + i % 3 for i in range(9)], **series(n))
+        at.imshow([[i / 99 for i in range(100)]], extent=(0, 8, 6, 8), cmap="Blues", aspect="auto")
+
+    path = next(p for p in render(Plate("p", compose), tmp_path) if p.suffix == ".png")
+    with blank() as figure:
+        compose(figure)
+        figure.savefig(tmp_path / "whole.png")
+    with Image.open(path) as small, Image.open(tmp_path / "whole.png") as large:
+        drawn, whole = (np.asarray(one.convert("RGB")).astype(int) for one in (small, large))
+        assert small.info["Software"] == "callshot"
+    off = np.abs(drawn - whole).max(axis=2)
+    assert drawn[0, 0].tolist() == [255, 255, 255]
+    assert off.max() <= 24  # of 255
+    assert np.mean(off > 6) < 0.01
+    assert path.stat().st_size < 0.6 * (tmp_path / "whole.png").stat().st_size

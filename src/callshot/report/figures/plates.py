@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from callshot.report.figures.style import FONT, OTHER_FONTS, STYLE
+from callshot.report.figures.style import DPI, FONT, OTHER_FONTS, STYLE
 from callshot.report.staging import explained
 
 if TYPE_CHECKING:
@@ -86,9 +86,24 @@ def _save(figure: "Figure", path: Path) -> Path:
     """Write a figure beside its place, then move it there: an interrupt leaves no half of one."""
     picture, kind = io.BytesIO(), path.suffix[1:]
     figure.savefig(picture, format=kind, metadata=METADATA[kind])
+    if kind == "png":
+        picture = _shrink(picture)
     with explained(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".callshot-", dir=path.parent) as folder:
             (Path(folder) / path.name).write_bytes(picture.getvalue())
             os.replace(Path(folder) / path.name, path)  # noqa: PTH105
     return path
+
+
+def _shrink(picture: io.BytesIO) -> io.BytesIO:
+    """Return a PNG in a palette of 256 colours, a third as large: a page holds a dozen of them."""
+    from PIL import Image, PngImagePlugin
+
+    small, told = io.BytesIO(), PngImagePlugin.PngInfo()
+    for name, text in METADATA["png"].items():
+        told.add_text(name, text)
+    whole = Image.open(picture).convert("RGB")
+    few = whole.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
+    few.save(small, "png", optimize=True, dpi=(DPI, DPI), pnginfo=told)
+    return small

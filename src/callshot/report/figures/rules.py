@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from callshot.records import Chapter, Curve
 from callshot.report.figures.legends import put_legend
+from callshot.report.figures.names import shorten_all
 from callshot.report.figures.panels import (
     METRIC_NAMES,
     SHOTS,
@@ -14,10 +15,9 @@ from callshot.report.figures.panels import (
     mark_edge,
     number_shots,
     spaced,
-    title,
 )
 from callshot.report.figures.plates import Plate, pages
-from callshot.report.figures.style import BAND_OF, CHANCE, TEXT_PT, WIDE_IN, Look, series
+from callshot.report.figures.style import BAND_OF, CHANCE, TEXT_PT, TITLE_PT, WIDE_IN, Look, series
 from callshot.report.rules import every_curve, rule_name, rules_of
 
 if TYPE_CHECKING:
@@ -62,8 +62,10 @@ def _compose(figure: "Figure", panels: Sequence[Lines], looks: Mapping[str, Look
         at.set_visible(i < len(panels))
         at.set_ylim(ends)
         at.tick_params(labelbottom=i + wide >= len(panels), labelleft=i % wide == 0)
-    for at, lines in zip(axes, panels, strict=False):
+    names = shorten_all([next(iter(p.values()))[0].encoder for p in panels], (side - 0.3) * 72, TITLE_PT, "bold")
+    for at, lines, name in zip(axes, panels, names, strict=False):
         _draw_lines(at, lines, looks, side)
+        at.set_title(name)
     figure.supxlabel(SHOTS, fontsize=TEXT_PT)
     figure.supylabel(words, fontsize=TEXT_PT)
     entries = {rule_name(rule): Line2D([], [], markersize=2.6, markeredgewidth=0, **looks[rule]) for rule in looks}
@@ -87,4 +89,3 @@ def _draw_lines(at: "Axes", lines: Lines, looks: Mapping[str, Look], side_in: fl
         draw_line(at, [means.get(k, float("nan")) for k in shots], {**looks[rule], "zorder": 3})
     mark_edge(at, sum(c.complete for c in reference), len(shots))
     number_shots(at, shots, side_in - 0.4)
-    title(at, reference[0].encoder, side_in - 0.3)

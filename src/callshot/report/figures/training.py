@@ -13,11 +13,11 @@ import numpy as np
 
 from callshot.records import Chapter, Crossing, FloatArray, Rival, Values
 from callshot.report.figures.legends import put_legend
-from callshot.report.figures.names import wrap
-from callshot.report.figures.panels import METRIC_NAMES, SHOTS, draw_band, draw_line, number_shots, spaced, title
+from callshot.report.figures.names import shorten_all, wrap
+from callshot.report.figures.panels import METRIC_NAMES, SHOTS, draw_band, draw_line, number_shots, spaced
 from callshot.report.figures.plates import Plate, pages
 from callshot.report.figures.rivals import draw_rivals, legend_rivals, name_apart
-from callshot.report.figures.style import BAND_OF, LINE_OF, MARK, SMALL_PT, TEXT_PT, WIDE_IN, ZERO
+from callshot.report.figures.style import BAND_OF, LINE_OF, MARK, SMALL_PT, TEXT_PT, TITLE_PT, WIDE_IN, ZERO
 from callshot.report.rules import beside, is_trained, on_same_draws, rule_name
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def _compose(figure: "Figure", races: Sequence[Race], metric: str) -> None:
     figure.set_size_inches(side * wide + 0.7, 0.9 + high * 2.65)
     grid = figure.subplots(2 * high, wide, squeeze=False, height_ratios=[2.2, 1] * high)
     levels, gaps = _ends(races), spaced((x for race in races for x in (*_interval(_gap(race)).flat, 0.0)), -1.04, 1.04)
+    names = shorten_all([race.encoder for race in races], (side - 0.5) * 72, TITLE_PT, "bold")
     for i in range(wide * high):
         upper, lower = (grid[2 * (i // wide) + below, i % wide] for below in (0, 1))
         for at in (upper, lower):
@@ -77,6 +78,7 @@ def _compose(figure: "Figure", races: Sequence[Race], metric: str) -> None:
             at.tick_params(labelleft=i % wide == 0, labelbottom=at is lower)
         if i < len(races):
             _draw_race(upper, races[i], levels, side)
+            upper.set_title(names[i])
             _draw_gap(lower, races[i], gaps, side)
     for at in grid[0::2, 0]:
         at.set_ylabel(metric)
@@ -97,7 +99,6 @@ def _draw_race(at: "Axes", race: Race, ends: tuple[float, float], side_in: float
     _mark(at, race)
     at.set_ylim(ends)
     number_shots(at, race.shots, side_in - 0.5)
-    title(at, race.encoder, side_in - 0.5)
 
 
 def _draw_gap(at: "Axes", race: Race, ends: tuple[float, float], side_in: float) -> None:
