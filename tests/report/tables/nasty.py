@@ -66,11 +66,11 @@ def _others(found: Evaluation) -> Evaluation:
 
 
 def _crossings() -> list[Crossing]:
-    alls = [
+    passed = [
         Crossing(CORPUS, r.encoder, r.name, "all", r.scoring, r.metric, spread, 4 if r.metric == "map" else None, None)
         for r in _rivals() for spread in ("per-query", "shared")
     ]  # fmt: skip
-    return [*alls, *(Crossing(CORPUS, e, TRAINED, "k", "all", "map", "shared", 2, 5) for e in ENCODERS)]
+    return [*passed, *(Crossing(CORPUS, e, TRAINED, "k", "all", "map", "shared", 2, 5) for e in ENCODERS)]
 
 
 def _rivals() -> list[Rival]:
