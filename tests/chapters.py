@@ -111,7 +111,7 @@ def _train(
     scores, strengths = score_logistic(episodes, np.arange(len(episodes.label)), strength=0.1)
     measured, path = measure(episodes, scores, categories), refine_centroid(episodes, strengths, categories=categories)
     key, keys = (corpus, table.encoder), [key for key in measured if key[1] in ("map", "auroc")]
-    rivals = [Rival(*key, "logistic", "LR", *which, measured[which], "C = 0.1 in every split", 1.25) for which in keys]
+    rivals = [Rival(*key, "logistic", "LR", *which, measured[which], "C = 0.1 in every split") for which in keys]
     hot = float(path.temperature.mean())
     steps = [
         Refined(*key, *which, int(step), float(value), hot)

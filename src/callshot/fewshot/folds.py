@@ -68,12 +68,14 @@ def count_classes(label: Sequence[str], folds: Folds, recording: Sequence[str] |
     >>> [(c.label, c.exemplars, c.complete_to_k, c.eligible) for c in counts]
     [('a', 2, 1, True), ('b', 1, 0, False)]
     """
-    names, inverse = np.unique(np.asarray(label, dtype=object).astype(str), return_inverse=True)
+    names = sorted(set(label))
+    number = {name: n for n, name in enumerate(names)}
+    inverse = np.array([number[name] for name in label], np.int64)  # np.unique on text drops a NUL at its end
     table = np.zeros((len(names), folds.count + 1), np.int64)
     np.add.at(table, (inverse, folds.fold + 1), 1)  # column 0 is the common fold
     carriers = _carriers(inverse, recording)
     rows = [
-        _count_class(str(name), row[1:], int(row[0]), carriers.get(n))
+        _count_class(name, row[1:], int(row[0]), carriers.get(n))
         for n, (name, row) in enumerate(zip(names, table, strict=True))
     ]
     return sorted(rows, key=lambda c: (-c.exemplars, c.label))

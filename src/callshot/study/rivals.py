@@ -27,14 +27,8 @@ AT_K = "logistic-shots"
 DECIDE: Mapping[str, tuple[str, ...]] = {  # which choices reach the numbers of a kind
     "logistic": ("strength",), AT_K: ("strength", "draws", "spread"), "recurrent": ("cell", "seeds"), "end-to-end": (),
 }  # fmt: skip
-DRAWN = (
-    "shots",
-    "whole_pool",
-    "draws",
-    "bootstraps",
-    "shared_draws",
-    "sampler",
-)  # what of a protocol reaches logistic regression at every k
+DRAWN = ("shots", "whole_pool", "shared_draws", "sampler")  # what of a protocol reaches logistic regression at every k
+RESAMPLED = ("draws", "bootstraps")  # and with draws for every query
 
 
 def plan_sequences(

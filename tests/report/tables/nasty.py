@@ -76,7 +76,7 @@ def _crossings() -> list[Crossing]:
 def _rivals() -> list[Rival]:
     kinds = {"logistic": "LR", "recurrent": "GRU_", "end-to-end": "AERD & Co"}
     return [
-        Rival(CORPUS, encoder, kind, name + encoder[:3] * (kind == "recurrent"), scoring, metric, 0.3, HOW, 86400.5)
+        Rival(CORPUS, encoder, kind, name + encoder[:3] * (kind == "recurrent"), scoring, metric, 0.3, HOW)
         for encoder in ENCODERS for kind, name in kinds.items() for scoring in ("all", "reduced")
         for metric in ("auroc", "map")
     ]  # fmt: skip

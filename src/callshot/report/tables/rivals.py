@@ -24,8 +24,8 @@ def rivals(chapter: Chapter) -> Table | None:
     spreads = list(dict.fromkeys(c.spread for c in chapter.evaluation.curve))
     crossed = [(spread, metric) for spread in spreads for metric in ORDER]
     columns = [
-        Column("Rival"), Column("Encoder"), *(Column(METRICS[metric]) for metric in ORDER), Column("Seconds"),
-        Column("Chosen"), *(Column(head, f"k by {METRICS[m]}, {s}") for s, m in crossed for head in ENDS.values()),
+        Column("Rival"), Column("Encoder"), *(Column(METRICS[metric]) for metric in ORDER), Column("Chosen"),
+        *(Column(head, f"k by {METRICS[m]}, {s}") for s, m in crossed for head in ENDS.values()),
     ]  # fmt: skip
     rows = [
         _row(chapter.crossings, name, scoring, encoder, own, crossed)
@@ -56,7 +56,7 @@ def _row(
     return [
         Cell(name if scoring == "all" else f"{name}, {scoring} scoring"), Cell(encoder),
         *(number(values[metric]) if metric in values else Cell(MISSING) for metric in ORDER),
-        number(own[0].seconds, 1), Cell(own[0].how or MISSING),
+        Cell(own[0].how or MISSING),
         *(_shots(found.get(place), end) for place in crossed for end in ENDS),
     ]  # fmt: skip
 
