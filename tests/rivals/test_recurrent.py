@@ -18,10 +18,10 @@ from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import count_classes, give_folds
 from callshot.records import Embeddings, FloatArray, IntArray
 from callshot.rivals import jobs, training
-from callshot.rivals.network import CELLS, HIDDEN, Recipe, build, forward, give_weights, log_probabilities, open_feed
+from callshot.rivals.network import CELLS, HIDDEN, Recipe, build, forward, log_probabilities, start_state
 from callshot.rivals.recurrent import choose_cell, score_recurrent
 from callshot.rivals.sequences import lay_out
-from callshot.rivals.training import start_state
+from callshot.rivals.tensors import give_weights, open_feed
 
 torch = pytest.importorskip("torch", reason="torch is not here: make test-torch")
 load_file = pytest.importorskip("safetensors.numpy").load_file

@@ -11,9 +11,10 @@ and checked before anything is trained; one that is not what it must be is refus
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
@@ -40,10 +41,10 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Found:
-    """What is there of a training."""
+    """What is there of a training; weights were checked, and are read again when they are used: they may be many."""
 
     losses: Sequence[float] | None
-    weights: Arrays | None
+    weights: Callable[[], Arrays] | None
     checkpoint: Checkpoint | None
 
 
@@ -64,7 +65,9 @@ class Shelf:
     def read(self, weights: Shapes, memory: Shapes) -> Found:
         """Return what is there, checked; the shapes are those that the weights and the optimiser's memory have."""
         search = self._told(".search.json")
-        finished = None if self._told(".json") is None else _read_arrays(self.path, weights)[0]
+        finished = None if self._told(".json") is None else partial(_read_weights, self.path, weights)
+        if finished is not None:
+            finished()
         return Found(None if search is None else search["losses"], finished, self._checkpoint({**weights, **memory}))
 
     def save_search(self, losses: Sequence[float]) -> None:
@@ -153,6 +156,10 @@ def _read_arrays(path: Path, shapes: Shapes) -> tuple[dict[str, NDArray[Any]], d
     if _digest(arrays) != about.get("sha256"):
         raise _refusal(path, "wanted tensors of the hash in its header, found others")
     return arrays, about
+
+
+def _read_weights(path: Path, shapes: Shapes) -> Arrays:
+    return _read_arrays(path, shapes)[0]
 
 
 def _digest(arrays: Arrays) -> str:

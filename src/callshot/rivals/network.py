@@ -1,30 +1,26 @@
-"""A recipe → a recurrent network; frames of rows → their log-probabilities.
+"""A recipe → a recurrent network and its lesson; frames of rows → their log-probabilities.
 
     frames → standardised → (linear, where they are wide) → Elman, GRU or LSTM → mean over time → linear over classes
 
 torch is imported when it is used.
 """
 
-from collections.abc import Mapping
+import math
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from callshot.errors import InputError, OptionError
 from callshot.records import FloatArray, IntArray
-from callshot.rivals.sequences import Table, in_batches, line_up
+from callshot.rivals.sequences import deal_batches, frame_scale, in_batches, line_up
+from callshot.rivals.tensors import Feed, drop, need_torch
+from callshot.rivals.training import State, stream
 
 CELLS = {"elman": ("RNN", 1), "gru": ("GRU", 3), "lstm": ("LSTM", 4)}  # torch's name, and matrices of each kind
 HIDDEN = {"elman": 128, "gru": 64, "lstm": 56}  # with which the three have about as many parameters
 NARROW, NARROW_WEIGHTS = 64, 50_000  # a wider input is brought to that width, or to as much as these weights allow
 FARTHEST = 10.0  # standard deviations from the mean, beyond which a value is cut
 TOGETHER = 64  # rows that are scored at once
-MEMORY = ("step", "exp_avg", "exp_avg_sq")  # what AdamW remembers of a parameter
-Arrays = Mapping[str, NDArray[Any]]
-Shapes = dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -72,32 +68,6 @@ class Recipe:
         return narrow + cell + (self.hidden + 1) * self.classes
 
 
-@dataclass(frozen=True)
-class Feed:
-    """Frames, also on a device, and the label of each row."""
-
-    table: Table
-    frames: Any
-    label: IntArray
-
-
-def need_torch() -> Any:
-    """Import torch, or say how to get it, and safetensors."""
-    try:
-        import_module("safetensors")
-        return import_module("torch")
-    except ImportError as error:
-        raise InputError(f"recurrent rivals: {error.name} is missing; pip install 'callshot[rivals]'") from error
-
-
-def open_feed(table: Table, label: IntArray, device: str) -> Feed:
-    """Put the frames on a device."""
-    torch = need_torch()
-    if device.startswith("cuda") and not torch.cuda.is_available():
-        raise OptionError("device: cuda is not there for torch; use cpu")
-    return Feed(table, torch.from_numpy(table.frames).to(device), label)
-
-
 def build(recipe: Recipe) -> Any:
     """Make a network whose weights are still to come."""
     torch = need_torch()
@@ -120,17 +90,10 @@ def forward(feed: Feed, rows: IntArray, network: Any, dropout: float = 0.0, draw
     places, there = (torch.from_numpy(array).to(device) for array in line_up(feed.table, rows))
     frames = ((feed.frames[places] - network.mean) * network.scale).clamp(-FARTHEST, FARTHEST)
     if "narrow" in network:
-        frames = network["narrow"](_drop(frames, dropout, draw))
+        frames = network["narrow"](drop(frames, dropout, draw))
     outputs, _ = network["cell"](frames)
     pooled = (outputs * there[:, :, None]).sum(dim=0) / there.sum(dim=0)[:, None]
-    return network["head"](_drop(pooled, dropout, draw))
-
-
-def _drop(values: Any, share: float, draw: Any) -> Any:
-    if draw is None:
-        return values
-    kept = need_torch().rand(values.shape, generator=draw, device=values.device) >= share
-    return values * kept / (1.0 - share)
+    return network["head"](drop(pooled, dropout, draw))
 
 
 def log_probabilities(feed: Feed, rows: IntArray, network: Any) -> FloatArray:
@@ -144,24 +107,60 @@ def log_probabilities(feed: Feed, rows: IntArray, network: Any) -> FloatArray:
     return found[rows]
 
 
-def shapes(recipe: Recipe) -> tuple[Shapes, Shapes]:
-    """Return the shapes of a network's tensors, and of what its optimiser remembers."""
-    network = build(recipe)
-    weights = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
-    memory: Shapes = {}
-    for name, tensor in network.named_parameters():
-        memory |= {f"{part}.{name}": () if part == "step" else tuple(tensor.shape) for part in MEMORY}
-    return weights, memory
+@dataclass(frozen=True)
+class RecurrentLesson:
+    """One network on the frames of a feed, `step` of which were averaged."""
+
+    feed: Feed
+    recipe: Recipe
+    step: int
+
+    def build(self) -> Any:
+        """Make a network whose weights are still to come."""
+        return build(self.recipe)
+
+    def start(self, rows: IntArray) -> State:
+        """Draw the first weights, and take the scale of the input from the rows that will be learnt."""
+        return start_state(self.feed, rows, self.recipe)
+
+    def run_epoch(self, rows: IntArray, state: State) -> None:
+        """Learn all rows once, every class alike."""
+        torch, recipe, device = need_torch(), self.recipe, self.feed.frames.device
+        weight = len(rows) / (recipe.classes * np.bincount(self.feed.label[rows], minlength=recipe.classes))
+        order = np.random.default_rng(stream(recipe.seed, recipe.member, "order", state.epoch))
+        draw = torch.Generator(device).manual_seed(stream(recipe.seed, recipe.member, "dropout", state.epoch))
+        weights = torch.from_numpy(weight.astype(np.float32)).to(device)
+        for batch in deal_batches(self.feed.table, rows, recipe.batch, order):
+            logits = forward(self.feed, batch, state.network, recipe.dropout, draw)
+            label = torch.from_numpy(self.feed.label[batch]).to(device)
+            losses = torch.nn.functional.cross_entropy(logits, label, reduction="none")
+            state.optimiser.zero_grad()
+            (losses * weights[label]).mean().backward()
+            torch.nn.utils.clip_grad_norm_(state.network.parameters(), recipe.clip)
+            state.optimiser.step()
+
+    def loss(self, rows: IntArray, network: Any) -> float:
+        """Return the class-balanced cross-entropy of some rows."""
+        return balanced_loss(log_probabilities(self.feed, rows, network), self.feed.label[rows])
 
 
-def weights_of(network: Any) -> Arrays:
-    """Return a network's tensors."""
-    return {name: tensor.cpu().numpy() for name, tensor in network.state_dict().items()}
-
-
-def give_weights(network: Any, weights: Arrays) -> None:
-    """Put tensors into a network."""
+def start_state(feed: Feed, rows: IntArray, recipe: Recipe) -> State:
+    """Draw a network's first weights, and take the scale of its input from the rows that it will learn."""
     torch = need_torch()
+    network, (mean, scale) = build(recipe), frame_scale(feed.table, rows)
+    draw = torch.Generator().manual_seed(stream(recipe.seed, recipe.member, "weights"))
     with torch.no_grad():
-        for name, tensor in network.state_dict().items():
-            tensor.copy_(torch.from_numpy(weights[name]))
+        for name, tensor in network.named_parameters():
+            bound = 1.0 / math.sqrt(recipe.dimension if name.startswith("narrow") else recipe.hidden)
+            tensor.uniform_(-bound, bound, generator=draw)
+        network.mean.copy_(torch.from_numpy(mean))
+        network.scale.copy_(torch.from_numpy(scale))
+    network.to(feed.frames.device)
+    settings = {"lr": recipe.learning_rate, "weight_decay": recipe.decay, "fused": True}
+    return State(network, torch.optim.AdamW(network.parameters(), **settings))
+
+
+def balanced_loss(scores: FloatArray, label: IntArray) -> float:
+    """Return the mean cross-entropy of each class that is there, averaged over them; `scores` are log-probabilities."""
+    losses = -scores[np.arange(len(label)), label]
+    return float(np.mean([losses[label == n].mean() for n in np.unique(label)]))

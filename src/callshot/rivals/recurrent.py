@@ -16,10 +16,8 @@ than 64 steps. MFCC frames of a call of 4 s become steps of 70 ms; windows of se
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -29,9 +27,10 @@ from callshot.errors import InputError
 from callshot.fewshot.centroid import score
 from callshot.fewshot.episodes import Episodes
 from callshot.records import FloatArray, IntArray
-from callshot.rivals.jobs import TITLES, Job, Options, Report, Watch, do_jobs, plan_jobs
-from callshot.rivals.network import CELLS, log_probabilities
-from callshot.rivals.training import learn, search
+from callshot.rivals.jobs import TITLES, plan_jobs
+from callshot.rivals.network import CELLS, RecurrentLesson, log_probabilities
+from callshot.rivals.training import Job, by_fold, learn, search
+from callshot.rivals.work import Options, Report, Watch, do_jobs, kept_in
 
 SequenceArray = NDArray[np.floating[Any]]
 
@@ -69,16 +68,16 @@ def score_recurrent(
     """
     cells = [(cell,)] * episodes.folds if isinstance(cell, str) else [(name,) for name in cell]
     start = time.monotonic()
-    with _kept_in(folder) as place:
-        options = Options(hidden, seeds, device, threads, place, seed)
-        jobs = plan_jobs(episodes, groups, sequences, cells, options)
-        outcomes = do_jobs(jobs, _score, options, report)
+    with kept_in(folder) as place:
+        options = Options(seeds, device, threads, place, seed)
+        jobs = plan_jobs(episodes, groups, sequences, cells, hidden, options)
+        outcomes = do_jobs(jobs, _score, threads, report)
     scores = np.full(episodes.relevant.shape, np.nan)
     for fold in range(episodes.folds):
-        parts = [found for job, (found, _) in zip(jobs, outcomes, strict=True) if job.side.fold == fold]
+        parts = [found for job, (found, _) in zip(jobs, outcomes, strict=True) if job.fold == fold]
         scores[episodes.fold == fold] = score(np.mean(parts, axis=0))
     told = _tell(jobs, [name for (name,) in cells], options)
-    told |= {"epochs": _by_fold(jobs, [epochs for _, epochs in outcomes])}
+    told |= {"epochs": by_fold(jobs, [epochs for _, epochs in outcomes])}
     told |= {"trained": sum(job.found.weights is None for job in jobs), "seconds": time.monotonic() - start}
     return scores, told
 
@@ -102,11 +101,11 @@ def choose_cell(
     Each seed holds out another inner fold; the loss is the class-balanced cross-entropy at its best epoch, averaged
     over the seeds. With a `folder`, `score_recurrent` goes on from what was trained for this.
     """
-    with _kept_in(folder) as place:
-        options = Options(hidden, seeds, device, threads, place, seed)
-        jobs = plan_jobs(episodes, groups, sequences, [tuple(cells)] * episodes.folds, options)
+    with kept_in(folder) as place:
+        options = Options(seeds, device, threads, place, seed)
+        jobs = plan_jobs(episodes, groups, sequences, [tuple(cells)] * episodes.folds, hidden, options)
         _refuse_nothing_held(jobs)
-        lowest = [min(losses, default=np.nan) for losses in do_jobs(jobs, search, options, report)]
+        lowest = [min(losses, default=np.nan) for losses in do_jobs(jobs, search, threads, report)]
     inner = {cell: [_mean_loss(jobs, lowest, fold, cell) for fold in range(episodes.folds)] for cell in cells}
     chosen = tuple(min(cells, key=lambda cell: inner[cell][fold]) for fold in range(episodes.folds))
     return chosen, {"cells": chosen, "text": tell_cells(chosen), "inner_loss": inner}
@@ -125,50 +124,35 @@ def tell_cells(cells: Sequence[str]) -> str:
     return ", ".join([f"{first[0]} in {first[1]} of {len(cells)} splits", *(f"{name} in {n}" for name, n in others)])
 
 
-def _score(job: Job, watch: Watch) -> tuple[FloatArray, int]:
+def _score(job: Job[RecurrentLesson], watch: Watch) -> tuple[FloatArray, int]:
     """Return the log-probabilities of the split's queries, and how many epochs it took."""
     network, epochs = learn(job, watch)
-    return log_probabilities(job.side.feed, job.side.queries, network), epochs
+    return log_probabilities(job.lesson.feed, job.queries, network), epochs
 
 
-def _tell(jobs: Sequence[Job], cells: Sequence[str], options: Options) -> dict[str, Any]:
-    recipes = {job.recipe.cell: job.recipe for job in jobs}
+def _tell(jobs: Sequence[Job[RecurrentLesson]], cells: Sequence[str], options: Options) -> dict[str, Any]:
+    recipes = {job.lesson.recipe.cell: job.lesson.recipe for job in jobs}
     return {
         "cells": tuple(cells),
         "text": tell_cells(cells),
         "parameters": {cell: recipe.parameters for cell, recipe in recipes.items()},
         "hidden": {cell: recipe.hidden for cell, recipe in recipes.items()},
-        "width": jobs[0].recipe.width,
+        "width": jobs[0].lesson.recipe.width,
         "pooling": "mean over time",
-        "frames_per_step": tuple({job.side.fold: job.side.step for job in jobs}.values()),
+        "frames_per_step": tuple({job.fold: job.lesson.step for job in jobs}.values()),
         "seeds": options.seeds,
         "device": options.device,
     }
 
 
-def _by_fold(jobs: Sequence[Job], values: Sequence[int]) -> list[list[int]]:
-    pairs = list(zip(jobs, values, strict=True))
-    return [[v for job, v in pairs if job.side.fold == fold] for fold in sorted({job.side.fold for job in jobs})]
-
-
-def _mean_loss(jobs: Sequence[Job], lowest: Sequence[float], fold: int, cell: str) -> float:
+def _mean_loss(jobs: Sequence[Job[RecurrentLesson]], lowest: Sequence[float], fold: int, cell: str) -> float:
     pairs = zip(jobs, lowest, strict=True)
-    return float(np.nanmean([loss for job, loss in pairs if (job.side.fold, job.recipe.cell) == (fold, cell)]))
+    return float(np.nanmean([loss for job, loss in pairs if (job.fold, job.lesson.recipe.cell) == (fold, cell)]))
 
 
-def _refuse_nothing_held(jobs: Sequence[Job]) -> None:
+def _refuse_nothing_held(jobs: Sequence[Job[RecurrentLesson]]) -> None:
     """Refuse a split in which no seed can hold rows out: nothing would tell the cells apart."""
-    for fold in {job.side.fold for job in jobs}:
-        if not any(job.held.any() for job in jobs if job.side.fold == fold):
+    for fold in {job.fold for job in jobs}:
+        if not any(job.held.any() for job in jobs if job.fold == fold):
             found = "no class has two recordings on its support side, so that nothing can be held out"
             raise InputError(f"fold {fold}: {found} to choose a network by; name one")
-
-
-@contextmanager
-def _kept_in(folder: Path | None) -> Iterator[Path]:
-    """Hand out the folder, or one that lasts as long as the work."""
-    if folder is not None:
-        yield folder
-    else:
-        with TemporaryDirectory(prefix="callshot-recurrent-") as place:
-            yield Path(place)

@@ -3,33 +3,21 @@
 A training has two phases. `search` leaves an inner fold of recordings out, until the loss on it has stopped falling:
 that tells how many epochs. `all` trains anew on the whole support side, for as many. What is kept of either is not done
 again. Every draw is a function of (seed, purpose, epoch), so that a state is its tensors and its epoch, and a training
-that was stopped ends in the weights that it would have had.
+that was stopped ends in the weights that it would have had. What is learnt, and how, is the lesson's.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from callshot.records import FloatArray, IntArray
-from callshot.rivals.jobs import Job, Watch
-from callshot.rivals.keeping import Checkpoint
-from callshot.rivals.network import (
-    MEMORY,
-    Arrays,
-    Feed,
-    Recipe,
-    build,
-    forward,
-    give_weights,
-    log_probabilities,
-    need_torch,
-    weights_of,
-)
-from callshot.rivals.sequences import deal_batches, frame_scale
+from callshot.records import IntArray
+from callshot.rivals.keeping import Checkpoint, Found, Shelf
+from callshot.rivals.tensors import Feed, give_memory, give_weights, memory_of, weights_of
+from callshot.rivals.work import Watch
 
 EPOCHS = 20  # where nothing can be held out
 
@@ -48,93 +36,117 @@ class State:
         return bool(self.losses) and self.epoch - best_epoch(self.losses) >= patience
 
 
+class Plan(Protocol):
+    """How long a training may last, and how many numbers it trains."""
+
+    @property
+    def epochs(self) -> int: ...  # noqa: D102
+
+    @property
+    def patience(self) -> int: ...  # noqa: D102
+
+    @property
+    def parameters(self) -> int: ...  # noqa: D102
+
+
+class Lesson(Protocol):
+    """What is learnt of which frames, and how."""
+
+    @property
+    def feed(self) -> Feed: ...  # noqa: D102
+
+    @property
+    def recipe(self) -> Plan: ...  # noqa: D102
+
+    def build(self) -> Any:
+        """Make a network whose weights are still to come."""
+
+    def start(self, rows: IntArray) -> State:
+        """Give a network its first weights, for rows that it will learn."""
+
+    def run_epoch(self, rows: IntArray, state: State) -> None:
+        """Learn all rows once."""
+
+    def loss(self, rows: IntArray, network: Any) -> float:
+        """Return how badly a network does on rows that it has not learnt."""
+
+
+Kind = TypeVar("Kind", bound=Lesson)
 After = Callable[[State], None]
 
 
-def search(job: Job, watch: Watch) -> Sequence[float]:
+@dataclass(frozen=True)
+class Job(Generic[Kind]):
+    """One network of one split; `held` says which of its rows the search leaves out."""
+
+    title: str
+    fold: int
+    rows: IntArray
+    queries: IntArray
+    held: NDArray[np.bool_]
+    lesson: Kind
+    shelf: Shelf
+    found: Found
+    unsearched: int = EPOCHS  # epochs, where nothing is held out
+
+    @property
+    def device(self) -> Any:
+        """Where it is trained."""
+        return self.lesson.feed.frames.device
+
+
+def search(job: Job[Kind], watch: Watch) -> Sequence[float]:
     """Return the loss of the rows held out after each epoch; nothing where none can be."""
     if job.found.losses is not None:
         return job.found.losses
     losses = list[float]()
     if job.held.any():
-        rows, held = job.side.rows[~job.held], job.side.rows[job.held]
-        losses = _train(job, watch, "search", rows, held, job.recipe.epochs).losses
+        rows, held = job.rows[~job.held], job.rows[job.held]
+        losses = _train(job, watch, "search", rows, held, job.lesson.recipe.epochs).losses
     job.shelf.save_search(losses)
     return losses
 
 
-def learn(job: Job, watch: Watch) -> tuple[Any, int]:
+def learn(job: Job[Kind], watch: Watch) -> tuple[Any, int]:
     """Return a network that is trained on the whole support side, and its epochs."""
     losses = search(job, watch)
-    epochs = best_epoch(losses) if losses else EPOCHS
+    epochs = best_epoch(losses) if losses else job.unsearched
     if job.found.weights is not None:
-        network = build(job.recipe)
-        give_weights(network, job.found.weights)
-        return network.to(job.side.feed.frames.device), epochs
-    network = _train(job, watch, "all", job.side.rows, job.side.rows[:0], epochs).network
-    facts = {"epochs": epochs, "parameters": job.recipe.parameters, "losses": list(losses)}
+        network = job.lesson.build()
+        give_weights(network, job.found.weights())
+        return network.to(job.device), epochs
+    network = _train(job, watch, "all", job.rows, job.rows[:0], epochs).network
+    facts = {"epochs": epochs, "parameters": job.lesson.recipe.parameters, "losses": list(losses)}
     job.shelf.save_weights(weights_of(network), facts)
     return network, epochs
 
 
-def _train(job: Job, watch: Watch, phase: str, rows: IntArray, held: IntArray, epochs: int) -> State:
+def _train(job: Job[Kind], watch: Watch, phase: str, rows: IntArray, held: IntArray, epochs: int) -> State:
     """Train from the start, or from the last epoch that was kept of this phase."""
-    state, kept = start_state(job.side.feed, rows, job.recipe), job.found.checkpoint
+    state, kept = job.lesson.start(rows), job.found.checkpoint
     if kept is not None and kept.phase == phase:
-        take_up(state, kept.arrays, kept.epoch, kept.losses)
+        give_weights(state.network, kept.arrays)
+        give_memory(state.network, state.optimiser, kept.arrays)
+        state.epoch, state.losses = kept.epoch, list(kept.losses)
 
     def after(state: State) -> None:
-        arrays = {**weights_of(state.network), **memory_of(state)}
+        arrays = {**weights_of(state.network), **memory_of(state.network, state.optimiser)}
         job.shelf.save_checkpoint(Checkpoint(phase, state.epoch, state.losses, arrays))
         watch.report(0.0, f"{job.title}, {phase}: epoch {state.epoch}")
         watch.go_on()
 
-    run_epochs(job.side.feed, rows, held, job.recipe, state, epochs, after)
+    run_epochs(job.lesson, rows, held, state, epochs, after)
     return state
 
 
-def start_state(feed: Feed, rows: IntArray, recipe: Recipe) -> State:
-    """Draw a network's first weights, and take the scale of its input from the rows that it will learn."""
-    torch = need_torch()
-    network, (mean, scale) = build(recipe), frame_scale(feed.table, rows)
-    draw = torch.Generator().manual_seed(_stream(recipe, "weights"))
-    with torch.no_grad():
-        for name, tensor in network.named_parameters():
-            bound = 1.0 / math.sqrt(recipe.dimension if name.startswith("narrow") else recipe.hidden)
-            tensor.uniform_(-bound, bound, generator=draw)
-        network.mean.copy_(torch.from_numpy(mean))
-        network.scale.copy_(torch.from_numpy(scale))
-    network.to(feed.frames.device)
-    settings = {"lr": recipe.learning_rate, "weight_decay": recipe.decay, "fused": True}
-    return State(network, torch.optim.AdamW(network.parameters(), **settings))
-
-
-def run_epochs(
-    feed: Feed, rows: IntArray, held: IntArray, recipe: Recipe, state: State, epochs: int, after: After
-) -> None:
+def run_epochs(lesson: Lesson, rows: IntArray, held: IntArray, state: State, epochs: int, after: After) -> None:
     """Go on until there are so many epochs, or the loss of the rows held out has not fallen for `patience` of them."""
-    weight = len(rows) / (recipe.classes * np.bincount(feed.label[rows], minlength=recipe.classes))
-    while state.epoch < epochs and not state.is_stale(recipe.patience):
-        _run_epoch(feed, rows, weight, recipe, state)
+    while state.epoch < epochs and not state.is_stale(lesson.recipe.patience):
+        lesson.run_epoch(rows, state)
         state.epoch += 1
         if held.size:
-            state.losses.append(balanced_loss(log_probabilities(feed, held, state.network), feed.label[held]))
+            state.losses.append(lesson.loss(held, state.network))
         after(state)
-
-
-def _run_epoch(feed: Feed, rows: IntArray, weight: FloatArray, recipe: Recipe, state: State) -> None:
-    torch, device = need_torch(), feed.frames.device
-    order = np.random.default_rng(_stream(recipe, "order", state.epoch))
-    draw = torch.Generator(device).manual_seed(_stream(recipe, "dropout", state.epoch))
-    weights = torch.from_numpy(weight.astype(np.float32)).to(device)
-    for batch in deal_batches(feed.table, rows, recipe.batch, order):
-        logits = forward(feed, batch, state.network, recipe.dropout, draw)
-        label = torch.from_numpy(feed.label[batch]).to(device)
-        losses = torch.nn.functional.cross_entropy(logits, label, reduction="none")
-        state.optimiser.zero_grad()
-        (losses * weights[label]).mean().backward()
-        torch.nn.utils.clip_grad_norm_(state.network.parameters(), recipe.clip)
-        state.optimiser.step()
 
 
 def best_epoch(losses: Sequence[float]) -> int:
@@ -146,30 +158,12 @@ def best_epoch(losses: Sequence[float]) -> int:
     return int(np.argmin(losses)) + 1
 
 
-def balanced_loss(scores: FloatArray, label: IntArray) -> float:
-    """Return the mean cross-entropy of each class that is there, averaged over them; `scores` are log-probabilities."""
-    losses = -scores[np.arange(len(label)), label]
-    return float(np.mean([losses[label == n].mean() for n in np.unique(label)]))
+def by_fold(jobs: Sequence[Job[Kind]], values: Sequence[int]) -> list[list[int]]:
+    """Return a number of every job, those of a split together."""
+    pairs = list(zip(jobs, values, strict=True))
+    return [[v for job, v in pairs if job.fold == fold] for fold in sorted({job.fold for job in jobs})]
 
 
-def memory_of(state: State) -> Arrays:
-    """Return what the optimiser remembers."""
-    found: dict[str, Any] = {}
-    for name, tensor in state.network.named_parameters():
-        found |= {f"{part}.{name}": state.optimiser.state[tensor][part].cpu().numpy() for part in MEMORY}
-    return found
-
-
-def take_up(state: State, arrays: Arrays, epoch: int, losses: Sequence[float]) -> None:
-    """Bring a state to where another was."""
-    torch = need_torch()
-    give_weights(state.network, arrays)
-    for name, tensor in state.network.named_parameters():
-        kept = {part: torch.from_numpy(arrays[f"{part}.{name}"]).to(tensor.device) for part in MEMORY}
-        state.optimiser.state[tensor] = kept
-    state.epoch, state.losses = epoch, list(losses)
-
-
-def _stream(recipe: Recipe, *purpose: object) -> int:
+def stream(*purpose: object) -> int:
     """Return the seed of the draws for one purpose."""
-    return int.from_bytes(sha256(repr((recipe.seed, recipe.member, *purpose)).encode()).digest()[:8], "little") >> 1
+    return int.from_bytes(sha256(repr(purpose).encode()).digest()[:8], "little") >> 1
