@@ -17,7 +17,7 @@ from callshot.fewshot.centroid import score
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import count_classes, give_folds
 from callshot.records import Embeddings, FloatArray, IntArray
-from callshot.rivals import jobs, training
+from callshot.rivals import jobs, network, training
 from callshot.rivals.network import CELLS, HIDDEN, Recipe, build, forward, log_probabilities, start_state
 from callshot.rivals.recurrent import choose_cell, score_recurrent
 from callshot.rivals.sequences import lay_out
@@ -327,7 +327,7 @@ def test_the_cell_is_chosen_by_the_loss_on_inner_folds(
     assert [min(CELLS, key=lambda cell: told["inner_loss"][cell][fold]) for fold in range(2)] == [*chosen]
     losses = [json_losses(path) for path in tmp_path.glob(f"fold1-*-{chosen[1]}-*.search.json")]
     assert told["inner_loss"][chosen[1]][1] == pytest.approx(np.mean([min(loss) for loss in losses]), rel=1e-12)
-    monkeypatch.setattr(training, "balanced_loss", lambda *_: pytest.fail("a search was done again"))
+    monkeypatch.setattr(network, "balanced_loss", lambda *_: pytest.fail("a search was done again"))
     scores, told = score_recurrent(*given, cell=chosen, seeds=2, hidden=8, folder=tmp_path)
     assert told["cells"] == chosen
     assert np.isfinite(scores).all()

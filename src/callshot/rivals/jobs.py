@@ -12,13 +12,14 @@ import numpy as np
 
 from callshot.errors import OptionError
 from callshot.fewshot.episodes import Episodes
+from callshot.fewshot.folds import audit
 from callshot.records import IntArray
 from callshot.rivals.keeping import Shelf
 from callshot.rivals.network import CELLS, HIDDEN, Recipe, RecurrentLesson
 from callshot.rivals.sequences import hold_out, lay_out, refuse_sequences
 from callshot.rivals.tensors import Feed, need_torch, open_feed, shapes
 from callshot.rivals.training import Job
-from callshot.rivals.work import Options, refuse_below_one, refuse_few, refuse_rows
+from callshot.rivals.work import Options, refuse_below_one, refuse_counts, refuse_few
 
 FORMAT = 1  # of what is kept: another number where the same key would give other weights
 STEPS = 64  # that the median sequence has, at most
@@ -101,8 +102,8 @@ def refuse(episodes: Episodes, groups: IntArray, sequences: Sequence[Any], cells
         raise OptionError(f"cell: one of {', '.join(CELLS)}, got {unknown[0]!r}")
     if len(cells) != episodes.folds:
         raise OptionError(f"cell: one, or one for each of {episodes.folds} splits, got {len(cells)}")
-    counts = [("sequences", len(sequences)), ("groups", len(groups))]
-    refuse_rows(len(episodes.label), counts, groups, episodes.fold)
+    refuse_counts(len(episodes.label), [("sequences", len(sequences)), ("groups", len(groups))])
+    audit([str(group) for group in groups], episodes.fold)
     refuse_sequences(sequences)
     for fold in range(episodes.folds):
         counted = np.bincount(episodes.label[episodes.fold != fold], minlength=len(episodes.classes))

@@ -16,8 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callshot.errors import InputError, OptionError
-from callshot.fewshot.folds import audit
-from callshot.records import IntArray
 from callshot.rivals.tensors import need_torch
 
 Report = Callable[[float, str], None]
@@ -83,12 +81,11 @@ def refuse_below_one(name: str, value: int | None) -> None:
         raise OptionError(f"{name}: a whole number from 1, got {value}")
 
 
-def refuse_rows(rows: int, counts: Sequence[tuple[str, int]], groups: IntArray, fold: IntArray) -> None:
-    """Refuse inputs that have not one item for each row, and recordings on both sides of a split."""
+def refuse_counts(rows: int, counts: Sequence[tuple[str, int]]) -> None:
+    """Refuse inputs that have not one item for each row."""
     for name, found in counts:
         if found != rows:
             raise InputError(f"{name}: wanted one for each of {rows} rows, found {found}")
-    audit([str(group) for group in groups], fold)
 
 
 def refuse_few(counts: NDArray[np.integer[Any]], names: Sequence[str], fold: int, who: str) -> None:

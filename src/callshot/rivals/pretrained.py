@@ -1,0 +1,75 @@
+"""A public checkpoint of AST or BEATs → an encoder and its weights, checked before anything is trained.
+
+    AST     the original .pth (module.v.…), or Hugging Face's safetensors (audio_spectrogram_transformer.…)
+    BEATs   the original .pt: {'cfg': …, 'model': …}, iteration 3 and 3+, also those that were fine-tuned
+
+Nothing is unpickled: torch reads with `weights_only=True`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import file_digest
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
+
+from callshot.errors import InputError
+from callshot.rivals.beats import Beats
+from callshot.rivals.conversion import Source, convert_ast, convert_beats, tell_some
+from callshot.rivals.tensors import Arrays, need_torch
+from callshot.rivals.transformer import Ast
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """An encoder with its weights, and what the file has beside them."""
+
+    path: Path
+    digest: str
+    encoder: Ast | Beats
+    arrays: Arrays
+    unused: tuple[str, ...]
+
+
+def read_pretrained(path: Path) -> Pretrained:
+    """Read a checkpoint, and say what it is by what is in it."""
+    content = _read(path)
+    encoder: Ast | Beats
+    if {"cfg", "model"} <= content.keys():
+        source = Source(path, _arrays(path, content["model"]))
+        encoder, arrays = convert_beats(source, content["cfg"])
+    else:
+        tensors = _arrays(path, content)
+        source = Source(path, {name.removeprefix("module."): array for name, array in tensors.items()})
+        encoder, arrays = convert_ast(source)
+    with path.open("rb") as stream:
+        digest = file_digest(stream, "sha256").hexdigest()
+    return Pretrained(path, digest, encoder, arrays, tuple(sorted({*source.tensors} - source.taken)))
+
+
+def _read(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        raise InputError(f"{path}: wanted a checkpoint of AST or BEATs, found no file")
+    torch = need_torch()
+    try:
+        if path.suffix == ".safetensors":
+            content = import_module("safetensors.torch").load_file(path)
+        else:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # torch, pickle, zipfile and safetensors have many
+        why = " ".join(str(error).split())[:160]
+        raise InputError(
+            f"{path}: cannot be read as weights alone ({why}); wanted AST or BEATs as published"
+        ) from error
+    if not isinstance(content, Mapping) or not content:
+        raise InputError(f"{path}: wanted tensors by name, found {type(content).__name__}")
+    return content
+
+
+def _arrays(path: Path, found: Any) -> dict[str, NDArray[Any]]:
+    torch = need_torch()
+    if not isinstance(found, Mapping) or not all(isinstance(tensor, torch.Tensor) for tensor in found.values()):
+        raise InputError(f"{path}: wanted tensors by name, found {tell_some(found)}; give AST or BEATs as published")
+    return {str(name): tensor.float().numpy() for name, tensor in found.items()}
