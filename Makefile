@@ -49,7 +49,7 @@ test-full: $(VENV)/ready-to-test
 # What needs torch and transformers, in an environment of its own.
 test-torch: $(VENV)-torch/ready
 	$(VENV)-torch/bin/python -m pytest -n 2 tests/test_cli_encoders.py tests/encoders/test_hubert.py tests/encoders/test_models.py \
-		tests/rivals/test_recurrent.py tests/rivals/test_recurrent_files.py tests/study/test_networks.py tests/test_contest.py $(ARGS)
+		tests/rivals tests/study/test_networks.py tests/test_contest.py $(ARGS)
 
 $(VENV)-torch/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-torch

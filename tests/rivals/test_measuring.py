@@ -10,7 +10,7 @@ from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.evaluate import evaluate
 from callshot.fewshot.folds import count_classes
 from callshot.fewshot.protocol import Protocol
-from callshot.rivals.measuring import measure, measure_classes, tally_scores
+from callshot.rivals.measuring import measure, measure_classes, measure_outputs, tally_scores
 from corpora import folds_of, random_corpus
 
 CATEGORIES = {"c0": "low", "c1": "low", "c2": "high"}
@@ -102,3 +102,28 @@ def test_a_query_without_scores_is_refused():
         measure(episodes, scores)
     with pytest.raises(InputError, match="one score for each row and class: wanted shape"):
         measure(episodes, scores[:, :1])
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_outputs_that_may_be_true_together_are_measured_as_scikit_learn_does(seed):
+    rng = np.random.default_rng(seed)
+    targets, fold, scores = rng.random((60, 4)) < 0.3, np.arange(60) % 3, rng.integers(0, 9, (60, 4)).astype(float)
+    parts = [(targets[fold == f], scores[fold == f]) for f in range(3)]
+    found = measure_outputs(targets, fold, scores)
+    assert found["map"] == pytest.approx(np.mean([average_precision_score(t, s) for t, s in parts]), abs=1e-12)
+    assert found["auroc"] == pytest.approx(np.mean([roc_auc_score(t, s) for t, s in parts]), abs=1e-12)
+
+
+def test_an_output_without_positives_or_with_nothing_else_is_left_out_of_a_fold():
+    targets = np.array([[1, 0, 1], [0, 0, 1], [1, 1, 1], [0, 0, 0], [0, 0, 0]], bool)
+    fold, scores = np.array([0, 0, 1, 1, -1]), np.array([[1, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 1], [np.nan] * 3])
+    found = measure_outputs(targets, fold, scores)
+    assert found["map"] == pytest.approx(np.mean([np.mean([1, 1]), np.mean([0.5, 1, 0.5])]))
+    assert found["auroc"] == pytest.approx(np.mean([1, np.mean([0, 1, 0])]))
+    nothing = measure_outputs(np.zeros((2, 1), bool), np.array([0, 1]), np.zeros((2, 1)))
+    assert np.isnan([*nothing.values()]).all()
+
+
+def test_outputs_without_a_score_each_are_refused():
+    with pytest.raises(InputError, match=r"wanted shape \(2, 1\), got \(2, 2\)"):
+        measure_outputs(np.ones((2, 1), bool), np.array([0, 1]), np.zeros((2, 2)))

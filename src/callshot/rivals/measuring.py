@@ -4,16 +4,18 @@ A rival gives every query a score for every class, by a model that never saw the
 are no queries: what stands there is not read.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from callshot.errors import InputError
 from callshot.fewshot.episodes import Episodes, Split, splits
 from callshot.fewshot.kernels.shared import shared_metrics
+from callshot.fewshot.metrics import auroc, average_precision
 from callshot.fewshot.shared import Draws
 from callshot.fewshot.tally import Tally
-from callshot.records import FloatArray
+from callshot.records import FloatArray, IntArray
 
 
 def measure(
@@ -35,6 +37,36 @@ def measure(
     """
     values = tally_scores(episodes, scores, categories).values
     return {key: float(table[0, 0]) for key, table in values.items()}
+
+
+def measure_outputs(targets: NDArray[np.bool_], fold: IntArray, scores: FloatArray) -> dict[str, float]:
+    """Return mAP and AUROC of outputs that may be true together, such as categories: means over outputs, then folds.
+
+    All three are by row, `targets` and `scores` also by output. An output without a positive in a fold is left out of
+    that fold's means; one with positives alone is left out of its AUROC, and has an AP of 1. A fold that this empties
+    is left out, and NaN is returned where it empties all. Rows of the common fold are not read.
+
+    >>> targets = np.array([[True, False], [False, True], [True, True], [False, True]])
+    >>> measure_outputs(targets, np.array([0, 0, 1, 1]), np.array([[2.0, 1.0], [1.0, 2.0], [0.0, 1.0], [3.0, 4.0]]))
+    {'map': 0.875, 'auroc': 0.5}
+    """
+    if targets.shape != scores.shape or len(fold) != len(targets):
+        raise InputError(f"one score for each row and output: wanted shape {targets.shape}, got {scores.shape}")
+    parts = [(targets[fold == number], scores[fold == number]) for number in range(int(fold.max()) + 1)]
+    return {
+        "map": _mean([_mean([average_precision(s, t) for t, s in _columns(part) if t.any()]) for part in parts]),
+        "auroc": _mean([_mean([auroc(s, t) for t, s in _columns(part) if t.any()]) for part in parts]),
+    }
+
+
+def _columns(part: tuple[NDArray[np.bool_], FloatArray]) -> Iterator[tuple[NDArray[np.bool_], FloatArray]]:
+    return zip(part[0].T, part[1].T, strict=True)
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Average what is defined."""
+    defined = [value for value in values if not np.isnan(value)]
+    return float(np.mean(defined)) if defined else float("nan")
 
 
 def measure_classes(episodes: Episodes, scores: FloatArray) -> dict[str, FloatArray]:
