@@ -84,10 +84,11 @@ def _mel(frequency_hz: FloatArray) -> FloatArray:
 
 def hear(signals: Sequence[Any], front: FrontEnd) -> Table:
     """Return the frames of all signals in one table; each is taken once, and refused where it is none."""
-    return lay_out([log_mel(_checked(row, signals[row]), front) for row in range(len(signals))])
+    return lay_out([log_mel(check_signal(row, signals[row]), front) for row in range(len(signals))])
 
 
-def _checked(row: int, signal: Any) -> NDArray[np.floating[Any]]:
+def check_signal(row: int, signal: Any) -> NDArray[np.floating[Any]]:
+    """Return a signal that can be heard; refuse others, by their row."""
     wanted = f"signal of row {row}: wanted samples at 16 kHz, one channel"
     if not isinstance(signal, np.ndarray) or signal.ndim != 1 or not np.issubdtype(signal.dtype, np.floating):
         kind = getattr(signal, "dtype", type(signal).__name__)
