@@ -39,6 +39,7 @@ from callshot.training import (
     Report,
     Signal,
     Training,
+    ask_published,
     refuse_training,
     sweep_logistic_at,
     train_end_to_end,
@@ -101,7 +102,7 @@ def train_files(
     `against` are results of `evaluate_files`: the same folds are taken, and crossings are told. See `read_ground` for
     the other choices of a ground. `keep` is a folder for networks, so that none is trained twice.
     """
-    if not training.kinds and not training.shots:
+    if not training.kinds and not training.shots and not training.published:
         raise OptionError("rival: nothing to train; name one, or ask for logistic regression at every k")
     refuse_training(training, device)
     rule = None if against is None else read_results(against)
@@ -154,7 +155,7 @@ def _train(
     frames, signals = _read_inputs(plots, paths, training, sources, threads)
     more: dict[str, Any] = {"seed": protocol.seed, "device": device, "threads": threads}
     each = [kind for kind in training.kinds if kind != "end-to-end"]
-    parts = len(plots) * (len(each) + training.shots) + ("end-to-end" in training.kinds)
+    parts = len(plots) * (len(each) + training.shots) + ("end-to-end" in training.kinds) + bool(training.published)
 
     def heard(share: float, what: str) -> None:
         report(share / parts, what)
@@ -170,6 +171,8 @@ def _train(
             rivals += train_recurrent(plot, training, frames[n], folder=keep, report=heard, **more)
     if "end-to-end" in training.kinds:
         rivals += train_end_to_end(plots[0], training, signals, folder=keep, report=heard, **more)
+    if training.published:
+        rivals += ask_published(plots[0], training.published, signals)
     return Contest(rivals, refinement, merge(swept) if swept else None)
 
 
@@ -181,7 +184,7 @@ def _read_inputs(
     if "recurrent" in training.kinds:
         beside = sources.sequences or [sequences_path(path) for path in paths]
         frames = [read_sequences(path, plot.segments) for plot, path in zip(plots, beside, strict=True)]
-    if "end-to-end" in training.kinds:
+    if "end-to-end" in training.kinds or training.published:
         signals = list(_listen(plots[0], sources, threads))
     return frames, signals
 
@@ -215,7 +218,7 @@ def _bare(ground: Ground) -> Evaluation:
 
 def _options(training: Training, device: str) -> dict[str, Any]:
     told: dict[str, Any] = {"training": asdict(replace(training, init=None)) | {"init": str(training.init or "")}}
-    if set(training.kinds) - {"logistic"}:
+    if set(training.kinds) - {"logistic"} or training.published:
         told |= {"device": device, "torch": version("torch")}
     return told
 

@@ -4,6 +4,7 @@
     sweep_logistic_at   on the first shared draws, at every k: as few labels as the centroid has
     train_recurrent     on the sequences behind the vectors
     train_end_to_end    on the audio itself
+    ask_published       AERD as its authors published it, where its package is installed
 
 Each is trained on the support side of a split, and scored on its queries by the metrics of the centroid. What is chosen
 on the way is chosen on inner folds, and told.
@@ -18,7 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.errors import OptionError
+from callshot.corpus.corpora import letters_of
+from callshot.errors import InputError, OptionError
 from callshot.fewshot.folds import complete_shots
 from callshot.fewshot.protocol import SPREADS, Protocol
 from callshot.fewshot.summary import Summary
@@ -26,7 +28,7 @@ from callshot.fewshot.tally import group_classes
 from callshot.ground import Plot
 from callshot.records import Evaluation, Refined, Rival
 from callshot.rivals.logistic import STRENGTH, check_strength, score_logistic
-from callshot.rivals.measuring import measure
+from callshot.rivals.measuring import measure, measure_outputs
 from callshot.rivals.refine import refine_centroid
 from callshot.rivals.shots import DRAWS, sweep_logistic
 
@@ -47,6 +49,7 @@ class Training:
     both instead, which is a fit for every query, draw and k. `strength` is C of logistic
     regression, chosen on inner folds where it is None (0.1 at every k). `cell` is that of the recurrent network;
     `seeds` is how many networks are averaged. `init` is a file of weights that the end-to-end rival starts from.
+    `published` is a variant of AERD, as its package names them, that is asked besides.
 
     >>> Training(("logistic",), cell="gpt")
     Traceback (most recent call last):
@@ -61,6 +64,7 @@ class Training:
     cell: str = CHOSEN
     seeds: int = 3
     init: Path | None = None
+    published: str = ""
 
     def __post_init__(self) -> None:
         words = (("cell", self.cell, CELLS), ("spread", self.spread, (*SPREADS, "both")))
@@ -78,16 +82,20 @@ class Training:
 
 def refuse_training(training: Training, device: str = "cpu") -> None:
     """Refuse what could not be trained, before anything is read: without torch, or from a file of other weights."""
-    if "recurrent" in training.kinds or "end-to-end" in training.kinds:
-        from callshot.rivals.network import need_torch
+    if set(training.kinds) - {"logistic"}:
+        from callshot.rivals.tensors import need_torch
 
-        need_torch()
-        if device.startswith("cuda") and not need_torch().cuda.is_available():
+        torch = need_torch()
+        if device.startswith("cuda") and not torch.cuda.is_available():
             raise OptionError("device: cuda is not there for torch; use cpu")
     if training.init is not None:
-        from callshot.rivals.aerd import check_init
+        from callshot.rivals.pretrained import read_pretrained
 
-        check_init(training.init)
+        read_pretrained(training.init)
+    if training.published:
+        from callshot.rivals.published import load_aerd
+
+        load_aerd(training.published)
 
 
 def train_logistic(
@@ -194,17 +202,39 @@ def train_end_to_end(
 
     With categories, it has one score for each of these, and stands in the reduced scoring alone.
     """
-    from callshot.rivals.aerd import measure_outputs, score_aerd
+    from callshot.rivals.aerd import score_aerd
 
     scoring, names, targets = outputs(plot)
     scores, told = score_aerd(
         signals, targets, plot.episodes.fold, plot.groups, names, init=training.init, seeds=1, device=device,
         threads=threads or os.cpu_count() or 1, folder=folder, seed=seed, report=report,
     )  # fmt: skip
+    name = told["text"].partition(" from ")[0]
+    how = f"{told['text'] if training.init else 'from scratch'}; {told['parameters']:,} parameters"
+    return _heard(plot, name, scoring, measure_outputs(targets, plot.episodes.fold, scores), how)
+
+
+def ask_published(plot: Plot, variant: str, signals: Sequence[Signal]) -> list[Rival]:
+    """Ask AERD's published networks for the score of each row of the episodes, whose folds must be those of AERD.
+
+    Outputs are found by their letters, whatever stands between words.
+    """
+    from callshot.rivals.published import load_aerd, score_published
+
+    scoring, names, targets = outputs(plot)
+    published = load_aerd(variant)
+    called = {letters_of(name): name for name in published.names}
+    if unknown := [name for name in names if letters_of(name) not in called]:
+        raise InputError(f"AERD {variant}: knows no {unknown[0]!r}, but {', '.join(published.names)}")
+    scores = score_published(published, signals, plot.episodes.fold, [called[letters_of(name)] for name in names])
     found = measure_outputs(targets, plot.episodes.fold, scores)
+    return _heard(plot, "AERD", scoring, found, f"as published, {variant}")
+
+
+def _heard(plot: Plot, name: str, scoring: str, found: Mapping[str, float], how: str) -> list[Rival]:
+    """Return the rows of a rival that hears the audio, whatever the encoder."""
     values = {(scoring, metric): found[metric] for metric in METRICS}
-    rivals = _rivals(plot, "end-to-end", told["name"], values, told["text"])
-    return [replace(rival, encoder="") for rival in rivals]
+    return [replace(rival, encoder="") for rival in _rivals(plot, "end-to-end", name, values, how)]
 
 
 def outputs(plot: Plot) -> tuple[str, tuple[str, ...], NDArray[np.bool_]]:

@@ -80,6 +80,13 @@ def rivals(
         Path | None,
         typer.Option(metavar="FILE", help="Pretrained AST or BEATs weights that end-to-end starts from; checked."),
     ] = None,
+    published: Annotated[
+        str,
+        typer.Option(
+            metavar="VARIANT",
+            help="Also ask AERD as published (EV_SUBCALL, LDC_POOLE, …), if its package is installed.",
+        ),
+    ] = "",
     keep: Annotated[
         Path | None,
         typer.Option(
@@ -122,16 +129,10 @@ def rivals(
     drawn: dict[str, Any] = {} if seed is None else {"seed": seed}
     if shots is not None:
         drawn["shots"], drawn["whole_pool"] = parse_shots(shots)
+    kinds = tuple(one.value for one in rival or ((Rival.logistic,) if not published else ()))
     training = Training(
-        tuple(one.value for one in rival or (Rival.logistic,)),
-        rival_shots,
-        draws,
-        rival_spread.value,
-        strength,
-        cell,
-        seeds,
-        init,
-    )
+        kinds, rival_shots, draws, rival_spread.value, strength, cell, seeds, init, published
+    )  # fmt: skip
     with interruptible(), show_progress(Console(stderr=True), quiet=quiet) as report:
         found = train_files(
             tables, out, training, drawn_as(against, drawn), sources=Sources(None, segments, audio), against=against,

@@ -30,11 +30,11 @@ class Corpus:
 
     @cached_property
     def _known(self) -> dict[str, str]:
-        return {_letters(name): name for name in self.labels}
+        return {letters_of(name): name for name in self.labels}
 
     def knows(self, label: str) -> bool:
         """Tell whether a text is one of the corpus's labels, in whatever spelling."""
-        return _letters(label) in self._known
+        return letters_of(label) in self._known
 
     def categories_of(self, labels: Collection[str]) -> dict[str, str] | None:
         """Return the categories of the labels that are there; None where none has one."""
@@ -48,7 +48,7 @@ class Corpus:
         >>> CORPORA["ldc2010s05"].spell("Long_Roar-Rumble ?2"), CORPORA["elephant-voices"].spell("Estrous-Rumble")
         ('longroar-rumble', 'oestrous rumble')
         """
-        known = self._known.get(_letters(label))
+        known = self._known.get(letters_of(label))
         return known or self.joint.join(re.sub(r"[\W_]+", " ", label.casefold()).split()) or label
 
 
@@ -62,7 +62,7 @@ def find_corpus(name: str) -> Corpus:
 
 
 @lru_cache(maxsize=10_000)
-def _letters(label: str) -> str:
+def letters_of(label: str) -> str:
     """Return the letters of a label alone; "oestrous" and "estrous" are one."""
     return re.sub(r"[\W\d_]+", "", label.casefold()).replace("oestr", "estr")
 

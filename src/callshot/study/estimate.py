@@ -85,4 +85,5 @@ def _audio_bytes(audio: Path) -> int:
 GUESSES: dict[str, Callable[[Study, Step], float]] = {
     "segment": _segment_s, "embed": _embed_s, "sequence": _embed_s, "evaluate": _evaluate_s, "logistic": _logistic_s,
     "logistic-shots": _logistic_shots_s, "recurrent": _recurrent_s, "end-to-end": _end_to_end_s,
+    "published": _embed_s,
 }  # fmt: skip

@@ -41,7 +41,7 @@ KEYS: Mapping[str, Mapping[str, Any]] = {
     "protocol": {"shots": (str, list), "draws": WHOLE, "bootstraps": WHOLE, "shared_draws": WHOLE, "seed": WHOLE,
                  "sampler": TEXT, "score": TEXT, "spread": TEXT, "classifiers": LIST},
     "rivals": {"references": TEXT, "train": LIST, "shots": FLAG, "draws": WHOLE, "spread": TEXT,
-               "strength": NUMBER, "cell": TEXT, "seeds": WHOLE, "init": TEXT},
+               "strength": NUMBER, "cell": TEXT, "seeds": WHOLE, "init": TEXT, "published": TEXT},
     "report": {"shots": LIST, "confusion": LIST, "spread": TEXT, "figures": FLAG},
 }  # fmt: skip
 

@@ -23,9 +23,10 @@ from callshot.study.steps import Input, Step, maybe, safe_name
 from callshot.training import Training
 
 EMBEDDINGS = "embeddings.parquet"
-AT_K = "logistic-shots"
+AT_K, PUBLISHED = "logistic-shots", "published"
 DECIDE: Mapping[str, tuple[str, ...]] = {  # which choices reach the numbers of a kind
     "logistic": ("strength",), AT_K: ("strength", "draws", "spread"), "recurrent": ("cell", "seeds"), "end-to-end": (),
+    PUBLISHED: ("published",),
 }  # fmt: skip
 DRAWN = ("shots", "whole_pool", "shared_draws", "sampler")  # what of a protocol reaches logistic regression at every k
 RESAMPLED = ("draws", "bootstraps")  # and with draws for every query
@@ -67,16 +68,15 @@ def plan_rivals(
         for embed in embeds:
             extra = [behind[embed.encoder]] if kind == "recurrent" else []
             steps.append(_step(study, corpus, kind, embed, cut, fold, extra, device, threads))
-    if "end-to-end" in asked.kinds:
-        steps.append(_step(study, corpus, "end-to-end", embeds[0], cut, fold, [], device, threads))
-    return steps
+    heard = [*(["end-to-end"] if "end-to-end" in asked.kinds else []), *([PUBLISHED] if asked.published else [])]
+    return [*steps, *(_step(study, corpus, kind, embeds[0], cut, fold, [], device, threads) for kind in heard)]
 
 
 def _step(
     study: Study, corpus: CorpusPart, kind: str, embed: Step, cut: Step, fold: Step, extra: Sequence[Step], device: str,
     threads: int | None,
 ) -> Step:  # fmt: skip
-    alone = kind == "end-to-end"
+    alone = kind in ("end-to-end", PUBLISHED)
     encoder, table = "" if alone else embed.encoder, embed.folder / EMBEDDINGS
     folder = study.work / kind / corpus.name / safe_name(encoder)
     training = _only(study.training, kind)
@@ -100,8 +100,9 @@ def _step(
 
 def _only(training: Training, kind: str) -> Training:
     """Return the training of one kind, with no more of the choices than it has."""
-    kinds, at_k = ((), True) if kind == AT_K else ((kind,), False)
-    return replace(training, kinds=kinds, shots=at_k, init=training.init if kind == "end-to-end" else None)
+    kinds = (kind,) if kind in training.kinds else ()
+    init, published = training.init if kind == "end-to-end" else None, training.published if kind == PUBLISHED else ""
+    return replace(training, kinds=kinds, shots=kind == AT_K, init=init, published=published)
 
 
 def _options(protocol: Protocol, training: Training, kind: str) -> dict[str, Any]:

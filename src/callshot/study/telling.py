@@ -10,6 +10,7 @@ from callshot.encoders.sidecars import DEALT
 from callshot.pipeline import TOLD_IN
 from callshot.report.results import read_rivals
 from callshot.report.tables.scores import METRICS
+from callshot.study.rivals import PUBLISHED
 from callshot.study.steps import Step
 from callshot.training import KINDS
 
@@ -58,5 +59,6 @@ def _read(step: Step, name: str) -> dict[str, Any]:
 
 
 TELLERS: dict[str, Callable[[Step], list[str]]] = {
-    "segment": _tell_segments, "embed": _tell_embeddings, "fold": _tell_folds, **dict.fromkeys(KINDS, _tell_rivals),
+    "segment": _tell_segments, "embed": _tell_embeddings, "fold": _tell_folds,
+    **dict.fromkeys((*KINDS, PUBLISHED), _tell_rivals),
 }  # fmt: skip
