@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from callshot.rivals.patches import COLUMNS, cut_by_chance, cut_whole, hide, in_even_batches, line_up_cuts
+from callshot.rivals.patches import COLUMNS, cut_by_chance, cut_whole, in_even_batches, line_up_cuts
 from callshot.rivals.sequences import lay_out
 from callshot.rivals.spectrogram import AERD, AST, BEATS, FrontEnd, hear, log_mel
 
@@ -125,14 +125,3 @@ def test_a_batch_has_the_frames_of_its_cuts() -> None:
     assert found[0, :32].tolist() == [*range(32)]
     assert found[1].tolist() == [*range(100, 180)]
     assert there.tolist() == [[True] * 2 + [False] * 3, [True] * 5]
-
-
-@given(st.integers(0, 99))
-def test_what_is_hidden_is_one_span_within_its_share(seed: int) -> None:
-    cuts = cut_whole(np.array([160, 320]), np.arange(2))
-    for kept, longest in zip(hide(cuts, 0.2, np.random.default_rng(seed)), ((33, 65), (26, 26)), strict=True):
-        for row in range(2):
-            hidden = np.flatnonzero(kept[row] == 0)
-            assert len(hidden) <= longest[row]
-            assert hidden.size == 0 or np.array_equal(hidden, np.arange(hidden[0], hidden[-1] + 1))
-    assert all((kept == 1).all() for kept in hide(cuts, 0.0, np.random.default_rng(seed)))

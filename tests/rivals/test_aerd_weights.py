@@ -30,6 +30,9 @@ CFG = {
 }  # fmt: skip
 
 
+SMALL_BEATS = Beats(width=24, layers=2, heads=3, inner=40, embed=12, buckets=16, distance=40, kernel=6, kernel_groups=4)
+
+
 def beats_tensors(seed: int = 1) -> dict[str, Any]:
     """Make tensors with the names and shapes of the public checkpoint, at the sizes of CFG."""
     width, inner, embed, heads = 24, 40, 12, 3
@@ -228,6 +231,20 @@ def test_columns_that_are_not_there_change_nothing(tmp_path: Path) -> None:
     together = encoded(path, frames, there)
     assert (together[0] - encoded(path, frames[:1])[0]).abs().max() <= 1e-5
     assert (together[1, :4] - encoded(path, frames[1:, :64])[0]).abs().max() <= 1e-5
+
+
+@pytest.mark.parametrize("encoder", [Ast(width=32, layers=2, heads=2, inner=64, specials=2), SMALL_BEATS])
+def test_bfloat16_gives_nearly_the_same_tokens(encoder: Ast | Beats) -> None:
+    """As a GPU would have it; where it is not exact, it is near."""
+    parts = encoder.build()
+    encoder.draw(parts, torch.Generator().manual_seed(1))
+    patches = torch.randn(2, 5, 8, 256, generator=torch.Generator().manual_seed(2))
+    there = torch.arange(5) < torch.tensor([[5], [3]])
+    with torch.no_grad():
+        wanted = encoder.encode(parts, patches, there, lambda x: x)
+        with torch.autocast("cpu", torch.bfloat16):
+            found = encoder.encode(parts, patches, there, lambda x: x)
+    assert 0.0 < (found - wanted).abs().max() <= 0.1
 
 
 def test_beats_has_the_size_of_the_public_one() -> None:

@@ -91,13 +91,14 @@ class Beats:
         return tokens.unflatten(1, (columns, HEIGHT))
 
     def _convolve(self, part: Any, tokens: Any) -> Any:
-        functional = need_torch().nn.functional
+        """Mix each token with its neighbours; with all digits, since torch gets it wrong in bfloat16 on some CPUs."""
+        torch = need_torch()
         direction = part["direction"]
         kernel = direction * (part["length"] / direction.norm(dim=(0, 1), keepdim=True))
-        found = functional.conv1d(
-            tokens.transpose(1, 2), kernel, part["bias"], padding=self.kernel // 2, groups=self.kernel_groups
-        )
-        return functional.gelu(found[:, :, : tokens.shape[1]]).transpose(1, 2)
+        settings = {"padding": self.kernel // 2, "groups": self.kernel_groups}
+        with torch.autocast(tokens.device.type, enabled=False):
+            found = torch.nn.functional.conv1d(tokens.float().transpose(1, 2), kernel, part["bias"], **settings)
+        return torch.nn.functional.gelu(found[:, :, : tokens.shape[1]]).transpose(1, 2)
 
     def _attend(self, block: Any, tokens: Any, bias: Any, mask: Any) -> Any:
         torch = need_torch()

@@ -2,7 +2,6 @@
 
     log-mel frames → patches of 16 × 16 → encoder → mean over the 8 patches of a column → linear → sigmoid
 
-From scratch, frames are standardised by the rows that are trained on; a pretrained encoder has its family's scale.
 A column is what is called a frame there: 160 ms. The linear layer and the mean change places without changing anything.
 The score of a segment is the mean of its frames' log-odds.
 """
@@ -16,15 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callshot.records import FloatArray, IntArray
-from callshot.rivals.patches import HEIGHT, Cuts, cut_by_chance, cut_whole, hide, in_even_batches, line_up_cuts
-from callshot.rivals.sequences import Table, deal_batches, frame_scale
-from callshot.rivals.spectrogram import BANDS, PATCH, FrontEnd
+from callshot.rivals.patches import HEIGHT, Cuts, cut_by_chance, cut_whole, in_even_batches, line_up_cuts
+from callshot.rivals.sequences import deal_batches
+from callshot.rivals.spectrogram import PATCH, FrontEnd
 from callshot.rivals.tensors import Arrays, Feed, drop, give_weights, need_torch
 from callshot.rivals.training import State, stream
 from callshot.rivals.transformer import Loosen
 
 TOGETHER = 32  # cuts that are scored at once
-FARTHEST = 10.0  # from the mean, in standard deviations, beyond which a value is cut
 
 
 class Encoder(Protocol):
@@ -64,10 +62,9 @@ class Recipe:
     warm: int = 20  # steps in which the rate rises
     decay: float = 5e-2
     dropout: float = 0.1
-    hidden: float = 0.2  # share of the frames, and of the bands, that a span may hide
     clip: float = 1.0
     epochs: int = 60
-    patience: int = 10
+    patience: int = 8
 
     @property
     def parameters(self) -> int:
@@ -79,10 +76,7 @@ def build(recipe: Recipe) -> Any:
     """Make a network whose weights are still to come."""
     torch = need_torch()
     head = torch.nn.Linear(recipe.encoder.width, recipe.outputs)
-    network = torch.nn.ModuleDict({"encoder": recipe.encoder.build(), "head": head})
-    network.register_buffer("mean", torch.zeros(BANDS))
-    network.register_buffer("scale", torch.ones(BANDS))
-    return network
+    return torch.nn.ModuleDict({"encoder": recipe.encoder.build(), "head": head})
 
 
 def frame_log_odds(
@@ -105,7 +99,7 @@ def log_odds(feed: Feed, rows: IntArray, encoder: Encoder, network: Any) -> Floa
     total, count = np.zeros((len(feed.label), network["head"].out_features)), np.zeros((len(feed.label), 1))
     with torch.inference_mode():
         for cuts in in_even_batches(cut_whole(feed.table.lengths, rows), TOGETHER):
-            frames, there = _load(feed, cuts, network)
+            frames, there = _load(feed, cuts)
             found = frame_log_odds(encoder, network, frames, there).double()
             found = found.sum(dim=1) if there is None else (found * there[:, :, None]).sum(dim=1)
             np.add.at(total, cuts.row, found.cpu().numpy())
@@ -113,12 +107,12 @@ def log_odds(feed: Feed, rows: IntArray, encoder: Encoder, network: Any) -> Floa
     return np.asarray(total[rows] / count[rows])
 
 
-def _load(feed: Feed, cuts: Cuts, network: Any) -> tuple[Any, Any]:
-    """Return the frames of cuts, on the device and scaled, and which columns are there; None where all are."""
+def _load(feed: Feed, cuts: Cuts) -> tuple[Any, Any]:
+    """Return the frames of cuts, on the device, and which columns are there; None where all are."""
     torch, device = need_torch(), feed.frames.device
     places, there = line_up_cuts(feed.table, cuts)
-    frames = (feed.frames[torch.from_numpy(places).to(device)] - network.mean) * network.scale
-    return frames.clamp(-FARTHEST, FARTHEST), None if there.all() else torch.from_numpy(there).to(device)
+    frames = feed.frames[torch.from_numpy(places).to(device)]
+    return frames, None if there.all() else torch.from_numpy(there).to(device)
 
 
 @dataclass(frozen=True)
@@ -134,13 +128,11 @@ class FrameLesson:
         return build(self.recipe)
 
     def start(self, rows: IntArray) -> State:
-        """Take the encoder's first weights, or draw them and take the scale from the rows; the head begins at 0."""
+        """Take the encoder's first weights, or draw them; the head begins with zeros."""
         torch, recipe, network = need_torch(), self.recipe, self.build()
         if self.first is None:
             draw = torch.Generator().manual_seed(stream(recipe.seed, recipe.member, "weights"))
             recipe.encoder.draw(network["encoder"], draw)
-            for name, array in zip(("mean", "scale"), one_scale(self.feed.table, rows), strict=True):
-                getattr(network, name).copy_(torch.from_numpy(array))
         else:
             give_weights(network["encoder"], self.first)
         for tensor in network["head"].parameters():
@@ -163,32 +155,19 @@ class FrameLesson:
             state.optimiser.step()
 
     def _batches(self, rows: IntArray, state: State) -> Iterator[tuple[Cuts, Any, Any, Loosen]]:
-        """Yield cuts by chance, with spans hidden, their frames, and what drops values."""
+        """Yield cuts by chance, their frames, which columns are there, and what drops values."""
         torch, recipe, device = need_torch(), self.recipe, self.feed.frames.device
         rng = np.random.default_rng(stream(recipe.seed, recipe.member, "order", state.epoch))
         draw = torch.Generator(device).manual_seed(stream(recipe.seed, recipe.member, "dropout", state.epoch))
         for batch in deal_batches(self.feed.table, rows, recipe.batch, rng):
             cuts = cut_by_chance(self.feed.table.lengths, batch, rng)
-            frames, there = _load(self.feed, cuts, state.network)
-            times, bands = (torch.from_numpy(kept).to(device) for kept in hide(cuts, recipe.hidden, rng))
-            yield cuts, frames * times[:, :, None] * bands[:, None], there, lambda x: drop(x, recipe.dropout, draw)
+            frames, there = _load(self.feed, cuts)
+            yield cuts, frames, there, lambda values: drop(values, recipe.dropout, draw)
 
     def loss(self, rows: IntArray, network: Any) -> float:
         """Return the cross-entropy of some rows by their scores, every output and its two sides alike."""
         scores, truth = log_odds(self.feed, rows, self.recipe.encoder, network), self.feed.label[rows]
         return float(np.average(np.logaddexp(0.0, np.where(truth, -scores, scores)), weights=_side_weight(truth)))
-
-
-def one_scale(table: Table, rows: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return the mean of some rows' frames, and what to multiply by for unit variance, all bands alike.
-
-    A band that does not move in these rows is multiplied by 0: Kaldi's narrowest have no point in them.
-    """
-    mean, scale = frame_scale(table, rows)
-    moves = scale > 0.0
-    middle = mean[moves].mean()
-    square = np.mean(np.square(mean[moves] - middle) + np.square(1.0 / scale[moves]))
-    return np.where(moves, middle, 0.0), np.where(moves, 1.0 / np.sqrt(square), 0.0)
 
 
 def balance(truth: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:

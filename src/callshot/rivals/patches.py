@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.records import FloatArray, IntArray
+from callshot.records import IntArray
 from callshot.rivals.sequences import Table
 from callshot.rivals.spectrogram import BANDS, PATCH
 
@@ -69,19 +69,3 @@ def line_up_cuts(table: Table, cuts: Cuts) -> tuple[IntArray, NDArray[np.bool_]]
     column = np.arange(cuts.columns.max())
     frame = np.minimum(np.arange(len(column) * PATCH), cuts.columns[:, None] * PATCH - 1)
     return (table.start[cuts.row] + cuts.first)[:, None] + frame, column < cuts.columns[:, None]
-
-
-def hide(cuts: Cuts, share: float, rng: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-    """Return what is left of each cut's frames and bands, 0 or 1, where a span of each is hidden.
-
-    The span is as long as chance has it, up to a share of the cut, or of the bands.
-    """
-    frames = int(cuts.columns.max()) * PATCH
-    return _spans(cuts.columns * PATCH, frames, share, rng), _spans(np.full(len(cuts), BANDS), BANDS, share, rng)
-
-
-def _spans(lengths: IntArray, size: int, share: float, rng: np.random.Generator) -> FloatArray:
-    long = np.floor(rng.random(len(lengths)) * (share * lengths + 1.0))
-    first = np.floor(rng.random(len(lengths)) * (lengths - long + 1.0))
-    at = np.arange(size)
-    return np.asarray(~((at >= first[:, None]) & (at < (first + long)[:, None])), np.float32)

@@ -29,10 +29,10 @@ class Ast:
 
     title: ClassVar[str] = "AST-seq"
     family: str = "ast"
-    width: int = 192
-    layers: int = 4
-    heads: int = 3
-    inner: int = 768
+    width: int = 128
+    layers: int = 3
+    heads: int = 2
+    inner: int = 512
     specials: int = 0  # tokens beside the patches
     front: FrontEnd = spectrogram.AERD
 
