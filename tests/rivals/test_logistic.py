@@ -14,7 +14,8 @@ from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import count_classes, give_folds
 from callshot.fewshot.metrics import chance_average_precision
 from callshot.records import Embeddings
-from callshot.rivals.logistic import GRID, STRENGTH, choose_strength, fit, score_logistic, support_side
+from callshot.rivals import logistic
+from callshot.rivals.logistic import GRID, STRENGTH, choose_strength, fit, fit_each, score_logistic, support_side
 from callshot.rivals.measuring import measure
 
 
@@ -72,6 +73,30 @@ def test_the_strength_comes_from_the_grid_and_suits_the_task():
     chosen = score_logistic(noise, groups)[1]
     assert set(chosen) <= set(GRID)
     assert max(chosen) < GRID[-1]  # thirty noisy columns want a penalty
+
+
+def test_the_search_ends_where_the_inner_folds_rank_clearly_worse_and_takes_the_best_before(monkeypatch):
+    episodes, _ = gaussian()
+    heard, auroc = [], dict(zip(GRID, [0.6, 0.7, 0.7, 0.695, 0.8, 0.795, 0.789, 0.9], strict=False))
+    monkeypatch.setattr(logistic, "score_each", lambda *_: iter(GRID))
+    monkeypatch.setattr(logistic, "gather", lambda _, tables: heard.append(tables[0]) or tables[0])
+    monkeypatch.setattr(
+        logistic, "measure", lambda _, c: {("all", "auroc"): auroc[c], ("all", "accuracy"): float(c == GRID[2])}
+    )
+    assert choose_strength(episodes, 0) == GRID[4]
+    assert heard == list(GRID[:7])
+    auroc[GRID[4]] = 0.68  # of equals, that with the better accuracy
+    assert choose_strength(episodes, 0) == GRID[2]
+
+
+def test_every_strength_of_one_split_has_its_own_optimum():
+    for dimensions in (6, 200):
+        episodes, _ = gaussian(dimensions=dimensions)
+        outside = episodes.fold != 1
+        vectors, label = episodes.vectors[outside], episodes.label[outside]
+        for strength, layer in zip(GRID, fit_each(vectors, label, episodes.classes, GRID, 1e-15), strict=True):
+            alone = fit(vectors, label, episodes.classes, strength)
+            np.testing.assert_allclose(score(layer(vectors)), score(alone(vectors)), atol=2e-6)
 
 
 def test_threads_and_runs_cannot_be_told_apart():

@@ -9,7 +9,7 @@ of the time, and needs no extra.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -26,11 +26,12 @@ from callshot.rivals.solver import gram_matrix, solve
 
 Report = Callable[[float, str], None]
 
-GRID = tuple(10.0**power for power in range(-4, 3))  # of C
+GRID = (*(float(f"{digit}e{power}") for power in range(-5, 2) for digit in (1, 3)), 100.0)  # of C: 0.00001, 0.00003, …
+WORSE = 0.01  # of AUROC
 STRENGTH = 0.1  # where there is nothing to choose it by
 SMALLEST, LARGEST = 1e-6, 1e6
 INNER_FOLDS = 4
-EXACT, CLOSE = 1e-15, 1e-8  # how far J may be above its optimum
+EXACT, CLOSE, NEAR = 1e-15, 1e-7, 1e-4  # how far J may be above its optimum: all labels, at every k, to choose C
 
 
 def score_logistic(
@@ -55,7 +56,7 @@ def score_logistic(
     def run(number: int) -> float:
         chosen = choose_strength(episodes, number) if strength is None else strength
         queries = episodes.fold == number
-        scores[queries] = score(score_split(episodes, number, (chosen,))[0])
+        scores[queries] = score(next(score_each(episodes, number, (chosen,))))
         report(1 / episodes.folds, "logistic")
         return chosen
 
@@ -64,33 +65,44 @@ def score_logistic(
 
 
 def choose_strength(episodes: Episodes, number: int) -> float:
-    """Return the strength of the grid that ranks best on the inner folds of one split."""
+    """Return the strength of the grid that ranks best on the inner folds of one split.
+
+    The inner folds go through the grid side by side, from the strongest penalty on, until they rank clearly worse.
+    """
     if episodes.folds == 2:
         return STRENGTH
     inner = support_side(episodes, number)
-    tables = np.full((len(GRID), *inner.relevant.shape), np.nan)
-    for fold in range(inner.folds):
-        tables[:, inner.fold == fold] = score_split(inner, fold, GRID, CLOSE)
-    found = [measure(inner, score(table)) for table in tables]
-    best = max(range(len(GRID)), key=lambda i: (found[i]["all", "auroc"], found[i]["all", "accuracy"]))
-    return GRID[best]
+    ways = [score_each(inner, fold, GRID, NEAR) for fold in range(inner.folds)]
+    best, chosen = (-np.inf, -np.inf), STRENGTH
+    for strength, *tables in zip(GRID, *ways, strict=True):
+        found = measure(inner, gather(inner, tables))
+        rank = found["all", "auroc"], found["all", "accuracy"]
+        if rank > best:
+            best, chosen = rank, strength
+        if rank[0] < best[0] - WORSE:
+            break
+    return chosen
 
 
-def score_split(episodes: Episodes, number: int, strengths: tuple[float, ...], tolerance: float = EXACT) -> FloatArray:
-    """Return a_n of the queries of one fold by each strength, (strengths, queries, classes), each from the one before.
+def score_each(
+    episodes: Episodes, number: int, strengths: tuple[float, ...], tolerance: float = EXACT
+) -> Iterator[FloatArray]:
+    """Yield a_n of the queries of one fold, (queries, classes), by each strength.
 
     Each distinct query is multiplied once, so that equal ones tie.
     """
     outside = episodes.fold != number
     queries, place = episodes.distinct_at(np.flatnonzero(~outside))
-    layer, found = None, []
-    for strength in strengths:
-        layer = fit(
-            episodes.vectors[outside], episodes.label[outside], episodes.classes, strength, start=layer,
-            tolerance=tolerance,
-        )  # fmt: skip
-        found.append(layer(queries)[place])
-    return np.stack(found)
+    for layer in fit_each(episodes.vectors[outside], episodes.label[outside], episodes.classes, strengths, tolerance):
+        yield layer(queries)[place]
+
+
+def gather(episodes: Episodes, a: Sequence[FloatArray]) -> FloatArray:
+    """Return the log-odds of every query, (rows, classes), from a_n of each split."""
+    scores = np.full(episodes.relevant.shape, np.nan)
+    for number, table in enumerate(a):
+        scores[episodes.fold == number] = score(table)
+    return scores
 
 
 def support_side(episodes: Episodes, number: int) -> Episodes:
@@ -110,31 +122,30 @@ def support_side(episodes: Episodes, number: int) -> Episodes:
     )
 
 
-def fit(
-    vectors: FloatArray,
-    label: IntArray,
-    classes: tuple[str, ...],
-    strength: float,
-    *,
-    start: LinearLayer | None = None,
-    tolerance: float = EXACT,
-) -> LinearLayer:
-    """Train a layer on rows and their class numbers, from nothing or from another layer.
+def fit(vectors: FloatArray, label: IntArray, classes: tuple[str, ...], strength: float) -> LinearLayer:
+    """Train a layer on rows and their class numbers.
 
     >>> layer = fit(np.array([[0.0], [1.0], [4.0], [5.0]]), np.array([0, 0, 1, 1]), ("roar", "rumble"), 1.0)
     >>> layer([[0.0], [9.0]]).argmax(axis=1)
     array([0, 1])
     """
+    return next(fit_each(vectors, label, classes, (strength,), EXACT))
+
+
+def fit_each(
+    vectors: FloatArray, label: IntArray, classes: tuple[str, ...], strengths: tuple[float, ...], tolerance: float
+) -> Iterator[LinearLayer]:
+    """Train a layer with each strength, from the one before."""
     rows, mean, deviation = standardise(vectors)
-    gram, bias = len(rows) <= rows.shape[1], np.zeros(len(classes))
-    weight = np.zeros((len(classes), min(rows.shape)))
-    if start is not None and not gram:
-        weight, bias = start.weight * deviation, start.bias + start.weight @ mean
+    gram = len(rows) <= rows.shape[1]
     table = gram_matrix(rows) if gram else rows
-    left = solve(table, np.ascontiguousarray(table.T), gram, label, strength, tolerance, weight, bias)
-    check_optimum(left, strength)
-    weight = (weight @ rows if gram else weight) / deviation
-    return LinearLayer(classes, weight, bias - weight @ mean)
+    columns = table if gram else np.ascontiguousarray(table.T)
+    numbers, bias = np.zeros((len(classes), table.shape[1])), np.zeros(len(classes))
+    for strength in strengths:
+        left = solve(table, columns, gram, label, strength, tolerance, numbers, bias)
+        check_optimum(left, strength, tolerance)
+        weight = (numbers @ rows if gram else numbers) / deviation
+        yield LinearLayer(classes, weight, bias - weight @ mean)
 
 
 def check_strength(strength: float) -> None:
@@ -143,9 +154,9 @@ def check_strength(strength: float) -> None:
         raise OptionError(f"strength: C is {SMALLEST:g} to {LARGEST:g}, got {strength:g}")
 
 
-def check_optimum(left: float, strength: float) -> None:
+def check_optimum(left: float, strength: float, tolerance: float) -> None:
     """Refuse a fit that stopped short of its optimum."""
-    if not left <= 1e-6:
+    if not left <= max(1e-6, tolerance):
         raise OptionError(
             f"strength: with C = {strength:g} a fit stopped {left:.1g} above its optimum; try a smaller C"
         )

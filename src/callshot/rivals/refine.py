@@ -17,10 +17,10 @@ from itertools import count
 import numpy as np
 
 from callshot.errors import OptionError
-from callshot.fewshot.centroid import LinearLayer, linear_layer, score
+from callshot.fewshot.centroid import LinearLayer, linear_layer
 from callshot.fewshot.episodes import Episodes
 from callshot.records import FloatArray, IntArray
-from callshot.rivals.logistic import Report, check_strength, fit
+from callshot.rivals.logistic import Report, check_strength, fit, gather
 from callshot.rivals.measuring import measure
 from callshot.rivals.scaling import standardise
 
@@ -86,13 +86,13 @@ def refine_centroid(
         paths = list(pool.map(run, range(episodes.folds)))
     last = max(path.steps[-1] for path in paths)
     steps = [step for step in range(last + 1) if is_told(step) or step == last]
-    tables = [measure(episodes, _scores(episodes, [p.a[p.at(step)] for p in paths]), categories) for step in steps]
+    tables = [measure(episodes, gather(episodes, [p.a[p.at(step)] for p in paths]), categories) for step in steps]
     return Refinement(
         np.array(steps),
         {key: np.array([table[key] for table in tables]) for key in tables[0]},
         np.array([[path.above[path.at(step)] for path in paths] for step in steps]),
         np.array([path.temperature for path in paths]),
-        measure(episodes, _scores(episodes, [path.tempered for path in paths]), categories),
+        measure(episodes, gather(episodes, [path.tempered for path in paths]), categories),
     )
 
 
@@ -201,11 +201,3 @@ def is_told(step: int) -> bool:
     [0, 1, 2, 5, 10, 20, 50, 100]
     """
     return step == 0 or (str(step)[0] in "125" and not str(step)[1:].strip("0"))
-
-
-def _scores(episodes: Episodes, a: Sequence[FloatArray]) -> FloatArray:
-    """Return the log-odds of every query, (rows, classes), from a_n of each split."""
-    scores = np.full(episodes.relevant.shape, np.nan)
-    for number, table in enumerate(a):
-        scores[episodes.fold == number] = score(table)
-    return scores

@@ -27,7 +27,7 @@ from callshot.fewshot.shared import MOST_BYTES, Draws, measure
 from callshot.fewshot.support import own_support
 from callshot.fewshot.tally import Tally
 from callshot.records import FloatArray, IntArray
-from callshot.rivals.logistic import CLOSE, STRENGTH, Report, check_optimum, check_strength, score_split
+from callshot.rivals.logistic import CLOSE, STRENGTH, Report, check_optimum, check_strength, score_each
 from callshot.rivals.scaling import standardise
 from callshot.rivals.solver import gram_matrix, solve
 
@@ -119,7 +119,7 @@ def climb(
             columns[:] = rows.T
             weight, bias = weights[s - 1] * deviation, biases[s - 1] + weights[s - 1] @ mean  # at first, zeros
             left = solve(rows, columns, False, label[:size], strength, CLOSE, weight, bias)
-        check_optimum(left, strength)
+        check_optimum(left, strength, CLOSE)
         np.divide(weight, deviation, out=weights[s])
         np.subtract(bias, weights[s] @ mean, out=biases[s])
     return weights, biases
@@ -145,7 +145,7 @@ def _score_whole(engine: Engine, part: Split, strength: float) -> FloatArray | N
     """Return a_n (classes, queries) by the whole support side; none where exemplars are drawn with replacement."""
     if not engine.distinct:
         return None
-    return np.asarray(score_split(engine.episodes, part.number, (strength,))[0].T)
+    return np.asarray(next(score_each(engine.episodes, part.number, (strength,))).T)
 
 
 def _train(

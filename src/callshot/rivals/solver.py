@@ -18,6 +18,7 @@ import numpy as np
 from callshot.fewshot.kernels import inner, kernel
 from callshot.fewshot.kernels.scores import exp, log1p
 from callshot.records import FloatArray, IntArray
+from callshot.rivals.products import dot, fill_sums, product
 
 MOST_STEPS, MOST_INNER = 200, 2000  # 3 to 10, and 10 to 200, are usual
 TINY = 1e-300
@@ -28,9 +29,9 @@ def gram_matrix(rows: FloatArray, out: FloatArray | None = None) -> FloatArray:
 
     In floats a singular matrix may bend downwards along what it should not see, and J would have no bottom.
     """
-    product = np.dot(rows, rows.T, out=out)
-    product.flat[:: len(rows) + 1] += 1e-12 * np.trace(product)
-    return product
+    table = np.dot(rows, rows.T, out=out)
+    table.flat[:: len(rows) + 1] += 1e-12 * np.trace(table)
+    return table
 
 
 @inner
@@ -131,13 +132,13 @@ def solve(
     curve_weight, curve_bias, _ = parts(curvature, classes, unknowns)
     first, last = (both, length) if gram else (0, weights)  # the part that makes an inner product of weights
     p, room = np.empty_like(at_logits), np.empty_like(at_logits)
-    residual, mean, ones = room.reshape(room.size), np.empty(label.size), np.ones(label.size)
+    residual, mean = room.reshape(room.size), np.empty(label.size)
     squares, given = rows if gram else rows * rows, weight.reshape(weight.size)
 
     add(at, 1.0, given, weights)
     add(at_bias, 1.0, bias, classes)
-    np.dot(at_weight, columns, at_logits)
-    value = strength * fill_probabilities(at_logits, at_bias, label, p) + 0.5 * np.dot(at[:weights], at[first:last])
+    product(at_weight, columns, at_logits)
+    value = strength * fill_probabilities(at_logits, at_bias, label, p) + 0.5 * dot(at[:weights], at[first:last])
     if not value <= strength * label.size * np.log(classes):  # nothing at all is a better start
         for i in range(length):
             at[i] = 0.0
@@ -148,47 +149,47 @@ def solve(
         for n in range(classes):
             for i in range(label.size):
                 room[n, i] = strength * p[n, i] * (1.0 - p[n, i])
-        np.dot(room, ones, curve_bias)
+        fill_sums(room, curve_bias)
         for n in range(classes):
             curve_bias[n] = max(curve_bias[n], TINY)
         if not gram:
-            np.dot(room, squares, curve_weight)
+            product(room, squares, curve_weight)
             for i in range(weights):
                 curvature[i] += 1.0
         # the gradient, downhill
         fill_residuals(p, label, strength, room)
-        np.dot(room, ones, down_bias)
+        fill_sums(room, down_bias)
         if gram:
             for i in range(weights):
                 down[i] = residual[i] - at[i]
-            np.dot(down_weight, columns, down_logits)
+            product(down_weight, columns, down_logits)
         else:
-            np.dot(room, rows, down_weight)
+            product(room, rows, down_weight)
             add(down, -1.0, at, weights)
             for i in range(both):
                 fresh[i] = down[i] / curvature[i]
-        previous, left = left, remainder(np.dot(down[:weights], down[first:last]), down_bias, curve_bias, strength)
+        previous, left = left, remainder(dot(down[:weights], down[first:last]), down_bias, curve_bias, strength)
         if left <= tolerance or (gain <= 1e-15 * abs(value) and left > 0.5 * previous):  # or only rounding is left
             break
         # a step, by conjugate gradients; down becomes what it leaves of the gradient
-        size = np.dot(down[:weights], fresh[first:last]) + np.dot(down_bias, fresh_bias)
+        size = dot(down[:weights], fresh[first:last]) + dot(down_bias, fresh_bias)
         goal, slope, turn = size * min(0.25, size), 0.0, 0.0
         for i in range(length):
             step[i] = 0.0
         for _ in range(MOST_INNER):
             if not gram:
-                np.dot(fresh_weight, columns, fresh_logits)
+                product(fresh_weight, columns, fresh_logits)
             for i in range(length):
                 along[i] = fresh[i] + turn * along[i]
             fill_changes(p, along_logits, along_bias, strength, mean, room)
-            np.dot(room, ones, bent_bias)
+            fill_sums(room, bent_bias)
             if gram:
                 for i in range(weights):
                     bent[i] = residual[i] + along[i]
             else:
-                np.dot(room, rows, bent_weight)
+                product(room, rows, bent_weight)
                 add(bent, 1.0, along, weights)
-            curve = np.dot(bent[:weights], along[first:last]) + np.dot(bent_bias, along_bias)
+            curve = dot(bent[:weights], along[first:last]) + dot(bent_bias, along_bias)
             if not (curve > 0.0 and size > 0.0):  # nothing is left but rounding
                 break
             far = size / curve
@@ -196,12 +197,12 @@ def solve(
             add(step, far, along, length)
             add(down, -far, bent, both)
             if gram:
-                np.dot(down_weight, columns, down_logits)
+                product(down_weight, columns, down_logits)
             else:
                 for i in range(both):
                     fresh[i] = down[i] / curvature[i]
-            square = np.dot(down[:weights], down[first:last])
-            new = np.dot(down[:weights], fresh[first:last]) + np.dot(down_bias, fresh_bias)
+            square = dot(down[:weights], down[first:last])
+            new = dot(down[:weights], fresh[first:last]) + dot(down_bias, fresh_bias)
             if new <= goal or remainder(square, down_bias, curve_bias, strength) <= 0.2 * tolerance:
                 break
             size, turn = new, new / size
@@ -214,7 +215,7 @@ def solve(
             for i in range(length):
                 at[i] = before[i] + share * step[i] if share > 0.0 else before[i]
             loss = fill_probabilities(at_logits, at_bias, label, p)
-            value = strength * loss + 0.5 * np.dot(at[:weights], at[first:last])
+            value = strength * loss + 0.5 * dot(at[:weights], at[first:last])
         gain = old - value
     for i in range(weights):
         given[i] = at[i]

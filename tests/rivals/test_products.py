@@ -1,0 +1,54 @@
+"""Products for the kernels against NumPy's, on both sides of the size from which BLAS would start threads."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callshot.fewshot.kernels import COMPILED, njit
+from callshot.rivals import products
+
+
+@njit(**COMPILED)
+def multiplied(left, right, out):
+    products.product(left, right, out)
+
+
+@njit(**COMPILED)
+def summed(x, y, table, out):
+    products.fill_sums(table, out)
+    return products.dot(x, y)
+
+
+@given(st.integers(1, 5), st.integers(1, 9), st.integers(1, 9), st.integers(0, 10**6))
+def test_a_small_product_is_numpys(m, k, n, seed):
+    rng = np.random.default_rng(seed)
+    left, right, out = rng.normal(size=(m, k)), rng.normal(size=(k, n)), np.full((m, n), np.nan)
+    multiplied(left, right, out)
+    np.testing.assert_allclose(out, left @ right, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 12])
+@pytest.mark.parametrize("rest", range(4))
+def test_a_large_product_is_numpys_whatever_is_left_over_of_fours_and_twos(m, rest):
+    rng = np.random.default_rng(m)
+    k, n = 600 + rest, 500
+    assert m * k * n > products.SMALL
+    left, right, out = rng.normal(size=(m, k)), rng.normal(size=(k, n)), np.full((m, n), np.nan)
+    multiplied(left, right, out)
+    np.testing.assert_allclose(out, left @ right, rtol=0, atol=1e-11)
+
+
+def test_whole_numbers_are_exact():
+    rng = np.random.default_rng(0)
+    left, right, out = rng.integers(-9, 9, (5, 400)) * 1.0, rng.integers(-9, 9, (400, 300)) * 1.0, np.empty((5, 300))
+    multiplied(left, right, out)
+    assert (out == left @ right).all()
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 1000])
+def test_sums_and_inner_products_are_numpys(size):
+    rng = np.random.default_rng(size)
+    x, y, table, out = rng.normal(size=size), rng.normal(size=size), rng.normal(size=(3, size)), np.empty(3)
+    assert summed(x, y, table, out) == pytest.approx(x @ y, abs=1e-12)
+    np.testing.assert_allclose(out, table.sum(axis=1), rtol=0, atol=1e-12)
