@@ -39,6 +39,15 @@ def test_a_large_product_is_numpys_whatever_is_left_over_of_fours_and_twos(m, re
     np.testing.assert_allclose(out, left @ right, rtol=0, atol=1e-11)
 
 
+@pytest.mark.parametrize("m", [2, 5, 11, 12])
+def test_a_product_in_a_few_parts_is_numpys(m):
+    rng = np.random.default_rng(m)
+    left, right, out = rng.normal(size=(m, 230)), rng.normal(size=(230, 240)), np.full((m, 240), np.nan)
+    assert products.SMALL // (230 * 240) == 4
+    multiplied(left, right, out)
+    np.testing.assert_allclose(out, left @ right, rtol=0, atol=1e-12)
+
+
 def test_whole_numbers_are_exact():
     rng = np.random.default_rng(0)
     left, right, out = rng.integers(-9, 9, (5, 400)) * 1.0, rng.integers(-9, 9, (400, 300)) * 1.0, np.empty((5, 300))

@@ -173,7 +173,7 @@ def solve(
             break
         # a step, by conjugate gradients; down becomes what it leaves of the gradient
         size = dot(down[:weights], fresh[first:last]) + dot(down_bias, fresh_bias)
-        goal, slope, turn = size * min(0.25, size), 0.0, 0.0
+        goal, slope, turn = size * min(0.1, size), 0.0, 0.0
         for i in range(length):
             step[i] = 0.0
         for _ in range(MOST_INNER):
