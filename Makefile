@@ -33,6 +33,7 @@ bench: $(VENV)/ready-to-test
 	$(BIN)/python bench/corpus.py $(ARGS)
 	$(BIN)/python bench/annotations.py $(ARGS)
 	$(BIN)/python bench/encoders.py $(ARGS)
+	$(BIN)/python bench/rivals.py $(ARGS)
 
 # The lowest versions that pyproject.toml allows, in an environment of its own.
 test-lowest: $(VENV)/ready-to-test

@@ -111,7 +111,8 @@ def climb(
         rows, mean, deviation = standardise(vectors[:size], room[:size])
         if size <= rows.shape[1]:
             gram = gram_matrix(rows, table[: size * size].reshape(size, size))
-            numbers = np.pad(numbers, ((0, 0), (0, size - numbers.shape[1])))
+            before, numbers = numbers, np.zeros((classes, size))
+            numbers[:, : before.shape[1]] = before
             left = solve(gram, gram, True, label[:size], strength, CLOSE, numbers, bias)
             weight = numbers @ rows
         else:
@@ -159,7 +160,7 @@ def _train(
         rows, sizes = drawn_rows(episodes, part.number, draw, shots, engine.protocol)
         drawn = len(sizes) if whole is None else int(np.searchsorted(sizes, len(part.pool)))
         weight, bias = climb(episodes.vectors[rows], episodes.label[rows], sizes[:drawn], a.shape[2], strength)
-        a[d, :drawn] = (weight @ queries.T + bias[:, :, None])[:, :, place]
+        a[d, :drawn] = (weight @ queries.T + bias[:, :, None])[:, :, place]  # a product for each k: none knows the others
         a[d, drawn:] = whole
     measure(engine, part, a, into)
 
