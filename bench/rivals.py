@@ -6,8 +6,8 @@ side in one run, scaled up by the counts: ours from a few draws, scikit-learn's 
 the same rule and score the queries; ours takes the metrics as well. scikit-learn runs twice: with a tolerance at which
 it comes within a millionth of the optimum, and as it comes out of the box. Gaps are of J, the sum over rows.
 
-With --table FILE …, embeddings of a corpus: what logistic regression scores on all labels, and from which k on it
-passes the centroid on the same draws.
+With --table FILE …, embeddings of a corpus: what logistic regression scores on all labels, from which k on it is ahead
+of the centroid on the same draws, and at which k the centroid passes what all labels taught it.
 """
 
 import os
@@ -38,6 +38,7 @@ from callshot.fewshot.folds import count_classes
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import sweep
 from callshot.records import Embeddings
+from callshot.rivals.crossover import passes_at, pays_from
 from callshot.rivals.logistic import STRENGTH, fit, score_logistic
 from callshot.rivals.measuring import measure
 from callshot.rivals.refine import refine_centroid
@@ -132,18 +133,6 @@ def compare(dimensions: int, strength: float, rounds: int, draws: int) -> list[d
     ]  # fmt: skip
 
 
-def passes(logistic: np.ndarray, centroid: np.ndarray) -> tuple[int | str, int | str]:
-    """Return the k from which logistic is ahead in the mean, and in 99 of 100 draws, to the end."""
-    ahead = logistic - centroid
-    return tuple(_from(level > 0) for level in (ahead.mean(axis=1), np.percentile(ahead, 1, axis=1)))
-
-
-def _from(holds: np.ndarray) -> int | str:
-    behind = np.flatnonzero(~holds)
-    first = 0 if not behind.size else int(behind[-1]) + 1
-    return int(SHOTS[first]) if first < len(SHOTS) else "never"
-
-
 def real(path: Path) -> list[dict[str, object]]:
     """Return what logistic regression does on a table of embeddings."""
     table = read_table(path)
@@ -165,12 +154,13 @@ def real(path: Path) -> list[dict[str, object]]:
     for metric in ("map", "auroc"):
         key, best = ("all", metric), int(np.argmax(way.values["all", metric]))
         ours, theirs = logistic.values[key], centroid.values[key]
-        mean, surely = passes(ours, theirs)
+        mean, surely = pays_from(SHOTS, ours, theirs)
+        passed = passes_at(SHOTS, theirs, full[key])
         rows.append(
             {
                 "what": f"{table.encoder}, {metric}", "centroid": float(way.values[key][0]), "logistic": full[key],
                 f"C = {STRENGTH:g}": fixed[key], "best step": f"{way.values[key][best]:.4f} at {way.steps[best]}",
-                "passes at k": mean, "in 99 %": surely,
+                "pays from k": mean, "surely": surely, "centroid passes": passed,
                 **{f"k = {k}": f"{theirs[k - 1].mean():.3f} / {ours[k - 1].mean():.3f}" for k in (1, 2, 5, 10, 20, 40)},
             }
         )  # fmt: skip

@@ -1,6 +1,7 @@
 """Write embeddings with the class counts and folds of the paper's two corpora, to run the whole protocol on.
 
-The vectors are synthetic: a Gaussian cloud per class and a shift per recording, in two strengths. The counts, the folds
+The vectors are synthetic: a Gaussian cloud per class and a shift per recording, in two strengths; and `unequal`, where
+directions differ, so that the centroid wins with few labels and logistic regression with many. The counts, the folds
 and so k*, the pools and the number of queries are the paper's (its appendix table): 12 call types and 257 queries for
 Elephant Voices, 10 and 3,985 for LDC.
 
@@ -31,6 +32,7 @@ CORPORA = {
 }
 STRENGTHS = {"synthetic-strong": 0.28, "synthetic-weak": 0.19}
 DIMENSIONS, CALLS_PER_RECORDING = 128, 5
+TELLING, LOUD, FAINT = 29, 3, 80  # directions of `unequal`
 
 
 def spread_over_folds(counts, folds, common):
@@ -49,12 +51,17 @@ def spread_over_folds(counts, folds, common):
     return label, np.array(fold)
 
 
+def record(fold, rng):
+    """Return the recording of every segment: a few calls each, of one fold."""
+    place = np.argsort(rng.random(len(fold)), kind="stable")
+    return [f"recording {fold[i]:+d}/{place[i] // CALLS_PER_RECORDING}" for i in range(len(fold))]
+
+
 def imitate(counts, folds, common, strength, seed=0):
     """Return embeddings of one strength: what a stronger encoder pulls apart, a weaker one leaves together."""
     rng = np.random.default_rng(seed)
     label, fold = spread_over_folds(counts, folds, common)
-    place = np.argsort(rng.random(len(label)), kind="stable")
-    recording = [f"recording {fold[i]:+d}/{place[i] // CALLS_PER_RECORDING}" for i in range(len(label))]
+    recording = record(fold, rng)
     kind = {name: rng.normal(size=DIMENSIONS) for name in counts}
     place_of = {name: 0.5 * rng.normal(size=DIMENSIONS) for name in sorted(set(recording))}
     noise = rng.normal(size=(len(label), DIMENSIONS))
@@ -63,14 +70,39 @@ def imitate(counts, folds, common, strength, seed=0):
     return vectors.astype(np.float32), segment, recording, label, fold
 
 
+def unequal(corpus, sample=0):
+    """Return embeddings of `elephant-voices` or `ldc` whose covariance is far from a sphere.
+
+    29 directions of deviation 1 hold the class means. Three more say nothing and are loud (deviation 6): the centroid
+    hears them for ever, a trained layer learns not to. All 32 are mixed into 32 columns. 80 other columns say nothing
+    either and are faint (deviation 0.1): hardly anything to the centroid, but logistic regression standardises its
+    columns, and while labels are few it cannot tell them from the others. Every sample has the same class means and
+    fresh rows.
+    """
+    counts, folds, common = CORPORA[corpus]
+    label, fold = spread_over_folds(counts, folds, common)
+    rng, mixed = np.random.default_rng(0), TELLING + LOUD
+    mix = np.linalg.qr(rng.normal(size=(mixed, mixed)))[0]
+    means = dict(zip(counts, rng.normal(size=(len(counts), mixed)) * (np.arange(mixed) >= LOUD), strict=True))
+    rng = np.random.default_rng((2, sample))
+    recording = record(fold, rng)
+    deviation = np.where(np.arange(mixed) < LOUD, 6.0, 1.0)
+    moving = [means[name] for name in label] + deviation * rng.normal(size=(len(label), mixed))
+    faint = 0.1 * rng.normal(size=(len(label), FAINT))
+    vectors = np.hstack([moving @ mix, faint]).astype(np.float32)
+    segment = [f"segment {i:04d}" for i in range(len(label))]
+    return Embeddings("synthetic-unequal", vectors, segment, recording, label, [(name,) for name in label], fold)
+
+
 def main(folder: Path) -> None:
-    """Write one table for each corpus and strength."""
+    """Write one table for each corpus and strength, and one with unequal directions."""
     for corpus, shape in CORPORA.items():
         (folder / corpus).mkdir(parents=True, exist_ok=True)
         for encoder, strength in STRENGTHS.items():
             vectors, segment, recording, label, fold = imitate(*shape, strength)
             table = Embeddings(encoder, vectors, segment, recording, label, [(name,) for name in label], fold)
             write_table(table, folder / corpus / f"{encoder}.parquet", corpus=corpus)
+        write_table(unequal(corpus), folder / corpus / "synthetic-unequal.parquet", corpus=corpus)
 
 
 if __name__ == "__main__":

@@ -61,3 +61,24 @@ def test_sums_and_inner_products_are_numpys(size):
     x, y, table, out = rng.normal(size=size), rng.normal(size=size), rng.normal(size=(3, size)), np.empty(3)
     assert summed(x, y, table, out) == pytest.approx(x @ y, abs=1e-12)
     np.testing.assert_allclose(out, table.sum(axis=1), rtol=0, atol=1e-12)
+
+
+@given(st.integers(1, 40), st.sampled_from([1, 3, 9000]), st.integers(0, 10**6))
+def test_a_gram_matrix_is_numpys_and_symmetric_to_the_last_bit(count, dimensions, seed):
+    rows = np.random.default_rng(seed).normal(size=(count, dimensions))
+    out = np.full((count, count), np.nan)
+    products.fill_gram(rows, out)
+    np.testing.assert_allclose(out, rows @ rows.T, rtol=0, atol=1e-10)
+    assert (out == out.T).all()
+
+
+@pytest.mark.parametrize("gram", [True, False])
+def test_a_layer_for_standardised_columns_becomes_one_for_columns_as_they_were(gram):
+    rng = np.random.default_rng(0)
+    rows, mean, deviation = rng.normal(size=(9, 20)), rng.normal(size=20), rng.uniform(0.5, 2.0, size=20)
+    numbers, bias, queries = rng.normal(size=(3, 9 if gram else 20)), rng.normal(size=3), rng.normal(size=(7, 20))
+    inside = ((queries - mean) / deviation) @ (numbers @ rows if gram else numbers).T + bias
+    weight, shifted, out = np.empty((3, 20)), bias.copy(), np.empty((1, 3, 7))
+    products.fill_layer(numbers, rows, gram, mean, deviation, weight, shifted)
+    products.fill_logits(weight[None], shifted[None], queries, out)
+    np.testing.assert_allclose(out[0], inside.T, rtol=0, atol=1e-12)

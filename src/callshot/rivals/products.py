@@ -8,7 +8,7 @@ two thirds of its speed.
 
 import numpy as np
 
-from callshot.fewshot.kernels import COMPILED, Function, njit
+from callshot.fewshot.kernels import COMPILED, Function, kernel, njit
 from callshot.records import FloatArray
 
 SMALL = 2**18  # multiplications: up to here OpenBLAS starts no thread
@@ -68,3 +68,54 @@ def product(left: FloatArray, right: FloatArray, out: FloatArray) -> None:
         for c in range(m):
             for i in range(n):
                 out[c, i] += left[c, j] * right[j, i]
+
+
+@quick
+def fill_turned(left: FloatArray, right: FloatArray, symmetric: bool, out: FloatArray) -> None:
+    """Fill out (m, n) with left (m, k) · rightᵀ, right (n, k), in blocks; half of them where it is symmetric."""
+    side = max(1, int(np.sqrt(SMALL // max(left.shape[1], 1))))
+    room = np.empty(side * side)
+    for a in range(0, len(left), side):
+        rows = left[a : a + side]
+        for c in range(0, a + 1 if symmetric else len(right), side):
+            columns = right[c : c + side]
+            block = room[: len(rows) * len(columns)].reshape((len(rows), len(columns)))
+            np.dot(rows, columns.T, block)
+            for i in range(len(rows)):
+                for j in range(len(columns)):
+                    out[a + i, c + j] = block[i, j]
+                    if symmetric:
+                        out[c + j, a + i] = block[i, j]
+
+
+@kernel
+def fill_gram(rows: FloatArray, out: FloatArray) -> None:
+    """Fill out with the products of all pairs of rows."""
+    fill_turned(rows, rows, True, out)
+
+
+@kernel
+def fill_layer(
+    numbers: FloatArray, rows: FloatArray, gram: bool, mean: FloatArray, deviation: FloatArray, weight: FloatArray,
+    bias: FloatArray,
+) -> None:  # fmt: skip
+    """Fill weight with what the solver found, for columns as they were before standardising; bias is changed to suit.
+
+    `numbers` are those of the rows where the solver went by the Gram matrix, else those of the columns.
+    """
+    if gram:
+        product(numbers, rows, weight)
+    for n in range(weight.shape[0]):
+        for i in range(weight.shape[1]):
+            weight[n, i] = (weight[n, i] if gram else numbers[n, i]) / deviation[i]
+        bias[n] -= dot(weight[n], mean)
+
+
+@kernel
+def fill_logits(weight: FloatArray, bias: FloatArray, queries: FloatArray, out: FloatArray) -> None:
+    """Fill out (layers, classes, queries) with what each layer (classes, dimensions) makes of the queries."""
+    for s in range(len(weight)):
+        fill_turned(weight[s], queries, False, out[s])
+        for n in range(weight.shape[1]):
+            for q in range(len(queries)):
+                out[s, n, q] += bias[s, n]

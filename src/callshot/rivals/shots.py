@@ -28,6 +28,7 @@ from callshot.fewshot.support import own_support
 from callshot.fewshot.tally import Tally
 from callshot.records import FloatArray, IntArray
 from callshot.rivals.logistic import CLOSE, STRENGTH, Report, check_optimum, check_strength, score_each
+from callshot.rivals.products import fill_layer, fill_logits
 from callshot.rivals.scaling import standardise
 from callshot.rivals.solver import gram_matrix, solve
 
@@ -109,20 +110,22 @@ def climb(
     room, table = np.empty_like(vectors), np.empty(min(vectors.shape) * len(vectors))
     for s, size in enumerate(sizes.tolist()):
         rows, mean, deviation = standardise(vectors[:size], room[:size])
-        if size <= rows.shape[1]:
-            gram = gram_matrix(rows, table[: size * size].reshape(size, size))
+        gram = size <= rows.shape[1]
+        if gram:
+            products = columns = gram_matrix(rows, table[: size * size].reshape(size, size))
             before, numbers = numbers, np.zeros((classes, size))
             numbers[:, : before.shape[1]] = before
-            left = solve(gram, gram, True, label[:size], strength, CLOSE, numbers, bias)
-            weight = numbers @ rows
         else:
-            columns = table[: rows.size].reshape(rows.shape[::-1])
+            products, columns = rows, table[: rows.size].reshape(rows.shape[::-1])
             columns[:] = rows.T
-            weight, bias = weights[s - 1] * deviation, biases[s - 1] + weights[s - 1] @ mean  # at first, zeros
-            left = solve(rows, columns, False, label[:size], strength, CLOSE, weight, bias)
+            numbers, bias = (
+                weights[s - 1] * deviation,
+                biases[s - 1] + (weights[s - 1] * mean).sum(axis=1),
+            )  # at first, 0
+        left = solve(products, columns, gram, label[:size], strength, CLOSE, numbers, bias)
         check_optimum(left, strength, CLOSE)
-        np.divide(weight, deviation, out=weights[s])
-        np.subtract(bias, weights[s] @ mean, out=biases[s])
+        biases[s] = bias
+        fill_layer(numbers, rows, gram, mean, deviation, weights[s], biases[s])
     return weights, biases
 
 
@@ -156,11 +159,13 @@ def _train(
     episodes = engine.episodes
     a = np.empty((span.stop - span.start, len(shots), len(episodes.classes), len(part.rows)))
     queries, place = episodes.distinct_at(part.rows)  # each distinct query is multiplied once, so that equal ones tie
+    logits = np.empty((*a.shape[1:3], len(queries)))
     for d, draw in enumerate(range(span.start, span.stop)):
         rows, sizes = drawn_rows(episodes, part.number, draw, shots, engine.protocol)
         drawn = len(sizes) if whole is None else int(np.searchsorted(sizes, len(part.pool)))
         weight, bias = climb(episodes.vectors[rows], episodes.label[rows], sizes[:drawn], a.shape[2], strength)
-        a[d, :drawn] = (weight @ queries.T + bias[:, :, None])[:, :, place]  # a product for each k: none knows the others
+        fill_logits(weight, bias, queries, logits[:drawn])
+        a[d, :drawn] = logits[:drawn, :, place]
         a[d, drawn:] = whole
     measure(engine, part, a, into)
 

@@ -18,7 +18,7 @@ import numpy as np
 from callshot.fewshot.kernels import inner, kernel
 from callshot.fewshot.kernels.scores import exp, log1p
 from callshot.records import FloatArray, IntArray
-from callshot.rivals.products import dot, fill_sums, product
+from callshot.rivals.products import dot, fill_gram, fill_sums, product
 
 MOST_STEPS, MOST_INNER = 200, 2000  # 3 to 10, and 10 to 200, are usual
 TINY = 1e-300
@@ -29,7 +29,8 @@ def gram_matrix(rows: FloatArray, out: FloatArray | None = None) -> FloatArray:
 
     In floats a singular matrix may bend downwards along what it should not see, and J would have no bottom.
     """
-    table = np.dot(rows, rows.T, out=out)
+    table = np.empty((len(rows), len(rows))) if out is None else out
+    fill_gram(rows, table)
     table.flat[:: len(rows) + 1] += 1e-12 * np.trace(table)
     return table
 
