@@ -12,6 +12,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 
 import numpy as np
@@ -23,6 +24,7 @@ from callshot.records import FloatArray, IntArray
 from callshot.rivals.logistic import Report, check_strength, fit, gather
 from callshot.rivals.measuring import measure
 from callshot.rivals.scaling import standardise
+from callshot.rivals.solver import fill_slope
 
 NEAR = 1e-5  # above the optimum of J: there a path has arrived
 MOST_STEPS = 10**5
@@ -142,21 +144,14 @@ class Valley:
 
     def slope(self, point: Point) -> tuple[float, Point]:
         """Return J and its gradient."""
-        weight, bias = point
-        loss, residual = self.residual(self.rows @ weight.T + bias)
-        value = loss + float(np.vdot(weight, weight)) / (2.0 * self.strength)
-        return value, (residual.T @ self.rows + weight / self.strength, residual.sum(axis=0))
+        weight, bias = np.ascontiguousarray(point[0]), point[1]
+        slope = np.empty_like(weight), np.empty_like(bias)
+        return fill_slope(self.rows, self.columns, self.label, self.strength, weight, bias, *slope), slope
 
-    def residual(self, logits: FloatArray) -> tuple[float, FloatArray]:
-        """Return the loss without penalty, and the probabilities less the truth, (rows, classes)."""
-        top = logits.max(axis=1, keepdims=True)
-        power = np.exp(logits - top)
-        total = power.sum(axis=1, keepdims=True)
-        own = np.arange(len(self.label)), self.label
-        loss = float((np.log(total) + top).sum() - logits[own].sum())
-        power /= total
-        power[own] -= 1.0
-        return loss, power
+    @cached_property
+    def columns(self) -> FloatArray:
+        """The rows turned over."""
+        return np.ascontiguousarray(self.rows.T)
 
     def steepest(self) -> float:
         """Return a bound of the second derivative of J: the softmax bends by 1/2 at most."""
@@ -166,11 +161,10 @@ class Valley:
 
     def temperature(self, point: Point) -> float:
         """Return the number, 1 at least, by which to divide a point for the lowest J."""
-        weight, bias = point
-        logits, square = self.rows @ weight.T + bias, float(np.vdot(weight, weight)) / self.strength
 
         def uphill(factor: float) -> bool:
-            return float(np.vdot(self.residual(factor * logits)[1], logits)) + factor * square > 0.0
+            weight, bias = self.slope((factor * point[0], factor * point[1]))[1]
+            return float((weight * point[0]).sum() + (bias * point[1]).sum()) > 0.0
 
         low, high = -100.0, 0.0  # powers of 2; J bends upwards, so halving the interval finds its foot
         for _ in range(60):
@@ -187,7 +181,7 @@ def descend(valley: Valley, start: Point) -> Iterator[tuple[int, Point, float]]:
         new = at[0] - length * weight, at[1] - length * bias
         yield step, new, high
         way = new[0] - last[0], new[1] - last[1]
-        if np.vdot(weight, way[0]) + bias @ way[1] > 0.0:
+        if (weight * way[0]).sum() + (bias * way[1]).sum() > 0.0:
             momentum = 1.0
         following = (1.0 + np.sqrt(1.0 + 4.0 * momentum**2)) / 2.0
         share, momentum, last = (momentum - 1.0) / following, following, new

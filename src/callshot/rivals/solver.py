@@ -106,6 +106,27 @@ def remainder(square: float, bias: FloatArray, curvature: FloatArray, strength: 
 
 
 @kernel
+def fill_slope(
+    rows: FloatArray, columns: FloatArray, label: IntArray, strength: float, weight: FloatArray, bias: FloatArray,
+    slope: FloatArray, bias_slope: FloatArray,
+) -> float:  # fmt: skip
+    """Fill in the gradient of J by weight and bias, and return J."""
+    logits, square = np.empty((weight.shape[0], label.size)), 0.0
+    residual = np.empty_like(logits)
+    product(weight, columns, logits)
+    loss = fill_probabilities(logits, bias, label, residual)
+    fill_residuals(residual, label, -1.0, residual)
+    product(residual, rows, slope)
+    fill_sums(residual, bias_slope)
+    for n in range(weight.shape[0]):
+        square += dot(weight[n], weight[n])
+        for i in range(weight.shape[1]):
+            slope[n, i] += weight[n, i] / strength
+    value: float = loss + square / (2.0 * strength)
+    return value
+
+
+@kernel
 def solve(
     rows: FloatArray, columns: FloatArray, gram: bool, label: IntArray, strength: float, tolerance: float,
     weight: FloatArray, bias: FloatArray,
