@@ -31,6 +31,7 @@ sys.path.append(str(Path(__file__).parents[1] / "examples"))
 import paper_shapes
 
 from callshot.encoders.table import read_table
+from callshot.fewshot.crossing import passes_at, pays_from
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.evaluate import choose_folds
@@ -38,7 +39,6 @@ from callshot.fewshot.folds import count_classes
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import sweep
 from callshot.records import Embeddings
-from callshot.rivals.crossover import passes_at, pays_from
 from callshot.rivals.logistic import STRENGTH, fit, score_logistic
 from callshot.rivals.measuring import measure
 from callshot.rivals.refine import refine_centroid
@@ -155,7 +155,7 @@ def real(path: Path) -> list[dict[str, object]]:
         key, best = ("all", metric), int(np.argmax(way.values["all", metric]))
         ours, theirs = logistic.values[key], centroid.values[key]
         mean, surely = pays_from(SHOTS, ours, theirs)
-        passed = passes_at(SHOTS, theirs, full[key])
+        passed = passes_at(SHOTS, theirs.mean(axis=1), full[key])
         rows.append(
             {
                 "what": f"{table.encoder}, {metric}", "centroid": float(way.values[key][0]), "logistic": full[key],

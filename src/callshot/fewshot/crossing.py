@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callshot.fewshot.paired import meets
-from callshot.records import Crossing, Curve, Rival, Values
+from callshot.fewshot.summary import PERCENTILES
+from callshot.records import Crossing, Curve, FloatArray, IntArray, Rival, Values
 
 METRICS = ("map", "auroc")
 
@@ -36,10 +37,9 @@ def _cross_all(curve: Sequence[Curve], rival: Rival) -> Iterator[Crossing]:
     near = [c for c in curve if meets(rival, c)]
     for encoder, spread in dict.fromkeys((c.encoder, c.spread) for c in near):
         points = sorted((c for c in near if (c.encoder, c.spread) == (encoder, spread)), key=lambda c: c.k)
-        k, above = [c.k for c in points], np.array([[c.mean, c.p01] for c in points]) > rival.value
-        first = next((shots for shots, passes in zip(k, above[:, 0], strict=True) if passes), None)
+        k, means, lows = (np.array([getattr(c, name) for c in points]) for name in ("k", "mean", "p01"))
         key = (rival.corpus, encoder, rival.name, "all", rival.scoring, rival.metric, spread)
-        yield Crossing(*key, first, _from_on(k, above[:, 1]))
+        yield Crossing(*key, passes_at(k, means, rival.value), _from_on(k, lows > rival.value))
 
 
 def _cross_k(values: Sequence[Values], mine: Values) -> Iterator[Crossing]:
@@ -50,13 +50,36 @@ def _cross_k(values: Sequence[Values], mine: Values) -> Iterator[Crossing]:
             continue
         k, here, there = np.intersect1d(mine.k, v.k, return_indices=True)
         draws = min(mine.value.shape[1], v.value.shape[1])
-        ahead = mine.value[here, :draws] - v.value[there, :draws]
-        ends = (_from_on(k.tolist(), level > 0) for level in (ahead.mean(axis=1), np.percentile(ahead, 1, axis=1)))
+        ends = pays_from(k, mine.value[here, :draws], v.value[there, :draws])
         yield Crossing(v.corpus, v.encoder, mine.classifier, "k", v.scoring, v.metric, v.spread, *ends)
 
 
-def _from_on(k: Sequence[int], holds: NDArray[np.bool_]) -> int | None:
+def passes_at(k: IntArray, means: FloatArray, whole: float) -> int | None:
+    """Return the first k at which a mean is above one value: a rival's, trained on all labels.
+
+    >>> passes_at(np.array([1, 2, 4]), np.array([0.3, 0.6, 0.4]), 0.5)
+    2
+    """
+    above = np.flatnonzero(means > whole)
+    return int(k[above[0]]) if above.size else None
+
+
+def pays_from(k: IntArray, trained: FloatArray, centroid: FloatArray) -> tuple[int | None, int | None]:
+    """Return the k from which on training is ahead: in the mean, and by the whole 1–99 % interval of the difference.
+
+    Both are (shots, draws), on the same draws. None where it is not ahead at the last k; where a value is undefined,
+    nothing is ahead.
+
+    >>> trained = np.array([[0.3, 0.4], [0.6, 0.45], [0.7, 0.8]])
+    >>> pays_from(np.array([1, 2, 4]), trained, np.array([[0.5, 0.5], [0.5, 0.5], [0.5, 0.5]]))
+    (2, 4)
+    """
+    ahead = trained - centroid
+    return _from_on(k, ahead.mean(axis=1) > 0), _from_on(k, np.percentile(ahead, PERCENTILES[0], axis=1) > 0)
+
+
+def _from_on(k: IntArray, holds: NDArray[np.bool_]) -> int | None:
     """Return the first k from which on something holds to the end."""
     fails = np.flatnonzero(~holds)
-    first = fails[-1] + 1 if fails.size else 0
-    return k[first] if first < len(k) else None
+    first = int(fails[-1]) + 1 if fails.size else 0
+    return int(k[first]) if first < len(k) else None
