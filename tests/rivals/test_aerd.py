@@ -171,7 +171,7 @@ def test_what_only_queries_have_does_not_help(quick: None) -> None:
 
     def found(output: int, told: NDArray[np.bool_]) -> float:
         signals = [s + tone * mark for s, mark in zip(noise, targets[:, output] & told, strict=True)]
-        scores, _ = score_aerd(signals, targets, fold, groups, names, epochs=12)
+        scores, _ = score_aerd(signals, targets, fold, groups, names, epochs=9)
         return float(roc_auc_score(targets[fold == 0, 0], scores[fold == 0, 0]))
 
     assert found(0, np.ones(32, bool)) >= 0.95

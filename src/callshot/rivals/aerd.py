@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from callshot.errors import InputError
 from callshot.fewshot.folds import give_folds
 from callshot.records import FloatArray, IntArray
-from callshot.rivals.framewise import FrameLesson, Recipe, log_odds
+from callshot.rivals.framewise import FrameLesson, Recipe, log_odds, outline
 from callshot.rivals.keeping import Shelf
 from callshot.rivals.patches import COLUMN_S, COLUMNS
 from callshot.rivals.pretrained import Pretrained, read_pretrained
@@ -137,7 +137,7 @@ def _job(
     }
     shelf = Shelf(options.folder, f"fold{number}-seed{recipe.member}-aerd", key)
     held = _hold_out(lesson.feed.label[rows], groups[rows], recipe) if epochs is None else np.zeros(len(rows), bool)
-    title, found = f"{recipe.encoder.title}, fold {number}, seed {recipe.member}", shelf.read(*shapes(lesson.build()))
+    title, found = f"{recipe.encoder.title}, fold {number}, seed {recipe.member}", shelf.read(*shapes(outline(recipe)))
     job = Job(title, number, rows, np.flatnonzero(fold == number), held, lesson, shelf, found)
     return job if epochs is None else Job(**{**vars(job), "unsearched": epochs})
 
