@@ -109,6 +109,9 @@ def climb(
     numbers, bias = np.zeros((classes, 0)), np.zeros(classes)
     room, table = np.empty_like(vectors), np.empty(min(vectors.shape) * len(vectors))
     for s, size in enumerate(sizes.tolist()):
+        if s and size == sizes[s - 1]:  # no class had another exemplar to give
+            weights[s], biases[s] = weights[s - 1], biases[s - 1]
+            continue
         rows, mean, deviation = standardise(vectors[:size], room[:size])
         gram = size <= rows.shape[1]
         if gram:
@@ -118,10 +121,8 @@ def climb(
         else:
             products, columns = rows, table[: rows.size].reshape(rows.shape[::-1])
             columns[:] = rows.T
-            numbers, bias = (
-                weights[s - 1] * deviation,
-                biases[s - 1] + (weights[s - 1] * mean).sum(axis=1),
-            )  # at first, 0
+            numbers = weights[s - 1] * deviation  # at first, zeros
+            bias = biases[s - 1] + (weights[s - 1] * mean).sum(axis=1)
         left = solve(products, columns, gram, label[:size], strength, CLOSE, numbers, bias)
         check_optimum(left, strength, CLOSE)
         biases[s] = bias
