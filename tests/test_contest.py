@@ -1,6 +1,10 @@
 """Rivals of tables: files in a directory, on the folds and draws of an evaluation."""
 
+import enum
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,7 +19,7 @@ from callshot.fewshot.protocol import Protocol
 from callshot.ground import read_ground
 from callshot.pipeline import evaluate_files
 from callshot.records import Embeddings
-from callshot.training import Training, outputs
+from callshot.training import Training, ask_published, outputs
 
 PROTOCOL = Protocol(shots=(1, 2, 4), draws=5, bootstraps=20, shared_draws=20, seed=5)
 LOGISTIC = Training(("logistic",), shots=True, draws=6)
@@ -146,3 +150,38 @@ def test_end_to_end_without_segments_says_what_is_missing(tables: list[Path], tm
     pytest.importorskip("torch", reason="torch is not here: make test-torch")
     with pytest.raises(OptionError, match="name the table of segments"):
         train_files(tables[:1], tmp_path, Training(("end-to-end",)), PROTOCOL, sources=Sources())
+
+
+def test_aerd_as_published_is_asked_by_the_letters_of_its_labels(
+    tables: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A network that hears a louder trumpet in a louder signal, and nothing else."""
+    torch = pytest.importorskip("torch", reason="torch is not here: make test-torch")
+    plot = next(read_ground(tables[:1], folds=2).plots())
+    loud = {True: 0.5, False: 0.05}
+    trumpet = plot.episodes.relevant[:, plot.episodes.classes.index("trumpet")]
+    signals = [np.full(16_000, loud[bool(one)], np.float32) for one in trumpet]
+
+    class Weights(enum.Enum):
+        EV_CALL = "ev"
+        num_classes = property(lambda self: 4)
+        num_folds = property(lambda self: 2)
+        class_labels = property(lambda self: {0: "not-call", 1: "Rumble", 2: "growl", 3: "trum-pet"})
+
+    def predict(waveform: Any, output: str = "tensor") -> Any:
+        level = waveform.mean().repeat(6)
+        return torch.stack([0 * level, 0.5 + 0 * level, 0.5 + 0 * level, level], dim=-1)[None]
+
+    module: Any = ModuleType("aerd")
+    module.AERD_Weights = Weights
+    module.aerd = lambda weights, fold: (SimpleNamespace(predict=predict), None)
+    monkeypatch.setitem(sys.modules, "aerd", module)
+    found = {r.metric: r for r in ask_published(plot, "EV_CALL", signals)}
+    assert (found["map"].name, found["map"].encoder, found["map"].kind) == ("AERD", "", "end-to-end")
+    positives = [plot.episodes.relevant[plot.episodes.fold == f] for f in (0, 1)]
+    ties = np.mean([p.mean(axis=0)[:2].sum() for p in positives])  # an AP of two that know nothing: their share
+    assert found["map"].value == pytest.approx((ties + 1.0) / 3)
+    assert found["auroc"].value == pytest.approx((0.5 + 0.5 + 1.0) / 3)
+    Weights.class_labels = property(lambda self: {0: "not-call", 1: "roar", 2: "growl", 3: "trumpet"})
+    with pytest.raises(InputError, match="AERD EV_CALL: knows no 'rumble'"):
+        ask_published(plot, "EV_CALL", signals)

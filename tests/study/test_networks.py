@@ -10,6 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from callshot.errors import InputError
 from callshot.study.file import read_study
 from callshot.study.plan import plan
 from callshot.study.run import run_study
@@ -23,6 +24,7 @@ KILLER = """
 import os, signal, sys
 from pathlib import Path
 from callshot.rivals import keeping
+from callshot.errors import InputError
 from callshot.study.file import read_study
 from callshot.study.run import run_study
 save, times = keeping.Shelf.save_checkpoint, []
@@ -79,3 +81,26 @@ def test_a_study_that_is_killed_in_training_ends_in_the_same_weights(tmp_path: P
     assert weights(killed) == weights(whole)
     name = Path("results") / "here" / "rivals.csv"
     assert (killed / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_the_end_to_end_rival_hears_the_study_and_stands_in_the_reduced_scoring(tmp_path: Path) -> None:
+    path = begin(tmp_path, '\n[rivals]\ntrain = ["end-to-end"]\n')
+    (tmp_path / "groups.csv").write_text("label,category\nrumble,low\nroar,low\ntrumpet,high\n")
+    path.write_text(path.read_text(encoding="utf-8").replace("folds = 3", 'folds = 3\ncategories = "groups.csv"'))
+    ran = [step.name for step in run_study(read_study(path))]
+    assert ran[-2:] == ["end-to-end here", "report"]
+    rivals = pl.read_csv(tmp_path / "results" / "here" / "rivals.csv")
+    assert set(rivals["scoring"]) == {"reduced"}
+    assert rivals["encoder"].is_null().all()
+    assert rivals["how"][0].startswith("from scratch; ")
+    table = (tmp_path / "results" / "tables" / "reduced-here.md").read_text(encoding="utf-8")
+    assert "AST-seq" in table
+    assert [step.name for step in run_study(read_study(path))] == []
+
+
+def test_weights_of_something_else_are_refused_before_any_audio_is_read(tmp_path: Path) -> None:
+    path = begin(tmp_path, '\n[rivals]\ntrain = ["end-to-end"]\ninit = "other.pt"\n')
+    (tmp_path / "other.pt").write_bytes(b"cos\nsystem\n(S'true'\ntR.")  # a pickle that would run a command
+    with pytest.raises(InputError, match="cannot be read as weights alone"):
+        run_study(read_study(path))
+    assert not (tmp_path / ".callshot" / "study" / "segment").exists()

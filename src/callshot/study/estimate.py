@@ -17,7 +17,7 @@ PACES = {"mfcc": 0.001, "random": 0.0005, "birdnet": 0.015, "hubert": 0.05, "per
 READING = 2e-9  # seconds for a byte of audio
 BYTES_S = 64_000  # of a second of audio, where nothing better is known
 EPISODE = 2.5e-9  # seconds for a query, draw, shot and class
-FIT = 2e-3  # seconds for a logistic fit at some k
+FIT = 1.2e-4  # seconds for a logistic fit at some k, times the square of the labels
 NETWORK = 0.1  # seconds for a segment, network and split
 HEARING = 1.0  # seconds for a second of audio and split
 FOLDS = 5
@@ -52,7 +52,8 @@ def _logistic_s(study: Study, step: Step) -> float:
 
 
 def _logistic_shots_s(study: Study, step: Step) -> float:
-    return FIT * FOLDS * len(study.protocol.shots) * min(study.training.draws, study.protocol.shared_draws)
+    fits = FOLDS * len(study.protocol.shots) * min(study.training.draws, study.protocol.shared_draws)
+    return FIT * fits * _spans(study, step)[2] ** 2
 
 
 def _recurrent_s(study: Study, step: Step) -> float:
