@@ -26,7 +26,10 @@ def test_init_and_run_alone_make_a_report(folder: Path, capsys: pytest.CaptureFi
     said = capsys.readouterr().out
     assert re.search(r"evaluate \S+ mfcc: ", said)
     assert said.splitlines()[-1] == f"report: {folder / 'results' / 'report.html'}"
-    assert "logistic regression trained on all labelled data" in said.splitlines()[-2]
+    trained, same, expected = said.splitlines()[-4:-1]
+    assert "logistic regression trained on all labelled data" in trained
+    assert same.startswith("With the same examples, logistic regression on mfcc is ")
+    assert expected.startswith("With one labelled set of 2 examples per call type, expect mAP")
     assert (folder / "results" / "report.html").exists()
 
 

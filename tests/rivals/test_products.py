@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callshot.fewshot.kernels import COMPILED, njit
-from callshot.rivals import products
+from callshot.rivals.kernels import products
 
 
 @njit(**COMPILED)

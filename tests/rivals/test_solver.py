@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
-from callshot.rivals.solver import gram_matrix, solve
+from callshot.rivals.kernels.solver import gram_matrix, solve
 
 SHAPES = {  # sizes of the classes, dimensions
     "more rows than dimensions": ((40, 30, 20), 5),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from callshot.study.run import Standing
 
-MOST_NOTES = 8
+MOST_NOTES, MOST_SENTENCES = 8, 3
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file; callshot init writes one.")]
 Device = Annotated[str, typer.Option(help="Where encoders run: cpu or cuda.")]
 
@@ -142,10 +142,12 @@ def _show_standing(found: "Sequence[Standing]") -> None:
 
 
 def _show_answer(out: Path, corpora: "Sequence[str]") -> None:
-    """Print the sentence that matters of every corpus, and where the report is."""
+    """Print the sentences that matter most of every corpus, and where the report is."""
     import json
 
     told = json.loads((out / "provenance.json").read_text(encoding="utf-8"))["answers"]
     for corpus in corpora:
-        print("\n" + printable(f"{f'{corpus}: ' if len(corpora) > 1 else ''}{told[corpus][0]}"))
+        print(f"\n{printable(corpus)}:" if len(corpora) > 1 else "")
+        for sentence in told[corpus][:MOST_SENTENCES]:
+            print(printable(sentence))
     print(f"report: {out / 'report.html'}")

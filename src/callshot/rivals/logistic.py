@@ -20,9 +20,9 @@ from callshot.fewshot.centroid import LinearLayer, score
 from callshot.fewshot.episodes import Episodes
 from callshot.fewshot.folds import audit
 from callshot.records import COMMON_FOLD, FloatArray, IntArray
+from callshot.rivals.kernels.solver import gram_matrix, solve
 from callshot.rivals.measuring import measure
 from callshot.rivals.scaling import standardise
-from callshot.rivals.solver import gram_matrix, solve
 
 Report = Callable[[float, str], None]
 

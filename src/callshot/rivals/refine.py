@@ -21,10 +21,10 @@ from callshot.errors import OptionError
 from callshot.fewshot.centroid import LinearLayer, linear_layer
 from callshot.fewshot.episodes import Episodes
 from callshot.records import FloatArray, IntArray
+from callshot.rivals.kernels.solver import fill_slope
 from callshot.rivals.logistic import Report, check_strength, fit, gather
 from callshot.rivals.measuring import measure
 from callshot.rivals.scaling import standardise
-from callshot.rivals.solver import fill_slope
 
 NEAR = 1e-5  # above the optimum of J: there a path has arrived
 MOST_STEPS = 10**5

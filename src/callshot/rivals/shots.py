@@ -27,10 +27,10 @@ from callshot.fewshot.shared import MOST_BYTES, Draws, measure
 from callshot.fewshot.support import own_support
 from callshot.fewshot.tally import Tally
 from callshot.records import FloatArray, IntArray
+from callshot.rivals.kernels.products import fill_layer, fill_logits
+from callshot.rivals.kernels.solver import gram_matrix, solve
 from callshot.rivals.logistic import CLOSE, STRENGTH, Report, check_optimum, check_strength, score_each
-from callshot.rivals.products import fill_layer, fill_logits
 from callshot.rivals.scaling import standardise
-from callshot.rivals.solver import gram_matrix, solve
 
 DRAWS = 100
 

@@ -18,7 +18,7 @@ import numpy as np
 from callshot.fewshot.kernels import inner, kernel
 from callshot.fewshot.kernels.scores import exp, log1p
 from callshot.records import FloatArray, IntArray
-from callshot.rivals.products import dot, fill_gram, fill_sums, product
+from callshot.rivals.kernels.products import dot, fill_gram, fill_sums, product
 
 MOST_STEPS, MOST_INNER = 200, 2000  # 3 to 10, and 10 to 200, are usual
 TINY = 1e-300

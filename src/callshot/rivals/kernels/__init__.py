@@ -1,0 +1,1 @@
+"""The inner loops of logistic regression, compiled by numba."""
