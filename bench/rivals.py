@@ -31,7 +31,7 @@ sys.path.append(str(Path(__file__).parents[1] / "examples"))
 import paper_shapes
 
 from callshot.encoders.table import read_table
-from callshot.fewshot.crossing import passes_at, pays_from
+from callshot.fewshot.crossing import passes_at, pays_from, surely_from
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.evaluate import choose_folds
@@ -154,7 +154,7 @@ def real(path: Path) -> list[dict[str, object]]:
     for metric in ("map", "auroc"):
         key, best = ("all", metric), int(np.argmax(way.values["all", metric]))
         ours, theirs = logistic.values[key], centroid.values[key]
-        mean, surely = pays_from(SHOTS, ours, theirs)
+        mean, surely = pays_from(SHOTS, ours, theirs), surely_from(SHOTS, ours - theirs)
         passed = passes_at(SHOTS, theirs.mean(axis=1), full[key])
         rows.append(
             {

@@ -102,7 +102,7 @@ def make_trained(
         rivals=rivals,
         refinement=refinement,
         differences=compare(reference.values, rivals),
-        crossings=find_crossings(reference.curve, rivals, reference.values, trained_values),
+        crossings=find_crossings(reference.values, rivals, trained_values, found.complete_shots),
     )
 
 

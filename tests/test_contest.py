@@ -2,6 +2,7 @@
 
 import enum
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -13,13 +14,13 @@ from typer.testing import CliRunner
 
 from callshot.cli import app
 from callshot.contest import Sources, drawn_as, read_contest, train_files
-from callshot.encoders.table import write_table
-from callshot.errors import InputError, OptionError
+from callshot.encoders.table import read_table, write_table
+from callshot.errors import InputError, OptionError, OutputError
 from callshot.fewshot.protocol import Protocol
 from callshot.ground import read_ground
 from callshot.pipeline import evaluate_files
 from callshot.records import Embeddings
-from callshot.training import Training, ask_published, outputs
+from callshot.training import Training, ask_published, named_cell, outputs
 
 PROTOCOL = Protocol(shots=(1, 2, 4), draws=5, bootstraps=20, shared_draws=20, seed=5)
 LOGISTIC = Training(("logistic",), shots=True, draws=6)
@@ -101,6 +102,79 @@ def test_what_is_not_the_results_of_an_evaluation_is_refused(tables: list[Path],
     (tmp_path / "provenance.json").write_text("[]")
     with pytest.raises(InputError, match="not the provenance of an evaluation"):
         drawn_as(tmp_path, {})
+
+
+@pytest.mark.parametrize(
+    ("changes", "more", "match"),
+    [
+        ({"seed": 7}, {}, "seed: 7 are other draws than those of"),
+        ({"sampler": "replacement"}, {}, "sampler: replacement are other draws"),
+        ({}, {"folds": 3}, "folds: those of .* are taken"),
+        ({}, {"corpus": "zebras"}, "corpus: .* calls it 'herd"),
+        ({}, {"fold_file": "folds.csv"}, "folds: those of .* are taken"),
+        ({}, {"categories": "groups.csv"}, "groups.csv: not a file that .* was made from"),
+    ],
+)
+def test_another_contest_is_refused(
+    tables: list[Path], results: Path, tmp_path: Path, changes: dict[str, Any], more: dict[str, Any], match: str
+) -> None:
+    (tmp_path / "groups.csv").write_text("label,category\nrumble,low\ngrowl,low\ntrumpet,high\n")
+    options = {name: tmp_path / x if name in ("fold_file", "categories") else x for name, x in more.items()}
+    with pytest.raises((InputError, OptionError), match=match):
+        train_files(tables, tmp_path / "out", LOGISTIC, drawn_as(results, changes), against=results, **options)
+
+
+def test_another_table_than_was_evaluated_is_refused(tables: list[Path], results: Path, tmp_path: Path) -> None:
+    other = make_table(tmp_path / "one.parquet", "one", seed=9)
+    with pytest.raises(InputError, match=r"one.parquet: not a file that .* was made from"):
+        train_files([other], tmp_path / "out", LOGISTIC, drawn_as(results, {}), against=results)
+
+
+def test_results_without_the_centroid_are_refused(tables: list[Path], tmp_path: Path) -> None:
+    evaluate_files(tables, tmp_path / "r", replace(PROTOCOL, classifiers=("cosine",)), figure=False)
+    with pytest.raises(InputError, match="has no curve of the centroid"):
+        train_files(tables, tmp_path / "o", LOGISTIC, drawn_as(tmp_path / "r", {}), against=tmp_path / "r")
+
+
+def test_the_centroid_alone_is_held_against_rivals(tables: list[Path], tmp_path: Path) -> None:
+    evaluate_files(tables[:1], tmp_path / "r", replace(PROTOCOL, classifiers=("cosine", "centroid")), figure=False)
+    found = train_files(tables[:1], tmp_path / "o", LOGISTIC, drawn_as(tmp_path / "r", {}), against=tmp_path / "r")
+    keys = [(c.rival, c.labels, c.scoring, c.metric, c.spread) for c in found.crossings]
+    assert len(keys) == len(set(keys))
+
+
+def test_rivals_do_not_take_the_place_of_an_evaluation(tables: list[Path], tmp_path: Path) -> None:
+    evaluate_files(tables, tmp_path / "r", PROTOCOL, figure=False)
+    before = sorted(path.name for path in (tmp_path / "r").iterdir())
+    with pytest.raises(OutputError, match="results of another command are there"):
+        train_files(tables, tmp_path / "r", LOGISTIC, PROTOCOL, against=tmp_path / "r")
+    assert sorted(path.name for path in (tmp_path / "r").iterdir()) == before
+
+
+def test_the_strength_that_is_given_is_used_everywhere(tables: list[Path], tmp_path: Path) -> None:
+    one, other = (
+        train_files(tables[:1], tmp_path / str(c), replace(LOGISTIC, strength=c), PROTOCOL) for c in (1e-3, 10.0)
+    )
+    assert one.rivals[0].how == "C: 0.001"
+    assert other.rivals[0].how == "C: 10"
+    assert one.swept is not None
+    assert other.swept is not None
+    assert [v.value.tolist() for v in one.swept.values] != [v.value.tolist() for v in other.swept.values]
+    for found in (one, other):
+        way = [r.value for r in found.refinement if r.metric == "auroc"]
+        (end,) = [r.value for r in found.rivals if r.metric == "auroc"]
+        assert way[-1] == pytest.approx(end, abs=2e-3)
+    assert one.refinement[-1] != other.refinement[-1]
+
+
+def test_the_papers_pairing_goes_by_what_a_corpus_is_known_as(tmp_path: Path) -> None:
+    path = make_table(tmp_path / "mfcc.parquet", "mfcc")
+    table = read_table(path)
+    write_table(table, path, corpus="elephant-voices")
+    plot = next(read_ground([path], corpus="ev").plots())
+    assert (plot.ground.corpus, plot.ground.known) == ("ev", "elephant-voices")
+    assert [named_cell(plot, cell) for cell in ("paper", "chosen", "lstm")] == ["gru", "", "lstm"]
+    assert named_cell(next(read_ground([make_table(tmp_path / "x.parquet")]).plots()), "paper") == ""
 
 
 def test_nothing_to_train_is_told(tables: list[Path], tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from callshot.fewshot.folds import complete_shots
 from callshot.fewshot.protocol import Protocol
 from callshot.ground import Ground, Plot, read_ground
 from callshot.records import Crossing, Evaluation, Refined, Rival
-from callshot.report.provenance import tell_provenance
+from callshot.report.provenance import tell_file, tell_provenance
 from callshot.report.results import (
     PROVENANCE,
     WRITERS,
@@ -48,6 +48,7 @@ from callshot.training import (
 )
 
 RIVALS, REFINEMENT, CROSSINGS = "rivals.csv", "refinement.csv", "crossings.csv"
+MARK = "callshot rivals"  # what a directory of theirs says it is of
 HEARD_HZ = 16_000  # what the end-to-end rival hears
 
 
@@ -71,6 +72,7 @@ class Contest:
     refinement: list[Refined] = field(default_factory=list)
     swept: Evaluation | None = None
     crossings: list[Crossing] = field(default_factory=list)
+    networks: list[dict[str, Any]] = field(default_factory=list)  # what is told of each
 
     @property
     def files(self) -> list[str]:
@@ -105,34 +107,64 @@ def train_files(
     if not training.kinds and not training.shots and not training.published:
         raise OptionError("rival: nothing to train; name one, or ask for logistic regression at every k")
     refuse_training(training, device)
-    rule = None if against is None else read_results(against)
-    if rule is not None and against is not None:
-        fold_file, corpus = fold_file or against / "folds.csv", corpus or rule.corpus
-    with open_staging(out, (RIVALS, REFINEMENT, CROSSINGS, *WRITERS), PROVENANCE) as staging:
+    if against is not None:
+        if folds is not None or fold_file is not None or dealt is not None:
+            raise OptionError(f"folds: those of {against} are taken; leave the option out")
+        rule, fold_file = read_rule(against, paths, protocol, categories), against / "folds.csv"
+        if corpus not in (None, rule.corpus):
+            raise OptionError(f"corpus: {against} calls it {rule.corpus!r}; leave the option out")
+        corpus = rule.corpus
+    with open_staging(out, (RIVALS, REFINEMENT, CROSSINGS, *WRITERS), PROVENANCE, mark=MARK) as staging:
         ground = read_ground(
             paths, folds=folds, fold_file=fold_file, dealt=dealt, categories=categories, corpus=corpus
         )  # fmt: skip
         found = _train(ground, paths, training, protocol, sources or Sources(), device, threads, keep, report)
-        if rule is not None:
+        if against is not None:
             trained = () if found.swept is None else found.swept.values
-            own = rule.under([protocol.reference])
-            found = replace(found, crossings=find_crossings(own.curve, found.rivals, own.values, trained))
-        told = tell_provenance(found.swept or _bare(ground), protocol, ground.files, _options(training, device))
+            crossings = find_crossings(rule.values, found.rivals, trained, rule.complete_shots)
+            found = replace(found, crossings=crossings)
+        told = tell_provenance(
+            found.swept or _bare(ground), protocol, ground.files, _options(training, device, found.networks)
+        )
         staging.write(lambda folder: _write(found, folder), told)
     return found
 
 
 def drawn_as(against: Path | None, changes: Mapping[str, Any]) -> Protocol:
-    """Return the protocol of earlier results, with changes: only the same seed and sampler give the same draws."""
-    if against is None:
-        return Protocol(**changes)
+    """Return the protocol of earlier results, with changes."""
+    return Protocol(**changes) if against is None else Protocol(**{**_told(against)[0], **changes})
+
+
+def read_rule(against: Path, paths: Sequence[Path], protocol: Protocol, categories: Path | None) -> Evaluation:
+    """Return what the centroid did in earlier results; refused where that was another contest.
+
+    The tables must be those that were evaluated, the draws those of the same seed and sampler, the categories the same.
+    """
+    drawn, inputs = _told(against)
+    rule = read_results(against).under(["centroid"])
+    if not rule.curve:
+        raise InputError(f"{against}: has no curve of the centroid; name a directory that callshot evaluate wrote")
+    for name in ("seed", "sampler"):
+        if getattr(protocol, name) != drawn[name]:
+            found = f"{getattr(protocol, name)} are other draws than those of {against} ({drawn[name]})"
+            raise OptionError(f"{name}: {found}, and only the same can be compared; leave the option out")
+    for role, path in [*(("table", path) for path in paths), *([("categories", categories)] if categories else [])]:
+        if tell_file(path)["sha256"] not in {one["sha256"] for one in inputs if one["role"] == role}:
+            raise InputError(f"{path}: not a file that {against} was made from (its sha256 differs); evaluate it first")
+    return rule
+
+
+def _told(against: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """Return the protocol and the inputs of earlier results."""
     try:
-        told = json.loads((against / PROVENANCE).read_text(encoding="utf-8"))["protocol"]
-        given = {name: tuple(x) if isinstance(x, list) else x for name, x in told.items()}
-        return Protocol(**{**given, **changes})
+        told = json.loads((against / PROVENANCE).read_text(encoding="utf-8"))
+        drawn: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in told["protocol"].items()}
+        return asdict(Protocol(**drawn)), [{"role": str(x["role"]), "sha256": x["sha256"]} for x in told["inputs"]]
     except OSError as error:
-        raise InputError(f"{against}: {error.strerror}; name a directory that callshot evaluate wrote") from None
-    except (ValueError, TypeError, KeyError, RecursionError):
+        raise InputError(
+            f"{against / PROVENANCE}: {error.strerror}; name a directory that callshot evaluate wrote"
+        ) from None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise InputError(f"{against / PROVENANCE}: not the provenance of an evaluation; evaluate again") from None
 
 
@@ -160,7 +192,7 @@ def _train(
     def heard(share: float, what: str) -> None:
         report(share / parts, what)
 
-    rivals, refinement, swept = list[Rival](), list[Refined](), list[Evaluation]()
+    rivals, refinement, swept, networks = list[Rival](), list[Refined](), list[Evaluation](), list[dict[str, Any]]()
     for n, plot in enumerate(plots):
         if "logistic" in each:
             fitted, refined = train_logistic(plot, training, threads=threads, report=heard)
@@ -168,12 +200,14 @@ def _train(
         if training.shots:
             swept.append(sweep_logistic_at(plot, training, protocol, threads=threads, report=heard))
         if "recurrent" in each:
-            rivals += train_recurrent(plot, training, frames[n], folder=keep, report=heard, **more)
+            trained, told = train_recurrent(plot, training, frames[n], folder=keep, report=heard, **more)
+            rivals, networks = [*rivals, *trained], [*networks, told]
     if "end-to-end" in training.kinds:
-        rivals += train_end_to_end(plots[0], training, signals, folder=keep, report=heard, **more)
+        trained, told = train_end_to_end(plots[0], training, signals, folder=keep, report=heard, **more)
+        rivals, networks = [*rivals, *trained], [*networks, told]
     if training.published:
         rivals += ask_published(plots[0], training.published, signals)
-    return Contest(rivals, refinement, merge(swept) if swept else None)
+    return Contest(rivals, refinement, merge(swept) if swept else None, networks=networks)
 
 
 def _read_inputs(
@@ -216,10 +250,10 @@ def _bare(ground: Ground) -> Evaluation:
     )  # fmt: skip
 
 
-def _options(training: Training, device: str) -> dict[str, Any]:
+def _options(training: Training, device: str, networks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     told: dict[str, Any] = {"training": asdict(replace(training, init=None)) | {"init": str(training.init or "")}}
     if set(training.kinds) - {"logistic"} or training.published:
-        told |= {"device": device, "torch": version("torch")}
+        told |= {"device": device, "torch": version("torch"), "networks": list(networks)}
     return told
 
 

@@ -31,6 +31,7 @@ class Ground:
     folds: Folds
     categories: Mapping[str, str] | None
     files: Sequence[Mapping[str, Any]] = ()
+    known: str = ""  # which of the corpora that callshot knows it is
 
     @cached_property
     def classes(self) -> list[ClassCount]:
@@ -100,4 +101,4 @@ def read_ground(
     files = [tell_file(path, encoder=t.encoder, role="table") for path, t in zip(paths, tables, strict=True)]
     for role, path in {"folds": dealt / FOLDS if dealt else fold_file, "categories": categories}.items():
         files += [tell_file(path, role=role)] if path is not None else []
-    return Ground(name, tables, chosen, groups, files)
+    return Ground(name, tables, chosen, groups, files, "" if known is None else known.name)

@@ -78,6 +78,8 @@ class Training:
                 raise OptionError(f"{name}: 1 to 1000000, got {number}")
         if self.strength is not None:
             check_strength(self.strength)
+        if self.init is not None and "end-to-end" not in self.kinds:
+            raise OptionError("init: weights for the rival end-to-end, which is not asked for; ask, or leave it out")
 
 
 def refuse_training(training: Training, device: str = "cpu") -> None:
@@ -105,8 +107,8 @@ def train_logistic(
     scores, strengths = score_logistic(
         plot.episodes, plot.groups, strength=training.strength, threads=threads, report=_part(report, 0.7)
     )
-    by = "C by inner folds" if training.strength is None else "C"
-    how = f"{by}: {', '.join(f'{c:g}' for c in dict.fromkeys(strengths))}"
+    chosen = training.strength is None and plot.episodes.folds > 2
+    how = f"C{' by inner folds' if chosen else ''}: {tell_strengths(strengths)}"
     rivals = list(_rivals(plot, "logistic", "LR", measure(plot.episodes, scores, plot.ground.categories), how))
     way = refine_centroid(
         plot.episodes, strengths, categories=plot.ground.categories, threads=threads, report=_part(report, 0.3)
@@ -118,6 +120,15 @@ def train_logistic(
         for step, value in zip(way.steps.tolist(), values.tolist(), strict=True)
     ]  # fmt: skip
     return rivals, refined
+
+
+def tell_strengths(strengths: Sequence[float]) -> str:
+    """Say the C of every split; once where all are one.
+
+    >>> tell_strengths((0.1, 0.1)), tell_strengths((0.3, 0.01, 0.3))
+    ('0.1', '0.3, 0.01, 0.3')
+    """
+    return ", ".join(f"{c:g}" for c in (strengths if len(set(strengths)) > 1 else strengths[:1]))
 
 
 def sweep_logistic_at(
@@ -158,8 +169,11 @@ def train_recurrent(
     threads: int | None = None,
     folder: Path | None = None,
     report: Report = lambda share, what: None,
-) -> list[Rival]:
-    """Train recurrent networks on sequences, one for each row of the episodes; `folder` keeps what was trained."""
+) -> tuple[list[Rival], dict[str, Any]]:
+    """Train recurrent networks on sequences, one for each row of the episodes; also tell what was done.
+
+    `folder` keeps what was trained.
+    """
     from callshot.rivals.recurrent import choose_cell, score_recurrent, tell_cells
 
     cell = named_cell(plot, training.cell)
@@ -175,8 +189,10 @@ def train_recurrent(
     titles = tell_cells(names)
     name = titles if len(set(names)) == 1 else "RNN"
     size = " to ".join(f"{n:,}" for n in sorted({min(told["parameters"].values()), max(told["parameters"].values())}))
-    how = f"{titles}{'' if cell else ', by inner folds'}; {size} parameters, {training.seeds} seeds"
-    return list(_rivals(plot, "recurrent", name, measure(plot.episodes, scores, plot.ground.categories), how))
+    seeds = f"{training.seeds} seed{'s' * (training.seeds > 1)}"
+    how = f"{titles}{'' if cell else ', by inner folds'}; {size} parameters, {seeds}"
+    found = measure(plot.episodes, scores, plot.ground.categories)
+    return list(_rivals(plot, "recurrent", name, found, how)), _lasting(plot.table.encoder, told)
 
 
 def named_cell(plot: Plot, cell: str) -> str:
@@ -184,7 +200,7 @@ def named_cell(plot: Plot, cell: str) -> str:
     from callshot.rivals.recurrent import PAPER_CELLS
 
     encoder = plot.table.encoder.partition("[")[0]
-    return PAPER_CELLS.get((encoder, plot.ground.corpus), "") if cell == PAPER else "" if cell == CHOSEN else cell
+    return PAPER_CELLS.get((encoder, plot.ground.known), "") if cell == PAPER else "" if cell == CHOSEN else cell
 
 
 def train_end_to_end(
@@ -197,8 +213,8 @@ def train_end_to_end(
     threads: int | None = None,
     folder: Path | None = None,
     report: Report = lambda share, what: None,
-) -> list[Rival]:
-    """Train the end-to-end rival on audio at 16 kHz, one signal for each row of the episodes.
+) -> tuple[list[Rival], dict[str, Any]]:
+    """Train the end-to-end rival on audio at 16 kHz, one signal for each row of the episodes; also tell what was done.
 
     With categories, it has one score for each of these, and stands in the reduced scoring alone.
     """
@@ -211,7 +227,13 @@ def train_end_to_end(
     )  # fmt: skip
     name = told["text"].partition(" from ")[0]
     how = f"{told['text'] if training.init else 'from scratch'}; {told['parameters']:,} parameters"
-    return _heard(plot, name, scoring, measure_outputs(targets, plot.episodes.fold, scores), how)
+    found = measure_outputs(targets, plot.episodes.fold, scores)
+    return _heard(plot, name, scoring, found, how), _lasting("", told)
+
+
+def _lasting(encoder: str, told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is told of networks, but for what another run of the same would tell otherwise."""
+    return {"encoder": encoder, **{name: x for name, x in told.items() if name not in ("seconds", "trained")}}
 
 
 def ask_published(plot: Plot, variant: str, signals: Sequence[Signal]) -> list[Rival]:

@@ -225,7 +225,9 @@ def trained(ahead: Sequence[float], *, draws: int = 101, name: str = "logistic",
     (own,) = chapter.evaluation.values
     values = own.value[:, :draws] + np.array(ahead)[:, None] + noise[:draws]
     others = replace(chapter.evaluation, values=[replace(own, classifier=name, value=values)], curve=[], per_class=[])
-    crossings = find_crossings(chapter.evaluation.curve, [], [own], others.values if name == "logistic" else [])
+    crossings = find_crossings(
+        [own], [], others.values if name == "logistic" else [], chapter.evaluation.complete_shots
+    )
     return replace(chapter, others=others, crossings=crossings)
 
 
@@ -336,7 +338,7 @@ def test_the_first_sentences_agree_with_the_crossings():
     rivals = [rival(0.54), rival(0.1, "recurrent", "GRU"), rival(0.9, "end-to-end", "AERD", "")]
     chapter = make({"mfcc": RISING}, rivals=rivals)
     lines = answer(chapter)
-    for line, c in zip(lines, find_crossings(chapter.evaluation.curve, rivals), strict=False):
+    for line, c in zip(lines, find_crossings(chapter.evaluation.values, rivals), strict=False):
         assert ("does not beat" in line) == (c.k is None)
         assert c.k is None or f"from {c.k} example{'s' * (c.k != 1)} per call type on, on average" in line
         assert (c.surely is None) == ("clearly from" not in line)

@@ -159,3 +159,16 @@ def test_a_strength_for_each_split_is_wanted():
         refine_centroid(episodes_of(corpus()), (1.0, 1.0))
     with pytest.raises(OptionError, match="strength: C is"):
         refine_centroid(episodes_of(corpus()), (1.0, 1.0, -1.0))
+
+
+@pytest.mark.parametrize("far", [20.0, 1e4])
+def test_no_path_knows_where_its_queries_are(far):
+    """Moved before episodes are planned: those are centred on all rows, and no weight may know on what."""
+    table = corpus()
+    moved = table.vectors + far * (np.asarray(table.fold) == 0)[:, None]
+    one, other = (
+        follow(episodes_of(dataclasses.replace(table, vectors=vectors)), 0, 1.0) for vectors in (table.vectors, moved)
+    )
+    assert other.steps == one.steps
+    assert other.temperature == pytest.approx(one.temperature, rel=1e-9)
+    assert other.above == pytest.approx(one.above, abs=1e-7)

@@ -118,7 +118,7 @@ def test_what_was_chosen_is_told_after_its_step(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("rivals", "match"),
     [
-        ('train = ["svm"]', r"\[rivals\] rival: one of logistic, recurrent, end-to-end, got 'svm'"),
+        ('train = ["svm"]', r"\[rivals\] train: one of logistic, recurrent, end-to-end, got 'svm'"),
         ('train = ["logistic", "logistic"]', "twice"),
         ("train = [1]", r"\[rivals\] train: wanted names in quotes"),
         ('cell = "gpt"', "cell: one of chosen, paper"),
@@ -126,12 +126,59 @@ def test_what_was_chosen_is_told_after_its_step(folder: Path) -> None:
         ("strength = -1", "strength"),
         ('init = "no.pt"', "no.pt is not there"),
         ('trian = ["logistic"]', "did you mean train"),
+        ('init = "study.toml"', "init: weights for the rival end-to-end, which is not asked for"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_when_the_study_is_read(tmp_path: Path, rivals: str, match: str) -> None:
     path = begin(tmp_path, f"\n[rivals]\n{rivals}\n")
     with pytest.raises((OptionError, InputError), match=match):
         read_study(path)
+
+
+def test_rivals_at_every_k_on_draws_that_the_centroid_does_not_meet_are_refused(tmp_path: Path) -> None:
+    path = begin(tmp_path)
+    change(path, "seed = 3", 'seed = 3\nspread = "per-query"')
+    with pytest.raises(OptionError, match="on the spread shared, and .protocol. spread has per-query alone"):
+        read_study(path)
+    change(path, "draws = 4", 'draws = 4\nspread = "per-query"')
+    assert read_study(path).training.spread == "per-query"
+
+
+def test_networks_on_a_class_with_one_exemplar_are_refused_before_any_audio_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("callshot.study.run.refuse_training", lambda training, device: None)  # torch may be missing
+    path = begin(tmp_path, '\n[rivals]\ntrain = ["recurrent"]\n')
+    change(path, "folds = 3", "folds = 2")
+    for n in range(2, 6):
+        change(tmp_path / "recordings" / f"r{n}.txt", "trumpet", "roar")
+    with pytest.raises(InputError, match="recurrent: needs 2 exemplars .* 'trumpet' can give 1; take more folds"):
+        run_study(read_study(path))
+    assert not (tmp_path / ".callshot" / "study" / "segment").exists()
+
+
+def test_with_categories_logistic_regression_has_a_reduced_score_too(tmp_path: Path) -> None:
+    path = begin(tmp_path)
+    (tmp_path / "groups.csv").write_text("label,category\nrumble,low\nroar,low\ntrumpet,high\n")
+    change(path, "folds = 3", "folds = 3\ncategories = 'groups.csv'")
+    run(tmp_path)
+    here = tmp_path / "results" / "here"
+    rivals, curve = pl.read_csv(here / "rivals.csv"), pl.read_csv(here / "curve.csv")
+    assert set(rivals["scoring"]) == {"all", "reduced"}
+    assert set(curve.filter(pl.col("classifier") == "logistic")["scoring"]) == {"all", "reduced"}
+    assert set(pl.read_csv(here / "refinement.csv")["scoring"]) == {"all", "reduced"}
+    change(tmp_path / "groups.csv", "roar,low", "roar,high")
+    assert [name for name in run(tmp_path) if name.startswith("logistic")] == TRAINED
+
+
+def test_another_seed_trains_at_every_k_anew_and_all_labels_not(folder: Path) -> None:
+    change(folder / "study.toml", "seed = 3", "seed = 4")
+    assert [name for name in run(folder) if name.startswith("logistic")] == TRAINED[2:]
+
+
+def test_other_folds_train_everything_anew(folder: Path) -> None:
+    change(folder / "study.toml", "folds = 3", "folds = 2")
+    assert [name for name in run(folder) if name.startswith("logistic")] == TRAINED
 
 
 def test_networks_without_torch_are_refused_before_any_audio_is_read(

@@ -62,6 +62,7 @@ class Rival:
 class Crossing:
     """Where a curve passes another: at `k` on average, and `surely` from where its 1–99 % interval stays above.
 
+    That needs an interval which is one: over 100 samples or more that differ, and up to k*.
     `labels` says what the rival was trained on. With `all` of the support side, it is the centroid that passes, first
     at k; with `k`, the same draws as the centroid, it is the rival that does, from k on. None: nowhere in the sweep.
     The row of `crossings.csv`.

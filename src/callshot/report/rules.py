@@ -2,10 +2,8 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from callshot.fewshot.classifiers import CLASSIFIERS
-from callshot.records import Chapter, Curve, FloatArray, Values
+from callshot.records import Chapter, Curve, Values
 
 NAMES = {"cl2n": "CL2N", "logistic": "logistic at k"}
 TOLD = {"logistic": "logistic regression, trained on the same k exemplars of every class"}
@@ -62,19 +60,6 @@ def beside(chapter: Chapter, spread: str, metric: str = "map", scoring: str = "a
     for v in chapter.others.values if chapter.others else ():
         if (v.spread, v.metric, v.scoring) == (spread, metric, scoring) and v.encoder in own:
             yield v, own[v.encoder]
-
-
-def on_same_draws(one: Values, other: Values) -> tuple[list[int], FloatArray, FloatArray]:
-    """Return the shots that two have in common, and the values of both, (shots, draws), on the draws that both met.
-
-    >>> key = ("herd", "mfcc", "centroid", "all", "map", "shared")
-    >>> a, b = Values(*key, np.array([1, 2]), np.eye(2)), Values(*key, np.array([2, 5]), np.ones((2, 1)))
-    >>> on_same_draws(a, b)
-    ([2], array([[0.]]), array([[1.]]))
-    """
-    k, here, there = np.intersect1d(one.k, other.k, return_indices=True)
-    draws = min(one.value.shape[1], other.value.shape[1])
-    return k.tolist(), one.value[here, :draws], other.value[there, :draws]
 
 
 def _values(chapter: Chapter) -> Iterator[Values]:

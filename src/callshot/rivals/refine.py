@@ -104,14 +104,14 @@ def follow(episodes: Episodes, number: int, strength: float) -> Path:
     vectors, label = episodes.vectors[outside], episodes.label[outside]
     queries, place = episodes.distinct_at(np.flatnonzero(~outside))  # equal queries are multiplied once: they tie
     rows, mean, deviation = standardise(vectors)
+    vectors, queries = vectors - mean, queries - mean  # the origin was that of all rows, and weights know where it is
     valley = Valley(rows, label, strength)
 
     def put(layer: LinearLayer) -> Point:
-        return layer.weight * deviation, layer.bias + layer.weight @ mean
+        return layer.weight * deviation, layer.bias
 
     def a_of(point: Point) -> FloatArray:
-        weight = point[0] / deviation
-        return LinearLayer(episodes.classes, weight, point[1] - weight @ mean)(queries)[place]
+        return LinearLayer(episodes.classes, point[0] / deviation, point[1])(queries)[place]
 
     centroid = linear_layer(vectors, np.array(episodes.classes)[label])
     weight, bias = put(centroid)

@@ -60,7 +60,7 @@ def read_chapter(left: Outcome) -> Chapter:
         rejects=[*read_rejects(left.segments / REJECTS), *_not_embedded(left.tables)],
         notes=[*notes, *found.notes],
         others=others,
-        crossings=find_crossings(found.curve, rivals, found.values, trained),
+        crossings=find_crossings(found.values, rivals, trained, found.complete_shots),
         refinement=[step for contest in contests for step in contest.refinement],
     )
 

@@ -17,9 +17,9 @@ PACES = {"mfcc": 0.001, "random": 0.0005, "birdnet": 0.015, "hubert": 0.05, "per
 READING = 2e-9  # seconds for a byte of audio
 BYTES_S = 64_000  # of a second of audio, where nothing better is known
 EPISODE = 2.5e-9  # seconds for a query, draw, shot and class
-FIT = 1.2e-4  # seconds for a logistic fit at some k, times the square of the labels
-NETWORK = 0.1  # seconds for a segment, network and split
-HEARING = 1.0  # seconds for a second of audio and split
+FIT, PER_NUMBER = 2e-4, 1.2e-7  # seconds for a logistic fit at some k, and for its labels² × dimensions
+NETWORK = 0.01  # seconds for a segment, network and split
+HEARING = 0.15  # seconds for a second of audio and split
 FOLDS = 5
 
 
@@ -48,12 +48,13 @@ def _evaluate_s(study: Study, step: Step) -> float:
 
 
 def _logistic_s(study: Study, step: Step) -> float:
-    return 0.02 * _spans(study, step)[0]
+    return 0.01 * _spans(study, step)[0]
 
 
 def _logistic_shots_s(study: Study, step: Step) -> float:
     fits = FOLDS * len(study.protocol.shots) * min(study.training.draws, study.protocol.shared_draws)
-    return FIT * fits * _spans(study, step)[2] ** 2
+    dimensions = next(encoder.row.dimension for encoder in study.encoders if encoder.told == step.encoder)
+    return fits * (FIT + PER_NUMBER * _spans(study, step)[2] ** 2 * dimensions)
 
 
 def _recurrent_s(study: Study, step: Step) -> float:

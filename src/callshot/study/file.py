@@ -133,6 +133,7 @@ def _study(path: Path, text: str, given: Mapping[str, Any]) -> Study:
     encoders = [_encoder(number, told, base) for number, told in enumerate(given.get("encoder", []), 1)]
     _refuse_lack(corpora, encoders)
     protocol = _protocol(given.get("protocol", {}))
+    _refuse_unseen(training, protocol)
     return Study(
         path, given.get("title") or path.absolute().parent.name, out, corpora, encoders, protocol, store, references,
         training, _shots(report, "shots", PAPER_SHOTS), _shots(report, "confusion", (1, 5, 20)),
@@ -244,7 +245,17 @@ def _training(given: Mapping[str, Any], base: Path) -> Training:
     try:
         return Training(tuple(given.get("train", ())), init=_file(base, given, "init", "[rivals]"), **chosen)
     except OptionError as error:
-        raise OptionError(f"[rivals] {error}") from None
+        raise OptionError(f"[rivals] {str(error).replace('rival:', 'train:', 1)}") from None
+
+
+def _refuse_unseen(training: Training, protocol: Protocol) -> None:
+    """Refuse rivals at every k on draws that the centroid does not meet."""
+    asked = set(SPREADS) if training.spread == "both" else {training.spread}
+    if training.shots and not asked <= set(protocol.spreads):
+        raise OptionError(
+            f"[rivals] shots: on the spread {training.spread}, and [protocol] spread has {protocol.spreads[0]} alone; "
+            "set [rivals] spread, or leave one out"
+        )
 
 
 def _protocol(given: Any) -> Protocol:
@@ -261,7 +272,7 @@ def _protocol(given: Any) -> Protocol:
         spread = _one_of(given.get("spread", "both"), (*SPREADS, "both"), "spread")
         return Protocol(**chosen, spreads=SPREADS if spread == "both" else (spread,))
     except OptionError as error:
-        raise OptionError(f"[protocol] {error}") from None
+        raise OptionError(f"[protocol] {str(error).replace('classifier:', 'classifiers:', 1)}") from None
 
 
 def _one_of(value: str, allowed: Sequence[str], where: str) -> str:

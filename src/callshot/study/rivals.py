@@ -6,6 +6,7 @@ another line of the study, trains only those that are not there.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,17 @@ def _options(protocol: Protocol, training: Training, kind: str) -> dict[str, Any
     if kind == AT_K:
         named = DRAWN if training.spread == "shared" else (*DRAWN, *RESAMPLED)
         told |= {f"protocol {name}": drawn[name] for name in named}
+    if kind not in ("logistic", AT_K):
+        told |= {"torch": _torch()}
     return told if kind == "logistic" else {**told, "seed": protocol.seed}
+
+
+def _torch() -> str:
+    """Return torch's version, with which networks differ in their last digits; none where it is not there."""
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return ""
 
 
 def contest_folders(steps: Sequence[Step], corpus: str) -> list[Path]:

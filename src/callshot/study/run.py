@@ -29,6 +29,7 @@ from callshot.study.plan import plan
 from callshot.study.steps import Step
 from callshot.training import refuse_training
 
+FEWEST = 2  # exemplars of a class that networks need
 Tell = Callable[[Step, float | None], None]
 
 
@@ -125,6 +126,18 @@ def _refuse_corpus(study: Study, corpus: CorpusPart) -> None:
         folds = give_folds(whole.recording, read_folds(corpus.fold_file, whole))
         classes = count_classes(whole.label, folds, whole.recording)
     evaluated_classes(classes)
+    _refuse_few(study, corpus, classes)
+
+
+def _refuse_few(study: Study, corpus: CorpusPart, classes: Sequence[ClassCount]) -> None:
+    """Refuse networks where a class has one exemplar on a support side: they hold some out."""
+    networks = [kind for kind in study.training.kinds if kind != "logistic"]
+    few = next((c for c in classes if c.eligible and c.complete_to_k < FEWEST), None)
+    if networks and few is not None and corpus.categories is None:
+        raise InputError(
+            f"[rivals] {networks[0]}: needs {FEWEST} exemplars of every class in every split, and '{few.label}' can "
+            f"give {few.complete_to_k}; take more folds, or leave {networks[0]} out"
+        )
 
 
 def _foresee(corpus: CorpusPart) -> tuple[Sequence[Segment], Sequence[ClassCount]]:

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from callshot.fewshot.crossing import ENOUGH
 from callshot.report.answers.encoders import above_chance
-from callshot.report.answers.reading import ENOUGH, SAMPLES, Reading, level
+from callshot.report.answers.reading import SAMPLES, Reading, level
 
 SMALL_COMPLETE, FEW_QUERIES, MOST_REASONS = 10, 10, 3
 MEANINGS = {

@@ -4,10 +4,9 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from callshot.fewshot.crossing import ALIKE, ENOUGH, on_same_draws
 from callshot.records import Difference, Values
 from callshot.report.answers.reading import (
-    ALIKE,
-    ENOUGH,
     SAMPLES,
     Reading,
     clearly,
@@ -16,9 +15,10 @@ from callshot.report.answers.reading import (
     point_at,
     signed,
 )
-from callshot.report.rules import beside, is_trained, on_same_draws, rule_name
+from callshot.report.rules import beside, is_trained, rule_name
 
 CENTROID = "the nearest centroid"
+WORTH = 0.001  # of mAP: what a step on the way must have more than both ends
 TRAINED = {"logistic": "logistic regression"}
 
 
@@ -82,7 +82,7 @@ def say_refinement(r: Reading) -> Iterator[str]:
     first, last, best = rows[0], rows[-1], max(rows, key=lambda row: row.value)
     steps = f"{last.step} gradient step{'s' * (last.step != 1)} from the centroid of all labels to logistic regression"
     on_way = f"; step {best.step}, on the way, has {best.value:.3f}: a description of these queries, not a choice"
-    tail = on_way if best.step not in (first.step, last.step) else ""
+    tail = on_way if best.value - max(first.value, last.value) >= WORTH else ""
     yield f"With {r.best}, {steps} take mAP from {first.value:.3f} to {last.value:.3f}{tail}."
 
 
@@ -94,7 +94,9 @@ def compare_on_draws(one: Values, other: Values) -> list[Difference]:
     rules, curve = (one.classifier, other.classifier), (one.scoring, one.metric, one.spread)
     return [
         Difference(one.corpus, *rules, *curve, k, float(gap.mean()), low, quarter, half, three, high, float(won))
-        for k, gap, (low, quarter, half, three, high), won in zip(shots, gaps, levels.tolist(), wins, strict=True)
+        for k, gap, (low, quarter, half, three, high), won in zip(
+            shots.tolist(), gaps, levels.tolist(), wins, strict=True
+        )
     ]
 
 
@@ -107,5 +109,5 @@ def _sure(r: Reading, rows: Sequence[Difference], v: Values) -> list[Difference]
 
 def _means(one: Values, other: Values, k: int) -> str:
     shots, ours, theirs = on_same_draws(one, other)
-    at = shots.index(k)
+    at = int(np.searchsorted(shots, k))
     return f"mAP {ours[at].mean():.3f} against {theirs[at].mean():.3f}"

@@ -4,12 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from callshot.fewshot.crossing import ALIKE, ENOUGH
 from callshot.records import Chapter, Curve, Difference
 
 FLOOR = "random"  # the encoder that knows nothing
 FEW_SHOTS = 5  # examples that are called a few
-ENOUGH = 100  # samples that a 1–99 % interval needs
-ALIKE = 1e-9  # of mAP: what rounding may do to samples that are equal
 SAMPLES = {"shared": "labelled sets", "per-query": "bootstrap samples"}
 Point = TypeVar("Point", Curve, Difference)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from callshot.fewshot.crossing import on_same_draws
 from callshot.records import Chapter, Crossing, FloatArray, Rival, Values
 from callshot.report.figures.legends import put_legend
 from callshot.report.figures.names import shorten_all, wrap
@@ -18,7 +19,7 @@ from callshot.report.figures.panels import METRIC_NAMES, SHOTS, draw_band, draw_
 from callshot.report.figures.plates import Plate, pages
 from callshot.report.figures.rivals import draw_rivals, legend_rivals, name_apart
 from callshot.report.figures.style import BAND_OF, LINE_OF, MARK, SMALL_PT, TEXT_PT, TITLE_PT, WIDE_IN, ZERO
-from callshot.report.rules import beside, is_trained, on_same_draws, rule_name
+from callshot.report.rules import beside, is_trained, rule_name
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -60,7 +61,7 @@ def _race(chapter: Chapter, own: Values, v: Values) -> Race:
     rivals = [
         r for r in chapter.rivals if (r.scoring, r.metric) == (v.scoring, v.metric) and r.encoder in ("", v.encoder)
     ]
-    return Race(v.encoder, rule_name(v.classifier), k, centroid, rival, found[0] if found else None, rivals)
+    return Race(v.encoder, rule_name(v.classifier), k.tolist(), centroid, rival, found[0] if found else None, rivals)
 
 
 def _compose(figure: "Figure", races: Sequence[Race], metric: str) -> None:

@@ -136,8 +136,10 @@ def _name(rivals: Sequence[Rival]) -> str:
 
 
 def _called(rivals: Sequence[Rival]) -> str:
-    names = _names(rivals)
-    return names[0] if len(names) == 1 else f"the {rivals[0].kind} rival"
+    names, places = _names(rivals), [(r.encoder, r.metric) for r in rivals]
+    if len(names) == 1:
+        return names[0]
+    return f"{'the' if len(set(places)) == len(places) else 'every'} {rivals[0].kind} rival"
 
 
 def _rival_rows(sweep: _Sweep, kind: str) -> Iterator[list[Cell]]:
@@ -163,6 +165,9 @@ def _rival_notes(sweep: _Sweep) -> Iterator[Note]:
             yield "", f"{kind.capitalize()}: {told}."
         if any(not r.encoder for r in rivals):
             yield "", f"{_name(rivals)} hears the audio itself: its values are the same beside every encoder."
+            if rivals[0].scoring == "reduced":
+                told = "has one score for each category; of the centroid, AP of classes is averaged inside categories"
+                yield "", f"{_name(rivals)} {told}: two tasks, held side by side as in the paper."
     if sweep.rivals:
         yield "", "Rivals are trained on all labelled data of the support side of each split."
 
