@@ -138,7 +138,7 @@ def test_what_cannot_be_trained_is_refused_when_the_study_is_read(tmp_path: Path
 def test_rivals_at_every_k_on_draws_that_the_centroid_does_not_meet_are_refused(tmp_path: Path) -> None:
     path = begin(tmp_path)
     change(path, "seed = 3", 'seed = 3\nspread = "per-query"')
-    with pytest.raises(OptionError, match="on the spread shared, and .protocol. spread has per-query alone"):
+    with pytest.raises(OptionError, match=r"on the spread shared, and .protocol. spread has per-query alone"):
         read_study(path)
     change(path, "draws = 4", 'draws = 4\nspread = "per-query"')
     assert read_study(path).training.spread == "per-query"
@@ -152,7 +152,7 @@ def test_networks_on_a_class_with_one_exemplar_are_refused_before_any_audio_is_r
     change(path, "folds = 3", "folds = 2")
     for n in range(2, 6):
         change(tmp_path / "recordings" / f"r{n}.txt", "trumpet", "roar")
-    with pytest.raises(InputError, match="recurrent: needs 2 exemplars .* 'trumpet' can give 1; take more folds"):
+    with pytest.raises(InputError, match=r"recurrent: needs 2 exemplars .* 'trumpet' can give 1; take more folds"):
         run_study(read_study(path))
     assert not (tmp_path / ".callshot" / "study" / "segment").exists()
 

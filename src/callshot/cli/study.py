@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MOST_NOTES, MOST_SENTENCES = 8, 3
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file; callshot init writes one.")]
-Device = Annotated[str, typer.Option(help="Where encoders run: cpu or cuda.")]
+Device = Annotated[str, typer.Option(help="Where encoders run and networks are trained: cpu or cuda.")]
 
 
 @app.command(rich_help_panel=STUDY)
@@ -70,7 +70,7 @@ def run(
 ) -> None:
     """Run a study: from recordings to tables, figures and a report, by one command.
 
-    Does read → segment → embed → fold → evaluate → report for every corpus and encoder. Each step is kept by its
+    Does read → segment → embed → fold → evaluate → train rivals → report for every corpus and encoder. Each step is kept by its
     content: a changed line redoes only what depends on it, and an interrupted run goes on where it stopped.
 
     Example: callshot run study.toml --dry-run
