@@ -70,8 +70,8 @@ def run(
 ) -> None:
     """Run a study: from recordings to tables, figures and a report, by one command.
 
-    Does read → segment → embed → fold → evaluate → train rivals → report for every corpus and encoder. Each step is kept by its
-    content: a changed line redoes only what depends on it, and an interrupted run goes on where it stopped.
+    Does read → segment → embed → fold → evaluate → train rivals → report for every corpus and encoder. Each step is
+    kept by its content: a changed line redoes only what depends on it, and an interrupted run goes on where it stopped.
 
     Example: callshot run study.toml --dry-run
     """
