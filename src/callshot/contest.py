@@ -107,22 +107,19 @@ def train_files(
     if not training.kinds and not training.shots and not training.published:
         raise OptionError("rival: nothing to train; name one, or ask for logistic regression at every k")
     refuse_training(training, device)
+    rule = None
     if against is not None:
-        if folds is not None or fold_file is not None or dealt is not None:
-            raise OptionError(f"folds: those of {against} are taken; leave the option out")
-        rule, fold_file = read_rule(against, paths, protocol, categories), against / "folds.csv"
-        if corpus not in (None, rule.corpus):
-            raise OptionError(f"corpus: {against} calls it {rule.corpus!r}; leave the option out")
-        corpus = rule.corpus
+        rule = read_rule(against, paths, protocol, categories)
+        _refuse_choices(against, rule.corpus, corpus, (folds, fold_file, dealt))
+        corpus, fold_file = rule.corpus, against / "folds.csv"
     with open_staging(out, (RIVALS, REFINEMENT, CROSSINGS, *WRITERS), PROVENANCE, mark=MARK) as staging:
         ground = read_ground(
             paths, folds=folds, fold_file=fold_file, dealt=dealt, categories=categories, corpus=corpus
         )  # fmt: skip
         found = _train(ground, paths, training, protocol, sources or Sources(), device, threads, keep, report)
-        if against is not None:
+        if rule is not None:
             trained = () if found.swept is None else found.swept.values
-            crossings = find_crossings(rule.values, found.rivals, trained, rule.complete_shots)
-            found = replace(found, crossings=crossings)
+            found = replace(found, crossings=find_crossings(rule.values, found.rivals, trained, rule.complete_shots))
         told = tell_provenance(
             found.swept or _bare(ground), protocol, ground.files, _options(training, device, found.networks)
         )
@@ -152,6 +149,14 @@ def read_rule(against: Path, paths: Sequence[Path], protocol: Protocol, categori
         if tell_file(path)["sha256"] not in {one["sha256"] for one in inputs if one["role"] == role}:
             raise InputError(f"{path}: not a file that {against} was made from (its sha256 differs); evaluate it first")
     return rule
+
+
+def _refuse_choices(against: Path, name: str, corpus: str | None, folds: Sequence[object]) -> None:
+    """Refuse what earlier results have chosen already."""
+    if any(choice is not None for choice in folds):
+        raise OptionError(f"folds: those of {against} are taken; leave the option out")
+    if corpus not in (None, name):
+        raise OptionError(f"corpus: {against} calls it {name!r}; leave the option out")
 
 
 def _told(against: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
