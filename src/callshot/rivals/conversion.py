@@ -22,6 +22,7 @@ from callshot.rivals.tensors import Arrays
 from callshot.rivals.transformer import Ast
 
 HEAD = 64  # width of a head of AST
+MOST, MOST_LAYERS = 1_000_000, 100  # of a size in BEATs' configuration
 STRIDES = (10, 12, 14, 16)  # of AST's patches, on 1024 frames
 HUGGING_FACE = "audio_spectrogram_transformer."
 FIXED = {  # what a BEATs must be, beside its sizes
@@ -43,12 +44,14 @@ class Source:
     tensors: Mapping[str, NDArray[Any]]
     taken: set[str] = field(default_factory=set)
 
-    def take(self, name: str, shape: tuple[int, ...] | None = None) -> NDArray[Any]:
-        """Return a tensor; refuse where it is missing, or has another shape."""
-        found = self.tensors.get(name)
-        if found is None or (shape is not None and found.shape != shape):
-            wanted = f"wanted tensor {name}" + (f" of shape {shape}" if shape else "")
-            raise InputError(f"{self.path}: {wanted}, found {'none' if found is None else found.shape}")
+    def take(self, name: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
+        """Return a tensor; refuse where it is missing, has another shape (None is any), or is not finite."""
+        found, wanted = self.tensors.get(name), f"{self.path}: wanted tensor {name}"
+        if found is None or not _fits(found.shape, shape):
+            told = str(shape).replace("None", "any")
+            raise InputError(f"{wanted} of shape {told}, found {'none' if found is None else found.shape}")
+        if not np.isfinite(found).all():
+            raise InputError(f"{wanted} of finite numbers, found NaN or infinity")
         self.taken.add(name)
         return found.astype(np.float32)
 
@@ -58,9 +61,20 @@ class Source:
         return len(numbers)
 
 
+def _fits(found: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
+    if len(found) != len(wanted):
+        return False
+    return all(have == want or (want is None and have > 0) for have, want in zip(found, wanted, strict=True))
+
+
 def tell_some(found: Any) -> str:
     """Name what was found instead."""
-    return ", ".join(map(str, [*found][:4])) if isinstance(found, Mapping) else type(found).__name__
+    return tell_short(", ".join(map(str, [*found][:4])) if isinstance(found, Mapping) else type(found).__name__)
+
+
+def tell_short(found: object) -> str:
+    """Tell something of a file on one line, which it may not be by itself."""
+    return " ".join(str(found).split())[:160]
 
 
 def convert_ast(source: Source) -> tuple[Ast, Arrays]:
@@ -75,18 +89,19 @@ def convert_ast(source: Source) -> tuple[Ast, Arrays]:
 
 def _ast_of(source: Source, at: str, block: Any) -> tuple[Ast, Arrays]:
     names = AST_NAMES[at]
-    width = source.take(names["patch"] + ".bias").size
+    width = source.take(names["patch"] + ".bias", (None,)).size
     if width % HEAD:
         raise InputError(f"{source.path}: wanted a width in heads of {HEAD}, found {width}")
     layers = source.layers(names["blocks"])
-    inner = source.take(f"{names['blocks']}0.{names['fc1']}.weight").shape[0]
+    inner = source.take(f"{names['blocks']}0.{names['fc1']}.weight", (None, width)).shape[0]
     encoder = Ast(width=width, layers=layers, heads=width // HEAD, inner=inner, specials=2, front=spectrogram.AST)
-    places = source.take(names["places"])[0]
+    places = source.take(names["places"], (1, None, width))[0]
+    grid = spread_places(source.path, places[2:])
     special = np.concatenate([source.take(name, (1, 1, width))[0] for name in names["specials"]]) + places[:2]
     arrays = {
         "patch.weight": _patch(source.take(names["patch"] + ".weight", (width, 1, PATCH, PATCH)), mel_first=True),
-        "patch.bias": source.take(names["patch"] + ".bias"),
-        "places.grid": spread_places(source.path, places[2:]),
+        "patch.bias": source.take(names["patch"] + ".bias", (width,)),
+        "places.grid": grid,
         "places.special": special,
         **_pair(source, names["norm"], "norm", (width,)),
     }
@@ -199,11 +214,31 @@ def _beats_sizes(path: Path, cfg: Any) -> Beats:
     missing = [name for name in (*SIZES.values(), *FIXED) if name not in cfg]
     if missing:
         raise InputError(f"{path}: wanted {missing[0]} in BEATs' configuration, found none")
-    other = [name for name, wanted in FIXED.items() if cfg[name] != wanted]
-    if other:
-        raise InputError(f"{path}: wanted BEATs with {other[0]} = {FIXED[other[0]]}, found {cfg[other[0]]}")
-    sizes: dict[str, Any] = {ours: int(cfg[theirs]) for ours, theirs in SIZES.items()}
-    return Beats(**sizes)
+    for name, wanted in FIXED.items():
+        if not isinstance(cfg[name], str | int) or cfg[name] != wanted:
+            raise InputError(f"{path}: wanted BEATs with {name} = {wanted}, found {tell_short(cfg[name])}")
+    sizes: dict[str, Any] = {ours: _size(path, theirs, cfg[theirs]) for ours, theirs in SIZES.items()}
+    return _whole(path, Beats(**sizes))
+
+
+def _size(path: Path, name: str, found: Any) -> int:
+    """Check a size on its own: what is built by it must not take for ever before a tensor contradicts it."""
+    most = MOST_LAYERS if name == SIZES["layers"] else MOST
+    if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= most:
+        raise InputError(f"{path}: wanted {name} a whole number from 1 to {most}, found {tell_short(found)}")
+    return found
+
+
+def _whole(path: Path, encoder: Beats) -> Beats:
+    """Check the sizes together: what no tensor's shape would tell."""
+    for ours in ("heads", "kernel_groups"):
+        if encoder.width % getattr(encoder, ours):
+            wanted = f"wanted {SIZES[ours]} that divides {SIZES['width']} = {encoder.width}"
+            raise InputError(f"{path}: {wanted}, found {getattr(encoder, ours)}")
+    if not 1 <= encoder.buckets // 4 < encoder.distance:  # those that are one by one, on each side
+        wanted = f"wanted {SIZES['buckets']} from 4 and {SIZES['distance']} beyond a quarter of it"
+        raise InputError(f"{path}: {wanted}, found {encoder.buckets} and {encoder.distance}")
+    return encoder
 
 
 def _beats_block(source: Source, theirs: str, ours: str, encoder: Beats) -> dict[str, NDArray[Any]]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from callshot.errors import InputError
 from callshot.rivals.beats import Beats
-from callshot.rivals.conversion import Source, convert_ast, convert_beats, tell_some
+from callshot.rivals.conversion import Source, convert_ast, convert_beats, tell_short, tell_some
 from callshot.rivals.tensors import Arrays, need_torch
 from callshot.rivals.transformer import Ast
 
@@ -36,17 +36,25 @@ class Pretrained:
 def read_pretrained(path: Path) -> Pretrained:
     """Read a checkpoint, and say what it is by what is in it."""
     content = _read(path)
-    encoder: Ast | Beats
-    if {"cfg", "model"} <= content.keys():
-        source = Source(path, _arrays(path, content["model"]))
-        encoder, arrays = convert_beats(source, content["cfg"])
-    else:
-        tensors = _arrays(path, content)
-        source = Source(path, {name.removeprefix("module."): array for name, array in tensors.items()})
-        encoder, arrays = convert_ast(source)
+    try:
+        source, encoder, arrays = _convert(path, content)
+    except InputError:
+        raise
+    except Exception as error:  # whatever else a file may hold
+        why = tell_short(f"{type(error).__name__}: {error}")
+        raise InputError(f"{path}: wanted AST or BEATs as published, found other content ({why})") from error
     with path.open("rb") as stream:
         digest = file_digest(stream, "sha256").hexdigest()
     return Pretrained(path, digest, encoder, arrays, tuple(sorted({*source.tensors} - source.taken)))
+
+
+def _convert(path: Path, content: Mapping[str, Any]) -> tuple[Source, Ast | Beats, Arrays]:
+    if {"cfg", "model"} <= content.keys():
+        source = Source(path, _arrays(path, content["model"]))
+        return source, *convert_beats(source, content["cfg"])
+    tensors = _arrays(path, content)
+    source = Source(path, {name.removeprefix("module."): array for name, array in tensors.items()})
+    return source, *convert_ast(source)
 
 
 def _read(path: Path) -> Mapping[str, Any]:
@@ -59,7 +67,7 @@ def _read(path: Path) -> Mapping[str, Any]:
         else:
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch, pickle, zipfile and safetensors have many
-        why = " ".join(str(error).split())[:160]
+        why = tell_short(error)
         raise InputError(
             f"{path}: cannot be read as weights alone ({why}); wanted AST or BEATs as published"
         ) from error
@@ -72,4 +80,8 @@ def _arrays(path: Path, found: Any) -> dict[str, NDArray[Any]]:
     torch = need_torch()
     if not isinstance(found, Mapping) or not all(isinstance(tensor, torch.Tensor) for tensor in found.values()):
         raise InputError(f"{path}: wanted tensors by name, found {tell_some(found)}; give AST or BEATs as published")
-    return {str(name): tensor.float().numpy() for name, tensor in found.items()}
+    for name, tensor in found.items():
+        if tensor.layout != torch.strided or tensor.is_meta or tensor.is_complex() or tensor.is_quantized:
+            what = f"{tensor.dtype}, {tensor.layout}, on {tensor.device}"
+            raise InputError(f"{path}: wanted tensor {tell_short(name)} of real numbers, dense, found {what}")
+    return {str(name): tensor.detach().float().numpy() for name, tensor in found.items()}
