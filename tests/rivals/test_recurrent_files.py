@@ -120,6 +120,63 @@ def test_without_a_folder_nothing_is_left(tmp_path: Path, monkeypatch: pytest.Mo
     assert [*tmp_path.iterdir()] == []
 
 
+def test_what_is_told_of_weights_that_are_gone_is_no_finished_network(tmp_path: Path) -> None:
+    wanted, _ = score(tmp_path)
+    before = content(tmp_path)
+    next(tmp_path.glob("fold1*[0-9a-f].safetensors")).unlink()
+    found, told = score(tmp_path)
+    assert told["trained"] == 1
+    assert np.array_equal(found, wanted)
+    assert content(tmp_path) == before
+
+
+def test_a_checkpoint_beside_finished_weights_is_not_read(tmp_path: Path) -> None:
+    """A process that dies between the two leaves it."""
+    wanted, _ = score(tmp_path)
+    path = next(tmp_path.glob("fold1*[0-9a-f].safetensors"))
+    path.with_suffix(".checkpoint.safetensors").write_bytes(b"")
+    found, told = score(tmp_path)
+    assert told["trained"] == 0
+    assert np.array_equal(found, wanted)
+
+
+def test_all_that_is_written_has_reached_the_disk_before_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced, replaced, fsync, replace = 0, 0, os.fsync, Path.replace
+
+    def count_fsync(number: int) -> None:
+        nonlocal synced
+        assert os.fstat(number).st_size > 0
+        synced += 1
+        fsync(number)
+
+    def count_replace(path: Path, target: Path) -> Path:
+        nonlocal replaced
+        replaced += 1
+        assert synced == replaced, target
+        return replace(path, target)
+
+    monkeypatch.setattr(os, "fsync", count_fsync)
+    monkeypatch.setattr(Path, "replace", count_replace)
+    score(tmp_path)
+    assert replaced > 2 * (EPOCHS + 2)
+
+
+def test_what_dead_processes_left_is_removed_and_what_others_write_is_not(tmp_path: Path) -> None:
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    score(tmp_path)
+    path = next(tmp_path.glob("fold1*[0-9a-f].safetensors"))
+    path.unlink()
+    gone = [f".{path.stem}.checkpoint.safetensors.{n}.part" for n in (dead.pid, os.getpid(), 10**30)]
+    stay = [f".{path.name}.{os.getppid()}.part", f".other-{path.name}.{dead.pid}.part"]
+    for name in (*gone, *stay):
+        (tmp_path / name).write_bytes(b"half")
+    score(tmp_path)
+    assert sorted(part.name for part in tmp_path.glob(".*")) == sorted(stay)
+
+
 # Interruptions
 
 
@@ -207,12 +264,20 @@ def write(text: str) -> Callable[[Path], None]:
     return lambda path: (path.write_text(text), None)[1]
 
 
+def tell(**facts: Any) -> Callable[[Path], None]:
+    """Leave the key in a file, and tell other things beside it."""
+
+    def harm(path: Path) -> None:
+        path.write_text(json.dumps({"key": json.loads(path.read_text())["key"], **facts}))
+
+    return harm
+
+
 @pytest.mark.parametrize(
     ("which", "harm", "message"),
     [
         ("*[0-9a-f].safetensors", cut, "cannot be read"),
         ("*[0-9a-f].safetensors", write("pickle"), "cannot be read"),
-        ("*[0-9a-f].safetensors", Path.unlink, "cannot be read"),
         ("*[0-9a-f].safetensors", flip, "wanted tensors of the hash in its header, found others"),
         ("*[0-9a-f].safetensors", reshape, r"wanted mean of shape \(3,\), found \(7,\)"),
         ("*[0-9a-f].safetensors", lose, r"wanted head.bias of shape \(2,\), found None"),
@@ -220,6 +285,13 @@ def write(text: str) -> Callable[[Path], None]:
         ("*[0-9a-f].json", write("[]"), "cannot be read"),
         ("*[0-9a-f].json", write('{"key": 1}'), "wanted the key that its name ends in, found another"),
         ("*search.json", write('{"key": 1}'), "wanted the key that its name ends in, found another"),
+        ("*search.json", write("[" * 100_000), "cannot be read"),
+        ("*search.json", tell(), "wanted losses, a list of numbers"),
+        ("*search.json", tell(losses=1.0), "wanted losses, a list of numbers"),
+        ("*search.json", tell(losses=[1.0, "low"]), "wanted losses, a list of numbers"),
+        ("*search.json", tell(losses=[1.0, True]), "wanted losses, a list of numbers"),
+        ("*search.json", tell(losses=[10**400]), "wanted losses, a list of numbers"),
+        ("*search.json", tell(losses={"1": 0.5}), "wanted losses, a list of numbers"),
         ("*checkpoint.safetensors", cut, "cannot be read"),
         ("*checkpoint.safetensors", flip, "wanted tensors of the hash in its header, found others"),
         ("*checkpoint.safetensors", reshape, r"wanted mean of shape \(3,\), found \(7,\)"),
@@ -243,16 +315,21 @@ def test_a_damaged_file_is_refused_and_nothing_is_trained(
     with pytest.raises(InputError, match=f"{message}.*; remove it to train anew") as refused:
         ask(*made(), seeds=1, hidden=4, folder=tmp_path)
     assert str(harmed.with_suffix("")) in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
-def test_a_checkpoint_of_another_program_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "about", [{"epoch": "two"}, {"epoch": float("inf")}, {"losses": "none"}, {"losses": ["1.0"]}, {"losses": None}]
+)
+def test_a_checkpoint_of_another_program_is_refused(about: dict[str, Any], tmp_path: Path) -> None:
     def kill(share: float, what: str) -> None:
         raise Killed
 
     with pytest.raises(Killed):
         score(tmp_path, report=kill)
     path = next(tmp_path.glob("*checkpoint*"))
-    path.write_bytes(_pack_arrays(safetensors.load_file(path), {"phase": "search", "epoch": "two", "losses": []}))
+    about = {"phase": "search", "epoch": 1, "losses": [], **about}
+    path.write_bytes(_pack_arrays(safetensors.load_file(path), about))
     with pytest.raises(InputError, match="wanted a checkpoint of callshot's; remove it to train anew"):
         score(tmp_path)
 

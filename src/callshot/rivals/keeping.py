@@ -64,27 +64,28 @@ class Shelf:
 
     def read(self, weights: Shapes, memory: Shapes) -> Found:
         """Return what is there, checked; the shapes are those that the weights and the optimiser's memory have."""
-        search = self._told(".search.json")
-        finished = None if self._told(".json") is None else partial(_read_weights, self.path, weights)
-        if finished is not None:
-            finished()
-        return Found(None if search is None else search["losses"], finished, self._checkpoint({**weights, **memory}))
+        losses = self._losses()
+        if self._told(".json") is None or not self.path.exists():
+            return Found(losses, None, self._checkpoint({**weights, **memory}))
+        finished = partial(_read_weights, self.path, weights)
+        finished()
+        return Found(losses, finished, None)
 
     def save_search(self, losses: Sequence[float]) -> None:
         """Keep the losses of a search that is over."""
-        self._write(".search.json", _json({"key": self.key, "losses": list(losses)}), sync=True)
+        self._write(".search.json", _json({"key": self.key, "losses": list(losses)}))
         self._drop_checkpoint()
 
     def save_weights(self, weights: Arrays, facts: Mapping[str, Any]) -> None:
         """Keep a finished network."""
-        self._write(".safetensors", _pack_arrays(weights, {}), sync=True)
-        self._write(".json", _json({"key": self.key, **facts}), sync=True)
+        self._write(".safetensors", _pack_arrays(weights, {}))
+        self._write(".json", _json({"key": self.key, **facts}))
         self._drop_checkpoint()
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Keep where a training stands, in place of where it stood."""
         about = {"phase": checkpoint.phase, "epoch": checkpoint.epoch, "losses": list(checkpoint.losses)}
-        self._write(".checkpoint.safetensors", _pack_arrays(checkpoint.arrays, about), sync=False)
+        self._write(".checkpoint.safetensors", _pack_arrays(checkpoint.arrays, about))
 
     def _checkpoint(self, shapes: Shapes) -> Checkpoint | None:
         path = self.path.with_suffix(".checkpoint.safetensors")
@@ -92,9 +93,16 @@ class Shelf:
             return None
         arrays, about = _read_arrays(path, shapes)
         try:
-            return Checkpoint(str(about["phase"]), int(about["epoch"]), [float(x) for x in about["losses"]], arrays)
-        except (KeyError, TypeError, ValueError) as error:
+            return Checkpoint(str(about["phase"]), int(about["epoch"]), _numbers(about["losses"]), arrays)
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise _refusal(path, "wanted a checkpoint of callshot's") from error
+
+    def _losses(self) -> list[float] | None:
+        told = self._told(".search.json")
+        try:
+            return None if told is None else _numbers(told["losses"])
+        except (KeyError, TypeError, OverflowError) as error:
+            raise _refusal(self.path.with_suffix(".search.json"), "wanted losses, a list of numbers") from error
 
     def _told(self, suffix: str) -> dict[str, Any] | None:
         path = self.path.with_suffix(suffix)
@@ -104,20 +112,20 @@ class Shelf:
             told = json.loads(path.read_text("utf-8"))
             if told["key"] == json.loads(json.dumps(self.key)):
                 return dict(told)
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise _refusal(path, f"cannot be read ({error})") from error
         raise _refusal(path, "wanted the key that its name ends in, found another")
 
-    def _write(self, suffix: str, content: bytes, *, sync: bool) -> None:
+    def _write(self, suffix: str, content: bytes) -> None:
         path = self.path.with_suffix(suffix)
         part = path.with_name(f".{path.name}.{os.getpid()}.part")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            self._drop_leftovers()
             with part.open("wb") as stream:
                 stream.write(content)
-                if sync:  # a checkpoint is for a process that dies, not for a machine that does
-                    stream.flush()
-                    os.fsync(stream.fileno())
+                stream.flush()
+                os.fsync(stream.fileno())  # or a power loss may leave the name without the content
             part.replace(path)
         except OSError as error:
             raise OutputError(f"{path}: cannot be written ({error.strerror}); make room and run again") from error
@@ -125,9 +133,36 @@ class Shelf:
             with suppress(OSError):
                 part.unlink()
 
+    def _drop_leftovers(self) -> None:
+        """Remove what processes left that died while they wrote files of this training."""
+        for part in self.folder.glob(f".{self.path.stem}.*.part"):
+            if not _is_another_alive(part.suffixes[-2][1:]):
+                with suppress(OSError):
+                    part.unlink()
+
     def _drop_checkpoint(self) -> None:
         with suppress(OSError):
             self.path.with_suffix(".checkpoint.safetensors").unlink()
+
+
+def _is_another_alive(number: str) -> bool:
+    """Say whether a process of that number runs, other than this one, which writes one file of a training at a time."""
+    if not number.isdecimal() or int(number) == os.getpid():
+        return False
+    try:
+        os.kill(int(number), 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:  # another user's
+        return True
+    return True
+
+
+def _numbers(found: Any) -> list[float]:
+    """Return losses as they were told; a TypeError where they are others than numbers."""
+    if not isinstance(found, list) or not all(type(value) in (int, float) for value in found):
+        raise TypeError
+    return [float(value) for value in found]
 
 
 def _json(told: Mapping[str, Any]) -> bytes:
