@@ -13,10 +13,11 @@ import pytest
 
 from callshot.errors import InputError
 from callshot.records import FloatArray
-from callshot.rivals import aerd, training
+from callshot.rivals import aerd, framewise, training
 from callshot.rivals.aerd import score_aerd
 from callshot.rivals.framewise import Recipe
 from callshot.rivals.transformer import Ast
+from callshot.rivals.work import StoppedError, Watch
 
 torch = pytest.importorskip("torch", reason="torch is not here: make test-torch")
 pytest.importorskip("safetensors")
@@ -105,6 +106,31 @@ def test_a_process_that_is_killed_loses_an_epoch_at_most(tmp_path: Path) -> None
     assert heard[0] == "AST-seq, fold 0, seed 0"  # finished
     assert heard[1] == "AST-seq, fold 1, seed 0, search: epoch 3"
     score(tmp_path / "whole")
+    assert content(tmp_path / "cut") == content(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("calls", [1, 4, 5, 6])
+def test_a_stop_takes_a_batch_at_most_and_changes_nothing(
+    calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(aerd, "Recipe", partial(Recipe, epochs=3, batch=2))
+    score(tmp_path / "whole")
+    watch, forward, done = Watch(lambda *_: None), framewise.frame_log_odds, 0
+
+    def stop_after(*given: Any) -> Any:
+        nonlocal done
+        done += 1
+        if done == calls:
+            watch.stopped.set()
+        return forward(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(framewise, "frame_log_odds", stop_after)
+        patch.setattr(aerd, "do_jobs", lambda jobs, do, *_: [do(job, watch) for job in jobs])
+        with pytest.raises(StoppedError):
+            score(tmp_path / "cut")
+    assert done == calls
+    score(tmp_path / "cut")
     assert content(tmp_path / "cut") == content(tmp_path / "whole")
 
 

@@ -16,10 +16,11 @@ from callshot.errors import InputError, OutputError
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import count_classes, give_folds
 from callshot.records import Embeddings, FloatArray, IntArray
-from callshot.rivals import jobs, training
+from callshot.rivals import jobs, network, recurrent, training
 from callshot.rivals.keeping import _pack_arrays
 from callshot.rivals.network import Recipe
 from callshot.rivals.recurrent import choose_cell, score_recurrent
+from callshot.rivals.work import Options, StoppedError, Watch
 
 torch = pytest.importorskip("torch", reason="torch is not here: make test-torch")
 safetensors = pytest.importorskip("safetensors.numpy")
@@ -225,7 +226,7 @@ def test_a_process_that_is_killed_loses_an_epoch_at_most(when: str, tmp_path: Pa
     assert content(tmp_path / "cut") == content(tmp_path / "whole")
 
 
-def test_one_that_fails_stops_the_others_after_their_epoch(tmp_path: Path) -> None:
+def test_one_that_fails_stops_the_others(tmp_path: Path) -> None:
     def fail(share: float, what: str) -> None:
         if "fold 0" in what:
             raise OutputError("the disk is full")
@@ -234,6 +235,30 @@ def test_one_that_fails_stops_the_others_after_their_epoch(tmp_path: Path) -> No
         score(tmp_path, threads=2, seeds=3, report=fail)
     assert [*tmp_path.glob("*[0-9a-f].safetensors")] == []
     assert len([*tmp_path.glob("*checkpoint*")]) <= 2
+
+
+@pytest.mark.parametrize("calls", [1, 3, 6, 7, 9, 14, 40])
+def test_a_stop_takes_a_batch_at_most_and_changes_nothing(
+    calls: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs, "Recipe", partial(Recipe, epochs=EPOCHS, batch=2))
+    score(tmp_path / "whole")
+    watch, forward, done = Watch(lambda *_: None), network.forward, 0
+
+    def stop_after(*given: Any) -> Any:
+        nonlocal done
+        done += 1
+        if done == calls:
+            watch.stopped.set()
+        return forward(*given)
+
+    monkeypatch.setattr(network, "forward", stop_after)
+    options = Options(1, "cpu", 1, tmp_path / "cut", 0)
+    with pytest.raises(StoppedError):
+        recurrent._score(jobs.plan_jobs(*made(), [("gru",)] * 2, 4, options)[0], watch)
+    assert done == calls
+    score(tmp_path / "cut")
+    assert content(tmp_path / "cut") == content(tmp_path / "whole")
 
 
 # What is refused before anything is trained

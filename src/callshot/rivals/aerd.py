@@ -158,7 +158,7 @@ def _hold_out(truth: NDArray[np.bool_], groups: IntArray, recipe: Recipe) -> NDA
 def _score(job: Job[FrameLesson], watch: Watch) -> tuple[FloatArray, int]:
     """Return the log-odds of the split's queries, and how many epochs it took."""
     network, epochs = learn(job, watch)
-    return log_odds(job.lesson.feed, job.queries, job.lesson.recipe.encoder, network), epochs
+    return log_odds(job.lesson.feed, job.queries, job.lesson.recipe.encoder, network, watch.go_on), epochs
 
 
 def _tell(recipe: Recipe, given: Pretrained | None, options: Options) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from callshot.rivals.spectrogram import PATCH, FrontEnd
 from callshot.rivals.tensors import Arrays, Feed, drop, give_weights, need_torch
 from callshot.rivals.training import State, stream
 from callshot.rivals.transformer import Loosen
+from callshot.rivals.work import GoOn
 
 TOGETHER = 32  # cuts that are scored at once
 
@@ -99,12 +100,13 @@ def frame_log_odds(
     return network["head"](tokens.float().mean(dim=2))
 
 
-def log_odds(feed: Feed, rows: IntArray, encoder: Encoder, network: Any) -> FloatArray:
+def log_odds(feed: Feed, rows: IntArray, encoder: Encoder, network: Any, go_on: GoOn = lambda: None) -> FloatArray:
     """Return the log-odds of some rows, (rows, outputs): of each, the mean over all of its frames."""
     torch = need_torch()
     total, count = np.zeros((len(feed.label), network["head"].out_features)), np.zeros((len(feed.label), 1))
     with torch.inference_mode():
         for cuts in in_even_batches(cut_whole(feed.table.lengths, rows), TOGETHER):
+            go_on()
             frames, there = _load(feed, cuts)
             found = frame_log_odds(encoder, network, frames, there).double()
             found = found.sum(dim=1) if there is None else (found * there[:, :, None]).sum(dim=1)
@@ -147,12 +149,13 @@ class FrameLesson:
         settings = {"lr": recipe.rate, "weight_decay": recipe.decay, "fused": True}
         return State(network, torch.optim.AdamW(network.parameters(), **settings))
 
-    def run_epoch(self, rows: IntArray, state: State) -> None:
+    def run_epoch(self, rows: IntArray, state: State, go_on: GoOn = lambda: None) -> None:
         """Learn a piece of every row once; every frame has the truth of its segment."""
         torch, recipe = need_torch(), self.recipe
         steps = state.epoch * -(-len(rows) // recipe.batch)
         weights = balance(self.feed.label[rows])
         for n, (cuts, frames, there, loosen) in enumerate(self._batches(rows, state)):
+            go_on()
             state.optimiser.param_groups[0]["lr"] = recipe.rate * min(1.0, (steps + n + 1) / recipe.warm)
             found = frame_log_odds(recipe.encoder, state.network, frames, there, loosen)
             state.optimiser.zero_grad()
@@ -170,9 +173,9 @@ class FrameLesson:
             frames, there = _load(self.feed, cuts)
             yield cuts, frames, there, lambda values: drop(values, recipe.dropout, draw)
 
-    def loss(self, rows: IntArray, network: Any) -> float:
+    def loss(self, rows: IntArray, network: Any, go_on: GoOn = lambda: None) -> float:
         """Return the cross-entropy of some rows by their scores, every output and its two sides alike."""
-        scores, truth = log_odds(self.feed, rows, self.recipe.encoder, network), self.feed.label[rows]
+        scores, truth = log_odds(self.feed, rows, self.recipe.encoder, network, go_on), self.feed.label[rows]
         return float(np.average(np.logaddexp(0.0, np.where(truth, -scores, scores)), weights=_side_weight(truth)))
 
 

@@ -3,7 +3,7 @@
     NAME.checkpoint.safetensors   weights, and what AdamW remembers, after the last epoch; its header tells of it
     NAME.search.json              the losses of the rows held out, by epoch
     NAME.safetensors              the weights of a finished network
-    NAME.json                     the key, which is all that decides them; written last
+    NAME.json                     the key, which is all that decides them; written last, and nothing without them
 
 A name ends in the hash of the key, so that another corpus, recipe or version finds nothing of this one. Files are read
 and checked before anything is trained; one that is not what it must be is refused, never overwritten.

@@ -15,6 +15,7 @@ from callshot.records import FloatArray, IntArray
 from callshot.rivals.sequences import deal_batches, frame_scale, in_batches, line_up
 from callshot.rivals.tensors import Feed, drop, need_torch
 from callshot.rivals.training import State, stream
+from callshot.rivals.work import GoOn
 
 CELLS = {"elman": ("RNN", 1), "gru": ("GRU", 3), "lstm": ("LSTM", 4)}  # torch's name, and matrices of each kind
 HIDDEN = {"elman": 128, "gru": 64, "lstm": 56}  # with which the three have about as many parameters
@@ -96,12 +97,13 @@ def forward(feed: Feed, rows: IntArray, network: Any, dropout: float = 0.0, draw
     return network["head"](drop(pooled, dropout, draw))
 
 
-def log_probabilities(feed: Feed, rows: IntArray, network: Any) -> FloatArray:
+def log_probabilities(feed: Feed, rows: IntArray, network: Any, go_on: GoOn = lambda: None) -> FloatArray:
     """Return the log-probabilities of some rows, (rows, classes), in their order."""
     torch = need_torch()
     found = np.empty((len(feed.label), network["head"].out_features))
     with torch.inference_mode():
         for batch in in_batches(feed.table, rows, TOGETHER):
+            go_on()
             logits = forward(feed, batch, network)
             found[batch] = torch.log_softmax(logits.double(), dim=1).cpu().numpy()
     return found[rows]
@@ -123,7 +125,7 @@ class RecurrentLesson:
         """Draw the first weights, and take the scale of the input from the rows that will be learnt."""
         return start_state(self.feed, rows, self.recipe)
 
-    def run_epoch(self, rows: IntArray, state: State) -> None:
+    def run_epoch(self, rows: IntArray, state: State, go_on: GoOn = lambda: None) -> None:
         """Learn all rows once, every class alike."""
         torch, recipe, device = need_torch(), self.recipe, self.feed.frames.device
         weight = len(rows) / (recipe.classes * np.bincount(self.feed.label[rows], minlength=recipe.classes))
@@ -131,6 +133,7 @@ class RecurrentLesson:
         draw = torch.Generator(device).manual_seed(stream(recipe.seed, recipe.member, "dropout", state.epoch))
         weights = torch.from_numpy(weight.astype(np.float32)).to(device)
         for batch in deal_batches(self.feed.table, rows, recipe.batch, order):
+            go_on()
             logits = forward(self.feed, batch, state.network, recipe.dropout, draw)
             label = torch.from_numpy(self.feed.label[batch]).to(device)
             losses = torch.nn.functional.cross_entropy(logits, label, reduction="none")
@@ -139,9 +142,9 @@ class RecurrentLesson:
             torch.nn.utils.clip_grad_norm_(state.network.parameters(), recipe.clip)
             state.optimiser.step()
 
-    def loss(self, rows: IntArray, network: Any) -> float:
+    def loss(self, rows: IntArray, network: Any, go_on: GoOn = lambda: None) -> float:
         """Return the class-balanced cross-entropy of some rows."""
-        return balanced_loss(log_probabilities(self.feed, rows, network), self.feed.label[rows])
+        return balanced_loss(log_probabilities(self.feed, rows, network, go_on), self.feed.label[rows])
 
 
 def start_state(feed: Feed, rows: IntArray, recipe: Recipe) -> State:

@@ -127,7 +127,7 @@ def tell_cells(cells: Sequence[str]) -> str:
 def _score(job: Job[RecurrentLesson], watch: Watch) -> tuple[FloatArray, int]:
     """Return the log-probabilities of the split's queries, and how many epochs it took."""
     network, epochs = learn(job, watch)
-    return log_probabilities(job.lesson.feed, job.queries, network), epochs
+    return log_probabilities(job.lesson.feed, job.queries, network, watch.go_on), epochs
 
 
 def _tell(jobs: Sequence[Job[RecurrentLesson]], cells: Sequence[str], options: Options) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from callshot.records import IntArray
 from callshot.rivals.keeping import Checkpoint, Found, Shelf
 from callshot.rivals.tensors import Feed, give_memory, give_weights, memory_of, weights_of
-from callshot.rivals.work import Watch
+from callshot.rivals.work import GoOn, Watch
 
 EPOCHS = 20  # where nothing can be held out
 
@@ -64,10 +64,10 @@ class Lesson(Protocol):
     def start(self, rows: IntArray) -> State:
         """Give a network its first weights, for rows that it will learn."""
 
-    def run_epoch(self, rows: IntArray, state: State) -> None:
+    def run_epoch(self, rows: IntArray, state: State, go_on: GoOn) -> None:
         """Learn all rows once."""
 
-    def loss(self, rows: IntArray, network: Any) -> float:
+    def loss(self, rows: IntArray, network: Any, go_on: GoOn) -> float:
         """Return how badly a network does on rows that it has not learnt."""
 
 
@@ -135,17 +135,19 @@ def _train(job: Job[Kind], watch: Watch, phase: str, rows: IntArray, held: IntAr
         watch.report(0.0, f"{job.title}, {phase}: epoch {state.epoch}")
         watch.go_on()
 
-    run_epochs(job.lesson, rows, held, state, epochs, after)
+    run_epochs(job.lesson, rows, held, state, epochs, after, watch.go_on)
     return state
 
 
-def run_epochs(lesson: Lesson, rows: IntArray, held: IntArray, state: State, epochs: int, after: After) -> None:
+def run_epochs(
+    lesson: Lesson, rows: IntArray, held: IntArray, state: State, epochs: int, after: After, go_on: GoOn
+) -> None:
     """Go on until there are so many epochs, or the loss of the rows held out has not fallen for `patience` of them."""
     while state.epoch < epochs and not state.is_stale(lesson.recipe.patience):
-        lesson.run_epoch(rows, state)
+        lesson.run_epoch(rows, state, go_on)
         state.epoch += 1
         if held.size:
-            state.losses.append(lesson.loss(held, state.network))
+            state.losses.append(lesson.loss(held, state.network, go_on))
         after(state)
 
 

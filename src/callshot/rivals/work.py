@@ -19,6 +19,7 @@ from callshot.errors import InputError, OptionError
 from callshot.rivals.tensors import need_torch
 
 Report = Callable[[float, str], None]
+GoOn = Callable[[], None]  # asked before every batch; raises where all are to stop
 FEWEST = 2  # exemplars of a class on a support side
 
 
@@ -97,7 +98,7 @@ def refuse_few(counts: NDArray[np.integer[Any]], names: Sequence[str], fold: int
 
 
 def do_jobs(jobs: Sequence[Task], do: Callable[[Task, Watch], Outcome], threads: int, report: Report) -> list[Outcome]:
-    """Do every job, several at a time; outcomes in their order. Where one fails, the others stop after their epoch."""
+    """Do every job, several at a time; outcomes in their order. Where one fails, the others stop after their batch."""
     torch, watch = need_torch(), Watch(report)
     workers = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
     with _steady(torch), workers as pool:
