@@ -17,7 +17,7 @@ from callshot.rivals import aerd, framewise, training
 from callshot.rivals.aerd import score_aerd
 from callshot.rivals.framewise import Recipe
 from callshot.rivals.transformer import Ast
-from callshot.rivals.work import StoppedError, Watch
+from callshot.rivals.work import Options, StoppedError, Watch
 
 torch = pytest.importorskip("torch", reason="torch is not here: make test-torch")
 pytest.importorskip("safetensors")
@@ -78,6 +78,17 @@ def test_a_rerun_trains_nothing_and_writes_nothing(tmp_path: Path, monkeypatch: 
 def test_whatever_decides_a_network_makes_another_of_it(other: dict[str, Any], tmp_path: Path) -> None:
     score(tmp_path)
     assert score(tmp_path, **other)[1]["trained"] == 2
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "other"), [(torch, "__version__", "0.1"), (Options, "kind", "cuda"), (aerd, "FORMAT", 0)]
+)
+def test_another_torch_device_or_format_makes_another_network(
+    owner: Any, name: str, other: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    score(tmp_path)
+    monkeypatch.setattr(owner, name, other)
+    assert score(tmp_path)[1]["trained"] == 2
 
 
 @pytest.mark.parametrize("phase", ["search", "all"])

@@ -115,6 +115,21 @@ def test_whatever_decides_a_network_makes_another_of_it(
     assert told["trained"] >= 1
 
 
+@pytest.mark.parametrize(
+    ("owner", "name", "other"), [(torch, "__version__", "0.1"), (Options, "kind", "cuda"), (jobs, "FORMAT", 0)]
+)
+def test_another_torch_device_or_format_makes_another_network(
+    owner: Any, name: str, other: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    score(tmp_path)
+    monkeypatch.setattr(owner, name, other)
+    assert score(tmp_path)[1]["trained"] == 2
+
+
+def test_the_number_of_a_device_makes_no_other_network(tmp_path: Path) -> None:
+    assert [Options(1, device, 1, tmp_path, 0).kind for device in ("cpu", "cuda", "cuda:1")] == ["cpu", "cuda", "cuda"]
+
+
 def test_without_a_folder_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     score_recurrent(*made(), seeds=1, hidden=4)

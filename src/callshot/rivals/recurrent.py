@@ -29,7 +29,7 @@ from callshot.fewshot.episodes import Episodes
 from callshot.records import FloatArray, IntArray
 from callshot.rivals.jobs import TITLES, plan_jobs
 from callshot.rivals.network import CELLS, RecurrentLesson, log_probabilities
-from callshot.rivals.training import Job, by_fold, learn, search
+from callshot.rivals.training import Job, best_epoch, by_fold, learn, search
 from callshot.rivals.work import Options, Report, Watch, do_jobs, kept_in
 
 SequenceArray = NDArray[np.floating[Any]]
@@ -105,7 +105,8 @@ def choose_cell(
         options = Options(seeds, device, threads, place, seed)
         jobs = plan_jobs(episodes, groups, sequences, [tuple(cells)] * episodes.folds, hidden, options)
         _refuse_nothing_held(jobs)
-        lowest = [min(losses, default=np.nan) for losses in do_jobs(jobs, search, threads, report)]
+        found = do_jobs(jobs, search, threads, report)
+        lowest = [losses[best_epoch(losses) - 1] if losses else np.nan for losses in found]
     inner = {cell: [_mean_loss(jobs, lowest, fold, cell) for fold in range(episodes.folds)] for cell in cells}
     chosen = tuple(min(cells, key=lambda cell: inner[cell][fold]) for fold in range(episodes.folds))
     return chosen, {"cells": chosen, "text": tell_cells(chosen), "inner_loss": inner}

@@ -14,6 +14,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from callshot.errors import InputError
 from callshot.records import IntArray
 from callshot.rivals.keeping import Checkpoint, Found, Shelf
 from callshot.rivals.tensors import Feed, give_memory, give_weights, memory_of, weights_of
@@ -33,7 +34,8 @@ class State:
 
     def is_stale(self, patience: int) -> bool:
         """Say whether the loss has not fallen for that many epochs."""
-        return bool(self.losses) and self.epoch - best_epoch(self.losses) >= patience
+        best = best_epoch(self.losses) if np.isfinite(self.losses).any() else 0
+        return bool(self.losses) and self.epoch - best >= patience
 
 
 class Plan(Protocol):
@@ -103,6 +105,7 @@ def search(job: Job[Kind], watch: Watch) -> Sequence[float]:
     if job.held.any():
         rows, held = job.rows[~job.held], job.rows[job.held]
         losses = _train(job, watch, "search", rows, held, job.lesson.recipe.epochs).losses
+        best_epoch(losses, job.title)  # nothing is kept of a search without one
     job.shelf.save_search(losses)
     return losses
 
@@ -110,14 +113,17 @@ def search(job: Job[Kind], watch: Watch) -> Sequence[float]:
 def learn(job: Job[Kind], watch: Watch) -> tuple[Any, int]:
     """Return a network that is trained on the whole support side, and its epochs."""
     losses = search(job, watch)
-    epochs = best_epoch(losses) if losses else job.unsearched
+    epochs = best_epoch(losses, job.title) if losses else job.unsearched
     if job.found.weights is not None:
         network = job.lesson.build()
         give_weights(network, job.found.weights())
         return network.to(job.device), epochs
     network = _train(job, watch, "all", job.rows, job.rows[:0], epochs).network
+    weights = weights_of(network)
+    if not all(np.isfinite(array).all() for array in weights.values()):
+        raise _diverged(job.title, f"after {epochs} epochs its weights are not finite")
     facts = {"epochs": epochs, "parameters": job.lesson.recipe.parameters, "losses": list(losses)}
-    job.shelf.save_weights(weights_of(network), facts)
+    job.shelf.save_weights(weights, facts)
     return network, epochs
 
 
@@ -151,13 +157,22 @@ def run_epochs(
         after(state)
 
 
-def best_epoch(losses: Sequence[float]) -> int:
-    """Return the number of epochs after which the loss was lowest.
+def best_epoch(losses: Sequence[float], title: str = "a network") -> int:
+    """Return the number of epochs after which the loss was lowest; one that is not finite is worse than any other.
 
-    >>> best_epoch([1.1, 0.8, 0.9])
-    2
+    >>> best_epoch([1.1, 0.8, 0.9]), best_epoch([float("nan"), 0.8])
+    (2, 2)
     """
-    return int(np.argmin(losses)) + 1
+    finite = np.isfinite(losses)
+    if not finite.any():
+        raise _diverged(title, "after no epoch the loss of the rows held out is finite")
+    return int(np.argmin(np.where(finite, losses, np.inf))) + 1
+
+
+def _diverged(title: str, found: str) -> InputError:
+    return InputError(
+        f"{title}: the training diverged: {found}; look for extreme values in what it learns or begins with"
+    )
 
 
 def by_fold(jobs: Sequence[Job[Kind]], values: Sequence[int]) -> list[list[int]]:
