@@ -17,6 +17,7 @@ from callshot.fewshot.folds import count_classes, give_folds
 from callshot.records import Embeddings, IntArray
 from callshot.rivals.recurrent import PAPER_CELLS, choose_cell, score_recurrent
 from callshot.rivals.sequences import deal_batches, frame_scale, hold_out, inner_folds, lay_out, line_up
+from callshot.rivals.tensors import Feed, tell_rows
 
 Sequences = list[np.ndarray]
 
@@ -35,6 +36,20 @@ def labelled(draw: Any) -> tuple[IntArray, IntArray]:
     _, label = np.unique(draw(st.lists(st.integers(0, 4), min_size=2, max_size=40)), return_inverse=True)
     groups = draw(st.lists(st.integers(0, 12), min_size=len(label), max_size=len(label)))
     return label, np.array(groups)
+
+
+# Rows
+
+
+@pytest.mark.parametrize("label", [np.array([2, 0, 1, 1, 0]), np.array([[True, False]] * 3 + [[False, True]] * 2)])
+def test_rows_are_told_by_frames_labels_and_the_first_row_of_their_recording(label: np.ndarray) -> None:
+    table = lay_out([np.full((n + 1, 2), float(n)) for n in range(5)])
+    rows, groups = np.array([4, 1, 3, 2]), np.array([9, 7, 8, 7, 8])
+    found = tell_rows(Feed(table, None, label), rows, groups)
+    assert found == [
+        (table.hashes[row], label[row].tolist(), at) for row, at in zip([4, 1, 3, 2], [0, 1, 1, 0], strict=True)
+    ]
+    assert found == tell_rows(Feed(table, None, label), rows, 20 - groups)
 
 
 # Frames

@@ -31,7 +31,7 @@ from callshot.rivals.patches import COLUMN_S, COLUMNS
 from callshot.rivals.pretrained import Pretrained, read_pretrained
 from callshot.rivals.sequences import hold_out
 from callshot.rivals.spectrogram import HOP, RATE_HZ, hear
-from callshot.rivals.tensors import Feed, need_torch, open_feed, shapes
+from callshot.rivals.tensors import Feed, need_torch, open_feed, shapes, tell_rows
 from callshot.rivals.training import Job, by_fold, learn
 from callshot.rivals.transformer import Ast
 from callshot.rivals.work import Options, Report, Watch, do_jobs, kept_in, refuse_below_one, refuse_counts, refuse_few
@@ -130,7 +130,7 @@ def _job(
         "format": FORMAT,
         "recipe": asdict(recipe),
         "names": list(names),
-        "rows": _digest(lesson.feed, rows, groups),
+        "rows": sha256(repr(tell_rows(lesson.feed, rows, groups)).encode()).hexdigest(),
         "searched": epochs is None or epochs,
         "torch": need_torch().__version__,
         "device": options.kind,
@@ -140,12 +140,6 @@ def _job(
     title, found = f"{recipe.encoder.title}, fold {number}, seed {recipe.member}", shelf.read(*shapes(outline(recipe)))
     job = Job(title, number, rows, np.flatnonzero(fold == number), held, lesson, shelf, found)
     return job if epochs is None else Job(**{**vars(job), "unsearched": epochs})
-
-
-def _digest(feed: Feed, rows: IntArray, groups: IntArray) -> str:
-    first = {group: n for n, group in reversed([*enumerate(groups[rows].tolist())])}  # no number of theirs matters
-    parts = [(feed.table.hashes[row], feed.label[row].tolist(), first[int(groups[row])]) for row in rows.tolist()]
-    return sha256(repr(parts).encode()).hexdigest()
 
 
 def _hold_out(truth: NDArray[np.bool_], groups: IntArray, recipe: Recipe) -> NDArray[np.bool_]:

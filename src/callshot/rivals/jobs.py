@@ -17,7 +17,7 @@ from callshot.records import IntArray
 from callshot.rivals.keeping import Shelf
 from callshot.rivals.network import CELLS, HIDDEN, Recipe, RecurrentLesson
 from callshot.rivals.sequences import hold_out, lay_out, refuse_sequences
-from callshot.rivals.tensors import Feed, need_torch, open_feed, shapes
+from callshot.rivals.tensors import Feed, need_torch, open_feed, shapes, tell_rows
 from callshot.rivals.training import Job
 from callshot.rivals.work import Options, refuse_below_one, refuse_counts, refuse_few
 
@@ -73,9 +73,7 @@ def _side(
     step = max(1, int(np.ceil(np.median([len(sequences[row]) for row in rows.tolist()]) / STEPS)))
     if step not in feeds:
         feeds[step] = open_feed(lay_out(sequences, step), episodes.label, device)
-    first = {group: n for n, group in reversed([*enumerate(groups[rows].tolist())])}  # no number of theirs matters
-    parts = [(feeds[step].table.hashes[row], int(episodes.label[row]), first[int(groups[row])]) for row in rows]
-    key = sha256(repr((episodes.classes, parts)).encode()).hexdigest()
+    key = sha256(repr((episodes.classes, tell_rows(feeds[step], rows, groups))).encode()).hexdigest()
     return Side(fold, rows, np.flatnonzero(episodes.fold == fold), groups[rows], step, feeds[step], key)
 
 

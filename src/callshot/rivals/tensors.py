@@ -8,6 +8,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from callshot.errors import InputError, OptionError
+from callshot.records import IntArray
 from callshot.rivals.sequences import Table
 
 MEMORY = ("step", "exp_avg", "exp_avg_sq")  # what AdamW remembers of a parameter
@@ -39,6 +40,16 @@ def open_feed(table: Table, label: NDArray[Any], device: str) -> Feed:
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise OptionError("device: cuda is not there for torch; use cpu")
     return Feed(table, torch.from_numpy(table.frames).to(device), label)
+
+
+def tell_rows(feed: Feed, rows: IntArray, groups: IntArray) -> list[tuple[str, Any, int]]:
+    """Tell all of some rows that decides a training: a hash of the frames, what is learnt of them, the recording.
+
+    A recording, of which `groups` has one for each row of the feed, is told as the first of these rows that is its own,
+    so that no number of theirs matters.
+    """
+    first = {group: n for n, group in reversed([*enumerate(groups[rows].tolist())])}
+    return [(feed.table.hashes[row], feed.label[row].tolist(), first[int(groups[row])]) for row in rows.tolist()]
 
 
 def drop(values: Any, share: float, draw: Any) -> Any:
