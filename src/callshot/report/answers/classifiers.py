@@ -9,6 +9,7 @@ from callshot.records import Difference, Values
 from callshot.report.answers.reading import (
     SAMPLES,
     Reading,
+    against,
     clearly,
     examples,
     from_on,
@@ -110,4 +111,4 @@ def _sure(r: Reading, rows: Sequence[Difference], v: Values) -> list[Difference]
 def _means(one: Values, other: Values, k: int) -> str:
     shots, ours, theirs = on_same_draws(one, other)
     at = int(np.searchsorted(shots, k))
-    return f"mAP {ours[at].mean():.3f} against {theirs[at].mean():.3f}"
+    return against(float(ours[at].mean()), float(theirs[at].mean()))

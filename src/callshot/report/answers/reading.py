@@ -103,6 +103,16 @@ def reach(start: str, first: int, last: int, end: int) -> str:
     return f"with {start}" if first == last else f"from {start} on, up to {last}"
 
 
+def against(one: float, other: float) -> str:
+    """Tell two values of mAP, to as many places as tell them apart, five at most.
+
+    >>> against(0.75, 0.7), against(0.75081, 0.75077)
+    ('mAP 0.750 against 0.700', 'mAP 0.75081 against 0.75077')
+    """
+    places = next((p for p in (3, 4) if f"{one:.{p}f}" != f"{other:.{p}f}"), 5)
+    return f"mAP {one:.{places}f} against {other:.{places}f}"
+
+
 def clearly(sure: Sequence[Difference], end: int) -> str:
     """Say from where on a difference is clear, of those that may be called so; nothing where there is none."""
     if not sure:

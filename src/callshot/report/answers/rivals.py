@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from callshot.fewshot.paired import told_rival
 from callshot.records import Difference, Rival
-from callshot.report.answers.reading import Reading, clearly, examples, from_on
+from callshot.report.answers.reading import Reading, against, clearly, examples, from_on
 
 RIVALS = {"logistic": "logistic regression"}
 
@@ -30,7 +30,7 @@ def _crossover(r: Reading, rival: Rival, who: str, rows: Sequence[Difference]) -
     passed = from_on(rows, lambda d: d.mean > 0)
     at = points[(passed or rows[-1]).k]
     early = next((d for d in rows if d.mean > 0), None)
-    means = f"mAP {at.mean:.3f} against {rival.value:.3f}"
+    means = against(at.mean, rival.value)
     if passed is None:
         brief = "" if early is None else f", though with {examples(points[early.k])} it did"
         return f"With {examples(at)}, {r.best} does not beat {who}{where} on average ({means}){brief}."
