@@ -10,7 +10,7 @@ from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.evaluate import evaluate
 from callshot.fewshot.folds import count_classes
 from callshot.fewshot.protocol import Protocol
-from callshot.rivals.measuring import measure, measure_classes, measure_outputs, tally_scores
+from callshot.rivals.measuring import measure, measure_outputs, tally_scores
 from corpora import folds_of, random_corpus
 
 CATEGORIES = {"c0": "low", "c1": "low", "c2": "high"}
@@ -38,9 +38,9 @@ def test_a_centroid_on_the_whole_pool_scores_what_evaluate_says_of_shots_all(see
     episodes = episodes_of(table)
     scores = centroid_scores(episodes)
     assert measure(episodes, scores, CATEGORIES) == pytest.approx({(c.scoring, c.metric): c.mean for c in golden.curve})
-    found = measure_classes(episodes, scores)
+    found = tally_scores(episodes, scores).per_class
     for c in golden.per_class:
-        assert found[c.metric][episodes.classes.index(c.label)] == pytest.approx(c.mean, nan_ok=True)
+        assert found[c.metric][0, episodes.classes.index(c.label), 0] == pytest.approx(c.mean, nan_ok=True)
 
 
 def slowly(episodes, scores):
@@ -80,7 +80,7 @@ def test_reduced_scoring_averages_inside_categories_first():
     episodes = episodes_of(random_corpus(4, classes=3, folds=2, size=4))
     assert episodes.classes == ("c0", "c1", "c2")
     scores = np.random.default_rng(0).normal(size=episodes.relevant.shape)
-    ap = measure_classes(episodes, scores)["map"]
+    ap = tally_scores(episodes, scores).per_class["map"][0, :, 0]
     assert measure(episodes, scores, CATEGORIES)["reduced", "map"] == pytest.approx((ap[:2].mean() + ap[2]) / 2)
 
 

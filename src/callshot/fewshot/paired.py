@@ -31,7 +31,7 @@ def compare(values: Sequence[Values], rivals: Sequence[Rival] = ()) -> list[Diff
     for v in values:
         for rival in rivals:
             if meets(rival, v):
-                found.extend(_differences(v, told_rival(rival), v.value - rival.value))
+                found.extend(tell_differences(v, told_rival(rival), v.value - rival.value))
     return found
 
 
@@ -44,7 +44,7 @@ def _compare_pair(values: Sequence[Values], one: str, other: str) -> Iterator[Di
                 f"{values[0].corpus}: '{one}' and '{other}' cannot be compared ({', '.join(curve)}): wanted the same k "
                 "and as many samples of both; evaluate both with the same options"
             )
-        yield from _differences(a, other, a.value - b.value)
+        yield from tell_differences(a, other, a.value - b.value)
 
 
 def _curve(values: Values) -> tuple[str, ...]:
@@ -62,8 +62,8 @@ def told_rival(rival: Rival) -> str:
     return f"{rival.name} on {rival.encoder}" if rival.encoder else rival.name
 
 
-def _differences(values: Values, other: str, difference: FloatArray) -> Iterator[Difference]:
-    """Sum up differences, (shots, samples), at every k."""
+def tell_differences(values: Values, other: str, difference: FloatArray) -> Iterator[Difference]:
+    """Sum up differences from something, (shots, samples), at every k of the values."""
     levels = np.percentile(difference, PERCENTILES, axis=1).T
     wins = ((np.sign(difference) + 1.0) / 2.0).mean(axis=1)  # equal: half; undefined: undefined
     for s, k in enumerate(values.k.tolist()):

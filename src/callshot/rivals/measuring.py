@@ -69,11 +69,6 @@ def _mean(values: Sequence[float]) -> float:
     return float(np.mean(defined)) if defined else float("nan")
 
 
-def measure_classes(episodes: Episodes, scores: FloatArray) -> dict[str, FloatArray]:
-    """Return each metric of each class, (classes,): AP as `map`, AUROC and accuracy, means over folds."""
-    return {metric: table[0, :, 0] for metric, table in tally_scores(episodes, scores).per_class.items()}
-
-
 def tally_scores(episodes: Episodes, scores: FloatArray, categories: Mapping[str, str] | None = None) -> Tally:
     """Return everything that the engine counts: one row of shots, one sample."""
     wanted = episodes.relevant.shape

@@ -1,10 +1,12 @@
 """A reading → sentences on classifiers beside the centroid: trained on the same examples, refined, or other rules."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from callshot.fewshot.crossing import ALIKE, ENOUGH, on_same_draws
+from callshot.fewshot.paired import tell_differences
 from callshot.records import Difference, Values
 from callshot.report.answers.reading import (
     SAMPLES,
@@ -89,16 +91,8 @@ def say_refinement(r: Reading) -> Iterator[str]:
 
 def compare_on_draws(one: Values, other: Values) -> list[Difference]:
     """Return one classifier less another, by k, over the draws that both met."""
-    shots, ours, theirs = on_same_draws(one, other)
-    gaps = ours - theirs
-    levels, wins = np.percentile(gaps, (1, 25, 50, 75, 99), axis=1).T, ((np.sign(gaps) + 1) / 2).mean(axis=1)
-    rules, curve = (one.classifier, other.classifier), (one.scoring, one.metric, one.spread)
-    return [
-        Difference(one.corpus, *rules, *curve, k, float(gap.mean()), low, quarter, half, three, high, float(won))
-        for k, gap, (low, quarter, half, three, high), won in zip(
-            shots.tolist(), gaps, levels.tolist(), wins, strict=True
-        )
-    ]
+    k, ours, theirs = on_same_draws(one, other)
+    return list(tell_differences(replace(one, encoder=one.classifier, k=k), other.classifier, ours - theirs))
 
 
 def _sure(r: Reading, rows: Sequence[Difference], v: Values) -> list[Difference]:
