@@ -18,7 +18,6 @@ from callshot.corpus.table import read_segment_table
 from callshot.encoders.sequences import read_sequences, sequences_path
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.crossing import find_crossings
-from callshot.fewshot.folds import complete_shots
 from callshot.fewshot.protocol import Protocol
 from callshot.ground import Ground, Plot, read_ground
 from callshot.records import Crossing, Evaluation, Refined, Rival
@@ -120,9 +119,8 @@ def train_files(
         if rule is not None:
             trained = () if found.swept is None else found.swept.values
             found = replace(found, crossings=find_crossings(rule.values, found.rivals, trained, rule.complete_shots))
-        told = tell_provenance(
-            found.swept or _bare(ground), protocol, ground.files, _options(training, device, found.networks)
-        )
+        options, measured = _options(training, device, found.networks), found.swept or next(ground.plots()).unmeasured()
+        told = tell_provenance(measured, protocol, ground.files, options)
         staging.write(lambda folder: _write(found, folder), told)
     return found
 
@@ -245,14 +243,6 @@ def _listen(plot: Plot, sources: Sources, threads: int | None) -> Iterator[Signa
             raise InputError(f"{wanted[order[n]].path}: cannot be heard any more ({signal})")
         found[order[n]] = signal
     return (found[n] for n in range(len(wanted)))
-
-
-def _bare(ground: Ground) -> Evaluation:
-    """Return an evaluation in which nothing was measured."""
-    return Evaluation(
-        ground.corpus, complete_shots(ground.classes), 0, [], [], [], [], [], ground.classes, ground.folds,
-        ground.tables[0], [],
-    )  # fmt: skip
 
 
 def _options(training: Training, device: str, networks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from callshot.encoders.sidecars import FOLDS, read_categories, read_dealt, read_
 from callshot.encoders.table import read_tables, table_corpus
 from callshot.fewshot.episodes import Episodes, order_rows, plan_episodes
 from callshot.fewshot.evaluate import choose_folds
-from callshot.fewshot.folds import DEFAULT_FOLDS, count_classes, evaluated_classes
-from callshot.records import ClassCount, Embeddings, Folds, IntArray
+from callshot.fewshot.folds import DEFAULT_FOLDS, complete_shots, count_classes, evaluated_classes
+from callshot.records import ClassCount, Embeddings, Evaluation, Folds, IntArray
 from callshot.report.provenance import tell_file
 
 
@@ -70,6 +70,14 @@ class Plot:
     def segments(self) -> list[str]:
         """The segment that each row of the episodes is."""
         return [self.table.segment[row] for row in self.rows.tolist()]
+
+    def unmeasured(self) -> Evaluation:
+        """Return an evaluation of all that is to be measured, and nothing that was."""
+        ground, queries = self.ground, int((self.episodes.fold >= 0).sum())
+        return Evaluation(
+            ground.corpus, complete_shots(ground.classes), queries, [], [], [], [], [], ground.classes, ground.folds,
+            self.table, [],
+        )  # fmt: skip
 
 
 def read_ground(

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from callshot.corpus.corpora import letters_of
 from callshot.errors import InputError, OptionError
-from callshot.fewshot.folds import complete_shots
 from callshot.fewshot.protocol import SPREADS, Protocol
 from callshot.fewshot.summary import Summary
 from callshot.fewshot.tally import group_classes
@@ -141,21 +140,14 @@ def sweep_logistic_at(
 ) -> Evaluation:
     """Train logistic regression at every k of a protocol, on the draws that the centroid meets."""
     ground, spreads = plot.ground, SPREADS if training.spread == "both" else (training.spread,)
-    queries = int((plot.episodes.fold >= 0).sum())
-    found = Evaluation(
-        ground.corpus, complete_shots(ground.classes), queries, [], [], [], [], [], ground.classes, ground.folds,
-        plot.table, [],
-    )  # fmt: skip
+    strength, found = STRENGTH if training.strength is None else training.strength, plot.unmeasured()
     for spread in spreads:
         k, tally = sweep_logistic(
-            plot.episodes, protocol, spread, strength=training.strength or STRENGTH, draws=training.draws,
+            plot.episodes, protocol, spread, strength=strength, draws=training.draws,
             categories=ground.categories, threads=threads, report=_part(report, 1 / len(spreads)),
         )  # fmt: skip
         key = (ground.corpus, plot.table.encoder, spread, k, tally, plot.episodes, ground.classes, "logistic")
-        summary = Summary(*key)
-        found.curve.extend(summary.curves())
-        found.values.extend(summary.values())
-        found.per_class.extend(summary.classes())
+        Summary(*key).tell(found)
     return found
 
 
@@ -225,10 +217,9 @@ def train_end_to_end(
         signals, targets, plot.episodes.fold, plot.groups, names, init=training.init, seeds=1, device=device,
         threads=threads or os.cpu_count() or 1, folder=folder, seed=seed, report=report,
     )  # fmt: skip
-    name = told["text"].partition(" from ")[0]
     how = f"{told['text'] if training.init else 'from scratch'}; {told['parameters']:,} parameters"
     found = measure_outputs(targets, plot.episodes.fold, scores)
-    return _heard(plot, name, scoring, found, how), _lasting("", told)
+    return _heard(plot, told["title"], scoring, found, how), _lasting("", told)
 
 
 def _lasting(encoder: str, told: Mapping[str, Any]) -> dict[str, Any]:

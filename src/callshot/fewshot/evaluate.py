@@ -160,9 +160,7 @@ def _run_spread(
     protocol, classifier = engine.protocol, engine.classifier.name
     k, tally = sweep(engine, spread, categories)
     summary = Summary(into.corpus, encoder, spread, k, tally, engine.episodes, into.classes, classifier)
-    into.curve.extend(summary.curves())
-    into.values.extend(summary.values())
-    into.per_class.extend(summary.classes())
+    summary.tell(into)
     if classifier != protocol.reference:
         return
     log = None

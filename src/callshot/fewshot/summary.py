@@ -9,7 +9,7 @@ from callshot.fewshot.episodes import Episodes, Split, splits
 from callshot.fewshot.folds import complete_shots, new_exemplars
 from callshot.fewshot.metrics import chance_average_precision
 from callshot.fewshot.tally import Tally
-from callshot.records import ClassCount, ClassCurve, Confusion, Curve, FloatArray, IntArray, Ties, Values
+from callshot.records import ClassCount, ClassCurve, Confusion, Curve, Evaluation, FloatArray, IntArray, Ties, Values
 
 PERCENTILES = (1, 25, 50, 75, 99)
 
@@ -26,6 +26,12 @@ class Summary:
     episodes: Episodes
     counts: Sequence[ClassCount]
     classifier: str = "centroid"
+
+    def tell(self, into: Evaluation) -> None:
+        """Add the curves, the values behind them and the classes to an evaluation."""
+        into.curve.extend(self.curves())
+        into.values.extend(self.values())
+        into.per_class.extend(self.classes())
 
     def curves(self) -> Iterator[Curve]:
         """Yield a point for every scoring, metric and k."""

@@ -157,6 +157,7 @@ def _score(job: Job[FrameLesson], watch: Watch) -> tuple[FloatArray, int]:
 
 def _tell(recipe: Recipe, given: Pretrained | None, options: Options) -> dict[str, Any]:
     return {
+        "title": recipe.encoder.title,
         "text": recipe.encoder.title + ("" if given is None else f" from {given.path.name}"),
         "parameters": recipe.parameters,
         "encoder": asdict(recipe.encoder),  # type: ignore[call-overload]

@@ -15,6 +15,7 @@ from pathlib import Path
 from callshot.corpus.segments import audio_root
 from callshot.corpus.table import REJECTS, SEGMENTS, read_segment_table
 from callshot.encoders.encode import whole_fingerprint
+from callshot.encoders.sequences import sequences_path
 from callshot.encoders.sidecars import DEALT, FOLDS
 from callshot.encoders.table import table_segments
 from callshot.errors import InputError
@@ -32,7 +33,7 @@ from callshot.report.book import Look
 from callshot.report.results import PROVENANCE, WRITERS
 from callshot.study.chapter import Outcome, read_chapter
 from callshot.study.file import CorpusPart, EncoderPart, Study
-from callshot.study.rivals import EMBEDDINGS, contest_folders, plan_rivals, plan_sequences
+from callshot.study.rivals import EMBEDDINGS, contest_folders, plan_rivals
 from callshot.study.steps import Input, Step, digest, look, maybe, safe_name
 
 
@@ -42,8 +43,7 @@ def plan(study: Study, *, device: str = "cpu", threads: int | None = None) -> li
     sequences, embeds, folds, measured, rivals = [], [], [], [], []
     for corpus, cut in zip(study.corpora, cuts, strict=True):
         cells = study.encoders if "recurrent" in study.training.kinds else ()
-        inputs = _audio_inputs(corpus, cut)
-        sequences.append([plan_sequences(study, corpus, one, cut, inputs, device, threads) for one in cells])
+        sequences.append([_embed(study, corpus, one, cut, device, threads, "sequence") for one in cells])
         embeds.append([_embed(study, corpus, encoder, cut, device, threads) for encoder in study.encoders])
         folds.append(_fold(study, corpus, cut, embeds[-1]))
         pairs = zip(study.encoders, embeds[-1], strict=True)
@@ -74,27 +74,30 @@ def _segment(study: Study, corpus: CorpusPart, threads: int | None) -> Step:
     return Step("segment", corpus.name, "", folder, folder, options, inputs, make)
 
 
-def _embed(study: Study, corpus: CorpusPart, encoder: EncoderPart, cut: Step, device: str, threads: int | None) -> Step:
-    folder, source = study.work / "embed" / corpus.name / safe_name(encoder.told), cut.folder / SEGMENTS
-    where = device if encoder.row.gpu else "cpu"
+def _embed(
+    study: Study, corpus: CorpusPart, encoder: EncoderPart, cut: Step, device: str, threads: int | None,
+    kind: str = "embed",
+) -> Step:  # fmt: skip
+    """Return the step of an encoder's vectors, or (`sequence`) of what lies behind them.
+
+    The two are apart: with frames, some models give vectors that differ in their last digits.
+    """
+    folder, source = study.work / kind / corpus.name / safe_name(encoder.told), cut.folder / SEGMENTS
+    where, sequences = device if encoder.row.gpu else "cpu", kind == "sequence"
 
     def make(report: Report) -> Sequence[str]:
         out = folder / EMBEDDINGS
         embed_files(
             source, out, encoder.name, encoder.choices, audio=audio_root(corpus.audio), store=study.store, device=where,
-            threads=threads, report=report,
+            threads=threads, sequences=sequences, report=report,
         )  # fmt: skip
         rejects = out.with_suffix(".rejects.csv")
-        return [EMBEDDINGS, *([rejects.name] if rejects.exists() else [])]
+        vectors = [EMBEDDINGS, *([rejects.name] if rejects.exists() else [])]
+        return [sequences_path(out).name] if sequences else vectors
 
-    inputs, options = _audio_inputs(corpus, cut), whole_fingerprint(encoder.row, where)
-    return Step("embed", corpus.name, encoder.told, folder, folder, options, inputs, make, [cut])
-
-
-def _audio_inputs(corpus: CorpusPart, cut: Step) -> list[Input]:
-    """Return what an encoder's numbers hang on: the segments, and the recordings that they are cut from."""
-    source = cut.folder / SEGMENTS
-    return [source, partial(_recordings, source, corpus.audio)]
+    inputs: list[Input] = [source, partial(_recordings, source, corpus.audio)]
+    options = whole_fingerprint(encoder.row, where)
+    return Step(kind, corpus.name, encoder.told, folder, folder, options, inputs, make, [cut])
 
 
 def _fold(study: Study, corpus: CorpusPart, cut: Step, embeds: Sequence[Step]) -> Step:

@@ -1,4 +1,4 @@
-"""The rivals of a study → steps: sequences where networks read them, then a training for each rival and encoder.
+"""The rivals of a study → steps: a training for each rival and encoder.
 
 Networks are kept by what decides their weights (`networks`, beside the steps): a step that runs again, after a kill or
 another line of the study, trains only those that are not there.
@@ -13,13 +13,11 @@ from typing import Any
 from callshot.contest import Sources, train_files
 from callshot.corpus.segments import audio_root
 from callshot.corpus.table import SEGMENTS
-from callshot.encoders.encode import whole_fingerprint
 from callshot.encoders.sequences import sequences_path
 from callshot.encoders.sidecars import DEALT, FOLDS
 from callshot.fewshot.evaluate import Report
 from callshot.fewshot.protocol import Protocol
-from callshot.pipeline import embed_files
-from callshot.study.file import CorpusPart, EncoderPart, Study
+from callshot.study.file import CorpusPart, Study
 from callshot.study.steps import Input, Step, maybe, safe_name
 from callshot.training import Training
 
@@ -31,29 +29,6 @@ DECIDE: Mapping[str, tuple[str, ...]] = {  # which choices reach the numbers of 
 }  # fmt: skip
 DRAWN = ("shots", "whole_pool", "shared_draws", "sampler")  # what of a protocol reaches logistic regression at every k
 RESAMPLED = ("draws", "bootstraps")  # and with draws for every query
-
-
-def plan_sequences(
-    study: Study, corpus: CorpusPart, encoder: EncoderPart, cut: Step, inputs: Sequence[Input], device: str,
-    threads: int | None,
-) -> Step:  # fmt: skip
-    """Return the step that makes the sequences behind an encoder's vectors.
-
-    It is apart from that of the vectors, whose last digits it must not move.
-    """
-    folder, source = study.work / "sequence" / corpus.name / safe_name(encoder.told), cut.folder / SEGMENTS
-    where = device if encoder.row.gpu else "cpu"
-
-    def make(report: Report) -> Sequence[str]:
-        out = folder / EMBEDDINGS
-        embed_files(
-            source, out, encoder.name, encoder.choices, audio=audio_root(corpus.audio), store=study.store, device=where,
-            threads=threads, sequences=True, report=report,
-        )  # fmt: skip
-        return [sequences_path(out).name]
-
-    options = whole_fingerprint(encoder.row, where)
-    return Step("sequence", corpus.name, encoder.told, folder, folder, options, inputs, make, [cut])
 
 
 def plan_rivals(
@@ -87,7 +62,7 @@ def _step(
     def make(report: Report) -> Sequence[str]:
         found = train_files(
             [table], folder, training, study.protocol, sources=sources, dealt=fold.folder, categories=corpus.categories,
-            corpus=corpus.name, device=device if kind != "logistic" else "cpu", threads=threads,
+            corpus=corpus.name, device=device, threads=threads,
             keep=study.work / "networks" / corpus.name / safe_name(encoder), report=report,
         )  # fmt: skip
         return found.files
