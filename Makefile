@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 # numba's cache looks at the age of one file, not of those it calls; a folder per text of the kernels is never stale.
-export NUMBA_CACHE_DIR ?= $(CURDIR)/.numba/$(shell cat src/callshot/fewshot/kernels/*.py src/callshot/rivals/*.py src/callshot/rivals/kernels/*.py | cksum | cut -d' ' -f1)
+export NUMBA_CACHE_DIR ?= $(CURDIR)/.numba/$(shell cat src/callshot/fewshot/kernels/*.py src/callshot/baselines/*.py src/callshot/baselines/kernels/*.py | cksum | cut -d' ' -f1)
 
 .PHONY: demo test check bench test-lowest test-full test-torch clean
 
@@ -33,7 +33,7 @@ bench: $(VENV)/ready-to-test
 	$(BIN)/python bench/corpus.py $(ARGS)
 	$(BIN)/python bench/annotations.py $(ARGS)
 	$(BIN)/python bench/encoders.py $(ARGS)
-	$(BIN)/python bench/rivals.py $(ARGS)
+	$(BIN)/python bench/baselines.py $(ARGS)
 
 # The lowest versions that pyproject.toml allows, in an environment of its own.
 test-lowest: $(VENV)/ready-to-test
@@ -49,8 +49,8 @@ test-full: $(VENV)/ready-to-test
 
 # What needs torch and transformers, in an environment of its own.
 test-torch: $(VENV)-torch/ready
-	$(VENV)-torch/bin/python -m pytest -n 2 tests/test_cli_encoders.py tests/encoders/test_hubert.py tests/encoders/test_models.py \
-		tests/rivals tests/study/test_networks.py tests/test_contest.py $(ARGS)
+	$(VENV)-torch/bin/python -m pytest -n 2 tests/test_cli_encoders.py tests/encoders/test_hubert.py tests/encoders/test_loaders.py \
+		tests/baselines tests/study/test_networks.py tests/study/test_train_baselines.py $(ARGS)
 
 $(VENV)-torch/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)-torch

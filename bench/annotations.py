@@ -8,7 +8,7 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-from sheet import parser, show
+from table import parser, show
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 

@@ -20,7 +20,7 @@ import soundfile
 from callshot.corpus.audio import read_segments
 from callshot.errors import InputError
 from callshot.records import Segment
-from sheet import parser, show
+from table import parser, show
 
 RATE_HZ, COLLAR_S = 16000, 0.25
 

@@ -45,10 +45,10 @@ from callshot.encoders.embed import default_threads, embed_segments
 from callshot.encoders.encode import Encoder
 from callshot.encoders.hubert import cut_hubert, open_hubert
 from callshot.encoders.mfcc import PAPER, embed, frames
-from callshot.encoders.store import open_store
-from callshot.encoders.weights import weight_folder
+from callshot.encoders.store.store import open_store
+from callshot.encoders.weights.weight_files import weight_folder
 from callshot.records import Segment
-from sheet import parser, show
+from table import parser, show
 
 RATE_HZ, LENGTH_S, SEGMENTS = 16000, 5, 20
 HUBERT_SEGMENTS, COLD_STARTS = 5, 5

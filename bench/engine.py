@@ -28,7 +28,7 @@ from callshot.fewshot.folds import count_classes, give_folds
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import sweep
 from callshot.records import Embeddings
-from sheet import parser, show
+from table import parser, show
 
 COUNTS = (2949, 253, 178, 149, 140, 87, 77, 73, 45, 36)
 VOICES = (51, 40, 37, 32, 23, 21, 17, 13, 7, 6, 6, 5)

@@ -13,9 +13,9 @@ import warnings
 import numpy as np
 from sklearn.model_selection import StratifiedGroupKFold
 
-from callshot.fewshot.builder import Balance, build_folds, judge
+from callshot.fewshot.fold_optimizer import Balance, build_folds, judge
 from callshot.records import COMMON_FOLD, IntArray
-from sheet import parser, show
+from table import parser, show
 
 
 def draw_corpus(seed: int) -> tuple[list[str], list[str], int]:

@@ -18,7 +18,7 @@ import transformers
 from safetensors.torch import save_file
 
 from callshot.encoders.hubert import RATE_HZ, _build, _prepared, open_hubert_torch
-from sheet import parser, show
+from table import parser, show
 
 LENGTHS_S, LAYER, ROUNDS = (1, 5, 20, 44), 2, 30
 

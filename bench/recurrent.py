@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from callshot.baselines.executor import Options, do_jobs
+from callshot.baselines.recurrent import _score
+from callshot.baselines.recurrent_network import CELLS, log_probabilities
+from callshot.baselines.train_loop import search
+from callshot.baselines.training_jobs import plan_jobs
 from callshot.fewshot.episodes import Episodes
-from callshot.rivals.jobs import plan_jobs
-from callshot.rivals.network import CELLS, log_probabilities
-from callshot.rivals.recurrent import _score
-from callshot.rivals.training import search
-from callshot.rivals.work import Options, do_jobs
-from sheet import parser, show
+from table import parser, show
 
 ENCODERS = {"mfcc": (40, 100.0), "hubert": (768, 50.0), "perch-v2": (1536, 0.2)}  # dimensions, frames a second
 CORPORA = {

@@ -14,7 +14,7 @@ settings.load_profile("callshot")
 def _kernel_cache() -> Path:
     """Name a cache after the kernels' text: numba looks at the age of one file, not of those it calls."""
     root = Path(__file__).parents[1]
-    folders = (root / "src/callshot" / name for name in ("fewshot/kernels", "rivals", "rivals/kernels"))
+    folders = (root / "src/callshot" / name for name in ("fewshot/kernels", "baselines", "baselines/kernels"))
     text = b"".join(p.read_bytes() for folder in folders for p in sorted(folder.glob("*.py")))
     return root / ".numba" / hashlib.sha256(text).hexdigest()[:12]
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from callshot.records import Chapter, Curve, Difference, Evaluation, Reject, Rival, Worth
 from callshot.report.page import write_page
-from callshot.report.tables.grid import Cell, Column, Table
-from chapters import make_chapter, make_tables
+from callshot.report.tables.table import Cell, Column, Table
+from corpus_results import make_chapter, make_tables
 
 HOSTILE = "<script>alert(1)</script>"
 QUOTED = """it's "quoted" & <b>bold</b>.wav"""

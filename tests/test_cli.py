@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from callshot import cli
-from callshot.encoders.table import write_table
+from callshot.tables.embedding_tables import write_table
 from corpora import random_corpus
 
 FEW = ["--shots", "1,2,4", "--draws", "4", "--bootstraps", "9", "--shared-draws", "6"]

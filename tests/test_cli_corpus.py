@@ -13,9 +13,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from callshot.corpus.table import read_segment_table
-from callshot.encoders.table import write_table
+from callshot.corpus.segment_table import read_segment_table
 from callshot.records import Embeddings
+from callshot.tables.embedding_tables import write_table
 from sounds import record, spoil
 from test_cli import run
 

@@ -9,9 +9,9 @@ import pytest
 
 import standins
 from callshot.corpus.audio import read_segments
-from callshot.corpus.table import read_segment_table
+from callshot.corpus.segment_table import read_segment_table
 from callshot.encoders.hubert import open_hubert_torch
-from callshot.encoders.table import read_table
+from callshot.tables.embedding_tables import read_table
 from sounds import record
 from test_cli import FEW, run
 

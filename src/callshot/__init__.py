@@ -6,7 +6,7 @@ The path of the data, room by room:
 
 In Python: `segment_corpus` → `read_segments` → your encoder → `Embeddings` → `evaluate`. From the command line:
 `callshot inspect`, `segment`, `embed`, `evaluate`; `callshot synth` makes a corpus to try it on. Start reading at
-`callshot.pipeline`.
+`callshot.study.file_steps`.
 """
 
 from importlib import import_module
@@ -17,16 +17,16 @@ from callshot.version import __version__
 if TYPE_CHECKING:
     from callshot.corpus.annotations import read_annotations
     from callshot.corpus.audio import read_segments
+    from callshot.corpus.segment_table import read_segment_table
     from callshot.corpus.segments import segment_corpus
-    from callshot.corpus.table import read_segment_table
-    from callshot.encoders.table import read_tables, write_table
     from callshot.errors import CallshotError
     from callshot.fewshot.centroid import linear_layer, score
     from callshot.fewshot.evaluate import evaluate
     from callshot.fewshot.folds import give_folds, make_folds
     from callshot.fewshot.protocol import Protocol
-    from callshot.fewshot.support import rerun_episode
+    from callshot.fewshot.single_episode import rerun_episode
     from callshot.records import Embeddings
+    from callshot.tables.embedding_tables import read_tables, write_table
 
 # Loaded when first used: `import callshot` and `callshot --help` must not wait for numba.
 _HOMES = {
@@ -38,13 +38,13 @@ _HOMES = {
     "linear_layer": "fewshot.centroid",
     "make_folds": "fewshot.folds",
     "read_annotations": "corpus.annotations",
-    "read_segment_table": "corpus.table",
+    "read_segment_table": "corpus.segment_table",
     "read_segments": "corpus.audio",
-    "read_tables": "encoders.table",
-    "rerun_episode": "fewshot.support",
+    "read_tables": "tables.embedding_tables",
+    "rerun_episode": "fewshot.single_episode",
     "score": "fewshot.centroid",
     "segment_corpus": "corpus.segments",
-    "write_table": "encoders.table",
+    "write_table": "tables.embedding_tables",
 }
 
 __all__ = [

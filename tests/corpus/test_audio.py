@@ -370,7 +370,7 @@ def test_a_long_span_is_read_in_blocks_and_is_the_same(tmp_path: Path, monkeypat
     path = float_wav(tmp_path / "a.wav", noise(44100, 2), 44100)
     spans = []
     for block in (2**17, 1000, 7):
-        monkeypatch.setattr("callshot.corpus.frames.BLOCK", block)
+        monkeypatch.setattr("callshot.corpus.audio_files.BLOCK", block)
         with open_recording(path) as reader:
             spans += [[reader.read(0.2, 0.3, rate_hz=rate, channel_rule="mean") for rate in (44100, 16000)]]
     assert same(spans[0], spans[1])

@@ -2,9 +2,9 @@
 
 import pytest
 
-from callshot.corpus.corpora import CORPORA, find_corpus
 from callshot.corpus.inspection import inspect_corpus
-from callshot.corpus.rule import Rule
+from callshot.corpus.known_corpora import CORPORA, find_corpus
+from callshot.corpus.options import Rule
 from callshot.errors import OptionError
 from sounds import record
 

@@ -15,8 +15,8 @@ from paper_shapes import ELEPHANT_VOICES, LDC, spread_over_folds
 
 from callshot.corpus.annotations import Hints
 from callshot.corpus.audio import open_recording, read_segment, read_segments
-from callshot.corpus.corpora import CORPORA
-from callshot.corpus.rule import Rule
+from callshot.corpus.known_corpora import CORPORA
+from callshot.corpus.options import Rule
 from callshot.corpus.segments import overlapping_labels, segment_corpus
 from callshot.errors import InputError
 from callshot.fewshot.folds import complete_shots, count_classes, give_folds

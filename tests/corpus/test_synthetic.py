@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from numpy.random import default_rng
 
 from callshot.corpus.synthetic import COUNTS, RARE, Made, Plan, make_corpus, make_recording, plan_corpus
+from callshot.corpus.synthetic.call_synthesis import CHORUS, VOICES, Caller, draw_caller, sing
 from callshot.corpus.synthetic.plan import stream
-from callshot.corpus.synthetic.scenes import draw_scene, hear
+from callshot.corpus.synthetic.soundscape import draw_scene, hear
 from callshot.corpus.synthetic.tables import NOTES
-from callshot.corpus.synthetic.voices import CHORUS, VOICES, Caller, draw_caller, sing
 from callshot.errors import OptionError, OutputError
 
 RATE_HZ = 8000

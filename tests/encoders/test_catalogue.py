@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from callshot.encoders import catalogue
+from callshot.encoders.availability import PACKAGES, tell_encoder, tell_encoders
 from callshot.encoders.catalogue import ENCODERS, Row, choose, find_encoder, fingerprint, list_encoders, match_files
 from callshot.encoders.hubert import TORCH_EXTRA
 from callshot.encoders.perch import TENSORFLOW_EXTRA
-from callshot.encoders.state import PACKAGES, tell_encoder, tell_encoders
 from callshot.errors import InputError, OptionError
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
@@ -128,7 +128,7 @@ def test_a_users_own_model_is_a_row_once_its_rate_window_and_size_are_given():
 
 def test_rows_of_other_packages_join_the_table(monkeypatch):
     mine = Row(
-        "mine", "my own", 3, 16000, "callshot.encoders.models:load_random", "MIT", "nothing", options={"dimension": 3}
+        "mine", "my own", 3, 16000, "callshot.encoders.loaders:load_random", "MIT", "nothing", options={"dimension": 3}
     )
     monkeypatch.setattr(catalogue, "my_row", mine, raising=False)
     entry = EntryPoint("mine", "callshot.encoders.catalogue:my_row", "callshot.encoders")
@@ -154,7 +154,7 @@ def test_what_an_encoder_needs_is_told(monkeypatch, tmp_path):
     states = {state.name: state for state in tell_encoders()}
     assert states["mfcc"].needs == states["random"].needs == ()
     assert "callshot encoders get birdnet-v2.4" in states["birdnet-v2.4"].needs
-    monkeypatch.setattr("callshot.encoders.state.find_spec", lambda name: None)
+    monkeypatch.setattr("callshot.encoders.availability.find_spec", lambda name: None)
     assert tell_encoder(find_encoder("perch-v2")).needs[0] == "pip install 'callshot[onnx]'"
 
 
@@ -162,8 +162,8 @@ def test_weights_for_torch_need_torch_to_be_exported_unless_the_others_are_there
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path))
     row = find_encoder("hubert-base-l3")
     there: set[str] = set()
-    monkeypatch.setattr("callshot.encoders.state.find_weight", lambda place, w: w.file if w.file in there else None)
-    monkeypatch.setattr("callshot.encoders.state.find_spec", lambda name: None if name == "torch" else name)
+    monkeypatch.setattr("callshot.encoders.availability.find_weight", lambda place, w: w.file if w.file in there else None)
+    monkeypatch.setattr("callshot.encoders.availability.find_spec", lambda name: None if name == "torch" else name)
     assert tell_encoder(row).needs == ("callshot encoders get hubert-base-l3",)
     there.add("model.safetensors")
     assert tell_encoder(row).needs == ("pip install 'callshot[rivals]'",)
@@ -205,7 +205,7 @@ def test_every_extra_that_is_named_can_be_installed():
 
 def test_listing_imports_no_framework_and_writes_nothing(tmp_path):
     code = (
-        "import sys; from callshot.encoders.state import tell_encoders; tell_encoders();"
+        "import sys; from callshot.encoders.availability import tell_encoders; tell_encoders();"
         "print(*{'onnxruntime', 'onnx', 'torch', 'tensorflow', 'ai_edge_litert', 'numba'} & set(sys.modules))"
     )
     home = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache"), "PATH": ""}

@@ -19,16 +19,16 @@ import polars as pl
 import pytest
 
 from callshot.corpus.audio import read_segments
-from callshot.corpus.rule import Rule
-from callshot.corpus.table import read_segment_table
+from callshot.corpus.options import Rule
+from callshot.corpus.segment_table import read_segment_table
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.embed import Batching, embed_segments, make_table, segment_source
 from callshot.encoders.encode import Encoder, open_encoder, pool
-from callshot.encoders.store import open_store
-from callshot.encoders.table import table_corpus
+from callshot.encoders.store.store import open_store
 from callshot.errors import InputError, OptionError, OutputError
-from callshot.pipeline import embed_files, segment_files
 from callshot.records import Segment
+from callshot.study.file_steps import embed_files, segment_files
+from callshot.tables.embedding_tables import table_corpus
 from sounds import record, spoil
 from test_cli import run
 
@@ -323,7 +323,7 @@ def test_choices_and_the_name_of_the_corpus_reach_the_table(cut, tmp_path):
 
 @pytest.mark.parametrize("out", ["segments/segments.parquet", "x.csv", "gone/x.parquet", "segments"])
 def test_a_place_where_no_table_can_be_is_told_before_any_work(cut, tmp_path, out, monkeypatch):
-    monkeypatch.setattr("callshot.pipeline.open_encoder", lambda *_, **__: pytest.fail("opened"))
+    monkeypatch.setattr("callshot.study.file_steps.open_encoder", lambda *_, **__: pytest.fail("opened"))
     before = cut.read_bytes()
     with pytest.raises((OutputError, OptionError)):
         embed_files(cut, tmp_path / out, "mfcc", store=tmp_path / "store")
@@ -348,7 +348,7 @@ def embedding(cut, out, store):
 CHILD = """
 import sys
 from callshot.cli import main
-from callshot.encoders import store
+from callshot.encoders.store import store
 store.WAIT_S, limit = float(sys.argv.pop(1)), int(sys.argv.pop(1))
 if limit:
     import resource
@@ -394,8 +394,9 @@ FORKS = """
 import os, sys
 from pathlib import Path
 import numpy as np
-from callshot.encoders import catalogue, encode, store
-from callshot.pipeline import embed_files
+from callshot.encoders import catalogue, encode
+from callshot.encoders.store import store
+from callshot.study.file_steps import embed_files
 cut, out, folder = map(Path, sys.argv[1:])
 encode.open_encoder(catalogue.find_encoder("mfcc")).encode([np.zeros(16000, np.float32)])
 store.WAIT_S = 0.0

@@ -10,7 +10,7 @@ import pytest
 import standins
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.encode import Encoder, open_encoder, pool, unroll
-from callshot.encoders.weights import find_weight, import_weight
+from callshot.encoders.weights.weight_files import find_weight, import_weight
 from callshot.errors import InputError, OptionError
 
 RATE_HZ = 16000

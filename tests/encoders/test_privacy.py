@@ -12,8 +12,8 @@ import pytest
 import callshot
 import standins
 from callshot.encoders.catalogue import find_encoder
-from callshot.encoders.weights import find_weight
-from callshot.pipeline import segment_files
+from callshot.encoders.weights.weight_files import find_weight
+from callshot.study.file_steps import segment_files
 from sounds import record
 
 ROWS = ("mfcc", "random", "birdnet-v2.4", "hubert-base-l2", "perch-v2", "onnx")

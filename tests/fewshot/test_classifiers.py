@@ -14,17 +14,17 @@ from sklearn.neighbors import KNeighborsClassifier
 
 import literal
 from callshot import Protocol, cli, evaluate
-from callshot.encoders.table import write_table
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.classifiers import CLASSIFIERS, find_classifier, ledoit_wolf, whiten
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import plan_episodes, split, splits
 from callshot.fewshot.folds import count_classes
-from callshot.fewshot.perquery import score_own
-from callshot.fewshot.shared import _cross, pool_a, shared_a
-from callshot.fewshot.support import rerun_episode
+from callshot.fewshot.per_query_resampling import score_own
+from callshot.fewshot.shared_resampling import _cross, pool_a, shared_a
+from callshot.fewshot.single_episode import rerun_episode
 from callshot.fewshot.sweep import sweep
 from callshot.records import Embeddings
+from callshot.tables.embedding_tables import write_table
 from corpora import corpora, folds_of, random_corpus
 
 SMALL = Protocol(shots=(1, 2, 3, 5), draws=3, bootstraps=7, shared_draws=4)

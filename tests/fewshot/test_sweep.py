@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 import literal
 from callshot.fewshot import engine as engine_module
-from callshot.fewshot import perquery
+from callshot.fewshot import per_query_resampling
+from callshot.fewshot.accumulate import Tally
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import plan_episodes, split
 from callshot.fewshot.folds import count_classes
 from callshot.fewshot.metrics import expected_auroc
-from callshot.fewshot.perquery import score_own, sweep_own
+from callshot.fewshot.per_query_resampling import score_own, sweep_own
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import chance_levels
 from callshot.fewshot.sweep import sweep
-from callshot.fewshot.tally import Tally
 from corpora import corpora, folds_of, random_corpus
 
 QUICK = settings(
@@ -69,7 +69,7 @@ def test_sorting_every_sample_gives_the_same_values_as_counting(monkeypatch):
         table = random_corpus(seed, classes=4, size=4, values=3, integers=seed % 2 == 0, dimensions=2)
         _, counted = run(table, SMALL, "per-query")
         with monkeypatch.context() as patch:
-            patch.setattr(perquery, "MANY", 0)
+            patch.setattr(per_query_resampling, "MANY", 0)
             _, by_sort = run(table, SMALL, "per-query")
         for key, values in counted.values.items():
             np.testing.assert_allclose(by_sort.values[key], values, rtol=0, atol=1e-12)
@@ -132,7 +132,7 @@ def a_of_engine(engine, part):
     """Return a_n (shots, classes, queries, draws), before any score is taken."""
     shots = np.array(engine.protocol.shots)
     out = np.empty((len(shots), len(engine.episodes.classes), len(part.rows), engine.protocol.draws))
-    perquery._filler(engine, part, shots, out)(0, len(part.rows))
+    per_query_resampling._filler(engine, part, shots, out)(0, len(part.rows))
     return out
 
 
@@ -240,9 +240,9 @@ def test_the_whole_pool_is_the_limit_of_a_long_sweep():
             np.testing.assert_allclose(values[1], values[2], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("many", [perquery.MANY, 0], ids=["counted", "sorted"])
+@pytest.mark.parametrize("many", [per_query_resampling.MANY, 0], ids=["counted", "sorted"])
 def test_large_codes_take_the_wide_path_and_give_the_same_values(many, monkeypatch):
-    monkeypatch.setattr(perquery, "MANY", many)
+    monkeypatch.setattr(per_query_resampling, "MANY", many)
     table = random_corpus(31, classes=2, folds=2, size=40, dimensions=4, integers=False)
     wide = Protocol(shots=(2,), draws=700, bootstraps=20)
     engine = engine_for(table, wide)
@@ -303,7 +303,7 @@ def test_several_blocks_of_shots_give_what_one_does(monkeypatch):
     table = random_corpus(25, classes=3, size=4, integers=False, dimensions=4)
     protocol = Protocol(shots=(1, 2, 3, 5, 8), draws=4, bootstraps=9)
     _, whole = run(table, protocol, "per-query")
-    monkeypatch.setattr(perquery, "blocks", lambda total, size: engine_module.blocks(total, 2))
+    monkeypatch.setattr(per_query_resampling, "blocks", lambda total, size: engine_module.blocks(total, 2))
     _, cut = run(table, protocol, "per-query")
     for key, values in whole.values.items():
         np.testing.assert_array_equal(values, cut.values[key])

@@ -10,7 +10,7 @@ import pytest
 from callshot.errors import OptionError, OutputError
 from callshot.records import ClassCount, Curve, Embeddings, Evaluation, Folds, Rival
 from callshot.report.figures import draw_sweep, sweep
-from callshot.report.figures.plates import blank
+from callshot.report.figures.figure_io import blank
 from callshot.report.figures.style import STYLE
 
 PDF, PNG = b"%PDF-1.", b"\x89PNG\r\n\x1a\n"

@@ -6,13 +6,13 @@ from hypothesis.extra.numpy import arrays
 
 from callshot import Embeddings, Protocol, rerun_episode
 from callshot.records import Episode
+from callshot.report.figures.example_episode import ROWS, choose_scene, decide
+from callshot.report.figures.figure_io import Plate, blank, freeze, render
 from callshot.report.figures.inset import density
-from callshot.report.figures.maps import make_map, principal_plane
-from callshot.report.figures.placing import place_names
-from callshot.report.figures.plates import Plate, blank, freeze, render
-from callshot.report.figures.scenes import ROWS, choose_scene, decide
+from callshot.report.figures.label_placement import place_names
+from callshot.report.figures.projection import make_map, principal_plane
 from callshot.report.figures.style import series
-from chapters import make_chapter, make_tables
+from corpus_results import make_chapter, make_tables
 
 FEW = Protocol(shots=(1, 2, 5), draws=3, bootstraps=5, shared_draws=5)
 

@@ -22,8 +22,8 @@ from callshot.report.page.data import DIGITS, chart_data, class_chances, to_json
 from callshot.report.page.grids import show_table
 from callshot.report.page.html import clean, element, join
 from callshot.report.page.sections import show_left_out, show_picture, show_provenance
-from callshot.report.tables.grid import Cell, Column, Table
-from chapters import make_chapter, make_tables
+from callshot.report.tables.table import Cell, Column, Table
+from corpus_results import make_chapter, make_tables
 from pages import HOSTILE, LONG, QUOTED, make_budget, make_differences, make_study, write_study
 
 ASSETS = files("callshot.report.page") / "assets"

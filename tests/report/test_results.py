@@ -36,7 +36,7 @@ from callshot.records import (
     Values,
     Worth,
 )
-from callshot.report import publishing, results, staging
+from callshot.report import commit, output_folder, results
 from callshot.report.provenance import tell_provenance
 from callshot.report.results import (
     merge,
@@ -46,8 +46,8 @@ from callshot.report.results import (
     write_differences,
     write_results,
 )
-from chapters import make_tables
 from corpora import random_corpus
+from corpus_results import make_tables
 
 NAMES = {
     "classes.csv", "confusion.csv", "curve.csv", "curve.parquet", "folds.csv", "per_class.csv", "provenance.json",
@@ -111,7 +111,7 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, call: int, error: BaseException) ->
             raise error
         replace_file(*paths)
 
-    monkeypatch.setattr(staging.os, "replace", broken)
+    monkeypatch.setattr(output_folder.os, "replace", broken)
 
 
 def test_every_file_is_written_and_nothing_else(tmp_path):
@@ -352,7 +352,7 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path, monkeypatch, nu
     def refuse(**_):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(staging.tempfile, "mkdtemp", refuse)
+    monkeypatch.setattr(output_folder.tempfile, "mkdtemp", refuse)
     with pytest.raises(OutputError, match=told) as caught:
         open_results(tmp_path)
     assert str(caught.value).startswith(f"{tmp_path}: cannot write results")
@@ -403,18 +403,18 @@ def test_what_a_killed_run_replaced_is_put_back_by_the_next(tmp_path):
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    dead = tmp_path / f".callshot-{child.pid}-{staging.HOST}-x"
-    (dead / publishing.KEPT).mkdir(parents=True)
+    dead = tmp_path / f".callshot-{child.pid}-{output_folder.HOST}-x"
+    (dead / commit.KEPT).mkdir(parents=True)
     (dead / results.PROVENANCE).write_text("{}")  # still staged: the run did not come to its end
     for name in ("curve.csv", "ties.csv"):
-        (dead / publishing.KEPT / name).write_bytes(before[name])
+        (dead / commit.KEPT / name).write_bytes(before[name])
         (tmp_path / name).write_text("half of another run")
     open_results(tmp_path).close()
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_two_runs_take_turns_in_one_directory(tmp_path):
-    with staging._alone_in(tmp_path):
+    with output_folder._alone_in(tmp_path):
         code = f"import fcntl, os; fcntl.flock(os.open({str(tmp_path)!r}, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)"
         assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode != 0
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
@@ -423,8 +423,8 @@ def test_two_runs_take_turns_in_one_directory(tmp_path):
 def test_what_a_first_run_put_in_place_before_it_was_killed_is_taken_away_by_the_next(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    dead = tmp_path / f".callshot-{child.pid}-{staging.HOST}-x"
-    (dead / publishing.KEPT).mkdir(parents=True)
+    dead = tmp_path / f".callshot-{child.pid}-{output_folder.HOST}-x"
+    (dead / commit.KEPT).mkdir(parents=True)
     digest = hashlib.sha256(b"already in place").hexdigest()
     (dead / results.PROVENANCE).write_text(json.dumps({"files": {"curve.csv": digest, "ties.csv": "0"}}))
     (dead / "ties.csv").write_text("still staged")

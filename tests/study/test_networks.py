@@ -14,7 +14,7 @@ from callshot.errors import InputError
 from callshot.study.file import read_study
 from callshot.study.plan import plan
 from callshot.study.run import run_study
-from callshot.study.telling import tell_outcome
+from callshot.study.step_summary import tell_outcome
 from studies import make_corpus, write_study
 
 pytest.importorskip("torch", reason="torch is not here: make test-torch")
@@ -23,17 +23,17 @@ RIVALS = '\n[rivals]\ntrain = ["recurrent"]\ncell = "gru"\nseeds = 1\n'
 KILLER = """
 import os, signal, sys
 from pathlib import Path
-from callshot.rivals import keeping
+from callshot.baselines import checkpoints
 from callshot.errors import InputError
 from callshot.study.file import read_study
 from callshot.study.run import run_study
-save, times = keeping.Shelf.save_checkpoint, []
+save, times = checkpoints.Shelf.save_checkpoint, []
 def dying(self, checkpoint):
     save(self, checkpoint)
     times.append(1)
     if len(times) == int(sys.argv[2]):
         os.kill(os.getpid(), signal.SIGKILL)
-keeping.Shelf.save_checkpoint = dying
+checkpoints.Shelf.save_checkpoint = dying
 run_study(read_study(Path(sys.argv[1])), threads=1)
 """
 

@@ -308,11 +308,11 @@ def test_a_recording_that_cannot_be_read_is_a_reject_and_the_study_goes_on(tmp_p
 KILL = """
 import os, signal, sys
 from pathlib import Path
-from callshot.study import steps
+from callshot.study import step_cache
 from callshot.study.file import read_study
 from callshot.study.run import run_study
 kind, moment = sys.argv[2:]
-whole, seal = steps.Step.run, steps._replace
+whole, seal = step_cache.Step.run, step_cache._replace
 
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
@@ -328,10 +328,10 @@ def run(self, report):
         if self.kind == kind and moment == "after":
             die()
         seal(path, text)
-    steps._replace = note
+    step_cache._replace = note
     whole(self, hear)
 
-steps.Step.run = run
+step_cache.Step.run = run
 run_study(read_study(Path(sys.argv[1])))
 """
 

@@ -11,8 +11,8 @@ study      init, run, status
 """
 
 from callshot.cli import study  # isort: skip  (the order here is the order of --help)
-from callshot.cli import corpus, encoders, evaluate, rivals  # isort: skip
-from callshot.cli import imports
+from callshot.cli import corpus, encoders, evaluate  # isort: skip
+from callshot.cli import baselines, imports
 from callshot.cli.app import app, main
 
 __all__ = ["app", "corpus", "encoders", "evaluate", "imports", "main", "rivals", "study"]

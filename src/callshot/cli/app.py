@@ -47,7 +47,7 @@ def main() -> None:
 def _keep_kernels() -> None:
     """Keep compiled kernels in our own folder where the installed ones' cannot be written; numba would use another."""
     if not os.access(Path(__file__).parents[1] / "fewshot" / "kernels", os.W_OK):
-        from callshot.encoders.weights import home
+        from callshot.encoders.weights.weight_files import home
 
         os.environ.setdefault("NUMBA_CACHE_DIR", str(home() / "numba"))
 

@@ -101,9 +101,9 @@ def segment(
     """
     from rich.console import Console
 
-    from callshot.pipeline import segment_files
     from callshot.report.corpus import show_segmentation
     from callshot.report.progress import show_progress
+    from callshot.study.file_steps import segment_files
 
     known, rule = make_rule(
         corpus, minimum_s=min_length, with_collar=with_collar, collar_s=collar, channel_rule=channel, rate_hz=rate,

@@ -53,8 +53,8 @@ def embed(
     """
     from rich.console import Console
 
-    from callshot.pipeline import embed_files
     from callshot.report.progress import show_progress
+    from callshot.study.file_steps import embed_files
 
     first = f"opening {encoder}"
     with interruptible(), show_progress(Console(stderr=True), quiet=quiet, first=first) as report:
@@ -77,7 +77,7 @@ def list_all(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         from rich.console import Console
 
-        from callshot.encoders.state import tell_encoders
+        from callshot.encoders.availability import tell_encoders
         from callshot.report.encoders import show_encoders
 
         show_encoders(tell_encoders(), Console())
@@ -88,8 +88,8 @@ def show(name: Name, choices: Choices = None) -> None:
     """Show everything that decides an encoder's numbers, and where its weights come from."""
     from rich.console import Console
 
+    from callshot.encoders.availability import tell_encoder
     from callshot.encoders.catalogue import find_encoder
-    from callshot.encoders.state import tell_encoder
     from callshot.report.encoders import show_encoder
 
     row = find_encoder(name, _pairs(choices))
@@ -112,7 +112,7 @@ def get(
     from rich.console import Console
 
     from callshot.encoders.catalogue import find_encoder, match_files
-    from callshot.encoders.weights import get_weight, import_weight
+    from callshot.encoders.weights.weight_files import get_weight, import_weight
     from callshot.report.progress import show_progress
 
     if name.startswith("onnx:"):
@@ -136,7 +136,7 @@ def get(
 def check(name: Name, choices: Choices = None, device: Device = "cpu") -> None:
     """Run an encoder on fixed sounds, and compare with what it must give, where that is known."""
     from callshot.encoders.catalogue import find_encoder
-    from callshot.encoders.checks import check_encoder
+    from callshot.encoders.verify import check_encoder
 
     for line in check_encoder(find_encoder(name, _pairs(choices)), device=device):
         print(line)

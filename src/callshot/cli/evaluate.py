@@ -109,9 +109,9 @@ def evaluate(
     from rich.console import Console
 
     from callshot.fewshot.protocol import SPREADS, Protocol, parse_shots
-    from callshot.pipeline import evaluate_files
     from callshot.report.progress import show_progress
     from callshot.report.terminal import show_evaluation
+    from callshot.study.file_steps import evaluate_files
 
     counts, whole_pool = parse_shots(shots)
     spreads = SPREADS if spread is Spread.both else (spread.value,)

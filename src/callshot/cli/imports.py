@@ -46,8 +46,8 @@ def import_(
 
     Example: callshot import birdnet --segments segments/segments.parquet --out birdnet.parquet
     """
-    from callshot.encoders.imports import import_embeddings
-    from callshot.encoders.table import write_table
+    from callshot.tables.embedding_tables import write_table
+    from callshot.tables.imports import import_embeddings
 
     with interruptible():
         found = import_embeddings(source, segments, kind=kind, encoder=encoder or out.stem)

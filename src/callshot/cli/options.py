@@ -10,8 +10,8 @@ from callshot.errors import OptionError
 
 if TYPE_CHECKING:
     from callshot.corpus.annotations import Hints
-    from callshot.corpus.corpora import Corpus
-    from callshot.corpus.rule import Rule
+    from callshot.corpus.known_corpora import Corpus
+    from callshot.corpus.options import Rule
 
 Audio = Annotated[Path, typer.Argument(metavar="AUDIO_DIR", help="The folder of the recordings, or one recording.")]
 Annotations = Annotated[
@@ -54,8 +54,8 @@ SourceRate = Annotated[
 
 def make_rule(name: str | None, **options: object) -> tuple["Corpus | None", "Rule"]:
     """Return a corpus by its name, and its rule (or the default one) with the options that were given."""
-    from callshot.corpus.corpora import find_corpus
-    from callshot.corpus.rule import Rule
+    from callshot.corpus.known_corpora import find_corpus
+    from callshot.corpus.options import Rule
 
     corpus = None if name is None else find_corpus(name)
     given = {key: value for key, value in options.items() if value is not None}

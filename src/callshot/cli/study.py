@@ -41,8 +41,8 @@ def init(
     """
     from rich.console import Console
 
-    from callshot.corpus.corpora import find_corpus
     from callshot.corpus.inspection import inspect_corpus
+    from callshot.corpus.known_corpora import find_corpus
     from callshot.report.progress import show_progress
     from callshot.study.init import Given, write_study
 
@@ -81,8 +81,8 @@ def run(
     from callshot.study.file import read_study
     from callshot.study.plan import plan
     from callshot.study.run import refuse_hopeless, run_study, stand
-    from callshot.study.steps import Step
-    from callshot.study.telling import tell_outcome
+    from callshot.study.step_cache import Step
+    from callshot.study.step_summary import tell_outcome
 
     named, workers = read_study(study), at_least("threads", threads, 1)
     if dry_run:

@@ -26,7 +26,7 @@ from typing import Self
 import numpy as np
 import soxr
 
-from callshot.corpus.frames import RATES_HZ, Frames, Signal
+from callshot.corpus.audio_files import RATES_HZ, Frames, Signal
 from callshot.errors import CallshotError, InputError, OptionError
 from callshot.records import Recording, Segment
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 
+from callshot.corpus.annotation_sources import Report
 from callshot.corpus.annotations import Hints
-from callshot.corpus.corpora import Corpus
-from callshot.corpus.rule import Rule
+from callshot.corpus.known_corpora import Corpus
+from callshot.corpus.options import Rule
 from callshot.corpus.segments import segment_corpus, suggest_minimum
-from callshot.corpus.sources import Report
 from callshot.fewshot.folds import DEFAULT_FOLDS, complete_shots, count_classes, give_folds, make_folds
 from callshot.records import Folds, Inspection, Segmentation
 

@@ -18,12 +18,12 @@ from pathlib import Path
 
 import numpy as np
 
+from callshot.corpus.annotation_sources import Report, read_sources
 from callshot.corpus.annotations import Hints
 from callshot.corpus.audio import probe, read_segments
-from callshot.corpus.corpora import Corpus
+from callshot.corpus.known_corpora import Corpus
+from callshot.corpus.options import Rule
 from callshot.corpus.recordings import Library, find_recordings
-from callshot.corpus.rule import Rule
-from callshot.corpus.sources import Report, read_sources
 from callshot.errors import InputError
 from callshot.records import Annotation, Call, Recording, Reject, Segment, Segmentation, name_segments
 

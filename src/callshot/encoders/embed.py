@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from callshot.encoders.catalogue import Row
 from callshot.encoders.encode import Encoder, pool, unroll
-from callshot.encoders.store import Store, audio_key
+from callshot.encoders.store.store import Store, audio_key
 from callshot.errors import InputError, OutputError
 from callshot.records import Embeddings, IntArray, Reject, Segment
 

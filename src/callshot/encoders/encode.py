@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callshot.encoders.catalogue import Row, fingerprint
-from callshot.encoders.models import Model, used_weights
-from callshot.encoders.weights import weight_sha256
+from callshot.encoders.loaders import Model, used_weights
+from callshot.encoders.weights.weight_files import weight_sha256
 from callshot.encoders.windows import cut_windows
 from callshot.errors import InputError, OptionError
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 
-from callshot.encoders.replacing import replacing
 from callshot.errors import InputError, printable
+from callshot.files import atomic_path
 
 LONGEST_NAME = 4096  # bytes; a damaged length must not make a name of the whole file
 
@@ -111,7 +111,7 @@ def expose_tensor(source: Path, target: Path, tensor: str) -> None:
     """
     flat = FlatBuffer(str(source), bytearray(read_tflite(source)))
     _rewrite(flat, tensor)
-    with replacing(target) as unfinished:
+    with atomic_path(target) as unfinished:
         unfinished.write_bytes(flat.data)
 
 

@@ -23,8 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callshot.encoders.onnx import cut_graph, need_package, only_input, open_session, reading, run
-from callshot.encoders.replacing import reason, replacing
 from callshot.errors import InputError, OptionError
+from callshot.files import atomic_path, error_reason
 
 Whole = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 LAYERS = 12
@@ -46,7 +46,7 @@ def cut_hubert(source: Path, target: Path, layer: int) -> None:
     """
     _refuse_layer(layer)
     output = _layer_output(source, layer)
-    with replacing(target) as unfinished:
+    with atomic_path(target) as unfinished:
         cut_graph(source, unfinished, [output])
         try:
             open_hubert(unfinished)(_noise(1.0))
@@ -67,7 +67,7 @@ def export_hubert(weights: Path, target: Path, layer: int) -> None:
         "output_names": ["last_hidden_state"],
         "dynamic_shapes": ({0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC},),
     }
-    with replacing(target) as unfinished:
+    with atomic_path(target) as unfinished:
         with _quiet():
             example = (torch.from_numpy(_noise(1.0))[None],)
             torch.onnx.export(model, example, unfinished, dynamo=True, external_data=False, verbose=False, **options)
@@ -184,7 +184,7 @@ def _build(weights: Path, layer: int) -> tuple[Any, Any]:
         tensors = {name.removeprefix("hubert."): tensor for name, tensor in _tensors(torch, weights).items()}
         missing = model.load_state_dict(tensors, strict=False).missing_keys
     except Exception as error:  # safetensors, torch, json and transformers have their own
-        raise InputError(f"{weights}: cannot be read as weights of HuBERT ({reason(error)})") from error
+        raise InputError(f"{weights}: cannot be read as weights of HuBERT ({error_reason(error)})") from error
     if missing:
         raise InputError(f"{weights}: {len(missing)} tensors of HuBERT are missing, {missing[0]} first; is it whole?")
     return torch, model.float().eval()

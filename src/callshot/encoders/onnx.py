@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.encoders.replacing import reason, replacing
 from callshot.errors import CallshotError, InputError, OptionError, printable
+from callshot.files import atomic_path, error_reason
 
 PROVIDERS: dict[str, list[Any]] = {
     "cpu": ["CPUExecutionProvider"],
@@ -121,7 +121,7 @@ def run(
     try:
         made = session.run(outputs, {name: np.ascontiguousarray(signal, np.float32)})
     except Exception as error:  # the runtime has a dozen classes of errors and no common one
-        raise InputError(f"{path}: cannot be run on an input of shape {signal.shape} ({reason(error)})") from error
+        raise InputError(f"{path}: cannot be run on an input of shape {signal.shape} ({error_reason(error)})") from error
     return [np.array(values, np.float32) for values in made]
 
 
@@ -151,7 +151,7 @@ def cut_graph(source: Path, target: Path, outputs: Sequence[str]) -> None:
         model = _with_types(onnx, model)
         onnx.checker.check_model(model)
         content = model.SerializeToString(deterministic=True)
-    with replacing(target) as unfinished:
+    with atomic_path(target) as unfinished:
         unfinished.write_bytes(content)
         open_session(unfinished)
 
@@ -180,7 +180,7 @@ def need_package(name: str, extra: str) -> Any:
         mend = f"install it with: pip install 'callshot[{extra}]'"
         raise InputError(f"the package {error.name} is missing; {mend}") from error
     except ImportError as error:
-        raise InputError(f"the package {name} cannot be loaded ({reason(error)})") from error
+        raise InputError(f"the package {name} cannot be loaded ({error_reason(error)})") from error
 
 
 def only_input(path: Path, session: Any) -> Any:
@@ -200,9 +200,9 @@ def reading(path: Path) -> Iterator[None]:
     except CallshotError:
         raise
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({reason(error)})") from error
+        raise InputError(f"{path}: cannot be read ({error_reason(error)})") from error
     except Exception as error:
-        raise InputError(f"{path}: cannot be opened as an ONNX model ({reason(error)})") from error
+        raise InputError(f"{path}: cannot be opened as an ONNX model ({error_reason(error)})") from error
 
 
 def _runtime() -> Any:

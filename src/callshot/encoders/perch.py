@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callshot.encoders.onnx import WindowModel, need_package, open_windows, run
-from callshot.encoders.replacing import reason, replacing
 from callshot.errors import InputError
+from callshot.files import atomic_path, error_reason
 
 SAMPLES = 160_000
 V1_DIMENSION = 1280
@@ -79,7 +79,7 @@ def convert_perch_v1(saved_model: Path, target: Path) -> float:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # is read when TensorFlow is first imported
     tensorflow = need_package("tensorflow", TENSORFLOW_EXTRA)
     converter = need_package("tf2onnx", TENSORFLOW_EXTRA)
-    with replacing(target) as unfinished:
+    with atomic_path(target) as unfinished:
         try:
             model = tensorflow.saved_model.load(str(saved_model))
             signature = [tensorflow.TensorSpec((1, SAMPLES), tensorflow.float32, "inputs")]
@@ -88,7 +88,7 @@ def convert_perch_v1(saved_model: Path, target: Path) -> float:
         except InputError:
             raise
         except Exception as error:  # both libraries throw what they like
-            raise InputError(f"{saved_model}: cannot be converted as Perch v1 ({reason(error)})") from error
+            raise InputError(f"{saved_model}: cannot be converted as Perch v1 ({error_reason(error)})") from error
         return _refuse_apart(saved_model, open_perch_v1(unfinished), lambda window: embed(window)["embedding"].numpy())
 
 

@@ -17,7 +17,7 @@ from callshot.fewshot.classifiers import CENTROID, Classifier, unit
 from callshot.fewshot.episodes import Episodes, Split
 from callshot.fewshot.gram import Gram, build_gram, expand, gram_bytes
 from callshot.fewshot.kernels import scores
-from callshot.fewshot.kernels.exemplars import multiply
+from callshot.fewshot.kernels.nearest_and_medoid import multiply
 from callshot.fewshot.protocol import Protocol
 from callshot.records import FloatArray, IntArray
 

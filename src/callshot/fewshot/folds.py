@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from callshot.errors import InputError, LeakError, OptionError
-from callshot.fewshot.builder import build_folds
+from callshot.fewshot.fold_optimizer import build_folds
 from callshot.records import COMMON_FOLD, ClassCount, Folds, IntArray
 
 DEFAULT_FOLDS = 5  # the paper's, for Elephant Voices

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from callshot.fewshot.accumulate import Tally
 from callshot.fewshot.episodes import Episodes, Split, splits
 from callshot.fewshot.folds import complete_shots, new_exemplars
 from callshot.fewshot.metrics import chance_average_precision
-from callshot.fewshot.tally import Tally
 from callshot.records import ClassCount, ClassCurve, Confusion, Curve, Evaluation, FloatArray, IntArray, Ties, Values
 
 PERCENTILES = (1, 25, 50, 75, 99)

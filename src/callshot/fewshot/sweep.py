@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from callshot.fewshot.accumulate import Tally
 from callshot.fewshot.engine import Engine
 from callshot.fewshot.episodes import splits
-from callshot.fewshot.perquery import sweep_own
-from callshot.fewshot.shared import sweep_pool, sweep_shared
-from callshot.fewshot.tally import Tally
+from callshot.fewshot.per_query_resampling import sweep_own
+from callshot.fewshot.shared_resampling import sweep_pool, sweep_shared
 from callshot.records import IntArray
 
 

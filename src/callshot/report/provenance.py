@@ -1,11 +1,9 @@
 """What a result came from: versions, options, the inputs' checksums, and what was left out and why."""
 
-import hashlib
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 from callshot.fewshot.protocol import Protocol
@@ -73,12 +71,6 @@ def _tell_machine(packages: Sequence[str]) -> dict[str, Any]:
         "versions": {name: version(name) for name in packages} | own,
         "machine": {"system": platform.system(), "processor": platform.machine()},
     }
-
-
-def tell_file(path: Path, **more: Any) -> dict[str, Any]:
-    """Return the name and the checksum of a file, and what else is known of it."""
-    with path.open("rb") as stream:
-        return {"file": path.name, "sha256": hashlib.file_digest(stream, "sha256").hexdigest(), **more}
 
 
 def _ties(result: Evaluation) -> list[dict[str, Any]]:

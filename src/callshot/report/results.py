@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 
 from callshot.errors import InputError
+from callshot.files import describe_file
 from callshot.records import (
     ClassCount,
     ClassCurve,
@@ -34,9 +35,8 @@ from callshot.records import (
     Values,
     Worth,
 )
-from callshot.report.provenance import tell_file
-from callshot.report.rows import Columns, columns_of, read_records, read_rows, write_columns, write_records
-from callshot.report.staging import Staging, open_staging
+from callshot.report.csv_records import Columns, columns_of, read_records, read_rows, write_columns, write_records
+from callshot.report.output_folder import Staging, open_staging
 
 Draw = Callable[[Evaluation, Path], Sequence[Path]]
 
@@ -189,7 +189,7 @@ def _read_provenance(directory: Path) -> dict[str, Any]:
 
 def _refuse_change(path: Path, checksum: str) -> None:
     try:
-        found = tell_file(path)["sha256"]
+        found = describe_file(path)["sha256"]
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}, and {PROVENANCE} tells of it; evaluate again") from None
     if found != checksum:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import polars as pl
 
+from callshot.baselines.run import CHOSEN
 from callshot.corpus.recordings import AUDIO, find_files
-from callshot.corpus.table import SEGMENTS
+from callshot.corpus.segment_table import SEGMENTS
 from callshot.study.file import Study
-from callshot.study.steps import Step
-from callshot.training import CHOSEN
+from callshot.study.step_cache import Step
 
 # Seconds of work for a second of audio.
 PACES = {"mfcc": 0.001, "random": 0.0005, "birdnet": 0.015, "hubert": 0.05, "perch": 0.1, "": 0.1}

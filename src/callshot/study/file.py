@@ -15,15 +15,15 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+from callshot.baselines.run import Training
 from callshot.corpus.annotations import Hints
-from callshot.corpus.corpora import CORPORA, Corpus, find_corpus
-from callshot.corpus.rule import Rule
+from callshot.corpus.known_corpora import CORPORA, Corpus, find_corpus
+from callshot.corpus.options import Rule
+from callshot.encoders.availability import tell_encoder
 from callshot.encoders.catalogue import Row, find_encoder, told_name
-from callshot.encoders.state import tell_encoder
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.protocol import SPREADS, Protocol, parse_shots
 from callshot.report.tables.shots import PAPER_SHOTS
-from callshot.training import Training
 
 TAKEN = ("tables", "report.html", "provenance.json")  # names that a study's own results have
 RULE = {  # keys of a corpus → fields of its rule

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from callshot.corpus.annotations import Hints
-from callshot.corpus.corpora import Corpus
+from callshot.corpus.known_corpora import Corpus
+from callshot.encoders.availability import tell_encoder
 from callshot.encoders.catalogue import find_encoder
-from callshot.encoders.state import tell_encoder
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.fewshot.folds import DEFAULT_FOLDS
 from callshot.records import Inspection

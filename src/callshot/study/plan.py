@@ -12,16 +12,18 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
+from callshot.corpus.segment_table import REJECTS, SEGMENTS, read_segment_table
 from callshot.corpus.segments import audio_root
-from callshot.corpus.table import REJECTS, SEGMENTS, read_segment_table
 from callshot.encoders.encode import whole_fingerprint
-from callshot.encoders.sequences import sequences_path
-from callshot.encoders.sidecars import DEALT, FOLDS
-from callshot.encoders.table import table_segments
 from callshot.errors import InputError
 from callshot.fewshot.evaluate import Report
 from callshot.fewshot.folds import DEFAULT_FOLDS
-from callshot.pipeline import (
+from callshot.report.results import PROVENANCE, WRITERS
+from callshot.report.write_report import Look
+from callshot.study.baseline_steps import EMBEDDINGS, contest_folders, plan_rivals
+from callshot.study.corpus_results import Outcome, read_chapter
+from callshot.study.file import CorpusPart, EncoderPart, Study
+from callshot.study.file_steps import (
     TOLD_IN,
     embed_files,
     evaluate_files,
@@ -29,12 +31,10 @@ from callshot.pipeline import (
     report_chapters,
     segment_files,
 )
-from callshot.report.book import Look
-from callshot.report.results import PROVENANCE, WRITERS
-from callshot.study.chapter import Outcome, read_chapter
-from callshot.study.file import CorpusPart, EncoderPart, Study
-from callshot.study.rivals import EMBEDDINGS, contest_folders, plan_rivals
-from callshot.study.steps import Input, Step, digest, look, maybe, safe_name
+from callshot.study.step_cache import Input, Step, digest, look, maybe, safe_name
+from callshot.tables.embedding_tables import table_segments
+from callshot.tables.fold_files import DEALT, FOLDS
+from callshot.tables.sequences import sequences_path
 
 
 def plan(study: Study, *, device: str = "cpu", threads: int | None = None) -> list[Step]:

@@ -12,22 +12,22 @@ from pathlib import Path
 
 import numpy as np
 
+from callshot.baselines.run import refuse_training
 from callshot.corpus.inspection import inspect_corpus
 from callshot.encoders.embed import make_table, refuse_segments, refuse_store
 from callshot.encoders.encode import refuse_device
-from callshot.encoders.sidecars import read_categories, read_folds, read_rivals
-from callshot.encoders.weights import home
+from callshot.encoders.weights.weight_files import home
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.fewshot.evaluate import Report
 from callshot.fewshot.folds import count_classes, evaluated_classes, give_folds
 from callshot.records import ClassCount, Segment
+from callshot.report.output_folder import open_staging
 from callshot.report.results import PROVENANCE
-from callshot.report.staging import open_staging
 from callshot.study.estimate import estimate_s
 from callshot.study.file import CorpusPart, Study
 from callshot.study.plan import plan
-from callshot.study.steps import Step
-from callshot.training import refuse_training
+from callshot.study.step_cache import Step
+from callshot.tables.fold_files import read_categories, read_folds, read_rivals
 
 FEWEST = 2  # exemplars of a class that networks need
 Tell = Callable[[Step, float | None], None]

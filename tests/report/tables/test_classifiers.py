@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from callshot.report.tables.classifiers import classifiers
-from chapters import SMALL, make_chapter, make_tables, make_trained
+from corpus_results import SMALL, make_chapter, make_tables, make_trained
 
 RULES = ["centroid", "cosine", "CL2N", "whitened", "neighbour", "medoid", "logistic at k"]
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 from callshot.records import Difference
 from callshot.report.tables.comparisons import differences, intervals
-from report.tables.papers import ENCODERS, elev
+from report.tables.paper_tables import ENCODERS, elev
 
 HEADS = [f"{metric}, {spread}" for spread in ("per-query", "shared") for metric in ("AUROC", "mAP")]
 

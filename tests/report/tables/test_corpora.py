@@ -2,8 +2,8 @@ from dataclasses import replace
 
 from callshot.records import ClassCount, Lengths
 from callshot.report.tables.corpora import classes, corpora, segments
-from callshot.report.tables.grid import Table
-from report.tables.papers import ELEV_CLASSES, LDC_CLASSES, elev, ldc
+from callshot.report.tables.table import Table
+from report.tables.paper_tables import ELEV_CLASSES, LDC_CLASSES, elev, ldc
 
 RARE = [
     ClassCount("bark", 2, 1, False, "in 2 recordings, and 5 folds need 5"),

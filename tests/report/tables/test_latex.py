@@ -8,14 +8,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from callshot.report.tables.fitting import fit
-from callshot.report.tables.grid import Cell, Column, Table, number
 from callshot.report.tables.latex import to_latex
-from callshot.report.tables.letters import escape, escape_prose
+from callshot.report.tables.latex_escape import escape, escape_prose
+from callshot.report.tables.latex_layout import fit
 from callshot.report.tables.scores import results
+from callshot.report.tables.table import Cell, Column, Table, number
 from callshot.report.tables.writing import write_tables
-from report.tables.nasty import LABELS, nasty
-from report.tables.papers import elev, ldc
+from report.tables.hostile_labels import LABELS, nasty
+from report.tables.paper_tables import elev, ldc
 
 PACKAGES = ("array", "booktabs", "geometry", "siunitx", "threeparttable")
 ARTICLE = r"\documentclass{article}\usepackage{siunitx,booktabs,threeparttable}\begin{document}%s\end{document}"

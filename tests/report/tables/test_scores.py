@@ -4,10 +4,10 @@ from functools import cache
 import pytest
 
 from callshot.records import Chapter, Curve, Rival
-from callshot.report.tables.grid import Table
 from callshot.report.tables.scores import reduced, results
-from chapters import make_chapter
-from report.tables.papers import ENCODERS, EV, EV_REDUCED, LDC, LDC_REDUCED, PERCHES, elev, ldc, lines
+from callshot.report.tables.table import Table
+from corpus_results import make_chapter
+from report.tables.paper_tables import ENCODERS, EV, EV_REDUCED, LDC, LDC_REDUCED, PERCHES, elev, ldc, lines
 
 MARKS = {"": 0, "_": 1, "=": 2}
 PAPER = {

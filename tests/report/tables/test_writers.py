@@ -11,13 +11,13 @@ from markdown_it import MarkdownIt
 
 from callshot.errors import OutputError, printable
 from callshot.report.tables.building import build_tables
-from callshot.report.tables.grid import Cell, Column, Table, number
+from callshot.report.tables.csv import to_csv
 from callshot.report.tables.markdown import to_markdown
-from callshot.report.tables.plain import to_csv
+from callshot.report.tables.table import Cell, Column, Table, number
 from callshot.report.tables.writing import write_tables
-from chapters import make_chapter, make_tables
-from report.tables.nasty import nasty
-from report.tables.papers import elev, ldc
+from corpus_results import make_chapter, make_tables
+from report.tables.hostile_labels import nasty
+from report.tables.paper_tables import elev, ldc
 
 TABLES = build_tables([elev(), ldc(), nasty()])
 NAMES = [table.name for table in TABLES]

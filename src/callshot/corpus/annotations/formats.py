@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from callshot.corpus.annotations import audacity, crows, delimited, raven, textgrid
+from callshot.corpus.annotations import audacity, crowsetta_formats, delimited, raven, textgrid
 from callshot.corpus.annotations.columns import nearest
 from callshot.corpus.annotations.rows import Hints, Rows
 from callshot.corpus.annotations.text import read_head, shown, split_lines
@@ -48,18 +48,18 @@ FORMATS = (
     Format("textgrid", "Praat TextGrid", textgrid.recognise, textgrid.read),
     Format("raven", "Raven selection table", raven.recognise, raven.read, raven.write),
     Format("audacity", "Audacity label track", audacity.recognise, audacity.read, audacity.write),
-    Format("birdsong-recognition-dataset", "Annotation.xml of BirdsongRecognition", crows.is_birdsong,
-           crows.reader("birdsong-recognition-dataset", crows.birdsong), extra=crows.EXTRA),
-    Format("notmat", ".not.mat of evsonganaly", crows.is_notmat,
-           crows.reader("notmat", crows.notmat), extra=crows.EXTRA),
-    Format("timit", "TIMIT transcription", crows.is_timit,
-           crows.reader("timit", crows.timit), extra=crows.EXTRA),
-    Format("generic-seq", "crowsetta's generic-seq", crows.never,
-           crows.reader("generic-seq", crows.generic_seq), extra=crows.EXTRA),
-    Format("simple-seq", "crowsetta's simple-seq", crows.never,
-           crows.reader("simple-seq", crows.simple_seq), extra=crows.EXTRA),
-    Format("yarden", ".mat of SongAnnotationGUI", crows.never,
-           crows.reader("yarden", crows.yarden), extra=crows.EXTRA),
+    Format("birdsong-recognition-dataset", "Annotation.xml of BirdsongRecognition", crowsetta_formats.is_birdsong,
+           crowsetta_formats.reader("birdsong-recognition-dataset", crowsetta_formats.birdsong), extra=crowsetta_formats.EXTRA),
+    Format("notmat", ".not.mat of evsonganaly", crowsetta_formats.is_notmat,
+           crowsetta_formats.reader("notmat", crowsetta_formats.notmat), extra=crowsetta_formats.EXTRA),
+    Format("timit", "TIMIT transcription", crowsetta_formats.is_timit,
+           crowsetta_formats.reader("timit", crowsetta_formats.timit), extra=crowsetta_formats.EXTRA),
+    Format("generic-seq", "crowsetta's generic-seq", crowsetta_formats.never,
+           crowsetta_formats.reader("generic-seq", crowsetta_formats.generic_seq), extra=crowsetta_formats.EXTRA),
+    Format("simple-seq", "crowsetta's simple-seq", crowsetta_formats.never,
+           crowsetta_formats.reader("simple-seq", crowsetta_formats.simple_seq), extra=crowsetta_formats.EXTRA),
+    Format("yarden", ".mat of SongAnnotationGUI", crowsetta_formats.never,
+           crowsetta_formats.reader("yarden", crowsetta_formats.yarden), extra=crowsetta_formats.EXTRA),
     Format("csv", "CSV, TSV or semicolons", delimited.recognise, delimited.read, delimited.write),
 )
 # fmt: on

@@ -12,10 +12,10 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
+from callshot.corpus.synthetic.call_synthesis import Caller, Random, Samples, draw_caller, level_db, sing
 from callshot.corpus.synthetic.plan import Call, Plan, plan_corpus, stream
-from callshot.corpus.synthetic.scenes import draw_scene, hear
+from callshot.corpus.synthetic.soundscape import draw_scene, hear
 from callshot.corpus.synthetic.tables import raven_table, textgrid
-from callshot.corpus.synthetic.voices import Caller, Random, Samples, draw_caller, level_db, sing
 from callshot.errors import OptionError, OutputError
 
 Report = Callable[[float, str], None]

@@ -11,7 +11,7 @@ from zlib import crc32
 
 import numpy as np
 
-from callshot.corpus.synthetic.voices import Random, duration_range_s
+from callshot.corpus.synthetic.call_synthesis import Random, duration_range_s
 from callshot.errors import OptionError
 from callshot.records import FloatArray
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from callshot.corpus.synthetic.call_synthesis import band_hz
 from callshot.corpus.synthetic.plan import Call, Plan, stream
-from callshot.corpus.synthetic.voices import band_hz
 
 RAVEN_COLUMNS = (
     "Selection", "View", "Channel", "Begin Time (s)", "End Time (s)", "Low Freq (Hz)", "High Freq (Hz)", "Annotation",

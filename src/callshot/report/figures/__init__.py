@@ -22,14 +22,14 @@ from pathlib import Path
 from callshot.fewshot.protocol import Protocol
 from callshot.records import Chapter
 from callshot.report.figures.classes import classes_plates
+from callshot.report.figures.classifiers import rules_plates
 from callshot.report.figures.confusion import confusion_plates
 from callshot.report.figures.differences import differences_plates
 from callshot.report.figures.episode import episode_plates
+from callshot.report.figures.figure_io import Plate, render
 from callshot.report.figures.inset import inset_plates
-from callshot.report.figures.maps import map_plates
-from callshot.report.figures.plates import Plate, render
+from callshot.report.figures.projection import map_plates
 from callshot.report.figures.refinement import refinement_plates
-from callshot.report.figures.rules import rules_plates
 from callshot.report.figures.spreads import spreads_plates
 from callshot.report.figures.sweep import draw_sweep, sweep_plates
 from callshot.report.figures.training import training_plates

@@ -6,11 +6,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from callshot.records import Chapter, ClassCount, ClassCurve
+from callshot.report.figures.figure_io import Plate, pages
 from callshot.report.figures.legends import put_legend
-from callshot.report.figures.names import wrap
 from callshot.report.figures.panels import SHOTS, draw_band, draw_line, mark_edge, number_shots, spaced
-from callshot.report.figures.plates import Plate, pages
 from callshot.report.figures.style import EDGE, SMALL_PT, TEXT_PT, WIDE_IN, Look, series
+from callshot.report.figures.text_fit import wrap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from callshot.records import Chapter, Confusion, FloatArray
-from callshot.report.figures.names import shorten, shorten_all
-from callshot.report.figures.plates import Plate, pages
+from callshot.report.figures.figure_io import Plate, pages
 from callshot.report.figures.style import INK, MIST, SHADES, SMALL_PT, TALL_IN, WIDE_IN
+from callshot.report.figures.text_fit import shorten, shorten_all
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

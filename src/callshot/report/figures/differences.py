@@ -5,12 +5,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from callshot.records import Chapter, Difference
+from callshot.report.figures.figure_io import Plate, pages
 from callshot.report.figures.legends import put_legend
-from callshot.report.figures.names import wrap
 from callshot.report.figures.panels import METRIC_NAMES, SHOTS, draw_band, draw_line, number_shots, spaced
-from callshot.report.figures.plates import Plate, pages
 from callshot.report.figures.spreads import legend_spreads
 from callshot.report.figures.style import BAND, LINE, TEXT_PT, WIDE_IN, ZERO
+from callshot.report.figures.text_fit import wrap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from callshot.fewshot.protocol import Protocol
 from callshot.records import Chapter
-from callshot.report.figures.names import shorten, shorten_all, width_pt
-from callshot.report.figures.plates import Plate
-from callshot.report.figures.scenes import ClassRow, Scene, choose_scene
+from callshot.report.figures.example_episode import ClassRow, Scene, choose_scene
+from callshot.report.figures.figure_io import Plate
 from callshot.report.figures.style import BLUE, GREY, INK, MIST, SILVER, SMALL_PT, TITLE_PT, VERMILION, WIDE_IN
+from callshot.report.figures.text_fit import shorten, shorten_all, width_pt
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

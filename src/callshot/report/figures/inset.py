@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from callshot.records import Chapter, FloatArray, Values
+from callshot.report.figures.baselines import draw_rivals, name_apart
+from callshot.report.figures.figure_io import Plate
 from callshot.report.figures.legends import put_legend
 from callshot.report.figures.panels import METRIC_NAMES, SHOTS, Panel, limits, make_panels, number_shots, title
-from callshot.report.figures.plates import Plate
-from callshot.report.figures.rivals import draw_rivals, name_apart
 from callshot.report.figures.style import CHANCE, VIOLIN, WIDE_IN
 from callshot.report.figures.sweep import draw_boxes, legend_boxes
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from callshot.report.figures.names import shorten, width_pt
+from callshot.report.figures.text_fit import shorten, width_pt
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

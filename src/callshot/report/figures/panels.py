@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from callshot.errors import OptionError
 from callshot.records import Curve, Evaluation, Rival
-from callshot.report.figures.names import shorten, width_pt
 from callshot.report.figures.style import EDGE, TITLE_PT, Look
+from callshot.report.figures.text_fit import shorten, width_pt
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,9 +9,9 @@ from math import log10
 from typing import TYPE_CHECKING
 
 from callshot.records import Chapter, Refined
+from callshot.report.figures.figure_io import Plate
 from callshot.report.figures.legends import put_legend
 from callshot.report.figures.panels import METRIC_NAMES, spaced
-from callshot.report.figures.plates import Plate
 from callshot.report.figures.style import GREY, SMALL_PT, WIDE_IN, Look, series
 
 if TYPE_CHECKING:

@@ -5,6 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from callshot.records import Chapter, Curve
+from callshot.report.figures.figure_io import Plate, pages
 from callshot.report.figures.legends import put_legend
 from callshot.report.figures.panels import (
     METRIC_NAMES,
@@ -18,7 +19,6 @@ from callshot.report.figures.panels import (
     spaced,
     title,
 )
-from callshot.report.figures.plates import Plate, pages
 from callshot.report.figures.style import BAND, CHANCE, LINE, WIDE_IN
 
 if TYPE_CHECKING:

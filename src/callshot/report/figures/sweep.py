@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from callshot.records import Chapter, Curve, Evaluation, Rival
+from callshot.report.figures.baselines import draw_rivals, legend_rivals, name_apart
+from callshot.report.figures.figure_io import Plate, render
 from callshot.report.figures.legends import put_legend
 from callshot.report.figures.panels import (
     METRIC_NAMES,
@@ -23,8 +25,6 @@ from callshot.report.figures.panels import (
     number_shots,
     title,
 )
-from callshot.report.figures.plates import Plate, render
-from callshot.report.figures.rivals import draw_rivals, legend_rivals, name_apart
 from callshot.report.figures.style import BAND, BLUE, BOX, CHANCE, GREY, LINE, MEAN, MEDIAN, SILVER, WHISKER, WIDE_IN
 
 if TYPE_CHECKING:

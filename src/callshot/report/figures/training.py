@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from callshot.fewshot.crossing import on_same_draws
+from callshot.fewshot.crossover import on_same_draws
 from callshot.records import Chapter, Crossing, FloatArray, Rival, Values
+from callshot.report.classifiers import beside, is_trained, rule_name
+from callshot.report.figures.baselines import draw_rivals, legend_rivals, name_apart
+from callshot.report.figures.figure_io import Plate, pages
 from callshot.report.figures.legends import put_legend
-from callshot.report.figures.names import shorten_all, wrap
 from callshot.report.figures.panels import METRIC_NAMES, SHOTS, draw_band, draw_line, number_shots, spaced
-from callshot.report.figures.plates import Plate, pages
-from callshot.report.figures.rivals import draw_rivals, legend_rivals, name_apart
 from callshot.report.figures.style import BAND_OF, LINE_OF, MARK, SMALL_PT, TEXT_PT, TITLE_PT, WIDE_IN, ZERO
-from callshot.report.rules import beside, is_trained, rule_name
+from callshot.report.figures.text_fit import shorten_all, wrap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,7 +5,7 @@ from itertools import groupby
 from math import isfinite
 from statistics import fmean
 
-from callshot.fewshot.budget import WITHIN, most_to_gain
+from callshot.fewshot.label_budget import WITHIN, most_to_gain
 from callshot.records import Worth
 from callshot.report.page.html import Markup, element, join
 from callshot.report.page.words import class_metric_name, count, number, signed

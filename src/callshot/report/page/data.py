@@ -14,9 +14,9 @@ import numpy as np
 
 from callshot.fewshot.metrics import chance_average_precision
 from callshot.records import Chapter, Evaluation, Rival
+from callshot.report.classifiers import rule_name, rules_of
 from callshot.report.page.html import clean
 from callshot.report.page.words import class_metric_name, metric_name
-from callshot.report.rules import rule_name, rules_of
 
 DIGITS = 4  # kept and shown: a number that is rounded once equals the one in `curve.csv` to the digits shown
 ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}

@@ -5,7 +5,7 @@ from itertools import groupby
 from math import isfinite
 
 from callshot.report.page.html import Markup, element, join
-from callshot.report.tables.grid import Cell, Table
+from callshot.report.tables.table import Cell, Table
 
 
 def show_table(table: Table, name: str) -> Markup:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from callshot.records import Chapter
+from callshot.report.output_folder import explained
 from callshot.report.page.budget import show_budget
 from callshot.report.page.data import chart_data, to_json
 from callshot.report.page.grids import show_table
@@ -25,8 +26,7 @@ from callshot.report.page.sections import (
     show_picture,
     show_provenance,
 )
-from callshot.report.staging import explained
-from callshot.report.tables.grid import Table
+from callshot.report.tables.table import Table
 
 STYLES = ("uPlot.min.css", "page.css")
 SCRIPTS = ("uPlot.iife.min.js", "dom.js", "chart.js", "panels.js", "tables.js")

@@ -12,7 +12,7 @@ from callshot.records import Chapter
 from callshot.report.page.grids import show_table
 from callshot.report.page.html import Markup, element, join
 from callshot.report.page.words import count
-from callshot.report.tables.grid import Cell, Column, Table
+from callshot.report.tables.table import Cell, Column, Table
 
 PNG = b"\x89PNG\r\n\x1a\n"
 MOST_REJECTS = 200

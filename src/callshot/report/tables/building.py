@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from callshot.records import Chapter
+from callshot.report.tables.baselines import rivals
 from callshot.report.tables.classifiers import classifiers
 from callshot.report.tables.comparisons import differences, intervals
 from callshot.report.tables.corpora import classes, corpora, segments
-from callshot.report.tables.grid import Table
-from callshot.report.tables.names import safe_name, safe_names
-from callshot.report.tables.rivals import rivals
+from callshot.report.tables.file_names import safe_name, safe_names
 from callshot.report.tables.scores import reduced, results
 from callshot.report.tables.shots import PAPER_SHOTS
+from callshot.report.tables.table import Table
 
 
 def build_tables(

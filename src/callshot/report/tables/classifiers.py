@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from callshot.records import Chapter, Crossing, Curve
-from callshot.report.rules import every_curve, is_trained, rule_name, rule_told, rules_of, samples_of
-from callshot.report.tables.grid import MISSING, Cell, Column, Table, number
-from callshot.report.tables.names import safe_name
+from callshot.report.classifiers import every_curve, is_trained, rule_name, rule_told, rules_of, samples_of
+from callshot.report.tables.file_names import safe_name
 from callshot.report.tables.scores import METRICS, SPREADS
 from callshot.report.tables.shots import PAPER_SHOTS, shown_shots
+from callshot.report.tables.table import MISSING, Cell, Column, Table, number
 
 Points = Mapping[tuple[str, str, str, int], Curve]  # by encoder, classifier, metric and k
 Note = tuple[str, str]

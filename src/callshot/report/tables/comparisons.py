@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from callshot.records import Chapter, Curve, Difference
-from callshot.report.tables.grid import MISSING, Cell, Column, Table, number
-from callshot.report.tables.names import safe_name
+from callshot.report.tables.file_names import safe_name
 from callshot.report.tables.scores import METRICS, SPREADS
 from callshot.report.tables.shots import PAPER_SHOTS, shot_cell, shown_shots, star_note, starred_shot
+from callshot.report.tables.table import MISSING, Cell, Column, Table, number
 
 Group = tuple[str, str]  # a spread and a metric
 Points = Mapping[tuple[str, int, Group], Curve | Difference]  # by the name of a block of rows, k, and group

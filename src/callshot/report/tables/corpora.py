@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from callshot.records import Chapter, ClassCount, Facts, Lengths
-from callshot.report.tables.grid import MISSING, Cell, Column, Table, number
-from callshot.report.tables.names import safe_name
+from callshot.report.tables.file_names import safe_name
+from callshot.report.tables.table import MISSING, Cell, Column, Table, number
 
 Row = list[Cell]
 Read = Callable[[Chapter], Cell]

@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from callshot.report.tables.fitting import (
+from callshot.report.tables.latex_escape import LETTER, escape, escape_prose
+from callshot.report.tables.latex_layout import (
     GAP_PT,
     MOST_PT,
     NARROWEST_PT,
@@ -13,8 +14,7 @@ from callshot.report.tables.fitting import (
     text_pt,
     widths_pt,
 )
-from callshot.report.tables.grid import Cell, Column, Table, kinds
-from callshot.report.tables.letters import LETTER, escape, escape_prose
+from callshot.report.tables.table import Cell, Column, Table, kinds
 
 RAGGED, CENTRED = r">{\raggedright\arraybackslash}", r">{\centering\arraybackslash}"
 DOCUMENT = r"""\documentclass[a4paper]{article}
@@ -30,7 +30,7 @@ DOCUMENT = r"""\documentclass[a4paper]{article}
 def to_latex(table: Table) -> str:
     r"""Return a table as floats, one for each part that fits a page. It wants array, booktabs, siunitx, threeparttable.
 
-    >>> from callshot.report.tables.grid import number
+    >>> from callshot.report.tables.table import number
     >>> table = Table("t", "A & B", [Column("k"), Column("mAP")], [[number(1, 0), number(0.5, underline=1)]])
     >>> print("\n".join(to_latex(table).splitlines()[6:12]))
           \toprule

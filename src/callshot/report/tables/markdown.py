@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from callshot.errors import printable
-from callshot.report.tables.grid import Cell, Table, kinds
+from callshot.report.tables.table import Cell, Table, kinds
 
 ALIGN = {"number": "---:", "text": ":---", "mixed": "---:"}
 # What a backslash does not tame: tags, entities, mathematics, mentions and (:name:) emoji.
@@ -18,7 +18,7 @@ def to_markdown(table: Table) -> str:
 
     GitHub shows `<ins>` underlined, and knows no double underline: a cell that has one is bold, too.
 
-    >>> from callshot.report.tables.grid import Column
+    >>> from callshot.report.tables.table import Column
     >>> print(to_markdown(Table("t", "Two", [Column("a|b")], [[Cell("4", 4, 2, "⋆")]], notes=[("⋆", "k* = 4")])))
     **Two**
     <BLANKLINE>

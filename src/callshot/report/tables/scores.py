@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from callshot.records import Chapter, Curve, Rival
-from callshot.report.tables.grid import MISSING, Cell, Column, Table, number
-from callshot.report.tables.names import safe_name
+from callshot.report.tables.file_names import safe_name
 from callshot.report.tables.shots import PAPER_SHOTS, shot_cell, shown_shots, star_note, starred_shot
+from callshot.report.tables.table import MISSING, Cell, Column, Table, number
 
 Place = tuple[str, str]  # an encoder and a metric
 Note = tuple[str, str]

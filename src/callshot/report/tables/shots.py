@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from callshot.report.tables.grid import Cell
+from callshot.report.tables.table import Cell
 
 PAPER_SHOTS = (1, 2, 3, 4, 5, 10, 15, 20, 40)
 

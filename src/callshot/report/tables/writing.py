@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from callshot.records import Chapter
-from callshot.report.staging import explained
+from callshot.report.output_folder import explained
 from callshot.report.tables.building import build_tables
+from callshot.report.tables.csv import to_csv
 from callshot.report.tables.latex import to_document, to_latex
 from callshot.report.tables.markdown import to_markdown
-from callshot.report.tables.plain import to_csv
 from callshot.report.tables.shots import PAPER_SHOTS
 
 WRITERS = {".tex": to_latex, ".md": to_markdown, ".csv": to_csv}

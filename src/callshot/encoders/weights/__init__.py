@@ -1,0 +1,1 @@
+"""Weight files: find, download, import and verify them."""

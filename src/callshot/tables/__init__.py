@@ -1,0 +1,1 @@
+"""Tables of embeddings, fold files, category files, and imports from other tools."""

@@ -1,0 +1,172 @@
+"""Small files beside a table: folds for its segments, the categories of its labels, and what rivals scored on it.
+
+fold file    segment,fold  or  recording,fold          the `folds.csv` of an earlier run is one
+categories   label,category                            labels without a row belong to none
+rivals       encoder,kind,name,metric,value            and optionally corpus and scoring; see `Rival`
+"""
+
+import csv
+import json
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from callshot.errors import InputError
+from callshot.records import COMMON_FOLD, Embeddings, Folds, IntArray, Rival
+from callshot.tables.embedding_tables import csv_rows, refuse_missing
+
+FOLDS, DEALT = "folds.csv", "folds.json"  # what the folds are, and how they came about
+RIVALS = ("logistic", "recurrent", "end-to-end")
+
+
+def read_folds(path: Path, table: Embeddings) -> IntArray:
+    """Return the fold that a file gives each segment of a table, by segment id where it has that column."""
+    rows = _rows(path, ("fold",))
+    by = "segment" if "segment" in rows[0] else "recording"
+    refuse_missing(path, list(rows[0]), (by,))
+    folds = {row[by]: _fold(path, number, row["fold"]) for number, row in enumerate(rows, 1)}
+    _refuse_change(path, rows, by, "fold")
+    names = table.segment if by == "segment" else table.recording
+    for row, name in enumerate(names, 1):
+        if name not in folds:
+            raise InputError(f"{path}: column {by}: {name!r} is missing (row {row} of {table.source}); add its fold")
+    return np.array([folds[name] for name in names], np.int64)
+
+
+def read_dealt(folder: Path, table: Embeddings) -> tuple[Embeddings, Folds]:
+    """Return the part of a table that the folds in a folder are of, and those folds, as they came about."""
+    rows, told = _rows(folder / FOLDS, ("segment", "fold")), _read_dealing(folder / DEALT)
+    part = table.only({row["segment"] for row in rows})
+    folds = Folds(read_folds(folder / FOLDS, part), told["count"], told["origin"], told["proof"])
+    found = sorted(set(folds.fold.tolist()) - {COMMON_FOLD})
+    if found != list(range(folds.count)):
+        text = ", ".join(map(str, found[:12])) or "none"
+        raise InputError(
+            f"{folder / FOLDS}: wanted the {folds.count} folds that {DEALT} tells of, numbered from 0, found {text}; "
+            "deal them again"
+        )
+    return part, folds
+
+
+def read_categories(path: Path, table: Embeddings) -> dict[str, str]:
+    """Return the category of each label; a label that no segment carries is refused, as a slip of the pen."""
+    rows = _rows(path, ("label", "category"))
+    known = set(table.label)
+    for number, row in enumerate(rows, 1):
+        for column in ("label", "category"):
+            if not row[column].strip():
+                raise InputError(f"{path}: column {column}, row {number}: wanted text, found none")
+        if row["label"] not in known:
+            raise InputError(f"{path}: column label, row {number}: no segment has the label {row['label']!r}")
+    _refuse_change(path, rows, "label", "category")
+    return {row["label"]: row["category"] for row in rows}
+
+
+def read_rivals(path: Path, corpora: Collection[str], encoders: Collection[str]) -> list[Rival]:
+    """Return what a file says that trained classifiers scored, for every corpus and encoder of a study.
+
+    A row without a corpus is for each of them that has no such row of its own. The encoder of a row is one of the
+    study's, or empty for a classifier that hears the audio itself. A rival is told once: a second row with the same
+    corpus, encoder, name, scoring and metric is refused, whatever its value.
+    """
+    rows = _rows(path, ("encoder", "kind", "name", "metric", "value"))
+    told: dict[tuple[str, ...], Rival] = {}
+    for number, row in enumerate(rows, 1):
+        rival = _rival(path, number, row, corpora, encoders)
+        if _told(rival) in told:
+            raise InputError(f"{path}: row {number}: {rival.name!r} has such a row before; keep one of them")
+        told[_told(rival)] = rival
+    return [
+        one for rival in told.values() for one in _for_each(rival, corpora) if one is rival or _told(one) not in told
+    ]
+
+
+def _rival(path: Path, number: int, row: dict[str, str], corpora: Collection[str], encoders: Collection[str]) -> Rival:
+    """Read a row; its corpus stays empty where it is for all."""
+    corpus, scoring = row.get("corpus", ""), row.get("scoring", "") or "all"
+    for column, text, allowed in (("kind", row["kind"], RIVALS), ("metric", row["metric"], ("map", "auroc")),
+                                  ("scoring", scoring, ("all", "reduced")), ("corpus", corpus, (*corpora, "")),
+                                  ("encoder", row["encoder"], (*sorted(encoders), ""))):  # fmt: skip
+        if text not in allowed:
+            wanted = ", ".join(name or "nothing" for name in allowed)
+            raise InputError(f"{path}: column {column}, row {number}: one of {wanted}, found {text!r}")
+    name = row["name"]
+    if not name.strip() or name in encoders:
+        raise InputError(
+            f"{path}: column name, row {number}: wanted a name that no encoder of the study has, found {name!r}"
+        )
+    return Rival(corpus, row["encoder"], row["kind"], name, scoring, row["metric"], _share(path, number, row["value"]))
+
+
+def _told(rival: Rival) -> tuple[str, ...]:
+    return rival.corpus, rival.encoder, rival.name, rival.scoring, rival.metric
+
+
+def _for_each(rival: Rival, corpora: Collection[str]) -> list[Rival]:
+    return [rival] if rival.corpus else [replace(rival, corpus=corpus) for corpus in corpora]
+
+
+def _share(path: Path, row: int, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise InputError(f"{path}: column value, row {row}: wanted a number from 0 to 1, found {text!r}")
+    return value
+
+
+def _read_dealing(path: Path) -> dict[str, Any]:
+    """Read how folds came about: their number, and in words from where they are and how good."""
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not a JSON file ({error}); deal the folds again") from error
+    for name, kind in (("count", int), ("origin", str), ("proof", str)):
+        found = told.get(name) if isinstance(told, dict) else None
+        if type(found) is not kind:
+            wanted = "an integer" if kind is int else "text"
+            raise InputError(f"{path}: {name}: wanted {wanted}, found {json.dumps(found)[:60]}; deal the folds again")
+    return dict(told)
+
+
+def _rows(path: Path, needed: Sequence[str]) -> list[dict[str, str]]:
+    try:
+        header, *rows = list(csv_rows(path)) or [[]]
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    except csv.Error as error:
+        raise InputError(f"{path}: not a CSV file ({error})") from error
+    refuse_missing(path, header, needed)
+    for name in header:
+        if name and header.count(name) > 1:  # a column without a name is not read
+            raise InputError(f"{path}: column {name} is in the header {header.count(name)} times; keep one of them")
+    if not rows:
+        raise InputError(f"{path}: the file has no rows")
+    return [dict(zip(header, cells, strict=True)) for cells in rows]
+
+
+def _refuse_change(path: Path, rows: Sequence[dict[str, str]], key: str, column: str) -> None:
+    """Refuse a file that says two things of one name."""
+    first: dict[str, str] = {}
+    for number, row in enumerate(rows, 1):
+        before = first.setdefault(row[key], row[column])
+        if before != row[column]:
+            found = f"{row[key]!r} had {before!r} before, now {row[column]!r}"
+            raise InputError(f"{path}: column {column}, row {number}: {found}")
+
+
+def _fold(path: Path, row: int, text: str) -> int:
+    try:
+        if len(text) > 9:
+            raise ValueError
+        return int(text)
+    except ValueError:
+        raise InputError(
+            f"{path}: column fold, row {row}: wanted an integer, −1 for the common fold, found {text!r}"
+        ) from None

@@ -1,0 +1,272 @@
+"""Logistic regression at every k, against a loop over scikit-learn on draws that are made slowly."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+import literal
+from callshot.baselines.logistic import STRENGTH, score_logistic
+from callshot.baselines.logistic_per_k import climb, drawn_rows, sweep_logistic
+from callshot.baselines.scoring import measure
+from callshot.errors import OptionError
+from callshot.fewshot.engine import open_engine
+from callshot.fewshot.episodes import plan_episodes, split
+from callshot.fewshot.folds import count_classes
+from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.sweep import sweep
+from callshot.records import Embeddings
+from corpora import folds_of
+
+SHOTS = Protocol(shots=(1, 2, 3, 5, 9), shared_draws=4)
+KEYS = [("all", "map"), ("all", "auroc"), ("all", "accuracy")]
+
+
+def corpus(sizes=(12, 8, 5), dimensions=4, *, strength=1.0, folds=3, seed=0):
+    """Return embeddings of Gaussian classes; the first row is in the common fold."""
+    rng = np.random.default_rng(seed)
+    label = np.repeat(np.arange(len(sizes)), sizes)
+    fold = np.concatenate([np.arange(size) % folds for size in sizes])
+    fold[0] = -1
+    vectors = strength * rng.normal(size=(len(sizes), dimensions))[label] + rng.normal(size=(len(label), dimensions))
+    names = [f"type {n:02d}" for n in label]
+    segment = [f"s{i:04d}" for i in rng.permutation(len(label))]
+    return Embeddings("test", vectors, segment, segment, names, [(name,) for name in names], fold)
+
+
+def episodes_of(table):
+    folds = folds_of(table)
+    return plan_episodes(table, folds, count_classes(table.label, folds))
+
+
+def scaled(rows):
+    """The rule of `scaling`, again."""
+    mean, deviation = rows.mean(axis=0), rows.std(axis=0)
+    middle = np.sort(deviation)[len(deviation) // 2]
+    deviation = np.maximum(deviation, middle / np.sqrt(len(rows)))
+    return mean, np.where(deviation == 0.0, 1.0, deviation)
+
+
+def objective(rows, label, weight, bias, strength):
+    logits = rows @ weight.T + bias
+    loss = np.logaddexp.reduce(logits, axis=1) - logits[np.arange(len(label)), label]
+    return loss.sum() + (weight**2).sum() / (2 * strength)
+
+
+def slow_values(table, protocol, k, strength):
+    """{metric: [value of each draw]}: draws of tests/literal.py, fits and metrics of scikit-learn."""
+    slow = literal.Corpus(table, table.fold, int(table.fold.max()) + 1)
+    values = {"map": [], "auroc": [], "accuracy": []}
+    for draw in range(protocol.shared_draws):
+        per_fold = []
+        for f in range(slow.folds):
+            outside = lambda m, f=f: slow.fold[m] != f  # noqa: E731
+            drawn = [
+                literal.draw_shared(protocol.seed, draw, c, slow.members[c], outside, k, protocol.sampler)
+                for c in slow.classes
+            ]
+            label = np.repeat(np.arange(len(drawn)), [len(rows) for rows in drawn])
+            vectors = table.vectors[np.concatenate(drawn)]
+            mean, deviation = scaled(vectors)
+            model = LogisticRegression(C=strength, tol=1e-8, max_iter=100_000).fit((vectors - mean) / deviation, label)
+            a = model.decision_function((table.vectors[slow.queries(f)] - mean) / deviation)
+            scores = np.array([literal.log_odds(list(row)) for row in a])
+            per_fold.append(literal.fold_values(scores, a.argmax(axis=1), slow.relevant(f))[0])
+        for metric, out in values.items():
+            out.append(np.mean([x[metric] for x in per_fold]))
+    return values
+
+
+@pytest.mark.parametrize("sampler", ["distinct", "replacement"])
+@pytest.mark.parametrize("dimensions", [4, 30], ids=["by weights from k = 2 on", "in the span"])
+def test_every_value_is_that_of_a_loop_over_scikit_learn(dimensions, sampler):
+    table = corpus(dimensions=dimensions)
+    protocol = Protocol(shots=(1, 2, 6), shared_draws=2, sampler=sampler)
+    k, tally = sweep_logistic(episodes_of(table), protocol, strength=1.0)
+    assert k.tolist() == [1, 2, 6]
+    for s, shot in enumerate(protocol.shots):
+        for metric, golden in slow_values(table, protocol, shot, 1.0).items():
+            np.testing.assert_allclose(tally.values["all", metric][s], golden, atol=1e-9)
+
+
+@pytest.mark.parametrize("dimensions", [4, 60])
+@pytest.mark.parametrize("strength", [0.01, 1.0, 100.0])
+def test_every_fit_is_within_a_millionth_of_the_optimum(strength, dimensions):
+    table = corpus((20, 3, 9, 6), dimensions)
+    units = 10.0 ** np.linspace(-2, 3, dimensions)  # the start from the fit before must bear a change of scale
+    episodes = episodes_of(dataclasses.replace(table, vectors=table.vectors * units))
+    shots = np.array([1, 2, 4, 8, 16])
+    rows, sizes = drawn_rows(episodes, 0, 0, shots, SHOTS)
+    weights, biases = climb(episodes.vectors[rows], episodes.label[rows], sizes, 4, strength)
+    for size, weight, bias in zip(sizes, weights, biases, strict=True):
+        vectors, label = episodes.vectors[rows[:size]], episodes.label[rows[:size]]
+        mean, deviation = scaled(vectors)
+        table = (vectors - mean) / deviation
+        golden = LogisticRegression(C=strength, tol=1e-10, max_iter=100_000).fit(table, label)
+        best = objective(table, label, golden.coef_, golden.intercept_, strength)
+        ours = objective(table, label, weight * deviation, bias + weight @ mean, strength)
+        assert abs(ours - best) < 1e-6
+
+
+def test_the_draws_are_those_of_the_shared_spread_and_each_begins_with_the_one_before():
+    table = corpus((12, 8, 5))
+    episodes, slow = episodes_of(table), literal.Corpus(table, table.fold, 3)
+    order = [table.segment[i] for i in slow.rows]
+    shots = np.array([1, 2, 3, 40])
+    for f in range(3):
+        rows, sizes = drawn_rows(episodes, f, 2, shots, SHOTS)
+        for k, size in zip(shots, sizes, strict=True):
+            golden = {
+                table.segment[m]
+                for c in slow.classes
+                for m in literal.draw_shared(0, 2, c, slow.members[c], lambda m, f=f: table.fold[m] != f, k, "distinct")
+            }
+            assert {order[r] for r in rows[:size]} == golden
+            assert size == len(golden)
+
+
+def test_shots_all_is_logistic_regression_on_the_whole_support_side():
+    episodes = episodes_of(corpus((12, 8, 5), 6))
+    protocol = Protocol(shots=(2,), whole_pool=True, shared_draws=3)
+    k, tally = sweep_logistic(episodes, protocol)
+    golden = measure(episodes, score_logistic(episodes, np.arange(25), strength=STRENGTH)[0])
+    assert k.tolist() == [2, 9]
+    for key in KEYS:
+        assert set(tally.values[key][1]) == {golden[key]}  # to the last digit, in every draw
+
+
+def test_a_longer_sweep_more_draws_and_threads_move_nothing():
+    episodes = episodes_of(corpus((12, 8, 5), 30, strength=0.3))
+    _, short = sweep_logistic(episodes, Protocol(shots=(1, 2, 3)), draws=3, threads=1)
+    _, long = sweep_logistic(episodes, Protocol(shots=(1, 2, 3, 7, 40)), draws=5, threads=2)
+    for key in KEYS:
+        assert short.values[key].tobytes() == long.values[key][:3, :3].tobytes()
+    _, other = sweep_logistic(episodes, Protocol(shots=(1, 2, 3), seed=1), draws=3)
+    assert other.values["all", "map"].tobytes() != short.values["all", "map"].tobytes()
+
+
+def test_no_fit_sees_more_than_its_support():
+    episodes = episodes_of(corpus((12, 8, 5), 6))
+    rows, sizes = drawn_rows(episodes, 0, 0, np.array([1, 3]), SHOTS)
+    vectors = np.random.default_rng(0).normal(size=episodes.vectors.shape) * 50.0
+    vectors[rows] = episodes.vectors[rows]
+    one, other = (climb(table[rows], episodes.label[rows], sizes, 3, 1.0) for table in (episodes.vectors, vectors))
+    assert [part.tobytes() for part in one] == [part.tobytes() for part in other]
+    assert not set(rows.tolist()) & set(split(episodes, 0).rows.tolist())
+
+
+def test_labels_permuted_score_chance():
+    table = corpus((40, 40, 40), 10, strength=3.0)
+    shuffled = dataclasses.replace(
+        table, label=np.random.default_rng(0).permutation(table.label).tolist(), labels=[()] * 120
+    )
+    _, tally = sweep_logistic(episodes_of(shuffled), Protocol(shots=(5, 20)), draws=20)
+    assert np.abs(tally.values["all", "auroc"].mean(axis=1) - 0.5).max() < 0.1
+    _, honest = sweep_logistic(episodes_of(table), Protocol(shots=(5, 20)), draws=20)
+    assert honest.values["all", "auroc"].mean(axis=1).min() > 0.95
+
+
+def test_reduced_scoring_progress_and_everything_that_the_engine_counts_come_along():
+    episodes, heard = episodes_of(corpus()), []
+    _, tally = sweep_logistic(
+        episodes, SHOTS, categories={"type 00": "low", "type 01": "low", "type 02": "high"},
+        report=lambda share, what: heard.append((share, what)),
+    )  # fmt: skip
+    assert sum(share for share, _ in heard) == pytest.approx(1.0)
+    per_class = tally.per_class["map"]
+    np.testing.assert_allclose(
+        tally.values["reduced", "map"], (per_class[:, :2].mean(axis=1) + per_class[:, 2]) / 2, atol=1e-12
+    )
+    np.testing.assert_allclose(tally.decisions.sum(axis=(1, 2)), 24)
+
+
+def test_one_exemplar_constant_columns_and_equal_rows_are_trained_on():
+    table = corpus((3, 3, 60), 5, folds=3)
+    vectors = np.array(table.vectors)
+    vectors[:, 1:3] = 7.0
+    vectors[3:6] = vectors[3]
+    _, tally = sweep_logistic(episodes_of(dataclasses.replace(table, vectors=vectors)), SHOTS)
+    assert all(np.isfinite(tally.values[key]).all() for key in KEYS)
+
+
+def test_the_centroid_wins_with_few_labels_and_logistic_regression_with_many():
+    """Some directions are loud and say nothing: the centroid hears them for ever, a trained layer learns not to."""
+    table, rng = corpus((50,) * 6, 100, strength=0.4), np.random.default_rng(9)
+    loud = np.linalg.qr(rng.normal(size=(100, 5)))[0].T
+    vectors = table.vectors + 2.0 * rng.normal(size=(300, 5)) @ loud
+    episodes = episodes_of(dataclasses.replace(table, vectors=vectors))
+    protocol = Protocol(shots=(1, 4, 32), shared_draws=20)
+    with open_engine(episodes, protocol, 2, 2**30) as engine:
+        _, centroid = sweep(engine, "shared")
+    _, logistic = sweep_logistic(episodes, protocol)
+    ahead = (logistic.values["all", "map"] - centroid.values["all", "map"]).mean(axis=1)
+    assert ahead[0] < -0.02
+    assert ahead[0] < ahead[1] < ahead[2]
+    assert ahead[2] > 0.005
+
+
+@pytest.mark.parametrize("strength", [0.0, 1e7])
+def test_a_strength_out_of_range_is_refused(strength):
+    with pytest.raises(OptionError, match="strength: C is"):
+        sweep_logistic(episodes_of(corpus()), SHOTS, strength=strength)
+
+
+@pytest.mark.parametrize("sampler", ["distinct", "replacement"])
+def test_with_draws_for_every_query_each_value_is_that_of_a_loop_over_scikit_learn(sampler):
+    table = corpus((9, 6, 5), 4)
+    protocol = Protocol(shots=(1, 3), draws=3, bootstraps=7, sampler=sampler)
+    k, tally = sweep_logistic(episodes_of(table), protocol, "per-query", strength=1.0)
+    slow = literal.Corpus(table, table.fold, 3)
+
+    def fitted(z, supports):
+        label = np.repeat(np.arange(len(supports)), [len(rows) for rows in supports])
+        vectors = np.concatenate(supports)
+        mean, deviation = scaled(vectors)
+        model = LogisticRegression(C=1.0, tol=1e-10, max_iter=100_000).fit((vectors - mean) / deviation, label)
+        return model.decision_function((z[None] - mean) / deviation)[0]
+
+    assert k.tolist() == [1, 3]
+    for s, shot in enumerate(protocol.shots):
+        golden = slow_own_values(slow, protocol, shot, fitted)
+        for metric, values in golden.items():
+            np.testing.assert_allclose(tally.values["all", metric][s], values, atol=1e-9)
+
+
+def slow_own_values(slow, protocol, k, fitted):
+    """{metric: [value of each bootstrap sample]}: one fit for each query and draw."""
+    values = {"map": [], "auroc": [], "accuracy": []}
+    a = {}
+    for f in range(slow.folds):
+        for q in slow.queries(f):
+            for draw in range(protocol.draws):
+                supports = [
+                    slow.table.vectors[
+                        literal.draw_own(
+                            protocol.seed, slow.table.segment[q], draw, c,
+                            [m for m in slow.members[c] if slow.fold[m] != f], k, protocol.sampler,
+                        )
+                    ]
+                    for c in slow.classes
+                ]  # fmt: skip
+                a[q, draw] = fitted(slow.table.vectors[q], supports)
+    for b in range(protocol.bootstraps):
+        per_fold = []
+        for f in range(slow.folds):
+            picked = [
+                a[q, literal.pick(protocol.seed, slow.table.segment[q], b, protocol.draws)] for q in slow.queries(f)
+            ]
+            scores = np.array([literal.log_odds(list(row)) for row in picked])
+            per_fold.append(literal.fold_values(scores, np.argmax(picked, axis=1), slow.relevant(f))[0])
+        for metric, out in values.items():
+            out.append(np.mean([x[metric] for x in per_fold]))
+    return values
+
+
+def test_with_draws_for_every_query_all_is_the_whole_support_side():
+    episodes = episodes_of(corpus((12, 8, 5), 6))
+    protocol = Protocol(shots=(2,), whole_pool=True, draws=2, bootstraps=3)
+    _, tally = sweep_logistic(episodes, protocol, "per-query")
+    golden = measure(episodes, score_logistic(episodes, np.arange(25), strength=STRENGTH)[0])
+    for key in KEYS:
+        assert tally.values[key][1] == pytest.approx(golden[key], abs=1e-12)

@@ -1,0 +1,669 @@
+"""The store and its shards: every bit comes back, whatever happens to the processes that write it and to the disk."""
+
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq  # type: ignore[import-untyped]
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from numpy.typing import NDArray
+
+from callshot.encoders.store import shards
+from callshot.encoders.store import store as stores
+from callshot.encoders.store.store import Lookup, Store, audio_key, open_store
+from callshot.errors import InputError, OutputError
+
+Vectors = NDArray[np.float32]
+ENCODER = {"encoder": "mfcc", "rate_hz": 16000, "hop_s": 0.01, "top_db": None}
+
+
+def name(number: int) -> str:
+    return sha256(str(number).encode()).hexdigest()
+
+
+def vectors_of(numbers: Any, dimension: int = 8) -> Vectors:
+    """Make the vectors that belong to numbers: a child that writes and a test that reads agree on them."""
+    return np.array([[number + i / 16 for i in range(dimension)] for number in numbers], np.float32)
+
+
+def fill(folder: Path, numbers: Any, **options: Any) -> Path:
+    """Add rows in one shard, and return the folder of the shards."""
+    with open_store(folder, ENCODER, **options) as store:
+        add(store, numbers)
+        return store.folder
+
+
+def add(store: Store, numbers: Any) -> None:
+    for number, vector in zip(numbers, vectors_of(numbers), strict=True):
+        store.add(f"source {number}", name(number), vector)
+
+
+def holds(folder: Path, numbers: Any) -> list[str]:
+    """Expect these rows and no others, bit by bit; return the notes."""
+    with open_store(folder, ENCODER) as store:
+        keys = [name(number) for number in numbers]
+        assert store.find([f"source {number}" for number in numbers]) == {
+            f"source {number}": key for number, key in zip(numbers, keys, strict=True)
+        }
+        assert all(map(store.has, keys))
+        if keys:
+            assert np.array_equal(store.vectors(keys), vectors_of(numbers))
+        listed = [pl.read_parquet(shard, columns=["key"])["key"] for shard in store.folder.glob("shard-*.parquet")]
+        assert {key for series in listed for key in series} == set(keys)
+        return store.notes
+
+
+def shard_files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*/shard-*.parquet"))
+
+
+def unfinished(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*/.*.part"))
+
+
+def child(script: str, *arguments: object, **options: Any) -> subprocess.Popen[str]:
+    """Start a Python process in which the same rows can be added to the store in the folder that comes first."""
+    head = f"""
+import sys, time
+from hashlib import sha256
+from pathlib import Path
+import numpy as np
+from callshot.encoders.store.store import open_store
+from callshot.errors import OutputError
+ENCODER = {ENCODER!r}
+folder, arguments = Path(sys.argv[1]), sys.argv[2:]
+def add(store, number):
+    vector = np.array([number + i / 16 for i in range(8)], np.float32)
+    store.add(f"source {{number}}", sha256(str(number).encode()).hexdigest(), vector)
+"""
+    command = [sys.executable, "-c", head + script, *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **options)
+
+
+# Keys
+
+
+def test_a_key_is_of_the_samples_and_their_number() -> None:
+    samples = np.array([0.5, -0.25, 0.0], np.float32)
+    assert audio_key(samples) == sha256((3).to_bytes(8, "little") + samples.astype("<f4").tobytes()).hexdigest()
+    assert audio_key(samples) == audio_key(samples.astype(">f4"))
+    assert audio_key(samples) == audio_key(np.repeat(samples, 2)[::2])
+    others = [samples[:2], np.append(samples, np.float32(0)), samples + np.float32(1e-7), -samples]
+    assert len({audio_key(other) for other in (samples, *others)}) == 5
+
+
+@pytest.mark.parametrize("wrong", [np.zeros(3), np.zeros((3, 2), np.float32), np.zeros(3, np.int32)])
+def test_a_key_of_what_is_no_signal_is_refused(wrong: Any) -> None:
+    with pytest.raises(InputError, match="wanted one channel of float32, found"):
+        audio_key(wrong)
+
+
+@settings(max_examples=100, deadline=None)
+@given(texts=st.lists(st.text(max_size=3), max_size=30), wanted=st.lists(st.text(max_size=3), max_size=10))
+def test_a_lookup_finds_what_a_list_finds(texts: list[str], wanted: list[str]) -> None:
+    wanted += texts[::2]
+    expected = [texts.index(text) if text in texts else -1 for text in wanted]
+    assert Lookup(pl.Series(texts, dtype=pl.String)).rows(wanted).tolist() == expected
+
+
+def test_texts_with_one_hash_are_not_taken_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "hash", lambda text: 7, raising=False)
+    assert Lookup(pl.Series(["a", "b"])).rows(["a", "b", "c"]).tolist() == [0, -1, -1]
+
+
+# Round trips
+
+bits = hnp.arrays(np.uint32, st.tuples(st.integers(1, 6), st.just(5))).map(lambda array: array.view(np.float32))
+
+
+@settings(max_examples=60, deadline=None)
+@given(vectors=bits)
+def test_every_bit_of_finite_vectors_comes_back(tmp_path_factory: pytest.TempPathFactory, vectors: Vectors) -> None:
+    folder = tmp_path_factory.mktemp("store")
+    vectors[~np.isfinite(vectors)] = -0.0
+    with open_store(folder, ENCODER) as store:
+        for i, vector in enumerate(vectors):
+            store.add(f"s{i}", f"k{i}", vector)
+    with open_store(folder, ENCODER) as store:
+        order = np.random.default_rng(0).permutation(np.repeat(np.arange(len(vectors)), 2))
+        found = store.vectors([f"k{i}" for i in order])
+    assert found.dtype == np.float32
+    assert np.array_equal(found.view(np.uint32), vectors[order].view(np.uint32))
+
+
+@pytest.mark.parametrize("flush_each", [1, 7, 100])
+def test_sequences_of_any_length_come_back_in_any_order(tmp_path: Path, flush_each: int) -> None:
+    chance = np.random.default_rng(3)
+    sequences = [chance.normal(size=(frames, 4)).astype(np.float32) for frames in chance.integers(1, 9, 30)]
+    with open_store(tmp_path, ENCODER, sequences=True) as store:
+        for i, sequence in enumerate(sequences):
+            store.add(f"s{i}", f"k{i}", sequence.mean(axis=0), sequence)
+            if i % flush_each == 0:
+                store.flush()
+    with open_store(tmp_path, ENCODER, sequences=True) as store:
+        for order in (range(30), chance.permutation(30), [5, 5, 5], []):
+            found = list(store.sequences([f"k{i}" for i in order]))
+            assert all(np.array_equal(one, sequences[i]) for one, i in zip(found, order, strict=True))
+        means = store.vectors([f"k{i}" for i in range(30)])
+    assert np.array_equal(means, np.array([sequence.mean(axis=0) for sequence in sequences]))
+
+
+def test_rows_without_sequences_are_not_there_for_who_wants_sequences(tmp_path: Path) -> None:
+    fill(tmp_path, [1, 2])
+    with open_store(tmp_path, ENCODER, sequences=True) as store:
+        assert store.find(["source 1"]) == {}
+        assert not store.has(name(1))
+        store.add("source 1", name(1), vectors_of([1])[0], np.ones((3, 2), np.float32))
+    with open_store(tmp_path, ENCODER, sequences=True) as store:
+        assert [one.shape for one in store.sequences([name(1)])] == [(3, 2)]
+    assert holds(tmp_path, [1, 2]) == []
+    with open_store(tmp_path, ENCODER) as store, pytest.raises(InputError, match="open it with sequences=True"):
+        store.sequences([name(1)])
+
+
+def test_what_was_added_is_found_and_read_before_it_is_flushed(tmp_path: Path) -> None:
+    with open_store(tmp_path, ENCODER) as store:
+        add(store, range(5))
+        assert store.has(name(3))
+        assert store.find(["source 3", "source 9"]) == {"source 3": name(3)}
+        assert shard_files(tmp_path) == []
+        assert np.array_equal(store.vectors([name(3)]), vectors_of([3]))
+        assert shard_files(tmp_path) == []  # reading writes nothing, so a full disk does not stop it
+        store.flush()
+        add(store, range(3, 8))
+        assert np.array_equal(store.vectors([name(i) for i in (7, 0, 3)]), vectors_of([7, 0, 3]))
+    assert len(shard_files(tmp_path)) == 2
+    assert holds(tmp_path, range(8)) == []
+
+
+def test_sequences_are_read_on_while_what_was_buffered_becomes_a_shard(tmp_path: Path) -> None:
+    frames = [np.full((i + 1, 2), i, np.float32) for i in range(6)]
+    with open_store(tmp_path, ENCODER, sequences=True) as store:
+        for i, sequence in enumerate(frames):
+            store.add(f"source {i}", name(i), sequence[0], sequence)
+        found = store.sequences([name(i) for i in (5, 0, 3)])
+        first = next(found)
+        store.flush()
+        for sequence, i in zip([first, *found], (5, 0, 3), strict=True):
+            assert np.array_equal(sequence, frames[i])
+
+
+def test_a_buffer_that_a_model_uses_again_does_not_change_what_was_added(tmp_path: Path) -> None:
+    buffer = vectors_of([1])
+    with open_store(tmp_path, ENCODER) as store:
+        store.add("source 1", name(1), buffer[0])
+        buffer[:] = 99
+    assert holds(tmp_path, [1]) == []
+
+
+def test_one_audio_from_two_sources_is_found_from_both(tmp_path: Path) -> None:
+    with open_store(tmp_path, ENCODER) as store:
+        store.add("a", name(1), vectors_of([1])[0])
+        store.add("b", name(1), vectors_of([1])[0])
+    with open_store(tmp_path, ENCODER) as store:
+        assert store.find(["b", "c", "a"]) == {"a": name(1), "b": name(1)}
+
+
+def test_the_first_shard_by_name_counts(tmp_path: Path) -> None:
+    for number in (1, 2):
+        with open_store(tmp_path / str(number), ENCODER) as store:
+            store.add("a", "k", vectors_of([number])[0])
+    [first], [second] = shard_files(tmp_path / "1"), shard_files(tmp_path / "2")
+    for older, newer in ((first, second), (second, first)):
+        folder = tmp_path / f"both {older.parts[-3]}"
+        open_store(folder, ENCODER).close()
+        for place, shard in enumerate((older, newer)):
+            (folder / older.parent.name / f"shard-{place}.parquet").write_bytes(shard.read_bytes())
+        with open_store(folder, ENCODER) as store:
+            assert np.array_equal(store.vectors(["k"]), pl.read_parquet(older)["embedding"].to_list())
+
+
+def test_what_is_there_already_is_not_written_again(tmp_path: Path) -> None:
+    fill(tmp_path, range(5))
+    fill(tmp_path, range(5))
+    assert len(shard_files(tmp_path)) == 1
+
+
+def test_other_tools_read_the_shards(tmp_path: Path) -> None:
+    with open_store(tmp_path, ENCODER, sequences=True) as store:
+        store.add("a", "k", np.ones(2, np.float32), np.ones((3, 2), np.float32))
+    [shard] = shard_files(tmp_path)
+    table = pq.read_table(shard)
+    kinds = {column.name: str(column.type) for column in table.schema}
+    assert table.to_pylist() == [{"source": "a", "key": "k", "embedding": [1, 1], "sequence": [1] * 6, "frames": 3}]
+    assert kinds["frames"] == "int32"
+    assert all("list<" in kinds[column] and "float" in kinds[column] for column in ("embedding", "sequence"))
+
+
+def test_a_shard_is_flushed_by_size_and_by_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    monkeypatch.setattr(stores, "SHARD_BYTES", 10 * (stores.ROW_BYTES + 32))
+    with open_store(tmp_path, ENCODER) as store:
+        add(store, range(9))
+        assert len(shard_files(tmp_path)) == 0
+        add(store, [9, 10])
+        assert len(shard_files(tmp_path)) == 1
+        now = 29.0
+        add(store, [11])
+        assert len(shard_files(tmp_path)) == 1
+        now = 31.0
+        add(store, [12])
+        assert len(shard_files(tmp_path)) == 2
+
+
+# Fingerprints
+
+
+def test_each_fingerprint_has_its_folder_named_by_its_hash(tmp_path: Path) -> None:
+    folder = fill(tmp_path, [1])
+    text = (folder / "fingerprint.json").read_bytes()
+    assert json.loads(text) == ENCODER
+    assert sha256(text).hexdigest()[:16] == folder.name
+    assert fill(tmp_path, [1]) == folder
+    with open_store(tmp_path, dict(reversed(ENCODER.items()))) as store:
+        assert store.has(name(1))
+    with open_store(tmp_path, ENCODER | {"top_db": 80.0}) as store:
+        assert not store.has(name(1))
+
+
+@pytest.mark.parametrize("text", [b"", b"{}", b'{"encoder": "mfcc"}\n'])
+def test_a_fingerprint_that_is_not_its_folders_is_refused(tmp_path: Path, text: bytes) -> None:
+    folder = fill(tmp_path, [1])
+    (folder / "fingerprint.json").write_bytes(text)
+    with pytest.raises(InputError, match=r"fingerprint.json: not the fingerprint that its folder is named after"):
+        open_store(tmp_path, ENCODER)
+
+
+@pytest.mark.parametrize("value", [float("nan"), object(), np.float32(1), "\ud800", {1j: 2}])
+def test_a_fingerprint_that_json_cannot_hold_is_refused(tmp_path: Path, value: Any) -> None:
+    with pytest.raises(InputError, match="fingerprint: wanted what JSON can hold"):
+        open_store(tmp_path, {"value": value})
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("vector", "match"),
+    [
+        (np.array([1, np.nan], np.float32), "vector of a: wanted finite numbers"),
+        (np.array([1, np.inf], np.float32), "vector of a: wanted finite numbers"),
+        (np.ones(2), "vector of a: wanted dimension of float32, found float64"),
+        (np.ones((1, 2), np.float32), r"found float32 of shape \(1, 2\)"),
+        (np.ones(0, np.float32), r"found float32 of shape \(0,\)"),
+        (np.ones(3, np.float32), "vector of a: wanted 2 dimensions as before, found 3"),
+    ],
+)
+def test_a_vector_that_is_none_is_refused_and_nothing_is_kept_of_it(tmp_path: Path, vector: Any, match: str) -> None:
+    with open_store(tmp_path, ENCODER) as store:
+        store.add("first", "k", np.ones(2, np.float32))
+        with pytest.raises(InputError, match=match):
+            store.add("a", "l", vector)
+        assert not store.has("l")
+        assert store.find(["a"]) == {}
+
+
+def test_a_store_of_sequences_wants_them(tmp_path: Path) -> None:
+    with open_store(tmp_path, ENCODER, sequences=True) as store:
+        for wrong in (None, np.ones(3, np.float32), np.ones((0, 3), np.float32)):
+            with pytest.raises(InputError, match="sequence of a: wanted frames × dimension of float32, found"):
+                store.add("a", "k", np.ones(3, np.float32), wrong)
+
+
+def test_a_key_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    fill(tmp_path, range(3))
+    with open_store(tmp_path, ENCODER) as store:
+        with pytest.raises(InputError, match="no embedding has the key 'nothing'; embed its segment first"):
+            store.vectors([name(1), "nothing"])
+        assert store.vectors([]).shape == (0, 0)
+
+
+def test_two_dimensions_under_one_fingerprint_are_refused(tmp_path: Path) -> None:
+    fill(tmp_path, [1])
+    with open_store(tmp_path, ENCODER) as store:
+        store.add("b", "k", np.ones(3, np.float32))
+        with pytest.raises(InputError, match="two encoders have one fingerprint"):
+            store.vectors([name(1), "k"])
+
+
+@pytest.mark.parametrize("kept", [0, 1, 4, 100, -1, -8, -200])
+def test_a_truncated_shard_is_set_aside_and_the_rest_is_read(tmp_path: Path, kept: int) -> None:
+    for start in (0, 10, 20):
+        fill(tmp_path, range(start, start + 10))
+    shard = shard_files(tmp_path)[1]
+    shard.write_bytes(shard.read_bytes()[:kept])
+    [note] = holds(tmp_path, [*range(10), *range(20, 30)])
+    assert note.startswith(f"{shard}: the shard is damaged (")
+    assert note.endswith(f"it was set aside as {shard.name}.damaged")
+    assert shard.with_name(f"{shard.name}.damaged").exists()
+    fill(tmp_path, range(30))
+    assert holds(tmp_path, range(30)) == []
+
+
+def test_a_shard_that_is_damaged_where_vectors_are_is_set_aside_when_they_are_read(tmp_path: Path) -> None:
+    fill(tmp_path, range(10))
+    [shard] = shard_files(tmp_path)
+    frame = pl.read_parquet(shard)
+    with open_store(tmp_path, ENCODER) as store:
+        frame.select("source", "key").write_parquet(shard)
+        with pytest.raises(InputError, match=r"the shard is damaged \(.*run again to embed anew"):
+            store.vectors([name(1)])
+    fill(tmp_path, range(10))
+    assert holds(tmp_path, range(10)) == []
+
+
+def test_a_shard_that_somebody_removed_is_said_to_be_gone(tmp_path: Path) -> None:
+    fill(tmp_path, range(10))
+    with open_store(tmp_path, ENCODER) as store:
+        shard_files(tmp_path)[0].unlink()
+        with pytest.raises(InputError, match="the shard is gone; run again"):
+            store.vectors([name(1)])
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot be made"):
+        open_store(tmp_path / "file", ENCODER)
+
+
+# Full disks
+
+
+class FullDisk:
+    """Stands in for `os.fsync`, and finds the disk full until there is room."""
+
+    def __init__(self) -> None:
+        self.room = False
+
+    def __call__(self, descriptor: int) -> None:
+        if not self.room:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_is_an_error_and_the_store_is_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path, range(5))
+    disk = FullDisk()
+    with open_store(tmp_path, ENCODER) as store, monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", disk)
+        add(store, range(5, 8))
+        with pytest.raises(OutputError, match=r"shard-.*cannot be written \(No space left on device\).*make room"):
+            store.flush()
+        assert unfinished(tmp_path) == []
+        assert np.array_equal(store.vectors([name(2)]), vectors_of([2]))
+        with open_store(tmp_path, ENCODER) as other:
+            assert np.array_equal(other.vectors([name(4)]), vectors_of([4]))
+        disk.room = True
+        store.flush()
+    assert holds(tmp_path, range(8)) == []
+
+
+def test_what_went_wrong_first_is_what_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(tmp_path, ENCODER)
+    add(store, [1])
+    monkeypatch.setattr(os, "fsync", FullDisk())
+    with pytest.raises(ZeroDivisionError), store:
+        raise ZeroDivisionError
+    with pytest.raises(OutputError, match="No space left"):
+        store.close()
+
+
+LIMITED = """
+import resource
+try:
+    with open_store(folder, ENCODER) as store:
+        for number in range(100):
+            add(store, number)
+        store.flush()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000))
+        for number in range(100, 1000):
+            add(store, number)
+        try:
+            store.flush()
+        finally:
+            assert store.vectors([sha256(b"7").hexdigest()])[0, 0] == 7
+except OutputError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on the size of files")
+def test_a_limit_on_files_is_an_error_and_the_store_is_readable(tmp_path: Path) -> None:
+    process = child(LIMITED, tmp_path)
+    said = process.communicate(timeout=60)[0]
+    assert process.returncode == 0
+    assert "cannot be written (File too large)" in said
+    assert unfinished(tmp_path) == []
+    assert holds(tmp_path, range(100)) == []
+
+
+# Crashes and company
+
+ENDLESS = """
+number = int(arguments[0])
+with open_store(folder, ENCODER) as store:
+    while True:
+        for _ in range(int(arguments[1])):
+            add(store, number)
+            number += 1
+        store.flush()
+        print(number, flush=True)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
+def test_a_process_killed_at_any_moment_loses_nothing_that_was_flushed(tmp_path: Path) -> None:
+    chance = random.Random(4)
+    flushed = 0
+    for _ in range(10):
+        process = child(ENDLESS, tmp_path, flushed, 50)
+        assert process.stdout is not None
+        begun = process.stdout.readline()
+        time.sleep(chance.uniform(0, 0.05))
+        os.kill(process.pid, signal.SIGKILL)
+        said = process.communicate()[0].split()
+        flushed = max(map(int, [begun, *said]))
+        with open_store(tmp_path, ENCODER) as store:
+            assert store.notes == []
+            assert unfinished(tmp_path) == []
+            keys = [name(number) for number in range(flushed)]
+            assert np.array_equal(store.vectors(keys), vectors_of(range(flushed)))
+            while store.has(name(flushed)):  # a shard that was written, though it could not be said
+                flushed += 1
+    assert holds(tmp_path, range(flushed)) == []
+
+
+BOTH = """
+with open_store(folder, ENCODER) as store:
+    print("here", flush=True)
+    sys.stdin.readline()
+    for number in range(int(arguments[0]), int(arguments[1])):
+        add(store, number)
+        if number % 50 == 0:
+            store.flush()
+"""
+
+
+def test_processes_that_add_at_once_lose_nothing(tmp_path: Path) -> None:
+    processes = [child(BOTH, tmp_path, *span, stdin=subprocess.PIPE) for span in ((0, 1000), (500, 1500))]
+    for process in processes:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "here\n"
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    assert [process.communicate(timeout=60) and process.returncode for process in processes] == [0, 0]
+    assert holds(tmp_path, range(1500)) == []
+
+
+def test_a_shard_has_its_name_only_once_it_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: dict[int, int] = {}
+    monkeypatch.setattr(os, "fsync", lambda file: synced.setdefault(os.fstat(file).st_ino, len(shard_files(tmp_path))))
+    folder = fill(tmp_path, [1])
+    [shard] = shard_files(tmp_path)
+    assert synced[shard.stat().st_ino] == 0
+    assert (
+        sys.platform == "win32" or synced[folder.stat().st_ino] == 0
+    )  # with the fingerprint, and again with the shard
+
+
+def test_what_others_write_is_left_alone_while_they_have_the_store_open(tmp_path: Path) -> None:
+    part = fill(tmp_path, [1]) / ".shard-1.parquet.abcd.part"
+    part.write_bytes(b"PAR1")
+    first = open_store(tmp_path, ENCODER)
+    assert part.exists() == (sys.platform == "win32")
+    part.write_bytes(b"PAR1")
+    second = open_store(tmp_path, ENCODER)
+    first.close()
+    open_store(tmp_path, ENCODER).close()
+    assert part.exists()
+    second.close()
+    assert holds(tmp_path, [1]) == []
+    assert part.exists() == (sys.platform == "win32")
+
+
+def test_a_store_without_a_lock_is_read_and_not_tidied(tmp_path: Path) -> None:
+    folder = fill(tmp_path, [1])
+    (folder / ".lock").unlink()
+    (folder / ".lock").mkdir()
+    (folder / ".shard-1.parquet.abcd.part").write_bytes(b"PAR1")
+    assert holds(tmp_path, [1]) == []
+    assert len(unfinished(tmp_path)) == 1
+
+
+# Merging
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no flock, so nothing is merged")
+
+
+@pytest.fixture
+def many_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A store of 7 small shards, with rows that are there twice, where 5 are many."""
+    monkeypatch.setattr(shards, "MANY", 100)
+    for start in range(0, 70, 10):
+        fill(tmp_path, range(start, start + 10))
+    frame = pl.concat([pl.read_parquet(shard) for shard in shard_files(tmp_path)[:2]])
+    frame.write_parquet(shard_files(tmp_path)[1], compression="uncompressed")
+    monkeypatch.setattr(shards, "MANY", 5)
+    return tmp_path
+
+
+@posix
+def test_many_small_shards_become_one_and_keep_every_row(many_shards: Path) -> None:
+    first = shard_files(many_shards)[0]
+    assert holds(many_shards, range(70)) == []
+    [merged] = shard_files(many_shards)
+    assert pl.read_parquet(merged).height == 70
+    assert merged.name.split("-")[1] == first.name.split("-")[1]
+
+
+@posix
+def test_a_merged_shard_is_no_larger_than_one_may_be(many_shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "SHARD_BYTES", 3 * shard_files(many_shards)[0].stat().st_size)
+    assert holds(many_shards, range(70)) == []
+    assert 2 <= len(shard_files(many_shards)) <= 4
+
+
+@posix
+def test_shards_with_and_without_sequences_are_merged_apart(many_shards: Path) -> None:
+    with open_store(many_shards, ENCODER, sequences=True) as store:
+        for number in range(3):
+            store.add(f"s{number}", f"k{number}", vectors_of([number])[0], np.full((2, 8), number, np.float32))
+            store.flush()
+    assert len(shard_files(many_shards)) == 1 + 3
+    with open_store(many_shards, ENCODER, sequences=True) as store:
+        assert [float(one.mean()) for one in store.sequences(["k2", "k0", "k1"])] == [2, 0, 1]
+        assert not store.has(name(1))
+
+
+def test_nothing_is_merged_while_another_has_the_store_open(many_shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = shard_files(many_shards)
+    monkeypatch.setattr(shards, "MANY", 100)
+    with open_store(many_shards, ENCODER) as store:
+        monkeypatch.setattr(shards, "MANY", 5)
+        open_store(many_shards, ENCODER).close()
+        assert shard_files(many_shards) == before
+        assert np.array_equal(store.vectors([name(69)]), vectors_of([69]))
+
+
+def test_merging_that_fails_is_noted_and_costs_nothing(many_shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = shard_files(many_shards)
+    monkeypatch.setattr(os, "fsync", FullDisk())
+    with open_store(many_shards, ENCODER) as store:
+        assert len(store.vectors([name(i) for i in range(70)])) == 70
+        assert sys.platform == "win32" or "small shards were not merged" in store.notes[0]
+    assert shard_files(many_shards) == before
+
+
+@posix
+def test_a_crash_before_the_merged_shards_are_removed_is_harmless(
+    many_shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "unlink", lambda path, missing_ok=False: None)
+    open_store(many_shards, ENCODER).close()
+    assert len(shard_files(many_shards)) == 8
+    monkeypatch.undo()
+    assert holds(many_shards, range(70)) == []
+
+
+@posix
+def test_a_damaged_shard_does_not_stop_the_merging_of_others(many_shards: Path) -> None:
+    shard = shard_files(many_shards)[3]
+    shard.write_bytes(shard.read_bytes()[:-5])
+    [note] = holds(many_shards, [*range(30), *range(40, 70)])
+    assert "set aside" in note
+    assert len(shard_files(many_shards)) == 1
+
+
+# Size
+
+
+def test_a_hundred_thousand_rows_are_opened_and_found_quickly(tmp_path: Path) -> None:
+    vector = np.ones(8, np.float32)
+    names = [name(number) for number in range(100_000)]
+    with open_store(tmp_path, ENCODER) as store:
+        for key in names:
+            store.add(key, key, vector)
+    begin = time.process_time()
+    with open_store(tmp_path, ENCODER) as store:
+        assert len(store.find(names)) == 100_000
+        assert all(map(store.has, names[::100]))
+    assert time.process_time() - begin < 5  # 0.3 s of an idle machine
+
+
+LARGE = """
+import resource
+count, block = 20_000, np.random.default_rng(0).normal(size=(1000, 1024)).astype(np.float32)
+names = [sha256(str(number).encode()).hexdigest() for number in range(count)]
+with open_store(folder, ENCODER) as store:
+    for number in range(0 if store.has(names[0]) else count):
+        store.add(names[number], names[number], block[number % 1000])
+with open_store(folder, ENCODER) as store:
+    store.vectors(names[:10])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    order = np.random.default_rng(1).permutation(count) if arguments[0] == "shuffled" else np.arange(count)
+    found = store.vectors([names[i] for i in order])
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert np.array_equal(found, block[order % 1000])
+    print(grown * 1024 / found.nbytes)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of the memory as Linux gives it")
+def test_reading_vectors_takes_little_more_than_the_result(tmp_path: Path) -> None:
+    grown = [float(child(LARGE, tmp_path, order).communicate(timeout=60)[0]) for order in ("given", "shuffled")]
+    assert max(grown) < 2  # of the 82 MB of the result: besides it there is a shard of 16 MiB, raw, decoded and sorted

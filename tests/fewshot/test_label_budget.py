@@ -1,0 +1,178 @@
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from callshot.fewshot.evaluate import evaluate
+from callshot.fewshot.label_budget import label_budget, most_to_gain, saturation
+from callshot.fewshot.protocol import Protocol
+from callshot.records import ClassCount, ClassCurve, Worth
+from corpora import random_corpus
+
+
+def points(means, *, encoder="e", label="roar", metric="map", spread="shared"):
+    return [
+        ClassCurve("herd", encoder, "centroid", "all", metric, spread, k, label, mean, 0.0, 1.0)
+        for k, mean in means.items()
+    ]
+
+
+def count(label="roar", complete=100, eligible=True):
+    return ClassCount(label, complete + 2, complete, eligible)
+
+
+def literal_fit(means):
+    """The same curve by another's least squares; where it would fall with k, the best that does not: a flat one."""
+    k, y = np.array(list(means), float), np.array(list(means.values()))
+    a, b = np.linalg.lstsq(np.stack([np.ones(len(k)), -1 / k], axis=1), y, rcond=None)[0]
+    if b < 0:
+        a, b = y.mean(), 0.0
+    return a, b, math.sqrt(np.mean([(value - (a - b / shot)) ** 2 for shot, value in means.items()]))
+
+
+def literal_worth(means, since_k):
+    """Limit, both gains and error; what would lead beyond 1 ends there."""
+    a, b, error = literal_fit({k: mean for k, mean in means.items() if k >= since_k})
+    last = max(means)
+    a = means[last] if b == 0 else a
+    gains = [b / last - b / more for more in (last + 1, 2 * last)]
+    return [1.0 if a > 1 else a, *(1 - means[last] if means[last] + g > 1 else g for g in gains), error]
+
+
+@given(
+    st.floats(0.1, 1), st.floats(0, 1), st.lists(st.integers(1, 200), min_size=3, max_size=12, unique=True),
+    st.sampled_from([0.0, 0.5, 1.0]),
+)  # fmt: skip
+def test_an_exact_curve_gives_back_what_it_was_made_of(a, b, shots, since):
+    last = max(shots)
+    (worth,) = label_budget(points({k: a - b / k for k in shots}), [count(complete=200)], since=since)
+    assert (worth.k, worth.value) == (last, a - b / last)
+    assert worth.limit == pytest.approx(a, abs=1e-9)
+    assert worth.next_gain == pytest.approx((a - b / (last + 1)) - (a - b / last), abs=1e-9)
+    assert worth.double_gain == pytest.approx((a - b / (2 * last)) - (a - b / last), abs=1e-9)
+    assert worth.error == pytest.approx(0, abs=1e-9)
+
+
+@given(st.lists(st.floats(0, 1), min_size=3, max_size=30))
+def test_the_curve_is_that_of_the_literal_twin(means):
+    curve = dict(enumerate(means, 1))
+    last = len(means)
+    (whole,) = label_budget(points(curve), [count()], since=0)
+    found = [whole.limit, whole.next_gain, whole.double_gain, whole.error]
+    assert found == pytest.approx(literal_worth(curve, 1), abs=1e-9)
+    assert 0 <= whole.next_gain <= whole.double_gain <= 1 - curve[last]
+    assert 0 <= whole.limit <= 1
+
+
+@given(st.lists(st.floats(0, 1), min_size=3, max_size=30))
+def test_the_curve_goes_through_the_later_half_and_three_shots_at_least(means):
+    curve, last = dict(enumerate(means, 1)), len(means)
+    (worth,) = label_budget(points(curve), [count()])
+    found = [worth.limit, worth.next_gain, worth.double_gain, worth.error]
+    assert found == pytest.approx(literal_worth(curve, min(last / 2, last - 2)), abs=1e-9)
+
+
+def test_a_curve_too_steep_to_go_on_ends_at_1():
+    (worth,) = label_budget(points({1: 0.1, 2: 0.6, 3: 0.97}), [count()])
+    assert worth.limit == 1.0
+    assert (worth.next_gain, worth.double_gain) == pytest.approx((0.03, 0.03))
+
+
+def test_the_class_with_most_to_gain_is_told_where_it_is_more_than_noise():
+    def worth(label, gain, double=0.05, error=0.001):
+        return Worth("herd", "e", label, "map", 9, 4, 0.5, gain, double, 0.9, error)
+
+    one, unknown = worth("roar", 0.02), worth("bark", math.nan, math.nan, math.nan)
+    assert most_to_gain([unknown, worth("growl", 0.01), one]) is one
+    assert most_to_gain([one, worth("noise", 0.03, error=0.06)]) is None
+    assert most_to_gain([worth("little", 0.004, double=0.009)]) is None
+    assert most_to_gain([worth("enough", 0.004, double=0.01, error=0.01)]) is not None
+    assert most_to_gain([unknown]) is most_to_gain([]) is None
+
+
+def test_shots_that_a_class_cannot_give_in_every_split_do_not_count():
+    means = {k: 0.8 - 0.4 / k for k in (1, 2, 3, 4)} | {5: 0.0, 10: 1.0}
+    (worth,) = label_budget(points(means), [count(complete=4)])
+    assert (worth.exemplars, worth.k, worth.value) == (6, 4, means[4])
+    assert worth.limit == pytest.approx(0.8)
+
+
+def test_with_fewer_than_three_complete_shots_only_the_value_is_known():
+    means = {1: 0.4, 2: 0.6, 3: 0.7}
+    (worth,) = label_budget(points(means), [count(complete=2)])
+    assert (worth.k, worth.value) == (2, 0.6)
+    assert np.isnan([worth.next_gain, worth.double_gain, worth.limit, worth.error]).all()
+    (nothing,) = label_budget(points({5: 0.5}), [count(complete=2)])
+    assert nothing.k == 0
+    assert math.isnan(nothing.value)
+    assert math.isnan(nothing.next_gain)
+
+
+def test_a_curve_that_falls_is_worth_nothing_more_and_its_limit_is_where_it_stands():
+    (worth,) = label_budget(points({1: 0.6, 2: 0.5, 3: 0.4}), [count()])
+    assert (worth.next_gain, worth.double_gain, worth.limit) == (0.0, 0.0, 0.4)
+
+
+def test_undefined_means_stay_undefined():
+    (worth,) = label_budget(points(dict.fromkeys((1, 2, 3), math.nan), metric="auroc"), [count()], "auroc")
+    assert np.isnan([worth.value, worth.next_gain, worth.limit, worth.error]).all()
+
+
+def test_the_shared_spread_is_read_and_the_other_where_there_is_none():
+    good, bad = {1: 0.1, 2: 0.2, 3: 0.9}, {1: 0.1, 2: 0.2, 3: 0.3}
+    rows = [*points(bad, spread="per-query"), *points(good), *points(bad, metric="auroc")]
+    assert [w.value for w in label_budget(rows, [count()])] == [0.9]
+    assert [w.value for w in label_budget(rows[:3], [count()])] == [0.3]
+
+
+def test_every_encoder_and_eligible_class_of_a_real_evaluation_has_its_row():
+    table = random_corpus(3, classes=4, size=5, integers=False)
+    result = evaluate([table], Protocol(shots=(1, 2, 3, 4), draws=3, bootstraps=10, shared_draws=20), corpus="herd")
+    found = {w.label: w for w in label_budget(result.per_class, result.classes)}
+    eligible = {c.label: c for c in result.classes if c.eligible}
+    assert found.keys() == eligible.keys()
+    means = {(c.label, c.k): c.mean for c in result.per_class if (c.metric, c.spread) == ("map", "shared")}
+    for name, worth in found.items():
+        last = min(4, eligible[name].complete_to_k)
+        assert (worth.corpus, worth.encoder, worth.exemplars, worth.k) == (
+            "herd",
+            "test",
+            eligible[name].exemplars,
+            last,
+        )
+        assert worth.value == means[name, last]
+
+
+def test_classes_that_are_not_eligible_have_no_row():
+    assert label_budget(points({1: 0.1, 2: 0.2, 3: 0.3}), [count(eligible=False)]) == []
+
+
+def curve(means):
+    return [SimpleNamespace(k=k, mean=mean) for k, mean in means.items()]
+
+
+def test_saturation_is_the_first_k_that_no_later_one_exceeds_by_more():
+    means = {1: 0.50, 2: 0.60, 3: 0.64, 5: 0.645, 10: 0.648}
+    assert saturation(curve(means)) == 3
+    assert saturation(curve(means), within=0.05) == 2
+    assert saturation(curve(means), within=0.2) == 1
+    assert saturation(curve(dict(reversed(means.items())))) == 3
+
+
+def test_a_dip_does_not_hide_that_the_curve_rises_later():
+    assert saturation(curve({1: 0.5, 2: 0.4, 3: 0.7, 4: 0.7})) == 3
+    assert saturation(curve({1: 0.7, 2: 0.4, 3: 0.7, 4: 0.7})) == 1
+
+
+def test_a_curve_that_rises_to_its_end_does_not_saturate():
+    assert saturation(curve({1: 0.1, 2: 0.2, 3: 0.3})) is None
+    assert saturation(curve({1: 0.1})) is None
+    assert saturation([]) is None
+
+
+def test_points_without_a_mean_are_left_out():
+    assert saturation(curve({1: 0.1, 2: 0.5, 3: math.nan, 4: 0.5})) == 2
+    assert saturation(curve({1: math.nan, 2: math.nan})) is None

@@ -1,0 +1,649 @@
+"""Embeddings from elsewhere: each kind gives the table that was meant, all is told, damage is refused in one line."""
+
+import base64
+import json
+import sqlite3
+import struct
+import sys
+import zlib
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from callshot import cli
+from callshot.errors import CallshotError, InputError, OptionError
+from callshot.tables.embedding_tables import read_table
+from callshot.tables.hoplite import read_hoplite, read_usearch
+from callshot.tables.imports import Imported, import_embeddings
+from callshot.tables.window_pooling import Span, Windows, choose_windows, find_sources, overlapping_labels, pool_spans
+
+# An index that USearch 2.26.6 saved: float16, four dimensions, keys 1 to 6, of which 4 was removed.
+GOLDEN_INDEX = (
+    "c-qC1I}QRN5I`R+5DTN$Rvy8^7(e@gqZni2wi<hmwl~vcorcv|8TK{9X9nI795A70&4w*I_8d4;#*!*l)Ul?C4c`0cJ5TT-hAuqr"
+    "m(%Th)huze)7jj<4?#&Z{KQFINL&rdizHhmdthazCDX`SPIO|!$Tr2t+c2WdQ&9cQdhjiB+x!EYjEX^5xjS-+jrn4flNTGG7S;"
+)
+GOLDEN_VECTORS = np.arange(24).reshape(6, 4) / 8
+
+VECTORS = np.arange(12, dtype=np.float32).reshape(4, 3) / 4
+ROWS = """segment,recording,label,labels,fold
+s0,a.wav,roar,roar;bark,0
+s1,a.wav,bark,,0
+s2,b.wav,roar,,1
+s3,b.wav,bark,,1
+"""
+
+
+def load(source: Path, segments: Path | None = None, **options: Any) -> Imported:
+    return import_embeddings(source, segments, encoder="mine", **options)
+
+
+def refused(match: str, source: Path, segments: Path | None = None, **options: Any) -> None:
+    """Expect one line."""
+    with pytest.raises(InputError, match=match) as caught:
+        load(source, segments, **options)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def loaded_or_refused(source: Path, **options: Any) -> None:
+    """Expect a table, or an error of ours in one line."""
+    told = ""
+    try:
+        load(source, **options)
+    except CallshotError as error:
+        told = str(error)
+    assert len(told.splitlines()) <= 1
+
+
+def arrays(folder: Path, vectors: Any = VECTORS, rows: str = ROWS) -> Path:
+    np.save(folder / "x.npy", vectors)
+    (folder / "x.csv").write_text(rows)
+    return folder / "x.npy"
+
+
+def spans_csv(folder: Path, text: str) -> Path:
+    path = folder / "spans.csv"
+    path.write_text(text)
+    return path
+
+
+# Arrays
+
+
+def test_an_array_and_its_rows_make_a_table(tmp_path: Path) -> None:
+    found = load(arrays(tmp_path))
+    assert found.table.vectors.dtype == np.float32
+    np.testing.assert_array_equal(found.table.vectors, VECTORS)
+    assert found.table.segment == ("s0", "s1", "s2", "s3")
+    assert found.table.labels == (("roar", "bark"), ("bark",), ("roar",), ("bark",))
+    assert found.table.fold is not None
+    assert found.table.fold.tolist() == [0, 0, 1, 1]
+    assert found.rejects == []
+
+
+@pytest.mark.parametrize("name", ["embedding", "embeddings", "arr_0", "anything"])
+def test_an_npz_with_one_matrix_is_as_good(tmp_path: Path, name: str) -> None:
+    arrays(tmp_path)
+    columns: dict[str, Any] = {name: VECTORS, "rate": np.array([16000])}
+    np.savez(tmp_path / "x.npz", **columns)
+    np.testing.assert_array_equal(load(tmp_path / "x.npz").table.vectors, VECTORS)
+
+
+def test_half_precision_becomes_single_and_integers_double(tmp_path: Path) -> None:
+    assert load(arrays(tmp_path, VECTORS.astype(np.float16))).table.vectors.dtype == np.float32
+    assert load(arrays(tmp_path, np.arange(8).reshape(4, 2))).table.vectors.dtype == np.float64
+
+
+def test_rows_without_a_label_are_rejects_and_the_rest_keeps_its_place(tmp_path: Path) -> None:
+    found = load(arrays(tmp_path, rows="recording,label\na,x\na, \nb,\nb,y\n"))
+    assert [(r.row, r.reason) for r in found.rejects] == [(2, "no label"), (3, "no label")]
+    np.testing.assert_array_equal(found.table.vectors, VECTORS[[0, 3]])
+    assert found.table.segment == ("a#0", "b#1")
+
+
+def test_the_first_wrong_thing_about_an_array_is_told(tmp_path: Path) -> None:
+    refused(r"x\.npy: .*4 vectors and 1 rows in .*x\.csv", arrays(tmp_path, rows="recording,label\na,x\n"))
+    nan = VECTORS.copy()
+    nan[2, 1] = np.nan
+    refused(r"x\.npy: row 3: wanted finite", arrays(tmp_path, nan))
+    refused(r"x\.npy: wanted numbers.*\(2, 2, 3\)", arrays(tmp_path, VECTORS.reshape(2, 2, 3)))
+    refused(r"x\.npy: wanted numbers.*<U1", arrays(tmp_path, np.full((4, 2), "a")))
+    refused(r"x\.npy: wanted numbers.*\(4, 0\)", arrays(tmp_path, VECTORS[:, :0]))
+    np.save(tmp_path / "x.npy", np.array([[{}]] * 4, object), allow_pickle=True)
+    refused(r"x\.npy: cannot be read \(pickled objects are refused", tmp_path / "x.npy")
+    refused(r"column label is missing", arrays(tmp_path, rows="recording\na\na\na\na\n"))
+    refused(
+        r"column segment, row 2: 's' is in row 1 too",
+        arrays(tmp_path, rows="segment,recording,label\n" + "s,a,x\n" * 4),
+    )
+    refused(r"column fold, row 1: wanted an integer", arrays(tmp_path, rows="recording,label,fold\n" + "a,x,one\n" * 4))
+    refused(r"no vector has a label", arrays(tmp_path, rows="recording,label\n" + "a,\n" * 4))
+    (tmp_path / "x.csv").unlink()
+    refused(r"x\.csv: cannot be read \(No such file", tmp_path / "x.npy")
+    np.savez(tmp_path / "two.npz", a=VECTORS, b=VECTORS)
+    refused(r"two\.npz: wanted one matrix", tmp_path / "two.npz")
+
+
+@given(cut=st.integers(0, 400), flip=st.integers(0, 399), bits=st.integers(1, 255), packed=st.booleans())
+def test_damaged_arrays_end_in_a_table_or_one_error(
+    tmp_path_factory: pytest.TempPathFactory, cut: int, flip: int, bits: int, packed: bool
+) -> None:
+    folder = tmp_path_factory.mktemp("damaged")
+    path = arrays(folder)
+    if packed:
+        path = path.with_suffix(".npz")
+        np.savez(path, embedding=VECTORS)
+    data = bytearray(path.read_bytes())
+    data[flip % len(data)] ^= bits
+    path.write_bytes(bytes(data[: max(0, len(data) - (cut if cut < 200 else 0))]))
+    loaded_or_refused(path)
+
+
+# Spans and windows
+
+
+def windows(*times: tuple[float, float], dimensions: int = 2) -> Windows:
+    start_s, end_s = np.array(times, np.float64).reshape(-1, 2).T
+    return Windows(start_s, end_s, np.arange(len(times) * dimensions, dtype=np.float32).reshape(-1, dimensions))
+
+
+def literally_chosen(these: Windows, start_s: float, end_s: float) -> list[int]:
+    """Choose windows for a span, one at a time."""
+    times = list(zip(these.start_s.tolist(), these.end_s.tolist(), strict=True))
+    same = [n for n, time in enumerate(times) if time == (start_s, end_s)]
+    inside = [n for n, (a, b) in enumerate(times) if start_s <= (a + b) / 2 < end_s]
+    best, most = [], 0.0
+    for n, (a, b) in enumerate(times):
+        overlap = min(b, end_s) - max(a, start_s)
+        if overlap > most:
+            best, most = [n], overlap
+    return same or inside or best
+
+
+halves = st.integers(0, 40).map(lambda n: n / 2)
+lengths = st.integers(1, 12).map(lambda n: n / 2)
+
+
+@given(st.lists(st.tuples(halves, lengths), max_size=12), halves, lengths)
+def test_the_windows_of_a_span_are_those_of_the_slow_twin(
+    these: list[tuple[float, float]], start_s: float, length_s: float
+) -> None:
+    some = windows(*((a, a + b) for a, b in these))
+    chosen = choose_windows(some, Span("x", start_s, start_s + length_s, "roar"))
+    assert chosen.tolist() == literally_chosen(some, start_s, start_s + length_s)
+
+
+@pytest.mark.parametrize(
+    ("times", "row"), [((2, 3.25), 0), ((1, 4.5), 0), ((2.75, 4), 1), ((2, 4), 0), ((8.5, 30), 2), ((9, 30), None)]
+)
+def test_a_short_span_takes_the_window_that_overlaps_it_most(times: tuple[float, float], row: int | None) -> None:
+    chosen = choose_windows(windows((0, 3), (3, 6), (6, 9)), Span("x", *times, "roar"))
+    assert chosen.tolist() == ([] if row is None else [row])
+
+
+def test_a_centre_at_the_start_is_in_the_span_and_one_at_the_end_is_not() -> None:
+    chosen = choose_windows(windows((0, 3), (3, 6), (6, 9)), Span("x", 1.5, 7.5, "roar"))
+    assert chosen.tolist() == [0, 1]
+
+
+def test_the_vector_of_a_span_is_the_plain_mean_of_its_windows() -> None:
+    some = windows((0, 3), (3, 6), (6, 9))
+    (vector, exact, none), told = pool_spans(
+        [Span("x.wav", 1, 5, "a"), Span("x.wav", 3, 6, "a"), Span("x.wav", 9, 12, "a")], {"x": lambda: some}
+    )
+    assert isinstance(vector, np.ndarray)
+    assert vector.tolist() == [1.0, 2.0]
+    assert vector.dtype == np.float32
+    assert isinstance(exact, np.ndarray)
+    assert exact.tolist() == [2.0, 3.0]
+    assert none == "no window overlaps it"
+    assert told == "1 of 1 recordings are labelled; 2 of their 3 windows are used"
+
+
+@given(st.lists(st.tuples(st.sampled_from("xy"), halves, lengths, st.sampled_from("abc")), max_size=15))
+def test_overlapping_labels_are_those_of_the_slow_twin(these: list[tuple[str, float, float, str]]) -> None:
+    spans = [Span(path, start_s, start_s + length_s, label) for path, start_s, length_s, label in these]
+    for one, labels in zip(spans, overlapping_labels(spans), strict=True):
+        touching = [s for s in spans if s.path == one.path and min(s.end_s, one.end_s) > max(s.start_s, one.start_s)]
+        assert labels[0] == one.label
+        assert sorted(labels) == sorted({s.label for s in touching})
+
+
+def test_a_long_span_does_not_join_the_short_ones_within_it() -> None:
+    spans = [Span("x", 0, 10, "a"), Span("x", 1, 2, "b"), Span("x", 3, 4, "c")]
+    assert overlapping_labels(spans) == [("a", "b", "c"), ("b", "a"), ("c", "a")]
+
+
+@pytest.mark.parametrize(
+    ("name", "sources", "meant"),
+    [
+        ("a/x.wav", ["a/x", "b/x"], "a/x"),
+        ("/media/card/a/x.wav", ["a/x", "x"], "a/x"),
+        ("x.wav", ["a/x.flac"], "a/x.flac"),
+        ("D:\\field\\a\\X.WAV", ["a/x.wav"], "a/x.wav"),
+        ("x.wav", ["x.wav", "x.mp3"], "x.wav"),
+        ("a/x.mp3", ["x.wav", "x.mp3"], "x.mp3"),
+        ("X.wav", ["x.wav", "X.wav"], "X.wav"),
+        ("2024.05.01.wav", ["2024.05.01", "2024.05"], "2024.05.01"),
+        ("Cafe\u0301.wav", ["Caf\u00e9"], "Caf\u00e9"),
+        ("x.wav", ["a/x", "b/x"], None),
+        ("c/x.wav", ["a/x"], None),
+        ("ax.wav", ["x"], None),
+    ],
+)
+def test_a_name_means_the_recording_whose_path_ends_so(name: str, sources: list[str], meant: str | None) -> None:
+    source, reason = find_sources([name], dict.fromkeys(sources, windows))[name]
+    assert source == (meant or "")
+    assert bool(reason) == (meant is None)
+
+
+def test_no_two_names_mean_one_recording_unless_one_is_its_own() -> None:
+    found = find_sources(["a/x.wav", "b/x.wav"], {"x": windows})
+    assert [source for source, _ in found.values()] == ["", ""]
+    found = find_sources(["x.wav", "b/x.wav"], {"x": windows})
+    assert [source for source, _ in found.values()] == ["x", ""]
+
+
+# BirdNET-Analyzer
+
+
+def birdnet(folder: Path, *lines: str, name: str = "x") -> Path:
+    path = folder / f"{name}.birdnet.embeddings.txt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return path
+
+
+LINES = ("0.0\t3.0\t0.5,1.5", "3.0\t6.0\t2.0,4.0", "6.0\t9.0\t8.0,8.0")
+SPANS = "recording,start_s,end_s,label\nx.wav,0,6,roar\nx.wav,4,5,bark\nx.wav,20,21,roar\nz.wav,0,3,roar\n"
+
+
+def test_text_files_of_a_folder_are_joined_with_spans(tmp_path: Path) -> None:
+    birdnet(tmp_path / "e", *LINES)
+    birdnet(tmp_path / "e", *LINES, name="sub/unlabelled")
+    found = load(tmp_path / "e", spans_csv(tmp_path, SPANS))
+    assert found.table.vectors.tolist() == [[1.25, 2.75], [2.0, 4.0]]
+    assert found.table.segment == ("x.wav@0-6", "x.wav@4-5")
+    assert found.table.recording == ("x.wav", "x.wav")
+    assert found.table.labels == (("roar", "bark"), ("bark", "roar"))
+    assert [(r.row, r.reason) for r in found.rejects] == [
+        (3, "no window overlaps it"), (4, "no windows of its recording"),
+    ]  # fmt: skip
+    assert found.notes == ["1 of 2 recordings are labelled; 2 of their 3 windows are used"]
+
+
+def test_all_ways_in_which_the_analyzer_writes_windows_give_the_same(tmp_path: Path) -> None:
+    spans = spans_csv(tmp_path, SPANS)
+    wanted = load(birdnet(tmp_path, *LINES), spans).table
+    for line in LINES:
+        start, end, numbers = line.split("\t")
+        birdnet(tmp_path / "single", numbers, name=f"x_{start}_{end}")
+    rows = [f'/data/x.wav,{start},{end},"{numbers}"\n' for start, end, numbers in (line.split("\t") for line in LINES)]
+    (tmp_path / "all.csv").write_text("file_path,start,end,embedding\n" + "".join(rows))
+    for source in (tmp_path / "single", tmp_path / "all.csv"):
+        np.testing.assert_array_equal(load(source, spans).table.vectors, wanted.vectors)
+
+
+def test_a_segment_table_gives_its_ids_groups_folds_and_corpus(tmp_path: Path) -> None:
+    frame = pl.DataFrame(
+        {
+            "segment": ["p", "q"], "recording": ["herd", "herd"], "path": ["a/x.wav", "a/x.wav"], "start_s": [0.0, 6.0],
+            "end_s": [6.0, 9.0], "label": ["roar", "bark"], "labels": [["roar", "bark"], ["bark"]], "fold": [0, 0],
+        }
+    )  # fmt: skip
+    frame.write_parquet(tmp_path / "segments.parquet", metadata={"corpus": "mine"})
+    birdnet(tmp_path / "e", *LINES, name="a/x")
+    found = load(tmp_path / "e", tmp_path / "segments.parquet")
+    assert found.corpus == "mine"
+    assert found.table.segment == ("p", "q")
+    assert found.table.recording == ("herd", "herd")
+    assert found.table.labels == (("roar", "bark"), ("bark",))
+    assert found.table.vectors.tolist() == [[1.25, 2.75], [8.0, 8.0]]
+
+
+def test_without_times_a_row_is_a_whole_recording(tmp_path: Path) -> None:
+    found = load(birdnet(tmp_path, *LINES), spans_csv(tmp_path, "recording,label\nx.wav,roar\n"))
+    assert found.table.vectors.tolist() == [[3.5, 4.5]]
+    assert found.table.segment == ("x.wav",)
+
+
+def test_spans_that_are_none_or_double_are_rejects(tmp_path: Path) -> None:
+    text = "recording,start_s,end_s,label\nx,0,3,roar\nx,0,3,roar\nx,3,3,roar\nx,-1,3,roar\nx,0,3,\nx,0,3,bark\n"
+    found = load(birdnet(tmp_path, *LINES), spans_csv(tmp_path, text))
+    assert [r.row for r in found.rejects] == [2, 3, 4, 5]
+    assert len({r.reason for r in found.rejects}) == 3
+    assert found.table.labels == (("roar", "bark"), ("bark", "roar"))
+
+
+@pytest.mark.parametrize(
+    ("line", "match"),
+    [
+        ("0.0\t3.0\t0.5,x", r"x\.birdnet\.embeddings\.txt: line 2: .*'x'"),
+        ("0.0\t3.0", "line 2: wanted start, end and the numbers"),
+        ("0.0\tthree\t0.5,1.5", "line 2: .*'three'"),
+        ("0.0\t3.0\t0.5", "line 2: wanted 2 numbers as in the first, found 1"),
+        ("0.0\t3.0\t0.5,nan", "line 2: wanted finite numbers"),
+        ("0.0\t3.0\t0.5,1e300", "line 2: wanted finite numbers"),
+        ("0.0\tinf\t0.5,1.5", "line 2: wanted finite numbers"),
+    ],
+)
+def test_a_wrong_line_is_named(tmp_path: Path, line: str, match: str) -> None:
+    refused(match, birdnet(tmp_path, LINES[0], line), spans_csv(tmp_path, SPANS))
+
+
+def test_wrong_spans_and_sources_are_named(tmp_path: Path) -> None:
+    source = birdnet(tmp_path, *LINES)
+    refused(
+        "column start_s, row 1: wanted seconds, found '1,5'",
+        source,
+        spans_csv(tmp_path, 'recording,start_s,end_s,label\nx,"1,5",2,a\n'),
+    )
+    refused("column end_s is missing", source, spans_csv(tmp_path, "recording,start_s,label\nx,1,a\n"))
+    refused("column recording is missing", source, spans_csv(tmp_path, "label\na\n"))
+    refused("column recording, row 1: wanted text", source, spans_csv(tmp_path, "recording,label\n,a\n"))
+    refused(
+        "no vector has a label; .*no windows of its recording", source, spans_csv(tmp_path, "recording,label\nz,a\n")
+    )
+    refused("the file has no rows", source, spans_csv(tmp_path, "recording,label\n"))
+    (tmp_path / "segments.parquet").write_bytes(b"PAR1 not")
+    refused(r"segments\.parquet: cannot be read", source, tmp_path / "segments.parquet")
+    refused("nothing", tmp_path / "gone")
+    (tmp_path / "empty").mkdir()
+    refused("none there", tmp_path / "empty")
+    refused("found none", tmp_path / "empty", spans_csv(tmp_path, SPANS), kind="birdnet-analyzer")
+    (tmp_path / "all.csv").write_text("file_path,start,end\nx,0,3\n")
+    refused("column embedding is missing", tmp_path / "all.csv", spans_csv(tmp_path, SPANS))
+    with pytest.raises(OptionError, match=r"segments: .* has no labels"):
+        load(source)
+    with pytest.raises(OptionError, match="kind: wanted auto, arrays"):
+        load(source, kind="perch")
+
+
+def test_recordings_with_vectors_of_other_lengths_are_refused(tmp_path: Path) -> None:
+    birdnet(tmp_path / "e", *LINES)
+    birdnet(tmp_path / "e", "0\t3\t1,2,3", name="y")
+    spans = spans_csv(tmp_path, "recording,label\nx,a\ny,b\n")
+    refused("vectors of one length, 2 as the first, found 3 for row 2", tmp_path / "e", spans)
+
+
+# perch-hoplite
+
+NEW_TABLES = """
+CREATE TABLE hoplite_metadata (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE deployments (id INTEGER PRIMARY KEY, name TEXT, project TEXT, latitude REAL, longitude REAL);
+CREATE TABLE recordings (id INTEGER PRIMARY KEY, filename TEXT NOT NULL, datetime TEXT, deployment_id INTEGER);
+CREATE TABLE windows (id INTEGER PRIMARY KEY, recording_id INTEGER NOT NULL, offsets FLOAT_LIST NOT NULL);
+CREATE TABLE annotations (id INTEGER PRIMARY KEY, recording_id INTEGER NOT NULL, offsets FLOAT_LIST NOT NULL,
+    label TEXT NOT NULL, label_type INTEGER NOT NULL, provenance TEXT NOT NULL);
+"""
+OLD_TABLES = """
+CREATE TABLE hoplite_sources (id INTEGER PRIMARY KEY, dataset STRING NOT NULL, source STRING NOT NULL);
+CREATE TABLE hoplite_embeddings (id INTEGER PRIMARY KEY, {blob} source_idx INTEGER NOT NULL, offsets BLOB NOT NULL);
+CREATE TABLE hoplite_metadata (key STRING PRIMARY KEY, data STRING NOT NULL);
+CREATE TABLE hoplite_labels (id INTEGER PRIMARY KEY, embedding_id INTEGER NOT NULL, label STRING NOT NULL,
+    type INT NOT NULL, provenance STRING NOT NULL);
+"""
+
+
+def usearch(folder: Path, keys: Sequence[int], vectors: Any, scalar: int = 12) -> Path:
+    """Write an index as USearch does, without its graph; every third node is on a second level."""
+    matrix = np.asarray(vectors, "<f2" if scalar == 12 else "<f4")
+    levels = [n % 3 == 2 for n in range(len(keys))]
+    head = b"usearch" + struct.pack("<HHHBBBBQQQB", 2, 17, 0, 105, scalar, 14, 15, len(keys), 0, matrix.shape[1], 0)
+    nodes = [
+        struct.pack("<Qh", key, level) + bytes(4 + 4 * 32 + level * (4 + 4 * 16))
+        for key, level in zip(keys, levels, strict=True)
+    ]
+    core = struct.pack("<5Q", len(keys), 16, 32, 1, 0) + np.array(levels, "<i2").tobytes() + b"".join(nodes)
+    size = struct.pack("<II", len(keys), matrix.shape[1] * matrix.itemsize)
+    (folder / "usearch.index").write_bytes(size + matrix.tobytes() + head.ljust(64, b"\0") + core)
+    return folder / "usearch.index"
+
+
+def floats(*numbers: float, kind: str = "<f8") -> bytes:
+    return np.array(numbers, kind).tobytes()
+
+
+def base(folder: Path, script: str, **rows: Sequence[Sequence[Any]]) -> Path:
+    folder.mkdir(exist_ok=True)
+    with closing(sqlite3.connect(folder / "hoplite.sqlite")) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+        database.executescript(script)
+        for table, entries in rows.items():
+            for row in entries:
+                database.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+        database.commit()
+    return folder
+
+
+def new_base(folder: Path, **rows: Sequence[Sequence[Any]]) -> Path:
+    """Make a database of version 1: two recordings, four windows each that overlap by half, three labels."""
+    offsets = [floats(2.5 * n, 2.5 * n + 5) for n in range(4)]
+    tables: dict[str, Sequence[Sequence[Any]]] = {
+        "deployments": [(1, "pan", "herd", None, None)],
+        "recordings": [(1, "a/x.wav", None, 1), (2, "a/y.wav", None, 1)],
+        "windows": [(1 + n, 1 + n // 4, offsets[n % 4]) for n in range(8)],
+        "annotations": [
+            (1, 1, offsets[1], "roar", 1, "me"), (2, 1, offsets[2], "bark", 1, "me"),
+            (3, 2, offsets[0], "roar", 1, "me"), (4, 2, offsets[0], "roar", 1, "you"),
+            (5, 2, offsets[1], "bark", 0, "me"), (6, 2, offsets[1], "bark", 2, "me"),
+        ],
+    }  # fmt: skip
+    base(folder, NEW_TABLES, **(tables | rows))
+    usearch(folder, [8, 7, 6, 5, 4, 3, 2, 1], [[key, key / 2] for key in range(8, 0, -1)])
+    return folder
+
+
+def old_base(folder: Path, *, blobs: bool = False, kind: str = "<f4", ends: bool = False) -> Path:
+    """Make a database of version 0.1, or of the time before, when vectors were blobs."""
+    times = [floats(*((5.0 * n, 5.0 * n + 3) if ends else (5.0 * n,)), kind=kind) for n in range(3)]
+    vectors = [(floats(n + 1, (n + 1) / 2, kind="<f2"),) if blobs else () for n in range(3)]
+    base(
+        folder, OLD_TABLES.format(blob="embedding BLOB NOT NULL," if blobs else ""),
+        hoplite_sources=[(1, "herd", "x.wav")],
+        hoplite_embeddings=[(n + 1, *vectors[n], 1, times[n]) for n in range(3)],
+        hoplite_labels=[(1, 2, "roar", 1, "me"), (2, 3, "bark", 1, "me"), (3, 1, "bark", 0, "me")],
+    )  # fmt: skip
+    if not blobs:
+        usearch(folder, [1, 2, 3], [[1, 0.5], [2, 1], [3, 1.5]])
+    return folder
+
+
+def test_an_index_that_usearch_saved_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "usearch.index"
+    path.write_bytes(zlib.decompress(base64.b85decode(GOLDEN_INDEX)))
+    keys, vectors = read_usearch(path)
+    assert keys.tolist() == [1, 2, 3, 2**64 - 1, 5, 6]
+    np.testing.assert_array_equal(vectors, GOLDEN_VECTORS)
+
+
+def test_annotations_of_a_database_become_segments(tmp_path: Path) -> None:
+    found = load(new_base(tmp_path / "db"))
+    assert found.table.segment == ("a/x.wav@2.5-7.5", "a/x.wav@5-10", "a/y.wav@0-5 roar")
+    assert found.table.label == ("roar", "bark", "roar")
+    assert found.table.labels == (("roar", "bark"), ("bark", "roar"), ("roar",))
+    assert found.table.recording == ("a/x.wav", "a/x.wav", "a/y.wav")
+    assert found.table.vectors.tolist() == [[2.0, 1.0], [3.0, 1.5], [5.0, 2.5]]
+    assert [(r.row, r.reason) for r in found.rejects] == [(4, "the same span and label are there already")]
+    assert found.notes[0] == "2 negative or uncertain annotations are left aside"
+
+
+def test_a_file_of_spans_goes_before_the_annotations_and_that_is_told(tmp_path: Path) -> None:
+    spans = spans_csv(tmp_path, "recording,start_s,end_s,label\nx.wav,0,6,rumble\n")
+    found = load(new_base(tmp_path / "db") / "hoplite.sqlite", spans)
+    assert found.table.vectors.tolist() == [[1.5, 0.75]]
+    assert any("4 annotations of the database are left aside" in note for note in found.notes)
+
+
+def test_a_database_is_left_as_it_was(tmp_path: Path) -> None:
+    folder = new_base(tmp_path / "db")
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    load(folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_what_another_program_has_not_yet_moved_out_of_its_log_is_read(tmp_path: Path) -> None:
+    folder = new_base(tmp_path / "db")
+    with closing(sqlite3.connect(folder / "hoplite.sqlite")) as other:
+        other.execute("INSERT INTO annotations VALUES (9, 2, ?, 'trumpet', 1, 'me')", (floats(7.5, 12.5),))
+        other.commit()
+        assert "trumpet" in load(folder).table.label
+
+
+@pytest.mark.parametrize("blobs", [False, True])
+@pytest.mark.parametrize("kind", ["<f4", "<f2"])
+def test_labels_of_older_databases_are_on_their_windows(tmp_path: Path, blobs: bool, kind: str) -> None:
+    found = load(old_base(tmp_path / "db", blobs=blobs, kind=kind))
+    assert found.table.segment == ("x.wav@5-10", "x.wav@10-15")
+    assert found.table.vectors.tolist() == [[2.0, 1.0], [3.0, 1.5]]
+    assert "taken as 5 s" in found.notes[0]
+
+
+def test_an_older_window_has_the_length_that_is_stored(tmp_path: Path) -> None:
+    assert load(old_base(tmp_path / "ends", ends=True)).table.segment == ("x.wav@5-8", "x.wav@10-13")
+    folder = old_base(tmp_path / "told")
+    settings = json.dumps({"model_key": "birdnet", "model_config": {"window_size_s": 3.0}})
+    base(folder, "", hoplite_metadata=[("model_config", settings)])
+    assert load(folder).table.segment == ("x.wav@5-8", "x.wav@10-13")
+
+
+def test_older_labels_stay_on_their_window_where_half_precision_makes_two_of_one_time(tmp_path: Path) -> None:
+    folder = old_base(tmp_path / "db")
+    start = float(np.float16(9005))
+    assert start == float(np.float16(9010))
+    base(folder, f"UPDATE hoplite_embeddings SET offsets = x'{floats(start, kind='<f4').hex()}'")
+    found = load(folder)
+    assert found.table.vectors.tolist() == [[2.0, 1.0], [3.0, 1.5]]
+    assert found.table.segment == ("x.wav@9008-9013 roar", "x.wav@9008-9013 bark")
+
+
+def test_namesakes_at_two_sites_are_two_recordings(tmp_path: Path) -> None:
+    folder = new_base(
+        tmp_path / "db", deployments=[(1, "pan", "herd", None, None), (2, "river", "herd", None, None)],
+        recordings=[(1, "x.wav", None, 1), (2, "x.wav", None, 2)],
+    )  # fmt: skip
+    assert load(folder).table.recording == ("herd/pan/x.wav", "herd/pan/x.wav", "herd/river/x.wav")
+
+
+def test_windows_without_a_vector_are_told_and_their_labels_rejected(tmp_path: Path) -> None:
+    folder = new_base(
+        tmp_path / "db", annotations=[(1, 1, floats(0, 5), "a", 1, "me"), (2, 2, floats(0, 5), "b", 1, "me")]
+    )
+    usearch(folder, [1, 2, 3, 4], np.ones((4, 2)))
+    found = load(folder)
+    assert found.table.label == ("a",)
+    assert [(r.row, r.reason) for r in found.rejects] == [(2, "no windows of its recording")]
+    assert "4 windows have no vector in usearch.index" in found.notes
+
+
+def test_indexes_of_single_precision_are_read_and_others_refused(tmp_path: Path) -> None:
+    folder = new_base(tmp_path / "db")
+    usearch(folder, range(1, 9), np.full((8, 2), 0.1), scalar=11)
+    assert load(folder).table.vectors[0].tolist() == [np.float32(0.1)] * 2
+    usearch(folder, range(1, 9), np.ones((8, 2)), scalar=23)
+    refused(r"usearch\.index: wanted vectors of float16 or float32", folder)
+
+
+def test_what_is_wrong_with_a_database_is_named(tmp_path: Path) -> None:
+    refused("annotation 7: wanted a start and an end in seconds, found a blob of 5 bytes",
+            new_base(tmp_path / "a", annotations=[(7, 1, b"12345", "x", 1, "me")]))  # fmt: skip
+    refused(
+        "window 3: wanted a start and an end in seconds, found 'no'", new_base(tmp_path / "b", windows=[(3, 1, "no")])
+    )
+    refused("window 3: wanted finite times", new_base(tmp_path / "c", windows=[(3, 1, floats(np.nan, 1))]))
+    refused("window 3: its recording 9 is not", new_base(tmp_path / "d", windows=[(3, 9, floats(0, 1))]))
+    refused(
+        "annotation 1: its window or recording is not", new_base(tmp_path / "e", annotations=[(1, 9, b"", "x", 1, "")])
+    )
+    refused("no annotations are in the database; .*--segments", new_base(tmp_path / "f", annotations=[]))
+    refused("wanted the tables of perch-hoplite.*found other", base(tmp_path / "g", "CREATE TABLE other (id)"))
+    folder = new_base(tmp_path / "h")
+    usearch(folder, range(1, 9), np.full((8, 2), np.inf))
+    refused("window 1: its vector is not finite", folder)
+    (folder / "usearch.index").unlink()
+    refused(r"usearch\.index: cannot be read \(No such file", folder)
+    folder = old_base(tmp_path / "i", blobs=True)
+    base(folder, "UPDATE hoplite_embeddings SET embedding = x'0102' WHERE id = 2")
+    refused("window 2: wanted a vector of 4 bytes as in the first, found 2", folder)
+
+
+def test_a_view_in_the_place_of_a_table_is_not_run(tmp_path: Path) -> None:
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS id, 1, 1 FROM n"
+    folder = new_base(tmp_path / "db")
+    base(folder, f"DROP TABLE windows; CREATE VIEW windows AS {endless}")
+    refused("wanted the tables of perch-hoplite", folder)
+
+
+@settings(max_examples=60)
+@given(share=st.floats(0, 1), flip=st.integers(0, 10**6), index=st.booleans(), cut=st.booleans())
+def test_damaged_databases_end_in_a_table_or_one_error(
+    tmp_path_factory: pytest.TempPathFactory, share: float, flip: int, index: bool, cut: bool
+) -> None:
+    folder = new_base(tmp_path_factory.mktemp("damaged") / "db")
+    path = folder / ("usearch.index" if index else "hoplite.sqlite")
+    data = bytearray(path.read_bytes())
+    data[flip % len(data)] ^= 1 + flip % 255
+    path.write_bytes(bytes(data[: int(share * len(data))] if cut else data))
+    loaded_or_refused(folder, kind="hoplite")
+
+
+@pytest.mark.parametrize("name", ["usearch.index", "hoplite.sqlite"])
+def test_a_cut_file_is_refused_wherever_it_is_cut(tmp_path: Path, name: str) -> None:
+    folder = new_base(tmp_path / "db")
+    whole = (folder / name).read_bytes()
+    for share in (0.0, 0.001, 0.1, 0.5, 0.9, 0.999):
+        (folder / name).write_bytes(whole[: int(share * len(whole))])
+        refused("hoplite|USearch|cannot be read", folder, kind="hoplite")
+
+
+def test_only_the_recordings_that_are_labelled_are_read(tmp_path: Path) -> None:
+    base_ = read_hoplite(new_base(tmp_path / "db"))
+
+    def never() -> Windows:
+        raise AssertionError
+
+    outcomes, _ = pool_spans([Span("a/x.wav", 0, 5, "a")], {**base_.sources, "a/y.wav": never})
+    assert isinstance(outcomes[0], np.ndarray)
+
+
+# The command
+
+
+def run(*words: object, code: int = 0) -> None:
+    kept, sys.argv = sys.argv, ["callshot", *map(str, words)]
+    try:
+        with pytest.raises(SystemExit) as stop:
+            cli.main()
+    finally:
+        sys.argv = kept
+    assert (stop.value.code or 0) == code
+
+
+def test_the_command_writes_a_table_that_reads_back_and_tells_what_is_not_in_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    birdnet(tmp_path / "e", *LINES)
+    run("import", tmp_path / "e", "--segments", spans_csv(tmp_path, SPANS), "--out", tmp_path / "birdnet.parquet")
+    told = capsys.readouterr().out
+    assert "left out, 1 (row 3): no window overlaps it" in told
+    assert "2 segments of 2 dimensions" in told
+    table = read_table(tmp_path / "birdnet.parquet")
+    assert table.encoder == "birdnet"
+    assert table.vectors.dtype == np.float32
+    assert table.vectors.tolist() == [[1.25, 2.75], [2.0, 4.0]]
+    run("import", arrays(tmp_path), "--out", tmp_path / "t.parquet", "--encoder", "perch", "--quiet")
+    assert capsys.readouterr().out == ""
+    assert read_table(tmp_path / "t.parquet").encoder == "perch"
+
+
+def test_the_command_fails_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("import", tmp_path / "gone.npy", "--out", tmp_path / "t.parquet", code=2)
+    assert capsys.readouterr().err.count("\n") == 1
+    run("import", arrays(tmp_path), "--out", tmp_path / "t.csv", code=2)
+    assert not (tmp_path / "t.csv").exists()

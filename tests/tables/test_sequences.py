@@ -1,0 +1,70 @@
+"""Sequences beside a table: round trips, in the order that is asked for, and what is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from callshot.errors import InputError, OutputError
+from callshot.tables.sequences import read_sequences, sequences_path, write_sequences
+
+RNG = np.random.default_rng(0)
+FRAMES = {f"s{n:03}": RNG.normal(size=(1 + n % 5, 3)).astype(np.float32) for n in range(150)}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Sequences of 150 segments, more than are written at once."""
+    place = sequences_path(tmp_path / "mfcc.parquet")
+    write_sequences(place, list(FRAMES), iter(FRAMES.values()))
+    return place
+
+
+def test_they_lie_beside_the_table(path: Path) -> None:
+    assert path.name == "mfcc.sequences.parquet"
+
+
+def test_each_comes_back_as_it_was_in_the_order_that_is_asked_for(path: Path) -> None:
+    wanted = ["s140", "s002", "s007"]
+    found = read_sequences(path, wanted)
+    for name, sequence in zip(wanted, found, strict=True):
+        assert sequence.dtype == np.float32
+        np.testing.assert_array_equal(sequence, FRAMES[name])
+
+
+def test_a_table_without_sequences_says_how_to_get_them(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not there; embed the segments again with --sequence"):
+        read_sequences(tmp_path / "no.sequences.parquet", ["a"])
+
+
+def test_a_segment_without_a_sequence_is_named(path: Path) -> None:
+    with pytest.raises(InputError, match="no sequence of the segment 'other'"):
+        read_sequences(path, ["s001", "other"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "match"),
+    [
+        ({"segment": ["a"], "frames": [2], "sequence": [[1.0, 2.0, 3.0]]}, "3 values do not make 2 frames"),
+        ({"segment": ["a"], "frames": [0], "sequence": [[]]}, "0 values do not make 0 frames"),
+        ({"segment": ["a"], "frames": [1], "sequence": [None]}, "0 values do not make 1 frames"),
+        ({"segment": ["a"], "frames": [1]}, "column sequence is missing"),
+        ({"name": ["a"]}, "not a table of sequences"),
+    ],
+)
+def test_a_damaged_table_is_refused(tmp_path: Path, rows: dict[str, list[object]], match: str) -> None:
+    pl.DataFrame(rows).write_parquet(path := tmp_path / "x.parquet")
+    with pytest.raises(InputError, match=match):
+        read_sequences(path, ["a"])
+
+
+def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
+    (path := tmp_path / "x.parquet").write_bytes(b"PAR1 no")
+    with pytest.raises(InputError, match="not a table of sequences"):
+        read_sequences(path, ["a"])
+
+
+def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="cannot be written"):
+        write_sequences(tmp_path / "no" / "x.parquet", ["a"], iter([np.zeros((1, 1), np.float32)]))
