@@ -27,7 +27,9 @@ def outcomes(count: int) -> tuple[dict[str, list[Outcome]], list[str]]:
                 try:
                     found[row].append(try_to_read(path, format))
                 except Exception as error:
-                    wrong.append(f"file {i}, {seed.name} as {format}: {type(error).__name__}: {str(error)[:200]}")
+                    wrong.append(
+                        f"file {i}, {seed.name} as {format}: {type(error).__name__}: {str(error)[:200]}"
+                    )
     return found, wrong
 
 
@@ -55,7 +57,11 @@ def main() -> None:
     found, wrong = outcomes(chosen.count)
     rows = [summarise(format, of_format) for format, of_format in found.items()]
     rows.append({"format": "neither parsed nor refused", "files": len(wrong)})
-    show(f"bench/annotations: {chosen.count:,} damaged files, each read as its format and as auto", rows, chosen.json)
+    show(
+        f"bench/annotations: {chosen.count:,} damaged files, each read as its format and as auto",
+        rows,
+        chosen.json,
+    )
     slow = sum(outcome.seconds > LIMIT_S for of_format in found.values() for outcome in of_format)
     if wrong or slow:
         raise SystemExit("\n".join([f"{slow} files took over {LIMIT_S:g} s", *wrong[:20]]))

@@ -48,14 +48,21 @@ from table import parser, show
 
 SHOTS = np.arange(1, 41)
 SAMPLED = np.array([1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40])
-LOOPS = {"scikit-learn, tol 1e-6": {"tol": 1e-6, "max_iter": 10_000}, "scikit-learn, out of the box": {}}
+LOOPS = {
+    "scikit-learn, tol 1e-6": {"tol": 1e-6, "max_iter": 10_000},
+    "scikit-learn, out of the box": {},
+}
 
 
 def shaped(dimensions: int) -> Episodes:
     """Return episodes with the counts and folds of Elephant Voices."""
     paper_shapes.DIMENSIONS = dimensions
-    vectors, segment, recording, label, fold = paper_shapes.imitate(*paper_shapes.CORPORA["elephant-voices"], 0.28)
-    return planned(Embeddings("bench", vectors, segment, recording, label, [(name,) for name in label], fold))
+    vectors, segment, recording, label, fold = paper_shapes.imitate(
+        *paper_shapes.CORPORA["elephant-voices"], 0.28
+    )
+    return planned(
+        Embeddings("bench", vectors, segment, recording, label, [(name,) for name in label], fold)
+    )
 
 
 def planned(table: Embeddings) -> Episodes:
@@ -78,12 +85,21 @@ def objective(rows, label, weight, bias, strength) -> float:
     return float(loss.sum() + (weight**2).sum() / (2 * strength))
 
 
-def loop(episodes: Episodes, fold: int, draw: int, strength: float) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+def loop(
+    episodes: Episodes, fold: int, draw: int, strength: float
+) -> tuple[dict[str, np.ndarray], dict[str, float]]:
     """Return the seconds of scikit-learn's ways at each sampled k, and how far J is above its optimum at most."""
     rows, sizes = drawn_rows(episodes, fold, draw, SAMPLED, Protocol())
-    vectors, label, queries = episodes.vectors[rows], episodes.label[rows], episodes.vectors[episodes.fold == fold]
+    vectors, label, queries = (
+        episodes.vectors[rows],
+        episodes.label[rows],
+        episodes.vectors[episodes.fold == fold],
+    )
     weights, biases = climb(vectors, label, sizes, len(episodes.classes), strength)
-    spent, gap = {name: np.empty(len(sizes)) for name in LOOPS}, dict.fromkeys(("callshot", *LOOPS), 0.0)
+    spent, gap = (
+        {name: np.empty(len(sizes)) for name in LOOPS},
+        dict.fromkeys(("callshot", *LOOPS), 0.0),
+    )
     for s, size in enumerate(sizes):
         few, own = vectors[:size], label[:size]
         table, mean, deviation = standardise(few)
@@ -102,7 +118,9 @@ def loop(episodes: Episodes, fold: int, draw: int, strength: float) -> tuple[dic
     return spent, gap
 
 
-def fit_and_score(model: LogisticRegression, vectors: np.ndarray, label: np.ndarray, queries: np.ndarray) -> None:
+def fit_and_score(
+    model: LogisticRegression, vectors: np.ndarray, label: np.ndarray, queries: np.ndarray
+) -> None:
     """Do what the loop does for one support."""
     table, mean, deviation = standardise(vectors)
     model.fit(table, label)
@@ -120,17 +138,22 @@ def compare(dimensions: int, strength: float, rounds: int, draws: int) -> list[d
             gaps.append(gap)
             for name in LOOPS:
                 spent[name] += times[name] / (rounds * episodes.folds)
-        ours += seconds(lambda: sweep_logistic(episodes, Protocol(), strength=strength, draws=draws, threads=1))
+        ours += seconds(
+            lambda: sweep_logistic(episodes, Protocol(), strength=strength, draws=draws, threads=1)
+        )
     totals = {"callshot": ours * DRAWS / draws / rounds}
     for name, times in spent.items():
         totals[name] = float(np.interp(SHOTS, SAMPLED, times).sum()) * episodes.folds * DRAWS
     return [
         {
-            "what": f"d = {dimensions}, C = {strength:g}: {name}", "seconds": total, "ms a fit": 1000 * total / fits,
-            "× callshot": total / totals["callshot"], "J above optimum, most": max(gap[name] for gap in gaps),
+            "what": f"d = {dimensions}, C = {strength:g}: {name}",
+            "seconds": total,
+            "ms a fit": 1000 * total / fits,
+            "× callshot": total / totals["callshot"],
+            "J above optimum, most": max(gap[name] for gap in gaps),
         }
         for name, total in totals.items()
-    ]  # fmt: skip
+    ]
 
 
 def real(path: Path) -> list[dict[str, object]]:
@@ -158,12 +181,20 @@ def real(path: Path) -> list[dict[str, object]]:
         passed = passes_at(SHOTS, theirs.mean(axis=1), full[key])
         rows.append(
             {
-                "what": f"{table.encoder}, {metric}", "centroid": float(way.values[key][0]), "logistic": full[key],
-                f"C = {STRENGTH:g}": fixed[key], "best step": f"{way.values[key][best]:.4f} at {way.steps[best]}",
-                "pays from k": mean, "surely": surely, "centroid passes": passed,
-                **{f"k = {k}": f"{theirs[k - 1].mean():.3f} / {ours[k - 1].mean():.3f}" for k in (1, 2, 5, 10, 20, 40)},
+                "what": f"{table.encoder}, {metric}",
+                "centroid": float(way.values[key][0]),
+                "logistic": full[key],
+                f"C = {STRENGTH:g}": fixed[key],
+                "best step": f"{way.values[key][best]:.4f} at {way.steps[best]}",
+                "pays from k": mean,
+                "surely": surely,
+                "centroid passes": passed,
+                **{
+                    f"k = {k}": f"{theirs[k - 1].mean():.3f} / {ours[k - 1].mean():.3f}"
+                    for k in (1, 2, 5, 10, 20, 40)
+                },
             }
-        )  # fmt: skip
+        )
     rows[0]["seconds"], rows[1]["seconds"] = f"{took:.1f} (all)", f"{swept:.1f} (k)"
     print(
         f"{table.encoder}: C of the splits {', '.join(f'{c:g}' for c in strengths)}; steps to the end {way.steps[-1]}"
@@ -174,14 +205,22 @@ def real(path: Path) -> list[dict[str, object]]:
 def main() -> None:
     """Print the tables."""
     options = parser(__doc__)
-    options.add_argument("--table", type=Path, nargs="*", default=[], metavar="FILE", help="embeddings of a corpus")
+    options.add_argument(
+        "--table", type=Path, nargs="*", default=[], metavar="FILE", help="embeddings of a corpus"
+    )
     options.add_argument("--quick", action="store_true", help="one round of ten draws")
     chosen = options.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
     rounds, draws = (1, 10) if chosen.quick else (2, 50)
     sweep_logistic(shaped(8), Protocol(shots=(1, 2)), draws=1)  # compiles
-    rows = [row for d in (40, 1536) for c in (STRENGTH, 1.0) for row in compare(d, c, rounds, draws)]
-    show("bench/rivals: logistic regression, k = 1 … 40, 100 shared draws, one thread", rows, chosen.json)
+    rows = [
+        row for d in (40, 1536) for c in (STRENGTH, 1.0) for row in compare(d, c, rounds, draws)
+    ]
+    show(
+        "bench/rivals: logistic regression, k = 1 … 40, 100 shared draws, one thread",
+        rows,
+        chosen.json,
+    )
     if chosen.table:
         real_rows = [row for path in chosen.table for row in real(path)]
         show("centroid / logistic, all labels and 100 shared draws", real_rows)

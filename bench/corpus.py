@@ -29,10 +29,14 @@ def write_recording(path: Path, hours: float, rate_hz: int) -> None:
     """Write noise and tones, a minute at a time, each minute with its own gain and tone."""
     rng = np.random.default_rng(0)
     noise, time_s = rng.normal(0, 0.05, rate_hz * 60), np.arange(rate_hz * 60) / rate_hz
-    with soundfile.SoundFile(path, "w", rate_hz, 1, "PCM_16", format="FLAC", compression_level=0) as file:
+    with soundfile.SoundFile(
+        path, "w", rate_hz, 1, "PCM_16", format="FLAC", compression_level=0
+    ) as file:
         for _ in range(round(hours * 60)):
             tone = np.sin(2 * np.pi * rng.uniform(10, 4000) * time_s)
-            file.write((rng.uniform(0.3, 1) * noise + rng.uniform(0, 0.5) * tone).astype(np.float32))
+            file.write(
+                (rng.uniform(0.3, 1) * noise + rng.uniform(0, 0.5) * tone).astype(np.float32)
+            )
 
 
 def spans(path: Path, count: int) -> list[Segment]:
@@ -41,7 +45,19 @@ def spans(path: Path, count: int) -> list[Segment]:
     length_s = rng.uniform(1, 8, count)
     start_s = rng.uniform(COLLAR_S, duration_s - length_s - COLLAR_S)
     return [
-        Segment(f"s{i}", path.stem, path.name, a, a + n, COLLAR_S, "call", ("call",), RATE_HZ, "first", None)
+        Segment(
+            f"s{i}",
+            path.stem,
+            path.name,
+            a,
+            a + n,
+            COLLAR_S,
+            "call",
+            ("call",),
+            RATE_HZ,
+            "first",
+            None,
+        )
         for i, (a, n) in enumerate(zip(start_s.tolist(), length_s.tolist(), strict=True))
     ]
 
@@ -51,7 +67,12 @@ def by_librosa(path: Path, segments: list[Segment]) -> None:
     import librosa
 
     for s in segments:
-        librosa.load(path, sr=RATE_HZ, offset=s.start_s - COLLAR_S, duration=s.end_s - s.start_s + 2 * COLLAR_S)
+        librosa.load(
+            path,
+            sr=RATE_HZ,
+            offset=s.start_s - COLLAR_S,
+            duration=s.end_s - s.start_s + 2 * COLLAR_S,
+        )
 
 
 def by_callshot(threads: int) -> Callable[[Path, list[Segment]], None]:
@@ -77,7 +98,9 @@ def turn_about(path: Path, segments: list[Segment], rounds: int) -> dict[str, tu
 
     Of each tenth the median round counts; first calls are not counted.
     """
-    times: dict[str, list[list[tuple[float, float]]]] = {name: [[] for _ in range(10)] for name in READERS}
+    times: dict[str, list[list[tuple[float, float]]]] = {
+        name: [[] for _ in range(10)] for name in READERS
+    }
     for load in READERS.values():
         load(path, segments[:20])
     for _ in range(rounds):
@@ -86,7 +109,9 @@ def turn_about(path: Path, segments: list[Segment], rounds: int) -> dict[str, tu
                 start, busy = time.perf_counter(), time.process_time()
                 load(path, segments[tenth::10])
                 times[name][tenth].append((time.perf_counter() - start, time.process_time() - busy))
-    return {name: tuple(np.median(spent, axis=1).sum(axis=0).tolist()) for name, spent in times.items()}
+    return {
+        name: tuple(np.median(spent, axis=1).sum(axis=0).tolist()) for name, spent in times.items()
+    }
 
 
 def peak_memory(path: Path, name: str, count: int) -> float:
@@ -116,23 +141,35 @@ def compare(path: Path, what: str, count: int, rounds: int) -> list[dict[str, ob
 def main() -> None:
     """Run everything and print one table."""
     options = parser(__doc__)
-    options.add_argument("--hours", type=float, default=24.0, help="length of the recording at 16 kHz")
+    options.add_argument(
+        "--hours", type=float, default=24.0, help="length of the recording at 16 kHz"
+    )
     options.add_argument("--annotations", type=int, default=5000, help="segments in it")
     options.add_argument("--rounds", type=int, default=5)
-    options.add_argument("--child", nargs=2, metavar=("READER", "FILE"), help="one reader, print its peak memory")
+    options.add_argument(
+        "--child", nargs=2, metavar=("READER", "FILE"), help="one reader, print its peak memory"
+    )
     chosen = options.parse_args()
     if chosen.child is not None:
         path = Path(chosen.child[1])
         READERS[chosen.child[0]](path, spans(path, chosen.annotations))
-        print(int(re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[0]) / 1024)
+        print(
+            int(re.findall(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())[0]) / 1024
+        )
         return
     with tempfile.TemporaryDirectory() as folder:
         long, fast = Path(folder) / "long.flac", Path(folder) / "fast.flac"
         write_recording(long, chosen.hours, RATE_HZ)
         write_recording(fast, chosen.hours / 24, 44100)
         rows = compare(long, f"{chosen.hours:g} h at 16 kHz", chosen.annotations, chosen.rounds)
-        rows += compare(fast, f"{chosen.hours / 24:g} h at 44.1 kHz", chosen.annotations // 5, chosen.rounds)
-    show(f"bench/corpus: {chosen.annotations} segments of 1 to 8 s, and a fifth of them", rows, chosen.json)
+        rows += compare(
+            fast, f"{chosen.hours / 24:g} h at 44.1 kHz", chosen.annotations // 5, chosen.rounds
+        )
+    show(
+        f"bench/corpus: {chosen.annotations} segments of 1 to 8 s, and a fifth of them",
+        rows,
+        chosen.json,
+    )
 
 
 if __name__ == "__main__":

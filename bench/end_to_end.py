@@ -52,7 +52,9 @@ def timed(work, device: str) -> float:
 def speed(name: str, recipe: Recipe, rows: int, device: str) -> dict[str, object]:
     """Train and score noise; return what it takes."""
     rng = np.random.default_rng(1)
-    table = Table(rng.normal(size=(rows * FRAMES, 128)).astype(np.float32), np.arange(rows + 1) * FRAMES)
+    table = Table(
+        rng.normal(size=(rows * FRAMES, 128)).astype(np.float32), np.arange(rows + 1) * FRAMES
+    )
     lesson = FrameLesson(open_feed(table, rng.random((rows, OUTPUTS)) < 0.3, device), recipe)
     every, state = np.arange(rows), lesson.start(np.arange(rows))
     lesson.run_epoch(every[: recipe.batch], state)  # what is done once
@@ -60,10 +62,13 @@ def speed(name: str, recipe: Recipe, rows: int, device: str) -> dict[str, object
     score = timed(lambda: log_odds(lesson.feed, every, recipe.encoder, state.network), device)
     hours = rows * SECONDS / 3600
     return {
-        "what": f"{name}, {device}", "parameters": recipe.parameters, "segments": rows,
-        "training h/s": hours / train, "scoring h/s": hours / score,
+        "what": f"{name}, {device}",
+        "parameters": recipe.parameters,
+        "segments": rows,
+        "training h/s": hours / train,
+        "scoring h/s": hours / score,
         "minutes a split": train * SPLIT / rows * EPOCHS / 60,
-    }  # fmt: skip
+    }
 
 
 def front() -> dict[str, object]:
@@ -88,13 +93,26 @@ def real(options: argparse.Namespace) -> list[dict[str, object]]:
 
     given = (found, targets, fold, np.unique(recordings, return_inverse=True)[1], names)
     scores, told = score_aerd(
-        *given, init=options.init, epochs=options.epochs, device=options.device, threads=options.threads,
-        folder=options.folder, report=tell,
-    )  # fmt: skip
+        *given,
+        init=options.init,
+        epochs=options.epochs,
+        device=options.device,
+        threads=options.threads,
+        folder=options.folder,
+        report=tell,
+    )
     parts = [targets[fold == f] for f in range(options.folds)]
     floor = np.mean([chance_average_precision(t.sum(axis=0), len(t)).mean() for t in parts])
-    row = {"what": told["text"], **measure_outputs(targets, fold, scores), "map by chance": float(floor)}
-    row |= {"epochs": str(told["epochs"]), "minutes": told["seconds"] / 60, "audio h": told["audio_s"] / 3600}
+    row = {
+        "what": told["text"],
+        **measure_outputs(targets, fold, scores),
+        "map by chance": float(floor),
+    }
+    row |= {
+        "epochs": str(told["epochs"]),
+        "minutes": told["seconds"] / 60,
+        "audio h": told["audio_s"] / 3600,
+    }
     return [{**row, "parameters": told["parameters"], "trained": told["trained"]}]
 
 
@@ -102,26 +120,36 @@ def main() -> None:
     """Print the tables."""
     options = parser(__doc__)
     options.add_argument("--device", default="cpu", help="cpu or cuda")
-    options.add_argument("--rows", type=int, help="segments of an epoch (64 on a CPU, 8 for BEATs; 1024 on a GPU)")
+    options.add_argument(
+        "--rows", type=int, help="segments of an epoch (64 on a CPU, 8 for BEATs; 1024 on a GPU)"
+    )
     options.add_argument("--segments", type=Path, metavar="FILE", help="segments of a corpus")
     options.add_argument("--audio", type=Path, metavar="FOLDER", help="where its recordings are")
     options.add_argument("--init", type=Path, metavar="FILE", help="public weights of AST or BEATs")
     options.add_argument("--epochs", type=int, help="train for so many, without a search")
     options.add_argument("--folds", type=int, default=5)
-    options.add_argument("--threads", type=int, default=2, help="networks that are trained at a time")
+    options.add_argument(
+        "--threads", type=int, default=2, help="networks that are trained at a time"
+    )
     options.add_argument("--folder", type=Path, help="where trained networks are kept")
     chosen = options.parse_args()
     if chosen.segments:
         show("bench/aerd: a corpus", real(chosen), chosen.json)
         return
     torch.set_num_threads(1)
-    small, large = (chosen.rows,) * 2 if chosen.rows else (1024, 1024) if chosen.device != "cpu" else (64, 8)
+    small, large = (
+        (chosen.rows,) * 2 if chosen.rows else (1024, 1024) if chosen.device != "cpu" else (64, 8)
+    )
     rows = [
         front(),
         speed("from scratch", Recipe(Ast(), OUTPUTS), small, chosen.device),
         speed("BEATs' size", Recipe(Beats(), OUTPUTS, **PRETRAINED), large, chosen.device),
     ]
-    show(f"bench/aerd: segments of 5 s, a split of {SPLIT}, {EPOCHS} epochs, one thread", rows, chosen.json)
+    show(
+        f"bench/aerd: segments of 5 s, a split of {SPLIT}, {EPOCHS} epochs, one thread",
+        rows,
+        chosen.json,
+    )
 
 
 if __name__ == "__main__":

@@ -39,11 +39,15 @@ def corpus(counts=COUNTS, folds=FOLDS, dimensions=DIMENSIONS, seed=0) -> Episode
     """Return episodes of Gaussian classes that overlap as the paper's do (mAP about 0.1 at k = 1, 0.4 at k = 40)."""
     rng = np.random.default_rng(seed)
     label = np.repeat(np.arange(len(counts)), counts)
-    vectors = rng.normal(size=(len(counts), dimensions))[label] * 0.08 + rng.normal(size=(len(label), dimensions))
+    vectors = rng.normal(size=(len(counts), dimensions))[label] * 0.08 + rng.normal(
+        size=(len(label), dimensions)
+    )
     fold = np.concatenate([(np.arange(count) + n) % folds for n, count in enumerate(counts)])
     names = [f"s{i:06d}" for i in range(len(label))]
     labels = [f"class {n:02d}" for n in label]
-    table = Embeddings("bench", vectors.astype(np.float32), names, names, labels, [()] * len(names), fold)
+    table = Embeddings(
+        "bench", vectors.astype(np.float32), names, names, labels, [()] * len(names), fold
+    )
     given = give_folds(table.recording, fold)
     return plan_episodes(table, given, count_classes(labels, given))
 
@@ -56,12 +60,18 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def run(
-    episodes: Episodes, protocol: Protocol, threads: int = 1, spread: str = "per-query", classifier: str = "centroid"
+    episodes: Episodes,
+    protocol: Protocol,
+    threads: int = 1,
+    spread: str = "per-query",
+    classifier: str = "centroid",
 ) -> float:
     """Time a whole sweep, the Gram matrix included."""
 
     def work() -> None:
-        with open_engine(episodes, protocol, threads, 2**33, classifier=CLASSIFIERS[classifier]) as engine:
+        with open_engine(
+            episodes, protocol, threads, 2**33, classifier=CLASSIFIERS[classifier]
+        ) as engine:
             sweep(engine, spread)
 
     return seconds(work)
@@ -120,7 +130,9 @@ def numpy_loop(episodes: Episodes) -> float:
             scores = numpy_engine.score(gram, pools, part.rows, k, DRAWS, rng)
 
         first = seconds(score)
-        second = seconds(lambda scores=scores: numpy_engine.bootstrap(scores, part.relevant.T, 400, rng))
+        second = seconds(
+            lambda scores=scores: numpy_engine.bootstrap(scores, part.relevant.T, 400, rng)
+        )
         spent.append(first + second * SAMPLES / 400)
     return float(np.interp(np.arange(1, SHOTS + 1), at, spent).sum() * FOLDS)
 
@@ -132,15 +144,30 @@ def growth() -> list[dict[str, object]]:
     def timed(size: dict[str, int]) -> float:
         counts = [size["Q"] // size["N"]] * size["N"]
         episodes = corpus(counts, folds=5, dimensions=64)
-        protocol = Protocol(shots=tuple(range(1, size["k"] + 1)), draws=size["R"], bootstraps=size["B"])
+        protocol = Protocol(
+            shots=tuple(range(1, size["k"] + 1)), draws=size["R"], bootstraps=size["B"]
+        )
         return min(run(episodes, protocol) for _ in range(2))
 
     timed(base)
     rows = []
     for name in base:
         once, twice, four = (timed(base | {name: base[name] * f}) for f in (1, 2, 4))
-        what = {"Q": "queries", "R": "draws", "B": "samples", "k": "longest k", "N": "classes, same Q"}[name]
-        rows.append({"what": f"growth with {name} ({what})", "seconds": once, "× 2": twice / once, "× 4": four / once})
+        what = {
+            "Q": "queries",
+            "R": "draws",
+            "B": "samples",
+            "k": "longest k",
+            "N": "classes, same Q",
+        }[name]
+        rows.append(
+            {
+                "what": f"growth with {name} ({what})",
+                "seconds": once,
+                "× 2": twice / once,
+                "× 4": four / once,
+            }
+        )
     return rows
 
 
@@ -155,7 +182,13 @@ def rules(rounds: int = 3) -> list[dict[str, object]]:
                 spent.append(sum(run(episodes, shots, 1, spread, name) for spread in shots.spreads))
         for name, spent in times.items():
             ratio = float(np.median(np.divide(spent, times["centroid"])))
-            rows.append({"what": f"{name}, both spreads, {shape}", "seconds": min(spent), "× centroid": ratio})
+            rows.append(
+                {
+                    "what": f"{name}, both spreads, {shape}",
+                    "seconds": min(spent),
+                    "× centroid": ratio,
+                }
+            )
     return rows
 
 
@@ -168,9 +201,15 @@ def peak_memory() -> float:
         "for spread in ('per-query', 'shared'): engine.run(episodes, Protocol(), 2, spread)\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)\n"
     )
-    path = os.pathsep.join([str(Path(__file__).parent.absolute()), os.environ.get("PYTHONPATH", "")])
+    path = os.pathsep.join(
+        [str(Path(__file__).parent.absolute()), os.environ.get("PYTHONPATH", "")]
+    )
     out = subprocess.run(
-        [sys.executable, "-c", code], env=os.environ | {"PYTHONPATH": path}, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return float(out.stdout)
 
@@ -192,13 +231,17 @@ def side_by_side(episodes: Episodes, protocol: Protocol, rounds: int = 3) -> dic
 
 def _pools(episodes, part):
     outside = np.flatnonzero(episodes.fold != part.number)
-    return [outside[part.pool_start[n] : part.pool_start[n + 1]] for n in range(len(episodes.classes))]
+    return [
+        outside[part.pool_start[n] : part.pool_start[n + 1]] for n in range(len(episodes.classes))
+    ]
 
 
 def main() -> None:
     """Run everything and print one table."""
     options = parser(__doc__)
-    options.add_argument("--quick", action="store_true", help="without growth, other rules and memory")
+    options.add_argument(
+        "--quick", action="store_true", help="without growth, other rules and memory"
+    )
     chosen = options.parse_args()
     episodes = corpus()
     warm = Protocol(shots=(1, 2), draws=4, bootstraps=16)
@@ -213,9 +256,16 @@ def main() -> None:
             "seconds": vectorised,
             "× slower than callshot": vectorised / one,
         },
-        {"what": "scikit-learn loop, scaled from a slice", "seconds": loop, "× slower than callshot": loop / one},
+        {
+            "what": "scikit-learn loop, scaled from a slice",
+            "seconds": loop,
+            "× slower than callshot": loop / one,
+        },
         {"what": "callshot, two threads", "seconds": two, "gain": one / two},
-        {"what": "callshot, shared spread, two threads", "seconds": run(episodes, full, 2, "shared")},
+        {
+            "what": "callshot, shared spread, two threads",
+            "seconds": run(episodes, full, 2, "shared"),
+        },
     ]
     if not chosen.quick:
         rows += growth()

@@ -36,7 +36,9 @@ def draw_corpus(seed: int) -> tuple[list[str], list[str], int]:
     return label, recording, int(rng.choice([5, 10]))
 
 
-def run_sklearn(label: list[str], recording: list[str], count: int, kept: IntArray) -> tuple[Balance, float]:
+def run_sklearn(
+    label: list[str], recording: list[str], count: int, kept: IntArray
+) -> tuple[Balance, float]:
     """Judge StratifiedGroupKFold over the kept rows, and time it."""
     fold = np.full(len(label), COMMON_FOLD)
     names, groups = np.array(label)[kept], np.array(recording)[kept]
@@ -44,7 +46,9 @@ def run_sklearn(label: list[str], recording: list[str], count: int, kept: IntArr
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it warns of classes with fewer members than folds
-            for number, (_, test) in enumerate(StratifiedGroupKFold(count).split(names, names, groups)):
+            for number, (_, test) in enumerate(
+                StratifiedGroupKFold(count).split(names, names, groups)
+            ):
                 fold[kept[test]] = number
     except ValueError:  # no class has as many members as there are folds
         return Balance(0, 0.0), time.perf_counter() - began
@@ -58,9 +62,12 @@ def compare(seed: int) -> dict[str, float]:
     ours = build_folds(label, recording, count)
     seconds = time.perf_counter() - began
     runs = [
-        run_sklearn(label, recording, count, rows) for rows in (np.flatnonzero(ours.fold >= 0), np.arange(len(label)))
+        run_sklearn(label, recording, count, rows)
+        for rows in (np.flatnonzero(ours.fold >= 0), np.arange(len(label)))
     ]
-    theirs = min((balance for balance, _ in runs), key=lambda balance: (-balance.eligible, balance.spread))
+    theirs = min(
+        (balance for balance, _ in runs), key=lambda balance: (-balance.eligible, balance.spread)
+    )
     return {
         "recordings": len(set(recording)),
         "split": len(set(zip(recording, ours.fold.tolist(), strict=True))) - len(set(recording)),
@@ -109,9 +116,20 @@ def main() -> None:
     options.add_argument("--corpora", type=int, default=300)
     chosen = options.parse_args()
     build_folds(["a", "a"], ["x", "y"], 2)  # compile first
-    figures = {name: float(value) for name, value in summarise([compare(s) for s in range(chosen.corpora)]).items()}
-    show("bench/folds", [{"what": name, "figure": value} for name, value in figures.items()], chosen.json)
-    if figures["recordings split"] or figures["corpora with fewer eligible classes"] or figures["  ours worse"]:
+    figures = {
+        name: float(value)
+        for name, value in summarise([compare(s) for s in range(chosen.corpora)]).items()
+    }
+    show(
+        "bench/folds",
+        [{"what": name, "figure": value} for name, value in figures.items()],
+        chosen.json,
+    )
+    if (
+        figures["recordings split"]
+        or figures["corpora with fewer eligible classes"]
+        or figures["  ours worse"]
+    ):
         raise SystemExit("ours lost")
 
 

@@ -60,7 +60,11 @@ def busy_share(work: Callable[[], object]) -> float:
         for _ in range(20):
             work()
         torch.cuda.synchronize()
-    spans = sorted((e.time_range.start, e.time_range.end) for e in seen.events() if e.device_type.name == "CUDA")
+    spans = sorted(
+        (e.time_range.start, e.time_range.end)
+        for e in seen.events()
+        if e.device_type.name == "CUDA"
+    )
     busy, until = 0.0, spans[0][0]
     for start, end in spans:
         busy, until = busy + max(0.0, end - max(start, until)), max(until, end)
@@ -77,10 +81,13 @@ def measure(path: Path, seconds: int) -> dict[str, object]:
     with torch.inference_mode(), torch.backends.cudnn.flags(enabled=False):
         eight_s = median_s(lambda: model(batch).last_hidden_state.cpu())
     return {
-        "seconds": seconds, "ms": 1e3 * whole_s, "audio-h/s": seconds / whole_s / 3600,
-        "8 at once, audio-h/s": 8 * seconds / eight_s / 3600, "GPU busy": busy_share(lambda: encode(signal)),
+        "seconds": seconds,
+        "ms": 1e3 * whole_s,
+        "audio-h/s": seconds / whole_s / 3600,
+        "8 at once, audio-h/s": 8 * seconds / eight_s / 3600,
+        "GPU busy": busy_share(lambda: encode(signal)),
         **{f"{name}, ms": 1e3 * took for name, took in parts_s(model, signal).items()},
-    }  # fmt: skip
+    }
 
 
 def main() -> None:
@@ -91,7 +98,11 @@ def main() -> None:
         torch.manual_seed(0)
         save_file(transformers.HubertModel(transformers.HubertConfig()).state_dict(), path)
         rows = [measure(path, seconds) for seconds in LENGTHS_S]
-    show(f"bench/gpu: HuBERT, layer {LAYER}, one segment at a time, {torch.cuda.get_device_name()}", rows, chosen.json)
+    show(
+        f"bench/gpu: HuBERT, layer {LAYER}, one segment at a time, {torch.cuda.get_device_name()}",
+        rows,
+        chosen.json,
+    )
 
 
 if __name__ == "__main__":

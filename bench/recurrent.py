@@ -22,7 +22,11 @@ from callshot.baselines.training_jobs import plan_jobs
 from callshot.fewshot.episodes import Episodes
 from table import parser, show
 
-ENCODERS = {"mfcc": (40, 100.0), "hubert": (768, 50.0), "perch-v2": (1536, 0.2)}  # dimensions, frames a second
+ENCODERS = {
+    "mfcc": (40, 100.0),
+    "hubert": (768, 50.0),
+    "perch-v2": (1536, 0.2),
+}  # dimensions, frames a second
 CORPORA = {
     "elephant-voices": ((51, 40, 37, 32, 23, 21, 17, 13, 7, 6, 6, 5), 5),
     "ldc": ((2949, 253, 178, 149, 140, 87, 77, 73, 45, 36), 10),
@@ -32,9 +36,15 @@ SEEDS = 3
 
 def imitate(encoder: str, corpus: str) -> tuple[Episodes, np.ndarray, list[np.ndarray]]:
     """Return episodes, recordings and sequences."""
-    (dimensions, rate), (counts, folds), rng = ENCODERS[encoder], CORPORA[corpus], np.random.default_rng(0)
+    (dimensions, rate), (counts, folds), rng = (
+        ENCODERS[encoder],
+        CORPORA[corpus],
+        np.random.default_rng(0),
+    )
     label = np.repeat(np.arange(len(counts)), counts)
-    lengths = np.maximum(np.ceil(np.clip(rng.lognormal(1.2, 0.65, len(label)), 1, 44) * rate), 1).astype(int)
+    lengths = np.maximum(
+        np.ceil(np.clip(rng.lognormal(1.2, 0.65, len(label)), 1, 44) * rate), 1
+    ).astype(int)
     scale = np.sqrt(40 / dimensions)
     means, courses = (s * scale * rng.normal(size=(len(counts), dimensions)) for s in (0.35, 0.5))
     sequences = []
@@ -45,10 +55,15 @@ def imitate(encoder: str, corpus: str) -> tuple[Episodes, np.ndarray, list[np.nd
     groups = np.arange(len(label))
     keys = np.zeros(len(label), np.uint64)
     episodes = Episodes(
-        tuple(f"type {n:02}" for n in range(len(counts))), np.zeros((len(label), 1)),
-        np.searchsorted(label, np.arange(len(counts) + 1)), groups % folds, folds,
-        label[:, None] == np.arange(len(counts)), keys, keys[: len(counts)],
-    )  # fmt: skip
+        tuple(f"type {n:02}" for n in range(len(counts))),
+        np.zeros((len(label), 1)),
+        np.searchsorted(label, np.arange(len(counts) + 1)),
+        groups % folds,
+        folds,
+        label[:, None] == np.arange(len(counts)),
+        keys,
+        keys[: len(counts)],
+    )
     return episodes, groups, sequences
 
 
@@ -63,7 +78,9 @@ def clock(encoder: str, corpus: str, device: str, threads: int) -> dict[str, obj
             start = time.perf_counter()
             do_jobs(jobs, search, threads, lambda share, what: None)
             middle = time.perf_counter()
-            jobs = plan_jobs(*given, [(cell,)] * given[0].folds, None, options)[:threads]  # what is kept is read
+            jobs = plan_jobs(*given, [(cell,)] * given[0].folds, None, options)[
+                :threads
+            ]  # what is kept is read
             do_jobs(jobs, _score, threads, lambda share, what: None)
             searching.append((middle - start) / threads)
             training.append((time.perf_counter() - middle) / threads)
@@ -71,10 +88,13 @@ def clock(encoder: str, corpus: str, device: str, threads: int) -> dict[str, obj
             parameters.append(jobs[0].lesson.recipe.parameters)
     splits = given[0].folds * SEEDS
     return {
-        "what": f"{encoder}, {corpus}, {device}", "parameters": f"{min(parameters):,} to {max(parameters):,}",
-        "search s": float(np.mean(searching)), "train s": float(np.mean(training)),
-        "whole rival, min": splits * (sum(searching) + float(np.mean(training))) / 60, "row alone": apart,
-    }  # fmt: skip
+        "what": f"{encoder}, {corpus}, {device}",
+        "parameters": f"{min(parameters):,} to {max(parameters):,}",
+        "search s": float(np.mean(searching)),
+        "train s": float(np.mean(training)),
+        "whole rival, min": splits * (sum(searching) + float(np.mean(training))) / 60,
+        "row alone": apart,
+    }
 
 
 def _apart(job, watch) -> float:
@@ -82,7 +102,9 @@ def _apart(job, watch) -> float:
     network = job.lesson.start(job.rows).network
     rows = job.rows[:24]
     together = log_probabilities(job.lesson.feed, rows, network)
-    alone = np.concatenate([log_probabilities(job.lesson.feed, rows[n : n + 1], network) for n in range(len(rows))])
+    alone = np.concatenate(
+        [log_probabilities(job.lesson.feed, rows[n : n + 1], network) for n in range(len(rows))]
+    )
     return float(np.abs(together - alone).max())
 
 
@@ -94,8 +116,14 @@ def main() -> None:
     options.add_argument("--encoder", choices=ENCODERS, nargs="*", default=list(ENCODERS))
     options.add_argument("--corpus", choices=CORPORA, nargs="*", default=["elephant-voices"])
     chosen = options.parse_args()
-    rows = [clock(e, c, chosen.device, chosen.threads) for c in chosen.corpus for e in chosen.encoder]
-    name = torch.cuda.get_device_name() if chosen.device.startswith("cuda") else f"{chosen.threads} threads"
+    rows = [
+        clock(e, c, chosen.device, chosen.threads) for c in chosen.corpus for e in chosen.encoder
+    ]
+    name = (
+        torch.cuda.get_device_name()
+        if chosen.device.startswith("cuda")
+        else f"{chosen.threads} threads"
+    )
     show(f"bench/recurrent: {name}, torch {torch.__version__}", rows, chosen.json)
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 def parser(text: str | None) -> argparse.ArgumentParser:
     """Return the argument parser that all benchmarks share."""
-    found = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found = argparse.ArgumentParser(
+        description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     found.add_argument("--json", type=Path, metavar="FILE", help="also write the figures as JSON")
     return found
 
@@ -21,11 +23,17 @@ def show(title: str, rows: Sequence[dict[str, object]], path: Path | None = None
     print(f"\n{title}")
     for i, line in enumerate(cells):
         left = line[0].ljust(widths[0])
-        print("  ".join([left, *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True))]).rstrip())
+        print(
+            "  ".join(
+                [left, *(c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True))]
+            ).rstrip()
+        )
         if i == 0:
             print("  ".join("-" * w for w in widths))
     if path is not None:
-        path.write_text(json.dumps({"title": title, "rows": rows}, indent=2) + "\n", encoding="utf-8")
+        path.write_text(
+            json.dumps({"title": title, "rows": rows}, indent=2) + "\n", encoding="utf-8"
+        )
 
 
 def _cell(value: object) -> str:

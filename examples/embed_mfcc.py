@@ -26,7 +26,9 @@ def main(source: Path, target: Path, audio: Path | None = None) -> None:
             kept.append(segments[n])
             vectors.append(embed(signal, MfccOptions(rate_hz=segments[n].rate_hz)))
     if not kept:
-        sys.exit(f"{source}: no segment could be read in {folder}; if the recordings were moved, name it with --audio")
+        sys.exit(
+            f"{source}: no segment could be read in {folder}; if the recordings were moved, name it with --audio"
+        )
     table = Embeddings(
         encoder="mfcc",
         vectors=np.array(vectors),
@@ -52,9 +54,13 @@ def given_folds(segments) -> np.ndarray | None:
 
 
 if __name__ == "__main__":
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("segments", type=Path, help="segments.parquet")
     options.add_argument("table", type=Path, help="the table to write, .parquet")
-    options.add_argument("--audio", type=Path, help="the folder of the recordings, where it is another now")
+    options.add_argument(
+        "--audio", type=Path, help="the folder of the recordings, where it is another now"
+    )
     chosen = options.parse_args()
     main(chosen.segments, chosen.table, chosen.audio)

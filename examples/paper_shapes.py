@@ -16,16 +16,31 @@ import numpy as np
 from callshot import Embeddings, write_table
 
 ELEPHANT_VOICES = {  # label: (exemplars, complete to k)
-    "comment rumble": (51, 37), "oestrous rumble": (40, 21), "greeting rumble": (37, 17), "female chorus": (32, 22),
-    "conflict roar": (23, 16), "trumpet blast": (21, 15), "grumbling rumble": (17, 13),
-    "pulsated play trumpet": (13, 10), "separated rumble": (7, 5),
-    "lets-go rumble": (6, 4), "musth rumble": (6, 4), "begging rumble": (5, 4),
-}  # fmt: skip
+    "comment rumble": (51, 37),
+    "oestrous rumble": (40, 21),
+    "greeting rumble": (37, 17),
+    "female chorus": (32, 22),
+    "conflict roar": (23, 16),
+    "trumpet blast": (21, 15),
+    "grumbling rumble": (17, 13),
+    "pulsated play trumpet": (13, 10),
+    "separated rumble": (7, 5),
+    "lets-go rumble": (6, 4),
+    "musth rumble": (6, 4),
+    "begging rumble": (5, 4),
+}
 LDC = {
-    "growl": (2949, 2651), "longroar-rumble": (253, 227), "rumble": (178, 159), "longroar": (149, 134),
-    "bark-rumble": (140, 125), "trumpet": (87, 73), "blow": (77, 61), "roar-rumble": (73, 64),
-    "trunk-bounce": (45, 34), "roar": (36, 31),
-}  # fmt: skip
+    "growl": (2949, 2651),
+    "longroar-rumble": (253, 227),
+    "rumble": (178, 159),
+    "longroar": (149, 134),
+    "bark-rumble": (140, 125),
+    "trumpet": (87, 73),
+    "blow": (77, 61),
+    "roar-rumble": (73, 64),
+    "trunk-bounce": (45, 34),
+    "roar": (36, 31),
+}
 CORPORA = {
     "elephant-voices": (ELEPHANT_VOICES, 5, ("comment rumble",)),
     "ldc": (LDC, 10, ("growl", "blow")),
@@ -65,7 +80,9 @@ def imitate(counts, folds, common, strength, seed=0):
     kind = {name: rng.normal(size=DIMENSIONS) for name in counts}
     place_of = {name: 0.5 * rng.normal(size=DIMENSIONS) for name in sorted(set(recording))}
     noise = rng.normal(size=(len(label), DIMENSIONS))
-    vectors = noise + [strength * kind[c] + place_of[r] for c, r in zip(label, recording, strict=True)]
+    vectors = noise + [
+        strength * kind[c] + place_of[r] for c, r in zip(label, recording, strict=True)
+    ]
     segment = [f"segment {i:04d}" for i in range(len(label))]
     return vectors.astype(np.float32), segment, recording, label, fold
 
@@ -83,7 +100,9 @@ def unequal(corpus, sample=0):
     label, fold = spread_over_folds(counts, folds, common)
     rng, mixed = np.random.default_rng(0), TELLING + LOUD
     mix = np.linalg.qr(rng.normal(size=(mixed, mixed)))[0]
-    means = dict(zip(counts, rng.normal(size=(len(counts), mixed)) * (np.arange(mixed) >= LOUD), strict=True))
+    means = dict(
+        zip(counts, rng.normal(size=(len(counts), mixed)) * (np.arange(mixed) >= LOUD), strict=True)
+    )
     rng = np.random.default_rng((2, sample))
     recording = record(fold, rng)
     deviation = np.where(np.arange(mixed) < LOUD, 6.0, 1.0)
@@ -91,7 +110,9 @@ def unequal(corpus, sample=0):
     faint = 0.1 * rng.normal(size=(len(label), FAINT))
     vectors = np.hstack([moving @ mix, faint]).astype(np.float32)
     segment = [f"segment {i:04d}" for i in range(len(label))]
-    return Embeddings("synthetic-unequal", vectors, segment, recording, label, [(name,) for name in label], fold)
+    return Embeddings(
+        "synthetic-unequal", vectors, segment, recording, label, [(name,) for name in label], fold
+    )
 
 
 def main(folder: Path) -> None:
@@ -100,7 +121,9 @@ def main(folder: Path) -> None:
         (folder / corpus).mkdir(parents=True, exist_ok=True)
         for encoder, strength in STRENGTHS.items():
             vectors, segment, recording, label, fold = imitate(*shape, strength)
-            table = Embeddings(encoder, vectors, segment, recording, label, [(name,) for name in label], fold)
+            table = Embeddings(
+                encoder, vectors, segment, recording, label, [(name,) for name in label], fold
+            )
             write_table(table, folder / corpus / f"{encoder}.parquet", corpus=corpus)
         write_table(unequal(corpus), folder / corpus / "synthetic-unequal.parquet", corpus=corpus)
 

@@ -14,11 +14,16 @@ settings.load_profile("callshot")
 def _kernel_cache() -> Path:
     """Name a cache after the kernels' text: numba looks at the age of one file, not of those it calls."""
     root = Path(__file__).parents[1]
-    folders = (root / "src/callshot" / name for name in ("fewshot/kernels", "baselines", "baselines/kernels"))
+    folders = (
+        root / "src/callshot" / name
+        for name in ("fewshot/kernels", "baselines", "baselines/kernels")
+    )
     text = b"".join(p.read_bytes() for folder in folders for p in sorted(folder.glob("*.py")))
     return root / ".numba" / hashlib.sha256(text).hexdigest()[:12]
 
 
-os.environ["ORT_DISABLE_TELEMETRY"] = "1"  # before anything imports ONNX Runtime: it would write to the home folder
+os.environ["ORT_DISABLE_TELEMETRY"] = (
+    "1"  # before anything imports ONNX Runtime: it would write to the home folder
+)
 if "NUMBA_CACHE_DIR" not in os.environ:
     os.environ["NUMBA_CACHE_DIR"] = str(_kernel_cache())

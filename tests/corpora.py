@@ -7,7 +7,18 @@ from callshot.fewshot.folds import give_folds
 from callshot.records import Embeddings
 
 
-def random_corpus(seed, *, classes=3, folds=3, size=1, dimensions=2, values=4, scale=1.0, offset=0.0, integers=True):
+def random_corpus(
+    seed,
+    *,
+    classes=3,
+    folds=3,
+    size=1,
+    dimensions=2,
+    values=4,
+    scale=1.0,
+    offset=0.0,
+    integers=True,
+):
     """Return embeddings with folds: two classes in every fold, the others where chance puts them.
 
     Some rows are in the common fold, some classes are rare, some segments carry several labels, some vectors repeat.
@@ -17,21 +28,32 @@ def random_corpus(seed, *, classes=3, folds=3, size=1, dimensions=2, values=4, s
     for n in range(classes):
         everywhere = n < 2 or rng.random() < 0.5
         for f in range(-1, folds):
-            count = int(rng.integers(1, size + 2)) if f >= 0 and everywhere else int(rng.integers(0, 2))
+            count = (
+                int(rng.integers(1, size + 2)) if f >= 0 and everywhere else int(rng.integers(0, 2))
+            )
             label += [f"c{n}"] * count
             fold += [f] * count
     n = len(label)
-    vectors = rng.integers(0, values, (n, dimensions)) if integers else rng.normal(size=(n, dimensions))
+    vectors = (
+        rng.integers(0, values, (n, dimensions)) if integers else rng.normal(size=(n, dimensions))
+    )
     names = [f"c{i}" for i in range(classes)]
-    labels = [tuple(str(x) for x in rng.choice(names, 2)) if rng.random() < 0.3 else () for _ in range(n)]
+    labels = [
+        tuple(str(x) for x in rng.choice(names, 2)) if rng.random() < 0.3 else () for _ in range(n)
+    ]
     order = rng.permutation(n)
     recording = [f"r{f}-{int(rng.integers(3))}" for f in fold]
     pick = lambda column: [column[i] for i in order]  # noqa: E731
     segment = [f"s{i:03d}" for i in rng.permutation(n)]
     return Embeddings(
-        "test", np.asarray(vectors, np.float64)[order] * scale + offset, segment, pick(recording), pick(label),
-        pick(labels), np.array(fold)[order],
-    )  # fmt: skip
+        "test",
+        np.asarray(vectors, np.float64)[order] * scale + offset,
+        segment,
+        pick(recording),
+        pick(label),
+        pick(labels),
+        np.array(fold)[order],
+    )
 
 
 def folds_of(table):

@@ -22,7 +22,9 @@ SMALL = Protocol(shots=(1, 2, 3, 4, 5, 10, 20), draws=10, bootstraps=100, shared
 
 def lengths(seconds: Sequence[float]) -> Lengths:
     s = np.asarray(seconds, float)
-    return Lengths(len(s), float(s.sum()), float(s.mean()), float(s.min()), float(s.max()), float(s.std()))
+    return Lengths(
+        len(s), float(s.sum()), float(s.mean()), float(s.min()), float(s.max()), float(s.std())
+    )
 
 
 def make_tables(
@@ -34,7 +36,9 @@ def make_tables(
 ) -> list[Embeddings]:
     """Return a table for each encoder: `each` segments of every label in every recording; a value is its separation."""
     apart = (
-        dict(encoders) if isinstance(encoders, Mapping) else {name: 1.5 - 0.5 * i for i, name in enumerate(encoders)}
+        dict(encoders)
+        if isinstance(encoders, Mapping)
+        else {name: 1.5 - 0.5 * i for i, name in enumerate(encoders)}
     )
     rng = np.random.default_rng(seed)
     label = [name for _ in range(recordings) for name in labels for _ in range(each)]
@@ -45,7 +49,9 @@ def make_tables(
     tables = []
     for name, distance in apart.items():
         vectors = distance * own[which] + rng.normal(size=(len(label), 8))
-        tables.append(Embeddings(name, vectors, segment, recording, label, [(one,) for one in label]))
+        tables.append(
+            Embeddings(name, vectors, segment, recording, label, [(one,) for one in label])
+        )
     return tables
 
 
@@ -62,9 +68,17 @@ def make_chapter(
     evaluation = evaluate(tables, protocol, corpus=corpus, categories=categories)
     spans = lengths([1.0 + 0.1 * i for i in range(len(tables[0]))])
     facts = Facts(
-        (16000.0,), (1,), ("WAV PCM_16",), len(set(tables[0].label)), 1.0, 0.0, lengths([60.0] * 12),
-        lengths([60.0] * 12), spans, spans,
-    )  # fmt: skip
+        (16000.0,),
+        (1,),
+        ("WAV PCM_16",),
+        len(set(tables[0].label)),
+        1.0,
+        0.0,
+        lengths([60.0] * 12),
+        lengths([60.0] * 12),
+        spans,
+        spans,
+    )
     return Chapter(evaluation, facts, spans, tables, rivals, (), (), categories, (), ())
 
 
@@ -79,7 +93,9 @@ def make_trained(
 ) -> Chapter:
     """Return a chapter with other rules, logistic regression on all labels and at every k, and the way to it."""
     tables = make_tables() if tables is None else tables
-    ruled = replace(protocol, classifiers=("centroid", *(name for name in rules if name != "centroid")))
+    ruled = replace(
+        protocol, classifiers=("centroid", *(name for name in rules if name != "centroid"))
+    )
     chapter = make_chapter(tables, corpus=corpus, protocol=ruled, categories=categories)
     found = chapter.evaluation
     reference, others = found.under(["centroid"]), found.under(set(CLASSIFIERS) - {"centroid"})
@@ -89,10 +105,19 @@ def make_trained(
         trained, path = _train(table, episodes, corpus, categories)
         rivals, refinement = [*rivals, *trained], [*refinement, *path]
         at_k = Summary(
-            corpus, table.encoder, "shared", *sweep_logistic(episodes, protocol, categories=categories), episodes,
-            found.classes, "logistic",
-        )  # fmt: skip
-        for name, rows in (("curve", at_k.curves()), ("values", at_k.values()), ("per_class", at_k.classes())):
+            corpus,
+            table.encoder,
+            "shared",
+            *sweep_logistic(episodes, protocol, categories=categories),
+            episodes,
+            found.classes,
+            "logistic",
+        )
+        for name, rows in (
+            ("curve", at_k.curves()),
+            ("values", at_k.values()),
+            ("per_class", at_k.classes()),
+        ):
             getattr(others, name).extend(rows)
     trained_values = [v for v in others.values if v.classifier == "logistic"]
     return replace(
@@ -110,12 +135,19 @@ def _train(
     table: Embeddings, episodes: Episodes, corpus: str, categories: Mapping[str, str] | None
 ) -> tuple[list[Rival], list[Refined]]:
     scores, strengths = score_logistic(episodes, np.arange(len(episodes.label)), strength=0.1)
-    measured, path = measure(episodes, scores, categories), refine_centroid(episodes, strengths, categories=categories)
+    measured, path = (
+        measure(episodes, scores, categories),
+        refine_centroid(episodes, strengths, categories=categories),
+    )
     key, keys = (corpus, table.encoder), [key for key in measured if key[1] in ("map", "auroc")]
-    rivals = [Rival(*key, "logistic", "LR", *which, measured[which], "C = 0.1 in every split") for which in keys]
+    rivals = [
+        Rival(*key, "logistic", "LR", *which, measured[which], "C = 0.1 in every split")
+        for which in keys
+    ]
     hot = float(path.temperature.mean())
     steps = [
         Refined(*key, *which, int(step), float(value), hot)
-        for which in keys for step, value in zip(path.steps, path.values[which], strict=True)
-    ]  # fmt: skip
+        for which in keys
+        for step, value in zip(path.steps, path.values[which], strict=True)
+    ]
     return rivals, steps

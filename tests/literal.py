@@ -70,7 +70,10 @@ def draw_shared(seed, draw, label, members: Sequence, outside, k, sampler):
 def a_exact(z, support):
     """2 c·z − |c|², in fractions."""
     z = [Fraction(float(x)) for x in z]
-    c = [sum((Fraction(float(v[d])) for v in support), Fraction(0)) / len(support) for d in range(len(z))]
+    c = [
+        sum((Fraction(float(v[d])) for v in support), Fraction(0)) / len(support)
+        for d in range(len(z))
+    ]
     return 2 * sum(x * y for x, y in zip(c, z, strict=True)) - sum(x * x for x in c)
 
 
@@ -115,7 +118,9 @@ def support_side(corpus, f):
 def cl2n_vectors(corpus, f):
     """Every vector less the mean of the support side, by its length."""
     mean = support_side(corpus, f).mean(axis=0)
-    return np.array([(v - mean) / math.sqrt(float((v - mean) @ (v - mean))) for v in corpus.table.vectors])
+    return np.array(
+        [(v - mean) / math.sqrt(float((v - mean) @ (v - mean))) for v in corpus.table.vectors]
+    )
 
 
 def whitened_vectors(corpus, f):
@@ -182,7 +187,9 @@ class Corpus:
     def __init__(self, table, fold, folds):
         self.table, self.fold, self.folds = table, list(fold), folds
         names = sorted(set(table.label))
-        held = {c: {f for x, f in zip(table.label, self.fold, strict=True) if x == c} for c in names}
+        held = {
+            c: {f for x, f in zip(table.label, self.fold, strict=True) if x == c} for c in names
+        }
         self.classes = [c for c in names if set(range(folds)) <= held[c]]
         rows = sorted(range(len(table)), key=lambda i: table.segment[i])
         self.members = {c: [i for i in rows if table.label[i] == c] for c in self.classes}
@@ -193,7 +200,12 @@ class Corpus:
 
     def relevant(self, f):
         table = self.table
-        return np.array([[c == table.label[i] or c in table.labels[i] for c in self.classes] for i in self.queries(f)])
+        return np.array(
+            [
+                [c == table.label[i] or c in table.labels[i] for c in self.classes]
+                for i in self.queries(f)
+            ]
+        )
 
 
 def own_scores(corpus, protocol, k, f, a_of=a_exact, vectors_of=vectors_as_given):
@@ -206,7 +218,9 @@ def own_scores(corpus, protocol, k, f, a_of=a_exact, vectors_of=vectors_as_given
             for c in corpus.classes:
                 pool = [m for m in corpus.members[c] if corpus.fold[m] != f]
                 chosen = draw_own(protocol.seed, table.segment[i], r, c, pool, k, protocol.sampler)
-                a.append(a_of(vectors[i], [vectors[m] for m in as_a_set(chosen, pool, protocol.sampler)]))
+                a.append(
+                    a_of(vectors[i], [vectors[m] for m in as_a_set(chosen, pool, protocol.sampler)])
+                )
             out.append(score(a))
             decided.append(a.index(max(a)))
     shape = (len(corpus.queries(f)), protocol.draws)
@@ -219,7 +233,9 @@ def shared_scores(corpus, protocol, k, f, draw, a_of=a_exact, vectors_of=vectors
     vectors, supports = vectors_of(corpus, f), []
     for c in corpus.classes:
         outside = lambda m: corpus.fold[m] != f  # noqa: E731
-        chosen = draw_shared(protocol.seed, draw, c, corpus.members[c], outside, k, protocol.sampler)
+        chosen = draw_shared(
+            protocol.seed, draw, c, corpus.members[c], outside, k, protocol.sampler
+        )
         pool = [m for m in corpus.members[c] if outside(m)]
         supports.append([vectors[m] for m in as_a_set(chosen, pool, protocol.sampler)])
     a = [[a_of(vectors[i], s) for s in supports] for i in corpus.queries(f)]
@@ -231,13 +247,18 @@ def fold_values(scores, decided, relevant):
     ap, auroc = metrics(scores, relevant)
     defined = [x for x in auroc if not math.isnan(x)]
     hits = np.mean([relevant[q, d] for q, d in enumerate(decided)])
-    return {"map": np.mean(ap), "auroc": np.mean(defined) if defined else math.nan, "accuracy": hits}, ap
+    return {
+        "map": np.mean(ap),
+        "auroc": np.mean(defined) if defined else math.nan,
+        "accuracy": hits,
+    }, ap
 
 
 def per_query_values(corpus, protocol, k, *rule):
     """Values of every bootstrap sample: {metric: [value, …]}; `rule` is a row of CLASSIFIERS."""
     folds = [
-        (own_scores(corpus, protocol, k, f, *rule), corpus.relevant(f), corpus.queries(f)) for f in range(corpus.folds)
+        (own_scores(corpus, protocol, k, f, *rule), corpus.relevant(f), corpus.queries(f))
+        for f in range(corpus.folds)
     ]
     values = {"map": [], "auroc": [], "accuracy": []}
     for b in range(protocol.bootstraps):

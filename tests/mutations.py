@@ -62,18 +62,30 @@ def seeds() -> list[Seed]:
     ours = [
         Seed("csv", "calls.csv", table.encode()),
         Seed(
-            "csv", "calls.tsv", "Sound_file\tStart_time\tEnd_time\tCall_type\na.wav\t0,5\t2\trürf\n".encode("latin-1")
+            "csv",
+            "calls.tsv",
+            "Sound_file\tStart_time\tEnd_time\tCall_type\na.wav\t0,5\t2\trürf\n".encode("latin-1"),
         ),
-        Seed("csv", "clips.csv", b"\xef\xbb\xbfpath;label;recording\r\na.wav;roar;g1\r\nb.wav;rumble;g2\r\n"),
+        Seed(
+            "csv",
+            "clips.csv",
+            b"\xef\xbb\xbfpath;label;recording\r\na.wav;roar;g1\r\nb.wav;rumble;g2\r\n",
+        ),
         Seed("raven", "a.Table.1.selections.txt", RAVEN.encode()),
-        Seed("audacity", "a.txt", b"0.5\t2.5\trumble\n\\\t10.5\t200\n3\t4\troar\tagain\n5\t5\tpoint\n"),
+        Seed(
+            "audacity",
+            "a.txt",
+            b"0.5\t2.5\trumble\n\\\t10.5\t200\n3\t4\troar\tagain\n5\t5\tpoint\n",
+        ),
         Seed("textgrid", "a.TextGrid", GRID.encode()),
         Seed("textgrid", "b.TextGrid", SHORT.encode("utf-16")),
         Seed("textgrid", "c.TextGrid", GRID.encode("latin-1")),
     ]
     theirs = [
         Seed("birdsong-recognition-dataset", "Annotation.xml", XML.encode()),
-        Seed("notmat", "a.cbin.not.mat", _mat(onsets=[10.0, 20.0], offsets=[15.0, 30.0], labels="ab")),
+        Seed(
+            "notmat", "a.cbin.not.mat", _mat(onsets=[10.0, 20.0], offsets=[15.0, 30.0], labels="ab")
+        ),
         Seed("timit", "sa1.phn", b"0 7812 h#\n7812 9507 sh\n9507 10610 iy\n"),
         Seed("generic-seq", "bird1.csv", GENERIC.encode()),
         Seed("simple-seq", "simple.csv", b"onset_s,offset_s,label\n0.5,1.25,a\n1.5,2.25,b\n"),
@@ -86,7 +98,9 @@ def _mat(**variables: object) -> bytes:
     from scipy.io import savemat
 
     savemat(stream := BytesIO(), variables)
-    return b"MATLAB 5.0 MAT-file".ljust(116) + stream.getvalue()[116:]  # without the time at which it was made
+    return (
+        b"MATLAB 5.0 MAT-file".ljust(116) + stream.getvalue()[116:]
+    )  # without the time at which it was made
 
 
 def yarden_mat() -> bytes:
@@ -129,7 +143,9 @@ def _insert(raw: bytes, other: bytes, rng: random.Random) -> bytes:
         b"!",
         b"<",
     )
-    thing = rng.choice((*things, "\u2028\x85␛␉".encode(), bytes(rng.randrange(256) for _ in range(8))))
+    thing = rng.choice(
+        (*things, "\u2028\x85␛␉".encode(), bytes(rng.randrange(256) for _ in range(8)))
+    )
     return raw[:at] + thing * rng.choice((1, 1, 2, 1000)) + raw[at:]
 
 
@@ -162,12 +178,34 @@ def _splice(raw: bytes, other: bytes, rng: random.Random) -> bytes:
 def _blow_up(raw: bytes, other: bytes, rng: random.Random) -> bytes:
     spans = [found.span() for found in re.finditer(rb"[0-9]+", raw)] or [(0, 0)]
     start, end = rng.choice(spans)
-    numbers = (b"9" * 400, b"1e999", b"-1", b"nan", b"inf", b"1e-99999999999", b"0x10", "１２".encode(), b"", b"1_0")
-    return raw[:start] + rng.choice((*numbers, b"7" * 200_000, b"-0.0", b"1,5", b"1e308")) + raw[end:]
+    numbers = (
+        b"9" * 400,
+        b"1e999",
+        b"-1",
+        b"nan",
+        b"inf",
+        b"1e-99999999999",
+        b"0x10",
+        "１２".encode(),
+        b"",
+        b"1_0",
+    )
+    return (
+        raw[:start] + rng.choice((*numbers, b"7" * 200_000, b"-0.0", b"1,5", b"1e308")) + raw[end:]
+    )
 
 
 Way = Callable[[bytes, bytes, random.Random], bytes]
-WAYS: tuple[Way, ...] = (_flip, _insert, _delete, _double, _truncate, _swap_lines, _splice, _blow_up)
+WAYS: tuple[Way, ...] = (
+    _flip,
+    _insert,
+    _delete,
+    _double,
+    _truncate,
+    _swap_lines,
+    _splice,
+    _blow_up,
+)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,9 @@ def make_study(folder: Path) -> dict[str, Any]:
         corpus="reserve",
         categories={"rumble": "low", LONG: "low", "trumpet": "high"},
     )
-    second = make_chapter(make_tables(("song", "call"), ("mfcc", "random"), recordings=8, seed=1), corpus="aviary")
+    second = make_chapter(
+        make_tables(("song", "call"), ("mfcc", "random"), recordings=8, seed=1), corpus="aviary"
+    )
     chapters = [_fill(first), _fill(second)]
     names = [chapter.evaluation.corpus for chapter in chapters]
     return {
@@ -34,8 +36,16 @@ def make_study(folder: Path) -> dict[str, Any]:
         "answers": {name: _answers(name) for name in names},
         "tables": {c.evaluation.corpus: [make_grid(c.evaluation)] for c in chapters},
         "pictures": {"reserve": [("Sweep of <mfcc>", draw_picture(folder / "sweep.png"))]},
-        "provenance": {"seed": 0, "inputs": [{"file": QUOTED, "sha256": "ab" * 32}], "shots": [1, 2, 3], "note": None},
-        "commands": ["callshot init reserve", "callshot run reserve/study.toml && echo 'done' > \"log\""],
+        "provenance": {
+            "seed": 0,
+            "inputs": [{"file": QUOTED, "sha256": "ab" * 32}],
+            "shots": [1, 2, 3],
+            "note": None,
+        },
+        "commands": [
+            "callshot init reserve",
+            "callshot run reserve/study.toml && echo 'done' > \"log\"",
+        ],
     }
 
 
@@ -69,7 +79,11 @@ def _fill(chapter: Chapter) -> Chapter:
 def make_others(found: Evaluation) -> Evaluation:
     """Return curves of a rule in both spreads, and of one that was trained at every k in `shared`."""
     cosine = [replace(c, classifier="cosine", mean=c.mean - 0.03) for c in found.curve]
-    at_k = [replace(c, classifier="logistic", mean=c.mean + 0.02) for c in found.curve if c.spread == "shared"]
+    at_k = [
+        replace(c, classifier="logistic", mean=c.mean + 0.02)
+        for c in found.curve
+        if c.spread == "shared"
+    ]
     return replace(found, curve=[*cosine, *at_k], values=[], per_class=[])
 
 
@@ -77,7 +91,15 @@ def make_rivals(found: Evaluation) -> Iterator[Rival]:
     for encoder in dict.fromkeys(c.encoder for c in found.curve):
         for scoring, metric in dict.fromkeys((c.scoring, c.metric) for c in found.curve):
             for kind, name, value in RIVAL_KINDS:
-                yield Rival(found.corpus, encoder, kind, name, scoring, metric, value - 0.05 * (encoder == "mfcc"))
+                yield Rival(
+                    found.corpus,
+                    encoder,
+                    kind,
+                    name,
+                    scoring,
+                    metric,
+                    value - 0.05 * (encoder == "mfcc"),
+                )
 
 
 def make_differences(found: Evaluation) -> Iterator[Difference]:
@@ -87,7 +109,9 @@ def make_differences(found: Evaluation) -> Iterator[Difference]:
         if c.encoder == one:
             d = points[other, c.scoring, c.metric, c.spread, c.k].mean - c.mean
             levels = (d - 0.05, d - 0.02, d, d + 0.02, d + 0.05)
-            yield Difference(found.corpus, other, one, c.scoring, c.metric, c.spread, c.k, d, *levels, 0.9375)
+            yield Difference(
+                found.corpus, other, one, c.scoring, c.metric, c.spread, c.k, d, *levels, 0.9375
+            )
 
 
 def make_budget(found: Evaluation) -> Iterator[Worth]:
@@ -101,18 +125,33 @@ def make_budget(found: Evaluation) -> Iterator[Worth]:
 def make_grid(found: Evaluation) -> Table:
     """Return a table like those of the paper: k down, encoders across, a rival at the foot."""
     encoders = list(dict.fromkeys(c.encoder for c in found.curve))
-    columns = [Column("k"), *(Column(name, encoder) for encoder in encoders for name in ("mAP", "AUROC"))]
+    columns = [
+        Column("k"),
+        *(Column(name, encoder) for encoder in encoders for name in ("mAP", "AUROC")),
+    ]
     shots = sorted({c.k for c in found.curve})
-    rows = [[Cell(str(k), k, mark="⋆" if k == 5 else ""), *_cells(found.curve, encoders, k)] for k in shots]
+    rows = [
+        [Cell(str(k), k, mark="⋆" if k == 5 else ""), *_cells(found.curve, encoders, k)]
+        for k in shots
+    ]
     foot = [Cell("LR"), *(Cell("0.810", 0.81) for _ in columns[1:])]
-    return Table("results", f"Results on {found.corpus}", columns, [*rows, foot], 1, [("⋆", "the first row beyond k*")])
+    return Table(
+        "results",
+        f"Results on {found.corpus}",
+        columns,
+        [*rows, foot],
+        1,
+        [("⋆", "the first row beyond k*")],
+    )
 
 
 def _cells(curve: Sequence[Curve], encoders: Sequence[str], k: int) -> Iterator[Cell]:
     for encoder in encoders:
         for metric in ("map", "auroc"):
             at = (encoder, "all", metric, "per-query", k)
-            value = next(c.mean for c in curve if (c.encoder, c.scoring, c.metric, c.spread, c.k) == at)
+            value = next(
+                c.mean for c in curve if (c.encoder, c.scoring, c.metric, c.spread, c.k) == at
+            )
             yield Cell(f"{value:.3f}", value, underline={3: 1, 10: 2}.get(k, 0))
 
 

@@ -6,10 +6,16 @@ import numpy as np
 import soundfile as sf
 
 
-def record(path: Path, seconds: float = 3.0, rate: int = 8000, channels: int = 1, seed: int = 0, **how: str) -> Path:
+def record(
+    path: Path, seconds: float = 3.0, rate: int = 8000, channels: int = 1, seed: int = 0, **how: str
+) -> Path:
     """Write noise that no two channels share."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    signal = np.random.default_rng(seed).normal(scale=0.1, size=(round(seconds * rate), channels)).clip(-1, 1)
+    signal = (
+        np.random.default_rng(seed)
+        .normal(scale=0.1, size=(round(seconds * rate), channels))
+        .clip(-1, 1)
+    )
     sf.write(path, signal, rate, **how)
     return path
 

@@ -23,8 +23,12 @@ class Graph:
         self.weights: dict[str, NDArray[Any]] = {}
         self.rng = np.random.default_rng(0)
 
-    def node(self, kind: str, inputs: Sequence[str], output: str, name: str = "", **attributes: Any) -> str:
-        self.nodes.append(helper.make_node(kind, inputs, [output], name=name or f"node_{output}", **attributes))
+    def node(
+        self, kind: str, inputs: Sequence[str], output: str, name: str = "", **attributes: Any
+    ) -> str:
+        self.nodes.append(
+            helper.make_node(kind, inputs, [output], name=name or f"node_{output}", **attributes)
+        )
         return output
 
     def weight(self, name: str, values: Any) -> str:
@@ -32,11 +36,18 @@ class Graph:
         return name
 
     def drawn(self, name: str, *shape: int) -> str:
-        return self.weight(name, self.rng.normal(size=shape, scale=shape[0] ** -0.5).astype(np.float32))
+        return self.weight(
+            name, self.rng.normal(size=shape, scale=shape[0] ** -0.5).astype(np.float32)
+        )
 
-    def save(self, path: Path, inputs: dict[str, Sequence[Any]], outputs: dict[str, Sequence[Any]]) -> Path:
+    def save(
+        self, path: Path, inputs: dict[str, Sequence[Any]], outputs: dict[str, Sequence[Any]]
+    ) -> Path:
         ends = [
-            [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in side.items()]
+            [
+                helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+                for name, shape in side.items()
+            ]
             for side in (inputs, outputs)
         ]
         tensors = [numpy_helper.from_array(values, name) for name, values in self.weights.items()]
@@ -102,27 +113,45 @@ def hubert(path: Path, layers: int = 12, width: int = WIDTH) -> Path:
         weight = graph.drawn(f"conv_{i}", 8, 1 if i == 0 else 8, kernel)
         at = graph.node("Conv", [at, weight], f"conv_{i}_out", strides=[stride])
         if i == 0:
-            gain = [graph.weight("gain", np.ones(8, np.float32)), graph.weight("shift", np.zeros(8, np.float32))]
+            gain = [
+                graph.weight("gain", np.ones(8, np.float32)),
+                graph.weight("shift", np.zeros(8, np.float32)),
+            ]
             at = graph.node("InstanceNormalization", [at, *gain], "over_time")
         at = graph.node("Tanh", [at], f"tanh_{i}")
     at = graph.node("Transpose", [at], "frames", perm=[0, 2, 1])
     at = graph.node("MatMul", [at, graph.drawn("projection", 8, width)], "projected")
     for i in range(layers):
         at = _layer(graph, i, at, width, "last_hidden_state" if i == layers - 1 else "")
-    return graph.save(path, {"input_values": ["batch", "samples"]}, {at: ["batch", "frames", width]})
+    return graph.save(
+        path, {"input_values": ["batch", "samples"]}, {at: ["batch", "frames", width]}
+    )
 
 
 def _layer(graph: Graph, i: int, at: str, width: int, output: str) -> str:
     """Add a narrow matrix and a normalisation in its parts, each node named as the export names them."""
     inside = f"/encoder/layers.{i}/feed_forward"
-    narrow = graph.node("MatMul", [at, graph.drawn(f"narrow_{i}", width, 4)], f"{inside}/in", f"{inside}/MatMul")
-    wide = graph.node("MatMul", [narrow, graph.drawn(f"wide_{i}", 4, width)], f"{inside}/out", f"{inside}/MatMul_1")
-    total = graph.node("Add", [at, wide], f"/encoder/layers.{i}/Add_1_output_0", f"/encoder/layers.{i}/Add_1")
+    narrow = graph.node(
+        "MatMul", [at, graph.drawn(f"narrow_{i}", width, 4)], f"{inside}/in", f"{inside}/MatMul"
+    )
+    wide = graph.node(
+        "MatMul",
+        [narrow, graph.drawn(f"wide_{i}", 4, width)],
+        f"{inside}/out",
+        f"{inside}/MatMul_1",
+    )
+    total = graph.node(
+        "Add", [at, wide], f"/encoder/layers.{i}/Add_1_output_0", f"/encoder/layers.{i}/Add_1"
+    )
 
     def norm(kind: str, step: str, inputs: Sequence[str], **attributes: Any) -> str:
         name = f"/encoder/layers.{i}/final_layer_norm/{step}"
         return graph.node(
-            kind, inputs, output if step == "Add_1" and output else f"{name}_output_0", name, **attributes
+            kind,
+            inputs,
+            output if step == "Add_1" and output else f"{name}_output_0",
+            name,
+            **attributes,
         )
 
     centred = norm("Sub", "Sub", [total, norm("ReduceMean", "ReduceMean", [total], axes=[2])])
@@ -130,7 +159,9 @@ def _layer(graph: Graph, i: int, at: str, width: int, output: str) -> str:
     variance = norm("ReduceMean", "ReduceMean_1", [norm("Pow", "Pow", [centred, two])], axes=[2])
     floor = norm("Constant", "Constant_1", [], value_float=1e-5)
     scale = norm("Sqrt", "Sqrt", [norm("Add", "Add", [variance, floor])])
-    level = norm("Mul", "Mul", [norm("Div", "Div", [centred, scale]), graph.drawn(f"gain_{i}", width)])
+    level = norm(
+        "Mul", "Mul", [norm("Div", "Div", [centred, scale]), graph.drawn(f"gain_{i}", width)]
+    )
     return norm("Add", "Add_1", [level, graph.drawn(f"shift_{i}", width)])
 
 
@@ -140,17 +171,23 @@ def hubert_twin(path: Path, signal: NDArray[np.float32], layer: int) -> NDArray[
     at = signal.astype(np.float64)[None]
     for i, (kernel, stride) in enumerate(zip(KERNELS, STRIDES, strict=True)):
         starts = range(0, at.shape[1] - kernel + 1, stride)
-        at = np.stack([np.tensordot(weights[f"conv_{i}"], at[:, s : s + kernel], 2) for s in starts], axis=1)
+        at = np.stack(
+            [np.tensordot(weights[f"conv_{i}"], at[:, s : s + kernel], 2) for s in starts], axis=1
+        )
         if i == 0:
             at = (at - at.mean(1, keepdims=True)) / np.sqrt(at.var(1, keepdims=True) + 1e-5)
         at = np.tanh(at)
     frames = at.T @ weights["projection"]
     for i in range(layer):
         frames = frames + frames @ weights[f"narrow_{i}"] @ weights[f"wide_{i}"]
-        frames = (frames - frames.mean(1, keepdims=True)) / np.sqrt(frames.var(1, keepdims=True) + 1e-5)
+        frames = (frames - frames.mean(1, keepdims=True)) / np.sqrt(
+            frames.var(1, keepdims=True) + 1e-5
+        )
         frames = frames * weights[f"gain_{i}"] + weights[f"shift_{i}"]
     return frames
 
 
 def weights_of(path: Path) -> dict[str, NDArray[Any]]:
-    return {tensor.name: numpy_helper.to_array(tensor) for tensor in onnx.load(path).graph.initializer}
+    return {
+        tensor.name: numpy_helper.to_array(tensor) for tensor in onnx.load(path).graph.initializer
+    }

@@ -19,9 +19,18 @@ from corpora import random_corpus
 
 FEW = ["--shots", "1,2,4", "--draws", "4", "--bootstraps", "9", "--shared-draws", "6"]
 FILES = {
-    "classes.csv", "confusion.csv", "curve.csv", "curve.parquet", "folds.csv", "per_class.csv", "provenance.json",
-    "sweep.pdf", "sweep.png", "ties.csv", "values.parquet",
-}  # fmt: skip
+    "classes.csv",
+    "confusion.csv",
+    "curve.csv",
+    "curve.parquet",
+    "folds.csv",
+    "per_class.csv",
+    "provenance.json",
+    "sweep.pdf",
+    "sweep.png",
+    "ties.csv",
+    "values.parquet",
+}
 CURVE = "corpus,encoder,classifier,scoring,metric,spread,k,mean,p01,p25,p50,p75,p99,chance,complete,new_exemplars,ties"
 
 
@@ -40,7 +49,9 @@ def run(*words, code=0):
 def table(tmp_path):
     path = tmp_path / "herd" / "mfcc.parquet"
     path.parent.mkdir()
-    write_table(random_corpus(2, classes=4, size=3, dimensions=3, integers=False), path, corpus="herd")
+    write_table(
+        random_corpus(2, classes=4, size=3, dimensions=3, integers=False), path, corpus="herd"
+    )
     frame = pl.read_parquet(path)
     frame.write_parquet(path)  # without metadata: the names come from the file and its folder
     return path
@@ -61,10 +72,14 @@ def test_evaluate_writes_every_file_with_its_columns(table, tmp_path, capsys):
         (m, s) for m in ("map", "auroc", "accuracy") for s in ("per-query", "shared")
     }
     assert {r["k"] for r in curve} == {"1", "2", "4"}
-    assert {(r["corpus"], r["encoder"], r["classifier"]) for r in curve} == {("herd", "mfcc", "centroid")}
+    assert {(r["corpus"], r["encoder"], r["classifier"]) for r in curve} == {
+        ("herd", "mfcc", "centroid")
+    }
     values = pl.read_parquet(out / "values.parquet")
     assert values.height == 3 * 3 * (9 + 6)
-    one = values.filter((pl.col("metric") == "map") & (pl.col("spread") == "shared") & (pl.col("k") == 2))["value"]
+    one = values.filter(
+        (pl.col("metric") == "map") & (pl.col("spread") == "shared") & (pl.col("k") == 2)
+    )["value"]
     row = next(r for r in curve if (r["metric"], r["spread"], r["k"]) == ("map", "shared", "2"))
     assert float(row["p01"]) == pytest.approx(np.percentile(one, 1), abs=1e-15)
     assert float(row["mean"]) == pytest.approx(one.mean(), abs=1e-15)
@@ -96,11 +111,14 @@ def test_csv_and_npz_tables_give_the_same_curve_as_parquet(table, tmp_path):
     frame = pl.read_parquet(table)
     vectors = np.stack(frame["embedding"].to_list())
     wide = frame.drop("embedding").with_columns(
-        pl.col("labels").list.join(";"), *(pl.Series(f"e{i}", vectors[:, i]) for i in range(vectors.shape[1]))
+        pl.col("labels").list.join(";"),
+        *(pl.Series(f"e{i}", vectors[:, i]) for i in range(vectors.shape[1])),
     )
     wide.write_csv(table.with_suffix(".csv"))
     joined = frame["labels"].list.join(";").to_list()
-    columns = {name: np.array(frame[name].to_list()) for name in ("recording", "label", "segment", "fold")}
+    columns = {
+        name: np.array(frame[name].to_list()) for name in ("recording", "label", "segment", "fold")
+    }
     np.savez(table.with_suffix(".npz"), embedding=vectors, labels=np.array(joined), **columns)
     curves = []
     for suffix in (".parquet", ".csv", ".npz"):
@@ -139,12 +157,15 @@ def test_categories_add_the_reduced_scoring(table, tmp_path):
     per_class = rows(out / "per_class.csv")
     for spread in ("per-query", "shared"):
         found = next(
-            r for r in curve if (r["scoring"], r["metric"], r["spread"], r["k"]) == ("reduced", "map", spread, "2")
+            r
+            for r in curve
+            if (r["scoring"], r["metric"], r["spread"], r["k"]) == ("reduced", "map", spread, "2")
         )
         own = [
             float(r["mean"])
             for r in per_class
-            if (r["metric"], r["spread"], r["k"]) == ("map", spread, "2") and r["label"] in ("c0", "c1")
+            if (r["metric"], r["spread"], r["k"]) == ("map", spread, "2")
+            and r["label"] in ("c0", "c1")
         ]
         assert float(found["mean"]) == pytest.approx(np.mean(own), abs=1e-12)
 
@@ -184,8 +205,21 @@ def test_without_a_terminal_there_are_plain_lines_and_with_quiet_none(table, tmp
 
 def test_help_teaches_and_names_every_option():
     said = CliRunner().invoke(cli.app, ["evaluate", "--help"], env={"COLUMNS": "200"}).output
-    for word in ("--shots", "--draws", "--bootstraps", "--shared-draws", "--folds", "--seed", "--sampler", "--score",
-                 "--spread", "--threads", "--categories", "--quiet", "Example"):  # fmt: skip
+    for word in (
+        "--shots",
+        "--draws",
+        "--bootstraps",
+        "--shared-draws",
+        "--folds",
+        "--seed",
+        "--sampler",
+        "--score",
+        "--spread",
+        "--threads",
+        "--categories",
+        "--quiet",
+        "Example",
+    ):
         assert word in said
 
 
@@ -198,16 +232,27 @@ LEAK = pl.Series([0 if i % 2 else 1 for i in range(200)])
 BAD = {
     "column label is missing": lambda f: f.drop("label"),
     "column embedding, row 2: wanted 3 numbers": lambda f: f.with_columns(
-        pl.when(pl.int_range(pl.len()) == 1).then([1.0]).otherwise(pl.col("embedding")).alias("embedding")
+        pl.when(pl.int_range(pl.len()) == 1)
+        .then([1.0])
+        .otherwise(pl.col("embedding"))
+        .alias("embedding")
     ),
     "row 1, dimension e0: wanted a finite number, found nan": lambda f: f.with_columns(
-        pl.when(pl.int_range(pl.len()) == 0).then([np.nan, 1.0, 1.0]).otherwise(pl.col("embedding")).alias("embedding")
+        pl.when(pl.int_range(pl.len()) == 0)
+        .then([np.nan, 1.0, 1.0])
+        .otherwise(pl.col("embedding"))
+        .alias("embedding")
     ),
     "found inf": lambda f: f.with_columns(
-        pl.when(pl.int_range(pl.len()) == 0).then([1.0, np.inf, 1.0]).otherwise(pl.col("embedding")).alias("embedding")
+        pl.when(pl.int_range(pl.len()) == 0)
+        .then([1.0, np.inf, 1.0])
+        .otherwise(pl.col("embedding"))
+        .alias("embedding")
     ),
     "the table has no rows": lambda f: f.head(0),
-    "only one eligible class, 'a': it is the only label": lambda f: f.with_columns(label=pl.lit("a")),
+    "only one eligible class, 'a': it is the only label": lambda f: f.with_columns(
+        label=pl.lit("a")
+    ),
     "no eligible class": lambda f: f.with_columns(label=pl.col("segment")),
     "column label, row 1: wanted text": lambda f: f.with_columns(
         label=pl.when(pl.int_range(pl.len()) == 0).then(pl.lit(" ")).otherwise(pl.col("label"))
@@ -217,7 +262,9 @@ BAD = {
 
 
 @pytest.mark.parametrize("message", BAD)
-def test_a_bad_table_is_one_line_and_code_2_and_nothing_is_written(message, table, tmp_path, capsys):
+def test_a_bad_table_is_one_line_and_code_2_and_nothing_is_written(
+    message, table, tmp_path, capsys
+):
     broken(table, BAD[message])
     run("evaluate", table, "--out", tmp_path / "out", *FEW, code=2)
     said = capsys.readouterr().err
@@ -276,8 +323,20 @@ def test_a_run_that_is_stopped_leaves_the_earlier_results_as_they_were(number, t
     out = tmp_path / "out"
     run("evaluate", table, "--out", out, "--no-figure", "--quiet", *FEW)
     before = {p.name: p.read_bytes() for p in out.iterdir()}
-    words = ["evaluate", str(table), "--out", str(out), "--draws", "3000", "--bootstraps", "300000", "--no-figure"]
-    child = subprocess.Popen([sys.executable, "-m", "callshot", *words], env=os.environ, stderr=subprocess.DEVNULL)
+    words = [
+        "evaluate",
+        str(table),
+        "--out",
+        str(out),
+        "--draws",
+        "3000",
+        "--bootstraps",
+        "300000",
+        "--no-figure",
+    ]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "callshot", *words], env=os.environ, stderr=subprocess.DEVNULL
+    )
     while not list(out.glob(".callshot-*")):
         time.sleep(0.05)
     time.sleep(1.0)
@@ -324,8 +383,20 @@ def test_a_table_saved_with_semicolons_is_told_so(tmp_path, capsys):
 
 def test_an_interrupted_run_says_so(table, tmp_path):
     out = tmp_path / "out"
-    words = ["evaluate", str(table), "--out", str(out), "--draws", "3000", "--bootstraps", "300000", "--no-figure"]
-    child = subprocess.Popen([sys.executable, "-m", "callshot", *words], stderr=subprocess.PIPE, text=True)
+    words = [
+        "evaluate",
+        str(table),
+        "--out",
+        str(out),
+        "--draws",
+        "3000",
+        "--bootstraps",
+        "300000",
+        "--no-figure",
+    ]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "callshot", *words], stderr=subprocess.PIPE, text=True
+    )
     while not list(out.glob(".callshot-*")):
         time.sleep(0.05)
     time.sleep(1.0)
@@ -347,7 +418,9 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(table, tmp_path,
     assert "\x1b" not in said.out + said.err
 
 
-def test_kernels_of_a_package_that_cannot_be_written_are_kept_in_our_own_folder(tmp_path, monkeypatch):
+def test_kernels_of_a_package_that_cannot_be_written_are_kept_in_our_own_folder(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path))
     monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
     monkeypatch.setattr(os, "access", lambda path, mode: False)

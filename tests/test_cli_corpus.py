@@ -42,24 +42,46 @@ def rejects(out):
 
 def test_segment_writes_segments_and_rejects_and_says_what_it_did(herd, tmp_path, capsys):
     run("segment", herd, "--out", tmp_path / "out", "--collar", 0.25, "--channel", "first")
-    assert {p.name for p in (tmp_path / "out").iterdir()} == {"segments.parquet", "rejects.csv", "segments.json"}
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {
+        "segments.parquet",
+        "rejects.csv",
+        "segments.json",
+    }
     frame = pl.read_parquet(tmp_path / "out" / "segments.parquet")
     assert frame.columns[:12] == [
-        "segment", "recording", "path", "start_s", "end_s", "collar_s", "label", "labels", "rate_hz", "channel_rule",
-        "level_dbfs", "source_rate_hz",
-    ]  # fmt: skip
+        "segment",
+        "recording",
+        "path",
+        "start_s",
+        "end_s",
+        "collar_s",
+        "label",
+        "labels",
+        "rate_hz",
+        "channel_rule",
+        "level_dbfs",
+        "source_rate_hz",
+    ]
     assert frame.height == 10
     assert frame["collar_s"].unique().to_list() == [0.25]
     assert frame["low_freq_hz"].to_list()[:2] == [10.0, 100.0]
     assert [(row, reason.split(",")[0]) for _, row, reason in rejects(tmp_path / "out")] == [
-        ("3", "shorter than 1 s: 0.5 s"), ("4", "7 to 70 s is beyond the end of r0.wav"),
-    ]  # fmt: skip
+        ("3", "shorter than 1 s: 0.5 s"),
+        ("4", "7 to 70 s is beyond the end of r0.wav"),
+    ]
     told = json.loads((tmp_path / "out" / "segments.json").read_text())
     assert (told["read"], told["segments"], told["rejects"]) == (12, 10, 2)
     assert told["options"]["channel_rule"] == "first"
     said = capsys.readouterr().out
-    for words in ("raven in 6 files", "6 of 6 recordings annotated; 12 annotations read: 10 segments, 2 rejects",
-                  "annotated calls", "std. dev.", "rumble", "labels from column", "segments in"):  # fmt: skip
+    for words in (
+        "raven in 6 files",
+        "6 of 6 recordings annotated; 12 annotations read: 10 segments, 2 rejects",
+        "annotated calls",
+        "std. dev.",
+        "rumble",
+        "labels from column",
+        "segments in",
+    ):
         assert words in said
 
 
@@ -67,7 +89,12 @@ def test_the_same_input_gives_the_same_bytes_whatever_the_threads(herd, tmp_path
     kept = []
     for threads in (1, 2, 4):
         run("segment", herd, "--out", tmp_path / f"{threads}", "--threads", threads, "--quiet")
-        kept.append([(tmp_path / f"{threads}" / name).read_bytes() for name in ("segments.parquet", "rejects.csv")])
+        kept.append(
+            [
+                (tmp_path / f"{threads}" / name).read_bytes()
+                for name in ("segments.parquet", "rejects.csv")
+            ]
+        )
     assert kept[0] == kept[1] == kept[2]
 
 
@@ -85,7 +112,17 @@ def test_a_corpus_brings_its_rule_its_folds_and_its_categories(herd, tmp_path):
     assert (facts["corpus"], facts["folds"]) == ("ldc2010s05", "10")
     assert {(s.collar_s, s.channel_rule) for s in segments} == {(0.25, "first")}
     assert "longroar,roar\n" in (tmp_path / "out" / "categories.csv").read_text()
-    run("segment", herd, "--corpus", "ldc2010s05", "--collar", 0, "--out", tmp_path / "bare", "--quiet")
+    run(
+        "segment",
+        herd,
+        "--corpus",
+        "ldc2010s05",
+        "--collar",
+        0,
+        "--out",
+        tmp_path / "bare",
+        "--quiet",
+    )
     assert read_segment_table(tmp_path / "bare" / "segments.parquet")[0][0].collar_s == 0
 
 
@@ -93,13 +130,28 @@ def test_evaluate_takes_folds_and_categories_of_a_corpus_it_knows(tmp_path):
     rng = np.random.default_rng(0)
     label = ["growl", "roar", "longroar"] * 20
     recording = [f"r{n // 3}" for n in range(60)]
-    table = Embeddings("e", rng.normal(size=(60, 4)), [f"s{n}" for n in range(60)], recording, label, [()] * 60)
+    table = Embeddings(
+        "e", rng.normal(size=(60, 4)), [f"s{n}" for n in range(60)], recording, label, [()] * 60
+    )
     write_table(table, tmp_path / "e.parquet", corpus="ldc2010s05")
-    few = ["--shots", "1", "--draws", "4", "--bootstraps", "9", "--shared-draws", "6", "--no-figure", "--quiet"]
+    few = [
+        "--shots",
+        "1",
+        "--draws",
+        "4",
+        "--bootstraps",
+        "9",
+        "--shared-draws",
+        "6",
+        "--no-figure",
+        "--quiet",
+    ]
     run("evaluate", tmp_path / "e.parquet", "--out", tmp_path / "out", *few)
     told = json.loads((tmp_path / "out" / "provenance.json").read_text())
     assert (told["folds"]["count"], told["classes"]) == (10, 3)
-    assert {r["scoring"] for r in pl.read_csv(tmp_path / "out" / "curve.csv").iter_rows(named=True)} == {
+    assert {
+        r["scoring"] for r in pl.read_csv(tmp_path / "out" / "curve.csv").iter_rows(named=True)
+    } == {
         "all",
         "reduced",
     }
@@ -158,7 +210,13 @@ def test_a_bad_file_among_good_ones_is_left_out_and_told(herd, tmp_path, capsys)
     run("segment", herd, "--out", tmp_path / "out")
     assert pl.read_parquet(tmp_path / "out" / "segments.parquet").height == 6
     left_out = rejects(tmp_path / "out")
-    assert sum(name == "r1.Table.1.selections.txt" and "r1.wav" in reason for name, _, reason in left_out) == 2
+    assert (
+        sum(
+            name == "r1.Table.1.selections.txt" and "r1.wav" in reason
+            for name, _, reason in left_out
+        )
+        == 2
+    )
     assert ("r2.Table.1.selections.txt", "") in [(name, row) for name, row, _ in left_out]
     assert "left out: 1 file" in capsys.readouterr().out
 
@@ -166,9 +224,13 @@ def test_a_bad_file_among_good_ones_is_left_out_and_told(herd, tmp_path, capsys)
 def test_inspect_tells_folds_eligible_labels_and_the_next_command(herd, capsys):
     run("inspect", herd)
     said = capsys.readouterr().out
-    for words in ("6 WAV PCM_16 at 8000 Hz, 2 channels", "raven in 6 files", "yes, to k = 4",
-                  "2 of 2 labels can be evaluated, with 10 queries and up to k* = 4 examples of each",
-                  f"next: callshot segment {herd} --out segments"):  # fmt: skip
+    for words in (
+        "6 WAV PCM_16 at 8000 Hz, 2 channels",
+        "raven in 6 files",
+        "yes, to k = 4",
+        "2 of 2 labels can be evaluated, with 10 queries and up to k* = 4 examples of each",
+        f"next: callshot segment {herd} --out segments",
+    ):
         assert words in said
 
 
@@ -183,7 +245,10 @@ def test_inspect_tells_folds_eligible_labels_and_the_next_command(herd, capsys):
         (["segment", "HERD", "--out", "OUT", "--collar", "-1"], "collar: 0 s or more"),
         (["segment", "HERD", "--out", "OUT", "--channel", "left"], "left"),
         (["segment", "HERD", "--out", "HERD/r0.wav"], "r0.wav"),
-        (["segment", "HERD", "-a", "HERD/none.csv", "--out", "OUT"], "none.csv: no such file or folder"),
+        (
+            ["segment", "HERD", "-a", "HERD/none.csv", "--out", "OUT"],
+            "none.csv: no such file or folder",
+        ),
         (["inspect", "HERD", "--folds", "1"], "folds: at least 2"),
     ],
 )
@@ -199,7 +264,9 @@ def test_a_mistake_is_one_line_with_code_2_and_leaves_nothing(herd, tmp_path, ca
 
 def test_progress_is_told_when_nobody_watches(herd, tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "callshot", "segment", herd, "--out", tmp_path / "out"], capture_output=True, text=True
+        [sys.executable, "-m", "callshot", "segment", herd, "--out", tmp_path / "out"],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
     assert "100%  reading segments" in done.stderr
@@ -213,16 +280,44 @@ def test_an_interrupted_run_leaves_earlier_segments_as_they_were(tmp_path, stop)
     rows = "".join(f"long.flac,{n / 10},{n / 10 + 30},roar\n" for n in range(5000))
     (tmp_path / "calls.csv").write_text("recording,start_s,end_s,label\n" + rows)
     (tmp_path / "few.csv").write_text("recording,start_s,end_s,label\nlong.flac,1,3,roar\n")
-    run("segment", tmp_path / "audio", "-a", tmp_path / "few.csv", "--out", tmp_path / "out", "--quiet")
+    run(
+        "segment",
+        tmp_path / "audio",
+        "-a",
+        tmp_path / "few.csv",
+        "--out",
+        tmp_path / "out",
+        "--quiet",
+    )
     before = {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir()}
-    words = ["segment", tmp_path / "audio", "-a", tmp_path / "calls.csv", "--out", tmp_path / "out", "--quiet"]
-    child = subprocess.Popen([sys.executable, "-m", "callshot", *words], stderr=subprocess.PIPE, text=True)
+    words = [
+        "segment",
+        tmp_path / "audio",
+        "-a",
+        tmp_path / "calls.csv",
+        "--out",
+        tmp_path / "out",
+        "--quiet",
+    ]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "callshot", *words], stderr=subprocess.PIPE, text=True
+    )
     while child.poll() is None and not list((tmp_path / "out").glob(".callshot-*")):
         time.sleep(0.05)
     time.sleep(1.0)
     child.send_signal(stop)
     error = child.communicate(timeout=30)[1]
     assert child.returncode == (130 if stop == signal.SIGINT else -signal.SIGKILL), error
-    assert {p.name: p.read_bytes() for p in (tmp_path / "out").iterdir() if not p.name.startswith(".")} == before
-    run("segment", tmp_path / "audio", "-a", tmp_path / "few.csv", "--out", tmp_path / "out", "--quiet")
+    assert {
+        p.name: p.read_bytes() for p in (tmp_path / "out").iterdir() if not p.name.startswith(".")
+    } == before
+    run(
+        "segment",
+        tmp_path / "audio",
+        "-a",
+        tmp_path / "few.csv",
+        "--out",
+        tmp_path / "out",
+        "--quiet",
+    )
     assert {p.name for p in (tmp_path / "out").iterdir()} == set(before)

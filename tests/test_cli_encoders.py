@@ -21,10 +21,20 @@ def segments(tmp_path):
     for n in range(6):
         record(tmp_path / "audio" / f"r{n}.wav", seconds=5, rate=16000, seed=n)
     rows = "".join(
-        f"r{n}.wav,{start},{start + 1.5},{label}\n" for n in range(6) for start, label in ((0, "roar"), (2, "blow"))
+        f"r{n}.wav,{start},{start + 1.5},{label}\n"
+        for n in range(6)
+        for start, label in ((0, "roar"), (2, "blow"))
     )
     (tmp_path / "calls.csv").write_text("recording,start_s,end_s,label\n" + rows)
-    run("segment", tmp_path / "audio", "-a", tmp_path / "calls.csv", "--out", tmp_path / "cut", "--quiet")
+    run(
+        "segment",
+        tmp_path / "audio",
+        "-a",
+        tmp_path / "calls.csv",
+        "--out",
+        tmp_path / "cut",
+        "--quiet",
+    )
     return tmp_path / "cut" / "segments.parquet"
 
 
@@ -49,7 +59,10 @@ def test_from_segments_to_a_curve(segments, tmp_path, capsys, home):
         "--no-figure",
         *FEW,
     )
-    assert pl.read_csv(tmp_path / "out" / "curve.csv")["encoder"].unique().sort().to_list() == ["mfcc", "random"]
+    assert pl.read_csv(tmp_path / "out" / "curve.csv")["encoder"].unique().sort().to_list() == [
+        "mfcc",
+        "random",
+    ]
     assert len(list((home / "store").iterdir())) == 2
 
 
@@ -88,7 +101,9 @@ def test_the_list_tells_what_is_ready_and_what_is_not(capsys):
 
 def test_a_users_own_model_has_nothing_to_get_and_is_not_ready_where_there_is_none(capsys, home):
     run("encoders", "get", "onnx:gone.onnx")
-    assert capsys.readouterr().out == "onnx:gone.onnx is a file of your own: there is nothing to get\n"
+    assert (
+        capsys.readouterr().out == "onnx:gone.onnx is a file of your own: there is nothing to get\n"
+    )
     given = ("--set", "rate_hz=16000", "--set", "window_s=1", "--set", "dimension=3")
     run("encoders", "show", "onnx:gone.onnx", *given)
     said = capsys.readouterr().out
@@ -102,14 +117,29 @@ def test_the_frames_inside_the_windows_of_perch_2_are_a_sequence(segments, tmp_p
     run("encoders", "get", "perch-v2", "--from", tmp_path / "perch.onnx", "-q")
     for sequence in ("windows", "spatial"):
         out = tmp_path / f"{sequence}.parquet"
-        run("embed", segments, "-e", "perch-v2", "--set", f"sequence={sequence}", "--sequence", "-o", out, "-q")
-    windows, spatial = (read_table(tmp_path / f"{sequence}.parquet") for sequence in ("windows", "spatial"))
+        run(
+            "embed",
+            segments,
+            "-e",
+            "perch-v2",
+            "--set",
+            f"sequence={sequence}",
+            "--sequence",
+            "-o",
+            out,
+            "-q",
+        )
+    windows, spatial = (
+        read_table(tmp_path / f"{sequence}.parquet") for sequence in ("windows", "spatial")
+    )
     assert spatial.encoder == "perch-v2[sequence=spatial]"
     np.testing.assert_allclose(spatial.vectors, windows.vectors, atol=1e-6)
     for name, frames in (("windows", 1), ("spatial", 16)):
         sequences = pl.read_parquet(tmp_path / f"{name}.sequences.parquet")
         assert sequences["frames"].to_list() == [frames] * 12
-        found = np.stack([row.to_numpy().reshape(frames, 1536).mean(axis=0) for row in sequences["sequence"]])
+        found = np.stack(
+            [row.to_numpy().reshape(frames, 1536).mean(axis=0) for row in sequences["sequence"]]
+        )
         np.testing.assert_allclose(found, windows.vectors, atol=1e-6)
 
 
@@ -118,17 +148,37 @@ def test_hubert_is_embedded_with_weights_for_torch_exported_once(segments, tmp_p
     for name in ("torch", "onnxscript"):
         pytest.importorskip(name, reason=reason)
     transformers = pytest.importorskip("transformers", reason=reason)
-    transformers.HubertModel(transformers.HubertConfig(num_hidden_layers=2)).save_pretrained(tmp_path / "drawn")
-    run("encoders", "get", "hubert-base-l2", "--from", tmp_path / "drawn" / "model.safetensors", "-q")
+    transformers.HubertModel(transformers.HubertConfig(num_hidden_layers=2)).save_pretrained(
+        tmp_path / "drawn"
+    )
+    run(
+        "encoders",
+        "get",
+        "hubert-base-l2",
+        "--from",
+        tmp_path / "drawn" / "model.safetensors",
+        "-q",
+    )
     run("encoders", "show", "hubert-base-l2")
     assert capsys.readouterr().out.splitlines()[-1] == "ready"
     for name in ("a", "b"):
-        run("embed", segments, "-e", "hubert-base-l2", "-o", tmp_path / f"{name}.parquet", "--store", tmp_path / name)
+        run(
+            "embed",
+            segments,
+            "-e",
+            "hubert-base-l2",
+            "-o",
+            tmp_path / f"{name}.parquet",
+            "--store",
+            tmp_path / name,
+        )
         assert "12 of 12 segments embedded" in capsys.readouterr().out
     assert [path.name for path in home.rglob("*.onnx")] == ["layer-2-1.onnx"]
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
     table, cut = read_table(tmp_path / "a.parquet"), read_segment_table(segments)[0]
-    model = open_hubert_torch(home / "weights" / "hubert-base-l2" / "model.safetensors", 2, device="cpu")
+    model = open_hubert_torch(
+        home / "weights" / "hubert-base-l2" / "model.safetensors", 2, device="cpu"
+    )
     for n, signal in read_segments(tmp_path / "audio", cut):
         assert np.abs(model(signal).mean(axis=0) - table.vectors[n]).max() <= 1e-5
 
@@ -142,10 +192,16 @@ def test_hubert_is_embedded_with_weights_for_torch_exported_once(segments, tmp_p
         (["embed", "SEG", "-e", "mfcc", "--set", "mel", "-o", "OUT"], "wanted OPTION=VALUE"),
         (["embed", "SEG", "-e", "mfcc", "--set", "mel=bark", "-o", "OUT"], "mel"),
         (["embed", "SEG.gone", "-e", "mfcc", "-o", "OUT"], "cannot be read"),
-        (["embed", "SEG", "-e", "mfcc", "--audio", "nowhere", "-o", "OUT"], "embedded from nowhere"),
+        (
+            ["embed", "SEG", "-e", "mfcc", "--audio", "nowhere", "-o", "OUT"],
+            "embedded from nowhere",
+        ),
         (["encoders", "show", "nothing"], "is not known"),
         (["encoders", "get", "birdnet-v2.4", "--from", "gone.whl"], "gone.whl"),
-        (["encoders", "get", "hubert-base-l2", "--from", "hubert.pt"], "hubert.pt: wanted one of model.onnx"),
+        (
+            ["encoders", "get", "hubert-base-l2", "--from", "hubert.pt"],
+            "hubert.pt: wanted one of model.onnx",
+        ),
         (["encoders", "get", "perch-v2", "--torch"], "torch: perch-v2 has no weights for it"),
         (
             ["embed", "SEG", "-e", "birdnet-v2.4", "--store", "SEG/x", "-o", "OUT"],
@@ -154,7 +210,13 @@ def test_hubert_is_embedded_with_weights_for_torch_exported_once(segments, tmp_p
     ],
 )
 def test_a_mistake_is_one_line_with_code_2(segments, tmp_path, capsys, words, said):
-    run(*(word.replace("SEG", str(segments)).replace("OUT", str(tmp_path / "t.parquet")) for word in words), code=2)
+    run(
+        *(
+            word.replace("SEG", str(segments)).replace("OUT", str(tmp_path / "t.parquet"))
+            for word in words
+        ),
+        code=2,
+    )
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("callshot: ")
     assert said in error

@@ -20,7 +20,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_init_and_run_alone_make_a_report(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run("init", "recordings")
     assert "study.toml: a study of 18 calls in 6 recordings" in capsys.readouterr().out
-    text = Path("study.toml").read_text(encoding="utf-8").replace('shots = "1-40"', 'shots = "1-2"\nbootstraps = 50')
+    text = (
+        Path("study.toml")
+        .read_text(encoding="utf-8")
+        .replace('shots = "1-40"', 'shots = "1-2"\nbootstraps = 50')
+    )
     Path("study.toml").write_text(text + "\n[report]\nfigures = false\n", encoding="utf-8")
     run("run")
     said = capsys.readouterr().out
@@ -33,19 +37,29 @@ def test_init_and_run_alone_make_a_report(folder: Path, capsys: pytest.CaptureFi
     assert (folder / "results" / "report.html").exists()
 
 
-def test_a_dry_run_tells_what_would_run_and_writes_nothing(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_tells_what_would_run_and_writes_nothing(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_study(folder / "study.toml")
     run("run", "study.toml", "--dry-run")
     said = capsys.readouterr().out
     assert [line.split()[0] for line in said.splitlines()[1:8]] == [
-        "segment", "embed", "embed", "fold", "evaluate", "evaluate", "report",
-    ]  # fmt: skip
+        "segment",
+        "embed",
+        "embed",
+        "fold",
+        "evaluate",
+        "evaluate",
+        "report",
+    ]
     assert "s of work left" in said
     assert not (folder / "results").exists()
     assert not (folder / ".callshot").exists()
 
 
-def test_status_tells_what_is_done_and_what_is_not(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_status_tells_what_is_done_and_what_is_not(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_study(folder / "study.toml", encoders=("mfcc",))
     run("run", "study.toml", "--quiet")
     assert capsys.readouterr().out == ""
@@ -56,11 +70,15 @@ def test_status_tells_what_is_done_and_what_is_not(folder: Path, capsys: pytest.
     text = (folder / "study.toml").read_text()
     (folder / "study.toml").write_text(text.replace("seed = 3", "seed = 4"))
     run("status", "study.toml")
-    states = [re.search(r"done|to run|waits", line) for line in capsys.readouterr().out.splitlines()[1:6]]
+    states = [
+        re.search(r"done|to run|waits", line) for line in capsys.readouterr().out.splitlines()[1:6]
+    ]
     assert [state and state[0] for state in states] == ["done", "done", "done", "to run", "waits"]
 
 
-def test_a_second_run_says_what_is_there_already(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_second_run_says_what_is_there_already(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_study(folder / "study.toml", encoders=("mfcc",))
     run("run", "study.toml", "--quiet")
     run("run", "study.toml")

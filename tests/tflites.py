@@ -82,7 +82,12 @@ def written(folder: Path, content: bytes, name: str = "source.tflite") -> Path:
 def weights() -> Path:
     """Find BirdNET's own file, or skip."""
     name = "BirdNET_GLOBAL_6K_V2.4_Model_FP32.tflite"
-    for path in (weight_folder("birdnet-v2.4") / name, Path(os.environ.get("CALLSHOT_BIRDNET", ""))):
+    for path in (
+        weight_folder("birdnet-v2.4") / name,
+        Path(os.environ.get("CALLSHOT_BIRDNET", "")),
+    ):
         if path.is_file():
             return path
-    pytest.skip("BirdNET's weights are not here: callshot encoders get birdnet-v2.4, or set CALLSHOT_BIRDNET")
+    pytest.skip(
+        "BirdNET's weights are not here: callshot encoders get birdnet-v2.4, or set CALLSHOT_BIRDNET"
+    )

@@ -43,7 +43,12 @@ class Server(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/model.onnx"
 
     def weight(self, **changes: Any) -> Weight:
-        given: Any = {"file": "model.onnx", "source": self.url, "size": len(BODY), "sha256": digest(BODY)}
+        given: Any = {
+            "file": "model.onnx",
+            "source": self.url,
+            "size": len(BODY),
+            "sha256": digest(BODY),
+        }
         return Weight(**given | changes)
 
 
@@ -65,7 +70,11 @@ class Handler(BaseHTTPRequestHandler):
         if isinstance(fault, tuple):
             return self.refuse(*fault)
         same = not self.server.honest or self.headers.get("If-Range") == self.server.etag
-        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and same and fault != "whole" else 0
+        start = (
+            int(wanted.removeprefix("bytes=").rstrip("-"))
+            if wanted and same and fault != "whole"
+            else 0
+        )
         start -= fault == "early"
         body, total = self.server.body[start:], len(self.server.body)
         self.send_response(206 if start else 200)
@@ -135,7 +144,9 @@ def child(weight: Weight) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def wheel(path: Path, member: str = MEMBER, body: bytes = BODY, mode: int = stat.S_IFREG | 0o644) -> Path:
+def wheel(
+    path: Path, member: str = MEMBER, body: bytes = BODY, mode: int = stat.S_IFREG | 0o644
+) -> Path:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as files:
         files.writestr("wheel/__init__.py", "raise SystemExit('never run')")
         info = zipfile.ZipInfo(member)
@@ -145,11 +156,19 @@ def wheel(path: Path, member: str = MEMBER, body: bytes = BODY, mode: int = stat
 
 
 def tar(
-    path: Path, member: str = MEMBER, body: bytes = BODY, kind: Any = "w:gz", type: bytes = tarfile.REGTYPE
+    path: Path,
+    member: str = MEMBER,
+    body: bytes = BODY,
+    kind: Any = "w:gz",
+    type: bytes = tarfile.REGTYPE,
 ) -> Path:
     with tarfile.open(path, kind) as files:
         info = tarfile.TarInfo(member)
-        info.type, info.size, info.linkname = type, len(body) if type == tarfile.REGTYPE else 0, "/etc/passwd"
+        info.type, info.size, info.linkname = (
+            type,
+            len(body) if type == tarfile.REGTYPE else 0,
+            "/etc/passwd",
+        )
         files.addfile(info, io.BytesIO(body))
     return path
 

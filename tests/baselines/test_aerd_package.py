@@ -32,7 +32,9 @@ class Network:
         assert output == "tensor"
         frames = waveform.shape[1] // 2560
         level = waveform.mean() + torch.arange(frames) / 100
-        return torch.stack([level * 0, torch.sigmoid(level), torch.sigmoid(level * 0 + self.fold)], dim=-1)[None]
+        return torch.stack(
+            [level * 0, torch.sigmoid(level), torch.sigmoid(level * 0 + self.fold)], dim=-1
+        )[None]
 
 
 @pytest.fixture
@@ -40,7 +42,9 @@ def package(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Stand in for the package; return the folds that were opened."""
     opened: list[int] = []
 
-    def aerd(weights: Weights = Weights.EV_SUBCALL, fold: int = 1, progress: bool = True) -> tuple[Network, Any]:
+    def aerd(
+        weights: Weights = Weights.EV_SUBCALL, fold: int = 1, progress: bool = True
+    ) -> tuple[Network, Any]:
         opened.append(fold)
         return Network(fold), None
 
@@ -58,7 +62,9 @@ def test_each_segment_is_scored_by_the_network_of_its_fold(package: list[int]) -
     kept = fold >= 0
     assert scores[kept, 0] == pytest.approx(fold[kept] + 1.0, abs=1e-5)
     frames = np.array([len(signal) // 2560 for signal in SIGNALS])
-    assert scores[kept, 1] == pytest.approx((0.01 * np.arange(6) + (frames - 1) / 200)[kept], abs=1e-5)
+    assert scores[kept, 1] == pytest.approx(
+        (0.01 * np.arange(6) + (frames - 1) / 200)[kept], abs=1e-5
+    )
 
 
 def test_a_probability_that_is_nothing_has_finite_log_odds(package: list[int]) -> None:
@@ -77,7 +83,9 @@ def test_what_it_has_no_network_for_is_refused(package: list[int]) -> None:
     published = load_aerd()
     with pytest.raises(InputError, match=r"wanted outputs among not-call, .*, got 'roar'"):
         score_published(published, SIGNALS, np.arange(6) % 2, ["roar"])
-    with pytest.raises(InputError, match=r"wanted its 2 folds, 0 to 1, as its authors made them, found 0, 1, 2"):
+    with pytest.raises(
+        InputError, match=r"wanted its 2 folds, 0 to 1, as its authors made them, found 0, 1, 2"
+    ):
         score_published(published, SIGNALS, np.arange(6) % 3, ["not-call"])
     with pytest.raises(InputError, match="fold: wanted one for each of 6 signals, found 2"):
         score_published(published, SIGNALS, np.arange(2), ["not-call"])

@@ -24,9 +24,13 @@ def corpus(sizes=(30, 20, 10), dimensions=8, *, folds=3, scale=1.0, seed=0):
     label = np.repeat(np.arange(len(sizes)), sizes)
     fold = np.concatenate([np.arange(size) % folds for size in sizes])
     fold[0] = -1
-    vectors = 0.7 * rng.normal(size=(len(sizes), dimensions))[label] + rng.normal(size=(len(label), dimensions))
+    vectors = 0.7 * rng.normal(size=(len(sizes), dimensions))[label] + rng.normal(
+        size=(len(label), dimensions)
+    )
     names, segment = [f"type {n}" for n in label], [f"s{i:04d}" for i in range(len(label))]
-    return Embeddings("test", scale * vectors, segment, segment, names, [(name,) for name in names], fold)
+    return Embeddings(
+        "test", scale * vectors, segment, segment, names, [(name,) for name in names], fold
+    )
 
 
 def episodes_of(table):
@@ -57,7 +61,9 @@ def test_at_the_end_it_is_logistic_regression(table, refined):
     assert (np.abs(refined.above[-1]) < 1e-4).all()
     for fold, strength in enumerate((1.0, 0.1, 1.0)):
         path = follow(episodes, fold, strength)
-        golden = score_logistic(episodes, np.arange(60), strength=strength)[0][episodes.fold == fold]
+        golden = score_logistic(episodes, np.arange(60), strength=strength)[0][
+            episodes.fold == fold
+        ]
         np.testing.assert_allclose(score(path.a[-1]), golden, atol=0.02)
 
 
@@ -119,7 +125,9 @@ def test_scores_that_saturate_are_divided_by_a_temperature_and_others_are_not():
     assert (cold.temperature == 1.0).all()
     assert hot.tempered.keys() == hot.values.keys()
     assert {key: values[0] for key, values in cold.values.items()} == pytest.approx(cold.tempered)
-    assert np.allclose(hot.values["all", "map"][-1], cold.values["all", "map"][-1])  # units do not matter to J
+    assert np.allclose(
+        hot.values["all", "map"][-1], cold.values["all", "map"][-1]
+    )  # units do not matter to J
 
 
 def test_the_temperature_is_the_lowest_point_on_the_way_to_nothing():
@@ -129,7 +137,10 @@ def test_the_temperature_is_the_lowest_point_on_the_way_to_nothing():
     valley = Valley(rows, np.unique(table.label, return_inverse=True)[1], 1.0)
     point = layer.weight * deviation, layer.bias + layer.weight @ mean
     best = valley.temperature(point)
-    height = {t: valley.height((point[0] / t, point[1] / t)) for t in (1.0, best * 0.99, best, best * 1.01)}
+    height = {
+        t: valley.height((point[0] / t, point[1] / t))
+        for t in (1.0, best * 0.99, best, best * 1.01)
+    }
     assert min(height, key=height.get) == best
 
 
@@ -138,7 +149,10 @@ def test_no_path_knows_the_vectors_of_its_queries():
     rows = np.flatnonzero(episodes.fold == 0)
     vectors = episodes.vectors.copy()
     vectors[rows[1:]] *= -50.0
-    one, other = follow(episodes, 0, 1.0), follow(dataclasses.replace(episodes, vectors=vectors), 0, 1.0)
+    one, other = (
+        follow(episodes, 0, 1.0),
+        follow(dataclasses.replace(episodes, vectors=vectors), 0, 1.0),
+    )
     assert one.steps == other.steps
     np.testing.assert_allclose(one.a[-1][0], other.a[-1][0], rtol=1e-12)
 
@@ -147,7 +161,10 @@ def test_progress_categories_and_measures_come_along():
     heard, episodes = [], episodes_of(corpus())
     categories = {"type 0": "low", "type 1": "low", "type 2": "high"}
     found = refine_centroid(
-        episodes, (0.1,) * 3, categories=categories, report=lambda share, what: heard.append((share, what))
+        episodes,
+        (0.1,) * 3,
+        categories=categories,
+        report=lambda share, what: heard.append((share, what)),
     )
     assert sum(share for share, _ in heard) == pytest.approx(1.0)
     golden = measure(episodes, score_logistic(episodes, np.arange(60), strength=0.1)[0], categories)
@@ -167,7 +184,8 @@ def test_no_path_knows_where_its_queries_are(far):
     table = corpus()
     moved = table.vectors + far * (np.asarray(table.fold) == 0)[:, None]
     one, other = (
-        follow(episodes_of(dataclasses.replace(table, vectors=vectors)), 0, 1.0) for vectors in (table.vectors, moved)
+        follow(episodes_of(dataclasses.replace(table, vectors=vectors)), 0, 1.0)
+        for vectors in (table.vectors, moved)
     )
     assert other.steps == one.steps
     assert other.temperature == pytest.approx(one.temperature, rel=1e-9)

@@ -65,7 +65,9 @@ def content(folder: Path) -> dict[str, bytes]:
 # Nothing twice
 
 
-def test_a_rerun_trains_nothing_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rerun_trains_nothing_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, told = score(tmp_path)
     assert told["trained"] == 2
     times = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
@@ -78,8 +80,13 @@ def test_a_rerun_trains_nothing_and_writes_nothing(tmp_path: Path, monkeypatch: 
 
 def test_finished_trainings_leave_weights_and_what_decided_them(tmp_path: Path) -> None:
     score(tmp_path)
-    assert sorted(path.name.rpartition("-")[0] + path.name[path.name.index(".") :] for path in tmp_path.iterdir()) == [
-        f"fold{fold}-seed0-gru{suffix}" for fold in (0, 1) for suffix in (".json", ".safetensors", ".search.json")
+    assert sorted(
+        path.name.rpartition("-")[0] + path.name[path.name.index(".") :]
+        for path in tmp_path.iterdir()
+    ) == [
+        f"fold{fold}-seed0-gru{suffix}"
+        for fold in (0, 1)
+        for suffix in (".json", ".safetensors", ".search.json")
     ]
     told = json.loads(next(tmp_path.glob("fold0*[0-9a-f].json")).read_text())
     assert told["key"]["recipe"]["cell"] == "gru"
@@ -95,13 +102,19 @@ def test_more_seeds_leave_the_first_ones_as_they_are(tmp_path: Path) -> None:
     assert before.items() <= content(tmp_path).items()
 
 
-@pytest.mark.parametrize("other", ["cell", "hidden", "seed", "frames", "labels", "recordings", "recipe"])
+@pytest.mark.parametrize(
+    "other", ["cell", "hidden", "seed", "frames", "labels", "recordings", "recipe"]
+)
 def test_whatever_decides_a_network_makes_another_of_it(
     other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     score(tmp_path)
     episodes, groups, sequences = made()
-    options: dict[str, Any] = {"cell": {"cell": "lstm"}, "hidden": {"hidden": 5}, "seed": {"seed": 1}}.get(other, {})
+    options: dict[str, Any] = {
+        "cell": {"cell": "lstm"},
+        "hidden": {"hidden": 5},
+        "seed": {"seed": 1},
+    }.get(other, {})
     if other == "frames":
         sequences = [sequence + 1e-3 for sequence in sequences]
     if other == "labels":
@@ -116,7 +129,8 @@ def test_whatever_decides_a_network_makes_another_of_it(
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "other"), [(torch, "__version__", "0.1"), (Options, "kind", "cuda"), (jobs, "FORMAT", 0)]
+    ("owner", "name", "other"),
+    [(torch, "__version__", "0.1"), (Options, "kind", "cuda"), (training_jobs, "FORMAT", 0)],
 )
 def test_another_torch_device_or_format_makes_another_network(
     owner: Any, name: str, other: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -127,7 +141,11 @@ def test_another_torch_device_or_format_makes_another_network(
 
 
 def test_the_number_of_a_device_makes_no_other_network(tmp_path: Path) -> None:
-    assert [Options(1, device, 1, tmp_path, 0).kind for device in ("cpu", "cuda", "cuda:1")] == ["cpu", "cuda", "cuda"]
+    assert [Options(1, device, 1, tmp_path, 0).kind for device in ("cpu", "cuda", "cuda:1")] == [
+        "cpu",
+        "cuda",
+        "cuda",
+    ]
 
 
 def test_without_a_folder_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +203,9 @@ def test_what_dead_processes_left_is_removed_and_what_others_write_is_not(tmp_pa
     score(tmp_path)
     path = next(tmp_path.glob("fold1*[0-9a-f].safetensors"))
     path.unlink()
-    gone = [f".{path.stem}.checkpoint.safetensors.{n}.part" for n in (dead.pid, os.getpid(), 10**30)]
+    gone = [
+        f".{path.stem}.checkpoint.safetensors.{n}.part" for n in (dead.pid, os.getpid(), 10**30)
+    ]
     stay = [f".{path.name}.{os.getppid()}.part", f".other-{path.name}.{dead.pid}.part"]
     for name in (*gone, *stay):
         (tmp_path / name).write_bytes(b"half")
@@ -202,7 +222,9 @@ class Killed(BaseException):
 
 @pytest.mark.parametrize("phase", ["search", "all"])
 @pytest.mark.parametrize("cell", ["elman", "gru", "lstm"])
-def test_an_interrupted_training_ends_in_the_same_weights(cell: str, phase: str, tmp_path: Path) -> None:
+def test_an_interrupted_training_ends_in_the_same_weights(
+    cell: str, phase: str, tmp_path: Path
+) -> None:
     def kill(share: float, what: str) -> None:
         if f"{phase}: epoch 1" in what:
             raise Killed
@@ -232,7 +254,14 @@ def test_a_training_that_is_taken_up_does_not_begin_anew(tmp_path: Path) -> None
 @pytest.mark.parametrize("when", ["search: epoch 2", "all: epoch 1"])
 def test_a_process_that_is_killed_loses_an_epoch_at_most(when: str, tmp_path: Path) -> None:
     place, source = str(Path(__file__).parent), str(Path(training_jobs.__file__).parents[2])
-    command = [sys.executable, "-c", CHILD, place, str(tmp_path / "cut"), f"GRU, fold 1, seed 0, {when}"]
+    command = [
+        sys.executable,
+        "-c",
+        CHILD,
+        place,
+        str(tmp_path / "cut"),
+        f"GRU, fold 1, seed 0, {when}",
+    ]
     child = subprocess.run(command, env={**os.environ, "PYTHONPATH": source}, check=False)
     assert child.returncode == 9
     assert len([*(tmp_path / "cut").glob("*checkpoint*")]) == 1
@@ -291,7 +320,9 @@ def flip(path: Path) -> None:
 
 def reshape(path: Path) -> None:
     arrays = safetensors.load_file(path)
-    path.write_bytes(safetensors.save({**arrays, "mean": np.zeros(7, np.float32)}, {"callshot": "{}"}))
+    path.write_bytes(
+        safetensors.save({**arrays, "mean": np.zeros(7, np.float32)}, {"callshot": "{}"})
+    )
 
 
 def lose(path: Path) -> None:
@@ -323,8 +354,16 @@ def tell(**facts: Any) -> Callable[[Path], None]:
         ("*[0-9a-f].safetensors", lose, r"wanted head.bias of shape \(2,\), found None"),
         ("*[0-9a-f].json", write("{"), "cannot be read"),
         ("*[0-9a-f].json", write("[]"), "cannot be read"),
-        ("*[0-9a-f].json", write('{"key": 1}'), "wanted the key that its name ends in, found another"),
-        ("*search.json", write('{"key": 1}'), "wanted the key that its name ends in, found another"),
+        (
+            "*[0-9a-f].json",
+            write('{"key": 1}'),
+            "wanted the key that its name ends in, found another",
+        ),
+        (
+            "*search.json",
+            write('{"key": 1}'),
+            "wanted the key that its name ends in, found another",
+        ),
         ("*search.json", write("[" * 100_000), "cannot be read"),
         ("*search.json", tell(), "wanted losses, a list of numbers"),
         ("*search.json", tell(losses=1.0), "wanted losses, a list of numbers"),
@@ -340,9 +379,13 @@ def tell(**facts: Any) -> Callable[[Path], None]:
 )
 @pytest.mark.parametrize("ask", [score_recurrent, choose_cell])
 def test_a_damaged_file_is_refused_and_nothing_is_trained(
-    ask: Callable[..., Any], which: str, harm: Callable[[Path], None], message: str, tmp_path: Path,
+    ask: Callable[..., Any],
+    which: str,
+    harm: Callable[[Path], None],
+    message: str,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     def kill(share: float, what: str) -> None:
         if "fold 1" in what and "all: epoch 1" in what:
             raise Killed
@@ -359,7 +402,14 @@ def test_a_damaged_file_is_refused_and_nothing_is_trained(
 
 
 @pytest.mark.parametrize(
-    "about", [{"epoch": "two"}, {"epoch": float("inf")}, {"losses": "none"}, {"losses": ["1.0"]}, {"losses": None}]
+    "about",
+    [
+        {"epoch": "two"},
+        {"epoch": float("inf")},
+        {"losses": "none"},
+        {"losses": ["1.0"]},
+        {"losses": None},
+    ],
 )
 def test_a_checkpoint_of_another_program_is_refused(about: dict[str, Any], tmp_path: Path) -> None:
     def kill(share: float, what: str) -> None:
@@ -370,7 +420,9 @@ def test_a_checkpoint_of_another_program_is_refused(about: dict[str, Any], tmp_p
     path = next(tmp_path.glob("*checkpoint*"))
     about = {"phase": "search", "epoch": 1, "losses": [], **about}
     path.write_bytes(_pack_arrays(safetensors.load_file(path), about))
-    with pytest.raises(InputError, match="wanted a checkpoint of callshot's; remove it to train anew"):
+    with pytest.raises(
+        InputError, match="wanted a checkpoint of callshot's; remove it to train anew"
+    ):
         score(tmp_path)
 
 

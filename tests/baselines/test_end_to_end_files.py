@@ -36,8 +36,8 @@ here.score(here.Path(sys.argv[2]), report=die)
 
 def make_small(patch: Any) -> None:
     torch.set_num_threads(1)
-    patch(aerd, "Ast", partial(Ast, width=16, layers=1, heads=2, inner=16))
-    patch(aerd, "Recipe", partial(Recipe, epochs=3))
+    patch(end_to_end, "Ast", partial(Ast, width=16, layers=1, heads=2, inner=16))
+    patch(end_to_end, "Recipe", partial(Recipe, epochs=3))
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,9 @@ def score(folder: Path, **options: Any) -> tuple[FloatArray, dict[str, Any]]:
     signals = [rng.normal(0, 0.1, rng.integers(3000, 7000)).astype(np.float32) for _ in range(16)]
     targets = np.arange(16)[:, None] // 2 % 2 == np.arange(2)
     fold = np.arange(16) // 4 % 2
-    return score_aerd(signals, targets, fold, np.arange(16), ["bark", "roar"], **{"folder": folder, **options})
+    return score_aerd(
+        signals, targets, fold, np.arange(16), ["bark", "roar"], **{"folder": folder, **options}
+    )
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -62,7 +64,9 @@ class Killed(BaseException):
     """What a training cannot catch."""
 
 
-def test_a_rerun_trains_nothing_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rerun_trains_nothing_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, told = score(tmp_path)
     assert told["trained"] == 2
     before = content(tmp_path)
@@ -75,13 +79,16 @@ def test_a_rerun_trains_nothing_and_writes_nothing(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("other", [{"seed": 1}, {"epochs": 2}])
-def test_whatever_decides_a_network_makes_another_of_it(other: dict[str, Any], tmp_path: Path) -> None:
+def test_whatever_decides_a_network_makes_another_of_it(
+    other: dict[str, Any], tmp_path: Path
+) -> None:
     score(tmp_path)
     assert score(tmp_path, **other)[1]["trained"] == 2
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "other"), [(torch, "__version__", "0.1"), (Options, "kind", "cuda"), (aerd, "FORMAT", 0)]
+    ("owner", "name", "other"),
+    [(torch, "__version__", "0.1"), (Options, "kind", "cuda"), (end_to_end, "FORMAT", 0)],
 )
 def test_another_torch_device_or_format_makes_another_network(
     owner: Any, name: str, other: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -108,7 +115,14 @@ def test_an_interrupted_training_ends_in_the_same_weights(phase: str, tmp_path: 
 
 def test_a_process_that_is_killed_loses_an_epoch_at_most(tmp_path: Path) -> None:
     place, source = str(Path(__file__).parent), str(Path(end_to_end.__file__).parents[2])
-    command = [sys.executable, "-c", CHILD, place, str(tmp_path / "cut"), "AST-seq, fold 1, seed 0, search: epoch 2"]
+    command = [
+        sys.executable,
+        "-c",
+        CHILD,
+        place,
+        str(tmp_path / "cut"),
+        "AST-seq, fold 1, seed 0, search: epoch 2",
+    ]
     child = subprocess.run(command, env={**os.environ, "PYTHONPATH": source}, check=False)
     assert child.returncode == -signal.SIGKILL
     assert len([*(tmp_path / "cut").glob("*checkpoint*")]) == 1
@@ -156,5 +170,7 @@ def test_a_damaged_checkpoint_is_refused_and_nothing_is_trained(
     path = next(tmp_path.glob("*checkpoint*"))
     path.write_bytes(path.read_bytes()[:-9])
     monkeypatch.setattr(train_loop, "run_epochs", lambda *_: pytest.fail("trained"))
-    with pytest.raises(InputError, match=r"checkpoint.safetensors: cannot be read .* remove it to train anew"):
+    with pytest.raises(
+        InputError, match=r"checkpoint.safetensors: cannot be read .* remove it to train anew"
+    ):
         score(tmp_path)

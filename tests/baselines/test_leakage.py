@@ -31,7 +31,10 @@ def corpus(seed, *, strength=1.0, dimensions=8):
     """Return embeddings of Gaussian classes, each segment a recording of its own."""
     rng = np.random.default_rng(seed)
     label, fold = (x.ravel() for x in np.indices((CLASSES, FOLDS, EACH))[:2])
-    vectors = rng.normal(size=(len(label), dimensions)) + strength * rng.normal(size=(CLASSES, dimensions))[label]
+    vectors = (
+        rng.normal(size=(len(label), dimensions))
+        + strength * rng.normal(size=(CLASSES, dimensions))[label]
+    )
     return table_of(vectors, label, fold)
 
 
@@ -60,7 +63,11 @@ def by_chosen(table, fold):
 
 def by_strength(table, fold, strength=1.0):
     episodes = one_split(episodes_of(table), fold)
-    return list(measure(episodes, score_logistic(episodes, np.arange(len(table)), strength=strength)[0]).values())
+    return list(
+        measure(
+            episodes, score_logistic(episodes, np.arange(len(table)), strength=strength)[0]
+        ).values()
+    )
 
 
 def by_shots(table, fold):
@@ -69,7 +76,9 @@ def by_shots(table, fold):
 
 
 def by_steps(table, fold):
-    return list(refine_centroid(one_split(episodes_of(table), fold), (1.0,), threads=1).values.values())
+    return list(
+        refine_centroid(one_split(episodes_of(table), fold), (1.0,), threads=1).values.values()
+    )
 
 
 def by_rule(name, spread):
@@ -86,7 +95,11 @@ WAYS = {
     "logistic, C fixed": by_strength,
     "logistic at every k": by_shots,
     "from centroid to logistic": by_steps,
-    **{f"{name}, {spread}": by_rule(name, spread) for name in CLASSIFIERS for spread in ("shared", "per-query")},
+    **{
+        f"{name}, {spread}": by_rule(name, spread)
+        for name in CLASSIFIERS
+        for spread in ("shared", "per-query")
+    },
 }
 EVERY = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 
@@ -104,9 +117,14 @@ def permuted(table, fold, seed):
 def test_labels_permuted_on_the_support_side_score_chance(way):
     """Ten corpora of four splits: their mean has a standard deviation of 0.02 at most."""
     tables = [corpus(seed, strength=0.5) for seed in range(10)]
-    each = [(permuted(table, fold, seed), fold) for seed, table in enumerate(tables) for fold in range(FOLDS)]
+    each = [
+        (permuted(table, fold, seed), fold)
+        for seed, table in enumerate(tables)
+        for fold in range(FOLDS)
+    ]
     found, honest = (
-        [[np.mean(values) for values in way(*one)] for one in some] for some in (each, [(table, 0) for table in tables])
+        [[np.mean(values) for values in way(*one)] for one in some]
+        for some in (each, [(table, 0) for table in tables])
     )
     chance = [float(chance_average_precision(EACH, CLASSES * EACH)), 0.5, 1 / CLASSES]
     np.testing.assert_allclose(np.mean(found, axis=0), chance, atol=0.08)
@@ -124,7 +142,9 @@ def test_a_feature_that_only_the_query_fold_has_does_not_help(way):
     table = corpus(3, strength=0.5)
     label = numbers(table)
     for fold in range(FOLDS):
-        true, false = (way(told(table, fold, number), fold) for number in (label, (label + 1) % CLASSES))
+        true, false = (
+            way(told(table, fold, number), fold) for number in (label, (label + 1) % CLASSES)
+        )
         np.testing.assert_allclose(np.array(true), np.array(false), rtol=0, atol=1e-9)
         if way not in LENGTHS:  # a longer query has another cosine
             untold = way(told(table, -9, label), fold)
@@ -171,7 +191,9 @@ def test_what_is_fitted_does_not_know_the_other_queries(fitted):
     for fold in range(FOLDS):
         vectors = episodes.vectors.copy()
         others = np.flatnonzero(episodes.fold == fold)[1:]
-        vectors[others] = rng.normal(size=(len(others), 8)) + 9.0 * np.eye(8)[episodes.label[others]]
+        vectors[others] = (
+            rng.normal(size=(len(others), 8)) + 9.0 * np.eye(8)[episodes.label[others]]
+        )
         spoiled = dataclasses.replace(episodes, vectors=vectors)
         one, other = fitted(episodes, fold), fitted(spoiled, fold)
         assert [part.tobytes() for part in one] == [part.tobytes() for part in other]

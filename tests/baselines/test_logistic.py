@@ -9,7 +9,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from callshot.baselines import logistic
-from callshot.baselines.logistic import GRID, STRENGTH, choose_strength, fit, fit_each, score_logistic, support_side
+from callshot.baselines.logistic import (
+    GRID,
+    STRENGTH,
+    choose_strength,
+    fit,
+    fit_each,
+    score_logistic,
+    support_side,
+)
 from callshot.baselines.scoring import measure
 from callshot.errors import LeakError, OptionError
 from callshot.fewshot.centroid import score
@@ -27,16 +35,22 @@ def gaussian(
     label = np.repeat(np.arange(len(sizes)), sizes)
     fold = np.concatenate([np.arange(size) % folds for size in sizes])
     fold[np.flatnonzero(label == 0)[:common]] = -1
-    vectors = strength * rng.normal(size=(len(sizes), dimensions))[label] + rng.normal(size=(len(label), dimensions))
+    vectors = strength * rng.normal(size=(len(sizes), dimensions))[label] + rng.normal(
+        size=(len(label), dimensions)
+    )
     return episodes_of(vectors, label, fold)
 
 
 def episodes_of(vectors, label, fold):
     number = {f: np.flatnonzero(fold == f) for f in set(fold.tolist())}
-    recording = [f"{f}/{int(np.searchsorted(number[f], i)) // 2}" for i, f in enumerate(fold.tolist())]
+    recording = [
+        f"{f}/{int(np.searchsorted(number[f], i)) // 2}" for i, f in enumerate(fold.tolist())
+    ]
     names = [f"type {n:02d}" for n in label]
     segment = [f"s{i:04d}" for i in range(len(label))]
-    table = Embeddings("test", vectors, segment, recording, names, [(name,) for name in names], fold)
+    table = Embeddings(
+        "test", vectors, segment, recording, names, [(name,) for name in names], fold
+    )
     folds = give_folds(recording, fold)
     order = sorted(range(len(label)), key=lambda i: (names[i], segment[i]))
     groups = np.unique(recording, return_inverse=True)[1][order]
@@ -56,7 +70,9 @@ def test_probabilities_are_scikit_learns_to_a_millionth(strength, dimensions):
     assert strengths == (strength,) * 5
     for fold in range(5):
         outside = episodes.fold != fold
-        model = make_pipeline(StandardScaler(), LogisticRegression(C=strength, tol=1e-10, max_iter=100_000))
+        model = make_pipeline(
+            StandardScaler(), LogisticRegression(C=strength, tol=1e-10, max_iter=100_000)
+        )
         model.fit(episodes.vectors[outside], episodes.label[outside])
         golden = model.predict_proba(episodes.vectors[~outside])
         np.testing.assert_allclose(probabilities(scores[~outside]), golden, atol=1e-6)
@@ -75,13 +91,17 @@ def test_the_strength_comes_from_the_grid_and_suits_the_task():
     assert max(chosen) < GRID[-1]  # thirty noisy columns want a penalty
 
 
-def test_the_search_ends_where_the_inner_folds_rank_clearly_worse_and_takes_the_best_before(monkeypatch):
+def test_the_search_ends_where_the_inner_folds_rank_clearly_worse_and_takes_the_best_before(
+    monkeypatch,
+):
     episodes, _ = gaussian()
     heard, auroc = [], dict(zip(GRID, [0.6, 0.7, 0.7, 0.695, 0.8, 0.795, 0.789, 0.9], strict=False))
     monkeypatch.setattr(logistic, "score_each", lambda *_: iter(GRID))
     monkeypatch.setattr(logistic, "gather", lambda _, tables: heard.append(tables[0]) or tables[0])
     monkeypatch.setattr(
-        logistic, "measure", lambda _, c: {("all", "auroc"): auroc[c], ("all", "accuracy"): float(c == GRID[2])}
+        logistic,
+        "measure",
+        lambda _, c: {("all", "auroc"): auroc[c], ("all", "accuracy"): float(c == GRID[2])},
     )
     assert choose_strength(episodes, 0) == GRID[4]
     assert heard == list(GRID[:7])
@@ -94,7 +114,9 @@ def test_every_strength_of_one_split_has_its_own_optimum():
         episodes, _ = gaussian(dimensions=dimensions)
         outside = episodes.fold != 1
         vectors, label = episodes.vectors[outside], episodes.label[outside]
-        for strength, layer in zip(GRID, fit_each(vectors, label, episodes.classes, GRID, 1e-15), strict=True):
+        for strength, layer in zip(
+            GRID, fit_each(vectors, label, episodes.classes, GRID, 1e-15), strict=True
+        ):
             alone = fit(vectors, label, episodes.classes, strength)
             np.testing.assert_allclose(score(layer(vectors)), score(alone(vectors)), atol=2e-6)
 
@@ -109,7 +131,9 @@ def test_threads_and_runs_cannot_be_told_apart():
 def test_progress_adds_up_to_one():
     heard = []
     episodes, groups = gaussian()
-    score_logistic(episodes, groups, strength=1.0, report=lambda share, what: heard.append((share, what)))
+    score_logistic(
+        episodes, groups, strength=1.0, report=lambda share, what: heard.append((share, what))
+    )
     assert sum(share for share, _ in heard) == pytest.approx(1.0)
     assert {what for _, what in heard} == {"logistic"}
 
@@ -169,7 +193,9 @@ def test_labels_permuted_on_the_support_side_score_chance():
     found = [measure(episodes, permuted_scores(episodes, seed)) for seed in range(40)]
     chance = {"auroc": 0.5, "map": float(chance_average_precision(12, 36)), "accuracy": 1 / 3}
     for metric, level in chance.items():
-        assert np.mean([values["all", metric] for values in found]) == pytest.approx(level, abs=0.05)
+        assert np.mean([values["all", metric] for values in found]) == pytest.approx(
+            level, abs=0.05
+        )
     assert measure(episodes, score_logistic(episodes, groups, strength=1.0)[0])["all", "map"] > 0.98
 
 
@@ -191,7 +217,9 @@ def test_a_feature_that_only_the_query_fold_has_does_not_help():
     for fold in range(5):
         queries = episodes.fold == fold
         tell_tale = np.where(queries, 100.0 * (episodes.label + 1), 0.0)
-        marked = dataclasses.replace(episodes, vectors=np.column_stack([episodes.vectors, tell_tale]))
+        marked = dataclasses.replace(
+            episodes, vectors=np.column_stack([episodes.vectors, tell_tale])
+        )
         scores, _ = score_logistic(marked, groups, strength=1.0)
         np.testing.assert_allclose(scores[queries], honest[queries], atol=1e-9)
 

@@ -29,7 +29,9 @@ def corpus(sizes=(12, 8, 5), dimensions=4, *, strength=1.0, folds=3, seed=0):
     label = np.repeat(np.arange(len(sizes)), sizes)
     fold = np.concatenate([np.arange(size) % folds for size in sizes])
     fold[0] = -1
-    vectors = strength * rng.normal(size=(len(sizes), dimensions))[label] + rng.normal(size=(len(label), dimensions))
+    vectors = strength * rng.normal(size=(len(sizes), dimensions))[label] + rng.normal(
+        size=(len(label), dimensions)
+    )
     names = [f"type {n:02d}" for n in label]
     segment = [f"s{i:04d}" for i in rng.permutation(len(label))]
     return Embeddings("test", vectors, segment, segment, names, [(name,) for name in names], fold)
@@ -63,13 +65,17 @@ def slow_values(table, protocol, k, strength):
         for f in range(slow.folds):
             outside = lambda m, f=f: slow.fold[m] != f  # noqa: E731
             drawn = [
-                literal.draw_shared(protocol.seed, draw, c, slow.members[c], outside, k, protocol.sampler)
+                literal.draw_shared(
+                    protocol.seed, draw, c, slow.members[c], outside, k, protocol.sampler
+                )
                 for c in slow.classes
             ]
             label = np.repeat(np.arange(len(drawn)), [len(rows) for rows in drawn])
             vectors = table.vectors[np.concatenate(drawn)]
             mean, deviation = scaled(vectors)
-            model = LogisticRegression(C=strength, tol=1e-8, max_iter=100_000).fit((vectors - mean) / deviation, label)
+            model = LogisticRegression(C=strength, tol=1e-8, max_iter=100_000).fit(
+                (vectors - mean) / deviation, label
+            )
             a = model.decision_function((table.vectors[slow.queries(f)] - mean) / deviation)
             scores = np.array([literal.log_odds(list(row)) for row in a])
             per_fold.append(literal.fold_values(scores, a.argmax(axis=1), slow.relevant(f))[0])
@@ -94,7 +100,9 @@ def test_every_value_is_that_of_a_loop_over_scikit_learn(dimensions, sampler):
 @pytest.mark.parametrize("strength", [0.01, 1.0, 100.0])
 def test_every_fit_is_within_a_millionth_of_the_optimum(strength, dimensions):
     table = corpus((20, 3, 9, 6), dimensions)
-    units = 10.0 ** np.linspace(-2, 3, dimensions)  # the start from the fit before must bear a change of scale
+    units = 10.0 ** np.linspace(
+        -2, 3, dimensions
+    )  # the start from the fit before must bear a change of scale
     episodes = episodes_of(dataclasses.replace(table, vectors=table.vectors * units))
     shots = np.array([1, 2, 4, 8, 16])
     rows, sizes = drawn_rows(episodes, 0, 0, shots, SHOTS)
@@ -120,7 +128,9 @@ def test_the_draws_are_those_of_the_shared_spread_and_each_begins_with_the_one_b
             golden = {
                 table.segment[m]
                 for c in slow.classes
-                for m in literal.draw_shared(0, 2, c, slow.members[c], lambda m, f=f: table.fold[m] != f, k, "distinct")
+                for m in literal.draw_shared(
+                    0, 2, c, slow.members[c], lambda m, f=f: table.fold[m] != f, k, "distinct"
+                )
             }
             assert {order[r] for r in rows[:size]} == golden
             assert size == len(golden)
@@ -151,7 +161,10 @@ def test_no_fit_sees_more_than_its_support():
     rows, sizes = drawn_rows(episodes, 0, 0, np.array([1, 3]), SHOTS)
     vectors = np.random.default_rng(0).normal(size=episodes.vectors.shape) * 50.0
     vectors[rows] = episodes.vectors[rows]
-    one, other = (climb(table[rows], episodes.label[rows], sizes, 3, 1.0) for table in (episodes.vectors, vectors))
+    one, other = (
+        climb(table[rows], episodes.label[rows], sizes, 3, 1.0)
+        for table in (episodes.vectors, vectors)
+    )
     assert [part.tobytes() for part in one] == [part.tobytes() for part in other]
     assert not set(rows.tolist()) & set(split(episodes, 0).rows.tolist())
 
@@ -170,13 +183,17 @@ def test_labels_permuted_score_chance():
 def test_reduced_scoring_progress_and_everything_that_the_engine_counts_come_along():
     episodes, heard = episodes_of(corpus()), []
     _, tally = sweep_logistic(
-        episodes, SHOTS, categories={"type 00": "low", "type 01": "low", "type 02": "high"},
+        episodes,
+        SHOTS,
+        categories={"type 00": "low", "type 01": "low", "type 02": "high"},
         report=lambda share, what: heard.append((share, what)),
-    )  # fmt: skip
+    )
     assert sum(share for share, _ in heard) == pytest.approx(1.0)
     per_class = tally.per_class["map"]
     np.testing.assert_allclose(
-        tally.values["reduced", "map"], (per_class[:, :2].mean(axis=1) + per_class[:, 2]) / 2, atol=1e-12
+        tally.values["reduced", "map"],
+        (per_class[:, :2].mean(axis=1) + per_class[:, 2]) / 2,
+        atol=1e-12,
     )
     np.testing.assert_allclose(tally.decisions.sum(axis=(1, 2)), 24)
 
@@ -223,7 +240,9 @@ def test_with_draws_for_every_query_each_value_is_that_of_a_loop_over_scikit_lea
         label = np.repeat(np.arange(len(supports)), [len(rows) for rows in supports])
         vectors = np.concatenate(supports)
         mean, deviation = scaled(vectors)
-        model = LogisticRegression(C=1.0, tol=1e-10, max_iter=100_000).fit((vectors - mean) / deviation, label)
+        model = LogisticRegression(C=1.0, tol=1e-10, max_iter=100_000).fit(
+            (vectors - mean) / deviation, label
+        )
         return model.decision_function((z[None] - mean) / deviation)[0]
 
     assert k.tolist() == [1, 3]
@@ -243,21 +262,29 @@ def slow_own_values(slow, protocol, k, fitted):
                 supports = [
                     slow.table.vectors[
                         literal.draw_own(
-                            protocol.seed, slow.table.segment[q], draw, c,
-                            [m for m in slow.members[c] if slow.fold[m] != f], k, protocol.sampler,
+                            protocol.seed,
+                            slow.table.segment[q],
+                            draw,
+                            c,
+                            [m for m in slow.members[c] if slow.fold[m] != f],
+                            k,
+                            protocol.sampler,
                         )
                     ]
                     for c in slow.classes
-                ]  # fmt: skip
+                ]
                 a[q, draw] = fitted(slow.table.vectors[q], supports)
     for b in range(protocol.bootstraps):
         per_fold = []
         for f in range(slow.folds):
             picked = [
-                a[q, literal.pick(protocol.seed, slow.table.segment[q], b, protocol.draws)] for q in slow.queries(f)
+                a[q, literal.pick(protocol.seed, slow.table.segment[q], b, protocol.draws)]
+                for q in slow.queries(f)
             ]
             scores = np.array([literal.log_odds(list(row)) for row in picked])
-            per_fold.append(literal.fold_values(scores, np.argmax(picked, axis=1), slow.relevant(f))[0])
+            per_fold.append(
+                literal.fold_values(scores, np.argmax(picked, axis=1), slow.relevant(f))[0]
+            )
         for metric, out in values.items():
             out.append(np.mean([x[metric] for x in per_fold]))
     return values

@@ -26,7 +26,10 @@ from callshot.report.summary import answer
 from corpora import folds_of
 from corpus_results import make_trained
 
-SHOTS = {"elephant-voices": (1, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20, 40), "ldc": (1, 5, 7, 8, 9, 10, 11, 12, 16, 31)}
+SHOTS = {
+    "elephant-voices": (1, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20, 40),
+    "ldc": (1, 5, 7, 8, 9, 10, 11, 12, 16, 31),
+}
 DRAWS = {"elephant-voices": 50, "ldc": 12}
 SIMULATED = {"elephant-voices": (1, 5, 7, 9, 40), "ldc": (1, 7, 9, 11, 31)}
 SAMPLES = {"elephant-voices": 60, "ldc": 20}
@@ -45,8 +48,16 @@ def swept(corpus):
     with open_engine(episodes, protocol, 2, 2**30) as engine:
         k, centroid = sweep(engine, "shared")
     _, logistic = sweep_logistic(episodes, protocol)
-    whole = measure(episodes, score_logistic(episodes, np.arange(len(episodes.label)), strength=STRENGTH)[0])
-    return k, logistic.values["all", "map"], centroid.values["all", "map"], whole["all", "map"], complete_shots(counts)
+    whole = measure(
+        episodes, score_logistic(episodes, np.arange(len(episodes.label)), strength=STRENGTH)[0]
+    )
+    return (
+        k,
+        logistic.values["all", "map"],
+        centroid.values["all", "map"],
+        whole["all", "map"],
+        complete_shots(counts),
+    )
 
 
 def average_precision(score, positive):
@@ -67,7 +78,9 @@ def naive_centroid(rows, label, queries):
 
 def naive_logistic(rows, label, queries):
     deviation = np.maximum(rows.std(axis=0), np.median(rows.std(axis=0)) / np.sqrt(len(rows)))
-    model = LogisticRegression(C=STRENGTH, max_iter=1000).fit((rows - rows.mean(axis=0)) / deviation, label)
+    model = LogisticRegression(C=STRENGTH, max_iter=1000).fit(
+        (rows - rows.mean(axis=0)) / deviation, label
+    )
     return model.decision_function((queries - rows.mean(axis=0)) / deviation)
 
 
@@ -80,7 +93,9 @@ def simulated(corpus):
         table, rng = unequal(corpus, 1 + sample), np.random.default_rng(sample)
         label = np.unique(table.label, return_inverse=True)[1]
         query = table.fold == sample % (table.fold.max() + 1)
-        orders = [rng.permutation(np.flatnonzero((label == n) & ~query)) for n in range(label.max() + 1)]
+        orders = [
+            rng.permutation(np.flatnonzero((label == n) & ~query)) for n in range(label.max() + 1)
+        ]
         for s, k in enumerate(SIMULATED[corpus]):
             rows = np.concatenate([order[:k] for order in orders])
             found = [rule(table.vectors[rows], label[rows], table.vectors[query]) for rule in RULES]
@@ -116,8 +131,13 @@ def test_the_centroid_wins_with_few_labels_and_logistic_regression_with_many(cor
 @EVERY
 def test_the_crossover_is_the_one_that_the_construction_implies(corpus):
     k, logistic, centroid, _, _ = swept(corpus)
-    mean, surely = pays_from(k, logistic, centroid), from_where_all_are_ahead(k, logistic - centroid)
-    assert mean - 1 - AWAY <= implied(corpus) <= mean + AWAY  # between two k it is the greater one that is told
+    mean, surely = (
+        pays_from(k, logistic, centroid),
+        from_where_all_are_ahead(k, logistic - centroid),
+    )
+    assert (
+        mean - 1 - AWAY <= implied(corpus) <= mean + AWAY
+    )  # between two k it is the greater one that is told
     assert mean < surely <= 2 * mean + 1
 
 
@@ -145,16 +165,30 @@ def test_with_the_counts_of_ldc_every_k_is_complete():
 @EVERY
 def test_the_report_states_the_crossover_that_the_construction_implies(corpus):
     """The sentence, the table of crossings and the simulation have the same k."""
-    chapter = make_trained([unequal(corpus)], protocol=Protocol(
-        shots=SHOTS[corpus], draws=2, bootstraps=20, shared_draws=DRAWS[corpus]
-    ), rules=())  # fmt: skip
+    chapter = make_trained(
+        [unequal(corpus)],
+        protocol=Protocol(shots=SHOTS[corpus], draws=2, bootstraps=20, shared_draws=DRAWS[corpus]),
+        rules=(),
+    )
     (crossing,) = [c for c in chapter.crossings if (c.labels, c.metric) == ("k", "map")]
     mean = pays_from(*swept(corpus)[:3])
     assert crossing.k == mean
-    (said,) = [sentence for sentence in answer(chapter) if sentence.startswith("With the same examples")]
-    up_to = "" if corpus == "ldc" else "up to "  # beyond k* of Elephant Voices not every class has so many
-    assert f"is ahead of the nearest centroid from {up_to}{mean} examples per call type on, on average" in said
+    (said,) = [
+        sentence for sentence in answer(chapter) if sentence.startswith("With the same examples")
+    ]
+    up_to = (
+        "" if corpus == "ldc" else "up to "
+    )  # beyond k* of Elephant Voices not every class has so many
+    assert (
+        f"is ahead of the nearest centroid from {up_to}{mean} examples per call type on, on average"
+        in said
+    )
     assert "with fewer, the nearest centroid is better" in said
-    (against,) = [c for c in chapter.crossings if (c.labels, c.metric, c.spread) == ("all", "map", "shared")]
+    (against,) = [
+        c for c in chapter.crossings if (c.labels, c.metric, c.spread) == ("all", "map", "shared")
+    ]
     assert against.k is None
-    assert any("does not beat logistic regression trained on all labelled data" in s for s in answer(chapter))
+    assert any(
+        "does not beat logistic regression trained on all labelled data" in s
+        for s in answer(chapter)
+    )

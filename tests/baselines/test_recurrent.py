@@ -14,7 +14,15 @@ from sklearn.metrics import roc_auc_score
 
 from callshot.baselines import recurrent_network, train_loop, training_jobs
 from callshot.baselines.recurrent import choose_cell, score_recurrent
-from callshot.baselines.recurrent_network import CELLS, HIDDEN, Recipe, build, forward, log_probabilities, start_state
+from callshot.baselines.recurrent_network import (
+    CELLS,
+    HIDDEN,
+    Recipe,
+    build,
+    forward,
+    log_probabilities,
+    start_state,
+)
 from callshot.baselines.sequence_batches import lay_out
 from callshot.baselines.torch_arrays import give_weights, open_feed
 from callshot.errors import InputError, OptionError
@@ -29,12 +37,16 @@ load_file = pytest.importorskip("safetensors.numpy").load_file
 Task = tuple[Episodes, IntArray, list[FloatArray]]
 
 
-def task(label: list[str], recording: IntArray, fold: IntArray, sequences: list[FloatArray]) -> Task:
+def task(
+    label: list[str], recording: IntArray, fold: IntArray, sequences: list[FloatArray]
+) -> Task:
     """Make episodes of sequences, with their means as vectors; rows come as the episodes order them."""
     names = [f"{n:04d}" for n in range(len(label))]
     folds = give_folds([str(r) for r in recording], fold)
     vectors = np.array([sequence.mean(axis=0) for sequence in sequences])
-    table = Embeddings("made", vectors, names, [str(r) for r in recording], label, [()] * len(label))
+    table = Embeddings(
+        "made", vectors, names, [str(r) for r in recording], label, [()] * len(label)
+    )
     rows = np.lexsort((names, label))
     episodes = plan_episodes(table, folds, count_classes(label, folds))
     return episodes, recording[rows], [sequences[row] for row in rows]
@@ -46,13 +58,22 @@ def order_alone(pairs: int = 40, folds: int = 2, common: int = 0) -> Task:
     rising = [np.sort(rng.normal(size=(rng.integers(6, 15), 2)), axis=0) for _ in range(pairs)]
     sequences = [sequence for one in rising for sequence in (one, one[::-1].copy())]
     fold = np.where(np.arange(pairs) < pairs - common, np.arange(pairs) % folds, -1)
-    return task(["rising", "falling"] * pairs, np.repeat(np.arange(pairs), 2), np.repeat(fold, 2), sequences)
+    return task(
+        ["rising", "falling"] * pairs, np.repeat(np.arange(pairs), 2), np.repeat(fold, 2), sequences
+    )
 
 
 def auroc(episodes: Episodes, scores: FloatArray) -> float:
     """Average over folds and classes, by scikit-learn."""
-    parts = [(scores[episodes.fold == f], episodes.relevant[episodes.fold == f]) for f in range(episodes.folds)]
-    return float(np.mean([roc_auc_score(truth[:, n], s[:, n]) for s, truth in parts for n in range(s.shape[1])]))
+    parts = [
+        (scores[episodes.fold == f], episodes.relevant[episodes.fold == f])
+        for f in range(episodes.folds)
+    ]
+    return float(
+        np.mean(
+            [roc_auc_score(truth[:, n], s[:, n]) for s, truth in parts for n in range(s.shape[1])]
+        )
+    )
 
 
 def logistic_on_means(episodes: Episodes) -> FloatArray:
@@ -93,7 +114,9 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("dimension", [40, 768, 1024, 1280, 1536])
 @pytest.mark.parametrize("classes", [10, 12])
-def test_a_network_has_the_parameters_that_are_stated(cell: str, dimension: int, classes: int) -> None:
+def test_a_network_has_the_parameters_that_are_stated(
+    cell: str, dimension: int, classes: int
+) -> None:
     recipe = Recipe(cell, dimension, classes, HIDDEN[cell])
     assert recipe.parameters == sum(tensor.numel() for tensor in build(recipe).parameters())
     assert 10_000 <= recipe.parameters <= 100_000
@@ -106,8 +129,12 @@ def literal(recipe: Recipe, weight: dict[str, NDArray[Any]], sequence: FloatArra
         x = frame
         if "narrow.weight" in weight:
             x = weight["narrow.weight"] @ x + weight["narrow.bias"]
-        a = np.split(weight["cell.weight_ih_l0"] @ x + weight["cell.bias_ih_l0"], CELLS[recipe.cell][1])
-        b = np.split(weight["cell.weight_hh_l0"] @ h + weight["cell.bias_hh_l0"], CELLS[recipe.cell][1])
+        a = np.split(
+            weight["cell.weight_ih_l0"] @ x + weight["cell.bias_ih_l0"], CELLS[recipe.cell][1]
+        )
+        b = np.split(
+            weight["cell.weight_hh_l0"] @ h + weight["cell.bias_hh_l0"], CELLS[recipe.cell][1]
+        )
         if recipe.cell == "elman":
             h = np.tanh(a[0] + b[0])
         elif recipe.cell == "gru":
@@ -129,7 +156,9 @@ def test_log_probabilities_are_those_of_a_literal_network(cell: str, dimension: 
     sequences = [rng.normal(5.0, 3.0, (length, dimension)) for length in (1, 7, 3, 7, 2)]
     feed = open_feed(lay_out(sequences), np.zeros(5, np.int64), "cpu")
     network = start_state(feed, np.arange(3), recipe).network
-    weight = {name: tensor.double().numpy() for name, tensor in recurrent_network.state_dict().items()}
+    weight = {
+        name: tensor.double().numpy() for name, tensor in recurrent_network.state_dict().items()
+    }
     wanted = [literal(recipe, weight, sequence.astype(np.float32)) for sequence in sequences]
     assert np.abs(log_probabilities(feed, np.arange(5), network) - wanted).max() <= 1e-5
 
@@ -138,15 +167,22 @@ def test_log_probabilities_are_those_of_a_literal_network(cell: str, dimension: 
 def test_logits_and_gradients_are_those_of_a_batch_that_torch_packs(cell: str) -> None:
     rng = np.random.default_rng(3)
     sequences = [torch.from_numpy(rng.normal(size=(n, 2)).astype(np.float32)) for n in (2, 5, 5, 1)]
-    feed = open_feed(lay_out([sequence.numpy() for sequence in sequences]), np.zeros(4, np.int64), "cpu")
+    feed = open_feed(
+        lay_out([sequence.numpy() for sequence in sequences]), np.zeros(4, np.int64), "cpu"
+    )
     network = start_state(feed, np.arange(4), Recipe(cell, 2, 3, 4)).network
-    scaled = torch.nn.utils.rnn.pad_sequence([(s - recurrent_network.mean) * recurrent_network.scale for s in sequences])
+    scaled = torch.nn.utils.rnn.pad_sequence(
+        [(s - recurrent_network.mean) * recurrent_network.scale for s in sequences]
+    )
     packed = torch.nn.utils.rnn.pack_padded_sequence(scaled, [2, 5, 5, 1], enforce_sorted=False)
     outputs, lengths = torch.nn.utils.rnn.pad_packed_sequence(network["cell"](packed)[0])
     wanted = network["head"](outputs.sum(dim=0) / lengths[:, None])
     found = forward(feed, np.arange(4), network)
     assert torch.allclose(found, wanted, rtol=0, atol=1e-6)
-    both = [torch.autograd.grad((x**2).sum(), [*recurrent_network.parameters()], retain_graph=True) for x in (found, wanted)]
+    both = [
+        torch.autograd.grad((x**2).sum(), [*recurrent_network.parameters()], retain_graph=True)
+        for x in (found, wanted)
+    ]
     assert all(torch.allclose(a, b, rtol=0, atol=1e-5) for a, b in zip(*both, strict=True))
 
 
@@ -176,7 +212,9 @@ def test_order_alone_is_learnt_where_means_say_nothing(cell: str, quick: None) -
 def test_a_wide_input_is_learnt_too(quick: None) -> None:
     episodes, groups, sequences = order_alone()
     wide = np.random.default_rng(6).normal(size=(2, 200))
-    scores, told = score_recurrent(episodes, groups, [s @ wide for s in sequences], seeds=1, hidden=16)
+    scores, told = score_recurrent(
+        episodes, groups, [s @ wide for s in sequences], seeds=1, hidden=16
+    )
     assert auroc(episodes, scores) >= 0.95
     assert told["width"] == 64
 
@@ -191,9 +229,14 @@ def test_long_sequences_are_shortened_and_still_learnt(quick: None) -> None:
 
 def test_the_frames_that_make_a_step_are_counted_on_the_support_side(brief: None) -> None:
     episodes, groups, sequences = order_alone(pairs=24, common=2)
-    rows = [np.repeat(s, 40, axis=0) if episodes.fold[n] == 0 else s for n, s in enumerate(sequences)]
+    rows = [
+        np.repeat(s, 40, axis=0) if episodes.fold[n] == 0 else s for n, s in enumerate(sequences)
+    ]
     _, told = score_recurrent(episodes, groups, rows, seeds=1, hidden=4)
-    sides = [np.median([len(row) for row, f in zip(rows, episodes.fold, strict=True) if f != fold]) for fold in (0, 1)]
+    sides = [
+        np.median([len(row) for row, f in zip(rows, episodes.fold, strict=True) if f != fold])
+        for fold in (0, 1)
+    ]
     assert told["frames_per_step"] == tuple(int(np.ceil(side / 64)) for side in sides)
     assert told["frames_per_step"][0] == 1 < told["frames_per_step"][1]
 
@@ -222,7 +265,9 @@ def test_labels_permuted_on_the_support_side_score_chance(quick: None) -> None:
         mixed[fold != number] = rng.permutation(mixed[fold != number])
         episodes, groups, rows = task([*mixed], np.arange(180), fold, sequences)
         scores, _ = score_recurrent(episodes, groups, rows, seeds=1, hidden=16)
-        found.append(roc_auc_score(*(x[episodes.fold == number, 0] for x in (episodes.relevant, scores))))
+        found.append(
+            roc_auc_score(*(x[episodes.fold == number, 0] for x in (episodes.relevant, scores)))
+        )
     assert abs(np.mean(found) - 0.5) <= 0.1
     episodes, groups, rows = task([*label], np.arange(180), fold, sequences)
     assert auroc(episodes, score_recurrent(episodes, groups, rows, seeds=1, hidden=16)[0]) >= 0.9
@@ -234,9 +279,14 @@ def test_a_feature_that_only_queries_have_does_not_help(brief: None) -> None:
 
     def told(tell: bool) -> list[FloatArray]:
         extra = np.where(query & tell, 2.0 * episodes.label - 1.0, 0.0)
-        return [np.column_stack([s[:, ::-1] ** 2, np.full(len(s), e)]) for s, e in zip(sequences, extra, strict=True)]
+        return [
+            np.column_stack([s[:, ::-1] ** 2, np.full(len(s), e)])
+            for s, e in zip(sequences, extra, strict=True)
+        ]
 
-    with_it, without = (score_recurrent(episodes, groups, told(t), seeds=1, hidden=8)[0] for t in (True, False))
+    with_it, without = (
+        score_recurrent(episodes, groups, told(t), seeds=1, hidden=8)[0] for t in (True, False)
+    )
     assert np.array_equal(with_it[query], without[query])
 
 
@@ -248,14 +298,21 @@ def test_nothing_of_a_fold_reaches_the_networks_that_score_it(tmp_path: Path, br
         choose_cell(episodes, groups, rows, seeds=1, hidden=8, folder=tmp_path / name)
     same = [n for n, w in weights(tmp_path / "one").items() if weights(tmp_path / "other")[n] == w]
     assert same == ["fold1-seed0-gru", "fold1-seed1-gru"]
-    searches = [sorted(p.name for p in (tmp_path / name).glob("fold1*search.json")) for name in ("one", "other")]
+    searches = [
+        sorted(p.name for p in (tmp_path / name).glob("fold1*search.json"))
+        for name in ("one", "other")
+    ]
     assert searches[0] == searches[1]
     assert len(searches[0]) == 4
 
 
-def test_rows_of_the_common_fold_are_learnt_from_and_not_scored(tmp_path: Path, brief: None) -> None:
+def test_rows_of_the_common_fold_are_learnt_from_and_not_scored(
+    tmp_path: Path, brief: None
+) -> None:
     episodes, groups, sequences = order_alone(pairs=30, common=3)
-    scores, _ = score_recurrent(episodes, groups, sequences, seeds=1, hidden=8, folder=tmp_path / "one")
+    scores, _ = score_recurrent(
+        episodes, groups, sequences, seeds=1, hidden=8, folder=tmp_path / "one"
+    )
     assert np.array_equal(np.isnan(scores).all(axis=1), episodes.fold == -1)
     assert not np.isnan(scores[episodes.fold >= 0]).any()
     changed = [s + 1.0 if episodes.fold[n] == -1 else s for n, s in enumerate(sequences)]
@@ -268,11 +325,15 @@ def test_rows_of_the_common_fold_are_learnt_from_and_not_scored(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_the_same_call_gives_the_same_bits_with_any_number_of_threads(cell: str, tmp_path: Path, brief: None) -> None:
+def test_the_same_call_gives_the_same_bits_with_any_number_of_threads(
+    cell: str, tmp_path: Path, brief: None
+) -> None:
     given = order_alone(pairs=24)
     before = torch.get_num_threads()
     runs = [
-        score_recurrent(*given, cell=cell, seeds=2, hidden=8, threads=threads, folder=tmp_path / str(threads))
+        score_recurrent(
+            *given, cell=cell, seeds=2, hidden=8, threads=threads, folder=tmp_path / str(threads)
+        )
         for threads in (1, 3)
     ]
     assert np.array_equal(runs[0][0], runs[1][0])
@@ -314,14 +375,20 @@ def test_scores_are_the_log_odds_of_the_mean_log_probability(tmp_path: Path, bri
     assert np.shape(told["epochs"]) == (2, 3)
 
 
-def test_a_split_in_which_nothing_can_be_held_out_is_trained_for_a_set_number_of_epochs(brief: None) -> None:
+def test_a_split_in_which_nothing_can_be_held_out_is_trained_for_a_set_number_of_epochs(
+    brief: None,
+) -> None:
     """Two folds, and each class in one recording of each: on a support side no class has two."""
     rng = np.random.default_rng(1)
     sequences = [rng.normal(size=(3, 2)) for _ in range(8)]
-    given = task(["bark"] * 4 + ["roar"] * 4, np.repeat(np.arange(4), 2), np.tile([0, 0, 1, 1], 2), sequences)
+    given = task(
+        ["bark"] * 4 + ["roar"] * 4, np.repeat(np.arange(4), 2), np.tile([0, 0, 1, 1], 2), sequences
+    )
     _, told = score_recurrent(*given, seeds=1, hidden=4)
     assert told["epochs"] == [[train_loop.EPOCHS]] * 2
-    with pytest.raises(InputError, match=r"fold 0: no class has two recordings .* to choose a network by; name one"):
+    with pytest.raises(
+        InputError, match=r"fold 0: no class has two recordings .* to choose a network by; name one"
+    ):
         choose_cell(*given, seeds=1, hidden=4)
 
 
@@ -333,10 +400,16 @@ def test_the_cell_is_chosen_by_the_loss_on_inner_folds(
 ) -> None:
     given = order_alone(pairs=24)
     chosen, told = choose_cell(*given, seeds=2, hidden=8, folder=tmp_path)
-    assert [min(CELLS, key=lambda cell: told["inner_loss"][cell][fold]) for fold in range(2)] == [*chosen]
+    assert [min(CELLS, key=lambda cell: told["inner_loss"][cell][fold]) for fold in range(2)] == [
+        *chosen
+    ]
     losses = [json_losses(path) for path in tmp_path.glob(f"fold1-*-{chosen[1]}-*.search.json")]
-    assert told["inner_loss"][chosen[1]][1] == pytest.approx(np.mean([min(loss) for loss in losses]), rel=1e-12)
-    monkeypatch.setattr(recurrent_network, "balanced_loss", lambda *_: pytest.fail("a search was done again"))
+    assert told["inner_loss"][chosen[1]][1] == pytest.approx(
+        np.mean([min(loss) for loss in losses]), rel=1e-12
+    )
+    monkeypatch.setattr(
+        recurrent_network, "balanced_loss", lambda *_: pytest.fail("a search was done again")
+    )
     scores, told = score_recurrent(*given, cell=chosen, seeds=2, hidden=8, folder=tmp_path)
     assert told["cells"] == chosen
     assert np.isfinite(scores).all()
@@ -350,7 +423,9 @@ def json_losses(path: Path) -> list[float]:
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_gpu_learns_the_same_task(cell: str, quick: None) -> None:
     episodes, groups, sequences = order_alone()
-    scores, _ = score_recurrent(episodes, groups, sequences, cell=cell, seeds=1, hidden=16, device="cuda")
+    scores, _ = score_recurrent(
+        episodes, groups, sequences, cell=cell, seeds=1, hidden=16, device="cuda"
+    )
     assert auroc(episodes, scores) >= 0.95
 
 

@@ -37,7 +37,9 @@ def test_a_loss_that_is_not_finite_is_the_worst(
     losing(monkeypatch, losses)
     given = order_alone(pairs=12)
     assert score_recurrent(*given, seeds=1, hidden=4)[1]["epochs"] == [[3], [3]]
-    assert choose_cell(*given, seeds=1, hidden=4)[1]["inner_loss"] == {cell: [1.0, 1.0] for cell in CELLS}
+    assert choose_cell(*given, seeds=1, hidden=4)[1]["inner_loss"] == {
+        cell: [1.0, 1.0] for cell in CELLS
+    }
 
 
 @pytest.mark.parametrize("ask", [score_recurrent, choose_cell])
@@ -47,17 +49,21 @@ def test_a_search_that_diverges_is_told_and_not_kept(
     losing(monkeypatch, [NAN])
     for _ in range(2):
         with pytest.raises(
-            InputError, match=r"^[A-Za-z]+, fold \d, seed 0: the training diverged: after no epoch .*; look"
+            InputError,
+            match=r"^[A-Za-z]+, fold \d, seed 0: the training diverged: after no epoch .*; look",
         ):
             ask(*order_alone(pairs=12), seeds=1, hidden=4, folder=tmp_path)
     assert [*tmp_path.glob("*.json")] == []
 
 
-def test_weights_that_diverge_are_told_and_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_that_diverge_are_told_and_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(training_jobs, "Recipe", partial(Recipe, rate=float("inf"), epochs=2))
     losing(monkeypatch, [1.0])
     with pytest.raises(
-        InputError, match="fold 0, seed 0: the training diverged: after 1 epochs its weights are not finite"
+        InputError,
+        match="fold 0, seed 0: the training diverged: after 1 epochs its weights are not finite",
     ):
         score_recurrent(*order_alone(pairs=12), seeds=1, hidden=4, folder=tmp_path)
     assert [*tmp_path.glob("*[0-9a-f].json")] == []

@@ -25,7 +25,9 @@ def centroid_scores(episodes):
     scores = np.full(episodes.relevant.shape, np.nan)
     for fold in range(episodes.folds):
         outside = episodes.fold != fold
-        layer = linear_layer(episodes.vectors[outside], np.array(episodes.classes)[episodes.label[outside]])
+        layer = linear_layer(
+            episodes.vectors[outside], np.array(episodes.classes)[episodes.label[outside]]
+        )
         scores[~outside] = score(layer(episodes.vectors[~outside]))
     return scores
 
@@ -37,10 +39,14 @@ def test_a_centroid_on_the_whole_pool_scores_what_evaluate_says_of_shots_all(see
     golden = evaluate([table], protocol, folds=folds_of(table), categories=CATEGORIES)
     episodes = episodes_of(table)
     scores = centroid_scores(episodes)
-    assert measure(episodes, scores, CATEGORIES) == pytest.approx({(c.scoring, c.metric): c.mean for c in golden.curve})
+    assert measure(episodes, scores, CATEGORIES) == pytest.approx(
+        {(c.scoring, c.metric): c.mean for c in golden.curve}
+    )
     found = tally_scores(episodes, scores).per_class
     for c in golden.per_class:
-        assert found[c.metric][0, episodes.classes.index(c.label), 0] == pytest.approx(c.mean, nan_ok=True)
+        assert found[c.metric][0, episodes.classes.index(c.label), 0] == pytest.approx(
+            c.mean, nan_ok=True
+        )
 
 
 def slowly(episodes, scores):
@@ -49,7 +55,9 @@ def slowly(episodes, scores):
     for fold in range(episodes.folds):
         rows = episodes.fold == fold
         truth, found = episodes.relevant[rows], scores[rows]
-        ap.append(np.mean([average_precision_score(t, s) for t, s in zip(truth.T, found.T, strict=True)]))
+        ap.append(
+            np.mean([average_precision_score(t, s) for t, s in zip(truth.T, found.T, strict=True)])
+        )
         defined = [(t, s) for t, s in zip(truth.T, found.T, strict=True) if not t.all()]
         auroc.append(np.mean([roc_auc_score(t, s) for t, s in defined]) if defined else np.nan)
     return np.mean(ap), np.nanmean(auroc) if not np.isnan(auroc).all() else np.nan
@@ -70,9 +78,15 @@ def test_ties_of_positives_are_counted():
     episodes = episodes_of(random_corpus(5, size=3))
     queries = episodes.fold >= 0
     assert (
-        tally_scores(episodes, np.zeros(episodes.relevant.shape)).tied[0] == episodes.relevant[queries].sum(0)
+        tally_scores(episodes, np.zeros(episodes.relevant.shape)).tied[0]
+        == episodes.relevant[queries].sum(0)
     ).all()
-    scores = np.random.default_rng(0).permutation(episodes.relevant.size).reshape(episodes.relevant.shape) * 1.0
+    scores = (
+        np.random.default_rng(0)
+        .permutation(episodes.relevant.size)
+        .reshape(episodes.relevant.shape)
+        * 1.0
+    )
     assert not tally_scores(episodes, scores).tied.any()
 
 
@@ -81,7 +95,9 @@ def test_reduced_scoring_averages_inside_categories_first():
     assert episodes.classes == ("c0", "c1", "c2")
     scores = np.random.default_rng(0).normal(size=episodes.relevant.shape)
     ap = tally_scores(episodes, scores).per_class["map"][0, :, 0]
-    assert measure(episodes, scores, CATEGORIES)["reduced", "map"] == pytest.approx((ap[:2].mean() + ap[2]) / 2)
+    assert measure(episodes, scores, CATEGORIES)["reduced", "map"] == pytest.approx(
+        (ap[:2].mean() + ap[2]) / 2
+    )
 
 
 def test_what_stands_in_the_common_fold_is_not_read():
@@ -107,16 +123,27 @@ def test_a_query_without_scores_is_refused():
 @pytest.mark.parametrize("seed", range(5))
 def test_outputs_that_may_be_true_together_are_measured_as_scikit_learn_does(seed):
     rng = np.random.default_rng(seed)
-    targets, fold, scores = rng.random((60, 4)) < 0.3, np.arange(60) % 3, rng.integers(0, 9, (60, 4)).astype(float)
+    targets, fold, scores = (
+        rng.random((60, 4)) < 0.3,
+        np.arange(60) % 3,
+        rng.integers(0, 9, (60, 4)).astype(float),
+    )
     parts = [(targets[fold == f], scores[fold == f]) for f in range(3)]
     found = measure_outputs(targets, fold, scores)
-    assert found["map"] == pytest.approx(np.mean([average_precision_score(t, s) for t, s in parts]), abs=1e-12)
-    assert found["auroc"] == pytest.approx(np.mean([roc_auc_score(t, s) for t, s in parts]), abs=1e-12)
+    assert found["map"] == pytest.approx(
+        np.mean([average_precision_score(t, s) for t, s in parts]), abs=1e-12
+    )
+    assert found["auroc"] == pytest.approx(
+        np.mean([roc_auc_score(t, s) for t, s in parts]), abs=1e-12
+    )
 
 
 def test_an_output_without_positives_or_with_nothing_else_is_left_out_of_a_fold():
     targets = np.array([[1, 0, 1], [0, 0, 1], [1, 1, 1], [0, 0, 0], [0, 0, 0]], bool)
-    fold, scores = np.array([0, 0, 1, 1, -1]), np.array([[1, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 1], [np.nan] * 3])
+    fold, scores = (
+        np.array([0, 0, 1, 1, -1]),
+        np.array([[1, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 1], [np.nan] * 3]),
+    )
     found = measure_outputs(targets, fold, scores)
     assert found["map"] == pytest.approx(np.mean([np.mean([1, 1]), np.mean([0.5, 1, 0.5])]))
     assert found["auroc"] == pytest.approx(np.mean([1, np.mean([0, 1, 0])]))

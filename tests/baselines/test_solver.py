@@ -21,7 +21,9 @@ def rows_of(name, seed=0):
     sizes, dimensions = SHAPES[name]
     rng = np.random.default_rng(seed)
     label = np.repeat(np.arange(len(sizes)), sizes)
-    rows = rng.normal(size=(len(sizes), dimensions))[label] + rng.normal(size=(len(label), dimensions))
+    rows = rng.normal(size=(len(sizes), dimensions))[label] + rng.normal(
+        size=(len(label), dimensions)
+    )
     return rows - rows.mean(axis=0), label
 
 
@@ -38,7 +40,9 @@ def solved(rows, label, strength, *, gram, tolerance=1e-15, start=0.0):
     classes, table = label.max() + 1, gram_matrix(rows) if gram else rows
     weight, bias = np.full((classes, table.shape[1]), start), np.full(classes, start)
     weight[0] *= -1
-    left = solve(table, np.ascontiguousarray(table.T), gram, label, strength, tolerance, weight, bias)
+    left = solve(
+        table, np.ascontiguousarray(table.T), gram, label, strength, tolerance, weight, bias
+    )
     return (weight @ rows if gram else weight), bias, left
 
 
@@ -60,7 +64,10 @@ def test_the_optimum_is_scikit_learns(name, strength, gram):
     weight, bias, left = solved(rows, label, strength, gram=gram)
     theirs, their_bias, _ = golden(rows, label, strength)
     assert left <= 1e-15
-    assert j(rows, label, weight, bias, strength) <= j(rows, label, theirs, their_bias, strength) + 1e-9
+    assert (
+        j(rows, label, weight, bias, strength)
+        <= j(rows, label, theirs, their_bias, strength) + 1e-9
+    )
     np.testing.assert_allclose(weight, theirs, atol=2e-4 * max(1.0, np.abs(theirs).max()))
 
 
@@ -100,7 +107,9 @@ def test_what_is_left_is_no_less_than_what_it_says(name, tolerance):
     for gram in (True, False):
         weight, bias, left = solved(rows, label, 1.0, gram=gram, tolerance=tolerance)
         assert left <= tolerance
-        assert j(rows, label, weight, bias, 1.0) - lowest <= 2 * left + 1e-12  # the bias is estimated
+        assert (
+            j(rows, label, weight, bias, 1.0) - lowest <= 2 * left + 1e-12
+        )  # the bias is estimated
 
 
 def test_equal_rows_and_empty_columns_do_no_harm():
@@ -117,12 +126,16 @@ def test_equal_rows_and_empty_columns_do_no_harm():
 @pytest.mark.parametrize("seed", range(20))
 def test_a_tolerance_below_rounding_ends_where_rounding_does(seed):
     rows, label = rows_of("more dimensions than rows", seed)
-    rows = 1000.0 * np.concatenate([rows, rows[:4]])  # centred, and some twice: the Gram matrix is singular
+    rows = 1000.0 * np.concatenate(
+        [rows, rows[:4]]
+    )  # centred, and some twice: the Gram matrix is singular
     label = np.concatenate([label, label[:4]])
     weight, bias, left = solved(rows, label, 0.1, gram=True, tolerance=0.0)
     other, other_bias, _ = solved(rows, label, 0.1, gram=False)
     assert left < 1e-9
-    assert j(rows, label, weight, bias, 0.1) == pytest.approx(j(rows, label, other, other_bias, 0.1), abs=1e-9)
+    assert j(rows, label, weight, bias, 0.1) == pytest.approx(
+        j(rows, label, other, other_bias, 0.1), abs=1e-9
+    )
 
 
 def test_rows_that_say_nothing_leave_the_shares_of_the_classes():
@@ -131,7 +144,9 @@ def test_rows_that_say_nothing_leave_the_shares_of_the_classes():
         weight, bias, left = solved(np.zeros((6, 4)), label, 1.0, gram=gram)
         assert not weight.any()
         assert left <= 1e-15
-        np.testing.assert_allclose(np.exp(bias) / np.exp(bias).sum(), [3 / 6, 1 / 6, 2 / 6], atol=1e-7)
+        np.testing.assert_allclose(
+            np.exp(bias) / np.exp(bias).sum(), [3 / 6, 1 / 6, 2 / 6], atol=1e-7
+        )
 
 
 @pytest.mark.parametrize("strength", [1e-6, 1e6])

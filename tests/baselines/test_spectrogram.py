@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from callshot.baselines.crops import COLUMNS, cut_by_chance, cut_whole, in_even_batches, line_up_cuts
+from callshot.baselines.crops import (
+    COLUMNS,
+    cut_by_chance,
+    cut_whole,
+    in_even_batches,
+    line_up_cuts,
+)
 from callshot.baselines.sequence_batches import lay_out
 from callshot.baselines.spectrogram import AERD, AST, BEATS, FrontEnd, hear, log_mel
 
@@ -35,13 +41,17 @@ def literal(signal: NDArray[Any], front: FrontEnd) -> NDArray[Any]:
         x = np.array([x[n] - 0.97 * x[max(n - 1, 0)] for n in range(400)])
         hann = [0.5 - 0.5 * math.cos(2 * math.pi * n / 399) for n in range(400)]
         x = x * [w**0.85 if front.window == "povey" else w for w in hann]
-        power = [abs(sum(x * np.exp(-2j * np.pi * k * np.arange(400) / 512))) ** 2 for k in range(256)]
+        power = [
+            abs(sum(x * np.exp(-2j * np.pi * k * np.arange(400) / 512))) ** 2 for k in range(256)
+        ]
         for band in range(128):
             left, centre, right = (mel(20.0) + (band + n) * step for n in range(3))
             total = 0.0
             for k in range(256):
                 at = mel(k * 31.25)
-                total += power[k] * max(0.0, min((at - left) / (centre - left), (right - at) / (right - centre)))
+                total += power[k] * max(
+                    0.0, min((at - left) / (centre - left), (right - at) / (right - centre))
+                )
             out[t, band] = math.log(max(total, 1.1920928955078125e-07))
     return (out - front.mean) / (2 * front.deviation)
 
@@ -50,15 +60,22 @@ def literal(signal: NDArray[Any], front: FrontEnd) -> NDArray[Any]:
 def test_frames_are_those_of_a_slow_transcription(name: str) -> None:
     signal = noise(2800)[:880] if name == "aerd" else noise(880)
     padded = np.pad(signal, (0, 2800 - 880))
-    assert np.abs(log_mel(signal, FRONTS[name])[:4] - literal(padded[:880], FRONTS[name])).max() <= 1e-5
+    assert (
+        np.abs(log_mel(signal, FRONTS[name])[:4] - literal(padded[:880], FRONTS[name])).max()
+        <= 1e-5
+    )
 
 
 def test_frames_are_those_of_transformers_for_ast() -> None:
-    transformers = pytest.importorskip("transformers", reason="transformers is not here: make test-torch")
+    transformers = pytest.importorskip(
+        "transformers", reason="transformers is not here: make test-torch"
+    )
     signal = noise(40_000)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a band that is empty there too
-        wanted = transformers.ASTFeatureExtractor()(signal, sampling_rate=16_000, return_tensors="np")["input_values"]
+        wanted = transformers.ASTFeatureExtractor()(
+            signal, sampling_rate=16_000, return_tensors="np"
+        )["input_values"]
     found = log_mel(signal, AST)
     assert np.abs(found - wanted[0, : len(found)]).max() <= 1e-5
 
@@ -83,7 +100,9 @@ def test_the_table_has_each_signal_in_its_place() -> None:
     signals = [noise(5000), noise(2800), noise(9000)]
     table = hear(signals, AERD)
     for row, signal in enumerate(signals):
-        assert np.array_equal(table.frames[table.start[row] : table.start[row + 1]], log_mel(signal))
+        assert np.array_equal(
+            table.frames[table.start[row] : table.start[row + 1]], log_mel(signal)
+        )
 
 
 # Cuts
@@ -94,7 +113,11 @@ def test_windows_take_every_whole_column_once(lengths: list[int]) -> None:
     cuts = cut_whole(np.array(lengths), np.arange(len(lengths)))
     for row, length in enumerate(lengths):
         own = cuts.take(np.flatnonzero(cuts.row == row))
-        taken = [f + 16 * n for f, columns in zip(own.first, own.columns, strict=True) for n in range(columns)]
+        taken = [
+            f + 16 * n
+            for f, columns in zip(own.first, own.columns, strict=True)
+            for n in range(columns)
+        ]
         assert taken == [16 * n for n in range(length // 16)]
         assert own.columns.max() <= COLUMNS
         assert own.columns.max() - own.columns.min() <= 1

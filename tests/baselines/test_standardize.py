@@ -19,7 +19,9 @@ def test_a_column_in_which_few_rows_happen_to_agree_is_not_blown_up():
     vectors = np.array([[1.0, 5.0, 0.3], [2.0, 9.0, 0.3000001]])
     rows, _, deviation = standardise(vectors)
     middle = np.median(vectors.std(axis=0))
-    np.testing.assert_allclose(deviation, [middle / np.sqrt(2) if d == 2 else vectors[:, d].std() for d in range(3)])
+    np.testing.assert_allclose(
+        deviation, [middle / np.sqrt(2) if d == 2 else vectors[:, d].std() for d in range(3)]
+    )
     assert np.abs(rows[:, 2]).max() < 1e-6
 
 

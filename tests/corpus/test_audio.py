@@ -37,8 +37,14 @@ Signal = NDArray[np.float32]
 RATES_HZ = (8000, 11025, 22050, 32000, 44100, 48000, 96000, 192000, 250000, 384000)
 LAST_BIT = 6e-8  # of a float32 between 0.5 and 1
 FORMATS = [
-    *(("wav", "WAV", subtype) for subtype in ("PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE")),
-    *((suffix, suffix.upper(), "PCM_16") for suffix in ("rf64", "w64", "flac", "aiff", "au", "caf")),
+    *(
+        ("wav", "WAV", subtype)
+        for subtype in ("PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE")
+    ),
+    *(
+        (suffix, suffix.upper(), "PCM_16")
+        for suffix in ("rf64", "w64", "flac", "aiff", "au", "caf")
+    ),
     ("wav", "WAVEX", "PCM_24"),
     ("flac", "FLAC", "PCM_24"),
     ("sph", "NIST", "PCM_16"),
@@ -54,7 +60,11 @@ def noise(frames: int, channels: int = 1, seed: int = 0) -> Signal:
 
 
 def write(
-    path: Path, signal: Signal, rate_hz: int = 16000, form: str | None = None, subtype: str | None = None
+    path: Path,
+    signal: Signal,
+    rate_hz: int = 16000,
+    form: str | None = None,
+    subtype: str | None = None,
 ) -> Path:
     """Write in blocks: libsndfile's Vorbis encoder dies of a long one."""
     channels = 1 if signal.ndim == 1 else signal.shape[1]
@@ -74,7 +84,9 @@ def cut(path: Path, share: float) -> Path:
     return path
 
 
-def literal(path: Path, start_s: float, end_s: float, rate_hz: int, rule: str, source_rate_hz: float | None) -> Signal:
+def literal(
+    path: Path, start_s: float, end_s: float, rate_hz: int, rule: str, source_rate_hz: float | None
+) -> Signal:
     """Read the whole file, reduce it, resample all of it with silence behind it, and cut."""
     whole, header_hz = soundfile.read(path, dtype="float32", always_2d=True)
     source_hz = header_hz if source_rate_hz is None else source_rate_hz
@@ -101,7 +113,8 @@ def read_all(root: Path, segments: list[Segment], **options: int) -> list[Signal
 
 def same(one: Iterable[object], two: Iterable[object]) -> bool:
     return all(
-        np.array_equal(a, b) if isinstance(a, np.ndarray) else str(a) == str(b) for a, b in zip(one, two, strict=True)
+        np.array_equal(a, b) if isinstance(a, np.ndarray) else str(a) == str(b)
+        for a, b in zip(one, two, strict=True)
     )
 
 
@@ -111,7 +124,12 @@ def same(one: Iterable[object], two: Iterable[object]) -> bool:
 def test_a_probe_says_what_the_header_says(tmp_path: Path) -> None:
     path = write(tmp_path / "a.flac", noise(1000, 2), 44100)
     found = probe(path, "sub/a.flac")
-    assert (found.path, found.frames, found.rate_hz, found.channels) == ("sub/a.flac", 1000, 44100.0, 2)
+    assert (found.path, found.frames, found.rate_hz, found.channels) == (
+        "sub/a.flac",
+        1000,
+        44100.0,
+        2,
+    )
     assert found.kind == "FLAC PCM_16"
     assert probe(path).path == path.as_posix()
 
@@ -131,7 +149,10 @@ def test_suffixes_are_lower_case_with_a_dot() -> None:
 
 @pytest.mark.parametrize(
     ("content", "match"),
-    [(b"", r"empty \(0 bytes\)"), (b"no audio " * 99, "libsndfile can read; it said: Format not recognised$")],
+    [
+        (b"", r"empty \(0 bytes\)"),
+        (b"no audio " * 99, "libsndfile can read; it said: Format not recognised$"),
+    ],
 )
 def test_a_file_that_is_no_audio_is_refused(tmp_path: Path, content: bytes, match: str) -> None:
     (tmp_path / "a.wav").write_bytes(content)
@@ -157,7 +178,9 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
         probe(tmp_path / "a.wav")
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may read every file")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may read every file"
+)
 def test_a_file_without_permission_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "a.wav", noise(10)).chmod(0)
     with pytest.raises(InputError, match="Permission denied"):
@@ -197,7 +220,8 @@ def test_the_length_of_a_flac_stream_is_counted(tmp_path: Path) -> None:
     assert probe(path).frames == 200_000
     with open_recording(path) as reader:
         assert np.array_equal(
-            reader.read(10, 13, rate_hz=16000), soundfile.read(tmp_path / "b.flac", dtype="float32")[0][160_000:]
+            reader.read(10, 13, rate_hz=16000),
+            soundfile.read(tmp_path / "b.flac", dtype="float32")[0][160_000:],
         )
 
 
@@ -237,7 +261,9 @@ def test_any_span_of_any_format_is_that_of_the_whole_file(
 def test_vorbis_blocks_of_both_lengths_are_read_exactly(tmp_path: Path) -> None:
     """A tone that rises through noise has both, and libsndfile's seeks go wrong between them."""
     time_s = np.arange(16000 * 20) / 16000
-    tone = 0.3 * np.sin(2 * np.pi * 440 * time_s * (1 + time_s / 20)) + 0.2 * noise(len(time_s))[:, 0]
+    tone = (
+        0.3 * np.sin(2 * np.pi * 440 * time_s * (1 + time_s / 20)) + 0.2 * noise(len(time_s))[:, 0]
+    )
     with open_recording(write(tmp_path / "a.ogg", tone.astype(np.float32))) as reader:
         whole = reader.read(0, 20, rate_hz=16000)
         for start in range(1000, 16000 * 19, 1777):
@@ -320,7 +346,9 @@ def test_a_span_read_alone_is_that_of_the_whole_recording(tmp_path: Path, source
             assert np.abs(alone - whole[start : start + 4000]).max() <= LAST_BIT
 
 
-@pytest.mark.parametrize(("source_hz", "rate_hz"), [(8000, 16000), (16000, 44100), (44100, 8000), (8000, 192000)])
+@pytest.mark.parametrize(
+    ("source_hz", "rate_hz"), [(8000, 16000), (16000, 44100), (44100, 8000), (8000, 192000)]
+)
 def test_rates_go_up_and_down(tmp_path: Path, source_hz: int, rate_hz: int) -> None:
     path = float_wav(tmp_path / "a.wav", noise(source_hz), source_hz)
     with open_recording(path) as reader:
@@ -342,7 +370,9 @@ def test_a_narrower_margin_would_show(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("source_hz", [44100.1, 12345.678, 99999.9, 16000.001])
-def test_rates_without_a_common_grid_are_off_by_half_a_frame_at_most(tmp_path: Path, source_hz: float) -> None:
+def test_rates_without_a_common_grid_are_off_by_half_a_frame_at_most(
+    tmp_path: Path, source_hz: float
+) -> None:
     period = 10 * max(1, source_hz / 16000)  # of the tone, in frames
     tone = 0.7 * np.sin(2 * np.pi * np.arange(200_000) / period)
     path = float_wav(tmp_path / "a.wav", tone.astype(np.float32))
@@ -366,27 +396,43 @@ def test_a_tone_keeps_its_time_and_height(tmp_path: Path) -> None:
     assert np.abs(found - wanted).max() < 1e-6
 
 
-def test_a_long_span_is_read_in_blocks_and_is_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_span_is_read_in_blocks_and_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = float_wav(tmp_path / "a.wav", noise(44100, 2), 44100)
     spans = []
     for block in (2**17, 1000, 7):
         monkeypatch.setattr("callshot.corpus.audio_files.BLOCK", block)
         with open_recording(path) as reader:
-            spans += [[reader.read(0.2, 0.3, rate_hz=rate, channel_rule="mean") for rate in (44100, 16000)]]
+            spans += [
+                [
+                    reader.read(0.2, 0.3, rate_hz=rate, channel_rule="mean")
+                    for rate in (44100, 16000)
+                ]
+            ]
     assert same(spans[0], spans[1])
     assert same(spans[0], spans[2])
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     frames=st.integers(1, 20000),
-    rates=st.tuples(st.sampled_from([8000, 11025, 16000, 44100, 48000]), st.sampled_from([8000, 16000, 22050])),
+    rates=st.tuples(
+        st.sampled_from([8000, 11025, 16000, 44100, 48000]), st.sampled_from([8000, 16000, 22050])
+    ),
     rule=st.sampled_from(["first", "mean", "2"]),
     span=st.tuples(st.floats(-0.5, 2), st.floats(0, 2)),
     source=st.sampled_from([None, 20000.0, 160000.0]),
 )
 def test_every_span_is_that_of_the_literal_twin(
-    tmp_path: Path, frames: int, rates: tuple[int, int], rule: str, span: tuple[float, float], source: float | None
+    tmp_path: Path,
+    frames: int,
+    rates: tuple[int, int],
+    rule: str,
+    span: tuple[float, float],
+    source: float | None,
 ) -> None:
     path = float_wav(tmp_path / "a.wav", noise(frames, 2, frames), rates[0])
     start_s, end_s = span[0], span[0] + span[1]
@@ -416,7 +462,9 @@ def test_every_span_is_that_of_the_literal_twin(
         (0.0, math.inf, "ends after it starts"),
     ],
 )
-def test_a_span_without_samples_is_refused(tmp_path: Path, start_s: float, end_s: float, match: str) -> None:
+def test_a_span_without_samples_is_refused(
+    tmp_path: Path, start_s: float, end_s: float, match: str
+) -> None:
     with (
         open_recording(float_wav(tmp_path / "a.wav", noise(16000)), "a.wav") as reader,
         pytest.raises(InputError, match=rf"^a\.wav: .*{match}"),
@@ -434,7 +482,9 @@ def test_an_impossible_wanted_rate_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("rate_hz", [16000, 8000])
-def test_a_sample_that_is_no_number_is_refused_and_others_are_not(tmp_path: Path, value: float, rate_hz: int) -> None:
+def test_a_sample_that_is_no_number_is_refused_and_others_are_not(
+    tmp_path: Path, value: float, rate_hz: int
+) -> None:
     signal = noise(48000)
     signal[16000] = value
     with open_recording(float_wav(tmp_path / "a.wav", signal)) as reader:
@@ -454,14 +504,17 @@ def test_a_file_cut_short_is_read_up_to_the_cut(tmp_path: Path, form: str) -> No
             assert np.array_equal(reader.read(2, 4, rate_hz=16000), whole[32000:64000])
             for start_s, end_s in ((5.0, 7.0), (8.0, 9.0), (0.0, 10.0)):
                 with pytest.raises(
-                    InputError, match=r"^a: wanted .*cut short or damaged: it can be read up to [56]\.\d"
+                    InputError,
+                    match=r"^a: wanted .*cut short or damaged: it can be read up to [56]\.\d",
                 ):
                     reader.read(start_s, end_s, rate_hz=16000)
             assert np.array_equal(reader.read(4, 5, rate_hz=16000), whole[64000:80000])
 
 
 @pytest.mark.parametrize("form", ["ogg", "sph", "opus"])
-def test_a_file_cut_short_in_a_format_that_hides_it_is_a_shorter_recording(tmp_path: Path, form: str) -> None:
+def test_a_file_cut_short_in_a_format_that_hides_it_is_a_shorter_recording(
+    tmp_path: Path, form: str
+) -> None:
     names = {"ogg": ("OGG", "VORBIS"), "sph": ("NIST", "PCM_16"), "opus": ("OGG", "OPUS")}
     path = cut(write(tmp_path / "a", noise(16000 * 10)[:, 0], 16000, *names[form]), 0.6)
     with open_recording(path) as reader:
@@ -472,7 +525,9 @@ def test_a_file_cut_short_in_a_format_that_hides_it_is_a_shorter_recording(tmp_p
 
 
 @pytest.mark.parametrize("form", ["flac", "ogg", "opus", "mp3"])
-def test_damage_inside_a_file_is_found_and_what_is_before_it_still_read(tmp_path: Path, form: str) -> None:
+def test_damage_inside_a_file_is_found_and_what_is_before_it_still_read(
+    tmp_path: Path, form: str
+) -> None:
     kind = ("OGG", "OPUS") if form == "opus" else (form.upper(), None)
     path = write(tmp_path / "a", noise(16000 * 20)[:, 0], 16000, *kind)
     with open_recording(path) as reader:
@@ -488,7 +543,9 @@ def test_damage_inside_a_file_is_found_and_what_is_before_it_still_read(tmp_path
                 reader.read(4, 16, rate_hz=16000)
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(
     form=st.sampled_from(["WAV", "FLAC", "AIFF", "AU", "W64", "CAF", "NIST"]),
     changes=st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), min_size=1, max_size=4),
@@ -548,7 +605,11 @@ def test_a_peak_that_is_no_number_is_refused(value: float) -> None:
 def test_a_segment_has_its_collar_clipped_to_the_recording(tmp_path: Path) -> None:
     signal = noise(32000)
     with open_recording(float_wav(tmp_path / "a.wav", signal)) as reader:
-        for start_s, end_s, first, last in ((0.1, 1.0, 0, 20000), (0.5, 1.0, 4000, 20000), (1.0, 1.9, 12000, 32000)):
+        for start_s, end_s, first, last in (
+            (0.1, 1.0, 0, 20000),
+            (0.5, 1.0, 4000, 20000),
+            (1.0, 1.9, 12000, 32000),
+        ):
             found = read_segment(reader, segment("a.wav", start_s, end_s, collar_s=0.25))
             assert np.array_equal(found, signal[first:last, 0])
         loud = read_segment(reader, segment("a.wav", 0, 1, level_dbfs=-6.0))
@@ -566,9 +627,20 @@ def corpus(root: Path) -> list[Segment]:
     starts = np.random.default_rng(0).uniform(0, 19, 120).tolist()
     segments = [segment("a.flac", start, start + 1.5, level_dbfs=-3.0) for start in starts]
     for name in ("b.wav", "c.ogg", "d.mp3", "e.flac", "f.wav", "gone.wav"):
-        segments += [segment(name, start / 5, start / 5 + 0.4, channel_rule="mean") for start in starts[:12]]
-    bad = [segment("b.wav", 9, 10), segment("b.wav", 1, 2, channel_rule="9"), segment("b.wav", 1, 2, channel_rule="x")]
-    return [*segments, *bad, segment("b.wav", math.nan, 2), segment("b.wav", 1, 2, source_rate_hz=88200.0)]
+        segments += [
+            segment(name, start / 5, start / 5 + 0.4, channel_rule="mean") for start in starts[:12]
+        ]
+    bad = [
+        segment("b.wav", 9, 10),
+        segment("b.wav", 1, 2, channel_rule="9"),
+        segment("b.wav", 1, 2, channel_rule="x"),
+    ]
+    return [
+        *segments,
+        *bad,
+        segment("b.wav", math.nan, 2),
+        segment("b.wav", 1, 2, source_rate_hz=88200.0),
+    ]
 
 
 def test_any_number_of_threads_gives_the_same_bits(tmp_path: Path) -> None:
@@ -594,8 +666,19 @@ def read_alone(root: Path, wanted: Segment) -> Signal | str:
 
 
 def test_every_kind_of_error_is_met(tmp_path: Path) -> None:
-    texts = " ".join(str(found) for found in read_all(tmp_path, corpus(tmp_path)) if isinstance(found, InputError))
-    for text in ("cut short", "Format not recognised", "no such file", "nothing to read", "channel 9", "channel rule"):
+    texts = " ".join(
+        str(found)
+        for found in read_all(tmp_path, corpus(tmp_path))
+        if isinstance(found, InputError)
+    )
+    for text in (
+        "cut short",
+        "Format not recognised",
+        "no such file",
+        "nothing to read",
+        "channel 9",
+        "channel rule",
+    ):
         assert text in texts
 
 
@@ -636,7 +719,9 @@ def test_no_more_is_read_ahead_than_asked(tmp_path: Path, monkeypatch: pytest.Mo
         assert count <= 3
 
 
-def test_a_file_is_opened_once_for_neighbours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_opened_once_for_neighbours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     segments = corpus(tmp_path)[:50]
     opened = []
 
@@ -654,7 +739,9 @@ def test_no_segments_are_no_work(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{"threads": 0}, {"ahead": 0}])
-def test_impossible_numbers_of_threads_are_refused_at_once(tmp_path: Path, options: dict[str, int]) -> None:
+def test_impossible_numbers_of_threads_are_refused_at_once(
+    tmp_path: Path, options: dict[str, int]
+) -> None:
     with pytest.raises(OptionError, match="at least 1 thread"):
         read_segments(tmp_path, [], **options)
 

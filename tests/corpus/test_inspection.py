@@ -16,8 +16,9 @@ def sing(folder, recordings: int, calls: dict[str, int], length_s: float = 1.5) 
         record(folder / f"r{n}.wav", seconds=8)
         rows += [
             f"r{n}.wav,{i * length_s},{(i + 1) * length_s},{label}"
-            for i, (label, count) in enumerate(calls.items()) if n < count
-        ]  # fmt: skip
+            for i, (label, count) in enumerate(calls.items())
+            if n < count
+        ]
     (folder / "calls.csv").write_text("\n".join(rows))
 
 
@@ -27,8 +28,10 @@ def test_it_tells_which_labels_folds_would_evaluate_and_how_far_they_are_complet
     found = inspect_corpus(tmp_path)
     assert found.possible == {2: 3, 3: 2, 4: 2, 5: 2, 6: 1}
     assert {c.label: (c.eligible, c.complete_to_k) for c in found.classes} == {
-        "roar": (True, 4), "rumble": (True, 4), "blow": (False, 1),
-    }  # fmt: skip
+        "roar": (True, 4),
+        "rumble": (True, 4),
+        "blow": (False, 1),
+    }
     assert found.complete_shots == 4
     assert found.folds is not None
     assert found.folds.count == 5
@@ -71,7 +74,8 @@ def test_a_corpus_brings_its_own_number_of_folds(tmp_path):
 def test_an_unknown_corpus_is_answered_with_the_nearest():
     assert find_corpus("elephant-voices").folds == 5
     with pytest.raises(
-        OptionError, match=r"'ldc2010' is not known; did you mean ldc2010s05\? Known: ldc2010s05, elephant"
+        OptionError,
+        match=r"'ldc2010' is not known; did you mean ldc2010s05\? Known: ldc2010s05, elephant",
     ):
         find_corpus("ldc2010")
 
@@ -79,7 +83,9 @@ def test_an_unknown_corpus_is_answered_with_the_nearest():
 def test_every_category_is_of_a_known_label_and_labels_keep_their_own_spelling():
     for corpus in CORPORA.values():
         assert set(corpus.categories) <= set(corpus.labels)
-        assert [corpus.spell(label.upper().replace(" ", "_")) for label in corpus.labels] == list(corpus.labels)
+        assert [corpus.spell(label.upper().replace(" ", "_")) for label in corpus.labels] == list(
+            corpus.labels
+        )
     assert len(CORPORA["elephant-voices"].labels) == 12
     assert len(set(CORPORA["elephant-voices"].categories.values())) == 7
     assert set(CORPORA["ldc2010s05"].categories.values()) == {"rumble", "roar", "bark", "trumpet"}
@@ -88,11 +94,16 @@ def test_every_category_is_of_a_known_label_and_labels_keep_their_own_spelling()
 @pytest.mark.parametrize(
     ("written", "spelt"),
     [
-        ("Long Roar", "longroar"), ("longroar rumble", "longroar-rumble"), ("TRUNK_BOUNCE?", "trunk-bounce"),
+        ("Long Roar", "longroar"),
+        ("longroar rumble", "longroar-rumble"),
+        ("TRUNK_BOUNCE?", "trunk-bounce"),
         ("Musth_Chirp 3", "musth-chirp-3"),
-        ("Roar 2?", "roar"), ("?", "?"), ("象 ", "象"), ("12", "12"),
+        ("Roar 2?", "roar"),
+        ("?", "?"),
+        ("象 ", "象"),
+        ("12", "12"),
     ],
-)  # fmt: skip
+)
 def test_labels_of_ldc_are_spelt_one_way(written, spelt):
     assert CORPORA["ldc2010s05"].spell(written) == spelt
 
@@ -100,10 +111,14 @@ def test_labels_of_ldc_are_spelt_one_way(written, spelt):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"collar_s": -1}, "collar"), ({"minimum_s": float("nan")}, "minimum length"), ({"rate_hz": 0}, "rate"),
-        ({"channel_rule": "left"}, "channel"), ({"level_dbfs": 3.0}, "level"), ({"source_rate_hz": 0.5}, "source rate"),
+        ({"collar_s": -1}, "collar"),
+        ({"minimum_s": float("nan")}, "minimum length"),
+        ({"rate_hz": 0}, "rate"),
+        ({"channel_rule": "left"}, "channel"),
+        ({"level_dbfs": 3.0}, "level"),
+        ({"source_rate_hz": 0.5}, "source rate"),
     ],
-)  # fmt: skip
+)
 def test_a_rule_that_cannot_be_is_refused(options, said):
     with pytest.raises(OptionError, match=said):
         Rule(**options)

@@ -12,7 +12,8 @@ from callshot.errors import InputError
 from sounds import record
 
 SITES = Library(
-    Path("audio"), ("a/x.wav", "b/x.wav", "b/y.flac", "Top.WAV", "x.1.mp3", "deep/er/z.wav", "cafe\u0301.wav")
+    Path("audio"),
+    ("a/x.wav", "b/x.wav", "b/y.flac", "Top.WAV", "x.1.mp3", "deep/er/z.wav", "cafe\u0301.wav"),
 )
 
 
@@ -47,7 +48,19 @@ def test_a_name_that_two_recordings_have_is_refused(name):
 
 @pytest.mark.parametrize(
     "name",
-    ["c/x.wav", "c/y.flac", "/me/y.flac", "/me/x.wav", "nothing.wav", "", "/", "..", "../../etc/passwd", "a", "wav"],
+    [
+        "c/x.wav",
+        "c/y.flac",
+        "/me/y.flac",
+        "/me/x.wav",
+        "nothing.wav",
+        "",
+        "/",
+        "..",
+        "../../etc/passwd",
+        "a",
+        "wav",
+    ],
 )
 def test_a_name_that_no_recording_has_is_refused(name):
     with pytest.raises(InputError, match="no recording"):

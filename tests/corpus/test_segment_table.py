@@ -19,8 +19,12 @@ from callshot.errors import InputError
 from callshot.records import Embeddings, Reject, Segment
 from callshot.tables.fold_files import read_categories
 
-ROAR = Segment("x@1-3", "x", "a/x.wav", 1.0, 3.0, 0.25, "roar", ("blow", "roar"), 16000, "first", -3.0)
-BLOW = replace(ROAR, segment="x@4-6", label="blow", labels=("blow",), level_dbfs=None, source_rate_hz=384000.0)
+ROAR = Segment(
+    "x@1-3", "x", "a/x.wav", 1.0, 3.0, 0.25, "roar", ("blow", "roar"), 16000, "first", -3.0
+)
+BLOW = replace(
+    ROAR, segment="x@4-6", label="blow", labels=("blow",), level_dbfs=None, source_rate_hz=384000.0
+)
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 
 
@@ -41,24 +45,40 @@ def test_other_columns_keep_their_names_and_kinds(tmp_path):
     write_segment_table([replace(ROAR, more=more[0]), replace(BLOW, more=more[1])], path)
     frame = pl.read_parquet(path)
     assert frame.schema == {
-        **SCHEMA, "fold": pl.Int64, "low_freq_hz": pl.Float64, "caller": pl.String, "mixed": pl.String,
-    }  # fmt: skip
+        **SCHEMA,
+        "fold": pl.Int64,
+        "low_freq_hz": pl.Float64,
+        "caller": pl.String,
+        "mixed": pl.String,
+    }
     assert frame["caller"].to_list() == ["007", None]
-    assert read_segment_table(path)[0][0].more == {"fold": 1, "low_freq_hz": 10.5, "caller": "007", "mixed": "1"}
+    assert read_segment_table(path)[0][0].more == {
+        "fold": 1,
+        "low_freq_hz": 10.5,
+        "caller": "007",
+        "mixed": "1",
+    }
 
 
 def test_a_column_by_the_name_of_one_of_ours_is_kept_beside_it(tmp_path):
     path = tmp_path / "segments.parquet"
     write_segment_table([replace(ROAR, more={"labels": "roar?", "rate_hz": 44100})], path)
     frame = pl.read_parquet(path)
-    assert (frame["labels_annotated"][0], frame["rate_hz_annotated"][0], frame["rate_hz"][0]) == ("roar?", 44100, 16000)
+    assert (frame["labels_annotated"][0], frame["rate_hz_annotated"][0], frame["rate_hz"][0]) == (
+        "roar?",
+        44100,
+        16000,
+    )
 
 
 def test_columns_whose_new_names_are_taken_get_another(tmp_path):
     path = tmp_path / "segments.parquet"
     write_segment_table([replace(ROAR, more={"segment": "a", "segment_annotated": "b"})], path)
     frame = pl.read_parquet(path)
-    assert sorted([frame["segment_annotated"][0], frame["segment_annotated_annotated"][0]]) == ["a", "b"]
+    assert sorted([frame["segment_annotated"][0], frame["segment_annotated_annotated"][0]]) == [
+        "a",
+        "b",
+    ]
 
 
 def test_no_segments_are_a_table_with_all_columns(tmp_path):
@@ -77,11 +97,24 @@ def test_any_text_and_time_comes_back(tmp_path_factory, label, labels, start_s, 
 
 
 @pytest.mark.parametrize(
-    "path", ["../x.wav", "/etc/x.wav", "a/../../x.wav", "C:\\x.wav", "\\\\server\\x.wav", "..", ".", "", "a\0.wav"]
+    "path",
+    [
+        "../x.wav",
+        "/etc/x.wav",
+        "a/../../x.wav",
+        "C:\\x.wav",
+        "\\\\server\\x.wav",
+        "..",
+        ".",
+        "",
+        "a\0.wav",
+    ],
 )
 def test_a_path_that_leads_outside_the_folder_of_audio_is_refused(tmp_path, path):
     write_segment_table([ROAR, replace(ROAR, path=path)], tmp_path / "segments.parquet")
-    with pytest.raises(InputError, match=r"segments\.parquet: column path, row 2: .* leads outside"):
+    with pytest.raises(
+        InputError, match=r"segments\.parquet: column path, row 2: .* leads outside"
+    ):
         read_segment_table(tmp_path / "segments.parquet")
 
 
@@ -109,14 +142,22 @@ def test_what_is_no_parquet_is_refused(tmp_path):
 
 def test_rejects_are_a_csv_with_file_row_and_reason(tmp_path):
     write_rejects(
-        [Reject('say "a".txt', 3, "too\nshort, really"), Reject("b.txt", None, "empty")], tmp_path / "rejects.csv"
+        [Reject('say "a".txt', 3, "too\nshort, really"), Reject("b.txt", None, "empty")],
+        tmp_path / "rejects.csv",
     )
     with (tmp_path / "rejects.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.reader(file))
-    assert rows == [["file", "row", "reason"], ['say "a".txt', "3", "too\nshort, really"], ["b.txt", "", "empty"]]
+    assert rows == [
+        ["file", "row", "reason"],
+        ['say "a".txt', "3", "too\nshort, really"],
+        ["b.txt", "", "empty"],
+    ]
 
 
 def test_evaluate_reads_the_categories_that_segment_writes(tmp_path):
     write_categories({"growl": "rumble", "roar": "roar"}, tmp_path / "categories.csv")
     table = Embeddings("e", [[0.0], [1.0]], "ab", "xy", ["growl", "roar"], [(), ()])
-    assert read_categories(tmp_path / "categories.csv", table) == {"growl": "rumble", "roar": "roar"}
+    assert read_categories(tmp_path / "categories.csv", table) == {
+        "growl": "rumble",
+        "roar": "roar",
+    }

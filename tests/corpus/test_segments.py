@@ -32,7 +32,9 @@ def annotate(folder: Path, *rows: tuple[object, ...], name: str = "calls.csv") -
     return folder / name
 
 
-def segmented(folder: Path, *rows: tuple[object, ...], rule: Rule | None = None, **how: object) -> Segmentation:
+def segmented(
+    folder: Path, *rows: tuple[object, ...], rule: Rule | None = None, **how: object
+) -> Segmentation:
     """Record 10 s, annotate them, and cut."""
     if not (folder / "x.wav").exists():
         record(folder / "x.wav", seconds=10)
@@ -49,8 +51,13 @@ def audio_of(folder: Path, found: Segmentation, n: int = 0) -> np.ndarray:
 
 
 def test_a_call_of_at_least_a_second_is_a_segment_and_a_shorter_one_a_reject(tmp_path):
-    found = segmented(tmp_path, ("x.wav", 1, 2, "roar"), ("x.wav", 3, 3.999, "roar"), ("x.wav", 5.1, 6.1, "blow"))
-    assert [(s.start_s, s.end_s, s.label) for s in found.segments] == [(1, 2, "roar"), (5.1, 6.1, "blow")]
+    found = segmented(
+        tmp_path, ("x.wav", 1, 2, "roar"), ("x.wav", 3, 3.999, "roar"), ("x.wav", 5.1, 6.1, "blow")
+    )
+    assert [(s.start_s, s.end_s, s.label) for s in found.segments] == [
+        (1, 2, "roar"),
+        (5.1, 6.1, "blow"),
+    ]
     assert reasons(found) == ["shorter than 1 s: 0.999 s"]
     assert [(Path(r.file).name, r.row) for r in found.rejects] == [("calls.csv", 2)]
 
@@ -67,11 +74,15 @@ def test_the_collar_is_clipped_at_the_edges_of_the_recording(tmp_path):
     found = segmented(tmp_path, *rows, rule=Rule(collar_s=0.25, rate_hz=8000, level_dbfs=None))
     whole = sf.read(tmp_path / "x.wav", dtype="float32")[0]
     for n, (first, last) in enumerate([(0, 2.25), (3.75, 6.25), (6.75, 10)]):
-        np.testing.assert_array_equal(audio_of(tmp_path, found, n), whole[round(first * 8000) : round(last * 8000)])
+        np.testing.assert_array_equal(
+            audio_of(tmp_path, found, n), whole[round(first * 8000) : round(last * 8000)]
+        )
 
 
 def test_the_collar_reaches_no_further_label(tmp_path):
-    found = segmented(tmp_path, ("x.wav", 1, 3, "roar"), ("x.wav", 3.1, 5, "blow"), rule=Rule(collar_s=0.25))
+    found = segmented(
+        tmp_path, ("x.wav", 1, 3, "roar"), ("x.wav", 3.1, 5, "blow"), rule=Rule(collar_s=0.25)
+    )
     assert [s.labels for s in found.segments] == [("roar",), ("blow",)]
 
 
@@ -93,7 +104,9 @@ def test_the_own_label_is_at_the_centre_and_all_that_overlap_are_labels(tmp_path
 
 
 def test_a_segment_is_brought_to_minus_3_dbfs_and_silence_stays_silence(tmp_path):
-    signal = np.concatenate([np.zeros(16000), np.sin(np.arange(16000) / 9) * 0.01, np.sin(np.arange(16000) / 9) * 4])
+    signal = np.concatenate(
+        [np.zeros(16000), np.sin(np.arange(16000) / 9) * 0.01, np.sin(np.arange(16000) / 9) * 4]
+    )
     sf.write(tmp_path / "x.wav", signal.astype(np.float32), 8000, subtype="FLOAT")
     found = segmented(tmp_path, *[("x.wav", 2 * n + 0.2, 2 * n + 1.8, "roar") for n in range(3)])
     peaks = [float(np.abs(audio_of(tmp_path, found, n)).max()) for n in range(3)]
@@ -109,7 +122,9 @@ def test_two_channels_become_one_by_the_rule(tmp_path):
     both = sf.read(tmp_path / "x.wav", dtype="float32")[0][8000:24000]
     for rule, wanted in {"first": both[:, 0], "2": both[:, 1], "mean": both.mean(axis=1)}.items():
         found = segmented(
-            tmp_path, ("x.wav", 1, 3, "roar"), rule=Rule(channel_rule=rule, rate_hz=8000, level_dbfs=None)
+            tmp_path,
+            ("x.wav", 1, 3, "roar"),
+            rule=Rule(channel_rule=rule, rate_hz=8000, level_dbfs=None),
         )
         assert found.segments[0].channel_rule == rule
         np.testing.assert_allclose(audio_of(tmp_path, found), wanted, atol=1e-7)
@@ -124,10 +139,17 @@ def test_a_channel_that_is_not_there_is_a_reject(tmp_path):
 @pytest.mark.parametrize(
     ("start", "end", "reason"),
     [
-        (5, 5, "point"), (6, 5, "5"), (-1, 2, "-1"), ("nan", 2, "nan"), (2, "inf", "inf"), ("two", 4, "two"),
-        (9, 10.2, "beyond the end of x.wav, which is 10 s long"), (10, 12, "beyond the end"), (90, 92, "beyond"),
+        (5, 5, "point"),
+        (6, 5, "5"),
+        (-1, 2, "-1"),
+        ("nan", 2, "nan"),
+        (2, "inf", "inf"),
+        ("two", 4, "two"),
+        (9, 10.2, "beyond the end of x.wav, which is 10 s long"),
+        (10, 12, "beyond the end"),
+        (90, 92, "beyond"),
     ],
-)  # fmt: skip
+)
 def test_times_that_cannot_be_are_rejects_with_a_reason(tmp_path, start, end, reason):
     found = segmented(tmp_path, ("x.wav", start, end, "roar"), ("x.wav", 1, 3, "blow"))
     assert [s.label for s in found.segments] == ["blow"]
@@ -155,7 +177,9 @@ def test_a_clip_that_is_cut_short_is_a_reject(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", [".mp3", ".ogg"])
-def test_calls_that_overlap_in_a_file_that_is_read_forward_only_are_the_same_as_alone(tmp_path, suffix):
+def test_calls_that_overlap_in_a_file_that_is_read_forward_only_are_the_same_as_alone(
+    tmp_path, suffix
+):
     record(tmp_path / f"x{suffix}", seconds=20, rate=16000)
     rows = [(f"x{suffix}", n * 0.7, n * 0.7 + 1.5, f"call {n}") for n in range(20)]
     found = segment_corpus(tmp_path, annotate(tmp_path, *rows))
@@ -166,7 +190,9 @@ def test_calls_that_overlap_in_a_file_that_is_read_forward_only_are_the_same_as_
 
 
 def test_a_row_that_is_there_twice_is_a_segment_once(tmp_path):
-    found = segmented(tmp_path, ("x.wav", 1, 3, "roar"), ("x.wav", 1, 3, "blow"), ("x.wav", 1.0, 3.0, "roar"))
+    found = segmented(
+        tmp_path, ("x.wav", 1, 3, "roar"), ("x.wav", 1, 3, "blow"), ("x.wav", 1.0, 3.0, "roar")
+    )
     assert [s.segment for s in found.segments] == ["x.wav@1-3 blow", "x.wav@1-3 roar"]
     assert reasons(found)[0].endswith("calls.csv, row 1")
 
@@ -184,7 +210,9 @@ def test_the_recording_that_most_rows_name_is_that_of_the_file_whatever_their_or
     record(tmp_path / "x.wav", seconds=10)
     rows = ["x.wav,b,1,3,roar", "x.wav,,4,6,roar", "x.wav,a,6,8,roar", "x.wav,b,8,10,roar"]
     for order in (rows, rows[::-1]):
-        (tmp_path / "calls.csv").write_text("\n".join(["path,recording,start_s,end_s,label", *order]))
+        (tmp_path / "calls.csv").write_text(
+            "\n".join(["path,recording,start_s,end_s,label", *order])
+        )
         found = segment_corpus(tmp_path, tmp_path / "calls.csv")
         assert [(s.start_s, s.recording) for s in found.segments] == [(1, "b"), (4, "b"), (8, "b")]
 
@@ -201,7 +229,10 @@ def test_two_names_that_reach_one_recording_by_dropping_folders_are_not_both_its
     assert [s.label for s in found.segments] == ["a", "d"]
     assert all("may be another recording than x.wav" in reason for reason in reasons(found))
     alone = segment_corpus(tmp_path / "site1", annotate(tmp_path, rows[1]))
-    assert "1 recordings were found by the end of their names alone, the first by site2/x.wav" in alone.notes
+    assert (
+        "1 recordings were found by the end of their names alone, the first by site2/x.wav"
+        in alone.notes
+    )
     assert not segment_corpus(tmp_path / "site1", annotate(tmp_path, rows[0])).notes
 
 
@@ -224,7 +255,11 @@ def test_ids_are_unique_and_tell_microseconds(tmp_path):
 def test_the_same_call_spelt_in_two_ways_is_one_under_a_corpus(tmp_path):
     record(tmp_path / "x.wav", seconds=5)
     table = annotate(
-        tmp_path, ("x.wav", 0, 2, "Roar"), ("x.wav", 0, 2, "roar?"), ("x.wav", 2, 4, "B1"), ("x.wav", 2, 4, "B2")
+        tmp_path,
+        ("x.wav", 0, 2, "Roar"),
+        ("x.wav", 0, 2, "roar?"),
+        ("x.wav", 2, 4, "B1"),
+        ("x.wav", 2, 4, "B2"),
     )
     found = segment_corpus(tmp_path, table, corpus=CORPORA["ldc2010s05"])
     assert sorted(s.label for s in found.segments) == ["b1", "b2", "roar"]
@@ -287,8 +322,10 @@ def test_a_begin_path_cannot_leave_the_folder(tmp_path):
     (tmp_path / "audio").mkdir()
     found = segmented(
         tmp_path / "audio",
-        ("../secret.wav", 1, 3, "roar"), (str(tmp_path / "secret.wav"), 1, 3, "roar"), ("x.wav", 1, 3, "blow"),
-    )  # fmt: skip
+        ("../secret.wav", 1, 3, "roar"),
+        (str(tmp_path / "secret.wav"), 1, 3, "roar"),
+        ("x.wav", 1, 3, "blow"),
+    )
     assert [s.path for s in found.segments] == ["x.wav"]
     assert all("no recording" in reason for reason in reasons(found))
 
@@ -297,16 +334,23 @@ def test_frames_become_seconds_at_the_rate_of_the_recording(tmp_path):
     record(tmp_path / "x.wav", seconds=10)
     (tmp_path / "x.phn").write_text("8000 24000 roar\n24000 32000 blow\n")
     found = segment_corpus(tmp_path)
-    assert [(s.start_s, s.end_s, s.label) for s in found.segments] == [(1, 3, "roar"), (3, 4, "blow")]
+    assert [(s.start_s, s.end_s, s.label) for s in found.segments] == [
+        (1, 3, "roar"),
+        (3, 4, "blow"),
+    ]
 
 
 def test_a_time_expanded_recording_is_read_at_its_true_rate(tmp_path):
     found = segmented(
-        tmp_path, ("x.wav", 0.1, 0.5, "bat"), rule=Rule(minimum_s=0.1, source_rate_hz=80000, rate_hz=80000)
+        tmp_path,
+        ("x.wav", 0.1, 0.5, "bat"),
+        rule=Rule(minimum_s=0.1, source_rate_hz=80000, rate_hz=80000),
     )
     assert found.recordings[0].duration_s == 1
     assert found.segments[0].source_rate_hz == 80000
-    late = segmented(tmp_path, ("x.wav", 1, 5, "bat"), rule=Rule(minimum_s=0.1, source_rate_hz=80000))
+    late = segmented(
+        tmp_path, ("x.wav", 1, 5, "bat"), rule=Rule(minimum_s=0.1, source_rate_hz=80000)
+    )
     assert "time-expanded" in reasons(late)[0]
 
 
@@ -325,8 +369,10 @@ def test_folders_named_by_label_make_a_segment_of_each_recording(tmp_path):
         record(tmp_path / name)
     found = segment_corpus(tmp_path)
     assert [(s.segment, s.label) for s in found.segments] == [
-        ("old/blow/a.wav", "blow"), ("roar/a.wav", "roar"), ("roar/b.wav", "roar"),
-    ]  # fmt: skip
+        ("old/blow/a.wav", "blow"),
+        ("roar/a.wav", "roar"),
+        ("roar/b.wav", "roar"),
+    ]
     assert [(Path(r.file).name, r.row) for r in found.rejects] == [("loose.wav", None)]
     assert found.read == 4
 
@@ -335,20 +381,27 @@ def test_a_folder_with_the_same_calls_in_two_forms_is_refused(tmp_path):
     record(tmp_path / "x.wav")
     (tmp_path / "x.txt").write_text("0\t1.5\troar\n")
     annotate(tmp_path, ("x.wav", 0, 1.5, "roar"), name="x.csv")
-    with pytest.raises(InputError, match=r"x\.wav is annotated in two forms, csv \(.*x\.csv\) and audacity"):
+    with pytest.raises(
+        InputError, match=r"x\.wav is annotated in two forms, csv \(.*x\.csv\) and audacity"
+    ):
         segment_corpus(tmp_path)
     assert len(segment_corpus(tmp_path, format="audacity").segments) == 1
 
 
 def test_files_that_are_no_annotations_are_told_and_the_rest_goes_on(tmp_path):
     (tmp_path / "README.txt").write_text("Recordings of 2019.\n")
-    (tmp_path / "broken.TextGrid").write_text('File type = "ooTextFile"\nObject class = "TextGrid"\n\n0\n')
+    (tmp_path / "broken.TextGrid").write_text(
+        'File type = "ooTextFile"\nObject class = "TextGrid"\n\n0\n'
+    )
     (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8")
     record(tmp_path / "x.wav")
     annotate(tmp_path, ("x.wav", 0, 1.5, "roar"))
     found = segment_corpus(tmp_path)
     assert len(found.segments) == 1
-    assert {Path(r.file).name: r.row for r in found.refused} == {"README.txt": None, "broken.TextGrid": None}
+    assert {Path(r.file).name: r.row for r in found.refused} == {
+        "README.txt": None,
+        "broken.TextGrid": None,
+    }
 
 
 def test_what_callshot_wrote_itself_is_no_annotation(tmp_path):
@@ -358,7 +411,9 @@ def test_what_callshot_wrote_itself_is_no_annotation(tmp_path):
     (tmp_path / "out" / "folds.csv").write_text("segment,recording,label,fold\na,x.wav,blow,0\n")
     assert len(segment_corpus(tmp_path).segments) == 2
     (tmp_path / "out" / "provenance.json").write_text('{"files": {"folds.csv": "0"}}')
-    assert len(segment_corpus(tmp_path).segments) == 2  # another's: the content is not what it tells
+    assert (
+        len(segment_corpus(tmp_path).segments) == 2
+    )  # another's: the content is not what it tells
     digest = hashlib.sha256((tmp_path / "out" / "folds.csv").read_bytes()).hexdigest()
     (tmp_path / "out" / "provenance.json").write_text(json.dumps({"files": {"folds.csv": digest}}))
     found = segment_corpus(tmp_path)
@@ -368,7 +423,9 @@ def test_what_callshot_wrote_itself_is_no_annotation(tmp_path):
 
 def test_a_recording_without_calls_that_cannot_be_read_is_told(tmp_path):
     spoil(tmp_path / "quiet.wav", "text")
-    (tmp_path / "quiet.Table.1.selections.txt").write_text("Selection\tBegin Time (s)\tEnd Time (s)\tAnnotation\n")
+    (tmp_path / "quiet.Table.1.selections.txt").write_text(
+        "Selection\tBegin Time (s)\tEnd Time (s)\tAnnotation\n"
+    )
     assert [Path(r.file).name for r in segment_corpus(tmp_path).refused] == ["quiet.wav"]
 
 
@@ -407,7 +464,12 @@ def test_one_recording_is_annotated_by_the_file_of_its_name(tmp_path):
 
 
 def test_space_around_a_label_is_none_of_it_and_labels_that_are_nearly_one_are_told(tmp_path):
-    rows = [("x.wav", 0, 2, "rumble"), ("x.wav", 2, 4, " rumble "), ("x.wav", 4, 6, "Rumble"), ("x.wav", 6, 8, "roar")]
+    rows = [
+        ("x.wav", 0, 2, "rumble"),
+        ("x.wav", 2, 4, " rumble "),
+        ("x.wav", 4, 6, "Rumble"),
+        ("x.wav", 6, 8, "roar"),
+    ]
     found = segmented(tmp_path, *rows)
     assert Counter(s.label for s in found.segments) == {"rumble": 2, "Rumble": 1, "roar": 1}
     assert found.segments[1].more["label_written"] == " rumble "
@@ -442,7 +504,9 @@ def test_without_any_annotations_the_error_says_what_to_do(tmp_path):
 def test_other_columns_and_folds_travel_on(tmp_path):
     record(tmp_path / "x.wav", seconds=5)
     table = tmp_path / "calls.csv"
-    table.write_text("recording,start_s,end_s,label,caller,fold\nx.wav,1,3,roar,Echo,4\nx.wav,3,5,blow,,4\n")
+    table.write_text(
+        "recording,start_s,end_s,label,caller,fold\nx.wav,1,3,roar,Echo,4\nx.wav,3,5,blow,,4\n"
+    )
     first, second = segment_corpus(tmp_path, table).segments
     assert first.more == {"caller": "Echo", "fold": 4}
     assert second.more == {"caller": None, "fold": 4}
@@ -453,10 +517,20 @@ def test_other_columns_and_folds_travel_on(tmp_path):
 
 def textgrid(tiers: dict[str, list[tuple[float, float, str]]], end_s: float) -> str:
     """Write interval tiers in Praat's short form; gaps are left out, as some tools do."""
-    lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", "0", str(end_s), "<exists>", str(len(tiers))]
+    lines = [
+        'File type = "ooTextFile"',
+        'Object class = "TextGrid"',
+        "",
+        "0",
+        str(end_s),
+        "<exists>",
+        str(len(tiers)),
+    ]
     for name, intervals in tiers.items():
         lines += ['"IntervalTier"', f'"{name}"', "0", str(end_s), str(len(intervals))]
-        lines += [text for start, end, label in intervals for text in (str(start), str(end), f'"{label}"')]
+        lines += [
+            text for start, end, label in intervals for text in (str(start), str(end), f'"{label}"')
+        ]
     return "\n".join(lines) + "\n"
 
 
@@ -464,12 +538,18 @@ def test_ldc_takes_the_tier_by_vote_the_first_channel_and_a_collar(tmp_path):
     record(tmp_path / "disc1" / "R01.wav", seconds=10, channels=2)
     tiers = {
         "speech": [(0.0, 2.0, "elephants at the tank")],
-        "vocalization": [(1.0, 3.0, "Growl?"), (4.0, 6.0, "Long Roar_Rumble 2"), (6.5, 9.0, "squelch")],
+        "vocalization": [
+            (1.0, 3.0, "Growl?"),
+            (4.0, 6.0, "Long Roar_Rumble 2"),
+            (6.5, 9.0, "squelch"),
+        ],
     }
     (tmp_path / "disc1" / "r01_final.TextGrid").write_text(textgrid(tiers, 10.0), encoding="utf-16")
     found = segment_corpus(tmp_path, corpus=CORPORA["ldc2010s05"])
     assert [s.label for s in found.segments] == ["growl", "longroar-rumble", "squelch"]
-    assert {(s.channel_rule, s.collar_s, s.path) for s in found.segments} == {("first", 0.25, "disc1/R01.wav")}
+    assert {(s.channel_rule, s.collar_s, s.path) for s in found.segments} == {
+        ("first", 0.25, "disc1/R01.wav")
+    }
     assert found.segments[0].more["tier speech"] == "elephants at the tank"
     assert found.segments[0].more["label_written"] == "Growl?"
     assert "not in the list of ldc2010s05, and kept: 'squelch' (1)" in found.notes
@@ -477,10 +557,19 @@ def test_ldc_takes_the_tier_by_vote_the_first_channel_and_a_collar(tmp_path):
 
 def test_elephant_voices_takes_folders_or_the_sheet_and_one_spelling(tmp_path):
     corpus = CORPORA["elephant-voices"]
-    for name in ("estrous-rumble/70_file_1.mp3", "Oestrous_Rumble/71.wav", "Let's-Go-rumble/2.wav", "Sad-rumble/3.wav"):
+    for name in (
+        "estrous-rumble/70_file_1.mp3",
+        "Oestrous_Rumble/71.wav",
+        "Let's-Go-rumble/2.wav",
+        "Sad-rumble/3.wav",
+    ):
         record(tmp_path / name, rate=16000, channels=2)
     found = segment_corpus(tmp_path, corpus=corpus)
-    assert Counter(s.label for s in found.segments) == {"oestrous rumble": 2, "lets-go rumble": 1, "sad rumble": 1}
+    assert Counter(s.label for s in found.segments) == {
+        "oestrous rumble": 2,
+        "lets-go rumble": 1,
+        "sad rumble": 1,
+    }
     assert {(s.channel_rule, s.collar_s) for s in found.segments} == {("mean", 0.0)}
     assert "not in the list of elephant-voices, and kept: 'sad rumble' (1)" in found.notes
     sheet = tmp_path / "sheet.csv"
@@ -501,7 +590,9 @@ def manifest(folder: Path, shape: Shape) -> Path:
     counts, folds, common, others, short, rare = shape
     label, fold = spread_over_folds(counts, folds, common)
     rows = [(n, f, 1.5) for n, f in zip(label, fold, strict=True)]
-    rows += [(f"rare {n % rare}", -1 if n % rare == 0 else n % rare % folds, 1.0) for n in range(others)]
+    rows += [
+        (f"rare {n % rare}", -1 if n % rare == 0 else n % rare % folds, 1.0) for n in range(others)
+    ]
     rows += [(label[n % len(label)], fold[n % len(label)], 0.5) for n in range(short)]
     placed = Counter[int]()
     with (folder / "manifest.csv").open("w", newline="") as file:
@@ -522,23 +613,46 @@ def manifest(folder: Path, shape: Shape) -> Path:
         ((LDC, 10, ("growl", "blow"), 116, 742, 6), 4845, 4103, (10, 3985, 3987, 31)),
     ],
 )
-def test_a_manifest_with_the_papers_shape_gives_the_papers_bookkeeping(tmp_path, shape, annotated, long, evaluated):
+def test_a_manifest_with_the_papers_shape_gives_the_papers_bookkeeping(
+    tmp_path, shape, annotated, long, evaluated
+):
     found = segment_corpus(tmp_path, manifest(tmp_path, shape), check=False)
-    assert (found.read, len(found.segments), len(found.rejects)) == (annotated, long, annotated - long)
+    assert (found.read, len(found.segments), len(found.rejects)) == (
+        annotated,
+        long,
+        annotated - long,
+    )
     segments = found.segments
-    folds = give_folds([s.recording for s in segments], np.array([s.more["fold"] for s in segments]))
+    folds = give_folds(
+        [s.recording for s in segments], np.array([s.more["fold"] for s in segments])
+    )
     counts = count_classes([s.label for s in segments], folds)
     eligible = [c for c in counts if c.eligible]
     queries = sum(sum(c.per_fold) for c in eligible)
-    assert (len(eligible), queries, sum(c.exemplars for c in eligible), complete_shots(counts)) == evaluated
+    assert (
+        len(eligible),
+        queries,
+        sum(c.exemplars for c in eligible),
+        complete_shots(counts),
+    ) == evaluated
     assert {c.label: (c.exemplars, c.complete_to_k) for c in eligible} == shape[0]
 
 
 # Nothing is lost in silence
 
-TIMES = st.sampled_from(["0", "0.5", "1", "2.5", "3", "3.05", "7", "-1", "nan", "", "x", "1e400", "2,5"])
+TIMES = st.sampled_from(
+    ["0", "0.5", "1", "2.5", "3", "3.05", "7", "-1", "nan", "", "x", "1e400", "2,5"]
+)
 NAMES = st.sampled_from(
-    ["good.wav", "good", "sub/good.wav", "gone.wav", "../good.wav", "", *(f"{how}.wav" for how in SPOILED)]
+    [
+        "good.wav",
+        "good",
+        "sub/good.wav",
+        "gone.wav",
+        "../good.wav",
+        "",
+        *(f"{how}.wav" for how in SPOILED),
+    ]
 )
 LABELS = st.sampled_from(["roar", "rumble", "", " ", "a\tb", 'say "roar"', "象🐘"])
 ROWS = st.lists(st.tuples(NAMES, TIMES, TIMES, LABELS), max_size=12)
@@ -565,30 +679,51 @@ def test_every_annotation_is_a_segment_or_a_reject(library, rows):
     assert all(reject.row is not None and reject.reason for reject in found.rejects)
 
 
-@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 8), st.integers(1, 5), st.sampled_from("xyz"))))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from("ab"), st.integers(0, 8), st.integers(1, 5), st.sampled_from("xyz")
+        )
+    )
+)
 def test_labels_are_those_of_a_literal_comparison_of_all_pairs(spans):
     note = Annotation(None, 0, 1, "", "file", 1)
-    calls = sorted((Call(path, path, start, start + n, label, note) for path, start, n, label in spans),
-                   key=lambda c: (c.path, c.start_s, c.end_s, c.label))  # fmt: skip
+    calls = sorted(
+        (Call(path, path, start, start + n, label, note) for path, start, n, label in spans),
+        key=lambda c: (c.path, c.start_s, c.end_s, c.label),
+    )
     literal = [
         tuple(
-            sorted({d.label for d in calls if d.path == c.path and min(c.end_s, d.end_s) > max(c.start_s, d.start_s)})
+            sorted(
+                {
+                    d.label
+                    for d in calls
+                    if d.path == c.path and min(c.end_s, d.end_s) > max(c.start_s, d.start_s)
+                }
+            )
         )
         for c in calls
     ]
     assert overlapping_labels(calls) == literal
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="the real recordings in ../shared/data are not here")
+@pytest.mark.skipif(
+    not SHARED.exists(), reason="the real recordings in ../shared/data are not here"
+)
 def test_the_real_elephants_become_241_segments_by_sheet_and_by_folder():
     for format in ("auto", "folders"):
         found = segment_corpus(SHARED / "elephants", format=format)
         assert Counter(s.label for s in found.segments) == {"rumble": 91, "roar": 81, "trumpet": 69}
         assert not found.rejects
-    assert len({s.recording for s in segment_corpus(SHARED / "elephants", check=False).segments}) == 203
+    assert (
+        len({s.recording for s in segment_corpus(SHARED / "elephants", check=False).segments})
+        == 203
+    )
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="the real recordings in ../shared/data are not here")
+@pytest.mark.skipif(
+    not SHARED.exists(), reason="the real recordings in ../shared/data are not here"
+)
 def test_the_real_finch_songs_are_too_short_for_the_paper_and_not_for_their_own_rule():
     assert len(segment_corpus(SHARED / "finch").rejects) == 601
     found = segment_corpus(SHARED / "finch", rule=Rule(minimum_s=0.02), hints=Hints())

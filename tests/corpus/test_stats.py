@@ -25,14 +25,21 @@ def corpus(tmp_path: Path) -> Path:
 def test_facts_are_what_a_hand_would_count(corpus: Path) -> None:
     rule = Rule(minimum_s=1.0, collar_s=0.25)
     facts = tell_facts(segment_corpus(corpus, rule=rule), rule)
-    assert (facts.rates_hz, facts.channels, facts.kinds, facts.labels) == ((8000.0,), (1, 2), ("WAV PCM_16",), 2)
+    assert (facts.rates_hz, facts.channels, facts.kinds, facts.labels) == (
+        (8000.0,),
+        (1, 2),
+        ("WAV PCM_16",),
+        2,
+    )
     assert facts.recordings == Lengths(3, 18.0, 6.0, 4.0, 8.0, pytest.approx((8 / 3) ** 0.5))
     assert (facts.annotated.count, facts.annotated.total_s) == (2, 12.0)
     assert (facts.calls.count, facts.calls.shortest_s) == (3, 0.5)
     assert facts.segments == Lengths(2, 4.0, 2.0, 1.0, 3.0, 1.0)
 
 
-def test_facts_come_back_from_the_files_of_a_run(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_facts_come_back_from_the_files_of_a_run(
+    corpus: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     out = tmp_path_factory.mktemp("out")
     found = segment_files(corpus, out)
     facts, notes = read_facts(out / "segments.json")

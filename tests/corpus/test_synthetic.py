@@ -12,7 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.random import default_rng
 
-from callshot.corpus.synthetic import COUNTS, RARE, Made, Plan, make_corpus, make_recording, plan_corpus
+from callshot.corpus.synthetic import (
+    COUNTS,
+    RARE,
+    Made,
+    Plan,
+    make_corpus,
+    make_recording,
+    plan_corpus,
+)
 from callshot.corpus.synthetic.call_synthesis import CHORUS, VOICES, Caller, draw_caller, sing
 from callshot.corpus.synthetic.plan import stream
 from callshot.corpus.synthetic.soundscape import draw_scene, hear
@@ -27,12 +35,19 @@ Span = tuple[float, float, str]
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Made, list[Plan]]:
     folder = tmp_path_factory.mktemp("corpus")
-    return folder, make_corpus(folder, seed=5, scale=0.1, rate_hz=RATE_HZ, threads=2), plan_corpus(5, 0.1)
+    return (
+        folder,
+        make_corpus(folder, seed=5, scale=0.1, rate_hz=RATE_HZ, threads=2),
+        plan_corpus(5, 0.1),
+    )
 
 
 def digests(folder: Path) -> dict[str, str]:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files
+    }
 
 
 def length_s(call: Span) -> float:
@@ -71,7 +86,9 @@ def grid_tiers(path: Path) -> dict[str, list[Span]]:
         assert name is not None
         found = re.findall(interval, part)
         assert f"intervals: size = {len(found)}\n" in part
-        tiers[name[1]] = [(float(low), float(high), words.replace('""', '"')) for low, high, words in found]
+        tiers[name[1]] = [
+            (float(low), float(high), words.replace('""', '"')) for low, high, words in found
+        ]
     return tiers
 
 
@@ -89,16 +106,26 @@ def test_another_seed_gives_other_bytes(corpus: tuple[Path, Made, list[Plan]]) -
     assert not np.array_equal(*audio)
 
 
-def test_a_recording_made_alone_is_the_one_in_the_corpus(corpus: tuple[Path, Made, list[Plan]]) -> None:
+def test_a_recording_made_alone_is_the_one_in_the_corpus(
+    corpus: tuple[Path, Made, list[Plan]],
+) -> None:
     folder, _, plans = corpus
     for plan in plans[2:4]:
-        written, rate_hz = soundfile.read(folder / "recordings" / f"{plan.name}.flac", dtype="int16", always_2d=True)
+        written, rate_hz = soundfile.read(
+            folder / "recordings" / f"{plan.name}.flac", dtype="int16", always_2d=True
+        )
         assert rate_hz == RATE_HZ
         assert np.array_equal(written, make_recording(plan, seed=5, rate_hz=RATE_HZ))
 
 
 def test_streams_of_different_keys_differ() -> None:
-    keys = [(0, "voice", 0, 1), (0, "voice", 1, 0), (0, "voice", 1), (1, "voice", 0, 1), (0, "scene", 0, 1)]
+    keys = [
+        (0, "voice", 0, 1),
+        (0, "voice", 1, 0),
+        (0, "voice", 1),
+        (1, "voice", 0, 1),
+        (0, "scene", 0, 1),
+    ]
     assert len({stream(*key).random() for key in keys}) == len(keys)
 
 
@@ -132,7 +159,9 @@ def test_every_plan_keeps_the_rules(seed: int, scale: float) -> None:
 
 def test_one_rare_type_is_alone_in_its_recording() -> None:
     alone = [
-        {call.label for call in plan.calls} for plan in plan_corpus() if {c.label for c in plan.calls} <= set(RARE)
+        {call.label for call in plan.calls}
+        for plan in plan_corpus()
+        if {c.label for c in plan.calls} <= set(RARE)
     ]
     assert alone == [{"baroo rumble"}]
     assert sum("baroo rumble" in {call.label for call in plan.calls} for plan in plan_corpus()) == 1
@@ -142,14 +171,20 @@ def test_about_eight_in_a_hundred_calls_overlap_another_and_never_three_at_once(
     overlapping = total = 0
     for plan in plan_corpus(scale=4):
         for call in plan.calls:
-            others = [c for c in plan.calls if c is not call and c.start_s < call.end_s and call.start_s < c.end_s]
+            others = [
+                c
+                for c in plan.calls
+                if c is not call and c.start_s < call.end_s and call.start_s < c.end_s
+            ]
             assert len(others) <= 1
             overlapping += len(others)
             total += 1
     assert 0.07 <= overlapping / total <= 0.09
 
 
-def test_both_forms_of_annotation_hold_the_calls_of_the_plan(corpus: tuple[Path, Made, list[Plan]]) -> None:
+def test_both_forms_of_annotation_hold_the_calls_of_the_plan(
+    corpus: tuple[Path, Made, list[Plan]],
+) -> None:
     folder, _, plans = corpus
     for plan in plans:
         assert raven_spans(folder / "raven" / f"{plan.name}.Table.1.selections.txt") == spans(plan)
@@ -168,7 +203,10 @@ def test_the_intervals_of_a_tier_fill_the_recording_and_notes_are_no_calls(
         names.update(list(tiers))
         notes.update(text for _, _, text in tiers["notes"] if text)
         for intervals in tiers.values():
-            assert [low for low, _, _ in intervals] == [0.0, *(high for _, high, _ in intervals[:-1])]
+            assert [low for low, _, _ in intervals] == [
+                0.0,
+                *(high for _, high, _ in intervals[:-1]),
+            ]
             assert intervals[-1][1] == plan.duration_s
             assert all(low < high for low, high, _ in intervals)
     assert names["call"] == names["notes"] == len(plans)
@@ -188,11 +226,17 @@ def test_crowsetta_reads_both_forms_alike(corpus: tuple[Path, Made, list[Plan]])
         boxes = {(box.onset, box.offset, box.label) for box in table.to_bbox()}
         assert boxes == set(spans(plan))
         grid = formats.by_name("textgrid").from_file(folder / "textgrid" / f"{plan.name}.TextGrid")
-        read = [(s.onset_s, s.offset_s, s.label) for seq in grid.to_seq(round_times=False) for s in seq.segments]
+        read = [
+            (s.onset_s, s.offset_s, s.label)
+            for seq in grid.to_seq(round_times=False)
+            for s in seq.segments
+        ]
         assert set(spans(plan)) <= set(read)
 
 
-def test_some_tables_have_two_views_and_some_grids_are_utf_16(corpus: tuple[Path, Made, list[Plan]]) -> None:
+def test_some_tables_have_two_views_and_some_grids_are_utf_16(
+    corpus: tuple[Path, Made, list[Plan]],
+) -> None:
     folder, _, plans = corpus
     tables = [path.read_text() for path in (folder / "raven").iterdir()]
     assert 0 < sum("Waveform 1" in text for text in tables) < len(plans)
@@ -200,11 +244,15 @@ def test_some_tables_have_two_views_and_some_grids_are_utf_16(corpus: tuple[Path
     assert 0 < grids.count(b"\xfe\xff") < len(plans)
 
 
-def test_audio_is_as_long_as_planned_and_neither_clipped_nor_silent(corpus: tuple[Path, Made, list[Plan]]) -> None:
+def test_audio_is_as_long_as_planned_and_neither_clipped_nor_silent(
+    corpus: tuple[Path, Made, list[Plan]],
+) -> None:
     folder, made, plans = corpus
     channels = Counter[int]()
     for plan in plans:
-        audio, _ = soundfile.read(folder / "recordings" / f"{plan.name}.flac", dtype="float32", always_2d=True)
+        audio, _ = soundfile.read(
+            folder / "recordings" / f"{plan.name}.flac", dtype="float32", always_2d=True
+        )
         assert audio.shape == (round(plan.duration_s * RATE_HZ), plan.channels)
         assert 0.25 < np.abs(audio[:, 0]).max() < 0.95
         channels[plan.channels] += 1
@@ -245,7 +293,9 @@ def fundamental_hz(call: np.ndarray, rate_hz: int) -> float:
         echo = np.fft.irfft(spectrum)[shortest:longest]
         peaks = 1 + np.flatnonzero((echo[1:-1] >= echo[:-2]) & (echo[1:-1] >= echo[2:]))
         if peaks.size > 0:
-            found.append(rate_hz / (shortest + peaks[np.argmax(echo[peaks] > 0.7 * echo[peaks].max())]))
+            found.append(
+                rate_hz / (shortest + peaks[np.argmax(echo[peaks] > 0.7 * echo[peaks].max())])
+            )
     return float(np.median(found))
 
 
@@ -258,12 +308,16 @@ def test_the_fundamental_of_a_rumble_lies_in_the_range_of_its_type(label: str) -
     calls = [sing(label, [caller], 3.0, 4000, random).astype(float) for caller in callers]
     measured = [fundamental_hz(call, 4000) for call in calls]
     hits = [low_hz * (1 - margin) <= found_hz <= high_hz * (1 + margin) for found_hz in measured]
-    assert np.mean(hits) >= (0.5 if label in ("grumbling rumble", "musth rumble") else 0.9), measured
+    assert np.mean(hits) >= (0.5 if label in ("grumbling rumble", "musth rumble") else 0.9), (
+        measured
+    )
 
 
 @pytest.mark.parametrize("label", [*COUNTS, *RARE])
 @pytest.mark.parametrize("duration_s", [0.35, 3.0])
-def test_a_call_is_finite_has_unit_power_and_begins_and_ends_in_silence(label: str, duration_s: float) -> None:
+def test_a_call_is_finite_has_unit_power_and_begins_and_ends_in_silence(
+    label: str, duration_s: float
+) -> None:
     random = default_rng(3)
     call = sing(label, [draw_caller(random) for _ in range(2)], duration_s, 16000, random)
     assert call.dtype == np.float32
@@ -280,12 +334,18 @@ def test_rumbles_lie_on_the_whole_below_roars_and_roars_below_trumpets() -> None
         power = np.mean([np.abs(np.fft.rfft(call)) ** 2 for call in calls], axis=0)
         return float((np.fft.rfftfreq(32000, 1 / 16000) * power).sum() / power.sum())
 
-    assert np.mean([*map(centre_hz, RUMBLES)]) < centre_hz("conflict roar") < centre_hz("trumpet blast")
+    assert (
+        np.mean([*map(centre_hz, RUMBLES)])
+        < centre_hz("conflict roar")
+        < centre_hz("trumpet blast")
+    )
 
 
 def test_a_pulsated_trumpet_pulses_five_to_twelve_times_a_second() -> None:
     for number in range(5):
-        call = sing("pulsated play trumpet", [Caller()], 3.0, 16000, default_rng(number)).astype(float)
+        call = sing("pulsated play trumpet", [Caller()], 3.0, 16000, default_rng(number)).astype(
+            float
+        )
         loudness = (call**2).reshape(-1, 160).mean(axis=1)
         strength = np.abs(np.fft.rfft(loudness - loudness.mean(), 4000))
         assert 4.5 <= np.argmax(strength[60:]) * 0.025 + 1.5 <= 12.5
@@ -296,7 +356,9 @@ def test_what_is_further_away_is_duller_and_more_reverberant() -> None:
         scene = draw_scene(default_rng(0))
         quiet = dict.fromkeys(("wind_db", "floor_db", "insects_db"), -200.0)
         fields = {name: getattr(scene, name) for name in scene.__slots__} | quiet
-        far = type(scene)(**fields | {"distance_m": distance_m, "birds_per_s": 0.0, "reverberation_s": 0.5})
+        far = type(scene)(
+            **fields | {"distance_m": distance_m, "birds_per_s": 0.0, "reverberation_s": 0.5}
+        )
         click = np.zeros(RATE_HZ, np.float32)
         click[800] = 1
         return hear(click, far, RATE_HZ, default_rng(1)).astype(float)
@@ -330,11 +392,15 @@ def test_types_can_be_learnt_but_not_at_a_glance(corpus: tuple[Path, Made, list[
     for row in np.flatnonzero(np.isin(label, list(COUNTS))):
         others = group != group[row]
         means = {name: table[others & (label == name)].mean(axis=0) for name in COUNTS}
-        hits.append(min(means, key=lambda name: np.linalg.norm(table[row] - means[name])) == label[row])
+        hits.append(
+            min(means, key=lambda name: np.linalg.norm(table[row] - means[name])) == label[row]
+        )
     assert 1.8 / 12 < np.mean(hits) < 0.8
 
 
-def test_the_readme_says_what_it_is_and_how_to_segment_it(corpus: tuple[Path, Made, list[Plan]]) -> None:
+def test_the_readme_says_what_it_is_and_how_to_segment_it(
+    corpus: tuple[Path, Made, list[Plan]],
+) -> None:
     text = (corpus[0] / "README.md").read_text()
     assert "seed 5, scale 0.1, at 8000 Hz" in text
     assert "callshot segment FOLDER/recordings --annotations FOLDER/raven --out SEGMENTS" in text
@@ -342,7 +408,9 @@ def test_the_readme_says_what_it_is_and_how_to_segment_it(corpus: tuple[Path, Ma
 
 def test_progress_adds_up_to_one_and_names_the_recordings(tmp_path: Path) -> None:
     told: list[tuple[float, str]] = []
-    make_corpus(tmp_path, scale=0.1, rate_hz=4000, report=lambda share, what: told.append((share, what)))
+    make_corpus(
+        tmp_path, scale=0.1, rate_hz=4000, report=lambda share, what: told.append((share, what))
+    )
     assert sum(share for share, _ in told) == pytest.approx(1)
     assert [what for _, what in told] == [plan.name for plan in plan_corpus(0, 0.1)]
 
@@ -359,11 +427,15 @@ def test_nothing_more_is_begun_after_an_interruption(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
-    with pytest.raises(OutputError, match=r"taken.recordings: the folder cannot be made \(Not a directory\)"):
+    with pytest.raises(
+        OutputError, match=r"taken.recordings: the folder cannot be made \(Not a directory\)"
+    ):
         make_corpus(tmp_path / "taken", scale=0.1)
 
 
-def test_a_file_that_cannot_be_written_is_refused_and_leaves_nothing_half_done(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_refused_and_leaves_nothing_half_done(
+    tmp_path: Path,
+) -> None:
     name = plan_corpus(0, 0.1)[0].name
     make_corpus(tmp_path, scale=0.1, rate_hz=4000)
     (tmp_path / "recordings" / f"{name}.flac").unlink()
@@ -373,7 +445,9 @@ def test_a_file_that_cannot_be_written_is_refused_and_leaves_nothing_half_done(t
     assert not list(tmp_path.rglob(".*"))
 
 
-def test_a_folder_with_anything_else_in_it_is_refused_and_the_same_corpus_is_made_anew(tmp_path: Path) -> None:
+def test_a_folder_with_anything_else_in_it_is_refused_and_the_same_corpus_is_made_anew(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "corpus"
     make_corpus(folder, scale=0.1, rate_hz=4000)
     before = digests(folder)

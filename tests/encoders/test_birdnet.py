@@ -18,7 +18,13 @@ import pytest
 from numpy.typing import NDArray
 
 from callshot.encoders import birdnet
-from callshot.encoders.birdnet import EMBEDDING, TOLERANCE, check_rewrite, expose_tensor, open_birdnet
+from callshot.encoders.birdnet import (
+    EMBEDDING,
+    TOLERANCE,
+    check_rewrite,
+    expose_tensor,
+    open_birdnet,
+)
 from callshot.errors import InputError, OptionError
 from tflites import tiny, weights, written
 
@@ -81,15 +87,21 @@ def test_windows_of_another_shape_are_refused(cut: Path, shape: tuple[int, ...])
 
 @needs_litert
 def test_the_file_that_was_not_rewritten_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"found .*'Identity', 1, 1024.*; rewrite BirdNET's own file"):
+    with pytest.raises(
+        InputError, match=r"found .*'Identity', 1, 1024.*; rewrite BirdNET's own file"
+    ):
         open_birdnet(written(tmp_path, tiny(model={7: None})))
 
 
 @needs_litert
-@pytest.mark.parametrize("content", [b"", b"\x08\0\0\0TFL3", tiny()[:600], tiny(graph={1: [99]}), tiny(model={1: []})])
+@pytest.mark.parametrize(
+    "content", [b"", b"\x08\0\0\0TFL3", tiny()[:600], tiny(graph={1: [99]}), tiny(model={1: []})]
+)
 def test_a_damaged_model_is_not_opened(tmp_path: Path, content: bytes) -> None:
     path = written(tmp_path, content)
-    with pytest.raises(InputError, match=r"not a tflite model|cannot be opened as a tflite model") as caught:
+    with pytest.raises(
+        InputError, match=r"not a tflite model|cannot be opened as a tflite model"
+    ) as caught:
         open_birdnet(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert len(str(caught.value).splitlines()) == 1
@@ -100,16 +112,16 @@ def test_no_threads_are_refused(cut: Path) -> None:
         open_birdnet(cut, threads=0)
 
 
-def test_a_missing_package_is_told_with_the_extra(cut: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_told_with_the_extra(
+    cut: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "ai_edge_litert.interpreter", None)
     with pytest.raises(InputError, match=r"pip install 'callshot\[birdnet\]'"):
         open_birdnet(cut)
 
 
 def test_importing_the_module_imports_no_framework() -> None:
-    code = (
-        "import sys, callshot.encoders.birdnet; print([m for m in sys.modules if 'litert' in m or 'tensorflow' in m])"
-    )
+    code = "import sys, callshot.encoders.birdnet; print([m for m in sys.modules if 'litert' in m or 'tensorflow' in m])"
     made = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert made.stdout == "[]\n"
 
@@ -117,11 +129,15 @@ def test_importing_the_module_imports_no_framework() -> None:
 @needs_litert
 def test_opening_prints_nothing(cut: Path) -> None:
     code = "import sys, pathlib; from callshot.encoders import birdnet; birdnet.open_birdnet(pathlib.Path(sys.argv[1]))"
-    made = subprocess.run([sys.executable, "-c", code, str(cut)], capture_output=True, text=True, check=True)
+    made = subprocess.run(
+        [sys.executable, "-c", code, str(cut)], capture_output=True, text=True, check=True
+    )
     assert (made.stdout, made.stderr) == ("", "")
 
 
-def test_only_the_greeting_is_kept_from_the_terminal_also_after_an_error(capfd: pytest.CaptureFixture[str]) -> None:
+def test_only_the_greeting_is_kept_from_the_terminal_also_after_an_error(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     with suppress(KeyError), birdnet._hushed():
         os.write(2, b"before\nINFO: Created TensorFlow Lite XNNPACK delegate for CPU.\nafter\n")
         raise KeyError
@@ -139,7 +155,9 @@ def test_the_check_finds_another_model(tmp_path: Path, cut: Path) -> None:
     begin = {4: [{}, {0: struct.pack("<2i", 0, 7)}, {0: struct.pack("<2i", 1, 1024)}]}
     assert check_rewrite(written(tmp_path, tiny(model=begin), "other.tflite"), cut) > 1
     with pytest.raises(InputError, match="wanted a tensor"):
-        check_rewrite(written(tmp_path, tiny().replace(b"AVG_POOL", b"MAX_POOL"), "other.tflite"), cut)
+        check_rewrite(
+            written(tmp_path, tiny().replace(b"AVG_POOL", b"MAX_POOL"), "other.tflite"), cut
+        )
 
 
 # The real weights
@@ -164,7 +182,8 @@ def sounds() -> dict[str, Signal]:
         "loud": hiss * 1e4,
         "faint": hiss * 1e-6,
         "click": (np.arange(144000) == 70000) * 0.9,
-        "rumble": np.sum([np.sin(2 * np.pi * 18 * n * time_s) / n for n in range(1, 20)], axis=0) * 0.3,
+        "rumble": np.sum([np.sin(2 * np.pi * 18 * n * time_s) / n for n in range(1, 20)], axis=0)
+        * 0.3,
     }
     return {name: signal.astype(np.float32) for name, signal in made.items()}
 
@@ -201,7 +220,10 @@ def test_birdnet_gives_the_same_bits_alone_in_any_batch_again_and_in_threads(rea
 
 
 def test_a_window_without_numbers_does_not_reach_into_the_next(real: Path) -> None:
-    windows, model = np.stack([np.full(144000, np.nan, np.float32), sounds()["chirp"]]), open_birdnet(real)
+    windows, model = (
+        np.stack([np.full(144000, np.nan, np.float32), sounds()["chirp"]]),
+        open_birdnet(real),
+    )
     np.testing.assert_array_equal(model(windows)[1], model(windows[1:])[0])
 
 
@@ -212,6 +234,12 @@ def test_two_bytes_of_birdnet_change(real: Path) -> None:
 
 def test_birdnet_gives_what_another_runtime_gave(real: Path) -> None:
     row = open_birdnet(real)(sounds()["chirp"][None])[0]
-    theirs = {515: 3.463169, 794: 3.280769, 477: 3.248842, 648: 3.018829, 486: 2.660067}  # tflite-runtime 2.14.0
+    theirs = {
+        515: 3.463169,
+        794: 3.280769,
+        477: 3.248842,
+        648: 3.018829,
+        486: 2.660067,
+    }  # tflite-runtime 2.14.0
     np.testing.assert_allclose(row[list(theirs)], list(theirs.values()), rtol=0, atol=1e-4)
     assert np.linalg.norm(row) == pytest.approx(23.488316, abs=1e-4)

@@ -12,7 +12,15 @@ import pytest
 
 from callshot.encoders import catalogue
 from callshot.encoders.availability import PACKAGES, tell_encoder, tell_encoders
-from callshot.encoders.catalogue import ENCODERS, Row, choose, find_encoder, fingerprint, list_encoders, match_files
+from callshot.encoders.catalogue import (
+    ENCODERS,
+    Row,
+    choose,
+    find_encoder,
+    fingerprint,
+    list_encoders,
+    match_files,
+)
 from callshot.encoders.hubert import TORCH_EXTRA
 from callshot.encoders.perch import TENSORFLOW_EXTRA
 from callshot.errors import InputError, OptionError
@@ -57,11 +65,22 @@ def test_any_layer_of_hubert_is_an_encoder_and_all_share_their_weights():
 def test_every_choice_of_a_row_can_be_made_and_changes_its_fingerprint(name):
     row = find_encoder(name)
     others = {
-        "padding": "none" if name == "mfcc" else "right", "remainder": "drop", "normalisation": "peak", "mel": "htk",
-        "normalise": "false", "top_db": "none", "hop_s": "0.02" if name == "mfcc" else "1.5", "window_s": "2",
-        "rate_hz": "24000", "layer": "3", "n_fft": "512", "bands": "64", "coefficients": "13", "dimension": "7",
+        "padding": "none" if name == "mfcc" else "right",
+        "remainder": "drop",
+        "normalisation": "peak",
+        "mel": "htk",
+        "normalise": "false",
+        "top_db": "none",
+        "hop_s": "0.02" if name == "mfcc" else "1.5",
+        "window_s": "2",
+        "rate_hz": "24000",
+        "layer": "3",
+        "n_fft": "512",
+        "bands": "64",
+        "coefficients": "13",
+        "dimension": "7",
         "sequence": "spatial",
-    }  # fmt: skip
+    }
     for option in row.choices():
         changed = choose(row, {option: others[option]})
         assert changed.choices()[option] != row.choices()[option], option
@@ -70,15 +89,23 @@ def test_every_choice_of_a_row_can_be_made_and_changes_its_fingerprint(name):
 
 def test_weights_and_version_are_in_the_fingerprint():
     row = find_encoder("birdnet-v2.4")
-    prints = [fingerprint(row, {}), fingerprint(row, {"a": "1"}), fingerprint(row, {"a": "2"}),
-              fingerprint(replace(row, version=2), {})]  # fmt: skip
+    prints = [
+        fingerprint(row, {}),
+        fingerprint(row, {"a": "1"}),
+        fingerprint(row, {"a": "2"}),
+        fingerprint(replace(row, version=2), {}),
+    ]
     assert len({json.dumps(found, sort_keys=True) for found in prints}) == 4
 
 
 @pytest.mark.parametrize(
     ("name", "choices", "said"),
     [
-        ("perch-v2", {"normalization": "peak"}, "no option 'normalization'; did you mean normalisation"),
+        (
+            "perch-v2",
+            {"normalization": "peak"},
+            "no option 'normalization'; did you mean normalisation",
+        ),
         ("perch-v2", {"padding": "left"}, "padding: one of centre, right, wrap"),
         ("perch-v2", {"window_s": "long"}, "window_s: wanted a value like 5.0, got 'long'"),
         ("hubert-base-l2", {"normalise": "maybe"}, "wanted a value like True"),
@@ -93,7 +120,8 @@ def test_a_choice_that_cannot_be_is_refused(name, choices, said):
 
 
 @pytest.mark.parametrize(
-    ("name", "choice"), [("perch-v2", "normalisation"), ("birdnet-v2.4", "normalisation"), ("mfcc", "padding")]
+    ("name", "choice"),
+    [("perch-v2", "normalisation"), ("birdnet-v2.4", "normalisation"), ("mfcc", "padding")],
 )
 def test_none_is_a_word_where_words_are_wanted(name, choice):
     assert choose(find_encoder(name), {choice: "none"}).choices()[choice] == "none"
@@ -101,7 +129,11 @@ def test_none_is_a_word_where_words_are_wanted(name, choice):
 
 @pytest.mark.parametrize(
     ("name", "choices"),
-    [("random", {"dimension": "0"}), ("random", {"dimension": "none"}), ("hubert-base-l2", {"layer": "13"})],
+    [
+        ("random", {"dimension": "0"}),
+        ("random", {"dimension": "none"}),
+        ("hubert-base-l2", {"layer": "13"}),
+    ],
 )
 def test_sizes_and_layers_that_cannot_be_are_refused(name, choices):
     with pytest.raises(OptionError, match=r"dimension|layer"):
@@ -110,7 +142,9 @@ def test_sizes_and_layers_that_cannot_be_are_refused(name, choices):
 
 def test_a_stranger_of_the_same_name_does_not_take_our_place(monkeypatch):
     entry = EntryPoint("mfcc", "callshot.encoders.catalogue:my_row", "callshot.encoders")
-    monkeypatch.setattr(catalogue, "my_row", replace(find_encoder("random"), name="mfcc"), raising=False)
+    monkeypatch.setattr(
+        catalogue, "my_row", replace(find_encoder("random"), name="mfcc"), raising=False
+    )
     monkeypatch.setattr(catalogue, "entry_points", lambda group: [entry])
     assert find_encoder("mfcc").load.endswith("load_mfcc")
     with pytest.raises(InputError, match="two packages bring one of that name"):
@@ -119,16 +153,29 @@ def test_a_stranger_of_the_same_name_does_not_take_our_place(monkeypatch):
 
 def test_a_users_own_model_is_a_row_once_its_rate_window_and_size_are_given():
     row = find_encoder(
-        "onnx:dir/model.onnx", {"rate_hz": "22050", "window_s": "2.5", "dimension": "16", "padding": "right"}
+        "onnx:dir/model.onnx",
+        {"rate_hz": "22050", "window_s": "2.5", "dimension": "16", "padding": "right"},
     )
     assert row.policy is not None
-    assert (row.rate_hz, row.policy.window, row.policy.padding, row.dimension) == (22050, 55125, "right", 16)
+    assert (row.rate_hz, row.policy.window, row.policy.padding, row.dimension) == (
+        22050,
+        55125,
+        "right",
+        16,
+    )
     assert row.options["path"].endswith("dir/model.onnx")  # type: ignore[union-attr]
 
 
 def test_rows_of_other_packages_join_the_table(monkeypatch):
     mine = Row(
-        "mine", "my own", 3, 16000, "callshot.encoders.loaders:load_random", "MIT", "nothing", options={"dimension": 3}
+        "mine",
+        "my own",
+        3,
+        16000,
+        "callshot.encoders.loaders:load_random",
+        "MIT",
+        "nothing",
+        options={"dimension": 3},
     )
     monkeypatch.setattr(catalogue, "my_row", mine, raising=False)
     entry = EntryPoint("mine", "callshot.encoders.catalogue:my_row", "callshot.encoders")
@@ -145,7 +192,9 @@ def test_what_another_package_brings_must_be_a_row(monkeypatch):
             return 3
 
     monkeypatch.setattr(catalogue, "entry_points", lambda group: [Brought()])
-    with pytest.raises(InputError, match="encoder broken of package stranger: wanted a Row, found int"):
+    with pytest.raises(
+        InputError, match="encoder broken of package stranger: wanted a Row, found int"
+    ):
         list_encoders()
 
 
@@ -158,20 +207,29 @@ def test_what_an_encoder_needs_is_told(monkeypatch, tmp_path):
     assert tell_encoder(find_encoder("perch-v2")).needs[0] == "pip install 'callshot[onnx]'"
 
 
-def test_weights_for_torch_need_torch_to_be_exported_unless_the_others_are_there(monkeypatch, tmp_path):
+def test_weights_for_torch_need_torch_to_be_exported_unless_the_others_are_there(
+    monkeypatch, tmp_path
+):
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path))
     row = find_encoder("hubert-base-l3")
     there: set[str] = set()
-    monkeypatch.setattr("callshot.encoders.availability.find_weight", lambda place, w: w.file if w.file in there else None)
-    monkeypatch.setattr("callshot.encoders.availability.find_spec", lambda name: None if name == "torch" else name)
+    monkeypatch.setattr(
+        "callshot.encoders.availability.find_weight",
+        lambda place, w: w.file if w.file in there else None,
+    )
+    monkeypatch.setattr(
+        "callshot.encoders.availability.find_spec", lambda name: None if name == "torch" else name
+    )
     assert tell_encoder(row).needs == ("callshot encoders get hubert-base-l3",)
     there.add("model.safetensors")
     assert tell_encoder(row).needs == ("pip install 'callshot[rivals]'",)
     there.add("model.onnx")
     assert tell_encoder(row).needs == ()
     assert [(file, is_there) for file, _, is_there in tell_encoder(row).weights] == [
-        ("model.onnx", True), ("pytorch_model.bin", False), ("model.safetensors", True)
-    ]  # fmt: skip
+        ("model.onnx", True),
+        ("pytorch_model.bin", False),
+        ("model.safetensors", True),
+    ]
 
 
 def test_a_users_own_model_is_not_ready_where_there_is_none(tmp_path):
@@ -186,21 +244,29 @@ def test_a_users_files_are_told_by_their_suffix_or_come_in_order(tmp_path):
     hubert, perch = find_encoder("hubert-base-l2"), find_encoder("perch-v1")
     files = [Path("a.safetensors"), Path("b.onnx"), Path("c.bin")]
     assert [(weight.file, file) for weight, file in match_files(hubert, files)] == [
-        ("model.safetensors", files[0]), ("model.onnx", files[1]), ("pytorch_model.bin", files[2])
-    ]  # fmt: skip
+        ("model.safetensors", files[0]),
+        ("model.onnx", files[1]),
+        ("pytorch_model.bin", files[2]),
+    ]
     (tmp_path / "model.safetensors").touch()
     assert [weight.file for weight, _ in match_files(hubert, [tmp_path])] == ["model.safetensors"]
     assert [file for _, file in match_files(perch, files[:2])] == [files[0], files[1], files[1]]
     for wrong in (Path("hubert.pt"), tmp_path / "nowhere"):
         with pytest.raises(
-            InputError, match=r"wanted one of model\.onnx, pytorch_model\.bin, model\.safetensors, or a fol"
+            InputError,
+            match=r"wanted one of model\.onnx, pytorch_model\.bin, model\.safetensors, or a fol",
         ):
             match_files(hubert, [wrong])
 
 
 def test_every_extra_that_is_named_can_be_installed():
-    extras = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]["optional-dependencies"]
-    assert {row.extra for row in ENCODERS if row.extra} | set(PACKAGES) | {TORCH_EXTRA, TENSORFLOW_EXTRA} <= set(extras)
+    extras = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"][
+        "optional-dependencies"
+    ]
+    assert {row.extra for row in ENCODERS if row.extra} | set(PACKAGES) | {
+        TORCH_EXTRA,
+        TENSORFLOW_EXTRA,
+    } <= set(extras)
 
 
 def test_listing_imports_no_framework_and_writes_nothing(tmp_path):
@@ -209,6 +275,8 @@ def test_listing_imports_no_framework_and_writes_nothing(tmp_path):
         "print(*{'onnxruntime', 'onnx', 'torch', 'tensorflow', 'ai_edge_litert', 'numba'} & set(sys.modules))"
     )
     home = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache"), "PATH": ""}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=home, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=home, check=True
+    )
     assert done.stdout.strip() == ""
     assert list(tmp_path.iterdir()) == []

@@ -35,7 +35,9 @@ from test_cli import run
 
 def segment(path: str, start_s: float = 0.0, end_s: float = 1.0, **more: object) -> Segment:
     name = f"{path}@{start_s}-{end_s}"
-    return Segment(name, path, path, start_s, end_s, 0.0, "roar", ("roar",), 16000, "mean", -3.0, None, more)  # type: ignore[arg-type]
+    return Segment(
+        name, path, path, start_s, end_s, 0.0, "roar", ("roar",), 16000, "mean", -3.0, None, more
+    )  # type: ignore[arg-type]
 
 
 class Counted:
@@ -56,7 +58,9 @@ class Counted:
 
 def embedded(folder, segments, encoder, store="store"):
     with open_store(folder / store, encoder.fingerprint) as kept:
-        keys, rejects = embed_segments(segments, folder, partial(read_segments, folder, threads=2), encoder, kept)
+        keys, rejects = embed_segments(
+            segments, folder, partial(read_segments, folder, threads=2), encoder, kept
+        )
         return keys, rejects, kept.vectors([key for key in keys if key is not None])
 
 
@@ -68,7 +72,9 @@ def library(tmp_path):
 
 
 def test_a_second_run_encodes_nothing_and_gives_the_same(library):
-    segments = [segment(f"r{n}.wav", start, start + 1.5) for n in range(3) for start in (0.0, 1.0, 2.0)]
+    segments = [
+        segment(f"r{n}.wav", start, start + 1.5) for n in range(3) for start in (0.0, 1.0, 2.0)
+    ]
     counted = Counted()
     first = embedded(library, segments, counted.encoder)
     assert counted.seen == 9
@@ -122,13 +128,18 @@ def test_every_way_of_reading_a_segment_has_a_vector_of_its_own(library, change)
     record(library / "two.wav", seconds=4, rate=16000, channels=2)
     plain = segment("two.wav")
     encoder = Counted().encoder
-    keys = embedded(library, [plain], encoder)[0] + embedded(library, [replace(plain, **change)], encoder)[0]
+    keys = (
+        embedded(library, [plain], encoder)[0]
+        + embedded(library, [replace(plain, **change)], encoder)[0]
+    )
     assert keys[0] != keys[1]
 
 
 def test_the_same_samples_at_another_rate_are_other_audio(library):
     encoder = Encoder(
-        find_encoder("birdnet-v2.4"), lambda windows: np.repeat(windows[:, :1], 1024, axis=1), {"encoder": "fake"}
+        find_encoder("birdnet-v2.4"),
+        lambda windows: np.repeat(windows[:, :1], 1024, axis=1),
+        {"encoder": "fake"},
     )
     slow = replace(segment("r0.wav", 0, 1), level_dbfs=None)
     fast = replace(slow, rate_hz=48000, source_rate_hz=48000.0, end_s=1 / 3)
@@ -142,11 +153,16 @@ def test_a_segment_that_the_model_refuses_is_a_reject_and_the_rest_goes_on(libra
     row = find_encoder(name)
 
     def model(items):
-        vectors = np.zeros((1 if items.ndim == 1 else len(items), row.dimension), np.float32) + items.flat[0]
+        vectors = (
+            np.zeros((1 if items.ndim == 1 else len(items), row.dimension), np.float32)
+            + items.flat[0]
+        )
         return np.full_like(vectors, np.nan) if (np.abs(items) > 0.9).any() else vectors
 
     record(library / "loud.wav", seconds=4, rate=16000)
-    segments = [replace(segment(f"r{n % 3}.wav", n / 20, n / 20 + 1), level_dbfs=-20.0) for n in range(20)]
+    segments = [
+        replace(segment(f"r{n % 3}.wav", n / 20, n / 20 + 1), level_dbfs=-20.0) for n in range(20)
+    ]
     segments.insert(7, replace(segment("loud.wav"), level_dbfs=0.0))
     keys, rejects, vectors = embedded(library, segments, Encoder(row, model, {"encoder": name}))
     assert [(reject.file, reject.row) for reject in rejects] == [("loud.wav", 8)]
@@ -161,7 +177,11 @@ def test_audio_that_is_known_from_elsewhere_is_read_once_more_and_no_more(librar
     embedded(library, [segment("copy.wav")], encoder)
     with open_store(library / "store", encoder.fingerprint) as kept:
         embed_segments(
-            [segment("copy.wav")], library, lambda wanted: pytest.fail("read again") if wanted else (), encoder, kept
+            [segment("copy.wav")],
+            library,
+            lambda wanted: pytest.fail("read again") if wanted else (),
+            encoder,
+            kept,
         )
 
 
@@ -184,7 +204,10 @@ def test_one_bad_file_among_many_is_a_reject_and_the_rest_goes_on(library):
 
 
 def test_audio_that_comes_again_and_again_is_one_shard(library):
-    segments = [segment("r0.wav"), *(segment(f"r{n}.wav", end_s=1 + n / 9) for n in (0, 1, 2, 0, 1, 2))]
+    segments = [
+        segment("r0.wav"),
+        *(segment(f"r{n}.wav", end_s=1 + n / 9) for n in (0, 1, 2, 0, 1, 2)),
+    ]
     counted = Counted()
     assert len(set(embedded(library, segments, counted.encoder)[0])) == 3
     assert (counted.seen, len(shards(library / "store"))) == (3, 1)
@@ -226,7 +249,9 @@ def test_windows_are_made_ready_while_the_model_works(library):
 
 
 def test_no_more_is_made_ready_than_may_wait(library, monkeypatch):
-    monkeypatch.setattr("callshot.encoders.embed.AHEAD_SAMPLES", 2 * 48000)  # two of 1 s, and one more
+    monkeypatch.setattr(
+        "callshot.encoders.embed.AHEAD_SAMPLES", 2 * 48000
+    )  # two of 1 s, and one more
     monkeypatch.setattr("callshot.encoders.embed.LARGEST_BATCH", 1)
     seen = []
 
@@ -254,7 +279,9 @@ def test_shares_of_the_work_add_up_to_one_with_the_pace(library):
     embedded(library, segments[:1], encoder)
     with open_store(library / "store", encoder.fingerprint) as kept:
         read = partial(read_segments, library)
-        embed_segments(segments, library, read, encoder, kept, lambda share, what: told.append((share, what)))
+        embed_segments(
+            segments, library, read, encoder, kept, lambda share, what: told.append((share, what))
+        )
     assert sum(share for share, _ in told) == pytest.approx(1)
     assert "segments/s" in told[-1][1]
     assert "h of audio per hour" in told[-1][1]
@@ -288,7 +315,9 @@ def cut(library):
 
 
 def test_the_table_has_what_evaluate_needs_and_the_sequences_lie_beside_it(cut, tmp_path):
-    table, rejects = embed_files(cut, tmp_path / "mfcc.parquet", "mfcc", sequences=True, store=tmp_path / "store")
+    table, rejects = embed_files(
+        cut, tmp_path / "mfcc.parquet", "mfcc", sequences=True, store=tmp_path / "store"
+    )
     assert (len(table), rejects) == (200, [])
     frame = pl.read_parquet(tmp_path / "mfcc.parquet")
     assert set(frame.columns) == {"recording", "label", "segment", "labels", "embedding"}
@@ -305,13 +334,19 @@ def test_recordings_that_were_moved_are_named_anew_or_told(cut, tmp_path):
     with pytest.raises(InputError, match="no segment could be embedded from"):
         embed_files(cut, tmp_path / "mfcc.parquet", "mfcc", store=tmp_path / "store")
     table, _ = embed_files(
-        cut, tmp_path / "mfcc.parquet", "mfcc", audio=tmp_path / "elsewhere", store=tmp_path / "store"
+        cut,
+        tmp_path / "mfcc.parquet",
+        "mfcc",
+        audio=tmp_path / "elsewhere",
+        store=tmp_path / "store",
     )
     assert len(table) == 200
 
 
 def test_choices_and_the_name_of_the_corpus_reach_the_table(cut, tmp_path):
-    table, _ = embed_files(cut, tmp_path / "a.parquet", "mfcc", {"coefficients": "13"}, store=tmp_path / "store")
+    table, _ = embed_files(
+        cut, tmp_path / "a.parquet", "mfcc", {"coefficients": "13"}, store=tmp_path / "store"
+    )
     assert (table.encoder, table.vectors.shape) == ("mfcc[coefficients=13]", (200, 13))
     segments = pl.read_parquet(cut)
     facts = {"audio": str(tmp_path), "corpus": "mine"}
@@ -321,9 +356,13 @@ def test_choices_and_the_name_of_the_corpus_reach_the_table(cut, tmp_path):
     assert sorted(path.name for path in tmp_path.glob("*.rejects.csv")) == []
 
 
-@pytest.mark.parametrize("out", ["segments/segments.parquet", "x.csv", "gone/x.parquet", "segments"])
+@pytest.mark.parametrize(
+    "out", ["segments/segments.parquet", "x.csv", "gone/x.parquet", "segments"]
+)
 def test_a_place_where_no_table_can_be_is_told_before_any_work(cut, tmp_path, out, monkeypatch):
-    monkeypatch.setattr("callshot.study.file_steps.open_encoder", lambda *_, **__: pytest.fail("opened"))
+    monkeypatch.setattr(
+        "callshot.study.file_steps.open_encoder", lambda *_, **__: pytest.fail("opened")
+    )
     before = cut.read_bytes()
     with pytest.raises((OutputError, OptionError)):
         embed_files(cut, tmp_path / out, "mfcc", store=tmp_path / "store")
@@ -334,9 +373,15 @@ def test_segments_at_a_rate_that_the_encoder_does_not_take_are_told_before_any_w
     (library / "calls.csv").write_text("recording,start_s,end_s,label\nr0.wav,0,2,roar\n")
     segment_files(library, library / "cut", library / "calls.csv", Rule(rate_hz=8000))
     with pytest.raises(
-        InputError, match=r"is cut at 8000 Hz, and mfcc wants 16000; cut segments anew with --rate 16000"
+        InputError,
+        match=r"is cut at 8000 Hz, and mfcc wants 16000; cut segments anew with --rate 16000",
     ):
-        embed_files(library / "cut" / "segments.parquet", library / "x.parquet", "mfcc", store=library / "store")
+        embed_files(
+            library / "cut" / "segments.parquet",
+            library / "x.parquet",
+            "mfcc",
+            store=library / "store",
+        )
 
 
 def embedding(cut, out, store):
@@ -359,7 +404,14 @@ main()
 
 def failing(cut, out, store, wait_s=0.0, limit=0):
     """Embed where there is no room, and return what is said; each segment is written at once, or after `wait_s`."""
-    command = [sys.executable, "-c", CHILD, str(wait_s), str(limit), *embedding(cut, out, store)[3:]]
+    command = [
+        sys.executable,
+        "-c",
+        CHILD,
+        str(wait_s),
+        str(limit),
+        *embedding(cut, out, store)[3:],
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     return done.stderr
@@ -369,7 +421,9 @@ def failing(cut, out, store, wait_s=0.0, limit=0):
 def encoded(monkeypatch):
     """What is encoded in this process, an item for each segment."""
     seen = []
-    monkeypatch.setattr("callshot.encoders.embed.pool", lambda sequence: seen.append(1) or pool(sequence))
+    monkeypatch.setattr(
+        "callshot.encoders.embed.pool", lambda sequence: seen.append(1) or pool(sequence)
+    )
     return seen
 
 
@@ -379,7 +433,11 @@ def shards(store):
 
 def held(store):
     """Count the segments in a store as any tool would."""
-    return pl.read_parquet(sorted(shards(store)), columns=["source"])["source"].n_unique() if shards(store) else 0
+    return (
+        pl.read_parquet(sorted(shards(store)), columns=["source"])["source"].n_unique()
+        if shards(store)
+        else 0
+    )
 
 
 @pytest.fixture
@@ -425,10 +483,19 @@ def kill_one(forks, store, chance):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no SIGKILL")
-def test_killed_at_any_moment_and_run_again_the_table_is_the_same_byte_for_byte(cut, tmp_path, whole, encoded):
-    chance, store, out, parts = random.Random(4), tmp_path / "store", tmp_path / "killed.parquet", []
+def test_killed_at_any_moment_and_run_again_the_table_is_the_same_byte_for_byte(
+    cut, tmp_path, whole, encoded
+):
+    chance, store, out, parts = (
+        random.Random(4),
+        tmp_path / "store",
+        tmp_path / "killed.parquet",
+        [],
+    )
     command = [sys.executable, "-c", FORKS, cut, out, store]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as forks:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as forks:
         for _ in range(20):
             status = kill_one(forks, store, chance)
             parts.append(held(store) if status == signals.SIGKILL else 200)
@@ -440,14 +507,19 @@ def test_killed_at_any_moment_and_run_again_the_table_is_the_same_byte_for_byte(
 
 
 def test_two_processes_at_once_lose_and_double_nothing(cut, tmp_path):
-    children = [subprocess.Popen(embedding(cut, tmp_path / f"{n}.parquet", tmp_path / "store")) for n in range(2)]
+    children = [
+        subprocess.Popen(embedding(cut, tmp_path / f"{n}.parquet", tmp_path / "store"))
+        for n in range(2)
+    ]
     assert [child.wait() for child in children] == [0, 0]
     frames = [pl.read_parquet(tmp_path / f"{n}.parquet") for n in range(2)]
     assert frames[0].equals(frames[1])
     assert frames[0]["segment"].n_unique() == frames[0].height == 200
 
 
-def test_one_recording_among_a_thousand_that_goes_bad_is_told_and_the_others_are_embedded(tmp_path, capsys):
+def test_one_recording_among_a_thousand_that_goes_bad_is_told_and_the_others_are_embedded(
+    tmp_path, capsys
+):
     for n in range(1000):
         record(tmp_path / "audio" / f"r{n:03d}.wav", seconds=1.1, rate=16000, seed=n)
     rows = "".join(f"r{n:03d}.wav,0,1.1,label {n % 2}\n" for n in range(1000))
@@ -455,20 +527,36 @@ def test_one_recording_among_a_thousand_that_goes_bad_is_told_and_the_others_are
     run("segment", tmp_path / "audio", "-a", tmp_path / "calls.csv", "--out", tmp_path, "--quiet")
     bad, out = tmp_path / "audio" / "r500.wav", tmp_path / "mfcc.parquet"
     bad.write_bytes(bad.read_bytes()[:20])
-    run("embed", tmp_path / "segments.parquet", "-e", "mfcc", "-o", out, "--store", tmp_path / "store")
+    run(
+        "embed",
+        tmp_path / "segments.parquet",
+        "-e",
+        "mfcc",
+        "-o",
+        out,
+        "--store",
+        tmp_path / "store",
+    )
     told, said = capsys.readouterr().out, "r500.wav: wanted audio that libsndfile can read"
     assert f"left out: row 501: {said}" in told
     assert f"999 of 1000 segments embedded in {out}" in told
     segments = pl.read_parquet(tmp_path / "segments.parquet")["segment"].to_list()
     assert pl.read_parquet(out)["segment"].to_list() == segments[:500] + segments[501:]
     (reject,) = pl.read_csv(tmp_path / "mfcc.rejects.csv").to_dicts()
-    assert (reject["file"], reject["row"], reject["reason"].startswith(said)) == ("r500.wav", 501, True)
+    assert (reject["file"], reject["row"], reject["reason"].startswith(said)) == (
+        "r500.wav",
+        501,
+        True,
+    )
 
 
 @pytest.fixture
 def disk(tmp_path):
     """A disk of 64 KiB, which only the process that keeps it has; the others see it through that process."""
-    folder, script = tmp_path / "disk", 'mount -t tmpfs -o size=64k small "$0" && echo ready && read -r _'
+    folder, script = (
+        tmp_path / "disk",
+        'mount -t tmpfs -o size=64k small "$0" && echo ready && read -r _',
+    )
     folder.mkdir()
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, folder]
     try:
@@ -482,8 +570,13 @@ def disk(tmp_path):
         keeper.stdin.close()
 
 
-def test_a_disk_that_fills_up_is_told_and_the_store_goes_on_from_there(cut, tmp_path, disk, whole, encoded):
-    out, wanted = tmp_path / "mfcc.parquet", r"cannot be written \(No space left on device\); .*make room.*\n"
+def test_a_disk_that_fills_up_is_told_and_the_store_goes_on_from_there(
+    cut, tmp_path, disk, whole, encoded
+):
+    out, wanted = (
+        tmp_path / "mfcc.parquet",
+        r"cannot be written \(No space left on device\); .*make room.*\n",
+    )
     said = failing(cut, out, disk / "store")
     assert re.fullmatch(rf"callshot: {re.escape(str(disk))}/store/\S+: {wanted}", said)
     assert not out.exists()
@@ -499,7 +592,9 @@ def test_a_disk_that_fills_up_is_told_and_the_store_goes_on_from_there(cut, tmp_
     assert out.read_bytes() == whole
 
 
-def test_a_disk_that_is_full_when_the_table_is_written_costs_nothing_but_the_table(cut, tmp_path, disk, whole, encoded):
+def test_a_disk_that_is_full_when_the_table_is_written_costs_nothing_but_the_table(
+    cut, tmp_path, disk, whole, encoded
+):
     out, store = disk / "mfcc.parquet", tmp_path / "store"
     out.write_bytes(b"an earlier table")
     (disk / "filler").write_bytes(bytes(48 * 1024))
@@ -515,11 +610,17 @@ def test_a_disk_that_is_full_when_the_table_is_written_costs_nothing_but_the_tab
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no limit on the size of files")
-@pytest.mark.parametrize(("wait_s", "place", "again"), [(30, r"store/\S+/shard-\S+", 200), (0, r"mfcc\.parquet", 0)])
+@pytest.mark.parametrize(
+    ("wait_s", "place", "again"), [(30, r"store/\S+/shard-\S+", 200), (0, r"mfcc\.parquet", 0)]
+)
 def test_a_limit_on_files_is_told_whether_the_store_or_the_table_meets_it(
     cut, tmp_path, whole, encoded, wait_s, place, again
 ):
-    out, store, wanted = tmp_path / "mfcc.parquet", tmp_path / "store", r"cannot be written \(.*File too large.*\n"
+    out, store, wanted = (
+        tmp_path / "mfcc.parquet",
+        tmp_path / "store",
+        r"cannot be written \(.*File too large.*\n",
+    )
     said = failing(cut, out, store, wait_s=wait_s, limit=16_000)
     assert re.fullmatch(rf"callshot: {re.escape(str(tmp_path))}/{place}: {wanted}", said)
     assert (held(store), out.exists()) == (200 - again, False)

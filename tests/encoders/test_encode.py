@@ -15,10 +15,17 @@ from callshot.errors import InputError, OptionError
 
 RATE_HZ = 16000
 WAYS = {
-    "mfcc": {}, "random": {}, "birdnet-v2.4": {}, "perch-v2": {}, "perch-v2 spatial": {"sequence": "spatial"},
+    "mfcc": {},
+    "random": {},
+    "birdnet-v2.4": {},
+    "perch-v2": {},
+    "perch-v2 spatial": {"sequence": "spatial"},
     "hubert-base-l2": {},
-}  # fmt: skip
-STANDINS = {"perch-v2": standins.perch_v2, "hubert-base-l2": standins.hubert}  # where the real weights are not here
+}
+STANDINS = {
+    "perch-v2": standins.perch_v2,
+    "hubert-base-l2": standins.hubert,
+}  # where the real weights are not here
 
 
 @pytest.fixture(scope="module", params=WAYS)
@@ -36,7 +43,11 @@ def encoder(request, tmp_path_factory) -> Iterator[Encoder]:
 
 
 def sound(seconds: float, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(scale=0.1, size=round(seconds * RATE_HZ)).astype(np.float32)
+    return (
+        np.random.default_rng(seed)
+        .normal(scale=0.1, size=round(seconds * RATE_HZ))
+        .astype(np.float32)
+    )
 
 
 def vectors(encoder: Encoder, *signals: np.ndarray) -> np.ndarray:
@@ -101,7 +112,9 @@ def test_a_louder_segment_does_what_the_row_says(encoder):
 
 def test_segments_at_another_rate_are_resampled_or_refused(encoder):
     if encoder.row.policy is None:
-        with pytest.raises(InputError, match=r"wanted segments at 16000 Hz, found 8000; cut them with --rate 16000"):
+        with pytest.raises(
+            InputError, match=r"wanted segments at 16000 Hz, found 8000; cut them with --rate 16000"
+        ):
             encoder.prepare(sound(1), 8000)
     else:
         assert encoder.prepare(sound(1), 8000).shape[1] == encoder.row.policy.window
@@ -111,7 +124,9 @@ def test_the_sequence_of_mfcc_has_its_vector_for_a_mean():
     row = find_encoder("mfcc")
     frames = open_encoder(row, sequences=True).encode([sound(2.0)])[0]
     assert frames.shape == (201, 40)
-    np.testing.assert_allclose(pool(frames), open_encoder(row).encode([sound(2.0)])[0][0], atol=1e-3)
+    np.testing.assert_allclose(
+        pool(frames), open_encoder(row).encode([sound(2.0)])[0][0], atol=1e-3
+    )
 
 
 @pytest.mark.parametrize("device", ["tpu", "cuda"])
@@ -121,10 +136,21 @@ def test_a_device_that_is_none_or_not_for_it_is_refused(device):
 
 
 def test_choices_reach_the_model():
-    ways = ({}, {"n_fft": "512"}, {"mel": "htk"}, {"padding": "none"}, {"hop_s": "0.02"}, {"bands": "64"})
-    vectors = [open_encoder(find_encoder("mfcc", chosen)).encode([sound(1.0)])[0] for chosen in ways]
+    ways = (
+        {},
+        {"n_fft": "512"},
+        {"mel": "htk"},
+        {"padding": "none"},
+        {"hop_s": "0.02"},
+        {"bands": "64"},
+    )
+    vectors = [
+        open_encoder(find_encoder("mfcc", chosen)).encode([sound(1.0)])[0] for chosen in ways
+    ]
     assert len({vector.tobytes() for vector in vectors}) == len(ways)
-    assert open_encoder(find_encoder("random", {"dimension": "7"})).encode([sound(1.0)])[0].shape == (1, 7)
+    assert open_encoder(find_encoder("random", {"dimension": "7"})).encode([sound(1.0)])[
+        0
+    ].shape == (1, 7)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +171,9 @@ def test_a_long_segment_goes_through_the_model_some_windows_at_a_time():
         return np.repeat(windows.mean(axis=1, keepdims=True), 1024, axis=1)
 
     encoder = Encoder(find_encoder("birdnet-v2.4", {"window_s": "0.1"}), model, {})
-    found = encoder.encode([encoder.prepare(sound(15.0), RATE_HZ), encoder.prepare(sound(0.1), RATE_HZ)])
+    found = encoder.encode(
+        [encoder.prepare(sound(15.0), RATE_HZ), encoder.prepare(sound(0.1), RATE_HZ)]
+    )
     assert (sizes, [len(one) for one in found]) == ([64, 64, 23], [150, 1])
 
 
@@ -164,16 +192,23 @@ def test_an_own_models_content_is_in_the_fingerprint_not_its_place(tmp_path):
         node = helper.make_node("ReduceMean", ["x"], ["mean"], axes=[1], keepdims=1)
         scale = helper.make_node("Mul", ["mean", "factor"], ["embedding"])
         graph = helper.make_graph(
-            [node, scale], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 1600])],
+            [node, scale],
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 1600])],
             [helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["n", 1])],
             [helper.make_tensor("factor", TensorProto.FLOAT, [1], [factor])],
-        )  # fmt: skip
-        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), path)
+        )
+        onnx.save(
+            helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8),
+            path,
+        )
         return path
 
     choices = {"rate_hz": "16000", "window_s": "0.1", "dimension": "1"}
-    opened = [open_encoder(find_encoder(f"onnx:{model(tmp_path / name, factor)}", choices))
-              for name, factor in (("a.onnx", 1.0), ("b.onnx", 2.0))]  # fmt: skip
+    opened = [
+        open_encoder(find_encoder(f"onnx:{model(tmp_path / name, factor)}", choices))
+        for name, factor in (("a.onnx", 1.0), ("b.onnx", 2.0))
+    ]
     assert opened[0].fingerprint["weights"] != opened[1].fingerprint["weights"]
     signal = sound(0.25) + np.float32(1)
     a, b = (pool(one.encode([one.prepare(signal, RATE_HZ)])[0])[0] for one in opened)

@@ -33,7 +33,10 @@ def test_only_the_output_and_three_lengths_change(tmp_path: Path) -> None:
     expose_tensor(written(tmp_path, tiny()), tmp_path / "cut.tflite", EMBEDDING)
     before, after = tiny(), (tmp_path / "cut.tflite").read_bytes()
     changed = [at // 4 * 4 for at in range(len(before)) if before[at] != after[at]]
-    found = [(struct.unpack_from("<i", before, at)[0], struct.unpack_from("<i", after, at)[0]) for at in changed]
+    found = [
+        (struct.unpack_from("<i", before, at)[0], struct.unpack_from("<i", after, at)[0])
+        for at in changed
+    ]
     assert len(before) == len(after)
     assert sorted(found) == [(1, 0), (2, 1), (4, 3)]  # signatures, operators, the output
 
@@ -75,13 +78,19 @@ def test_a_target_that_cannot_be_written_is_an_output_error(tmp_path: Path) -> N
         (tiny(model={2: None}), "the model has no graph"),
         (tiny(graph={2: []}), "0 tensors are outputs"),
         (tiny(graph={3: [{0: 1, 1: [3], 2: [4]}]}), "0 operators make model/GLOBAL_AVG_POOL/Mean"),
-        (tiny(graph={0: []}), "wanted one tensor model/GLOBAL_AVG_POOL/Mean, found 0 of 0; names like it: none"),
+        (
+            tiny(graph={0: []}),
+            "wanted one tensor model/GLOBAL_AVG_POOL/Mean, found 0 of 0; names like it: none",
+        ),
         (tiny(graph={0: [tensor(EMBEDDING, [1, 9])] * 2}), "found 2 of 2"),
         (
             tiny(graph={0: [tensor(EMBEDDING + "\n\x1b[2J", [1, 9])]}),
             f"names like it: {EMBEDDING}\N{REPLACEMENT CHARACTER}",
         ),
-        (tiny(graph={0: [tensor(EMBEDDING, [1, 3, 1024])]}), r"found shape \(1, 3, 1024\) and type 0"),
+        (
+            tiny(graph={0: [tensor(EMBEDDING, [1, 3, 1024])]}),
+            r"found shape \(1, 3, 1024\) and type 0",
+        ),
         (tiny(graph={0: [tensor(EMBEDDING, [2, 1024])]}), r"found shape \(2, 1024\)"),
         (tiny(graph={0: [tensor(EMBEDDING, [1, 1024], 9)]}), "and type 9"),
     ],
@@ -143,7 +152,9 @@ def test_our_reader_agrees_with_the_generated_one_on_birdnet() -> None:
     names = [flat.text(table, 3) for table in flat.tables(ours, 0)]
     assert names == [theirs.Tensors(i).Name().decode() for i in range(theirs.TensorsLength())]
     made = [list(flat.numbers(table, 2)) for table in flat.tables(ours, 3)]
-    assert made == [theirs.Operators(i).OutputsAsNumpy().tolist() for i in range(theirs.OperatorsLength())]
+    assert made == [
+        theirs.Operators(i).OutputsAsNumpy().tolist() for i in range(theirs.OperatorsLength())
+    ]
     assert (flat.numbers(ours, 1), flat.numbers(ours, 2)) == ((0,), (546,))
 
 

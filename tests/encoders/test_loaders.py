@@ -61,7 +61,12 @@ def sound(samples: int = 8000) -> NDArray[np.float32]:
     ],
 )
 def test_weights_for_torch_are_used_where_they_are_alone_or_torch_has_a_gpu(
-    files: dict[str, Path], monkeypatch: pytest.MonkeyPatch, there: Any, device: str, gpu: bool, used: str
+    files: dict[str, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    there: Any,
+    device: str,
+    gpu: bool,
+    used: str,
 ) -> None:
     keep(files, *there)
     monkeypatch.setattr(hubert, "torch_has_cuda", lambda: gpu)
@@ -70,7 +75,9 @@ def test_weights_for_torch_are_used_where_they_are_alone_or_torch_has_a_gpu(
 
 def test_the_command_for_missing_weights_is_one_that_works() -> None:
     for device in ("cpu", "cuda"):
-        with pytest.raises(InputError, match=r"callshot encoders get hubert-base-l2 \(or, offline") as caught:
+        with pytest.raises(
+            InputError, match=r"callshot encoders get hubert-base-l2 \(or, offline"
+        ) as caught:
             open_encoder(find_encoder("hubert-base-l7"), device=device)
         assert find_encoder(str(caught.value).partition("encoders get ")[2].split()[0])
 
@@ -96,9 +103,13 @@ def test_on_a_gpu_of_torchs_its_weights_are_run_by_torch_and_named_in_the_finger
     keep(files, ONNX, SAFE)
     monkeypatch.setattr(hubert, "torch_has_cuda", lambda: True)
     monkeypatch.setattr(hubert, "open_hubert_torch", record)
-    encoder = open_encoder(find_encoder("hubert-base-l5", {"normalise": "false"}), device="cuda", threads=3)
+    encoder = open_encoder(
+        find_encoder("hubert-base-l5", {"normalise": "false"}), device="cuda", threads=3
+    )
     assert opened == [(SAFE, 5, {"normalise": False, "threads": 3})]
-    assert encoder.fingerprint["weights"] == {SAFE: hashlib.sha256(files[SAFE].read_bytes()).hexdigest()}
+    assert encoder.fingerprint["weights"] == {
+        SAFE: hashlib.sha256(files[SAFE].read_bytes()).hexdigest()
+    }
 
 
 @pytest.mark.parametrize("there", [ONNX, SAFE])
@@ -133,7 +144,9 @@ def test_weights_are_cut_or_exported_once_and_run_by_onnx_runtime_on_the_device(
     plain = hubert.open_hubert
     monkeypatch.setattr(hubert, "torch_has_cuda", lambda: False)
     monkeypatch.setattr(hubert, "export_hubert", export)
-    monkeypatch.setattr(hubert, "open_hubert", lambda path, **options: open_on(path, **{"device": "cpu"} | options))
+    monkeypatch.setattr(
+        hubert, "open_hubert", lambda path, **options: open_on(path, **{"device": "cpu"} | options)
+    )
     monkeypatch.setattr("callshot.encoders.onnx.has_cuda", lambda: True)
     found = [open_encoder(ROW, device=device).encode([sound()])[0] for device in ("cpu", "cuda")]
     assert made == ([SAFE] if there == SAFE else [])
@@ -142,7 +155,9 @@ def test_weights_are_cut_or_exported_once_and_run_by_onnx_runtime_on_the_device(
     np.testing.assert_array_equal(*found)
 
 
-def test_where_there_is_no_torch_it_has_no_gpu_and_nothing_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_there_is_no_torch_it_has_no_gpu_and_nothing_is_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(hubert, "find_spec", lambda name: None)
     monkeypatch.setitem(sys.modules, "torch", None)
     assert hubert.torch_has_cuda() is False
@@ -189,13 +204,18 @@ def test_on_a_real_gpu_torch_gives_what_the_cpu_gives(drawn: Path) -> None:
 
 
 def test_the_frames_inside_the_windows_of_perch_2_leave_its_vector_as_it_is(tmp_path: Path) -> None:
-    plain, spatial = (find_encoder("perch-v2", {"sequence": sequence}) for sequence in ("windows", "spatial"))
+    plain, spatial = (
+        find_encoder("perch-v2", {"sequence": sequence}) for sequence in ("windows", "spatial")
+    )
     path = perch_v2(tmp_path / "perch.onnx")
     import_weight(plain.place, plain.weights[0], path)
     windows = [open_encoder(plain).prepare(sound(samples), 16000) for samples in (8000, 200_000)]
     found, wanted = open_encoder(spatial).encode(windows), open_encoder(plain).encode(windows)
     for given, one, other in zip(windows, found, wanted, strict=True):
         assert np.abs(pool(one) - pool(other)).max() <= 1e-6
-        assert np.abs(unroll(one) - perch_v2_cells(path, given).mean(axis=2).reshape(-1, 1536)).max() <= 1e-6
+        assert (
+            np.abs(unroll(one) - perch_v2_cells(path, given).mean(axis=2).reshape(-1, 1536)).max()
+            <= 1e-6
+        )
         assert len(unroll(one)) == 16 * len(given)
         assert unroll(other) is other

@@ -18,7 +18,17 @@ from callshot.errors import InputError, OptionError
 
 ELEPHANTS = Path(__file__).parents[2].parent / "shared" / "data" / "elephants"
 TOLERANCE = 1e-6  # of the largest coefficient
-SIGNALS = ("noise", "tone", "tone in noise", "rumble", "click", "silence", "constant", "half silent", "faint")
+SIGNALS = (
+    "noise",
+    "tone",
+    "tone in noise",
+    "rumble",
+    "click",
+    "silence",
+    "constant",
+    "half silent",
+    "faint",
+)
 VARIANTS = (
     MfccOptions(),
     MfccOptions(mel="htk", n_fft=512),
@@ -38,7 +48,8 @@ def make(kind: str, samples: int = 16000) -> NDArray[np.float32]:
         "noise": noise * 0.1,
         "tone": tone,
         "tone in noise": tone + noise * 5e-4,
-        "rumble": 0.2 * sum(np.sin(2 * np.pi * 18 * n * time_s) / n for n in range(1, 20)) + noise * 1e-4,
+        "rumble": 0.2 * sum(np.sin(2 * np.pi * 18 * n * time_s) / n for n in range(1, 20))
+        + noise * 1e-4,
         "click": np.where(np.arange(samples) == samples // 2, 0.7, 0),
         "silence": np.zeros(samples),
         "constant": np.full(samples, 0.7),
@@ -82,8 +93,14 @@ def twin_filters(options: MfccOptions) -> NDArray[np.float64]:
     low, high = 0.0, 1e4
     for _ in range(100):
         middle = (low + high) / 2
-        low, high = (middle, high) if mel_to_hz(middle, options.mel) < options.rate_hz / 2 else (low, middle)
-    edges = [mel_to_hz(low * i / (options.bands + 1), options.mel) for i in range(options.bands + 2)]
+        low, high = (
+            (middle, high)
+            if mel_to_hz(middle, options.mel) < options.rate_hz / 2
+            else (low, middle)
+        )
+    edges = [
+        mel_to_hz(low * i / (options.bands + 1), options.mel) for i in range(options.bands + 2)
+    ]
     weights = np.zeros((options.bands, options.n_fft // 2 + 1))
     for band, (left, peak, right) in enumerate(zip(edges, edges[1:], edges[2:], strict=False)):
         for k in range(weights.shape[1]):
@@ -104,14 +121,19 @@ def twin(signal: NDArray[np.float32], options: MfccOptions) -> NDArray[np.float6
     turns = np.outer(np.arange(bins), np.arange(n_fft)) % n_fft
     waves = np.exp(-2j * np.pi * turns / n_fft)
     starts = range(0, len(padded) - n_fft + 1, options.hop)
-    mels = [twin_filters(options) @ np.abs(waves @ (padded[at : at + n_fft] * hann)) ** 2 for at in starts]
+    mels = [
+        twin_filters(options) @ np.abs(waves @ (padded[at : at + n_fft] * hann)) ** 2
+        for at in starts
+    ]
     decibels = 10 * np.log10(np.maximum(mels, 1e-10))
     if options.top_db is not None:
         decibels = np.maximum(decibels, decibels.max() - options.top_db)
     out = np.empty((len(mels), options.coefficients))
     for c in range(options.coefficients):
         scale = math.sqrt((1 if c == 0 else 2) / options.bands)
-        out[:, c] = scale * decibels @ np.cos(np.pi * c * (np.arange(options.bands) + 0.5) / options.bands)
+        out[:, c] = (
+            scale * decibels @ np.cos(np.pi * c * (np.arange(options.bands) + 0.5) / options.bands)
+        )
     return out
 
 
@@ -126,7 +148,9 @@ def test_the_sequence_and_the_vector_are_those_of_librosa(kind: str, options: Mf
 
 
 @pytest.mark.filterwarnings("ignore:n_fft=:UserWarning")
-@pytest.mark.parametrize("samples", [1, 2, 159, 160, 199, 200, 201, 399, 400, 401, 560, 5120, 5121, 10241])
+@pytest.mark.parametrize(
+    "samples", [1, 2, 159, 160, 199, 200, 201, 399, 400, 401, 560, 5120, 5121, 10241]
+)
 def test_a_signal_of_any_length_is_framed_as_librosa_frames_it(samples: int) -> None:
     signal = make("noise", samples)
     wanted = librosa_frames(signal, PAPER)
@@ -171,7 +195,9 @@ def test_real_calls_are_as_in_librosa() -> None:
     samples=st.integers(1, 40000),
     seed=st.integers(0, 99),
 )
-def test_the_vector_is_the_mean_of_the_sequence(hz: float, noise: float, samples: int, seed: int) -> None:
+def test_the_vector_is_the_mean_of_the_sequence(
+    hz: float, noise: float, samples: int, seed: int
+) -> None:
     """A tone far above the noise is the worst case for float32."""
     tone = 0.7 * np.sin(2 * np.pi * hz * np.arange(samples) / 16000)
     signal = (tone + noise * np.random.default_rng(seed).normal(size=samples)).astype(np.float32)
@@ -179,7 +205,9 @@ def test_the_vector_is_the_mean_of_the_sequence(hz: float, noise: float, samples
 
 
 @settings(max_examples=40)
-@given(level_db=st.floats(-40, 40), samples=st.integers(400, 20000))  # a few samples, softly, are under the floor
+@given(
+    level_db=st.floats(-40, 40), samples=st.integers(400, 20000)
+)  # a few samples, softly, are under the floor
 def test_a_change_of_level_moves_only_the_first_coefficient(level_db: float, samples: int) -> None:
     signal, options = make("noise", samples), replace(PAPER, top_db=None)
     louder = (signal * 10 ** (level_db / 20)).astype(np.float32)
@@ -190,7 +218,9 @@ def test_a_change_of_level_moves_only_the_first_coefficient(level_db: float, sam
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(1, 9000), min_size=2, max_size=5), st.randoms())
-def test_a_vector_does_not_depend_on_what_was_embedded_before(lengths: list[int], random: Any) -> None:
+def test_a_vector_does_not_depend_on_what_was_embedded_before(
+    lengths: list[int], random: Any
+) -> None:
     signals = [make("rumble", samples) for samples in lengths]
     alone = [embed(signal).tobytes() for signal in signals]
     order = list(range(len(signals)))
@@ -202,7 +232,9 @@ def test_a_vector_does_not_depend_on_what_was_embedded_before(lengths: list[int]
 def test_silence_is_finite_and_flat(samples: int) -> None:
     found = frames(np.zeros(samples, np.float32))
     assert found.dtype == np.float32
-    assert found == pytest.approx(np.tile([-100 * math.sqrt(128)] + [0.0] * 39, (len(found), 1)), abs=1e-3)
+    assert found == pytest.approx(
+        np.tile([-100 * math.sqrt(128)] + [0.0] * 39, (len(found), 1)), abs=1e-3
+    )
 
 
 @settings(max_examples=60)
@@ -241,8 +273,12 @@ def twin_of_blocks(signal: NDArray[np.float32]) -> NDArray[np.float64]:
     """Clip the unclipped sequence by hand: with all coefficients the DCT can be undone."""
     from scipy.fft import dct, idct
 
-    decibels = idct(frames(signal, replace(PAPER, top_db=None, coefficients=128)).astype(float), norm="ortho")
-    found: NDArray[np.float64] = dct(np.maximum(decibels, decibels.max() - 80), norm="ortho")[:, :40]
+    decibels = idct(
+        frames(signal, replace(PAPER, top_db=None, coefficients=128)).astype(float), norm="ortho"
+    )
+    found: NDArray[np.float64] = dct(np.maximum(decibels, decibels.max() - 80), norm="ortho")[
+        :, :40
+    ]
     return found
 
 

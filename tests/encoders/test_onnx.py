@@ -44,7 +44,9 @@ def waves(*shape: int) -> NDArray[np.float32]:
     return np.random.default_rng(7).normal(size=shape).astype(np.float32)
 
 
-def outputs(path: Path, signal: NDArray[np.float32], names: Sequence[str] | None = None) -> list[Any]:
+def outputs(
+    path: Path, signal: NDArray[np.float32], names: Sequence[str] | None = None
+) -> list[Any]:
     session = open_session(path)
     return list(session.run(names, {session.get_inputs()[0].name: signal}))
 
@@ -70,10 +72,14 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("onnxruntime")
 
 
-def test_cuda_is_refused_where_it_is_not_and_the_error_says_what_is_there(tmp_path: Path, runtime: Any) -> None:
+def test_cuda_is_refused_where_it_is_not_and_the_error_says_what_is_there(
+    tmp_path: Path, runtime: Any
+) -> None:
     if "CUDAExecutionProvider" in runtime.get_available_providers():
         pytest.skip("this ONNX Runtime has CUDA")
-    with pytest.raises(OptionError, match=r"cuda is not in this ONNX Runtime, which has .*CPUExecutionProvider"):
+    with pytest.raises(
+        OptionError, match=r"cuda is not in this ONNX Runtime, which has .*CPUExecutionProvider"
+    ):
         open_session(written(tmp_path, MEAN), device="cuda")
 
 
@@ -85,7 +91,9 @@ def test_cuda_that_does_not_start_is_refused_and_never_replaced_by_the_cpu(
     given: list[Any] = []
 
     class Fallen:
-        def __init__(self, path: str, options: Any, providers: list[Any], enable_fallback: int) -> None:
+        def __init__(
+            self, path: str, options: Any, providers: list[Any], enable_fallback: int
+        ) -> None:
             given.extend((*providers, enable_fallback))
 
         def get_inputs(self) -> list[Any]:
@@ -104,11 +112,17 @@ def test_cuda_that_does_not_start_is_refused_and_never_replaced_by_the_cpu(
     assert given[1] == 0
 
 
-@pytest.mark.parametrize("content", [b"", b"this is not a model\n" * 50, b"\0" * 1000, b"PK\3\4" * 100])
+@pytest.mark.parametrize(
+    "content", [b"", b"this is not a model\n" * 50, b"\0" * 1000, b"PK\3\4" * 100]
+)
 def test_a_file_that_is_no_model_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "bad.onnx"
     path.write_bytes(content)
-    for use in (open_session, open_windows, lambda path: cut_graph(path, tmp_path / "cut.onnx", ["mean"])):
+    for use in (
+        open_session,
+        open_windows,
+        lambda path: cut_graph(path, tmp_path / "cut.onnx", ["mean"]),
+    ):
         with pytest.raises(InputError, match=r"bad\.onnx: "):
             use(path)
     assert [entry.name for entry in tmp_path.iterdir()] == ["bad.onnx"]
@@ -134,7 +148,11 @@ def test_names_that_cannot_be_shown_are_refused_in_one_line(
 
 
 @settings(max_examples=60)
-@given(at=st.floats(0, 1, exclude_max=True), value=st.integers(0, 255), length=st.floats(0, 1) | st.just(1.0))
+@given(
+    at=st.floats(0, 1, exclude_max=True),
+    value=st.integers(0, 255),
+    length=st.floats(0, 1) | st.just(1.0),
+)
 def test_a_damaged_model_raises_nothing_but_our_errors(
     tmp_path_factory: pytest.TempPathFactory, at: float, value: int, length: float
 ) -> None:
@@ -159,7 +177,9 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it() -> None:
         need_package("onnxruntime_that_is_not_there", "onnx")
 
 
-def test_a_package_that_does_not_load_is_not_called_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_does_not_load_is_not_called_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "broken_package.py").write_text("raise ImportError('libcudart.so: cannot open')")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(InputError, match=r"cannot be loaded \(libcudart"):
@@ -181,12 +201,34 @@ print(open_windows(target, threads=2)(np.ones((3, 8), np.float32)).tolist())
 def test_opening_and_running_a_session_writes_nothing_home_and_says_nothing(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    names = ("HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "TMPDIR", "USERPROFILE")
+    names = (
+        "HOME",
+        "XDG_CACHE_HOME",
+        "XDG_CONFIG_HOME",
+        "XDG_DATA_HOME",
+        "XDG_STATE_HOME",
+        "TMPDIR",
+        "USERPROFILE",
+    )
     names += ("XDG_RUNTIME_DIR", "LOCALAPPDATA", "APPDATA")
-    kept = {name: value for name, value in os.environ.items() if name not in ("ORT_DISABLE_TELEMETRY", "CI")}
-    command = [sys.executable, "-c", SILENT, str(written(tmp_path, MEAN)), str(tmp_path / "cut.onnx")]
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("ORT_DISABLE_TELEMETRY", "CI")
+    }
+    command = [
+        sys.executable,
+        "-c",
+        SILENT,
+        str(written(tmp_path, MEAN)),
+        str(tmp_path / "cut.onnx"),
+    ]
     done = subprocess.run(
-        command, env=kept | dict.fromkeys(names, str(home)), capture_output=True, text=True, check=False
+        command,
+        env=kept | dict.fromkeys(names, str(home)),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "[[1.0], [1.0], [1.0]]\n", "")
     assert list(home.rglob("*")) == []
@@ -200,7 +242,9 @@ def test_a_row_does_not_depend_on_the_others_in_its_batch(tmp_path: Path) -> Non
     graph.node("MatMul", ["wave", graph.drawn("first", 500, 300)], "hidden")
     graph.node("Tanh", ["hidden"], "bent")
     graph.node("MatMul", ["bent", graph.drawn("second", 300, 70)], "vector")
-    model = open_windows(graph.save(tmp_path / "m.onnx", {"wave": ["n", 500]}, {"vector": ["n", 70]}))
+    model = open_windows(
+        graph.save(tmp_path / "m.onnx", {"wave": ["n", 500]}, {"vector": ["n", 70]})
+    )
     windows = waves(33, 500)
     together = model(windows)
     assert (together.dtype, together.shape) == (np.float32, (33, 70))
@@ -211,7 +255,10 @@ def test_a_row_does_not_depend_on_the_others_in_its_batch(tmp_path: Path) -> Non
 
 
 def test_a_model_of_batch_1_is_run_row_by_row(tmp_path: Path) -> None:
-    free, fixed = (open_windows(written(tmp_path, MEAN.replace("[n", f"[{n}"), f"{n}.onnx")) for n in ("n", "1"))
+    free, fixed = (
+        open_windows(written(tmp_path, MEAN.replace("[n", f"[{n}"), f"{n}.onnx"))
+        for n in ("n", "1")
+    )
     windows = waves(5, 8)
     assert np.allclose(fixed(windows), windows.mean(1, keepdims=True), atol=1e-7)
     assert np.allclose(fixed(windows), free(windows), atol=1e-7)
@@ -229,11 +276,17 @@ def test_what_a_model_returned_is_not_changed_by_the_next_call(tmp_path: Path) -
 
 def test_windows_of_any_layout_and_kind_of_float_give_the_same_rows(tmp_path: Path) -> None:
     model, windows = open_windows(written(tmp_path, MEAN)), waves(4, 8)
-    for other in (np.asfortranarray(windows), windows.astype(np.float64), np.repeat(windows, 2, axis=0)[::2]):
+    for other in (
+        np.asfortranarray(windows),
+        windows.astype(np.float64),
+        np.repeat(windows, 2, axis=0)[::2],
+    ):
         assert np.array_equal(model(other), model(windows))
 
 
-def test_an_output_is_found_by_name_or_as_the_only_matrix_or_by_its_dimension(tmp_path: Path) -> None:
+def test_an_output_is_found_by_name_or_as_the_only_matrix_or_by_its_dimension(
+    tmp_path: Path,
+) -> None:
     several = """(float[n, 8] wave) => (float[n, 1] mean, float[n, 8] size, float[n, 2, 4] block) {
         mean = ReduceMean <axes = [1]> (wave)
         size = Abs(wave)
@@ -243,7 +296,9 @@ def test_an_output_is_found_by_name_or_as_the_only_matrix_or_by_its_dimension(tm
     path, windows = written(tmp_path, several), waves(3, 8)
     assert open_windows(path, output="size")(windows).shape == (3, 8)
     assert open_windows(path, dimension=1)(windows).shape == (3, 1)
-    with pytest.raises(InputError, match=r"one output of some dimensions.*mean tensor\(float\) \['n', 1\], size"):
+    with pytest.raises(
+        InputError, match=r"one output of some dimensions.*mean tensor\(float\) \['n', 1\], size"
+    ):
         open_windows(path)
     with pytest.raises(InputError, match=r"wanted the output 'sizes', in floats, found mean"):
         open_windows(path, output="sizes")
@@ -260,8 +315,14 @@ def test_an_output_is_found_by_name_or_as_the_only_matrix_or_by_its_dimension(tm
         ),
         (MEAN.replace("n, 8", "n, 1, 8").replace("n, 1]", "n, 1, 8]"), "one input of waveforms"),
         (MEAN.replace("n,", "4,"), "wanted a free batch, or 1, found 4"),
-        ("(float[n, 8] a, float[n, 8] b) => (float[n, 8] c) { c = Add(a, b) }", "one input of waveforms.*b tensor"),
-        ("(float[n, 8] a) => (int64[n, 8] c) { c = Cast <to = 7> (a) }", "in floats, found c tensor.int64"),
+        (
+            "(float[n, 8] a, float[n, 8] b) => (float[n, 8] c) { c = Add(a, b) }",
+            "one input of waveforms.*b tensor",
+        ),
+        (
+            "(float[n, 8] a) => (int64[n, 8] c) { c = Cast <to = 7> (a) }",
+            "in floats, found c tensor.int64",
+        ),
     ],
 )
 def test_a_model_with_other_ends_is_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -271,7 +332,9 @@ def test_a_model_with_other_ends_is_refused(tmp_path: Path, text: str, message: 
 
 def test_sizes_that_the_file_contradicts_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path, MEAN)
-    with pytest.raises(InputError, match="input wave, samples: wanted 9, found 8; is this the right file"):
+    with pytest.raises(
+        InputError, match="input wave, samples: wanted 9, found 8; is this the right file"
+    ):
         open_windows(path, samples=9)
     with pytest.raises(InputError, match="output mean, dimension: wanted 2, found 1"):
         open_windows(path, dimension=2)
@@ -314,8 +377,12 @@ def test_a_cut_holds_what_its_outputs_need_and_gives_the_same_bits(tmp_path: Pat
     assert cut.stat().st_size < 0.6 * whole.stat().st_size
 
 
-@pytest.mark.parametrize("names", [["label"], ["spectrogram", "embedding"], ["means"], ["sizes", "label"]])
-def test_any_tensors_may_be_cut_to_in_the_order_of_their_names(tmp_path: Path, names: list[str]) -> None:
+@pytest.mark.parametrize(
+    "names", [["label"], ["spectrogram", "embedding"], ["means"], ["sizes", "label"]]
+)
+def test_any_tensors_may_be_cut_to_in_the_order_of_their_names(
+    tmp_path: Path, names: list[str]
+) -> None:
     whole, cut, signal = perch_v2(tmp_path / "whole.onnx"), tmp_path / "cut.onnx", waves(2, 160_000)
     cut_graph(whole, cut, names)
     model = onnx.load(cut)
@@ -357,11 +424,19 @@ def test_weights_in_a_file_beside_the_source_are_taken_into_the_cut(tmp_path: Pa
     whole = perch_v2(tmp_path / "whole.onnx")
     beside = tmp_path / "beside"
     beside.mkdir()
-    onnx.save(onnx.load(whole), beside / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=1024)
+    onnx.save(
+        onnx.load(whole),
+        beside / "m.onnx",
+        save_as_external_data=True,
+        location="m.data",
+        size_threshold=1024,
+    )
     cut_graph(whole, tmp_path / "one.onnx", ["embedding"])
     cut_graph(beside / "m.onnx", tmp_path / "two.onnx", ["embedding"])
     signal = waves(1, 160_000)
-    assert np.array_equal(outputs(tmp_path / "one.onnx", signal)[0], outputs(tmp_path / "two.onnx", signal)[0])
+    assert np.array_equal(
+        outputs(tmp_path / "one.onnx", signal)[0], outputs(tmp_path / "two.onnx", signal)[0]
+    )
     (beside / "m.data").unlink()
     with pytest.raises(InputError, match=r"m\.onnx: "):
         cut_graph(beside / "m.onnx", tmp_path / "three.onnx", ["embedding"])
@@ -383,7 +458,9 @@ def test_weights_outside_the_folder_of_the_source_are_not_read(tmp_path: Path) -
 
 
 def test_a_name_that_is_not_in_the_graph_is_answered_with_near_ones(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no tensor 'embeddings' is made in it; near names: embedding"):
+    with pytest.raises(
+        InputError, match=r"no tensor 'embeddings' is made in it; near names: embedding"
+    ):
         cut_graph(perch_v2(tmp_path / "whole.onnx"), tmp_path / "cut.onnx", ["embeddings"])
 
 
@@ -392,8 +469,12 @@ def test_a_cut_that_cannot_be_written_leaves_the_old_one_and_nothing_else(
 ) -> None:
     whole, cut = written(tmp_path, MEAN), tmp_path / "cut.onnx"
     cut.write_bytes(b"old")
-    monkeypatch.setattr(os, "fsync", lambda number: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-    with pytest.raises(OutputError, match=r"cut\.onnx: cannot be written \(No space left on device\)"):
+    monkeypatch.setattr(
+        os, "fsync", lambda number: (_ for _ in ()).throw(OSError(28, "No space left on device"))
+    )
+    with pytest.raises(
+        OutputError, match=r"cut\.onnx: cannot be written \(No space left on device\)"
+    ):
         cut_graph(whole, cut, ["mean"])
     assert cut.read_bytes() == b"old"
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["cut.onnx", "model.onnx"]

@@ -11,7 +11,13 @@ import pytest
 from numpy.typing import NDArray
 
 from callshot.encoders.onnx import cut_graph
-from callshot.encoders.perch import SAMPLES, convert_perch_v1, open_perch_v1, open_perch_v2, open_perch_v2_spatial
+from callshot.encoders.perch import (
+    SAMPLES,
+    convert_perch_v1,
+    open_perch_v1,
+    open_perch_v2,
+    open_perch_v2_spatial,
+)
 from callshot.errors import InputError
 from standins import hubert, perch_v1, perch_v2, perch_v2_cells, perch_v2_twin
 
@@ -29,7 +35,9 @@ def test_v2_equals_its_literal_twin_whole_and_cut(tmp_path: Path) -> None:
     assert np.abs(vectors - perch_v2_twin(whole, given)).max() <= 1e-6
 
 
-def test_the_frames_of_v2_are_means_over_frequency_in_the_order_of_time_behind_the_vector(tmp_path: Path) -> None:
+def test_the_frames_of_v2_are_means_over_frequency_in_the_order_of_time_behind_the_vector(
+    tmp_path: Path,
+) -> None:
     whole, cut, given = perch_v2(tmp_path / "whole.onnx"), tmp_path / "cut.onnx", windows(3)
     cut_graph(whole, cut, ["embedding", "spatial_embedding"])
     found = open_perch_v2_spatial(cut)(given)
@@ -47,12 +55,20 @@ def test_a_file_without_frames_or_with_others_has_no_spatial_embedding(tmp_path:
     for node in model.graph.node:  # one that has the name, and another shape
         for names in (node.input, node.output):
             for n, name in enumerate(names):
-                names[n] = {"spatial_embedding": "cells", "spatial_embedding_2": "spatial_embedding"}.get(name, name)
+                names[n] = {
+                    "spatial_embedding": "cells",
+                    "spatial_embedding_2": "spatial_embedding",
+                }.get(name, name)
     model.graph.output[1].type.tensor_type.shape.dim.pop()
-    for size, dim in zip((500, 128), model.graph.output[1].type.tensor_type.shape.dim[1:], strict=True):
+    for size, dim in zip(
+        (500, 128), model.graph.output[1].type.tensor_type.shape.dim[1:], strict=True
+    ):
         dim.dim_value = size
     onnx.save(model, tmp_path / "other.onnx")
-    with pytest.raises(InputError, match=r"spatial_embedding: wanted shape \(1, 16, 4, 1536\), found \(1, 500, 128\)"):
+    with pytest.raises(
+        InputError,
+        match=r"spatial_embedding: wanted shape \(1, 16, 4, 1536\), found \(1, 500, 128\)",
+    ):
         open_perch_v2_spatial(tmp_path / "other.onnx")(windows(1))
 
 
@@ -73,11 +89,18 @@ def test_a_vector_does_not_depend_on_its_batch_and_silence_is_finite(
 
 def test_the_file_of_another_model_is_refused(tmp_path: Path) -> None:
     v1, v2 = perch_v1(tmp_path / "v1.onnx"), perch_v2(tmp_path / "v2.onnx")
-    with pytest.raises(InputError, match=r"v1\.onnx: output embedding, dimension: wanted 1536, found 1280"):
+    with pytest.raises(
+        InputError, match=r"v1\.onnx: output embedding, dimension: wanted 1536, found 1280"
+    ):
         open_perch_v2(v1)
-    with pytest.raises(InputError, match=r"v2\.onnx: wanted one output of 1280 dimensions, in floats, found embedding"):
+    with pytest.raises(
+        InputError,
+        match=r"v2\.onnx: wanted one output of 1280 dimensions, in floats, found embedding",
+    ):
         open_perch_v1(v2)
-    with pytest.raises(InputError, match=r"wanted windows of shape \(n, 160000\), one or more, found \(1, 96000\)"):
+    with pytest.raises(
+        InputError, match=r"wanted windows of shape \(n, 160000\), one or more, found \(1, 96000\)"
+    ):
         open_perch_v2(v2)(np.zeros((1, 96_000), np.float32))
     with pytest.raises(InputError, match=r"hubert\.onnx: "):
         open_perch_v2(hubert(tmp_path / "hubert.onnx"))(windows(1))
@@ -96,7 +119,9 @@ def test_a_file_that_leaves_its_sizes_free_is_held_to_those_of_perch(tmp_path: P
 
 @pytest.fixture(scope="module")
 def tensorflow() -> Any:
-    reason = "the conversion of Perch v1 needs TensorFlow and tf2onnx: pip install 'callshot[perch-v1]'"
+    reason = (
+        "the conversion of Perch v1 needs TensorFlow and tf2onnx: pip install 'callshot[perch-v1]'"
+    )
     with warnings.catch_warnings(action="ignore"):
         pytest.importorskip("tf2onnx", reason=reason)
         return pytest.importorskip("tensorflow", reason=reason)
@@ -108,7 +133,11 @@ def save_v1(tensorflow: Any, path: Path, version: int, dimension: int = 1280) ->
 
     class Standin(tf.Module):  # type: ignore[misc]
         def __init__(self) -> None:
-            drawn = np.random.default_rng(0).normal(size=(321, dimension), scale=0.05).astype(np.float32)
+            drawn = (
+                np.random.default_rng(0)
+                .normal(size=(321, dimension), scale=0.05)
+                .astype(np.float32)
+            )
             self.body = tf.Variable(drawn)
             self.head = tf.Variable(drawn[:, :4].T @ drawn[:, :10])
 
@@ -148,17 +177,24 @@ def save_v1(tensorflow: Any, path: Path, version: int, dimension: int = 1280) ->
 
 @pytest.mark.parametrize("version", [8, 4])
 @pytest.mark.filterwarnings("ignore")
-def test_a_saved_model_is_converted_once_and_equals_tensorflow(tensorflow: Any, tmp_path: Path, version: int) -> None:
+def test_a_saved_model_is_converted_once_and_equals_tensorflow(
+    tensorflow: Any, tmp_path: Path, version: int
+) -> None:
     model = save_v1(tensorflow, tmp_path / "saved", version)
     apart = convert_perch_v1(tmp_path / "saved", tmp_path / "v1.onnx")
     assert 0 <= apart <= 1e-4
     given = windows(3)
-    assert np.abs(open_perch_v1(tmp_path / "v1.onnx")(given) - model.vectors(given).numpy()).max() <= 1e-4
+    assert (
+        np.abs(open_perch_v1(tmp_path / "v1.onnx")(given) - model.vectors(given).numpy()).max()
+        <= 1e-4
+    )
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["saved", "v1.onnx"]
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_saved_model_of_something_else_is_refused_and_nothing_is_left(tensorflow: Any, tmp_path: Path) -> None:
+def test_a_saved_model_of_something_else_is_refused_and_nothing_is_left(
+    tensorflow: Any, tmp_path: Path
+) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     other = tensorflow.Module()
@@ -185,7 +221,12 @@ def test_a_conversion_that_changes_the_vectors_is_not_kept(
     assert not (tmp_path / "v1.onnx").exists()
 
 
-def test_without_tensorflow_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_tensorflow_the_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", None)
-    with pytest.raises(InputError, match=r"tensorflow is missing; install it with: pip install 'callshot\[perch-v1\]'"):
+    with pytest.raises(
+        InputError,
+        match=r"tensorflow is missing; install it with: pip install 'callshot\[perch-v1\]'",
+    ):
         convert_perch_v1(tmp_path / "saved", tmp_path / "v1.onnx")

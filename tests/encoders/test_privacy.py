@@ -17,10 +17,21 @@ from callshot.study.file_steps import segment_files
 from sounds import record
 
 ROWS = ("mfcc", "random", "birdnet-v2.4", "hubert-base-l2", "perch-v2", "onnx")
-STANDINS = {"hubert-base-l2": standins.hubert, "perch-v2": standins.perch_v2, "onnx": standins.perch_v2}
+STANDINS = {
+    "hubert-base-l2": standins.hubert,
+    "perch-v2": standins.perch_v2,
+    "onnx": standins.perch_v2,
+}
 OWN = ("callshot", "out")  # CALLSHOT_HOME, and where the user wants the table
-OTHERS = {"HOME": "home", "TMPDIR": "tmp"} | {f"XDG_{name}_HOME": name for name in ("CACHE", "CONFIG", "DATA", "STATE")}
-SEAL = ("unshare", "--user", "--map-root-user", "--net")  # no way out, and the kernel counts what found none
+OTHERS = {"HOME": "home", "TMPDIR": "tmp"} | {
+    f"XDG_{name}_HOME": name for name in ("CACHE", "CONFIG", "DATA", "STATE")
+}
+SEAL = (
+    "unshare",
+    "--user",
+    "--map-root-user",
+    "--net",
+)  # no way out, and the kernel counts what found none
 
 # Python tells what it opens, imports and connects to; what other code tried to send is counted where there is a seal.
 WATCH = """
@@ -69,7 +80,10 @@ print(json.dumps(told), file=sys.stderr)
 @pytest.fixture(scope="module")
 def sealed():
     """Whether a process can be cut off from the network here."""
-    return shutil.which("unshare") is not None and subprocess.run([*SEAL, "true"], check=False).returncode == 0
+    return (
+        shutil.which("unshare") is not None
+        and subprocess.run([*SEAL, "true"], check=False).returncode == 0
+    )
 
 
 @pytest.fixture
@@ -83,16 +97,30 @@ def rooms(tmp_path):
 
 def watched(code, rooms, sealed, commands=()):
     """Run code among those rooms; return what it was seen to do, and the rooms that it must leave empty but did not."""
-    own = {name: str(rooms / place) for name, place in OTHERS.items()} | {"CALLSHOT_HOME": str(rooms / "callshot")}
-    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "SYSTEMROOT") if name in os.environ}
+    own = {name: str(rooms / place) for name, place in OTHERS.items()} | {
+        "CALLSHOT_HOME": str(rooms / "callshot")
+    }
+    kept = {
+        name: os.environ[name]
+        for name in ("PATH", "PYTHONPATH", "SYSTEMROOT")
+        if name in os.environ
+    }
     command = [sys.executable, "-B", "-c", WATCH + code + TELL, json.dumps([sealed, commands])]
     done = subprocess.run(
-        [*SEAL, *command] if sealed else command, cwd=rooms / "here", env=kept | own, capture_output=True, text=True,
+        [*SEAL, *command] if sealed else command,
+        cwd=rooms / "here",
+        env=kept | own,
+        capture_output=True,
+        text=True,
         check=False,
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
-    littered = [path for path in sorted(rooms.rglob("*")) if path.relative_to(rooms).parts[0] not in OWN]
-    return json.loads(done.stderr.splitlines()[-1]), [path for path in littered if path.parent != rooms]
+    littered = [
+        path for path in sorted(rooms.rglob("*")) if path.relative_to(rooms).parts[0] not in OWN
+    ]
+    return json.loads(done.stderr.splitlines()[-1]), [
+        path for path in littered if path.parent != rooms
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -116,22 +144,38 @@ def commands(name, cut, rooms, tmp_path):
         weight = find_weight(row.place, row.weights[0]) if row.weights else None
         if row.weights and weight is None:
             pytest.skip(f"the weights of {name} are not here: callshot encoders get {name}")
-    embed = ["embed", str(cut), "-o", str(rooms / "out" / "table.parquet"), "--sequence", "--quiet", "-e"]
+    embed = [
+        "embed",
+        str(cut),
+        "-o",
+        str(rooms / "out" / "table.parquet"),
+        "--sequence",
+        "--quiet",
+        "-e",
+    ]
     if name == "onnx":
         given = ("rate_hz=32000", "window_s=5", "dimension=1536", "output=embedding")
-        return [[*embed, f"onnx:{weight}", *(word for choice in given for word in ("--set", choice))]]
+        return [
+            [*embed, f"onnx:{weight}", *(word for choice in given for word in ("--set", choice))]
+        ]
     get = [] if weight is None else [["encoders", "get", name, "--from", str(weight), "--quiet"]]
     return [*get, ["encoders"], ["encoders", "check", name], [*embed, name]]
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_a_row_writes_to_its_own_folders_alone_and_sends_nothing(name, cut, rooms, tmp_path, sealed):
+def test_a_row_writes_to_its_own_folders_alone_and_sends_nothing(
+    name, cut, rooms, tmp_path, sealed
+):
     told, littered = watched(EMBED, rooms, sealed, commands(name, cut, rooms, tmp_path))
     assert (rooms / "out" / "table.parquet").exists()
     assert littered == []
     assert (told["network"], told["sent"]) == ([], 0)
-    package = Path(callshot.__file__).parent  # numba tries whether it could keep compiled kernels beside their source
-    allowed = tuple(str(place) for place in (package, "/dev/", *(rooms / own for own in (*OWN, "tmp"))))
+    package = Path(
+        callshot.__file__
+    ).parent  # numba tries whether it could keep compiled kernels beside their source
+    allowed = tuple(
+        str(place) for place in (package, "/dev/", *(rooms / own for own in (*OWN, "tmp")))
+    )
     assert [path for path in told["written"] if not path.startswith(allowed)] == []
     assert told["telemetry"][:1] == (["1"] if name in STANDINS else [])
 

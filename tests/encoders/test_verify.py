@@ -26,7 +26,9 @@ def test_other_choices_and_other_models_have_no_references():
 
 
 def test_a_vector_that_is_another_is_refused(monkeypatch):
-    wrong = {name: vector + np.float32(1) for name, vector in references(find_encoder("mfcc")).items()}
+    wrong = {
+        name: vector + np.float32(1) for name, vector in references(find_encoder("mfcc")).items()
+    }
     monkeypatch.setattr(verify, "references", lambda row: wrong)
     with pytest.raises(InputError, match=r"its vector for tone is .* away from the reference"):
         list(check_encoder(find_encoder("mfcc")))

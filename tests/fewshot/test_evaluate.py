@@ -16,14 +16,19 @@ def test_everything_the_protocol_promises_is_in_the_evaluation():
     result = evaluate([table], FEW, corpus="herd")
     keys = {(c.scoring, c.metric, c.spread, c.k) for c in result.curve}
     assert keys == {
-        ("all", m, s, k) for m in ("map", "auroc", "accuracy") for s in ("per-query", "shared") for k in (1, 2)
+        ("all", m, s, k)
+        for m in ("map", "auroc", "accuracy")
+        for s in ("per-query", "shared")
+        for k in (1, 2)
     }
     for values in result.values:
         assert values.value.shape == (2, 5 if values.spread == "per-query" else 4)
     eligible = [c.label for c in result.classes if c.eligible]
     assert len(result.per_class) == 3 * 2 * 2 * len(eligible)
     assert len(result.confusion) == 2 * len(eligible) ** 2
-    assert result.queries == sum(f >= 0 and name in eligible for f, name in zip(table.fold, table.label, strict=True))
+    assert result.queries == sum(
+        f >= 0 and name in eligible for f, name in zip(table.fold, table.label, strict=True)
+    )
 
 
 def test_percentiles_and_means_are_those_of_the_values():
@@ -32,7 +37,9 @@ def test_percentiles_and_means_are_those_of_the_values():
     for c in result.curve:
         row = values[c.scoring, c.metric, c.spread].value[FEW.shots.index(c.k)]
         wanted = [row.mean(), *np.percentile(row, (1, 25, 50, 75, 99))]
-        np.testing.assert_allclose([c.mean, c.p01, c.p25, c.p50, c.p75, c.p99], wanted, rtol=0, atol=1e-15)
+        np.testing.assert_allclose(
+            [c.mean, c.p01, c.p25, c.p50, c.p75, c.p99], wanted, rtol=0, atol=1e-15
+        )
 
 
 def test_accuracy_is_the_diagonal_of_the_confusion_within_each_fold_size():
@@ -54,7 +61,11 @@ def test_where_every_query_of_a_fold_is_positive_auroc_is_left_out_and_counted()
 def test_progress_adds_up_to_one():
     heard = []
     table = random_corpus(3, classes=3, size=3)
-    evaluate([table, dataclasses.replace(table, encoder="other")], FEW, report=lambda share, what: heard.append(share))
+    evaluate(
+        [table, dataclasses.replace(table, encoder="other")],
+        FEW,
+        report=lambda share, what: heard.append(share),
+    )
     assert sum(heard) == pytest.approx(1.0)
 
 
@@ -111,7 +122,11 @@ def test_plain_python_values_are_taken_or_refused_with_a_reason():
 def test_labels_that_differ_only_in_space_are_noted_and_so_are_classes_outside_the_categories():
     table = random_corpus(3, classes=3, size=4, integers=False)
     label = ["C0 " if name == "c1" else name for name in table.label]
-    result = evaluate(dataclasses.replace(table, label=label, labels=[()] * len(label)), FEW, categories={"C0 ": "low"})
+    result = evaluate(
+        dataclasses.replace(table, label=label, labels=[()] * len(label)),
+        FEW,
+        categories={"C0 ": "low"},
+    )
     assert "the labels 'C0 ', 'c0' differ only in space or case" in result.notes[0]
     assert "in no category, so not in the reduced scoring: " in result.notes[1]
 

@@ -19,7 +19,9 @@ tiny = st.lists(st.lists(st.sampled_from("abcd"), min_size=1, max_size=6), min_s
 
 
 def rows(corpus):
-    return [x for held in corpus for x in held], [f"r{i:02d}" for i, held in enumerate(corpus) for _ in held]
+    return [x for held in corpus for x in held], [
+        f"r{i:02d}" for i, held in enumerate(corpus) for _ in held
+    ]
 
 
 def random_corpus(seed, recordings=60):
@@ -39,7 +41,10 @@ def literal_merit(label, fold, count):
     """The definition, a class and a fold at a time; smaller is better."""
     spreads = []
     for name in set(label):
-        held = [sum(x == name and f == k for x, f in zip(label, fold, strict=True)) for k in range(count)]
+        held = [
+            sum(x == name and f == k for x, f in zip(label, fold, strict=True))
+            for k in range(count)
+        ]
         if min(held) > 0:
             spreads.append(Fraction(max(held) - min(held)) / Fraction(sum(held), count))
     return -len(spreads), sum(spreads, Fraction(0)) / max(1, len(spreads))
@@ -58,7 +63,9 @@ def run_sklearn(label, recording, count, kept):
     fold = np.full(len(label), -1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        splits = StratifiedGroupKFold(count).split(kept, np.array(label)[kept], np.array(recording)[kept])
+        splits = StratifiedGroupKFold(count).split(
+            kept, np.array(label)[kept], np.array(recording)[kept]
+        )
         for number, (_, test) in enumerate(splits):
             fold[kept[test]] = number
     return fold
@@ -89,7 +96,9 @@ def test_no_recording_is_split_and_the_common_fold_holds_those_with_rare_labels_
     built = build_folds(label, recording, count, nodes=0)
     rare = {x for x in label if sum(x in held for held in corpus) < count}
     for i, held in enumerate(corpus):
-        (fold,) = {f for f, r in zip(built.fold.tolist(), recording, strict=True) if r == f"r{i:02d}"}
+        (fold,) = {
+            f for f, r in zip(built.fold.tolist(), recording, strict=True) if r == f"r{i:02d}"
+        }
         assert (fold == -1) == (set(held) <= rare)
         assert -1 <= fold < count
     assert built.balance == judge(label, built.fold, count)
@@ -130,7 +139,10 @@ def test_the_integer_program_finds_the_optimum_without_local_search(corpus, coun
 @pytest.mark.parametrize("seed", range(30))
 def test_local_search_alone_finds_the_optimum_where_eligibility_and_evenness_disagree(seed):
     rng = np.random.default_rng(seed)
-    corpus = [[x for x in "abcd" for _ in range(int(rng.integers(9)) * int(rng.integers(2)))] for _ in range(7)]
+    corpus = [
+        [x for x in "abcd" for _ in range(int(rng.integers(9)) * int(rng.integers(2)))]
+        for _ in range(7)
+    ]
     label, recording = rows(corpus)
     built = build_folds(label, recording, 3, nodes=0)
     assert literal_merit(label, built.fold.tolist(), 3) == brute_force(label, recording, 3)
@@ -161,7 +173,9 @@ def test_the_greedy_start_is_the_folds_of_scikit_learn(seed):
 def test_folds_are_never_worse_than_those_of_scikit_learn_with_or_without_the_common_rows(seed):
     label, recording, count = random_corpus(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fold_optimizer, "WALKS", fold_optimizer.WALKS if seed % 2 else ())  # by construction, so without search too
+        patch.setattr(
+            fold_optimizer, "WALKS", fold_optimizer.WALKS if seed % 2 else ()
+        )  # by construction, so without search too
         built = build_folds(label, recording, count, nodes=20 if seed % 2 else 0)
     for kept in (np.arange(len(label)), np.flatnonzero(built.fold >= 0)):
         if len(kept):
@@ -201,7 +215,10 @@ def test_the_same_corpus_gets_the_same_folds_numbered_by_their_first_recording(s
 @pytest.mark.parametrize("seed", [0, 3, 6, 9])
 def test_bounds_of_the_solver_change_the_proof_but_not_the_folds(seed):
     label, recording, count = random_corpus(seed)
-    proved, bare = build_folds(label, recording, count), build_folds(label, recording, count, nodes=0)
+    proved, bare = (
+        build_folds(label, recording, count),
+        build_folds(label, recording, count, nodes=0),
+    )
     assert proved.proved
     assert proved.balance == bare.balance
     np.testing.assert_array_equal(proved.fold, bare.fold)
@@ -209,7 +226,10 @@ def test_bounds_of_the_solver_change_the_proof_but_not_the_folds(seed):
 
 @given(st.lists(st.integers(1, 9), min_size=3, max_size=7), st.integers(2, 3))
 def test_no_spread_of_one_class_falls_below_its_least_range(held, count):
-    ranges = [np.ptp(np.bincount(folds, held, count)) for folds in itertools.product(range(count), repeat=len(held))]
+    ranges = [
+        np.ptp(np.bincount(folds, held, count))
+        for folds in itertools.product(range(count), repeat=len(held))
+    ]
     assert least_range(np.array([0, *held]), count) <= min(ranges)
 
 
@@ -230,7 +250,9 @@ def test_of_equal_folds_those_of_more_equal_size_are_taken():
             patch.setattr(fold_optimizer, "SETTLING", 0)
             loose = build_folds(label, recording, count, nodes=0)
         assert settled.balance == loose.balance
-        squares = [np.sum(np.bincount(built.fold[built.fold >= 0]) ** 2) for built in (loose, settled)]
+        squares = [
+            np.sum(np.bincount(built.fold[built.fold >= 0]) ** 2) for built in (loose, settled)
+        ]
         gained.append(squares[0] - squares[1])
     assert min(gained) >= 0 < max(gained)
 
@@ -257,7 +279,10 @@ def hard_corpus():
 
 
 def test_a_proof_that_failed_names_the_limit_and_the_distance():
-    for nodes, places, why in ((1, 300, "did not finish within 1 nodes"), (9, 10, "14 recordings are too many for")):
+    for nodes, places, why in (
+        (1, 300, "did not finish within 1 nodes"),
+        (9, 10, "14 recordings are too many for"),
+    ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(fold_optimizer, "MOST_PLACES", places)
             built = build_folds(*hard_corpus(), 5, nodes=nodes)

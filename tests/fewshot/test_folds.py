@@ -6,12 +6,20 @@ from paper_shapes import CORPORA, spread_over_folds
 
 from callshot.errors import InputError, LeakError, OptionError
 from callshot.fewshot.episodes import plan_episodes, split
-from callshot.fewshot.folds import audit, complete_shots, count_classes, give_folds, make_folds, new_exemplars
+from callshot.fewshot.folds import (
+    audit,
+    complete_shots,
+    count_classes,
+    give_folds,
+    make_folds,
+    new_exemplars,
+)
 from callshot.records import Embeddings
 
 
 @pytest.mark.parametrize(
-    ("corpus", "queries", "support", "best"), [("elephant-voices", 257, 258, 4), ("ldc", 3985, 3987, 31)]
+    ("corpus", "queries", "support", "best"),
+    [("elephant-voices", 257, 258, 4), ("ldc", 3985, 3987, 31)],
 )
 def test_the_bookkeeping_gives_the_golden_values_of_the_paper(corpus, queries, support, best):
     counts = CORPORA[corpus][0]
@@ -30,8 +38,33 @@ def test_new_exemplars_fall_away_as_the_papers_lower_panel_does():
     label, fold = spread_over_folds(*CORPORA["elephant-voices"])
     found = count_classes(label, give_folds([f"recording {i}" for i in range(len(label))], fold))
     assert [new_exemplars(found, k) for k in range(1, 41)] == [
-        12, 12, 12, 12, 9, 8, 8, 8, 8, 8, 7, 7, 7, 6, 6, 5, 4, 3, 3, 3, 3, 2, *[1] * 15, 0, 0, 0,
-    ]  # fmt: skip
+        12,
+        12,
+        12,
+        12,
+        9,
+        8,
+        8,
+        8,
+        8,
+        8,
+        7,
+        7,
+        7,
+        6,
+        6,
+        5,
+        4,
+        3,
+        3,
+        3,
+        3,
+        2,
+        *[1] * 15,
+        0,
+        0,
+        0,
+    ]
 
 
 def test_classes_that_miss_a_fold_are_ineligible_with_the_reason():
@@ -62,9 +95,14 @@ def test_fewer_than_two_folds_are_refused():
 def table_of(label, fold, labels=None):
     n = len(label)
     return Embeddings(
-        "e", np.arange(n, dtype=float)[:, None], [f"s{i}" for i in range(n)], [f"r{i}" for i in range(n)], label,
-        labels or [()] * n, np.array(fold),
-    )  # fmt: skip
+        "e",
+        np.arange(n, dtype=float)[:, None],
+        [f"s{i}" for i in range(n)],
+        [f"r{i}" for i in range(n)],
+        label,
+        labels or [()] * n,
+        np.array(fold),
+    )
 
 
 def test_ineligible_names_are_dropped_from_labels_and_their_segments_take_no_part():
@@ -85,7 +123,8 @@ def test_support_is_every_other_fold_and_the_common_fold():
 
 
 @pytest.mark.parametrize(
-    ("label", "message"), [(["x", "x", "y"], "only one eligible class, 'x'"), (["x", "y", "z"], "no eligible class")]
+    ("label", "message"),
+    [(["x", "x", "y"], "only one eligible class, 'x'"), (["x", "y", "z"], "no eligible class")],
 )
 def test_fewer_than_two_eligible_classes_are_refused_with_the_reasons(label, message):
     table = table_of(label, [0, 1, 0])

@@ -21,7 +21,9 @@ def test_streams_are_the_literal_hash_bit_for_bit(text, word, position, n):
     assert int(base) == literal.key(text)
     stream = np.uint64(streams.enter(base, np.uint64(word)))
     assert int(stream) == literal.enter(int(base), word)
-    assert int(streams.below(stream, np.uint64(position), np.uint64(n))) == literal.below(int(stream), position, n)
+    assert int(streams.below(stream, np.uint64(position), np.uint64(n))) == literal.below(
+        int(stream), position, n
+    )
 
 
 def test_streams_fill_their_range_evenly():
@@ -70,7 +72,9 @@ def test_softmax_underflows_through_the_subnormals():
     assert score([0.0, -800.0], "softmax")[1] == 0.0
 
 
-tables = st.tuples(st.integers(2, 40), st.integers(1, 12), st.integers(0, 10**6), st.sampled_from([2, 9, 0]))
+tables = st.tuples(
+    st.integers(2, 40), st.integers(1, 12), st.integers(0, 10**6), st.sampled_from([2, 9, 0])
+)
 
 
 @settings(max_examples=60, deadline=None)
@@ -78,7 +82,11 @@ tables = st.tuples(st.integers(2, 40), st.integers(1, 12), st.integers(0, 10**6)
 def test_every_sample_of_a_class_has_scikit_learns_ap_and_auroc(shape, share, kind):
     queries, draws, seed, levels = shape
     rng = np.random.default_rng(seed)
-    scores = rng.integers(0, levels, (queries, draws)).astype(float) if levels else rng.normal(size=(queries, draws))
+    scores = (
+        rng.integers(0, levels, (queries, draws)).astype(float)
+        if levels
+        else rng.normal(size=(queries, draws))
+    )
     relevant = rng.random(queries) < share
     relevant[0] = True
     picks = rng.integers(0, draws, (queries, 5)).astype(np.uint16)
@@ -91,7 +99,9 @@ def test_every_sample_of_a_class_has_scikit_learns_ap_and_auroc(shape, share, ki
         ties, _ = ranks.encode(order, scores.ravel(), anchor, draws, codes)
     ap, auroc = np.empty(5), np.empty(5)
     harmonic = harmonic_numbers(queries)
-    bootstrap.sample_class(codes, draws, np.flatnonzero(anchor), positive, ties > 0, picks, harmonic, ap, auroc)
+    bootstrap.sample_class(
+        codes, draws, np.flatnonzero(anchor), positive, ties > 0, picks, harmonic, ap, auroc
+    )
     for b in range(5):
         wanted = literal.ranking_metrics(scores[np.arange(queries), picks[:, b]], relevant)
         np.testing.assert_allclose([ap[b], auroc[b]], wanted, rtol=0, atol=1e-12)
@@ -100,7 +110,11 @@ def test_every_sample_of_a_class_has_scikit_learns_ap_and_auroc(shape, share, ki
 @given(st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 8), st.booleans())
 def test_codes_keep_order_and_ties_with_every_anchor(seed, queries, draws, ties):
     rng = np.random.default_rng(seed)
-    scores = rng.integers(0, 5, queries * draws).astype(float) if ties else rng.normal(size=queries * draws)
+    scores = (
+        rng.integers(0, 5, queries * draws).astype(float)
+        if ties
+        else rng.normal(size=queries * draws)
+    )
     anchor = rng.random(queries) < 0.5
     codes = np.empty(scores.size, np.uint32)
     tied, _ = ranks.encode(ranks.sort_scores(scores), scores, anchor, draws, codes)
@@ -117,10 +131,14 @@ def test_codes_keep_order_and_ties_with_every_anchor(seed, queries, draws, ties)
 def test_a_shared_support_is_the_first_of_one_order_outside_the_fold(distinct):
     fold = np.array([0, 1, 2, 0, 1, 2, -1, 0])
     for draw in range(20):
-        stream = np.uint64(literal.enter(literal.enter(literal.start(3, "shared"), draw), literal.key("roar")))
+        stream = np.uint64(
+            literal.enter(literal.enter(literal.start(3, "shared"), draw), literal.key("roar"))
+        )
         for query_fold in range(3):
             out = np.zeros(6, np.uint64)
             size = shared_support(stream, fold, query_fold, 6, distinct, out)
             sampler = "distinct" if distinct else "replacement"
-            wanted = literal.draw_shared(3, draw, "roar", range(8), lambda m, f=query_fold: fold[m] != f, 6, sampler)
+            wanted = literal.draw_shared(
+                3, draw, "roar", range(8), lambda m, f=query_fold: fold[m] != f, 6, sampler
+            )
             assert out[:size].tolist() == wanted

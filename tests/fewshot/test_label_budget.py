@@ -30,7 +30,11 @@ def literal_fit(means):
     a, b = np.linalg.lstsq(np.stack([np.ones(len(k)), -1 / k], axis=1), y, rcond=None)[0]
     if b < 0:
         a, b = y.mean(), 0.0
-    return a, b, math.sqrt(np.mean([(value - (a - b / shot)) ** 2 for shot, value in means.items()]))
+    return (
+        a,
+        b,
+        math.sqrt(np.mean([(value - (a - b / shot)) ** 2 for shot, value in means.items()])),
+    )
 
 
 def literal_worth(means, since_k):
@@ -39,16 +43,24 @@ def literal_worth(means, since_k):
     last = max(means)
     a = means[last] if b == 0 else a
     gains = [b / last - b / more for more in (last + 1, 2 * last)]
-    return [1.0 if a > 1 else a, *(1 - means[last] if means[last] + g > 1 else g for g in gains), error]
+    return [
+        1.0 if a > 1 else a,
+        *(1 - means[last] if means[last] + g > 1 else g for g in gains),
+        error,
+    ]
 
 
 @given(
-    st.floats(0.1, 1), st.floats(0, 1), st.lists(st.integers(1, 200), min_size=3, max_size=12, unique=True),
+    st.floats(0.1, 1),
+    st.floats(0, 1),
+    st.lists(st.integers(1, 200), min_size=3, max_size=12, unique=True),
     st.sampled_from([0.0, 0.5, 1.0]),
-)  # fmt: skip
+)
 def test_an_exact_curve_gives_back_what_it_was_made_of(a, b, shots, since):
     last = max(shots)
-    (worth,) = label_budget(points({k: a - b / k for k in shots}), [count(complete=200)], since=since)
+    (worth,) = label_budget(
+        points({k: a - b / k for k in shots}), [count(complete=200)], since=since
+    )
     assert (worth.k, worth.value) == (last, a - b / last)
     assert worth.limit == pytest.approx(a, abs=1e-9)
     assert worth.next_gain == pytest.approx((a - b / (last + 1)) - (a - b / last), abs=1e-9)
@@ -117,7 +129,9 @@ def test_a_curve_that_falls_is_worth_nothing_more_and_its_limit_is_where_it_stan
 
 
 def test_undefined_means_stay_undefined():
-    (worth,) = label_budget(points(dict.fromkeys((1, 2, 3), math.nan), metric="auroc"), [count()], "auroc")
+    (worth,) = label_budget(
+        points(dict.fromkeys((1, 2, 3), math.nan), metric="auroc"), [count()], "auroc"
+    )
     assert np.isnan([worth.value, worth.next_gain, worth.limit, worth.error]).all()
 
 
@@ -130,11 +144,19 @@ def test_the_shared_spread_is_read_and_the_other_where_there_is_none():
 
 def test_every_encoder_and_eligible_class_of_a_real_evaluation_has_its_row():
     table = random_corpus(3, classes=4, size=5, integers=False)
-    result = evaluate([table], Protocol(shots=(1, 2, 3, 4), draws=3, bootstraps=10, shared_draws=20), corpus="herd")
+    result = evaluate(
+        [table],
+        Protocol(shots=(1, 2, 3, 4), draws=3, bootstraps=10, shared_draws=20),
+        corpus="herd",
+    )
     found = {w.label: w for w in label_budget(result.per_class, result.classes)}
     eligible = {c.label: c for c in result.classes if c.eligible}
     assert found.keys() == eligible.keys()
-    means = {(c.label, c.k): c.mean for c in result.per_class if (c.metric, c.spread) == ("map", "shared")}
+    means = {
+        (c.label, c.k): c.mean
+        for c in result.per_class
+        if (c.metric, c.spread) == ("map", "shared")
+    }
     for name, worth in found.items():
         last = min(4, eligible[name].complete_to_k)
         assert (worth.corpus, worth.encoder, worth.exemplars, worth.k) == (

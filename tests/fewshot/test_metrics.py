@@ -19,7 +19,9 @@ from callshot.fewshot.metrics import (
 
 rankings = st.integers(2, 80).flatmap(
     lambda n: st.tuples(
-        st.lists(st.sampled_from([-2.0, -0.0, 0.0, 1.0, 1.5, 3.0, 1e-300, 1e300]), min_size=n, max_size=n),
+        st.lists(
+            st.sampled_from([-2.0, -0.0, 0.0, 1.0, 1.5, 3.0, 1e-300, 1e300]), min_size=n, max_size=n
+        ),
         st.lists(st.booleans(), min_size=n, max_size=n).filter(any),
     )
 )
@@ -28,7 +30,9 @@ rankings = st.integers(2, 80).flatmap(
 @given(rankings)
 def test_ap_and_auroc_treat_ties_as_scikit_learn_does(ranking):
     scores, relevant = ranking
-    assert average_precision(scores, relevant) == pytest.approx(average_precision_score(relevant, scores), abs=1e-12)
+    assert average_precision(scores, relevant) == pytest.approx(
+        average_precision_score(relevant, scores), abs=1e-12
+    )
     if not all(relevant):
         assert auroc(scores, relevant) == pytest.approx(roc_auc_score(relevant, scores), abs=1e-12)
     else:
@@ -39,14 +43,18 @@ def test_ap_and_auroc_treat_ties_as_scikit_learn_does(ranking):
 def test_long_rankings_agree_too(n):
     rng = np.random.default_rng(n)
     scores, relevant = np.round(rng.normal(size=n), 3), rng.random(n) < 0.3
-    assert average_precision(scores, relevant) == pytest.approx(average_precision_score(relevant, scores), abs=1e-12)
+    assert average_precision(scores, relevant) == pytest.approx(
+        average_precision_score(relevant, scores), abs=1e-12
+    )
     assert auroc(scores, relevant) == pytest.approx(roc_auc_score(relevant, scores), abs=1e-12)
 
 
 @given(st.integers(1, 6), st.integers(1, 6))
 def test_chance_is_the_mean_over_all_rankings(positives, negatives):
     n = positives + negatives
-    every = [np.isin(np.arange(n), chosen) for chosen in itertools.combinations(range(n), positives)]
+    every = [
+        np.isin(np.arange(n), chosen) for chosen in itertools.combinations(range(n), positives)
+    ]
     mean = np.mean([average_precision(-np.arange(n), relevant) for relevant in every])
     assert float(chance_average_precision(positives, n)) == pytest.approx(mean, abs=1e-12)
 
@@ -60,7 +68,10 @@ def test_chance_of_a_fold_full_of_positives_is_one():
 @given(st.integers(0, 1000))
 def test_expected_auroc_is_the_mean_over_every_way_to_pick(seed):
     rng = np.random.default_rng(seed)
-    scores, relevant = rng.integers(0, 4, (4, 3)).astype(float), np.array([True, False, True, False])
+    scores, relevant = (
+        rng.integers(0, 4, (4, 3)).astype(float),
+        np.array([True, False, True, False]),
+    )
     every = [
         literal.ranking_metrics(scores[np.arange(4), pick], relevant)[1]
         for pick in itertools.product(range(3), repeat=4)

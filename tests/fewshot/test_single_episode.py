@@ -23,11 +23,15 @@ def test_an_episode_alone_is_the_one_of_the_sweep(sampler):
     engine = open_engine(episodes, protocol, 1, 2**30)
     corpus = literal.Corpus(table, table.fold, folds.count)
     part = split(episodes, 1)
-    scores, _ = score_own(engine, part, np.array([1, 3]), Tally(2, 1, episodes.classes, None).decisions)
+    scores, _ = score_own(
+        engine, part, np.array([1, 3]), Tally(2, 1, episodes.classes, None).decisions
+    )
     for q, row in enumerate(corpus.queries(1)):
         for draw in range(4):
             found = rerun_episode(table, folds, table.segment[row], 3, draw, protocol)
-            np.testing.assert_allclose(list(found.scores.values()), scores[1, :, q, draw], rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(
+                list(found.scores.values()), scores[1, :, q, draw], rtol=1e-9, atol=1e-9
+            )
     engine.threads.shutdown()
 
 
@@ -40,7 +44,9 @@ def test_shared_supports_of_two_folds_are_nearly_one_set():
         found = rerun_episode(table, folds, table.segment[row], 2, draw, Protocol(), "shared")
         for name, segments in found.support.items():
             members = corpus.members[name]
-            wanted = literal.draw_shared(0, draw, name, members, lambda m: corpus.fold[m] != 0, 2, "distinct")
+            wanted = literal.draw_shared(
+                0, draw, name, members, lambda m: corpus.fold[m] != 0, 2, "distinct"
+            )
             assert segments == tuple(table.segment[m] for m in wanted)
 
 

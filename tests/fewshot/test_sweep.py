@@ -38,7 +38,9 @@ protocols = st.builds(
 
 def engine_for(table, protocol=SMALL, *, threads=1, memory=2**30):
     folds = folds_of(table)
-    return open_engine(plan_episodes(table, folds, count_classes(table.label, folds)), protocol, threads, memory)
+    return open_engine(
+        plan_episodes(table, folds, count_classes(table.label, folds)), protocol, threads, memory
+    )
 
 
 def run(table, protocol, spread, **options):
@@ -48,25 +50,40 @@ def run(table, protocol, spread, **options):
 
 def pool_sizes(corpus):
     """Return how many exemplars each class has outside each fold."""
-    return {sum(corpus.fold[m] != f for m in rows) for rows in corpus.members.values() for f in range(corpus.folds)}
+    return {
+        sum(corpus.fold[m] != f for m in rows)
+        for rows in corpus.members.values()
+        for f in range(corpus.folds)
+    }
 
 
 @QUICK
 @given(table=corpora(), protocol=protocols, memory=st.sampled_from([0, 2**30]))
-def test_end_to_end_equals_the_literal_algorithm_on_whole_numbers_and_powers_of_two(table, protocol, memory):
+def test_end_to_end_equals_the_literal_algorithm_on_whole_numbers_and_powers_of_two(
+    table, protocol, memory
+):
     corpus = literal.Corpus(table, table.fold, folds_of(table).count)
-    assume(protocol.sampler == "replacement" or 3 not in pool_sizes(corpus))  # thirds are not exact in floats
-    for spread, twin in (("per-query", literal.per_query_values), ("shared", literal.shared_values)):
+    assume(
+        protocol.sampler == "replacement" or 3 not in pool_sizes(corpus)
+    )  # thirds are not exact in floats
+    for spread, twin in (
+        ("per-query", literal.per_query_values),
+        ("shared", literal.shared_values),
+    ):
         k, tally = run(table, protocol, spread, memory=memory)
         assert k.tolist() == [1, 2, 4]
         for s, shots in enumerate(k.tolist()):
             for metric, wanted in twin(corpus, protocol, shots).items():
-                np.testing.assert_allclose(tally.values["all", metric][s], wanted, rtol=0, atol=1e-12)
+                np.testing.assert_allclose(
+                    tally.values["all", metric][s], wanted, rtol=0, atol=1e-12
+                )
 
 
 def test_sorting_every_sample_gives_the_same_values_as_counting(monkeypatch):
     for seed in range(8):
-        table = random_corpus(seed, classes=4, size=4, values=3, integers=seed % 2 == 0, dimensions=2)
+        table = random_corpus(
+            seed, classes=4, size=4, values=3, integers=seed % 2 == 0, dimensions=2
+        )
         _, counted = run(table, SMALL, "per-query")
         with monkeypatch.context() as patch:
             patch.setattr(per_query_resampling, "MANY", 0)
@@ -87,7 +104,10 @@ def test_the_same_scores_give_the_same_bootstrap_values_as_scikit_learn(table, p
         scores, _ = score_own(engine, part, shots, tally.decisions)
         corpus = literal.Corpus(table, table.fold, episodes.folds)
         queries = corpus.queries(number)
-        picks = [[literal.pick(protocol.seed, table.segment[i], b, protocol.draws) for i in queries] for b in range(7)]
+        picks = [
+            [literal.pick(protocol.seed, table.segment[i], b, protocol.draws) for i in queries]
+            for b in range(7)
+        ]
         one = Tally(3, protocol.bootstraps, episodes.classes, None)
         sweep_own(engine, part, shots, one)
         for s in range(3):
@@ -95,14 +115,18 @@ def test_the_same_scores_give_the_same_bootstrap_values_as_scikit_learn(table, p
                 table_b = scores[s][:, np.arange(len(queries)), picks[b]].T
                 ap, auroc = literal.metrics(table_b, part.relevant.T)
                 np.testing.assert_allclose(one.per_class["map"][s, :, b], ap, rtol=0, atol=1e-12)
-                np.testing.assert_allclose(one.per_class["auroc"][s, :, b], np.nan_to_num(auroc), rtol=0, atol=1e-12)
+                np.testing.assert_allclose(
+                    one.per_class["auroc"][s, :, b], np.nan_to_num(auroc), rtol=0, atol=1e-12
+                )
     engine.threads.shutdown()
 
 
 @pytest.mark.parametrize("memory", [0, 2**30], ids=["directly", "by Gram matrix"])
 @pytest.mark.parametrize(("scale", "offset"), [(1.0, 0.0), (5.0, 500.0), (1e-3, 7.0), (1e4, -3e4)])
 def test_scores_of_the_same_draws_are_within_the_bound(scale, offset, memory):
-    table = random_corpus(3, classes=3, size=3, dimensions=12, integers=False, scale=scale, offset=offset)
+    table = random_corpus(
+        3, classes=3, size=3, dimensions=12, integers=False, scale=scale, offset=offset
+    )
     table = dataclasses.replace(table, vectors=table.vectors.astype(np.float32))
     protocol = dataclasses.replace(SMALL, shots=(1, 2, 3, 5), draws=4)
     engine = engine_for(table, protocol, memory=memory)
@@ -117,12 +141,16 @@ def test_scores_of_the_same_draws_are_within_the_bound(scale, offset, memory):
                     exact, distance = [], []
                     for c in corpus.classes:
                         pool = [m for m in corpus.members[c] if corpus.fold[m] != number]
-                        rows = literal.draw_own(protocol.seed, table.segment[i], r, c, pool, k, "distinct")
+                        rows = literal.draw_own(
+                            protocol.seed, table.segment[i], r, c, pool, k, "distinct"
+                        )
                         support = [table.vectors[m] for m in rows]
                         exact.append(literal.a_exact(table.vectors[i], support))
                         centre = np.mean(np.array(support, np.float64), axis=0)
                         distance.append(np.sum((table.vectors[i] - centre) ** 2))
-                    got = seen[s, :, q, r] - seen[s, 0, q, r]  # a common shift is free: it cancels in every score
+                    got = (
+                        seen[s, :, q, r] - seen[s, 0, q, r]
+                    )  # a common shift is free: it cancels in every score
                     error = [abs(float(a - exact[0]) - x) for a, x in zip(exact, got, strict=True)]
                     assert max(error) <= 2e-6 * max(distance)
     engine.threads.shutdown()
@@ -131,7 +159,9 @@ def test_scores_of_the_same_draws_are_within_the_bound(scale, offset, memory):
 def a_of_engine(engine, part):
     """Return a_n (shots, classes, queries, draws), before any score is taken."""
     shots = np.array(engine.protocol.shots)
-    out = np.empty((len(shots), len(engine.episodes.classes), len(part.rows), engine.protocol.draws))
+    out = np.empty(
+        (len(shots), len(engine.episodes.classes), len(part.rows), engine.protocol.draws)
+    )
     per_query_resampling._filler(engine, part, shots, out)(0, len(part.rows))
     return out
 
@@ -151,7 +181,10 @@ def test_blocks_of_shots_and_the_order_of_rows_cannot_be_seen():
     turned = [
         dataclasses.replace(
             table,
-            **{c: list(getattr(table, c))[::-1] for c in ("segment", "recording", "label", "labels")},
+            **{
+                c: list(getattr(table, c))[::-1]
+                for c in ("segment", "recording", "label", "labels")
+            },
             vectors=table.vectors[::-1],
             fold=table.fold[::-1],
         )
@@ -169,7 +202,9 @@ def test_folds_may_be_renumbered_without_moving_a_draw():
     for spread in ("per-query", "shared"):
         _, one = run(table, SMALL, spread)
         _, two = run(renumbered, SMALL, spread)
-        np.testing.assert_allclose(one.values["all", "map"], two.values["all", "map"], rtol=0, atol=1e-15)
+        np.testing.assert_allclose(
+            one.values["all", "map"], two.values["all", "map"], rtol=0, atol=1e-15
+        )
 
 
 @pytest.mark.parametrize("spread", ["per-query", "shared"])
@@ -195,7 +230,9 @@ def test_the_bootstrap_mean_of_auroc_meets_its_closed_form(seed):
         spare = Tally(2, 1, engine.episodes.classes, None)
         scores, _ = score_own(engine, part, np.array([1, 3]), spare.decisions)
         defined = [n for n in range(len(engine.episodes.classes)) if not part.relevant[n].all()]
-        expected.append([[expected_auroc(scores[s, n], part.relevant[n]) for n in defined] for s in range(2)])
+        expected.append(
+            [[expected_auroc(scores[s, n], part.relevant[n]) for n in defined] for s in range(2)]
+        )
     for s in range(2):
         values = tally.values["all", "auroc"][s]
         wanted = np.mean([np.mean(fold[s]) for fold in expected])
@@ -206,7 +243,9 @@ def test_the_bootstrap_mean_of_auroc_meets_its_closed_form(seed):
 def test_separated_classes_score_one_in_every_metric_spread_and_score():
     table = random_corpus(5, classes=3, size=4, dimensions=3, integers=False, scale=0.01)
     label = np.array([int(name[1]) for name in table.label])
-    table = dataclasses.replace(table, vectors=table.vectors + 10.0 * np.eye(3)[label], labels=[()] * len(table))
+    table = dataclasses.replace(
+        table, vectors=table.vectors + 10.0 * np.eye(3)[label], labels=[()] * len(table)
+    )
     for score in ("log", "softmax"):
         for spread in ("per-query", "shared"):
             _, tally = run(table, dataclasses.replace(SMALL, score=score), spread)
@@ -215,7 +254,9 @@ def test_separated_classes_score_one_in_every_metric_spread_and_score():
 
 
 def test_noise_scores_chance_on_average_over_corpora():
-    values = {("per-query", m): [] for m in ("map", "auroc")} | {("shared", m): [] for m in ("map", "auroc")}
+    values = {("per-query", m): [] for m in ("map", "auroc")} | {
+        ("shared", m): [] for m in ("map", "auroc")
+    }
     for seed in range(60):
         table = random_corpus(1000 + seed, classes=3, folds=3, size=4, dimensions=6, integers=False)
         for spread in ("per-query", "shared"):
@@ -224,7 +265,9 @@ def test_noise_scores_chance_on_average_over_corpora():
             engine.threads.shutdown()
             chance = chance_levels(engine.episodes, tally)
             for metric in ("map", "auroc"):
-                values[spread, metric].append(tally.values["all", metric].mean() - chance["all", metric])
+                values[spread, metric].append(
+                    tally.values["all", metric].mean() - chance["all", metric]
+                )
     for found in values.values():
         assert abs(np.mean(found)) <= 4 * np.std(found) / np.sqrt(len(found))
 
@@ -256,14 +299,18 @@ def test_large_codes_take_the_wide_path_and_give_the_same_values(many, monkeypat
         r = [literal.pick(0, table.segment[i], b, 700) for i in queries]
         ap, auroc = literal.metrics(scores[0][:, np.arange(len(queries)), r].T, part.relevant.T)
         np.testing.assert_allclose(one.per_class["map"][0, :, b], ap, rtol=0, atol=1e-12)
-        np.testing.assert_allclose(one.per_class["auroc"][0, :, b], np.nan_to_num(auroc), rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            one.per_class["auroc"][0, :, b], np.nan_to_num(auroc), rtol=0, atol=1e-12
+        )
     engine.threads.shutdown()
 
 
 def repeat_vectors(table, seed=0):
     """Let every vector stand several times, under whatever labels."""
     rng = np.random.default_rng(seed)
-    return dataclasses.replace(table, vectors=table.vectors[rng.integers(0, len(table) // 3, len(table))])
+    return dataclasses.replace(
+        table, vectors=table.vectors[rng.integers(0, len(table) // 3, len(table))]
+    )
 
 
 @pytest.mark.parametrize("memory", [0, 2**30], ids=["directly", "by Gram matrix"])
@@ -279,7 +326,9 @@ def test_a_support_that_is_the_whole_pool_is_one_set_also_where_vectors_repeat(m
 
 
 def test_repeated_vectors_tie_with_and_without_the_gram_matrix():
-    table = repeat_vectors(random_corpus(23, classes=3, folds=3, size=20, integers=False, dimensions=129))
+    table = repeat_vectors(
+        random_corpus(23, classes=3, folds=3, size=20, integers=False, dimensions=129)
+    )
     for spread in ("per-query", "shared"):
         _, usual = run(table, SMALL, spread)
         _, tight = run(table, SMALL, spread, memory=0)
@@ -296,14 +345,18 @@ def test_far_from_the_origin_only_centred_vectors_keep_the_bound():
     for spread in ("per-query", "shared"):
         _, one = run(far, SMALL, spread)
         _, two = run(still, SMALL, spread)
-        np.testing.assert_allclose(one.values["all", "map"], two.values["all", "map"], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            one.values["all", "map"], two.values["all", "map"], rtol=0, atol=1e-12
+        )
 
 
 def test_several_blocks_of_shots_give_what_one_does(monkeypatch):
     table = random_corpus(25, classes=3, size=4, integers=False, dimensions=4)
     protocol = Protocol(shots=(1, 2, 3, 5, 8), draws=4, bootstraps=9)
     _, whole = run(table, protocol, "per-query")
-    monkeypatch.setattr(per_query_resampling, "blocks", lambda total, size: engine_module.blocks(total, 2))
+    monkeypatch.setattr(
+        per_query_resampling, "blocks", lambda total, size: engine_module.blocks(total, 2)
+    )
     _, cut = run(table, protocol, "per-query")
     for key, values in whole.values.items():
         np.testing.assert_array_equal(values, cut.values[key])
@@ -345,32 +398,51 @@ def test_ties_are_those_of_positives_with_other_queries():
 def test_per_class_values_and_chance_are_the_literal_ones():
     table = random_corpus(28, classes=3, folds=2, size=4, integers=False)
     table = dataclasses.replace(
-        table, labels=[("c0", "c1") if f == 0 else names for f, names in zip(table.fold, table.labels, strict=True)]
+        table,
+        labels=[
+            ("c0", "c1") if f == 0 else names
+            for f, names in zip(table.fold, table.labels, strict=True)
+        ],
     )
     protocol = dataclasses.replace(SMALL, shots=(2,))
     with engine_for(table, protocol) as engine:
         _, tally = sweep(engine, "shared", {"c0": "low", "c1": "low", "c2": "high"})
         chance = chance_levels(engine.episodes, tally)
     corpus = literal.Corpus(table, table.fold, 2)
-    own = {m: np.zeros((len(corpus.classes), protocol.shared_draws, 2)) for m in ("map", "auroc", "accuracy")}
+    own = {
+        m: np.zeros((len(corpus.classes), protocol.shared_draws, 2))
+        for m in ("map", "auroc", "accuracy")
+    }
     for f in range(2):
         relevant, label = corpus.relevant(f), [table.label[i] for i in corpus.queries(f)]
         for draw in range(protocol.shared_draws):
             scores, decided = literal.shared_scores(corpus, protocol, 2, f, draw, literal.a_float)
             own["map"][:, draw, f], own["auroc"][:, draw, f] = literal.metrics(scores, relevant)
             hit = np.array([relevant[q, d] for q, d in enumerate(decided)])
-            own["accuracy"][:, draw, f] = [hit[[name == c for name in label]].mean() for c in corpus.classes]
+            own["accuracy"][:, draw, f] = [
+                hit[[name == c for name in label]].mean() for c in corpus.classes
+            ]
     for metric, values in own.items():
-        np.testing.assert_allclose(tally.per_class[metric][0], np.nanmean(values, axis=2), rtol=0, atol=1e-9)
-    groups = [[n for n, c in enumerate(corpus.classes) if c in names] for names in (("c2",), ("c0", "c1"))]
+        np.testing.assert_allclose(
+            tally.per_class[metric][0], np.nanmean(values, axis=2), rtol=0, atol=1e-9
+        )
+    groups = [
+        [n for n, c in enumerate(corpus.classes) if c in names] for names in (("c2",), ("c0", "c1"))
+    ]
     for metric in ("map", "auroc"):
         by_fold = [
             np.mean(
-                [np.nanmean(own[metric][g, :, f], axis=0) for g in groups if not np.isnan(own[metric][g, 0, f]).all()],
+                [
+                    np.nanmean(own[metric][g, :, f], axis=0)
+                    for g in groups
+                    if not np.isnan(own[metric][g, 0, f]).all()
+                ],
                 axis=0,
             )
             for f in range(2)
         ]
-        np.testing.assert_allclose(tally.values["reduced", metric][0], np.mean(by_fold, axis=0), rtol=0, atol=1e-9)
+        np.testing.assert_allclose(
+            tally.values["reduced", metric][0], np.mean(by_fold, axis=0), rtol=0, atol=1e-9
+        )
     shares = [corpus.relevant(f).sum() / corpus.relevant(f).size for f in range(2)]
     assert chance["all", "accuracy"] == pytest.approx(np.mean(shares))

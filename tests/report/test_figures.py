@@ -16,11 +16,15 @@ from callshot.report.figures.style import STYLE
 PDF, PNG = b"%PDF-1.", b"\x89PNG\r\n\x1a\n"
 
 
-def make_evaluation(shots=(1, 2, 3), encoders=("mfcc",), spreads=("per-query", "shared"), best=2) -> Evaluation:
+def make_evaluation(
+    shots=(1, 2, 3), encoders=("mfcc",), spreads=("per-query", "shared"), best=2
+) -> Evaluation:
     keys = [(e, m, p) for e in encoders for p in spreads for m in ("map", "auroc", "accuracy")]
     curve = [make_point(*key, k, best) for key in keys for k in shots]
     classes = [ClassCount("rumble", 9, 7, True), ClassCount("roar", 9, best, True)]
-    segments = Embeddings("mfcc", np.zeros((2, 1)), ["a", "b"], ["a", "b"], ["rumble", "roar"], [()] * 2)
+    segments = Embeddings(
+        "mfcc", np.zeros((2, 1)), ["a", "b"], ["a", "b"], ["rumble", "roar"], [()] * 2
+    )
     folds = Folds(np.array([0, 1]), 2, "given")
     return Evaluation("reserve", best, 18, curve, [], [], [], [], classes, folds, segments, [])
 
@@ -29,7 +33,19 @@ def make_point(encoder, metric, spread, k, best) -> Curve:
     mean = k / (k + 1)
     levels = (mean - 0.1, mean - 0.05, mean, mean + 0.05, mean + 0.1)
     return Curve(
-        "reserve", encoder, "centroid", "all", metric, spread, k, mean, *levels, 0.12, k <= best, 1 + (k <= best), 0
+        "reserve",
+        encoder,
+        "centroid",
+        "all",
+        metric,
+        spread,
+        k,
+        mean,
+        *levels,
+        0.12,
+        k <= best,
+        1 + (k <= best),
+        0,
     )
 
 
@@ -90,7 +106,9 @@ def test_where_every_shot_is_complete_k_star_is_named_and_no_line_drawn(monkeypa
     assert not foot.lines
 
 
-def test_boxes_go_from_quartile_to_quartile_and_whiskers_from_the_1st_to_the_99th_percentile(monkeypatch):
+def test_boxes_go_from_quartile_to_quartile_and_whiskers_from_the_1st_to_the_99th_percentile(
+    monkeypatch,
+):
     evaluation = make_evaluation(spreads=("per-query",))
     panel = drawn(monkeypatch, evaluation).axes[0]
     points = [c for c in evaluation.curve if c.metric == "map"]
@@ -141,7 +159,9 @@ def make_rivals(*values, metric="map", scoring="all", corpus="reserve") -> list[
         ("", "end-to-end", "AERD"),
         ("b", "logistic", "LR"),
     )
-    return [Rival(corpus, *kind, scoring, metric, v) for kind, v in zip(kinds, values, strict=False)]
+    return [
+        Rival(corpus, *kind, scoring, metric, v) for kind, v in zip(kinds, values, strict=False)
+    ]
 
 
 def rival_names(panel):
@@ -149,7 +169,11 @@ def rival_names(panel):
 
 
 def test_rivals_are_named_lines_in_the_panels_of_their_encoders(monkeypatch):
-    figure = drawn(monkeypatch, make_evaluation(encoders=("mfcc", "b")), rivals=make_rivals(0.3, 0.4, 0.95, 0.5))
+    figure = drawn(
+        monkeypatch,
+        make_evaluation(encoders=("mfcc", "b")),
+        rivals=make_rivals(0.3, 0.4, 0.95, 0.5),
+    )
     one, other = figure.axes[:2]
     assert rival_names(one) == ["LR", "GRU", "AERD"]
     assert rival_names(other) == ["AERD", "LR"]
@@ -157,11 +181,20 @@ def test_rivals_are_named_lines_in_the_panels_of_their_encoders(monkeypatch):
     assert {0.3, 0.4, 0.95} <= levels
     assert 0.5 not in levels
     words = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert [w.split()[0] for w in words] == ["per-query:", "shared:", "chance", "logistic", "recurrent", "end-to-end"]
+    assert [w.split()[0] for w in words] == [
+        "per-query:",
+        "shared:",
+        "chance",
+        "logistic",
+        "recurrent",
+        "end-to-end",
+    ]
 
 
 def test_an_axis_reaches_as_far_as_its_rivals(monkeypatch):
-    low, high = drawn(monkeypatch, make_evaluation(), rivals=make_rivals(0.05, 0.995)).axes[0].get_ylim()
+    low, high = (
+        drawn(monkeypatch, make_evaluation(), rivals=make_rivals(0.05, 0.995)).axes[0].get_ylim()
+    )
     assert low < 0.05
     assert high > 0.995
 
@@ -211,7 +244,9 @@ def test_a_full_disk_leaves_the_earlier_figure(tmp_path, monkeypatch):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_equal_evaluations_give_equal_bytes_in_another_process_whatever_its_settings_and_these_stay(written, tmp_path):
+def test_equal_evaluations_give_equal_bytes_in_another_process_whatever_its_settings_and_these_stay(
+    written, tmp_path
+):
     code = (
         "import sys, runpy; from pathlib import Path; import callshot.report.figures;"
         "assert 'matplotlib' not in sys.modules;"

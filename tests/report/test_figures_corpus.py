@@ -39,11 +39,15 @@ STRANGE = (
     "плач",
     "{\\a_b%",
 )
-SIXTY = tuple(f"{word} {'of a female with calves, heard from afar at the water'[: 57 - len(word)]} {i:02}"
-              for i, word in enumerate(("rumble", "roar", "trumpet") * 9))  # fmt: skip
+SIXTY = tuple(
+    f"{word} {'of a female with calves, heard from afar at the water'[: 57 - len(word)]} {i:02}"
+    for i, word in enumerate(("rumble", "roar", "trumpet") * 9)
+)
 
 
-def make_chapter(labels, encoders, shots, *, folds=5, spreads=("per-query", "shared"), reduced=False) -> Chapter:
+def make_chapter(
+    labels, encoders, shots, *, folds=5, spreads=("per-query", "shared"), reduced=False
+) -> Chapter:
     """Return a chapter as `evaluate` would, out of made-up numbers: a curve that grows with k, and its noise."""
     tables = make_tables(labels, encoders, recordings=folds + 2, each=2)
     fold = np.array([int(r.split()[1]) for r in tables[0].recording])
@@ -55,7 +59,9 @@ def make_chapter(labels, encoders, shots, *, folds=5, spreads=("per-query", "sha
     values = [
         make_values(rng, i, *key, shots)
         for i, *key in (
-            (i, e, s, m, p) for i, e in enumerate(encoders) for s, m, p in product(scorings, ("map", "auroc"), spreads)
+            (i, e, s, m, p)
+            for i, e in enumerate(encoders)
+            for s, m, p in product(scorings, ("map", "auroc"), spreads)
         )
     ]
     best, some = complete_shots(counts), [k for k in shots if k in (1, 5, 20)]
@@ -71,7 +77,9 @@ def make_chapter(labels, encoders, shots, *, folds=5, spreads=("per-query", "sha
         for e, k, a, b in product(encoders, some, labels, labels)
     ]
     curve = [make_point(v, s, k, best, counts) for v in values for s, k in enumerate(shots)]
-    evaluation = Evaluation("c", best, 9, curve, values, per_class, confusion, [], counts, given, tables[0], [])
+    evaluation = Evaluation(
+        "c", best, 9, curve, values, per_class, confusion, [], counts, given, tables[0], []
+    )
     rivals = [
         Rival("c", e, kind, kind.upper(), "all", "map", 0.5 + 0.02 * i)
         for e, (i, kind) in product(encoders, enumerate(("logistic", "recurrent")))
@@ -81,11 +89,28 @@ def make_chapter(labels, encoders, shots, *, folds=5, spreads=("per-query", "sha
     span = lengths([1.0])
     facts = Facts((16000.0,), (1,), ("WAV",), len(labels), 1.0, 0.0, span, span, span, span)
     return Chapter(
-        evaluation, facts, span, tables, rivals, differences, (), None, (), (), make_others(evaluation),
-        [Crossing("c", e, "logistic", "k", "all", "map", "shared", shots[-1], None) for e in encoders],
-        [Refined("c", e, "all", m, step, 0.5 + 0.01 * i + step / 1e6, 2.0)
-         for i, e in enumerate(encoders) for m in ("map", "auroc") for step in (0, 1, 2, 5, 90000)],
-    )  # fmt: skip
+        evaluation,
+        facts,
+        span,
+        tables,
+        rivals,
+        differences,
+        (),
+        None,
+        (),
+        (),
+        make_others(evaluation),
+        [
+            Crossing("c", e, "logistic", "k", "all", "map", "shared", shots[-1], None)
+            for e in encoders
+        ],
+        [
+            Refined("c", e, "all", m, step, 0.5 + 0.01 * i + step / 1e6, 2.0)
+            for i, e in enumerate(encoders)
+            for m in ("map", "auroc")
+            for step in (0, 1, 2, 5, 90000)
+        ],
+    )
 
 
 def make_others(found) -> Evaluation:
@@ -93,18 +118,29 @@ def make_others(found) -> Evaluation:
     curve, values = [], []
     for n, name in enumerate(("cosine", "cl2n", "whitened", "neighbour", "medoid", "logistic")):
         at_k = name == "logistic"
-        curve += [replace(c, classifier=name, mean=c.mean + 0.01 * (n - 2)) for c in found.curve
-                  if c.spread == "shared" or not at_k]  # fmt: skip
-        values += [replace(v, classifier=name, value=(v.value + 0.01 * (n - 2))[:, : 40 if at_k else None])
-                   for v in found.values if v.spread == "shared" or not at_k]  # fmt: skip
+        curve += [
+            replace(c, classifier=name, mean=c.mean + 0.01 * (n - 2))
+            for c in found.curve
+            if c.spread == "shared" or not at_k
+        ]
+        values += [
+            replace(v, classifier=name, value=(v.value + 0.01 * (n - 2))[:, : 40 if at_k else None])
+            for v in found.values
+            if v.spread == "shared" or not at_k
+        ]
     return replace(found, curve=curve, values=values)
 
 
 def uneven(table, fold) -> Embeddings:
     """Take the second segment of the later labels out of the first folds: classes differ in size."""
     names = list(dict.fromkeys(table.label))
-    rows = [i for i in range(len(table)) if i % 2 == 0 or fold[i] >= names.index(table.label[i]) % 4]
-    columns = ([column[i] for i in rows] for column in (table.segment, table.recording, table.label, table.labels))
+    rows = [
+        i for i in range(len(table)) if i % 2 == 0 or fold[i] >= names.index(table.label[i]) % 4
+    ]
+    columns = (
+        [column[i] for i in rows]
+        for column in (table.segment, table.recording, table.label, table.labels)
+    )
     return Embeddings(table.encoder, table.vectors[rows], *columns)
 
 
@@ -118,14 +154,31 @@ def make_point(values, s, k, best, counts) -> Curve:
     row = values.value[s]
     levels = np.percentile(row, (1, 25, 50, 75, 99)).tolist()
     new = sum(c.complete_to_k >= k for c in counts)
-    key = (values.corpus, values.encoder, values.classifier, values.scoring, values.metric, values.spread)
+    key = (
+        values.corpus,
+        values.encoder,
+        values.classifier,
+        values.scoring,
+        values.metric,
+        values.spread,
+    )
     return Curve(*key, k, float(row.mean()), *levels, 0.1, k <= best, new, 0)
 
 
 def make_class_point(values, k, n, name) -> ClassCurve:
     mean = 1 - 0.6 / (1 + k) - 0.01 * n
     return ClassCurve(
-        "c", values.encoder, "centroid", "all", values.metric, values.spread, k, name, mean, mean - 0.1, mean + 0.05
+        "c",
+        values.encoder,
+        "centroid",
+        "all",
+        values.metric,
+        values.spread,
+        k,
+        name,
+        mean,
+        mean - 0.1,
+        mean + 0.05,
     )
 
 
@@ -137,7 +190,16 @@ def make_differences(values, one, other) -> list[Difference]:
         levels = np.percentile(gap, (1, 25, 50, 75, 99), axis=1).T
         found += [
             Difference(
-                "c", one, other, v.scoring, v.metric, v.spread, k, float(g.mean()), *level, float((g > 0).mean())
+                "c",
+                one,
+                other,
+                v.scoring,
+                v.metric,
+                v.spread,
+                k,
+                float(g.mean()),
+                *level,
+                float((g > 0).mean()),
             )
             for k, g, level in zip(v.k.tolist(), gap, levels.tolist(), strict=True)
         ]
@@ -147,16 +209,25 @@ def make_differences(values, one, other) -> list[Difference]:
 @lru_cache
 def chapter_of(case) -> Chapter:
     if case == "27 classes, 60 letters, 4 encoders, 40 shots":
-        return make_chapter(SIXTY, ("perch-v2", "perch-v1", "hubert-base-l2", "mfcc"), tuple(range(1, 41)), folds=10)
+        return make_chapter(
+            SIXTY, ("perch-v2", "perch-v1", "hubert-base-l2", "mfcc"), tuple(range(1, 41)), folds=10
+        )
     if case == "names that no font and no markup likes":
         return make_chapter(STRANGE, ("象", "M" * 90, "$mfcc$", "x\ny"), (1, 2, 5, 10, 100, 100000))
     if case == "12 encoders with long names":
-        encoders = tuple(f"hubert-base[layer={n},frames=mean,of=a long name that goes on and on]" for n in range(12))
+        encoders = tuple(
+            f"hubert-base[layer={n},frames=mean,of=a long name that goes on and on]"
+            for n in range(12)
+        )
         return make_chapter(SIXTY[:12], encoders, (1, 2, 5))
     if case == "60 classes":
-        return make_chapter(tuple(f"class {n}" for n in range(60)), ("one", "two", "three"), THREE_SHOTS)
+        return make_chapter(
+            tuple(f"class {n}" for n in range(60)), ("one", "two", "three"), THREE_SHOTS
+        )
     if case == "three and three":
-        return make_chapter(("rumble", "roar", "trumpet"), THREE_ENCODERS, THREE_SHOTS, reduced=True)
+        return make_chapter(
+            ("rumble", "roar", "trumpet"), THREE_ENCODERS, THREE_SHOTS, reduced=True
+        )
     return make_chapter(("a", "$x^{2$"), ("one",), (1,), spreads=("shared",))
 
 
@@ -191,14 +262,18 @@ def written_on(figure):
 
     texts, draw = [], Text.draw
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Text, "draw", lambda self, renderer: texts.append(self) or draw(self, renderer))
+        patch.setattr(
+            Text, "draw", lambda self, renderer: texts.append(self) or draw(self, renderer)
+        )
         figure.draw_without_rendering()
     seen = [text for text in dict.fromkeys(texts) if text.get_visible() and text.get_text().strip()]
     return {text: Text.get_window_extent(text).extents / figure.dpi for text in seen}
 
 
 def over(a, b, slack=0.006) -> bool:
-    return a[0] < b[2] - slack and b[0] < a[2] - slack and a[1] < b[3] - slack and b[1] < a[3] - slack
+    return (
+        a[0] < b[2] - slack and b[0] < a[2] - slack and a[1] < b[3] - slack and b[1] < a[3] - slack
+    )
 
 
 TRAINED = ("training", "rules", "refinement")
@@ -222,19 +297,49 @@ def look_over(drawn):
         assert wide <= PAPER_IN[0] + 1e-9, stem
         assert high <= PAPER_IN[1], stem
         for text, (left, bottom, right, top) in boxes.items():
-            inside = left >= -0.01 and bottom >= -0.01 and right <= wide + 0.01 and top <= high + 0.01
+            inside = (
+                left >= -0.01 and bottom >= -0.01 and right <= wide + 0.01 and top <= high + 0.01
+            )
             assert inside, (stem, text.get_text(), (left, bottom, right, top))
             assert text.get_fontsize() >= SMALLEST_PT, (stem, text.get_text())
-        covered = [(a.get_text(), b.get_text()) for (a, x), (b, y) in combinations(boxes.items(), 2) if over(x, y)]
+        covered = [
+            (a.get_text(), b.get_text())
+            for (a, x), (b, y) in combinations(boxes.items(), 2)
+            if over(x, y)
+        ]
         assert not covered, stem
 
 
 def test_a_chapter_has_every_figure_that_makes_sense():
-    every = ["episode", "sweep", "reduced", "inset", "classes", "spreads", "differences", *TRAINED, "confusion", "map"]
+    every = [
+        "episode",
+        "sweep",
+        "reduced",
+        "inset",
+        "classes",
+        "spreads",
+        "differences",
+        *TRAINED,
+        "confusion",
+        "map",
+    ]
     assert list(figures_of("three and three")) == every
-    assert list(figures_of("one pair")) == ["episode", "sweep", "classes", *TRAINED, "confusion", "map"]
+    assert list(figures_of("one pair")) == [
+        "episode",
+        "sweep",
+        "classes",
+        *TRAINED,
+        "confusion",
+        "map",
+    ]
     without = replace(chapter_of("one pair"), others=None, crossings=(), refinement=())
-    assert [plate.stem for plate in plan_figures(without)] == ["episode", "sweep", "classes", "confusion", "map"]
+    assert [plate.stem for plate in plan_figures(without)] == [
+        "episode",
+        "sweep",
+        "classes",
+        "confusion",
+        "map",
+    ]
     rules = replace(without, others=chapter_of("one pair").others.under(["cosine"]))
     assert {plate.stem for plate in plan_figures(rules)} & set(TRAINED) == {"rules"}
 
@@ -251,7 +356,11 @@ def test_figures_are_written_as_pdf_and_png_and_equal_chapters_give_equal_bytes(
 
 def test_what_does_not_fit_a_page_is_several():
     stems = [plate.stem for plate in plan_figures(chapter_of(CASES[0]))]
-    assert [stem for stem in stems if stem.startswith("confusion")] == ["confusion-1", "confusion-2", "confusion-3"]
+    assert [stem for stem in stems if stem.startswith("confusion")] == [
+        "confusion-1",
+        "confusion-2",
+        "confusion-3",
+    ]
     assert "classes" in stems
 
 
@@ -276,7 +385,9 @@ def test_classes_come_by_exemplars_with_a_line_per_encoder_and_the_end_of_comple
             for c in chapter.evaluation.per_class
             if (c.label, c.metric, c.spread) == (count.label, "map", "per-query")
         ]
-        assert [list(line.get_ydata()) for line in lines] == [[c.mean for c in points[i : i + 5]] for i in (0, 5, 10)]
+        assert [list(line.get_ydata()) for line in lines] == [
+            [c.mean for c in points[i : i + 5]] for i in (0, 5, 10)
+        ]
         edge = sum(k <= count.complete_to_k for k in THREE_SHOTS) - 0.5
         assert [line.get_xdata()[0] for line in at.lines if len(line.get_xdata()) == 2] == [edge]
 
@@ -298,7 +409,8 @@ def test_differences_are_drawn_about_zero_with_the_share_of_wins():
     rows = [
         d
         for d in chapter.differences
-        if (d.one, d.other, d.scoring, d.metric, d.spread) == ("birdnet-v2.4", "random", "all", "map", "shared")
+        if (d.one, d.other, d.scoring, d.metric, d.spread)
+        == ("birdnet-v2.4", "random", "all", "map", "shared")
     ]
     assert upper.get_title(loc="left") == "birdnet-v2.4\nless random"
     assert [d.mean for d in rows] in [list(line.get_ydata()) for line in upper.lines]
@@ -312,37 +424,68 @@ def test_training_is_drawn_on_the_same_draws_with_the_difference_and_its_crossin
     upper, lower = figure.axes[1], figure.axes[4]
     key = ("mfcc", "all", "map", "shared")
     centroid, logistic = (
-        next(v for v in values if (v.encoder, v.scoring, v.metric, v.spread) == key and v.classifier == name).value
-        for values, name in ((chapter.evaluation.values, "centroid"), (chapter.others.values, "logistic"))
+        next(
+            v
+            for v in values
+            if (v.encoder, v.scoring, v.metric, v.spread) == key and v.classifier == name
+        ).value
+        for values, name in (
+            (chapter.evaluation.values, "centroid"),
+            (chapter.others.values, "logistic"),
+        )
     )
     assert logistic.shape[1] == 40
     drawn = [list(line.get_ydata()) for line in upper.lines]
     assert centroid[:, :40].mean(axis=1).tolist() in drawn
     assert logistic.mean(axis=1).tolist() in drawn
-    assert (logistic - centroid[:, :40]).mean(axis=1).tolist() in [list(line.get_ydata()) for line in lower.lines]
+    assert (logistic - centroid[:, :40]).mean(axis=1).tolist() in [
+        list(line.get_ydata()) for line in lower.lines
+    ]
     for at in (upper, lower):
-        assert [4, 4] in [list(line.get_xdata()) for line in at.lines]  # the crossing, at the last of five shots
+        assert [4, 4] in [
+            list(line.get_xdata()) for line in at.lines
+        ]  # the crossing, at the last of five shots
     assert lower.get_title(loc="left") == "logistic at k is ahead from k = 20 on"
     assert {text.get_text() for text in upper.texts} >= {"LOGISTIC", "RECURRENT"}
 
 
 def test_the_rules_are_drawn_beside_the_centroid_which_comes_first():
     chapter, figure = chapter_of("three and three"), figures_of("three and three")["rules"]
-    points = [c for c in (*chapter.evaluation.curve, *chapter.others.curve)
-              if (c.encoder, c.scoring, c.metric, c.spread) == ("mfcc", "all", "map", "shared")]  # fmt: skip
+    points = [
+        c
+        for c in (*chapter.evaluation.curve, *chapter.others.curve)
+        if (c.encoder, c.scoring, c.metric, c.spread) == ("mfcc", "all", "map", "shared")
+    ]
     lines = [list(line.get_ydata()) for line in figure.axes[1].lines if len(line.get_xdata()) == 5]
     assert lines == [[c.mean for c in points[i : i + 5]] for i in range(0, 35, 5)]
     names = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert names[:7] == ["centroid", "cosine", "CL2N", "whitened", "neighbour", "medoid", "logistic at k"]
+    assert names[:7] == [
+        "centroid",
+        "cosine",
+        "CL2N",
+        "whitened",
+        "neighbour",
+        "medoid",
+        "logistic at k",
+    ]
 
 
 def test_the_refinement_goes_from_the_centroid_to_logistic_regression_by_steps():
     figure = figures_of("three and three")["refinement"]
     first, second = figure.axes
     assert (first.get_ylabel(), second.get_ylabel()) == ("mAP", "AUROC")
-    assert [list(np.round(line.get_xdata(), 3)) for line in first.lines] == [[0, 1, 1.301, 1.699, 5.954]] * 3
+    assert [list(np.round(line.get_xdata(), 3)) for line in first.lines] == [
+        [0, 1, 1.301, 1.699, 5.954]
+    ] * 3
     assert list(first.lines[1].get_ydata()) == [0.51 + step / 1e6 for step in (0, 1, 2, 5, 90000)]
-    assert [label.get_text() for label in first.get_xticklabels()] == ["0", "1", "10", "100", "1 000", "10 000"]
+    assert [label.get_text() for label in first.get_xticklabels()] == [
+        "0",
+        "1",
+        "10",
+        "100",
+        "1 000",
+        "10 000",
+    ]
     assert [text.get_text() for text in first.texts] == ["centroid", "logistic regression"]
 
 
@@ -390,7 +533,12 @@ def test_undefined_values_leave_gaps_in_every_figure():
         values=[replace(v, value=v.value * nothing) for v in chapter.others.values],
     )
     steps = [replace(r, value=nothing) for r in chapter.refinement]
-    emptied = {"evaluation": evaluation, "differences": differences, "others": others, "refinement": steps}
+    emptied = {
+        "evaluation": evaluation,
+        "differences": differences,
+        "others": others,
+        "refinement": steps,
+    }
     for plate in plan_figures(replace(chapter, **emptied)):
         if plate.stem in ("sweep", "inset", "classes", "spreads", "differences", *TRAINED):
             with blank() as figure:

@@ -33,12 +33,16 @@ def test_neither_the_sign_nor_the_order_of_dimensions_turns_the_plane(vectors, o
     other, _ = principal_plane(-vectors[:, order])
     assert 0 <= shares[1] <= shares[0] <= 1 + 1e-9
     farthest = np.sort(np.abs(points), axis=0)
-    if np.diff(squares).min() > 1 and (farthest[-1] - farthest[-2]).min() > 1e-6:  # else axes are a matter of taste
+    if (
+        np.diff(squares).min() > 1 and (farthest[-1] - farthest[-2]).min() > 1e-6
+    ):  # else axes are a matter of taste
         assert np.allclose(points, -other * np.sign((points * -other).sum(axis=0)), atol=1e-6)
         assert (points[np.abs(points).argmax(axis=0), (0, 1)] > 0).all()
 
 
-@pytest.mark.parametrize("vectors", [np.ones((4, 3)), np.zeros((1, 1)), np.array([[1.0], [2.0], [4.0]])])
+@pytest.mark.parametrize(
+    "vectors", [np.ones((4, 3)), np.zeros((1, 1)), np.array([[1.0], [2.0], [4.0]])]
+)
 def test_vectors_of_one_dimension_or_none_have_a_plane_too(vectors):
     points, shares = principal_plane(vectors)
     assert points.shape == (len(vectors), 2)
@@ -47,7 +51,9 @@ def test_vectors_of_one_dimension_or_none_have_a_plane_too(vectors):
 
 
 def test_a_centroid_is_the_mean_of_its_label_and_other_labels_have_none():
-    table = Embeddings("e", [[0.0, 1], [2, 1], [8, 0], [9, 9]], "abcd", "abcd", ["x", "x", "y", "rare"], [()] * 4)
+    table = Embeddings(
+        "e", [[0.0, 1], [2, 1], [8, 0], [9, 9]], "abcd", "abcd", ["x", "x", "y", "rare"], [()] * 4
+    )
     one = make_map(table, ["y", "x"])
     assert one.label.tolist() == [1, 1, 0, -1]
     assert np.allclose(one.centroids, [one.points[2], one.points[:2].mean(axis=0)])
@@ -58,7 +64,9 @@ def test_a_density_is_that_of_a_literal_sum_between_the_percentiles():
     levels, height = density(values)
     assert np.allclose(levels[[0, -1]], np.percentile(values, (1, 99)))
     width = values.std() * 300**-0.2
-    bell = sum(np.exp(-(((levels[40] - v) / width) ** 2) / 2) for v in values) / (300 * width * np.sqrt(2 * np.pi))
+    bell = sum(np.exp(-(((levels[40] - v) / width) ** 2) / 2) for v in values) / (
+        300 * width * np.sqrt(2 * np.pi)
+    )
     assert height[40] == pytest.approx(bell)
     assert 0.95 < np.trapezoid(height, levels) < 1
 
@@ -91,7 +99,9 @@ def test_the_scene_is_a_real_episode_of_the_best_encoder():
     assert scene.decision == max(episode.scores, key=lambda name: episode.scores[name])
     table = chapter.tables[1]
     for row in scene.rows:
-        own = [f for f, name in zip(folds.fold.tolist(), table.label, strict=True) if name == row.label]
+        own = [
+            f for f, name in zip(folds.fold.tolist(), table.label, strict=True) if name == row.label
+        ]
         assert row.segments == tuple(own.count(f) for f in (*range(folds.count), -1))
         drawn = [folds.fold[table.segment.index(segment)] for segment in episode.support[row.label]]
         assert row.drawn == tuple(drawn.count(f) for f in (*range(folds.count), -1))

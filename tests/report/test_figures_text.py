@@ -70,7 +70,10 @@ def test_controls_and_breaks_are_replaced():
     assert readable("a\nb\tc\x1b\ud800d象") == "a b c��d象"
 
 
-@given(st.lists(st.integers(1, 5000), min_size=1, max_size=60, unique=True).map(sorted), st.floats(40, 450))
+@given(
+    st.lists(st.integers(1, 5000), min_size=1, max_size=60, unique=True).map(sorted),
+    st.floats(40, 450),
+)
 def test_numbers_below_an_axis_never_touch(shots, room):
     with blank():
         shown = ticks(shots, room)

@@ -36,14 +36,24 @@ def write(directory: Path, files: Mapping[str, str], mark: str = MARK) -> list[P
 
 def contents(directory: Path) -> dict[str, str]:
     """Return all files but the provenance, and folders with nothing in them."""
-    found = {path.relative_to(directory).as_posix(): path for path in directory.rglob("*") if path.name != TOLD}
-    return {n: p.read_text() if p.is_file() else "" for n, p in found.items() if p.is_file() or not any(p.iterdir())}
+    found = {
+        path.relative_to(directory).as_posix(): path
+        for path in directory.rglob("*")
+        if path.name != TOLD
+    }
+    return {
+        n: p.read_text() if p.is_file() else ""
+        for n, p in found.items()
+        if p.is_file() or not any(p.iterdir())
+    }
 
 
 def tell(directory: Path, files: Mapping[str, Any], **more: Any) -> None:
     """Add files to what a directory tells."""
     told = json.loads((directory / TOLD).read_text())
-    (directory / TOLD).write_text(json.dumps({**told, **more, "files": told["files"] | dict(files)}))
+    (directory / TOLD).write_text(
+        json.dumps({**told, **more, "files": told["files"] | dict(files)})
+    )
 
 
 def digest(text: str) -> str:
@@ -109,9 +119,17 @@ def test_what_was_edited_by_hand_is_kept_beside_what_replaces_it(tmp_path):
     for text in ("edited", "edited again", "edited"):
         (tmp_path / "tables/t.csv").write_text(text)
         write(tmp_path, ONE)
-    assert contents(tmp_path) == {**ONE, "tables/t.csv.before": "edited", "tables/t.csv.before-2": "edited again"}
+    assert contents(tmp_path) == {
+        **ONE,
+        "tables/t.csv.before": "edited",
+        "tables/t.csv.before-2": "edited again",
+    }
     write(tmp_path, TWO)
-    assert contents(tmp_path) == {**TWO, "tables/t.csv.before": "edited", "tables/t.csv.before-2": "edited again"}
+    assert contents(tmp_path) == {
+        **TWO,
+        "tables/t.csv.before": "edited",
+        "tables/t.csv.before-2": "edited again",
+    }
 
 
 def test_what_was_deleted_by_hand_is_made_again(tmp_path):
@@ -124,12 +142,17 @@ def test_what_was_deleted_by_hand_is_made_again(tmp_path):
 def test_a_file_that_is_not_told_of_is_refused(tmp_path):
     write(tmp_path, ONE)
     (tmp_path / "tables/u.csv").write_text("mine")
-    with pytest.raises(OutputError, match=r"tables/u\.csv is there and not from callshot; move it, or choose another"):
+    with pytest.raises(
+        OutputError,
+        match=r"tables/u\.csv is there and not from callshot; move it, or choose another",
+    ):
         write(tmp_path, TWO)
     assert contents(tmp_path) == {**ONE, "tables/u.csv": "mine"}
 
 
-@pytest.mark.parametrize("name", ["link/a.txt", "../precious/a.txt", "tables/../../precious/a.txt", "{precious}/a.txt"])
+@pytest.mark.parametrize(
+    "name", ["link/a.txt", "../precious/a.txt", "tables/../../precious/a.txt", "{precious}/a.txt"]
+)
 def test_a_name_that_leads_out_of_the_directory_is_nobodys(tmp_path, name):
     precious, out = tmp_path / "precious", tmp_path / "results"
     write(out, ONE)
@@ -144,9 +167,25 @@ def test_a_name_that_leads_out_of_the_directory_is_nobodys(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["", ".", "..", "tables", "tables/", "./report.html", "tables/../report.html", "tables//t.csv", "a\0b",
-             "\ud800", "n" * 5000, "{out}/report.html", "here/figures/f.png/x", "\0/x", "pipe"],
-)  # fmt: skip
+    "name",
+    [
+        "",
+        ".",
+        "..",
+        "tables",
+        "tables/",
+        "./report.html",
+        "tables/../report.html",
+        "tables//t.csv",
+        "a\0b",
+        "\ud800",
+        "n" * 5000,
+        "{out}/report.html",
+        "here/figures/f.png/x",
+        "\0/x",
+        "pipe",
+    ],
+)
 def test_a_name_that_is_no_file_of_the_set_is_passed_over(tmp_path, name):
     write(tmp_path, ONE)
     os.mkfifo(tmp_path / "pipe")
@@ -187,7 +226,9 @@ def test_what_cannot_be_read_is_kept_too(tmp_path, monkeypatch):
     assert found["report.html.before-2"] == "edited"
 
 
-@pytest.mark.parametrize("name", ["../a", "/a", "", ".", "a/..", "b//c", "./b", "folder", "link/a", "a\0/b", "n" * 999])
+@pytest.mark.parametrize(
+    "name", ["../a", "/a", "", ".", "a/..", "b//c", "./b", "folder", "link/a", "a\0/b", "n" * 999]
+)
 def test_what_can_be_a_file_of_a_set_lies_within(tmp_path, name):
     out = tmp_path / "out"
     (out / "folder").mkdir(parents=True)
@@ -201,7 +242,9 @@ def test_a_link_by_which_results_would_go_elsewhere_is_refused(tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "tables").symlink_to(tmp_path / "thesis")
-    with pytest.raises(OutputError, match=r"tables/t\.csv would go elsewhere, by a link; move the link"):
+    with pytest.raises(
+        OutputError, match=r"tables/t\.csv would go elsewhere, by a link; move the link"
+    ):
         write(tmp_path / "out", ONE)
     assert contents(tmp_path / "thesis") == {}
 
@@ -216,7 +259,9 @@ def test_a_directory_that_is_itself_behind_a_link_is_as_any_other(tmp_path):
 
 def test_a_file_where_a_folder_goes_is_named(tmp_path):
     (tmp_path / "tables").write_text("mine")
-    with pytest.raises(OutputError, match="tables is a file there, and a folder goes by that name; move it"):
+    with pytest.raises(
+        OutputError, match="tables is a file there, and a folder goes by that name; move it"
+    ):
         write(tmp_path, ONE)
     assert contents(tmp_path) == {"tables": "mine"}
 
@@ -224,9 +269,13 @@ def test_a_file_where_a_folder_goes_is_named(tmp_path):
 @pytest.mark.parametrize("mark", ["b.toml", ""])
 def test_results_of_another_set_are_refused_before_any_work(tmp_path, mark):
     write(tmp_path, ONE)
-    with pytest.raises(OutputError, match=r"results of a\.toml are there; choose another directory"):
+    with pytest.raises(
+        OutputError, match=r"results of a\.toml are there; choose another directory"
+    ):
         open_staging(tmp_path, None, TOLD, mark=mark)
-    with pytest.raises(OutputError, match=r"results of a\.toml are there; choose another directory"):
+    with pytest.raises(
+        OutputError, match=r"results of a\.toml are there; choose another directory"
+    ):
         open_staging(tmp_path, ["report.html"], TOLD)
     assert contents(tmp_path) == ONE
 
@@ -234,7 +283,9 @@ def test_results_of_another_set_are_refused_before_any_work(tmp_path, mark):
 def test_results_of_a_command_that_gives_no_mark_are_refused_and_its_own_are_not(tmp_path):
     write(tmp_path, ONE, mark="")
     assert "set" not in json.loads((tmp_path / TOLD).read_text())
-    with pytest.raises(OutputError, match="results of another command are there; choose another directory"):
+    with pytest.raises(
+        OutputError, match="results of another command are there; choose another directory"
+    ):
         write(tmp_path, TWO)
     assert contents(tmp_path) == ONE
     write(tmp_path, TWO, mark="")
@@ -260,7 +311,9 @@ def test_a_strange_mark_is_told_in_one_line(tmp_path, mark):
     assert isinstance(mark, str) or "results of another command are there" in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, "{", "[]", '{"files": ["report.html"]}', "\xff", "{}"])
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "{", "[]", '{"files": ["report.html"]}', "\xff", "{}"]
+)
 def test_a_provenance_that_is_none_makes_nothing_ours(tmp_path, text):
     (tmp_path / TOLD).write_text(text, encoding="latin-1")
     (tmp_path / "report.html").write_text("mine")
@@ -341,7 +394,10 @@ def test_a_kill_after_the_last_file_undoes_nothing(tmp_path):
 
 def test_a_kill_while_the_staging_folder_goes_undoes_nothing(tmp_path):
     write(tmp_path, {"a": "1", "b": "2"})
-    die(tmp_path, {"a": "1", "b": "5"}, """
+    die(
+        tmp_path,
+        {"a": "1", "b": "5"},
+        """
 real = os.replace
 def broken(*paths):
     if next(calls) == 2:
@@ -352,7 +408,8 @@ def half(folder, **_):
         copy.unlink()
     os._exit(9)
 os.replace, shutil.rmtree = broken, half
-""")  # fmt: skip
+""",
+    )
     open_staging(tmp_path, None, TOLD, mark=MARK).close()
     assert contents(tmp_path) == {"a": "1", "b": "2"}
 
@@ -383,7 +440,10 @@ def test_a_file_that_came_while_others_were_put_in_place_stays_when_they_go(tmp_
 
 def test_a_kill_while_files_are_brought_back_can_be_mended_too(tmp_path):
     write(tmp_path, {"a": "1", "b": "2", "c": "3"})
-    die(tmp_path, {"a": "1", "b": "5", "c": "6"}, """
+    die(
+        tmp_path,
+        {"a": "1", "b": "5", "c": "6"},
+        """
 real = os.replace
 def broken(*paths):
     call = next(calls)
@@ -393,21 +453,26 @@ def broken(*paths):
         os._exit(9)
     real(*paths)
 os.replace = broken
-""")  # fmt: skip
+""",
+    )
     open_staging(tmp_path, None, TOLD, mark=MARK).close()
     assert contents(tmp_path) == {"a": "1", "b": "2", "c": "3"}
 
 
 def test_a_copy_that_was_torn_by_a_kill_is_never_put_back(tmp_path):
     write(tmp_path, ONE)
-    die(tmp_path, TWO, """
+    die(
+        tmp_path,
+        TWO,
+        """
 def torn(source, copy):
     Path(copy).write_bytes(b"half")
     os._exit(9)
 def refuse(*_):
     raise OSError(95, "no links here")
 Path.hardlink_to, shutil.copyfile = refuse, torn
-""")  # fmt: skip
+""",
+    )
     open_staging(tmp_path, None, TOLD, mark=MARK).close()
     assert contents(tmp_path) == ONE
 
@@ -432,15 +497,22 @@ def test_a_run_of_any_name_that_holds_its_lock_is_alive(tmp_path, host):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(("mine", "host", "stays"), [(True, "", True), (False, "", False), (False, "other", True)])
+@pytest.mark.parametrize(
+    ("mine", "host", "stays"), [(True, "", True), (False, "", False), (False, "other", True)]
+)
 def test_where_there_are_no_locks_the_process_decides(tmp_path, monkeypatch, mine, host, stays):
     def unlocked(*_: object) -> None:
         raise OSError(errno.ENOLCK, "no locks")
 
     with open_staging(tmp_path, None, TOLD) as opened:
-        monkeypatch.setattr(output_folder, "_alone_in", output_folder.explained)  # does nothing here
+        monkeypatch.setattr(
+            output_folder, "_alone_in", output_folder.explained
+        )  # does nothing here
         monkeypatch.setattr(fcntl, "flock", unlocked)
-        left = tmp_path / f".callshot-{os.getpid() if mine else 999999999}-{host or output_folder.HOST}-x"
+        left = (
+            tmp_path
+            / f".callshot-{os.getpid() if mine else 999999999}-{host or output_folder.HOST}-x"
+        )
         left.mkdir()
         (left / output_folder.LOCK).touch()
         with open_staging(tmp_path, None, TOLD) as another:

@@ -16,7 +16,16 @@ from hypothesis import strategies as st
 
 from callshot.errors import InputError, OutputError
 from callshot.fewshot.protocol import Protocol
-from callshot.records import ClassCount, ClassCurve, Curve, Embeddings, Evaluation, Folds, Reject, Worth
+from callshot.records import (
+    ClassCount,
+    ClassCurve,
+    Curve,
+    Embeddings,
+    Evaluation,
+    Folds,
+    Reject,
+    Worth,
+)
 from callshot.report.page.budget import show_budget, tell_next
 from callshot.report.page.data import DIGITS, chart_data, class_chances, to_json
 from callshot.report.page.grids import show_table
@@ -55,7 +64,9 @@ class Reader(HTMLParser):
             text.append(data)
 
     def kinds(self, *names):
-        return [(attributes, "".join(text)) for kind, attributes, text in self.found if kind in names]
+        return [
+            (attributes, "".join(text)) for kind, attributes, text in self.found if kind in names
+        ]
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +76,9 @@ def study(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def text(study, tmp_path_factory):
-    return write_study(tmp_path_factory.mktemp("page") / "report.html", study).read_text(encoding="utf-8")
+    return write_study(tmp_path_factory.mktemp("page") / "report.html", study).read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +90,19 @@ def make_large(classes=27, encoders=4, shots=40) -> Evaluation:
     """Return an evaluation of the size of a large study, with digits that do not compress."""
     rng, spreads = np.random.default_rng(0), ("per-query", "shared")
     names = [f"{i:02} {LONG}"[:60] for i in range(classes)]
-    keys = [(f"encoder {e}", s, k) for e in range(encoders) for s in spreads for k in range(1, shots + 1)]
-    metrics = [("all", "map"), ("all", "auroc"), ("all", "accuracy"), ("reduced", "map"), ("reduced", "auroc")]
+    keys = [
+        (f"encoder {e}", s, k)
+        for e in range(encoders)
+        for s in spreads
+        for k in range(1, shots + 1)
+    ]
+    metrics = [
+        ("all", "map"),
+        ("all", "auroc"),
+        ("all", "accuracy"),
+        ("reduced", "map"),
+        ("reduced", "auroc"),
+    ]
     curve = [
         Curve("c", e, "centroid", scoring, m, s, k, *rng.random(6), 0.1, True, classes, 0)
         for e, s, k in keys
@@ -91,10 +115,19 @@ def make_large(classes=27, encoders=4, shots=40) -> Evaluation:
         for name in names
     ]
     label = names * 5
-    table = Embeddings("e", np.zeros((len(label), 1)), [*map(str, range(len(label)))], label, label, [()] * len(label))
+    table = Embeddings(
+        "e",
+        np.zeros((len(label), 1)),
+        [*map(str, range(len(label)))],
+        label,
+        label,
+        [()] * len(label),
+    )
     folds = Folds(np.repeat(np.arange(5), classes), 5, "built")
     counts = [ClassCount(name, 5, 4, True) for name in names]
-    return Evaluation("c", shots, len(label), curve, [], per_class, [], [], counts, folds, table, [])
+    return Evaluation(
+        "c", shots, len(label), curve, [], per_class, [], [], counts, folds, table, []
+    )
 
 
 # --- text
@@ -112,7 +145,12 @@ def test_markup_is_put_in_as_it_is_and_text_is_escaped():
     assert element("p", hidden=True, open=False, id=None) == "<p hidden></p>"
 
 
-@given(st.recursive(st.text() | st.text("<>&/\u2028") | st.floats(allow_nan=False, allow_infinity=False), st.lists))
+@given(
+    st.recursive(
+        st.text() | st.text("<>&/\u2028") | st.floats(allow_nan=False, allow_infinity=False),
+        st.lists,
+    )
+)
 def test_json_comes_back_and_can_end_no_script(value):
     written = to_json(value)
     assert json.loads(written) == value
@@ -139,7 +177,9 @@ def test_a_file_name_that_is_no_utf_8_does_not_stop_the_page(tmp_path, study):
 
 
 def test_points_are_those_of_the_curves_rounded_once(study):
-    for corpus, chapter in zip(chart_data(study["chapters"])["corpora"], study["chapters"], strict=True):
+    for corpus, chapter in zip(
+        chart_data(study["chapters"])["corpora"], study["chapters"], strict=True
+    ):
         metrics = list(dict.fromkeys((c.scoring, c.metric) for c in chapter.evaluation.curve))
         for c in chapter.evaluation.curve:
             at = (metrics.index((c.scoring, c.metric)), corpus["spreads"].index(c.spread))
@@ -173,7 +213,9 @@ def test_what_is_not_a_number_is_null(study):
 def test_chance_of_the_classes_averages_to_that_of_the_curve():
     labels = [("rumble", "roar"), ("roar",), ("trumpet",)] * 24
     tables = [replace(t, labels=labels[: len(t)]) for t in make_tables()]
-    found = make_chapter(tables, protocol=Protocol(shots=(1,), draws=2, bootstraps=5, shared_draws=2)).evaluation
+    found = make_chapter(
+        tables, protocol=Protocol(shots=(1,), draws=2, bootstraps=5, shared_draws=2)
+    ).evaluation
     told = next(c.chance for c in found.curve if c.metric == "map")
     assert np.mean(list(class_chances(found).values())) == pytest.approx(told, abs=1e-12)
 
@@ -186,18 +228,24 @@ def test_the_chance_of_a_class_counts_all_queries_that_it_overlaps_fold_by_fold(
     }
     rows = [row for part in labels.values() for row in part]
     fold = np.array([number for number, part in labels.items() for _ in part])
-    table = Embeddings("e", np.zeros((12, 1)), [*map(str, range(12))], ["r"] * 12, [row[0] for row in rows], rows)
+    table = Embeddings(
+        "e", np.zeros((12, 1)), [*map(str, range(12))], ["r"] * 12, [row[0] for row in rows], rows
+    )
     counts = [ClassCount(name, 6, 3, name != "out") for name in ("roar", "bark", "out")]
     found = Evaluation("c", 3, 8, [], [], [], [], [], counts, Folds(fold, 2, "given"), table, [])
 
     def chance(positives, queries):
         """Return the mean AP over all orders of the queries, one after the other."""
         truths = list(permutations([True] * positives + [False] * (queries - positives)))
-        return np.mean([np.mean([sum(t[: i + 1]) / (i + 1) for i in range(queries) if t[i]]) for t in truths])
+        return np.mean(
+            [np.mean([sum(t[: i + 1]) / (i + 1) for i in range(queries) if t[i]]) for t in truths]
+        )
 
     wanted = {"roar": (chance(3, 4) + chance(3, 4)) / 2, "bark": (chance(3, 4) + chance(1, 4)) / 2}
     assert class_chances(found) == pytest.approx(wanted, abs=1e-12)
-    alone = replace(found, segments=replace(table, labels=[()] * 12))  # the label at the centre is its own
+    alone = replace(
+        found, segments=replace(table, labels=[()] * 12)
+    )  # the label at the centre is its own
     wanted = {"roar": (chance(2, 4) + chance(3, 4)) / 2, "bark": (chance(2, 4) + chance(1, 4)) / 2}
     assert class_chances(alone) == pytest.approx(wanted, abs=1e-12)
 
@@ -218,9 +266,19 @@ def test_rivals_and_differences_are_found_by_their_places(study):
 def test_the_answer_comes_first_and_the_commands_last(page):
     order = [attributes["id"] for attributes, _ in page.kinds("section")]
     assert order == [
-        "answer", "curves", "tables", "budget", "differences", "pictures", "left-out", "provenance", "repeat",
-    ]  # fmt: skip
-    lead = next(inside for attributes, inside in page.kinds("p") if attributes.get("class") == "lead")
+        "answer",
+        "curves",
+        "tables",
+        "budget",
+        "differences",
+        "pictures",
+        "left-out",
+        "provenance",
+        "repeat",
+    ]
+    lead = next(
+        inside for attributes, inside in page.kinds("p") if attributes.get("class") == "lead"
+    )
     assert lead.startswith("On reserve, birdnet-v2.4 with 3 examples")
 
 
@@ -240,7 +298,11 @@ def test_every_id_is_one_and_every_reference_finds_its_own(page):
 
 
 def test_nothing_is_fetched_and_only_our_own_scripts_may_run(text, page):
-    policy = next(a["content"] for a, _ in page.kinds("meta") if a.get("http-equiv") == "Content-Security-Policy")
+    policy = next(
+        a["content"]
+        for a, _ in page.kinds("meta")
+        if a.get("http-equiv") == "Content-Security-Policy"
+    )
     shape = re.sub("( 'sha256-[^']+')+", " HASHES", policy)
     assert shape == (
         "default-src 'none'; script-src HASHES; style-src HASHES; img-src data:; base-uri 'none'; form-action 'none'"
@@ -265,7 +327,9 @@ def test_equal_studies_give_equal_bytes(tmp_path, study, text):
 
 
 def test_a_chapter_with_curves_alone_leaves_the_other_sections_out(tmp_path):
-    chapter = make_chapter(make_tables(encoders=("one",)), protocol=Protocol(shots=(1,), draws=2, bootstraps=5))
+    chapter = make_chapter(
+        make_tables(encoders=("one",)), protocol=Protocol(shots=(1,), draws=2, bootstraps=5)
+    )
     nothing = {"answers": {}, "tables": {}, "pictures": {}, "provenance": {}, "commands": []}
     path = write_study(tmp_path / "report.html", {"title": "t", "chapters": [chapter], **nothing})
     found = Reader(path.read_text(encoding="utf-8"))
@@ -302,8 +366,15 @@ def test_groups_span_their_columns_and_every_heading_knows_its_column():
     heads = Reader(show_table(GRID, "t")).kinds("th")
     spans = [(inside, a["colspan"]) for a, inside in heads if "colspan" in a]
     assert spans == [("one", "2"), ("two", "1")]
-    columns = [(inside, a["data-column"], a.get("rowspan")) for a, inside in heads if "data-column" in a]
-    assert columns == [("k", "0", "2"), ("mAP", "1", None), ("AUROC", "2", None), ("mAP", "3", None)]
+    columns = [
+        (inside, a["data-column"], a.get("rowspan")) for a, inside in heads if "data-column" in a
+    ]
+    assert columns == [
+        ("k", "0", "2"),
+        ("mAP", "1", None),
+        ("AUROC", "2", None),
+        ("mAP", "3", None),
+    ]
 
 
 def test_underlines_marks_notes_and_the_foot_are_those_of_the_table():
@@ -351,7 +422,9 @@ def test_a_gain_that_is_little_or_noise_is_no_headline():
     noise = replace(worth("bark", 0.05), error=0.2)
     assert "no class" in tell_next([worth("roar", 0.03), noise])
     assert "no class" in tell_next([worth("roar", 0.004)])
-    notes = [inside for _, inside in Reader(show_budget([worth("roar", 0.03), noise])).kinds("small")]
+    notes = [
+        inside for _, inside in Reader(show_budget([worth("roar", 0.03), noise])).kinds("small")
+    ]
     assert notes[0].endswith("too noisy to tell: its points lie 0.200 off the curve")
     assert "noisy" not in notes[1]
 
@@ -362,7 +435,11 @@ def test_a_class_without_any_complete_shot_says_so():
 
 
 def test_the_encoder_that_scores_best_is_open():
-    rows = [worth("roar", 0.1, "weak", 0.3), worth("roar", 0.01, "strong", 0.8), worth("roar", 0.1, "none", nan)]
+    rows = [
+        worth("roar", 0.1, "weak", 0.3),
+        worth("roar", 0.01, "strong", 0.8),
+        worth("roar", 0.1, "none", nan),
+    ]
     told = [("open" in a, inside) for a, inside in Reader(show_budget(rows)).kinds("details")]
     assert [is_open for is_open, _ in told] == [True, False, False]
     assert "strong" in told[0][1]
@@ -382,13 +459,20 @@ def test_where_nothing_was_left_out_the_page_says_so():
 
 def test_an_ineligible_class_is_listed_with_its_reason():
     chapter = make_chapter()
-    counts = [*chapter.evaluation.classes, ClassCount("bark", 2, 0, False, "in 2 recordings, 5 are needed")]
-    shown = show_left_out(replace(chapter, evaluation=replace(chapter.evaluation, classes=counts)), "left")
+    counts = [
+        *chapter.evaluation.classes,
+        ClassCount("bark", 2, 0, False, "in 2 recordings, 5 are needed"),
+    ]
+    shown = show_left_out(
+        replace(chapter, evaluation=replace(chapter.evaluation, classes=counts)), "left"
+    )
     assert "in 2 recordings, 5 are needed" in shown
 
 
 def test_provenance_of_any_depth_is_written_out():
-    shown = show_provenance({"a": [1, None, True], "b": [{"c": [[1], "x"]}], "d": {}, "e": Path("p"), "f": []})
+    shown = show_provenance(
+        {"a": [1, None, True], "b": [{"c": [[1], "x"]}], "d": {}, "e": Path("p"), "f": []}
+    )
     told = [inside for _, inside in Reader(shown).kinds("dd")]
     assert told == ["1, none, true", "c1x", "1x", "", "p", "none"]
 
@@ -416,23 +500,36 @@ def test_a_page_that_cannot_be_written_is_one_line(tmp_path, study):
 
 
 def test_third_party_files_are_the_ones_that_were_noted(text):
-    noted = re.findall(r"^\| `([^`]+)` .*`([0-9a-f]{64})` \|$", (ASSETS / "THIRD-PARTY.md").read_text(), re.MULTILINE)
-    assert [name for name, _ in noted] == ["uPlot.iife.min.js", "uPlot.min.css", "uPlot.LICENSE.txt"]
+    noted = re.findall(
+        r"^\| `([^`]+)` .*`([0-9a-f]{64})` \|$",
+        (ASSETS / "THIRD-PARTY.md").read_text(),
+        re.MULTILINE,
+    )
+    assert [name for name, _ in noted] == [
+        "uPlot.iife.min.js",
+        "uPlot.min.css",
+        "uPlot.LICENSE.txt",
+    ]
     for name, told in noted:
         assert hashlib.sha256((ASSETS / name).read_bytes()).hexdigest() == told
     assert "Permission is hereby granted" in text
 
 
 def test_points_of_other_classifiers_are_those_of_their_curves(study):
-    for chapter, corpus in zip(study["chapters"], chart_data(study["chapters"])["corpora"], strict=True):
+    for chapter, corpus in zip(
+        study["chapters"], chart_data(study["chapters"])["corpora"], strict=True
+    ):
         assert corpus["rules"] == ["cosine", "logistic at k"]
         encoders = list(dict.fromkeys(c.encoder for c in chapter.evaluation.curve))
-        assert sum(".r" in key for key in corpus["lines"]) == len({
-            (c.classifier, c.encoder, c.scoring, c.metric, c.spread) for c in chapter.others.curve
-        })  # fmt: skip
+        assert sum(".r" in key for key in corpus["lines"]) == len(
+            {(c.classifier, c.encoder, c.scoring, c.metric, c.spread) for c in chapter.others.curve}
+        )
         for c in chapter.others.curve:
             if (c.scoring, c.metric, c.spread) == ("all", "map", "shared"):
-                rule, spread = ["cosine", "logistic"].index(c.classifier), corpus["spreads"].index("shared")
+                rule, spread = (
+                    ["cosine", "logistic"].index(c.classifier),
+                    corpus["spreads"].index("shared"),
+                )
                 line = corpus["lines"][f"0.{spread}.{encoders.index(c.encoder)}.r{rule}"]
                 assert [row[corpus["shots"].index(c.k)] for row in line] == [
                     round(x, 4) for x in (c.mean, c.p01, c.p99)

@@ -8,19 +8,30 @@ import pytest
 
 from pages import HOSTILE, LONG, QUOTED, make_study, write_study
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 LAPTOP, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 740}
 
 
 @pytest.fixture(scope="session")
 def browser():
     if CHROMIUM is None:
-        pytest.skip("no Chromium on this machine: the page was not tried in a browser (apt-get install chromium)")
-    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: the page was not tried")
+        pytest.skip(
+            "no Chromium on this machine: the page was not tried in a browser (apt-get install chromium)"
+        )
+    api = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed: the page was not tried"
+    )
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
@@ -34,7 +45,9 @@ def study(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def report(study, tmp_path_factory):
-    return write_study(tmp_path_factory.mktemp("page") / QUOTED.replace("/", "∕").replace(".wav", ".html"), study)
+    return write_study(
+        tmp_path_factory.mktemp("page") / QUOTED.replace("/", "∕").replace(".wav", ".html"), study
+    )
 
 
 @pytest.fixture
@@ -48,11 +61,15 @@ def visit(browser, report):
         context.on("request", lambda request: asked.append(request.url))
         page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: said.append(str(error)))
-        page.on("dialog", lambda dialog: (said.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        page.on(
+            "dialog", lambda dialog: (said.append(f"dialog: {dialog.message}"), dialog.dismiss())
+        )
         page.goto(report.as_uri())
         yield page
         context.close()
-        assert {url.partition("#")[0] for url in asked if not url.startswith("data:")} == {report.as_uri()}
+        assert {url.partition("#")[0] for url in asked if not url.startswith("data:")} == {
+            report.as_uri()
+        }
         assert said == []
 
     return opened
@@ -95,7 +112,9 @@ def expected(point):
 
 def pick(points, **wanted):
     """Return the point that has these values."""
-    (found,) = [p for p in points if all(getattr(p, name) == value for name, value in wanted.items())]
+    (found,) = [
+        p for p in points if all(getattr(p, name) == value for name, value in wanted.items())
+    ]
     return found
 
 
@@ -124,13 +143,17 @@ def drag(page, panel, start, end):
 def test_hover_reads_every_point_of_every_curve(visit, study):
     curve = study["chapters"][0].evaluation.curve
     with visit() as page:
-        assert page.get_by_test_id("curves-spread").locator("option:checked").inner_text() == "shared"
+        assert (
+            page.get_by_test_id("curves-spread").locator("option:checked").inner_text() == "shared"
+        )
         page.get_by_test_id("curves-spread").select_option(label="per-query")
         seen = hover_everywhere(page)
     assert sorted(seen) == [1, 2, 3, 4, 5, 10, 20]
     for k, rows in seen.items():
         for encoder in ("mfcc", "birdnet-v2.4"):
-            point = pick(curve, encoder=encoder, k=k, metric="map", scoring="all", spread="per-query")
+            point = pick(
+                curve, encoder=encoder, k=k, metric="map", scoring="all", spread="per-query"
+            )
             assert rows[encoder] == expected(point)
         assert rows["LR on mfcc"][0] == "0.7600"
         assert rows["chance"][0] == f"{curve[0].chance:.4f}"
@@ -146,7 +169,9 @@ def test_metric_spread_and_corpus_can_be_switched(visit, study):
                     page.get_by_test_id("curves-metric").select_option(label=metric)
                     page.get_by_test_id("curves-spread").select_option(label=spread)
                     k, rows = read_rows(page)
-                    point = pick(curve, encoder="mfcc", k=k, metric=key, scoring="all", spread=spread)
+                    point = pick(
+                        curve, encoder="mfcc", k=k, metric=key, scoring="all", spread=spread
+                    )
                     assert rows["mfcc"] == expected(point)
 
 
@@ -202,7 +227,12 @@ def test_other_classifiers_are_shown_where_they_are_chosen_and_have_a_curve(visi
         _, rows = read_rows(page)
         for classifier, name in (("cosine", "cosine"), ("logistic", "logistic at k")):
             for encoder in ("mfcc", "birdnet-v2.4"):
-                wanted = {"classifier": classifier, "encoder": encoder, "scoring": "all", "metric": "map"}
+                wanted = {
+                    "classifier": classifier,
+                    "encoder": encoder,
+                    "scoring": "all",
+                    "metric": "map",
+                }
                 point = pick(chapter.others.curve, **wanted, spread="shared", k=k)
                 assert rows[f"{name} on {encoder}"] == expected(point)
         page.get_by_test_id("curves-encoder").nth(0).uncheck()
@@ -252,7 +282,15 @@ def test_arrow_keys_move_the_cursor_and_plus_and_escape_zoom(visit):
         assert read_rows(page)[0] == 10  # the last shot up to k* = 16
         chart.focus()
         told = []
-        for key in ("ArrowLeft", "ArrowRight", "ArrowRight", "ArrowRight", "Home", "ArrowLeft", "End"):
+        for key in (
+            "ArrowLeft",
+            "ArrowRight",
+            "ArrowRight",
+            "ArrowRight",
+            "Home",
+            "ArrowLeft",
+            "End",
+        ):
             page.keyboard.press(key)
             told.append(read_rows(page)[0])
         assert told == [5, 10, 20, 20, 1, 1, 20]
@@ -322,7 +360,9 @@ def test_rows_without_a_number_stay_at_the_end(visit):
 
 def test_hostile_names_stay_text(visit):
     with visit() as page:
-        page.locator("summary").evaluate_all("all => all.forEach((one) => (one.parentElement.open = true))")
+        page.locator("summary").evaluate_all(
+            "all => all.forEach((one) => (one.parentElement.open = true))"
+        )
         assert page.get_by_text(HOSTILE, exact=True).count() > 0
         assert page.get_by_text(QUOTED, exact=True).count() > 0
         assert page.evaluate("document.scripts.length") == 6
@@ -331,7 +371,9 @@ def test_hostile_names_stay_text(visit):
         assert page.locator("b").count() == 0
 
 
-@pytest.mark.parametrize("viewport", [PHONE, {"width": 768, "height": 1024}, LAPTOP], ids=["phone", "tablet", "laptop"])
+@pytest.mark.parametrize(
+    "viewport", [PHONE, {"width": 768, "height": 1024}, LAPTOP], ids=["phone", "tablet", "laptop"]
+)
 def test_nothing_is_wider_than_the_screen_and_no_control_lies_on_another(visit, viewport):
     with visit(viewport=viewport, has_touch=True) as page:
         page.get_by_test_id("curves-label").select_option(label=LONG)
@@ -339,14 +381,18 @@ def test_nothing_is_wider_than_the_screen_and_no_control_lies_on_another(visit, 
         assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
         boxes = [
             one.bounding_box()
-            for one in page.locator(".panel select, .panel .tick, .panel .chart, .panel .readout, nav a").all()
+            for one in page.locator(
+                ".panel select, .panel .tick, .panel .chart, .panel .readout, nav a"
+            ).all()
         ]
         for i, a in enumerate(boxes):
             assert a["x"] >= 0
             assert a["x"] + a["width"] <= viewport["width"]
             for b in boxes[:i]:
                 apart_x = a["x"] + a["width"] <= b["x"] + 0.5 or b["x"] + b["width"] <= a["x"] + 0.5
-                apart_y = a["y"] + a["height"] <= b["y"] + 0.5 or b["y"] + b["height"] <= a["y"] + 0.5
+                apart_y = (
+                    a["y"] + a["height"] <= b["y"] + 0.5 or b["y"] + b["height"] <= a["y"] + 0.5
+                )
                 assert apart_x or apart_y
 
 
@@ -390,10 +436,16 @@ def test_dark_and_light_are_followed_at_once(visit):
 
 
 def test_paper_is_white_also_where_the_screen_is_dark(visit):
-    ink, dark, light = "getComputedStyle(document.body).color", "rgb(230, 229, 225)", "rgb(29, 31, 33)"
+    ink, dark, light = (
+        "getComputedStyle(document.body).color",
+        "rgb(230, 229, 225)",
+        "rgb(29, 31, 33)",
+    )
     with visit(color_scheme="dark") as page:
         assert page.evaluate(ink) == dark
-        page.evaluate("dispatchEvent(new Event('beforeprint'))")  # the charts are drawn anew before the media changes
+        page.evaluate(
+            "dispatchEvent(new Event('beforeprint'))"
+        )  # the charts are drawn anew before the media changes
         assert page.evaluate(ink) == light
         page.emulate_media(media="print", color_scheme="dark")
         assert page.evaluate(ink) == light
@@ -415,7 +467,10 @@ def test_a_picture_is_drawn_and_grows(visit):
     with visit(viewport=PHONE) as page:
         picture = page.locator("figure.picture img")
         picture.scroll_into_view_if_needed()
-        assert wait_for(page, "document.querySelector('figure.picture img').naturalWidth || null") == 1200
+        assert (
+            wait_for(page, "document.querySelector('figure.picture img').naturalWidth || null")
+            == 1200
+        )
         assert picture.bounding_box()["width"] < 360
         page.get_by_role("button", name="Enlarge").click()
         assert picture.bounding_box()["width"] == 1200

@@ -50,9 +50,16 @@ from corpora import random_corpus
 from corpus_results import make_tables
 
 NAMES = {
-    "classes.csv", "confusion.csv", "curve.csv", "curve.parquet", "folds.csv", "per_class.csv", "provenance.json",
-    "ties.csv", "values.parquet",
-}  # fmt: skip
+    "classes.csv",
+    "confusion.csv",
+    "curve.csv",
+    "curve.parquet",
+    "folds.csv",
+    "per_class.csv",
+    "provenance.json",
+    "ties.csv",
+    "values.parquet",
+}
 LABELS = ['say "roar",\ntwice', "carriage\rreturn", " spaced ", "=1+1", "Grollen·象"]
 FEW = Protocol(shots=(1, 2), draws=3, bootstraps=5, shared_draws=4)
 KEYS = ["corpus", "encoder", "classifier", "scoring", "metric", "spread"]
@@ -62,7 +69,12 @@ def make_evaluation(corpus: str = "reserve", samples: int = 3) -> Evaluation:
     key = (corpus, "mfcc", "centroid", "all", "map", "shared")
     rng = np.random.default_rng(0)
     segments = Embeddings(
-        "mfcc", np.zeros((5, 2)), [f"s{i}" for i in range(5)], ["a", "a,b", "c", "d", "e"], LABELS, [()] * 5
+        "mfcc",
+        np.zeros((5, 2)),
+        [f"s{i}" for i in range(5)],
+        ["a", "a,b", "c", "d", "e"],
+        LABELS,
+        [()] * 5,
     )
     return Evaluation(
         corpus=corpus,
@@ -79,7 +91,10 @@ def make_evaluation(corpus: str = "reserve", samples: int = 3) -> Evaluation:
         per_class=[ClassCurve(*key, 1, label, 0.5, 0.25, 0.75) for label in LABELS],
         confusion=[Confusion("mfcc", 1, LABELS[0], LABELS[1], 2.5)],
         ties=[Ties("mfcc", "shared", 1, LABELS[2], 3, 0.25, np.float64(0.1), 0.0)],
-        classes=[ClassCount(LABELS[0], 4, 2, True), ClassCount(LABELS[3], 1, 0, False, "no exemplar in folds 1, 2")],
+        classes=[
+            ClassCount(LABELS[0], 4, 2, True),
+            ClassCount(LABELS[3], 1, 0, False, "no exemplar in folds 1, 2"),
+        ],
         folds=Folds(np.array([0, 1, 0, 1, -1]), 2, "given"),
         segments=segments,
         notes=[],
@@ -89,7 +104,9 @@ def make_evaluation(corpus: str = "reserve", samples: int = 3) -> Evaluation:
 def write(directory: Path, evaluation: Evaluation | None = None) -> list[Path]:
     with open_results(directory) as opened:
         return write_results(
-            opened, evaluation or make_evaluation(), {"seed": 0, "options": {"folds": 5, "draws": 100}}
+            opened,
+            evaluation or make_evaluation(),
+            {"seed": 0, "options": {"folds": 5, "draws": 100}},
         )
 
 
@@ -139,8 +156,18 @@ def test_curve_csv_reads_back_to_the_last_bit(tmp_path):
         "ties",
     ]
     assert first[6:] == [
-        "1", "0.30000000000000004", "0.1", "0.3333333333333333", "0.2", "5e-324", "1.0", "0.05", "true", "5", "0"
-    ]  # fmt: skip
+        "1",
+        "0.30000000000000004",
+        "0.1",
+        "0.3333333333333333",
+        "0.2",
+        "5e-324",
+        "1.0",
+        "0.05",
+        "true",
+        "5",
+        "0",
+    ]
     assert second[6:8] == ["2", "NaN"]
     assert second[12:] == ["1e+22", "0.05", "false", "2", "7"]
 
@@ -148,7 +175,9 @@ def test_curve_csv_reads_back_to_the_last_bit(tmp_path):
 def test_curve_parquet_holds_what_curve_csv_holds(tmp_path):
     write(tmp_path)
     parquet = pl.read_parquet(tmp_path / "curve.parquet")
-    assert parquet.equals(pl.read_csv(tmp_path / "curve.csv", schema=parquet.schema), null_equal=True)
+    assert parquet.equals(
+        pl.read_csv(tmp_path / "curve.csv", schema=parquet.schema), null_equal=True
+    )
     assert parquet.schema["complete"] == pl.Boolean
 
 
@@ -160,7 +189,9 @@ def test_values_have_one_row_per_shot_and_sample_in_the_order_of_their_curves(tm
     assert table["spread"].to_list() == ["shared"] * 6 + ["per-query"] * 12
     assert table["k"].to_list() == [1] * 3 + [2] * 3 + [1] * 6 + [2] * 6
     assert table["index"].to_list() == [0, 1, 2] * 2 + [0, 1, 2, 3, 4, 5] * 2
-    assert np.array_equal(table["value"], np.concatenate([values.value.ravel() for values in evaluation.values]))
+    assert np.array_equal(
+        table["value"], np.concatenate([values.value.ravel() for values in evaluation.values])
+    )
 
 
 def test_values_and_curve_join_on_their_keys(tmp_path):
@@ -171,9 +202,14 @@ def test_values_and_curve_join_on_their_keys(tmp_path):
 
 def test_millions_of_values_are_written_small_and_fast(tmp_path):
     evaluation = make_evaluation()
-    many = [replace(values, k=np.arange(1, 41), value=np.zeros((40, 5000))) for values in evaluation.values * 3]
+    many = [
+        replace(values, k=np.arange(1, 41), value=np.zeros((40, 5000)))
+        for values in evaluation.values * 3
+    ]
     write(tmp_path, replace(evaluation, values=many))
-    assert pl.scan_parquet(tmp_path / "values.parquet").select(pl.len()).collect().item() == 1_200_000
+    assert (
+        pl.scan_parquet(tmp_path / "values.parquet").select(pl.len()).collect().item() == 1_200_000
+    )
     assert (tmp_path / "values.parquet").stat().st_size < 1_000_000
 
 
@@ -219,7 +255,10 @@ def test_provenance_holds_the_checksum_of_every_other_file(tmp_path):
     told = json.loads(text)
     assert text == json.dumps(told, indent=2, sort_keys=True) + "\n"
     assert told["options"] == {"draws": 100, "folds": 5}
-    files = {name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in NAMES - {"provenance.json"}}
+    files = {
+        name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
+        for name in NAMES - {"provenance.json"}
+    }
     assert told["files"] == files
 
 
@@ -235,13 +274,19 @@ def test_files_of_the_user_are_left_alone(tmp_path):
     (tmp_path / "figures").mkdir()
     write(tmp_path)
     write(tmp_path)
-    assert {path.name for path in tmp_path.iterdir()} == NAMES | {"notes.txt", ".callshot-mine", "figures"}
+    assert {path.name for path in tmp_path.iterdir()} == NAMES | {
+        "notes.txt",
+        ".callshot-mine",
+        "figures",
+    }
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
 @pytest.mark.parametrize("call", [0, 4, 8])
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.EIO, "no")])
-def test_an_interrupt_while_files_are_put_in_place_brings_the_earlier_ones_back(tmp_path, monkeypatch, call, error):
+def test_an_interrupt_while_files_are_put_in_place_brings_the_earlier_ones_back(
+    tmp_path, monkeypatch, call, error
+):
     write(tmp_path)
     before = contents(tmp_path)
     fail_at(monkeypatch, call, error)
@@ -298,7 +343,9 @@ def test_an_error_before_anything_is_written_leaves_the_earlier_files(tmp_path):
     "error",
     [
         OSError(errno.ENOSPC, "No space left on device"),
-        pl.exceptions.ComputeError("parquet: underlying IO error: No space left on device (os error 28)"),
+        pl.exceptions.ComputeError(
+            "parquet: underlying IO error: No space left on device (os error 28)"
+        ),
     ],
 )
 def test_a_full_disk_is_told_in_one_line_and_the_earlier_files_stay(tmp_path, monkeypatch, error):
@@ -309,7 +356,9 @@ def test_a_full_disk_is_told_in_one_line_and_the_earlier_files_stay(tmp_path, mo
         raise error
 
     monkeypatch.setitem(results.WRITERS, "values.parquet", full)
-    with pytest.raises(OutputError, match=r"nothing was changed: the disk is full; free some space") as caught:
+    with pytest.raises(
+        OutputError, match=r"nothing was changed: the disk is full; free some space"
+    ) as caught:
         write(tmp_path, make_evaluation("another"))
     assert "\n" not in str(caught.value)
     assert contents(tmp_path) == before
@@ -327,14 +376,18 @@ def test_an_error_of_polars_that_is_not_the_disks_is_not_hidden(tmp_path, monkey
 def test_a_file_in_the_way_is_named(tmp_path):
     (tmp_path / "file").write_text("mine")
     for directory in (tmp_path / "file", tmp_path / "file" / "below" / "it"):
-        with pytest.raises(OutputError, match=r"file is not a directory; move it, or choose another directory"):
+        with pytest.raises(
+            OutputError, match=r"file is not a directory; move it, or choose another directory"
+        ):
             open_results(directory)
     assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_a_folder_with_the_name_of_a_result_is_named_before_anything_is_computed(tmp_path):
     (tmp_path / "curve.csv").mkdir()
-    with pytest.raises(OutputError, match=r"curve\.csv is a folder there, and a file goes by that name; move it"):
+    with pytest.raises(
+        OutputError, match=r"curve\.csv is a folder there, and a file goes by that name; move it"
+    ):
         open_results(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["curve.csv"]
 
@@ -358,7 +411,9 @@ def test_a_directory_that_cannot_be_written_is_refused(tmp_path, monkeypatch, nu
     assert str(caught.value).startswith(f"{tmp_path}: cannot write results")
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere"
+)
 def test_a_directory_without_permission_is_refused(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(OutputError, match="no permission"):
@@ -426,7 +481,9 @@ def test_what_a_first_run_put_in_place_before_it_was_killed_is_taken_away_by_the
     dead = tmp_path / f".callshot-{child.pid}-{output_folder.HOST}-x"
     (dead / commit.KEPT).mkdir(parents=True)
     digest = hashlib.sha256(b"already in place").hexdigest()
-    (dead / results.PROVENANCE).write_text(json.dumps({"files": {"curve.csv": digest, "ties.csv": "0"}}))
+    (dead / results.PROVENANCE).write_text(
+        json.dumps({"files": {"curve.csv": digest, "ties.csv": "0"}})
+    )
     (dead / "ties.csv").write_text("still staged")
     (tmp_path / "curve.csv").write_text("already in place")
     open_results(tmp_path).close()
@@ -454,7 +511,9 @@ def assert_same(one: Evaluation, other: Evaluation) -> None:
     for name in ("corpus", "complete_shots", "queries", "classes", "notes"):
         assert getattr(one, name) == getattr(other, name), name
     for name in ("curve", "per_class", "confusion", "ties"):
-        mine, theirs = ([dataclasses.astuple(row) for row in getattr(e, name)] for e in (one, other))
+        mine, theirs = (
+            [dataclasses.astuple(row) for row in getattr(e, name)] for e in (one, other)
+        )
         assert list(map(repr, map(plain, mine))) == list(map(repr, map(plain, theirs))), name
     for mine, theirs in zip(one.values, other.values, strict=True):
         assert [getattr(mine, key) for key in KEYS] == [getattr(theirs, key) for key in KEYS]
@@ -472,7 +531,9 @@ def plain(row: tuple[Any, ...]) -> list[Any]:
     return [float(cell) if isinstance(cell, float) else cell for cell in row]
 
 
-def strange_table(labels: Sequence[str] = ("a", "b", "c"), seed: int = 3, encoder: str = "mfcc") -> Embeddings:
+def strange_table(
+    labels: Sequence[str] = ("a", "b", "c"), seed: int = 3, encoder: str = "mfcc"
+) -> Embeddings:
     """A small corpus under names that a CSV file has to quote."""
     table = random_corpus(seed, classes=len(labels), size=2, integers=False)
     named = {f"c{i}": name for i, name in enumerate(labels)}
@@ -491,13 +552,17 @@ words = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(words, min_size=3, max_size=3, unique=True), st.integers(0, 50), words)
 def test_what_was_written_reads_back_as_it_was(tmp_path, labels, seed, encoder):
-    evaluation = evaluated([strange_table(labels, seed, encoder)], categories={labels[0]: "low", labels[1]: "high"})
+    evaluation = evaluated(
+        [strange_table(labels, seed, encoder)], categories={labels[0]: "low", labels[1]: "high"}
+    )
     write_whole(tmp_path / "out[1]*", evaluation)
     assert_same(read_results(tmp_path / "out[1]*"), evaluation)
 
 
 def test_two_encoders_built_folds_notes_and_a_whole_pool_read_back(tmp_path):
-    tables = make_tables(['say "roar",\ntwice', " roar", "ROAR"], each=1, encoders={"mfcc": 1.0, "per,ch": 0.5})
+    tables = make_tables(
+        ['say "roar",\ntwice', " roar", "ROAR"], each=1, encoders={"mfcc": 1.0, "per,ch": 0.5}
+    )
     evaluation = evaluate(tables, replace(FEW, whole_pool=True, score="softmax"), corpus="herd")
     assert evaluation.notes
     assert evaluation.folds.proof
@@ -532,10 +597,15 @@ def test_segments_come_back_without_vectors(tmp_path):
 def test_a_file_that_was_changed_after_the_run_is_refused(tmp_path, name):
     write_whole(tmp_path, evaluated([strange_table()]))
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes() + b"\n")
-    with pytest.raises(InputError, match=rf"{re.escape(name)}: not the file that provenance\.json tells of"):
+    with pytest.raises(
+        InputError, match=rf"{re.escape(name)}: not the file that provenance\.json tells of"
+    ):
         read_results(tmp_path)
     (tmp_path / name).unlink()
-    with pytest.raises(InputError, match=rf"{re.escape(name)}: No such file or directory, and provenance\.json tells"):
+    with pytest.raises(
+        InputError,
+        match=rf"{re.escape(name)}: No such file or directory, and provenance\.json tells",
+    ):
         read_results(tmp_path)
 
 
@@ -555,10 +625,15 @@ def test_a_figure_that_was_changed_is_refused_and_one_that_was_not_drawn_is_not_
 
 
 def test_a_directory_without_results_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"nowhere/provenance\.json: No such file or directory; name a directory that"):
+    with pytest.raises(
+        InputError,
+        match=r"nowhere/provenance\.json: No such file or directory; name a directory that",
+    ):
         read_results(tmp_path / "nowhere")
     write(tmp_path)  # by another command: its provenance tells nothing of an evaluation
-    with pytest.raises(InputError, match=r"provenance\.json: not the provenance of an evaluation; evaluate again"):
+    with pytest.raises(
+        InputError, match=r"provenance\.json: not the provenance of an evaluation; evaluate again"
+    ):
         read_results(tmp_path)
     for text in ("[" * 100_000, "{", "[]", '{"files": 3}', "\xff"):
         (tmp_path / "provenance.json").write_text(text, encoding="latin-1")
@@ -574,14 +649,19 @@ def test_a_table_of_another_version_is_refused_by_its_columns(tmp_path):
     told["files"]["ties.csv"] = hashlib.sha256(text).hexdigest()
     (tmp_path / "provenance.json").write_text(json.dumps(told))
     with pytest.raises(
-        InputError, match=r"ties\.csv: wanted the columns encoder, .* found encoder, .*, price, .*again"
+        InputError,
+        match=r"ties\.csv: wanted the columns encoder, .* found encoder, .*, price, .*again",
     ):
         read_results(tmp_path)
 
 
 def test_encoders_evaluated_apart_and_merged_are_those_evaluated_together_to_the_byte(tmp_path):
     one = strange_table()
-    tables = [one, replace(one, encoder="other", vectors=one.vectors[:, ::-1] ** 3), replace(one, encoder="third")]
+    tables = [
+        one,
+        replace(one, encoder="other", vectors=one.vectors[:, ::-1] ** 3),
+        replace(one, encoder="third"),
+    ]
     write_whole(tmp_path / "together", evaluated(tables))
     for table in tables:
         write_whole(tmp_path / table.encoder, evaluated([table]))
@@ -605,7 +685,9 @@ def test_evaluations_of_different_things_are_not_merged():
     moved = replace(other, segment=[f"{name}!" for name in table.segment])
     fewer = evaluate([other], replace(FEW, bootstraps=4), corpus=first.corpus)
     longer = evaluate([other], replace(FEW, shots=(1, 2, 3)), corpus=first.corpus)
-    folds = replace(first.folds, fold=np.where(first.folds.fold >= 0, 1 - first.folds.fold % 2, -1), count=2)
+    folds = replace(
+        first.folds, fold=np.where(first.folds.fold >= 0, 1 - first.folds.fold % 2, -1), count=2
+    )
     for second, what in (
         (replace(evaluated([other]), corpus="another"), "corpus"),
         (evaluated([moved]), "segments"),
@@ -615,7 +697,10 @@ def test_evaluations_of_different_things_are_not_merged():
         (fewer, "shots, spreads or samples"),
         (longer, "shots, spreads or samples"),
     ):
-        with pytest.raises(InputError, match=f"the evaluations of 'mfcc' and 'other' differ in their {what}; evaluate"):
+        with pytest.raises(
+            InputError,
+            match=f"the evaluations of 'mfcc' and 'other' differ in their {what}; evaluate",
+        ):
             merge([first, second])
     with pytest.raises(InputError, match="encoder 'mfcc' is in two evaluations"):
         merge([first, first])
@@ -624,14 +709,29 @@ def test_evaluations_of_different_things_are_not_merged():
 
 
 def test_differences_and_budget_are_written_like_the_other_tables(tmp_path):
-    difference = Difference("herd", "a", "LR on a, b", "all", "map", "shared", 1, 0.1 + 0.2, -0.1, 0, 0, 0, 1.0, 0.5)
+    difference = Difference(
+        "herd", "a", "LR on a, b", "all", "map", "shared", 1, 0.1 + 0.2, -0.1, 0, 0, 0, 1.0, 0.5
+    )
     worth = Worth("herd", "a", LABELS[0], "map", 5, 2, 0.5, math.nan, 0.25, 1.0, 5e-324)
     write_differences([difference], tmp_path / "differences.csv")
     write_budget([worth], tmp_path / "budget.csv")
     head, row = rows(tmp_path / "differences.csv")
     assert head == [
-        "corpus", "one", "other", "scoring", "metric", "spread", "k", "mean", "p01", "p25", "p50", "p75", "p99", "wins"
-    ]  # fmt: skip
+        "corpus",
+        "one",
+        "other",
+        "scoring",
+        "metric",
+        "spread",
+        "k",
+        "mean",
+        "p01",
+        "p25",
+        "p50",
+        "p75",
+        "p99",
+        "wins",
+    ]
     assert row[2] == "LR on a, b"
     assert row[7:9] == ["0.30000000000000004", "-0.1"]
     head, row = rows(tmp_path / "budget.csv")

@@ -38,26 +38,50 @@ def make_evaluation(
     notes=(),
     scorings=("all",),
 ) -> Evaluation:
-    keys = [(e, s, m, p) for e in encoders for p in spreads for s in scorings for m in ("map", "auroc")]
+    keys = [
+        (e, s, m, p) for e in encoders for p in spreads for s in scorings for m in ("map", "auroc")
+    ]
     curve = [make_point(*key, k, best) for key in keys for k in shots]
     classes = [ClassCount("rumble", 9, 7, True), ClassCount("roar", 9, best, True)]
-    classes += [ClassCount(f"rare {n}", 1, 0, False, "only in the common fold") for n in range(left_out)]
+    classes += [
+        ClassCount(f"rare {n}", 1, 0, False, "only in the common fold") for n in range(left_out)
+    ]
     folds = Folds(np.array([0, 1]), 2, "built", "optimum proved")
-    segments = Embeddings("mfcc", np.zeros((2, 1)), ["a", "b"], ["a", "b"], ["rumble", "roar"], [()] * 2)
-    return Evaluation("reserve", best, 18, curve, [], [], [], [], classes, folds, segments, list(notes))
+    segments = Embeddings(
+        "mfcc", np.zeros((2, 1)), ["a", "b"], ["a", "b"], ["rumble", "roar"], [()] * 2
+    )
+    return Evaluation(
+        "reserve", best, 18, curve, [], [], [], [], classes, folds, segments, list(notes)
+    )
 
 
 def make_point(encoder, scoring, metric, spread, k, best) -> Curve:
     mean = k / (k + 1)
     levels = (mean - 0.1, mean - 0.05, mean, mean + 0.05, mean + 0.1)
     chance = 0.123 if metric == "map" else 0.5
-    return Curve("reserve", encoder, "centroid", scoring, metric, spread, k, mean, *levels, chance, k <= best, 2, 0)
+    return Curve(
+        "reserve",
+        encoder,
+        "centroid",
+        scoring,
+        metric,
+        spread,
+        k,
+        mean,
+        *levels,
+        chance,
+        k <= best,
+        2,
+        0,
+    )
 
 
 def shown(evaluation, width=120, terminal=False, encoding="utf-8", colour=None) -> str:
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding, newline="\n")
-    show_evaluation(evaluation, Console(file=file, width=width, force_terminal=terminal, color_system=colour))
+    show_evaluation(
+        evaluation, Console(file=file, width=width, force_terminal=terminal, color_system=colour)
+    )
     file.flush()
     return raw.getvalue().decode(encoding)
 
@@ -68,7 +92,9 @@ def test_the_headline_tells_corpus_classes_queries_folds_and_k_star():
 
 
 def test_given_folds_need_no_proof():
-    evaluation = replace(make_evaluation(), folds=Folds(np.array([0, 1]), 2, "given", "folds as given"))
+    evaluation = replace(
+        make_evaluation(), folds=Folds(np.array([0, 1]), 2, "given", "folds as given")
+    )
     assert "2 folds given, k* = 1" in shown(evaluation)
 
 
@@ -78,7 +104,10 @@ def test_two_encoders_stand_side_by_side_where_there_is_room():
 
 def test_encoders_stand_below_each_other_where_there_is_not():
     lines = shown(make_evaluation(), width=80).splitlines()
-    assert [line.strip() for line in lines if line.strip() in ("mfcc", "perch")] == ["mfcc", "perch"]
+    assert [line.strip() for line in lines if line.strip() in ("mfcc", "perch")] == [
+        "mfcc",
+        "perch",
+    ]
     assert max(map(len, lines)) <= 85  # lines that are not of the table are not broken
 
 
@@ -96,7 +125,9 @@ def test_a_single_spread_has_a_single_column():
 
 
 def test_reduced_scoring_has_columns_of_its_own():
-    assert "mfcc, reduced" in shown(make_evaluation(encoders=("mfcc",), scorings=("all", "reduced")))
+    assert "mfcc, reduced" in shown(
+        make_evaluation(encoders=("mfcc",), scorings=("all", "reduced"))
+    )
 
 
 @pytest.mark.parametrize(
@@ -148,8 +179,12 @@ def test_the_shared_spread_says_what_is_not_in_it():
 
 @pytest.mark.parametrize("terminal", [False, True])
 def test_markup_and_control_characters_in_names_are_shown_and_not_obeyed(terminal):
-    evaluation = make_evaluation(encoders=("[red]mfcc[/red]", "x\x1b[31m\r\n"), notes=["[bold]\x07 :elephant:"])
-    evaluation = replace(evaluation, corpus="[/]\x1b]0;x\x07", classes=[ClassCount("[b]\u202e", 1, 0, False, "[i]")])
+    evaluation = make_evaluation(
+        encoders=("[red]mfcc[/red]", "x\x1b[31m\r\n"), notes=["[bold]\x07 :elephant:"]
+    )
+    evaluation = replace(
+        evaluation, corpus="[/]\x1b]0;x\x07", classes=[ClassCount("[b]\u202e", 1, 0, False, "[i]")]
+    )
     text = shown(evaluation, terminal=terminal)
     assert "[red]mfcc[/red]" in text
     assert "[/]�]0;x�" in text
@@ -169,18 +204,25 @@ def test_only_a_terminal_gets_colours_and_a_chart():
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 def test_a_terminal_without_unicode_gets_ascii(encoding):
-    text = shown(make_evaluation(encoders=("Größe 象",), notes=["−1"]), terminal=True, encoding=encoding)
+    text = shown(
+        make_evaluation(encoders=("Größe 象",), notes=["−1"]), terminal=True, encoding=encoding
+    )
     assert "1 *  0.500 [0.400-0.600]" in text
     assert "o Gr" in text
 
 
 def test_an_ascii_chart_looks_like_this():
-    chart = draw_chart([Series("mfcc", [1, 2, 3], [0.2, 0.45, 0.6])], width=30, height=11, ascii=True, chance=0.1)
+    chart = draw_chart(
+        [Series("mfcc", [1, 2, 3], [0.2, 0.45, 0.6])], width=30, height=11, ascii=True, chance=0.1
+    )
     assert "\n".join(line.rstrip() for line in chart.splitlines()) == ASCII_CHART
 
 
 def test_a_chart_has_the_size_that_was_asked_for():
-    series = [Series(f"encoder number {n}", range(1, 41), np.linspace(0.1, 0.2 + n / 10, 40)) for n in range(6)]
+    series = [
+        Series(f"encoder number {n}", range(1, 41), np.linspace(0.1, 0.2 + n / 10, 40))
+        for n in range(6)
+    ]
     for width, height in [(40, 8), (80, 15), (133, 16)]:
         lines = draw_chart(series, width, height, ascii=False, chance=0.05).splitlines()
         assert len(lines) == height
@@ -205,7 +247,9 @@ def test_every_series_has_its_mark_in_the_chart_and_in_the_legend():
 
 
 @pytest.mark.parametrize("ascii", [False, True])
-@pytest.mark.parametrize("mean", [[0.0], [0.5], [1.0], [0.3, 0.3], [float("nan"), 0.4], [0.0, 1.0], [1e-9, 2e-9]])
+@pytest.mark.parametrize(
+    "mean", [[0.0], [0.5], [1.0], [0.3, 0.3], [float("nan"), 0.4], [0.0, 1.0], [1e-9, 2e-9]]
+)
 def test_a_chart_of_one_shot_or_a_flat_line_can_be_drawn(mean, ascii):
     chart = draw_chart([Series("mfcc", range(1, len(mean) + 1), mean, mean, mean)], 40, 10, ascii)
     assert ("o" if ascii else "●") in "".join(chart.splitlines()[:-1])

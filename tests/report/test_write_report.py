@@ -33,8 +33,14 @@ def test_the_numbers_of_every_classifier_stand_in_one_file_the_reference_first(t
     write_numbers(trained, tmp_path)
     curve = pl.read_csv(tmp_path / "curve.csv")
     assert curve["classifier"].unique(maintain_order=True).to_list() == [
-        "centroid", "cosine", "cl2n", "whitened", "neighbour", "medoid", "logistic",
-    ]  # fmt: skip
+        "centroid",
+        "cosine",
+        "cl2n",
+        "whitened",
+        "neighbour",
+        "medoid",
+        "logistic",
+    ]
     assert len(curve) == len(trained.evaluation.curve) + len(trained.others.curve)
     for name in ("curve.parquet", "values.parquet", "per_class.csv"):
         read = pl.read_csv if name.endswith(".csv") else pl.read_parquet
@@ -42,7 +48,10 @@ def test_the_numbers_of_every_classifier_stand_in_one_file_the_reference_first(t
     at_k = pl.read_parquet(tmp_path / "values.parquet").filter(pl.col("classifier") == "logistic")
     assert set(at_k["spread"]) == {"shared"}
     assert at_k["value"].to_list() == [
-        x for v in trained.others.values if v.classifier == "logistic" for x in v.value.ravel().tolist()
+        x
+        for v in trained.others.values
+        if v.classifier == "logistic"
+        for x in v.value.ravel().tolist()
     ]
 
 
@@ -76,21 +85,38 @@ def test_rivals_and_refinement_come_back_as_they_were(tmp_path):
 
 def test_a_crossing_that_is_nowhere_is_an_empty_cell(tmp_path):
     crossings = [
-        Crossing("herd", "a", "LR", "all", "all", "map", "shared", k, surely) for k, surely in ((3, None), (0, 7))
+        Crossing("herd", "a", "LR", "all", "all", "map", "shared", k, surely)
+        for k, surely in ((3, None), (0, 7))
     ]
     write_crossings(crossings, tmp_path / "crossings.csv")
-    assert [row[-2:] for row in cells(tmp_path / "crossings.csv")] == [["k", "surely"], ["3", ""], ["0", "7"]]
+    assert [row[-2:] for row in cells(tmp_path / "crossings.csv")] == [
+        ["k", "surely"],
+        ["3", ""],
+        ["0", "7"],
+    ]
     assert read_records(tmp_path / "crossings.csv", Crossing) == crossings
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "wanted the columns corpus, encoder, scoring, metric, step, value, temperature, found ;"),
+        (
+            "",
+            "wanted the columns corpus, encoder, scoring, metric, step, value, temperature, found ;",
+        ),
         ("corpus,value\n", "found corpus, value;"),
-        ("corpus,encoder,scoring,metric,step,value,temperature\nherd,a,all,map,one,0.5,1.0\n", "row 1: not as it was"),
-        ("corpus,encoder,scoring,metric,step,value,temperature\nherd,a,all,map,1\n", "row 1: not as it was"),
-        ("corpus,encoder,scoring,metric,step,value,temperature\nh\0,a,all,map,1,\xff", "row 1: not as it was"),
+        (
+            "corpus,encoder,scoring,metric,step,value,temperature\nherd,a,all,map,one,0.5,1.0\n",
+            "row 1: not as it was",
+        ),
+        (
+            "corpus,encoder,scoring,metric,step,value,temperature\nherd,a,all,map,1\n",
+            "row 1: not as it was",
+        ),
+        (
+            "corpus,encoder,scoring,metric,step,value,temperature\nh\0,a,all,map,1,\xff",
+            "row 1: not as it was",
+        ),
     ],
 )
 def test_a_file_that_callshot_did_not_write_is_refused(tmp_path, text, said):

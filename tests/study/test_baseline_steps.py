@@ -16,14 +16,21 @@ from callshot.study.step_summary import tell_outcome
 from studies import make_corpus, write_study
 
 RIVALS = '\n[rivals]\ntrain = ["logistic"]\nshots = true\ndraws = 4\n'
-TRAINED = ["logistic here mfcc", "logistic here random", "logistic-shots here mfcc", "logistic-shots here random"]
+TRAINED = [
+    "logistic here mfcc",
+    "logistic here random",
+    "logistic-shots here mfcc",
+    "logistic-shots here random",
+]
 
 
 def begin(folder: Path, rivals: str = RIVALS, rules: str = '"cosine"') -> Path:
     """Make a corpus and a study with rivals and another rule."""
     make_corpus(folder / "recordings")
     path = write_study(folder / "study.toml")
-    text = path.read_text(encoding="utf-8").replace("seed = 3", f"seed = 3\nclassifiers = [{rules}]")
+    text = path.read_text(encoding="utf-8").replace(
+        "seed = 3", f"seed = 3\nclassifiers = [{rules}]"
+    )
     path.write_text(text + rivals, encoding="utf-8")
     return path
 
@@ -70,18 +77,26 @@ def test_every_number_of_the_rivals_is_in_the_results(folder: Path) -> None:
     assert set(at_k["spread"]) == {"shared"}
     assert at_k["index"].max() == 3
     crossings = pl.read_csv(here / "crossings.csv")
-    assert {("LR", "all"), ("logistic", "k")} == set(crossings.select("rival", "labels").iter_rows())
-    steps = pl.read_csv(here / "refinement.csv").filter((pl.col("encoder") == "mfcc") & (pl.col("metric") == "map"))
+    assert {("LR", "all"), ("logistic", "k")} == set(
+        crossings.select("rival", "labels").iter_rows()
+    )
+    steps = pl.read_csv(here / "refinement.csv").filter(
+        (pl.col("encoder") == "mfcc") & (pl.col("metric") == "map")
+    )
     last = rivals.filter((pl.col("encoder") == "mfcc") & (pl.col("metric") == "map"))["value"][0]
     assert steps["step"][0] == 0
     assert steps["value"][-1] == pytest.approx(last, abs=0.02)
 
 
-def test_the_centroid_has_the_numbers_that_it_has_without_rivals(folder: Path, tmp_path: Path) -> None:
+def test_the_centroid_has_the_numbers_that_it_has_without_rivals(
+    folder: Path, tmp_path: Path
+) -> None:
     begin(tmp_path, "", "")
     run(tmp_path)
     alone = pl.read_csv(tmp_path / "results" / "here" / "curve.csv")
-    beside = pl.read_csv(folder / "results" / "here" / "curve.csv").filter(pl.col("classifier") == "centroid")
+    beside = pl.read_csv(folder / "results" / "here" / "curve.csv").filter(
+        pl.col("classifier") == "centroid"
+    )
     assert alone.equals(beside)
 
 
@@ -94,13 +109,23 @@ def test_a_second_run_trains_nothing(folder: Path) -> None:
     [
         ("draws = 4", "draws = 3", [*TRAINED[2:], "report"]),
         ("draws = 4", "draws = 4\nstrength = 0.5", [*TRAINED, "report"]),
-        ('shots = "1-3"', 'shots = "1-2"', ["evaluate here mfcc", "evaluate here random", *TRAINED[2:], "report"]),
-        ("\"cosine\"", "\"medoid\"", ["evaluate here mfcc", "evaluate here random", "report"]),
-        ("bootstraps = 20", "bootstraps = 21", ["evaluate here mfcc", "evaluate here random", "report"]),
+        (
+            'shots = "1-3"',
+            'shots = "1-2"',
+            ["evaluate here mfcc", "evaluate here random", *TRAINED[2:], "report"],
+        ),
+        ('"cosine"', '"medoid"', ["evaluate here mfcc", "evaluate here random", "report"]),
+        (
+            "bootstraps = 20",
+            "bootstraps = 21",
+            ["evaluate here mfcc", "evaluate here random", "report"],
+        ),
         ("seeds = 2", "seeds = 3", ["report"]),
     ],
-)  # fmt: skip
-def test_a_changed_line_trains_what_depends_on_it(folder: Path, old: str, new: str, ran: list[str]) -> None:
+)
+def test_a_changed_line_trains_what_depends_on_it(
+    folder: Path, old: str, new: str, ran: list[str]
+) -> None:
     if old == "seeds = 2":
         change(folder / "study.toml", "draws = 4", "draws = 4\nseeds = 2")
         run(folder)
@@ -129,16 +154,22 @@ def test_what_was_chosen_is_told_after_its_step(folder: Path) -> None:
         ('init = "study.toml"', "init: weights for the rival end-to-end, which is not asked for"),
     ],
 )
-def test_what_cannot_be_trained_is_refused_when_the_study_is_read(tmp_path: Path, rivals: str, match: str) -> None:
+def test_what_cannot_be_trained_is_refused_when_the_study_is_read(
+    tmp_path: Path, rivals: str, match: str
+) -> None:
     path = begin(tmp_path, f"\n[rivals]\n{rivals}\n")
     with pytest.raises((OptionError, InputError), match=match):
         read_study(path)
 
 
-def test_rivals_at_every_k_on_draws_that_the_centroid_does_not_meet_are_refused(tmp_path: Path) -> None:
+def test_rivals_at_every_k_on_draws_that_the_centroid_does_not_meet_are_refused(
+    tmp_path: Path,
+) -> None:
     path = begin(tmp_path)
     change(path, "seed = 3", 'seed = 3\nspread = "per-query"')
-    with pytest.raises(OptionError, match=r"on the spread shared, and .protocol. spread has per-query alone"):
+    with pytest.raises(
+        OptionError, match=r"on the spread shared, and .protocol. spread has per-query alone"
+    ):
         read_study(path)
     change(path, "draws = 4", 'draws = 4\nspread = "per-query"')
     assert read_study(path).training.spread == "per-query"
@@ -147,12 +178,16 @@ def test_rivals_at_every_k_on_draws_that_the_centroid_does_not_meet_are_refused(
 def test_networks_on_a_class_with_one_exemplar_are_refused_before_any_audio_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("callshot.study.run.refuse_training", lambda training, device: None)  # torch may be missing
+    monkeypatch.setattr(
+        "callshot.study.run.refuse_training", lambda training, device: None
+    )  # torch may be missing
     path = begin(tmp_path, '\n[rivals]\ntrain = ["recurrent"]\n')
     change(path, "folds = 3", "folds = 2")
     for n in range(2, 6):
         change(tmp_path / "recordings" / f"r{n}.txt", "trumpet", "roar")
-    with pytest.raises(InputError, match=r"recurrent: needs 2 exemplars .* 'trumpet' can give 1; take more folds"):
+    with pytest.raises(
+        InputError, match=r"recurrent: needs 2 exemplars .* 'trumpet' can give 1; take more folds"
+    ):
         run_study(read_study(path))
     assert not (tmp_path / ".callshot" / "study" / "segment").exists()
 
@@ -194,7 +229,9 @@ def test_networks_without_torch_are_refused_before_any_audio_is_read(
 def test_a_reference_with_the_name_of_what_was_trained_is_called_one() -> None:
     trained = [Rival("here", "mfcc", "logistic", "LR", "all", "map", 0.5, "C: 1")]
     told = [Rival("here", "mfcc", "logistic", name, "all", "map", 0.6) for name in ("LR", "SVM")]
-    assert [r.name for r in _rivals(trained, [*told, Rival("there", "", "x", "y", "", "", 0)], "here")] == [
+    assert [
+        r.name for r in _rivals(trained, [*told, Rival("there", "", "x", "y", "", "", 0)], "here")
+    ] == [
         "LR",
         "LR (reference)",
         "SVM",

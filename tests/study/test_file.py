@@ -73,15 +73,31 @@ MINIMAL = '[corpus.c]\naudio = "recordings"\n[[encoder]]\nname = "mfcc"\n'
 def test_every_key_reaches_its_place(folder: Path) -> None:
     found = read_study(study(folder, WHOLE))
     one, two = found.corpora
-    assert (found.title, found.out, found.store) == ("elephants of Amboseli", folder / "found", folder / "kept")
-    assert (one.audio, one.annotations, one.format) == (folder / "recordings", folder / "tables", "raven")
+    assert (found.title, found.out, found.store) == (
+        "elephants of Amboseli",
+        folder / "found",
+        folder / "kept",
+    )
+    assert (one.audio, one.annotations, one.format) == (
+        folder / "recordings",
+        folder / "tables",
+        "raven",
+    )
     assert (one.hints.columns, one.hints.tiers) == ({"label": "Call type"}, ("calls",))
     assert (one.rule.minimum_s, one.rule.channel_rule, one.rule.collar_s) == (0.5, "1", 0.25)
-    assert (one.folds, one.fold_file, one.categories) == (3, folder / "folds.csv", folder / "categories.csv")
+    assert (one.folds, one.fold_file, one.categories) == (
+        3,
+        folder / "folds.csv",
+        folder / "categories.csv",
+    )
     assert two.rule.level_dbfs is None
     assert two.rule.minimum_s == 1.0
     assert [encoder.told for encoder in found.encoders] == ["mfcc", "mfcc[n_fft=512]"]
-    assert (found.protocol.shots, found.protocol.draws, found.protocol.seed) == ((1, 2, 3, 10), 20, 7)
+    assert (found.protocol.shots, found.protocol.draws, found.protocol.seed) == (
+        (1, 2, 3, 10),
+        20,
+        7,
+    )
     assert found.protocol.spreads == ("shared",)
     assert (found.references, found.shots, found.confusion) == (folder / "rivals.csv", (1, 3), (2,))
 
@@ -104,27 +120,72 @@ def test_a_file_with_a_byte_order_mark_is_read(folder: Path) -> None:
     [
         ("titel = 'x'\n" + MINIMAL, r"study.toml: titel: no such key; did you mean title\?"),
         (MINIMAL.replace("audio", "adio"), r"\[corpus.c\] adio: no such key; did you mean audio\?"),
-        (MINIMAL + "[protocol]\nseeds = 1", r"\[protocol\] seeds: no such key; did you mean seed\?"),
-        (MINIMAL + "[protocol]\nseed = '1'", r"\[protocol\] seed: wanted a whole number, found '1'"),
-        (MINIMAL + "[protocol]\nseed = true", r"\[protocol\] seed: wanted a whole number, found True"),
+        (
+            MINIMAL + "[protocol]\nseeds = 1",
+            r"\[protocol\] seeds: no such key; did you mean seed\?",
+        ),
+        (
+            MINIMAL + "[protocol]\nseed = '1'",
+            r"\[protocol\] seed: wanted a whole number, found '1'",
+        ),
+        (
+            MINIMAL + "[protocol]\nseed = true",
+            r"\[protocol\] seed: wanted a whole number, found True",
+        ),
         (MINIMAL + "[protocol]\nshots = '0-3'", r"\[protocol\] shots: every k is at least 1"),
-        (MINIMAL + "[protocol]\nspread = 'all'", r"\[protocol\] spread: one of per-query, shared, both, got 'all'"),
+        (
+            MINIMAL + "[protocol]\nspread = 'all'",
+            r"\[protocol\] spread: one of per-query, shared, both, got 'all'",
+        ),
         (MINIMAL + "[report]\nshots = [0]", r"\[report\] shots: whole numbers from 1"),
-        (MINIMAL + "[rivals]\nreferences = 'gone.csv'", r"\[rivals\] references: .*gone.csv is not there"),
-        (MINIMAL.replace('"mfcc"', '"mfc"'), r"\[\[encoder\]\] 1: encoder: 'mfc' is not known; did you mean mfcc\?"),
+        (
+            MINIMAL + "[rivals]\nreferences = 'gone.csv'",
+            r"\[rivals\] references: .*gone.csv is not there",
+        ),
+        (
+            MINIMAL.replace('"mfcc"', '"mfc"'),
+            r"\[\[encoder\]\] 1: encoder: 'mfc' is not known; did you mean mfcc\?",
+        ),
         (MINIMAL + 'bands = "x"', r"\[\[encoder\]\] 1: .*bands: wanted a value like 128"),
         (MINIMAL + '[[encoder]]\nname = "mfcc"', r"\[\[encoder\]\]: mfcc is there twice"),
-        (MINIMAL.replace("recordings", "gone"), r"\[corpus.c\] audio: .*gone is not there; places are relative"),
-        (MINIMAL.replace("[corpus.c]", '[corpus."a/b"]'), r"\[corpus.a/b\]: it names a folder of results"),
-        (MINIMAL.replace("[corpus.c]", '[corpus.c]\nmin_length_s = -1'), r"\[corpus.c\] minimum length: 0 s or more"),
-        (MINIMAL.replace("[corpus.c]", "[corpus.c]\nfolds = 1"), r"\[corpus.c\] folds: at least 2, got 1"),
-        (MINIMAL.replace("[corpus.c]", "[corpus.c]\nknown = 'ldc'"), r"\[corpus.c\] corpus: 'ldc' is not known"),
-        (MINIMAL.replace("[corpus.c]", "[corpus.Tables]"), r"\[corpus.Tables\]: it names a folder of results"),
-        (MINIMAL + '[corpus.C]\naudio = "recordings"', r"\[corpus.C\]: c has that name but for case"),
-        (MINIMAL.replace("recordings", "~nobody-here/x"), r"\[corpus.c\] audio: '~nobody-here/x' is no place"),
+        (
+            MINIMAL.replace("recordings", "gone"),
+            r"\[corpus.c\] audio: .*gone is not there; places are relative",
+        ),
+        (
+            MINIMAL.replace("[corpus.c]", '[corpus."a/b"]'),
+            r"\[corpus.a/b\]: it names a folder of results",
+        ),
+        (
+            MINIMAL.replace("[corpus.c]", "[corpus.c]\nmin_length_s = -1"),
+            r"\[corpus.c\] minimum length: 0 s or more",
+        ),
+        (
+            MINIMAL.replace("[corpus.c]", "[corpus.c]\nfolds = 1"),
+            r"\[corpus.c\] folds: at least 2, got 1",
+        ),
+        (
+            MINIMAL.replace("[corpus.c]", "[corpus.c]\nknown = 'ldc'"),
+            r"\[corpus.c\] corpus: 'ldc' is not known",
+        ),
+        (
+            MINIMAL.replace("[corpus.c]", "[corpus.Tables]"),
+            r"\[corpus.Tables\]: it names a folder of results",
+        ),
+        (
+            MINIMAL + '[corpus.C]\naudio = "recordings"',
+            r"\[corpus.C\]: c has that name but for case",
+        ),
+        (
+            MINIMAL.replace("recordings", "~nobody-here/x"),
+            r"\[corpus.c\] audio: '~nobody-here/x' is no place",
+        ),
         ('out = "a\\u0000b"\n' + MINIMAL, r"out: .* is no place"),
         (MINIMAL.replace("recordings", "x" * 5000), r"\[corpus.c\] audio: .* cannot be reached"),
-        (MINIMAL.replace("[corpus.c]", "[corpus.c]\nnormalise = false\nlevel_dbfs = -3.0"), r"level_dbfs: with"),
+        (
+            MINIMAL.replace("[corpus.c]", "[corpus.c]\nnormalise = false\nlevel_dbfs = -3.0"),
+            r"level_dbfs: with",
+        ),
         (MINIMAL + "[report]\nshots = [true]", r"\[report\] shots: whole numbers from 1"),
         ("x = " + "[" * 5000, r"study.toml: not a study file in TOML"),
         ("x = " + "9" * 5000, r"study.toml: not a study file in TOML"),
@@ -133,34 +194,54 @@ def test_a_file_with_a_byte_order_mark_is_read(folder: Path) -> None:
         ("corpus = 3", r"corpus: wanted a table of keys, found 3"),
         ("= 3", r"study.toml: not a study file in TOML"),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_told_with_its_key(folder: Path, text: str, match: str) -> None:
     with pytest.raises((OptionError, InputError), match=match):
         read_study(study(folder, text))
 
 
 def test_a_corpus_that_is_called_as_a_known_one_is_that(folder: Path) -> None:
-    assert read_study(study(folder, MINIMAL.replace("corpus.c", "corpus.ldc2010s05"))).corpora[0].rule.collar_s == 0.25
+    assert (
+        read_study(study(folder, MINIMAL.replace("corpus.c", "corpus.ldc2010s05")))
+        .corpora[0]
+        .rule.collar_s
+        == 0.25
+    )
 
 
 def test_places_of_the_study_are_no_part_of_a_corpus_unless_they_hold_it(folder: Path) -> None:
-    inside = read_study(study(folder, MINIMAL.replace("recordings", ".") + '[rivals]\nreferences = "rivals.csv"'))
-    assert set(inside.corpora[0].hints.but) == {folder / "study.toml", folder / "results", folder / "rivals.csv"}
+    inside = read_study(
+        study(folder, MINIMAL.replace("recordings", ".") + '[rivals]\nreferences = "rivals.csv"')
+    )
+    assert set(inside.corpora[0].hints.but) == {
+        folder / "study.toml",
+        folder / "results",
+        folder / "rivals.csv",
+    }
     around = read_study(study(folder, 'out = "."\n' + MINIMAL))
     assert folder not in around.corpora[0].hints.but
 
 
-def test_a_model_of_ones_own_lies_relative_to_the_study(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    text = MINIMAL.replace('"mfcc"', '"onnx:my.onnx"\nrate_hz = 16000\nwindow_s = 1.0\ndimension = 8')
+def test_a_model_of_ones_own_lies_relative_to_the_study(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = MINIMAL.replace(
+        '"mfcc"', '"onnx:my.onnx"\nrate_hz = 16000\nwindow_s = 1.0\ndimension = 8'
+    )
     monkeypatch.setattr("callshot.study.file.tell_encoder", lambda row: SimpleNamespace(needs=()))
-    assert read_study(study(folder, text)).encoders[0].row.options["path"] == str(folder / "my.onnx")
+    assert read_study(study(folder, text)).encoders[0].row.options["path"] == str(
+        folder / "my.onnx"
+    )
 
 
 def test_an_encoder_without_its_weights_is_refused_with_the_command_that_gets_them(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CALLSHOT_HOME", str(folder / "home"))
-    with pytest.raises(InputError, match=r"encoder perch-v2: cannot run yet; first: .*callshot encoders get perch-v2"):
+    with pytest.raises(
+        InputError,
+        match=r"encoder perch-v2: cannot run yet; first: .*callshot encoders get perch-v2",
+    ):
         read_study(study(folder, MINIMAL.replace("mfcc", "perch-v2")))
 
 

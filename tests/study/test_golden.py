@@ -60,7 +60,9 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder.mkdir()
     for n in range(6):
         calls = [call(kind, 3 * n + kind) for kind in range(3)]
-        sf.write(folder / f"r{n}.wav", np.concatenate(calls).astype(np.int16), 16000, subtype="PCM_16")
+        sf.write(
+            folder / f"r{n}.wav", np.concatenate(calls).astype(np.int16), 16000, subtype="PCM_16"
+        )
         spans = [f"{i * 1.0625:.4f}\t{(i + 1) * 1.0625:.4f}\t{'abc'[i]}\n" for i in range(3)]
         (folder / f"r{n}.txt").write_text("".join(spans))
     return folder
@@ -72,7 +74,9 @@ def load_counts(row: Row, **_: object):
     def model(signal: np.ndarray) -> np.ndarray:
         whole = np.rint(signal.astype(np.float64) * 32768).astype(np.int64)
         crossings = int((whole[1:] * whole[:-1] < 0).sum()) // 16
-        return np.array([[crossings, np.abs(whole).sum() // 2**22, whole.max() // 1024]], np.float32)
+        return np.array(
+            [[crossings, np.abs(whole).sum() // 2**22, whole.max() // 1024]], np.float32
+        )
 
     return model
 
@@ -83,11 +87,21 @@ class Counts:
     name, value = "counts", f"{__name__}:ROW"
 
     def load(self) -> Row:
-        return Row("counts", "whole numbers", 3, 16000, "golden_counts:load_counts", "none needed", "moves it")
+        return Row(
+            "counts",
+            "whole numbers",
+            3,
+            16000,
+            "golden_counts:load_counts",
+            "none needed",
+            "moves it",
+        )
 
 
 def run(folder: Path, recordings: Path, encoder: str, normalise: str) -> Path:
-    text = STUDY.format(encoder=encoder, normalise=normalise).replace('"recordings"', f'"{recordings.as_posix()}"')
+    text = STUDY.format(encoder=encoder, normalise=normalise).replace(
+        '"recordings"', f'"{recordings.as_posix()}"'
+    )
     (folder / "study.toml").write_text(text, encoding="utf-8")
     run_study(read_study(folder / "study.toml"))
     return folder / "results" / "golden" / "curve.csv"

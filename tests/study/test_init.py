@@ -19,7 +19,9 @@ SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 def begin(folder: Path, audio: Path, annotations: Path | None = None, **more) -> Path:
     path, given = folder / "study.toml", Given(audio, annotations, **more)
-    found = inspect_corpus(audio, annotations, format=given.format, hints=given.hints, corpus=given.corpus)
+    found = inspect_corpus(
+        audio, annotations, format=given.format, hints=given.hints, corpus=given.corpus
+    )
     write_study(path, found, given)
     return path
 
@@ -46,7 +48,10 @@ def test_short_calls_set_the_minimum_and_the_file_says_so(tmp_path: Path) -> Non
 def test_few_recordings_set_fewer_folds_and_the_file_says_so(tmp_path: Path) -> None:
     path = begin(tmp_path, make_corpus(tmp_path / "recordings", recordings=3))
     assert read_study(path).corpora[0].folds == 3
-    assert "folds = 3                       # 5 would leave 0 call types to evaluate, 3 leave 3" in path.read_text()
+    assert (
+        "folds = 3                       # 5 would leave 0 call types to evaluate, 3 leave 3"
+        in path.read_text()
+    )
 
 
 def test_what_was_said_of_annotations_is_kept(tmp_path: Path) -> None:
@@ -55,7 +60,11 @@ def test_what_was_said_of_annotations_is_kept(tmp_path: Path) -> None:
     tables.mkdir()
     for track in audio.glob("*.txt"):
         shutil.move(track, tables / track.name)
-    rows = "".join(f"r{n}.wav,{1.2 * i},{1.2 * i + 1.2},{name}\n" for n in range(6) for i, name in enumerate("abc"))
+    rows = "".join(
+        f"r{n}.wav,{1.2 * i},{1.2 * i + 1.2},{name}\n"
+        for n in range(6)
+        for i, name in enumerate("abc")
+    )
     (tables / "calls.csv").write_text("path,start_s,end_s,Art \\ Spezies\n" + rows)
     path = begin(tmp_path, audio, tables, format="csv", hints=Hints({"label": "Art \\ Spezies"}))
     corpus = read_study(path).corpora[0]
@@ -72,7 +81,9 @@ def test_a_known_corpus_brings_its_rule(tmp_path: Path) -> None:
 def test_a_study_that_is_there_is_not_replaced(tmp_path: Path) -> None:
     audio = make_corpus(tmp_path / "recordings")
     begin(tmp_path, audio)
-    with pytest.raises(OptionError, match="is there already; remove it, or name another with --out"):
+    with pytest.raises(
+        OptionError, match="is there already; remove it, or name another with --out"
+    ):
         begin(tmp_path, audio)
 
 
@@ -98,8 +109,13 @@ def test_every_commented_line_is_right_when_uncommented(tmp_path: Path) -> None:
     text = begin(tmp_path, audio).read_text(encoding="utf-8")
     for name in ("selection-tables", "categories.csv", "rivals.csv"):
         (tmp_path / name).touch()
-    lines = [line.removeprefix("# ") if " = " in line or "[rivals]" in line or "[report]" in line else line
-             for line in text.splitlines() if "[[encoder]]" not in line and "name = " not in line]  # fmt: skip
+    lines = [
+        line.removeprefix("# ")
+        if " = " in line or "[rivals]" in line or "[report]" in line
+        else line
+        for line in text.splitlines()
+        if "[[encoder]]" not in line and "name = " not in line
+    ]
     whole = "\n".join(lines) + '\n[[encoder]]\nname = "mfcc"\n'
     tomllib.loads(whole)
     (tmp_path / "study.toml").write_text(whole, encoding="utf-8")
@@ -111,5 +127,7 @@ def test_every_commented_line_is_right_when_uncommented(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("name", "minimum_s"), [("elephants", 1.0), ("finch", 0.02)])
 def test_real_recordings_begin_a_study(tmp_path: Path, name: str, minimum_s: float) -> None:
     if not (SHARED / name).exists():
-        pytest.skip(f"needs the recordings in ../shared/data/{name}, which are not part of callshot")
+        pytest.skip(
+            f"needs the recordings in ../shared/data/{name}, which are not part of callshot"
+        )
     assert read_study(begin(tmp_path, SHARED / name)).corpora[0].rule.minimum_s == minimum_s

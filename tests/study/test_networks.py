@@ -47,16 +47,25 @@ def begin(folder: Path, rivals: str = RIVALS) -> Path:
 
 def weights(folder: Path) -> dict[str, bytes]:
     kept = folder / ".callshot" / "study" / "networks"
-    return {path.name: path.read_bytes() for path in kept.rglob("*.safetensors") if "checkpoint" not in path.name}
+    return {
+        path.name: path.read_bytes()
+        for path in kept.rglob("*.safetensors")
+        if "checkpoint" not in path.name
+    }
 
 
 def test_recurrent_networks_reach_the_results_and_are_trained_once(tmp_path: Path) -> None:
     path = begin(tmp_path)
     ran = [step.name for step in run_study(read_study(path))]
     assert ran == [
-        "segment here", "sequence here mfcc", "embed here mfcc", "fold here", "evaluate here mfcc",
-        "recurrent here mfcc", "report",
-    ]  # fmt: skip
+        "segment here",
+        "sequence here mfcc",
+        "embed here mfcc",
+        "fold here",
+        "evaluate here mfcc",
+        "recurrent here mfcc",
+        "report",
+    ]
     rivals = pl.read_csv(tmp_path / "results" / "here" / "rivals.csv")
     assert set(rivals["name"]) == {"GRU"}
     assert rivals["how"][0].startswith("GRU; 2")
@@ -75,7 +84,9 @@ def test_a_study_that_is_killed_in_training_ends_in_the_same_weights(tmp_path: P
     run_study(read_study(begin(whole)))
     path = begin(killed)
     for moment in ("3", "2"):
-        done = subprocess.run([sys.executable, "-c", KILLER, str(path), moment], env=os.environ, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", KILLER, str(path), moment], env=os.environ, check=False
+        )
         assert done.returncode == -signal.SIGKILL
     run_study(read_study(path))
     assert weights(killed) == weights(whole)
@@ -83,10 +94,16 @@ def test_a_study_that_is_killed_in_training_ends_in_the_same_weights(tmp_path: P
     assert (killed / name).read_bytes() == (whole / name).read_bytes()
 
 
-def test_the_end_to_end_rival_hears_the_study_and_stands_in_the_reduced_scoring(tmp_path: Path) -> None:
+def test_the_end_to_end_rival_hears_the_study_and_stands_in_the_reduced_scoring(
+    tmp_path: Path,
+) -> None:
     path = begin(tmp_path, '\n[rivals]\ntrain = ["end-to-end"]\n')
     (tmp_path / "groups.csv").write_text("label,category\nrumble,low\nroar,low\ntrumpet,high\n")
-    path.write_text(path.read_text(encoding="utf-8").replace("folds = 3", 'folds = 3\ncategories = "groups.csv"'))
+    path.write_text(
+        path.read_text(encoding="utf-8").replace(
+            "folds = 3", 'folds = 3\ncategories = "groups.csv"'
+        )
+    )
     ran = [step.name for step in run_study(read_study(path))]
     assert ran[-2:] == ["end-to-end here", "report"]
     rivals = pl.read_csv(tmp_path / "results" / "here" / "rivals.csv")
@@ -100,7 +117,9 @@ def test_the_end_to_end_rival_hears_the_study_and_stands_in_the_reduced_scoring(
 
 def test_weights_of_something_else_are_refused_before_any_audio_is_read(tmp_path: Path) -> None:
     path = begin(tmp_path, '\n[rivals]\ntrain = ["end-to-end"]\ninit = "other.pt"\n')
-    (tmp_path / "other.pt").write_bytes(b"cos\nsystem\n(S'true'\ntR.")  # a pickle that would run a command
+    (tmp_path / "other.pt").write_bytes(
+        b"cos\nsystem\n(S'true'\ntR."
+    )  # a pickle that would run a command
     with pytest.raises(InputError, match="cannot be read as weights alone"):
         run_study(read_study(path))
     assert not (tmp_path / ".callshot" / "study" / "segment").exists()

@@ -19,9 +19,14 @@ from sounds import spoil
 from studies import make_corpus, write_linear, write_study
 
 ALL = [
-    "segment here", "embed here mfcc", "embed here random", "fold here", "evaluate here mfcc", "evaluate here random",
+    "segment here",
+    "embed here mfcc",
+    "embed here random",
+    "fold here",
+    "evaluate here mfcc",
+    "evaluate here random",
     "report",
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +62,26 @@ def change(path: Path, old: str, new: str) -> None:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+    return {
+        str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()
+    }
 
 
 def test_a_study_leaves_everything_that_a_paper_needs(folder: Path) -> None:
     names = set(contents(folder / "results"))
-    assert {"report.html", "provenance.json", "here/curve.csv", "here/budget.csv", "here/differences.csv"} <= names
-    assert {"tables/results-here.tex", "tables/results-here.md", "tables/corpora.csv", "tables/tables.tex"} <= names
+    assert {
+        "report.html",
+        "provenance.json",
+        "here/curve.csv",
+        "here/budget.csv",
+        "here/differences.csv",
+    } <= names
+    assert {
+        "tables/results-here.tex",
+        "tables/results-here.md",
+        "tables/corpora.csv",
+        "tables/tables.tex",
+    } <= names
     curve = pl.read_csv(folder / "results" / "here" / "curve.csv")
     assert set(curve["encoder"]) == {"mfcc", "random"}
     assert set(curve["corpus"]) == {"here"}
@@ -73,9 +91,10 @@ def test_a_second_run_does_nothing(folder: Path) -> None:
     before = contents(folder / "results")
     assert run(folder) == []
     assert contents(folder / "results") == before
-    assert [one.state for one in stand(read_study(folder / "study.toml"), plan(read_study(folder / "study.toml")))] == [
-        "done"
-    ] * 7
+    assert [
+        one.state
+        for one in stand(read_study(folder / "study.toml"), plan(read_study(folder / "study.toml")))
+    ] == ["done"] * 7
 
 
 def test_another_seed_redoes_the_evaluation_and_the_report(folder: Path) -> None:
@@ -103,7 +122,9 @@ def test_a_changed_label_redoes_what_depends_on_it_and_encodes_nothing(
     assert run(folder) == ALL
 
 
-def test_an_annotation_that_says_the_same_in_other_words_redoes_the_reading_alone(folder: Path) -> None:
+def test_an_annotation_that_says_the_same_in_other_words_redoes_the_reading_alone(
+    folder: Path,
+) -> None:
     change(folder / "recordings" / "r0.txt", "0.000000\t", "0.0\t")
     assert run(folder) == ["segment here"]
 
@@ -143,16 +164,21 @@ EVALUATED = ["evaluate here mfcc", "evaluate here random", "report"]
         ("folds = 3", "folds = 3\ncategories = 'groups.csv'", EVALUATED),
         ("draws = 5", "draws = 6", EVALUATED),
         ('title = "a small study"', 'title = "another"', ["report"]),
-        ('"random"', '"random"\ndimension = 8', ["embed here random[dimension=8]",
-                                               "evaluate here random[dimension=8]", "report"]),
+        (
+            '"random"',
+            '"random"\ndimension = 8',
+            ["embed here random[dimension=8]", "evaluate here random[dimension=8]", "report"],
+        ),
         ('store = "store"', 'store = "kept"', ["report"]),
     ],
-)  # fmt: skip
+)
 def test_a_changed_line_redoes_what_depends_on_it_and_nothing_else(
     folder: Path, old: str, new: str, ran: list[str]
 ) -> None:
     names = [f"r{n}.wav" for n in range(6)]
-    (folder / "given.csv").write_text("recording,fold\n" + "".join(f"{name},{n % 3}\n" for n, name in enumerate(names)))
+    (folder / "given.csv").write_text(
+        "recording,fold\n" + "".join(f"{name},{n % 3}\n" for n, name in enumerate(names))
+    )
     (folder / "groups.csv").write_text("label,category\nrumble,low\nroar,low\ntrumpet,high\n")
     change(folder / "study.toml", old, new)
     assert run(folder) == ran
@@ -201,14 +227,20 @@ def test_a_study_that_was_moved_reads_the_recordings_where_they_are_now(tmp_path
     shutil.copytree(tmp_path / "b" / "recordings", fresh / "recordings")
     write_study(fresh / "study.toml")
     run(fresh)
-    curves = [(place / "results" / "here" / "curve.csv").read_bytes() for place in (tmp_path / "b", fresh)]
+    curves = [
+        (place / "results" / "here" / "curve.csv").read_bytes() for place in (tmp_path / "b", fresh)
+    ]
     assert curves[0] == curves[1]
 
 
 def test_sidecars_among_the_recordings_are_no_annotations(tmp_path: Path) -> None:
     folder = make_corpus(tmp_path / "recordings")
-    (folder / "given.csv").write_text("recording,fold\n" + "".join(f"r{n}.wav,{n % 3}\n" for n in range(6)))
-    path = write_study(folder / "study.toml", {"here": "."}, encoders=("mfcc",), more='fold_file = "given.csv"\n')
+    (folder / "given.csv").write_text(
+        "recording,fold\n" + "".join(f"r{n}.wav,{n % 3}\n" for n in range(6))
+    )
+    path = write_study(
+        folder / "study.toml", {"here": "."}, encoders=("mfcc",), more='fold_file = "given.csv"\n'
+    )
     run(folder)
     assert (folder / "results" / "here" / "rejects.csv").read_text() == "file,row,reason\n"
     assert path.exists()
@@ -230,13 +262,19 @@ def test_a_gpu_is_for_those_that_can_use_one(folder: Path) -> None:
     [
         ("folds = 3", "folds = 3\ncategories = 'bad.csv'", r"\[corpus.here\]: .*bad.csv: column"),
         ("folds = 3", "folds = 3\nfold_file = 'bad.csv'", r"\[corpus.here\]: .*bad.csv: column"),
-        ("folds = 3", "folds = 3\nrate_hz = 8000", r"\[corpus.here\]: .*mfcc wants 16000; .* with rate_hz = 16000"),
+        (
+            "folds = 3",
+            "folds = 3\nrate_hz = 8000",
+            r"\[corpus.here\]: .*mfcc wants 16000; .* with rate_hz = 16000",
+        ),
         ("[report]", "[rivals]\nreferences = 'bad.csv'\n[report]", r"bad.csv: column"),
         ('out = "results"', 'out = "bad.csv"', r"bad.csv is not a directory"),
         ('store = "store"', 'store = "bad.csv"', r"bad.csv: cannot keep embeddings there"),
     ],
-)  # fmt: skip
-def test_what_cannot_come_to_an_end_does_not_begin(tmp_path: Path, old: str, new: str, match: str) -> None:
+)
+def test_what_cannot_come_to_an_end_does_not_begin(
+    tmp_path: Path, old: str, new: str, match: str
+) -> None:
     make_corpus(tmp_path / "recordings")
     (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
     change(write_study(tmp_path / "study.toml"), old, new)
@@ -288,7 +326,9 @@ def test_a_corpus_that_changes_leaves_the_other_alone(tmp_path: Path) -> None:
     assert run(tmp_path) == ["segment b", "embed b mfcc", "fold b", "evaluate b mfcc", "report"]
 
 
-def test_a_study_in_the_folder_of_its_recordings_does_not_read_its_own_results(tmp_path: Path) -> None:
+def test_a_study_in_the_folder_of_its_recordings_does_not_read_its_own_results(
+    tmp_path: Path,
+) -> None:
     folder = make_corpus(tmp_path / "recordings")
     write_study(folder / "study.toml", {"here": "."}, encoders=("mfcc",))
     assert len(run(folder)) == 5
@@ -339,14 +379,25 @@ run_study(read_study(Path(sys.argv[1])))
 @pytest.mark.skipif(os.name == "nt", reason="signals are another matter there")
 @pytest.mark.parametrize(
     ("kind", "moment"),
-    [("segment", "during"), ("embed", "during"), ("embed", "after"), ("fold", "after"), ("evaluate", "during"),
-     ("report", "during"), ("report", "after")],
-)  # fmt: skip
-def test_killed_in_any_step_and_run_again_the_outcome_is_the_same(folder: Path, kind: str, moment: str) -> None:
+    [
+        ("segment", "during"),
+        ("embed", "during"),
+        ("embed", "after"),
+        ("fold", "after"),
+        ("evaluate", "during"),
+        ("report", "during"),
+        ("report", "after"),
+    ],
+)
+def test_killed_in_any_step_and_run_again_the_outcome_is_the_same(
+    folder: Path, kind: str, moment: str
+) -> None:
     whole = contents(folder / "results")
     for name in ("results", ".callshot", "store"):
         shutil.rmtree(folder / name)
-    child = subprocess.run([sys.executable, "-c", KILL, str(folder / "study.toml"), kind, moment], check=False)
+    child = subprocess.run(
+        [sys.executable, "-c", KILL, str(folder / "study.toml"), kind, moment], check=False
+    )
     assert child.returncode == -signal.SIGKILL
     begun = next(n for n, name in enumerate(ALL) if name.startswith(kind))
     assert run(folder) == ALL[begun:]
@@ -361,15 +412,20 @@ def test_two_runs_at_once_do_not_mix(folder: Path) -> None:
             run(folder)
 
 
-def test_a_corpus_without_an_eligible_class_is_refused_before_its_audio_is_read(tmp_path: Path) -> None:
+def test_a_corpus_without_an_eligible_class_is_refused_before_its_audio_is_read(
+    tmp_path: Path,
+) -> None:
     for n, label in enumerate(("rumble", "roar", "bark", "trumpet")):
         make_corpus(tmp_path / f"x{n}", recordings=1, labels=(label,))
         for suffix in ("wav", "txt"):
             (tmp_path / "recordings").mkdir(exist_ok=True)
-            shutil.move(tmp_path / f"x{n}" / f"r0.{suffix}", tmp_path / "recordings" / f"{label}.{suffix}")
+            shutil.move(
+                tmp_path / f"x{n}" / f"r0.{suffix}", tmp_path / "recordings" / f"{label}.{suffix}"
+            )
     write_study(tmp_path / "study.toml")
     with pytest.raises(
-        InputError, match=r"\[corpus.here\]: no eligible class: two at least .*in 1 recording, and 3 folds"
+        InputError,
+        match=r"\[corpus.here\]: no eligible class: two at least .*in 1 recording, and 3 folds",
     ):
         run(tmp_path)
     assert not (tmp_path / ".callshot" / "study" / "segment" / "here" / "segments.parquet").exists()
@@ -379,7 +435,8 @@ def test_a_corpus_without_a_long_enough_call_is_refused(tmp_path: Path) -> None:
     make_corpus(tmp_path / "recordings")
     write_study(tmp_path / "study.toml", more="min_length_s = 9.0\n")
     with pytest.raises(
-        InputError, match=r"\[corpus.here\]: no annotation of .* became a segment; the first reason of 18"
+        InputError,
+        match=r"\[corpus.here\]: no annotation of .* became a segment; the first reason of 18",
     ):
         run(tmp_path)
 
@@ -387,14 +444,18 @@ def test_a_corpus_without_a_long_enough_call_is_refused(tmp_path: Path) -> None:
 def test_a_corpus_of_which_no_audio_can_be_read_is_told_with_the_reason(tmp_path: Path) -> None:
     make_corpus(tmp_path / "recordings")
     write_study(tmp_path / "study.toml", more="channel = 2\n")
-    with pytest.raises(InputError, match=r"\[corpus.here\]: no segment is left; the first reason: .*channel"):
+    with pytest.raises(
+        InputError, match=r"\[corpus.here\]: no segment is left; the first reason: .*channel"
+    ):
         run(tmp_path)
 
 
 def test_fewer_recordings_than_folds_are_refused(tmp_path: Path) -> None:
     make_corpus(tmp_path / "recordings", recordings=2)
     write_study(tmp_path / "study.toml")
-    with pytest.raises(InputError, match=r"\[corpus.here\]: 2 recordings with calls are too few .*set folds = 2"):
+    with pytest.raises(
+        InputError, match=r"\[corpus.here\]: 2 recordings with calls are too few .*set folds = 2"
+    ):
         run(tmp_path)
 
 

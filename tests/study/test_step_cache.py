@@ -31,7 +31,9 @@ def quiet(share: float, what: str) -> None:
     pass
 
 
-def test_a_step_is_done_once_it_ran_and_until_something_changes(tmp_path: Path, source: Path) -> None:
+def test_a_step_is_done_once_it_ran_and_until_something_changes(
+    tmp_path: Path, source: Path
+) -> None:
     step = copying(tmp_path / "out", source, [])
     assert not step.done()
     step.run(quiet)
@@ -55,7 +57,16 @@ def test_an_outcome_that_was_changed_or_removed_is_made_anew(tmp_path: Path, sou
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", '{"files": 3}', '{"files": {}}', "null", '{"key": "x", "seconds": "y", "files": {}}', "[" * 100000],
+    [
+        "",
+        "{",
+        "[]",
+        '{"files": 3}',
+        '{"files": {}}',
+        "null",
+        '{"key": "x", "seconds": "y", "files": {}}',
+        "[" * 100000,
+    ],
 )
 def test_a_damaged_note_is_none(tmp_path: Path, source: Path, text: str) -> None:
     step = copying(tmp_path / "out", source, [])
@@ -81,7 +92,9 @@ def test_the_note_tells_files_and_seconds(tmp_path: Path, source: Path) -> None:
     assert told["files"] == {"copy.txt": look(source)}
 
 
-def test_a_folder_is_its_files_by_content_and_its_recordings_by_size_and_time(tmp_path: Path) -> None:
+def test_a_folder_is_its_files_by_content_and_its_recordings_by_size_and_time(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "a.wav").write_bytes(b"sound")
     (tmp_path / "a.txt").write_text("0\t1\tcall\n")
     before = look(tmp_path)

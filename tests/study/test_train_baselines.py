@@ -34,7 +34,9 @@ def make_table(path: Path, encoder: str = "mine", seed: int = 0) -> Path:
     vectors = np.array([[means[name], 0, 0, 0] for name in label]) + rng.normal(size=(60, 4))
     labels = [(name, "trumpet") if n % 10 == 0 else (name,) for n, name in enumerate(label)]
     segment, recording = [f"s{n:02}" for n in range(60)], [f"r{n // 3:02}" for n in range(60)]
-    write_table(Embeddings(encoder, vectors.astype(np.float32), segment, recording, label, labels), path)
+    write_table(
+        Embeddings(encoder, vectors.astype(np.float32), segment, recording, label, labels), path
+    )
     return path
 
 
@@ -62,13 +64,19 @@ def test_what_is_written_reads_back(tables: list[Path], tmp_path: Path) -> None:
     assert found.swept is not None
     assert again.swept.curve == found.swept.curve
     assert set(found.files) == {path.name for path in tmp_path.iterdir()}
-    assert {(r.encoder, r.metric) for r in found.rivals} == {(e, m) for e in ("one", "two") for m in ("map", "auroc")}
+    assert {(r.encoder, r.metric) for r in found.rivals} == {
+        (e, m) for e in ("one", "two") for m in ("map", "auroc")
+    }
 
 
 def test_without_shots_nothing_is_swept(tables: list[Path], tmp_path: Path) -> None:
     found = train_files(tables, tmp_path, Training(("logistic",)), PROTOCOL)
     assert found.swept is None
-    assert {path.name for path in tmp_path.iterdir()} == {"rivals.csv", "refinement.csv", "provenance.json"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "rivals.csv",
+        "refinement.csv",
+        "provenance.json",
+    }
     assert read_contest(tmp_path).swept is None
 
 
@@ -86,17 +94,25 @@ def test_same_input_same_bytes_whatever_the_threads(tables: list[Path], tmp_path
             assert path.read_bytes() == (tmp_path / "2" / path.name).read_bytes(), path.name
 
 
-def test_against_results_the_folds_and_draws_are_theirs(tables: list[Path], results: Path, tmp_path: Path) -> None:
+def test_against_results_the_folds_and_draws_are_theirs(
+    tables: list[Path], results: Path, tmp_path: Path
+) -> None:
     protocol = drawn_as(results, {})
     assert protocol == PROTOCOL
     found = train_files(tables, tmp_path, LOGISTIC, protocol, against=results)
     assert (tmp_path / "folds.csv").read_bytes() == (results / "folds.csv").read_bytes()
-    assert {(c.labels, c.spread) for c in found.crossings} == {("all", "per-query"), ("all", "shared"), ("k", "shared")}
+    assert {(c.labels, c.spread) for c in found.crossings} == {
+        ("all", "per-query"),
+        ("all", "shared"),
+        ("k", "shared"),
+    }
     told = pl.read_csv(tmp_path / "crossings.csv")
     assert len(told) == len(found.crossings)
 
 
-def test_what_is_not_the_results_of_an_evaluation_is_refused(tables: list[Path], tmp_path: Path) -> None:
+def test_what_is_not_the_results_of_an_evaluation_is_refused(
+    tables: list[Path], tmp_path: Path
+) -> None:
     with pytest.raises(InputError, match="callshot evaluate wrote"):
         drawn_as(tmp_path, {})
     (tmp_path / "provenance.json").write_text("[]")
@@ -116,15 +132,31 @@ def test_what_is_not_the_results_of_an_evaluation_is_refused(tables: list[Path],
     ],
 )
 def test_another_contest_is_refused(
-    tables: list[Path], results: Path, tmp_path: Path, changes: dict[str, Any], more: dict[str, Any], match: str
+    tables: list[Path],
+    results: Path,
+    tmp_path: Path,
+    changes: dict[str, Any],
+    more: dict[str, Any],
+    match: str,
 ) -> None:
     (tmp_path / "groups.csv").write_text("label,category\nrumble,low\ngrowl,low\ntrumpet,high\n")
-    options = {name: tmp_path / x if name in ("fold_file", "categories") else x for name, x in more.items()}
+    options = {
+        name: tmp_path / x if name in ("fold_file", "categories") else x for name, x in more.items()
+    }
     with pytest.raises((InputError, OptionError), match=match):
-        train_files(tables, tmp_path / "out", LOGISTIC, drawn_as(results, changes), against=results, **options)
+        train_files(
+            tables,
+            tmp_path / "out",
+            LOGISTIC,
+            drawn_as(results, changes),
+            against=results,
+            **options,
+        )
 
 
-def test_another_table_than_was_evaluated_is_refused(tables: list[Path], results: Path, tmp_path: Path) -> None:
+def test_another_table_than_was_evaluated_is_refused(
+    tables: list[Path], results: Path, tmp_path: Path
+) -> None:
     other = make_table(tmp_path / "one.parquet", "one", seed=9)
     with pytest.raises(InputError, match=r"one.parquet: not a file that .* was made from"):
         train_files([other], tmp_path / "out", LOGISTIC, drawn_as(results, {}), against=results)
@@ -133,12 +165,21 @@ def test_another_table_than_was_evaluated_is_refused(tables: list[Path], results
 def test_results_without_the_centroid_are_refused(tables: list[Path], tmp_path: Path) -> None:
     evaluate_files(tables, tmp_path / "r", replace(PROTOCOL, classifiers=("cosine",)), figure=False)
     with pytest.raises(InputError, match="has no curve of the centroid"):
-        train_files(tables, tmp_path / "o", LOGISTIC, drawn_as(tmp_path / "r", {}), against=tmp_path / "r")
+        train_files(
+            tables, tmp_path / "o", LOGISTIC, drawn_as(tmp_path / "r", {}), against=tmp_path / "r"
+        )
 
 
 def test_the_centroid_alone_is_held_against_rivals(tables: list[Path], tmp_path: Path) -> None:
-    evaluate_files(tables[:1], tmp_path / "r", replace(PROTOCOL, classifiers=("cosine", "centroid")), figure=False)
-    found = train_files(tables[:1], tmp_path / "o", LOGISTIC, drawn_as(tmp_path / "r", {}), against=tmp_path / "r")
+    evaluate_files(
+        tables[:1],
+        tmp_path / "r",
+        replace(PROTOCOL, classifiers=("cosine", "centroid")),
+        figure=False,
+    )
+    found = train_files(
+        tables[:1], tmp_path / "o", LOGISTIC, drawn_as(tmp_path / "r", {}), against=tmp_path / "r"
+    )
     keys = [(c.rival, c.labels, c.scoring, c.metric, c.spread) for c in found.crossings]
     assert len(keys) == len(set(keys))
 
@@ -153,13 +194,16 @@ def test_rivals_do_not_take_the_place_of_an_evaluation(tables: list[Path], tmp_p
 
 def test_the_strength_that_is_given_is_used_everywhere(tables: list[Path], tmp_path: Path) -> None:
     one, other = (
-        train_files(tables[:1], tmp_path / str(c), replace(LOGISTIC, strength=c), PROTOCOL) for c in (1e-3, 10.0)
+        train_files(tables[:1], tmp_path / str(c), replace(LOGISTIC, strength=c), PROTOCOL)
+        for c in (1e-3, 10.0)
     )
     assert one.rivals[0].how == "C: 0.001"
     assert other.rivals[0].how == "C: 10"
     assert one.swept is not None
     assert other.swept is not None
-    assert [v.value.tolist() for v in one.swept.values] != [v.value.tolist() for v in other.swept.values]
+    assert [v.value.tolist() for v in one.swept.values] != [
+        v.value.tolist() for v in other.swept.values
+    ]
     for found in (one, other):
         way = [r.value for r in found.refinement if r.metric == "auroc"]
         (end,) = [r.value for r in found.rivals if r.metric == "auroc"]
@@ -174,7 +218,9 @@ def test_the_papers_pairing_goes_by_what_a_corpus_is_known_as(tmp_path: Path) ->
     plot = next(read_ground([path], corpus="ev").plots())
     assert (plot.ground.corpus, plot.ground.known) == ("ev", "elephant-voices")
     assert [named_cell(plot, cell) for cell in ("paper", "chosen", "lstm")] == ["gru", "", "lstm"]
-    assert named_cell(next(read_ground([make_table(tmp_path / "x.parquet")]).plots()), "paper") == ""
+    assert (
+        named_cell(next(read_ground([make_table(tmp_path / "x.parquet")]).plots()), "paper") == ""
+    )
 
 
 def test_nothing_to_train_is_told(tables: list[Path], tmp_path: Path) -> None:
@@ -182,14 +228,20 @@ def test_nothing_to_train_is_told(tables: list[Path], tmp_path: Path) -> None:
         train_files(tables, tmp_path, Training(), PROTOCOL)
 
 
-def test_sequences_that_are_missing_are_told_before_training(tables: list[Path], tmp_path: Path) -> None:
+def test_sequences_that_are_missing_are_told_before_training(
+    tables: list[Path], tmp_path: Path
+) -> None:
     pytest.importorskip("torch", reason="torch is not here: make test-torch")
     with pytest.raises(InputError, match="embed the segments again with --sequence"):
         train_files(tables[:1], tmp_path, Training(("recurrent",)), PROTOCOL)
 
 
-def test_with_categories_the_audio_is_told_apart_by_them(tables: list[Path], tmp_path: Path) -> None:
-    (path := tmp_path / "groups.csv").write_text("label,category\nrumble,low\ngrowl,low\ntrumpet,high\n")
+def test_with_categories_the_audio_is_told_apart_by_them(
+    tables: list[Path], tmp_path: Path
+) -> None:
+    (path := tmp_path / "groups.csv").write_text(
+        "label,category\nrumble,low\ngrowl,low\ntrumpet,high\n"
+    )
     plot = next(read_ground(tables[:1], categories=path).plots())
     scoring, names, targets = outputs(plot)
     assert (scoring, names) == ("reduced", ("high", "low"))
@@ -211,7 +263,15 @@ def test_a_plot_knows_the_segment_and_recording_of_each_row(tables: list[Path]) 
 def test_the_command_tells_what_was_scored_and_where_curves_cross(
     tables: list[Path], results: Path, tmp_path: Path
 ) -> None:
-    arguments = ["rivals", *map(str, tables), "--against", str(results), "--out", str(tmp_path / "r"), "--rival-shots"]
+    arguments = [
+        "rivals",
+        *map(str, tables),
+        "--against",
+        str(results),
+        "--out",
+        str(tmp_path / "r"),
+        "--rival-shots",
+    ]
     done = CliRunner().invoke(app, [*arguments, "--draws", "4"])
     assert done.exit_code == 0, done.output
     assert "LR" in done.output
@@ -220,7 +280,9 @@ def test_the_command_tells_what_was_scored_and_where_curves_cross(
     assert set(pl.read_csv(tmp_path / "r" / "curve.csv")["k"]) == {1, 2, 4}
 
 
-def test_end_to_end_without_segments_says_what_is_missing(tables: list[Path], tmp_path: Path) -> None:
+def test_end_to_end_without_segments_says_what_is_missing(
+    tables: list[Path], tmp_path: Path
+) -> None:
     pytest.importorskip("torch", reason="torch is not here: make test-torch")
     with pytest.raises(OptionError, match="name the table of segments"):
         train_files(tables[:1], tmp_path, Training(("end-to-end",)), PROTOCOL, sources=Sources())
@@ -240,7 +302,9 @@ def test_aerd_as_published_is_asked_by_the_letters_of_its_labels(
         EV_CALL = "ev"
         num_classes = property(lambda self: 4)
         num_folds = property(lambda self: 2)
-        class_labels = property(lambda self: {0: "not-call", 1: "Rumble", 2: "growl", 3: "trum-pet"})
+        class_labels = property(
+            lambda self: {0: "not-call", 1: "Rumble", 2: "growl", 3: "trum-pet"}
+        )
 
     def predict(waveform: Any, output: str = "tensor") -> Any:
         level = waveform.mean().repeat(6)
@@ -251,11 +315,19 @@ def test_aerd_as_published_is_asked_by_the_letters_of_its_labels(
     module.aerd = lambda weights, fold: (SimpleNamespace(predict=predict), None)
     monkeypatch.setitem(sys.modules, "aerd", module)
     found = {r.metric: r for r in ask_published(plot, "EV_CALL", signals)}
-    assert (found["map"].name, found["map"].encoder, found["map"].kind) == ("AERD", "", "end-to-end")
+    assert (found["map"].name, found["map"].encoder, found["map"].kind) == (
+        "AERD",
+        "",
+        "end-to-end",
+    )
     positives = [plot.episodes.relevant[plot.episodes.fold == f] for f in (0, 1)]
-    ties = np.mean([p.mean(axis=0)[:2].sum() for p in positives])  # an AP of two that know nothing: their share
+    ties = np.mean(
+        [p.mean(axis=0)[:2].sum() for p in positives]
+    )  # an AP of two that know nothing: their share
     assert found["map"].value == pytest.approx((ties + 1.0) / 3)
     assert found["auroc"].value == pytest.approx((0.5 + 0.5 + 1.0) / 3)
-    Weights.class_labels = property(lambda self: {0: "not-call", 1: "roar", 2: "growl", 3: "trumpet"})
+    Weights.class_labels = property(
+        lambda self: {0: "not-call", 1: "roar", 2: "growl", 3: "trumpet"}
+    )
     with pytest.raises(InputError, match="AERD EV_CALL: knows no 'rumble'"):
         ask_published(plot, "EV_CALL", signals)

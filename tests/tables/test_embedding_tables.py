@@ -36,7 +36,9 @@ def changed(changes: dict[str, Any]) -> dict[str, Any]:
     return {name: column for name, column in (COLUMNS | changes).items() if column is not None}
 
 
-def parquet(folder: Path, name: str = "mfcc.parquet", metadata: dict[str, str] | None = None, **changes: Any) -> Path:
+def parquet(
+    folder: Path, name: str = "mfcc.parquet", metadata: dict[str, str] | None = None, **changes: Any
+) -> Path:
     arrow = pa.table(changed(changes))
     pq.write_table(arrow.replace_schema_metadata(metadata), folder / name)
     return folder / name
@@ -51,7 +53,9 @@ def text_csv(folder: Path, text: str | bytes) -> Path:
 def rows_csv(folder: Path, **changes: Any) -> Path:
     columns = changed({"labels": [json.dumps(names) for names in COLUMNS["labels"]]} | changes)
     vectors = columns.pop("embedding")
-    columns |= {f"e{i}": [vector[i] for vector in vectors] for i in reversed(range(len(vectors[0])))}
+    columns |= {
+        f"e{i}": [vector[i] for vector in vectors] for i in reversed(range(len(vectors[0])))
+    }
     stream = io.StringIO(newline="")
     csv.writer(stream).writerows([columns, *zip(*columns.values(), strict=True)])
     return text_csv(folder, stream.getvalue())
@@ -81,7 +85,9 @@ def same(one: Embeddings, other: Embeddings) -> None:
     np.testing.assert_array_equal(one.vectors, other.vectors)
     assert one.vectors.dtype == other.vectors.dtype
     assert (one.fold is None) == (other.fold is None)
-    np.testing.assert_array_equal([] if one.fold is None else one.fold, [] if other.fold is None else other.fold)
+    np.testing.assert_array_equal(
+        [] if one.fold is None else one.fold, [] if other.fold is None else other.fold
+    )
 
 
 # What comes in
@@ -112,22 +118,34 @@ def test_only_recording_label_and_embedding_must_be_there(tmp_path: Path, write:
 
 
 @every_kind
-def test_integer_ids_are_read_as_text_and_other_columns_are_ignored(tmp_path: Path, write: Any) -> None:
-    table = read_table(write(tmp_path, segment=[3, 1, 2, 40], recording=[7, 8, 7, 9], event=[0.5, 1.5, 2.5, 3.5]))
+def test_integer_ids_are_read_as_text_and_other_columns_are_ignored(
+    tmp_path: Path, write: Any
+) -> None:
+    table = read_table(
+        write(tmp_path, segment=[3, 1, 2, 40], recording=[7, 8, 7, 9], event=[0.5, 1.5, 2.5, 3.5])
+    )
     assert table.segment == ("3", "1", "2", "40")
     assert table.recording == ("7", "8", "7", "9")
 
 
 def test_text_of_a_csv_is_kept_as_it_is_written(tmp_path: Path) -> None:
-    table = read_table(text_csv(tmp_path, 'recording,label,segment,e0\n007, roar ,1e3,1\n7,"a ""b"", c",1000, 2.5 \n'))
+    table = read_table(
+        text_csv(
+            tmp_path, 'recording,label,segment,e0\n007, roar ,1e3,1\n7,"a ""b"", c",1000, 2.5 \n'
+        )
+    )
     assert table.recording == ("007", "7")
     assert table.label == (" roar ", 'a "b", c')
     assert table.segment == ("1e3", "1000")
     assert table.vectors.tolist() == [[1.0], [2.5]]
 
 
-def test_a_csv_may_have_a_byte_order_mark_windows_line_ends_and_rows_that_hold_nothing(tmp_path: Path) -> None:
-    table = read_table(text_csv(tmp_path, "\ufeffrecording,label,e0\r\na,x,1\r\n\r\nb,y,2\r\n,,\r\n\r\n"))
+def test_a_csv_may_have_a_byte_order_mark_windows_line_ends_and_rows_that_hold_nothing(
+    tmp_path: Path,
+) -> None:
+    table = read_table(
+        text_csv(tmp_path, "\ufeffrecording,label,e0\r\na,x,1\r\n\r\nb,y,2\r\n,,\r\n\r\n")
+    )
     assert table.recording == ("a", "b")
     assert table.label == ("x", "y")
 
@@ -139,13 +157,19 @@ def test_a_csv_may_end_its_rows_in_an_empty_field(tmp_path: Path) -> None:
 
 def test_ten_and_more_dimensions_of_a_csv_are_ordered_by_number(tmp_path: Path) -> None:
     vectors = np.arange(48.0).reshape(4, 12)
-    assert read_table(rows_csv(tmp_path, embedding=vectors.tolist())).vectors.tolist() == vectors.tolist()
+    assert (
+        read_table(rows_csv(tmp_path, embedding=vectors.tolist())).vectors.tolist()
+        == vectors.tolist()
+    )
 
 
 @pytest.mark.parametrize("dtype", [np.float32, ">f4"])
 def test_float32_stays_float32(tmp_path: Path, dtype: Any) -> None:
     single = np.array(VECTORS, np.float32)
-    for path in (npz(tmp_path, embedding=single.astype(dtype)), parquet(tmp_path, embedding=list(single))):
+    for path in (
+        npz(tmp_path, embedding=single.astype(dtype)),
+        parquet(tmp_path, embedding=list(single)),
+    ):
         table = read_table(path)
         assert table.vectors.dtype == np.dtype(np.float32)
         np.testing.assert_array_equal(table.vectors, single)
@@ -160,7 +184,13 @@ def test_other_numbers_become_float64(tmp_path: Path, dtype: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [pa.list_(pa.float64(), 3), pa.large_list(pa.float64()), pa.list_(pa.int32()), pa.list_(pa.float32())]
+    "kind",
+    [
+        pa.list_(pa.float64(), 3),
+        pa.large_list(pa.float64()),
+        pa.list_(pa.int32()),
+        pa.list_(pa.float32()),
+    ],
 )
 def test_parquet_vectors_may_be_lists_or_arrays_of_any_number(tmp_path: Path, kind: Any) -> None:
     numbers = [[1, 2, 3], [4, 5, 6], [7, 8, 9], [10, 11, 12]]
@@ -185,47 +215,84 @@ def test_a_name_with_glob_characters_and_equals_signs_is_only_a_name(tmp_path: P
 # Labels
 
 
-@pytest.mark.parametrize("entry", ["", "  ", "[]", "rumble", '["rumble"]', "rumble;rumble", '["rumble", "rumble"]'])
+@pytest.mark.parametrize(
+    "entry", ["", "  ", "[]", "rumble", '["rumble"]', "rumble;rumble", '["rumble", "rumble"]']
+)
 def test_the_centre_label_is_always_among_the_labels_and_once(tmp_path: Path, entry: str) -> None:
     assert read_table(npz(tmp_path, labels=[entry] * 4)).labels[0] == ("rumble",)
 
 
-@pytest.mark.parametrize("entry", ["roar;bark", " roar ; bark ", '["roar", "bark", "roar"]', ' ["roar","bark"]'])
+@pytest.mark.parametrize(
+    "entry", ["roar;bark", " roar ; bark ", '["roar", "bark", "roar"]', ' ["roar","bark"]']
+)
 def test_a_centre_label_that_is_not_among_the_labels_goes_in_front_and_order_is_kept(
     tmp_path: Path, entry: str
 ) -> None:
-    assert read_table(rows_csv(tmp_path, labels=[entry] * 4)).labels[0] == ("rumble", "roar", "bark")
+    assert read_table(rows_csv(tmp_path, labels=[entry] * 4)).labels[0] == (
+        "rumble",
+        "roar",
+        "bark",
+    )
 
 
 def test_parquet_labels_may_be_null_empty_doubled_integers_or_text(tmp_path: Path) -> None:
     table = read_table(parquet(tmp_path, labels=[None, [], ["x", "rumble", "x"], ["trumpet"]]))
     assert table.labels == (("rumble",), ("roar",), ("x", "rumble"), ("trumpet",))
-    assert read_table(parquet(tmp_path, label=[1, 2, 3, 4], labels=[[1, 2], [], [3], [3]])).labels[3] == ("4", "3")
-    assert read_table(rows_csv(tmp_path, label=[1, 2, 3, 4], labels=["[3, 1]"] * 4)).labels[0] == ("3", "1")
-    assert read_table(parquet(tmp_path, labels=["rumble;x", None, "", '["x"]'])).labels[0] == ("rumble", "x")
+    assert read_table(parquet(tmp_path, label=[1, 2, 3, 4], labels=[[1, 2], [], [3], [3]])).labels[
+        3
+    ] == ("4", "3")
+    assert read_table(rows_csv(tmp_path, label=[1, 2, 3, 4], labels=["[3, 1]"] * 4)).labels[0] == (
+        "3",
+        "1",
+    )
+    assert read_table(parquet(tmp_path, labels=["rumble;x", None, "", '["x"]'])).labels[0] == (
+        "rumble",
+        "x",
+    )
     assert read_table(parquet(tmp_path, labels=[None] * 4)).labels[0] == ("rumble",)
     assert read_table(parquet(tmp_path, labels=[[]] * 4)).labels[0] == ("rumble",)
 
 
-@pytest.mark.parametrize("entry", ["roar;;bark", "roar;", ";", '["roar", ""]', '["roar", " "]', '["roar", null]'])
+@pytest.mark.parametrize(
+    "entry", ["roar;;bark", "roar;", ";", '["roar", ""]', '["roar", " "]', '["roar", null]']
+)
 def test_an_empty_label_among_the_labels_is_refused(tmp_path: Path, entry: str) -> None:
-    refused(rows_csv(tmp_path, labels=["roar", entry, "x", "x"]), r"column labels, row 2: wanted labels, none empty")
+    refused(
+        rows_csv(tmp_path, labels=["roar", entry, "x", "x"]),
+        r"column labels, row 2: wanted labels, none empty",
+    )
 
 
 def test_an_empty_or_null_label_in_a_list_is_refused(tmp_path: Path) -> None:
-    refused(parquet(tmp_path, labels=[["x"], ["y"], ["x", ""], ["y"]]), r"column labels, row 3: .*found \['x', ''\]")
+    refused(
+        parquet(tmp_path, labels=[["x"], ["y"], ["x", ""], ["y"]]),
+        r"column labels, row 3: .*found \['x', ''\]",
+    )
     refused(parquet(tmp_path, labels=[["x"], ["y", None], ["x"], ["y"]]), r"column labels, row 2: ")
 
 
 @pytest.mark.parametrize(
-    "entry", ['["roar"', "[roar]", "[1.5]", "[[1]]", "[true]", '["\\ud800"]', "[" * 100_000, "[" + "9" * 5000 + "]"]
+    "entry",
+    [
+        '["roar"',
+        "[roar]",
+        "[1.5]",
+        "[[1]]",
+        "[true]",
+        '["\\ud800"]',
+        "[" * 100_000,
+        "[" + "9" * 5000 + "]",
+    ],
 )
 def test_labels_that_are_not_an_array_of_text_are_refused(tmp_path: Path, entry: str) -> None:
     refused(npz(tmp_path, labels=["roar", "x", entry, "x"]), r"column labels, row 3: .*JSON array")
 
 
 def test_labels_of_another_kind_are_refused(tmp_path: Path) -> None:
-    refused(parquet(tmp_path, labels=[[1.5]] * 4), r"column labels: wanted text or integers, found List\(Float64\)")
+    refused(
+        parquet(tmp_path, labels=[[1.5]] * 4),
+        r"column labels: wanted text or integers, found List\(Float64\)",
+    )
 
 
 # Names
@@ -239,7 +306,9 @@ def test_the_encoder_and_the_corpus_are_named_in_the_metadata(tmp_path: Path) ->
 
 
 @every_kind
-def test_without_metadata_the_encoder_is_the_stem_and_there_is_no_corpus(tmp_path: Path, write: Any) -> None:
+def test_without_metadata_the_encoder_is_the_stem_and_there_is_no_corpus(
+    tmp_path: Path, write: Any
+) -> None:
     path = write(tmp_path)
     assert (read_table(path).encoder, table_corpus(path)) == ("mfcc", None)
 
@@ -310,7 +379,9 @@ def test_a_place_that_cannot_be_written_is_an_output_error(tmp_path: Path) -> No
 
 
 def other_order(folder: Path, name: str = "perch.parquet", **changes: Any) -> Path:
-    columns = {key: column[::-1] for key, column in COLUMNS.items()} | {"embedding": [[4.0], [3.0], [2.0], [1.0]]}
+    columns = {key: column[::-1] for key, column in COLUMNS.items()} | {
+        "embedding": [[4.0], [3.0], [2.0], [1.0]]
+    }
     return parquet(folder, name, **(columns | changes))
 
 
@@ -342,7 +413,9 @@ def refused_together(paths: Sequence[Path], match: str) -> None:
 
 def test_several_tables_need_segments(tmp_path: Path) -> None:
     paths = [parquet(tmp_path), other_order(tmp_path, segment=None)]
-    refused_together(paths, r"perch.parquet: column segment, by which several tables are matched, is missing")
+    refused_together(
+        paths, r"perch.parquet: column segment, by which several tables are matched, is missing"
+    )
 
 
 def test_two_tables_of_one_encoder_are_refused(tmp_path: Path) -> None:
@@ -361,7 +434,11 @@ def test_tables_with_different_segments_are_refused(tmp_path: Path, turned: bool
 @pytest.mark.parametrize(
     ("name", "column", "match"),
     [
-        ("recording", ["c.wav", "a.wav", "x.wav", "a.wav"], r"row 3: found 'x.wav', but 'b.wav' for this segment"),
+        (
+            "recording",
+            ["c.wav", "a.wav", "x.wav", "a.wav"],
+            r"row 3: found 'x.wav', but 'b.wav' for this segment",
+        ),
         ("label", ["trumpet", "rumble", "roar", "roar"], r"row 4: found 'roar', but 'rumble'"),
         (
             "labels",
@@ -372,7 +449,9 @@ def test_tables_with_different_segments_are_refused(tmp_path: Path, turned: bool
         ("fold", None, r"row 4: found None, but 0"),
     ],
 )
-def test_tables_that_disagree_about_a_segment_are_refused(tmp_path: Path, name: str, column: Any, match: str) -> None:
+def test_tables_that_disagree_about_a_segment_are_refused(
+    tmp_path: Path, name: str, column: Any, match: str
+) -> None:
     paths = [parquet(tmp_path), other_order(tmp_path, **{name: column})]
     refused_together(paths, rf"perch\.parquet: column {name}, {match}.*mfcc\.parquet")
 
@@ -392,7 +471,10 @@ def test_a_directory_is_refused(tmp_path: Path) -> None:
 
 def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.xlsx").write_bytes(b"PK")
-    refused(tmp_path / "x.xlsx", r"unknown kind of table; wanted a name that ends in \.parquet, \.csv, \.npz")
+    refused(
+        tmp_path / "x.xlsx",
+        r"unknown kind of table; wanted a name that ends in \.parquet, \.csv, \.npz",
+    )
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "npz"])
@@ -416,7 +498,9 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path, suffix: str) -> None:
     refused(tmp_path / f"x.{suffix}", r"cannot be read \(")
 
 
-def test_a_panic_of_polars_is_an_input_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_panic_of_polars_is_an_input_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def panic(*_: Any, **options: Any) -> None:
         raise pl.exceptions.PanicException("index out of bounds\nsomewhere")
 
@@ -424,7 +508,9 @@ def test_a_panic_of_polars_is_an_input_error(tmp_path: Path, monkeypatch: pytest
     refused(parquet(tmp_path), r"cannot be read \(index out of bounds\)")
 
 
-def test_an_interrupt_is_not_taken_for_a_bad_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_is_not_taken_for_a_bad_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupted(*_: Any, **options: Any) -> None:
         raise KeyboardInterrupt
 
@@ -436,7 +522,9 @@ def test_an_interrupt_is_not_taken_for_a_bad_file(tmp_path: Path, monkeypatch: p
 def test_pickles_are_refused(tmp_path: Path) -> None:
     refused(npz(tmp_path, label=np.array(COLUMNS["label"], object)), "pickled objects are refused")
     refused(tmp_path / "pickles.npz", "No such file")
-    assert len(read_table(npz(tmp_path, notes=np.array([{}], object)))) == 4  # what is ignored is not even opened
+    assert (
+        len(read_table(npz(tmp_path, notes=np.array([{}], object)))) == 4
+    )  # what is ignored is not even opened
 
 
 def with_header(folder: Path, shape: str, data: bytes = b"") -> Path:
@@ -450,7 +538,10 @@ def with_header(folder: Path, shape: str, data: bytes = b"") -> Path:
 
 
 def test_a_npz_file_that_python_2_wrote_is_read_without_a_warning(tmp_path: Path) -> None:
-    assert read_table(with_header(tmp_path, "(4L, 3L)", np.array(VECTORS).tobytes())).vectors.tolist() == VECTORS
+    assert (
+        read_table(with_header(tmp_path, "(4L, 3L)", np.array(VECTORS).tobytes())).vectors.tolist()
+        == VECTORS
+    )
 
 
 @pytest.mark.parametrize("shape", ["(4, 10000000000000)", "(4, 1000000000000000000000)", "(4, -3)"])
@@ -459,8 +550,14 @@ def test_a_npz_header_that_asks_for_absurd_memory_is_refused(tmp_path: Path, sha
 
 
 def test_a_csv_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
-    refused(text_csv(tmp_path, "recording,label,e0\na,rumble,1\nb,ör,2\n".encode("latin-1")), r"row 2 .*not UTF-8")
-    refused(text_csv(tmp_path, "recording,label,e0\na,rumble,1\n".encode("utf-16")), r"row 0 .*not UTF-8")
+    refused(
+        text_csv(tmp_path, "recording,label,e0\na,rumble,1\nb,ör,2\n".encode("latin-1")),
+        r"row 2 .*not UTF-8",
+    )
+    refused(
+        text_csv(tmp_path, "recording,label,e0\na,rumble,1\n".encode("utf-16")),
+        r"row 0 .*not UTF-8",
+    )
 
 
 @pytest.mark.parametrize("row", ["b,y", "b,y,2,3", "b,y,2,3,4"])
@@ -469,11 +566,17 @@ def test_a_csv_with_ragged_rows_is_refused(tmp_path: Path, row: str) -> None:
     if row.count(",") == 3:
         assert len(read_table(text_csv(tmp_path, text))) == 3
     else:
-        refused(text_csv(tmp_path, text), rf"row 2: wanted 4 fields as in the header, found {row.count(',') + 1}")
+        refused(
+            text_csv(tmp_path, text),
+            rf"row 2: wanted 4 fields as in the header, found {row.count(',') + 1}",
+        )
 
 
 def test_a_csv_with_a_quote_that_never_ends_is_refused(tmp_path: Path) -> None:
-    refused(text_csv(tmp_path, 'recording,label,e0\na,"x,1\nb,y,2\n'), "row 1: wanted 3 fields|cannot be read")
+    refused(
+        text_csv(tmp_path, 'recording,label,e0\na,"x,1\nb,y,2\n'),
+        "row 1: wanted 3 fields|cannot be read",
+    )
 
 
 # Bad columns
@@ -487,11 +590,17 @@ def test_a_missing_column_is_refused(tmp_path: Path, write: Any, name: str) -> N
 
 @every_kind
 def test_a_column_with_nearly_the_right_name_is_suggested(tmp_path: Path, write: Any) -> None:
-    refused(write(tmp_path, recording=None, Recordings=["a"] * 4), r"column recording is missing; rename 'Recordings'")
+    refused(
+        write(tmp_path, recording=None, Recordings=["a"] * 4),
+        r"column recording is missing; rename 'Recordings'",
+    )
 
 
 def test_missing_vectors_are_refused(tmp_path: Path) -> None:
-    refused(parquet(tmp_path, embedding=None, embeddings=VECTORS), r"column embedding is missing; rename 'embeddings'")
+    refused(
+        parquet(tmp_path, embedding=None, embeddings=VECTORS),
+        r"column embedding is missing; rename 'embeddings'",
+    )
     refused(npz(tmp_path, embedding=None), r"column embedding is missing")
     refused(text_csv(tmp_path, "recording,label,embedding\na,x,1\n"), r"column e0 is missing")
 
@@ -499,12 +608,17 @@ def test_missing_vectors_are_refused(tmp_path: Path) -> None:
 def test_a_gap_in_the_dimensions_of_a_csv_is_refused(tmp_path: Path) -> None:
     refused(text_csv(tmp_path, "recording,label,e0,e1,e3\na,x,1,2,3\n"), r"column e2 is missing")
     refused(text_csv(tmp_path, "recording,label,e1,e2\na,x,1,2\n"), r"column e0 is missing")
-    refused(text_csv(tmp_path, f"recording,label,e0,e{'9' * 5000}\na,x,1,2\n"), r"column e1 is missing")
+    refused(
+        text_csv(tmp_path, f"recording,label,e0,e{'9' * 5000}\na,x,1,2\n"), r"column e1 is missing"
+    )
 
 
 @pytest.mark.parametrize("name", ["label", "fold", "e0"])
 def test_a_column_that_a_csv_has_twice_is_refused(tmp_path: Path, name: str) -> None:
-    refused(text_csv(tmp_path, f"recording,label,fold,e0,{name}\na,x,0,1,0\n"), rf"column {name} is there twice")
+    refused(
+        text_csv(tmp_path, f"recording,label,fold,e0,{name}\na,x,0,1,0\n"),
+        rf"column {name} is there twice",
+    )
 
 
 def test_a_table_without_rows_is_refused(tmp_path: Path) -> None:
@@ -526,7 +640,10 @@ def test_a_table_without_rows_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["recording", "label", "segment"])
 @pytest.mark.parametrize("blank", ["", " \t"])
 def test_blank_text_is_refused(tmp_path: Path, write: Any, name: str, blank: str) -> None:
-    refused(write(tmp_path, **{name: ["a", "b", blank, "c"]}), rf"column {name}, row 3: wanted text, found ")
+    refused(
+        write(tmp_path, **{name: ["a", "b", blank, "c"]}),
+        rf"column {name}, row 3: wanted text, found ",
+    )
 
 
 @pytest.mark.parametrize("name", ["recording", "label", "segment"])
@@ -537,17 +654,30 @@ def test_a_null_is_refused(tmp_path: Path, name: str) -> None:
     refused(parquet(tmp_path, **every), rf"column {name}, row 1: wanted text, found None")
 
 
-@pytest.mark.parametrize("column", [[1.0, 2.0, 3.0, 4.0], [True, False, True, True], [["a"]] * 4, [b"a"] * 4])
-def test_columns_that_are_neither_text_nor_integers_are_refused(tmp_path: Path, column: list[Any]) -> None:
+@pytest.mark.parametrize(
+    "column", [[1.0, 2.0, 3.0, 4.0], [True, False, True, True], [["a"]] * 4, [b"a"] * 4]
+)
+def test_columns_that_are_neither_text_nor_integers_are_refused(
+    tmp_path: Path, column: list[Any]
+) -> None:
     refused(parquet(tmp_path, recording=column), "column recording: wanted text or integers, found")
 
 
 def test_npz_columns_of_the_wrong_shape_or_kind_are_refused(tmp_path: Path) -> None:
-    refused(npz(tmp_path, label=np.array([["a", "b"]] * 4)), r"column label: wanted a row of text .*shape \(4, 2\)")
-    refused(npz(tmp_path, label=np.array([b"a"] * 4)), r"column label: wanted a row of text or integers, found \|S1")
+    refused(
+        npz(tmp_path, label=np.array([["a", "b"]] * 4)),
+        r"column label: wanted a row of text .*shape \(4, 2\)",
+    )
+    refused(
+        npz(tmp_path, label=np.array([b"a"] * 4)),
+        r"column label: wanted a row of text or integers, found \|S1",
+    )
     refused(npz(tmp_path, encoder=1.5), r"column encoder: wanted a row of text")
     refused(npz(tmp_path, label=["a", "b", "c"]), r"label.*3")
-    refused(npz(tmp_path, label=np.array(["a", "b", "c", "\ud800"])), r"column label, row 4: found damaged text")
+    refused(
+        npz(tmp_path, label=np.array(["a", "b", "c", "\ud800"])),
+        r"column label, row 4: found damaged text",
+    )
 
 
 @every_kind
@@ -561,16 +691,25 @@ def test_two_segments_with_one_id_are_refused(tmp_path: Path, write: Any) -> Non
 
 def test_ragged_vectors_are_refused(tmp_path: Path) -> None:
     ragged = [*VECTORS[:2], [1.0, 2.0], VECTORS[3]]
-    refused(parquet(tmp_path, embedding=ragged), r"column embedding, row 3: wanted 3 numbers as in row 1, found 2")
+    refused(
+        parquet(tmp_path, embedding=ragged),
+        r"column embedding, row 3: wanted 3 numbers as in row 1, found 2",
+    )
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 @every_kind
 def test_numbers_that_are_not_finite_are_refused(tmp_path: Path, write: Any, value: float) -> None:
     vectors = [*VECTORS[:2], [4.0, value, 6.0], VECTORS[3]]
-    refused(write(tmp_path, embedding=vectors), rf"column embedding, row 3, dimension e1: .*finite.*found '?{value}'?;")
+    refused(
+        write(tmp_path, embedding=vectors),
+        rf"column embedding, row 3, dimension e1: .*finite.*found '?{value}'?;",
+    )
     single = np.array(vectors, np.float32)
-    refused(npz(tmp_path, embedding=single), rf"row 3, dimension e1: wanted a finite number, found {value}")
+    refused(
+        npz(tmp_path, embedding=single),
+        rf"row 3, dimension e1: wanted a finite number, found {value}",
+    )
 
 
 @pytest.mark.parametrize("value", ["x", "", "1,5", "0x10", "1e999"])
@@ -580,23 +719,45 @@ def test_a_csv_number_that_is_none_is_refused(tmp_path: Path, value: str) -> Non
 
 
 def test_a_null_or_empty_vector_and_a_null_in_one_are_refused(tmp_path: Path) -> None:
-    refused(parquet(tmp_path, embedding=[*VECTORS[:3], None]), r"column embedding, row 4: wanted a vector")
-    refused(parquet(tmp_path, embedding=[[], *VECTORS[1:]]), r"column embedding, row 1: wanted a vector")
-    refused(parquet(tmp_path, embedding=[[1.0], [None], [2.0], [3.0]]), r"row 2, dimension e0: .*found None")
+    refused(
+        parquet(tmp_path, embedding=[*VECTORS[:3], None]),
+        r"column embedding, row 4: wanted a vector",
+    )
+    refused(
+        parquet(tmp_path, embedding=[[], *VECTORS[1:]]), r"column embedding, row 1: wanted a vector"
+    )
+    refused(
+        parquet(tmp_path, embedding=[[1.0], [None], [2.0], [3.0]]),
+        r"row 2, dimension e0: .*found None",
+    )
 
 
 def test_vectors_of_dimension_0_are_refused(tmp_path: Path) -> None:
-    refused(parquet(tmp_path, embedding=pa.array([[]] * 4, pa.list_(pa.float64()))), r"row 1: .*dimension 0")
+    refused(
+        parquet(tmp_path, embedding=pa.array([[]] * 4, pa.list_(pa.float64()))),
+        r"row 1: .*dimension 0",
+    )
     refused(npz(tmp_path, embedding=np.empty((4, 0))), r"row 1: .*dimension 0")
 
 
 def test_vectors_that_are_not_numbers_are_refused(tmp_path: Path) -> None:
     for column in ([1.0, 2.0, 3.0, 4.0], ["x"] * 4, [[True]] * 4, [[[1.0]]] * 4):
-        refused(parquet(tmp_path, embedding=column), r"column embedding: wanted lists of numbers, found")
+        refused(
+            parquet(tmp_path, embedding=column), r"column embedding: wanted lists of numbers, found"
+        )
     refused(parquet(tmp_path, embedding=[["1", "x"]] * 4), r"row 1, dimension e1: .*found 'x'")
     numbers = np.ones((4, 2))
-    for array in (numbers[:, 0], numbers[:, :, None], numbers.astype(complex), numbers > 0, numbers.astype(str)):
-        refused(npz(tmp_path, embedding=array), r"column embedding: wanted numbers, segments × dimensions, found")
+    for array in (
+        numbers[:, 0],
+        numbers[:, :, None],
+        numbers.astype(complex),
+        numbers > 0,
+        numbers.astype(str),
+    ):
+        refused(
+            npz(tmp_path, embedding=array),
+            r"column embedding: wanted numbers, segments × dimensions, found",
+        )
 
 
 # Bad folds
@@ -604,14 +765,20 @@ def test_vectors_that_are_not_numbers_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", ["x", "1.0", "0.5", "-2", "", "99999999999999999999"])
 @pytest.mark.parametrize("write", [rows_csv, npz])
-def test_a_fold_that_is_not_an_integer_from_minus_1_on_is_refused(tmp_path: Path, write: Any, value: str) -> None:
+def test_a_fold_that_is_not_an_integer_from_minus_1_on_is_refused(
+    tmp_path: Path, write: Any, value: str
+) -> None:
     refused(
-        write(tmp_path, fold=["0", "1", value, "0"]), rf"column fold, row 3: wanted an integer.*found (None|'{value}')"
+        write(tmp_path, fold=["0", "1", value, "0"]),
+        rf"column fold, row 3: wanted an integer.*found (None|'{value}')",
     )
 
 
 def test_folds_of_another_kind_and_rows_without_a_fold_are_refused(tmp_path: Path) -> None:
-    refused(parquet(tmp_path, fold=[0.0, 1.0, 0.0, 1.0]), r"column fold: wanted text or integers, found Float64")
+    refused(
+        parquet(tmp_path, fold=[0.0, 1.0, 0.0, 1.0]),
+        r"column fold: wanted text or integers, found Float64",
+    )
     refused(parquet(tmp_path, fold=[0, None, 1, 0]), r"column fold, row 2: wanted an integer")
 
 
@@ -619,7 +786,9 @@ def test_folds_of_another_kind_and_rows_without_a_fold_are_refused(tmp_path: Pat
 @pytest.mark.parametrize(
     ("fold", "gap"), [([0, 2, 0, -1], 1), ([1, 2, 1, 2], 0), ([-1] * 4, 0), ([0, 10**15, 1, 0], 2)]
 )
-def test_a_gap_in_the_folds_is_refused(tmp_path: Path, write: Any, fold: list[int], gap: int) -> None:
+def test_a_gap_in_the_folds_is_refused(
+    tmp_path: Path, write: Any, fold: list[int], gap: int
+) -> None:
     refused(write(tmp_path, fold=fold), rf"column fold: no row is in fold {gap}")
 
 
@@ -628,7 +797,9 @@ def test_a_gap_in_the_folds_is_refused(tmp_path: Path, write: Any, fold: list[in
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).filter(
     lambda text: text.strip() != ""
 )
-words |= st.sampled_from(["a;b", '"', "a\nb", "a\r\nb", "🐘", " x ", "[", "null", "é,;", "e0", "#", "\\", "'"])
+words |= st.sampled_from(
+    ["a;b", '"', "a\nb", "a\r\nb", "🐘", " x ", "[", "null", "é,;", "e0", "#", "\\", "'"]
+)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 
 
@@ -640,11 +811,18 @@ def tables(draw: st.DrawFn) -> Embeddings:
     more = draw(st.lists(st.lists(words, max_size=3), min_size=n, max_size=n))
     return Embeddings(
         encoder="mfcc",
-        vectors=np.array(draw(st.lists(st.lists(numbers, min_size=width, max_size=width), min_size=n, max_size=n))),
+        vectors=np.array(
+            draw(
+                st.lists(st.lists(numbers, min_size=width, max_size=width), min_size=n, max_size=n)
+            )
+        ),
         segment=segment,
         recording=draw(st.lists(words, min_size=n, max_size=n)),
         label=label,
-        labels=[tuple(dict.fromkeys([centre, *others])) for centre, others in zip(label, more, strict=True)],
+        labels=[
+            tuple(dict.fromkeys([centre, *others]))
+            for centre, others in zip(label, more, strict=True)
+        ],
         fold=np.arange(n) % draw(st.integers(1, 3)),
     )
 
@@ -668,11 +846,15 @@ def test_any_text_and_any_number_survive_in_every_kind_of_file(
     same(read_table(folder / "mfcc.parquet"), table)
     same(read_table(parquet(folder, **columns_of(table), labels=lists)), table)
     same(read_table(rows_csv(folder, **columns_of(table), labels=arrays)), table)
-    if not any(text.endswith("\0") for text in (*table.segment, *table.recording, *table.label)):  # numpy drops these
+    if not any(
+        text.endswith("\0") for text in (*table.segment, *table.recording, *table.label)
+    ):  # numpy drops these
         same(read_table(npz(folder, **columns_of(table), labels=arrays)), table)
 
 
-mutations = st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=5)
+mutations = st.lists(
+    st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=5
+)
 
 
 def only_our_errors(path: Path) -> None:
@@ -686,7 +868,9 @@ def only_our_errors(path: Path) -> None:
 
 
 def twenty_rows(folder: Path, write: Any, **changes: Any) -> bytearray:
-    columns = {name: column * 5 for name, column in COLUMNS.items()} | {"segment": [f"s{i}" for i in range(20)]}
+    columns = {name: column * 5 for name, column in COLUMNS.items()} | {
+        "segment": [f"s{i}" for i in range(20)]
+    }
     return bytearray(write(folder, **(columns | changes)).read_bytes())
 
 

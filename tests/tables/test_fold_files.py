@@ -33,7 +33,9 @@ def test_a_row_without_a_corpus_is_for_all_of_them(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("own_first", [True, False])
-def test_a_row_of_a_corpus_of_its_own_comes_before_one_for_all(tmp_path: Path, own_first: bool) -> None:
+def test_a_row_of_a_corpus_of_its_own_comes_before_one_for_all(
+    tmp_path: Path, own_first: bool
+) -> None:
     rows = [",mfcc,logistic,LR,,map,0.9\n", "ev,mfcc,logistic,LR,all,map,0.1\n"]
     found = rivals(tmp_path, "".join(rows[::-1] if own_first else rows))
     assert {(r.corpus, r.value) for r in found} == {("ev", 0.1), ("ldc", 0.9)}
@@ -43,38 +45,68 @@ def test_a_row_of_a_corpus_of_its_own_comes_before_one_for_all(tmp_path: Path, o
 def test_rows_that_differ_in_what_they_tell_of_are_no_repetition(tmp_path: Path) -> None:
     rows = "ev,mfcc,logistic,LR,,map,0.1\n" + "".join(
         f"{row},0.2\n"
-        for row in ("ev,mfcc,logistic,LR,,auroc", "ev,mfcc,logistic,LR,reduced,map", "ev,mfcc,logistic,LR-b,,map",
-                    "ev,perch-v2,logistic,LR,,map", "ldc,mfcc,logistic,LR,,map")
-    )  # fmt: skip
+        for row in (
+            "ev,mfcc,logistic,LR,,auroc",
+            "ev,mfcc,logistic,LR,reduced,map",
+            "ev,mfcc,logistic,LR-b,,map",
+            "ev,perch-v2,logistic,LR,,map",
+            "ldc,mfcc,logistic,LR,,map",
+        )
+    )
     assert [r.value for r in rivals(tmp_path, rows)] == [0.1, 0.2, 0.2, 0.2, 0.2, 0.2]
 
 
 @pytest.mark.parametrize("corpus", ["ev", ""])
 @pytest.mark.parametrize(
-    "again", ["mfcc,logistic,LR,,map,0.2", "mfcc,logistic,LR,all,map,0.1", "mfcc,recurrent,LR,,map,0"]
+    "again",
+    ["mfcc,logistic,LR,,map,0.2", "mfcc,logistic,LR,all,map,0.1", "mfcc,recurrent,LR,,map,0"],
 )
-def test_a_rival_that_is_told_twice_is_refused_with_its_row(tmp_path: Path, corpus: str, again: str) -> None:
-    with pytest.raises(InputError, match=r"rivals\.csv: row 3: 'LR' has such a row before; keep one of them"):
-        rivals(tmp_path, f"{corpus},mfcc,logistic,LR,,map,0.1\nldc,mfcc,logistic,LR,,map,0.1\n{corpus},{again}\n")
+def test_a_rival_that_is_told_twice_is_refused_with_its_row(
+    tmp_path: Path, corpus: str, again: str
+) -> None:
+    with pytest.raises(
+        InputError, match=r"rivals\.csv: row 3: 'LR' has such a row before; keep one of them"
+    ):
+        rivals(
+            tmp_path,
+            f"{corpus},mfcc,logistic,LR,,map,0.1\nldc,mfcc,logistic,LR,,map,0.1\n{corpus},{again}\n",
+        )
 
 
 def test_corpus_and_scoring_may_be_left_out(tmp_path: Path) -> None:
     found = rivals(tmp_path, "mfcc,recurrent,GRU,map,0.2\n", "encoder,kind,name,metric,value\n")
-    assert found == [Rival(corpus, "mfcc", "recurrent", "GRU", "all", "map", 0.2) for corpus in ("ev", "ldc")]
+    assert found == [
+        Rival(corpus, "mfcc", "recurrent", "GRU", "all", "map", 0.2) for corpus in ("ev", "ldc")
+    ]
 
 
 @pytest.mark.parametrize(
     ("row", "match"),
     [
-        ("ev,mfc,logistic,LR,,map,0.1\n", "column encoder, row 1: one of mfcc, perch-v2, nothing, found 'mfc'"),
-        ("hree,mfcc,logistic,LR,,map,0.1\n", "column corpus, row 1: one of ev, ldc, nothing, found 'hree'"),
-        ("ev,mfcc,logistic,,,map,0.1\n", "column name, row 1: wanted a name that no encoder .* found ''"),
+        (
+            "ev,mfc,logistic,LR,,map,0.1\n",
+            "column encoder, row 1: one of mfcc, perch-v2, nothing, found 'mfc'",
+        ),
+        (
+            "hree,mfcc,logistic,LR,,map,0.1\n",
+            "column corpus, row 1: one of ev, ldc, nothing, found 'hree'",
+        ),
+        (
+            "ev,mfcc,logistic,,,map,0.1\n",
+            "column name, row 1: wanted a name that no encoder .* found ''",
+        ),
         ("ev,mfcc,logistic,  ,,map,0.1\n", "column name, row 1"),
         ("ev,,end-to-end,mfcc,,map,0.1\n", "column name, row 1: .*found 'mfcc'"),
-        ("ev,mfcc,forest,RF,,map,0.1\n", "column kind, row 1: one of logistic, recurrent, end-to-end, found 'forest'"),
+        (
+            "ev,mfcc,forest,RF,,map,0.1\n",
+            "column kind, row 1: one of logistic, recurrent, end-to-end, found 'forest'",
+        ),
         ("ev,mfcc,logistic,LR,,f1,0.1\n", "column metric, row 1"),
         ("ev,mfcc,logistic,LR,half,map,0.1\n", "column scoring, row 1"),
-        ("ev,mfcc,logistic,LR,,map,14\n", "column value, row 1: wanted a number from 0 to 1, found '14'"),
+        (
+            "ev,mfcc,logistic,LR,,map,14\n",
+            "column value, row 1: wanted a number from 0 to 1, found '14'",
+        ),
         ("ev,mfcc,logistic,LR,,map,nan\n", "column value, row 1"),
         ("ev,mfcc,logistic,LR,,map,x\n", "column value, row 1"),
     ],
@@ -92,7 +124,11 @@ def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="column label is in the header 2 times"):
         read_categories(tmp_path / "c.csv", table())
     (tmp_path / "f.csv").write_text("segment,fold,,\na,0,,\nb,1,,\nc,1,,\n")
-    assert read_folds(tmp_path / "f.csv", table()).tolist() == [0, 1, 1]  # a sheet with empty columns at its right
+    assert read_folds(tmp_path / "f.csv", table()).tolist() == [
+        0,
+        1,
+        1,
+    ]  # a sheet with empty columns at its right
 
 
 # --- dealt folds
@@ -100,7 +136,14 @@ def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
 
 def table() -> Embeddings:
     labels = ["roar", "bark", "bark"]
-    return Embeddings("e", np.zeros((3, 1)), ["a", "b", "c"], ["r", "s", "s"], labels, [(name,) for name in labels])
+    return Embeddings(
+        "e",
+        np.zeros((3, 1)),
+        ["a", "b", "c"],
+        ["r", "s", "s"],
+        labels,
+        [(name,) for name in labels],
+    )
 
 
 def deal(folder: Path, told: object, folds: str = "a,0\nb,1\n") -> Path:
@@ -116,7 +159,11 @@ def test_dealt_folds_come_back_with_how_they_came_about(tmp_path: Path) -> None:
     part, folds = read_dealt(deal(tmp_path, TOLD | {"classes": []}), table())
     assert (part.segment, folds.fold.tolist()) == (("a", "b"), [0, 1])
     assert (folds.count, folds.origin, folds.proof) == (2, "built", "optimum proved")
-    assert read_dealt(deal(tmp_path, TOLD, "a,0\nb,1\nc,-1\n"), table())[1].fold.tolist() == [0, 1, -1]
+    assert read_dealt(deal(tmp_path, TOLD, "a,0\nb,1\nc,-1\n"), table())[1].fold.tolist() == [
+        0,
+        1,
+        -1,
+    ]
 
 
 @pytest.mark.parametrize(
@@ -130,12 +177,17 @@ def test_dealt_folds_come_back_with_how_they_came_about(tmp_path: Path) -> None:
         (TOLD | {"count": "2"}, r'count: wanted an integer, found "2"'),
         (TOLD | {"count": True}, "count: wanted an integer, found true"),
         (TOLD | {"origin": None}, "origin: wanted text"),
-        (TOLD | {"count": 3}, r"folds\.csv: wanted the 3 folds that folds\.json tells of, .* found 0, 1; deal"),
+        (
+            TOLD | {"count": 3},
+            r"folds\.csv: wanted the 3 folds that folds\.json tells of, .* found 0, 1; deal",
+        ),
         (TOLD | {"count": 1}, "wanted the 1 folds .* found 0, 1"),
         (TOLD | {"count": -1}, "wanted the -1 folds"),
     ],
 )
-def test_damaged_dealt_folds_are_refused_in_one_line(tmp_path: Path, told: object, match: str) -> None:
+def test_damaged_dealt_folds_are_refused_in_one_line(
+    tmp_path: Path, told: object, match: str
+) -> None:
     with pytest.raises(InputError, match=match) as caught:
         read_dealt(deal(tmp_path, told), table())
     assert "\n" not in str(caught.value)

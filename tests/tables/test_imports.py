@@ -22,7 +22,14 @@ from callshot.errors import CallshotError, InputError, OptionError
 from callshot.tables.embedding_tables import read_table
 from callshot.tables.hoplite import read_hoplite, read_usearch
 from callshot.tables.imports import Imported, import_embeddings
-from callshot.tables.window_pooling import Span, Windows, choose_windows, find_sources, overlapping_labels, pool_spans
+from callshot.tables.window_pooling import (
+    Span,
+    Windows,
+    choose_windows,
+    find_sources,
+    overlapping_labels,
+    pool_spans,
+)
 
 # An index that USearch 2.26.6 saved: float16, four dimensions, keys 1 to 6, of which 4 was removed.
 GOLDEN_INDEX = (
@@ -108,7 +115,10 @@ def test_rows_without_a_label_are_rejects_and_the_rest_keeps_its_place(tmp_path:
 
 
 def test_the_first_wrong_thing_about_an_array_is_told(tmp_path: Path) -> None:
-    refused(r"x\.npy: .*4 vectors and 1 rows in .*x\.csv", arrays(tmp_path, rows="recording,label\na,x\n"))
+    refused(
+        r"x\.npy: .*4 vectors and 1 rows in .*x\.csv",
+        arrays(tmp_path, rows="recording,label\na,x\n"),
+    )
     nan = VECTORS.copy()
     nan[2, 1] = np.nan
     refused(r"x\.npy: row 3: wanted finite", arrays(tmp_path, nan))
@@ -122,7 +132,10 @@ def test_the_first_wrong_thing_about_an_array_is_told(tmp_path: Path) -> None:
         r"column segment, row 2: 's' is in row 1 too",
         arrays(tmp_path, rows="segment,recording,label\n" + "s,a,x\n" * 4),
     )
-    refused(r"column fold, row 1: wanted an integer", arrays(tmp_path, rows="recording,label,fold\n" + "a,x,one\n" * 4))
+    refused(
+        r"column fold, row 1: wanted an integer",
+        arrays(tmp_path, rows="recording,label,fold\n" + "a,x,one\n" * 4),
+    )
     refused(r"no vector has a label", arrays(tmp_path, rows="recording,label\n" + "a,\n" * 4))
     (tmp_path / "x.csv").unlink()
     refused(r"x\.csv: cannot be read \(No such file", tmp_path / "x.npy")
@@ -130,7 +143,12 @@ def test_the_first_wrong_thing_about_an_array_is_told(tmp_path: Path) -> None:
     refused(r"two\.npz: wanted one matrix", tmp_path / "two.npz")
 
 
-@given(cut=st.integers(0, 400), flip=st.integers(0, 399), bits=st.integers(1, 255), packed=st.booleans())
+@given(
+    cut=st.integers(0, 400),
+    flip=st.integers(0, 399),
+    bits=st.integers(1, 255),
+    packed=st.booleans(),
+)
 def test_damaged_arrays_end_in_a_table_or_one_error(
     tmp_path_factory: pytest.TempPathFactory, cut: int, flip: int, bits: int, packed: bool
 ) -> None:
@@ -150,7 +168,9 @@ def test_damaged_arrays_end_in_a_table_or_one_error(
 
 def windows(*times: tuple[float, float], dimensions: int = 2) -> Windows:
     start_s, end_s = np.array(times, np.float64).reshape(-1, 2).T
-    return Windows(start_s, end_s, np.arange(len(times) * dimensions, dtype=np.float32).reshape(-1, dimensions))
+    return Windows(
+        start_s, end_s, np.arange(len(times) * dimensions, dtype=np.float32).reshape(-1, dimensions)
+    )
 
 
 def literally_chosen(these: Windows, start_s: float, end_s: float) -> list[int]:
@@ -180,9 +200,12 @@ def test_the_windows_of_a_span_are_those_of_the_slow_twin(
 
 
 @pytest.mark.parametrize(
-    ("times", "row"), [((2, 3.25), 0), ((1, 4.5), 0), ((2.75, 4), 1), ((2, 4), 0), ((8.5, 30), 2), ((9, 30), None)]
+    ("times", "row"),
+    [((2, 3.25), 0), ((1, 4.5), 0), ((2.75, 4), 1), ((2, 4), 0), ((8.5, 30), 2), ((9, 30), None)],
 )
-def test_a_short_span_takes_the_window_that_overlaps_it_most(times: tuple[float, float], row: int | None) -> None:
+def test_a_short_span_takes_the_window_that_overlaps_it_most(
+    times: tuple[float, float], row: int | None
+) -> None:
     chosen = choose_windows(windows((0, 3), (3, 6), (6, 9)), Span("x", *times, "roar"))
     assert chosen.tolist() == ([] if row is None else [row])
 
@@ -195,7 +218,8 @@ def test_a_centre_at_the_start_is_in_the_span_and_one_at_the_end_is_not() -> Non
 def test_the_vector_of_a_span_is_the_plain_mean_of_its_windows() -> None:
     some = windows((0, 3), (3, 6), (6, 9))
     (vector, exact, none), told = pool_spans(
-        [Span("x.wav", 1, 5, "a"), Span("x.wav", 3, 6, "a"), Span("x.wav", 9, 12, "a")], {"x": lambda: some}
+        [Span("x.wav", 1, 5, "a"), Span("x.wav", 3, 6, "a"), Span("x.wav", 9, 12, "a")],
+        {"x": lambda: some},
     )
     assert isinstance(vector, np.ndarray)
     assert vector.tolist() == [1.0, 2.0]
@@ -206,11 +230,21 @@ def test_the_vector_of_a_span_is_the_plain_mean_of_its_windows() -> None:
     assert told == "1 of 1 recordings are labelled; 2 of their 3 windows are used"
 
 
-@given(st.lists(st.tuples(st.sampled_from("xy"), halves, lengths, st.sampled_from("abc")), max_size=15))
-def test_overlapping_labels_are_those_of_the_slow_twin(these: list[tuple[str, float, float, str]]) -> None:
-    spans = [Span(path, start_s, start_s + length_s, label) for path, start_s, length_s, label in these]
+@given(
+    st.lists(st.tuples(st.sampled_from("xy"), halves, lengths, st.sampled_from("abc")), max_size=15)
+)
+def test_overlapping_labels_are_those_of_the_slow_twin(
+    these: list[tuple[str, float, float, str]],
+) -> None:
+    spans = [
+        Span(path, start_s, start_s + length_s, label) for path, start_s, length_s, label in these
+    ]
     for one, labels in zip(spans, overlapping_labels(spans), strict=True):
-        touching = [s for s in spans if s.path == one.path and min(s.end_s, one.end_s) > max(s.start_s, one.start_s)]
+        touching = [
+            s
+            for s in spans
+            if s.path == one.path and min(s.end_s, one.end_s) > max(s.start_s, one.start_s)
+        ]
         assert labels[0] == one.label
         assert sorted(labels) == sorted({s.label for s in touching})
 
@@ -237,7 +271,9 @@ def test_a_long_span_does_not_join_the_short_ones_within_it() -> None:
         ("ax.wav", ["x"], None),
     ],
 )
-def test_a_name_means_the_recording_whose_path_ends_so(name: str, sources: list[str], meant: str | None) -> None:
+def test_a_name_means_the_recording_whose_path_ends_so(
+    name: str, sources: list[str], meant: str | None
+) -> None:
     source, reason = find_sources([name], dict.fromkeys(sources, windows))[name]
     assert source == (meant or "")
     assert bool(reason) == (meant is None)
@@ -273,8 +309,9 @@ def test_text_files_of_a_folder_are_joined_with_spans(tmp_path: Path) -> None:
     assert found.table.recording == ("x.wav", "x.wav")
     assert found.table.labels == (("roar", "bark"), ("bark", "roar"))
     assert [(r.row, r.reason) for r in found.rejects] == [
-        (3, "no window overlaps it"), (4, "no windows of its recording"),
-    ]  # fmt: skip
+        (3, "no window overlaps it"),
+        (4, "no windows of its recording"),
+    ]
     assert found.notes == ["1 of 2 recordings are labelled; 2 of their 3 windows are used"]
 
 
@@ -284,7 +321,10 @@ def test_all_ways_in_which_the_analyzer_writes_windows_give_the_same(tmp_path: P
     for line in LINES:
         start, end, numbers = line.split("\t")
         birdnet(tmp_path / "single", numbers, name=f"x_{start}_{end}")
-    rows = [f'/data/x.wav,{start},{end},"{numbers}"\n' for start, end, numbers in (line.split("\t") for line in LINES)]
+    rows = [
+        f'/data/x.wav,{start},{end},"{numbers}"\n'
+        for start, end, numbers in (line.split("\t") for line in LINES)
+    ]
     (tmp_path / "all.csv").write_text("file_path,start,end,embedding\n" + "".join(rows))
     for source in (tmp_path / "single", tmp_path / "all.csv"):
         np.testing.assert_array_equal(load(source, spans).table.vectors, wanted.vectors)
@@ -293,10 +333,16 @@ def test_all_ways_in_which_the_analyzer_writes_windows_give_the_same(tmp_path: P
 def test_a_segment_table_gives_its_ids_groups_folds_and_corpus(tmp_path: Path) -> None:
     frame = pl.DataFrame(
         {
-            "segment": ["p", "q"], "recording": ["herd", "herd"], "path": ["a/x.wav", "a/x.wav"], "start_s": [0.0, 6.0],
-            "end_s": [6.0, 9.0], "label": ["roar", "bark"], "labels": [["roar", "bark"], ["bark"]], "fold": [0, 0],
+            "segment": ["p", "q"],
+            "recording": ["herd", "herd"],
+            "path": ["a/x.wav", "a/x.wav"],
+            "start_s": [0.0, 6.0],
+            "end_s": [6.0, 9.0],
+            "label": ["roar", "bark"],
+            "labels": [["roar", "bark"], ["bark"]],
+            "fold": [0, 0],
         }
-    )  # fmt: skip
+    )
     frame.write_parquet(tmp_path / "segments.parquet", metadata={"corpus": "mine"})
     birdnet(tmp_path / "e", *LINES, name="a/x")
     found = load(tmp_path / "e", tmp_path / "segments.parquet")
@@ -344,11 +390,17 @@ def test_wrong_spans_and_sources_are_named(tmp_path: Path) -> None:
         source,
         spans_csv(tmp_path, 'recording,start_s,end_s,label\nx,"1,5",2,a\n'),
     )
-    refused("column end_s is missing", source, spans_csv(tmp_path, "recording,start_s,label\nx,1,a\n"))
-    refused("column recording is missing", source, spans_csv(tmp_path, "label\na\n"))
-    refused("column recording, row 1: wanted text", source, spans_csv(tmp_path, "recording,label\n,a\n"))
     refused(
-        "no vector has a label; .*no windows of its recording", source, spans_csv(tmp_path, "recording,label\nz,a\n")
+        "column end_s is missing", source, spans_csv(tmp_path, "recording,start_s,label\nx,1,a\n")
+    )
+    refused("column recording is missing", source, spans_csv(tmp_path, "label\na\n"))
+    refused(
+        "column recording, row 1: wanted text", source, spans_csv(tmp_path, "recording,label\n,a\n")
+    )
+    refused(
+        "no vector has a label; .*no windows of its recording",
+        source,
+        spans_csv(tmp_path, "recording,label\nz,a\n"),
     )
     refused("the file has no rows", source, spans_csv(tmp_path, "recording,label\n"))
     (tmp_path / "segments.parquet").write_bytes(b"PAR1 not")
@@ -395,12 +447,18 @@ def usearch(folder: Path, keys: Sequence[int], vectors: Any, scalar: int = 12) -
     """Write an index as USearch does, without its graph; every third node is on a second level."""
     matrix = np.asarray(vectors, "<f2" if scalar == 12 else "<f4")
     levels = [n % 3 == 2 for n in range(len(keys))]
-    head = b"usearch" + struct.pack("<HHHBBBBQQQB", 2, 17, 0, 105, scalar, 14, 15, len(keys), 0, matrix.shape[1], 0)
+    head = b"usearch" + struct.pack(
+        "<HHHBBBBQQQB", 2, 17, 0, 105, scalar, 14, 15, len(keys), 0, matrix.shape[1], 0
+    )
     nodes = [
         struct.pack("<Qh", key, level) + bytes(4 + 4 * 32 + level * (4 + 4 * 16))
         for key, level in zip(keys, levels, strict=True)
     ]
-    core = struct.pack("<5Q", len(keys), 16, 32, 1, 0) + np.array(levels, "<i2").tobytes() + b"".join(nodes)
+    core = (
+        struct.pack("<5Q", len(keys), 16, 32, 1, 0)
+        + np.array(levels, "<i2").tobytes()
+        + b"".join(nodes)
+    )
     size = struct.pack("<II", len(keys), matrix.shape[1] * matrix.itemsize)
     (folder / "usearch.index").write_bytes(size + matrix.tobytes() + head.ljust(64, b"\0") + core)
     return folder / "usearch.index"
@@ -430,11 +488,14 @@ def new_base(folder: Path, **rows: Sequence[Sequence[Any]]) -> Path:
         "recordings": [(1, "a/x.wav", None, 1), (2, "a/y.wav", None, 1)],
         "windows": [(1 + n, 1 + n // 4, offsets[n % 4]) for n in range(8)],
         "annotations": [
-            (1, 1, offsets[1], "roar", 1, "me"), (2, 1, offsets[2], "bark", 1, "me"),
-            (3, 2, offsets[0], "roar", 1, "me"), (4, 2, offsets[0], "roar", 1, "you"),
-            (5, 2, offsets[1], "bark", 0, "me"), (6, 2, offsets[1], "bark", 2, "me"),
+            (1, 1, offsets[1], "roar", 1, "me"),
+            (2, 1, offsets[2], "bark", 1, "me"),
+            (3, 2, offsets[0], "roar", 1, "me"),
+            (4, 2, offsets[0], "roar", 1, "you"),
+            (5, 2, offsets[1], "bark", 0, "me"),
+            (6, 2, offsets[1], "bark", 2, "me"),
         ],
-    }  # fmt: skip
+    }
     base(folder, NEW_TABLES, **(tables | rows))
     usearch(folder, [8, 7, 6, 5, 4, 3, 2, 1], [[key, key / 2] for key in range(8, 0, -1)])
     return folder
@@ -445,11 +506,12 @@ def old_base(folder: Path, *, blobs: bool = False, kind: str = "<f4", ends: bool
     times = [floats(*((5.0 * n, 5.0 * n + 3) if ends else (5.0 * n,)), kind=kind) for n in range(3)]
     vectors = [(floats(n + 1, (n + 1) / 2, kind="<f2"),) if blobs else () for n in range(3)]
     base(
-        folder, OLD_TABLES.format(blob="embedding BLOB NOT NULL," if blobs else ""),
+        folder,
+        OLD_TABLES.format(blob="embedding BLOB NOT NULL," if blobs else ""),
         hoplite_sources=[(1, "herd", "x.wav")],
         hoplite_embeddings=[(n + 1, *vectors[n], 1, times[n]) for n in range(3)],
         hoplite_labels=[(1, 2, "roar", 1, "me"), (2, 3, "bark", 1, "me"), (3, 1, "bark", 0, "me")],
-    )  # fmt: skip
+    )
     if not blobs:
         usearch(folder, [1, 2, 3], [[1, 0.5], [2, 1], [3, 1.5]])
     return folder
@@ -470,7 +532,9 @@ def test_annotations_of_a_database_become_segments(tmp_path: Path) -> None:
     assert found.table.labels == (("roar", "bark"), ("bark", "roar"), ("roar",))
     assert found.table.recording == ("a/x.wav", "a/x.wav", "a/y.wav")
     assert found.table.vectors.tolist() == [[2.0, 1.0], [3.0, 1.5], [5.0, 2.5]]
-    assert [(r.row, r.reason) for r in found.rejects] == [(4, "the same span and label are there already")]
+    assert [(r.row, r.reason) for r in found.rejects] == [
+        (4, "the same span and label are there already")
+    ]
     assert found.notes[0] == "2 negative or uncertain annotations are left aside"
 
 
@@ -491,14 +555,18 @@ def test_a_database_is_left_as_it_was(tmp_path: Path) -> None:
 def test_what_another_program_has_not_yet_moved_out_of_its_log_is_read(tmp_path: Path) -> None:
     folder = new_base(tmp_path / "db")
     with closing(sqlite3.connect(folder / "hoplite.sqlite")) as other:
-        other.execute("INSERT INTO annotations VALUES (9, 2, ?, 'trumpet', 1, 'me')", (floats(7.5, 12.5),))
+        other.execute(
+            "INSERT INTO annotations VALUES (9, 2, ?, 'trumpet', 1, 'me')", (floats(7.5, 12.5),)
+        )
         other.commit()
         assert "trumpet" in load(folder).table.label
 
 
 @pytest.mark.parametrize("blobs", [False, True])
 @pytest.mark.parametrize("kind", ["<f4", "<f2"])
-def test_labels_of_older_databases_are_on_their_windows(tmp_path: Path, blobs: bool, kind: str) -> None:
+def test_labels_of_older_databases_are_on_their_windows(
+    tmp_path: Path, blobs: bool, kind: str
+) -> None:
     found = load(old_base(tmp_path / "db", blobs=blobs, kind=kind))
     assert found.table.segment == ("x.wav@5-10", "x.wav@10-15")
     assert found.table.vectors.tolist() == [[2.0, 1.0], [3.0, 1.5]]
@@ -506,14 +574,19 @@ def test_labels_of_older_databases_are_on_their_windows(tmp_path: Path, blobs: b
 
 
 def test_an_older_window_has_the_length_that_is_stored(tmp_path: Path) -> None:
-    assert load(old_base(tmp_path / "ends", ends=True)).table.segment == ("x.wav@5-8", "x.wav@10-13")
+    assert load(old_base(tmp_path / "ends", ends=True)).table.segment == (
+        "x.wav@5-8",
+        "x.wav@10-13",
+    )
     folder = old_base(tmp_path / "told")
     settings = json.dumps({"model_key": "birdnet", "model_config": {"window_size_s": 3.0}})
     base(folder, "", hoplite_metadata=[("model_config", settings)])
     assert load(folder).table.segment == ("x.wav@5-8", "x.wav@10-13")
 
 
-def test_older_labels_stay_on_their_window_where_half_precision_makes_two_of_one_time(tmp_path: Path) -> None:
+def test_older_labels_stay_on_their_window_where_half_precision_makes_two_of_one_time(
+    tmp_path: Path,
+) -> None:
     folder = old_base(tmp_path / "db")
     start = float(np.float16(9005))
     assert start == float(np.float16(9010))
@@ -525,15 +598,17 @@ def test_older_labels_stay_on_their_window_where_half_precision_makes_two_of_one
 
 def test_namesakes_at_two_sites_are_two_recordings(tmp_path: Path) -> None:
     folder = new_base(
-        tmp_path / "db", deployments=[(1, "pan", "herd", None, None), (2, "river", "herd", None, None)],
+        tmp_path / "db",
+        deployments=[(1, "pan", "herd", None, None), (2, "river", "herd", None, None)],
         recordings=[(1, "x.wav", None, 1), (2, "x.wav", None, 2)],
-    )  # fmt: skip
+    )
     assert load(folder).table.recording == ("herd/pan/x.wav", "herd/pan/x.wav", "herd/river/x.wav")
 
 
 def test_windows_without_a_vector_are_told_and_their_labels_rejected(tmp_path: Path) -> None:
     folder = new_base(
-        tmp_path / "db", annotations=[(1, 1, floats(0, 5), "a", 1, "me"), (2, 2, floats(0, 5), "b", 1, "me")]
+        tmp_path / "db",
+        annotations=[(1, 1, floats(0, 5), "a", 1, "me"), (2, 2, floats(0, 5), "b", 1, "me")],
     )
     usearch(folder, [1, 2, 3, 4], np.ones((4, 2)))
     found = load(folder)
@@ -551,18 +626,32 @@ def test_indexes_of_single_precision_are_read_and_others_refused(tmp_path: Path)
 
 
 def test_what_is_wrong_with_a_database_is_named(tmp_path: Path) -> None:
-    refused("annotation 7: wanted a start and an end in seconds, found a blob of 5 bytes",
-            new_base(tmp_path / "a", annotations=[(7, 1, b"12345", "x", 1, "me")]))  # fmt: skip
     refused(
-        "window 3: wanted a start and an end in seconds, found 'no'", new_base(tmp_path / "b", windows=[(3, 1, "no")])
+        "annotation 7: wanted a start and an end in seconds, found a blob of 5 bytes",
+        new_base(tmp_path / "a", annotations=[(7, 1, b"12345", "x", 1, "me")]),
     )
-    refused("window 3: wanted finite times", new_base(tmp_path / "c", windows=[(3, 1, floats(np.nan, 1))]))
-    refused("window 3: its recording 9 is not", new_base(tmp_path / "d", windows=[(3, 9, floats(0, 1))]))
     refused(
-        "annotation 1: its window or recording is not", new_base(tmp_path / "e", annotations=[(1, 9, b"", "x", 1, "")])
+        "window 3: wanted a start and an end in seconds, found 'no'",
+        new_base(tmp_path / "b", windows=[(3, 1, "no")]),
     )
-    refused("no annotations are in the database; .*--segments", new_base(tmp_path / "f", annotations=[]))
-    refused("wanted the tables of perch-hoplite.*found other", base(tmp_path / "g", "CREATE TABLE other (id)"))
+    refused(
+        "window 3: wanted finite times",
+        new_base(tmp_path / "c", windows=[(3, 1, floats(np.nan, 1))]),
+    )
+    refused(
+        "window 3: its recording 9 is not", new_base(tmp_path / "d", windows=[(3, 9, floats(0, 1))])
+    )
+    refused(
+        "annotation 1: its window or recording is not",
+        new_base(tmp_path / "e", annotations=[(1, 9, b"", "x", 1, "")]),
+    )
+    refused(
+        "no annotations are in the database; .*--segments", new_base(tmp_path / "f", annotations=[])
+    )
+    refused(
+        "wanted the tables of perch-hoplite.*found other",
+        base(tmp_path / "g", "CREATE TABLE other (id)"),
+    )
     folder = new_base(tmp_path / "h")
     usearch(folder, range(1, 9), np.full((8, 2), np.inf))
     refused("window 1: its vector is not finite", folder)
@@ -629,7 +718,14 @@ def test_the_command_writes_a_table_that_reads_back_and_tells_what_is_not_in_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     birdnet(tmp_path / "e", *LINES)
-    run("import", tmp_path / "e", "--segments", spans_csv(tmp_path, SPANS), "--out", tmp_path / "birdnet.parquet")
+    run(
+        "import",
+        tmp_path / "e",
+        "--segments",
+        spans_csv(tmp_path, SPANS),
+        "--out",
+        tmp_path / "birdnet.parquet",
+    )
     told = capsys.readouterr().out
     assert "left out, 1 (row 3): no window overlaps it" in told
     assert "2 segments of 2 dimensions" in told
@@ -637,7 +733,9 @@ def test_the_command_writes_a_table_that_reads_back_and_tells_what_is_not_in_it(
     assert table.encoder == "birdnet"
     assert table.vectors.dtype == np.float32
     assert table.vectors.tolist() == [[1.25, 2.75], [2.0, 4.0]]
-    run("import", arrays(tmp_path), "--out", tmp_path / "t.parquet", "--encoder", "perch", "--quiet")
+    run(
+        "import", arrays(tmp_path), "--out", tmp_path / "t.parquet", "--encoder", "perch", "--quiet"
+    )
     assert capsys.readouterr().out == ""
     assert read_table(tmp_path / "t.parquet").encoder == "perch"
 

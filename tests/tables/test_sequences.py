@@ -46,14 +46,19 @@ def test_a_segment_without_a_sequence_is_named(path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "match"),
     [
-        ({"segment": ["a"], "frames": [2], "sequence": [[1.0, 2.0, 3.0]]}, "3 values do not make 2 frames"),
+        (
+            {"segment": ["a"], "frames": [2], "sequence": [[1.0, 2.0, 3.0]]},
+            "3 values do not make 2 frames",
+        ),
         ({"segment": ["a"], "frames": [0], "sequence": [[]]}, "0 values do not make 0 frames"),
         ({"segment": ["a"], "frames": [1], "sequence": [None]}, "0 values do not make 1 frames"),
         ({"segment": ["a"], "frames": [1]}, "column sequence is missing"),
         ({"name": ["a"]}, "not a table of sequences"),
     ],
 )
-def test_a_damaged_table_is_refused(tmp_path: Path, rows: dict[str, list[object]], match: str) -> None:
+def test_a_damaged_table_is_refused(
+    tmp_path: Path, rows: dict[str, list[object]], match: str
+) -> None:
     pl.DataFrame(rows).write_parquet(path := tmp_path / "x.parquet")
     with pytest.raises(InputError, match=match):
         read_sequences(path, ["a"])

@@ -40,17 +40,25 @@ def load_aerd(variant: str = "EV_SUBCALL") -> Published:
         package = import_module("aerd")
     except ImportError as error:
         missing = error.name or "aerd"
-        raise InputError(f"AERD as published: {missing} is missing; pip install aerd (GPL-3, Python 3.11)") from error
+        raise InputError(
+            f"AERD as published: {missing} is missing; pip install aerd (GPL-3, Python 3.11)"
+        ) from error
     weights = getattr(package.AERD_Weights, variant)
     labels = weights.class_labels
     names = tuple(str(labels[n]) for n in range(int(weights.num_classes)))
     return Published(
-        variant, names, int(weights.num_folds), lambda fold: package.aerd(weights=weights, fold=fold + 1)[0]
+        variant,
+        names,
+        int(weights.num_folds),
+        lambda fold: package.aerd(weights=weights, fold=fold + 1)[0],
     )
 
 
 def score_published(
-    published: Published, signals: Sequence[NDArray[np.float32]], fold: IntArray, names: Sequence[str]
+    published: Published,
+    signals: Sequence[NDArray[np.float32]],
+    fold: IntArray,
+    names: Sequence[str],
 ) -> FloatArray:
     """Score each segment by the network of its fold: log-odds (rows, outputs), NaN in the common fold.
 
@@ -71,7 +79,9 @@ def _refuse(published: Published, signals: int, fold: IntArray, names: Sequence[
     unknown = [name for name in names if name not in published.names]
     if unknown:
         known = ", ".join(published.names)
-        raise InputError(f"AERD {published.variant}: wanted outputs among {known}, got {unknown[0]!r}")
+        raise InputError(
+            f"AERD {published.variant}: wanted outputs among {known}, got {unknown[0]!r}"
+        )
     if signals != len(fold):
         raise InputError(f"fold: wanted one for each of {signals} signals, found {len(fold)}")
     folds = np.unique(fold[fold >= 0])
@@ -86,5 +96,7 @@ def _log_odds(network: Any, signal: NDArray[np.floating[Any]]) -> FloatArray:
     padded = np.pad(signal.astype(np.float32), (0, max(0, SHORTEST - len(signal))))
     with torch.inference_mode():
         found = network.predict(torch.from_numpy(padded)[None], output="tensor")
-    share = np.clip(found.double().cpu().numpy().reshape(-1, found.shape[-1]), SATURATED, 1.0 - SATURATED)
+    share = np.clip(
+        found.double().cpu().numpy().reshape(-1, found.shape[-1]), SATURATED, 1.0 - SATURATED
+    )
     return np.asarray((np.log(share) - np.log1p(-share)).mean(axis=0))

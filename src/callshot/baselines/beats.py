@@ -45,7 +45,9 @@ class Beats:
         """Make the modules, whose weights are still to come."""
         torch, width = need_torch(), self.width
         convolution = {
-            "direction": torch.nn.Parameter(torch.ones(width, width // self.kernel_groups, self.kernel)),
+            "direction": torch.nn.Parameter(
+                torch.ones(width, width // self.kernel_groups, self.kernel)
+            ),
             "length": torch.nn.Parameter(torch.ones(1, 1, self.kernel)),
             "bias": torch.nn.Parameter(torch.zeros(width)),
         }
@@ -57,7 +59,9 @@ class Beats:
             "distances": torch.nn.Embedding(self.buckets, self.heads),
             "blocks": torch.nn.ModuleList([self._block() for _ in range(self.layers)]),
         }
-        return torch.nn.ModuleDict(parts | ({"widen": torch.nn.Linear(self.embed, width)} if self.widens else {}))
+        return torch.nn.ModuleDict(
+            parts | ({"widen": torch.nn.Linear(self.embed, width)} if self.widens else {})
+        )
 
     @property
     def widens(self) -> bool:
@@ -67,10 +71,15 @@ class Beats:
     def _block(self) -> Any:
         torch, width = need_torch(), self.width
         parts = {name: torch.nn.Linear(width, width) for name in ("q", "k", "v", "out")}
-        parts |= {"fc1": torch.nn.Linear(width, self.inner), "fc2": torch.nn.Linear(self.inner, width)}
+        parts |= {
+            "fc1": torch.nn.Linear(width, self.inner),
+            "fc2": torch.nn.Linear(self.inner, width),
+        }
         parts |= {"gate": torch.nn.Linear(width // self.heads, GATES)}
         parts |= {name: torch.nn.LayerNorm(width) for name in ("norm1", "norm2")}
-        gain = torch.nn.ParameterDict({"scale": torch.nn.Parameter(torch.ones(1, self.heads, 1, 1))})
+        gain = torch.nn.ParameterDict(
+            {"scale": torch.nn.Parameter(torch.ones(1, self.heads, 1, 1))}
+        )
         return torch.nn.ModuleDict({**parts, "gain": gain})
 
     def encode(self, parts: Any, patches: Any, there: Any, loosen: Loosen) -> Any:
@@ -82,7 +91,9 @@ class Beats:
         if mask is not None:  # as the convolution has it beyond the ends
             tokens = tokens * mask[:, :, None]
         tokens = loosen(parts["norm"](tokens + self._convolve(parts["convolution"], tokens)))
-        far = torch.from_numpy(buckets(tokens.shape[1], self.buckets, self.distance)).to(tokens.device)
+        far = torch.from_numpy(buckets(tokens.shape[1], self.buckets, self.distance)).to(
+            tokens.device
+        )
         bias = parts["distances"](far).permute(2, 0, 1)
         for block in parts["blocks"]:
             tokens = block["norm1"](tokens * stay + loosen(self._attend(block, tokens, bias, mask)))
@@ -97,17 +108,23 @@ class Beats:
         kernel = direction * (part["length"] / direction.norm(dim=(0, 1), keepdim=True))
         settings = {"padding": self.kernel // 2, "groups": self.kernel_groups}
         with torch.autocast(tokens.device.type, enabled=False):
-            found = torch.nn.functional.conv1d(tokens.float().transpose(1, 2), kernel, part["bias"], **settings)
+            found = torch.nn.functional.conv1d(
+                tokens.float().transpose(1, 2), kernel, part["bias"], **settings
+            )
         return torch.nn.functional.gelu(found[:, :, : tokens.shape[1]]).transpose(1, 2)
 
     def _attend(self, block: Any, tokens: Any, bias: Any, mask: Any) -> Any:
         torch = need_torch()
         q, k, v = (split_heads(block[name](tokens), self.heads) for name in ("q", "k", "v"))
-        first, second = torch.sigmoid(block["gate"](q).unflatten(-1, (2, GATES // 2)).sum(-1)).split(1, dim=-1)
+        first, second = torch.sigmoid(
+            block["gate"](q).unflatten(-1, (2, GATES // 2)).sum(-1)
+        ).split(1, dim=-1)
         bias = ((first * (second * block["gain"]["scale"] - 1.0) + 2.0) * bias).to(q.dtype)
         if mask is not None:
             bias = bias.masked_fill(~mask[:, None, None, :], -math.inf)
-        return block["out"](join_heads(torch.nn.functional.scaled_dot_product_attention(q, k, v, bias)))
+        return block["out"](
+            join_heads(torch.nn.functional.scaled_dot_product_attention(q, k, v, bias))
+        )
 
     def draw(self, parts: Any, draw: Any) -> None:
         """Give weights by chance, which is what a benchmark needs and nothing else: BEATs is for pretrained ones."""
@@ -131,6 +148,10 @@ def buckets(tokens: int, count: int, farthest: int) -> IntArray:
     far = np.arange(tokens) - np.arange(tokens)[:, None]
     half, size = count // 2, np.abs(far)
     near = half // 2
-    beyond = np.log(np.maximum(size, 1).astype(np.float32) / near) / math.log(farthest / near) * (half - near)
+    beyond = (
+        np.log(np.maximum(size, 1).astype(np.float32) / near)
+        / math.log(farthest / near)
+        * (half - near)
+    )
     large = np.minimum(near + beyond.astype(np.int64), half - 1)
     return np.asarray(np.where(size < near, size, large) + half * (far > 0))

@@ -29,7 +29,9 @@ from callshot.records import FloatArray, IntArray
 NEAR = 1e-5  # above the optimum of J: there a path has arrived
 MOST_STEPS = 10**5
 
-Point = tuple[FloatArray, FloatArray]  # weight (classes, dimensions) and bias, for standardised columns
+Point = tuple[
+    FloatArray, FloatArray
+]  # weight (classes, dimensions) and bias, for standardised columns
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,9 @@ def refine_centroid(
     Steps 0, 1, 2, 5, 10, 20, … are told, and the last. Nothing is random.
     """
     if len(strength) != episodes.folds:
-        raise OptionError(f"strength: wanted one C for each of {episodes.folds} splits, got {len(strength)}")
+        raise OptionError(
+            f"strength: wanted one C for each of {episodes.folds} splits, got {len(strength)}"
+        )
     for c in strength:
         check_strength(c)
 
@@ -88,7 +92,10 @@ def refine_centroid(
         paths = list(pool.map(run, range(episodes.folds)))
     last = max(path.steps[-1] for path in paths)
     steps = [step for step in range(last + 1) if is_told(step) or step == last]
-    tables = [measure(episodes, gather(episodes, [p.a[p.at(step)] for p in paths]), categories) for step in steps]
+    tables = [
+        measure(episodes, gather(episodes, [p.a[p.at(step)] for p in paths]), categories)
+        for step in steps
+    ]
     return Refinement(
         np.array(steps),
         {key: np.array([table[key] for table in tables]) for key in tables[0]},
@@ -102,9 +109,14 @@ def follow(episodes: Episodes, number: int, strength: float) -> Path:
     """Make the steps of one split until J is near its optimum."""
     outside = episodes.fold != number
     vectors, label = episodes.vectors[outside], episodes.label[outside]
-    queries, place = episodes.distinct_at(np.flatnonzero(~outside))  # equal queries are multiplied once: they tie
+    queries, place = episodes.distinct_at(
+        np.flatnonzero(~outside)
+    )  # equal queries are multiplied once: they tie
     rows, mean, deviation = standardise(vectors)
-    vectors, queries = vectors - mean, queries - mean  # the origin was that of all rows, and weights know where it is
+    vectors, queries = (
+        vectors - mean,
+        queries - mean,
+    )  # the origin was that of all rows, and weights know where it is
     valley = Valley(rows, label, strength)
 
     def put(layer: LinearLayer) -> Point:
@@ -118,7 +130,13 @@ def follow(episodes: Episodes, number: int, strength: float) -> Path:
     best = valley.height(put(fit(vectors, label, episodes.classes, strength)))
     temperature = valley.temperature((weight, bias))
     start = weight / temperature, bias / temperature
-    path = Path([0], [centroid(queries)[place]], [valley.height((weight, bias)) - best], temperature, a_of(start))
+    path = Path(
+        [0],
+        [centroid(queries)[place]],
+        [valley.height((weight, bias)) - best],
+        temperature,
+        a_of(start),
+    )
     for step, point, high in descend(valley, start):
         arrived = high - best <= NEAR or step == MOST_STEPS
         if is_told(step) or arrived:
@@ -146,7 +164,9 @@ class Valley:
         """Return J and its gradient."""
         weight, bias = np.ascontiguousarray(point[0]), point[1]
         slope = np.empty_like(weight), np.empty_like(bias)
-        return fill_slope(self.rows, self.columns, self.label, self.strength, weight, bias, *slope), slope
+        return fill_slope(
+            self.rows, self.columns, self.label, self.strength, weight, bias, *slope
+        ), slope
 
     @cached_property
     def columns(self) -> FloatArray:
@@ -166,7 +186,10 @@ class Valley:
             weight, bias = self.slope((factor * point[0], factor * point[1]))[1]
             return float((weight * point[0]).sum() + (bias * point[1]).sum()) > 0.0
 
-        low, high = -100.0, 0.0  # powers of 2; J bends upwards, so halving the interval finds its foot
+        low, high = (
+            -100.0,
+            0.0,
+        )  # powers of 2; J bends upwards, so halving the interval finds its foot
         for _ in range(60):
             middle = (low + high) / 2.0
             low, high = (low, middle) if uphill(2.0**middle) else (middle, high)

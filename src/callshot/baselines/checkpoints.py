@@ -84,7 +84,11 @@ class Shelf:
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Keep where a training stands, in place of where it stood."""
-        about = {"phase": checkpoint.phase, "epoch": checkpoint.epoch, "losses": list(checkpoint.losses)}
+        about = {
+            "phase": checkpoint.phase,
+            "epoch": checkpoint.epoch,
+            "losses": list(checkpoint.losses),
+        }
         self._write(".checkpoint.safetensors", _pack_arrays(checkpoint.arrays, about))
 
     def _checkpoint(self, shapes: Shapes) -> Checkpoint | None:
@@ -93,7 +97,9 @@ class Shelf:
             return None
         arrays, about = _read_arrays(path, shapes)
         try:
-            return Checkpoint(str(about["phase"]), int(about["epoch"]), _numbers(about["losses"]), arrays)
+            return Checkpoint(
+                str(about["phase"]), int(about["epoch"]), _numbers(about["losses"]), arrays
+            )
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise _refusal(path, "wanted a checkpoint of callshot's") from error
 
@@ -102,7 +108,9 @@ class Shelf:
         try:
             return None if told is None else _numbers(told["losses"])
         except (KeyError, TypeError, OverflowError) as error:
-            raise _refusal(self.path.with_suffix(".search.json"), "wanted losses, a list of numbers") from error
+            raise _refusal(
+                self.path.with_suffix(".search.json"), "wanted losses, a list of numbers"
+            ) from error
 
     def _told(self, suffix: str) -> dict[str, Any] | None:
         path = self.path.with_suffix(suffix)
@@ -128,7 +136,9 @@ class Shelf:
                 os.fsync(stream.fileno())  # or a power loss may leave the name without the content
             part.replace(path)
         except OSError as error:
-            raise OutputError(f"{path}: cannot be written ({error.strerror}); make room and run again") from error
+            raise OutputError(
+                f"{path}: cannot be written ({error.strerror}); make room and run again"
+            ) from error
         finally:
             with suppress(OSError):
                 part.unlink()
@@ -187,7 +197,9 @@ def _read_arrays(path: Path, shapes: Shapes) -> tuple[dict[str, NDArray[Any]], d
     found = {name: array.shape for name, array in arrays.items()}
     for name in sorted({*found, *shapes}):
         if found.get(name) != shapes.get(name):
-            raise _refusal(path, f"wanted {name} of shape {shapes.get(name)}, found {found.get(name)}")
+            raise _refusal(
+                path, f"wanted {name} of shape {shapes.get(name)}, found {found.get(name)}"
+            )
     if _digest(arrays) != about.get("sha256"):
         raise _refusal(path, "wanted tensors of the hash in its header, found others")
     return arrays, about

@@ -41,7 +41,9 @@ def cut_whole(lengths: IntArray, rows: IntArray) -> Cuts:
     >>> cut_whole(np.array([16 * 100 + 5]), np.array([0]))
     Cuts(row=array([0, 0]), first=array([  0, 800]), columns=array([50, 50]))
     """
-    found = [(row, *window) for row in rows.tolist() for window in _windows(int(lengths[row]) // PATCH)]
+    found = [
+        (row, *window) for row in rows.tolist() for window in _windows(int(lengths[row]) // PATCH)
+    ]
     table = np.array(found, np.int64).reshape(-1, 3)
     return Cuts(table[:, 0], table[:, 1] * PATCH, table[:, 2])
 

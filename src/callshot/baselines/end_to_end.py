@@ -46,7 +46,12 @@ from callshot.fewshot.folds import give_folds
 from callshot.records import FloatArray, IntArray
 
 FORMAT = 1  # of what is kept: another number where the same key would give other weights
-PRETRAINED = {"rate": 5e-5, "warm": 100, "epochs": 30, "patience": 5}  # smaller steps, for they go from somewhere
+PRETRAINED = {
+    "rate": 5e-5,
+    "warm": 100,
+    "epochs": 30,
+    "patience": 5,
+}  # smaller steps, for they go from somewhere
 
 
 def score_aerd(
@@ -84,20 +89,37 @@ def score_aerd(
         outcomes = do_jobs(jobs, _score, threads, report)
     scores = np.full(targets.shape, np.nan)
     for number in range(int(fold.max()) + 1):
-        parts = [found for job, (found, _) in zip(jobs, outcomes, strict=True) if job.fold == number]
+        parts = [
+            found for job, (found, _) in zip(jobs, outcomes, strict=True) if job.fold == number
+        ]
         scores[fold == number] = np.mean(parts, axis=0)
     told = _tell(jobs[0].lesson.recipe, given, options)
-    told |= {"epochs": by_fold(jobs, [epochs for _, epochs in outcomes]), "searched": epochs is None}
-    told |= {"audio_s": len(feed.table.frames) * HOP / RATE_HZ, "trained": sum(j.found.weights is None for j in jobs)}
+    told |= {
+        "epochs": by_fold(jobs, [epochs for _, epochs in outcomes]),
+        "searched": epochs is None,
+    }
+    told |= {
+        "audio_s": len(feed.table.frames) * HOP / RATE_HZ,
+        "trained": sum(j.found.weights is None for j in jobs),
+    }
     return scores, {**told, "seconds": time.monotonic() - start}
 
 
-def _refuse(signals: int, targets: NDArray[np.bool_], fold: IntArray, groups: IntArray, names: Sequence[str]) -> None:
+def _refuse(
+    signals: int, targets: NDArray[np.bool_], fold: IntArray, groups: IntArray, names: Sequence[str]
+) -> None:
     """Refuse what cannot be trained on."""
-    if targets.ndim != 2 or targets.dtype != np.bool_ or targets.shape[1] != len(names) or not names:
+    if (
+        targets.ndim != 2
+        or targets.dtype != np.bool_
+        or targets.shape[1] != len(names)
+        or not names
+    ):
         wanted = f"targets: wanted a truth for each row and each of {len(names)} outputs"
         raise InputError(f"{wanted}, found shape {targets.shape} of {targets.dtype}")
-    refuse_counts(len(targets), [("signals", signals), ("fold", len(fold)), ("groups", len(groups))])
+    refuse_counts(
+        len(targets), [("signals", signals), ("fold", len(fold)), ("groups", len(groups))]
+    )
     give_folds([str(group) for group in groups], fold)
     for number in range(int(fold.max()) + 1):
         refuse_few(targets[fold != number].sum(axis=0), names, number, "the end-to-end rival")
@@ -116,8 +138,13 @@ def _plan(
     settings: dict[str, Any] = {"encoder": Ast()}
     if given is not None:
         settings = {"encoder": given.encoder, "init": given.digest, **PRETRAINED}
-    recipes = [Recipe(outputs=len(names), seed=options.seed, member=n, **settings) for n in range(options.seeds)]
-    lessons = [FrameLesson(feed, recipe, None if given is None else given.arrays) for recipe in recipes]
+    recipes = [
+        Recipe(outputs=len(names), seed=options.seed, member=n, **settings)
+        for n in range(options.seeds)
+    ]
+    lessons = [
+        FrameLesson(feed, recipe, None if given is None else given.arrays) for recipe in recipes
+    ]
     return [
         _job(lesson, fold, number, groups, names, epochs, options)
         for number in range(int(fold.max()) + 1)
@@ -145,8 +172,15 @@ def _job(
         "device": options.kind,
     }
     shelf = Shelf(options.folder, f"fold{number}-seed{recipe.member}-aerd", key)
-    held = _hold_out(lesson.feed.label[rows], groups[rows], recipe) if epochs is None else np.zeros(len(rows), bool)
-    title, found = f"{recipe.encoder.title}, fold {number}, seed {recipe.member}", shelf.read(*shapes(outline(recipe)))
+    held = (
+        _hold_out(lesson.feed.label[rows], groups[rows], recipe)
+        if epochs is None
+        else np.zeros(len(rows), bool)
+    )
+    title, found = (
+        f"{recipe.encoder.title}, fold {number}, seed {recipe.member}",
+        shelf.read(*shapes(outline(recipe))),
+    )
     job = Job(title, number, rows, np.flatnonzero(fold == number), held, lesson, shelf, found)
     return job if epochs is None else Job(**{**vars(job), "unsearched": epochs})
 
@@ -161,7 +195,9 @@ def _hold_out(truth: NDArray[np.bool_], groups: IntArray, recipe: Recipe) -> NDA
 def _score(job: Job[FrameLesson], watch: Watch) -> tuple[FloatArray, int]:
     """Return the log-odds of the split's queries, and how many epochs it took."""
     network, epochs = learn(job, watch)
-    return log_odds(job.lesson.feed, job.queries, job.lesson.recipe.encoder, network, watch.go_on), epochs
+    return log_odds(
+        job.lesson.feed, job.queries, job.lesson.recipe.encoder, network, watch.go_on
+    ), epochs
 
 
 def _tell(recipe: Recipe, given: Pretrained | None, options: Options) -> dict[str, Any]:
@@ -170,7 +206,9 @@ def _tell(recipe: Recipe, given: Pretrained | None, options: Options) -> dict[st
         "text": recipe.encoder.title + ("" if given is None else f" from {given.path.name}"),
         "parameters": recipe.parameters,
         "encoder": asdict(recipe.encoder),  # type: ignore[call-overload]
-        "init": None if given is None else {"file": given.path.name, "sha256": given.digest, "unused": given.unused},
+        "init": None
+        if given is None
+        else {"file": given.path.name, "sha256": given.digest, "unused": given.unused},
         "pooling": "mean of the frames' log-odds",
         "frame_s": COLUMN_S,
         "window_s": COLUMN_S * COLUMNS,

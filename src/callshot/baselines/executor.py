@@ -94,10 +94,14 @@ def refuse_few(counts: NDArray[np.integer[Any]], names: Sequence[str], fold: int
     few = np.flatnonzero(counts < FEWEST)
     if few.size:
         found = f"class '{names[few[0]]}' has {counts[few[0]]} on the support side of fold {fold}"
-        raise InputError(f"{found}, and {who} needs {FEWEST} exemplars at least; label more, or leave it out")
+        raise InputError(
+            f"{found}, and {who} needs {FEWEST} exemplars at least; label more, or leave it out"
+        )
 
 
-def do_jobs(jobs: Sequence[Task], do: Callable[[Task, Watch], Outcome], threads: int, report: Report) -> list[Outcome]:
+def do_jobs(
+    jobs: Sequence[Task], do: Callable[[Task, Watch], Outcome], threads: int, report: Report
+) -> list[Outcome]:
     """Do every job, several at a time; outcomes in their order. Where one fails, the others stop after their batch."""
     torch, watch = need_torch(), Watch(report)
     workers = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))

@@ -14,7 +14,14 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.baselines.crops import HEIGHT, Cuts, cut_by_chance, cut_whole, in_even_batches, line_up_cuts
+from callshot.baselines.crops import (
+    HEIGHT,
+    Cuts,
+    cut_by_chance,
+    cut_whole,
+    in_even_batches,
+    line_up_cuts,
+)
 from callshot.baselines.executor import GoOn
 from callshot.baselines.sequence_batches import deal_batches
 from callshot.baselines.spectrogram import PATCH, FrontEnd
@@ -87,23 +94,34 @@ def build(recipe: Recipe) -> Any:
 
 
 def frame_log_odds(
-    encoder: Encoder, network: Any, frames: Any, there: Any = None, loosen: Loosen = lambda values: values
+    encoder: Encoder,
+    network: Any,
+    frames: Any,
+    there: Any = None,
+    loosen: Loosen = lambda values: values,
 ) -> Any:
     """Return log-odds (cuts, columns, outputs) of frames (cuts, 16 × columns, 128); `there` is (cuts, columns).
 
     On a GPU the encoder works with bfloat16.
     """
     torch = need_torch()
-    patches = frames.unflatten(1, (-1, PATCH)).unflatten(-1, (HEIGHT, PATCH)).transpose(2, 3).flatten(-2)
+    patches = (
+        frames.unflatten(1, (-1, PATCH)).unflatten(-1, (HEIGHT, PATCH)).transpose(2, 3).flatten(-2)
+    )
     with torch.autocast("cuda", torch.bfloat16) if frames.is_cuda else nullcontext():
         tokens = encoder.encode(network["encoder"], patches, there, loosen)
     return network["head"](tokens.float().mean(dim=2))
 
 
-def log_odds(feed: Feed, rows: IntArray, encoder: Encoder, network: Any, go_on: GoOn = lambda: None) -> FloatArray:
+def log_odds(
+    feed: Feed, rows: IntArray, encoder: Encoder, network: Any, go_on: GoOn = lambda: None
+) -> FloatArray:
     """Return the log-odds of some rows, (rows, outputs): of each, the mean over all of its frames."""
     torch = need_torch()
-    total, count = np.zeros((len(feed.label), network["head"].out_features)), np.zeros((len(feed.label), 1))
+    total, count = (
+        np.zeros((len(feed.label), network["head"].out_features)),
+        np.zeros((len(feed.label), 1)),
+    )
     with torch.inference_mode():
         for cuts in in_even_batches(cut_whole(feed.table.lengths, rows), TOGETHER):
             go_on()
@@ -156,7 +174,9 @@ class FrameLesson:
         weights = balance(self.feed.label[rows])
         for n, (cuts, frames, there, loosen) in enumerate(self._batches(rows, state)):
             go_on()
-            state.optimiser.param_groups[0]["lr"] = recipe.rate * min(1.0, (steps + n + 1) / recipe.warm)
+            state.optimiser.param_groups[0]["lr"] = recipe.rate * min(
+                1.0, (steps + n + 1) / recipe.warm
+            )
             found = frame_log_odds(recipe.encoder, state.network, frames, there, loosen)
             state.optimiser.zero_grad()
             frame_loss(found, there, self.feed.label[cuts.row], weights).backward()
@@ -167,7 +187,9 @@ class FrameLesson:
         """Yield cuts by chance, their frames, which columns are there, and what drops values."""
         torch, recipe, device = need_torch(), self.recipe, self.feed.frames.device
         rng = np.random.default_rng(stream(recipe.seed, recipe.member, "order", state.epoch))
-        draw = torch.Generator(device).manual_seed(stream(recipe.seed, recipe.member, "dropout", state.epoch))
+        draw = torch.Generator(device).manual_seed(
+            stream(recipe.seed, recipe.member, "dropout", state.epoch)
+        )
         for batch in deal_batches(self.feed.table, rows, recipe.batch, rng):
             cuts = cut_by_chance(self.feed.table.lengths, batch, rng)
             frames, there = _load(self.feed, cuts)
@@ -175,8 +197,15 @@ class FrameLesson:
 
     def loss(self, rows: IntArray, network: Any, go_on: GoOn = lambda: None) -> float:
         """Return the cross-entropy of some rows by their scores, every output and its two sides alike."""
-        scores, truth = log_odds(self.feed, rows, self.recipe.encoder, network, go_on), self.feed.label[rows]
-        return float(np.average(np.logaddexp(0.0, np.where(truth, -scores, scores)), weights=_side_weight(truth)))
+        scores, truth = (
+            log_odds(self.feed, rows, self.recipe.encoder, network, go_on),
+            self.feed.label[rows],
+        )
+        return float(
+            np.average(
+                np.logaddexp(0.0, np.where(truth, -scores, scores)), weights=_side_weight(truth)
+            )
+        )
 
 
 def balance(truth: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
@@ -194,7 +223,9 @@ def _side_weight(truth: NDArray[np.bool_]) -> FloatArray:
     return np.asarray(np.where(truth, *balance(truth)))
 
 
-def frame_loss(found: Any, there: Any, truth: NDArray[np.bool_], weights: tuple[FloatArray, FloatArray]) -> Any:
+def frame_loss(
+    found: Any, there: Any, truth: NDArray[np.bool_], weights: tuple[FloatArray, FloatArray]
+) -> Any:
     """Return the weighted cross-entropy of log-odds (cuts, columns, outputs): mean over frames, then over the rest."""
     torch = need_torch()
     weight = torch.from_numpy(np.where(truth, *weights).astype(np.float32)).to(found.device)

@@ -26,12 +26,19 @@ from callshot.records import COMMON_FOLD, FloatArray, IntArray
 
 Report = Callable[[float, str], None]
 
-GRID = (*(float(f"{digit}e{power}") for power in range(-5, 2) for digit in (1, 3)), 100.0)  # of C: 0.00001, 0.00003, …
+GRID = (
+    *(float(f"{digit}e{power}") for power in range(-5, 2) for digit in (1, 3)),
+    100.0,
+)  # of C: 0.00001, 0.00003, …
 WORSE = 0.01  # of AUROC
 STRENGTH = 0.1  # where there is nothing to choose it by
 SMALLEST, LARGEST = 1e-6, 1e6
 INNER_FOLDS = 4
-EXACT, CLOSE, NEAR = 1e-15, 1e-7, 1e-4  # how far J may be above its optimum: all labels, at every k, to choose C
+EXACT, CLOSE, NEAR = (
+    1e-15,
+    1e-7,
+    1e-4,
+)  # how far J may be above its optimum: all labels, at every k, to choose C
 
 
 def score_logistic(
@@ -93,7 +100,9 @@ def score_each(
     """
     outside = episodes.fold != number
     queries, place = episodes.distinct_at(np.flatnonzero(~outside))
-    for layer in fit_each(episodes.vectors[outside], episodes.label[outside], episodes.classes, strengths, tolerance):
+    for layer in fit_each(
+        episodes.vectors[outside], episodes.label[outside], episodes.classes, strengths, tolerance
+    ):
         yield layer(queries)[place]
 
 
@@ -122,7 +131,9 @@ def support_side(episodes: Episodes, number: int) -> Episodes:
     )
 
 
-def fit(vectors: FloatArray, label: IntArray, classes: tuple[str, ...], strength: float) -> LinearLayer:
+def fit(
+    vectors: FloatArray, label: IntArray, classes: tuple[str, ...], strength: float
+) -> LinearLayer:
     """Train a layer on rows and their class numbers.
 
     >>> layer = fit(np.array([[0.0], [1.0], [4.0], [5.0]]), np.array([0, 0, 1, 1]), ("roar", "rumble"), 1.0)
@@ -133,7 +144,11 @@ def fit(vectors: FloatArray, label: IntArray, classes: tuple[str, ...], strength
 
 
 def fit_each(
-    vectors: FloatArray, label: IntArray, classes: tuple[str, ...], strengths: tuple[float, ...], tolerance: float
+    vectors: FloatArray,
+    label: IntArray,
+    classes: tuple[str, ...],
+    strengths: tuple[float, ...],
+    tolerance: float,
 ) -> Iterator[LinearLayer]:
     """Train a layer with each strength, from the one before."""
     rows, mean, deviation = standardise(vectors)

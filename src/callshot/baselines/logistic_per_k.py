@@ -19,7 +19,14 @@ import numpy as np
 
 from callshot.baselines.kernels.products import fill_layer, fill_logits
 from callshot.baselines.kernels.solver import gram_matrix, solve
-from callshot.baselines.logistic import CLOSE, STRENGTH, Report, check_optimum, check_strength, score_each
+from callshot.baselines.logistic import (
+    CLOSE,
+    STRENGTH,
+    Report,
+    check_optimum,
+    check_strength,
+    score_each,
+)
 from callshot.baselines.standardize import standardise
 from callshot.fewshot.accumulate import Tally
 from callshot.fewshot.engine import Engine, blocks, open_engine
@@ -62,7 +69,9 @@ def sweep_logistic(
     shots = np.array(sorted(k), np.int64)
     tally = Tally(len(shots), protocol.samples(spread), episodes.classes, categories)
     workers = threads or os.cpu_count() or 1
-    with open_engine(episodes, protocol, workers, 0, lambda share: report(share, "logistic")) as engine:
+    with open_engine(
+        episodes, protocol, workers, 0, lambda share: report(share, "logistic")
+    ) as engine:
         for part in parts:
             if spread == "shared":
                 _sweep_split(engine, part, shots, strength, tally)
@@ -80,7 +89,9 @@ def drawn_rows(
     stream = np.uint64(enter(purpose_key(protocol.seed, "shared"), np.uint64(draw)))
     out = np.empty(shots[-1], np.uint64)
     rows = []
-    for first, last, key in zip(episodes.class_start, episodes.class_start[1:], episodes.class_key, strict=False):
+    for first, last, key in zip(
+        episodes.class_start, episodes.class_start[1:], episodes.class_key, strict=False
+    ):
         own, distinct = np.uint64(enter(stream, key)), protocol.sampler == "distinct"
         size = shared_support(own, episodes.fold[first:last], number, len(out), distinct, out)
         rows.append(first + out[:size].astype(np.int64))
@@ -105,7 +116,10 @@ def climb(
 
     Return the weight (sizes, classes, dimensions) and the bias (sizes, classes) of every fit, for vectors as they are.
     """
-    weights, biases = np.zeros((len(sizes), classes, vectors.shape[1])), np.zeros((len(sizes), classes))
+    weights, biases = (
+        np.zeros((len(sizes), classes, vectors.shape[1])),
+        np.zeros((len(sizes), classes)),
+    )
     numbers, bias = np.zeros((classes, 0)), np.zeros(classes)
     room, table = np.empty_like(vectors), np.empty(min(vectors.shape) * len(vectors))
     for s, size in enumerate(sizes.tolist()):
@@ -130,18 +144,33 @@ def climb(
     return weights, biases
 
 
-def _sweep_split(engine: Engine, part: Split, shots: IntArray, strength: float, tally: Tally) -> None:
+def _sweep_split(
+    engine: Engine, part: Split, shots: IntArray, strength: float, tally: Tally
+) -> None:
     """Train on every draw for the queries of one fold, and add the values of those to the tally."""
-    classes, queries, draws = len(engine.episodes.classes), len(part.rows), engine.protocol.shared_draws
+    classes, queries, draws = (
+        len(engine.episodes.classes),
+        len(part.rows),
+        engine.protocol.shared_draws,
+    )
     room = MOST_BYTES // (8 * len(shots) * classes * queries)
     spans = list(blocks(draws, min(room, -(-draws // (2 * engine.workers)))))
     found = [Draws(span.stop - span.start, len(shots), classes) for span in spans]
-    whole = _score_whole(engine, part, strength) if shots[-1] >= np.diff(part.pool_start).max() else None
-    tasks = [partial(_train, engine, part, shots, strength, whole, s, d) for s, d in zip(spans, found, strict=True)]
+    whole = (
+        _score_whole(engine, part, strength)
+        if shots[-1] >= np.diff(part.pool_start).max()
+        else None
+    )
+    tasks = [
+        partial(_train, engine, part, shots, strength, whole, s, d)
+        for s, d in zip(spans, found, strict=True)
+    ]
     engine.run(tasks, 1 / engine.episodes.folds)
     tally.decisions += np.sum([d.decisions for d in found], axis=0)
     tally.tied += np.sum([d.tied for d in found], axis=0)
-    ap, auroc, hits = (np.concatenate([getattr(d, name) for d in found]) for name in ("ap", "auroc", "hits"))
+    ap, auroc, hits = (
+        np.concatenate([getattr(d, name) for d in found]) for name in ("ap", "auroc", "hits")
+    )
     for s in range(len(shots)):
         tally.add(s, part, ap[:, s].T, auroc[:, s].T, hits[:, s].T)
 
@@ -154,17 +183,27 @@ def _score_whole(engine: Engine, part: Split, strength: float) -> FloatArray | N
 
 
 def _train(
-    engine: Engine, part: Split, shots: IntArray, strength: float, whole: FloatArray | None, span: slice, into: Draws
+    engine: Engine,
+    part: Split,
+    shots: IntArray,
+    strength: float,
+    whole: FloatArray | None,
+    span: slice,
+    into: Draws,
 ) -> None:
     """Train on a few draws at every k, and take the metrics of their scores."""
     episodes = engine.episodes
     a = np.empty((span.stop - span.start, len(shots), len(episodes.classes), len(part.rows)))
-    queries, place = episodes.distinct_at(part.rows)  # each distinct query is multiplied once, so that equal ones tie
+    queries, place = episodes.distinct_at(
+        part.rows
+    )  # each distinct query is multiplied once, so that equal ones tie
     logits = np.empty((*a.shape[1:3], len(queries)))
     for d, draw in enumerate(range(span.start, span.stop)):
         rows, sizes = drawn_rows(episodes, part.number, draw, shots, engine.protocol)
         drawn = len(sizes) if whole is None else int(np.searchsorted(sizes, len(part.pool)))
-        weight, bias = climb(episodes.vectors[rows], episodes.label[rows], sizes[:drawn], a.shape[2], strength)
+        weight, bias = climb(
+            episodes.vectors[rows], episodes.label[rows], sizes[:drawn], a.shape[2], strength
+        )
         fill_logits(weight, bias, queries, logits[:drawn])
         a[d, :drawn] = logits[:drawn, :, place]
         a[d, drawn:] = whole
@@ -174,16 +213,25 @@ def _train(
 def _filler(strength: float, engine: Engine, part: Split, shots: IntArray, out: FloatArray) -> Fill:
     """Return what trains on every draw of some queries at every k, and fills in a_n of each query by its own fits."""
     episodes, protocol, classes = engine.episodes, engine.protocol, len(engine.episodes.classes)
-    whole = _score_whole(engine, part, strength) if shots[-1] >= np.diff(part.pool_start).max() else None
+    whole = (
+        _score_whole(engine, part, strength)
+        if shots[-1] >= np.diff(part.pool_start).max()
+        else None
+    )
 
     def fill(first: int, last: int) -> None:
         for q in range(first, last):
             query, z = int(part.rows[q]), episodes.vectors[part.rows[q]]
             for draw in range(protocol.draws):
-                supports = [own_support(episodes, query, n, int(shots[-1]), draw, protocol) for n in range(classes)]
+                supports = [
+                    own_support(episodes, query, n, int(shots[-1]), draw, protocol)
+                    for n in range(classes)
+                ]
                 rows, sizes = by_turns(supports, shots)
                 drawn = len(sizes) if whole is None else int(np.searchsorted(sizes, len(part.pool)))
-                weight, bias = climb(episodes.vectors[rows], episodes.label[rows], sizes[:drawn], classes, strength)
+                weight, bias = climb(
+                    episodes.vectors[rows], episodes.label[rows], sizes[:drawn], classes, strength
+                )
                 out[:drawn, :, q, draw] = weight @ z + bias
                 if whole is not None:
                     out[drawn:, :, q, draw] = whole[:, q]

@@ -18,7 +18,13 @@ from numpy.typing import NDArray
 from callshot.baselines.beats import Beats
 from callshot.baselines.torch_arrays import Arrays, need_torch
 from callshot.baselines.transformer import Ast
-from callshot.baselines.weight_conversion import Source, convert_ast, convert_beats, tell_short, tell_some
+from callshot.baselines.weight_conversion import (
+    Source,
+    convert_ast,
+    convert_beats,
+    tell_short,
+    tell_some,
+)
 from callshot.errors import InputError
 
 
@@ -42,10 +48,14 @@ def read_pretrained(path: Path) -> Pretrained:
         raise
     except Exception as error:  # whatever else a file may hold
         why = tell_short(f"{type(error).__name__}: {error}")
-        raise InputError(f"{path}: wanted AST or BEATs as published, found other content ({why})") from error
+        raise InputError(
+            f"{path}: wanted AST or BEATs as published, found other content ({why})"
+        ) from error
     with path.open("rb") as stream:
         digest = file_digest(stream, "sha256").hexdigest()
-    return Pretrained(path, digest, encoder, arrays, tuple(sorted({*source.tensors} - source.taken)))
+    return Pretrained(
+        path, digest, encoder, arrays, tuple(sorted({*source.tensors} - source.taken))
+    )
 
 
 def _convert(path: Path, content: Mapping[str, Any]) -> tuple[Source, Ast | Beats, Arrays]:
@@ -78,10 +88,21 @@ def _read(path: Path) -> Mapping[str, Any]:
 
 def _arrays(path: Path, found: Any) -> dict[str, NDArray[Any]]:
     torch = need_torch()
-    if not isinstance(found, Mapping) or not all(isinstance(tensor, torch.Tensor) for tensor in found.values()):
-        raise InputError(f"{path}: wanted tensors by name, found {tell_some(found)}; give AST or BEATs as published")
+    if not isinstance(found, Mapping) or not all(
+        isinstance(tensor, torch.Tensor) for tensor in found.values()
+    ):
+        raise InputError(
+            f"{path}: wanted tensors by name, found {tell_some(found)}; give AST or BEATs as published"
+        )
     for name, tensor in found.items():
-        if tensor.layout != torch.strided or tensor.is_meta or tensor.is_complex() or tensor.is_quantized:
+        if (
+            tensor.layout != torch.strided
+            or tensor.is_meta
+            or tensor.is_complex()
+            or tensor.is_quantized
+        ):
             what = f"{tensor.dtype}, {tensor.layout}, on {tensor.device}"
-            raise InputError(f"{path}: wanted tensor {tell_short(name)} of real numbers, dense, found {what}")
+            raise InputError(
+                f"{path}: wanted tensor {tell_short(name)} of real numbers, dense, found {what}"
+            )
     return {str(name): tensor.detach().float().numpy() for name, tensor in found.items()}

@@ -78,7 +78,10 @@ def score_recurrent(
         scores[episodes.fold == fold] = score(np.mean(parts, axis=0))
     told = _tell(jobs, [name for (name,) in cells], options)
     told |= {"epochs": by_fold(jobs, [epochs for _, epochs in outcomes])}
-    told |= {"trained": sum(job.found.weights is None for job in jobs), "seconds": time.monotonic() - start}
+    told |= {
+        "trained": sum(job.found.weights is None for job in jobs),
+        "seconds": time.monotonic() - start,
+    }
     return scores, told
 
 
@@ -103,11 +106,16 @@ def choose_cell(
     """
     with kept_in(folder) as place:
         options = Options(seeds, device, threads, place, seed)
-        jobs = plan_jobs(episodes, groups, sequences, [tuple(cells)] * episodes.folds, hidden, options)
+        jobs = plan_jobs(
+            episodes, groups, sequences, [tuple(cells)] * episodes.folds, hidden, options
+        )
         _refuse_nothing_held(jobs)
         found = do_jobs(jobs, search, threads, report)
         lowest = [losses[best_epoch(losses) - 1] if losses else np.nan for losses in found]
-    inner = {cell: [_mean_loss(jobs, lowest, fold, cell) for fold in range(episodes.folds)] for cell in cells}
+    inner = {
+        cell: [_mean_loss(jobs, lowest, fold, cell) for fold in range(episodes.folds)]
+        for cell in cells
+    }
     chosen = tuple(min(cells, key=lambda cell: inner[cell][fold]) for fold in range(episodes.folds))
     return chosen, {"cells": chosen, "text": tell_cells(chosen), "inner_loss": inner}
 
@@ -122,7 +130,12 @@ def tell_cells(cells: Sequence[str]) -> str:
     if len(counts) == 1:
         return TITLES[cells[0]]
     first, *others = [(TITLES[cell], count) for cell, count in counts]
-    return ", ".join([f"{first[0]} in {first[1]} of {len(cells)} splits", *(f"{name} in {n}" for name, n in others)])
+    return ", ".join(
+        [
+            f"{first[0]} in {first[1]} of {len(cells)} splits",
+            *(f"{name} in {n}" for name, n in others),
+        ]
+    )
 
 
 def _score(job: Job[RecurrentLesson], watch: Watch) -> tuple[FloatArray, int]:
@@ -131,7 +144,9 @@ def _score(job: Job[RecurrentLesson], watch: Watch) -> tuple[FloatArray, int]:
     return log_probabilities(job.lesson.feed, job.queries, network, watch.go_on), epochs
 
 
-def _tell(jobs: Sequence[Job[RecurrentLesson]], cells: Sequence[str], options: Options) -> dict[str, Any]:
+def _tell(
+    jobs: Sequence[Job[RecurrentLesson]], cells: Sequence[str], options: Options
+) -> dict[str, Any]:
     recipes = {job.lesson.recipe.cell: job.lesson.recipe for job in jobs}
     return {
         "cells": tuple(cells),
@@ -146,14 +161,22 @@ def _tell(jobs: Sequence[Job[RecurrentLesson]], cells: Sequence[str], options: O
     }
 
 
-def _mean_loss(jobs: Sequence[Job[RecurrentLesson]], lowest: Sequence[float], fold: int, cell: str) -> float:
+def _mean_loss(
+    jobs: Sequence[Job[RecurrentLesson]], lowest: Sequence[float], fold: int, cell: str
+) -> float:
     pairs = zip(jobs, lowest, strict=True)
-    return float(np.nanmean([loss for job, loss in pairs if (job.fold, job.lesson.recipe.cell) == (fold, cell)]))
+    return float(
+        np.nanmean(
+            [loss for job, loss in pairs if (job.fold, job.lesson.recipe.cell) == (fold, cell)]
+        )
+    )
 
 
 def _refuse_nothing_held(jobs: Sequence[Job[RecurrentLesson]]) -> None:
     """Refuse a split in which no seed can hold rows out: nothing would tell the cells apart."""
     for fold in {job.fold for job in jobs}:
         if not any(job.held.any() for job in jobs if job.fold == fold):
-            found = "no class has two recordings on its support side, so that nothing can be held out"
+            found = (
+                "no class has two recordings on its support side, so that nothing can be held out"
+            )
             raise InputError(f"fold {fold}: {found} to choose a network by; name one")

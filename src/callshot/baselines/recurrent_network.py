@@ -17,9 +17,16 @@ from callshot.baselines.torch_arrays import Feed, drop, need_torch
 from callshot.baselines.train_loop import State, stream
 from callshot.records import FloatArray, IntArray
 
-CELLS = {"elman": ("RNN", 1), "gru": ("GRU", 3), "lstm": ("LSTM", 4)}  # torch's name, and matrices of each kind
+CELLS = {
+    "elman": ("RNN", 1),
+    "gru": ("GRU", 3),
+    "lstm": ("LSTM", 4),
+}  # torch's name, and matrices of each kind
 HIDDEN = {"elman": 128, "gru": 64, "lstm": 56}  # with which the three have about as many parameters
-NARROW, NARROW_WEIGHTS = 64, 50_000  # a wider input is brought to that width, or to as much as these weights allow
+NARROW, NARROW_WEIGHTS = (
+    64,
+    50_000,
+)  # a wider input is brought to that width, or to as much as these weights allow
 FARTHEST = 10.0  # standard deviations from the mean, beyond which a value is cut
 TOGETHER = 64  # rows that are scored at once
 
@@ -50,7 +57,11 @@ class Recipe:
         >>> [Recipe("gru", d, 12, 64).width for d in (40, 768, 1024, 1280, 1536)]
         [40, 64, 48, 39, 32]
         """
-        return self.dimension if self.dimension <= NARROW else max(1, min(NARROW, NARROW_WEIGHTS // self.dimension))
+        return (
+            self.dimension
+            if self.dimension <= NARROW
+            else max(1, min(NARROW, NARROW_WEIGHTS // self.dimension))
+        )
 
     @property
     def learning_rate(self) -> float:
@@ -81,7 +92,9 @@ def build(recipe: Recipe) -> Any:
     return network
 
 
-def forward(feed: Feed, rows: IntArray, network: Any, dropout: float = 0.0, draw: Any = None) -> Any:
+def forward(
+    feed: Feed, rows: IntArray, network: Any, dropout: float = 0.0, draw: Any = None
+) -> Any:
     """Return the logits of rows; with a generator, a share of what passes is dropped.
 
     Rows are filled up behind, and left out of the mean there: what counts is as in a batch that torch packs, whose
@@ -97,7 +110,9 @@ def forward(feed: Feed, rows: IntArray, network: Any, dropout: float = 0.0, draw
     return network["head"](drop(pooled, dropout, draw))
 
 
-def log_probabilities(feed: Feed, rows: IntArray, network: Any, go_on: GoOn = lambda: None) -> FloatArray:
+def log_probabilities(
+    feed: Feed, rows: IntArray, network: Any, go_on: GoOn = lambda: None
+) -> FloatArray:
     """Return the log-probabilities of some rows, (rows, classes), in their order."""
     torch = need_torch()
     found = np.empty((len(feed.label), network["head"].out_features))
@@ -128,9 +143,13 @@ class RecurrentLesson:
     def run_epoch(self, rows: IntArray, state: State, go_on: GoOn = lambda: None) -> None:
         """Learn all rows once, every class alike."""
         torch, recipe, device = need_torch(), self.recipe, self.feed.frames.device
-        weight = len(rows) / (recipe.classes * np.bincount(self.feed.label[rows], minlength=recipe.classes))
+        weight = len(rows) / (
+            recipe.classes * np.bincount(self.feed.label[rows], minlength=recipe.classes)
+        )
         order = np.random.default_rng(stream(recipe.seed, recipe.member, "order", state.epoch))
-        draw = torch.Generator(device).manual_seed(stream(recipe.seed, recipe.member, "dropout", state.epoch))
+        draw = torch.Generator(device).manual_seed(
+            stream(recipe.seed, recipe.member, "dropout", state.epoch)
+        )
         weights = torch.from_numpy(weight.astype(np.float32)).to(device)
         for batch in deal_batches(self.feed.table, rows, recipe.batch, order):
             go_on()
@@ -144,7 +163,9 @@ class RecurrentLesson:
 
     def loss(self, rows: IntArray, network: Any, go_on: GoOn = lambda: None) -> float:
         """Return the class-balanced cross-entropy of some rows."""
-        return balanced_loss(log_probabilities(self.feed, rows, network, go_on), self.feed.label[rows])
+        return balanced_loss(
+            log_probabilities(self.feed, rows, network, go_on), self.feed.label[rows]
+        )
 
 
 def start_state(feed: Feed, rows: IntArray, recipe: Recipe) -> State:
@@ -154,7 +175,9 @@ def start_state(feed: Feed, rows: IntArray, recipe: Recipe) -> State:
     draw = torch.Generator().manual_seed(stream(recipe.seed, recipe.member, "weights"))
     with torch.no_grad():
         for name, tensor in network.named_parameters():
-            bound = 1.0 / math.sqrt(recipe.dimension if name.startswith("narrow") else recipe.hidden)
+            bound = 1.0 / math.sqrt(
+                recipe.dimension if name.startswith("narrow") else recipe.hidden
+            )
             tensor.uniform_(-bound, bound, generator=draw)
         network.mean.copy_(torch.from_numpy(mean))
         network.scale.copy_(torch.from_numpy(scale))

@@ -36,7 +36,10 @@ Signal = NDArray[np.float32]
 
 KINDS = ("logistic", "recurrent", "end-to-end")
 METRICS = ("map", "auroc")
-CHOSEN, PAPER = "chosen", "paper"  # cells of recurrent networks: by inner folds, or as the paper pairs them
+CHOSEN, PAPER = (
+    "chosen",
+    "paper",
+)  # cells of recurrent networks: by inner folds, or as the paper pairs them
 CELLS = (CHOSEN, PAPER, "elman", "gru", "lstm")
 
 
@@ -78,7 +81,9 @@ class Training:
         if self.strength is not None:
             check_strength(self.strength)
         if self.init is not None and "end-to-end" not in self.kinds:
-            raise OptionError("init: weights for the rival end-to-end, which is not asked for; ask, or leave it out")
+            raise OptionError(
+                "init: weights for the rival end-to-end, which is not asked for; ask, or leave it out"
+            )
 
 
 def refuse_training(training: Training, device: str = "cpu") -> None:
@@ -100,24 +105,39 @@ def refuse_training(training: Training, device: str = "cpu") -> None:
 
 
 def train_logistic(
-    plot: Plot, training: Training, *, threads: int | None = None, report: Report = lambda share, what: None
+    plot: Plot,
+    training: Training,
+    *,
+    threads: int | None = None,
+    report: Report = lambda share, what: None,
 ) -> tuple[list[Rival], list[Refined]]:
     """Train logistic regression on all labels, and go there from the centroid by gradient steps."""
     scores, strengths = score_logistic(
-        plot.episodes, plot.groups, strength=training.strength, threads=threads, report=_part(report, 0.7)
+        plot.episodes,
+        plot.groups,
+        strength=training.strength,
+        threads=threads,
+        report=_part(report, 0.7),
     )
     chosen = training.strength is None and plot.episodes.folds > 2
     how = f"C{' by inner folds' if chosen else ''}: {tell_strengths(strengths)}"
-    rivals = list(_rivals(plot, "logistic", "LR", measure(plot.episodes, scores, plot.ground.categories), how))
+    rivals = list(
+        _rivals(plot, "logistic", "LR", measure(plot.episodes, scores, plot.ground.categories), how)
+    )
     way = refine_centroid(
-        plot.episodes, strengths, categories=plot.ground.categories, threads=threads, report=_part(report, 0.3)
+        plot.episodes,
+        strengths,
+        categories=plot.ground.categories,
+        threads=threads,
+        report=_part(report, 0.3),
     )
     temperature = float(np.mean(way.temperature))
     refined = [
         Refined(plot.ground.corpus, plot.table.encoder, scoring, metric, step, value, temperature)
-        for (scoring, metric), values in way.values.items() if metric in METRICS
+        for (scoring, metric), values in way.values.items()
+        if metric in METRICS
         for step, value in zip(way.steps.tolist(), values.tolist(), strict=True)
-    ]  # fmt: skip
+    ]
     return rivals, refined
 
 
@@ -140,13 +160,31 @@ def sweep_logistic_at(
 ) -> Evaluation:
     """Train logistic regression at every k of a protocol, on the draws that the centroid meets."""
     ground, spreads = plot.ground, SPREADS if training.spread == "both" else (training.spread,)
-    strength, found = STRENGTH if training.strength is None else training.strength, plot.unmeasured()
+    strength, found = (
+        STRENGTH if training.strength is None else training.strength,
+        plot.unmeasured(),
+    )
     for spread in spreads:
         k, tally = sweep_logistic(
-            plot.episodes, protocol, spread, strength=strength, draws=training.draws,
-            categories=ground.categories, threads=threads, report=_part(report, 1 / len(spreads)),
-        )  # fmt: skip
-        key = (ground.corpus, plot.table.encoder, spread, k, tally, plot.episodes, ground.classes, "logistic")
+            plot.episodes,
+            protocol,
+            spread,
+            strength=strength,
+            draws=training.draws,
+            categories=ground.categories,
+            threads=threads,
+            report=_part(report, 1 / len(spreads)),
+        )
+        key = (
+            ground.corpus,
+            plot.table.encoder,
+            spread,
+            k,
+            tally,
+            plot.episodes,
+            ground.classes,
+            "logistic",
+        )
         Summary(*key).tell(found)
     return found
 
@@ -169,18 +207,34 @@ def train_recurrent(
     from callshot.baselines.recurrent import choose_cell, score_recurrent, tell_cells
 
     cell = named_cell(plot, training.cell)
-    options: dict[str, Any] = {"seeds": training.seeds, "device": device, "folder": folder, "seed": seed}
+    options: dict[str, Any] = {
+        "seeds": training.seeds,
+        "device": device,
+        "folder": folder,
+        "seed": seed,
+    }
     options["threads"] = threads or os.cpu_count() or 1
-    cells: str | Sequence[str] = cell or choose_cell(
-        plot.episodes, plot.groups, sequences, **options, report=_part(report, 0.7)
-    )[0]  # fmt: skip
+    cells: str | Sequence[str] = (
+        cell
+        or choose_cell(plot.episodes, plot.groups, sequences, **options, report=_part(report, 0.7))[
+            0
+        ]
+    )
     scores, told = score_recurrent(
-        plot.episodes, plot.groups, sequences, cell=cells, **options, report=_part(report, 1.0 if cell else 0.3)
+        plot.episodes,
+        plot.groups,
+        sequences,
+        cell=cells,
+        **options,
+        report=_part(report, 1.0 if cell else 0.3),
     )
     names = [cells] * plot.episodes.folds if isinstance(cells, str) else cells
     titles = tell_cells(names)
     name = titles if len(set(names)) == 1 else "RNN"
-    size = " to ".join(f"{n:,}" for n in sorted({min(told["parameters"].values()), max(told["parameters"].values())}))
+    size = " to ".join(
+        f"{n:,}"
+        for n in sorted({min(told["parameters"].values()), max(told["parameters"].values())})
+    )
     seeds = f"{training.seeds} seed{'s' * (training.seeds > 1)}"
     how = f"{titles}{'' if cell else ', by inner folds'}; {size} parameters, {seeds}"
     found = measure(plot.episodes, scores, plot.ground.categories)
@@ -192,7 +246,13 @@ def named_cell(plot: Plot, cell: str) -> str:
     from callshot.baselines.recurrent import PAPER_CELLS
 
     encoder = plot.table.encoder.partition("[")[0]
-    return PAPER_CELLS.get((encoder, plot.ground.known), "") if cell == PAPER else "" if cell == CHOSEN else cell
+    return (
+        PAPER_CELLS.get((encoder, plot.ground.known), "")
+        if cell == PAPER
+        else ""
+        if cell == CHOSEN
+        else cell
+    )
 
 
 def train_end_to_end(
@@ -214,9 +274,19 @@ def train_end_to_end(
 
     scoring, names, targets = outputs(plot)
     scores, told = score_aerd(
-        signals, targets, plot.episodes.fold, plot.groups, names, init=training.init, seeds=1, device=device,
-        threads=threads or os.cpu_count() or 1, folder=folder, seed=seed, report=report,
-    )  # fmt: skip
+        signals,
+        targets,
+        plot.episodes.fold,
+        plot.groups,
+        names,
+        init=training.init,
+        seeds=1,
+        device=device,
+        threads=threads or os.cpu_count() or 1,
+        folder=folder,
+        seed=seed,
+        report=report,
+    )
     how = f"{told['text'] if training.init else 'from scratch'}; {told['parameters']:,} parameters"
     found = measure_outputs(targets, plot.episodes.fold, scores)
     return _heard(plot, told["title"], scoring, found, how), _lasting("", told)
@@ -224,7 +294,10 @@ def train_end_to_end(
 
 def _lasting(encoder: str, told: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is told of networks, but for what another run of the same would tell otherwise."""
-    return {"encoder": encoder, **{name: x for name, x in told.items() if name not in ("seconds", "trained")}}
+    return {
+        "encoder": encoder,
+        **{name: x for name, x in told.items() if name not in ("seconds", "trained")},
+    }
 
 
 def ask_published(plot: Plot, variant: str, signals: Sequence[Signal]) -> list[Rival]:
@@ -238,13 +311,19 @@ def ask_published(plot: Plot, variant: str, signals: Sequence[Signal]) -> list[R
     published = load_aerd(variant)
     called = {letters_of(name): name for name in published.names}
     if unknown := [name for name in names if letters_of(name) not in called]:
-        raise InputError(f"AERD {variant}: knows no {unknown[0]!r}, but {', '.join(published.names)}")
-    scores = score_published(published, signals, plot.episodes.fold, [called[letters_of(name)] for name in names])
+        raise InputError(
+            f"AERD {variant}: knows no {unknown[0]!r}, but {', '.join(published.names)}"
+        )
+    scores = score_published(
+        published, signals, plot.episodes.fold, [called[letters_of(name)] for name in names]
+    )
     found = measure_outputs(targets, plot.episodes.fold, scores)
     return _heard(plot, "AERD", scoring, found, f"as published, {variant}")
 
 
-def _heard(plot: Plot, name: str, scoring: str, found: Mapping[str, float], how: str) -> list[Rival]:
+def _heard(
+    plot: Plot, name: str, scoring: str, found: Mapping[str, float], how: str
+) -> list[Rival]:
     """Return the rows of a rival that hears the audio, whatever the encoder."""
     values = {(scoring, metric): found[metric] for metric in METRICS}
     return [replace(rival, encoder="") for rival in _rivals(plot, "end-to-end", name, values, how)]
@@ -257,14 +336,22 @@ def outputs(plot: Plot) -> tuple[str, tuple[str, ...], NDArray[np.bool_]]:
         return "all", episodes.classes, episodes.relevant
     groups = group_classes(episodes.classes, categories)
     names = tuple(categories[episodes.classes[group[0]]] for group in groups)
-    return "reduced", names, np.stack([episodes.relevant[:, group].any(axis=1) for group in groups], axis=1)
+    return (
+        "reduced",
+        names,
+        np.stack([episodes.relevant[:, group].any(axis=1) for group in groups], axis=1),
+    )
 
 
-def _rivals(plot: Plot, kind: str, name: str, values: Mapping[tuple[str, str], float], how: str) -> Iterator[Rival]:
+def _rivals(
+    plot: Plot, kind: str, name: str, values: Mapping[tuple[str, str], float], how: str
+) -> Iterator[Rival]:
     """Yield a row for every scoring and metric."""
     for (scoring, metric), value in values.items():
         if metric in METRICS:
-            yield Rival(plot.ground.corpus, plot.table.encoder, kind, name, scoring, metric, value, how)
+            yield Rival(
+                plot.ground.corpus, plot.table.encoder, kind, name, scoring, metric, value, how
+            )
 
 
 def _part(report: Report, share: float) -> Report:

@@ -39,7 +39,9 @@ def measure(
     return {key: float(table[0, 0]) for key, table in values.items()}
 
 
-def measure_outputs(targets: NDArray[np.bool_], fold: IntArray, scores: FloatArray) -> dict[str, float]:
+def measure_outputs(
+    targets: NDArray[np.bool_], fold: IntArray, scores: FloatArray
+) -> dict[str, float]:
     """Return mAP and AUROC of outputs that may be true together, such as categories: means over outputs, then folds.
 
     All three are by row, `targets` and `scores` also by output. An output without a positive in a fold is left out of
@@ -51,15 +53,28 @@ def measure_outputs(targets: NDArray[np.bool_], fold: IntArray, scores: FloatArr
     {'map': 0.875, 'auroc': 0.5}
     """
     if targets.shape != scores.shape or len(fold) != len(targets):
-        raise InputError(f"one score for each row and output: wanted shape {targets.shape}, got {scores.shape}")
-    parts = [(targets[fold == number], scores[fold == number]) for number in range(int(fold.max()) + 1)]
+        raise InputError(
+            f"one score for each row and output: wanted shape {targets.shape}, got {scores.shape}"
+        )
+    parts = [
+        (targets[fold == number], scores[fold == number]) for number in range(int(fold.max()) + 1)
+    ]
     return {
-        "map": _mean([_mean([average_precision(s, t) for t, s in _columns(part) if t.any()]) for part in parts]),
-        "auroc": _mean([_mean([auroc(s, t) for t, s in _columns(part) if t.any()]) for part in parts]),
+        "map": _mean(
+            [
+                _mean([average_precision(s, t) for t, s in _columns(part) if t.any()])
+                for part in parts
+            ]
+        ),
+        "auroc": _mean(
+            [_mean([auroc(s, t) for t, s in _columns(part) if t.any()]) for part in parts]
+        ),
     }
 
 
-def _columns(part: tuple[NDArray[np.bool_], FloatArray]) -> Iterator[tuple[NDArray[np.bool_], FloatArray]]:
+def _columns(
+    part: tuple[NDArray[np.bool_], FloatArray],
+) -> Iterator[tuple[NDArray[np.bool_], FloatArray]]:
     return zip(part[0].T, part[1].T, strict=True)
 
 
@@ -69,11 +84,15 @@ def _mean(values: Sequence[float]) -> float:
     return float(np.mean(defined)) if defined else float("nan")
 
 
-def tally_scores(episodes: Episodes, scores: FloatArray, categories: Mapping[str, str] | None = None) -> Tally:
+def tally_scores(
+    episodes: Episodes, scores: FloatArray, categories: Mapping[str, str] | None = None
+) -> Tally:
     """Return everything that the engine counts: one row of shots, one sample."""
     wanted = episodes.relevant.shape
     if scores.shape != wanted:
-        raise InputError(f"one score for each row and class: wanted shape {wanted}, got {scores.shape}")
+        raise InputError(
+            f"one score for each row and class: wanted shape {wanted}, got {scores.shape}"
+        )
     tally = Tally(1, 1, episodes.classes, categories)
     for part in splits(episodes):
         found = _measure_split(part, scores[part.rows])
@@ -89,12 +108,26 @@ def _measure_split(part: Split, scores: FloatArray) -> Draws:
     """Take the metrics of one fold; `scores` is (queries, classes)."""
     bad = np.flatnonzero(np.isnan(scores).any(axis=1))
     if bad.size:
-        raise InputError(f"the query in row {part.rows[bad[0]]} of the episodes has no score: wanted numbers")
+        raise InputError(
+            f"the query in row {part.rows[bad[0]]} of the episodes has no score: wanted numbers"
+        )
     table = np.ascontiguousarray(scores.T, np.float64)[None, None]
     found = Draws(1, 1, len(part.relevant))
-    positives, start = np.nonzero(part.relevant)[1], np.concatenate([[0], np.cumsum(part.positives)])
+    positives, start = (
+        np.nonzero(part.relevant)[1],
+        np.concatenate([[0], np.cumsum(part.positives)]),
+    )
     shared_metrics(
-        table, table.argmax(axis=2).astype(np.uint16), part.relevant, part.label, positives, start,
-        found.ap, found.auroc, found.hits, found.decisions, found.tied,
-    )  # fmt: skip
+        table,
+        table.argmax(axis=2).astype(np.uint16),
+        part.relevant,
+        part.label,
+        positives,
+        start,
+        found.ap,
+        found.auroc,
+        found.hits,
+        found.decisions,
+        found.tied,
+    )
     return found

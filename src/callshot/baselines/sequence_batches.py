@@ -35,14 +35,21 @@ class Table:
     @cached_property
     def moments(self) -> tuple[FloatArray, FloatArray]:
         """The mean of each row's frames, and their summed squares around it: (rows, dimensions) both."""
-        moments = [_moments(self.frames[a:b]) for a, b in zip(self.start[:-1], self.start[1:], strict=True)]
-        return np.array([mean for mean, _ in moments]), np.array([squares for _, squares in moments])
+        moments = [
+            _moments(self.frames[a:b]) for a, b in zip(self.start[:-1], self.start[1:], strict=True)
+        ]
+        return np.array([mean for mean, _ in moments]), np.array(
+            [squares for _, squares in moments]
+        )
 
     @cached_property
     def hashes(self) -> tuple[str, ...]:
         """A hash of each row's frames and their number."""
         spans = zip(self.start[:-1], self.start[1:], strict=True)
-        return tuple(sha256(b"%d " % (b - a) + self.frames[a:b].astype("<f4").tobytes()).hexdigest() for a, b in spans)
+        return tuple(
+            sha256(b"%d " % (b - a) + self.frames[a:b].astype("<f4").tobytes()).hexdigest()
+            for a, b in spans
+        )
 
 
 def lay_out(sequences: Sequence[NDArray[np.floating[Any]] | None], step: int = 1) -> Table:
@@ -66,12 +73,18 @@ def _refuse_sequence(row: int, found: Any, first: Any) -> None:
     wanted = f"sequence of row {row}: wanted frames × dimensions"
     if found is None:
         raise InputError(f"{wanted}, found none; embed its segment again with --sequence")
-    if not isinstance(found, np.ndarray) or found.ndim != 2 or not np.issubdtype(found.dtype, np.floating):
+    if (
+        not isinstance(found, np.ndarray)
+        or found.ndim != 2
+        or not np.issubdtype(found.dtype, np.floating)
+    ):
         raise InputError(
             f"{wanted} of floats, found {np.shape(found)} of {getattr(found, 'dtype', type(found).__name__)}"
         )
     if found.size == 0:
-        raise InputError(f"{wanted}, one frame at least, found shape {found.shape}; leave its segment out")
+        raise InputError(
+            f"{wanted}, one frame at least, found shape {found.shape}; leave its segment out"
+        )
     if found.shape[1] != first.shape[1]:
         raise InputError(
             f"{wanted[:-10]}{first.shape[1]} dimensions as before it, found {found.shape[1]}; embed all anew"
@@ -102,7 +115,9 @@ def frame_scale(table: Table, rows: IntArray) -> tuple[FloatArray, FloatArray]:
     count = table.lengths[rows][:, None]
     mean = (count * means).sum(axis=0) / count.sum()
     variance = (squares + count * np.square(means - mean)).sum(axis=0) / count.sum()
-    moves = variance > np.square(1e-6 * np.maximum(np.abs(mean), 1e-30))  # float32 has no more digits
+    moves = variance > np.square(
+        1e-6 * np.maximum(np.abs(mean), 1e-30)
+    )  # float32 has no more digits
     return mean, np.where(moves, 1.0 / np.sqrt(np.where(moves, variance, 1.0)), 0.0)
 
 
@@ -119,10 +134,15 @@ def line_up(table: Table, rows: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
     return table.start[rows] + np.minimum(time, lengths - 1), time < lengths
 
 
-def deal_batches(table: Table, rows: IntArray, size: int, rng: np.random.Generator) -> Iterator[IntArray]:
+def deal_batches(
+    table: Table, rows: IntArray, size: int, rng: np.random.Generator
+) -> Iterator[IntArray]:
     """Yield all rows, in batches by chance, those of some batches sorted by length: a batch lasts as its longest."""
     mixed = rng.permutation(rows)
-    runs = [mixed[at : at + size * SORTED_TOGETHER] for at in range(0, len(mixed), size * SORTED_TOGETHER)]
+    runs = [
+        mixed[at : at + size * SORTED_TOGETHER]
+        for at in range(0, len(mixed), size * SORTED_TOGETHER)
+    ]
     batches = [batch for run in runs for batch in in_batches(table, run, size)]
     return (batches[n] for n in rng.permutation(len(batches)))
 
@@ -140,7 +160,9 @@ def inner_folds(label: IntArray, groups: IntArray, count: int) -> IntArray:
     [0, 0, 1, 1, 0]
     """
     _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
-    group = np.argsort(np.argsort(first))[inverse]  # numbered as they come, so that no number of theirs matters
+    group = np.argsort(np.argsort(first))[
+        inverse
+    ]  # numbered as they come, so that no number of theirs matters
     shares = np.zeros((len(first), int(label.max()) + 1))
     np.add.at(shares, (group, label), 1.0 / np.bincount(label)[label])
     filled, fold = np.zeros((count, shares.shape[1])), np.zeros(len(first), np.int64)

@@ -21,7 +21,9 @@ RATE_HZ = 16_000
 FRAME, HOP, POINTS, BANDS = 400, 160, 512, 128
 LOWEST_HZ, HIGHEST_HZ = 20.0, 8000.0
 PATCH = 16  # frames, and bands, that a patch has
-SHORTEST = FRAME + (PATCH - 1) * HOP  # samples, for one patch; a shorter signal is followed by zeros
+SHORTEST = (
+    FRAME + (PATCH - 1) * HOP
+)  # samples, for one patch; a shorter signal is followed by zeros
 EMPHASIS = 0.97
 LEAST = float(np.finfo(np.float32).eps)
 AT_ONCE = 4096  # frames
@@ -48,9 +50,13 @@ def log_mel(signal: NDArray[np.floating[Any]], front: FrontEnd = AERD) -> Frames
     >>> log_mel(np.zeros(16_000, np.float32)).shape
     (98, 128)
     """
-    samples = np.pad(np.asarray(signal, np.float64), (0, max(0, SHORTEST - len(signal)))) * front.gain
+    samples = (
+        np.pad(np.asarray(signal, np.float64), (0, max(0, SHORTEST - len(signal)))) * front.gain
+    )
     frames = np.lib.stride_tricks.sliding_window_view(samples, FRAME)[::HOP]
-    parts = [_log_mel(frames[at : at + AT_ONCE], front.window) for at in range(0, len(frames), AT_ONCE)]
+    parts = [
+        _log_mel(frames[at : at + AT_ONCE], front.window) for at in range(0, len(frames), AT_ONCE)
+    ]
     return np.asarray((np.concatenate(parts) - front.mean) / (2.0 * front.deviation), np.float32)
 
 
@@ -73,7 +79,9 @@ def _bands() -> FloatArray:
     edges = np.linspace(_mel(np.array(LOWEST_HZ)), _mel(np.array(HIGHEST_HZ)), BANDS + 2)
     left, centre, right = edges[:-2, None], edges[1:-1, None], edges[2:, None]
     points = _mel(np.arange(POINTS // 2 + 1) * RATE_HZ / POINTS)
-    found = np.maximum(np.minimum((points - left) / (centre - left), (right - points) / (right - centre)), 0.0)
+    found = np.maximum(
+        np.minimum((points - left) / (centre - left), (right - points) / (right - centre)), 0.0
+    )
     found[:, -1] = 0.0  # Kaldi has no last point
     return np.asarray(found)
 
@@ -90,11 +98,17 @@ def hear(signals: Sequence[Any], front: FrontEnd) -> Table:
 def check_signal(row: int, signal: Any) -> NDArray[np.floating[Any]]:
     """Return a signal that can be heard; refuse others, by their row."""
     wanted = f"signal of row {row}: wanted samples at 16 kHz, one channel"
-    if not isinstance(signal, np.ndarray) or signal.ndim != 1 or not np.issubdtype(signal.dtype, np.floating):
+    if (
+        not isinstance(signal, np.ndarray)
+        or signal.ndim != 1
+        or not np.issubdtype(signal.dtype, np.floating)
+    ):
         kind = getattr(signal, "dtype", type(signal).__name__)
         raise InputError(f"{wanted}, of floats, found {np.shape(signal)} of {kind}")
     if signal.size == 0:
         raise InputError(f"{wanted}, found none; leave its segment out")
     if not (np.abs(signal) < 1e6).all():  # NaN too; full scale is 1
-        raise InputError(f"{wanted}, finite, found NaN, infinity or above a million; leave its segment out")
+        raise InputError(
+            f"{wanted}, finite, found NaN, infinity or above a million; leave its segment out"
+        )
     return signal

@@ -21,7 +21,9 @@ def fill_moments(vectors: FloatArray, mean: FloatArray, deviation: FloatArray) -
         mean[j], deviation[j] = 0.0, 0.0
     for i in range(1, rows):
         for j in range(columns):
-            mean[j] += vectors[i, j] - vectors[0, j]  # so that a constant column has its value, to the last digit
+            mean[j] += (
+                vectors[i, j] - vectors[0, j]
+            )  # so that a constant column has its value, to the last digit
     for j in range(columns):
         mean[j] = vectors[0, j] + mean[j] / rows
     for i in range(rows):
@@ -39,7 +41,9 @@ def fill_scaled(vectors: FloatArray, mean: FloatArray, factor: FloatArray, out: 
             out[i, j] = (vectors[i, j] - mean[j]) * factor[j]
 
 
-def standardise(vectors: FloatArray, out: FloatArray | None = None) -> tuple[FloatArray, FloatArray, FloatArray]:
+def standardise(
+    vectors: FloatArray, out: FloatArray | None = None
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the standardised rows, and the mean and the deviation of each column; `out` is room for the rows.
 
     >>> standardise(np.array([[0.0, 5.0, 7.0], [4.0, 9.0, 7.0]]))

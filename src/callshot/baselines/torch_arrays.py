@@ -31,7 +31,9 @@ def need_torch() -> Any:
         import_module("safetensors")
         return import_module("torch")
     except ImportError as error:
-        raise InputError(f"trained rivals: {error.name} is missing; pip install 'callshot[rivals]'") from error
+        raise InputError(
+            f"trained rivals: {error.name} is missing; pip install 'callshot[rivals]'"
+        ) from error
 
 
 def open_feed(table: Table, label: NDArray[Any], device: str) -> Feed:
@@ -49,7 +51,10 @@ def tell_rows(feed: Feed, rows: IntArray, groups: IntArray) -> list[tuple[str, A
     so that no number of theirs matters.
     """
     first = {group: n for n, group in reversed([*enumerate(groups[rows].tolist())])}
-    return [(feed.table.hashes[row], feed.label[row].tolist(), first[int(groups[row])]) for row in rows.tolist()]
+    return [
+        (feed.table.hashes[row], feed.label[row].tolist(), first[int(groups[row])])
+        for row in rows.tolist()
+    ]
 
 
 def drop(values: Any, share: float, draw: Any) -> Any:
@@ -65,7 +70,9 @@ def shapes(network: Any) -> tuple[Shapes, Shapes]:
     weights = {name: tuple(tensor.shape) for name, tensor in network.state_dict().items()}
     memory: Shapes = {}
     for name, tensor in network.named_parameters():
-        memory |= {f"{part}.{name}": () if part == "step" else tuple(tensor.shape) for part in MEMORY}
+        memory |= {
+            f"{part}.{name}": () if part == "step" else tuple(tensor.shape) for part in MEMORY
+        }
     return weights, memory
 
 
@@ -94,5 +101,7 @@ def give_memory(network: Any, optimiser: Any, arrays: Arrays) -> None:
     """Let an optimiser remember what another did."""
     torch = need_torch()
     for name, tensor in network.named_parameters():
-        kept = {part: torch.from_numpy(arrays[f"{part}.{name}"]).to(tensor.device) for part in MEMORY}
+        kept = {
+            part: torch.from_numpy(arrays[f"{part}.{name}"]).to(tensor.device) for part in MEMORY
+        }
         optimiser.state[tensor] = kept

@@ -127,7 +127,9 @@ def learn(job: Job[Kind], watch: Watch) -> tuple[Any, int]:
     return network, epochs
 
 
-def _train(job: Job[Kind], watch: Watch, phase: str, rows: IntArray, held: IntArray, epochs: int) -> State:
+def _train(
+    job: Job[Kind], watch: Watch, phase: str, rows: IntArray, held: IntArray, epochs: int
+) -> State:
     """Train from the start, or from the last epoch that was kept of this phase."""
     state, kept = job.lesson.start(rows), job.found.checkpoint
     if kept is not None and kept.phase == phase:
@@ -146,7 +148,13 @@ def _train(job: Job[Kind], watch: Watch, phase: str, rows: IntArray, held: IntAr
 
 
 def run_epochs(
-    lesson: Lesson, rows: IntArray, held: IntArray, state: State, epochs: int, after: After, go_on: GoOn
+    lesson: Lesson,
+    rows: IntArray,
+    held: IntArray,
+    state: State,
+    epochs: int,
+    after: After,
+    go_on: GoOn,
 ) -> None:
     """Go on until there are so many epochs, or the loss of the rows held out has not fallen for `patience` of them."""
     while state.epoch < epochs and not state.is_stale(lesson.recipe.patience):
@@ -178,7 +186,9 @@ def _diverged(title: str, found: str) -> InputError:
 def by_fold(jobs: Sequence[Job[Kind]], values: Sequence[int]) -> list[list[int]]:
     """Return a number of every job, those of a split together."""
     pairs = list(zip(jobs, values, strict=True))
-    return [[v for job, v in pairs if job.fold == fold] for fold in sorted({job.fold for job in jobs})]
+    return [
+        [v for job, v in pairs if job.fold == fold] for fold in sorted({job.fold for job in jobs})
+    ]
 
 
 def stream(*purpose: object) -> int:

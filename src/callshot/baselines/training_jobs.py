@@ -55,9 +55,14 @@ def plan_jobs(
     for fold, names in enumerate(cells):
         side = _side(episodes, groups, sequences, fold, feeds, options.device)
         for cell in names:
-            wide = {"classes": len(episodes.classes), "hidden": hidden or HIDDEN[cell], "seed": options.seed}
+            wide = {
+                "classes": len(episodes.classes),
+                "hidden": hidden or HIDDEN[cell],
+                "seed": options.seed,
+            }
             jobs += [
-                _job(side, Recipe(cell, _dimension(side), **wide, member=n), options) for n in range(options.seeds)
+                _job(side, Recipe(cell, _dimension(side), **wide, member=n), options)
+                for n in range(options.seeds)
             ]
     return jobs
 
@@ -67,14 +72,23 @@ def _dimension(side: Side) -> int:
 
 
 def _side(
-    episodes: Episodes, groups: IntArray, sequences: Sequence[Any], fold: int, feeds: dict[int, Feed], device: str
+    episodes: Episodes,
+    groups: IntArray,
+    sequences: Sequence[Any],
+    fold: int,
+    feeds: dict[int, Feed],
+    device: str,
 ) -> Side:
     rows = np.flatnonzero(episodes.fold != fold)
     step = max(1, int(np.ceil(np.median([len(sequences[row]) for row in rows.tolist()]) / STEPS)))
     if step not in feeds:
         feeds[step] = open_feed(lay_out(sequences, step), episodes.label, device)
-    key = sha256(repr((episodes.classes, tell_rows(feeds[step], rows, groups))).encode()).hexdigest()
-    return Side(fold, rows, np.flatnonzero(episodes.fold == fold), groups[rows], step, feeds[step], key)
+    key = sha256(
+        repr((episodes.classes, tell_rows(feeds[step], rows, groups))).encode()
+    ).hexdigest()
+    return Side(
+        fold, rows, np.flatnonzero(episodes.fold == fold), groups[rows], step, feeds[step], key
+    )
 
 
 def _job(side: Side, recipe: Recipe, options: Options) -> Job[RecurrentLesson]:
@@ -87,22 +101,42 @@ def _job(side: Side, recipe: Recipe, options: Options) -> Job[RecurrentLesson]:
         "device": options.kind,
     }
     shelf = Shelf(options.folder, f"fold{side.fold}-seed{recipe.member}-{recipe.cell}", key)
-    held = hold_out(side.feed.label[side.rows], side.groups, recipe.inner_folds, recipe.member % recipe.inner_folds)
+    held = hold_out(
+        side.feed.label[side.rows],
+        side.groups,
+        recipe.inner_folds,
+        recipe.member % recipe.inner_folds,
+    )
     title = f"{TITLES[recipe.cell]}, fold {side.fold}, seed {recipe.member}"
     lesson = RecurrentLesson(side.feed, recipe, side.step)
-    return Job(title, side.fold, side.rows, side.queries, held, lesson, shelf, shelf.read(*shapes(lesson.build())))
+    return Job(
+        title,
+        side.fold,
+        side.rows,
+        side.queries,
+        held,
+        lesson,
+        shelf,
+        shelf.read(*shapes(lesson.build())),
+    )
 
 
-def refuse(episodes: Episodes, groups: IntArray, sequences: Sequence[Any], cells: Sequence[Sequence[str]]) -> None:
+def refuse(
+    episodes: Episodes, groups: IntArray, sequences: Sequence[Any], cells: Sequence[Sequence[str]]
+) -> None:
     """Refuse what cannot be trained on."""
     unknown = [cell for names in cells for cell in names if cell not in CELLS]
     if unknown:
         raise OptionError(f"cell: one of {', '.join(CELLS)}, got {unknown[0]!r}")
     if len(cells) != episodes.folds:
-        raise OptionError(f"cell: one, or one for each of {episodes.folds} splits, got {len(cells)}")
+        raise OptionError(
+            f"cell: one, or one for each of {episodes.folds} splits, got {len(cells)}"
+        )
     refuse_counts(len(episodes.label), [("sequences", len(sequences)), ("groups", len(groups))])
     audit([str(group) for group in groups], episodes.fold)
     refuse_sequences(sequences)
     for fold in range(episodes.folds):
-        counted = np.bincount(episodes.label[episodes.fold != fold], minlength=len(episodes.classes))
+        counted = np.bincount(
+            episodes.label[episodes.fold != fold], minlength=len(episodes.classes)
+        )
         refuse_few(counted, episodes.classes, fold, "a recurrent network")

@@ -72,7 +72,11 @@ class Ast:
         if self.specials:
             special = parts["places"]["special"].to(tokens.dtype).expand(len(tokens), -1, -1)
             tokens = torch.cat([special, tokens], dim=1)
-            mask = None if mask is None else torch.nn.functional.pad(mask, (self.specials, 0), value=True)
+            mask = (
+                None
+                if mask is None
+                else torch.nn.functional.pad(mask, (self.specials, 0), value=True)
+            )
         if mask is not None:
             mask = mask[:, None, None, :]
         for block in parts["blocks"]:
@@ -83,7 +87,9 @@ class Ast:
 
     def _attend(self, block: Any, tokens: Any, mask: Any) -> Any:
         q, k, v = (split_heads(x, self.heads) for x in block["qkv"](tokens).chunk(3, dim=-1))
-        return block["out"](join_heads(need_torch().nn.functional.scaled_dot_product_attention(q, k, v, mask)))
+        return block["out"](
+            join_heads(need_torch().nn.functional.scaled_dot_product_attention(q, k, v, mask))
+        )
 
     def draw(self, parts: Any, draw: Any) -> None:
         """Give first weights: linear layers as Xavier has them, places that are waves over time and mel."""

@@ -26,14 +26,25 @@ MOST, MOST_LAYERS = 1_000_000, 100  # of a size in BEATs' configuration
 STRIDES = (10, 12, 14, 16)  # of AST's patches, on 1024 frames
 HUGGING_FACE = "audio_spectrogram_transformer."
 FIXED = {  # what a BEATs must be, beside its sizes
-    "input_patch_size": 16, "deep_norm": True, "gru_rel_pos": True, "relative_position_embedding": True,
-    "layer_norm_first": False, "conv_bias": False, "activation_fn": "gelu",
-}  # fmt: skip
+    "input_patch_size": 16,
+    "deep_norm": True,
+    "gru_rel_pos": True,
+    "relative_position_embedding": True,
+    "layer_norm_first": False,
+    "conv_bias": False,
+    "activation_fn": "gelu",
+}
 SIZES = {
-    "width": "encoder_embed_dim", "layers": "encoder_layers", "heads": "encoder_attention_heads",
-    "inner": "encoder_ffn_embed_dim", "embed": "embed_dim", "buckets": "num_buckets", "distance": "max_distance",
-    "kernel": "conv_pos", "kernel_groups": "conv_pos_groups",
-}  # fmt: skip
+    "width": "encoder_embed_dim",
+    "layers": "encoder_layers",
+    "heads": "encoder_attention_heads",
+    "inner": "encoder_ffn_embed_dim",
+    "embed": "embed_dim",
+    "buckets": "num_buckets",
+    "distance": "max_distance",
+    "kernel": "conv_pos",
+    "kernel_groups": "conv_pos_groups",
+}
 
 
 @dataclass(frozen=True)
@@ -49,7 +60,9 @@ class Source:
         found, wanted = self.tensors.get(name), f"{self.path}: wanted tensor {name}"
         if found is None or not _fits(found.shape, shape):
             told = str(shape).replace("None", "any")
-            raise InputError(f"{wanted} of shape {told}, found {'none' if found is None else found.shape}")
+            raise InputError(
+                f"{wanted} of shape {told}, found {'none' if found is None else found.shape}"
+            )
         if not np.isfinite(found).all():
             raise InputError(f"{wanted} of finite numbers, found NaN or infinity")
         self.taken.add(name)
@@ -57,19 +70,28 @@ class Source:
 
     def layers(self, before: str) -> int:
         """Return how many layers there are whose tensors' names begin so."""
-        numbers = {name[len(before) :].partition(".")[0] for name in self.tensors if name.startswith(before)}
+        numbers = {
+            name[len(before) :].partition(".")[0]
+            for name in self.tensors
+            if name.startswith(before)
+        }
         return len(numbers)
 
 
 def _fits(found: tuple[int, ...], wanted: tuple[int | None, ...]) -> bool:
     if len(found) != len(wanted):
         return False
-    return all(have == want or (want is None and have > 0) for have, want in zip(found, wanted, strict=True))
+    return all(
+        have == want or (want is None and have > 0)
+        for have, want in zip(found, wanted, strict=True)
+    )
 
 
 def tell_some(found: Any) -> str:
     """Name what was found instead."""
-    return tell_short(", ".join(map(str, [*found][:4])) if isinstance(found, Mapping) else type(found).__name__)
+    return tell_short(
+        ", ".join(map(str, [*found][:4])) if isinstance(found, Mapping) else type(found).__name__
+    )
 
 
 def tell_short(found: object) -> str:
@@ -94,12 +116,24 @@ def _ast_of(source: Source, at: str, block: Any) -> tuple[Ast, Arrays]:
         raise InputError(f"{source.path}: wanted a width in heads of {HEAD}, found {width}")
     layers = source.layers(names["blocks"])
     inner = source.take(f"{names['blocks']}0.{names['fc1']}.weight", (None, width)).shape[0]
-    encoder = Ast(width=width, layers=layers, heads=width // HEAD, inner=inner, specials=2, front=spectrogram.AST)
+    encoder = Ast(
+        width=width,
+        layers=layers,
+        heads=width // HEAD,
+        inner=inner,
+        specials=2,
+        front=spectrogram.AST,
+    )
     places = source.take(names["places"], (1, None, width))[0]
     grid = spread_places(source.path, places[2:])
-    special = np.concatenate([source.take(name, (1, 1, width))[0] for name in names["specials"]]) + places[:2]
+    special = (
+        np.concatenate([source.take(name, (1, 1, width))[0] for name in names["specials"]])
+        + places[:2]
+    )
     arrays = {
-        "patch.weight": _patch(source.take(names["patch"] + ".weight", (width, 1, PATCH, PATCH)), mel_first=True),
+        "patch.weight": _patch(
+            source.take(names["patch"] + ".weight", (width, 1, PATCH, PATCH)), mel_first=True
+        ),
         "patch.bias": source.take(names["patch"] + ".bias", (width,)),
         "places.grid": grid,
         "places.special": special,
@@ -112,32 +146,49 @@ def _ast_of(source: Source, at: str, block: Any) -> tuple[Ast, Arrays]:
 
 AST_NAMES: dict[str, dict[str, Any]] = {
     "v.": {
-        "patch": "v.patch_embed.proj", "places": "v.pos_embed", "specials": ("v.cls_token", "v.dist_token"),
-        "norm": "v.norm", "blocks": "v.blocks.", "fc1": "mlp.fc1",
+        "patch": "v.patch_embed.proj",
+        "places": "v.pos_embed",
+        "specials": ("v.cls_token", "v.dist_token"),
+        "norm": "v.norm",
+        "blocks": "v.blocks.",
+        "fc1": "mlp.fc1",
     },
     HUGGING_FACE: {
         "patch": f"{HUGGING_FACE}embeddings.patch_embeddings.projection",
         "places": f"{HUGGING_FACE}embeddings.position_embeddings",
-        "specials": (f"{HUGGING_FACE}embeddings.cls_token", f"{HUGGING_FACE}embeddings.distillation_token"),
-        "norm": f"{HUGGING_FACE}layernorm", "blocks": f"{HUGGING_FACE}encoder.layer.", "fc1": "intermediate.dense",
+        "specials": (
+            f"{HUGGING_FACE}embeddings.cls_token",
+            f"{HUGGING_FACE}embeddings.distillation_token",
+        ),
+        "norm": f"{HUGGING_FACE}layernorm",
+        "blocks": f"{HUGGING_FACE}encoder.layer.",
+        "fc1": "intermediate.dense",
     },
-}  # fmt: skip
+}
 
 
-def _original_block(source: Source, theirs: str, ours: str, width: int, inner: int) -> dict[str, NDArray[Any]]:
-    arrays = _mlp_and_norms(source, theirs, ours, width, inner, ("norm1", "norm2", "mlp.fc1", "mlp.fc2"))
+def _original_block(
+    source: Source, theirs: str, ours: str, width: int, inner: int
+) -> dict[str, NDArray[Any]]:
+    arrays = _mlp_and_norms(
+        source, theirs, ours, width, inner, ("norm1", "norm2", "mlp.fc1", "mlp.fc2")
+    )
     arrays |= _pair(source, f"{theirs}attn.qkv", f"{ours}qkv", (3 * width, width))
     return arrays | _pair(source, f"{theirs}attn.proj", f"{ours}out", (width, width))
 
 
-def _hugging_face_block(source: Source, theirs: str, ours: str, width: int, inner: int) -> dict[str, NDArray[Any]]:
+def _hugging_face_block(
+    source: Source, theirs: str, ours: str, width: int, inner: int
+) -> dict[str, NDArray[Any]]:
     names = ("layernorm_before", "layernorm_after", "intermediate.dense", "output.dense")
     arrays = _mlp_and_norms(source, theirs, ours, width, inner, names)
     parts = [
-        _pair(source, f"{theirs}attention.attention.{name}", "x", (width, width)) for name in ("query", "key", "value")
+        _pair(source, f"{theirs}attention.attention.{name}", "x", (width, width))
+        for name in ("query", "key", "value")
     ]
     arrays |= {
-        f"{ours}qkv.{kind}": np.concatenate([part[f"x.{kind}"] for part in parts]) for kind in ("weight", "bias")
+        f"{ours}qkv.{kind}": np.concatenate([part[f"x.{kind}"] for part in parts])
+        for kind in ("weight", "bias")
     }
     return arrays | _pair(source, f"{theirs}attention.output.dense", f"{ours}out", (width, width))
 
@@ -152,7 +203,9 @@ def _mlp_and_norms(
     return arrays
 
 
-def _pair(source: Source, theirs: str, ours: str, shape: tuple[int, ...]) -> dict[str, NDArray[Any]]:
+def _pair(
+    source: Source, theirs: str, ours: str, shape: tuple[int, ...]
+) -> dict[str, NDArray[Any]]:
     """Take a weight and its bias."""
     weight, bias = source.take(f"{theirs}.weight", shape), source.take(f"{theirs}.bias", shape[:1])
     return {f"{ours}.weight": weight, f"{ours}.bias": bias}
@@ -166,11 +219,16 @@ def _patch(weight: NDArray[Any], *, mel_first: bool) -> NDArray[Any]:
 
 def spread_places(path: Path, places: NDArray[Any]) -> NDArray[Any]:
     """Return places on the grid of patches that do not overlap, (64, 8, width), from theirs, (bands × times, width)."""
-    grids = {stride: ((BANDS - PATCH) // stride + 1, (COLUMNS * PATCH - PATCH) // stride + 1) for stride in STRIDES}
+    grids = {
+        stride: ((BANDS - PATCH) // stride + 1, (COLUMNS * PATCH - PATCH) // stride + 1)
+        for stride in STRIDES
+    }
     found = [stride for stride, (bands, times) in grids.items() if bands * times == len(places)]
     if not found:
         wanted = " or ".join(str(bands * times) for bands, times in grids.values())
-        raise InputError(f"{path}: wanted {wanted} places of patches, on 1024 frames, found {len(places)}")
+        raise InputError(
+            f"{path}: wanted {wanted} places of patches, on 1024 frames, found {len(places)}"
+        )
     grid = places.reshape(*grids[found[0]], -1)
     return _between(_between(grid, 0, HEIGHT, found[0]), 1, COLUMNS, found[0]).transpose(1, 0, 2)
 
@@ -192,7 +250,11 @@ def convert_beats(source: Source, cfg: Any) -> tuple[Beats, Arrays]:
             source.take("patch_embedding.weight", (encoder.embed, 1, PATCH, PATCH)), mel_first=False
         ),
         **_pair(source, "layer_norm", "patch_norm", (encoder.embed,)),
-        **(_pair(source, "post_extract_proj", "widen", (width, encoder.embed)) if encoder.widens else {}),
+        **(
+            _pair(source, "post_extract_proj", "widen", (width, encoder.embed))
+            if encoder.widens
+            else {}
+        ),
         **_pair(source, "encoder.layer_norm", "norm", (width,)),
         "convolution.direction": source.take(
             f"{at}pos_conv.0.weight_v", (width, width // encoder.kernel_groups, encoder.kernel)
@@ -216,8 +278,12 @@ def _beats_sizes(path: Path, cfg: Any) -> Beats:
         raise InputError(f"{path}: wanted {missing[0]} in BEATs' configuration, found none")
     for name, wanted in FIXED.items():
         if not isinstance(cfg[name], str | int) or cfg[name] != wanted:
-            raise InputError(f"{path}: wanted BEATs with {name} = {wanted}, found {tell_short(cfg[name])}")
-    sizes: dict[str, Any] = {ours: _size(path, theirs, cfg[theirs]) for ours, theirs in SIZES.items()}
+            raise InputError(
+                f"{path}: wanted BEATs with {name} = {wanted}, found {tell_short(cfg[name])}"
+            )
+    sizes: dict[str, Any] = {
+        ours: _size(path, theirs, cfg[theirs]) for ours, theirs in SIZES.items()
+    }
     return _whole(path, Beats(**sizes))
 
 
@@ -225,7 +291,9 @@ def _size(path: Path, name: str, found: Any) -> int:
     """Check a size on its own: what is built by it must not take for ever before a tensor contradicts it."""
     most = MOST_LAYERS if name == SIZES["layers"] else MOST
     if isinstance(found, bool) or not isinstance(found, int) or not 1 <= found <= most:
-        raise InputError(f"{path}: wanted {name} a whole number from 1 to {most}, found {tell_short(found)}")
+        raise InputError(
+            f"{path}: wanted {name} a whole number from 1 to {most}, found {tell_short(found)}"
+        )
     return found
 
 
@@ -247,5 +315,10 @@ def _beats_block(source: Source, theirs: str, ours: str, encoder: Beats) -> dict
     arrays = _mlp_and_norms(source, theirs, ours, width, inner, names)
     for name in ("q", "k", "v", "out"):
         arrays |= _pair(source, f"{theirs}self_attn.{name}_proj", ours + name, (width, width))
-    arrays |= _pair(source, f"{theirs}self_attn.grep_linear", f"{ours}gate", (8, width // encoder.heads))
-    return {**arrays, f"{ours}gain.scale": source.take(f"{theirs}self_attn.grep_a", (1, encoder.heads, 1, 1))}
+    arrays |= _pair(
+        source, f"{theirs}self_attn.grep_linear", f"{ours}gate", (8, width // encoder.heads)
+    )
+    return {
+        **arrays,
+        f"{ours}gain.scale": source.take(f"{theirs}self_attn.grep_a", (1, encoder.heads, 1, 1)),
+    }

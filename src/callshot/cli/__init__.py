@@ -6,13 +6,13 @@ encoders   embed, encoders
 evaluate   evaluate
 imports    import
 options    what commands on recordings share
-rivals     rivals
+baselines  baselines
 study      init, run, status
 """
 
 from callshot.cli import study  # isort: skip  (the order here is the order of --help)
-from callshot.cli import corpus, encoders, evaluate  # isort: skip
-from callshot.cli import baselines, imports
+from callshot.cli import corpus, encoders, evaluate, baselines  # isort: skip
+from callshot.cli import imports
 from callshot.cli.app import app, main
 
-__all__ = ["app", "corpus", "encoders", "evaluate", "imports", "main", "rivals", "study"]
+__all__ = ["app", "baselines", "corpus", "encoders", "evaluate", "imports", "main", "study"]

@@ -28,7 +28,9 @@ STUDY, STEPS, BESIDE = "A study, from recordings to a report", "Step by step", "
 Out = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where the results go.")]
 Seed = Annotated[int, typer.Option(help="Same seed, same numbers.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Errors only.")]
-Threads = Annotated[int | None, typer.Option(help="Changes the time, never the numbers.", show_default="all cores")]
+Threads = Annotated[
+    int | None, typer.Option(help="Changes the time, never the numbers.", show_default="all cores")
+]
 
 
 def main() -> None:
@@ -41,7 +43,9 @@ def main() -> None:
     except OSError as error:
         _fail(f"the output cannot be written ({error.strerror or error})")
     except MemoryError as error:
-        _fail(f"not enough memory ({error}); for evaluate, try fewer --shots, --draws or --bootstraps")
+        _fail(
+            f"not enough memory ({error}); for evaluate, try fewer --shots, --draws or --bootstraps"
+        )
 
 
 def _keep_kernels() -> None:
@@ -67,7 +71,10 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _callshot(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and stop.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Print the version and stop."
+        ),
     ] = False,
 ) -> None:
     pass

@@ -27,22 +27,31 @@ class Rival(StrEnum):
 def rivals(
     tables: Annotated[
         list[Path],
-        typer.Argument(metavar="TABLE...", help="Embeddings, as callshot evaluate takes them; one table per encoder."),
+        typer.Argument(
+            metavar="TABLE...",
+            help="Embeddings, as callshot evaluate takes them; one table per encoder.",
+        ),
     ],
     out: Out,
     against: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Results of callshot evaluate: take their folds, and tell where curves cross."
+            metavar="DIR",
+            help="Results of callshot evaluate: take their folds, and tell where curves cross.",
         ),
     ] = None,
     rival: Annotated[
         list[Rival] | None,
-        typer.Option(help="What to train on all labels; repeat it for several.", show_default="logistic"),
+        typer.Option(
+            help="What to train on all labels; repeat it for several.", show_default="logistic"
+        ),
     ] = None,
     rival_shots: Annotated[
         bool,
-        typer.Option("--rival-shots", help="Also train logistic regression at every k, on the centroid's own draws."),
+        typer.Option(
+            "--rival-shots",
+            help="Also train logistic regression at every k, on the centroid's own draws.",
+        ),
     ] = False,
     shots: Annotated[
         str | None,
@@ -51,9 +60,14 @@ def rivals(
             show_default="those of --against, or 1-40",
         ),
     ] = None,
-    draws: Annotated[int, typer.Option(help="Labelled sets for --rival-shots: the first of the shared draws.")] = 100,
+    draws: Annotated[
+        int, typer.Option(help="Labelled sets for --rival-shots: the first of the shared draws.")
+    ] = 100,
     rival_spread: Annotated[
-        Spread, typer.Option(help="For --rival-shots; per-query is a fit for every query, draw and k: be patient.")
+        Spread,
+        typer.Option(
+            help="For --rival-shots; per-query is a fit for every query, draw and k: be patient."
+        ),
     ] = Spread.shared,
     strength: Annotated[
         float | None,
@@ -69,16 +83,25 @@ def rivals(
             help="Recurrent network: elman, gru, lstm, chosen (by inner folds) or paper (as the paper pairs)."
         ),
     ] = "chosen",
-    seeds: Annotated[int, typer.Option(help="Recurrent networks that are averaged in each split.")] = 3,
+    seeds: Annotated[
+        int, typer.Option(help="Recurrent networks that are averaged in each split.")
+    ] = 3,
     segments: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Table of segments, whose audio end-to-end hears.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Table of segments, whose audio end-to-end hears."),
     ] = None,
     audio: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder of the recordings.", show_default="as segments tell")
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Folder of the recordings.", show_default="as segments tell"
+        ),
     ] = None,
     init: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Pretrained AST or BEATs weights that end-to-end starts from; checked."),
+        typer.Option(
+            metavar="FILE",
+            help="Pretrained AST or BEATs weights that end-to-end starts from; checked.",
+        ),
     ] = None,
     published: Annotated[
         str,
@@ -90,21 +113,30 @@ def rivals(
     keep: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Folder for networks: nothing in it is trained twice.", show_default="DIR/networks"
+            metavar="DIR",
+            help="Folder for networks: nothing in it is trained twice.",
+            show_default="DIR/networks",
         ),
     ] = None,
-    folds: Annotated[int | None, typer.Option(help="Folds to build, where none are given.", show_default="5")] = None,
+    folds: Annotated[
+        int | None, typer.Option(help="Folds to build, where none are given.", show_default="5")
+    ] = None,
     fold_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="CSV with segment,fold or recording,fold.")
     ] = None,
     categories: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="CSV with label,category: adds the reduced scoring.")
+        Path | None,
+        typer.Option(metavar="FILE", help="CSV with label,category: adds the reduced scoring."),
     ] = None,
     corpus: Annotated[
-        str | None, typer.Option(help="Name of the corpus in the results.", show_default="the table's, or its folder's")
+        str | None,
+        typer.Option(
+            help="Name of the corpus in the results.", show_default="the table's, or its folder's"
+        ),
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Same seed, same numbers.", show_default="that of --against, or 0")
+        int | None,
+        typer.Option(help="Same seed, same numbers.", show_default="that of --against, or 0"),
     ] = None,
     device: Annotated[str, typer.Option(help="Where networks are trained: cpu or cuda.")] = "cpu",
     threads: Threads = None,
@@ -132,14 +164,24 @@ def rivals(
     kinds = tuple(one.value for one in rival or ((Rival.logistic,) if not published else ()))
     training = Training(
         kinds, rival_shots, draws, rival_spread.value, strength, cell, seeds, init, published
-    )  # fmt: skip
+    )
     with interruptible(), show_progress(Console(stderr=True), quiet=quiet) as report:
         found = train_files(
-            tables, out, training, drawn_as(against, drawn), sources=Sources(None, segments, audio), against=against,
-            fold_file=fold_file, folds=at_least("folds", folds, 2), categories=categories,
-            corpus=corpus, device=device, threads=at_least("threads", threads, 1), keep=keep or out / "networks",
+            tables,
+            out,
+            training,
+            drawn_as(against, drawn),
+            sources=Sources(None, segments, audio),
+            against=against,
+            fold_file=fold_file,
+            folds=at_least("folds", folds, 2),
+            categories=categories,
+            corpus=corpus,
+            device=device,
+            threads=at_least("threads", threads, 1),
+            keep=keep or out / "networks",
             report=report,
-        )  # fmt: skip
+        )
     if not quiet:
         _show(found, Console())
         print(f"results in {out}")

@@ -34,7 +34,9 @@ def inspect(
     label: Label = None,
     min_length: MinLength = None,
     source_rate: SourceRate = None,
-    folds: Annotated[int | None, typer.Option(help="Folds to try.", show_default="the corpus's, or 5")] = None,
+    folds: Annotated[
+        int | None, typer.Option(help="Folds to try.", show_default="the corpus's, or 5")
+    ] = None,
     quiet: Quiet = False,
 ) -> None:
     """What is in a folder, before anything is decided?
@@ -52,17 +54,31 @@ def inspect(
     from callshot.report.progress import show_progress
 
     known, rule = make_rule(corpus, minimum_s=min_length, source_rate_hz=source_rate)
-    with interruptible(), show_progress(Console(stderr=True), quiet=quiet, first="looking around") as report:
+    with (
+        interruptible(),
+        show_progress(Console(stderr=True), quiet=quiet, first="looking around") as report,
+    ):
         found = inspect_corpus(
-            audio, annotations, rule, format=format, hints=make_hints(columns, tiers, label), corpus=known,
-            folds=at_least("folds", folds, 2), shorten=min_length is None, report=report,
-        )  # fmt: skip
+            audio,
+            annotations,
+            rule,
+            format=format,
+            hints=make_hints(columns, tiers, label),
+            corpus=known,
+            folds=at_least("folds", folds, 2),
+            shorten=min_length is None,
+            report=report,
+        )
     options: list[tuple[str, object]] = [("--annotations", annotations), ("--corpus", corpus)]
     options += [("--format", None if format == "auto" else format)]
-    options += [("--columns", entry) for entry in columns or ()] + [("--tier", name) for name in tiers or ()]
+    options += [("--columns", entry) for entry in columns or ()] + [
+        ("--tier", name) for name in tiers or ()
+    ]
     minimum = min_length if found.minimum_s is None else found.minimum_s
     options += [("--label", label), ("--min-length", minimum), ("--source-rate", source_rate)]
-    show_inspection(found, Console(), _next_step(audio, options) if found.segmentation.segments else "")
+    show_inspection(
+        found, Console(), _next_step(audio, options) if found.segmentation.segments else ""
+    )
 
 
 @app.command(rich_help_panel=STEPS)
@@ -76,18 +92,30 @@ def segment(
     tiers: Tiers = None,
     label: Label = None,
     min_length: MinLength = None,
-    with_collar: Annotated[bool, typer.Option("--with-collar", help="Measure that length with the collar.")] = False,
+    with_collar: Annotated[
+        bool, typer.Option("--with-collar", help="Measure that length with the collar.")
+    ] = False,
     collar: Annotated[
-        float | None, typer.Option(metavar="S", help="Audio added at each end.", show_default="the corpus's, or 0")
+        float | None,
+        typer.Option(
+            metavar="S", help="Audio added at each end.", show_default="the corpus's, or 0"
+        ),
     ] = None,
     channel: Annotated[
-        str | None, typer.Option(help="first, mean, or a number from 1.", show_default="the corpus's, or mean")
+        str | None,
+        typer.Option(help="first, mean, or a number from 1.", show_default="the corpus's, or mean"),
     ] = None,
-    rate: Annotated[int, typer.Option(metavar="HZ", help="The rate that segments are read at.")] = 16000,
-    level: Annotated[float, typer.Option(metavar="DBFS", help="The peak that each segment is brought to.")] = -3.0,
+    rate: Annotated[
+        int, typer.Option(metavar="HZ", help="The rate that segments are read at.")
+    ] = 16000,
+    level: Annotated[
+        float, typer.Option(metavar="DBFS", help="The peak that each segment is brought to.")
+    ] = -3.0,
     normalise: Annotated[bool, typer.Option(help="Bring each segment to that peak.")] = True,
     source_rate: SourceRate = None,
-    check: Annotated[bool, typer.Option(help="Read the audio of every segment, so that none fails later.")] = True,
+    check: Annotated[
+        bool, typer.Option(help="Read the audio of every segment, so that none fails later.")
+    ] = True,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
@@ -106,24 +134,50 @@ def segment(
     from callshot.study.file_steps import segment_files
 
     known, rule = make_rule(
-        corpus, minimum_s=min_length, with_collar=with_collar, collar_s=collar, channel_rule=channel, rate_hz=rate,
-        source_rate_hz=source_rate, **({"level_dbfs": level} if normalise else {}),
-    )  # fmt: skip
+        corpus,
+        minimum_s=min_length,
+        with_collar=with_collar,
+        collar_s=collar,
+        channel_rule=channel,
+        rate_hz=rate,
+        source_rate_hz=source_rate,
+        **({"level_dbfs": level} if normalise else {}),
+    )
     rule = rule if normalise else replace(rule, level_dbfs=None)
-    with interruptible(), show_progress(Console(stderr=True), quiet=quiet, first="reading annotations") as report:
+    with (
+        interruptible(),
+        show_progress(Console(stderr=True), quiet=quiet, first="reading annotations") as report,
+    ):
         found = segment_files(
-            audio, out, annotations, rule, format=format, hints=make_hints(columns, tiers, label), corpus=known,
-            check=check, threads=at_least("threads", threads, 1), report=report,
-        )  # fmt: skip
+            audio,
+            out,
+            annotations,
+            rule,
+            format=format,
+            hints=make_hints(columns, tiers, label),
+            corpus=known,
+            check=check,
+            threads=at_least("threads", threads, 1),
+            report=report,
+        )
     if not quiet:
-        show_segmentation(found, Console(), f"segments in {out / 'segments.parquet'}, rejects in {out / 'rejects.csv'}")
+        show_segmentation(
+            found,
+            Console(),
+            f"segments in {out / 'segments.parquet'}, rejects in {out / 'rejects.csv'}",
+        )
 
 
 @app.command(rich_help_panel=BESIDE)
 def synth(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where the corpus goes: an empty or a new folder.")],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Where the corpus goes: an empty or a new folder.")
+    ],
     scale: Annotated[
-        float, typer.Option(help="Multiplies the number of calls (1: the paper's); no type has fewer than 5.")
+        float,
+        typer.Option(
+            help="Multiplies the number of calls (1: the paper's); no type has fewer than 5."
+        ),
     ] = 1.0,
     seed: Seed = 0,
     rate: Annotated[int, typer.Option(metavar="HZ", help="The recordings' sample rate.")] = 16000,
@@ -143,12 +197,22 @@ def synth(
     from callshot.corpus.synthetic import make_corpus
     from callshot.report.progress import show_progress
 
-    with interruptible(), show_progress(Console(stderr=True), quiet=quiet, first="singing") as report:
+    with (
+        interruptible(),
+        show_progress(Console(stderr=True), quiet=quiet, first="singing") as report,
+    ):
         made = make_corpus(
-            folder, seed=seed, scale=scale, rate_hz=rate, threads=at_least("threads", threads, 1), report=report
+            folder,
+            seed=seed,
+            scale=scale,
+            rate_hz=rate,
+            threads=at_least("threads", threads, 1),
+            report=report,
         )
     if not quiet:
-        print(f"{made.recordings} recordings, {made.calls} calls, {made.duration_s / 60:.0f} minutes in {folder}")
+        print(
+            f"{made.recordings} recordings, {made.calls} calls, {made.duration_s / 60:.0f} minutes in {folder}"
+        )
         print(f"next: callshot inspect {folder / 'recordings'} --annotations {folder / 'raven'}")
 
 

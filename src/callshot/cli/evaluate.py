@@ -47,21 +47,28 @@ def evaluate(
         str, typer.Option(help="Examples per class: 1-40, or 1,2,5,10, or all (the whole pool).")
     ] = "1-40",
     draws: Annotated[int, typer.Option(help="Support sets drawn for each query.")] = 100,
-    bootstraps: Annotated[int, typer.Option(help="Bootstrap samples of the per-query spread.")] = 5000,
+    bootstraps: Annotated[
+        int, typer.Option(help="Bootstrap samples of the per-query spread.")
+    ] = 5000,
     shared_draws: Annotated[int, typer.Option(help="Support sets of the shared spread.")] = 1000,
     folds: Annotated[
         int | None,
         typer.Option(
-            help="Folds to build; without it, the column fold of the table.", show_default="the corpus's, or 5"
+            help="Folds to build; without it, the column fold of the table.",
+            show_default="the corpus's, or 5",
         ),
     ] = None,
     fold_file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="CSV with segment,fold or recording,fold; the folds.csv of a run is one."),
+        typer.Option(
+            metavar="FILE",
+            help="CSV with segment,fold or recording,fold; the folds.csv of a run is one.",
+        ),
     ] = None,
     seed: Seed = 0,
     sampler: Annotated[
-        Sampler, typer.Option(help="distinct: no exemplar twice in a draw. replacement: independent picks.")
+        Sampler,
+        typer.Option(help="distinct: no exemplar twice in a draw. replacement: independent picks."),
     ] = Sampler.distinct,
     score: Annotated[
         Score,
@@ -79,20 +86,30 @@ def evaluate(
     ] = None,
     spread: Annotated[
         Spread,
-        typer.Option(help="per-query: the paper's bootstrap. shared: one labelled set for all queries, as in use."),
+        typer.Option(
+            help="per-query: the paper's bootstrap. shared: one labelled set for all queries, as in use."
+        ),
     ] = Spread.both,
     categories: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="CSV with label,category: adds the reduced scoring over categories."),
+        typer.Option(
+            metavar="FILE",
+            help="CSV with label,category: adds the reduced scoring over categories.",
+        ),
     ] = None,
     corpus: Annotated[
-        str | None, typer.Option(help="Name of the corpus in the results.", show_default="the table's, or its folder's")
+        str | None,
+        typer.Option(
+            help="Name of the corpus in the results.", show_default="the table's, or its folder's"
+        ),
     ] = None,
     threads: Threads = None,
     memory: Annotated[
         float | None,
         typer.Option(
-            metavar="GIB", help="Above this the Gram matrix is not built.", show_default="a quarter of the machine's"
+            metavar="GIB",
+            help="Above this the Gram matrix is not built.",
+            show_default="a quarter of the machine's",
         ),
     ] = None,
     figure: Annotated[bool, typer.Option(help="Also draw sweep.pdf and sweep.png.")] = True,
@@ -116,15 +133,31 @@ def evaluate(
     counts, whole_pool = parse_shots(shots)
     spreads = SPREADS if spread is Spread.both else (spread.value,)
     protocol = Protocol(
-        counts, whole_pool, draws, bootstraps, shared_draws, seed, sampler.value, score.value, spreads,
+        counts,
+        whole_pool,
+        draws,
+        bootstraps,
+        shared_draws,
+        seed,
+        sampler.value,
+        score.value,
+        spreads,
         tuple(classifier or ("centroid",)),
-    )  # fmt: skip
+    )
     with interruptible(), show_progress(Console(stderr=True), quiet=quiet) as report:
         result = evaluate_files(
-            tables, out, protocol, folds=at_least("folds", folds, 2), fold_file=fold_file, categories=categories,
-            corpus=corpus, threads=at_least("threads", threads, 1), memory=_bytes(memory), figure=figure,
+            tables,
+            out,
+            protocol,
+            folds=at_least("folds", folds, 2),
+            fold_file=fold_file,
+            categories=categories,
+            corpus=corpus,
+            threads=at_least("threads", threads, 1),
+            memory=_bytes(memory),
+            figure=figure,
             report=report,
-        )  # fmt: skip
+        )
     if not quiet:
         show_evaluation(result.apart(protocol.reference), Console())
         print(f"results in {out}")

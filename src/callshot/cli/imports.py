@@ -23,7 +23,9 @@ def import_(
             "a .txt or a .csv).",
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="TABLE", help="The table to write, .parquet.")],
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="TABLE", help="The table to write, .parquet.")
+    ],
     segments: Annotated[
         Path | None,
         typer.Option(
@@ -35,7 +37,10 @@ def import_(
     ] = None,
     kind: Annotated[str, typer.Option(help="auto, arrays, hoplite or birdnet-analyzer.")] = "auto",
     encoder: Annotated[
-        str | None, typer.Option("--encoder", "-e", metavar="NAME", help="What made them.", show_default="TABLE's stem")
+        str | None,
+        typer.Option(
+            "--encoder", "-e", metavar="NAME", help="What made them.", show_default="TABLE's stem"
+        ),
     ] = None,
     quiet: Quiet = False,
 ) -> None:

@@ -13,14 +13,23 @@ if TYPE_CHECKING:
     from callshot.corpus.known_corpora import Corpus
     from callshot.corpus.options import Rule
 
-Audio = Annotated[Path, typer.Argument(metavar="AUDIO_DIR", help="The folder of the recordings, or one recording.")]
+Audio = Annotated[
+    Path,
+    typer.Argument(metavar="AUDIO_DIR", help="The folder of the recordings, or one recording."),
+]
 Annotations = Annotated[
     Path | None,
-    typer.Option("--annotations", "-a", metavar="FILE_OR_DIR", help="What annotates them.",
-                 show_default="found beside the recordings"),
-]  # fmt: skip
+    typer.Option(
+        "--annotations",
+        "-a",
+        metavar="FILE_OR_DIR",
+        help="What annotates them.",
+        show_default="found beside the recordings",
+    ),
+]
 CorpusName = Annotated[
-    str | None, typer.Option(metavar="NAME", help="A corpus with known rules: ldc2010s05 or elephant-voices.")
+    str | None,
+    typer.Option(metavar="NAME", help="A corpus with known rules: ldc2010s05 or elephant-voices."),
 ]
 Form = Annotated[
     str,
@@ -33,22 +42,37 @@ Form = Annotated[
 Columns = Annotated[
     list[str] | None,
     typer.Option(
-        "--columns", "-c", metavar="OURS=THEIRS", help="Which column is which, e.g. label=Species; repeatable."
+        "--columns",
+        "-c",
+        metavar="OURS=THEIRS",
+        help="Which column is which, e.g. label=Species; repeatable.",
     ),
 ]
 Tiers = Annotated[
-    list[str] | None, typer.Option("--tier", metavar="NAME", help="A TextGrid tier that holds the calls; repeatable.")
+    list[str] | None,
+    typer.Option(
+        "--tier", metavar="NAME", help="A TextGrid tier that holds the calls; repeatable."
+    ),
 ]
-Label = Annotated[str | None, typer.Option(metavar="TEXT", help="The label of rows in files without a label column.")]
+Label = Annotated[
+    str | None,
+    typer.Option(metavar="TEXT", help="The label of rows in files without a label column."),
+]
 MinLength = Annotated[
     float | None,
     typer.Option(
-        "--min-length", metavar="S", help="Shorter calls are dropped, measured without collar.", show_default="1"
+        "--min-length",
+        metavar="S",
+        help="Shorter calls are dropped, measured without collar.",
+        show_default="1",
     ),
 ]
 SourceRate = Annotated[
     float | None,
-    typer.Option(metavar="HZ", help="The true rate of time-expanded recordings; times are then true times too."),
+    typer.Option(
+        metavar="HZ",
+        help="The true rate of time-expanded recordings; times are then true times too.",
+    ),
 ]
 
 
@@ -70,4 +94,6 @@ def make_hints(columns: list[str] | None, tiers: list[str] | None, label: str | 
     for entry, (ours, equals, theirs) in zip(columns or (), pairs, strict=True):
         if not (ours.strip() and equals and theirs.strip()):
             raise OptionError(f"columns: wanted OURS=THEIRS, such as label=Species, got {entry!r}")
-    return Hints({ours.strip(): theirs.strip() for ours, _, theirs in pairs}, tuple(tiers or ()), None, label)
+    return Hints(
+        {ours.strip(): theirs.strip() for ours, _, theirs in pairs}, tuple(tiers or ()), None, label
+    )

@@ -6,7 +6,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from callshot.cli.app import STUDY, Quiet, Threads, app, at_least, interruptible
-from callshot.cli.options import Annotations, Audio, Columns, CorpusName, Form, Label, Tiers, make_hints
+from callshot.cli.options import (
+    Annotations,
+    Audio,
+    Columns,
+    CorpusName,
+    Form,
+    Label,
+    Tiers,
+    make_hints,
+)
 from callshot.errors import OptionError, printable
 
 if TYPE_CHECKING:
@@ -15,14 +24,20 @@ if TYPE_CHECKING:
     from callshot.study.run import Standing
 
 MOST_NOTES, MOST_SENTENCES = 8, 3
-StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file; callshot init writes one.")]
-Device = Annotated[str, typer.Option(help="Where encoders run and networks are trained: cpu or cuda.")]
+StudyFile = Annotated[
+    Path, typer.Argument(metavar="STUDY", help="The study file; callshot init writes one.")
+]
+Device = Annotated[
+    str, typer.Option(help="Where encoders run and networks are trained: cpu or cuda.")
+]
 
 
 @app.command(rich_help_panel=STUDY)
 def init(
     audio: Audio,
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The study file.")] = Path("study.toml"),
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="The study file.")
+    ] = Path("study.toml"),
     annotations: Annotations = None,
     corpus: CorpusName = None,
     format: Form = "auto",
@@ -48,9 +63,17 @@ def init(
 
     if out.exists():
         raise OptionError(f"{out}: is there already; remove it, or name another with --out")
-    known, hints = None if corpus is None else find_corpus(corpus), make_hints(columns, tiers, label)
-    with interruptible(), show_progress(Console(stderr=True), quiet=quiet, first="looking around") as report:
-        found = inspect_corpus(audio, annotations, format=format, hints=hints, corpus=known, report=report)
+    known, hints = (
+        None if corpus is None else find_corpus(corpus),
+        make_hints(columns, tiers, label),
+    )
+    with (
+        interruptible(),
+        show_progress(Console(stderr=True), quiet=quiet, first="looking around") as report,
+    ):
+        found = inspect_corpus(
+            audio, annotations, format=format, hints=hints, corpus=known, report=report
+        )
     write_study(out, found, Given(audio, annotations, format, hints, known))
     if not quiet:
         cut = found.segmentation
@@ -62,7 +85,11 @@ def init(
 def run(
     study: StudyFile = Path("study.toml"),
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Tell what would run, what is there already, and how long it may take.")
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Tell what would run, what is there already, and how long it may take.",
+        ),
     ] = False,
     device: Device = "cpu",
     threads: Threads = None,
@@ -102,7 +129,10 @@ def run(
             ):
                 console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
 
-    with interruptible(), show_progress(Console(stderr=True), quiet=quiet, first="looking around") as report:
+    with (
+        interruptible(),
+        show_progress(Console(stderr=True), quiet=quiet, first="looking around") as report,
+    ):
         run_study(named, device=device, threads=workers, report=report, tell=tell)
     if not quiet:
         _show_answer(named.out, [corpus.name for corpus in named.corpora])
@@ -130,7 +160,9 @@ def _show_standing(found: "Sequence[Standing]") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table("step", "corpus", "encoder", "state", box=None, pad_edge=False, header_style="dim")
+    table = Table(
+        "step", "corpus", "encoder", "state", box=None, pad_edge=False, header_style="dim"
+    )
     table.add_column("time", justify="right")
     for one in found:
         time = f"took {one.seconds:.1f} s" if one.state == "done" else f"about {one.seconds:.0f} s"
@@ -138,7 +170,9 @@ def _show_standing(found: "Sequence[Standing]") -> None:
     console = Console(markup=False)
     console.print(table)
     left_s = sum(one.seconds for one in found if one.state != "done")
-    console.print(f"about {left_s:.0f} s of work left" if left_s else "everything is done", highlight=False)
+    console.print(
+        f"about {left_s:.0f} s of work left" if left_s else "everything is done", highlight=False
+    )
 
 
 def _show_answer(out: Path, corpora: "Sequence[str]") -> None:

@@ -23,7 +23,9 @@ Report = Callable[[float, str], None]
 
 FOLDERS = "folders"
 TOLD_IN = ("segments.json", "provenance.json")
-MAY_ANNOTATE = frozenset((".txt", ".csv", ".tsv", ".textgrid", ".selections", ".xml", ".mat", ".phn", ".lab"))
+MAY_ANNOTATE = frozenset(
+    (".txt", ".csv", ".tsv", ".textgrid", ".selections", ".xml", ".mat", ".phn", ".lab")
+)
 
 
 @dataclass
@@ -63,7 +65,9 @@ def read_sources(
         raise InputError(f"{place}: no such file or folder; wanted the annotations")
     if place.is_dir():
         alone = where is None and library.alone
-        files = list(_beside(library, hints.but) if alone else find_candidates(place, but=hints.but))
+        files = list(
+            _beside(library, hints.but) if alone else find_candidates(place, but=hints.but)
+        )
         sources = _from_folder(library, place, files, format, hints, report)
     else:
         sources = _from_file(library, place, format, hints)
@@ -72,12 +76,16 @@ def read_sources(
     if sources.placed or sources.rejects or (sources.recognised and not sources.refused):
         return sources
     if where is None and format == "auto" and any("/" in path for path in library.paths):
-        by_folders = _by_folders(library, "no annotation file is there, and the recordings are in folders")
+        by_folders = _by_folders(
+            library, "no annotation file is there, and the recordings are in folders"
+        )
         by_folders.refused += sources.refused
         return by_folders
     if sources.refused:
         first, others = sources.refused[0], len(sources.refused) - 1
-        raise InputError(f"{first.file}: {first.reason}{f' (and {others} more files)' if others else ''}")
+        raise InputError(
+            f"{first.file}: {first.reason}{f' (and {others} more files)' if others else ''}"
+        )
     raise InputError(f"{place}: no annotations were found; name them with --annotations")
 
 
@@ -93,7 +101,9 @@ def _refuse_namesakes(library: Library, sources: Sources) -> None:
             prefix = library.dropped(annotation.path, path)
             dropped[path].setdefault(prefix, annotation.path)
     strange = {
-        path: prefixes for path, prefixes in dropped.items() if any(p.rpartition("/")[2] != root for p in prefixes if p)
+        path: prefixes
+        for path, prefixes in dropped.items()
+        if any(p.rpartition("/")[2] != root for p in prefixes if p)
     }
     if strange:
         first = next(name for prefixes in strange.values() for p, name in prefixes.items() if p)
@@ -105,7 +115,9 @@ def _refuse_namesakes(library: Library, sources: Sources) -> None:
     for path, annotation in sources.placed:
         prefix = "" if annotation.path is None else library.dropped(annotation.path, path)
         if path in torn and prefix and prefix.rpartition("/")[2] != root:
-            others = " and ".join(sorted(name for p, name in dropped[path].items() if p != prefix)[:2])
+            others = " and ".join(
+                sorted(name for p, name in dropped[path].items() if p != prefix)[:2]
+            )
             reason = f"{annotation.path} may be another recording than {path}, which is named {others} elsewhere"
             sources.rejects.append(Reject(annotation.file, annotation.row, reason))
         else:
@@ -149,7 +161,9 @@ def _from_folder(
     return sources
 
 
-def find_candidates(folder: Path, *, audio: bool = False, but: Iterable[Path] = ()) -> Iterator[Path]:
+def find_candidates(
+    folder: Path, *, audio: bool = False, but: Iterable[Path] = ()
+) -> Iterator[Path]:
     """Go through the files that may hold annotations, or (`audio`) sound: nothing that callshot wrote there.
 
     `but` are files and folders to pass over.
@@ -169,7 +183,10 @@ def _beside(library: Library, but: Iterable[Path]) -> Iterator[Path]:
     recordings = [file.name for file in library.root.iterdir() if file.suffix.lower() in SUFFIXES]
     whole = Library(library.root, tuple(recordings))
     for path in find_candidates(library.root, but=but):
-        if path.parent == library.root and _look_up(whole, None, PurePosixPath(path.name)) == library.paths[0]:
+        if (
+            path.parent == library.root
+            and _look_up(whole, None, PurePosixPath(path.name)) == library.paths[0]
+        ):
             yield path
 
 
@@ -180,7 +197,11 @@ def _written_by_us(folder: Path) -> set[Path]:
         with suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
             if (folder / told_in).is_file():
                 files = json.loads((folder / told_in).read_text(encoding="utf-8"))["files"]
-                own = {folder / name for name, digest in files.items() if _digest(folder / name) == digest}
+                own = {
+                    folder / name
+                    for name, digest in files.items()
+                    if _digest(folder / name) == digest
+                }
                 found |= {folder / told_in, *own}
     return found
 
@@ -201,11 +222,16 @@ def _try(path: Path, folder: Path, format: str, hints: Hints, into: Sources) -> 
         if known is not None and known[0].name != "csv":
             reason = f"{known[0].name}, and {format} was asked for"
         elif format != "auto" and may and reason is None:
-            return read_annotations(path, format, hints)  # some formats are not to be recognised by their looks
+            return read_annotations(
+                path, format, hints
+            )  # some formats are not to be recognised by their looks
     except InputError as error:
         reason = str(error).removeprefix(f"{path}: ")
     if may:
-        told = reason or "not recognised as annotations; name its format with --format, or its columns with --columns"
+        told = (
+            reason
+            or "not recognised as annotations; name its format with --format, or its columns with --columns"
+        )
         into.refused.append(Reject(str(path), None, told))
     return None
 

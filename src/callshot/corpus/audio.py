@@ -56,7 +56,9 @@ def probe(path: Path, name: str | None = None, source_rate_hz: float | None = No
         return reader.recording
 
 
-def open_recording(path: Path, name: str | None = None, source_rate_hz: float | None = None) -> "Reader":
+def open_recording(
+    path: Path, name: str | None = None, source_rate_hz: float | None = None
+) -> "Reader":
     """Open an audio file to read spans of it; refuse what is not there, not a regular file, empty or not audio.
 
     >>> import soundfile, tempfile
@@ -79,14 +81,21 @@ class Reader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         self.close()
 
     def close(self) -> None:
         """Close the file."""
         self._frames.close()
 
-    def read(self, start_s: float, end_s: float, *, rate_hz: int, channel_rule: str = "first") -> Signal:
+    def read(
+        self, start_s: float, end_s: float, *, rate_hz: int, channel_rule: str = "first"
+    ) -> Signal:
         """Return a span, clipped to the recording, as one channel at `rate_hz`; refuse one of which nothing is left.
 
         `channel_rule` is "first", "mean", or the number of a channel from "1" up. NaN and infinite samples in the span
@@ -94,7 +103,9 @@ class Reader:
         """
         channel = self._channel(channel_rule)
         if not RATES_HZ[0] <= rate_hz <= RATES_HZ[1]:
-            raise OptionError(f"rate: wanted {RATES_HZ[0]:.0f} to {RATES_HZ[1]:.0f} Hz, found {rate_hz}")
+            raise OptionError(
+                f"rate: wanted {RATES_HZ[0]:.0f} to {RATES_HZ[1]:.0f} Hz, found {rate_hz}"
+            )
         ratio = Fraction(self.recording.rate_hz) / rate_hz
         first, last = self._samples(start_s, end_s, rate_hz, ratio)
         if ratio == 1:
@@ -109,18 +120,26 @@ class Reader:
             return None
         channel = 0 if rule == "first" else int(rule) - 1
         if channel >= self.recording.channels:
-            raise self._frames.error(f"wanted channel {rule}, but the number of channels is {self.recording.channels}")
+            raise self._frames.error(
+                f"wanted channel {rule}, but the number of channels is {self.recording.channels}"
+            )
         return channel
 
-    def _samples(self, start_s: float, end_s: float, rate_hz: int, ratio: Fraction) -> tuple[int, int]:
+    def _samples(
+        self, start_s: float, end_s: float, rate_hz: int, ratio: Fraction
+    ) -> tuple[int, int]:
         """Return the first sample of a span and the one after its last."""
         if not (math.isfinite(start_s) and math.isfinite(end_s) and start_s < end_s):
-            raise self._frames.error(f"wanted a span that ends after it starts, found {start_s} s to {end_s} s")
+            raise self._frames.error(
+                f"wanted a span that ends after it starts, found {start_s} s to {end_s} s"
+            )
         frames, length = self.recording.frames, math.ceil(self.recording.frames / ratio)
         first, last = max(0, round(start_s * rate_hz)), round(end_s * rate_hz)
         if last > length and self._frames.promised > frames:
             said = f"its header promises {self._frames.promised / self.recording.rate_hz:.2f} s"
-            raise self._frames.cut_short(math.floor(first * ratio), math.ceil(last * ratio), frames, said)
+            raise self._frames.cut_short(
+                math.floor(first * ratio), math.ceil(last * ratio), frames, said
+            )
         if first >= min(last, length):
             raise self._frames.error(
                 f"nothing to read from {start_s:.3f} s to {end_s:.3f} s: no sample at {rate_hz} Hz lies in that part "
@@ -128,13 +147,20 @@ class Reader:
             )
         return first, min(last, length)
 
-    def _resample(self, first: int, last: int, rate_hz: int, ratio: Fraction, channel: int | None) -> Signal:
+    def _resample(
+        self, first: int, last: int, rate_hz: int, ratio: Fraction, channel: int | None
+    ) -> Signal:
         """Return samples `first` to `last` of the recording at `rate_hz`, where a sample lasts `ratio` frames."""
         begin = _coincident(first - math.ceil(MARGIN * max(Fraction(1), 1 / ratio)), ratio)
         stop = math.ceil(last * ratio) + math.ceil(MARGIN * max(Fraction(1), ratio))
         end = min(stop, self.recording.frames)
-        stream = soxr.ResampleStream(self.recording.rate_hz, rate_hz, 1, dtype="float32", quality="VHQ")
-        parts = [stream.resample_chunk(block) for block in self._blocks(round(begin * ratio), end, channel)]
+        stream = soxr.ResampleStream(
+            self.recording.rate_hz, rate_hz, 1, dtype="float32", quality="VHQ"
+        )
+        parts = [
+            stream.resample_chunk(block)
+            for block in self._blocks(round(begin * ratio), end, channel)
+        ]
         parts.append(stream.resample_chunk(np.zeros(stop - end, np.float32), last=True))
         return np.concatenate(parts)[first - begin : last - begin]
 
@@ -146,7 +172,9 @@ class Reader:
             if not finite.all():
                 bad = int(finite.argmin())
                 at_s = (at + bad) / self.recording.rate_hz
-                raise self._frames.error(f"the sample at {at_s:.3f} s is {signal[bad]}; wanted finite numbers")
+                raise self._frames.error(
+                    f"the sample at {at_s:.3f} s is {signal[bad]}; wanted finite numbers"
+                )
             yield signal
 
 
@@ -155,8 +183,12 @@ def check_channel_rule(rule: str) -> None:
 
     >>> check_channel_rule("2")
     """
-    if rule not in ("first", "mean") and not (rule.isascii() and rule.isdecimal() and int(rule[:9]) > 0):
-        raise OptionError(f'channel rule: wanted "first", "mean" or the number of a channel from 1 up, found {rule!r}')
+    if rule not in ("first", "mean") and not (
+        rule.isascii() and rule.isdecimal() and int(rule[:9]) > 0
+    ):
+        raise OptionError(
+            f'channel rule: wanted "first", "mean" or the number of a channel from 1 up, found {rule!r}'
+        )
 
 
 def normalise_peak(signal: Signal, level_dbfs: float) -> Signal:
@@ -166,13 +198,17 @@ def normalise_peak(signal: Signal, level_dbfs: float) -> Signal:
     array([ 0.  , -0.1 ,  0.05], dtype=float32)
     """
     if not LEVELS_DBFS[0] <= level_dbfs <= LEVELS_DBFS[1]:
-        raise OptionError(f"level: wanted {LEVELS_DBFS[0]:.0f} to {LEVELS_DBFS[1]:.0f} dBFS, found {level_dbfs}")
+        raise OptionError(
+            f"level: wanted {LEVELS_DBFS[0]:.0f} to {LEVELS_DBFS[1]:.0f} dBFS, found {level_dbfs}"
+        )
     peak = max(float(signal.max(initial=0.0)), -float(signal.min(initial=0.0)))
     if not math.isfinite(peak):
         raise InputError(f"peak normalisation: wanted finite samples, found a peak of {peak}")
     if peak == 0.0:
         return signal.copy()
-    dtype = np.float32 if peak > 1e-30 else np.float64  # the factor of a smaller peak may be no float32
+    dtype = (
+        np.float32 if peak > 1e-30 else np.float64
+    )  # the factor of a smaller peak may be no float32
     return (signal * dtype(10 ** (level_dbfs / 20) / peak)).astype(np.float32, copy=False)
 
 
@@ -203,7 +239,9 @@ def read_segments(
     grow with their number. Closing the iterator stops the threads. All processors are used unless `threads` is given.
     """
     if ahead < 1 or (threads is not None and threads < 1):
-        raise OptionError(f"wanted at least 1 thread and 1 segment ahead, found {threads} and {ahead}")
+        raise OptionError(
+            f"wanted at least 1 thread and 1 segment ahead, found {threads} and {ahead}"
+        )
     return _read_ahead(root, segments, threads or os.cpu_count() or 1, ahead)
 
 
@@ -220,7 +258,9 @@ def _read_ahead(
             ):
                 first, _, audio = waiting.popleft()
                 yield from zip(first, audio.result(), strict=True)
-            waiting.append((indices, size, pool.submit(shelf.read, segments[indices.start : indices.stop])))
+            waiting.append(
+                (indices, size, pool.submit(shelf.read, segments[indices.start : indices.stop]))
+            )
         while waiting:
             first, _, audio = waiting.popleft()
             yield from zip(first, audio.result(), strict=True)

@@ -33,15 +33,22 @@ from callshot.records import Recording
 
 Signal = NDArray[np.float32]
 
-OPENING = threading.Lock()  # libsndfile keeps why a file could not be opened in one place for all threads
+OPENING = (
+    threading.Lock()
+)  # libsndfile keeps why a file could not be opened in one place for all threads
 RATES_HZ = (10.0, 1e7)
 FORWARD = ("OGG", "MP3")
 TAIL_S = 30.0  # that are kept of such a file: calls overlap, and collars reach back
 HOLE = "libogg reports a hole"
-BLOCK, FORWARD_BLOCK = 2**17, 2**12  # frames that are read at a time; small where a failure is found by its block
+BLOCK, FORWARD_BLOCK = (
+    2**17,
+    2**12,
+)  # frames that are read at a time; small where a failure is found by its block
 UNKNOWN_FRAMES = 2**62  # libsndfile gives a length beyond it to a file whose header has none
 STREAMED_BYTES = 0x7FFF0000  # programs that write to a pipe promise this much or more
-PROMISE = re.compile(r"^\s*(?:data|SSND|Data Size|riff|Riff size)\s*: (\d+) \(should be (\d+)\)", re.MULTILINE)
+PROMISE = re.compile(
+    r"^\s*(?:data|SSND|Data Size|riff|Riff size)\s*: (\d+) \(should be (\d+)\)", re.MULTILINE
+)
 
 
 class Frames:
@@ -54,7 +61,9 @@ class Frames:
 
     def __init__(self, path: Path, name: str, source_rate_hz: float | None) -> None:
         self._path, self._name, self._at = path, name, 0
-        self._tail: deque[tuple[int, Signal]] = deque()  # the last frames of a file that is read forward only
+        self._tail: deque[tuple[int, Signal]] = (
+            deque()
+        )  # the last frames of a file that is read forward only
         self._reached: int | None = None  # where forward reading came to an early end
         _check_file(path, name)
         self._handle = self._open()
@@ -88,12 +97,17 @@ class Frames:
         """Return what is still in memory of a file that is read forward only, if the first frame is."""
         if not self._tail or first < self._tail[0][0] or first >= self._at:
             return []
-        parts = ((max(at, first), block[max(0, first - at) : max(0, last - at)]) for at, block in self._tail)
+        parts = (
+            (max(at, first), block[max(0, first - at) : max(0, last - at)])
+            for at, block in self._tail
+        )
         return [(at, block) for at, block in parts if len(block)]
 
     def cut_short(self, first: int, last: int, readable: int, said: str) -> InputError:
         """Return the error that frames `first` to `last` are not all there."""
-        wanted_s, end_s, there_s = (frame / self.recording.rate_hz for frame in (first, last, readable))
+        wanted_s, end_s, there_s = (
+            frame / self.recording.rate_hz for frame in (first, last, readable)
+        )
         return self.error(
             f"wanted {wanted_s:.2f} s to {end_s:.2f} s, but the file is cut short or damaged: it can be read up to "
             f"{there_s:.2f} s ({said}); copy it again from where it came"
@@ -108,7 +122,9 @@ class Frames:
         rate_hz = float(handle.samplerate if source_rate_hz is None else source_rate_hz)
         if not RATES_HZ[0] <= rate_hz <= RATES_HZ[1]:
             whose = "its header says" if source_rate_hz is None else "the source rate given is"
-            raise self.error(f"wanted a rate of {RATES_HZ[0]:.0f} to {RATES_HZ[1]:.0f} Hz, {whose} {rate_hz:g} Hz")
+            raise self.error(
+                f"wanted a rate of {RATES_HZ[0]:.0f} to {RATES_HZ[1]:.0f} Hz, {whose} {rate_hz:g} Hz"
+            )
         frames = handle.frames if handle.frames < UNKNOWN_FRAMES else self._count()
         if frames <= 0:
             raise self.error("the file holds no audio: its header says 0 frames")
@@ -187,7 +203,9 @@ class Frames:
             with OPENING:
                 return _Handle(os.fsencode(self._path) if os.name == "posix" else str(self._path))
         except (soundfile.SoundFileError, TypeError) as error:  # TypeError: the file is named .raw
-            raise self.error(f"wanted audio that libsndfile can read; it said: {_said(error)}") from None
+            raise self.error(
+                f"wanted audio that libsndfile can read; it said: {_said(error)}"
+            ) from None
 
 
 class _Handle(soundfile.SoundFile):  # type: ignore[misc]
@@ -208,9 +226,13 @@ def _check_file(path: Path, name: str) -> None:
     except OSError as error:
         raise InputError(f"{name}: the file cannot be opened: {error.strerror}") from None
     except ValueError:
-        raise InputError(f"{name!r}: wanted the name of a file, found a character that none can have") from None
+        raise InputError(
+            f"{name!r}: wanted the name of a file, found a character that none can have"
+        ) from None
     if not stat.S_ISREG(status.st_mode):
-        raise InputError(f"{name}: wanted an audio file, found something that is not a regular file")
+        raise InputError(
+            f"{name}: wanted an audio file, found something that is not a regular file"
+        )
     if status.st_size == 0:
         raise InputError(f"{name}: the file is empty (0 bytes)")
 

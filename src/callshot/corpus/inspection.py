@@ -10,7 +10,13 @@ from callshot.corpus.annotations import Hints
 from callshot.corpus.known_corpora import Corpus
 from callshot.corpus.options import Rule
 from callshot.corpus.segments import segment_corpus, suggest_minimum
-from callshot.fewshot.folds import DEFAULT_FOLDS, complete_shots, count_classes, give_folds, make_folds
+from callshot.fewshot.folds import (
+    DEFAULT_FOLDS,
+    complete_shots,
+    count_classes,
+    give_folds,
+    make_folds,
+)
 from callshot.records import Folds, Inspection, Segmentation
 
 MOST_FOLDS = 10
@@ -35,9 +41,16 @@ def inspect_corpus(
     """
     rule = rule or (Rule() if corpus is None else corpus.rule)
     found = segment_corpus(
-        audio, annotations, rule, format=format, hints=hints, corpus=corpus, check=False, shorten=shorten,
+        audio,
+        annotations,
+        rule,
+        format=format,
+        hints=hints,
+        corpus=corpus,
+        check=False,
+        shorten=shorten,
         report=report,
-    )  # fmt: skip
+    )
     lengths_s = [call.end_s - call.start_s for call in found.calls]
     shorter = suggest_minimum(lengths_s, rule.minimum_s) if shorten else None
     count = folds if folds is not None else DEFAULT_FOLDS if corpus is None else corpus.folds

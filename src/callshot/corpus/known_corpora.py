@@ -56,8 +56,10 @@ def find_corpus(name: str) -> Corpus:
     """Return a corpus by its name; an unknown one is answered with the nearest."""
     if name not in CORPORA:
         near = get_close_matches(name.lower(), CORPORA, 1, 0.4)
-        raise OptionError(f"corpus: {name!r} is not known; {f'did you mean {near[0]}?' if near else ''} "
-                          f"Known: {', '.join(CORPORA)}")  # fmt: skip
+        raise OptionError(
+            f"corpus: {name!r} is not known; {f'did you mean {near[0]}?' if near else ''} "
+            f"Known: {', '.join(CORPORA)}"
+        )
     return CORPORA[name]
 
 
@@ -74,20 +76,39 @@ LDC = Corpus(
     rule=Rule(channel_rule="first", collar_s=0.25),  # the second channel is spoken notes
     # The paper names the ten that are evaluated; the other six of its sixteen are not public.
     labels=(
-        "growl", "longroar-rumble", "rumble", "longroar", "bark-rumble", "trumpet", "blow", "roar-rumble",
-        "trunk-bounce", "roar",
+        "growl",
+        "longroar-rumble",
+        "rumble",
+        "longroar",
+        "bark-rumble",
+        "trumpet",
+        "blow",
+        "roar-rumble",
+        "trunk-bounce",
+        "roar",
     ),
     categories={
-        "growl": "rumble", "rumble": "rumble", "longroar-rumble": "roar", "longroar": "roar", "roar-rumble": "roar",
-        "roar": "roar", "bark-rumble": "bark", "trumpet": "trumpet",
+        "growl": "rumble",
+        "rumble": "rumble",
+        "longroar-rumble": "roar",
+        "longroar": "roar",
+        "roar-rumble": "roar",
+        "roar": "roar",
+        "bark-rumble": "bark",
+        "trumpet": "trumpet",
     },
     joint="-",
-)  # fmt: skip
+)
 
 AERD_SUBCALLS = (
-    "comment rumble", "oestrous rumble", "female chorus", "conflict roar", "trumpet blast", "grumbling rumble",
+    "comment rumble",
+    "oestrous rumble",
+    "female chorus",
+    "conflict roar",
+    "trumpet blast",
+    "grumbling rumble",
     "pulsated play trumpet",
-)  # fmt: skip
+)
 
 ELEPHANT_VOICES = Corpus(
     name="elephant-voices",
@@ -95,7 +116,14 @@ ELEPHANT_VOICES = Corpus(
     folds=5,
     rule=Rule(channel_rule="mean", collar_s=0.0),
     # The twelve that the paper evaluates; the other fifteen of its twenty-seven subcall types are not named there.
-    labels=(*AERD_SUBCALLS, "greeting rumble", "separated rumble", "lets-go rumble", "musth rumble", "begging rumble"),
+    labels=(
+        *AERD_SUBCALLS,
+        "greeting rumble",
+        "separated rumble",
+        "lets-go rumble",
+        "musth rumble",
+        "begging rumble",
+    ),
     categories={label: label for label in AERD_SUBCALLS},
     joint=" ",
 )

@@ -18,7 +18,9 @@ from callshot.errors import InputError
 from callshot.records import Reject
 
 Paths = dict[str, list[str]]
-OTHERS = frozenset((".m4a", ".aac", ".mp4", ".wma", ".amr", ".wv", ".ape", ".alac", ".ra", ".wac", ".dsf"))
+OTHERS = frozenset(
+    (".m4a", ".aac", ".mp4", ".wma", ".amr", ".wv", ".ape", ".alac", ".ra", ".wac", ".dsf")
+)
 AUDIO = SUFFIXES | OTHERS
 INFIX = re.compile(
     r"\.|[ _-](?:labels?|annotations?|annot|selections?|calls?|tables?|tiers?|textgrid|praat|raven|audacity|events|"
@@ -90,9 +92,19 @@ class Library:
         """Return the recordings in the folder of an annotation file, else in one of that name, else anywhere."""
         parents = [PurePosixPath(path).parent for path in found]
         same = [path for path, parent in zip(found, parents, strict=True) if parent == file.parent]
-        alike = [path for path, parent in zip(found, parents, strict=True) if parent.name == file.parent.name]
-        if not (same or alike) and file.parent.name and len({PurePosixPath(path).parent for path in self.paths}) > 1:
-            raise InputError(f"no recording for {file} under {self.root}; {found[0]} has its name and is elsewhere")
+        alike = [
+            path
+            for path, parent in zip(found, parents, strict=True)
+            if parent.name == file.parent.name
+        ]
+        if (
+            not (same or alike)
+            and file.parent.name
+            and len({PurePosixPath(path).parent for path in self.paths}) > 1
+        ):
+            raise InputError(
+                f"no recording for {file} under {self.root}; {found[0]} has its name and is elsewhere"
+            )
         return same or alike or found
 
     def dropped(self, name: str, path: str) -> str:
@@ -119,7 +131,9 @@ class Library:
         first, *others = sorted(set(found))
         exact = [path for path in (first, *others) if name.endswith(path)]
         if others and len(exact) != 1:
-            raise InputError(f"{name} may mean {first} or {others[0]}; name it with its folder and suffix")
+            raise InputError(
+                f"{name} may mean {first} or {others[0]}; name it with its folder and suffix"
+            )
         return exact[0] if exact else first
 
 
@@ -137,11 +151,17 @@ def find_recordings(folder: Path) -> Library:
         if not folder.is_dir():
             raise InputError(f"{folder}: no such folder; wanted the folder of the recordings")
     except (OSError, UnicodeEncodeError) as error:
-        raise InputError(f"{folder}: cannot be looked into ({getattr(error, 'strerror', 'not UTF-8')})") from None
+        raise InputError(
+            f"{folder}: cannot be looked into ({getattr(error, 'strerror', 'not UTF-8')})"
+        ) from None
     found = [path for path in find_files(folder) if path.suffix.lower() in AUDIO or path.is_dir()]
     reasons = {path: _refuse_recording(path, folder) for path in found}
-    paths = (path.relative_to(folder).as_posix() for path, reason in reasons.items() if reason is None)
-    rejects = (Reject(str(path), None, reason) for path, reason in reasons.items() if reason is not None)
+    paths = (
+        path.relative_to(folder).as_posix() for path, reason in reasons.items() if reason is None
+    )
+    rejects = (
+        Reject(str(path), None, reason) for path, reason in reasons.items() if reason is not None
+    )
     return Library(folder, tuple(paths), tuple(rejects))
 
 
@@ -170,7 +190,9 @@ def refuse_file(path: Path, folder: Path) -> str | None:
         return "a hidden file; rename it if it is to be read"
     try:
         if path.is_symlink() and not path.resolve(strict=True).is_relative_to(folder.resolve()):
-            return f"a link that leads outside {folder}; copy what it leads to, or name its own folder"
+            return (
+                f"a link that leads outside {folder}; copy what it leads to, or name its own folder"
+            )
         if path.is_dir():
             linked = "a linked folder is not entered; name the folder itself"
             return linked if path.is_symlink() else "the folder cannot be read; ask for access"
@@ -198,4 +220,7 @@ def _boundaries(name: str) -> list[int]:
 
     `rec_2.txt` is not about `rec.wav`.
     """
-    return [len(name), *(found.start() for found in reversed([*INFIX.finditer(name)]) if found.start() > 0)]
+    return [
+        len(name),
+        *(found.start() for found in reversed([*INFIX.finditer(name)]) if found.start() > 0),
+    ]

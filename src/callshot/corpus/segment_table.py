@@ -18,14 +18,26 @@ from callshot.records import Cell, Reject, Segment, Segmentation
 
 SEGMENTATION = SEGMENTS, REJECTS, CATEGORIES = "segments.parquet", "rejects.csv", "categories.csv"
 SCHEMA: dict[str, Any] = {
-    "segment": pl.String, "recording": pl.String, "path": pl.String, "start_s": pl.Float64, "end_s": pl.Float64,
-    "collar_s": pl.Float64, "label": pl.String, "labels": pl.List(pl.String), "rate_hz": pl.Int64,
-    "channel_rule": pl.String, "level_dbfs": pl.Float64, "source_rate_hz": pl.Float64,
-}  # fmt: skip
+    "segment": pl.String,
+    "recording": pl.String,
+    "path": pl.String,
+    "start_s": pl.Float64,
+    "end_s": pl.Float64,
+    "collar_s": pl.Float64,
+    "label": pl.String,
+    "labels": pl.List(pl.String),
+    "rate_hz": pl.Int64,
+    "channel_rule": pl.String,
+    "level_dbfs": pl.Float64,
+    "source_rate_hz": pl.Float64,
+}
 
 
 def write_segmentation(
-    found: Segmentation, folder: Path, metadata: Mapping[str, str], categories: Mapping[str, str] | None
+    found: Segmentation,
+    folder: Path,
+    metadata: Mapping[str, str],
+    categories: Mapping[str, str] | None,
 ) -> list[str]:
     """Write segments, rejects, and the categories of a corpus that has them to a folder; return the files' names."""
     write_segment_table(found.segments, folder / SEGMENTS, metadata)
@@ -35,20 +47,26 @@ def write_segmentation(
     return [SEGMENTS, REJECTS, *([CATEGORIES] if categories is not None else [])]
 
 
-def write_segment_table(segments: Sequence[Segment], path: Path, metadata: Mapping[str, str] | None = None) -> None:
+def write_segment_table(
+    segments: Sequence[Segment], path: Path, metadata: Mapping[str, str] | None = None
+) -> None:
     """Write segments as Parquet."""
     columns: dict[str, Any] = {
         name: pl.Series([getattr(segment, name) for segment in segments], dtype=kind, strict=False)
         for name, kind in SCHEMA.items()
         if name != "labels"
     }
-    columns["labels"] = pl.Series([list(segment.labels) for segment in segments], dtype=pl.List(pl.String))
+    columns["labels"] = pl.Series(
+        [list(segment.labels) for segment in segments], dtype=pl.List(pl.String)
+    )
     frame = pl.DataFrame(columns).select(list(SCHEMA))
     for name in dict.fromkeys(name for segment in segments for name in segment.more):
         title = name
         while title in frame.columns:
             title += "_annotated"
-        frame = frame.with_columns(_carried([segment.more.get(name) for segment in segments]).alias(title))
+        frame = frame.with_columns(
+            _carried([segment.more.get(name) for segment in segments]).alias(title)
+        )
     frame.write_parquet(path, metadata=dict(metadata or {}))
 
 
@@ -71,14 +89,23 @@ def read_segment_table(path: Path) -> tuple[list[Segment], dict[str, str]]:
     (True, 'mine')
     """
     try:
-        frame, metadata = pl.read_parquet(path.absolute(), glob=False), pl.read_parquet_metadata(path.absolute())
+        frame, metadata = (
+            pl.read_parquet(path.absolute(), glob=False),
+            pl.read_parquet_metadata(path.absolute()),
+        )
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
-        raise InputError(f"{path}: cannot be read ({reason}); wanted the segments.parquet of a run") from error
+        raise InputError(
+            f"{path}: cannot be read ({reason}); wanted the segments.parquet of a run"
+        ) from error
     if missing := [name for name in SCHEMA if name not in frame.columns]:
-        raise InputError(f"{path}: column {missing[0]} is missing; wanted the segments.parquet of a run")
+        raise InputError(
+            f"{path}: column {missing[0]} is missing; wanted the segments.parquet of a run"
+        )
     facts = {name: text for name, text in metadata.items() if name != "ARROW:schema"}
-    return [_segment(path, row, cells) for row, cells in enumerate(frame.iter_rows(named=True), 1)], facts
+    return [
+        _segment(path, row, cells) for row, cells in enumerate(frame.iter_rows(named=True), 1)
+    ], facts
 
 
 def _segment(path: Path, row: int, cells: dict[str, Any]) -> Segment:
@@ -86,12 +113,18 @@ def _segment(path: Path, row: int, cells: dict[str, Any]) -> Segment:
     if empty := [name for name in SCHEMA if name in needed and cells[name] is None]:
         raise InputError(f"{path}: column {empty[0]}, row {row}: empty")
     inside = PurePosixPath(str(cells["path"]).replace("\\", "/"))
-    outside = inside.is_absolute() or ".." in inside.parts or not inside.parts or ":" in inside.parts[0]
+    outside = (
+        inside.is_absolute() or ".." in inside.parts or not inside.parts or ":" in inside.parts[0]
+    )
     if outside or "\0" in str(inside):
-        raise InputError(f"{path}: column path, row {row}: {cells['path']!r} leads outside the folder of audio")
+        raise InputError(
+            f"{path}: column path, row {row}: {cells['path']!r} leads outside the folder of audio"
+        )
     try:
         own = {name: cells[name] for name in SCHEMA} | {"labels": tuple(cells["labels"])}
-        return Segment(**own, more={name: cell for name, cell in cells.items() if name not in SCHEMA})
+        return Segment(
+            **own, more={name: cell for name, cell in cells.items() if name not in SCHEMA}
+        )
     except TypeError as error:
         raise InputError(f"{path}: row {row}: {error}") from None
 
@@ -101,16 +134,25 @@ def write_rejects(rejects: Sequence[Reject], path: Path, *, keep_empty: bool = T
     if not rejects and not keep_empty:
         path.unlink(missing_ok=True)
         return
-    _write_csv(path, ("file", "row", "reason"), ((r.file, "" if r.row is None else r.row, r.reason) for r in rejects))
+    _write_csv(
+        path,
+        ("file", "row", "reason"),
+        ((r.file, "" if r.row is None else r.row, r.reason) for r in rejects),
+    )
 
 
 def read_rejects(path: Path) -> list[Reject]:
     """Read rejects back."""
     try:
         with path.open(encoding="utf-8", newline="") as file:
-            return [Reject(r["file"], int(r["row"]) if r["row"] else None, r["reason"]) for r in csv.DictReader(file)]
+            return [
+                Reject(r["file"], int(r["row"]) if r["row"] else None, r["reason"])
+                for r in csv.DictReader(file)
+            ]
     except (OSError, ValueError, KeyError, csv.Error) as error:
-        raise InputError(f"{path}: cannot be read as the rejects.csv of a run ({error!r})") from None
+        raise InputError(
+            f"{path}: cannot be read as the rejects.csv of a run ({error!r})"
+        ) from None
 
 
 def write_categories(categories: Mapping[str, str], path: Path) -> None:

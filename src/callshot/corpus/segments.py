@@ -25,12 +25,22 @@ from callshot.corpus.known_corpora import Corpus
 from callshot.corpus.options import Rule
 from callshot.corpus.recordings import Library, find_recordings
 from callshot.errors import InputError
-from callshot.records import Annotation, Call, Recording, Reject, Segment, Segmentation, name_segments
+from callshot.records import (
+    Annotation,
+    Call,
+    Recording,
+    Reject,
+    Segment,
+    Segmentation,
+    name_segments,
+)
 
 Cut = tuple[Segment, Call]
 NANOSECOND = 1e-9  # less is rounding, not time
 ROUND = tuple(step * 10.0**power for power in range(-3, 3) for step in (1, 2, 5))
-OVERSHOOT_S = 0.1  # annotations are good to about that; a call that ends later ends with its recording
+OVERSHOOT_S = (
+    0.1  # annotations are good to about that; a call that ends later ends with its recording
+)
 
 
 def segment_corpus(
@@ -61,16 +71,32 @@ def segment_corpus(
         raise InputError(f"{audio}: no recordings are there; wanted a folder with audio files")
     begin = 0.1 if check else 0.5  # reading audio takes most of the time
     where = None if annotations is None else Path(annotations)
-    sources = read_sources(library, where, format, hints, lambda share, what: report(share * begin, what))
-    recordings = probe_recordings(library, rule.source_rate_hz, lambda share, what: report(share * begin, what))
-    calls, misplaced = place_calls(sources.placed, recordings, corpus.spell if corpus is not None else str.strip)
-    shorter = suggest_minimum([call.end_s - call.start_s for call in calls], rule.minimum_s) if shorten else None
+    sources = read_sources(
+        library, where, format, hints, lambda share, what: report(share * begin, what)
+    )
+    recordings = probe_recordings(
+        library, rule.source_rate_hz, lambda share, what: report(share * begin, what)
+    )
+    calls, misplaced = place_calls(
+        sources.placed, recordings, corpus.spell if corpus is not None else str.strip
+    )
+    shorter = (
+        suggest_minimum([call.end_s - call.start_s for call in calls], rule.minimum_s)
+        if shorten
+        else None
+    )
     rule = rule if shorter is None else replace(rule, minimum_s=shorter)
     cuts, short = cut_segments(calls, rule, recordings)
-    notes = [*merge_notes(sources.notes), *_doubts(calls, rule, recordings.values()), *_unknown(calls, corpus)]
+    notes = [
+        *merge_notes(sources.notes),
+        *_doubts(calls, rule, recordings.values()),
+        *_unknown(calls, corpus),
+    ]
     unread: list[Reject] = []
     if check:
-        cuts, unread, heard = check_audio(library.root, cuts, threads, lambda share, what: report(share * 0.8, what))
+        cuts, unread, heard = check_audio(
+            library.root, cuts, threads, lambda share, what: report(share * 0.8, what)
+        )
         notes += heard
     rejects = [*sources.rejects, *misplaced, *short, *unread]
     return Segmentation(
@@ -81,7 +107,11 @@ def segment_corpus(
         calls=calls,
         segments=[segment for segment, _ in cuts],
         rejects=sorted(rejects, key=lambda r: (r.file, r.row or 0)),
-        refused=[*library.rejects, *sources.refused, *_silent_failures(library, recordings, sources.placed)],
+        refused=[
+            *library.rejects,
+            *sources.refused,
+            *_silent_failures(library, recordings, sources.placed),
+        ],
         notes=notes,
     )
 
@@ -102,7 +132,10 @@ def merge_notes(notes: Mapping[str, int]) -> list[str]:
         count, text = re.match(r"(\d*)(.*)", note, re.DOTALL).groups()  # type: ignore[union-attr]
         sums[text] += int(count or 0) * times
         files[text] += times
-    return [f"{sums[text] or ''}{text}{f' ({times} files)' if times > 1 else ''}" for text, times in files.items()]
+    return [
+        f"{sums[text] or ''}{text}{f' ({times} files)' if times > 1 else ''}"
+        for text, times in files.items()
+    ]
 
 
 def suggest_minimum(lengths_s: Sequence[float], minimum_s: float) -> float | None:
@@ -117,7 +150,9 @@ def suggest_minimum(lengths_s: Sequence[float], minimum_s: float) -> float | Non
     return max((step for step in ROUND if step <= ordered[len(ordered) // 20]), default=0.0)
 
 
-def _doubts(calls: Sequence[Call], rule: Rule, recordings: Iterable[Recording | InputError]) -> Iterator[str]:
+def _doubts(
+    calls: Sequence[Call], rule: Rule, recordings: Iterable[Recording | InputError]
+) -> Iterator[str]:
     """Tell what a person would want to look at: calls that are mostly short, labels that are nearly one, cut files."""
     shorter = suggest_minimum([call.end_s - call.start_s for call in calls], rule.minimum_s)
     if shorter is not None:
@@ -125,7 +160,9 @@ def _doubts(calls: Sequence[Call], rule: Rule, recordings: Iterable[Recording | 
     alike = defaultdict[str, set[str]](set)
     for label in {call.label for call in calls}:
         alike[re.sub(r"[\W_]+", "", label).casefold()].add(label)
-    for names in sorted(sorted(names) for plain, names in alike.items() if plain and len(names) > 1):
+    for names in sorted(
+        sorted(names) for plain, names in alike.items() if plain and len(names) > 1
+    ):
         yield f"nearly the same label, and taken for {len(names)}: {', '.join(map(repr, names))}"
     cut = [r for r in recordings if isinstance(r, Recording) and r.missing_s > 0]
     if cut:
@@ -142,7 +179,9 @@ def _unknown(calls: Sequence[Call], corpus: Corpus | None) -> Iterator[str]:
 
 
 def _silent_failures(
-    library: Library, recordings: Mapping[str, Recording | InputError], placed: Iterable[tuple[str, Annotation]]
+    library: Library,
+    recordings: Mapping[str, Recording | InputError],
+    placed: Iterable[tuple[str, Annotation]],
 ) -> Iterator[Reject]:
     """Tell the recordings that cannot be read and that no annotation asks for: no row would tell."""
     asked = {path for path, _ in placed}
@@ -192,10 +231,17 @@ def _groups(placed: Iterable[tuple[str, Annotation]]) -> dict[str, str]:
     for path, annotation in placed:
         if annotation.recording is not None:
             named[path][annotation.recording] += 1
-    return {path: min(counts, key=lambda name: (-counts[name], name)) for path, counts in named.items()}
+    return {
+        path: min(counts, key=lambda name: (-counts[name], name)) for path, counts in named.items()
+    }
 
 
-def _place(path: str, annotation: Annotation, recording: Recording | InputError, spell: Callable[[str], str]) -> Call:
+def _place(
+    path: str,
+    annotation: Annotation,
+    recording: Recording | InputError,
+    spell: Callable[[str], str],
+) -> Call:
     if isinstance(recording, InputError):
         raise recording
     unit = recording.rate_hz if annotation.in_frames else 1.0
@@ -204,7 +250,9 @@ def _place(path: str, annotation: Annotation, recording: Recording | InputError,
     beyond = start >= length or end > length + OVERSHOOT_S
     if recording.missing_s > 0 and (beyond or annotation.end_s is None):
         whole = length + recording.missing_s
-        raise InputError(f"{path} is cut short: its header promises {whole:.6g} s, and {length:.6g} s are there")
+        raise InputError(
+            f"{path} is cut short: its header promises {whole:.6g} s, and {length:.6g} s are there"
+        )
     if beyond:
         raise InputError(
             f"{start:.6g} to {end:.6g} s is beyond the end of {path}, which is {length:.6g} s long"
@@ -216,11 +264,15 @@ def _place(path: str, annotation: Annotation, recording: Recording | InputError,
 def _refuse_other_group(call: Call, group: str | None) -> None:
     own = call.annotation.recording
     if own is not None and own != group:
-        raise InputError(f"{call.path} is in recording {own!r} here and in {group!r} elsewhere; it can be in one only")
+        raise InputError(
+            f"{call.path} is in recording {own!r} here and in {group!r} elsewhere; it can be in one only"
+        )
 
 
 def _refuse_double(call: Call, seen: dict[tuple[object, ...], Annotation]) -> None:
-    first = seen.setdefault((call.path, round(call.start_s, 6), round(call.end_s, 6), call.label), call.annotation)
+    first = seen.setdefault(
+        (call.path, round(call.start_s, 6), round(call.end_s, 6), call.label), call.annotation
+    )
     if first is not call.annotation:
         raise InputError(f"the same span and label as {_row(first)}")
 
@@ -242,7 +294,10 @@ def cut_segments(
     long = [length_s >= rule.minimum_s - NANOSECOND for length_s in lengths_s]
     names = name_segments([_named_by(call) for call in compress(calls, long)])
     kept = compress(zip(calls, labels, strict=True), long)
-    cuts = [(_segment(name, call, found, rule), call) for name, (call, found) in zip(names, kept, strict=True)]
+    cuts = [
+        (_segment(name, call, found, rule), call)
+        for name, (call, found) in zip(names, kept, strict=True)
+    ]
     short = compress(zip(calls, lengths_s, strict=True), (not enough for enough in long))
     return cuts, [_too_short(call, length_s, rule) for call, length_s in short]
 
@@ -268,20 +323,31 @@ def overlapping_labels(calls: Sequence[Call]) -> list[tuple[str, ...]]:
             times.sort()
         for call in here:
             late, early = call.end_s - NANOSECOND, call.start_s + NANOSECOND
-            there = (label for label in starts if bisect_left(starts[label], late) > bisect_right(ends[label], early))
+            there = (
+                label
+                for label in starts
+                if bisect_left(starts[label], late) > bisect_right(ends[label], early)
+            )
             found.append(tuple(sorted({call.label, *there})))
     return found
 
 
 def _named_by(call: Call) -> tuple[str, float, float | None, str]:
-    return call.path, call.start_s, None if call.annotation.end_s is None else call.end_s, call.label
+    return (
+        call.path,
+        call.start_s,
+        None if call.annotation.end_s is None else call.end_s,
+        call.label,
+    )
 
 
 def _length(call: Call, rule: Rule, recording: Recording | InputError) -> float:
     """Return the length that counts: the annotated one, or that of the audio with its collar."""
     if not rule.with_collar or isinstance(recording, InputError):
         return call.end_s - call.start_s
-    return min(call.end_s + rule.collar_s, recording.duration_s) - max(call.start_s - rule.collar_s, 0.0)
+    return min(call.end_s + rule.collar_s, recording.duration_s) - max(
+        call.start_s - rule.collar_s, 0.0
+    )
 
 
 def _too_short(call: Call, length_s: float, rule: Rule) -> Reject:
@@ -310,7 +376,10 @@ def _segment(name: str, call: Call, labels: tuple[str, ...], rule: Rule) -> Segm
 
 
 def check_audio(
-    root: Path, cuts: Sequence[Cut], threads: int | None = None, report: Report = lambda share, what: None
+    root: Path,
+    cuts: Sequence[Cut],
+    threads: int | None = None,
+    report: Report = lambda share, what: None,
 ) -> tuple[list[Cut], list[Reject], list[str]]:
     """Read every segment; return those that can be read, a reject for each other, and notes on silence and clipping."""
     kept, rejects, heard = [], [], Counter[str]()
@@ -324,7 +393,11 @@ def check_audio(
                 kept.append(cuts[n])
                 heard.update(_hear(float(np.abs(signal).max())))
             report(1 / len(cuts), "reading segments")
-    return kept, rejects, [f"{told}: {count} of {len(cuts)} segments" for told, count in heard.items()]
+    return (
+        kept,
+        rejects,
+        [f"{told}: {count} of {len(cuts)} segments" for told, count in heard.items()],
+    )
 
 
 def _hear(peak: float) -> Iterator[str]:

@@ -35,7 +35,9 @@ def tell_facts(found: Segmentation, rule: Rule) -> Facts:
         minimum_s=rule.minimum_s,
         collar_s=rule.collar_s,
         recordings=measure_lengths(r.duration_s for r in found.recordings),
-        annotated=measure_lengths(r.duration_s for r in found.recordings if r.path in found.annotated),
+        annotated=measure_lengths(
+            r.duration_s for r in found.recordings if r.path in found.annotated
+        ),
         calls=measure_lengths(call.end_s - call.start_s for call in found.calls),
         segments=measure_lengths(segment.end_s - segment.start_s for segment in found.segments),
     )
@@ -46,7 +48,9 @@ def read_facts(path: Path) -> tuple[Facts, list[str]]:
     try:
         told: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         given = told["facts"] | {name: Lengths(**told["facts"][name]) for name in SPANS}
-        kept: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in given.items()}
+        kept: dict[str, Any] = {
+            name: tuple(v) if isinstance(v, list) else v for name, v in given.items()
+        }
         return Facts(**kept), [str(note) for note in told["notes"]]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(

@@ -24,11 +24,17 @@ def tell_encoders() -> list[EncoderState]:
 def tell_encoder(row: Row) -> EncoderState:
     """Tell of one encoder."""
     own = tuple((w.file, w.source, _is_there(row, w)) for w in row.weights)
-    other = tuple((w.file, f"{w.source} (for torch, in its place)", _is_there(row, w)) for w in row.for_torch)
-    needs = tuple(_needs(row, own=all(there for *_, there in own), other=any(there for *_, there in other)))
+    other = tuple(
+        (w.file, f"{w.source} (for torch, in its place)", _is_there(row, w)) for w in row.for_torch
+    )
+    needs = tuple(
+        _needs(row, own=all(there for *_, there in own), other=any(there for *_, there in other))
+    )
     cut = f"windows of {row.policy.window_s:g} s" if row.policy is not None else "segments whole"
     taken = f"{cut} at {row.rate_hz / 1000:g} kHz"
-    return EncoderState(row.name, row.title, row.dimension, taken, row.licence, row.level, needs, own + other)
+    return EncoderState(
+        row.name, row.title, row.dimension, taken, row.licence, row.level, needs, own + other
+    )
 
 
 def _needs(row: Row, *, own: bool, other: bool) -> Iterator[str]:

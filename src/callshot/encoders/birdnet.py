@@ -63,7 +63,9 @@ def open_birdnet(path: Path, *, threads: int = 1) -> Callable[[Windows], Windows
 
     def model(windows: Windows) -> Windows:
         if windows.ndim != 2 or windows.shape[1] != SAMPLES:
-            raise InputError(f"{path}: wanted windows of shape (n, {SAMPLES}), found {windows.shape}")
+            raise InputError(
+                f"{path}: wanted windows of shape (n, {SAMPLES}), found {windows.shape}"
+            )
         vectors = np.empty((len(windows), DIMENSION), np.float32)
         for row, made in enumerate(each(vector, windows)):
             vectors[row] = made
@@ -84,7 +86,9 @@ def check_rewrite(source: Path, target: Path) -> float:
     slow = _interpreter(source, read_tflite(source), experimental_preserve_all_tensors=True)
     places = {tensor["name"]: tensor["index"] for tensor in slow.get_tensor_details()}
     if EMBEDDING not in places:
-        raise InputError(f"{source}: wanted a tensor {EMBEDDING}, found none; get BirdNET's own file")
+        raise InputError(
+            f"{source}: wanted a tensor {EMBEDDING}, found none; get BirdNET's own file"
+        )
     windows = _waveforms()
     wanted = np.stack([_run(source, slow, window, places[EMBEDDING]) for window in windows])
     return float(np.abs(open_birdnet(target)(windows) - wanted).max())
@@ -94,11 +98,16 @@ def _interpreter(path: Path, content: bytes, **options: Any) -> Any:
     """Open a model for one window at a time, on one thread."""
     interpreter = _litert().Interpreter
     try:
-        with _hushed(), warnings.catch_warnings(action="ignore"):  # keeping all tensors warns of its memory
+        with (
+            _hushed(),
+            warnings.catch_warnings(action="ignore"),
+        ):  # keeping all tensors warns of its memory
             opened = interpreter(model_content=content, num_threads=1, **options)
             opened.allocate_tensors()
     except (ValueError, RuntimeError) as error:
-        raise InputError(f"{path}: cannot be opened as a tflite model ({_line(error)}); get it again") from error
+        raise InputError(
+            f"{path}: cannot be opened as a tflite model ({_line(error)}); get it again"
+        ) from error
     return opened
 
 
@@ -107,7 +116,9 @@ def _litert() -> Any:
         return importlib.import_module("ai_edge_litert.interpreter")
     except ImportError as error:
         mend = "install it with: pip install 'callshot[birdnet]'"
-        raise InputError(f"BirdNET needs the package ai-edge-litert ({_line(error)}); {mend}") from error
+        raise InputError(
+            f"BirdNET needs the package ai-edge-litert ({_line(error)}); {mend}"
+        ) from error
 
 
 def _embedding(path: Path, interpreter: Any) -> int:
@@ -116,14 +127,18 @@ def _embedding(path: Path, interpreter: Any) -> int:
     found = [(end["name"], *end["shape"].tolist()) for end in ends]
     if [shape for _, *shape in found] != [[1, SAMPLES], [1, DIMENSION]] or found[1][0] != EMBEDDING:
         wanted = f"wanted windows (1, {SAMPLES}) to {EMBEDDING} (1, {DIMENSION})"
-        raise InputError(f"{path}: {wanted}, found {found}; rewrite BirdNET's own file with expose_tensor")
+        raise InputError(
+            f"{path}: {wanted}, found {found}; rewrite BirdNET's own file with expose_tensor"
+        )
     return int(ends[1]["index"])
 
 
 def _run(path: Path, interpreter: Any, window: Windows, output: int) -> Windows:
     """Return a copy of what a tensor holds after one window."""
     try:
-        interpreter.set_tensor(interpreter.get_input_details()[0]["index"], np.asarray(window, np.float32)[None])
+        interpreter.set_tensor(
+            interpreter.get_input_details()[0]["index"], np.asarray(window, np.float32)[None]
+        )
         interpreter.invoke()
         return np.array(interpreter.get_tensor(output)[0], np.float32)
     except (ValueError, RuntimeError) as error:

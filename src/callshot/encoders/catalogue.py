@@ -43,7 +43,9 @@ class Row:
     options: Mapping[str, Option] = field(default_factory=dict)
     extra: str | None = None
     weights: tuple[Weight, ...] = ()
-    for_torch: tuple[Weight, ...] = ()  # the same as files that torch reads: any one, in place of `weights`
+    for_torch: tuple[
+        Weight, ...
+    ] = ()  # the same as files that torch reads: any one, in place of `weights`
     shelf: str = ""  # under whose name weights are kept, where rows share them
     gpu: bool = False  # whether it can run on one
     version: int = 1  # of what our code makes of it; a change of numbers counts it up
@@ -108,7 +110,9 @@ def list_encoders() -> list[Row]:
     names = [row.name for row in rows]
     for row in rows:
         if names.count(row.name) > 1:
-            raise InputError(f"encoder {row.name}: two packages bring one of that name; remove one of them")
+            raise InputError(
+                f"encoder {row.name}: two packages bring one of that name; remove one of them"
+            )
     return rows
 
 
@@ -128,8 +132,12 @@ def find_encoder(name: str, chosen: Mapping[str, str] | None = None) -> Row:
         rows = {row.name: row for row in list_encoders()} | rows
     layer = re.fullmatch(r"hubert-base-l([1-9]\d?)", name)
     if layer and int(layer[1]) <= HUBERT_LAYERS:
-        rows[name] = replace(rows["hubert-base-l2"], name=name, title=f"HuBERT base, the output of layer {layer[1]}",
-                             options={"layer": int(layer[1]), "normalise": True})  # fmt: skip
+        rows[name] = replace(
+            rows["hubert-base-l2"],
+            name=name,
+            title=f"HuBERT base, the output of layer {layer[1]}",
+            options={"layer": int(layer[1]), "normalise": True},
+        )
     if name not in rows:
         near = get_close_matches(name.lower(), rows, 1, 0.4)
         hint = f"did you mean {near[0]}? " if near else ""
@@ -143,19 +151,27 @@ def choose(row: Row, chosen: Mapping[str, str]) -> Row:
     for name, text in chosen.items():
         if name not in given:
             near = get_close_matches(name, given, 1)
-            raise OptionError(f"{row.name}: no option {name!r}; {f'did you mean {near[0]}? ' if near else ''}"
-                              f"it has {', '.join(given) or 'none'}")  # fmt: skip
+            raise OptionError(
+                f"{row.name}: no option {name!r}; {f'did you mean {near[0]}? ' if near else ''}"
+                f"it has {', '.join(given) or 'none'}"
+            )
         given[name] = _read(f"{row.name}: {name}", text, given[name])
     if row.policy is not None and "hop_s" not in chosen and row.policy.hop_s == row.policy.window_s:
         given["hop_s"] = given["window_s"]  # windows that follow each other still do
-    policy = None if row.policy is None else Policy(**{name: given[name] for name in asdict(row.policy)})  # type: ignore[arg-type]
+    policy = (
+        None if row.policy is None else Policy(**{name: given[name] for name in asdict(row.policy)})
+    )  # type: ignore[arg-type]
     options = {name: given[name] for name in row.options}
     size = options.get("dimension", options.get("coefficients", row.dimension))
     if not isinstance(size, int) or size < 1:
         raise OptionError(f"{row.name}: dimension: a whole number from 1, got {size}")
     _refuse_options(row.name, options)
     return replace(
-        row, policy=policy, options=options, dimension=size, rate_hz=policy.rate_hz if policy else row.rate_hz
+        row,
+        policy=policy,
+        options=options,
+        dimension=size,
+        rate_hz=policy.rate_hz if policy else row.rate_hz,
     )
 
 
@@ -213,7 +229,9 @@ def _sorts(row: Row, file: Path) -> list[Weight]:
     sorts = (*row.weights, *row.for_torch)
     found = [w for w in sorts if (file / w.file).is_file() or file.suffix == Path(w.file).suffix]
     if not found:
-        raise InputError(f"{file}: wanted one of {', '.join(w.file for w in sorts)}, or a folder with one of them")
+        raise InputError(
+            f"{file}: wanted one of {', '.join(w.file for w in sorts)}, or a folder with one of them"
+        )
     return found
 
 
@@ -236,7 +254,10 @@ def _onnx(path: Path, chosen: dict[str, str]) -> Row:
     missing = [name for name in ("rate_hz", "window_s", "dimension") if name not in chosen]
     if missing:
         raise OptionError(f"onnx:{path}: {missing[0]} must be given: --set {missing[0]}=…")
-    rate_hz, window_s = _read("rate_hz", chosen.pop("rate_hz"), 1), _read("window_s", chosen.pop("window_s"), 1.0)
+    rate_hz, window_s = (
+        _read("rate_hz", chosen.pop("rate_hz"), 1),
+        _read("window_s", chosen.pop("window_s"), 1.0),
+    )
     plain = Row(
         name=f"onnx:{path.name}",
         title=f"the ONNX model {path}",
@@ -258,7 +279,11 @@ def _foreign(entry: Any) -> Row:
     try:
         row = entry.load()
     except Exception as error:  # whatever a stranger's module throws
-        raise InputError(f"encoder {entry.name} of package {entry.dist.name}: cannot be loaded ({error})") from error
+        raise InputError(
+            f"encoder {entry.name} of package {entry.dist.name}: cannot be loaded ({error})"
+        ) from error
     if not isinstance(row, Row):
-        raise InputError(f"encoder {entry.name} of package {entry.dist.name}: wanted a Row, found {type(row).__name__}")
+        raise InputError(
+            f"encoder {entry.name} of package {entry.dist.name}: wanted a Row, found {type(row).__name__}"
+        )
     return row

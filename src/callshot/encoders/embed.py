@@ -26,7 +26,9 @@ from callshot.errors import InputError, OutputError
 from callshot.records import Embeddings, IntArray, Reject, Segment
 
 Signal = NDArray[np.float32]
-Waiting = tuple[int, str, Signal]  # which segment, the key of its audio, and what the model is given
+Waiting = tuple[
+    int, str, Signal
+]  # which segment, the key of its audio, and what the model is given
 Taken = Future[tuple[str, Signal]]
 Read = Callable[[Sequence[Segment]], Iterable[tuple[int, Signal | InputError]]]
 Report = Callable[[float, str], None]
@@ -77,9 +79,16 @@ def embed_segments(
     sources = [segment_source(root, segment) for segment in segments]
     known = store.find(sources)
     keys: list[str | None] = [known.get(source) for source in sources]
-    report(sum(key is not None for key in keys) / max(1, len(keys)), f"{encoder.row.name}: found in the store")
+    report(
+        sum(key is not None for key in keys) / max(1, len(keys)),
+        f"{encoder.row.name}: found in the store",
+    )
     missing = [n for n, key in enumerate(keys) if key is None]
-    rejects, pace, batching = list[Reject](), _Pace(encoder.row.name), Batching(settled=encoder.row.policy is None)
+    rejects, pace, batching = (
+        list[Reject](),
+        _Pace(encoder.row.name),
+        Batching(settled=encoder.row.policy is None),
+    )
     waiting: list[Waiting] = []
     with closing(_take_ahead(read, [segments[n] for n in missing], encoder)) as ahead:
         for n, taken in zip(missing, ahead, strict=True):
@@ -87,7 +96,10 @@ def embed_segments(
                 waiting.append((n, *taken.result()))
             except InputError as error:
                 rejects.append(Reject(segments[n].path, n + 1, str(error)))
-            if sum(len(item) if encoder.row.policy else 1 for _, _, item in waiting) >= batching.size:
+            if (
+                sum(len(item) if encoder.row.policy else 1 for _, _, item in waiting)
+                >= batching.size
+            ):
                 rejects += _encode(waiting, segments, sources, keys, encoder, store, batching)
             report(1 / len(keys), pace.tell(segments[n]))
     rejects += _encode(waiting, segments, sources, keys, encoder, store, batching)
@@ -103,15 +115,26 @@ def segment_source(root: Path, segment: Segment) -> str:
     except OSError:
         identity = (-1, -1, -1)
     parts = (
-        str((root / segment.path).absolute()), *identity, segment.start_s, segment.end_s, segment.collar_s,
-        segment.rate_hz, segment.channel_rule, segment.level_dbfs, segment.source_rate_hz,
-    )  # fmt: skip
+        str((root / segment.path).absolute()),
+        *identity,
+        segment.start_s,
+        segment.end_s,
+        segment.collar_s,
+        segment.rate_hz,
+        segment.channel_rule,
+        segment.level_dbfs,
+        segment.source_rate_hz,
+    )
     return hashlib.sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
-def _take_ahead(read: Read, segments: Sequence[Segment], encoder: Encoder) -> Generator[Taken, None, None]:
+def _take_ahead(
+    read: Read, segments: Sequence[Segment], encoder: Encoder
+) -> Generator[Taken, None, None]:
     """Yield what the model is given of each segment, in their order, made ready in a thread while others are used."""
-    longest = max([1.0, *((s.end_s - s.start_s + 2 * s.collar_s) * encoder.row.rate_hz for s in segments)])
+    longest = max(
+        [1.0, *((s.end_s - s.start_s + 2 * s.collar_s) * encoder.row.rate_hz for s in segments)]
+    )
     most, waiting = min(AHEAD, int(AHEAD_SAMPLES / longest) + 1), deque[Taken]()
     stream = map(partial(_take, encoder), segments, (signal for _, signal in read(segments)))
     pool = ThreadPoolExecutor(1, "callshot-windows")
@@ -133,9 +156,14 @@ def _take(encoder: Encoder, segment: Segment, signal: Signal | InputError) -> tu
 
 
 def _encode(
-    waiting: list[Waiting], segments: Sequence[Segment], sources: Sequence[str], keys: list[str | None],
-    encoder: Encoder, store: Store, batching: Batching,
-) -> list[Reject]:  # fmt: skip
+    waiting: list[Waiting],
+    segments: Sequence[Segment],
+    sources: Sequence[str],
+    keys: list[str | None],
+    encoder: Encoder,
+    store: Store,
+    batching: Batching,
+) -> list[Reject]:
     """Send what waits through the model, once for each audio, and keep it; return what the model refused."""
     fresh = {key: item for _, key, item in waiting if not store.has(key)}
     start = time.perf_counter()
@@ -151,7 +179,9 @@ def _encode(
         keys[n] = key
         if encoded is not None:
             store.add(sources[n], key, pool(encoded), unroll(encoded))
-        elif not store.keeps_sequences:  # audio that is there from elsewhere: it need not be read again
+        elif (
+            not store.keeps_sequences
+        ):  # audio that is there from elsewhere: it need not be read again
             store.add(sources[n], key, store.vectors([key])[0])
     waiting.clear()
     return rejects
@@ -166,7 +196,11 @@ def _encoded(fresh: Mapping[str, Signal], encoder: Encoder) -> dict[str, Signal 
     except InputError as error:
         if len(fresh) == 1:
             return dict.fromkeys(fresh, error)
-    return {key: found for one, item in fresh.items() for key, found in _encoded({one: item}, encoder).items()}
+    return {
+        key: found
+        for one, item in fresh.items()
+        for key, found in _encoded({one: item}, encoder).items()
+    }
 
 
 class _Pace:
@@ -191,17 +225,23 @@ def refuse_store(folder: Path) -> None:
     """Refuse a folder that no embeddings can be kept in, before any work; it need not be there."""
     whole = folder.absolute()
     try:
-        with tempfile.TemporaryFile(dir=next(place for place in (whole, *whole.parents) if place.exists())):
+        with tempfile.TemporaryFile(
+            dir=next(place for place in (whole, *whole.parents) if place.exists())
+        ):
             return
     except OSError as error:
         mend = "name another folder: --store DIR"
-        raise OutputError(f"{folder}: cannot keep embeddings there ({error.strerror}); {mend}") from error
+        raise OutputError(
+            f"{folder}: cannot keep embeddings there ({error.strerror}); {mend}"
+        ) from error
 
 
 def refuse_segments(row: Row, segments: Sequence[Segment], source: Path) -> None:
     """Refuse folds of some only, and a rate that an encoder of whole segments does not take, before any is read."""
     given_folds(segments, source)
-    wrong = [segment for segment in segments if row.policy is None and segment.rate_hz != row.rate_hz]
+    wrong = [
+        segment for segment in segments if row.policy is None and segment.rate_hz != row.rate_hz
+    ]
     if wrong:
         found = f"{wrong[0].segment} is cut at {wrong[0].rate_hz} Hz, and {row.name} wants {row.rate_hz}"
         raise InputError(f"{source}: {found}; cut segments anew with --rate {row.rate_hz}")
@@ -212,11 +252,15 @@ def given_folds(segments: Sequence[Segment], source: Path) -> IntArray | None:
     folds = [segment.more.get("fold") for segment in segments]
     if None in folds and any(fold is not None for fold in folds):
         name = segments[folds.index(None)].segment
-        raise InputError(f"{source}: column fold: empty for {name}, and others have one; fill it, or drop the column")
+        raise InputError(
+            f"{source}: column fold: empty for {name}, and others have one; fill it, or drop the column"
+        )
     return None if None in folds else np.array(folds, np.int64)
 
 
-def make_table(encoder: str, segments: Sequence[Segment], vectors: Signal, source: Path) -> Embeddings:
+def make_table(
+    encoder: str, segments: Sequence[Segment], vectors: Signal, source: Path
+) -> Embeddings:
     """Put vectors beside what is known of their segments."""
     return Embeddings(
         encoder=encoder,

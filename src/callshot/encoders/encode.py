@@ -52,12 +52,17 @@ class Encoder:
             return [self._checked(self.model(signal)) for signal in prepared]
         ends = np.cumsum([len(windows) for windows in prepared])[:-1]
         windows = np.concatenate(prepared)
-        parts = [self._checked(self.model(windows[n : n + MOST_WINDOWS])) for n in range(0, len(windows), MOST_WINDOWS)]
+        parts = [
+            self._checked(self.model(windows[n : n + MOST_WINDOWS]))
+            for n in range(0, len(windows), MOST_WINDOWS)
+        ]
         return np.split(np.concatenate(parts), ends)
 
     def _checked(self, found: NDArray[np.float32]) -> NDArray[np.float32]:
         if found.ndim not in (2, 3) or found.shape[-1] != self.row.dimension or len(found) == 0:
-            raise InputError(f"{self.row.name}: wanted vectors of {self.row.dimension}, found shape {found.shape}")
+            raise InputError(
+                f"{self.row.name}: wanted vectors of {self.row.dimension}, found shape {found.shape}"
+            )
         if not np.isfinite(found).all():
             raise InputError(f"{self.row.name}: the model returned values that are not finite")
         return found
@@ -93,7 +98,9 @@ def refuse_device(device: str) -> None:
 
 def whole_fingerprint(row: Row, device: str = "cpu") -> dict[str, object]:
     """Return everything that decides the numbers of a row, with the content of the files that it uses on a device."""
-    digests = {weight.file: weight_sha256(row.place, weight) for weight in used_weights(row, device)}
+    digests = {
+        weight.file: weight_sha256(row.place, weight) for weight in used_weights(row, device)
+    }
     own = row.options.get("path")
     if isinstance(own, str):  # a file of the user's: its content decides, not its name
         try:
@@ -104,7 +111,9 @@ def whole_fingerprint(row: Row, device: str = "cpu") -> dict[str, object]:
     return fingerprint(row, digests)
 
 
-def open_encoder(row: Row, *, device: str = "cpu", threads: int = 1, sequences: bool = False) -> Encoder:
+def open_encoder(
+    row: Row, *, device: str = "cpu", threads: int = 1, sequences: bool = False
+) -> Encoder:
     """Open an encoder, whose weights must be there.
 
     `sequences` asks for frames, where a model could give their mean alone.
@@ -114,8 +123,12 @@ def open_encoder(row: Row, *, device: str = "cpu", threads: int = 1, sequences: 
         raise OptionError(f"device: {row.name} runs on the cpu only")
     row = replace(row, weights=used_weights(row, device))
     module, _, function = row.load.partition(":")
-    model = getattr(import_module(module), function)(row, device=device, threads=threads, sequences=sequences)
+    model = getattr(import_module(module), function)(
+        row, device=device, threads=threads, sequences=sequences
+    )
     whole = whole_fingerprint(row, device)
-    if sequences and row.policy is None:  # the mean of frames and the mean that comes at once differ in late digits
+    if (
+        sequences and row.policy is None
+    ):  # the mean of frames and the mean that comes at once differ in late digits
         whole["frames"] = True
     return Encoder(row, model, whole)

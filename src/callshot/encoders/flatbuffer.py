@@ -122,7 +122,9 @@ def read_tflite(path: Path) -> bytes:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     if content[4:8] != b"TFL3":
-        raise InputError(f"{path}: not a tflite model: wanted TFL3 at byte 4, found {content[4:8]!r}; get it again")
+        raise InputError(
+            f"{path}: not a tflite model: wanted TFL3 at byte 4, found {content[4:8]!r}; get it again"
+        )
     return content
 
 
@@ -142,8 +144,14 @@ def _rewrite(flat: FlatBuffer, tensor: str) -> None:
     _shorten(flat, flat.vector(flat.root, SIGNATURES), 0)
     now = _graph(flat)
     made = flat.numbers(now, OUTPUTS), flat.numbers(now, INPUTS), _operators(flat, now)
-    if made != ((index,), inputs, operators[: makers[0]]):  # two tables may have shared what was changed
-        raise InputError(f"{flat.source}: its tables overlap, so it cannot be rewritten; get it again")
+    if made != (
+        (index,),
+        inputs,
+        operators[: makers[0]],
+    ):  # two tables may have shared what was changed
+        raise InputError(
+            f"{flat.source}: its tables overlap, so it cannot be rewritten; get it again"
+        )
 
 
 def _graph(flat: FlatBuffer) -> int:
@@ -155,7 +163,10 @@ def _graph(flat: FlatBuffer) -> int:
 
 def _operators(flat: FlatBuffer, graph: int) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """List the tensors that each operator reads and makes, in the order in which they run."""
-    return [(flat.numbers(table, READS), flat.numbers(table, MAKES)) for table in flat.tables(graph, OPERATORS)]
+    return [
+        (flat.numbers(table, READS), flat.numbers(table, MAKES))
+        for table in flat.tables(graph, OPERATORS)
+    ]
 
 
 def _find(flat: FlatBuffer, graph: int, tensor: str) -> int:
@@ -169,14 +180,18 @@ def _find(flat: FlatBuffer, graph: int, tensor: str) -> int:
     kind = FLOAT32 if at is None else flat.number("b", at)
     if len(shape) != 2 or shape[0] != 1 or kind != FLOAT32:
         wanted = f"wanted shape (1, dimension) and type {FLOAT32} (float32)"
-        raise InputError(f"{flat.source}: tensor {tensor}: {wanted}, found shape {shape} and type {kind}")
+        raise InputError(
+            f"{flat.source}: tensor {tensor}: {wanted}, found shape {shape} and type {kind}"
+        )
     return names.index(tensor)
 
 
 def _unknown(tensor: str, names: list[str]) -> str:
     """Say that a name is not there, or there too often, and which ones are like it."""
     near = ", ".join(get_close_matches(tensor, dict.fromkeys(names), n=3, cutoff=0.4)) or "none"
-    return printable(f"wanted one tensor {tensor}, found {names.count(tensor)} of {len(names)}; names like it: {near}")
+    return printable(
+        f"wanted one tensor {tensor}, found {names.count(tensor)} of {len(names)}; names like it: {near}"
+    )
 
 
 def _put(flat: FlatBuffer, at: int, number: int) -> None:

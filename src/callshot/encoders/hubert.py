@@ -33,7 +33,9 @@ RATE_HZ = 16_000
 FIELD = 400  # samples that one frame sees
 STRIDE = 320  # samples from frame to frame
 LONGEST_S = 60.0  # the paper's longest segment has 44 s
-FLOOR = 1e-7  # added to the variance, as Hugging Face's feature extractor does: silence stays silence
+FLOOR = (
+    1e-7  # added to the variance, as Hugging Face's feature extractor does: silence stays silence
+)
 TORCH_EXTRA = "rivals"
 
 
@@ -51,7 +53,9 @@ def cut_hubert(source: Path, target: Path, layer: int) -> None:
         try:
             open_hubert(unfinished)(_noise(1.0))
         except InputError as error:
-            raise InputError(f"{source}: cut at layer {layer}, {output!r}, it is not HuBERT base ({error})") from error
+            raise InputError(
+                f"{source}: cut at layer {layer}, {output!r}, it is not HuBERT base ({error})"
+            ) from error
 
 
 def export_hubert(weights: Path, target: Path, layer: int) -> None:
@@ -70,12 +74,25 @@ def export_hubert(weights: Path, target: Path, layer: int) -> None:
     with atomic_path(target) as unfinished:
         with _quiet():
             example = (torch.from_numpy(_noise(1.0))[None],)
-            torch.onnx.export(model, example, unfinished, dynamo=True, external_data=False, verbose=False, **options)
+            torch.onnx.export(
+                model,
+                example,
+                unfinished,
+                dynamo=True,
+                external_data=False,
+                verbose=False,
+                **options,
+            )
         open_hubert(unfinished)(_noise(0.5))
 
 
 def open_hubert(
-    path: Path, *, normalise: bool = True, longest_s: float = LONGEST_S, device: str = "cpu", threads: int = 1
+    path: Path,
+    *,
+    normalise: bool = True,
+    longest_s: float = LONGEST_S,
+    device: str = "cpu",
+    threads: int = 1,
 ) -> Whole:
     """Open a file that was cut or exported; the model turns (samples,) at 16 kHz into (frames, 768).
 
@@ -90,8 +107,15 @@ def open_hubert(
     session = open_session(path, device=device, threads=threads)
     wave, outputs = only_input(path, session).name, [entry.name for entry in session.get_outputs()]
     if len(outputs) != 1:
-        raise InputError(f"{path}: wanted one output, of frames, found {', '.join(outputs)}; cut the file to a layer")
-    return _whole(path, normalise, longest_s, lambda signal: run(path, session, wave, signal[None], outputs)[0][0])
+        raise InputError(
+            f"{path}: wanted one output, of frames, found {', '.join(outputs)}; cut the file to a layer"
+        )
+    return _whole(
+        path,
+        normalise,
+        longest_s,
+        lambda signal: run(path, session, wave, signal[None], outputs)[0][0],
+    )
 
 
 def open_hubert_torch(
@@ -121,7 +145,9 @@ def open_hubert_torch(
 
 def torch_has_cuda() -> bool:
     """Tell whether torch is there, and finds a GPU."""
-    return find_spec("torch") is not None and bool(need_package("torch", TORCH_EXTRA).cuda.is_available())
+    return find_spec("torch") is not None and bool(
+        need_package("torch", TORCH_EXTRA).cuda.is_available()
+    )
 
 
 def _whole(path: Path, normalise: bool, longest_s: float, encode: Whole) -> Whole:
@@ -129,21 +155,32 @@ def _whole(path: Path, normalise: bool, longest_s: float, encode: Whole) -> Whol
         frames = encode(_prepared(signal, normalise, longest_s))
         wanted = ((len(signal) - FIELD) // STRIDE + 1, WIDTH)
         if frames.shape != wanted:
-            raise InputError(f"{path}: wanted frames of shape {wanted} for {len(signal)} samples, found {frames.shape}")
+            raise InputError(
+                f"{path}: wanted frames of shape {wanted} for {len(signal)} samples, found {frames.shape}"
+            )
         return frames
 
     return model
 
 
-def _prepared(signal: NDArray[np.float32], normalise: bool, longest_s: float) -> NDArray[np.float32]:
+def _prepared(
+    signal: NDArray[np.float32], normalise: bool, longest_s: float
+) -> NDArray[np.float32]:
     """Refuse what has no frame or no meaning; give the rest zero mean and unit variance, if asked to."""
     if signal.ndim != 1 or len(signal) < FIELD:
-        raise InputError(f"HuBERT: wanted (samples,), at least {FIELD} at 16 kHz, found {signal.shape}")
+        raise InputError(
+            f"HuBERT: wanted (samples,), at least {FIELD} at 16 kHz, found {signal.shape}"
+        )
     if len(signal) > longest_s * RATE_HZ:
-        raise InputError(f"HuBERT: wanted at most {longest_s:g} s, found {len(signal) / RATE_HZ:.1f} s; cut it shorter")
+        raise InputError(
+            f"HuBERT: wanted at most {longest_s:g} s, found {len(signal) / RATE_HZ:.1f} s; cut it shorter"
+        )
     if not np.isfinite(signal).all():
         raise InputError("HuBERT: wanted finite samples, found NaN or infinity")
-    mean, variance = float(np.mean(signal, dtype=np.float64)), float(np.var(signal, dtype=np.float64))
+    mean, variance = (
+        float(np.mean(signal, dtype=np.float64)),
+        float(np.var(signal, dtype=np.float64)),
+    )
     scaled = (signal - mean) / math.sqrt(variance + FLOOR) if normalise else signal
     return np.ascontiguousarray(scaled, np.float32)
 
@@ -163,13 +200,21 @@ def _layer_output(source: Path, layer: int) -> str:
     with reading(source):
         nodes = onnx.load(source, load_external_data=False).graph.node
     found: dict[int, str] = {}
-    for node in nodes:  # the last layer's tensor is named as the model's output: its node tells where it stands
+    for node in (
+        nodes
+    ):  # the last layer's tensor is named as the model's output: its node tells where it stands
         place = re.search(r"layers\.(\d+)/final_layer_norm/", f"{node.name} {node.output[0]}")
         if place is not None:
             found[int(place[1]) + 1] = node.output[0]
     if layer not in found:
-        layers = f"layers {min(found)} to {max(found)}" if found else "no layer that ends in final_layer_norm"
-        raise InputError(f"{source}: wanted layer {layer} of an ONNX export of HuBERT base, found {layers}")
+        layers = (
+            f"layers {min(found)} to {max(found)}"
+            if found
+            else "no layer that ends in final_layer_norm"
+        )
+        raise InputError(
+            f"{source}: wanted layer {layer} of an ONNX export of HuBERT base, found {layers}"
+        )
     return found[layer]
 
 
@@ -178,22 +223,40 @@ def _build(weights: Path, layer: int) -> tuple[Any, Any]:
     _refuse_layer(layer)
     for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
         os.environ.setdefault(name, "1")  # is read when transformers is first imported
-    torch, transformers = need_package("torch", TORCH_EXTRA), need_package("transformers", TORCH_EXTRA)
+    torch, transformers = (
+        need_package("torch", TORCH_EXTRA),
+        need_package("transformers", TORCH_EXTRA),
+    )
     try:
-        model = transformers.HubertModel(_config(transformers, weights.with_name("config.json"), layer))
-        tensors = {name.removeprefix("hubert."): tensor for name, tensor in _tensors(torch, weights).items()}
+        model = transformers.HubertModel(
+            _config(transformers, weights.with_name("config.json"), layer)
+        )
+        tensors = {
+            name.removeprefix("hubert."): tensor
+            for name, tensor in _tensors(torch, weights).items()
+        }
         missing = model.load_state_dict(tensors, strict=False).missing_keys
     except Exception as error:  # safetensors, torch, json and transformers have their own
-        raise InputError(f"{weights}: cannot be read as weights of HuBERT ({error_reason(error)})") from error
+        raise InputError(
+            f"{weights}: cannot be read as weights of HuBERT ({error_reason(error)})"
+        ) from error
     if missing:
-        raise InputError(f"{weights}: {len(missing)} tensors of HuBERT are missing, {missing[0]} first; is it whole?")
+        raise InputError(
+            f"{weights}: {len(missing)} tensors of HuBERT are missing, {missing[0]} first; is it whole?"
+        )
     return torch, model.float().eval()
 
 
 def _config(transformers: Any, path: Path, layer: int) -> Any:
-    config = transformers.HubertConfig.from_json_file(path) if path.exists() else transformers.HubertConfig()
+    config = (
+        transformers.HubertConfig.from_json_file(path)
+        if path.exists()
+        else transformers.HubertConfig()
+    )
     config.num_hidden_layers = layer
-    config.mask_time_prob = config.mask_feature_prob = 0.0  # for training alone; its tensor need not be there
+    config.mask_time_prob = config.mask_feature_prob = (
+        0.0  # for training alone; its tensor need not be there
+    )
     return config
 
 

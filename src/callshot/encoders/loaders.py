@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.encoders.weights.weight_files import Weight, derive, find_weight, need_weight, weight_folder
+from callshot.encoders.weights.weight_files import (
+    Weight,
+    derive,
+    find_weight,
+    need_weight,
+    weight_folder,
+)
 from callshot.errors import InputError, OptionError
 
 if TYPE_CHECKING:
@@ -28,7 +34,9 @@ def used_weights(row: "Row", device: str) -> tuple[Weight, ...]:
     """
     from callshot.encoders.hubert import torch_has_cuda
 
-    other = tuple(weight for weight in row.for_torch if find_weight(row.place, weight) is not None)[:1]
+    other = tuple(weight for weight in row.for_torch if find_weight(row.place, weight) is not None)[
+        :1
+    ]
     own = all(find_weight(row.place, weight) is not None for weight in row.weights)
     if other and (not own or (device == "cuda" and torch_has_cuda())):
         return other
@@ -57,7 +65,13 @@ def load_random(row: "Row", **_: object) -> Model:
 
 def load_birdnet(row: "Row", *, threads: int, **_: object) -> Model:
     """Open BirdNET; at first use its file is rewritten to give the embedding, and checked against the slow way."""
-    from callshot.encoders.birdnet import EMBEDDING, TOLERANCE, check_rewrite, expose_tensor, open_birdnet
+    from callshot.encoders.birdnet import (
+        EMBEDDING,
+        TOLERANCE,
+        check_rewrite,
+        expose_tensor,
+        open_birdnet,
+    )
 
     weight = need_weight(row.place, row.weights[0])
 
@@ -65,7 +79,9 @@ def load_birdnet(row: "Row", *, threads: int, **_: object) -> Model:
         expose_tensor(weight, target, EMBEDDING)
         difference = check_rewrite(weight, target)
         if not difference <= TOLERANCE:
-            raise InputError(f"{weight}: rewritten, it differs by {difference:g} from the original; not used")
+            raise InputError(
+                f"{weight}: rewritten, it differs by {difference:g} from the original; not used"
+            )
 
     return open_birdnet(derive(row.place, "embedding-1.tflite", weight, make), threads=threads)
 
@@ -75,7 +91,13 @@ def load_hubert(row: "Row", *, device: str, threads: int, **_: object) -> Model:
 
     Weights for torch are run by torch on a GPU; else they are exported, once.
     """
-    from callshot.encoders.hubert import cut_hubert, export_hubert, open_hubert, open_hubert_torch, torch_has_cuda
+    from callshot.encoders.hubert import (
+        cut_hubert,
+        export_hubert,
+        open_hubert,
+        open_hubert_torch,
+        torch_has_cuda,
+    )
     from callshot.encoders.onnx import has_cuda
 
     weight, layer = need_weight(row.place, row.weights[0]), int(row.options["layer"] or 0)
@@ -84,9 +106,13 @@ def load_hubert(row: "Row", *, device: str, threads: int, **_: object) -> Model:
         return open_hubert_torch(weight, layer, normalise=normalise, threads=threads)
     if device == "cuda" and not has_cuda():
         torch = f"a torch that finds a GPU, with weights for it (callshot encoders get {row.place} --torch)"
-        raise OptionError(f"device: cuda wants {torch}, or onnxruntime-gpu in place of onnxruntime; or use cpu")
+        raise OptionError(
+            f"device: cuda wants {torch}, or onnxruntime-gpu in place of onnxruntime; or use cpu"
+        )
     make = cut_hubert if is_onnx else export_hubert
-    cut = derive(row.place, f"layer-{layer}-1.onnx", weight, lambda target: make(weight, target, layer))
+    cut = derive(
+        row.place, f"layer-{layer}-1.onnx", weight, lambda target: make(weight, target, layer)
+    )
     return open_hubert(cut, normalise=normalise, device=device, threads=threads)
 
 
@@ -97,8 +123,15 @@ def load_perch_v2(row: "Row", *, device: str, threads: int, **_: object) -> Mode
 
     weight, spatial = need_weight(row.place, row.weights[0]), row.options["sequence"] == "spatial"
     outputs = ["embedding", "spatial_embedding"] if spatial else ["embedding"]
-    cut = derive(row.place, f"{outputs[-1]}-1.onnx", weight, lambda target: cut_graph(weight, target, outputs))
-    return (open_perch_v2_spatial if spatial else open_perch_v2)(cut, device=device, threads=threads)
+    cut = derive(
+        row.place,
+        f"{outputs[-1]}-1.onnx",
+        weight,
+        lambda target: cut_graph(weight, target, outputs),
+    )
+    return (open_perch_v2_spatial if spatial else open_perch_v2)(
+        cut, device=device, threads=threads
+    )
 
 
 def load_perch_v1(row: "Row", *, device: str, threads: int, **_: object) -> Model:
@@ -112,7 +145,9 @@ def load_perch_v1(row: "Row", *, device: str, threads: int, **_: object) -> Mode
     def make(target: Path) -> None:
         convert_perch_v1(folder, target)
 
-    return open_perch_v1(derive(row.place, "perch-1.onnx", folder, make), device=device, threads=threads)
+    return open_perch_v1(
+        derive(row.place, "perch-1.onnx", folder, make), device=device, threads=threads
+    )
 
 
 def load_onnx(row: "Row", *, device: str, threads: int, **_: object) -> Model:
@@ -124,5 +159,10 @@ def load_onnx(row: "Row", *, device: str, threads: int, **_: object) -> Model:
     path, output = Path(str(row.options["path"])), str(row.options["output"]) or None
     refuse_external(path)
     return open_windows(
-        path, output=output, samples=row.policy.window, dimension=row.dimension, device=device, threads=threads
+        path,
+        output=output,
+        samples=row.policy.window,
+        dimension=row.dimension,
+        device=device,
+        threads=threads,
     )

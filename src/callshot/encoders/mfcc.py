@@ -24,7 +24,9 @@ MELS = ("slaney", "htk")
 PADDINGS = ("centre", "none")
 QUIETEST = 1e-10  # powers below it count as it, −100 dB: silence is finite
 LOUDEST = 1e12  # a sample beyond it is no audio, and its power would leave float32
-BLOCK_BYTES = 102_400  # of the frames that are transformed at once: they stay in the processor's cache
+BLOCK_BYTES = (
+    102_400  # of the frames that are transformed at once: they stay in the processor's cache
+)
 MANY_FRAMES = 100  # over which rounding averages out
 
 
@@ -59,19 +61,27 @@ class MfccOptions:
                 raise OptionError(f"{name}: a whole number from 1, got {getattr(self, name)!r}")
         for name, low in (("window_s", 2), ("hop_s", 1)):
             if not low <= getattr(self, name) * self.rate_hz < math.inf:
-                raise OptionError(f"{name}: at least {low} samples at {self.rate_hz} Hz, got {getattr(self, name)} s")
+                raise OptionError(
+                    f"{name}: at least {low} samples at {self.rate_hz} Hz, got {getattr(self, name)} s"
+                )
         if self.n_fft < self.window:
-            raise OptionError(f"n_fft: at least the window of {self.window} samples, got {self.n_fft}")
+            raise OptionError(
+                f"n_fft: at least the window of {self.window} samples, got {self.n_fft}"
+            )
         for name, most in (("bands", 10_000), ("n_fft", 2**20)):
             if getattr(self, name) > most:
                 raise OptionError(f"{name}: at most {most}, got {getattr(self, name)}")
         if self.coefficients > self.bands:
-            raise OptionError(f"coefficients: at most the {self.bands} bands, got {self.coefficients}")
+            raise OptionError(
+                f"coefficients: at most the {self.bands} bands, got {self.coefficients}"
+            )
         if self.top_db is not None and not 0 <= self.top_db < math.inf:
             raise OptionError(f"top_db: at least 0 dB, or None for no limit, got {self.top_db}")
         for name, allowed in (("mel", MELS), ("padding", PADDINGS)):
             if getattr(self, name) not in allowed:
-                raise OptionError(f"{name}: one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+                raise OptionError(
+                    f"{name}: one of {', '.join(allowed)}, got {getattr(self, name)!r}"
+                )
 
     @property
     def window(self) -> int:
@@ -116,14 +126,18 @@ def embed(signal: NDArray[np.float32], options: MfccOptions = PAPER) -> NDArray[
     """
     _refuse_bad(signal, options)
     shallow = options.top_db is not None and options.top_db <= 80
-    precision = np.float32 if shallow and _count(len(signal), options) >= MANY_FRAMES else np.float64
+    precision = (
+        np.float32 if shallow and _count(len(signal), options) >= MANY_FRAMES else np.float64
+    )
     mean = _log_mel(signal, options, precision).mean(axis=1, dtype=np.float64)
     # The DCT is linear: that of the mean is the mean of those of the frames.
     found: NDArray[np.float32] = dct(mean, norm="ortho")[: options.coefficients].astype(np.float32)
     return found
 
 
-def _log_mel(signal: NDArray[np.float32], options: MfccOptions, precision: DTypeLike) -> NDArray[np.float32]:
+def _log_mel(
+    signal: NDArray[np.float32], options: MfccOptions, precision: DTypeLike
+) -> NDArray[np.float32]:
     """Return the mel spectrogram in dB, bands × frames; top_db is below the loudest of the whole segment.
 
     `precision` is that of the FFT. In float32, rounding shows in bands that are 60 dB or more below the loudest: up to
@@ -137,19 +151,25 @@ def _log_mel(signal: NDArray[np.float32], options: MfccOptions, precision: DType
     return mel
 
 
-def _mel_power(signal: NDArray[np.float32], options: MfccOptions, precision: DTypeLike) -> NDArray[np.float32]:
+def _mel_power(
+    signal: NDArray[np.float32], options: MfccOptions, precision: DTypeLike
+) -> NDArray[np.float32]:
     window, filters = _window(options).astype(precision), _filters(options)
     mel = np.empty((options.bands, _count(len(signal), options)), np.float32)
     step = max(1, BLOCK_BYTES // window.nbytes)
     for start in range(0, mel.shape[1], step):
         block = mel[:, start : start + step]
-        spectrum = rfft(_view(signal, options, range(start, start + block.shape[1]), window.dtype) * window)
+        spectrum = rfft(
+            _view(signal, options, range(start, start + block.shape[1]), window.dtype) * window
+        )
         power = np.square(spectrum.real) + np.square(spectrum.imag)
         block[:] = filters @ power.T.astype(np.float32, order="C")
     return mel
 
 
-def _view(signal: NDArray[np.float32], options: MfccOptions, chosen: range, dtype: np.dtype[Any]) -> NDArray[Any]:
+def _view(
+    signal: NDArray[np.float32], options: MfccOptions, chosen: range, dtype: np.dtype[Any]
+) -> NDArray[Any]:
     """Return the chosen frames, as a view of a copy with zeros where they reach beyond the signal."""
     first = chosen.start * options.hop - options.zeros
     piece = np.zeros((len(chosen) - 1) * options.hop + options.n_fft, dtype)
@@ -168,15 +188,25 @@ def _count(samples: int, options: MfccOptions) -> int:
 def _refuse_bad(signal: NDArray[np.float32], options: MfccOptions) -> None:
     """Refuse what is no signal, is too short for a frame, or has a sample that is no number."""
     if not isinstance(signal, np.ndarray) or signal.dtype != np.float32 or signal.ndim != 1:
-        found = f"{signal.dtype} of shape {signal.shape}" if isinstance(signal, np.ndarray) else type(signal).__name__
-        raise InputError(f"signal: wanted one channel of float32 samples, found {found}; reduce and convert it first")
+        found = (
+            f"{signal.dtype} of shape {signal.shape}"
+            if isinstance(signal, np.ndarray)
+            else type(signal).__name__
+        )
+        raise InputError(
+            f"signal: wanted one channel of float32 samples, found {found}; reduce and convert it first"
+        )
     least = max(1, options.n_fft - 2 * options.zeros)
     if len(signal) < least:
-        raise InputError(f"signal: wanted at least {least} samples, found {len(signal)}; leave the segment out")
+        raise InputError(
+            f"signal: wanted at least {least} samples, found {len(signal)}; leave the segment out"
+        )
     if not (signal.min() >= -LOUDEST and signal.max() <= LOUDEST):  # neither is true of NaN
         at = int(np.argmin(np.abs(signal) <= LOUDEST))
         wanted = f"wanted a finite number, at most ±{LOUDEST:g}"
-        raise InputError(f"signal: sample {at}: {wanted}, found {signal[at]}; mend the audio or leave the segment out")
+        raise InputError(
+            f"signal: sample {at}: {wanted}, found {signal[at]}; mend the audio or leave the segment out"
+        )
 
 
 @lru_cache(maxsize=8)

@@ -44,11 +44,15 @@ def open_session(path: Path, *, device: str = "cpu", threads: int = 1) -> Any:
     _refuse_absent(runtime, device)
     options = _options(runtime, threads)
     with reading(path), path.open("rb"):  # for the system's own words where it cannot be
-        session = runtime.InferenceSession(str(path), options, providers=PROVIDERS[device], enable_fallback=0)
+        session = runtime.InferenceSession(
+            str(path), options, providers=PROVIDERS[device], enable_fallback=0
+        )
         _refuse_names(path, session)
     session.disable_fallback()  # a failing GPU must not be replaced by the CPU in silence
     if device == "cuda" and "CUDAExecutionProvider" not in session.get_providers():
-        raise OptionError("device: cuda did not start (its libraries are missing, or do not fit); use cpu")
+        raise OptionError(
+            "device: cuda did not start (its libraries are missing, or do not fit); use cpu"
+        )
     return session
 
 
@@ -78,10 +82,14 @@ def open_windows(
     batch, length = wave.shape
     width = found.shape[-1] if found.shape else None
     if isinstance(batch, int) and batch != 1:
-        raise InputError(f"{path}: input {wave.name}: wanted a free batch, or 1, found {batch}; export it again")
+        raise InputError(
+            f"{path}: input {wave.name}: wanted a free batch, or 1, found {batch}; export it again"
+        )
     samples = _agreed(path, f"input {wave.name}, samples", samples, length)
     dimension = _agreed(path, f"output {found.name}, dimension", dimension, width)
-    return WindowModel(path, session, wave.name, found.name, samples, dimension, row_by_row=batch == 1)
+    return WindowModel(
+        path, session, wave.name, found.name, samples, dimension, row_by_row=batch == 1
+    )
 
 
 @dataclass(frozen=True)
@@ -100,7 +108,9 @@ class WindowModel:
         """Return a vector for each window."""
         if windows.ndim != 2 or len(windows) == 0 or self.samples not in (None, windows.shape[1]):
             wanted = f"(n, {self.samples or 'samples'})"
-            raise InputError(f"{self.path}: wanted windows of shape {wanted}, one or more, found {windows.shape}")
+            raise InputError(
+                f"{self.path}: wanted windows of shape {wanted}, one or more, found {windows.shape}"
+            )
         step = 1 if self.row_by_row else len(windows)
         parts = [self.run_batch(windows[at : at + step]) for at in range(0, len(windows), step)]
         return np.concatenate(parts)
@@ -108,9 +118,15 @@ class WindowModel:
     def run_batch(self, windows: NDArray[np.float32]) -> NDArray[np.float32]:
         """Return a vector for each of the windows that the file takes at once."""
         vectors = run(self.path, self.session, self.input, windows, [self.output])[0]
-        if vectors.ndim != 2 or len(vectors) != len(windows) or self.dimension not in (None, vectors.shape[1]):
+        if (
+            vectors.ndim != 2
+            or len(vectors) != len(windows)
+            or self.dimension not in (None, vectors.shape[1])
+        ):
             wanted = f"({len(windows)}, {self.dimension or 'dimension'})"
-            raise InputError(f"{self.path}: output {self.output}: wanted shape {wanted}, found {vectors.shape}")
+            raise InputError(
+                f"{self.path}: output {self.output}: wanted shape {wanted}, found {vectors.shape}"
+            )
         return vectors
 
 
@@ -121,7 +137,9 @@ def run(
     try:
         made = session.run(outputs, {name: np.ascontiguousarray(signal, np.float32)})
     except Exception as error:  # the runtime has a dozen classes of errors and no common one
-        raise InputError(f"{path}: cannot be run on an input of shape {signal.shape} ({error_reason(error)})") from error
+        raise InputError(
+            f"{path}: cannot be run on an input of shape {signal.shape} ({error_reason(error)})"
+        ) from error
     return [np.array(values, np.float32) for values in made]
 
 
@@ -188,7 +206,9 @@ def only_input(path: Path, session: Any) -> Any:
     inputs = session.get_inputs()
     found = ", ".join(f"{entry.name} {entry.type} {entry.shape}" for entry in inputs)
     if len(inputs) != 1 or inputs[0].type != "tensor(float)" or len(inputs[0].shape) != 2:
-        raise InputError(f"{path}: wanted one input of waveforms, tensor(float) [batch, samples], found {found}")
+        raise InputError(
+            f"{path}: wanted one input of waveforms, tensor(float) [batch, samples], found {found}"
+        )
     return inputs[0]
 
 
@@ -202,7 +222,9 @@ def reading(path: Path) -> Iterator[None]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error_reason(error)})") from error
     except Exception as error:
-        raise InputError(f"{path}: cannot be opened as an ONNX model ({error_reason(error)})") from error
+        raise InputError(
+            f"{path}: cannot be opened as an ONNX model ({error_reason(error)})"
+        ) from error
 
 
 def _runtime() -> Any:
@@ -221,7 +243,9 @@ def _refuse_absent(runtime: Any, device: str) -> None:
     if device == "cuda" and not has_cuda():
         there = runtime.get_available_providers()
         mend = "pip install onnxruntime-gpu in place of onnxruntime, or use cpu"
-        raise OptionError(f"device: cuda is not in this ONNX Runtime, which has {', '.join(there)}; {mend}")
+        raise OptionError(
+            f"device: cuda is not in this ONNX Runtime, which has {', '.join(there)}; {mend}"
+        )
     if device == "cuda" and hasattr(runtime, "preload_dlls"):
         runtime.preload_dlls()  # finds the CUDA libraries that pip installed
 
@@ -230,7 +254,9 @@ def _refuse_names(path: Path, session: Any) -> None:
     """Refuse ends whose names cannot be shown, as damage makes them; reading them fails if they are no text at all."""
     names = [f"{end.name}{end.shape}" for end in (*session.get_inputs(), *session.get_outputs())]
     if not all(name.isprintable() for name in names):
-        raise InputError(f"{path}: wanted names of inputs and outputs that can be printed, found {names}")
+        raise InputError(
+            f"{path}: wanted names of inputs and outputs that can be printed, found {names}"
+        )
 
 
 def _options(runtime: Any, threads: int) -> Any:
@@ -238,9 +264,13 @@ def _options(runtime: Any, threads: int) -> Any:
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.use_deterministic_compute = True
-    options.enable_mem_pattern = False  # it keeps a plan for each length it has met: memory would grow with segments
+    options.enable_mem_pattern = (
+        False  # it keeps a plan for each length it has met: memory would grow with segments
+    )
     options.log_severity_level = 4  # errors come as exceptions, and need no second voice
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # threads that wait leave the cores alone
+    options.add_session_config_entry(
+        "session.intra_op.allow_spinning", "0"
+    )  # threads that wait leave the cores alone
     return options
 
 
@@ -249,9 +279,15 @@ def _output(path: Path, session: Any, name: str | None, dimension: int | None) -
     outputs = session.get_outputs()
     fitting = [entry for entry in outputs if entry.name == name]
     if name is None:
-        fitting = [entry for entry in outputs if len(outputs) == 1 or _is_matrix(entry.shape, dimension)]
+        fitting = [
+            entry for entry in outputs if len(outputs) == 1 or _is_matrix(entry.shape, dimension)
+        ]
     if len(fitting) != 1 or fitting[0].type not in FLOATS:
-        wanted = f"one output of {dimension or 'some'} dimensions" if name is None else f"the output {name!r}"
+        wanted = (
+            f"one output of {dimension or 'some'} dimensions"
+            if name is None
+            else f"the output {name!r}"
+        )
         found = ", ".join(f"{entry.name} {entry.type} {entry.shape}" for entry in outputs)
         raise InputError(f"{path}: wanted {wanted}, in floats, found {found}")
     return fitting[0]
@@ -265,7 +301,9 @@ def _agreed(path: Path, what: str, wanted: int | None, found: object) -> int | N
     """Return a size: the wanted one, which the file must not contradict, or what the file has, unless it is free."""
     declared = found if isinstance(found, int) else None
     if wanted is not None and declared is not None and declared != wanted:
-        raise InputError(f"{path}: {what}: wanted {wanted}, found {declared}; is this the right file?")
+        raise InputError(
+            f"{path}: {what}: wanted {wanted}, found {declared}; is this the right file?"
+        )
     return declared if wanted is None else wanted
 
 
@@ -274,7 +312,9 @@ def _refuse_unknown(path: Path, graph: Any, outputs: Sequence[str]) -> None:
     for output in outputs:
         if output not in names:
             near = ", ".join(get_close_matches(output, names, n=3, cutoff=0.3)) or "none"
-            raise InputError(printable(f"{path}: no tensor {output!r} is made in it; near names: {near}"))
+            raise InputError(
+                printable(f"{path}: no tensor {output!r} is made in it; near names: {near}")
+            )
 
 
 def _prune(onnx: Any, graph: Any, outputs: Sequence[str]) -> None:
@@ -307,7 +347,9 @@ def _reads(node: Any) -> Iterator[str]:
                 yield from _reads(inner)
 
 
-def _keep(entries: Any, names: set[str], name: Callable[[Any], str] = lambda entry: entry.name) -> None:
+def _keep(
+    entries: Any, names: set[str], name: Callable[[Any], str] = lambda entry: entry.name
+) -> None:
     for i in reversed(range(len(entries))):
         if name(entries[i]) not in names:
             del entries[i]

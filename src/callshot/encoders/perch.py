@@ -31,7 +31,9 @@ def open_perch_v2(path: Path, *, device: str = "cpu", threads: int = 1) -> Windo
     Traceback (most recent call last):
     callshot.errors.InputError: gone.onnx: cannot be read (No such file or directory)
     """
-    return open_windows(path, samples=SAMPLES, dimension=V2_DIMENSION, device=device, threads=threads)
+    return open_windows(
+        path, samples=SAMPLES, dimension=V2_DIMENSION, device=device, threads=threads
+    )
 
 
 def open_perch_v2_spatial(path: Path, *, device: str = "cpu", threads: int = 1) -> WindowModel:
@@ -44,7 +46,9 @@ def open_perch_v2_spatial(path: Path, *, device: str = "cpu", threads: int = 1) 
     callshot.errors.InputError: gone.onnx: cannot be read (No such file or directory)
     """
     sizes = {"samples": SAMPLES, "dimension": V2_DIMENSION}
-    return SpatialModel(**vars(open_windows(path, output="embedding", **sizes, device=device, threads=threads)))
+    return SpatialModel(
+        **vars(open_windows(path, output="embedding", **sizes, device=device, threads=threads))
+    )
 
 
 class SpatialModel(WindowModel):
@@ -56,7 +60,9 @@ class SpatialModel(WindowModel):
         vectors, cells = run(self.path, self.session, self.input, windows, outputs)
         wanted = (len(windows), *V2_CELLS, V2_DIMENSION)
         if cells.shape != wanted or vectors.shape != (len(windows), V2_DIMENSION):
-            raise InputError(f"{self.path}: {outputs[1]}: wanted shape {wanted}, found {cells.shape}")
+            raise InputError(
+                f"{self.path}: {outputs[1]}: wanted shape {wanted}, found {cells.shape}"
+            )
         return np.concatenate([vectors[:, np.newaxis], cells.mean(axis=2)], axis=1)
 
 
@@ -67,7 +73,9 @@ def open_perch_v1(path: Path, *, device: str = "cpu", threads: int = 1) -> Windo
     Traceback (most recent call last):
     callshot.errors.InputError: gone.onnx: cannot be read (No such file or directory)
     """
-    return open_windows(path, samples=SAMPLES, dimension=V1_DIMENSION, device=device, threads=threads)
+    return open_windows(
+        path, samples=SAMPLES, dimension=V1_DIMENSION, device=device, threads=threads
+    )
 
 
 def convert_perch_v1(saved_model: Path, target: Path) -> float:
@@ -88,8 +96,14 @@ def convert_perch_v1(saved_model: Path, target: Path) -> float:
         except InputError:
             raise
         except Exception as error:  # both libraries throw what they like
-            raise InputError(f"{saved_model}: cannot be converted as Perch v1 ({error_reason(error)})") from error
-        return _refuse_apart(saved_model, open_perch_v1(unfinished), lambda window: embed(window)["embedding"].numpy())
+            raise InputError(
+                f"{saved_model}: cannot be converted as Perch v1 ({error_reason(error)})"
+            ) from error
+        return _refuse_apart(
+            saved_model,
+            open_perch_v1(unfinished),
+            lambda window: embed(window)["embedding"].numpy(),
+        )
 
 
 def _embed(saved_model: Path, model: Any) -> Callable[[Any], dict[str, Any]]:
@@ -105,12 +119,16 @@ def _embed(saved_model: Path, model: Any) -> Callable[[Any], dict[str, Any]]:
 
 
 def _refuse_apart(
-    saved_model: Path, found: WindowModel, wanted: Callable[[NDArray[np.float32]], NDArray[np.float32]]
+    saved_model: Path,
+    found: WindowModel,
+    wanted: Callable[[NDArray[np.float32]], NDArray[np.float32]],
 ) -> float:
     vectors = np.concatenate([wanted(window[None]) for window in _sounds()])
     apart, largest = float(np.abs(found(_sounds()) - vectors).max()), float(np.abs(vectors).max())
     if not apart <= TOLERANCE * largest:
-        raise InputError(f"{saved_model}: converted, its vectors are {apart:.2g} from TensorFlow's, of {largest:.2g}")
+        raise InputError(
+            f"{saved_model}: converted, its vectors are {apart:.2g} from TensorFlow's, of {largest:.2g}"
+        )
     return apart
 
 

@@ -38,13 +38,18 @@ def fixed_sounds() -> Vectors:
 def make_vectors(row: Row, *, device: str = "cpu") -> Vectors:
     """Run a row on the fixed sounds."""
     encoder = open_encoder(row, device=device)
-    return {name: pool(encoder.encode([encoder.prepare(sound, RATE_HZ)])[0]) for name, sound in fixed_sounds().items()}
+    return {
+        name: pool(encoder.encode([encoder.prepare(sound, RATE_HZ)])[0])
+        for name, sound in fixed_sounds().items()
+    }
 
 
 def check_encoder(row: Row, *, device: str = "cpu") -> Iterator[str]:
     """Compare a row with its reference vectors, where there are any for its choices; refuse it where it differs."""
     found = make_vectors(row, device=device)
-    digest = hashlib.sha256(b"".join(np.round(vector, DECIMALS).tobytes() for vector in found.values()))
+    digest = hashlib.sha256(
+        b"".join(np.round(vector, DECIMALS).tobytes() for vector in found.values())
+    )
     yield f"{row.name}: fingerprint of its vectors, to {DECIMALS} decimals: {digest.hexdigest()[:16]}"
     wanted = references(row)
     for name, vector in wanted.items():
@@ -62,7 +67,11 @@ def check_encoder(row: Row, *, device: str = "cpu") -> Iterator[str]:
 def references(row: Row) -> Vectors:
     """Return the reference vectors of a row, if it has the choices that they were made with."""
     source = files("callshot.encoders") / "references" / f"{row.name}.npz"
-    if row.name.startswith("onnx:") or not source.is_file() or row.choices() != find_encoder(row.name).choices():
+    if (
+        row.name.startswith("onnx:")
+        or not source.is_file()
+        or row.choices() != find_encoder(row.name).choices()
+    ):
         return {}
     with np.load(io.BytesIO(source.read_bytes()), allow_pickle=False) as kept:
         return {name: kept[name] for name in kept.files}

@@ -58,7 +58,9 @@ class Policy:
     def __post_init__(self) -> None:
         _check_rate("rate_hz", self.rate_hz)
         if not 1 <= self.window_s * self.rate_hz < math.inf:
-            raise OptionError(f"window_s: at least a sample at {self.rate_hz} Hz, got {self.window_s} s")
+            raise OptionError(
+                f"window_s: at least a sample at {self.rate_hz} Hz, got {self.window_s} s"
+            )
         if self.hop_s is None:
             object.__setattr__(self, "hop_s", self.window_s)
         elif not 1 / self.rate_hz <= self.hop_s <= self.window_s:
@@ -111,7 +113,9 @@ def _starts(samples: int, policy: Policy) -> list[int]:
     return starts
 
 
-def _fill(window: NDArray[np.float32], signal: NDArray[np.float32], start: int, policy: Policy) -> None:
+def _fill(
+    window: NDArray[np.float32], signal: NDArray[np.float32], start: int, policy: Policy
+) -> None:
     """Put the samples from `start` on into a window of zeros; where they do not fill it, do as the policy says."""
     piece = signal[start : start + len(window)]
     if len(signal) > len(window) and policy.remainder == "wrap":
@@ -144,21 +148,31 @@ def _resampled(signal: NDArray[np.float32], rate_hz: int, wanted_hz: int) -> NDA
     resampled: NDArray[np.float32] = soxr.resample(signal, rate_hz, wanted_hz, quality="HQ")
     if len(resampled) == 0:
         found = f"found {len(signal)} at {rate_hz} Hz"
-        raise InputError(f"signal: wanted at least a sample at {wanted_hz} Hz, {found}; leave the segment out")
+        raise InputError(
+            f"signal: wanted at least a sample at {wanted_hz} Hz, {found}; leave the segment out"
+        )
     return resampled
 
 
 def _refuse_bad(signal: NDArray[np.float32]) -> None:
     """Refuse what is no signal, is empty, or has a sample that is no number."""
     if not isinstance(signal, np.ndarray) or signal.dtype != np.float32 or signal.ndim != 1:
-        found = f"{signal.dtype} of shape {signal.shape}" if isinstance(signal, np.ndarray) else type(signal).__name__
-        raise InputError(f"signal: wanted one channel of float32 samples, found {found}; reduce and convert it first")
+        found = (
+            f"{signal.dtype} of shape {signal.shape}"
+            if isinstance(signal, np.ndarray)
+            else type(signal).__name__
+        )
+        raise InputError(
+            f"signal: wanted one channel of float32 samples, found {found}; reduce and convert it first"
+        )
     if len(signal) == 0:
         raise InputError("signal: wanted at least one sample, found none; leave the segment out")
     if not (signal.min() >= -LOUDEST and signal.max() <= LOUDEST):  # neither is true of NaN
         at = int(np.argmin(np.abs(signal) <= LOUDEST))
         wanted = f"wanted a finite number, at most ±{LOUDEST:g}"
-        raise InputError(f"signal: sample {at}: {wanted}, found {signal[at]}; mend the audio or leave the segment out")
+        raise InputError(
+            f"signal: sample {at}: {wanted}, found {signal[at]}; mend the audio or leave the segment out"
+        )
 
 
 def _check_rate(name: str, rate_hz: int) -> None:
@@ -169,5 +183,7 @@ def _check_rate(name: str, rate_hz: int) -> None:
 def _check_word(name: str, word: str, allowed: tuple[str, ...]) -> None:
     """Refuse a word that is not among those allowed, and name the nearest."""
     if word not in allowed:
-        near = [f"; did you mean {other!r}?" for other in get_close_matches(str(word), allowed, n=1)]
+        near = [
+            f"; did you mean {other!r}?" for other in get_close_matches(str(word), allowed, n=1)
+        ]
         raise OptionError(f"{name}: one of {', '.join(allowed)}, got {word!r}{''.join(near)}")

@@ -19,7 +19,9 @@ class Tally:
     AUROC there: it is left out of that fold's mean, and `undefined` counts it.
     """
 
-    def __init__(self, shots: int, samples: int, classes: Sequence[str], categories: Mapping[str, str] | None) -> None:
+    def __init__(
+        self, shots: int, samples: int, classes: Sequence[str], categories: Mapping[str, str] | None
+    ) -> None:
         self.groups = {"all": [np.array([n]) for n in range(len(classes))]}
         if categories is not None:
             self.groups["reduced"] = group_classes(classes, categories)
@@ -32,7 +34,9 @@ class Tally:
         self.folds = 0
         self.with_auroc = dict.fromkeys(self.groups, 0)
 
-    def add(self, at: int, part: Split, ap: FloatArray, auroc: FloatArray, hits: FloatArray) -> None:
+    def add(
+        self, at: int, part: Split, ap: FloatArray, auroc: FloatArray, hits: FloatArray
+    ) -> None:
         """Add one fold's metrics, (classes, samples), at one of the shots; hits are counts of queries."""
         own = np.bincount(part.label, minlength=len(ap))
         self.per_class["map"][at] += ap
@@ -68,8 +72,13 @@ def group_classes(classes: Sequence[str], categories: Mapping[str, str]) -> list
     """Return the class numbers of each category, in the order of their names; classes without one are left out."""
     names = sorted({categories[name] for name in classes if name in categories})
     if not names:
-        raise InputError(f"categories: none of the evaluated labels is in the map; the labels are {', '.join(classes)}")
-    return [np.array([n for n, name in enumerate(classes) if categories.get(name) == group]) for group in names]
+        raise InputError(
+            f"categories: none of the evaluated labels is in the map; the labels are {', '.join(classes)}"
+        )
+    return [
+        np.array([n for n, name in enumerate(classes) if categories.get(name) == group])
+        for group in names
+    ]
 
 
 def _keep(groups: Sequence[IntArray], defined: IntArray) -> list[IntArray]:

@@ -40,7 +40,9 @@ def centroids(vectors: ArrayLike, label: ArrayLike) -> tuple[tuple[str, ...], Fl
     """
     table, names = np.asarray(vectors, np.float64), np.asarray(label).astype(str)
     if len(table) != len(names) or not len(names):
-        raise InputError(f"one label per support vector, one at least: got {len(names)} for {len(table)}")
+        raise InputError(
+            f"one label per support vector, one at least: got {len(names)} for {len(table)}"
+        )
     classes = np.unique(names)
     means = np.stack([table[names == name].mean(axis=0) for name in classes])
     return tuple(str(name) for name in classes), means
@@ -67,5 +69,7 @@ def score(a: ArrayLike, kind: str = "log") -> FloatArray:
     """
     table = np.asarray(a, np.float64)
     columns = np.array(table.reshape(-1, table.shape[-1]).T[None, :, None])
-    (to_log_odds if kind == "log" else to_softmax)(columns, 0, 1, np.empty((1, 1, columns.shape[3]), np.uint16))
+    (to_log_odds if kind == "log" else to_softmax)(
+        columns, 0, 1, np.empty((1, 1, columns.shape[3]), np.uint16)
+    )
     return np.asarray(columns[0, :, 0].T.reshape(table.shape))

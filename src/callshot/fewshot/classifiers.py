@@ -20,7 +20,9 @@ from callshot.records import FloatArray
 
 Transform = Callable[[FloatArray], FloatArray]
 
-LEAST_SHRINKAGE = 1e-8  # Ledoit and Wolf's can be 0, and then a covariance of few vectors has no inverse
+LEAST_SHRINKAGE = (
+    1e-8  # Ledoit and Wolf's can be 0, and then a covariance of few vectors has no inverse
+)
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,9 @@ def whiten(support: FloatArray) -> Transform:
 
     mean, covariance = ledoit_wolf(support)
     lower = np.linalg.cholesky(covariance)
-    return lambda vectors: np.ascontiguousarray(solve_triangular(lower, (vectors - mean).T, lower=True).T)
+    return lambda vectors: np.ascontiguousarray(
+        solve_triangular(lower, (vectors - mean).T, lower=True).T
+    )
 
 
 def ledoit_wolf(vectors: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -94,8 +98,12 @@ CLASSIFIERS = {
     for row in (
         Classifier("centroid", "squared distance to the class mean"),
         Classifier("cosine", "cosine of the angle to the class mean", "cosine", centred=False),
-        Classifier("cl2n", "centred, length 1, then centroid", centred=False, fit=centre_and_normalise),
-        Classifier("whitened", "whitened by the support side, then centroid", centred=False, fit=whiten),
+        Classifier(
+            "cl2n", "centred, length 1, then centroid", centred=False, fit=centre_and_normalise
+        ),
+        Classifier(
+            "whitened", "whitened by the support side, then centroid", centred=False, fit=whiten
+        ),
         Classifier("neighbour", "squared distance to the closest exemplar", "nearest"),
         Classifier("medoid", "squared distance to the most central exemplar", "medoid"),
     )
@@ -111,5 +119,7 @@ def find_classifier(name: str) -> Classifier:
     """
     if name in CLASSIFIERS:
         return CLASSIFIERS[name]
-    near = "".join(f"did you mean {other}? " for other in get_close_matches(name.lower(), CLASSIFIERS, 1, 0.4))
+    near = "".join(
+        f"did you mean {other}? " for other in get_close_matches(name.lower(), CLASSIFIERS, 1, 0.4)
+    )
     raise OptionError(f"classifier: there is no {name!r}; {near}There are {', '.join(CLASSIFIERS)}")

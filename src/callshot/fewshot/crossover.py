@@ -23,7 +23,10 @@ ALIKE = 1e-9  # of a metric: what rounding may do to samples that are equal
 
 
 def find_crossings(
-    values: Sequence[Values], rivals: Sequence[Rival], trained: Sequence[Values] = (), complete: int | None = None
+    values: Sequence[Values],
+    rivals: Sequence[Rival],
+    trained: Sequence[Values] = (),
+    complete: int | None = None,
 ) -> list[Crossing]:
     """Return every crossing of one corpus, by the values of the centroid and those of rivals at k; `complete` is k*.
 
@@ -52,12 +55,17 @@ def _cross_k(values: Sequence[Values], mine: Values, last: float) -> Iterator[Cr
         if v.metric in METRICS and same_curve(v, mine):
             k, trained, centroid = on_same_draws(mine, v)
             ends = (pays_from(k, trained, centroid), surely_from(k, trained - centroid, last))
-            yield Crossing(v.corpus, v.encoder, mine.classifier, "k", v.scoring, v.metric, v.spread, *ends)
+            yield Crossing(
+                v.corpus, v.encoder, mine.classifier, "k", v.scoring, v.metric, v.spread, *ends
+            )
 
 
 def same_curve(one: Values, other: Values) -> bool:
     """Tell whether two classifiers were measured in the same way."""
-    return all(getattr(one, key) == getattr(other, key) for key in ("corpus", "encoder", "scoring", "metric", "spread"))
+    return all(
+        getattr(one, key) == getattr(other, key)
+        for key in ("corpus", "encoder", "scoring", "metric", "spread")
+    )
 
 
 def on_same_draws(one: Values, other: Values) -> tuple[IntArray, FloatArray, FloatArray]:

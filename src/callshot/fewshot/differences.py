@@ -53,7 +53,11 @@ def _curve(values: Values) -> tuple[str, ...]:
 
 def meets(rival: Rival, values: Values | Curve) -> bool:
     """Tell whether a rival is held against a curve."""
-    same = (rival.corpus, rival.scoring, rival.metric) == (values.corpus, values.scoring, values.metric)
+    same = (rival.corpus, rival.scoring, rival.metric) == (
+        values.corpus,
+        values.scoring,
+        values.metric,
+    )
     return same and rival.encoder in ("", values.encoder)
 
 
@@ -69,6 +73,18 @@ def tell_differences(values: Values, other: str, difference: FloatArray) -> Iter
     for s, k in enumerate(values.k.tolist()):
         low, quarter, half, three, high = levels[s].tolist()
         yield Difference(
-            values.corpus, values.encoder, other, values.scoring, values.metric, values.spread, k,
-            float(difference[s].mean()), low, quarter, half, three, high, float(wins[s]),
-        )  # fmt: skip
+            values.corpus,
+            values.encoder,
+            other,
+            values.scoring,
+            values.metric,
+            values.spread,
+            k,
+            float(difference[s].mean()),
+            low,
+            quarter,
+            half,
+            three,
+            high,
+            float(wins[s]),
+        )

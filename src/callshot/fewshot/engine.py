@@ -113,7 +113,9 @@ def open_engine(
     """Multiply out the Gram blocks if they fit the memory, and start the threads."""
     seen = episodes if classifier.centred else episodes.uncentred()
     gram = _multiply(seen, classifier.rule, memory) if classifier.fit is None else None
-    return Engine(seen, protocol, gram, ThreadPoolExecutor(workers), workers, memory, step, classifier)
+    return Engine(
+        seen, protocol, gram, ThreadPoolExecutor(workers), workers, memory, step, classifier
+    )
 
 
 def fit_split(episodes: Episodes, classifier: Classifier, number: int) -> Episodes:

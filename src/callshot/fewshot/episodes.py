@@ -71,7 +71,9 @@ class Episodes:
         """Return the episodes on the vectors of the table."""
         largest = float(np.abs(self.origin).max())
         if largest >= LARGEST:
-            raise InputError(f"embeddings: their mean reaches {largest:.0e}; scale them so that squares are floats")
+            raise InputError(
+                f"embeddings: their mean reaches {largest:.0e}; scale them so that squares are floats"
+            )
         return replace(self, vectors=self.vectors + self.origin, origin=0.0)
 
 
@@ -103,7 +105,14 @@ def plan_episodes(embeddings: Embeddings, folds: Folds, counts: Sequence[ClassCo
     vectors, origin = centre(embeddings.vectors[rows])
     relevant = np.zeros((len(rows), len(classes)), bool)
     for row, i in enumerate(rows):
-        relevant[row, [number[name] for name in (embeddings.label[i], *embeddings.labels[i]) if name in number]] = True
+        relevant[
+            row,
+            [
+                number[name]
+                for name in (embeddings.label[i], *embeddings.labels[i])
+                if name in number
+            ],
+        ] = True
     return Episodes(
         classes=classes,
         vectors=vectors,
@@ -148,7 +157,9 @@ def splits(episodes: Episodes) -> list[Split]:
 def distinct_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
     """Return each distinct row once, in the order of their first places, and which of these every row is."""
     places: dict[bytes, int] = {}
-    index = np.array([places.setdefault(row.tobytes(), len(places)) for row in rows + 0.0], np.int64)  # −0.0 is 0.0
+    index = np.array(
+        [places.setdefault(row.tobytes(), len(places)) for row in rows + 0.0], np.int64
+    )  # −0.0 is 0.0
     if len(places) == len(rows):
         return rows, index
     return np.ascontiguousarray(rows[np.unique(index, return_index=True)[1]]), index

@@ -12,7 +12,14 @@ from callshot.errors import InputError, OptionError
 from callshot.fewshot.classifiers import find_classifier
 from callshot.fewshot.engine import Engine, machine_memory, open_engine
 from callshot.fewshot.episodes import plan_episodes
-from callshot.fewshot.folds import DEFAULT_FOLDS, audit, complete_shots, count_classes, give_folds, make_folds
+from callshot.fewshot.folds import (
+    DEFAULT_FOLDS,
+    audit,
+    complete_shots,
+    count_classes,
+    give_folds,
+    make_folds,
+)
 from callshot.fewshot.gram import gram_bytes
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import Summary, tell_ties
@@ -56,12 +63,16 @@ def evaluate(
         _check(table, first)
     folds = folds or choose_folds(first)
     if len(folds.fold) != len(first):
-        raise InputError(f"{first.source}: {len(folds.fold)} folds were given for {len(first)} segments")
+        raise InputError(
+            f"{first.source}: {len(folds.fold)} folds were given for {len(first)} segments"
+        )
     audit(first.recording, folds.fold)
     counts = count_classes(first.label, folds, first.recording)
     room = machine_memory() // 4 if memory is None else memory
     notes = [*doubtful_labels(first), *_outside(categories, counts)]
-    result = Evaluation(corpus, complete_shots(counts), 0, [], [], [], [], [], counts, folds, first, notes)
+    result = Evaluation(
+        corpus, complete_shots(counts), 0, [], [], [], [], [], counts, folds, first, notes
+    )
     sweeps = len(protocol.classifiers) + (protocol.score == "softmax")
     parts = len(tables) * len(protocol.spreads) * sweeps * len(protocol.shots)
     for table in tables:
@@ -73,7 +84,12 @@ def evaluate(
         for name in protocol.classifiers:
             with _naming(table):
                 engine = open_engine(
-                    episodes, protocol, threads or os.cpu_count() or 1, room, step, find_classifier(name)
+                    episodes,
+                    protocol,
+                    threads or os.cpu_count() or 1,
+                    room,
+                    step,
+                    find_classifier(name),
                 )
             with engine:
                 for spread in protocol.spreads:
@@ -92,27 +108,37 @@ def choose_folds(
     """Take the folds that are given, with the table or in the file `source`, or build `count` or `default` of them."""
     fold = embeddings.fold if given is None else given
     if fold is None:
-        return make_folds(embeddings.label, embeddings.recording, default if count is None else count)
+        return make_folds(
+            embeddings.label, embeddings.recording, default if count is None else count
+        )
     where = f"{embeddings.source if source is None else source}: column fold"
     try:
         folds = give_folds(embeddings.recording, fold)
     except InputError as error:
         raise type(error)(f"{where}: {error}") from None
     if count is not None and folds.count != count:
-        raise OptionError(f"{where} has {folds.count} folds, the option says {count}; leave one out")
+        raise OptionError(
+            f"{where} has {folds.count} folds, the option says {count}; leave one out"
+        )
     return folds
 
 
 def _check(table: Embeddings, first: Embeddings) -> None:
     """Refuse what would give numbers without meaning; a table from a file has been checked before, with its rows."""
     if len(set(table.segment)) != len(table):
-        raise InputError(f"{table.source}: column segment: two segments have the same id; ids must differ")
+        raise InputError(
+            f"{table.source}: column segment: two segments have the same id; ids must differ"
+        )
     for name in ("segment", "recording", "label"):
         if getattr(table, name) != getattr(first, name):
-            raise InputError(f"{table.source}: column {name}: not that of {first.source}, row by row; all must agree")
+            raise InputError(
+                f"{table.source}: column {name}: not that of {first.source}, row by row; all must agree"
+            )
     bad = np.flatnonzero(~np.isfinite(table.vectors).all(axis=1))
     if bad.size:
-        raise InputError(f"{table.source}: column embedding, row {bad[0] + 1}: wanted finite numbers")
+        raise InputError(
+            f"{table.source}: column embedding, row {bad[0] + 1}: wanted finite numbers"
+        )
 
 
 def doubtful_labels(table: Embeddings) -> Iterator[str]:
@@ -136,7 +162,11 @@ def doubtful_labels(table: Embeddings) -> Iterator[str]:
 
 def _outside(categories: Mapping[str, str] | None, counts: Sequence[ClassCount]) -> list[str]:
     """Return a note on the eligible classes that reduced scoring leaves out."""
-    out = [] if categories is None else [c.label for c in counts if c.eligible and c.label not in categories]
+    out = (
+        []
+        if categories is None
+        else [c.label for c in counts if c.eligible and c.label not in categories]
+    )
     return [f"in no category, so not in the reduced scoring: {_listed(out)}"] if out else []
 
 
@@ -151,7 +181,11 @@ def _pass_on(report: Report, encoder: str, parts: int, share: float) -> None:
 
 
 def _run_spread(
-    engine: Engine, spread: str, encoder: str, categories: Mapping[str, str] | None, into: Evaluation
+    engine: Engine,
+    spread: str,
+    encoder: str,
+    categories: Mapping[str, str] | None,
+    into: Evaluation,
 ) -> None:
     """Sweep one spread of one encoder and add its records; literal softmax runs beside log-odds, to price its ties.
 
@@ -159,7 +193,9 @@ def _run_spread(
     """
     protocol, classifier = engine.protocol, engine.classifier.name
     k, tally = sweep(engine, spread, categories)
-    summary = Summary(into.corpus, encoder, spread, k, tally, engine.episodes, into.classes, classifier)
+    summary = Summary(
+        into.corpus, encoder, spread, k, tally, engine.episodes, into.classes, classifier
+    )
     summary.tell(into)
     if classifier != protocol.reference:
         return

@@ -21,10 +21,14 @@ from callshot.records import COMMON_FOLD, IntArray
 # Walks of the local search: proposals per recording, and whether empty folds of ineligible classes are priced.
 WALKS = ((2_000, True), (20_000, True), (6_000, False))
 SETTLING = 1_000  # proposals per recording that make folds equal in size
-MOST_PLACES = 300  # distinct recordings × folds; beyond, a node of the integer program takes too long
+MOST_PLACES = (
+    300  # distinct recordings × folds; beyond, a node of the integer program takes too long
+)
 SLIGHT = Fraction(1, 1_000_000)  # the solver cannot tell sums of spreads that differ by less
 Limits = dict[str, float]  # what milp may take, as its options
-Merit = tuple[int, Fraction]  # smaller is better: minus the number of eligible classes, the sum of their spreads
+Merit = tuple[
+    int, Fraction
+]  # smaller is better: minus the number of eligible classes, the sum of their spreads
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,10 @@ class Task:
 
     def ideal(self, least: IntArray, eligible: IntArray | slice = slice(None)) -> Merit:
         """Rate folds in which the eligible classes have these ranges."""
-        above, below = (self.count * least)[eligible].tolist(), self.holds.sum(axis=0)[eligible].tolist()
+        above, below = (
+            (self.count * least)[eligible].tolist(),
+            self.holds.sum(axis=0)[eligible].tolist(),
+        )
         return -len(above), sum(map(Fraction, above, below), Fraction(0))
 
     def part(self, classes: IntArray) -> tuple["Task", IntArray]:
@@ -79,16 +86,25 @@ def judge(label: Sequence[str], fold: IntArray, count: int) -> Balance:
     Balance(eligible=1, spread=0.6666666666666666)
     """
     if len(label) != len(fold) or not np.isin(fold, range(COMMON_FOLD, count)).all():
-        raise InputError(f"fold: wanted a number from -1 to {count - 1} for each of {len(label)} labels, got {fold}")
+        raise InputError(
+            f"fold: wanted a number from -1 to {count - 1} for each of {len(label)} labels, got {fold}"
+        )
     names, code = np.unique(label, return_inverse=True)
     counts = np.zeros((len(names), count + 1), dtype=np.int64)
     np.add.at(counts, (code, fold), 1)  # the common fold, -1, counts in the last column
-    eligible, spread = Task(counts.T[:-1], count).merit(np.arange(count))  # a fold is as good as one recording
+    eligible, spread = Task(counts.T[:-1], count).merit(
+        np.arange(count)
+    )  # a fold is as good as one recording
     return Balance(-eligible, float(spread / -eligible) if eligible else 0.0)
 
 
 def build_folds(
-    label: Sequence[str], recording: Sequence[str], count: int, *, nodes: int = 500, seconds: float = 60.0
+    label: Sequence[str],
+    recording: Sequence[str],
+    count: int,
+    *,
+    nodes: int = 500,
+    seconds: float = 60.0,
 ) -> Built:
     """Spread the recordings over `count` folds; those whose labels are all rare go to the common fold.
 
@@ -100,11 +116,17 @@ def build_folds(
     if count < 2:
         raise OptionError(f"count: wanted 2 folds or more, got {count}")
     if len(label) != len(recording):
-        raise InputError(f"recording: wanted one for each of {len(label)} labels, got {len(recording)}")
-    (names, code), (recordings, row) = (np.unique(column, return_inverse=True) for column in (label, recording))
+        raise InputError(
+            f"recording: wanted one for each of {len(label)} labels, got {len(recording)}"
+        )
+    (names, code), (recordings, row) = (
+        np.unique(column, return_inverse=True) for column in (label, recording)
+    )
     table = np.zeros((len(recordings), len(names)), dtype=np.int64)
     np.add.at(table, (row, code), 1)
-    fold, proved, proof = _assign(table, count, {"node_limit": nodes, "time_limit": seconds, "mip_rel_gap": 0.0})
+    fold, proved, proof = _assign(
+        table, count, {"node_limit": nodes, "time_limit": seconds, "mip_rel_gap": 0.0}
+    )
     return Built(fold[row], judge(label, fold[row], count), proved, proof)
 
 
@@ -112,21 +134,33 @@ def _assign(table: IntArray, count: int, limits: Limits) -> tuple[IntArray, bool
     """Return the fold of each recording, whether no better ones exist, and how that is known."""
     fold = np.full(len(table), COMMON_FOLD)
     carriers = np.count_nonzero(table, axis=0)
-    classes = np.argsort(carriers, kind="stable")[np.sum(carriers < count) :]  # the solver wants the scarce ones first
+    classes = np.argsort(carriers, kind="stable")[
+        np.sum(carriers < count) :
+    ]  # the solver wants the scarce ones first
     rows = np.flatnonzero(table[:, classes].any(axis=1))
     if len(rows) == 0:
-        return fold, True, f"optimum proved: no label is in {count} recordings, so no class can be eligible"
+        return (
+            fold,
+            True,
+            f"optimum proved: no label is in {count} recordings, so no class can be eligible",
+        )
     task, size = Task(table[np.ix_(rows, classes)], count), table[rows].sum(axis=1)
     # scikit-learn can have more luck with the common recordings than without: never worse means than either.
     starts = (spread_greedily(table, count)[rows], spread_greedily(table[rows], count))
     best, proved, proof = _search_parts(task, min(starts, key=task.merit), size, limits)
-    best = min(walk(task.holds, best, count, SETTLING, hinted=False, size=size), best, key=task.merit)
+    best = min(
+        walk(task.holds, best, count, SETTLING, hinted=False, size=size), best, key=task.merit
+    )
     _, first, member = np.unique(best, return_index=True, return_inverse=True)
-    fold[rows] = np.argsort(np.argsort(first))[member]  # numbered by first recording: equal partitions, equal numbers
+    fold[rows] = np.argsort(np.argsort(first))[
+        member
+    ]  # numbered by first recording: equal partitions, equal numbers
     return fold, proved, proof
 
 
-def _search_parts(task: Task, fold: IntArray, size: IntArray, limits: Limits) -> tuple[IntArray, bool, str]:
+def _search_parts(
+    task: Task, fold: IntArray, size: IntArray, limits: Limits
+) -> tuple[IntArray, bool, str]:
     """Improve the folds of each set of classes that shares no recordings with the others."""
     least, hits, filled = np.zeros(task.holds.shape[1], dtype=np.int64), [], np.zeros(task.count)
     for classes in _connected(task.holds):
@@ -148,9 +182,13 @@ def _explain(task: Task, fold: IntArray, least: IntArray, limit: str) -> tuple[b
         return True, "optimum proved: every class is spread as evenly as its recordings allow"
     if not limit:
         return True, "optimum proved by integer programming"
-    rest = f"at most {math.ceil(1000 * (spread - bound) / len(least)) / 1000:g} above the lower bound"
+    rest = (
+        f"at most {math.ceil(1000 * (spread - bound) / len(least)) / 1000:g} above the lower bound"
+    )
     if eligible != most:
-        rest = f"{-eligible} of the {-most} classes that are in {task.count} recordings are eligible"
+        rest = (
+            f"{-eligible} of the {-most} classes that are in {task.count} recordings are eligible"
+        )
     return False, f"not proved: {limit}; best of local search, {rest}"
 
 
@@ -158,7 +196,11 @@ def _search(task: Task, fold: IntArray, limits: Limits) -> tuple[IntArray, IntAr
     """Return the best folds found, the least range of each class, and the limit that kept us from a proof, if any."""
     least = np.array([least_range(held, task.count) for held in task.holds.T])
     for number, (proposals, hinted) in enumerate(WALKS):
-        fold = min(fold, walk(task.holds, fold, task.count, proposals, least=least, hinted=hinted), key=task.merit)
+        fold = min(
+            fold,
+            walk(task.holds, fold, task.count, proposals, least=least, hinted=hinted),
+            key=task.merit,
+        )
         least = _tighten(task, fold, least, limits) if number == 0 else least
         if task.merit(fold) == task.ideal(least):
             return fold, least, ""
@@ -193,7 +235,9 @@ def _solve(task: Task, fold: IntArray, least: IntArray, limits: Limits) -> tuple
     return fold, ""
 
 
-def _program(task: Task, fold: IntArray, least: IntArray, more: bool, limits: Limits) -> tuple[IntArray, str]:
+def _program(
+    task: Task, fold: IntArray, least: IntArray, more: bool, limits: Limits
+) -> tuple[IntArray, str]:
     """Look for folds with more eligible classes, or else with as many and a smaller spread."""
     from scipy.optimize import milp
 
@@ -211,10 +255,15 @@ def _program(task: Task, fold: IntArray, least: IntArray, more: bool, limits: Li
         fold = fold.copy()
         for k, places in enumerate(where):
             fold[kind.ravel() == k] = np.repeat(np.arange(task.count), places)
-    return fold, "" if answer.status in (0, 2) else f"the solver did not finish within {limits['node_limit']} nodes"
+    return fold, "" if answer.status in (
+        0,
+        2,
+    ) else f"the solver did not finish within {limits['node_limit']} nodes"
 
 
-def _model(kinds: IntArray, times: IntArray, count: int, least: IntArray, known: Merit, more: bool) -> dict[str, Any]:
+def _model(
+    kinds: IntArray, times: IntArray, count: int, least: IntArray, known: Merit, more: bool
+) -> dict[str, Any]:
     """State the integer program: how many recordings of each kind go to each fold, so that it beats what is known."""
     from scipy.optimize import Bounds, LinearConstraint
 
@@ -222,14 +271,18 @@ def _model(kinds: IntArray, times: IntArray, count: int, least: IntArray, known:
     variables = np.eye(places + 4 * classes)
     place, (high, low, gap, able) = variables[:places], variables[places:].reshape(4, classes, -1)
     load, spread = np.kron(kinds.T, np.eye(count)) @ place, (count / total) @ gap
-    step = max(Fraction(count, math.lcm(*total.tolist())) / 2, SLIGHT)  # spreads that differ do so by two steps
+    step = max(
+        Fraction(count, math.lcm(*total.tolist())) / 2, SLIGHT
+    )  # spreads that differ do so by two steps
     rules = [
         LinearConstraint(np.kron(np.eye(len(kinds)), np.ones(count)) @ place, times, times),
         LinearConstraint(np.repeat(high, count, axis=0) - load, lb=0),
         LinearConstraint(load - np.repeat(low, count, axis=0), lb=0),
         LinearConstraint(high + (count - 1) * low, ub=total),
         LinearConstraint((count - 1) * high + low, lb=total),
-        LinearConstraint(gap - high + low - total[:, None] * able, lb=-total),  # counts only if eligible
+        LinearConstraint(
+            gap - high + low - total[:, None] * able, lb=-total
+        ),  # counts only if eligible
         LinearConstraint(gap - least[:, None] * able, lb=0),
         LinearConstraint(low - able, lb=0),
         LinearConstraint(able.sum(axis=0), lb=more - known[0]),
@@ -239,7 +292,12 @@ def _model(kinds: IntArray, times: IntArray, count: int, least: IntArray, known:
     most = times[:, None] * (np.arange(count) < np.cumsum(times)[:, None])
     upper = np.concatenate([most.ravel(), total, total // count, total, np.ones(classes)])
     cost = -able.sum(axis=0) if more else spread
-    return {"c": cost, "integrality": np.ones(len(upper)), "bounds": Bounds(0, upper), "constraints": rules}
+    return {
+        "c": cost,
+        "integrality": np.ones(len(upper)),
+        "bounds": Bounds(0, upper),
+        "constraints": rules,
+    }
 
 
 def _connected(holds: IntArray) -> list[IntArray]:

@@ -24,15 +24,24 @@ def audit(recording: Sequence[str], fold: IntArray) -> None:
     callshot.errors.LeakError: recording 'a' is in folds 0 and 1; put all its segments in one fold (1 recording leaks)
     """
     names, inverse = np.unique(np.asarray(recording, dtype=object).astype(str), return_inverse=True)
-    low, high = np.full(len(names), np.iinfo(np.int64).max), np.full(len(names), np.iinfo(np.int64).min)
+    low, high = (
+        np.full(len(names), np.iinfo(np.int64).max),
+        np.full(len(names), np.iinfo(np.int64).min),
+    )
     np.minimum.at(low, inverse, fold)
     np.maximum.at(high, inverse, fold)
     leaks = np.flatnonzero(low != high)
     if leaks.size:
         first = leaks[0]
-        where = f"the common fold and fold {high[first]}" if low[first] < 0 else f"folds {low[first]} and {high[first]}"
+        where = (
+            f"the common fold and fold {high[first]}"
+            if low[first] < 0
+            else f"folds {low[first]} and {high[first]}"
+        )
         count = f"{leaks.size} recording{'s leak' if leaks.size > 1 else ' leaks'}"
-        raise LeakError(f"recording '{names[first]}' is in {where}; put all its segments in one fold ({count})")
+        raise LeakError(
+            f"recording '{names[first]}' is in {where}; put all its segments in one fold ({count})"
+        )
 
 
 def give_folds(recording: Sequence[str], fold: IntArray) -> Folds:
@@ -40,7 +49,9 @@ def give_folds(recording: Sequence[str], fold: IntArray) -> Folds:
     numbers = np.unique(fold[fold != COMMON_FOLD])
     if numbers.size < 2 or not np.array_equal(numbers, np.arange(numbers.size)):
         found = ", ".join(map(str, numbers[:12])) or "none"
-        raise InputError(f"folds must be numbered 0, 1, … without a gap, two at least (−1: common fold); found {found}")
+        raise InputError(
+            f"folds must be numbered 0, 1, … without a gap, two at least (−1: common fold); found {found}"
+        )
     audit(recording, fold)
     return Folds(fold, numbers.size, "given", "folds as given")
 
@@ -59,7 +70,9 @@ def make_folds(label: Sequence[str], recording: Sequence[str], count: int = 5) -
     return Folds(built.fold, count, "built", built.proof)
 
 
-def count_classes(label: Sequence[str], folds: Folds, recording: Sequence[str] | None = None) -> list[ClassCount]:
+def count_classes(
+    label: Sequence[str], folds: Folds, recording: Sequence[str] | None = None
+) -> list[ClassCount]:
     """Count every class, most exemplars first, and say which are eligible, and why the others are not.
 
     With the recordings, the reason can say when a class has too few of them for the folds.
@@ -70,7 +83,9 @@ def count_classes(label: Sequence[str], folds: Folds, recording: Sequence[str] |
     """
     names = sorted(set(label))
     number = {name: n for n, name in enumerate(names)}
-    inverse = np.array([number[name] for name in label], np.int64)  # np.unique on text drops a NUL at its end
+    inverse = np.array(
+        [number[name] for name in label], np.int64
+    )  # np.unique on text drops a NUL at its end
     table = np.zeros((len(names), folds.count + 1), np.int64)
     np.add.at(table, (inverse, folds.fold + 1), 1)  # column 0 is the common fold
     carriers = _carriers(inverse, recording)
@@ -98,7 +113,9 @@ def _count_class(label: str, per_fold: IntArray, common: int, carriers: int | No
     elif empty.size:
         reason = f"no exemplar in fold{'s' * (empty.size > 1)} {', '.join(map(str, empty))}"
     complete = exemplars - int(per_fold.max())
-    return ClassCount(label, exemplars, complete, not empty.size, reason, tuple(int(x) for x in per_fold))
+    return ClassCount(
+        label, exemplars, complete, not empty.size, reason, tuple(int(x) for x in per_fold)
+    )
 
 
 def evaluated_classes(counts: Sequence[ClassCount]) -> tuple[str, ...]:
@@ -115,7 +132,9 @@ def evaluated_classes(counts: Sequence[ClassCount]) -> tuple[str, ...]:
         raise InputError(f"{found}: it is the only label; two call types at least are needed")
     why = "; ".join(f"'{c.label}': {c.reason}" for c in counts if not c.eligible)[:400]
     wanted = "two at least are needed, each with an exemplar in every fold"
-    raise InputError(f"{found}: {wanted} ({why}); use fewer folds (--folds) or label more recordings")
+    raise InputError(
+        f"{found}: {wanted} ({why}); use fewer folds (--folds) or label more recordings"
+    )
 
 
 def complete_shots(counts: Sequence[ClassCount]) -> int:

@@ -16,7 +16,11 @@ WITHIN = 0.01  # of a metric: less is called level
 
 
 def label_budget(
-    per_class: Sequence[ClassCurve], classes: Sequence[ClassCount], metric: str = "map", *, since: float = 0.5
+    per_class: Sequence[ClassCurve],
+    classes: Sequence[ClassCount],
+    metric: str = "map",
+    *,
+    since: float = 0.5,
 ) -> list[Worth]:
     """Tell what the next exemplar of each eligible class is worth to it, with each encoder.
 
@@ -38,7 +42,9 @@ def label_budget(
         if c.spread == "shared" or "shared" not in spreads:
             curves.setdefault((c.corpus, c.encoder, c.label), []).append(c)
     counts = {c.label: c for c in classes if c.eligible}
-    return [_worth(curve, counts[key[-1]], since) for key, curve in curves.items() if key[-1] in counts]
+    return [
+        _worth(curve, counts[key[-1]], since) for key, curve in curves.items() if key[-1] in counts
+    ]
 
 
 def most_to_gain(budget: Sequence[Worth]) -> Worth | None:
@@ -52,7 +58,9 @@ def most_to_gain(budget: Sequence[Worth]) -> Worth | None:
     >>> most_to_gain([steady]).label, most_to_gain([steady, noisy])
     ('roar', None)
     """
-    top = max((w for w in budget if w.next_gain == w.next_gain), key=lambda w: w.next_gain, default=None)
+    top = max(
+        (w for w in budget if w.next_gain == w.next_gain), key=lambda w: w.next_gain, default=None
+    )
     return None if top is None or top.double_gain < WITHIN or top.error > top.double_gain else top
 
 
@@ -75,14 +83,30 @@ def saturation(curve: Sequence[Curve], within: float = WITHIN) -> int | None:
 def _worth(curve: Sequence[ClassCurve], count: ClassCount, since: float) -> Worth:
     points = sorted((c.k, c.mean) for c in curve if c.k <= count.complete_to_k)
     k, value = points[-1] if points else (0, np.nan)
-    late = [point for i, point in enumerate(reversed(points)) if i < FEWEST or point[0] >= since * k]
+    late = [
+        point for i, point in enumerate(reversed(points)) if i < FEWEST or point[0] >= since * k
+    ]
     limit, slope, error = _fit(np.array(late)) if len(late) >= FEWEST else (np.nan,) * 3
     room = max(1.0 - value, 0.0)
-    gains = (min(slope / (k * (k + 1)), room), min(slope / (2 * k), room)) if k else (np.nan, np.nan)
-    first, limit = curve[0], value if slope == 0 else min(limit, 1.0)  # a curve that does not rise has no other
+    gains = (
+        (min(slope / (k * (k + 1)), room), min(slope / (2 * k), room)) if k else (np.nan, np.nan)
+    )
+    first, limit = (
+        curve[0],
+        value if slope == 0 else min(limit, 1.0),
+    )  # a curve that does not rise has no other
     return Worth(
-        first.corpus, first.encoder, count.label, first.metric, count.exemplars, k, value, *gains, limit, error
-    )  # fmt: skip
+        first.corpus,
+        first.encoder,
+        count.label,
+        first.metric,
+        count.exemplars,
+        k,
+        value,
+        *gains,
+        limit,
+        error,
+    )
 
 
 def _fit(points: FloatArray) -> tuple[float, float, float]:

@@ -68,7 +68,9 @@ def harmonic_numbers(n: int) -> FloatArray:
 def _ranking(scores: ArrayLike, relevant: ArrayLike) -> tuple[FloatArray, NDArray[np.bool_]]:
     score, truth = np.asarray(scores, np.float64), np.asarray(relevant, bool)
     if score.ndim != 1 or score.shape != truth.shape:
-        raise InputError(f"one score and one truth per query: got shapes {score.shape} and {truth.shape}")
+        raise InputError(
+            f"one score and one truth per query: got shapes {score.shape} and {truth.shape}"
+        )
     if not truth.any():
         raise InputError("no query is relevant: average precision and AUROC are undefined")
     if np.isnan(score).any():

@@ -36,7 +36,9 @@ class Samples:
     harmonic: FloatArray
 
 
-def sweep_own(engine: Engine, part: Split, shots: IntArray, tally: Tally, filler: Filler | None = None) -> None:
+def sweep_own(
+    engine: Engine, part: Split, shots: IntArray, tally: Tally, filler: Filler | None = None
+) -> None:
     """Score the queries of one fold against draws of their own, and add the bootstrap's values to the tally.
 
     `filler` returns what fills a_n (shots, classes, queries, draws) of some queries, first … last − 1: by the engine's
@@ -51,21 +53,35 @@ def sweep_own(engine: Engine, part: Split, shots: IntArray, tally: Tally, filler
         ap, auroc, hit = np.empty(size), np.empty(size), np.empty(size)
         places = [(s, n) for s in range(size[0]) for n in range(classes)]
         tied = tally.tied[at]
-        tasks = [partial(_resample, samples, scores[p], hits[p[0]], p, ap, auroc, hit, tied) for p in places]
+        tasks = [
+            partial(_resample, samples, scores[p], hits[p[0]], p, ap, auroc, hit, tied)
+            for p in places
+        ]
         engine.run(tasks, (1 - SCORING) * size[0] / engine.episodes.folds)
-        engine.run([partial(tally.add, at.start + s, part, ap[s], auroc[s], hit[s]) for s in range(size[0])])
+        engine.run(
+            [
+                partial(tally.add, at.start + s, part, ap[s], auroc[s], hit[s])
+                for s in range(size[0])
+            ]
+        )
 
 
 def pick_draws(engine: Engine, part: Split) -> NDArray[np.uint16]:
     """Return the draw that each bootstrap sample picks for each query, (queries, samples)."""
     picks = np.empty((len(part.rows), engine.protocol.bootstraps), np.uint16)
     base = streams.purpose_key(engine.protocol.seed, "bootstrap")
-    streams.bootstrap_picks(base, engine.episodes.segment_key[part.rows], engine.protocol.draws, picks)
+    streams.bootstrap_picks(
+        base, engine.episodes.segment_key[part.rows], engine.protocol.draws, picks
+    )
     return picks
 
 
 def score_own(
-    engine: Engine, part: Split, shots: IntArray, decisions: FloatArray, filler: Filler | None = None
+    engine: Engine,
+    part: Split,
+    shots: IntArray,
+    decisions: FloatArray,
+    filler: Filler | None = None,
 ) -> tuple[FloatArray, NDArray[np.uint8]]:
     """Return scores (shots, classes, queries, draws) and hits (shots, queries, draws); add to the decisions."""
     classes, queries, draws = len(engine.episodes.classes), len(part.rows), engine.protocol.draws
@@ -98,7 +114,9 @@ def _filler(engine: Engine, part: Split, shots: IntArray, out: FloatArray) -> Fi
     how = (engine.rule == "cosine", out)
     if engine.gram is not None:
         products = (cross_products(engine, part), engine.gram.block, engine.gram.start)
-        return lambda first, last: supports.queries_by_gram(first, last, *keys, *products, *pools, *how)
+        return lambda first, last: supports.queries_by_gram(
+            first, last, *keys, *products, *pools, *how
+        )
     queries, place = engine.queries(part)
     vectors = (queries[place], episodes.vectors, episodes.squares)
     return lambda first, last: supports.queries_directly(first, last, *keys, *vectors, *pools, *how)
@@ -110,19 +128,31 @@ def _exemplar_filler(engine: Engine, part: Split, keys: Any, pools: Any, out: Fl
     cross = None if engine.gram is None else cross_products(engine, part)
 
     def fill(first: int, last: int) -> None:
-        products = multiply_out(vectors[part.rows[first:last]], vectors) if cross is None else cross[first:last]
+        products = (
+            multiply_out(vectors[part.rows[first:last]], vectors)
+            if cross is None
+            else cross[first:last]
+        )
         if engine.rule == "nearest":
             nearest_and_medoid.nearest_own(first, last, *keys, products, squares, *pools, out)
         else:
-            nearest_and_medoid.medoid_own(first, last, *keys, products, squares, *engine.matrices, vectors, *pools, out)
+            nearest_and_medoid.medoid_own(
+                first, last, *keys, products, squares, *engine.matrices, vectors, *pools, out
+            )
 
     return fill
 
 
 def _resample(
-    samples: Samples, scores: FloatArray, hits: NDArray[np.uint8], place: tuple[int, int],
-    ap: FloatArray, auroc: FloatArray, hit: FloatArray, tied: IntArray,
-) -> None:  # fmt: skip
+    samples: Samples,
+    scores: FloatArray,
+    hits: NDArray[np.uint8],
+    place: tuple[int, int],
+    ap: FloatArray,
+    auroc: FloatArray,
+    hit: FloatArray,
+    tied: IntArray,
+) -> None:
     """Bootstrap one class of one fold at one shot; scores are (queries, draws)."""
     part, n = samples.part, place[1]
     relevant, flat = part.relevant[n], scores.reshape(-1)
@@ -144,7 +174,9 @@ def _resample(
     bootstrap.sample_hits(hits, samples.picks, np.flatnonzero(part.label == n), hit[place])
 
 
-def _encode(order: Any, flat: FloatArray, anchor: NDArray[np.bool_], draws: int) -> tuple[Any, IntArray, int, int]:
+def _encode(
+    order: Any, flat: FloatArray, anchor: NDArray[np.bool_], draws: int
+) -> tuple[Any, IntArray, int, int]:
     """Return codes of 15 bits if they hold every distinct anchor and every count, else of 31; anchors; and ties."""
     fits = 2 * int(anchor.sum()) * draws + 1 < 2**15 and anchor.size < 2**15
     codes = np.empty(flat.size, np.uint16 if fits else np.uint32)

@@ -36,7 +36,9 @@ class Protocol:
 
     def __post_init__(self) -> None:
         if isinstance(self.shots, str | int) or not all(isinstance(k, int) for k in self.shots):
-            raise OptionError(f"shots: wanted whole numbers in a tuple, like (1, 2, 5), got {self.shots!r}")
+            raise OptionError(
+                f"shots: wanted whole numbers in a tuple, like (1, 2, 5), got {self.shots!r}"
+            )
         if not self.shots and not self.whole_pool:
             raise OptionError("shots: at least one k, or all")
         if any(k < 1 for k in self.shots):
@@ -44,13 +46,23 @@ class Protocol:
         if list(self.shots) != sorted(set(self.shots)):
             raise OptionError("shots: ascending, each once")
         if self.whole_pool and self.sampler != "distinct":
-            raise OptionError("shots: all is the whole pool, which only the sampler distinct can draw")
-        for name, low, high in (("draws", 1, 65535), ("bootstraps", 1, 10**8), ("shared_draws", 1, 10**8)):
+            raise OptionError(
+                "shots: all is the whole pool, which only the sampler distinct can draw"
+            )
+        for name, low, high in (
+            ("draws", 1, 65535),
+            ("bootstraps", 1, 10**8),
+            ("shared_draws", 1, 10**8),
+        ):
             if not low <= getattr(self, name) <= high:
-                raise OptionError(f"{name.replace('_', '-')}: {low} to {high}, got {getattr(self, name)}")
+                raise OptionError(
+                    f"{name.replace('_', '-')}: {low} to {high}, got {getattr(self, name)}"
+                )
         for name, allowed in (("sampler", SAMPLERS), ("score", SCORES)):
             if getattr(self, name) not in allowed:
-                raise OptionError(f"{name}: one of {', '.join(allowed)}, got {getattr(self, name)!r}")
+                raise OptionError(
+                    f"{name}: one of {', '.join(allowed)}, got {getattr(self, name)!r}"
+                )
         if not self.spreads or not set(self.spreads) <= set(SPREADS):
             raise OptionError(f"spread: {', '.join(SPREADS)} or both, got {self.spreads!r}")
         if (
@@ -58,7 +70,9 @@ class Protocol:
             or not self.classifiers
             or len(set(self.classifiers)) < len(self.classifiers)
         ):
-            raise OptionError(f"classifier: wanted names in a tuple, each once, got {self.classifiers!r}")
+            raise OptionError(
+                f"classifier: wanted names in a tuple, each once, got {self.classifiers!r}"
+            )
         for name in self.classifiers:
             find_classifier(name)
 

@@ -29,21 +29,37 @@ class Draws:
 
 def sweep_shared(engine: Engine, part: Split, shots: IntArray, tally: Tally) -> None:
     """Score the queries of one fold against the same draws, and add the values of those to the tally."""
-    classes, queries, draws = len(engine.episodes.classes), len(part.rows), engine.protocol.shared_draws
+    classes, queries, draws = (
+        len(engine.episodes.classes),
+        len(part.rows),
+        engine.protocol.shared_draws,
+    )
     cross = _cross(engine, part)
     room = min(MOST_BYTES, engine.memory // 4) // (8 * len(shots) * classes * queries)
     spans = list(blocks(draws, min(room, -(-draws // (2 * engine.workers)))))
     found = [Draws(span.stop - span.start, len(shots), classes) for span in spans]
-    tasks = [partial(_share, engine, part, shots, cross, span, d) for span, d in zip(spans, found, strict=True)]
+    tasks = [
+        partial(_share, engine, part, shots, cross, span, d)
+        for span, d in zip(spans, found, strict=True)
+    ]
     engine.run(tasks, len(shots) / engine.episodes.folds)
     at = slice(0, len(shots))
     tally.decisions[at] += np.sum([d.decisions for d in found], axis=0)
     tally.tied[at] += np.sum([d.tied for d in found], axis=0)
-    ap, auroc, hits = (np.concatenate([getattr(d, name) for d in found]) for name in ("ap", "auroc", "hits"))
-    engine.run([partial(tally.add, s, part, ap[:, s].T, auroc[:, s].T, hits[:, s].T) for s in range(len(shots))])
+    ap, auroc, hits = (
+        np.concatenate([getattr(d, name) for d in found]) for name in ("ap", "auroc", "hits")
+    )
+    engine.run(
+        [
+            partial(tally.add, s, part, ap[:, s].T, auroc[:, s].T, hits[:, s].T)
+            for s in range(len(shots))
+        ]
+    )
 
 
-def sweep_pool(engine: Engine, part: Split, row: int, samples: int, draws: int, tally: Tally) -> None:
+def sweep_pool(
+    engine: Engine, part: Split, row: int, samples: int, draws: int, tally: Tally
+) -> None:
     """Score the row `all`: one support set, so one value, which every sample of either spread has."""
     classes = len(engine.episodes.classes)
     found = Draws(1, 1, classes)
@@ -58,7 +74,9 @@ def pool_a(engine: Engine, part: Split) -> FloatArray:
     """Return a[0, 0, n, q] where every class gives its whole pool."""
     if engine.by_exemplar:
         largest = np.diff(part.pool_start).max(keepdims=True)
-        return shared_a(engine, part, largest, _cross(engine, part), slice(0, 1))  # any draw of so many is the pool
+        return shared_a(
+            engine, part, largest, _cross(engine, part), slice(0, 1)
+        )  # any draw of so many is the pool
     outside = np.flatnonzero(engine.episodes.fold != part.number)
     pools = np.split(outside, part.pool_start[1:-1])
     means = np.stack([engine.episodes.vectors[pool].mean(axis=0) for pool in pools])
@@ -70,14 +88,28 @@ def measure(engine: Engine, part: Split, a: FloatArray, into: Draws) -> None:
     draws, shots, classes, queries = a.shape
     decided = np.empty((draws * shots, 1, queries), np.uint16)
     engine.to_scores(a.reshape(draws * shots, classes, 1, queries), 0, 1, decided)
-    positives, start = np.nonzero(part.relevant)[1], np.concatenate([[0], np.cumsum(part.positives)])
+    positives, start = (
+        np.nonzero(part.relevant)[1],
+        np.concatenate([[0], np.cumsum(part.positives)]),
+    )
     shared.shared_metrics(
-        a, decided.reshape(draws, shots, queries), part.relevant, part.label, positives, start,
-        into.ap, into.auroc, into.hits, into.decisions, into.tied,
-    )  # fmt: skip
+        a,
+        decided.reshape(draws, shots, queries),
+        part.relevant,
+        part.label,
+        positives,
+        start,
+        into.ap,
+        into.auroc,
+        into.hits,
+        into.decisions,
+        into.tied,
+    )
 
 
-def _share(engine: Engine, part: Split, shots: IntArray, cross: FloatArray | None, span: slice, into: Draws) -> None:
+def _share(
+    engine: Engine, part: Split, shots: IntArray, cross: FloatArray | None, span: slice, into: Draws
+) -> None:
     """Score a few shared draws and take their metrics."""
     measure(engine, part, shared_a(engine, part, shots, cross, span), into)
 
@@ -87,7 +119,9 @@ def _cross(engine: Engine, part: Split) -> FloatArray | None:
     return None if engine.gram is None else np.ascontiguousarray(cross_products(engine, part).T)
 
 
-def shared_a(engine: Engine, part: Split, shots: IntArray, cross: FloatArray | None, span: slice) -> FloatArray:
+def shared_a(
+    engine: Engine, part: Split, shots: IntArray, cross: FloatArray | None, span: slice
+) -> FloatArray:
     """Return a[draw, shot, n, q] of some draws; `cross` is (rows, queries), None for the direct way."""
     episodes = engine.episodes
     a = np.empty((span.stop - span.start, len(shots), len(episodes.classes), len(part.rows)))
@@ -108,7 +142,12 @@ def shared_a(engine: Engine, part: Split, shots: IntArray, cross: FloatArray | N
 
 
 def _fill_by_exemplars(
-    engine: Engine, part: Split, cross: FloatArray | None, who: tuple[Any, ...], how: tuple[Any, ...], a: FloatArray
+    engine: Engine,
+    part: Split,
+    cross: FloatArray | None,
+    who: tuple[Any, ...],
+    how: tuple[Any, ...],
+    a: FloatArray,
 ) -> None:
     """Fill a by one exemplar of each class; without products, a few queries at a time."""
     squares, vectors = engine.episodes.squares, engine.episodes.vectors
@@ -117,7 +156,9 @@ def _fill_by_exemplars(
         if engine.rule == "nearest":
             nearest_and_medoid.nearest_shared(*who, products, squares, *how, at.start, a)
         else:
-            nearest_and_medoid.medoid_shared(*who, products, squares, *engine.matrices, vectors, *how, at.start, a)
+            nearest_and_medoid.medoid_shared(
+                *who, products, squares, *engine.matrices, vectors, *how, at.start, a
+            )
 
 
 def _a_of(means: FloatArray, queries: FloatArray, place: IntArray, cosine: bool) -> FloatArray:

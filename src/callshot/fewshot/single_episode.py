@@ -44,17 +44,28 @@ def rerun_episode(
     episodes = plan_episodes(embeddings, folds, count_classes(embeddings.label, folds))
     ids = _segments(embeddings, episodes)
     query = _query_row(ids, segment, episodes)
-    rows = [_support_rows(episodes, query, n, k, draw, protocol, spread) for n in range(len(episodes.classes))]
+    rows = [
+        _support_rows(episodes, query, n, k, draw, protocol, spread)
+        for n in range(len(episodes.classes))
+    ]
     scores = score(_evidence(episodes, query, rows, classifier, protocol), protocol.score)
-    support = {name: tuple(ids[i] for i in r) for name, r in zip(episodes.classes, rows, strict=True)}
-    return Episode(segment, k, draw, support, dict(zip(episodes.classes, map(float, scores), strict=True)))
+    support = {
+        name: tuple(ids[i] for i in r) for name, r in zip(episodes.classes, rows, strict=True)
+    }
+    return Episode(
+        segment, k, draw, support, dict(zip(episodes.classes, map(float, scores), strict=True))
+    )
 
 
-def _evidence(episodes: Episodes, query: int, rows: list[IntArray], classifier: str, protocol: Protocol) -> FloatArray:
+def _evidence(
+    episodes: Episodes, query: int, rows: list[IntArray], classifier: str, protocol: Protocol
+) -> FloatArray:
     """Return a_n of a query by the support rows of each class, in the plain way that the kernels do not take."""
     row, own = find_classifier(classifier), int(episodes.fold[query])
     seen = fit_split(episodes if row.centred else episodes.uncentred(), row, own)
-    if protocol.sampler == "distinct":  # a support that is the whole pool is one set, whatever order it came in
+    if (
+        protocol.sampler == "distinct"
+    ):  # a support that is the whole pool is one set, whatever order it came in
         outside = np.bincount(episodes.label[episodes.fold != own], minlength=len(rows))
         rows = [np.sort(r) if len(r) == size else r for r, size in zip(rows, outside, strict=True)]
     z, supports = seen.vectors[query], [seen.vectors[r] for r in rows]
@@ -75,7 +86,9 @@ def _medoid(support: FloatArray) -> int:
 def _segments(embeddings: Embeddings, episodes: Episodes) -> list[str]:
     """Return the id of each row of the episodes."""
     pairs = sorted(
-        (name, i) for name, i in zip(embeddings.label, embeddings.segment, strict=True) if name in episodes.classes
+        (name, i)
+        for name, i in zip(embeddings.label, embeddings.segment, strict=True)
+        if name in episodes.classes
     )
     return [segment for _, segment in pairs]
 
@@ -83,7 +96,9 @@ def _segments(embeddings: Embeddings, episodes: Episodes) -> list[str]:
 def _query_row(ids: list[str], segment: str, episodes: Episodes) -> int:
     row = ids.index(segment) if segment in ids else -1
     if row < 0 or episodes.fold[row] < 0:
-        raise InputError(f"segment {segment!r} is no query: its label is not eligible, or it is in the common fold")
+        raise InputError(
+            f"segment {segment!r} is no query: its label is not eligible, or it is in the common fold"
+        )
     return row
 
 
@@ -92,21 +107,33 @@ def _support_rows(
 ) -> IntArray:
     """Return the rows of class n's support, in the order in which they were drawn."""
     first, last = episodes.class_start[n], episodes.class_start[n + 1]
-    folds, own, distinct = episodes.fold[first:last], episodes.fold[query], protocol.sampler == "distinct"
+    folds, own, distinct = (
+        episodes.fold[first:last],
+        episodes.fold[query],
+        protocol.sampler == "distinct",
+    )
     if spread == "shared":
-        stream = _down(purpose_key(protocol.seed, "shared"), np.uint64(draw), key(episodes.classes[n]))
+        stream = _down(
+            purpose_key(protocol.seed, "shared"), np.uint64(draw), key(episodes.classes[n])
+        )
         out = np.empty(k, np.uint64)
-        return np.asarray(first + out[: shared_support(stream, folds, own, k, distinct, out)].astype(np.int64))
+        return np.asarray(
+            first + out[: shared_support(stream, folds, own, k, distinct, out)].astype(np.int64)
+        )
     return own_support(episodes, query, n, k, draw, protocol)
 
 
-def own_support(episodes: Episodes, query: int, n: int, k: int, draw: int, protocol: Protocol) -> IntArray:
+def own_support(
+    episodes: Episodes, query: int, n: int, k: int, draw: int, protocol: Protocol
+) -> IntArray:
     """Return the rows of class n's support in the draw of one query, in the order in which they were drawn."""
     first, last = episodes.class_start[n], episodes.class_start[n + 1]
     pool = np.flatnonzero(episodes.fold[first:last] != episodes.fold[query])
     base = purpose_key(protocol.seed, "support")
     stream = _down(base, episodes.segment_key[query], np.uint64(draw), key(episodes.classes[n]))
-    return np.asarray(first + pool[draw_positions(stream, len(pool), k, protocol.sampler == "distinct")])
+    return np.asarray(
+        first + pool[draw_positions(stream, len(pool), k, protocol.sampler == "distinct")]
+    )
 
 
 def _down(stream: np.uint64, *words: np.uint64) -> np.uint64:

@@ -9,7 +9,17 @@ from callshot.fewshot.accumulate import Tally
 from callshot.fewshot.episodes import Episodes, Split, splits
 from callshot.fewshot.folds import complete_shots, new_exemplars
 from callshot.fewshot.metrics import chance_average_precision
-from callshot.records import ClassCount, ClassCurve, Confusion, Curve, Evaluation, FloatArray, IntArray, Ties, Values
+from callshot.records import (
+    ClassCount,
+    ClassCurve,
+    Confusion,
+    Curve,
+    Evaluation,
+    FloatArray,
+    IntArray,
+    Ties,
+    Values,
+)
 
 PERCENTILES = (1, 25, 50, 75, 99)
 
@@ -47,9 +57,18 @@ class Summary:
                     int(self.tally.tied[s].sum()),
                 )
                 yield Curve(
-                    *self._key(scoring, metric, k), float(table[s].mean()), low, quarter, half, three, high,
-                    chance, k <= best, new, ties,
-                )  # fmt: skip
+                    *self._key(scoring, metric, k),
+                    float(table[s].mean()),
+                    low,
+                    quarter,
+                    half,
+                    three,
+                    high,
+                    chance,
+                    k <= best,
+                    new,
+                    ties,
+                )
 
     def values(self) -> Iterator[Values]:
         """Yield the values behind each curve."""
@@ -65,7 +84,9 @@ class Summary:
             for s, k in enumerate(self.k.tolist()):
                 for n, label in enumerate(self.episodes.classes):
                     key = self._key("all", metric, k)
-                    yield ClassCurve(*key, label, float(mean[s, n]), float(low[s, n]), float(high[s, n]))
+                    yield ClassCurve(
+                        *key, label, float(mean[s, n]), float(low[s, n]), float(high[s, n])
+                    )
 
     def confusion(self) -> Iterator[Confusion]:
         """Yield every cell of the confusion at every k."""
@@ -83,7 +104,16 @@ class Summary:
             for n, label in enumerate(self.episodes.classes):
                 tied = int(self.tally.tied[s, n])
                 share = tied / int(scored[n])
-                yield Ties(self.encoder, self.spread, k, label, tied, share, cost["map"][s, n], cost["auroc"][s, n])
+                yield Ties(
+                    self.encoder,
+                    self.spread,
+                    k,
+                    label,
+                    tied,
+                    share,
+                    cost["map"][s, n],
+                    cost["auroc"][s, n],
+                )
 
     def notes(self) -> Iterator[str]:
         """Yield a line for every class without an AUROC in some fold."""
@@ -104,9 +134,15 @@ def tell_ties(ties: Sequence[Ties]) -> list[str]:
     if not total:
         return []
     dear = max(ties, key=lambda t: t.cost_map)
-    cost = f", and cost up to {dear.cost_map:.3f} of AP ('{dear.label}', k = {dear.k})" if dear.cost_map > 0 else ""
+    cost = (
+        f", and cost up to {dear.cost_map:.3f} of AP ('{dear.label}', k = {dear.k})"
+        if dear.cost_map > 0
+        else ""
+    )
     most = f"{worst.share:.0%} of those of '{worst.label}' at k = {worst.k}"
-    return [f"{worst.encoder}, {worst.spread}: scores of positives tie with others, {most}{cost}; see ties.csv"]
+    return [
+        f"{worst.encoder}, {worst.spread}: scores of positives tie with others, {most}{cost}; see ties.csv"
+    ]
 
 
 def chance_levels(episodes: Episodes, tally: Tally) -> dict[tuple[str, str], float]:
@@ -127,4 +163,8 @@ def _chance_ap(part: Split) -> FloatArray:
 
 def _cost(tally: Tally, reference: Tally | None, metric: str) -> FloatArray:
     mean = tally.per_class[metric].mean(axis=2)
-    return np.zeros_like(mean) if reference is None else reference.per_class[metric].mean(axis=2) - mean
+    return (
+        np.zeros_like(mean)
+        if reference is None
+        else reference.per_class[metric].mean(axis=2) - mean
+    )

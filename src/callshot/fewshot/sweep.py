@@ -12,7 +12,9 @@ from callshot.fewshot.shared_resampling import sweep_pool, sweep_shared
 from callshot.records import IntArray
 
 
-def sweep(engine: Engine, spread: str, categories: Mapping[str, str] | None = None) -> tuple[IntArray, Tally]:
+def sweep(
+    engine: Engine, spread: str, categories: Mapping[str, str] | None = None
+) -> tuple[IntArray, Tally]:
     """Run one spread over every fold; return k of each row and the values.
 
     Where `all` is asked for, its row comes last and carries the largest pool as k.

@@ -18,9 +18,27 @@ Rival        what a trained classifier scored, with Difference, Crossing, Refine
 Chapter      everything that one corpus's part of a report is made from, with Facts and Lengths
 """
 
-from callshot.records.corpus_results import Chapter, Crossing, Difference, Facts, Lengths, Refined, Rival, Worth
+from callshot.records.corpus_results import (
+    Chapter,
+    Crossing,
+    Difference,
+    Facts,
+    Lengths,
+    Refined,
+    Rival,
+    Worth,
+)
 from callshot.records.embeddings import Embeddings, EncoderState, FloatArray, IntArray
-from callshot.records.recordings import Annotation, Call, Cell, Recording, Reject, Segment, Segmentation, name_segments
+from callshot.records.recordings import (
+    Annotation,
+    Call,
+    Cell,
+    Recording,
+    Reject,
+    Segment,
+    Segmentation,
+    name_segments,
+)
 from callshot.records.results import (
     COMMON_FOLD,
     ClassCount,

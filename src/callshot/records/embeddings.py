@@ -36,8 +36,15 @@ class Embeddings:
         for name in ("segment", "recording", "label"):
             object.__setattr__(self, name, tuple(str(entry) for entry in getattr(self, name)))
         if any(isinstance(entry, str) for entry in self.labels):
-            raise InputError(f"{self.source}: column labels: wanted a tuple of labels in each row, found text")
-        columns = {"segment": self.segment, "recording": self.recording, "label": self.label, "labels": self.labels}
+            raise InputError(
+                f"{self.source}: column labels: wanted a tuple of labels in each row, found text"
+            )
+        columns = {
+            "segment": self.segment,
+            "recording": self.recording,
+            "label": self.label,
+            "labels": self.labels,
+        }
         if self.fold is not None:
             columns["fold"] = self.fold  # type: ignore[assignment]
         for name, column in columns.items():
@@ -57,7 +64,9 @@ class Embeddings:
             [column[row] for row in rows] for column in (self.segment, self.recording, self.label)
         )
         labels = [self.labels[row] for row in rows]
-        return Embeddings(self.encoder, self.vectors[rows], segment, recording, label, labels, fold, self.source)
+        return Embeddings(
+            self.encoder, self.vectors[rows], segment, recording, label, labels, fold, self.source
+        )
 
 
 def _matrix(source: str, vectors: Any) -> NDArray[np.floating[Any]]:
@@ -66,9 +75,13 @@ def _matrix(source: str, vectors: Any) -> NDArray[np.floating[Any]]:
         table = np.asarray(vectors)
         table = table if table.dtype == np.float32 else np.asarray(table, np.float64)
     except (ValueError, TypeError) as error:
-        raise InputError(f"{source}: column embedding: wanted numbers, as many in every row ({error})") from None
+        raise InputError(
+            f"{source}: column embedding: wanted numbers, as many in every row ({error})"
+        ) from None
     if table.ndim != 2 or table.shape[1] == 0:
-        raise InputError(f"{source}: column embedding: wanted (segments, dimensions), found shape {table.shape}")
+        raise InputError(
+            f"{source}: column embedding: wanted (segments, dimensions), found shape {table.shape}"
+        )
     return table
 
 

@@ -80,7 +80,10 @@ def name_segments(spans: Sequence[tuple[str, float, float | None, str]]) -> Iter
     >>> list(name_segments([("x.wav", 0.0, 1.5, "a"), ("x.wav", 0.0, 1.5, "b"), ("y.wav", 0.0, None, "a")]))
     ['x.wav@0-1.5 a', 'x.wav@0-1.5 b', 'y.wav']
     """
-    names = [path if end is None else f"{path}@{_time(start)}-{_time(end)}" for path, start, end, _ in spans]
+    names = [
+        path if end is None else f"{path}@{_time(start)}-{_time(end)}"
+        for path, start, end, _ in spans
+    ]
     taken, shared = set[str](), Counter(names)
     for (*_, label), name in zip(spans, names, strict=True):
         own = f"{name} {label}" if shared[name] > 1 else name

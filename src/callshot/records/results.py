@@ -164,7 +164,8 @@ class Evaluation:
     def apart(self, reference: str) -> "Evaluation":
         """Return curves in which every rule but one is named beside its encoder, as if that were another one."""
         others = [
-            c if c.classifier == reference else replace(c, encoder=f"{c.encoder}, {c.classifier}") for c in self.curve
+            c if c.classifier == reference else replace(c, encoder=f"{c.encoder}, {c.classifier}")
+            for c in self.curve
         ]
         return replace(self, curve=others)
 

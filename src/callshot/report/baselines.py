@@ -15,10 +15,22 @@ def show_rivals(rivals: Sequence[Rival], console: Console) -> None:
     """Print what each rival scored, a row for each encoder and scoring."""
     if not rivals:
         return
-    table = Table("rival", "encoder", "scoring", *METRICS.values(), "how", box=None, pad_edge=False, header_style="dim")
+    table = Table(
+        "rival",
+        "encoder",
+        "scoring",
+        *METRICS.values(),
+        "how",
+        box=None,
+        pad_edge=False,
+        header_style="dim",
+    )
     values = {(r.name, r.encoder, r.scoring, r.metric): r.value for r in rivals}
     for key, how in {(r.name, r.encoder, r.scoring): r.how for r in rivals}.items():
-        found = [f"{values[(*key, metric)]:.3f}" if (*key, metric) in values else "" for metric in METRICS]
+        found = [
+            f"{values[(*key, metric)]:.3f}" if (*key, metric) in values else ""
+            for metric in METRICS
+        ]
         table.add_row(*(printable(cell) for cell in (*key, *found, how)))
     console.print(table, markup=False, highlight=False)
 
@@ -27,7 +39,9 @@ def show_crossings(crossings: Sequence[Crossing], console: Console) -> None:
     """Print where curves cross, by mAP, a line for each."""
     for c in crossings:
         if c.metric == "map":
-            console.print(printable(tell_crossing(c)), markup=False, highlight=False, soft_wrap=True)
+            console.print(
+                printable(tell_crossing(c)), markup=False, highlight=False, soft_wrap=True
+            )
 
 
 def tell_crossing(c: Crossing) -> str:

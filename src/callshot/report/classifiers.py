@@ -24,7 +24,11 @@ def rule_told(classifier: str) -> str:
     >>> rule_told("medoid")
     'squared distance to the most central exemplar'
     """
-    return CLASSIFIERS[classifier].told if classifier in CLASSIFIERS else TOLD.get(classifier, "trained at every k")
+    return (
+        CLASSIFIERS[classifier].told
+        if classifier in CLASSIFIERS
+        else TOLD.get(classifier, "trained at every k")
+    )
 
 
 def is_trained(classifier: str) -> bool:
@@ -52,10 +56,14 @@ def samples_of(chapter: Chapter, spread: str) -> dict[str, int]:
     return {v.classifier: v.value.shape[1] for v in _values(chapter) if v.spread == spread}
 
 
-def beside(chapter: Chapter, spread: str, metric: str = "map", scoring: str = "all") -> Iterator[tuple[Values, Values]]:
+def beside(
+    chapter: Chapter, spread: str, metric: str = "map", scoring: str = "all"
+) -> Iterator[tuple[Values, Values]]:
     """Yield the values of every other classifier, each with those of the reference on the same encoder."""
     own = {
-        v.encoder: v for v in chapter.evaluation.values if (v.spread, v.metric, v.scoring) == (spread, metric, scoring)
+        v.encoder: v
+        for v in chapter.evaluation.values
+        if (v.spread, v.metric, v.scoring) == (spread, metric, scoring)
     }
     for v in chapter.others.values if chapter.others else ():
         if (v.spread, v.metric, v.scoring) == (spread, metric, scoring) and v.encoder in own:

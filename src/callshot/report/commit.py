@@ -72,7 +72,9 @@ def _within(directory: Path, name: str) -> bool:
 
 
 def _leads_in(directory: Path, name: str) -> bool:
-    parent, inside = (Path(os.path.realpath(path)) for path in ((directory / name).parent, directory))
+    parent, inside = (
+        Path(os.path.realpath(path)) for path in ((directory / name).parent, directory)
+    )
     return parent.is_relative_to(inside)
 
 
@@ -81,21 +83,31 @@ def refuse_others(place: Place) -> None:
     told = _read_told(place.directory / place.told_in)
     if told is not None and (theirs := told.get(SET, "")) != place.mark:
         shown = "".join(letter if letter.isprintable() else " " for letter in _text(theirs)[:100])
-        raise OSError(f"results of {shown or 'another command'} are there; choose another directory, or move them away")
+        raise OSError(
+            f"results of {shown or 'another command'} are there; choose another directory, or move them away"
+        )
 
 
 def refuse_foreign(place: Place, names: Sequence[str], told: Collection[str]) -> None:
     """Refuse to put files where a folder, or somebody else's file, goes by their names, or a link leads elsewhere."""
     for name in names:
         path = place.directory / name
-        if files := [folder for folder in Path(name).parents if (place.directory / folder).is_file()]:
-            raise OSError(f"{files[0].as_posix()} is a file there, and a folder goes by that name; move it")
+        if files := [
+            folder for folder in Path(name).parents if (place.directory / folder).is_file()
+        ]:
+            raise OSError(
+                f"{files[0].as_posix()} is a file there, and a folder goes by that name; move it"
+            )
         if path.is_dir():
             raise OSError(f"{name} is a folder there, and a file goes by that name; move it")
         if not _leads_in(place.directory, name):
-            raise OSError(f"{name} would go elsewhere, by a link; move the link, or choose another directory")
+            raise OSError(
+                f"{name} would go elsewhere, by a link; move the link, or choose another directory"
+            )
         if os.path.lexists(path) and name not in told:
-            raise OSError(f"{name} is there and not from callshot; move it, or choose another directory")
+            raise OSError(
+                f"{name} is there and not from callshot; move it, or choose another directory"
+            )
 
 
 def publish(staging: Path, place: Place, names: Sequence[str], told: Mapping[str, str]) -> None:
@@ -153,7 +165,10 @@ def _keep_all(staging: Path, directory: Path, names: Iterable[str]) -> None:
     for name in names:
         if os.path.lexists(directory / name):
             _keep(directory / name, half / name)
-    for folder in (half, *(path for path in half.rglob("*") if path.is_dir() and not path.is_symlink())):
+    for folder in (
+        half,
+        *(path for path in half.rglob("*") if path.is_dir() and not path.is_symlink()),
+    ):
         _sync_folder(folder)
     half.rename(staging / KEPT)
     _sync_folder(staging)
@@ -178,7 +193,9 @@ def undo(staging: Path, place: Place) -> None:
         anything = Place(place.directory, None, place.told_in)
         told = listed(anything, staging)
         new = [name for name in told if _is_as_told(anything, name, told[name])]
-        kept = [path for path in (staging / KEPT).rglob("*") if path.is_file() and not path.is_symlink()]
+        kept = [
+            path for path in (staging / KEPT).rglob("*") if path.is_file() and not path.is_symlink()
+        ]
         names = {path.relative_to(staging / KEPT).as_posix() for path in kept}
         within = [name for name in names if _within(place.directory, name)]
         _put_back(staging, place.directory, {*new, *within})
@@ -193,7 +210,9 @@ def _put_back(staging: Path, directory: Path, names: Collection[str]) -> None:
             _keep(staging / KEPT / name, spare)
             (directory / name).parent.mkdir(parents=True, exist_ok=True)
             spare.replace(directory / name)
-        elif (staging / KEPT).is_dir() and not (staging / name).exists():  # it was new, and is in place
+        elif (staging / KEPT).is_dir() and not (
+            staging / name
+        ).exists():  # it was new, and is in place
             (directory / name).unlink(missing_ok=True)
     remove_empty(directory, names)
 

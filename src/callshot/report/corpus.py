@@ -56,17 +56,24 @@ def _show_notes(notes: Sequence[str], console: Console) -> None:
 
 def _show_audio(found: Segmentation, console: Console) -> None:
     kinds = Counter((r.kind, r.rate_hz, r.channels) for r in found.recordings)
-    told = (f"{count} {kind} at {rate:g} Hz, {_plural(channels, 'channel')}" for (kind, rate, channels), count
-            in kinds.most_common())  # fmt: skip
+    told = (
+        f"{count} {kind} at {rate:g} Hz, {_plural(channels, 'channel')}"
+        for (kind, rate, channels), count in kinds.most_common()
+    )
     _say(console, f"audio: {'; '.join(told) or 'none that can be read'}")
 
 
 def _show_sources(found: Segmentation, console: Console) -> None:
     for name, why, files in found.sources:
-        _say(console, f"annotations: {name} in {_plural(files, 'folder' if name == 'folders' else 'file')}, as {why}")
+        _say(
+            console,
+            f"annotations: {name} in {_plural(files, 'folder' if name == 'folders' else 'file')}, as {why}",
+        )
     annotated = sum(recording.path in found.annotated for recording in found.recordings)
     paired = f"{annotated} of {_plural(len(found.recordings), 'recording')} annotated"
-    counts = f"{_plural(found.read, 'annotation')} read: {_plural(len(found.segments), 'segment')}, "
+    counts = (
+        f"{_plural(found.read, 'annotation')} read: {_plural(len(found.segments), 'segment')}, "
+    )
     counts += _plural(len(found.rejects), "reject")
     _say(console, f"{paired}; {counts}", style="bold")
 
@@ -80,7 +87,9 @@ def _show_lengths(found: Segmentation, console: Console) -> None:
     table = _table("", "number", *LENGTHS)
     spans = {
         "recordings": [r.duration_s for r in found.recordings],
-        "annotated recordings": [r.duration_s for r in found.recordings if r.path in found.annotated],
+        "annotated recordings": [
+            r.duration_s for r in found.recordings if r.path in found.annotated
+        ],
         "annotated calls": [call.end_s - call.start_s for call in found.calls],
         "segments": [segment.end_s - segment.start_s for segment in found.segments],
     }
@@ -93,7 +102,10 @@ def _lengths(lengths_s: Sequence[float]) -> Iterator[str]:
     """Tell total, mean, least, most and the spread about the mean, as the paper does."""
     if lengths_s:
         yield _duration(sum(lengths_s))
-        yield from (f"{value:.2f} s" for value in (fmean(lengths_s), min(lengths_s), max(lengths_s), pstdev(lengths_s)))
+        yield from (
+            f"{value:.2f} s"
+            for value in (fmean(lengths_s), min(lengths_s), max(lengths_s), pstdev(lengths_s))
+        )
 
 
 def _duration(seconds: float) -> str:
@@ -102,25 +114,48 @@ def _duration(seconds: float) -> str:
     >>> _duration(42), _duration(3336), _duration(206640)
     ('42.0 s', '55.6 min', '57.4 h')
     """
-    return next((f"{seconds / unit:.1f} {name}" for unit, name in ((3600, "h"), (60, "min")) if seconds >= 2 * unit),
-                f"{seconds:.1f} s")  # fmt: skip
+    return next(
+        (
+            f"{seconds / unit:.1f} {name}"
+            for unit, name in ((3600, "h"), (60, "min"))
+            if seconds >= 2 * unit
+        ),
+        f"{seconds:.1f} s",
+    )
 
 
 def _show_labels(found: Segmentation, console: Console, classes: Sequence[ClassCount] = ()) -> None:
     """Print a row for each label, most segments first; after an inspection, with what the folds make of it."""
-    calls, by_label = Counter(call.label for call in found.calls), defaultdict[str, list[Segment]](list)
+    calls, by_label = (
+        Counter(call.label for call in found.calls),
+        defaultdict[str, list[Segment]](list),
+    )
     for segment in found.segments:
         by_label[segment.label].append(segment)
     wide = not console.is_terminal or console.width >= WIDE
-    lengths = slice(0, 5) if wide else slice(1, 2) if classes else slice(1, 4)  # of LENGTHS, what there is room for
-    fates = {c.label: f"yes, to k = {c.complete_to_k}" if c.eligible else f"no: {c.reason}" for c in classes}
-    columns = ("calls", "segments", "recordings", *LENGTHS[lengths], *_where(wide, ""), *_where(classes, "eligible"))
+    lengths = (
+        slice(0, 5) if wide else slice(1, 2) if classes else slice(1, 4)
+    )  # of LENGTHS, what there is room for
+    fates = {
+        c.label: f"yes, to k = {c.complete_to_k}" if c.eligible else f"no: {c.reason}"
+        for c in classes
+    }
+    columns = (
+        "calls",
+        "segments",
+        "recordings",
+        *LENGTHS[lengths],
+        *_where(wide, ""),
+        *_where(classes, "eligible"),
+    )
     table = _table("label", *columns)
     labels = sorted(calls, key=lambda label: (-len(by_label[label]), -calls[label], label))
     most = max([1, *(len(segments) for segments in by_label.values())])
     for label in labels[:MOST_LABELS]:
         segments = by_label[label]
-        told = (list(_lengths([s.end_s - s.start_s for s in segments])) or [""] * len(LENGTHS))[lengths]
+        told = (list(_lengths([s.end_s - s.start_s for s in segments])) or [""] * len(LENGTHS))[
+            lengths
+        ]
         counts = (calls[label], len(segments), len({s.recording for s in segments}))
         bar, fate = "━" * round(BAR * len(segments) / most), fates.get(label, "no: no segments")
         name = Text(_cell(label, 40 if wide else 24))
@@ -144,19 +179,30 @@ def _show_rejects(found: Segmentation, console: Console) -> None:
     for reject in found.rejects:
         kinds[_kind(reject.reason)].append(reject)
     if found.rejects:
-        _say(console, f"rejects: {_plural(len(found.rejects), 'annotation')}; the first of each reason:")
+        _say(
+            console,
+            f"rejects: {_plural(len(found.rejects), 'annotation')}; the first of each reason:",
+        )
     for rejects in sorted(kinds.values(), key=len, reverse=True)[:MOST_REASONS]:
         first = rejects[0]
         where = first.file if first.row is None else f"{first.file}, row {first.row}"
         _say(console, f"  {len(rejects):5d}  {_cell(first.reason, 100)}  ({where})", style="dim")
     if len(kinds) > MOST_REASONS:
-        _say(console, f"  and {len(kinds) - MOST_REASONS} more reasons; segment lists all in rejects.csv", style="dim")
+        _say(
+            console,
+            f"  and {len(kinds) - MOST_REASONS} more reasons; segment lists all in rejects.csv",
+            style="dim",
+        )
     if found.refused:
         _say(console, f"left out: {_plural(len(found.refused), 'file')}")
     for refused in found.refused[:MOST_FILES]:
         _say(console, f"  {refused.file}: {refused.reason}", style="dim")
     if len(found.refused) > MOST_FILES:
-        _say(console, f"  and {len(found.refused) - MOST_FILES} more; segment lists them in rejects.csv", style="dim")
+        _say(
+            console,
+            f"  and {len(found.refused) - MOST_FILES} more; segment lists them in rejects.csv",
+            style="dim",
+        )
 
 
 def _kind(reason: str) -> str:
@@ -166,7 +212,11 @@ def _kind(reason: str) -> str:
 
 def _tell_folds(found: Inspection) -> Iterator[str]:
     told = ", ".join(f"{folds}: {labels}" for folds, labels in found.possible.items())
-    yield f"labels in enough recordings, by number of folds: {told}" if told else "too few recordings for folds"
+    yield (
+        f"labels in enough recordings, by number of folds: {told}"
+        if told
+        else "too few recordings for folds"
+    )
     if found.folds is not None:
         eligible = [c for c in found.classes if c.eligible]
         queries = sum(sum(c.per_fold) for c in eligible)
@@ -181,7 +231,11 @@ def _table(first: str, *others: str) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     table.add_column(first, no_wrap=True)
     for name in others:
-        table.add_column(name, justify="left" if name in ("", "eligible") else "right", no_wrap=name != "eligible")
+        table.add_column(
+            name,
+            justify="left" if name in ("", "eligible") else "right",
+            no_wrap=name != "eligible",
+        )
     return table
 
 

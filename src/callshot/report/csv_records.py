@@ -59,7 +59,9 @@ def read_rows(path: Path, kinds: Mapping[str, Any]) -> list[dict[str, Any]]:
         with path.open(encoding="utf-8", newline="") as file:
             rows = csv.reader(file)
             if (head := next(rows, [])) != list(kinds):
-                raise InputError(f"{path}: wanted the columns {', '.join(kinds)}, found {', '.join(head)}; {AGAIN}")
+                raise InputError(
+                    f"{path}: wanted the columns {', '.join(kinds)}, found {', '.join(head)}; {AGAIN}"
+                )
             readers = {name: READERS[kind] for name, kind in kinds.items()}
             return [_read_row(path, number, row, readers) for number, row in enumerate(rows, 1)]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
@@ -72,7 +74,9 @@ def _read_row(
     try:
         return {name: read(cell) for (name, read), cell in zip(readers.items(), row, strict=True)}
     except (ValueError, KeyError) as error:
-        raise InputError(f"{path}: row {number}: not as it was written ({error}); {AGAIN}") from None
+        raise InputError(
+            f"{path}: row {number}: not as it was written ({error}); {AGAIN}"
+        ) from None
 
 
 def _cell(value: object) -> str:

@@ -14,11 +14,19 @@ def show_encoders(states: Sequence[EncoderState], console: Console) -> None:
     """Print a row for each encoder, and what is still to be done before it runs."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in ("encoder", "values", "takes", "state"):
-        table.add_column(name, justify="right" if name == "values" else "left", no_wrap=name != "state")
+        table.add_column(
+            name, justify="right" if name == "values" else "left", no_wrap=name != "state"
+        )
     for state in states:
-        table.add_row(Text(printable(state.name)), str(state.dimension), state.input, Text(_ready(state)))
+        table.add_row(
+            Text(printable(state.name)), str(state.dimension), state.input, Text(_ready(state))
+        )
     console.print(table)
-    console.print(Text("callshot encoders show NAME tells all of one; onnx:PATH and hubert-base-lN are encoders too"))
+    console.print(
+        Text(
+            "callshot encoders show NAME tells all of one; onnx:PATH and hubert-base-lN are encoders too"
+        )
+    )
 
 
 def _ready(state: EncoderState) -> str:
@@ -31,7 +39,8 @@ def show_encoder(choices: Mapping[str, object], state: EncoderState, console: Co
         f"{state.name}: {state.title}",
         f"{state.dimension} values, {state.input}; licence {state.licence}",
         f"a louder segment: {state.level}",
-        "choices (--set): " + (", ".join(f"{name}={value}" for name, value in choices.items()) or "none"),
+        "choices (--set): "
+        + (", ".join(f"{name}={value}" for name, value in choices.items()) or "none"),
         *(
             f"weights: {file} from {source}, {'there' if there else 'not there'}"
             for file, source, there in state.weights

@@ -22,12 +22,25 @@ from typing import Any, Self
 import polars as pl
 
 from callshot.errors import OutputError
-from callshot.report.commit import FILES, SET, Place, listed, publish, refuse_foreign, refuse_others, seal, undo
+from callshot.report.commit import (
+    FILES,
+    SET,
+    Place,
+    listed,
+    publish,
+    refuse_foreign,
+    refuse_others,
+    seal,
+    undo,
+)
 
 HOST = re.sub(r"\W", "_", platform.node())
 LOCK = ".lock"  # in a staging folder, held for as long as its run lives
 MENDS = {
-    **dict.fromkeys((errno.EACCES, errno.EPERM), "no permission to write; choose another directory, or ask for access"),
+    **dict.fromkeys(
+        (errno.EACCES, errno.EPERM),
+        "no permission to write; choose another directory, or ask for access",
+    ),
     errno.EROFS: "it is on a read-only file system; choose another directory",
     errno.ENOSPC: "the disk is full; free some space, or choose another directory",
     errno.EDQUOT: "the disk quota is used up; free some space, or choose another directory",
@@ -50,7 +63,9 @@ class Staging:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def write(self, make: Callable[[Path], Sequence[str]], provenance: Mapping[str, Any]) -> list[Path]:
+    def write(
+        self, make: Callable[[Path], Sequence[str]], provenance: Mapping[str, Any]
+    ) -> list[Path]:
         """Write every file and put it in place; after an error or an interrupt, what was there before is still there.
 
         `make` writes files to the folder it is given and returns their names. `provenance` gets one more key, `files`:
@@ -86,16 +101,23 @@ class Staging:
                 folder.rmdir()
 
     def _seal(self, names: Sequence[str], provenance: Mapping[str, Any]) -> list[str]:
-        path, marked = self.path / self.place.told_in, {SET: self.place.mark} if self.place.mark else {}
+        path, marked = (
+            self.path / self.place.told_in,
+            {SET: self.place.mark} if self.place.mark else {},
+        )
         files = {name: seal(self.path / name) for name in names}
-        whole = json.dumps({**provenance, **marked, FILES: files}, sort_keys=True, indent=2, ensure_ascii=False)
+        whole = json.dumps(
+            {**provenance, **marked, FILES: files}, sort_keys=True, indent=2, ensure_ascii=False
+        )
         # half of a surrogate, in the name of a file say, is written as JSON writes it
         path.write_text(whole + "\n", encoding="utf-8", errors="backslashreplace", newline="\n")
         seal(path)
         return [*files, path.name]
 
 
-def open_staging(directory: Path, names: Sequence[str] | None, told_in: str, *, mark: str = "") -> Staging:
+def open_staging(
+    directory: Path, names: Sequence[str] | None, told_in: str, *, mark: str = ""
+) -> Staging:
     """Make the directory if need be, check that the files can be written to it, and stage them there.
 
     `names` are all the files that such a set may have (None: it is not known before), `told_in` is the one that tells
@@ -136,9 +158,13 @@ def explained(directory: Path) -> Iterator[None]:
         if told is None and not isinstance(error, OSError):
             raise
         number = int(told[1]) if told else getattr(error, "errno", None) or 0
-        said = MENDS.get(number) or (f"{os.strerror(number)}; choose another directory" if number else str(error))
+        said = MENDS.get(number) or (
+            f"{os.strerror(number)}; choose another directory" if number else str(error)
+        )
         why = _in_the_way(directory, number) or said
-        raise OutputError(f"{directory}: cannot write results, and nothing was changed: {why}") from error
+        raise OutputError(
+            f"{directory}: cannot write results, and nothing was changed: {why}"
+        ) from error
 
 
 def _in_the_way(directory: Path, number: int) -> str:

@@ -14,7 +14,10 @@ from callshot.fewshot.evaluate import Report
 
 @contextmanager
 def show_progress(
-    console: Console, *, quiet: bool, first: str = "preparing (the first run compiles, some seconds)"
+    console: Console,
+    *,
+    quiet: bool,
+    first: str = "preparing (the first run compiles, some seconds)",
 ) -> Iterator[Report]:
     """Hand out what hears shares of the work, which add up to 1, and what they belong to; threads may call it.
 

@@ -14,7 +14,10 @@ PACKAGES = ("numpy", "scipy", "numba", "polars")
 
 
 def tell_provenance(
-    result: Evaluation, protocol: Protocol, files: Sequence[Mapping[str, Any]], options: Mapping[str, Any]
+    result: Evaluation,
+    protocol: Protocol,
+    files: Sequence[Mapping[str, Any]],
+    options: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return everything that is needed to repeat a run, and to doubt it."""
     return {
@@ -22,26 +25,36 @@ def tell_provenance(
         "classes": sum(c.eligible for c in result.classes),
         "queries": result.queries,
         "complete_shots": result.complete_shots,
-        "folds": {"count": result.folds.count, "origin": result.folds.origin, "proof": result.folds.proof},
+        "folds": {
+            "count": result.folds.count,
+            "origin": result.folds.origin,
+            "proof": result.folds.proof,
+        },
         "protocol": {name: getattr(protocol, name) for name in Protocol.__dataclass_fields__},
         "options": dict(options),
         "inputs": list(files),
         "ties": _ties(result),
         "rejects": [
-            {"label": c.label, "segments": c.exemplars, "reason": c.reason} for c in result.classes if not c.eligible
+            {"label": c.label, "segments": c.exemplars, "reason": c.reason}
+            for c in result.classes
+            if not c.eligible
         ],
         "notes": result.notes,
         **_tell_machine(PACKAGES),
     }
 
 
-def tell_segmentation(found: Segmentation, facts: Facts, options: Mapping[str, Any]) -> dict[str, Any]:
+def tell_segmentation(
+    found: Segmentation, facts: Facts, options: Mapping[str, Any]
+) -> dict[str, Any]:
     """Return where segments came from, by which rule, what they are, and how many annotations became none."""
     return {
         "facts": asdict(facts),
         "recordings": len(found.recordings),
         "annotated": len(found.annotated),
-        "sources": [{"format": name, "why": why, "files": files} for name, why, files in found.sources],
+        "sources": [
+            {"format": name, "why": why, "files": files} for name, why, files in found.sources
+        ],
         "read": found.read,
         "segments": len(found.segments),
         "rejects": len(found.rejects),
@@ -52,9 +65,14 @@ def tell_segmentation(found: Segmentation, facts: Facts, options: Mapping[str, A
     }
 
 
-def tell_folds(folds: Folds, classes: Sequence[ClassCount], missing: Sequence[str]) -> dict[str, Any]:
+def tell_folds(
+    folds: Folds, classes: Sequence[ClassCount], missing: Sequence[str]
+) -> dict[str, Any]:
     """Return how folds came about, what they allow, and the segments that some encoder has no vector of."""
-    told = [{name: getattr(c, name) for name in ("label", "exemplars", "complete_to_k", "reason")} for c in classes]
+    told = [
+        {name: getattr(c, name) for name in ("label", "exemplars", "complete_to_k", "reason")}
+        for c in classes
+    ]
     return {
         "count": folds.count,
         "origin": folds.origin,

@@ -35,7 +35,14 @@ from callshot.records import (
     Values,
     Worth,
 )
-from callshot.report.csv_records import Columns, columns_of, read_records, read_rows, write_columns, write_records
+from callshot.report.csv_records import (
+    Columns,
+    columns_of,
+    read_records,
+    read_rows,
+    write_columns,
+    write_records,
+)
 from callshot.report.output_folder import Staging, open_staging
 
 Draw = Callable[[Evaluation, Path], Sequence[Path]]
@@ -55,7 +62,10 @@ def open_results(directory: Path) -> Staging:
 
 
 def write_results(
-    staging: Staging, evaluation: Evaluation, provenance: Mapping[str, Any], draw: Draw | None = None
+    staging: Staging,
+    evaluation: Evaluation,
+    provenance: Mapping[str, Any],
+    draw: Draw | None = None,
 ) -> list[Path]:
     """Write the files of an evaluation, all or none; `draw` makes the figures, from a path without suffix."""
 
@@ -138,9 +148,15 @@ def merge(evaluations: Sequence[Evaluation]) -> Evaluation:
         _refuse_another(first, other)
     encoders = Counter(name for e in evaluations for name in {c.encoder for c in e.curve})
     if twice := [name for name, times in encoders.items() if times > 1]:
-        raise InputError(f"{first.corpus}: encoder '{twice[0]}' is in two evaluations; merge each encoder once")
-    lists: dict[str, Any] = {name: [row for e in evaluations for row in getattr(e, name)] for name in LISTS}
-    return replace(first, **lists, notes=list(dict.fromkeys(note for e in evaluations for note in e.notes)))
+        raise InputError(
+            f"{first.corpus}: encoder '{twice[0]}' is in two evaluations; merge each encoder once"
+        )
+    lists: dict[str, Any] = {
+        name: [row for e in evaluations for row in getattr(e, name)] for name in LISTS
+    }
+    return replace(
+        first, **lists, notes=list(dict.fromkeys(note for e in evaluations for note in e.notes))
+    )
 
 
 def _refuse_another(first: Evaluation, other: Evaluation) -> None:
@@ -156,7 +172,9 @@ def _refuse_another(first: Evaluation, other: Evaluation) -> None:
 
 def _shape(evaluation: Evaluation) -> set[tuple[Any, ...]]:
     """Return what was evaluated, whatever the encoder: scorings, metrics, spreads, shots and how many samples."""
-    return {(v.scoring, v.metric, v.spread, *v.k.tolist(), v.value.shape[1]) for v in evaluation.values}
+    return {
+        (v.scoring, v.metric, v.spread, *v.k.tolist(), v.value.shape[1]) for v in evaluation.values
+    }
 
 
 FACTS: dict[str, Callable[[Evaluation], object]] = {
@@ -179,7 +197,9 @@ def _read_provenance(directory: Path) -> dict[str, Any]:
         files = {name: told["files"][name] for name in WRITERS}
         files |= {name: told["files"][name] for name in FIGURES if name in told["files"]}
     except OSError as error:
-        raise InputError(f"{where}: {error.strerror}; name a directory that callshot evaluate wrote") from None
+        raise InputError(
+            f"{where}: {error.strerror}; name a directory that callshot evaluate wrote"
+        ) from None
     except (ValueError, TypeError, KeyError, RecursionError):
         raise InputError(f"{where}: not the provenance of an evaluation; evaluate again") from None
     for name, checksum in files.items():
@@ -191,16 +211,28 @@ def _refuse_change(path: Path, checksum: str) -> None:
     try:
         found = describe_file(path)["sha256"]
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror}, and {PROVENANCE} tells of it; evaluate again") from None
+        raise InputError(
+            f"{path}: {error.strerror}, and {PROVENANCE} tells of it; evaluate again"
+        ) from None
     if found != checksum:
-        raise InputError(f"{path}: not the file that {PROVENANCE} tells of (its sha256 differs); evaluate again")
+        raise InputError(
+            f"{path}: not the file that {PROVENANCE} tells of (its sha256 differs); evaluate again"
+        )
 
 
 def _read_folds(path: Path, encoder: str) -> tuple[Embeddings, IntArray]:
     """Return the segments, without vectors, and the fold of each."""
     rows = read_rows(path, dict.fromkeys(FOLD_COLUMNS, str) | {"fold": int})
     segment, recording, label, fold = ([row[name] for row in rows] for name in FOLD_COLUMNS)
-    table = Embeddings(encoder, np.zeros((len(rows), 1)), segment, recording, label, [()] * len(rows), source=str(path))
+    table = Embeddings(
+        encoder,
+        np.zeros((len(rows), 1)),
+        segment,
+        recording,
+        label,
+        [()] * len(rows),
+        source=str(path),
+    )
     return table, np.array(fold, np.int64)
 
 
@@ -208,14 +240,20 @@ def _read_classes(path: Path, label: Sequence[str], folds: Folds) -> list[ClassC
     hints = get_type_hints(ClassCount)
     rows = read_rows(path, {name: hints[name] for name in CLASS_COLUMNS})
     exemplars = Counter(zip(label, folds.fold.tolist(), strict=True))
-    return [ClassCount(**row, per_fold=tuple(exemplars[row["label"], f] for f in range(folds.count))) for row in rows]
+    return [
+        ClassCount(**row, per_fold=tuple(exemplars[row["label"], f] for f in range(folds.count)))
+        for row in rows
+    ]
 
 
 def _read_values(path: Path) -> list[Values]:
     """Return every value, curve by curve: all at once, the columns that say whose they are would fill the memory."""
     rows = pl.scan_parquet(path, glob=False)
     keys = rows.select(VALUE_KEYS).unique(maintain_order=True).collect()
-    return [_read_curve(key, rows.filter(**key).select("k", "value").collect()) for key in keys.iter_rows(named=True)]
+    return [
+        _read_curve(key, rows.filter(**key).select("k", "value").collect())
+        for key in keys.iter_rows(named=True)
+    ]
 
 
 def _read_curve(key: Mapping[str, str], rows: pl.DataFrame) -> Values:
@@ -251,7 +289,9 @@ def _value_rows(values: Values) -> pl.LazyFrame:
     shots, samples = values.value.shape
     keys = [pl.lit(getattr(values, name), pl.String).alias(name) for name in VALUE_KEYS]
     k, index = np.repeat(values.k.astype(np.int64), samples), np.tile(np.arange(samples), shots)
-    return pl.LazyFrame({"k": k, "index": index, "value": values.value.ravel()}).select(*keys, "k", "index", "value")
+    return pl.LazyFrame({"k": k, "index": index, "value": values.value.ravel()}).select(
+        *keys, "k", "index", "value"
+    )
 
 
 WRITERS: dict[str, Callable[[Evaluation, Path], object]] = {

@@ -16,12 +16,22 @@ from callshot.records import Curve, Evaluation
 Line = tuple[str, str]  # a text and its style
 Cells = dict[tuple[int, int], Line]  # by column and row, from the top left
 
-SPREADS = {"per-query": "over bootstrap samples", "shared": "over labelled sets; query sampling is not in it"}
+SPREADS = {
+    "per-query": "over bootstrap samples",
+    "shared": "over labelled sets; query sampling is not in it",
+}
 MOST_REASONS, MOST_SHOTS = 6, 12
 ROUND_SHOTS = {1, 2, 3, 4, 5, *(n * 10**e for e in range(6) for n in (10, 15, 20, 30, 40, 60, 80))}
-COLOURS, MARKS, ASCII_MARKS = ("blue", "red", "green", "magenta", "cyan", "yellow"), "●▲■◆▼○", "ox+*#@"
+COLOURS, MARKS, ASCII_MARKS = (
+    ("blue", "red", "green", "magenta", "cyan", "yellow"),
+    "●▲■◆▼○",
+    "ox+*#@",
+)
 ASCII = str.maketrans("⋆–…┤│└─┈░", "*-.||+-.:")
-BRAILLE = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # by column and row of a dot in its cell
+BRAILLE = (
+    (0x01, 0x02, 0x04, 0x40),
+    (0x08, 0x10, 0x20, 0x80),
+)  # by column and row of a dot in its cell
 STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5)
 
 
@@ -47,7 +57,11 @@ def show_evaluation(evaluation: Evaluation, console: Console) -> None:
         texts.append(_chart(list(_series(points)), width, 15, ascii, points[0].chance))
     for text in texts:
         if ascii:
-            text.plain = text.plain.translate(ASCII).encode(console.encoding, "replace").decode(console.encoding)
+            text.plain = (
+                text.plain.translate(ASCII)
+                .encode(console.encoding, "replace")
+                .decode(console.encoding)
+            )
         console.print(text, soft_wrap=not console.is_terminal)
 
 
@@ -92,7 +106,10 @@ def _table(evaluation: Evaluation, width: int) -> Iterator[Line]:
     """Tell the curve, as many encoders side by side as there is room for, and what its signs mean."""
     shots, best = shown_shots(sorted({c.k for c in evaluation.curve})), evaluation.complete_shots
     star = next((k for k in shots if k >= best), None)
-    lead = [text.rjust(6) for text in ("", "k  ", *(f"{k} {'⋆' if k == star else ' '}" for k in shots), "chance")]
+    lead = [
+        text.rjust(6)
+        for text in ("", "k  ", *(f"{k} {'⋆' if k == star else ' '}" for k in shots), "chance")
+    ]
     units = list(_units(evaluation, shots, width - 8))
     size = max((width - 6) // (2 + cell_len(units[0][0])), 1)
     for start in range(0, len(units), size):
@@ -104,7 +121,10 @@ def _table(evaluation: Evaluation, width: int) -> Iterator[Line]:
             )
     yield "", ""
     if star is not None:
-        yield f"⋆ {'' if star == best else 'the first row beyond '}k* = {best}; beyond k*, support is partial", "dim"
+        yield (
+            f"⋆ {'' if star == best else 'the first row beyond '}k* = {best}; beyond k*, support is partial",
+            "dim",
+        )
     for spread in dict.fromkeys(c.spread for c in evaluation.curve):
         yield f"{spread}: mean [1st–99th percentile] {SPREADS.get(spread, '')}", "dim"
 
@@ -113,7 +133,9 @@ def _units(evaluation: Evaluation, shots: Sequence[int], room: int) -> Iterator[
     """Make a block of lines for every encoder and scoring, or for each of its columns if there is no room for all."""
     groups: dict[str, list[Curve]] = defaultdict(list)
     for c in evaluation.curve:
-        groups[printable(c.encoder if c.scoring == "all" else f"{c.encoder}, {c.scoring}")].append(c)
+        groups[printable(c.encoder if c.scoring == "all" else f"{c.encoder}, {c.scoring}")].append(
+            c
+        )
     for name, points in groups.items():
         columns = list(_columns(points, shots))
         rows = ["  ".join(row) for row in zip(*columns, strict=True)]
@@ -134,7 +156,9 @@ def _columns(points: Sequence[Curve], shots: Sequence[int]) -> Iterator[list[str
 
 
 def _crop(text: str, width: int) -> str:
-    return set_cell_size(text if cell_len(text) <= width else set_cell_size(text, width - 1) + "…", width)
+    return set_cell_size(
+        text if cell_len(text) <= width else set_cell_size(text, width - 1) + "…", width
+    )
 
 
 def _series(points: Sequence[Curve]) -> Iterator[Series]:
@@ -159,21 +183,35 @@ class _Frame:
         return round(share * (self.columns * self.across - 1))
 
     def y(self, value: float) -> int:
-        return round((self.ticks[-1] - value) / (self.ticks[-1] - self.ticks[0]) * (self.rows * self.down - 1))
+        return round(
+            (self.ticks[-1] - value)
+            / (self.ticks[-1] - self.ticks[0])
+            * (self.rows * self.down - 1)
+        )
 
     def dots(self, shots: Sequence[int], values: Sequence[float]) -> list[tuple[int, int]]:
-        return [(self.x(k), self.y(value)) for k, value in zip(shots, values, strict=False) if isfinite(value)]
+        return [
+            (self.x(k), self.y(value))
+            for k, value in zip(shots, values, strict=False)
+            if isfinite(value)
+        ]
 
 
-def draw_chart(series: Sequence[Series], width: int, height: int, ascii: bool, chance: float | None = None) -> str:
+def draw_chart(
+    series: Sequence[Series], width: int, height: int, ascii: bool, chance: float | None = None
+) -> str:
     """Draw means against k, shots at equal distances; with the interval, where there is one series only."""
     plain = _chart(series, width, height, ascii, chance).plain
     return plain.translate(ASCII) if ascii else plain
 
 
-def _chart(series: Sequence[Series], width: int, height: int, ascii: bool, chance: float | None) -> Text:
+def _chart(
+    series: Sequence[Series], width: int, height: int, ascii: bool, chance: float | None
+) -> Text:
     shots = sorted({k for line in series for k in line.k})
-    frame = _Frame(width - 6, height - 3, *((1, 1) if ascii else (2, 4)), shots, _ticks(series, chance))
+    frame = _Frame(
+        width - 6, height - 3, *((1, 1) if ascii else (2, 4)), shots, _ticks(series, chance)
+    )
     marks = ASCII_MARKS if ascii else MARKS
     cells = _cells(frame, series, chance, marks)
     labels = {frame.y(value) // frame.down: f"{value:.2f}" for value in frame.ticks}
@@ -189,7 +227,11 @@ def _chart(series: Sequence[Series], width: int, height: int, ascii: bool, chanc
 def _ticks(series: Sequence[Series], chance: float | None) -> list[float]:
     """Return round values that span all that is drawn, five or so."""
     drawn = [*series[0].low, *series[0].high] if len(series) == 1 else []
-    values = [v for v in (*drawn, *(v for s in series for v in s.mean), chance) if v is not None and isfinite(v)]
+    values = [
+        v
+        for v in (*drawn, *(v for s in series for v in s.mean), chance)
+        if v is not None and isfinite(v)
+    ]
     step = next((step for step in STEPS if max(values) - min(values) <= 4.5 * step), 1.0)
     last = ceil(max(values) / step - 1e-9)
     return [n * step for n in range(min(floor(min(values) / step + 1e-9), last - 1), last + 1)]
@@ -199,7 +241,9 @@ def _cells(frame: _Frame, series: Sequence[Series], chance: float | None, marks:
     """Fill the cells: an interval, chance over it, then lines of dots, each with its mark on some of its points."""
     cells = _band(frame, series[0]) if len(series) == 1 else {}
     if chance is not None:
-        cells |= {(column, frame.y(chance) // frame.down): ("┈", "dim") for column in range(frame.columns)}
+        cells |= {
+            (column, frame.y(chance) // frame.down): ("┈", "dim") for column in range(frame.columns)
+        }
     dots: dict[tuple[int, int], int] = defaultdict(int)
     every = ceil(8 * len(frame.shots) / frame.columns)
     for n, line in enumerate(series):
@@ -218,14 +262,21 @@ def _band(frame: _Frame, line: Series) -> Cells:
     rows: dict[int, list[int]] = defaultdict(list)
     for x, y in (dot for end in (line.low, line.high) for dot in _trace(frame.dots(line.k, end))):
         rows[x // frame.across].append(y // frame.down)
-    return {(column, row): ("░", "dim") for column, ends in rows.items() for row in range(min(ends), max(ends) + 1)}
+    return {
+        (column, row): ("░", "dim")
+        for column, ends in rows.items()
+        for row in range(min(ends), max(ends) + 1)
+    }
 
 
 def _trace(points: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     yield from points[:1]
     for (x, y), (to_x, to_y) in pairwise(points):
         steps = max(abs(to_x - x), abs(to_y - y), 1)
-        yield from ((x + round((to_x - x) * t / steps), y + round((to_y - y) * t / steps)) for t in range(1, steps + 1))
+        yield from (
+            (x + round((to_x - x) * t / steps), y + round((to_y - y) * t / steps))
+            for t in range(1, steps + 1)
+        )
 
 
 def _shot_labels(frame: _Frame) -> str:

@@ -71,20 +71,35 @@ def write_book(
     report: Report = lambda share, what: None,
 ) -> list[str]:
     """Write everything to a folder; return the names of the files."""
-    names, pictures, every = list[str](), dict[str, list[tuple[str, Path]]](), list(chapters.values())
+    names, pictures, every = (
+        list[str](),
+        dict[str, list[tuple[str, Path]]](),
+        list(chapters.values()),
+    )
     for corpus, chapter in chapters.items():
         names += [f"{corpus}/{name}" for name in write_numbers(chapter, folder / corpus)]
         figures = folder / corpus / "figures"
         drawn = _draw(chapter, figures, look)
         names += [f"{corpus}/figures/{name}" for name in drawn]
-        pictures[corpus] = [(_caption(name), figures / name) for name in drawn if name.endswith(".png")]
+        pictures[corpus] = [
+            (_caption(name), figures / name) for name in drawn if name.endswith(".png")
+        ]
         report(0.8 / len(chapters), f"figures of {corpus}")
     written = write_tables(every, folder / "tables", shots=look.shots, spread=look.spread)
-    tables = {c: build_tables([chapter], shots=look.shots, spread=look.spread) for c, chapter in chapters.items()}
+    tables = {
+        c: build_tables([chapter], shots=look.shots, spread=look.spread)
+        for c, chapter in chapters.items()
+    }
     write_page(
-        folder / PAGE, look.title, every, answers=answers, tables=tables, pictures=pictures, provenance=provenance,
+        folder / PAGE,
+        look.title,
+        every,
+        answers=answers,
+        tables=tables,
+        pictures=pictures,
+        provenance=provenance,
         commands=look.commands,
-    )  # fmt: skip
+    )
     report(0.2, "the page")
     return [*names, *(f"tables/{name}" for name in written), PAGE]
 
@@ -112,7 +127,9 @@ def write_numbers(chapter: Chapter, folder: Path) -> list[str]:
     write_differences(chapter.differences, folder / "differences.csv")
     write_budget(chapter.budget, folder / "budget.csv")
     trained = list(_write_trained(chapter, folder))
-    with (folder / "rejects.csv").open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
+    with (folder / "rejects.csv").open(
+        "w", encoding="utf-8", errors="backslashreplace", newline=""
+    ) as file:
         rows = ((r.file, "" if r.row is None else r.row, r.reason) for r in chapter.rejects)
         csv.writer(file, lineterminator="\n").writerows([("file", "row", "reason"), *rows])
     return [*WRITERS, "differences.csv", "budget.csv", *trained, "rejects.csv"]

@@ -24,34 +24,64 @@ from callshot.tables.sequences import sequences_path
 EMBEDDINGS = "embeddings.parquet"
 AT_K, PUBLISHED = "logistic-shots", "published"
 DECIDE: Mapping[str, tuple[str, ...]] = {  # which choices reach the numbers of a kind
-    "logistic": ("strength",), AT_K: ("strength", "draws", "spread"), "recurrent": ("cell", "seeds"), "end-to-end": (),
+    "logistic": ("strength",),
+    AT_K: ("strength", "draws", "spread"),
+    "recurrent": ("cell", "seeds"),
+    "end-to-end": (),
     PUBLISHED: ("published",),
-}  # fmt: skip
-DRAWN = ("shots", "whole_pool", "shared_draws", "sampler")  # what of a protocol reaches logistic regression at every k
+}
+DRAWN = (
+    "shots",
+    "whole_pool",
+    "shared_draws",
+    "sampler",
+)  # what of a protocol reaches logistic regression at every k
 RESAMPLED = ("draws", "bootstraps")  # and with draws for every query
 
 
 def plan_rivals(
-    study: Study, corpus: CorpusPart, cut: Step, embeds: Sequence[Step], sequences: Sequence[Step], fold: Step,
-    device: str, threads: int | None,
-) -> list[Step]:  # fmt: skip
+    study: Study,
+    corpus: CorpusPart,
+    cut: Step,
+    embeds: Sequence[Step],
+    sequences: Sequence[Step],
+    fold: Step,
+    device: str,
+    threads: int | None,
+) -> list[Step]:
     """Return a step for every rival of a corpus: on each encoder, or on the audio."""
     asked = study.training
-    kinds = [*(kind for kind in asked.kinds if kind != "end-to-end"), *([AT_K] if asked.shots else [])]
+    kinds = [
+        *(kind for kind in asked.kinds if kind != "end-to-end"),
+        *([AT_K] if asked.shots else []),
+    ]
     behind = {step.encoder: step for step in sequences}
     steps = []
     for kind in kinds:
         for embed in embeds:
             extra = [behind[embed.encoder]] if kind == "recurrent" else []
             steps.append(_step(study, corpus, kind, embed, cut, fold, extra, device, threads))
-    heard = [*(["end-to-end"] if "end-to-end" in asked.kinds else []), *([PUBLISHED] if asked.published else [])]
-    return [*steps, *(_step(study, corpus, kind, embeds[0], cut, fold, [], device, threads) for kind in heard)]
+    heard = [
+        *(["end-to-end"] if "end-to-end" in asked.kinds else []),
+        *([PUBLISHED] if asked.published else []),
+    ]
+    return [
+        *steps,
+        *(_step(study, corpus, kind, embeds[0], cut, fold, [], device, threads) for kind in heard),
+    ]
 
 
 def _step(
-    study: Study, corpus: CorpusPart, kind: str, embed: Step, cut: Step, fold: Step, extra: Sequence[Step], device: str,
+    study: Study,
+    corpus: CorpusPart,
+    kind: str,
+    embed: Step,
+    cut: Step,
+    fold: Step,
+    extra: Sequence[Step],
+    device: str,
     threads: int | None,
-) -> Step:  # fmt: skip
+) -> Step:
     alone = kind in ("end-to-end", PUBLISHED)
     encoder, table = "" if alone else embed.encoder, embed.folder / EMBEDDINGS
     folder = study.work / kind / corpus.name / safe_name(encoder)
@@ -61,15 +91,32 @@ def _step(
 
     def make(report: Report) -> Sequence[str]:
         found = train_files(
-            [table], folder, training, study.protocol, sources=sources, dealt=fold.folder, categories=corpus.categories,
-            corpus=corpus.name, device=device, threads=threads,
-            keep=study.work / "networks" / corpus.name / safe_name(encoder), report=report,
-        )  # fmt: skip
+            [table],
+            folder,
+            training,
+            study.protocol,
+            sources=sources,
+            dealt=fold.folder,
+            categories=corpus.categories,
+            corpus=corpus.name,
+            device=device,
+            threads=threads,
+            keep=study.work / "networks" / corpus.name / safe_name(encoder),
+            report=report,
+        )
         return found.files
 
-    inputs: list[Input] = [table, *paths, fold.folder / FOLDS, fold.folder / DEALT, *maybe(corpus.categories)]
+    inputs: list[Input] = [
+        table,
+        *paths,
+        fold.folder / FOLDS,
+        fold.folder / DEALT,
+        *maybe(corpus.categories),
+    ]
     inputs += [cut.folder / SEGMENTS, *maybe(training.init)] if alone else []
-    options = _options(study.protocol, training, kind) | {"corpus": None if corpus.known is None else corpus.known.name}
+    options = _options(study.protocol, training, kind) | {
+        "corpus": None if corpus.known is None else corpus.known.name
+    }
     after = [cut, embed, *extra, fold] if alone else [embed, *extra, fold]
     return Step(kind, corpus.name, encoder, folder, folder, options, inputs, make, after)
 
@@ -77,7 +124,10 @@ def _step(
 def _only(training: Training, kind: str) -> Training:
     """Return the training of one kind, with no more of the choices than it has."""
     kinds = (kind,) if kind in training.kinds else ()
-    init, published = training.init if kind == "end-to-end" else None, training.published if kind == PUBLISHED else ""
+    init, published = (
+        training.init if kind == "end-to-end" else None,
+        training.published if kind == PUBLISHED else "",
+    )
     return replace(training, kinds=kinds, shots=kind == AT_K, init=init, published=published)
 
 

@@ -39,7 +39,10 @@ class Outcome:
 
 def read_chapter(left: Outcome) -> Chapter:
     """Read what was found of a corpus, and compare encoders and rivals."""
-    whole, contests = merge([read_results(folder) for folder in left.results]), [*map(read_contest, left.contests)]
+    whole, contests = (
+        merge([read_results(folder) for folder in left.results]),
+        [*map(read_contest, left.contests)],
+    )
     found, others = whole.under([left.reference]), _others(whole, contests, left.reference)
     tables = [read_table(path).only(set(found.segments.segment)) for path in left.tables]
     facts, notes = read_facts(left.segments / TOLD_IN)
@@ -49,14 +52,18 @@ def read_chapter(left: Outcome) -> Chapter:
     rivals = _rivals([rival for contest in contests for rival in contest.rivals], told, left.corpus)
     trained = [] if others is None else [v for v in others.values if v.classifier == "logistic"]
     return Chapter(
-        evaluation=replace(found, segments=tables[0]),  # with the labels that overlap, which results do not have
+        evaluation=replace(
+            found, segments=tables[0]
+        ),  # with the labels that overlap, which results do not have
         facts=facts,
         evaluated=measure_lengths(_query_lengths(found, left.segments / SEGMENTS)),
         tables=tables,
         rivals=rivals,
         differences=compare(found.values, rivals),
         budget=label_budget(found.per_class, found.classes),
-        categories=groups if left.categories is None else read_categories(left.categories, tables[0]),
+        categories=groups
+        if left.categories is None
+        else read_categories(left.categories, tables[0]),
         rejects=[*read_rejects(left.segments / REJECTS), *_not_embedded(left.tables)],
         notes=[*notes, *found.notes],
         others=others,
@@ -68,8 +75,14 @@ def read_chapter(left: Outcome) -> Chapter:
 def _others(whole: Evaluation, contests: Sequence[Contest], reference: str) -> Evaluation | None:
     """Return the curves of every classifier but one: other rules, and rivals at every k."""
     rules = whole.under({c.classifier for c in whole.curve} - {reference})
-    parts = [part for part in (rules, *(contest.swept for contest in contests)) if part is not None and part.curve]
-    lists: dict[str, Any] = {name: [row for e in parts for row in getattr(e, name)] for name in CURVES}
+    parts = [
+        part
+        for part in (rules, *(contest.swept for contest in contests))
+        if part is not None and part.curve
+    ]
+    lists: dict[str, Any] = {
+        name: [row for e in parts for row in getattr(e, name)] for name in CURVES
+    }
     return replace(rules, **lists) if parts else None
 
 
@@ -79,7 +92,10 @@ def _rivals(trained: Sequence[Rival], told: Sequence[Rival], corpus: str) -> lis
     references = [rival for rival in told if rival.corpus == corpus]
     return [
         *trained,
-        *(replace(one, name=f"{one.name} (reference)") if one.name in names else one for one in references),
+        *(
+            replace(one, name=f"{one.name} (reference)") if one.name in names else one
+            for one in references
+        ),
     ]
 
 

@@ -17,7 +17,10 @@ PACES = {"mfcc": 0.001, "random": 0.0005, "birdnet": 0.015, "hubert": 0.05, "per
 READING = 2e-9  # seconds for a byte of audio
 BYTES_S = 64_000  # of a second of audio, where nothing better is known
 EPISODE = 2.5e-9  # seconds for a query, draw, shot and class
-FIT, PER_NUMBER = 2e-4, 1.2e-7  # seconds for a logistic fit at some k, and for its labels² × dimensions
+FIT, PER_NUMBER = (
+    2e-4,
+    1.2e-7,
+)  # seconds for a logistic fit at some k, and for its labels² × dimensions
 NETWORK = 0.01  # seconds for a segment, network and split
 HEARING = 0.15  # seconds for a second of audio and split
 FOLDS = 5
@@ -27,7 +30,12 @@ def estimate_s(study: Study, step: Step) -> float:
     """Return the seconds that a step may take; a rough guess, never less than one."""
     guess = GUESSES.get(step.kind)
     return max(
-        1.0, guess(study, step) if guess is not None else 2.0 if step.kind == "fold" else 8.0 * len(study.corpora)
+        1.0,
+        guess(study, step)
+        if guess is not None
+        else 2.0
+        if step.kind == "fold"
+        else 8.0 * len(study.corpora),
     )
 
 
@@ -52,8 +60,12 @@ def _logistic_s(study: Study, step: Step) -> float:
 
 
 def _logistic_shots_s(study: Study, step: Step) -> float:
-    fits = FOLDS * len(study.protocol.shots) * min(study.training.draws, study.protocol.shared_draws)
-    dimensions = next(encoder.row.dimension for encoder in study.encoders if encoder.told == step.encoder)
+    fits = (
+        FOLDS * len(study.protocol.shots) * min(study.training.draws, study.protocol.shared_draws)
+    )
+    dimensions = next(
+        encoder.row.dimension for encoder in study.encoders if encoder.told == step.encoder
+    )
     return fits * (FIT + PER_NUMBER * _spans(study, step)[2] ** 2 * dimensions)
 
 
@@ -69,8 +81,14 @@ def _end_to_end_s(study: Study, step: Step) -> float:
 def _spans(study: Study, step: Step) -> tuple[int, float, int]:
     """Return how many segments a corpus has, their seconds, and their labels; by its files where none were cut yet."""
     with suppress(OSError, pl.exceptions.PolarsError):
-        table = pl.read_parquet(study.work / "segment" / step.corpus / SEGMENTS, columns=["start_s", "end_s", "label"])
-        return table.height, float((table["end_s"] - table["start_s"]).sum()), table["label"].n_unique()
+        table = pl.read_parquet(
+            study.work / "segment" / step.corpus / SEGMENTS, columns=["start_s", "end_s", "label"]
+        )
+        return (
+            table.height,
+            float((table["end_s"] - table["start_s"]).sum()),
+            table["label"].n_unique(),
+        )
     seconds = _audio_bytes(_audio(study, step)) / BYTES_S
     return int(seconds / 4) + 1, seconds, 10
 
@@ -80,12 +98,20 @@ def _audio(study: Study, step: Step) -> Path:
 
 
 def _audio_bytes(audio: Path) -> int:
-    files = [audio] if audio.is_file() else [f for f in find_files(audio) if f.suffix.lower() in AUDIO]
+    files = (
+        [audio] if audio.is_file() else [f for f in find_files(audio) if f.suffix.lower() in AUDIO]
+    )
     return sum(file.stat().st_size for file in files if file.is_file())
 
 
 GUESSES: dict[str, Callable[[Study, Step], float]] = {
-    "segment": _segment_s, "embed": _embed_s, "sequence": _embed_s, "evaluate": _evaluate_s, "logistic": _logistic_s,
-    "logistic-shots": _logistic_shots_s, "recurrent": _recurrent_s, "end-to-end": _end_to_end_s,
+    "segment": _segment_s,
+    "embed": _embed_s,
+    "sequence": _embed_s,
+    "evaluate": _evaluate_s,
+    "logistic": _logistic_s,
+    "logistic-shots": _logistic_shots_s,
+    "recurrent": _recurrent_s,
+    "end-to-end": _end_to_end_s,
     "published": _embed_s,
-}  # fmt: skip
+}

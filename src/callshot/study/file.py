@@ -27,23 +27,71 @@ from callshot.report.tables.shots import PAPER_SHOTS
 
 TAKEN = ("tables", "report.html", "provenance.json")  # names that a study's own results have
 RULE = {  # keys of a corpus → fields of its rule
-    "min_length_s": "minimum_s", "collar_s": "collar_s", "with_collar": "with_collar", "channel": "channel_rule",
-    "rate_hz": "rate_hz", "level_dbfs": "level_dbfs", "source_rate_hz": "source_rate_hz",
-}  # fmt: skip
+    "min_length_s": "minimum_s",
+    "collar_s": "collar_s",
+    "with_collar": "with_collar",
+    "channel": "channel_rule",
+    "rate_hz": "rate_hz",
+    "level_dbfs": "level_dbfs",
+    "source_rate_hz": "source_rate_hz",
+}
 NUMBER, WHOLE, TEXT, FLAG, LIST, TABLE = (int, float), int, str, bool, list, dict
 KEYS: Mapping[str, Mapping[str, Any]] = {
-    "": {"title": TEXT, "out": TEXT, "store": TEXT, "corpus": TABLE, "encoder": LIST, "protocol": TABLE,
-         "rivals": TABLE, "report": TABLE},
-    "corpus": {"audio": TEXT, "annotations": TEXT, "format": TEXT, "columns": TABLE, "tiers": LIST, "label": TEXT,
-               "known": TEXT, "normalise": FLAG, "folds": WHOLE, "fold_file": TEXT, "categories": TEXT,
-               "min_length_s": NUMBER, "collar_s": NUMBER, "with_collar": FLAG, "channel": (str, int),
-               "rate_hz": WHOLE, "level_dbfs": NUMBER, "source_rate_hz": NUMBER},
-    "protocol": {"shots": (str, list), "draws": WHOLE, "bootstraps": WHOLE, "shared_draws": WHOLE, "seed": WHOLE,
-                 "sampler": TEXT, "score": TEXT, "spread": TEXT, "classifiers": LIST},
-    "rivals": {"references": TEXT, "train": LIST, "shots": FLAG, "draws": WHOLE, "spread": TEXT,
-               "strength": NUMBER, "cell": TEXT, "seeds": WHOLE, "init": TEXT, "published": TEXT},
+    "": {
+        "title": TEXT,
+        "out": TEXT,
+        "store": TEXT,
+        "corpus": TABLE,
+        "encoder": LIST,
+        "protocol": TABLE,
+        "rivals": TABLE,
+        "report": TABLE,
+    },
+    "corpus": {
+        "audio": TEXT,
+        "annotations": TEXT,
+        "format": TEXT,
+        "columns": TABLE,
+        "tiers": LIST,
+        "label": TEXT,
+        "known": TEXT,
+        "normalise": FLAG,
+        "folds": WHOLE,
+        "fold_file": TEXT,
+        "categories": TEXT,
+        "min_length_s": NUMBER,
+        "collar_s": NUMBER,
+        "with_collar": FLAG,
+        "channel": (str, int),
+        "rate_hz": WHOLE,
+        "level_dbfs": NUMBER,
+        "source_rate_hz": NUMBER,
+    },
+    "protocol": {
+        "shots": (str, list),
+        "draws": WHOLE,
+        "bootstraps": WHOLE,
+        "shared_draws": WHOLE,
+        "seed": WHOLE,
+        "sampler": TEXT,
+        "score": TEXT,
+        "spread": TEXT,
+        "classifiers": LIST,
+    },
+    "rivals": {
+        "references": TEXT,
+        "train": LIST,
+        "shots": FLAG,
+        "draws": WHOLE,
+        "spread": TEXT,
+        "strength": NUMBER,
+        "cell": TEXT,
+        "seeds": WHOLE,
+        "init": TEXT,
+        "published": TEXT,
+    },
     "report": {"shots": LIST, "confusion": LIST, "spread": TEXT, "figures": FLAG},
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)
@@ -112,7 +160,9 @@ def read_study(path: Path) -> Study:
         text = path.read_bytes().decode("utf-8-sig")
         given = tomllib.loads(text)
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror}); callshot init writes one") from error
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}); callshot init writes one"
+        ) from error
     except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, or too deep
         raise InputError(f"{path}: not a study file in TOML ({error})") from error
     try:
@@ -126,20 +176,35 @@ def _study(path: Path, text: str, given: Mapping[str, Any]) -> Study:
     base, report, rivals = path.absolute().parent, given.get("report", {}), given.get("rivals", {})
     for part, told in {"report": report, "rivals": rivals}.items():
         _check(part, told, f"[{part}]")
-    out, store = _place(base, given.get("out", "results"), "out"), _maybe_place(base, given, "store")
+    out, store = (
+        _place(base, given.get("out", "results"), "out"),
+        _maybe_place(base, given, "store"),
+    )
     references, training = _file(base, rivals, "references", "[rivals]"), _training(rivals, base)
     ours = [path.absolute(), out, *(place for place in (store, references) if place is not None)]
     corpora = [_corpus(name, told, base, ours) for name, told in given.get("corpus", {}).items()]
-    encoders = [_encoder(number, told, base) for number, told in enumerate(given.get("encoder", []), 1)]
+    encoders = [
+        _encoder(number, told, base) for number, told in enumerate(given.get("encoder", []), 1)
+    ]
     _refuse_lack(corpora, encoders)
     protocol = _protocol(given.get("protocol", {}))
     _refuse_unseen(training, protocol)
     return Study(
-        path, given.get("title") or path.absolute().parent.name, out, corpora, encoders, protocol, store, references,
-        training, _shots(report, "shots", PAPER_SHOTS), _shots(report, "confusion", (1, 5, 20)),
+        path,
+        given.get("title") or path.absolute().parent.name,
+        out,
+        corpora,
+        encoders,
+        protocol,
+        store,
+        references,
+        training,
+        _shots(report, "shots", PAPER_SHOTS),
+        _shots(report, "confusion", (1, 5, 20)),
         _one_of(report.get("spread", protocol.spreads[0]), protocol.spreads, "[report] spread"),
-        report.get("figures", True), text,
-    )  # fmt: skip
+        report.get("figures", True),
+        text,
+    )
 
 
 def _check(part: str, given: Any, where: str) -> None:
@@ -152,14 +217,24 @@ def _check(part: str, given: Any, where: str) -> None:
             near = get_close_matches(key, known, 1)
             mend = f"did you mean {near[0]}?" if near else f"known are {', '.join(known)}"
             raise OptionError(f"{f'{where} ' if where else ''}{key}: no such key; {mend}")
-        wrong = not isinstance(value, known[key]) or (isinstance(value, bool) and known[key] is not FLAG)
+        wrong = not isinstance(value, known[key]) or (
+            isinstance(value, bool) and known[key] is not FLAG
+        )
         if wrong:
-            raise OptionError(f"{f'{where} ' if where else ''}{key}: wanted {_kind(known[key])}, found {value!r}")
+            raise OptionError(
+                f"{f'{where} ' if where else ''}{key}: wanted {_kind(known[key])}, found {value!r}"
+            )
 
 
 def _kind(kind: Any) -> str:
-    names = {NUMBER: "a number", WHOLE: "a whole number", TEXT: "text in quotes", FLAG: "true or false",
-             LIST: "a list in [brackets]", TABLE: "a table of keys"}  # fmt: skip
+    names = {
+        NUMBER: "a number",
+        WHOLE: "a whole number",
+        TEXT: "text in quotes",
+        FLAG: "true or false",
+        LIST: "a list in [brackets]",
+        TABLE: "a table of keys",
+    }
     return names[kind] if kind in names else " or ".join(_kind(one) for one in kind)
 
 
@@ -168,8 +243,10 @@ def _corpus(name: str, given: Any, base: Path, ours: Sequence[Path]) -> CorpusPa
     where = f"[corpus.{name}]"
     _check("corpus", given, where)
     if not re.fullmatch(r"\w[\w.-]*", name) or name.casefold() in TAKEN:
-        raise OptionError(f"{where}: it names a folder of results; wanted letters, digits, '-', '_' and '.', "
-                          f"and not {', '.join(TAKEN)}")  # fmt: skip
+        raise OptionError(
+            f"{where}: it names a folder of results; wanted letters, digits, '-', '_' and '.', "
+            f"and not {', '.join(TAKEN)}"
+        )
     if "audio" not in given:
         raise OptionError(f"{where} audio: missing; name the folder of the recordings")
     try:
@@ -185,9 +262,17 @@ def _corpus(name: str, given: Any, base: Path, ours: Sequence[Path]) -> CorpusPa
     if given.get("folds", 2) < 2:
         raise OptionError(f"{where} folds: at least 2, got {given['folds']}")
     return CorpusPart(
-        name, audio, _file(base, given, "annotations", where), rule, given.get("format", "auto"),
-        Hints(columns, tiers, None, given.get("label"), but), known, given.get("folds"), folds, groups,
-    )  # fmt: skip
+        name,
+        audio,
+        _file(base, given, "annotations", where),
+        rule,
+        given.get("format", "auto"),
+        Hints(columns, tiers, None, given.get("label"), but),
+        known,
+        given.get("folds"),
+        folds,
+        groups,
+    )
 
 
 def _rule(known: Corpus | None, given: Mapping[str, Any]) -> Rule:
@@ -206,7 +291,10 @@ def _encoder(number: int, given: Any, base: Path) -> EncoderPart:
     where = f"[[encoder]] {number}"
     if not isinstance(given, dict) or not isinstance(given.get("name"), str):
         raise OptionError(f'{where}: wanted name = "…"; callshot encoders lists them')
-    name, choices = given["name"], {key: _choice(value) for key, value in given.items() if key != "name"}
+    name, choices = (
+        given["name"],
+        {key: _choice(value) for key, value in given.items() if key != "name"},
+    )
     if name.startswith("onnx:"):
         name = f"onnx:{_place(base, name.removeprefix('onnx:'), where)}"
     try:
@@ -228,22 +316,32 @@ def _refuse_lack(corpora: Sequence[CorpusPart], encoders: Sequence[EncoderPart])
         raise OptionError('no encoder; wanted [[encoder]] with name = "mfcc", say')
     names = [corpus.name.casefold() for corpus in corpora]
     if alike := [corpus.name for corpus in corpora if names.count(corpus.name.casefold()) > 1]:
-        raise OptionError(f"[corpus.{alike[1]}]: {alike[0]} has that name but for case, and both name folders")
+        raise OptionError(
+            f"[corpus.{alike[1]}]: {alike[0]} has that name but for case, and both name folders"
+        )
     told = [encoder.told for encoder in encoders]
     if twice := [name for name in told if told.count(name) > 1]:
-        raise OptionError(f"[[encoder]]: {twice[0]} is there twice; leave one out, or make another choice for it")
+        raise OptionError(
+            f"[[encoder]]: {twice[0]} is there twice; leave one out, or make another choice for it"
+        )
     for encoder in encoders:
         if needs := tell_encoder(encoder.row).needs:
-            raise InputError(f"encoder {encoder.name}: cannot run yet; first: {'; then: '.join(needs)}")
+            raise InputError(
+                f"encoder {encoder.name}: cannot run yet; first: {'; then: '.join(needs)}"
+            )
 
 
 def _training(given: Mapping[str, Any], base: Path) -> Training:
     """Read which rivals are trained, and how."""
-    chosen = {key: value for key, value in given.items() if key not in ("references", "train", "init")}
+    chosen = {
+        key: value for key, value in given.items() if key not in ("references", "train", "init")
+    }
     if not all(isinstance(kind, str) for kind in given.get("train", ())):
         raise OptionError(f"[rivals] train: wanted names in quotes, found {given['train']!r}")
     try:
-        return Training(tuple(given.get("train", ())), init=_file(base, given, "init", "[rivals]"), **chosen)
+        return Training(
+            tuple(given.get("train", ())), init=_file(base, given, "init", "[rivals]"), **chosen
+        )
     except OptionError as error:
         raise OptionError(f"[rivals] {str(error).replace('rival:', 'train:', 1)}") from None
 
@@ -260,19 +358,27 @@ def _refuse_unseen(training: Training, protocol: Protocol) -> None:
 
 def _protocol(given: Any) -> Protocol:
     _check("protocol", given, "[protocol]")
-    chosen = {key: value for key, value in given.items() if key not in ("shots", "spread", "classifiers")}
+    chosen = {
+        key: value for key, value in given.items() if key not in ("shots", "spread", "classifiers")
+    }
     rules = given.get("classifiers", [])
     try:
         if not all(isinstance(rule, str) for rule in rules):
             raise OptionError(f"classifiers: wanted names in quotes, found {rules!r}")
         chosen["classifiers"] = ("centroid", *(rule for rule in rules if rule != "centroid"))
         if "shots" in given:
-            text = given["shots"] if isinstance(given["shots"], str) else ",".join(map(str, given["shots"]))
+            text = (
+                given["shots"]
+                if isinstance(given["shots"], str)
+                else ",".join(map(str, given["shots"]))
+            )
             chosen["shots"], chosen["whole_pool"] = parse_shots(text)
         spread = _one_of(given.get("spread", "both"), (*SPREADS, "both"), "spread")
         return Protocol(**chosen, spreads=SPREADS if spread == "both" else (spread,))
     except OptionError as error:
-        raise OptionError(f"[protocol] {str(error).replace('classifier:', 'classifiers:', 1)}") from None
+        raise OptionError(
+            f"[protocol] {str(error).replace('classifier:', 'classifiers:', 1)}"
+        ) from None
 
 
 def _one_of(value: str, allowed: Sequence[str], where: str) -> str:
@@ -291,7 +397,9 @@ def _shots(given: Mapping[str, Any], key: str, default: tuple[int, ...]) -> tupl
 def _texts(given: Mapping[str, Any], key: str, where: str) -> dict[str, str]:
     texts: dict[str, Any] = given.get(key, {})
     if wrong := [name for name, text in texts.items() if not isinstance(text, str)]:
-        raise OptionError(f"{where} {key}.{wrong[0]}: wanted text in quotes, found {texts[wrong[0]]!r}")
+        raise OptionError(
+            f"{where} {key}.{wrong[0]}: wanted text in quotes, found {texts[wrong[0]]!r}"
+        )
     return texts
 
 
@@ -317,6 +425,12 @@ def _there(base: Path, given: Mapping[str, Any], key: str, where: str) -> Path:
     try:
         path.stat()
     except OSError as error:
-        why = "is not there" if isinstance(error, FileNotFoundError) else f"cannot be reached ({error.strerror})"
-        raise InputError(f"{where} {key}: {path} {why}; places are relative to the study file") from None
+        why = (
+            "is not there"
+            if isinstance(error, FileNotFoundError)
+            else f"cannot be reached ({error.strerror})"
+        )
+        raise InputError(
+            f"{where} {key}: {path} {why}; places are relative to the study file"
+        ) from None
     return path

@@ -21,7 +21,12 @@ from callshot.corpus.annotations import Hints
 from callshot.corpus.audio import read_segments
 from callshot.corpus.known_corpora import Corpus
 from callshot.corpus.options import Rule
-from callshot.corpus.segment_table import SEGMENTATION, read_segment_table, write_rejects, write_segmentation
+from callshot.corpus.segment_table import (
+    SEGMENTATION,
+    read_segment_table,
+    write_rejects,
+    write_segmentation,
+)
 from callshot.corpus.segments import audio_root, segment_corpus
 from callshot.corpus.stats import tell_facts
 from callshot.encoders.catalogue import find_encoder, told_name
@@ -71,12 +76,24 @@ def segment_files(
     rule = rule or (Rule() if corpus is None else corpus.rule)
     with open_staging(out, SEGMENTATION, TOLD_IN) as staging:
         found = segment_corpus(
-            audio, annotations, rule, format=format, hints=hints, corpus=corpus, check=check, threads=threads,
+            audio,
+            annotations,
+            rule,
+            format=format,
+            hints=hints,
+            corpus=corpus,
+            check=check,
+            threads=threads,
             report=report,
-        )  # fmt: skip
+        )
         named = {} if corpus is None else {"corpus": corpus.name, "folds": str(corpus.folds)}
         named |= {"audio": str(audio_root(audio).absolute())}
-        options: Mapping[str, Any] = {"format": format, "check": check, "annotations": str(annotations or ""), **named}
+        options: Mapping[str, Any] = {
+            "format": format,
+            "check": check,
+            "annotations": str(annotations or ""),
+            **named,
+        }
         told = tell_segmentation(found, tell_facts(found, rule), {**asdict(rule), **options})
         categories = None if corpus is None else corpus.categories
         staging.write(lambda folder: write_segmentation(found, folder, named, categories), told)
@@ -110,7 +127,9 @@ def embed_files(
     with open_store(shelf, opened.fingerprint, sequences=sequences) as kept:
         read = partial(read_segments, root, threads=workers)
         keys, rejects = embed_segments(segments, root, read, opened, kept, report)
-        there = [(segment, key) for segment, key in zip(segments, keys, strict=True) if key is not None]
+        there = [
+            (segment, key) for segment, key in zip(segments, keys, strict=True) if key is not None
+        ]
         if not there:
             why = f" (the first: {rejects[0].reason})" if rejects else ""
             raise InputError(f"{source}: no segment could be embedded from {root}{why}")
@@ -139,7 +158,9 @@ def fold_files(
     with open_staging(out, (FOLDS,), DEALT) as staging:
         segments, _ = read_segment_table(source)
         whole = make_table("segments", segments, np.zeros((len(segments), 1), np.float32), source)
-        shared = whole.only(frozenset.intersection(frozenset(whole.segment), *map(table_segments, tables)))
+        shared = whole.only(
+            frozenset.intersection(frozenset(whole.segment), *map(table_segments, tables))
+        )
         given = None if file is None else read_folds(file, shared)
         folds = choose_folds(shared, count, given, file, default=default)
         classes = count_classes(shared.label, folds, shared.recording)
@@ -166,12 +187,31 @@ def evaluate_files(
 ) -> Evaluation:
     """Read tables, evaluate them and write the results to a directory; see `read_ground` and `evaluate`."""
     with open_results(out) as staging:
-        ground = read_ground(paths, folds=folds, fold_file=fold_file, dealt=dealt, categories=categories, corpus=corpus)
+        ground = read_ground(
+            paths,
+            folds=folds,
+            fold_file=fold_file,
+            dealt=dealt,
+            categories=categories,
+            corpus=corpus,
+        )
         result = evaluate(
-            ground.tables, protocol, folds=ground.folds, categories=ground.categories, corpus=ground.corpus,
-            threads=threads, memory=memory, report=report,
-        )  # fmt: skip
-        options = {"folds": folds, "corpus": corpus, "threads": threads, "memory": memory, "figure": figure}
+            ground.tables,
+            protocol,
+            folds=ground.folds,
+            categories=ground.categories,
+            corpus=ground.corpus,
+            threads=threads,
+            memory=memory,
+            report=report,
+        )
+        options = {
+            "folds": folds,
+            "corpus": corpus,
+            "threads": threads,
+            "memory": memory,
+            "figure": figure,
+        }
         provenance = tell_provenance(result, protocol, ground.files, options)
         sweep = partial(_draw_apart, protocol.reference) if figure else None
         write_results(staging, result, provenance, sweep)
@@ -195,5 +235,7 @@ def report_chapters(
     with open_staging(out, None, PROVENANCE, mark=mark) as staging:
         answers = {name: answer(chapter) for name, chapter in chapters.items()}
         told = {**facts, "answers": answers}
-        written = staging.write(lambda folder: write_book(folder, chapters, look, answers, told, report), told)
+        written = staging.write(
+            lambda folder: write_book(folder, chapters, look, answers, told, report), told
+        )
     return [path.relative_to(out).as_posix() for path in written]

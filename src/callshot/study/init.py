@@ -14,7 +14,9 @@ from callshot.errors import InputError, OptionError, OutputError
 from callshot.fewshot.folds import DEFAULT_FOLDS
 from callshot.records import Inspection
 
-PLAIN_NAMES = frozenset(("recordings", "audio", "sounds", "sound", "wav", "wavs", "flac", "data", "corpus", "files"))
+PLAIN_NAMES = frozenset(
+    ("recordings", "audio", "sounds", "sound", "wav", "wavs", "flac", "data", "corpus", "files")
+)
 PRETRAINED = ("birdnet-v2.4", "perch-v2", "hubert-base-l2", "perch-v1")
 
 
@@ -54,7 +56,9 @@ class Given:
 def write_study(path: Path, found: Inspection, given: Given) -> None:
     """Write a study of what was found in a folder; refuse to replace one, and what could not run."""
     if not found.segmentation.segments:
-        raise InputError(f"{given.audio}: no annotation became a segment; callshot inspect {given.audio} tells why")
+        raise InputError(
+            f"{given.audio}: no annotation became a segment; callshot inspect {given.audio} tells why"
+        )
     name = given.corpus.name if given.corpus is not None else _name(given.audio)
     lines = [
         f"# A study of {_told(found)}.",
@@ -106,7 +110,10 @@ def _name(audio: Path) -> str:
 
 def _folder(audio: Path) -> str:
     names = [folder.name for folder in (audio.absolute(), *audio.absolute().parents) if folder.name]
-    return next((name for name in names if name.casefold() not in PLAIN_NAMES), names[0] if names else "corpus")
+    return next(
+        (name for name in names if name.casefold() not in PLAIN_NAMES),
+        names[0] if names else "corpus",
+    )
 
 
 def _quoted(text: str) -> str:
@@ -136,7 +143,11 @@ def _minimum(found: Inspection, corpus: Corpus | None) -> list[str]:
         short = sum(call.end_s - call.start_s < 1.0 for call in calls)
         told = f"the paper's 1 s would reject {short} of {len(calls)} calls; set from the data"
         return [f"min_length_s = {found.minimum_s:g}             # {told}"]
-    return ["min_length_s = 1.0              # shorter calls are left out, as in the paper"] if corpus is None else []
+    return (
+        ["min_length_s = 1.0              # shorter calls are left out, as in the paper"]
+        if corpus is None
+        else []
+    )
 
 
 def _folds(found: Inspection, corpus: Corpus | None) -> list[str]:
@@ -148,20 +159,32 @@ def _folds(found: Inspection, corpus: Corpus | None) -> list[str]:
     usual = found.possible.get(DEFAULT_FOLDS, 0)
     if most < 2:
         labels = len({segment.label for segment in found.segmentation.segments})
-        raise InputError(f"of {labels} call types, {most} are in two recordings or more, and no call type can be "
-                         "evaluated without another one: label more recordings")  # fmt: skip
+        raise InputError(
+            f"of {labels} call types, {most} are in two recordings or more, and no call type can be "
+            "evaluated without another one: label more recordings"
+        )
     if usual >= 2:
-        return [f"folds = {DEFAULT_FOLDS}                       # no recording is on both sides of a fold"]
-    best = max(count for count, labels in found.possible.items() if labels == most and count <= DEFAULT_FOLDS)
+        return [
+            f"folds = {DEFAULT_FOLDS}                       # no recording is on both sides of a fold"
+        ]
+    best = max(
+        count
+        for count, labels in found.possible.items()
+        if labels == most and count <= DEFAULT_FOLDS
+    )
     told = f"{DEFAULT_FOLDS} would leave {usual} call types to evaluate, {best} leave {most}"
     return [f"folds = {best}                       # {told}"]
 
 
 def _more(corpus: Corpus | None) -> list[str]:
-    own = [] if corpus is not None else [
-        "# collar_s = 0.25               # audio added at each end",
-        '# channel = "first"             # or "mean", or a number from 1',
-    ]  # fmt: skip
+    own = (
+        []
+        if corpus is not None
+        else [
+            "# collar_s = 0.25               # audio added at each end",
+            '# channel = "first"             # or "mean", or a number from 1',
+        ]
+    )
     return [*own, '# categories = "categories.csv"   # label,category: adds the reduced scoring']
 
 
@@ -171,9 +194,18 @@ def _encoders() -> list[str]:
     for name in PRETRAINED:
         state = tell_encoder(find_encoder(name))
         mark = "# " if state.needs else ""
-        needs = f"      # first: {' && '.join(state.needs)}" if state.needs else f"           # {state.licence}"
+        needs = (
+            f"      # first: {' && '.join(state.needs)}"
+            if state.needs
+            else f"           # {state.licence}"
+        )
         lines += ["", f"{mark}[[encoder]]", f'{mark}name = "{name}"{needs}']
-    return [*lines, "", "[[encoder]]", 'name = "random"                 # the floor: it carries nothing']
+    return [
+        *lines,
+        "",
+        "[[encoder]]",
+        'name = "random"                 # the floor: it carries nothing',
+    ]
 
 
 def _write_new(path: Path, text: str) -> None:
@@ -181,6 +213,8 @@ def _write_new(path: Path, text: str) -> None:
         with path.open("x", encoding="utf-8", newline="\n") as file:
             file.write(text)
     except FileExistsError:
-        raise OptionError(f"{path}: is there already; remove it, or name another with --out") from None
+        raise OptionError(
+            f"{path}: is there already; remove it, or name another with --out"
+        ) from None
     except OSError as error:
         raise OutputError(f"{path}: cannot be written ({error.strerror})") from error

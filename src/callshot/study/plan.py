@@ -43,54 +43,97 @@ def plan(study: Study, *, device: str = "cpu", threads: int | None = None) -> li
     sequences, embeds, folds, measured, rivals = [], [], [], [], []
     for corpus, cut in zip(study.corpora, cuts, strict=True):
         cells = study.encoders if "recurrent" in study.training.kinds else ()
-        sequences.append([_embed(study, corpus, one, cut, device, threads, "sequence") for one in cells])
-        embeds.append([_embed(study, corpus, encoder, cut, device, threads) for encoder in study.encoders])
+        sequences.append(
+            [_embed(study, corpus, one, cut, device, threads, "sequence") for one in cells]
+        )
+        embeds.append(
+            [_embed(study, corpus, encoder, cut, device, threads) for encoder in study.encoders]
+        )
         folds.append(_fold(study, corpus, cut, embeds[-1]))
         pairs = zip(study.encoders, embeds[-1], strict=True)
-        measured.append([_evaluate(study, corpus, one, embed, folds[-1], threads) for one, embed in pairs])
-        rivals.append(plan_rivals(study, corpus, cut, embeds[-1], sequences[-1], folds[-1], device, threads))
+        measured.append(
+            [_evaluate(study, corpus, one, embed, folds[-1], threads) for one, embed in pairs]
+        )
+        rivals.append(
+            plan_rivals(study, corpus, cut, embeds[-1], sequences[-1], folds[-1], device, threads)
+        )
     report = _report(study, cuts, embeds, measured, [step for own in rivals for step in own])
-    rows = (sequences, embeds, [folds], measured, rivals)  # sequences first: in the store, vectors come with most
+    rows = (
+        sequences,
+        embeds,
+        [folds],
+        measured,
+        rivals,
+    )  # sequences first: in the store, vectors come with most
     return [*cuts, *(step for row in rows for own in row for step in own), report]
 
 
 def _segment(study: Study, corpus: CorpusPart, threads: int | None) -> Step:
     folder = study.work / "segment" / corpus.name
     known = None if corpus.known is None else corpus.known.name
-    hints = {"columns": corpus.hints.columns, "tiers": corpus.hints.tiers, "label": corpus.hints.label}
+    hints = {
+        "columns": corpus.hints.columns,
+        "tiers": corpus.hints.tiers,
+        "label": corpus.hints.label,
+    }
     options = {**asdict(corpus.rule), **hints, "format": corpus.format, "corpus": known}
     places = [corpus.audio, *maybe(corpus.annotations)]
     inputs: list[Input] = [partial(look, place, corpus.hints.but) for place in places]
 
     def make(report: Report) -> Sequence[str]:
         found = segment_files(
-            corpus.audio, folder, corpus.annotations, corpus.rule, format=corpus.format, hints=corpus.hints,
-            corpus=corpus.known, threads=threads, report=report,
-        )  # fmt: skip
+            corpus.audio,
+            folder,
+            corpus.annotations,
+            corpus.rule,
+            format=corpus.format,
+            hints=corpus.hints,
+            corpus=corpus.known,
+            threads=threads,
+            report=report,
+        )
         if not found.segments:
-            raise InputError(f"[corpus.{corpus.name}]: no segment is left; the first reason: {found.rejects[0].reason}")
+            raise InputError(
+                f"[corpus.{corpus.name}]: no segment is left; the first reason: {found.rejects[0].reason}"
+            )
         return [SEGMENTS, REJECTS, TOLD_IN]
 
     return Step("segment", corpus.name, "", folder, folder, options, inputs, make)
 
 
 def _embed(
-    study: Study, corpus: CorpusPart, encoder: EncoderPart, cut: Step, device: str, threads: int | None,
+    study: Study,
+    corpus: CorpusPart,
+    encoder: EncoderPart,
+    cut: Step,
+    device: str,
+    threads: int | None,
     kind: str = "embed",
-) -> Step:  # fmt: skip
+) -> Step:
     """Return the step of an encoder's vectors, or (`sequence`) of what lies behind them.
 
     The two are apart: with frames, some models give vectors that differ in their last digits.
     """
-    folder, source = study.work / kind / corpus.name / safe_name(encoder.told), cut.folder / SEGMENTS
+    folder, source = (
+        study.work / kind / corpus.name / safe_name(encoder.told),
+        cut.folder / SEGMENTS,
+    )
     where, sequences = device if encoder.row.gpu else "cpu", kind == "sequence"
 
     def make(report: Report) -> Sequence[str]:
         out = folder / EMBEDDINGS
         embed_files(
-            source, out, encoder.name, encoder.choices, audio=audio_root(corpus.audio), store=study.store, device=where,
-            threads=threads, sequences=sequences, report=report,
-        )  # fmt: skip
+            source,
+            out,
+            encoder.name,
+            encoder.choices,
+            audio=audio_root(corpus.audio),
+            store=study.store,
+            device=where,
+            threads=threads,
+            sequences=sequences,
+            report=report,
+        )
         rejects = out.with_suffix(".rejects.csv")
         vectors = [EMBEDDINGS, *([rejects.name] if rejects.exists() else [])]
         return [sequences_path(out).name] if sequences else vectors
@@ -106,7 +149,9 @@ def _fold(study: Study, corpus: CorpusPart, cut: Step, embeds: Sequence[Step]) -
     default = DEFAULT_FOLDS if corpus.known is None else corpus.known.folds
 
     def make(report: Report) -> Sequence[str]:
-        fold_files(source, folder, tables, count=corpus.folds, file=corpus.fold_file, default=default)
+        fold_files(
+            source, folder, tables, count=corpus.folds, file=corpus.fold_file, default=default
+        )
         return [FOLDS, DEALT]
 
     inputs: list[Input] = [source, *maybe(corpus.fold_file), partial(_shared, tables)]
@@ -115,41 +160,88 @@ def _fold(study: Study, corpus: CorpusPart, cut: Step, embeds: Sequence[Step]) -
 
 
 def _evaluate(
-    study: Study, corpus: CorpusPart, encoder: EncoderPart, embed: Step, fold: Step, threads: int | None
+    study: Study,
+    corpus: CorpusPart,
+    encoder: EncoderPart,
+    embed: Step,
+    fold: Step,
+    threads: int | None,
 ) -> Step:
-    folder, table = study.work / "evaluate" / corpus.name / safe_name(encoder.told), embed.folder / EMBEDDINGS
+    folder, table = (
+        study.work / "evaluate" / corpus.name / safe_name(encoder.told),
+        embed.folder / EMBEDDINGS,
+    )
 
     def make(report: Report) -> Sequence[str]:
         evaluate_files(
-            [table], folder, study.protocol, dealt=fold.folder, categories=corpus.categories, corpus=corpus.name,
-            threads=threads, figure=False, report=report,
-        )  # fmt: skip
+            [table],
+            folder,
+            study.protocol,
+            dealt=fold.folder,
+            categories=corpus.categories,
+            corpus=corpus.name,
+            threads=threads,
+            figure=False,
+            report=report,
+        )
         return [*WRITERS, PROVENANCE]
 
     known = None if corpus.known is None else corpus.known.name
-    inputs: list[Input] = [table, fold.folder / FOLDS, fold.folder / DEALT, *maybe(corpus.categories)]
+    inputs: list[Input] = [
+        table,
+        fold.folder / FOLDS,
+        fold.folder / DEALT,
+        *maybe(corpus.categories),
+    ]
     options = {**asdict(study.protocol), "corpus": known}
-    return Step("evaluate", corpus.name, encoder.told, folder, folder, options, inputs, make, [embed, fold])
+    return Step(
+        "evaluate", corpus.name, encoder.told, folder, folder, options, inputs, make, [embed, fold]
+    )
 
 
 def _report(
-    study: Study, cuts: Sequence[Step], embeds: Sequence[Sequence[Step]], measured: Sequence[Sequence[Step]],
+    study: Study,
+    cuts: Sequence[Step],
+    embeds: Sequence[Sequence[Step]],
+    measured: Sequence[Sequence[Step]],
     rivals: Sequence[Step],
-) -> Step:  # fmt: skip
+) -> Step:
     names = [corpus.name for corpus in study.corpora]
     left = [
-        Outcome(corpus.name, names, cut.folder, [e.folder / EMBEDDINGS for e in own], [m.folder for m in results],
-                contest_folders(rivals, corpus.name), study.protocol.reference, study.references, corpus.categories,
-                corpus.known)
+        Outcome(
+            corpus.name,
+            names,
+            cut.folder,
+            [e.folder / EMBEDDINGS for e in own],
+            [m.folder for m in results],
+            contest_folders(rivals, corpus.name),
+            study.protocol.reference,
+            study.references,
+            corpus.categories,
+            corpus.known,
+        )
         for corpus, cut, own, results in zip(study.corpora, cuts, embeds, measured, strict=True)
-    ]  # fmt: skip
+    ]
     commands = [f"callshot run {study.path.name}"]
-    shown = Look(study.title, study.shots, study.confusion, study.spread, study.protocol, commands, study.figures)
+    shown = Look(
+        study.title,
+        study.shots,
+        study.confusion,
+        study.spread,
+        study.protocol,
+        commands,
+        study.figures,
+    )
 
     def make(report: Report) -> Sequence[str]:
         chapters = {one.corpus: read_chapter(one) for one in left}
         return report_chapters(
-            chapters, study.out, shown, _facts(study, cuts, embeds, [*measured, rivals]), mark=study.mark, report=report
+            chapters,
+            study.out,
+            shown,
+            _facts(study, cuts, embeds, [*measured, rivals]),
+            mark=study.mark,
+            report=report,
         )
 
     steps = [step for own in (cuts, *embeds, *measured, rivals) for step in own]
@@ -159,7 +251,10 @@ def _report(
 
 
 def _facts(
-    study: Study, cuts: Sequence[Step], embeds: Sequence[Sequence[Step]], measured: Sequence[Sequence[Step]]
+    study: Study,
+    cuts: Sequence[Step],
+    embeds: Sequence[Sequence[Step]],
+    measured: Sequence[Sequence[Step]],
 ) -> dict[str, object]:
     """Tell what a study was, and where its numbers came from."""
 

@@ -90,7 +90,10 @@ class _Share:
     def __call__(self, part: float, what: str) -> None:
         """Pass on a part of the step."""
         self.told += part
-        self.report(part * self.share, self.step.name if what in self.step.name else f"{self.step.name}: {what}")
+        self.report(
+            part * self.share,
+            self.step.name if what in self.step.name else f"{self.step.name}: {what}",
+        )
 
     def complete(self) -> None:
         """Pass on what the step did not tell."""
@@ -111,7 +114,11 @@ def refuse_hopeless(study: Study, steps: Sequence[Step], device: str = "cpu") ->
             if not cut.done() or corpus.fold_file is not None or corpus.categories is not None:
                 _refuse_corpus(study, corpus)
         except (InputError, OptionError) as error:
-            told = str(error).replace("(--folds)", "(folds = …)").replace("with --rate", "with rate_hz =")
+            told = (
+                str(error)
+                .replace("(--folds)", "(folds = …)")
+                .replace("with --rate", "with rate_hz =")
+            )
             raise type(error)(f"[corpus.{corpus.name}]: {told}") from None
 
 
@@ -143,14 +150,22 @@ def _refuse_few(study: Study, corpus: CorpusPart, classes: Sequence[ClassCount])
 def _foresee(corpus: CorpusPart) -> tuple[Sequence[Segment], Sequence[ClassCount]]:
     """Return the segments that a corpus has, or will have but for audio that cannot be read, and their classes."""
     found = inspect_corpus(
-        corpus.audio, corpus.annotations, corpus.rule, format=corpus.format, hints=corpus.hints, corpus=corpus.known,
-        folds=corpus.folds, shorten=False,
-    )  # fmt: skip
+        corpus.audio,
+        corpus.annotations,
+        corpus.rule,
+        format=corpus.format,
+        hints=corpus.hints,
+        corpus=corpus.known,
+        folds=corpus.folds,
+        shorten=False,
+    )
     segments = found.segmentation.segments
     if not segments:
         reasons = [*found.segmentation.rejects, *found.segmentation.refused]
         why = f"; the first reason of {len(reasons)}: {reasons[0].reason}" if reasons else ""
-        raise InputError(f"no annotation of {corpus.audio} became a segment{why}; callshot inspect tells more")
+        raise InputError(
+            f"no annotation of {corpus.audio} became a segment{why}; callshot inspect tells more"
+        )
     if found.folds is None and corpus.fold_file is None:
         count = len({segment.recording for segment in segments})
         mend = f"set folds = {count}" if count > 1 else "two at least are needed"
@@ -165,7 +180,9 @@ def _alone(work: Path) -> Iterator[None]:
         work.mkdir(parents=True, exist_ok=True)
         handle = os.open(work / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     except OSError as error:
-        raise OutputError(f"{work}: cannot keep the steps of the study there ({error.strerror})") from error
+        raise OutputError(
+            f"{work}: cannot keep the steps of the study there ({error.strerror})"
+        ) from error
     try:
         _lock(handle, work)
         yield
@@ -181,4 +198,6 @@ def _lock(handle: int, work: Path) -> None:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        raise OutputError(f"{work}: another run of this study is at work; wait for it, or stop it") from None
+        raise OutputError(
+            f"{work}: another run of this study is at work; wait for it, or stop it"
+        ) from None

@@ -60,14 +60,20 @@ class Step:
     def done(self) -> bool:
         """Tell whether the outcome is there and belongs to the inputs as they are now."""
         note = self.note()
-        whole = all(look(self.folder / name) == digest for name, digest in note.get("files", {}).items())
+        whole = all(
+            look(self.folder / name) == digest for name, digest in note.get("files", {}).items()
+        )
         return bool(note) and whole and note["key"] == self.key()
 
     def note(self) -> dict[str, Any]:
         """Return what the step told when it was done; nothing where it was not."""
         with suppress(OSError, ValueError, RecursionError, TypeError, KeyError):
             found = json.loads((self.notes / NOTE).read_text(encoding="utf-8"))
-            return {"key": str(found["key"]), "seconds": float(found["seconds"]), "files": dict(found["files"])}
+            return {
+                "key": str(found["key"]),
+                "seconds": float(found["seconds"]),
+                "files": dict(found["files"]),
+            }
         return {}
 
     def run(self, report: Report) -> None:
@@ -79,11 +85,16 @@ class Step:
             names = self.make(report)
             files = {name: look(self.folder / name) for name in names}
             told = {"key": key, "seconds": round(time.monotonic() - start_s, 3), "files": files}
-            _replace(self.notes / NOTE, json.dumps(told, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+            _replace(
+                self.notes / NOTE,
+                json.dumps(told, indent=2, sort_keys=True, ensure_ascii=False) + "\n",
+            )
         except OutputError:  # is told already
             raise
         except OSError as error:
-            raise OutputError(f"{self.name}: {error.filename or self.notes}: {error.strerror or error}") from error
+            raise OutputError(
+                f"{self.name}: {error.filename or self.notes}: {error.strerror or error}"
+            ) from error
 
 
 def look(path: Path, but: Sequence[Path] = ()) -> str:

@@ -28,15 +28,23 @@ def _tell_segments(step: Step) -> list[str]:
 
 
 def _tell_embeddings(step: Step) -> list[str]:
-    path = next((step.folder / name for name in step.note()["files"] if name.endswith(".rejects.csv")), None)
+    path = next(
+        (step.folder / name for name in step.note()["files"] if name.endswith(".rejects.csv")), None
+    )
     rejects = [] if path is None else read_rejects(path)
     return [f"{len(rejects)} rejects, the first: {rejects[0].reason}"] if rejects else []
 
 
 def _tell_folds(step: Step) -> list[str]:
     told = _read(step, DEALT)
-    left = [f"not evaluated: '{c['label']}' ({c['reason']})" for c in told["classes"] if c["reason"]]
-    missing = [f"{len(told['missing'])} segments are left out, as some encoder refused them"] if told["missing"] else []
+    left = [
+        f"not evaluated: '{c['label']}' ({c['reason']})" for c in told["classes"] if c["reason"]
+    ]
+    missing = (
+        [f"{len(told['missing'])} segments are left out, as some encoder refused them"]
+        if told["missing"]
+        else []
+    )
     every = len(told["classes"])
     return [f"{every - len(left)} of {every} call types in {told['count']} folds", *left, *missing]
 
@@ -59,6 +67,8 @@ def _read(step: Step, name: str) -> dict[str, Any]:
 
 
 TELLERS: dict[str, Callable[[Step], list[str]]] = {
-    "segment": _tell_segments, "embed": _tell_embeddings, "fold": _tell_folds,
+    "segment": _tell_segments,
+    "embed": _tell_embeddings,
+    "fold": _tell_folds,
     **dict.fromkeys((*KINDS, PUBLISHED), _tell_rivals),
-}  # fmt: skip
+}

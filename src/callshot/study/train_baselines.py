@@ -77,8 +77,16 @@ class Contest:
     @property
     def files(self) -> list[str]:
         """The names of the files that tell it."""
-        told = {RIVALS: True, REFINEMENT: self.refinement, CROSSINGS: self.crossings, PROVENANCE: True}
-        return [*(name for name, there in told.items() if there), *(WRITERS if self.swept is not None else ())]
+        told = {
+            RIVALS: True,
+            REFINEMENT: self.refinement,
+            CROSSINGS: self.crossings,
+            PROVENANCE: True,
+        }
+        return [
+            *(name for name, there in told.items() if there),
+            *(WRITERS if self.swept is not None else ()),
+        ]
 
 
 def train_files(
@@ -105,22 +113,39 @@ def train_files(
     the other choices of a ground. `keep` is a folder for networks, so that none is trained twice.
     """
     if not training.kinds and not training.shots and not training.published:
-        raise OptionError("rival: nothing to train; name one, or ask for logistic regression at every k")
+        raise OptionError(
+            "rival: nothing to train; name one, or ask for logistic regression at every k"
+        )
     refuse_training(training, device)
     rule = None
     if against is not None:
         rule = read_rule(against, paths, protocol, categories)
         _refuse_choices(against, rule.corpus, corpus, (folds, fold_file, dealt))
         corpus, fold_file = rule.corpus, against / "folds.csv"
-    with open_staging(out, (RIVALS, REFINEMENT, CROSSINGS, *WRITERS), PROVENANCE, mark=MARK) as staging:
+    with open_staging(
+        out, (RIVALS, REFINEMENT, CROSSINGS, *WRITERS), PROVENANCE, mark=MARK
+    ) as staging:
         ground = read_ground(
-            paths, folds=folds, fold_file=fold_file, dealt=dealt, categories=categories, corpus=corpus
-        )  # fmt: skip
-        found = _train(ground, paths, training, protocol, sources or Sources(), device, threads, keep, report)
+            paths,
+            folds=folds,
+            fold_file=fold_file,
+            dealt=dealt,
+            categories=categories,
+            corpus=corpus,
+        )
+        found = _train(
+            ground, paths, training, protocol, sources or Sources(), device, threads, keep, report
+        )
         if rule is not None:
             trained = () if found.swept is None else found.swept.values
-            found = replace(found, crossings=find_crossings(rule.values, found.rivals, trained, rule.complete_shots))
-        options, measured = _options(training, device, found.networks), found.swept or next(ground.plots()).unmeasured()
+            found = replace(
+                found,
+                crossings=find_crossings(rule.values, found.rivals, trained, rule.complete_shots),
+            )
+        options, measured = (
+            _options(training, device, found.networks),
+            found.swept or next(ground.plots()).unmeasured(),
+        )
         told = tell_provenance(measured, protocol, ground.files, options)
         staging.write(lambda folder: _write(found, folder), told)
     return found
@@ -131,7 +156,9 @@ def drawn_as(against: Path | None, changes: Mapping[str, Any]) -> Protocol:
     return Protocol(**changes) if against is None else Protocol(**{**_told(against)[0], **changes})
 
 
-def read_rule(against: Path, paths: Sequence[Path], protocol: Protocol, categories: Path | None) -> Evaluation:
+def read_rule(
+    against: Path, paths: Sequence[Path], protocol: Protocol, categories: Path | None
+) -> Evaluation:
     """Return what the centroid did in earlier results; refused where that was another contest.
 
     The tables must be those that were evaluated, the draws those of the same seed and sampler, the categories the same.
@@ -139,14 +166,27 @@ def read_rule(against: Path, paths: Sequence[Path], protocol: Protocol, categori
     drawn, inputs = _told(against)
     rule = read_results(against).under(["centroid"])
     if not rule.curve:
-        raise InputError(f"{against}: has no curve of the centroid; name a directory that callshot evaluate wrote")
+        raise InputError(
+            f"{against}: has no curve of the centroid; name a directory that callshot evaluate wrote"
+        )
     for name in ("seed", "sampler"):
         if getattr(protocol, name) != drawn[name]:
-            found = f"{getattr(protocol, name)} are other draws than those of {against} ({drawn[name]})"
-            raise OptionError(f"{name}: {found}, and only the same can be compared; leave the option out")
-    for role, path in [*(("table", path) for path in paths), *([("categories", categories)] if categories else [])]:
-        if describe_file(path)["sha256"] not in {one["sha256"] for one in inputs if one["role"] == role}:
-            raise InputError(f"{path}: not a file that {against} was made from (its sha256 differs); evaluate it first")
+            found = (
+                f"{getattr(protocol, name)} are other draws than those of {against} ({drawn[name]})"
+            )
+            raise OptionError(
+                f"{name}: {found}, and only the same can be compared; leave the option out"
+            )
+    for role, path in [
+        *(("table", path) for path in paths),
+        *([("categories", categories)] if categories else []),
+    ]:
+        if describe_file(path)["sha256"] not in {
+            one["sha256"] for one in inputs if one["role"] == role
+        }:
+            raise InputError(
+                f"{path}: not a file that {against} was made from (its sha256 differs); evaluate it first"
+            )
     return rule
 
 
@@ -162,14 +202,20 @@ def _told(against: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """Return the protocol and the inputs of earlier results."""
     try:
         told = json.loads((against / PROVENANCE).read_text(encoding="utf-8"))
-        drawn: dict[str, Any] = {name: tuple(x) if isinstance(x, list) else x for name, x in told["protocol"].items()}
-        return asdict(Protocol(**drawn)), [{"role": str(x["role"]), "sha256": x["sha256"]} for x in told["inputs"]]
+        drawn: dict[str, Any] = {
+            name: tuple(x) if isinstance(x, list) else x for name, x in told["protocol"].items()
+        }
+        return asdict(Protocol(**drawn)), [
+            {"role": str(x["role"]), "sha256": x["sha256"]} for x in told["inputs"]
+        ]
     except OSError as error:
         raise InputError(
             f"{against / PROVENANCE}: {error.strerror}; name a directory that callshot evaluate wrote"
         ) from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise InputError(f"{against / PROVENANCE}: not the provenance of an evaluation; evaluate again") from None
+        raise InputError(
+            f"{against / PROVENANCE}: not the provenance of an evaluation; evaluate again"
+        ) from None
 
 
 def read_contest(folder: Path) -> Contest:
@@ -183,20 +229,36 @@ def read_contest(folder: Path) -> Contest:
 
 
 def _train(
-    ground: Ground, paths: Sequence[Path], training: Training, protocol: Protocol, sources: Sources, device: str,
-    threads: int | None, keep: Path | None, report: Report,
-) -> Contest:  # fmt: skip
+    ground: Ground,
+    paths: Sequence[Path],
+    training: Training,
+    protocol: Protocol,
+    sources: Sources,
+    device: str,
+    threads: int | None,
+    keep: Path | None,
+    report: Report,
+) -> Contest:
     """Train every rival that is asked for, on every encoder; the end-to-end one once."""
     plots = list(ground.plots())
     frames, signals = _read_inputs(plots, paths, training, sources, threads)
     more: dict[str, Any] = {"seed": protocol.seed, "device": device, "threads": threads}
     each = [kind for kind in training.kinds if kind != "end-to-end"]
-    parts = len(plots) * (len(each) + training.shots) + ("end-to-end" in training.kinds) + bool(training.published)
+    parts = (
+        len(plots) * (len(each) + training.shots)
+        + ("end-to-end" in training.kinds)
+        + bool(training.published)
+    )
 
     def heard(share: float, what: str) -> None:
         report(share / parts, what)
 
-    rivals, refinement, swept, networks = list[Rival](), list[Refined](), list[Evaluation](), list[dict[str, Any]]()
+    rivals, refinement, swept, networks = (
+        list[Rival](),
+        list[Refined](),
+        list[Evaluation](),
+        list[dict[str, Any]](),
+    )
     for n, plot in enumerate(plots):
         if "logistic" in each:
             fitted, refined = train_logistic(plot, training, threads=threads, report=heard)
@@ -204,10 +266,14 @@ def _train(
         if training.shots:
             swept.append(sweep_logistic_at(plot, training, protocol, threads=threads, report=heard))
         if "recurrent" in each:
-            trained, told = train_recurrent(plot, training, frames[n], folder=keep, report=heard, **more)
+            trained, told = train_recurrent(
+                plot, training, frames[n], folder=keep, report=heard, **more
+            )
             rivals, networks = [*rivals, *trained], [*networks, told]
     if "end-to-end" in training.kinds:
-        trained, told = train_end_to_end(plots[0], training, signals, folder=keep, report=heard, **more)
+        trained, told = train_end_to_end(
+            plots[0], training, signals, folder=keep, report=heard, **more
+        )
         rivals, networks = [*rivals, *trained], [*networks, told]
     if training.published:
         rivals += ask_published(plots[0], training.published, signals)
@@ -215,13 +281,19 @@ def _train(
 
 
 def _read_inputs(
-    plots: Sequence[Plot], paths: Sequence[Path], training: Training, sources: Sources, threads: int | None
+    plots: Sequence[Plot],
+    paths: Sequence[Path],
+    training: Training,
+    sources: Sources,
+    threads: int | None,
 ) -> tuple[list[list[Signal]], list[Signal]]:
     """Return the sequences of each encoder, and the audio, where they are asked for: before anything is trained."""
     frames, signals = list[list[Signal]](), list[Signal]()
     if "recurrent" in training.kinds:
         beside = sources.sequences or [sequences_path(path) for path in paths]
-        frames = [read_sequences(path, plot.segments) for plot, path in zip(plots, beside, strict=True)]
+        frames = [
+            read_sequences(path, plot.segments) for plot, path in zip(plots, beside, strict=True)
+        ]
     if "end-to-end" in training.kinds or training.published:
         signals = list(_listen(plots[0], sources, threads))
     return frames, signals
@@ -230,11 +302,15 @@ def _read_inputs(
 def _listen(plot: Plot, sources: Sources, threads: int | None) -> Iterator[Signal]:
     """Yield the audio of every row of the episodes."""
     if sources.segments is None:
-        raise OptionError("segments: the end-to-end rival hears the audio; name the table of segments")
+        raise OptionError(
+            "segments: the end-to-end rival hears the audio; name the table of segments"
+        )
     table, facts = read_segment_table(sources.segments)
     known = {segment.segment: replace(segment, rate_hz=HEARD_HZ) for segment in table}
     if missing := [name for name in plot.segments if name not in known]:
-        raise InputError(f"{sources.segments}: no segment {missing[0]!r}, which {plot.table.source} has")
+        raise InputError(
+            f"{sources.segments}: no segment {missing[0]!r}, which {plot.table.source} has"
+        )
     root = sources.audio or Path(facts.get("audio", ""))
     wanted = [known[name] for name in plot.segments]
     order = sorted(range(len(wanted)), key=lambda n: (wanted[n].path, wanted[n].start_s))
@@ -246,8 +322,12 @@ def _listen(plot: Plot, sources: Sources, threads: int | None) -> Iterator[Signa
     return (found[n] for n in range(len(wanted)))
 
 
-def _options(training: Training, device: str, networks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    told: dict[str, Any] = {"training": asdict(replace(training, init=None)) | {"init": str(training.init or "")}}
+def _options(
+    training: Training, device: str, networks: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "training": asdict(replace(training, init=None)) | {"init": str(training.init or "")}
+    }
     if set(training.kinds) - {"logistic"} or training.published:
         told |= {"device": device, "torch": version("torch"), "networks": list(networks)}
     return told

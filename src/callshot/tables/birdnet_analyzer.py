@@ -70,7 +70,9 @@ def _csv_sources(path: Path) -> Sources:
     try:
         header, *rows = list(csv_rows(path)) or [[]]
     except (OSError, csv.Error) as error:
-        raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
+        raise InputError(
+            f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})"
+        ) from error
     refuse_missing(path, header, COLUMNS)
     at = [header.index(name) for name in COLUMNS]
     members: dict[str, list[tuple[str, list[str]]]] = {}
@@ -88,12 +90,18 @@ def _windows(read: Callable[[], Iterable[tuple[str, list[str]]]]) -> Windows:
             start, end, numbers = fields
             times.append((float(start), float(end)))
             with np.errstate(over="ignore"):
-                vectors.append(np.array([float(number) for number in numbers.split(",")]).astype(np.float32))
+                vectors.append(
+                    np.array([float(number) for number in numbers.split(",")]).astype(np.float32)
+                )
         except ValueError as error:
-            raise InputError(f"{where}: wanted start, end and the numbers of a vector ({error})") from None
+            raise InputError(
+                f"{where}: wanted start, end and the numbers of a vector ({error})"
+            ) from None
         if not (np.isfinite(times[-1]).all() and np.isfinite(vectors[-1]).all()):
             raise InputError(f"{where}: wanted finite numbers")
         if vectors[-1].size != vectors[0].size:
-            raise InputError(f"{where}: wanted {vectors[0].size} numbers as in the first, found {vectors[-1].size}")
+            raise InputError(
+                f"{where}: wanted {vectors[0].size} numbers as in the first, found {vectors[-1].size}"
+            )
     start_s, end_s = np.array(times, np.float64).reshape(-1, 2).T
     return Windows(start_s, end_s, np.array(vectors, np.float32))

@@ -75,9 +75,19 @@ class Plot:
         """Return an evaluation of all that is to be measured, and nothing that was."""
         ground, queries = self.ground, int((self.episodes.fold >= 0).sum())
         return Evaluation(
-            ground.corpus, complete_shots(ground.classes), queries, [], [], [], [], [], ground.classes, ground.folds,
-            self.table, [],
-        )  # fmt: skip
+            ground.corpus,
+            complete_shots(ground.classes),
+            queries,
+            [],
+            [],
+            [],
+            [],
+            [],
+            ground.classes,
+            ground.folds,
+            self.table,
+            [],
+        )
 
 
 def read_ground(
@@ -106,7 +116,13 @@ def read_ground(
         chosen = choose_folds(tables[0], folds, given, fold_file, default=default)
     groups = None if known is None else known.categories_of(set(tables[0].label))
     groups = groups if categories is None else read_categories(categories, tables[0])
-    files = [describe_file(path, encoder=t.encoder, role="table") for path, t in zip(paths, tables, strict=True)]
-    for role, path in {"folds": dealt / FOLDS if dealt else fold_file, "categories": categories}.items():
+    files = [
+        describe_file(path, encoder=t.encoder, role="table")
+        for path, t in zip(paths, tables, strict=True)
+    ]
+    for role, path in {
+        "folds": dealt / FOLDS if dealt else fold_file,
+        "categories": categories,
+    }.items():
         files += [describe_file(path, role=role)] if path is not None else []
     return Ground(name, tables, chosen, groups, files, "" if known is None else known.name)

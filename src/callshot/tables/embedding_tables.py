@@ -59,7 +59,9 @@ def read_table(path: Path, *, need_segment: bool = False) -> Embeddings:
         segment=tuple(_segments(path, frame)),
         recording=tuple(recording),
         label=tuple(label),
-        labels=_labels(path, label, frame["labels"]) if "labels" in frame else tuple((name,) for name in label),
+        labels=_labels(path, label, frame["labels"])
+        if "labels" in frame
+        else tuple((name,) for name in label),
         fold=_fold(path, frame["fold"]) if "fold" in frame else None,
         source=str(path),
     )
@@ -72,7 +74,9 @@ def read_tables(paths: Sequence[Path]) -> list[Embeddings]:
     for table in tables:
         twin = tables[encoders.index(table.encoder)]
         if twin is not table:
-            raise InputError(f"{table.source}: its encoder is {table.encoder!r}, as in {twin.source}; rename one file")
+            raise InputError(
+                f"{table.source}: its encoder is {table.encoder!r}, as in {twin.source}; rename one file"
+            )
     return tables[:1] + [_aligned(tables[0], table) for table in tables[1:]]
 
 
@@ -82,8 +86,12 @@ def write_table(embeddings: Embeddings, path: Path, *, corpus: str | None = None
     refuse_place(path)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     metadata = {"encoder": embeddings.encoder} | ({} if corpus is None else {"corpus": corpus})
-    columns = {name: pl.Series(list(getattr(embeddings, name)), dtype=pl.String) for name in COLUMNS[:3]}
-    columns["labels"] = pl.Series([list(names) for names in embeddings.labels], dtype=pl.List(pl.String))
+    columns = {
+        name: pl.Series(list(getattr(embeddings, name)), dtype=pl.String) for name in COLUMNS[:3]
+    }
+    columns["labels"] = pl.Series(
+        [list(names) for names in embeddings.labels], dtype=pl.List(pl.String)
+    )
     if embeddings.fold is not None:
         columns["fold"] = pl.Series(embeddings.fold, dtype=pl.Int64)
     columns["embedding"] = pl.Series(_native(embeddings.vectors)).arr.to_list()
@@ -100,9 +108,13 @@ def write_table(embeddings: Embeddings, path: Path, *, corpus: str | None = None
 def refuse_place(path: Path) -> None:
     """Refuse a place where no table can be written, before any work."""
     if path.suffix.lower() != ".parquet":
-        raise OutputError(f"{path}: a table is written as Parquet; wanted a name that ends in .parquet")
+        raise OutputError(
+            f"{path}: a table is written as Parquet; wanted a name that ends in .parquet"
+        )
     if path.is_dir() or not path.absolute().parent.is_dir():
-        raise OutputError(f"{path}: cannot be written; wanted the name of a file, in a folder that is there")
+        raise OutputError(
+            f"{path}: cannot be written; wanted the name of a file, in a folder that is there"
+        )
 
 
 def table_corpus(path: Path) -> str | None:
@@ -114,7 +126,9 @@ def table_corpus(path: Path) -> str | None:
 def table_segments(path: Path) -> frozenset[str]:
     """Return the ids in a table that `write_table` wrote."""
     with _reading(path):
-        return frozenset(pl.read_parquet(path.absolute(), columns=["segment"], glob=False)["segment"])
+        return frozenset(
+            pl.read_parquet(path.absolute(), columns=["segment"], glob=False)["segment"]
+        )
 
 
 @contextmanager
@@ -126,7 +140,9 @@ def _reading(path: Path) -> Iterator[Callable[[Path, Sequence[str]], pl.DataFram
             if stream.read(1) == b"":
                 raise InputError(f"{path}: the file is empty; wanted a table")
         if path.suffix.lower() not in readers:
-            raise InputError(f"{path}: unknown kind of table; wanted a name that ends in {', '.join(readers)}")
+            raise InputError(
+                f"{path}: unknown kind of table; wanted a name that ends in {', '.join(readers)}"
+            )
         yield readers[path.suffix.lower()]
     except CallshotError:
         raise
@@ -165,9 +181,17 @@ def _read_csv(path: Path, needed: Sequence[str]) -> pl.DataFrame:
     frame = _csv_frame(path)
     cells = frame.select(dimensions)
     numbers = cells.select(pl.all().cast(pl.Float64, strict=False)).to_numpy()
-    whole = np.isfinite(numbers).all()  # if not, the text goes on: space may be around it, or an error must quote it
-    vectors = pl.Series(_native(numbers)) if whole else cells.select(pl.concat_list(dimensions)).to_series()
-    return frame.select(name for name in COLUMNS[:-1] if name in header).with_columns(embedding=vectors)
+    whole = np.isfinite(
+        numbers
+    ).all()  # if not, the text goes on: space may be around it, or an error must quote it
+    vectors = (
+        pl.Series(_native(numbers))
+        if whole
+        else cells.select(pl.concat_list(dimensions)).to_series()
+    )
+    return frame.select(name for name in COLUMNS[:-1] if name in header).with_columns(
+        embedding=vectors
+    )
 
 
 def _csv_frame(path: Path) -> pl.DataFrame:
@@ -189,9 +213,13 @@ def csv_rows(path: Path) -> Iterator[list[str]]:
         for row, cells in enumerate(filter(any, csv.reader(lines))):
             header = header or cells
             if NOT_TEXT.search("".join(cells)):
-                raise InputError(f"{path}: row {row} (0 is the header): not UTF-8; save the file as UTF-8")
+                raise InputError(
+                    f"{path}: row {row} (0 is the header): not UTF-8; save the file as UTF-8"
+                )
             if len(cells) != len(header):
-                raise InputError(f"{path}: row {row}: wanted {len(header)} fields as in the header, found {len(cells)}")
+                raise InputError(
+                    f"{path}: row {row}: wanted {len(header)} fields as in the header, found {len(cells)}"
+                )
             yield cells
 
 
@@ -199,16 +227,25 @@ def _read_npz(path: Path, needed: Sequence[str], names: Sequence[str] = COLUMNS)
     with path.open("rb") as stream, warnings.catch_warnings(action="ignore"):
         entries = np.lib.npyio.NpzFile(stream, allow_pickle=False)
         refuse_missing(path, list(entries), needed)
-        return pl.DataFrame([_npz_series(path, name, entries[name]) for name in names if name in entries])
+        return pl.DataFrame(
+            [_npz_series(path, name, entries[name]) for name in names if name in entries]
+        )
 
 
 def _npz_series(path: Path, name: str, array: NDArray[Any]) -> pl.Series:
     vector, array = name == "embedding", np.atleast_1d(array)
     if array.dtype.kind not in ("fiu" if vector else "Uiu") or array.ndim != 1 + vector:
         wanted = "numbers, segments × dimensions" if vector else "a row of text or integers"
-        raise InputError(f"{path}: column {name}: wanted {wanted}, found {array.dtype} of shape {array.shape}")
+        raise InputError(
+            f"{path}: column {name}: wanted {wanted}, found {array.dtype} of shape {array.shape}"
+        )
     entries = [] if vector else array.astype(str).tolist()
-    _refuse(path, name, [NOT_TEXT.search(entry) is not None for entry in entries], lambda row: "found damaged text")
+    _refuse(
+        path,
+        name,
+        [NOT_TEXT.search(entry) is not None for entry in entries],
+        lambda row: "found damaged text",
+    )
     return pl.Series(name, _native(array) if vector else entries)
 
 
@@ -256,9 +293,19 @@ def _matrix(path: Path, lists: pl.Series) -> NDArray[np.floating[Any]]:
     if not (isinstance(inner, pl.String) or inner.is_numeric()):
         raise InputError(f"{path}: column embedding: wanted lists of numbers, found {lists.dtype}")
     lengths = lists.list.len().fill_null(0).to_numpy()
-    _refuse(path, "embedding", lengths == 0, lambda row: "wanted a vector, found none or one of dimension 0")
+    _refuse(
+        path,
+        "embedding",
+        lengths == 0,
+        lambda row: "wanted a vector, found none or one of dimension 0",
+    )
     ragged = lengths != lengths[0]
-    _refuse(path, "embedding", ragged, lambda row: f"wanted {lengths[0]} numbers as in row 1, found {lengths[row]}")
+    _refuse(
+        path,
+        "embedding",
+        ragged,
+        lambda row: f"wanted {lengths[0]} numbers as in row 1, found {lengths[row]}",
+    )
     found = lists.explode()
     numbers = found.str.strip_chars() if isinstance(inner, pl.String) else found
     numbers = numbers if isinstance(inner, pl.Float32) else numbers.cast(pl.Float64, strict=False)
@@ -266,7 +313,9 @@ def _matrix(path: Path, lists: pl.Series) -> NDArray[np.floating[Any]]:
     if not finite.all():
         row, i = divmod(at := int(np.argmin(finite)), int(lengths[0]))
         where = f"{path}: column embedding, row {row + 1}, dimension e{i}"
-        raise InputError(f"{where}: wanted a finite number, found {found[at]!r}; mend it or leave out the row")
+        raise InputError(
+            f"{where}: wanted a finite number, found {found[at]!r}; mend it or leave out the row"
+        )
     return _native(numbers.to_numpy()).reshape(len(lists), -1)
 
 
@@ -275,14 +324,21 @@ def _text(path: Path, column: pl.Series, *, lists: bool = False) -> pl.Series:
     nested = lists and isinstance(column.dtype, pl.List | pl.Array)
     kind = column.dtype.inner if nested else column.dtype  # type: ignore[attr-defined]
     if not (isinstance(kind, pl.String | pl.Categorical | pl.Enum | pl.Null) or kind.is_integer()):
-        raise InputError(f"{path}: column {column.name}: wanted text or integers, found {column.dtype}")
+        raise InputError(
+            f"{path}: column {column.name}: wanted text or integers, found {column.dtype}"
+        )
     return column.cast(pl.List(pl.String) if nested else pl.String)
 
 
 def _filled(path: Path, column: pl.Series) -> pl.Series:
     text = _text(path, column)
     blank = [not (entry or "").strip() for entry in text]
-    _refuse(path, column.name, blank, lambda row: f"wanted text, found {text[row]!r}; fill it in or leave out the row")
+    _refuse(
+        path,
+        column.name,
+        blank,
+        lambda row: f"wanted text, found {text[row]!r}; fill it in or leave out the row",
+    )
     return text
 
 
@@ -292,7 +348,12 @@ def _segments(path: Path, frame: pl.DataFrame) -> pl.Series:
         return frame.select(pl.format("{}#{}", "recording", count)).to_series()
     ids = _filled(path, frame["segment"])
     again, place = ~ids.is_first_distinct(), ids.to_list().index
-    _refuse(path, "segment", again, lambda row: f"{ids[row]!r} is in row {place(ids[row]) + 1} too; ids must differ")
+    _refuse(
+        path,
+        "segment",
+        again,
+        lambda row: f"{ids[row]!r} is in row {place(ids[row]) + 1} too; ids must differ",
+    )
     return ids
 
 
@@ -304,7 +365,9 @@ def _labels(path: Path, label: pl.Series, column: pl.Series) -> tuple[tuple[str,
     wanted = "wanted labels, none empty, in a list, a JSON array or joined by `;`"
     _refuse(path, "labels", bad, lambda row: f"{wanted}, found {entries[row]!r}")
     pairs = zip(label, rows, strict=True)
-    return tuple(tuple(dict.fromkeys(row if centre in row else [centre, *row])) for centre, row in pairs)
+    return tuple(
+        tuple(dict.fromkeys(row if centre in row else [centre, *row])) for centre, row in pairs
+    )
 
 
 def _split(text: str) -> list[str]:
@@ -322,10 +385,17 @@ def _fold(path: Path, column: pl.Series) -> IntArray:
     text = _text(path, column)
     fold = text.str.strip_chars().cast(pl.Int64, strict=False)
     wanted = f"wanted an integer, 0 to K - 1, or {COMMON_FOLD} for the common fold"
-    _refuse(path, "fold", fold.is_null() | (fold < COMMON_FOLD), lambda row: f"{wanted}, found {text[row]!r}")
+    _refuse(
+        path,
+        "fold",
+        fold.is_null() | (fold < COMMON_FOLD),
+        lambda row: f"{wanted}, found {text[row]!r}",
+    )
     gaps = np.setdiff1d(np.arange(max(1, fold.filter(fold >= 0).n_unique())), fold)
     if gaps.size > 0:
-        raise InputError(f"{path}: column fold: no row is in fold {gaps[0]}; wanted every fold from 0 to the last")
+        raise InputError(
+            f"{path}: column fold: no row is in fold {gaps[0]}; wanted every fold from 0 to the last"
+        )
     return fold.to_numpy().astype(np.int64)
 
 
@@ -335,17 +405,28 @@ def _aligned(first: Embeddings, other: Embeddings) -> Embeddings:
     lone = sorted(place.keys() ^ set(first.segment))
     if lone:
         lacking, having = (first, other) if lone[0] in place else (other, first)
-        found = f"{lone[0]!r} of {having.source} is missing, one of {len(lone)} that are not in both"
-        raise InputError(f"{lacking.source}: column segment: {found}; wanted the same segments in all tables")
+        found = (
+            f"{lone[0]!r} of {having.source} is missing, one of {len(lone)} that are not in both"
+        )
+        raise InputError(
+            f"{lacking.source}: column segment: {found}; wanted the same segments in all tables"
+        )
     rows = [place[segment] for segment in first.segment]
     for name, theirs in _facts(other).items():
         for mine, row in zip(_facts(first)[name], rows, strict=True):
             if mine != theirs[row]:
                 found = f"found {theirs[row]!r}, but {mine!r} for this segment in {first.source}"
-                raise InputError(f"{other.source}: column {name}, row {row + 1}: {found}; all tables must agree")
+                raise InputError(
+                    f"{other.source}: column {name}, row {row + 1}: {found}; all tables must agree"
+                )
     return replace(first, encoder=other.encoder, vectors=other.vectors[rows], source=other.source)
 
 
 def _facts(table: Embeddings) -> dict[str, Sequence[Any]]:
     fold = [None] * len(table) if table.fold is None else table.fold.tolist()
-    return {"recording": table.recording, "label": table.label, "labels": [*map(sorted, table.labels)], "fold": fold}
+    return {
+        "recording": table.recording,
+        "label": table.label,
+        "labels": [*map(sorted, table.labels)],
+        "fold": fold,
+    }

@@ -32,7 +32,9 @@ def read_folds(path: Path, table: Embeddings) -> IntArray:
     names = table.segment if by == "segment" else table.recording
     for row, name in enumerate(names, 1):
         if name not in folds:
-            raise InputError(f"{path}: column {by}: {name!r} is missing (row {row} of {table.source}); add its fold")
+            raise InputError(
+                f"{path}: column {by}: {name!r} is missing (row {row} of {table.source}); add its fold"
+            )
     return np.array([folds[name] for name in names], np.int64)
 
 
@@ -60,7 +62,9 @@ def read_categories(path: Path, table: Embeddings) -> dict[str, str]:
             if not row[column].strip():
                 raise InputError(f"{path}: column {column}, row {number}: wanted text, found none")
         if row["label"] not in known:
-            raise InputError(f"{path}: column label, row {number}: no segment has the label {row['label']!r}")
+            raise InputError(
+                f"{path}: column label, row {number}: no segment has the label {row['label']!r}"
+            )
     _refuse_change(path, rows, "label", "category")
     return {row["label"]: row["category"] for row in rows}
 
@@ -77,28 +81,53 @@ def read_rivals(path: Path, corpora: Collection[str], encoders: Collection[str])
     for number, row in enumerate(rows, 1):
         rival = _rival(path, number, row, corpora, encoders)
         if _told(rival) in told:
-            raise InputError(f"{path}: row {number}: {rival.name!r} has such a row before; keep one of them")
+            raise InputError(
+                f"{path}: row {number}: {rival.name!r} has such a row before; keep one of them"
+            )
         told[_told(rival)] = rival
     return [
-        one for rival in told.values() for one in _for_each(rival, corpora) if one is rival or _told(one) not in told
+        one
+        for rival in told.values()
+        for one in _for_each(rival, corpora)
+        if one is rival or _told(one) not in told
     ]
 
 
-def _rival(path: Path, number: int, row: dict[str, str], corpora: Collection[str], encoders: Collection[str]) -> Rival:
+def _rival(
+    path: Path,
+    number: int,
+    row: dict[str, str],
+    corpora: Collection[str],
+    encoders: Collection[str],
+) -> Rival:
     """Read a row; its corpus stays empty where it is for all."""
     corpus, scoring = row.get("corpus", ""), row.get("scoring", "") or "all"
-    for column, text, allowed in (("kind", row["kind"], RIVALS), ("metric", row["metric"], ("map", "auroc")),
-                                  ("scoring", scoring, ("all", "reduced")), ("corpus", corpus, (*corpora, "")),
-                                  ("encoder", row["encoder"], (*sorted(encoders), ""))):  # fmt: skip
+    for column, text, allowed in (
+        ("kind", row["kind"], RIVALS),
+        ("metric", row["metric"], ("map", "auroc")),
+        ("scoring", scoring, ("all", "reduced")),
+        ("corpus", corpus, (*corpora, "")),
+        ("encoder", row["encoder"], (*sorted(encoders), "")),
+    ):
         if text not in allowed:
             wanted = ", ".join(name or "nothing" for name in allowed)
-            raise InputError(f"{path}: column {column}, row {number}: one of {wanted}, found {text!r}")
+            raise InputError(
+                f"{path}: column {column}, row {number}: one of {wanted}, found {text!r}"
+            )
     name = row["name"]
     if not name.strip() or name in encoders:
         raise InputError(
             f"{path}: column name, row {number}: wanted a name that no encoder of the study has, found {name!r}"
         )
-    return Rival(corpus, row["encoder"], row["kind"], name, scoring, row["metric"], _share(path, number, row["value"]))
+    return Rival(
+        corpus,
+        row["encoder"],
+        row["kind"],
+        name,
+        scoring,
+        row["metric"],
+        _share(path, number, row["value"]),
+    )
 
 
 def _told(rival: Rival) -> tuple[str, ...]:
@@ -115,7 +144,9 @@ def _share(path: Path, row: int, text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value <= 1:
-        raise InputError(f"{path}: column value, row {row}: wanted a number from 0 to 1, found {text!r}")
+        raise InputError(
+            f"{path}: column value, row {row}: wanted a number from 0 to 1, found {text!r}"
+        )
     return value
 
 
@@ -131,7 +162,9 @@ def _read_dealing(path: Path) -> dict[str, Any]:
         found = told.get(name) if isinstance(told, dict) else None
         if type(found) is not kind:
             wanted = "an integer" if kind is int else "text"
-            raise InputError(f"{path}: {name}: wanted {wanted}, found {json.dumps(found)[:60]}; deal the folds again")
+            raise InputError(
+                f"{path}: {name}: wanted {wanted}, found {json.dumps(found)[:60]}; deal the folds again"
+            )
     return dict(told)
 
 
@@ -145,7 +178,9 @@ def _rows(path: Path, needed: Sequence[str]) -> list[dict[str, str]]:
     refuse_missing(path, header, needed)
     for name in header:
         if name and header.count(name) > 1:  # a column without a name is not read
-            raise InputError(f"{path}: column {name} is in the header {header.count(name)} times; keep one of them")
+            raise InputError(
+                f"{path}: column {name} is in the header {header.count(name)} times; keep one of them"
+            )
     if not rows:
         raise InputError(f"{path}: the file has no rows")
     return [dict(zip(header, cells, strict=True)) for cells in rows]

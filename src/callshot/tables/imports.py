@@ -63,7 +63,9 @@ class _Rows:
         return row + 1 if self.ids is None else self.ids[row]
 
 
-def import_embeddings(source: Path, segments: Path | None = None, *, kind: str = "auto", encoder: str) -> Imported:
+def import_embeddings(
+    source: Path, segments: Path | None = None, *, kind: str = "auto", encoder: str
+) -> Imported:
     """Read embeddings of any kind, and what their segments are; refuse files that are damaged or do not fit.
 
     >>> import tempfile
@@ -74,7 +76,11 @@ def import_embeddings(source: Path, segments: Path | None = None, *, kind: str =
     >>> found.table.label, [(reject.row, reject.reason) for reject in found.rejects]
     (('roar', 'bark'), [(2, 'no label')])
     """
-    readers = {"arrays": _import_arrays, "hoplite": _import_hoplite, "birdnet-analyzer": _import_birdnet}
+    readers = {
+        "arrays": _import_arrays,
+        "hoplite": _import_hoplite,
+        "birdnet-analyzer": _import_birdnet,
+    }
     chosen = recognise(source) if kind == "auto" else kind
     if chosen not in readers:
         raise OptionError(f"kind: wanted auto, {', '.join(KINDS)}, got {kind!r}")
@@ -87,10 +93,14 @@ def recognise(source: Path) -> str:
         return "arrays"
     if find_hoplite(source) is not None:
         return "hoplite"
-    if source.suffix.lower() in (".txt", ".csv") or (source.is_dir() and any(source.rglob(f"*{TEXT}"))):
+    if source.suffix.lower() in (".txt", ".csv") or (
+        source.is_dir() and any(source.rglob(f"*{TEXT}"))
+    ):
         return "birdnet-analyzer"
     wanted = f"a .npy or .npz file, a perch-hoplite database, or *{TEXT} files of BirdNET-Analyzer"
-    raise InputError(f"{source}: wanted {wanted}, found {'none there' if source.exists() else 'nothing'}")
+    raise InputError(
+        f"{source}: wanted {wanted}, found {'none there' if source.exists() else 'nothing'}"
+    )
 
 
 def _import_arrays(source: Path, segments: Path | None, encoder: str) -> Imported:
@@ -98,32 +108,52 @@ def _import_arrays(source: Path, segments: Path | None, encoder: str) -> Importe
     rows = _read_rows(segments or source.with_suffix(".csv"), ("recording", "label"))
     if rows.frame.height != len(vectors):
         found = f"{len(vectors)} vectors and {rows.frame.height} rows in {rows.path}"
-        raise InputError(f"{source}: wanted a row for each vector, in the same order, found {found}")
+        raise InputError(
+            f"{source}: wanted a row for each vector, in the same order, found {found}"
+        )
     return _table(source, encoder, rows, rows.frame, list(vectors), [])
 
 
 def _import_hoplite(source: Path, segments: Path | None, encoder: str) -> Imported:
     base = read_hoplite(source)
     if segments is not None:
-        left = [f"{len(base.spans)} annotations of the database are left aside, as {segments} is given"]
+        left = [
+            f"{len(base.spans)} annotations of the database are left aside, as {segments} is given"
+        ]
         return _join(
-            source, encoder, _read_rows(segments, ("label",)), base.sources, base.notes + left * bool(base.spans)
+            source,
+            encoder,
+            _read_rows(segments, ("label",)),
+            base.sources,
+            base.notes + left * bool(base.spans),
         )
     if not base.spans:
-        raise InputError(f"{source}: no annotations are in the database; tell what is where with --segments FILE")
-    columns = {name: [getattr(span, name) for span in base.spans] for name in ("path", "start_s", "end_s", "label")}
+        raise InputError(
+            f"{source}: no annotations are in the database; tell what is where with --segments FILE"
+        )
+    columns = {
+        name: [getattr(span, name) for span in base.spans]
+        for name in ("path", "start_s", "end_s", "label")
+    }
     rows = _Rows(source, pl.DataFrame(columns | {"recording": columns["path"]}), ids=base.rows)
     return _join(source, encoder, rows, base.sources, base.notes, base.spans)
 
 
 def _import_birdnet(source: Path, segments: Path | None, encoder: str) -> Imported:
     if segments is None:
-        raise OptionError(f"segments: {source} has no labels; wanted --segments FILE, a segments.parquet or a CSV")
+        raise OptionError(
+            f"segments: {source} has no labels; wanted --segments FILE, a segments.parquet or a CSV"
+        )
     return _join(source, encoder, _read_rows(segments, ("label",)), read_analyzer(source), [])
 
 
 def _join(
-    source: Path, encoder: str, rows: _Rows, sources: Sources, notes: list[str], spans: Sequence[Span] | None = None
+    source: Path,
+    encoder: str,
+    rows: _Rows,
+    sources: Sources,
+    notes: list[str],
+    spans: Sequence[Span] | None = None,
 ) -> Imported:
     """Give each span its vector, then its name and the labels that overlap it where the file does not tell these."""
     spans = _spans(rows) if spans is None else spans
@@ -136,7 +166,9 @@ def _join(
             outcomes[n] = "the same span and label are there already"
     frame = rows.frame
     if "segment" not in frame:
-        whole = [(s.path, s.start_s, s.end_s if np.isfinite(s.end_s) else None, s.label) for s in spans]
+        whole = [
+            (s.path, s.start_s, s.end_s if np.isfinite(s.end_s) else None, s.label) for s in spans
+        ]
         frame = frame.with_columns(segment=pl.Series(list(name_segments(whole)), dtype=pl.String))
     if "labels" not in frame:
         labelled = iter(overlapping_labels([span for span in spans if span.label.strip()]))
@@ -146,7 +178,12 @@ def _join(
 
 
 def _table(
-    source: Path, encoder: str, rows: _Rows, frame: pl.DataFrame, outcomes: Sequence[Vector | str], notes: list[str]
+    source: Path,
+    encoder: str,
+    rows: _Rows,
+    frame: pl.DataFrame,
+    outcomes: Sequence[Vector | str],
+    notes: list[str],
 ) -> Imported:
     """Put vectors and what is said of them into a table; what has no label or no vector is a reject."""
     path, text = rows.path, _text(rows.path, frame["label"]).fill_null("")
@@ -157,20 +194,33 @@ def _table(
         "label": label.to_list(),
     }
     facts["segment"] = _segments(path, frame).to_list()
-    facts["labels"] = _labels(path, label, frame["labels"]) if "labels" in frame else [(name,) for name in label]
-    fold = _fold(path, frame["fold"]) if "fold" in frame and frame["fold"].null_count() < frame.height else None
+    facts["labels"] = (
+        _labels(path, label, frame["labels"]) if "labels" in frame else [(name,) for name in label]
+    )
+    fold = (
+        _fold(path, frame["fold"])
+        if "fold" in frame and frame["fold"].null_count() < frame.height
+        else None
+    )
     reasons = [
-        "no label" if empty else o if isinstance(o, str) else "" for empty, o in zip(blank, outcomes, strict=True)
+        "no label" if empty else o if isinstance(o, str) else ""
+        for empty, o in zip(blank, outcomes, strict=True)
     ]
     rejects = [Reject(str(path), rows.id(n), reason) for n, reason in enumerate(reasons) if reason]
     kept = [n for n, reason in enumerate(reasons) if not reason]
     if not kept:
-        raise InputError(f"{source}: no vector has a label; the first of {len(rejects)} reasons: {rejects[0].reason}")
+        raise InputError(
+            f"{source}: no vector has a label; the first of {len(rejects)} reasons: {rejects[0].reason}"
+        )
     vectors = _stacked(
-        source, rows, [(n, o) for n, o in enumerate(outcomes) if not reasons[n] and not isinstance(o, str)]
+        source,
+        rows,
+        [(n, o) for n, o in enumerate(outcomes) if not reasons[n] and not isinstance(o, str)],
     )
     columns = {name: tuple(column[n] for n in kept) for name, column in facts.items()}
-    table = Embeddings(encoder, vectors, fold=None if fold is None else fold[kept], source=str(source), **columns)
+    table = Embeddings(
+        encoder, vectors, fold=None if fold is None else fold[kept], source=str(source), **columns
+    )
     return Imported(table, rejects, notes, rows.corpus)
 
 
@@ -179,7 +229,9 @@ def _stacked(source: Path, rows: _Rows, vectors: Sequence[tuple[int, Vector]]) -
     for n, vector in vectors:
         if vector.size != width:
             found = f"{vector.size} for row {rows.id(n)} of {rows.path}"
-            raise InputError(f"{source}: wanted vectors of one length, {width} as the first, found {found}")
+            raise InputError(
+                f"{source}: wanted vectors of one length, {width} as the first, found {found}"
+            )
     return np.stack([vector for _, vector in vectors])
 
 
@@ -193,8 +245,12 @@ def _read_array(path: Path) -> Vector:
         raise InputError(f"{path}: wanted numbers, segments × dimensions, found {found}")
     if not (finite := np.isfinite(table).all(axis=1)).all():
         row = int(np.argmin(finite))
-        raise InputError(f"{path}: row {row + 1}: wanted finite numbers; mend it, or leave the row out of both files")
-    return table.astype(np.float32) if table.dtype.itemsize == 2 and table.dtype.kind == "f" else table
+        raise InputError(
+            f"{path}: row {row + 1}: wanted finite numbers; mend it, or leave the row out of both files"
+        )
+    return (
+        table.astype(np.float32) if table.dtype.itemsize == 2 and table.dtype.kind == "f" else table
+    )
 
 
 def _only_array(path: Path, entries: Any) -> NDArray[Any]:
@@ -231,7 +287,9 @@ def _read_rows(path: Path, needed: Sequence[str]) -> _Rows:
             refuse_missing(path, header, needed)
             columns = zip(*cells, strict=True) if cells else [()] * len(header)
             frame, corpus = (
-                pl.DataFrame(dict(zip(header, columns, strict=True)), dict.fromkeys(header, pl.String)),
+                pl.DataFrame(
+                    dict(zip(header, columns, strict=True)), dict.fromkeys(header, pl.String)
+                ),
                 None,
             )
     refuse_missing(path, frame.columns, needed)
@@ -255,11 +313,19 @@ def _spans(rows: _Rows) -> list[Span]:
         [_filled(rows.path, frame[name]) for name in ("recording", "path")][1],
         _text(rows.path, frame["label"]).fill_null(""),
     )
-    return [Span(*cells) for cells in zip(paths, times[0].tolist(), times[1].tolist(), labels, strict=True)]
+    return [
+        Span(*cells)
+        for cells in zip(paths, times[0].tolist(), times[1].tolist(), labels, strict=True)
+    ]
 
 
 def _seconds(path: Path, column: pl.Series) -> FloatArray:
     text = column.str.strip_chars() if isinstance(column.dtype, pl.String) else column
     seconds = text.cast(pl.Float64, strict=False).fill_null(np.nan).to_numpy()
-    _refuse(path, column.name, ~np.isfinite(seconds), lambda row: f"wanted seconds, found {column[row]!r}")
+    _refuse(
+        path,
+        column.name,
+        ~np.isfinite(seconds),
+        lambda row: f"wanted seconds, found {column[row]!r}",
+    )
     return seconds

@@ -25,19 +25,25 @@ def write_sequences(path: Path, segments: Sequence[str], sequences: Iterator[Fra
     """Write the sequence behind each vector, some at a time."""
     names = iter(segments)
     try:
-        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.absolute().parent) as folder:
+        with tempfile.TemporaryDirectory(
+            prefix=f".{path.name}.", dir=path.absolute().parent
+        ) as folder:
             for n, part in enumerate(_batched(sequences, TOGETHER)):
                 columns = {
                     "segment": pl.Series(list(islice(names, len(part))), dtype=pl.String),
                     "frames": pl.Series([len(sequence) for sequence in part], dtype=pl.Int64),
-                    "sequence": pl.Series([sequence.ravel() for sequence in part], dtype=pl.List(pl.Float32)),
+                    "sequence": pl.Series(
+                        [sequence.ravel() for sequence in part], dtype=pl.List(pl.Float32)
+                    ),
                 }
                 pl.DataFrame(columns).write_parquet(Path(folder, f"{n:06d}.parquet"))
             whole = Path(folder, "whole")
             pl.scan_parquet(sorted(Path(folder).glob("*.parquet")), glob=False).sink_parquet(whole)
             whole.replace(path)
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise OutputError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})") from error
+        raise OutputError(
+            f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})"
+        ) from error
 
 
 def read_sequences(path: Path, segments: Sequence[str]) -> list[Frames]:
@@ -45,23 +51,35 @@ def read_sequences(path: Path, segments: Sequence[str]) -> list[Frames]:
     if not path.exists():
         raise InputError(f"{path}: not there; embed the segments again with --sequence")
     try:
-        found = pl.scan_parquet(path, glob=False).filter(pl.col("segment").is_in(list(segments))).collect()
+        found = (
+            pl.scan_parquet(path, glob=False)
+            .filter(pl.col("segment").is_in(list(segments)))
+            .collect()
+        )
         if missing := [name for name in COLUMNS if name not in found.columns]:
-            raise InputError(f"{path}: column {missing[0]} is missing; embed the segments again with --sequence")
+            raise InputError(
+                f"{path}: column {missing[0]} is missing; embed the segments again with --sequence"
+            )
         rows = zip(*(found[name] for name in COLUMNS), strict=True)
         kept = {name: _fold(path, name, frames, values) for name, frames, values in rows}
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise InputError(f"{path}: not a table of sequences ({str(error).splitlines()[0]}); embed again") from error
+        raise InputError(
+            f"{path}: not a table of sequences ({str(error).splitlines()[0]}); embed again"
+        ) from error
     for name in segments:
         if name not in kept:
-            raise InputError(f"{path}: no sequence of the segment {name!r}; embed the segments again with --sequence")
+            raise InputError(
+                f"{path}: no sequence of the segment {name!r}; embed the segments again with --sequence"
+            )
     return [kept[name] for name in segments]
 
 
 def _fold(path: Path, name: str, frames: int | None, values: pl.Series | None) -> Frames:
     if not frames or values is None or len(values) == 0 or len(values) % frames:
         size = 0 if values is None else len(values)
-        raise InputError(f"{path}: segment {name!r}: {size} values do not make {frames} frames; embed again")
+        raise InputError(
+            f"{path}: segment {name!r}: {size} values do not make {frames} frames; embed again"
+        )
     return values.to_numpy().astype(np.float32, copy=False).reshape(frames, -1)
 
 

@@ -18,7 +18,23 @@ from callshot.records import FloatArray, IntArray
 Vector = NDArray[np.floating]
 SAME_S = 1e-6
 SUFFIXES = frozenset(
-    {"wav", "wave", "bwf", "rf64", "w64", "flac", "ogg", "oga", "opus", "mp3", "mp2", "m4a", "mp4", "aac", "wma"}
+    {
+        "wav",
+        "wave",
+        "bwf",
+        "rf64",
+        "w64",
+        "flac",
+        "ogg",
+        "oga",
+        "opus",
+        "mp3",
+        "mp2",
+        "m4a",
+        "mp4",
+        "aac",
+        "wma",
+    }
     | {"aif", "aiff", "aifc", "au", "snd", "caf", "sph", "nist", "voc"}
 )
 
@@ -62,10 +78,16 @@ def pool_spans(spans: Sequence[Span], sources: Sources) -> tuple[list[Vector | s
     for source, members in rows.items():
         windows = sources[source]()
         chosen = [choose_windows(windows, spans[n]) for n in members]
-        used, seen = used + len({row for which in chosen for row in which.tolist()}), seen + len(windows.start_s)
+        used, seen = (
+            used + len({row for which in chosen for row in which.tolist()}),
+            seen + len(windows.start_s),
+        )
         for n, which in zip(members, chosen, strict=True):
             results[n] = _mean(windows, which) if which.size > 0 else "no window overlaps it"
-    return results, f"{len(rows)} of {len(sources)} recordings are labelled; {used} of their {seen} windows are used"
+    return (
+        results,
+        f"{len(rows)} of {len(sources)} recordings are labelled; {used} of their {seen} windows are used",
+    )
 
 
 def choose_windows(windows: Windows, span: Span) -> IntArray:
@@ -103,11 +125,15 @@ def overlapping_labels(spans: Sequence[Span]) -> list[tuple[str, ...]]:
     for n in sorted(range(len(spans)), key=lambda n: spans[n].start_s):
         members[spans[n].path].append(n)
     for rows in members.values():
-        start_s, end_s = (np.array([getattr(spans[n], name) for n in rows]) for name in ("start_s", "end_s"))
+        start_s, end_s = (
+            np.array([getattr(spans[n], name) for n in rows]) for name in ("start_s", "end_s")
+        )
         first = np.searchsorted(np.maximum.accumulate(end_s), start_s, side="right")
         last = np.searchsorted(start_s, end_s, side="left")
         for at, n in enumerate(rows):
-            near = [spans[rows[i]].label for i in range(first[at], last[at]) if end_s[i] > start_s[at]]
+            near = [
+                spans[rows[i]].label for i in range(first[at], last[at]) if end_s[i] > start_s[at]
+            ]
             labels[n] = tuple(dict.fromkeys([spans[n].label, *near]))
     return labels
 
@@ -143,12 +169,19 @@ def _meant(name: str, sources: Sources, ends: Mapping[str, Sequence[str]]) -> tu
     if name in sources:
         return name, ""
     tails = list(_ends(_bare(_plain(name))))
-    whole = ([source for source in ends.get(tail, ()) if _bare(_plain(source)) == tail] for tail in tails)
+    whole = (
+        [source for source in ends.get(tail, ()) if _bare(_plain(source)) == tail] for tail in tails
+    )
     found = next(filter(None, whole), None) or ends.get(tails[0], ())
     found = [source for source in found if _plain(name).endswith(_plain(source))] or found
     if len(found) == 1:
         return found[0], ""
-    return "", f"its recording may be {found[0]!r} or {found[1]!r}" if found else "no windows of its recording"
+    return (
+        "",
+        f"its recording may be {found[0]!r} or {found[1]!r}"
+        if found
+        else "no windows of its recording",
+    )
 
 
 def _ends(path: str) -> Iterator[str]:
@@ -157,7 +190,9 @@ def _ends(path: str) -> Iterator[str]:
 
 
 def _plain(name: str) -> str:
-    return unicodedata.normalize("NFC", name.strip().replace("\\", "/")).casefold().removeprefix("./")
+    return (
+        unicodedata.normalize("NFC", name.strip().replace("\\", "/")).casefold().removeprefix("./")
+    )
 
 
 def _bare(name: str) -> str:

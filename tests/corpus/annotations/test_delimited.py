@@ -58,7 +58,9 @@ def test_the_columns_of_other_tools_are_known(header: str, delimiter: str, tmp_p
 
 
 def test_the_sheet_of_elephant_voices_is_read(tmp_path: Path) -> None:
-    reading = read(tmp_path, "Selection,Sound_file,Start_time,End_time,Call_type\n7,a.wav,1,2,Rumble\n")
+    reading = read(
+        tmp_path, "Selection,Sound_file,Start_time,End_time,Call_type\n7,a.wav,1,2,Rumble\n"
+    )
     assert facts(reading) == [("a.wav", 1.0, 2.0, "Rumble")]
     assert reading.annotations[0].more == {"Selection": "7"}
     assert reading.notes == ["labels from column 'Call_type'"]
@@ -73,7 +75,10 @@ def test_what_the_user_names_goes_before_what_is_known(tmp_path: Path) -> None:
 
 def test_with_a_path_the_recording_is_the_group(tmp_path: Path) -> None:
     reading = read(tmp_path, "path,label,recording\na/b.wav,roar,g1\nc.wav,roar,\n")
-    assert [(one.path, one.recording) for one in reading.annotations] == [("a/b.wav", "g1"), ("c.wav", None)]
+    assert [(one.path, one.recording) for one in reading.annotations] == [
+        ("a/b.wav", "g1"),
+        ("c.wav", None),
+    ]
 
 
 def test_without_times_each_row_is_a_whole_recording(tmp_path: Path) -> None:
@@ -85,7 +90,10 @@ def test_without_times_each_row_is_a_whole_recording(tmp_path: Path) -> None:
 def test_empty_times_are_a_whole_recording_and_half_of_them_a_reject(tmp_path: Path) -> None:
     reading = read(tmp_path, f"{HEADER}\na.wav,,,roar\na.wav,1,,roar\na.wav,,1,roar\n")
     assert facts(reading) == [("a.wav", 0.0, None, "roar")]
-    assert reasons(reading) == [(2, "end_s: wanted a number, found ''"), (3, "start_s: wanted a number, found ''")]
+    assert reasons(reading) == [
+        (2, "end_s: wanted a number, found ''"),
+        (3, "start_s: wanted a number, found ''"),
+    ]
 
 
 def test_without_a_recording_the_file_stands_for_one(tmp_path: Path) -> None:
@@ -96,7 +104,9 @@ def test_samples_are_frames(tmp_path: Path) -> None:
     reading = read(tmp_path, "label,onset_sample,offset_sample\nroar,100,200\n")
     assert facts(reading) == [(None, 100.0, 200.0, "roar")]
     assert reading.annotations[0].in_frames
-    both = read(tmp_path, "label,onset_s,offset_s,onset_sample,offset_sample\nroar,1,2,100,200\n").annotations[0]
+    both = read(
+        tmp_path, "label,onset_s,offset_s,onset_sample,offset_sample\nroar,1,2,100,200\n"
+    ).annotations[0]
     assert (both.in_frames, both.start_s, both.more["onset_sample"]) == (False, 1.0, "100")
 
 
@@ -127,7 +137,9 @@ def test_other_columns_are_carried_along(tmp_path: Path) -> None:
         ("a.wav,1,2,roar\0", ""),
     ],
 )
-def test_a_row_that_cannot_be_an_annotation_is_a_reject_that_says_why(row: str, reason: str, tmp_path: Path) -> None:
+def test_a_row_that_cannot_be_an_annotation_is_a_reject_that_says_why(
+    row: str, reason: str, tmp_path: Path
+) -> None:
     reading = read(tmp_path, f"{HEADER}\n{row}\n\n,,,\na.wav,0,1,roar\n")
     assert reasons(reading) == ([(1, reason)] if reason else [])
     assert reading.annotations[-1].row == 2
@@ -140,7 +152,9 @@ def test_a_fold_must_be_an_integer(tmp_path: Path) -> None:
 
 def test_a_decimal_comma_is_a_number_between_tabs_and_semicolons(tmp_path: Path) -> None:
     for delimiter in "\t;":
-        text = f"{HEADER},low_freq_hz\na.wav,0!5,1!25,roar,9!5\n".replace(",", delimiter).replace("!", ",")
+        text = f"{HEADER},low_freq_hz\na.wav,0!5,1!25,roar,9!5\n".replace(",", delimiter).replace(
+            "!", ","
+        )
         reading = read(tmp_path, text)
         assert facts(reading) == [("a.wav", 0.5, 1.25, "roar")]
         assert reading.annotations[0].more == {"low_freq_hz": 9.5}
@@ -162,18 +176,28 @@ def test_empty_fields_too_many_at_the_end_do_no_harm(tmp_path: Path) -> None:
         ("\n\nlabel,x,x\n", "line 3: column 'x' is there twice"),
         ("path,start_s,label\n", "column 'start_s' is start_s, but none is end_s"),
         ("path,Stop,label\n", "column 'Stop' is end_s, but none is start_s"),
-        ("label,path,low_freq_hz,Low Freq (Hz)\n", "columns 'low_freq_hz', 'Low Freq.* are all low_freq_hz"),
+        (
+            "label,path,low_freq_hz,Low Freq (Hz)\n",
+            "columns 'low_freq_hz', 'Low Freq.* are all low_freq_hz",
+        ),
         (f'{HEADER}\na.wav,0,1,roar\na.wav,0,1,"roar\n\n', "line 3: in the row that begins here"),
         (f'{HEADER}\na.wav,0,1,"ro"ar\n', "line 2: in the row that begins here"),
         ('"label,path\n', "line 1: in the row that begins here"),
     ],
 )
-def test_a_table_that_cannot_be_understood_is_refused(text: str, match: str, tmp_path: Path) -> None:
+def test_a_table_that_cannot_be_understood_is_refused(
+    text: str, match: str, tmp_path: Path
+) -> None:
     refused(tmp_path, text, match)
 
 
 def test_a_column_that_is_not_there_is_answered_with_the_nearest(tmp_path: Path) -> None:
-    refused(tmp_path, "Species,path\n", "no column 'Speceis', .* did you mean 'Species'", columns={"label": "Speceis"})
+    refused(
+        tmp_path,
+        "Species,path\n",
+        "no column 'Speceis', .* did you mean 'Species'",
+        columns={"label": "Speceis"},
+    )
     with pytest.raises(OptionError, match="'xlabel' is not one of ours; did you mean 'label'"):
         read(tmp_path, "Species,path\n", columns={"xlabel": "Species"})
 
@@ -208,7 +232,10 @@ def test_damaged_utf_16_is_refused_with_its_line(tmp_path: Path) -> None:
 
 
 def call(**facts: Any) -> Annotation:
-    return Annotation(**{"path": "a.wav", "start_s": 0.1, "end_s": 0.3, "label": "roar", "file": "", "row": 1} | facts)
+    return Annotation(
+        **{"path": "a.wav", "start_s": 0.1, "end_s": 0.3, "label": "roar", "file": "", "row": 1}
+        | facts
+    )
 
 
 def back(folder: Path, *annotations: Annotation) -> list[Annotation]:
@@ -229,7 +256,13 @@ def test_whole_recordings_frames_and_what_is_carried_along_are_read_back(tmp_pat
     assert [(one.start_s, one.end_s) for one in whole] == [(0.0, None), (0.1, 0.3)]
     frames = back(tmp_path, call(start_s=5.0, end_s=9.0, in_frames=True))
     assert [(one.start_s, one.end_s, one.in_frames) for one in frames] == [(5.0, 9.0, True)]
-    more = {"fold": 3, "low_freq_hz": 1 / 3, "rain": 'a "b"\r\n', "none": None, "Begin File": "x.wav"}
+    more = {
+        "fold": 3,
+        "low_freq_hz": 1 / 3,
+        "rain": 'a "b"\r\n',
+        "none": None,
+        "Begin File": "x.wav",
+    }
     assert back(tmp_path, call(more=more), call())[0].more == more
     assert back(tmp_path, call(more=more))[0].path == "a.wav"
 
@@ -242,9 +275,14 @@ def test_whole_recordings_frames_and_what_is_carried_along_are_read_back(tmp_pat
         ([call(), call(in_frames=True)], "some annotations count frames"),
         ([call(more={"label": "x"})], "column 'label' cannot be carried along"),
         ([call(more={" ": "x"})], "column ' ' cannot be carried along"),
-        ([call(path=None, more={"Sound_file": "x"})], "'Sound_file', carried along, would be read as path"),
+        (
+            [call(path=None, more={"Sound_file": "x"})],
+            "'Sound_file', carried along, would be read as path",
+        ),
     ],
 )
-def test_what_would_not_be_read_back_is_refused(annotations: list[Annotation], match: str, tmp_path: Path) -> None:
+def test_what_would_not_be_read_back_is_refused(
+    annotations: list[Annotation], match: str, tmp_path: Path
+) -> None:
     with pytest.raises(OutputError, match=match):
         back(tmp_path, *annotations)

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callshot.corpus.annotations import FORMATS, Format, Hints, read_annotations, recognise, write_annotations
+from callshot.corpus.annotations import (
+    FORMATS,
+    Format,
+    Hints,
+    read_annotations,
+    recognise,
+    write_annotations,
+)
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.records import Annotation
 from mutations import LIMIT_S, Seed, damaged, seeds, try_to_read
@@ -35,8 +42,12 @@ AWKWARD = (
     "=1+1",
 )
 every_format = pytest.mark.parametrize("form", FORMATS, ids=[form.name for form in FORMATS])
-every_seed = pytest.mark.parametrize("seed", SEEDS, ids=[f"{seed.format} {seed.name}" for seed in SEEDS])
-every_writer = pytest.mark.parametrize("format", [form.name for form in FORMATS if form.write is not None])
+every_seed = pytest.mark.parametrize(
+    "seed", SEEDS, ids=[f"{seed.format} {seed.name}" for seed in SEEDS]
+)
+every_writer = pytest.mark.parametrize(
+    "format", [form.name for form in FORMATS if form.write is not None]
+)
 
 
 def put(folder: Path, seed: Seed) -> Path:
@@ -44,7 +55,9 @@ def put(folder: Path, seed: Seed) -> Path:
     return folder / seed.name
 
 
-def call(label: str = "rumble", start_s: float = 0.5, end_s: float | None = 2.5, **more: Any) -> Annotation:
+def call(
+    label: str = "rumble", start_s: float = 0.5, end_s: float | None = 2.5, **more: Any
+) -> Annotation:
     return Annotation(more.pop("path", None), start_s, end_s, label, "", 1, **more)
 
 
@@ -97,7 +110,9 @@ def test_an_empty_file_is_no_calls_or_refused(form: Format, tmp_path: Path) -> N
 @every_seed
 def test_a_good_file_is_recognised_and_it_is_said_why(seed: Seed, tmp_path: Path) -> None:
     found = recognise(put(tmp_path, seed))
-    wanted = {"generic-seq": "csv", "simple-seq": "csv", "yarden": None}.get(seed.format, seed.format)
+    wanted = {"generic-seq": "csv", "simple-seq": "csv", "yarden": None}.get(
+        seed.format, seed.format
+    )
     assert (found[0].name if found else None) == wanted
     assert found is None or found[1].startswith("it")
 
@@ -201,12 +216,20 @@ def test_what_is_written_of_many_recordings_is_read_back(
 @every_writer
 def test_what_no_reader_would_take_is_not_written(format: str, tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
-    for bad in (call(" "), call("x", -1.0), call("x", 2.0, 2.0), call("x", 3.0), call("x", 1.0, float("inf"))):
+    for bad in (
+        call(" "),
+        call("x", -1.0),
+        call("x", 2.0, 2.0),
+        call("x", 3.0),
+        call("x", 1.0, float("inf")),
+    ):
         with pytest.raises(OutputError, match=r"a\.txt: annotation 2 cannot be written"):
             write_annotations([call(), bad], path, format)
     with pytest.raises(OutputError, match="surrogates"):
         write_annotations([call("\ud800")], path, format)
-    with pytest.raises(OutputError, match=r"annotation 1 cannot be written: starts at 1\.0 and has no end"):
+    with pytest.raises(
+        OutputError, match=r"annotation 1 cannot be written: starts at 1\.0 and has no end"
+    ):
         write_annotations([call("x", 1.0, None)], path, format)
     assert list(tmp_path.iterdir()) == []
 
@@ -222,7 +245,9 @@ def test_a_file_that_cannot_be_written_leaves_nothing(format: str, tmp_path: Pat
 
 
 @every_writer
-def test_what_was_there_stays_if_writing_fails(format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_there_stays_if_writing_fails(
+    format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -262,7 +287,9 @@ def test_the_finch_songs_are_601_annotations_of_10_recordings(finch: list[Annota
 
 
 @pytest.mark.parametrize("format", ["csv", "raven"])
-def test_the_finch_songs_come_back_from_one_table(format: str, finch: list[Annotation], tmp_path: Path) -> None:
+def test_the_finch_songs_come_back_from_one_table(
+    format: str, finch: list[Annotation], tmp_path: Path
+) -> None:
     write_annotations(finch, tmp_path / "all.txt", format)
     reading = read_annotations(tmp_path / "all.txt")
     assert reading.format == format
@@ -270,10 +297,14 @@ def test_the_finch_songs_come_back_from_one_table(format: str, finch: list[Annot
 
 
 @every_writer
-def test_the_finch_songs_come_back_from_a_file_each(format: str, finch: list[Annotation], tmp_path: Path) -> None:
+def test_the_finch_songs_come_back_from_a_file_each(
+    format: str, finch: list[Annotation], tmp_path: Path
+) -> None:
     back = []
     for recording in dict.fromkeys(one.path for one in finch):
-        write_annotations([one for one in finch if one.path == recording], tmp_path / "one.txt", format)
+        write_annotations(
+            [one for one in finch if one.path == recording], tmp_path / "one.txt", format
+        )
         reading = read_annotations(tmp_path / "one.txt")
         assert reading.format == format
         back += [replace(one, path=recording) for one in reading.annotations]
@@ -295,7 +326,9 @@ def test_damage_is_the_same_each_time() -> None:
     assert damaged(30, SEEDS) == damaged(30, SEEDS)
 
 
-def test_without_crowsetta_its_formats_say_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_crowsetta_its_formats_say_how_to_get_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in ("crowsetta", "crowsetta.formats"):
         monkeypatch.setitem(sys.modules, name, None)  # importing it then fails
     (tmp_path / "a.phn").write_text("0 5 a\n")

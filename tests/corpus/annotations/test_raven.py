@@ -9,38 +9,67 @@ from callshot.corpus.annotations import Hints, Reading, read_annotations, write_
 from callshot.errors import InputError, OutputError
 from callshot.records import Annotation
 
-HEAD = ("Selection", "View", "Channel", "Begin Time (s)", "End Time (s)", "Low Freq (Hz)", "High Freq (Hz)")
+HEAD = (
+    "Selection",
+    "View",
+    "Channel",
+    "Begin Time (s)",
+    "End Time (s)",
+    "Low Freq (Hz)",
+    "High Freq (Hz)",
+)
 
 
 def read(folder: Path, names: tuple[str, ...], *rows: tuple[object, ...], **hints: Any) -> Reading:
     path = folder / "x.Table.1.selections.txt"
-    path.write_text("".join("\t".join(map(str, row)) + "\r\n" for row in (names, *rows)), newline="")
+    path.write_text(
+        "".join("\t".join(map(str, row)) + "\r\n" for row in (names, *rows)), newline=""
+    )
     return read_annotations(path, "raven", Hints(**hints))
 
 
-def row(selection: int, view: str = "Spectrogram 1", begin: object = 1.5, end: object = 2.5) -> tuple[object, ...]:
+def row(
+    selection: int, view: str = "Spectrogram 1", begin: object = 1.5, end: object = 2.5
+) -> tuple[object, ...]:
     return (selection, view, 1, begin, end, 10, 200)
 
 
-@pytest.mark.parametrize("name", ["Annotation", "Species", "call_type", "COMMON NAME", "Whatever I like"])
+@pytest.mark.parametrize(
+    "name", ["Annotation", "Species", "call_type", "COMMON NAME", "Whatever I like"]
+)
 def test_the_label_is_found(name: str, tmp_path: Path) -> None:
-    reading = read(tmp_path, (*HEAD, "Peak Freq (Hz)", "Begin Path", name), (*row(1), 50, "a/b.wav", "roar"))
+    reading = read(
+        tmp_path, (*HEAD, "Peak Freq (Hz)", "Begin Path", name), (*row(1), 50, "a/b.wav", "roar")
+    )
     (one,) = reading.annotations
     assert (one.path, one.start_s, one.end_s, one.label) == ("a/b.wav", 1.5, 2.5, "roar")
-    known = {"Selection": "1", "View": "Spectrogram 1", "Channel": "1", "low_freq_hz": 10.0, "high_freq_hz": 200.0}
+    known = {
+        "Selection": "1",
+        "View": "Spectrogram 1",
+        "Channel": "1",
+        "low_freq_hz": 10.0,
+        "high_freq_hz": 200.0,
+    }
     assert one.more == known | {"Peak Freq (Hz)": "50"}
     assert reading.notes == [f"labels from column {name!r}"]
 
 
 def test_the_label_column_may_be_named(tmp_path: Path) -> None:
-    reading = read(tmp_path, (*HEAD, "Annotation", "Caller"), (*row(1), "roar", "Echo"), columns={"label": "caller"})
+    reading = read(
+        tmp_path,
+        (*HEAD, "Annotation", "Caller"),
+        (*row(1), "roar", "Echo"),
+        columns={"label": "caller"},
+    )
     assert reading.annotations[0].label == "Echo"
     assert reading.annotations[0].more["Annotation"] == "roar"
     with pytest.raises(InputError, match=r"no column 'Callerx', .* did you mean 'Caller'"):
         read(tmp_path, (*HEAD, "Caller"), (*row(1), "Echo"), columns={"label": "Callerx"})
 
 
-def test_a_label_that_cannot_be_found_is_refused_unless_there_is_one_for_all(tmp_path: Path) -> None:
+def test_a_label_that_cannot_be_found_is_refused_unless_there_is_one_for_all(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(InputError, match="line 1: no column is known to hold the label"):
         read(tmp_path, (*HEAD, "Mood", "Caller"), (*row(1), "good", "Echo"))
     assert read(tmp_path, HEAD, row(1), label="roar").annotations[0].label == "roar"
@@ -56,7 +85,9 @@ def test_a_table_without_an_end_is_refused(tmp_path: Path) -> None:
         read(tmp_path, HEAD[:4], ("1", "Spectrogram 1", 1, 0.5))
 
 
-@pytest.mark.parametrize("views", [("Waveform 1", "Spectrogram 1"), ("Spectrogram 1", "Waveform 1", "Spectrogram 2")])
+@pytest.mark.parametrize(
+    "views", [("Waveform 1", "Spectrogram 1"), ("Spectrogram 1", "Waveform 1", "Spectrogram 2")]
+)
 def test_a_selection_in_several_views_counts_once(views: tuple[str, ...], tmp_path: Path) -> None:
     rows = [(*row(1, view), "roar") for view in views]
     reading = read(tmp_path, (*HEAD, "Annotation"), *rows, (*row(2, "Waveform 1"), "rumble"))
@@ -99,21 +130,32 @@ def test_a_file_offset_moves_the_times_into_the_recording(tmp_path: Path) -> Non
 
 def test_times_that_run_on_over_many_files_are_refused_and_over_few_told(tmp_path: Path) -> None:
     names = (*HEAD, "Begin File", "Annotation")
-    calls = [(n, "Spectrogram 1", 1, 10 * n, 10 * n + 2, 1, 2, f"{n}.wav", "roar") for n in range(6)]
-    with pytest.raises(InputError, match=r"line 1: 6 files are named, times run on .* no column File Offset \(s\)"):
+    calls = [
+        (n, "Spectrogram 1", 1, 10 * n, 10 * n + 2, 1, 2, f"{n}.wav", "roar") for n in range(6)
+    ]
+    with pytest.raises(
+        InputError, match=r"line 1: 6 files are named, times run on .* no column File Offset \(s\)"
+    ):
         read(tmp_path, names, *calls)
     for few in (calls[:4], [*calls, (9, "Spectrogram 1", 1, 0, 2, 1, 2, "9.wav", "roar")]):
         reading = read(tmp_path, names, *few)
         assert len(reading.annotations) == len(few)
-        assert "no column File Offset (s): times are taken to begin anew with each file" in reading.notes
-    assert len(read(tmp_path, names, *((*c[:7], "one.wav", "roar") for c in calls)).annotations) == 6
+        assert (
+            "no column File Offset (s): times are taken to begin anew with each file"
+            in reading.notes
+        )
+    assert (
+        len(read(tmp_path, names, *((*c[:7], "one.wav", "roar") for c in calls)).annotations) == 6
+    )
 
 
 def test_the_column_that_names_files_may_be_chosen(tmp_path: Path) -> None:
     names = (*HEAD, "Begin File", "Begin Path", "Annotation")
     cells = (*row(1), "a.wav", "D:\\far\\a.wav", "roar")
     assert read(tmp_path, names, cells).annotations[0].path == "D:\\far\\a.wav"
-    assert read(tmp_path, names, cells, columns={"path": "Begin File"}).annotations[0].path == "a.wav"
+    assert (
+        read(tmp_path, names, cells, columns={"path": "Begin File"}).annotations[0].path == "a.wav"
+    )
 
 
 def test_bad_rows_are_rejects(tmp_path: Path) -> None:
@@ -138,7 +180,15 @@ def test_bad_rows_are_rejects(tmp_path: Path) -> None:
 
 
 def test_one_recording_is_not_named_and_many_are(tmp_path: Path) -> None:
-    one = Annotation("a.wav", 0.1, 0.3, "roar", "", 1, more={"low_freq_hz": 10.0, "Begin File": "old", "note": "x"})
+    one = Annotation(
+        "a.wav",
+        0.1,
+        0.3,
+        "roar",
+        "",
+        1,
+        more={"low_freq_hz": 10.0, "Begin File": "old", "note": "x"},
+    )
     two = Annotation("b.wav", 0.1, 0.3, "roar", "", 1, more={"View": "Waveform 1", "Channel": "2"})
     path = tmp_path / "x.txt"
     write_annotations([one], path, "raven")
@@ -158,7 +208,9 @@ def test_one_recording_is_not_named_and_many_are(tmp_path: Path) -> None:
 def test_what_a_table_cannot_hold_is_refused(tmp_path: Path) -> None:
     one = Annotation("a.wav", 0.1, 0.3, "roar", "", 1)
     with pytest.raises(OutputError, match="of one recording"):
-        write_annotations([one, Annotation(None, 0.1, 0.3, "roar", "", 1)], tmp_path / "x.txt", "raven")
+        write_annotations(
+            [one, Annotation(None, 0.1, 0.3, "roar", "", 1)], tmp_path / "x.txt", "raven"
+        )
     taken = Annotation("a.wav", 0.1, 0.3, "roar", "", 1, more={"Annotation": "x"})
     with pytest.raises(OutputError, match="'Annotation' cannot be carried along"):
         write_annotations([taken], tmp_path / "x.txt", "raven")

@@ -20,7 +20,12 @@ DATA = Path(__file__).parents[3].parent / "shared" / "data"
 Tiers = dict[str, Sequence[tuple[Any, ...]]]
 ENCODINGS = ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "latin-1")
 CALLS: Tiers = {
-    "call": [(0.0, 1.0, ""), (1.0, 2.5, "rumble"), (2.5, 3.0, " "), (3.0, 4.0, 'a "deep"\nröar ! 7')],
+    "call": [
+        (0.0, 1.0, ""),
+        (1.0, 2.5, "rumble"),
+        (2.5, 3.0, " "),
+        (3.0, 4.0, 'a "deep"\nröar ! 7'),
+    ],
     "notes": [(0.0, 1.5, "wind"), (1.5, 2.0, "car"), (2.0, 4.0, "")],
     "marks": [(0.5, "x"), (1.0, "on"), (2.0, "click"), (2.5, "off")],
 }
@@ -72,12 +77,22 @@ def facts(reading: Reading) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("short", [False, True])
 def test_both_forms_are_read_in_every_encoding(short: bool, encoding: str, tmp_path: Path) -> None:
     reading = read(tmp_path, praat(CALLS, short=short).encode(encoding))
-    found = [(1.0, 2.5, "rumble"), (3.0, 4.0, 'a "deep"\nröar ! 7'), (0.0, 1.5, "wind"), (1.5, 2.0, "car")]
+    found = [
+        (1.0, 2.5, "rumble"),
+        (3.0, 4.0, 'a "deep"\nröar ! 7'),
+        (0.0, 1.5, "wind"),
+        (1.5, 2.0, "car"),
+    ]
     assert facts(reading) == found
-    assert [one.more for one in reading.annotations] == [{"tier": "call"}] * 2 + [{"tier": "notes"}] * 2
+    assert [one.more for one in reading.annotations] == [{"tier": "call"}] * 2 + [
+        {"tier": "notes"}
+    ] * 2
     assert len(reading.rejects) == 4
     assert all("a point in time" in one.reason for one in reading.rejects)
-    assert reading.notes[-1] == "tiers read: 'call', 'notes', 'marks'; if some hold no calls, choose with --tier"
+    assert (
+        reading.notes[-1]
+        == "tiers read: 'call', 'notes', 'marks'; if some hold no calls, choose with --tier"
+    )
     known = recognise(tmp_path / "x.TextGrid")
     assert known is not None
     assert known[0].name == "textgrid"
@@ -105,7 +120,10 @@ def test_spacing_and_comments_are_free(tmp_path: Path) -> None:
 def test_one_tier_may_be_asked_for_and_the_others_are_carried_along(tmp_path: Path) -> None:
     reading = read(tmp_path, praat(CALLS), tiers=("CALL",))
     assert facts(reading) == [(1.0, 2.5, "rumble"), (3.0, 4.0, 'a "deep"\nröar ! 7')]
-    assert [one.more for one in reading.annotations] == [{"tier notes": "wind; car", "tier marks": "on; click"}, {}]
+    assert [one.more for one in reading.annotations] == [
+        {"tier notes": "wind; car", "tier marks": "on; click"},
+        {},
+    ]
     assert reading.rejects == []
     with pytest.raises(InputError, match="no tier is called 'cals'; did you mean 'call'"):
         read(tmp_path, praat(CALLS), tiers=("cals",))
@@ -122,14 +140,24 @@ def test_all_tiers_of_one_name_are_read(tmp_path: Path) -> None:
 
 
 def test_several_tiers_may_be_asked_for_of_which_one_must_be_there(tmp_path: Path) -> None:
-    tiers: Tiers = {"call": [(0, 2, "roar")], "call 2": [(1, 3, "rumble")], "notes": [(0, 3, "wind")]}
-    assert facts(read(tmp_path, praat(tiers), tiers=("call", "Call 2"))) == [(0.0, 2.0, "roar"), (1.0, 3.0, "rumble")]
+    tiers: Tiers = {
+        "call": [(0, 2, "roar")],
+        "call 2": [(1, 3, "rumble")],
+        "notes": [(0, 3, "wind")],
+    }
+    assert facts(read(tmp_path, praat(tiers), tiers=("call", "Call 2"))) == [
+        (0.0, 2.0, "roar"),
+        (1.0, 3.0, "rumble"),
+    ]
     del tiers["call 2"]
     assert facts(read(tmp_path, praat(tiers), tiers=("call", "Call 2"))) == [(0.0, 2.0, "roar")]
 
 
 def test_the_vocabulary_votes_for_a_tier(tmp_path: Path) -> None:
-    tiers: Tiers = {"words": [(0, 1, "rumble"), (1, 2, "says")], "calls": [(0, 1, "roar"), (1, 2, "rumble")]}
+    tiers: Tiers = {
+        "words": [(0, 1, "rumble"), (1, 2, "says")],
+        "calls": [(0, 1, "roar"), (1, 2, "rumble")],
+    }
     known = {"rumble", "roar"}.__contains__
     reading = read(tmp_path, praat(tiers), known=known)
     assert facts(reading) == [(0.0, 1.0, "roar"), (1.0, 2.0, "rumble")]
@@ -142,7 +170,11 @@ def test_the_vocabulary_votes_for_a_tier(tmp_path: Path) -> None:
 
 
 def test_every_tier_most_of_whose_labels_are_known_is_read(tmp_path: Path) -> None:
-    tiers: Tiers = {"call": [(0, 2, "roar")], "call 2": [(1, 3, "rumble")], "notes": [(0, 3, "wind")]}
+    tiers: Tiers = {
+        "call": [(0, 2, "roar")],
+        "call 2": [(1, 3, "rumble")],
+        "notes": [(0, 3, "wind")],
+    }
     reading = read(tmp_path, praat(tiers), known={"rumble", "roar"}.__contains__)
     assert facts(reading) == [(0.0, 2.0, "roar"), (1.0, 3.0, "rumble")]
     assert [one.more for one in reading.annotations] == [
@@ -152,7 +184,9 @@ def test_every_tier_most_of_whose_labels_are_known_is_read(tmp_path: Path) -> No
 
 
 numbers = st.integers(0, 12).map(float)
-ordered = st.lists(st.tuples(numbers, st.sampled_from("abc")), max_size=6, unique_by=lambda pair: pair[0]).map(sorted)
+ordered = st.lists(
+    st.tuples(numbers, st.sampled_from("abc")), max_size=6, unique_by=lambda pair: pair[0]
+).map(sorted)
 
 
 @given(one=ordered, two=ordered, points=ordered)
@@ -166,14 +200,22 @@ def test_what_lies_beside_a_call_is_what_a_plain_search_finds(
     reading = read(tmp_path_factory.mktemp("grid"), praat(tiers), tiers=("call",))
     for found in reading.annotations:
         assert found.end_s is not None
-        beside = [text for start, end, text in tiers["other"] if start < found.end_s and end > found.start_s]
+        beside = [
+            text
+            for start, end, text in tiers["other"]
+            if start < found.end_s and end > found.start_s
+        ]
         marks = [text for at, text in points if found.start_s <= at < found.end_s]
         wanted = {"tier other": "; ".join(beside), "tier marks": "; ".join(marks)}
         assert found.more == {name: text for name, text in wanted.items() if text}
 
 
 def test_tiers_that_overlap_themselves_are_read_but_not_carried_along(tmp_path: Path) -> None:
-    reading = read(tmp_path, praat({"call": [(0, 5, "a"), (1, 4, "b")], "notes": [(0, 9, "x")]}), tiers=("call",))
+    reading = read(
+        tmp_path,
+        praat({"call": [(0, 5, "a"), (1, 4, "b")], "notes": [(0, 9, "x")]}),
+        tiers=("call",),
+    )
     assert facts(reading) == [(0.0, 5.0, "a"), (1.0, 4.0, "b")]
     assert any("tier 'notes' is not carried along" in note for note in reading.notes)
 
@@ -194,18 +236,36 @@ GOOD = praat({"call": [(0.0, 1.0, "a"), (1.0, 2.5, "b")]})
             "size = 1",
             "line 20: wanted the end of the file, found the number '1.0'; a size above is too small",
         ),
-        ("size = 2", "size = -2", "line 14: wanted the number of entries of tier 'call', found '-2'"),
+        (
+            "size = 2",
+            "size = -2",
+            "line 14: wanted the number of entries of tier 'call', found '-2'",
+        ),
         ("size = 2", "size = 1e9", "line 14: wanted the number of entries"),
         ("size = 2", f"size = {'9' * 5000}", "line 14: wanted the number of entries"),
         ('"b"', '"b', "line 22: the quote that opens here is never closed"),
-        ('"b"', "b", "line 23: wanted the label of entry 2 of tier 'call', a text, found the end of the file"),
-        ("xmax = 2.5", "xmax = two", "line 22: wanted the end of entry 2 of tier 'call', a number, found the text 'b'"),
-        ("IntervalTier", "PitchTier", "line 10: wanted IntervalTier or TextTier, found 'PitchTier'"),
+        (
+            '"b"',
+            "b",
+            "line 23: wanted the label of entry 2 of tier 'call', a text, found the end of the file",
+        ),
+        (
+            "xmax = 2.5",
+            "xmax = two",
+            "line 22: wanted the end of entry 2 of tier 'call', a number, found the text 'b'",
+        ),
+        (
+            "IntervalTier",
+            "PitchTier",
+            "line 10: wanted IntervalTier or TextTier, found 'PitchTier'",
+        ),
         ('class = "TextGrid"', 'class = "Pitch"', "line 2: wanted a TextGrid"),
         ("<exists>", "", "line 7: wanted whether there are tiers, a flag, found the number '1'"),
     ],
 )
-def test_a_broken_file_is_refused_with_its_line(old: str, new: str, match: str, tmp_path: Path) -> None:
+def test_a_broken_file_is_refused_with_its_line(
+    old: str, new: str, match: str, tmp_path: Path
+) -> None:
     assert old in GOOD
     with pytest.raises(InputError) as caught:
         read(tmp_path, GOOD.replace(old, new))
@@ -214,13 +274,18 @@ def test_a_broken_file_is_refused_with_its_line(old: str, new: str, match: str, 
 
 
 def test_times_that_cannot_be_are_rejects(tmp_path: Path) -> None:
-    reading = read(tmp_path, praat({"call": [(-1, 1, "a"), (2, 1, "b"), (1, "1e999", "c"), (3, 3, "d"), (3, 4, "e")]}))
+    reading = read(
+        tmp_path,
+        praat({"call": [(-1, 1, "a"), (2, 1, "b"), (1, "1e999", "c"), (3, 3, "d"), (3, 4, "e")]}),
+    )
     assert facts(reading) == [(3.0, 4.0, "e")]
     assert len(reading.rejects) == 4
 
 
 @pytest.mark.parametrize(
-    "filler", ['""', '" ', "<", "! ", "1 ", "<a ", '"" "', "[", '"a" 1 ', "1" * 50, "\r", "1e"], ids=repr
+    "filler",
+    ['""', '" ', "<", "! ", "1 ", "<a ", '"" "', "[", '"a" 1 ', "1" * 50, "\r", "1e"],
+    ids=repr,
 )
 def test_reading_takes_time_in_proportion(filler: str, tmp_path: Path) -> None:
     start = time.perf_counter()

@@ -61,7 +61,10 @@ def holds(folder: Path, numbers: Any) -> list[str]:
         assert all(map(store.has, keys))
         if keys:
             assert np.array_equal(store.vectors(keys), vectors_of(numbers))
-        listed = [pl.read_parquet(shard, columns=["key"])["key"] for shard in store.folder.glob("shard-*.parquet")]
+        listed = [
+            pl.read_parquet(shard, columns=["key"])["key"]
+            for shard in store.folder.glob("shard-*.parquet")
+        ]
         assert {key for series in listed for key in series} == set(keys)
         return store.notes
 
@@ -98,21 +101,29 @@ def add(store, number):
 
 def test_a_key_is_of_the_samples_and_their_number() -> None:
     samples = np.array([0.5, -0.25, 0.0], np.float32)
-    assert audio_key(samples) == sha256((3).to_bytes(8, "little") + samples.astype("<f4").tobytes()).hexdigest()
+    assert (
+        audio_key(samples)
+        == sha256((3).to_bytes(8, "little") + samples.astype("<f4").tobytes()).hexdigest()
+    )
     assert audio_key(samples) == audio_key(samples.astype(">f4"))
     assert audio_key(samples) == audio_key(np.repeat(samples, 2)[::2])
     others = [samples[:2], np.append(samples, np.float32(0)), samples + np.float32(1e-7), -samples]
     assert len({audio_key(other) for other in (samples, *others)}) == 5
 
 
-@pytest.mark.parametrize("wrong", [np.zeros(3), np.zeros((3, 2), np.float32), np.zeros(3, np.int32)])
+@pytest.mark.parametrize(
+    "wrong", [np.zeros(3), np.zeros((3, 2), np.float32), np.zeros(3, np.int32)]
+)
 def test_a_key_of_what_is_no_signal_is_refused(wrong: Any) -> None:
     with pytest.raises(InputError, match="wanted one channel of float32, found"):
         audio_key(wrong)
 
 
 @settings(max_examples=100, deadline=None)
-@given(texts=st.lists(st.text(max_size=3), max_size=30), wanted=st.lists(st.text(max_size=3), max_size=10))
+@given(
+    texts=st.lists(st.text(max_size=3), max_size=30),
+    wanted=st.lists(st.text(max_size=3), max_size=10),
+)
 def test_a_lookup_finds_what_a_list_finds(texts: list[str], wanted: list[str]) -> None:
     wanted += texts[::2]
     expected = [texts.index(text) if text in texts else -1 for text in wanted]
@@ -126,12 +137,16 @@ def test_texts_with_one_hash_are_not_taken_for_each_other(monkeypatch: pytest.Mo
 
 # Round trips
 
-bits = hnp.arrays(np.uint32, st.tuples(st.integers(1, 6), st.just(5))).map(lambda array: array.view(np.float32))
+bits = hnp.arrays(np.uint32, st.tuples(st.integers(1, 6), st.just(5))).map(
+    lambda array: array.view(np.float32)
+)
 
 
 @settings(max_examples=60, deadline=None)
 @given(vectors=bits)
-def test_every_bit_of_finite_vectors_comes_back(tmp_path_factory: pytest.TempPathFactory, vectors: Vectors) -> None:
+def test_every_bit_of_finite_vectors_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, vectors: Vectors
+) -> None:
     folder = tmp_path_factory.mktemp("store")
     vectors[~np.isfinite(vectors)] = -0.0
     with open_store(folder, ENCODER) as store:
@@ -147,7 +162,9 @@ def test_every_bit_of_finite_vectors_comes_back(tmp_path_factory: pytest.TempPat
 @pytest.mark.parametrize("flush_each", [1, 7, 100])
 def test_sequences_of_any_length_come_back_in_any_order(tmp_path: Path, flush_each: int) -> None:
     chance = np.random.default_rng(3)
-    sequences = [chance.normal(size=(frames, 4)).astype(np.float32) for frames in chance.integers(1, 9, 30)]
+    sequences = [
+        chance.normal(size=(frames, 4)).astype(np.float32) for frames in chance.integers(1, 9, 30)
+    ]
     with open_store(tmp_path, ENCODER, sequences=True) as store:
         for i, sequence in enumerate(sequences):
             store.add(f"s{i}", f"k{i}", sequence.mean(axis=0), sequence)
@@ -156,7 +173,9 @@ def test_sequences_of_any_length_come_back_in_any_order(tmp_path: Path, flush_ea
     with open_store(tmp_path, ENCODER, sequences=True) as store:
         for order in (range(30), chance.permutation(30), [5, 5, 5], []):
             found = list(store.sequences([f"k{i}" for i in order]))
-            assert all(np.array_equal(one, sequences[i]) for one, i in zip(found, order, strict=True))
+            assert all(
+                np.array_equal(one, sequences[i]) for one, i in zip(found, order, strict=True)
+            )
         means = store.vectors([f"k{i}" for i in range(30)])
     assert np.array_equal(means, np.array([sequence.mean(axis=0) for sequence in sequences]))
 
@@ -170,7 +189,10 @@ def test_rows_without_sequences_are_not_there_for_who_wants_sequences(tmp_path: 
     with open_store(tmp_path, ENCODER, sequences=True) as store:
         assert [one.shape for one in store.sequences([name(1)])] == [(3, 2)]
     assert holds(tmp_path, [1, 2]) == []
-    with open_store(tmp_path, ENCODER) as store, pytest.raises(InputError, match="open it with sequences=True"):
+    with (
+        open_store(tmp_path, ENCODER) as store,
+        pytest.raises(InputError, match="open it with sequences=True"),
+    ):
         store.sequences([name(1)])
 
 
@@ -181,7 +203,9 @@ def test_what_was_added_is_found_and_read_before_it_is_flushed(tmp_path: Path) -
         assert store.find(["source 3", "source 9"]) == {"source 3": name(3)}
         assert shard_files(tmp_path) == []
         assert np.array_equal(store.vectors([name(3)]), vectors_of([3]))
-        assert shard_files(tmp_path) == []  # reading writes nothing, so a full disk does not stop it
+        assert (
+            shard_files(tmp_path) == []
+        )  # reading writes nothing, so a full disk does not stop it
         store.flush()
         add(store, range(3, 8))
         assert np.array_equal(store.vectors([name(i) for i in (7, 0, 3)]), vectors_of([7, 0, 3]))
@@ -228,7 +252,9 @@ def test_the_first_shard_by_name_counts(tmp_path: Path) -> None:
         for place, shard in enumerate((older, newer)):
             (folder / older.parent.name / f"shard-{place}.parquet").write_bytes(shard.read_bytes())
         with open_store(folder, ENCODER) as store:
-            assert np.array_equal(store.vectors(["k"]), pl.read_parquet(older)["embedding"].to_list())
+            assert np.array_equal(
+                store.vectors(["k"]), pl.read_parquet(older)["embedding"].to_list()
+            )
 
 
 def test_what_is_there_already_is_not_written_again(tmp_path: Path) -> None:
@@ -243,12 +269,19 @@ def test_other_tools_read_the_shards(tmp_path: Path) -> None:
     [shard] = shard_files(tmp_path)
     table = pq.read_table(shard)
     kinds = {column.name: str(column.type) for column in table.schema}
-    assert table.to_pylist() == [{"source": "a", "key": "k", "embedding": [1, 1], "sequence": [1] * 6, "frames": 3}]
+    assert table.to_pylist() == [
+        {"source": "a", "key": "k", "embedding": [1, 1], "sequence": [1] * 6, "frames": 3}
+    ]
     assert kinds["frames"] == "int32"
-    assert all("list<" in kinds[column] and "float" in kinds[column] for column in ("embedding", "sequence"))
+    assert all(
+        "list<" in kinds[column] and "float" in kinds[column]
+        for column in ("embedding", "sequence")
+    )
 
 
-def test_a_shard_is_flushed_by_size_and_by_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shard_is_flushed_by_size_and_by_age(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = 0.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     monkeypatch.setattr(stores, "SHARD_BYTES", 10 * (stores.ROW_BYTES + 32))
@@ -284,7 +317,9 @@ def test_each_fingerprint_has_its_folder_named_by_its_hash(tmp_path: Path) -> No
 def test_a_fingerprint_that_is_not_its_folders_is_refused(tmp_path: Path, text: bytes) -> None:
     folder = fill(tmp_path, [1])
     (folder / "fingerprint.json").write_bytes(text)
-    with pytest.raises(InputError, match=r"fingerprint.json: not the fingerprint that its folder is named after"):
+    with pytest.raises(
+        InputError, match=r"fingerprint.json: not the fingerprint that its folder is named after"
+    ):
         open_store(tmp_path, ENCODER)
 
 
@@ -308,7 +343,9 @@ def test_a_fingerprint_that_json_cannot_hold_is_refused(tmp_path: Path, value: A
         (np.ones(3, np.float32), "vector of a: wanted 2 dimensions as before, found 3"),
     ],
 )
-def test_a_vector_that_is_none_is_refused_and_nothing_is_kept_of_it(tmp_path: Path, vector: Any, match: str) -> None:
+def test_a_vector_that_is_none_is_refused_and_nothing_is_kept_of_it(
+    tmp_path: Path, vector: Any, match: str
+) -> None:
     with open_store(tmp_path, ENCODER) as store:
         store.add("first", "k", np.ones(2, np.float32))
         with pytest.raises(InputError, match=match):
@@ -320,14 +357,18 @@ def test_a_vector_that_is_none_is_refused_and_nothing_is_kept_of_it(tmp_path: Pa
 def test_a_store_of_sequences_wants_them(tmp_path: Path) -> None:
     with open_store(tmp_path, ENCODER, sequences=True) as store:
         for wrong in (None, np.ones(3, np.float32), np.ones((0, 3), np.float32)):
-            with pytest.raises(InputError, match="sequence of a: wanted frames × dimension of float32, found"):
+            with pytest.raises(
+                InputError, match="sequence of a: wanted frames × dimension of float32, found"
+            ):
                 store.add("a", "k", np.ones(3, np.float32), wrong)
 
 
 def test_a_key_that_is_not_there_is_refused(tmp_path: Path) -> None:
     fill(tmp_path, range(3))
     with open_store(tmp_path, ENCODER) as store:
-        with pytest.raises(InputError, match="no embedding has the key 'nothing'; embed its segment first"):
+        with pytest.raises(
+            InputError, match="no embedding has the key 'nothing'; embed its segment first"
+        ):
             store.vectors([name(1), "nothing"])
         assert store.vectors([]).shape == (0, 0)
 
@@ -354,7 +395,9 @@ def test_a_truncated_shard_is_set_aside_and_the_rest_is_read(tmp_path: Path, kep
     assert holds(tmp_path, range(30)) == []
 
 
-def test_a_shard_that_is_damaged_where_vectors_are_is_set_aside_when_they_are_read(tmp_path: Path) -> None:
+def test_a_shard_that_is_damaged_where_vectors_are_is_set_aside_when_they_are_read(
+    tmp_path: Path,
+) -> None:
     fill(tmp_path, range(10))
     [shard] = shard_files(tmp_path)
     frame = pl.read_parquet(shard)
@@ -394,13 +437,17 @@ class FullDisk:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_a_full_disk_is_an_error_and_the_store_is_readable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_an_error_and_the_store_is_readable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill(tmp_path, range(5))
     disk = FullDisk()
     with open_store(tmp_path, ENCODER) as store, monkeypatch.context() as patched:
         patched.setattr(os, "fsync", disk)
         add(store, range(5, 8))
-        with pytest.raises(OutputError, match=r"shard-.*cannot be written \(No space left on device\).*make room"):
+        with pytest.raises(
+            OutputError, match=r"shard-.*cannot be written \(No space left on device\).*make room"
+        ):
             store.flush()
         assert unfinished(tmp_path) == []
         assert np.array_equal(store.vectors([name(2)]), vectors_of([2]))
@@ -411,7 +458,9 @@ def test_a_full_disk_is_an_error_and_the_store_is_readable(tmp_path: Path, monke
     assert holds(tmp_path, range(8)) == []
 
 
-def test_what_went_wrong_first_is_what_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_went_wrong_first_is_what_is_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = open_store(tmp_path, ENCODER)
     add(store, [1])
     monkeypatch.setattr(os, "fsync", FullDisk())
@@ -498,7 +547,9 @@ with open_store(folder, ENCODER) as store:
 
 
 def test_processes_that_add_at_once_lose_nothing(tmp_path: Path) -> None:
-    processes = [child(BOTH, tmp_path, *span, stdin=subprocess.PIPE) for span in ((0, 1000), (500, 1500))]
+    processes = [
+        child(BOTH, tmp_path, *span, stdin=subprocess.PIPE) for span in ((0, 1000), (500, 1500))
+    ]
     for process in processes:
         assert process.stdout is not None
         assert process.stdout.readline() == "here\n"
@@ -506,13 +557,22 @@ def test_processes_that_add_at_once_lose_nothing(tmp_path: Path) -> None:
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    assert [process.communicate(timeout=60) and process.returncode for process in processes] == [0, 0]
+    assert [process.communicate(timeout=60) and process.returncode for process in processes] == [
+        0,
+        0,
+    ]
     assert holds(tmp_path, range(1500)) == []
 
 
-def test_a_shard_has_its_name_only_once_it_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shard_has_its_name_only_once_it_is_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced: dict[int, int] = {}
-    monkeypatch.setattr(os, "fsync", lambda file: synced.setdefault(os.fstat(file).st_ino, len(shard_files(tmp_path))))
+    monkeypatch.setattr(
+        os,
+        "fsync",
+        lambda file: synced.setdefault(os.fstat(file).st_ino, len(shard_files(tmp_path))),
+    )
     folder = fill(tmp_path, [1])
     [shard] = shard_files(tmp_path)
     assert synced[shard.stat().st_ino] == 0
@@ -547,7 +607,9 @@ def test_a_store_without_a_lock_is_read_and_not_tidied(tmp_path: Path) -> None:
 
 # Merging
 
-posix = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no flock, so nothing is merged")
+posix = pytest.mark.skipif(
+    sys.platform == "win32", reason="Windows has no flock, so nothing is merged"
+)
 
 
 @pytest.fixture
@@ -572,7 +634,9 @@ def test_many_small_shards_become_one_and_keep_every_row(many_shards: Path) -> N
 
 
 @posix
-def test_a_merged_shard_is_no_larger_than_one_may_be(many_shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_merged_shard_is_no_larger_than_one_may_be(
+    many_shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(shards, "SHARD_BYTES", 3 * shard_files(many_shards)[0].stat().st_size)
     assert holds(many_shards, range(70)) == []
     assert 2 <= len(shard_files(many_shards)) <= 4
@@ -582,7 +646,12 @@ def test_a_merged_shard_is_no_larger_than_one_may_be(many_shards: Path, monkeypa
 def test_shards_with_and_without_sequences_are_merged_apart(many_shards: Path) -> None:
     with open_store(many_shards, ENCODER, sequences=True) as store:
         for number in range(3):
-            store.add(f"s{number}", f"k{number}", vectors_of([number])[0], np.full((2, 8), number, np.float32))
+            store.add(
+                f"s{number}",
+                f"k{number}",
+                vectors_of([number])[0],
+                np.full((2, 8), number, np.float32),
+            )
             store.flush()
     assert len(shard_files(many_shards)) == 1 + 3
     with open_store(many_shards, ENCODER, sequences=True) as store:
@@ -590,7 +659,9 @@ def test_shards_with_and_without_sequences_are_merged_apart(many_shards: Path) -
         assert not store.has(name(1))
 
 
-def test_nothing_is_merged_while_another_has_the_store_open(many_shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_merged_while_another_has_the_store_open(
+    many_shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = shard_files(many_shards)
     monkeypatch.setattr(shards, "MANY", 100)
     with open_store(many_shards, ENCODER) as store:
@@ -600,7 +671,9 @@ def test_nothing_is_merged_while_another_has_the_store_open(many_shards: Path, m
         assert np.array_equal(store.vectors([name(69)]), vectors_of([69]))
 
 
-def test_merging_that_fails_is_noted_and_costs_nothing(many_shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merging_that_fails_is_noted_and_costs_nothing(
+    many_shards: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = shard_files(many_shards)
     monkeypatch.setattr(os, "fsync", FullDisk())
     with open_store(many_shards, ENCODER) as store:
@@ -663,7 +736,14 @@ with open_store(folder, ENCODER) as store:
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads the peak of the memory as Linux gives it")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="reads the peak of the memory as Linux gives it"
+)
 def test_reading_vectors_takes_little_more_than_the_result(tmp_path: Path) -> None:
-    grown = [float(child(LARGE, tmp_path, order).communicate(timeout=60)[0]) for order in ("given", "shuffled")]
-    assert max(grown) < 2  # of the 82 MB of the result: besides it there is a shard of 16 MiB, raw, decoded and sorted
+    grown = [
+        float(child(LARGE, tmp_path, order).communicate(timeout=60)[0])
+        for order in ("given", "shuffled")
+    ]
+    assert (
+        max(grown) < 2
+    )  # of the 82 MB of the result: besides it there is a shard of 16 MiB, raw, decoded and sorted

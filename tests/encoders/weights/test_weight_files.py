@@ -51,17 +51,24 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # Where things are
 
 
-def test_the_cache_is_where_the_variable_says_and_else_the_users(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_where_the_variable_says_and_else_the_users(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert home() == cache
     monkeypatch.setenv("CALLSHOT_HOME", "~/somewhere")
     assert home() == Path.home() / "somewhere"
-    for unset in (lambda: monkeypatch.setenv("CALLSHOT_HOME", ""), lambda: monkeypatch.delenv("CALLSHOT_HOME")):
+    for unset in (
+        lambda: monkeypatch.setenv("CALLSHOT_HOME", ""),
+        lambda: monkeypatch.delenv("CALLSHOT_HOME"),
+    ):
         unset()
         assert home().is_absolute()
         assert "callshot" in home().parts
 
 
-@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "/a", "a\\b", "~", "a b", ".a", "-a", "a\n", "é"])
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "/a", "a\\b", "~", "a b", ".a", "-a", "a\n", "é"]
+)
 def test_odd_encoder_and_file_names_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="plain encoder name"):
         weight_folder(name)
@@ -73,7 +80,17 @@ def test_odd_encoder_and_file_names_are_refused(name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "source", ["", "ftp://a/b", "file:///etc/passwd", "pypi:a", "pypi:a!b", "pypi:--pre==1!b", "kaggle:a/b", "/a"]
+    "source",
+    [
+        "",
+        "ftp://a/b",
+        "file:///etc/passwd",
+        "pypi:a",
+        "pypi:a!b",
+        "pypi:--pre==1!b",
+        "kaggle:a/b",
+        "/a",
+    ],
 )
 def test_odd_sources_are_refused(source: str) -> None:
     with pytest.raises(InputError, match="wanted https"):
@@ -85,7 +102,10 @@ def test_a_missing_weight_says_the_command(cache: Path) -> None:
     with pytest.raises(InputError) as caught:
         need_weight("birdnet-v2.4", BIRDNET)
     way = "callshot encoders get birdnet-v2.4"
-    assert str(caught.value) == f"birdnet-v2.4 needs its weights; get them with: {way} (or, offline: {way} --from FILE)"
+    assert (
+        str(caught.value)
+        == f"birdnet-v2.4 needs its weights; get them with: {way} (or, offline: {way} --from FILE)"
+    )
     assert not cache.exists()  # looking writes nothing
 
 
@@ -102,7 +122,9 @@ def test_the_first_file_is_trusted_and_later_ones_must_be_the_same(server: Serve
     assert get(weight) == path
     path.unlink()
     server.body, server.etag = BODY[::-1], '"two"'
-    with pytest.raises(InputError, match=rf"wanted sha256 {digest(BODY)} as at first use, .* remove {note}"):
+    with pytest.raises(
+        InputError, match=rf"wanted sha256 {digest(BODY)} as at first use, .* remove {note}"
+    ):
         get(weight)
     note.unlink()
     assert get(weight).read_bytes() == BODY[::-1]
@@ -125,7 +147,9 @@ def test_a_cache_that_was_copied_is_still_good(server: Server) -> None:
     assert find_weight("test-v1", server.weight()) == path
 
 
-def test_contents_are_not_read_again_while_nothing_changed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contents_are_not_read_again_while_nothing_changed(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = get(server.weight())
     monkeypatch.setattr(weight_files, "_digest", None)
     assert find_weight("test-v1", server.weight()) == path
@@ -142,7 +166,10 @@ def test_the_sha256_of_a_weight_is_told_also_where_the_table_has_none(server: Se
 def test_a_weight_that_the_table_now_describes_otherwise_is_not_found(server: Server) -> None:
     path = get(server.weight())
     assert find_weight("test-v1", server.weight(source="https://mirror.org/model.onnx")) == path
-    assert find_weight("test-v1", server.weight(source="https://other.org/model.onnx", sha256=None)) is None
+    assert (
+        find_weight("test-v1", server.weight(source="https://other.org/model.onnx", sha256=None))
+        is None
+    )
     assert find_weight("test-v1", server.weight(sha256="0" * 64)) is None
     assert find_weight("test-v1", server.weight(size=5)) is None
 
@@ -163,11 +190,15 @@ def test_a_home_that_is_no_folder_is_told(server: Server, cache: Path, tmp_path:
         lambda: import_weight("test-v1", server.weight(), tmp_path / "model.onnx"),
         lambda: derive("test-v1", "cut.onnx", tmp_path / "model.onnx", lambda path: None),
     ):
-        with pytest.raises(OutputError, match=r"weights/test-v1.*: cannot keep weights there .*CALLSHOT_HOME"):
+        with pytest.raises(
+            OutputError, match=r"weights/test-v1.*: cannot keep weights there .*CALLSHOT_HOME"
+        ):
             attempt()
 
 
-def test_a_full_disk_is_told_and_nothing_is_found(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_told_and_nothing_is_found(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(handle: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -209,7 +240,9 @@ def test_a_weight_is_imported_from_all_that_may_hold_it(tmp_path: Path, file: st
 
 
 def test_a_model_that_ends_as_a_zip_does_is_no_archive(tmp_path: Path) -> None:
-    model = b"model" + wheel(tmp_path / "a.whl").read_bytes()  # as metadata are kept in tflite models
+    model = (
+        b"model" + wheel(tmp_path / "a.whl").read_bytes()
+    )  # as metadata are kept in tflite models
     (tmp_path / "model").write_bytes(model)
     weight = pypi(size=len(model), sha256=digest(model))
     assert import_weight("test-v1", weight, tmp_path / "model").read_bytes() == model
@@ -219,7 +252,11 @@ def test_a_model_that_ends_as_a_zip_does_is_no_archive(tmp_path: Path) -> None:
 def test_a_wrong_file_is_not_imported_and_stays_where_it_is(tmp_path: Path, kind: str) -> None:
     bare = tmp_path / "bare"
     bare.write_bytes(BODY[::-1])
-    file = {"wheel": wheel(tmp_path / "w.whl", "other"), "tar": tar(tmp_path / "a.tgz", "other"), "bare": bare}[kind]
+    file = {
+        "wheel": wheel(tmp_path / "w.whl", "other"),
+        "tar": tar(tmp_path / "a.tgz", "other"),
+        "bare": bare,
+    }[kind]
     with pytest.raises(InputError) as caught:
         import_weight("test-v1", pypi(), file)
     assert str(caught.value).startswith(f"{file}: ")
@@ -247,7 +284,9 @@ def test_what_cannot_be_read_is_not_imported(tmp_path: Path, name: str) -> None:
 
 
 def test_a_weight_in_a_subfolder_keeps_its_place(tmp_path: Path) -> None:
-    weight = pypi(file="saved_model/variables/small", source=f"kaggle:owner/model/tf2/name/8!{MEMBER}")
+    weight = pypi(
+        file="saved_model/variables/small", source=f"kaggle:owner/model/tf2/name/8!{MEMBER}"
+    )
     path = import_weight("test-v1", weight, tar(tmp_path / "a.tar.gz"))
     assert path == weight_folder("test-v1") / "saved_model/variables/small"
     assert find_weight("test-v1", weight) == path
@@ -304,7 +343,11 @@ def test_a_folder_of_weights_that_were_got_again_is_the_same_source(tmp_path: Pa
     for time_s in (1, 2):
         path = import_weight("test-v1", weight, tmp_path / "small")
         os.utime(path, (time_s, time_s))
-        made.append(derive("test-v1", "a.onnx", weight_folder("test-v1") / "saved", lambda path: path.touch()))
+        made.append(
+            derive(
+                "test-v1", "a.onnx", weight_folder("test-v1") / "saved", lambda path: path.touch()
+            )
+        )
     assert made[0] == made[1]
 
 

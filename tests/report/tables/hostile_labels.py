@@ -24,9 +24,17 @@ NASTY = (
 )
 LABELS = (
     *NASTY,
-    *(f"class {n:02} with a name that is sixty letters long, or nearly so"[:60] for n in range(len(NASTY), 27)),
+    *(
+        f"class {n:02} with a name that is sixty letters long, or nearly so"[:60]
+        for n in range(len(NASTY), 27)
+    ),
 )
-ENCODERS = ("perch-v2", "n" * 60, "an encoder_with_a_name of sixty letters and under_scores here", r"\evil{%}")
+ENCODERS = (
+    "perch-v2",
+    "n" * 60,
+    "an encoder_with_a_name of sixty letters and under_scores here",
+    r"\evil{%}",
+)
 TRAINED = r"l\ogistic_&%" + "g" * 40
 HOW = f"C & {NASTY[0]} by inner folds: 0.1, 1, 10, 0.01; {'z' * 60}"
 CORPUS = r"../Nasty & Co_ %\{} 象 " + "n" * 40
@@ -41,7 +49,10 @@ def nasty() -> Chapter:
     rules = replace(FEW, classifiers=("centroid", "cosine", "cl2n", "medoid"))
     base = make_chapter(tables, corpus=CORPUS, protocol=rules, categories=categories)
     found = base.evaluation
-    rare = [ClassCount(f"rare {n} {'y' * 50}", 3, 2, False, "in 3 recordings, and 5 folds need 5") for n in range(15)]
+    rare = [
+        ClassCount(f"rare {n} {'y' * 50}", 3, 2, False, "in 3 recordings, and 5 folds need 5")
+        for n in range(15)
+    ]
     kinds = ("WAV PCM_16", "FLAC PCM_24", "OGG VORBIS", "MP3 MPEG_LAYER_III")
     return replace(
         base,
@@ -60,31 +71,79 @@ def _others(found: Evaluation) -> Evaluation:
     trained = found.under(["medoid"])
     return replace(
         others,
-        curve=[*others.curve, *(replace(c, classifier=TRAINED) for c in trained.curve if c.spread == "shared")],
-        values=[*others.values, *(replace(v, classifier=TRAINED) for v in trained.values if v.spread == "shared")],
+        curve=[
+            *others.curve,
+            *(replace(c, classifier=TRAINED) for c in trained.curve if c.spread == "shared"),
+        ],
+        values=[
+            *others.values,
+            *(replace(v, classifier=TRAINED) for v in trained.values if v.spread == "shared"),
+        ],
     )
 
 
 def _crossings() -> list[Crossing]:
     passed = [
-        Crossing(CORPUS, r.encoder, r.name, "all", r.scoring, r.metric, spread, 4 if r.metric == "map" else None, None)
-        for r in _rivals() for spread in ("per-query", "shared")
-    ]  # fmt: skip
-    return [*passed, *(Crossing(CORPUS, e, TRAINED, "k", "all", "map", "shared", 2, 5) for e in ENCODERS)]
+        Crossing(
+            CORPUS,
+            r.encoder,
+            r.name,
+            "all",
+            r.scoring,
+            r.metric,
+            spread,
+            4 if r.metric == "map" else None,
+            None,
+        )
+        for r in _rivals()
+        for spread in ("per-query", "shared")
+    ]
+    return [
+        *passed,
+        *(Crossing(CORPUS, e, TRAINED, "k", "all", "map", "shared", 2, 5) for e in ENCODERS),
+    ]
 
 
 def _rivals() -> list[Rival]:
     kinds = {"logistic": "LR", "recurrent": "GRU_", "end-to-end": "AERD & Co"}
     return [
-        Rival(CORPUS, encoder, kind, name + encoder[:3] * (kind == "recurrent"), scoring, metric, 0.3, HOW)
-        for encoder in ENCODERS for kind, name in kinds.items() for scoring in ("all", "reduced")
+        Rival(
+            CORPUS,
+            encoder,
+            kind,
+            name + encoder[:3] * (kind == "recurrent"),
+            scoring,
+            metric,
+            0.3,
+            HOW,
+        )
+        for encoder in ENCODERS
+        for kind, name in kinds.items()
+        for scoring in ("all", "reduced")
         for metric in ("auroc", "map")
-    ]  # fmt: skip
+    ]
 
 
 def _differences() -> list[Difference]:
     return [
-        Difference(CORPUS, ENCODERS[0], other, "all", metric, spread, k, -0.0123, -0.1, -0.05, -0.01, 0.02, 0.05, 0.4)
-        for other in ENCODERS[1:] for metric in ("map", "auroc") for spread in ("per-query", "shared")
+        Difference(
+            CORPUS,
+            ENCODERS[0],
+            other,
+            "all",
+            metric,
+            spread,
+            k,
+            -0.0123,
+            -0.1,
+            -0.05,
+            -0.01,
+            0.02,
+            0.05,
+            0.4,
+        )
+        for other in ENCODERS[1:]
+        for metric in ("map", "auroc")
+        for spread in ("per-query", "shared")
         for k in FEW.shots
-    ]  # fmt: skip
+    ]

@@ -9,7 +9,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from callshot.records import Chapter, ClassCount, Curve, Embeddings, Evaluation, Facts, Folds, Lengths, Rival
+from callshot.records import (
+    Chapter,
+    ClassCount,
+    Curve,
+    Embeddings,
+    Evaluation,
+    Facts,
+    Folds,
+    Lengths,
+    Rival,
+)
 
 ENCODERS = ("mfcc", "perch-v1", "perch-v2", "hubert-base-l2")
 PERCHES = ("perch-v1", "perch-v2")
@@ -97,15 +107,29 @@ trunk-bounce|45|34|
 roar|36|31|roar
 """
 ELEV_FACTS = Facts(
-    (44100.0,), (2,), ("WAV PCM_16",), 27, 1.0, 0.0,
-    Lengths(226, 55.6 * 60, 14.75, 0.49, 296.53, 31.55), Lengths(226, 55.6 * 60, 14.75, 0.49, 296.53, 31.55),
-    Lengths(422, 29.6 * 60, 4.20, 0.28, 26.11, 3.63), Lengths(376, 1700.0, 4.5, 1.04, 26.11, 3.0),
-)  # fmt: skip
+    (44100.0,),
+    (2,),
+    ("WAV PCM_16",),
+    27,
+    1.0,
+    0.0,
+    Lengths(226, 55.6 * 60, 14.75, 0.49, 296.53, 31.55),
+    Lengths(226, 55.6 * 60, 14.75, 0.49, 296.53, 31.55),
+    Lengths(422, 29.6 * 60, 4.20, 0.28, 26.11, 3.63),
+    Lengths(376, 1700.0, 4.5, 1.04, 26.11, 3.0),
+)
 LDC_FACTS = Facts(
-    (48000.0,), (1, 2), ("WAV PCM_24",), 16, 1.0, 0.25,
-    Lengths(1577, 57.4 * 3600, 131.03, 1.25, 3889.38, 177.08), Lengths(762, 32.6 * 3600, 154.0, 1.25, 3889.38, 190.0),
-    Lengths(4845, 5.55 * 3600, 4.13, 0.07, 43.99, 3.15), Lengths(4103, 19500.0, 4.75, 1.0, 43.99, 3.0),
-)  # fmt: skip
+    (48000.0,),
+    (1, 2),
+    ("WAV PCM_24",),
+    16,
+    1.0,
+    0.25,
+    Lengths(1577, 57.4 * 3600, 131.03, 1.25, 3889.38, 177.08),
+    Lengths(762, 32.6 * 3600, 154.0, 1.25, 3889.38, 190.0),
+    Lengths(4845, 5.55 * 3600, 4.13, 0.07, 43.99, 3.15),
+    Lengths(4103, 19500.0, 4.75, 1.0, 43.99, 3.0),
+)
 ELEV_EVALUATED = Lengths(258, 17.9 * 60, 4.16, 1.04, 21.93, 2.47)
 LDC_EVALUATED = Lengths(3987, 5.37 * 3600, 4.85, 1.00, 43.99, 2.99)
 
@@ -126,14 +150,26 @@ def lines(text: str) -> dict[str, list[str]]:
 
 
 def _chapter(
-    corpus: str, table: str, reduced: str, counted: str, queries: int, best: int, folds: int, facts: Facts,
+    corpus: str,
+    table: str,
+    reduced: str,
+    counted: str,
+    queries: int,
+    best: int,
+    folds: int,
+    facts: Facts,
     evaluated: Lengths,
-) -> Chapter:  # fmt: skip
+) -> Chapter:
     classes, categories = _classes(counted)
-    curve = [*_curve(corpus, table, "all", ENCODERS, best), *_curve(corpus, reduced, "reduced", PERCHES, best)]
+    curve = [
+        *_curve(corpus, table, "all", ENCODERS, best),
+        *_curve(corpus, reduced, "reduced", PERCHES, best),
+    ]
     segments = Embeddings("mfcc", np.zeros((1, 1)), ["s"], ["r"], ["x"], [("x",)])
     given = Folds(np.zeros(1, np.int64), folds, "given")
-    evaluation = Evaluation(corpus, best, queries, curve, [], [], [], [], classes, given, segments, [])
+    evaluation = Evaluation(
+        corpus, best, queries, curve, [], [], [], [], classes, given, segments, []
+    )
     rivals = list(_rivals(corpus, table, reduced))
     return Chapter(evaluation, facts, evaluated, [segments], rivals, (), (), categories, (), ())
 
@@ -144,7 +180,9 @@ def _classes(counted: str) -> tuple[list[ClassCount], dict[str, str]]:
     return [ClassCount(label, int(have), int(to), True) for label, have, to, _ in rows], categories
 
 
-def _curve(corpus: str, table: str, scoring: str, encoders: Sequence[str], best: int) -> Iterator[Curve]:
+def _curve(
+    corpus: str, table: str, scoring: str, encoders: Sequence[str], best: int
+) -> Iterator[Curve]:
     shots = {int(k.rstrip("*")): cells for k, cells in lines(table).items() if k[0].isdigit()}
     places = [(encoder, metric) for encoder in encoders for metric in METRICS]
     for n, (encoder, metric) in enumerate(places):
@@ -152,11 +190,28 @@ def _curve(corpus: str, table: str, scoring: str, encoders: Sequence[str], best:
             mean = float(cells[n].rstrip("_="))
             chance = 0.5 if metric == "auroc" else 0.1
             point = Curve(
-                corpus, encoder, "centroid", scoring, metric, "per-query", k, mean, mean - 0.03, mean - 0.01, mean,
-                mean + 0.01, mean + 0.03, chance, k <= best, 0, 0,
-            )  # fmt: skip
+                corpus,
+                encoder,
+                "centroid",
+                scoring,
+                metric,
+                "per-query",
+                k,
+                mean,
+                mean - 0.03,
+                mean - 0.01,
+                mean,
+                mean + 0.01,
+                mean + 0.03,
+                chance,
+                k <= best,
+                0,
+                0,
+            )
             yield point
-            yield replace(point, spread="shared", mean=mean + 0.05, p01=mean - 0.04, p99=min(mean + 0.12, 1.0))
+            yield replace(
+                point, spread="shared", mean=mean + 0.05, p01=mean - 0.04, p99=min(mean + 0.12, 1.0)
+            )
 
 
 def _rivals(corpus: str, table: str, reduced: str) -> Iterator[Rival]:
@@ -165,6 +220,8 @@ def _rivals(corpus: str, table: str, reduced: str) -> Iterator[Rival]:
     for (encoder, metric), lr, rnn in zip(places, logistic, recurrent, strict=True):
         yield Rival(corpus, encoder, "logistic", "LR", "all", metric, float(lr))
         if rnn != "-":
-            yield Rival(corpus, encoder, "recurrent", RECURRENT[corpus][encoder], "all", metric, float(rnn))
+            yield Rival(
+                corpus, encoder, "recurrent", RECURRENT[corpus][encoder], "all", metric, float(rnn)
+            )
     for metric, value in zip(METRICS, aerd[:2], strict=True):
         yield Rival(corpus, "", "end-to-end", "AERD", "reduced", metric, float(value))

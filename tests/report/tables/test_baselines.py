@@ -27,17 +27,28 @@ def told():
 
 def test_a_rival_has_a_block_for_each_scoring_and_a_row_for_each_encoder_it_meets():
     assert [(row[0].text, row[1].text) for row in told().rows] == [
-        ("LR", "mfcc"), ("LR, reduced scoring", "mfcc"),
-        *(("AERD, reduced scoring", name) for name in ("mfcc", "perch-v1", "perch-v2", "hubert-base-l2")),
-    ]  # fmt: skip
+        ("LR", "mfcc"),
+        ("LR, reduced scoring", "mfcc"),
+        *(
+            ("AERD, reduced scoring", name)
+            for name in ("mfcc", "perch-v1", "perch-v2", "hubert-base-l2")
+        ),
+    ]
 
 
 def test_a_row_tells_scores_choices_and_crossings():
     table = told()
     assert [column.whole for column in table.columns[2:]] == [
-        "mAP", "AUROC", "Chosen",
-        *(f"k by {m}, {s} {e}" for s in ("per-query", "shared") for m in ("mAP", "AUROC") for e in ("mean", "surely")),
-    ]  # fmt: skip
+        "mAP",
+        "AUROC",
+        "Chosen",
+        *(
+            f"k by {m}, {s} {e}"
+            for s in ("per-query", "shared")
+            for m in ("mAP", "AUROC")
+            for e in ("mean", "surely")
+        ),
+    ]
     first = [cell.text for cell in table.rows[0][2:]]
     assert first == ["0.2500", "0.7000", "C = 1", "–", "–", "3", "10", "2", "–", "–", "–"]
     assert [cell.text for cell in table.rows[4][2:]] == ["0.4000", *"––––––", "4", "5", "–", "–"]

@@ -15,8 +15,12 @@ def trained():
 
 def test_every_encoder_has_a_block_with_the_reference_first_and_the_trained_last(trained):
     table = classifiers(trained, (1, 5, 7))
-    assert [(row[0].text, row[1].text) for row in table.rows] == [(e, rule) for e in ("one", "two") for rule in RULES]
-    assert [column.whole for column in table.columns[2:]] == [f"{m} at k {k}" for m in ("mAP", "AUROC") for k in (1, 5)]
+    assert [(row[0].text, row[1].text) for row in table.rows] == [
+        (e, rule) for e in ("one", "two") for rule in RULES
+    ]
+    assert [column.whole for column in table.columns[2:]] == [
+        f"{m} at k {k}" for m in ("mAP", "AUROC") for k in (1, 5)
+    ]
 
 
 def test_the_cells_are_means_of_the_spread_that_all_have(trained):
@@ -25,8 +29,9 @@ def test_the_cells_are_means_of_the_spread_that_all_have(trained):
     curve = [*trained.evaluation.curve, *trained.others.curve]
     means = {
         (c.encoder, c.classifier, c.metric, str(c.k)): c.mean
-        for c in curve if (c.scoring, c.spread) == ("all", "shared")
-    }  # fmt: skip
+        for c in curve
+        if (c.scoring, c.spread) == ("all", "shared")
+    }
     for row in table.rows:
         for column, cell in zip(table.columns[2:], row[2:], strict=True):
             metric = column.group.split()[0].lower()
@@ -39,14 +44,18 @@ def test_the_best_of_an_encoder_is_underlined_in_every_column(trained):
     for block in (rows[: len(RULES)], rows[len(RULES) :]):
         for n in range(2, len(block[0])):
             best = max(row[n].value for row in block)
-            assert [row[n].underline for row in block] == [int(row[n].value == best) for row in block]
+            assert [row[n].underline for row in block] == [
+                int(row[n].value == best) for row in block
+            ]
 
 
 def test_the_notes_say_what_each_is_over_how_many_draws_and_where_training_is_ahead(trained):
     notes = [text for _, text in classifiers(trained).notes]
     assert notes[0].startswith("centroid: squared distance to the class mean; cosine: ")
     assert "logistic at k: means are over the first 100 of the 120 sets." in notes
-    (crossing,) = [c for c in trained.crossings if (c.labels, c.metric, c.encoder) == ("k", "map", "one")]
+    (crossing,) = [
+        c for c in trained.crossings if (c.labels, c.metric, c.encoder) == ("k", "map", "one")
+    ]
     (by_map,) = [note for note in notes if "by mAP: " in note]
     assert ("from k =" in by_map.split("; two")[0]) == (crossing.k is not None)
 
@@ -64,7 +73,10 @@ def test_without_the_spread_shared_the_other_one_is_told():
     others = found.others.under(["cosine"])
     kept = [c for c in others.curve if c.spread == "per-query"]
     chapter = replace(
-        found, evaluation=replace(found.evaluation, curve=alone), others=replace(others, curve=kept), crossings=()
+        found,
+        evaluation=replace(found.evaluation, curve=alone),
+        others=replace(others, curve=kept),
+        crossings=(),
     )
     table = classifiers(chapter)
     assert table.title.endswith("per-query")

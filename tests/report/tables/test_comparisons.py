@@ -7,13 +7,32 @@ from report.tables.paper_tables import ENCODERS, elev
 HEADS = [f"{metric}, {spread}" for spread in ("per-query", "shared") for metric in ("AUROC", "mAP")]
 
 
-def difference(other: str, k: int, spread: str = "shared", scoring: str = "all", mean: float = -0.0125) -> Difference:
-    return Difference("ELEV", "perch-v2", other, scoring, "map", spread, k, mean, -0.1, -0.05, -0.01, 0.0, 0.05, 0.25)
+def difference(
+    other: str, k: int, spread: str = "shared", scoring: str = "all", mean: float = -0.0125
+) -> Difference:
+    return Difference(
+        "ELEV",
+        "perch-v2",
+        other,
+        scoring,
+        "map",
+        spread,
+        k,
+        mean,
+        -0.1,
+        -0.05,
+        -0.01,
+        0.0,
+        0.05,
+        0.25,
+    )
 
 
 def test_intervals_have_a_block_for_each_encoder_and_three_columns_for_each_spread_and_metric():
     table = intervals(elev())
-    assert [column.whole for column in table.columns[2:]] == [f"{h} {f}" for h in HEADS for f in ("mean", "p01", "p99")]
+    assert [column.whole for column in table.columns[2:]] == [
+        f"{h} {f}" for h in HEADS for f in ("mean", "p01", "p99")
+    ]
     assert table.blocks
     assert [(row[0].text, row[1].text) for row in table.rows] == [
         (encoder, str(k)) for encoder in ENCODERS for k in (1, 2, 3, 4, 5, 10, 15, 20, 40)
@@ -41,11 +60,15 @@ def test_intervals_mark_k_star_in_every_block():
 
 
 def test_differences_are_told_by_pair_and_k_with_the_share_won():
-    chapter = replace(elev(), differences=[difference("mfcc", 1), difference("mfcc", 7), difference("mfcc LR", 1)])
+    chapter = replace(
+        elev(), differences=[difference("mfcc", 1), difference("mfcc", 7), difference("mfcc LR", 1)]
+    )
     table = differences(chapter)
     assert [column.whole for column in table.columns] == [
-        "Difference", "k", *(f"mAP, shared {field}" for field in ("mean", "p01", "p99", "wins"))
-    ]  # fmt: skip
+        "Difference",
+        "k",
+        *(f"mAP, shared {field}" for field in ("mean", "p01", "p99", "wins")),
+    ]
     assert [[cell.text for cell in row] for row in table.rows] == [
         ["perch-v2 − mfcc", "1", "−0.013", "−0.100", "0.050", "0.250"],
         ["perch-v2 − mfcc LR", "1", "−0.013", "−0.100", "0.050", "0.250"],
@@ -61,15 +84,28 @@ def test_differences_under_reduced_scoring_say_so():
     pairs = [difference("mfcc", 1), difference("mfcc", 1, scoring="reduced", mean=0.5)]
     table = differences(replace(elev(), differences=pairs))
     assert [(row[0].text, row[2].text) for row in table.rows] == [
-        ("perch-v2 − mfcc", "−0.013"), ("perch-v2 − mfcc, reduced scoring", "0.500")
-    ]  # fmt: skip
+        ("perch-v2 − mfcc", "−0.013"),
+        ("perch-v2 − mfcc, reduced scoring", "0.500"),
+    ]
 
 
 def test_what_was_not_compared_is_missing():
     pairs = [difference("mfcc", 1, "per-query"), difference("hubert", 1, "shared")]
     table = differences(replace(elev(), differences=pairs))
-    assert [cell.text for cell in table.rows[0][2:]] == ["−0.013", "−0.100", "0.050", "0.250", *["–"] * 4]
-    assert [cell.text for cell in table.rows[1][2:]] == [*["–"] * 4, "−0.013", "−0.100", "0.050", "0.250"]
+    assert [cell.text for cell in table.rows[0][2:]] == [
+        "−0.013",
+        "−0.100",
+        "0.050",
+        "0.250",
+        *["–"] * 4,
+    ]
+    assert [cell.text for cell in table.rows[1][2:]] == [
+        *["–"] * 4,
+        "−0.013",
+        "−0.100",
+        "0.050",
+        "0.250",
+    ]
 
 
 def test_without_differences_there_is_no_table():

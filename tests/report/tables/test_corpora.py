@@ -73,7 +73,9 @@ def test_corpora_with_different_minima_say_theirs():
 
 def test_lengths_of_nothing_are_missing_not_zero():
     nan = float("nan")
-    none = replace(elev(), facts=replace(elev().facts, recordings=Lengths(0, 0.0, nan, 0.0, 0.0, nan)))
+    none = replace(
+        elev(), facts=replace(elev().facts, recordings=Lengths(0, 0.0, nan, 0.0, 0.0, nan))
+    )
     told = cells(corpora([none]))
     assert told["Total duration (s)"] == ["0.00"]
     assert told["Average length (s)"] == told["Shortest (s)"] == ["–"]
@@ -84,7 +86,9 @@ def test_the_papers_tables_of_classes_in_their_order():
         table = classes(chapter)
         rows = [row.split("|") for row in text.strip().splitlines()]
         assert [[cell.text for cell in row] for row in table.rows] == [row[:3] for row in rows]
-        assert [row[0].mark for row in table.rows] == ["†" if category else "" for *_, category in rows]
+        assert [row[0].mark for row in table.rows] == [
+            "†" if category else "" for *_, category in rows
+        ]
 
 
 def test_the_dagger_tells_the_categories_that_hold_several_classes():
@@ -105,7 +109,12 @@ def test_ineligible_classes_stand_below_with_their_reason():
     table = classes(replace(chapter, evaluation=evaluation, categories={"bark": "bark"}))
     assert table.foot == 2
     assert [cell.text for cell in table.rows[-1]] == ["bark", "2", "–", RARE[0].reason]
-    assert [cell.text for cell in table.rows[-2]] == ["musth rumble, long", "9", "–", RARE[1].reason]
+    assert [cell.text for cell in table.rows[-2]] == [
+        "musth rumble, long",
+        "9",
+        "–",
+        RARE[1].reason,
+    ]
     assert table.columns[3].name == "Not evaluated because"
     assert not any(row[0].mark for row in table.rows)
 

@@ -20,12 +20,27 @@ from report.tables.paper_tables import elev, ldc
 PACKAGES = ("array", "booktabs", "geometry", "siunitx", "threeparttable")
 ARTICLE = r"\documentclass{article}\usepackage{siunitx,booktabs,threeparttable}\begin{document}%s\end{document}"
 TOKENS = {
-    r"\textbackslash{}": "\\", r"\textasciitilde{}": "~", r"\textasciicircum{}": "^", r"\textless{}": "<",
-    r"\textgreater{}": ">", r"\textbar{}": "|", r"\texttt{\char34}": '"', r"\ensuremath{\$}": "$", r"\allowbreak{}": "",
-    r"\dots{}": "…", r"\'{e}": "é", r"\callshotletter{象}{8C61}": "象", r"\ensuremath{\star}": "⋆", "{--}": "–",
-    "{}": "", **{f"{{{c}}}": c for c in "[]*`"}, **{f"\\{c}": c for c in "_&%#{}"},
-}  # fmt: skip
-TOKEN = re.compile("|".join(map(re.escape, sorted(TOKENS, key=len, reverse=True))) + r"|[^\\{}$&#^_~%\[\]*`]")
+    r"\textbackslash{}": "\\",
+    r"\textasciitilde{}": "~",
+    r"\textasciicircum{}": "^",
+    r"\textless{}": "<",
+    r"\textgreater{}": ">",
+    r"\textbar{}": "|",
+    r"\texttt{\char34}": '"',
+    r"\ensuremath{\$}": "$",
+    r"\allowbreak{}": "",
+    r"\dots{}": "…",
+    r"\'{e}": "é",
+    r"\callshotletter{象}{8C61}": "象",
+    r"\ensuremath{\star}": "⋆",
+    "{--}": "–",
+    "{}": "",
+    **{f"{{{c}}}": c for c in "[]*`"},
+    **{f"\\{c}": c for c in "_&%#{}"},
+}
+TOKEN = re.compile(
+    "|".join(map(re.escape, sorted(TOKENS, key=len, reverse=True))) + r"|[^\\{}$&#^_~%\[\]*`]"
+)
 
 
 def read_back(text: str) -> str:
@@ -64,7 +79,10 @@ def test_our_k_is_mathematics_and_a_word_is_not():
 
 @pytest.mark.parametrize(("encoders", "parts"), [(1, 1), (4, 1), (7, 2), (13, 3)])
 def test_a_wide_table_is_cut_between_encoders_and_every_part_has_k(encoders, parts):
-    columns = [Column("k"), *(Column(m, f"encoder {n}") for n in range(encoders) for m in ("AUROC", "mAP"))]
+    columns = [
+        Column("k"),
+        *(Column(m, f"encoder {n}") for n in range(encoders) for m in ("AUROC", "mAP")),
+    ]
     table = Table("t", "T", columns, [[number(1, 0), *(number(0.5) for _ in columns[1:])]])
     made = fit(table)
     assert len(made) == parts
@@ -96,7 +114,9 @@ def missing() -> str:
     if shutil.which("pdflatex") is None or shutil.which("kpsewhich") is None:
         return "pdflatex is not installed; Debian has it in texlive-latex-extra and texlive-science"
     files = [f"{name}.sty" for name in PACKAGES]
-    found = subprocess.run(["kpsewhich", *files], capture_output=True, text=True, check=False).stdout.split()
+    found = subprocess.run(
+        ["kpsewhich", *files], capture_output=True, text=True, check=False
+    ).stdout.split()
     lacking = sorted(set(files) - {Path(path).name for path in found})
     return (
         f"LaTeX lacks {', '.join(lacking)}; Debian has them in texlive-latex-extra and texlive-science"
@@ -109,9 +129,18 @@ def compile_latex(folder: Path, name: str, *options: str) -> str:
     """Compile a document, and return its log; the test is skipped where there is no LaTeX."""
     if why := missing():
         pytest.skip(why)
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape", *options, name]
+    command = [
+        "pdflatex",
+        "-interaction=nonstopmode",
+        "-halt-on-error",
+        "-no-shell-escape",
+        *options,
+        name,
+    ]
     env = {**os.environ, "max_print_line": "1000"}
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, check=False, timeout=120)
+    done = subprocess.run(
+        command, cwd=folder, env=env, capture_output=True, check=False, timeout=120
+    )
     log = (folder / name).with_suffix(".log").read_text(encoding="utf-8", errors="replace")
     assert done.returncode == 0, log[-3000:]
     return log
@@ -120,7 +149,9 @@ def compile_latex(folder: Path, name: str, *options: str) -> str:
 def flaws(log: str) -> list[str]:
     """Return what sticks out by more than 5 points, and tables that are higher than a page."""
     boxes = re.findall(r"Overfull \\hbox \(([\d.]+)pt too wide\).*", log)
-    return [f"{width} pt too wide" for width in boxes if float(width) > 5] + re.findall(r"Float too large.*", log)
+    return [f"{width} pt too wide" for width in boxes if float(width) > 5] + re.findall(
+        r"Float too large.*", log
+    )
 
 
 def test_tables_compile_whatever_the_names_and_nothing_sticks_out(tmp_path):
@@ -140,7 +171,11 @@ def test_four_encoders_fit_a_plain_article(tmp_path):
 def test_the_pdf_shows_the_labels_as_they_are(tmp_path):
     if shutil.which("pdftotext") is None:
         pytest.skip("pdftotext is not installed; Debian has it in poppler-utils")
-    rows = [[Cell(label), number(n, 0)] for n, label in enumerate(LABELS) if label.isascii() and label.isprintable()]
+    rows = [
+        [Cell(label), number(n, 0)]
+        for n, label in enumerate(LABELS)
+        if label.isascii() and label.isprintable()
+    ]
     table = Table("t", "T", [Column("Call type"), Column("Exemplars")], rows)
     (tmp_path / "labels.tex").write_text(ARTICLE % to_latex(table), encoding="utf-8")
     compile_latex(tmp_path, "labels.tex")

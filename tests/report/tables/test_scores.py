@@ -7,7 +7,17 @@ from callshot.records import Chapter, Curve, Rival
 from callshot.report.tables.scores import reduced, results
 from callshot.report.tables.table import Table
 from corpus_results import make_chapter
-from report.tables.paper_tables import ENCODERS, EV, EV_REDUCED, LDC, LDC_REDUCED, PERCHES, elev, ldc, lines
+from report.tables.paper_tables import (
+    ENCODERS,
+    EV,
+    EV_REDUCED,
+    LDC,
+    LDC_REDUCED,
+    PERCHES,
+    elev,
+    ldc,
+    lines,
+)
 
 MARKS = {"": 0, "_": 1, "=": 2}
 PAPER = {
@@ -29,7 +39,12 @@ def literal_underlines(text: str) -> dict[tuple[str, int], int]:
 
 
 def underlines(table: Table) -> dict[tuple[str, int], int]:
-    return {(row[0].text, n): cell.underline for row in table.rows for n, cell in enumerate(row[1:]) if cell.underline}
+    return {
+        (row[0].text, n): cell.underline
+        for row in table.rows
+        for n, cell in enumerate(row[1:])
+        if cell.underline
+    }
 
 
 def stars(table: Table) -> list[str]:
@@ -50,12 +65,35 @@ def small() -> Chapter:
 
 
 def chapter(
-    means: list[float], rivals: dict[str, float], *, best: int = 2, shots: list[int] | None = None, scoring: str = "all"
+    means: list[float],
+    rivals: dict[str, float],
+    *,
+    best: int = 2,
+    shots: list[int] | None = None,
+    scoring: str = "all",
 ) -> Chapter:
     """Return a chapter with one encoder, the same curve for each metric, and a rival of each kind given."""
     base = small()
     curve = [
-        Curve("c", "e", "centroid", scoring, metric, "per-query", k, mean, 0, 0, 0, 0, 1, 0.1, k <= best, 0, 0)
+        Curve(
+            "c",
+            "e",
+            "centroid",
+            scoring,
+            metric,
+            "per-query",
+            k,
+            mean,
+            0,
+            0,
+            0,
+            0,
+            1,
+            0.1,
+            k <= best,
+            0,
+            0,
+        )
         for metric in ("map", "auroc")
         for k, mean in zip(shots or range(1, 99), means, strict=False)
     ]
@@ -77,7 +115,12 @@ def test_the_papers_numbers_give_the_papers_underlines(name):
 
 def test_the_papers_underlines_are_as_many_as_we_read_in_it():
     counts = [list(literal_underlines(text).values()) for _, text, _ in PAPER.values()]
-    assert [(marks.count(1), marks.count(2)) for marks in counts] == [(5, 5), (2, 0), (2, 0), (0, 0)]
+    assert [(marks.count(1), marks.count(2)) for marks in counts] == [
+        (5, 5),
+        (2, 0),
+        (2, 0),
+        (0, 0),
+    ]
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -89,11 +132,15 @@ def test_the_papers_numbers_give_the_papers_star(name):
 @pytest.mark.parametrize("name", PAPER)
 def test_every_number_of_the_papers_tables_is_in_its_place(name):
     table, text, encoders = PAPER[name]
-    want = {k.rstrip("*"): [cell.rstrip("_=") for cell in cells] for k, cells in lines(text).items()}
+    want = {
+        k.rstrip("*"): [cell.rstrip("_=") for cell in cells] for k, cells in lines(text).items()
+    }
     rows = {row[0].text: [cell.text.replace("–", "-") for cell in row[1:]] for row in table.rows}
     rows["RNN"] = rows.pop("Recurrent", None)
     assert {k: rows[k] for k in want} == want
-    assert [(c.group, c.name) for c in table.columns[1:]] == [(e, m) for e in encoders for m in ("AUROC", "mAP")]
+    assert [(c.group, c.name) for c in table.columns[1:]] == [
+        (e, m) for e in encoders for m in ("AUROC", "mAP")
+    ]
     assert table.foot == len(table.rows) - sum(k[0].isdigit() for k in want)
 
 
@@ -111,14 +158,18 @@ def test_where_every_k_shown_is_complete_a_note_says_so_and_there_is_no_star():
 
 def test_every_underline_is_explained_and_what_is_never_passed_is_told():
     assert "Underlined once: the first k shown whose mean is above LR." in notes(results(elev()))
-    assert "Underlined twice: the first k shown whose mean is above the recurrent rival" in notes(results(elev()))
+    assert "Underlined twice: the first k shown whose mean is above the recurrent rival" in notes(
+        results(elev())
+    )
     assert "No mean shown is above the recurrent rival." in notes(results(ldc()))
     assert "Underlined once: the first k shown whose mean is above AERD." in notes(reduced(elev()))
     assert "No mean shown is above AERD." in notes(reduced(ldc()))
 
 
 def test_recurrent_rivals_of_different_names_share_a_row_and_are_named_below():
-    assert "Recurrent: GRU on mfcc; GRU on perch-v1; Elman RNN on perch-v2." in notes(results(elev()))
+    assert "Recurrent: GRU on mfcc; GRU on perch-v1; Elman RNN on perch-v2." in notes(
+        results(elev())
+    )
 
 
 def test_rivals_of_one_name_give_it_to_their_row():
@@ -137,7 +188,10 @@ def test_a_weak_recurrent_rival_is_passed_before_a_strong_logistic_one():
 
 
 def test_only_the_first_k_is_underlined_even_if_the_curve_falls_and_passes_again():
-    assert underlines(results(chapter([0.5, 0.3, 0.5], {"logistic": 0.4}))) == {("1", 0): 1, ("1", 1): 1}
+    assert underlines(results(chapter([0.5, 0.3, 0.5], {"logistic": 0.4}))) == {
+        ("1", 0): 1,
+        ("1", 1): 1,
+    }
 
 
 def test_only_shots_that_are_shown_can_be_the_first():
@@ -176,14 +230,29 @@ def test_in_reduced_scoring_rivals_underline_where_there_is_no_end_to_end_one():
 
 
 def test_in_reduced_scoring_an_end_to_end_rival_alone_underlines():
-    table = reduced(chapter([0.3, 0.5], {"logistic": 0.2, "recurrent": 0.2, "end-to-end": 0.4}, scoring="reduced"))
+    table = reduced(
+        chapter(
+            [0.3, 0.5], {"logistic": 0.2, "recurrent": 0.2, "end-to-end": 0.4}, scoring="reduced"
+        )
+    )
     assert underlines(table) == {("2", 0): 1, ("2", 1): 1}
-    assert [row[0].text for row in table.rows][2:] == ["LOGISTIC", "RECURRENT", "END-TO-END", "Chance"]
+    assert [row[0].text for row in table.rows][2:] == [
+        "LOGISTIC",
+        "RECURRENT",
+        "END-TO-END",
+        "Chance",
+    ]
 
 
 def test_an_end_to_end_rival_stands_beside_every_encoder():
     table = reduced(elev())
-    assert [cell.text for cell in table.rows[-2]] == ["AERD", "0.8453", "0.4054", "0.8453", "0.4054"]
+    assert [cell.text for cell in table.rows[-2]] == [
+        "AERD",
+        "0.8453",
+        "0.4054",
+        "0.8453",
+        "0.4054",
+    ]
     assert "AERD hears the audio itself" in notes(table)
 
 

@@ -25,7 +25,13 @@ ANY = st.text(st.sampled_from("ab1 \\`*_[]|~#<>&$@:;!-+=(){}^%\"',.\n\r\té–�
 
 
 def make_table(text: str) -> Table:
-    return Table("t", text, [Column(text), Column("mAP", text)], [[Cell(text), number(0.5)]], notes=[("", text)])
+    return Table(
+        "t",
+        text,
+        [Column(text), Column("mAP", text)],
+        [[Cell(text), number(0.5)]],
+        notes=[("", text)],
+    )
 
 
 def read_csv(table: Table) -> list[list[str]]:
@@ -104,7 +110,10 @@ def test_files_are_written_for_every_table_in_each_format(tmp_path):
     stems = ["corpora", "segments"]
     kinds = ("classes", "results", "reduced", "rivals", "intervals")
     stems += [f"{kind}-{c}" for c in ("elev", "ldc") for kind in kinds]
-    assert names == [*(f"{stem}.{kind}" for stem in stems for kind in ("tex", "md", "csv")), "tables.tex"]
+    assert names == [
+        *(f"{stem}.{kind}" for stem in stems for kind in ("tex", "md", "csv")),
+        "tables.tex",
+    ]
     assert sorted(path.name for path in (tmp_path / "deep" / "tables").iterdir()) == sorted(names)
 
 
@@ -120,14 +129,20 @@ def test_names_of_corpora_make_safe_file_names_that_differ(tmp_path):
     tables = make_tables(encoders=["one"])
     chapters = [make_chapter(tables, corpus=corpus) for corpus in ("../a b", "A/B", "象", "..")]
     names = write_tables(chapters, tmp_path)
-    stems = [name.removeprefix("results-").removesuffix(".csv") for name in names if re.match(r"results.*csv", name)]
+    stems = [
+        name.removeprefix("results-").removesuffix(".csv")
+        for name in names
+        if re.match(r"results.*csv", name)
+    ]
     assert stems == ["a-b", "a-b-2", "corpus", "corpus-2"]
     assert all(re.fullmatch(r"[a-z0-9-]+\.(tex|md|csv)", name) for name in names)
 
 
 def test_shots_and_spread_reach_the_tables(tmp_path):
     write_tables([elev()], tmp_path, shots=(1, 40), spread="shared")
-    rows = list(csv.reader((tmp_path / "results-elev.csv").read_text(encoding="utf-8").splitlines()))
+    rows = list(
+        csv.reader((tmp_path / "results-elev.csv").read_text(encoding="utf-8").splitlines())
+    )
     assert [row[0] for row in rows] == ["k", "1", "40", "LR", "Recurrent", "Chance"]
     assert float(rows[1][2]) == pytest.approx(0.2344 + 0.05)
 

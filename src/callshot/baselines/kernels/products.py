@@ -55,15 +55,30 @@ def product(left: FloatArray, right: FloatArray, out: FloatArray) -> None:
     for j in range(0, whole, 4):
         for c in range(0, m - 1, 2):
             a0, a1, a2, a3 = left[c, j], left[c, j + 1], left[c, j + 2], left[c, j + 3]
-            b0, b1, b2, b3 = left[c + 1, j], left[c + 1, j + 1], left[c + 1, j + 2], left[c + 1, j + 3]
+            b0, b1, b2, b3 = (
+                left[c + 1, j],
+                left[c + 1, j + 1],
+                left[c + 1, j + 2],
+                left[c + 1, j + 3],
+            )
             for i in range(n):
                 x0, x1, x2, x3 = right[j, i], right[j + 1, i], right[j + 2, i], right[j + 3, i]
                 out[c, i] += a0 * x0 + a1 * x1 + a2 * x2 + a3 * x3
                 out[c + 1, i] += b0 * x0 + b1 * x1 + b2 * x2 + b3 * x3
         if m % 2:
-            a0, a1, a2, a3 = left[m - 1, j], left[m - 1, j + 1], left[m - 1, j + 2], left[m - 1, j + 3]
+            a0, a1, a2, a3 = (
+                left[m - 1, j],
+                left[m - 1, j + 1],
+                left[m - 1, j + 2],
+                left[m - 1, j + 3],
+            )
             for i in range(n):
-                out[m - 1, i] += a0 * right[j, i] + a1 * right[j + 1, i] + a2 * right[j + 2, i] + a3 * right[j + 3, i]
+                out[m - 1, i] += (
+                    a0 * right[j, i]
+                    + a1 * right[j + 1, i]
+                    + a2 * right[j + 2, i]
+                    + a3 * right[j + 3, i]
+                )
     for j in range(whole, k):
         for c in range(m):
             for i in range(n):
@@ -96,9 +111,14 @@ def fill_gram(rows: FloatArray, out: FloatArray) -> None:
 
 @kernel
 def fill_layer(
-    numbers: FloatArray, rows: FloatArray, gram: bool, mean: FloatArray, deviation: FloatArray, weight: FloatArray,
+    numbers: FloatArray,
+    rows: FloatArray,
+    gram: bool,
+    mean: FloatArray,
+    deviation: FloatArray,
+    weight: FloatArray,
     bias: FloatArray,
-) -> None:  # fmt: skip
+) -> None:
     """Fill weight with what the solver found, for columns as they were before standardising; bias is changed to suit.
 
     `numbers` are those of the rows where the solver went by the Gram matrix, else those of the columns.

@@ -36,7 +36,9 @@ def gram_matrix(rows: FloatArray, out: FloatArray | None = None) -> FloatArray:
 
 
 @inner
-def parts(vector: FloatArray, classes: int, unknowns: int) -> tuple[FloatArray, FloatArray, FloatArray]:
+def parts(
+    vector: FloatArray, classes: int, unknowns: int
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the weights, the bias and the logits of a vector."""
     first, last = classes * unknowns, classes * (unknowns + 1)
     weight, logits = vector[:first].reshape((classes, unknowns)), vector[last:]
@@ -51,7 +53,9 @@ def add(x: FloatArray, scale: float, y: FloatArray, size: int) -> None:
 
 
 @inner
-def fill_probabilities(logits: FloatArray, bias: FloatArray, label: IntArray, p: FloatArray) -> float:
+def fill_probabilities(
+    logits: FloatArray, bias: FloatArray, label: IntArray, p: FloatArray
+) -> float:
     """Fill p (classes, rows), and return the sum of −log p of the labels."""
     classes, rows = p.shape
     top, total, loss = np.full(rows, -np.inf), np.zeros(rows), 0.0
@@ -83,7 +87,12 @@ def fill_residuals(p: FloatArray, label: IntArray, strength: float, out: FloatAr
 
 @inner
 def fill_changes(
-    p: FloatArray, logits: FloatArray, bias: FloatArray, strength: float, mean: FloatArray, out: FloatArray
+    p: FloatArray,
+    logits: FloatArray,
+    bias: FloatArray,
+    strength: float,
+    mean: FloatArray,
+    out: FloatArray,
 ) -> None:
     """Fill out with C · (how the probabilities change along a direction); `mean` (rows) is used up."""
     classes, rows = p.shape
@@ -107,9 +116,15 @@ def remainder(square: float, bias: FloatArray, curvature: FloatArray, strength: 
 
 @kernel
 def fill_slope(
-    rows: FloatArray, columns: FloatArray, label: IntArray, strength: float, weight: FloatArray, bias: FloatArray,
-    slope: FloatArray, bias_slope: FloatArray,
-) -> float:  # fmt: skip
+    rows: FloatArray,
+    columns: FloatArray,
+    label: IntArray,
+    strength: float,
+    weight: FloatArray,
+    bias: FloatArray,
+    slope: FloatArray,
+    bias_slope: FloatArray,
+) -> float:
     """Fill in the gradient of J by weight and bias, and return J."""
     logits, square = np.empty((weight.shape[0], label.size)), 0.0
     residual = np.empty_like(logits)
@@ -128,15 +143,24 @@ def fill_slope(
 
 @kernel
 def solve(
-    rows: FloatArray, columns: FloatArray, gram: bool, label: IntArray, strength: float, tolerance: float,
-    weight: FloatArray, bias: FloatArray,
-) -> float:  # fmt: skip
+    rows: FloatArray,
+    columns: FloatArray,
+    gram: bool,
+    label: IntArray,
+    strength: float,
+    tolerance: float,
+    weight: FloatArray,
+    bias: FloatArray,
+) -> float:
     """Go from weight (classes, unknowns) and bias to the optimum, in place; return how far J may be above it still.
 
     `rows` (rows, unknowns) are the rows or their Gram matrix, `columns` the same turned over.
     """
     classes, unknowns = weight.shape
-    weights, both = classes * unknowns, classes * (unknowns + 1)  # where the weights of a vector end, and the bias
+    weights, both = (
+        classes * unknowns,
+        classes * (unknowns + 1),
+    )  # where the weights of a vector end, and the bias
     length = both + classes * label.size
     at, down, along, step, bent = (
         np.zeros(length),
@@ -152,7 +176,9 @@ def solve(
     _, along_bias, along_logits = parts(along, classes, unknowns)
     bent_weight, bent_bias, _ = parts(bent, classes, unknowns)
     curve_weight, curve_bias, _ = parts(curvature, classes, unknowns)
-    first, last = (both, length) if gram else (0, weights)  # the part that makes an inner product of weights
+    first, last = (
+        (both, length) if gram else (0, weights)
+    )  # the part that makes an inner product of weights
     p, room = np.empty_like(at_logits), np.empty_like(at_logits)
     residual, mean = room.reshape(room.size), np.empty(label.size)
     squares, given = rows if gram else rows * rows, weight.reshape(weight.size)
@@ -160,7 +186,9 @@ def solve(
     add(at, 1.0, given, weights)
     add(at_bias, 1.0, bias, classes)
     product(at_weight, columns, at_logits)
-    value = strength * fill_probabilities(at_logits, at_bias, label, p) + 0.5 * dot(at[:weights], at[first:last])
+    value = strength * fill_probabilities(at_logits, at_bias, label, p) + 0.5 * dot(
+        at[:weights], at[first:last]
+    )
     if not value <= strength * label.size * np.log(classes):  # nothing at all is a better start
         for i in range(length):
             at[i] = 0.0
@@ -190,8 +218,13 @@ def solve(
             add(down, -1.0, at, weights)
             for i in range(both):
                 fresh[i] = down[i] / curvature[i]
-        previous, left = left, remainder(dot(down[:weights], down[first:last]), down_bias, curve_bias, strength)
-        if left <= tolerance or (gain <= 1e-15 * abs(value) and left > 0.5 * previous):  # or only rounding is left
+        previous, left = (
+            left,
+            remainder(dot(down[:weights], down[first:last]), down_bias, curve_bias, strength),
+        )
+        if left <= tolerance or (
+            gain <= 1e-15 * abs(value) and left > 0.5 * previous
+        ):  # or only rounding is left
             break
         # a step, by conjugate gradients; down becomes what it leaves of the gradient
         size = dot(down[:weights], fresh[first:last]) + dot(down_bias, fresh_bias)

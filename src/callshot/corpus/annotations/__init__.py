@@ -16,4 +16,13 @@ from callshot.corpus.annotations.formats import (
 )
 from callshot.corpus.annotations.rows import Hints
 
-__all__ = ["FORMATS", "Format", "Hints", "Reading", "find_format", "read_annotations", "recognise", "write_annotations"]
+__all__ = [
+    "FORMATS",
+    "Format",
+    "Hints",
+    "Reading",
+    "find_format",
+    "read_annotations",
+    "recognise",
+    "write_annotations",
+]

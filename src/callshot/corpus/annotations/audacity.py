@@ -39,7 +39,9 @@ def read(rows: Rows, hints: Hints) -> None:
     row = at = 0
     while at < len(lines):
         row += 1
-        followed = not _of_frequency(lines[at]) and at + 1 < len(lines) and _of_frequency(lines[at + 1])
+        followed = (
+            not _of_frequency(lines[at]) and at + 1 < len(lines) and _of_frequency(lines[at + 1])
+        )
         with rows.judging(row):
             _add(rows, row, lines[at], lines[at + 1] if followed else "")
         at += 1 + followed
@@ -63,7 +65,10 @@ def _frequencies(line: str) -> dict[str, Cell]:
     """Read a line of frequencies, where Audacity writes −1 if there is none."""
     cells = [*line.split("\t"), "", ""][1:3]
     band = [frequency(cell, name) for cell, name in zip(cells, BAND, strict=True)]
-    return {name: None if value is None or value < 0 else value for name, value in zip(BAND, band, strict=True)}
+    return {
+        name: None if value is None or value < 0 else value
+        for name, value in zip(BAND, band, strict=True)
+    }
 
 
 def write(annotations: Sequence[Annotation], path: Path) -> str:
@@ -75,5 +80,9 @@ def write(annotations: Sequence[Annotation], path: Path) -> str:
 def _lines(annotation: Annotation) -> str:
     times = f"{float_text(annotation.start_s)}\t{float_text(annotation.end_s)}"
     band = [annotation.more.get(name) for name in BAND]
-    below = "" if band == [None, None] else "\\\t" + "\t".join(float_text(value, "-1") for value in band) + "\n"
+    below = (
+        ""
+        if band == [None, None]
+        else "\\\t" + "\t".join(float_text(value, "-1") for value in band) + "\n"
+    )
     return f"{times}\t{pictured(annotation.label)}\n{below}"

@@ -9,7 +9,11 @@ from callshot.corpus.annotations.text import shown
 from callshot.errors import InputError
 from callshot.records import Cell
 
-CARRIED = {"lowfreqhz": "low_freq_hz", "highfreqhz": "high_freq_hz", "fold": "fold"}  # those we give a name and a type
+CARRIED = {
+    "lowfreqhz": "low_freq_hz",
+    "highfreqhz": "high_freq_hz",
+    "fold": "fold",
+}  # those we give a name and a type
 LISTED = 12
 
 
@@ -28,15 +32,21 @@ def read_header(path: Path, line: int, cells: Sequence[str]) -> list[str]:
     seen: set[str] = set()
     for name in names:
         if name in seen:
-            raise InputError(f"{path}: line {line}: column {shown(name)} is there twice; rename or remove one")
+            raise InputError(
+                f"{path}: line {line}: column {shown(name)} is there twice; rename or remove one"
+            )
         seen.add(name)
     return names
 
 
-def find_column(names: Sequence[str], wanted: Iterable[str], taken: Iterable[int] = ()) -> int | None:
+def find_column(
+    names: Sequence[str], wanted: Iterable[str], taken: Iterable[int] = ()
+) -> int | None:
     """Find the first of the wanted columns, written exactly so or else as `plain` has it."""
     free = {name: i for i, name in enumerate(names) if i not in taken}
-    alike = {plain(name): i for name, i in reversed(free.items())}  # the first of those that are alike
+    alike = {
+        plain(name): i for name, i in reversed(free.items())
+    }  # the first of those that are alike
     for name in wanted:
         found = free.get(name, alike.get(plain(name)))
         if found is not None:
@@ -61,7 +71,8 @@ def nearest(name: str, names: Sequence[str]) -> str:
     """
     spelled = {other[:80].casefold(): other for other in names[:200]}
     near = [
-        f"did you mean {shown(spelled[other])}? " for other in get_close_matches(name[:80].casefold(), spelled, n=1)
+        f"did you mean {shown(spelled[other])}? "
+        for other in get_close_matches(name[:80].casefold(), spelled, n=1)
     ]
     return f"{''.join(near)}there are {listed(names)}"
 
@@ -78,18 +89,24 @@ def even(names: Sequence[str], cells: list[str]) -> list[str]:
     return cells[: len(names)]
 
 
-def carried_along(path: Path, line: int, names: Sequence[str], used: Iterable[int]) -> dict[int, str]:
+def carried_along(
+    path: Path, line: int, names: Sequence[str], used: Iterable[int]
+) -> dict[int, str]:
     """Return the columns that callshot only carries along, and what it calls them."""
     taken = {*used}
     found = {i: CARRIED.get(plain(name), name) for i, name in enumerate(names) if i not in taken}
     for ours in CARRIED.values():
         twins = [names[i] for i, name in found.items() if name == ours]
         if len(twins) > 1:
-            raise InputError(f"{path}: line {line}: columns {listed(twins)} are all {ours}; remove all but one")
+            raise InputError(
+                f"{path}: line {line}: columns {listed(twins)} are all {ours}; remove all but one"
+            )
     return found
 
 
-def carry(others: Mapping[int, str], cells: Sequence[str], *, comma: bool = True) -> dict[str, Cell]:
+def carry(
+    others: Mapping[int, str], cells: Sequence[str], *, comma: bool = True
+) -> dict[str, Cell]:
     """Return the cells of the columns that are carried along: text as it is written, None where there is none."""
     return {name: _cell(name, cells[i], comma) for i, name in others.items()}
 

@@ -45,7 +45,9 @@ def _read(name: str, calls: Reader, rows: Rows, hints: Hints) -> None:
     found = _found(name, calls, rows.path, hints)
     for row, call in enumerate(found, start=1):
         with rows.judging(row):
-            rows.add(row, call.label, call.start, call.end, path=call.path, in_frames=call.in_frames)
+            rows.add(
+                row, call.label, call.start, call.end, path=call.path, in_frames=call.in_frames
+            )
 
 
 def _found(name: str, calls: Reader, path: Path, hints: Hints) -> list[Call]:
@@ -66,12 +68,18 @@ def _crowsetta(path: Path, name: str) -> Any:
         return import_module("crowsetta.formats")
     except ImportError as error:
         mend = f"pip install 'callshot[{EXTRA}]'"
-        raise InputError(f"{path}: the format {name} is read by crowsetta ({error}); to have it: {mend}") from error
+        raise InputError(
+            f"{path}: the format {name} is read by crowsetta ({error}); to have it: {mend}"
+        ) from error
 
 
 def _plain(call: Call) -> Call:
     """Make plain text and numbers of NumPy's and pandas's; what pandas calls missing is no label."""
-    label = "" if not isinstance(call.label, str) and str(call.label) in ("<NA>", "nan", "None") else str(call.label)
+    label = (
+        ""
+        if not isinstance(call.label, str) and str(call.label) in ("<NA>", "nan", "None")
+        else str(call.label)
+    )
     return call._replace(label=label, start=float(call.start), end=float(call.end))
 
 
@@ -89,7 +97,9 @@ def _refuse_doctype(path: Path) -> None:
     parser = expat.ParserCreate()
 
     def refuse(*_: object) -> None:
-        raise InputError(f"{path}: line {parser.CurrentLineNumber}: a DOCTYPE is refused; remove it")
+        raise InputError(
+            f"{path}: line {parser.CurrentLineNumber}: a DOCTYPE is refused; remove it"
+        )
 
     parser.StartDoctypeDeclHandler = refuse
     try:
@@ -142,7 +152,9 @@ def _refuse_ragged(path: Path) -> None:
     for line, cells in table_rows(path, read_text(path)[0], ","):
         width = len(cells) if width is None else width
         if len(cells) > width:
-            raise InputError(f"{path}: line {line}: wanted {width} fields as in the header, found {len(cells)}")
+            raise InputError(
+                f"{path}: line {line}: wanted {width} fields as in the header, found {len(cells)}"
+            )
 
 
 def yarden(form: Any, path: Path, hints: Hints) -> Iterator[Call]:
@@ -171,7 +183,11 @@ def is_timit(path: Path, head: str, hints: Hints) -> str | None:
     """See whether it is called .phn or .wrd and begins with two integers."""
     named = path.suffix.lower() in (".phn", ".wrd")
     first = re.match(r"[0-9]+ [0-9]+ \S", split_lines(head)[0])
-    return f"it is called {path.suffix} and its lines are two samples and a text" if named and first else None
+    return (
+        f"it is called {path.suffix} and its lines are two samples and a text"
+        if named and first
+        else None
+    )
 
 
 def never(path: Path, head: str, hints: Hints) -> str | None:

@@ -38,7 +38,16 @@ from callshot.records import Annotation, Cell
 # Ours, then what other tools write, in the order in which they are taken; without case, space and punctuation.
 SYNONYMS = {
     "path": (
-        *("path", "notated_path", "begin_path", "begin_file", "sound_file", "sound_files", "source_file", "audio_file"),
+        *(
+            "path",
+            "notated_path",
+            "begin_path",
+            "begin_file",
+            "sound_file",
+            "sound_files",
+            "source_file",
+            "audio_file",
+        ),
         *(
             "audio_path",
             "audio_filename",
@@ -53,17 +62,55 @@ SYNONYMS = {
     ),
     "recording": ("recording", "recording_id", "recording_name"),
     "start_s": (
-        *("start_s", "start_time_s", "start_time", "start_seconds", "start_sec", "start", "begin_s", "begin_time_s"),
-        *("begin_time", "begin_seconds", "begin", "onset_s", "onset_time", "onset_seconds", "onset", "tmin", "xmin"),
+        *(
+            "start_s",
+            "start_time_s",
+            "start_time",
+            "start_seconds",
+            "start_sec",
+            "start",
+            "begin_s",
+            "begin_time_s",
+        ),
+        *(
+            "begin_time",
+            "begin_seconds",
+            "begin",
+            "onset_s",
+            "onset_time",
+            "onset_seconds",
+            "onset",
+            "tmin",
+            "xmin",
+        ),
     ),
     "end_s": (
-        *("end_s", "end_time_s", "end_time", "end_seconds", "end_sec", "end", "stop_s", "stop_time", "stop_seconds"),
+        *(
+            "end_s",
+            "end_time_s",
+            "end_time",
+            "end_seconds",
+            "end_sec",
+            "end",
+            "stop_s",
+            "stop_time",
+            "stop_seconds",
+        ),
         *("stop", "offset_s", "offset_time", "offset_seconds", "offset", "tmax", "xmax"),
     ),
     "start_frame": ("start_frame", "start_sample", "begin_sample", "onset_sample", "onset_frame"),
     "end_frame": ("end_frame", "end_sample", "stop_sample", "offset_sample", "offset_frame"),
     "label": (
-        *("label", "call_type", "call", "annotation", "species", "species_code", "common_name", "scientific_name"),
+        *(
+            "label",
+            "call_type",
+            "call",
+            "annotation",
+            "species",
+            "species_code",
+            "common_name",
+            "scientific_name",
+        ),
         *("ebird_code", "primary_label", "class", "category", "type", "tag", "text", "name"),
     ),
     "low_freq_hz": ("low_freq_hz",),
@@ -153,8 +200,14 @@ def _refuse_missed_times(rows: Rows, line: int, layout: Layout) -> None:
     places = [one.path for one in rows.annotations]
     if len(set(places)) == len(places):
         return
-    cells = {name: [one.more.get(name) for one in rows.annotations] for name in layout.others.values()}
-    timely = [name for name, column in cells.items() if all(isinstance(c, str) and TIMELY.fullmatch(c) for c in column)]
+    cells = {
+        name: [one.more.get(name) for one in rows.annotations] for name in layout.others.values()
+    }
+    timely = [
+        name
+        for name, column in cells.items()
+        if all(isinstance(c, str) and TIMELY.fullmatch(c) for c in column)
+    ]
     if len(timely) > 1:
         raise InputError(
             f"{rows.path}: line {line}: recordings are named twice, and no column is known to be start_s or end_s; "
@@ -185,7 +238,9 @@ def _lay_out(path: Path, line: int, header: list[str], hints: Hints, *, comma: b
     _refuse_half(path, line, names, columns)
     if "label" not in columns and hints.label is None:
         mend = "name it (--columns label=…), or give one label for all rows (--label …)"
-        raise InputError(f"{path}: line {line}: no column holds the label; {mend}; there are {listed(names)}")
+        raise InputError(
+            f"{path}: line {line}: no column holds the label; {mend}; there are {listed(names)}"
+        )
     used = [i for ours, i in columns.items() if ours not in CARRIED.values()]
     named = {i: ours for ours, i in columns.items()}
     others = carried_along(path, line, [named.get(i, name) for i, name in enumerate(names)], used)
@@ -197,7 +252,9 @@ def _refuse_half(path: Path, line: int, names: Sequence[str], columns: dict[str,
         for here, lacking in (pair, pair[::-1]):
             if here in columns and lacking not in columns:
                 found = f"column {shown(names[columns[here]])} is {here}, but none is {lacking}"
-                raise InputError(f"{path}: line {line}: {found}; name it, or remove both; there are {listed(names)}")
+                raise InputError(
+                    f"{path}: line {line}: {found}; name it, or remove both; there are {listed(names)}"
+                )
 
 
 def _decided(layout: Layout) -> Iterator[str]:
@@ -231,7 +288,9 @@ def _times(cell: dict[str, str], layout: Layout) -> tuple[float, float | None]:
     start, end = layout.times
     if not cell.get(start, "").strip() and not cell.get(end, "").strip():
         return 0.0, None
-    return number(cell[start], start, comma=layout.comma), number(cell[end], end, comma=layout.comma)
+    return number(cell[start], start, comma=layout.comma), number(
+        cell[end], end, comma=layout.comma
+    )
 
 
 def write(annotations: Sequence[Annotation], path: Path) -> str:
@@ -242,8 +301,12 @@ def write(annotations: Sequence[Annotation], path: Path) -> str:
     _refuse_misread(own, more, path)
     table: list[list[Cell]] = [[*own, *more]]
     for one in annotations:
-        spans: list[Cell] = ["", ""] if one.end_s is None else [float_text(one.start_s), float_text(one.end_s)]
-        table.append([*_place(one, places), *spans, one.label, *(one.more.get(name) for name in more)])
+        spans: list[Cell] = (
+            ["", ""] if one.end_s is None else [float_text(one.start_s), float_text(one.end_s)]
+        )
+        table.append(
+            [*_place(one, places), *spans, one.label, *(one.more.get(name) for name in more)]
+        )
     return "".join(",".join(map(_quoted, row)) + "\n" for row in table)
 
 
@@ -253,7 +316,9 @@ def _refuse_misread(own: Sequence[str], more: Sequence[str], path: Path) -> None
     header = [*own, *more]
     for ours, i in _find(header, Hints()).items():
         if i >= len(own) and ours not in CARRIED.values():
-            raise OutputError(f"{path}: column {header[i]!r}, carried along, would be read as {ours}; rename it")
+            raise OutputError(
+                f"{path}: column {header[i]!r}, carried along, would be read as {ours}; rename it"
+            )
 
 
 def _places(annotations: Sequence[Annotation], path: Path, more: Sequence[str]) -> list[str]:
@@ -264,7 +329,9 @@ def _places(annotations: Sequence[Annotation], path: Path, more: Sequence[str]) 
     named = {one.path is not None for one in annotations}
     grouped = any(one.recording is not None for one in annotations)
     if len(named) > 1 or (grouped and False in named):
-        raise OutputError(f"{path}: some annotations name their recording and some do not; wanted all or none to")
+        raise OutputError(
+            f"{path}: some annotations name their recording and some do not; wanted all or none to"
+        )
     if grouped:
         return ["path", "recording"]
     return [] if True not in named else ["path" if "path" in _find(more, Hints()) else "recording"]
@@ -278,11 +345,19 @@ def _place(one: Annotation, places: list[str]) -> list[Cell]:
 def _time_columns(annotations: Sequence[Annotation], path: Path) -> tuple[str, str]:
     kinds = {one.in_frames for one in annotations}
     if len(kinds) > 1:
-        raise OutputError(f"{path}: some annotations count frames and some seconds; write them to two files")
+        raise OutputError(
+            f"{path}: some annotations count frames and some seconds; write them to two files"
+        )
     return FRAMES if True in kinds else SECONDS
 
 
 def _quoted(value: Cell) -> str:
     """Write a cell; the csv module leaves a lone \\r bare, which would end the row."""
-    text = value if isinstance(value, str) else str(value) if isinstance(value, int) else float_text(value)
+    text = (
+        value
+        if isinstance(value, str)
+        else str(value)
+        if isinstance(value, int)
+        else float_text(value)
+    )
     return '"' + text.replace('"', '""') + '"' if any(c in text for c in ',;\t"\r\n') else text

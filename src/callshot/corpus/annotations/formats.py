@@ -111,7 +111,9 @@ def write_annotations(annotations: Sequence[Annotation], path: Path, format: str
     except OutputError:
         raise
     except (OSError, ValueError) as error:
-        raise OutputError(f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})") from error
+        raise OutputError(
+            f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})"
+        ) from error
     finally:
         with suppress(OSError):
             unfinished.unlink()
@@ -131,4 +133,6 @@ def find_format(name: str) -> Format:
     for form in FORMATS:
         if form.name == name:
             return form
-    raise OptionError(f"there is no annotation format {name!r}; {nearest(name, [form.name for form in FORMATS])}")
+    raise OptionError(
+        f"there is no annotation format {name!r}; {nearest(name, [form.name for form in FORMATS])}"
+    )

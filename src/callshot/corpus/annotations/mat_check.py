@@ -66,7 +66,9 @@ def check_mat(path: Path) -> None:
         _check_file(Parts(raw[HEADER_BYTES:], "<" if raw[126:128] == b"IM" else ">"))
     except (Damage, zlib.error) as error:
         mend = "save it again, as version 6 or 7"
-        raise InputError(f"{path}: not a MATLAB file that crowsetta could read ({error}); {mend}") from None
+        raise InputError(
+            f"{path}: not a MATLAB file that crowsetta could read ({error}); {mend}"
+        ) from None
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from None
 

@@ -31,16 +31,66 @@ BEGIN, END, OFFSET = "Begin Time (s)", "End Time (s)", "File Offset (s)"
 BAND = ("Low Freq (Hz)", "High Freq (Hz)")
 # Where people keep the label, in the order in which columns are taken.
 LABELS = (
-    *("Annotation", "Annotations", "Label", "Labels", "Call Type", "Species", "Common Name", "Species Code"),
-    *("Scientific Name", "Species Name", "Call", "Type", "Sound Type", "Class", "Category", "Tags", "Tag", "Code"),
+    *(
+        "Annotation",
+        "Annotations",
+        "Label",
+        "Labels",
+        "Call Type",
+        "Species",
+        "Common Name",
+        "Species Code",
+    ),
+    *(
+        "Scientific Name",
+        "Species Name",
+        "Call",
+        "Type",
+        "Sound Type",
+        "Class",
+        "Category",
+        "Tags",
+        "Tag",
+        "Code",
+    ),
 )
 # Raven's own columns that do not end in a unit.
 OWN = {
-    *("selection", "view", "channel", "beginfile", "endfile", "beginpath", "endpath", "begindate", "enddate"),
-    *("beginclocktime", "endclocktime", "begindatetime", "enddatetime", "fileoffset", "score", "occupancy", "length"),
+    *(
+        "selection",
+        "view",
+        "channel",
+        "beginfile",
+        "endfile",
+        "beginpath",
+        "endpath",
+        "begindate",
+        "enddate",
+    ),
+    *(
+        "beginclocktime",
+        "endclocktime",
+        "begindatetime",
+        "enddatetime",
+        "fileoffset",
+        "score",
+        "occupancy",
+        "length",
+    ),
 }
-REPLACED = {"selection", "view", "channel", "beginfile", "beginpath", "fileoffsets", "lowfreqhz", "highfreqhz"}
-MAY_BE_CHANCE = 4  # files whose times run on from one to the next, and may yet be those of each file
+REPLACED = {
+    "selection",
+    "view",
+    "channel",
+    "beginfile",
+    "beginpath",
+    "fileoffsets",
+    "lowfreqhz",
+    "highfreqhz",
+}
+MAY_BE_CHANCE = (
+    4  # files whose times run on from one to the next, and may yet be those of each file
+)
 UNIT = re.compile(r"\([^()]*\)$")
 
 
@@ -76,7 +126,9 @@ def read(rows: Rows, hints: Hints) -> None:
     _doubt_times(rows, layout, table)
     dropped = _other_views(layout, table)
     if dropped:
-        rows.notes.append(f"{len(dropped)} rows are further views of selections and were not counted twice")
+        rows.notes.append(
+            f"{len(dropped)} rows are further views of selections and were not counted twice"
+        )
     for row, cells in enumerate(table, start=1):
         if row not in dropped:
             with rows.judging(row):
@@ -91,8 +143,13 @@ def _doubt_times(rows: Rows, layout: Layout, table: list[list[str]]) -> None:
     runs_on = True
     for cells in table:
         with suppress(Unfit, IndexError):
-            name, begin_s = cells[layout.columns["path"]], number(cells[layout.columns[BEGIN]], BEGIN)
-            runs_on = runs_on and all(begin_s >= end_s for other, end_s in ends.items() if other != name)
+            name, begin_s = (
+                cells[layout.columns["path"]],
+                number(cells[layout.columns[BEGIN]], BEGIN),
+            )
+            runs_on = runs_on and all(
+                begin_s >= end_s for other, end_s in ends.items() if other != name
+            )
             ends[name] = max(number(cells[layout.columns[END]], END), ends.get(name, 0.0))
     if len(ends) > MAY_BE_CHANCE and runs_on:
         raise InputError(
@@ -108,8 +165,12 @@ def _lay_out(rows: Rows, line: int, header: list[str], hints: Hints, *, empty: b
     found = {name: find_column(names, [name]) for name in ("Selection", "View", BEGIN, END, OFFSET)}
     for name in (BEGIN, END):
         if found[name] is None:
-            raise InputError(f"{rows.path}: line {line}: column {name} is missing; there are {listed(names)}")
-    found["path"] = find_column(names, [hints.columns.get("path", "Begin Path"), "Begin Path", "Begin File"])
+            raise InputError(
+                f"{rows.path}: line {line}: column {name} is missing; there are {listed(names)}"
+            )
+    found["path"] = find_column(
+        names, [hints.columns.get("path", "Begin Path"), "Begin Path", "Begin File"]
+    )
     found["file"] = find_column(names, ["Begin File"])
     found["label"] = None if empty else _label_column(rows, line, names, hints)
     columns = {name: i for name, i in found.items() if i is not None}
@@ -121,7 +182,9 @@ def _label_column(rows: Rows, line: int, names: list[str], hints: Hints) -> int 
     """Find the labels: where the user says, under a usual name, or in the only column that is not Raven's own."""
     if "label" in hints.columns:
         return mapped_column(rows.path, line, names, "label", hints.columns["label"])
-    strange = [i for i, name in enumerate(names) if plain(name) not in OWN and not UNIT.search(name)]
+    strange = [
+        i for i, name in enumerate(names) if plain(name) not in OWN and not UNIT.search(name)
+    ]
     found = find_column(names, LABELS)
     if found is None and len(strange) == 1:
         found = strange[0]
@@ -141,8 +204,14 @@ def _other_views(layout: Layout, table: list[list[str]]) -> set[int]:
     kept: dict[tuple[str | None, ...], str] = {}
     seen = []
     for row, cells in enumerate(table, start=1):
-        if "View" in layout.columns and len(cells) >= len(layout.names) and layout.cell(cells, "Selection"):
-            key = tuple(layout.cell(cells, name) for name in ("path", "Selection", BEGIN, END, OFFSET))
+        if (
+            "View" in layout.columns
+            and len(cells) >= len(layout.names)
+            and layout.cell(cells, "Selection")
+        ):
+            key = tuple(
+                layout.cell(cells, name) for name in ("path", "Selection", BEGIN, END, OFFSET)
+            )
             view = layout.cell(cells, "View") or ""
             seen.append((row, key, view))
             if key not in kept or (_spectrogram(view) and not _spectrogram(kept[key])):
@@ -185,7 +254,16 @@ def write(annotations: Sequence[Annotation], path: Path) -> str:
     many = len({one.path for one in annotations}) > 1
     if many and any(one.path is None for one in annotations):
         refuse_strangers(annotations, path, "a selection table without Begin File", recordings=1)
-    own = ["Selection", "View", "Channel", BEGIN, END, *BAND, *(["Begin File", OFFSET] if many else []), "Annotation"]
+    own = [
+        "Selection",
+        "View",
+        "Channel",
+        BEGIN,
+        END,
+        *BAND,
+        *(["Begin File", OFFSET] if many else []),
+        "Annotation",
+    ]
     more = [name for name in carried(annotations) if plain(name) not in REPLACED]
     refuse_taken(own, more, path)
     table = [[*own, *more]]

@@ -75,7 +75,9 @@ class Rows:
         if reason is not None:
             raise Unfit(reason)
         self.annotations.append(
-            Annotation(path, start_s, end_s, label, self.file, row, recording, in_frames, more or {})
+            Annotation(
+                path, start_s, end_s, label, self.file, row, recording, in_frames, more or {}
+            )
         )
 
 

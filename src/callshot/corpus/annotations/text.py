@@ -12,8 +12,14 @@ from pathlib import Path
 from callshot.errors import InputError
 
 HEAD_BYTES = 65536
-BOMS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
-PICTURES = str.maketrans({"\t": "␉", "\n": "␊", "\r": "␍"} | {picture: f"␛{picture}" for picture in "␉␊␍␛"})
+BOMS = (
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+PICTURES = str.maketrans(
+    {"\t": "␉", "\n": "␊", "\r": "␍"} | {picture: f"␛{picture}" for picture in "␉␊␍␛"}
+)
 PICTURED = {"␉": "\t", "␊": "\n", "␍": "\r"}
 
 
@@ -27,7 +33,9 @@ def read_text(path: Path) -> tuple[str, list[str]]:
         if encoding == "utf-8":
             return raw[skip:].decode("latin-1"), ["not UTF-8: read as Latin-1"]
         line = raw[skip : skip + error.start].decode(encoding).count("\n") + 1
-        raise InputError(f"{path}: line {line}: damaged UTF-16 ({error.reason}); save the file as UTF-8") from None
+        raise InputError(
+            f"{path}: line {line}: damaged UTF-16 ({error.reason}); save the file as UTF-8"
+        ) from None
 
 
 def read_head(path: Path) -> str:
@@ -88,4 +96,6 @@ def _read(path: Path, size: int = -1) -> bytes:
     except (OSError, ValueError) as error:
         if isinstance(error, InputError):
             raise
-        raise InputError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from None
+        raise InputError(
+            f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})"
+        ) from None

@@ -18,7 +18,9 @@ from callshot.errors import InputError
 from callshot.records import Cell
 
 # The closing quote may be absent: a text that never ends is then found at once, and none is tried in several ways.
-TOKEN = re.compile(r'"(?P<text>[^"]*(?:""[^"]*)*)(?P<closed>"?)|![^\r\n]*|<(?P<flag>[^<>\s"]*)>|(?P<word>[^\s"!<]+|<)')
+TOKEN = re.compile(
+    r'"(?P<text>[^"]*(?:""[^"]*)*)(?P<closed>"?)|![^\r\n]*|<(?P<flag>[^<>\s"]*)>|(?P<word>[^\s"!<]+|<)'
+)
 MAGIC = re.compile(r'\s*File type\s*=\s*"ooTextFile[^"]*"\s*(?:Object class\s*=\s*)?"TextGrid"')
 LINE_END = re.compile(r"\r\n?|\n")
 POINTS = "TextTier"
@@ -62,14 +64,22 @@ class Tokens:
             line = bisect_right(self._ends, found.start()) + 1
             if kind == "closed":
                 if not found["closed"]:
-                    raise InputError(f"{self.path}: line {line}: the quote that opens here is never closed")
+                    raise InputError(
+                        f"{self.path}: line {line}: the quote that opens here is never closed"
+                    )
                 yield "text", found["text"].replace('""', '"'), line
             else:
-                yield ("flag", found["flag"], line) if kind == "flag" else ("number", found["word"], line)
+                yield (
+                    ("flag", found["flag"], line)
+                    if kind == "flag"
+                    else ("number", found["word"], line)
+                )
 
     def next(self, kind: str, wanted: str, *names: object) -> str:
         """Return the next value, which must be of this kind; `wanted` is what it is, with places for the names."""
-        found, value, line = next(self._tokens, ("end of the file", "", bisect_right(self._ends, self._length) + 1))
+        found, value, line = next(
+            self._tokens, ("end of the file", "", bisect_right(self._ends, self._length) + 1)
+        )
         self.line = line
         if found != kind:
             text = f"the {found} {shown(value)}" if value else f"the {found}"
@@ -84,7 +94,9 @@ class Tokens:
         """Refuse what is left over: a count before it was too small."""
         for kind, value, line in self._tokens:
             self.line = line
-            self.refuse(f"wanted the end of the file, found the {kind} {shown(value)}; a size above is too small")
+            self.refuse(
+                f"wanted the end of the file, found the {kind} {shown(value)}; a size above is too small"
+            )
 
 
 def recognise(path: Path, head: str, hints: Hints) -> str | None:
@@ -98,7 +110,9 @@ def read(rows: Rows, hints: Hints) -> None:
     rows.notes += notes
     tiers = _parse(Tokens(rows.path, text))
     chosen = _choose(rows, tiers, hints)
-    free = not hints.tiers and hints.known is None and sum(bool(tier.entries) for tier in chosen) > 1
+    free = (
+        not hints.tiers and hints.known is None and sum(bool(tier.entries) for tier in chosen) > 1
+    )
     mend = "; if some hold no calls, choose with --tier" if free else ""
     rows.notes.append(f"tiers read: {listed([tier.name for tier in chosen])}{mend}")
     others = [tier for tier in tiers if not any(tier is one for one in chosen)]
@@ -147,7 +161,9 @@ def _entry(tokens: Tokens, times: int, *names: object) -> Entry:
     line = tokens.line
     if times == 2:
         end_s = float(tokens.next("number", "the end of entry {} of tier {}", *names))
-    return Entry(line, start_s, end_s, tokens.next("text", "the label of entry {} of tier {}", *names))
+    return Entry(
+        line, start_s, end_s, tokens.next("text", "the label of entry {} of tier {}", *names)
+    )
 
 
 def _choose(rows: Rows, tiers: list[Tier], hints: Hints) -> list[Tier]:
@@ -157,7 +173,9 @@ def _choose(rows: Rows, tiers: list[Tier], hints: Hints) -> list[Tier]:
         named = [tier for tier in tiers if tier.name.casefold() in wanted]
         if not named:
             names = nearest(hints.tiers[0], [tier.name for tier in tiers])
-            raise InputError(f"{rows.path}: line 1: no tier is called {listed(hints.tiers)}; {names}")
+            raise InputError(
+                f"{rows.path}: line 1: no tier is called {listed(hints.tiers)}; {names}"
+            )
         return named
     return tiers if hints.known is None else _vote(rows, tiers, hints.known)
 
@@ -165,7 +183,9 @@ def _choose(rows: Rows, tiers: list[Tier], hints: Hints) -> list[Tier]:
 def _vote(rows: Rows, tiers: list[Tier], known: Callable[[str], bool]) -> list[Tier]:
     """Choose the interval tiers most of whose labels are known, else the one with the most, or all where none is."""
     votes = {
-        n: sum(known(entry.label) for entry in tier.entries) for n, tier in enumerate(tiers) if tier.kind != POINTS
+        n: sum(known(entry.label) for entry in tier.entries)
+        for n, tier in enumerate(tiers)
+        if tier.kind != POINTS
     }
     if not any(votes.values()):
         rows.notes.append("no tier has a label that is known")
@@ -173,7 +193,9 @@ def _vote(rows: Rows, tiers: list[Tier], known: Callable[[str], bool]) -> list[T
     best = max(votes, key=lambda n: votes[n])
     chosen = [n for n, count in votes.items() if n == best or 2 * count > len(tiers[n].entries)]
     for n in chosen:
-        rows.notes.append(f"{votes[n]} of the {len(tiers[n].entries)} labels on tier {shown(tiers[n].name)} are known")
+        rows.notes.append(
+            f"{votes[n]} of the {len(tiers[n].entries)} labels on tier {shown(tiers[n].name)} are known"
+        )
     return [tiers[n] for n in chosen]
 
 
@@ -185,11 +207,15 @@ def _beside(rows: Rows, tier: Tier, others: Sequence[Tier]) -> list[dict[str, Ce
     beside: list[dict[str, Cell]] = [{} for _ in tier.entries]
     for other in others:
         if not (_in_order(tier) and _in_order(other)):
-            rows.notes.append(f"tier {shown(other.name)} is not carried along: entries of one tier overlap each other")
+            rows.notes.append(
+                f"tier {shown(other.name)} is not carried along: entries of one tier overlap each other"
+            )
             continue
         for i, labels in _overlaps(tier.entries, other.entries):
             name = f"tier {other.name}"
-            beside[i][name] = "; ".join([*([str(beside[i][name])] if name in beside[i] else []), *labels])
+            beside[i][name] = "; ".join(
+                [*([str(beside[i][name])] if name in beside[i] else []), *labels]
+            )
     return beside
 
 
@@ -214,4 +240,8 @@ def _overlaps(entries: Sequence[Entry], others: Sequence[Entry]) -> Iterator[tup
 
 def _before(other: Entry, entry: Entry) -> bool:
     """Tell whether an interval ends before an entry, or a point lies before it."""
-    return other.end_s <= entry.start_s if other.end_s > other.start_s else other.start_s < entry.start_s
+    return (
+        other.end_s <= entry.start_s
+        if other.end_s > other.start_s
+        else other.start_s < entry.start_s
+    )

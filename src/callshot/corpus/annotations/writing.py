@@ -27,7 +27,9 @@ def refuse_unfit(annotations: Sequence[Annotation], path: Path) -> None:
             raise OutputError(f"{path}: annotation {i} cannot be written: {reason}")
 
 
-def refuse_strangers(annotations: Sequence[Annotation], path: Path, kind: str, *, recordings: int | None) -> None:
+def refuse_strangers(
+    annotations: Sequence[Annotation], path: Path, kind: str, *, recordings: int | None
+) -> None:
     """Raise for what Raven and Audacity have no place for."""
     for i, annotation in enumerate(annotations, start=1):
         if annotation.end_s is None:
@@ -38,14 +40,18 @@ def refuse_strangers(annotations: Sequence[Annotation], path: Path, kind: str, *
             raise OutputError(f"{path}: annotation {i} counts frames; {kind} needs seconds")
     found = len({annotation.path for annotation in annotations})
     if recordings is not None and found > recordings:
-        raise OutputError(f"{path}: {kind} is of one recording, but the annotations are of {found}; write one for each")
+        raise OutputError(
+            f"{path}: {kind} is of one recording, but the annotations are of {found}; write one for each"
+        )
 
 
 def refuse_taken(names: Sequence[str], more: Sequence[str], path: Path) -> None:
     """Raise where a column that is only carried along has the name of one of the table's own."""
     for name in more:
         if name in names or not name.strip():
-            raise OutputError(f"{path}: a column {name!r} cannot be carried along beside the table's own; rename it")
+            raise OutputError(
+                f"{path}: a column {name!r} cannot be carried along beside the table's own; rename it"
+            )
 
 
 def carried(annotations: Sequence[Annotation]) -> list[str]:

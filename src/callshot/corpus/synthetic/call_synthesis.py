@@ -123,11 +123,16 @@ def level_db(label: str) -> float:
 def band_hz(label: str, random: Random) -> tuple[float, float]:
     """Draw the lowest and the highest frequency of the box that a person would draw around a call of a type."""
     voices = [VOICES[name] for name in CHORUS_RUMBLES] if label == CHORUS else [VOICES[label]]
-    low_hz, high_hz = min(voice.f0_hz[0] for voice in voices), max(voice.formants_hz[-1] for voice in voices)
+    low_hz, high_hz = (
+        min(voice.f0_hz[0] for voice in voices),
+        max(voice.formants_hz[-1] for voice in voices),
+    )
     return low_hz * random.uniform(0.6, 0.9), high_hz * random.uniform(0.6, 1.1)
 
 
-def sing(label: str, callers: list[Caller], duration_s: float, rate_hz: int, random: Random) -> Samples:
+def sing(
+    label: str, callers: list[Caller], duration_s: float, rate_hz: int, random: Random
+) -> Samples:
     """Make one call of a type by the first of the callers, or for a chorus by all and more, with unit mean power.
 
     >>> from numpy.random import default_rng
@@ -144,16 +149,41 @@ def sing(label: str, callers: list[Caller], duration_s: float, rate_hz: int, ran
 def _chorus(callers: list[Caller], frames: int, rate_hz: int, random: Random) -> Samples:
     """Let three to five callers rumble over each other from end to end, and mostly one roar or trumpet into it."""
     mixture = np.zeros(frames, np.float32)
-    choir = [*callers, *(draw_caller(random) for _ in range(int(random.integers(3, 6)) - len(callers)))]
+    choir = [
+        *callers,
+        *(draw_caller(random) for _ in range(int(random.integers(3, 6)) - len(callers))),
+    ]
     for number, caller in enumerate(choir):
-        _join(mixture, CHORUS_RUMBLES, caller, random.uniform(0.5, 0.8), number / (len(choir) - 1), rate_hz, random)
+        _join(
+            mixture,
+            CHORUS_RUMBLES,
+            caller,
+            random.uniform(0.5, 0.8),
+            number / (len(choir) - 1),
+            rate_hz,
+            random,
+        )
     if random.random() < 0.8:
-        _join(mixture, CHORUS_OTHERS, choir[0], random.uniform(0.25, 0.5), random.random(), rate_hz, random)
+        _join(
+            mixture,
+            CHORUS_OTHERS,
+            choir[0],
+            random.uniform(0.25, 0.5),
+            random.random(),
+            rate_hz,
+            random,
+        )
     return _unit_power(mixture)
 
 
 def _join(
-    mixture: Samples, types: tuple[str, ...], caller: Caller, share: float, place: float, rate_hz: int, random: Random
+    mixture: Samples,
+    types: tuple[str, ...],
+    caller: Caller,
+    share: float,
+    place: float,
+    rate_hz: int,
+    random: Random,
 ) -> None:
     """Add a call that takes a share of the mixture, at a place from its beginning (0) to its end (1)."""
     size = max(1, int(share * mixture.size))
@@ -167,22 +197,30 @@ def _call(voice: Voice, caller: Caller, frames: int, rate_hz: int, random: Rando
     phase = np.cumsum(f0_hz / rate_hz) + random.random()
     tilt = voice.tilt + caller.tilt + 0.08 * random.standard_normal()
     source = _unit_power(_wave(phase, tilt, float(f0_hz.max()), rate_hz))
-    source *= 1 + np.float32(voice.rough) * np.cos(np.pi * phase).astype(np.float32)  # every second period is weaker
+    source *= 1 + np.float32(voice.rough) * np.cos(np.pi * phase).astype(
+        np.float32
+    )  # every second period is weaker
     breath = np.float32(np.sqrt(voice.breath * random.uniform(0.5, 2.0)))
     source += breath * random.standard_normal(frames, np.float32)
     source *= _loudness(voice, frames, rate_hz, random)
     stretch = caller.tract * np.exp((0.12 + 0.1 * voice.rough) * random.standard_normal(3))
     ripple = caller.ripple + _draw_ripple(random)
-    return _unit_power(_faded(_through_tract(source, voice.formants_hz / stretch, ripple, rate_hz), rate_hz))
+    return _unit_power(
+        _faded(_through_tract(source, voice.formants_hz / stretch, ripple, rate_hz), rate_hz)
+    )
 
 
-def _fundamental(voice: Voice, caller: Caller, frames: int, rate_hz: int, random: Random) -> FloatArray:
+def _fundamental(
+    voice: Voice, caller: Caller, frames: int, rate_hz: int, random: Random
+) -> FloatArray:
     """Draw the fundamental of every sample: the type's range, the caller's pitch, the contour, vibrato and jitter."""
     low, high = voice.f0_hz
     mean_hz = float(np.clip(random.uniform(low, high) * caller.pitch, low, high))
     time = np.linspace(0, 1, frames)
     sweep = voice.sweep * random.uniform(0.6, 1.2) * CONTOURS[voice.contour](time)
-    vibrato = 0.02 * np.sin(2 * np.pi * (random.uniform(1, 4) * frames / rate_hz * time + random.random()))
+    vibrato = 0.02 * np.sin(
+        2 * np.pi * (random.uniform(1, 4) * frames / rate_hz * time + random.random())
+    )
     jitter = (0.01 + 0.05 * voice.rough) * _wander(frames, rate_hz, 25, random)
     return np.asarray(mean_hz * np.clip(1 + sweep - sweep.mean() + vibrato + jitter, 0.4, 2.0))
 
@@ -190,7 +228,9 @@ def _fundamental(voice: Voice, caller: Caller, frames: int, rate_hz: int, random
 def _wander(frames: int, rate_hz: int, points_hz: float, random: Random) -> FloatArray:
     """Draw noise that changes no faster than `points_hz`, about one in size."""
     points = random.standard_normal(int(frames / rate_hz * points_hz) + 3)
-    return np.asarray(np.interp(np.arange(frames) * (points_hz / rate_hz), np.arange(points.size), points))
+    return np.asarray(
+        np.interp(np.arange(frames) * (points_hz / rate_hz), np.arange(points.size), points)
+    )
 
 
 def _wave(phase: FloatArray, tilt: float, highest_hz: float, rate_hz: int) -> Samples:
@@ -204,12 +244,22 @@ def _wave(phase: FloatArray, tilt: float, highest_hz: float, rate_hz: int) -> Sa
 
 def _loudness(voice: Voice, frames: int, rate_hz: int, random: Random) -> Samples:
     """Draw how the amplitude goes: it rises and decays, shimmers, and pulses if the type does."""
-    shares = [0, voice.attack * random.uniform(0.6, 1.4), 1 - voice.decay * random.uniform(0.6, 1.4), 1]
+    shares = [
+        0,
+        voice.attack * random.uniform(0.6, 1.4),
+        1 - voice.decay * random.uniform(0.6, 1.4),
+        1,
+    ]
     loudness = np.interp(np.linspace(0, 1, frames), shares, [0.1, 1, 1, 0.1])
-    loudness *= np.exp((0.1 + 0.4 * voice.rough) * _wander(frames, rate_hz, 12 + 40 * voice.rough, random))
+    loudness *= np.exp(
+        (0.1 + 0.4 * voice.rough) * _wander(frames, rate_hz, 12 + 40 * voice.rough, random)
+    )
     pulse_hz = random.uniform(*voice.pulse_hz)
     if pulse_hz > 0:
-        loudness *= 0.1 + 0.9 * np.sin(np.pi * (pulse_hz / rate_hz * np.arange(frames) + random.random())) ** 2
+        loudness *= (
+            0.1
+            + 0.9 * np.sin(np.pi * (pulse_hz / rate_hz * np.arange(frames) + random.random())) ** 2
+        )
     return loudness.astype(np.float32)
 
 
@@ -217,7 +267,9 @@ def _draw_ripple(random: Random) -> FloatArray:
     return RIPPLE * random.standard_normal(RIPPLE_POINTS)
 
 
-def _through_tract(source: Samples, formants_hz: FloatArray, ripple: FloatArray, rate_hz: int) -> Samples:
+def _through_tract(
+    source: Samples, formants_hz: FloatArray, ripple: FloatArray, rate_hz: int
+) -> Samples:
     """Filter by the tract and by a ripple, of the caller and of the moment (how head and trunk are held)."""
     size = fft.next_fast_len(source.size + rate_hz // 4, real=True)
     frequency_hz = fft.rfftfreq(size, 1 / rate_hz).astype(np.float32)
@@ -232,8 +284,14 @@ def _tract(frequency_hz: Samples, formants_hz: FloatArray) -> NDArray[np.complex
     gain = np.full(frequency_hz.size, LEAK, np.complex64)
     for number, formant_hz in enumerate(formants_hz):
         damping = 1j * frequency_hz * np.float32(formant_hz / FORMANT_Q)
-        gain += np.float32(FORMANT_STEP**number) * damping / (np.float32(formant_hz**2) - frequency_hz**2 + damping)
-    return np.asarray(gain / (1 + (frequency_hz / np.float32(1.5 * formants_hz[-1])) ** 2), np.complex64)
+        gain += (
+            np.float32(FORMANT_STEP**number)
+            * damping
+            / (np.float32(formant_hz**2) - frequency_hz**2 + damping)
+        )
+    return np.asarray(
+        gain / (1 + (frequency_hz / np.float32(1.5 * formants_hz[-1])) ** 2), np.complex64
+    )
 
 
 def _faded(samples: Samples, rate_hz: int) -> Samples:

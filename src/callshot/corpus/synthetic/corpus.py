@@ -12,7 +12,14 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from callshot.corpus.synthetic.call_synthesis import Caller, Random, Samples, draw_caller, level_db, sing
+from callshot.corpus.synthetic.call_synthesis import (
+    Caller,
+    Random,
+    Samples,
+    draw_caller,
+    level_db,
+    sing,
+)
 from callshot.corpus.synthetic.plan import Call, Plan, plan_corpus, stream
 from callshot.corpus.synthetic.soundscape import draw_scene, hear
 from callshot.corpus.synthetic.tables import raven_table, textgrid
@@ -102,10 +109,15 @@ def make_recording(plan: Plan, *, seed: int = 0, rate_hz: int = 16000) -> NDArra
     """
     random = stream(seed, "scene", plan.number)
     scene, callers = draw_scene(random), [draw_caller(random) for _ in range(random.integers(1, 4))]
-    who = {label: int(random.integers(len(callers))) for label in sorted({call.label for call in plan.calls})}
+    who = {
+        label: int(random.integers(len(callers)))
+        for label in sorted({call.label for call in plan.calls})
+    }
     calls = np.zeros(round(plan.duration_s * rate_hz), np.float32)
     for number, call in enumerate(plan.calls):
-        choir = callers[who[call.label] :] + callers[: who[call.label]]  # all calls of a type are by one of them
+        choir = (
+            callers[who[call.label] :] + callers[: who[call.label]]
+        )  # all calls of a type are by one of them
         _add(calls, call, choir, rate_hz, stream(seed, "voice", plan.number, number))
     first = np.round(hear(calls, scene, rate_hz, random) * 32767).astype(np.int16)
     return np.stack([first, _second_channel(first, rate_hz, random)][: plan.channels], axis=1)
@@ -136,9 +148,14 @@ def _write_recordings(
 
 def _write_recording(folder: Path, plan: Plan, seed: int, rate_hz: int) -> str:
     audio = io.BytesIO()
-    soundfile.write(audio, make_recording(plan, seed=seed, rate_hz=rate_hz), rate_hz, "PCM_16", format="FLAC")
+    soundfile.write(
+        audio, make_recording(plan, seed=seed, rate_hz=rate_hz), rate_hz, "PCM_16", format="FLAC"
+    )
     _write(folder / "recordings" / f"{plan.name}.flac", audio.getvalue())
-    _write(folder / "raven" / f"{plan.name}.Table.1.selections.txt", raven_table(plan, seed, rate_hz).encode())
+    _write(
+        folder / "raven" / f"{plan.name}.Table.1.selections.txt",
+        raven_table(plan, seed, rate_hz).encode(),
+    )
     grid = textgrid(plan, seed)
     # Praat writes UTF-16 as soon as a text has a letter beyond ASCII: every fourth file stands for those.
     data = ("\ufeff" + grid).encode("utf-16-be") if plan.number % 4 == 3 else grid.encode()

@@ -16,14 +16,29 @@ from callshot.errors import OptionError
 from callshot.records import FloatArray
 
 COUNTS = {  # calls of at least 1 s at scale 1: those of Elephant Voices in the paper
-    "comment rumble": 51, "oestrous rumble": 40, "greeting rumble": 37, "female chorus": 32, "conflict roar": 23,
-    "trumpet blast": 21, "grumbling rumble": 17, "pulsated play trumpet": 13, "separated rumble": 7,
-    "lets-go rumble": 6, "musth rumble": 6, "begging rumble": 5,
-}  # fmt: skip
-RARE = {"cow-calf rumble": 2, "nasal trumpet": 1, "baroo rumble": 3}  # at any scale; the last in a recording of its own
+    "comment rumble": 51,
+    "oestrous rumble": 40,
+    "greeting rumble": 37,
+    "female chorus": 32,
+    "conflict roar": 23,
+    "trumpet blast": 21,
+    "grumbling rumble": 17,
+    "pulsated play trumpet": 13,
+    "separated rumble": 7,
+    "lets-go rumble": 6,
+    "musth rumble": 6,
+    "begging rumble": 5,
+}
+RARE = {
+    "cow-calf rumble": 2,
+    "nasal trumpet": 1,
+    "baroo rumble": 3,
+}  # at any scale; the last in a recording of its own
 FEWEST = 5  # calls of each type, in as many recordings, at any scale: five folds can be made
 SHORT_SHARE = 0.10  # calls under 1 s, on top
-OVERLAP_SHARE = 0.04  # calls that begin before the one before them ends: twice as many overlap another
+OVERLAP_SHARE = (
+    0.04  # calls that begin before the one before them ends: twice as many overlap another
+)
 CALLS_PER_RECORDING = 5.5
 MOST_CALLS = 12  # in a recording
 CLUMP = 2  # calls of one type that come together, in one recording
@@ -84,13 +99,20 @@ def _spread_labels(seed: int, scale: float) -> list[list[tuple[str, bool]]]:
     """Return for each recording the labels of its calls, and which are short."""
     random = stream(seed, "labels")
     counts = {label: max(FEWEST, round(scale * count)) for label, count in COUNTS.items()}
-    short = random.choice(list(counts), round(SHORT_SHARE * sum(counts.values())), p=_shares(counts))
+    short = random.choice(
+        list(counts), round(SHORT_SHARE * sum(counts.values())), p=_shares(counts)
+    )
     recordings = ceil((sum(counts.values()) + len(short)) / CALLS_PER_RECORDING)
     room = 0.7 + 1.9 * random.random(recordings) ** 3  # some recordings are busier
     filled: list[list[tuple[str, bool]]] = [[] for _ in range(recordings)]
     for label, count in counts.items():
         _place(random, filled, room, [[(label, False)] * size for size in _clumps(count)])
-    _place(random, filled, room, [[(label, False)] for label in list(RARE)[:-1] for _ in range(RARE[label])])
+    _place(
+        random,
+        filled,
+        room,
+        [[(label, False)] for label in list(RARE)[:-1] for _ in range(RARE[label])],
+    )
     for label in short:
         _place(random, filled, room, [[(str(label), True)]])
     return filled
@@ -107,11 +129,16 @@ def _clumps(count: int) -> list[int]:
 
 
 def _place(
-    random: Random, filled: list[list[tuple[str, bool]]], room: FloatArray, clumps: Sequence[list[tuple[str, bool]]]
+    random: Random,
+    filled: list[list[tuple[str, bool]]],
+    room: FloatArray,
+    clumps: Sequence[list[tuple[str, bool]]],
 ) -> None:
     """Put each clump into another recording, first where most room is left; chance decides among the like."""
     sizes = np.array([len(calls) for calls in filled])
-    load = np.where(sizes > MOST_CALLS - CLUMP, np.inf, sizes / room + 0.5 * random.random(len(filled)))
+    load = np.where(
+        sizes > MOST_CALLS - CLUMP, np.inf, sizes / room + 0.5 * random.random(len(filled))
+    )
     for place, clump in zip(np.argsort(load, kind="stable")[: len(clumps)], clumps, strict=True):
         filled[place].extend(clump)
 
@@ -126,7 +153,9 @@ def _choose_overlaps(random: Random, sizes: Sequence[int]) -> dict[int, set[int]
     return overlapping
 
 
-def _plan_recording(seed: int, number: int, labels: Sequence[tuple[str, bool]], overlapping: set[int]) -> Plan:
+def _plan_recording(
+    seed: int, number: int, labels: Sequence[tuple[str, bool]], overlapping: set[int]
+) -> Plan:
     random = stream(seed, "times", number)
     calls: list[Call] = []
     free_s = random.uniform(1, 6)
@@ -135,7 +164,9 @@ def _plan_recording(seed: int, number: int, labels: Sequence[tuple[str, bool]], 
         length_s = random.uniform(0.35, 0.95) if short else random.uniform(*duration_range_s(label))
         start_s = free_s
         if i in overlapping:
-            start_s = calls[-1].start_s + random.uniform(0.4, 0.8) * (calls[-1].end_s - calls[-1].start_s)
+            start_s = calls[-1].start_s + random.uniform(0.4, 0.8) * (
+                calls[-1].end_s - calls[-1].start_s
+            )
         calls.append(Call(round(start_s, 3), round(start_s + length_s, 3), label))
         free_s = max(call.end_s for call in calls) + 1.5 + random.exponential(4.0)
     return Plan(

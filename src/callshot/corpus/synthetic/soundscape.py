@@ -64,7 +64,11 @@ def hear(calls: Samples, scene: Scene, rate_hz: int, random: Random) -> Samples:
     size = fft.next_fast_len(calls.size + int(scene.reverberation_s * rate_hz), real=True)
     frequency_hz = fft.rfftfreq(size, 1 / rate_hz).astype(np.float32)
     microphone = _microphone(frequency_hz, scene)
-    way = microphone * _absorption(frequency_hz, scene.distance_m) * _reverberation(scene, size, rate_hz, random)
+    way = (
+        microphone
+        * _absorption(frequency_hz, scene.distance_m)
+        * _reverberation(scene, size, rate_hz, random)
+    )
     heard = fft.irfft(fft.rfft(calls, size) * way, size)[: calls.size]
     heard += _noise(scene, frequency_hz, microphone, size, rate_hz, random)[: calls.size]
     heard += _birds(scene, calls.size, rate_hz, random)
@@ -94,23 +98,37 @@ def _reverberation(scene: Scene, size: int, rate_hz: int, random: Random) -> NDA
 
 
 def _noise(
-    scene: Scene, frequency_hz: Samples, microphone: Samples, size: int, rate_hz: int, random: Random
+    scene: Scene,
+    frequency_hz: Samples,
+    microphone: Samples,
+    size: int,
+    rate_hz: int,
+    random: Random,
 ) -> Samples:
     """Draw wind in gusts, the even noise of the microphone, and insects that swell and fade."""
     white = random.standard_normal(2 * frequency_hz.size, np.float32).view(np.complex64)
     wind = microphone / (1 + (frequency_hz / np.float32(scene.wind_hz)) ** 1.5)
     floor = 1 / np.sqrt(1 + frequency_hz / np.float32(1000))
-    insects = np.exp(-((frequency_hz / np.float32(min(scene.insects_hz, 0.4 * rate_hz)) - 1) ** 2) / np.float32(0.005))
-    noise = _shaped(white, wind, scene.wind_db, size) * np.exp(_slow(scene.gusts, size, 1.0, rate_hz, random))
+    insects = np.exp(
+        -((frequency_hz / np.float32(min(scene.insects_hz, 0.4 * rate_hz)) - 1) ** 2)
+        / np.float32(0.005)
+    )
+    noise = _shaped(white, wind, scene.wind_db, size) * np.exp(
+        _slow(scene.gusts, size, 1.0, rate_hz, random)
+    )
     noise += _shaped(white, floor, scene.floor_db, size)
-    noise += _shaped(white, insects, scene.insects_db, size) * np.exp(_slow(0.5, size, 6.0, rate_hz, random))
+    noise += _shaped(white, insects, scene.insects_db, size) * np.exp(
+        _slow(0.5, size, 6.0, rate_hz, random)
+    )
     return noise
 
 
 def _shaped(white: NDArray[np.complex64], shape: Samples, level_db: float, size: int) -> Samples:
     """Shape a white spectrum into noise of a level."""
     noise = fft.irfft(white * shape, size)
-    return np.asarray(noise * np.float32(10 ** (level_db / 20) / np.sqrt(np.mean(noise**2))), np.float32)
+    return np.asarray(
+        noise * np.float32(10 ** (level_db / 20) / np.sqrt(np.mean(noise**2))), np.float32
+    )
 
 
 def _slow(depth: float, frames: int, points_hz: float, rate_hz: int, random: Random) -> Samples:
@@ -125,9 +143,13 @@ def _birds(scene: Scene, frames: int, rate_hz: int, random: Random) -> Samples:
     heard = np.zeros(frames, np.float32)
     for _ in range(random.poisson(scene.birds_per_s * frames / rate_hz / 4)):
         begin, notes = int(random.uniform(0, frames)), int(random.integers(2, 7))
-        whistle = _whistle(scene, rate_hz, random) * np.float32(10 ** (random.uniform(-20, 0) / 20) * 0.3)
+        whistle = _whistle(scene, rate_hz, random) * np.float32(
+            10 ** (random.uniform(-20, 0) / 20) * 0.3
+        )
         for note in range(notes):
-            place = slice(begin + note * 2 * whistle.size, begin + note * 2 * whistle.size + whistle.size)
+            place = slice(
+                begin + note * 2 * whistle.size, begin + note * 2 * whistle.size + whistle.size
+            )
             heard[place] += whistle[: heard[place].size]
     return heard
 
@@ -137,4 +159,6 @@ def _whistle(scene: Scene, rate_hz: int, random: Random) -> Samples:
     time = np.linspace(0, 1, frames)
     top_hz = min(scene.birds_hz * random.uniform(0.8, 1.2), 0.35 * rate_hz)
     pitch_hz = top_hz * (1 + random.uniform(-0.25, 0.25) * time)
-    return np.asarray(np.sin(2 * np.pi * np.cumsum(pitch_hz) / rate_hz) * np.sin(np.pi * time), np.float32)
+    return np.asarray(
+        np.sin(2 * np.pi * np.cumsum(pitch_hz) / rate_hz) * np.sin(np.pi * time), np.float32
+    )

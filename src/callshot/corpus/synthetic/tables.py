@@ -6,8 +6,15 @@ from callshot.corpus.synthetic.call_synthesis import band_hz
 from callshot.corpus.synthetic.plan import Call, Plan, stream
 
 RAVEN_COLUMNS = (
-    "Selection", "View", "Channel", "Begin Time (s)", "End Time (s)", "Low Freq (Hz)", "High Freq (Hz)", "Annotation",
-)  # fmt: skip
+    "Selection",
+    "View",
+    "Channel",
+    "Begin Time (s)",
+    "End Time (s)",
+    "Low Freq (Hz)",
+    "High Freq (Hz)",
+    "Annotation",
+)
 NOTES = (
     "wind is picking up",
     "two cows and a calf, forty metres",
@@ -36,7 +43,13 @@ def textgrid(plan: Plan, seed: int) -> str:
     first, second = _apart(plan.calls)
     tiers = [("call", first), ("call 2", second), ("notes", _notes(plan, seed))]
     tiers = [(name, spans) for name, spans in tiers if spans or name != "call 2"]
-    lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", "xmin = 0", f"xmax = {plan.duration_s!r}"]
+    lines = [
+        'File type = "ooTextFile"',
+        'Object class = "TextGrid"',
+        "",
+        "xmin = 0",
+        f"xmax = {plan.duration_s!r}",
+    ]
     lines += ["tiers? <exists>", f"size = {len(tiers)}", "item []:"]
     for number, (name, spans) in enumerate(tiers, 1):
         lines += [f"    item [{number}]:", *_tier(name, spans, plan.duration_s)]
@@ -70,7 +83,11 @@ def _tier(name: str, spans: Sequence[Span], duration_s: float) -> list[str]:
     lines = [f"        {line}" for line in [*lines, f"intervals: size = {len(filled)}"]]
     for number, (start_s, end_s, text) in enumerate(filled, 1):
         quoted = text.replace('"', '""')
-        lines += [f"        intervals [{number}]:", f"            xmin = {start_s!r}", f"            xmax = {end_s!r}"]
+        lines += [
+            f"        intervals [{number}]:",
+            f"            xmin = {start_s!r}",
+            f"            xmax = {end_s!r}",
+        ]
         lines += [f'            text = "{quoted}"']
     return lines
 

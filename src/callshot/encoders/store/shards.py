@@ -56,7 +56,9 @@ def write_whole(path: Path, content: bytes | memoryview) -> None:
         sync_folder(path.parent)
     except OSError as error:
         why = error.strerror or str(error)
-        raise OutputError(f"{path}: cannot be written ({why}); all before it is safe: make room and go on") from error
+        raise OutputError(
+            f"{path}: cannot be written ({why}); all before it is safe: make room and go on"
+        ) from error
     finally:
         with suppress(OSError):
             part.unlink()
@@ -82,10 +84,17 @@ def read_shard(
     except FileNotFoundError:
         notes.append(f"{path}: the shard is gone")
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror or error}); mend that and run again") from error
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:  # a panic of polars is no Exception
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror or error}); mend that and run again"
+        ) from error
+    except (
+        pl.exceptions.PolarsError,
+        pl.exceptions.PanicException,
+    ) as error:  # a panic of polars is no Exception
         aside = path.with_name(f"{path.name}.damaged")
-        with suppress(OSError):  # another process may have been quicker, or the folder may be read-only
+        with suppress(
+            OSError
+        ):  # another process may have been quicker, or the folder may be read-only
             path.rename(aside)
         why = str(error).partition("\n")[0]
         notes.append(f"{path}: the shard is damaged ({why}); it was set aside as {aside.name}")
@@ -130,7 +139,11 @@ def _tidy(folder: Path, notes: list[str]) -> None:
     for part in folder.glob(".*.part"):
         with suppress(OSError):
             part.unlink()
-    small = [shard for shard in list_shards(folder, sequences=False) if shard.stat().st_size < SMALL_BYTES]
+    small = [
+        shard
+        for shard in list_shards(folder, sequences=False)
+        if shard.stat().st_size < SMALL_BYTES
+    ]
     if len(small) > MANY:
         try:
             for pack in _packs(small):
@@ -143,7 +156,9 @@ def _packs(shards: Sequence[Path]) -> Iterator[list[Path]]:
     """Yield shards of one kind that are together no larger than one may be."""
     for sequences in (False, True):
         pack, size = list[Path](), 0
-        for shard in (shard for shard in shards if shard.name.endswith(WITH_SEQUENCES) == sequences):
+        for shard in (
+            shard for shard in shards if shard.name.endswith(WITH_SEQUENCES) == sequences
+        ):
             size += shard.stat().st_size
             if size > SHARD_BYTES:
                 yield pack
@@ -157,8 +172,13 @@ def _merge(pack: Sequence[Path], notes: list[str]) -> None:
     frames = {shard: read_shard(shard, ["*"], notes) for shard in pack}
     whole = {shard: frame for shard, frame in frames.items() if frame is not None}
     if len(whole) > 1:
-        merged = pl.concat(whole.values()).unique(["source", "key"], keep="first", maintain_order=True)
+        merged = pl.concat(whole.values()).unique(
+            ["source", "key"], keep="first", maintain_order=True
+        )
         stamp = pack[0].name.split("-")[1]
-        write_shard(shard_path(pack[0].parent, stamp, sequences=pack[0].name.endswith(WITH_SEQUENCES)), merged)
+        write_shard(
+            shard_path(pack[0].parent, stamp, sequences=pack[0].name.endswith(WITH_SEQUENCES)),
+            merged,
+        )
         for shard in whole:
             shard.unlink()

@@ -52,13 +52,17 @@ def audio_key(signal: NDArray[np.float32]) -> str:
     '39fe4a43b6be'
     """
     if signal.dtype.newbyteorder("=") != np.float32 or signal.ndim != 1:
-        raise InputError(f"signal: wanted one channel of float32, found {signal.dtype} of shape {signal.shape}")
+        raise InputError(
+            f"signal: wanted one channel of float32, found {signal.dtype} of shape {signal.shape}"
+        )
     digest = sha256(len(signal).to_bytes(8, "little"))
     digest.update(np.ascontiguousarray(signal, "<f4").data)
     return digest.hexdigest()
 
 
-def open_store(folder: Path, fingerprint: Mapping[str, object], *, sequences: bool = False) -> "Store":
+def open_store(
+    folder: Path, fingerprint: Mapping[str, object], *, sequences: bool = False
+) -> "Store":
     """Open the store of one encoder, and make it where there is none.
 
     `fingerprint` is all that decides the numbers, of what JSON can hold. With `sequences` each vector comes with the
@@ -76,7 +80,9 @@ def open_store(folder: Path, fingerprint: Mapping[str, object], *, sequences: bo
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(f"{folder}: cannot be made ({error.strerror}); name another folder") from error
+        raise OutputError(
+            f"{folder}: cannot be made ({error.strerror}); name another folder"
+        ) from error
     lock = enter(folder, notes)
     try:
         _check_fingerprint(folder / "fingerprint.json", text)
@@ -90,13 +96,17 @@ def open_store(folder: Path, fingerprint: Mapping[str, object], *, sequences: bo
 class Store:
     """An open store, made by `open_store`. `notes` says what was amiss in it. For one thread at a time."""
 
-    def __init__(self, folder: Path, lock: BinaryIO | None, notes: list[str], *, keeps_sequences: bool) -> None:
+    def __init__(
+        self, folder: Path, lock: BinaryIO | None, notes: list[str], *, keeps_sequences: bool
+    ) -> None:
         self.folder, self.notes = folder, notes
         self._lock, self._keeps_sequences = lock, keeps_sequences
         self._rows: list[Row] = []
         self._bytes, self._since_s = 0, 0.0
         self._key_of: dict[str, str] = {}  # by source: what was added
-        self._place_of: dict[str, int] = {}  # by key: the row, counted through all shards; what was added
+        self._place_of: dict[
+            str, int
+        ] = {}  # by key: the row, counted through all shards; what was added
         self._shards, self._ends = list[Path](), [0]  # the row after the last of each shard
         frames = [self._enlist(shard) for shard in list_shards(folder, sequences=keeps_sequences)]
         self._known = pl.concat([NOTHING, *frames], rechunk=True)
@@ -105,7 +115,12 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
         if kind is None:
             self.close()
         else:  # what went wrong first is what the user must see
@@ -137,7 +152,11 @@ class Store:
         return key in self._place_of or self._keys.rows([key])[0] >= 0
 
     def add(
-        self, source: str, key: str, vector: NDArray[np.float32], sequence: NDArray[np.float32] | None = None
+        self,
+        source: str,
+        key: str,
+        vector: NDArray[np.float32],
+        sequence: NDArray[np.float32] | None = None,
     ) -> None:
         """Keep a vector, and its sequence, frames × dimension, in a store of sequences; both are copied.
 
@@ -157,7 +176,9 @@ class Store:
     def flush(self) -> None:
         """Write what is buffered as a shard; it stays buffered where that fails."""
         if self._rows:
-            shard = shard_path(self.folder, f"{time.time_ns():020d}", sequences=self._keeps_sequences)
+            shard = shard_path(
+                self.folder, f"{time.time_ns():020d}", sequences=self._keeps_sequences
+            )
             write_shard(shard, _frame(self._rows))
             self._shards.append(shard)
             self._ends.append(self._ends[-1] + len(self._rows))
@@ -175,9 +196,13 @@ class Store:
             at = np.flatnonzero(shards == shard)
             lists = self._read(shard, places[at], ["embedding"])["embedding"]
             block = lists.explode().to_numpy().reshape(len(lists), -1)
-            found = found if found.shape[1] > 0 else np.empty((len(keys), block.shape[1]), np.float32)
+            found = (
+                found if found.shape[1] > 0 else np.empty((len(keys), block.shape[1]), np.float32)
+            )
             if block.shape[1] != found.shape[1]:
-                sizes = f"vectors of {block.shape[1]} dimensions, in other shards of {found.shape[1]}"
+                sizes = (
+                    f"vectors of {block.shape[1]} dimensions, in other shards of {found.shape[1]}"
+                )
                 place = [*self._shards, self.folder][shard]
                 raise InputError(f"{place}: {sizes}; two encoders have one fingerprint")
             found[at] = block
@@ -189,11 +214,15 @@ class Store:
         No more than a shard is in memory. Fastest in the order in which they were added.
         """
         if not self._keeps_sequences:
-            raise InputError(f"{self.folder}: opened without its sequences; open it with sequences=True")
+            raise InputError(
+                f"{self.folder}: opened without its sequences; open it with sequences=True"
+            )
         return self._sequences(self._places(keys))
 
     def _sequences(self, places: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
-        for shard, run in groupby(zip(self._shard_of(places).tolist(), places, strict=True), itemgetter(0)):
+        for shard, run in groupby(
+            zip(self._shard_of(places).tolist(), places, strict=True), itemgetter(0)
+        ):
             frame = self._read(shard, np.array([place for _, place in run]), ["sequence", "frames"])
             for row, frames in enumerate(frame["frames"].to_list()):
                 yield frame["sequence"][row].to_numpy().reshape(frames, -1)
@@ -203,7 +232,9 @@ class Store:
         places = self._keys.rows(keys)
         for i in np.flatnonzero(places < 0).tolist():
             if keys[i] not in self._place_of:
-                raise InputError(f"{self.folder}: no embedding has the key {keys[i]!r}; embed its segment first")
+                raise InputError(
+                    f"{self.folder}: no embedding has the key {keys[i]!r}; embed its segment first"
+                )
             places[i] = self._place_of[keys[i]]
         return places
 
@@ -221,12 +252,20 @@ class Store:
             raise InputError(f"{self.notes[-1]}; run again to embed anew what it held")
         return frame[places - first]
 
-    def _row(self, source: str, key: str, vector: NDArray[np.float32], sequence: NDArray[np.float32] | None) -> Row:
+    def _row(
+        self,
+        source: str,
+        key: str,
+        vector: NDArray[np.float32],
+        sequence: NDArray[np.float32] | None,
+    ) -> Row:
         kept = _checked(f"sequence of {source}", sequence, 2) if self._keeps_sequences else None
         row = (source, key, _checked(f"vector of {source}", vector, 1), kept)
         if self._rows and len(self._rows[0][2]) != len(vector):
             wanted = f"wanted {len(self._rows[0][2])} dimensions as before"
-            raise InputError(f"vector of {source}: {wanted}, found {len(vector)}; open a store for each encoder")
+            raise InputError(
+                f"vector of {source}: {wanted}, found {len(vector)}; open a store for each encoder"
+            )
         return row
 
     def _enlist(self, shard: Path) -> pl.DataFrame:
@@ -257,33 +296,50 @@ class Lookup:
             return np.full(len(texts), -1)
         at = np.searchsorted(self._hashes, np.fromiter(map(hash, texts), np.int64, len(texts)))
         rows = self._order[np.minimum(at, len(self._order) - 1)].tolist()
-        return np.array([row if self._texts[row] == text else -1 for row, text in zip(rows, texts, strict=True)], int)
+        return np.array(
+            [
+                row if self._texts[row] == text else -1
+                for row, text in zip(rows, texts, strict=True)
+            ],
+            int,
+        )
 
 
 def _checked(name: str, array: NDArray[np.float32] | None, dimensions: int) -> NDArray[np.float32]:
     """Return a copy, as models reuse their buffers; refuse what is no array of finite float32."""
     if array is None or array.dtype != np.float32 or array.ndim != dimensions or array.size == 0:
         found = "none" if array is None else f"{array.dtype} of shape {array.shape}"
-        raise InputError(f"{name}: wanted {'frames × ' * (dimensions - 1)}dimension of float32, found {found}")
+        raise InputError(
+            f"{name}: wanted {'frames × ' * (dimensions - 1)}dimension of float32, found {found}"
+        )
     if not np.isfinite(array).all():
-        raise InputError(f"{name}: wanted finite numbers, found NaN or infinity; leave the segment out")
+        raise InputError(
+            f"{name}: wanted finite numbers, found NaN or infinity; leave the segment out"
+        )
     return array.copy()
 
 
 def _frame(rows: Sequence[Row]) -> pl.DataFrame:
     """Lay buffered rows out as the columns of a shard."""
     sources, keys, vectors, sequences = zip(*rows, strict=True)
-    columns = {"source": pl.Series(sources, dtype=pl.String), "key": pl.Series(keys, dtype=pl.String)}
+    columns = {
+        "source": pl.Series(sources, dtype=pl.String),
+        "key": pl.Series(keys, dtype=pl.String),
+    }
     columns["embedding"] = pl.Series(np.stack(vectors)).arr.to_list()
     if sequences[0] is not None:
-        columns["sequence"] = pl.Series([sequence.ravel() for sequence in sequences], dtype=pl.List(pl.Float32))
+        columns["sequence"] = pl.Series(
+            [sequence.ravel() for sequence in sequences], dtype=pl.List(pl.Float32)
+        )
         columns["frames"] = pl.Series([len(sequence) for sequence in sequences], dtype=pl.Int32)
     return pl.DataFrame(columns)
 
 
 def _fingerprint_text(fingerprint: Mapping[str, object]) -> bytes:
     try:
-        text = json.dumps(dict(fingerprint), sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False)
+        text = json.dumps(
+            dict(fingerprint), sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False
+        )
         return f"{text}\n".encode()
     except (TypeError, ValueError) as error:
         raise InputError(f"fingerprint: wanted what JSON can hold ({error})") from error
@@ -300,4 +356,6 @@ def _check_fingerprint(path: Path, text: bytes) -> None:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     if found != text:
-        raise InputError(f"{path}: not the fingerprint that its folder is named after; move the folder away")
+        raise InputError(
+            f"{path}: not the fingerprint that its folder is named after; move the folder away"
+        )

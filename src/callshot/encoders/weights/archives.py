@@ -13,7 +13,9 @@ from typing import IO
 
 from callshot.errors import CallshotError, InputError, printable
 
-LARGEST = 2**34  # bytes; no weight is larger, and what says that it is does not get to fill the disk
+LARGEST = (
+    2**34
+)  # bytes; no weight is larger, and what says that it is does not get to fill the disk
 
 
 def is_archive(path: Path) -> bool:
@@ -36,11 +38,17 @@ def take_member(archive: Path, member: str, target: Path, most: int | None = Non
     except Exception as error:
         if _is_of_the_disk(error):
             raise
-        raise InputError(f"{archive}: {member} cannot be taken out of it ({printable(str(error))})") from None
+        raise InputError(
+            f"{archive}: {member} cannot be taken out of it ({printable(str(error))})"
+        ) from None
 
 
 def pour(
-    chunks: Iterator[bytes], file: IO[bytes], done: int, most: int, told: Callable[[int], None] = lambda done: None
+    chunks: Iterator[bytes],
+    file: IO[bytes],
+    done: int,
+    most: int,
+    told: Callable[[int], None] = lambda done: None,
 ) -> int:
     """Write chunks to a file that holds `done` bytes; return how many it holds then, at most `most`."""
     for chunk in chunks:
@@ -67,7 +75,13 @@ def _take_zip(archive: Path, member: str, target: Path, most: int) -> None:
     with zipfile.ZipFile(archive) as files:
         found = [info for info in files.infolist() if info.filename == member]
         kinds = {stat.S_IFMT(info.external_attr >> 16) for info in found}
-        _refuse(archive, member, [info.file_size for info in found], plain=kinds <= {0, stat.S_IFREG}, most=most)
+        _refuse(
+            archive,
+            member,
+            [info.file_size for info in found],
+            plain=kinds <= {0, stat.S_IFREG},
+            most=most,
+        )
         with files.open(found[0]) as stream, target.open("wb") as file:
             pour(iter(lambda: stream.read(1 << 20), b""), file, 0, most)
 

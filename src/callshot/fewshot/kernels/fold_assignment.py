@@ -20,8 +20,14 @@ def spread_greedily(table: IntArray, count: int) -> IntArray:
 
     This is the rule of scikit-learn's StratifiedGroupKFold, and the same to the last bit.
     """
-    held = table[:, table.any(axis=0)].astype(np.float64, order="C")  # the order of summation is part of the rule
-    total, counts, fold = held.sum(axis=0), np.zeros((count, held.shape[1])), np.zeros(len(held), dtype=np.int64)
+    held = table[:, table.any(axis=0)].astype(
+        np.float64, order="C"
+    )  # the order of summation is part of the rule
+    total, counts, fold = (
+        held.sum(axis=0),
+        np.zeros((count, held.shape[1])),
+        np.zeros(len(held), dtype=np.int64),
+    )
     for r in np.argsort(-np.std(held, axis=1), kind="stable"):
         there = counts + np.eye(count)[:, :, None] * held[r]
         fold[r] = _choose(np.std(there / total, axis=1).mean(axis=1), counts.sum(axis=1))
@@ -43,7 +49,9 @@ def least_range(held: IntArray, count: int) -> int:
     """Return a range (max − min) of fold counts that no spread of these holdings can fall below."""
     held = np.sort(held[held > 0])[::-1]
     rest = held.sum() - np.concatenate([[0], np.cumsum(held)])
-    low = min(rest[j] // (count - j) for j in range(count))  # j recordings are in j folds at most: the others share
+    low = min(
+        rest[j] // (count - j) for j in range(count)
+    )  # j recordings are in j folds at most: the others share
     # Of i · count + 1 recordings, i + 1 are in one fold.
     piles = [held[i * count - i : i * count + 1].sum() for i in range(1 + (len(held) - 1) // count)]
     return int(max(-(-rest[0] // count), *piles) - low)
@@ -72,12 +80,18 @@ def walk(
     the folds equal in size where that costs nothing.
     """
     recordings, classes = holds.shape
-    padded = np.pad(np.column_stack([holds, holds.sum(axis=1) if size is None else size]), ((0, 1), (0, 0)))
+    padded = np.pad(
+        np.column_stack([holds, holds.sum(axis=1) if size is None else size]), ((0, 1), (0, 0))
+    )
     scale = 2**61 // (count * classes * (classes + 2))  # so that energies fit into 64 bits
     weight, penalty = scale * count // holds.sum(axis=0), scale * count * classes
     history = np.zeros(HISTORY * recordings, dtype=np.int64)
     target = -1 if least is None else int(weight @ least)
-    hint, kicks, work = hinted * (penalty // count), 1 + recordings // 4, proposals * max(recordings, 30)
+    hint, kicks, work = (
+        hinted * (penalty // count),
+        1 + recordings // 4,
+        proposals * max(recordings, 30),
+    )
     best: IntArray = improve(
         padded,
         add_up(padded[:-1], fold, count),
@@ -139,7 +153,9 @@ def improve(
     for c in range(classes):
         cost[c] = price(counts[c], weight[c], penalty, hint)
         energy += cost[c]
-    for i in range(history.size):  # loops, because numba takes a second to compile history[:] = energy
+    for i in range(
+        history.size
+    ):  # loops, because numba takes a second to compile history[:] = energy
         history[i] = energy
     best = np.empty(fold.size, np.int64)
     for i in range(fold.size):

@@ -94,8 +94,20 @@ def multiply(these, those, out):
 
 @kernel
 def nearest_own(
-    first, last, base, query_key, class_key, cross, squares, class_start, pool, pool_start, shots, distinct, out
-):  # fmt: skip
+    first,
+    last,
+    base,
+    query_key,
+    class_key,
+    cross,
+    squares,
+    class_start,
+    pool,
+    pool_start,
+    shots,
+    distinct,
+    out,
+):
     """Fill out[shot, n, q, r] with a_n by the closest exemplar, of the queries first … last − 1 of a fold.
 
     `cross` is (last − first, rows): their products with every row; `squares` are the squared lengths of the rows.
@@ -113,7 +125,15 @@ def nearest_own(
             own = enter(base, query_key[q])
             products = cross[q - first]
             for r in range(out.shape[3]):
-                draw_from(order, enter(enter(own, np.uint64(r)), class_key[n]), size, steps, distinct, chosen, swaps)
+                draw_from(
+                    order,
+                    enter(enter(own, np.uint64(r)), class_key[n]),
+                    size,
+                    steps,
+                    distinct,
+                    chosen,
+                    swaps,
+                )
                 best, shot = -np.inf, 0
                 for i in range(steps):
                     row = column + chosen[i]
@@ -127,9 +147,23 @@ def nearest_own(
 
 @kernel
 def medoid_own(
-    first, last, base, query_key, class_key, cross, squares, block, block_start, vectors, class_start, pool, pool_start,
-    shots, distinct, out,
-):  # fmt: skip
+    first,
+    last,
+    base,
+    query_key,
+    class_key,
+    cross,
+    squares,
+    block,
+    block_start,
+    vectors,
+    class_start,
+    pool,
+    pool_start,
+    shots,
+    distinct,
+    out,
+):
     """Fill out[shot, n, q, r] with a_n by the medoid, as `nearest_own` does by the closest."""
     longest = shots[-1]
     chosen, swaps = np.empty(longest, np.uint64), np.empty(longest, np.uint64)
@@ -142,12 +176,24 @@ def medoid_own(
         side, size = np.uint64(class_start[n + 1] - class_start[n]), np.uint64(end - begin)
         steps = min(longest, end - begin) if distinct else longest
         all_of_it = distinct and steps == end - begin
-        whole = medoid_of(block, start, side, vectors, column, order, steps, sums) if all_of_it else np.uint64(0)
+        whole = (
+            medoid_of(block, start, side, vectors, column, order, steps, sums)
+            if all_of_it
+            else np.uint64(0)
+        )
         for q in range(first, last):
             own = enter(base, query_key[q])
             products = cross[q - first]
             for r in range(out.shape[3]):
-                draw_from(order, enter(enter(own, np.uint64(r)), class_key[n]), size, steps, distinct, chosen, swaps)
+                draw_from(
+                    order,
+                    enter(enter(own, np.uint64(r)), class_key[n]),
+                    size,
+                    steps,
+                    distinct,
+                    chosen,
+                    swaps,
+                )
                 shot = 0
                 for i in range(steps):
                     add_distances(block, start, side, vectors, column, chosen, i, sums)
@@ -156,15 +202,28 @@ def medoid_own(
                         out[shot, n, q, r] = a_by(products[row], squares[row])
                         shot += 1
                 shot -= shot > 0 and all_of_it and shots[shot - 1] == steps
-                for rest in range(shot, shots.size):  # the whole pool: one support set, whatever order it came in
+                for rest in range(
+                    shot, shots.size
+                ):  # the whole pool: one support set, whatever order it came in
                     row = column + whole
                     out[rest, n, q, r] = a_by(products[row], squares[row])
 
 
 @kernel
 def nearest_shared(
-    base, first, class_key, fold, query_fold, cross, squares, class_start, shots, distinct, begin, out
-):  # fmt: skip
+    base,
+    first,
+    class_key,
+    fold,
+    query_fold,
+    cross,
+    squares,
+    class_start,
+    shots,
+    distinct,
+    begin,
+    out,
+):
     """Fill out[d, shot, n, begin + q] with a_n by the closest exemplar, for the draws first, first + 1, …
 
     `cross` is (rows, queries): the products of every row with some queries of the fold.
@@ -176,7 +235,9 @@ def nearest_shared(
         draw = enter(base, np.uint64(first + d))
         for n in range(class_key.size):
             folds, column = fold[class_start[n] : class_start[n + 1]], np.uint64(class_start[n])
-            size = shared_support(enter(draw, class_key[n]), folds, query_fold, longest, distinct, chosen)
+            size = shared_support(
+                enter(draw, class_key[n]), folds, query_fold, longest, distinct, chosen
+            )
             for q in range(best.size):
                 best[q] = -np.inf
             shot = 0
@@ -196,9 +257,22 @@ def nearest_shared(
 
 @kernel
 def medoid_shared(
-    base, first, class_key, fold, query_fold, cross, squares, block, block_start, vectors, class_start, shots, distinct,
-    begin, out,
-):  # fmt: skip
+    base,
+    first,
+    class_key,
+    fold,
+    query_fold,
+    cross,
+    squares,
+    block,
+    block_start,
+    vectors,
+    class_start,
+    shots,
+    distinct,
+    begin,
+    out,
+):
     """Fill out[d, shot, n, begin + q] with a_n by the medoid, as `nearest_shared` does by the closest."""
     longest = shots[-1]
     chosen, sums = np.empty(longest, np.uint64), np.empty(longest)
@@ -208,7 +282,9 @@ def medoid_shared(
         for n in range(class_key.size):
             folds, column = fold[class_start[n] : class_start[n + 1]], np.uint64(class_start[n])
             start, side = np.uint64(block_start[n]), np.uint64(class_start[n + 1] - class_start[n])
-            size = shared_support(enter(draw, class_key[n]), folds, query_fold, longest, distinct, chosen)
+            size = shared_support(
+                enter(draw, class_key[n]), folds, query_fold, longest, distinct, chosen
+            )
             shot = 0
             for i in range(size):
                 add_distances(block, start, side, vectors, column, chosen, i, sums)

@@ -98,7 +98,11 @@ def encode(order, scores, anchor, draws, codes):
         entry = np.int64(order[start] & _INDEX)
         upper, stop, anchored = order[start] >> _32, start + 1, np.int64(is_anchor[entry])
         several = False
-        while stop < size and order[stop] >> _32 == upper and scores[np.int64(order[stop] & _INDEX)] == scores[entry]:
+        while (
+            stop < size
+            and order[stop] >> _32 == upper
+            and scores[np.int64(order[stop] & _INDEX)] == scores[entry]
+        ):
             other = np.int64(order[stop] & _INDEX)
             several |= other // draws != entry // draws
             anchored += is_anchor[other]

@@ -110,7 +110,13 @@ def to_log_odds(table, first, last, decided):
     """
     outer, classes, _, width = table.shape
     a, part = np.empty((classes, width)), np.empty((classes, width))
-    top, second, who, total, near = np.empty(width), np.empty(width), np.empty(width), np.empty(width), np.empty(width)
+    top, second, who, total, near = (
+        np.empty(width),
+        np.empty(width),
+        np.empty(width),
+        np.empty(width),
+        np.empty(width),
+    )
     grid = grid_of(classes)
     for x in range(outer):
         for y in range(first, last):
@@ -144,9 +150,13 @@ def to_softmax(table, first, last, decided):
             open_block(table, x, y, a, top, second, who, total, decided)
             for n in range(classes):
                 for i in range(width):
-                    half = exp(0.5 * (a[n, i] - top[i]))  # squared, it underflows through the subnormals to 0
+                    half = exp(
+                        0.5 * (a[n, i] - top[i])
+                    )  # squared, it underflows through the subnormals to 0
                     part[n, i] = half * half
-                    total[i] += (part[n, i] + grid) - grid  # exact, so that the order of the classes cannot matter
+                    total[i] += (
+                        part[n, i] + grid
+                    ) - grid  # exact, so that the order of the classes cannot matter
             for n in range(classes):
                 for i in range(width):
                     table[x, n, y, i] = part[n, i] / total[i]

@@ -68,8 +68,20 @@ def take_in(block, start, side, chosen, i, products, inner_sum):
 
 @kernel
 def shared_by_gram(
-    base, first, class_key, fold, query_fold, cross, block, block_start, class_start, shots, distinct, cosine, out
-):  # fmt: skip
+    base,
+    first,
+    class_key,
+    fold,
+    query_fold,
+    cross,
+    block,
+    block_start,
+    class_start,
+    shots,
+    distinct,
+    cosine,
+    out,
+):
     """Fill out[d, shot, n, q] with a_n of every query of a fold, for the draws first, first + 1, …
 
     `cross` is (rows, queries): the products of every row with the queries of the fold.
@@ -82,12 +94,16 @@ def shared_by_gram(
         for n in range(class_key.size):
             folds, column = fold[class_start[n] : class_start[n + 1]], np.uint64(class_start[n])
             start, side = np.uint64(block_start[n]), np.uint64(class_start[n + 1] - class_start[n])
-            size = shared_support(enter(draw, class_key[n]), folds, query_fold, longest, distinct, chosen)
+            size = shared_support(
+                enter(draw, class_key[n]), folds, query_fold, longest, distinct, chosen
+            )
             square, shot = 0.0, 0
             for q in range(inner_sum.size):
                 inner_sum[q] = 0.0
             for i in range(size):
-                square += take_in(block, start, side, chosen, i, cross[column + chosen[i]], inner_sum)
+                square += take_in(
+                    block, start, side, chosen, i, cross[column + chosen[i]], inner_sum
+                )
                 if i + 1 == shots[shot]:
                     for q in range(inner_sum.size):
                         out[d, shot, n, q] = a_of(inner_sum[q], square, i + 1, cosine)
@@ -98,14 +114,18 @@ def shared_by_gram(
                 for q in range(inner_sum.size):
                     inner_sum[q] = 0.0
                 for i in range(size):
-                    square += take_in(block, start, side, chosen, i, cross[column + chosen[i]], inner_sum)
+                    square += take_in(
+                        block, start, side, chosen, i, cross[column + chosen[i]], inner_sum
+                    )
             for rest in range(shot, shots.size):
                 for q in range(inner_sum.size):
                     out[d, rest, n, q] = a_of(inner_sum[q], square, size, cosine)
 
 
 @kernel
-def shared_centroids(base, draw, class_key, fold, query_fold, vectors, class_start, shots, distinct, out):
+def shared_centroids(
+    base, draw, class_key, fold, query_fold, vectors, class_start, shots, distinct, out
+):
     """Fill out[shot, n] with the centroid of class n in one draw: the way without a Gram matrix."""
     longest = shots[-1]
     chosen = np.empty(longest, np.uint64)
@@ -113,7 +133,9 @@ def shared_centroids(base, draw, class_key, fold, query_fold, vectors, class_sta
     stream = enter(base, np.uint64(draw))
     for n in range(class_key.size):
         folds, column = fold[class_start[n] : class_start[n + 1]], np.uint64(class_start[n])
-        size = shared_support(enter(stream, class_key[n]), folds, query_fold, longest, distinct, chosen)
+        size = shared_support(
+            enter(stream, class_key[n]), folds, query_fold, longest, distinct, chosen
+        )
         shot = 0
         for again in range(2):
             if again == 1:
@@ -137,7 +159,7 @@ def shared_centroids(base, draw, class_key, fold, query_fold, vectors, class_sta
 @kernel
 def shared_metrics(
     scores, decided, relevant, label, positives, positive_start, ap, auroc, hits, decisions, tied
-):  # fmt: skip
+):
     """Fill ap, auroc and hits[d, shot, n] from scores[d, shot, n, q] and decided[d, shot, q].
 
     `relevant` is (classes, queries), `label` the class of each query; the positives of class n are
@@ -152,7 +174,9 @@ def shared_metrics(
                 if own.size <= FEW:
                     ap[d, s, n], auroc[d, s, n], ties = metrics_by_positives(scores[d, s, n], own)
                 else:
-                    ap[d, s, n], auroc[d, s, n], ties = ranking_metrics(scores[d, s, n], relevant[n])
+                    ap[d, s, n], auroc[d, s, n], ties = ranking_metrics(
+                        scores[d, s, n], relevant[n]
+                    )
                 tied[s, n] += ties
                 hits[d, s, n] = 0.0
             for q in range(queries):

@@ -24,7 +24,9 @@ def key(text: str) -> np.uint64:
     >>> hex(key("musth rumble"))
     '0x265ca6f857118690'
     """
-    return np.uint64(int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little"))
+    return np.uint64(
+        int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
+    )
 
 
 def purpose_key(seed: int, purpose: str) -> np.uint64:

@@ -75,9 +75,22 @@ def a_of(inner, square, size, cosine):
 
 @kernel
 def queries_by_gram(
-    first, last, base, query_key, class_key, cross, block, block_start, class_start, pool, pool_start, shots, distinct,
-    cosine, out,
-):  # fmt: skip
+    first,
+    last,
+    base,
+    query_key,
+    class_key,
+    cross,
+    block,
+    block_start,
+    class_start,
+    pool,
+    pool_start,
+    shots,
+    distinct,
+    cosine,
+    out,
+):
     """Fill out[shot, n, q, r] with a_n of the queries first … last − 1 of a fold.
 
     `cross` is (queries, rows): their products with every row; `block` holds the Gram matrix of each class, flat, class
@@ -97,7 +110,9 @@ def queries_by_gram(
         for q in range(first, last):
             own = enter(base, query_key[q])
             whole = 0.0
-            for r in range(-1 if all_of_it else 0, out.shape[3]):  # −1: the pool in its own order, which is no draw
+            for r in range(
+                -1 if all_of_it else 0, out.shape[3]
+            ):  # −1: the pool in its own order, which is no draw
                 stream = enter(enter(own, np.uint64(r)), class_key[n])
                 inner_sum, square, shot = 0.0, 0.0, 0
                 for i in range(steps):
@@ -118,7 +133,9 @@ def queries_by_gram(
                     whole = a_of(inner_sum, square, steps, cosine)
                     continue
                 shot -= shot > 0 and all_of_it and shots[shot - 1] == steps
-                for rest in range(shot, shots.size):  # the whole pool: one support set, whatever order it came in
+                for rest in range(
+                    shot, shots.size
+                ):  # the whole pool: one support set, whatever order it came in
                     out[rest, n, q, r] = whole
                 if distinct:
                     put_back(order, swaps, steps)
@@ -126,9 +143,22 @@ def queries_by_gram(
 
 @kernel
 def queries_directly(
-    first, last, base, query_key, class_key, query, vectors, squares, class_start, pool, pool_start, shots, distinct,
-    cosine, out,
-):  # fmt: skip
+    first,
+    last,
+    base,
+    query_key,
+    class_key,
+    query,
+    vectors,
+    squares,
+    class_start,
+    pool,
+    pool_start,
+    shots,
+    distinct,
+    cosine,
+    out,
+):
     """Do what `queries_by_gram` does without a Gram matrix: three passes over the dimensions for each exemplar.
 
     `query` is (queries, dimensions), `vectors` those of every row, `squares` their squared lengths.

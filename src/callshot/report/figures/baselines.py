@@ -56,7 +56,9 @@ def name_apart(figure: "Figure", panels: Sequence["Axes"]) -> None:
         return
     freeze(figure)
     for at in panels:
-        _spread_names(at, [t for t in at.texts if isinstance(t, Annotation) and t.get_gid() == "rival"])
+        _spread_names(
+            at, [t for t in at.texts if isinstance(t, Annotation) and t.get_gid() == "rival"]
+        )
 
 
 def _drawable(rivals: Sequence[Rival]) -> list[Rival]:

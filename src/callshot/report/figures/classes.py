@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 from callshot.records import Chapter, ClassCount, ClassCurve
 from callshot.report.figures.figure_io import Plate, pages
 from callshot.report.figures.legends import put_legend
-from callshot.report.figures.panels import SHOTS, draw_band, draw_line, mark_edge, number_shots, spaced
+from callshot.report.figures.panels import (
+    SHOTS,
+    draw_band,
+    draw_line,
+    mark_edge,
+    number_shots,
+    spaced,
+)
 from callshot.report.figures.style import EDGE, SMALL_PT, TEXT_PT, WIDE_IN, Look, series
 from callshot.report.figures.text_fit import wrap
 
@@ -35,24 +42,32 @@ def classes_plates(chapter: Chapter, metric: str) -> Iterator[Plate]:
     points = [c for c in evaluation.per_class if (c.metric, c.scoring) == (metric, "all")]
     spread = points[0].spread if points else ""
     panels = [_panel(count, points, spread) for count in evaluation.classes if count.eligible]
-    ends = spaced(x for panel in panels for line in panel.lines.values() for c in line for x in (c.p01, c.p99))
+    ends = spaced(
+        x for panel in panels for line in panel.lines.values() for c in line for x in (c.p01, c.p99)
+    )
     words = f"{NAMES.get(metric, metric)} ({spread})"
     for stem, some in pages("classes", panels, WIDE * HIGH):
         yield Plate(stem, partial(_compose, panels=some, ends=ends, words=words))
 
 
 def _panel(count: ClassCount, points: Sequence[ClassCurve], spread: str) -> ClassPanel:
-    own = sorted((c for c in points if (c.label, c.spread) == (count.label, spread)), key=lambda c: c.k)
+    own = sorted(
+        (c for c in points if (c.label, c.spread) == (count.label, spread)), key=lambda c: c.k
+    )
     encoders = dict.fromkeys(c.encoder for c in points)
     return ClassPanel(count, {name: [c for c in own if c.encoder == name] for name in encoders})
 
 
-def _compose(figure: "Figure", panels: Sequence[ClassPanel], ends: tuple[float, float], words: str) -> None:
+def _compose(
+    figure: "Figure", panels: Sequence[ClassPanel], ends: tuple[float, float], words: str
+) -> None:
     wide = min(WIDE, len(panels))
     high = -(-len(panels) // wide)
     side = (WIDE_IN - 0.6) / max(wide, 3)
     figure.set_size_inches(side * wide + 0.6, 0.7 + high * max(1.35, 0.75 * side))
-    axes = list(figure.subplots(high, wide, squeeze=False).flat)  # not shared: thirty would take seconds
+    axes = list(
+        figure.subplots(high, wide, squeeze=False).flat
+    )  # not shared: thirty would take seconds
     for i, at in enumerate(axes):
         at.set_visible(i < len(panels))
         at.set_ylim(ends)
@@ -85,9 +100,17 @@ def _legend(panels: Sequence[ClassPanel]) -> dict[str, Any]:
     from matplotlib.patches import Patch
 
     entries: dict[str, Any] = {
-        name: (Patch(**_pale(series(i))), Line2D([], [], markersize=3, markeredgewidth=0, linewidth=0.9, **series(i)))
+        name: (
+            Patch(**_pale(series(i))),
+            Line2D([], [], markersize=3, markeredgewidth=0, linewidth=0.9, **series(i)),
+        )
         for i, name in enumerate(panels[0].lines)
     }
-    if any(c.k > panel.count.complete_to_k for panel in panels for line in panel.lines.values() for c in line):
+    if any(
+        c.k > panel.count.complete_to_k
+        for panel in panels
+        for line in panel.lines.values()
+        for c in line
+    ):
         entries["last k at which the class is complete"] = Line2D([], [], **EDGE)
     return entries

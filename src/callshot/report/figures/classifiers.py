@@ -34,10 +34,18 @@ def rules_plates(chapter: Chapter, metric: str) -> Iterator[Plate]:
         return
     spreads = dict.fromkeys(c.spread for c in chapter.evaluation.curve)
     spread = "shared" if "shared" in spreads else next(iter(spreads))
-    points = [c for c in every_curve(chapter) if (c.scoring, c.metric, c.spread) == ("all", metric, spread)]
+    points = [
+        c
+        for c in every_curve(chapter)
+        if (c.scoring, c.metric, c.spread) == ("all", metric, spread)
+    ]
     rules = [rule for rule in rules_of(chapter) if any(c.classifier == rule for c in points)]
-    looks = {rule: {**series(i), "linewidth": 1.4 if i == 0 else 0.9} for i, rule in enumerate(rules)}
-    panels = [_lines(points, encoder, rules) for encoder in dict.fromkeys(c.encoder for c in points)]
+    looks = {
+        rule: {**series(i), "linewidth": 1.4 if i == 0 else 0.9} for i, rule in enumerate(rules)
+    }
+    panels = [
+        _lines(points, encoder, rules) for encoder in dict.fromkeys(c.encoder for c in points)
+    ]
     words = f"{METRIC_NAMES.get(metric, metric)} ({spread})"
     for stem, some in pages("rules", panels if len(rules) > 1 else [], WIDE * HIGH):
         yield Plate(stem, partial(_compose, panels=some, looks=looks, words=words))
@@ -48,7 +56,9 @@ def _lines(points: Sequence[Curve], encoder: str, rules: Sequence[str]) -> Lines
     return {rule: [c for c in own if c.classifier == rule] for rule in rules}
 
 
-def _compose(figure: "Figure", panels: Sequence[Lines], looks: Mapping[str, Look], words: str) -> None:
+def _compose(
+    figure: "Figure", panels: Sequence[Lines], looks: Mapping[str, Look], words: str
+) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
@@ -57,25 +67,39 @@ def _compose(figure: "Figure", panels: Sequence[Lines], looks: Mapping[str, Look
     side = (WIDE_IN - 0.5) / max(wide, 2)
     figure.set_size_inches(side * wide + 0.5, 0.8 + high * 2.3)
     axes = list(figure.subplots(high, wide, squeeze=False).flat)
-    ends = spaced(x for lines in panels for points in lines.values() for c in points for x in _levels(c))
+    ends = spaced(
+        x for lines in panels for points in lines.values() for c in points for x in _levels(c)
+    )
     for i, at in enumerate(axes):
         at.set_visible(i < len(panels))
         at.set_ylim(ends)
         at.tick_params(labelbottom=i + wide >= len(panels), labelleft=i % wide == 0)
-    names = shorten_all([next(iter(p.values()))[0].encoder for p in panels], (side - 0.3) * 72, TITLE_PT, "bold")
+    names = shorten_all(
+        [next(iter(p.values()))[0].encoder for p in panels], (side - 0.3) * 72, TITLE_PT, "bold"
+    )
     for at, lines, name in zip(axes, panels, names, strict=False):
         _draw_lines(at, lines, looks, side)
         at.set_title(name)
     figure.supxlabel(SHOTS, fontsize=TEXT_PT)
     figure.supylabel(words, fontsize=TEXT_PT)
-    entries = {rule_name(rule): Line2D([], [], markersize=2.6, markeredgewidth=0, **looks[rule]) for rule in looks}
+    entries = {
+        rule_name(rule): Line2D([], [], markersize=2.6, markeredgewidth=0, **looks[rule])
+        for rule in looks
+    }
     first = next(iter(entries))
     band = Patch(facecolor=BAND_OF["centroid"], edgecolor="none")
-    put_legend(figure, entries | {f"{first}: 1st–99th percentile": band, "chance": Line2D([], [], **CHANCE)})
+    put_legend(
+        figure,
+        entries | {f"{first}: 1st–99th percentile": band, "chance": Line2D([], [], **CHANCE)},
+    )
 
 
 def _levels(point: Curve) -> tuple[float, ...]:
-    return (point.mean, point.p01, point.p99, point.chance) if point.classifier == "centroid" else (point.mean,)
+    return (
+        (point.mean, point.p01, point.p99, point.chance)
+        if point.classifier == "centroid"
+        else (point.mean,)
+    )
 
 
 def _draw_lines(at: "Axes", lines: Lines, looks: Mapping[str, Look], side_in: float) -> None:

@@ -57,7 +57,9 @@ def confusion_plates(chapter: Chapter, at: Sequence[int]) -> Iterator[Plate]:
         yield Plate(stem, partial(_compose, matrices=some, grid=grid))
 
 
-def _matrices(rows: Sequence[Confusion], keys: Sequence[tuple[str, int]], labels: Sequence[str]) -> list[Matrix]:
+def _matrices(
+    rows: Sequence[Confusion], keys: Sequence[tuple[str, int]], labels: Sequence[str]
+) -> list[Matrix]:
     number = {name: i for i, name in enumerate(labels)}
     counts = {key: np.zeros((len(labels), len(labels))) for key in keys}
     for c in rows:
@@ -85,7 +87,8 @@ def _compose(figure: "Figure", matrices: Sequence[Matrix], grid: Grid) -> None:
     wide = min(grid.wide, len(matrices))
     high = -(-len(matrices) // wide)
     figure.set_size_inches(
-        NAMES_IN + 0.15 + wide * (grid.side_in + GAP_IN) - GAP_IN, BELOW_IN + BAR_IN + high * (grid.side_in + TITLE_IN)
+        NAMES_IN + 0.15 + wide * (grid.side_in + GAP_IN) - GAP_IN,
+        BELOW_IN + BAR_IN + high * (grid.side_in + TITLE_IN),
     )
     axes = list(figure.subplots(high, wide, squeeze=False).flat)
     for i, at in enumerate(axes):
@@ -106,7 +109,11 @@ def _draw_matrix(at: "Axes", matrix: Matrix, side_in: float) -> None:
     at.spines[:].set_visible(True)
     at.tick_params(length=0)
     tail = f", k = {matrix.k}"
-    at.set_title(shorten(matrix.encoder, side_in * 72 - 8 * len(tail) / 2, 7, "bold") + tail, fontsize=7, pad=3)
+    at.set_title(
+        shorten(matrix.encoder, side_in * 72 - 8 * len(tail) / 2, 7, "bold") + tail,
+        fontsize=7,
+        pad=3,
+    )
     n = len(matrix.labels)
     for edge in np.arange(0.5, n - 1):
         at.axhline(edge, color=MIST, linewidth=0.3)
@@ -137,7 +144,13 @@ def _name_classes(at: "Axes", labels: Sequence[str], *, left: bool, below: bool)
 
 def _draw_bar(figure: "Figure", axes: Sequence["Axes"]) -> None:
     bar = figure.colorbar(
-        axes[0].images[0], ax=list(axes), location="top", fraction=0.03, aspect=45, shrink=0.5, pad=0.01
+        axes[0].images[0],
+        ax=list(axes),
+        location="top",
+        fraction=0.03,
+        aspect=45,
+        shrink=0.5,
+        pad=0.01,
     )
     counted = "\n(numbers: how many, mean over draws)" if axes[0].texts else ""
     bar.set_label(f"share of the queries of a label{counted}", fontsize=7)

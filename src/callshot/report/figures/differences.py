@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 from callshot.records import Chapter, Difference
 from callshot.report.figures.figure_io import Plate, pages
 from callshot.report.figures.legends import put_legend
-from callshot.report.figures.panels import METRIC_NAMES, SHOTS, draw_band, draw_line, number_shots, spaced
+from callshot.report.figures.panels import (
+    METRIC_NAMES,
+    SHOTS,
+    draw_band,
+    draw_line,
+    number_shots,
+    spaced,
+)
 from callshot.report.figures.spreads import legend_spreads
 from callshot.report.figures.style import BAND, LINE, TEXT_PT, WIDE_IN, ZERO
 from callshot.report.figures.text_fit import wrap
@@ -16,7 +23,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Pair = dict[str, list[Difference]]  # of two encoders, or an encoder and a rival: the points of each spread
+Pair = dict[
+    str, list[Difference]
+]  # of two encoders, or an encoder and a rival: the points of each spread
 WIDE, HIGH = 3, 4
 
 
@@ -32,20 +41,30 @@ def differences_plates(chapter: Chapter, metric: str) -> Iterator[Plate]:
 
 def _pair(rows: Sequence[Difference], one: str, other: str) -> Pair:
     own = sorted((d for d in rows if (d.one, d.other) == (one, other)), key=lambda d: d.k)
-    return {spread: [d for d in own if d.spread == spread] for spread in LINE if any(d.spread == spread for d in own)}
+    return {
+        spread: [d for d in own if d.spread == spread]
+        for spread in LINE
+        if any(d.spread == spread for d in own)
+    }
 
 
-def _compose(figure: "Figure", pairs: Sequence[Pair], ends: tuple[float, float], words: str) -> None:
+def _compose(
+    figure: "Figure", pairs: Sequence[Pair], ends: tuple[float, float], words: str
+) -> None:
     wide = min(WIDE, len(pairs))
     high = -(-len(pairs) // wide)
     side = (WIDE_IN - 0.7) / max(wide, 2)
     figure.set_size_inches(side * wide + 0.7, 0.65 + high * 2.1)
-    grid = figure.subplots(2 * high, wide, squeeze=False, sharex=True, height_ratios=[2.6, 1] * high)
+    grid = figure.subplots(
+        2 * high, wide, squeeze=False, sharex=True, height_ratios=[2.6, 1] * high
+    )
     for i in range(wide * high):
         upper, lower = (grid[2 * (i // wide) + below, i % wide] for below in (0, 1))
         for at in (upper, lower):
             at.set_visible(i < len(pairs))
-            at.tick_params(labelleft=i % wide == 0, labelbottom=at is lower and i + wide >= len(pairs))
+            at.tick_params(
+                labelleft=i % wide == 0, labelbottom=at is lower and i + wide >= len(pairs)
+            )
         if i < len(pairs):
             _draw_differences(upper, pairs[i], ends, side)
             _draw_wins(lower, pairs[i], side)
@@ -67,7 +86,10 @@ def _draw_differences(at: "Axes", pair: Pair, ends: tuple[float, float], side_in
     at.set_ylim(ends)
     point = next(iter(pair.values()))[0]
     room = side_in * 72 - 14
-    at.set_title(f"{wrap(point.one, room, 7, 'bold')}\nless {wrap(point.other, room - 20, 7, 'bold')}", fontsize=7)
+    at.set_title(
+        f"{wrap(point.one, room, 7, 'bold')}\nless {wrap(point.other, room - 20, 7, 'bold')}",
+        fontsize=7,
+    )
 
 
 def _draw_wins(at: "Axes", pair: Pair, side_in: float) -> None:

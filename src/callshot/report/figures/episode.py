@@ -14,7 +14,17 @@ from callshot.fewshot.protocol import Protocol
 from callshot.records import Chapter
 from callshot.report.figures.example_episode import ClassRow, Scene, choose_scene
 from callshot.report.figures.figure_io import Plate
-from callshot.report.figures.style import BLUE, GREY, INK, MIST, SILVER, SMALL_PT, TITLE_PT, VERMILION, WIDE_IN
+from callshot.report.figures.style import (
+    BLUE,
+    GREY,
+    INK,
+    MIST,
+    SILVER,
+    SMALL_PT,
+    TITLE_PT,
+    VERMILION,
+    WIDE_IN,
+)
 from callshot.report.figures.text_fit import shorten, shorten_all, width_pt
 
 if TYPE_CHECKING:
@@ -25,9 +35,20 @@ MOST_FOLDS = 10
 HEAD_IN, ROW_IN, FOOT_IN = 0.98, 0.3, 0.62
 NAMES_IN, FOLDS_IN, NUMBER_IN, SCORES_IN = 1.5, 3.3, 0.42, 1.0
 SQUARE: dict[str, Any] = {"marker": "s", "color": BLUE, "linestyle": "none", "markeredgewidth": 0}
-SHADE: dict[str, Any] = {"marker": "s", "color": MIST, "linestyle": "none", "markersize": 6, "markeredgecolor": SILVER}
+SHADE: dict[str, Any] = {
+    "marker": "s",
+    "color": MIST,
+    "linestyle": "none",
+    "markersize": 6,
+    "markeredgecolor": SILVER,
+}
 BAR: dict[str, Any] = {**SQUARE, "marker": "_", "markeredgewidth": 4, "markersize": 7}
-DIAMOND: dict[str, Any] = {"marker": "D", "color": VERMILION, "linestyle": "none", "markeredgewidth": 0}
+DIAMOND: dict[str, Any] = {
+    "marker": "D",
+    "color": VERMILION,
+    "linestyle": "none",
+    "markeredgewidth": 0,
+}
 
 
 @dataclass(frozen=True)
@@ -43,7 +64,10 @@ class Column:
 def episode_plates(chapter: Chapter, protocol: Protocol) -> Iterator[Plate]:
     """Yield the diagram of one episode."""
     scene = choose_scene(chapter, protocol)
-    yield Plate("episode", partial(_compose, scene=scene, score="log-odds" if protocol.score == "log" else "softmax"))
+    yield Plate(
+        "episode",
+        partial(_compose, scene=scene, score="log-odds" if protocol.score == "log" else "softmax"),
+    )
 
 
 def _compose(figure: "Figure", scene: Scene, score: str) -> None:
@@ -74,7 +98,10 @@ def _columns(scene: Scene) -> list[Column]:
     rest = tuple(f for f in range(count) if f not in first)
     shown = [(str(f), (f,)) for f in first] + ([(f"+{len(rest)}", rest)] if rest else [])
     wide = min(0.45, (FOLDS_IN - 0.5) / len(shown))
-    found = [Column(name, f, NAMES_IN + i * wide, NAMES_IN + (i + 1) * wide) for i, (name, f) in enumerate(shown)]
+    found = [
+        Column(name, f, NAMES_IN + i * wide, NAMES_IN + (i + 1) * wide)
+        for i, (name, f) in enumerate(shown)
+    ]
     left = found[-1].right + 0.08
     return [*found, Column("common", (count,), left, left + 0.45)]
 
@@ -84,7 +111,12 @@ def _write_query(at: "Axes", scene: Scene) -> None:
     episode, room = scene.episode, (WIDE_IN - 0.4) * 72
     other = f" (and {', '.join(scene.labels)})" if scene.labels else ""
     tail = f" in fold {scene.fold}, label {scene.label}{other}"
-    name = shorten(episode.segment, max(room - width_pt(tail, TITLE_PT, "bold") - 30, room / 2), TITLE_PT, "bold")
+    name = shorten(
+        episode.segment,
+        max(room - width_pt(tail, TITLE_PT, "bold") - 30, room / 2),
+        TITLE_PT,
+        "bold",
+    )
     at.plot([0.14], [0.17], markersize=5, **DIAMOND)
     first = shorten(f"Query {name}{tail}", room, TITLE_PT, "bold")
     at.text(0.26, 0.17, first, va="center_baseline", weight="bold", fontsize=TITLE_PT)
@@ -120,7 +152,16 @@ def _draw_cell(at: "Axes", scene: Scene, column: Column, row: ClassRow, top: flo
 
     query, (x, y) = scene.fold in column.folds, ((column.left + column.right) / 2, top + ROW_IN)
     place, wide = (column.left, top), column.right - column.left
-    at.add_patch(Rectangle(place, wide, ROW_IN, facecolor=MIST if query else "white", edgecolor=SILVER, linewidth=0.5))
+    at.add_patch(
+        Rectangle(
+            place,
+            wide,
+            ROW_IN,
+            facecolor=MIST if query else "white",
+            edgecolor=SILVER,
+            linewidth=0.5,
+        )
+    )
     drawn = sum(row.drawn[fold] for fold in column.folds)
     marks = [*[SQUARE] * drawn, *[DIAMOND] * (query and row.label == scene.label)]
     lift = 0.055 if marks else 0.0
@@ -136,7 +177,12 @@ def _draw_cell(at: "Axes", scene: Scene, column: Column, row: ClassRow, top: flo
     )
     step = min(0.075, (wide - 0.06) / max(len(marks), 1))
     for i, mark in enumerate(marks):
-        at.plot([x + (i - (len(marks) - 1) / 2) * step], [y - 0.065], markersize=min(4.0, step * 65), **mark)
+        at.plot(
+            [x + (i - (len(marks) - 1) / 2) * step],
+            [y - 0.065],
+            markersize=min(4.0, step * 65),
+            **mark,
+        )
 
 
 def _write_numbers(at: "Axes", scene: Scene, row: ClassRow, right: float, y: float) -> None:
@@ -147,8 +193,17 @@ def _write_numbers(at: "Axes", scene: Scene, row: ClassRow, right: float, y: flo
         scene.episode.k,
     )
     left = pool - len(set(scene.episode.support[row.label]))
-    for i, text in enumerate((str(pool), str(drawn) if drawn == k else f"{drawn} of {k}", str(left))):
-        at.text(right + 0.05 + (i + 0.5) * NUMBER_IN, y, text, ha="center", va="center_baseline", fontsize=7)
+    for i, text in enumerate(
+        (str(pool), str(drawn) if drawn == k else f"{drawn} of {k}", str(left))
+    ):
+        at.text(
+            right + 0.05 + (i + 0.5) * NUMBER_IN,
+            y,
+            text,
+            ha="center",
+            va="center_baseline",
+            fontsize=7,
+        )
 
 
 def _draw_score(at: "Axes", scene: Scene, row: ClassRow, left: float, top: float) -> None:
@@ -159,15 +214,21 @@ def _draw_score(at: "Axes", scene: Scene, row: ClassRow, left: float, top: float
     scale = max((abs(r.score) for r in scene.rows if isfinite(r.score)), default=0.0) or 1.0
     length = row.score / scale * SCORES_IN / 2 if isfinite(row.score) else 0.0
     colour = BLUE if row.label == scene.decision else SILVER
-    at.add_patch(Rectangle((zero, top + 0.08), length, ROW_IN - 0.16, facecolor=colour, edgecolor="none"))
+    at.add_patch(
+        Rectangle((zero, top + 0.08), length, ROW_IN - 0.16, facecolor=colour, edgecolor="none")
+    )
     at.plot([zero, zero], [top, top + ROW_IN], color=INK, linewidth=0.6)
     side = -1 if row.score > 0 else 1
     weight = "bold" if row.label == scene.decision else "normal"
     place = (zero + side * 0.04, top + ROW_IN / 2)
     at.text(
-        *place, _number(row.score), ha="right" if side < 0 else "left", va="center_baseline", weight=weight,
+        *place,
+        _number(row.score),
+        ha="right" if side < 0 else "left",
+        va="center_baseline",
+        weight=weight,
         fontsize=SMALL_PT,
-    )  # fmt: skip
+    )
 
 
 def _number(score: float) -> str:
@@ -197,7 +258,9 @@ def _write_foot(at: "Axes", scene: Scene, top: float) -> None:
         at.text(x + 0.1, y, text, va="center_baseline", fontsize=7)
         x += 0.1 + width_pt(text, 7) / 72 + 0.28
     hidden = scene.classes - len(scene.rows)
-    more = f" {hidden} more of {scene.classes} classes, drawn and scored alike, are not shown." * (hidden > 0)
+    more = f" {hidden} more of {scene.classes} classes, drawn and scored alike, are not shown." * (
+        hidden > 0
+    )
     verdict = "right" if scene.right else "wrong"
     room = (WIDE_IN - 0.2) * 72 - width_pt(f"Decision: , {verdict}.{more}", weight="bold")
     name = shorten(scene.decision, room, weight="bold")

@@ -69,12 +69,21 @@ def _best_table(chapter: Chapter) -> Embeddings:
 def _queries(evaluation: Evaluation) -> list[str]:
     """Return a few queries, evenly out of all, by their ids."""
     eligible = {c.label for c in evaluation.classes if c.eligible}
-    columns = zip(evaluation.segments.segment, evaluation.segments.label, evaluation.folds.fold.tolist(), strict=True)
-    ids = sorted(segment for segment, label, fold in columns if label in eligible and fold != COMMON_FOLD)
+    columns = zip(
+        evaluation.segments.segment,
+        evaluation.segments.label,
+        evaluation.folds.fold.tolist(),
+        strict=True,
+    )
+    ids = sorted(
+        segment for segment, label, fold in columns if label in eligible and fold != COMMON_FOLD
+    )
     return [ids[i * len(ids) // min(TRIED, len(ids))] for i in range(min(TRIED, len(ids)))]
 
 
-def _tell(evaluation: Evaluation, table: Embeddings, segment: str, k: int, protocol: Protocol) -> Scene:
+def _tell(
+    evaluation: Evaluation, table: Embeddings, segment: str, k: int, protocol: Protocol
+) -> Scene:
     from callshot.fewshot.single_episode import rerun_episode  # numba takes its time
 
     at = table.segment.index(segment)
@@ -82,13 +91,17 @@ def _tell(evaluation: Evaluation, table: Embeddings, segment: str, k: int, proto
     fold = dict(zip(table.segment, evaluation.folds.fold.tolist(), strict=True))
     counts = [c for c in evaluation.classes if c.eligible]
     rows = [_class_row(count, episode, fold, evaluation.folds.count) for count in counts]
-    labels = tuple(name for name in table.labels[at] if name != table.label[at] and name in episode.scores)
+    labels = tuple(
+        name for name in table.labels[at] if name != table.label[at] and name in episode.scores
+    )
     shown = _shown(rows, (table.label[at], *labels))
     return Scene(table.encoder, episode, table.label[at], labels, fold[segment], shown, len(rows))
 
 
 def _class_row(count: ClassCount, episode: Episode, fold: dict[str, int], folds: int) -> ClassRow:
-    places = [fold[segment] % (folds + 1) for segment in episode.support[count.label]]  # −1 is the last
+    places = [
+        fold[segment] % (folds + 1) for segment in episode.support[count.label]
+    ]  # −1 is the last
     segments = (*count.per_fold, count.exemplars - sum(count.per_fold))
     drawn = tuple(places.count(place) for place in range(folds + 1))
     return ClassRow(count.label, segments, drawn, episode.scores[count.label])
@@ -103,7 +116,9 @@ def _shown(rows: Sequence[ClassRow], labels: Sequence[str]) -> list[ClassRow]:
 
 
 def _interest(scene: Scene) -> tuple[bool, bool, int, float]:
-    drawn = [sum(row.drawn[place] for row in scene.rows) for place in range(len(scene.rows[0].drawn))]
+    drawn = [
+        sum(row.drawn[place] for row in scene.rows) for place in range(len(scene.rows[0].drawn))
+    ]
     others = [score for name, score in scene.episode.scores.items() if name != scene.label]
     margin = scene.episode.scores[scene.label] - max(others)
     return scene.right, drawn[-1] > 0, sum(count > 0 for count in drawn), -abs(margin)

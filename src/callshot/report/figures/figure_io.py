@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 T = TypeVar("T")
-METADATA: dict[str, Any] = {"pdf": {"Creator": "callshot", "CreationDate": None}, "png": {"Software": "callshot"}}
+METADATA: dict[str, Any] = {
+    "pdf": {"Creator": "callshot", "CreationDate": None},
+    "png": {"Software": "callshot"},
+}
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,10 @@ def blank() -> Iterator["Figure"]:
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(STYLE)
         installed = set(font_manager.get_font_names())
-        matplotlib.rcParams["font.family"] = [FONT, *(name for name in OTHER_FONTS if name in installed)]
+        matplotlib.rcParams["font.family"] = [
+            FONT,
+            *(name for name in OTHER_FONTS if name in installed),
+        ]
         yield Figure(layout="constrained")
 
 

@@ -11,7 +11,15 @@ from callshot.records import Chapter, FloatArray, Values
 from callshot.report.figures.baselines import draw_rivals, name_apart
 from callshot.report.figures.figure_io import Plate
 from callshot.report.figures.legends import put_legend
-from callshot.report.figures.panels import METRIC_NAMES, SHOTS, Panel, limits, make_panels, number_shots, title
+from callshot.report.figures.panels import (
+    METRIC_NAMES,
+    SHOTS,
+    Panel,
+    limits,
+    make_panels,
+    number_shots,
+    title,
+)
 from callshot.report.figures.style import CHANCE, VIOLIN, WIDE_IN
 from callshot.report.figures.sweep import draw_boxes, legend_boxes
 
@@ -28,7 +36,10 @@ def inset_plates(chapter: Chapter, metric: str) -> Iterator[Plate]:
     few = [replace(p, points=[c for c in p.points if c.k <= FEW], shared=()) for p in panels]
     if len(few[0].points) >= 2:
         values = {p.encoder: _values(chapter.evaluation.values, p) for p in few}
-        yield Plate("inset", partial(_compose, panels=few, values=values, metric=METRIC_NAMES.get(metric, metric)))
+        yield Plate(
+            "inset",
+            partial(_compose, panels=few, values=values, metric=METRIC_NAMES.get(metric, metric)),
+        )
 
 
 def density(values: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -41,7 +52,9 @@ def density(values: FloatArray) -> tuple[FloatArray, FloatArray]:
     if not (high > low and width > 0):
         return np.empty(0), np.empty(0)
     levels = np.linspace(low, high, LEVELS)
-    return levels, np.exp(-0.5 * ((levels[:, None] - values) / width) ** 2).mean(axis=1) / (width * np.sqrt(2 * np.pi))
+    return levels, np.exp(-0.5 * ((levels[:, None] - values) / width) ** 2).mean(axis=1) / (
+        width * np.sqrt(2 * np.pi)
+    )
 
 
 def _values(values: Sequence[Values], panel: Panel) -> dict[int, FloatArray]:
@@ -52,7 +65,9 @@ def _values(values: Sequence[Values], panel: Panel) -> dict[int, FloatArray]:
     return {int(k): row for k, row in zip(table.k, table.value, strict=True)}
 
 
-def _compose(figure: "Figure", panels: Sequence[Panel], values: dict[str, dict[int, FloatArray]], metric: str) -> None:
+def _compose(
+    figure: "Figure", panels: Sequence[Panel], values: dict[str, dict[int, FloatArray]], metric: str
+) -> None:
     from matplotlib.patches import Patch
 
     wide = min(len(panels), 2 if len(panels) == 4 else 3)

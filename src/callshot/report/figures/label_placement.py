@@ -25,21 +25,44 @@ def place_names(at: "Axes", points: FloatArray, names: Sequence[str], size: floa
     left, bottom, right, top = (edge * 72 / at.figure.dpi for edge in at.bbox.extents)
     for point, (x, y), name in zip(points, places, names, strict=True):
         half = width_pt(name, size) / 2 + 1.5, 0.6 * size + 0.5
-        free = (c for c in _around_point(x, y, *half) if _inside(c, (left, bottom, right, top)) and _clear(c, taken))
+        free = (
+            c
+            for c in _around_point(x, y, *half)
+            if _inside(c, (left, bottom, right, top)) and _clear(c, taken)
+        )
         box = next(free, _around(x, y, *half))
         taken.append(box)
         shift = (box[0] + box[2]) / 2 - x, (box[1] + box[3]) / 2 - y
         _write(at, name, (float(point[0]), float(point[1])), shift, size)
 
 
-def _write(at: "Axes", name: str, point: tuple[float, float], shift: tuple[float, float], size: float) -> None:
-    paper = {"boxstyle": "square,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.78}
+def _write(
+    at: "Axes", name: str, point: tuple[float, float], shift: tuple[float, float], size: float
+) -> None:
+    paper = {
+        "boxstyle": "square,pad=0.12",
+        "facecolor": "white",
+        "edgecolor": "none",
+        "alpha": 0.78,
+    }
     far = hypot(*shift) > RINGS_PT[0] + width_pt(name, size) / 2 + size
-    line = {"arrowstyle": "-", "linewidth": 0.5, "color": INK, "shrinkA": 0, "shrinkB": 2} if far else None
+    line = (
+        {"arrowstyle": "-", "linewidth": 0.5, "color": INK, "shrinkA": 0, "shrinkB": 2}
+        if far
+        else None
+    )
     text = at.annotate(
-        name, point, shift, textcoords="offset points", ha="center", va="center_baseline", fontsize=size, zorder=7,
-        bbox=paper, arrowprops=line,
-    )  # fmt: skip
+        name,
+        point,
+        shift,
+        textcoords="offset points",
+        ha="center",
+        va="center_baseline",
+        fontsize=size,
+        zorder=7,
+        bbox=paper,
+        arrowprops=line,
+    )
     text.set_in_layout(False)
 
 

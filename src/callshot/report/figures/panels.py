@@ -40,14 +40,22 @@ def make_panels(
     """Return a panel for every encoder; a spread that was not evaluated gives way to the one that was."""
     points = [c for c in evaluation.curve if c.metric == metric and c.scoring == scoring]
     if not points:
-        there = ", ".join(dict.fromkeys(c.metric for c in evaluation.curve if c.scoring == scoring)) or "none"
+        there = (
+            ", ".join(dict.fromkeys(c.metric for c in evaluation.curve if c.scoring == scoring))
+            or "none"
+        )
         raise OptionError(f"figure: there is no curve of {metric}; there are {there}")
     first = spread if any(c.spread == spread for c in points) else points[0].spread
     beside = "shared" if first != "shared" else ""
-    known = [r for r in rivals if (r.corpus, r.metric, r.scoring) == (evaluation.corpus, metric, scoring)]
+    known = [
+        r for r in rivals if (r.corpus, r.metric, r.scoring) == (evaluation.corpus, metric, scoring)
+    ]
     return [
         Panel(
-            name, pick(points, name, first), pick(points, name, beside), [r for r in known if r.encoder in ("", name)]
+            name,
+            pick(points, name, first),
+            pick(points, name, beside),
+            [r for r in known if r.encoder in ("", name)],
         )
         for name in dict.fromkeys(c.encoder for c in points)
     ]
@@ -55,7 +63,9 @@ def make_panels(
 
 def pick(points: Sequence[Curve], encoder: str, spread: str) -> list[Curve]:
     """Return an encoder's points of one spread, in the order of k."""
-    return sorted((c for c in points if c.encoder == encoder and c.spread == spread), key=lambda c: c.k)
+    return sorted(
+        (c for c in points if c.encoder == encoder and c.spread == spread), key=lambda c: c.k
+    )
 
 
 def limits(panels: Sequence[Panel]) -> tuple[float, float]:

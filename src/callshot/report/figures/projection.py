@@ -138,13 +138,24 @@ def _draw_map(at: "Axes", one: Map) -> None:
         )
     for n, (x, y) in enumerate(one.centroids):
         look = series(n)
-        at.scatter(x, y, s=46, color=look["color"], marker=look["marker"], edgecolors=INK, linewidths=0.9, zorder=6)
+        at.scatter(
+            x,
+            y,
+            s=46,
+            color=look["color"],
+            marker=look["marker"],
+            edgecolors=INK,
+            linewidths=0.9,
+            zorder=6,
+        )
     at.set_aspect("equal", adjustable="datalim")
     at.margins(0.08)
     at.grid(visible=False)
     at.set_xlabel(f"first axis, {one.shares[0]:.0%} of variance")
     at.set_ylabel(f"second axis, {one.shares[1]:.0%}")
-    at.tick_params(labelbottom=False, labelleft=False, length=0)  # the unit is an encoder's own, and says nothing
+    at.tick_params(
+        labelbottom=False, labelleft=False, length=0
+    )  # the unit is an encoder's own, and says nothing
 
 
 def _list_names(figure: "Figure", labels: Sequence[str]) -> None:
@@ -156,4 +167,11 @@ def _list_names(figure: "Figure", labels: Sequence[str]) -> None:
         for look in map(series, range(len(labels)))
     ]
     numbered = [f"{i + 1}  {name}" for i, name in enumerate(names)]
-    figure.legend(handles, numbered, loc="outside right upper", fontsize=SMALL_PT, handlelength=0.8, labelspacing=0.35)
+    figure.legend(
+        handles,
+        numbered,
+        loc="outside right upper",
+        fontsize=SMALL_PT,
+        handlelength=0.8,
+        labelspacing=0.35,
+    )

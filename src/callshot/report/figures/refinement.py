@@ -31,9 +31,16 @@ def refinement_plates(chapter: Chapter) -> Iterator[Plate]:
 
 
 def _lines(rows: Sequence[Refined], metric: str) -> Lines:
-    own = sorted((r for r in rows if (r.scoring, r.metric) == ("all", metric)), key=lambda r: r.step)
+    own = sorted(
+        (r for r in rows if (r.scoring, r.metric) == ("all", metric)), key=lambda r: r.step
+    )
     return (
-        {name: [r for r in own if r.encoder == name] for name in dict.fromkeys(r.encoder for r in rows)} if own else {}
+        {
+            name: [r for r in own if r.encoder == name]
+            for name in dict.fromkeys(r.encoder for r in rows)
+        }
+        if own
+        else {}
     )
 
 
@@ -46,25 +53,48 @@ def _compose(figure: "Figure", panels: Mapping[str, Lines]) -> None:
     from matplotlib.lines import Line2D
 
     names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
-    figure.set_size_inches(WIDE_IN if len(panels) > 1 else WIDE_IN / 2 + 0.4, 2.6 + 0.13 * min(len(names), 30))
+    figure.set_size_inches(
+        WIDE_IN if len(panels) > 1 else WIDE_IN / 2 + 0.4, 2.6 + 0.13 * min(len(names), 30)
+    )
     looks = {name: {**series(i), "linewidth": 1.0, "zorder": 3} for i, name in enumerate(names)}
-    for at, (metric, lines) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+    for at, (metric, lines) in zip(
+        figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
+    ):
         _draw_lines(at, lines, looks)
         at.set_ylabel(METRIC_NAMES[metric])
-    put_legend(figure, {name: Line2D([], [], markersize=3, markeredgewidth=0, **looks[name]) for name in names})
+    put_legend(
+        figure,
+        {name: Line2D([], [], markersize=3, markeredgewidth=0, **looks[name]) for name in names},
+    )
 
 
 def _draw_lines(at: "Axes", lines: Lines, looks: Mapping[str, Look]) -> None:
     for name, rows in lines.items():
-        at.plot([place(r.step) for r in rows], [r.value for r in rows], markersize=3, markeredgewidth=0, **looks[name])
+        at.plot(
+            [place(r.step) for r in rows],
+            [r.value for r in rows],
+            markersize=3,
+            markeredgewidth=0,
+            **looks[name],
+        )
     last = max(r.step for rows in lines.values() for r in rows)
     powers = [10**n for n in range(len(str(last)))]
-    at.set_xticks([0.0, *(place(step) for step in powers)], ["0", *(f"{step:,}".replace(",", " ") for step in powers)])
+    at.set_xticks(
+        [0.0, *(place(step) for step in powers)],
+        ["0", *(f"{step:,}".replace(",", " ") for step in powers)],
+    )
     at.set_xlim(-0.2, place(last) + 0.2)
     at.set_ylim(spaced(r.value for rows in lines.values() for r in rows))
     at.set_xlabel("gradient steps")
     for where, side, words in ((0.0, "left", "centroid"), (1.0, "right", "logistic regression")):
         at.annotate(
-            words, (where, 1.0), (0, 3), xycoords="axes fraction", textcoords="offset points", ha=side, va="bottom",
-            fontsize=SMALL_PT, color=GREY,
-        )  # fmt: skip
+            words,
+            (where, 1.0),
+            (0, 3),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            ha=side,
+            va="bottom",
+            fontsize=SMALL_PT,
+            color=GREY,
+        )

@@ -55,7 +55,9 @@ def _compose(figure: "Figure", panels: Sequence[Panel], metric: str) -> None:
 
     wide = len(panels)
     figure.set_size_inches(WIDE_IN if wide > 1 else 4.8, 3.5)
-    grid = figure.subplots(2, wide, squeeze=False, sharex=True, sharey="row", height_ratios=[1.7, 1])
+    grid = figure.subplots(
+        2, wide, squeeze=False, sharex=True, sharey="row", height_ratios=[1.7, 1]
+    )
     for (upper, lower), panel in zip(grid.T, panels, strict=True):
         _draw_spreads(upper, panel)
         _draw_widths(lower, panel)
@@ -63,11 +65,15 @@ def _compose(figure: "Figure", panels: Sequence[Panel], metric: str) -> None:
         number_shots(lower, [c.k for c in panel.points], figure.get_figwidth() * 0.82 / wide)
         lower.set_xlabel(SHOTS if wide < WIDE else "k, exemplars")
     grid[0, 0].set_ylim(limits(panels))
-    grid[1, 0].set_ylim(0, spaced((_width(c) for p in panels for c in (*p.points, *p.shared)), high=2.0)[1])
+    grid[1, 0].set_ylim(
+        0, spaced((_width(c) for p in panels for c in (*p.points, *p.shared)), high=2.0)[1]
+    )
     grid[0, 0].set_ylabel(metric)
     grid[1, 0].set_ylabel("99th less 1st\npercentile")
     figure.align_ylabels(grid[:, 0])
-    put_legend(figure, legend_spreads(("per-query", "shared")) | {"chance": Line2D([], [], **CHANCE)})
+    put_legend(
+        figure, legend_spreads(("per-query", "shared")) | {"chance": Line2D([], [], **CHANCE)}
+    )
 
 
 def _draw_spreads(at: "Axes", panel: Panel) -> None:

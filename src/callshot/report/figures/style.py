@@ -16,9 +16,23 @@ INK, GREY, SILVER, MIST = "#1F1F1F", "#6E6E6E", "#C4C4C4", "#EBEBEB"
 BLUE, VERMILION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY = "#E69F00", "#56B4E9"
 COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, INK)
-DASHES = ((0, ()), (0, (4, 1.5)), (0, (5, 1.2, 1.2, 1.2)), (0, (1.2, 1.2)), (0, (7, 2)), (0, (3, 1, 1, 1, 1, 1)))
+DASHES = (
+    (0, ()),
+    (0, (4, 1.5)),
+    (0, (5, 1.2, 1.2, 1.2)),
+    (0, (1.2, 1.2)),
+    (0, (7, 2)),
+    (0, (3, 1, 1, 1, 1, 1)),
+)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
-SHADES = ("#FFFFFF", "#CFE3F0", "#97C4E0", "#5BA2CE", "#2079B4", "#003F66")  # of shares 0 to 1: lightness falls evenly
+SHADES = (
+    "#FFFFFF",
+    "#CFE3F0",
+    "#97C4E0",
+    "#5BA2CE",
+    "#2079B4",
+    "#003F66",
+)  # of shares 0 to 1: lightness falls evenly
 
 BOX: Look = {"facecolor": "#B9DAEC", "edgecolor": BLUE, "linewidth": 0.6, "zorder": 3}
 WHISKER: Look = {"color": BLUE, "linewidth": 0.7, "zorder": 2.5}
@@ -26,17 +40,46 @@ MEDIAN: Look = {"color": BLUE, "linewidth": 0.9, "zorder": 4}
 MEAN: Look = {"color": INK, "linestyle": "none", "marker": "o", "markeredgewidth": 0, "zorder": 5}
 VIOLIN: Look = {"facecolor": "#DCEDF6", "edgecolor": SKY, "linewidth": 0.5, "zorder": 2.4}
 CHANCE: Look = {"color": INK, "linewidth": 0.9, "linestyle": (0, (1, 1.6)), "zorder": 2}
-EDGE: Look = {"color": GREY, "linewidth": 0.7, "linestyle": (0, (4, 2)), "zorder": 1}  # where support is partial
+EDGE: Look = {
+    "color": GREY,
+    "linewidth": 0.7,
+    "linestyle": (0, (4, 2)),
+    "zorder": 1,
+}  # where support is partial
 ZERO: Look = {"color": INK, "linewidth": 0.7, "zorder": 2.2}
 BAND = {"per-query": "#CFE4F1", "shared": "#FBE7C0"}
 LINE: dict[str, Look] = {
-    "per-query": {"color": BLUE, "linewidth": 0.9, "linestyle": DASHES[0], "marker": "o", "zorder": 3},
-    "shared": {"color": VERMILION, "linewidth": 0.9, "linestyle": DASHES[1], "marker": "s", "zorder": 3},
+    "per-query": {
+        "color": BLUE,
+        "linewidth": 0.9,
+        "linestyle": DASHES[0],
+        "marker": "o",
+        "zorder": 3,
+    },
+    "shared": {
+        "color": VERMILION,
+        "linewidth": 0.9,
+        "linestyle": DASHES[1],
+        "marker": "s",
+        "zorder": 3,
+    },
 }
 BAND_OF = {"centroid": "#CFE4F1", "trained": "#F8DCCB"}
 LINE_OF: dict[str, Look] = {
-    "centroid": {"color": BLUE, "linewidth": 1.0, "linestyle": DASHES[0], "marker": "o", "zorder": 3.2},
-    "trained": {"color": VERMILION, "linewidth": 1.0, "linestyle": DASHES[1], "marker": "s", "zorder": 3.1},
+    "centroid": {
+        "color": BLUE,
+        "linewidth": 1.0,
+        "linestyle": DASHES[0],
+        "marker": "o",
+        "zorder": 3.2,
+    },
+    "trained": {
+        "color": VERMILION,
+        "linewidth": 1.0,
+        "linestyle": DASHES[1],
+        "marker": "s",
+        "zorder": 3.1,
+    },
 }
 MARK: dict[str, Look] = {  # where one curve passes another: on average, and surely
     "k": {"color": INK, "linewidth": 0.8, "linestyle": (0, (1, 1.6)), "zorder": 1.8},
@@ -44,7 +87,12 @@ MARK: dict[str, Look] = {  # where one curve passes another: on average, and sur
 }
 RIVAL: dict[str, Look] = {
     "logistic": {"color": "#00714F", "linewidth": 1.0, "linestyle": (0, (6, 1.5)), "zorder": 2.7},
-    "recurrent": {"color": "#A3487A", "linewidth": 1.0, "linestyle": (0, (5, 1.2, 1.2, 1.2)), "zorder": 2.7},
+    "recurrent": {
+        "color": "#A3487A",
+        "linewidth": 1.0,
+        "linestyle": (0, (5, 1.2, 1.2, 1.2)),
+        "zorder": 2.7,
+    },
     "end-to-end": {"color": INK, "linewidth": 1.0, "linestyle": (0, (2.5, 1.2)), "zorder": 2.7},
 }
 
@@ -88,10 +136,24 @@ STYLE: dict[Any, Any] = {
 # DejaVu Sans, which matplotlib brings, has no Chinese, Japanese, Korean or Indic letters; what a system has, helps.
 FONT = "DejaVu Sans"
 OTHER_FONTS = (
-    "Noto Sans CJK JP", "Noto Sans CJK SC", "Source Han Sans", "WenQuanYi Zen Hei", "Hiragino Sans", "PingFang SC",
-    "Yu Gothic", "Microsoft YaHei", "Malgun Gothic", "Apple SD Gothic Neo", "Noto Sans Devanagari", "Nirmala UI",
-    "Noto Sans Bengali", "Noto Sans Tamil", "Noto Sans Thai", "Noto Sans Ethiopic", "Arial Unicode MS",
-)  # fmt: skip
+    "Noto Sans CJK JP",
+    "Noto Sans CJK SC",
+    "Source Han Sans",
+    "WenQuanYi Zen Hei",
+    "Hiragino Sans",
+    "PingFang SC",
+    "Yu Gothic",
+    "Microsoft YaHei",
+    "Malgun Gothic",
+    "Apple SD Gothic Neo",
+    "Noto Sans Devanagari",
+    "Nirmala UI",
+    "Noto Sans Bengali",
+    "Noto Sans Tamil",
+    "Noto Sans Thai",
+    "Noto Sans Ethiopic",
+    "Arial Unicode MS",
+)
 
 
 def series(number: int) -> Look:

@@ -25,7 +25,19 @@ from callshot.report.figures.panels import (
     number_shots,
     title,
 )
-from callshot.report.figures.style import BAND, BLUE, BOX, CHANCE, GREY, LINE, MEAN, MEDIAN, SILVER, WHISKER, WIDE_IN
+from callshot.report.figures.style import (
+    BAND,
+    BLUE,
+    BOX,
+    CHANCE,
+    GREY,
+    LINE,
+    MEAN,
+    MEDIAN,
+    SILVER,
+    WHISKER,
+    WIDE_IN,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,7 +59,9 @@ def draw_sweep(
     Of the rivals, those of the same corpus, metric and scoring are drawn. Equal evaluations give equal bytes.
     """
     panels = make_panels(evaluation, metric, spread, scoring, rivals)
-    return render(_plate(path_stem.name, panels, evaluation.complete_shots, metric, scoring), path_stem.parent)
+    return render(
+        _plate(path_stem.name, panels, evaluation.complete_shots, metric, scoring), path_stem.parent
+    )
 
 
 def sweep_plates(chapter: Chapter, metric: str) -> Iterator[Plate]:
@@ -72,8 +86,18 @@ def legend_boxes(panels: Sequence[Panel]) -> dict[str, Any]:
     """Return the entries of a legend for boxes, rivals and chance."""
     from matplotlib.lines import Line2D
 
-    whisker = Line2D([], [], marker="|", markersize=11, markeredgewidth=0.7, color=BLUE, linestyle="none")
-    box = Line2D([], [], marker="s", markersize=6, color=BOX["facecolor"], markeredgecolor=BLUE, markeredgewidth=0.6)
+    whisker = Line2D(
+        [], [], marker="|", markersize=11, markeredgewidth=0.7, color=BLUE, linestyle="none"
+    )
+    box = Line2D(
+        [],
+        [],
+        marker="s",
+        markersize=6,
+        color=BOX["facecolor"],
+        markeredgecolor=BLUE,
+        markeredgewidth=0.6,
+    )
     box.set_linestyle("none")
     mean, spread = Line2D([], [], markersize=2.5, **MEAN), panels[0].points[0].spread
     return {
@@ -93,7 +117,9 @@ def _compose(figure: "Figure", panels: Sequence[Panel], best: int, metric: str) 
     wide = 2 if len(panels) > 3 else 1
     high = -(-len(panels) // wide)
     figure.set_size_inches(WIDE_IN, 1.2 + high * (1.5 if wide == 2 else 1.75))
-    grid = figure.subplots(high + 1, wide, squeeze=False, sharex=True, height_ratios=[1] * high + [0.36])
+    grid = figure.subplots(
+        high + 1, wide, squeeze=False, sharex=True, height_ratios=[1] * high + [0.36]
+    )
     for at in grid[:, 0]:
         at.set_ylabel(metric)
     grid[-1, 0].set_ylabel("new\nexemplars")
@@ -124,7 +150,9 @@ def _draw_panel(at: "Axes", panel: Panel) -> None:
     if panel.shared:
         look = {"facecolor": BAND["shared"], "zorder": 1.5}
         draw_band(at, [c.p01 for c in panel.shared], [c.p99 for c in panel.shared], look)
-        draw_line(at, [c.mean for c in panel.shared], {**LINE["shared"], "marker": "none", "zorder": 2})
+        draw_line(
+            at, [c.mean for c in panel.shared], {**LINE["shared"], "marker": "none", "zorder": 2}
+        )
     at.axhline(panel.points[0].chance, **CHANCE)
     draw_rivals(at, panel.rivals)
     draw_boxes(at, panel.points, _half_width(panel.points))
@@ -137,7 +165,12 @@ def _half_width(points: Sequence[Curve]) -> float:
 
 def _draw_foot(at: "Axes", points: Sequence[Curve], room_in: float) -> None:
     colours = [GREY if c.complete else SILVER for c in points]
-    at.bar(range(len(points)), [c.new_exemplars for c in points], 2 * _half_width(points), color=colours)
+    at.bar(
+        range(len(points)),
+        [c.new_exemplars for c in points],
+        2 * _half_width(points),
+        color=colours,
+    )
     most = max(max(c.new_exemplars for c in points), 1)
     at.set_ylim(0, most * 1.7)
     at.set_yticks([0, most])
@@ -169,6 +202,11 @@ def _legend(panels: Sequence[Panel]) -> dict[str, Any]:
     if any(panel.shared for panel in panels):
         line = Line2D([], [], **{**LINE["shared"], "marker": "none"})
         first = next(iter(entries))
-        shared = {"shared: mean, 1st–99th percentile": (Patch(facecolor=BAND["shared"], edgecolor="none"), line)}
+        shared = {
+            "shared: mean, 1st–99th percentile": (
+                Patch(facecolor=BAND["shared"], edgecolor="none"),
+                line,
+            )
+        }
         entries = {first: entries.pop(first), **shared, **entries}
     return entries

@@ -17,8 +17,24 @@ from callshot.report.classifiers import beside, is_trained, rule_name
 from callshot.report.figures.baselines import draw_rivals, legend_rivals, name_apart
 from callshot.report.figures.figure_io import Plate, pages
 from callshot.report.figures.legends import put_legend
-from callshot.report.figures.panels import METRIC_NAMES, SHOTS, draw_band, draw_line, number_shots, spaced
-from callshot.report.figures.style import BAND_OF, LINE_OF, MARK, SMALL_PT, TEXT_PT, TITLE_PT, WIDE_IN, ZERO
+from callshot.report.figures.panels import (
+    METRIC_NAMES,
+    SHOTS,
+    draw_band,
+    draw_line,
+    number_shots,
+    spaced,
+)
+from callshot.report.figures.style import (
+    BAND_OF,
+    LINE_OF,
+    MARK,
+    SMALL_PT,
+    TEXT_PT,
+    TITLE_PT,
+    WIDE_IN,
+    ZERO,
+)
 from callshot.report.figures.text_fit import shorten_all, wrap
 
 if TYPE_CHECKING:
@@ -57,11 +73,25 @@ def _races(chapter: Chapter, metric: str) -> Iterator[Race]:
 def _race(chapter: Chapter, own: Values, v: Values) -> Race:
     k, centroid, rival = on_same_draws(own, v)
     key = (v.encoder, v.classifier, "k", v.scoring, v.metric, v.spread)
-    found = [c for c in chapter.crossings if (c.encoder, c.rival, c.labels, c.scoring, c.metric, c.spread) == key]
-    rivals = [
-        r for r in chapter.rivals if (r.scoring, r.metric) == (v.scoring, v.metric) and r.encoder in ("", v.encoder)
+    found = [
+        c
+        for c in chapter.crossings
+        if (c.encoder, c.rival, c.labels, c.scoring, c.metric, c.spread) == key
     ]
-    return Race(v.encoder, rule_name(v.classifier), k.tolist(), centroid, rival, found[0] if found else None, rivals)
+    rivals = [
+        r
+        for r in chapter.rivals
+        if (r.scoring, r.metric) == (v.scoring, v.metric) and r.encoder in ("", v.encoder)
+    ]
+    return Race(
+        v.encoder,
+        rule_name(v.classifier),
+        k.tolist(),
+        centroid,
+        rival,
+        found[0] if found else None,
+        rivals,
+    )
 
 
 def _compose(figure: "Figure", races: Sequence[Race], metric: str) -> None:
@@ -70,7 +100,10 @@ def _compose(figure: "Figure", races: Sequence[Race], metric: str) -> None:
     side = (WIDE_IN - 0.7) / max(wide, 2)
     figure.set_size_inches(side * wide + 0.7, 0.9 + high * 2.65)
     grid = figure.subplots(2 * high, wide, squeeze=False, height_ratios=[2.2, 1] * high)
-    levels, gaps = _ends(races), spaced((x for race in races for x in (*_interval(_gap(race)).flat, 0.0)), -1.04, 1.04)
+    levels, gaps = (
+        _ends(races),
+        spaced((x for race in races for x in (*_interval(_gap(race)).flat, 0.0)), -1.04, 1.04),
+    )
     names = shorten_all([race.encoder for race in races], (side - 0.5) * 72, TITLE_PT, "bold")
     for i in range(wide * high):
         upper, lower = (grid[2 * (i // wide) + below, i % wide] for below in (0, 1))
@@ -95,7 +128,12 @@ def _draw_race(at: "Axes", race: Race, ends: tuple[float, float], side_in: float
     draw_rivals(at, race.rivals)
     for who, values in (("trained", race.rival), ("centroid", race.centroid)):
         low, high = _interval(values)
-        draw_band(at, low.tolist(), high.tolist(), {"facecolor": BAND_OF[who], "alpha": 0.7, "zorder": 1.5})
+        draw_band(
+            at,
+            low.tolist(),
+            high.tolist(),
+            {"facecolor": BAND_OF[who], "alpha": 0.7, "zorder": 1.5},
+        )
         draw_line(at, values.mean(axis=1).tolist(), LINE_OF[who])
     _mark(at, race)
     at.set_ylim(ends)
@@ -105,7 +143,12 @@ def _draw_race(at: "Axes", race: Race, ends: tuple[float, float], side_in: float
 def _draw_gap(at: "Axes", race: Race, ends: tuple[float, float], side_in: float) -> None:
     gap = _gap(race)
     low, high = _interval(gap)
-    draw_band(at, low.tolist(), high.tolist(), {"facecolor": BAND_OF["trained"], "alpha": 0.7, "zorder": 1.5})
+    draw_band(
+        at,
+        low.tolist(),
+        high.tolist(),
+        {"facecolor": BAND_OF["trained"], "alpha": 0.7, "zorder": 1.5},
+    )
     draw_line(at, gap.mean(axis=1).tolist(), LINE_OF["trained"])
     at.axhline(0.0, **ZERO)
     _mark(at, race)
@@ -140,7 +183,9 @@ def _interval(values: FloatArray) -> FloatArray:
 
 
 def _ends(races: Sequence[Race]) -> tuple[float, float]:
-    values = (x for race in races for table in (race.centroid, race.rival) for x in _interval(table).flat)
+    values = (
+        x for race in races for table in (race.centroid, race.rival) for x in _interval(table).flat
+    )
     return spaced((*values, *(r.value for race in races for r in race.rivals)))
 
 

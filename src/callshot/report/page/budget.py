@@ -40,7 +40,9 @@ def _show_list(rows: Sequence[Worth], *, first: bool) -> Markup:
     ordered = sorted(rows, key=lambda w: (-_gain(w), w.label))
     most = max(_gain(ordered[0]), 0.0)
     bars = element("ol", *(_show_worth(w, most) for w in ordered), class_="budget")
-    return element("details", element("summary", tell_next(ordered)), bars, open=first, data_testid="budget")
+    return element(
+        "details", element("summary", tell_next(ordered)), bars, open=first, data_testid="budget"
+    )
 
 
 def _show_worth(w: Worth, most: float) -> Markup:
@@ -49,7 +51,9 @@ def _show_worth(w: Worth, most: float) -> Markup:
     return element(
         "li",
         element("span", w.label, class_="label"),
-        element("span", signed(w.next_gain, 4) if isfinite(w.next_gain) else "not known", class_="gain"),
+        element(
+            "span", signed(w.next_gain, 4) if isfinite(w.next_gain) else "not known", class_="gain"
+        ),
         element("svg", bar, class_="bar", aria_hidden="true"),
         element("small", "; ".join(_details(w))),
     )

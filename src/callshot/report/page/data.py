@@ -50,7 +50,12 @@ def class_chances(evaluation: Evaluation) -> dict[str, float]:
     queries = np.bincount(fold[query], minlength=len(folds))
 
     def chance(name: str) -> float:
-        has = np.array([name == own or name in more for own, more in zip(table.label, table.labels, strict=True)])
+        has = np.array(
+            [
+                name == own or name in more
+                for own, more in zip(table.label, table.labels, strict=True)
+            ]
+        )
         positives = np.bincount(fold[query & has], minlength=len(folds))
         return float(np.mean(chance_average_precision(positives, queries)))
 
@@ -59,8 +64,14 @@ def class_chances(evaluation: Evaluation) -> dict[str, float]:
 
 def _corpus(chapter: Chapter) -> dict[str, Any]:
     found = chapter.evaluation
-    metrics, spreads = _places((c.scoring, c.metric) for c in found.curve), _places(c.spread for c in found.curve)
-    encoders, classes = _places(c.encoder for c in found.curve), _places(c.label for c in found.per_class)
+    metrics, spreads = (
+        _places((c.scoring, c.metric) for c in found.curve),
+        _places(c.spread for c in found.curve),
+    )
+    encoders, classes = (
+        _places(c.encoder for c in found.curve),
+        _places(c.label for c in found.per_class),
+    )
     shots = _places(sorted({c.k for c in found.curve}))
     new = {c.k: c.new_exemplars for c in found.curve}
     lines: Lines = {}
@@ -70,9 +81,16 @@ def _corpus(chapter: Chapter) -> dict[str, Any]:
     for p in found.per_class:
         key = f"{metrics[p.scoring, p.metric]}.{spreads[p.spread]}.{encoders[p.encoder]}.{classes[p.label]}"
         _put(lines, key, len(shots), shots[p.k], p.mean, p.p01, p.p99)
-    rules = _places(rule for rule in rules_of(chapter) if rule not in {c.classifier for c in found.curve})
+    rules = _places(
+        rule for rule in rules_of(chapter) if rule not in {c.classifier for c in found.curve}
+    )
     for c in chapter.others.curve if chapter.others else ():
-        if (c.scoring, c.metric) in metrics and c.spread in spreads and c.encoder in encoders and c.k in shots:
+        if (
+            (c.scoring, c.metric) in metrics
+            and c.spread in spreads
+            and c.encoder in encoders
+            and c.k in shots
+        ):
             key = f"{metrics[c.scoring, c.metric]}.{spreads[c.spread]}.{encoders[c.encoder]}.r{rules[c.classifier]}"
             _put(lines, key, len(shots), shots[c.k], c.mean, c.p01, c.p99)
     return {
@@ -86,7 +104,9 @@ def _corpus(chapter: Chapter) -> dict[str, Any]:
         "classes": [clean(name) for name in classes],
         "rules": [clean(rule_name(rule)) for rule in rules],
         "lines": lines,
-        "rivals": [_rival(r, metrics, encoders) for r in chapter.rivals if (r.scoring, r.metric) in metrics],
+        "rivals": [
+            _rival(r, metrics, encoders) for r in chapter.rivals if (r.scoring, r.metric) in metrics
+        ],
         **_differences(chapter, metrics, spreads, shots),
     }
 
@@ -94,7 +114,10 @@ def _corpus(chapter: Chapter) -> dict[str, Any]:
 def _metric(scoring: str, metric: str, found: Evaluation, classes: Sequence[str]) -> dict[str, Any]:
     """Return a metric's names and its levels of chance; a class has neither under reduced scoring."""
     chance = next(c.chance for c in found.curve if (c.scoring, c.metric) == (scoring, metric))
-    own = {"map": class_chances(found) if metric == "map" else {}, "auroc": dict.fromkeys(classes, 0.5)}.get(metric, {})
+    own = {
+        "map": class_chances(found) if metric == "map" else {},
+        "auroc": dict.fromkeys(classes, 0.5),
+    }.get(metric, {})
     return {
         "name": metric_name(scoring, metric),
         "of_class": class_metric_name(metric) if scoring == "all" else None,
@@ -117,7 +140,11 @@ def _differences(
     chapter: Chapter, metrics: Places[tuple[str, str]], spreads: Places[str], shots: Places[int]
 ) -> dict[str, Any]:
     """Return the paired differences as lines of mean, p01, p99 and wins, by metric, spread and pair."""
-    rows = [d for d in chapter.differences if (d.scoring, d.metric) in metrics and d.spread in spreads and d.k in shots]
+    rows = [
+        d
+        for d in chapter.differences
+        if (d.scoring, d.metric) in metrics and d.spread in spreads and d.k in shots
+    ]
     pairs = _places((d.one, d.other) for d in rows)
     lines: Lines = {}
     for d in rows:

@@ -11,9 +11,17 @@ from callshot.report.tables.table import Cell, Table
 def show_table(table: Table, name: str) -> Markup:
     """Return a table with its caption and notes; `name` is its id on the page. It scrolls inside its own box."""
     grid = _Grid(table)
-    shown = element("table", *grid.parts(), class_="sorts", aria_labelledby=name, data_testid=f"table-{table.name}")
+    shown = element(
+        "table",
+        *grid.parts(),
+        class_="sorts",
+        aria_labelledby=name,
+        data_testid=f"table-{table.name}",
+    )
     box = element("div", shown, class_="scroll", tabindex="0", role="region", aria_labelledby=name)
-    return element("figure", element("figcaption", table.title, id=name), box, _notes(table), class_="grid")
+    return element(
+        "figure", element("figcaption", table.title, id=name), box, _notes(table), class_="grid"
+    )
 
 
 class _Grid:
@@ -21,10 +29,15 @@ class _Grid:
 
     def __init__(self, table: Table) -> None:
         self.table = table
-        self.numeric = [any(row[at].value is not None for row in table.rows) for at in range(len(table.columns))]
+        self.numeric = [
+            any(row[at].value is not None for row in table.rows) for at in range(len(table.columns))
+        ]
 
     def parts(self) -> Iterator[Markup]:
-        rows, cut = [self.row(row) for row in self.table.rows], len(self.table.rows) - self.table.foot
+        rows, cut = (
+            [self.row(row) for row in self.table.rows],
+            len(self.table.rows) - self.table.foot,
+        )
         yield element("thead", *self.headings())
         yield element("tbody", *rows[:cut])
         if rows[cut:]:
@@ -34,10 +47,15 @@ class _Grid:
         """Yield one row of headings, or two where neighbours share a group."""
         columns = self.table.columns
         grouped = any(column.group for column in columns)
-        first = [self.group(*part, grouped) for part in groupby(range(len(columns)), lambda at: columns[at].group)]
+        first = [
+            self.group(*part, grouped)
+            for part in groupby(range(len(columns)), lambda at: columns[at].group)
+        ]
         yield element("tr", *first)
         if grouped:
-            yield element("tr", *(self.heading(at) for at, column in enumerate(columns) if column.group))
+            yield element(
+                "tr", *(self.heading(at) for at, column in enumerate(columns) if column.group)
+            )
 
     def group(self, name: str, places: Iterator[int], grouped: bool) -> Markup:
         if name:
@@ -46,7 +64,9 @@ class _Grid:
 
     def heading(self, at: int, rowspan: str | None = None) -> Markup:
         name = self.table.columns[at].name
-        return element("th", name, scope="col", rowspan=rowspan, data_column=str(at), class_=self.look(at))
+        return element(
+            "th", name, scope="col", rowspan=rowspan, data_column=str(at), class_=self.look(at)
+        )
 
     def row(self, cells: Sequence[Cell]) -> Markup:
         return element("tr", *(self.cell(at, cell) for at, cell in enumerate(cells)))
@@ -67,5 +87,8 @@ def _content(cell: Cell) -> Iterator[str]:
 
 
 def _notes(table: Table) -> str:
-    lines = [element("li", join(element("sup", mark), " ") if mark else "", text) for mark, text in table.notes]
+    lines = [
+        element("li", join(element("sup", mark), " ") if mark else "", text)
+        for mark, text in table.notes
+    ]
     return element("ul", *lines, class_="notes") if lines else ""

@@ -30,12 +30,16 @@ def element(name: str, /, *children: str, **attributes: str | bool | None) -> Ma
     '<p class="lead" hidden>1 &lt; 2 <b>is so</b></p>'
     """
     head = "".join(_attribute(key, value) for key, value in attributes.items())
-    return Markup(f"<{name}{head}>" if name in VOID else f"<{name}{head}>{join(*children)}</{name}>")
+    return Markup(
+        f"<{name}{head}>" if name in VOID else f"<{name}{head}>{join(*children)}</{name}>"
+    )
 
 
 def join(*children: str) -> Markup:
     """Put children one after another, escaping those that are not markup."""
-    return Markup("".join(c if isinstance(c, Markup) else escape(clean(c), quote=False) for c in children))
+    return Markup(
+        "".join(c if isinstance(c, Markup) else escape(clean(c), quote=False) for c in children)
+    )
 
 
 def _attribute(key: str, value: str | bool | None) -> str:

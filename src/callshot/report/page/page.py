@@ -72,27 +72,44 @@ class _Page:
         provenance: Mapping[str, Any],
         commands: Sequence[str],
     ) -> None:
-        self.chapters, self.answers, self.tables, self.pictures = chapters, answers, tables, pictures
+        self.chapters, self.answers, self.tables, self.pictures = (
+            chapters,
+            answers,
+            tables,
+            pictures,
+        )
         self.provenance, self.commands = provenance, commands
 
     def sections(self) -> Iterator[Section]:
         each = self.each
-        yield "answer", "The answer", each(lambda c, _: show_answer(c, self.answers.get(c.evaluation.corpus, ())))
+        yield (
+            "answer",
+            "The answer",
+            each(lambda c, _: show_answer(c, self.answers.get(c.evaluation.corpus, ()))),
+        )
         yield "curves", "Curves", _panel("curves")
         yield from _told("tables", "Tables", each(self.show_tables))
         yield from _told("budget", "Label budget", each(self.show_budget))
         if any(chapter.differences for chapter in self.chapters):
             yield "differences", "Paired differences", _panel("differences")
         yield from _told("pictures", "Pictures", each(self.show_pictures))
-        yield "left-out", "Left out, and warnings", each(lambda c, at: show_left_out(c, f"left-{at}"))
+        yield (
+            "left-out",
+            "Left out, and warnings",
+            each(lambda c, at: show_left_out(c, f"left-{at}")),
+        )
         yield from _told("provenance", "Provenance", self.show_provenance())
-        yield from _told("repeat", "Repeat it", show_commands(self.commands) if self.commands else Markup())
+        yield from _told(
+            "repeat", "Repeat it", show_commands(self.commands) if self.commands else Markup()
+        )
 
     def each(self, show: Callable[[Chapter, int], Markup]) -> Markup:
         """Return what every corpus has to say; where there are several, under its name."""
         told = [(c.evaluation.corpus, show(c, at)) for at, c in enumerate(self.chapters)]
         several = len(self.chapters) > 1
-        return join(*(join(element("h3", name) if several else "", part) for name, part in told if part))
+        return join(
+            *(join(element("h3", name) if several else "", part) for name, part in told if part)
+        )
 
     def show_tables(self, chapter: Chapter, at: int) -> Markup:
         tables = self.tables.get(chapter.evaluation.corpus, ())
@@ -102,7 +119,12 @@ class _Page:
         return show_budget(chapter.budget)
 
     def show_pictures(self, chapter: Chapter, _: int) -> Markup:
-        return join(*(show_picture(*picture) for picture in self.pictures.get(chapter.evaluation.corpus, ())))
+        return join(
+            *(
+                show_picture(*picture)
+                for picture in self.pictures.get(chapter.evaluation.corpus, ())
+            )
+        )
 
     def show_provenance(self) -> Markup:
         if not self.provenance:
@@ -113,7 +135,9 @@ class _Page:
 
 def _panel(name: str) -> Markup:
     """Return the place of a chart, which scripts fill."""
-    without = element("noscript", element("p", "Scripts are off: the tables have these values at some k."))
+    without = element(
+        "noscript", element("p", "Scripts are off: the tables have these values at some k.")
+    )
     return element("div", without, id=f"{name}-panel", class_="panel")
 
 
@@ -142,7 +166,9 @@ def _document(title: str, sections: Sequence[Section], data: str) -> str:
         element("script", Markup(data), type="application/json", id="data"),
         *(element("script", Markup(text)) for text in scripts),
     ]
-    page = element("html", element("head", *_lines(head)), element("body", *_lines(body)), lang="en")
+    page = element(
+        "html", element("head", *_lines(head)), element("body", *_lines(body)), lang="en"
+    )
     return f"<!doctype html>\n{page}\n"
 
 
@@ -167,9 +193,7 @@ def _section(name: str, heading: str, content: Markup) -> Markup:
 
 
 def _without_scripts() -> Markup:
-    text = (
-        "Scripts are off: nothing can be drawn here, but the answer and the tables below are readable without scripts."
-    )
+    text = "Scripts are off: nothing can be drawn here, but the answer and the tables below are readable without scripts."
     return element("noscript", element("p", text, class_="quiet"))
 
 
@@ -178,5 +202,8 @@ def _asset(name: str) -> str:
 
 
 def _hashes(texts: Sequence[str]) -> str:
-    digests = (base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii") for text in texts)
+    digests = (
+        base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
+        for text in texts
+    )
     return " ".join(f"'sha256-{digest}'" for digest in digests)

@@ -20,7 +20,10 @@ MOST_REJECTS = 200
 
 def show_answer(chapter: Chapter, sentences: Sequence[str]) -> Markup:
     """Return the answer of a corpus, and in one quiet line what it rests on."""
-    lead = [element("p", sentence, class_=None if at else "lead") for at, sentence in enumerate(sentences)]
+    lead = [
+        element("p", sentence, class_=None if at else "lead")
+        for at, sentence in enumerate(sentences)
+    ]
     return join(*lead, element("p", _basis(chapter), class_="quiet"))
 
 
@@ -38,17 +41,26 @@ def show_picture(caption: str, path: Path) -> Markup:
     """Return a PNG with its caption; its bytes are in the page."""
     data = path.read_bytes()
     if not data.startswith(PNG) or len(data) < 24:
-        raise InputError(f"{path}: a picture of the report must be a PNG, and this is none; draw it again")
+        raise InputError(
+            f"{path}: a picture of the report must be a PNG, and this is none; draw it again"
+        )
     width, height = struct.unpack(">II", data[16:24])
     source = "data:image/png;base64," + base64.b64encode(data).decode("ascii")
     size = {"width": str(width), "height": str(height)}
     image = element("img", src=source, alt=caption, loading="lazy", decoding="async", **size)
-    return element("figure", element("div", image, class_="scroll"), element("figcaption", caption), class_="picture")
+    return element(
+        "figure",
+        element("div", image, class_="scroll"),
+        element("figcaption", caption),
+        class_="picture",
+    )
 
 
 def show_left_out(chapter: Chapter, name: str) -> Markup:
     """Return what was left out of a corpus, and why, and every warning."""
-    return join(*_left_out(chapter, name)) or element("p", "Nothing was left out, and there are no warnings.")
+    return join(*_left_out(chapter, name)) or element(
+        "p", "Nothing was left out, and there are no warnings."
+    )
 
 
 def _left_out(chapter: Chapter, name: str) -> Iterator[Markup]:
@@ -58,28 +70,43 @@ def _left_out(chapter: Chapter, name: str) -> Iterator[Markup]:
     if out := [c for c in chapter.evaluation.classes if not c.eligible]:
         rows = [[Cell(c.label), Cell(f"{c.exemplars:,}", c.exemplars), Cell(c.reason)] for c in out]
         columns = [Column("class"), Column("exemplars"), Column("reason")]
-        yield show_table(Table("ineligible", "Classes that were not evaluated", columns, rows), f"{name}-classes")
+        yield show_table(
+            Table("ineligible", "Classes that were not evaluated", columns, rows), f"{name}-classes"
+        )
     if chapter.rejects:
         told = element(
-            "summary", f"{count(len(chapter.rejects), 'row or file', 'rows and files')} left out, with reasons"
+            "summary",
+            f"{count(len(chapter.rejects), 'row or file', 'rows and files')} left out, with reasons",
         )
         yield element("details", told, show_table(_reject_table(chapter), f"{name}-rejects"))
 
 
 def _reject_table(chapter: Chapter) -> Table:
     total, shown = len(chapter.rejects), chapter.rejects[:MOST_REJECTS]
-    rows = [[Cell(r.file), Cell("" if r.row is None else str(r.row), r.row), Cell(r.reason)] for r in shown]
+    rows = [
+        [Cell(r.file), Cell("" if r.row is None else str(r.row), r.row), Cell(r.reason)]
+        for r in shown
+    ]
     title = "Rows and files that were left out"
-    title += f": the first {MOST_REJECTS} of {total:,}, rejects.csv has them all" if total > MOST_REJECTS else ""
+    title += (
+        f": the first {MOST_REJECTS} of {total:,}, rejects.csv has them all"
+        if total > MOST_REJECTS
+        else ""
+    )
     return Table("rejects", title, [Column("file"), Column("row"), Column("reason")], rows)
 
 
 def show_provenance(value: Any) -> Markup:
     """Return nested facts as nested lists; lists of plain values stay on one line."""
     if isinstance(value, Mapping):
-        pairs = (join(element("dt", str(key)), element("dd", show_provenance(v))) for key, v in value.items())
+        pairs = (
+            join(element("dt", str(key)), element("dd", show_provenance(v)))
+            for key, v in value.items()
+        )
         return element("dl", *pairs)
-    if isinstance(value, list | tuple) and any(isinstance(v, Mapping | list | tuple) for v in value):
+    if isinstance(value, list | tuple) and any(
+        isinstance(v, Mapping | list | tuple) for v in value
+    ):
         return element("ul", *(element("li", show_provenance(v)) for v in value))
     if isinstance(value, list | tuple):
         return join(", ".join(_plain(v) for v in value) or "none")

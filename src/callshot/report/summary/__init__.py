@@ -11,7 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from callshot.errors import printable
 from callshot.records import Chapter
 from callshot.report.summary.baselines import say_rivals
-from callshot.report.summary.cautions import say_cautions, say_intervals, say_left_out, say_not_compared
+from callshot.report.summary.cautions import (
+    say_cautions,
+    say_intervals,
+    say_left_out,
+    say_not_compared,
+)
 from callshot.report.summary.classifiers import say_refinement, say_rules, say_training
 from callshot.report.summary.context import Reading, open_reading
 from callshot.report.summary.encoders import (
@@ -26,9 +31,23 @@ from callshot.report.summary.encoders import (
 )
 
 PARTS: Sequence[Callable[[Reading], Iterator[str]]] = (
-    say_hopeless, say_rivals, say_training, say_expectation, say_next, say_later_leader, say_rules, say_refinement,
-    say_levelling, say_chance, say_floor, say_budget, say_left_out, say_cautions, say_not_compared, say_intervals,
-)  # fmt: skip
+    say_hopeless,
+    say_rivals,
+    say_training,
+    say_expectation,
+    say_next,
+    say_later_leader,
+    say_rules,
+    say_refinement,
+    say_levelling,
+    say_chance,
+    say_floor,
+    say_budget,
+    say_left_out,
+    say_cautions,
+    say_not_compared,
+    say_intervals,
+)
 
 
 def answer(chapter: Chapter) -> list[str]:

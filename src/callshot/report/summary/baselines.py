@@ -33,7 +33,11 @@ def _crossover(r: Reading, rival: Rival, who: str, rows: Sequence[Difference]) -
     means = against(at.mean, rival.value)
     if passed is None:
         brief = "" if early is None else f", though with {examples(points[early.k])} it did"
-        return f"With {examples(at)}, {r.best} does not beat {who}{where} on average ({means}){brief}."
+        return (
+            f"With {examples(at)}, {r.best} does not beat {who}{where} on average ({means}){brief}."
+        )
     first = "" if early is None or early.k == passed.k else f"; the first time with {early.k}"
     clear = clearly([d for d in rows if d.k >= passed.k and r.is_sure(d)], rows[-1].k)
-    return f"{r.best} beats {who}{where} from {examples(at)} on, on average ({means}{first}){clear}."
+    return (
+        f"{r.best} beats {who}{where} from {examples(at)} on, on average ({means}{first}){clear}."
+    )

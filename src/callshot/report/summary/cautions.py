@@ -49,7 +49,9 @@ def say_cautions(r: Reading) -> Iterator[str]:
 def say_not_compared(r: Reading) -> Iterator[str]:
     """Say which rivals were scored in a way that was not evaluated: the reduced one, without categories."""
     known = {c.scoring for c in r.chapter.evaluation.curve}
-    for name, scoring in dict.fromkeys((v.name, v.scoring) for v in r.chapter.rivals if v.scoring not in known):
+    for name, scoring in dict.fromkeys(
+        (v.name, v.scoring) for v in r.chapter.rivals if v.scoring not in known
+    ):
         yield f"Caution: what {name} scored in the {scoring} scoring is held against nothing: no categories were given."
 
 

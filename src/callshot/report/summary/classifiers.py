@@ -29,27 +29,38 @@ def say_training(r: Reading) -> Iterator[str]:
     """Say from how many examples on training on the same ones is better than the centroid, on average and clearly."""
     for v, own in beside(r.chapter, r.spread):
         if v.encoder == r.best and is_trained(v.classifier):
-            rows, who = compare_on_draws(v, own), f"{TRAINED.get(v.classifier, v.classifier)} on {v.encoder}"
+            rows, who = (
+                compare_on_draws(v, own),
+                f"{TRAINED.get(v.classifier, v.classifier)} on {v.encoder}",
+            )
             passed = from_on(rows, lambda d: d.mean > 0)
-            said = _not_ahead(r, v, own, rows) if passed is None else _ahead(r, v, own, rows, passed)
+            said = (
+                _not_ahead(r, v, own, rows) if passed is None else _ahead(r, v, own, rows, passed)
+            )
             yield f"With the same examples, {who} is {said}."
 
 
-def _ahead(r: Reading, v: Values, own: Values, rows: Sequence[Difference], passed: Difference) -> str:
+def _ahead(
+    r: Reading, v: Values, own: Values, rows: Sequence[Difference], passed: Difference
+) -> str:
     before, points = [d for d in rows if d.k < passed.k], r.curve(v.encoder)
     if before:
         start, means = f"from {examples(point_at(points, passed.k))} on", _means(v, own, passed.k)
     else:
         k = r.k if any(d.k == r.k for d in rows) else passed.k
         start, means = "at every k", f"{_means(v, own, k)} with {examples(point_at(points, k))}"
-    fewer = f"; with fewer, {CENTROID} is better" if before and all(d.mean < 0 for d in before) else ""
+    fewer = (
+        f"; with fewer, {CENTROID} is better" if before and all(d.mean < 0 for d in before) else ""
+    )
     clear = clearly([d for d in _sure(r, rows, v) if d.k >= passed.k], rows[-1].k)
     return f"ahead of {CENTROID} {start}, on average ({means}){clear}{fewer}"
 
 
 def _not_ahead(r: Reading, v: Values, own: Values, rows: Sequence[Difference]) -> str:
     last, points = rows[-1], r.curve(v.encoder)
-    early = next((f", though with {examples(point_at(points, d.k))} it is" for d in rows if d.mean > 0), "")
+    early = next(
+        (f", though with {examples(point_at(points, d.k))} it is" for d in rows if d.mean > 0), ""
+    )
     behind = from_on(_sure(r, rows, v), lambda d: d.p99 < 0)
     clear = f", and clearly behind from {behind.k} on" if behind else ""
     with_k = f"with {examples(point_at(points, last.k))}"
@@ -58,7 +69,11 @@ def _not_ahead(r: Reading, v: Values, own: Values, rows: Sequence[Difference]) -
 
 def say_rules(r: Reading) -> Iterator[str]:
     """Say which rule without training is clearly better than the centroid with a few examples, or that none is."""
-    pairs = [(v, own) for v, own in beside(r.chapter, r.spread) if v.encoder == r.best and not is_trained(v.classifier)]
+    pairs = [
+        (v, own)
+        for v, own in beside(r.chapter, r.spread)
+        if v.encoder == r.best and not is_trained(v.classifier)
+    ]
     found = [d for v, own in pairs for d in _sure(r, compare_on_draws(v, own), v) if d.k == r.k]
     better = sorted((d for d in found if d.p01 > 0), key=lambda d: -d.mean)
     where = f"than {CENTROID} with {r.best} and {examples(point_at(r.curve(r.best), r.k))}"
@@ -92,7 +107,9 @@ def say_refinement(r: Reading) -> Iterator[str]:
 def compare_on_draws(one: Values, other: Values) -> list[Difference]:
     """Return one classifier less another, by k, over the draws that both met."""
     k, ours, theirs = on_same_draws(one, other)
-    return list(tell_differences(replace(one, encoder=one.classifier, k=k), other.classifier, ours - theirs))
+    return list(
+        tell_differences(replace(one, encoder=one.classifier, k=k), other.classifier, ours - theirs)
+    )
 
 
 def _sure(r: Reading, rows: Sequence[Difference], v: Values) -> list[Difference]:

@@ -25,7 +25,11 @@ class Reading:
     def curve(self, encoder: str, scoring: str = "all", metric: str = "map") -> list[Curve]:
         """Return the points of one curve, by k."""
         wanted = (encoder, scoring, metric, self.spread)
-        points = [c for c in self.chapter.evaluation.curve if (c.encoder, c.scoring, c.metric, c.spread) == wanted]
+        points = [
+            c
+            for c in self.chapter.evaluation.curve
+            if (c.encoder, c.scoring, c.metric, c.spread) == wanted
+        ]
         return sorted(points, key=lambda c: c.k)
 
     def sure(self, encoder: str, scoring: str = "all") -> list[Curve]:
@@ -48,13 +52,22 @@ class Reading:
 
     def differences(self, one: str, other: str, scoring: str = "all") -> list[Difference]:
         """Return one less the other, by k; none where they were not compared."""
-        rows = [d for d in self.chapter.differences if (d.scoring, d.metric, d.spread) == (scoring, "map", self.spread)]
+        rows = [
+            d
+            for d in self.chapter.differences
+            if (d.scoring, d.metric, d.spread) == (scoring, "map", self.spread)
+        ]
         found = [d for d in rows if (d.one, d.other) == (one, other)]
-        return sorted(found or [turned(d) for d in rows if (d.one, d.other) == (other, one)], key=lambda d: d.k)
+        return sorted(
+            found or [turned(d) for d in rows if (d.one, d.other) == (other, one)],
+            key=lambda d: d.k,
+        )
 
     def ranking(self, k: int) -> list[str]:
         """Return the encoders, the best at k first; the floor only where there is nothing else."""
-        means = {c.encoder: c.mean for name in self.encoders() for c in self.curve(name) if c.k == k}
+        means = {
+            c.encoder: c.mean for name in self.encoders() for c in self.curve(name) if c.k == k
+        }
         return sorted(means, key=lambda name: -means[name])
 
     def encoders(self) -> list[str]:
@@ -64,7 +77,11 @@ class Reading:
 
     def floors(self) -> list[str]:
         """Return the encoders that know nothing."""
-        return [name for name in dict.fromkeys(c.encoder for c in self.chapter.evaluation.curve) if is_floor(name)]
+        return [
+            name
+            for name in dict.fromkeys(c.encoder for c in self.chapter.evaluation.curve)
+            if is_floor(name)
+        ]
 
 
 def is_floor(encoder: str) -> bool:
@@ -119,7 +136,9 @@ def clearly(sure: Sequence[Difference], end: int) -> str:
         return ""
     first = from_on(sure, lambda d: d.p01 > 0)
     if first is None:
-        return f", but not clearly with {sure[-1].k} (1–99 % interval of the difference not above 0)"
+        return (
+            f", but not clearly with {sure[-1].k} (1–99 % interval of the difference not above 0)"
+        )
     span = reach(str(first.k), first.k, sure[-1].k, end)
     return f", and clearly {span} (1–99 % interval of the difference above 0)"
 
@@ -132,22 +151,40 @@ def point_at(points: Sequence[Curve], k: int) -> Curve:
 def turned(d: Difference) -> Difference:
     """Return the same difference the other way round."""
     return replace(
-        d, one=d.other, other=d.one, mean=-d.mean, p01=-d.p99, p25=-d.p75, p50=-d.p50, p75=-d.p25, p99=-d.p01,
+        d,
+        one=d.other,
+        other=d.one,
+        mean=-d.mean,
+        p01=-d.p99,
+        p25=-d.p75,
+        p50=-d.p50,
+        p75=-d.p25,
+        p99=-d.p01,
         wins=1.0 - d.wins,
-    )  # fmt: skip
+    )
 
 
 def examples(point: Curve) -> str:
     """Tell a k, and whether some classes have fewer."""
-    return f"{'' if point.complete else 'up to '}{point.k} example{'s' * (point.k != 1)} per call type"
+    return (
+        f"{'' if point.complete else 'up to '}{point.k} example{'s' * (point.k != 1)} per call type"
+    )
 
 
 def margin(r: Reading, d: Difference) -> str:
     """Tell a difference, and with its interval, where that is one, in how many samples it is one."""
     if not r.is_sure(d):
         return f"{signed(abs(d.mean))} of mAP"
-    wins = f"{100 * d.wins:.0f}" if 0.01 <= d.wins <= 0.99 or d.wins in (0, 1) else "<1" if d.wins < 0.5 else ">99"
-    interval = f"1–99 %: {signed(d.p01)} to {signed(d.p99)}; ahead in {wins} % of {SAMPLES[r.spread]}"
+    wins = (
+        f"{100 * d.wins:.0f}"
+        if 0.01 <= d.wins <= 0.99 or d.wins in (0, 1)
+        else "<1"
+        if d.wins < 0.5
+        else ">99"
+    )
+    interval = (
+        f"1–99 %: {signed(d.p01)} to {signed(d.p99)}; ahead in {wins} % of {SAMPLES[r.spread]}"
+    )
     return f"{signed(abs(d.mean))} of mAP ({interval})"
 
 

@@ -21,7 +21,9 @@ from callshot.report.summary.context import (
 def say_expectation(r: Reading) -> Iterator[str]:
     """Say how good the best encoder is with a few examples, and how far that depends on which."""
     point = point_at(r.curve(r.best), r.k)
-    right = [f"{c.mean:.0%}".replace("%", " %") for c in r.curve(r.best, metric="accuracy") if c.k == r.k]
+    right = [
+        f"{c.mean:.0%}".replace("%", " %") for c in r.curve(r.best, metric="accuracy") if c.k == r.k
+    ]
     named = f", and the right call type for about {right[0]} of queries" if right else ""
     mean, chance = f"{level(point.mean)} on average", f"chance is {level(point.chance)}"
     if r.spread == "shared" and r.spans(point):
@@ -37,7 +39,11 @@ def say_next(r: Reading) -> Iterator[str]:
     others = [name for name in r.ranking(r.k) if name != r.best]
     rows = r.differences(r.best, others[0]) if others else []
     for d in (d for d in rows if d.k == r.k):
-        end = ": a clear difference" if d.p01 > 0 else ": not a clear difference, for the interval includes 0"
+        end = (
+            ": a clear difference"
+            if d.p01 > 0
+            else ": not a clear difference, for the interval includes 0"
+        )
         with_k = f"With {examples(point_at(r.curve(r.best), r.k))}"
         ahead = f"{r.best} is on average ahead of {d.other}, the next best, by {margin(r, d)}"
         yield f"{with_k}, {ahead}{end if r.is_sure(d) else ''}."
@@ -118,7 +124,11 @@ def say_budget(r: Reading) -> Iterator[str]:
     if top is None:
         return
     least = sum(w.next_gain != w.next_gain for w in rows)
-    rest = f"; {least} of {len(rows)} call types have too few complete shots for such a curve" if least else ""
+    rest = (
+        f"; {least} of {len(rows)} call types have too few complete shots for such a curve"
+        if least
+        else ""
+    )
     yield (
         f"By its curve with {r.best}, '{top.label}' has most to gain from more examples: about "
         f"{signed(top.next_gain)} of AP from {top.k} to {top.k + 1}, {signed(top.double_gain)} from {top.k} to "

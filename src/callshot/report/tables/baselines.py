@@ -24,12 +24,17 @@ def rivals(chapter: Chapter) -> Table | None:
     spreads = list(dict.fromkeys(c.spread for c in chapter.evaluation.curve))
     crossed = [(spread, metric) for spread in spreads for metric in ORDER]
     columns = [
-        Column("Rival"), Column("Encoder"), *(Column(METRICS[metric]) for metric in ORDER), Column("Chosen"),
+        Column("Rival"),
+        Column("Encoder"),
+        *(Column(METRICS[metric]) for metric in ORDER),
+        Column("Chosen"),
         *(Column(head, f"k by {METRICS[m]}, {s}") for s, m in crossed for head in ENDS.values()),
-    ]  # fmt: skip
+    ]
     rows = [
         _row(chapter.crossings, name, scoring, encoder, own, crossed)
-        for scoring, name in sorted(dict.fromkeys((r.scoring, r.name) for r in chapter.rivals), key=lambda at: at[0])
+        for scoring, name in sorted(
+            dict.fromkeys((r.scoring, r.name) for r in chapter.rivals), key=lambda at: at[0]
+        )
         for encoder, own in _met(chapter, name, scoring)
     ]
     title = f"{corpus}: rivals trained on all labels, and the k at which the centroid passes them"
@@ -47,18 +52,27 @@ def _met(chapter: Chapter, name: str, scoring: str) -> Iterator[tuple[str, list[
 
 
 def _row(
-    crossings: Sequence[Crossing], name: str, scoring: str, encoder: str, own: Sequence[Rival],
+    crossings: Sequence[Crossing],
+    name: str,
+    scoring: str,
+    encoder: str,
+    own: Sequence[Rival],
     crossed: Sequence[tuple[str, str]],
-) -> list[Cell]:  # fmt: skip
+) -> list[Cell]:
     values = {r.metric: r.value for r in own}
     key = (encoder, name, "all", scoring)
-    found = {(c.spread, c.metric): c for c in crossings if (c.encoder, c.rival, c.labels, c.scoring) == key}
+    found = {
+        (c.spread, c.metric): c
+        for c in crossings
+        if (c.encoder, c.rival, c.labels, c.scoring) == key
+    }
     return [
-        Cell(name if scoring == "all" else f"{name}, {scoring} scoring"), Cell(encoder),
+        Cell(name if scoring == "all" else f"{name}, {scoring} scoring"),
+        Cell(encoder),
         *(number(values[metric]) if metric in values else Cell(MISSING) for metric in ORDER),
         Cell(own[0].how or MISSING),
         *(_shots(found.get(place), end) for place in crossed for end in ENDS),
-    ]  # fmt: skip
+    ]
 
 
 def _shots(crossing: Crossing | None, end: str) -> Cell:

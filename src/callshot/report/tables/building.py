@@ -22,7 +22,9 @@ def build_tables(
     corpus_names = [chapter.evaluation.corpus for chapter in chapters]
     for chapter, corpus, name in zip(chapters, corpus_names, safe_names(corpus_names), strict=True):
         made = _chapter_tables(chapter, shots, spread)
-        tables += [replace(table, name=table.name.removesuffix(safe_name(corpus)) + name) for table in made]
+        tables += [
+            replace(table, name=table.name.removesuffix(safe_name(corpus)) + name) for table in made
+        ]
     return tables
 
 
@@ -30,4 +32,6 @@ def _chapter_tables(chapter: Chapter, shots: Sequence[int], spread: str) -> Iter
     scored = (results(chapter, shots, spread), reduced(chapter, shots, spread))
     trained = (rivals(chapter), classifiers(chapter, shots))
     compared = (intervals(chapter, shots), differences(chapter, shots))
-    yield from (table for table in (classes(chapter), *scored, *trained, *compared) if table is not None)
+    yield from (
+        table for table in (classes(chapter), *scored, *trained, *compared) if table is not None
+    )

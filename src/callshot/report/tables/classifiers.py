@@ -3,7 +3,14 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from callshot.records import Chapter, Crossing, Curve
-from callshot.report.classifiers import every_curve, is_trained, rule_name, rule_told, rules_of, samples_of
+from callshot.report.classifiers import (
+    every_curve,
+    is_trained,
+    rule_name,
+    rule_told,
+    rules_of,
+    samples_of,
+)
 from callshot.report.tables.file_names import safe_name
 from callshot.report.tables.scores import METRICS, SPREADS
 from callshot.report.tables.shots import PAPER_SHOTS, shown_shots
@@ -21,17 +28,31 @@ def classifiers(chapter: Chapter, shots: Sequence[int] = PAPER_SHOTS) -> Table |
     if chapter.others is None or not chapter.others.curve:
         return None
     corpus, spread = chapter.evaluation.corpus, _spread(chapter)
-    curve = [c for c in every_curve(chapter) if (c.scoring, c.spread) == ("all", spread) and c.metric in METRICS]
+    curve = [
+        c
+        for c in every_curve(chapter)
+        if (c.scoring, c.spread) == ("all", spread) and c.metric in METRICS
+    ]
     points = {(c.encoder, c.classifier, c.metric, c.k): c for c in curve}
-    places = [(metric, k) for metric in ("map", "auroc") for k in shown_shots((c.k for c in curve), shots)]
+    places = [
+        (metric, k) for metric in ("map", "auroc") for k in shown_shots((c.k for c in curve), shots)
+    ]
     rules = [rule for rule in rules_of(chapter) if any(c.classifier == rule for c in curve)]
-    columns = [Column("Encoder"), Column("Classifier"), *(Column(str(k), f"{METRICS[m]} at k") for m, k in places)]
+    columns = [
+        Column("Encoder"),
+        Column("Classifier"),
+        *(Column(str(k), f"{METRICS[m]} at k") for m, k in places),
+    ]
     rows = [
         [Cell(encoder), Cell(rule_name(rule)), *_cells(points, encoder, rule, rules, places)]
-        for encoder in dict.fromkeys(c.encoder for c in curve) for rule in rules
-    ]  # fmt: skip
+        for encoder in dict.fromkeys(c.encoder for c in curve)
+        for rule in rules
+    ]
     title = f"{corpus}: classifiers with k exemplars per class, {spread}"
-    notes = [*_notes(rules, spread, samples_of(chapter, spread)), *_crossing_notes(chapter.crossings, spread)]
+    notes = [
+        *_notes(rules, spread, samples_of(chapter, spread)),
+        *_crossing_notes(chapter.crossings, spread),
+    ]
     return Table(f"classifiers-{safe_name(corpus)}", title, columns, rows, 0, notes, blocks=True)
 
 
@@ -45,7 +66,11 @@ def _cells(
 ) -> Iterator[Cell]:
     """Yield the means of a classifier; the best of an encoder is underlined."""
     for metric, k in places:
-        means = {name: p.mean for name in rules if (p := points.get((encoder, name, metric, k))) is not None}
+        means = {
+            name: p.mean
+            for name in rules
+            if (p := points.get((encoder, name, metric, k))) is not None
+        }
         best = max((x for x in means.values() if x == x), default=None)
         yield number(means[rule], 3, int(means[rule] == best)) if rule in means else Cell(MISSING)
 
@@ -57,15 +82,24 @@ def _notes(rules: Sequence[str], spread: str, samples: Mapping[str, int]) -> Ite
     most = max(samples.values())
     for rule in rules:
         if is_trained(rule) and samples[rule] < most:
-            yield "", f"{rule_name(rule)}: means are over the first {samples[rule]} of the {most} sets."
+            yield (
+                "",
+                f"{rule_name(rule)}: means are over the first {samples[rule]} of the {most} sets.",
+            )
 
 
 def _crossing_notes(crossings: Sequence[Crossing], spread: str) -> Iterator[Note]:
     """Say from where on training on the same exemplars is ahead."""
-    mine = [c for c in crossings if (c.labels, c.scoring, c.spread) == ("k", "all", spread) and c.metric in METRICS]
+    mine = [
+        c
+        for c in crossings
+        if (c.labels, c.scoring, c.spread) == ("k", "all", spread) and c.metric in METRICS
+    ]
     for metric in ("map", "auroc"):
         for rival in dict.fromkeys(c.rival for c in mine):
-            told = [f"{c.encoder} {_told(c)}" for c in mine if (c.metric, c.rival) == (metric, rival)]
+            told = [
+                f"{c.encoder} {_told(c)}" for c in mine if (c.metric, c.rival) == (metric, rival)
+            ]
             if told:
                 head = f"{rule_name(rival)} is ahead of the centroid on the same draws, by {METRICS[metric]}"
                 yield "", f"{head}: {'; '.join(told)}."

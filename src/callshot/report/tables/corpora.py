@@ -25,12 +25,20 @@ def corpora(chapters: Sequence[Chapter]) -> Table:
         "Recordings": _of_facts(lambda f: number(f.recordings.count, 0)),
         "Annotated recordings": _of_facts(lambda f: number(f.annotated.count, 0)),
         f"Total duration ({unit})": _of_facts(lambda f: number(f.recordings.total_s / unit_s, 2)),
-        f"Annotated duration ({unit})": _of_facts(lambda f: number(f.annotated.total_s / unit_s, 2)),
+        f"Annotated duration ({unit})": _of_facts(
+            lambda f: number(f.annotated.total_s / unit_s, 2)
+        ),
         **_spread_rows(lambda c: c.facts.recordings),
         "Cross-validation folds": lambda c: number(c.evaluation.folds.count, 0),
     }
     rows = [*_rows(formats, chapters), *_rows(counts, chapters)]
-    return Table("corpora", "Corpora: their recordings, before cutting", _columns(chapters), rows, foot=len(counts))
+    return Table(
+        "corpora",
+        "Corpora: their recordings, before cutting",
+        _columns(chapters),
+        rows,
+        foot=len(counts),
+    )
 
 
 def segments(chapters: Sequence[Chapter]) -> Table:
@@ -46,16 +54,21 @@ def segments(chapters: Sequence[Chapter]) -> Table:
         **_minimum_rows(chapters),
         "Call types evaluated, C": lambda c: number(len(_eligible(c)), 0),
         "Query segments, Q": lambda c: number(c.evaluation.queries, 0),
-        "Eligible support exemplars": lambda c: number(sum(one.exemplars for one in _eligible(c)), 0),
+        "Eligible support exemplars": lambda c: number(
+            sum(one.exemplars for one in _eligible(c)), 0
+        ),
         f"Evaluated duration ({unit})": lambda c: number(c.evaluated.total_s / unit_s, 2),
         **_spread_rows(lambda c: c.evaluated, ", evaluated"),
         "Complete shot count": lambda c: number(c.evaluation.complete_shots, 0),
     }
     rows = [*_rows(annotated, chapters), *_rows(evaluated, chapters)]
-    title, note = "Segments annotated, and the evaluated subset of them", (
-        "The eligible support exemplars include the common fold, which never queries. The complete shot count, "
-        "k*, is the largest k at which every call type evaluated can give k exemplars in every split."
-    )  # fmt: skip
+    title, note = (
+        "Segments annotated, and the evaluated subset of them",
+        (
+            "The eligible support exemplars include the common fold, which never queries. The complete shot count, "
+            "k*, is the largest k at which every call type evaluated can give k exemplars in every split."
+        ),
+    )
     return Table("segments", title, _columns(chapters), rows, len(evaluated), [("", note)])
 
 
@@ -64,10 +77,20 @@ def classes(chapter: Chapter) -> Table:
     evaluation = chapter.evaluation
     counted = sorted(evaluation.classes, key=lambda c: (-c.exemplars, c.label))
     left_out = [c for c in counted if not c.eligible]
-    columns = ["Call type", "Exemplars", "Complete to k", *(["Not evaluated because"] if left_out else [])]
+    columns = [
+        "Call type",
+        "Exemplars",
+        "Complete to k",
+        *(["Not evaluated because"] if left_out else []),
+    ]
     categories = chapter.categories or {}
     rows = [_class_row(c, categories, len(columns)) for c in (*_eligible(chapter), *left_out)]
-    notes = [("", "Complete to k: the class can give k exemplars in every split, and no more in at least one.")]
+    notes = [
+        (
+            "",
+            "Complete to k: the class can give k exemplars in every split, and no more in at least one.",
+        )
+    ]
     if marked := [row[0].text for row in rows if row[0].mark]:
         notes.append(("†", _tell_categories(marked, categories)))
     title = f"{evaluation.corpus}: call types evaluated, by their number of exemplars"
@@ -110,7 +133,12 @@ def _spread_rows(read: Callable[[Chapter], Lengths], which: str = "") -> dict[st
     def tell(field: str) -> Read:
         return lambda c: number(getattr(read(c), field), 2) if read(c).count else Cell(MISSING)
 
-    fields = {"Average length": "mean_s", "Shortest": "shortest_s", "Longest": "longest_s", "Std. dev.": "deviation_s"}
+    fields = {
+        "Average length": "mean_s",
+        "Shortest": "shortest_s",
+        "Longest": "longest_s",
+        "Std. dev.": "deviation_s",
+    }
     return {f"{name}{which} (s)": tell(field) for name, field in fields.items()}
 
 
@@ -132,7 +160,9 @@ def _eligible(chapter: Chapter) -> list[ClassCount]:
 def _class_row(one: ClassCount, categories: Mapping[str, str], width: int) -> Row:
     mark = "†" if one.eligible and one.label in categories else ""
     complete = number(one.complete_to_k, 0) if one.eligible else Cell(MISSING)
-    return [Cell(one.label, mark=mark), number(one.exemplars, 0), complete, Cell(one.reason)][:width]
+    return [Cell(one.label, mark=mark), number(one.exemplars, 0), complete, Cell(one.reason)][
+        :width
+    ]
 
 
 def _tell_categories(labels: Sequence[str], categories: Mapping[str, str]) -> str:

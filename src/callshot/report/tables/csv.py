@@ -18,7 +18,9 @@ def to_csv(table: Table) -> str:
     <BLANKLINE>
     """
     head = _line(_quoted(column.whole) for column in table.columns)
-    return head + "".join(_line(_field(cell, n == 0) for n, cell in enumerate(row)) for row in table.rows)
+    return head + "".join(
+        _line(_field(cell, n == 0) for n, cell in enumerate(row)) for row in table.rows
+    )
 
 
 def _line(fields: Iterable[str]) -> str:

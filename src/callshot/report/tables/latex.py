@@ -77,7 +77,10 @@ def _lay_out(table: Table) -> _Layout:
     first, rows = int(table.blocks), [row[int(table.blocks) :] for row in table.rows]
     columns, found = table.columns[first:], kinds(table)[first:]
     marked = [any(row[n].mark for row in rows) or n == 0 for n in range(len(columns))]
-    chosen = ["mixed" if mark and kind == "number" else kind for kind, mark in zip(found, marked, strict=True)]
+    chosen = [
+        "mixed" if mark and kind == "number" else kind
+        for kind, mark in zip(found, marked, strict=True)
+    ]
     return _Layout(columns, chosen, widths_pt(table)[first:], rows)
 
 
@@ -106,7 +109,14 @@ def _tabular(table: Table, layout: _Layout) -> Iterator[str]:
         star, begin = "*", rf"{{{NARROWEST_PT:g}pt}}{{@{{\extracolsep{{\fill}}}}{spec}@{{}}}}"
     yield rf"\begin{{tabular{star}}}{begin}"
     yield from (
-        f"  {line}" for line in (r"\toprule", *_head(layout), r"\midrule", *_body(table, layout), r"\bottomrule")
+        f"  {line}"
+        for line in (
+            r"\toprule",
+            *_head(layout),
+            r"\midrule",
+            *_body(table, layout),
+            r"\bottomrule",
+        )
     )
     yield rf"\end{{tabular{star}}}"
 
@@ -129,7 +139,9 @@ def _format(numbers: Sequence[str]) -> str:
     """
     sign = "-" if any(text.startswith("−") for text in numbers) else ""
     parts = [text.lstrip("−").partition(".") for text in numbers]
-    return f"{sign}{max(len(whole) for whole, _, _ in parts)}.{max(len(rest) for _, _, rest in parts)}"
+    return (
+        f"{sign}{max(len(whole) for whole, _, _ in parts)}.{max(len(rest) for _, _, rest in parts)}"
+    )
 
 
 def _head(layout: _Layout) -> Iterator[str]:
@@ -137,7 +149,11 @@ def _head(layout: _Layout) -> Iterator[str]:
     groups = [(name, members) for name, members in column_groups(layout.columns)]
     if any(name for name, _ in groups):
         yield " & ".join(_group(layout, name, members) for name, members in groups) + r" \\"
-        yield " ".join(rf"\cmidrule(lr){{{members[0] + 1}-{members[-1] + 1}}}" for name, members in groups if name)
+        yield " ".join(
+            rf"\cmidrule(lr){{{members[0] + 1}-{members[-1] + 1}}}"
+            for name, members in groups
+            if name
+        )
     yield " & ".join(_heading(layout, n) for n in range(len(layout.columns))) + r" \\"
 
 
@@ -176,7 +192,9 @@ def _body(table: Table, layout: _Layout) -> Iterator[str]:
 def _block(name: str, layout: _Layout, n: int) -> Iterator[str]:
     if n:
         yield r"\addlinespace"
-    wide = text_pt(name) > 0.8 * layout.width_pt  # italics are wide, and a name must not widen the table
+    wide = (
+        text_pt(name) > 0.8 * layout.width_pt
+    )  # italics are wide, and a name must not widen the table
     spec = rf"@{{}}{RAGGED}p{{{layout.set_pt(0.9 * layout.width_pt)}}}@{{}}" if wide else "@{}l@{}"
     yield rf"\multicolumn{{{len(layout.columns)}}}{{{spec}}}{{\textit{{{escape(name)}}}}} \\"
 
@@ -200,6 +218,7 @@ def _notes(table: Table) -> Iterator[str]:
         yield r"\begin{tablenotes}[flushleft]\footnotesize\raggedright"
         flush = r"\hspace*{-\labelsep}"  # where no mark stands before a note
         yield from (
-            rf"  \item[{escape(mark)}]{' ' if mark else flush}{escape_prose(text)}" for mark, text in table.notes
+            rf"  \item[{escape(mark)}]{' ' if mark else flush}{escape_prose(text)}"
+            for mark, text in table.notes
         )
         yield r"\end{tablenotes}"

@@ -20,12 +20,28 @@ ASCII = {
 }
 TEXT = {
     # in braces, so that no ligature reaches beyond
-    "–": "{--}", "—": "{---}", "‘": "{`}", "’": "{'}", "“": "{``}", "”": "{''}", "¡": "{!`}", "¿": "{?`}",
+    "–": "{--}",
+    "—": "{---}",
+    "‘": "{`}",
+    "’": "{'}",
+    "“": "{``}",
+    "”": "{''}",
+    "¡": "{!`}",
+    "¿": "{?`}",
     "\N{NO-BREAK SPACE}": "~",
-    "…": r"\dots{}", "ß": r"\ss{}", "æ": r"\ae{}", "Æ": r"\AE{}", "œ": r"\oe{}", "Œ": r"\OE{}", "ø": r"\o{}",
-    "Ø": r"\O{}", "ł": r"\l{}", "Ł": r"\L{}", "ı": r"\i{}",
+    "…": r"\dots{}",
+    "ß": r"\ss{}",
+    "æ": r"\ae{}",
+    "Æ": r"\AE{}",
+    "œ": r"\oe{}",
+    "Œ": r"\OE{}",
+    "ø": r"\o{}",
+    "Ø": r"\O{}",
+    "ł": r"\l{}",
+    "Ł": r"\L{}",
+    "ı": r"\i{}",
     "\N{REPLACEMENT CHARACTER}": "{[}?{]}",  # LuaLaTeX would refuse it
-}  # fmt: skip
+}
 GREEK = """alpha α beta β gamma γ delta δ epsilon ε zeta ζ eta η theta θ iota ι kappa κ lambda λ mu μ nu ν xi ξ pi π
 rho ρ varsigma ς sigma σ tau τ upsilon υ phi φ chi χ psi ψ omega ω Gamma Γ Delta Δ Theta Θ Lambda Λ Xi Ξ Pi Π Sigma Σ
 Upsilon Υ Phi Φ Psi Ψ Omega Ω"""
@@ -37,8 +53,13 @@ MATH = {
     "°": r"^\circ",
 }
 # The accents that every font encoding of LaTeX can set.
-ACCENTS = dict(zip("\u0300\u0301\u0302\u0303\u0308\u0304\u0307\u0306\u030c\u030b\u0327\u0323\u0331\u030a",
-                   "`'^~\"=.uvHcdbr", strict=True))  # fmt: skip
+ACCENTS = dict(
+    zip(
+        "\u0300\u0301\u0302\u0303\u0308\u0304\u0307\u0306\u030c\u030b\u0327\u0323\u0331\u030a",
+        "`'^~\"=.uvHcdbr",
+        strict=True,
+    )
+)
 # A letter that pdfLaTeX may lack: itself where the engine and its font have it, else its number in Unicode.
 LETTER = r"""\providecommand{\callshotletter}[2]{%
   \ifdefined\Uchar\iffontchar\font"#2 #1\else[U+#2]\fi
@@ -69,7 +90,10 @@ def escape_prose(text: str) -> str:
     '100 \\\\% at $k$ = 4, $k^\\\\star$ = 5'
     """
     parts = re.split(r"(?<![\w-])(k\*|k)(?!\w)", text)
-    return "".join({"k": "$k$", "k*": r"$k^\star$"}[part] if n % 2 else escape(part) for n, part in enumerate(parts))
+    return "".join(
+        {"k": "$k$", "k*": r"$k^\star$"}[part] if n % 2 else escape(part)
+        for n, part in enumerate(parts)
+    )
 
 
 def _word(word: str) -> str:
@@ -89,7 +113,11 @@ def _letter(letter: str) -> str:
         return rf"\ensuremath{{{MATH[letter]}}}"
     if letter.isascii():
         return ASCII.get(letter, letter)
-    return TEXT.get(letter) or _accented(letter) or rf"\callshotletter{{{letter}}}{{{ord(letter):04X}}}"
+    return (
+        TEXT.get(letter)
+        or _accented(letter)
+        or rf"\callshotletter{{{letter}}}{{{ord(letter):04X}}}"
+    )
 
 
 def _accented(letter: str) -> str:

@@ -25,7 +25,10 @@ def fit(table: Table) -> list[Table]:
     parts = [part for across in _across(table) for part in _down(across)]
     if len(parts) == 1:
         return parts
-    return [replace(part, title=f"{part.title} (part {n} of {len(parts)})") for n, part in enumerate(parts, 1)]
+    return [
+        replace(part, title=f"{part.title} (part {n} of {len(parts)})")
+        for n, part in enumerate(parts, 1)
+    ]
 
 
 def text_pt(text: str) -> float:
@@ -65,7 +68,10 @@ def _across(table: Table) -> list[Table]:
     for parts in range(1, len(groups) + 1):
         each = ceil(len(groups) / parts)
         runs = [list(chain(*groups[start : start + each])) for start in range(0, len(groups), each)]
-        if all(sum(widths[n] for n in (*range(int(table.blocks), lead), *run)) <= WIDEST_PT for run in runs):
+        if all(
+            sum(widths[n] for n in (*range(int(table.blocks), lead), *run)) <= WIDEST_PT
+            for run in runs
+        ):
             break
     return [_select(table, [*range(lead), *run]) for run in runs] if groups else [table]
 

@@ -5,7 +5,13 @@ from dataclasses import dataclass
 
 from callshot.records import Chapter, Curve, Rival
 from callshot.report.tables.file_names import safe_name
-from callshot.report.tables.shots import PAPER_SHOTS, shot_cell, shown_shots, star_note, starred_shot
+from callshot.report.tables.shots import (
+    PAPER_SHOTS,
+    shot_cell,
+    shown_shots,
+    star_note,
+    starred_shot,
+)
 from callshot.report.tables.table import MISSING, Cell, Column, Table, number
 
 Place = tuple[str, str]  # an encoder and a metric
@@ -21,7 +27,9 @@ SPREADS = {
 }
 
 
-def results(chapter: Chapter, shots: Sequence[int] = PAPER_SHOTS, spread: str = "per-query") -> Table:
+def results(
+    chapter: Chapter, shots: Sequence[int] = PAPER_SHOTS, spread: str = "per-query"
+) -> Table:
     """Tell AUROC and mAP by k for each encoder, with rivals and chance: the paper's tables 4 and 5.
 
     Shots that were not evaluated are left out; if none was, all that were are told. A spread that was not evaluated
@@ -32,7 +40,9 @@ def results(chapter: Chapter, shots: Sequence[int] = PAPER_SHOTS, spread: str = 
     return _tell(chapter, sweep, "results", title, UNDERLINES)
 
 
-def reduced(chapter: Chapter, shots: Sequence[int] = PAPER_SHOTS, spread: str = "per-query") -> Table | None:
+def reduced(
+    chapter: Chapter, shots: Sequence[int] = PAPER_SHOTS, spread: str = "per-query"
+) -> Table | None:
     """Tell the same under reduced scoring, where there are categories: the paper's table 6.
 
     An end-to-end rival is what the centroid is measured against here; without one, it is the rivals of `results`.
@@ -66,7 +76,11 @@ class _Sweep:
     def of_kind(self, kind: str, place: Place | None = None) -> list[Rival]:
         """Return the rivals of a kind: all, or those on one encoder and metric. One without encoder is on each."""
         mine = [r for r in self.rivals if r.kind == kind]
-        return mine if place is None else [r for r in mine if r.encoder in ("", place[0]) and r.metric == place[1]]
+        return (
+            mine
+            if place is None
+            else [r for r in mine if r.encoder in ("", place[0]) and r.metric == place[1]]
+        )
 
     def crossover(self, kind: str, place: Place) -> int | None:
         """Return the first k at which the mean is above every rival of a kind."""
@@ -84,18 +98,29 @@ def _open_sweep(chapter: Chapter, scoring: str, shots: Sequence[int], spread: st
     return _Sweep(spread, at, shown_shots((c.k for c in points), shots), rivals)
 
 
-def _tell(chapter: Chapter, sweep: _Sweep, name: str, title: str, against: Mapping[str, int]) -> Table:
+def _tell(
+    chapter: Chapter, sweep: _Sweep, name: str, title: str, against: Mapping[str, int]
+) -> Table:
     """Make the table: rows of k, then rivals, then chance; `against` says which kinds underline, and how often."""
     corpus, best = chapter.evaluation.corpus, chapter.evaluation.complete_shots
     star = starred_shot(sweep.shots, best)
-    foot = [*(row for kind in sweep.kinds() for row in _rival_rows(sweep, kind)), _chance_row(sweep)]
+    foot = [
+        *(row for kind in sweep.kinds() for row in _rival_rows(sweep, kind)),
+        _chance_row(sweep),
+    ]
     notes = [
         star_note(star, best),
         *_underline_notes(sweep, against),
         *_rival_notes(sweep),
-        ("", f"Chance: what a random ranking scores. Means are {SPREADS.get(sweep.spread, sweep.spread)}."),
+        (
+            "",
+            f"Chance: what a random ranking scores. Means are {SPREADS.get(sweep.spread, sweep.spread)}.",
+        ),
     ]
-    columns = [Column("k"), *(Column(METRICS[metric], encoder) for encoder, metric in sweep.places())]
+    columns = [
+        Column("k"),
+        *(Column(METRICS[metric], encoder) for encoder, metric in sweep.places()),
+    ]
     rows = [*_mean_rows(sweep, against, star), *foot]
     title = f"{corpus}: {title}, {sweep.spread}"
     return Table(f"{name}-{safe_name(corpus)}", title, columns, rows, len(foot), notes)
@@ -105,7 +130,10 @@ def _mean_rows(sweep: _Sweep, against: Mapping[str, int], star: int | None) -> I
     lines = _underlines(sweep, against)
     for k in sweep.shots:
         points = ((place, sweep.points.get((*place, k))) for place in sweep.places())
-        means = (number(c.mean, underline=lines.get((place, k), 0)) if c else Cell(MISSING) for place, c in points)
+        means = (
+            number(c.mean, underline=lines.get((place, k), 0)) if c else Cell(MISSING)
+            for place, c in points
+        )
         yield [shot_cell(k, star), *means]
 
 
@@ -124,7 +152,10 @@ def _underline_notes(sweep: _Sweep, against: Mapping[str, int]) -> Iterator[Note
         rivals = sweep.of_kind(kind)
         if any(sweep.crossover(kind, place) is not None for place in sweep.places()):
             both = "; it stands for both where the two fall together" if times == 2 else ""
-            yield "", f"Underlined {TIMES[times]}: the first k shown whose mean is above {_called(rivals)}{both}."
+            yield (
+                "",
+                f"Underlined {TIMES[times]}: the first k shown whose mean is above {_called(rivals)}{both}.",
+            )
         elif rivals:
             yield "", f"No mean shown is above {_called(rivals)}."
 
@@ -146,9 +177,16 @@ def _rival_rows(sweep: _Sweep, kind: str) -> Iterator[list[Cell]]:
     """Yield one row for a kind; one for each name where an encoder has several."""
     rivals = sweep.of_kind(kind)
     alone = all(len(sweep.of_kind(kind, place)) <= 1 for place in sweep.places())
-    for group in [rivals] if alone else [[r for r in rivals if r.name == name] for name in _names(rivals)]:
-        values = ([r.value for r in sweep.of_kind(kind, place) if r in group] for place in sweep.places())
-        yield [Cell(_name(group)), *(number(value[0]) if value else Cell(MISSING) for value in values)]
+    for group in (
+        [rivals] if alone else [[r for r in rivals if r.name == name] for name in _names(rivals)]
+    ):
+        values = (
+            [r.value for r in sweep.of_kind(kind, place) if r in group] for place in sweep.places()
+        )
+        yield [
+            Cell(_name(group)),
+            *(number(value[0]) if value else Cell(MISSING) for value in values),
+        ]
 
 
 def _names(rivals: Sequence[Rival]) -> list[str]:
@@ -164,7 +202,10 @@ def _rival_notes(sweep: _Sweep) -> Iterator[Note]:
             told = "; ".join(f"{name} on {encoder}" if encoder else name for name, encoder in pairs)
             yield "", f"{kind.capitalize()}: {told}."
         if any(not r.encoder for r in rivals):
-            yield "", f"{_name(rivals)} hears the audio itself: its values are the same beside every encoder."
+            yield (
+                "",
+                f"{_name(rivals)} hears the audio itself: its values are the same beside every encoder.",
+            )
             if rivals[0].scoring == "reduced":
                 told = "has one score for each category; of the centroid, AP of classes is averaged inside categories"
                 yield "", f"{_name(rivals)} {told}: two tasks, held side by side as in the paper."
@@ -176,5 +217,8 @@ def _chance_row(sweep: _Sweep) -> list[Cell]:
     chances = {(c.encoder, c.metric): c.chance for c in sweep.points.values()}
     return [
         Cell("Chance"),
-        *(number(chances[place]) if place in chances else Cell(MISSING) for place in sweep.places()),
+        *(
+            number(chances[place]) if place in chances else Cell(MISSING)
+            for place in sweep.places()
+        ),
     ]

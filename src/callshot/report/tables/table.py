@@ -69,7 +69,8 @@ def kinds(table: Table) -> list[str]:
     ['mixed', 'number']
     """
     return [
-        _kind([row[n] for row in table.rows if row[n].text not in ("", MISSING)]) for n in range(len(table.columns))
+        _kind([row[n] for row in table.rows if row[n].text not in ("", MISSING)])
+        for n in range(len(table.columns))
     ]
 
 

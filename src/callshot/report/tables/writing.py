@@ -16,11 +16,19 @@ DOCUMENT = "tables.tex"
 
 
 def write_tables(
-    chapters: Sequence[Chapter], folder: Path, *, shots: Sequence[int] = PAPER_SHOTS, spread: str = "per-query"
+    chapters: Sequence[Chapter],
+    folder: Path,
+    *,
+    shots: Sequence[int] = PAPER_SHOTS,
+    spread: str = "per-query",
 ) -> list[str]:
     """Write every table to a folder in each format, and `tables.tex`, which compiles as it is; return the names."""
     tables = build_tables(chapters, shots=shots, spread=spread)
-    texts = {f"{table.name}{suffix}": write(table) for table in tables for suffix, write in WRITERS.items()}
+    texts = {
+        f"{table.name}{suffix}": write(table)
+        for table in tables
+        for suffix, write in WRITERS.items()
+    }
     texts[DOCUMENT] = to_document(f"{table.name}.tex" for table in tables)
     with explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
