@@ -31,7 +31,7 @@ sys.path.append(str(Path(__file__).parents[1] / "examples"))
 import paper_shapes
 
 from callshot.baselines.centroid_to_logistic import refine_centroid
-from callshot.baselines.logistic import STRENGTH, fit, score_logistic
+from callshot.baselines.logistic import DEFAULT_C, fit, score_logistic
 from callshot.baselines.logistic_per_k import DRAWS, climb, drawn_rows, sweep_logistic
 from callshot.baselines.scoring import measure
 from callshot.baselines.standardize import standardise
@@ -164,10 +164,10 @@ def real(path: Path) -> list[dict[str, object]]:
     kept = [i for i in order if table.label[i] in episodes.classes]
     groups = np.unique(table.recording, return_inverse=True)[1][kept]
     start = time.perf_counter()
-    scores, strengths = score_logistic(episodes, groups)
+    scores, c_values = score_logistic(episodes, groups)
     took = time.perf_counter() - start
-    fixed = measure(episodes, score_logistic(episodes, groups, strength=STRENGTH)[0])
-    full, way = measure(episodes, scores), refine_centroid(episodes, strengths)
+    fixed = measure(episodes, score_logistic(episodes, groups, strength=DEFAULT_C)[0])
+    full, way = measure(episodes, scores), refine_centroid(episodes, c_values)
     start = time.perf_counter()
     _, logistic = sweep_logistic(episodes, Protocol())
     swept = time.perf_counter() - start
@@ -177,17 +177,17 @@ def real(path: Path) -> list[dict[str, object]]:
     for metric in ("map", "auroc"):
         key, best = ("all", metric), int(np.argmax(way.values["all", metric]))
         ours, theirs = logistic.values[key], centroid.values[key]
-        mean, surely = pays_from(SHOTS, ours, theirs), surely_from(SHOTS, ours - theirs)
+        mean, k_clear = pays_from(SHOTS, ours, theirs), surely_from(SHOTS, ours - theirs)
         passed = passes_at(SHOTS, theirs.mean(axis=1), full[key])
         rows.append(
             {
                 "what": f"{table.encoder}, {metric}",
                 "centroid": float(way.values[key][0]),
                 "logistic": full[key],
-                f"C = {STRENGTH:g}": fixed[key],
+                f"C = {DEFAULT_C:g}": fixed[key],
                 "best step": f"{way.values[key][best]:.4f} at {way.steps[best]}",
                 "pays from k": mean,
-                "surely": surely,
+                "surely": k_clear,
                 "centroid passes": passed,
                 **{
                     f"k = {k}": f"{theirs[k - 1].mean():.3f} / {ours[k - 1].mean():.3f}"
@@ -197,7 +197,7 @@ def real(path: Path) -> list[dict[str, object]]:
         )
     rows[0]["seconds"], rows[1]["seconds"] = f"{took:.1f} (all)", f"{swept:.1f} (k)"
     print(
-        f"{table.encoder}: C of the splits {', '.join(f'{c:g}' for c in strengths)}; steps to the end {way.steps[-1]}"
+        f"{table.encoder}: C of the splits {', '.join(f'{c:g}' for c in c_values)}; steps to the end {way.steps[-1]}"
     )
     return rows
 
@@ -214,7 +214,7 @@ def main() -> None:
     rounds, draws = (1, 10) if chosen.quick else (2, 50)
     sweep_logistic(shaped(8), Protocol(shots=(1, 2)), draws=1)  # compiles
     rows = [
-        row for d in (40, 1536) for c in (STRENGTH, 1.0) for row in compare(d, c, rounds, draws)
+        row for d in (40, 1536) for c in (DEFAULT_C, 1.0) for row in compare(d, c, rounds, draws)
     ]
     show(
         "bench/rivals: logistic regression, k = 1 … 40, 100 shared draws, one thread",

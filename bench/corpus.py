@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
-from callshot.corpus.audio import read_segments
+from callshot.corpus.audio import load_audio
 from callshot.errors import InputError
 from callshot.records import Segment
 from table import parser, show
@@ -79,7 +79,7 @@ def by_callshot(threads: int) -> Callable[[Path, list[Segment]], None]:
     """Return a reader that loads segments with callshot."""
 
     def load(path: Path, segments: list[Segment]) -> None:
-        for _, audio in read_segments(path.parent, segments, threads=threads):
+        for _, audio in load_audio(path.parent, segments, threads=threads):
             if isinstance(audio, InputError):
                 raise audio
 
@@ -123,14 +123,14 @@ def peak_memory(path: Path, name: str, count: int) -> float:
 def compare(path: Path, what: str, count: int, rounds: int) -> list[dict[str, object]]:
     """Return one row for each reader of a recording."""
     times = turn_about(path, spans(path, count), rounds)
-    (rival, _), (alone, _), _ = times.values()
+    (baseline, _), (alone, _), _ = times.values()
     return [
         {
             "what": f"{what}: {name}",
             "seconds": spent,
             "processor s": busy,
             "segments/s per core": count / busy,
-            "× librosa": rival / spent,
+            "× librosa": baseline / spent,
             "× one thread": alone / spent,
             "peak MB": peak_memory(path, name, count),
         }

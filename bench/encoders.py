@@ -38,7 +38,7 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
-from callshot.corpus.audio import read_segments
+from callshot.corpus.audio import load_audio
 from callshot.encoders.birdnet import EMBEDDING, SAMPLES, expose_tensor, open_birdnet
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.embed import default_threads, embed_segments
@@ -306,7 +306,7 @@ def busy_row(name: str, model: Way, folder: Path, library: list[Segment]) -> Row
     timed = Timed(model)
     encoder = Encoder(find_encoder(name), timed, {"encoder": name})
     with open_store(folder / "store", encoder.fingerprint) as store:
-        read, start = partial(read_segments, folder, threads=default_threads()), time.perf_counter()
+        read, start = partial(load_audio, folder, threads=default_threads()), time.perf_counter()
         embed_segments(library, folder, read, encoder, store)
         spent_s = time.perf_counter() - start
     return {

@@ -30,8 +30,8 @@ from callshot.baselines.sequence_batches import Table
 from callshot.baselines.spectrogram import AERD, log_mel
 from callshot.baselines.torch_arrays import open_feed
 from callshot.baselines.transformer import Ast
-from callshot.corpus.audio import read_segments
-from callshot.corpus.segment_table import read_segment_table
+from callshot.corpus.audio import load_audio
+from callshot.corpus.segment_table import read_segments
 from callshot.fewshot.folds import make_folds
 from callshot.fewshot.metrics import chance_average_precision
 from table import parser, show
@@ -81,8 +81,8 @@ def front() -> dict[str, object]:
 
 def real(options: argparse.Namespace) -> list[dict[str, object]]:
     """Train on a corpus and score it."""
-    segments, _ = read_segment_table(options.segments)
-    found = [signal for _, signal in read_segments(options.audio, segments, threads=2)]
+    segments, _ = read_segments(options.segments)
+    found = [signal for _, signal in load_audio(options.audio, segments, threads=2)]
     labels, recordings = [s.label for s in segments], [s.recording for s in segments]
     names, fold = sorted(set(labels)), make_folds(labels, recordings, options.folds).fold
     targets = np.array([[name in (s.labels or (s.label,)) for name in names] for s in segments])
@@ -99,7 +99,7 @@ def real(options: argparse.Namespace) -> list[dict[str, object]]:
         device=options.device,
         threads=options.threads,
         folder=options.folder,
-        report=tell,
+        progress=tell,
     )
     parts = [targets[fold == f] for f in range(options.folds)]
     floor = np.mean([chance_average_precision(t.sum(axis=0), len(t)).mean() for t in parts])

@@ -24,7 +24,7 @@ import numpy_engine
 from callshot.fewshot.classifiers import CLASSIFIERS
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import Episodes, plan_episodes, split
-from callshot.fewshot.folds import count_classes, give_folds
+from callshot.fewshot.folds import count_classes, check_folds
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import sweep
 from callshot.records import Embeddings
@@ -48,7 +48,7 @@ def corpus(counts=COUNTS, folds=FOLDS, dimensions=DIMENSIONS, seed=0) -> Episode
     table = Embeddings(
         "bench", vectors.astype(np.float32), names, names, labels, [()] * len(names), fold
     )
-    given = give_folds(table.recording, fold)
+    given = check_folds(table.recording, fold)
     return plan_episodes(table, given, count_classes(labels, given))
 
 

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import numpy as np
 
-from callshot import Embeddings, read_segment_table, read_segments, write_table
+from callshot import Embeddings, read_segments, load_audio, write_table
 from callshot.encoders.mfcc import MfccOptions, embed
 
 
 def main(source: Path, target: Path, audio: Path | None = None) -> None:
     """Read segments, embed them, write the table."""
-    segments, facts = read_segment_table(source)
+    segments, facts = read_segments(source)
     folder = Path(facts["audio"]) if audio is None else audio
     kept, vectors = [], []
-    for n, signal in read_segments(folder, segments):
+    for n, signal in load_audio(folder, segments):
         if isinstance(signal, Exception):
             print(f"left out: {segments[n].segment}: {signal}", file=sys.stderr)
         else:

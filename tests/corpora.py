@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import strategies as st
 
-from callshot.fewshot.folds import give_folds
+from callshot.fewshot.folds import check_folds
 from callshot.records import Embeddings
 
 
@@ -57,7 +57,7 @@ def random_corpus(
 
 
 def folds_of(table):
-    return give_folds(table.recording, table.fold)
+    return check_folds(table.recording, table.fold)
 
 
 @st.composite

@@ -11,18 +11,18 @@ from callshot.baselines.logistic import score_logistic
 from callshot.baselines.logistic_per_k import sweep_logistic
 from callshot.baselines.scoring import measure
 from callshot.fewshot.classifiers import CLASSIFIERS
-from callshot.fewshot.crossover import find_crossings
+from callshot.fewshot.crossover import find_crossovers
 from callshot.fewshot.differences import compare
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.summary import Summary
-from callshot.records import Chapter, Facts, Lengths, Refined, Rival
+from callshot.records import Baseline, CorpusResults, CorpusStats, DurationStats, RefinementStep
 
 SMALL = Protocol(shots=(1, 2, 3, 4, 5, 10, 20), draws=10, bootstraps=100, shared_draws=50)
 
 
-def lengths(seconds: Sequence[float]) -> Lengths:
+def lengths(seconds: Sequence[float]) -> DurationStats:
     s = np.asarray(seconds, float)
-    return Lengths(
+    return DurationStats(
         len(s), float(s.sum()), float(s.mean()), float(s.min()), float(s.max()), float(s.std())
     )
 
@@ -55,19 +55,19 @@ def make_tables(
     return tables
 
 
-def make_chapter(
+def make_corpus_results(
     tables: Sequence[Embeddings] | None = None,
     *,
     corpus: str = "corpus",
     protocol: Protocol = SMALL,
-    rivals: Sequence[Rival] = (),
+    baselines: Sequence[Baseline] = (),
     categories: Mapping[str, str] | None = None,
-) -> Chapter:
+) -> CorpusResults:
     """Return a chapter; its comparisons and budget are left to who tests them."""
     tables = make_tables() if tables is None else tables
     evaluation = evaluate(tables, protocol, corpus=corpus, categories=categories)
     spans = lengths([1.0 + 0.1 * i for i in range(len(tables[0]))])
-    facts = Facts(
+    facts = CorpusStats(
         (16000.0,),
         (1,),
         ("WAV PCM_16",),
@@ -79,7 +79,7 @@ def make_chapter(
         spans,
         spans,
     )
-    return Chapter(evaluation, facts, spans, tables, rivals, (), (), categories, (), ())
+    return CorpusResults(evaluation, facts, spans, tables, baselines, (), (), categories, (), ())
 
 
 def make_trained(
@@ -88,22 +88,24 @@ def make_trained(
     protocol: Protocol = SMALL,
     corpus: str = "corpus",
     categories: Mapping[str, str] | None = None,
-    more: Sequence[Rival] = (),
+    more: Sequence[Baseline] = (),
     rules: Sequence[str] = tuple(CLASSIFIERS),
-) -> Chapter:
+) -> CorpusResults:
     """Return a chapter with other rules, logistic regression on all labels and at every k, and the way to it."""
     tables = make_tables() if tables is None else tables
     ruled = replace(
         protocol, classifiers=("centroid", *(name for name in rules if name != "centroid"))
     )
-    chapter = make_chapter(tables, corpus=corpus, protocol=ruled, categories=categories)
-    found = chapter.evaluation
+    corpus_results = make_corpus_results(
+        tables, corpus=corpus, protocol=ruled, categories=categories
+    )
+    found = corpus_results.evaluation
     reference, others = found.under(["centroid"]), found.under(set(CLASSIFIERS) - {"centroid"})
-    rivals, refinement = list(more), []
+    baselines, refinement = list(more), []
     for table in tables:
         episodes = plan_episodes(table, found.folds, found.classes)
         trained, path = _train(table, episodes, corpus, categories)
-        rivals, refinement = [*rivals, *trained], [*refinement, *path]
+        baselines, refinement = [*baselines, *trained], [*refinement, *path]
         at_k = Summary(
             corpus,
             table.encoder,
@@ -121,33 +123,35 @@ def make_trained(
             getattr(others, name).extend(rows)
     trained_values = [v for v in others.values if v.classifier == "logistic"]
     return replace(
-        chapter,
+        corpus_results,
         evaluation=reference,
         others=others,
-        rivals=rivals,
+        baselines=baselines,
         refinement=refinement,
-        differences=compare(reference.values, rivals),
-        crossings=find_crossings(reference.values, rivals, trained_values, found.complete_shots),
+        differences=compare(reference.values, baselines),
+        crossovers=find_crossovers(
+            reference.values, baselines, trained_values, found.complete_shots
+        ),
     )
 
 
 def _train(
     table: Embeddings, episodes: Episodes, corpus: str, categories: Mapping[str, str] | None
-) -> tuple[list[Rival], list[Refined]]:
-    scores, strengths = score_logistic(episodes, np.arange(len(episodes.label)), strength=0.1)
+) -> tuple[list[Baseline], list[RefinementStep]]:
+    scores, c_values = score_logistic(episodes, np.arange(len(episodes.label)), strength=0.1)
     measured, path = (
         measure(episodes, scores, categories),
-        refine_centroid(episodes, strengths, categories=categories),
+        refine_centroid(episodes, c_values, categories=categories),
     )
     key, keys = (corpus, table.encoder), [key for key in measured if key[1] in ("map", "auroc")]
-    rivals = [
-        Rival(*key, "logistic", "LR", *which, measured[which], "C = 0.1 in every split")
+    baselines = [
+        Baseline(*key, "logistic", "LR", *which, measured[which], "C = 0.1 in every split")
         for which in keys
     ]
     hot = float(path.temperature.mean())
     steps = [
-        Refined(*key, *which, int(step), float(value), hot)
+        RefinementStep(*key, *which, int(step), float(value), hot)
         for which in keys
         for step, value in zip(path.steps, path.values[which], strict=True)
     ]
-    return rivals, steps
+    return baselines, steps

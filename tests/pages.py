@@ -6,10 +6,18 @@ from math import nan
 from pathlib import Path
 from typing import Any
 
-from callshot.records import Chapter, Curve, Difference, Evaluation, Reject, Rival, Worth
+from callshot.records import (
+    Baseline,
+    BudgetRow,
+    CorpusResults,
+    Curve,
+    Difference,
+    Evaluation,
+    Reject,
+)
 from callshot.report.page import write_page
 from callshot.report.tables.table import Cell, Column, Table
-from corpus_results import make_chapter, make_tables
+from corpus_results import make_corpus_results, make_tables
 
 HOSTILE = "<script>alert(1)</script>"
 QUOTED = """it's "quoted" & <b>bold</b>.wav"""
@@ -20,21 +28,21 @@ RIVAL_KINDS = (("logistic", "LR", 0.81), ("recurrent", "GRU", 0.86))
 def make_study(folder: Path) -> dict[str, Any]:
     """Return the arguments of `write_page`, but for its path: two corpora, two encoders each, and a picture."""
     labels = ("rumble", HOSTILE, "trumpet", LONG)
-    first = make_chapter(
+    first = make_corpus_results(
         make_tables(labels, {"mfcc": 0.6, "birdnet-v2.4": 1.2}, recordings=10),
         corpus="reserve",
         categories={"rumble": "low", LONG: "low", "trumpet": "high"},
     )
-    second = make_chapter(
+    second = make_corpus_results(
         make_tables(("song", "call"), ("mfcc", "random"), recordings=8, seed=1), corpus="aviary"
     )
-    chapters = [_fill(first), _fill(second)]
-    names = [chapter.evaluation.corpus for chapter in chapters]
+    all_results = [_fill(first), _fill(second)]
+    names = [corpus_results.evaluation.corpus for corpus_results in all_results]
     return {
         "title": "Elephants & finches",
-        "chapters": chapters,
+        "chapters": all_results,
         "answers": {name: _answers(name) for name in names},
-        "tables": {c.evaluation.corpus: [make_grid(c.evaluation)] for c in chapters},
+        "tables": {c.evaluation.corpus: [make_grid(c.evaluation)] for c in all_results},
         "pictures": {"reserve": [("Sweep of <mfcc>", draw_picture(folder / "sweep.png"))]},
         "provenance": {
             "seed": 0,
@@ -61,14 +69,14 @@ def _answers(name: str) -> list[str]:
     ]
 
 
-def _fill(chapter: Chapter) -> Chapter:
+def _fill(corpus_results: CorpusResults) -> CorpusResults:
     """Add rivals, differences, a budget, rejects and notes, all made up."""
-    found = chapter.evaluation
+    found = corpus_results.evaluation
     rejects = [Reject(QUOTED, i or None, f"too short: {HOSTILE}") for i in range(250)]
     return replace(
-        chapter,
+        corpus_results,
         others=make_others(found),
-        rivals=list(make_rivals(found)),
+        baselines=list(make_rivals(found)),
         differences=list(make_differences(found)),
         budget=list(make_budget(found)),
         rejects=rejects,
@@ -87,11 +95,11 @@ def make_others(found: Evaluation) -> Evaluation:
     return replace(found, curve=[*cosine, *at_k], values=[], per_class=[])
 
 
-def make_rivals(found: Evaluation) -> Iterator[Rival]:
+def make_rivals(found: Evaluation) -> Iterator[Baseline]:
     for encoder in dict.fromkeys(c.encoder for c in found.curve):
         for scoring, metric in dict.fromkeys((c.scoring, c.metric) for c in found.curve):
             for kind, name, value in RIVAL_KINDS:
-                yield Rival(
+                yield Baseline(
                     found.corpus,
                     encoder,
                     kind,
@@ -114,12 +122,14 @@ def make_differences(found: Evaluation) -> Iterator[Difference]:
             )
 
 
-def make_budget(found: Evaluation) -> Iterator[Worth]:
+def make_budget(found: Evaluation) -> Iterator[BudgetRow]:
     for encoder in dict.fromkeys(c.encoder for c in found.curve):
         for n, c in enumerate(c for c in found.classes if c.eligible):
             gains = (nan, nan, nan) if n == 1 else (0.021 / (n + 1), 0.1 / (n + 1), 0.9)
             value = 0.6 + 0.05 * n + 0.1 * (encoder != "mfcc")
-            yield Worth(found.corpus, encoder, c.label, "map", c.exemplars, 4, value, *gains, 0.01)
+            yield BudgetRow(
+                found.corpus, encoder, c.label, "map", c.exemplars, 4, value, *gains, 0.01
+            )
 
 
 def make_grid(found: Evaluation) -> Table:

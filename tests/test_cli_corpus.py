@@ -13,7 +13,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from callshot.corpus.segment_table import read_segment_table
+from callshot.corpus.segment_table import read_segments
 from callshot.records import Embeddings
 from callshot.tables.embedding_tables import write_table
 from sounds import record, spoil
@@ -101,14 +101,14 @@ def test_the_same_input_gives_the_same_bytes_whatever_the_threads(herd, tmp_path
 def test_a_segment_table_says_where_its_audio_is(herd, tmp_path, monkeypatch):
     monkeypatch.chdir(herd.parent)
     run("segment", "herd", "--out", tmp_path / "out", "--quiet", "--no-check", "--no-normalise")
-    segments, facts = read_segment_table(tmp_path / "out" / "segments.parquet")
+    segments, facts = read_segments(tmp_path / "out" / "segments.parquet")
     assert facts["audio"] == str(herd)
     assert segments[0].level_dbfs is None
 
 
 def test_a_corpus_brings_its_rule_its_folds_and_its_categories(herd, tmp_path):
     run("segment", herd, "--corpus", "ldc2010s05", "--out", tmp_path / "out", "--quiet")
-    segments, facts = read_segment_table(tmp_path / "out" / "segments.parquet")
+    segments, facts = read_segments(tmp_path / "out" / "segments.parquet")
     assert (facts["corpus"], facts["folds"]) == ("ldc2010s05", "10")
     assert {(s.collar_s, s.channel_rule) for s in segments} == {(0.25, "first")}
     assert "longroar,roar\n" in (tmp_path / "out" / "categories.csv").read_text()
@@ -123,7 +123,7 @@ def test_a_corpus_brings_its_rule_its_folds_and_its_categories(herd, tmp_path):
         tmp_path / "bare",
         "--quiet",
     )
-    assert read_segment_table(tmp_path / "bare" / "segments.parquet")[0][0].collar_s == 0
+    assert read_segments(tmp_path / "bare" / "segments.parquet")[0][0].collar_s == 0
 
 
 def test_evaluate_takes_folds_and_categories_of_a_corpus_it_knows(tmp_path):
@@ -174,7 +174,7 @@ def test_no_segments_at_all_are_told_with_what_would_keep_some(tmp_path, capsys)
 
 def test_one_recording_says_where_its_folder_is(herd, tmp_path):
     run("segment", herd / "r1.wav", "--out", tmp_path / "out", "--quiet")
-    segments, facts = read_segment_table(tmp_path / "out" / "segments.parquet")
+    segments, facts = read_segments(tmp_path / "out" / "segments.parquet")
     assert (facts["audio"], {s.path for s in segments}) == (str(herd), {"r1.wav"})
 
 
@@ -199,9 +199,9 @@ def test_columns_can_be_named_and_a_label_given(tmp_path):
     (tmp_path / "mine.csv").write_text("clip,von,bis,Art\na,1,3,roar\n")
     names = ["-c", "recording=clip", "-c", "start_s=von", "-c", "end_s=bis"]
     run("segment", tmp_path, "--out", tmp_path / "out", *names, "-c", "label=Art", "--quiet")
-    assert read_segment_table(tmp_path / "out" / "segments.parquet")[0][0].label == "roar"
+    assert read_segments(tmp_path / "out" / "segments.parquet")[0][0].label == "roar"
     run("segment", tmp_path, "--out", tmp_path / "all", *names, "--label", "elephant", "--quiet")
-    assert read_segment_table(tmp_path / "all" / "segments.parquet")[0][0].label == "elephant"
+    assert read_segments(tmp_path / "all" / "segments.parquet")[0][0].label == "elephant"
 
 
 def test_a_bad_file_among_good_ones_is_left_out_and_told(herd, tmp_path, capsys):

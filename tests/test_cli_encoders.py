@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 import standins
-from callshot.corpus.audio import read_segments
-from callshot.corpus.segment_table import read_segment_table
+from callshot.corpus.audio import load_audio
+from callshot.corpus.segment_table import read_segments
 from callshot.encoders.hubert import open_hubert_torch
 from callshot.tables.embedding_tables import read_table
 from sounds import record
@@ -175,11 +175,11 @@ def test_hubert_is_embedded_with_weights_for_torch_exported_once(segments, tmp_p
         assert "12 of 12 segments embedded" in capsys.readouterr().out
     assert [path.name for path in home.rglob("*.onnx")] == ["layer-2-1.onnx"]
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
-    table, cut = read_table(tmp_path / "a.parquet"), read_segment_table(segments)[0]
+    table, cut = read_table(tmp_path / "a.parquet"), read_segments(segments)[0]
     model = open_hubert_torch(
         home / "weights" / "hubert-base-l2" / "model.safetensors", 2, device="cpu"
     )
-    for n, signal in read_segments(tmp_path / "audio", cut):
+    for n, signal in load_audio(tmp_path / "audio", cut):
         assert np.abs(model(signal).mean(axis=0) - table.vectors[n]).max() <= 1e-5
 
 

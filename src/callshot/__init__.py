@@ -16,13 +16,13 @@ from callshot.version import __version__
 
 if TYPE_CHECKING:
     from callshot.corpus.annotations import read_annotations
-    from callshot.corpus.audio import read_segments
-    from callshot.corpus.segment_table import read_segment_table
+    from callshot.corpus.audio import load_audio
+    from callshot.corpus.segment_table import read_segments
     from callshot.corpus.segments import segment_corpus
     from callshot.errors import CallshotError
     from callshot.fewshot.centroid import linear_layer, score
     from callshot.fewshot.evaluate import evaluate
-    from callshot.fewshot.folds import give_folds, make_folds
+    from callshot.fewshot.folds import check_folds, make_folds
     from callshot.fewshot.protocol import Protocol
     from callshot.fewshot.single_episode import rerun_episode
     from callshot.records import Embeddings
@@ -34,12 +34,12 @@ _HOMES = {
     "Embeddings": "records",
     "Protocol": "fewshot.protocol",
     "evaluate": "fewshot.evaluate",
-    "give_folds": "fewshot.folds",
+    "check_folds": "fewshot.folds",
     "linear_layer": "fewshot.centroid",
     "make_folds": "fewshot.folds",
     "read_annotations": "corpus.annotations",
-    "read_segment_table": "corpus.segment_table",
-    "read_segments": "corpus.audio",
+    "read_segments": "corpus.segment_table",
+    "load_audio": "corpus.audio",
     "read_tables": "tables.embedding_tables",
     "rerun_episode": "fewshot.single_episode",
     "score": "fewshot.centroid",
@@ -53,11 +53,11 @@ __all__ = [
     "Protocol",
     "__version__",
     "evaluate",
-    "give_folds",
+    "check_folds",
     "linear_layer",
     "make_folds",
     "read_annotations",
-    "read_segment_table",
+    "load_audio",
     "read_segments",
     "read_tables",
     "rerun_episode",

@@ -5,7 +5,12 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
-from callshot.baselines.centroid_to_logistic import Valley, follow, is_told, refine_centroid
+from callshot.baselines.centroid_to_logistic import (
+    LogisticObjective,
+    follow,
+    is_told,
+    refine_centroid,
+)
 from callshot.baselines.logistic import score_logistic
 from callshot.baselines.scoring import measure
 from callshot.baselines.standardize import standardise
@@ -106,7 +111,7 @@ def test_j_and_its_slope_are_scikit_learns_and_the_differences():
     table = corpus()
     rows = StandardScaler().fit_transform(table.vectors)
     label = np.unique(table.label, return_inverse=True)[1]
-    valley, rng = Valley(rows, label, 0.5), np.random.default_rng(0)
+    valley, rng = LogisticObjective(rows, label, 0.5), np.random.default_rng(0)
     model = LogisticRegression(C=0.5, tol=1e-10, max_iter=100_000).fit(rows, label)
     best, (slope, bias_slope) = valley.slope((model.coef_, model.intercept_))
     assert np.abs(slope).max() < 1e-4
@@ -134,7 +139,7 @@ def test_the_temperature_is_the_lowest_point_on_the_way_to_nothing():
     table = corpus(scale=20.0)
     rows, mean, deviation = standardise(np.array(table.vectors))
     layer = linear_layer(table.vectors, table.label)
-    valley = Valley(rows, np.unique(table.label, return_inverse=True)[1], 1.0)
+    valley = LogisticObjective(rows, np.unique(table.label, return_inverse=True)[1], 1.0)
     point = layer.weight * deviation, layer.bias + layer.weight @ mean
     best = valley.temperature(point)
     height = {
@@ -164,7 +169,7 @@ def test_progress_categories_and_measures_come_along():
         episodes,
         (0.1,) * 3,
         categories=categories,
-        report=lambda share, what: heard.append((share, what)),
+        progress=lambda share, what: heard.append((share, what)),
     )
     assert sum(share for share, _ in heard) == pytest.approx(1.0)
     golden = measure(episodes, score_logistic(episodes, np.arange(60), strength=0.1)[0], categories)

@@ -14,12 +14,12 @@ import pytest
 
 from callshot.baselines import recurrent, recurrent_network, train_loop, training_jobs
 from callshot.baselines.checkpoints import _pack_arrays
-from callshot.baselines.executor import Options, StoppedError, Watch
+from callshot.baselines.executor import CancelToken, Options, StoppedError
 from callshot.baselines.recurrent import choose_cell, score_recurrent
 from callshot.baselines.recurrent_network import Recipe
 from callshot.errors import InputError, OutputError
 from callshot.fewshot.episodes import Episodes, plan_episodes
-from callshot.fewshot.folds import count_classes, give_folds
+from callshot.fewshot.folds import check_folds, count_classes
 from callshot.records import Embeddings, FloatArray, IntArray
 
 torch = pytest.importorskip("torch", reason="torch is not here: make test-torch")
@@ -47,7 +47,7 @@ def four_epochs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def made() -> tuple[Episodes, IntArray, list[FloatArray]]:
     """Two classes of noise, two folds."""
     names, label = [f"{n:02d}" for n in range(24)], ["bark"] * 12 + ["roar"] * 12
-    folds = give_folds(names, np.arange(24) % 2)
+    folds = check_folds(names, np.arange(24) % 2)
     table = Embeddings("made", np.zeros((24, 1)), names, names, label, [()] * 24)
     rng = np.random.default_rng(1)
     sequences = [rng.normal(size=(rng.integers(1, 5), 3)) for _ in names]
@@ -232,7 +232,7 @@ def test_an_interrupted_training_ends_in_the_same_weights(
     wanted, _ = score(tmp_path / "whole", cell=cell)
     for _ in range(2):  # one for each fold
         with pytest.raises(Killed):
-            score(tmp_path / "cut", cell=cell, report=kill)
+            score(tmp_path / "cut", cell=cell, progress=kill)
     assert len([*(tmp_path / "cut").glob("*checkpoint*")]) == 1
     found, _ = score(tmp_path / "cut", cell=cell)
     assert np.array_equal(found, wanted)
@@ -245,9 +245,9 @@ def test_a_training_that_is_taken_up_does_not_begin_anew(tmp_path: Path) -> None
             raise Killed
 
     with pytest.raises(Killed):
-        score(tmp_path, report=kill)
+        score(tmp_path, progress=kill)
     heard: list[str] = []
-    score(tmp_path, report=lambda share, what: heard.append(what))
+    score(tmp_path, progress=lambda share, what: heard.append(what))
     assert heard[0] == "GRU, fold 0, seed 0, search: epoch 4"
 
 
@@ -276,7 +276,7 @@ def test_one_that_fails_stops_the_others(tmp_path: Path) -> None:
             raise OutputError("the disk is full")
 
     with pytest.raises(OutputError, match="the disk is full"):
-        score(tmp_path, threads=2, seeds=3, report=fail)
+        score(tmp_path, threads=2, seeds=3, progress=fail)
     assert [*tmp_path.glob("*[0-9a-f].safetensors")] == []
     assert len([*tmp_path.glob("*checkpoint*")]) <= 2
 
@@ -287,7 +287,7 @@ def test_a_stop_takes_a_batch_at_most_and_changes_nothing(
 ) -> None:
     monkeypatch.setattr(training_jobs, "Recipe", partial(Recipe, epochs=EPOCHS, batch=2))
     score(tmp_path / "whole")
-    watch, forward, done = Watch(lambda *_: None), recurrent_network.forward, 0
+    watch, forward, done = CancelToken(lambda *_: None), recurrent_network.forward, 0
 
     def stop_after(*given: Any) -> Any:
         nonlocal done
@@ -391,7 +391,7 @@ def test_a_damaged_file_is_refused_and_nothing_is_trained(
             raise Killed
 
     with pytest.raises(Killed):
-        score(tmp_path, report=kill)
+        score(tmp_path, progress=kill)
     harmed = next(tmp_path.glob(which))
     harm(harmed)
     monkeypatch.setattr(train_loop, "run_epochs", lambda *_: pytest.fail("trained"))
@@ -416,7 +416,7 @@ def test_a_checkpoint_of_another_program_is_refused(about: dict[str, Any], tmp_p
         raise Killed
 
     with pytest.raises(Killed):
-        score(tmp_path, report=kill)
+        score(tmp_path, progress=kill)
     path = next(tmp_path.glob("*checkpoint*"))
     about = {"phase": "search", "epoch": 1, "losses": [], **about}
     path.write_bytes(_pack_arrays(safetensors.load_file(path), about))

@@ -271,7 +271,7 @@ def test_scores_are_averaged_over_the_seeds(brief: None, tmp_path: Path) -> None
 
 def test_the_search_can_be_left_out(brief: None) -> None:
     heard: list[str] = []
-    _, told = score_aerd(*chirps(16), epochs=1, report=lambda share, what: heard.append(what))
+    _, told = score_aerd(*chirps(16), epochs=1, progress=lambda share, what: heard.append(what))
     assert told["epochs"] == [[1], [1]]
     assert not told["searched"]
     assert not any("search" in what for what in heard)

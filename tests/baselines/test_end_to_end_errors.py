@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rivals.test_aerd_weights import CFG, beats_tensors, hugging_face, noise, save_beats
+from baselines.test_aerd_weights import CFG, beats_tensors, hugging_face, noise, save_beats
 
 from callshot.baselines import pretrained
 from callshot.baselines.end_to_end import score_aerd

@@ -13,7 +13,7 @@ import pytest
 
 from callshot.baselines import end_to_end, frame_classifier, train_loop
 from callshot.baselines.end_to_end import score_aerd
-from callshot.baselines.executor import Options, StoppedError, Watch
+from callshot.baselines.executor import CancelToken, Options, StoppedError
 from callshot.baselines.frame_classifier import Recipe
 from callshot.baselines.transformer import Ast
 from callshot.errors import InputError
@@ -107,7 +107,7 @@ def test_an_interrupted_training_ends_in_the_same_weights(phase: str, tmp_path: 
     wanted, _ = score(tmp_path / "whole")
     for _ in range(2):  # one for each fold
         with pytest.raises(Killed):
-            score(tmp_path / "cut", report=kill)
+            score(tmp_path / "cut", progress=kill)
     found, _ = score(tmp_path / "cut")
     assert np.array_equal(found, wanted)
     assert content(tmp_path / "cut") == content(tmp_path / "whole")
@@ -127,7 +127,7 @@ def test_a_process_that_is_killed_loses_an_epoch_at_most(tmp_path: Path) -> None
     assert child.returncode == -signal.SIGKILL
     assert len([*(tmp_path / "cut").glob("*checkpoint*")]) == 1
     heard: list[str] = []
-    score(tmp_path / "cut", report=lambda share, what: heard.append(what))
+    score(tmp_path / "cut", progress=lambda share, what: heard.append(what))
     assert heard[0] == "AST-seq, fold 0, seed 0"  # finished
     assert heard[1] == "AST-seq, fold 1, seed 0, search: epoch 3"
     score(tmp_path / "whole")
@@ -140,7 +140,7 @@ def test_a_stop_takes_a_batch_at_most_and_changes_nothing(
 ) -> None:
     monkeypatch.setattr(end_to_end, "Recipe", partial(Recipe, epochs=3, batch=2))
     score(tmp_path / "whole")
-    watch, forward, done = Watch(lambda *_: None), frame_classifier.frame_log_odds, 0
+    watch, forward, done = CancelToken(lambda *_: None), frame_classifier.frame_log_odds, 0
 
     def stop_after(*given: Any) -> Any:
         nonlocal done
@@ -166,7 +166,7 @@ def test_a_damaged_checkpoint_is_refused_and_nothing_is_trained(
         raise Killed
 
     with pytest.raises(Killed):
-        score(tmp_path, report=kill)
+        score(tmp_path, progress=kill)
     path = next(tmp_path.glob("*checkpoint*"))
     path.write_bytes(path.read_bytes()[:-9])
     monkeypatch.setattr(train_loop, "run_epochs", lambda *_: pytest.fail("trained"))

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from callshot.baselines.centroid_to_logistic import follow, refine_centroid
-from callshot.baselines.logistic import choose_strength, score_logistic
+from callshot.baselines.logistic import choose_c, score_logistic
 from callshot.baselines.logistic_per_k import climb, drawn_rows, sweep_logistic
 from callshot.baselines.scoring import measure
 from callshot.fewshot.classifiers import CLASSIFIERS
@@ -58,7 +58,7 @@ def one_split(episodes, fold):
 
 
 def by_chosen(table, fold):
-    return by_strength(table, fold, choose_strength(episodes_of(table), fold))
+    return by_strength(table, fold, choose_c(episodes_of(table), fold))
 
 
 def by_strength(table, fold, strength=1.0):
@@ -176,7 +176,7 @@ def first(episodes, fold):
 
 GROUPS = np.arange(CLASSES * FOLDS * EACH)
 FITTED = {
-    "the strength": lambda e, f: [np.array(choose_strength(e, f))],
+    "the strength": lambda e, f: [np.array(choose_c(e, f))],
     "logistic, C chosen": lambda e, f: [score_logistic(e, GROUPS)[0][first(e, f)]],
     "logistic, C fixed": lambda e, f: [score_logistic(e, GROUPS, strength=1.0)[0][first(e, f)]],
     "logistic at every k": fitted_shots,

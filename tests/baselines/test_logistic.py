@@ -10,9 +10,9 @@ from sklearn.preprocessing import StandardScaler
 
 from callshot.baselines import logistic
 from callshot.baselines.logistic import (
+    DEFAULT_C,
     GRID,
-    STRENGTH,
-    choose_strength,
+    choose_c,
     fit,
     fit_each,
     score_logistic,
@@ -22,7 +22,7 @@ from callshot.baselines.scoring import measure
 from callshot.errors import LeakError, OptionError
 from callshot.fewshot.centroid import score
 from callshot.fewshot.episodes import Episodes, plan_episodes
-from callshot.fewshot.folds import count_classes, give_folds
+from callshot.fewshot.folds import check_folds, count_classes
 from callshot.fewshot.metrics import chance_average_precision
 from callshot.records import Embeddings
 
@@ -51,7 +51,7 @@ def episodes_of(vectors, label, fold):
     table = Embeddings(
         "test", vectors, segment, recording, names, [(name,) for name in names], fold
     )
-    folds = give_folds(recording, fold)
+    folds = check_folds(recording, fold)
     order = sorted(range(len(label)), key=lambda i: (names[i], segment[i]))
     groups = np.unique(recording, return_inverse=True)[1][order]
     return plan_episodes(table, folds, count_classes(names, folds)), groups
@@ -66,8 +66,8 @@ def probabilities(scores):
 @pytest.mark.parametrize("strength", [0.01, 1.0])
 def test_probabilities_are_scikit_learns_to_a_millionth(strength, dimensions):
     episodes, groups = gaussian(dimensions=dimensions)
-    scores, strengths = score_logistic(episodes, groups, strength=strength)
-    assert strengths == (strength,) * 5
+    scores, c_values = score_logistic(episodes, groups, strength=strength)
+    assert c_values == (strength,) * 5
     for fold in range(5):
         outside = episodes.fold != fold
         model = make_pipeline(
@@ -103,10 +103,10 @@ def test_the_search_ends_where_the_inner_folds_rank_clearly_worse_and_takes_the_
         "measure",
         lambda _, c: {("all", "auroc"): auroc[c], ("all", "accuracy"): float(c == GRID[2])},
     )
-    assert choose_strength(episodes, 0) == GRID[4]
+    assert choose_c(episodes, 0) == GRID[4]
     assert heard == list(GRID[:7])
     auroc[GRID[4]] = 0.68  # of equals, that with the better accuracy
-    assert choose_strength(episodes, 0) == GRID[2]
+    assert choose_c(episodes, 0) == GRID[2]
 
 
 def test_every_strength_of_one_split_has_its_own_optimum():
@@ -132,7 +132,7 @@ def test_progress_adds_up_to_one():
     heard = []
     episodes, groups = gaussian()
     score_logistic(
-        episodes, groups, strength=1.0, report=lambda share, what: heard.append((share, what))
+        episodes, groups, strength=1.0, progress=lambda share, what: heard.append((share, what))
     )
     assert sum(share for share, _ in heard) == pytest.approx(1.0)
     assert {what for _, what in heard} == {"logistic"}
@@ -142,8 +142,8 @@ def test_progress_adds_up_to_one():
 @pytest.mark.parametrize("dimensions", [1, 3, 50])
 def test_a_single_exemplar_in_a_split_and_classes_of_any_size_are_trained_on(sizes, dimensions):
     episodes, groups = gaussian(sizes, dimensions, folds=2, common=0)
-    scores, strengths = score_logistic(episodes, groups)
-    assert strengths == (STRENGTH,) * 2  # two folds leave no inner folds
+    scores, c_values = score_logistic(episodes, groups)
+    assert c_values == (DEFAULT_C,) * 2  # two folds leave no inner folds
     assert np.isfinite(scores).all()
 
 
@@ -226,14 +226,14 @@ def test_a_feature_that_only_the_query_fold_has_does_not_help():
 
 def test_no_model_knows_the_vectors_of_its_queries():
     episodes, groups = gaussian(dimensions=6)
-    scores, strengths = score_logistic(episodes, groups)
+    scores, c_values = score_logistic(episodes, groups)
     for fold in range(5):
         rows = np.flatnonzero(episodes.fold == fold)
         vectors = episodes.vectors.copy()
         vectors[rows[1:]] = np.random.default_rng(0).normal(size=(len(rows) - 1, 6)) * 1000.0
         others = dataclasses.replace(episodes, vectors=vectors)
-        assert choose_strength(others, fold) == strengths[fold]
-        again, _ = score_logistic(others, groups, strength=strengths[fold])
+        assert choose_c(others, fold) == c_values[fold]
+        again, _ = score_logistic(others, groups, strength=c_values[fold])
         np.testing.assert_allclose(again[rows[0]], scores[rows[0]], rtol=1e-12)
 
 

@@ -7,7 +7,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import literal
-from callshot.baselines.logistic import STRENGTH, score_logistic
+from callshot.baselines.logistic import DEFAULT_C, score_logistic
 from callshot.baselines.logistic_per_k import climb, drawn_rows, sweep_logistic
 from callshot.baselines.scoring import measure
 from callshot.errors import OptionError
@@ -140,7 +140,7 @@ def test_shots_all_is_logistic_regression_on_the_whole_support_side():
     episodes = episodes_of(corpus((12, 8, 5), 6))
     protocol = Protocol(shots=(2,), whole_pool=True, shared_draws=3)
     k, tally = sweep_logistic(episodes, protocol)
-    golden = measure(episodes, score_logistic(episodes, np.arange(25), strength=STRENGTH)[0])
+    golden = measure(episodes, score_logistic(episodes, np.arange(25), strength=DEFAULT_C)[0])
     assert k.tolist() == [2, 9]
     for key in KEYS:
         assert set(tally.values[key][1]) == {golden[key]}  # to the last digit, in every draw
@@ -186,7 +186,7 @@ def test_reduced_scoring_progress_and_everything_that_the_engine_counts_come_alo
         episodes,
         SHOTS,
         categories={"type 00": "low", "type 01": "low", "type 02": "high"},
-        report=lambda share, what: heard.append((share, what)),
+        progress=lambda share, what: heard.append((share, what)),
     )
     assert sum(share for share, _ in heard) == pytest.approx(1.0)
     per_class = tally.per_class["map"]
@@ -294,6 +294,6 @@ def test_with_draws_for_every_query_all_is_the_whole_support_side():
     episodes = episodes_of(corpus((12, 8, 5), 6))
     protocol = Protocol(shots=(2,), whole_pool=True, draws=2, bootstraps=3)
     _, tally = sweep_logistic(episodes, protocol, "per-query")
-    golden = measure(episodes, score_logistic(episodes, np.arange(25), strength=STRENGTH)[0])
+    golden = measure(episodes, score_logistic(episodes, np.arange(25), strength=DEFAULT_C)[0])
     for key in KEYS:
         assert tally.values[key][1] == pytest.approx(golden[key], abs=1e-12)

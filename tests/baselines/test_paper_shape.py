@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 from sklearn.linear_model import LogisticRegression
 from threadpoolctl import threadpool_limits
 
-from callshot.baselines.logistic import STRENGTH, score_logistic
+from callshot.baselines.logistic import DEFAULT_C, score_logistic
 from callshot.baselines.logistic_per_k import sweep_logistic
 from callshot.baselines.scoring import measure
 from callshot.fewshot.crossover import passes_at, pays_from
@@ -22,7 +22,7 @@ from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.folds import complete_shots, count_classes
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import sweep
-from callshot.report.summary import answer
+from callshot.report.summary import write_summary
 from corpora import folds_of
 from corpus_results import make_trained
 
@@ -49,7 +49,7 @@ def swept(corpus):
         k, centroid = sweep(engine, "shared")
     _, logistic = sweep_logistic(episodes, protocol)
     whole = measure(
-        episodes, score_logistic(episodes, np.arange(len(episodes.label)), strength=STRENGTH)[0]
+        episodes, score_logistic(episodes, np.arange(len(episodes.label)), strength=DEFAULT_C)[0]
     )
     return (
         k,
@@ -78,7 +78,7 @@ def naive_centroid(rows, label, queries):
 
 def naive_logistic(rows, label, queries):
     deviation = np.maximum(rows.std(axis=0), np.median(rows.std(axis=0)) / np.sqrt(len(rows)))
-    model = LogisticRegression(C=STRENGTH, max_iter=1000).fit(
+    model = LogisticRegression(C=DEFAULT_C, max_iter=1000).fit(
         (rows - rows.mean(axis=0)) / deviation, label
     )
     return model.decision_function((queries - rows.mean(axis=0)) / deviation)
@@ -131,14 +131,14 @@ def test_the_centroid_wins_with_few_labels_and_logistic_regression_with_many(cor
 @EVERY
 def test_the_crossover_is_the_one_that_the_construction_implies(corpus):
     k, logistic, centroid, _, _ = swept(corpus)
-    mean, surely = (
+    mean, k_clear = (
         pays_from(k, logistic, centroid),
         from_where_all_are_ahead(k, logistic - centroid),
     )
     assert (
         mean - 1 - AWAY <= implied(corpus) <= mean + AWAY
     )  # between two k it is the greater one that is told
-    assert mean < surely <= 2 * mean + 1
+    assert mean < k_clear <= 2 * mean + 1
 
 
 @EVERY
@@ -165,16 +165,18 @@ def test_with_the_counts_of_ldc_every_k_is_complete():
 @EVERY
 def test_the_report_states_the_crossover_that_the_construction_implies(corpus):
     """The sentence, the table of crossings and the simulation have the same k."""
-    chapter = make_trained(
+    corpus_results = make_trained(
         [unequal(corpus)],
         protocol=Protocol(shots=SHOTS[corpus], draws=2, bootstraps=20, shared_draws=DRAWS[corpus]),
         rules=(),
     )
-    (crossing,) = [c for c in chapter.crossings if (c.labels, c.metric) == ("k", "map")]
+    (crossing,) = [c for c in corpus_results.crossovers if (c.labels, c.metric) == ("k", "map")]
     mean = pays_from(*swept(corpus)[:3])
     assert crossing.k == mean
     (said,) = [
-        sentence for sentence in answer(chapter) if sentence.startswith("With the same examples")
+        sentence
+        for sentence in write_summary(corpus_results)
+        if sentence.startswith("With the same examples")
     ]
     up_to = (
         "" if corpus == "ldc" else "up to "
@@ -185,10 +187,12 @@ def test_the_report_states_the_crossover_that_the_construction_implies(corpus):
     )
     assert "with fewer, the nearest centroid is better" in said
     (against,) = [
-        c for c in chapter.crossings if (c.labels, c.metric, c.spread) == ("all", "map", "shared")
+        c
+        for c in corpus_results.crossovers
+        if (c.labels, c.metric, c.spread) == ("all", "map", "shared")
     ]
     assert against.k is None
     assert any(
         "does not beat logistic regression trained on all labelled data" in s
-        for s in answer(chapter)
+        for s in write_summary(corpus_results)
     )

@@ -28,7 +28,7 @@ from callshot.baselines.torch_arrays import give_weights, open_feed
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.centroid import score
 from callshot.fewshot.episodes import Episodes, plan_episodes
-from callshot.fewshot.folds import count_classes, give_folds
+from callshot.fewshot.folds import check_folds, count_classes
 from callshot.records import Embeddings, FloatArray, IntArray
 
 torch = pytest.importorskip("torch", reason="torch is not here: make test-torch")
@@ -42,7 +42,7 @@ def task(
 ) -> Task:
     """Make episodes of sequences, with their means as vectors; rows come as the episodes order them."""
     names = [f"{n:04d}" for n in range(len(label))]
-    folds = give_folds([str(r) for r in recording], fold)
+    folds = check_folds([str(r) for r in recording], fold)
     vectors = np.array([sequence.mean(axis=0) for sequence in sequences])
     table = Embeddings(
         "made", vectors, names, [str(r) for r in recording], label, [()] * len(label)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rivals.test_recurrent import order_alone
 
+from baselines.test_recurrent import order_alone
 from callshot.baselines import recurrent_network, train_loop, training_jobs
 from callshot.baselines.recurrent import choose_cell, score_recurrent
 from callshot.baselines.recurrent_network import CELLS, Recipe

@@ -20,10 +20,10 @@ from callshot.baselines.sequence_batches import (
     lay_out,
     line_up,
 )
-from callshot.baselines.torch_arrays import Feed, tell_rows
+from callshot.baselines.torch_arrays import BatchData, tell_rows
 from callshot.errors import InputError, LeakError, OptionError
 from callshot.fewshot.episodes import Episodes, plan_episodes
-from callshot.fewshot.folds import count_classes, give_folds
+from callshot.fewshot.folds import check_folds, count_classes
 from callshot.records import Embeddings, IntArray
 
 Sequences = list[np.ndarray]
@@ -58,12 +58,12 @@ def test_rows_are_told_by_frames_labels_and_the_first_row_of_their_recording(
 ) -> None:
     table = lay_out([np.full((n + 1, 2), float(n)) for n in range(5)])
     rows, groups = np.array([4, 1, 3, 2]), np.array([9, 7, 8, 7, 8])
-    found = tell_rows(Feed(table, None, label), rows, groups)
+    found = tell_rows(BatchData(table, None, label), rows, groups)
     assert found == [
         (table.hashes[row], label[row].tolist(), at)
         for row, at in zip([4, 1, 3, 2], [0, 1, 1, 0], strict=True)
     ]
-    assert found == tell_rows(Feed(table, None, label), rows, 20 - groups)
+    assert found == tell_rows(BatchData(table, None, label), rows, 20 - groups)
 
 
 # Frames
@@ -181,7 +181,7 @@ def made(folds: int = 2, each: int = 2) -> tuple[Episodes, IntArray, Sequences]:
     fold = np.tile(np.repeat(np.arange(folds), each), 2)
     label = ["bark"] * folds * each + ["roar"] * folds * each
     names = [f"s{n:02d}" for n in range(len(label))]
-    given_folds = give_folds(names, fold)
+    given_folds = check_folds(names, fold)
     table = Embeddings("made", np.zeros((len(label), 1)), names, names, label, [()] * len(label))
     episodes = plan_episodes(table, given_folds, count_classes(label, given_folds))
     rng = np.random.default_rng(1)

@@ -23,11 +23,11 @@ from callshot.corpus import audio
 from callshot.corpus.audio import (
     SUFFIXES,
     check_channel_rule,
+    load_audio,
     normalise_peak,
     open_recording,
     probe,
     read_segment,
-    read_segments,
 )
 from callshot.errors import InputError, OptionError
 from callshot.records import Segment
@@ -106,7 +106,7 @@ def segment(path: str, start_s: float, end_s: float, **other: object) -> Segment
 
 
 def read_all(root: Path, segments: list[Segment], **options: int) -> list[Signal | InputError]:
-    found = list(read_segments(root, segments, **options))
+    found = list(load_audio(root, segments, **options))
     assert [index for index, _ in found] == list(range(len(segments)))
     return [signal for _, signal in found]
 
@@ -690,7 +690,7 @@ def test_closing_early_stops_the_threads_and_closes_the_files(tmp_path: Path) ->
     segments = corpus(tmp_path)
     descriptors = Path("/proc/self/fd")
     before = len(list(descriptors.iterdir())) if descriptors.exists() else 0
-    with closing(read_segments(tmp_path, segments, threads=3)) as found:
+    with closing(load_audio(tmp_path, segments, threads=3)) as found:
         assert next(found)[0] == 0
         assert audio_threads() > 0
     assert audio_threads() == 0
@@ -707,13 +707,13 @@ def test_no_more_is_read_ahead_than_asked(tmp_path: Path, monkeypatch: pytest.Mo
         return read_segment(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(audio, "read_segment", counted)
-    with closing(read_segments(tmp_path, segments, threads=2, ahead=5)) as found:
+    with closing(load_audio(tmp_path, segments, threads=2, ahead=5)) as found:
         next(found)
         time.sleep(0.1)
         assert count <= 6
     count = 0
     monkeypatch.setattr(audio, "WAITING", 50_000)
-    with closing(read_segments(tmp_path, segments, threads=2, ahead=500)) as found:
+    with closing(load_audio(tmp_path, segments, threads=2, ahead=500)) as found:
         next(found)
         time.sleep(0.1)
         assert count <= 3
@@ -743,7 +743,7 @@ def test_impossible_numbers_of_threads_are_refused_at_once(
     tmp_path: Path, options: dict[str, int]
 ) -> None:
     with pytest.raises(OptionError, match="at least 1 thread"):
-        read_segments(tmp_path, [], **options)
+        load_audio(tmp_path, [], **options)
 
 
 def test_real_clips_are_read_whole() -> None:

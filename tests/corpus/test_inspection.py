@@ -4,7 +4,7 @@ import pytest
 
 from callshot.corpus.inspection import inspect_corpus
 from callshot.corpus.known_corpora import CORPORA, find_corpus
-from callshot.corpus.options import Rule
+from callshot.corpus.options import SegmentationOptions
 from callshot.errors import OptionError
 from sounds import record
 
@@ -44,7 +44,7 @@ def test_it_tries_a_shorter_minimum_where_most_calls_are_short(tmp_path):
     found = inspect_corpus(tmp_path)
     assert found.minimum_s == 0.05
     assert len(found.segmentation.segments) == 5
-    assert inspect_corpus(tmp_path, rule=Rule(minimum_s=0.01)).minimum_s is None
+    assert inspect_corpus(tmp_path, rule=SegmentationOptions(minimum_s=0.01)).minimum_s is None
 
 
 def test_folds_that_the_annotations_give_are_taken(tmp_path):
@@ -121,4 +121,4 @@ def test_labels_of_ldc_are_spelt_one_way(written, spelt):
 )
 def test_a_rule_that_cannot_be_is_refused(options, said):
     with pytest.raises(OptionError, match=said):
-        Rule(**options)
+        SegmentationOptions(**options)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from callshot.corpus.segment_table import (
     SCHEMA,
-    read_segment_table,
+    read_segments,
     write_categories,
     write_rejects,
     write_segment_table,
@@ -31,7 +31,7 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30
 def test_segments_come_back_whole_with_what_the_file_says_of_itself(tmp_path):
     path = tmp_path / "segments.parquet"
     write_segment_table([ROAR, BLOW], path, {"corpus": "mine", "folds": "5"})
-    segments, facts = read_segment_table(path)
+    segments, facts = read_segments(path)
     assert segments == [ROAR, BLOW]
     assert (facts["corpus"], facts["folds"]) == ("mine", "5")
 
@@ -52,7 +52,7 @@ def test_other_columns_keep_their_names_and_kinds(tmp_path):
         "mixed": pl.String,
     }
     assert frame["caller"].to_list() == ["007", None]
-    assert read_segment_table(path)[0][0].more == {
+    assert read_segments(path)[0][0].more == {
         "fold": 1,
         "low_freq_hz": 10.5,
         "caller": "007",
@@ -84,7 +84,7 @@ def test_columns_whose_new_names_are_taken_get_another(tmp_path):
 def test_no_segments_are_a_table_with_all_columns(tmp_path):
     write_segment_table([], tmp_path / "segments.parquet")
     assert pl.read_parquet(tmp_path / "segments.parquet").schema == SCHEMA
-    assert read_segment_table(tmp_path / "segments.parquet")[0] == []
+    assert read_segments(tmp_path / "segments.parquet")[0] == []
 
 
 @given(TEXT, st.lists(TEXT, min_size=1, max_size=3), st.floats(0, 1e6), st.floats(0, 1e6))
@@ -93,7 +93,7 @@ def test_any_text_and_time_comes_back(tmp_path_factory, label, labels, start_s, 
     path = tmp_path_factory.getbasetemp() / "any.parquet"
     segment = replace(ROAR, label=label, labels=tuple(labels), start_s=start_s, end_s=end_s)
     write_segment_table([segment], path)
-    assert read_segment_table(path)[0] == [segment]
+    assert read_segments(path)[0] == [segment]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_a_path_that_leads_outside_the_folder_of_audio_is_refused(tmp_path, path
     with pytest.raises(
         InputError, match=r"segments\.parquet: column path, row 2: .* leads outside"
     ):
-        read_segment_table(tmp_path / "segments.parquet")
+        read_segments(tmp_path / "segments.parquet")
 
 
 @pytest.mark.parametrize("missing", ["path", "labels", "rate_hz"])
@@ -125,19 +125,19 @@ def test_a_table_without_a_column_or_with_an_empty_cell_is_refused(tmp_path, mis
     frame = pl.read_parquet(path)
     frame.drop(missing).write_parquet(path)
     with pytest.raises(InputError, match=f"column {missing} is missing"):
-        read_segment_table(path)
+        read_segments(path)
     frame.with_columns(
         pl.when(pl.col("label") == "blow").then(None).otherwise(pl.col(missing)).alias(missing)
     ).write_parquet(path)
     with pytest.raises(InputError, match=f"column {missing}, row 2: empty"):
-        read_segment_table(path)
+        read_segments(path)
 
 
 def test_what_is_no_parquet_is_refused(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"PAR1 not really")
     for name in ("a.parquet", "gone.parquet"):
         with pytest.raises(InputError, match=f"{name}: cannot be read"):
-            read_segment_table(tmp_path / name)
+            read_segments(tmp_path / name)
 
 
 def test_rejects_are_a_csv_with_file_row_and_reason(tmp_path):

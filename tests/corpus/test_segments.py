@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from paper_shapes import ELEPHANT_VOICES, LDC, spread_over_folds
 
 from callshot.corpus.annotations import Hints
-from callshot.corpus.audio import open_recording, read_segment, read_segments
+from callshot.corpus.audio import load_audio, open_recording, read_segment
 from callshot.corpus.known_corpora import CORPORA
-from callshot.corpus.options import Rule
+from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segments import overlapping_labels, segment_corpus
 from callshot.errors import InputError
-from callshot.fewshot.folds import complete_shots, count_classes, give_folds
+from callshot.fewshot.folds import check_folds, complete_shots, count_classes
 from callshot.records import Annotation, Call, Segmentation
 from sounds import SPOILED, record, spoil
 
@@ -33,12 +33,12 @@ def annotate(folder: Path, *rows: tuple[object, ...], name: str = "calls.csv") -
 
 
 def segmented(
-    folder: Path, *rows: tuple[object, ...], rule: Rule | None = None, **how: object
+    folder: Path, *rows: tuple[object, ...], rule: SegmentationOptions | None = None, **how: object
 ) -> Segmentation:
     """Record 10 s, annotate them, and cut."""
     if not (folder / "x.wav").exists():
         record(folder / "x.wav", seconds=10)
-    return segment_corpus(folder, annotate(folder, *rows), rule or Rule(), **how)  # type: ignore[arg-type]
+    return segment_corpus(folder, annotate(folder, *rows), rule or SegmentationOptions(), **how)  # type: ignore[arg-type]
 
 
 def reasons(found: Segmentation) -> list[str]:
@@ -64,14 +64,18 @@ def test_a_call_of_at_least_a_second_is_a_segment_and_a_shorter_one_a_reject(tmp
 
 def test_the_length_is_measured_without_the_collar_unless_asked(tmp_path):
     rows = [("x.wav", 3, 3.6, "roar")]
-    assert not segmented(tmp_path, *rows, rule=Rule(collar_s=0.25)).segments
-    (segment,) = segmented(tmp_path, *rows, rule=Rule(collar_s=0.25, with_collar=True)).segments
+    assert not segmented(tmp_path, *rows, rule=SegmentationOptions(collar_s=0.25)).segments
+    (segment,) = segmented(
+        tmp_path, *rows, rule=SegmentationOptions(collar_s=0.25, with_collar=True)
+    ).segments
     assert (segment.start_s, segment.end_s, segment.collar_s) == (3, 3.6, 0.25)
 
 
 def test_the_collar_is_clipped_at_the_edges_of_the_recording(tmp_path):
     rows = [("x.wav", 0.1, 2, "roar"), ("x.wav", 4, 6, "roar"), ("x.wav", 7, 10, "roar")]
-    found = segmented(tmp_path, *rows, rule=Rule(collar_s=0.25, rate_hz=8000, level_dbfs=None))
+    found = segmented(
+        tmp_path, *rows, rule=SegmentationOptions(collar_s=0.25, rate_hz=8000, level_dbfs=None)
+    )
     whole = sf.read(tmp_path / "x.wav", dtype="float32")[0]
     for n, (first, last) in enumerate([(0, 2.25), (3.75, 6.25), (6.75, 10)]):
         np.testing.assert_array_equal(
@@ -81,7 +85,10 @@ def test_the_collar_is_clipped_at_the_edges_of_the_recording(tmp_path):
 
 def test_the_collar_reaches_no_further_label(tmp_path):
     found = segmented(
-        tmp_path, ("x.wav", 1, 3, "roar"), ("x.wav", 3.1, 5, "blow"), rule=Rule(collar_s=0.25)
+        tmp_path,
+        ("x.wav", 1, 3, "roar"),
+        ("x.wav", 3.1, 5, "blow"),
+        rule=SegmentationOptions(collar_s=0.25),
     )
     assert [s.labels for s in found.segments] == [("roar",), ("blow",)]
 
@@ -124,14 +131,14 @@ def test_two_channels_become_one_by_the_rule(tmp_path):
         found = segmented(
             tmp_path,
             ("x.wav", 1, 3, "roar"),
-            rule=Rule(channel_rule=rule, rate_hz=8000, level_dbfs=None),
+            rule=SegmentationOptions(channel_rule=rule, rate_hz=8000, level_dbfs=None),
         )
         assert found.segments[0].channel_rule == rule
         np.testing.assert_allclose(audio_of(tmp_path, found), wanted, atol=1e-7)
 
 
 def test_a_channel_that_is_not_there_is_a_reject(tmp_path):
-    found = segmented(tmp_path, ("x.wav", 1, 3, "roar"), rule=Rule(channel_rule="2"))
+    found = segmented(tmp_path, ("x.wav", 1, 3, "roar"), rule=SegmentationOptions(channel_rule="2"))
     assert not found.segments
     assert "number of channels is 1" in reasons(found)[0]
 
@@ -157,13 +164,15 @@ def test_times_that_cannot_be_are_rejects_with_a_reason(tmp_path, start, end, re
 
 
 def test_a_call_that_ends_a_little_late_keeps_its_time_and_is_read_to_the_end(tmp_path):
-    found = segmented(tmp_path, ("x.wav", 8.95, 10.05, "roar"), rule=Rule(rate_hz=8000))
+    found = segmented(
+        tmp_path, ("x.wav", 8.95, 10.05, "roar"), rule=SegmentationOptions(rate_hz=8000)
+    )
     assert found.segments[0].end_s == 10.05
     assert len(audio_of(tmp_path, found)) == round(1.05 * 8000)
 
 
 def test_a_collar_that_the_recording_does_not_have_does_not_make_a_call_longer(tmp_path):
-    rule = Rule(minimum_s=2.4, collar_s=0.25, with_collar=True)
+    rule = SegmentationOptions(minimum_s=2.4, collar_s=0.25, with_collar=True)
     assert not segmented(tmp_path, ("x.wav", 0, 2, "roar"), rule=rule).segments
     assert len(segmented(tmp_path, ("x.wav", 1, 3, "roar"), rule=rule).segments) == 1
 
@@ -183,7 +192,7 @@ def test_calls_that_overlap_in_a_file_that_is_read_forward_only_are_the_same_as_
     record(tmp_path / f"x{suffix}", seconds=20, rate=16000)
     rows = [(f"x{suffix}", n * 0.7, n * 0.7 + 1.5, f"call {n}") for n in range(20)]
     found = segment_corpus(tmp_path, annotate(tmp_path, *rows))
-    together = dict(read_segments(tmp_path, found.segments, threads=1))
+    together = dict(load_audio(tmp_path, found.segments, threads=1))
     for n, segment in enumerate(found.segments):
         with open_recording(tmp_path / segment.path) as reader:
             np.testing.assert_array_equal(together[n], read_segment(reader, segment))
@@ -312,7 +321,9 @@ def test_audio_that_vanishes_after_its_header_was_read_is_a_reject(tmp_path, mon
             (tmp_path / "gone.wav").unlink(missing_ok=True)
 
     monkeypatch.chdir(tmp_path)
-    found = segmented(tmp_path, ("gone.wav", 1, 3, "roar"), ("x.wav", 1, 3, "blow"), report=vanish)
+    found = segmented(
+        tmp_path, ("gone.wav", 1, 3, "roar"), ("x.wav", 1, 3, "blow"), progress=vanish
+    )
     assert [s.label for s in found.segments] == ["blow"]
     assert "gone.wav" in reasons(found)[0]
 
@@ -344,12 +355,14 @@ def test_a_time_expanded_recording_is_read_at_its_true_rate(tmp_path):
     found = segmented(
         tmp_path,
         ("x.wav", 0.1, 0.5, "bat"),
-        rule=Rule(minimum_s=0.1, source_rate_hz=80000, rate_hz=80000),
+        rule=SegmentationOptions(minimum_s=0.1, source_rate_hz=80000, rate_hz=80000),
     )
     assert found.recordings[0].duration_s == 1
     assert found.segments[0].source_rate_hz == 80000
     late = segmented(
-        tmp_path, ("x.wav", 1, 5, "bat"), rule=Rule(minimum_s=0.1, source_rate_hz=80000)
+        tmp_path,
+        ("x.wav", 1, 5, "bat"),
+        rule=SegmentationOptions(minimum_s=0.1, source_rate_hz=80000),
     )
     assert "time-expanded" in reasons(late)[0]
 
@@ -434,7 +447,7 @@ def test_progress_adds_up_to_one(tmp_path, check):
     shares: list[float] = []
     record(tmp_path / "x.wav")
     annotate(tmp_path, ("x.wav", 0, 1.5, "roar"))
-    segment_corpus(tmp_path, check=check, report=lambda share, what: shares.append(share))
+    segment_corpus(tmp_path, check=check, progress=lambda share, what: shares.append(share))
     assert sum(shares) == pytest.approx(1)
 
 
@@ -623,7 +636,7 @@ def test_a_manifest_with_the_papers_shape_gives_the_papers_bookkeeping(
         annotated - long,
     )
     segments = found.segments
-    folds = give_folds(
+    folds = check_folds(
         [s.recording for s in segments], np.array([s.more["fold"] for s in segments])
     )
     counts = count_classes([s.label for s in segments], folds)
@@ -672,7 +685,7 @@ def library(tmp_path_factory):
 @settings(max_examples=60)
 def test_every_annotation_is_a_segment_or_a_reject(library, rows):
     table = annotate(library, *rows, name="random.csv")
-    found = segment_corpus(library, table, Rule(collar_s=0.1), threads=1)
+    found = segment_corpus(library, table, SegmentationOptions(collar_s=0.1), threads=1)
     assert found.read == len(found.segments) + len(found.rejects)
     assert found.read == sum(any(cell != "" for cell in row) for row in rows)
     assert len({s.segment for s in found.segments}) == len(found.segments)
@@ -726,5 +739,7 @@ def test_the_real_elephants_become_241_segments_by_sheet_and_by_folder():
 )
 def test_the_real_finch_songs_are_too_short_for_the_paper_and_not_for_their_own_rule():
     assert len(segment_corpus(SHARED / "finch").rejects) == 601
-    found = segment_corpus(SHARED / "finch", rule=Rule(minimum_s=0.02), hints=Hints())
+    found = segment_corpus(
+        SHARED / "finch", rule=SegmentationOptions(minimum_s=0.02), hints=Hints()
+    )
     assert len(found.segments) == 601

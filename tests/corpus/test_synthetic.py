@@ -409,7 +409,7 @@ def test_the_readme_says_what_it_is_and_how_to_segment_it(
 def test_progress_adds_up_to_one_and_names_the_recordings(tmp_path: Path) -> None:
     told: list[tuple[float, str]] = []
     make_corpus(
-        tmp_path, scale=0.1, rate_hz=4000, report=lambda share, what: told.append((share, what))
+        tmp_path, scale=0.1, rate_hz=4000, progress=lambda share, what: told.append((share, what))
     )
     assert sum(share for share, _ in told) == pytest.approx(1)
     assert [what for _, what in told] == [plan.name for plan in plan_corpus(0, 0.1)]
@@ -420,7 +420,7 @@ def test_nothing_more_is_begun_after_an_interruption(tmp_path: Path) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        make_corpus(tmp_path, scale=1, rate_hz=4000, threads=1, report=interrupt)
+        make_corpus(tmp_path, scale=1, rate_hz=4000, threads=1, progress=interrupt)
     assert len(list((tmp_path / "recordings").iterdir())) <= 5
     assert not list(tmp_path.rglob(".*"))
 

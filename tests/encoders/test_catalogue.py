@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from callshot.encoders import catalogue
-from callshot.encoders.availability import PACKAGES, tell_encoder, tell_encoders
+from callshot.encoders.availability import PACKAGES, encoder_status, tell_encoders
 from callshot.encoders.catalogue import (
     ENCODERS,
     Row,
@@ -204,7 +204,7 @@ def test_what_an_encoder_needs_is_told(monkeypatch, tmp_path):
     assert states["mfcc"].needs == states["random"].needs == ()
     assert "callshot encoders get birdnet-v2.4" in states["birdnet-v2.4"].needs
     monkeypatch.setattr("callshot.encoders.availability.find_spec", lambda name: None)
-    assert tell_encoder(find_encoder("perch-v2")).needs[0] == "pip install 'callshot[onnx]'"
+    assert encoder_status(find_encoder("perch-v2")).needs[0] == "pip install 'callshot[onnx]'"
 
 
 def test_weights_for_torch_need_torch_to_be_exported_unless_the_others_are_there(
@@ -220,12 +220,12 @@ def test_weights_for_torch_need_torch_to_be_exported_unless_the_others_are_there
     monkeypatch.setattr(
         "callshot.encoders.availability.find_spec", lambda name: None if name == "torch" else name
     )
-    assert tell_encoder(row).needs == ("callshot encoders get hubert-base-l3",)
+    assert encoder_status(row).needs == ("callshot encoders get hubert-base-l3",)
     there.add("model.safetensors")
-    assert tell_encoder(row).needs == ("pip install 'callshot[rivals]'",)
+    assert encoder_status(row).needs == ("pip install 'callshot[rivals]'",)
     there.add("model.onnx")
-    assert tell_encoder(row).needs == ()
-    assert [(file, is_there) for file, _, is_there in tell_encoder(row).weights] == [
+    assert encoder_status(row).needs == ()
+    assert [(file, is_there) for file, _, is_there in encoder_status(row).weights] == [
         ("model.onnx", True),
         ("pytorch_model.bin", False),
         ("model.safetensors", True),
@@ -235,9 +235,9 @@ def test_weights_for_torch_need_torch_to_be_exported_unless_the_others_are_there
 def test_a_users_own_model_is_not_ready_where_there_is_none(tmp_path):
     choices = {"rate_hz": "16000", "window_s": "1", "dimension": "3"}
     row = find_encoder(f"onnx:{tmp_path / 'mine.onnx'}", choices)
-    assert tell_encoder(row).needs == (f"the file {tmp_path / 'mine.onnx'}, which is not there",)
+    assert encoder_status(row).needs == (f"the file {tmp_path / 'mine.onnx'}, which is not there",)
     (tmp_path / "mine.onnx").touch()
-    assert tell_encoder(row).needs == ()
+    assert encoder_status(row).needs == ()
 
 
 def test_a_users_files_are_told_by_their_suffix_or_come_in_order(tmp_path):

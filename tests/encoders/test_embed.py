@@ -18,9 +18,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from callshot.corpus.audio import read_segments
-from callshot.corpus.options import Rule
-from callshot.corpus.segment_table import read_segment_table
+from callshot.corpus.audio import load_audio
+from callshot.corpus.options import SegmentationOptions
+from callshot.corpus.segment_table import read_segments
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.embed import Batching, embed_segments, make_table, segment_source
 from callshot.encoders.encode import Encoder, open_encoder, pool
@@ -59,7 +59,7 @@ class Counted:
 def embedded(folder, segments, encoder, store="store"):
     with open_store(folder / store, encoder.fingerprint) as kept:
         keys, rejects = embed_segments(
-            segments, folder, partial(read_segments, folder, threads=2), encoder, kept
+            segments, folder, partial(load_audio, folder, threads=2), encoder, kept
         )
         return keys, rejects, kept.vectors([key for key in keys if key is not None])
 
@@ -109,7 +109,7 @@ def test_after_a_part_the_rest_gets_its_own_vectors(library):
     assert keys == fresh[0]
     np.testing.assert_array_equal(vectors, fresh[2])
     for one, vector in zip(segments, vectors, strict=True):
-        signal = next(iter(read_segments(library, [one])))[1]
+        signal = next(iter(load_audio(library, [one])))[1]
         np.testing.assert_array_equal(vector, encoder.encode([signal])[0][0])
 
 
@@ -232,7 +232,7 @@ def watched(work):
 def ahead(library, encoder, count=12):
     segments = [segment(f"r{n % 3}.wav", n / 10, n / 10 + 1) for n in range(count)]
     with open_store(library / "store", encoder.fingerprint) as kept:
-        embed_segments(segments, library, partial(read_segments, library), encoder, kept)
+        embed_segments(segments, library, partial(load_audio, library), encoder, kept)
 
 
 def test_windows_are_made_ready_while_the_model_works(library):
@@ -278,7 +278,7 @@ def test_shares_of_the_work_add_up_to_one_with_the_pace(library):
     segments = [segment(f"r{n}.wav") for n in range(3)]
     embedded(library, segments[:1], encoder)
     with open_store(library / "store", encoder.fingerprint) as kept:
-        read = partial(read_segments, library)
+        read = partial(load_audio, library)
         embed_segments(
             segments, library, read, encoder, kept, lambda share, what: told.append((share, what))
         )
@@ -371,7 +371,9 @@ def test_a_place_where_no_table_can_be_is_told_before_any_work(cut, tmp_path, ou
 
 def test_segments_at_a_rate_that_the_encoder_does_not_take_are_told_before_any_work(library):
     (library / "calls.csv").write_text("recording,start_s,end_s,label\nr0.wav,0,2,roar\n")
-    segment_files(library, library / "cut", library / "calls.csv", Rule(rate_hz=8000))
+    segment_files(
+        library, library / "cut", library / "calls.csv", SegmentationOptions(rate_hz=8000)
+    )
     with pytest.raises(
         InputError,
         match=r"is cut at 8000 Hz, and mfcc wants 16000; cut segments anew with --rate 16000",
@@ -580,7 +582,7 @@ def test_a_disk_that_fills_up_is_told_and_the_store_goes_on_from_there(
     said = failing(cut, out, disk / "store")
     assert re.fullmatch(rf"callshot: {re.escape(str(disk))}/store/\S+: {wanted}", said)
     assert not out.exists()
-    sources = [segment_source(tmp_path, one) for one in read_segment_table(cut)[0]]
+    sources = [segment_source(tmp_path, one) for one in read_segments(cut)[0]]
     with open_store(disk / "store", Counted().encoder.fingerprint) as store:
         keys = store.find(sources)
         assert np.isfinite(store.vectors(list(keys.values()))).all()

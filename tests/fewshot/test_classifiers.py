@@ -413,7 +413,7 @@ def test_more_classifiers_add_rows_and_move_none(score):
     result = evaluate(
         table,
         dataclasses.replace(few, classifiers=("medoid", "centroid", "cl2n")),
-        report=lambda s, _: heard.append(s),
+        progress=lambda s, _: heard.append(s),
     )
     assert list(dict.fromkeys(c.classifier for c in result.curve)) == ["medoid", "centroid", "cl2n"]
     for rows in ("curve", "per_class"):

@@ -12,7 +12,7 @@ from callshot.fewshot.differences import compare
 from callshot.fewshot.evaluate import evaluate
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.single_episode import rerun_episode
-from callshot.records import Rival, Values
+from callshot.records import Baseline, Values
 from corpora import corpora, folds_of, random_corpus
 
 FEW = Protocol(shots=(1, 2, 4), draws=4, bootstraps=30, shared_draws=20)
@@ -147,11 +147,11 @@ def test_the_centroid_is_compared_with_the_rivals_on_its_encoder_and_with_those_
             values("b", [[0, 0, 0]]),
         ][:2],
         [
-            Rival("herd", "a", "logistic", "LR", "all", "map", 0.5),
-            Rival("herd", "", "end-to-end", "AERD", "all", "map", 0.75),
-            Rival("herd", "b", "logistic", "LR", "all", "map", 0.1),
-            Rival("herd", "a", "recurrent", "GRU", "reduced", "map", 0.1),
-            Rival("another", "a", "recurrent", "GRU", "all", "map", 0.1),
+            Baseline("herd", "a", "logistic", "LR", "all", "map", 0.5),
+            Baseline("herd", "", "end-to-end", "AERD", "all", "map", 0.75),
+            Baseline("herd", "b", "logistic", "LR", "all", "map", 0.1),
+            Baseline("herd", "a", "recurrent", "GRU", "reduced", "map", 0.1),
+            Baseline("another", "a", "recurrent", "GRU", "all", "map", 0.1),
         ],
     )
     assert [(d.one, d.other, d.metric, d.mean, d.wins) for d in found] == [

@@ -64,7 +64,7 @@ def test_progress_adds_up_to_one():
     evaluate(
         [table, dataclasses.replace(table, encoder="other")],
         FEW,
-        report=lambda share, what: heard.append(share),
+        progress=lambda share, what: heard.append(share),
     )
     assert sum(heard) == pytest.approx(1.0)
 

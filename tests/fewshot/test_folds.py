@@ -8,9 +8,9 @@ from callshot.errors import InputError, LeakError, OptionError
 from callshot.fewshot.episodes import plan_episodes, split
 from callshot.fewshot.folds import (
     audit,
+    check_folds,
     complete_shots,
     count_classes,
-    give_folds,
     make_folds,
     new_exemplars,
 )
@@ -24,7 +24,7 @@ from callshot.records import Embeddings
 def test_the_bookkeeping_gives_the_golden_values_of_the_paper(corpus, queries, support, best):
     counts = CORPORA[corpus][0]
     label, fold = spread_over_folds(*CORPORA[corpus])
-    found = count_classes(label, give_folds([f"recording {i}" for i in range(len(label))], fold))
+    found = count_classes(label, check_folds([f"recording {i}" for i in range(len(label))], fold))
     assert {c.label: (c.exemplars, c.complete_to_k) for c in found} == counts
     assert all(c.eligible for c in found)
     assert sum(c.exemplars for c in found) == support
@@ -36,7 +36,7 @@ def test_the_bookkeeping_gives_the_golden_values_of_the_paper(corpus, queries, s
 
 def test_new_exemplars_fall_away_as_the_papers_lower_panel_does():
     label, fold = spread_over_folds(*CORPORA["elephant-voices"])
-    found = count_classes(label, give_folds([f"recording {i}" for i in range(len(label))], fold))
+    found = count_classes(label, check_folds([f"recording {i}" for i in range(len(label))], fold))
     assert [new_exemplars(found, k) for k in range(1, 41)] == [
         12,
         12,
@@ -68,7 +68,7 @@ def test_new_exemplars_fall_away_as_the_papers_lower_panel_does():
 
 
 def test_classes_that_miss_a_fold_are_ineligible_with_the_reason():
-    folds = give_folds(["a", "b", "c", "d"], np.array([0, 1, 0, -1]))
+    folds = check_folds(["a", "b", "c", "d"], np.array([0, 1, 0, -1]))
     found = {c.label: c for c in count_classes(["x", "x", "y", "z"], folds)}
     assert found["x"].eligible
     assert (found["y"].eligible, found["y"].reason) == (False, "no exemplar in fold 1")
@@ -84,7 +84,7 @@ def test_a_recording_on_both_sides_of_a_split_is_named(fold):
 @pytest.mark.parametrize("fold", [[0, 0], [0, 2], [1, 2], [-1, -1], [-2, 0]])
 def test_folds_with_gaps_or_too_few_are_refused(fold):
     with pytest.raises(InputError, match="numbered 0, 1"):
-        give_folds(["a", "b"], np.array(fold))
+        check_folds(["a", "b"], np.array(fold))
 
 
 def test_fewer_than_two_folds_are_refused():
@@ -107,7 +107,7 @@ def table_of(label, fold, labels=None):
 
 def test_ineligible_names_are_dropped_from_labels_and_their_segments_take_no_part():
     table = table_of(["x", "x", "y", "y", "z"], [0, 1, 0, 1, 0], [("z",), ("y",), (), (), ("x",)])
-    folds = give_folds(table.recording, table.fold)
+    folds = check_folds(table.recording, table.fold)
     episodes = plan_episodes(table, folds, count_classes(table.label, folds))
     assert episodes.classes == ("x", "y")
     assert episodes.relevant.tolist() == [[True, False], [True, True], [False, True], [False, True]]
@@ -115,7 +115,7 @@ def test_ineligible_names_are_dropped_from_labels_and_their_segments_take_no_par
 
 def test_support_is_every_other_fold_and_the_common_fold():
     table = table_of(["x", "x", "x", "y", "y", "y"], [0, 1, -1, 0, 1, -1])
-    folds = give_folds(table.recording, table.fold)
+    folds = check_folds(table.recording, table.fold)
     episodes = plan_episodes(table, folds, count_classes(table.label, folds))
     part = split(episodes, 0)
     assert part.rows.tolist() == [0, 3]
@@ -128,13 +128,13 @@ def test_support_is_every_other_fold_and_the_common_fold():
 )
 def test_fewer_than_two_eligible_classes_are_refused_with_the_reasons(label, message):
     table = table_of(label, [0, 1, 0])
-    folds = give_folds(table.recording, table.fold)
+    folds = check_folds(table.recording, table.fold)
     with pytest.raises(InputError, match=message):
         plan_episodes(table, folds, count_classes(label, folds))
 
 
 def test_new_exemplars_are_those_of_eligible_classes():
-    folds = give_folds(["a", "b", "c", "d", "e"], np.array([0, 1, 0, 0, -1]))
+    folds = check_folds(["a", "b", "c", "d", "e"], np.array([0, 1, 0, 0, -1]))
     found = count_classes(["x", "x", "y", "y", "y"], folds)
     assert [c.eligible for c in found] == [False, True]
     assert new_exemplars(found, 1) == 1
@@ -144,6 +144,6 @@ def test_values_whose_squares_are_no_floats_are_refused():
     for scale in (1e170, 1e-170):
         table = table_of(["x", "x", "y", "y"], [0, 1, 0, 1])
         table = dataclasses.replace(table, vectors=table.vectors * scale)
-        folds = give_folds(table.recording, table.fold)
+        folds = check_folds(table.recording, table.fold)
         with pytest.raises(InputError, match="squares are floats"):
             plan_episodes(table, folds, count_classes(table.label, folds))

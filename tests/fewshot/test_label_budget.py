@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from callshot.fewshot.evaluate import evaluate
 from callshot.fewshot.label_budget import label_budget, most_to_gain, saturation
 from callshot.fewshot.protocol import Protocol
-from callshot.records import ClassCount, ClassCurve, Worth
+from callshot.records import BudgetRow, ClassCount, ClassCurve
 from corpora import random_corpus
 
 
@@ -95,7 +95,7 @@ def test_a_curve_too_steep_to_go_on_ends_at_1():
 
 def test_the_class_with_most_to_gain_is_told_where_it_is_more_than_noise():
     def worth(label, gain, double=0.05, error=0.001):
-        return Worth("herd", "e", label, "map", 9, 4, 0.5, gain, double, 0.9, error)
+        return BudgetRow("herd", "e", label, "map", 9, 4, 0.5, gain, double, 0.9, error)
 
     one, unknown = worth("roar", 0.02), worth("bark", math.nan, math.nan, math.nan)
     assert most_to_gain([unknown, worth("growl", 0.01), one]) is one

@@ -5,7 +5,7 @@ import pytest
 
 import literal
 from callshot.errors import InputError, OptionError
-from callshot.fewshot.accumulate import Tally
+from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import plan_episodes, split
 from callshot.fewshot.folds import count_classes
@@ -24,7 +24,7 @@ def test_an_episode_alone_is_the_one_of_the_sweep(sampler):
     corpus = literal.Corpus(table, table.fold, folds.count)
     part = split(episodes, 1)
     scores, _ = score_own(
-        engine, part, np.array([1, 3]), Tally(2, 1, episodes.classes, None).decisions
+        engine, part, np.array([1, 3]), MetricSums(2, 1, episodes.classes, None).decisions
     )
     for q, row in enumerate(corpus.queries(1)):
         for draw in range(4):

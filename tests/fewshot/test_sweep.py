@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 import literal
 from callshot.fewshot import engine as engine_module
 from callshot.fewshot import per_query_resampling
-from callshot.fewshot.accumulate import Tally
+from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import plan_episodes, split
 from callshot.fewshot.folds import count_classes
 from callshot.fewshot.metrics import expected_auroc
-from callshot.fewshot.per_query_resampling import score_own, sweep_own
+from callshot.fewshot.per_query_resampling import score_own, sweep_per_query
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import chance_levels
 from callshot.fewshot.sweep import sweep
@@ -98,7 +98,7 @@ def test_sorting_every_sample_gives_the_same_values_as_counting(monkeypatch):
 def test_the_same_scores_give_the_same_bootstrap_values_as_scikit_learn(table, protocol):
     engine = engine_for(table, protocol)
     episodes, shots = engine.episodes, np.array(protocol.shots)
-    tally = Tally(len(shots), protocol.bootstraps, episodes.classes, None)
+    tally = MetricSums(len(shots), protocol.bootstraps, episodes.classes, None)
     for number in range(episodes.folds):
         part = split(episodes, number)
         scores, _ = score_own(engine, part, shots, tally.decisions)
@@ -108,8 +108,8 @@ def test_the_same_scores_give_the_same_bootstrap_values_as_scikit_learn(table, p
             [literal.pick(protocol.seed, table.segment[i], b, protocol.draws) for i in queries]
             for b in range(7)
         ]
-        one = Tally(3, protocol.bootstraps, episodes.classes, None)
-        sweep_own(engine, part, shots, one)
+        one = MetricSums(3, protocol.bootstraps, episodes.classes, None)
+        sweep_per_query(engine, part, shots, one)
         for s in range(3):
             for b in range(7):
                 table_b = scores[s][:, np.arange(len(queries)), picks[b]].T
@@ -227,7 +227,7 @@ def test_the_bootstrap_mean_of_auroc_meets_its_closed_form(seed):
     expected = []
     for number in range(engine.episodes.folds):
         part = split(engine.episodes, number)
-        spare = Tally(2, 1, engine.episodes.classes, None)
+        spare = MetricSums(2, 1, engine.episodes.classes, None)
         scores, _ = score_own(engine, part, np.array([1, 3]), spare.decisions)
         defined = [n for n in range(len(engine.episodes.classes)) if not part.relevant[n].all()]
         expected.append(
@@ -290,9 +290,9 @@ def test_large_codes_take_the_wide_path_and_give_the_same_values(many, monkeypat
     wide = Protocol(shots=(2,), draws=700, bootstraps=20)
     engine = engine_for(table, wide)
     part = split(engine.episodes, 0)
-    one = Tally(1, 20, engine.episodes.classes, None)
+    one = MetricSums(1, 20, engine.episodes.classes, None)
     scores, _ = score_own(engine, part, np.array([2]), one.decisions)
-    sweep_own(engine, part, np.array([2]), one)
+    sweep_per_query(engine, part, np.array([2]), one)
     corpus = literal.Corpus(table, table.fold, 2)
     queries = corpus.queries(0)
     for b in range(20):

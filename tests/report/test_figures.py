@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from callshot.errors import OptionError, OutputError
-from callshot.records import ClassCount, Curve, Embeddings, Evaluation, Folds, Rival
+from callshot.records import Baseline, ClassCount, Curve, Embeddings, Evaluation, Folds
 from callshot.report.figures import draw_sweep, sweep
 from callshot.report.figures.figure_io import blank
 from callshot.report.figures.style import STYLE
@@ -152,7 +152,7 @@ def test_shots_are_numbered_as_far_as_there_is_room(monkeypatch, shots, labels):
     assert [label.get_text() for label in foot.get_xticklabels()] == labels.split()
 
 
-def make_rivals(*values, metric="map", scoring="all", corpus="reserve") -> list[Rival]:
+def make_rivals(*values, metric="map", scoring="all", corpus="reserve") -> list[Baseline]:
     kinds = (
         ("mfcc", "logistic", "LR"),
         ("mfcc", "recurrent", "GRU"),
@@ -160,7 +160,7 @@ def make_rivals(*values, metric="map", scoring="all", corpus="reserve") -> list[
         ("b", "logistic", "LR"),
     )
     return [
-        Rival(corpus, *kind, scoring, metric, v) for kind, v in zip(kinds, values, strict=False)
+        Baseline(corpus, *kind, scoring, metric, v) for kind, v in zip(kinds, values, strict=False)
     ]
 
 
@@ -172,7 +172,7 @@ def test_rivals_are_named_lines_in_the_panels_of_their_encoders(monkeypatch):
     figure = drawn(
         monkeypatch,
         make_evaluation(encoders=("mfcc", "b")),
-        rivals=make_rivals(0.3, 0.4, 0.95, 0.5),
+        baselines=make_rivals(0.3, 0.4, 0.95, 0.5),
     )
     one, other = figure.axes[:2]
     assert rival_names(one) == ["LR", "GRU", "AERD"]
@@ -193,7 +193,7 @@ def test_rivals_are_named_lines_in_the_panels_of_their_encoders(monkeypatch):
 
 def test_an_axis_reaches_as_far_as_its_rivals(monkeypatch):
     low, high = (
-        drawn(monkeypatch, make_evaluation(), rivals=make_rivals(0.05, 0.995)).axes[0].get_ylim()
+        drawn(monkeypatch, make_evaluation(), baselines=make_rivals(0.05, 0.995)).axes[0].get_ylim()
     )
     assert low < 0.05
     assert high > 0.995
@@ -201,18 +201,18 @@ def test_an_axis_reaches_as_far_as_its_rivals(monkeypatch):
 
 @pytest.mark.parametrize("other", [{"metric": "auroc"}, {"scoring": "reduced"}, {"corpus": "park"}])
 def test_a_rival_of_another_metric_scoring_or_corpus_is_not_drawn(monkeypatch, other):
-    figure = drawn(monkeypatch, make_evaluation(), rivals=make_rivals(0.3, 0.4, 0.5, **other))
+    figure = drawn(monkeypatch, make_evaluation(), baselines=make_rivals(0.3, 0.4, 0.5, **other))
     assert rival_names(figure.axes[0]) == []
     assert len(figure.legends[0].get_texts()) == 3
 
 
 def test_a_rival_without_a_value_is_not_drawn(monkeypatch):
-    figure = drawn(monkeypatch, make_evaluation(), rivals=make_rivals(float("nan"), 0.4))
+    figure = drawn(monkeypatch, make_evaluation(), baselines=make_rivals(float("nan"), 0.4))
     assert rival_names(figure.axes[0]) == ["GRU"]
 
 
 def test_names_of_rivals_that_score_alike_do_not_cover_each_other(monkeypatch):
-    figure = drawn(monkeypatch, make_evaluation(), rivals=make_rivals(0.5, 0.5, 0.501))
+    figure = drawn(monkeypatch, make_evaluation(), baselines=make_rivals(0.5, 0.5, 0.501))
     heights = sorted(t.get_position()[1] for t in figure.axes[0].texts if t.get_gid() == "rival")
     assert all(b - a > 7 for a, b in pairwise(heights))
 

@@ -9,18 +9,18 @@ import pytest
 
 from callshot.fewshot.folds import complete_shots, count_classes
 from callshot.records import (
-    Chapter,
+    Baseline,
     ClassCurve,
     Confusion,
-    Crossing,
+    CorpusResults,
+    CorpusStats,
+    Crossover,
     Curve,
     Difference,
     Embeddings,
     Evaluation,
-    Facts,
     Folds,
-    Refined,
-    Rival,
+    RefinementStep,
     Values,
 )
 from callshot.report.figures import draw_figures, plan_figures
@@ -45,9 +45,9 @@ SIXTY = tuple(
 )
 
 
-def make_chapter(
+def make_corpus_results(
     labels, encoders, shots, *, folds=5, spreads=("per-query", "shared"), reduced=False
-) -> Chapter:
+) -> CorpusResults:
     """Return a chapter as `evaluate` would, out of made-up numbers: a curve that grows with k, and its noise."""
     tables = make_tables(labels, encoders, recordings=folds + 2, each=2)
     fold = np.array([int(r.split()[1]) for r in tables[0].recording])
@@ -80,20 +80,20 @@ def make_chapter(
     evaluation = Evaluation(
         "c", best, 9, curve, values, per_class, confusion, [], counts, given, tables[0], []
     )
-    rivals = [
-        Rival("c", e, kind, kind.upper(), "all", "map", 0.5 + 0.02 * i)
+    baselines = [
+        Baseline("c", e, kind, kind.upper(), "all", "map", 0.5 + 0.02 * i)
         for e, (i, kind) in product(encoders, enumerate(("logistic", "recurrent")))
     ]
-    rivals.append(Rival("c", "", "end-to-end", "AERD with a long name", "all", "map", 0.51))
+    baselines.append(Baseline("c", "", "end-to-end", "AERD with a long name", "all", "map", 0.51))
     differences = [d for a, b in combinations(encoders, 2) for d in make_differences(values, a, b)]
     span = lengths([1.0])
-    facts = Facts((16000.0,), (1,), ("WAV",), len(labels), 1.0, 0.0, span, span, span, span)
-    return Chapter(
+    facts = CorpusStats((16000.0,), (1,), ("WAV",), len(labels), 1.0, 0.0, span, span, span, span)
+    return CorpusResults(
         evaluation,
         facts,
         span,
         tables,
-        rivals,
+        baselines,
         differences,
         (),
         None,
@@ -101,11 +101,11 @@ def make_chapter(
         (),
         make_others(evaluation),
         [
-            Crossing("c", e, "logistic", "k", "all", "map", "shared", shots[-1], None)
+            Crossover("c", e, "logistic", "k", "all", "map", "shared", shots[-1], None)
             for e in encoders
         ],
         [
-            Refined("c", e, "all", m, step, 0.5 + 0.01 * i + step / 1e6, 2.0)
+            RefinementStep("c", e, "all", m, step, 0.5 + 0.01 * i + step / 1e6, 2.0)
             for i, e in enumerate(encoders)
             for m in ("map", "auroc")
             for step in (0, 1, 2, 5, 90000)
@@ -207,28 +207,30 @@ def make_differences(values, one, other) -> list[Difference]:
 
 
 @lru_cache
-def chapter_of(case) -> Chapter:
+def chapter_of(case) -> CorpusResults:
     if case == "27 classes, 60 letters, 4 encoders, 40 shots":
-        return make_chapter(
+        return make_corpus_results(
             SIXTY, ("perch-v2", "perch-v1", "hubert-base-l2", "mfcc"), tuple(range(1, 41)), folds=10
         )
     if case == "names that no font and no markup likes":
-        return make_chapter(STRANGE, ("象", "M" * 90, "$mfcc$", "x\ny"), (1, 2, 5, 10, 100, 100000))
+        return make_corpus_results(
+            STRANGE, ("象", "M" * 90, "$mfcc$", "x\ny"), (1, 2, 5, 10, 100, 100000)
+        )
     if case == "12 encoders with long names":
         encoders = tuple(
             f"hubert-base[layer={n},frames=mean,of=a long name that goes on and on]"
             for n in range(12)
         )
-        return make_chapter(SIXTY[:12], encoders, (1, 2, 5))
+        return make_corpus_results(SIXTY[:12], encoders, (1, 2, 5))
     if case == "60 classes":
-        return make_chapter(
+        return make_corpus_results(
             tuple(f"class {n}" for n in range(60)), ("one", "two", "three"), THREE_SHOTS
         )
     if case == "three and three":
-        return make_chapter(
+        return make_corpus_results(
             ("rumble", "roar", "trumpet"), THREE_ENCODERS, THREE_SHOTS, reduced=True
         )
-    return make_chapter(("a", "$x^{2$"), ("one",), (1,), spreads=("shared",))
+    return make_corpus_results(("a", "$x^{2$"), ("one",), (1,), spreads=("shared",))
 
 
 CASES = (
@@ -332,7 +334,7 @@ def test_a_chapter_has_every_figure_that_makes_sense():
         "confusion",
         "map",
     ]
-    without = replace(chapter_of("one pair"), others=None, crossings=(), refinement=())
+    without = replace(chapter_of("one pair"), others=None, crossovers=(), refinement=())
     assert [plate.stem for plate in plan_figures(without)] == [
         "episode",
         "sweep",
@@ -376,13 +378,13 @@ def test_the_inset_has_a_panel_per_encoder_and_a_violin_per_shot_up_to_seven():
 
 
 def test_classes_come_by_exemplars_with_a_line_per_encoder_and_the_end_of_complete_support():
-    chapter, figure = chapter_of("three and three"), figures_of("three and three")["classes"]
-    for at, count in zip(figure.axes, chapter.evaluation.classes, strict=True):
+    corpus_results, figure = chapter_of("three and three"), figures_of("three and three")["classes"]
+    for at, count in zip(figure.axes, corpus_results.evaluation.classes, strict=True):
         assert at.get_title(loc="left") == f"{count.label}\n{count.exemplars} exemplars"
         lines = [line for line in at.lines if len(line.get_xdata()) == 5]
         points = [
             c
-            for c in chapter.evaluation.per_class
+            for c in corpus_results.evaluation.per_class
             if (c.label, c.metric, c.spread) == (count.label, "map", "per-query")
         ]
         assert [list(line.get_ydata()) for line in lines] == [
@@ -404,11 +406,14 @@ def test_the_spreads_are_drawn_with_their_widths_below():
 
 
 def test_differences_are_drawn_about_zero_with_the_share_of_wins():
-    chapter, figure = chapter_of("three and three"), figures_of("three and three")["differences"]
+    corpus_results, figure = (
+        chapter_of("three and three"),
+        figures_of("three and three")["differences"],
+    )
     upper, lower = figure.axes[1], figure.axes[4]
     rows = [
         d
-        for d in chapter.differences
+        for d in corpus_results.differences
         if (d.one, d.other, d.scoring, d.metric, d.spread)
         == ("birdnet-v2.4", "random", "all", "map", "shared")
     ]
@@ -420,7 +425,10 @@ def test_differences_are_drawn_about_zero_with_the_share_of_wins():
 
 
 def test_training_is_drawn_on_the_same_draws_with_the_difference_and_its_crossings_below():
-    chapter, figure = chapter_of("three and three"), figures_of("three and three")["training"]
+    corpus_results, figure = (
+        chapter_of("three and three"),
+        figures_of("three and three")["training"],
+    )
     upper, lower = figure.axes[1], figure.axes[4]
     key = ("mfcc", "all", "map", "shared")
     centroid, logistic = (
@@ -430,8 +438,8 @@ def test_training_is_drawn_on_the_same_draws_with_the_difference_and_its_crossin
             if (v.encoder, v.scoring, v.metric, v.spread) == key and v.classifier == name
         ).value
         for values, name in (
-            (chapter.evaluation.values, "centroid"),
-            (chapter.others.values, "logistic"),
+            (corpus_results.evaluation.values, "centroid"),
+            (corpus_results.others.values, "logistic"),
         )
     )
     assert logistic.shape[1] == 40
@@ -450,10 +458,10 @@ def test_training_is_drawn_on_the_same_draws_with_the_difference_and_its_crossin
 
 
 def test_the_rules_are_drawn_beside_the_centroid_which_comes_first():
-    chapter, figure = chapter_of("three and three"), figures_of("three and three")["rules"]
+    corpus_results, figure = chapter_of("three and three"), figures_of("three and three")["rules"]
     points = [
         c
-        for c in (*chapter.evaluation.curve, *chapter.others.curve)
+        for c in (*corpus_results.evaluation.curve, *corpus_results.others.curve)
         if (c.encoder, c.scoring, c.metric, c.spread) == ("mfcc", "all", "map", "shared")
     ]
     lines = [list(line.get_ydata()) for line in figure.axes[1].lines if len(line.get_xdata()) == 5]
@@ -516,8 +524,8 @@ def test_few_labels_are_named_on_the_map_and_many_are_numbered_and_listed():
 
 
 def test_undefined_values_leave_gaps_in_every_figure():
-    chapter = chapter_of("three and three")
-    old, nothing = chapter.evaluation, float("nan")
+    corpus_results = chapter_of("three and three")
+    old, nothing = corpus_results.evaluation, float("nan")
     lost = {"mean": nothing, "p01": nothing, "p99": nothing}
     quartiles = {"p25": nothing, "p50": nothing, "p75": nothing}
     evaluation = replace(
@@ -526,20 +534,22 @@ def test_undefined_values_leave_gaps_in_every_figure():
         per_class=[replace(c, **lost) for c in old.per_class],
         values=[replace(v, value=v.value * nothing) for v in old.values],
     )
-    differences = [replace(d, wins=nothing, **lost, **quartiles) for d in chapter.differences]
+    differences = [
+        replace(d, wins=nothing, **lost, **quartiles) for d in corpus_results.differences
+    ]
     others = replace(
-        chapter.others,
-        curve=[replace(c, **lost) for c in chapter.others.curve],
-        values=[replace(v, value=v.value * nothing) for v in chapter.others.values],
+        corpus_results.others,
+        curve=[replace(c, **lost) for c in corpus_results.others.curve],
+        values=[replace(v, value=v.value * nothing) for v in corpus_results.others.values],
     )
-    steps = [replace(r, value=nothing) for r in chapter.refinement]
+    steps = [replace(r, value=nothing) for r in corpus_results.refinement]
     emptied = {
         "evaluation": evaluation,
         "differences": differences,
         "others": others,
         "refinement": steps,
     }
-    for plate in plan_figures(replace(chapter, **emptied)):
+    for plate in plan_figures(replace(corpus_results, **emptied)):
         if plate.stem in ("sweep", "inset", "classes", "spreads", "differences", *TRAINED):
             with blank() as figure:
                 plate.compose(figure)

@@ -7,12 +7,12 @@ from hypothesis.extra.numpy import arrays
 from callshot import Embeddings, Protocol, rerun_episode
 from callshot.records import Episode
 from callshot.report.figures.example_episode import ROWS, choose_scene, decide
-from callshot.report.figures.figure_io import Plate, blank, freeze, render
+from callshot.report.figures.figure_io import FigurePage, blank, freeze, render
 from callshot.report.figures.inset import density
 from callshot.report.figures.label_placement import place_names
 from callshot.report.figures.projection import make_map, principal_plane
 from callshot.report.figures.style import series
-from corpus_results import make_chapter, make_tables
+from corpus_results import make_corpus_results, make_tables
 
 FEW = Protocol(shots=(1, 2, 5), draws=3, bootstraps=5, shared_draws=5)
 
@@ -89,15 +89,17 @@ def test_names_on_one_spot_are_written_around_it():
 
 
 def test_the_scene_is_a_real_episode_of_the_best_encoder():
-    chapter = make_chapter(make_tables(encoders={"bad": 0.0, "good": 9.0}), protocol=FEW)
-    scene = choose_scene(chapter, FEW)
-    folds, episode = chapter.evaluation.folds, scene.episode
+    corpus_results = make_corpus_results(
+        make_tables(encoders={"bad": 0.0, "good": 9.0}), protocol=FEW
+    )
+    scene = choose_scene(corpus_results, FEW)
+    folds, episode = corpus_results.evaluation.folds, scene.episode
     assert scene.encoder == "good"
     assert scene.right
     assert episode.k == 2  # the most that is a few
-    assert episode == rerun_episode(chapter.tables[1], folds, episode.segment, 2, 0, FEW)
+    assert episode == rerun_episode(corpus_results.tables[1], folds, episode.segment, 2, 0, FEW)
     assert scene.decision == max(episode.scores, key=lambda name: episode.scores[name])
-    table = chapter.tables[1]
+    table = corpus_results.tables[1]
     for row in scene.rows:
         own = [
             f for f, name in zip(folds.fold.tolist(), table.label, strict=True) if name == row.label
@@ -109,24 +111,26 @@ def test_the_scene_is_a_real_episode_of_the_best_encoder():
 
 
 def test_a_right_decision_is_shown_where_there_is_one():
-    chapter = make_chapter(make_tables(encoders={"poor": 0.3}), protocol=FEW)
-    assert choose_scene(chapter, FEW).right
+    corpus_results = make_corpus_results(make_tables(encoders={"poor": 0.3}), protocol=FEW)
+    assert choose_scene(corpus_results, FEW).right
 
 
 def test_another_seed_shows_another_draw():
-    chapter = make_chapter(protocol=FEW)
-    one, other = (choose_scene(chapter, Protocol(seed=seed)).episode.support for seed in (0, 1))
+    corpus_results = make_corpus_results(protocol=FEW)
+    one, other = (
+        choose_scene(corpus_results, Protocol(seed=seed)).episode.support for seed in (0, 1)
+    )
     assert one != other
 
 
 def test_of_many_classes_the_query_s_the_best_and_the_rarest_are_shown():
     tables = make_tables([f"call {i:02}" for i in range(27)], {"e": 3.0}, recordings=5, each=1)
-    chapter = make_chapter(tables, protocol=FEW)
-    scene = choose_scene(chapter, FEW)
+    corpus_results = make_corpus_results(tables, protocol=FEW)
+    scene = choose_scene(corpus_results, FEW)
     shown = [row.label for row in scene.rows]
     assert len(shown) == ROWS
     assert {scene.label, scene.decision} <= set(shown)
-    assert [c.label for c in chapter.evaluation.classes][-2:] == shown[-2:]
+    assert [c.label for c in corpus_results.evaluation.classes][-2:] == shown[-2:]
     assert scene.classes == 27
 
 
@@ -144,7 +148,7 @@ def test_a_picture_is_small_and_looks_as_it_was_drawn(tmp_path):
             at.plot(range(9), [n + i % 3 for i in range(9)], **series(n))
         at.imshow([[i / 99 for i in range(100)]], extent=(0, 8, 6, 8), cmap="Blues", aspect="auto")
 
-    path = next(p for p in render(Plate("p", compose), tmp_path) if p.suffix == ".png")
+    path = next(p for p in render(FigurePage("p", compose), tmp_path) if p.suffix == ".png")
     with blank() as figure:
         compose(figure)
         figure.savefig(tmp_path / "whole.png")

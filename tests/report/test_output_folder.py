@@ -14,7 +14,7 @@ import pytest
 
 from callshot.errors import OutputError
 from callshot.report import commit, output_folder
-from callshot.report.output_folder import open_staging
+from callshot.report.output_folder import open_output_folder
 
 TOLD = "provenance.json"
 MARK = "a.toml"
@@ -30,7 +30,7 @@ def write(directory: Path, files: Mapping[str, str], mark: str = MARK) -> list[P
             (folder / name).write_text(text)
         return list(files)
 
-    with open_staging(directory, None, TOLD, mark=mark) as opened:
+    with open_output_folder(directory, None, TOLD, mark=mark) as opened:
         return opened.write(make, {"title": "x"})
 
 
@@ -272,11 +272,11 @@ def test_results_of_another_set_are_refused_before_any_work(tmp_path, mark):
     with pytest.raises(
         OutputError, match=r"results of a\.toml are there; choose another directory"
     ):
-        open_staging(tmp_path, None, TOLD, mark=mark)
+        open_output_folder(tmp_path, None, TOLD, mark=mark)
     with pytest.raises(
         OutputError, match=r"results of a\.toml are there; choose another directory"
     ):
-        open_staging(tmp_path, ["report.html"], TOLD)
+        open_output_folder(tmp_path, ["report.html"], TOLD)
     assert contents(tmp_path) == ONE
 
 
@@ -293,7 +293,7 @@ def test_results_of_a_command_that_gives_no_mark_are_refused_and_its_own_are_not
 
 
 def test_a_set_that_came_while_another_was_made_is_not_replaced(tmp_path):
-    with open_staging(tmp_path, None, TOLD, mark="b.toml") as opened:
+    with open_output_folder(tmp_path, None, TOLD, mark="b.toml") as opened:
         write(tmp_path, ONE)
         with pytest.raises(OutputError, match=r"results of a\.toml are there"):
             opened.write(lambda folder: [], {})
@@ -325,11 +325,11 @@ def test_a_provenance_that_is_none_makes_nothing_ours(tmp_path, text):
 @pytest.mark.parametrize("name", ["a\0b", "\ud800"])
 def test_a_directory_with_an_impossible_name_is_refused(tmp_path, name):
     with pytest.raises(OutputError, match="no directory can have that name; choose another"):
-        open_staging(tmp_path / name, None, TOLD)
+        open_output_folder(tmp_path / name, None, TOLD)
 
 
 def test_half_a_surrogate_in_what_is_told_reads_back(tmp_path):
-    with open_staging(tmp_path, None, TOLD) as opened:
+    with open_output_folder(tmp_path, None, TOLD) as opened:
         opened.write(lambda folder: [], {"file": "r\udcff.wav"})
     assert json.loads((tmp_path / TOLD).read_text(encoding="utf-8"))["file"] == "r\udcff.wav"
 
@@ -370,7 +370,7 @@ def test_what_a_killed_run_left_is_undone_whoever_has_its_number_now(tmp_path, n
     left = die(tmp_path, TWO, at_replace(2))
     left.rename(tmp_path / named.format(name=left.name, host=output_folder.HOST, pid=os.getpid()))
     assert contents(tmp_path) != before
-    open_staging(tmp_path, None, TOLD, mark=MARK).close()
+    open_output_folder(tmp_path, None, TOLD, mark=MARK).close()
     assert contents(tmp_path) == before
     write(tmp_path, TWO)
     assert contents(tmp_path) == TWO
@@ -381,14 +381,14 @@ def test_what_a_study_left_is_undone_by_another_command_too(tmp_path):
     die(tmp_path, TWO, at_replace(3))
     assert "tables/u.csv" in contents(tmp_path)
     with pytest.raises(OutputError, match=r"results of a\.toml are there"):
-        open_staging(tmp_path, ["curve.csv"], TOLD)
+        open_output_folder(tmp_path, ["curve.csv"], TOLD)
     assert contents(tmp_path) == ONE
 
 
 def test_a_kill_after_the_last_file_undoes_nothing(tmp_path):
     write(tmp_path, ONE)
     die(tmp_path, TWO, "shutil.rmtree = lambda *_, **__: os._exit(9)")
-    open_staging(tmp_path, None, TOLD, mark=MARK).close()
+    open_output_folder(tmp_path, None, TOLD, mark=MARK).close()
     assert contents(tmp_path) == TWO
 
 
@@ -410,7 +410,7 @@ def half(folder, **_):
 os.replace, shutil.rmtree = broken, half
 """,
     )
-    open_staging(tmp_path, None, TOLD, mark=MARK).close()
+    open_output_folder(tmp_path, None, TOLD, mark=MARK).close()
     assert contents(tmp_path) == {"a": "1", "b": "2"}
 
 
@@ -423,7 +423,7 @@ def test_what_is_kept_is_not_put_back_through_a_link(tmp_path):
     (out / "tables/t.csv").unlink()
     (out / "tables").rmdir()
     (out / "tables").symlink_to(precious)
-    open_staging(out, None, TOLD, mark=MARK).close()
+    open_output_folder(out, None, TOLD, mark=MARK).close()
     assert contents(precious) == {"t.csv": "x"}
 
 
@@ -455,7 +455,7 @@ def broken(*paths):
 os.replace = broken
 """,
     )
-    open_staging(tmp_path, None, TOLD, mark=MARK).close()
+    open_output_folder(tmp_path, None, TOLD, mark=MARK).close()
     assert contents(tmp_path) == {"a": "1", "b": "2", "c": "3"}
 
 
@@ -473,7 +473,7 @@ def refuse(*_):
 Path.hardlink_to, shutil.copyfile = refuse, torn
 """,
     )
-    open_staging(tmp_path, None, TOLD, mark=MARK).close()
+    open_output_folder(tmp_path, None, TOLD, mark=MARK).close()
     assert contents(tmp_path) == ONE
 
 
@@ -482,18 +482,18 @@ def test_without_links_what_a_killed_run_replaced_comes_back(tmp_path, monkeypat
     refuse = "def refuse(*_):\n    raise OSError(95, 'no links here')\nPath.hardlink_to = refuse\n"
     die(tmp_path, TWO, refuse + at_replace(3))
     (tmp_path / "tables/u.csv").write_text("changed since the kill")
-    open_staging(tmp_path, None, TOLD, mark=MARK).close()
+    open_output_folder(tmp_path, None, TOLD, mark=MARK).close()
     assert contents(tmp_path) == {**ONE, "tables/u.csv": "changed since the kill"}
 
 
 @pytest.mark.parametrize("host", ["other", output_folder.HOST])
 def test_a_run_of_any_name_that_holds_its_lock_is_alive(tmp_path, host):
-    with open_staging(tmp_path, None, TOLD) as living:
+    with open_output_folder(tmp_path, None, TOLD) as living:
         named = tmp_path / f".callshot-999999999-{host}-x"
         living.path.rename(named)
-        open_staging(tmp_path, None, TOLD).close()
+        open_output_folder(tmp_path, None, TOLD).close()
         assert (named / output_folder.LOCK).exists()
-    open_staging(tmp_path, None, TOLD).close()
+    open_output_folder(tmp_path, None, TOLD).close()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -504,7 +504,7 @@ def test_where_there_are_no_locks_the_process_decides(tmp_path, monkeypatch, min
     def unlocked(*_: object) -> None:
         raise OSError(errno.ENOLCK, "no locks")
 
-    with open_staging(tmp_path, None, TOLD) as opened:
+    with open_output_folder(tmp_path, None, TOLD) as opened:
         monkeypatch.setattr(
             output_folder, "_alone_in", output_folder.explained
         )  # does nothing here
@@ -515,7 +515,7 @@ def test_where_there_are_no_locks_the_process_decides(tmp_path, monkeypatch, min
         )
         left.mkdir()
         (left / output_folder.LOCK).touch()
-        with open_staging(tmp_path, None, TOLD) as another:
+        with open_output_folder(tmp_path, None, TOLD) as another:
             assert not (another.path / output_folder.LOCK).exists()
             assert left.exists() == stays
             assert opened.path.exists()
@@ -532,6 +532,6 @@ def test_a_run_that_was_killed_while_another_was_made_is_undone_first(tmp_path):
         (folder / "report.html").write_text("third")
         return ["report.html"]
 
-    with open_staging(tmp_path, None, TOLD, mark=MARK) as opened:
+    with open_output_folder(tmp_path, None, TOLD, mark=MARK) as opened:
         opened.write(make, {})
     assert contents(tmp_path) == {"report.html": "third"}

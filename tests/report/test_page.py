@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from callshot.errors import InputError, OutputError
 from callshot.fewshot.protocol import Protocol
 from callshot.records import (
+    BudgetRow,
     ClassCount,
     ClassCurve,
     Curve,
@@ -24,7 +25,6 @@ from callshot.records import (
     Evaluation,
     Folds,
     Reject,
-    Worth,
 )
 from callshot.report.page.budget import show_budget, tell_next
 from callshot.report.page.data import DIGITS, chart_data, class_chances, to_json
@@ -32,7 +32,7 @@ from callshot.report.page.grids import show_table
 from callshot.report.page.html import clean, element, join
 from callshot.report.page.sections import show_left_out, show_picture, show_provenance
 from callshot.report.tables.table import Cell, Column, Table
-from corpus_results import make_chapter, make_tables
+from corpus_results import make_corpus_results, make_tables
 from pages import HOSTILE, LONG, QUOTED, make_budget, make_differences, make_study, write_study
 
 ASSETS = files("callshot.report.page") / "assets"
@@ -168,8 +168,10 @@ def test_labels_and_file_names_stay_text(text, page):
 
 
 def test_a_file_name_that_is_no_utf_8_does_not_stop_the_page(tmp_path, study):
-    chapter = replace(study["chapters"][0], rejects=[Reject("odd\udcff\x00.wav", 1, "no audio")])
-    path = write_study(tmp_path / "report.html", {**study, "chapters": [chapter]})
+    corpus_results = replace(
+        study["chapters"][0], rejects=[Reject("odd\udcff\x00.wav", 1, "no audio")]
+    )
+    path = write_study(tmp_path / "report.html", {**study, "chapters": [corpus_results]})
     assert "odd\ufffd\ufffd.wav" in path.read_text(encoding="utf-8")
 
 
@@ -177,11 +179,13 @@ def test_a_file_name_that_is_no_utf_8_does_not_stop_the_page(tmp_path, study):
 
 
 def test_points_are_those_of_the_curves_rounded_once(study):
-    for corpus, chapter in zip(
+    for corpus, corpus_results in zip(
         chart_data(study["chapters"])["corpora"], study["chapters"], strict=True
     ):
-        metrics = list(dict.fromkeys((c.scoring, c.metric) for c in chapter.evaluation.curve))
-        for c in chapter.evaluation.curve:
+        metrics = list(
+            dict.fromkeys((c.scoring, c.metric) for c in corpus_results.evaluation.curve)
+        )
+        for c in corpus_results.evaluation.curve:
             at = (metrics.index((c.scoring, c.metric)), corpus["spreads"].index(c.spread))
             line = corpus["lines"][f"{at[0]}.{at[1]}.{corpus['encoders'].index(c.encoder)}"]
             told = [row[corpus["shots"].index(c.k)] for row in line]
@@ -201,9 +205,9 @@ def test_points_of_a_class_are_those_of_its_curve(study):
 
 
 def test_what_is_not_a_number_is_null(study):
-    chapter = study["chapters"][1]
-    curve = [replace(c, mean=nan, p01=-0.00001) for c in chapter.evaluation.curve]
-    odd = replace(chapter, evaluation=replace(chapter.evaluation, curve=curve))
+    corpus_results = study["chapters"][1]
+    curve = [replace(c, mean=nan, p01=-0.00001) for c in corpus_results.evaluation.curve]
+    odd = replace(corpus_results, evaluation=replace(corpus_results.evaluation, curve=curve))
     line = chart_data([odd])["corpora"][0]["lines"]["0.0.0"]
     assert set(line[0]) == {None}
     assert "-0.0" not in to_json(line)
@@ -213,7 +217,7 @@ def test_what_is_not_a_number_is_null(study):
 def test_chance_of_the_classes_averages_to_that_of_the_curve():
     labels = [("rumble", "roar"), ("roar",), ("trumpet",)] * 24
     tables = [replace(t, labels=labels[: len(t)]) for t in make_tables()]
-    found = make_chapter(
+    found = make_corpus_results(
         tables, protocol=Protocol(shots=(1,), draws=2, bootstraps=5, shared_draws=2)
     ).evaluation
     told = next(c.chance for c in found.curve if c.metric == "map")
@@ -327,11 +331,13 @@ def test_equal_studies_give_equal_bytes(tmp_path, study, text):
 
 
 def test_a_chapter_with_curves_alone_leaves_the_other_sections_out(tmp_path):
-    chapter = make_chapter(
+    corpus_results = make_corpus_results(
         make_tables(encoders=("one",)), protocol=Protocol(shots=(1,), draws=2, bootstraps=5)
     )
     nothing = {"answers": {}, "tables": {}, "pictures": {}, "provenance": {}, "commands": []}
-    path = write_study(tmp_path / "report.html", {"title": "t", "chapters": [chapter], **nothing})
+    path = write_study(
+        tmp_path / "report.html", {"title": "t", "chapters": [corpus_results], **nothing}
+    )
     found = Reader(path.read_text(encoding="utf-8"))
     assert [a["id"] for a, _ in found.kinds("section")] == ["answer", "curves", "left-out"]
     assert not found.kinds("h3")
@@ -339,9 +345,13 @@ def test_a_chapter_with_curves_alone_leaves_the_other_sections_out(tmp_path):
 
 def test_a_large_study_is_small_enough_to_send(tmp_path):
     found = make_large()
-    chapter = replace(make_chapter(), evaluation=found, budget=list(make_budget(found)))
+    corpus_results = replace(
+        make_corpus_results(), evaluation=found, budget=list(make_budget(found))
+    )
     nothing = {"answers": {}, "tables": {}, "pictures": {}, "provenance": {}, "commands": []}
-    path = write_study(tmp_path / "report.html", {"title": "t", "chapters": [chapter], **nothing})
+    path = write_study(
+        tmp_path / "report.html", {"title": "t", "chapters": [corpus_results], **nothing}
+    )
     assert path.stat().st_size < 1_500_000
 
 
@@ -397,8 +407,10 @@ def test_a_table_without_groups_has_one_row_of_headings():
 # --- the other sections
 
 
-def worth(label, gain, encoder="one", value=0.5) -> Worth:
-    return Worth("c", encoder, label, "map", 9, 4, value, gain, 2 * gain, value + 3 * gain, 0.01)
+def worth(label, gain, encoder="one", value=0.5) -> BudgetRow:
+    return BudgetRow(
+        "c", encoder, label, "map", 9, 4, value, gain, 2 * gain, value + 3 * gain, 0.01
+    )
 
 
 def test_the_class_that_gains_most_is_named_first_and_those_that_cannot_tell_come_last():
@@ -454,17 +466,18 @@ def test_the_first_200_rejects_are_shown_and_all_are_counted(page):
 
 
 def test_where_nothing_was_left_out_the_page_says_so():
-    assert "Nothing was left out" in show_left_out(make_chapter(), "left")
+    assert "Nothing was left out" in show_left_out(make_corpus_results(), "left")
 
 
 def test_an_ineligible_class_is_listed_with_its_reason():
-    chapter = make_chapter()
+    corpus_results = make_corpus_results()
     counts = [
-        *chapter.evaluation.classes,
+        *corpus_results.evaluation.classes,
         ClassCount("bark", 2, 0, False, "in 2 recordings, 5 are needed"),
     ]
     shown = show_left_out(
-        replace(chapter, evaluation=replace(chapter.evaluation, classes=counts)), "left"
+        replace(corpus_results, evaluation=replace(corpus_results.evaluation, classes=counts)),
+        "left",
     )
     assert "in 2 recordings, 5 are needed" in shown
 
@@ -516,15 +529,18 @@ def test_third_party_files_are_the_ones_that_were_noted(text):
 
 
 def test_points_of_other_classifiers_are_those_of_their_curves(study):
-    for chapter, corpus in zip(
+    for corpus_results, corpus in zip(
         study["chapters"], chart_data(study["chapters"])["corpora"], strict=True
     ):
         assert corpus["rules"] == ["cosine", "logistic at k"]
-        encoders = list(dict.fromkeys(c.encoder for c in chapter.evaluation.curve))
+        encoders = list(dict.fromkeys(c.encoder for c in corpus_results.evaluation.curve))
         assert sum(".r" in key for key in corpus["lines"]) == len(
-            {(c.classifier, c.encoder, c.scoring, c.metric, c.spread) for c in chapter.others.curve}
+            {
+                (c.classifier, c.encoder, c.scoring, c.metric, c.spread)
+                for c in corpus_results.others.curve
+            }
         )
-        for c in chapter.others.curve:
+        for c in corpus_results.others.curve:
             if (c.scoring, c.metric, c.spread) == ("all", "map", "shared"):
                 rule, spread = (
                     ["cosine", "logistic"].index(c.classifier),
@@ -537,5 +553,5 @@ def test_points_of_other_classifiers_are_those_of_their_curves(study):
 
 
 def test_without_other_classifiers_there_are_none_to_choose():
-    (corpus,) = chart_data([make_chapter()])["corpora"]
+    (corpus,) = chart_data([make_corpus_results()])["corpora"]
     assert corpus["rules"] == []

@@ -44,14 +44,14 @@ def study(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def report(study, tmp_path_factory):
+def progress(study, tmp_path_factory):
     return write_study(
         tmp_path_factory.mktemp("page") / QUOTED.replace("/", "∕").replace(".wav", ".html"), study
     )
 
 
 @pytest.fixture
-def visit(browser, report):
+def visit(browser, progress):
     """Open the page; afterwards nothing was asked of a network, and nobody complained."""
 
     @contextmanager
@@ -64,11 +64,11 @@ def visit(browser, report):
         page.on(
             "dialog", lambda dialog: (said.append(f"dialog: {dialog.message}"), dialog.dismiss())
         )
-        page.goto(report.as_uri())
+        page.goto(progress.as_uri())
         yield page
         context.close()
         assert {url.partition("#")[0] for url in asked if not url.startswith("data:")} == {
-            report.as_uri()
+            progress.as_uri()
         }
         assert said == []
 
@@ -215,7 +215,7 @@ def test_an_encoder_can_be_left_out_with_its_rivals(visit):
 
 
 def test_other_classifiers_are_shown_where_they_are_chosen_and_have_a_curve(visit, study):
-    chapter = study["chapters"][0]
+    corpus_results = study["chapters"][0]
     with visit() as page:
         k, before = read_rows(page)
         ticks = page.get_by_test_id("curves-rule")
@@ -233,7 +233,7 @@ def test_other_classifiers_are_shown_where_they_are_chosen_and_have_a_curve(visi
                     "scoring": "all",
                     "metric": "map",
                 }
-                point = pick(chapter.others.curve, **wanted, spread="shared", k=k)
+                point = pick(corpus_results.others.curve, **wanted, spread="shared", k=k)
                 assert rows[f"{name} on {encoder}"] == expected(point)
         page.get_by_test_id("curves-encoder").nth(0).uncheck()
         assert "cosine on mfcc" not in read_rows(page)[1]

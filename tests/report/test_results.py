@@ -24,6 +24,7 @@ from callshot.errors import InputError, OutputError
 from callshot.fewshot.evaluate import evaluate
 from callshot.fewshot.protocol import Protocol
 from callshot.records import (
+    BudgetRow,
     ClassCount,
     ClassCurve,
     Confusion,
@@ -34,10 +35,9 @@ from callshot.records import (
     Folds,
     Ties,
     Values,
-    Worth,
 )
 from callshot.report import commit, output_folder, results
-from callshot.report.provenance import tell_provenance
+from callshot.report.provenance import describe_evaluation
 from callshot.report.results import (
     merge,
     open_results,
@@ -503,7 +503,7 @@ def evaluated(tables: Sequence[Embeddings], **more: Any) -> Evaluation:
 
 def write_whole(directory: Path, evaluation: Evaluation) -> None:
     with open_results(directory) as opened:
-        write_results(opened, evaluation, tell_provenance(evaluation, FEW, [], {}))
+        write_results(opened, evaluation, describe_evaluation(evaluation, FEW, [], {}))
 
 
 def assert_same(one: Evaluation, other: Evaluation) -> None:
@@ -617,7 +617,7 @@ def test_a_figure_that_was_changed_is_refused_and_one_that_was_not_drawn_is_not_
         return [path.with_suffix(".png")]
 
     with open_results(tmp_path) as opened:
-        write_results(opened, evaluation, tell_provenance(evaluation, FEW, [], {}), draw)
+        write_results(opened, evaluation, describe_evaluation(evaluation, FEW, [], {}), draw)
     assert_same(read_results(tmp_path), evaluation)
     (tmp_path / "sweep.png").write_bytes(b"another picture")
     with pytest.raises(InputError, match=r"sweep\.png: not the file"):
@@ -712,7 +712,7 @@ def test_differences_and_budget_are_written_like_the_other_tables(tmp_path):
     difference = Difference(
         "herd", "a", "LR on a, b", "all", "map", "shared", 1, 0.1 + 0.2, -0.1, 0, 0, 0, 1.0, 0.5
     )
-    worth = Worth("herd", "a", LABELS[0], "map", 5, 2, 0.5, math.nan, 0.25, 1.0, 5e-324)
+    worth = BudgetRow("herd", "a", LABELS[0], "map", 5, 2, 0.5, math.nan, 0.25, 1.0, 5e-324)
     write_differences([difference], tmp_path / "differences.csv")
     write_budget([worth], tmp_path / "budget.csv")
     head, row = rows(tmp_path / "differences.csv")

@@ -10,24 +10,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from callshot.fewshot.crossover import find_crossings
+from callshot.fewshot.crossover import find_crossovers
 from callshot.fewshot.differences import compare
 from callshot.fewshot.label_budget import label_budget
 from callshot.records import (
-    Chapter,
+    Baseline,
+    BudgetRow,
     ClassCount,
+    CorpusResults,
+    CorpusStats,
     Curve,
     Embeddings,
     Evaluation,
-    Facts,
     Folds,
-    Refined,
-    Rival,
+    RefinementStep,
     Values,
-    Worth,
 )
-from callshot.report.summary import answer
-from corpus_results import SMALL, lengths, make_chapter, make_tables
+from callshot.report.summary import write_summary
+from corpus_results import SMALL, lengths, make_corpus_results, make_tables
 
 SHOTS = (1, 2, 3, 4, 5, 10)
 NOISE = np.linspace(-0.1, 0.1, 101)  # what the draws do: 1st to 99th percentile are ∓0.098
@@ -38,7 +38,7 @@ MANY = [
 ]
 ONE = lengths([1.0])
 AERD = ("end-to-end", "AERD", "")
-FACTS = Facts((16000.0,), (1,), ("WAV PCM_16",), 2, 1.0, 0.0, ONE, ONE, ONE, ONE)
+FACTS = CorpusStats((16000.0,), (1,), ("WAV PCM_16",), 2, 1.0, 0.0, ONE, ONE, ONE, ONE)
 
 
 def make(
@@ -50,9 +50,9 @@ def make(
     scorings: Sequence[str] = ("all",),
     chance: float = 0.2,
     classes: Sequence[ClassCount] = tuple(MANY),
-    rivals: Sequence[Rival] = (),
-    budget: Sequence[Worth] = (),
-) -> Chapter:
+    baselines: Sequence[Baseline] = (),
+    budget: Sequence[BudgetRow] = (),
+) -> CorpusResults:
     """Return a chapter whose curves have these means, and around each the encoder's own noise, or the same for all."""
     best = min(c.complete_to_k for c in classes if c.eligible)
     values, curve = [], []
@@ -71,31 +71,33 @@ def make(
     result = Evaluation(
         "herd", best, 60, curve, values, [], [], [], list(classes), folds, segments, []
     )
-    return Chapter(result, FACTS, ONE, [], rivals, compare(values, rivals), budget, None, (), ())
+    return CorpusResults(
+        result, FACTS, ONE, [], baselines, compare(values, baselines), budget, None, (), ()
+    )
 
 
-def said(chapter: Chapter) -> str:
-    return "\n".join(answer(chapter))
+def said(corpus_results: CorpusResults) -> str:
+    return "\n".join(write_summary(corpus_results))
 
 
-def rival(
+def baseline(
     value: float, kind: str = "logistic", name: str = "LR", encoder: str = "mfcc", **more: str
-) -> Rival:
-    return Rival(
+) -> Baseline:
+    return Baseline(
         "herd", encoder, kind, name, more.get("scoring", "all"), more.get("metric", "map"), value
     )
 
 
 def worth(
     label: str, next_gain: float, *, encoder: str = "mfcc", error: float = 0.001, k: int = 4
-) -> Worth:
-    return Worth(
+) -> BudgetRow:
+    return BudgetRow(
         "herd", encoder, label, "map", 9, k, 0.5, next_gain, next_gain * (k + 1) / 2, 0.9, error
     )
 
 
 def test_the_first_sentence_says_what_to_expect_of_a_few_examples():
-    first = answer(make({"mfcc": RISING}))[0]
+    first = write_summary(make({"mfcc": RISING}))[0]
     assert first == (
         "With one labelled set of 5 examples per call type, expect mAP between 0.50 and 0.70 from mfcc "
         "(0.60 on average; chance is 0.20)."
@@ -103,13 +105,17 @@ def test_the_first_sentence_says_what_to_expect_of_a_few_examples():
 
 
 def test_the_share_of_right_call_types_is_told_where_it_was_measured():
-    chapter = make({"mfcc": RISING})
+    corpus_results = make({"mfcc": RISING})
     points = [
-        replace(c, metric="accuracy", mean=0.716) for c in chapter.evaluation.curve if c.k == 5
+        replace(c, metric="accuracy", mean=0.716)
+        for c in corpus_results.evaluation.curve
+        if c.k == 5
     ]
-    points += [replace(c, metric="auroc", mean=math.nan) for c in chapter.evaluation.curve]
-    with_more = replace(chapter.evaluation, curve=[*chapter.evaluation.curve, *points])
-    first = answer(replace(chapter, evaluation=with_more))[0]
+    points += [replace(c, metric="auroc", mean=math.nan) for c in corpus_results.evaluation.curve]
+    with_more = replace(
+        corpus_results.evaluation, curve=[*corpus_results.evaluation.curve, *points]
+    )
+    first = write_summary(replace(corpus_results, evaluation=with_more))[0]
     assert first.endswith(
         "(0.60 on average; chance is 0.20), and the right call type for about 72 % of queries."
     )
@@ -120,7 +126,7 @@ def test_a_few_examples_are_no_more_than_every_call_type_can_give():
     assert "set of 3 examples per call type, expect mAP between 0.45 and 0.65" in said(
         make({"mfcc": RISING}, classes=rare)
     )
-    assert answer(make({"mfcc": [0.6]}, shots=[10], classes=rare))[0].startswith(
+    assert write_summary(make({"mfcc": [0.6]}, shots=[10], classes=rare))[0].startswith(
         "With one labelled set of up to 10 examples per call type"
     )
     assert "set of 1 example per call type, expect" in said(make({"mfcc": [0.6]}, shots=[1]))
@@ -152,11 +158,11 @@ def test_one_encoder_is_ahead_of_none():
 
 
 def test_without_comparisons_nothing_is_compared():
-    chapter = replace(
-        make({"mfcc": RISING, "perch": RISING, "random": RISING}, rivals=[rival(0.1)]),
+    corpus_results = replace(
+        make({"mfcc": RISING, "perch": RISING, "random": RISING}, baselines=[baseline(0.1)]),
         differences=(),
     )
-    text = said(chapter)
+    text = said(corpus_results)
     assert "ahead" not in text
     assert "beat" not in text
 
@@ -176,7 +182,7 @@ def test_another_encoder_that_is_clearly_better_with_more_examples_is_named():
 
 
 def test_a_rival_is_beaten_from_some_k_on_on_average_and_clearly_from_a_later_one():
-    lines = answer(make({"mfcc": RISING}, rivals=[rival(0.54)]))
+    lines = write_summary(make({"mfcc": RISING}, baselines=[baseline(0.54)]))
     assert lines[0] == (
         "mfcc beats logistic regression trained on all labelled data from 3 examples per call type on, on average (mAP "
         "0.550 against 0.540), and clearly from 10 on (1–99 % interval of the difference above 0)."
@@ -185,7 +191,7 @@ def test_a_rival_is_beaten_from_some_k_on_on_average_and_clearly_from_a_later_on
 
 
 def test_a_rival_that_is_beaten_on_average_only_is_not_said_to_be_beaten_clearly():
-    first = answer(make({"mfcc": RISING}, rivals=[rival(0.59)]))[0]
+    first = write_summary(make({"mfcc": RISING}, baselines=[baseline(0.59)]))[0]
     assert (
         "from 5 examples per call type on, on average (mAP 0.600 against 0.590), but not clearly with 10 (1–99 % "
         "interval of the difference not above 0)." in first
@@ -194,7 +200,7 @@ def test_a_rival_that_is_beaten_on_average_only_is_not_said_to_be_beaten_clearly
 
 
 def test_a_rival_that_is_never_beaten_is_said_not_to_be():
-    first = answer(make({"mfcc": RISING}, rivals=[rival(0.7, "recurrent", "GRU")]))[0]
+    first = write_summary(make({"mfcc": RISING}, baselines=[baseline(0.7, "recurrent", "GRU")]))[0]
     assert first == (
         "With 10 examples per call type, mfcc does not beat GRU trained on all labelled data on average (mAP 0.640 "
         "against 0.700)."
@@ -202,28 +208,33 @@ def test_a_rival_that_is_never_beaten_is_said_not_to_be():
 
 
 def test_a_rival_that_is_passed_and_passes_again_is_not_said_to_be_beaten():
-    first = answer(make({"mfcc": (0.4, 0.5, 0.6, 0.6, 0.5, 0.5)}, rivals=[rival(0.55)]))[0]
+    first = write_summary(
+        make({"mfcc": (0.4, 0.5, 0.6, 0.6, 0.5, 0.5)}, baselines=[baseline(0.55)])
+    )[0]
     assert "does not beat logistic regression" in first
     assert first.endswith("(mAP 0.500 against 0.550), though with 3 examples per call type it did.")
 
 
 def test_two_rivals_of_one_kind_are_told_apart_by_their_names():
     pair = [
-        rival(0.54, name="LR-a"),
-        rival(0.7, name="LR-b"),
-        rival(0.1, name="LR-c", encoder="perch"),
+        baseline(0.54, name="LR-a"),
+        baseline(0.7, name="LR-b"),
+        baseline(0.1, name="LR-c", encoder="perch"),
     ]
-    lines = answer(make({"mfcc": RISING, "perch": [0.3] * 6}, rivals=pair))
+    lines = write_summary(make({"mfcc": RISING, "perch": [0.3] * 6}, baselines=pair))
     assert lines[0].startswith("mfcc beats LR-a trained on all labelled data")
     assert "does not beat LR-b trained on all labelled data" in lines[1]
-    both = [rival(0.54, *AERD), rival(0.54, *AERD, scoring="reduced")]  # one rival in two scorings
-    text = said(make({"mfcc": RISING}, scorings=("all", "reduced"), rivals=both))
+    both = [
+        baseline(0.54, *AERD),
+        baseline(0.54, *AERD, scoring="reduced"),
+    ]  # one rival in two scorings
+    text = said(make({"mfcc": RISING}, scorings=("all", "reduced"), baselines=both))
     assert text.count("beats AERD trained") == 2
 
 
 def test_a_rival_in_a_scoring_that_was_not_evaluated_is_a_caution():
-    rows = [rival(0.1, scoring="reduced", metric=metric) for metric in ("map", "auroc")]
-    text = said(make({"mfcc": RISING}, rivals=rows))
+    rows = [baseline(0.1, scoring="reduced", metric=metric) for metric in ("map", "auroc")]
+    text = said(make({"mfcc": RISING}, baselines=rows))
     assert (
         text.count(
             "Caution: what LR scored in the reduced scoring is held against nothing: no categories were"
@@ -231,24 +242,24 @@ def test_a_rival_in_a_scoring_that_was_not_evaluated_is_a_caution():
         == 1
     )
     assert "held against" not in said(
-        make({"mfcc": RISING}, scorings=("all", "reduced"), rivals=rows)
+        make({"mfcc": RISING}, scorings=("all", "reduced"), baselines=rows)
     )
 
 
 def test_partial_support_is_told_where_a_rival_is_beaten_with_it():
     rare = [*MANY, ClassCount("bark", 5, 3, True, "", (12, 12))]
-    first = answer(make({"mfcc": RISING}, rivals=[rival(0.59)], classes=rare))[0]
+    first = write_summary(make({"mfcc": RISING}, baselines=[baseline(0.59)], classes=rare))[0]
     assert "from up to 5 examples per call type on" in first
 
 
 def test_only_rivals_of_the_best_encoder_and_those_without_one_are_told():
-    rivals = [
-        rival(0.1, encoder="perch"),
-        rival(0.1, metric="auroc"),
-        rival(0.58, "end-to-end", "AERD", "", scoring="reduced"),
+    baselines = [
+        baseline(0.1, encoder="perch"),
+        baseline(0.1, metric="auroc"),
+        baseline(0.58, "end-to-end", "AERD", "", scoring="reduced"),
     ]
     text = said(
-        make({"mfcc": RISING, "perch": [0.3] * 6}, scorings=("all", "reduced"), rivals=rivals)
+        make({"mfcc": RISING, "perch": [0.3] * 6}, scorings=("all", "reduced"), baselines=baselines)
     )
     assert "logistic" not in text
     assert (
@@ -258,44 +269,49 @@ def test_only_rivals_of_the_best_encoder_and_those_without_one_are_told():
 
 
 def test_a_rival_with_several_metrics_is_told_once_by_its_map():
-    text = said(make({"mfcc": RISING}, rivals=[rival(0.95, metric="auroc"), rival(0.54)]))
+    text = said(make({"mfcc": RISING}, baselines=[baseline(0.95, metric="auroc"), baseline(0.54)]))
     assert text.count("logistic regression") == 1
     assert "0.550 against 0.540" in text
 
 
 def trained(
     ahead: Sequence[float], *, draws: int = 101, name: str = "logistic", noise=NOISE, **more
-) -> Chapter:
+) -> CorpusResults:
     """Return a chapter in which another classifier is so far ahead of the centroid at each k, on the first draws."""
-    chapter = make({"mfcc": RISING}, **more)
-    (own,) = chapter.evaluation.values
+    corpus_results = make({"mfcc": RISING}, **more)
+    (own,) = corpus_results.evaluation.values
     values = own.value[:, :draws] + np.array(ahead)[:, None] + noise[:draws]
     others = replace(
-        chapter.evaluation,
+        corpus_results.evaluation,
         values=[replace(own, classifier=name, value=values)],
         curve=[],
         per_class=[],
     )
-    crossings = find_crossings(
-        [own], [], others.values if name == "logistic" else [], chapter.evaluation.complete_shots
+    crossovers = find_crossovers(
+        [own],
+        [],
+        others.values if name == "logistic" else [],
+        corpus_results.evaluation.complete_shots,
     )
-    return replace(chapter, others=others, crossings=crossings)
+    return replace(corpus_results, others=others, crossovers=crossovers)
 
 
-def training_of(chapter: Chapter) -> str:
-    (sentence,) = [line for line in answer(chapter) if line.startswith("With the same examples")]
+def training_of(corpus_results: CorpusResults) -> str:
+    (sentence,) = [
+        line for line in write_summary(corpus_results) if line.startswith("With the same examples")
+    ]
     return sentence
 
 
 def test_training_on_the_same_examples_is_told_to_pay_from_where_it_does():
-    chapter = trained((-0.2, -0.15, 0.05, 0.05, 0.15, 0.2))
-    assert training_of(chapter) == (
+    corpus_results = trained((-0.2, -0.15, 0.05, 0.05, 0.15, 0.2))
+    assert training_of(corpus_results) == (
         "With the same examples, logistic regression on mfcc is ahead of the nearest centroid from 3 examples per call "
         "type on, on average (mAP 0.600 against 0.550), and clearly from 5 on (1–99 % interval of the difference above "
         "0); with fewer, the nearest centroid is better."
     )
-    (crossing,) = chapter.crossings
-    assert (crossing.k, crossing.surely) == (3, 5)
+    (crossing,) = corpus_results.crossovers
+    assert (crossing.k, crossing.k_clear) == (3, 5)
 
 
 def test_training_that_always_pays_is_said_to_with_the_means_at_a_few_examples():
@@ -352,14 +368,14 @@ def test_draws_that_differ_by_nothing_make_training_not_clear():
 
 
 def test_training_is_told_of_the_best_encoder_and_where_both_met_the_same_draws():
-    chapter = trained([0.1] * 6)
-    away = [replace(v, encoder="other") for v in chapter.others.values]
+    corpus_results = trained([0.1] * 6)
+    away = [replace(v, encoder="other") for v in corpus_results.others.values]
     assert "With the same" not in said(
-        replace(chapter, others=replace(chapter.others, values=away))
+        replace(corpus_results, others=replace(corpus_results.others, values=away))
     )
-    apart = [replace(v, spread="per-query") for v in chapter.others.values]
+    apart = [replace(v, spread="per-query") for v in corpus_results.others.values]
     assert "With the same" not in said(
-        replace(chapter, others=replace(chapter.others, values=apart))
+        replace(corpus_results, others=replace(corpus_results.others, values=apart))
     )
 
 
@@ -381,7 +397,8 @@ def test_another_rule_is_named_where_it_is_clearly_better_with_a_few_examples():
 def test_what_gradient_steps_buy_is_told_with_the_best_of_them_as_a_description():
     def refined(*values: float) -> str:
         steps = [
-            Refined("herd", "mfcc", "all", "map", 10**n - 1, v, 2.0) for n, v in enumerate(values)
+            RefinementStep("herd", "mfcc", "all", "map", 10**n - 1, v, 2.0)
+            for n, v in enumerate(values)
         ]
         elsewhere = [replace(row, encoder="other", value=0.0) for row in steps]
         return said(replace(make({"mfcc": RISING}), refinement=[*elsewhere, *reversed(steps)]))
@@ -397,21 +414,27 @@ def test_what_gradient_steps_buy_is_told_with_the_best_of_them_as_a_description(
 
 
 def test_the_first_sentences_agree_with_the_crossings():
-    rivals = [rival(0.54), rival(0.1, "recurrent", "GRU"), rival(0.9, "end-to-end", "AERD", "")]
-    chapter = make({"mfcc": RISING}, rivals=rivals)
-    lines = answer(chapter)
-    for line, c in zip(lines, find_crossings(chapter.evaluation.values, rivals), strict=False):
+    baselines = [
+        baseline(0.54),
+        baseline(0.1, "recurrent", "GRU"),
+        baseline(0.9, "end-to-end", "AERD", ""),
+    ]
+    corpus_results = make({"mfcc": RISING}, baselines=baselines)
+    lines = write_summary(corpus_results)
+    for line, c in zip(
+        lines, find_crossovers(corpus_results.evaluation.values, baselines), strict=False
+    ):
         assert ("does not beat" in line) == (c.k is None)
         assert (
             c.k is None
             or f"from {c.k} example{'s' * (c.k != 1)} per call type on, on average" in line
         )
-        assert (c.surely is None) == ("clearly from" not in line)
-        assert c.surely is None or f"clearly from {c.surely} on" in line
+        assert (c.k_clear is None) == ("clearly from" not in line)
+        assert c.k_clear is None or f"clearly from {c.surely} on" in line
 
 
 def test_a_rival_that_is_passed_twice_is_told_with_the_first_time():
-    text = said(make({"mfcc": (0.40, 0.56, 0.50, 0.58, 0.60, 0.64)}, rivals=[rival(0.54)]))
+    text = said(make({"mfcc": (0.40, 0.56, 0.50, 0.58, 0.60, 0.64)}, baselines=[baseline(0.54)]))
     assert (
         "from 4 examples per call type on, on average (mAP 0.580 against 0.540; the first time with 2)"
         in text
@@ -419,16 +442,18 @@ def test_a_rival_that_is_passed_twice_is_told_with_the_first_time():
 
 
 def test_reduced_scoring_is_told_of_rivals_that_hear_the_audio_or_have_no_other():
-    rivals = [
-        rival(0.5),
-        rival(0.5, scoring="reduced"),
-        rival(0.5, "recurrent", "GRU", scoring="reduced"),
-        rival(0.5, "end-to-end", "AERD", ""),
-        rival(0.5, "end-to-end", "AERD", "", scoring="reduced"),
+    baselines = [
+        baseline(0.5),
+        baseline(0.5, scoring="reduced"),
+        baseline(0.5, "recurrent", "GRU", scoring="reduced"),
+        baseline(0.5, "end-to-end", "AERD", ""),
+        baseline(0.5, "end-to-end", "AERD", "", scoring="reduced"),
     ]
     lines = [
         line
-        for line in answer(make({"mfcc": RISING}, scorings=("all", "reduced"), rivals=rivals))
+        for line in write_summary(
+            make({"mfcc": RISING}, scorings=("all", "reduced"), baselines=baselines)
+        )
         if "beats" in line
     ]
     told = [
@@ -474,8 +499,10 @@ def test_a_curve_that_rises_only_where_supports_are_partial_is_called_neither():
 
 
 def test_that_nothing_is_better_than_chance_comes_first():
-    chapter = make({"mfcc": [0.25] * 6, "perch": [0.26] * 6}, rivals=[rival(0.5, encoder="perch")])
-    lines = answer(chapter)
+    corpus_results = make(
+        {"mfcc": [0.25] * 6, "perch": [0.26] * 6}, baselines=[baseline(0.5, encoder="perch")]
+    )
+    lines = write_summary(corpus_results)
     assert lines[0] == (
         "Nothing here is clearly better than chance: even with 10 examples per call type, perch has a 1–99 % interval "
         "from 0.16 to 0.36 of mAP, and chance is 0.20."
@@ -552,7 +579,9 @@ def test_a_floor_with_choices_is_the_floor_too():
 def test_with_few_samples_only_averages_are_told():
     late = (0.2, 0.3, 0.4, 0.5, 0.58, 0.80)
     means = {"mfcc": RISING, "late": late, "random": [0.2] * 6}
-    lines = answer(make(means, noise=dict.fromkeys(means, NOISE[1:-1]), rivals=[rival(0.3)]))
+    lines = write_summary(
+        make(means, noise=dict.fromkeys(means, NOISE[1:-1]), baselines=[baseline(0.3)])
+    )
     assert lines[0] == (
         "mfcc beats logistic regression trained on all labelled data from 1 example per call type on, on average (mAP "
         "0.400 against 0.300)."
@@ -570,7 +599,7 @@ def test_with_few_samples_only_averages_are_told():
     assert lines[-1] == (
         "Caution: only averages are told: a 1–99 % interval needs 100 labelled sets at least, and there are 99."
     )
-    enough = said(make(means, noise=dict.fromkeys(means, NOISE[:100]), rivals=[rival(0.3)]))
+    enough = said(make(means, noise=dict.fromkeys(means, NOISE[:100]), baselines=[baseline(0.3)]))
     assert enough.count("clear") == 5
     assert "late is better than mfcc" in enough
 
@@ -596,19 +625,25 @@ def test_with_few_samples_a_floor_that_is_ahead_and_chance_are_told_on_average()
 def test_beyond_k_star_nothing_is_called_clear():
     rare = [*MANY, ClassCount("bark", 9, 4, True, "", (12, 12))]
     steady = {"mfcc": NOISE / 100}
-    first, *rest = answer(make({"mfcc": RISING}, noise=steady, rivals=[rival(0.54)], classes=rare))
+    first, *rest = write_summary(
+        make({"mfcc": RISING}, noise=steady, baselines=[baseline(0.54)], classes=rare)
+    )
     assert first.endswith(
         "and clearly from 3 on, up to 4 (1–99 % interval of the difference above 0)."
     )
     assert "mfcc is clearly better than chance from 1 example per call type on, up to 4." in rest
-    first = answer(make({"mfcc": RISING}, noise=steady, rivals=[rival(0.57)], classes=rare))[0]
+    first = write_summary(
+        make({"mfcc": RISING}, noise=steady, baselines=[baseline(0.57)], classes=rare)
+    )[0]
     assert first.endswith("and clearly with 4 (1–99 % interval of the difference above 0).")
-    first = answer(make({"mfcc": RISING}, noise=steady, rivals=[rival(0.59)], classes=rare))[0]
+    first = write_summary(
+        make({"mfcc": RISING}, noise=steady, baselines=[baseline(0.59)], classes=rare)
+    )[0]
     assert first.endswith(
         "from up to 5 examples per call type on, on average (mAP 0.600 against 0.590)."
     )
     means = {"mfcc": RISING[-1:], "perch": [0.3], "random": [0.2]}
-    text = said(make(means, shots=[10], rivals=[rival(0.2)], classes=rare))
+    text = said(make(means, shots=[10], baselines=[baseline(0.2)], classes=rare))
     assert "clear" not in text
     assert "mfcc is on average better than chance from up to 10 examples per call type on." in text
 
@@ -638,8 +673,8 @@ def test_the_last_verdict_is_that_at_k_star():
 def test_a_rival_passed_for_good_only_beyond_k_star_is_not_clearly_beaten_before():
     rare = [*MANY, ClassCount("bark", 9, 4, True, "", (12, 12))]
     dip = (0.8, 0.8, 0.8, 0.8, 0.4, 0.6)
-    first = answer(
-        make({"mfcc": dip}, noise={"mfcc": NOISE / 100}, rivals=[rival(0.5)], classes=rare)
+    first = write_summary(
+        make({"mfcc": dip}, noise={"mfcc": NOISE / 100}, baselines=[baseline(0.5)], classes=rare)
     )[0]
     assert first.endswith(
         "from up to 10 examples per call type on, on average (mAP 0.600 against 0.500; the first time with 1)."
@@ -652,7 +687,7 @@ def test_draws_that_are_all_alike_make_nothing_clear():
         make(
             {"mfcc": RISING, "perch": [0.3] * 6},
             noise={"mfcc": same, "perch": same},
-            rivals=[rival(0.2)],
+            baselines=[baseline(0.2)],
         )
     )
     assert "clear" not in text
@@ -664,11 +699,12 @@ def test_draws_that_are_all_alike_make_nothing_clear():
 
 
 def test_where_only_the_last_draws_are_alike_the_verdict_is_that_before():
-    chapter = make({"mfcc": RISING})
+    corpus_results = make({"mfcc": RISING})
     curve = [
-        replace(c, p01=c.mean, p99=c.mean) if c.k == 10 else c for c in chapter.evaluation.curve
+        replace(c, p01=c.mean, p99=c.mean) if c.k == 10 else c
+        for c in corpus_results.evaluation.curve
     ]
-    text = said(replace(chapter, evaluation=replace(chapter.evaluation, curve=curve)))
+    text = said(replace(corpus_results, evaluation=replace(corpus_results.evaluation, curve=curve)))
     assert "mfcc is clearly better than chance from 1 example per call type on, up to 5." in text
 
 
@@ -744,8 +780,8 @@ def test_few_queries_are_a_caution():
 
 
 def test_with_the_spread_of_the_paper_alone_no_labelled_set_is_spoken_of():
-    lines = answer(
-        make({"mfcc": RISING, "perch": [0.3] * 6}, spread="per-query", rivals=[rival(0.59)])
+    lines = write_summary(
+        make({"mfcc": RISING, "perch": [0.3] * 6}, spread="per-query", baselines=[baseline(0.59)])
     )
     assert (
         lines[1]
@@ -761,13 +797,15 @@ def test_the_shared_spread_is_read_where_there_are_two():
     few = [replace(v, value=v.value[:, :9]) for v in one.evaluation.values]
     points = [*one.evaluation.curve, *two.evaluation.curve]
     both = replace(two.evaluation, curve=points, values=[*few, *two.evaluation.values])
-    assert answer(
+    assert write_summary(
         replace(two, evaluation=both, differences=[*one.differences, *two.differences])
-    ) == answer(two)
+    ) == write_summary(two)
 
 
 def test_what_the_intervals_leave_out_is_always_said():
-    assert answer(make({"mfcc": RISING}))[-1].endswith("recorded and queried is not in them.")
+    assert write_summary(make({"mfcc": RISING}))[-1].endswith(
+        "recorded and queried is not in them."
+    )
 
 
 def test_small_differences_and_shares_near_the_ends_are_not_rounded_away():
@@ -785,7 +823,7 @@ def test_small_differences_and_shares_near_the_ends_are_not_rounded_away():
 
 def test_names_from_files_stay_on_their_line():
     odd = [*MANY, ClassCount("a\nb\x1b[31m", 1, 0, False, "why", (0, 0))]
-    lines = answer(
+    lines = write_summary(
         make({"per\nch": RISING}, classes=odd, budget=[worth("bark\r", 0.02, encoder="per\nch")])
     )
     assert all(line.isprintable() for line in lines)
@@ -810,20 +848,22 @@ def test_any_evaluation_is_told_in_whole_sentences_with_numbers_that_are_its_own
         if all_ or not shots
         else replace(protocol, shots=shots)
     )
-    chapter = make_chapter(
+    corpus_results = make_corpus_results(
         make_tables(encoders=apart, recordings=6, each=1, seed=seed), protocol=protocol
     )
-    result = chapter.evaluation
-    rivals = [
-        Rival("corpus", name, "logistic", "LR", "all", m, 0.6)
+    result = corpus_results.evaluation
+    baselines = [
+        Baseline("corpus", name, "logistic", "LR", "all", m, 0.6)
         for name in apart
         for m in ("map", "auroc")
     ]
     budget, compared = (
         label_budget(result.per_class, result.classes),
-        compare(result.values, rivals),
+        compare(result.values, baselines),
     )
-    lines = answer(replace(chapter, rivals=rivals, differences=compared, budget=budget))
+    lines = write_summary(
+        replace(corpus_results, baselines=baselines, differences=compared, budget=budget)
+    )
     assert lines
     for line in lines:
         assert re.fullmatch(r"[A-Za-z0-9].*\.", line)
@@ -838,9 +878,11 @@ def test_any_evaluation_is_told_in_whole_sentences_with_numbers_that_are_its_own
 def test_undefined_auroc_does_not_stop_the_answer():
     tables = make_tables(["roar", "rumble"], encoders=("a", "b"), recordings=6, each=1)
     tables = [replace(table, labels=[("roar", "rumble")] * len(table)) for table in tables]
-    chapter = make_chapter(tables)
-    assert any(math.isnan(c.mean) for c in chapter.evaluation.curve)
-    chapter = replace(chapter, differences=compare(chapter.evaluation.values))
-    assert answer(chapter)[0].startswith("Nothing here is better than chance on average")
-    chapter = make_chapter(tables, protocol=replace(SMALL, shared_draws=100))
-    assert answer(chapter)[0].startswith("Nothing here is clearly better than chance")
+    corpus_results = make_corpus_results(tables)
+    assert any(math.isnan(c.mean) for c in corpus_results.evaluation.curve)
+    corpus_results = replace(corpus_results, differences=compare(corpus_results.evaluation.values))
+    assert write_summary(corpus_results)[0].startswith(
+        "Nothing here is better than chance on average"
+    )
+    corpus_results = make_corpus_results(tables, protocol=replace(SMALL, shared_draws=100))
+    assert write_summary(corpus_results)[0].startswith("Nothing here is clearly better than chance")

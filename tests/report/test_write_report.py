@@ -4,24 +4,24 @@ import polars as pl
 import pytest
 
 from callshot.errors import InputError
-from callshot.records import Crossing, Refined, Rival
+from callshot.records import Baseline, Crossover, RefinementStep
 from callshot.report.csv_records import read_records
 from callshot.report.results import (
+    read_baselines,
     read_refinement,
-    read_rivals,
-    write_crossings,
+    write_baselines,
+    write_crossovers,
     write_refinement,
-    write_rivals,
 )
 from callshot.report.write_report import write_numbers
-from corpus_results import make_chapter, make_trained
+from corpus_results import make_corpus_results, make_trained
 
 STRANGE = 'say "LR",\ntwice'
 
 
 @pytest.fixture(scope="module")
 def trained():
-    return make_trained(more=[Rival("corpus", "", "end-to-end", "AERD", "all", "map", 0.7)])
+    return make_trained(more=[Baseline("corpus", "", "end-to-end", "AERD", "all", "map", 0.7)])
 
 
 def cells(path):
@@ -58,43 +58,45 @@ def test_the_numbers_of_every_classifier_stand_in_one_file_the_reference_first(t
 def test_what_rivals_did_is_written_where_there_are_any(trained, tmp_path):
     names = write_numbers(trained, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == set(names)
-    assert read_records(tmp_path / "crossings.csv", Crossing) == trained.crossings
+    assert read_records(tmp_path / "crossings.csv", Crossover) == trained.crossovers
     assert read_refinement(tmp_path / "refinement.csv") == trained.refinement
-    assert read_rivals(tmp_path / "rivals.csv") == trained.rivals
+    assert read_baselines(tmp_path / "rivals.csv") == trained.baselines
 
 
 def test_without_rivals_there_are_no_files_of_them(tmp_path):
-    names = write_numbers(make_chapter(), tmp_path)
+    names = write_numbers(make_corpus_results(), tmp_path)
     assert not {"rivals.csv", "crossings.csv", "refinement.csv"} & set(names)
     assert set(pl.read_csv(tmp_path / "curve.csv")["classifier"]) == {"centroid"}
 
 
 def test_rivals_and_refinement_come_back_as_they_were(tmp_path):
-    rivals = [
-        Rival("herd", "a, b", "logistic", STRANGE, "all", "map", 0.1 + 0.2, "C = 1, 10; 'x'"),
-        Rival("herd", "", "end-to-end", "AERD", "reduced", "auroc", 1.0),
+    baselines = [
+        Baseline("herd", "a, b", "logistic", STRANGE, "all", "map", 0.1 + 0.2, "C = 1, 10; 'x'"),
+        Baseline("herd", "", "end-to-end", "AERD", "reduced", "auroc", 1.0),
     ]
-    steps = [Refined("herd", "a", "all", "map", step, 1 / 3, 1e22) for step in (0, 1, 100_000)]
-    write_rivals(rivals, tmp_path / "rivals.csv")
+    steps = [
+        RefinementStep("herd", "a", "all", "map", step, 1 / 3, 1e22) for step in (0, 1, 100_000)
+    ]
+    write_baselines(baselines, tmp_path / "rivals.csv")
     write_refinement(steps, tmp_path / "refinement.csv")
-    assert read_rivals(tmp_path / "rivals.csv") == rivals
+    assert read_baselines(tmp_path / "rivals.csv") == baselines
     assert read_refinement(tmp_path / "refinement.csv") == steps
-    write_rivals([], tmp_path / "none.csv")
-    assert read_rivals(tmp_path / "none.csv") == []
+    write_baselines([], tmp_path / "none.csv")
+    assert read_baselines(tmp_path / "none.csv") == []
 
 
 def test_a_crossing_that_is_nowhere_is_an_empty_cell(tmp_path):
-    crossings = [
-        Crossing("herd", "a", "LR", "all", "all", "map", "shared", k, surely)
-        for k, surely in ((3, None), (0, 7))
+    crossovers = [
+        Crossover("herd", "a", "LR", "all", "all", "map", "shared", k, k_clear)
+        for k, k_clear in ((3, None), (0, 7))
     ]
-    write_crossings(crossings, tmp_path / "crossings.csv")
+    write_crossovers(crossovers, tmp_path / "crossings.csv")
     assert [row[-2:] for row in cells(tmp_path / "crossings.csv")] == [
         ["k", "surely"],
         ["3", ""],
         ["0", "7"],
     ]
-    assert read_records(tmp_path / "crossings.csv", Crossing) == crossings
+    assert read_records(tmp_path / "crossings.csv", Crossover) == crossovers
 
 
 @pytest.mark.parametrize(
@@ -129,4 +131,4 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
     (tmp_path / "r.csv").write_bytes(b"\xff\xfe")
     for name in ("r.csv", "nothing.csv"):
         with pytest.raises(InputError, match=f"{name}: cannot be read"):
-            read_rivals(tmp_path / name)
+            read_baselines(tmp_path / name)

@@ -7,15 +7,15 @@ import polars as pl
 import pytest
 
 from callshot.errors import InputError, OptionError
-from callshot.records import Rival
+from callshot.records import Baseline
 from callshot.study.corpus_results import _rivals
 from callshot.study.file import read_study
 from callshot.study.plan import plan
 from callshot.study.run import run_study
-from callshot.study.step_summary import tell_outcome
+from callshot.study.step_summary import describe_outcome
 from studies import make_corpus, write_study
 
-RIVALS = '\n[rivals]\ntrain = ["logistic"]\nshots = true\ndraws = 4\n'
+BASELINES = '\n[rivals]\ntrain = ["logistic"]\nshots = true\ndraws = 4\n'
 TRAINED = [
     "logistic here mfcc",
     "logistic here random",
@@ -24,14 +24,14 @@ TRAINED = [
 ]
 
 
-def begin(folder: Path, rivals: str = RIVALS, rules: str = '"cosine"') -> Path:
+def begin(folder: Path, baselines: str = BASELINES, rules: str = '"cosine"') -> Path:
     """Make a corpus and a study with rivals and another rule."""
     make_corpus(folder / "recordings")
     path = write_study(folder / "study.toml")
     text = path.read_text(encoding="utf-8").replace(
         "seed = 3", f"seed = 3\nclassifiers = [{rules}]"
     )
-    path.write_text(text + rivals, encoding="utf-8")
+    path.write_text(text + baselines, encoding="utf-8")
     return path
 
 
@@ -67,23 +67,23 @@ def folder(finished: Path) -> Path:
 
 def test_every_number_of_the_rivals_is_in_the_results(folder: Path) -> None:
     here = folder / "results" / "here"
-    rivals = pl.read_csv(here / "rivals.csv")
-    assert set(rivals["name"]) == {"LR"}
-    assert set(rivals["encoder"]) == {"mfcc", "random"}
-    assert rivals["how"].str.starts_with("C").all()
+    baselines = pl.read_csv(here / "rivals.csv")
+    assert set(baselines["name"]) == {"LR"}
+    assert set(baselines["encoder"]) == {"mfcc", "random"}
+    assert baselines["how"].str.starts_with("C").all()
     curve = pl.read_csv(here / "curve.csv")
     assert set(curve["classifier"]) == {"centroid", "cosine", "logistic"}
     at_k = pl.read_parquet(here / "values.parquet").filter(pl.col("classifier") == "logistic")
     assert set(at_k["spread"]) == {"shared"}
     assert at_k["index"].max() == 3
-    crossings = pl.read_csv(here / "crossings.csv")
+    crossovers = pl.read_csv(here / "crossings.csv")
     assert {("LR", "all"), ("logistic", "k")} == set(
-        crossings.select("rival", "labels").iter_rows()
+        crossovers.select("rival", "labels").iter_rows()
     )
     steps = pl.read_csv(here / "refinement.csv").filter(
         (pl.col("encoder") == "mfcc") & (pl.col("metric") == "map")
     )
-    last = rivals.filter((pl.col("encoder") == "mfcc") & (pl.col("metric") == "map"))["value"][0]
+    last = baselines.filter((pl.col("encoder") == "mfcc") & (pl.col("metric") == "map"))["value"][0]
     assert steps["step"][0] == 0
     assert steps["value"][-1] == pytest.approx(last, abs=0.02)
 
@@ -135,7 +135,7 @@ def test_a_changed_line_trains_what_depends_on_it(
 
 def test_what_was_chosen_is_told_after_its_step(folder: Path) -> None:
     steps = {step.name: step for step in plan(read_study(folder / "study.toml"))}
-    (told,) = tell_outcome(steps["logistic here mfcc"])
+    (told,) = describe_outcome(steps["logistic here mfcc"])
     assert told.startswith("LR: mAP ")
     assert "; C" in told
 
@@ -155,9 +155,9 @@ def test_what_was_chosen_is_told_after_its_step(folder: Path) -> None:
     ],
 )
 def test_what_cannot_be_trained_is_refused_when_the_study_is_read(
-    tmp_path: Path, rivals: str, match: str
+    tmp_path: Path, baselines: str, match: str
 ) -> None:
-    path = begin(tmp_path, f"\n[rivals]\n{rivals}\n")
+    path = begin(tmp_path, f"\n[rivals]\n{baselines}\n")
     with pytest.raises((OptionError, InputError), match=match):
         read_study(path)
 
@@ -198,8 +198,8 @@ def test_with_categories_logistic_regression_has_a_reduced_score_too(tmp_path: P
     change(path, "folds = 3", "folds = 3\ncategories = 'groups.csv'")
     run(tmp_path)
     here = tmp_path / "results" / "here"
-    rivals, curve = pl.read_csv(here / "rivals.csv"), pl.read_csv(here / "curve.csv")
-    assert set(rivals["scoring"]) == {"all", "reduced"}
+    baselines, curve = pl.read_csv(here / "rivals.csv"), pl.read_csv(here / "curve.csv")
+    assert set(baselines["scoring"]) == {"all", "reduced"}
     assert set(curve.filter(pl.col("classifier") == "logistic")["scoring"]) == {"all", "reduced"}
     assert set(pl.read_csv(here / "refinement.csv")["scoring"]) == {"all", "reduced"}
     change(tmp_path / "groups.csv", "roar,low", "roar,high")
@@ -227,10 +227,11 @@ def test_networks_without_torch_are_refused_before_any_audio_is_read(
 
 
 def test_a_reference_with_the_name_of_what_was_trained_is_called_one() -> None:
-    trained = [Rival("here", "mfcc", "logistic", "LR", "all", "map", 0.5, "C: 1")]
-    told = [Rival("here", "mfcc", "logistic", name, "all", "map", 0.6) for name in ("LR", "SVM")]
+    trained = [Baseline("here", "mfcc", "logistic", "LR", "all", "map", 0.5, "C: 1")]
+    told = [Baseline("here", "mfcc", "logistic", name, "all", "map", 0.6) for name in ("LR", "SVM")]
     assert [
-        r.name for r in _rivals(trained, [*told, Rival("there", "", "x", "y", "", "", 0)], "here")
+        r.name
+        for r in _rivals(trained, [*told, Baseline("there", "", "x", "y", "", "", 0)], "here")
     ] == [
         "LR",
         "LR (reference)",

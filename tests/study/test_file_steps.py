@@ -62,12 +62,12 @@ def test_folds_are_of_the_segments_that_every_table_has(
         embed(segments[:-1], tmp_path / "b.parquet", 1),
     ]
     fold_files(tmp_path / "segments.parquet", tmp_path / "folds", tables, count=3)
-    dealt = pl.read_csv(tmp_path / "folds" / "folds.csv")
-    assert dealt["segment"].to_list() == [s.segment for s in segments[1:-1]]
+    folds_dir = pl.read_csv(tmp_path / "folds" / "folds.csv")
+    assert folds_dir["segment"].to_list() == [s.segment for s in segments[1:-1]]
     told = json.loads((tmp_path / "folds" / "folds.json").read_text())
     assert told["missing"] == [segments[0].segment, segments[-1].segment]
     found = evaluate_files(
-        tables[:1], tmp_path / "a", SMALL, dealt=tmp_path / "folds", figure=False
+        tables[:1], tmp_path / "a", SMALL, folds_dir=tmp_path / "folds", figure=False
     )
     assert found.queries == 16
     assert (found.folds.origin, found.folds.count) == ("built", 3)
@@ -80,7 +80,7 @@ def test_dealt_folds_give_what_folds_that_are_built_on_the_spot_give(
     table = embed(segments, tmp_path / "a.parquet", 0)
     fold_files(tmp_path / "segments.parquet", tmp_path / "folds", [table], count=3)
     by_step = evaluate_files(
-        [table], tmp_path / "x", SMALL, dealt=tmp_path / "folds", corpus="c", figure=False
+        [table], tmp_path / "x", SMALL, folds_dir=tmp_path / "folds", corpus="c", figure=False
     )
     at_once = evaluate_files([table], tmp_path / "y", SMALL, folds=3, corpus="c", figure=False)
     assert by_step.curve == at_once.curve

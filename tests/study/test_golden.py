@@ -73,9 +73,9 @@ def load_counts(row: Row, **_: object):
 
     def model(signal: np.ndarray) -> np.ndarray:
         whole = np.rint(signal.astype(np.float64) * 32768).astype(np.int64)
-        crossings = int((whole[1:] * whole[:-1] < 0).sum()) // 16
+        crossovers = int((whole[1:] * whole[:-1] < 0).sum()) // 16
         return np.array(
-            [[crossings, np.abs(whole).sum() // 2**22, whole.max() // 1024]], np.float32
+            [[crossovers, np.abs(whole).sum() // 2**22, whole.max() // 1024]], np.float32
         )
 
     return model

@@ -14,12 +14,12 @@ from callshot.errors import InputError
 from callshot.study.file import read_study
 from callshot.study.plan import plan
 from callshot.study.run import run_study
-from callshot.study.step_summary import tell_outcome
+from callshot.study.step_summary import describe_outcome
 from studies import make_corpus, write_study
 
 pytest.importorskip("torch", reason="torch is not here: make test-torch")
 
-RIVALS = '\n[rivals]\ntrain = ["recurrent"]\ncell = "gru"\nseeds = 1\n'
+BASELINES = '\n[rivals]\ntrain = ["recurrent"]\ncell = "gru"\nseeds = 1\n'
 KILLER = """
 import os, signal, sys
 from pathlib import Path
@@ -38,10 +38,10 @@ run_study(read_study(Path(sys.argv[1])), threads=1)
 """
 
 
-def begin(folder: Path, rivals: str = RIVALS) -> Path:
+def begin(folder: Path, baselines: str = BASELINES) -> Path:
     make_corpus(folder / "recordings")
     path = write_study(folder / "study.toml", encoders=("mfcc",))
-    path.write_text(path.read_text(encoding="utf-8") + rivals, encoding="utf-8")
+    path.write_text(path.read_text(encoding="utf-8") + baselines, encoding="utf-8")
     return path
 
 
@@ -66,17 +66,17 @@ def test_recurrent_networks_reach_the_results_and_are_trained_once(tmp_path: Pat
         "recurrent here mfcc",
         "report",
     ]
-    rivals = pl.read_csv(tmp_path / "results" / "here" / "rivals.csv")
-    assert set(rivals["name"]) == {"GRU"}
-    assert rivals["how"][0].startswith("GRU; 2")
+    baselines = pl.read_csv(tmp_path / "results" / "here" / "rivals.csv")
+    assert set(baselines["name"]) == {"GRU"}
+    assert baselines["how"][0].startswith("GRU; 2")
     steps = {step.kind: step for step in plan(read_study(path))}
-    assert tell_outcome(steps["recurrent"])[0].startswith("GRU: mAP ")
+    assert describe_outcome(steps["recurrent"])[0].startswith("GRU: mAP ")
     before = weights(tmp_path)
     assert len(before) == 3
     shutil.rmtree(tmp_path / ".callshot" / "study" / "recurrent")
     assert [step.name for step in run_study(read_study(path))] == ["recurrent here mfcc"]
     assert weights(tmp_path) == before
-    assert pl.read_csv(tmp_path / "results" / "here" / "rivals.csv").equals(rivals)
+    assert pl.read_csv(tmp_path / "results" / "here" / "rivals.csv").equals(baselines)
 
 
 def test_a_study_that_is_killed_in_training_ends_in_the_same_weights(tmp_path: Path) -> None:
@@ -106,10 +106,10 @@ def test_the_end_to_end_rival_hears_the_study_and_stands_in_the_reduced_scoring(
     )
     ran = [step.name for step in run_study(read_study(path))]
     assert ran[-2:] == ["end-to-end here", "report"]
-    rivals = pl.read_csv(tmp_path / "results" / "here" / "rivals.csv")
-    assert set(rivals["scoring"]) == {"reduced"}
-    assert rivals["encoder"].is_null().all()
-    assert rivals["how"][0].startswith("from scratch; ")
+    baselines = pl.read_csv(tmp_path / "results" / "here" / "rivals.csv")
+    assert set(baselines["scoring"]) == {"reduced"}
+    assert baselines["encoder"].is_null().all()
+    assert baselines["how"][0].startswith("from scratch; ")
     table = (tmp_path / "results" / "tables" / "reduced-here.md").read_text(encoding="utf-8")
     assert "AST-seq" in table
     assert [step.name for step in run_study(read_study(path))] == []

@@ -14,7 +14,7 @@ import pytest
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.study.file import read_study
 from callshot.study.plan import plan
-from callshot.study.run import run_study, stand
+from callshot.study.run import run_study, step_statuses
 from sounds import spoil
 from studies import make_corpus, write_linear, write_study
 
@@ -93,7 +93,9 @@ def test_a_second_run_does_nothing(folder: Path) -> None:
     assert contents(folder / "results") == before
     assert [
         one.state
-        for one in stand(read_study(folder / "study.toml"), plan(read_study(folder / "study.toml")))
+        for one in step_statuses(
+            read_study(folder / "study.toml"), plan(read_study(folder / "study.toml"))
+        )
     ] == ["done"] * 7
 
 
@@ -293,7 +295,7 @@ def test_damaged_segments_are_made_anew(folder: Path) -> None:
     path.write_bytes(path.read_bytes()[:100])
     shutil.rmtree(folder / ".callshot" / "study" / "embed" / "here" / "mfcc")
     study = read_study(folder / "study.toml")
-    assert [one.state for one in stand(study, plan(study))] == ["to run"] + ["waits"] * 6
+    assert [one.state for one in step_statuses(study, plan(study))] == ["to run"] + ["waits"] * 6
     assert run(folder) == ["segment here", "embed here mfcc"]
 
 
@@ -301,7 +303,7 @@ def test_shares_of_the_work_add_up_to_one(tmp_path: Path) -> None:
     make_corpus(tmp_path / "recordings")
     shares: list[float] = []
     study = read_study(write_study(tmp_path / "study.toml"))
-    run_study(study, report=lambda share, what: shares.append(share))
+    run_study(study, progress=lambda share, what: shares.append(share))
     assert sum(shares) == pytest.approx(1.0)
 
 

@@ -12,7 +12,7 @@ from callshot.study.step_cache import NOTE, Step, look
 
 
 def copying(folder: Path, source: Path, counter: list[str], **options: object) -> Step:
-    def make(report: object) -> list[str]:
+    def make(progress: object) -> list[str]:
         counter.append("ran")
         (folder / "copy.txt").write_bytes(source.read_bytes())
         return ["copy.txt"]

@@ -12,18 +12,23 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from callshot.baselines.run import Training, ask_published, named_cell, outputs
+from callshot.baselines.run import BaselineOptions, named_cell, outputs, score_aerd_package
 from callshot.cli import app
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.fewshot.protocol import Protocol
 from callshot.records import Embeddings
 from callshot.study.file_steps import evaluate_files
-from callshot.study.train_baselines import Sources, drawn_as, read_contest, train_files
-from callshot.tables.dataset import read_ground
+from callshot.study.train_baselines import (
+    Sources,
+    protocol_of_results,
+    read_baseline_results,
+    train_baseline_files,
+)
+from callshot.tables.dataset import read_dataset
 from callshot.tables.embedding_tables import read_table, write_table
 
 PROTOCOL = Protocol(shots=(1, 2, 4), draws=5, bootstraps=20, shared_draws=20, seed=5)
-LOGISTIC = Training(("logistic",), shots=True, draws=6)
+LOGISTIC = BaselineOptions(("logistic",), shots=True, draws=6)
 
 
 def make_table(path: Path, encoder: str = "mine", seed: int = 0) -> Path:
@@ -56,39 +61,39 @@ def results(tables: list[Path]) -> Path:
 
 
 def test_what_is_written_reads_back(tables: list[Path], tmp_path: Path) -> None:
-    found = train_files(tables, tmp_path, LOGISTIC, PROTOCOL)
-    again = read_contest(tmp_path)
-    assert again.rivals == found.rivals
+    found = train_baseline_files(tables, tmp_path, LOGISTIC, PROTOCOL)
+    again = read_baseline_results(tmp_path)
+    assert again.baselines == found.baselines
     assert again.refinement == found.refinement
     assert again.swept is not None
     assert found.swept is not None
     assert again.swept.curve == found.swept.curve
     assert set(found.files) == {path.name for path in tmp_path.iterdir()}
-    assert {(r.encoder, r.metric) for r in found.rivals} == {
+    assert {(r.encoder, r.metric) for r in found.baselines} == {
         (e, m) for e in ("one", "two") for m in ("map", "auroc")
     }
 
 
 def test_without_shots_nothing_is_swept(tables: list[Path], tmp_path: Path) -> None:
-    found = train_files(tables, tmp_path, Training(("logistic",)), PROTOCOL)
+    found = train_baseline_files(tables, tmp_path, BaselineOptions(("logistic",)), PROTOCOL)
     assert found.swept is None
     assert {path.name for path in tmp_path.iterdir()} == {
         "rivals.csv",
         "refinement.csv",
         "provenance.json",
     }
-    assert read_contest(tmp_path).swept is None
+    assert read_baseline_results(tmp_path).swept is None
 
 
 def test_shots_alone_train_nothing_on_all_labels(tables: list[Path], tmp_path: Path) -> None:
-    found = train_files(tables, tmp_path, Training(shots=True, draws=2), PROTOCOL)
-    assert found.rivals == []
-    assert read_contest(tmp_path).swept is not None
+    found = train_baseline_files(tables, tmp_path, BaselineOptions(shots=True, draws=2), PROTOCOL)
+    assert found.baselines == []
+    assert read_baseline_results(tmp_path).swept is not None
 
 
 def test_same_input_same_bytes_whatever_the_threads(tables: list[Path], tmp_path: Path) -> None:
     for threads in (1, 2):
-        train_files(tables, tmp_path / str(threads), LOGISTIC, PROTOCOL, threads=threads)
+        train_baseline_files(tables, tmp_path / str(threads), LOGISTIC, PROTOCOL, threads=threads)
     for path in sorted((tmp_path / "1").iterdir()):
         if path.suffix != ".parquet":
             assert path.read_bytes() == (tmp_path / "2" / path.name).read_bytes(), path.name
@@ -97,27 +102,27 @@ def test_same_input_same_bytes_whatever_the_threads(tables: list[Path], tmp_path
 def test_against_results_the_folds_and_draws_are_theirs(
     tables: list[Path], results: Path, tmp_path: Path
 ) -> None:
-    protocol = drawn_as(results, {})
+    protocol = protocol_of_results(results, {})
     assert protocol == PROTOCOL
-    found = train_files(tables, tmp_path, LOGISTIC, protocol, against=results)
+    found = train_baseline_files(tables, tmp_path, LOGISTIC, protocol, against=results)
     assert (tmp_path / "folds.csv").read_bytes() == (results / "folds.csv").read_bytes()
-    assert {(c.labels, c.spread) for c in found.crossings} == {
+    assert {(c.labels, c.spread) for c in found.crossovers} == {
         ("all", "per-query"),
         ("all", "shared"),
         ("k", "shared"),
     }
     told = pl.read_csv(tmp_path / "crossings.csv")
-    assert len(told) == len(found.crossings)
+    assert len(told) == len(found.crossovers)
 
 
 def test_what_is_not_the_results_of_an_evaluation_is_refused(
     tables: list[Path], tmp_path: Path
 ) -> None:
     with pytest.raises(InputError, match="callshot evaluate wrote"):
-        drawn_as(tmp_path, {})
+        protocol_of_results(tmp_path, {})
     (tmp_path / "provenance.json").write_text("[]")
     with pytest.raises(InputError, match="not the provenance of an evaluation"):
-        drawn_as(tmp_path, {})
+        protocol_of_results(tmp_path, {})
 
 
 @pytest.mark.parametrize(
@@ -144,11 +149,11 @@ def test_another_contest_is_refused(
         name: tmp_path / x if name in ("fold_file", "categories") else x for name, x in more.items()
     }
     with pytest.raises((InputError, OptionError), match=match):
-        train_files(
+        train_baseline_files(
             tables,
             tmp_path / "out",
             LOGISTIC,
-            drawn_as(results, changes),
+            protocol_of_results(results, changes),
             against=results,
             **options,
         )
@@ -159,14 +164,20 @@ def test_another_table_than_was_evaluated_is_refused(
 ) -> None:
     other = make_table(tmp_path / "one.parquet", "one", seed=9)
     with pytest.raises(InputError, match=r"one.parquet: not a file that .* was made from"):
-        train_files([other], tmp_path / "out", LOGISTIC, drawn_as(results, {}), against=results)
+        train_baseline_files(
+            [other], tmp_path / "out", LOGISTIC, protocol_of_results(results, {}), against=results
+        )
 
 
 def test_results_without_the_centroid_are_refused(tables: list[Path], tmp_path: Path) -> None:
     evaluate_files(tables, tmp_path / "r", replace(PROTOCOL, classifiers=("cosine",)), figure=False)
     with pytest.raises(InputError, match="has no curve of the centroid"):
-        train_files(
-            tables, tmp_path / "o", LOGISTIC, drawn_as(tmp_path / "r", {}), against=tmp_path / "r"
+        train_baseline_files(
+            tables,
+            tmp_path / "o",
+            LOGISTIC,
+            protocol_of_results(tmp_path / "r", {}),
+            against=tmp_path / "r",
         )
 
 
@@ -177,10 +188,14 @@ def test_the_centroid_alone_is_held_against_rivals(tables: list[Path], tmp_path:
         replace(PROTOCOL, classifiers=("cosine", "centroid")),
         figure=False,
     )
-    found = train_files(
-        tables[:1], tmp_path / "o", LOGISTIC, drawn_as(tmp_path / "r", {}), against=tmp_path / "r"
+    found = train_baseline_files(
+        tables[:1],
+        tmp_path / "o",
+        LOGISTIC,
+        protocol_of_results(tmp_path / "r", {}),
+        against=tmp_path / "r",
     )
-    keys = [(c.rival, c.labels, c.scoring, c.metric, c.spread) for c in found.crossings]
+    keys = [(c.baseline, c.labels, c.scoring, c.metric, c.spread) for c in found.crossovers]
     assert len(keys) == len(set(keys))
 
 
@@ -188,17 +203,17 @@ def test_rivals_do_not_take_the_place_of_an_evaluation(tables: list[Path], tmp_p
     evaluate_files(tables, tmp_path / "r", PROTOCOL, figure=False)
     before = sorted(path.name for path in (tmp_path / "r").iterdir())
     with pytest.raises(OutputError, match="results of another command are there"):
-        train_files(tables, tmp_path / "r", LOGISTIC, PROTOCOL, against=tmp_path / "r")
+        train_baseline_files(tables, tmp_path / "r", LOGISTIC, PROTOCOL, against=tmp_path / "r")
     assert sorted(path.name for path in (tmp_path / "r").iterdir()) == before
 
 
 def test_the_strength_that_is_given_is_used_everywhere(tables: list[Path], tmp_path: Path) -> None:
     one, other = (
-        train_files(tables[:1], tmp_path / str(c), replace(LOGISTIC, strength=c), PROTOCOL)
+        train_baseline_files(tables[:1], tmp_path / str(c), replace(LOGISTIC, strength=c), PROTOCOL)
         for c in (1e-3, 10.0)
     )
-    assert one.rivals[0].how == "C: 0.001"
-    assert other.rivals[0].how == "C: 10"
+    assert one.baselines[0].how == "C: 0.001"
+    assert other.baselines[0].how == "C: 10"
     assert one.swept is not None
     assert other.swept is not None
     assert [v.value.tolist() for v in one.swept.values] != [
@@ -206,7 +221,7 @@ def test_the_strength_that_is_given_is_used_everywhere(tables: list[Path], tmp_p
     ]
     for found in (one, other):
         way = [r.value for r in found.refinement if r.metric == "auroc"]
-        (end,) = [r.value for r in found.rivals if r.metric == "auroc"]
+        (end,) = [r.value for r in found.baselines if r.metric == "auroc"]
         assert way[-1] == pytest.approx(end, abs=2e-3)
     assert one.refinement[-1] != other.refinement[-1]
 
@@ -215,17 +230,17 @@ def test_the_papers_pairing_goes_by_what_a_corpus_is_known_as(tmp_path: Path) ->
     path = make_table(tmp_path / "mfcc.parquet", "mfcc")
     table = read_table(path)
     write_table(table, path, corpus="elephant-voices")
-    plot = next(read_ground([path], corpus="ev").plots())
-    assert (plot.ground.corpus, plot.ground.known) == ("ev", "elephant-voices")
+    plot = next(read_dataset([path], corpus="ev").plots())
+    assert (plot.dataset.corpus, plot.dataset.known) == ("ev", "elephant-voices")
     assert [named_cell(plot, cell) for cell in ("paper", "chosen", "lstm")] == ["gru", "", "lstm"]
     assert (
-        named_cell(next(read_ground([make_table(tmp_path / "x.parquet")]).plots()), "paper") == ""
+        named_cell(next(read_dataset([make_table(tmp_path / "x.parquet")]).plots()), "paper") == ""
     )
 
 
 def test_nothing_to_train_is_told(tables: list[Path], tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="nothing to train"):
-        train_files(tables, tmp_path, Training(), PROTOCOL)
+        train_baseline_files(tables, tmp_path, BaselineOptions(), PROTOCOL)
 
 
 def test_sequences_that_are_missing_are_told_before_training(
@@ -233,7 +248,7 @@ def test_sequences_that_are_missing_are_told_before_training(
 ) -> None:
     pytest.importorskip("torch", reason="torch is not here: make test-torch")
     with pytest.raises(InputError, match="embed the segments again with --sequence"):
-        train_files(tables[:1], tmp_path, Training(("recurrent",)), PROTOCOL)
+        train_baseline_files(tables[:1], tmp_path, BaselineOptions(("recurrent",)), PROTOCOL)
 
 
 def test_with_categories_the_audio_is_told_apart_by_them(
@@ -242,7 +257,7 @@ def test_with_categories_the_audio_is_told_apart_by_them(
     (path := tmp_path / "groups.csv").write_text(
         "label,category\nrumble,low\ngrowl,low\ntrumpet,high\n"
     )
-    plot = next(read_ground(tables[:1], categories=path).plots())
+    plot = next(read_dataset(tables[:1], categories=path).plots())
     scoring, names, targets = outputs(plot)
     assert (scoring, names) == ("reduced", ("high", "low"))
     own = plot.episodes.relevant
@@ -253,7 +268,7 @@ def test_with_categories_the_audio_is_told_apart_by_them(
 
 
 def test_a_plot_knows_the_segment_and_recording_of_each_row(tables: list[Path]) -> None:
-    plot = next(read_ground(tables[:1]).plots())
+    plot = next(read_dataset(tables[:1]).plots())
     for row, name in enumerate(plot.segments):
         at = plot.table.segment.index(name)
         assert plot.table.label[at] == plot.episodes.classes[plot.episodes.label[row]]
@@ -285,7 +300,9 @@ def test_end_to_end_without_segments_says_what_is_missing(
 ) -> None:
     pytest.importorskip("torch", reason="torch is not here: make test-torch")
     with pytest.raises(OptionError, match="name the table of segments"):
-        train_files(tables[:1], tmp_path, Training(("end-to-end",)), PROTOCOL, sources=Sources())
+        train_baseline_files(
+            tables[:1], tmp_path, BaselineOptions(("end-to-end",)), PROTOCOL, sources=Sources()
+        )
 
 
 def test_aerd_as_published_is_asked_by_the_letters_of_its_labels(
@@ -293,7 +310,7 @@ def test_aerd_as_published_is_asked_by_the_letters_of_its_labels(
 ) -> None:
     """A network that hears a louder trumpet in a louder signal, and nothing else."""
     torch = pytest.importorskip("torch", reason="torch is not here: make test-torch")
-    plot = next(read_ground(tables[:1], folds=2).plots())
+    plot = next(read_dataset(tables[:1], folds=2).plots())
     loud = {True: 0.5, False: 0.05}
     trumpet = plot.episodes.relevant[:, plot.episodes.classes.index("trumpet")]
     signals = [np.full(16_000, loud[bool(one)], np.float32) for one in trumpet]
@@ -314,7 +331,7 @@ def test_aerd_as_published_is_asked_by_the_letters_of_its_labels(
     module.AERD_Weights = Weights
     module.aerd = lambda weights, fold: (SimpleNamespace(predict=predict), None)
     monkeypatch.setitem(sys.modules, "aerd", module)
-    found = {r.metric: r for r in ask_published(plot, "EV_CALL", signals)}
+    found = {r.metric: r for r in score_aerd_package(plot, "EV_CALL", signals)}
     assert (found["map"].name, found["map"].encoder, found["map"].kind) == (
         "AERD",
         "",
@@ -330,4 +347,4 @@ def test_aerd_as_published_is_asked_by_the_letters_of_its_labels(
         lambda self: {0: "not-call", 1: "roar", 2: "growl", 3: "trumpet"}
     )
     with pytest.raises(InputError, match="AERD EV_CALL: knows no 'rumble'"):
-        ask_published(plot, "EV_CALL", signals)
+        score_aerd_package(plot, "EV_CALL", signals)

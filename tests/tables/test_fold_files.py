@@ -7,28 +7,28 @@ import numpy as np
 import pytest
 
 from callshot.errors import InputError
-from callshot.records import Embeddings, Rival
-from callshot.tables.fold_files import read_categories, read_dealt, read_folds, read_rivals
+from callshot.records import Baseline, Embeddings
+from callshot.tables.fold_files import read_baselines, read_categories, read_folds, read_folds_dir
 
 HEADER = "corpus,encoder,kind,name,scoring,metric,value\n"
 
 
-def rivals(tmp_path: Path, rows: str, header: str = HEADER) -> list[Rival]:
+def baselines(tmp_path: Path, rows: str, header: str = HEADER) -> list[Baseline]:
     path = tmp_path / "rivals.csv"
     path.write_text(header + rows)
-    return read_rivals(path, ["ev", "ldc"], ["mfcc", "perch-v2"])
+    return read_baselines(path, ["ev", "ldc"], ["mfcc", "perch-v2"])
 
 
 def test_a_row_without_a_corpus_is_for_all_of_them(tmp_path: Path) -> None:
-    found = rivals(
+    found = baselines(
         tmp_path,
         "ev,mfcc,logistic,LR,,map,0.14\nldc,mfcc,logistic,LR,,map,0.13\n,,end-to-end,AERD,reduced,auroc,0.84\n",
     )
     assert found == [
-        Rival("ev", "mfcc", "logistic", "LR", "all", "map", 0.14),
-        Rival("ldc", "mfcc", "logistic", "LR", "all", "map", 0.13),
-        Rival("ev", "", "end-to-end", "AERD", "reduced", "auroc", 0.84),
-        Rival("ldc", "", "end-to-end", "AERD", "reduced", "auroc", 0.84),
+        Baseline("ev", "mfcc", "logistic", "LR", "all", "map", 0.14),
+        Baseline("ldc", "mfcc", "logistic", "LR", "all", "map", 0.13),
+        Baseline("ev", "", "end-to-end", "AERD", "reduced", "auroc", 0.84),
+        Baseline("ldc", "", "end-to-end", "AERD", "reduced", "auroc", 0.84),
     ]
 
 
@@ -37,7 +37,7 @@ def test_a_row_of_a_corpus_of_its_own_comes_before_one_for_all(
     tmp_path: Path, own_first: bool
 ) -> None:
     rows = [",mfcc,logistic,LR,,map,0.9\n", "ev,mfcc,logistic,LR,all,map,0.1\n"]
-    found = rivals(tmp_path, "".join(rows[::-1] if own_first else rows))
+    found = baselines(tmp_path, "".join(rows[::-1] if own_first else rows))
     assert {(r.corpus, r.value) for r in found} == {("ev", 0.1), ("ldc", 0.9)}
     assert len(found) == 2
 
@@ -53,7 +53,7 @@ def test_rows_that_differ_in_what_they_tell_of_are_no_repetition(tmp_path: Path)
             "ldc,mfcc,logistic,LR,,map",
         )
     )
-    assert [r.value for r in rivals(tmp_path, rows)] == [0.1, 0.2, 0.2, 0.2, 0.2, 0.2]
+    assert [r.value for r in baselines(tmp_path, rows)] == [0.1, 0.2, 0.2, 0.2, 0.2, 0.2]
 
 
 @pytest.mark.parametrize("corpus", ["ev", ""])
@@ -67,16 +67,16 @@ def test_a_rival_that_is_told_twice_is_refused_with_its_row(
     with pytest.raises(
         InputError, match=r"rivals\.csv: row 3: 'LR' has such a row before; keep one of them"
     ):
-        rivals(
+        baselines(
             tmp_path,
             f"{corpus},mfcc,logistic,LR,,map,0.1\nldc,mfcc,logistic,LR,,map,0.1\n{corpus},{again}\n",
         )
 
 
 def test_corpus_and_scoring_may_be_left_out(tmp_path: Path) -> None:
-    found = rivals(tmp_path, "mfcc,recurrent,GRU,map,0.2\n", "encoder,kind,name,metric,value\n")
+    found = baselines(tmp_path, "mfcc,recurrent,GRU,map,0.2\n", "encoder,kind,name,metric,value\n")
     assert found == [
-        Rival(corpus, "mfcc", "recurrent", "GRU", "all", "map", 0.2) for corpus in ("ev", "ldc")
+        Baseline(corpus, "mfcc", "recurrent", "GRU", "all", "map", 0.2) for corpus in ("ev", "ldc")
     ]
 
 
@@ -113,13 +113,13 @@ def test_corpus_and_scoring_may_be_left_out(tmp_path: Path) -> None:
 )
 def test_what_is_no_rival_is_told_with_its_row(tmp_path: Path, row: str, match: str) -> None:
     with pytest.raises(InputError, match=match):
-        rivals(tmp_path, row)
+        baselines(tmp_path, row)
 
 
 def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     header = "encoder,kind,name,metric,value,value\n"
     with pytest.raises(InputError, match=r"rivals\.csv: column value is in the header 2 times"):
-        rivals(tmp_path, "mfcc,logistic,LR,map,0.5,0.6\n", header)
+        baselines(tmp_path, "mfcc,logistic,LR,map,0.5,0.6\n", header)
     (tmp_path / "c.csv").write_text("label,category,label\nroar,low,bark\n")
     with pytest.raises(InputError, match="column label is in the header 2 times"):
         read_categories(tmp_path / "c.csv", table())
@@ -156,10 +156,10 @@ TOLD = {"count": 2, "origin": "built", "proof": "optimum proved"}
 
 
 def test_dealt_folds_come_back_with_how_they_came_about(tmp_path: Path) -> None:
-    part, folds = read_dealt(deal(tmp_path, TOLD | {"classes": []}), table())
+    part, folds = read_folds_dir(deal(tmp_path, TOLD | {"classes": []}), table())
     assert (part.segment, folds.fold.tolist()) == (("a", "b"), [0, 1])
     assert (folds.count, folds.origin, folds.proof) == (2, "built", "optimum proved")
-    assert read_dealt(deal(tmp_path, TOLD, "a,0\nb,1\nc,-1\n"), table())[1].fold.tolist() == [
+    assert read_folds_dir(deal(tmp_path, TOLD, "a,0\nb,1\nc,-1\n"), table())[1].fold.tolist() == [
         0,
         1,
         -1,
@@ -189,7 +189,7 @@ def test_damaged_dealt_folds_are_refused_in_one_line(
     tmp_path: Path, told: object, match: str
 ) -> None:
     with pytest.raises(InputError, match=match) as caught:
-        read_dealt(deal(tmp_path, told), table())
+        read_folds_dir(deal(tmp_path, told), table())
     assert "\n" not in str(caught.value)
 
 
@@ -197,13 +197,13 @@ def test_dealt_folds_that_are_not_there_or_not_text_are_refused(tmp_path: Path) 
     deal(tmp_path, TOLD)
     (tmp_path / "folds.json").write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match=r"folds\.json: not a JSON file"):
-        read_dealt(tmp_path, table())
+        read_folds_dir(tmp_path, table())
     (tmp_path / "folds.json").unlink()
     with pytest.raises(InputError, match=r"folds\.json: cannot be read"):
-        read_dealt(tmp_path, table())
+        read_folds_dir(tmp_path, table())
 
 
 @pytest.mark.parametrize("folds", ["a,0\nb,2\n", "a,0\nb,0\n", "a,-2\nb,1\nc,0\n", "z,0\n"])
 def test_dealt_folds_whose_numbers_are_others_are_refused(tmp_path: Path, folds: str) -> None:
     with pytest.raises(InputError, match=r"folds\.csv: wanted the 2 folds"):
-        read_dealt(deal(tmp_path, TOLD, folds), table())
+        read_folds_dir(deal(tmp_path, TOLD, folds), table())

@@ -18,7 +18,7 @@ from callshot.baselines import spectrogram
 from callshot.baselines.crops import HEIGHT
 from callshot.baselines.spectrogram import PATCH, FrontEnd
 from callshot.baselines.torch_arrays import need_torch
-from callshot.baselines.transformer import Loosen, join_heads, split_heads
+from callshot.baselines.transformer import Dropout, join_heads, split_heads
 from callshot.records import IntArray
 
 GATES = 8  # linear values of a query: two sums of four
@@ -82,7 +82,7 @@ class Beats:
         )
         return torch.nn.ModuleDict({**parts, "gain": gain})
 
-    def encode(self, parts: Any, patches: Any, there: Any, loosen: Loosen) -> Any:
+    def encode(self, parts: Any, patches: Any, there: Any, loosen: Dropout) -> Any:
         """Return tokens (cuts, columns, 8, width) of patches (cuts, columns, 8, 256); `there` is (cuts, columns)."""
         torch, columns, stay = need_torch(), patches.shape[1], (2.0 * self.layers) ** 0.25
         tokens = parts["patch_norm"](parts["patch"](patches)).flatten(1, 2)

@@ -18,13 +18,13 @@ from itertools import count
 import numpy as np
 
 from callshot.baselines.kernels.solver import fill_slope
-from callshot.baselines.logistic import Report, check_strength, fit, gather
+from callshot.baselines.logistic import check_c, fit, gather
 from callshot.baselines.scoring import measure
 from callshot.baselines.standardize import standardise
 from callshot.errors import OptionError
 from callshot.fewshot.centroid import LinearLayer, linear_layer
 from callshot.fewshot.episodes import Episodes
-from callshot.records import FloatArray, IntArray
+from callshot.records import FloatArray, IntArray, Progress, no_progress
 
 NEAR = 1e-5  # above the optimum of J: there a path has arrived
 MOST_STEPS = 10**5
@@ -70,7 +70,7 @@ def refine_centroid(
     *,
     categories: Mapping[str, str] | None = None,
     threads: int | None = None,
-    report: Report = lambda share, what: None,
+    progress: Progress = no_progress,
 ) -> Refinement:
     """Go from the centroid of every split to logistic regression; `strength` is C of each split.
 
@@ -81,11 +81,11 @@ def refine_centroid(
             f"strength: wanted one C for each of {episodes.folds} splits, got {len(strength)}"
         )
     for c in strength:
-        check_strength(c)
+        check_c(c)
 
     def run(number: int) -> Path:
         path = follow(episodes, number, strength[number])
-        report(1 / episodes.folds, "refinement")
+        progress(1 / episodes.folds, "refinement")
         return path
 
     with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
@@ -117,7 +117,7 @@ def follow(episodes: Episodes, number: int, strength: float) -> Path:
         vectors - mean,
         queries - mean,
     )  # the origin was that of all rows, and weights know where it is
-    valley = Valley(rows, label, strength)
+    valley = LogisticObjective(rows, label, strength)
 
     def put(layer: LinearLayer) -> Point:
         return layer.weight * deviation, layer.bias
@@ -149,7 +149,7 @@ def follow(episodes: Episodes, number: int, strength: float) -> Path:
 
 
 @dataclass(frozen=True)
-class Valley:
+class LogisticObjective:
     """J of one split: standardised rows, their class numbers, and the strength C."""
 
     rows: FloatArray
@@ -196,7 +196,7 @@ class Valley:
         return float(2.0**-high)
 
 
-def descend(valley: Valley, start: Point) -> Iterator[tuple[int, Point, float]]:
+def descend(valley: LogisticObjective, start: Point) -> Iterator[tuple[int, Point, float]]:
     """Yield each step, the point it leads to, and a height that J there is not above."""
     length, last, at, momentum = 1.0 / valley.steepest(), start, start, 1.0
     for step in count(1):

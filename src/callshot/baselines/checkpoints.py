@@ -49,7 +49,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Shelf:
+class CheckpointStore:
     """Where one training is kept."""
 
     folder: Path

@@ -20,7 +20,7 @@ COLUMN_S = 0.16
 
 
 @dataclass(frozen=True)
-class Cuts:
+class Crops:
     """Pieces of rows: the row of each, its first frame there, and its columns."""
 
     row: IntArray
@@ -30,12 +30,12 @@ class Cuts:
     def __len__(self) -> int:
         return len(self.row)
 
-    def take(self, chosen: IntArray) -> "Cuts":
+    def take(self, chosen: IntArray) -> "Crops":
         """Return some of them."""
-        return Cuts(self.row[chosen], self.first[chosen], self.columns[chosen])
+        return Crops(self.row[chosen], self.first[chosen], self.columns[chosen])
 
 
-def cut_whole(lengths: IntArray, rows: IntArray) -> Cuts:
+def cut_whole(lengths: IntArray, rows: IntArray) -> Crops:
     """Cut rows into windows that follow each other: as few as can be, and as even, so that none is a mere rest.
 
     >>> cut_whole(np.array([16 * 100 + 5]), np.array([0]))
@@ -45,7 +45,7 @@ def cut_whole(lengths: IntArray, rows: IntArray) -> Cuts:
         (row, *window) for row in rows.tolist() for window in _windows(int(lengths[row]) // PATCH)
     ]
     table = np.array(found, np.int64).reshape(-1, 3)
-    return Cuts(table[:, 0], table[:, 1] * PATCH, table[:, 2])
+    return Crops(table[:, 0], table[:, 1] * PATCH, table[:, 2])
 
 
 def _windows(columns: int) -> list[tuple[int, int]]:
@@ -53,20 +53,20 @@ def _windows(columns: int) -> list[tuple[int, int]]:
     return [(int(part[0]), len(part)) for part in parts]
 
 
-def cut_by_chance(lengths: IntArray, rows: IntArray, rng: np.random.Generator) -> Cuts:
+def cut_by_chance(lengths: IntArray, rows: IntArray, rng: np.random.Generator) -> Crops:
     """Cut one piece from each row: as many columns as there are, 64 at most, from a frame by chance."""
     columns = np.minimum(lengths[rows] // PATCH, COLUMNS)
     first = rng.integers(0, lengths[rows] - columns * PATCH, endpoint=True)
-    return Cuts(rows, first, columns)
+    return Crops(rows, first, columns)
 
 
-def in_even_batches(cuts: Cuts, size: int) -> Sequence[Cuts]:
+def in_even_batches(cuts: Crops, size: int) -> Sequence[Crops]:
     """Return cuts in batches, shortest first."""
     order = np.argsort(cuts.columns, kind="stable")
     return [cuts.take(order[at : at + size]) for at in range(0, len(order), size)]
 
 
-def line_up_cuts(table: Table, cuts: Cuts) -> tuple[IntArray, NDArray[np.bool_]]:
+def line_up_cuts(table: Table, cuts: Crops) -> tuple[IntArray, NDArray[np.bool_]]:
     """Return the places of the cuts' frames, (cuts, frames), and which columns are there; others repeat a frame."""
     column = np.arange(cuts.columns.max())
     frame = np.minimum(np.arange(len(column) * PATCH), cuts.columns[:, None] * PATCH - 1)

@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.baselines.checkpoints import Shelf
+from callshot.baselines.checkpoints import CheckpointStore
 from callshot.baselines.crops import COLUMN_S, COLUMNS
 from callshot.baselines.executor import (
+    CancelToken,
     Options,
-    Report,
-    Watch,
+    Progress,
     do_jobs,
     kept_in,
     refuse_below_one,
@@ -38,12 +38,12 @@ from callshot.baselines.frame_classifier import FrameLesson, Recipe, log_odds, o
 from callshot.baselines.pretrained import Pretrained, read_pretrained
 from callshot.baselines.sequence_batches import hold_out
 from callshot.baselines.spectrogram import HOP, RATE_HZ, hear
-from callshot.baselines.torch_arrays import Feed, need_torch, open_feed, shapes, tell_rows
+from callshot.baselines.torch_arrays import BatchData, need_torch, open_feed, shapes, tell_rows
 from callshot.baselines.train_loop import Job, by_fold, learn
 from callshot.baselines.transformer import Ast
 from callshot.errors import InputError
-from callshot.fewshot.folds import give_folds
-from callshot.records import FloatArray, IntArray
+from callshot.fewshot.folds import check_folds
+from callshot.records import FloatArray, IntArray, no_progress
 
 FORMAT = 1  # of what is kept: another number where the same key would give other weights
 PRETRAINED = {
@@ -68,7 +68,7 @@ def score_aerd(
     threads: int = 1,
     folder: Path | None = None,
     seed: int = 0,
-    report: Report = lambda share, what: None,
+    progress: Progress = no_progress,
 ) -> tuple[FloatArray, dict[str, Any]]:
     """Train on every split and score its queries: log-odds (rows, outputs), NaN in the common fold; and what was done.
 
@@ -86,7 +86,7 @@ def score_aerd(
         encoder = Ast() if given is None else given.encoder
         feed = open_feed(hear(signals, encoder.front), targets, device)
         jobs = _plan(feed, fold, groups, names, given, epochs, options)
-        outcomes = do_jobs(jobs, _score, threads, report)
+        outcomes = do_jobs(jobs, _score, threads, progress)
     scores = np.full(targets.shape, np.nan)
     for number in range(int(fold.max()) + 1):
         parts = [
@@ -120,13 +120,13 @@ def _refuse(
     refuse_counts(
         len(targets), [("signals", signals), ("fold", len(fold)), ("groups", len(groups))]
     )
-    give_folds([str(group) for group in groups], fold)
+    check_folds([str(group) for group in groups], fold)
     for number in range(int(fold.max()) + 1):
         refuse_few(targets[fold != number].sum(axis=0), names, number, "the end-to-end rival")
 
 
 def _plan(
-    feed: Feed,
+    feed: BatchData,
     fold: IntArray,
     groups: IntArray,
     names: Sequence[str],
@@ -171,7 +171,7 @@ def _job(
         "torch": need_torch().__version__,
         "device": options.kind,
     }
-    shelf = Shelf(options.folder, f"fold{number}-seed{recipe.member}-aerd", key)
+    shelf = CheckpointStore(options.folder, f"fold{number}-seed{recipe.member}-aerd", key)
     held = (
         _hold_out(lesson.feed.label[rows], groups[rows], recipe)
         if epochs is None
@@ -192,11 +192,11 @@ def _hold_out(truth: NDArray[np.bool_], groups: IntArray, recipe: Recipe) -> NDA
     return hold_out(label, groups, recipe.inner_folds, recipe.member % recipe.inner_folds)
 
 
-def _score(job: Job[FrameLesson], watch: Watch) -> tuple[FloatArray, int]:
+def _score(job: Job[FrameLesson], watch: CancelToken) -> tuple[FloatArray, int]:
     """Return the log-odds of the split's queries, and how many epochs it took."""
     network, epochs = learn(job, watch)
     return log_odds(
-        job.lesson.feed, job.queries, job.lesson.recipe.encoder, network, watch.go_on
+        job.lesson.feed, job.queries, job.lesson.recipe.encoder, network, watch.check_cancelled
     ), epochs
 
 

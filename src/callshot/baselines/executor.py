@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from callshot.baselines.torch_arrays import need_torch
 from callshot.errors import InputError, OptionError
+from callshot.records import Progress
 
-Report = Callable[[float, str], None]
-GoOn = Callable[[], None]  # asked before every batch; raises where all are to stop
+CheckCancelled = Callable[[], None]  # asked before every batch; raises where all are to stop
 FEWEST = 2  # exemplars of a class on a support side
 
 
@@ -60,13 +60,13 @@ class Options:
 
 
 @dataclass(frozen=True)
-class Watch:
+class CancelToken:
     """Who hears of trainings, and whether they are to stop."""
 
-    report: Report
+    progress: Progress
     stopped: Event = field(default_factory=Event)
 
-    def go_on(self) -> None:
+    def check_cancelled(self) -> None:
         """Do nothing, unless all are to stop."""
         if self.stopped.is_set():
             raise StoppedError
@@ -100,10 +100,13 @@ def refuse_few(counts: NDArray[np.integer[Any]], names: Sequence[str], fold: int
 
 
 def do_jobs(
-    jobs: Sequence[Task], do: Callable[[Task, Watch], Outcome], threads: int, report: Report
+    jobs: Sequence[Task],
+    do: Callable[[Task, CancelToken], Outcome],
+    threads: int,
+    progress: Progress,
 ) -> list[Outcome]:
     """Do every job, several at a time; outcomes in their order. Where one fails, the others stop after their batch."""
-    torch, watch = need_torch(), Watch(report)
+    torch, watch = need_torch(), CancelToken(progress)
     workers = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
     with _steady(torch), workers as pool:
         waiting = {pool.submit(_do, do, job, watch): job for job in jobs}
@@ -111,7 +114,7 @@ def do_jobs(
             for done in as_completed(waiting):
                 if not isinstance(done.exception(), StoppedError):  # of which another is the cause
                     done.result()
-                    report(1 / len(jobs), waiting[done].title)
+                    progress(1 / len(jobs), waiting[done].title)
         except BaseException:
             watch.stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
@@ -119,9 +122,9 @@ def do_jobs(
     return [done.result() for done in waiting]
 
 
-def _do(do: Callable[[Task, Watch], Outcome], job: Task, watch: Watch) -> Outcome:
+def _do(do: Callable[[Task, CancelToken], Outcome], job: Task, watch: CancelToken) -> Outcome:
     """Do a job, unless another has failed; on a GPU in a stream of its own, so that none waits for another."""
-    watch.go_on()
+    watch.check_cancelled()
     try:
         if job.device.type != "cuda":
             return do(job, watch)

@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 
 from callshot.baselines.crops import (
     HEIGHT,
-    Cuts,
+    Crops,
     cut_by_chance,
     cut_whole,
     in_even_batches,
     line_up_cuts,
 )
-from callshot.baselines.executor import GoOn
+from callshot.baselines.executor import CheckCancelled
 from callshot.baselines.sequence_batches import deal_batches
 from callshot.baselines.spectrogram import PATCH, FrontEnd
-from callshot.baselines.torch_arrays import Arrays, Feed, drop, give_weights, need_torch
+from callshot.baselines.torch_arrays import Arrays, BatchData, drop, give_weights, need_torch
 from callshot.baselines.train_loop import State, stream
-from callshot.baselines.transformer import Loosen
+from callshot.baselines.transformer import Dropout
 from callshot.records import FloatArray, IntArray
 
 TOGETHER = 32  # cuts that are scored at once
@@ -48,7 +48,7 @@ class Encoder(Protocol):
     def build(self) -> Any:
         """Make the modules, whose weights are still to come."""
 
-    def encode(self, parts: Any, patches: Any, there: Any, loosen: Loosen) -> Any:
+    def encode(self, parts: Any, patches: Any, there: Any, loosen: Dropout) -> Any:
         """Return tokens (cuts, columns, 8, width) of patches (cuts, columns, 8, 256)."""
 
     def draw(self, parts: Any, draw: Any) -> None:
@@ -98,7 +98,7 @@ def frame_log_odds(
     network: Any,
     frames: Any,
     there: Any = None,
-    loosen: Loosen = lambda values: values,
+    loosen: Dropout = lambda values: values,
 ) -> Any:
     """Return log-odds (cuts, columns, outputs) of frames (cuts, 16 × columns, 128); `there` is (cuts, columns).
 
@@ -114,7 +114,11 @@ def frame_log_odds(
 
 
 def log_odds(
-    feed: Feed, rows: IntArray, encoder: Encoder, network: Any, go_on: GoOn = lambda: None
+    feed: BatchData,
+    rows: IntArray,
+    encoder: Encoder,
+    network: Any,
+    check_cancelled: CheckCancelled = lambda: None,
 ) -> FloatArray:
     """Return the log-odds of some rows, (rows, outputs): of each, the mean over all of its frames."""
     torch = need_torch()
@@ -124,7 +128,7 @@ def log_odds(
     )
     with torch.inference_mode():
         for cuts in in_even_batches(cut_whole(feed.table.lengths, rows), TOGETHER):
-            go_on()
+            check_cancelled()
             frames, there = _load(feed, cuts)
             found = frame_log_odds(encoder, network, frames, there).double()
             found = found.sum(dim=1) if there is None else (found * there[:, :, None]).sum(dim=1)
@@ -133,7 +137,7 @@ def log_odds(
     return np.asarray(total[rows] / count[rows])
 
 
-def _load(feed: Feed, cuts: Cuts) -> tuple[Any, Any]:
+def _load(feed: BatchData, cuts: Crops) -> tuple[Any, Any]:
     """Return the frames of cuts, on the device, and which columns are there; None where all are."""
     torch, device = need_torch(), feed.frames.device
     places, there = line_up_cuts(feed.table, cuts)
@@ -145,7 +149,7 @@ def _load(feed: Feed, cuts: Cuts) -> tuple[Any, Any]:
 class FrameLesson:
     """A network on the frames of a feed; `first` are the weights that its encoder begins with, if it has any."""
 
-    feed: Feed
+    feed: BatchData
     recipe: Recipe
     first: Arrays | None = None
 
@@ -167,13 +171,15 @@ class FrameLesson:
         settings = {"lr": recipe.rate, "weight_decay": recipe.decay, "fused": True}
         return State(network, torch.optim.AdamW(network.parameters(), **settings))
 
-    def run_epoch(self, rows: IntArray, state: State, go_on: GoOn = lambda: None) -> None:
+    def run_epoch(
+        self, rows: IntArray, state: State, check_cancelled: CheckCancelled = lambda: None
+    ) -> None:
         """Learn a piece of every row once; every frame has the truth of its segment."""
         torch, recipe = need_torch(), self.recipe
         steps = state.epoch * -(-len(rows) // recipe.batch)
         weights = balance(self.feed.label[rows])
         for n, (cuts, frames, there, loosen) in enumerate(self._batches(rows, state)):
-            go_on()
+            check_cancelled()
             state.optimiser.param_groups[0]["lr"] = recipe.rate * min(
                 1.0, (steps + n + 1) / recipe.warm
             )
@@ -183,7 +189,7 @@ class FrameLesson:
             torch.nn.utils.clip_grad_norm_(state.network.parameters(), recipe.clip)
             state.optimiser.step()
 
-    def _batches(self, rows: IntArray, state: State) -> Iterator[tuple[Cuts, Any, Any, Loosen]]:
+    def _batches(self, rows: IntArray, state: State) -> Iterator[tuple[Crops, Any, Any, Dropout]]:
         """Yield cuts by chance, their frames, which columns are there, and what drops values."""
         torch, recipe, device = need_torch(), self.recipe, self.feed.frames.device
         rng = np.random.default_rng(stream(recipe.seed, recipe.member, "order", state.epoch))
@@ -195,10 +201,12 @@ class FrameLesson:
             frames, there = _load(self.feed, cuts)
             yield cuts, frames, there, lambda values: drop(values, recipe.dropout, draw)
 
-    def loss(self, rows: IntArray, network: Any, go_on: GoOn = lambda: None) -> float:
+    def loss(
+        self, rows: IntArray, network: Any, check_cancelled: CheckCancelled = lambda: None
+    ) -> float:
         """Return the cross-entropy of some rows by their scores, every output and its two sides alike."""
         scores, truth = (
-            log_odds(self.feed, rows, self.recipe.encoder, network, go_on),
+            log_odds(self.feed, rows, self.recipe.encoder, network, check_cancelled),
             self.feed.label[rows],
         )
         return float(

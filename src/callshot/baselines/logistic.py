@@ -9,7 +9,7 @@ of the time, and needs no extra.
 """
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -22,16 +22,14 @@ from callshot.errors import OptionError
 from callshot.fewshot.centroid import LinearLayer, score
 from callshot.fewshot.episodes import Episodes
 from callshot.fewshot.folds import audit
-from callshot.records import COMMON_FOLD, FloatArray, IntArray
-
-Report = Callable[[float, str], None]
+from callshot.records import COMMON_FOLD, FloatArray, IntArray, Progress, no_progress
 
 GRID = (
     *(float(f"{digit}e{power}") for power in range(-5, 2) for digit in (1, 3)),
     100.0,
 )  # of C: 0.00001, 0.00003, …
 WORSE = 0.01  # of AUROC
-STRENGTH = 0.1  # where there is nothing to choose it by
+DEFAULT_C = 0.1  # where there is nothing to choose it by
 SMALLEST, LARGEST = 1e-6, 1e6
 INNER_FOLDS = 4
 EXACT, CLOSE, NEAR = (
@@ -47,7 +45,7 @@ def score_logistic(
     *,
     strength: float | None = None,
     threads: int | None = None,
-    report: Report = lambda share, what: None,
+    progress: Progress = no_progress,
 ) -> tuple[FloatArray, tuple[float, ...]]:
     """Return the log-odds of every query, (rows, classes), and the strength C of each split.
 
@@ -56,31 +54,31 @@ def score_logistic(
     accuracy, then the smallest. Two folds leave no inner ones: then it is 0.1. Nothing is random.
     """
     if strength is not None:
-        check_strength(strength)
+        check_c(strength)
     audit([str(group) for group in groups], episodes.fold)
     scores = np.full(episodes.relevant.shape, np.nan)
 
     def run(number: int) -> float:
-        chosen = choose_strength(episodes, number) if strength is None else strength
+        chosen = choose_c(episodes, number) if strength is None else strength
         queries = episodes.fold == number
         scores[queries] = score(next(score_each(episodes, number, (chosen,))))
-        report(1 / episodes.folds, "logistic")
+        progress(1 / episodes.folds, "logistic")
         return chosen
 
     with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
         return scores, tuple(pool.map(run, range(episodes.folds)))
 
 
-def choose_strength(episodes: Episodes, number: int) -> float:
+def choose_c(episodes: Episodes, number: int) -> float:
     """Return the strength of the grid that ranks best on the inner folds of one split.
 
     The inner folds go through the grid side by side, from the strongest penalty on, until they rank clearly worse.
     """
     if episodes.folds == 2:
-        return STRENGTH
+        return DEFAULT_C
     inner = support_side(episodes, number)
     ways = [score_each(inner, fold, GRID, NEAR) for fold in range(inner.folds)]
-    best, chosen = (-np.inf, -np.inf), STRENGTH
+    best, chosen = (-np.inf, -np.inf), DEFAULT_C
     for strength, *tables in zip(GRID, *ways, strict=True):
         found = measure(inner, gather(inner, tables))
         rank = found["all", "auroc"], found["all", "accuracy"]
@@ -92,7 +90,7 @@ def choose_strength(episodes: Episodes, number: int) -> float:
 
 
 def score_each(
-    episodes: Episodes, number: int, strengths: tuple[float, ...], tolerance: float = EXACT
+    episodes: Episodes, number: int, c_values: tuple[float, ...], tolerance: float = EXACT
 ) -> Iterator[FloatArray]:
     """Yield a_n of the queries of one fold, (queries, classes), by each strength.
 
@@ -101,7 +99,7 @@ def score_each(
     outside = episodes.fold != number
     queries, place = episodes.distinct_at(np.flatnonzero(~outside))
     for layer in fit_each(
-        episodes.vectors[outside], episodes.label[outside], episodes.classes, strengths, tolerance
+        episodes.vectors[outside], episodes.label[outside], episodes.classes, c_values, tolerance
     ):
         yield layer(queries)[place]
 
@@ -147,7 +145,7 @@ def fit_each(
     vectors: FloatArray,
     label: IntArray,
     classes: tuple[str, ...],
-    strengths: tuple[float, ...],
+    c_values: tuple[float, ...],
     tolerance: float,
 ) -> Iterator[LinearLayer]:
     """Train a layer with each strength, from the one before."""
@@ -156,14 +154,14 @@ def fit_each(
     table = gram_matrix(rows) if gram else rows
     columns = table if gram else np.ascontiguousarray(table.T)
     numbers, bias = np.zeros((len(classes), table.shape[1])), np.zeros(len(classes))
-    for strength in strengths:
+    for strength in c_values:
         left = solve(table, columns, gram, label, strength, tolerance, numbers, bias)
         check_optimum(left, strength, tolerance)
         weight = (numbers @ rows if gram else numbers) / deviation
         yield LinearLayer(classes, weight, bias - weight @ mean)
 
 
-def check_strength(strength: float) -> None:
+def check_c(strength: float) -> None:
     """Refuse a strength that no fit can have."""
     if not SMALLEST <= strength <= LARGEST:
         raise OptionError(f"strength: C is {SMALLEST:g} to {LARGEST:g}, got {strength:g}")

@@ -21,23 +21,23 @@ from callshot.baselines.kernels.products import fill_layer, fill_logits
 from callshot.baselines.kernels.solver import gram_matrix, solve
 from callshot.baselines.logistic import (
     CLOSE,
-    STRENGTH,
-    Report,
+    DEFAULT_C,
+    Progress,
+    check_c,
     check_optimum,
-    check_strength,
     score_each,
 )
 from callshot.baselines.standardize import standardise
-from callshot.fewshot.accumulate import Tally
+from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.engine import Engine, blocks, open_engine
 from callshot.fewshot.episodes import Episodes, Split, splits
 from callshot.fewshot.kernels.shared import shared_support
 from callshot.fewshot.kernels.streams import enter, purpose_key
-from callshot.fewshot.per_query_resampling import Fill, sweep_own
+from callshot.fewshot.per_query_resampling import Fill, sweep_per_query
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.shared_resampling import MOST_BYTES, Draws, measure
-from callshot.fewshot.single_episode import own_support
-from callshot.records import FloatArray, IntArray
+from callshot.fewshot.single_episode import per_query_support
+from callshot.records import FloatArray, IntArray, no_progress
 
 DRAWS = 100
 
@@ -47,12 +47,12 @@ def sweep_logistic(
     protocol: Protocol | None = None,
     spread: str = "shared",
     *,
-    strength: float = STRENGTH,
+    strength: float = DEFAULT_C,
     draws: int = DRAWS,
     categories: Mapping[str, str] | None = None,
     threads: int | None = None,
-    report: Report = lambda share, what: None,
-) -> tuple[IntArray, Tally]:
+    progress: Progress = no_progress,
+) -> tuple[IntArray, MetricSums]:
     """Train on the first draws at every k; return k of each row, and values (shots, samples) as `sweep` does.
 
     The draws are those of the protocol's seed and sampler; `draws` are the first of the shared ones. A query's own are
@@ -60,23 +60,23 @@ def sweep_logistic(
     its row comes last and carries the largest pool as k: there every draw is the whole support side. Scores are
     log-odds, whatever the protocol says.
     """
-    check_strength(strength)
+    check_c(strength)
     protocol = protocol or Protocol()
     protocol = replace(protocol, score="log", shared_draws=min(draws, protocol.shared_draws))
     parts, k = splits(episodes), set(protocol.shots)
     if protocol.whole_pool:
         k.add(max(int(np.diff(part.pool_start).max()) for part in parts))
     shots = np.array(sorted(k), np.int64)
-    tally = Tally(len(shots), protocol.samples(spread), episodes.classes, categories)
+    tally = MetricSums(len(shots), protocol.samples(spread), episodes.classes, categories)
     workers = threads or os.cpu_count() or 1
     with open_engine(
-        episodes, protocol, workers, 0, lambda share: report(share, "logistic")
+        episodes, protocol, workers, 0, lambda share: progress(share, "logistic")
     ) as engine:
         for part in parts:
             if spread == "shared":
                 _sweep_split(engine, part, shots, strength, tally)
             else:
-                sweep_own(engine, part, shots, tally, partial(_filler, strength))
+                sweep_per_query(engine, part, shots, tally, partial(_filler, strength))
             tally.close_fold(part)
     tally.finish(protocol.supports(spread))
     return shots, tally
@@ -145,7 +145,7 @@ def climb(
 
 
 def _sweep_split(
-    engine: Engine, part: Split, shots: IntArray, strength: float, tally: Tally
+    engine: Engine, part: Split, shots: IntArray, strength: float, tally: MetricSums
 ) -> None:
     """Train on every draw for the queries of one fold, and add the values of those to the tally."""
     classes, queries, draws = (
@@ -224,7 +224,7 @@ def _filler(strength: float, engine: Engine, part: Split, shots: IntArray, out: 
             query, z = int(part.rows[q]), episodes.vectors[part.rows[q]]
             for draw in range(protocol.draws):
                 supports = [
-                    own_support(episodes, query, n, int(shots[-1]), draw, protocol)
+                    per_query_support(episodes, query, n, int(shots[-1]), draw, protocol)
                     for n in range(classes)
                 ]
                 rows, sizes = by_turns(supports, shots)

@@ -23,14 +23,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.baselines.executor import Options, Report, Watch, do_jobs, kept_in
+from callshot.baselines.executor import CancelToken, Options, do_jobs, kept_in
 from callshot.baselines.recurrent_network import CELLS, RecurrentLesson, log_probabilities
 from callshot.baselines.train_loop import Job, best_epoch, by_fold, learn, search
 from callshot.baselines.training_jobs import TITLES, plan_jobs
 from callshot.errors import InputError
 from callshot.fewshot.centroid import score
 from callshot.fewshot.episodes import Episodes
-from callshot.records import FloatArray, IntArray
+from callshot.records import FloatArray, IntArray, Progress, no_progress
 
 SequenceArray = NDArray[np.floating[Any]]
 
@@ -57,7 +57,7 @@ def score_recurrent(
     threads: int = 1,
     folder: Path | None = None,
     seed: int = 0,
-    report: Report = lambda share, what: None,
+    progress: Progress = no_progress,
 ) -> tuple[FloatArray, dict[str, Any]]:
     """Train on every split and score its queries: log-odds (rows, classes), NaN in the common fold; and what was done.
 
@@ -71,7 +71,7 @@ def score_recurrent(
     with kept_in(folder) as place:
         options = Options(seeds, device, threads, place, seed)
         jobs = plan_jobs(episodes, groups, sequences, cells, hidden, options)
-        outcomes = do_jobs(jobs, _score, threads, report)
+        outcomes = do_jobs(jobs, _score, threads, progress)
     scores = np.full(episodes.relevant.shape, np.nan)
     for fold in range(episodes.folds):
         parts = [found for job, (found, _) in zip(jobs, outcomes, strict=True) if job.fold == fold]
@@ -97,7 +97,7 @@ def choose_cell(
     threads: int = 1,
     folder: Path | None = None,
     seed: int = 0,
-    report: Report = lambda share, what: None,
+    progress: Progress = no_progress,
 ) -> tuple[tuple[str, ...], dict[str, Any]]:
     """Choose a cell for every split, by the lowest loss on inner folds of its support side; and tell the losses.
 
@@ -110,7 +110,7 @@ def choose_cell(
             episodes, groups, sequences, [tuple(cells)] * episodes.folds, hidden, options
         )
         _refuse_nothing_held(jobs)
-        found = do_jobs(jobs, search, threads, report)
+        found = do_jobs(jobs, search, threads, progress)
         lowest = [losses[best_epoch(losses) - 1] if losses else np.nan for losses in found]
     inner = {
         cell: [_mean_loss(jobs, lowest, fold, cell) for fold in range(episodes.folds)]
@@ -138,10 +138,10 @@ def tell_cells(cells: Sequence[str]) -> str:
     )
 
 
-def _score(job: Job[RecurrentLesson], watch: Watch) -> tuple[FloatArray, int]:
+def _score(job: Job[RecurrentLesson], watch: CancelToken) -> tuple[FloatArray, int]:
     """Return the log-probabilities of the split's queries, and how many epochs it took."""
     network, epochs = learn(job, watch)
-    return log_probabilities(job.lesson.feed, job.queries, network, watch.go_on), epochs
+    return log_probabilities(job.lesson.feed, job.queries, network, watch.check_cancelled), epochs
 
 
 def _tell(

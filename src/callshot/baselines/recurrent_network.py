@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from callshot.baselines.executor import GoOn
+from callshot.baselines.executor import CheckCancelled
 from callshot.baselines.sequence_batches import deal_batches, frame_scale, in_batches, line_up
-from callshot.baselines.torch_arrays import Feed, drop, need_torch
+from callshot.baselines.torch_arrays import BatchData, drop, need_torch
 from callshot.baselines.train_loop import State, stream
 from callshot.records import FloatArray, IntArray
 
@@ -93,7 +93,7 @@ def build(recipe: Recipe) -> Any:
 
 
 def forward(
-    feed: Feed, rows: IntArray, network: Any, dropout: float = 0.0, draw: Any = None
+    feed: BatchData, rows: IntArray, network: Any, dropout: float = 0.0, draw: Any = None
 ) -> Any:
     """Return the logits of rows; with a generator, a share of what passes is dropped.
 
@@ -111,14 +111,14 @@ def forward(
 
 
 def log_probabilities(
-    feed: Feed, rows: IntArray, network: Any, go_on: GoOn = lambda: None
+    feed: BatchData, rows: IntArray, network: Any, check_cancelled: CheckCancelled = lambda: None
 ) -> FloatArray:
     """Return the log-probabilities of some rows, (rows, classes), in their order."""
     torch = need_torch()
     found = np.empty((len(feed.label), network["head"].out_features))
     with torch.inference_mode():
         for batch in in_batches(feed.table, rows, TOGETHER):
-            go_on()
+            check_cancelled()
             logits = forward(feed, batch, network)
             found[batch] = torch.log_softmax(logits.double(), dim=1).cpu().numpy()
     return found[rows]
@@ -128,7 +128,7 @@ def log_probabilities(
 class RecurrentLesson:
     """One network on the frames of a feed, `step` of which were averaged."""
 
-    feed: Feed
+    feed: BatchData
     recipe: Recipe
     step: int
 
@@ -140,7 +140,9 @@ class RecurrentLesson:
         """Draw the first weights, and take the scale of the input from the rows that will be learnt."""
         return start_state(self.feed, rows, self.recipe)
 
-    def run_epoch(self, rows: IntArray, state: State, go_on: GoOn = lambda: None) -> None:
+    def run_epoch(
+        self, rows: IntArray, state: State, check_cancelled: CheckCancelled = lambda: None
+    ) -> None:
         """Learn all rows once, every class alike."""
         torch, recipe, device = need_torch(), self.recipe, self.feed.frames.device
         weight = len(rows) / (
@@ -152,7 +154,7 @@ class RecurrentLesson:
         )
         weights = torch.from_numpy(weight.astype(np.float32)).to(device)
         for batch in deal_batches(self.feed.table, rows, recipe.batch, order):
-            go_on()
+            check_cancelled()
             logits = forward(self.feed, batch, state.network, recipe.dropout, draw)
             label = torch.from_numpy(self.feed.label[batch]).to(device)
             losses = torch.nn.functional.cross_entropy(logits, label, reduction="none")
@@ -161,14 +163,16 @@ class RecurrentLesson:
             torch.nn.utils.clip_grad_norm_(state.network.parameters(), recipe.clip)
             state.optimiser.step()
 
-    def loss(self, rows: IntArray, network: Any, go_on: GoOn = lambda: None) -> float:
+    def loss(
+        self, rows: IntArray, network: Any, check_cancelled: CheckCancelled = lambda: None
+    ) -> float:
         """Return the class-balanced cross-entropy of some rows."""
         return balanced_loss(
-            log_probabilities(self.feed, rows, network, go_on), self.feed.label[rows]
+            log_probabilities(self.feed, rows, network, check_cancelled), self.feed.label[rows]
         )
 
 
-def start_state(feed: Feed, rows: IntArray, recipe: Recipe) -> State:
+def start_state(feed: BatchData, rows: IntArray, recipe: Recipe) -> State:
     """Draw a network's first weights, and take the scale of its input from the rows that it will learn."""
     torch = need_torch()
     network, (mean, scale) = build(recipe), frame_scale(feed.table, rows)

@@ -11,7 +11,7 @@ on the way is chosen on inner folds, and told.
 """
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callshot.baselines.centroid_to_logistic import refine_centroid
-from callshot.baselines.logistic import STRENGTH, check_strength, score_logistic
+from callshot.baselines.logistic import DEFAULT_C, check_c, score_logistic
 from callshot.baselines.logistic_per_k import DRAWS, sweep_logistic
 from callshot.baselines.scoring import measure, measure_outputs
 from callshot.corpus.known_corpora import letters_of
@@ -28,10 +28,9 @@ from callshot.errors import InputError, OptionError
 from callshot.fewshot.accumulate import group_classes
 from callshot.fewshot.protocol import SPREADS, Protocol
 from callshot.fewshot.summary import Summary
-from callshot.records import Evaluation, Refined, Rival
-from callshot.tables.dataset import Plot
+from callshot.records import Baseline, Evaluation, Progress, RefinementStep, no_progress
+from callshot.tables.dataset import EncoderDataset
 
-Report = Callable[[float, str], None]
 Signal = NDArray[np.float32]
 
 KINDS = ("logistic", "recurrent", "end-to-end")
@@ -44,7 +43,7 @@ CELLS = (CHOSEN, PAPER, "elman", "gru", "lstm")
 
 
 @dataclass(frozen=True)
-class Training:
+class BaselineOptions:
     """Which rivals are trained, and how.
 
     `shots` adds logistic regression at every k, on the first `draws` of the shared spread; `spread` may be per-query or
@@ -79,14 +78,14 @@ class Training:
             if not 1 <= number <= 10**6:
                 raise OptionError(f"{name}: 1 to 1000000, got {number}")
         if self.strength is not None:
-            check_strength(self.strength)
+            check_c(self.strength)
         if self.init is not None and "end-to-end" not in self.kinds:
             raise OptionError(
                 "init: weights for the rival end-to-end, which is not asked for; ask, or leave it out"
             )
 
 
-def refuse_training(training: Training, device: str = "cpu") -> None:
+def check_trainable(training: BaselineOptions, device: str = "cpu") -> None:
     """Refuse what could not be trained, before anything is read: without torch, or from a file of other weights."""
     if set(training.kinds) - {"logistic"}:
         from callshot.baselines.torch_arrays import need_torch
@@ -105,63 +104,67 @@ def refuse_training(training: Training, device: str = "cpu") -> None:
 
 
 def train_logistic(
-    plot: Plot,
-    training: Training,
+    plot: EncoderDataset,
+    training: BaselineOptions,
     *,
     threads: int | None = None,
-    report: Report = lambda share, what: None,
-) -> tuple[list[Rival], list[Refined]]:
+    progress: Progress = no_progress,
+) -> tuple[list[Baseline], list[RefinementStep]]:
     """Train logistic regression on all labels, and go there from the centroid by gradient steps."""
-    scores, strengths = score_logistic(
+    scores, c_values = score_logistic(
         plot.episodes,
         plot.groups,
         strength=training.strength,
         threads=threads,
-        report=_part(report, 0.7),
+        progress=_part(progress, 0.7),
     )
     chosen = training.strength is None and plot.episodes.folds > 2
-    how = f"C{' by inner folds' if chosen else ''}: {tell_strengths(strengths)}"
-    rivals = list(
-        _rivals(plot, "logistic", "LR", measure(plot.episodes, scores, plot.ground.categories), how)
+    how = f"C{' by inner folds' if chosen else ''}: {format_c(c_values)}"
+    baselines = list(
+        _rivals(
+            plot, "logistic", "LR", measure(plot.episodes, scores, plot.dataset.categories), how
+        )
     )
     way = refine_centroid(
         plot.episodes,
-        strengths,
-        categories=plot.ground.categories,
+        c_values,
+        categories=plot.dataset.categories,
         threads=threads,
-        report=_part(report, 0.3),
+        progress=_part(progress, 0.3),
     )
     temperature = float(np.mean(way.temperature))
     refined = [
-        Refined(plot.ground.corpus, plot.table.encoder, scoring, metric, step, value, temperature)
+        RefinementStep(
+            plot.dataset.corpus, plot.table.encoder, scoring, metric, step, value, temperature
+        )
         for (scoring, metric), values in way.values.items()
         if metric in METRICS
         for step, value in zip(way.steps.tolist(), values.tolist(), strict=True)
     ]
-    return rivals, refined
+    return baselines, refined
 
 
-def tell_strengths(strengths: Sequence[float]) -> str:
+def format_c(c_values: Sequence[float]) -> str:
     """Say the C of every split; once where all are one.
 
     >>> tell_strengths((0.1, 0.1)), tell_strengths((0.3, 0.01, 0.3))
     ('0.1', '0.3, 0.01, 0.3')
     """
-    return ", ".join(f"{c:g}" for c in (strengths if len(set(strengths)) > 1 else strengths[:1]))
+    return ", ".join(f"{c:g}" for c in (c_values if len(set(c_values)) > 1 else c_values[:1]))
 
 
-def sweep_logistic_at(
-    plot: Plot,
-    training: Training,
+def sweep_logistic_per_k(
+    plot: EncoderDataset,
+    training: BaselineOptions,
     protocol: Protocol,
     *,
     threads: int | None = None,
-    report: Report = lambda share, what: None,
+    progress: Progress = no_progress,
 ) -> Evaluation:
     """Train logistic regression at every k of a protocol, on the draws that the centroid meets."""
-    ground, spreads = plot.ground, SPREADS if training.spread == "both" else (training.spread,)
+    dataset, spreads = plot.dataset, SPREADS if training.spread == "both" else (training.spread,)
     strength, found = (
-        STRENGTH if training.strength is None else training.strength,
+        DEFAULT_C if training.strength is None else training.strength,
         plot.unmeasured(),
     )
     for spread in spreads:
@@ -171,18 +174,18 @@ def sweep_logistic_at(
             spread,
             strength=strength,
             draws=training.draws,
-            categories=ground.categories,
+            categories=dataset.categories,
             threads=threads,
-            report=_part(report, 1 / len(spreads)),
+            progress=_part(progress, 1 / len(spreads)),
         )
         key = (
-            ground.corpus,
+            dataset.corpus,
             plot.table.encoder,
             spread,
             k,
             tally,
             plot.episodes,
-            ground.classes,
+            dataset.classes,
             "logistic",
         )
         Summary(*key).tell(found)
@@ -190,16 +193,16 @@ def sweep_logistic_at(
 
 
 def train_recurrent(
-    plot: Plot,
-    training: Training,
+    plot: EncoderDataset,
+    training: BaselineOptions,
     sequences: Sequence[Signal],
     *,
     seed: int = 0,
     device: str = "cpu",
     threads: int | None = None,
     folder: Path | None = None,
-    report: Report = lambda share, what: None,
-) -> tuple[list[Rival], dict[str, Any]]:
+    progress: Progress = no_progress,
+) -> tuple[list[Baseline], dict[str, Any]]:
     """Train recurrent networks on sequences, one for each row of the episodes; also tell what was done.
 
     `folder` keeps what was trained.
@@ -216,9 +219,9 @@ def train_recurrent(
     options["threads"] = threads or os.cpu_count() or 1
     cells: str | Sequence[str] = (
         cell
-        or choose_cell(plot.episodes, plot.groups, sequences, **options, report=_part(report, 0.7))[
-            0
-        ]
+        or choose_cell(
+            plot.episodes, plot.groups, sequences, **options, progress=_part(progress, 0.7)
+        )[0]
     )
     scores, told = score_recurrent(
         plot.episodes,
@@ -226,7 +229,7 @@ def train_recurrent(
         sequences,
         cell=cells,
         **options,
-        report=_part(report, 1.0 if cell else 0.3),
+        progress=_part(progress, 1.0 if cell else 0.3),
     )
     names = [cells] * plot.episodes.folds if isinstance(cells, str) else cells
     titles = tell_cells(names)
@@ -237,17 +240,17 @@ def train_recurrent(
     )
     seeds = f"{training.seeds} seed{'s' * (training.seeds > 1)}"
     how = f"{titles}{'' if cell else ', by inner folds'}; {size} parameters, {seeds}"
-    found = measure(plot.episodes, scores, plot.ground.categories)
+    found = measure(plot.episodes, scores, plot.dataset.categories)
     return list(_rivals(plot, "recurrent", name, found, how)), _lasting(plot.table.encoder, told)
 
 
-def named_cell(plot: Plot, cell: str) -> str:
+def named_cell(plot: EncoderDataset, cell: str) -> str:
     """Return the cell that is named, by itself or by the paper's pairing; empty where inner folds choose."""
     from callshot.baselines.recurrent import PAPER_CELLS
 
     encoder = plot.table.encoder.partition("[")[0]
     return (
-        PAPER_CELLS.get((encoder, plot.ground.known), "")
+        PAPER_CELLS.get((encoder, plot.dataset.known), "")
         if cell == PAPER
         else ""
         if cell == CHOSEN
@@ -256,16 +259,16 @@ def named_cell(plot: Plot, cell: str) -> str:
 
 
 def train_end_to_end(
-    plot: Plot,
-    training: Training,
+    plot: EncoderDataset,
+    training: BaselineOptions,
     signals: Sequence[Signal],
     *,
     seed: int = 0,
     device: str = "cpu",
     threads: int | None = None,
     folder: Path | None = None,
-    report: Report = lambda share, what: None,
-) -> tuple[list[Rival], dict[str, Any]]:
+    progress: Progress = no_progress,
+) -> tuple[list[Baseline], dict[str, Any]]:
     """Train the end-to-end rival on audio at 16 kHz, one signal for each row of the episodes; also tell what was done.
 
     With categories, it has one score for each of these, and stands in the reduced scoring alone.
@@ -285,7 +288,7 @@ def train_end_to_end(
         threads=threads or os.cpu_count() or 1,
         folder=folder,
         seed=seed,
-        report=report,
+        progress=progress,
     )
     how = f"{told['text'] if training.init else 'from scratch'}; {told['parameters']:,} parameters"
     found = measure_outputs(targets, plot.episodes.fold, scores)
@@ -300,7 +303,9 @@ def _lasting(encoder: str, told: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def ask_published(plot: Plot, variant: str, signals: Sequence[Signal]) -> list[Rival]:
+def score_aerd_package(
+    plot: EncoderDataset, variant: str, signals: Sequence[Signal]
+) -> list[Baseline]:
     """Ask AERD's published networks for the score of each row of the episodes, whose folds must be those of AERD.
 
     Outputs are found by their letters, whatever stands between words.
@@ -322,16 +327,18 @@ def ask_published(plot: Plot, variant: str, signals: Sequence[Signal]) -> list[R
 
 
 def _heard(
-    plot: Plot, name: str, scoring: str, found: Mapping[str, float], how: str
-) -> list[Rival]:
+    plot: EncoderDataset, name: str, scoring: str, found: Mapping[str, float], how: str
+) -> list[Baseline]:
     """Return the rows of a rival that hears the audio, whatever the encoder."""
     values = {(scoring, metric): found[metric] for metric in METRICS}
-    return [replace(rival, encoder="") for rival in _rivals(plot, "end-to-end", name, values, how)]
+    return [
+        replace(baseline, encoder="") for baseline in _rivals(plot, "end-to-end", name, values, how)
+    ]
 
 
-def outputs(plot: Plot) -> tuple[str, tuple[str, ...], NDArray[np.bool_]]:
+def outputs(plot: EncoderDataset) -> tuple[str, tuple[str, ...], NDArray[np.bool_]]:
     """Return what the end-to-end rival tells apart: the scoring, the names, and which rows are positive for each."""
-    episodes, categories = plot.episodes, plot.ground.categories
+    episodes, categories = plot.episodes, plot.dataset.categories
     if categories is None:
         return "all", episodes.classes, episodes.relevant
     groups = group_classes(episodes.classes, categories)
@@ -344,15 +351,15 @@ def outputs(plot: Plot) -> tuple[str, tuple[str, ...], NDArray[np.bool_]]:
 
 
 def _rivals(
-    plot: Plot, kind: str, name: str, values: Mapping[tuple[str, str], float], how: str
-) -> Iterator[Rival]:
+    plot: EncoderDataset, kind: str, name: str, values: Mapping[tuple[str, str], float], how: str
+) -> Iterator[Baseline]:
     """Yield a row for every scoring and metric."""
     for (scoring, metric), value in values.items():
         if metric in METRICS:
-            yield Rival(
-                plot.ground.corpus, plot.table.encoder, kind, name, scoring, metric, value, how
+            yield Baseline(
+                plot.dataset.corpus, plot.table.encoder, kind, name, scoring, metric, value, how
             )
 
 
-def _part(report: Report, share: float) -> Report:
-    return lambda done, what: report(share * done, what)
+def _part(progress: Progress, share: float) -> Progress:
+    return lambda done, what: progress(share * done, what)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callshot.errors import InputError
-from callshot.fewshot.accumulate import Tally
+from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.episodes import Episodes, Split, splits
 from callshot.fewshot.kernels.shared import shared_metrics
 from callshot.fewshot.metrics import auroc, average_precision
@@ -86,14 +86,14 @@ def _mean(values: Sequence[float]) -> float:
 
 def tally_scores(
     episodes: Episodes, scores: FloatArray, categories: Mapping[str, str] | None = None
-) -> Tally:
+) -> MetricSums:
     """Return everything that the engine counts: one row of shots, one sample."""
     wanted = episodes.relevant.shape
     if scores.shape != wanted:
         raise InputError(
             f"one score for each row and class: wanted shape {wanted}, got {scores.shape}"
         )
-    tally = Tally(1, 1, episodes.classes, categories)
+    tally = MetricSums(1, 1, episodes.classes, categories)
     for part in splits(episodes):
         found = _measure_split(part, scores[part.rows])
         tally.decisions += found.decisions

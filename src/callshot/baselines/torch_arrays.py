@@ -17,7 +17,7 @@ Shapes = dict[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
-class Feed:
+class BatchData:
     """Frames, also on a device, and what is to be learnt of each row: a label, or a truth for each output."""
 
     table: Table
@@ -36,15 +36,15 @@ def need_torch() -> Any:
         ) from error
 
 
-def open_feed(table: Table, label: NDArray[Any], device: str) -> Feed:
+def open_feed(table: Table, label: NDArray[Any], device: str) -> BatchData:
     """Put the frames on a device."""
     torch = need_torch()
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise OptionError("device: cuda is not there for torch; use cpu")
-    return Feed(table, torch.from_numpy(table.frames).to(device), label)
+    return BatchData(table, torch.from_numpy(table.frames).to(device), label)
 
 
-def tell_rows(feed: Feed, rows: IntArray, groups: IntArray) -> list[tuple[str, Any, int]]:
+def tell_rows(feed: BatchData, rows: IntArray, groups: IntArray) -> list[tuple[str, Any, int]]:
     """Tell all of some rows that decides a training: a hash of the frames, what is learnt of them, the recording.
 
     A recording, of which `groups` has one for each row of the feed, is told as the first of these rows that is its own,

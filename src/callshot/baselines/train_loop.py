@@ -14,9 +14,15 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.baselines.checkpoints import Checkpoint, Found, Shelf
-from callshot.baselines.executor import GoOn, Watch
-from callshot.baselines.torch_arrays import Feed, give_memory, give_weights, memory_of, weights_of
+from callshot.baselines.checkpoints import Checkpoint, CheckpointStore, Found
+from callshot.baselines.executor import CancelToken, CheckCancelled
+from callshot.baselines.torch_arrays import (
+    BatchData,
+    give_memory,
+    give_weights,
+    memory_of,
+    weights_of,
+)
 from callshot.errors import InputError
 from callshot.records import IntArray
 
@@ -55,7 +61,7 @@ class Lesson(Protocol):
     """What is learnt of which frames, and how."""
 
     @property
-    def feed(self) -> Feed: ...  # noqa: D102
+    def feed(self) -> BatchData: ...  # noqa: D102
 
     @property
     def recipe(self) -> Plan: ...  # noqa: D102
@@ -66,10 +72,10 @@ class Lesson(Protocol):
     def start(self, rows: IntArray) -> State:
         """Give a network its first weights, for rows that it will learn."""
 
-    def run_epoch(self, rows: IntArray, state: State, go_on: GoOn) -> None:
+    def run_epoch(self, rows: IntArray, state: State, check_cancelled: CheckCancelled) -> None:
         """Learn all rows once."""
 
-    def loss(self, rows: IntArray, network: Any, go_on: GoOn) -> float:
+    def loss(self, rows: IntArray, network: Any, check_cancelled: CheckCancelled) -> float:
         """Return how badly a network does on rows that it has not learnt."""
 
 
@@ -87,7 +93,7 @@ class Job(Generic[Kind]):
     queries: IntArray
     held: NDArray[np.bool_]
     lesson: Kind
-    shelf: Shelf
+    shelf: CheckpointStore
     found: Found
     unsearched: int = EPOCHS  # epochs, where nothing is held out
 
@@ -97,7 +103,7 @@ class Job(Generic[Kind]):
         return self.lesson.feed.frames.device
 
 
-def search(job: Job[Kind], watch: Watch) -> Sequence[float]:
+def search(job: Job[Kind], watch: CancelToken) -> Sequence[float]:
     """Return the loss of the rows held out after each epoch; nothing where none can be."""
     if job.found.losses is not None:
         return job.found.losses
@@ -110,7 +116,7 @@ def search(job: Job[Kind], watch: Watch) -> Sequence[float]:
     return losses
 
 
-def learn(job: Job[Kind], watch: Watch) -> tuple[Any, int]:
+def learn(job: Job[Kind], watch: CancelToken) -> tuple[Any, int]:
     """Return a network that is trained on the whole support side, and its epochs."""
     losses = search(job, watch)
     epochs = best_epoch(losses, job.title) if losses else job.unsearched
@@ -128,7 +134,7 @@ def learn(job: Job[Kind], watch: Watch) -> tuple[Any, int]:
 
 
 def _train(
-    job: Job[Kind], watch: Watch, phase: str, rows: IntArray, held: IntArray, epochs: int
+    job: Job[Kind], watch: CancelToken, phase: str, rows: IntArray, held: IntArray, epochs: int
 ) -> State:
     """Train from the start, or from the last epoch that was kept of this phase."""
     state, kept = job.lesson.start(rows), job.found.checkpoint
@@ -141,9 +147,9 @@ def _train(
         arrays = {**weights_of(state.network), **memory_of(state.network, state.optimiser)}
         job.shelf.save_checkpoint(Checkpoint(phase, state.epoch, state.losses, arrays))
         watch.report(0.0, f"{job.title}, {phase}: epoch {state.epoch}")
-        watch.go_on()
+        watch.check_cancelled()
 
-    run_epochs(job.lesson, rows, held, state, epochs, after, watch.go_on)
+    run_epochs(job.lesson, rows, held, state, epochs, after, watch.check_cancelled)
     return state
 
 
@@ -154,14 +160,14 @@ def run_epochs(
     state: State,
     epochs: int,
     after: After,
-    go_on: GoOn,
+    check_cancelled: CheckCancelled,
 ) -> None:
     """Go on until there are so many epochs, or the loss of the rows held out has not fallen for `patience` of them."""
     while state.epoch < epochs and not state.is_stale(lesson.recipe.patience):
-        lesson.run_epoch(rows, state, go_on)
+        lesson.run_epoch(rows, state, check_cancelled)
         state.epoch += 1
         if held.size:
-            state.losses.append(lesson.loss(held, state.network, go_on))
+            state.losses.append(lesson.loss(held, state.network, check_cancelled))
         after(state)
 
 

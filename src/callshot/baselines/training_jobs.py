@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from callshot.baselines.checkpoints import Shelf
+from callshot.baselines.checkpoints import CheckpointStore
 from callshot.baselines.executor import Options, refuse_below_one, refuse_counts, refuse_few
 from callshot.baselines.recurrent_network import CELLS, HIDDEN, Recipe, RecurrentLesson
 from callshot.baselines.sequence_batches import hold_out, lay_out, refuse_sequences
-from callshot.baselines.torch_arrays import Feed, need_torch, open_feed, shapes, tell_rows
+from callshot.baselines.torch_arrays import BatchData, need_torch, open_feed, shapes, tell_rows
 from callshot.baselines.train_loop import Job
 from callshot.errors import OptionError
 from callshot.fewshot.episodes import Episodes
@@ -35,7 +35,7 @@ class Side:
     queries: IntArray
     groups: IntArray
     step: int
-    feed: Feed
+    feed: BatchData
     key: str
 
 
@@ -50,7 +50,7 @@ def plan_jobs(
     """Check everything, and list the trainings: for every split its cells, each with all seeds."""
     refuse_below_one("hidden", hidden)
     refuse(episodes, groups, sequences, cells)
-    feeds: dict[int, Feed] = {}
+    feeds: dict[int, BatchData] = {}
     jobs = list[Job[RecurrentLesson]]()
     for fold, names in enumerate(cells):
         side = _side(episodes, groups, sequences, fold, feeds, options.device)
@@ -76,7 +76,7 @@ def _side(
     groups: IntArray,
     sequences: Sequence[Any],
     fold: int,
-    feeds: dict[int, Feed],
+    feeds: dict[int, BatchData],
     device: str,
 ) -> Side:
     rows = np.flatnonzero(episodes.fold != fold)
@@ -100,7 +100,9 @@ def _job(side: Side, recipe: Recipe, options: Options) -> Job[RecurrentLesson]:
         "torch": need_torch().__version__,
         "device": options.kind,
     }
-    shelf = Shelf(options.folder, f"fold{side.fold}-seed{recipe.member}-{recipe.cell}", key)
+    shelf = CheckpointStore(
+        options.folder, f"fold{side.fold}-seed{recipe.member}-{recipe.cell}", key
+    )
     held = hold_out(
         side.feed.label[side.rows],
         side.groups,

@@ -20,7 +20,7 @@ from callshot.baselines.spectrogram import PATCH, FrontEnd
 from callshot.baselines.torch_arrays import need_torch
 
 EPSILON = 1e-6  # of a norm
-Loosen = Callable[[Any], Any]  # what drops a share of the values, in training
+Dropout = Callable[[Any], Any]  # what drops a share of the values, in training
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Ast:
             }
         )
 
-    def encode(self, parts: Any, patches: Any, there: Any, loosen: Loosen) -> Any:
+    def encode(self, parts: Any, patches: Any, there: Any, loosen: Dropout) -> Any:
         """Return tokens (cuts, columns, 8, width) of patches (cuts, columns, 8, 256); `there` is (cuts, columns)."""
         torch, columns = need_torch(), patches.shape[1]
         tokens = (parts["patch"](patches) + parts["places"]["grid"][:columns]).flatten(1, 2)

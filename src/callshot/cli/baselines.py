@@ -12,10 +12,10 @@ from callshot.cli.evaluate import Spread
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from callshot.study.train_baselines import Contest
+    from callshot.study.train_baselines import BaselineResults
 
 
-class Rival(StrEnum):
+class Baseline(StrEnum):
     """What is trained."""
 
     logistic = "logistic"
@@ -24,7 +24,7 @@ class Rival(StrEnum):
 
 
 @app.command(rich_help_panel=STEPS)
-def rivals(
+def baselines(
     tables: Annotated[
         list[Path],
         typer.Argument(
@@ -40,8 +40,8 @@ def rivals(
             help="Results of callshot evaluate: take their folds, and tell where curves cross.",
         ),
     ] = None,
-    rival: Annotated[
-        list[Rival] | None,
+    baseline: Annotated[
+        list[Baseline] | None,
         typer.Option(
             help="What to train on all labels; repeat it for several.", show_default="logistic"
         ),
@@ -153,24 +153,24 @@ def rivals(
     """
     from rich.console import Console
 
-    from callshot.baselines.run import Training
+    from callshot.baselines.run import BaselineOptions
     from callshot.fewshot.protocol import parse_shots
     from callshot.report.progress import show_progress
-    from callshot.study.train_baselines import Sources, drawn_as, train_files
+    from callshot.study.train_baselines import Sources, protocol_of_results, train_baseline_files
 
     drawn: dict[str, Any] = {} if seed is None else {"seed": seed}
     if shots is not None:
         drawn["shots"], drawn["whole_pool"] = parse_shots(shots)
-    kinds = tuple(one.value for one in rival or ((Rival.logistic,) if not published else ()))
-    training = Training(
+    kinds = tuple(one.value for one in baseline or ((Baseline.logistic,) if not published else ()))
+    training = BaselineOptions(
         kinds, rival_shots, draws, rival_spread.value, strength, cell, seeds, init, published
     )
-    with interruptible(), show_progress(Console(stderr=True), quiet=quiet) as report:
-        found = train_files(
+    with interruptible(), show_progress(Console(stderr=True), quiet=quiet) as progress:
+        found = train_baseline_files(
             tables,
             out,
             training,
-            drawn_as(against, drawn),
+            protocol_of_results(against, drawn),
             sources=Sources(None, segments, audio),
             against=against,
             fold_file=fold_file,
@@ -180,15 +180,15 @@ def rivals(
             device=device,
             threads=at_least("threads", threads, 1),
             keep=keep or out / "networks",
-            report=report,
+            progress=progress,
         )
     if not quiet:
         _show(found, Console())
         print(f"results in {out}")
 
 
-def _show(found: "Contest", console: "Console") -> None:
-    from callshot.report.baselines import show_crossings, show_rivals
+def _show(found: "BaselineResults", console: "Console") -> None:
+    from callshot.report.baselines import show_baselines, show_crossovers
 
-    show_rivals(found.rivals, console)
-    show_crossings(found.crossings, console)
+    show_baselines(found.baselines, console)
+    show_crossovers(found.crossovers, console)

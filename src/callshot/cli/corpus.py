@@ -56,7 +56,7 @@ def inspect(
     known, rule = make_rule(corpus, minimum_s=min_length, source_rate_hz=source_rate)
     with (
         interruptible(),
-        show_progress(Console(stderr=True), quiet=quiet, first="looking around") as report,
+        show_progress(Console(stderr=True), quiet=quiet, first="looking around") as progress,
     ):
         found = inspect_corpus(
             audio,
@@ -67,7 +67,7 @@ def inspect(
             corpus=known,
             folds=at_least("folds", folds, 2),
             shorten=min_length is None,
-            report=report,
+            progress=progress,
         )
     options: list[tuple[str, object]] = [("--annotations", annotations), ("--corpus", corpus)]
     options += [("--format", None if format == "auto" else format)]
@@ -146,7 +146,7 @@ def segment(
     rule = rule if normalise else replace(rule, level_dbfs=None)
     with (
         interruptible(),
-        show_progress(Console(stderr=True), quiet=quiet, first="reading annotations") as report,
+        show_progress(Console(stderr=True), quiet=quiet, first="reading annotations") as progress,
     ):
         found = segment_files(
             audio,
@@ -158,7 +158,7 @@ def segment(
             corpus=known,
             check=check,
             threads=at_least("threads", threads, 1),
-            report=report,
+            progress=progress,
         )
     if not quiet:
         show_segmentation(
@@ -199,7 +199,7 @@ def synth(
 
     with (
         interruptible(),
-        show_progress(Console(stderr=True), quiet=quiet, first="singing") as report,
+        show_progress(Console(stderr=True), quiet=quiet, first="singing") as progress,
     ):
         made = make_corpus(
             folder,
@@ -207,7 +207,7 @@ def synth(
             scale=scale,
             rate_hz=rate,
             threads=at_least("threads", threads, 1),
-            report=report,
+            progress=progress,
         )
     if not quiet:
         print(

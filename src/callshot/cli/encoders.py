@@ -73,7 +73,7 @@ def embed(
     from callshot.study.file_steps import embed_files
 
     first = f"opening {encoder}"
-    with interruptible(), show_progress(Console(stderr=True), quiet=quiet, first=first) as report:
+    with interruptible(), show_progress(Console(stderr=True), quiet=quiet, first=first) as progress:
         table, rejects = embed_files(
             segments,
             out,
@@ -84,7 +84,7 @@ def embed(
             store=store,
             device=device,
             threads=at_least("threads", threads, 1),
-            report=report,
+            progress=progress,
         )
     if not quiet:
         for reject in rejects[:8]:
@@ -112,12 +112,12 @@ def show(name: Name, choices: Choices = None) -> None:
     """Show everything that decides an encoder's numbers, and where its weights come from."""
     from rich.console import Console
 
-    from callshot.encoders.availability import tell_encoder
+    from callshot.encoders.availability import encoder_status
     from callshot.encoders.catalogue import find_encoder
     from callshot.report.encoders import show_encoder
 
     row = find_encoder(name, _pairs(choices))
-    show_encoder(row.choices(), tell_encoder(row), Console())
+    show_encoder(row.choices(), encoder_status(row), Console())
 
 
 @encoders.command()
@@ -156,14 +156,14 @@ def get(
     print(f"{row.name}: licence {row.licence}")
     with (
         interruptible(),
-        show_progress(Console(stderr=True), quiet=quiet, first=f"getting {name}") as report,
+        show_progress(Console(stderr=True), quiet=quiet, first=f"getting {name}") as progress,
     ):
         for weight, source in match_files(row, file) if file else ():
             print(import_weight(row.place, weight, source))
         for weight in () if file else weights:
             print(
                 get_weight(
-                    row.place, weight, lambda share, what: report(share / len(weights), what)
+                    row.place, weight, lambda share, what: progress(share / len(weights), what)
                 )
             )
     if not row.weights:

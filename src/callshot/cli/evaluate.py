@@ -144,7 +144,7 @@ def evaluate(
         spreads,
         tuple(classifier or ("centroid",)),
     )
-    with interruptible(), show_progress(Console(stderr=True), quiet=quiet) as report:
+    with interruptible(), show_progress(Console(stderr=True), quiet=quiet) as progress:
         result = evaluate_files(
             tables,
             out,
@@ -156,7 +156,7 @@ def evaluate(
             threads=at_least("threads", threads, 1),
             memory=_bytes(memory),
             figure=figure,
-            report=report,
+            progress=progress,
         )
     if not quiet:
         show_evaluation(result.apart(protocol.reference), Console())

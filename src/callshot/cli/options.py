@@ -11,7 +11,7 @@ from callshot.errors import OptionError
 if TYPE_CHECKING:
     from callshot.corpus.annotations import Hints
     from callshot.corpus.known_corpora import Corpus
-    from callshot.corpus.options import Rule
+    from callshot.corpus.options import SegmentationOptions
 
 Audio = Annotated[
     Path,
@@ -76,14 +76,14 @@ SourceRate = Annotated[
 ]
 
 
-def make_rule(name: str | None, **options: object) -> tuple["Corpus | None", "Rule"]:
+def make_rule(name: str | None, **options: object) -> tuple["Corpus | None", "SegmentationOptions"]:
     """Return a corpus by its name, and its rule (or the default one) with the options that were given."""
     from callshot.corpus.known_corpora import find_corpus
-    from callshot.corpus.options import Rule
+    from callshot.corpus.options import SegmentationOptions
 
     corpus = None if name is None else find_corpus(name)
     given = {key: value for key, value in options.items() if value is not None}
-    return corpus, replace(Rule() if corpus is None else corpus.rule, **given)  # type: ignore[arg-type]
+    return corpus, replace(SegmentationOptions() if corpus is None else corpus.rule, **given)  # type: ignore[arg-type]
 
 
 def make_hints(columns: list[str] | None, tiers: list[str] | None, label: str | None) -> "Hints":

@@ -21,7 +21,7 @@ from callshot.errors import OptionError, printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from callshot.study.run import Standing
+    from callshot.study.run import StepStatus
 
 MOST_NOTES, MOST_SENTENCES = 8, 3
 StudyFile = Annotated[
@@ -69,10 +69,10 @@ def init(
     )
     with (
         interruptible(),
-        show_progress(Console(stderr=True), quiet=quiet, first="looking around") as report,
+        show_progress(Console(stderr=True), quiet=quiet, first="looking around") as progress,
     ):
         found = inspect_corpus(
-            audio, annotations, format=format, hints=hints, corpus=known, report=report
+            audio, annotations, format=format, hints=hints, corpus=known, progress=progress
         )
     write_study(out, found, Given(audio, annotations, format, hints, known))
     if not quiet:
@@ -107,22 +107,22 @@ def run(
     from callshot.report.progress import show_progress
     from callshot.study.file import read_study
     from callshot.study.plan import plan
-    from callshot.study.run import refuse_hopeless, run_study, stand
+    from callshot.study.run import check_study, run_study, step_statuses
     from callshot.study.step_cache import Step
-    from callshot.study.step_summary import tell_outcome
+    from callshot.study.step_summary import describe_outcome
 
     named, workers = read_study(study), at_least("threads", threads, 1)
     if dry_run:
         steps = plan(named, device=device, threads=workers)
-        refuse_hopeless(named, steps, device)
-        _show_standing(stand(named, steps))
+        check_study(named, steps, device)
+        _show_standing(step_statuses(named, steps))
         return
     console = Console()
 
     def tell(step: Step, seconds: float | None) -> None:
         if not quiet:
             took = "there already" if seconds is None else f"{seconds:.1f} s"
-            first, *notes = tell_outcome(step) or [""]
+            first, *notes = describe_outcome(step) or [""]
             for line in (
                 f"{step.name}: {took}{'; ' * bool(first)}{first}",
                 *(f"  {note}" for note in notes[:MOST_NOTES]),
@@ -131,9 +131,9 @@ def run(
 
     with (
         interruptible(),
-        show_progress(Console(stderr=True), quiet=quiet, first="looking around") as report,
+        show_progress(Console(stderr=True), quiet=quiet, first="looking around") as progress,
     ):
-        run_study(named, device=device, threads=workers, report=report, tell=tell)
+        run_study(named, device=device, threads=workers, progress=progress, tell=tell)
     if not quiet:
         _show_answer(named.out, [corpus.name for corpus in named.corpora])
 
@@ -146,17 +146,17 @@ def status(study: StudyFile = Path("study.toml")) -> None:
     """
     from callshot.study.file import read_study
     from callshot.study.plan import plan
-    from callshot.study.run import stand
+    from callshot.study.run import step_statuses
 
     named = read_study(study)
-    found = stand(named, plan(named))
+    found = step_statuses(named, plan(named))
     _show_standing(found)
     if (named.out / "report.html").exists():
         age = "" if all(one.state == "done" for one in found) else " (from before the changes)"
         print(f"report: {named.out / 'report.html'}{age}")
 
 
-def _show_standing(found: "Sequence[Standing]") -> None:
+def _show_standing(found: "Sequence[StepStatus]") -> None:
     from rich.console import Console
     from rich.table import Table
 

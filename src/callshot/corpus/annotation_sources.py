@@ -8,7 +8,7 @@ rest goes on.
 import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -17,9 +17,7 @@ from callshot.corpus.annotations import Hints, Reading, find_format, read_annota
 from callshot.corpus.audio import SUFFIXES
 from callshot.corpus.recordings import Library, find_files, refuse_file
 from callshot.errors import InputError
-from callshot.records import Annotation, Reject
-
-Report = Callable[[float, str], None]
+from callshot.records import Annotation, Progress, Reject, no_progress
 
 FOLDERS = "folders"
 TOLD_IN = ("segments.json", "provenance.json")
@@ -48,7 +46,7 @@ def read_sources(
     where: Path | None,
     format: str = "auto",
     hints: Hints | None = None,
-    report: Report = lambda share, what: None,
+    progress: Progress = no_progress,
 ) -> Sources:
     """Read the annotations of a library from `where`, or from its own folder; without any, by the folders' names."""
     hints = hints or Hints()
@@ -68,10 +66,10 @@ def read_sources(
         files = list(
             _beside(library, hints.but) if alone else find_candidates(place, but=hints.but)
         )
-        sources = _from_folder(library, place, files, format, hints, report)
+        sources = _from_folder(library, place, files, format, hints, progress)
     else:
         sources = _from_file(library, place, format, hints)
-        report(1.0, "reading annotations")
+        progress(1.0, "reading annotations")
     _refuse_namesakes(library, sources)
     if sources.placed or sources.rejects or (sources.recognised and not sources.refused):
         return sources
@@ -146,13 +144,18 @@ def _from_file(library: Library, path: Path, format: str, hints: Hints) -> Sourc
 
 
 def _from_folder(
-    library: Library, folder: Path, files: Sequence[Path], format: str, hints: Hints, report: Report
+    library: Library,
+    folder: Path,
+    files: Sequence[Path],
+    format: str,
+    hints: Hints,
+    progress: Progress,
 ) -> Sources:
     sources, forms = Sources(), defaultdict[str, dict[str, str]](dict)
     one_folder = len({path.parent for path in files if path.suffix.lower() in MAY_ANNOTATE}) == 1
     for path in files:
         reading = _try(path, folder, format, hints, sources)
-        report(1 / len(files), "reading annotations")
+        progress(1 / len(files), "reading annotations")
         if reading is not None:
             file = PurePosixPath(path.name if one_folder else path.relative_to(folder).as_posix())
             for recording in _place(library, reading, file, sources):

@@ -229,7 +229,7 @@ def read_segment(reader: Reader, segment: Segment) -> Signal:
     return signal if segment.level_dbfs is None else normalise_peak(signal, segment.level_dbfs)
 
 
-def read_segments(
+def load_audio(
     root: Path, segments: Sequence[Segment], *, threads: int | None = None, ahead: int = 32
 ) -> Generator[tuple[int, Signal | InputError], None, None]:
     """Yield the index and the audio of each segment, in their order, or the error that stands in its place.

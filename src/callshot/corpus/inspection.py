@@ -5,19 +5,18 @@ from pathlib import Path
 
 import numpy as np
 
-from callshot.corpus.annotation_sources import Report
 from callshot.corpus.annotations import Hints
 from callshot.corpus.known_corpora import Corpus
-from callshot.corpus.options import Rule
+from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segments import segment_corpus, suggest_minimum
 from callshot.fewshot.folds import (
     DEFAULT_FOLDS,
+    check_folds,
     complete_shots,
     count_classes,
-    give_folds,
     make_folds,
 )
-from callshot.records import Folds, Inspection, Segmentation
+from callshot.records import Folds, Inspection, Progress, Segmentation, no_progress
 
 MOST_FOLDS = 10
 
@@ -25,21 +24,21 @@ MOST_FOLDS = 10
 def inspect_corpus(
     audio: Path,
     annotations: Path | None = None,
-    rule: Rule | None = None,
+    rule: SegmentationOptions | None = None,
     *,
     format: str = "auto",
     hints: Hints | None = None,
     corpus: Corpus | None = None,
     folds: int | None = None,
     shorten: bool = True,
-    report: Report = lambda share, what: None,
+    progress: Progress = no_progress,
 ) -> Inspection:
     """Look at a folder: its audio (headers only), its annotations, and which labels `folds` folds would evaluate.
 
     Where the rule would drop more than half of the calls as too short, a shorter minimum is tried, and told, unless
     `shorten` is False. Folds that the annotations give are taken.
     """
-    rule = rule or (Rule() if corpus is None else corpus.rule)
+    rule = rule or (SegmentationOptions() if corpus is None else corpus.rule)
     found = segment_corpus(
         audio,
         annotations,
@@ -49,7 +48,7 @@ def inspect_corpus(
         corpus=corpus,
         check=False,
         shorten=shorten,
-        report=report,
+        progress=progress,
     )
     lengths_s = [call.end_s - call.start_s for call in found.calls]
     shorter = suggest_minimum(lengths_s, rule.minimum_s) if shorten else None
@@ -77,5 +76,5 @@ def _folds(found: Segmentation, label: list[str], recording: list[str], count: i
     """Take the folds that came with the annotations, or build some, where there are recordings enough."""
     given = [segment.more.get("fold") for segment in found.segments]
     if given and None not in given:
-        return give_folds(recording, np.array(given, np.int64))
+        return check_folds(recording, np.array(given, np.int64))
     return make_folds(label, recording, count) if len(set(recording)) >= count else None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
 
-from callshot.corpus.options import Rule
+from callshot.corpus.options import SegmentationOptions
 from callshot.errors import OptionError
 
 
@@ -23,7 +23,7 @@ class Corpus:
     name: str
     title: str
     folds: int
-    rule: Rule
+    rule: SegmentationOptions
     labels: tuple[str, ...]
     categories: Mapping[str, str]
     joint: str
@@ -73,7 +73,9 @@ LDC = Corpus(
     name="ldc2010s05",
     title="Asian Elephant Vocalizations (LDC2010S05)",
     folds=10,
-    rule=Rule(channel_rule="first", collar_s=0.25),  # the second channel is spoken notes
+    rule=SegmentationOptions(
+        channel_rule="first", collar_s=0.25
+    ),  # the second channel is spoken notes
     # The paper names the ten that are evaluated; the other six of its sixteen are not public.
     labels=(
         "growl",
@@ -114,7 +116,7 @@ ELEPHANT_VOICES = Corpus(
     name="elephant-voices",
     title="Elephant Voices",
     folds=5,
-    rule=Rule(channel_rule="mean", collar_s=0.0),
+    rule=SegmentationOptions(channel_rule="mean", collar_s=0.0),
     # The twelve that the paper evaluates; the other fifteen of its twenty-seven subcall types are not named there.
     labels=(
         *AERD_SUBCALLS,

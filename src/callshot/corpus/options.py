@@ -11,7 +11,7 @@ PEAK_DBFS = -3.0  # the paper's level
 
 
 @dataclass(frozen=True)
-class Rule:
+class SegmentationOptions:
     """How segments are cut; the defaults are the paper's.
 
     A segment is at least `minimum_s` long, measured without its collar unless `with_collar`. Its audio is reduced to

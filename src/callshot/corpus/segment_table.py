@@ -78,7 +78,7 @@ def _carried(cells: Sequence[Cell]) -> pl.Series:
     return pl.Series([None if cell is None else str(cell) for cell in cells], dtype=pl.String)
 
 
-def read_segment_table(path: Path) -> tuple[list[Segment], dict[str, str]]:
+def read_segments(path: Path) -> tuple[list[Segment], dict[str, str]]:
     """Read segments and the file's metadata back; refuse a path that would lead outside the folder of audio.
 
     >>> import tempfile

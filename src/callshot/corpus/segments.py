@@ -18,21 +18,23 @@ from pathlib import Path
 
 import numpy as np
 
-from callshot.corpus.annotation_sources import Report, read_sources
+from callshot.corpus.annotation_sources import read_sources
 from callshot.corpus.annotations import Hints
-from callshot.corpus.audio import probe, read_segments
+from callshot.corpus.audio import load_audio, probe
 from callshot.corpus.known_corpora import Corpus
-from callshot.corpus.options import Rule
+from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.recordings import Library, find_recordings
 from callshot.errors import InputError
 from callshot.records import (
     Annotation,
     Call,
+    Progress,
     Recording,
     Reject,
     Segment,
     Segmentation,
     name_segments,
+    no_progress,
 )
 
 Cut = tuple[Segment, Call]
@@ -46,7 +48,7 @@ OVERSHOOT_S = (
 def segment_corpus(
     audio: Path | str,
     annotations: Path | str | None = None,
-    rule: Rule | None = None,
+    rule: SegmentationOptions | None = None,
     *,
     format: str = "auto",
     hints: Hints | None = None,
@@ -54,7 +56,7 @@ def segment_corpus(
     check: bool = True,
     shorten: bool = False,
     threads: int | None = None,
-    report: Report = lambda share, what: None,
+    progress: Progress = no_progress,
 ) -> Segmentation:
     """Turn a folder of recordings and what annotates it into segments, with a reason for every call that became none.
 
@@ -65,17 +67,17 @@ def segment_corpus(
     hints = hints or Hints()
     if corpus is not None:
         hints = replace(hints, known=corpus.knows)
-    rule = rule or (Rule() if corpus is None else corpus.rule)
+    rule = rule or (SegmentationOptions() if corpus is None else corpus.rule)
     library = find_recordings(Path(audio))
     if not library.paths:
         raise InputError(f"{audio}: no recordings are there; wanted a folder with audio files")
     begin = 0.1 if check else 0.5  # reading audio takes most of the time
     where = None if annotations is None else Path(annotations)
     sources = read_sources(
-        library, where, format, hints, lambda share, what: report(share * begin, what)
+        library, where, format, hints, lambda share, what: progress(share * begin, what)
     )
     recordings = probe_recordings(
-        library, rule.source_rate_hz, lambda share, what: report(share * begin, what)
+        library, rule.source_rate_hz, lambda share, what: progress(share * begin, what)
     )
     calls, misplaced = place_calls(
         sources.placed, recordings, corpus.spell if corpus is not None else str.strip
@@ -95,7 +97,7 @@ def segment_corpus(
     unread: list[Reject] = []
     if check:
         cuts, unread, heard = check_audio(
-            library.root, cuts, threads, lambda share, what: report(share * 0.8, what)
+            library.root, cuts, threads, lambda share, what: progress(share * 0.8, what)
         )
         notes += heard
     rejects = [*sources.rejects, *misplaced, *short, *unread]
@@ -151,7 +153,7 @@ def suggest_minimum(lengths_s: Sequence[float], minimum_s: float) -> float | Non
 
 
 def _doubts(
-    calls: Sequence[Call], rule: Rule, recordings: Iterable[Recording | InputError]
+    calls: Sequence[Call], rule: SegmentationOptions, recordings: Iterable[Recording | InputError]
 ) -> Iterator[str]:
     """Tell what a person would want to look at: calls that are mostly short, labels that are nearly one, cut files."""
     shorter = suggest_minimum([call.end_s - call.start_s for call in calls], rule.minimum_s)
@@ -191,7 +193,7 @@ def _silent_failures(
 
 
 def probe_recordings(
-    library: Library, source_rate_hz: float | None, report: Report = lambda share, what: None
+    library: Library, source_rate_hz: float | None, progress: Progress = no_progress
 ) -> dict[str, Recording | InputError]:
     """Look at the header of every recording: what it is, or why it cannot be read."""
     found: dict[str, Recording | InputError] = {}
@@ -200,7 +202,7 @@ def probe_recordings(
             found[path] = probe(library.root / path, path, source_rate_hz)
         except InputError as error:
             found[path] = error
-        report(1 / len(library.paths), "looking at recordings")
+        progress(1 / len(library.paths), "looking at recordings")
     return found
 
 
@@ -282,7 +284,9 @@ def _row(annotation: Annotation) -> str:
 
 
 def cut_segments(
-    calls: Sequence[Call], rule: Rule, recordings: Mapping[str, Recording | InputError]
+    calls: Sequence[Call],
+    rule: SegmentationOptions,
+    recordings: Mapping[str, Recording | InputError],
 ) -> tuple[list[Cut], list[Reject]]:
     """Make a segment of every call that is long enough; return both. `calls` are sorted by path and start.
 
@@ -341,7 +345,7 @@ def _named_by(call: Call) -> tuple[str, float, float | None, str]:
     )
 
 
-def _length(call: Call, rule: Rule, recording: Recording | InputError) -> float:
+def _length(call: Call, rule: SegmentationOptions, recording: Recording | InputError) -> float:
     """Return the length that counts: the annotated one, or that of the audio with its collar."""
     if not rule.with_collar or isinstance(recording, InputError):
         return call.end_s - call.start_s
@@ -350,12 +354,12 @@ def _length(call: Call, rule: Rule, recording: Recording | InputError) -> float:
     )
 
 
-def _too_short(call: Call, length_s: float, rule: Rule) -> Reject:
+def _too_short(call: Call, length_s: float, rule: SegmentationOptions) -> Reject:
     reason = f"shorter than {rule.minimum_s:g} s: {length_s:.6g} s"
     return Reject(call.annotation.file, call.annotation.row, reason)
 
 
-def _segment(name: str, call: Call, labels: tuple[str, ...], rule: Rule) -> Segment:
+def _segment(name: str, call: Call, labels: tuple[str, ...], rule: SegmentationOptions) -> Segment:
     annotation = call.annotation
     written = {} if annotation.label == call.label else {"label_written": annotation.label}
     return Segment(
@@ -379,12 +383,12 @@ def check_audio(
     root: Path,
     cuts: Sequence[Cut],
     threads: int | None = None,
-    report: Report = lambda share, what: None,
+    progress: Progress = no_progress,
 ) -> tuple[list[Cut], list[Reject], list[str]]:
     """Read every segment; return those that can be read, a reject for each other, and notes on silence and clipping."""
     kept, rejects, heard = [], [], Counter[str]()
     plain = [replace(segment, level_dbfs=None) for segment, _ in cuts]
-    with closing(read_segments(root, plain, threads=threads)) as signals:
+    with closing(load_audio(root, plain, threads=threads)) as signals:
         for n, signal in signals:
             call = cuts[n][1]
             if isinstance(signal, InputError):
@@ -392,7 +396,7 @@ def check_audio(
             else:
                 kept.append(cuts[n])
                 heard.update(_hear(float(np.abs(signal).max())))
-            report(1 / len(cuts), "reading segments")
+            progress(1 / len(cuts), "reading segments")
     return (
         kept,
         rejects,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from callshot.encoders.catalogue import Row, list_encoders
 from callshot.encoders.weights.weight_files import Weight, find_weight
-from callshot.records import EncoderState
+from callshot.records import EncoderStatus
 
 PACKAGES = {
     "onnx": ("onnxruntime", "onnx"),
@@ -16,12 +16,12 @@ PACKAGES = {
 }
 
 
-def tell_encoders() -> list[EncoderState]:
+def tell_encoders() -> list[EncoderStatus]:
     """Tell of every encoder; nothing is imported or downloaded."""
-    return [tell_encoder(row) for row in list_encoders()]
+    return [encoder_status(row) for row in list_encoders()]
 
 
-def tell_encoder(row: Row) -> EncoderState:
+def encoder_status(row: Row) -> EncoderStatus:
     """Tell of one encoder."""
     own = tuple((w.file, w.source, _is_there(row, w)) for w in row.weights)
     other = tuple(
@@ -32,7 +32,7 @@ def tell_encoder(row: Row) -> EncoderState:
     )
     cut = f"windows of {row.policy.window_s:g} s" if row.policy is not None else "segments whole"
     taken = f"{cut} at {row.rate_hz / 1000:g} kHz"
-    return EncoderState(
+    return EncoderStatus(
         row.name, row.title, row.dimension, taken, row.licence, row.level, needs, own + other
     )
 

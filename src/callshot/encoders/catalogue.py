@@ -188,7 +188,7 @@ def match_files(row: Row, files: Sequence[Path]) -> list[tuple[Weight, Path]]:
     return [(weight, files[min(n, len(files) - 1)]) for n, weight in enumerate(row.weights)]
 
 
-def told_name(row: Row) -> str:
+def display_name(row: Row) -> str:
     """Return the name of a row with the choices that are not its own, so that two ways can stand side by side.
 
     >>> told_name(find_encoder("mfcc")), told_name(find_encoder("mfcc", {"n_fft": "512"}))

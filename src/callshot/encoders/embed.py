@@ -31,7 +31,7 @@ Waiting = tuple[
 ]  # which segment, the key of its audio, and what the model is given
 Taken = Future[tuple[str, Signal]]
 Read = Callable[[Sequence[Segment]], Iterable[tuple[int, Signal | InputError]]]
-Report = Callable[[float, str], None]
+from callshot.records import Progress, no_progress
 
 LARGEST_BATCH = 64  # windows
 AHEAD = 64  # segments that are made ready while the model works
@@ -69,7 +69,7 @@ def embed_segments(
     read: Read,
     encoder: Encoder,
     store: Store,
-    report: Report = lambda share, what: None,
+    progress: Progress = no_progress,
 ) -> tuple[list[str | None], list[Reject]]:
     """Encode what the store does not have; return the key of each segment, None for those that cannot be read.
 
@@ -79,7 +79,7 @@ def embed_segments(
     sources = [segment_source(root, segment) for segment in segments]
     known = store.find(sources)
     keys: list[str | None] = [known.get(source) for source in sources]
-    report(
+    progress(
         sum(key is not None for key in keys) / max(1, len(keys)),
         f"{encoder.row.name}: found in the store",
     )
@@ -101,7 +101,7 @@ def embed_segments(
                 >= batching.size
             ):
                 rejects += _encode(waiting, segments, sources, keys, encoder, store, batching)
-            report(1 / len(keys), pace.tell(segments[n]))
+            progress(1 / len(keys), pace.tell(segments[n]))
     rejects += _encode(waiting, segments, sources, keys, encoder, store, batching)
     store.flush()
     return keys, sorted(rejects, key=lambda reject: reject.row or 0)
@@ -221,7 +221,7 @@ def default_threads() -> int:
     return max(1, (os.cpu_count() or 2) - 1)
 
 
-def refuse_store(folder: Path) -> None:
+def check_store(folder: Path) -> None:
     """Refuse a folder that no embeddings can be kept in, before any work; it need not be there."""
     whole = folder.absolute()
     try:
@@ -236,7 +236,7 @@ def refuse_store(folder: Path) -> None:
         ) from error
 
 
-def refuse_segments(row: Row, segments: Sequence[Segment], source: Path) -> None:
+def check_segments(row: Row, segments: Sequence[Segment], source: Path) -> None:
     """Refuse folds of some only, and a rate that an encoder of whole segments does not take, before any is read."""
     given_folds(segments, source)
     wrong = [

@@ -90,7 +90,7 @@ def unroll(encoded: NDArray[np.float32]) -> NDArray[np.float32]:
     return encoded[:, 1:].reshape(-1, encoded.shape[2]) if encoded.ndim == 3 else encoded
 
 
-def refuse_device(device: str) -> None:
+def check_device(device: str) -> None:
     """Refuse a device that is none."""
     if device not in DEVICES:
         raise OptionError(f"device: one of {', '.join(DEVICES)}, got {device!r}")
@@ -118,7 +118,7 @@ def open_encoder(
 
     `sequences` asks for frames, where a model could give their mean alone.
     """
-    refuse_device(device)
+    check_device(device)
     if device != "cpu" and not row.gpu:
         raise OptionError(f"device: {row.name} runs on the cpu only")
     row = replace(row, weights=used_weights(row, device))

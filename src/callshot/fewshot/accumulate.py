@@ -11,7 +11,7 @@ from callshot.records import FloatArray, IntArray
 METRICS = ("map", "auroc", "accuracy")
 
 
-class Tally:
+class MetricSums:
     """Adds up folds, in their order, so that nothing of size folds × samples is kept.
 
     values[scoring, metric] is (shots, samples); per_class[metric] is (shots, classes, samples). Scoring `all` averages

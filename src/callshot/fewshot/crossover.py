@@ -15,19 +15,19 @@ from numpy.typing import NDArray
 
 from callshot.fewshot.differences import meets
 from callshot.fewshot.summary import PERCENTILES
-from callshot.records import Crossing, FloatArray, IntArray, Rival, Values
+from callshot.records import Baseline, Crossover, FloatArray, IntArray, Values
 
 METRICS = ("map", "auroc")
-ENOUGH = 100  # samples that a 1–99 % interval needs
+MIN_SAMPLES = 100  # samples that a 1–99 % interval needs
 ALIKE = 1e-9  # of a metric: what rounding may do to samples that are equal
 
 
-def find_crossings(
+def find_crossovers(
     values: Sequence[Values],
-    rivals: Sequence[Rival],
+    baselines: Sequence[Baseline],
     trained: Sequence[Values] = (),
     complete: int | None = None,
-) -> list[Crossing]:
+) -> list[Crossover]:
     """Return every crossing of one corpus, by the values of the centroid and those of rivals at k; `complete` is k*.
 
     >>> table = np.linspace(0.1, 0.5, 100) + np.array([[0.0], [0.2], [0.4]])
@@ -37,25 +37,30 @@ def find_crossings(
     (2, 3)
     """
     last = np.inf if complete is None else complete
-    found = [_cross_all(v, rival, last) for rival in rivals for v in values if meets(rival, v)]
+    found = [
+        _cross_all(v, baseline, last)
+        for baseline in baselines
+        for v in values
+        if meets(baseline, v)
+    ]
     return [*found, *(one for mine in trained for one in _cross_k(values, mine, last))]
 
 
-def _cross_all(v: Values, rival: Rival, last: float) -> Crossing:
+def _cross_all(v: Values, baseline: Baseline, last: float) -> Crossover:
     """Tell where the centroid passes a rival."""
-    key = (v.corpus, v.encoder, rival.name, "all", v.scoring, v.metric, v.spread)
-    first = passes_at(v.k, v.value.mean(axis=1), rival.value)
+    key = (v.corpus, v.encoder, baseline.name, "all", v.scoring, v.metric, v.spread)
+    first = passes_at(v.k, v.value.mean(axis=1), baseline.value)
     perfect = v.value.mean(axis=1) >= 1 - ALIKE
-    return Crossing(*key, first, surely_from(v.k, v.value - rival.value, last, perfect))
+    return Crossover(*key, first, surely_from(v.k, v.value - baseline.value, last, perfect))
 
 
-def _cross_k(values: Sequence[Values], mine: Values, last: float) -> Iterator[Crossing]:
+def _cross_k(values: Sequence[Values], mine: Values, last: float) -> Iterator[Crossover]:
     """Yield where a rival passes the centroid on the same draws."""
     for v in values:
         if v.metric in METRICS and same_curve(v, mine):
             k, trained, centroid = on_same_draws(mine, v)
             ends = (pays_from(k, trained, centroid), surely_from(k, trained - centroid, last))
-            yield Crossing(
+            yield Crossover(
                 v.corpus, v.encoder, mine.classifier, "k", v.scoring, v.metric, v.spread, *ends
             )
 
@@ -109,7 +114,7 @@ def surely_from(
 
     Samples that are all alike count where they are `perfect`.
     """
-    if ahead.shape[1] < ENOUGH:
+    if ahead.shape[1] < MIN_SAMPLES:
         return None
     low, *_, high = np.percentile(ahead, PERCENTILES, axis=1)
     told = (k <= last) & (~(high - low <= ALIKE) | perfect)  # undefined is told: it is not above

@@ -11,10 +11,10 @@ import numpy as np
 
 from callshot.errors import InputError
 from callshot.fewshot.summary import PERCENTILES
-from callshot.records import Curve, Difference, FloatArray, Rival, Values
+from callshot.records import Baseline, Curve, Difference, FloatArray, Values
 
 
-def compare(values: Sequence[Values], rivals: Sequence[Rival] = ()) -> list[Difference]:
+def compare(values: Sequence[Values], baselines: Sequence[Baseline] = ()) -> list[Difference]:
     """Compare every pair of encoders of one corpus, in their order, and each encoder with the rivals on it.
 
     A rival has one value, whatever was drawn; one without an encoder meets all of them. Where a value is undefined, so
@@ -29,9 +29,11 @@ def compare(values: Sequence[Values], rivals: Sequence[Rival] = ()) -> list[Diff
     encoders = dict.fromkeys(v.encoder for v in values)
     found = [row for pair in combinations(encoders, 2) for row in _compare_pair(values, *pair)]
     for v in values:
-        for rival in rivals:
-            if meets(rival, v):
-                found.extend(tell_differences(v, told_rival(rival), v.value - rival.value))
+        for baseline in baselines:
+            if meets(baseline, v):
+                found.extend(
+                    summarise_differences(v, baseline_name(baseline), v.value - baseline.value)
+                )
     return found
 
 
@@ -44,29 +46,31 @@ def _compare_pair(values: Sequence[Values], one: str, other: str) -> Iterator[Di
                 f"{values[0].corpus}: '{one}' and '{other}' cannot be compared ({', '.join(curve)}): wanted the same k "
                 "and as many samples of both; evaluate both with the same options"
             )
-        yield from tell_differences(a, other, a.value - b.value)
+        yield from summarise_differences(a, other, a.value - b.value)
 
 
 def _curve(values: Values) -> tuple[str, ...]:
     return values.corpus, values.classifier, values.scoring, values.metric, values.spread
 
 
-def meets(rival: Rival, values: Values | Curve) -> bool:
+def meets(baseline: Baseline, values: Values | Curve) -> bool:
     """Tell whether a rival is held against a curve."""
-    same = (rival.corpus, rival.scoring, rival.metric) == (
+    same = (baseline.corpus, baseline.scoring, baseline.metric) == (
         values.corpus,
         values.scoring,
         values.metric,
     )
-    return same and rival.encoder in ("", values.encoder)
+    return same and baseline.encoder in ("", values.encoder)
 
 
-def told_rival(rival: Rival) -> str:
+def baseline_name(baseline: Baseline) -> str:
     """Return what a difference calls a rival: its name, and the encoder that it was trained on, if any."""
-    return f"{rival.name} on {rival.encoder}" if rival.encoder else rival.name
+    return f"{baseline.name} on {baseline.encoder}" if baseline.encoder else baseline.name
 
 
-def tell_differences(values: Values, other: str, difference: FloatArray) -> Iterator[Difference]:
+def summarise_differences(
+    values: Values, other: str, difference: FloatArray
+) -> Iterator[Difference]:
     """Sum up differences from something, (shots, samples), at every k of the values."""
     levels = np.percentile(difference, PERCENTILES, axis=1).T
     wins = ((np.sign(difference) + 1.0) / 2.0).mean(axis=1)  # equal: half; undefined: undefined

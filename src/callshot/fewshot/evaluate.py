@@ -1,7 +1,7 @@
 """Embeddings of one corpus, by several encoders → what the k-shot protocol found. Arrays in, records out."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -15,18 +15,24 @@ from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.folds import (
     DEFAULT_FOLDS,
     audit,
+    check_folds,
     complete_shots,
     count_classes,
-    give_folds,
     make_folds,
 )
 from callshot.fewshot.gram import gram_bytes
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import Summary, tell_ties
 from callshot.fewshot.sweep import sweep
-from callshot.records import ClassCount, Embeddings, Evaluation, Folds, IntArray
-
-Report = Callable[[float, str], None]
+from callshot.records import (
+    ClassCount,
+    Embeddings,
+    Evaluation,
+    Folds,
+    IntArray,
+    Progress,
+    no_progress,
+)
 
 
 def evaluate(
@@ -38,7 +44,7 @@ def evaluate(
     corpus: str = "corpus",
     threads: int | None = None,
     memory: int | None = None,
-    report: Report = lambda done, what: None,
+    progress: Progress = no_progress,
 ) -> Evaluation:
     """Run the k-shot protocol over several encoders' embeddings of the same segments.
 
@@ -78,7 +84,7 @@ def evaluate(
     for table in tables:
         with _naming(table):
             episodes = plan_episodes(table, folds, counts)
-        step = partial(_pass_on, report, table.encoder, max(parts, 1))
+        step = partial(_pass_on, progress, table.encoder, max(parts, 1))
         if gram_bytes(episodes) > room:
             result.notes.append(_direct_note(table, gram_bytes(episodes), room))
         for name in protocol.classifiers:
@@ -113,7 +119,7 @@ def choose_folds(
         )
     where = f"{embeddings.source if source is None else source}: column fold"
     try:
-        folds = give_folds(embeddings.recording, fold)
+        folds = check_folds(embeddings.recording, fold)
     except InputError as error:
         raise type(error)(f"{where}: {error}") from None
     if count is not None and folds.count != count:
@@ -175,9 +181,9 @@ def _listed(names: Sequence[str], most: int = 8) -> str:
     return ", ".join(repr(name) for name in names[:most]) + rest
 
 
-def _pass_on(report: Report, encoder: str, parts: int, share: float) -> None:
+def _pass_on(progress: Progress, encoder: str, parts: int, share: float) -> None:
     """Turn the engine's steps, in shots, into shares of the whole."""
-    report(share / parts, encoder)
+    progress(share / parts, encoder)
 
 
 def _run_spread(

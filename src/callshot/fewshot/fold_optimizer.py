@@ -247,15 +247,17 @@ def _program(
     if len(kinds) * task.count > MOST_PLACES:
         return fold, f"{len(fold)} recordings are too many for the solver"
     model = _model(-kinds, times, task.count, least, task.merit(fold), more)
-    answer = milp(**model, options=dict(limits))  # a copy, as milp empties it
-    if "time limit" in answer.message.lower():
+    write_summary = milp(**model, options=dict(limits))  # a copy, as milp empties it
+    if "time limit" in write_summary.message.lower():
         raise TimeoutError
-    if answer.x is not None:
-        where = np.rint(answer.x[: len(kinds) * task.count]).astype(int).reshape(-1, task.count)
+    if write_summary.x is not None:
+        where = (
+            np.rint(write_summary.x[: len(kinds) * task.count]).astype(int).reshape(-1, task.count)
+        )
         fold = fold.copy()
         for k, places in enumerate(where):
             fold[kind.ravel() == k] = np.repeat(np.arange(task.count), places)
-    return fold, "" if answer.status in (
+    return fold, "" if write_summary.status in (
         0,
         2,
     ) else f"the solver did not finish within {limits['node_limit']} nodes"

@@ -44,7 +44,7 @@ def audit(recording: Sequence[str], fold: IntArray) -> None:
         )
 
 
-def give_folds(recording: Sequence[str], fold: IntArray) -> Folds:
+def check_folds(recording: Sequence[str], fold: IntArray) -> Folds:
     """Take folds as they are given, after checking their numbers and auditing them."""
     numbers = np.unique(fold[fold != COMMON_FOLD])
     if numbers.size < 2 or not np.array_equal(numbers, np.arange(numbers.size)):

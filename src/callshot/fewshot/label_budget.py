@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from callshot.records import ClassCount, ClassCurve, Curve, FloatArray, Worth
+from callshot.records import BudgetRow, ClassCount, ClassCurve, Curve, FloatArray
 
 FEWEST = 3  # points through which a curve is laid: two would lie on it whatever they are
 WITHIN = 0.01  # of a metric: less is called level
@@ -21,7 +21,7 @@ def label_budget(
     metric: str = "map",
     *,
     since: float = 0.5,
-) -> list[Worth]:
+) -> list[BudgetRow]:
     """Tell what the next exemplar of each eligible class is worth to it, with each encoder.
 
     Read from the spread `shared`, where there is one: that is the labelling of a person. Only shots that the class can
@@ -47,7 +47,7 @@ def label_budget(
     ]
 
 
-def most_to_gain(budget: Sequence[Worth]) -> Worth | None:
+def most_to_gain(budget: Sequence[BudgetRow]) -> BudgetRow | None:
     """Return the class that gains most from its next exemplar; None where that is not worth telling.
 
     It is not where no curve was laid, where twice as many exemplars would add less than `WITHIN`, or where the points
@@ -80,7 +80,7 @@ def saturation(curve: Sequence[Curve], within: float = WITHIN) -> int | None:
     return None
 
 
-def _worth(curve: Sequence[ClassCurve], count: ClassCount, since: float) -> Worth:
+def _worth(curve: Sequence[ClassCurve], count: ClassCount, since: float) -> BudgetRow:
     points = sorted((c.k, c.mean) for c in curve if c.k <= count.complete_to_k)
     k, value = points[-1] if points else (0, np.nan)
     late = [
@@ -95,7 +95,7 @@ def _worth(curve: Sequence[ClassCurve], count: ClassCount, since: float) -> Wort
         curve[0],
         value if slope == 0 else min(limit, 1.0),
     )  # a curve that does not rise has no other
-    return Worth(
+    return BudgetRow(
         first.corpus,
         first.encoder,
         count.label,

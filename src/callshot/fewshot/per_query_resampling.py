@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.fewshot.accumulate import Tally
+from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.engine import Engine, blocks, cross_products, multiply_out
 from callshot.fewshot.episodes import Split
 from callshot.fewshot.kernels import bootstrap, nearest_and_medoid, ranks, streams, supports
@@ -36,8 +36,8 @@ class Samples:
     harmonic: FloatArray
 
 
-def sweep_own(
-    engine: Engine, part: Split, shots: IntArray, tally: Tally, filler: Filler | None = None
+def sweep_per_query(
+    engine: Engine, part: Split, shots: IntArray, tally: MetricSums, filler: Filler | None = None
 ) -> None:
     """Score the queries of one fold against draws of their own, and add the bootstrap's values to the tally.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from callshot.fewshot.accumulate import Tally
+from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.engine import ROWS_AT_ONCE, Engine, blocks, cross_products, multiply_out
 from callshot.fewshot.episodes import Split, distinct_rows
 from callshot.fewshot.gram import expand
@@ -27,7 +27,7 @@ class Draws:
         self.tied = np.zeros((shots, classes), np.int64)
 
 
-def sweep_shared(engine: Engine, part: Split, shots: IntArray, tally: Tally) -> None:
+def sweep_shared(engine: Engine, part: Split, shots: IntArray, tally: MetricSums) -> None:
     """Score the queries of one fold against the same draws, and add the values of those to the tally."""
     classes, queries, draws = (
         len(engine.episodes.classes),
@@ -58,7 +58,7 @@ def sweep_shared(engine: Engine, part: Split, shots: IntArray, tally: Tally) -> 
 
 
 def sweep_pool(
-    engine: Engine, part: Split, row: int, samples: int, draws: int, tally: Tally
+    engine: Engine, part: Split, row: int, samples: int, draws: int, tally: MetricSums
 ) -> None:
     """Score the row `all`: one support set, so one value, which every sample of either spread has."""
     classes = len(engine.episodes.classes)

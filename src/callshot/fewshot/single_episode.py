@@ -120,10 +120,10 @@ def _support_rows(
         return np.asarray(
             first + out[: shared_support(stream, folds, own, k, distinct, out)].astype(np.int64)
         )
-    return own_support(episodes, query, n, k, draw, protocol)
+    return per_query_support(episodes, query, n, k, draw, protocol)
 
 
-def own_support(
+def per_query_support(
     episodes: Episodes, query: int, n: int, k: int, draw: int, protocol: Protocol
 ) -> IntArray:
     """Return the rows of class n's support in the draw of one query, in the order in which they were drawn."""

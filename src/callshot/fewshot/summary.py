@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from callshot.fewshot.accumulate import Tally
+from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.episodes import Episodes, Split, splits
 from callshot.fewshot.folds import complete_shots, new_exemplars
 from callshot.fewshot.metrics import chance_average_precision
@@ -32,7 +32,7 @@ class Summary:
     encoder: str
     spread: str
     k: IntArray
-    tally: Tally
+    tally: MetricSums
     episodes: Episodes
     counts: Sequence[ClassCount]
     classifier: str = "centroid"
@@ -96,7 +96,7 @@ class Summary:
                 for predicted, count in zip(names, row, strict=True):
                     yield Confusion(self.encoder, k, true, predicted, float(count))
 
-    def ties(self, draws: int, reference: Tally | None) -> Iterator[Ties]:
+    def ties(self, draws: int, reference: MetricSums | None) -> Iterator[Ties]:
         """Yield the ties of every class at every k, and their cost against a tally of log-odds on the same draws."""
         cost = {metric: _cost(self.tally, reference, metric) for metric in ("map", "auroc")}
         scored = np.maximum(self._positives() * draws, 1)
@@ -145,7 +145,7 @@ def tell_ties(ties: Sequence[Ties]) -> list[str]:
     ]
 
 
-def chance_levels(episodes: Episodes, tally: Tally) -> dict[tuple[str, str], float]:
+def chance_levels(episodes: Episodes, tally: MetricSums) -> dict[tuple[str, str], float]:
     """Return what a random ranking, and a random decision, would score on these folds."""
     parts = splits(episodes)
     levels = {}
@@ -161,7 +161,7 @@ def _chance_ap(part: Split) -> FloatArray:
     return chance_average_precision(part.positives, np.full(len(part.positives), len(part.rows)))
 
 
-def _cost(tally: Tally, reference: Tally | None, metric: str) -> FloatArray:
+def _cost(tally: MetricSums, reference: MetricSums | None, metric: str) -> FloatArray:
     mean = tally.per_class[metric].mean(axis=2)
     return (
         np.zeros_like(mean)

@@ -9,7 +9,7 @@ from callshot.records.results import Evaluation
 
 
 @dataclass(frozen=True)
-class Lengths:
+class DurationStats:
     """How many spans there are, and how long: the sum, the mean, the ends, and the (population) standard deviation."""
 
     count: int
@@ -21,7 +21,7 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class Facts:
+class CorpusStats:
     """What a corpus is made of, before and after cutting; `kinds` are the audio formats that libsndfile names.
 
     `calls` are all annotations in their place, `segments` those that are long enough.
@@ -33,14 +33,14 @@ class Facts:
     labels: int
     minimum_s: float
     collar_s: float
-    recordings: Lengths
-    annotated: Lengths
-    calls: Lengths
-    segments: Lengths
+    recordings: DurationStats
+    annotated: DurationStats
+    calls: DurationStats
+    segments: DurationStats
 
 
 @dataclass(frozen=True)
-class Rival:
+class Baseline:
     """What a trained classifier scored on the same queries, trained on all labelled data of each split.
 
     `kind` is logistic, recurrent or end-to-end; `name` is how tables call it (LR, GRU, AERD), and no encoder has it.
@@ -59,7 +59,7 @@ class Rival:
 
 
 @dataclass(frozen=True)
-class Crossing:
+class Crossover:
     """Where a curve passes another: at `k` on average, and `surely` from where its 1–99 % interval stays above.
 
     That needs an interval which is one: over 100 samples or more that differ, and up to k*.
@@ -70,17 +70,17 @@ class Crossing:
 
     corpus: str
     encoder: str
-    rival: str
+    baseline: str
     labels: str
     scoring: str
     metric: str
     spread: str
     k: int | None
-    surely: int | None
+    k_clear: int | None
 
 
 @dataclass(frozen=True)
-class Refined:
+class RefinementStep:
     """What gradient steps make of the centroid of the whole pool: 0 is the centroid, the last is logistic regression.
 
     `temperature` is what the centroid's scores were divided by before the first step, its mean over splits. The row of
@@ -120,7 +120,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Worth:
+class BudgetRow:
     """What more exemplars of a class are worth to it, by its curve. The row of `budget.csv`.
 
     `value` is the mean of the metric at `k`, the last shot that the class can give in every split. A curve a − b/k
@@ -143,7 +143,7 @@ class Worth:
 
 
 @dataclass(frozen=True)
-class Chapter:
+class CorpusResults:
     """One corpus of a study. `tables` are its embeddings, one for each encoder, rows as in the evaluation.
 
     The evaluation is of one rule, the reference; `others` has the curves of the other rules without training, and of
@@ -151,15 +151,15 @@ class Chapter:
     """
 
     evaluation: Evaluation
-    facts: Facts
-    evaluated: Lengths
+    facts: CorpusStats
+    evaluated: DurationStats
     tables: Sequence[Embeddings]
-    rivals: Sequence[Rival]
+    baselines: Sequence[Baseline]
     differences: Sequence[Difference]
-    budget: Sequence[Worth]
+    budget: Sequence[BudgetRow]
     categories: Mapping[str, str] | None
     rejects: Sequence[Reject]
     notes: Sequence[str]
     others: Evaluation | None = None
-    crossings: Sequence[Crossing] = ()
-    refinement: Sequence[Refined] = ()
+    crossovers: Sequence[Crossover] = ()
+    refinement: Sequence[RefinementStep] = ()

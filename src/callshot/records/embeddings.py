@@ -86,7 +86,7 @@ def _matrix(source: str, vectors: Any) -> NDArray[np.floating[Any]]:
 
 
 @dataclass(frozen=True)
-class EncoderState:
+class EncoderStatus:
     """An encoder, what its segments are cut into, and what is still to be done before it runs.
 
     `weights` are the name and the source of each file, and whether it is there.

@@ -6,14 +6,14 @@ from rich.console import Console
 from rich.table import Table
 
 from callshot.errors import printable
-from callshot.records import Crossing, Rival
+from callshot.records import Baseline, Crossover
 
 METRICS = {"map": "mAP", "auroc": "AUROC"}
 
 
-def show_rivals(rivals: Sequence[Rival], console: Console) -> None:
+def show_baselines(baselines: Sequence[Baseline], console: Console) -> None:
     """Print what each rival scored, a row for each encoder and scoring."""
-    if not rivals:
+    if not baselines:
         return
     table = Table(
         "rival",
@@ -25,8 +25,8 @@ def show_rivals(rivals: Sequence[Rival], console: Console) -> None:
         pad_edge=False,
         header_style="dim",
     )
-    values = {(r.name, r.encoder, r.scoring, r.metric): r.value for r in rivals}
-    for key, how in {(r.name, r.encoder, r.scoring): r.how for r in rivals}.items():
+    values = {(r.name, r.encoder, r.scoring, r.metric): r.value for r in baselines}
+    for key, how in {(r.name, r.encoder, r.scoring): r.how for r in baselines}.items():
         found = [
             f"{values[(*key, metric)]:.3f}" if (*key, metric) in values else ""
             for metric in METRICS
@@ -35,16 +35,16 @@ def show_rivals(rivals: Sequence[Rival], console: Console) -> None:
     console.print(table, markup=False, highlight=False)
 
 
-def show_crossings(crossings: Sequence[Crossing], console: Console) -> None:
+def show_crossovers(crossovers: Sequence[Crossover], console: Console) -> None:
     """Print where curves cross, by mAP, a line for each."""
-    for c in crossings:
+    for c in crossovers:
         if c.metric == "map":
             console.print(
                 printable(tell_crossing(c)), markup=False, highlight=False, soft_wrap=True
             )
 
 
-def tell_crossing(c: Crossing) -> str:
+def tell_crossing(c: Crossover) -> str:
     """Say in words where curves cross.
 
     >>> tell_crossing(Crossing("herd", "mfcc", "LR", "all", "all", "map", "shared", 7, None))
@@ -59,6 +59,6 @@ def tell_crossing(c: Crossing) -> str:
     )
     word = "at" if c.labels == "all" else "from"
     mean = "nowhere" if c.k is None else f"{word} k = {c.k}"
-    surely = "nowhere" if c.surely is None else f"from k = {c.surely}"
+    k_clear = "nowhere" if c.k_clear is None else f"from k = {c.surely}"
     scoring = "" if c.scoring == "all" else f"{c.scoring} scoring, "
-    return f"{c.encoder}: {who} {mean} on average, {surely} for sure ({scoring}{METRICS[c.metric]}, {c.spread})"
+    return f"{c.encoder}: {who} {mean} on average, {k_clear} for sure ({scoring}{METRICS[c.metric]}, {c.spread})"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from callshot.fewshot.classifiers import CLASSIFIERS
-from callshot.records import Chapter, Curve, Values
+from callshot.records import CorpusResults, Curve, Values
 
 NAMES = {"cl2n": "CL2N", "logistic": "logistic at k"}
 TOLD = {"logistic": "logistic regression, trained on the same k exemplars of every class"}
@@ -40,36 +40,39 @@ def is_trained(classifier: str) -> bool:
     return classifier not in CLASSIFIERS
 
 
-def every_curve(chapter: Chapter) -> list[Curve]:
+def every_curve(corpus_results: CorpusResults) -> list[Curve]:
     """Return the points of every classifier, those of the reference first."""
-    return [*chapter.evaluation.curve, *(chapter.others.curve if chapter.others else ())]
+    return [
+        *corpus_results.evaluation.curve,
+        *(corpus_results.others.curve if corpus_results.others else ()),
+    ]
 
 
-def rules_of(chapter: Chapter) -> list[str]:
+def rules_of(corpus_results: CorpusResults) -> list[str]:
     """Return the classifiers of a chapter, the reference first, those that are trained last."""
-    there = dict.fromkeys(c.classifier for c in every_curve(chapter))
+    there = dict.fromkeys(c.classifier for c in every_curve(corpus_results))
     return sorted(there, key=is_trained)
 
 
-def samples_of(chapter: Chapter, spread: str) -> dict[str, int]:
+def samples_of(corpus_results: CorpusResults, spread: str) -> dict[str, int]:
     """Return how many samples of a spread each classifier has."""
-    return {v.classifier: v.value.shape[1] for v in _values(chapter) if v.spread == spread}
+    return {v.classifier: v.value.shape[1] for v in _values(corpus_results) if v.spread == spread}
 
 
 def beside(
-    chapter: Chapter, spread: str, metric: str = "map", scoring: str = "all"
+    corpus_results: CorpusResults, spread: str, metric: str = "map", scoring: str = "all"
 ) -> Iterator[tuple[Values, Values]]:
     """Yield the values of every other classifier, each with those of the reference on the same encoder."""
     own = {
         v.encoder: v
-        for v in chapter.evaluation.values
+        for v in corpus_results.evaluation.values
         if (v.spread, v.metric, v.scoring) == (spread, metric, scoring)
     }
-    for v in chapter.others.values if chapter.others else ():
+    for v in corpus_results.others.values if corpus_results.others else ():
         if (v.spread, v.metric, v.scoring) == (spread, metric, scoring) and v.encoder in own:
             yield v, own[v.encoder]
 
 
-def _values(chapter: Chapter) -> Iterator[Values]:
-    yield from chapter.evaluation.values
-    yield from chapter.others.values if chapter.others else ()
+def _values(corpus_results: CorpusResults) -> Iterator[Values]:
+    yield from corpus_results.evaluation.values
+    yield from corpus_results.others.values if corpus_results.others else ()

@@ -7,10 +7,10 @@ from rich.table import Table
 from rich.text import Text
 
 from callshot.errors import printable
-from callshot.records import EncoderState
+from callshot.records import EncoderStatus
 
 
-def show_encoders(states: Sequence[EncoderState], console: Console) -> None:
+def show_encoders(states: Sequence[EncoderStatus], console: Console) -> None:
     """Print a row for each encoder, and what is still to be done before it runs."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in ("encoder", "values", "takes", "state"):
@@ -29,11 +29,11 @@ def show_encoders(states: Sequence[EncoderState], console: Console) -> None:
     )
 
 
-def _ready(state: EncoderState) -> str:
+def _ready(state: EncoderStatus) -> str:
     return "ready" if not state.needs else "needs: " + ", then ".join(state.needs)
 
 
-def show_encoder(choices: Mapping[str, object], state: EncoderState, console: Console) -> None:
+def show_encoder(choices: Mapping[str, object], state: EncoderStatus, console: Console) -> None:
     """Print everything that decides the numbers of one encoder."""
     lines = [
         f"{state.name}: {state.title}",

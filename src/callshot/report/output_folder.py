@@ -47,7 +47,7 @@ MENDS = {
 }
 
 
-class Staging:
+class OutputFolder:
     """A hidden folder inside a directory, in which a set of files is made ready; `made` are directories made for it.
 
     A name of a file may have folders in it, and does not begin with a dot.
@@ -115,9 +115,9 @@ class Staging:
         return [*files, path.name]
 
 
-def open_staging(
+def open_output_folder(
     directory: Path, names: Sequence[str] | None, told_in: str, *, mark: str = ""
-) -> Staging:
+) -> OutputFolder:
     """Make the directory if need be, check that the files can be written to it, and stage them there.
 
     `names` are all the files that such a set may have (None: it is not known before), `told_in` is the one that tells
@@ -136,7 +136,7 @@ def open_staging(
             refuse_others(place)
             refuse_foreign(place, names or (told_in,), listed(place, directory))
             path = tempfile.mkdtemp(prefix=f".callshot-{os.getpid()}-{HOST}-", dir=directory)
-            return Staging(place, Path(path), made)
+            return OutputFolder(place, Path(path), made)
 
 
 def _refuse_name(directory: Path) -> None:

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from callshot.errors import printable
-from callshot.fewshot.evaluate import Report
+from callshot.records import Progress
 
 
 @contextmanager
@@ -18,7 +18,7 @@ def show_progress(
     *,
     quiet: bool,
     first: str = "preparing (the first run compiles, some seconds)",
-) -> Iterator[Report]:
+) -> Iterator[Progress]:
     """Hand out what hears shares of the work, which add up to 1, and what they belong to; threads may call it.
 
     `first` is shown until something is heard.
@@ -33,14 +33,16 @@ def show_progress(
 
 
 @contextmanager
-def _bar(console: Console, first: str) -> Iterator[Report]:
+def _bar(console: Console, first: str) -> Iterator[Progress]:
     from rich.progress import (
         BarColumn,
-        Progress,
         TaskProgressColumn,
         TextColumn,
         TimeElapsedColumn,
         TimeRemainingColumn,
+    )
+    from rich.progress import (
+        Progress as RichProgress,
     )
 
     columns = (
@@ -50,7 +52,7 @@ def _bar(console: Console, first: str) -> Iterator[Report]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as progress:
+    with RichProgress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(first, total=1.0)
 
         def report(share: float, what: str) -> None:
@@ -59,7 +61,7 @@ def _bar(console: Console, first: str) -> Iterator[Report]:
         yield report
 
 
-def _lines(console: Console) -> Report:
+def _lines(console: Console) -> Progress:
     """Print a line at each tenth, with the seconds so far and those that are left at this pace."""
     done, told, lock, start = 0.0, 0, Lock(), time.monotonic()
 

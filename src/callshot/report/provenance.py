@@ -7,13 +7,13 @@ from importlib.metadata import version
 from typing import Any
 
 from callshot.fewshot.protocol import Protocol
-from callshot.records import ClassCount, Evaluation, Facts, Folds, Segmentation
+from callshot.records import ClassCount, CorpusStats, Evaluation, Folds, Segmentation
 from callshot.version import __version__
 
 PACKAGES = ("numpy", "scipy", "numba", "polars")
 
 
-def tell_provenance(
+def describe_evaluation(
     result: Evaluation,
     protocol: Protocol,
     files: Sequence[Mapping[str, Any]],
@@ -44,8 +44,8 @@ def tell_provenance(
     }
 
 
-def tell_segmentation(
-    found: Segmentation, facts: Facts, options: Mapping[str, Any]
+def describe_segmentation(
+    found: Segmentation, facts: CorpusStats, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return where segments came from, by which rule, what they are, and how many annotations became none."""
     return {
@@ -65,7 +65,7 @@ def tell_segmentation(
     }
 
 
-def tell_folds(
+def describe_folds(
     folds: Folds, classes: Sequence[ClassCount], missing: Sequence[str]
 ) -> dict[str, Any]:
     """Return how folds came about, what they allow, and the segments that some encoder has no vector of."""

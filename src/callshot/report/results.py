@@ -19,21 +19,21 @@ import polars as pl
 from callshot.errors import InputError
 from callshot.files import describe_file
 from callshot.records import (
+    Baseline,
+    BudgetRow,
     ClassCount,
     ClassCurve,
     Confusion,
-    Crossing,
+    Crossover,
     Curve,
     Difference,
     Embeddings,
     Evaluation,
     Folds,
     IntArray,
-    Refined,
-    Rival,
+    RefinementStep,
     Ties,
     Values,
-    Worth,
 )
 from callshot.report.csv_records import (
     Columns,
@@ -43,7 +43,7 @@ from callshot.report.csv_records import (
     write_columns,
     write_records,
 )
-from callshot.report.output_folder import Staging, open_staging
+from callshot.report.output_folder import OutputFolder, open_output_folder
 
 Draw = Callable[[Evaluation, Path], Sequence[Path]]
 
@@ -56,13 +56,13 @@ LISTS = ("curve", "values", "per_class", "confusion", "ties")
 DTYPES = {str: pl.String, int: pl.Int64, float: pl.Float64, bool: pl.Boolean}
 
 
-def open_results(directory: Path) -> Staging:
+def open_results(directory: Path) -> OutputFolder:
     """Make a directory ready for results; see `open_staging` for what is refused."""
-    return open_staging(directory, (*WRITERS, *FIGURES), PROVENANCE)
+    return open_output_folder(directory, (*WRITERS, *FIGURES), PROVENANCE)
 
 
 def write_results(
-    staging: Staging,
+    staging: OutputFolder,
     evaluation: Evaluation,
     provenance: Mapping[str, Any],
     draw: Draw | None = None,
@@ -83,34 +83,34 @@ def write_differences(differences: Sequence[Difference], path: Path) -> None:
     write_records(Difference, differences, path)
 
 
-def write_budget(budget: Sequence[Worth], path: Path) -> None:
+def write_budget(budget: Sequence[BudgetRow], path: Path) -> None:
     """Write `budget.csv`."""
-    write_records(Worth, budget, path)
+    write_records(BudgetRow, budget, path)
 
 
-def write_rivals(rivals: Sequence[Rival], path: Path) -> None:
+def write_baselines(baselines: Sequence[Baseline], path: Path) -> None:
     """Write `rivals.csv`."""
-    write_records(Rival, rivals, path)
+    write_records(Baseline, baselines, path)
 
 
-def read_rivals(path: Path) -> list[Rival]:
+def read_baselines(path: Path) -> list[Baseline]:
     """Return what `write_rivals` wrote."""
-    return read_records(path, Rival)
+    return read_records(path, Baseline)
 
 
-def write_crossings(crossings: Sequence[Crossing], path: Path) -> None:
+def write_crossovers(crossovers: Sequence[Crossover], path: Path) -> None:
     """Write `crossings.csv`."""
-    write_records(Crossing, crossings, path)
+    write_records(Crossover, crossovers, path)
 
 
-def write_refinement(refinement: Sequence[Refined], path: Path) -> None:
+def write_refinement(refinement: Sequence[RefinementStep], path: Path) -> None:
     """Write `refinement.csv`."""
-    write_records(Refined, refinement, path)
+    write_records(RefinementStep, refinement, path)
 
 
-def read_refinement(path: Path) -> list[Refined]:
+def read_refinement(path: Path) -> list[RefinementStep]:
     """Return what `write_refinement` wrote."""
-    return read_records(path, Refined)
+    return read_records(path, RefinementStep)
 
 
 def read_results(directory: Path) -> Evaluation:

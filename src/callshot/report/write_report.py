@@ -13,18 +13,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from callshot.fewshot.evaluate import Report
 from callshot.fewshot.protocol import Protocol
-from callshot.records import Chapter, Evaluation
+from callshot.records import CorpusResults, Evaluation, Progress, no_progress
 from callshot.report.figures import draw_figures
 from callshot.report.page import write_page
 from callshot.report.results import (
     WRITERS,
+    write_baselines,
     write_budget,
-    write_crossings,
+    write_crossovers,
     write_differences,
     write_refinement,
-    write_rivals,
 )
 from callshot.report.tables.building import build_tables
 from callshot.report.tables.writing import write_tables
@@ -47,7 +46,7 @@ CAPTIONS = {
 
 
 @dataclass(frozen=True)
-class Look:
+class FigureStyle:
     """What of a study is shown: its title, the shots of tables and confusions, their spread, and how to repeat it.
 
     Without `figures`, there are none, which saves most of the time.
@@ -62,33 +61,33 @@ class Look:
     figures: bool = True
 
 
-def write_book(
+def write_report(
     folder: Path,
-    chapters: Mapping[str, Chapter],
-    look: Look,
+    all_results: Mapping[str, CorpusResults],
+    look: FigureStyle,
     answers: Mapping[str, Sequence[str]],
     provenance: Mapping[str, Any],
-    report: Report = lambda share, what: None,
+    progress: Progress = no_progress,
 ) -> list[str]:
     """Write everything to a folder; return the names of the files."""
     names, pictures, every = (
         list[str](),
         dict[str, list[tuple[str, Path]]](),
-        list(chapters.values()),
+        list(all_results.values()),
     )
-    for corpus, chapter in chapters.items():
-        names += [f"{corpus}/{name}" for name in write_numbers(chapter, folder / corpus)]
+    for corpus, corpus_results in all_results.items():
+        names += [f"{corpus}/{name}" for name in write_numbers(corpus_results, folder / corpus)]
         figures = folder / corpus / "figures"
-        drawn = _draw(chapter, figures, look)
+        drawn = _draw(corpus_results, figures, look)
         names += [f"{corpus}/figures/{name}" for name in drawn]
         pictures[corpus] = [
             (_caption(name), figures / name) for name in drawn if name.endswith(".png")
         ]
-        report(0.8 / len(chapters), f"figures of {corpus}")
+        progress(0.8 / len(all_results), f"figures of {corpus}")
     written = write_tables(every, folder / "tables", shots=look.shots, spread=look.spread)
     tables = {
-        c: build_tables([chapter], shots=look.shots, spread=look.spread)
-        for c, chapter in chapters.items()
+        c: build_tables([corpus_results], shots=look.shots, spread=look.spread)
+        for c, corpus_results in all_results.items()
     }
     write_page(
         folder / PAGE,
@@ -100,14 +99,14 @@ def write_book(
         provenance=provenance,
         commands=look.commands,
     )
-    report(0.2, "the page")
+    progress(0.2, "the page")
     return [*names, *(f"tables/{name}" for name in written), PAGE]
 
 
-def _draw(chapter: Chapter, folder: Path, look: Look) -> list[str]:
+def _draw(corpus_results: CorpusResults, folder: Path, look: FigureStyle) -> list[str]:
     if not look.figures:
         return []
-    return draw_figures(chapter, folder, confusion_at=look.confusion, protocol=look.protocol)
+    return draw_figures(corpus_results, folder, confusion_at=look.confusion, protocol=look.protocol)
 
 
 def _caption(name: str) -> str:
@@ -115,29 +114,29 @@ def _caption(name: str) -> str:
     return f"{CAPTIONS[stem]}{f', {number}' if number else ''}"
 
 
-def write_numbers(chapter: Chapter, folder: Path) -> list[str]:
+def write_numbers(corpus_results: CorpusResults, folder: Path) -> list[str]:
     """Write what was measured of one corpus; return the names of the files.
 
     Curves, their values and those of classes are of every classifier, the reference first.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    everything = _together(chapter)
+    everything = _together(corpus_results)
     for name, write in WRITERS.items():
         write(everything, folder / name)
-    write_differences(chapter.differences, folder / "differences.csv")
-    write_budget(chapter.budget, folder / "budget.csv")
-    trained = list(_write_trained(chapter, folder))
+    write_differences(corpus_results.differences, folder / "differences.csv")
+    write_budget(corpus_results.budget, folder / "budget.csv")
+    trained = list(_write_trained(corpus_results, folder))
     with (folder / "rejects.csv").open(
         "w", encoding="utf-8", errors="backslashreplace", newline=""
     ) as file:
-        rows = ((r.file, "" if r.row is None else r.row, r.reason) for r in chapter.rejects)
+        rows = ((r.file, "" if r.row is None else r.row, r.reason) for r in corpus_results.rejects)
         csv.writer(file, lineterminator="\n").writerows([("file", "row", "reason"), *rows])
     return [*WRITERS, "differences.csv", "budget.csv", *trained, "rejects.csv"]
 
 
-def _together(chapter: Chapter) -> Evaluation:
+def _together(corpus_results: CorpusResults) -> Evaluation:
     """Return the evaluation with the curves of the other classifiers behind its own."""
-    found, others = chapter.evaluation, chapter.others
+    found, others = corpus_results.evaluation, corpus_results.others
     if others is None:
         return found
     return replace(
@@ -148,14 +147,14 @@ def _together(chapter: Chapter) -> Evaluation:
     )
 
 
-def _write_trained(chapter: Chapter, folder: Path) -> Iterator[str]:
+def _write_trained(corpus_results: CorpusResults, folder: Path) -> Iterator[str]:
     """Write what is known of trained classifiers, where there is something; yield the names of the files."""
-    if chapter.rivals:
-        write_rivals(chapter.rivals, folder / "rivals.csv")
+    if corpus_results.baselines:
+        write_baselines(corpus_results.baselines, folder / "rivals.csv")
         yield "rivals.csv"
-    if chapter.crossings:
-        write_crossings(chapter.crossings, folder / "crossings.csv")
+    if corpus_results.crossovers:
+        write_crossovers(corpus_results.crossovers, folder / "crossings.csv")
         yield "crossings.csv"
-    if chapter.refinement:
-        write_refinement(chapter.refinement, folder / "refinement.csv")
+    if corpus_results.refinement:
+        write_refinement(corpus_results.refinement, folder / "refinement.csv")
         yield "refinement.csv"

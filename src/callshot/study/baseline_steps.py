@@ -10,15 +10,15 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from callshot.baselines.run import Training
+from callshot.baselines.run import BaselineOptions
 from callshot.corpus.segment_table import SEGMENTS
 from callshot.corpus.segments import audio_root
-from callshot.fewshot.evaluate import Report
 from callshot.fewshot.protocol import Protocol
+from callshot.records import Progress
 from callshot.study.file import CorpusPart, Study
 from callshot.study.step_cache import Input, Step, maybe, safe_name
-from callshot.study.train_baselines import Sources, train_files
-from callshot.tables.fold_files import DEALT, FOLDS
+from callshot.study.train_baselines import Sources, train_baseline_files
+from callshot.tables.fold_files import FOLDS, FOLDS_INFO
 from callshot.tables.sequences import sequences_path
 
 EMBEDDINGS = "embeddings.parquet"
@@ -39,7 +39,7 @@ DRAWN = (
 RESAMPLED = ("draws", "bootstraps")  # and with draws for every query
 
 
-def plan_rivals(
+def plan_baselines(
     study: Study,
     corpus: CorpusPart,
     cut: Step,
@@ -89,20 +89,20 @@ def _step(
     paths = [sequences_path(step.folder / EMBEDDINGS) for step in extra]
     sources = Sources(paths or None, cut.folder / SEGMENTS, audio_root(corpus.audio))
 
-    def make(report: Report) -> Sequence[str]:
-        found = train_files(
+    def make(progress: Progress) -> Sequence[str]:
+        found = train_baseline_files(
             [table],
             folder,
             training,
             study.protocol,
             sources=sources,
-            dealt=fold.folder,
+            folds_dir=fold.folder,
             categories=corpus.categories,
             corpus=corpus.name,
             device=device,
             threads=threads,
             keep=study.work / "networks" / corpus.name / safe_name(encoder),
-            report=report,
+            progress=progress,
         )
         return found.files
 
@@ -110,7 +110,7 @@ def _step(
         table,
         *paths,
         fold.folder / FOLDS,
-        fold.folder / DEALT,
+        fold.folder / FOLDS_INFO,
         *maybe(corpus.categories),
     ]
     inputs += [cut.folder / SEGMENTS, *maybe(training.init)] if alone else []
@@ -121,7 +121,7 @@ def _step(
     return Step(kind, corpus.name, encoder, folder, folder, options, inputs, make, after)
 
 
-def _only(training: Training, kind: str) -> Training:
+def _only(training: BaselineOptions, kind: str) -> BaselineOptions:
     """Return the training of one kind, with no more of the choices than it has."""
     kinds = (kind,) if kind in training.kinds else ()
     init, published = (
@@ -131,7 +131,7 @@ def _only(training: Training, kind: str) -> Training:
     return replace(training, kinds=kinds, shots=kind == AT_K, init=init, published=published)
 
 
-def _options(protocol: Protocol, training: Training, kind: str) -> dict[str, Any]:
+def _options(protocol: Protocol, training: BaselineOptions, kind: str) -> dict[str, Any]:
     chosen, drawn = asdict(training), asdict(protocol)
     told = {name: chosen[name] for name in DECIDE[kind]}
     if kind == AT_K:
@@ -150,6 +150,6 @@ def _torch() -> str:
         return ""
 
 
-def contest_folders(steps: Sequence[Step], corpus: str) -> list[Path]:
+def baseline_folders(steps: Sequence[Step], corpus: str) -> list[Path]:
     """Return where the rivals of a corpus are told of."""
     return [step.folder for step in steps if step.corpus == corpus]

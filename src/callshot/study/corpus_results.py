@@ -6,17 +6,17 @@ from pathlib import Path
 from typing import Any
 
 from callshot.corpus.known_corpora import Corpus
-from callshot.corpus.segment_table import REJECTS, SEGMENTS, read_rejects, read_segment_table
-from callshot.corpus.stats import measure_lengths, read_facts
-from callshot.fewshot.crossover import find_crossings
+from callshot.corpus.segment_table import REJECTS, SEGMENTS, read_rejects, read_segments
+from callshot.corpus.stats import measure_durations, read_stats
+from callshot.fewshot.crossover import find_crossovers
 from callshot.fewshot.differences import compare
 from callshot.fewshot.label_budget import label_budget
-from callshot.records import Chapter, Evaluation, Reject, Rival
+from callshot.records import Baseline, CorpusResults, Evaluation, Reject
 from callshot.report.results import merge, read_results
 from callshot.study.file_steps import TOLD_IN
-from callshot.study.train_baselines import Contest, read_contest
+from callshot.study.train_baselines import BaselineResults, read_baseline_results
 from callshot.tables.embedding_tables import read_table
-from callshot.tables.fold_files import read_categories, read_rivals
+from callshot.tables.fold_files import read_baselines, read_categories
 
 CURVES = ("curve", "values", "per_class")
 
@@ -37,29 +37,33 @@ class Outcome:
     known: Corpus | None = None
 
 
-def read_chapter(left: Outcome) -> Chapter:
+def read_corpus_results(left: Outcome) -> CorpusResults:
     """Read what was found of a corpus, and compare encoders and rivals."""
     whole, contests = (
         merge([read_results(folder) for folder in left.results]),
-        [*map(read_contest, left.contests)],
+        [*map(read_baseline_results, left.contests)],
     )
     found, others = whole.under([left.reference]), _others(whole, contests, left.reference)
     tables = [read_table(path).only(set(found.segments.segment)) for path in left.tables]
-    facts, notes = read_facts(left.segments / TOLD_IN)
+    facts, notes = read_stats(left.segments / TOLD_IN)
     names = [table.encoder for table in tables]
     groups = None if left.known is None else left.known.categories_of(set(tables[0].label))
-    told = [] if left.references is None else read_rivals(left.references, left.corpora, names)
-    rivals = _rivals([rival for contest in contests for rival in contest.rivals], told, left.corpus)
+    told = [] if left.references is None else read_baselines(left.references, left.corpora, names)
+    baselines = _rivals(
+        [baseline for baseline_results in contests for baseline in baseline_results.baselines],
+        told,
+        left.corpus,
+    )
     trained = [] if others is None else [v for v in others.values if v.classifier == "logistic"]
-    return Chapter(
+    return CorpusResults(
         evaluation=replace(
             found, segments=tables[0]
         ),  # with the labels that overlap, which results do not have
         facts=facts,
-        evaluated=measure_lengths(_query_lengths(found, left.segments / SEGMENTS)),
+        evaluated=measure_durations(_query_lengths(found, left.segments / SEGMENTS)),
         tables=tables,
-        rivals=rivals,
-        differences=compare(found.values, rivals),
+        baselines=baselines,
+        differences=compare(found.values, baselines),
         budget=label_budget(found.per_class, found.classes),
         categories=groups
         if left.categories is None
@@ -67,17 +71,19 @@ def read_chapter(left: Outcome) -> Chapter:
         rejects=[*read_rejects(left.segments / REJECTS), *_not_embedded(left.tables)],
         notes=[*notes, *found.notes],
         others=others,
-        crossings=find_crossings(found.values, rivals, trained, found.complete_shots),
-        refinement=[step for contest in contests for step in contest.refinement],
+        crossovers=find_crossovers(found.values, baselines, trained, found.complete_shots),
+        refinement=[step for baseline_results in contests for step in baseline_results.refinement],
     )
 
 
-def _others(whole: Evaluation, contests: Sequence[Contest], reference: str) -> Evaluation | None:
+def _others(
+    whole: Evaluation, contests: Sequence[BaselineResults], reference: str
+) -> Evaluation | None:
     """Return the curves of every classifier but one: other rules, and rivals at every k."""
     rules = whole.under({c.classifier for c in whole.curve} - {reference})
     parts = [
         part
-        for part in (rules, *(contest.swept for contest in contests))
+        for part in (rules, *(baseline_results.swept for baseline_results in contests))
         if part is not None and part.curve
     ]
     lists: dict[str, Any] = {
@@ -86,10 +92,10 @@ def _others(whole: Evaluation, contests: Sequence[Contest], reference: str) -> E
     return replace(rules, **lists) if parts else None
 
 
-def _rivals(trained: Sequence[Rival], told: Sequence[Rival], corpus: str) -> list[Rival]:
+def _rivals(trained: Sequence[Baseline], told: Sequence[Baseline], corpus: str) -> list[Baseline]:
     """Put what was trained before what is told in a file, which is called a reference where both have a name."""
-    names = {rival.name for rival in trained}
-    references = [rival for rival in told if rival.corpus == corpus]
+    names = {baseline.name for baseline in trained}
+    references = [baseline for baseline in told if baseline.corpus == corpus]
     return [
         *trained,
         *(
@@ -105,7 +111,7 @@ def _query_lengths(found: Evaluation, path: Path) -> list[float]:
     table = found.segments
     rows = zip(table.segment, table.label, found.folds.fold.tolist(), strict=True)
     queries = {name for name, label, fold in rows if label in eligible and fold >= 0}
-    return [s.end_s - s.start_s for s in read_segment_table(path)[0] if s.segment in queries]
+    return [s.end_s - s.start_s for s in read_segments(path)[0] if s.segment in queries]
 
 
 def _not_embedded(tables: Sequence[Path]) -> list[Reject]:

@@ -15,12 +15,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from callshot.baselines.run import Training
+from callshot.baselines.run import BaselineOptions
 from callshot.corpus.annotations import Hints
 from callshot.corpus.known_corpora import CORPORA, Corpus, find_corpus
-from callshot.corpus.options import Rule
-from callshot.encoders.availability import tell_encoder
-from callshot.encoders.catalogue import Row, find_encoder, told_name
+from callshot.corpus.options import SegmentationOptions
+from callshot.encoders.availability import encoder_status
+from callshot.encoders.catalogue import Row, display_name, find_encoder
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.protocol import SPREADS, Protocol, parse_shots
 from callshot.report.tables.shots import PAPER_SHOTS
@@ -101,7 +101,7 @@ class CorpusPart:
     name: str
     audio: Path
     annotations: Path | None
-    rule: Rule
+    rule: SegmentationOptions
     format: str = "auto"
     hints: Hints = field(default_factory=Hints)
     known: Corpus | None = None
@@ -121,7 +121,7 @@ class EncoderPart:
     @property
     def told(self) -> str:
         """Its name in results."""
-        return told_name(self.row)
+        return display_name(self.row)
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class Study:
     protocol: Protocol
     store: Path | None = None
     references: Path | None = None
-    training: Training = field(default_factory=Training)
+    training: BaselineOptions = field(default_factory=BaselineOptions)
     shots: tuple[int, ...] = PAPER_SHOTS
     confusion: tuple[int, ...] = (1, 5, 20)
     spread: str = "per-query"
@@ -173,14 +173,21 @@ def read_study(path: Path) -> Study:
 
 def _study(path: Path, text: str, given: Mapping[str, Any]) -> Study:
     _check("", given, "")
-    base, report, rivals = path.absolute().parent, given.get("report", {}), given.get("rivals", {})
-    for part, told in {"report": report, "rivals": rivals}.items():
+    base, progress, baselines = (
+        path.absolute().parent,
+        given.get("report", {}),
+        given.get("rivals", {}),
+    )
+    for part, told in {"report": progress, "rivals": baselines}.items():
         _check(part, told, f"[{part}]")
     out, store = (
         _place(base, given.get("out", "results"), "out"),
         _maybe_place(base, given, "store"),
     )
-    references, training = _file(base, rivals, "references", "[rivals]"), _training(rivals, base)
+    references, training = (
+        _file(base, baselines, "references", "[rivals]"),
+        _training(baselines, base),
+    )
     ours = [path.absolute(), out, *(place for place in (store, references) if place is not None)]
     corpora = [_corpus(name, told, base, ours) for name, told in given.get("corpus", {}).items()]
     encoders = [
@@ -199,10 +206,10 @@ def _study(path: Path, text: str, given: Mapping[str, Any]) -> Study:
         store,
         references,
         training,
-        _shots(report, "shots", PAPER_SHOTS),
-        _shots(report, "confusion", (1, 5, 20)),
-        _one_of(report.get("spread", protocol.spreads[0]), protocol.spreads, "[report] spread"),
-        report.get("figures", True),
+        _shots(progress, "shots", PAPER_SHOTS),
+        _shots(progress, "confusion", (1, 5, 20)),
+        _one_of(progress.get("spread", protocol.spreads[0]), protocol.spreads, "[report] spread"),
+        progress.get("figures", True),
         text,
     )
 
@@ -275,16 +282,16 @@ def _corpus(name: str, given: Any, base: Path, ours: Sequence[Path]) -> CorpusPa
     )
 
 
-def _rule(known: Corpus | None, given: Mapping[str, Any]) -> Rule:
-    own = known.rule if known is not None else Rule()
-    chosen = {one.name: getattr(own, one.name) for one in fields(Rule)}
+def _rule(known: Corpus | None, given: Mapping[str, Any]) -> SegmentationOptions:
+    own = known.rule if known is not None else SegmentationOptions()
+    chosen = {one.name: getattr(own, one.name) for one in fields(SegmentationOptions)}
     chosen |= {ours: given[key] for key, ours in RULE.items() if key in given}
     chosen["channel_rule"] = str(chosen["channel_rule"])
     if not given.get("normalise", True):
         if "level_dbfs" in given:
             raise OptionError("level_dbfs: with normalise = false there is no level; leave one out")
         chosen["level_dbfs"] = None
-    return Rule(**chosen)
+    return SegmentationOptions(**chosen)
 
 
 def _encoder(number: int, given: Any, base: Path) -> EncoderPart:
@@ -325,13 +332,13 @@ def _refuse_lack(corpora: Sequence[CorpusPart], encoders: Sequence[EncoderPart])
             f"[[encoder]]: {twice[0]} is there twice; leave one out, or make another choice for it"
         )
     for encoder in encoders:
-        if needs := tell_encoder(encoder.row).needs:
+        if needs := encoder_status(encoder.row).needs:
             raise InputError(
                 f"encoder {encoder.name}: cannot run yet; first: {'; then: '.join(needs)}"
             )
 
 
-def _training(given: Mapping[str, Any], base: Path) -> Training:
+def _training(given: Mapping[str, Any], base: Path) -> BaselineOptions:
     """Read which rivals are trained, and how."""
     chosen = {
         key: value for key, value in given.items() if key not in ("references", "train", "init")
@@ -339,14 +346,14 @@ def _training(given: Mapping[str, Any], base: Path) -> Training:
     if not all(isinstance(kind, str) for kind in given.get("train", ())):
         raise OptionError(f"[rivals] train: wanted names in quotes, found {given['train']!r}")
     try:
-        return Training(
+        return BaselineOptions(
             tuple(given.get("train", ())), init=_file(base, given, "init", "[rivals]"), **chosen
         )
     except OptionError as error:
         raise OptionError(f"[rivals] {str(error).replace('rival:', 'train:', 1)}") from None
 
 
-def _refuse_unseen(training: Training, protocol: Protocol) -> None:
+def _refuse_unseen(training: BaselineOptions, protocol: Protocol) -> None:
     """Refuse rivals at every k on draws that the centroid does not meet."""
     asked = set(SPREADS) if training.spread == "both" else {training.spread}
     if training.shots and not asked <= set(protocol.spreads):

@@ -18,42 +18,51 @@ from typing import Any
 import numpy as np
 
 from callshot.corpus.annotations import Hints
-from callshot.corpus.audio import read_segments
+from callshot.corpus.audio import load_audio
 from callshot.corpus.known_corpora import Corpus
-from callshot.corpus.options import Rule
+from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segment_table import (
     SEGMENTATION,
-    read_segment_table,
+    read_segments,
     write_rejects,
     write_segmentation,
 )
 from callshot.corpus.segments import audio_root, segment_corpus
-from callshot.corpus.stats import tell_facts
-from callshot.encoders.catalogue import find_encoder, told_name
+from callshot.corpus.stats import measure_corpus
+from callshot.encoders.catalogue import display_name, find_encoder
 from callshot.encoders.embed import (
+    check_segments,
+    check_store,
     default_threads,
     embed_segments,
     make_table,
-    refuse_segments,
-    refuse_store,
 )
 from callshot.encoders.encode import open_encoder
 from callshot.encoders.store.store import open_store
 from callshot.encoders.weights.weight_files import home
 from callshot.errors import InputError, OptionError
-from callshot.fewshot.evaluate import Report, choose_folds, evaluate
+from callshot.fewshot.evaluate import choose_folds, evaluate
 from callshot.fewshot.folds import DEFAULT_FOLDS, count_classes, evaluated_classes
 from callshot.fewshot.protocol import Protocol
-from callshot.records import Chapter, Embeddings, Evaluation, Folds, Reject, Segmentation
+from callshot.records import (
+    CorpusResults,
+    Embeddings,
+    Evaluation,
+    Folds,
+    Progress,
+    Reject,
+    Segmentation,
+    no_progress,
+)
 from callshot.report.figures import draw_sweep
-from callshot.report.output_folder import open_staging
-from callshot.report.provenance import tell_folds, tell_provenance, tell_segmentation
+from callshot.report.output_folder import open_output_folder
+from callshot.report.provenance import describe_evaluation, describe_folds, describe_segmentation
 from callshot.report.results import PROVENANCE, open_results, write_folds, write_results
-from callshot.report.summary import answer
-from callshot.report.write_report import Look, write_book
-from callshot.tables.dataset import read_ground
-from callshot.tables.embedding_tables import refuse_place, table_segments, write_table
-from callshot.tables.fold_files import DEALT, FOLDS, read_folds
+from callshot.report.summary import write_summary
+from callshot.report.write_report import FigureStyle, write_report
+from callshot.tables.dataset import read_dataset
+from callshot.tables.embedding_tables import check_output_path, table_segments, write_table
+from callshot.tables.fold_files import FOLDS, FOLDS_INFO, read_folds
 from callshot.tables.sequences import sequences_path, write_sequences
 
 TOLD_IN = "segments.json"
@@ -63,18 +72,18 @@ def segment_files(
     audio: Path,
     out: Path,
     annotations: Path | None = None,
-    rule: Rule | None = None,
+    rule: SegmentationOptions | None = None,
     *,
     format: str = "auto",
     hints: Hints | None = None,
     corpus: Corpus | None = None,
     check: bool = True,
     threads: int | None = None,
-    report: Report = lambda done, what: None,
+    progress: Progress = no_progress,
 ) -> Segmentation:
     """Cut recordings into segments and write these, the rejects, and a corpus's categories to a directory."""
-    rule = rule or (Rule() if corpus is None else corpus.rule)
-    with open_staging(out, SEGMENTATION, TOLD_IN) as staging:
+    rule = rule or (SegmentationOptions() if corpus is None else corpus.rule)
+    with open_output_folder(out, SEGMENTATION, TOLD_IN) as staging:
         found = segment_corpus(
             audio,
             annotations,
@@ -84,7 +93,7 @@ def segment_files(
             corpus=corpus,
             check=check,
             threads=threads,
-            report=report,
+            progress=progress,
         )
         named = {} if corpus is None else {"corpus": corpus.name, "folds": str(corpus.folds)}
         named |= {"audio": str(audio_root(audio).absolute())}
@@ -94,7 +103,9 @@ def segment_files(
             "annotations": str(annotations or ""),
             **named,
         }
-        told = tell_segmentation(found, tell_facts(found, rule), {**asdict(rule), **options})
+        told = describe_segmentation(
+            found, measure_corpus(found, rule), {**asdict(rule), **options}
+        )
         categories = None if corpus is None else corpus.categories
         staging.write(lambda folder: write_segmentation(found, folder, named, categories), told)
     return found
@@ -111,22 +122,22 @@ def embed_files(
     store: Path | None = None,
     device: str = "cpu",
     threads: int | None = None,
-    report: Report = lambda done, what: None,
+    progress: Progress = no_progress,
 ) -> tuple[Embeddings, list[Reject]]:
     """Embed the segments of a table and write the table of embeddings; what is in the store is not made again."""
     row = find_encoder(encoder, choices)
-    refuse_place(out)
-    refuse_store(shelf := store or home() / "store")
+    check_output_path(out)
+    check_store(shelf := store or home() / "store")
     if out.absolute() == source.absolute():
         raise OptionError(f"{out}: the segments themselves; name another table")
-    segments, facts = read_segment_table(source)
-    refuse_segments(row, segments, source)
+    segments, facts = read_segments(source)
+    check_segments(row, segments, source)
     root = Path(facts.get("audio", "")) if audio is None else audio
     workers = threads or default_threads()
     opened = open_encoder(row, device=device, threads=workers, sequences=sequences)
     with open_store(shelf, opened.fingerprint, sequences=sequences) as kept:
-        read = partial(read_segments, root, threads=workers)
-        keys, rejects = embed_segments(segments, root, read, opened, kept, report)
+        read = partial(load_audio, root, threads=workers)
+        keys, rejects = embed_segments(segments, root, read, opened, kept, progress)
         there = [
             (segment, key) for segment, key in zip(segments, keys, strict=True) if key is not None
         ]
@@ -134,7 +145,7 @@ def embed_files(
             why = f" (the first: {rejects[0].reason})" if rejects else ""
             raise InputError(f"{source}: no segment could be embedded from {root}{why}")
         found, kept_as = zip(*there, strict=True)
-        table = make_table(told_name(row), found, kept.vectors(kept_as), source)
+        table = make_table(display_name(row), found, kept.vectors(kept_as), source)
         if sequences:
             write_sequences(sequences_path(out), table.segment, kept.sequences(kept_as))
         write_table(table, out, corpus=facts.get("corpus"))
@@ -155,8 +166,8 @@ def fold_files(
 
     Refused where no class would be evaluated.
     """
-    with open_staging(out, (FOLDS,), DEALT) as staging:
-        segments, _ = read_segment_table(source)
+    with open_output_folder(out, (FOLDS,), FOLDS_INFO) as staging:
+        segments, _ = read_segments(source)
         whole = make_table("segments", segments, np.zeros((len(segments), 1), np.float32), source)
         shared = whole.only(
             frozenset.intersection(frozenset(whole.segment), *map(table_segments, tables))
@@ -165,7 +176,9 @@ def fold_files(
         folds = choose_folds(shared, count, given, file, default=default)
         classes = count_classes(shared.label, folds, shared.recording)
         evaluated_classes(classes)
-        told = tell_folds(folds, classes, missing=sorted(set(whole.segment) - set(shared.segment)))
+        told = describe_folds(
+            folds, classes, missing=sorted(set(whole.segment) - set(shared.segment))
+        )
         staging.write(lambda folder: [write_folds(shared, folds, folder / FOLDS)], told)
     return folds
 
@@ -177,33 +190,33 @@ def evaluate_files(
     *,
     folds: int | None = None,
     fold_file: Path | None = None,
-    dealt: Path | None = None,
+    folds_dir: Path | None = None,
     categories: Path | None = None,
     corpus: str | None = None,
     threads: int | None = None,
     memory: int | None = None,
     figure: bool = True,
-    report: Report = lambda done, what: None,
+    progress: Progress = no_progress,
 ) -> Evaluation:
     """Read tables, evaluate them and write the results to a directory; see `read_ground` and `evaluate`."""
     with open_results(out) as staging:
-        ground = read_ground(
+        dataset = read_dataset(
             paths,
             folds=folds,
             fold_file=fold_file,
-            dealt=dealt,
+            folds_dir=folds_dir,
             categories=categories,
             corpus=corpus,
         )
         result = evaluate(
-            ground.tables,
+            dataset.tables,
             protocol,
-            folds=ground.folds,
-            categories=ground.categories,
-            corpus=ground.corpus,
+            folds=dataset.folds,
+            categories=dataset.categories,
+            corpus=dataset.corpus,
             threads=threads,
             memory=memory,
-            report=report,
+            progress=progress,
         )
         options = {
             "folds": folds,
@@ -212,7 +225,7 @@ def evaluate_files(
             "memory": memory,
             "figure": figure,
         }
-        provenance = tell_provenance(result, protocol, ground.files, options)
+        provenance = describe_evaluation(result, protocol, dataset.files, options)
         sweep = partial(_draw_apart, protocol.reference) if figure else None
         write_results(staging, result, provenance, sweep)
     return result
@@ -222,20 +235,22 @@ def _draw_apart(reference: str, result: Evaluation, path_stem: Path) -> Sequence
     return draw_sweep(result.apart(reference), path_stem)
 
 
-def report_chapters(
-    chapters: Mapping[str, Chapter],
+def report_files(
+    all_results: Mapping[str, CorpusResults],
     out: Path,
-    look: Look,
+    look: FigureStyle,
     facts: Mapping[str, Any],
     *,
     mark: str = "",
-    report: Report = lambda done, what: None,
+    progress: Progress = no_progress,
 ) -> list[str]:
     """Write the tables, figures and page of a study, and all its numbers, to a directory; return the names."""
-    with open_staging(out, None, PROVENANCE, mark=mark) as staging:
-        answers = {name: answer(chapter) for name, chapter in chapters.items()}
+    with open_output_folder(out, None, PROVENANCE, mark=mark) as staging:
+        answers = {
+            name: write_summary(corpus_results) for name, corpus_results in all_results.items()
+        }
         told = {**facts, "answers": answers}
         written = staging.write(
-            lambda folder: write_book(folder, chapters, look, answers, told, report), told
+            lambda folder: write_report(folder, all_results, look, answers, told, progress), told
         )
     return [path.relative_to(out).as_posix() for path in written]

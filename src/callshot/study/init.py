@@ -8,7 +8,7 @@ from pathlib import Path
 
 from callshot.corpus.annotations import Hints
 from callshot.corpus.known_corpora import Corpus
-from callshot.encoders.availability import tell_encoder
+from callshot.encoders.availability import encoder_status
 from callshot.encoders.catalogue import find_encoder
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.fewshot.folds import DEFAULT_FOLDS
@@ -192,7 +192,7 @@ def _encoders() -> list[str]:
     """List the baseline, the floor, and every pretrained encoder: those that run here, and how to get the others."""
     lines = ["[[encoder]]", 'name = "mfcc"                   # the baseline']
     for name in PRETRAINED:
-        state = tell_encoder(find_encoder(name))
+        state = encoder_status(find_encoder(name))
         mark = "# " if state.needs else ""
         needs = (
             f"      # first: {' && '.join(state.needs)}"

@@ -12,35 +12,35 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from callshot.corpus.segment_table import REJECTS, SEGMENTS, read_segment_table
+from callshot.corpus.segment_table import REJECTS, SEGMENTS, read_segments
 from callshot.corpus.segments import audio_root
 from callshot.encoders.encode import whole_fingerprint
 from callshot.errors import InputError
-from callshot.fewshot.evaluate import Report
 from callshot.fewshot.folds import DEFAULT_FOLDS
+from callshot.records import Progress
 from callshot.report.results import PROVENANCE, WRITERS
-from callshot.report.write_report import Look
-from callshot.study.baseline_steps import EMBEDDINGS, contest_folders, plan_rivals
-from callshot.study.corpus_results import Outcome, read_chapter
+from callshot.report.write_report import FigureStyle
+from callshot.study.baseline_steps import EMBEDDINGS, baseline_folders, plan_baselines
+from callshot.study.corpus_results import Outcome, read_corpus_results
 from callshot.study.file import CorpusPart, EncoderPart, Study
 from callshot.study.file_steps import (
     TOLD_IN,
     embed_files,
     evaluate_files,
     fold_files,
-    report_chapters,
+    report_files,
     segment_files,
 )
 from callshot.study.step_cache import Input, Step, digest, look, maybe, safe_name
 from callshot.tables.embedding_tables import table_segments
-from callshot.tables.fold_files import DEALT, FOLDS
+from callshot.tables.fold_files import FOLDS, FOLDS_INFO
 from callshot.tables.sequences import sequences_path
 
 
 def plan(study: Study, *, device: str = "cpu", threads: int | None = None) -> list[Step]:
     """Return every step of a study; `device` and `threads` change the time, not what has to run."""
     cuts = [_segment(study, corpus, threads) for corpus in study.corpora]
-    sequences, embeds, folds, measured, rivals = [], [], [], [], []
+    sequences, embeds, folds, measured, baselines = [], [], [], [], []
     for corpus, cut in zip(study.corpora, cuts, strict=True):
         cells = study.encoders if "recurrent" in study.training.kinds else ()
         sequences.append(
@@ -54,18 +54,20 @@ def plan(study: Study, *, device: str = "cpu", threads: int | None = None) -> li
         measured.append(
             [_evaluate(study, corpus, one, embed, folds[-1], threads) for one, embed in pairs]
         )
-        rivals.append(
-            plan_rivals(study, corpus, cut, embeds[-1], sequences[-1], folds[-1], device, threads)
+        baselines.append(
+            plan_baselines(
+                study, corpus, cut, embeds[-1], sequences[-1], folds[-1], device, threads
+            )
         )
-    report = _report(study, cuts, embeds, measured, [step for own in rivals for step in own])
+    progress = _report(study, cuts, embeds, measured, [step for own in baselines for step in own])
     rows = (
         sequences,
         embeds,
         [folds],
         measured,
-        rivals,
+        baselines,
     )  # sequences first: in the store, vectors come with most
-    return [*cuts, *(step for row in rows for own in row for step in own), report]
+    return [*cuts, *(step for row in rows for own in row for step in own), progress]
 
 
 def _segment(study: Study, corpus: CorpusPart, threads: int | None) -> Step:
@@ -80,7 +82,7 @@ def _segment(study: Study, corpus: CorpusPart, threads: int | None) -> Step:
     places = [corpus.audio, *maybe(corpus.annotations)]
     inputs: list[Input] = [partial(look, place, corpus.hints.but) for place in places]
 
-    def make(report: Report) -> Sequence[str]:
+    def make(progress: Progress) -> Sequence[str]:
         found = segment_files(
             corpus.audio,
             folder,
@@ -90,7 +92,7 @@ def _segment(study: Study, corpus: CorpusPart, threads: int | None) -> Step:
             hints=corpus.hints,
             corpus=corpus.known,
             threads=threads,
-            report=report,
+            progress=progress,
         )
         if not found.segments:
             raise InputError(
@@ -120,7 +122,7 @@ def _embed(
     )
     where, sequences = device if encoder.row.gpu else "cpu", kind == "sequence"
 
-    def make(report: Report) -> Sequence[str]:
+    def make(progress: Progress) -> Sequence[str]:
         out = folder / EMBEDDINGS
         embed_files(
             source,
@@ -132,7 +134,7 @@ def _embed(
             device=where,
             threads=threads,
             sequences=sequences,
-            report=report,
+            progress=progress,
         )
         rejects = out.with_suffix(".rejects.csv")
         vectors = [EMBEDDINGS, *([rejects.name] if rejects.exists() else [])]
@@ -148,11 +150,11 @@ def _fold(study: Study, corpus: CorpusPart, cut: Step, embeds: Sequence[Step]) -
     tables = [embed.folder / EMBEDDINGS for embed in embeds]
     default = DEFAULT_FOLDS if corpus.known is None else corpus.known.folds
 
-    def make(report: Report) -> Sequence[str]:
+    def make(progress: Progress) -> Sequence[str]:
         fold_files(
             source, folder, tables, count=corpus.folds, file=corpus.fold_file, default=default
         )
-        return [FOLDS, DEALT]
+        return [FOLDS, FOLDS_INFO]
 
     inputs: list[Input] = [source, *maybe(corpus.fold_file), partial(_shared, tables)]
     options = {"count": corpus.folds, "default": default}
@@ -172,17 +174,17 @@ def _evaluate(
         embed.folder / EMBEDDINGS,
     )
 
-    def make(report: Report) -> Sequence[str]:
+    def make(progress: Progress) -> Sequence[str]:
         evaluate_files(
             [table],
             folder,
             study.protocol,
-            dealt=fold.folder,
+            folds_dir=fold.folder,
             categories=corpus.categories,
             corpus=corpus.name,
             threads=threads,
             figure=False,
-            report=report,
+            progress=progress,
         )
         return [*WRITERS, PROVENANCE]
 
@@ -190,7 +192,7 @@ def _evaluate(
     inputs: list[Input] = [
         table,
         fold.folder / FOLDS,
-        fold.folder / DEALT,
+        fold.folder / FOLDS_INFO,
         *maybe(corpus.categories),
     ]
     options = {**asdict(study.protocol), "corpus": known}
@@ -204,7 +206,7 @@ def _report(
     cuts: Sequence[Step],
     embeds: Sequence[Sequence[Step]],
     measured: Sequence[Sequence[Step]],
-    rivals: Sequence[Step],
+    baselines: Sequence[Step],
 ) -> Step:
     names = [corpus.name for corpus in study.corpora]
     left = [
@@ -214,7 +216,7 @@ def _report(
             cut.folder,
             [e.folder / EMBEDDINGS for e in own],
             [m.folder for m in results],
-            contest_folders(rivals, corpus.name),
+            baseline_folders(baselines, corpus.name),
             study.protocol.reference,
             study.references,
             corpus.categories,
@@ -223,7 +225,7 @@ def _report(
         for corpus, cut, own, results in zip(study.corpora, cuts, embeds, measured, strict=True)
     ]
     commands = [f"callshot run {study.path.name}"]
-    shown = Look(
+    shown = FigureStyle(
         study.title,
         study.shots,
         study.confusion,
@@ -233,18 +235,18 @@ def _report(
         study.figures,
     )
 
-    def make(report: Report) -> Sequence[str]:
-        chapters = {one.corpus: read_chapter(one) for one in left}
-        return report_chapters(
-            chapters,
+    def make(progress: Progress) -> Sequence[str]:
+        all_results = {one.corpus: read_corpus_results(one) for one in left}
+        return report_files(
+            all_results,
             study.out,
             shown,
-            _facts(study, cuts, embeds, [*measured, rivals]),
+            _facts(study, cuts, embeds, [*measured, baselines]),
             mark=study.mark,
-            report=report,
+            progress=progress,
         )
 
-    steps = [step for own in (cuts, *embeds, *measured, rivals) for step in own]
+    steps = [step for own in (cuts, *embeds, *measured, baselines) for step in own]
     inputs: list[Input] = [partial(_outcomes, steps), *maybe(study.references)]
     options = {**asdict(shown), "study": study.text}
     return Step("report", "", "", study.out, study.work / "report", options, inputs, make, steps)
@@ -275,7 +277,7 @@ def _recordings(source: Path, audio: Path) -> str:
     if not source.exists():
         return "nothing"
     root = audio_root(audio)
-    paths = sorted({segment.path for segment in read_segment_table(source)[0]})
+    paths = sorted({segment.path for segment in read_segments(source)[0]})
     return digest([(path, look(root / path)) for path in paths])
 
 

@@ -12,29 +12,28 @@ from pathlib import Path
 
 import numpy as np
 
-from callshot.baselines.run import refuse_training
+from callshot.baselines.run import check_trainable
 from callshot.corpus.inspection import inspect_corpus
-from callshot.encoders.embed import make_table, refuse_segments, refuse_store
-from callshot.encoders.encode import refuse_device
+from callshot.encoders.embed import check_segments, check_store, make_table
+from callshot.encoders.encode import check_device
 from callshot.encoders.weights.weight_files import home
 from callshot.errors import InputError, OptionError, OutputError
-from callshot.fewshot.evaluate import Report
-from callshot.fewshot.folds import count_classes, evaluated_classes, give_folds
-from callshot.records import ClassCount, Segment
-from callshot.report.output_folder import open_staging
+from callshot.fewshot.folds import check_folds, count_classes, evaluated_classes
+from callshot.records import ClassCount, Progress, Segment, no_progress
+from callshot.report.output_folder import open_output_folder
 from callshot.report.results import PROVENANCE
 from callshot.study.estimate import estimate_s
 from callshot.study.file import CorpusPart, Study
 from callshot.study.plan import plan
 from callshot.study.step_cache import Step
-from callshot.tables.fold_files import read_categories, read_folds, read_rivals
+from callshot.tables.fold_files import read_baselines, read_categories, read_folds
 
 FEWEST = 2  # exemplars of a class that networks need
 Tell = Callable[[Step, float | None], None]
 
 
 @dataclass(frozen=True)
-class Standing:
+class StepStatus:
     """Where a step stands: done, to be run, or waiting for one that is; and how long it took or may take."""
 
     step: Step
@@ -42,7 +41,7 @@ class Standing:
     seconds: float
 
 
-def stand(study: Study, steps: Sequence[Step]) -> list[Standing]:
+def step_statuses(study: Study, steps: Sequence[Step]) -> list[StepStatus]:
     """Tell where every step stands; what waits may turn out to be done, if what comes before it gives the same."""
     states: dict[int, str] = {}
     found = []
@@ -51,7 +50,7 @@ def stand(study: Study, steps: Sequence[Step]) -> list[Standing]:
         states[id(step)] = "waits" if open_before else "done" if step.done() else "to run"
         took_s = step.note().get("seconds")
         seconds = took_s if took_s is not None else estimate_s(study, step)
-        found.append(Standing(step, states[id(step)], float(seconds)))
+        found.append(StepStatus(step, states[id(step)], float(seconds)))
     return found
 
 
@@ -60,20 +59,20 @@ def run_study(
     *,
     device: str = "cpu",
     threads: int | None = None,
-    report: Report = lambda share, what: None,
+    progress: Progress = no_progress,
     tell: Tell = lambda step, seconds: None,
 ) -> list[Step]:
     """Run what has to run; return the steps that did. `tell` hears of each step, with its seconds if it ran."""
     steps, ran = plan(study, device=device, threads=threads), []
     with _alone(study.work):
-        refuse_hopeless(study, steps, device)
-        seconds = [one.seconds * (one.state != "done") for one in stand(study, steps)]
+        check_study(study, steps, device)
+        seconds = [one.seconds * (one.state != "done") for one in step_statuses(study, steps)]
         for step, share in zip(steps, (s / (sum(seconds) or 1.0) for s in seconds), strict=True):
             if step.done():
-                report(share, step.name)
+                progress(share, step.name)
                 tell(step, None)
                 continue
-            heard = _Share(report, step, share)
+            heard = _Share(progress, step, share)
             step.run(heard)
             heard.complete()
             ran.append(step)
@@ -84,8 +83,8 @@ def run_study(
 class _Share:
     """Turns shares of a step into shares of the study, which add up whatever the step tells."""
 
-    def __init__(self, report: Report, step: Step, share: float) -> None:
-        self.report, self.step, self.share, self.told = report, step, share, 0.0
+    def __init__(self, progress: Progress, step: Step, share: float) -> None:
+        self.report, self.step, self.share, self.told = progress, step, share, 0.0
 
     def __call__(self, part: float, what: str) -> None:
         """Pass on a part of the step."""
@@ -100,15 +99,15 @@ class _Share:
         self(max(1.0 - self.told, 0.0), self.step.name)
 
 
-def refuse_hopeless(study: Study, steps: Sequence[Step], device: str = "cpu") -> None:
+def check_study(study: Study, steps: Sequence[Step], device: str = "cpu") -> None:
     """Refuse what could not come to an end, before any audio is read: places, small files, rates, folds, classes."""
-    refuse_device(device)
-    refuse_training(study.training, device)
-    refuse_store(study.store or home() / "store")
-    open_staging(study.out, None, PROVENANCE, mark=study.mark).close()
+    check_device(device)
+    check_trainable(study.training, device)
+    check_store(study.store or home() / "store")
+    open_output_folder(study.out, None, PROVENANCE, mark=study.mark).close()
     encoders = [encoder.told for encoder in study.encoders]
     if study.references is not None:
-        read_rivals(study.references, [corpus.name for corpus in study.corpora], encoders)
+        read_baselines(study.references, [corpus.name for corpus in study.corpora], encoders)
     for corpus, cut in zip(study.corpora, steps, strict=False):
         try:
             if not cut.done() or corpus.fold_file is not None or corpus.categories is not None:
@@ -126,11 +125,11 @@ def _refuse_corpus(study: Study, corpus: CorpusPart) -> None:
     segments, classes = _foresee(corpus)
     whole = make_table("segments", segments, np.zeros((len(segments), 1), np.float32), corpus.audio)
     for encoder in study.encoders:
-        refuse_segments(encoder.row, segments, corpus.audio)
+        check_segments(encoder.row, segments, corpus.audio)
     if corpus.categories is not None:
         read_categories(corpus.categories, whole)
     if corpus.fold_file is not None:
-        folds = give_folds(whole.recording, read_folds(corpus.fold_file, whole))
+        folds = check_folds(whole.recording, read_folds(corpus.fold_file, whole))
         classes = count_classes(whole.label, folds, whole.recording)
     evaluated_classes(classes)
     _refuse_few(study, corpus, classes)

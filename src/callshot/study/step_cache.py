@@ -21,7 +21,7 @@ from typing import Any
 from callshot.corpus.annotation_sources import find_candidates
 from callshot.corpus.recordings import AUDIO
 from callshot.errors import OutputError
-from callshot.fewshot.evaluate import Report
+from callshot.records import Progress
 from callshot.version import __version__
 
 Input = Path | Callable[[], str]
@@ -43,7 +43,7 @@ class Step:
     notes: Path
     options: Mapping[str, Any]
     inputs: Sequence[Input]
-    make: Callable[[Report], Sequence[str]]
+    make: Callable[[Progress], Sequence[str]]
     after: Sequence["Step"] = field(default=(), repr=False)
 
     @property
@@ -76,13 +76,13 @@ class Step:
             }
         return {}
 
-    def run(self, report: Report) -> None:
+    def run(self, progress: Progress) -> None:
         """Make the outcome, and then the note; without that, the step was not done."""
         start_s, key = time.monotonic(), self.key()
         try:
             self.notes.mkdir(parents=True, exist_ok=True)
             (self.notes / NOTE).unlink(missing_ok=True)
-            names = self.make(report)
+            names = self.make(progress)
             files = {name: look(self.folder / name) for name in names}
             told = {"key": key, "seconds": round(time.monotonic() - start_s, 3), "files": files}
             _replace(

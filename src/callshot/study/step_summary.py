@@ -6,16 +6,16 @@ from typing import Any
 
 from callshot.baselines.run import KINDS
 from callshot.corpus.segment_table import read_rejects
-from callshot.report.results import read_rivals
+from callshot.report.results import read_baselines
 from callshot.report.tables.scores import METRICS
 from callshot.study.baseline_steps import PUBLISHED
 from callshot.study.file_steps import TOLD_IN
 from callshot.study.step_cache import Step
-from callshot.study.train_baselines import RIVALS
-from callshot.tables.fold_files import DEALT
+from callshot.study.train_baselines import BASELINES
+from callshot.tables.fold_files import FOLDS_INFO
 
 
-def tell_outcome(step: Step) -> list[str]:
+def describe_outcome(step: Step) -> list[str]:
     """Tell how many segments, rejects and call types there are, then notes; nothing where there is nothing to tell."""
     tell = TELLERS.get(step.kind)
     return [] if tell is None else tell(step)
@@ -36,7 +36,7 @@ def _tell_embeddings(step: Step) -> list[str]:
 
 
 def _tell_folds(step: Step) -> list[str]:
-    told = _read(step, DEALT)
+    told = _read(step, FOLDS_INFO)
     left = [
         f"not evaluated: '{c['label']}' ({c['reason']})" for c in told["classes"] if c["reason"]
     ]
@@ -51,10 +51,10 @@ def _tell_folds(step: Step) -> list[str]:
 
 def _tell_rivals(step: Step) -> list[str]:
     """Tell what each rival scored, and what was chosen for it on inner folds."""
-    rivals = read_rivals(step.folder / RIVALS)
+    baselines = read_baselines(step.folder / BASELINES)
     told = []
-    for name, scoring in dict.fromkeys((r.name, r.scoring) for r in rivals):
-        own = [r for r in rivals if (r.name, r.scoring) == (name, scoring)]
+    for name, scoring in dict.fromkeys((r.name, r.scoring) for r in baselines):
+        own = [r for r in baselines if (r.name, r.scoring) == (name, scoring)]
         values = ", ".join(f"{METRICS[r.metric]} {r.value:.3f}" for r in own)
         where = "" if scoring == "all" else f" ({scoring} scoring)"
         told.append(f"{name}: {values}{where}{'; ' * bool(own[0].how)}{own[0].how}")

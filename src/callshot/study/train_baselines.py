@@ -14,40 +14,40 @@ from pathlib import Path
 from typing import Any
 
 from callshot.baselines.run import (
-    Report,
+    BaselineOptions,
+    Progress,
     Signal,
-    Training,
-    ask_published,
-    refuse_training,
-    sweep_logistic_at,
+    check_trainable,
+    score_aerd_package,
+    sweep_logistic_per_k,
     train_end_to_end,
     train_logistic,
     train_recurrent,
 )
-from callshot.corpus.audio import read_segments
-from callshot.corpus.segment_table import read_segment_table
+from callshot.corpus.audio import load_audio
+from callshot.corpus.segment_table import read_segments
 from callshot.errors import InputError, OptionError
-from callshot.fewshot.crossover import find_crossings
+from callshot.fewshot.crossover import find_crossovers
 from callshot.fewshot.protocol import Protocol
 from callshot.files import describe_file
-from callshot.records import Crossing, Evaluation, Refined, Rival
-from callshot.report.output_folder import open_staging
-from callshot.report.provenance import tell_provenance
+from callshot.records import Baseline, Crossover, Evaluation, RefinementStep, no_progress
+from callshot.report.output_folder import open_output_folder
+from callshot.report.provenance import describe_evaluation
 from callshot.report.results import (
     PROVENANCE,
     WRITERS,
     merge,
+    read_baselines,
     read_refinement,
     read_results,
-    read_rivals,
-    write_crossings,
+    write_baselines,
+    write_crossovers,
     write_refinement,
-    write_rivals,
 )
-from callshot.tables.dataset import Ground, Plot, read_ground
+from callshot.tables.dataset import Dataset, EncoderDataset, read_dataset
 from callshot.tables.sequences import read_sequences, sequences_path
 
-RIVALS, REFINEMENT, CROSSINGS = "rivals.csv", "refinement.csv", "crossings.csv"
+BASELINES, REFINEMENT, CROSSOVERS = "rivals.csv", "refinement.csv", "crossings.csv"
 MARK = "callshot rivals"  # what a directory of theirs says it is of
 HEARD_HZ = 16_000  # what the end-to-end rival hears
 
@@ -65,22 +65,22 @@ class Sources:
 
 
 @dataclass(frozen=True)
-class Contest:
+class BaselineResults:
     """What rivals did: `swept` is logistic regression at every k."""
 
-    rivals: list[Rival] = field(default_factory=list)
-    refinement: list[Refined] = field(default_factory=list)
+    baselines: list[Baseline] = field(default_factory=list)
+    refinement: list[RefinementStep] = field(default_factory=list)
     swept: Evaluation | None = None
-    crossings: list[Crossing] = field(default_factory=list)
+    crossovers: list[Crossover] = field(default_factory=list)
     networks: list[dict[str, Any]] = field(default_factory=list)  # what is told of each
 
     @property
     def files(self) -> list[str]:
         """The names of the files that tell it."""
         told = {
-            RIVALS: True,
+            BASELINES: True,
             REFINEMENT: self.refinement,
-            CROSSINGS: self.crossings,
+            CROSSOVERS: self.crossovers,
             PROVENANCE: True,
         }
         return [
@@ -89,24 +89,24 @@ class Contest:
         ]
 
 
-def train_files(
+def train_baseline_files(
     paths: Sequence[Path],
     out: Path,
-    training: Training,
+    training: BaselineOptions,
     protocol: Protocol,
     *,
     sources: Sources | None = None,
     against: Path | None = None,
     fold_file: Path | None = None,
     folds: int | None = None,
-    dealt: Path | None = None,
+    folds_dir: Path | None = None,
     categories: Path | None = None,
     corpus: str | None = None,
     device: str = "cpu",
     threads: int | None = None,
     keep: Path | None = None,
-    report: Report = lambda share, what: None,
-) -> Contest:
+    progress: Progress = no_progress,
+) -> BaselineResults:
     """Train rivals on tables of embeddings and write what they score to a directory.
 
     `against` are results of `evaluate_files`: the same folds are taken, and crossings are told. See `read_ground` for
@@ -116,42 +116,52 @@ def train_files(
         raise OptionError(
             "rival: nothing to train; name one, or ask for logistic regression at every k"
         )
-    refuse_training(training, device)
+    check_trainable(training, device)
     rule = None
     if against is not None:
         rule = read_rule(against, paths, protocol, categories)
-        _refuse_choices(against, rule.corpus, corpus, (folds, fold_file, dealt))
+        _refuse_choices(against, rule.corpus, corpus, (folds, fold_file, folds_dir))
         corpus, fold_file = rule.corpus, against / "folds.csv"
-    with open_staging(
-        out, (RIVALS, REFINEMENT, CROSSINGS, *WRITERS), PROVENANCE, mark=MARK
+    with open_output_folder(
+        out, (BASELINES, REFINEMENT, CROSSOVERS, *WRITERS), PROVENANCE, mark=MARK
     ) as staging:
-        ground = read_ground(
+        dataset = read_dataset(
             paths,
             folds=folds,
             fold_file=fold_file,
-            dealt=dealt,
+            folds_dir=folds_dir,
             categories=categories,
             corpus=corpus,
         )
         found = _train(
-            ground, paths, training, protocol, sources or Sources(), device, threads, keep, report
+            dataset,
+            paths,
+            training,
+            protocol,
+            sources or Sources(),
+            device,
+            threads,
+            keep,
+            progress,
         )
         if rule is not None:
             trained = () if found.swept is None else found.swept.values
             found = replace(
                 found,
-                crossings=find_crossings(rule.values, found.rivals, trained, rule.complete_shots),
+                crossovers=find_crossovers(
+                    rule.values, found.baselines, trained, rule.complete_shots
+                ),
             )
         options, measured = (
             _options(training, device, found.networks),
-            found.swept or next(ground.plots()).unmeasured(),
+            found.swept or next(dataset.plots()).unmeasured(),
         )
-        told = tell_provenance(measured, protocol, ground.files, options)
+        told = describe_evaluation(measured, protocol, dataset.files, options)
         staging.write(lambda folder: _write(found, folder), told)
     return found
 
 
-def drawn_as(against: Path | None, changes: Mapping[str, Any]) -> Protocol:
+def protocol_of_results(against: Path | None, changes: Mapping[str, Any]) -> Protocol:
     """Return the protocol of earlier results, with changes."""
     return Protocol(**changes) if against is None else Protocol(**{**_told(against)[0], **changes})
 
@@ -218,29 +228,29 @@ def _told(against: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         ) from None
 
 
-def read_contest(folder: Path) -> Contest:
+def read_baseline_results(folder: Path) -> BaselineResults:
     """Return what `train_files` wrote, but for crossings."""
     refinement = folder / REFINEMENT
-    return Contest(
-        read_rivals(folder / RIVALS),
+    return BaselineResults(
+        read_baselines(folder / BASELINES),
         read_refinement(refinement) if refinement.exists() else [],
         read_results(folder) if (folder / "curve.csv").exists() else None,
     )
 
 
 def _train(
-    ground: Ground,
+    dataset: Dataset,
     paths: Sequence[Path],
-    training: Training,
+    training: BaselineOptions,
     protocol: Protocol,
     sources: Sources,
     device: str,
     threads: int | None,
     keep: Path | None,
-    report: Report,
-) -> Contest:
+    progress: Progress,
+) -> BaselineResults:
     """Train every rival that is asked for, on every encoder; the end-to-end one once."""
-    plots = list(ground.plots())
+    plots = list(dataset.plots())
     frames, signals = _read_inputs(plots, paths, training, sources, threads)
     more: dict[str, Any] = {"seed": protocol.seed, "device": device, "threads": threads}
     each = [kind for kind in training.kinds if kind != "end-to-end"]
@@ -251,39 +261,43 @@ def _train(
     )
 
     def heard(share: float, what: str) -> None:
-        report(share / parts, what)
+        progress(share / parts, what)
 
-    rivals, refinement, swept, networks = (
-        list[Rival](),
-        list[Refined](),
+    baselines, refinement, swept, networks = (
+        list[Baseline](),
+        list[RefinementStep](),
         list[Evaluation](),
         list[dict[str, Any]](),
     )
     for n, plot in enumerate(plots):
         if "logistic" in each:
-            fitted, refined = train_logistic(plot, training, threads=threads, report=heard)
-            rivals, refinement = [*rivals, *fitted], [*refinement, *refined]
+            fitted, refined = train_logistic(plot, training, threads=threads, progress=heard)
+            baselines, refinement = [*baselines, *fitted], [*refinement, *refined]
         if training.shots:
-            swept.append(sweep_logistic_at(plot, training, protocol, threads=threads, report=heard))
+            swept.append(
+                sweep_logistic_per_k(plot, training, protocol, threads=threads, progress=heard)
+            )
         if "recurrent" in each:
             trained, told = train_recurrent(
-                plot, training, frames[n], folder=keep, report=heard, **more
+                plot, training, frames[n], folder=keep, progress=heard, **more
             )
-            rivals, networks = [*rivals, *trained], [*networks, told]
+            baselines, networks = [*baselines, *trained], [*networks, told]
     if "end-to-end" in training.kinds:
         trained, told = train_end_to_end(
-            plots[0], training, signals, folder=keep, report=heard, **more
+            plots[0], training, signals, folder=keep, progress=heard, **more
         )
-        rivals, networks = [*rivals, *trained], [*networks, told]
+        baselines, networks = [*baselines, *trained], [*networks, told]
     if training.published:
-        rivals += ask_published(plots[0], training.published, signals)
-    return Contest(rivals, refinement, merge(swept) if swept else None, networks=networks)
+        baselines += score_aerd_package(plots[0], training.published, signals)
+    return BaselineResults(
+        baselines, refinement, merge(swept) if swept else None, networks=networks
+    )
 
 
 def _read_inputs(
-    plots: Sequence[Plot],
+    plots: Sequence[EncoderDataset],
     paths: Sequence[Path],
-    training: Training,
+    training: BaselineOptions,
     sources: Sources,
     threads: int | None,
 ) -> tuple[list[list[Signal]], list[Signal]]:
@@ -299,13 +313,13 @@ def _read_inputs(
     return frames, signals
 
 
-def _listen(plot: Plot, sources: Sources, threads: int | None) -> Iterator[Signal]:
+def _listen(plot: EncoderDataset, sources: Sources, threads: int | None) -> Iterator[Signal]:
     """Yield the audio of every row of the episodes."""
     if sources.segments is None:
         raise OptionError(
             "segments: the end-to-end rival hears the audio; name the table of segments"
         )
-    table, facts = read_segment_table(sources.segments)
+    table, facts = read_segments(sources.segments)
     known = {segment.segment: replace(segment, rate_hz=HEARD_HZ) for segment in table}
     if missing := [name for name in plot.segments if name not in known]:
         raise InputError(
@@ -315,7 +329,7 @@ def _listen(plot: Plot, sources: Sources, threads: int | None) -> Iterator[Signa
     wanted = [known[name] for name in plot.segments]
     order = sorted(range(len(wanted)), key=lambda n: (wanted[n].path, wanted[n].start_s))
     found: dict[int, Signal] = {}
-    for n, signal in read_segments(root, [wanted[n] for n in order], threads=threads):
+    for n, signal in load_audio(root, [wanted[n] for n in order], threads=threads):
         if isinstance(signal, InputError):
             raise InputError(f"{wanted[order[n]].path}: cannot be heard any more ({signal})")
         found[order[n]] = signal
@@ -323,7 +337,7 @@ def _listen(plot: Plot, sources: Sources, threads: int | None) -> Iterator[Signa
 
 
 def _options(
-    training: Training, device: str, networks: Sequence[Mapping[str, Any]]
+    training: BaselineOptions, device: str, networks: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     told: dict[str, Any] = {
         "training": asdict(replace(training, init=None)) | {"init": str(training.init or "")}
@@ -333,12 +347,12 @@ def _options(
     return told
 
 
-def _write(found: Contest, folder: Path) -> list[str]:
-    write_rivals(found.rivals, folder / RIVALS)
+def _write(found: BaselineResults, folder: Path) -> list[str]:
+    write_baselines(found.baselines, folder / BASELINES)
     if found.refinement:
         write_refinement(found.refinement, folder / REFINEMENT)
-    if found.crossings:
-        write_crossings(found.crossings, folder / CROSSINGS)
+    if found.crossovers:
+        write_crossovers(found.crossovers, folder / CROSSOVERS)
     if found.swept is not None:
         for name, write in WRITERS.items():
             write(found.swept, folder / name)

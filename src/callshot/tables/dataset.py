@@ -19,11 +19,11 @@ from callshot.fewshot.folds import DEFAULT_FOLDS, complete_shots, count_classes,
 from callshot.files import describe_file
 from callshot.records import ClassCount, Embeddings, Evaluation, Folds, IntArray
 from callshot.tables.embedding_tables import read_tables, table_corpus
-from callshot.tables.fold_files import FOLDS, read_categories, read_dealt, read_folds
+from callshot.tables.fold_files import FOLDS, read_categories, read_folds, read_folds_dir
 
 
 @dataclass(frozen=True)
-class Ground:
+class Dataset:
     """The embeddings of a corpus by several encoders, its folds and categories; `files` tells where they are from."""
 
     corpus: str
@@ -39,27 +39,27 @@ class Ground:
         first = self.tables[0]
         return count_classes(first.label, self.folds, first.recording)
 
-    def plots(self) -> Iterator["Plot"]:
+    def plots(self) -> Iterator["EncoderDataset"]:
         """Yield the part of each encoder."""
-        return (Plot(self, table) for table in self.tables)
+        return (EncoderDataset(self, table) for table in self.tables)
 
 
 @dataclass(frozen=True)
-class Plot:
+class EncoderDataset:
     """The part of one encoder: its episodes, and the rows of the table that they are made of."""
 
-    ground: Ground
+    dataset: Dataset
     table: Embeddings
 
     @cached_property
     def episodes(self) -> Episodes:
         """What the engine reads."""
-        return plan_episodes(self.table, self.ground.folds, self.ground.classes)
+        return plan_episodes(self.table, self.dataset.folds, self.dataset.classes)
 
     @cached_property
     def rows(self) -> IntArray:
         """The row of the table that each row of the episodes is."""
-        return order_rows(self.table, evaluated_classes(self.ground.classes))
+        return order_rows(self.table, evaluated_classes(self.dataset.classes))
 
     @cached_property
     def groups(self) -> IntArray:
@@ -73,32 +73,32 @@ class Plot:
 
     def unmeasured(self) -> Evaluation:
         """Return an evaluation of all that is to be measured, and nothing that was."""
-        ground, queries = self.ground, int((self.episodes.fold >= 0).sum())
+        dataset, queries = self.dataset, int((self.episodes.fold >= 0).sum())
         return Evaluation(
-            ground.corpus,
-            complete_shots(ground.classes),
+            dataset.corpus,
+            complete_shots(dataset.classes),
             queries,
             [],
             [],
             [],
             [],
             [],
-            ground.classes,
-            ground.folds,
+            dataset.classes,
+            dataset.folds,
             self.table,
             [],
         )
 
 
-def read_ground(
+def read_dataset(
     paths: Sequence[Path],
     *,
     folds: int | None = None,
     fold_file: Path | None = None,
-    dealt: Path | None = None,
+    folds_dir: Path | None = None,
     categories: Path | None = None,
     corpus: str | None = None,
-) -> Ground:
+) -> Dataset:
     """Read tables, and choose their folds and categories.
 
     Folds are built, given by a file, or `dealt`: what `fold_files` wrote, and of the tables only what is in that. A
@@ -107,8 +107,8 @@ def read_ground(
     tables = read_tables(paths)
     name = corpus or table_corpus(paths[0]) or paths[0].absolute().parent.name or "corpus"
     known = CORPORA.get(name) or CORPORA.get(table_corpus(paths[0]) or "")
-    if dealt is not None:
-        parts = [read_dealt(dealt, table) for table in tables]
+    if folds_dir is not None:
+        parts = [read_folds_dir(folds_dir, table) for table in tables]
         tables, chosen = [part for part, _ in parts], parts[0][1]
     else:
         given = read_folds(fold_file, tables[0]) if fold_file is not None else None
@@ -121,8 +121,8 @@ def read_ground(
         for path, t in zip(paths, tables, strict=True)
     ]
     for role, path in {
-        "folds": dealt / FOLDS if dealt else fold_file,
+        "folds": folds_dir / FOLDS if folds_dir else fold_file,
         "categories": categories,
     }.items():
         files += [describe_file(path, role=role)] if path is not None else []
-    return Ground(name, tables, chosen, groups, files, "" if known is None else known.name)
+    return Dataset(name, tables, chosen, groups, files, "" if known is None else known.name)

@@ -83,7 +83,7 @@ def read_tables(paths: Sequence[Path]) -> list[Embeddings]:
 def write_table(embeddings: Embeddings, path: Path, *, corpus: str | None = None) -> None:
     """Write a table as Parquet: the whole of it, or nothing."""
     path = Path(path)
-    refuse_place(path)
+    check_output_path(path)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
     metadata = {"encoder": embeddings.encoder} | ({} if corpus is None else {"corpus": corpus})
     columns = {
@@ -105,7 +105,7 @@ def write_table(embeddings: Embeddings, path: Path, *, corpus: str | None = None
             unfinished.unlink()
 
 
-def refuse_place(path: Path) -> None:
+def check_output_path(path: Path) -> None:
     """Refuse a place where no table can be written, before any work."""
     if path.suffix.lower() != ".parquet":
         raise OutputError(

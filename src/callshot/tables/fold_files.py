@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from callshot.errors import InputError
-from callshot.records import COMMON_FOLD, Embeddings, Folds, IntArray, Rival
+from callshot.records import COMMON_FOLD, Baseline, Embeddings, Folds, IntArray
 from callshot.tables.embedding_tables import csv_rows, refuse_missing
 
-FOLDS, DEALT = "folds.csv", "folds.json"  # what the folds are, and how they came about
-RIVALS = ("logistic", "recurrent", "end-to-end")
+FOLDS, FOLDS_INFO = "folds.csv", "folds.json"  # what the folds are, and how they came about
+BASELINES = ("logistic", "recurrent", "end-to-end")
 
 
 def read_folds(path: Path, table: Embeddings) -> IntArray:
@@ -38,16 +38,16 @@ def read_folds(path: Path, table: Embeddings) -> IntArray:
     return np.array([folds[name] for name in names], np.int64)
 
 
-def read_dealt(folder: Path, table: Embeddings) -> tuple[Embeddings, Folds]:
+def read_folds_dir(folder: Path, table: Embeddings) -> tuple[Embeddings, Folds]:
     """Return the part of a table that the folds in a folder are of, and those folds, as they came about."""
-    rows, told = _rows(folder / FOLDS, ("segment", "fold")), _read_dealing(folder / DEALT)
+    rows, told = _rows(folder / FOLDS, ("segment", "fold")), _read_dealing(folder / FOLDS_INFO)
     part = table.only({row["segment"] for row in rows})
     folds = Folds(read_folds(folder / FOLDS, part), told["count"], told["origin"], told["proof"])
     found = sorted(set(folds.fold.tolist()) - {COMMON_FOLD})
     if found != list(range(folds.count)):
         text = ", ".join(map(str, found[:12])) or "none"
         raise InputError(
-            f"{folder / FOLDS}: wanted the {folds.count} folds that {DEALT} tells of, numbered from 0, found {text}; "
+            f"{folder / FOLDS}: wanted the {folds.count} folds that {FOLDS_INFO} tells of, numbered from 0, found {text}; "
             "deal them again"
         )
     return part, folds
@@ -69,7 +69,9 @@ def read_categories(path: Path, table: Embeddings) -> dict[str, str]:
     return {row["label"]: row["category"] for row in rows}
 
 
-def read_rivals(path: Path, corpora: Collection[str], encoders: Collection[str]) -> list[Rival]:
+def read_baselines(
+    path: Path, corpora: Collection[str], encoders: Collection[str]
+) -> list[Baseline]:
     """Return what a file says that trained classifiers scored, for every corpus and encoder of a study.
 
     A row without a corpus is for each of them that has no such row of its own. The encoder of a row is one of the
@@ -77,19 +79,19 @@ def read_rivals(path: Path, corpora: Collection[str], encoders: Collection[str])
     corpus, encoder, name, scoring and metric is refused, whatever its value.
     """
     rows = _rows(path, ("encoder", "kind", "name", "metric", "value"))
-    told: dict[tuple[str, ...], Rival] = {}
+    told: dict[tuple[str, ...], Baseline] = {}
     for number, row in enumerate(rows, 1):
-        rival = _rival(path, number, row, corpora, encoders)
-        if _told(rival) in told:
+        baseline = _rival(path, number, row, corpora, encoders)
+        if _told(baseline) in told:
             raise InputError(
-                f"{path}: row {number}: {rival.name!r} has such a row before; keep one of them"
+                f"{path}: row {number}: {baseline.name!r} has such a row before; keep one of them"
             )
-        told[_told(rival)] = rival
+        told[_told(baseline)] = baseline
     return [
         one
-        for rival in told.values()
-        for one in _for_each(rival, corpora)
-        if one is rival or _told(one) not in told
+        for baseline in told.values()
+        for one in _for_each(baseline, corpora)
+        if one is baseline or _told(one) not in told
     ]
 
 
@@ -99,11 +101,11 @@ def _rival(
     row: dict[str, str],
     corpora: Collection[str],
     encoders: Collection[str],
-) -> Rival:
+) -> Baseline:
     """Read a row; its corpus stays empty where it is for all."""
     corpus, scoring = row.get("corpus", ""), row.get("scoring", "") or "all"
     for column, text, allowed in (
-        ("kind", row["kind"], RIVALS),
+        ("kind", row["kind"], BASELINES),
         ("metric", row["metric"], ("map", "auroc")),
         ("scoring", scoring, ("all", "reduced")),
         ("corpus", corpus, (*corpora, "")),
@@ -119,7 +121,7 @@ def _rival(
         raise InputError(
             f"{path}: column name, row {number}: wanted a name that no encoder of the study has, found {name!r}"
         )
-    return Rival(
+    return Baseline(
         corpus,
         row["encoder"],
         row["kind"],
@@ -130,12 +132,14 @@ def _rival(
     )
 
 
-def _told(rival: Rival) -> tuple[str, ...]:
-    return rival.corpus, rival.encoder, rival.name, rival.scoring, rival.metric
+def _told(baseline: Baseline) -> tuple[str, ...]:
+    return baseline.corpus, baseline.encoder, baseline.name, baseline.scoring, baseline.metric
 
 
-def _for_each(rival: Rival, corpora: Collection[str]) -> list[Rival]:
-    return [rival] if rival.corpus else [replace(rival, corpus=corpus) for corpus in corpora]
+def _for_each(baseline: Baseline, corpora: Collection[str]) -> list[Baseline]:
+    return (
+        [baseline] if baseline.corpus else [replace(baseline, corpus=corpus) for corpus in corpora]
+    )
 
 
 def _share(path: Path, row: int, text: str) -> float:

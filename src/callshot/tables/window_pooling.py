@@ -152,15 +152,15 @@ def find_sources(names: Sequence[str], sources: Sources) -> dict[str, tuple[str,
         for end in _ends(_bare(_plain(source))):
             ends[end].append(source)
     meant = {name: _meant(name, sources, ends) for name in dict.fromkeys(names)}
-    rivals = defaultdict[str, list[str]](list)
+    baselines = defaultdict[str, list[str]](list)
     for name, (source, _) in meant.items():
-        rivals[source].append(name)
-    for source, claimants in rivals.items():
+        baselines[source].append(name)
+    for source, claimants in baselines.items():
         owners = [name for name in claimants if _bare(_plain(name)) == _bare(_plain(source))]
         for name in claimants if source and len(claimants) > 1 else ():
             if owners != [name]:
-                rival = next(other for other in owners + claimants if other != name)
-                meant[name] = ("", f"its recording goes by a name that stands for {rival!r} too")
+                baseline = next(other for other in owners + claimants if other != name)
+                meant[name] = ("", f"its recording goes by a name that stands for {baseline!r} too")
     return meant
 
 

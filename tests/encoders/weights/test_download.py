@@ -55,7 +55,7 @@ def refused(weight: Weight, match: str) -> None:
 
 def test_a_download_is_whole_noted_and_not_fetched_again(server: Server) -> None:
     weight, heard = server.weight(), []
-    path = get(weight, report=lambda share, what: heard.append(share))
+    path = get(weight, progress=lambda share, what: heard.append(share))
     assert path == weight_folder("test-v1") / "model.onnx"
     assert path.read_bytes() == BODY
     assert left(path.parent) == ["model.onnx", "model.onnx.weight.json"]
@@ -77,7 +77,7 @@ def test_a_dropped_connection_is_taken_up_where_it_ended(server: Server, size: i
     server.faults = [300_000, 0, 200_000]
     heard: list[float] = []
     assert (
-        get(server.weight(size=size), report=lambda share, what: heard.append(share)).read_bytes()
+        get(server.weight(size=size), progress=lambda share, what: heard.append(share)).read_bytes()
         == BODY
     )
     assert server.ranges == [None, "bytes=300000-", "bytes=300000-", "bytes=500000-"]

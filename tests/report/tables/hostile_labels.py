@@ -3,8 +3,8 @@
 from dataclasses import replace
 from functools import cache
 
-from callshot.records import Chapter, ClassCount, Crossing, Difference, Evaluation, Rival
-from corpus_results import SMALL, make_chapter, make_tables
+from callshot.records import Baseline, ClassCount, CorpusResults, Crossover, Difference, Evaluation
+from corpus_results import SMALL, make_corpus_results, make_tables
 
 NASTY = (
     r"\input{/etc/passwd} ~^_&%$#{}",
@@ -42,12 +42,12 @@ FEW = replace(SMALL, shots=(1, 2, 3, 4, 5), draws=3, bootstraps=10, shared_draws
 
 
 @cache
-def nasty() -> Chapter:
+def nasty() -> CorpusResults:
     """Return the chapter; everything that can be in it is."""
     categories = {label: LABELS[n % 5] for n, label in enumerate(LABELS[:12])}
     tables = make_tables(LABELS, ENCODERS, recordings=6, each=1)
     rules = replace(FEW, classifiers=("centroid", "cosine", "cl2n", "medoid"))
-    base = make_chapter(tables, corpus=CORPUS, protocol=rules, categories=categories)
+    base = make_corpus_results(tables, corpus=CORPUS, protocol=rules, categories=categories)
     found = base.evaluation
     rare = [
         ClassCount(f"rare {n} {'y' * 50}", 3, 2, False, "in 3 recordings, and 5 folds need 5")
@@ -58,9 +58,9 @@ def nasty() -> Chapter:
         base,
         evaluation=replace(found.under(["centroid"]), classes=[*found.classes, *rare]),
         others=_others(found),
-        crossings=_crossings(),
+        crossovers=_crossings(),
         facts=replace(base.facts, kinds=kinds, rates_hz=(16000.0, 44100.0, 48000.0, 96000.0)),
-        rivals=_rivals(),
+        baselines=_rivals(),
         differences=_differences(),
     )
 
@@ -82,9 +82,9 @@ def _others(found: Evaluation) -> Evaluation:
     )
 
 
-def _crossings() -> list[Crossing]:
+def _crossings() -> list[Crossover]:
     passed = [
-        Crossing(
+        Crossover(
             CORPUS,
             r.encoder,
             r.name,
@@ -100,14 +100,14 @@ def _crossings() -> list[Crossing]:
     ]
     return [
         *passed,
-        *(Crossing(CORPUS, e, TRAINED, "k", "all", "map", "shared", 2, 5) for e in ENCODERS),
+        *(Crossover(CORPUS, e, TRAINED, "k", "all", "map", "shared", 2, 5) for e in ENCODERS),
     ]
 
 
-def _rivals() -> list[Rival]:
+def _rivals() -> list[Baseline]:
     kinds = {"logistic": "LR", "recurrent": "GRU_", "end-to-end": "AERD & Co"}
     return [
-        Rival(
+        Baseline(
             CORPUS,
             encoder,
             kind,

@@ -10,15 +10,15 @@ from dataclasses import replace
 import numpy as np
 
 from callshot.records import (
-    Chapter,
+    Baseline,
     ClassCount,
+    CorpusResults,
+    CorpusStats,
     Curve,
+    DurationStats,
     Embeddings,
     Evaluation,
-    Facts,
     Folds,
-    Lengths,
-    Rival,
 )
 
 ENCODERS = ("mfcc", "perch-v1", "perch-v2", "hubert-base-l2")
@@ -106,40 +106,40 @@ roar-rumble|73|64|roar
 trunk-bounce|45|34|
 roar|36|31|roar
 """
-ELEV_FACTS = Facts(
+ELEV_FACTS = CorpusStats(
     (44100.0,),
     (2,),
     ("WAV PCM_16",),
     27,
     1.0,
     0.0,
-    Lengths(226, 55.6 * 60, 14.75, 0.49, 296.53, 31.55),
-    Lengths(226, 55.6 * 60, 14.75, 0.49, 296.53, 31.55),
-    Lengths(422, 29.6 * 60, 4.20, 0.28, 26.11, 3.63),
-    Lengths(376, 1700.0, 4.5, 1.04, 26.11, 3.0),
+    DurationStats(226, 55.6 * 60, 14.75, 0.49, 296.53, 31.55),
+    DurationStats(226, 55.6 * 60, 14.75, 0.49, 296.53, 31.55),
+    DurationStats(422, 29.6 * 60, 4.20, 0.28, 26.11, 3.63),
+    DurationStats(376, 1700.0, 4.5, 1.04, 26.11, 3.0),
 )
-LDC_FACTS = Facts(
+LDC_FACTS = CorpusStats(
     (48000.0,),
     (1, 2),
     ("WAV PCM_24",),
     16,
     1.0,
     0.25,
-    Lengths(1577, 57.4 * 3600, 131.03, 1.25, 3889.38, 177.08),
-    Lengths(762, 32.6 * 3600, 154.0, 1.25, 3889.38, 190.0),
-    Lengths(4845, 5.55 * 3600, 4.13, 0.07, 43.99, 3.15),
-    Lengths(4103, 19500.0, 4.75, 1.0, 43.99, 3.0),
+    DurationStats(1577, 57.4 * 3600, 131.03, 1.25, 3889.38, 177.08),
+    DurationStats(762, 32.6 * 3600, 154.0, 1.25, 3889.38, 190.0),
+    DurationStats(4845, 5.55 * 3600, 4.13, 0.07, 43.99, 3.15),
+    DurationStats(4103, 19500.0, 4.75, 1.0, 43.99, 3.0),
 )
-ELEV_EVALUATED = Lengths(258, 17.9 * 60, 4.16, 1.04, 21.93, 2.47)
-LDC_EVALUATED = Lengths(3987, 5.37 * 3600, 4.85, 1.00, 43.99, 2.99)
+ELEV_EVALUATED = DurationStats(258, 17.9 * 60, 4.16, 1.04, 21.93, 2.47)
+LDC_EVALUATED = DurationStats(3987, 5.37 * 3600, 4.85, 1.00, 43.99, 2.99)
 
 
-def elev() -> Chapter:
+def elev() -> CorpusResults:
     """Return the chapter of Elephant Voices."""
     return _chapter("ELEV", EV, EV_REDUCED, ELEV_CLASSES, 257, 4, 5, ELEV_FACTS, ELEV_EVALUATED)
 
 
-def ldc() -> Chapter:
+def ldc() -> CorpusResults:
     """Return the chapter of the Linguistic Data Consortium's elephants."""
     return _chapter("LDC", LDC, LDC_REDUCED, LDC_CLASSES, 3985, 31, 10, LDC_FACTS, LDC_EVALUATED)
 
@@ -157,9 +157,9 @@ def _chapter(
     queries: int,
     best: int,
     folds: int,
-    facts: Facts,
-    evaluated: Lengths,
-) -> Chapter:
+    facts: CorpusStats,
+    evaluated: DurationStats,
+) -> CorpusResults:
     classes, categories = _classes(counted)
     curve = [
         *_curve(corpus, table, "all", ENCODERS, best),
@@ -170,8 +170,10 @@ def _chapter(
     evaluation = Evaluation(
         corpus, best, queries, curve, [], [], [], [], classes, given, segments, []
     )
-    rivals = list(_rivals(corpus, table, reduced))
-    return Chapter(evaluation, facts, evaluated, [segments], rivals, (), (), categories, (), ())
+    baselines = list(_rivals(corpus, table, reduced))
+    return CorpusResults(
+        evaluation, facts, evaluated, [segments], baselines, (), (), categories, (), ()
+    )
 
 
 def _classes(counted: str) -> tuple[list[ClassCount], dict[str, str]]:
@@ -214,14 +216,14 @@ def _curve(
             )
 
 
-def _rivals(corpus: str, table: str, reduced: str) -> Iterator[Rival]:
+def _rivals(corpus: str, table: str, reduced: str) -> Iterator[Baseline]:
     logistic, recurrent, aerd = lines(table)["LR"], lines(table)["RNN"], lines(reduced)["AERD"]
     places = [(encoder, metric) for encoder in ENCODERS for metric in METRICS]
     for (encoder, metric), lr, rnn in zip(places, logistic, recurrent, strict=True):
-        yield Rival(corpus, encoder, "logistic", "LR", "all", metric, float(lr))
+        yield Baseline(corpus, encoder, "logistic", "LR", "all", metric, float(lr))
         if rnn != "-":
-            yield Rival(
+            yield Baseline(
                 corpus, encoder, "recurrent", RECURRENT[corpus][encoder], "all", metric, float(rnn)
             )
     for metric, value in zip(METRICS, aerd[:2], strict=True):
-        yield Rival(corpus, "", "end-to-end", "AERD", "reduced", metric, float(value))
+        yield Baseline(corpus, "", "end-to-end", "AERD", "reduced", metric, float(value))

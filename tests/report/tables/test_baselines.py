@@ -1,28 +1,28 @@
 from dataclasses import replace
 
-from callshot.records import Crossing, Rival
-from callshot.report.tables.baselines import rivals
+from callshot.records import Baseline, Crossover
+from callshot.report.tables.baselines import baselines
 from callshot.report.tables.csv import to_csv
 from report.tables.paper_tables import elev
 
 MINE = (
-    Rival("ELEV", "mfcc", "logistic", "LR", "reduced", "map", 0.2, "C = 1"),
-    Rival("ELEV", "mfcc", "logistic", "LR", "all", "map", 0.25, "C = 1"),
-    Rival("ELEV", "mfcc", "logistic", "LR", "all", "auroc", 0.7, "C = 1"),
-    Rival("ELEV", "", "end-to-end", "AERD", "reduced", "map", 0.4),
+    Baseline("ELEV", "mfcc", "logistic", "LR", "reduced", "map", 0.2, "C = 1"),
+    Baseline("ELEV", "mfcc", "logistic", "LR", "all", "map", 0.25, "C = 1"),
+    Baseline("ELEV", "mfcc", "logistic", "LR", "all", "auroc", 0.7, "C = 1"),
+    Baseline("ELEV", "", "end-to-end", "AERD", "reduced", "map", 0.4),
 )
 CROSSED = (
-    Crossing("ELEV", "mfcc", "LR", "all", "all", "map", "shared", 2, None),
-    Crossing("ELEV", "mfcc", "LR", "all", "all", "auroc", "per-query", 3, 10),
-    Crossing(
+    Crossover("ELEV", "mfcc", "LR", "all", "all", "map", "shared", 2, None),
+    Crossover("ELEV", "mfcc", "LR", "all", "all", "auroc", "per-query", 3, 10),
+    Crossover(
         "ELEV", "mfcc", "LR", "k", "all", "map", "per-query", 7, 7
     ),  # of a rival with the same k: not this table's
-    Crossing("ELEV", "perch-v2", "AERD", "all", "reduced", "map", "shared", 4, 5),
+    Crossover("ELEV", "perch-v2", "AERD", "all", "reduced", "map", "shared", 4, 5),
 )
 
 
 def told():
-    return rivals(replace(elev(), rivals=MINE, crossings=CROSSED))
+    return baselines(replace(elev(), baselines=MINE, crossovers=CROSSED))
 
 
 def test_a_rival_has_a_block_for_each_scoring_and_a_row_for_each_encoder_it_meets():
@@ -59,4 +59,4 @@ def test_the_csv_has_nothing_where_there_is_nothing():
 
 
 def test_without_rivals_there_is_no_table():
-    assert rivals(replace(elev(), rivals=[])) is None
+    assert baselines(replace(elev(), baselines=[])) is None

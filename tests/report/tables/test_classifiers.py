@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from callshot.report.tables.classifiers import classifiers
-from corpus_results import SMALL, make_chapter, make_tables, make_trained
+from corpus_results import SMALL, make_corpus_results, make_tables, make_trained
 
 RULES = ["centroid", "cosine", "CL2N", "whitened", "neighbour", "medoid", "logistic at k"]
 
@@ -54,7 +54,7 @@ def test_the_notes_say_what_each_is_over_how_many_draws_and_where_training_is_ah
     assert notes[0].startswith("centroid: squared distance to the class mean; cosine: ")
     assert "logistic at k: means are over the first 100 of the 120 sets." in notes
     (crossing,) = [
-        c for c in trained.crossings if (c.labels, c.metric, c.encoder) == ("k", "map", "one")
+        c for c in trained.crossovers if (c.labels, c.metric, c.encoder) == ("k", "map", "one")
     ]
     (by_map,) = [note for note in notes if "by mAP: " in note]
     assert ("from k =" in by_map.split("; two")[0]) == (crossing.k is not None)
@@ -72,16 +72,16 @@ def test_without_the_spread_shared_the_other_one_is_told():
     alone = [c for c in found.evaluation.curve if c.spread == "per-query"]
     others = found.others.under(["cosine"])
     kept = [c for c in others.curve if c.spread == "per-query"]
-    chapter = replace(
+    corpus_results = replace(
         found,
         evaluation=replace(found.evaluation, curve=alone),
         others=replace(others, curve=kept),
-        crossings=(),
+        crossovers=(),
     )
-    table = classifiers(chapter)
+    table = classifiers(corpus_results)
     assert table.title.endswith("per-query")
     assert [row[1].text for row in table.rows] == ["centroid", "cosine"]
 
 
 def test_with_the_reference_alone_there_is_no_table():
-    assert classifiers(make_chapter()) is None
+    assert classifiers(make_corpus_results()) is None

@@ -40,14 +40,14 @@ def test_intervals_have_a_block_for_each_encoder_and_three_columns_for_each_spre
 
 
 def test_intervals_are_the_curves_of_both_spreads():
-    chapter, table = elev(), intervals(elev())
+    corpus_results, table = elev(), intervals(elev())
     at = {
         (row[0].text, row[1].text, col.whole): cell
         for row in table.rows
         for col, cell in zip(table.columns, row, strict=True)
     }
     names = {"map": "mAP", "auroc": "AUROC"}
-    for c in chapter.evaluation.curve:
+    for c in corpus_results.evaluation.curve:
         for field in ("mean", "p01", "p99"):
             cell = at.get((c.encoder, str(c.k), f"{names[c.metric]}, {c.spread} {field}"))
             if c.scoring == "all":
@@ -60,10 +60,10 @@ def test_intervals_mark_k_star_in_every_block():
 
 
 def test_differences_are_told_by_pair_and_k_with_the_share_won():
-    chapter = replace(
+    corpus_results = replace(
         elev(), differences=[difference("mfcc", 1), difference("mfcc", 7), difference("mfcc LR", 1)]
     )
-    table = differences(chapter)
+    table = differences(corpus_results)
     assert [column.whole for column in table.columns] == [
         "Difference",
         "k",

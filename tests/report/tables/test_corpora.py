@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from callshot.records import ClassCount, Lengths
+from callshot.records import ClassCount, DurationStats
 from callshot.report.tables.corpora import classes, corpora, segments
 from callshot.report.tables.table import Table
 from report.tables.paper_tables import ELEV_CLASSES, LDC_CLASSES, elev, ldc
@@ -74,7 +74,7 @@ def test_corpora_with_different_minima_say_theirs():
 def test_lengths_of_nothing_are_missing_not_zero():
     nan = float("nan")
     none = replace(
-        elev(), facts=replace(elev().facts, recordings=Lengths(0, 0.0, nan, 0.0, 0.0, nan))
+        elev(), facts=replace(elev().facts, recordings=DurationStats(0, 0.0, nan, 0.0, 0.0, nan))
     )
     told = cells(corpora([none]))
     assert told["Total duration (s)"] == ["0.00"]
@@ -82,8 +82,8 @@ def test_lengths_of_nothing_are_missing_not_zero():
 
 
 def test_the_papers_tables_of_classes_in_their_order():
-    for chapter, text in ((elev(), ELEV_CLASSES), (ldc(), LDC_CLASSES)):
-        table = classes(chapter)
+    for corpus_results, text in ((elev(), ELEV_CLASSES), (ldc(), LDC_CLASSES)):
+        table = classes(corpus_results)
         rows = [row.split("|") for row in text.strip().splitlines()]
         assert [[cell.text for cell in row] for row in table.rows] == [row[:3] for row in rows]
         assert [row[0].mark for row in table.rows] == [
@@ -104,9 +104,11 @@ def test_without_categories_there_is_no_dagger():
 
 
 def test_ineligible_classes_stand_below_with_their_reason():
-    chapter = elev()
-    evaluation = replace(chapter.evaluation, classes=[*RARE, *chapter.evaluation.classes])
-    table = classes(replace(chapter, evaluation=evaluation, categories={"bark": "bark"}))
+    corpus_results = elev()
+    evaluation = replace(
+        corpus_results.evaluation, classes=[*RARE, *corpus_results.evaluation.classes]
+    )
+    table = classes(replace(corpus_results, evaluation=evaluation, categories={"bark": "bark"}))
     assert table.foot == 2
     assert [cell.text for cell in table.rows[-1]] == ["bark", "2", "–", RARE[0].reason]
     assert [cell.text for cell in table.rows[-2]] == [

@@ -3,10 +3,10 @@ from functools import cache
 
 import pytest
 
-from callshot.records import Chapter, Curve, Rival
+from callshot.records import Baseline, CorpusResults, Curve
 from callshot.report.tables.scores import reduced, results
 from callshot.report.tables.table import Table
-from corpus_results import make_chapter
+from corpus_results import make_corpus_results
 from report.tables.paper_tables import (
     ENCODERS,
     EV,
@@ -60,18 +60,18 @@ def column(table: Table, n: int) -> dict[str, str]:
 
 
 @cache
-def small() -> Chapter:
-    return make_chapter(categories={"roar": "loud", "trumpet": "loud", "rumble": "low"})
+def small() -> CorpusResults:
+    return make_corpus_results(categories={"roar": "loud", "trumpet": "loud", "rumble": "low"})
 
 
-def chapter(
+def corpus_results(
     means: list[float],
-    rivals: dict[str, float],
+    baselines: dict[str, float],
     *,
     best: int = 2,
     shots: list[int] | None = None,
     scoring: str = "all",
-) -> Chapter:
+) -> CorpusResults:
     """Return a chapter with one encoder, the same curve for each metric, and a rival of each kind given."""
     base = small()
     curve = [
@@ -99,11 +99,11 @@ def chapter(
     ]
     evaluation = replace(base.evaluation, corpus="c", complete_shots=best, curve=curve)
     found = [
-        Rival("c", "e", kind, kind.upper(), scoring, m, value)
-        for kind, value in rivals.items()
+        Baseline("c", "e", kind, kind.upper(), scoring, m, value)
+        for kind, value in baselines.items()
         for m in ("map", "auroc")
     ]
-    return replace(base, evaluation=evaluation, rivals=found)
+    return replace(base, evaluation=evaluation, baselines=found)
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -151,7 +151,7 @@ def test_the_star_says_whether_its_row_is_k_star_or_the_first_beyond():
 
 
 def test_where_every_k_shown_is_complete_a_note_says_so_and_there_is_no_star():
-    table = results(chapter([0.5, 0.6], {}, best=7))
+    table = results(corpus_results([0.5, 0.6], {}, best=7))
     assert stars(table) == []
     assert "At every k shown, every class is complete: k* = 7." in notes(table)
 
@@ -173,65 +173,67 @@ def test_recurrent_rivals_of_different_names_share_a_row_and_are_named_below():
 
 
 def test_rivals_of_one_name_give_it_to_their_row():
-    table = results(chapter([0.5], {"logistic": 0.4, "recurrent": 0.6}))
+    table = results(corpus_results([0.5], {"logistic": 0.4, "recurrent": 0.6}))
     assert [row[0].text for row in table.rows] == ["1", "LOGISTIC", "RECURRENT", "Chance"]
 
 
 def test_to_equal_a_rival_is_not_to_pass_it():
-    table = results(chapter([0.5, 0.5, 0.5 + 1e-12], {"logistic": 0.5}))
+    table = results(corpus_results([0.5, 0.5, 0.5 + 1e-12], {"logistic": 0.5}))
     assert underlines(table) == {("3", 0): 1, ("3", 1): 1}
 
 
 def test_a_weak_recurrent_rival_is_passed_before_a_strong_logistic_one():
-    table = results(chapter([0.3, 0.5, 0.7], {"logistic": 0.6, "recurrent": 0.4}))
+    table = results(corpus_results([0.3, 0.5, 0.7], {"logistic": 0.6, "recurrent": 0.4}))
     assert underlines(table) == {("2", 0): 2, ("2", 1): 2, ("3", 0): 1, ("3", 1): 1}
 
 
 def test_only_the_first_k_is_underlined_even_if_the_curve_falls_and_passes_again():
-    assert underlines(results(chapter([0.5, 0.3, 0.5], {"logistic": 0.4}))) == {
+    assert underlines(results(corpus_results([0.5, 0.3, 0.5], {"logistic": 0.4}))) == {
         ("1", 0): 1,
         ("1", 1): 1,
     }
 
 
 def test_only_shots_that_are_shown_can_be_the_first():
-    table = results(chapter([0.1, 0.5, 0.6], {"logistic": 0.4}), shots=(1, 3))
+    table = results(corpus_results([0.1, 0.5, 0.6], {"logistic": 0.4}), shots=(1, 3))
     assert underlines(table) == {("3", 0): 1, ("3", 1): 1}
 
 
 def test_a_mean_that_is_not_a_number_passes_nobody():
-    table = results(chapter([float("nan"), 0.5], {"logistic": 0.4}))
+    table = results(corpus_results([float("nan"), 0.5], {"logistic": 0.4}))
     assert column(table, 1)["1"] == "–"
     assert underlines(table) == {("2", 0): 1, ("2", 1): 1}
 
 
 def test_shots_that_were_not_evaluated_are_left_out():
-    table = results(chapter([0.1, 0.2], {}, shots=[1, 5]), shots=(1, 2, 5, 10))
+    table = results(corpus_results([0.1, 0.2], {}, shots=[1, 5]), shots=(1, 2, 5, 10))
     assert [row[0].text for row in table.rows] == ["1", "5", "Chance"]
 
 
 def test_of_shots_none_of_which_was_evaluated_those_that_were_are_told():
-    table = results(chapter([0.1, 0.2], {}, shots=[6, 8]))
+    table = results(corpus_results([0.1, 0.2], {}, shots=[6, 8]))
     assert [row[0].text for row in table.rows] == ["6", "8", "Chance"]
 
 
 def test_several_rivals_of_a_kind_on_an_encoder_have_rows_and_are_passed_together():
-    base = chapter([0.3, 0.5, 0.7], {"recurrent": 0.4})
-    others = [replace(rival, name="LSTM", value=0.6) for rival in base.rivals]
-    table = results(replace(base, rivals=[*base.rivals, *others]))
+    base = corpus_results([0.3, 0.5, 0.7], {"recurrent": 0.4})
+    others = [replace(baseline, name="LSTM", value=0.6) for baseline in base.baselines]
+    table = results(replace(base, baselines=[*base.baselines, *others]))
     assert column(table, 2)["RECURRENT"] == "0.4000"
     assert column(table, 2)["LSTM"] == "0.6000"
     assert underlines(table) == {("3", 0): 2, ("3", 1): 2}
 
 
 def test_in_reduced_scoring_rivals_underline_where_there_is_no_end_to_end_one():
-    table = reduced(chapter([0.3, 0.5], {"logistic": 0.2, "recurrent": 0.4}, scoring="reduced"))
+    table = reduced(
+        corpus_results([0.3, 0.5], {"logistic": 0.2, "recurrent": 0.4}, scoring="reduced")
+    )
     assert underlines(table) == {("1", 0): 1, ("1", 1): 1, ("2", 0): 2, ("2", 1): 2}
 
 
 def test_in_reduced_scoring_an_end_to_end_rival_alone_underlines():
     table = reduced(
-        chapter(
+        corpus_results(
             [0.3, 0.5], {"logistic": 0.2, "recurrent": 0.2, "end-to-end": 0.4}, scoring="reduced"
         )
     )
@@ -257,7 +259,7 @@ def test_an_end_to_end_rival_stands_beside_every_encoder():
 
 
 def test_without_categories_there_is_no_reduced_table():
-    assert reduced(chapter([0.5], {})) is None
+    assert reduced(corpus_results([0.5], {})) is None
 
 
 def test_the_spread_is_chosen_and_named():
@@ -268,7 +270,7 @@ def test_the_spread_is_chosen_and_named():
 
 
 def test_a_spread_that_was_not_evaluated_gives_way_to_the_one_that_was():
-    assert results(chapter([0.5], {}), spread="shared").title.endswith("per-query")
+    assert results(corpus_results([0.5], {}), spread="shared").title.endswith("per-query")
 
 
 def test_means_and_chance_are_those_of_the_evaluation():

@@ -15,7 +15,7 @@ from callshot.report.tables.csv import to_csv
 from callshot.report.tables.markdown import to_markdown
 from callshot.report.tables.table import Cell, Column, Table, number
 from callshot.report.tables.writing import write_tables
-from corpus_results import make_chapter, make_tables
+from corpus_results import make_corpus_results, make_tables
 from report.tables.hostile_labels import nasty
 from report.tables.paper_tables import elev, ldc
 
@@ -127,8 +127,10 @@ def test_the_same_chapters_give_the_same_bytes(tmp_path):
 
 def test_names_of_corpora_make_safe_file_names_that_differ(tmp_path):
     tables = make_tables(encoders=["one"])
-    chapters = [make_chapter(tables, corpus=corpus) for corpus in ("../a b", "A/B", "象", "..")]
-    names = write_tables(chapters, tmp_path)
+    all_results = [
+        make_corpus_results(tables, corpus=corpus) for corpus in ("../a b", "A/B", "象", "..")
+    ]
+    names = write_tables(all_results, tmp_path)
     stems = [
         name.removeprefix("results-").removesuffix(".csv")
         for name in names

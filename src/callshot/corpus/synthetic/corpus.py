@@ -2,7 +2,6 @@
 
 import io
 import os
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,8 +23,7 @@ from callshot.corpus.synthetic.plan import Call, Plan, plan_corpus, stream
 from callshot.corpus.synthetic.soundscape import draw_scene, hear
 from callshot.corpus.synthetic.tables import raven_table, textgrid
 from callshot.errors import OptionError, OutputError
-
-Report = Callable[[float, str], None]
+from callshot.records import Progress, no_progress
 
 RATES_HZ = (4000, 192000)
 FOLDERS = ("recordings", "raven", "textgrid")
@@ -68,7 +66,7 @@ def make_corpus(
     scale: float = 1.0,
     rate_hz: int = 16000,
     threads: int | None = None,
-    report: Report = lambda share, what: None,
+    progress: Progress = no_progress,
 ) -> Made:
     """Write a corpus: the same seed, scale and rate give the same bytes, whatever the number of threads.
 
@@ -97,7 +95,7 @@ def make_corpus(
     _refuse_strangers(folder, about)
     _make_folders(made.folders)
     _write(folder / "README.md", about)
-    _write_recordings(folder, plans, seed, rate_hz, threads, report)
+    _write_recordings(folder, plans, seed, rate_hz, threads, progress)
     return made
 
 
@@ -139,11 +137,16 @@ def _second_channel(first: NDArray[np.int16], rate_hz: int, random: Random) -> N
 
 
 def _write_recordings(
-    folder: Path, plans: list[Plan], seed: int, rate_hz: int, threads: int | None, report: Report
+    folder: Path,
+    plans: list[Plan],
+    seed: int,
+    rate_hz: int,
+    threads: int | None,
+    progress: Progress,
 ) -> None:
     with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
         for name in pool.map(lambda plan: _write_recording(folder, plan, seed, rate_hz), plans):
-            report(1 / len(plans), name)
+            progress(1 / len(plans), name)
 
 
 def _write_recording(folder: Path, plan: Plan, seed: int, rate_hz: int) -> str:

@@ -29,7 +29,7 @@ from callshot.version import __version__
 if TYPE_CHECKING:
     from callshot.encoders.weights.download import Tell
 
-Report = Callable[[float, str], None]
+from callshot.records import Progress, no_progress
 
 PLAIN = (
     r"[A-Za-z0-9_][A-Za-z0-9_.+-]*"  # a name that is a name on every system, and leads nowhere else
@@ -138,7 +138,7 @@ def weight_sha256(encoder: str, weight: Weight) -> str:
 def get_weight(
     encoder: str,
     weight: Weight,
-    report: Report = lambda share, what: None,
+    progress: Progress = no_progress,
     *,
     _schemes: Sequence[str] = ("https",),
 ) -> Path:
@@ -146,10 +146,10 @@ def get_weight(
 
     `report` hears shares of the work, which add up to 1. Refused: a file of another size or sha256.
     """
-    place, tell = weight_folder(encoder) / weight.file, _meter(report, weight)
+    place, tell = weight_folder(encoder) / weight.file, _meter(progress, weight)
     found = find_weight(encoder, weight)
     if found is None:
-        report(0.0, f"{place.name}: waiting for its turn")
+        progress(0.0, f"{place.name}: waiting for its turn")
         with _alone_at(place) as folder:
             if find_weight(encoder, weight) is None:  # else another process got it meanwhile
                 try:
@@ -198,7 +198,7 @@ def _refuse_odd_name(name: str, kind: str, plain: str) -> None:
         raise InputError(f"{name}: wanted a plain {kind}")
 
 
-def _meter(report: Report, weight: Weight) -> "Tell":
+def _meter(progress: Progress, weight: Weight) -> "Tell":
     """Turn bytes so far into shares of the whole, none of them told twice, also when a download starts again."""
     told = 0.0
 
@@ -207,7 +207,7 @@ def _meter(report: Report, weight: Weight) -> "Tell":
         expected = whole or weight.size
         share = max(min(done / expected, 1.0) - told, 0.0) if expected else 0.0
         told += share
-        report(
+        progress(
             share,
             f"{weight.file}: {told:.0%}" if expected else f"{weight.file}: {done / 1e6:.1f} MB",
         )

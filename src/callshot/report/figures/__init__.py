@@ -20,13 +20,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from callshot.fewshot.protocol import Protocol
-from callshot.records import Chapter
+from callshot.records import CorpusResults
 from callshot.report.figures.classes import classes_plates
 from callshot.report.figures.classifiers import rules_plates
 from callshot.report.figures.confusion import confusion_plates
 from callshot.report.figures.differences import differences_plates
 from callshot.report.figures.episode import episode_plates
-from callshot.report.figures.figure_io import Plate, render
+from callshot.report.figures.figure_io import FigurePage, render
 from callshot.report.figures.inset import inset_plates
 from callshot.report.figures.projection import map_plates
 from callshot.report.figures.refinement import refinement_plates
@@ -38,7 +38,7 @@ __all__ = ["draw_figures", "draw_sweep", "plan_figures"]
 
 
 def draw_figures(
-    chapter: Chapter,
+    corpus_results: CorpusResults,
     folder: Path,
     *,
     confusion_at: Sequence[int] = (1, 5, 20),
@@ -49,26 +49,28 @@ def draw_figures(
 
     `protocol` is the one of the evaluation: the episode is drawn and scored by it. Equal chapters give equal bytes.
     """
-    plates = plan_figures(chapter, confusion_at=confusion_at, metric=metric, protocol=protocol)
+    plates = plan_figures(
+        corpus_results, confusion_at=confusion_at, metric=metric, protocol=protocol
+    )
     return [path.name for plate in plates for path in render(plate, folder)]
 
 
 def plan_figures(
-    chapter: Chapter,
+    corpus_results: CorpusResults,
     *,
     confusion_at: Sequence[int] = (1, 5, 20),
     metric: str = "map",
     protocol: Protocol | None = None,
-) -> Iterator[Plate]:
+) -> Iterator[FigurePage]:
     """Yield what `draw_figures` draws, figure by figure."""
-    yield from episode_plates(chapter, protocol or Protocol())
-    yield from sweep_plates(chapter, metric)
-    yield from inset_plates(chapter, metric)
-    yield from classes_plates(chapter, metric)
-    yield from spreads_plates(chapter, metric)
-    yield from differences_plates(chapter, metric)
-    yield from training_plates(chapter, metric)
-    yield from rules_plates(chapter, metric)
-    yield from refinement_plates(chapter)
-    yield from confusion_plates(chapter, confusion_at)
-    yield from map_plates(chapter)
+    yield from episode_plates(corpus_results, protocol or Protocol())
+    yield from sweep_plates(corpus_results, metric)
+    yield from inset_plates(corpus_results, metric)
+    yield from classes_plates(corpus_results, metric)
+    yield from spreads_plates(corpus_results, metric)
+    yield from differences_plates(corpus_results, metric)
+    yield from training_plates(corpus_results, metric)
+    yield from rules_plates(corpus_results, metric)
+    yield from refinement_plates(corpus_results)
+    yield from confusion_plates(corpus_results, confusion_at)
+    yield from map_plates(corpus_results)

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from callshot.records import Rival
+from callshot.records import Baseline
 from callshot.report.figures.figure_io import freeze
-from callshot.report.figures.style import RIVAL, SMALL_PT
+from callshot.report.figures.style import BASELINE, SMALL_PT
 from callshot.report.figures.text_fit import shorten
 
 if TYPE_CHECKING:
@@ -22,14 +22,14 @@ KINDS = {
 ROOM_PT, LINE_PT = 58.0, 8.4
 
 
-def draw_rivals(at: "Axes", rivals: Sequence[Rival]) -> None:
+def draw_baselines(at: "Axes", baselines: Sequence[Baseline]) -> None:
     """Draw a line for each rival, with its name beyond the right end; `name_apart` moves names that touch."""
-    for rival in _drawable(rivals):
-        look = RIVAL[rival.kind]
-        at.axhline(rival.value, **look)
+    for baseline in _drawable(baselines):
+        look = BASELINE[baseline.kind]
+        at.axhline(baseline.value, **look)
         at.annotate(
-            shorten(rival.name, ROOM_PT, SMALL_PT),
-            xy=(1, rival.value),
+            shorten(baseline.name, ROOM_PT, SMALL_PT),
+            xy=(1, baseline.value),
             xycoords=("axes fraction", "data"),
             xytext=(3, 0),
             textcoords="offset points",
@@ -40,12 +40,14 @@ def draw_rivals(at: "Axes", rivals: Sequence[Rival]) -> None:
         )
 
 
-def legend_rivals(rivals: Sequence[Rival]) -> dict[str, Any]:
+def legend_baselines(baselines: Sequence[Baseline]) -> dict[str, Any]:
     """Return the entries of a legend: one for each kind that is there."""
     from matplotlib.lines import Line2D
 
-    kinds = {r.kind for r in _drawable(rivals)}
-    return {words: Line2D([], [], **RIVAL[kind]) for kind, words in KINDS.items() if kind in kinds}
+    kinds = {r.kind for r in _drawable(baselines)}
+    return {
+        words: Line2D([], [], **BASELINE[kind]) for kind, words in KINDS.items() if kind in kinds
+    }
 
 
 def name_apart(figure: "Figure", panels: Sequence["Axes"]) -> None:
@@ -61,8 +63,8 @@ def name_apart(figure: "Figure", panels: Sequence["Axes"]) -> None:
         )
 
 
-def _drawable(rivals: Sequence[Rival]) -> list[Rival]:
-    return [r for r in rivals if r.kind in RIVAL and isfinite(r.value)]
+def _drawable(baselines: Sequence[Baseline]) -> list[Baseline]:
+    return [r for r in baselines if r.kind in BASELINE and isfinite(r.value)]
 
 
 def _spread_names(at: "Axes", texts: Sequence["Annotation"]) -> None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from callshot.records import Chapter, ClassCount, ClassCurve
-from callshot.report.figures.figure_io import Plate, pages
+from callshot.records import ClassCount, ClassCurve, CorpusResults
+from callshot.report.figures.figure_io import FigurePage, pages
 from callshot.report.figures.legends import put_legend
 from callshot.report.figures.panels import (
     SHOTS,
@@ -16,7 +16,7 @@ from callshot.report.figures.panels import (
     number_shots,
     spaced,
 )
-from callshot.report.figures.style import EDGE, SMALL_PT, TEXT_PT, WIDE_IN, Look, series
+from callshot.report.figures.style import EDGE, SMALL_PT, TEXT_PT, WIDE_IN, FigureStyle, series
 from callshot.report.figures.text_fit import wrap
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ class ClassPanel:
     lines: dict[str, Sequence[ClassCurve]]
 
 
-def classes_plates(chapter: Chapter, metric: str) -> Iterator[Plate]:
+def classes_plates(corpus_results: CorpusResults, metric: str) -> Iterator[FigurePage]:
     """Yield the curves of all eligible classes, thirty to a page; accuracy has none by class, and AP is drawn."""
-    evaluation = chapter.evaluation
+    evaluation = corpus_results.evaluation
     metric = metric if any(c.metric == metric for c in evaluation.per_class) else "map"
     points = [c for c in evaluation.per_class if (c.metric, c.scoring) == (metric, "all")]
     spread = points[0].spread if points else ""
@@ -47,7 +47,7 @@ def classes_plates(chapter: Chapter, metric: str) -> Iterator[Plate]:
     )
     words = f"{NAMES.get(metric, metric)} ({spread})"
     for stem, some in pages("classes", panels, WIDE * HIGH):
-        yield Plate(stem, partial(_compose, panels=some, ends=ends, words=words))
+        yield FigurePage(stem, partial(_compose, panels=some, ends=ends, words=words))
 
 
 def _panel(count: ClassCount, points: Sequence[ClassCurve], spread: str) -> ClassPanel:
@@ -91,7 +91,7 @@ def _draw_class(at: "Axes", panel: ClassPanel, side_in: float) -> None:
     at.set_title(f"{name}\n{panel.count.exemplars} exemplars", fontsize=SMALL_PT, pad=2)
 
 
-def _pale(look: Look) -> Look:
+def _pale(look: FigureStyle) -> FigureStyle:
     return {"facecolor": look["color"], "alpha": 0.16, "zorder": 1.5}
 
 

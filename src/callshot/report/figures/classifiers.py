@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from callshot.records import Chapter, Curve
+from callshot.records import CorpusResults, Curve
 from callshot.report.classifiers import every_curve, rule_name, rules_of
-from callshot.report.figures.figure_io import Plate, pages
+from callshot.report.figures.figure_io import FigurePage, pages
 from callshot.report.figures.legends import put_legend
 from callshot.report.figures.panels import (
     METRIC_NAMES,
@@ -17,7 +17,15 @@ from callshot.report.figures.panels import (
     number_shots,
     spaced,
 )
-from callshot.report.figures.style import BAND_OF, CHANCE, TEXT_PT, TITLE_PT, WIDE_IN, Look, series
+from callshot.report.figures.style import (
+    BAND_OF,
+    CHANCE,
+    TEXT_PT,
+    TITLE_PT,
+    WIDE_IN,
+    FigureStyle,
+    series,
+)
 from callshot.report.figures.text_fit import shorten_all
 
 if TYPE_CHECKING:
@@ -28,18 +36,18 @@ Lines = Mapping[str, Sequence[Curve]]  # of one encoder: the points of each clas
 WIDE, HIGH = 3, 3
 
 
-def rules_plates(chapter: Chapter, metric: str) -> Iterator[Plate]:
+def rules_plates(corpus_results: CorpusResults, metric: str) -> Iterator[FigurePage]:
     """Yield a panel for every encoder, nine to a page, where there are classifiers beside the centroid."""
-    if chapter.others is None:
+    if corpus_results.others is None:
         return
-    spreads = dict.fromkeys(c.spread for c in chapter.evaluation.curve)
+    spreads = dict.fromkeys(c.spread for c in corpus_results.evaluation.curve)
     spread = "shared" if "shared" in spreads else next(iter(spreads))
     points = [
         c
-        for c in every_curve(chapter)
+        for c in every_curve(corpus_results)
         if (c.scoring, c.metric, c.spread) == ("all", metric, spread)
     ]
-    rules = [rule for rule in rules_of(chapter) if any(c.classifier == rule for c in points)]
+    rules = [rule for rule in rules_of(corpus_results) if any(c.classifier == rule for c in points)]
     looks = {
         rule: {**series(i), "linewidth": 1.4 if i == 0 else 0.9} for i, rule in enumerate(rules)
     }
@@ -48,7 +56,7 @@ def rules_plates(chapter: Chapter, metric: str) -> Iterator[Plate]:
     ]
     words = f"{METRIC_NAMES.get(metric, metric)} ({spread})"
     for stem, some in pages("rules", panels if len(rules) > 1 else [], WIDE * HIGH):
-        yield Plate(stem, partial(_compose, panels=some, looks=looks, words=words))
+        yield FigurePage(stem, partial(_compose, panels=some, looks=looks, words=words))
 
 
 def _lines(points: Sequence[Curve], encoder: str, rules: Sequence[str]) -> Lines:
@@ -57,7 +65,7 @@ def _lines(points: Sequence[Curve], encoder: str, rules: Sequence[str]) -> Lines
 
 
 def _compose(
-    figure: "Figure", panels: Sequence[Lines], looks: Mapping[str, Look], words: str
+    figure: "Figure", panels: Sequence[Lines], looks: Mapping[str, FigureStyle], words: str
 ) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
@@ -102,7 +110,7 @@ def _levels(point: Curve) -> tuple[float, ...]:
     )
 
 
-def _draw_lines(at: "Axes", lines: Lines, looks: Mapping[str, Look], side_in: float) -> None:
+def _draw_lines(at: "Axes", lines: Lines, looks: Mapping[str, FigureStyle], side_in: float) -> None:
     reference = next(iter(lines.values()))
     shots = [c.k for c in reference]
     band = {"facecolor": BAND_OF["centroid"], "zorder": 1.5}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from callshot.records import Chapter, Confusion, FloatArray
-from callshot.report.figures.figure_io import Plate, pages
+from callshot.records import Confusion, CorpusResults, FloatArray
+from callshot.report.figures.figure_io import FigurePage, pages
 from callshot.report.figures.style import INK, MIST, SHADES, SMALL_PT, TALL_IN, WIDE_IN
 from callshot.report.figures.text_fit import shorten, shorten_all
 
@@ -40,13 +40,13 @@ class Grid:
     side_in: float
 
 
-def confusion_plates(chapter: Chapter, at: Sequence[int]) -> Iterator[Plate]:
+def confusion_plates(corpus_results: CorpusResults, at: Sequence[int]) -> Iterator[FigurePage]:
     """Yield the confusion at each k of `at` that was evaluated, or else at the last; pages where one is too small."""
-    rows = chapter.evaluation.confusion
+    rows = corpus_results.evaluation.confusion
     shots, encoders = sorted({c.k for c in rows}), list(dict.fromkeys(c.encoder for c in rows))
     if not rows:
         return
-    labels = [c.label for c in chapter.evaluation.classes if c.eligible]
+    labels = [c.label for c in corpus_results.evaluation.classes if c.eligible]
     chosen = [k for k in dict.fromkeys(at) if k in shots] or shots[-1:]
     grid = _grid(len(chosen), len(encoders), len(labels))
     keys = [(name, k) for name in encoders for k in chosen]
@@ -54,7 +54,7 @@ def confusion_plates(chapter: Chapter, at: Sequence[int]) -> Iterator[Plate]:
         keys = [(name, k) for k in chosen for name in encoders]
     matrices = _matrices(rows, keys, labels)
     for stem, some in pages("confusion", matrices, grid.wide * grid.high):
-        yield Plate(stem, partial(_compose, matrices=some, grid=grid))
+        yield FigurePage(stem, partial(_compose, matrices=some, grid=grid))
 
 
 def _matrices(

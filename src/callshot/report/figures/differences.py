@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from callshot.records import Chapter, Difference
-from callshot.report.figures.figure_io import Plate, pages
+from callshot.records import CorpusResults, Difference
+from callshot.report.figures.figure_io import FigurePage, pages
 from callshot.report.figures.legends import put_legend
 from callshot.report.figures.panels import (
     METRIC_NAMES,
@@ -29,14 +29,14 @@ Pair = dict[
 WIDE, HIGH = 3, 4
 
 
-def differences_plates(chapter: Chapter, metric: str) -> Iterator[Plate]:
+def differences_plates(corpus_results: CorpusResults, metric: str) -> Iterator[FigurePage]:
     """Yield the pairs, twelve to a page; nothing where none were compared."""
-    rows = [d for d in chapter.differences if (d.metric, d.scoring) == (metric, "all")]
+    rows = [d for d in corpus_results.differences if (d.metric, d.scoring) == (metric, "all")]
     pairs = [_pair(rows, *names) for names in dict.fromkeys((d.one, d.other) for d in rows)]
     ends = spaced((x for d in rows for x in (d.p01, d.p99, 0.0)), -1.04, 1.04)
     words = f"difference\nof {METRIC_NAMES.get(metric, metric)}"
     for stem, some in pages("differences", pairs, WIDE * HIGH):
-        yield Plate(stem, partial(_compose, pairs=some, ends=ends, words=words))
+        yield FigurePage(stem, partial(_compose, pairs=some, ends=ends, words=words))
 
 
 def _pair(rows: Sequence[Difference], one: str, other: str) -> Pair:

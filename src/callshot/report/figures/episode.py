@@ -11,9 +11,9 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from callshot.fewshot.protocol import Protocol
-from callshot.records import Chapter
+from callshot.records import CorpusResults
 from callshot.report.figures.example_episode import ClassRow, Scene, choose_scene
-from callshot.report.figures.figure_io import Plate
+from callshot.report.figures.figure_io import FigurePage
 from callshot.report.figures.style import (
     BLUE,
     GREY,
@@ -61,10 +61,10 @@ class Column:
     right: float
 
 
-def episode_plates(chapter: Chapter, protocol: Protocol) -> Iterator[Plate]:
+def episode_plates(corpus_results: CorpusResults, protocol: Protocol) -> Iterator[FigurePage]:
     """Yield the diagram of one episode."""
-    scene = choose_scene(chapter, protocol)
-    yield Plate(
+    scene = choose_scene(corpus_results, protocol)
+    yield FigurePage(
         "episode",
         partial(_compose, scene=scene, score="log-odds" if protocol.score == "log" else "softmax"),
     )

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from callshot.fewshot.protocol import Protocol
-from callshot.records import COMMON_FOLD, Chapter, ClassCount, Embeddings, Episode, Evaluation
+from callshot.records import COMMON_FOLD, ClassCount, CorpusResults, Embeddings, Episode, Evaluation
 
 FEW, TRIED, ROWS = 3, 6, 12
 
@@ -42,15 +42,15 @@ class Scene:
         return self.decision in (self.label, *self.labels)
 
 
-def choose_scene(chapter: Chapter, protocol: Protocol) -> Scene:
+def choose_scene(corpus_results: CorpusResults, protocol: Protocol) -> Scene:
     """Rerun a few episodes of the encoder that scores best, and take the one that shows most.
 
     That is a right decision, with an exemplar of the common fold if there is one, out of as many folds as can be, and
     as close as can be: by what the score of the query's own class lies above the next.
     """
-    evaluation = chapter.evaluation
+    evaluation = corpus_results.evaluation
     shots = [c.k for c in evaluation.curve if c.k <= FEW]
-    k, table = max(shots, default=FEW), _best_table(chapter)
+    k, table = max(shots, default=FEW), _best_table(corpus_results)
     told = [_tell(evaluation, table, segment, k, protocol) for segment in _queries(evaluation)]
     return max(told, key=_interest)
 
@@ -60,10 +60,10 @@ def decide(episode: Episode) -> str:
     return max(sorted(episode.scores), key=lambda name: episode.scores[name])
 
 
-def _best_table(chapter: Chapter) -> Embeddings:
-    points = [c for c in chapter.evaluation.curve if (c.metric, c.scoring) == ("map", "all")]
+def _best_table(corpus_results: CorpusResults) -> Embeddings:
+    points = [c for c in corpus_results.evaluation.curve if (c.metric, c.scoring) == ("map", "all")]
     mean = {c.encoder: c.mean for c in sorted(points, key=lambda c: c.k)}
-    return max(chapter.tables, key=lambda table: mean.get(table.encoder, 0.0))
+    return max(corpus_results.tables, key=lambda table: mean.get(table.encoder, 0.0))
 
 
 def _queries(evaluation: Evaluation) -> list[str]:

@@ -28,14 +28,14 @@ METADATA: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Plate:
+class FigurePage:
     """A figure that is still to be drawn: the stem of its files, and what draws it on an empty Figure."""
 
     stem: str
     compose: Callable[["Figure"], None]
 
 
-def render(plate: Plate, folder: Path) -> list[Path]:
+def render(plate: FigurePage, folder: Path) -> list[Path]:
     """Draw a plate, write it to a folder as .pdf and .png, and return both paths."""
     with blank() as figure:
         plate.compose(figure)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from callshot.records import Chapter, FloatArray, Values
-from callshot.report.figures.baselines import draw_rivals, name_apart
-from callshot.report.figures.figure_io import Plate
+from callshot.records import CorpusResults, FloatArray, Values
+from callshot.report.figures.baselines import draw_baselines, name_apart
+from callshot.report.figures.figure_io import FigurePage
 from callshot.report.figures.legends import put_legend
 from callshot.report.figures.panels import (
     METRIC_NAMES,
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 FEW, LEVELS = 7, 101
 
 
-def inset_plates(chapter: Chapter, metric: str) -> Iterator[Plate]:
+def inset_plates(corpus_results: CorpusResults, metric: str) -> Iterator[FigurePage]:
     """Yield the inset, where two shots or more are that few."""
-    panels = make_panels(chapter.evaluation, metric, rivals=chapter.rivals)
+    panels = make_panels(corpus_results.evaluation, metric, baselines=corpus_results.baselines)
     few = [replace(p, points=[c for c in p.points if c.k <= FEW], shared=()) for p in panels]
     if len(few[0].points) >= 2:
-        values = {p.encoder: _values(chapter.evaluation.values, p) for p in few}
-        yield Plate(
+        values = {p.encoder: _values(corpus_results.evaluation.values, p) for p in few}
+        yield FigurePage(
             "inset",
             partial(_compose, panels=few, values=values, metric=METRIC_NAMES.get(metric, metric)),
         )
@@ -96,5 +96,5 @@ def _draw_panel(at: "Axes", panel: Panel, values: dict[int, FloatArray]) -> None
         half = 0.42 * height / max(height.max(initial=0.0), 1e-300)
         at.fill_betweenx(levels, x - half, x + half, **VIOLIN)
     at.axhline(panel.points[0].chance, **CHANCE)
-    draw_rivals(at, panel.rivals)
+    draw_baselines(at, panel.baselines)
     draw_boxes(at, panel.points, 0.09)

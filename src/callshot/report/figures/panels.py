@@ -9,8 +9,8 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 from callshot.errors import OptionError
-from callshot.records import Curve, Evaluation, Rival
-from callshot.report.figures.style import EDGE, TITLE_PT, Look
+from callshot.records import Baseline, Curve, Evaluation
+from callshot.report.figures.style import EDGE, TITLE_PT, FigureStyle
 from callshot.report.figures.text_fit import shorten, width_pt
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class Panel:
     encoder: str
     points: Sequence[Curve]
     shared: Sequence[Curve]
-    rivals: Sequence[Rival]
+    baselines: Sequence[Baseline]
 
 
 def make_panels(
@@ -35,7 +35,7 @@ def make_panels(
     metric: str,
     spread: str = "per-query",
     scoring: str = "all",
-    rivals: Sequence[Rival] = (),
+    baselines: Sequence[Baseline] = (),
 ) -> list[Panel]:
     """Return a panel for every encoder; a spread that was not evaluated gives way to the one that was."""
     points = [c for c in evaluation.curve if c.metric == metric and c.scoring == scoring]
@@ -48,7 +48,9 @@ def make_panels(
     first = spread if any(c.spread == spread for c in points) else points[0].spread
     beside = "shared" if first != "shared" else ""
     known = [
-        r for r in rivals if (r.corpus, r.metric, r.scoring) == (evaluation.corpus, metric, scoring)
+        r
+        for r in baselines
+        if (r.corpus, r.metric, r.scoring) == (evaluation.corpus, metric, scoring)
     ]
     return [
         Panel(
@@ -71,8 +73,8 @@ def pick(points: Sequence[Curve], encoder: str, spread: str) -> list[Curve]:
 def limits(panels: Sequence[Panel]) -> tuple[float, float]:
     """Return the ends of an axis that holds every interval, every rival, and chance."""
     points = [c for panel in panels for c in (*panel.points, *panel.shared)]
-    rivals = [r.value for panel in panels for r in panel.rivals]
-    return spaced((*(x for c in points for x in (c.p01, c.p99, c.chance)), *rivals))
+    baselines = [r.value for panel in panels for r in panel.baselines]
+    return spaced((*(x for c in points for x in (c.p01, c.p99, c.chance)), *baselines))
 
 
 def spaced(values: Iterable[float], low: float = -0.02, high: float = 1.02) -> tuple[float, float]:
@@ -123,14 +125,14 @@ def mark_edge(at: "Axes", complete: int, shots: int) -> None:
         at.axvline(complete - 0.5, **EDGE)
 
 
-def draw_band(at: "Axes", low: Sequence[float], high: Sequence[float], look: Look) -> None:
+def draw_band(at: "Axes", low: Sequence[float], high: Sequence[float], look: FigureStyle) -> None:
     """Draw an interval over k as a band; that of a single shot is made wide enough to be seen."""
     wide = len(low) == 1
     x = [-0.12, 0.12] if wide else list(range(len(low)))
     at.fill_between(x, list(low) * (1 + wide), list(high) * (1 + wide), linewidth=0, **look)
 
 
-def draw_line(at: "Axes", values: Sequence[float], look: Look) -> None:
+def draw_line(at: "Axes", values: Sequence[float], look: FigureStyle) -> None:
     """Draw a line over k; where shots are many, not each has a marker."""
     every = max(1, round(len(values) / 8))
     at.plot(range(len(values)), values, markersize=2.6, markevery=every, markeredgewidth=0, **look)

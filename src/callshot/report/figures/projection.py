@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.records import Chapter, Embeddings, FloatArray
-from callshot.report.figures.figure_io import Plate, freeze, pages
+from callshot.records import CorpusResults, Embeddings, FloatArray
+from callshot.report.figures.figure_io import FigurePage, freeze, pages
 from callshot.report.figures.label_placement import place_names
 from callshot.report.figures.panels import title
 from callshot.report.figures.style import INK, SILVER, SMALL_PT, TALL_IN, WIDE_IN, series
@@ -37,11 +37,11 @@ class Map:
     centroids: FloatArray
 
 
-def map_plates(chapter: Chapter) -> Iterator[Plate]:
+def map_plates(corpus_results: CorpusResults) -> Iterator[FigurePage]:
     """Yield a map for every encoder, six to a page."""
-    labels = [c.label for c in chapter.evaluation.classes if c.eligible]
-    for stem, some in pages("map", chapter.tables, MOST):
-        yield Plate(stem, partial(_compose, tables=some, labels=labels))
+    labels = [c.label for c in corpus_results.evaluation.classes if c.eligible]
+    for stem, some in pages("map", corpus_results.tables, MOST):
+        yield FigurePage(stem, partial(_compose, tables=some, labels=labels))
 
 
 def principal_plane(vectors: NDArray[np.floating[Any]]) -> tuple[FloatArray, FloatArray]:

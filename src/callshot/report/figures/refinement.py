@@ -8,29 +8,29 @@ from functools import partial
 from math import log10
 from typing import TYPE_CHECKING
 
-from callshot.records import Chapter, Refined
-from callshot.report.figures.figure_io import Plate
+from callshot.records import CorpusResults, RefinementStep
+from callshot.report.figures.figure_io import FigurePage
 from callshot.report.figures.legends import put_legend
 from callshot.report.figures.panels import METRIC_NAMES, spaced
-from callshot.report.figures.style import GREY, SMALL_PT, WIDE_IN, Look, series
+from callshot.report.figures.style import GREY, SMALL_PT, WIDE_IN, FigureStyle, series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Lines = Mapping[str, Sequence[Refined]]  # by encoder, in the order of steps
+Lines = Mapping[str, Sequence[RefinementStep]]  # by encoder, in the order of steps
 METRICS = ("map", "auroc")
 
 
-def refinement_plates(chapter: Chapter) -> Iterator[Plate]:
+def refinement_plates(corpus_results: CorpusResults) -> Iterator[FigurePage]:
     """Yield mAP and AUROC side by side, where centroids were refined."""
-    panels = {metric: _lines(chapter.refinement, metric) for metric in METRICS}
+    panels = {metric: _lines(corpus_results.refinement, metric) for metric in METRICS}
     there = {metric: lines for metric, lines in panels.items() if lines}
     if there:
-        yield Plate("refinement", partial(_compose, panels=there))
+        yield FigurePage("refinement", partial(_compose, panels=there))
 
 
-def _lines(rows: Sequence[Refined], metric: str) -> Lines:
+def _lines(rows: Sequence[RefinementStep], metric: str) -> Lines:
     own = sorted(
         (r for r in rows if (r.scoring, r.metric) == ("all", metric)), key=lambda r: r.step
     )
@@ -68,7 +68,7 @@ def _compose(figure: "Figure", panels: Mapping[str, Lines]) -> None:
     )
 
 
-def _draw_lines(at: "Axes", lines: Lines, looks: Mapping[str, Look]) -> None:
+def _draw_lines(at: "Axes", lines: Lines, looks: Mapping[str, FigureStyle]) -> None:
     for name, rows in lines.items():
         at.plot(
             [place(r.step) for r in rows],

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from callshot.records import Chapter, Curve
-from callshot.report.figures.figure_io import Plate, pages
+from callshot.records import CorpusResults, Curve
+from callshot.report.figures.figure_io import FigurePage, pages
 from callshot.report.figures.legends import put_legend
 from callshot.report.figures.panels import (
     METRIC_NAMES,
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 WIDE = 4
 
 
-def spreads_plates(chapter: Chapter, metric: str) -> Iterator[Plate]:
+def spreads_plates(corpus_results: CorpusResults, metric: str) -> Iterator[FigurePage]:
     """Yield a column for every encoder, four to a figure, where both spreads were evaluated."""
-    panels = [p for p in make_panels(chapter.evaluation, metric) if p.shared]
+    panels = [p for p in make_panels(corpus_results.evaluation, metric) if p.shared]
     name = METRIC_NAMES.get(metric, metric)
     for stem, some in pages("spreads", panels, WIDE):
-        yield Plate(stem, partial(_compose, panels=some, metric=name))
+        yield FigurePage(stem, partial(_compose, panels=some, metric=name))
 
 
 def legend_spreads(spreads: Sequence[str]) -> dict[str, Any]:

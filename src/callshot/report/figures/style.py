@@ -6,7 +6,7 @@ lightness, so that all can be told apart in grey.
 
 from typing import Any
 
-Look = dict[str, Any]
+FigureStyle = dict[str, Any]
 
 WIDE_IN, TALL_IN = 7.2, 9.2  # the text of a page
 TITLE_PT, TEXT_PT, SMALL_PT = 8.0, 7.5, 6.5  # no letter is smaller
@@ -34,21 +34,27 @@ SHADES = (
     "#003F66",
 )  # of shares 0 to 1: lightness falls evenly
 
-BOX: Look = {"facecolor": "#B9DAEC", "edgecolor": BLUE, "linewidth": 0.6, "zorder": 3}
-WHISKER: Look = {"color": BLUE, "linewidth": 0.7, "zorder": 2.5}
-MEDIAN: Look = {"color": BLUE, "linewidth": 0.9, "zorder": 4}
-MEAN: Look = {"color": INK, "linestyle": "none", "marker": "o", "markeredgewidth": 0, "zorder": 5}
-VIOLIN: Look = {"facecolor": "#DCEDF6", "edgecolor": SKY, "linewidth": 0.5, "zorder": 2.4}
-CHANCE: Look = {"color": INK, "linewidth": 0.9, "linestyle": (0, (1, 1.6)), "zorder": 2}
-EDGE: Look = {
+BOX: FigureStyle = {"facecolor": "#B9DAEC", "edgecolor": BLUE, "linewidth": 0.6, "zorder": 3}
+WHISKER: FigureStyle = {"color": BLUE, "linewidth": 0.7, "zorder": 2.5}
+MEDIAN: FigureStyle = {"color": BLUE, "linewidth": 0.9, "zorder": 4}
+MEAN: FigureStyle = {
+    "color": INK,
+    "linestyle": "none",
+    "marker": "o",
+    "markeredgewidth": 0,
+    "zorder": 5,
+}
+VIOLIN: FigureStyle = {"facecolor": "#DCEDF6", "edgecolor": SKY, "linewidth": 0.5, "zorder": 2.4}
+CHANCE: FigureStyle = {"color": INK, "linewidth": 0.9, "linestyle": (0, (1, 1.6)), "zorder": 2}
+EDGE: FigureStyle = {
     "color": GREY,
     "linewidth": 0.7,
     "linestyle": (0, (4, 2)),
     "zorder": 1,
 }  # where support is partial
-ZERO: Look = {"color": INK, "linewidth": 0.7, "zorder": 2.2}
+ZERO: FigureStyle = {"color": INK, "linewidth": 0.7, "zorder": 2.2}
 BAND = {"per-query": "#CFE4F1", "shared": "#FBE7C0"}
-LINE: dict[str, Look] = {
+LINE: dict[str, FigureStyle] = {
     "per-query": {
         "color": BLUE,
         "linewidth": 0.9,
@@ -65,7 +71,7 @@ LINE: dict[str, Look] = {
     },
 }
 BAND_OF = {"centroid": "#CFE4F1", "trained": "#F8DCCB"}
-LINE_OF: dict[str, Look] = {
+LINE_OF: dict[str, FigureStyle] = {
     "centroid": {
         "color": BLUE,
         "linewidth": 1.0,
@@ -81,11 +87,11 @@ LINE_OF: dict[str, Look] = {
         "zorder": 3.1,
     },
 }
-MARK: dict[str, Look] = {  # where one curve passes another: on average, and surely
+MARK: dict[str, FigureStyle] = {  # where one curve passes another: on average, and surely
     "k": {"color": INK, "linewidth": 0.8, "linestyle": (0, (1, 1.6)), "zorder": 1.8},
     "surely": {"color": INK, "linewidth": 0.8, "linestyle": "solid", "zorder": 1.8},
 }
-RIVAL: dict[str, Look] = {
+BASELINE: dict[str, FigureStyle] = {
     "logistic": {"color": "#00714F", "linewidth": 1.0, "linestyle": (0, (6, 1.5)), "zorder": 2.7},
     "recurrent": {
         "color": "#A3487A",
@@ -156,7 +162,7 @@ OTHER_FONTS = (
 )
 
 
-def series(number: int) -> Look:
+def series(number: int) -> FigureStyle:
     """Return the look of the n-th line of several: colours, dashes and markers go round at different speeds."""
     return {
         "color": COLOURS[number % len(COLOURS)],

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from callshot.records import Chapter, Curve, Evaluation, Rival
-from callshot.report.figures.baselines import draw_rivals, legend_rivals, name_apart
-from callshot.report.figures.figure_io import Plate, render
+from callshot.records import Baseline, CorpusResults, Curve, Evaluation
+from callshot.report.figures.baselines import draw_baselines, legend_baselines, name_apart
+from callshot.report.figures.figure_io import FigurePage, render
 from callshot.report.figures.legends import put_legend
 from callshot.report.figures.panels import (
     METRIC_NAMES,
@@ -51,25 +51,27 @@ def draw_sweep(
     spread: str = "per-query",
     *,
     scoring: str = "all",
-    rivals: Sequence[Rival] = (),
+    baselines: Sequence[Baseline] = (),
 ) -> list[Path]:
     """Draw one metric against k for every encoder; write `path_stem` with .pdf and .png, and return both paths.
 
     Shots stand at equal distances, whatever their k. A spread that was not evaluated gives way to the one that was.
     Of the rivals, those of the same corpus, metric and scoring are drawn. Equal evaluations give equal bytes.
     """
-    panels = make_panels(evaluation, metric, spread, scoring, rivals)
+    panels = make_panels(evaluation, metric, spread, scoring, baselines)
     return render(
         _plate(path_stem.name, panels, evaluation.complete_shots, metric, scoring), path_stem.parent
     )
 
 
-def sweep_plates(chapter: Chapter, metric: str) -> Iterator[Plate]:
+def sweep_plates(corpus_results: CorpusResults, metric: str) -> Iterator[FigurePage]:
     """Yield the sweep of all classes, and that of reduced scoring where there is one."""
-    evaluation = chapter.evaluation
+    evaluation = corpus_results.evaluation
     for stem, scoring in (("sweep", "all"), ("reduced", "reduced")):
         if any(c.scoring == scoring and c.metric == metric for c in evaluation.curve):
-            panels = make_panels(evaluation, metric, scoring=scoring, rivals=chapter.rivals)
+            panels = make_panels(
+                evaluation, metric, scoring=scoring, baselines=corpus_results.baselines
+            )
             yield _plate(stem, panels, evaluation.complete_shots, metric, scoring)
 
 
@@ -103,13 +105,13 @@ def legend_boxes(panels: Sequence[Panel]) -> dict[str, Any]:
     return {
         f"{spread}: mean, quartiles, 1st–99th percentile": (whisker, box, mean),
         "chance": Line2D([], [], **CHANCE),
-        **legend_rivals([r for panel in panels for r in panel.rivals]),
+        **legend_baselines([r for panel in panels for r in panel.baselines]),
     }
 
 
-def _plate(stem: str, panels: Sequence[Panel], best: int, metric: str, scoring: str) -> Plate:
+def _plate(stem: str, panels: Sequence[Panel], best: int, metric: str, scoring: str) -> FigurePage:
     name = METRIC_NAMES.get(metric, metric) + ("\nof categories" if scoring == "reduced" else "")
-    return Plate(stem, partial(_compose, panels=panels, best=best, metric=name))
+    return FigurePage(stem, partial(_compose, panels=panels, best=best, metric=name))
 
 
 def _compose(figure: "Figure", panels: Sequence[Panel], best: int, metric: str) -> None:
@@ -154,7 +156,7 @@ def _draw_panel(at: "Axes", panel: Panel) -> None:
             at, [c.mean for c in panel.shared], {**LINE["shared"], "marker": "none", "zorder": 2}
         )
     at.axhline(panel.points[0].chance, **CHANCE)
-    draw_rivals(at, panel.rivals)
+    draw_baselines(at, panel.baselines)
     draw_boxes(at, panel.points, _half_width(panel.points))
 
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from callshot.fewshot.crossover import on_same_draws
-from callshot.records import Chapter, Crossing, FloatArray, Rival, Values
+from callshot.records import Baseline, CorpusResults, Crossover, FloatArray, Values
 from callshot.report.classifiers import beside, is_trained, rule_name
-from callshot.report.figures.baselines import draw_rivals, legend_rivals, name_apart
-from callshot.report.figures.figure_io import Plate, pages
+from callshot.report.figures.baselines import draw_baselines, legend_baselines, name_apart
+from callshot.report.figures.figure_io import FigurePage, pages
 from callshot.report.figures.legends import put_legend
 from callshot.report.figures.panels import (
     METRIC_NAMES,
@@ -52,35 +52,37 @@ class Race:
     rule: str
     shots: Sequence[int]
     centroid: FloatArray
-    rival: FloatArray
-    crossing: Crossing | None
-    rivals: Sequence[Rival]
+    baseline: FloatArray
+    crossing: Crossover | None
+    baselines: Sequence[Baseline]
 
 
-def training_plates(chapter: Chapter, metric: str) -> Iterator[Plate]:
+def training_plates(corpus_results: CorpusResults, metric: str) -> Iterator[FigurePage]:
     """Yield a panel for every encoder with a rival that was trained at every k, nine to a page."""
-    races = list(_races(chapter, metric))
+    races = list(_races(corpus_results, metric))
     for stem, some in pages("training", races, WIDE * HIGH):
-        yield Plate(stem, partial(_compose, races=some, metric=METRIC_NAMES.get(metric, metric)))
+        yield FigurePage(
+            stem, partial(_compose, races=some, metric=METRIC_NAMES.get(metric, metric))
+        )
 
 
-def _races(chapter: Chapter, metric: str) -> Iterator[Race]:
-    for v, own in beside(chapter, "shared", metric):
+def _races(corpus_results: CorpusResults, metric: str) -> Iterator[Race]:
+    for v, own in beside(corpus_results, "shared", metric):
         if is_trained(v.classifier):
-            yield _race(chapter, own, v)
+            yield _race(corpus_results, own, v)
 
 
-def _race(chapter: Chapter, own: Values, v: Values) -> Race:
-    k, centroid, rival = on_same_draws(own, v)
+def _race(corpus_results: CorpusResults, own: Values, v: Values) -> Race:
+    k, centroid, baseline = on_same_draws(own, v)
     key = (v.encoder, v.classifier, "k", v.scoring, v.metric, v.spread)
     found = [
         c
-        for c in chapter.crossings
-        if (c.encoder, c.rival, c.labels, c.scoring, c.metric, c.spread) == key
+        for c in corpus_results.crossovers
+        if (c.encoder, c.baseline, c.labels, c.scoring, c.metric, c.spread) == key
     ]
-    rivals = [
+    baselines = [
         r
-        for r in chapter.rivals
+        for r in corpus_results.baselines
         if (r.scoring, r.metric) == (v.scoring, v.metric) and r.encoder in ("", v.encoder)
     ]
     return Race(
@@ -88,9 +90,9 @@ def _race(chapter: Chapter, own: Values, v: Values) -> Race:
         rule_name(v.classifier),
         k.tolist(),
         centroid,
-        rival,
+        baseline,
         found[0] if found else None,
-        rivals,
+        baselines,
     )
 
 
@@ -125,8 +127,8 @@ def _compose(figure: "Figure", races: Sequence[Race], metric: str) -> None:
 
 
 def _draw_race(at: "Axes", race: Race, ends: tuple[float, float], side_in: float) -> None:
-    draw_rivals(at, race.rivals)
-    for who, values in (("trained", race.rival), ("centroid", race.centroid)):
+    draw_baselines(at, race.baselines)
+    for who, values in (("trained", race.baseline), ("centroid", race.centroid)):
         low, high = _interval(values)
         draw_band(
             at,
@@ -169,12 +171,12 @@ def _mark(at: "Axes", race: Race) -> None:
 def _told(race: Race) -> str:
     if race.crossing is None or race.crossing.k is None:
         return f"{race.rule} is at no k ahead to the end"
-    surely = "" if race.crossing.surely is None else f", surely from {race.crossing.surely}"
-    return f"{race.rule} is ahead from k = {race.crossing.k} on{surely}"
+    k_clear = "" if race.crossing.k_clear is None else f", surely from {race.crossing.surely}"
+    return f"{race.rule} is ahead from k = {race.crossing.k} on{k_clear}"
 
 
 def _gap(race: Race) -> FloatArray:
-    return race.rival - race.centroid
+    return race.baseline - race.centroid
 
 
 def _interval(values: FloatArray) -> FloatArray:
@@ -184,9 +186,12 @@ def _interval(values: FloatArray) -> FloatArray:
 
 def _ends(races: Sequence[Race]) -> tuple[float, float]:
     values = (
-        x for race in races for table in (race.centroid, race.rival) for x in _interval(table).flat
+        x
+        for race in races
+        for table in (race.centroid, race.baseline)
+        for x in _interval(table).flat
     )
-    return spaced((*values, *(r.value for race in races for r in race.rivals)))
+    return spaced((*values, *(r.value for race in races for r in race.baselines)))
 
 
 def _legend(races: Sequence[Race]) -> dict[str, Any]:
@@ -203,5 +208,5 @@ def _legend(races: Sequence[Race]) -> dict[str, Any]:
         f"{' or '.join(names)}, on the same draws": line("trained"),
         "ahead on average from here on": Line2D([], [], **MARK["k"]),
         "surely ahead from here on": Line2D([], [], **MARK["surely"]),
-        **legend_rivals([r for race in races for r in race.rivals]),
+        **legend_baselines([r for race in races for r in race.baselines]),
     }

@@ -6,7 +6,7 @@ from math import isfinite
 from statistics import fmean
 
 from callshot.fewshot.label_budget import WITHIN, most_to_gain
-from callshot.records import Worth
+from callshot.records import BudgetRow
 from callshot.report.page.html import Markup, element, join
 from callshot.report.page.words import class_metric_name, count, number, signed
 
@@ -16,7 +16,7 @@ NOTE = (
 )
 
 
-def show_budget(budget: Sequence[Worth]) -> Markup:
+def show_budget(budget: Sequence[BudgetRow]) -> Markup:
     """Return a list of classes for each encoder and metric, the encoder that scores best first, and open."""
     order = sorted(budget, key=lambda w: (w.encoder, w.metric))
     lists = [list(rows) for _, rows in groupby(order, key=lambda w: (w.encoder, w.metric))]
@@ -25,7 +25,7 @@ def show_budget(budget: Sequence[Worth]) -> Markup:
     return join(note, *(_show_list(rows, first=at == 0) for at, rows in enumerate(lists)))
 
 
-def tell_next(rows: Sequence[Worth]) -> str:
+def tell_next(rows: Sequence[BudgetRow]) -> str:
     """Say which class of an encoder gains most from its next example, where that is more than noise."""
     best, metric = most_to_gain(rows), class_metric_name(rows[0].metric)
     if best is None:
@@ -36,7 +36,7 @@ def tell_next(rows: Sequence[Worth]) -> str:
     )
 
 
-def _show_list(rows: Sequence[Worth], *, first: bool) -> Markup:
+def _show_list(rows: Sequence[BudgetRow], *, first: bool) -> Markup:
     ordered = sorted(rows, key=lambda w: (-_gain(w), w.label))
     most = max(_gain(ordered[0]), 0.0)
     bars = element("ol", *(_show_worth(w, most) for w in ordered), class_="budget")
@@ -45,7 +45,7 @@ def _show_list(rows: Sequence[Worth], *, first: bool) -> Markup:
     )
 
 
-def _show_worth(w: Worth, most: float) -> Markup:
+def _show_worth(w: BudgetRow, most: float) -> Markup:
     share = 100 * max(_gain(w), 0.0) / most if most > 0 else 0.0
     bar = element("rect", width=f"{share:.1f}%", height="100%", rx="2")
     return element(
@@ -59,7 +59,7 @@ def _show_worth(w: Worth, most: float) -> Markup:
     )
 
 
-def _details(w: Worth) -> Iterator[str]:
+def _details(w: BudgetRow) -> Iterator[str]:
     if not w.k:
         yield f"{count(w.exemplars, 'exemplar')}, and no evaluated shot that all splits can give"
         return
@@ -73,7 +73,7 @@ def _details(w: Worth) -> Iterator[str]:
         yield f"too noisy to tell: its points lie {number(w.error)} off the curve"
 
 
-def _gain(w: Worth) -> float:
+def _gain(w: BudgetRow) -> float:
     return w.next_gain if isfinite(w.next_gain) else float("-inf")
 
 

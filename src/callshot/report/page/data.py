@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from callshot.fewshot.metrics import chance_average_precision
-from callshot.records import Chapter, Evaluation, Rival
+from callshot.records import Baseline, CorpusResults, Evaluation
 from callshot.report.classifiers import rule_name, rules_of
 from callshot.report.page.html import clean
 from callshot.report.page.words import class_metric_name, metric_name
@@ -26,9 +26,12 @@ Places = Mapping[Name, int]
 Lines = dict[str, list[list[float | None]]]
 
 
-def chart_data(chapters: Sequence[Chapter]) -> dict[str, Any]:
+def chart_data(all_results: Sequence[CorpusResults]) -> dict[str, Any]:
     """Return all that the charts show, with a corpus for each chapter."""
-    return {"digits": DIGITS, "corpora": [_corpus(chapter) for chapter in chapters]}
+    return {
+        "digits": DIGITS,
+        "corpora": [_corpus(corpus_results) for corpus_results in all_results],
+    }
 
 
 def to_json(value: Any) -> str:
@@ -62,8 +65,8 @@ def class_chances(evaluation: Evaluation) -> dict[str, float]:
     return {name: chance(name) for name in sorted(classes)}
 
 
-def _corpus(chapter: Chapter) -> dict[str, Any]:
-    found = chapter.evaluation
+def _corpus(corpus_results: CorpusResults) -> dict[str, Any]:
+    found = corpus_results.evaluation
     metrics, spreads = (
         _places((c.scoring, c.metric) for c in found.curve),
         _places(c.spread for c in found.curve),
@@ -82,9 +85,9 @@ def _corpus(chapter: Chapter) -> dict[str, Any]:
         key = f"{metrics[p.scoring, p.metric]}.{spreads[p.spread]}.{encoders[p.encoder]}.{classes[p.label]}"
         _put(lines, key, len(shots), shots[p.k], p.mean, p.p01, p.p99)
     rules = _places(
-        rule for rule in rules_of(chapter) if rule not in {c.classifier for c in found.curve}
+        rule for rule in rules_of(corpus_results) if rule not in {c.classifier for c in found.curve}
     )
-    for c in chapter.others.curve if chapter.others else ():
+    for c in corpus_results.others.curve if corpus_results.others else ():
         if (
             (c.scoring, c.metric) in metrics
             and c.spread in spreads
@@ -105,9 +108,11 @@ def _corpus(chapter: Chapter) -> dict[str, Any]:
         "rules": [clean(rule_name(rule)) for rule in rules],
         "lines": lines,
         "rivals": [
-            _rival(r, metrics, encoders) for r in chapter.rivals if (r.scoring, r.metric) in metrics
+            _rival(r, metrics, encoders)
+            for r in corpus_results.baselines
+            if (r.scoring, r.metric) in metrics
         ],
-        **_differences(chapter, metrics, spreads, shots),
+        **_differences(corpus_results, metrics, spreads, shots),
     }
 
 
@@ -126,23 +131,28 @@ def _metric(scoring: str, metric: str, found: Evaluation, classes: Sequence[str]
     }
 
 
-def _rival(rival: Rival, metrics: Places[tuple[str, str]], encoders: Places[str]) -> dict[str, Any]:
+def _rival(
+    baseline: Baseline, metrics: Places[tuple[str, str]], encoders: Places[str]
+) -> dict[str, Any]:
     return {
-        "name": clean(rival.name),
-        "kind": rival.kind,
-        "encoder": encoders.get(rival.encoder),
-        "metric": metrics[rival.scoring, rival.metric],
-        "value": _rounded(rival.value),
+        "name": clean(baseline.name),
+        "kind": baseline.kind,
+        "encoder": encoders.get(baseline.encoder),
+        "metric": metrics[baseline.scoring, baseline.metric],
+        "value": _rounded(baseline.value),
     }
 
 
 def _differences(
-    chapter: Chapter, metrics: Places[tuple[str, str]], spreads: Places[str], shots: Places[int]
+    corpus_results: CorpusResults,
+    metrics: Places[tuple[str, str]],
+    spreads: Places[str],
+    shots: Places[int],
 ) -> dict[str, Any]:
     """Return the paired differences as lines of mean, p01, p99 and wins, by metric, spread and pair."""
     rows = [
         d
-        for d in chapter.differences
+        for d in corpus_results.differences
         if (d.scoring, d.metric) in metrics and d.spread in spreads and d.k in shots
     ]
     pairs = _places((d.one, d.other) for d in rows)

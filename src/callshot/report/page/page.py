@@ -13,7 +13,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from callshot.records import Chapter
+from callshot.records import CorpusResults
 from callshot.report.output_folder import explained
 from callshot.report.page.budget import show_budget
 from callshot.report.page.data import chart_data, to_json
@@ -38,7 +38,7 @@ Section = tuple[str, str, Markup]  # id, heading, content
 def write_page(
     path: Path,
     title: str,
-    chapters: Sequence[Chapter],
+    all_results: Sequence[CorpusResults],
     *,
     answers: Mapping[str, Sequence[str]],
     tables: Mapping[str, Sequence[Table]],
@@ -51,8 +51,8 @@ def write_page(
     The mappings are by corpus. `answers` are sentences, the most important first; `pictures` are captions and PNG
     files; `commands` are the shell lines that repeat the study.
     """
-    page = _Page(chapters, answers, tables, pictures, provenance, commands)
-    text = _document(title, list(page.sections()), to_json(chart_data(chapters)))
+    page = _Page(all_results, answers, tables, pictures, provenance, commands)
+    text = _document(title, list(page.sections()), to_json(chart_data(all_results)))
     with explained(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".callshot-", dir=path.parent) as folder:
@@ -65,15 +65,15 @@ class _Page:
 
     def __init__(
         self,
-        chapters: Sequence[Chapter],
+        all_results: Sequence[CorpusResults],
         answers: Mapping[str, Sequence[str]],
         tables: Mapping[str, Sequence[Table]],
         pictures: Mapping[str, Sequence[tuple[str, Path]]],
         provenance: Mapping[str, Any],
         commands: Sequence[str],
     ) -> None:
-        self.chapters, self.answers, self.tables, self.pictures = (
-            chapters,
+        self.all_results, self.answers, self.tables, self.pictures = (
+            all_results,
             answers,
             tables,
             pictures,
@@ -90,7 +90,7 @@ class _Page:
         yield "curves", "Curves", _panel("curves")
         yield from _told("tables", "Tables", each(self.show_tables))
         yield from _told("budget", "Label budget", each(self.show_budget))
-        if any(chapter.differences for chapter in self.chapters):
+        if any(corpus_results.differences for corpus_results in self.all_results):
             yield "differences", "Paired differences", _panel("differences")
         yield from _told("pictures", "Pictures", each(self.show_pictures))
         yield (
@@ -103,26 +103,26 @@ class _Page:
             "repeat", "Repeat it", show_commands(self.commands) if self.commands else Markup()
         )
 
-    def each(self, show: Callable[[Chapter, int], Markup]) -> Markup:
+    def each(self, show: Callable[[CorpusResults, int], Markup]) -> Markup:
         """Return what every corpus has to say; where there are several, under its name."""
-        told = [(c.evaluation.corpus, show(c, at)) for at, c in enumerate(self.chapters)]
-        several = len(self.chapters) > 1
+        told = [(c.evaluation.corpus, show(c, at)) for at, c in enumerate(self.all_results)]
+        several = len(self.all_results) > 1
         return join(
             *(join(element("h3", name) if several else "", part) for name, part in told if part)
         )
 
-    def show_tables(self, chapter: Chapter, at: int) -> Markup:
-        tables = self.tables.get(chapter.evaluation.corpus, ())
+    def show_tables(self, corpus_results: CorpusResults, at: int) -> Markup:
+        tables = self.tables.get(corpus_results.evaluation.corpus, ())
         return join(*(show_table(table, f"table-{at}-{i}") for i, table in enumerate(tables)))
 
-    def show_budget(self, chapter: Chapter, _: int) -> Markup:
-        return show_budget(chapter.budget)
+    def show_budget(self, corpus_results: CorpusResults, _: int) -> Markup:
+        return show_budget(corpus_results.budget)
 
-    def show_pictures(self, chapter: Chapter, _: int) -> Markup:
+    def show_pictures(self, corpus_results: CorpusResults, _: int) -> Markup:
         return join(
             *(
                 show_picture(*picture)
-                for picture in self.pictures.get(chapter.evaluation.corpus, ())
+                for picture in self.pictures.get(corpus_results.evaluation.corpus, ())
             )
         )
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from callshot.errors import InputError
-from callshot.records import Chapter
+from callshot.records import CorpusResults
 from callshot.report.page.grids import show_table
 from callshot.report.page.html import Markup, element, join
 from callshot.report.page.words import count
@@ -18,19 +18,19 @@ PNG = b"\x89PNG\r\n\x1a\n"
 MOST_REJECTS = 200
 
 
-def show_answer(chapter: Chapter, sentences: Sequence[str]) -> Markup:
+def show_answer(corpus_results: CorpusResults, sentences: Sequence[str]) -> Markup:
     """Return the answer of a corpus, and in one quiet line what it rests on."""
     lead = [
         element("p", sentence, class_=None if at else "lead")
         for at, sentence in enumerate(sentences)
     ]
-    return join(*lead, element("p", _basis(chapter), class_="quiet"))
+    return join(*lead, element("p", _basis(corpus_results), class_="quiet"))
 
 
-def _basis(chapter: Chapter) -> str:
-    found = chapter.evaluation
+def _basis(corpus_results: CorpusResults) -> str:
+    found = corpus_results.evaluation
     classes = count(sum(c.eligible for c in found.classes), "class", "classes")
-    heard = f"{count(chapter.facts.recordings.count, 'recording')}, {count(chapter.evaluated.count, 'segment')}"
+    heard = f"{count(corpus_results.facts.recordings.count, 'recording')}, {count(corpus_results.evaluated.count, 'segment')}"
     return (
         f"From {heard}: {classes}, {count(found.queries, 'query', 'queries')} in {count(found.folds.count, 'fold')}. "
         f"Every class can give k exemplars in every split up to k* = {found.complete_shots}."
@@ -56,33 +56,33 @@ def show_picture(caption: str, path: Path) -> Markup:
     )
 
 
-def show_left_out(chapter: Chapter, name: str) -> Markup:
+def show_left_out(corpus_results: CorpusResults, name: str) -> Markup:
     """Return what was left out of a corpus, and why, and every warning."""
-    return join(*_left_out(chapter, name)) or element(
+    return join(*_left_out(corpus_results, name)) or element(
         "p", "Nothing was left out, and there are no warnings."
     )
 
 
-def _left_out(chapter: Chapter, name: str) -> Iterator[Markup]:
-    notes = list(dict.fromkeys([*chapter.notes, *chapter.evaluation.notes]))
+def _left_out(corpus_results: CorpusResults, name: str) -> Iterator[Markup]:
+    notes = list(dict.fromkeys([*corpus_results.notes, *corpus_results.evaluation.notes]))
     if notes:
         yield element("ul", *(element("li", note) for note in notes), class_="warnings")
-    if out := [c for c in chapter.evaluation.classes if not c.eligible]:
+    if out := [c for c in corpus_results.evaluation.classes if not c.eligible]:
         rows = [[Cell(c.label), Cell(f"{c.exemplars:,}", c.exemplars), Cell(c.reason)] for c in out]
         columns = [Column("class"), Column("exemplars"), Column("reason")]
         yield show_table(
             Table("ineligible", "Classes that were not evaluated", columns, rows), f"{name}-classes"
         )
-    if chapter.rejects:
+    if corpus_results.rejects:
         told = element(
             "summary",
-            f"{count(len(chapter.rejects), 'row or file', 'rows and files')} left out, with reasons",
+            f"{count(len(corpus_results.rejects), 'row or file', 'rows and files')} left out, with reasons",
         )
-        yield element("details", told, show_table(_reject_table(chapter), f"{name}-rejects"))
+        yield element("details", told, show_table(_reject_table(corpus_results), f"{name}-rejects"))
 
 
-def _reject_table(chapter: Chapter) -> Table:
-    total, shown = len(chapter.rejects), chapter.rejects[:MOST_REJECTS]
+def _reject_table(corpus_results: CorpusResults) -> Table:
+    total, shown = len(corpus_results.rejects), corpus_results.rejects[:MOST_REJECTS]
     rows = [
         [Cell(r.file), Cell("" if r.row is None else str(r.row), r.row), Cell(r.reason)]
         for r in shown

@@ -9,8 +9,8 @@ it was evaluated: that is one labelled set for all queries, as a person has it.
 from collections.abc import Callable, Iterator, Sequence
 
 from callshot.errors import printable
-from callshot.records import Chapter
-from callshot.report.summary.baselines import say_rivals
+from callshot.records import CorpusResults
+from callshot.report.summary.baselines import describe_baselines
 from callshot.report.summary.cautions import (
     say_cautions,
     say_intervals,
@@ -32,7 +32,7 @@ from callshot.report.summary.encoders import (
 
 PARTS: Sequence[Callable[[Reading], Iterator[str]]] = (
     say_hopeless,
-    say_rivals,
+    describe_baselines,
     say_training,
     say_expectation,
     say_next,
@@ -50,11 +50,11 @@ PARTS: Sequence[Callable[[Reading], Iterator[str]]] = (
 )
 
 
-def answer(chapter: Chapter) -> list[str]:
+def write_summary(corpus_results: CorpusResults) -> list[str]:
     """Return what the results say, as sentences, the one that matters first.
 
     First comes whether training would have been better, on everything or on the same examples, where rivals were
     trained; else what to expect of a few examples; before both, that nothing is better than chance, where nothing is.
     """
-    reading = open_reading(chapter)
+    reading = open_reading(corpus_results)
     return [printable(sentence) for say in PARTS for sentence in say(reading)]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from callshot.fewshot.crossover import ENOUGH
+from callshot.fewshot.crossover import MIN_SAMPLES
 from callshot.report.summary.context import SAMPLES, Reading, level
 from callshot.report.summary.encoders import above_chance
 
@@ -17,7 +17,7 @@ MEANINGS = {
 
 def say_left_out(r: Reading) -> Iterator[str]:
     """Say how many classes were not evaluated, and why."""
-    classes = r.chapter.evaluation.classes
+    classes = r.corpus_results.evaluation.classes
     out = [c for c in classes if not c.eligible]
     if out:
         why = "; ".join(f"'{c.label}' ({c.reason})" for c in out[:MOST_REASONS])
@@ -28,7 +28,7 @@ def say_left_out(r: Reading) -> Iterator[str]:
 
 def say_cautions(r: Reading) -> Iterator[str]:
     """Say where the numbers are weak."""
-    result = r.chapter.evaluation
+    result = r.corpus_results.evaluation
     if result.complete_shots < min(SMALL_COMPLETE, max(c.k for c in result.curve)):
         yield (
             f"Caution: beyond k* = {result.complete_shots} not every call type has that many different examples to "
@@ -48,17 +48,17 @@ def say_cautions(r: Reading) -> Iterator[str]:
 
 def say_not_compared(r: Reading) -> Iterator[str]:
     """Say which rivals were scored in a way that was not evaluated: the reduced one, without categories."""
-    known = {c.scoring for c in r.chapter.evaluation.curve}
+    known = {c.scoring for c in r.corpus_results.evaluation.curve}
     for name, scoring in dict.fromkeys(
-        (v.name, v.scoring) for v in r.chapter.rivals if v.scoring not in known
+        (v.name, v.scoring) for v in r.corpus_results.baselines if v.scoring not in known
     ):
         yield f"Caution: what {name} scored in the {scoring} scoring is held against nothing: no categories were given."
 
 
 def say_intervals(r: Reading) -> Iterator[str]:
     """Say what the intervals leave out, or that there are none."""
-    if r.samples() >= ENOUGH:
+    if r.samples() >= MIN_SAMPLES:
         yield MEANINGS[r.spread]
     else:
-        needs = f"a 1–99 % interval needs {ENOUGH} {SAMPLES[r.spread]} at least, and there are {r.samples()}"
+        needs = f"a 1–99 % interval needs {MIN_SAMPLES} {SAMPLES[r.spread]} at least, and there are {r.samples()}"
         yield f"Caution: only averages are told: {needs}."

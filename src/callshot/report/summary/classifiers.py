@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from callshot.fewshot.crossover import ALIKE, ENOUGH, on_same_draws
-from callshot.fewshot.differences import tell_differences
+from callshot.fewshot.crossover import ALIKE, MIN_SAMPLES, on_same_draws
+from callshot.fewshot.differences import summarise_differences
 from callshot.records import Difference, Values
 from callshot.report.classifiers import beside, is_trained, rule_name
 from callshot.report.summary.context import (
@@ -27,7 +27,7 @@ TRAINED = {"logistic": "logistic regression"}
 
 def say_training(r: Reading) -> Iterator[str]:
     """Say from how many examples on training on the same ones is better than the centroid, on average and clearly."""
-    for v, own in beside(r.chapter, r.spread):
+    for v, own in beside(r.corpus_results, r.spread):
         if v.encoder == r.best and is_trained(v.classifier):
             rows, who = (
                 compare_on_draws(v, own),
@@ -71,7 +71,7 @@ def say_rules(r: Reading) -> Iterator[str]:
     """Say which rule without training is clearly better than the centroid with a few examples, or that none is."""
     pairs = [
         (v, own)
-        for v, own in beside(r.chapter, r.spread)
+        for v, own in beside(r.corpus_results, r.spread)
         if v.encoder == r.best and not is_trained(v.classifier)
     ]
     found = [d for v, own in pairs for d in _sure(r, compare_on_draws(v, own), v) if d.k == r.k]
@@ -92,7 +92,11 @@ def say_refinement(r: Reading) -> Iterator[str]:
     """Say what gradient steps from the centroid buy, and where on the way it is most."""
     wanted = (r.best, "all", "map")
     rows = sorted(
-        (row for row in r.chapter.refinement if (row.encoder, row.scoring, row.metric) == wanted),
+        (
+            row
+            for row in r.corpus_results.refinement
+            if (row.encoder, row.scoring, row.metric) == wanted
+        ),
         key=lambda row: row.step,
     )
     if len(rows) < 2:
@@ -108,14 +112,16 @@ def compare_on_draws(one: Values, other: Values) -> list[Difference]:
     """Return one classifier less another, by k, over the draws that both met."""
     k, ours, theirs = on_same_draws(one, other)
     return list(
-        tell_differences(replace(one, encoder=one.classifier, k=k), other.classifier, ours - theirs)
+        summarise_differences(
+            replace(one, encoder=one.classifier, k=k), other.classifier, ours - theirs
+        )
     )
 
 
 def _sure(r: Reading, rows: Sequence[Difference], v: Values) -> list[Difference]:
     """Return the differences that may be called clear or not: over enough draws, complete, and not all alike."""
     complete = {c.k for c in r.curve(v.encoder) if c.complete}
-    enough = min(v.value.shape[1], r.samples()) >= ENOUGH
+    enough = min(v.value.shape[1], r.samples()) >= MIN_SAMPLES
     return [d for d in rows if enough and d.k in complete and d.p99 - d.p01 > ALIKE]
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from callshot.fewshot.crossover import ALIKE, ENOUGH
-from callshot.records import Chapter, Curve, Difference
+from callshot.fewshot.crossover import ALIKE, MIN_SAMPLES
+from callshot.records import CorpusResults, Curve, Difference
 
 FLOOR = "random"  # the encoder that knows nothing
 FEW_SHOTS = 5  # examples that are called a few
@@ -17,7 +17,7 @@ Point = TypeVar("Point", Curve, Difference)
 class Reading:
     """A chapter as its answer reads it: on one spread, at a small k, with the encoder that is best there."""
 
-    chapter: Chapter
+    corpus_results: CorpusResults
     spread: str
     k: int
     best: str = ""
@@ -27,7 +27,7 @@ class Reading:
         wanted = (encoder, scoring, metric, self.spread)
         points = [
             c
-            for c in self.chapter.evaluation.curve
+            for c in self.corpus_results.evaluation.curve
             if (c.encoder, c.scoring, c.metric, c.spread) == wanted
         ]
         return sorted(points, key=lambda c: c.k)
@@ -38,12 +38,12 @@ class Reading:
 
     def spans(self, point: Curve) -> bool:
         """Tell whether an interval is one: over enough samples, which differ, or are all as good as can be."""
-        samples = self.samples() >= ENOUGH
+        samples = self.samples() >= MIN_SAMPLES
         return samples and (point.p99 - point.p01 > ALIKE or point.mean >= 1 - ALIKE)
 
     def samples(self) -> int:
         """Return the number of samples that every interval is over."""
-        values = self.chapter.evaluation.values
+        values = self.corpus_results.evaluation.values
         return min((v.value.shape[1] for v in values if v.spread == self.spread), default=0)
 
     def is_sure(self, d: Difference) -> bool:
@@ -54,7 +54,7 @@ class Reading:
         """Return one less the other, by k; none where they were not compared."""
         rows = [
             d
-            for d in self.chapter.differences
+            for d in self.corpus_results.differences
             if (d.scoring, d.metric, d.spread) == (scoring, "map", self.spread)
         ]
         found = [d for d in rows if (d.one, d.other) == (one, other)]
@@ -72,14 +72,14 @@ class Reading:
 
     def encoders(self) -> list[str]:
         """Return the encoders but the floor, or the floor where there is nothing else."""
-        names = dict.fromkeys(c.encoder for c in self.chapter.evaluation.curve)
+        names = dict.fromkeys(c.encoder for c in self.corpus_results.evaluation.curve)
         return [name for name in names if not is_floor(name)] or list(names)
 
     def floors(self) -> list[str]:
         """Return the encoders that know nothing."""
         return [
             name
-            for name in dict.fromkeys(c.encoder for c in self.chapter.evaluation.curve)
+            for name in dict.fromkeys(c.encoder for c in self.corpus_results.evaluation.curve)
             if is_floor(name)
         ]
 
@@ -93,13 +93,13 @@ def is_floor(encoder: str) -> bool:
     return encoder.partition("[")[0] == FLOOR
 
 
-def open_reading(chapter: Chapter) -> Reading:
+def open_reading(corpus_results: CorpusResults) -> Reading:
     """Choose the spread, the k (the largest of a few that all call types can give), and the best encoder there."""
-    result = chapter.evaluation
+    result = corpus_results.evaluation
     spread = "shared" if any(c.spread == "shared" for c in result.curve) else result.curve[0].spread
     shots = sorted({c.k for c in result.curve})
     k = max((k for k in shots if k <= min(FEW_SHOTS, result.complete_shots)), default=shots[0])
-    reading = Reading(chapter, spread, k)
+    reading = Reading(corpus_results, spread, k)
     return replace(reading, best=reading.ranking(k)[0])
 
 

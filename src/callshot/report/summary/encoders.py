@@ -119,7 +119,7 @@ def say_floor(r: Reading) -> Iterator[str]:
 
 def say_budget(r: Reading) -> Iterator[str]:
     """Say which class gains most from one more example, by its curve; nothing where that is little, or fits badly."""
-    rows = [w for w in r.chapter.budget if w.encoder == r.best and w.metric == "map"]
+    rows = [w for w in r.corpus_results.budget if w.encoder == r.best and w.metric == "map"]
     top = most_to_gain(rows)
     if top is None:
         return

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from callshot.records import Chapter, Crossing, Rival
+from callshot.records import Baseline, CorpusResults, Crossover
 from callshot.report.tables.file_names import safe_name
 from callshot.report.tables.scores import METRICS
 from callshot.report.tables.table import MISSING, Cell, Column, Table, number
@@ -16,12 +16,12 @@ NOTES = (
 )
 
 
-def rivals(chapter: Chapter) -> Table | None:
+def baselines(corpus_results: CorpusResults) -> Table | None:
     """Tell what the rivals scored, in a block for each rival and scoring, with a row for each encoder it meets."""
-    if not chapter.rivals:
+    if not corpus_results.baselines:
         return None
-    corpus = chapter.evaluation.corpus
-    spreads = list(dict.fromkeys(c.spread for c in chapter.evaluation.curve))
+    corpus = corpus_results.evaluation.corpus
+    spreads = list(dict.fromkeys(c.spread for c in corpus_results.evaluation.curve))
     crossed = [(spread, metric) for spread in spreads for metric in ORDER]
     columns = [
         Column("Rival"),
@@ -31,40 +31,43 @@ def rivals(chapter: Chapter) -> Table | None:
         *(Column(head, f"k by {METRICS[m]}, {s}") for s, m in crossed for head in ENDS.values()),
     ]
     rows = [
-        _row(chapter.crossings, name, scoring, encoder, own, crossed)
+        _row(corpus_results.crossovers, name, scoring, encoder, own, crossed)
         for scoring, name in sorted(
-            dict.fromkeys((r.scoring, r.name) for r in chapter.rivals), key=lambda at: at[0]
+            dict.fromkeys((r.scoring, r.name) for r in corpus_results.baselines),
+            key=lambda at: at[0],
         )
-        for encoder, own in _met(chapter, name, scoring)
+        for encoder, own in _met(corpus_results, name, scoring)
     ]
     title = f"{corpus}: rivals trained on all labels, and the k at which the centroid passes them"
     notes = [("", note) for note in NOTES]
     return Table(f"rivals-{safe_name(corpus)}", title, columns, rows, 0, notes, blocks=True)
 
 
-def _met(chapter: Chapter, name: str, scoring: str) -> Iterator[tuple[str, list[Rival]]]:
+def _met(
+    corpus_results: CorpusResults, name: str, scoring: str
+) -> Iterator[tuple[str, list[Baseline]]]:
     """Yield the encoders that meet a rival, with what it scored there: one without an encoder meets all of them."""
-    mine = [r for r in chapter.rivals if (r.name, r.scoring) == (name, scoring)]
-    for encoder in dict.fromkeys(c.encoder for c in chapter.evaluation.curve):
+    mine = [r for r in corpus_results.baselines if (r.name, r.scoring) == (name, scoring)]
+    for encoder in dict.fromkeys(c.encoder for c in corpus_results.evaluation.curve):
         own = [r for r in mine if r.encoder in ("", encoder)]
         if own:
             yield encoder, own
 
 
 def _row(
-    crossings: Sequence[Crossing],
+    crossovers: Sequence[Crossover],
     name: str,
     scoring: str,
     encoder: str,
-    own: Sequence[Rival],
+    own: Sequence[Baseline],
     crossed: Sequence[tuple[str, str]],
 ) -> list[Cell]:
     values = {r.metric: r.value for r in own}
     key = (encoder, name, "all", scoring)
     found = {
         (c.spread, c.metric): c
-        for c in crossings
-        if (c.encoder, c.rival, c.labels, c.scoring) == key
+        for c in crossovers
+        if (c.encoder, c.baseline, c.labels, c.scoring) == key
     }
     return [
         Cell(name if scoring == "all" else f"{name}, {scoring} scoring"),
@@ -75,6 +78,6 @@ def _row(
     ]
 
 
-def _shots(crossing: Crossing | None, end: str) -> Cell:
+def _shots(crossing: Crossover | None, end: str) -> Cell:
     k = None if crossing is None else getattr(crossing, end)
     return Cell(MISSING) if k is None else number(k, 0)

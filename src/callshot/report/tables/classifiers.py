@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from callshot.records import Chapter, Crossing, Curve
+from callshot.records import CorpusResults, Crossover, Curve
 from callshot.report.classifiers import (
     every_curve,
     is_trained,
@@ -20,24 +20,24 @@ Points = Mapping[tuple[str, str, str, int], Curve]  # by encoder, classifier, me
 Note = tuple[str, str]
 
 
-def classifiers(chapter: Chapter, shots: Sequence[int] = PAPER_SHOTS) -> Table | None:
+def classifiers(corpus_results: CorpusResults, shots: Sequence[int] = PAPER_SHOTS) -> Table | None:
     """Tell mAP and AUROC of every classifier by k, for each encoder, where there is more than the reference.
 
     Of the spreads it is `shared`, the only one that rivals at every k have, where it was evaluated.
     """
-    if chapter.others is None or not chapter.others.curve:
+    if corpus_results.others is None or not corpus_results.others.curve:
         return None
-    corpus, spread = chapter.evaluation.corpus, _spread(chapter)
+    corpus, spread = corpus_results.evaluation.corpus, _spread(corpus_results)
     curve = [
         c
-        for c in every_curve(chapter)
+        for c in every_curve(corpus_results)
         if (c.scoring, c.spread) == ("all", spread) and c.metric in METRICS
     ]
     points = {(c.encoder, c.classifier, c.metric, c.k): c for c in curve}
     places = [
         (metric, k) for metric in ("map", "auroc") for k in shown_shots((c.k for c in curve), shots)
     ]
-    rules = [rule for rule in rules_of(chapter) if any(c.classifier == rule for c in curve)]
+    rules = [rule for rule in rules_of(corpus_results) if any(c.classifier == rule for c in curve)]
     columns = [
         Column("Encoder"),
         Column("Classifier"),
@@ -50,14 +50,14 @@ def classifiers(chapter: Chapter, shots: Sequence[int] = PAPER_SHOTS) -> Table |
     ]
     title = f"{corpus}: classifiers with k exemplars per class, {spread}"
     notes = [
-        *_notes(rules, spread, samples_of(chapter, spread)),
-        *_crossing_notes(chapter.crossings, spread),
+        *_notes(rules, spread, samples_of(corpus_results, spread)),
+        *_crossing_notes(corpus_results.crossovers, spread),
     ]
     return Table(f"classifiers-{safe_name(corpus)}", title, columns, rows, 0, notes, blocks=True)
 
 
-def _spread(chapter: Chapter) -> str:
-    there = dict.fromkeys(c.spread for c in chapter.evaluation.curve)
+def _spread(corpus_results: CorpusResults) -> str:
+    there = dict.fromkeys(c.spread for c in corpus_results.evaluation.curve)
     return "shared" if "shared" in there else next(iter(there))
 
 
@@ -88,25 +88,27 @@ def _notes(rules: Sequence[str], spread: str, samples: Mapping[str, int]) -> Ite
             )
 
 
-def _crossing_notes(crossings: Sequence[Crossing], spread: str) -> Iterator[Note]:
+def _crossing_notes(crossovers: Sequence[Crossover], spread: str) -> Iterator[Note]:
     """Say from where on training on the same exemplars is ahead."""
     mine = [
         c
-        for c in crossings
+        for c in crossovers
         if (c.labels, c.scoring, c.spread) == ("k", "all", spread) and c.metric in METRICS
     ]
     for metric in ("map", "auroc"):
-        for rival in dict.fromkeys(c.rival for c in mine):
+        for baseline in dict.fromkeys(c.baseline for c in mine):
             told = [
-                f"{c.encoder} {_told(c)}" for c in mine if (c.metric, c.rival) == (metric, rival)
+                f"{c.encoder} {_told(c)}"
+                for c in mine
+                if (c.metric, c.baseline) == (metric, baseline)
             ]
             if told:
-                head = f"{rule_name(rival)} is ahead of the centroid on the same draws, by {METRICS[metric]}"
+                head = f"{rule_name(baseline)} is ahead of the centroid on the same draws, by {METRICS[metric]}"
                 yield "", f"{head}: {'; '.join(told)}."
 
 
-def _told(crossing: Crossing) -> str:
+def _told(crossing: Crossover) -> str:
     if crossing.k is None:
         return "at no k to the end"
-    surely = "nowhere" if crossing.surely is None else f"from k = {crossing.surely} on"
-    return f"from k = {crossing.k} on, surely {surely}"
+    k_clear = "nowhere" if crossing.k_clear is None else f"from k = {crossing.surely} on"
+    return f"from k = {crossing.k} on, surely {k_clear}"

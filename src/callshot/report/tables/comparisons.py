@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from callshot.records import Chapter, Curve, Difference
+from callshot.records import CorpusResults, Curve, Difference
 from callshot.report.tables.file_names import safe_name
 from callshot.report.tables.scores import METRICS, SPREADS
 from callshot.report.tables.shots import (
@@ -23,9 +23,11 @@ INTERVAL = ("mean", "p01", "p99")
 PERCENTILES = "p01 and p99 are the 1st and the 99th percentile"
 
 
-def intervals(chapter: Chapter, shots: Sequence[int] = PAPER_SHOTS) -> Table:
+def intervals(corpus_results: CorpusResults, shots: Sequence[int] = PAPER_SHOTS) -> Table:
     """Tell the mean and the 1st to 99th percentile of both spreads by k, for each encoder."""
-    curve = [c for c in chapter.evaluation.curve if c.scoring == "all" and c.metric in METRICS]
+    curve = [
+        c for c in corpus_results.evaluation.curve if c.scoring == "all" and c.metric in METRICS
+    ]
     points: Points = {(c.encoder, c.k, (c.spread, c.metric)): c for c in curve}
     told = (
         f"{spread} is {SPREADS.get(spread, spread)}"
@@ -33,14 +35,23 @@ def intervals(chapter: Chapter, shots: Sequence[int] = PAPER_SHOTS) -> Table:
     )
     note = f"{PERCENTILES}; {'; '.join(told)}."
     return _tell(
-        chapter, "intervals", "means and intervals by k", "Encoder", points, INTERVAL, shots, note
+        corpus_results,
+        "intervals",
+        "means and intervals by k",
+        "Encoder",
+        points,
+        INTERVAL,
+        shots,
+        note,
     )
 
 
-def differences(chapter: Chapter, shots: Sequence[int] = PAPER_SHOTS) -> Table | None:
+def differences(corpus_results: CorpusResults, shots: Sequence[int] = PAPER_SHOTS) -> Table | None:
     """Tell paired differences by k, where there are any: mean, interval, and the share of samples in which one wins."""
     points: Points = {
-        (_pair(d), d.k, (d.spread, d.metric)): d for d in chapter.differences if d.metric in METRICS
+        (_pair(d), d.k, (d.spread, d.metric)): d
+        for d in corpus_results.differences
+        if d.metric in METRICS
     }
     note = (
         f"The first less the second, over the same draws; {PERCENTILES}; wins is the share of samples in which the "
@@ -48,7 +59,7 @@ def differences(chapter: Chapter, shots: Sequence[int] = PAPER_SHOTS) -> Table |
     )
     fields, title = (*INTERVAL, "wins"), "paired differences by k"
     return (
-        _tell(chapter, "differences", title, "Difference", points, fields, shots, note)
+        _tell(corpus_results, "differences", title, "Difference", points, fields, shots, note)
         if points
         else None
     )
@@ -60,7 +71,7 @@ def _pair(difference: Difference) -> str:
 
 
 def _tell(
-    chapter: Chapter,
+    corpus_results: CorpusResults,
     name: str,
     title: str,
     lead: str,
@@ -70,7 +81,7 @@ def _tell(
     note: str,
 ) -> Table:
     """Make a block of rows by k for each encoder or pair, and a group of columns for each spread and metric."""
-    corpus, best = chapter.evaluation.corpus, chapter.evaluation.complete_shots
+    corpus, best = corpus_results.evaluation.corpus, corpus_results.evaluation.complete_shots
     shown, groups = shown_shots((k for _, k, _ in points), shots), _groups(points)
     star = starred_shot(shown, best)
     rows = [

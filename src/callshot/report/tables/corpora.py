@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from callshot.records import Chapter, ClassCount, Facts, Lengths
+from callshot.records import ClassCount, CorpusResults, CorpusStats, DurationStats
 from callshot.report.tables.file_names import safe_name
 from callshot.report.tables.table import MISSING, Cell, Column, Table, number
 
 Row = list[Cell]
-Read = Callable[[Chapter], Cell]
+Read = Callable[[CorpusResults], Cell]
 
 UNITS = ((3600.0, "h"), (60.0, "min"))
 
 
-def corpora(chapters: Sequence[Chapter]) -> Table:
+def corpora(all_results: Sequence[CorpusResults]) -> Table:
     """Tell what the recordings of each corpus are, before anything is cut: the paper's table 1."""
     formats: dict[str, Read] = {
         "Sampling rate (kHz)": _of_facts(lambda f: _several([rate / 1000 for rate in f.rates_hz])),
@@ -20,7 +20,7 @@ def corpora(chapters: Sequence[Chapter]) -> Table:
         "Format": _of_facts(lambda f: Cell(", ".join(f.kinds) or MISSING)),
         "Call types annotated": _of_facts(lambda f: number(f.labels, 0)),
     }
-    unit_s, unit = _unit([c.facts.recordings for c in chapters])
+    unit_s, unit = _unit([c.facts.recordings for c in all_results])
     counts: dict[str, Read] = {
         "Recordings": _of_facts(lambda f: number(f.recordings.count, 0)),
         "Annotated recordings": _of_facts(lambda f: number(f.annotated.count, 0)),
@@ -31,19 +31,19 @@ def corpora(chapters: Sequence[Chapter]) -> Table:
         **_spread_rows(lambda c: c.facts.recordings),
         "Cross-validation folds": lambda c: number(c.evaluation.folds.count, 0),
     }
-    rows = [*_rows(formats, chapters), *_rows(counts, chapters)]
+    rows = [*_rows(formats, all_results), *_rows(counts, all_results)]
     return Table(
         "corpora",
         "Corpora: their recordings, before cutting",
-        _columns(chapters),
+        _columns(all_results),
         rows,
         foot=len(counts),
     )
 
 
-def segments(chapters: Sequence[Chapter]) -> Table:
+def segments(all_results: Sequence[CorpusResults]) -> Table:
     """Tell what was annotated, and what of it was evaluated: the paper's table 2."""
-    unit_s, unit = _unit([c.facts.calls for c in chapters])
+    unit_s, unit = _unit([c.facts.calls for c in all_results])
     annotated: dict[str, Read] = {
         "Call types annotated": _of_facts(lambda f: number(f.labels, 0)),
         "Segments annotated": _of_facts(lambda f: number(f.calls.count, 0)),
@@ -51,7 +51,7 @@ def segments(chapters: Sequence[Chapter]) -> Table:
         **_spread_rows(lambda c: c.facts.calls),
     }
     evaluated: dict[str, Read] = {
-        **_minimum_rows(chapters),
+        **_minimum_rows(all_results),
         "Call types evaluated, C": lambda c: number(len(_eligible(c)), 0),
         "Query segments, Q": lambda c: number(c.evaluation.queries, 0),
         "Eligible support exemplars": lambda c: number(
@@ -61,7 +61,7 @@ def segments(chapters: Sequence[Chapter]) -> Table:
         **_spread_rows(lambda c: c.evaluated, ", evaluated"),
         "Complete shot count": lambda c: number(c.evaluation.complete_shots, 0),
     }
-    rows = [*_rows(annotated, chapters), *_rows(evaluated, chapters)]
+    rows = [*_rows(annotated, all_results), *_rows(evaluated, all_results)]
     title, note = (
         "Segments annotated, and the evaluated subset of them",
         (
@@ -69,12 +69,12 @@ def segments(chapters: Sequence[Chapter]) -> Table:
             "k*, is the largest k at which every call type evaluated can give k exemplars in every split."
         ),
     )
-    return Table("segments", title, _columns(chapters), rows, len(evaluated), [("", note)])
+    return Table("segments", title, _columns(all_results), rows, len(evaluated), [("", note)])
 
 
-def classes(chapter: Chapter) -> Table:
+def classes(corpus_results: CorpusResults) -> Table:
     """Tell each class: its exemplars, and how far it is complete; below, those that are not eligible, and why."""
-    evaluation = chapter.evaluation
+    evaluation = corpus_results.evaluation
     counted = sorted(evaluation.classes, key=lambda c: (-c.exemplars, c.label))
     left_out = [c for c in counted if not c.eligible]
     columns = [
@@ -83,8 +83,10 @@ def classes(chapter: Chapter) -> Table:
         "Complete to k",
         *(["Not evaluated because"] if left_out else []),
     ]
-    categories = chapter.categories or {}
-    rows = [_class_row(c, categories, len(columns)) for c in (*_eligible(chapter), *left_out)]
+    categories = corpus_results.categories or {}
+    rows = [
+        _class_row(c, categories, len(columns)) for c in (*_eligible(corpus_results), *left_out)
+    ]
     notes = [
         (
             "",
@@ -98,17 +100,17 @@ def classes(chapter: Chapter) -> Table:
     return Table(name, title, [Column(text) for text in columns], rows, len(left_out), notes)
 
 
-def _of_facts(read: Callable[[Facts], Cell]) -> Read:
-    return lambda chapter: read(chapter.facts)
+def _of_facts(read: Callable[[CorpusStats], Cell]) -> Read:
+    return lambda corpus_results: read(corpus_results.facts)
 
 
-def _columns(chapters: Sequence[Chapter]) -> list[Column]:
-    return [Column(""), *(Column(c.evaluation.corpus) for c in chapters)]
+def _columns(all_results: Sequence[CorpusResults]) -> list[Column]:
+    return [Column(""), *(Column(c.evaluation.corpus) for c in all_results)]
 
 
-def _rows(reads: Mapping[str, Read], chapters: Sequence[Chapter]) -> Iterator[Row]:
+def _rows(reads: Mapping[str, Read], all_results: Sequence[CorpusResults]) -> Iterator[Row]:
     for label, read in reads.items():
-        yield [Cell(label), *(read(chapter) for chapter in chapters)]
+        yield [Cell(label), *(read(corpus_results) for corpus_results in all_results)]
 
 
 def _several(values: Sequence[float]) -> Cell:
@@ -117,7 +119,7 @@ def _several(values: Sequence[float]) -> Cell:
     return Cell(text or MISSING, values[0] if len(values) == 1 else None)
 
 
-def _unit(lengths: Sequence[Lengths]) -> tuple[float, str]:
+def _unit(lengths: Sequence[DurationStats]) -> tuple[float, str]:
     """Choose the unit in which people would tell the longest total: one for all, so that they compare.
 
     >>> _unit([Lengths(226, 3336.0, 14.75, 0.49, 296.53, 31.55)])
@@ -127,7 +129,9 @@ def _unit(lengths: Sequence[Lengths]) -> tuple[float, str]:
     return next(((unit_s, unit) for unit_s, unit in UNITS if most_s >= 2 * unit_s), (1.0, "s"))
 
 
-def _spread_rows(read: Callable[[Chapter], Lengths], which: str = "") -> dict[str, Read]:
+def _spread_rows(
+    read: Callable[[CorpusResults], DurationStats], which: str = ""
+) -> dict[str, Read]:
     """Return the rows for mean, ends and standard deviation of lengths; without a span, there is nothing to tell."""
 
     def tell(field: str) -> Read:
@@ -142,9 +146,9 @@ def _spread_rows(read: Callable[[Chapter], Lengths], which: str = "") -> dict[st
     return {f"{name}{which} (s)": tell(field) for name, field in fields.items()}
 
 
-def _minimum_rows(chapters: Sequence[Chapter]) -> dict[str, Read]:
+def _minimum_rows(all_results: Sequence[CorpusResults]) -> dict[str, Read]:
     """Return the rows that count what is long enough; a minimum that differs between corpora has its own row."""
-    minima = {c.facts.minimum_s for c in chapters}
+    minima = {c.facts.minimum_s for c in all_results}
     count = _of_facts(lambda f: number(f.segments.count, 0))
     if len(minima) == 1:
         return {f"Segments of at least {minima.pop():g} s": count}
@@ -152,8 +156,8 @@ def _minimum_rows(chapters: Sequence[Chapter]) -> dict[str, Read]:
     return {"Minimum length (s)": minimum, "Segments of at least that length": count}
 
 
-def _eligible(chapter: Chapter) -> list[ClassCount]:
-    eligible = [c for c in chapter.evaluation.classes if c.eligible]
+def _eligible(corpus_results: CorpusResults) -> list[ClassCount]:
+    eligible = [c for c in corpus_results.evaluation.classes if c.eligible]
     return sorted(eligible, key=lambda c: (-c.exemplars, c.label))
 
 

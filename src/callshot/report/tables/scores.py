@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from callshot.records import Chapter, Curve, Rival
+from callshot.records import Baseline, CorpusResults, Curve
 from callshot.report.tables.file_names import safe_name
 from callshot.report.tables.shots import (
     PAPER_SHOTS,
@@ -28,31 +28,31 @@ SPREADS = {
 
 
 def results(
-    chapter: Chapter, shots: Sequence[int] = PAPER_SHOTS, spread: str = "per-query"
+    corpus_results: CorpusResults, shots: Sequence[int] = PAPER_SHOTS, spread: str = "per-query"
 ) -> Table:
     """Tell AUROC and mAP by k for each encoder, with rivals and chance: the paper's tables 4 and 5.
 
     Shots that were not evaluated are left out; if none was, all that were are told. A spread that was not evaluated
     gives way to the one that was.
     """
-    sweep = _open_sweep(chapter, "all", shots, spread)
+    sweep = _open_sweep(corpus_results, "all", shots, spread)
     title = "mean AUROC and mAP of the centroid with k exemplars per class"
-    return _tell(chapter, sweep, "results", title, UNDERLINES)
+    return _tell(corpus_results, sweep, "results", title, UNDERLINES)
 
 
 def reduced(
-    chapter: Chapter, shots: Sequence[int] = PAPER_SHOTS, spread: str = "per-query"
+    corpus_results: CorpusResults, shots: Sequence[int] = PAPER_SHOTS, spread: str = "per-query"
 ) -> Table | None:
     """Tell the same under reduced scoring, where there are categories: the paper's table 6.
 
     An end-to-end rival is what the centroid is measured against here; without one, it is the rivals of `results`.
     """
-    if not any(c.scoring == "reduced" for c in chapter.evaluation.curve):
+    if not any(c.scoring == "reduced" for c in corpus_results.evaluation.curve):
         return None
-    sweep = _open_sweep(chapter, "reduced", shots, spread)
+    sweep = _open_sweep(corpus_results, "reduced", shots, spread)
     against = {"end-to-end": 1} if "end-to-end" in sweep.kinds() else UNDERLINES
     title = "mean AUROC and mAP of the centroid over categories (reduced scoring)"
-    return _tell(chapter, sweep, "reduced", title, against)
+    return _tell(corpus_results, sweep, "reduced", title, against)
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class _Sweep:
     spread: str
     points: Mapping[tuple[str, str, int], Curve]
     shots: Sequence[int]
-    rivals: Sequence[Rival]
+    baselines: Sequence[Baseline]
 
     def places(self) -> list[Place]:
         encoders = dict.fromkeys(encoder for encoder, _, _ in self.points)
@@ -70,12 +70,12 @@ class _Sweep:
 
     def kinds(self) -> list[str]:
         """Return the kinds of rivals that there are, in the order of their rows."""
-        there = dict.fromkeys(r.kind for r in self.rivals)
+        there = dict.fromkeys(r.kind for r in self.baselines)
         return sorted(there, key=lambda kind: KINDS.index(kind) if kind in KINDS else len(KINDS))
 
-    def of_kind(self, kind: str, place: Place | None = None) -> list[Rival]:
+    def of_kind(self, kind: str, place: Place | None = None) -> list[Baseline]:
         """Return the rivals of a kind: all, or those on one encoder and metric. One without encoder is on each."""
-        mine = [r for r in self.rivals if r.kind == kind]
+        mine = [r for r in self.baselines if r.kind == kind]
         return (
             mine
             if place is None
@@ -89,20 +89,24 @@ class _Sweep:
         return next((c.k for c in there if c.mean > max(bars)), None) if bars else None
 
 
-def _open_sweep(chapter: Chapter, scoring: str, shots: Sequence[int], spread: str) -> _Sweep:
-    points = [c for c in chapter.evaluation.curve if c.scoring == scoring and c.metric in METRICS]
+def _open_sweep(
+    corpus_results: CorpusResults, scoring: str, shots: Sequence[int], spread: str
+) -> _Sweep:
+    points = [
+        c for c in corpus_results.evaluation.curve if c.scoring == scoring and c.metric in METRICS
+    ]
     spread = spread if any(c.spread == spread for c in points) else points[0].spread
     points = [c for c in points if c.spread == spread]
-    rivals = [r for r in chapter.rivals if r.scoring == scoring]
+    baselines = [r for r in corpus_results.baselines if r.scoring == scoring]
     at = {(c.encoder, c.metric, c.k): c for c in points}
-    return _Sweep(spread, at, shown_shots((c.k for c in points), shots), rivals)
+    return _Sweep(spread, at, shown_shots((c.k for c in points), shots), baselines)
 
 
 def _tell(
-    chapter: Chapter, sweep: _Sweep, name: str, title: str, against: Mapping[str, int]
+    corpus_results: CorpusResults, sweep: _Sweep, name: str, title: str, against: Mapping[str, int]
 ) -> Table:
     """Make the table: rows of k, then rivals, then chance; `against` says which kinds underline, and how often."""
-    corpus, best = chapter.evaluation.corpus, chapter.evaluation.complete_shots
+    corpus, best = corpus_results.evaluation.corpus, corpus_results.evaluation.complete_shots
     star = starred_shot(sweep.shots, best)
     foot = [
         *(row for kind in sweep.kinds() for row in _rival_rows(sweep, kind)),
@@ -149,36 +153,38 @@ def _underlines(sweep: _Sweep, against: Mapping[str, int]) -> dict[tuple[Place, 
 
 def _underline_notes(sweep: _Sweep, against: Mapping[str, int]) -> Iterator[Note]:
     for kind, times in against.items():
-        rivals = sweep.of_kind(kind)
+        baselines = sweep.of_kind(kind)
         if any(sweep.crossover(kind, place) is not None for place in sweep.places()):
             both = "; it stands for both where the two fall together" if times == 2 else ""
             yield (
                 "",
-                f"Underlined {TIMES[times]}: the first k shown whose mean is above {_called(rivals)}{both}.",
+                f"Underlined {TIMES[times]}: the first k shown whose mean is above {_called(baselines)}{both}.",
             )
-        elif rivals:
-            yield "", f"No mean shown is above {_called(rivals)}."
+        elif baselines:
+            yield "", f"No mean shown is above {_called(baselines)}."
 
 
-def _name(rivals: Sequence[Rival]) -> str:
+def _name(baselines: Sequence[Baseline]) -> str:
     """Return how a row of rivals is called: by their name, or by their kind where names differ."""
-    names = _names(rivals)
-    return names[0] if len(names) == 1 else rivals[0].kind.capitalize()
+    names = _names(baselines)
+    return names[0] if len(names) == 1 else baselines[0].kind.capitalize()
 
 
-def _called(rivals: Sequence[Rival]) -> str:
-    names, places = _names(rivals), [(r.encoder, r.metric) for r in rivals]
+def _called(baselines: Sequence[Baseline]) -> str:
+    names, places = _names(baselines), [(r.encoder, r.metric) for r in baselines]
     if len(names) == 1:
         return names[0]
-    return f"{'the' if len(set(places)) == len(places) else 'every'} {rivals[0].kind} rival"
+    return f"{'the' if len(set(places)) == len(places) else 'every'} {baselines[0].kind} rival"
 
 
 def _rival_rows(sweep: _Sweep, kind: str) -> Iterator[list[Cell]]:
     """Yield one row for a kind; one for each name where an encoder has several."""
-    rivals = sweep.of_kind(kind)
+    baselines = sweep.of_kind(kind)
     alone = all(len(sweep.of_kind(kind, place)) <= 1 for place in sweep.places())
     for group in (
-        [rivals] if alone else [[r for r in rivals if r.name == name] for name in _names(rivals)]
+        [baselines]
+        if alone
+        else [[r for r in baselines if r.name == name] for name in _names(baselines)]
     ):
         values = (
             [r.value for r in sweep.of_kind(kind, place) if r in group] for place in sweep.places()
@@ -189,27 +195,30 @@ def _rival_rows(sweep: _Sweep, kind: str) -> Iterator[list[Cell]]:
         ]
 
 
-def _names(rivals: Sequence[Rival]) -> list[str]:
-    return list(dict.fromkeys(r.name for r in rivals))
+def _names(baselines: Sequence[Baseline]) -> list[str]:
+    return list(dict.fromkeys(r.name for r in baselines))
 
 
 def _rival_notes(sweep: _Sweep) -> Iterator[Note]:
     """Say what a row stands for whose name does not."""
     for kind in sweep.kinds():
-        rivals = sweep.of_kind(kind)
-        pairs = dict.fromkeys((r.name, r.encoder) for r in rivals)
-        if len(_names(rivals)) > 1:
+        baselines = sweep.of_kind(kind)
+        pairs = dict.fromkeys((r.name, r.encoder) for r in baselines)
+        if len(_names(baselines)) > 1:
             told = "; ".join(f"{name} on {encoder}" if encoder else name for name, encoder in pairs)
             yield "", f"{kind.capitalize()}: {told}."
-        if any(not r.encoder for r in rivals):
+        if any(not r.encoder for r in baselines):
             yield (
                 "",
-                f"{_name(rivals)} hears the audio itself: its values are the same beside every encoder.",
+                f"{_name(baselines)} hears the audio itself: its values are the same beside every encoder.",
             )
-            if rivals[0].scoring == "reduced":
+            if baselines[0].scoring == "reduced":
                 told = "has one score for each category; of the centroid, AP of classes is averaged inside categories"
-                yield "", f"{_name(rivals)} {told}: two tasks, held side by side as in the paper."
-    if sweep.rivals:
+                yield (
+                    "",
+                    f"{_name(baselines)} {told}: two tasks, held side by side as in the paper.",
+                )
+    if sweep.baselines:
         yield "", "Rivals are trained on all labelled data of the support side of each split."
 
 

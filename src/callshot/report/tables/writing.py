@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from callshot.records import Chapter
+from callshot.records import CorpusResults
 from callshot.report.output_folder import explained
 from callshot.report.tables.building import build_tables
 from callshot.report.tables.csv import to_csv
@@ -16,14 +16,14 @@ DOCUMENT = "tables.tex"
 
 
 def write_tables(
-    chapters: Sequence[Chapter],
+    all_results: Sequence[CorpusResults],
     folder: Path,
     *,
     shots: Sequence[int] = PAPER_SHOTS,
     spread: str = "per-query",
 ) -> list[str]:
     """Write every table to a folder in each format, and `tables.tex`, which compiles as it is; return the names."""
-    tables = build_tables(chapters, shots=shots, spread=spread)
+    tables = build_tables(all_results, shots=shots, spread=spread)
     texts = {
         f"{table.name}{suffix}": write(table)
         for table in tables

@@ -1,0 +1,15 @@
+"""Names that every package uses: metrics, spreads, scorings, kinds of baselines, and progress."""
+
+from collections.abc import Callable
+
+Progress = Callable[[float, str], None]
+"""Called with a share of the work (all shares add up to 1) and what that share belongs to."""
+
+RANKING_METRICS = ("map", "auroc")
+METRICS = (*RANKING_METRICS, "accuracy")
+SPREADS = ("per-query", "shared")
+BASELINE_KINDS = ("logistic", "recurrent", "end-to-end")
+
+
+def no_progress(share: float, what: str) -> None:
+    """Ignore progress: the default where nobody watches."""
