@@ -92,7 +92,7 @@ def test_a_crossing_that_is_nowhere_is_an_empty_cell(tmp_path):
     ]
     write_crossovers(crossovers, tmp_path / "crossings.csv")
     assert [row[-2:] for row in cells(tmp_path / "crossings.csv")] == [
-        ["k", "surely"],
+        ["k", "k_clear"],
         ["3", ""],
         ["0", "7"],
     ]

@@ -48,7 +48,7 @@ def change(path: Path, old: str, new: str) -> None:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A study with rivals that has run once."""
-    folder = tmp_path_factory.mktemp("rivals") / "folder"
+    folder = tmp_path_factory.mktemp("baselines") / "folder"
     begin(folder)
     assert [name for name in run(folder) if name.startswith("logistic")] == TRAINED
     return folder
@@ -78,7 +78,7 @@ def test_every_number_of_the_rivals_is_in_the_results(folder: Path) -> None:
     assert at_k["index"].max() == 3
     crossovers = pl.read_csv(here / "crossings.csv")
     assert {("LR", "all"), ("logistic", "k")} == set(
-        crossovers.select("rival", "labels").iter_rows()
+        crossovers.select("baseline", "labels").iter_rows()
     )
     steps = pl.read_csv(here / "refinement.csv").filter(
         (pl.col("encoder") == "mfcc") & (pl.col("metric") == "map")
@@ -141,7 +141,7 @@ def test_what_was_chosen_is_told_after_its_step(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rivals", "match"),
+    ("baselines", "match"),
     [
         ('train = ["svm"]', r"\[rivals\] train: one of logistic, recurrent, end-to-end, got 'svm'"),
         ('train = ["logistic", "logistic"]', "twice"),

@@ -146,7 +146,7 @@ def _train(
     def after(state: State) -> None:
         arrays = {**weights_of(state.network), **memory_of(state.network, state.optimiser)}
         job.shelf.save_checkpoint(Checkpoint(phase, state.epoch, state.losses, arrays))
-        watch.report(0.0, f"{job.title}, {phase}: epoch {state.epoch}")
+        watch.progress(0.0, f"{job.title}, {phase}: epoch {state.epoch}")
         watch.check_cancelled()
 
     run_epochs(job.lesson, rows, held, state, epochs, after, watch.check_cancelled)

@@ -84,12 +84,12 @@ class _Share:
     """Turns shares of a step into shares of the study, which add up whatever the step tells."""
 
     def __init__(self, progress: Progress, step: Step, share: float) -> None:
-        self.report, self.step, self.share, self.told = progress, step, share, 0.0
+        self.progress, self.step, self.share, self.told = progress, step, share, 0.0
 
     def __call__(self, part: float, what: str) -> None:
         """Pass on a part of the step."""
         self.told += part
-        self.report(
+        self.progress(
             part * self.share,
             self.step.name if what in self.step.name else f"{self.step.name}: {what}",
         )

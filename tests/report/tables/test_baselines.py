@@ -46,7 +46,7 @@ def test_a_row_tells_scores_choices_and_crossings():
             f"k by {m}, {s} {e}"
             for s in ("per-query", "shared")
             for m in ("mAP", "AUROC")
-            for e in ("mean", "surely")
+            for e in ("mean", "k_clear")
         ),
     ]
     first = [cell.text for cell in table.rows[0][2:]]

@@ -89,7 +89,7 @@ LINE_OF: dict[str, FigureStyle] = {
 }
 MARK: dict[str, FigureStyle] = {  # where one curve passes another: on average, and surely
     "k": {"color": INK, "linewidth": 0.8, "linestyle": (0, (1, 1.6)), "zorder": 1.8},
-    "surely": {"color": INK, "linewidth": 0.8, "linestyle": "solid", "zorder": 1.8},
+    "k_clear": {"color": INK, "linewidth": 0.8, "linestyle": "solid", "zorder": 1.8},
 }
 BASELINE: dict[str, FigureStyle] = {
     "logistic": {"color": "#00714F", "linewidth": 1.0, "linestyle": (0, (6, 1.5)), "zorder": 2.7},

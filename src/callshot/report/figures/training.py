@@ -162,7 +162,7 @@ def _draw_gap(at: "Axes", race: Race, ends: tuple[float, float], side_in: float)
 
 def _mark(at: "Axes", race: Race) -> None:
     """Draw a line at each crossing."""
-    for end in ("k", "surely"):
+    for end in ("k", "k_clear"):
         k = None if race.crossing is None else getattr(race.crossing, end)
         if k in race.shots:
             at.axvline(race.shots.index(k), **MARK[end])
@@ -207,6 +207,6 @@ def _legend(races: Sequence[Race]) -> dict[str, Any]:
         "centroid: mean, 1st–99th percentile": line("centroid"),
         f"{' or '.join(names)}, on the same draws": line("trained"),
         "ahead on average from here on": Line2D([], [], **MARK["k"]),
-        "surely ahead from here on": Line2D([], [], **MARK["surely"]),
+        "surely ahead from here on": Line2D([], [], **MARK["k_clear"]),
         **legend_baselines([r for race in races for r in race.baselines]),
     }

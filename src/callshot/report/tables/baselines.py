@@ -8,7 +8,7 @@ from callshot.report.tables.scores import METRICS
 from callshot.report.tables.table import MISSING, Cell, Column, Table, number
 
 ORDER = ("map", "auroc")
-ENDS = {"k": "mean", "surely": "surely"}
+ENDS = {"k": "mean", "k_clear": "k_clear"}
 NOTES = (
     "Rivals are trained on all labelled data of the support side of each split.",
     "Columns of k: where the centroid passes a rival, its mean for the first time, and surely from where its 1–99 % "
