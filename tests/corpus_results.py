@@ -1,30 +1,45 @@
-"""Chapters to make tables, figures and pages of: a real evaluation of made-up vectors, with what lies around it."""
+"""Results of a corpus, to make tables, figures and pages of: a real evaluation of random vectors."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import polars as pl
 
-from callshot import Embeddings, Protocol, evaluate
+from callshot import Embeddings, Protocol
 from callshot.baselines.centroid_to_logistic import refine_centroid
 from callshot.baselines.logistic import score_logistic
 from callshot.baselines.logistic_per_k import sweep_logistic
 from callshot.baselines.scoring import measure
 from callshot.fewshot.classifiers import CLASSIFIERS
 from callshot.fewshot.crossover import find_crossovers
-from callshot.fewshot.differences import compare
+from callshot.fewshot.differences import compare_baselines, compare_encoders
 from callshot.fewshot.episodes import Episodes, plan_episodes
-from callshot.fewshot.summary import Summary
-from callshot.records import Baseline, CorpusResults, CorpusStats, DurationStats, RefinementStep
+from callshot.fewshot.evaluate import evaluate_tables
+from callshot.fewshot.summary import SweepSummary
+from callshot.records import CorpusResults, CorpusStats, DurationStats, Evaluation
+from callshot.records.frames import BASELINES, REFINEMENT
 
 SMALL = Protocol(shots=(1, 2, 3, 4, 5, 10, 20), draws=10, bootstraps=100, shared_draws=50)
 
 
-def lengths(seconds: Sequence[float]) -> DurationStats:
-    s = np.asarray(seconds, float)
+def make_durations(seconds: Sequence[float]) -> DurationStats:
+    array = np.asarray(seconds, float)
     return DurationStats(
-        len(s), float(s.sum()), float(s.mean()), float(s.min()), float(s.max()), float(s.std())
+        len(array),
+        float(array.sum()),
+        float(array.mean()),
+        float(array.min()),
+        float(array.max()),
+        float(array.std()),
     )
+
+
+def make_baselines(*rows: Sequence[Any]) -> pl.DataFrame:
+    """Return a frame of baselines: corpus, encoder, kind, name, scoring, metric, value, how."""
+    whole = [(*row, "") if len(row) < len(BASELINES) else tuple(row) for row in rows]
+    return pl.DataFrame(whole, schema=dict(BASELINES), orient="row")
 
 
 def make_tables(
@@ -34,24 +49,23 @@ def make_tables(
     each: int = 2,
     seed: int = 0,
 ) -> list[Embeddings]:
-    """Return a table for each encoder: `each` segments of every label in every recording; a value is its separation."""
-    apart = (
-        dict(encoders)
-        if isinstance(encoders, Mapping)
-        else {name: 1.5 - 0.5 * i for i, name in enumerate(encoders)}
-    )
+    """Return a table per encoder: `each` segments of every label in every recording.
+
+    A mapping gives the separation of the classes by each encoder.
+    """
+    if not isinstance(encoders, Mapping):
+        encoders = {name: 1.5 - 0.5 * i for i, name in enumerate(encoders)}
     rng = np.random.default_rng(seed)
     label = [name for _ in range(recordings) for name in labels for _ in range(each)]
     recording = [f"recording {i // (len(labels) * each):02}" for i in range(len(label))]
     segment = [f"{recording[i]}@{i}" for i in range(len(label))]
-    own = rng.normal(size=(len(labels), 8))
-    which = np.array([labels.index(name) for name in label])
+    centres = rng.normal(size=(len(labels), 8))
+    class_numbers = np.array([labels.index(name) for name in label])
+    overlapping = [(name,) for name in label]
     tables = []
-    for name, distance in apart.items():
-        vectors = distance * own[which] + rng.normal(size=(len(label), 8))
-        tables.append(
-            Embeddings(name, vectors, segment, recording, label, [(one,) for one in label])
-        )
+    for name, separation in encoders.items():
+        vectors = separation * centres[class_numbers] + rng.normal(size=(len(label), 8))
+        tables.append(Embeddings(name, vectors, segment, recording, label, overlapping))
     return tables
 
 
@@ -60,98 +74,111 @@ def make_corpus_results(
     *,
     corpus: str = "corpus",
     protocol: Protocol = SMALL,
-    baselines: Sequence[Baseline] = (),
+    baselines: pl.DataFrame | None = None,
     categories: Mapping[str, str] | None = None,
 ) -> CorpusResults:
-    """Return a chapter; its comparisons and budget are left to who tests them."""
+    """Return the results of a corpus, compared with baselines where these are given."""
     tables = make_tables() if tables is None else tables
-    evaluation = evaluate(tables, protocol, corpus=corpus, categories=categories)
-    spans = lengths([1.0 + 0.1 * i for i in range(len(tables[0]))])
-    facts = CorpusStats(
+    baselines = make_baselines() if baselines is None else baselines
+    evaluation = evaluate_tables(tables, protocol, corpus=corpus, categories=categories)
+    durations = make_durations([1.0 + 0.1 * i for i in range(len(tables[0]))])
+    recordings = make_durations([60.0] * 12)
+    stats = CorpusStats(
         (16000.0,),
         (1,),
         ("WAV PCM_16",),
         len(set(tables[0].label)),
         1.0,
         0.0,
-        lengths([60.0] * 12),
-        lengths([60.0] * 12),
-        spans,
-        spans,
+        recordings,
+        recordings,
+        durations,
+        durations,
     )
-    return CorpusResults(evaluation, facts, spans, tables, baselines, (), (), categories, (), ())
+    return CorpusResults(
+        add_baselines(evaluation, baselines),
+        stats,
+        durations,
+        tables,
+        categories,
+        baselines=baselines,
+    )
 
 
-def make_trained(
+def add_baselines(
+    evaluation: Evaluation, baselines: pl.DataFrame, trained: pl.DataFrame | None = None
+) -> Evaluation:
+    """Return an evaluation with its differences from baselines, and its crossovers."""
+    values = evaluation.values
+    differences = pl.concat([compare_encoders(values), compare_baselines(values, baselines)])
+    crossovers = find_crossovers(values, baselines, trained, evaluation.complete_shots)
+    return replace(evaluation, differences=differences, crossovers=crossovers)
+
+
+def make_trained_results(
     tables: Sequence[Embeddings] | None = None,
     *,
     protocol: Protocol = SMALL,
     corpus: str = "corpus",
     categories: Mapping[str, str] | None = None,
-    more: Sequence[Baseline] = (),
-    rules: Sequence[str] = tuple(CLASSIFIERS),
+    more_baselines: pl.DataFrame | None = None,
+    classifiers: Sequence[str] = tuple(CLASSIFIERS),
 ) -> CorpusResults:
-    """Return a chapter with other rules, logistic regression on all labels and at every k, and the way to it."""
+    """Return results with other classifiers, logistic regression on all labels and at every k."""
     tables = make_tables() if tables is None else tables
-    ruled = replace(
-        protocol, classifiers=("centroid", *(name for name in rules if name != "centroid"))
+    others = [name for name in classifiers if name != "centroid"]
+    results = make_corpus_results(
+        tables,
+        corpus=corpus,
+        protocol=replace(protocol, classifiers=("centroid", *others)),
+        categories=categories,
     )
-    corpus_results = make_corpus_results(
-        tables, corpus=corpus, protocol=ruled, categories=categories
-    )
-    found = corpus_results.evaluation
-    reference, others = found.under(["centroid"]), found.under(set(CLASSIFIERS) - {"centroid"})
-    baselines, refinement = list(more), []
+    evaluation = results.evaluation
+    baselines = [make_baselines() if more_baselines is None else more_baselines]
+    refinement = []
+    sweeps = []
     for table in tables:
-        episodes = plan_episodes(table, found.folds, found.classes)
-        trained, path = _train(table, episodes, corpus, categories)
-        baselines, refinement = [*baselines, *trained], [*refinement, *path]
-        at_k = Summary(
-            corpus,
-            table.encoder,
-            "shared",
-            *sweep_logistic(episodes, protocol, categories=categories),
-            episodes,
-            found.classes,
-            "logistic",
-        )
-        for name, rows in (
-            ("curve", at_k.curves()),
-            ("values", at_k.values()),
-            ("per_class", at_k.classes()),
-        ):
-            getattr(others, name).extend(rows)
-    trained_values = [v for v in others.values if v.classifier == "logistic"]
+        episodes = plan_episodes(table, evaluation.folds, evaluation.classes)
+        trained, steps = _train(table, episodes, corpus, categories)
+        baselines.append(trained)
+        refinement.append(steps)
+        k, sums = sweep_logistic(episodes, protocol, categories=categories)
+        key = (corpus, table.encoder, "shared", k, sums, episodes)
+        sweeps.append(SweepSummary(*key, evaluation.classes, "logistic"))
+    untrained = evaluation.select_classifiers(others)
+    trained_values = pl.concat([sweep.values for sweep in sweeps])
+    all_baselines = pl.concat(baselines)
+    reference = evaluation.select_classifiers(["centroid"])
     return replace(
-        corpus_results,
-        evaluation=reference,
-        others=others,
-        baselines=baselines,
-        refinement=refinement,
-        differences=compare(reference.values, baselines),
-        crossovers=find_crossovers(
-            reference.values, baselines, trained_values, found.complete_shots
+        results,
+        evaluation=add_baselines(reference, all_baselines, trained_values),
+        others=replace(
+            untrained,
+            curve=pl.concat([untrained.curve, *(sweep.curve for sweep in sweeps)]),
+            values=pl.concat([untrained.values, trained_values]),
+            per_class=pl.concat([untrained.per_class, *(sweep.per_class for sweep in sweeps)]),
         ),
+        baselines=all_baselines,
+        refinement=pl.concat(refinement),
     )
 
 
 def _train(
     table: Embeddings, episodes: Episodes, corpus: str, categories: Mapping[str, str] | None
-) -> tuple[list[Baseline], list[RefinementStep]]:
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the baselines and the refinement steps of logistic regression on one encoder."""
     scores, c_values = score_logistic(episodes, np.arange(len(episodes.label)), strength=0.1)
-    measured, path = (
-        measure(episodes, scores, categories),
-        refine_centroid(episodes, c_values, categories=categories),
-    )
-    key, keys = (corpus, table.encoder), [key for key in measured if key[1] in ("map", "auroc")]
-    baselines = [
-        Baseline(*key, "logistic", "LR", *which, measured[which], "C = 0.1 in every split")
-        for which in keys
+    measured = measure(episodes, scores, categories)
+    path = refine_centroid(episodes, c_values, categories=categories)
+    keys = [key for key in measured if key[1] in ("map", "auroc")]
+    rows = [
+        (corpus, table.encoder, "logistic", "LR", *key, measured[key], "C = 0.1 in every split")
+        for key in keys
     ]
-    hot = float(path.temperature.mean())
+    temperature = float(path.temperature.mean())
     steps = [
-        RefinementStep(*key, *which, int(step), float(value), hot)
-        for which in keys
-        for step, value in zip(path.steps, path.values[which], strict=True)
+        (corpus, table.encoder, *key, int(step), float(value), temperature)
+        for key in keys
+        for step, value in zip(path.steps, path.values[key], strict=True)
     ]
-    return baselines, steps
+    return make_baselines(*rows), pl.DataFrame(steps, schema=dict(REFINEMENT), orient="row")

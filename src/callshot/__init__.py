@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from callshot.corpus.segments import segment_corpus
     from callshot.errors import CallshotError
     from callshot.fewshot.centroid import linear_layer, score
-    from callshot.fewshot.evaluate import evaluate
+    from callshot.fewshot.evaluate import evaluate_tables
     from callshot.fewshot.folds import check_folds, make_folds
     from callshot.fewshot.protocol import Protocol
     from callshot.fewshot.single_episode import rerun_episode
@@ -33,7 +33,7 @@ _HOMES = {
     "CallshotError": "errors",
     "Embeddings": "records",
     "Protocol": "fewshot.protocol",
-    "evaluate": "fewshot.evaluate",
+    "evaluate_tables": "fewshot.evaluate",
     "check_folds": "fewshot.folds",
     "linear_layer": "fewshot.centroid",
     "make_folds": "fewshot.folds",
@@ -52,7 +52,7 @@ __all__ = [
     "Embeddings",
     "Protocol",
     "__version__",
-    "evaluate",
+    "evaluate_tables",
     "check_folds",
     "linear_layer",
     "make_folds",

@@ -17,7 +17,7 @@ from callshot.baselines.standardize import standardise
 from callshot.errors import OptionError
 from callshot.fewshot.centroid import linear_layer, score
 from callshot.fewshot.episodes import plan_episodes
-from callshot.fewshot.evaluate import evaluate
+from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import count_classes
 from callshot.fewshot.protocol import Protocol
 from callshot.records import Embeddings
@@ -55,7 +55,7 @@ def refined(table):
 
 def test_at_step_0_it_is_the_centroid(table, refined):
     protocol = Protocol(shots=(), whole_pool=True, shared_draws=1, spreads=("shared",))
-    golden = evaluate([table], protocol, folds=folds_of(table))
+    golden = evaluate_tables([table], protocol, folds=folds_of(table))
     assert refined.steps[0] == 0
     for c in golden.curve:
         assert refined.values[c.scoring, c.metric][0] == pytest.approx(c.mean, abs=1e-12)

@@ -24,7 +24,7 @@ from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import sweep
 from callshot.report.summary import write_summary
 from corpora import folds_of
-from corpus_results import make_trained
+from corpus_results import make_trained_results
 
 SHOTS = {
     "elephant-voices": (1, 4, 5, 6, 7, 8, 9, 10, 12, 15, 20, 40),
@@ -165,7 +165,7 @@ def test_with_the_counts_of_ldc_every_k_is_complete():
 @EVERY
 def test_the_report_states_the_crossover_that_the_construction_implies(corpus):
     """The sentence, the table of crossings and the simulation have the same k."""
-    corpus_results = make_trained(
+    corpus_results = make_trained_results(
         [unequal(corpus)],
         protocol=Protocol(shots=SHOTS[corpus], draws=2, bootstraps=20, shared_draws=DRAWS[corpus]),
         rules=(),

@@ -8,7 +8,7 @@ from callshot.baselines.scoring import measure, measure_outputs, tally_scores
 from callshot.errors import InputError
 from callshot.fewshot.centroid import linear_layer, score
 from callshot.fewshot.episodes import plan_episodes
-from callshot.fewshot.evaluate import evaluate
+from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import count_classes
 from callshot.fewshot.protocol import Protocol
 from corpora import folds_of, random_corpus
@@ -36,7 +36,7 @@ def centroid_scores(episodes):
 def test_a_centroid_on_the_whole_pool_scores_what_evaluate_says_of_shots_all(seed):
     table = random_corpus(seed, classes=4, size=4, dimensions=5, integers=False)
     protocol = Protocol(shots=(), whole_pool=True, shared_draws=1, spreads=("shared",))
-    golden = evaluate([table], protocol, folds=folds_of(table), categories=CATEGORIES)
+    golden = evaluate_tables([table], protocol, folds=folds_of(table), categories=CATEGORIES)
     episodes = episodes_of(table)
     scores = centroid_scores(episodes)
     assert measure(episodes, scores, CATEGORIES) == pytest.approx(

@@ -13,11 +13,12 @@ from sklearn.covariance import LedoitWolf
 from sklearn.neighbors import KNeighborsClassifier
 
 import literal
-from callshot import Protocol, cli, evaluate
+from callshot import Protocol, cli
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.classifiers import CLASSIFIERS, find_classifier, ledoit_wolf, whiten
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import plan_episodes, split, splits
+from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import count_classes
 from callshot.fewshot.per_query_resampling import score_own
 from callshot.fewshot.shared_resampling import _cross, pool_a, shared_a
@@ -334,7 +335,7 @@ def test_the_mean_of_a_table_must_be_squarable_where_it_matters():
         table, vectors=np.round(table.vectors, 1) * 1e110 + 1e120, source="far.npz"
     )
     with pytest.raises(InputError, match=r"far\.npz: embeddings: "):
-        evaluate(far, dataclasses.replace(SMALL, classifiers=("cosine",)))
+        evaluate_tables(far, dataclasses.replace(SMALL, classifiers=("cosine",)))
 
 
 @settings(max_examples=40)
@@ -409,8 +410,8 @@ def test_an_unknown_classifier_is_answered_with_the_nearest():
 def test_more_classifiers_add_rows_and_move_none(score):
     table = random_corpus(3, classes=4, size=3, integers=False)
     few, heard = dataclasses.replace(SMALL, score=score, whole_pool=True), []
-    alone = evaluate(table, few)
-    result = evaluate(
+    alone = evaluate_tables(table, few)
+    result = evaluate_tables(
         table,
         dataclasses.replace(few, classifiers=("medoid", "centroid", "cl2n")),
         progress=lambda s, _: heard.append(s),
@@ -432,7 +433,7 @@ def test_more_classifiers_add_rows_and_move_none(score):
 def test_the_first_classifier_has_the_confusion_where_there_is_no_centroid():
     table = random_corpus(3, classes=4, size=3, integers=False)
     only, both = (
-        evaluate(table, dataclasses.replace(SMALL, classifiers=names))
+        evaluate_tables(table, dataclasses.replace(SMALL, classifiers=names))
         for names in (("neighbour",), ("neighbour", "cosine"))
     )
     assert only.confusion == both.confusion
@@ -486,7 +487,7 @@ def test_rules_are_shown_apart_and_the_reference_keeps_its_encoders_name():
     protocol = Protocol(
         shots=(1, 2), draws=3, bootstraps=10, shared_draws=5, classifiers=("centroid", "cosine")
     )
-    found = evaluate(table, protocol, folds=folds_of(table))
+    found = evaluate_tables(table, protocol, folds=folds_of(table))
     shown = found.apart(protocol.reference)
     assert {(c.encoder, c.classifier) for c in shown.curve} == {
         ("test", "centroid"),

@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 
 from callshot.errors import InputError
 from callshot.fewshot.differences import compare
-from callshot.fewshot.evaluate import evaluate
+from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.single_episode import rerun_episode
 from callshot.records import Baseline, Values
@@ -67,7 +67,7 @@ def test_every_number_is_that_of_the_literal_twin(data, shots, samples):
 @given(corpora(), st.sampled_from(["distinct", "replacement"]), st.integers(0, 3))
 def test_an_encoder_less_itself_is_exactly_nothing_in_both_spreads(table, sampler, seed):
     protocol = dataclasses.replace(FEW, shots=(1, 3), sampler=sampler, seed=seed)
-    result = evaluate(
+    result = evaluate_tables(
         [table, dataclasses.replace(table, encoder="again")], protocol, folds=folds_of(table)
     )
     found = compare(result.values)
@@ -100,7 +100,7 @@ def test_what_the_draws_do_to_both_encoders_falls_out_of_their_difference(spread
     table = random_corpus(5, classes=3, size=8, integers=False, dimensions=6)
     shifted = table.vectors + np.random.default_rng(0).normal(scale=0.05, size=table.vectors.shape)
     protocol = dataclasses.replace(FEW, bootstraps=300, shared_draws=300, spreads=(spread,))
-    result = evaluate(
+    result = evaluate_tables(
         [table, dataclasses.replace(table, encoder="near", vectors=shifted)], protocol
     )
     one, two = (v.value[0] for v in result.values if v.metric == "map")
@@ -120,7 +120,9 @@ def test_n_encoders_give_a_difference_for_every_pair_in_their_order():
 def test_every_scoring_metric_spread_and_k_is_compared_with_its_like():
     table = random_corpus(3, classes=4, size=3, integers=False)
     other = dataclasses.replace(table, encoder="other", vectors=table.vectors[::-1].copy())
-    result = evaluate([table, other], FEW, categories={"c0": "low", "c1": "low", "c2": "high"})
+    result = evaluate_tables(
+        [table, other], FEW, categories={"c0": "low", "c1": "low", "c2": "high"}
+    )
     found = {(d.scoring, d.metric, d.spread, d.k): d for d in compare(result.values)}
     points = {(c.encoder, c.scoring, c.metric, c.spread, c.k): c.mean for c in result.curve}
     assert len(found) == len(points) // 2

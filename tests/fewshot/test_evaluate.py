@@ -3,8 +3,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from callshot import Protocol, evaluate
+from callshot import Protocol
 from callshot.errors import InputError, LeakError, OptionError
+from callshot.fewshot.evaluate import evaluate_tables
 from callshot.records import Folds
 from corpora import folds_of, random_corpus
 
@@ -13,7 +14,7 @@ FEW = Protocol(shots=(1, 2), draws=3, bootstraps=5, shared_draws=4)
 
 def test_everything_the_protocol_promises_is_in_the_evaluation():
     table = random_corpus(3, classes=4, size=3, integers=False)
-    result = evaluate([table], FEW, corpus="herd")
+    result = evaluate_tables([table], FEW, corpus="herd")
     keys = {(c.scoring, c.metric, c.spread, c.k) for c in result.curve}
     assert keys == {
         ("all", m, s, k)
@@ -32,7 +33,7 @@ def test_everything_the_protocol_promises_is_in_the_evaluation():
 
 
 def test_percentiles_and_means_are_those_of_the_values():
-    result = evaluate([random_corpus(3, classes=4, size=3, integers=False)], FEW)
+    result = evaluate_tables([random_corpus(3, classes=4, size=3, integers=False)], FEW)
     values = {(v.scoring, v.metric, v.spread): v for v in result.values}
     for c in result.curve:
         row = values[c.scoring, c.metric, c.spread].value[FEW.shots.index(c.k)]
@@ -44,7 +45,7 @@ def test_percentiles_and_means_are_those_of_the_values():
 
 def test_accuracy_is_the_diagonal_of_the_confusion_within_each_fold_size():
     table = dataclasses.replace(random_corpus(3, classes=2, folds=2, size=3, integers=False))
-    result = evaluate([table], FEW)
+    result = evaluate_tables([table], FEW)
     for k in FEW.shots:
         cells = {(c.true, c.predicted): c.count for c in result.confusion if c.k == k}
         assert sum(cells.values()) == pytest.approx(result.queries)
@@ -53,7 +54,7 @@ def test_accuracy_is_the_diagonal_of_the_confusion_within_each_fold_size():
 def test_where_every_query_of_a_fold_is_positive_auroc_is_left_out_and_counted():
     table = random_corpus(3, classes=3, folds=2, size=3, integers=False)
     labels = [("c0", "c1") if f == 0 else () for f in table.fold]
-    result = evaluate([dataclasses.replace(table, labels=labels)], FEW)
+    result = evaluate_tables([dataclasses.replace(table, labels=labels)], FEW)
     assert any("every query of 1 fold(s) is positive for 'c0'" in note for note in result.notes)
     assert all(np.isfinite(c.mean) for c in result.curve)
 
@@ -61,7 +62,7 @@ def test_where_every_query_of_a_fold_is_positive_auroc_is_left_out_and_counted()
 def test_progress_adds_up_to_one():
     heard = []
     table = random_corpus(3, classes=3, size=3)
-    evaluate(
+    evaluate_tables(
         [table, dataclasses.replace(table, encoder="other")],
         FEW,
         progress=lambda share, what: heard.append(share),
@@ -71,7 +72,7 @@ def test_progress_adds_up_to_one():
 
 def test_without_room_for_the_gram_matrix_the_numbers_are_the_same_and_a_note_says_so():
     table = random_corpus(8, classes=3, size=3, dimensions=6, integers=False)
-    usual, tight = evaluate([table], FEW), evaluate([table], FEW, memory=0)
+    usual, tight = evaluate_tables([table], FEW), evaluate_tables([table], FEW, memory=0)
     assert [c.mean for c in usual.curve] == pytest.approx([c.mean for c in tight.curve], abs=1e-9)
     assert "scoring directly" in tight.notes[0]
 
@@ -81,31 +82,33 @@ def test_what_cannot_be_evaluated_is_refused():
     spoiled = table.vectors.copy()
     spoiled[4, 0] = np.nan
     with pytest.raises(InputError, match="row 5: wanted finite numbers"):
-        evaluate([dataclasses.replace(table, vectors=spoiled)], FEW)
+        evaluate_tables([dataclasses.replace(table, vectors=spoiled)], FEW)
     with pytest.raises(InputError, match="same id"):
-        evaluate([dataclasses.replace(table, segment=["x"] * len(table))], FEW)
+        evaluate_tables([dataclasses.replace(table, segment=["x"] * len(table))], FEW)
     with pytest.raises(InputError, match="column segment: not that of"):
-        evaluate([table, dataclasses.replace(table, segment=list(table.segment)[::-1])], FEW)
+        evaluate_tables([table, dataclasses.replace(table, segment=list(table.segment)[::-1])], FEW)
     with pytest.raises(InputError, match="no table"):
-        evaluate([], FEW)
+        evaluate_tables([], FEW)
     with pytest.raises(InputError, match="3 folds were given"):
-        evaluate([table], FEW, folds=Folds(np.array([0, 1, 0]), 2, "given"))
+        evaluate_tables([table], FEW, folds=Folds(np.array([0, 1, 0]), 2, "given"))
     folds = folds_of(table)
     with pytest.raises(LeakError, match="recording 'one' is in"):
-        evaluate([dataclasses.replace(table, recording=["one"] * len(table))], FEW, folds=folds)
+        evaluate_tables(
+            [dataclasses.replace(table, recording=["one"] * len(table))], FEW, folds=folds
+        )
 
 
 def test_a_second_table_with_other_recordings_is_refused():
     table = random_corpus(3, classes=3, size=3, integers=False)
     moved = dataclasses.replace(table, encoder="b", recording=["r"] * len(table))
     with pytest.raises(InputError, match="column recording: not that of"):
-        evaluate([table, moved], FEW)
+        evaluate_tables([table, moved], FEW)
 
 
 def test_plain_python_values_are_taken_or_refused_with_a_reason():
     table = random_corpus(3, classes=3, size=3, integers=False)
     lists = dataclasses.replace(table, vectors=table.vectors.tolist())
-    assert evaluate(lists, FEW).curve[0].mean == evaluate([table], FEW).curve[0].mean
+    assert evaluate_tables(lists, FEW).curve[0].mean == evaluate_tables([table], FEW).curve[0].mean
     numbered = dataclasses.replace(table, label=[int(x[1]) for x in table.label])
     assert set(numbered.label) == {"0", "1", "2"}
     with pytest.raises(InputError, match=r"wanted \(segments, dimensions\), found shape"):
@@ -122,7 +125,7 @@ def test_plain_python_values_are_taken_or_refused_with_a_reason():
 def test_labels_that_differ_only_in_space_are_noted_and_so_are_classes_outside_the_categories():
     table = random_corpus(3, classes=3, size=4, integers=False)
     label = ["C0 " if name == "c1" else name for name in table.label]
-    result = evaluate(
+    result = evaluate_tables(
         dataclasses.replace(table, label=label, labels=[()] * len(label)),
         FEW,
         categories={"C0 ": "low"},
@@ -133,15 +136,15 @@ def test_labels_that_differ_only_in_space_are_noted_and_so_are_classes_outside_t
 
 def test_ties_are_noted_with_what_they_cost():
     table = random_corpus(3, classes=3, size=4, integers=False, dimensions=3, scale=60.0)
-    literal = evaluate(table, dataclasses.replace(FEW, score="softmax"))
+    literal = evaluate_tables(table, dataclasses.replace(FEW, score="softmax"))
     assert any("scores of positives tie with others" in note for note in literal.notes)
-    assert not any("tie" in note for note in evaluate(table, FEW).notes)
+    assert not any("tie" in note for note in evaluate_tables(table, FEW).notes)
 
 
 def test_the_share_of_ties_is_of_all_scores_of_positives():
     table = random_corpus(3, classes=3, size=4, integers=False, dimensions=3, scale=60.0)
     table = dataclasses.replace(table, labels=[()] * len(table))
-    result = evaluate(table, dataclasses.replace(FEW, score="softmax", whole_pool=True))
+    result = evaluate_tables(table, dataclasses.replace(FEW, score="softmax", whole_pool=True))
     draws = {"per-query": FEW.draws, "shared": FEW.shared_draws}
     queries = {c.label: sum(c.per_fold) for c in result.classes}
     assert any(t.ties for t in result.ties)

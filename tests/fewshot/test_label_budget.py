@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callshot.fewshot.evaluate import evaluate
+from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.label_budget import label_budget, most_to_gain, saturation
 from callshot.fewshot.protocol import Protocol
 from callshot.records import BudgetRow, ClassCount, ClassCurve
@@ -144,7 +144,7 @@ def test_the_shared_spread_is_read_and_the_other_where_there_is_none():
 
 def test_every_encoder_and_eligible_class_of_a_real_evaluation_has_its_row():
     table = random_corpus(3, classes=4, size=5, integers=False)
-    result = evaluate(
+    result = evaluate_tables(
         [table],
         Protocol(shots=(1, 2, 3, 4), draws=3, bootstraps=10, shared_draws=20),
         corpus="herd",

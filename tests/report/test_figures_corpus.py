@@ -25,7 +25,7 @@ from callshot.records import (
 )
 from callshot.report.figures import draw_figures, plan_figures
 from callshot.report.figures.figure_io import blank, render
-from corpus_results import lengths, make_tables
+from corpus_results import make_durations, make_tables
 
 THREE_ENCODERS, THREE_SHOTS = ("birdnet-v2.4", "mfcc", "random"), (1, 2, 3, 5, 20)
 PAPER_IN, SMALLEST_PT = (7.2, 9.3), 6.5
@@ -86,7 +86,7 @@ def make_corpus_results(
     ]
     baselines.append(Baseline("c", "", "end-to-end", "AERD with a long name", "all", "map", 0.51))
     differences = [d for a, b in combinations(encoders, 2) for d in make_differences(values, a, b)]
-    span = lengths([1.0])
+    span = make_durations([1.0])
     facts = CorpusStats((16000.0,), (1,), ("WAV",), len(labels), 1.0, 0.0, span, span, span, span)
     return CorpusResults(
         evaluation,

@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from callshot.errors import InputError, OutputError
-from callshot.fewshot.evaluate import evaluate
+from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.protocol import Protocol
 from callshot.records import (
     BudgetRow,
@@ -498,7 +498,7 @@ def test_a_provenance_that_is_none_is_not_ours(tmp_path, text):
 
 
 def evaluated(tables: Sequence[Embeddings], **more: Any) -> Evaluation:
-    return evaluate(tables, FEW, corpus='herd, "north"', **more)
+    return evaluate_tables(tables, FEW, corpus='herd, "north"', **more)
 
 
 def write_whole(directory: Path, evaluation: Evaluation) -> None:
@@ -563,7 +563,9 @@ def test_two_encoders_built_folds_notes_and_a_whole_pool_read_back(tmp_path):
     tables = make_tables(
         ['say "roar",\ntwice', " roar", "ROAR"], each=1, encoders={"mfcc": 1.0, "per,ch": 0.5}
     )
-    evaluation = evaluate(tables, replace(FEW, whole_pool=True, score="softmax"), corpus="herd")
+    evaluation = evaluate_tables(
+        tables, replace(FEW, whole_pool=True, score="softmax"), corpus="herd"
+    )
     assert evaluation.notes
     assert evaluation.folds.proof
     write_whole(tmp_path, evaluation)
@@ -683,8 +685,8 @@ def test_evaluations_of_different_things_are_not_merged():
     table = strange_table()
     first, other = evaluated([table]), replace(table, encoder="other")
     moved = replace(other, segment=[f"{name}!" for name in table.segment])
-    fewer = evaluate([other], replace(FEW, bootstraps=4), corpus=first.corpus)
-    longer = evaluate([other], replace(FEW, shots=(1, 2, 3)), corpus=first.corpus)
+    fewer = evaluate_tables([other], replace(FEW, bootstraps=4), corpus=first.corpus)
+    longer = evaluate_tables([other], replace(FEW, shots=(1, 2, 3)), corpus=first.corpus)
     folds = replace(
         first.folds, fold=np.where(first.folds.fold >= 0, 1 - first.folds.fold % 2, -1), count=2
     )

@@ -27,7 +27,7 @@ from callshot.records import (
     Values,
 )
 from callshot.report.summary import write_summary
-from corpus_results import SMALL, lengths, make_corpus_results, make_tables
+from corpus_results import SMALL, make_corpus_results, make_durations, make_tables
 
 SHOTS = (1, 2, 3, 4, 5, 10)
 NOISE = np.linspace(-0.1, 0.1, 101)  # what the draws do: 1st to 99th percentile are ∓0.098
@@ -36,7 +36,7 @@ MANY = [
     ClassCount("roar", 30, 20, True, "", (10, 10)),
     ClassCount("rumble", 40, 25, True, "", (20, 20)),
 ]
-ONE = lengths([1.0])
+ONE = make_durations([1.0])
 AERD = ("end-to-end", "AERD", "")
 FACTS = CorpusStats((16000.0,), (1,), ("WAV PCM_16",), 2, 1.0, 0.0, ONE, ONE, ONE, ONE)
 

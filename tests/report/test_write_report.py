@@ -2,10 +2,10 @@ import csv
 
 import polars as pl
 import pytest
+from callshot.report.csv_records import read_records
 
 from callshot.errors import InputError
 from callshot.records import Baseline, Crossover, RefinementStep
-from callshot.report.csv_records import read_records
 from callshot.report.results import (
     read_baselines,
     read_refinement,
@@ -14,14 +14,16 @@ from callshot.report.results import (
     write_refinement,
 )
 from callshot.report.write_report import write_numbers
-from corpus_results import make_corpus_results, make_trained
+from corpus_results import make_corpus_results, make_trained_results
 
 STRANGE = 'say "LR",\ntwice'
 
 
 @pytest.fixture(scope="module")
 def trained():
-    return make_trained(more=[Baseline("corpus", "", "end-to-end", "AERD", "all", "map", 0.7)])
+    return make_trained_results(
+        more=[Baseline("corpus", "", "end-to-end", "AERD", "all", "map", 0.7)]
+    )
 
 
 def cells(path):

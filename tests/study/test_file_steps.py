@@ -7,9 +7,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from callshot import Embeddings, Protocol, evaluate, write_table
+from callshot import Embeddings, Protocol, write_table
 from callshot.corpus.segment_table import write_segment_table
 from callshot.errors import InputError
+from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import make_folds
 from callshot.records import Segment
 from callshot.study.file_steps import evaluate_files, fold_files
@@ -115,4 +116,4 @@ def test_a_part_of_a_table_is_a_table_of_that_part(segments: list[Segment]) -> N
     assert part.vectors.tolist() == [[4.0, 5.0], [10.0, 11.0]]
     assert part.fold is not None
     assert part.fold.tolist() == [2, 2]
-    assert evaluate(table, SMALL, folds=make_folds(label, table.recording, 3)).queries == 18
+    assert evaluate_tables(table, SMALL, folds=make_folds(label, table.recording, 3)).queries == 18

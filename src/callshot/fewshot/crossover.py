@@ -1,128 +1,169 @@
-"""Values of the centroid and of rivals → the k at which one passes the other.
+"""Samples of the centroid and scores of baselines → the k at which one passes the other.
 
-Two questions. With how many exemplars does the centroid pass a rival that was trained on all labels? That is the
-paper's crossover. And with how many does training pay, given the same exemplars? For that the rival is trained at every
-k, on the draws that the centroid meets, and what the draws do to both falls out of their difference.
+With how many exemplars does the centroid pass a baseline trained on all labels? That is the paper's
+crossover. And with how many does training pay, given the same exemplars? For that the baseline is
+trained at every k on the draws that the centroid sees, and what the draws do to both cancels out.
 
-`surely` needs an interval that is one: over 100 samples or more, which differ, and up to k*; beyond it pools run out,
-and draws that must be alike have no spread.
+`k_clear` rests on the 98 % interval of the difference. It needs 100 samples or more that differ, and
+holds up to k* only: beyond k* pools run out, and draws that must be equal have no spread.
 """
 
-from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from callshot.fewshot.differences import meets
-from callshot.fewshot.summary import PERCENTILES
-from callshot.records import Baseline, Crossover, FloatArray, IntArray, Values
+from callshot.fewshot.differences import matching_baselines
+from callshot.records.embeddings import FloatArray, IntArray
+from callshot.records.frames import CROSSOVERS, split_curves, value_matrix
+from callshot.records.terms import RANKING_METRICS
 
-METRICS = ("map", "auroc")
 MIN_SAMPLES = 100  # samples that a 1–99 % interval needs
-ALIKE = 1e-9  # of a metric: what rounding may do to samples that are equal
+ROUNDING = 1e-9  # differences of a metric below this are rounding errors
 
 
 def find_crossovers(
-    values: Sequence[Values],
-    baselines: Sequence[Baseline],
-    trained: Sequence[Values] = (),
-    complete: int | None = None,
-) -> list[Crossover]:
-    """Return every crossing of one corpus, by the values of the centroid and those of rivals at k; `complete` is k*.
+    values: pl.DataFrame,
+    baselines: pl.DataFrame,
+    trained: pl.DataFrame | None = None,
+    complete_shots: int | None = None,
+) -> pl.DataFrame:
+    """Return every crossover of one corpus, as rows of the CROSSOVERS schema.
 
-    >>> table = np.linspace(0.1, 0.5, 100) + np.array([[0.0], [0.2], [0.4]])
-    >>> centroid = Values("herd", "a", "centroid", "all", "map", "shared", np.array([1, 2, 3]), table)
-    >>> (found,) = find_crossings([centroid], [Rival("herd", "a", "logistic", "LR", "all", "map", 0.45)])
-    >>> found.k, found.surely
+    Parameters
+    ----------
+    values : polars.DataFrame
+        Samples of the centroid, rows of the VALUES schema.
+    baselines : polars.DataFrame
+        Baselines trained on all labels, rows of the BASELINES schema.
+    trained : polars.DataFrame, optional
+        Samples of baselines trained at every k.
+    complete_shots : int, optional
+        k*, beyond which nothing is clear.
+
+    Examples
+    --------
+    >>> from callshot.records.frames import BASELINES, values_frame
+    >>> samples = np.linspace(0.1, 0.5, 100) + np.array([[0.0], [0.2], [0.4]])
+    >>> key = {"corpus": "herd", "encoder": "a", "classifier": "centroid"}
+    >>> key |= {"scoring": "all", "metric": "map", "spread": "shared"}
+    >>> centroid = values_frame(key, np.array([1, 2, 3]), samples)
+    >>> row = ("herd", "a", "logistic", "LR", "all", "map", 0.45, "")
+    >>> baselines = pl.DataFrame([row], schema=dict(BASELINES), orient="row")
+    >>> find_crossovers(centroid, baselines).select("k_mean", "k_clear").row(0)
     (2, 3)
     """
-    last = np.inf if complete is None else complete
-    found = [
-        _cross_all(v, baseline, last)
-        for baseline in baselines
-        for v in values
-        if meets(baseline, v)
-    ]
-    return [*found, *(one for mine in trained for one in _cross_k(values, mine, last))]
+    last = np.inf if complete_shots is None else float(complete_shots)
+    curves = split_curves(values)
+    rows: list[dict[str, object]] = []
+    for baseline in baselines.iter_slices(1):
+        for curve in curves:
+            if not matching_baselines(baseline, curve).is_empty():
+                rows.append(_pass_baseline(curve, baseline.row(0, named=True), last))
+    for trained_curve in [] if trained is None else split_curves(trained):
+        for curve in curves:
+            if _is_same_curve(curve, trained_curve):
+                rows.append(_pass_centroid(curve, trained_curve, last))
+    return pl.DataFrame(rows, schema=dict(CROSSOVERS))
 
 
-def _cross_all(v: Values, baseline: Baseline, last: float) -> Crossover:
-    """Tell where the centroid passes a rival."""
-    key = (v.corpus, v.encoder, baseline.name, "all", v.scoring, v.metric, v.spread)
-    first = passes_at(v.k, v.value.mean(axis=1), baseline.value)
-    perfect = v.value.mean(axis=1) >= 1 - ALIKE
-    return Crossover(*key, first, surely_from(v.k, v.value - baseline.value, last, perfect))
+def _pass_baseline(curve: pl.DataFrame, baseline: dict[str, Any], last: float) -> dict[str, object]:
+    """Return the row of a centroid that passes a baseline trained on all labels."""
+    k = curve["k"].to_numpy()
+    samples = value_matrix(curve)
+    means = samples.mean(axis=1)
+    is_perfect = means >= 1 - ROUNDING
+    key = curve.select("corpus", "encoder", "scoring", "metric", "spread").row(0, named=True)
+    return {
+        **key,
+        "baseline": baseline["name"],
+        "labels": "all",
+        "k_mean": first_above(k, means, baseline["value"]),
+        "k_clear": clear_from(k, samples - baseline["value"], last, is_perfect),
+    }
 
 
-def _cross_k(values: Sequence[Values], mine: Values, last: float) -> Iterator[Crossover]:
-    """Yield where a rival passes the centroid on the same draws."""
-    for v in values:
-        if v.metric in METRICS and same_curve(v, mine):
-            k, trained, centroid = on_same_draws(mine, v)
-            ends = (pays_from(k, trained, centroid), surely_from(k, trained - centroid, last))
-            yield Crossover(
-                v.corpus, v.encoder, mine.classifier, "k", v.scoring, v.metric, v.spread, *ends
-            )
+def _pass_centroid(curve: pl.DataFrame, trained: pl.DataFrame, last: float) -> dict[str, object]:
+    """Return the row of a baseline, trained at every k, that passes the centroid."""
+    k, trained_samples, samples = align_draws(trained, curve)
+    key = curve.select("corpus", "encoder", "scoring", "metric", "spread").row(0, named=True)
+    return {
+        **key,
+        "baseline": trained["classifier"][0],
+        "labels": "k",
+        "k_mean": ahead_from(k, trained_samples, samples),
+        "k_clear": clear_from(k, trained_samples - samples, last),
+    }
 
 
-def same_curve(one: Values, other: Values) -> bool:
-    """Tell whether two classifiers were measured in the same way."""
-    return all(
-        getattr(one, key) == getattr(other, key)
-        for key in ("corpus", "encoder", "scoring", "metric", "spread")
-    )
+def _is_same_curve(one: pl.DataFrame, other: pl.DataFrame) -> bool:
+    """Return whether two classifiers were scored by the same ranking metric in the same way."""
+    columns = ("corpus", "encoder", "scoring", "metric", "spread")
+    if one["metric"][0] not in RANKING_METRICS:
+        return False
+    return one.select(columns).row(0) == other.select(columns).row(0)
 
 
-def on_same_draws(one: Values, other: Values) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Return the shots that two have in common, and the values of both, (shots, draws), on the draws that both met.
+def align_draws(one: pl.DataFrame, other: pl.DataFrame) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Return the k that two curves share, and the samples of both, (shots, draws), on shared draws.
 
-    >>> key = ("herd", "mfcc", "centroid", "all", "map", "shared")
-    >>> a, b = Values(*key, np.array([1, 2]), np.eye(2)), Values(*key, np.array([2, 5]), np.ones((2, 1)))
-    >>> on_same_draws(a, b)
+    >>> from callshot.records.frames import CURVE_KEY, values_frame
+    >>> key = dict.fromkeys(CURVE_KEY, "x")
+    >>> one = values_frame(key, np.array([1, 2]), np.eye(2))
+    >>> other = values_frame(key, np.array([2, 5]), np.ones((2, 1)))
+    >>> align_draws(one, other)
     (array([2]), array([[0.]]), array([[1.]]))
     """
-    k, here, there = np.intersect1d(one.k, other.k, return_indices=True)
-    draws = min(one.value.shape[1], other.value.shape[1])
-    return k, one.value[here, :draws], other.value[there, :draws]
+    k, rows, other_rows = np.intersect1d(one["k"], other["k"], return_indices=True)
+    samples = value_matrix(one)[rows]
+    other_samples = value_matrix(other)[other_rows]
+    draws = min(samples.shape[1], other_samples.shape[1])
+    return k, samples[:, :draws], other_samples[:, :draws]
 
 
-def passes_at(k: IntArray, means: FloatArray, whole: float) -> int | None:
-    """Return the first k at which a mean is above one value: a rival's, trained on all labels.
+def first_above(k: IntArray, means: FloatArray, value: float) -> int | None:
+    """Return the first k at which a mean is above a value.
 
-    >>> passes_at(np.array([1, 2, 4]), np.array([0.3, 0.6, 0.4]), 0.5)
+    >>> first_above(np.array([1, 2, 4]), np.array([0.3, 0.6, 0.4]), 0.5)
     2
     """
-    above = np.flatnonzero(means > whole)
+    above = np.flatnonzero(means > value)
     return int(k[above[0]]) if above.size else None
 
 
-def pays_from(k: IntArray, trained: FloatArray, centroid: FloatArray) -> int | None:
-    """Return the k from which on training is ahead in the mean; both are (shots, draws), on the same draws.
+def ahead_from(k: IntArray, trained: FloatArray, centroid: FloatArray) -> int | None:
+    """Return the k from which a trained classifier stays ahead in the mean, on the same draws.
 
-    None where it is not ahead at the last k; where a value is undefined, nothing is ahead.
+    None where it is not ahead at the last k. An undefined value is not ahead.
 
-    >>> pays_from(np.array([1, 2, 4]), np.array([[0.3, 0.4], [0.6, 0.45], [0.7, 0.8]]), np.full((3, 2), 0.5))
+    >>> trained = np.array([[0.3, 0.4], [0.6, 0.45], [0.7, 0.8]])
+    >>> ahead_from(np.array([1, 2, 4]), trained, np.full((3, 2), 0.5))
     2
     """
-    return _from_on(k, (trained - centroid).mean(axis=1) > 0)
+    return _holds_from(k, (trained - centroid).mean(axis=1) > 0)
 
 
-def surely_from(
-    k: IntArray, ahead: FloatArray, last: float = np.inf, perfect: NDArray[np.bool_] | bool = False
+def clear_from(
+    k: IntArray,
+    difference: FloatArray,
+    last: float = np.inf,
+    is_perfect: NDArray[np.bool_] | bool = False,
 ) -> int | None:
-    """Return the k from which on the whole 1–99 % interval of a difference (shots, samples) is above 0.
+    """Return the k from which the 98 % interval of a difference (shots, samples) stays above 0.
 
-    Samples that are all alike count where they are `perfect`.
+    Samples that are all equal count only where `is_perfect`.
     """
-    if ahead.shape[1] < MIN_SAMPLES:
+    if difference.shape[1] < MIN_SAMPLES:
         return None
-    low, *_, high = np.percentile(ahead, PERCENTILES, axis=1)
-    told = (k <= last) & (~(high - low <= ALIKE) | perfect)  # undefined is told: it is not above
-    return _from_on(k[told], low[told] > 0)
+    low, high = np.percentile(difference, (1, 99), axis=1)
+    is_constant = high - low <= ROUNDING
+    counts = (k <= last) & (~is_constant | is_perfect)
+    return _holds_from(k[counts], low[counts] > 0)
 
 
-def _from_on(k: IntArray, holds: NDArray[np.bool_]) -> int | None:
-    """Return the first k from which on something holds to the end."""
-    fails = np.flatnonzero(~holds)
-    first = int(fails[-1]) + 1 if fails.size else 0
+def _holds_from(k: IntArray, holds: NDArray[np.bool_]) -> int | None:
+    """Return the first k from which a condition holds to the end."""
+    failures = np.flatnonzero(~holds)
+    first = int(failures[-1]) + 1 if failures.size else 0
     return int(k[first]) if first < len(k) else None

@@ -1,94 +1,126 @@
-"""Values behind curves → paired differences: one encoder less another, or the centroid less a rival.
+"""Samples of curves → paired differences: one encoder less another, or the centroid less a baseline.
 
-No stream knows the encoder, so sample i of one encoder met the same draws as sample i of another, in both spreads:
-what the draws do to both falls out of the difference.
+No random stream depends on the encoder, so sample i of one encoder saw the same draws as sample i of
+another, in both spreads: what the draws do to both cancels out.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping
 from itertools import combinations
+from typing import Any
 
 import numpy as np
+import polars as pl
 
 from callshot.errors import InputError
-from callshot.fewshot.summary import PERCENTILES
-from callshot.records import Baseline, Curve, Difference, FloatArray, Values
+from callshot.records.embeddings import FloatArray
+from callshot.records.frames import (
+    DIFFERENCES,
+    concat_frames,
+    make_frame,
+    split_curves,
+    summarise_samples,
+    value_matrix,
+)
+
+PAIR_KEY = ("corpus", "classifier", "scoring", "metric", "spread")
 
 
-def compare(values: Sequence[Values], baselines: Sequence[Baseline] = ()) -> list[Difference]:
-    """Compare every pair of encoders of one corpus, in their order, and each encoder with the rivals on it.
+def compare_encoders(values: pl.DataFrame) -> pl.DataFrame:
+    """Compare every pair of encoders of one corpus, in their order.
 
-    A rival has one value, whatever was drawn; one without an encoder meets all of them. Where a value is undefined, so
-    is all that is said of its k. Refused: encoders that were not evaluated at the same k with as many samples.
+    Where a value is undefined, so is every difference at its k.
 
-    >>> key = ("centroid", "all", "map", "shared", np.array([1]))
-    >>> one, other = np.array([[0.5, 0.75, 0.75]]), np.array([[0.25, 0.75, 0.25]])
-    >>> (d,) = compare([Values("herd", "a", *key, one), Values("herd", "b", *key, other)])
-    >>> d.one, d.other, d.k, d.mean, d.p50, round(d.wins, 3)
-    ('a', 'b', 1, 0.25, 0.25, 0.833)
+    Parameters
+    ----------
+    values : polars.DataFrame
+        Rows of the VALUES schema.
+
+    Returns
+    -------
+    polars.DataFrame
+        Rows of the DIFFERENCES schema.
+
+    Raises
+    ------
+    InputError
+        If two encoders were not evaluated at the same k with the same number of samples.
+
+    Examples
+    --------
+    >>> from callshot.records.frames import values_frame
+    >>> key = {"corpus": "herd", "classifier": "centroid", "scoring": "all", "metric": "map"}
+    >>> key["spread"] = "shared"
+    >>> one = values_frame({**key, "encoder": "a"}, np.array([1]), np.array([[0.5, 0.75, 0.75]]))
+    >>> other = values_frame({**key, "encoder": "b"}, np.array([1]), np.array([[0.25, 0.75, 0.25]]))
+    >>> frame = compare_encoders(pl.concat([one, other]))
+    >>> frame.select("one", "other", "k", "mean", "p50").row(0)
+    ('a', 'b', 1, 0.25, 0.25)
     """
-    encoders = dict.fromkeys(v.encoder for v in values)
-    found = [row for pair in combinations(encoders, 2) for row in _compare_pair(values, *pair)]
-    for v in values:
-        for baseline in baselines:
-            if meets(baseline, v):
-                found.extend(
-                    summarise_differences(v, baseline_name(baseline), v.value - baseline.value)
+    encoders = values["encoder"].unique(maintain_order=True)
+    curves = {name: _curves_by_key(values.filter(encoder=name)) for name in encoders}
+    differences = []
+    for one, other in combinations(curves, 2):
+        for key in curves[one] | curves[other]:
+            rows = curves[one].get(key)
+            other_rows = curves[other].get(key)
+            if rows is None or other_rows is None or not _are_paired(rows, other_rows):
+                raise InputError(
+                    f"{key[0]}: '{one}' and '{other}' cannot be compared ({', '.join(key)}): "
+                    "expected the same k and the same number of samples; "
+                    "evaluate both with the same options"
                 )
-    return found
+            difference = value_matrix(rows) - value_matrix(other_rows)
+            differences.append(summarise_differences(rows, other, difference))
+    return concat_frames(differences, DIFFERENCES)
 
 
-def _compare_pair(values: Sequence[Values], one: str, other: str) -> Iterator[Difference]:
-    mine, theirs = ({_curve(v): v for v in values if v.encoder == name} for name in (one, other))
-    for curve in mine | theirs:
-        a, b = mine.get(curve), theirs.get(curve)
-        if a is None or b is None or a.value.shape != b.value.shape or not np.array_equal(a.k, b.k):
-            raise InputError(
-                f"{values[0].corpus}: '{one}' and '{other}' cannot be compared ({', '.join(curve)}): wanted the same k "
-                "and as many samples of both; evaluate both with the same options"
-            )
-        yield from summarise_differences(a, other, a.value - b.value)
+def compare_baselines(values: pl.DataFrame, baselines: pl.DataFrame) -> pl.DataFrame:
+    """Compare each curve with the baselines on its encoder, and with those that read audio.
+
+    A baseline has one value, whatever was drawn.
+    """
+    differences = []
+    for curve in split_curves(values):
+        for baseline in matching_baselines(baselines, curve).iter_rows(named=True):
+            difference = value_matrix(curve) - baseline["value"]
+            name = baseline_name(baseline)
+            differences.append(summarise_differences(curve, name, difference))
+    return concat_frames(differences, DIFFERENCES)
 
 
-def _curve(values: Values) -> tuple[str, ...]:
-    return values.corpus, values.classifier, values.scoring, values.metric, values.spread
-
-
-def meets(baseline: Baseline, values: Values | Curve) -> bool:
-    """Tell whether a rival is held against a curve."""
-    same = (baseline.corpus, baseline.scoring, baseline.metric) == (
-        values.corpus,
-        values.scoring,
-        values.metric,
+def matching_baselines(baselines: pl.DataFrame, curve: pl.DataFrame) -> pl.DataFrame:
+    """Return the baselines that a curve is compared with: same corpus, scoring, metric, encoder."""
+    key = curve.row(0, named=True)
+    return baselines.filter(
+        pl.col("encoder").is_in(["", key["encoder"]]),
+        corpus=key["corpus"],
+        scoring=key["scoring"],
+        metric=key["metric"],
     )
-    return same and baseline.encoder in ("", values.encoder)
 
 
-def baseline_name(baseline: Baseline) -> str:
-    """Return what a difference calls a rival: its name, and the encoder that it was trained on, if any."""
-    return f"{baseline.name} on {baseline.encoder}" if baseline.encoder else baseline.name
+def baseline_name(baseline: Mapping[str, Any]) -> str:
+    """Return what a difference calls a baseline: its name, and its encoder if it has one."""
+    if not baseline["encoder"]:
+        return str(baseline["name"])
+    return f"{baseline['name']} on {baseline['encoder']}"
 
 
-def summarise_differences(
-    values: Values, other: str, difference: FloatArray
-) -> Iterator[Difference]:
-    """Sum up differences from something, (shots, samples), at every k of the values."""
-    levels = np.percentile(difference, PERCENTILES, axis=1).T
+def summarise_differences(curve: pl.DataFrame, other: str, difference: FloatArray) -> pl.DataFrame:
+    """Return rows of the DIFFERENCES schema for a curve less something, (shots, samples)."""
     wins = ((np.sign(difference) + 1.0) / 2.0).mean(axis=1)  # equal: half; undefined: undefined
-    for s, k in enumerate(values.k.tolist()):
-        low, quarter, half, three, high = levels[s].tolist()
-        yield Difference(
-            values.corpus,
-            values.encoder,
-            other,
-            values.scoring,
-            values.metric,
-            values.spread,
-            k,
-            float(difference[s].mean()),
-            low,
-            quarter,
-            half,
-            three,
-            high,
-            float(wins[s]),
-        )
+    columns = {"k": curve["k"], **summarise_samples(difference), "wins": wins}
+    key = curve.row(0, named=True) | {"one": curve["encoder"][0], "other": other}
+    constants = {name: key[name] for name in DIFFERENCES if name not in columns}
+    return make_frame(DIFFERENCES, columns, constants)
+
+
+def _curves_by_key(values: pl.DataFrame) -> dict[tuple[str, ...], pl.DataFrame]:
+    return {curve.select(PAIR_KEY).row(0): curve for curve in split_curves(values)}
+
+
+def _are_paired(one: pl.DataFrame, other: pl.DataFrame) -> bool:
+    """Return whether two curves have the same k and the same number of samples."""
+    if not one["k"].equals(other["k"]):
+        return False
+    return value_matrix(one).shape == value_matrix(other).shape

@@ -1,15 +1,18 @@
-"""Embeddings of one corpus, by several encoders → what the k-shot protocol found. Arrays in, records out."""
+"""Embeddings of one corpus by several encoders → the results of the k-shot protocol, as frames."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
+import polars as pl
 
 from callshot.errors import InputError, OptionError
+from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.classifiers import find_classifier
+from callshot.fewshot.differences import compare_encoders
 from callshot.fewshot.engine import Engine, machine_memory, open_engine
 from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.folds import (
@@ -21,8 +24,9 @@ from callshot.fewshot.folds import (
     make_folds,
 )
 from callshot.fewshot.gram import gram_bytes
+from callshot.fewshot.label_budget import label_budget
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.summary import Summary, tell_ties
+from callshot.fewshot.summary import SweepSummary, describe_ties
 from callshot.fewshot.sweep import sweep
 from callshot.records import (
     ClassCount,
@@ -33,14 +37,41 @@ from callshot.records import (
     Progress,
     no_progress,
 )
+from callshot.records.frames import CONFUSION, CURVE, PER_CLASS, TIES, VALUES, concat_frames
+
+SCHEMAS = {
+    "curve": CURVE,
+    "values": VALUES,
+    "per_class": PER_CLASS,
+    "confusion": CONFUSION,
+    "ties": TIES,
+}
+Categories = Mapping[str, str] | None
 
 
-def evaluate(
-    tables: Sequence[Embeddings] | Embeddings,
+@dataclass
+class _Results:
+    """Frames and notes, collected sweep by sweep."""
+
+    frames: dict[str, list[pl.DataFrame]] = field(
+        default_factory=lambda: {name: [] for name in SCHEMAS}
+    )
+    notes: list[str] = field(default_factory=list)
+
+    def add(self, **frames: pl.DataFrame) -> None:
+        for name, frame in frames.items():
+            self.frames[name].append(frame)
+
+    def joined(self) -> dict[str, pl.DataFrame]:
+        return {name: concat_frames(parts, SCHEMAS[name]) for name, parts in self.frames.items()}
+
+
+def evaluate_tables(
+    tables: Sequence[Embeddings],
     protocol: Protocol | None = None,
     *,
     folds: Folds | None = None,
-    categories: Mapping[str, str] | None = None,
+    categories: Categories = None,
     corpus: str = "corpus",
     threads: int | None = None,
     memory: int | None = None,
@@ -48,25 +79,52 @@ def evaluate(
 ) -> Evaluation:
     """Run the k-shot protocol over several encoders' embeddings of the same segments.
 
-    `categories` maps labels to the categories of reduced scoring. `threads` and `memory` (bytes for the Gram matrix
-    before the engine goes the direct way; a quarter of the machine's by default) change the time, not the numbers.
-    `report` hears the share of the work that is done.
+    Parameters
+    ----------
+    tables : sequence of Embeddings
+        One table per encoder, with the same segments in the same order.
+    protocol : Protocol, optional
+        The paper's by default.
+    folds : Folds, optional
+        Taken from the first table, or built, where they are not given.
+    categories : mapping, optional
+        The category of each label, for reduced scoring.
+    corpus : str
+        The name of the corpus in the results.
+    threads, memory : int, optional
+        Threads (all cores by default) and bytes for the Gram matrix (a quarter of the machine's
+        memory by default). They change the time, not the numbers.
+    progress : callable
+        Called with each share of the work that is done.
 
+    Returns
+    -------
+    Evaluation
+
+    Raises
+    ------
+    InputError
+        If the tables disagree, hold values that are not finite, or allow no evaluation.
+
+    Examples
+    --------
     >>> import numpy as np
     >>> vectors = np.array([[0.0], [0.1], [1.0], [1.1]] * 5)
     >>> recording = [f"rec{i // 4}" for i in range(20)]
     >>> label = ["rumble", "rumble", "roar", "roar"] * 5
-    >>> table = Embeddings("mine", vectors, [f"s{i:02}" for i in range(20)], recording, label, [()] * 20)
-    >>> result = evaluate([table], Protocol(shots=(1, 2), draws=5, bootstraps=20, shared_draws=10))
-    >>> [(c.metric, c.k, c.mean) for c in result.curve if c.spread == "shared"][:3]
-    [('map', 1, 1.0), ('map', 2, 1.0), ('auroc', 1, 1.0)]
+    >>> segment = [f"s{i:02}" for i in range(20)]
+    >>> table = Embeddings("mine", vectors, segment, recording, label, [()] * 20)
+    >>> protocol = Protocol(shots=(1, 2), draws=5, bootstraps=20, shared_draws=10)
+    >>> result = evaluate_tables([table], protocol)
+    >>> result.curve.filter(spread="shared", metric="map").select("k", "mean").rows()
+    [(1, 1.0), (2, 1.0)]
     """
-    tables = [tables] if isinstance(tables, Embeddings) else tables
     if not tables:
         raise InputError("no table of embeddings was given")
-    protocol, first = protocol or Protocol(), tables[0]
+    protocol = protocol or Protocol()
+    first = tables[0]
     for table in tables:
-        _check(table, first)
+        _check_table(table, first)
     folds = folds or choose_folds(first)
     if len(folds.fold) != len(first):
         raise InputError(
@@ -74,33 +132,78 @@ def evaluate(
         )
     audit(first.recording, folds.fold)
     counts = count_classes(first.label, folds, first.recording)
-    room = machine_memory() // 4 if memory is None else memory
-    notes = [*doubtful_labels(first), *_outside(categories, counts)]
-    result = Evaluation(
-        corpus, complete_shots(counts), 0, [], [], [], [], [], counts, folds, first, notes
+    memory = machine_memory() // 4 if memory is None else memory
+    results = _Results(
+        notes=[*describe_doubtful_labels(first), *_uncategorised(categories, counts)]
     )
-    sweeps = len(protocol.classifiers) + (protocol.score == "softmax")
-    parts = len(tables) * len(protocol.spreads) * sweeps * len(protocol.shots)
+    threads = threads or os.cpu_count() or 1
+    queries = 0
     for table in tables:
-        with _naming(table):
+        with _named_errors(table):
             episodes = plan_episodes(table, folds, counts)
-        step = partial(_pass_on, progress, table.encoder, max(parts, 1))
-        if gram_bytes(episodes) > room:
-            result.notes.append(_direct_note(table, gram_bytes(episodes), room))
+        queries = int((episodes.fold >= 0).sum())
+        needed = gram_bytes(episodes)
+        if needed > memory:
+            results.notes.append(_describe_direct_scoring(table, needed, memory))
+        step = partial(_report_share, progress, table.encoder, _sweep_count(protocol, len(tables)))
         for name in protocol.classifiers:
-            with _naming(table):
-                engine = open_engine(
-                    episodes,
-                    protocol,
-                    threads or os.cpu_count() or 1,
-                    room,
-                    step,
-                    find_classifier(name),
-                )
+            classifier = find_classifier(name)
+            with _named_errors(table):
+                engine = open_engine(episodes, protocol, threads, memory, step, classifier)
             with engine:
                 for spread in protocol.spreads:
-                    _run_spread(engine, spread, table.encoder, categories, result)
-    return replace(result, queries=int((episodes.fold >= 0).sum()))
+                    summary, log = _run_sweeps(engine, spread, categories, corpus, table, counts)
+                    _add_sweep(results, summary, log, protocol)
+    frames = results.joined()
+    reference = pl.col("classifier") == protocol.reference
+    return Evaluation(
+        corpus,
+        complete_shots(counts),
+        queries,
+        counts,
+        folds,
+        first,
+        results.notes,
+        **frames,
+        differences=compare_encoders(frames["values"].filter(reference)),
+        budget=label_budget(frames["per_class"].filter(reference), counts),
+    )
+
+
+def _run_sweeps(
+    engine: Engine,
+    spread: str,
+    categories: Categories,
+    corpus: str,
+    table: Embeddings,
+    counts: Sequence[ClassCount],
+) -> tuple[SweepSummary, MetricSums | None]:
+    """Sweep one spread of one encoder; literal softmax runs beside log-odds, to price its ties."""
+    protocol = engine.protocol
+    classifier = engine.classifier.name
+    k, sums = sweep(engine, spread, categories)
+    summary = SweepSummary(
+        corpus, table.encoder, spread, k, sums, engine.episodes, counts, classifier
+    )
+    if protocol.score != "softmax" or classifier != protocol.reference:
+        return summary, None
+    log_engine = replace(engine, protocol=replace(protocol, score="log"))
+    return summary, sweep(log_engine, spread)[1]
+
+
+def _add_sweep(
+    results: _Results, summary: SweepSummary, log_sums: MetricSums | None, protocol: Protocol
+) -> None:
+    """Collect the frames of a sweep; confusion and ties are those of the reference alone."""
+    results.add(curve=summary.curve, values=summary.values, per_class=summary.per_class)
+    if summary.classifier != protocol.reference:
+        return
+    ties = summary.ties(protocol.supports(summary.spread), log_sums)
+    results.add(ties=ties)
+    results.notes.extend(describe_ties(ties))
+    if summary.spread == protocol.spreads[0]:
+        results.add(confusion=summary.confusion())
+        results.notes.extend(summary.notes())
 
 
 def choose_folds(
@@ -111,122 +214,101 @@ def choose_folds(
     *,
     default: int = DEFAULT_FOLDS,
 ) -> Folds:
-    """Take the folds that are given, with the table or in the file `source`, or build `count` or `default` of them."""
+    """Take the folds of the table or of the file `source`, or build `count` or `default` folds."""
     fold = embeddings.fold if given is None else given
     if fold is None:
-        return make_folds(
-            embeddings.label, embeddings.recording, default if count is None else count
-        )
+        count = default if count is None else count
+        return make_folds(embeddings.label, embeddings.recording, count)
     where = f"{embeddings.source if source is None else source}: column fold"
     try:
         folds = check_folds(embeddings.recording, fold)
     except InputError as error:
         raise type(error)(f"{where}: {error}") from None
     if count is not None and folds.count != count:
-        raise OptionError(
-            f"{where} has {folds.count} folds, the option says {count}; leave one out"
-        )
+        raise OptionError(f"{where} has {folds.count} folds, the option asks for {count}; omit one")
     return folds
 
 
-def _check(table: Embeddings, first: Embeddings) -> None:
-    """Refuse what would give numbers without meaning; a table from a file has been checked before, with its rows."""
+def _check_table(table: Embeddings, first: Embeddings) -> None:
+    """Check what would give meaningless numbers; tables from files were checked row by row before."""
     if len(set(table.segment)) != len(table):
-        raise InputError(
-            f"{table.source}: column segment: two segments have the same id; ids must differ"
-        )
+        raise InputError(f"{table.source}: column segment: two segments have the same id")
     for name in ("segment", "recording", "label"):
         if getattr(table, name) != getattr(first, name):
             raise InputError(
-                f"{table.source}: column {name}: not that of {first.source}, row by row; all must agree"
+                f"{table.source}: column {name}: differs from that of {first.source}; "
+                "all tables need the same segments in the same order"
             )
-    bad = np.flatnonzero(~np.isfinite(table.vectors).all(axis=1))
-    if bad.size:
-        raise InputError(
-            f"{table.source}: column embedding, row {bad[0] + 1}: wanted finite numbers"
+    is_finite = np.isfinite(table.vectors).all(axis=1)
+    if not is_finite.all():
+        row = int(np.argmin(is_finite)) + 1
+        raise InputError(f"{table.source}: column embedding, row {row}: expected finite numbers")
+
+
+def describe_doubtful_labels(table: Embeddings) -> Iterator[str]:
+    """Yield a note on labels that differ only in space or case, and on overlapping labels only.
+
+    >>> labels = [("roar, rumble",), ()]
+    >>> table = Embeddings("e", [[0.0], [1.0]], "ab", "xy", ["roar", "Roar "], labels)
+    >>> for note in describe_doubtful_labels(table): print(note)
+    the labels 'Roar ', 'roar' differ only in space or case; they count as different classes
+    only in the column labels, never a segment's own label: 'roar, rumble'
+    """
+    similar: dict[str, list[str]] = {}
+    for name in sorted(set(table.label)):
+        similar.setdefault(" ".join(name.split()).casefold(), []).append(name)
+    for names in similar.values():
+        if len(names) > 1:
+            yield (
+                f"the labels {_quote_names(names)} differ only in space or case; "
+                "they count as different classes"
+            )
+    extra = {name for names in table.labels for name in names} - set(table.label)
+    if extra:
+        yield (
+            f"only in the column labels, never a segment's own label: {_quote_names(sorted(extra))}"
         )
 
 
-def doubtful_labels(table: Embeddings) -> Iterator[str]:
-    """Yield a note on labels that differ only in space or case, and on labels that are no segment's own.
-
-    >>> table = Embeddings("e", [[0.0], [1.0]], "ab", "xy", ["roar", "Roar "], [("roar, rumble",), ()])
-    >>> for note in doubtful_labels(table): print(note)
-    the labels 'Roar ', 'roar' differ only in space or case, and are taken for different classes
-    in labels, and no segment's label: 'roar, rumble'
-    """
-    alike: dict[str, list[str]] = {}
-    for name in sorted(set(table.label)):
-        alike.setdefault(" ".join(name.split()).casefold(), []).append(name)
-    for names in alike.values():
-        if len(names) > 1:
-            yield f"the labels {_listed(names)} differ only in space or case, and are taken for different classes"
-    strange = {name for names in table.labels for name in names} - set(table.label)
-    if strange:
-        yield f"in labels, and no segment's label: {_listed(sorted(strange))}"
-
-
-def _outside(categories: Mapping[str, str] | None, counts: Sequence[ClassCount]) -> list[str]:
+def _uncategorised(categories: Categories, counts: Sequence[ClassCount]) -> list[str]:
     """Return a note on the eligible classes that reduced scoring leaves out."""
-    out = (
-        []
-        if categories is None
-        else [c.label for c in counts if c.eligible and c.label not in categories]
-    )
-    return [f"in no category, so not in the reduced scoring: {_listed(out)}"] if out else []
+    if categories is None:
+        return []
+    names = [count.label for count in counts if count.eligible and count.label not in categories]
+    if not names:
+        return []
+    return [f"without a category, so not in the reduced scoring: {_quote_names(names)}"]
 
 
-def _listed(names: Sequence[str], most: int = 8) -> str:
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(repr(name) for name in names[:most]) + rest
+def _quote_names(names: Sequence[str], most: int = 8) -> str:
+    text = ", ".join(repr(name) for name in names[:most])
+    if len(names) > most:
+        text += f" and {len(names) - most} more"
+    return text
 
 
-def _pass_on(progress: Progress, encoder: str, parts: int, share: float) -> None:
-    """Turn the engine's steps, in shots, into shares of the whole."""
-    progress(share / parts, encoder)
+def _sweep_count(protocol: Protocol, tables: int) -> int:
+    """Return how many shots are swept in all, for progress."""
+    sweeps = len(protocol.classifiers) + (protocol.score == "softmax")
+    return max(tables * len(protocol.spreads) * sweeps * len(protocol.shots), 1)
 
 
-def _run_spread(
-    engine: Engine,
-    spread: str,
-    encoder: str,
-    categories: Mapping[str, str] | None,
-    into: Evaluation,
-) -> None:
-    """Sweep one spread of one encoder and add its records; literal softmax runs beside log-odds, to price its ties.
-
-    Confusion and ties are those of the reference alone.
-    """
-    protocol, classifier = engine.protocol, engine.classifier.name
-    k, tally = sweep(engine, spread, categories)
-    summary = Summary(
-        into.corpus, encoder, spread, k, tally, engine.episodes, into.classes, classifier
-    )
-    summary.tell(into)
-    if classifier != protocol.reference:
-        return
-    log = None
-    if protocol.score == "softmax":
-        log = sweep(replace(engine, protocol=replace(protocol, score="log")), spread)[1]
-    ties = list(summary.ties(protocol.supports(spread), log))
-    into.ties.extend(ties)
-    into.notes.extend(tell_ties(ties))
-    if spread == protocol.spreads[0]:
-        into.confusion.extend(summary.confusion())
-        into.notes.extend(summary.notes())
+def _report_share(progress: Progress, encoder: str, total: int, shots: float) -> None:
+    progress(shots / total, encoder)
 
 
 @contextmanager
-def _naming(table: Embeddings) -> Iterator[None]:
-    """Say whose vectors an error is about."""
+def _named_errors(table: Embeddings) -> Iterator[None]:
+    """Name the table in errors about its vectors."""
     try:
         yield
     except InputError as error:
         raise InputError(f"{table.source}: {error}") from None
 
 
-def _direct_note(table: Embeddings, needed: int, room: int) -> str:
+def _describe_direct_scoring(table: Embeddings, needed: int, memory: int) -> str:
     return (
-        f"{table.encoder}: the Gram matrix would take {needed / 2**30:.1f} GiB and {room / 2**30:.1f} GiB are allowed; "
-        "scoring directly from the vectors: the same numbers, more slowly"
+        f"{table.encoder}: the Gram matrix needs {needed / 2**30:.1f} GiB, and "
+        f"{memory / 2**30:.1f} GiB are allowed; scoring from the vectors directly: "
+        "the same numbers, more slowly"
     )

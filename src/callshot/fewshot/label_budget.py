@@ -1,118 +1,133 @@
-"""Curves → what more exemplars are worth: to each class, by a curve through its points, and to all, by their mean.
+"""Curves → what more exemplars are worth: to each class, and to all classes together.
 
-The variance of a mean of k exemplars goes as 1/k, and so does what it costs a class, once it is small: hence the form
-a − b/k, laid through the later half of the shots. Through all of them it falls below what the last shots have reached.
-No metric exceeds 1: neither does a limit, and no gain leads beyond it, however steep the curve.
+The variance of a mean of k exemplars falls as 1/k, and so does what it costs a class once it is small.
+Hence the curve a − b/k, fitted to the later half of the shots: fitted to all of them it falls below
+what the last shots have reached. No metric exceeds 1, so neither does a limit, and no gain leads
+beyond it.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
+import polars as pl
 
-from callshot.records import BudgetRow, ClassCount, ClassCurve, Curve, FloatArray
+from callshot.records import ClassCount
+from callshot.records.embeddings import FloatArray
+from callshot.records.frames import BUDGET
 
-FEWEST = 3  # points through which a curve is laid: two would lie on it whatever they are
-WITHIN = 0.01  # of a metric: less is called level
+MIN_POINTS = 3  # two points lie on the curve whatever they are
+WITHIN = 0.01  # a smaller change of a metric counts as level
 
 
 def label_budget(
-    per_class: Sequence[ClassCurve],
+    per_class: pl.DataFrame,
     classes: Sequence[ClassCount],
     metric: str = "map",
     *,
     since: float = 0.5,
-) -> list[BudgetRow]:
-    """Tell what the next exemplar of each eligible class is worth to it, with each encoder.
+) -> pl.DataFrame:
+    """Return what the next exemplar of each eligible class is worth to it, with each encoder.
 
-    Read from the spread `shared`, where there is one: that is the labelling of a person. Only shots that the class can
-    give in every split count; `k` is 0 where none of these was evaluated. The curve goes through those from the share
-    `since` of the last one on (0: through all), three at least. On these curves every class gets one exemplar more at
-    each step, so a gain is that of a step which all take.
+    The spread `shared` is read where there is one: it is how a person labels. Only shots that the
+    class can give in every split count; `k` is 0 where none of these was evaluated. All classes get
+    one exemplar more at each step of the curves, so a gain is that of a step which all classes take.
 
-    >>> rows = [ClassCurve("herd", "e", "centroid", "all", "map", "shared", k, "roar", 0.9 - 0.4 / k, 0, 1)
-    ...         for k in (1, 2, 4, 8)]
-    >>> (worth,) = label_budget(rows, [ClassCount("roar", 6, 4, True)])
-    >>> worth.k, round(worth.value, 6), round(worth.limit, 6), round(worth.next_gain, 6), round(worth.double_gain, 6)
-    (4, 0.8, 0.9, 0.02, 0.05)
+    Parameters
+    ----------
+    per_class : polars.DataFrame
+        Rows of the PER_CLASS schema.
+    classes : sequence of ClassCount
+    metric : str
+    since : float
+        The curve is fitted to the shots from this share of the last one on, to three at least.
+
+    Returns
+    -------
+    polars.DataFrame
+        Rows of the BUDGET schema.
     """
-    rows = [c for c in per_class if c.metric == metric]
-    spreads = {c.spread for c in rows}
-    curves: dict[tuple[str, str, str], list[ClassCurve]] = {}
-    for c in rows:
-        if c.spread == "shared" or "shared" not in spreads:
-            curves.setdefault((c.corpus, c.encoder, c.label), []).append(c)
-    counts = {c.label: c for c in classes if c.eligible}
-    return [
-        _worth(curve, counts[key[-1]], since) for key, curve in curves.items() if key[-1] in counts
+    rows = per_class.filter(metric=metric)
+    if "shared" in rows["spread"]:
+        rows = rows.filter(spread="shared")
+    counts = {count.label: count for count in classes if count.eligible}
+    curves = rows.partition_by("corpus", "encoder", "label", maintain_order=True)
+    budget = [
+        _fit_class(curve, counts[curve["label"][0]], since)
+        for curve in curves
+        if curve["label"][0] in counts
     ]
+    return pl.DataFrame(budget, schema=dict(BUDGET))
 
 
-def most_to_gain(budget: Sequence[BudgetRow]) -> BudgetRow | None:
-    """Return the class that gains most from its next exemplar; None where that is not worth telling.
+def largest_gain(budget: pl.DataFrame) -> dict[str, object] | None:
+    """Return the row of the class that gains most from its next exemplar, if it stands out.
 
-    It is not where no curve was laid, where twice as many exemplars would add less than `WITHIN`, or where the points
-    lie further from the curve than that rises: then it is noise that makes the class the first.
-
-    >>> steady = Worth("herd", "e", "roar", "map", 9, 4, 0.5, 0.02, 0.05, 0.6, 0.001)
-    >>> noisy = Worth("herd", "e", "bark", "map", 9, 4, 0.5, 0.03, 0.075, 0.6, 0.1)
-    >>> most_to_gain([steady]).label, most_to_gain([steady, noisy])
-    ('roar', None)
+    It does not where no curve was fitted, where twice as many exemplars would add less than `WITHIN`,
+    or where the points lie further from the curve than it rises: then noise makes the class the first.
     """
-    top = max(
-        (w for w in budget if w.next_gain == w.next_gain), key=lambda w: w.next_gain, default=None
-    )
-    return None if top is None or top.double_gain < WITHIN or top.error > top.double_gain else top
+    known = budget.filter(pl.col("next_gain").is_not_nan())
+    if known.is_empty():
+        return None
+    row = known.row(int(known["next_gain"].arg_max() or 0), named=True)
+    if row["double_gain"] < WITHIN or row["error"] > row["double_gain"]:
+        return None
+    return row
 
 
-def saturation(curve: Sequence[Curve], within: float = WITHIN) -> int | None:
-    """Return the first k whose mean no later one exceeds by more than `within`; None where only the last is such.
+def saturation(curve: pl.DataFrame, within: float = WITHIN) -> int | None:
+    """Return the first k whose mean no later mean exceeds by more than `within`.
 
-    `curve` holds the points of one curve; those without a mean are left out.
+    None where only the last k is such. Points without a mean are left out.
 
-    >>> from types import SimpleNamespace as Point
-    >>> saturation([Point(k=k, mean=0.8 - 0.2 / k) for k in range(1, 41)])
+    >>> k = np.arange(1, 41)
+    >>> saturation(pl.DataFrame({"k": k, "mean": 0.8 - 0.2 / k}))
     14
     """
-    points = sorted((c.k, c.mean) for c in curve if c.mean == c.mean)
-    for i, (k, mean) in enumerate(points[:-1]):
-        if max(later for _, later in points[i + 1 :]) - mean <= within:
-            return k
+    points = curve.filter(pl.col("mean").is_not_nan()).sort("k")
+    means = points["mean"].to_numpy()
+    for index in range(len(means) - 1):
+        if means[index + 1 :].max() - means[index] <= within:
+            return int(points["k"][index])
     return None
 
 
-def _worth(curve: Sequence[ClassCurve], count: ClassCount, since: float) -> BudgetRow:
-    points = sorted((c.k, c.mean) for c in curve if c.k <= count.complete_to_k)
-    k, value = points[-1] if points else (0, np.nan)
-    late = [
-        point for i, point in enumerate(reversed(points)) if i < FEWEST or point[0] >= since * k
-    ]
-    limit, slope, error = _fit(np.array(late)) if len(late) >= FEWEST else (np.nan,) * 3
-    room = max(1.0 - value, 0.0)
-    gains = (
-        (min(slope / (k * (k + 1)), room), min(slope / (2 * k), room)) if k else (np.nan, np.nan)
-    )
-    first, limit = (
-        curve[0],
-        value if slope == 0 else min(limit, 1.0),
-    )  # a curve that does not rise has no other
-    return BudgetRow(
-        first.corpus,
-        first.encoder,
-        count.label,
-        first.metric,
-        count.exemplars,
-        k,
-        value,
-        *gains,
-        limit,
-        error,
-    )
+def _fit_class(curve: pl.DataFrame, count: ClassCount, since: float) -> dict[str, object]:
+    """Return the row of one class and encoder."""
+    points = curve.filter(pl.col("k") <= count.complete_to_k).sort("k")
+    shots = points["k"].to_numpy()
+    means = points["mean"].to_numpy()
+    k = int(shots[-1]) if len(shots) else 0
+    value = float(means[-1]) if len(shots) else np.nan
+    is_late = shots >= since * k
+    is_late[-MIN_POINTS:] = True
+    limit = slope = error = next_gain = double_gain = np.nan
+    if is_late.sum() >= MIN_POINTS:
+        limit, slope, error = _fit(shots[is_late][::-1], means[is_late][::-1])
+    if k > 0:
+        most = max(1.0 - value, 0.0)
+        next_gain = min(slope / (k * (k + 1)), most)
+        double_gain = min(slope / (2 * k), most)
+    first = curve.row(0, named=True)
+    return {
+        "corpus": first["corpus"],
+        "encoder": first["encoder"],
+        "label": count.label,
+        "metric": first["metric"],
+        "exemplars": count.exemplars,
+        "k": k,
+        "value": value,
+        "next_gain": next_gain,
+        "double_gain": double_gain,
+        "limit": value if slope == 0 else min(limit, 1.0),  # a level curve stays where it is
+        "error": error,
+    }
 
 
-def _fit(points: FloatArray) -> tuple[float, float, float]:
-    """Lay a − b/k, b ≥ 0, through (k, mean) by least squares; return a, b and the root mean square distance."""
-    x, y = 1.0 / points[:, 0], points[:, 1]
-    off = x - x.mean()
-    slope = max(-float(off @ y) / float(off @ off), 0.0)
-    limit = float(y.mean() + slope * x.mean())
-    return limit, slope, float(np.sqrt(np.mean((y - limit + slope * x) ** 2)))
+def _fit(shots: FloatArray, means: FloatArray) -> tuple[float, float, float]:
+    """Fit a − b/k, b ≥ 0, by least squares; return a, b and the root mean square error."""
+    inverse = 1.0 / shots
+    offset = inverse - inverse.mean()
+    slope = max(-float(offset @ means) / float(offset @ offset), 0.0)
+    limit = float(means.mean() + slope * inverse.mean())
+    error = np.sqrt(np.mean((means - limit + slope * inverse) ** 2))
+    return limit, slope, float(error)

@@ -1,155 +1,159 @@
-"""A tally → the records that people read: curves, classes, confusion, ties."""
+"""The sums of one sweep → data frames: curves, samples, classes, confusion, ties."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
+import polars as pl
 
 from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.episodes import Episodes, Split, splits
 from callshot.fewshot.folds import complete_shots, new_exemplars
 from callshot.fewshot.metrics import chance_average_precision
-from callshot.records import (
-    ClassCount,
-    ClassCurve,
-    Confusion,
-    Curve,
-    Evaluation,
-    FloatArray,
-    IntArray,
-    Ties,
-    Values,
+from callshot.records import ClassCount, FloatArray, IntArray
+from callshot.records.frames import (
+    CONFUSION,
+    CURVE,
+    PER_CLASS,
+    TIES,
+    VALUES,
+    concat_frames,
+    make_frame,
+    summarise_samples,
+    values_frame,
 )
-
-PERCENTILES = (1, 25, 50, 75, 99)
 
 
 @dataclass(frozen=True)
-class Summary:
-    """One encoder, one spread and one classifier, ready to be told."""
+class SweepSummary:
+    """The results of one encoder, one spread and one classifier."""
 
     corpus: str
     encoder: str
     spread: str
     k: IntArray
-    tally: MetricSums
+    sums: MetricSums
     episodes: Episodes
     counts: Sequence[ClassCount]
     classifier: str = "centroid"
 
-    def tell(self, into: Evaluation) -> None:
-        """Add the curves, the values behind them and the classes to an evaluation."""
-        into.curve.extend(self.curves())
-        into.values.extend(self.values())
-        into.per_class.extend(self.classes())
+    @cached_property
+    def curve(self) -> pl.DataFrame:
+        """A point for every scoring, metric and k."""
+        shots = self.k.tolist()
+        last = complete_shots(self.counts)
+        chances = chance_levels(self.episodes, self.sums)
+        columns: dict[str, Any] = {
+            "k": shots,
+            "complete": [k <= last for k in shots],
+            "new_exemplars": [new_exemplars(self.counts, k) for k in shots],
+            "ties": self.sums.tied.sum(axis=1),
+        }
+        frames = []
+        for (scoring, metric), samples in self.sums.values.items():
+            key = self._key(scoring, metric) | {"chance": chances[scoring, metric]}
+            frames.append(make_frame(CURVE, columns | summarise_samples(samples), key))
+        return concat_frames(frames, CURVE)
 
-    def curves(self) -> Iterator[Curve]:
-        """Yield a point for every scoring, metric and k."""
-        chances = chance_levels(self.episodes, self.tally)
-        best = complete_shots(self.counts)
-        for (scoring, metric), table in self.tally.values.items():
-            levels = np.percentile(table, PERCENTILES, axis=1).T
-            for s, k in enumerate(self.k.tolist()):
-                low, quarter, half, three, high = levels[s].tolist()
-                chance, new, ties = (
-                    chances[scoring, metric],
-                    new_exemplars(self.counts, k),
-                    int(self.tally.tied[s].sum()),
-                )
-                yield Curve(
-                    *self._key(scoring, metric, k),
-                    float(table[s].mean()),
-                    low,
-                    quarter,
-                    half,
-                    three,
-                    high,
-                    chance,
-                    k <= best,
-                    new,
-                    ties,
-                )
+    @cached_property
+    def values(self) -> pl.DataFrame:
+        """The samples behind each curve."""
+        frames = [
+            values_frame(self._key(scoring, metric), self.k, samples)
+            for (scoring, metric), samples in self.sums.values.items()
+        ]
+        return concat_frames(frames, VALUES)
 
-    def values(self) -> Iterator[Values]:
-        """Yield the values behind each curve."""
-        for (scoring, metric), table in self.tally.values.items():
-            key = self._key(scoring, metric, 0)
-            yield Values(*key[:-1], self.k, table)
+    @cached_property
+    def per_class(self) -> pl.DataFrame:
+        """A point for every metric, k and class."""
+        classes = self.episodes.classes
+        shots = len(self.k)
+        frames = []
+        for metric, samples in self.sums.per_class.items():
+            low, high = np.percentile(samples, (1, 99), axis=2)
+            columns = {
+                "k": np.repeat(self.k, len(classes)),
+                "label": list(classes) * shots,
+                "mean": samples.mean(axis=2).ravel(),
+                "p01": low.ravel(),
+                "p99": high.ravel(),
+            }
+            frames.append(make_frame(PER_CLASS, columns, self._key("all", metric)))
+        return concat_frames(frames, PER_CLASS)
 
-    def classes(self) -> Iterator[ClassCurve]:
-        """Yield a point for every metric, k and class."""
-        for metric, table in self.tally.per_class.items():
-            low, high = np.percentile(table, (1, 99), axis=2)
-            mean = table.mean(axis=2)
-            for s, k in enumerate(self.k.tolist()):
-                for n, label in enumerate(self.episodes.classes):
-                    key = self._key("all", metric, k)
-                    yield ClassCurve(
-                        *key, label, float(mean[s, n]), float(low[s, n]), float(high[s, n])
-                    )
+    def confusion(self) -> pl.DataFrame:
+        """Return every cell of the confusion matrix at every k."""
+        names = list(self.episodes.classes)
+        columns = {
+            "k": np.repeat(self.k, len(names) ** 2),
+            "true": np.repeat(names, len(names)).tolist() * len(self.k),
+            "predicted": names * (len(names) * len(self.k)),
+            "count": self.sums.decisions.ravel(),
+        }
+        return make_frame(CONFUSION, columns, {"encoder": self.encoder})
 
-    def confusion(self) -> Iterator[Confusion]:
-        """Yield every cell of the confusion at every k."""
-        names = self.episodes.classes
-        for s, k in enumerate(self.k.tolist()):
-            for true, row in zip(names, self.tally.decisions[s], strict=True):
-                for predicted, count in zip(names, row, strict=True):
-                    yield Confusion(self.encoder, k, true, predicted, float(count))
+    def ties(self, draws: int, log_sums: MetricSums | None) -> pl.DataFrame:
+        """Return the ties of every class at every k, and their cost.
 
-    def ties(self, draws: int, reference: MetricSums | None) -> Iterator[Ties]:
-        """Yield the ties of every class at every k, and their cost against a tally of log-odds on the same draws."""
-        cost = {metric: _cost(self.tally, reference, metric) for metric in ("map", "auroc")}
-        scored = np.maximum(self._positives() * draws, 1)
-        for s, k in enumerate(self.k.tolist()):
-            for n, label in enumerate(self.episodes.classes):
-                tied = int(self.tally.tied[s, n])
-                share = tied / int(scored[n])
-                yield Ties(
-                    self.encoder,
-                    self.spread,
-                    k,
-                    label,
-                    tied,
-                    share,
-                    cost["map"][s, n],
-                    cost["auroc"][s, n],
-                )
+        `log_sums` are those of log-odds on the same draws; without them ties cost nothing.
+        """
+        classes = self.episodes.classes
+        positives = np.sum([part.positives for part in splits(self.episodes)], axis=0)
+        scores = np.maximum(positives * draws, 1)
+        columns = {
+            "k": np.repeat(self.k, len(classes)),
+            "label": list(classes) * len(self.k),
+            "ties": self.sums.tied.ravel(),
+            "share": (self.sums.tied / scores).ravel(),
+            "cost_map": _tie_cost(self.sums, log_sums, "map").ravel(),
+            "cost_auroc": _tie_cost(self.sums, log_sums, "auroc").ravel(),
+        }
+        return make_frame(TIES, columns, {"encoder": self.encoder, "spread": self.spread})
 
     def notes(self) -> Iterator[str]:
         """Yield a line for every class without an AUROC in some fold."""
-        for name, folds in zip(self.episodes.classes, self.tally.undefined.tolist(), strict=True):
+        undefined = self.sums.undefined.tolist()
+        for name, folds in zip(self.episodes.classes, undefined, strict=True):
             if folds:
-                yield f"{self.encoder}: every query of {folds} fold(s) is positive for '{name}': no AUROC there"
+                yield (
+                    f"{self.encoder}: no AUROC for '{name}' in {folds} fold(s), "
+                    "where every query is positive for it"
+                )
 
-    def _positives(self) -> IntArray:
-        return np.asarray(np.sum([part.positives for part in splits(self.episodes)], axis=0))
+    def _key(self, scoring: str, metric: str) -> dict[str, str]:
+        return {
+            "corpus": self.corpus,
+            "encoder": self.encoder,
+            "classifier": self.classifier,
+            "scoring": scoring,
+            "metric": metric,
+            "spread": self.spread,
+        }
 
-    def _key(self, scoring: str, metric: str, k: int) -> tuple[str, str, str, str, str, str, int]:
-        return self.corpus, self.encoder, self.classifier, scoring, metric, self.spread, k
 
-
-def tell_ties(ties: Sequence[Ties]) -> list[str]:
-    """Return a note on the ties of one encoder and spread: how many, where most, and the most that they cost."""
-    total, worst = sum(t.ties for t in ties), max(ties, key=lambda t: t.share)
-    if not total:
+def describe_ties(ties: pl.DataFrame) -> list[str]:
+    """Return a note on the ties of one encoder and spread: where most are, and what they cost."""
+    if ties["ties"].sum() == 0:
         return []
-    dear = max(ties, key=lambda t: t.cost_map)
-    cost = (
-        f", and cost up to {dear.cost_map:.3f} of AP ('{dear.label}', k = {dear.k})"
-        if dear.cost_map > 0
-        else ""
-    )
-    most = f"{worst.share:.0%} of those of '{worst.label}' at k = {worst.k}"
-    return [
-        f"{worst.encoder}, {worst.spread}: scores of positives tie with others, {most}{cost}; see ties.csv"
-    ]
+    worst = ties.row(int(ties["share"].arg_max() or 0), named=True)
+    costliest = ties.row(int(ties["cost_map"].arg_max() or 0), named=True)
+    cost = ""
+    if costliest["cost_map"] > 0:
+        where = f"'{costliest['label']}', k = {costliest['k']}"
+        cost = f", at a cost of up to {costliest['cost_map']:.3f} AP ({where})"
+    most = f"{worst['share']:.0%} of those of '{worst['label']}' at k = {worst['k']}"
+    who = f"{worst['encoder']}, {worst['spread']}"
+    return [f"{who}: scores of positives tie with other queries, {most}{cost}; see ties.csv"]
 
 
-def chance_levels(episodes: Episodes, tally: MetricSums) -> dict[tuple[str, str], float]:
+def chance_levels(episodes: Episodes, sums: MetricSums) -> dict[tuple[str, str], float]:
     """Return what a random ranking, and a random decision, would score on these folds."""
     parts = splits(episodes)
     levels = {}
-    for scoring, groups in tally.groups.items():
+    for scoring, groups in sums.groups.items():
         by_fold = [np.mean([_chance_ap(part)[group].mean() for group in groups]) for part in parts]
         levels[scoring, "map"] = float(np.mean(by_fold))
         levels[scoring, "auroc"] = 0.5
@@ -161,10 +165,8 @@ def _chance_ap(part: Split) -> FloatArray:
     return chance_average_precision(part.positives, np.full(len(part.positives), len(part.rows)))
 
 
-def _cost(tally: MetricSums, reference: MetricSums | None, metric: str) -> FloatArray:
-    mean = tally.per_class[metric].mean(axis=2)
-    return (
-        np.zeros_like(mean)
-        if reference is None
-        else reference.per_class[metric].mean(axis=2) - mean
-    )
+def _tie_cost(sums: MetricSums, log_sums: MetricSums | None, metric: str) -> FloatArray:
+    mean = sums.per_class[metric].mean(axis=2)
+    if log_sums is None:
+        return np.zeros_like(mean)
+    return log_sums.per_class[metric].mean(axis=2) - mean

@@ -1,34 +1,31 @@
-"""The nouns: what the rooms hand to each other.
+"""What packages hand to each other.
 
-Recording    one audio file
-Annotation   a label on a span of a recording, as an annotation file has it
-Call         an annotation in its place
-Segment      a span that carries one label, and how its audio is to be read
-Reject       a row or a file that was left out, and why
-Segmentation all of that, for a corpus
-Embeddings   what an encoder made of the segments of a corpus
-EncoderState what an encoder needs before it runs
-Folds        which fold each segment is in, and how that came about
-ClassCount   one class: its exemplars, how far it is complete, and whether it is evaluated
-Episode      one query against one draw, told whole
-Inspection   what a folder holds, before anything is decided
-Curve        one point of a k-shot curve, with ClassCurve, Values, Confusion and Ties behind it
-Evaluation   all of that, for every encoder
-Rival        what a trained classifier scored, with Difference, Crossing, Refined and Worth: how it compares
-Chapter      everything that one corpus's part of a report is made from, with Facts and Lengths
+Recording     one audio file
+Annotation    a label on a span of a recording, as an annotation file has it
+Call          an annotation matched to its recording
+Segment       a span that carries one label, and how to read its audio
+Reject        a row or a file that was left out, and why
+Segmentation  all of these, for a corpus
+Embeddings    the vectors of one encoder, one per segment
+EncoderStatus an encoder, and what is missing before it can run
+Folds         the fold of each segment, and how folds were made
+ClassCount    one class: its exemplars, its complete shots, whether it is eligible
+Episode       one query against one draw
+Inspection    what a folder holds, before anything is decided
+Evaluation    the result of the protocol; its tables are data frames (see `records.frames`)
+CorpusResults everything that one corpus's part of a report is made from
 """
 
-from callshot.records.corpus_results import (
-    Baseline,
-    BudgetRow,
-    CorpusResults,
-    CorpusStats,
-    Crossover,
-    Difference,
-    DurationStats,
-    RefinementStep,
-)
+from callshot.records.corpus_results import CorpusResults, CorpusStats, DurationStats
 from callshot.records.embeddings import Embeddings, EncoderStatus, FloatArray, IntArray
+from callshot.records.evaluation import (
+    COMMON_FOLD,
+    ClassCount,
+    Episode,
+    Evaluation,
+    Folds,
+    Inspection,
+)
 from callshot.records.recordings import (
     Annotation,
     Call,
@@ -38,19 +35,6 @@ from callshot.records.recordings import (
     Segment,
     Segmentation,
     name_segments,
-)
-from callshot.records.results import (
-    COMMON_FOLD,
-    ClassCount,
-    ClassCurve,
-    Confusion,
-    Curve,
-    Episode,
-    Evaluation,
-    Folds,
-    Inspection,
-    Ties,
-    Values,
 )
 from callshot.records.terms import (
     BASELINE_KINDS,
@@ -62,21 +46,17 @@ from callshot.records.terms import (
 )
 
 __all__ = [
-    "Annotation",
     "BASELINE_KINDS",
-    "Baseline",
-    "BudgetRow",
     "COMMON_FOLD",
+    "METRICS",
+    "RANKING_METRICS",
+    "SPREADS",
+    "Annotation",
     "Call",
     "Cell",
     "ClassCount",
-    "ClassCurve",
-    "Confusion",
     "CorpusResults",
     "CorpusStats",
-    "Crossover",
-    "Curve",
-    "Difference",
     "DurationStats",
     "Embeddings",
     "EncoderStatus",
@@ -86,17 +66,11 @@ __all__ = [
     "Folds",
     "Inspection",
     "IntArray",
-    "METRICS",
     "Progress",
-    "RANKING_METRICS",
     "Recording",
-    "RefinementStep",
     "Reject",
-    "SPREADS",
     "Segment",
     "Segmentation",
-    "Ties",
-    "Values",
     "name_segments",
     "no_progress",
 ]

@@ -1,307 +1,283 @@
-"""An evaluation → plain files in a directory, all of them or none; and back.
+"""An evaluation → plain files in a folder, all of them or none; and back.
 
-with open_results(directory) as staging:                refuses what cannot be written, before anything is computed
-    write_results(staging, evaluation, provenance)      stages every file, then puts each in its place
-evaluation = read_results(directory)                    refuses files that are not as they were written
-evaluation = merge([evaluation, another])               encoders that were evaluated apart, as if together
+with open_results(folder) as output:                  checks that the folder can be written to
+    write_results(output, evaluation, provenance)     writes every file, then moves each into place
+evaluation = read_results(folder)                     checks that no file has changed since
+evaluation = merge_results([evaluation, another])     encoders that were evaluated apart
 """
 
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from callshot.errors import InputError
-from callshot.files import describe_file
-from callshot.records import (
-    Baseline,
-    BudgetRow,
-    ClassCount,
-    ClassCurve,
-    Confusion,
-    Crossover,
-    Curve,
-    Difference,
-    Embeddings,
-    Evaluation,
-    Folds,
-    IntArray,
-    RefinementStep,
-    Ties,
-    Values,
-)
-from callshot.report.csv_records import (
-    Columns,
-    columns_of,
-    read_records,
-    read_rows,
-    write_columns,
-    write_records,
-)
+from callshot.files import sha256_file
+from callshot.records import ClassCount, Embeddings, Evaluation, Folds, IntArray
+from callshot.records import frames as schemas
+from callshot.records.frames import CURVE_KEY, Schema
 from callshot.report.output_folder import OutputFolder, open_output_folder
 
-Draw = Callable[[Evaluation, Path], Sequence[Path]]
+DrawFigures = Callable[[Evaluation, Path], Sequence[Path]]
 
 PROVENANCE = "provenance.json"
-FOLD_COLUMNS = ("segment", "recording", "label", "fold")
-VALUE_KEYS = ("corpus", "encoder", "classifier", "scoring", "metric", "spread")
-CLASS_COLUMNS = ("label", "exemplars", "complete_to_k", "eligible", "reason")
 ROW_GROUP = 2**18
-LISTS = ("curve", "values", "per_class", "confusion", "ties")
-DTYPES = {str: pl.String, int: pl.Int64, float: pl.Float64, bool: pl.Boolean}
+FOLDS: Schema = {
+    "segment": pl.String,
+    "recording": pl.String,
+    "label": pl.String,
+    "fold": pl.Int64,
+}
+CLASSES: Schema = {
+    "label": pl.String,
+    "exemplars": pl.Int64,
+    "complete_to_k": pl.Int64,
+    "eligible": pl.Boolean,
+    "reason": pl.String,
+}
+RESULT_FRAMES: dict[str, Schema] = {
+    "curve": schemas.CURVE,
+    "per_class": schemas.PER_CLASS,
+    "confusion": schemas.CONFUSION,
+    "ties": schemas.TIES,
+}
+RESULT_FILES = (
+    "curve.csv",
+    "curve.parquet",
+    "values.parquet",
+    "classes.csv",
+    "folds.csv",
+    "per_class.csv",
+    "confusion.csv",
+    "ties.csv",
+)
+FIGURE_FILES = ("sweep.pdf", "sweep.png")
 
 
-def open_results(directory: Path) -> OutputFolder:
-    """Make a directory ready for results; see `open_staging` for what is refused."""
-    return open_output_folder(directory, (*WRITERS, *FIGURES), PROVENANCE)
+def write_frame(frame: pl.DataFrame, path: Path) -> None:
+    """Write a frame as CSV; numbers are written in full, and read back as the same numbers."""
+    frame.write_csv(path)
+
+
+def read_frame(path: Path, schema: Schema) -> pl.DataFrame:
+    """Read a CSV file that `write_frame` wrote; check its columns and types."""
+    try:
+        frame = pl.read_csv(path, infer_schema=False, glob=False)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"{path}: cannot be read ({reason}); create it again") from None
+    if frame.columns != list(schema):
+        wanted = ", ".join(schema)
+        raise InputError(
+            f"{path}: expected the columns {wanted}, got {', '.join(frame.columns)}; "
+            "create it again"
+        )
+    try:
+        return frame.select(_parse_column(name, dtype) for name, dtype in schema.items())
+    except pl.exceptions.PolarsError as error:
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"{path}: has been changed ({reason}); create it again") from None
+
+
+def _parse_column(name: str, dtype: Any) -> pl.Expr:
+    column = pl.col(name)
+    if dtype == pl.String:
+        return column.fill_null("")
+    if dtype == pl.Boolean:
+        return column.replace_strict({"true": True, "false": False}, return_dtype=pl.Boolean)
+    return column.cast(dtype)
+
+
+def open_results(folder: Path) -> OutputFolder:
+    """Open a folder for results; see `open_output_folder` for what is checked."""
+    return open_output_folder(folder, (*RESULT_FILES, *FIGURE_FILES), PROVENANCE)
 
 
 def write_results(
-    staging: OutputFolder,
+    output: OutputFolder,
     evaluation: Evaluation,
     provenance: Mapping[str, Any],
-    draw: Draw | None = None,
+    draw: DrawFigures | None = None,
 ) -> list[Path]:
-    """Write the files of an evaluation, all or none; `draw` makes the figures, from a path without suffix."""
+    """Write the files of an evaluation, all or none; `draw` makes figures, by a path without suffix."""
 
     def make(folder: Path) -> list[str]:
-        figures = [] if draw is None else [path.name for path in draw(evaluation, folder / "sweep")]
-        for name, write in WRITERS.items():
-            write(evaluation, folder / name)
-        return [*WRITERS, *figures]
+        figures = [] if draw is None else draw(evaluation, folder / "sweep")
+        write_evaluation(evaluation, folder)
+        return [*RESULT_FILES, *(path.name for path in figures)]
 
-    return staging.write(make, provenance)
-
-
-def write_differences(differences: Sequence[Difference], path: Path) -> None:
-    """Write `differences.csv`."""
-    write_records(Difference, differences, path)
+    return output.write(make, provenance)
 
 
-def write_budget(budget: Sequence[BudgetRow], path: Path) -> None:
-    """Write `budget.csv`."""
-    write_records(BudgetRow, budget, path)
+def write_evaluation(evaluation: Evaluation, folder: Path) -> None:
+    """Write all RESULT_FILES to a folder."""
+    for name in RESULT_FRAMES:
+        write_frame(getattr(evaluation, name), folder / f"{name}.csv")
+    evaluation.curve.write_parquet(
+        folder / "curve.parquet", compression="zstd", row_group_size=ROW_GROUP
+    )
+    _write_values(evaluation.values, folder / "values.parquet")
+    classes = pl.DataFrame([asdict(count) for count in evaluation.classes])
+    write_frame(classes.select(list(CLASSES)), folder / "classes.csv")
+    write_folds(evaluation.segments, evaluation.folds, folder / "folds.csv")
 
 
-def write_baselines(baselines: Sequence[Baseline], path: Path) -> None:
-    """Write `rivals.csv`."""
-    write_records(Baseline, baselines, path)
+def write_folds(table: Embeddings, folds: Folds, path: Path) -> str:
+    """Write `folds.csv`; return its name."""
+    columns = (table.segment, table.recording, table.label, folds.fold)
+    write_frame(pl.DataFrame(dict(zip(FOLDS, columns, strict=True)), schema=dict(FOLDS)), path)
+    return path.name
 
 
-def read_baselines(path: Path) -> list[Baseline]:
-    """Return what `write_rivals` wrote."""
-    return read_records(path, Baseline)
+def _write_values(values: pl.DataFrame, path: Path) -> None:
+    """Write one row per sample, streaming: all the key columns at once would fill the memory."""
+    samples = values.lazy().with_columns(
+        index=pl.int_ranges(pl.col("value").list.len(), dtype=pl.Int64)
+    )
+    rows = samples.explode("index", "value").select(*CURVE_KEY, "k", "index", "value")
+    rows.sink_parquet(path, compression="zstd", row_group_size=ROW_GROUP)
 
 
-def write_crossovers(crossovers: Sequence[Crossover], path: Path) -> None:
-    """Write `crossings.csv`."""
-    write_records(Crossover, crossovers, path)
+def _read_values(path: Path) -> pl.DataFrame:
+    rows = pl.scan_parquet(path, glob=False)
+    grouped = rows.group_by(*CURVE_KEY, "k", maintain_order=True).agg("value")
+    return grouped.select(list(schemas.VALUES)).collect()
 
 
-def write_refinement(refinement: Sequence[RefinementStep], path: Path) -> None:
-    """Write `refinement.csv`."""
-    write_records(RefinementStep, refinement, path)
+def read_results(folder: Path) -> Evaluation:
+    """Return the evaluation that was written to a folder, equal to the last bit but for `segments`.
 
+    The segments have no vectors (one zero each) and no overlapping labels: neither is in the files.
 
-def read_refinement(path: Path) -> list[RefinementStep]:
-    """Return what `write_refinement` wrote."""
-    return read_records(path, RefinementStep)
-
-
-def read_results(directory: Path) -> Evaluation:
-    """Return the evaluation that was written to a directory, equal to the last bit but for its `segments`.
-
-    These have no vectors (one zero each) and no labels beside their own: neither is in the files. Refused: a directory
-    without results, and files that are not those `provenance.json` tells of.
+    Raises
+    ------
+    InputError
+        If the folder has no results, or files have changed since they were written.
     """
-    told = _read_provenance(directory)
-    curve = read_records(directory / "curve.csv", Curve)
-    segments, fold = _read_folds(directory / "folds.csv", curve[0].encoder)
-    folds = Folds(fold, **told.pop("folds"))
+    facts = _read_provenance(folder)
+    tables = {
+        name: read_frame(folder / f"{name}.csv", schema) for name, schema in RESULT_FRAMES.items()
+    }
+    segments, fold = _read_folds(folder / "folds.csv", tables["curve"]["encoder"][0])
+    folds = Folds(fold, **facts.pop("folds"))
     return Evaluation(
-        **told,
-        curve=curve,
-        values=_read_values(directory / "values.parquet"),
-        per_class=read_records(directory / "per_class.csv", ClassCurve),
-        confusion=read_records(directory / "confusion.csv", Confusion),
-        ties=read_records(directory / "ties.csv", Ties),
-        classes=_read_classes(directory / "classes.csv", segments.label, folds),
+        **facts,
+        **tables,
+        values=_read_values(folder / "values.parquet"),
+        classes=_read_classes(folder / "classes.csv", segments.label, folds),
         folds=folds,
         segments=segments,
     )
 
 
-def merge(evaluations: Sequence[Evaluation]) -> Evaluation:
-    """Return the evaluation of all encoders of several evaluations of the same corpus, as if they had run together.
+def merge_results(evaluations: Sequence[Evaluation]) -> Evaluation:
+    """Join evaluations of the same corpus with different encoders, as if they had run together.
 
-    Refused: an encoder that is in two of them, and evaluations that differ in anything but encoders.
+    Raises
+    ------
+    InputError
+        If an encoder is in two of them, or if they differ in anything but encoders.
     """
     if not evaluations:
         raise InputError("no evaluation was given")
     first = evaluations[0]
     for other in evaluations[1:]:
-        _refuse_another(first, other)
-    encoders = Counter(name for e in evaluations for name in {c.encoder for c in e.curve})
-    if twice := [name for name, times in encoders.items() if times > 1]:
+        _check_same_task(first, other)
+    encoders = Counter(name for evaluation in evaluations for name in evaluation.encoders)
+    repeated = [name for name, count in encoders.items() if count > 1]
+    if repeated:
         raise InputError(
-            f"{first.corpus}: encoder '{twice[0]}' is in two evaluations; merge each encoder once"
+            f"{first.corpus}: encoder '{repeated[0]}' is in two evaluations; merge each encoder once"
         )
-    lists: dict[str, Any] = {
-        name: [row for e in evaluations for row in getattr(e, name)] for name in LISTS
-    }
-    return replace(
-        first, **lists, notes=list(dict.fromkeys(note for e in evaluations for note in e.notes))
-    )
+    names = (*RESULT_FRAMES, "values")
+    tables = {name: pl.concat([getattr(e, name) for e in evaluations]) for name in names}
+    notes = list(dict.fromkeys(note for e in evaluations for note in e.notes))
+    return replace(first, **tables, notes=notes)
 
 
-def _refuse_another(first: Evaluation, other: Evaluation) -> None:
-    """Refuse to merge what was not evaluated on the same folds, classes, queries and shots."""
-    for what, told in FACTS.items():
-        if told(first) != told(other):
-            names = " and ".join(f"'{e.curve[0].encoder}'" for e in (first, other))
+def _check_same_task(first: Evaluation, other: Evaluation) -> None:
+    """Check that two evaluations have the same folds, classes, queries and shots."""
+    facts = _task_facts(first)
+    for name, value in _task_facts(other).items():
+        if facts[name] != value:
+            names = f"'{first.encoders[0]}' and '{other.encoders[0]}'"
             raise InputError(
-                f"{first.corpus}: the evaluations of {names} differ in their {what}; evaluate both with the same "
-                "segments, folds and options"
+                f"{first.corpus}: the evaluations of {names} differ in their {name}; "
+                "evaluate both with the same segments, folds and options"
             )
 
 
-def _shape(evaluation: Evaluation) -> set[tuple[Any, ...]]:
-    """Return what was evaluated, whatever the encoder: scorings, metrics, spreads, shots and how many samples."""
+def _task_facts(evaluation: Evaluation) -> dict[str, object]:
+    """Return what must be equal in evaluations that are merged."""
+    segments = evaluation.segments
+    folds = evaluation.folds
+    samples = evaluation.values.select(
+        "scoring", "metric", "spread", "k", pl.col("value").list.len()
+    )
     return {
-        (v.scoring, v.metric, v.spread, *v.k.tolist(), v.value.shape[1]) for v in evaluation.values
+        "corpus": evaluation.corpus,
+        "segments": (segments.segment, segments.recording, segments.label),
+        "folds": (folds.count, folds.fold.tolist()),
+        "classes": evaluation.classes,
+        "queries": (evaluation.queries, evaluation.complete_shots),
+        "shots, spreads or samples": set(samples.rows()),
     }
 
 
-FACTS: dict[str, Callable[[Evaluation], object]] = {
-    "corpus": lambda e: e.corpus,
-    "segments": lambda e: (e.segments.segment, e.segments.recording, e.segments.label),
-    "folds": lambda e: (e.folds.count, e.folds.fold.tolist()),
-    "classes": lambda e: e.classes,
-    "queries": lambda e: (e.queries, e.complete_shots),
-    "shots, spreads or samples": _shape,
-}
-
-
-def _read_provenance(directory: Path) -> dict[str, Any]:
-    """Return what is told of a directory's files, after checking that they are still the same."""
-    where = directory / PROVENANCE
+def _read_provenance(folder: Path) -> dict[str, Any]:
+    """Return the facts in provenance.json, after a check that the files are still the same."""
+    path = folder / PROVENANCE
     try:
-        told: dict[str, Any] = json.loads(where.read_text(encoding="utf-8"))
-        facts = {name: told[name] for name in ("corpus", "complete_shots", "queries", "notes")}
-        facts["folds"] = {name: told["folds"][name] for name in ("count", "origin", "proof")}
-        files = {name: told["files"][name] for name in WRITERS}
-        files |= {name: told["files"][name] for name in FIGURES if name in told["files"]}
+        provenance: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        names = ("corpus", "complete_shots", "queries", "notes")
+        facts = {name: provenance[name] for name in names}
+        facts["folds"] = {name: provenance["folds"][name] for name in ("count", "origin", "proof")}
+        listed = provenance["files"]
+        checksums = {name: listed[name] for name in RESULT_FILES}
+        checksums |= {name: listed[name] for name in FIGURE_FILES if name in listed}
     except OSError as error:
         raise InputError(
-            f"{where}: {error.strerror}; name a directory that callshot evaluate wrote"
+            f"{path}: {error.strerror}; pass a folder that callshot evaluate wrote"
         ) from None
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise InputError(f"{where}: not the provenance of an evaluation; evaluate again") from None
-    for name, checksum in files.items():
-        _refuse_change(directory / name, checksum)
+        raise InputError(f"{path}: not the provenance of an evaluation; evaluate again") from None
+    for name, checksum in checksums.items():
+        _check_unchanged(folder / name, checksum)
     return facts
 
 
-def _refuse_change(path: Path, checksum: str) -> None:
+def _check_unchanged(path: Path, checksum: str) -> None:
     try:
-        found = describe_file(path)["sha256"]
+        is_same = sha256_file(path) == checksum
     except OSError as error:
         raise InputError(
-            f"{path}: {error.strerror}, and {PROVENANCE} tells of it; evaluate again"
+            f"{path}: {error.strerror}, but {PROVENANCE} lists it; evaluate again"
         ) from None
-    if found != checksum:
+    if not is_same:
         raise InputError(
-            f"{path}: not the file that {PROVENANCE} tells of (its sha256 differs); evaluate again"
+            f"{path}: has changed since it was written (its SHA-256 differs); evaluate again"
         )
 
 
 def _read_folds(path: Path, encoder: str) -> tuple[Embeddings, IntArray]:
     """Return the segments, without vectors, and the fold of each."""
-    rows = read_rows(path, dict.fromkeys(FOLD_COLUMNS, str) | {"fold": int})
-    segment, recording, label, fold = ([row[name] for row in rows] for name in FOLD_COLUMNS)
-    table = Embeddings(
-        encoder,
-        np.zeros((len(rows), 1)),
-        segment,
-        recording,
-        label,
-        [()] * len(rows),
-        source=str(path),
-    )
-    return table, np.array(fold, np.int64)
+    rows = read_frame(path, FOLDS)
+    names = ("segment", "recording", "label")
+    columns = {name: rows[name].to_list() for name in names}
+    vectors = np.zeros((len(rows), 1))
+    table = Embeddings(encoder, vectors, **columns, labels=[()] * len(rows), source=str(path))
+    return table, rows["fold"].to_numpy()
 
 
-def _read_classes(path: Path, label: Sequence[str], folds: Folds) -> list[ClassCount]:
-    hints = get_type_hints(ClassCount)
-    rows = read_rows(path, {name: hints[name] for name in CLASS_COLUMNS})
-    exemplars = Counter(zip(label, folds.fold.tolist(), strict=True))
-    return [
-        ClassCount(**row, per_fold=tuple(exemplars[row["label"], f] for f in range(folds.count)))
-        for row in rows
-    ]
-
-
-def _read_values(path: Path) -> list[Values]:
-    """Return every value, curve by curve: all at once, the columns that say whose they are would fill the memory."""
-    rows = pl.scan_parquet(path, glob=False)
-    keys = rows.select(VALUE_KEYS).unique(maintain_order=True).collect()
-    return [
-        _read_curve(key, rows.filter(**key).select("k", "value").collect())
-        for key in keys.iter_rows(named=True)
-    ]
-
-
-def _read_curve(key: Mapping[str, str], rows: pl.DataFrame) -> Values:
-    k = rows["k"].unique(maintain_order=True).to_numpy()
-    return Values(**key, k=k, value=rows["value"].to_numpy().reshape(len(k), -1).copy())
-
-
-def write_folds(table: Embeddings, folds: Folds, path: Path) -> str:
-    """Write `folds.csv`; return its name."""
-    columns = (table.segment, table.recording, table.label, folds.fold.tolist())
-    write_columns(dict(zip(FOLD_COLUMNS, columns, strict=True)), path)
-    return path.name
-
-
-def _csv(read: Callable[[Evaluation], Columns]) -> Callable[[Evaluation, Path], None]:
-    """Return a writer of the columns that `read` takes from an evaluation."""
-    return lambda evaluation, path: write_columns(read(evaluation), path)
-
-
-def _write_curve(evaluation: Evaluation, path: Path) -> None:
-    schema = {name: DTYPES[kind] for name, kind in get_type_hints(Curve).items()}
-    frame = pl.DataFrame(columns_of(get_type_hints(Curve), evaluation.curve), schema=schema)
-    frame.write_parquet(path, compression="zstd", row_group_size=ROW_GROUP)
-
-
-def _write_values(evaluation: Evaluation, path: Path) -> None:
-    """Write every value, streaming: the columns that say whose they are would be larger than the values."""
-    rows = [_value_rows(values) for values in evaluation.values]
-    pl.concat(rows).sink_parquet(path, compression="zstd", row_group_size=ROW_GROUP)
-
-
-def _value_rows(values: Values) -> pl.LazyFrame:
-    shots, samples = values.value.shape
-    keys = [pl.lit(getattr(values, name), pl.String).alias(name) for name in VALUE_KEYS]
-    k, index = np.repeat(values.k.astype(np.int64), samples), np.tile(np.arange(samples), shots)
-    return pl.LazyFrame({"k": k, "index": index, "value": values.value.ravel()}).select(
-        *keys, "k", "index", "value"
-    )
-
-
-WRITERS: dict[str, Callable[[Evaluation, Path], object]] = {
-    "curve.csv": _csv(lambda e: columns_of(get_type_hints(Curve), e.curve)),
-    "curve.parquet": _write_curve,
-    "values.parquet": _write_values,
-    "classes.csv": _csv(lambda e: columns_of(CLASS_COLUMNS, e.classes)),
-    "folds.csv": lambda e, path: write_folds(e.segments, e.folds, path),
-    "per_class.csv": _csv(lambda e: columns_of(get_type_hints(ClassCurve), e.per_class)),
-    "confusion.csv": _csv(lambda e: columns_of(get_type_hints(Confusion), e.confusion)),
-    "ties.csv": _csv(lambda e: columns_of(get_type_hints(Ties), e.ties)),
-}
-FIGURES = ("sweep.pdf", "sweep.png")
+def _read_classes(path: Path, labels: Sequence[str], folds: Folds) -> list[ClassCount]:
+    exemplars = Counter(zip(labels, folds.fold.tolist(), strict=True))
+    classes = []
+    for row in read_frame(path, CLASSES).iter_rows(named=True):
+        per_fold = tuple(exemplars[row["label"], fold] for fold in range(folds.count))
+        classes.append(ClassCount(**row, per_fold=per_fold))
+    return classes

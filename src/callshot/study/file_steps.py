@@ -41,7 +41,7 @@ from callshot.encoders.encode import open_encoder
 from callshot.encoders.store.store import open_store
 from callshot.encoders.weights.weight_files import home
 from callshot.errors import InputError, OptionError
-from callshot.fewshot.evaluate import choose_folds, evaluate
+from callshot.fewshot.evaluate import choose_folds, evaluate_tables
 from callshot.fewshot.folds import DEFAULT_FOLDS, count_classes, evaluated_classes
 from callshot.fewshot.protocol import Protocol
 from callshot.records import (
@@ -208,7 +208,7 @@ def evaluate_files(
             categories=categories,
             corpus=corpus,
         )
-        result = evaluate(
+        result = evaluate_tables(
             dataset.tables,
             protocol,
             folds=dataset.folds,

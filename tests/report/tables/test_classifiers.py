@@ -3,14 +3,14 @@ from dataclasses import replace
 import pytest
 
 from callshot.report.tables.classifiers import classifiers
-from corpus_results import SMALL, make_corpus_results, make_tables, make_trained
+from corpus_results import SMALL, make_corpus_results, make_tables, make_trained_results
 
 RULES = ["centroid", "cosine", "CL2N", "whitened", "neighbour", "medoid", "logistic at k"]
 
 
 @pytest.fixture(scope="module")
 def trained():
-    return make_trained(protocol=replace(SMALL, shared_draws=120))
+    return make_trained_results(protocol=replace(SMALL, shared_draws=120))
 
 
 def test_every_encoder_has_a_block_with_the_reference_first_and_the_trained_last(trained):
@@ -68,7 +68,7 @@ def test_a_classifier_that_was_not_evaluated_at_a_k_is_missing_there(trained):
 
 
 def test_without_the_spread_shared_the_other_one_is_told():
-    found = make_trained(make_tables(encoders=["one"]))
+    found = make_trained_results(make_tables(encoders=["one"]))
     alone = [c for c in found.evaluation.curve if c.spread == "per-query"]
     others = found.others.under(["cosine"])
     kept = [c for c in others.curve if c.spread == "per-query"]

@@ -1,0 +1,127 @@
+"""Folds, classes and episodes of the protocol, and the result of an evaluation."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import polars as pl
+
+from callshot.records import frames
+from callshot.records.embeddings import Embeddings, IntArray
+from callshot.records.frames import empty_frame
+from callshot.records.recordings import Segmentation
+
+COMMON_FOLD = -1
+
+
+@dataclass(frozen=True)
+class Folds:
+    """The fold of each segment, 0 to count − 1, or −1 for the common fold.
+
+    `origin` is "given" or "built"; `proof` says in words how good built folds are known to be.
+    """
+
+    fold: IntArray
+    count: int
+    origin: str
+    proof: str = ""
+
+
+@dataclass(frozen=True)
+class ClassCount:
+    """One class in the bookkeeping of folds; `reason` says why it is not eligible."""
+
+    label: str
+    exemplars: int
+    complete_to_k: int
+    eligible: bool
+    reason: str = ""
+    per_fold: tuple[int, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True)
+class Episode:
+    """One query, one draw: the support set, by label, and the query's scores."""
+
+    segment: str
+    k: int
+    draw: int
+    support: dict[str, tuple[str, ...]]
+    scores: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a folder holds before anything is decided, and what the protocol could do with it.
+
+    `minimum_s` is the shorter minimum that was tried, where the given one would drop most calls. `possible` tells how
+    many labels are in enough recordings for a number of folds; `folds` is None where there are too few recordings.
+    """
+
+    segmentation: Segmentation
+    minimum_s: float | None
+    possible: Mapping[int, int]
+    folds: Folds | None
+    classes: Sequence[ClassCount]
+    complete_shots: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Evaluation:
+    """The result of the k-shot protocol for one corpus and one or more encoders.
+
+    Attributes
+    ----------
+    corpus : str
+    complete_shots : int
+        k*, the largest k at which every class has k exemplars outside every fold.
+    queries : int
+        Number of queries.
+    curve, values, per_class, confusion, ties, differences, budget, crossovers : polars.DataFrame
+        See `callshot.records.frames` for their columns.
+    classes : list of ClassCount
+        The exemplars of each class, and why it is or is not eligible.
+    folds : Folds
+    segments : Embeddings
+        The evaluated segments, by the first encoder.
+    notes : list of str
+        What a reader of the numbers should know.
+    """
+
+    corpus: str
+    complete_shots: int
+    queries: int
+    classes: list[ClassCount]
+    folds: Folds
+    segments: Embeddings
+    notes: list[str] = field(default_factory=list)
+    curve: pl.DataFrame = field(default_factory=partial(empty_frame, frames.CURVE))
+    values: pl.DataFrame = field(default_factory=partial(empty_frame, frames.VALUES))
+    per_class: pl.DataFrame = field(default_factory=partial(empty_frame, frames.PER_CLASS))
+    confusion: pl.DataFrame = field(default_factory=partial(empty_frame, frames.CONFUSION))
+    ties: pl.DataFrame = field(default_factory=partial(empty_frame, frames.TIES))
+    differences: pl.DataFrame = field(default_factory=partial(empty_frame, frames.DIFFERENCES))
+    budget: pl.DataFrame = field(default_factory=partial(empty_frame, frames.BUDGET))
+    crossovers: pl.DataFrame = field(default_factory=partial(empty_frame, frames.CROSSOVERS))
+
+    @property
+    def encoders(self) -> list[str]:
+        """The names of the encoders, in the order of the curves."""
+        return self.curve["encoder"].unique(maintain_order=True).to_list()
+
+    def name_classifiers(self, reference: str) -> "Evaluation":
+        """Return curves in which every classifier but the reference is named beside its encoder."""
+        name = pl.format("{}, {}", "encoder", "classifier")
+        is_reference = pl.col("classifier") == reference
+        encoder = pl.when(is_reference).then("encoder").otherwise(name).alias("encoder")
+        return replace(self, curve=self.curve.with_columns(encoder))
+
+    def select_classifiers(self, classifiers: Collection[str]) -> "Evaluation":
+        """Return the curves, values and classes of some classifiers."""
+        selected = pl.col("classifier").is_in(list(classifiers))
+        return replace(
+            self,
+            curve=self.curve.filter(selected),
+            values=self.values.filter(selected),
+            per_class=self.per_class.filter(selected),
+        )

@@ -1,0 +1,182 @@
+"""The columns of every data frame that callshot returns, and of the CSV file with the same name.
+
+A frame is a `polars.DataFrame`; `.to_pandas()` converts it where pandas is installed. Columns that
+several frames share:
+
+corpus, encoder     whose segments, and which frozen model made the vectors
+classifier          centroid, cosine, …, or logistic for logistic regression trained at every k
+scoring             `all` classes, or `reduced` to categories
+metric              map, auroc or accuracy
+spread              where the interval comes from: per-query or shared
+k                   exemplars per class
+p01 … p99           percentiles over the samples of the spread
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from callshot.records.embeddings import FloatArray, IntArray
+
+Schema = Mapping[str, Any]
+
+CURVE_KEY: Schema = dict.fromkeys(
+    ("corpus", "encoder", "classifier", "scoring", "metric", "spread"), pl.String
+)
+PERCENTILES = (1, 25, 50, 75, 99)
+PERCENTILE_NAMES = ("p01", "p25", "p50", "p75", "p99")
+SUMMARY: Schema = dict.fromkeys(("mean", *PERCENTILE_NAMES), pl.Float64)
+
+CURVE: Schema = {
+    **CURVE_KEY,
+    "k": pl.Int64,
+    **SUMMARY,
+    "chance": pl.Float64,  # of a random ranking or decision on the same folds
+    "complete": pl.Boolean,  # whether every class has k exemplars outside every fold
+    "new_exemplars": pl.Int64,  # how many classes still have a k-th exemplar
+    "ties": pl.Int64,
+}
+# One row per point of a curve; `value` holds all its samples. `.explode("value")` gives one row each.
+VALUES: Schema = {**CURVE_KEY, "k": pl.Int64, "value": pl.List(pl.Float64)}
+PER_CLASS: Schema = {
+    **CURVE_KEY,
+    "k": pl.Int64,
+    "label": pl.String,
+    "mean": pl.Float64,
+    "p01": pl.Float64,
+    "p99": pl.Float64,
+}
+# Mean number of queries over draws; a decision for any label of the query counts as its centre label.
+CONFUSION: Schema = {
+    "encoder": pl.String,
+    "k": pl.Int64,
+    "true": pl.String,
+    "predicted": pl.String,
+    "count": pl.Float64,
+}
+# Scores of a class's positives that equal another query's. The cost is the metric with log-odds less
+# the metric with the tied scores, on the same draws.
+TIES: Schema = {
+    "encoder": pl.String,
+    "spread": pl.String,
+    "k": pl.Int64,
+    "label": pl.String,
+    "ties": pl.Int64,
+    "share": pl.Float64,
+    "cost_map": pl.Float64,
+    "cost_auroc": pl.Float64,
+}
+# `one` less `other` over the same draws; `wins` is the share of samples in which it is larger.
+DIFFERENCES: Schema = {
+    "corpus": pl.String,
+    "one": pl.String,
+    "other": pl.String,
+    "scoring": pl.String,
+    "metric": pl.String,
+    "spread": pl.String,
+    "k": pl.Int64,
+    **SUMMARY,
+    "wins": pl.Float64,
+}
+# What more exemplars are worth to a class. `value` is the mean at `k`, the last complete shot; a curve
+# a − b/k gives the gain of one exemplar more, of twice as many, and the limit a. `error` is its RMSE.
+BUDGET: Schema = {
+    "corpus": pl.String,
+    "encoder": pl.String,
+    "label": pl.String,
+    "metric": pl.String,
+    "exemplars": pl.Int64,
+    "k": pl.Int64,
+    "value": pl.Float64,
+    "next_gain": pl.Float64,
+    "double_gain": pl.Float64,
+    "limit": pl.Float64,
+    "error": pl.Float64,
+}
+# What a classifier scored that was trained on all labelled data of each split. `encoder` is empty for
+# one that reads audio. `how` describes what was chosen on the support sides.
+BASELINES: Schema = {
+    "corpus": pl.String,
+    "encoder": pl.String,
+    "kind": pl.String,
+    "name": pl.String,
+    "scoring": pl.String,
+    "metric": pl.String,
+    "value": pl.Float64,
+    "how": pl.String,
+}
+# Where one curve passes another: `k_mean` by the mean, `k_clear` from where the 98 % interval of the
+# difference stays above 0; null where it does not. With labels = "all" the centroid passes a baseline
+# trained on all labels; with labels = "k" a baseline trained at every k passes the centroid.
+CROSSOVERS: Schema = {
+    "corpus": pl.String,
+    "encoder": pl.String,
+    "baseline": pl.String,
+    "labels": pl.String,
+    "scoring": pl.String,
+    "metric": pl.String,
+    "spread": pl.String,
+    "k_mean": pl.Int64,
+    "k_clear": pl.Int64,
+}
+# Gradient steps from the centroid of the whole pool (step 0) to logistic regression (the last step).
+REFINEMENT: Schema = {
+    "corpus": pl.String,
+    "encoder": pl.String,
+    "scoring": pl.String,
+    "metric": pl.String,
+    "step": pl.Int64,
+    "value": pl.Float64,
+    "temperature": pl.Float64,
+}
+
+
+def empty_frame(schema: Schema) -> pl.DataFrame:
+    """Return a frame without rows."""
+    return pl.DataFrame(schema=dict(schema))
+
+
+def make_frame(
+    schema: Schema, columns: Mapping[str, Any], constants: Mapping[str, Any] | None = None
+) -> pl.DataFrame:
+    """Return a frame of a schema from columns, and from values that are the same in every row."""
+    literals = [pl.lit(value).alias(name) for name, value in (constants or {}).items()]
+    frame = pl.DataFrame(columns).with_columns(literals)
+    return frame.select(list(schema)).cast(dict(schema))
+
+
+def concat_frames(frames: list[pl.DataFrame], schema: Schema) -> pl.DataFrame:
+    """Return the rows of several frames of one schema, in order; none is fine."""
+    return pl.concat([empty_frame(schema), *frames])
+
+
+def summarise_samples(samples: FloatArray) -> dict[str, list[float]]:
+    """Return the mean and the percentiles of each row of samples, as columns."""
+    percentiles = np.percentile(samples, PERCENTILES, axis=1)
+    columns = dict(zip(PERCENTILE_NAMES, percentiles.tolist(), strict=True))
+    return {"mean": [float(row.mean()) for row in samples], **columns}
+
+
+def values_frame(key: Mapping[str, str], k: IntArray, samples: FloatArray) -> pl.DataFrame:
+    """Return the samples (shots, samples) of one curve as rows of the VALUES schema.
+
+    >>> key = {name: name for name in CURVE_KEY}
+    >>> frame = values_frame(key, np.array([1, 2]), np.array([[0.5, 0.7], [0.6, 0.8]]))
+    >>> frame["k"].to_list(), frame["value"].to_list()
+    ([1, 2], [[0.5, 0.7], [0.6, 0.8]])
+    """
+    series = pl.Series("value", samples, dtype=pl.Array(pl.Float64, samples.shape[1]))
+    return make_frame(VALUES, {"k": k, "value": series}, key)
+
+
+def split_curves(values: pl.DataFrame) -> list[pl.DataFrame]:
+    """Return the rows of each curve, in the order of the frame."""
+    return values.partition_by(list(CURVE_KEY), maintain_order=True)
+
+
+def value_matrix(values: pl.DataFrame) -> FloatArray:
+    """Return the samples of one curve, (shots, samples), from its rows of the VALUES schema."""
+    samples = values["value"].explode().to_numpy()
+    return np.asarray(samples, np.float64).reshape(len(values), -1)
