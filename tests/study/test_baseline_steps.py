@@ -9,7 +9,7 @@ import pytest
 from callshot.errors import InputError, OptionError
 from callshot.records import Baseline
 from callshot.study.corpus_results import _rivals
-from callshot.study.file import read_study
+from callshot.study.study_file import read_study
 from callshot.study.plan import plan
 from callshot.study.run import run_study
 from callshot.study.step_summary import describe_outcome

@@ -15,7 +15,7 @@ import soundfile as sf
 
 from callshot.encoders import catalogue
 from callshot.encoders.catalogue import Row
-from callshot.study.file import read_study
+from callshot.study.study_file import read_study
 from callshot.study.run import run_study
 
 GOLDEN = Path(__file__).parent / "golden"

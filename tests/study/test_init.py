@@ -10,7 +10,7 @@ from callshot.corpus.annotations import Hints
 from callshot.corpus.inspection import inspect_corpus
 from callshot.corpus.known_corpora import find_corpus
 from callshot.errors import InputError, OptionError
-from callshot.study.file import read_study
+from callshot.study.study_file import read_study
 from callshot.study.init import Given, write_study
 from studies import make_corpus
 

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from callshot.errors import InputError
-from callshot.study.file import read_study
+from callshot.study.study_file import read_study
 from callshot.study.plan import plan
 from callshot.study.run import run_study
 from callshot.study.step_summary import describe_outcome
@@ -25,7 +25,7 @@ import os, signal, sys
 from pathlib import Path
 from callshot.baselines import checkpoints
 from callshot.errors import InputError
-from callshot.study.file import read_study
+from callshot.study.study_file import read_study
 from callshot.study.run import run_study
 save, times = checkpoints.Shelf.save_checkpoint, []
 def dying(self, checkpoint):

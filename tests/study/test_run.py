@@ -12,7 +12,7 @@ import polars as pl
 import pytest
 
 from callshot.errors import InputError, OptionError, OutputError
-from callshot.study.file import read_study
+from callshot.study.study_file import read_study
 from callshot.study.plan import plan
 from callshot.study.run import run_study, step_statuses
 from sounds import spoil
@@ -350,11 +350,11 @@ def test_a_recording_that_cannot_be_read_is_a_reject_and_the_study_goes_on(tmp_p
 KILL = """
 import os, signal, sys
 from pathlib import Path
-from callshot.study import step_cache
-from callshot.study.file import read_study
+from callshot.study import steps
+from callshot.study.study_file import read_study
 from callshot.study.run import run_study
 kind, moment = sys.argv[2:]
-whole, seal = step_cache.Step.run, step_cache._replace
+whole, seal = steps.Step.run, step_cache._replace
 
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
@@ -370,10 +370,10 @@ def run(self, report):
         if self.kind == kind and moment == "after":
             die()
         seal(path, text)
-    step_cache._replace = note
+    steps._replace = note
     whole(self, hear)
 
-step_cache.Step.run = run
+steps.Step.run = run
 run_study(read_study(Path(sys.argv[1])))
 """
 

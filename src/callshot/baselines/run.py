@@ -1,365 +1,394 @@
-"""The rivals on one page: the ground that the centroid stands on → what trained classifiers score there.
+"""A dataset → what trained classifiers score on the same folds and queries, as data frames.
 
-    train_logistic      on all labels of the support side of every split, and the way to it from the centroid
-    sweep_logistic_at   on the first shared draws, at every k: as few labels as the centroid has
-    train_recurrent     on the sequences behind the vectors
-    train_end_to_end    on the audio itself
-    ask_published       AERD as its authors published it, where its package is installed
+train_logistic         on all labels of the support side of every split, and the way from the centroid
+sweep_logistic_per_k   on the first shared draws, at every k: with as few labels as the centroid
+train_recurrent        on the sequences behind the vectors
+train_end_to_end       on the audio
+score_aerd_package     AERD as its authors published it, where its package is installed
 
-Each is trained on the support side of a split, and scored on its queries by the metrics of the centroid. What is chosen
-on the way is chosen on inner folds, and told.
+Each is trained on the support side of a split and scored on its queries with the metrics of the
+centroid. Choices are made on inner folds, and reported.
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from callshot.baselines.centroid_to_logistic import refine_centroid
-from callshot.baselines.logistic import DEFAULT_C, check_c, score_logistic
-from callshot.baselines.logistic_per_k import DRAWS, sweep_logistic
+from callshot.baselines.logistic import DEFAULT_C, score_logistic
+from callshot.baselines.logistic_per_k import sweep_logistic
+from callshot.baselines.options import CHOSEN_CELL, PAPER_CELL, BaselineOptions
 from callshot.baselines.scoring import measure, measure_outputs
 from callshot.corpus.known_corpora import letters_of
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError
 from callshot.fewshot.accumulate import group_classes
-from callshot.fewshot.protocol import SPREADS, Protocol
-from callshot.fewshot.summary import Summary
-from callshot.records import Baseline, Evaluation, Progress, RefinementStep, no_progress
-from callshot.tables.dataset import EncoderDataset
+from callshot.fewshot.folds import complete_shots
+from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.summary import SweepSummary
+from callshot.records import RANKING_METRICS, Evaluation, Progress, no_progress
+from callshot.records.frames import (
+    BASELINES,
+    CROSSOVERS,
+    REFINEMENT,
+    concat_frames,
+    empty_frame,
+    make_frame,
+)
+from callshot.tables.dataset import Dataset, EncoderDataset
 
 Signal = NDArray[np.float32]
-
-KINDS = ("logistic", "recurrent", "end-to-end")
-METRICS = ("map", "auroc")
-CHOSEN, PAPER = (
-    "chosen",
-    "paper",
-)  # cells of recurrent networks: by inner folds, or as the paper pairs them
-CELLS = (CHOSEN, PAPER, "elman", "gru", "lstm")
+Metadata = dict[str, Any]  # how a network was trained, for provenance
 
 
 @dataclass(frozen=True)
-class BaselineOptions:
-    """Which rivals are trained, and how.
+class TrainingContext:
+    """Seed, device, threads, the folder that stores networks, and who watches."""
 
-    `shots` adds logistic regression at every k, on the first `draws` of the shared spread; `spread` may be per-query or
-    both instead, which is a fit for every query, draw and k. `strength` is C of logistic
-    regression, chosen on inner folds where it is None (0.1 at every k). `cell` is that of the recurrent network;
-    `seeds` is how many networks are averaged. `init` is a file of weights that the end-to-end rival starts from.
-    `published` is a variant of AERD, as its package names them, that is asked besides.
+    seed: int = 0
+    device: str = "cpu"
+    threads: int | None = None
+    folder: Path | None = None
+    progress: Progress = no_progress
 
-    >>> Training(("logistic",), cell="gpt")
-    Traceback (most recent call last):
-    callshot.errors.OptionError: cell: one of chosen, paper, elman, gru, lstm, got 'gpt'
+    def part(self, share: float) -> "TrainingContext":
+        """Return the context of a part of the work."""
+        return replace(self, progress=partial(_scale_progress, self.progress, share))
+
+    @property
+    def workers(self) -> int:
+        """How many threads are used."""
+        return self.threads or os.cpu_count() or 1
+
+
+@dataclass(frozen=True, eq=False)
+class BaselineResults:
+    """What baselines scored; frames as in `callshot.records.frames`.
+
+    `per_k` is the evaluation of logistic regression at every k. `networks` describes each network.
     """
 
-    kinds: tuple[str, ...] = ()
-    shots: bool = False
-    draws: int = DRAWS
-    spread: str = "shared"
-    strength: float | None = None
-    cell: str = CHOSEN
-    seeds: int = 3
-    init: Path | None = None
-    published: str = ""
-
-    def __post_init__(self) -> None:
-        words = (("cell", self.cell, CELLS), ("spread", self.spread, (*SPREADS, "both")))
-        for name, value, allowed in (*(("rival", kind, KINDS) for kind in self.kinds), *words):
-            if value not in allowed:
-                raise OptionError(f"{name}: one of {', '.join(allowed)}, got {value!r}")
-        if twice := [kind for kind in self.kinds if self.kinds.count(kind) > 1]:
-            raise OptionError(f"rival: {twice[0]} is there twice; leave one out")
-        for name, number in (("draws", self.draws), ("seeds", self.seeds)):
-            if not 1 <= number <= 10**6:
-                raise OptionError(f"{name}: 1 to 1000000, got {number}")
-        if self.strength is not None:
-            check_c(self.strength)
-        if self.init is not None and "end-to-end" not in self.kinds:
-            raise OptionError(
-                "init: weights for the rival end-to-end, which is not asked for; ask, or leave it out"
-            )
+    baselines: pl.DataFrame = field(default_factory=partial(empty_frame, BASELINES))
+    refinement: pl.DataFrame = field(default_factory=partial(empty_frame, REFINEMENT))
+    crossovers: pl.DataFrame = field(default_factory=partial(empty_frame, CROSSOVERS))
+    per_k: Sequence[Evaluation] = ()
+    networks: Sequence[Metadata] = ()
 
 
-def check_trainable(training: BaselineOptions, device: str = "cpu") -> None:
-    """Refuse what could not be trained, before anything is read: without torch, or from a file of other weights."""
-    if set(training.kinds) - {"logistic"}:
-        from callshot.baselines.torch_arrays import need_torch
+def train_dataset(
+    dataset: Dataset,
+    options: BaselineOptions,
+    protocol: Protocol,
+    *,
+    sequences: Sequence[Sequence[Signal]] = (),
+    signals: Sequence[Signal] = (),
+    context: TrainingContext | None = None,
+) -> BaselineResults:
+    """Train every baseline of the options on every encoder; those that read audio once.
 
-        torch = need_torch()
-        if device.startswith("cuda") and not torch.cuda.is_available():
-            raise OptionError("device: cuda is not there for torch; use cpu")
-    if training.init is not None:
-        from callshot.baselines.pretrained import read_pretrained
+    Parameters
+    ----------
+    dataset : Dataset
+    options : BaselineOptions
+    protocol : Protocol
+        Shots, seed and sampler of logistic regression at every k.
+    sequences : sequence of sequences of arrays
+        For recurrent networks: for each encoder, one array per row of its episodes.
+    signals : sequence of arrays
+        For end-to-end networks: audio at 16 kHz, one array per row of the episodes.
+    context : TrainingContext, optional
 
-        read_pretrained(training.init)
-    if training.published:
-        from callshot.baselines.aerd_package import load_aerd
-
-        load_aerd(training.published)
+    Returns
+    -------
+    BaselineResults
+    """
+    parts = list(dataset.encoder_datasets())
+    context = context or TrainingContext(protocol.seed)
+    per_encoder = [kind for kind in options.kinds if kind != "end-to-end"]
+    tasks = len(parts) * (len(per_encoder) + options.shots)
+    tasks += ("end-to-end" in options.kinds) + bool(options.published)
+    context = context.part(1 / max(tasks, 1))
+    baselines = []
+    refinement = []
+    per_k = []
+    networks = []
+    for number, part in enumerate(parts):
+        if "logistic" in per_encoder:
+            scores, steps = train_logistic(part, options, context)
+            baselines.append(scores)
+            refinement.append(steps)
+        if options.shots:
+            per_k.append(sweep_logistic_per_k(part, options, protocol, context))
+        if "recurrent" in per_encoder:
+            scores, metadata = train_recurrent(part, options, sequences[number], context)
+            baselines.append(scores)
+            networks.append(metadata)
+    if "end-to-end" in options.kinds:
+        scores, metadata = train_end_to_end(parts[0], options, signals, context)
+        baselines.append(scores)
+        networks.append(metadata)
+    if options.published:
+        baselines.append(score_aerd_package(parts[0], options.published, signals))
+    return BaselineResults(
+        concat_frames(baselines, BASELINES),
+        concat_frames(refinement, REFINEMENT),
+        per_k=per_k,
+        networks=networks,
+    )
 
 
 def train_logistic(
-    plot: EncoderDataset,
-    training: BaselineOptions,
-    *,
-    threads: int | None = None,
-    progress: Progress = no_progress,
-) -> tuple[list[Baseline], list[RefinementStep]]:
-    """Train logistic regression on all labels, and go there from the centroid by gradient steps."""
+    part: EncoderDataset, options: BaselineOptions, context: TrainingContext
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Train logistic regression on all labels; return its scores, and the steps from the centroid."""
+    categories = part.dataset.categories
     scores, c_values = score_logistic(
-        plot.episodes,
-        plot.groups,
-        strength=training.strength,
-        threads=threads,
-        progress=_part(progress, 0.7),
+        part.episodes,
+        part.groups,
+        strength=options.C,
+        threads=context.threads,
+        progress=context.part(0.7).progress,
     )
-    chosen = training.strength is None and plot.episodes.folds > 2
-    how = f"C{' by inner folds' if chosen else ''}: {format_c(c_values)}"
-    baselines = list(
-        _rivals(
-            plot, "logistic", "LR", measure(plot.episodes, scores, plot.dataset.categories), how
-        )
-    )
-    way = refine_centroid(
-        plot.episodes,
+    is_chosen = options.C is None and part.episodes.folds > 2
+    how = f"C{' by inner folds' if is_chosen else ''}: {format_c(c_values)}"
+    values = measure(part.episodes, scores, categories)
+    baselines = _baselines_frame(part, "logistic", "LR", values, how)
+    path = refine_centroid(
+        part.episodes,
         c_values,
-        categories=plot.dataset.categories,
-        threads=threads,
-        progress=_part(progress, 0.3),
+        categories=categories,
+        threads=context.threads,
+        progress=context.part(0.3).progress,
     )
-    temperature = float(np.mean(way.temperature))
-    refined = [
-        RefinementStep(
-            plot.dataset.corpus, plot.table.encoder, scoring, metric, step, value, temperature
-        )
-        for (scoring, metric), values in way.values.items()
-        if metric in METRICS
-        for step, value in zip(way.steps.tolist(), values.tolist(), strict=True)
-    ]
-    return baselines, refined
+    temperature = float(np.mean(path.temperature))
+    steps = []
+    for (scoring, metric), step_values in path.values.items():
+        if metric in RANKING_METRICS:
+            key = _key(part) | {"scoring": scoring, "metric": metric, "temperature": temperature}
+            columns = {"step": path.steps, "value": step_values}
+            steps.append(make_frame(REFINEMENT, columns, key))
+    return baselines, concat_frames(steps, REFINEMENT)
 
 
-def format_c(c_values: Sequence[float]) -> str:
-    """Say the C of every split; once where all are one.
+def format_c(values: Sequence[float]) -> str:
+    """Format the C of every split; once where all are equal.
 
-    >>> tell_strengths((0.1, 0.1)), tell_strengths((0.3, 0.01, 0.3))
+    >>> format_c((0.1, 0.1)), format_c((0.3, 0.01, 0.3))
     ('0.1', '0.3, 0.01, 0.3')
     """
-    return ", ".join(f"{c:g}" for c in (c_values if len(set(c_values)) > 1 else c_values[:1]))
+    if len(set(values)) == 1:
+        values = values[:1]
+    return ", ".join(f"{value:g}" for value in values)
 
 
 def sweep_logistic_per_k(
-    plot: EncoderDataset,
-    training: BaselineOptions,
-    protocol: Protocol,
-    *,
-    threads: int | None = None,
-    progress: Progress = no_progress,
+    part: EncoderDataset, options: BaselineOptions, protocol: Protocol, context: TrainingContext
 ) -> Evaluation:
-    """Train logistic regression at every k of a protocol, on the draws that the centroid meets."""
-    dataset, spreads = plot.dataset, SPREADS if training.spread == "both" else (training.spread,)
-    strength, found = (
-        DEFAULT_C if training.strength is None else training.strength,
-        plot.unmeasured(),
-    )
-    for spread in spreads:
-        k, tally = sweep_logistic(
-            plot.episodes,
+    """Train logistic regression at every k of a protocol, on the draws that the centroid sees."""
+    dataset = part.dataset
+    context = context.part(1 / len(options.spreads))
+    sweeps = []
+    for spread in options.spreads:
+        k, sums = sweep_logistic(
+            part.episodes,
             protocol,
             spread,
-            strength=strength,
-            draws=training.draws,
+            strength=DEFAULT_C if options.C is None else options.C,
+            draws=options.draws,
             categories=dataset.categories,
-            threads=threads,
-            progress=_part(progress, 1 / len(spreads)),
+            threads=context.threads,
+            progress=context.progress,
         )
-        key = (
-            dataset.corpus,
-            plot.table.encoder,
-            spread,
-            k,
-            tally,
-            plot.episodes,
-            dataset.classes,
-            "logistic",
-        )
-        Summary(*key).tell(found)
-    return found
+        key = (dataset.corpus, part.table.encoder, spread, k, sums, part.episodes)
+        sweeps.append(SweepSummary(*key, dataset.classes, "logistic"))
+    return replace(
+        empty_evaluation(part),
+        curve=pl.concat([sweep.curve for sweep in sweeps]),
+        values=pl.concat([sweep.values for sweep in sweeps]),
+        per_class=pl.concat([sweep.per_class for sweep in sweeps]),
+    )
+
+
+def empty_evaluation(part: EncoderDataset) -> Evaluation:
+    """Return an evaluation of a dataset without any curves."""
+    dataset = part.dataset
+    queries = int((part.episodes.fold >= 0).sum())
+    shots = complete_shots(dataset.classes)
+    return Evaluation(
+        dataset.corpus, shots, queries, dataset.classes, dataset.folds, part.table
+    )
 
 
 def train_recurrent(
-    plot: EncoderDataset,
-    training: BaselineOptions,
+    part: EncoderDataset,
+    options: BaselineOptions,
     sequences: Sequence[Signal],
-    *,
-    seed: int = 0,
-    device: str = "cpu",
-    threads: int | None = None,
-    folder: Path | None = None,
-    progress: Progress = no_progress,
-) -> tuple[list[Baseline], dict[str, Any]]:
-    """Train recurrent networks on sequences, one for each row of the episodes; also tell what was done.
+    context: TrainingContext,
+) -> tuple[pl.DataFrame, Metadata]:
+    """Train recurrent networks on sequences, one for each row of the episodes."""
+    from callshot.baselines.recurrent import choose_cell, tell_cells, score_recurrent
 
-    `folder` keeps what was trained.
-    """
-    from callshot.baselines.recurrent import choose_cell, score_recurrent, tell_cells
-
-    cell = named_cell(plot, training.cell)
-    options: dict[str, Any] = {
-        "seeds": training.seeds,
-        "device": device,
-        "folder": folder,
-        "seed": seed,
+    inputs = (part.episodes, part.groups, sequences)
+    settings = {
+        "seeds": options.seeds,
+        "device": context.device,
+        "folder": context.folder,
+        "seed": context.seed,
+        "threads": context.workers,
     }
-    options["threads"] = threads or os.cpu_count() or 1
-    cells: str | Sequence[str] = (
-        cell
-        or choose_cell(
-            plot.episodes, plot.groups, sequences, **options, progress=_part(progress, 0.7)
-        )[0]
+    cell = find_cell(part, options.cell)
+    cells: Sequence[str] = [cell] * part.episodes.folds
+    share = 1.0
+    if not cell:
+        search = context.part(0.7).progress
+        cells = list(choose_cell(*inputs, **settings, progress=search)[0])
+        share = 0.3
+    scores, metadata = score_recurrent(
+        *inputs, cell=cell or cells, **settings, progress=context.part(share).progress
     )
-    scores, told = score_recurrent(
-        plot.episodes,
-        plot.groups,
-        sequences,
-        cell=cells,
-        **options,
-        progress=_part(progress, 1.0 if cell else 0.3),
-    )
-    names = [cells] * plot.episodes.folds if isinstance(cells, str) else cells
-    titles = tell_cells(names)
-    name = titles if len(set(names)) == 1 else "RNN"
-    size = " to ".join(
-        f"{n:,}"
-        for n in sorted({min(told["parameters"].values()), max(told["parameters"].values())})
-    )
-    seeds = f"{training.seeds} seed{'s' * (training.seeds > 1)}"
-    how = f"{titles}{'' if cell else ', by inner folds'}; {size} parameters, {seeds}"
-    found = measure(plot.episodes, scores, plot.dataset.categories)
-    return list(_rivals(plot, "recurrent", name, found, how)), _lasting(plot.table.encoder, told)
+    title = tell_cells(cells)
+    name = title if len(set(cells)) == 1 else "RNN"
+    how = _describe_recurrent(title, metadata["parameters"], options.seeds, is_chosen=not cell)
+    values = measure(part.episodes, scores, part.dataset.categories)
+    frame = _baselines_frame(part, "recurrent", name, values, how)
+    return frame, _reproducible(part.table.encoder, metadata)
 
 
-def named_cell(plot: EncoderDataset, cell: str) -> str:
-    """Return the cell that is named, by itself or by the paper's pairing; empty where inner folds choose."""
+def _describe_recurrent(
+    title: str, parameters: Mapping[Any, int], seeds: int, *, is_chosen: bool
+) -> str:
+    sizes = sorted({min(parameters.values()), max(parameters.values())})
+    size = " to ".join(f"{number:,}" for number in sizes)
+    choice = ", by inner folds" if is_chosen else ""
+    plural = "s" if seeds > 1 else ""
+    return f"{title}{choice}; {size} parameters, {seeds} seed{plural}"
+
+
+def find_cell(part: EncoderDataset, cell: str) -> str:
+    """Return the cell of the recurrent network; empty where inner folds choose it."""
     from callshot.baselines.recurrent import PAPER_CELLS
 
-    encoder = plot.table.encoder.partition("[")[0]
-    return (
-        PAPER_CELLS.get((encoder, plot.dataset.known), "")
-        if cell == PAPER
-        else ""
-        if cell == CHOSEN
-        else cell
-    )
+    if cell == CHOSEN_CELL:
+        return ""
+    if cell != PAPER_CELL:
+        return cell
+    encoder = part.table.encoder.partition("[")[0]
+    return PAPER_CELLS.get((encoder, part.dataset.known), "")
 
 
 def train_end_to_end(
-    plot: EncoderDataset,
-    training: BaselineOptions,
+    part: EncoderDataset,
+    options: BaselineOptions,
     signals: Sequence[Signal],
-    *,
-    seed: int = 0,
-    device: str = "cpu",
-    threads: int | None = None,
-    folder: Path | None = None,
-    progress: Progress = no_progress,
-) -> tuple[list[Baseline], dict[str, Any]]:
-    """Train the end-to-end rival on audio at 16 kHz, one signal for each row of the episodes; also tell what was done.
+    context: TrainingContext,
+) -> tuple[pl.DataFrame, Metadata]:
+    """Train the end-to-end baseline on audio at 16 kHz, one signal for each row of the episodes.
 
-    With categories, it has one score for each of these, and stands in the reduced scoring alone.
+    With categories it has one score per category, and is in the reduced scoring alone.
     """
     from callshot.baselines.end_to_end import score_aerd
 
-    scoring, names, targets = outputs(plot)
-    scores, told = score_aerd(
+    scoring, names, targets = find_outputs(part)
+    scores, metadata = score_aerd(
         signals,
         targets,
-        plot.episodes.fold,
-        plot.groups,
+        part.episodes.fold,
+        part.groups,
         names,
-        init=training.init,
+        init=options.init,
         seeds=1,
-        device=device,
-        threads=threads or os.cpu_count() or 1,
-        folder=folder,
-        seed=seed,
-        progress=progress,
+        device=context.device,
+        threads=context.workers,
+        folder=context.folder,
+        seed=context.seed,
+        progress=context.progress,
     )
-    how = f"{told['text'] if training.init else 'from scratch'}; {told['parameters']:,} parameters"
-    found = measure_outputs(targets, plot.episodes.fold, scores)
-    return _heard(plot, told["title"], scoring, found, how), _lasting("", told)
-
-
-def _lasting(encoder: str, told: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what is told of networks, but for what another run of the same would tell otherwise."""
-    return {
-        "encoder": encoder,
-        **{name: x for name, x in told.items() if name not in ("seconds", "trained")},
-    }
+    start = metadata["text"] if options.init else "from scratch"
+    how = f"{start}; {metadata['parameters']:,} parameters"
+    frame = _audio_frame(part, metadata["title"], scoring, targets, scores, how)
+    return frame, _reproducible("", metadata)
 
 
 def score_aerd_package(
-    plot: EncoderDataset, variant: str, signals: Sequence[Signal]
-) -> list[Baseline]:
-    """Ask AERD's published networks for the score of each row of the episodes, whose folds must be those of AERD.
+    part: EncoderDataset, variant: str, signals: Sequence[Signal]
+) -> pl.DataFrame:
+    """Score each row of the episodes with AERD's published networks; folds must be those of AERD.
 
-    Outputs are found by their letters, whatever stands between words.
+    Labels and outputs are matched by their letters, whatever separates their words.
     """
     from callshot.baselines.aerd_package import load_aerd, score_published
 
-    scoring, names, targets = outputs(plot)
+    scoring, names, targets = find_outputs(part)
     published = load_aerd(variant)
-    called = {letters_of(name): name for name in published.names}
-    if unknown := [name for name in names if letters_of(name) not in called]:
-        raise InputError(
-            f"AERD {variant}: knows no {unknown[0]!r}, but {', '.join(published.names)}"
-        )
-    scores = score_published(
-        published, signals, plot.episodes.fold, [called[letters_of(name)] for name in names]
-    )
-    found = measure_outputs(targets, plot.episodes.fold, scores)
-    return _heard(plot, "AERD", scoring, found, f"as published, {variant}")
+    outputs = {letters_of(name): name for name in published.names}
+    unknown = [name for name in names if letters_of(name) not in outputs]
+    if unknown:
+        known = ", ".join(published.names)
+        raise InputError(f"AERD {variant}: has no output {unknown[0]!r}; it has {known}")
+    columns = [outputs[letters_of(name)] for name in names]
+    scores = score_published(published, signals, part.episodes.fold, columns)
+    return _audio_frame(part, "AERD", scoring, targets, scores, f"as published, {variant}")
 
 
-def _heard(
-    plot: EncoderDataset, name: str, scoring: str, found: Mapping[str, float], how: str
-) -> list[Baseline]:
-    """Return the rows of a rival that hears the audio, whatever the encoder."""
-    values = {(scoring, metric): found[metric] for metric in METRICS}
-    return [
-        replace(baseline, encoder="") for baseline in _rivals(plot, "end-to-end", name, values, how)
-    ]
-
-
-def outputs(plot: EncoderDataset) -> tuple[str, tuple[str, ...], NDArray[np.bool_]]:
-    """Return what the end-to-end rival tells apart: the scoring, the names, and which rows are positive for each."""
-    episodes, categories = plot.episodes, plot.dataset.categories
+def find_outputs(part: EncoderDataset) -> tuple[str, tuple[str, ...], NDArray[np.bool_]]:
+    """Return the scoring, the names and the targets (rows, outputs) of a baseline that reads audio."""
+    episodes = part.episodes
+    categories = part.dataset.categories
     if categories is None:
         return "all", episodes.classes, episodes.relevant
     groups = group_classes(episodes.classes, categories)
     names = tuple(categories[episodes.classes[group[0]]] for group in groups)
-    return (
-        "reduced",
-        names,
-        np.stack([episodes.relevant[:, group].any(axis=1) for group in groups], axis=1),
-    )
+    targets = [episodes.relevant[:, group].any(axis=1) for group in groups]
+    return "reduced", names, np.stack(targets, axis=1)
 
 
-def _rivals(
-    plot: EncoderDataset, kind: str, name: str, values: Mapping[tuple[str, str], float], how: str
-) -> Iterator[Baseline]:
-    """Yield a row for every scoring and metric."""
-    for (scoring, metric), value in values.items():
-        if metric in METRICS:
-            yield Baseline(
-                plot.dataset.corpus, plot.table.encoder, kind, name, scoring, metric, value, how
-            )
+def _audio_frame(
+    part: EncoderDataset,
+    name: str,
+    scoring: str,
+    targets: NDArray[np.bool_],
+    scores: NDArray[np.float64],
+    how: str,
+) -> pl.DataFrame:
+    """Return the rows of a baseline that reads audio, whatever the encoder."""
+    measured = measure_outputs(targets, part.episodes.fold, scores)
+    values = {(scoring, metric): measured[metric] for metric in RANKING_METRICS}
+    frame = _baselines_frame(part, "end-to-end", name, values, how)
+    return frame.with_columns(encoder=pl.lit(""))
 
 
-def _part(progress: Progress, share: float) -> Progress:
-    return lambda done, what: progress(share * done, what)
+def _baselines_frame(
+    part: EncoderDataset,
+    kind: str,
+    name: str,
+    values: Mapping[tuple[str, str], float],
+    how: str,
+) -> pl.DataFrame:
+    """Return a row for every scoring and ranking metric."""
+    rows = [key for key in values if key[1] in RANKING_METRICS]
+    columns = {
+        "scoring": [scoring for scoring, _ in rows],
+        "metric": [metric for _, metric in rows],
+        "value": [values[key] for key in rows],
+    }
+    return make_frame(BASELINES, columns, {**_key(part), "kind": kind, "name": name, "how": how})
+
+
+def _key(part: EncoderDataset) -> dict[str, Any]:
+    return {"corpus": part.dataset.corpus, "encoder": part.table.encoder}
+
+
+def _reproducible(encoder: str, metadata: Mapping[str, Any]) -> Metadata:
+    """Return the metadata of networks without what differs between runs."""
+    kept = {name: value for name, value in metadata.items() if name not in ("seconds", "trained")}
+    return {"encoder": encoder, **kept}
+
+
+def _scale_progress(progress: Progress, share: float, done: float, what: str) -> None:
+    progress(share * done, what)

@@ -105,10 +105,10 @@ def run(
     from rich.console import Console
 
     from callshot.report.progress import show_progress
-    from callshot.study.file import read_study
+    from callshot.study.study_file import read_study
     from callshot.study.plan import plan
     from callshot.study.run import check_study, run_study, step_statuses
-    from callshot.study.step_cache import Step
+    from callshot.study.steps import Step
     from callshot.study.step_summary import describe_outcome
 
     named, workers = read_study(study), at_least("threads", threads, 1)
@@ -144,7 +144,7 @@ def status(study: StudyFile = Path("study.toml")) -> None:
 
     Example: callshot status study.toml
     """
-    from callshot.study.file import read_study
+    from callshot.study.study_file import read_study
     from callshot.study.plan import plan
     from callshot.study.run import step_statuses
 

@@ -1,155 +1,149 @@
-"""The rivals of a study → steps: a training for each rival and encoder.
+"""The baselines of a study → steps: one training for each kind and encoder.
 
-Networks are kept by what decides their weights (`networks`, beside the steps): a step that runs again, after a kill or
-another line of the study, trains only those that are not there.
+Networks are stored by what decides their weights (`networks`, beside the steps): a step that runs
+again, after a kill or a changed line of the study, trains only those that are missing.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
-from callshot.baselines.run import BaselineOptions
+from callshot.baselines.options import BaselineOptions
+from callshot.baselines.run import TrainingContext
 from callshot.corpus.segment_table import SEGMENTS
 from callshot.corpus.segments import audio_root
 from callshot.fewshot.protocol import Protocol
 from callshot.records import Progress
-from callshot.study.file import CorpusPart, Study
-from callshot.study.step_cache import Input, Step, maybe, safe_name
-from callshot.study.train_baselines import Sources, train_baseline_files
+from callshot.study.file_steps import DatasetChoice
+from callshot.study.steps import Input, Step, folder_name, optional
+from callshot.study.study_file import CorpusPart, Study
+from callshot.study.train_baselines import TrainingInputs, baseline_files, train_baseline_files
 from callshot.tables.fold_files import FOLDS, FOLDS_INFO
 from callshot.tables.sequences import sequences_path
 
 EMBEDDINGS = "embeddings.parquet"
-AT_K, PUBLISHED = "logistic-shots", "published"
-DECIDE: Mapping[str, tuple[str, ...]] = {  # which choices reach the numbers of a kind
-    "logistic": ("strength",),
-    AT_K: ("strength", "draws", "spread"),
+PER_K = "logistic-shots"
+PUBLISHED = "published"
+AUDIO_KINDS = ("end-to-end", PUBLISHED)
+DECIDING_OPTIONS: Mapping[str, tuple[str, ...]] = {  # options that change the numbers of a kind
+    "logistic": ("C",),
+    PER_K: ("C", "draws", "spread"),
     "recurrent": ("cell", "seeds"),
     "end-to-end": (),
     PUBLISHED: ("published",),
 }
-DRAWN = (
-    "shots",
-    "whole_pool",
-    "shared_draws",
-    "sampler",
-)  # what of a protocol reaches logistic regression at every k
-RESAMPLED = ("draws", "bootstraps")  # and with draws for every query
+# Options of the protocol that change logistic regression at every k; with draws per query more.
+SHARED_OPTIONS = ("shots", "whole_pool", "shared_draws", "sampler")
+PER_QUERY_OPTIONS = (*SHARED_OPTIONS, "draws", "bootstraps")
 
 
-def plan_baselines(
-    study: Study,
-    corpus: CorpusPart,
-    cut: Step,
-    embeds: Sequence[Step],
-    sequences: Sequence[Step],
-    fold: Step,
-    device: str,
-    threads: int | None,
-) -> list[Step]:
-    """Return a step for every rival of a corpus: on each encoder, or on the audio."""
-    asked = study.training
-    kinds = [
-        *(kind for kind in asked.kinds if kind != "end-to-end"),
-        *([AT_K] if asked.shots else []),
-    ]
-    behind = {step.encoder: step for step in sequences}
-    steps = []
-    for kind in kinds:
-        for embed in embeds:
-            extra = [behind[embed.encoder]] if kind == "recurrent" else []
-            steps.append(_step(study, corpus, kind, embed, cut, fold, extra, device, threads))
-    heard = [
-        *(["end-to-end"] if "end-to-end" in asked.kinds else []),
-        *([PUBLISHED] if asked.published else []),
-    ]
-    return [
-        *steps,
-        *(_step(study, corpus, kind, embeds[0], cut, fold, [], device, threads) for kind in heard),
-    ]
+@dataclass(frozen=True)
+class BaselinePlanner:
+    """Makes the steps of the baselines of one corpus."""
 
+    study: Study
+    corpus: CorpusPart
+    segment: Step
+    fold: Step
+    device: str
+    threads: int | None
 
-def _step(
-    study: Study,
-    corpus: CorpusPart,
-    kind: str,
-    embed: Step,
-    cut: Step,
-    fold: Step,
-    extra: Sequence[Step],
-    device: str,
-    threads: int | None,
-) -> Step:
-    alone = kind in ("end-to-end", PUBLISHED)
-    encoder, table = "" if alone else embed.encoder, embed.folder / EMBEDDINGS
-    folder = study.work / kind / corpus.name / safe_name(encoder)
-    training = _only(study.training, kind)
-    paths = [sequences_path(step.folder / EMBEDDINGS) for step in extra]
-    sources = Sources(paths or None, cut.folder / SEGMENTS, audio_root(corpus.audio))
+    def steps(self, embeds: Sequence[Step], sequences: Sequence[Step]) -> list[Step]:
+        """Return a step for every baseline: on each encoder, or once on the audio."""
+        options = self.study.baselines
+        kinds = [kind for kind in options.kinds if kind != "end-to-end"]
+        if options.shots:
+            kinds.append(PER_K)
+        sequence_steps = {step.encoder: step for step in sequences}
+        steps = []
+        for kind in kinds:
+            for embed in embeds:
+                sequence = sequence_steps[embed.encoder] if kind == "recurrent" else None
+                steps.append(self.step(kind, embed, sequence))
+        if "end-to-end" in options.kinds:
+            steps.append(self.step("end-to-end", embeds[0]))
+        if options.published:
+            steps.append(self.step(PUBLISHED, embeds[0]))
+        return steps
 
-    def make(progress: Progress) -> Sequence[str]:
-        found = train_baseline_files(
-            [table],
-            folder,
-            training,
-            study.protocol,
-            sources=sources,
-            folds_dir=fold.folder,
-            categories=corpus.categories,
-            corpus=corpus.name,
-            device=device,
-            threads=threads,
-            keep=study.work / "networks" / corpus.name / safe_name(encoder),
-            progress=progress,
+    def step(self, kind: str, embed: Step, sequence: Step | None = None) -> Step:
+        """Return the step of one baseline on one encoder."""
+        reads_audio = kind in AUDIO_KINDS
+        encoder = "" if reads_audio else embed.encoder
+        work = self.study.work
+        folder = work / kind / self.corpus.name / folder_name(encoder)
+        table = embed.folder / EMBEDDINGS
+        options = _options_of_kind(self.study.baselines, kind)
+        choice = DatasetChoice(
+            folds_dir=self.fold.folder,
+            categories=self.corpus.categories,
+            corpus=self.corpus.name,
         )
-        return found.files
+        files = [] if sequence is None else [sequences_path(sequence.folder / EMBEDDINGS)]
+        segments = self.segment.folder / SEGMENTS
+        inputs = TrainingInputs(files or None, segments, audio_root(self.corpus.audio))
 
-    inputs: list[Input] = [
-        table,
-        *paths,
-        fold.folder / FOLDS,
-        fold.folder / FOLDS_INFO,
-        *maybe(corpus.categories),
-    ]
-    inputs += [cut.folder / SEGMENTS, *maybe(training.init)] if alone else []
-    options = _options(study.protocol, training, kind) | {
-        "corpus": None if corpus.known is None else corpus.known.name
-    }
-    after = [cut, embed, *extra, fold] if alone else [embed, *extra, fold]
-    return Step(kind, corpus.name, encoder, folder, folder, options, inputs, make, after)
+        def make(progress: Progress) -> Sequence[str]:
+            context = TrainingContext(
+                self.study.protocol.seed,
+                self.device,
+                self.threads,
+                work / "networks" / self.corpus.name / folder_name(encoder),
+                progress,
+            )
+            results = train_baseline_files(
+                [table],
+                folder,
+                options,
+                self.study.protocol,
+                choice=choice,
+                inputs=inputs,
+                context=context,
+            )
+            return baseline_files(results)
+
+        step_inputs: list[Input] = [table, *files]
+        step_inputs += [self.fold.folder / FOLDS, self.fold.folder / FOLDS_INFO]
+        step_inputs += optional(self.corpus.categories)
+        after = [embed, self.fold] if sequence is None else [embed, sequence, self.fold]
+        if reads_audio:
+            step_inputs += [segments, *optional(options.init)]
+            after.insert(0, self.segment)
+        key = _deciding_options(self.study.protocol, options, kind)
+        key["corpus"] = self.corpus.known_name
+        return Step(kind, self.corpus.name, encoder, folder, key, step_inputs, make, after)
 
 
-def _only(training: BaselineOptions, kind: str) -> BaselineOptions:
-    """Return the training of one kind, with no more of the choices than it has."""
-    kinds = (kind,) if kind in training.kinds else ()
-    init, published = (
-        training.init if kind == "end-to-end" else None,
-        training.published if kind == PUBLISHED else "",
+def _options_of_kind(options: BaselineOptions, kind: str) -> BaselineOptions:
+    """Return the options of one kind alone."""
+    return replace(
+        options,
+        kinds=(kind,) if kind in options.kinds else (),
+        shots=kind == PER_K,
+        init=options.init if kind == "end-to-end" else None,
+        published=options.published if kind == PUBLISHED else "",
     )
-    return replace(training, kinds=kinds, shots=kind == AT_K, init=init, published=published)
 
 
-def _options(protocol: Protocol, training: BaselineOptions, kind: str) -> dict[str, Any]:
-    chosen, drawn = asdict(training), asdict(protocol)
-    told = {name: chosen[name] for name in DECIDE[kind]}
-    if kind == AT_K:
-        named = DRAWN if training.spread == "shared" else (*DRAWN, *RESAMPLED)
-        told |= {f"protocol {name}": drawn[name] for name in named}
-    if kind not in ("logistic", AT_K):
-        told |= {"torch": _torch()}
-    return told if kind == "logistic" else {**told, "seed": protocol.seed}
+def _deciding_options(protocol: Protocol, options: BaselineOptions, kind: str) -> dict[str, Any]:
+    """Return the options that change the numbers of a kind."""
+    values = asdict(options)
+    deciding = {name: values[name] for name in DECIDING_OPTIONS[kind]}
+    if kind == PER_K:
+        names = SHARED_OPTIONS if options.spread == "shared" else PER_QUERY_OPTIONS
+        settings = asdict(protocol)
+        deciding |= {f"protocol {name}": settings[name] for name in names}
+    if kind not in ("logistic", PER_K):
+        deciding["torch"] = _torch_version()
+    if kind != "logistic":
+        deciding["seed"] = protocol.seed
+    return deciding
 
 
-def _torch() -> str:
-    """Return torch's version, with which networks differ in their last digits; none where it is not there."""
+def _torch_version() -> str:
+    """Return torch's version, which changes the last digits of networks; empty without torch."""
     try:
         return version("torch")
     except PackageNotFoundError:
         return ""
-
-
-def baseline_folders(steps: Sequence[Step], corpus: str) -> list[Path]:
-    """Return where the rivals of a corpus are told of."""
-    return [step.folder for step in steps if step.corpus == corpus]

@@ -1,119 +1,134 @@
-"""What the steps of a study left of one corpus → the chapter that its part of the report is made from."""
+"""The files that the steps of a study wrote for one corpus → its CorpusResults for the report."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
+import polars as pl
+
+from callshot.baselines.run import BaselineResults
 from callshot.corpus.known_corpora import Corpus
 from callshot.corpus.segment_table import REJECTS, SEGMENTS, read_rejects, read_segments
 from callshot.corpus.stats import measure_durations, read_stats
 from callshot.fewshot.crossover import find_crossovers
-from callshot.fewshot.differences import compare
+from callshot.fewshot.differences import compare_baselines, compare_encoders
 from callshot.fewshot.label_budget import label_budget
-from callshot.records import Baseline, CorpusResults, Evaluation, Reject
-from callshot.report.results import merge, read_results
-from callshot.study.file_steps import TOLD_IN
-from callshot.study.train_baselines import BaselineResults, read_baseline_results
+from callshot.records import CorpusResults, Evaluation, Reject
+from callshot.report.results import merge_results, read_results
+from callshot.study.file_steps import SEGMENTS_INFO
+from callshot.study.train_baselines import read_baseline_results
 from callshot.tables.embedding_tables import read_table
-from callshot.tables.fold_files import read_baselines, read_categories
-
-CURVES = ("curve", "values", "per_class")
+from callshot.tables.fold_files import read_categories, read_references
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """Where the steps of one corpus put things: folders of segments and of results, and tables of embeddings."""
+class CorpusFolders:
+    """Where the steps of one corpus wrote: folders of segments and results, tables of embeddings."""
 
     corpus: str
     corpora: Sequence[str]  # all of the study
     segments: Path
     tables: Sequence[Path]
     results: Sequence[Path]
-    contests: Sequence[Path] = ()
+    baselines: Sequence[Path] = ()
     reference: str = "centroid"
     references: Path | None = None
     categories: Path | None = None
     known: Corpus | None = None
 
 
-def read_corpus_results(left: Outcome) -> CorpusResults:
-    """Read what was found of a corpus, and compare encoders and rivals."""
-    whole, contests = (
-        merge([read_results(folder) for folder in left.results]),
-        [*map(read_baseline_results, left.contests)],
+def read_corpus_results(folders: CorpusFolders) -> CorpusResults:
+    """Read the results of a corpus, and compare encoders and baselines."""
+    whole = merge_results([read_results(folder) for folder in folders.results])
+    trained = [read_baseline_results(folder) for folder in folders.baselines]
+    segments = set(whole.segments.segment)
+    tables = [read_table(path).only(segments) for path in folders.tables]
+    stats, notes = read_stats(folders.segments / SEGMENTS_INFO)
+    baselines = _join_baselines(trained, folders, [table.encoder for table in tables])
+    others = _other_classifiers(whole, trained, folders.reference)
+    evaluation = whole.select_classifiers([folders.reference])
+    values = evaluation.values
+    trained_values = None
+    if others is not None:
+        trained_values = others.values.filter(classifier="logistic")
+    evaluation = replace(
+        evaluation,
+        segments=tables[0],  # with the overlapping labels, which results do not have
+        differences=pl.concat([compare_encoders(values), compare_baselines(values, baselines)]),
+        budget=label_budget(evaluation.per_class, evaluation.classes),
+        crossovers=find_crossovers(values, baselines, trained_values, whole.complete_shots),
     )
-    found, others = whole.under([left.reference]), _others(whole, contests, left.reference)
-    tables = [read_table(path).only(set(found.segments.segment)) for path in left.tables]
-    facts, notes = read_stats(left.segments / TOLD_IN)
-    names = [table.encoder for table in tables]
-    groups = None if left.known is None else left.known.categories_of(set(tables[0].label))
-    told = [] if left.references is None else read_baselines(left.references, left.corpora, names)
-    baselines = _rivals(
-        [baseline for baseline_results in contests for baseline in baseline_results.baselines],
-        told,
-        left.corpus,
-    )
-    trained = [] if others is None else [v for v in others.values if v.classifier == "logistic"]
+    categories = None
+    if folders.categories is not None:
+        categories = read_categories(folders.categories, tables[0])
+    elif folders.known is not None:
+        categories = folders.known.categories_of(set(tables[0].label))
     return CorpusResults(
-        evaluation=replace(
-            found, segments=tables[0]
-        ),  # with the labels that overlap, which results do not have
-        facts=facts,
-        evaluated=measure_durations(_query_lengths(found, left.segments / SEGMENTS)),
-        tables=tables,
-        baselines=baselines,
-        differences=compare(found.values, baselines),
-        budget=label_budget(found.per_class, found.classes),
-        categories=groups
-        if left.categories is None
-        else read_categories(left.categories, tables[0]),
-        rejects=[*read_rejects(left.segments / REJECTS), *_not_embedded(left.tables)],
-        notes=[*notes, *found.notes],
+        evaluation,
+        stats,
+        measure_durations(_query_durations(evaluation, folders.segments / SEGMENTS)),
+        tables,
+        categories,
+        rejects=[*read_rejects(folders.segments / REJECTS), *_read_rejects(folders.tables)],
+        notes=[*notes, *evaluation.notes],
         others=others,
-        crossovers=find_crossovers(found.values, baselines, trained, found.complete_shots),
-        refinement=[step for baseline_results in contests for step in baseline_results.refinement],
+        baselines=baselines,
+        refinement=pl.concat([BaselineResults().refinement, *(t.refinement for t in trained)]),
     )
 
 
-def _others(
-    whole: Evaluation, contests: Sequence[BaselineResults], reference: str
+def _other_classifiers(
+    whole: Evaluation, trained: Sequence[BaselineResults], reference: str
 ) -> Evaluation | None:
-    """Return the curves of every classifier but one: other rules, and rivals at every k."""
-    rules = whole.under({c.classifier for c in whole.curve} - {reference})
-    parts = [
-        part
-        for part in (rules, *(baseline_results.swept for baseline_results in contests))
-        if part is not None and part.curve
-    ]
-    lists: dict[str, Any] = {
-        name: [row for e in parts for row in getattr(e, name)] for name in CURVES
-    }
-    return replace(rules, **lists) if parts else None
+    """Return the curves of every classifier but the reference; None where there is no other."""
+    names = set(whole.curve["classifier"]) - {reference}
+    untrained = whole.select_classifiers(names)
+    parts = [untrained]
+    for results in trained:
+        parts += results.per_k
+    others = replace(
+        untrained,
+        curve=pl.concat([part.curve for part in parts]),
+        values=pl.concat([part.values for part in parts]),
+        per_class=pl.concat([part.per_class for part in parts]),
+    )
+    return None if others.curve.is_empty() else others
 
 
-def _rivals(trained: Sequence[Baseline], told: Sequence[Baseline], corpus: str) -> list[Baseline]:
-    """Put what was trained before what is told in a file, which is called a reference where both have a name."""
-    names = {baseline.name for baseline in trained}
-    references = [baseline for baseline in told if baseline.corpus == corpus]
-    return [
-        *trained,
-        *(
-            replace(one, name=f"{one.name} (reference)") if one.name in names else one
-            for one in references
-        ),
-    ]
+def _join_baselines(
+    trained: Sequence[BaselineResults], folders: CorpusFolders, encoders: Sequence[str]
+) -> pl.DataFrame:
+    """Return trained baselines, then those of a file; of equal names, these are called references."""
+    baselines = pl.concat(
+        [BaselineResults().baselines, *(results.baselines for results in trained)]
+    )
+    if folders.references is None:
+        return baselines
+    references = read_references(folders.references, folders.corpora, encoders)
+    references = references.filter(corpus=folders.corpus)
+    is_taken = pl.col("name").is_in(baselines["name"].to_list())
+    name = pl.when(is_taken).then(pl.format("{} (reference)", "name")).otherwise("name")
+    return pl.concat([baselines, references.with_columns(name.alias("name"))])
 
 
-def _query_lengths(found: Evaluation, path: Path) -> list[float]:
-    """Return how long the queries are."""
-    eligible = {c.label for c in found.classes if c.eligible}
-    table = found.segments
-    rows = zip(table.segment, table.label, found.folds.fold.tolist(), strict=True)
-    queries = {name for name, label, fold in rows if label in eligible and fold >= 0}
-    return [s.end_s - s.start_s for s in read_segments(path)[0] if s.segment in queries]
+def _query_durations(evaluation: Evaluation, path: Path) -> list[float]:
+    """Return the durations of the queries in seconds."""
+    eligible = {count.label for count in evaluation.classes if count.eligible}
+    table = evaluation.segments
+    folds = evaluation.folds.fold.tolist()
+    queries = set()
+    for segment, label, fold in zip(table.segment, table.label, folds, strict=True):
+        if label in eligible and fold >= 0:
+            queries.add(segment)
+    segments, _ = read_segments(path)
+    return [s.end_s - s.start_s for s in segments if s.segment in queries]
 
 
-def _not_embedded(tables: Sequence[Path]) -> list[Reject]:
-    places = [path.with_suffix(".rejects.csv") for path in tables]
-    return [reject for path in places if path.exists() for reject in read_rejects(path)]
+def _read_rejects(tables: Sequence[Path]) -> list[Reject]:
+    """Return the segments that encoders could not embed."""
+    rejects = []
+    for table in tables:
+        path = table.with_suffix(".rejects.csv")
+        if path.exists():
+            rejects += read_rejects(path)
+    return rejects

@@ -1,117 +1,98 @@
-"""How long a step may take, before it ever ran: from what there is to do, at a pace measured on two ordinary cores."""
+"""How long a step may take before it ever ran: the amount of work at a pace measured on two cores."""
 
-from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
 
-from callshot.baselines.run import CHOSEN
+from callshot.baselines.options import CHOSEN_CELL
 from callshot.corpus.recordings import AUDIO, find_files
 from callshot.corpus.segment_table import SEGMENTS
-from callshot.study.file import Study
-from callshot.study.step_cache import Step
+from callshot.study.steps import Step
+from callshot.study.study_file import Study
 
 # Seconds of work for a second of audio.
-PACES = {"mfcc": 0.001, "random": 0.0005, "birdnet": 0.015, "hubert": 0.05, "perch": 0.1, "": 0.1}
+ENCODER_PACE = {"mfcc": 0.001, "random": 0.0005, "birdnet": 0.015, "hubert": 0.05}
+OTHER_ENCODER_PACE = 0.1
 READING = 2e-9  # seconds for a byte of audio
 BYTES_S = 64_000  # of a second of audio, where nothing better is known
 EPISODE = 2.5e-9  # seconds for a query, draw, shot and class
-FIT, PER_NUMBER = (
-    2e-4,
-    1.2e-7,
-)  # seconds for a logistic fit at some k, and for its labels² × dimensions
+LOGISTIC = 0.01  # seconds for a segment
+LOGISTIC_FIT = 2e-4  # seconds for a logistic fit at some k
+LOGISTIC_NUMBER = 1.2e-7  # seconds for each of its labels² × dimensions
 NETWORK = 0.01  # seconds for a segment, network and split
-HEARING = 0.15  # seconds for a second of audio and split
+END_TO_END = 0.15  # seconds for a second of audio and split
+FOLD_STEP = 2.0
+REPORT_PER_CORPUS = 8.0
 FOLDS = 5
+
+
+@dataclass(frozen=True)
+class _Size:
+    """How much there is in a corpus."""
+
+    segments: int
+    seconds: float
+    labels: int
 
 
 def estimate_s(study: Study, step: Step) -> float:
     """Return the seconds that a step may take; a rough guess, never less than one."""
-    guess = GUESSES.get(step.kind)
-    return max(
-        1.0,
-        guess(study, step)
-        if guess is not None
-        else 2.0
-        if step.kind == "fold"
-        else 8.0 * len(study.corpora),
-    )
+    return max(1.0, _estimate(study, step))
 
 
-def _segment_s(study: Study, step: Step) -> float:
-    return _audio_bytes(_audio(study, step)) * READING
+def _estimate(study: Study, step: Step) -> float:
+    if step.kind == "report":
+        return REPORT_PER_CORPUS * len(study.corpora)
+    if step.kind == "fold":
+        return FOLD_STEP
+    if step.kind == "segment":
+        return _audio_bytes(study, step) * READING
+    size = _corpus_size(study, step)
+    if step.kind == "evaluate":
+        return _evaluation_s(study, size)
+    if step.kind == "logistic":
+        return LOGISTIC * size.segments
+    if step.kind == "logistic-shots":
+        return _logistic_per_k_s(study, step, size)
+    if step.kind == "recurrent":
+        networks = study.baselines.seeds * (4 if study.baselines.cell == CHOSEN_CELL else 2)
+        return NETWORK * FOLDS * networks * size.segments
+    if step.kind == "end-to-end":
+        return END_TO_END * FOLDS * size.seconds
+    family = step.encoder.partition("-")[0].partition("[")[0]
+    return ENCODER_PACE.get(family, OTHER_ENCODER_PACE) * size.seconds
 
 
-def _embed_s(study: Study, step: Step) -> float:
-    pace = next((pace for name, pace in PACES.items() if step.encoder.startswith(name)), PACES[""])
-    return pace * _spans(study, step)[1]
-
-
-def _evaluate_s(study: Study, step: Step) -> float:
+def _evaluation_s(study: Study, size: _Size) -> float:
     """Count queries × draws × shots × classes, and the bootstrap's share of it."""
-    protocol, (segments, _, labels) = study.protocol, _spans(study, step)
+    protocol = study.protocol
     draws = protocol.draws + protocol.bootstraps / 4 + protocol.shared_draws
-    return 1.0 + EPISODE * segments * draws * len(protocol.shots) * labels
+    return 1.0 + EPISODE * size.segments * draws * len(protocol.shots) * size.labels
 
 
-def _logistic_s(study: Study, step: Step) -> float:
-    return 0.01 * _spans(study, step)[0]
+def _logistic_per_k_s(study: Study, step: Step, size: _Size) -> float:
+    draws = min(study.baselines.draws, study.protocol.shared_draws)
+    fits = FOLDS * len(study.protocol.shots) * draws
+    dimensions = {encoder.title: encoder.spec.dimension for encoder in study.encoders}
+    return fits * (LOGISTIC_FIT + LOGISTIC_NUMBER * size.labels**2 * dimensions[step.encoder])
 
 
-def _logistic_shots_s(study: Study, step: Step) -> float:
-    fits = (
-        FOLDS * len(study.protocol.shots) * min(study.training.draws, study.protocol.shared_draws)
-    )
-    dimensions = next(
-        encoder.row.dimension for encoder in study.encoders if encoder.told == step.encoder
-    )
-    return fits * (FIT + PER_NUMBER * _spans(study, step)[2] ** 2 * dimensions)
-
-
-def _recurrent_s(study: Study, step: Step) -> float:
-    networks = study.training.seeds * (4 if study.training.cell == CHOSEN else 2)
-    return NETWORK * FOLDS * networks * _spans(study, step)[0]
-
-
-def _end_to_end_s(study: Study, step: Step) -> float:
-    return HEARING * FOLDS * _spans(study, step)[1]
-
-
-def _spans(study: Study, step: Step) -> tuple[int, float, int]:
-    """Return how many segments a corpus has, their seconds, and their labels; by its files where none were cut yet."""
+def _corpus_size(study: Study, step: Step) -> _Size:
+    """Return the size of a corpus by its segments, or by its files before these are cut."""
+    path = study.work / "segment" / step.corpus / SEGMENTS
     with suppress(OSError, pl.exceptions.PolarsError):
-        table = pl.read_parquet(
-            study.work / "segment" / step.corpus / SEGMENTS, columns=["start_s", "end_s", "label"]
-        )
-        return (
-            table.height,
-            float((table["end_s"] - table["start_s"]).sum()),
-            table["label"].n_unique(),
-        )
-    seconds = _audio_bytes(_audio(study, step)) / BYTES_S
-    return int(seconds / 4) + 1, seconds, 10
+        table = pl.read_parquet(path, columns=["start_s", "end_s", "label"])
+        seconds = float((table["end_s"] - table["start_s"]).sum())
+        return _Size(table.height, seconds, table["label"].n_unique())
+    seconds = _audio_bytes(study, step) / BYTES_S
+    return _Size(int(seconds / 4) + 1, seconds, 10)
 
 
-def _audio(study: Study, step: Step) -> Path:
-    return next(corpus.audio for corpus in study.corpora if corpus.name == step.corpus)
-
-
-def _audio_bytes(audio: Path) -> int:
-    files = (
-        [audio] if audio.is_file() else [f for f in find_files(audio) if f.suffix.lower() in AUDIO]
-    )
+def _audio_bytes(study: Study, step: Step) -> int:
+    audio = {corpus.name: corpus.audio for corpus in study.corpora}[step.corpus]
+    files: list[Path] = [audio]
+    if not audio.is_file():
+        files = [file for file in find_files(audio) if file.suffix.lower() in AUDIO]
     return sum(file.stat().st_size for file in files if file.is_file())
-
-
-GUESSES: dict[str, Callable[[Study, Step], float]] = {
-    "segment": _segment_s,
-    "embed": _embed_s,
-    "sequence": _embed_s,
-    "evaluate": _evaluate_s,
-    "logistic": _logistic_s,
-    "logistic-shots": _logistic_shots_s,
-    "recurrent": _recurrent_s,
-    "end-to-end": _end_to_end_s,
-    "published": _embed_s,
-}

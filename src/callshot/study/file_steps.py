@@ -1,16 +1,14 @@
-"""The paper on one page: read → segment → embed → fold → evaluate → report.
+"""The steps of the pipeline, each from files to files.
 
-    found = segment_corpus(audio, …)         recordings and annotations → segments, and a reason for each left out
-    keys = embed_segments(segments, …)       audio of segments → vectors of a frozen encoder, kept by content
-    folds = choose_folds(table, …)           grouped by recording; audited
-    result = evaluate(tables, protocol)      k-shot curves with intervals, for every encoder
-    write_book(folder, chapters, …)          tables, figures, the page
-
-Here the rooms meet; each step is theirs.
+segment_files    recordings and annotations → segments.parquet, rejects.csv
+embed_files      segments → a table of embeddings
+fold_files       segments and tables → folds.csv
+evaluate_files   tables → k-shot curves with intervals
+report_files     results → tables, figures, a page
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -56,23 +54,42 @@ from callshot.records import (
 )
 from callshot.report.figures import draw_sweep
 from callshot.report.output_folder import open_output_folder
-from callshot.report.provenance import describe_evaluation, describe_folds, describe_segmentation
+from callshot.report.provenance import (
+    describe_evaluation,
+    describe_folds,
+    describe_segmentation,
+)
 from callshot.report.results import PROVENANCE, open_results, write_folds, write_results
 from callshot.report.summary import write_summary
-from callshot.report.write_report import FigureStyle, write_report
-from callshot.tables.dataset import read_dataset
+from callshot.report.write_report import ReportOptions, write_report
+from callshot.tables.dataset import Dataset, read_dataset
 from callshot.tables.embedding_tables import check_output_path, table_segments, write_table
 from callshot.tables.fold_files import FOLDS, FOLDS_INFO, read_folds
 from callshot.tables.sequences import sequences_path, write_sequences
 
-TOLD_IN = "segments.json"
+SEGMENTS_INFO = "segments.json"
+
+
+@dataclass(frozen=True)
+class DatasetChoice:
+    """How the folds, categories and name of a dataset are chosen; see `read_dataset`."""
+
+    fold_file: Path | None = None
+    folds: int | None = None
+    folds_dir: Path | None = None
+    categories: Path | None = None
+    corpus: str | None = None
+
+    def read(self, paths: Sequence[Path]) -> Dataset:
+        """Read tables, and choose their folds and categories."""
+        return read_dataset(paths, **asdict(self))
 
 
 def segment_files(
     audio: Path,
     out: Path,
     annotations: Path | None = None,
-    rule: SegmentationOptions | None = None,
+    options: SegmentationOptions | None = None,
     *,
     format: str = "auto",
     hints: Hints | None = None,
@@ -81,13 +98,13 @@ def segment_files(
     threads: int | None = None,
     progress: Progress = no_progress,
 ) -> Segmentation:
-    """Cut recordings into segments and write these, the rejects, and a corpus's categories to a directory."""
-    rule = rule or (SegmentationOptions() if corpus is None else corpus.rule)
-    with open_output_folder(out, SEGMENTATION, TOLD_IN) as staging:
-        found = segment_corpus(
+    """Cut recordings into segments; write segments, rejects and a known corpus's categories."""
+    options = options or (SegmentationOptions() if corpus is None else corpus.rule)
+    with open_output_folder(out, SEGMENTATION, SEGMENTS_INFO) as output:
+        segmentation = segment_corpus(
             audio,
             annotations,
-            rule,
+            options,
             format=format,
             hints=hints,
             corpus=corpus,
@@ -95,20 +112,32 @@ def segment_files(
             threads=threads,
             progress=progress,
         )
-        named = {} if corpus is None else {"corpus": corpus.name, "folds": str(corpus.folds)}
-        named |= {"audio": str(audio_root(audio).absolute())}
-        options: Mapping[str, Any] = {
+        facts = {"audio": str(audio_root(audio).absolute())}
+        categories = None
+        if corpus is not None:
+            facts |= {"corpus": corpus.name, "folds": str(corpus.folds)}
+            categories = corpus.categories
+        described = {
+            **asdict(options),
             "format": format,
             "check": check,
             "annotations": str(annotations or ""),
-            **named,
+            **facts,
         }
-        told = describe_segmentation(
-            found, measure_corpus(found, rule), {**asdict(rule), **options}
-        )
-        categories = None if corpus is None else corpus.categories
-        staging.write(lambda folder: write_segmentation(found, folder, named, categories), told)
-    return found
+        stats = measure_corpus(segmentation, options)
+        provenance = describe_segmentation(segmentation, stats, described)
+        write = partial(_write_segmentation, segmentation, facts, categories)
+        output.write(write, provenance)
+    return segmentation
+
+
+def _write_segmentation(
+    segmentation: Segmentation,
+    facts: Mapping[str, str],
+    categories: Mapping[str, str] | None,
+    folder: Path,
+) -> Sequence[str]:
+    return write_segmentation(segmentation, folder, facts, categories)
 
 
 def embed_files(
@@ -124,30 +153,30 @@ def embed_files(
     threads: int | None = None,
     progress: Progress = no_progress,
 ) -> tuple[Embeddings, list[Reject]]:
-    """Embed the segments of a table and write the table of embeddings; what is in the store is not made again."""
-    row = find_encoder(encoder, choices)
+    """Embed the segments of a table and write the embeddings; what is in the store is not computed."""
+    spec = find_encoder(encoder, choices)
     check_output_path(out)
-    check_store(shelf := store or home() / "store")
+    store = store or home() / "store"
+    check_store(store)
     if out.absolute() == source.absolute():
-        raise OptionError(f"{out}: the segments themselves; name another table")
+        raise OptionError(f"{out}: is the table of segments; choose another name")
     segments, facts = read_segments(source)
-    check_segments(row, segments, source)
+    check_segments(spec, segments, source)
     root = Path(facts.get("audio", "")) if audio is None else audio
-    workers = threads or default_threads()
-    opened = open_encoder(row, device=device, threads=workers, sequences=sequences)
-    with open_store(shelf, opened.fingerprint, sequences=sequences) as kept:
-        read = partial(load_audio, root, threads=workers)
+    threads = threads or default_threads()
+    opened = open_encoder(spec, device=device, threads=threads, sequences=sequences)
+    with open_store(store, opened.fingerprint, sequences=sequences) as kept:
+        read = partial(load_audio, root, threads=threads)
         keys, rejects = embed_segments(segments, root, read, opened, kept, progress)
-        there = [
-            (segment, key) for segment, key in zip(segments, keys, strict=True) if key is not None
-        ]
-        if not there:
-            why = f" (the first: {rejects[0].reason})" if rejects else ""
-            raise InputError(f"{source}: no segment could be embedded from {root}{why}")
-        found, kept_as = zip(*there, strict=True)
-        table = make_table(display_name(row), found, kept.vectors(kept_as), source)
+        rows = [n for n, key in enumerate(keys) if key is not None]
+        if not rows:
+            first = f" (the first reason: {rejects[0].reason})" if rejects else ""
+            raise InputError(f"{source}: no segment could be embedded from {root}{first}")
+        kept_keys = [str(keys[n]) for n in rows]
+        embedded = [segments[n] for n in rows]
+        table = make_table(display_name(spec), embedded, kept.vectors(kept_keys), source)
         if sequences:
-            write_sequences(sequences_path(out), table.segment, kept.sequences(kept_as))
+            write_sequences(sequences_path(out), table.segment, kept.sequences(kept_keys))
         write_table(table, out, corpus=facts.get("corpus"))
     write_rejects(rejects, out.with_suffix(".rejects.csv"), keep_empty=False)
     return table, rejects
@@ -162,24 +191,26 @@ def fold_files(
     file: Path | None = None,
     default: int = DEFAULT_FOLDS,
 ) -> Folds:
-    """Deal the segments that every table has into folds, given or built, and write folds.csv to a directory.
+    """Split the segments that every table has into folds, given or built; write folds.csv.
 
-    Refused where no class would be evaluated.
+    Raises
+    ------
+    InputError
+        If no class can be evaluated.
     """
-    with open_output_folder(out, (FOLDS,), FOLDS_INFO) as staging:
+    with open_output_folder(out, (FOLDS,), FOLDS_INFO) as output:
         segments, _ = read_segments(source)
-        whole = make_table("segments", segments, np.zeros((len(segments), 1), np.float32), source)
-        shared = whole.only(
-            frozenset.intersection(frozenset(whole.segment), *map(table_segments, tables))
-        )
+        vectors = np.zeros((len(segments), 1), np.float32)
+        whole = make_table("segments", segments, vectors, source)
+        names = frozenset(whole.segment)
+        shared = whole.only(names.intersection(*(table_segments(path) for path in tables)))
         given = None if file is None else read_folds(file, shared)
         folds = choose_folds(shared, count, given, file, default=default)
         classes = count_classes(shared.label, folds, shared.recording)
         evaluated_classes(classes)
-        told = describe_folds(
-            folds, classes, missing=sorted(set(whole.segment) - set(shared.segment))
-        )
-        staging.write(lambda folder: [write_folds(shared, folds, folder / FOLDS)], told)
+        missing = sorted(names.difference(shared.segment))
+        provenance = describe_folds(folds, classes, missing=missing)
+        output.write(lambda folder: [write_folds(shared, folds, folder / FOLDS)], provenance)
     return folds
 
 
@@ -188,26 +219,16 @@ def evaluate_files(
     out: Path,
     protocol: Protocol,
     *,
-    folds: int | None = None,
-    fold_file: Path | None = None,
-    folds_dir: Path | None = None,
-    categories: Path | None = None,
-    corpus: str | None = None,
+    choice: DatasetChoice | None = None,
     threads: int | None = None,
     memory: int | None = None,
     figure: bool = True,
     progress: Progress = no_progress,
 ) -> Evaluation:
-    """Read tables, evaluate them and write the results to a directory; see `read_ground` and `evaluate`."""
-    with open_results(out) as staging:
-        dataset = read_dataset(
-            paths,
-            folds=folds,
-            fold_file=fold_file,
-            folds_dir=folds_dir,
-            categories=categories,
-            corpus=corpus,
-        )
+    """Read tables, evaluate them and write the results to a folder."""
+    choice = choice or DatasetChoice()
+    with open_results(out) as output:
+        dataset = choice.read(paths)
         result = evaluate_tables(
             dataset.tables,
             protocol,
@@ -219,38 +240,38 @@ def evaluate_files(
             progress=progress,
         )
         options = {
-            "folds": folds,
-            "corpus": corpus,
+            "folds": choice.folds,
+            "corpus": choice.corpus,
             "threads": threads,
             "memory": memory,
             "figure": figure,
         }
         provenance = describe_evaluation(result, protocol, dataset.files, options)
-        sweep = partial(_draw_apart, protocol.reference) if figure else None
-        write_results(staging, result, provenance, sweep)
+        draw = partial(_draw_sweep, protocol.reference) if figure else None
+        write_results(output, result, provenance, draw)
     return result
 
 
-def _draw_apart(reference: str, result: Evaluation, path_stem: Path) -> Sequence[Path]:
-    return draw_sweep(result.apart(reference), path_stem)
+def _draw_sweep(reference: str, result: Evaluation, path_stem: Path) -> Sequence[Path]:
+    return draw_sweep(result.name_classifiers(reference), path_stem)
 
 
 def report_files(
-    all_results: Mapping[str, CorpusResults],
+    results: Mapping[str, CorpusResults],
     out: Path,
-    look: FigureStyle,
+    options: ReportOptions,
     facts: Mapping[str, Any],
     *,
     mark: str = "",
     progress: Progress = no_progress,
 ) -> list[str]:
-    """Write the tables, figures and page of a study, and all its numbers, to a directory; return the names."""
-    with open_output_folder(out, None, PROVENANCE, mark=mark) as staging:
-        answers = {
-            name: write_summary(corpus_results) for name, corpus_results in all_results.items()
-        }
-        told = {**facts, "answers": answers}
-        written = staging.write(
-            lambda folder: write_report(folder, all_results, look, answers, told, progress), told
-        )
+    """Write the tables, figures and page of a study, and all its numbers; return the file names."""
+    with open_output_folder(out, None, PROVENANCE, mark=mark) as output:
+        answers = {name: write_summary(one) for name, one in results.items()}
+        provenance = {**facts, "answers": answers}
+
+        def make(folder: Path) -> list[str]:
+            return write_report(folder, results, options, answers, provenance, progress)
+
+        written = output.write(make, provenance)
     return [path.relative_to(out).as_posix() for path in written]

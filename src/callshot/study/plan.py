@@ -1,14 +1,14 @@
 """A study → its steps, in the order in which they run.
 
     segment ─→ embed (each encoder) ─→ fold ─→ evaluate (each encoder) ─→ report
-       ╰───────────────────────────────↗  ╰──→ rivals (each kind and encoder) ─↗
+       ╰───────────────────────────────↗  ╰──→ baselines (each kind and encoder) ─↗
 
-Each corpus goes its own way; the report is of all.
+Each corpus has its own steps; the report is of all.
 """
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -18,275 +18,275 @@ from callshot.encoders.encode import whole_fingerprint
 from callshot.errors import InputError
 from callshot.fewshot.folds import DEFAULT_FOLDS
 from callshot.records import Progress
-from callshot.report.results import PROVENANCE, WRITERS
-from callshot.report.write_report import FigureStyle
-from callshot.study.baseline_steps import EMBEDDINGS, baseline_folders, plan_baselines
-from callshot.study.corpus_results import Outcome, read_corpus_results
-from callshot.study.file import CorpusPart, EncoderPart, Study
+from callshot.report.results import PROVENANCE, RESULT_FILES
+from callshot.report.write_report import ReportOptions
+from callshot.study.baseline_steps import EMBEDDINGS, BaselinePlanner
+from callshot.study.corpus_results import CorpusFolders, read_corpus_results
 from callshot.study.file_steps import (
-    TOLD_IN,
+    SEGMENTS_INFO,
+    DatasetChoice,
     embed_files,
     evaluate_files,
     fold_files,
     report_files,
     segment_files,
 )
-from callshot.study.step_cache import Input, Step, digest, look, maybe, safe_name
+from callshot.study.steps import Input, Step, digest, fingerprint, folder_name, optional
+from callshot.study.study_file import CorpusPart, EncoderPart, Study
 from callshot.tables.embedding_tables import table_segments
 from callshot.tables.fold_files import FOLDS, FOLDS_INFO
 from callshot.tables.sequences import sequences_path
 
 
+@dataclass
+class CorpusSteps:
+    """The steps of one corpus."""
+
+    corpus: CorpusPart
+    segment: Step
+    fold: Step | None = None
+    sequences: list[Step] = field(default_factory=list)
+    embeds: list[Step] = field(default_factory=list)
+    evaluations: list[Step] = field(default_factory=list)
+    baselines: list[Step] = field(default_factory=list)
+
+
 def plan(study: Study, *, device: str = "cpu", threads: int | None = None) -> list[Step]:
     """Return every step of a study; `device` and `threads` change the time, not what has to run."""
-    cuts = [_segment(study, corpus, threads) for corpus in study.corpora]
-    sequences, embeds, folds, measured, baselines = [], [], [], [], []
-    for corpus, cut in zip(study.corpora, cuts, strict=True):
-        cells = study.encoders if "recurrent" in study.training.kinds else ()
-        sequences.append(
-            [_embed(study, corpus, one, cut, device, threads, "sequence") for one in cells]
+    planner = _Planner(study, device, threads)
+    parts = [planner.corpus_steps(corpus) for corpus in study.corpora]
+    steps = [part.segment for part in parts]
+    # Sequences come before vectors: in the store, most vectors come with them.
+    for kind in ("sequences", "embeds", "fold", "evaluations", "baselines"):
+        for part in parts:
+            row = getattr(part, kind)
+            steps += [row] if isinstance(row, Step) else row
+    return [*steps, planner.report_step(parts)]
+
+
+@dataclass(frozen=True)
+class _Planner:
+    """Makes the steps of a study."""
+
+    study: Study
+    device: str
+    threads: int | None
+
+    def corpus_steps(self, corpus: CorpusPart) -> CorpusSteps:
+        steps = CorpusSteps(corpus, self.segment_step(corpus))
+        for encoder in self.study.encoders:
+            if "recurrent" in self.study.baselines.kinds:
+                steps.sequences.append(self.embed_step(steps, encoder, "sequence"))
+            steps.embeds.append(self.embed_step(steps, encoder, "embed"))
+        steps.fold = self.fold_step(steps)
+        for embed in steps.embeds:
+            steps.evaluations.append(self.evaluate_step(corpus, embed, steps.fold))
+        planner = BaselinePlanner(
+            self.study, corpus, steps.segment, steps.fold, self.device, self.threads
         )
-        embeds.append(
-            [_embed(study, corpus, encoder, cut, device, threads) for encoder in study.encoders]
-        )
-        folds.append(_fold(study, corpus, cut, embeds[-1]))
-        pairs = zip(study.encoders, embeds[-1], strict=True)
-        measured.append(
-            [_evaluate(study, corpus, one, embed, folds[-1], threads) for one, embed in pairs]
-        )
-        baselines.append(
-            plan_baselines(
-                study, corpus, cut, embeds[-1], sequences[-1], folds[-1], device, threads
+        steps.baselines = planner.steps(steps.embeds, steps.sequences)
+        return steps
+
+    def segment_step(self, corpus: CorpusPart) -> Step:
+        folder = self.study.work / "segment" / corpus.name
+        hints = corpus.hints
+        options = {
+            **asdict(corpus.segmentation),
+            "columns": hints.columns,
+            "tiers": hints.tiers,
+            "label": hints.label,
+            "format": corpus.format,
+            "corpus": corpus.known_name,
+        }
+        places = [corpus.audio, *optional(corpus.annotations)]
+        inputs: list[Input] = [partial(fingerprint, place, hints.but) for place in places]
+
+        def make(progress: Progress) -> Sequence[str]:
+            segmentation = segment_files(
+                corpus.audio,
+                folder,
+                corpus.annotations,
+                corpus.segmentation,
+                format=corpus.format,
+                hints=hints,
+                corpus=corpus.known,
+                threads=self.threads,
+                progress=progress,
             )
-        )
-    progress = _report(study, cuts, embeds, measured, [step for own in baselines for step in own])
-    rows = (
-        sequences,
-        embeds,
-        [folds],
-        measured,
-        baselines,
-    )  # sequences first: in the store, vectors come with most
-    return [*cuts, *(step for row in rows for own in row for step in own), progress]
+            if not segmentation.segments:
+                reason = segmentation.rejects[0].reason
+                raise InputError(
+                    f"[corpus.{corpus.name}]: no segment is left; the first reason: {reason}"
+                )
+            return [SEGMENTS, REJECTS, SEGMENTS_INFO]
 
+        return Step("segment", corpus.name, "", folder, options, inputs, make)
 
-def _segment(study: Study, corpus: CorpusPart, threads: int | None) -> Step:
-    folder = study.work / "segment" / corpus.name
-    known = None if corpus.known is None else corpus.known.name
-    hints = {
-        "columns": corpus.hints.columns,
-        "tiers": corpus.hints.tiers,
-        "label": corpus.hints.label,
-    }
-    options = {**asdict(corpus.rule), **hints, "format": corpus.format, "corpus": known}
-    places = [corpus.audio, *maybe(corpus.annotations)]
-    inputs: list[Input] = [partial(look, place, corpus.hints.but) for place in places]
+    def embed_step(self, steps: CorpusSteps, encoder: EncoderPart, kind: str) -> Step:
+        """Return the step of an encoder's vectors, or of its sequences.
 
-    def make(progress: Progress) -> Sequence[str]:
-        found = segment_files(
-            corpus.audio,
-            folder,
-            corpus.annotations,
-            corpus.rule,
-            format=corpus.format,
-            hints=corpus.hints,
-            corpus=corpus.known,
-            threads=threads,
-            progress=progress,
-        )
-        if not found.segments:
-            raise InputError(
-                f"[corpus.{corpus.name}]: no segment is left; the first reason: {found.rejects[0].reason}"
+        These are two steps: with sequences, some models give vectors that differ in the last digits.
+        """
+        corpus = steps.corpus
+        folder = self.study.work / kind / corpus.name / folder_name(encoder.title)
+        source = steps.segment.folder / SEGMENTS
+        device = self.device if encoder.spec.gpu else "cpu"
+        is_sequence = kind == "sequence"
+
+        def make(progress: Progress) -> Sequence[str]:
+            out = folder / EMBEDDINGS
+            embed_files(
+                source,
+                out,
+                encoder.name,
+                encoder.choices,
+                audio=audio_root(corpus.audio),
+                store=self.study.store,
+                device=device,
+                threads=self.threads,
+                sequences=is_sequence,
+                progress=progress,
             )
-        return [SEGMENTS, REJECTS, TOLD_IN]
+            if is_sequence:
+                return [sequences_path(out).name]
+            rejects = out.with_suffix(".rejects.csv")
+            return [EMBEDDINGS, rejects.name] if rejects.exists() else [EMBEDDINGS]
 
-    return Step("segment", corpus.name, "", folder, folder, options, inputs, make)
-
-
-def _embed(
-    study: Study,
-    corpus: CorpusPart,
-    encoder: EncoderPart,
-    cut: Step,
-    device: str,
-    threads: int | None,
-    kind: str = "embed",
-) -> Step:
-    """Return the step of an encoder's vectors, or (`sequence`) of what lies behind them.
-
-    The two are apart: with frames, some models give vectors that differ in their last digits.
-    """
-    folder, source = (
-        study.work / kind / corpus.name / safe_name(encoder.told),
-        cut.folder / SEGMENTS,
-    )
-    where, sequences = device if encoder.row.gpu else "cpu", kind == "sequence"
-
-    def make(progress: Progress) -> Sequence[str]:
-        out = folder / EMBEDDINGS
-        embed_files(
-            source,
-            out,
-            encoder.name,
-            encoder.choices,
-            audio=audio_root(corpus.audio),
-            store=study.store,
-            device=where,
-            threads=threads,
-            sequences=sequences,
-            progress=progress,
+        inputs: list[Input] = [source, partial(_recordings_digest, source, corpus.audio)]
+        options = whole_fingerprint(encoder.spec, device)
+        return Step(
+            kind, corpus.name, encoder.title, folder, options, inputs, make, [steps.segment]
         )
-        rejects = out.with_suffix(".rejects.csv")
-        vectors = [EMBEDDINGS, *([rejects.name] if rejects.exists() else [])]
-        return [sequences_path(out).name] if sequences else vectors
 
-    inputs: list[Input] = [source, partial(_recordings, source, corpus.audio)]
-    options = whole_fingerprint(encoder.row, where)
-    return Step(kind, corpus.name, encoder.told, folder, folder, options, inputs, make, [cut])
+    def fold_step(self, steps: CorpusSteps) -> Step:
+        corpus = steps.corpus
+        folder = self.study.work / "fold" / corpus.name
+        source = steps.segment.folder / SEGMENTS
+        tables = [embed.folder / EMBEDDINGS for embed in steps.embeds]
+        default = DEFAULT_FOLDS if corpus.known is None else corpus.known.folds
 
+        def make(progress: Progress) -> Sequence[str]:
+            fold_files(
+                source, folder, tables, count=corpus.folds, file=corpus.fold_file, default=default
+            )
+            return [FOLDS, FOLDS_INFO]
 
-def _fold(study: Study, corpus: CorpusPart, cut: Step, embeds: Sequence[Step]) -> Step:
-    folder, source = study.work / "fold" / corpus.name, cut.folder / SEGMENTS
-    tables = [embed.folder / EMBEDDINGS for embed in embeds]
-    default = DEFAULT_FOLDS if corpus.known is None else corpus.known.folds
+        inputs: list[Input] = [source, *optional(corpus.fold_file)]
+        inputs.append(partial(_shared_segments_digest, tables))
+        options = {"count": corpus.folds, "default": default}
+        after = [steps.segment, *steps.embeds]
+        return Step("fold", corpus.name, "", folder, options, inputs, make, after)
 
-    def make(progress: Progress) -> Sequence[str]:
-        fold_files(
-            source, folder, tables, count=corpus.folds, file=corpus.fold_file, default=default
+    def evaluate_step(self, corpus: CorpusPart, embed: Step, fold: Step) -> Step:
+        folder = self.study.work / "evaluate" / corpus.name / folder_name(embed.encoder)
+        table = embed.folder / EMBEDDINGS
+        choice = DatasetChoice(
+            folds_dir=fold.folder, categories=corpus.categories, corpus=corpus.name
         )
-        return [FOLDS, FOLDS_INFO]
 
-    inputs: list[Input] = [source, *maybe(corpus.fold_file), partial(_shared, tables)]
-    options = {"count": corpus.folds, "default": default}
-    return Step("fold", corpus.name, "", folder, folder, options, inputs, make, [cut, *embeds])
+        def make(progress: Progress) -> Sequence[str]:
+            evaluate_files(
+                [table],
+                folder,
+                self.study.protocol,
+                choice=choice,
+                threads=self.threads,
+                figure=False,
+                progress=progress,
+            )
+            return [*RESULT_FILES, PROVENANCE]
 
+        inputs: list[Input] = [table, fold.folder / FOLDS, fold.folder / FOLDS_INFO]
+        inputs += optional(corpus.categories)
+        options = {**asdict(self.study.protocol), "corpus": corpus.known_name}
+        return Step(
+            "evaluate", corpus.name, embed.encoder, folder, options, inputs, make, [embed, fold]
+        )
 
-def _evaluate(
-    study: Study,
-    corpus: CorpusPart,
-    encoder: EncoderPart,
-    embed: Step,
-    fold: Step,
-    threads: int | None,
-) -> Step:
-    folder, table = (
-        study.work / "evaluate" / corpus.name / safe_name(encoder.told),
-        embed.folder / EMBEDDINGS,
-    )
-
-    def make(progress: Progress) -> Sequence[str]:
-        evaluate_files(
-            [table],
-            folder,
+    def report_step(self, parts: Sequence[CorpusSteps]) -> Step:
+        study = self.study
+        folders = [self._corpus_folders(part) for part in parts]
+        report = ReportOptions(
+            study.title,
+            study.shots,
+            study.confusion,
+            study.spread,
             study.protocol,
-            folds_dir=fold.folder,
-            categories=corpus.categories,
-            corpus=corpus.name,
-            threads=threads,
-            figure=False,
-            progress=progress,
-        )
-        return [*WRITERS, PROVENANCE]
-
-    known = None if corpus.known is None else corpus.known.name
-    inputs: list[Input] = [
-        table,
-        fold.folder / FOLDS,
-        fold.folder / FOLDS_INFO,
-        *maybe(corpus.categories),
-    ]
-    options = {**asdict(study.protocol), "corpus": known}
-    return Step(
-        "evaluate", corpus.name, encoder.told, folder, folder, options, inputs, make, [embed, fold]
-    )
-
-
-def _report(
-    study: Study,
-    cuts: Sequence[Step],
-    embeds: Sequence[Sequence[Step]],
-    measured: Sequence[Sequence[Step]],
-    baselines: Sequence[Step],
-) -> Step:
-    names = [corpus.name for corpus in study.corpora]
-    left = [
-        Outcome(
-            corpus.name,
-            names,
-            cut.folder,
-            [e.folder / EMBEDDINGS for e in own],
-            [m.folder for m in results],
-            baseline_folders(baselines, corpus.name),
-            study.protocol.reference,
-            study.references,
-            corpus.categories,
-            corpus.known,
-        )
-        for corpus, cut, own, results in zip(study.corpora, cuts, embeds, measured, strict=True)
-    ]
-    commands = [f"callshot run {study.path.name}"]
-    shown = FigureStyle(
-        study.title,
-        study.shots,
-        study.confusion,
-        study.spread,
-        study.protocol,
-        commands,
-        study.figures,
-    )
-
-    def make(progress: Progress) -> Sequence[str]:
-        all_results = {one.corpus: read_corpus_results(one) for one in left}
-        return report_files(
-            all_results,
-            study.out,
-            shown,
-            _facts(study, cuts, embeds, [*measured, baselines]),
-            mark=study.mark,
-            progress=progress,
+            [f"callshot run {study.path.name}"],
+            study.figures,
         )
 
-    steps = [step for own in (cuts, *embeds, *measured, baselines) for step in own]
-    inputs: list[Input] = [partial(_outcomes, steps), *maybe(study.references)]
-    options = {**asdict(shown), "study": study.text}
-    return Step("report", "", "", study.out, study.work / "report", options, inputs, make, steps)
+        def make(progress: Progress) -> Sequence[str]:
+            results = {one.corpus: read_corpus_results(one) for one in folders}
+            facts = _describe_study(study, parts)
+            return report_files(
+                results, study.out, report, facts, mark=study.mark, progress=progress
+            )
+
+        after = []
+        for kind in ("segment", "embeds", "evaluations", "baselines"):
+            for part in parts:
+                row = getattr(part, kind)
+                after += [row] if isinstance(row, Step) else row
+        inputs: list[Input] = [partial(_results_digest, after), *optional(study.references)]
+        options = {**asdict(report), "study": study.text}
+        notes = study.work / "report"
+        return Step("report", "", "", study.out, options, inputs, make, after, notes)
+
+    def _corpus_folders(self, steps: CorpusSteps) -> CorpusFolders:
+        return CorpusFolders(
+            steps.corpus.name,
+            self.study.corpus_names,
+            steps.segment.folder,
+            [embed.folder / EMBEDDINGS for embed in steps.embeds],
+            [evaluation.folder for evaluation in steps.evaluations],
+            [baseline.folder for baseline in steps.baselines],
+            self.study.protocol.reference,
+            self.study.references,
+            steps.corpus.categories,
+            steps.corpus.known,
+        )
 
 
-def _facts(
-    study: Study,
-    cuts: Sequence[Step],
-    embeds: Sequence[Sequence[Step]],
-    measured: Sequence[Sequence[Step]],
-) -> dict[str, object]:
-    """Tell what a study was, and where its numbers came from."""
-
-    def read(step: Step, name: str) -> object:
-        return json.loads((step.folder / name).read_text(encoding="utf-8"))
-
+def _describe_study(study: Study, parts: Sequence[CorpusSteps]) -> dict[str, object]:
+    """Return what a study was, and where its numbers came from."""
+    measured = []
+    for part in parts:
+        measured += part.evaluations
+    for part in parts:
+        measured += part.baselines
     return {
         "study": study.text,
         "title": study.title,
-        "encoders": {embed.encoder: embed.options for embed in embeds[0]},
-        "segments": {cut.corpus: read(cut, TOLD_IN) for cut in cuts},
-        "steps": [read(step, PROVENANCE) for own in measured for step in own],
+        "encoders": {embed.encoder: embed.options for embed in parts[0].embeds},
+        "segments": {
+            part.corpus.name: _read_json(part.segment.folder / SEGMENTS_INFO) for part in parts
+        },
+        "steps": [_read_json(step.folder / PROVENANCE) for step in measured],
     }
 
 
-def _recordings(source: Path, audio: Path) -> str:
-    """Tell the recordings that segments are cut from, by size and time."""
+def _read_json(path: Path) -> object:
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _recordings_digest(source: Path, audio: Path) -> str:
+    """Return a fingerprint of the recordings that segments are cut from, by size and time."""
     if not source.exists():
         return "nothing"
     root = audio_root(audio)
     paths = sorted({segment.path for segment in read_segments(source)[0]})
-    return digest([(path, look(root / path)) for path in paths])
+    return digest([(path, fingerprint(root / path)) for path in paths])
 
 
-def _outcomes(steps: Sequence[Step]) -> str:
-    """Tell what steps made, by their notes."""
-    return digest([sorted(step.note().get("files", {}).items()) for step in steps])
+def _results_digest(steps: Sequence[Step]) -> str:
+    """Return a fingerprint of the results of steps, by their notes."""
+    return digest([sorted(step.read_note().get("files", {}).items()) for step in steps])
 
 
-def _shared(tables: Sequence[Path]) -> str:
-    """Tell which segments all tables have."""
-    found = [table_segments(path) for path in tables if path.exists()]
-    return digest(sorted(frozenset.intersection(*found))) if found else "nothing"
+def _shared_segments_digest(tables: Sequence[Path]) -> str:
+    """Return a fingerprint of the segments that all tables have."""
+    segments = [table_segments(path) for path in tables if path.exists()]
+    if not segments:
+        return "nothing"
+    return digest(sorted(frozenset.intersection(*segments)))

@@ -1,62 +1,63 @@
-"""Tables of embeddings, with their sequences or their audio → what rivals score on them, in a directory.
+"""Tables of embeddings, with their sequences or their audio → a folder with the scores of baselines.
 
-rivals.csv       what each scored, trained on all labels of the support side of every split
-refinement.csv   what gradient steps from the centroid bring, up to logistic regression
-crossings.csv    where the centroid passes a rival, and logistic regression at the same k the centroid
-curve.csv …      logistic regression at every k, as an evaluation's
+baselines.csv    what each scored, trained on all labels of the support side of every split
+refinement.csv   what gradient steps from the centroid add, up to logistic regression
+crossovers.csv   where the centroid passes a baseline, and logistic regression at the same k the centroid
+curve.csv …      logistic regression at every k, as callshot evaluate writes it
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
+from callshot.baselines.options import BaselineOptions, check_trainable
 from callshot.baselines.run import (
-    BaselineOptions,
-    Progress,
+    BaselineResults,
     Signal,
-    check_trainable,
-    score_aerd_package,
-    sweep_logistic_per_k,
-    train_end_to_end,
-    train_logistic,
-    train_recurrent,
+    TrainingContext,
+    empty_evaluation,
+    train_dataset,
 )
 from callshot.corpus.audio import load_audio
 from callshot.corpus.segment_table import read_segments
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.crossover import find_crossovers
 from callshot.fewshot.protocol import Protocol
-from callshot.files import describe_file
-from callshot.records import Baseline, Crossover, Evaluation, RefinementStep, no_progress
+from callshot.files import sha256_file
+from callshot.records import Evaluation
+from callshot.records.frames import BASELINES, REFINEMENT
 from callshot.report.output_folder import open_output_folder
 from callshot.report.provenance import describe_evaluation
 from callshot.report.results import (
     PROVENANCE,
-    WRITERS,
-    merge,
-    read_baselines,
-    read_refinement,
+    RESULT_FILES,
+    merge_results,
+    read_frame,
     read_results,
-    write_baselines,
-    write_crossovers,
-    write_refinement,
+    write_evaluation,
+    write_frame,
 )
-from callshot.tables.dataset import Dataset, EncoderDataset, read_dataset
+from callshot.study.file_steps import DatasetChoice
+from callshot.tables.dataset import Dataset, EncoderDataset
 from callshot.tables.sequences import read_sequences, sequences_path
 
-BASELINES, REFINEMENT, CROSSOVERS = "rivals.csv", "refinement.csv", "crossings.csv"
-MARK = "callshot rivals"  # what a directory of theirs says it is of
-HEARD_HZ = 16_000  # what the end-to-end rival hears
+BASELINES_FILE = "baselines.csv"
+REFINEMENT_FILE = "refinement.csv"
+CROSSOVERS_FILE = "crossovers.csv"
+FOLDER_MARK = "callshot baselines"  # how a results folder names the command that wrote it
+AUDIO_RATE_HZ = 16_000  # what the end-to-end baseline reads
 
 
 @dataclass(frozen=True)
-class Sources:
-    """What rivals are trained on beside vectors: sequences (of each table) and segments with the folder of their audio.
+class TrainingInputs:
+    """What baselines read beside vectors.
 
-    Without a path, sequences lie beside their table, and the table of segments knows its audio.
+    Without a path, sequences lie beside their table, and the table of segments names its audio folder.
     """
 
     sequences: Sequence[Path] | None = None
@@ -64,296 +65,205 @@ class Sources:
     audio: Path | None = None
 
 
-@dataclass(frozen=True)
-class BaselineResults:
-    """What rivals did: `swept` is logistic regression at every k."""
-
-    baselines: list[Baseline] = field(default_factory=list)
-    refinement: list[RefinementStep] = field(default_factory=list)
-    swept: Evaluation | None = None
-    crossovers: list[Crossover] = field(default_factory=list)
-    networks: list[dict[str, Any]] = field(default_factory=list)  # what is told of each
-
-    @property
-    def files(self) -> list[str]:
-        """The names of the files that tell it."""
-        told = {
-            BASELINES: True,
-            REFINEMENT: self.refinement,
-            CROSSOVERS: self.crossovers,
-            PROVENANCE: True,
-        }
-        return [
-            *(name for name, there in told.items() if there),
-            *(WRITERS if self.swept is not None else ()),
-        ]
-
-
 def train_baseline_files(
     paths: Sequence[Path],
     out: Path,
-    training: BaselineOptions,
+    options: BaselineOptions,
     protocol: Protocol,
     *,
-    sources: Sources | None = None,
+    choice: DatasetChoice | None = None,
+    inputs: TrainingInputs | None = None,
     against: Path | None = None,
-    fold_file: Path | None = None,
-    folds: int | None = None,
-    folds_dir: Path | None = None,
-    categories: Path | None = None,
-    corpus: str | None = None,
-    device: str = "cpu",
-    threads: int | None = None,
-    keep: Path | None = None,
-    progress: Progress = no_progress,
+    context: TrainingContext | None = None,
 ) -> BaselineResults:
-    """Train rivals on tables of embeddings and write what they score to a directory.
+    """Train baselines on tables of embeddings and write their scores to a folder.
 
-    `against` are results of `evaluate_files`: the same folds are taken, and crossings are told. See `read_ground` for
-    the other choices of a ground. `keep` is a folder for networks, so that none is trained twice.
+    `against` are results of `evaluate_files`: the same folds are taken, and crossovers are found.
+    The folder of the context stores networks, so that none is trained twice.
     """
-    if not training.kinds and not training.shots and not training.published:
+    choice = choice or DatasetChoice()
+    context = context or TrainingContext(protocol.seed)
+    if not options.kinds and not options.shots and not options.published:
         raise OptionError(
-            "rival: nothing to train; name one, or ask for logistic regression at every k"
+            "baseline: nothing to train; name one, or ask for logistic regression at every k"
         )
-    check_trainable(training, device)
-    rule = None
+    check_trainable(options, context.device)
+    centroid = None
     if against is not None:
-        rule = read_rule(against, paths, protocol, categories)
-        _refuse_choices(against, rule.corpus, corpus, (folds, fold_file, folds_dir))
-        corpus, fold_file = rule.corpus, against / "folds.csv"
-    with open_output_folder(
-        out, (BASELINES, REFINEMENT, CROSSOVERS, *WRITERS), PROVENANCE, mark=MARK
-    ) as staging:
-        dataset = read_dataset(
-            paths,
-            folds=folds,
-            fold_file=fold_file,
-            folds_dir=folds_dir,
-            categories=categories,
-            corpus=corpus,
+        centroid = read_centroid_results(against, paths, protocol, choice.categories)
+        choice = _take_folds(choice, against, centroid.corpus)
+    names = (BASELINES_FILE, REFINEMENT_FILE, CROSSOVERS_FILE, *RESULT_FILES)
+    with open_output_folder(out, names, PROVENANCE, mark=FOLDER_MARK) as output:
+        dataset = choice.read(paths)
+        sequences, signals = _read_inputs(dataset, paths, options, inputs, context.threads)
+        results = train_dataset(
+            dataset, options, protocol, sequences=sequences, signals=signals, context=context
         )
-        found = _train(
-            dataset,
-            paths,
-            training,
-            protocol,
-            sources or Sources(),
-            device,
-            threads,
-            keep,
-            progress,
-        )
-        if rule is not None:
-            trained = () if found.swept is None else found.swept.values
-            found = replace(
-                found,
-                crossovers=find_crossovers(
-                    rule.values, found.baselines, trained, rule.complete_shots
-                ),
+        per_k = merge_results(results.per_k) if results.per_k else None
+        if centroid is not None:
+            values = None if per_k is None else per_k.values
+            crossovers = find_crossovers(
+                centroid.values, results.baselines, values, centroid.complete_shots
             )
-        options, measured = (
-            _options(training, device, found.networks),
-            found.swept or next(dataset.plots()).unmeasured(),
-        )
-        told = describe_evaluation(measured, protocol, dataset.files, options)
-        staging.write(lambda folder: _write(found, folder), told)
-    return found
+            results = replace(results, crossovers=crossovers)
+        described = per_k or empty_evaluation(next(dataset.encoder_datasets()))
+        facts = _describe_options(options, context.device, results.networks)
+        provenance = describe_evaluation(described, protocol, dataset.files, facts)
+        output.write(lambda folder: _write_files(results, per_k, folder), provenance)
+    return results
 
 
 def protocol_of_results(against: Path | None, changes: Mapping[str, Any]) -> Protocol:
     """Return the protocol of earlier results, with changes."""
-    return Protocol(**changes) if against is None else Protocol(**{**_told(against)[0], **changes})
+    if against is None:
+        return Protocol(**changes)
+    protocol, _ = _read_protocol(against)
+    return replace(protocol, **changes)
 
 
-def read_rule(
+def read_centroid_results(
     against: Path, paths: Sequence[Path], protocol: Protocol, categories: Path | None
 ) -> Evaluation:
-    """Return what the centroid did in earlier results; refused where that was another contest.
+    """Return the results of the centroid, after a check that they come from the same task.
 
-    The tables must be those that were evaluated, the draws those of the same seed and sampler, the categories the same.
+    The tables and categories must be the files that were evaluated, with the same seed and sampler.
     """
-    drawn, inputs = _told(against)
-    rule = read_results(against).under(["centroid"])
-    if not rule.curve:
+    evaluated, inputs = _read_protocol(against)
+    centroid = read_results(against).select_classifiers(["centroid"])
+    if centroid.curve.is_empty():
         raise InputError(
-            f"{against}: has no curve of the centroid; name a directory that callshot evaluate wrote"
+            f"{against}: has no curve of the centroid; pass a folder that callshot evaluate wrote"
         )
     for name in ("seed", "sampler"):
-        if getattr(protocol, name) != drawn[name]:
-            found = (
-                f"{getattr(protocol, name)} are other draws than those of {against} ({drawn[name]})"
-            )
+        value = getattr(protocol, name)
+        expected = getattr(evaluated, name)
+        if value != expected:
             raise OptionError(
-                f"{name}: {found}, and only the same can be compared; leave the option out"
+                f"{name}: expected {expected} as in {against}, got {value}; only results of the same "
+                "draws can be compared; leave the option out"
             )
-    for role, path in [
-        *(("table", path) for path in paths),
-        *([("categories", categories)] if categories else []),
-    ]:
-        if describe_file(path)["sha256"] not in {
-            one["sha256"] for one in inputs if one["role"] == role
-        }:
+    files = [("table", path) for path in paths]
+    if categories is not None:
+        files.append(("categories", categories))
+    for role, path in files:
+        if (role, sha256_file(path)) not in inputs:
             raise InputError(
-                f"{path}: not a file that {against} was made from (its sha256 differs); evaluate it first"
+                f"{path}: {against} was made from another file (the SHA-256 differs); "
+                "evaluate this one first"
             )
-    return rule
+    return centroid
 
 
-def _refuse_choices(against: Path, name: str, corpus: str | None, folds: Sequence[object]) -> None:
-    """Refuse what earlier results have chosen already."""
-    if any(choice is not None for choice in folds):
-        raise OptionError(f"folds: those of {against} are taken; leave the option out")
-    if corpus not in (None, name):
-        raise OptionError(f"corpus: {against} calls it {name!r}; leave the option out")
+def _take_folds(choice: DatasetChoice, against: Path, corpus: str) -> DatasetChoice:
+    """Return the choice of earlier results; check that no option contradicts it."""
+    if (choice.folds, choice.fold_file, choice.folds_dir) != (None, None, None):
+        raise OptionError(f"folds: those of {against} are used; leave the option out")
+    if choice.corpus not in (None, corpus):
+        raise OptionError(f"corpus: its name in {against} is {corpus!r}; leave the option out")
+    return replace(choice, corpus=corpus, fold_file=against / "folds.csv")
 
 
-def _told(against: Path) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Return the protocol and the inputs of earlier results."""
+def _read_protocol(against: Path) -> tuple[Protocol, set[tuple[str, str]]]:
+    """Return the protocol of earlier results, and the role and SHA-256 of each input."""
+    path = against / PROVENANCE
     try:
-        told = json.loads((against / PROVENANCE).read_text(encoding="utf-8"))
-        drawn: dict[str, Any] = {
-            name: tuple(x) if isinstance(x, list) else x for name, x in told["protocol"].items()
+        provenance = json.loads(path.read_text(encoding="utf-8"))
+        settings = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in provenance["protocol"].items()
         }
-        return asdict(Protocol(**drawn)), [
-            {"role": str(x["role"]), "sha256": x["sha256"]} for x in told["inputs"]
-        ]
+        inputs = {(str(item["role"]), str(item["sha256"])) for item in provenance["inputs"]}
+        return Protocol(**settings), inputs
     except OSError as error:
         raise InputError(
-            f"{against / PROVENANCE}: {error.strerror}; name a directory that callshot evaluate wrote"
+            f"{path}: {error.strerror}; pass a folder that callshot evaluate wrote"
         ) from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise InputError(
-            f"{against / PROVENANCE}: not the provenance of an evaluation; evaluate again"
-        ) from None
+        raise InputError(f"{path}: not the provenance of an evaluation; evaluate again") from None
 
 
 def read_baseline_results(folder: Path) -> BaselineResults:
-    """Return what `train_files` wrote, but for crossings."""
-    refinement = folder / REFINEMENT
-    return BaselineResults(
-        read_baselines(folder / BASELINES),
-        read_refinement(refinement) if refinement.exists() else [],
-        read_results(folder) if (folder / "curve.csv").exists() else None,
-    )
-
-
-def _train(
-    dataset: Dataset,
-    paths: Sequence[Path],
-    training: BaselineOptions,
-    protocol: Protocol,
-    sources: Sources,
-    device: str,
-    threads: int | None,
-    keep: Path | None,
-    progress: Progress,
-) -> BaselineResults:
-    """Train every rival that is asked for, on every encoder; the end-to-end one once."""
-    plots = list(dataset.plots())
-    frames, signals = _read_inputs(plots, paths, training, sources, threads)
-    more: dict[str, Any] = {"seed": protocol.seed, "device": device, "threads": threads}
-    each = [kind for kind in training.kinds if kind != "end-to-end"]
-    parts = (
-        len(plots) * (len(each) + training.shots)
-        + ("end-to-end" in training.kinds)
-        + bool(training.published)
-    )
-
-    def heard(share: float, what: str) -> None:
-        progress(share / parts, what)
-
-    baselines, refinement, swept, networks = (
-        list[Baseline](),
-        list[RefinementStep](),
-        list[Evaluation](),
-        list[dict[str, Any]](),
-    )
-    for n, plot in enumerate(plots):
-        if "logistic" in each:
-            fitted, refined = train_logistic(plot, training, threads=threads, progress=heard)
-            baselines, refinement = [*baselines, *fitted], [*refinement, *refined]
-        if training.shots:
-            swept.append(
-                sweep_logistic_per_k(plot, training, protocol, threads=threads, progress=heard)
-            )
-        if "recurrent" in each:
-            trained, told = train_recurrent(
-                plot, training, frames[n], folder=keep, progress=heard, **more
-            )
-            baselines, networks = [*baselines, *trained], [*networks, told]
-    if "end-to-end" in training.kinds:
-        trained, told = train_end_to_end(
-            plots[0], training, signals, folder=keep, progress=heard, **more
-        )
-        baselines, networks = [*baselines, *trained], [*networks, told]
-    if training.published:
-        baselines += score_aerd_package(plots[0], training.published, signals)
-    return BaselineResults(
-        baselines, refinement, merge(swept) if swept else None, networks=networks
-    )
+    """Read what `train_baseline_files` wrote, without crossovers."""
+    refinement = BaselineResults().refinement
+    if (folder / REFINEMENT_FILE).exists():
+        refinement = read_frame(folder / REFINEMENT_FILE, REFINEMENT)
+    per_k = [read_results(folder)] if (folder / "curve.csv").exists() else []
+    baselines = read_frame(folder / BASELINES_FILE, BASELINES)
+    return BaselineResults(baselines, refinement, per_k=per_k)
 
 
 def _read_inputs(
-    plots: Sequence[EncoderDataset],
+    dataset: Dataset,
     paths: Sequence[Path],
-    training: BaselineOptions,
-    sources: Sources,
+    options: BaselineOptions,
+    inputs: TrainingInputs | None,
     threads: int | None,
 ) -> tuple[list[list[Signal]], list[Signal]]:
-    """Return the sequences of each encoder, and the audio, where they are asked for: before anything is trained."""
-    frames, signals = list[list[Signal]](), list[Signal]()
-    if "recurrent" in training.kinds:
-        beside = sources.sequences or [sequences_path(path) for path in paths]
-        frames = [
-            read_sequences(path, plot.segments) for plot, path in zip(plots, beside, strict=True)
-        ]
-    if "end-to-end" in training.kinds or training.published:
-        signals = list(_listen(plots[0], sources, threads))
-    return frames, signals
+    """Read the sequences of each encoder, and the audio, before anything is trained."""
+    inputs = inputs or TrainingInputs()
+    parts = list(dataset.encoder_datasets())
+    sequences = []
+    if "recurrent" in options.kinds:
+        files = inputs.sequences or [sequences_path(path) for path in paths]
+        for part, path in zip(parts, files, strict=True):
+            sequences.append(read_sequences(path, part.segments))
+    signals = _read_signals(parts[0], inputs, threads) if options.reads_audio else []
+    return sequences, signals
 
 
-def _listen(plot: EncoderDataset, sources: Sources, threads: int | None) -> Iterator[Signal]:
-    """Yield the audio of every row of the episodes."""
-    if sources.segments is None:
-        raise OptionError(
-            "segments: the end-to-end rival hears the audio; name the table of segments"
-        )
-    table, facts = read_segments(sources.segments)
-    known = {segment.segment: replace(segment, rate_hz=HEARD_HZ) for segment in table}
-    if missing := [name for name in plot.segments if name not in known]:
-        raise InputError(
-            f"{sources.segments}: no segment {missing[0]!r}, which {plot.table.source} has"
-        )
-    root = sources.audio or Path(facts.get("audio", ""))
-    wanted = [known[name] for name in plot.segments]
+def _read_signals(
+    part: EncoderDataset, inputs: TrainingInputs, threads: int | None
+) -> list[Signal]:
+    """Read the audio of every row of the episodes, recording by recording."""
+    if inputs.segments is None:
+        raise OptionError("end-to-end needs audio; pass --segments")
+    segments, facts = read_segments(inputs.segments)
+    by_name = {segment.segment: replace(segment, rate_hz=AUDIO_RATE_HZ) for segment in segments}
+    for name in part.segments:
+        if name not in by_name:
+            raise InputError(
+                f"{inputs.segments}: has no segment {name!r}, which {part.table.source} has"
+            )
+    wanted = [by_name[name] for name in part.segments]
     order = sorted(range(len(wanted)), key=lambda n: (wanted[n].path, wanted[n].start_s))
-    found: dict[int, Signal] = {}
+    root = inputs.audio or Path(facts.get("audio", ""))
+    signals: dict[int, Signal] = {}
     for n, signal in load_audio(root, [wanted[n] for n in order], threads=threads):
         if isinstance(signal, InputError):
-            raise InputError(f"{wanted[order[n]].path}: cannot be heard any more ({signal})")
-        found[order[n]] = signal
-    return (found[n] for n in range(len(wanted)))
+            raise InputError(f"{wanted[order[n]].path}: its audio cannot be read ({signal})")
+        signals[order[n]] = signal
+    return [signals[n] for n in range(len(wanted))]
 
 
-def _options(
-    training: BaselineOptions, device: str, networks: Sequence[Mapping[str, Any]]
+def _describe_options(
+    options: BaselineOptions, device: str, networks: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "training": asdict(replace(training, init=None)) | {"init": str(training.init or "")}
-    }
-    if set(training.kinds) - {"logistic"} or training.published:
-        told |= {"device": device, "torch": version("torch"), "networks": list(networks)}
-    return told
+    facts: dict[str, Any] = {"training": asdict(options) | {"init": str(options.init or "")}}
+    if options.needs_torch or options.published:
+        facts |= {"device": device, "torch": version("torch"), "networks": list(networks)}
+    return facts
 
 
-def _write(found: BaselineResults, folder: Path) -> list[str]:
-    write_baselines(found.baselines, folder / BASELINES)
-    if found.refinement:
-        write_refinement(found.refinement, folder / REFINEMENT)
-    if found.crossovers:
-        write_crossovers(found.crossovers, folder / CROSSOVERS)
-    if found.swept is not None:
-        for name, write in WRITERS.items():
-            write(found.swept, folder / name)
-    return [name for name in found.files if name != PROVENANCE]
+def baseline_files(results: BaselineResults) -> list[str]:
+    """Return the names of the files that describe some results."""
+    names = [*_result_frames(results), PROVENANCE]
+    return [*names, *RESULT_FILES] if results.per_k else names
+
+
+def _result_frames(results: BaselineResults) -> dict[str, pl.DataFrame]:
+    """Return the frames of some results by file name; empty ones get no file, but baselines do."""
+    frames = {BASELINES_FILE: results.baselines}
+    if not results.refinement.is_empty():
+        frames[REFINEMENT_FILE] = results.refinement
+    if not results.crossovers.is_empty():
+        frames[CROSSOVERS_FILE] = results.crossovers
+    return frames
+
+
+def _write_files(results: BaselineResults, per_k: Evaluation | None, folder: Path) -> list[str]:
+    """Write the files of some results to a folder; return their names."""
+    for name, frame in _result_frames(results).items():
+        write_frame(frame, folder / name)
+    if per_k is not None:
+        write_evaluation(per_k, folder)
+    return [name for name in baseline_files(results) if name != PROVENANCE]

@@ -15,9 +15,9 @@ import numpy as np
 from callshot.corpus.known_corpora import CORPORA
 from callshot.fewshot.episodes import Episodes, order_rows, plan_episodes
 from callshot.fewshot.evaluate import choose_folds
-from callshot.fewshot.folds import DEFAULT_FOLDS, complete_shots, count_classes, evaluated_classes
+from callshot.fewshot.folds import DEFAULT_FOLDS, count_classes, evaluated_classes
 from callshot.files import describe_file
-from callshot.records import ClassCount, Embeddings, Evaluation, Folds, IntArray
+from callshot.records import ClassCount, Embeddings, Folds, IntArray
 from callshot.tables.embedding_tables import read_tables, table_corpus
 from callshot.tables.fold_files import FOLDS, read_categories, read_folds, read_folds_dir
 
@@ -39,7 +39,7 @@ class Dataset:
         first = self.tables[0]
         return count_classes(first.label, self.folds, first.recording)
 
-    def plots(self) -> Iterator["EncoderDataset"]:
+    def encoder_datasets(self) -> Iterator["EncoderDataset"]:
         """Yield the part of each encoder."""
         return (EncoderDataset(self, table) for table in self.tables)
 
@@ -70,24 +70,6 @@ class EncoderDataset:
     def segments(self) -> list[str]:
         """The segment that each row of the episodes is."""
         return [self.table.segment[row] for row in self.rows.tolist()]
-
-    def unmeasured(self) -> Evaluation:
-        """Return an evaluation of all that is to be measured, and nothing that was."""
-        dataset, queries = self.dataset, int((self.episodes.fold >= 0).sum())
-        return Evaluation(
-            dataset.corpus,
-            complete_shots(dataset.classes),
-            queries,
-            [],
-            [],
-            [],
-            [],
-            [],
-            dataset.classes,
-            dataset.folds,
-            self.table,
-            [],
-        )
 
 
 def read_dataset(

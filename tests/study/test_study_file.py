@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from callshot.errors import InputError, OptionError
-from callshot.study.file import PAPER_SHOTS, read_study
+from callshot.study.study_file import PAPER_SHOTS, read_study
 
 WHOLE = """
 title = "elephants of Amboseli"

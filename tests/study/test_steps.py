@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from callshot.errors import OutputError
-from callshot.study.step_cache import NOTE, Step, look
+from callshot.study.steps import NOTE, Step, look
 
 
 def copying(folder: Path, source: Path, counter: list[str], **options: object) -> Step:

@@ -1,0 +1,114 @@
+"""Which baselines are trained, and how; checked once."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from callshot.baselines.logistic import check_c
+from callshot.baselines.logistic_per_k import DRAWS
+from callshot.errors import OptionError
+from callshot.records import BASELINE_KINDS, SPREADS
+
+CHOSEN_CELL = "chosen"  # by inner folds
+PAPER_CELL = "paper"  # as the paper pairs encoders and cells
+CELLS = (CHOSEN_CELL, PAPER_CELL, "elman", "gru", "lstm")
+NETWORK_KINDS = {"recurrent", "end-to-end"}
+
+
+@dataclass(frozen=True)
+class BaselineOptions:
+    """Which baselines are trained, and how.
+
+    Parameters
+    ----------
+    kinds : tuple of str
+        Baselines trained on all labels: logistic, recurrent, end-to-end.
+    shots : bool
+        Also train logistic regression at every k.
+    draws : int
+        For `shots`: the first draws of the shared spread.
+    spread : str
+        For `shots`: shared, per-query or both. per-query needs a fit per query, draw and k.
+    C : float, optional
+        Inverse regularisation strength of logistic regression, as in scikit-learn. Chosen on inner
+        folds by default; 0.1 at every k.
+    cell : str
+        The recurrent network: chosen (on inner folds), paper, elman, gru or lstm.
+    seeds : int
+        How many recurrent networks are averaged in each split.
+    init : Path, optional
+        Pretrained weights that the end-to-end baseline starts from.
+    published : str
+        A variant of AERD, as its package names them, that is scored as published.
+
+    Examples
+    --------
+    >>> BaselineOptions(("logistic",), cell="gpt")
+    Traceback (most recent call last):
+    callshot.errors.OptionError: cell: expected one of chosen, paper, elman, gru, lstm, got 'gpt'
+    """
+
+    kinds: tuple[str, ...] = ()
+    shots: bool = False
+    draws: int = DRAWS
+    spread: str = "shared"
+    C: float | None = None
+    cell: str = CHOSEN_CELL
+    seeds: int = 3
+    init: Path | None = None
+    published: str = ""
+
+    def __post_init__(self) -> None:
+        for kind in self.kinds:
+            _check_choice("baseline", kind, BASELINE_KINDS)
+            if self.kinds.count(kind) > 1:
+                raise OptionError(f"baseline: {kind} is given twice; leave one out")
+        _check_choice("cell", self.cell, CELLS)
+        _check_choice("spread", self.spread, (*SPREADS, "both"))
+        for name, number in {"draws": self.draws, "seeds": self.seeds}.items():
+            if not 1 <= number <= 10**6:
+                raise OptionError(f"{name}: expected 1 to 1000000, got {number}")
+        if self.C is not None:
+            check_c(self.C)
+        if self.init is not None and "end-to-end" not in self.kinds:
+            raise OptionError(
+                "init: weights for the end-to-end baseline, which is not trained; "
+                "add it, or leave init out"
+            )
+
+    @property
+    def needs_torch(self) -> bool:
+        """Whether a neural network is trained."""
+        return bool(NETWORK_KINDS.intersection(self.kinds))
+
+    @property
+    def reads_audio(self) -> bool:
+        """Whether a baseline reads the audio of segments."""
+        return "end-to-end" in self.kinds or bool(self.published)
+
+    @property
+    def spreads(self) -> tuple[str, ...]:
+        """The spreads of logistic regression at every k."""
+        return SPREADS if self.spread == "both" else (self.spread,)
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise OptionError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
+
+
+def check_trainable(options: BaselineOptions, device: str = "cpu") -> None:
+    """Check, before anything is read, that torch is installed and that weight files can be used."""
+    if options.needs_torch:
+        from callshot.baselines.torch_arrays import need_torch
+
+        torch = need_torch()
+        if device.startswith("cuda") and not torch.cuda.is_available():
+            raise OptionError("device: torch finds no CUDA device; use cpu")
+    if options.init is not None:
+        from callshot.baselines.pretrained import read_pretrained
+
+        read_pretrained(options.init)
+    if options.published:
+        from callshot.baselines.aerd_package import load_aerd
+
+        load_aerd(options.published)

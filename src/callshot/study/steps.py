@@ -1,0 +1,153 @@
+"""A step of a study: what decides its result, whether the result is there, and how it is made.
+
+A step is done when the note it left (`step.json`, in its folder) has its key, and its files are as
+the note says. The key is a hash of the step's options and of the contents of its inputs: a changed
+line of the study, or of a file, runs again what depends on it. Where the result is the same as
+before, nothing after it runs.
+"""
+
+import json
+import re
+import stat
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from callshot.corpus.annotation_sources import find_candidates
+from callshot.corpus.recordings import AUDIO
+from callshot.errors import OutputError
+from callshot.files import sha256_file, sha256_text, write_atomic
+from callshot.records import Progress
+from callshot.version import __version__
+
+Input = Path | Callable[[], str]
+NOTE_FILE = "step.json"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step: `make` writes files to `folder` and returns their names.
+
+    An input is a file, a folder, or a function that returns a fingerprint of what matters in one.
+    `after` are the steps whose files it reads; `notes` is the folder of the note.
+    """
+
+    kind: str
+    corpus: str
+    encoder: str
+    folder: Path
+    options: Mapping[str, Any]
+    inputs: Sequence[Input]
+    make: Callable[[Progress], Sequence[str]]
+    after: Sequence["Step"] = field(default=(), repr=False)
+    notes: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the step on screen."""
+        return " ".join(part for part in (self.kind, self.corpus, self.encoder) if part)
+
+    @property
+    def note_path(self) -> Path:
+        """The file that says that the step is done."""
+        return (self.notes or self.folder) / NOTE_FILE
+
+    def key(self) -> str:
+        """Return the hash of everything that decides the result, as it is now."""
+        inputs = [fingerprint(one) if isinstance(one, Path) else one() for one in self.inputs]
+        parts = {
+            "step": self.kind,
+            "callshot": __version__,
+            "options": self.options,
+            "inputs": inputs,
+        }
+        return sha256_text(json.dumps(parts, sort_keys=True, default=str))
+
+    def is_done(self) -> bool:
+        """Return whether the result is there and belongs to the inputs as they are now."""
+        note = self.read_note()
+        if not note:
+            return False
+        for name, digest in note["files"].items():
+            if fingerprint(self.folder / name) != digest:
+                return False
+        return bool(note["key"] == self.key())
+
+    def read_note(self) -> dict[str, Any]:
+        """Return the note of a finished step; empty where there is none."""
+        with suppress(OSError, ValueError, RecursionError, TypeError, KeyError):
+            note = json.loads(self.note_path.read_text(encoding="utf-8"))
+            return {
+                "key": str(note["key"]),
+                "seconds": float(note["seconds"]),
+                "files": dict(note["files"]),
+            }
+        return {}
+
+    def run(self, progress: Progress) -> None:
+        """Make the result, and then the note; without a note, the step is not done."""
+        start_s = time.monotonic()
+        key = self.key()
+        try:
+            self.note_path.parent.mkdir(parents=True, exist_ok=True)
+            self.note_path.unlink(missing_ok=True)
+            names = self.make(progress)
+            note = {
+                "key": key,
+                "seconds": round(time.monotonic() - start_s, 3),
+                "files": {name: fingerprint(self.folder / name) for name in names},
+            }
+            text = json.dumps(note, indent=2, sort_keys=True, ensure_ascii=False)
+            write_atomic(self.note_path, text + "\n")
+        except OutputError:
+            raise
+        except OSError as error:
+            where = error.filename or self.note_path.parent
+            raise OutputError(f"{self.name}: {where}: {error.strerror or error}") from error
+
+
+def fingerprint(path: Path, excluded: Sequence[Path] = ()) -> str:
+    """Return a short text that changes with a file or folder: by content, recordings by size and time.
+
+    A folder counts with everything in it that may matter to a corpus, without `excluded` files and
+    folders, and without what callshot wrote there.
+    """
+    try:
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            files = find_candidates(path, audio=True, but=excluded)
+            return digest([(str(file.relative_to(path)), fingerprint(file)) for file in files])
+        if not stat.S_ISREG(status.st_mode):
+            return "no file"
+        if path.suffix.lower() in AUDIO:
+            return f"{status.st_size} bytes of {status.st_mtime_ns}, {status.st_ctime_ns}"
+        identity = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+        return _cached_sha256(path, identity)
+    except (OSError, ValueError):
+        return "nothing"
+
+
+def digest(value: object) -> str:
+    """Return the hash of the representation of a value."""
+    return sha256_text(repr(value))
+
+
+def optional(path: Path | None) -> list[Path]:
+    """Return a path as a list, empty where there is none."""
+    return [] if path is None else [path]
+
+
+def folder_name(name: str) -> str:
+    """Return a safe name for a folder, different for different names."""
+    plain = re.sub(r"[^\w.-]+", "_", name)
+    return plain if plain == name else f"{plain[:60]}-{digest(name)[:8]}"
+
+
+@lru_cache(maxsize=4096)
+def _cached_sha256(path: Path, identity: tuple[int, ...]) -> str:
+    """Return the checksum of a file; `identity` changes when the file does."""
+    return sha256_file(path)

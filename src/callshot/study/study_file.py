@@ -1,0 +1,324 @@
+"""study.toml → a Study: every key known, every value of its type, every path there, before any work.
+
+title, out, store         the title, where results go, where embeddings are stored
+[corpus.NAME]             recordings, their annotations, and how segments are cut
+[[encoder]]               a name of the catalogue, and its options
+[protocol]                shots, draws, seed …
+[baselines]               what is trained, and reference results
+[report]                  which shots tables and figures show
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from callshot.baselines.options import BaselineOptions
+from callshot.corpus.annotations import Hints
+from callshot.corpus.known_corpora import CORPORA, Corpus, find_corpus
+from callshot.corpus.options import SegmentationOptions
+from callshot.encoders.availability import encoder_status
+from callshot.encoders.catalogue import EncoderSpec, display_name, find_encoder
+from callshot.errors import CallshotError, InputError, OptionError
+from callshot.fewshot.protocol import Protocol, parse_shots
+from callshot.records import SPREADS
+from callshot.report.tables.scores import PAPER_SHOTS
+from callshot.study.toml_section import Section, read_section, resolve_path
+
+Table = Mapping[str, Any]
+
+RESERVED_NAMES = ("tables", "report.html", "provenance.json")  # names in a results folder
+CONFUSION_SHOTS = (1, 5, 20)
+SEGMENTATION_KEYS = {  # keys of a corpus → fields of SegmentationOptions
+    "min_length_s": "minimum_s",
+    "collar_s": "collar_s",
+    "with_collar": "with_collar",
+    "channel": "channel_rule",
+    "rate_hz": "rate_hz",
+    "level_dbfs": "level_dbfs",
+    "source_rate_hz": "source_rate_hz",
+}
+
+
+@dataclass(frozen=True)
+class CorpusPart:
+    """One corpus of a study: where it is, and how it is read, segmented and split into folds."""
+
+    name: str
+    audio: Path
+    annotations: Path | None
+    segmentation: SegmentationOptions
+    format: str = "auto"
+    hints: Hints = field(default_factory=Hints)
+    known: Corpus | None = None
+    folds: int | None = None
+    fold_file: Path | None = None
+    categories: Path | None = None
+
+    @property
+    def known_name(self) -> str | None:
+        """The name of the known corpus, if it is one."""
+        return None if self.known is None else self.known.name
+
+
+@dataclass(frozen=True)
+class EncoderPart:
+    """One encoder of a study, with its options."""
+
+    name: str
+    choices: Mapping[str, str]
+    spec: EncoderSpec
+
+    @property
+    def title(self) -> str:
+        """Its name in results."""
+        return display_name(self.spec)
+
+
+@dataclass(frozen=True)
+class Study:
+    """The content of a study file; paths are resolved against its folder."""
+
+    path: Path
+    title: str
+    out: Path
+    corpora: Sequence[CorpusPart]
+    encoders: Sequence[EncoderPart]
+    protocol: Protocol
+    store: Path | None = None
+    references: Path | None = None
+    baselines: BaselineOptions = field(default_factory=BaselineOptions)
+    shots: tuple[int, ...] = PAPER_SHOTS
+    confusion: tuple[int, ...] = CONFUSION_SHOTS
+    spread: str = "per-query"
+    figures: bool = True
+    text: str = ""
+
+    @property
+    def mark(self) -> str:
+        """How its results folder names the study."""
+        return f"the study {self.path.name}"
+
+    @property
+    def work(self) -> Path:
+        """The folder that stores finished steps."""
+        return self.path.absolute().parent / ".callshot" / self.path.stem
+
+    @property
+    def corpus_names(self) -> list[str]:
+        """The names of its corpora."""
+        return [corpus.name for corpus in self.corpora]
+
+    @property
+    def encoder_titles(self) -> list[str]:
+        """The names of its encoders in results."""
+        return [encoder.title for encoder in self.encoders]
+
+
+def read_study(path: Path) -> Study:
+    """Read a study file; an error names the key, and what is expected."""
+    try:
+        text = path.read_bytes().decode("utf-8-sig")
+        content = tomllib.loads(text)
+    except OSError as error:
+        raise InputError(
+            f"{path}: cannot be read ({error.strerror}); callshot init writes one"
+        ) from error
+    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, or nested too deeply
+        raise InputError(f"{path}: not a study file in TOML ({error})") from error
+    try:
+        return _parse_study(path, text, content)
+    except (OptionError, InputError) as error:
+        raise type(error)(f"{path}: {error}") from None
+
+
+def _parse_study(path: Path, text: str, content: Table) -> Study:
+    base = path.absolute().parent
+    top = read_section("", content, "", base)
+    report = read_section("report", top.get("report", {}), "[report]", base)
+    training = read_section("baselines", top.get("baselines", {}), "[baselines]", base)
+    out = top.path("out", "results") or base
+    store = top.path("store")
+    references = training.existing("references")
+    baselines = _parse_baselines(training)
+    own_paths = [path.absolute(), out]
+    own_paths += [place for place in (store, references) if place is not None]
+    corpora = [
+        _parse_corpus(name, value, base, own_paths) for name, value in top.get("corpus", {}).items()
+    ]
+    encoders = [
+        _parse_encoder(number, value, base)
+        for number, value in enumerate(top.get("encoder", []), 1)
+    ]
+    _check_parts(corpora, encoders)
+    protocol = _parse_protocol(
+        read_section("protocol", top.get("protocol", {}), "[protocol]", base)
+    )
+    if baselines.shots and not set(baselines.spreads) <= set(protocol.spreads):
+        raise OptionError(
+            f"[baselines] shots: uses the spread {baselines.spread}, but [protocol] spread is "
+            f"{protocol.spreads[0]}; change [baselines] spread, or leave one out"
+        )
+    return Study(
+        path,
+        top.get("title") or base.name,
+        out,
+        corpora,
+        encoders,
+        protocol,
+        store,
+        references,
+        baselines,
+        report.shots("shots", PAPER_SHOTS),
+        report.shots("confusion", CONFUSION_SHOTS),
+        report.choice("spread", protocol.spreads[0], protocol.spreads),
+        report.get("figures", True),
+        text,
+    )
+
+
+def _parse_corpus(name: str, content: Any, base: Path, own_paths: Sequence[Path]) -> CorpusPart:
+    """Parse a corpus; `own_paths` of the study are not part of any corpus."""
+    where = f"[corpus.{name}]"
+    section = read_section("corpus", content, where, base)
+    if not re.fullmatch(r"\w[\w.-]*", name) or name.casefold() in RESERVED_NAMES:
+        raise OptionError(
+            f"{where}: the name becomes a folder; use letters, digits, '-', '_' and '.', "
+            f"and none of {', '.join(RESERVED_NAMES)}"
+        )
+    audio = section.existing("audio")
+    if audio is None:
+        raise OptionError(f"{where} audio: missing; name the folder of the recordings")
+    try:
+        known = find_corpus(section.get("known")) if section.get("known") else CORPORA.get(name)
+        segmentation = _parse_segmentation(known, section)
+    except OptionError as error:
+        raise OptionError(f"{where} {error}") from None
+    if section.get("folds", 2) < 2:
+        raise OptionError(f"{where} folds: expected 2 or more, got {section.get('folds')}")
+    fold_file = section.existing("fold_file")
+    categories = section.existing("categories")
+    files = [*own_paths]
+    files += [file for file in (fold_file, categories) if file is not None]
+    excluded = tuple(file for file in files if not audio.absolute().is_relative_to(file.absolute()))
+    hints = Hints(
+        _parse_columns(section),
+        tuple(str(tier) for tier in section.get("tiers", ())),
+        None,
+        section.get("label"),
+        excluded,
+    )
+    return CorpusPart(
+        name,
+        audio,
+        section.existing("annotations"),
+        segmentation,
+        section.get("format", "auto"),
+        hints,
+        known,
+        section.get("folds"),
+        fold_file,
+        categories,
+    )
+
+
+def _parse_segmentation(known: Corpus | None, section: Section) -> SegmentationOptions:
+    options = SegmentationOptions() if known is None else known.rule
+    changes = {
+        name: section.get(key)
+        for key, name in SEGMENTATION_KEYS.items()
+        if section.get(key) is not None
+    }
+    if "channel_rule" in changes:
+        changes["channel_rule"] = str(changes["channel_rule"])
+    if not section.get("normalise", True):
+        if "level_dbfs" in changes:
+            raise OptionError("level_dbfs: has no effect with normalise = false; leave one out")
+        changes["level_dbfs"] = None
+    return replace(options, **changes)
+
+
+def _parse_columns(section: Section) -> dict[str, str]:
+    columns: dict[str, Any] = section.get("columns", {})
+    for name, value in columns.items():
+        if not isinstance(value, str):
+            key = section.name(f"columns.{name}")
+            raise OptionError(f"{key}: expected text in quotes, got {value!r}")
+    return columns
+
+
+def _parse_encoder(number: int, content: Any, base: Path) -> EncoderPart:
+    where = f"[[encoder]] {number}"
+    if not isinstance(content, dict) or not isinstance(content.get("name"), str):
+        raise OptionError(f'{where}: expected name = "…"; callshot encoders lists them')
+    choices = {key: _choice_text(value) for key, value in content.items() if key != "name"}
+    name = content["name"]
+    if name.startswith("onnx:"):
+        name = f"onnx:{resolve_path(base, name.removeprefix('onnx:'), where)}"
+    try:
+        return EncoderPart(name, choices, find_encoder(name, choices))
+    except (OptionError, InputError) as error:
+        raise type(error)(f"{where}: {error}") from None
+
+
+def _choice_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _check_parts(corpora: Sequence[CorpusPart], encoders: Sequence[EncoderPart]) -> None:
+    """Check that there is a corpus and an encoder, none twice, and that every encoder can run."""
+    if not corpora:
+        raise OptionError("no corpus; add a table [corpus.NAME] with the key audio")
+    if not encoders:
+        raise OptionError('no encoder; add [[encoder]] with name = "mfcc", for example')
+    names: dict[str, str] = {}
+    for corpus in corpora:
+        other = names.setdefault(corpus.name.casefold(), corpus.name)
+        if other != corpus.name:
+            raise OptionError(
+                f"[corpus.{corpus.name}]: differs from {other} only in case, and both name folders"
+            )
+    titles = [encoder.title for encoder in encoders]
+    for title in titles:
+        if titles.count(title) > 1:
+            raise OptionError(
+                f"[[encoder]]: {title} is given twice; leave one out, or change an option of it"
+            )
+    for encoder in encoders:
+        needs = encoder_status(encoder.spec).needs
+        if needs:
+            steps = "; then: ".join(needs)
+            raise InputError(f"encoder {encoder.name}: cannot run yet; first: {steps}")
+
+
+def _parse_baselines(section: Section) -> BaselineOptions:
+    kinds = section.texts("train")
+    init = section.existing("init")
+    options = section.without("references", "train", "init")
+    try:
+        return BaselineOptions(kinds, init=init, **options)
+    except OptionError as error:
+        raise OptionError(_rename(section, error, "baseline:", "train:")) from None
+
+
+def _parse_protocol(section: Section) -> Protocol:
+    options = section.without("shots", "spread", "classifiers")
+    names = section.texts("classifiers")
+    options["classifiers"] = ("centroid", *(name for name in names if name != "centroid"))
+    spread = section.choice("spread", "both", (*SPREADS, "both"))
+    options["spreads"] = SPREADS if spread == "both" else (spread,)
+    try:
+        shots = section.get("shots")
+        if shots is not None:
+            text = shots if isinstance(shots, str) else ",".join(str(k) for k in shots)
+            options["shots"], options["whole_pool"] = parse_shots(text)
+        return Protocol(**options)
+    except OptionError as error:
+        raise OptionError(_rename(section, error, "classifier:", "classifiers:")) from None
+
+
+def _rename(section: Section, error: CallshotError, option: str, key: str) -> str:
+    """Return an error message with the key of the study file instead of the option."""
+    return f"{section.where} {str(error).replace(option, key, 1)}"
