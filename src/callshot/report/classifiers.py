@@ -1,78 +1,85 @@
-"""A chapter → the classifiers beside its reference: other rules without training, and rivals trained at every k."""
+"""Results of a corpus → the curves and samples of all its classifiers, and what people call them.
+
+The reference is the classifier of `results.evaluation`. `results.others` has the other classifiers
+without training, and baselines trained at every k.
+"""
 
 from collections.abc import Iterator
 
+import polars as pl
+
 from callshot.fewshot.classifiers import CLASSIFIERS
-from callshot.records import CorpusResults, Curve, Values
+from callshot.records import CorpusResults
+from callshot.records.frames import split_curves
 
 NAMES = {"cl2n": "CL2N", "logistic": "logistic at k"}
-TOLD = {"logistic": "logistic regression, trained on the same k exemplars of every class"}
+DESCRIPTIONS = {"logistic": "logistic regression, trained on the same k exemplars of every class"}
 
 
-def rule_name(classifier: str) -> str:
-    """Return how tables and figures call a classifier.
+def classifier_name(name: str) -> str:
+    """Return the name of a classifier in tables and figures.
 
-    >>> rule_name("cosine"), rule_name("logistic")
+    >>> classifier_name("cosine"), classifier_name("logistic")
     ('cosine', 'logistic at k')
     """
-    return NAMES.get(classifier, classifier)
+    return NAMES.get(name, name)
 
 
-def rule_told(classifier: str) -> str:
-    """Return what a classifier does, in words.
+def describe_classifier(name: str) -> str:
+    """Return what a classifier does.
 
-    >>> rule_told("medoid")
+    >>> describe_classifier("medoid")
     'squared distance to the most central exemplar'
     """
-    return (
-        CLASSIFIERS[classifier].told
-        if classifier in CLASSIFIERS
-        else TOLD.get(classifier, "trained at every k")
-    )
+    if is_trained(name):
+        return DESCRIPTIONS.get(name, "trained at every k")
+    return CLASSIFIERS[name].told
 
 
-def is_trained(classifier: str) -> bool:
-    """Tell whether a classifier is a rival, trained at every k.
+def is_trained(name: str) -> bool:
+    """Return whether a classifier is a baseline, trained at every k.
 
     >>> is_trained("logistic"), is_trained("cosine")
     (True, False)
     """
-    return classifier not in CLASSIFIERS
+    return name not in CLASSIFIERS
 
 
-def every_curve(corpus_results: CorpusResults) -> list[Curve]:
-    """Return the points of every classifier, those of the reference first."""
-    return [
-        *corpus_results.evaluation.curve,
-        *(corpus_results.others.curve if corpus_results.others else ()),
-    ]
+def all_curves(results: CorpusResults) -> pl.DataFrame:
+    """Return the curves of every classifier, those of the reference first."""
+    if results.others is None:
+        return results.evaluation.curve
+    return pl.concat([results.evaluation.curve, results.others.curve])
 
 
-def rules_of(corpus_results: CorpusResults) -> list[str]:
-    """Return the classifiers of a chapter, the reference first, those that are trained last."""
-    there = dict.fromkeys(c.classifier for c in every_curve(corpus_results))
-    return sorted(there, key=is_trained)
+def all_values(results: CorpusResults) -> pl.DataFrame:
+    """Return the samples of every classifier, those of the reference first."""
+    if results.others is None:
+        return results.evaluation.values
+    return pl.concat([results.evaluation.values, results.others.values])
 
 
-def samples_of(corpus_results: CorpusResults, spread: str) -> dict[str, int]:
+def list_classifiers(results: CorpusResults) -> list[str]:
+    """Return the classifiers of a corpus: the reference first, trained ones last."""
+    names = all_curves(results)["classifier"].unique(maintain_order=True)
+    return sorted(names, key=is_trained)
+
+
+def sample_counts(results: CorpusResults, spread: str) -> dict[str, int]:
     """Return how many samples of a spread each classifier has."""
-    return {v.classifier: v.value.shape[1] for v in _values(corpus_results) if v.spread == spread}
+    rows = all_values(results).filter(spread=spread)
+    return dict(rows.select("classifier", pl.col("value").list.len()).iter_rows())
 
 
-def beside(
-    corpus_results: CorpusResults, spread: str, metric: str = "map", scoring: str = "all"
-) -> Iterator[tuple[Values, Values]]:
-    """Yield the values of every other classifier, each with those of the reference on the same encoder."""
-    own = {
-        v.encoder: v
-        for v in corpus_results.evaluation.values
-        if (v.spread, v.metric, v.scoring) == (spread, metric, scoring)
-    }
-    for v in corpus_results.others.values if corpus_results.others else ():
-        if (v.spread, v.metric, v.scoring) == (spread, metric, scoring) and v.encoder in own:
-            yield v, own[v.encoder]
-
-
-def _values(corpus_results: CorpusResults) -> Iterator[Values]:
-    yield from corpus_results.evaluation.values
-    yield from corpus_results.others.values if corpus_results.others else ()
+def paired_values(
+    results: CorpusResults, spread: str, metric: str = "map", scoring: str = "all"
+) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+    """Yield the samples of every other classifier, and the reference's with the same encoder."""
+    if results.others is None:
+        return
+    curve = {"spread": spread, "metric": metric, "scoring": scoring}
+    reference = results.evaluation.values.filter(**curve)
+    for values in split_curves(results.others.values.filter(**curve)):
+        reference_values = reference.filter(encoder=values["encoder"][0])
+        if not reference_values.is_empty():
+            yield values, reference_values
