@@ -33,7 +33,7 @@ def find_crossovers(
     >>> table = np.linspace(0.1, 0.5, 100) + np.array([[0.0], [0.2], [0.4]])
     >>> centroid = Values("herd", "a", "centroid", "all", "map", "shared", np.array([1, 2, 3]), table)
     >>> (found,) = find_crossings([centroid], [Rival("herd", "a", "logistic", "LR", "all", "map", 0.45)])
-    >>> found.k, found.surely
+    >>> found.k, found.k_clear
     (2, 3)
     """
     last = np.inf if complete is None else complete
