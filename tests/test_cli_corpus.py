@@ -242,7 +242,7 @@ def test_inspect_tells_folds_eligible_labels_and_the_next_command(herd, capsys):
         (["segment", "HERD", "--out", "OUT", "--corpus", "ldc"], "did you mean ldc2010s05"),
         (["segment", "HERD", "--out", "OUT", "-c", "label"], "wanted OURS=THEIRS"),
         (["segment", "HERD", "--out", "OUT", "-c", "label=Nothing"], "Nothing"),
-        (["segment", "HERD", "--out", "OUT", "--collar", "-1"], "collar: 0 s or more"),
+        (["segment", "HERD", "--out", "OUT", "--collar", "-1"], "collar: expected 0 to"),
         (["segment", "HERD", "--out", "OUT", "--channel", "left"], "left"),
         (["segment", "HERD", "--out", "HERD/r0.wav"], "r0.wav"),
         (

@@ -372,7 +372,7 @@ def test_a_place_where_no_table_can_be_is_told_before_any_work(cut, tmp_path, ou
 def test_segments_at_a_rate_that_the_encoder_does_not_take_are_told_before_any_work(library):
     (library / "calls.csv").write_text("recording,start_s,end_s,label\nr0.wav,0,2,roar\n")
     segment_files(
-        library, library / "cut", library / "calls.csv", SegmentationOptions(rate_hz=8000)
+        library, library / "cut", library / "calls.csv", options=SegmentationOptions(rate_hz=8000)
     )
     with pytest.raises(
         InputError,

@@ -158,7 +158,7 @@ def test_a_file_with_a_byte_order_mark_is_read(folder: Path) -> None:
         ),
         (
             MINIMAL.replace("[corpus.c]", "[corpus.c]\nmin_length_s = -1"),
-            r"\[corpus.c\] minimum length: 0 s or more",
+            r"\[corpus.c\] minimum length: expected 0 to",
         ),
         (
             MINIMAL.replace("[corpus.c]", "[corpus.c]\nfolds = 1"),
@@ -166,7 +166,7 @@ def test_a_file_with_a_byte_order_mark_is_read(folder: Path) -> None:
         ),
         (
             MINIMAL.replace("[corpus.c]", "[corpus.c]\nknown = 'ldc'"),
-            r"\[corpus.c\] corpus: 'ldc' is not known",
+            r"\[corpus.c\] corpus: 'ldc' is unknown",
         ),
         (
             MINIMAL.replace("[corpus.c]", "[corpus.Tables]"),

@@ -23,7 +23,7 @@ from callshot.baselines.centroid_to_logistic import refine_centroid
 from callshot.baselines.logistic import DEFAULT_C, check_c, score_logistic
 from callshot.baselines.logistic_per_k import DRAWS, sweep_logistic
 from callshot.baselines.scoring import measure, measure_outputs
-from callshot.corpus.known_corpora import letters_of
+from callshot.corpus.known_corpora import label_key
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.accumulate import group_classes
 from callshot.fewshot.protocol import SPREADS, Protocol
@@ -314,13 +314,13 @@ def score_aerd_package(
 
     scoring, names, targets = outputs(plot)
     published = load_aerd(variant)
-    called = {letters_of(name): name for name in published.names}
-    if unknown := [name for name in names if letters_of(name) not in called]:
+    called = {label_key(name): name for name in published.names}
+    if unknown := [name for name in names if label_key(name) not in called]:
         raise InputError(
             f"AERD {variant}: knows no {unknown[0]!r}, but {', '.join(published.names)}"
         )
     scores = score_published(
-        published, signals, plot.episodes.fold, [called[letters_of(name)] for name in names]
+        published, signals, plot.episodes.fold, [called[label_key(name)] for name in names]
     )
     found = measure_outputs(targets, plot.episodes.fold, scores)
     return _heard(plot, "AERD", scoring, found, f"as published, {variant}")

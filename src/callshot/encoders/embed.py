@@ -249,7 +249,7 @@ def check_segments(row: Row, segments: Sequence[Segment], source: Path) -> None:
 
 def given_folds(segments: Sequence[Segment], source: Path) -> IntArray | None:
     """Return the folds that came with the annotations, of all segments or of none."""
-    folds = [segment.more.get("fold") for segment in segments]
+    folds = [segment.extra.get("fold") for segment in segments]
     if None in folds and any(fold is not None for fold in folds):
         name = segments[folds.index(None)].segment
         raise InputError(

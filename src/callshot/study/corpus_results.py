@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from callshot.corpus.inspection import measure_durations, read_stats
 from callshot.corpus.known_corpora import Corpus
 from callshot.corpus.segment_table import REJECTS, SEGMENTS, read_rejects, read_segments
-from callshot.corpus.stats import measure_durations, read_stats
 from callshot.fewshot.crossover import find_crossovers
 from callshot.fewshot.differences import compare
 from callshot.fewshot.label_budget import label_budget

@@ -17,7 +17,7 @@ from typing import Any
 
 from callshot.baselines.run import BaselineOptions
 from callshot.corpus.annotations import Hints
-from callshot.corpus.known_corpora import CORPORA, Corpus, find_corpus
+from callshot.corpus.known_corpora import CORPORA, Corpus, default_options, find_corpus
 from callshot.corpus.options import SegmentationOptions
 from callshot.encoders.availability import encoder_status
 from callshot.encoders.catalogue import Row, display_name, find_encoder
@@ -283,7 +283,7 @@ def _corpus(name: str, given: Any, base: Path, ours: Sequence[Path]) -> CorpusPa
 
 
 def _rule(known: Corpus | None, given: Mapping[str, Any]) -> SegmentationOptions:
-    own = known.rule if known is not None else SegmentationOptions()
+    own = default_options(known)
     chosen = {one.name: getattr(own, one.name) for one in fields(SegmentationOptions)}
     chosen |= {ours: given[key] for key, ours in RULE.items() if key in given}
     chosen["channel_rule"] = str(chosen["channel_rule"])

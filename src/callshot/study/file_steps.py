@@ -19,7 +19,8 @@ import numpy as np
 
 from callshot.corpus.annotations import Hints
 from callshot.corpus.audio import load_audio
-from callshot.corpus.known_corpora import Corpus
+from callshot.corpus.inspection import measure_corpus
+from callshot.corpus.known_corpora import Corpus, default_options
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segment_table import (
     SEGMENTATION,
@@ -28,7 +29,6 @@ from callshot.corpus.segment_table import (
     write_segmentation,
 )
 from callshot.corpus.segments import audio_root, segment_corpus
-from callshot.corpus.stats import measure_corpus
 from callshot.encoders.catalogue import display_name, find_encoder
 from callshot.encoders.embed import (
     check_segments,
@@ -72,8 +72,8 @@ def segment_files(
     audio: Path,
     out: Path,
     annotations: Path | None = None,
-    rule: SegmentationOptions | None = None,
     *,
+    options: SegmentationOptions | None = None,
     format: str = "auto",
     hints: Hints | None = None,
     corpus: Corpus | None = None,
@@ -82,12 +82,12 @@ def segment_files(
     progress: Progress = no_progress,
 ) -> Segmentation:
     """Cut recordings into segments and write these, the rejects, and a corpus's categories to a directory."""
-    rule = rule or (SegmentationOptions() if corpus is None else corpus.rule)
+    options = options or default_options(corpus)
     with open_output_folder(out, SEGMENTATION, TOLD_IN) as staging:
         found = segment_corpus(
             audio,
             annotations,
-            rule,
+            options=options,
             format=format,
             hints=hints,
             corpus=corpus,
@@ -97,15 +97,14 @@ def segment_files(
         )
         named = {} if corpus is None else {"corpus": corpus.name, "folds": str(corpus.folds)}
         named |= {"audio": str(audio_root(audio).absolute())}
-        options: Mapping[str, Any] = {
+        settings: Mapping[str, Any] = {
+            **asdict(options),
             "format": format,
             "check": check,
             "annotations": str(annotations or ""),
             **named,
         }
-        told = describe_segmentation(
-            found, measure_corpus(found, rule), {**asdict(rule), **options}
-        )
+        told = describe_segmentation(found, measure_corpus(found, options), settings)
         categories = None if corpus is None else corpus.categories
         staging.write(lambda folder: write_segmentation(found, folder, named, categories), told)
     return found

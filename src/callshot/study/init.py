@@ -152,7 +152,7 @@ def _minimum(found: Inspection, corpus: Corpus | None) -> list[str]:
 
 def _folds(found: Inspection, corpus: Corpus | None) -> list[str]:
     """Choose the usual number of folds, or the fewer that let most call types be evaluated."""
-    given = all("fold" in segment.more for segment in found.segmentation.segments)
+    given = all("fold" in segment.extra for segment in found.segmentation.segments)
     if given or corpus is not None:
         return []
     most = max(found.possible.values(), default=0)

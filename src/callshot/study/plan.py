@@ -87,7 +87,7 @@ def _segment(study: Study, corpus: CorpusPart, threads: int | None) -> Step:
             corpus.audio,
             folder,
             corpus.annotations,
-            corpus.rule,
+            options=corpus.rule,
             format=corpus.format,
             hints=corpus.hints,
             corpus=corpus.known,

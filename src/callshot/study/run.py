@@ -151,7 +151,7 @@ def _foresee(corpus: CorpusPart) -> tuple[Sequence[Segment], Sequence[ClassCount
     found = inspect_corpus(
         corpus.audio,
         corpus.annotations,
-        corpus.rule,
+        options=corpus.rule,
         format=corpus.format,
         hints=corpus.hints,
         corpus=corpus.known,
@@ -160,7 +160,7 @@ def _foresee(corpus: CorpusPart) -> tuple[Sequence[Segment], Sequence[ClassCount
     )
     segments = found.segmentation.segments
     if not segments:
-        reasons = [*found.segmentation.rejects, *found.segmentation.refused]
+        reasons = [*found.segmentation.rejects, *found.segmentation.skipped_files]
         why = f"; the first reason of {len(reasons)}: {reasons[0].reason}" if reasons else ""
         raise InputError(
             f"no annotation of {corpus.audio} became a segment{why}; callshot inspect tells more"
