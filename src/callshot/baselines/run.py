@@ -165,7 +165,7 @@ def sweep_logistic_per_k(
     dataset, spreads = plot.dataset, SPREADS if training.spread == "both" else (training.spread,)
     strength, found = (
         DEFAULT_C if training.strength is None else training.strength,
-        plot.unmeasured(),
+        plot.empty_evaluation(),
     )
     for spread in spreads:
         k, tally = sweep_logistic(
@@ -250,7 +250,7 @@ def named_cell(plot: EncoderDataset, cell: str) -> str:
 
     encoder = plot.table.encoder.partition("[")[0]
     return (
-        PAPER_CELLS.get((encoder, plot.dataset.known), "")
+        PAPER_CELLS.get((encoder, plot.dataset.known_corpus), "")
         if cell == PAPER
         else ""
         if cell == CHOSEN

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from callshot.encoders.weights.weight_files import (
     Weight,
-    derive,
+    derive_file,
     find_weight,
-    need_weight,
+    require_weight,
     weight_folder,
 )
 from callshot.errors import InputError, OptionError
@@ -41,7 +41,7 @@ def used_weights(row: "Row", device: str) -> tuple[Weight, ...]:
     if other and (not own or (device == "cuda" and torch_has_cuda())):
         return other
     for weight in row.weights:
-        need_weight(row.place, weight)
+        require_weight(row.place, weight)
     return row.weights
 
 
@@ -73,7 +73,7 @@ def load_birdnet(row: "Row", *, threads: int, **_: object) -> Model:
         open_birdnet,
     )
 
-    weight = need_weight(row.place, row.weights[0])
+    weight = require_weight(row.place, row.weights[0])
 
     def make(target: Path) -> None:
         expose_tensor(weight, target, EMBEDDING)
@@ -83,7 +83,7 @@ def load_birdnet(row: "Row", *, threads: int, **_: object) -> Model:
                 f"{weight}: rewritten, it differs by {difference:g} from the original; not used"
             )
 
-    return open_birdnet(derive(row.place, "embedding-1.tflite", weight, make), threads=threads)
+    return open_birdnet(derive_file(row.place, "embedding-1.tflite", weight, make), threads=threads)
 
 
 def load_hubert(row: "Row", *, device: str, threads: int, **_: object) -> Model:
@@ -100,7 +100,7 @@ def load_hubert(row: "Row", *, device: str, threads: int, **_: object) -> Model:
     )
     from callshot.encoders.onnx import has_cuda
 
-    weight, layer = need_weight(row.place, row.weights[0]), int(row.options["layer"] or 0)
+    weight, layer = require_weight(row.place, row.weights[0]), int(row.options["layer"] or 0)
     normalise, is_onnx = bool(row.options["normalise"]), weight.suffix == ".onnx"
     if device == "cuda" and not is_onnx and torch_has_cuda():
         return open_hubert_torch(weight, layer, normalise=normalise, threads=threads)
@@ -110,7 +110,7 @@ def load_hubert(row: "Row", *, device: str, threads: int, **_: object) -> Model:
             f"device: cuda wants {torch}, or onnxruntime-gpu in place of onnxruntime; or use cpu"
         )
     make = cut_hubert if is_onnx else export_hubert
-    cut = derive(
+    cut = derive_file(
         row.place, f"layer-{layer}-1.onnx", weight, lambda target: make(weight, target, layer)
     )
     return open_hubert(cut, normalise=normalise, device=device, threads=threads)
@@ -121,9 +121,12 @@ def load_perch_v2(row: "Row", *, device: str, threads: int, **_: object) -> Mode
     from callshot.encoders.onnx import cut_graph
     from callshot.encoders.perch import open_perch_v2, open_perch_v2_spatial
 
-    weight, spatial = need_weight(row.place, row.weights[0]), row.options["sequence"] == "spatial"
+    weight, spatial = (
+        require_weight(row.place, row.weights[0]),
+        row.options["sequence"] == "spatial",
+    )
     outputs = ["embedding", "spatial_embedding"] if spatial else ["embedding"]
-    cut = derive(
+    cut = derive_file(
         row.place,
         f"{outputs[-1]}-1.onnx",
         weight,
@@ -139,14 +142,14 @@ def load_perch_v1(row: "Row", *, device: str, threads: int, **_: object) -> Mode
     from callshot.encoders.perch import convert_perch_v1, open_perch_v1
 
     for weight in row.weights:
-        need_weight(row.place, weight)
+        require_weight(row.place, weight)
     folder = weight_folder(row.place) / row.weights[0].file.partition("/")[0]
 
     def make(target: Path) -> None:
         convert_perch_v1(folder, target)
 
     return open_perch_v1(
-        derive(row.place, "perch-1.onnx", folder, make), device=device, threads=threads
+        derive_file(row.place, "perch-1.onnx", folder, make), device=device, threads=threads
     )
 
 

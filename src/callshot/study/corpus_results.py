@@ -16,7 +16,7 @@ from callshot.report.results import merge, read_results
 from callshot.study.file_steps import TOLD_IN
 from callshot.study.train_baselines import BaselineResults, read_baseline_results
 from callshot.tables.embedding_tables import read_table
-from callshot.tables.fold_files import read_baselines, read_categories
+from callshot.tables.fold_files import read_categories, read_references
 
 CURVES = ("curve", "values", "per_class")
 
@@ -48,7 +48,7 @@ def read_corpus_results(left: Outcome) -> CorpusResults:
     facts, notes = read_stats(left.segments / TOLD_IN)
     names = [table.encoder for table in tables]
     groups = None if left.known is None else left.known.categories_of(set(tables[0].label))
-    told = [] if left.references is None else read_baselines(left.references, left.corpora, names)
+    told = [] if left.references is None else read_references(left.references, left.corpora, names)
     baselines = _rivals(
         [baseline for baseline_results in contests for baseline in baseline_results.baselines],
         told,

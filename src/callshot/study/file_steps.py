@@ -20,7 +20,7 @@ import numpy as np
 from callshot.corpus.annotations import Hints
 from callshot.corpus.audio import load_audio
 from callshot.corpus.inspection import measure_corpus
-from callshot.corpus.known_corpora import Corpus, default_options
+from callshot.corpus.known_corpora import CORPORA, Corpus, default_options
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segment_table import (
     SEGMENTATION,
@@ -206,6 +206,7 @@ def evaluate_files(
             folds_dir=folds_dir,
             categories=categories,
             corpus=corpus,
+            known=CORPORA,
         )
         result = evaluate(
             dataset.tables,

@@ -26,7 +26,7 @@ from callshot.study.estimate import estimate_s
 from callshot.study.file import CorpusPart, Study
 from callshot.study.plan import plan
 from callshot.study.step_cache import Step
-from callshot.tables.fold_files import read_baselines, read_categories, read_folds
+from callshot.tables.fold_files import read_categories, read_folds, read_references
 
 FEWEST = 2  # exemplars of a class that networks need
 Tell = Callable[[Step, float | None], None]
@@ -107,7 +107,7 @@ def check_study(study: Study, steps: Sequence[Step], device: str = "cpu") -> Non
     open_output_folder(study.out, None, PROVENANCE, mark=study.mark).close()
     encoders = [encoder.told for encoder in study.encoders]
     if study.references is not None:
-        read_baselines(study.references, [corpus.name for corpus in study.corpora], encoders)
+        read_references(study.references, [corpus.name for corpus in study.corpora], encoders)
     for corpus, cut in zip(study.corpora, steps, strict=False):
         try:
             if not cut.done() or corpus.fold_file is not None or corpus.categories is not None:

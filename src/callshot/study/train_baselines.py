@@ -25,6 +25,7 @@ from callshot.baselines.run import (
     train_recurrent,
 )
 from callshot.corpus.audio import load_audio
+from callshot.corpus.known_corpora import CORPORA
 from callshot.corpus.segment_table import read_segments
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.crossover import find_crossovers
@@ -132,6 +133,7 @@ def train_baseline_files(
             folds_dir=folds_dir,
             categories=categories,
             corpus=corpus,
+            known=CORPORA,
         )
         found = _train(
             dataset,
@@ -154,7 +156,7 @@ def train_baseline_files(
             )
         options, measured = (
             _options(training, device, found.networks),
-            found.swept or next(dataset.plots()).unmeasured(),
+            found.swept or next(dataset.per_encoder()).empty_evaluation(),
         )
         told = describe_evaluation(measured, protocol, dataset.files, options)
         staging.write(lambda folder: _write(found, folder), told)
@@ -250,7 +252,7 @@ def _train(
     progress: Progress,
 ) -> BaselineResults:
     """Train every rival that is asked for, on every encoder; the end-to-end one once."""
-    plots = list(dataset.plots())
+    plots = list(dataset.per_encoder())
     frames, signals = _read_inputs(plots, paths, training, sources, threads)
     more: dict[str, Any] = {"seed": protocol.seed, "device": device, "threads": threads}
     each = [kind for kind in training.kinds if kind != "end-to-end"]
