@@ -228,8 +228,8 @@ def test_a_model_of_ones_own_lies_relative_to_the_study(
     text = MINIMAL.replace(
         '"mfcc"', '"onnx:my.onnx"\nrate_hz = 16000\nwindow_s = 1.0\ndimension = 8'
     )
-    monkeypatch.setattr("callshot.study.file.tell_encoder", lambda row: SimpleNamespace(needs=()))
-    assert read_study(study(folder, text)).encoders[0].row.options["path"] == str(
+    monkeypatch.setattr("callshot.study.file.encoder_status", lambda spec: SimpleNamespace(needs=()))
+    assert read_study(study(folder, text)).encoders[0].spec.options["path"] == str(
         folder / "my.onnx"
     )
 

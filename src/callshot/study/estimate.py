@@ -64,7 +64,7 @@ def _logistic_shots_s(study: Study, step: Step) -> float:
         FOLDS * len(study.protocol.shots) * min(study.training.draws, study.protocol.shared_draws)
     )
     dimensions = next(
-        encoder.row.dimension for encoder in study.encoders if encoder.told == step.encoder
+        encoder.spec.dimension for encoder in study.encoders if encoder.told == step.encoder
     )
     return fits * (FIT + PER_NUMBER * _spans(study, step)[2] ** 2 * dimensions)
 

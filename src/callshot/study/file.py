@@ -20,7 +20,7 @@ from callshot.corpus.annotations import Hints
 from callshot.corpus.known_corpora import CORPORA, Corpus, default_options, find_corpus
 from callshot.corpus.options import SegmentationOptions
 from callshot.encoders.availability import encoder_status
-from callshot.encoders.catalogue import Row, display_name, find_encoder
+from callshot.encoders.catalogue import EncoderSpec, display_name, find_encoder
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.protocol import SPREADS, Protocol, parse_shots
 from callshot.report.tables.shots import PAPER_SHOTS
@@ -116,12 +116,12 @@ class EncoderPart:
 
     name: str
     choices: Mapping[str, str]
-    row: Row
+    spec: EncoderSpec
 
     @property
     def told(self) -> str:
         """Its name in results."""
-        return display_name(self.row)
+        return display_name(self.spec)
 
 
 @dataclass(frozen=True)
@@ -305,10 +305,10 @@ def _encoder(number: int, given: Any, base: Path) -> EncoderPart:
     if name.startswith("onnx:"):
         name = f"onnx:{_place(base, name.removeprefix('onnx:'), where)}"
     try:
-        row = find_encoder(name, choices)
+        spec = find_encoder(name, choices)
     except (OptionError, InputError) as error:
         raise type(error)(f"{where}: {error}") from None
-    return EncoderPart(name, choices, row)
+    return EncoderPart(name, choices, spec)
 
 
 def _choice(value: Any) -> str:
@@ -332,7 +332,7 @@ def _refuse_lack(corpora: Sequence[CorpusPart], encoders: Sequence[EncoderPart])
             f"[[encoder]]: {twice[0]} is there twice; leave one out, or make another choice for it"
         )
     for encoder in encoders:
-        if needs := encoder_status(encoder.row).needs:
+        if needs := encoder_status(encoder.spec).needs:
             raise InputError(
                 f"encoder {encoder.name}: cannot run yet; first: {'; then: '.join(needs)}"
             )

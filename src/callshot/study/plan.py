@@ -14,7 +14,7 @@ from pathlib import Path
 
 from callshot.corpus.segment_table import REJECTS, SEGMENTS, read_segments
 from callshot.corpus.segments import audio_root
-from callshot.encoders.encode import whole_fingerprint
+from callshot.encoders.encode import encoder_fingerprint
 from callshot.errors import InputError
 from callshot.fewshot.folds import DEFAULT_FOLDS
 from callshot.records import Progress
@@ -120,7 +120,7 @@ def _embed(
         study.work / kind / corpus.name / safe_name(encoder.told),
         cut.folder / SEGMENTS,
     )
-    where, sequences = device if encoder.row.gpu else "cpu", kind == "sequence"
+    where, sequences = device if encoder.spec.gpu else "cpu", kind == "sequence"
 
     def make(progress: Progress) -> Sequence[str]:
         out = folder / EMBEDDINGS
@@ -141,7 +141,7 @@ def _embed(
         return [sequences_path(out).name] if sequences else vectors
 
     inputs: list[Input] = [source, partial(_recordings, source, corpus.audio)]
-    options = whole_fingerprint(encoder.row, where)
+    options = encoder_fingerprint(encoder.spec, where)
     return Step(kind, corpus.name, encoder.told, folder, folder, options, inputs, make, [cut])
 
 

@@ -125,7 +125,7 @@ def _refuse_corpus(study: Study, corpus: CorpusPart) -> None:
     segments, classes = _foresee(corpus)
     whole = make_table("segments", segments, np.zeros((len(segments), 1), np.float32), corpus.audio)
     for encoder in study.encoders:
-        check_segments(encoder.row, segments, corpus.audio)
+        check_segments(encoder.spec, segments, corpus.audio)
     if corpus.categories is not None:
         read_categories(corpus.categories, whole)
     if corpus.fold_file is not None:
