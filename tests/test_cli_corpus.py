@@ -183,7 +183,7 @@ def test_a_file_of_the_users_by_one_of_our_names_is_never_overwritten(herd, tmp_
     (tmp_path / "out" / "categories.csv").write_text("mine")
     run("segment", herd, "--corpus", "ldc2010s05", "--out", tmp_path / "out", "--quiet", code=2)
     assert (tmp_path / "out" / "categories.csv").read_text() == "mine"
-    assert "categories.csv is there and not from callshot" in capsys.readouterr().err
+    assert "categories.csv exists and was not written by callshot" in capsys.readouterr().err
 
 
 def test_names_that_are_no_text_are_told_and_the_rest_goes_on(herd, tmp_path):

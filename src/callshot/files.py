@@ -13,9 +13,12 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from callshot.errors import OutputError
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 PART_SUFFIX = ".part"
 PART_NAME = re.compile(r"\.(\d+)-[0-9a-f]{8}\.part(\.[^.]*)?")
@@ -124,7 +127,8 @@ def hold_lock(path: Path, *, timeout_s: float = -1.0) -> Iterator[None]:
     """Hold a lock file while the block runs; wait `timeout_s` for it, forever if that is negative.
 
     Threads exclude each other as processes do. The system frees the lock when the process ends,
-    however it ends.
+    however it ends. On a network drive without locks a file names the process that holds it; the
+    file does not count once that process is gone.
 
     Raises
     ------
@@ -133,11 +137,8 @@ def hold_lock(path: Path, *, timeout_s: float = -1.0) -> Iterator[None]:
     OutputError
         If the lock file cannot be made.
     """
-    from filelock import FileLock
-
-    lock = FileLock(path, timeout=timeout_s)
     try:
-        lock.acquire()
+        lock = _acquire_lock(path, timeout_s)
     except TimeoutError:
         raise
     except OSError as error:
@@ -146,6 +147,20 @@ def hold_lock(path: Path, *, timeout_s: float = -1.0) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+def _acquire_lock(path: Path, timeout_s: float) -> "BaseFileLock":
+    from filelock import FileLock, SoftFileLock
+
+    lock: BaseFileLock = FileLock(path, timeout=timeout_s)
+    try:
+        lock.acquire()
+    except OSError as error:
+        if error.errno != errno.ENOLCK:
+            raise
+        lock = SoftFileLock(path.with_name(f"{path.name}.owner"), timeout=timeout_s)
+        lock.acquire()
+    return lock
 
 
 def share_lock(path: Path, when_alone: Callable[[], None]) -> BinaryIO | None:

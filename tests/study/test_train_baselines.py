@@ -203,7 +203,7 @@ def test_the_centroid_alone_is_held_against_rivals(tables: list[Path], tmp_path:
 def test_rivals_do_not_take_the_place_of_an_evaluation(tables: list[Path], tmp_path: Path) -> None:
     evaluate_files(tables, tmp_path / "r", PROTOCOL, figure=False)
     before = sorted(path.name for path in (tmp_path / "r").iterdir())
-    with pytest.raises(OutputError, match="results of another command are there"):
+    with pytest.raises(OutputError, match="it has the results of another command"):
         train_baseline_files(tables, tmp_path / "r", LOGISTIC, PROTOCOL, against=tmp_path / "r")
     assert sorted(path.name for path in (tmp_path / "r").iterdir()) == before
 

@@ -179,10 +179,10 @@ class OutputFolder:
             staged = self.path / name
             if not staged.exists() and _hash(self.folder / name) == new[name]:
                 _move(self.folder / name, staged)
-        self._remove_empty_folders(new)
-        for path in sorted((self.path / EARLIER).rglob("*")):
-            name = path.relative_to(self.path / EARLIER).as_posix()
-            if path.is_dir() or not is_inside(self.folder, name):
+        self._remove_empty_folders(_list_files(self.path))
+        for name in _list_files(self.path / EARLIER):
+            path = self.path / EARLIER / name
+            if not is_inside(self.folder, name):
                 continue
             if os.path.lexists(self.folder / name):  # somebody has written it since the kill
                 name = self._free_name(name, path)
@@ -281,9 +281,14 @@ def _remove_file(path: Path) -> None:
 
 def _remove_folders(folders: Iterable[Path]) -> None:
     """Remove folders, the innermost first, as far as they are empty."""
-    with suppress(OSError):
+    with suppress(OSError, ValueError):
         for folder in folders:
             folder.rmdir()
+
+
+def _list_files(folder: Path) -> list[str]:
+    """Return the names of all files below a folder, relative to it."""
+    return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()]
 
 
 def _move(source: Path, target: Path) -> None:

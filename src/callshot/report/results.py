@@ -9,6 +9,7 @@ evaluation = merge([evaluation, another])               encoders that were evalu
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -56,8 +57,8 @@ LISTS = ("curve", "values", "per_class", "confusion", "ties")
 DTYPES = {str: pl.String, int: pl.Int64, float: pl.Float64, bool: pl.Boolean}
 
 
-def open_results(directory: Path) -> OutputFolder:
-    """Make a directory ready for results; see `open_staging` for what is refused."""
+def open_results(directory: Path) -> AbstractContextManager[OutputFolder]:
+    """Make a directory ready for results; `open_output_folder` lists what it checks."""
     return open_output_folder(directory, (*WRITERS, *FIGURES), PROVENANCE)
 
 

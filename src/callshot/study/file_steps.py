@@ -245,7 +245,7 @@ def report_files(
     progress: Progress = no_progress,
 ) -> list[str]:
     """Write the tables, figures and page of a study, and all its numbers, to a directory; return the names."""
-    with open_output_folder(out, None, PROVENANCE, mark=mark) as staging:
+    with open_output_folder(out, (), PROVENANCE, mark=mark) as staging:
         answers = {
             name: write_summary(corpus_results) for name, corpus_results in all_results.items()
         }

@@ -104,7 +104,8 @@ def check_study(study: Study, steps: Sequence[Step], device: str = "cpu") -> Non
     check_device(device)
     check_trainable(study.training, device)
     check_store(study.store or home() / "store")
-    open_output_folder(study.out, None, PROVENANCE, mark=study.mark).close()
+    with open_output_folder(study.out, (), PROVENANCE, mark=study.mark):
+        pass
     encoders = [encoder.told for encoder in study.encoders]
     if study.references is not None:
         read_references(study.references, [corpus.name for corpus in study.corpora], encoders)
