@@ -45,7 +45,7 @@ def main(source: Path, target: Path, audio: Path | None = None) -> None:
 
 def given_folds(segments) -> np.ndarray | None:
     """Take the folds that came with the annotations: those of all segments, or none."""
-    folds = [segment.more.get("fold") for segment in segments]
+    folds = [segment.extra.get("fold") for segment in segments]
     if None in folds and any(fold is not None for fold in folds):
         sys.exit(
             f"{segments[folds.index(None)].segment}: no fold is given, and others have one; fill or drop the column"

@@ -183,7 +183,7 @@ def test_a_file_of_the_users_by_one_of_our_names_is_never_overwritten(herd, tmp_
     (tmp_path / "out" / "categories.csv").write_text("mine")
     run("segment", herd, "--corpus", "ldc2010s05", "--out", tmp_path / "out", "--quiet", code=2)
     assert (tmp_path / "out" / "categories.csv").read_text() == "mine"
-    assert "categories.csv is there and not from callshot" in capsys.readouterr().err
+    assert "categories.csv exists and was not written by callshot" in capsys.readouterr().err
 
 
 def test_names_that_are_no_text_are_told_and_the_rest_goes_on(herd, tmp_path):
@@ -242,7 +242,7 @@ def test_inspect_tells_folds_eligible_labels_and_the_next_command(herd, capsys):
         (["segment", "HERD", "--out", "OUT", "--corpus", "ldc"], "did you mean ldc2010s05"),
         (["segment", "HERD", "--out", "OUT", "-c", "label"], "wanted OURS=THEIRS"),
         (["segment", "HERD", "--out", "OUT", "-c", "label=Nothing"], "Nothing"),
-        (["segment", "HERD", "--out", "OUT", "--collar", "-1"], "collar: 0 s or more"),
+        (["segment", "HERD", "--out", "OUT", "--collar", "-1"], "collar: expected 0 to"),
         (["segment", "HERD", "--out", "OUT", "--channel", "left"], "left"),
         (["segment", "HERD", "--out", "HERD/r0.wav"], "r0.wav"),
         (

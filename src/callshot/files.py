@@ -1,28 +1,44 @@
-"""Everything that touches a disk: atomic writes, locks, checksums, and paths that stay inside their folder.
+"""Everything that touches a disk: atomic writes, locks, checksums and safe paths.
 
-A file is written under a hidden name, brought to the disk and renamed: after a crash at any moment
+A file is written under a hidden name, brought to the disk and renamed. After a crash at any moment
 either the whole file is there or nothing under its name.
 """
 
+import errno
 import hashlib
 import os
+import re
 import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from callshot.errors import OutputError
 
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
 PART_SUFFIX = ".part"
+PART_NAME = re.compile(r"\.(\d+)-[0-9a-f]{8}\.part(\.[^.]*)?")
+STEM_LENGTH = 40  # of temporary names, so that none is too long for the file system
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
-def atomic_path(target: Path) -> Iterator[Path]:
-    """Yield a temporary path to write to; on success it replaces `target`, on failure it is removed.
+def atomic_path(target: Path, *, errors: tuple[type[Exception], ...] = ()) -> Iterator[Path]:
+    """Yield a temporary path to write to, which replaces `target` if the block succeeds.
 
-    The temporary name keeps the suffix of the target, because many writers choose a format by it.
+    If the block fails, the temporary file is removed. Its name keeps the suffix of the target,
+    because many writers choose a format by it.
+
+    Parameters
+    ----------
+    target : Path
+        The file to write.
+    errors : tuple of exception types, optional
+        Errors of the writer that mean the file cannot be written, besides OSError.
 
     Raises
     ------
@@ -30,14 +46,18 @@ def atomic_path(target: Path) -> Iterator[Path]:
         If the file cannot be written.
     """
     token = f"{os.getpid()}-{secrets.token_hex(4)}"
-    temporary = target.with_name(f".{target.stem}.{token}{PART_SUFFIX}{target.suffix}")
+    name = f".{target.stem[:STEM_LENGTH]}.{token}{PART_SUFFIX}{target.suffix}"
+    temporary = target.with_name(name)
     try:
         yield temporary
-        sync_file(temporary)
-        temporary.replace(target)
-        sync_folder(target.parent)
-    except OSError as error:
-        raise OutputError(f"{target}: cannot be written ({error_reason(error)})") from error
+        replace_file(temporary, target)
+    except (OSError, *errors) as error:
+        if isinstance(error, OutputError):
+            raise
+        hint = ""
+        if getattr(error, "errno", None) in DISK_FULL:
+            hint = "; free some disk space and run again"
+        raise OutputError(f"{target}: cannot be written ({error_reason(error)}){hint}") from error
     finally:
         with suppress(OSError):
             temporary.unlink()
@@ -51,12 +71,21 @@ def write_atomic(path: Path, content: str | bytes | memoryview) -> None:
         temporary.write_bytes(content)
 
 
+def replace_file(temporary: Path, target: Path) -> None:
+    """Bring a finished file to the disk, then rename it to `target`."""
+    sync_file(temporary)
+    temporary.replace(target)
+    sync_folder(target.parent)
+
+
 def remove_unfinished(folder: Path, pattern: str = "*") -> None:
-    """Remove what dead processes left unfinished in a folder; `pattern` limits the names."""
+    """Remove what dead processes left unfinished in a folder; `pattern` limits the names.
+
+    Processes of other machines count as dead: in a folder that they share, hold a lock.
+    """
     for path in folder.glob(f".{pattern}{PART_SUFFIX}*"):
-        _, _, owner = path.name.partition(PART_SUFFIX)[0].rpartition(".")
-        pid = owner.partition("-")[0]
-        if pid.isdecimal() and not is_process_alive(int(pid)):
+        owner = PART_NAME.search(path.name)
+        if owner is not None and not is_process_alive(int(owner[1])):
             with suppress(OSError):
                 path.unlink()
 
@@ -95,19 +124,78 @@ def describe_file(path: Path, **facts: Any) -> dict[str, Any]:
 
 @contextmanager
 def hold_lock(path: Path, *, timeout_s: float = -1.0) -> Iterator[None]:
-    """Hold a lock file while the block runs; wait `timeout_s` for it, forever where that is negative.
+    """Hold a lock file while the block runs; wait `timeout_s` for it, forever if that is negative.
 
-    The system frees the lock when the process ends, however it ends.
+    Threads exclude each other as processes do. The system frees the lock when the process ends,
+    however it ends. On a network drive without locks a file names the process that holds it; the
+    file does not count once that process is gone.
 
     Raises
     ------
     TimeoutError
-        If another process still holds the lock after `timeout_s`.
+        If another process or thread still holds the lock after `timeout_s`.
+    OutputError
+        If the lock file cannot be made.
     """
-    from filelock import FileLock
-
-    with FileLock(path, timeout=timeout_s):
+    try:
+        lock = _acquire_lock(path, timeout_s)
+    except TimeoutError:
+        raise
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be locked ({error_reason(error)})") from error
+    try:
         yield
+    finally:
+        lock.release()
+
+
+def _acquire_lock(path: Path, timeout_s: float) -> "BaseFileLock":
+    from filelock import FileLock, SoftFileLock
+
+    lock: BaseFileLock = FileLock(path, timeout=timeout_s)
+    try:
+        lock.acquire()
+    except OSError as error:
+        if error.errno != errno.ENOLCK:
+            raise
+        lock = SoftFileLock(path.with_name(f"{path.name}.owner"), timeout=timeout_s)
+        lock.acquire()
+    return lock
+
+
+def share_lock(path: Path, when_alone: Callable[[], None]) -> BinaryIO | None:
+    """Share a lock with other processes until the returned file is closed.
+
+    `when_alone` is called first if nobody else holds the lock; others wait until it returns. It is
+    never called where the lock file cannot be written, nor on Windows and file systems without
+    shared locks. The result is None if the lock file can be neither made nor read.
+    """
+    for mode in ("ab", "rb"):
+        try:
+            stream: BinaryIO = path.open(mode)  # type: ignore[assignment]
+        except OSError:
+            continue
+        if stream.writable() and _lock_file(stream, alone=True):
+            when_alone()
+        _lock_file(stream, alone=False)
+        return stream
+    return None
+
+
+def _lock_file(stream: BinaryIO, *, alone: bool) -> bool:
+    """Lock a file, alone and without waiting or together with others; return whether it worked."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return False
+    operation = fcntl.LOCK_SH
+    if alone:
+        operation = fcntl.LOCK_EX | fcntl.LOCK_NB
+    try:
+        fcntl.flock(stream, operation)
+    except OSError:
+        return False
+    return True
 
 
 def is_process_alive(pid: int) -> bool:
@@ -146,7 +234,8 @@ def _is_alive_on_windows(pid: int) -> bool:
 def is_inside(folder: Path, name: str) -> bool:
     """Return whether a relative name, as a file of somebody else gives it, stays inside a folder.
 
-    Links are followed; absolute names, `..` and names that the system cannot have are outside.
+    Absolute names, `..`, links to folders outside and names with a NUL are outside. The last part
+    may be a link: files are replaced and removed, never written through.
     """
     path = Path(name)
     if path.anchor or ".." in path.parts:
@@ -159,9 +248,10 @@ def is_inside(folder: Path, name: str) -> bool:
 
 
 def error_reason(error: BaseException) -> str:
-    """Return in one line what a library says in many."""
+    """Return in one line what a library says in many; only its first paragraph counts."""
     strerror = getattr(error, "strerror", None)
     if strerror:
         return str(strerror)
-    text = " ".join(str(error).split())
+    paragraph = str(error).strip().partition("\n\n")[0]
+    text = " ".join(paragraph.split())
     return text[:300] or type(error).__name__

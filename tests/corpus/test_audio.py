@@ -22,13 +22,13 @@ from numpy.typing import NDArray
 from callshot.corpus import audio
 from callshot.corpus.audio import (
     SUFFIXES,
-    check_channel_rule,
     load_audio,
     normalise_peak,
     open_recording,
     probe,
     read_segment,
 )
+from callshot.corpus.options import check_channel_rule
 from callshot.errors import InputError, OptionError
 from callshot.records import Segment
 
@@ -328,7 +328,7 @@ def test_the_mean_of_equal_channels_is_that_channel(tmp_path: Path, channels: in
 
 @pytest.mark.parametrize("rule", ["", "0", "-1", "1.5", "last", "First", "²", "٣", " 1", "000"])
 def test_an_unknown_channel_rule_is_refused(rule: str) -> None:
-    with pytest.raises(OptionError, match="channel rule: wanted"):
+    with pytest.raises(OptionError, match="channel rule: expected"):
         check_channel_rule(rule)
 
 

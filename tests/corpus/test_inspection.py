@@ -44,7 +44,7 @@ def test_it_tries_a_shorter_minimum_where_most_calls_are_short(tmp_path):
     found = inspect_corpus(tmp_path)
     assert found.minimum_s == 0.05
     assert len(found.segmentation.segments) == 5
-    assert inspect_corpus(tmp_path, rule=SegmentationOptions(minimum_s=0.01)).minimum_s is None
+    assert inspect_corpus(tmp_path, options=SegmentationOptions(minimum_s=0.01)).minimum_s is None
 
 
 def test_folds_that_the_annotations_give_are_taken(tmp_path):
@@ -75,7 +75,7 @@ def test_an_unknown_corpus_is_answered_with_the_nearest():
     assert find_corpus("elephant-voices").folds == 5
     with pytest.raises(
         OptionError,
-        match=r"'ldc2010' is not known; did you mean ldc2010s05\? Known: ldc2010s05, elephant",
+        match=r"'ldc2010' is unknown; did you mean ldc2010s05\? Known: ldc2010s05, elephant",
     ):
         find_corpus("ldc2010")
 

@@ -42,7 +42,7 @@ def test_other_columns_keep_their_names_and_kinds(tmp_path):
         {"fold": 1, "low_freq_hz": 10.5, "caller": "007", "mixed": 1},
         {"fold": -1, "low_freq_hz": 12, "mixed": "two"},
     ]
-    write_segment_table([replace(ROAR, more=more[0]), replace(BLOW, more=more[1])], path)
+    write_segment_table([replace(ROAR, extra=more[0]), replace(BLOW, extra=more[1])], path)
     frame = pl.read_parquet(path)
     assert frame.schema == {
         **SCHEMA,
@@ -52,7 +52,7 @@ def test_other_columns_keep_their_names_and_kinds(tmp_path):
         "mixed": pl.String,
     }
     assert frame["caller"].to_list() == ["007", None]
-    assert read_segments(path)[0][0].more == {
+    assert read_segments(path)[0][0].extra == {
         "fold": 1,
         "low_freq_hz": 10.5,
         "caller": "007",
@@ -62,7 +62,7 @@ def test_other_columns_keep_their_names_and_kinds(tmp_path):
 
 def test_a_column_by_the_name_of_one_of_ours_is_kept_beside_it(tmp_path):
     path = tmp_path / "segments.parquet"
-    write_segment_table([replace(ROAR, more={"labels": "roar?", "rate_hz": 44100})], path)
+    write_segment_table([replace(ROAR, extra={"labels": "roar?", "rate_hz": 44100})], path)
     frame = pl.read_parquet(path)
     assert (frame["labels_annotated"][0], frame["rate_hz_annotated"][0], frame["rate_hz"][0]) == (
         "roar?",
@@ -73,7 +73,7 @@ def test_a_column_by_the_name_of_one_of_ours_is_kept_beside_it(tmp_path):
 
 def test_columns_whose_new_names_are_taken_get_another(tmp_path):
     path = tmp_path / "segments.parquet"
-    write_segment_table([replace(ROAR, more={"segment": "a", "segment_annotated": "b"})], path)
+    write_segment_table([replace(ROAR, extra={"segment": "a", "segment_annotated": "b"})], path)
     frame = pl.read_parquet(path)
     assert sorted([frame["segment_annotated"][0], frame["segment_annotated_annotated"][0]]) == [
         "a",

@@ -33,12 +33,15 @@ def annotate(folder: Path, *rows: tuple[object, ...], name: str = "calls.csv") -
 
 
 def segmented(
-    folder: Path, *rows: tuple[object, ...], rule: SegmentationOptions | None = None, **how: object
+    folder: Path,
+    *rows: tuple[object, ...],
+    options: SegmentationOptions | None = None,
+    **how: object,
 ) -> Segmentation:
     """Record 10 s, annotate them, and cut."""
     if not (folder / "x.wav").exists():
         record(folder / "x.wav", seconds=10)
-    return segment_corpus(folder, annotate(folder, *rows), rule or SegmentationOptions(), **how)  # type: ignore[arg-type]
+    return segment_corpus(folder, annotate(folder, *rows), options=options, **how)  # type: ignore[arg-type]
 
 
 def reasons(found: Segmentation) -> list[str]:
@@ -64,9 +67,9 @@ def test_a_call_of_at_least_a_second_is_a_segment_and_a_shorter_one_a_reject(tmp
 
 def test_the_length_is_measured_without_the_collar_unless_asked(tmp_path):
     rows = [("x.wav", 3, 3.6, "roar")]
-    assert not segmented(tmp_path, *rows, rule=SegmentationOptions(collar_s=0.25)).segments
+    assert not segmented(tmp_path, *rows, options=SegmentationOptions(collar_s=0.25)).segments
     (segment,) = segmented(
-        tmp_path, *rows, rule=SegmentationOptions(collar_s=0.25, with_collar=True)
+        tmp_path, *rows, options=SegmentationOptions(collar_s=0.25, with_collar=True)
     ).segments
     assert (segment.start_s, segment.end_s, segment.collar_s) == (3, 3.6, 0.25)
 
@@ -74,7 +77,7 @@ def test_the_length_is_measured_without_the_collar_unless_asked(tmp_path):
 def test_the_collar_is_clipped_at_the_edges_of_the_recording(tmp_path):
     rows = [("x.wav", 0.1, 2, "roar"), ("x.wav", 4, 6, "roar"), ("x.wav", 7, 10, "roar")]
     found = segmented(
-        tmp_path, *rows, rule=SegmentationOptions(collar_s=0.25, rate_hz=8000, level_dbfs=None)
+        tmp_path, *rows, options=SegmentationOptions(collar_s=0.25, rate_hz=8000, level_dbfs=None)
     )
     whole = sf.read(tmp_path / "x.wav", dtype="float32")[0]
     for n, (first, last) in enumerate([(0, 2.25), (3.75, 6.25), (6.75, 10)]):
@@ -88,7 +91,7 @@ def test_the_collar_reaches_no_further_label(tmp_path):
         tmp_path,
         ("x.wav", 1, 3, "roar"),
         ("x.wav", 3.1, 5, "blow"),
-        rule=SegmentationOptions(collar_s=0.25),
+        options=SegmentationOptions(collar_s=0.25),
     )
     assert [s.labels for s in found.segments] == [("roar",), ("blow",)]
 
@@ -131,14 +134,16 @@ def test_two_channels_become_one_by_the_rule(tmp_path):
         found = segmented(
             tmp_path,
             ("x.wav", 1, 3, "roar"),
-            rule=SegmentationOptions(channel_rule=rule, rate_hz=8000, level_dbfs=None),
+            options=SegmentationOptions(channel_rule=rule, rate_hz=8000, level_dbfs=None),
         )
         assert found.segments[0].channel_rule == rule
         np.testing.assert_allclose(audio_of(tmp_path, found), wanted, atol=1e-7)
 
 
 def test_a_channel_that_is_not_there_is_a_reject(tmp_path):
-    found = segmented(tmp_path, ("x.wav", 1, 3, "roar"), rule=SegmentationOptions(channel_rule="2"))
+    found = segmented(
+        tmp_path, ("x.wav", 1, 3, "roar"), options=SegmentationOptions(channel_rule="2")
+    )
     assert not found.segments
     assert "number of channels is 1" in reasons(found)[0]
 
@@ -165,16 +170,16 @@ def test_times_that_cannot_be_are_rejects_with_a_reason(tmp_path, start, end, re
 
 def test_a_call_that_ends_a_little_late_keeps_its_time_and_is_read_to_the_end(tmp_path):
     found = segmented(
-        tmp_path, ("x.wav", 8.95, 10.05, "roar"), rule=SegmentationOptions(rate_hz=8000)
+        tmp_path, ("x.wav", 8.95, 10.05, "roar"), options=SegmentationOptions(rate_hz=8000)
     )
     assert found.segments[0].end_s == 10.05
     assert len(audio_of(tmp_path, found)) == round(1.05 * 8000)
 
 
 def test_a_collar_that_the_recording_does_not_have_does_not_make_a_call_longer(tmp_path):
-    rule = SegmentationOptions(minimum_s=2.4, collar_s=0.25, with_collar=True)
-    assert not segmented(tmp_path, ("x.wav", 0, 2, "roar"), rule=rule).segments
-    assert len(segmented(tmp_path, ("x.wav", 1, 3, "roar"), rule=rule).segments) == 1
+    options = SegmentationOptions(minimum_s=2.4, collar_s=0.25, with_collar=True)
+    assert not segmented(tmp_path, ("x.wav", 0, 2, "roar"), options=options).segments
+    assert len(segmented(tmp_path, ("x.wav", 1, 3, "roar"), options=options).segments) == 1
 
 
 def test_a_clip_that_is_cut_short_is_a_reject(tmp_path):
@@ -282,14 +287,17 @@ def test_annotation_files_behind_links_that_lead_outside_are_not_read(tmp_path):
     (tmp_path / "audio" / "x.txt").symlink_to(tmp_path / "secret.txt")
     found = segment_corpus(tmp_path / "audio")
     assert [s.label for s in found.segments] == ["roar"]
-    assert "leads outside" in found.refused[0].reason
+    assert "leads outside" in found.skipped_files[0].reason
 
 
 def test_files_left_out_are_told_whatever_the_source(tmp_path):
     record(tmp_path / "roar" / "x.wav")
     (tmp_path / "roar" / "._x.wav").write_bytes(b"")
     (tmp_path / "roar" / "notes.txt").write_text("no annotations\n")
-    assert {Path(r.file).name for r in segment_corpus(tmp_path).refused} == {"._x.wav", "notes.txt"}
+    assert {Path(r.file).name for r in segment_corpus(tmp_path).skipped_files} == {
+        "._x.wav",
+        "notes.txt",
+    }
 
 
 def test_thousands_of_calls_that_all_overlap_take_no_time(tmp_path):
@@ -303,14 +311,14 @@ def test_bad_audio_is_a_reject_and_the_rest_goes_on(tmp_path, how):
     spoil(tmp_path / "bad.wav", how)
     found = segmented(tmp_path, ("bad.wav", 0.5, 2.5, "roar"), ("x.wav", 1, 3, "blow"))
     assert [s.label for s in found.segments] == ["blow"]
-    assert found.read == 2
+    assert found.annotation_count == 2
     assert "bad.wav" in reasons(found)[0]
 
 
 def test_a_recording_that_cannot_be_read_and_nobody_asks_for_is_told(tmp_path):
     spoil(tmp_path / "bad.wav", "text")
     found = segmented(tmp_path, ("x.wav", 1, 3, "blow"))
-    assert [Path(r.file).name for r in found.refused] == ["bad.wav"]
+    assert [Path(r.file).name for r in found.skipped_files] == ["bad.wav"]
 
 
 def test_audio_that_vanishes_after_its_header_was_read_is_a_reject(tmp_path, monkeypatch):
@@ -355,14 +363,14 @@ def test_a_time_expanded_recording_is_read_at_its_true_rate(tmp_path):
     found = segmented(
         tmp_path,
         ("x.wav", 0.1, 0.5, "bat"),
-        rule=SegmentationOptions(minimum_s=0.1, source_rate_hz=80000, rate_hz=80000),
+        options=SegmentationOptions(minimum_s=0.1, source_rate_hz=80000, rate_hz=80000),
     )
     assert found.recordings[0].duration_s == 1
     assert found.segments[0].source_rate_hz == 80000
     late = segmented(
         tmp_path,
         ("x.wav", 1, 5, "bat"),
-        rule=SegmentationOptions(minimum_s=0.1, source_rate_hz=80000),
+        options=SegmentationOptions(minimum_s=0.1, source_rate_hz=80000),
     )
     assert "time-expanded" in reasons(late)[0]
 
@@ -374,7 +382,7 @@ def test_a_recording_whose_table_is_empty_is_annotated_and_without_calls(tmp_pat
     )
     found = segment_corpus(tmp_path)
     assert found.annotated == {"quiet.wav"}
-    assert (found.read, found.segments, found.rejects) == (0, [], [])
+    assert (found.annotation_count, found.segments, found.rejects) == (0, [], [])
 
 
 def test_folders_named_by_label_make_a_segment_of_each_recording(tmp_path):
@@ -387,7 +395,7 @@ def test_folders_named_by_label_make_a_segment_of_each_recording(tmp_path):
         ("roar/b.wav", "roar"),
     ]
     assert [(Path(r.file).name, r.row) for r in found.rejects] == [("loose.wav", None)]
-    assert found.read == 4
+    assert found.annotation_count == 4
 
 
 def test_a_folder_with_the_same_calls_in_two_forms_is_refused(tmp_path):
@@ -411,7 +419,7 @@ def test_files_that_are_no_annotations_are_told_and_the_rest_goes_on(tmp_path):
     annotate(tmp_path, ("x.wav", 0, 1.5, "roar"))
     found = segment_corpus(tmp_path)
     assert len(found.segments) == 1
-    assert {Path(r.file).name: r.row for r in found.refused} == {
+    assert {Path(r.file).name: r.row for r in found.skipped_files} == {
         "README.txt": None,
         "broken.TextGrid": None,
     }
@@ -431,7 +439,7 @@ def test_what_callshot_wrote_itself_is_no_annotation(tmp_path):
     (tmp_path / "out" / "provenance.json").write_text(json.dumps({"files": {"folds.csv": digest}}))
     found = segment_corpus(tmp_path)
     assert [s.label for s in found.segments] == ["roar"]
-    assert not found.refused
+    assert not found.skipped_files
 
 
 def test_a_recording_without_calls_that_cannot_be_read_is_told(tmp_path):
@@ -439,7 +447,7 @@ def test_a_recording_without_calls_that_cannot_be_read_is_told(tmp_path):
     (tmp_path / "quiet.Table.1.selections.txt").write_text(
         "Selection\tBegin Time (s)\tEnd Time (s)\tAnnotation\n"
     )
-    assert [Path(r.file).name for r in segment_corpus(tmp_path).refused] == ["quiet.wav"]
+    assert [Path(r.file).name for r in segment_corpus(tmp_path).skipped_files] == ["quiet.wav"]
 
 
 @pytest.mark.parametrize("check", [True, False])
@@ -473,7 +481,7 @@ def test_one_recording_is_annotated_by_the_file_of_its_name(tmp_path):
         (tmp_path / f"n{n}.txt").write_text(f"0\t1.5\tcall {n}\n")
     found = segment_corpus(tmp_path / "n1.wav")
     assert [s.label for s in found.segments] == ["call 1"]
-    assert (found.read, found.refused) == (1, [])
+    assert (found.annotation_count, found.skipped_files) == (1, [])
 
 
 def test_space_around_a_label_is_none_of_it_and_labels_that_are_nearly_one_are_told(tmp_path):
@@ -485,7 +493,7 @@ def test_space_around_a_label_is_none_of_it_and_labels_that_are_nearly_one_are_t
     ]
     found = segmented(tmp_path, *rows)
     assert Counter(s.label for s in found.segments) == {"rumble": 2, "Rumble": 1, "roar": 1}
-    assert found.segments[1].more["label_written"] == " rumble "
+    assert found.segments[1].extra["label_written"] == " rumble "
     assert "nearly the same label, and taken for 2: 'Rumble', 'rumble'" in found.notes
 
 
@@ -521,8 +529,8 @@ def test_other_columns_and_folds_travel_on(tmp_path):
         "recording,start_s,end_s,label,caller,fold\nx.wav,1,3,roar,Echo,4\nx.wav,3,5,blow,,4\n"
     )
     first, second = segment_corpus(tmp_path, table).segments
-    assert first.more == {"caller": "Echo", "fold": 4}
-    assert second.more == {"caller": None, "fold": 4}
+    assert first.extra == {"caller": "Echo", "fold": 4}
+    assert second.extra == {"caller": None, "fold": 4}
 
 
 # Corpora
@@ -563,8 +571,8 @@ def test_ldc_takes_the_tier_by_vote_the_first_channel_and_a_collar(tmp_path):
     assert {(s.channel_rule, s.collar_s, s.path) for s in found.segments} == {
         ("first", 0.25, "disc1/R01.wav")
     }
-    assert found.segments[0].more["tier speech"] == "elephants at the tank"
-    assert found.segments[0].more["label_written"] == "Growl?"
+    assert found.segments[0].extra["tier speech"] == "elephants at the tank"
+    assert found.segments[0].extra["label_written"] == "Growl?"
     assert "not in the list of ldc2010s05, and kept: 'squelch' (1)" in found.notes
 
 
@@ -630,14 +638,14 @@ def test_a_manifest_with_the_papers_shape_gives_the_papers_bookkeeping(
     tmp_path, shape, annotated, long, evaluated
 ):
     found = segment_corpus(tmp_path, manifest(tmp_path, shape), check=False)
-    assert (found.read, len(found.segments), len(found.rejects)) == (
+    assert (found.annotation_count, len(found.segments), len(found.rejects)) == (
         annotated,
         long,
         annotated - long,
     )
     segments = found.segments
     folds = check_folds(
-        [s.recording for s in segments], np.array([s.more["fold"] for s in segments])
+        [s.recording for s in segments], np.array([s.extra["fold"] for s in segments])
     )
     counts = count_classes([s.label for s in segments], folds)
     eligible = [c for c in counts if c.eligible]
@@ -685,9 +693,9 @@ def library(tmp_path_factory):
 @settings(max_examples=60)
 def test_every_annotation_is_a_segment_or_a_reject(library, rows):
     table = annotate(library, *rows, name="random.csv")
-    found = segment_corpus(library, table, SegmentationOptions(collar_s=0.1), threads=1)
-    assert found.read == len(found.segments) + len(found.rejects)
-    assert found.read == sum(any(cell != "" for cell in row) for row in rows)
+    found = segment_corpus(library, table, options=SegmentationOptions(collar_s=0.1), threads=1)
+    assert found.annotation_count == len(found.segments) + len(found.rejects)
+    assert found.annotation_count == sum(any(cell != "" for cell in row) for row in rows)
     assert len({s.segment for s in found.segments}) == len(found.segments)
     assert all(reject.row is not None and reject.reason for reject in found.rejects)
 
@@ -740,6 +748,6 @@ def test_the_real_elephants_become_241_segments_by_sheet_and_by_folder():
 def test_the_real_finch_songs_are_too_short_for_the_paper_and_not_for_their_own_rule():
     assert len(segment_corpus(SHARED / "finch").rejects) == 601
     found = segment_corpus(
-        SHARED / "finch", rule=SegmentationOptions(minimum_s=0.02), hints=Hints()
+        SHARED / "finch", options=SegmentationOptions(minimum_s=0.02), hints=Hints()
     )
     assert len(found.segments) == 601

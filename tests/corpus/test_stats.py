@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from callshot.corpus.inspection import measure_corpus, measure_durations, read_stats
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segments import segment_corpus
-from callshot.corpus.stats import measure_corpus, measure_durations, read_stats
 from callshot.errors import InputError
 from callshot.records import DurationStats
 from callshot.study.file_steps import segment_files
@@ -23,8 +23,8 @@ def corpus(tmp_path: Path) -> Path:
 
 
 def test_facts_are_what_a_hand_would_count(corpus: Path) -> None:
-    rule = SegmentationOptions(minimum_s=1.0, collar_s=0.25)
-    facts = measure_corpus(segment_corpus(corpus, rule=rule), rule)
+    options = SegmentationOptions(minimum_s=1.0, collar_s=0.25)
+    facts = measure_corpus(segment_corpus(corpus, options=options), options)
     assert (facts.rates_hz, facts.channels, facts.kinds, facts.labels) == (
         (8000.0,),
         (1, 2),
@@ -54,5 +54,5 @@ def test_nothing_has_no_length() -> None:
 @pytest.mark.parametrize("text", ["", "{}", '{"facts": {}, "notes": []}', '{"facts": 3}'])
 def test_a_file_that_tells_no_facts_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "segments.json").write_text(text)
-    with pytest.raises(InputError, match=r"wanted the segments.json of callshot segment"):
+    with pytest.raises(InputError, match=r"expected the segments.json of callshot segment"):
         read_stats(tmp_path / "segments.json")

@@ -1,6 +1,7 @@
-"""The table of encoders: rows by name, choices by hand, and a fingerprint that nothing escapes."""
+"""The table of encoders: specs by name, choices by hand, and a fingerprint that nothing escapes."""
 
 import json
+import os
 import subprocess
 import sys
 import tomllib
@@ -11,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from callshot.encoders import catalogue
-from callshot.encoders.availability import PACKAGES, encoder_status, tell_encoders
+from callshot.encoders.availability import PACKAGES, encoder_status, list_status
 from callshot.encoders.catalogue import (
     ENCODERS,
-    Row,
-    choose,
+    EncoderSpec,
+    apply_choices,
     find_encoder,
     fingerprint,
     list_encoders,
@@ -26,17 +27,17 @@ from callshot.encoders.perch import TENSORFLOW_EXTRA
 from callshot.errors import InputError, OptionError
 
 PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
-NAMES = [row.name for row in ENCODERS]
+NAMES = [spec.name for spec in ENCODERS]
 
 
 def test_names_are_unique_and_every_row_says_what_it_is():
     assert len(set(NAMES)) == len(NAMES)
-    for row in ENCODERS:
-        assert row.title
-        assert row.licence
-        assert row.level
-        assert row.dimension > 0
-        assert (row.policy is None) or row.policy.rate_hz == row.rate_hz
+    for spec in ENCODERS:
+        assert spec.title
+        assert spec.licence
+        assert spec.level
+        assert spec.dimension > 0
+        assert (spec.windowing is None) or spec.windowing.rate_hz == spec.rate_hz
 
 
 @pytest.mark.parametrize(
@@ -55,15 +56,17 @@ def test_an_unknown_name_is_answered_with_the_nearest(name, said):
 
 
 def test_any_layer_of_hubert_is_an_encoder_and_all_share_their_weights():
-    rows = [find_encoder(f"hubert-base-l{n}") for n in range(1, 13)]
-    assert [row.options["layer"] for row in rows] == list(range(1, 13))
-    assert {row.place for row in rows} == {"hubert-base-l2"}  # a name that `encoders get` knows
-    assert len({json.dumps(fingerprint(row, {})) for row in rows}) == 12
+    specs = [find_encoder(f"hubert-base-l{n}") for n in range(1, 13)]
+    assert [spec.options["layer"] for spec in specs] == list(range(1, 13))
+    assert {spec.weights_name for spec in specs} == {
+        "hubert-base-l2"
+    }  # a name that `encoders get` knows
+    assert len({json.dumps(fingerprint(spec, {})) for spec in specs}) == 12
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_choice_of_a_row_can_be_made_and_changes_its_fingerprint(name):
-    row = find_encoder(name)
+    spec = find_encoder(name)
     others = {
         "padding": "none" if name == "mfcc" else "right",
         "remainder": "drop",
@@ -81,19 +84,19 @@ def test_every_choice_of_a_row_can_be_made_and_changes_its_fingerprint(name):
         "dimension": "7",
         "sequence": "spatial",
     }
-    for option in row.choices():
-        changed = choose(row, {option: others[option]})
-        assert changed.choices()[option] != row.choices()[option], option
-        assert fingerprint(changed, {}) != fingerprint(row, {})
+    for option in spec.choices():
+        changed = apply_choices(spec, {option: others[option]})
+        assert changed.choices()[option] != spec.choices()[option], option
+        assert fingerprint(changed, {}) != fingerprint(spec, {})
 
 
 def test_weights_and_version_are_in_the_fingerprint():
-    row = find_encoder("birdnet-v2.4")
+    spec = find_encoder("birdnet-v2.4")
     prints = [
-        fingerprint(row, {}),
-        fingerprint(row, {"a": "1"}),
-        fingerprint(row, {"a": "2"}),
-        fingerprint(replace(row, version=2), {}),
+        fingerprint(spec, {}),
+        fingerprint(spec, {"a": "1"}),
+        fingerprint(spec, {"a": "2"}),
+        fingerprint(replace(spec, version=2), {}),
     ]
     assert len({json.dumps(found, sort_keys=True) for found in prints}) == 4
 
@@ -124,7 +127,7 @@ def test_a_choice_that_cannot_be_is_refused(name, choices, said):
     [("perch-v2", "normalisation"), ("birdnet-v2.4", "normalisation"), ("mfcc", "padding")],
 )
 def test_none_is_a_word_where_words_are_wanted(name, choice):
-    assert choose(find_encoder(name), {choice: "none"}).choices()[choice] == "none"
+    assert apply_choices(find_encoder(name), {choice: "none"}).choices()[choice] == "none"
 
 
 @pytest.mark.parametrize(
@@ -152,22 +155,22 @@ def test_a_stranger_of_the_same_name_does_not_take_our_place(monkeypatch):
 
 
 def test_a_users_own_model_is_a_row_once_its_rate_window_and_size_are_given():
-    row = find_encoder(
+    spec = find_encoder(
         "onnx:dir/model.onnx",
         {"rate_hz": "22050", "window_s": "2.5", "dimension": "16", "padding": "right"},
     )
-    assert row.policy is not None
-    assert (row.rate_hz, row.policy.window, row.policy.padding, row.dimension) == (
+    assert spec.windowing is not None
+    assert (spec.rate_hz, spec.windowing.window, spec.windowing.padding, spec.dimension) == (
         22050,
         55125,
         "right",
         16,
     )
-    assert row.options["path"].endswith("dir/model.onnx")  # type: ignore[union-attr]
+    assert spec.options["path"].endswith("dir/model.onnx")  # type: ignore[union-attr]
 
 
 def test_rows_of_other_packages_join_the_table(monkeypatch):
-    mine = Row(
+    mine = EncoderSpec(
         "mine",
         "my own",
         3,
@@ -193,14 +196,14 @@ def test_what_another_package_brings_must_be_a_row(monkeypatch):
 
     monkeypatch.setattr(catalogue, "entry_points", lambda group: [Brought()])
     with pytest.raises(
-        InputError, match="encoder broken of package stranger: wanted a Row, found int"
+        InputError, match="encoder broken of package stranger: wanted an EncoderSpec, found int"
     ):
         list_encoders()
 
 
 def test_what_an_encoder_needs_is_told(monkeypatch, tmp_path):
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path))
-    states = {state.name: state for state in tell_encoders()}
+    states = {state.name: state for state in list_status()}
     assert states["mfcc"].needs == states["random"].needs == ()
     assert "callshot encoders get birdnet-v2.4" in states["birdnet-v2.4"].needs
     monkeypatch.setattr("callshot.encoders.availability.find_spec", lambda name: None)
@@ -211,7 +214,7 @@ def test_weights_for_torch_need_torch_to_be_exported_unless_the_others_are_there
     monkeypatch, tmp_path
 ):
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path))
-    row = find_encoder("hubert-base-l3")
+    spec = find_encoder("hubert-base-l3")
     there: set[str] = set()
     monkeypatch.setattr(
         "callshot.encoders.availability.find_weight",
@@ -220,12 +223,12 @@ def test_weights_for_torch_need_torch_to_be_exported_unless_the_others_are_there
     monkeypatch.setattr(
         "callshot.encoders.availability.find_spec", lambda name: None if name == "torch" else name
     )
-    assert encoder_status(row).needs == ("callshot encoders get hubert-base-l3",)
+    assert encoder_status(spec).needs == ("callshot encoders get hubert-base-l3",)
     there.add("model.safetensors")
-    assert encoder_status(row).needs == ("pip install 'callshot[rivals]'",)
+    assert encoder_status(spec).needs == ("pip install 'callshot[rivals]'",)
     there.add("model.onnx")
-    assert encoder_status(row).needs == ()
-    assert [(file, is_there) for file, _, is_there in encoder_status(row).weights] == [
+    assert encoder_status(spec).needs == ()
+    assert [(file, is_there) for file, _, is_there in encoder_status(spec).weights] == [
         ("model.onnx", True),
         ("pytorch_model.bin", False),
         ("model.safetensors", True),
@@ -234,10 +237,10 @@ def test_weights_for_torch_need_torch_to_be_exported_unless_the_others_are_there
 
 def test_a_users_own_model_is_not_ready_where_there_is_none(tmp_path):
     choices = {"rate_hz": "16000", "window_s": "1", "dimension": "3"}
-    row = find_encoder(f"onnx:{tmp_path / 'mine.onnx'}", choices)
-    assert encoder_status(row).needs == (f"the file {tmp_path / 'mine.onnx'}, which is not there",)
+    spec = find_encoder(f"onnx:{tmp_path / 'mine.onnx'}", choices)
+    assert encoder_status(spec).needs == (f"the file {tmp_path / 'mine.onnx'}, which is not there",)
     (tmp_path / "mine.onnx").touch()
-    assert encoder_status(row).needs == ()
+    assert encoder_status(spec).needs == ()
 
 
 def test_a_users_files_are_told_by_their_suffix_or_come_in_order(tmp_path):
@@ -263,7 +266,7 @@ def test_every_extra_that_is_named_can_be_installed():
     extras = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"][
         "optional-dependencies"
     ]
-    assert {row.extra for row in ENCODERS if row.extra} | set(PACKAGES) | {
+    assert {spec.extra for spec in ENCODERS if spec.extra} | set(PACKAGES) | {
         TORCH_EXTRA,
         TENSORFLOW_EXTRA,
     } <= set(extras)
@@ -271,10 +274,11 @@ def test_every_extra_that_is_named_can_be_installed():
 
 def test_listing_imports_no_framework_and_writes_nothing(tmp_path):
     code = (
-        "import sys; from callshot.encoders.availability import tell_encoders; tell_encoders();"
+        "import sys; from callshot.encoders.availability import list_status; list_status();"
         "print(*{'onnxruntime', 'onnx', 'torch', 'tensorflow', 'ai_edge_litert', 'numba'} & set(sys.modules))"
     )
     home = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache"), "PATH": ""}
+    home["PYTHONPATH"] = os.environ.get("PYTHONPATH", "")
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=home, check=True
     )

@@ -53,7 +53,7 @@ class Counted:
             self.seen += 1
             return self.whole.model(signal)
 
-        return Encoder(self.whole.row, model, self.whole.fingerprint)
+        return Encoder(self.whole.spec, model, self.whole.fingerprint)
 
 
 def embedded(folder, segments, encoder, store="store"):
@@ -150,11 +150,11 @@ def test_the_same_samples_at_another_rate_are_other_audio(library):
 
 @pytest.mark.parametrize("name", ["mfcc", "birdnet-v2.4"])
 def test_a_segment_that_the_model_refuses_is_a_reject_and_the_rest_goes_on(library, name):
-    row = find_encoder(name)
+    spec = find_encoder(name)
 
     def model(items):
         vectors = (
-            np.zeros((1 if items.ndim == 1 else len(items), row.dimension), np.float32)
+            np.zeros((1 if items.ndim == 1 else len(items), spec.dimension), np.float32)
             + items.flat[0]
         )
         return np.full_like(vectors, np.nan) if (np.abs(items) > 0.9).any() else vectors
@@ -164,7 +164,7 @@ def test_a_segment_that_the_model_refuses_is_a_reject_and_the_rest_goes_on(libra
         replace(segment(f"r{n % 3}.wav", n / 20, n / 20 + 1), level_dbfs=-20.0) for n in range(20)
     ]
     segments.insert(7, replace(segment("loud.wav"), level_dbfs=0.0))
-    keys, rejects, vectors = embedded(library, segments, Encoder(row, model, {"encoder": name}))
+    keys, rejects, vectors = embedded(library, segments, Encoder(spec, model, {"encoder": name}))
     assert [(reject.file, reject.row) for reject in rejects] == [("loud.wav", 8)]
     assert keys[7] is None
     assert len(vectors) == 20
@@ -372,7 +372,7 @@ def test_a_place_where_no_table_can_be_is_told_before_any_work(cut, tmp_path, ou
 def test_segments_at_a_rate_that_the_encoder_does_not_take_are_told_before_any_work(library):
     (library / "calls.csv").write_text("recording,start_s,end_s,label\nr0.wav,0,2,roar\n")
     segment_files(
-        library, library / "cut", library / "calls.csv", SegmentationOptions(rate_hz=8000)
+        library, library / "cut", library / "calls.csv", options=SegmentationOptions(rate_hz=8000)
     )
     with pytest.raises(
         InputError,

@@ -1,4 +1,4 @@
-"""One battery over every row that can be opened here: what any encoder must do, and what each says of itself."""
+"""One battery over every spec that can be opened here: what any encoder must do, and what each says of itself."""
 
 import os
 from collections.abc import Iterator
@@ -31,15 +31,17 @@ STANDINS = {
 @pytest.fixture(scope="module", params=WAYS)
 def encoder(request, tmp_path_factory) -> Iterator[Encoder]:
     name = request.param.split()[0]
-    row = find_encoder(name, WAYS[request.param])
+    spec = find_encoder(name, WAYS[request.param])
     with pytest.MonkeyPatch.context() as patch:
-        if any(find_weight(row.place, weight) is None for weight in row.weights):
+        if any(find_weight(spec.weights_name, weight) is None for weight in spec.weights):
             if name not in STANDINS:
                 pytest.skip(f"the weights of {name} are not here: callshot encoders get {name}")
             folder = tmp_path_factory.mktemp("home")
             patch.setenv("CALLSHOT_HOME", str(folder))
-            import_weight(row.place, row.weights[0], STANDINS[name](folder / "standin.onnx"))
-        yield open_encoder(row, threads=min(2, os.cpu_count() or 1))
+            import_weight(
+                spec.weights_name, spec.weights[0], STANDINS[name](folder / "standin.onnx")
+            )
+        yield open_encoder(spec, threads=min(2, os.cpu_count() or 1))
 
 
 def sound(seconds: float, seed: int = 0) -> np.ndarray:
@@ -57,13 +59,13 @@ def vectors(encoder: Encoder, *signals: np.ndarray) -> np.ndarray:
 
 def lengths(encoder: Encoder) -> list[float]:
     """Return a short one, and for encoders of windows a window, one sample more, and several."""
-    window = 1.0 if encoder.row.policy is None else encoder.row.policy.window_s
+    window = 1.0 if encoder.spec.windowing is None else encoder.spec.windowing.window_s
     return [0.5, window, window + 1 / RATE_HZ, 2.5 * window]
 
 
 def test_vectors_have_the_rows_dimension_are_float32_and_finite(encoder):
     found = vectors(encoder, *(sound(seconds) for seconds in lengths(encoder)))
-    assert found.shape == (4, encoder.row.dimension)
+    assert found.shape == (4, encoder.spec.dimension)
     assert found.dtype == np.float32
     assert np.isfinite(found).all()
 
@@ -86,13 +88,13 @@ def test_silence_is_finite(encoder):
 
 
 def test_a_window_more_is_a_frame_more_or_sixteen(encoder):
-    if encoder.row.policy is None:
+    if encoder.spec.windowing is None:
         pytest.skip("takes segments whole")
     prepared = [encoder.prepare(sound(seconds), RATE_HZ) for seconds in lengths(encoder)]
-    frames = 16 if encoder.row.options.get("sequence") == "spatial" else 1
+    frames = 16 if encoder.spec.options.get("sequence") == "spatial" else 1
     assert [len(windows) for windows in prepared] == [1, 1, 2, 3]
     assert [unroll(one).shape for one in encoder.encode(prepared)] == [
-        (frames * n, encoder.row.dimension) for n in (1, 1, 2, 3)
+        (frames * n, encoder.spec.dimension) for n in (1, 1, 2, 3)
     ]
 
 
@@ -100,7 +102,7 @@ def test_a_louder_segment_does_what_the_row_says(encoder):
     quiet = sound(2.0)
     moved = np.abs(np.diff(vectors(encoder, quiet, quiet * 2), axis=0))[0]
     scale = np.abs(vectors(encoder, quiet)).max()
-    said = encoder.row.level
+    said = encoder.spec.level
     if said.startswith("moves the first coefficient"):
         assert moved[0] > 1
         assert moved[1:].max() < 1e-3
@@ -111,21 +113,21 @@ def test_a_louder_segment_does_what_the_row_says(encoder):
 
 
 def test_segments_at_another_rate_are_resampled_or_refused(encoder):
-    if encoder.row.policy is None:
+    if encoder.spec.windowing is None:
         with pytest.raises(
             InputError, match=r"wanted segments at 16000 Hz, found 8000; cut them with --rate 16000"
         ):
             encoder.prepare(sound(1), 8000)
     else:
-        assert encoder.prepare(sound(1), 8000).shape[1] == encoder.row.policy.window
+        assert encoder.prepare(sound(1), 8000).shape[1] == encoder.spec.windowing.window
 
 
 def test_the_sequence_of_mfcc_has_its_vector_for_a_mean():
-    row = find_encoder("mfcc")
-    frames = open_encoder(row, sequences=True).encode([sound(2.0)])[0]
+    spec = find_encoder("mfcc")
+    frames = open_encoder(spec, sequences=True).encode([sound(2.0)])[0]
     assert frames.shape == (201, 40)
     np.testing.assert_allclose(
-        pool(frames), open_encoder(row).encode([sound(2.0)])[0][0], atol=1e-3
+        pool(frames), open_encoder(spec).encode([sound(2.0)])[0][0], atol=1e-3
     )
 
 
@@ -158,9 +160,9 @@ def test_choices_reach_the_model():
     [(np.full((1, 40), np.nan, np.float32), "not finite"), (np.zeros((1, 3), np.float32), "shape")],
 )
 def test_what_a_model_returns_is_checked(returned, said):
-    row = find_encoder("mfcc")
+    spec = find_encoder("mfcc")
     with pytest.raises(InputError, match=said):
-        Encoder(row, lambda signal: returned, {}).encode([sound(1.0)])
+        Encoder(spec, lambda signal: returned, {}).encode([sound(1.0)])
 
 
 def test_a_long_segment_goes_through_the_model_some_windows_at_a_time():

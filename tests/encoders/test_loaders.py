@@ -18,8 +18,8 @@ from callshot.errors import InputError, OptionError
 from standins import hubert as standin
 from standins import perch_v2, perch_v2_cells
 
-ROW = find_encoder("hubert-base-l2")
-SORTS = {weight.file: weight for weight in (*ROW.weights, *ROW.for_torch)}
+SPEC = find_encoder("hubert-base-l2")
+SORTS = {weight.file: weight for weight in (*SPEC.weights, *SPEC.torch_weights)}
 ONNX, SAFE = "model.onnx", "model.safetensors"
 
 
@@ -38,7 +38,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def keep(files: dict[str, Path], *names: str) -> None:
     for name in names:
-        import_weight(ROW.place, SORTS[name], files[name])
+        import_weight(SPEC.weights_name, SORTS[name], files[name])
 
 
 def sound(samples: int = 8000) -> NDArray[np.float32]:
@@ -70,7 +70,7 @@ def test_weights_for_torch_are_used_where_they_are_alone_or_torch_has_a_gpu(
 ) -> None:
     keep(files, *there)
     monkeypatch.setattr(hubert, "torch_has_cuda", lambda: gpu)
-    assert used_weights(ROW, device) == (SORTS[used],)
+    assert used_weights(SPEC, device) == (SORTS[used],)
 
 
 def test_the_command_for_missing_weights_is_one_that_works() -> None:
@@ -85,7 +85,7 @@ def test_the_command_for_missing_weights_is_one_that_works() -> None:
 def test_published_weights_for_torch_are_held_to_their_checksum(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"another model")
     with pytest.raises(InputError, match=r"pytorch_model\.bin: .*wanted 377569754 bytes, found 13"):
-        import_weight(ROW.place, SORTS["pytorch_model.bin"], tmp_path / "pytorch_model.bin")
+        import_weight(SPEC.weights_name, SORTS["pytorch_model.bin"], tmp_path / "pytorch_model.bin")
 
 
 # Which route
@@ -121,8 +121,8 @@ def test_without_any_gpu_one_error_says_what_to_do_before_anything_is_made(
     monkeypatch.setattr("callshot.encoders.onnx.has_cuda", lambda: False)
     said = r"device: cuda wants a torch .*callshot encoders get hubert-base-l2 --torch\), or onnxruntime-gpu .* use cpu"
     with pytest.raises(OptionError, match=said):
-        open_encoder(ROW, device="cuda")
-    assert not (weight_folder(ROW.place) / "derived").exists()
+        open_encoder(SPEC, device="cuda")
+    assert not (weight_folder(SPEC.weights_name) / "derived").exists()
 
 
 @pytest.mark.parametrize("there", [ONNX, SAFE])
@@ -148,7 +148,7 @@ def test_weights_are_cut_or_exported_once_and_run_by_onnx_runtime_on_the_device(
         hubert, "open_hubert", lambda path, **options: open_on(path, **{"device": "cpu"} | options)
     )
     monkeypatch.setattr("callshot.encoders.onnx.has_cuda", lambda: True)
-    found = [open_encoder(ROW, device=device).encode([sound()])[0] for device in ("cpu", "cuda")]
+    found = [open_encoder(SPEC, device=device).encode([sound()])[0] for device in ("cpu", "cuda")]
     assert made == ([SAFE] if there == SAFE else [])
     assert devices[-2:] == ["cpu", "cuda"]
     assert found[0].shape == (24, 768)
@@ -182,7 +182,7 @@ def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_weights_for_torch_give_the_same_frames_exported_and_run_by_torch(drawn: Path) -> None:
     keep({SAFE: drawn}, SAFE)
-    encoder = open_encoder(ROW)
+    encoder = open_encoder(SPEC)
     assert encoder.fingerprint["weights"] == {SAFE: hashlib.sha256(drawn.read_bytes()).hexdigest()}
     for samples in (400, 8000, 20001):
         wanted = hubert.open_hubert_torch(drawn, 2, device="cpu")(sound(samples))
@@ -193,7 +193,7 @@ def test_on_a_real_gpu_torch_gives_what_the_cpu_gives(drawn: Path) -> None:
     if not hubert.torch_has_cuda():
         pytest.skip("torch finds no GPU here")
     keep({SAFE: drawn}, SAFE)
-    ways = [open_encoder(ROW, device=device) for device in ("cpu", "cuda")]
+    ways = [open_encoder(SPEC, device=device) for device in ("cpu", "cuda")]
     assert ways[0].fingerprint == ways[1].fingerprint
     for samples in (400, 8000, 20001):
         one, other = (way.encode([sound(samples)])[0] for way in ways)
@@ -208,7 +208,7 @@ def test_the_frames_inside_the_windows_of_perch_2_leave_its_vector_as_it_is(tmp_
         find_encoder("perch-v2", {"sequence": sequence}) for sequence in ("windows", "spatial")
     )
     path = perch_v2(tmp_path / "perch.onnx")
-    import_weight(plain.place, plain.weights[0], path)
+    import_weight(plain.weights_name, plain.weights[0], path)
     windows = [open_encoder(plain).prepare(sound(samples), 16000) for samples in (8000, 200_000)]
     found, wanted = open_encoder(spatial).encode(windows), open_encoder(plain).encode(windows)
     for given, one, other in zip(windows, found, wanted, strict=True):

@@ -140,9 +140,9 @@ def commands(name, cut, rooms, tmp_path):
         pytest.importorskip("onnxruntime")
         weight = STANDINS[name](tmp_path / "model.onnx")
     else:
-        row = find_encoder(name)
-        weight = find_weight(row.place, row.weights[0]) if row.weights else None
-        if row.weights and weight is None:
+        spec = find_encoder(name)
+        weight = find_weight(spec.weights_name, spec.weights[0]) if spec.weights else None
+        if spec.weights and weight is None:
             pytest.skip(f"the weights of {name} are not here: callshot encoders get {name}")
     embed = [
         "embed",

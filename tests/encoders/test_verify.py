@@ -12,10 +12,10 @@ from callshot.errors import InputError
 
 @pytest.mark.parametrize("name", ["mfcc", "birdnet-v2.4"])
 def test_an_encoder_gives_its_reference_vectors(name):
-    row = find_encoder(name)
-    if any(find_weight(row.place, weight) is None for weight in row.weights):
+    spec = find_encoder(name)
+    if any(find_weight(spec.weights_name, weight) is None for weight in spec.weights):
         pytest.skip(f"the weights of {name} are not here: callshot encoders get {name}")
-    lines = list(check_encoder(row))
+    lines = list(check_encoder(spec))
     assert [line.partition(":")[0] for line in lines] == [name, *fixed_sounds()]
 
 
@@ -29,7 +29,7 @@ def test_a_vector_that_is_another_is_refused(monkeypatch):
     wrong = {
         name: vector + np.float32(1) for name, vector in references(find_encoder("mfcc")).items()
     }
-    monkeypatch.setattr(verify, "references", lambda row: wrong)
+    monkeypatch.setattr(verify, "references", lambda spec: wrong)
     with pytest.raises(InputError, match=r"its vector for tone is .* away from the reference"):
         list(check_encoder(find_encoder("mfcc")))
 

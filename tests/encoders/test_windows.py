@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from callshot.encoders.windows import NORMALISATIONS, PADDINGS, REMAINDERS, Policy, cut_windows
+from callshot.encoders.windows import (
+    NORMALISATIONS,
+    PADDINGS,
+    REMAINDERS,
+    WindowOptions,
+    cut_windows,
+)
 from callshot.errors import InputError, OptionError
 
 Signal = NDArray[np.float32]
@@ -21,9 +27,9 @@ def noise(samples: int, seed: int = 0) -> Signal:
     return np.random.default_rng(seed).normal(size=samples).astype(np.float32)
 
 
-def policy(**changes: Any) -> Policy:
+def policy(**changes: Any) -> WindowOptions:
     entries: dict[str, Any] = {"rate_hz": 1, "window_s": WINDOW, "normalisation": "none"}
-    return Policy(**entries | changes)
+    return WindowOptions(**entries | changes)
 
 
 def cut(samples: int, **changes: Any) -> list[list[float]]:
@@ -99,7 +105,7 @@ def test_every_toolkit_cuts_five_seconds_at_32_khz_as_its_twin_does(
     twin: Twin, words: dict[str, str]
 ) -> None:
     signal = noise(2 * 160_000 + 1)
-    found = cut_windows(signal, 32000, Policy(rate_hz=32000, window_s=5.0, **words))  # type: ignore[arg-type]
+    found = cut_windows(signal, 32000, WindowOptions(rate_hz=32000, window_s=5.0, **words))  # type: ignore[arg-type]
     np.testing.assert_allclose(found, np.array(twin(signal.tolist(), 160_000)), rtol=0, atol=1e-6)
 
 
@@ -168,7 +174,7 @@ def test_normalisation_is_of_each_window_alone() -> None:
 # Properties
 
 policies = st.builds(
-    Policy,
+    WindowOptions,
     rate_hz=st.just(100),
     window_s=st.floats(0.01, 0.4),
     hop_s=st.none(),
@@ -181,7 +187,7 @@ policies = st.builds(
 @settings(max_examples=200, deadline=None)
 @given(policy=policies, samples=st.integers(3, 200), rate_hz=st.sampled_from([50, 100, 300]))
 def test_windows_are_whole_finite_and_at_least_one(
-    policy: Policy, samples: int, rate_hz: int
+    policy: WindowOptions, samples: int, rate_hz: int
 ) -> None:
     signal = noise(samples)
     before = signal.copy()
@@ -200,12 +206,14 @@ def test_windows_are_whole_finite_and_at_least_one(
 @pytest.mark.parametrize("rate_hz", [16000, 32000])
 def test_silence_stays_silence(normalisation: str, rate_hz: int) -> None:
     signal = np.zeros(40_000, np.float32)
-    assert not cut_windows(signal, 16000, Policy(rate_hz, 1.0, normalisation=normalisation)).any()
+    assert not cut_windows(
+        signal, 16000, WindowOptions(rate_hz, 1.0, normalisation=normalisation)
+    ).any()
 
 
 def test_a_constant_is_silence_once_its_mean_is_taken() -> None:
     signal = np.full(160_000, 0.1, np.float32)
-    assert not cut_windows(signal, 32000, Policy(32000, 5.0)).any()
+    assert not cut_windows(signal, 32000, WindowOptions(32000, 5.0)).any()
 
 
 @pytest.mark.parametrize("level", [1e-45, 1e-38, 1e12])
@@ -221,14 +229,15 @@ def test_the_faintest_and_the_loudest_are_normalised_to_the_same(level: float) -
 
 def test_another_rate_is_resampled_whole_by_soxr_hq() -> None:
     signal = noise(16000 * 3)
-    found = cut_windows(signal, 16000, Policy(48000, 1.0, normalisation="none"))
+    found = cut_windows(signal, 16000, WindowOptions(48000, 1.0, normalisation="none"))
     assert np.array_equal(found.ravel(), soxr.resample(signal, 16000, 48000, quality="HQ"))
 
 
 def test_the_models_own_rate_is_not_touched() -> None:
     signal = noise(3000)
     assert np.array_equal(
-        cut_windows(signal, 16000, Policy(16000, 0.1, normalisation="none"))[0], signal[:1600]
+        cut_windows(signal, 16000, WindowOptions(16000, 0.1, normalisation="none"))[0],
+        signal[:1600],
     )
 
 
@@ -237,7 +246,7 @@ def test_the_models_own_rate_is_not_touched() -> None:
 def test_a_segment_of_a_second_more_or_less_is_cut_at_every_rate(
     wanted_hz: int, samples: int
 ) -> None:
-    windows = cut_windows(noise(samples), 16000, Policy(wanted_hz, 1.0))
+    windows = cut_windows(noise(samples), 16000, WindowOptions(wanted_hz, 1.0))
     assert windows.shape == (max(1, -(-samples // 16000)), wanted_hz)
 
 
@@ -253,15 +262,15 @@ def test_a_sample_that_is_no_number_is_refused_by_its_place(value: float) -> Non
 
 def test_an_empty_signal_and_what_is_none_are_refused() -> None:
     with pytest.raises(InputError, match="wanted at least one sample, found none"):
-        cut_windows(np.zeros(0, np.float32), 16000, Policy(16000, 1.0))
+        cut_windows(np.zeros(0, np.float32), 16000, WindowOptions(16000, 1.0))
     for wrong in (np.zeros(5), np.zeros((2, 5), np.float32), [1.0, 2.0]):
         with pytest.raises(InputError, match="wanted one channel of float32 samples, found"):
-            cut_windows(wrong, 16000, Policy(16000, 1.0))  # type: ignore[arg-type]
+            cut_windows(wrong, 16000, WindowOptions(16000, 1.0))  # type: ignore[arg-type]
 
 
 def test_a_signal_that_is_shorter_than_a_sample_of_the_model_is_refused() -> None:
     with pytest.raises(InputError, match="at least a sample at 100 Hz, found 1 at 16000 Hz"):
-        cut_windows(np.ones(1, np.float32), 16000, Policy(100, 1.0))
+        cut_windows(np.ones(1, np.float32), 16000, WindowOptions(100, 1.0))
 
 
 @pytest.mark.parametrize(

@@ -52,11 +52,11 @@ def found(labels: list[str], **changes: object) -> Segmentation:
         ],
         "annotated": frozenset({"r0.wav", "r1.wav"}),
         "sources": [("raven", "its header has Selection", 2)],
-        "read": len(calls),
+        "annotation_count": len(calls),
         "calls": calls,
         "segments": [cut(c) for c in calls],
         "rejects": [],
-        "refused": [],
+        "skipped_files": [],
         "notes": [],
     }
     return Segmentation(**{**whole, **changes})  # type: ignore[arg-type]
@@ -117,7 +117,7 @@ def test_reasons_are_told_once_each_with_their_counts():
     rejects = [Reject("a.csv", n, f"shorter than 1 s: 0.{n} s") for n in range(1, 6)] + [
         Reject("b.csv", 7, "no label")
     ]
-    text = shown(found(["roar"], rejects=rejects, read=7))
+    text = shown(found(["roar"], rejects=rejects, annotation_count=7))
     assert "rejects: 6 annotations" in text
     assert "    5  shorter than 1 s: 0.1 s  (a.csv, row 1)" in text
     assert "    1  no label  (b.csv, row 7)" in text
@@ -127,7 +127,7 @@ def test_many_reasons_files_labels_and_notes_are_cut_and_counted():
     kinds = [Reject("a.csv", n, f"reason {'a' * n}") for n in range(1, 12)]
     refused = [Reject(f"f{n}.txt", None, "empty") for n in range(5)]
     text = shown(
-        found([f"label {n}" for n in range(50)], rejects=kinds, refused=refused, notes=["n"] * 10)
+        found([f"label {n}" for n in range(50)], rejects=kinds, skipped_files=refused, notes=["n"] * 10)
     )
     for words in (
         "and 3 more reasons",
@@ -144,7 +144,7 @@ def test_control_characters_from_files_are_not_obeyed():
     record = found(
         [hostile],
         rejects=[Reject(hostile, 1, hostile)],
-        refused=[Reject(hostile, None, hostile)],
+        skipped_files=[Reject(hostile, None, hostile)],
         notes=[hostile],
     )
     assert "\x1b" not in shown(record)

@@ -1,165 +1,199 @@
-"""A set of files whose names are not known before, in a directory where others may have theirs."""
+"""A set of result files in a folder where other people have files of their own."""
 
 import errno
 import hashlib
+import itertools
 import json
+import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+import polars as pl
 import pytest
 
 from callshot.errors import OutputError
-from callshot.report import commit, output_folder
-from callshot.report.output_folder import open_output_folder
+from callshot.report import output_folder
+from callshot.report.output_folder import LOCK, STAGING, open_output_folder
 
-TOLD = "provenance.json"
+PROVENANCE = "provenance.json"
 MARK = "a.toml"
 ONE = {"report.html": "page", "tables/t.csv": "1", "here/figures/f.png": "f"}
 TWO = {"report.html": "page 2", "tables/t.csv": "2", "tables/u.csv": "3"}
-fcntl = pytest.importorskip("fcntl", reason="locks and kills are tried where the system has them")
+fcntl = pytest.importorskip("fcntl", reason="needs links, pipes, fork and flock")
+# ONE has 4 files with its provenance, TWO has 4: 8 moves replace one set by the other.
+MOVES = len(ONE) + len(TWO) + 2
 
 
-def write(directory: Path, files: Mapping[str, str], mark: str = MARK) -> list[Path]:
-    def make(folder: Path) -> list[str]:
+def write(folder: Path, files: Mapping[str, str], mark: str = MARK) -> list[Path]:
+    def make_files(staging: Path) -> list[str]:
         for name, text in files.items():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text)
+            (staging / name).parent.mkdir(parents=True, exist_ok=True)
+            (staging / name).write_text(text)
         return list(files)
 
-    with open_output_folder(directory, None, TOLD, mark=mark) as opened:
-        return opened.write(make, {"title": "x"})
+    with open_output_folder(folder, (), PROVENANCE, mark=mark) as output:
+        return output.write(make_files, {"title": "x"})
 
 
-def contents(directory: Path) -> dict[str, str]:
-    """Return all files but the provenance, and folders with nothing in them."""
-    found = {
-        path.relative_to(directory).as_posix(): path
-        for path in directory.rglob("*")
-        if path.name != TOLD
-    }
-    return {
-        n: p.read_text() if p.is_file() else ""
-        for n, p in found.items()
-        if p.is_file() or not any(p.iterdir())
-    }
+def recover(folder: Path) -> None:
+    """Open and close a folder, as the next run does."""
+    with open_output_folder(folder, (), PROVENANCE, mark=MARK):
+        pass
 
 
-def tell(directory: Path, files: Mapping[str, Any], **more: Any) -> None:
-    """Add files to what a directory tells."""
-    told = json.loads((directory / TOLD).read_text())
-    (directory / TOLD).write_text(
-        json.dumps({**told, **more, "files": told["files"] | dict(files)})
-    )
+def make_no_files(staging: Path) -> Sequence[str]:
+    return []
 
 
-def digest(text: str) -> str:
+def contents(folder: Path) -> dict[str, str]:
+    """Return the text of all files except the provenance, and "" for empty folders."""
+    texts = {}
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder).as_posix()
+        if path.is_file() and path.name != PROVENANCE:
+            texts[name] = path.read_text()
+        if path.is_dir() and not any(path.iterdir()):
+            texts[name] = ""
+    return texts
+
+
+def edit_provenance(folder: Path, files: Mapping[str, Any], **entries: Any) -> None:
+    """Add files and other entries to a provenance."""
+    provenance = json.loads((folder / PROVENANCE).read_text())
+    provenance |= {**entries, "files": {**provenance["files"], **files}}
+    (folder / PROVENANCE).write_text(json.dumps(provenance))
+
+
+def sha256(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def die(directory: Path, files: Mapping[str, str], how: str) -> Path:
-    """Write in another process that is killed on the way; return the staging folder it leaves."""
-    code = f"""
-import json, os, shutil, sys
-from pathlib import Path
-sys.path[:0] = {sys.path!r}
-from report.test_staging import write
-calls = iter(range(100))
-{how}
-write(Path({str(directory)!r}), json.loads({json.dumps(dict(files))!r}))
-"""
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert ended.returncode == 9, ended.stderr
-    (left,) = directory.glob(".callshot-*")
-    return left
+def die(*_: object, **__: object) -> NoReturn:
+    """End the process at once, as `kill -9` does."""
+    os._exit(9)
 
 
-def at_replace(call: int) -> str:
-    return f"""
-real = os.replace
-os.replace = lambda *paths: os._exit(9) if next(calls) == {call} else real(*paths)
-"""
+def die_while_writing(folder: Path, files: Mapping[str, str], **patches: Any) -> None:
+    """Write in another process in which functions of the system are replaced, until it dies."""
+
+    def run() -> None:
+        os.replace = patches.get("replace", os.replace)
+        shutil.rmtree = patches.get("rmtree", shutil.rmtree)
+        json.dumps = patches.get("dumps", json.dumps)
+        write(folder, files)
+
+    process = multiprocessing.get_context("fork").Process(target=run)
+    process.start()
+    process.join()
+    assert process.exitcode == 9
 
 
-def test_a_set_is_replaced_and_what_is_stale_goes_with_its_empty_folders(tmp_path):
-    (tmp_path / "mine").mkdir(parents=True)
+def at_call(number: int, action: Any, function: Any) -> Any:
+    """Return a function that does something else at one of its calls, the first being 0."""
+    numbers = itertools.count()
+
+    def call(*arguments: Any, **options: Any) -> Any:
+        if next(numbers) == number:
+            return action(*arguments, **options)
+        return function(*arguments, **options)
+
+    return call
+
+
+def die_at_move(number: int) -> Any:
+    return at_call(number, die, os.replace)
+
+
+def fail(*_: object, **__: object) -> NoReturn:
+    raise OSError(errno.EIO, "no")
+
+
+def test_a_new_set_replaces_the_earlier_one_and_removes_what_is_stale(tmp_path):
+    (tmp_path / "mine").mkdir()
     write(tmp_path, ONE)
-    write(tmp_path, TWO)
+    paths = write(tmp_path, TWO)
     assert contents(tmp_path) == {**TWO, "mine": ""}
     assert not (tmp_path / "here").exists()
+    assert paths == [tmp_path / name for name in (*TWO, PROVENANCE)]
 
 
-def test_a_folder_in_which_others_have_files_stays(tmp_path):
+def test_a_folder_with_files_of_other_people_stays(tmp_path):
     write(tmp_path, ONE)
     (tmp_path / "here" / "note.txt").write_text("mine")
     write(tmp_path, TWO)
     assert contents(tmp_path) == {**TWO, "here/note.txt": "mine"}
 
 
-def test_a_file_that_is_told_of_and_not_as_told_is_left(tmp_path):
+def test_a_listed_file_with_another_checksum_stays(tmp_path):
     write(tmp_path, ONE)
-    tell(tmp_path, {"thesis.tex": "0", "notes.md": None, "deep": json.loads("[" * 500 + "]" * 500)})
-    for name in ("thesis.tex", "notes.md", "deep"):
-        (tmp_path / name).write_text("years of work")
+    nested = json.loads("[" * 500 + "]" * 500)
+    edit_provenance(tmp_path, {"thesis.tex": "0", "notes.md": None, "deep": nested})
+    others = dict.fromkeys(("thesis.tex", "notes.md", "deep"), "years of work")
+    for name, text in others.items():
+        (tmp_path / name).write_text(text)
     (tmp_path / "here/figures/f.png").write_text("drawn over by hand")
     write(tmp_path, TWO)
-    others = dict.fromkeys(("thesis.tex", "notes.md", "deep"), "years of work")
     assert contents(tmp_path) == {**TWO, **others, "here/figures/f.png": "drawn over by hand"}
 
 
-def test_what_was_edited_by_hand_is_kept_beside_what_replaces_it(tmp_path):
+def test_an_edited_file_is_kept_beside_the_one_that_replaces_it(tmp_path):
     write(tmp_path, ONE)
     (tmp_path / "tables/t.csv").write_text("edited")
     paths = write(tmp_path, ONE)
     assert contents(tmp_path) == {**ONE, "tables/t.csv.before": "edited"}
-    assert {path.relative_to(tmp_path).as_posix() for path in paths} == {*ONE, TOLD}
+    assert {path.relative_to(tmp_path).as_posix() for path in paths} == {*ONE, PROVENANCE}
     for text in ("edited", "edited again", "edited"):
         (tmp_path / "tables/t.csv").write_text(text)
         write(tmp_path, ONE)
-    assert contents(tmp_path) == {
-        **ONE,
-        "tables/t.csv.before": "edited",
-        "tables/t.csv.before-2": "edited again",
-    }
+    copies = {"tables/t.csv.before": "edited", "tables/t.csv.before-2": "edited again"}
+    assert contents(tmp_path) == {**ONE, **copies}
     write(tmp_path, TWO)
-    assert contents(tmp_path) == {
-        **TWO,
-        "tables/t.csv.before": "edited",
-        "tables/t.csv.before-2": "edited again",
-    }
+    assert contents(tmp_path) == {**TWO, **copies}
 
 
-def test_what_was_deleted_by_hand_is_made_again(tmp_path):
+def test_a_deleted_file_is_made_again(tmp_path):
     write(tmp_path, ONE)
     (tmp_path / "report.html").unlink()
     write(tmp_path, ONE)
     assert contents(tmp_path) == ONE
 
 
-def test_a_file_that_is_not_told_of_is_refused(tmp_path):
+def test_a_file_that_is_not_listed_is_not_replaced(tmp_path):
     write(tmp_path, ONE)
     (tmp_path / "tables/u.csv").write_text("mine")
-    with pytest.raises(
-        OutputError,
-        match=r"tables/u\.csv is there and not from callshot; move it, or choose another",
-    ):
+    message = r"tables/u\.csv exists and was not written by callshot; move it or choose another"
+    with pytest.raises(OutputError, match=message):
         write(tmp_path, TWO)
     assert contents(tmp_path) == {**ONE, "tables/u.csv": "mine"}
 
 
+def test_names_that_are_known_before_are_checked_before_any_work(tmp_path):
+    (tmp_path / "curve.csv").write_text("mine")
+    with (
+        pytest.raises(OutputError, match=r"curve\.csv exists and was not written by callshot"),
+        open_output_folder(tmp_path, ["curve.csv"], PROVENANCE),
+    ):
+        raise AssertionError
+    assert contents(tmp_path) == {"curve.csv": "mine"}
+
+
 @pytest.mark.parametrize(
-    "name", ["link/a.txt", "../precious/a.txt", "tables/../../precious/a.txt", "{precious}/a.txt"]
+    "name",
+    ["link/a.txt", "../precious/a.txt", "tables/../../precious/a.txt", "{precious}/a.txt"],
 )
-def test_a_name_that_leads_out_of_the_directory_is_nobodys(tmp_path, name):
-    precious, out = tmp_path / "precious", tmp_path / "results"
+def test_a_listed_name_that_leads_out_of_the_folder_is_ignored(tmp_path, name):
+    precious = tmp_path / "precious"
+    out = tmp_path / "results"
     write(out, ONE)
     precious.mkdir()
     (precious / "a.txt").write_text("x")
     (out / "link").symlink_to(precious)
-    tell(out, {name.format(precious=precious): digest("x")})
+    edit_provenance(out, {name.format(precious=precious): sha256("x")})
     write(out, TWO)
     assert (precious / "a.txt").read_text() == "x"
     (out / "link").unlink()
@@ -186,70 +220,56 @@ def test_a_name_that_leads_out_of_the_directory_is_nobodys(tmp_path, name):
         "pipe",
     ],
 )
-def test_a_name_that_is_no_file_of_the_set_is_passed_over(tmp_path, name):
+def test_a_listed_name_that_cannot_be_a_result_is_ignored(tmp_path, name):
     write(tmp_path, ONE)
     os.mkfifo(tmp_path / "pipe")
-    tell(tmp_path, {name.format(out=tmp_path): digest("page")})
+    edit_provenance(tmp_path, {name.format(out=tmp_path): sha256("page")})
     write(tmp_path, ONE)
     (tmp_path / "pipe").unlink()
     assert contents(tmp_path) == ONE
-    assert set(json.loads((tmp_path / TOLD).read_text())["files"]) == set(ONE)
+    assert set(json.loads((tmp_path / PROVENANCE).read_text())["files"]) == set(ONE)
 
 
-def test_a_name_without_a_sum_is_nobodys(tmp_path):
+def test_a_listed_name_without_a_checksum_is_ignored(tmp_path):
     write(tmp_path, ONE)
-    tell(tmp_path, {"a\0b": None, "\ud800": "", "gone.csv": None, "mine.csv": ""})
+    names = {"a\0b": None, "\ud800": "", "gone.csv": None, "mine.csv": ""}
+    edit_provenance(tmp_path, names)
     (tmp_path / "mine.csv").write_text("")
     write(tmp_path, TWO)
     assert contents(tmp_path) == {**TWO, "mine.csv": ""}
 
 
-def test_what_cannot_be_read_is_kept_too(tmp_path, monkeypatch):
+def test_files_that_cannot_be_read_are_kept(tmp_path, monkeypatch):
     write(tmp_path, ONE)
     (tmp_path / "report.html").write_text("edited")
     (tmp_path / "report.html.before").write_text("mine")
-    tell(tmp_path, {"locked.csv": ""})
+    edit_provenance(tmp_path, {"locked.csv": ""})
     (tmp_path / "locked.csv").write_text("mine")
+    real = output_folder.sha256_file
 
-    def locked(path: Path) -> bool:
-        if path.name in ("locked.csv", "report.html", "report.html.before"):
+    def fail(path: Path) -> str:
+        locked = ("locked.csv", "report.html", "report.html.before")
+        if path.parent == tmp_path and path.name in locked:
             raise PermissionError(errno.EACCES, "no")
         return real(path)
 
-    real = Path.is_file
-    monkeypatch.setattr(commit, "_within", lambda *_: True)
-    monkeypatch.setattr(Path, "is_file", locked)
+    monkeypatch.setattr(output_folder, "sha256_file", fail)
     write(tmp_path, {"report.html": "page"})
-    monkeypatch.undo()
-    found = contents(tmp_path)
-    assert found["report.html.before"] == found["locked.csv"] == "mine"
-    assert found["report.html.before-2"] == "edited"
+    texts = contents(tmp_path)
+    assert texts["report.html.before"] == texts["locked.csv"] == "mine"
+    assert texts["report.html.before-2"] == "edited"
 
 
-@pytest.mark.parametrize(
-    "name", ["../a", "/a", "", ".", "a/..", "b//c", "./b", "folder", "link/a", "a\0/b", "n" * 999]
-)
-def test_what_can_be_a_file_of_a_set_lies_within(tmp_path, name):
-    out = tmp_path / "out"
-    (out / "folder").mkdir(parents=True)
-    (out / "link").symlink_to(tmp_path)
-    assert not commit._within(out, name)
-    for fine in ("b", "folder/b", "new/deep/b", "b c", "..b"):
-        assert commit._within(out, fine)
-
-
-def test_a_link_by_which_results_would_go_elsewhere_is_refused(tmp_path):
+def test_a_link_that_leads_results_to_another_folder_is_an_error(tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "tables").symlink_to(tmp_path / "thesis")
-    with pytest.raises(
-        OutputError, match=r"tables/t\.csv would go elsewhere, by a link; move the link"
-    ):
+    with pytest.raises(OutputError, match=r"a link leads tables/t\.csv to another folder; remove"):
         write(tmp_path / "out", ONE)
     assert contents(tmp_path / "thesis") == {}
 
 
-def test_a_directory_that_is_itself_behind_a_link_is_as_any_other(tmp_path):
+def test_the_folder_itself_may_be_a_link(tmp_path):
     (tmp_path / "out").symlink_to(tmp_path / "real")
     (tmp_path / "real").mkdir()
     write(tmp_path / "out", ONE)
@@ -257,281 +277,349 @@ def test_a_directory_that_is_itself_behind_a_link_is_as_any_other(tmp_path):
     assert contents(tmp_path / "real") == TWO
 
 
-def test_a_file_where_a_folder_goes_is_named(tmp_path):
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path):
     (tmp_path / "tables").write_text("mine")
-    with pytest.raises(
-        OutputError, match="tables is a file there, and a folder goes by that name; move it"
-    ):
+    with pytest.raises(OutputError, match="tables is a file, expected a folder; move it"):
         write(tmp_path, ONE)
     assert contents(tmp_path) == {"tables": "mine"}
 
 
+def test_a_folder_in_the_place_of_a_file_is_named_before_any_work(tmp_path):
+    (tmp_path / "curve.csv").mkdir()
+    with (
+        pytest.raises(OutputError, match=r"curve\.csv is a folder, expected a file; move it"),
+        open_output_folder(tmp_path, ["curve.csv"], PROVENANCE),
+    ):
+        raise AssertionError
+    assert [path.name for path in tmp_path.iterdir()] == ["curve.csv"]
+
+
+def test_a_file_in_the_place_of_the_output_folder_is_named(tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below" / "it"):
+        with pytest.raises(OutputError, match="file is not a folder; move it or choose another"):
+            write(folder, ONE)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 @pytest.mark.parametrize("mark", ["b.toml", ""])
-def test_results_of_another_set_are_refused_before_any_work(tmp_path, mark):
+def test_the_results_of_another_study_are_an_error_before_any_work(tmp_path, mark):
     write(tmp_path, ONE)
-    with pytest.raises(
-        OutputError, match=r"results of a\.toml are there; choose another directory"
+    with (
+        pytest.raises(OutputError, match=r"it has the results of a\.toml; choose another folder"),
+        open_output_folder(tmp_path, ["report.html"], PROVENANCE, mark=mark),
     ):
-        open_output_folder(tmp_path, None, TOLD, mark=mark)
-    with pytest.raises(
-        OutputError, match=r"results of a\.toml are there; choose another directory"
-    ):
-        open_output_folder(tmp_path, ["report.html"], TOLD)
+        raise AssertionError
     assert contents(tmp_path) == ONE
 
 
-def test_results_of_a_command_that_gives_no_mark_are_refused_and_its_own_are_not(tmp_path):
+def test_results_without_a_mark_are_replaced_only_by_results_without_one(tmp_path):
     write(tmp_path, ONE, mark="")
-    assert "set" not in json.loads((tmp_path / TOLD).read_text())
-    with pytest.raises(
-        OutputError, match="results of another command are there; choose another directory"
-    ):
+    assert "set" not in json.loads((tmp_path / PROVENANCE).read_text())
+    with pytest.raises(OutputError, match="it has the results of another command; choose another"):
         write(tmp_path, TWO)
     assert contents(tmp_path) == ONE
     write(tmp_path, TWO, mark="")
     assert contents(tmp_path) == TWO
 
 
-def test_a_set_that_came_while_another_was_made_is_not_replaced(tmp_path):
-    with open_output_folder(tmp_path, None, TOLD, mark="b.toml") as opened:
-        write(tmp_path, ONE)
-        with pytest.raises(OutputError, match=r"results of a\.toml are there"):
-            opened.write(lambda folder: [], {})
-    assert contents(tmp_path) == ONE
-
-
 @pytest.mark.parametrize("mark", [3, ["a"], {"a": 1}, "two\nlines\x1b[2J", "x" * 10_000])
-def test_a_strange_mark_is_told_in_one_line(tmp_path, mark):
+def test_an_unexpected_mark_is_shown_in_one_line(tmp_path, mark):
     write(tmp_path, ONE)
-    tell(tmp_path, {}, set=mark)
-    with pytest.raises(OutputError, match=r"results of .* are there") as caught:
+    edit_provenance(tmp_path, {}, set=mark)
+    with pytest.raises(OutputError, match="it has the results of ") as caught:
         write(tmp_path, TWO)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 600
-    assert isinstance(mark, str) or "results of another command are there" in str(caught.value)
+    assert isinstance(mark, str) or "results of another command" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "text", ["[" * 100_000, "{", "[]", '{"files": ["report.html"]}', "\xff", "{}"]
+    "text", ["[" * 100_000, "{", "[]", '{"files": ["report.html"]}', '{"files": 3}', "\xff", "{}"]
 )
-def test_a_provenance_that_is_none_makes_nothing_ours(tmp_path, text):
-    (tmp_path / TOLD).write_text(text, encoding="latin-1")
+def test_a_broken_provenance_makes_no_file_ours(tmp_path, text):
+    (tmp_path / PROVENANCE).write_text(text, encoding="latin-1")
     (tmp_path / "report.html").write_text("mine")
-    with pytest.raises(OutputError, match=r"provenance\.json is there and not from callshot"):
+    message = r"provenance\.json exists and was not written by callshot"
+    with pytest.raises(OutputError, match=message):
         write(tmp_path, ONE)
     assert contents(tmp_path) == {"report.html": "mine"}
 
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800"])
-def test_a_directory_with_an_impossible_name_is_refused(tmp_path, name):
-    with pytest.raises(OutputError, match="no directory can have that name; choose another"):
-        open_output_folder(tmp_path / name, None, TOLD)
+def test_a_folder_with_an_impossible_name_is_an_error(tmp_path, name):
+    with pytest.raises(OutputError, match="no folder can have this name; choose another"):
+        write(tmp_path / name, ONE)
 
 
-def test_half_a_surrogate_in_what_is_told_reads_back(tmp_path):
-    with open_output_folder(tmp_path, None, TOLD) as opened:
-        opened.write(lambda folder: [], {"file": "r\udcff.wav"})
-    assert json.loads((tmp_path / TOLD).read_text(encoding="utf-8"))["file"] == "r\udcff.wav"
+def test_half_a_surrogate_in_the_provenance_reads_back(tmp_path):
+    with open_output_folder(tmp_path, (), PROVENANCE) as output:
+        output.write(make_no_files, {"file": "r\udcff.wav"})
+    assert json.loads((tmp_path / PROVENANCE).read_text(encoding="utf-8"))["file"] == "r\udcff.wav"
 
 
-@pytest.mark.parametrize("call", range(4))
-def test_a_failure_half_way_brings_everything_back(tmp_path, monkeypatch, call):
+@pytest.mark.parametrize("move", range(MOVES + 1))  # one more for the copy of an edited file
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.EIO, "no")])
+@pytest.mark.parametrize("moved", [False, True])
+def test_after_an_error_at_any_move_the_earlier_set_is_unchanged(
+    tmp_path, monkeypatch, move, error, moved
+):
+    real = os.replace
+
+    def fail_late(*paths: Path) -> NoReturn:
+        if moved:
+            real(*paths)
+        raise error
+
     write(tmp_path, ONE)
     (tmp_path / "tables/t.csv").write_text("edited")
-    before, calls, real = contents(tmp_path), iter(range(100)), os.replace
-
-    def broken(*paths: Path) -> None:
-        real(*paths)
-        if next(calls) == call:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(os, "replace", broken)
-    with pytest.raises(KeyboardInterrupt):
+    before = contents(tmp_path)
+    monkeypatch.setattr(os, "replace", at_call(move, fail_late, real))
+    with pytest.raises((KeyboardInterrupt, OutputError)):
         write(tmp_path, TWO)
     assert contents(tmp_path) == before
 
 
-def test_a_first_run_that_fails_leaves_no_folder(tmp_path, monkeypatch):
-    def broken(*paths: Path) -> None:
-        raise OSError(errno.EIO, "no")
-
-    monkeypatch.setattr(os, "replace", broken)
-    with pytest.raises(OutputError):
+def test_an_error_in_the_first_run_leaves_no_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(OutputError, match="Input/output error; choose another folder"):
         write(tmp_path / "out", ONE)
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("named", ["{name}", ".callshot-1-{host}-x", ".callshot-{pid}-other-x"])
-@pytest.mark.parametrize("first", [True, False])
-def test_what_a_killed_run_left_is_undone_whoever_has_its_number_now(tmp_path, named, first):
-    before = {} if first else ONE
-    if not first:
-        write(tmp_path, ONE)
-    left = die(tmp_path, TWO, at_replace(2))
-    left.rename(tmp_path / named.format(name=left.name, host=output_folder.HOST, pid=os.getpid()))
-    assert contents(tmp_path) != before
-    open_output_folder(tmp_path, None, TOLD, mark=MARK).close()
-    assert contents(tmp_path) == before
+def test_an_error_before_anything_is_written_leaves_the_earlier_set(tmp_path):
+    write(tmp_path, ONE)
+    with (
+        pytest.raises(ZeroDivisionError),
+        open_output_folder(tmp_path, (), PROVENANCE, mark=MARK),
+    ):
+        raise ZeroDivisionError
+    assert contents(tmp_path) == ONE
+
+
+def test_folders_that_were_made_for_nothing_are_removed(tmp_path):
+    with open_output_folder(tmp_path / "a" / "b", (), PROVENANCE):
+        assert (tmp_path / "a" / "b").is_dir()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_vanishes_during_the_run_is_made_again(tmp_path):
+    with open_output_folder(tmp_path / "out", (), PROVENANCE) as output:
+        shutil.rmtree(tmp_path / "out")
+        output.write(make_no_files, {})
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [PROVENANCE]
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (errno.EACCES, "no permission to write; choose another folder"),
+        (errno.EROFS, "the file system is read-only; choose another folder"),
+        (errno.ENOSPC, "the disk is full; free some space"),
+        (errno.EIO, "Input/output error; choose another folder"),
+    ],
+)
+def test_an_error_of_the_disk_is_explained_before_any_work(tmp_path, monkeypatch, code, message):
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(Path, "mkdir", fail)
+    with pytest.raises(OutputError, match=message) as caught:
+        recover(tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path}: cannot write results, nothing was changed")
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere"
+)
+def test_a_folder_without_permission_is_an_error(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(OutputError, match="no permission"):
+        recover(tmp_path / "below")
+    tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        pl.exceptions.ComputeError(
+            "parquet: underlying IO error: No space left on device (os error 28)"
+        ),
+    ],
+)
+def test_a_full_disk_is_explained_in_one_line_and_the_earlier_set_stays(tmp_path, error):
+    def fail(staging: Path) -> Sequence[str]:
+        (staging / "half.csv").write_text("half")
+        raise error
+
+    write(tmp_path, ONE)
+    message = "nothing was changed: the disk is full; free some space"
+    with (
+        pytest.raises(OutputError, match=message) as caught,
+        open_output_folder(tmp_path, (), PROVENANCE, mark=MARK) as output,
+    ):
+        output.write(fail, {})
+    assert "\n" not in str(caught.value)
+    assert contents(tmp_path) == ONE
+
+
+def test_an_error_of_polars_that_is_not_of_the_disk_is_not_changed(tmp_path):
+    def fail(staging: Path) -> Sequence[str]:
+        raise pl.exceptions.ComputeError("a bug")
+
+    with (
+        pytest.raises(pl.exceptions.ComputeError, match="a bug"),
+        open_output_folder(tmp_path, (), PROVENANCE) as output,
+    ):
+        output.write(fail, {})
+
+
+def test_an_error_in_the_work_itself_is_not_changed(tmp_path):
+    with (
+        pytest.raises(FileNotFoundError),
+        open_output_folder(tmp_path, (), PROVENANCE),
+    ):
+        (tmp_path / "no such recording").read_bytes()
+
+
+@pytest.mark.parametrize("move", range(MOVES))
+def test_the_next_run_finds_the_earlier_set_after_a_kill_at_any_move(tmp_path, move):
+    write(tmp_path, ONE)
+    die_while_writing(tmp_path, TWO, replace=die_at_move(move))
+    assert (tmp_path / STAGING).is_dir()
+    recover(tmp_path)
+    assert contents(tmp_path) == ONE
     write(tmp_path, TWO)
     assert contents(tmp_path) == TWO
 
 
-def test_what_a_study_left_is_undone_by_another_command_too(tmp_path):
+@pytest.mark.parametrize("move", range(len(TWO) + 1))
+def test_the_next_run_finds_nothing_after_a_kill_of_the_first_run(tmp_path, move):
+    die_while_writing(tmp_path, TWO, replace=die_at_move(move))
+    recover(tmp_path)
+    assert contents(tmp_path) == {}
+
+
+def test_a_killed_study_is_undone_by_another_command(tmp_path):
     write(tmp_path, ONE)
-    die(tmp_path, TWO, at_replace(3))
+    die_while_writing(tmp_path, TWO, replace=die_at_move(MOVES - 1))
     assert "tables/u.csv" in contents(tmp_path)
-    with pytest.raises(OutputError, match=r"results of a\.toml are there"):
-        open_output_folder(tmp_path, ["curve.csv"], TOLD)
+    with (
+        pytest.raises(OutputError, match=r"it has the results of a\.toml"),
+        open_output_folder(tmp_path, ["curve.csv"], PROVENANCE),
+    ):
+        raise AssertionError
     assert contents(tmp_path) == ONE
 
 
-def test_a_kill_after_the_last_file_undoes_nothing(tmp_path):
+def test_a_kill_before_all_files_are_made_leaves_the_earlier_set(tmp_path):
     write(tmp_path, ONE)
-    die(tmp_path, TWO, "shutil.rmtree = lambda *_, **__: os._exit(9)")
-    open_output_folder(tmp_path, None, TOLD, mark=MARK).close()
+    die_while_writing(tmp_path, TWO, dumps=die)
+    recover(tmp_path)
+    assert contents(tmp_path) == ONE
+
+
+def test_a_kill_after_the_last_move_leaves_the_new_set(tmp_path):
+    write(tmp_path, ONE)
+    die_while_writing(tmp_path, TWO, rmtree=at_call(1, die, shutil.rmtree))
+    assert (tmp_path / STAGING).is_dir()
+    recover(tmp_path)
     assert contents(tmp_path) == TWO
 
 
-def test_a_kill_while_the_staging_folder_goes_undoes_nothing(tmp_path):
+@pytest.mark.parametrize("move", range(MOVES - 1))
+def test_a_kill_while_a_failed_run_is_undone_leaves_the_earlier_set(tmp_path, move):
+    earlier = {"a": "1", "b": "2", "c": "3"}
+    write(tmp_path, earlier)
+    moves_back = at_call(move, die, os.replace)
+    moves = itertools.chain([os.replace] * (MOVES - 1), [fail], itertools.repeat(moves_back))
+    die_while_writing(
+        tmp_path,
+        {"a": "1", "b": "5", "c": "6"},
+        replace=lambda *paths: next(moves)(*paths),
+    )
+    recover(tmp_path)
+    assert contents(tmp_path) == earlier
+
+
+def test_a_kill_while_the_staging_folder_is_removed_changes_nothing(tmp_path):
+    def remove_one_file(folder: Path, **_: object) -> NoReturn:
+        (folder / "a").unlink()
+        die()
+
     write(tmp_path, {"a": "1", "b": "2"})
-    die(
+    die_while_writing(
         tmp_path,
         {"a": "1", "b": "5"},
-        """
-real = os.replace
-def broken(*paths):
-    if next(calls) == 2:
-        raise OSError(5, "no")
-    real(*paths)
-def half(folder, **_):
-    for copy in Path(folder).glob(".before*/*"):
-        copy.unlink()
-    os._exit(9)
-os.replace, shutil.rmtree = broken, half
-""",
+        replace=at_call(4, fail, os.replace),
+        rmtree=at_call(1, remove_one_file, shutil.rmtree),
     )
-    open_output_folder(tmp_path, None, TOLD, mark=MARK).close()
+    recover(tmp_path)
     assert contents(tmp_path) == {"a": "1", "b": "2"}
 
 
-def test_what_is_kept_is_not_put_back_through_a_link(tmp_path):
-    precious, out = tmp_path / "precious", tmp_path / "out"
+def test_an_earlier_file_does_not_come_back_through_a_link(tmp_path):
+    precious = tmp_path / "precious"
+    out = tmp_path / "out"
     precious.mkdir()
     (precious / "t.csv").write_text("x")
     write(out, ONE)
-    die(out, TWO, at_replace(2))
-    (out / "tables/t.csv").unlink()
-    (out / "tables").rmdir()
+    die_while_writing(out, TWO, replace=die_at_move(6))
+    shutil.rmtree(out / "tables")
     (out / "tables").symlink_to(precious)
-    open_output_folder(out, None, TOLD, mark=MARK).close()
+    recover(out)
     assert contents(precious) == {"t.csv": "x"}
 
 
-def test_a_file_that_came_while_others_were_put_in_place_stays_when_they_go(tmp_path, monkeypatch):
-    def broken(*paths: Path) -> None:
+def test_a_file_that_appears_while_others_move_stays_after_an_error(tmp_path, monkeypatch):
+    def fail(*paths: Path) -> None:
         (tmp_path / "report.html").write_text("mine")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(os, "replace", broken)
+    monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(KeyboardInterrupt):
         write(tmp_path, ONE)
     assert contents(tmp_path) == {"report.html": "mine"}
 
 
-def test_a_kill_while_files_are_brought_back_can_be_mended_too(tmp_path):
-    write(tmp_path, {"a": "1", "b": "2", "c": "3"})
-    die(
-        tmp_path,
-        {"a": "1", "b": "5", "c": "6"},
-        """
-real = os.replace
-def broken(*paths):
-    call = next(calls)
-    if call == 2:
-        raise OSError(5, "no")
-    if call == 4:
-        os._exit(9)
-    real(*paths)
-os.replace = broken
-""",
-    )
-    open_output_folder(tmp_path, None, TOLD, mark=MARK).close()
-    assert contents(tmp_path) == {"a": "1", "b": "2", "c": "3"}
-
-
-def test_a_copy_that_was_torn_by_a_kill_is_never_put_back(tmp_path):
+def test_files_that_changed_since_a_kill_stay(tmp_path):
     write(tmp_path, ONE)
-    die(
-        tmp_path,
-        TWO,
-        """
-def torn(source, copy):
-    Path(copy).write_bytes(b"half")
-    os._exit(9)
-def refuse(*_):
-    raise OSError(95, "no links here")
-Path.hardlink_to, shutil.copyfile = refuse, torn
-""",
-    )
-    open_output_folder(tmp_path, None, TOLD, mark=MARK).close()
+    die_while_writing(tmp_path, TWO, replace=die_at_move(MOVES - 1))
+    (tmp_path / "tables/u.csv").write_text("new since the kill")
+    (tmp_path / "tables/t.csv").write_text("changed since the kill")
+    recover(tmp_path)
+    assert contents(tmp_path) == {
+        **ONE,
+        "tables/u.csv": "new since the kill",
+        "tables/t.csv": "changed since the kill",
+        "tables/t.csv.before": "1",
+    }
+
+
+def test_a_second_run_in_the_same_folder_is_an_error_until_the_first_ends(tmp_path):
+    message = "another run is writing to it; wait for that run or choose another folder"
+    with open_output_folder(tmp_path, (), PROVENANCE, mark=MARK) as output:
+        with pytest.raises(OutputError, match=message):
+            write(tmp_path, ONE)
+        assert output.path.is_dir()
+        output.write(make_no_files, {})
+    assert [path.name for path in tmp_path.iterdir()] == [PROVENANCE]
+    write(tmp_path, ONE)
     assert contents(tmp_path) == ONE
 
 
-def test_without_links_what_a_killed_run_replaced_comes_back(tmp_path, monkeypatch):
-    write(tmp_path, ONE)
-    refuse = "def refuse(*_):\n    raise OSError(95, 'no links here')\nPath.hardlink_to = refuse\n"
-    die(tmp_path, TWO, refuse + at_replace(3))
-    (tmp_path / "tables/u.csv").write_text("changed since the kill")
-    open_output_folder(tmp_path, None, TOLD, mark=MARK).close()
-    assert contents(tmp_path) == {**ONE, "tables/u.csv": "changed since the kill"}
-
-
-@pytest.mark.parametrize("host", ["other", output_folder.HOST])
-def test_a_run_of_any_name_that_holds_its_lock_is_alive(tmp_path, host):
-    with open_output_folder(tmp_path, None, TOLD) as living:
-        named = tmp_path / f".callshot-999999999-{host}-x"
-        living.path.rename(named)
-        open_output_folder(tmp_path, None, TOLD).close()
-        assert (named / output_folder.LOCK).exists()
-    open_output_folder(tmp_path, None, TOLD).close()
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("mine", "host", "stays"), [(True, "", True), (False, "", False), (False, "other", True)]
-)
-def test_where_there_are_no_locks_the_process_decides(tmp_path, monkeypatch, mine, host, stays):
-    def unlocked(*_: object) -> None:
+def test_where_the_file_system_has_no_locks_the_process_decides(tmp_path, monkeypatch):
+    def fail(*_: object) -> None:
         raise OSError(errno.ENOLCK, "no locks")
 
-    with open_output_folder(tmp_path, None, TOLD) as opened:
-        monkeypatch.setattr(
-            output_folder, "_alone_in", output_folder.explained
-        )  # does nothing here
-        monkeypatch.setattr(fcntl, "flock", unlocked)
-        left = (
-            tmp_path
-            / f".callshot-{os.getpid() if mine else 999999999}-{host or output_folder.HOST}-x"
-        )
-        left.mkdir()
-        (left / output_folder.LOCK).touch()
-        with open_output_folder(tmp_path, None, TOLD) as another:
-            assert not (another.path / output_folder.LOCK).exists()
-            assert left.exists() == stays
-            assert opened.path.exists()
-
-
-def test_a_run_that_was_killed_while_another_was_made_is_undone_first(tmp_path):
-    write(tmp_path, ONE)
-
-    def make(folder: Path) -> list[str]:
-        for left in tmp_path.glob(".callshot-*"):
-            left.rename(tmp_path / "living")  # the one that `die` finds is its own
-        die(tmp_path, TWO, at_replace(2))
-        (tmp_path / "living").rename(folder)
-        (folder / "report.html").write_text("third")
-        return ["report.html"]
-
-    with open_output_folder(tmp_path, None, TOLD, mark=MARK) as opened:
-        opened.write(make, {})
-    assert contents(tmp_path) == {"report.html": "third"}
+    monkeypatch.setattr(fcntl, "flock", fail)
+    with open_output_folder(tmp_path, (), PROVENANCE, mark=MARK):
+        with pytest.raises(OutputError, match="another run is writing to it"):
+            write(tmp_path, ONE)
+        owner = next(tmp_path.glob(f"{LOCK}.*")).read_text()
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    (tmp_path / f"{LOCK}.owner").write_text(owner.replace(str(os.getpid()), str(dead.pid)))
+    write(tmp_path, TWO)
+    assert contents(tmp_path) == TWO

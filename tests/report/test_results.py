@@ -1,14 +1,9 @@
 import csv
 import dataclasses
-import errno
 import hashlib
 import json
 import math
-import os
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,8 +15,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from callshot.errors import InputError, OutputError
-from callshot.fewshot.evaluate import evaluate_tables
+from callshot.errors import InputError
+from callshot.fewshot.evaluate import evaluate
 from callshot.fewshot.protocol import Protocol
 from callshot.records import (
     BudgetRow,
@@ -36,7 +31,7 @@ from callshot.records import (
     Ties,
     Values,
 )
-from callshot.report import commit, output_folder, results
+from callshot.report import results
 from callshot.report.provenance import describe_evaluation
 from callshot.report.results import (
     merge,
@@ -117,18 +112,6 @@ def contents(directory: Path) -> dict[str, bytes]:
 def rows(path: Path) -> list[list[str]]:
     with path.open(encoding="utf-8", newline="") as file:
         return list(csv.reader(file))
-
-
-def fail_at(monkeypatch: pytest.MonkeyPatch, call: int, error: BaseException) -> None:
-    """Make os.replace fail at one call, and work again after it."""
-    calls, replace_file = iter(range(100)), os.replace
-
-    def broken(*paths: Path) -> None:
-        if next(calls) == call:
-            raise error
-        replace_file(*paths)
-
-    monkeypatch.setattr(output_folder.os, "replace", broken)
 
 
 def test_every_file_is_written_and_nothing_else(tmp_path):
@@ -282,40 +265,6 @@ def test_files_of_the_user_are_left_alone(tmp_path):
     assert (tmp_path / "notes.txt").read_text() == "mine"
 
 
-@pytest.mark.parametrize("call", [0, 4, 8])
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.EIO, "no")])
-def test_an_interrupt_while_files_are_put_in_place_brings_the_earlier_ones_back(
-    tmp_path, monkeypatch, call, error
-):
-    write(tmp_path)
-    before = contents(tmp_path)
-    fail_at(monkeypatch, call, error)
-    with pytest.raises((KeyboardInterrupt, OutputError)):
-        write(tmp_path, make_evaluation("another"))
-    assert contents(tmp_path) == before
-
-
-def test_an_interrupt_of_the_first_run_leaves_no_file(tmp_path, monkeypatch):
-    fail_at(monkeypatch, 5, KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        write(tmp_path / "made")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_where_there_are_no_hard_links_the_earlier_files_come_back_too(tmp_path, monkeypatch):
-    write(tmp_path)
-    before = contents(tmp_path)
-
-    def refuse(*_):
-        raise OSError(errno.EPERM, "no links here")
-
-    monkeypatch.setattr(Path, "hardlink_to", refuse)
-    fail_at(monkeypatch, 6, KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        write(tmp_path, make_evaluation("another"))
-    assert contents(tmp_path) == before
-
-
 @pytest.mark.parametrize("name", ["curve.csv", "values.parquet", "ties.csv"])
 def test_a_writer_that_fails_leaves_the_earlier_files(tmp_path, monkeypatch, name):
     write(tmp_path)
@@ -331,174 +280,8 @@ def test_a_writer_that_fails_leaves_the_earlier_files(tmp_path, monkeypatch, nam
     assert contents(tmp_path) == before
 
 
-def test_an_error_before_anything_is_written_leaves_the_earlier_files(tmp_path):
-    write(tmp_path)
-    before = contents(tmp_path)
-    with pytest.raises(ZeroDivisionError), open_results(tmp_path):
-        raise ZeroDivisionError
-    assert contents(tmp_path) == before
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        OSError(errno.ENOSPC, "No space left on device"),
-        pl.exceptions.ComputeError(
-            "parquet: underlying IO error: No space left on device (os error 28)"
-        ),
-    ],
-)
-def test_a_full_disk_is_told_in_one_line_and_the_earlier_files_stay(tmp_path, monkeypatch, error):
-    write(tmp_path)
-    before = contents(tmp_path)
-
-    def full(evaluation, path):
-        raise error
-
-    monkeypatch.setitem(results.WRITERS, "values.parquet", full)
-    with pytest.raises(
-        OutputError, match=r"nothing was changed: the disk is full; free some space"
-    ) as caught:
-        write(tmp_path, make_evaluation("another"))
-    assert "\n" not in str(caught.value)
-    assert contents(tmp_path) == before
-
-
-def test_an_error_of_polars_that_is_not_the_disks_is_not_hidden(tmp_path, monkeypatch):
-    def wrong(evaluation, path):
-        raise pl.exceptions.ComputeError("a bug")
-
-    monkeypatch.setitem(results.WRITERS, "curve.parquet", wrong)
-    with pytest.raises(pl.exceptions.ComputeError, match="a bug"):
-        write(tmp_path)
-
-
-def test_a_file_in_the_way_is_named(tmp_path):
-    (tmp_path / "file").write_text("mine")
-    for directory in (tmp_path / "file", tmp_path / "file" / "below" / "it"):
-        with pytest.raises(
-            OutputError, match=r"file is not a directory; move it, or choose another directory"
-        ):
-            open_results(directory)
-    assert (tmp_path / "file").read_text() == "mine"
-
-
-def test_a_folder_with_the_name_of_a_result_is_named_before_anything_is_computed(tmp_path):
-    (tmp_path / "curve.csv").mkdir()
-    with pytest.raises(
-        OutputError, match=r"curve\.csv is a folder there, and a file goes by that name; move it"
-    ):
-        open_results(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["curve.csv"]
-
-
-@pytest.mark.parametrize(
-    ("number", "told"),
-    [
-        (errno.EACCES, "no permission to write; choose another directory"),
-        (errno.EROFS, "read-only file system; choose another directory"),
-        (errno.ENOSPC, "the disk is full"),
-        (errno.EIO, "Input/output error"),
-    ],
-)
-def test_a_directory_that_cannot_be_written_is_refused(tmp_path, monkeypatch, number, told):
-    def refuse(**_):
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(output_folder.tempfile, "mkdtemp", refuse)
-    with pytest.raises(OutputError, match=told) as caught:
-        open_results(tmp_path)
-    assert str(caught.value).startswith(f"{tmp_path}: cannot write results")
-
-
-@pytest.mark.skipif(
-    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere"
-)
-def test_a_directory_without_permission_is_refused(tmp_path):
-    tmp_path.chmod(0o500)
-    with pytest.raises(OutputError, match="no permission"):
-        open_results(tmp_path / "below")
-    tmp_path.chmod(0o700)
-
-
-def test_directories_that_were_made_for_nothing_are_removed_again(tmp_path):
-    with open_results(tmp_path / "a" / "b"):
-        assert (tmp_path / "a" / "b").is_dir()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_directory_that_vanishes_during_the_run_is_made_again(tmp_path):
-    with open_results(tmp_path / "out") as opened:
-        shutil.rmtree(opened.path)
-        (tmp_path / "out").rmdir()
-        write_results(opened, make_evaluation(), {})
-    assert {path.name for path in (tmp_path / "out").iterdir()} == NAMES
-
-
-def test_what_a_dead_run_left_is_removed_and_what_a_living_one_holds_is_not(tmp_path):
-    code = "import os, sys; from callshot.report.results import *; open_results(Path(sys.argv[1])); os._exit(9)"
-    subprocess.run([sys.executable, "-c", code, tmp_path], check=False)
-    (left,) = tmp_path.glob(".callshot-*")
-    with open_results(tmp_path) as mine:
-        assert not left.exists()
-        with open_results(tmp_path):
-            assert mine.path.exists()
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_what_a_run_on_another_machine_holds_is_not_removed(tmp_path):
-    (tmp_path / ".callshot-999999999-elsewhere-abc").mkdir()
-    with open_results(tmp_path):
-        assert (tmp_path / ".callshot-999999999-elsewhere-abc").exists()
-
-
-def test_what_a_killed_run_replaced_is_put_back_by_the_next(tmp_path):
-    with open_results(tmp_path) as opened:
-        write_results(opened, make_evaluation(), {})
-    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    child.wait()
-    dead = tmp_path / f".callshot-{child.pid}-{output_folder.HOST}-x"
-    (dead / commit.KEPT).mkdir(parents=True)
-    (dead / results.PROVENANCE).write_text("{}")  # still staged: the run did not come to its end
-    for name in ("curve.csv", "ties.csv"):
-        (dead / commit.KEPT / name).write_bytes(before[name])
-        (tmp_path / name).write_text("half of another run")
-    open_results(tmp_path).close()
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
-
-
-def test_two_runs_take_turns_in_one_directory(tmp_path):
-    with output_folder._alone_in(tmp_path):
-        code = f"import fcntl, os; fcntl.flock(os.open({str(tmp_path)!r}, os.O_RDONLY), fcntl.LOCK_EX | fcntl.LOCK_NB)"
-        assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode != 0
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
-
-
-def test_what_a_first_run_put_in_place_before_it_was_killed_is_taken_away_by_the_next(tmp_path):
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    child.wait()
-    dead = tmp_path / f".callshot-{child.pid}-{output_folder.HOST}-x"
-    (dead / commit.KEPT).mkdir(parents=True)
-    digest = hashlib.sha256(b"already in place").hexdigest()
-    (dead / results.PROVENANCE).write_text(
-        json.dumps({"files": {"curve.csv": digest, "ties.csv": "0"}})
-    )
-    (dead / "ties.csv").write_text("still staged")
-    (tmp_path / "curve.csv").write_text("already in place")
-    open_results(tmp_path).close()
-    assert not (tmp_path / "curve.csv").exists()
-
-
-@pytest.mark.parametrize("text", ["[" * 100_000, "{", '{"files": 3}'])
-def test_a_provenance_that_is_none_is_not_ours(tmp_path, text):
-    (tmp_path / results.PROVENANCE).write_text(text)
-    with pytest.raises(OutputError, match=r"provenance\.json is there and not from callshot"):
-        open_results(tmp_path)
-
-
 def evaluated(tables: Sequence[Embeddings], **more: Any) -> Evaluation:
-    return evaluate_tables(tables, FEW, corpus='herd, "north"', **more)
+    return evaluate(tables, FEW, corpus='herd, "north"', **more)
 
 
 def write_whole(directory: Path, evaluation: Evaluation) -> None:
@@ -563,9 +346,7 @@ def test_two_encoders_built_folds_notes_and_a_whole_pool_read_back(tmp_path):
     tables = make_tables(
         ['say "roar",\ntwice', " roar", "ROAR"], each=1, encoders={"mfcc": 1.0, "per,ch": 0.5}
     )
-    evaluation = evaluate_tables(
-        tables, replace(FEW, whole_pool=True, score="softmax"), corpus="herd"
-    )
+    evaluation = evaluate(tables, replace(FEW, whole_pool=True, score="softmax"), corpus="herd")
     assert evaluation.notes
     assert evaluation.folds.proof
     write_whole(tmp_path, evaluation)

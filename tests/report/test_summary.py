@@ -430,7 +430,7 @@ def test_the_first_sentences_agree_with_the_crossings():
             or f"from {c.k} example{'s' * (c.k != 1)} per call type on, on average" in line
         )
         assert (c.k_clear is None) == ("clearly from" not in line)
-        assert c.k_clear is None or f"clearly from {c.surely} on" in line
+        assert c.k_clear is None or f"clearly from {c.k_clear} on" in line
 
 
 def test_a_rival_that_is_passed_twice_is_told_with_the_first_time():

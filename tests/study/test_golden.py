@@ -14,8 +14,8 @@ import pytest
 import soundfile as sf
 
 from callshot.encoders import catalogue
-from callshot.encoders.catalogue import Row
-from callshot.study.study_file import read_study
+from callshot.encoders.catalogue import EncoderSpec
+from callshot.study.file import read_study
 from callshot.study.run import run_study
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -68,7 +68,7 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def load_counts(row: Row, **_: object):
+def load_counts(spec: EncoderSpec, **_: object):
     """Open an encoder whose vectors are whole numbers: crossings of zero, loudness, peaks."""
 
     def model(signal: np.ndarray) -> np.ndarray:
@@ -86,8 +86,8 @@ class Counts:
 
     name, value = "counts", f"{__name__}:ROW"
 
-    def load(self) -> Row:
-        return Row(
+    def load(self) -> EncoderSpec:
+        return EncoderSpec(
             "counts",
             "whole numbers",
             3,

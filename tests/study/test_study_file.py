@@ -158,7 +158,7 @@ def test_a_file_with_a_byte_order_mark_is_read(folder: Path) -> None:
         ),
         (
             MINIMAL.replace("[corpus.c]", "[corpus.c]\nmin_length_s = -1"),
-            r"\[corpus.c\] minimum length: 0 s or more",
+            r"\[corpus.c\] minimum length: expected 0 to",
         ),
         (
             MINIMAL.replace("[corpus.c]", "[corpus.c]\nfolds = 1"),
@@ -166,7 +166,7 @@ def test_a_file_with_a_byte_order_mark_is_read(folder: Path) -> None:
         ),
         (
             MINIMAL.replace("[corpus.c]", "[corpus.c]\nknown = 'ldc'"),
-            r"\[corpus.c\] corpus: 'ldc' is not known",
+            r"\[corpus.c\] corpus: 'ldc' is unknown",
         ),
         (
             MINIMAL.replace("[corpus.c]", "[corpus.Tables]"),
@@ -228,8 +228,8 @@ def test_a_model_of_ones_own_lies_relative_to_the_study(
     text = MINIMAL.replace(
         '"mfcc"', '"onnx:my.onnx"\nrate_hz = 16000\nwindow_s = 1.0\ndimension = 8'
     )
-    monkeypatch.setattr("callshot.study.file.tell_encoder", lambda row: SimpleNamespace(needs=()))
-    assert read_study(study(folder, text)).encoders[0].row.options["path"] == str(
+    monkeypatch.setattr("callshot.study.file.encoder_status", lambda spec: SimpleNamespace(needs=()))
+    assert read_study(study(folder, text)).encoders[0].spec.options["path"] == str(
         folder / "my.onnx"
     )
 

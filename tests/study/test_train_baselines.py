@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from callshot.baselines.run import BaselineOptions, named_cell, outputs, score_aerd_package
 from callshot.cli import app
+from callshot.corpus.known_corpora import CORPORA
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.fewshot.protocol import Protocol
 from callshot.records import Embeddings
@@ -202,7 +203,7 @@ def test_the_centroid_alone_is_held_against_rivals(tables: list[Path], tmp_path:
 def test_rivals_do_not_take_the_place_of_an_evaluation(tables: list[Path], tmp_path: Path) -> None:
     evaluate_files(tables, tmp_path / "r", PROTOCOL, figure=False)
     before = sorted(path.name for path in (tmp_path / "r").iterdir())
-    with pytest.raises(OutputError, match="results of another command are there"):
+    with pytest.raises(OutputError, match="it has the results of another command"):
         train_baseline_files(tables, tmp_path / "r", LOGISTIC, PROTOCOL, against=tmp_path / "r")
     assert sorted(path.name for path in (tmp_path / "r").iterdir()) == before
 
@@ -230,11 +231,12 @@ def test_the_papers_pairing_goes_by_what_a_corpus_is_known_as(tmp_path: Path) ->
     path = make_table(tmp_path / "mfcc.parquet", "mfcc")
     table = read_table(path)
     write_table(table, path, corpus="elephant-voices")
-    plot = next(read_dataset([path], corpus="ev").plots())
-    assert (plot.dataset.corpus, plot.dataset.known) == ("ev", "elephant-voices")
+    plot = next(read_dataset([path], corpus="ev", known=CORPORA).per_encoder())
+    assert (plot.dataset.corpus, plot.dataset.known_corpus) == ("ev", "elephant-voices")
     assert [named_cell(plot, cell) for cell in ("paper", "chosen", "lstm")] == ["gru", "", "lstm"]
     assert (
-        named_cell(next(read_dataset([make_table(tmp_path / "x.parquet")]).plots()), "paper") == ""
+        named_cell(next(read_dataset([make_table(tmp_path / "x.parquet")]).per_encoder()), "paper")
+        == ""
     )
 
 
@@ -257,7 +259,7 @@ def test_with_categories_the_audio_is_told_apart_by_them(
     (path := tmp_path / "groups.csv").write_text(
         "label,category\nrumble,low\ngrowl,low\ntrumpet,high\n"
     )
-    plot = next(read_dataset(tables[:1], categories=path).plots())
+    plot = next(read_dataset(tables[:1], categories=path).per_encoder())
     scoring, names, targets = outputs(plot)
     assert (scoring, names) == ("reduced", ("high", "low"))
     own = plot.episodes.relevant
@@ -268,7 +270,7 @@ def test_with_categories_the_audio_is_told_apart_by_them(
 
 
 def test_a_plot_knows_the_segment_and_recording_of_each_row(tables: list[Path]) -> None:
-    plot = next(read_dataset(tables[:1]).plots())
+    plot = next(read_dataset(tables[:1]).per_encoder())
     for row, name in enumerate(plot.segments):
         at = plot.table.segment.index(name)
         assert plot.table.label[at] == plot.episodes.classes[plot.episodes.label[row]]
@@ -310,7 +312,7 @@ def test_aerd_as_published_is_asked_by_the_letters_of_its_labels(
 ) -> None:
     """A network that hears a louder trumpet in a louder signal, and nothing else."""
     torch = pytest.importorskip("torch", reason="torch is not here: make test-torch")
-    plot = next(read_dataset(tables[:1], folds=2).plots())
+    plot = next(read_dataset(tables[:1], folds=2).per_encoder())
     loud = {True: 0.5, False: 0.05}
     trumpet = plot.episodes.relevant[:, plot.episodes.classes.index("trumpet")]
     signals = [np.full(16_000, loud[bool(one)], np.float32) for one in trumpet]

@@ -8,7 +8,7 @@ import pytest
 
 from callshot.errors import InputError
 from callshot.records import Baseline, Embeddings
-from callshot.tables.fold_files import read_baselines, read_categories, read_folds, read_folds_dir
+from callshot.tables.fold_files import read_references, read_categories, read_folds, read_folds_dir
 
 HEADER = "corpus,encoder,kind,name,scoring,metric,value\n"
 
@@ -16,7 +16,7 @@ HEADER = "corpus,encoder,kind,name,scoring,metric,value\n"
 def baselines(tmp_path: Path, rows: str, header: str = HEADER) -> list[Baseline]:
     path = tmp_path / "rivals.csv"
     path.write_text(header + rows)
-    return read_baselines(path, ["ev", "ldc"], ["mfcc", "perch-v2"])
+    return read_references(path, ["ev", "ldc"], ["mfcc", "perch-v2"])
 
 
 def test_a_row_without_a_corpus_is_for_all_of_them(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from callshot.cli.options import (
     SourceRate,
     Tiers,
     make_hints,
-    make_rule,
+    make_segmentation_options,
 )
 
 
@@ -53,7 +53,9 @@ def inspect(
     from callshot.report.corpus import show_inspection
     from callshot.report.progress import show_progress
 
-    known, rule = make_rule(corpus, minimum_s=min_length, source_rate_hz=source_rate)
+    known, segmentation = make_segmentation_options(
+        corpus, minimum_s=min_length, source_rate_hz=source_rate
+    )
     with (
         interruptible(),
         show_progress(Console(stderr=True), quiet=quiet, first="looking around") as progress,
@@ -61,7 +63,7 @@ def inspect(
         found = inspect_corpus(
             audio,
             annotations,
-            rule,
+            options=segmentation,
             format=format,
             hints=make_hints(columns, tiers, label),
             corpus=known,
@@ -133,7 +135,7 @@ def segment(
     from callshot.report.progress import show_progress
     from callshot.study.file_steps import segment_files
 
-    known, rule = make_rule(
+    known, segmentation = make_segmentation_options(
         corpus,
         minimum_s=min_length,
         with_collar=with_collar,
@@ -143,7 +145,8 @@ def segment(
         source_rate_hz=source_rate,
         **({"level_dbfs": level} if normalise else {}),
     )
-    rule = rule if normalise else replace(rule, level_dbfs=None)
+    if not normalise:
+        segmentation = replace(segmentation, level_dbfs=None)
     with (
         interruptible(),
         show_progress(Console(stderr=True), quiet=quiet, first="reading annotations") as progress,
@@ -152,7 +155,7 @@ def segment(
             audio,
             out,
             annotations,
-            rule,
+            options=segmentation,
             format=format,
             hints=make_hints(columns, tiers, label),
             corpus=known,

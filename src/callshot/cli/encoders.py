@@ -101,10 +101,10 @@ def list_all(context: typer.Context) -> None:
     if context.invoked_subcommand is None:
         from rich.console import Console
 
-        from callshot.encoders.availability import tell_encoders
+        from callshot.encoders.availability import list_status
         from callshot.report.encoders import show_encoders
 
-        show_encoders(tell_encoders(), Console())
+        show_encoders(list_status(), Console())
 
 
 @encoders.command()
@@ -116,8 +116,8 @@ def show(name: Name, choices: Choices = None) -> None:
     from callshot.encoders.catalogue import find_encoder
     from callshot.report.encoders import show_encoder
 
-    row = find_encoder(name, _pairs(choices))
-    show_encoder(row.choices(), encoder_status(row), Console())
+    spec = find_encoder(name, _pairs(choices))
+    show_encoder(spec.choices(), encoder_status(spec), Console())
 
 
 @encoders.command()
@@ -149,25 +149,27 @@ def get(
     if name.startswith("onnx:"):
         print(printable(f"{name} is a file of your own: there is nothing to get"))
         return
-    row = find_encoder(name)
-    if torch and not row.for_torch:
-        raise OptionError(f"torch: {row.name} has no weights for it; leave the option out")
-    weights = row.for_torch[:1] if torch else row.weights
-    print(f"{row.name}: licence {row.licence}")
+    spec = find_encoder(name)
+    if torch and not spec.torch_weights:
+        raise OptionError(f"torch: {spec.name} has no weights for it; leave the option out")
+    weights = spec.torch_weights[:1] if torch else spec.weights
+    print(f"{spec.name}: licence {spec.licence}")
     with (
         interruptible(),
         show_progress(Console(stderr=True), quiet=quiet, first=f"getting {name}") as progress,
     ):
-        for weight, source in match_files(row, file) if file else ():
-            print(import_weight(row.place, weight, source))
+        for weight, source in match_files(spec, file) if file else ():
+            print(import_weight(spec.weights_name, weight, source))
         for weight in () if file else weights:
             print(
                 get_weight(
-                    row.place, weight, lambda share, what: progress(share / len(weights), what)
+                    spec.weights_name,
+                    weight,
+                    lambda share, what: progress(share / len(weights), what),
                 )
             )
-    if not row.weights:
-        print(f"{row.name} needs no weights")
+    if not spec.weights:
+        print(f"{spec.name} needs no weights")
 
 
 @encoders.command()

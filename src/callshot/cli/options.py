@@ -76,14 +76,15 @@ SourceRate = Annotated[
 ]
 
 
-def make_rule(name: str | None, **options: object) -> tuple["Corpus | None", "SegmentationOptions"]:
-    """Return a corpus by its name, and its rule (or the default one) with the options that were given."""
-    from callshot.corpus.known_corpora import find_corpus
-    from callshot.corpus.options import SegmentationOptions
+def make_segmentation_options(
+    name: str | None, **options: object
+) -> tuple["Corpus | None", "SegmentationOptions"]:
+    """Return a corpus by its name, and its options (or the defaults) with those given."""
+    from callshot.corpus.known_corpora import default_options, find_corpus
 
     corpus = None if name is None else find_corpus(name)
     given = {key: value for key, value in options.items() if value is not None}
-    return corpus, replace(SegmentationOptions() if corpus is None else corpus.rule, **given)  # type: ignore[arg-type]
+    return corpus, replace(default_options(corpus), **given)  # type: ignore[arg-type]
 
 
 def make_hints(columns: list[str] | None, tiers: list[str] | None, label: str | None) -> "Hints":

@@ -26,7 +26,8 @@ from typing import Self
 import numpy as np
 import soxr
 
-from callshot.corpus.audio_files import RATES_HZ, Frames, Signal
+from callshot.corpus.audio_files import Frames, Signal
+from callshot.corpus.options import LEVELS_DBFS, RATES_HZ, check_channel_rule
 from callshot.errors import CallshotError, InputError, OptionError
 from callshot.records import Recording, Segment
 
@@ -34,7 +35,6 @@ SUFFIXES = frozenset(
     {".wav", ".wave", ".bwf", ".rf64", ".w64", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".mp2"}
     | {".aif", ".aiff", ".aifc", ".au", ".snd", ".caf", ".sph", ".nist", ".voc"}
 )
-LEVELS_DBFS = (-200.0, 0.0)
 MARGIN = 256  # periods of the lower rate
 GRID = 4096  # samples among which one is sought that coincides with a frame
 WAITING = 2**24  # samples that may wait for whoever takes the segments
@@ -176,19 +176,6 @@ class Reader:
                     f"the sample at {at_s:.3f} s is {signal[bad]}; wanted finite numbers"
                 )
             yield signal
-
-
-def check_channel_rule(rule: str) -> None:
-    """Refuse what is not "first", "mean" or the number of a channel.
-
-    >>> check_channel_rule("2")
-    """
-    if rule not in ("first", "mean") and not (
-        rule.isascii() and rule.isdecimal() and int(rule[:9]) > 0
-    ):
-        raise OptionError(
-            f'channel rule: wanted "first", "mean" or the number of a channel from 1 up, found {rule!r}'
-        )
 
 
 def normalise_peak(signal: Signal, level_dbfs: float) -> Signal:

@@ -28,6 +28,7 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
+from callshot.corpus.options import RATES_HZ
 from callshot.errors import InputError
 from callshot.records import Recording
 
@@ -36,7 +37,6 @@ Signal = NDArray[np.float32]
 OPENING = (
     threading.Lock()
 )  # libsndfile keeps why a file could not be opened in one place for all threads
-RATES_HZ = (10.0, 1e7)
 FORWARD = ("OGG", "MP3")
 TAIL_S = 30.0  # that are kept of such a file: calls overlap, and collars reach back
 HOLE = "libogg reports a hole"

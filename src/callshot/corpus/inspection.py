@@ -1,14 +1,24 @@
-"""A folder, before anything is decided → what is in it, how it pairs, and what the protocol could do with it."""
+"""What a corpus holds, in numbers.
 
+`inspect_corpus` looks at a folder before anything is decided: its calls, and the folds they allow.
+`measure_corpus` takes a segmentation and returns the numbers that a report gives for the corpus.
+`read_stats` reads those numbers back from the files of a run.
+"""
+
+import json
 from collections import defaultdict
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import fmean, pstdev
+from typing import Any
 
 import numpy as np
 
 from callshot.corpus.annotations import Hints
-from callshot.corpus.known_corpora import Corpus
+from callshot.corpus.known_corpora import Corpus, default_options
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segments import segment_corpus, suggest_minimum
+from callshot.errors import InputError
 from callshot.fewshot.folds import (
     DEFAULT_FOLDS,
     check_folds,
@@ -16,16 +26,25 @@ from callshot.fewshot.folds import (
     count_classes,
     make_folds,
 )
-from callshot.records import Folds, Inspection, Progress, Segmentation, no_progress
+from callshot.records import (
+    CorpusStats,
+    DurationStats,
+    Folds,
+    Inspection,
+    Progress,
+    Segment,
+    Segmentation,
+    no_progress,
+)
 
-MOST_FOLDS = 10
+MAX_FOLDS = 10
 
 
 def inspect_corpus(
     audio: Path,
     annotations: Path | None = None,
-    rule: SegmentationOptions | None = None,
     *,
+    options: SegmentationOptions | None = None,
     format: str = "auto",
     hints: Hints | None = None,
     corpus: Corpus | None = None,
@@ -33,16 +52,16 @@ def inspect_corpus(
     shorten: bool = True,
     progress: Progress = no_progress,
 ) -> Inspection:
-    """Look at a folder: its audio (headers only), its annotations, and which labels `folds` folds would evaluate.
+    """Read the headers and annotations of a folder, and find the labels that folds would evaluate.
 
-    Where the rule would drop more than half of the calls as too short, a shorter minimum is tried, and told, unless
-    `shorten` is False. Folds that the annotations give are taken.
+    With `shorten`, a shorter minimum is tried where the options drop more than half of the calls.
+    Folds in the annotations are used as they are.
     """
-    rule = rule or (SegmentationOptions() if corpus is None else corpus.rule)
-    found = segment_corpus(
+    options = options or default_options(corpus)
+    segmentation = segment_corpus(
         audio,
         annotations,
-        rule,
+        options=options,
         format=format,
         hints=hints,
         corpus=corpus,
@@ -50,31 +69,98 @@ def inspect_corpus(
         shorten=shorten,
         progress=progress,
     )
-    lengths_s = [call.end_s - call.start_s for call in found.calls]
-    shorter = suggest_minimum(lengths_s, rule.minimum_s) if shorten else None
-    count = folds if folds is not None else DEFAULT_FOLDS if corpus is None else corpus.folds
-    return _inspection(found, count, shorter)
-
-
-def _inspection(found: Segmentation, count: int, shorter: float | None) -> Inspection:
-    label, recording = [s.label for s in found.segments], [s.recording for s in found.segments]
-    carriers = defaultdict[str, set[str]](set)
-    for name, place in zip(label, recording, strict=True):
-        carriers[name].add(place)
-    possible = {
-        folds: sum(len(recordings) >= folds for recordings in carriers.values())
-        for folds in range(2, min(MOST_FOLDS, len(set(recording))) + 1)
-    }
-    folds = _folds(found, label, recording, count)
+    minimum_s = None
+    if shorten:
+        durations_s = [call.duration_s for call in segmentation.calls]
+        minimum_s = suggest_minimum(durations_s, options.minimum_s)
     if folds is None:
-        return Inspection(found, shorter, possible, None, [], 0)
-    classes = count_classes(label, folds, recording)
-    return Inspection(found, shorter, possible, folds, classes, complete_shots(classes))
+        folds = DEFAULT_FOLDS if corpus is None else corpus.folds
+    segments = segmentation.segments
+    label = [segment.label for segment in segments]
+    recording = [segment.recording for segment in segments]
+    assignment = _choose_folds(segments, folds)
+    classes = [] if assignment is None else count_classes(label, assignment, recording)
+    return Inspection(
+        segmentation=segmentation,
+        minimum_s=minimum_s,
+        possible=_count_labels_by_folds(segments),
+        folds=assignment,
+        classes=classes,
+        complete_shots=complete_shots(classes),
+    )
 
 
-def _folds(found: Segmentation, label: list[str], recording: list[str], count: int) -> Folds | None:
-    """Take the folds that came with the annotations, or build some, where there are recordings enough."""
-    given = [segment.more.get("fold") for segment in found.segments]
-    if given and None not in given:
-        return check_folds(recording, np.array(given, np.int64))
-    return make_folds(label, recording, count) if len(set(recording)) >= count else None
+def _count_labels_by_folds(segments: Sequence[Segment]) -> dict[int, int]:
+    """Return how many labels are in enough recordings, for each possible number of folds."""
+    recordings = defaultdict[str, set[str]](set)
+    for segment in segments:
+        recordings[segment.label].add(segment.recording)
+    counts = [len(names) for names in recordings.values()]
+    total = len(set().union(*recordings.values()))
+    limit = min(MAX_FOLDS, total)
+    return {folds: sum(count >= folds for count in counts) for folds in range(2, limit + 1)}
+
+
+def _choose_folds(segments: Sequence[Segment], count: int) -> Folds | None:
+    """Return the folds in the annotations, or build some; None if there are too few recordings."""
+    label = [segment.label for segment in segments]
+    recording = [segment.recording for segment in segments]
+    annotated = [segment.extra.get("fold") for segment in segments]
+    if annotated and None not in annotated:
+        return check_folds(recording, np.array(annotated, np.int64))
+    if len(set(recording)) < count:
+        return None
+    return make_folds(label, recording, count)
+
+
+def measure_durations(durations_s: Iterable[float]) -> DurationStats:
+    """Return the number of durations and their statistics, all zero if there are none.
+
+    >>> measure_durations([1.0, 3.0]).mean_s
+    2.0
+    """
+    values = list(durations_s)
+    if not values:
+        return DurationStats(0, 0.0, 0.0, 0.0, 0.0, 0.0)
+    return DurationStats(
+        count=len(values),
+        total_s=sum(values),
+        mean_s=fmean(values),
+        shortest_s=min(values),
+        longest_s=max(values),
+        deviation_s=pstdev(values),
+    )
+
+
+def measure_corpus(segmentation: Segmentation, options: SegmentationOptions) -> CorpusStats:
+    """Return the statistics of a corpus: its recordings, calls and segments."""
+    recordings = segmentation.recordings
+    annotated = [r for r in recordings if r.path in segmentation.annotated]
+    return CorpusStats(
+        rates_hz=tuple(sorted({r.rate_hz for r in recordings})),
+        channels=tuple(sorted({r.channels for r in recordings})),
+        kinds=tuple(sorted({r.kind for r in recordings})),
+        labels=len({call.label for call in segmentation.calls}),
+        minimum_s=options.minimum_s,
+        collar_s=options.collar_s,
+        recordings=measure_durations(r.duration_s for r in recordings),
+        annotated=measure_durations(r.duration_s for r in annotated),
+        calls=measure_durations(call.duration_s for call in segmentation.calls),
+        segments=measure_durations(s.end_s - s.start_s for s in segmentation.segments),
+    )
+
+
+def read_stats(path: Path) -> tuple[CorpusStats, list[str]]:
+    """Read the statistics and the notes in the `segments.json` of a run."""
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        values = dict(content["facts"])
+        for name in ("rates_hz", "channels", "kinds"):
+            values[name] = tuple(values[name])
+        for name in ("recordings", "annotated", "calls", "segments"):
+            values[name] = DurationStats(**values[name])
+        return CorpusStats(**values), [str(note) for note in content["notes"]]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise InputError(
+            f"{path}: expected the segments.json of callshot segment, cannot read it ({error!r})"
+        ) from None

@@ -1,9 +1,9 @@
-"""The corpora of the paper: what is known of each, so that a user who has one types one line.
+"""The corpora of the paper, so that a user who has one types one line.
 
     callshot segment AUDIO_DIR --corpus ldc2010s05 --out DIR
 
-A corpus carries its folds, its rule for segments, its labels with their spellings, and the categories of the AERD
-comparison. Labels that are not in its list are kept, in the same spelling, and told.
+A corpus has its own number of folds, segmentation options, labels with their spellings, and the
+categories of the AERD comparison. Labels outside its list are kept, spelled the same way, and noted.
 """
 
 import re
@@ -18,54 +18,61 @@ from callshot.errors import OptionError
 
 @dataclass(frozen=True)
 class Corpus:
-    """What is known of a corpus. `joint` is put between the words of a label that is not in `labels`."""
+    """One known corpus. `joint` goes between the words of a label that is not in `labels`."""
 
     name: str
     title: str
     folds: int
-    rule: SegmentationOptions
+    options: SegmentationOptions
     labels: tuple[str, ...]
     categories: Mapping[str, str]
     joint: str
 
     @cached_property
-    def _known(self) -> dict[str, str]:
-        return {letters_of(name): name for name in self.labels}
+    def _labels_by_key(self) -> dict[str, str]:
+        return {label_key(name): name for name in self.labels}
 
-    def knows(self, label: str) -> bool:
-        """Tell whether a text is one of the corpus's labels, in whatever spelling."""
-        return letters_of(label) in self._known
+    def has_label(self, label: str) -> bool:
+        """Return whether the corpus has this label, in any spelling."""
+        return label_key(label) in self._labels_by_key
 
     def categories_of(self, labels: Collection[str]) -> dict[str, str] | None:
-        """Return the categories of the labels that are there; None where none has one."""
+        """Return the categories of the labels; None if no label has one."""
         return {label: name for label, name in self.categories.items() if label in labels} or None
 
     def spell(self, label: str) -> str:
-        """Return a label as the corpus spells it: without case and `?`, with one joint between words.
+        """Return a label as the corpus spells it: lower case, no `?`, one joint between words.
 
-        Digits are dropped where a known label is left.
+        Digits are dropped if that gives a label in the list.
 
-        >>> CORPORA["ldc2010s05"].spell("Long_Roar-Rumble ?2"), CORPORA["elephant-voices"].spell("Estrous-Rumble")
-        ('longroar-rumble', 'oestrous rumble')
+        >>> CORPORA["ldc2010s05"].spell("Long_Roar-Rumble ?2")
+        'longroar-rumble'
+        >>> CORPORA["elephant-voices"].spell("Estrous-Rumble")
+        'oestrous rumble'
         """
-        known = self._known.get(letters_of(label))
-        return known or self.joint.join(re.sub(r"[\W_]+", " ", label.casefold()).split()) or label
+        listed = self._labels_by_key.get(label_key(label))
+        words = re.sub(r"[\W_]+", " ", label.casefold()).split()
+        return listed or self.joint.join(words) or label
 
 
 def find_corpus(name: str) -> Corpus:
-    """Return a corpus by its name; an unknown one is answered with the nearest."""
-    if name not in CORPORA:
-        near = get_close_matches(name.lower(), CORPORA, 1, 0.4)
-        raise OptionError(
-            f"corpus: {name!r} is not known; {f'did you mean {near[0]}?' if near else ''} "
-            f"Known: {', '.join(CORPORA)}"
-        )
-    return CORPORA[name]
+    """Return a corpus by its name; the error for an unknown name suggests the nearest one."""
+    if name in CORPORA:
+        return CORPORA[name]
+    nearest = get_close_matches(name.lower(), CORPORA, 1, 0.4)
+    suggestion = f" did you mean {nearest[0]}?" if nearest else ""
+    names = ", ".join(CORPORA)
+    raise OptionError(f"corpus: {name!r} is unknown;{suggestion} Known: {names}")
+
+
+def default_options(corpus: Corpus | None) -> SegmentationOptions:
+    """Return the segmentation options of a corpus, or the defaults if there is no known corpus."""
+    return SegmentationOptions() if corpus is None else corpus.options
 
 
 @lru_cache(maxsize=10_000)
-def letters_of(label: str) -> str:
-    """Return the letters of a label alone; "oestrous" and "estrous" are one."""
+def label_key(label: str) -> str:
+    """Return only the letters of a label, for comparing spellings; "oestrous" equals "estrous"."""
     return re.sub(r"[\W\d_]+", "", label.casefold()).replace("oestr", "estr")
 
 
@@ -73,10 +80,9 @@ LDC = Corpus(
     name="ldc2010s05",
     title="Asian Elephant Vocalizations (LDC2010S05)",
     folds=10,
-    rule=SegmentationOptions(
-        channel_rule="first", collar_s=0.25
-    ),  # the second channel is spoken notes
-    # The paper names the ten that are evaluated; the other six of its sixteen are not public.
+    # The second channel holds spoken notes.
+    options=SegmentationOptions(channel_rule="first", collar_s=0.25),
+    # The ten types that the paper evaluates; it does not name the other six.
     labels=(
         "growl",
         "longroar-rumble",
@@ -116,8 +122,8 @@ ELEPHANT_VOICES = Corpus(
     name="elephant-voices",
     title="Elephant Voices",
     folds=5,
-    rule=SegmentationOptions(channel_rule="mean", collar_s=0.0),
-    # The twelve that the paper evaluates; the other fifteen of its twenty-seven subcall types are not named there.
+    options=SegmentationOptions(channel_rule="mean", collar_s=0.0),
+    # The twelve subcall types that the paper evaluates; it does not name the other fifteen.
     labels=(
         *AERD_SUBCALLS,
         "greeting rumble",

@@ -1,27 +1,44 @@
-"""The rule by which annotations become segments: how long, with what collar, and how their audio is read."""
+"""Options of segmentation, and the checks of values that people choose."""
 
 from dataclasses import dataclass
 
-from callshot.corpus.audio import check_channel_rule
-from callshot.corpus.audio_files import RATES_HZ
 from callshot.errors import OptionError
 
-LONGEST_S = 1e6
-PEAK_DBFS = -3.0  # the paper's level
+Limits = tuple[float, float]
+
+RATES_HZ: Limits = (10.0, 1e7)
+LEVELS_DBFS: Limits = (-200.0, 0.0)
+DURATIONS_S: Limits = (0.0, 1e6)
+PAPER_LEVEL_DBFS = -3.0
 
 
 @dataclass(frozen=True)
 class SegmentationOptions:
-    """How segments are cut; the defaults are the paper's.
+    """How segments are cut from recordings; the defaults are the paper's.
 
-    A segment is at least `minimum_s` long, measured without its collar unless `with_collar`. Its audio is reduced to
-    one channel (`first`, `mean` or a number from 1), read at `rate_hz` and peak-normalised to `level_dbfs` (None: left
-    as it is). `source_rate_hz` replaces the rate in the recordings' headers: that of time-expanded recordings before
-    they were slowed down. All times, the annotations' too, are then in the time of that rate.
+    Parameters
+    ----------
+    collar_s
+        Audio added before and after each call.
+    minimum_s
+        Shorter calls do not become segments.
+    with_collar
+        Measure the length of a call with its collar.
+    channel_rule
+        `first`, `mean`, or the number of a channel from 1.
+    rate_hz
+        Sample rate of the segments.
+    level_dbfs
+        Peak level of each segment; None leaves the level as it is.
+    source_rate_hz
+        True rate of time-expanded recordings, instead of the one in their headers. All times,
+        also those of the annotations, are then true times.
 
-    >>> Rule(collar_s=-1)
+    Examples
+    --------
+    >>> SegmentationOptions(collar_s=-1)
     Traceback (most recent call last):
-    callshot.errors.OptionError: collar: 0 s or more, got -1
+    callshot.errors.OptionError: collar: expected 0 to 1,000,000 s, got -1
     """
 
     collar_s: float = 0.0
@@ -29,16 +46,37 @@ class SegmentationOptions:
     with_collar: bool = False
     channel_rule: str = "mean"
     rate_hz: int = 16000
-    level_dbfs: float | None = PEAK_DBFS
+    level_dbfs: float | None = PAPER_LEVEL_DBFS
     source_rate_hz: float | None = None
 
     def __post_init__(self) -> None:
         check_channel_rule(self.channel_rule)
-        for name, value in {"collar": self.collar_s, "minimum length": self.minimum_s}.items():
-            if not 0 <= value <= LONGEST_S:
-                raise OptionError(f"{name}: 0 s or more, got {value}")
-        for name, rate in {"rate": self.rate_hz, "source rate": self.source_rate_hz}.items():
-            if rate is not None and not RATES_HZ[0] <= rate <= RATES_HZ[1]:
-                raise OptionError(f"{name}: {RATES_HZ[0]:g} Hz to {RATES_HZ[1]:g} Hz, got {rate}")
-        if self.level_dbfs is not None and not -200 <= self.level_dbfs <= 0:
-            raise OptionError(f"level: −200 to 0 dBFS, got {self.level_dbfs}")
+        check_range("collar", self.collar_s, DURATIONS_S, "s")
+        check_range("minimum length", self.minimum_s, DURATIONS_S, "s")
+        check_range("rate", self.rate_hz, RATES_HZ, "Hz")
+        if self.source_rate_hz is not None:
+            check_range("source rate", self.source_rate_hz, RATES_HZ, "Hz")
+        if self.level_dbfs is not None:
+            check_range("level", self.level_dbfs, LEVELS_DBFS, "dBFS")
+
+
+def check_range(name: str, value: float, limits: Limits, unit: str) -> None:
+    """Raise OptionError if a value is outside its limits or not a number.
+
+    >>> check_range("rate", 16000, RATES_HZ, "Hz")
+    """
+    low, high = limits
+    if not low <= value <= high:
+        raise OptionError(f"{name}: expected {low:,.0f} to {high:,.0f} {unit}, got {value}")
+
+
+def check_channel_rule(rule: str) -> None:
+    """Raise OptionError unless a rule is "first", "mean" or the number of a channel from 1.
+
+    >>> check_channel_rule("2")
+    """
+    is_number = rule.isascii() and rule.isdecimal() and int(rule[:9]) > 0
+    if rule not in ("first", "mean") and not is_number:
+        raise OptionError(
+            f'channel rule: expected "first", "mean" or the number of a channel, got {rule!r}'
+        )

@@ -41,7 +41,7 @@ def write_segmentation(
 ) -> list[str]:
     """Write segments, rejects, and the categories of a corpus that has them to a folder; return the files' names."""
     write_segment_table(found.segments, folder / SEGMENTS, metadata)
-    write_rejects([*found.rejects, *found.refused], folder / REJECTS)
+    write_rejects([*found.rejects, *found.skipped_files], folder / REJECTS)
     if categories is not None:
         write_categories(categories, folder / CATEGORIES)
     return [SEGMENTS, REJECTS, *([CATEGORIES] if categories is not None else [])]
@@ -60,12 +60,12 @@ def write_segment_table(
         [list(segment.labels) for segment in segments], dtype=pl.List(pl.String)
     )
     frame = pl.DataFrame(columns).select(list(SCHEMA))
-    for name in dict.fromkeys(name for segment in segments for name in segment.more):
+    for name in dict.fromkeys(name for segment in segments for name in segment.extra):
         title = name
         while title in frame.columns:
             title += "_annotated"
         frame = frame.with_columns(
-            _carried([segment.more.get(name) for segment in segments]).alias(title)
+            _carried([segment.extra.get(name) for segment in segments]).alias(title)
         )
     frame.write_parquet(path, metadata=dict(metadata or {}))
 
@@ -123,7 +123,7 @@ def _segment(path: Path, row: int, cells: dict[str, Any]) -> Segment:
     try:
         own = {name: cells[name] for name in SCHEMA} | {"labels": tuple(cells["labels"])}
         return Segment(
-            **own, more={name: cell for name, cell in cells.items() if name not in SCHEMA}
+            **own, extra={name: cell for name, cell in cells.items() if name not in SCHEMA}
         )
     except TypeError as error:
         raise InputError(f"{path}: row {row}: {error}") from None

@@ -21,7 +21,7 @@ import numpy as np
 from callshot.corpus.annotation_sources import read_sources
 from callshot.corpus.annotations import Hints
 from callshot.corpus.audio import load_audio, probe
-from callshot.corpus.known_corpora import Corpus
+from callshot.corpus.known_corpora import Corpus, default_options
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.recordings import Library, find_recordings
 from callshot.errors import InputError
@@ -48,8 +48,8 @@ OVERSHOOT_S = (
 def segment_corpus(
     audio: Path | str,
     annotations: Path | str | None = None,
-    rule: SegmentationOptions | None = None,
     *,
+    options: SegmentationOptions | None = None,
     format: str = "auto",
     hints: Hints | None = None,
     corpus: Corpus | None = None,
@@ -66,8 +66,8 @@ def segment_corpus(
     """
     hints = hints or Hints()
     if corpus is not None:
-        hints = replace(hints, known=corpus.knows)
-    rule = rule or (SegmentationOptions() if corpus is None else corpus.rule)
+        hints = replace(hints, known=corpus.has_label)
+    options = options or default_options(corpus)
     library = find_recordings(Path(audio))
     if not library.paths:
         raise InputError(f"{audio}: no recordings are there; wanted a folder with audio files")
@@ -77,21 +77,21 @@ def segment_corpus(
         library, where, format, hints, lambda share, what: progress(share * begin, what)
     )
     recordings = probe_recordings(
-        library, rule.source_rate_hz, lambda share, what: progress(share * begin, what)
+        library, options.source_rate_hz, lambda share, what: progress(share * begin, what)
     )
     calls, misplaced = place_calls(
         sources.placed, recordings, corpus.spell if corpus is not None else str.strip
     )
     shorter = (
-        suggest_minimum([call.end_s - call.start_s for call in calls], rule.minimum_s)
+        suggest_minimum([call.end_s - call.start_s for call in calls], options.minimum_s)
         if shorten
         else None
     )
-    rule = rule if shorter is None else replace(rule, minimum_s=shorter)
-    cuts, short = cut_segments(calls, rule, recordings)
+    options = options if shorter is None else replace(options, minimum_s=shorter)
+    cuts, short = cut_segments(calls, options, recordings)
     notes = [
         *merge_notes(sources.notes),
-        *_doubts(calls, rule, recordings.values()),
+        *_doubts(calls, options, recordings.values()),
         *_unknown(calls, corpus),
     ]
     unread: list[Reject] = []
@@ -105,11 +105,11 @@ def segment_corpus(
         recordings=[found for found in recordings.values() if isinstance(found, Recording)],
         annotated=frozenset(sources.annotated),
         sources=[(format, why, files) for (format, why), files in sources.recognised.items()],
-        read=len(sources.placed) + len(sources.rejects),
+        annotation_count=len(sources.placed) + len(sources.rejects),
         calls=calls,
         segments=[segment for segment, _ in cuts],
         rejects=sorted(rejects, key=lambda r: (r.file, r.row or 0)),
-        refused=[
+        skipped_files=[
             *library.rejects,
             *sources.refused,
             *_silent_failures(library, recordings, sources.placed),
@@ -153,12 +153,14 @@ def suggest_minimum(lengths_s: Sequence[float], minimum_s: float) -> float | Non
 
 
 def _doubts(
-    calls: Sequence[Call], rule: SegmentationOptions, recordings: Iterable[Recording | InputError]
+    calls: Sequence[Call],
+    options: SegmentationOptions,
+    recordings: Iterable[Recording | InputError],
 ) -> Iterator[str]:
     """Tell what a person would want to look at: calls that are mostly short, labels that are nearly one, cut files."""
-    shorter = suggest_minimum([call.end_s - call.start_s for call in calls], rule.minimum_s)
+    shorter = suggest_minimum([call.end_s - call.start_s for call in calls], options.minimum_s)
     if shorter is not None:
-        yield f"most calls are shorter than {rule.minimum_s:g} s; --min-length {shorter:g} would keep nearly all"
+        yield f"most calls are shorter than {options.minimum_s:g} s; --min-length {shorter:g} would keep nearly all"
     alike = defaultdict[str, set[str]](set)
     for label in {call.label for call in calls}:
         alike[re.sub(r"[\W_]+", "", label).casefold()].add(label)
@@ -174,7 +176,7 @@ def _doubts(
 def _unknown(calls: Sequence[Call], corpus: Corpus | None) -> Iterator[str]:
     """Tell the labels that are not in the corpus's list, which are kept."""
     if corpus is not None:
-        found = Counter(call.label for call in calls if not corpus.knows(call.label))
+        found = Counter(call.label for call in calls if not corpus.has_label(call.label))
         told = ", ".join(f"{label!r} ({count})" for label, count in found.most_common())
         if told:
             yield f"not in the list of {corpus.name}, and kept: {told}"
@@ -285,7 +287,7 @@ def _row(annotation: Annotation) -> str:
 
 def cut_segments(
     calls: Sequence[Call],
-    rule: SegmentationOptions,
+    options: SegmentationOptions,
     recordings: Mapping[str, Recording | InputError],
 ) -> tuple[list[Cut], list[Reject]]:
     """Make a segment of every call that is long enough; return both. `calls` are sorted by path and start.
@@ -294,16 +296,16 @@ def cut_segments(
     those of all calls that overlap it, the short ones too.
     """
     labels = overlapping_labels(calls)
-    lengths_s = [_length(call, rule, recordings[call.path]) for call in calls]
-    long = [length_s >= rule.minimum_s - NANOSECOND for length_s in lengths_s]
+    lengths_s = [_length(call, options, recordings[call.path]) for call in calls]
+    long = [length_s >= options.minimum_s - NANOSECOND for length_s in lengths_s]
     names = name_segments([_named_by(call) for call in compress(calls, long)])
     kept = compress(zip(calls, labels, strict=True), long)
     cuts = [
-        (_segment(name, call, found, rule), call)
+        (_segment(name, call, found, options), call)
         for name, (call, found) in zip(names, kept, strict=True)
     ]
     short = compress(zip(calls, lengths_s, strict=True), (not enough for enough in long))
-    return cuts, [_too_short(call, length_s, rule) for call, length_s in short]
+    return cuts, [_too_short(call, length_s, options) for call, length_s in short]
 
 
 def overlapping_labels(calls: Sequence[Call]) -> list[tuple[str, ...]]:
@@ -345,21 +347,23 @@ def _named_by(call: Call) -> tuple[str, float, float | None, str]:
     )
 
 
-def _length(call: Call, rule: SegmentationOptions, recording: Recording | InputError) -> float:
+def _length(call: Call, options: SegmentationOptions, recording: Recording | InputError) -> float:
     """Return the length that counts: the annotated one, or that of the audio with its collar."""
-    if not rule.with_collar or isinstance(recording, InputError):
+    if not options.with_collar or isinstance(recording, InputError):
         return call.end_s - call.start_s
-    return min(call.end_s + rule.collar_s, recording.duration_s) - max(
-        call.start_s - rule.collar_s, 0.0
+    return min(call.end_s + options.collar_s, recording.duration_s) - max(
+        call.start_s - options.collar_s, 0.0
     )
 
 
-def _too_short(call: Call, length_s: float, rule: SegmentationOptions) -> Reject:
-    reason = f"shorter than {rule.minimum_s:g} s: {length_s:.6g} s"
+def _too_short(call: Call, length_s: float, options: SegmentationOptions) -> Reject:
+    reason = f"shorter than {options.minimum_s:g} s: {length_s:.6g} s"
     return Reject(call.annotation.file, call.annotation.row, reason)
 
 
-def _segment(name: str, call: Call, labels: tuple[str, ...], rule: SegmentationOptions) -> Segment:
+def _segment(
+    name: str, call: Call, labels: tuple[str, ...], options: SegmentationOptions
+) -> Segment:
     annotation = call.annotation
     written = {} if annotation.label == call.label else {"label_written": annotation.label}
     return Segment(
@@ -368,14 +372,14 @@ def _segment(name: str, call: Call, labels: tuple[str, ...], rule: SegmentationO
         path=call.path,
         start_s=call.start_s,
         end_s=call.end_s,
-        collar_s=rule.collar_s,
+        collar_s=options.collar_s,
         label=call.label,
         labels=labels,
-        rate_hz=rule.rate_hz,
-        channel_rule=rule.channel_rule,
-        level_dbfs=rule.level_dbfs,
-        source_rate_hz=rule.source_rate_hz,
-        more={**annotation.more, **written},
+        rate_hz=options.rate_hz,
+        channel_rule=options.channel_rule,
+        level_dbfs=options.level_dbfs,
+        source_rate_hz=options.source_rate_hz,
+        extra={**annotation.extra, **written},
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
-from callshot.encoders.catalogue import Row, list_encoders
+from callshot.encoders.catalogue import EncoderSpec, list_encoders
 from callshot.encoders.weights.weight_files import Weight, find_weight
 from callshot.records import EncoderStatus
 
@@ -16,38 +16,43 @@ PACKAGES = {
 }
 
 
-def tell_encoders() -> list[EncoderStatus]:
+def list_status() -> list[EncoderStatus]:
     """Tell of every encoder; nothing is imported or downloaded."""
-    return [encoder_status(row) for row in list_encoders()]
+    return [encoder_status(spec) for spec in list_encoders()]
 
 
-def encoder_status(row: Row) -> EncoderStatus:
+def encoder_status(spec: EncoderSpec) -> EncoderStatus:
     """Tell of one encoder."""
-    own = tuple((w.file, w.source, _is_there(row, w)) for w in row.weights)
+    own = tuple((w.file, w.source, _is_there(spec, w)) for w in spec.weights)
     other = tuple(
-        (w.file, f"{w.source} (for torch, in its place)", _is_there(row, w)) for w in row.for_torch
+        (w.file, f"{w.source} (for torch, in its place)", _is_there(spec, w))
+        for w in spec.torch_weights
     )
     needs = tuple(
-        _needs(row, own=all(there for *_, there in own), other=any(there for *_, there in other))
+        _needs(spec, own=all(there for *_, there in own), other=any(there for *_, there in other))
     )
-    cut = f"windows of {row.policy.window_s:g} s" if row.policy is not None else "segments whole"
-    taken = f"{cut} at {row.rate_hz / 1000:g} kHz"
+    cut = (
+        f"windows of {spec.windowing.window_s:g} s"
+        if spec.windowing is not None
+        else "segments whole"
+    )
+    taken = f"{cut} at {spec.rate_hz / 1000:g} kHz"
     return EncoderStatus(
-        row.name, row.title, row.dimension, taken, row.licence, row.level, needs, own + other
+        spec.name, spec.title, spec.dimension, taken, spec.licence, spec.level, needs, own + other
     )
 
 
-def _needs(row: Row, *, own: bool, other: bool) -> Iterator[str]:
+def _needs(spec: EncoderSpec, *, own: bool, other: bool) -> Iterator[str]:
     """Say what is missing; `own` and `other` tell whether its weights are there, and whether one for torch is."""
-    for extra in (row.extra, "rivals" if other and not own else None):
+    for extra in (spec.extra, "rivals" if other and not own else None):
         if extra is not None and any(find_spec(name) is None for name in PACKAGES.get(extra, ())):
             yield f"pip install 'callshot[{extra}]'"
     if not own and not other:
-        yield f"callshot encoders get {row.name}"
-    path = row.options.get("path")
+        yield f"callshot encoders get {spec.name}"
+    path = spec.options.get("path")
     if isinstance(path, str) and not Path(path).is_file():
         yield f"the file {path}, which is not there"
 
 
-def _is_there(row: Row, weight: Weight) -> bool:
-    return find_weight(row.place, weight) is not None
+def _is_there(spec: EncoderSpec, weight: Weight) -> bool:
+    return find_weight(spec.weights_name, weight) is not None

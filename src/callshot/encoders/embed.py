@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.encoders.catalogue import Row
+from callshot.encoders.catalogue import EncoderSpec
 from callshot.encoders.encode import Encoder, pool, unroll
 from callshot.encoders.store.store import Store, audio_key
 from callshot.errors import InputError, OutputError
@@ -81,13 +81,13 @@ def embed_segments(
     keys: list[str | None] = [known.get(source) for source in sources]
     progress(
         sum(key is not None for key in keys) / max(1, len(keys)),
-        f"{encoder.row.name}: found in the store",
+        f"{encoder.spec.name}: found in the store",
     )
     missing = [n for n, key in enumerate(keys) if key is None]
     rejects, pace, batching = (
         list[Reject](),
-        _Pace(encoder.row.name),
-        Batching(settled=encoder.row.policy is None),
+        _Pace(encoder.spec.name),
+        Batching(settled=encoder.spec.windowing is None),
     )
     waiting: list[Waiting] = []
     with closing(_take_ahead(read, [segments[n] for n in missing], encoder)) as ahead:
@@ -97,7 +97,7 @@ def embed_segments(
             except InputError as error:
                 rejects.append(Reject(segments[n].path, n + 1, str(error)))
             if (
-                sum(len(item) if encoder.row.policy else 1 for _, _, item in waiting)
+                sum(len(item) if encoder.spec.windowing else 1 for _, _, item in waiting)
                 >= batching.size
             ):
                 rejects += _encode(waiting, segments, sources, keys, encoder, store, batching)
@@ -133,7 +133,7 @@ def _take_ahead(
 ) -> Generator[Taken, None, None]:
     """Yield what the model is given of each segment, in their order, made ready in a thread while others are used."""
     longest = max(
-        [1.0, *((s.end_s - s.start_s + 2 * s.collar_s) * encoder.row.rate_hz for s in segments)]
+        [1.0, *((s.end_s - s.start_s + 2 * s.collar_s) * encoder.spec.rate_hz for s in segments)]
     )
     most, waiting = min(AHEAD, int(AHEAD_SAMPLES / longest) + 1), deque[Taken]()
     stream = map(partial(_take, encoder), segments, (signal for _, signal in read(segments)))
@@ -168,7 +168,7 @@ def _encode(
     fresh = {key: item for _, key, item in waiting if not store.has(key)}
     start = time.perf_counter()
     found = _encoded(fresh, encoder)
-    windows = sum(len(item) for item in fresh.values()) if encoder.row.policy else len(fresh)
+    windows = sum(len(item) for item in fresh.values()) if encoder.spec.windowing else len(fresh)
     batching.learn(windows, time.perf_counter() - start)
     rejects = []
     for n, key, _ in waiting:
@@ -236,20 +236,22 @@ def check_store(folder: Path) -> None:
         ) from error
 
 
-def check_segments(row: Row, segments: Sequence[Segment], source: Path) -> None:
+def check_segments(spec: EncoderSpec, segments: Sequence[Segment], source: Path) -> None:
     """Refuse folds of some only, and a rate that an encoder of whole segments does not take, before any is read."""
     given_folds(segments, source)
     wrong = [
-        segment for segment in segments if row.policy is None and segment.rate_hz != row.rate_hz
+        segment
+        for segment in segments
+        if spec.windowing is None and segment.rate_hz != spec.rate_hz
     ]
     if wrong:
-        found = f"{wrong[0].segment} is cut at {wrong[0].rate_hz} Hz, and {row.name} wants {row.rate_hz}"
-        raise InputError(f"{source}: {found}; cut segments anew with --rate {row.rate_hz}")
+        found = f"{wrong[0].segment} is cut at {wrong[0].rate_hz} Hz, and {spec.name} wants {spec.rate_hz}"
+        raise InputError(f"{source}: {found}; cut segments anew with --rate {spec.rate_hz}")
 
 
 def given_folds(segments: Sequence[Segment], source: Path) -> IntArray | None:
     """Return the folds that came with the annotations, of all segments or of none."""
-    folds = [segment.more.get("fold") for segment in segments]
+    folds = [segment.extra.get("fold") for segment in segments]
     if None in folds and any(fold is not None for fold in folds):
         name = segments[folds.index(None)].segment
         raise InputError(

@@ -1,10 +1,10 @@
-"""A row of the table → an open encoder: the audio of segments comes in, their sequences and vectors go out.
+"""A spec of the table → an open encoder: the audio of segments comes in, their sequences and vectors go out.
 
     segment → windows, or whole → model → sequence (frames × dimension) → mean over frames: the vector
                                         ↘ windows × (1 + frames) × dimension, where windows have frames inside:
                                           a vector and then frames of each; `pool` and `unroll` take them apart
 
-A segment's rows do not depend on the others in its batch.
+A segment's specs do not depend on the others in its batch.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.encoders.catalogue import Row, fingerprint
+from callshot.encoders.catalogue import EncoderSpec, fingerprint
 from callshot.encoders.loaders import Model, used_weights
 from callshot.encoders.weights.weight_files import weight_sha256
 from callshot.encoders.windows import cut_windows
@@ -31,24 +31,24 @@ MOST_WINDOWS = 64  # at once through a model: a long segment has more
 class Encoder:
     """An open encoder. `prepare` may run in other threads than `encode`."""
 
-    row: Row
+    spec: EncoderSpec
     model: Model
     fingerprint: dict[str, object]
 
     def prepare(self, signal: Signal, rate_hz: int) -> NDArray[np.float32]:
         """Return what the model is given of a segment: its windows, or all of it at the model's rate."""
-        if self.row.policy is not None:
-            return cut_windows(signal, rate_hz, self.row.policy)
-        if rate_hz != self.row.rate_hz:
-            wanted = self.row.rate_hz
+        if self.spec.windowing is not None:
+            return cut_windows(signal, rate_hz, self.spec.windowing)
+        if rate_hz != self.spec.rate_hz:
+            wanted = self.spec.rate_hz
             raise InputError(
-                f"{self.row.name}: wanted segments at {wanted} Hz, found {rate_hz}; cut them with --rate {wanted}"
+                f"{self.spec.name}: wanted segments at {wanted} Hz, found {rate_hz}; cut them with --rate {wanted}"
             )
         return signal
 
     def encode(self, prepared: Sequence[NDArray[np.float32]]) -> list[NDArray[np.float32]]:
         """Return what `pool` and `unroll` take, for each segment; all windows go through the model together."""
-        if self.row.policy is None:
+        if self.spec.windowing is None:
             return [self._checked(self.model(signal)) for signal in prepared]
         ends = np.cumsum([len(windows) for windows in prepared])[:-1]
         windows = np.concatenate(prepared)
@@ -59,12 +59,12 @@ class Encoder:
         return np.split(np.concatenate(parts), ends)
 
     def _checked(self, found: NDArray[np.float32]) -> NDArray[np.float32]:
-        if found.ndim not in (2, 3) or found.shape[-1] != self.row.dimension or len(found) == 0:
+        if found.ndim not in (2, 3) or found.shape[-1] != self.spec.dimension or len(found) == 0:
             raise InputError(
-                f"{self.row.name}: wanted vectors of {self.row.dimension}, found shape {found.shape}"
+                f"{self.spec.name}: wanted vectors of {self.spec.dimension}, found shape {found.shape}"
             )
         if not np.isfinite(found).all():
-            raise InputError(f"{self.row.name}: the model returned values that are not finite")
+            raise InputError(f"{self.spec.name}: the model returned values that are not finite")
         return found
 
 
@@ -96,39 +96,40 @@ def check_device(device: str) -> None:
         raise OptionError(f"device: one of {', '.join(DEVICES)}, got {device!r}")
 
 
-def whole_fingerprint(row: Row, device: str = "cpu") -> dict[str, object]:
-    """Return everything that decides the numbers of a row, with the content of the files that it uses on a device."""
+def encoder_fingerprint(spec: EncoderSpec, device: str = "cpu") -> dict[str, object]:
+    """Return everything that decides the numbers of a spec, with the content of the files that it uses on a device."""
     digests = {
-        weight.file: weight_sha256(row.place, weight) for weight in used_weights(row, device)
+        weight.file: weight_sha256(spec.weights_name, weight)
+        for weight in used_weights(spec, device)
     }
-    own = row.options.get("path")
+    own = spec.options.get("path")
     if isinstance(own, str):  # a file of the user's: its content decides, not its name
         try:
             with Path(own).open("rb") as stream:
                 digests["path"] = hashlib.file_digest(stream, "sha256").hexdigest()
         except OSError as error:
             raise InputError(f"{own}: cannot be read ({error.strerror})") from error
-    return fingerprint(row, digests)
+    return fingerprint(spec, digests)
 
 
 def open_encoder(
-    row: Row, *, device: str = "cpu", threads: int = 1, sequences: bool = False
+    spec: EncoderSpec, *, device: str = "cpu", threads: int = 1, sequences: bool = False
 ) -> Encoder:
     """Open an encoder, whose weights must be there.
 
     `sequences` asks for frames, where a model could give their mean alone.
     """
     check_device(device)
-    if device != "cpu" and not row.gpu:
-        raise OptionError(f"device: {row.name} runs on the cpu only")
-    row = replace(row, weights=used_weights(row, device))
-    module, _, function = row.load.partition(":")
+    if device != "cpu" and not spec.gpu:
+        raise OptionError(f"device: {spec.name} runs on the cpu only")
+    spec = replace(spec, weights=used_weights(spec, device))
+    module, _, function = spec.load.partition(":")
     model = getattr(import_module(module), function)(
-        row, device=device, threads=threads, sequences=sequences
+        spec, device=device, threads=threads, sequences=sequences
     )
-    whole = whole_fingerprint(row, device)
+    whole = encoder_fingerprint(spec, device)
     if (
-        sequences and row.policy is None
+        sequences and spec.windowing is None
     ):  # the mean of frames and the mean that comes at once differ in late digits
         whole["frames"] = True
-    return Encoder(row, model, whole)
+    return Encoder(spec, model, whole)

@@ -1,4 +1,4 @@
-"""Rows of the catalogue → open models: each function finds a row's weights, makes what is made of them, and opens it.
+"""Rows of the catalogue → open models: each function finds a spec's weights, makes what is made of them, and opens it.
 
 A model of windows takes float32 (n, samples) and returns (n, dimension), or (n, 1 + frames, dimension) where there are
 frames inside windows: a vector, then the frames. One of whole segments takes (samples,), returns (frames, dimension).
@@ -14,56 +14,58 @@ from numpy.typing import NDArray
 
 from callshot.encoders.weights.weight_files import (
     Weight,
-    derive,
+    derive_file,
     find_weight,
-    need_weight,
+    require_weight,
     weight_folder,
 )
 from callshot.errors import InputError, OptionError
 
 if TYPE_CHECKING:
-    from callshot.encoders.catalogue import Row
+    from callshot.encoders.catalogue import EncoderSpec
 
 Model = Callable[[NDArray[np.float32]], NDArray[np.float32]]
 
 
-def used_weights(row: "Row", device: str) -> tuple[Weight, ...]:
-    """Return the weights that a row is opened with, which are there: its own, or in their place one for torch.
+def used_weights(spec: "EncoderSpec", device: str) -> tuple[Weight, ...]:
+    """Return the weights that a spec is opened with, which are there: its own, or in their place one for torch.
 
-    That one is taken on a GPU that torch can use, and where the row's own are not there.
+    That one is taken on a GPU that torch can use, and where the spec's own are not there.
     """
     from callshot.encoders.hubert import torch_has_cuda
 
-    other = tuple(weight for weight in row.for_torch if find_weight(row.place, weight) is not None)[
-        :1
-    ]
-    own = all(find_weight(row.place, weight) is not None for weight in row.weights)
+    other = tuple(
+        weight
+        for weight in spec.torch_weights
+        if find_weight(spec.weights_name, weight) is not None
+    )[:1]
+    own = all(find_weight(spec.weights_name, weight) is not None for weight in spec.weights)
     if other and (not own or (device == "cuda" and torch_has_cuda())):
         return other
-    for weight in row.weights:
-        need_weight(row.place, weight)
-    return row.weights
+    for weight in spec.weights:
+        require_weight(spec.weights_name, weight)
+    return spec.weights
 
 
-def load_mfcc(row: "Row", *, sequences: bool, **_: object) -> Model:
+def load_mfcc(spec: "EncoderSpec", *, sequences: bool, **_: object) -> Model:
     """Open MFCC; without sequences the mean over frames comes at once, which is faster."""
     from callshot.encoders.mfcc import MfccOptions, embed, frames
 
-    given: dict[str, Any] = dict(row.options)
-    options = MfccOptions(rate_hz=row.rate_hz, **given)
+    given: dict[str, Any] = dict(spec.options)
+    options = MfccOptions(rate_hz=spec.rate_hz, **given)
     if sequences:
         return lambda signal: frames(signal, options)
     return lambda signal: embed(signal, options)[np.newaxis]
 
 
-def load_random(row: "Row", **_: object) -> Model:
+def load_random(spec: "EncoderSpec", **_: object) -> Model:
     """Open the floor: a Gaussian vector for each audio, drawn by its hash."""
     from callshot.encoders.random_encoder import draw
 
-    return lambda signal: draw(signal, row.dimension)[np.newaxis]
+    return lambda signal: draw(signal, spec.dimension)[np.newaxis]
 
 
-def load_birdnet(row: "Row", *, threads: int, **_: object) -> Model:
+def load_birdnet(spec: "EncoderSpec", *, threads: int, **_: object) -> Model:
     """Open BirdNET; at first use its file is rewritten to give the embedding, and checked against the slow way."""
     from callshot.encoders.birdnet import (
         EMBEDDING,
@@ -73,7 +75,7 @@ def load_birdnet(row: "Row", *, threads: int, **_: object) -> Model:
         open_birdnet,
     )
 
-    weight = need_weight(row.place, row.weights[0])
+    weight = require_weight(spec.weights_name, spec.weights[0])
 
     def make(target: Path) -> None:
         expose_tensor(weight, target, EMBEDDING)
@@ -83,10 +85,12 @@ def load_birdnet(row: "Row", *, threads: int, **_: object) -> Model:
                 f"{weight}: rewritten, it differs by {difference:g} from the original; not used"
             )
 
-    return open_birdnet(derive(row.place, "embedding-1.tflite", weight, make), threads=threads)
+    return open_birdnet(
+        derive_file(spec.weights_name, "embedding-1.tflite", weight, make), threads=threads
+    )
 
 
-def load_hubert(row: "Row", *, device: str, threads: int, **_: object) -> Model:
+def load_hubert(spec: "EncoderSpec", *, device: str, threads: int, **_: object) -> Model:
     """Open HuBERT, cut to the layer that is asked for: what comes after it would be computed for nothing.
 
     Weights for torch are run by torch on a GPU; else they are exported, once.
@@ -100,31 +104,37 @@ def load_hubert(row: "Row", *, device: str, threads: int, **_: object) -> Model:
     )
     from callshot.encoders.onnx import has_cuda
 
-    weight, layer = need_weight(row.place, row.weights[0]), int(row.options["layer"] or 0)
-    normalise, is_onnx = bool(row.options["normalise"]), weight.suffix == ".onnx"
+    weight, layer = require_weight(spec.weights_name, spec.weights[0]), int(spec.options["layer"] or 0)
+    normalise, is_onnx = bool(spec.options["normalise"]), weight.suffix == ".onnx"
     if device == "cuda" and not is_onnx and torch_has_cuda():
         return open_hubert_torch(weight, layer, normalise=normalise, threads=threads)
     if device == "cuda" and not has_cuda():
-        torch = f"a torch that finds a GPU, with weights for it (callshot encoders get {row.place} --torch)"
+        torch = f"a torch that finds a GPU, with weights for it (callshot encoders get {spec.weights_name} --torch)"
         raise OptionError(
             f"device: cuda wants {torch}, or onnxruntime-gpu in place of onnxruntime; or use cpu"
         )
     make = cut_hubert if is_onnx else export_hubert
-    cut = derive(
-        row.place, f"layer-{layer}-1.onnx", weight, lambda target: make(weight, target, layer)
+    cut = derive_file(
+        spec.weights_name,
+        f"layer-{layer}-1.onnx",
+        weight,
+        lambda target: make(weight, target, layer),
     )
     return open_hubert(cut, normalise=normalise, device=device, threads=threads)
 
 
-def load_perch_v2(row: "Row", *, device: str, threads: int, **_: object) -> Model:
+def load_perch_v2(spec: "EncoderSpec", *, device: str, threads: int, **_: object) -> Model:
     """Open Perch 2, cut to what is asked for: the head of 14,795 classes is most of the file."""
     from callshot.encoders.onnx import cut_graph
     from callshot.encoders.perch import open_perch_v2, open_perch_v2_spatial
 
-    weight, spatial = need_weight(row.place, row.weights[0]), row.options["sequence"] == "spatial"
+    weight, spatial = (
+        require_weight(spec.weights_name, spec.weights[0]),
+        spec.options["sequence"] == "spatial",
+    )
     outputs = ["embedding", "spatial_embedding"] if spatial else ["embedding"]
-    cut = derive(
-        row.place,
+    cut = derive_file(
+        spec.weights_name,
         f"{outputs[-1]}-1.onnx",
         weight,
         lambda target: cut_graph(weight, target, outputs),
@@ -134,35 +144,35 @@ def load_perch_v2(row: "Row", *, device: str, threads: int, **_: object) -> Mode
     )
 
 
-def load_perch_v1(row: "Row", *, device: str, threads: int, **_: object) -> Model:
+def load_perch_v1(spec: "EncoderSpec", *, device: str, threads: int, **_: object) -> Model:
     """Open Perch 1, converted once from its TensorFlow model, and checked against that."""
     from callshot.encoders.perch import convert_perch_v1, open_perch_v1
 
-    for weight in row.weights:
-        need_weight(row.place, weight)
-    folder = weight_folder(row.place) / row.weights[0].file.partition("/")[0]
+    for weight in spec.weights:
+        require_weight(spec.weights_name, weight)
+    folder = weight_folder(spec.weights_name) / spec.weights[0].file.partition("/")[0]
 
     def make(target: Path) -> None:
         convert_perch_v1(folder, target)
 
     return open_perch_v1(
-        derive(row.place, "perch-1.onnx", folder, make), device=device, threads=threads
+        derive_file(spec.weights_name, "perch-1.onnx", folder, make), device=device, threads=threads
     )
 
 
-def load_onnx(row: "Row", *, device: str, threads: int, **_: object) -> Model:
+def load_onnx(spec: "EncoderSpec", *, device: str, threads: int, **_: object) -> Model:
     """Open a user's own model of waveforms."""
     from callshot.encoders.onnx import open_windows, refuse_external
 
-    if row.policy is None:
-        raise InputError(f"{row.name}: wanted a window")
-    path, output = Path(str(row.options["path"])), str(row.options["output"]) or None
+    if spec.windowing is None:
+        raise InputError(f"{spec.name}: wanted a window")
+    path, output = Path(str(spec.options["path"])), str(spec.options["output"]) or None
     refuse_external(path)
     return open_windows(
         path,
         output=output,
-        samples=row.policy.window,
-        dimension=row.dimension,
+        samples=spec.windowing.window,
+        dimension=spec.dimension,
         device=device,
         threads=threads,
     )

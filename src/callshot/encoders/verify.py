@@ -12,7 +12,7 @@ from importlib.resources import files
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.encoders.catalogue import Row, find_encoder
+from callshot.encoders.catalogue import EncoderSpec, find_encoder
 from callshot.encoders.encode import open_encoder, pool
 from callshot.errors import InputError
 
@@ -35,28 +35,28 @@ def fixed_sounds() -> Vectors:
     return {name: (0.5 * sound).astype(np.float32) for name, sound in sounds.items()}
 
 
-def make_vectors(row: Row, *, device: str = "cpu") -> Vectors:
-    """Run a row on the fixed sounds."""
-    encoder = open_encoder(row, device=device)
+def make_vectors(spec: EncoderSpec, *, device: str = "cpu") -> Vectors:
+    """Run a spec on the fixed sounds."""
+    encoder = open_encoder(spec, device=device)
     return {
         name: pool(encoder.encode([encoder.prepare(sound, RATE_HZ)])[0])
         for name, sound in fixed_sounds().items()
     }
 
 
-def check_encoder(row: Row, *, device: str = "cpu") -> Iterator[str]:
-    """Compare a row with its reference vectors, where there are any for its choices; refuse it where it differs."""
-    found = make_vectors(row, device=device)
+def check_encoder(spec: EncoderSpec, *, device: str = "cpu") -> Iterator[str]:
+    """Compare a spec with its reference vectors, where there are any for its choices; refuse it where it differs."""
+    found = make_vectors(spec, device=device)
     digest = hashlib.sha256(
         b"".join(np.round(vector, DECIMALS).tobytes() for vector in found.values())
     )
-    yield f"{row.name}: fingerprint of its vectors, to {DECIMALS} decimals: {digest.hexdigest()[:16]}"
-    wanted = references(row)
+    yield f"{spec.name}: fingerprint of its vectors, to {DECIMALS} decimals: {digest.hexdigest()[:16]}"
+    wanted = references(spec)
     for name, vector in wanted.items():
         difference = float(np.abs(found[name] - vector).max() / np.abs(vector).max())
         if not difference <= TOLERANCE:
             raise InputError(
-                f"{row.name}: its vector for {name} is {difference:.1g} of its largest value away from the reference "
+                f"{spec.name}: its vector for {name} is {difference:.1g} of its largest value away from the reference "
                 f"({TOLERANCE:g} is allowed); get the weights again, or compare versions of its runtime"
             )
         yield f"{name}: as it must be, to {difference:.1g} of the largest value"
@@ -64,13 +64,13 @@ def check_encoder(row: Row, *, device: str = "cpu") -> Iterator[str]:
         yield "no reference vectors are known for it with these choices: compare the fingerprint with another machine's"
 
 
-def references(row: Row) -> Vectors:
-    """Return the reference vectors of a row, if it has the choices that they were made with."""
-    source = files("callshot.encoders") / "references" / f"{row.name}.npz"
+def references(spec: EncoderSpec) -> Vectors:
+    """Return the reference vectors of a spec, if it has the choices that they were made with."""
+    source = files("callshot.encoders") / "references" / f"{spec.name}.npz"
     if (
-        row.name.startswith("onnx:")
+        spec.name.startswith("onnx:")
         or not source.is_file()
-        or row.choices() != find_encoder(row.name).choices()
+        or spec.choices() != find_encoder(spec.name).choices()
     ):
         return {}
     with np.load(io.BytesIO(source.read_bytes()), allow_pickle=False) as kept:

@@ -1,4 +1,4 @@
-"""Windows: one segment's samples come in, the windows that a model wants go out, cut by a policy.
+"""Windows: one segment's samples come in, the windows that a model wants go out, cut by a options.
 
     signal → at the model's rate → cut into windows, the short and the last one filled up → each normalised
 
@@ -29,7 +29,7 @@ LOUDEST = 1e12  # a sample beyond it is no audio, and the resampler computes in 
 
 
 @dataclass(frozen=True)
-class Policy:
+class WindowOptions:
     """How a segment becomes windows; each entry changes the numbers, and is part of an encoder's fingerprint.
 
     padding        of a segment shorter than a window: zeros on both sides (centre; an odd one on the right), zeros on
@@ -41,9 +41,9 @@ class Policy:
 
     `window_s` and `hop_s` are rounded to samples; without `hop_s` a window begins where the one before ends.
 
-    >>> Policy(rate_hz=32000, window_s=5.0).hop_s
+    >>> WindowOptions(rate_hz=32000, window_s=5.0).hop_s
     5.0
-    >>> Policy(rate_hz=32000, window_s=5.0, padding="center")
+    >>> WindowOptions(rate_hz=32000, window_s=5.0, padding="center")
     Traceback (most recent call last):
     callshot.errors.OptionError: padding: one of centre, right, wrap, got 'center'; did you mean 'centre'?
     """
@@ -81,50 +81,52 @@ class Policy:
         return round((self.window_s if self.hop_s is None else self.hop_s) * self.rate_hz)
 
 
-def cut_windows(signal: NDArray[np.float32], rate_hz: int, policy: Policy) -> NDArray[np.float32]:
+def cut_windows(
+    signal: NDArray[np.float32], rate_hz: int, options: WindowOptions
+) -> NDArray[np.float32]:
     """Return the windows of a segment, windows × samples: one at least, also of a segment shorter than a window.
 
-    The signal is one channel at `rate_hz`; at another rate than the policy's it is resampled whole, by soxr at quality
+    The signal is one channel at `rate_hz`; at another rate than the options's it is resampled whole, by soxr at quality
     HQ. Silence stays silence.
 
     >>> signal = np.array([1, 2, 3, 4, 5], np.float32)
-    >>> cut_windows(signal, 1, Policy(rate_hz=1, window_s=3, padding="right", normalisation="none"))
+    >>> cut_windows(signal, 1, WindowOptions(rate_hz=1, window_s=3, padding="right", normalisation="none"))
     array([[1., 2., 3.],
            [4., 5., 0.]], dtype=float32)
     """
     _refuse_bad(signal)
-    signal = _resampled(signal, rate_hz, policy.rate_hz)
-    starts = _starts(len(signal), policy)
-    windows = np.zeros((len(starts), policy.window), np.float32)
+    signal = _resampled(signal, rate_hz, options.rate_hz)
+    starts = _starts(len(signal), options)
+    windows = np.zeros((len(starts), options.window), np.float32)
     for window, start in zip(windows, starts, strict=True):
-        _fill(window, signal, start, policy)
-        _normalise(window, policy.normalisation)
+        _fill(window, signal, start, options)
+        _normalise(window, options.normalisation)
     return windows
 
 
-def _starts(samples: int, policy: Policy) -> list[int]:
+def _starts(samples: int, options: WindowOptions) -> list[int]:
     """Return the sample at which each window starts."""
-    last = max(0, samples - policy.window)  # where the last window that is whole could start
-    if policy.remainder == "centre-crop":
+    last = max(0, samples - options.window)  # where the last window that is whole could start
+    if options.remainder == "centre-crop":
         return [last // 2]
-    starts = list(range(0, last + 1, policy.hop))
-    if starts[-1] < last and policy.remainder != "drop":
-        starts.append(last if policy.remainder == "extend" else starts[-1] + policy.hop)
+    starts = list(range(0, last + 1, options.hop))
+    if starts[-1] < last and options.remainder != "drop":
+        starts.append(last if options.remainder == "extend" else starts[-1] + options.hop)
     return starts
 
 
 def _fill(
-    window: NDArray[np.float32], signal: NDArray[np.float32], start: int, policy: Policy
+    window: NDArray[np.float32], signal: NDArray[np.float32], start: int, options: WindowOptions
 ) -> None:
-    """Put the samples from `start` on into a window of zeros; where they do not fill it, do as the policy says."""
+    """Put the samples from `start` on into a window of zeros; where they do not fill it, do as the options says."""
     piece = signal[start : start + len(window)]
-    if len(signal) > len(window) and policy.remainder == "wrap":
+    if len(signal) > len(window) and options.remainder == "wrap":
         window[: len(piece)] = piece
         window[len(piece) :] = signal[: len(window) - len(piece)]
-    elif policy.padding == "wrap":
+    elif options.padding == "wrap":
         window[:] = np.resize(piece, len(window))
     else:
-        before = (len(window) - len(piece)) // 2 if policy.padding == "centre" else 0
+        before = (len(window) - len(piece)) // 2 if options.padding == "centre" else 0
         window[before : before + len(piece)] = piece
 
 

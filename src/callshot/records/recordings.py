@@ -45,7 +45,7 @@ class Annotation:
     row: int | None
     recording: str | None = None
     in_frames: bool = False
-    more: Mapping[str, Cell] = field(default_factory=dict)
+    extra: Mapping[str, Cell] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Segment:
     channel_rule: str
     level_dbfs: float | None
     source_rate_hz: float | None = None
-    more: Mapping[str, Cell] = field(default_factory=dict)
+    extra: Mapping[str, Cell] = field(default_factory=dict)
 
 
 def name_segments(spans: Sequence[tuple[str, float, float | None, str]]) -> Iterator[str]:
@@ -119,6 +119,11 @@ class Call:
     label: str
     annotation: Annotation
 
+    @property
+    def duration_s(self) -> float:
+        """Its length in seconds, without collar."""
+        return self.end_s - self.start_s
+
 
 @dataclass(frozen=True)
 class Segmentation:
@@ -130,9 +135,9 @@ class Segmentation:
     recordings: Sequence[Recording]
     annotated: frozenset[str]
     sources: Sequence[tuple[str, str, int]]  # format, how it was recognised, and how many files
-    read: int
+    annotation_count: int
     calls: Sequence[Call]
     segments: Sequence[Segment]
     rejects: Sequence[Reject]
-    refused: Sequence[Reject]
+    skipped_files: Sequence[Reject]
     notes: Sequence[str]

@@ -59,6 +59,6 @@ def tell_crossing(c: Crossover) -> str:
     )
     word = "at" if c.labels == "all" else "from"
     mean = "nowhere" if c.k is None else f"{word} k = {c.k}"
-    k_clear = "nowhere" if c.k_clear is None else f"from k = {c.surely}"
+    k_clear = "nowhere" if c.k_clear is None else f"from k = {c.k_clear}"
     scoring = "" if c.scoring == "all" else f"{c.scoring} scoring, "
     return f"{c.encoder}: {who} {mean} on average, {k_clear} for sure ({scoring}{METRICS[c.metric]}, {c.spread})"

@@ -72,7 +72,7 @@ def _show_sources(found: Segmentation, console: Console) -> None:
     annotated = sum(recording.path in found.annotated for recording in found.recordings)
     paired = f"{annotated} of {_plural(len(found.recordings), 'recording')} annotated"
     counts = (
-        f"{_plural(found.read, 'annotation')} read: {_plural(len(found.segments), 'segment')}, "
+        f"{_plural(found.annotation_count, 'annotation')} read: {_plural(len(found.segments), 'segment')}, "
     )
     counts += _plural(len(found.rejects), "reject")
     _say(console, f"{paired}; {counts}", style="bold")
@@ -193,14 +193,14 @@ def _show_rejects(found: Segmentation, console: Console) -> None:
             f"  and {len(kinds) - MOST_REASONS} more reasons; segment lists all in rejects.csv",
             style="dim",
         )
-    if found.refused:
-        _say(console, f"left out: {_plural(len(found.refused), 'file')}")
-    for refused in found.refused[:MOST_FILES]:
+    if found.skipped_files:
+        _say(console, f"left out: {_plural(len(found.skipped_files), 'file')}")
+    for refused in found.skipped_files[:MOST_FILES]:
         _say(console, f"  {refused.file}: {refused.reason}", style="dim")
-    if len(found.refused) > MOST_FILES:
+    if len(found.skipped_files) > MOST_FILES:
         _say(
             console,
-            f"  and {len(found.refused) - MOST_FILES} more; segment lists them in rejects.csv",
+            f"  and {len(found.skipped_files) - MOST_FILES} more; segment lists them in rejects.csv",
             style="dim",
         )
 

@@ -1,246 +1,348 @@
-"""A set of files → a directory, all of them or none.
+"""A set of result files → a folder: all of them or none, even if the process is killed.
 
-    with open_staging(directory, names, told_in) as staging:     refuses what cannot be written, before any work
-        staging.write(make, provenance)                          makes every file aside, then puts each in its place
+    with open_output_folder(folder, names, "provenance.json") as output:    checks before any work
+        output.write(make_files, provenance)                                replaces the earlier set
 
-The file that tells where the others came from (`provenance.json`, say) is put in place last and holds the sha256 of the
-others: where they agree, the set is whole.
+New files are made in the hidden folder `.callshot-unfinished`. Then the earlier files move into it,
+and the new ones move out, the provenance last: it holds the sha256 of every other file. If a kill
+stops that, the places of the files show how far it came, and the next run moves everything back.
 """
 
 import errno
 import json
 import os
-import platform
 import re
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import polars as pl
 
-from callshot.errors import OutputError
-from callshot.report.commit import (
-    FILES,
-    SET,
-    Place,
-    listed,
-    publish,
-    refuse_foreign,
-    refuse_others,
-    seal,
-    undo,
-)
+from callshot.errors import OutputError, printable
+from callshot.files import hold_lock, is_inside, sha256_file, sync_file, sync_folder
 
-HOST = re.sub(r"\W", "_", platform.node())
-LOCK = ".lock"  # in a staging folder, held for as long as its run lives
-MENDS = {
-    **dict.fromkeys(
-        (errno.EACCES, errno.EPERM),
-        "no permission to write; choose another directory, or ask for access",
-    ),
-    errno.EROFS: "it is on a read-only file system; choose another directory",
-    errno.ENOSPC: "the disk is full; free some space, or choose another directory",
-    errno.EDQUOT: "the disk quota is used up; free some space, or choose another directory",
+STAGING = ".callshot-unfinished"
+LOCK = ".callshot-lock"
+EARLIER = ".earlier"  # in the staging folder; no result has a name that begins with a dot
+ADVICE = {
+    errno.EACCES: "no permission to write; choose another folder or ask for access",
+    errno.EPERM: "no permission to write; choose another folder or ask for access",
+    errno.EROFS: "the file system is read-only; choose another folder",
+    errno.ENOSPC: "the disk is full; free some space or choose another folder",
+    errno.EDQUOT: "the disk quota is used up; free some space or choose another folder",
 }
 
-
-class OutputFolder:
-    """A hidden folder inside a directory, in which a set of files is made ready; `made` are directories made for it.
-
-    A name of a file may have folders in it, and does not begin with a dot.
-    """
-
-    def __init__(self, place: Place, path: Path, made: Sequence[Path]) -> None:
-        self.place, self.path, self.made = place, path, made
-        self._lock = _hold(path)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def write(
-        self, make: Callable[[Path], Sequence[str]], provenance: Mapping[str, Any]
-    ) -> list[Path]:
-        """Write every file and put it in place; after an error or an interrupt, what was there before is still there.
-
-        `make` writes files to the folder it is given and returns their names. `provenance` gets one more key, `files`:
-        the sha256 of each, and `set` where there is a mark. What an earlier run wrote and this one does not is removed.
-
-        Where the names were not known before, a file that was changed by hand after it was written stays if it is not
-        replaced, and is kept beside the new one as NAME.before if it is.
-        """
-        directory = self.place.directory
-        try:
-            with explained(directory):
-                self.path.mkdir(parents=True, exist_ok=True)
-                names = self._seal(make(self.path), provenance)
-                with _alone_in(directory):
-                    _remove_leftovers(self.place)
-                    refuse_others(self.place)
-                    told = listed(self.place, directory)
-                    refuse_foreign(self.place, names, told)
-                    publish(self.path, self.place, names, told)
-        finally:
-            self.close()
-        return [directory / name for name in names]
-
-    def close(self) -> None:
-        """Remove the staging folder, and the directories made for it that are still empty."""
-        _discard(self.path, self.place.told_in)
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-            shutil.rmtree(self.path, ignore_errors=True)  # some file systems keep what is open
-        with suppress(OSError):
-            for folder in self.made:
-                folder.rmdir()
-
-    def _seal(self, names: Sequence[str], provenance: Mapping[str, Any]) -> list[str]:
-        path, marked = (
-            self.path / self.place.told_in,
-            {SET: self.place.mark} if self.place.mark else {},
-        )
-        files = {name: seal(self.path / name) for name in names}
-        whole = json.dumps(
-            {**provenance, **marked, FILES: files}, sort_keys=True, indent=2, ensure_ascii=False
-        )
-        # half of a surrogate, in the name of a file say, is written as JSON writes it
-        path.write_text(whole + "\n", encoding="utf-8", errors="backslashreplace", newline="\n")
-        seal(path)
-        return [*files, path.name]
-
-
-def open_output_folder(
-    directory: Path, names: Sequence[str] | None, told_in: str, *, mark: str = ""
-) -> OutputFolder:
-    """Make the directory if need be, check that the files can be written to it, and stage them there.
-
-    `names` are all the files that such a set may have (None: it is not known before), `told_in` is the one that tells
-    of the others, and `mark` says whose set it is. What earlier runs that have died left behind is removed. Refused: a
-    file in the way, no permission, a read-only or full disk, a folder with the name of one of our files, a set with
-    another mark.
-    """
-    names = None if names is None else (*names, told_in)
-    place = Place(directory, names, told_in, mark)
-    with explained(directory):
-        _refuse_name(directory)
-        made = [folder for folder in (directory, *directory.parents) if not folder.exists()]
-        directory.mkdir(parents=True, exist_ok=True)
-        with _alone_in(directory):
-            _remove_leftovers(place)
-            refuse_others(place)
-            refuse_foreign(place, names or (told_in,), listed(place, directory))
-            path = tempfile.mkdtemp(prefix=f".callshot-{os.getpid()}-{HOST}-", dir=directory)
-            return OutputFolder(place, Path(path), made)
-
-
-def _refuse_name(directory: Path) -> None:
-    try:
-        os.path.realpath(directory)
-    except ValueError:
-        raise OSError("no directory can have that name; choose another") from None
+Checksums = dict[str, str]
+"""The sha256 of files, by their names relative to the output folder."""
 
 
 @contextmanager
-def explained(directory: Path) -> Iterator[None]:
-    """Turn what the system says while we write to a directory into one line that says what to do."""
-    try:
-        yield
-    except OutputError:  # is told already
-        raise
-    except (OSError, pl.exceptions.PolarsError) as error:
-        told = re.search(r"os error (\d+)", str(error))  # how polars tells the number
-        if told is None and not isinstance(error, OSError):
-            raise
-        number = int(told[1]) if told else getattr(error, "errno", None) or 0
-        said = MENDS.get(number) or (
-            f"{os.strerror(number)}; choose another directory" if number else str(error)
-        )
-        why = _in_the_way(directory, number) or said
-        raise OutputError(
-            f"{directory}: cannot write results, and nothing was changed: {why}"
-        ) from error
+def open_output_folder(
+    folder: Path,
+    names: Sequence[str],
+    provenance_name: str,
+    *,
+    mark: str = "",
+) -> Iterator["OutputFolder"]:
+    """Create a folder, lock it, undo what a killed run left half-way, and check that it is free.
 
+    `names` are the files that are known before the work begins; others may follow. `mark` names the
+    owner of the set (a study file, say): sets with another mark are not replaced.
 
-def _in_the_way(directory: Path, number: int) -> str:
-    for path in (directory, *directory.parents) if number in (errno.EEXIST, errno.ENOTDIR) else ():
-        if os.path.lexists(path) and not path.is_dir():
-            return f"{path} is not a directory; move it, or choose another directory"
-    return ""
-
-
-def _remove_leftovers(place: Place) -> None:
-    """Remove what dead runs left in the directory, and put back what they replaced half-way."""
-    for path in place.directory.glob(".callshot-*"):
-        if path.is_dir() and not path.is_symlink() and _is_dead(path):
-            undo(path, place)
-            _discard(path, place.told_in)
-
-
-def _discard(staging: Path, told_in: str) -> None:
-    """Remove a staging folder; what tells that there is something to undo goes first."""
-    with suppress(OSError):
-        (staging / told_in).unlink(missing_ok=True)
-    shutil.rmtree(staging, ignore_errors=True)
-
-
-def _is_dead(staging: Path) -> bool:
-    """Tell whether a staging folder's run is over: its lock is free, or without locks, its process is gone."""
-    owner = re.fullmatch(r"\.callshot-(\d{1,9})-(\w*)-\w+", staging.name)
-    if owner is None:
-        return False
-    if (staging / LOCK).is_file() and (lock := _hold(staging)) is not None:
-        os.close(lock)
-        return True
-    return not (staging / LOCK).exists() and owner[2] == HOST and not _alive(int(owner[1]))
-
-
-def _hold(staging: Path) -> int | None:
-    """Lock a staging folder until this process ends; None where another has, or where there are no such locks.
-
-    Where locks do not reach other machines, only one of them may write to a directory at a time.
+    Raises
+    ------
+    OutputError
+        If another run is writing to the folder, a file or folder is in the way, the set has another
+        mark, or the disk does not accept files.
     """
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return None
-    with suppress(PermissionError):
-        handle = os.open(staging / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    output = OutputFolder(folder, provenance_name, mark)
+    with ExitStack() as cleanup:
+        with explain_errors(folder):
+            cleanup.callback(_remove_folders, missing)
+            _create_folder(output.path)
+            _lock_folder(folder, cleanup)
+            cleanup.callback(output.discard)
+            output.recover()
+            output.check_mark()
+            output.check_names([*names, provenance_name], output.read_checksums(folder))
+        yield output
+
+
+@dataclass(frozen=True)
+class OutputFolder:
+    """A locked folder that accepts one set of results. Files are made in `path`."""
+
+    folder: Path
+    provenance_name: str
+    mark: str
+
+    @property
+    def path(self) -> Path:
+        """The staging folder."""
+        return self.folder / STAGING
+
+    def write(
+        self,
+        make_files: Callable[[Path], Sequence[str]],
+        provenance: Mapping[str, Any],
+    ) -> list[Path]:
+        """Make all files and replace the earlier set; after an error the earlier set is unchanged.
+
+        `make_files` writes files to the folder that it is given and returns their names.
+        `provenance` is extended by `files`, the sha256 of each, and by `set`, the mark.
+        Files of the earlier set that are not made again are removed. A file that was edited since
+        is kept as NAME.before where it is replaced, and stays where it is otherwise.
+        """
+        with explain_errors(self.folder):
+            self.path.mkdir(parents=True, exist_ok=True)
+            names = make_files(self.path)
+            new = {name: _sync_and_hash(self.path / name) for name in names}
+            new[self.provenance_name] = self._write_provenance(provenance, new)
+            written = self.read_checksums(self.folder)
+            self.check_names(new, written)
+            self._replace(new, written)
+        return [self.folder / name for name in new]
+
+    def _write_provenance(self, provenance: Mapping[str, Any], files: Checksums) -> str:
+        content: dict[str, Any] = {**provenance, "files": files}
+        if self.mark:
+            content["set"] = self.mark
+        text = json.dumps(content, sort_keys=True, indent=2, ensure_ascii=False) + "\n"
+        path = self.path / self.provenance_name
+        path.write_bytes(text.encode("utf-8", "backslashreplace"))  # half surrogates, as in JSON
+        checksum = _sync_and_hash(path)
+        sync_folder(self.path)
+        return checksum
+
+    def _replace(self, new: Checksums, written: Checksums) -> None:
+        """Move the earlier files into the staging folder and the new ones out of it."""
+        edited = {name for name in written if _hash(self.folder / name) != written[name]}
+        earlier = [name for name in written if name in new or name not in edited]
+        staged = self._copy_files(edited & new.keys()) | new
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return handle
-        except OSError as error:
-            os.close(handle)
-            if not isinstance(error, BlockingIOError):
-                (staging / LOCK).unlink()
+            for name in earlier:
+                _move(self.folder / name, self.path / EARLIER / name)
+            self._remove_empty_folders(earlier)
+            for name in staged:
+                if name == self.provenance_name:  # the last one
+                    self._sync_folders(staged)
+                _move(self.path / name, self.folder / name)
+            sync_folder(self.folder)
+        except BaseException:
+            self._undo(staged)
+            raise
+
+    def _copy_files(self, names: Iterable[str]) -> Checksums:
+        """Stage copies of edited files as NAME.before, where there are none yet."""
+        copies: Checksums = {}
+        for name in names:
+            free = self._free_name(name, self.folder / name)
+            if free:
+                copy = self.path / free
+                shutil.copy2(self.folder / name, copy)
+                copies[free] = _sync_and_hash(copy)
+        return copies
+
+    def _free_name(self, name: str, content: Path) -> str:
+        """Return NAME.before, NAME.before-2, … or "" where one of them has the same content."""
+        checksum = _hash(content)
+        for number in count(1):
+            free = f"{name}.before" if number == 1 else f"{name}.before-{number}"
+            if not os.path.lexists(self.folder / free):
+                return free
+            if checksum is not None and _hash(self.folder / free) == checksum:
+                return ""
+        raise AssertionError
+
+    def _sync_folders(self, names: Iterable[str]) -> None:
+        for parent in {(self.folder / name).parent for name in names}:
+            sync_folder(parent)
+
+    def recover(self) -> None:
+        """Move back the files of a run that was killed before its provenance was in place."""
+        if (self.path / self.provenance_name).is_file():
+            self._undo(self.read_checksums(self.path))
+        self.discard()
+
+    def _undo(self, new: Checksums) -> None:
+        """Move new files into the staging folder again, then the earlier ones out of it.
+
+        A kill leaves a state from which this can start again. So the provenance, which marks the
+        set as complete, moves first, and files that are staged already stay there.
+        """
+        for name in reversed(new):
+            staged = self.path / name
+            if not staged.exists() and _hash(self.folder / name) == new[name]:
+                _move(self.folder / name, staged)
+        self._remove_empty_folders(_list_files(self.path))
+        for name in _list_files(self.path / EARLIER):
+            path = self.path / EARLIER / name
+            if not is_inside(self.folder, name):
+                continue
+            if os.path.lexists(self.folder / name):  # somebody has written it since the kill
+                name = self._free_name(name, path)
+            if name:
+                _move(path, self.folder / name)
+
+    def discard(self) -> None:
+        """Remove the staging folder, first the provenance, by which `recover` would undo a set."""
+        with suppress(OSError):
+            (self.path / self.provenance_name).unlink(missing_ok=True)
+            shutil.rmtree(self.path, ignore_errors=True)
+
+    def read_checksums(self, folder: Path) -> Checksums:
+        """Return the checksums that the provenance in a folder has, of files that exist.
+
+        Names that lead out of the output folder are left out, for anybody may edit a provenance.
+        """
+        path = folder / self.provenance_name
+        provenance = _read_provenance(path)
+        if provenance is None:
+            return {}
+        checksums: Checksums = {}
+        for name, checksum in provenance["files"].items():
+            if isinstance(checksum, str) and self._is_result(name):
+                checksums[name] = checksum
+        return checksums | {self.provenance_name: sha256_file(path)}
+
+    def _is_result(self, name: str) -> bool:
+        if Path(name).as_posix() != name or not is_inside(self.folder, name):
+            return False
+        with suppress(OSError, ValueError):  # a name that is too long or has a NUL
+            return (self.folder / name).is_file()
+        return False
+
+    def check_mark(self) -> None:
+        """Raise OSError if the folder has a set with another mark."""
+        provenance = _read_provenance(self.folder / self.provenance_name)
+        if provenance is None:
+            return
+        mark = provenance.get("set", "")
+        if mark == self.mark:
+            return
+        owner = printable(mark[:100]) if isinstance(mark, str) else ""
+        raise OSError(
+            f"it has the results of {owner or 'another command'}; "
+            "choose another folder or move them away"
+        )
+
+    def check_names(self, names: Iterable[str], written: Checksums) -> None:
+        """Raise OSError if a name is taken by a folder or by a file that callshot did not write."""
+        for name in names:
+            path = self.folder / name
+            for parent in Path(name).parents:
+                if (self.folder / parent).is_file():
+                    raise OSError(f"{parent.as_posix()} is a file, expected a folder; move it")
+            if path.is_dir():
+                raise OSError(f"{name} is a folder, expected a file; move it")
+            if not is_inside(self.folder, name):
+                raise OSError(
+                    f"a link leads {name} to another folder; "
+                    "remove the link or choose another folder"
+                )
+            if os.path.lexists(path) and name not in written:
+                raise OSError(
+                    f"{name} exists and was not written by callshot; "
+                    "move it or choose another folder"
+                )
+
+    def _remove_empty_folders(self, names: Iterable[str]) -> None:
+        for name in names:
+            _remove_folders([self.folder / parent for parent in Path(name).parents[:-1]])
+
+
+def _create_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except ValueError:
+        raise OSError("no folder can have this name; choose another name") from None
+
+
+def _lock_folder(folder: Path, cleanup: ExitStack) -> None:
+    """Lock a folder until the cleanup; the lock file goes before the lock is released."""
+    try:
+        cleanup.enter_context(hold_lock(folder / LOCK, timeout_s=0))
+    except TimeoutError:
+        raise OSError(
+            "another run is writing to it; wait for that run or choose another folder"
+        ) from None
+    cleanup.callback(_remove_file, folder / LOCK)
+
+
+def _remove_file(path: Path) -> None:
+    with suppress(OSError):  # Windows removes no open file; there, the lock removes its own
+        path.unlink()
+
+
+def _remove_folders(folders: Iterable[Path]) -> None:
+    """Remove folders, the innermost first, as far as they are empty."""
+    with suppress(OSError, ValueError):
+        for folder in folders:
+            folder.rmdir()
+
+
+def _list_files(folder: Path) -> list[str]:
+    """Return the names of all files below a folder, relative to it."""
+    return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()]
+
+
+def _move(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    os.replace(source, target)  # noqa: PTH105
+
+
+def _sync_and_hash(path: Path) -> str:
+    sync_file(path)
+    return sha256_file(path)
+
+
+def _hash(path: Path) -> str | None:
+    """Return the sha256 of a file, or None if it cannot be read."""
+    with suppress(OSError):
+        return sha256_file(path)
+    return None
+
+
+def _read_provenance(path: Path) -> dict[str, Any] | None:
+    """Return the content of a provenance file, or None if callshot did not write it."""
+    with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+        if path.is_file():  # reading from a pipe would block
+            provenance = json.loads(path.read_text(encoding="utf-8"))
+            if isinstance(provenance["files"], dict):
+                return dict(provenance)
     return None
 
 
 @contextmanager
-def _alone_in(directory: Path) -> Iterator[None]:
-    """Keep other runs from moving files into the same directory meanwhile, where the system has such locks."""
+def explain_errors(folder: Path) -> Iterator[None]:
+    """Turn a write error in the block into an OutputError of one line that says what to do."""
     try:
-        import fcntl
-    except ImportError:  # Windows
         yield
-        return
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
+    except OutputError:
+        raise
+    except (OSError, pl.exceptions.PolarsError) as error:
+        reason = _explain(error, folder)
+        if reason is None:
+            raise
+        message = f"{folder}: cannot write results, nothing was changed: {reason}"
+        raise OutputError(message) from error
 
 
-def _alive(pid: int) -> bool:
-    try:
-        if os.name != "nt":  # there, it would end the process
-            os.kill(pid, 0)
-    except OSError as error:
-        return error.errno == errno.EPERM
-    return True
+def _explain(error: Exception, folder: Path) -> str | None:
+    """Return what went wrong and what to do, or None if that is not an error of the system."""
+    code = getattr(error, "errno", None)
+    polars_code = re.search(r"os error (\d+)", str(error))
+    if polars_code:
+        code = int(polars_code[1])
+    if code is None:
+        return str(error) if isinstance(error, OSError) else None
+    if code in (errno.EEXIST, errno.ENOTDIR):
+        for path in (folder, *folder.parents):
+            if os.path.lexists(path) and not path.is_dir():
+                return f"{path} is not a folder; move it or choose another folder"
+    return ADVICE.get(code, f"{os.strerror(code)}; choose another folder")

@@ -55,10 +55,10 @@ def describe_segmentation(
         "sources": [
             {"format": name, "why": why, "files": files} for name, why, files in found.sources
         ],
-        "read": found.read,
+        "read": found.annotation_count,
         "segments": len(found.segments),
         "rejects": len(found.rejects),
-        "refused": len(found.refused),
+        "refused": len(found.skipped_files),
         "notes": list(found.notes),
         "options": dict(options),
         **_tell_machine(("numpy", "polars", "soundfile", "soxr")),

@@ -17,7 +17,8 @@ import numpy as np
 
 from callshot.corpus.annotations import Hints
 from callshot.corpus.audio import load_audio
-from callshot.corpus.known_corpora import Corpus
+from callshot.corpus.inspection import measure_corpus
+from callshot.corpus.known_corpora import CORPORA, Corpus, default_options
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segment_table import (
     SEGMENTATION,
@@ -26,7 +27,6 @@ from callshot.corpus.segment_table import (
     write_segmentation,
 )
 from callshot.corpus.segments import audio_root, segment_corpus
-from callshot.corpus.stats import measure_corpus
 from callshot.encoders.catalogue import display_name, find_encoder
 from callshot.encoders.embed import (
     check_segments,
@@ -82,15 +82,19 @@ class DatasetChoice:
 
     def read(self, paths: Sequence[Path]) -> Dataset:
         """Read tables, and choose their folds and categories."""
-        return read_dataset(paths, **asdict(self))
+        return read_dataset(paths, **asdict(self), known=CORPORA)
 
 
 def segment_files(
     audio: Path,
     out: Path,
     annotations: Path | None = None,
+<<<<<<< HEAD
     options: SegmentationOptions | None = None,
+=======
+>>>>>>> main
     *,
+    options: SegmentationOptions | None = None,
     format: str = "auto",
     hints: Hints | None = None,
     corpus: Corpus | None = None,
@@ -98,13 +102,23 @@ def segment_files(
     threads: int | None = None,
     progress: Progress = no_progress,
 ) -> Segmentation:
+<<<<<<< HEAD
     """Cut recordings into segments; write segments, rejects and a known corpus's categories."""
-    options = options or (SegmentationOptions() if corpus is None else corpus.rule)
+    options = options or default_options(corpus)
     with open_output_folder(out, SEGMENTATION, SEGMENTS_INFO) as output:
         segmentation = segment_corpus(
             audio,
             annotations,
-            options,
+            options=options,
+=======
+    """Cut recordings into segments and write these, the rejects, and a corpus's categories to a directory."""
+    options = options or default_options(corpus)
+    with open_output_folder(out, SEGMENTATION, TOLD_IN) as staging:
+        found = segment_corpus(
+            audio,
+            annotations,
+            options=options,
+>>>>>>> main
             format=format,
             hints=hints,
             corpus=corpus,
@@ -112,18 +126,25 @@ def segment_files(
             threads=threads,
             progress=progress,
         )
+<<<<<<< HEAD
         facts = {"audio": str(audio_root(audio).absolute())}
         categories = None
         if corpus is not None:
             facts |= {"corpus": corpus.name, "folds": str(corpus.folds)}
             categories = corpus.categories
         described = {
+=======
+        named = {} if corpus is None else {"corpus": corpus.name, "folds": str(corpus.folds)}
+        named |= {"audio": str(audio_root(audio).absolute())}
+        settings: Mapping[str, Any] = {
+>>>>>>> main
             **asdict(options),
             "format": format,
             "check": check,
             "annotations": str(annotations or ""),
             **facts,
         }
+<<<<<<< HEAD
         stats = measure_corpus(segmentation, options)
         provenance = describe_segmentation(segmentation, stats, described)
         write = partial(_write_segmentation, segmentation, facts, categories)
@@ -138,6 +159,12 @@ def _write_segmentation(
     folder: Path,
 ) -> Sequence[str]:
     return write_segmentation(segmentation, folder, facts, categories)
+=======
+        told = describe_segmentation(found, measure_corpus(found, options), settings)
+        categories = None if corpus is None else corpus.categories
+        staging.write(lambda folder: write_segmentation(found, folder, named, categories), told)
+    return found
+>>>>>>> main
 
 
 def embed_files(
@@ -225,11 +252,26 @@ def evaluate_files(
     figure: bool = True,
     progress: Progress = no_progress,
 ) -> Evaluation:
+<<<<<<< HEAD
     """Read tables, evaluate them and write the results to a folder."""
     choice = choice or DatasetChoice()
     with open_results(out) as output:
         dataset = choice.read(paths)
         result = evaluate_tables(
+=======
+    """Read tables, evaluate them and write the results to a directory; see `read_ground` and `evaluate`."""
+    with open_results(out) as staging:
+        dataset = read_dataset(
+            paths,
+            folds=folds,
+            fold_file=fold_file,
+            folds_dir=folds_dir,
+            categories=categories,
+            corpus=corpus,
+            known=CORPORA,
+        )
+        result = evaluate(
+>>>>>>> main
             dataset.tables,
             protocol,
             folds=dataset.folds,
@@ -265,8 +307,9 @@ def report_files(
     mark: str = "",
     progress: Progress = no_progress,
 ) -> list[str]:
+<<<<<<< HEAD
     """Write the tables, figures and page of a study, and all its numbers; return the file names."""
-    with open_output_folder(out, None, PROVENANCE, mark=mark) as output:
+    with open_output_folder(out, (), PROVENANCE, mark=mark) as output:
         answers = {name: write_summary(one) for name, one in results.items()}
         provenance = {**facts, "answers": answers}
 
@@ -274,4 +317,15 @@ def report_files(
             return write_report(folder, results, options, answers, provenance, progress)
 
         written = output.write(make, provenance)
+=======
+    """Write the tables, figures and page of a study, and all its numbers, to a directory; return the names."""
+    with open_output_folder(out, (), PROVENANCE, mark=mark) as staging:
+        answers = {
+            name: write_summary(corpus_results) for name, corpus_results in all_results.items()
+        }
+        told = {**facts, "answers": answers}
+        written = staging.write(
+            lambda folder: write_report(folder, all_results, look, answers, told, progress), told
+        )
+>>>>>>> main
     return [path.relative_to(out).as_posix() for path in written]

@@ -17,7 +17,7 @@ from typing import Any
 
 from callshot.baselines.options import BaselineOptions
 from callshot.corpus.annotations import Hints
-from callshot.corpus.known_corpora import CORPORA, Corpus, find_corpus
+from callshot.corpus.known_corpora import CORPORA, Corpus, default_options, find_corpus
 from callshot.corpus.options import SegmentationOptions
 from callshot.encoders.availability import encoder_status
 from callshot.encoders.catalogue import EncoderSpec, display_name, find_encoder
@@ -225,7 +225,7 @@ def _parse_corpus(name: str, content: Any, base: Path, own_paths: Sequence[Path]
 
 
 def _parse_segmentation(known: Corpus | None, section: Section) -> SegmentationOptions:
-    options = SegmentationOptions() if known is None else known.rule
+    options = default_options(known)
     changes = {
         name: section.get(key)
         for key, name in SEGMENTATION_KEYS.items()

@@ -1,75 +1,106 @@
-"""Tables of embeddings and the small files beside them → the ground that every classifier of a corpus stands on.
+"""Datasets: what every classifier of a corpus is evaluated on.
 
-The centroid and its rivals are held against each other on the same segments, folds, queries and categories: those that
-are read here.
+Embedding tables of one or more encoders come in, with files of folds and categories. A `Dataset`
+goes out: the same segments, folds, queries and categories for all classifiers.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from callshot.corpus.known_corpora import CORPORA
 from callshot.fewshot.episodes import Episodes, order_rows, plan_episodes
 from callshot.fewshot.evaluate import choose_folds
-from callshot.fewshot.folds import DEFAULT_FOLDS, count_classes, evaluated_classes
+from callshot.fewshot.folds import DEFAULT_FOLDS, complete_shots, count_classes, evaluated_classes
 from callshot.files import describe_file
-from callshot.records import ClassCount, Embeddings, Folds, IntArray
+from callshot.records import ClassCount, Embeddings, Evaluation, Folds, IntArray
 from callshot.tables.embedding_tables import read_tables, table_corpus
 from callshot.tables.fold_files import FOLDS, read_categories, read_folds, read_folds_dir
 
 
+class KnownCorpus(Protocol):
+    """What is known in advance about a corpus."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def folds(self) -> int:
+        """The number of folds."""
+
+    def categories_of(self, labels: Collection[str]) -> Mapping[str, str] | None:
+        """Return the category of each label that has one."""
+
+
 @dataclass(frozen=True)
 class Dataset:
-    """The embeddings of a corpus by several encoders, its folds and categories; `files` tells where they are from."""
+    """The embeddings of a corpus by several encoders, its folds and its categories.
+
+    `files` describes the files that it was read from. `known_corpus` is the name of the known
+    corpus it is, or empty.
+    """
 
     corpus: str
     tables: Sequence[Embeddings]
     folds: Folds
     categories: Mapping[str, str] | None
     files: Sequence[Mapping[str, Any]] = ()
-    known: str = ""  # which of the corpora that callshot knows it is
+    known_corpus: str = ""
 
     @cached_property
     def classes(self) -> list[ClassCount]:
-        """The bookkeeping of the classes."""
+        """The exemplars of each class, and whether it is evaluated."""
         first = self.tables[0]
         return count_classes(first.label, self.folds, first.recording)
 
-    def encoder_datasets(self) -> Iterator["EncoderDataset"]:
+    def per_encoder(self) -> Iterator["EncoderDataset"]:
         """Yield the part of each encoder."""
         return (EncoderDataset(self, table) for table in self.tables)
 
 
 @dataclass(frozen=True)
 class EncoderDataset:
-    """The part of one encoder: its episodes, and the rows of the table that they are made of."""
+    """The part of one encoder: its table, and the episodes made from the rows of that table."""
 
     dataset: Dataset
     table: Embeddings
 
     @cached_property
     def episodes(self) -> Episodes:
-        """What the engine reads."""
+        """The arrays that classifiers are evaluated on."""
         return plan_episodes(self.table, self.dataset.folds, self.dataset.classes)
 
     @cached_property
     def rows(self) -> IntArray:
-        """The row of the table that each row of the episodes is."""
+        """The row of the table for each row of the episodes."""
         return order_rows(self.table, evaluated_classes(self.dataset.classes))
 
     @cached_property
     def groups(self) -> IntArray:
-        """The number of the recording that each row of the episodes is from."""
-        return np.unique(self.table.recording, return_inverse=True)[1][self.rows]
+        """The number of the recording of each row of the episodes."""
+        _, groups = np.unique(self.table.recording, return_inverse=True)
+        return groups[self.rows]
 
     @property
     def segments(self) -> list[str]:
-        """The segment that each row of the episodes is."""
+        """The segment of each row of the episodes."""
         return [self.table.segment[row] for row in self.rows.tolist()]
+
+    def empty_evaluation(self) -> Evaluation:
+        """Return an evaluation of this dataset without results."""
+        dataset = self.dataset
+        return Evaluation(
+            corpus=dataset.corpus,
+            complete_shots=complete_shots(dataset.classes),
+            queries=int((self.episodes.fold >= 0).sum()),
+            classes=dataset.classes,
+            folds=dataset.folds,
+            segments=self.table,
+        )
 
 
 def read_dataset(
@@ -80,31 +111,41 @@ def read_dataset(
     folds_dir: Path | None = None,
     categories: Path | None = None,
     corpus: str | None = None,
+    known: Mapping[str, KnownCorpus] | None = None,
 ) -> Dataset:
     """Read tables, and choose their folds and categories.
 
-    Folds are built, given by a file, or `dealt`: what `fold_files` wrote, and of the tables only what is in that. A
-    known corpus brings its number of folds and its categories, where none are given.
+    Folds are built, given by a file, or read from a folder with `folds.csv` and `folds.json`; then
+    only the segments in that folder count. A corpus among `known` brings its number of folds and
+    its categories, where none are given.
     """
     tables = read_tables(paths)
-    name = corpus or table_corpus(paths[0]) or paths[0].absolute().parent.name or "corpus"
-    known = CORPORA.get(name) or CORPORA.get(table_corpus(paths[0]) or "")
+    table_name = table_corpus(paths[0]) or ""
+    name = corpus or table_name or paths[0].absolute().parent.name or "corpus"
+    known = known or {}
+    known_corpus = known.get(name) or known.get(table_name)
+    files = [
+        describe_file(path, encoder=table.encoder, role="table")
+        for path, table in zip(paths, tables, strict=True)
+    ]
+
     if folds_dir is not None:
         parts = [read_folds_dir(folds_dir, table) for table in tables]
-        tables, chosen = [part for part, _ in parts], parts[0][1]
+        tables = [part for part, _ in parts]
+        chosen_folds = parts[0][1]
+        fold_file = folds_dir / FOLDS
     else:
-        given = read_folds(fold_file, tables[0]) if fold_file is not None else None
-        default = DEFAULT_FOLDS if known is None else known.folds
-        chosen = choose_folds(tables[0], folds, given, fold_file, default=default)
-    groups = None if known is None else known.categories_of(set(tables[0].label))
-    groups = groups if categories is None else read_categories(categories, tables[0])
-    files = [
-        describe_file(path, encoder=t.encoder, role="table")
-        for path, t in zip(paths, tables, strict=True)
-    ]
-    for role, path in {
-        "folds": folds_dir / FOLDS if folds_dir else fold_file,
-        "categories": categories,
-    }.items():
-        files += [describe_file(path, role=role)] if path is not None else []
-    return Dataset(name, tables, chosen, groups, files, "" if known is None else known.name)
+        given = None if fold_file is None else read_folds(fold_file, tables[0])
+        default = DEFAULT_FOLDS if known_corpus is None else known_corpus.folds
+        chosen_folds = choose_folds(tables[0], folds, given, fold_file, default=default)
+    if fold_file is not None:
+        files.append(describe_file(fold_file, role="folds"))
+
+    label_categories: Mapping[str, str] | None = None
+    if categories is not None:
+        label_categories = read_categories(categories, tables[0])
+        files.append(describe_file(categories, role="categories"))
+    elif known_corpus is not None:
+        label_categories = known_corpus.categories_of(set(tables[0].label))
+    known_name = "" if known_corpus is None else known_corpus.name
+    return Dataset(name, tables, chosen_folds, label_categories, files, known_name)

@@ -69,7 +69,7 @@ def read_categories(path: Path, table: Embeddings) -> dict[str, str]:
     return {row["label"]: row["category"] for row in rows}
 
 
-def read_baselines(
+def read_references(
     path: Path, corpora: Collection[str], encoders: Collection[str]
 ) -> list[Baseline]:
     """Return what a file says that trained classifiers scored, for every corpus and encoder of a study.

@@ -25,7 +25,7 @@ def test_a_line_of_frequencies_belongs_to_the_label_before_it(tmp_path: Path) ->
     reading = read(
         tmp_path, "0\t1\ta\n\\\t10.5\t200\n1\t2\tb\n\\\t-1\t-1.0\n2\t3\tc\n\\\t\t5\n3\t4\td\n"
     )
-    bands = [tuple(one.more.values()) for one in reading.annotations]
+    bands = [tuple(one.extra.values()) for one in reading.annotations]
     assert bands == [(10.5, 200.0), (None, None), (None, 5.0), ()]
     assert [one.row for one in reading.annotations] == [1, 2, 3, 4]
 
@@ -57,7 +57,7 @@ def test_one_bad_line_does_not_hide_a_track(tmp_path: Path) -> None:
 
 def test_a_track_is_of_one_recording(tmp_path: Path) -> None:
     calls = [
-        Annotation(name, 0.1, 0.3, "roar", "", 1, more={"low_freq_hz": 5.0})
+        Annotation(name, 0.1, 0.3, "roar", "", 1, extra={"low_freq_hz": 5.0})
         for name in ("a.wav", "b.wav")
     ]
     with pytest.raises(OutputError, match="of one recording, but the annotations are of 2"):

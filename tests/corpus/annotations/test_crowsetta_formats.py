@@ -37,7 +37,7 @@ def facts(reading: Reading) -> list[tuple[object, ...]]:
 
 
 def boxes(reading: Reading) -> list[tuple[object, ...]]:
-    bands = [(one.more["low_freq_hz"], one.more["high_freq_hz"]) for one in reading.annotations]
+    bands = [(one.extra["low_freq_hz"], one.extra["high_freq_hz"]) for one in reading.annotations]
     return [(*fact, *band) for fact, band in zip(facts(reading), bands, strict=True)]
 
 

@@ -62,7 +62,7 @@ def test_the_sheet_of_elephant_voices_is_read(tmp_path: Path) -> None:
         tmp_path, "Selection,Sound_file,Start_time,End_time,Call_type\n7,a.wav,1,2,Rumble\n"
     )
     assert facts(reading) == [("a.wav", 1.0, 2.0, "Rumble")]
-    assert reading.annotations[0].more == {"Selection": "7"}
+    assert reading.annotations[0].extra == {"Selection": "7"}
     assert reading.notes == ["labels from column 'Call_type'"]
 
 
@@ -70,7 +70,7 @@ def test_what_the_user_names_goes_before_what_is_known(tmp_path: Path) -> None:
     text = "recording,start_s,end_s,label,Species\na.wav,0,1,x,EATO\n"
     reading = read(tmp_path, text, columns={"label": "species"})
     assert reading.annotations[0].label == "EATO"
-    assert reading.annotations[0].more == {"label": "x"}
+    assert reading.annotations[0].extra == {"label": "x"}
 
 
 def test_with_a_path_the_recording_is_the_group(tmp_path: Path) -> None:
@@ -107,14 +107,14 @@ def test_samples_are_frames(tmp_path: Path) -> None:
     both = read(
         tmp_path, "label,onset_s,offset_s,onset_sample,offset_sample\nroar,1,2,100,200\n"
     ).annotations[0]
-    assert (both.in_frames, both.start_s, both.more["onset_sample"]) == (False, 1.0, "100")
+    assert (both.in_frames, both.start_s, both.extra["onset_sample"]) == (False, 1.0, "100")
 
 
 def test_other_columns_are_carried_along(tmp_path: Path) -> None:
     header = f"{HEADER},low_freq_hz,High Freq (Hz),fold,rain,\n"
     reading = read(tmp_path, f"{header}a.wav,0,1,roar,10,20.5,-1,007,x\na.wav,0,1,roar,NA,,,,\n")
     known = {"low_freq_hz": 10.0, "high_freq_hz": 20.5, "fold": -1, "rain": "007", "column 9": "x"}
-    assert [one.more for one in reading.annotations] == [known, dict.fromkeys(known)]
+    assert [one.extra for one in reading.annotations] == [known, dict.fromkeys(known)]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_a_decimal_comma_is_a_number_between_tabs_and_semicolons(tmp_path: Path)
         )
         reading = read(tmp_path, text)
         assert facts(reading) == [("a.wav", 0.5, 1.25, "roar")]
-        assert reading.annotations[0].more == {"low_freq_hz": 9.5}
+        assert reading.annotations[0].extra == {"low_freq_hz": 9.5}
 
 
 def test_a_header_and_no_rows_is_a_recording_without_calls(tmp_path: Path) -> None:
@@ -263,8 +263,8 @@ def test_whole_recordings_frames_and_what_is_carried_along_are_read_back(tmp_pat
         "none": None,
         "Begin File": "x.wav",
     }
-    assert back(tmp_path, call(more=more), call())[0].more == more
-    assert back(tmp_path, call(more=more))[0].path == "a.wav"
+    assert back(tmp_path, call(extra=more), call())[0].extra == more
+    assert back(tmp_path, call(extra=more))[0].path == "a.wav"
 
 
 @pytest.mark.parametrize(
@@ -273,10 +273,10 @@ def test_whole_recordings_frames_and_what_is_carried_along_are_read_back(tmp_pat
         ([call(), call(path=None)], "some annotations name their recording and some do not"),
         ([call(path=None, recording="g")], "some annotations name their recording and some do not"),
         ([call(), call(in_frames=True)], "some annotations count frames"),
-        ([call(more={"label": "x"})], "column 'label' cannot be carried along"),
-        ([call(more={" ": "x"})], "column ' ' cannot be carried along"),
+        ([call(extra={"label": "x"})], "column 'label' cannot be carried along"),
+        ([call(extra={" ": "x"})], "column ' ' cannot be carried along"),
         (
-            [call(path=None, more={"Sound_file": "x"})],
+            [call(path=None, extra={"Sound_file": "x"})],
             "'Sound_file', carried along, would be read as path",
         ),
     ],

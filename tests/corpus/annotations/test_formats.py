@@ -175,7 +175,7 @@ band = st.none() | st.floats(min_value=0, max_value=1e6)
 def calls(draw: Callable[..., Any], paths: st.SearchStrategy[str | None]) -> Annotation:
     start_s, end_s = draw(span)
     more = {"low_freq_hz": draw(band), "high_freq_hz": draw(band)}
-    return call(draw(label), start_s, end_s, path=draw(paths), more=more)
+    return call(draw(label), start_s, end_s, path=draw(paths), extra=more)
 
 
 def round_trip(folder: Path, annotations: list[Annotation], format: str) -> list[Annotation]:
@@ -197,8 +197,8 @@ def test_what_is_written_of_one_recording_is_read_back(
     back = round_trip(tmp_path_factory.mktemp("round"), annotations, format)
     assert facts(back) == facts(annotations)
     for one, two in zip(annotations, back, strict=True):
-        for name, value in one.more.items():
-            assert two.more.get(name) == value
+        for name, value in one.extra.items():
+            assert two.extra.get(name) == value
 
 
 @pytest.mark.parametrize("format", ["csv", "raven"])

@@ -50,7 +50,7 @@ def test_the_label_is_found(name: str, tmp_path: Path) -> None:
         "low_freq_hz": 10.0,
         "high_freq_hz": 200.0,
     }
-    assert one.more == known | {"Peak Freq (Hz)": "50"}
+    assert one.extra == known | {"Peak Freq (Hz)": "50"}
     assert reading.notes == [f"labels from column {name!r}"]
 
 
@@ -62,7 +62,7 @@ def test_the_label_column_may_be_named(tmp_path: Path) -> None:
         columns={"label": "caller"},
     )
     assert reading.annotations[0].label == "Echo"
-    assert reading.annotations[0].more["Annotation"] == "roar"
+    assert reading.annotations[0].extra["Annotation"] == "roar"
     with pytest.raises(InputError, match=r"no column 'Callerx', .* did you mean 'Caller'"):
         read(tmp_path, (*HEAD, "Caller"), (*row(1), "Echo"), columns={"label": "Callerx"})
 
@@ -91,7 +91,7 @@ def test_a_table_without_an_end_is_refused(tmp_path: Path) -> None:
 def test_a_selection_in_several_views_counts_once(views: tuple[str, ...], tmp_path: Path) -> None:
     rows = [(*row(1, view), "roar") for view in views]
     reading = read(tmp_path, (*HEAD, "Annotation"), *rows, (*row(2, "Waveform 1"), "rumble"))
-    assert [(one.label, one.more["View"]) for one in reading.annotations] == [
+    assert [(one.label, one.extra["View"]) for one in reading.annotations] == [
         ("roar", "Spectrogram 1"),
         ("rumble", "Waveform 1"),
     ]
@@ -187,9 +187,9 @@ def test_one_recording_is_not_named_and_many_are(tmp_path: Path) -> None:
         "roar",
         "",
         1,
-        more={"low_freq_hz": 10.0, "Begin File": "old", "note": "x"},
+        extra={"low_freq_hz": 10.0, "Begin File": "old", "note": "x"},
     )
-    two = Annotation("b.wav", 0.1, 0.3, "roar", "", 1, more={"View": "Waveform 1", "Channel": "2"})
+    two = Annotation("b.wav", 0.1, 0.3, "roar", "", 1, extra={"View": "Waveform 1", "Channel": "2"})
     path = tmp_path / "x.txt"
     write_annotations([one], path, "raven")
     assert path.read_text().splitlines() == [
@@ -202,7 +202,7 @@ def test_one_recording_is_not_named_and_many_are(tmp_path: Path) -> None:
         ("a.wav", 0.1, 0.3),
         ("b.wav", 0.1, 0.3),
     ]
-    assert reading.annotations[1].more["Channel"] == "2"
+    assert reading.annotations[1].extra["Channel"] == "2"
 
 
 def test_what_a_table_cannot_hold_is_refused(tmp_path: Path) -> None:
@@ -211,9 +211,9 @@ def test_what_a_table_cannot_hold_is_refused(tmp_path: Path) -> None:
         write_annotations(
             [one, Annotation(None, 0.1, 0.3, "roar", "", 1)], tmp_path / "x.txt", "raven"
         )
-    taken = Annotation("a.wav", 0.1, 0.3, "roar", "", 1, more={"Annotation": "x"})
+    taken = Annotation("a.wav", 0.1, 0.3, "roar", "", 1, extra={"Annotation": "x"})
     with pytest.raises(OutputError, match="'Annotation' cannot be carried along"):
         write_annotations([taken], tmp_path / "x.txt", "raven")
-    text = Annotation("a.wav", 0.1, 0.3, "roar", "", 1, more={"low_freq_hz": "deep"})
+    text = Annotation("a.wav", 0.1, 0.3, "roar", "", 1, extra={"low_freq_hz": "deep"})
     with pytest.raises(OutputError, match="deep"):
         write_annotations([text], tmp_path / "x.txt", "raven")

@@ -84,7 +84,7 @@ def test_both_forms_are_read_in_every_encoding(short: bool, encoding: str, tmp_p
         (1.5, 2.0, "car"),
     ]
     assert facts(reading) == found
-    assert [one.more for one in reading.annotations] == [{"tier": "call"}] * 2 + [
+    assert [one.extra for one in reading.annotations] == [{"tier": "call"}] * 2 + [
         {"tier": "notes"}
     ] * 2
     assert len(reading.rejects) == 4
@@ -120,7 +120,7 @@ def test_spacing_and_comments_are_free(tmp_path: Path) -> None:
 def test_one_tier_may_be_asked_for_and_the_others_are_carried_along(tmp_path: Path) -> None:
     reading = read(tmp_path, praat(CALLS), tiers=("CALL",))
     assert facts(reading) == [(1.0, 2.5, "rumble"), (3.0, 4.0, 'a "deep"\nröar ! 7')]
-    assert [one.more for one in reading.annotations] == [
+    assert [one.extra for one in reading.annotations] == [
         {"tier notes": "wind; car", "tier marks": "on; click"},
         {},
     ]
@@ -133,7 +133,7 @@ def test_all_tiers_of_one_name_are_read(tmp_path: Path) -> None:
     text = praat({"a": [(0, 1, "x")], "b": [(1, 2, "y")], "c": [(0, 2, "z")]}).replace('"b"', '"A"')
     reading = read(tmp_path, text, tiers=("a",))
     assert facts(reading) == [(0.0, 1.0, "x"), (1.0, 2.0, "y")]
-    assert [one.more for one in reading.annotations] == [
+    assert [one.extra for one in reading.annotations] == [
         {"tier": "a", "tier c": "z"},
         {"tier": "A", "tier c": "z"},
     ]
@@ -177,7 +177,7 @@ def test_every_tier_most_of_whose_labels_are_known_is_read(tmp_path: Path) -> No
     }
     reading = read(tmp_path, praat(tiers), known={"rumble", "roar"}.__contains__)
     assert facts(reading) == [(0.0, 2.0, "roar"), (1.0, 3.0, "rumble")]
-    assert [one.more for one in reading.annotations] == [
+    assert [one.extra for one in reading.annotations] == [
         {"tier": "call", "tier notes": "wind"},
         {"tier": "call 2", "tier notes": "wind"},
     ]
@@ -207,7 +207,7 @@ def test_what_lies_beside_a_call_is_what_a_plain_search_finds(
         ]
         marks = [text for at, text in points if found.start_s <= at < found.end_s]
         wanted = {"tier other": "; ".join(beside), "tier marks": "; ".join(marks)}
-        assert found.more == {name: text for name, text in wanted.items() if text}
+        assert found.extra == {name: text for name, text in wanted.items() if text}
 
 
 def test_tiers_that_overlap_themselves_are_read_but_not_carried_along(tmp_path: Path) -> None:

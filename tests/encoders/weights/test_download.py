@@ -20,7 +20,7 @@ from callshot.encoders.weights.weight_files import (
     Weight,
     find_weight,
     get_weight,
-    need_weight,
+    require_weight,
     weight_folder,
 )
 from callshot.errors import InputError
@@ -67,7 +67,9 @@ def test_a_download_is_whole_noted_and_not_fetched_again(server: Server) -> None
     )
     assert sum(heard) == pytest.approx(1)
     assert min(heard) >= 0
-    assert find_weight("test-v1", weight) == need_weight("test-v1", weight) == get(weight) == path
+    assert (
+        find_weight("test-v1", weight) == require_weight("test-v1", weight) == get(weight) == path
+    )
     assert server.ranges == [None]
     assert (server.agents[0] or "").startswith("callshot/")
 

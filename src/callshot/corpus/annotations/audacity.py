@@ -79,7 +79,7 @@ def write(annotations: Sequence[Annotation], path: Path) -> str:
 
 def _lines(annotation: Annotation) -> str:
     times = f"{float_text(annotation.start_s)}\t{float_text(annotation.end_s)}"
-    band = [annotation.more.get(name) for name in BAND]
+    band = [annotation.extra.get(name) for name in BAND]
     below = (
         ""
         if band == [None, None]

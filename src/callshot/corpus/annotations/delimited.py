@@ -201,7 +201,7 @@ def _refuse_missed_times(rows: Rows, line: int, layout: Layout) -> None:
     if len(set(places)) == len(places):
         return
     cells = {
-        name: [one.more.get(name) for one in rows.annotations] for name in layout.others.values()
+        name: [one.extra.get(name) for one in rows.annotations] for name in layout.others.values()
     }
     timely = [
         name
@@ -305,7 +305,7 @@ def write(annotations: Sequence[Annotation], path: Path) -> str:
             ["", ""] if one.end_s is None else [float_text(one.start_s), float_text(one.end_s)]
         )
         table.append(
-            [*_place(one, places), *spans, one.label, *(one.more.get(name) for name in more)]
+            [*_place(one, places), *spans, one.label, *(one.extra.get(name) for name in more)]
         )
     return "".join(",".join(map(_quoted, row)) + "\n" for row in table)
 

@@ -268,14 +268,14 @@ def write(annotations: Sequence[Annotation], path: Path) -> str:
     refuse_taken(own, more, path)
     table = [[*own, *more]]
     for i, one in enumerate(annotations, start=1):
-        table.append([*_cells(i, one, many=many), *(_text(one.more.get(name)) for name in more)])
+        table.append([*_cells(i, one, many=many), *(_text(one.extra.get(name)) for name in more)])
     return "".join("\t".join(map(pictured, row)) + "\n" for row in table)
 
 
 def _cells(selection: int, one: Annotation, *, many: bool) -> list[str]:
     start = float_text(one.start_s)
-    seen = [_text(one.more.get("View")) or "Spectrogram 1", _text(one.more.get("Channel")) or "1"]
-    band = [float_text(one.more.get(name)) for name in ("low_freq_hz", "high_freq_hz")]
+    seen = [_text(one.extra.get("View")) or "Spectrogram 1", _text(one.extra.get("Channel")) or "1"]
+    band = [float_text(one.extra.get(name)) for name in ("low_freq_hz", "high_freq_hz")]
     place = [one.path or "", start] if many else []
     return [str(selection), *seen, start, float_text(one.end_s), *band, *place, one.label]
 

@@ -56,4 +56,4 @@ def refuse_taken(names: Sequence[str], more: Sequence[str], path: Path) -> None:
 
 def carried(annotations: Sequence[Annotation]) -> list[str]:
     """Name the columns that some annotation carries along, in the order in which they turn up."""
-    return list(dict.fromkeys(name for annotation in annotations for name in annotation.more))
+    return list(dict.fromkeys(name for annotation in annotations for name in annotation.extra))

@@ -114,10 +114,10 @@ def find_weight(encoder: str, weight: Weight) -> Path | None:
     return None
 
 
-def need_weight(encoder: str, weight: Weight) -> Path:
+def require_weight(encoder: str, weight: Weight) -> Path:
     """Return where a weight is; where it is not, say how to get it.
 
-    >>> need_weight("perch-v9", Weight("perch.onnx", "https://example.org/perch.onnx"))  # doctest: +ELLIPSIS
+    >>> require_weight("perch-v9", Weight("perch.onnx", "https://example.org/perch.onnx"))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     callshot.errors.InputError: perch-v9 needs its weights; get them with: callshot encoders get perch-v9 (or, ...
     """
@@ -132,7 +132,7 @@ def need_weight(encoder: str, weight: Weight) -> Path:
 
 def weight_sha256(encoder: str, weight: Weight) -> str:
     """Return the sha256 of a weight that is there, as it was found when it was last checked."""
-    return _sha256(need_weight(encoder, weight))
+    return _sha256(require_weight(encoder, weight))
 
 
 def get_weight(
@@ -174,7 +174,7 @@ def import_weight(encoder: str, weight: Weight, file: Path) -> Path:
         return _keep(weight, folder / place.name, place, str(file))
 
 
-def derive(encoder: str, name: str, source: Path, make: Callable[[Path], None]) -> Path:
+def derive_file(encoder: str, name: str, source: Path, make: Callable[[Path], None]) -> Path:
     """Return a file made from a weight (or from a folder of them), after it has been made if need be.
 
     `make` writes it to the path it is given, whose last part is `name`. It is kept by the contents of the source and by

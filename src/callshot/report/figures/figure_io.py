@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from callshot.report.figures.style import DPI, FONT, OTHER_FONTS, STYLE
-from callshot.report.output_folder import explained
+from callshot.report.output_folder import explain_errors
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -94,7 +94,7 @@ def _save(figure: "Figure", path: Path) -> Path:
     figure.savefig(picture, format=kind, metadata=METADATA[kind])
     if kind == "png":
         picture = _shrink(picture)
-    with explained(path.parent):
+    with explain_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".callshot-", dir=path.parent) as folder:
             (Path(folder) / path.name).write_bytes(picture.getvalue())

@@ -171,7 +171,7 @@ def _mark(at: "Axes", race: Race) -> None:
 def _told(race: Race) -> str:
     if race.crossing is None or race.crossing.k is None:
         return f"{race.rule} is at no k ahead to the end"
-    k_clear = "" if race.crossing.k_clear is None else f", surely from {race.crossing.surely}"
+    k_clear = "" if race.crossing.k_clear is None else f", surely from {race.crossing.k_clear}"
     return f"{race.rule} is ahead from k = {race.crossing.k} on{k_clear}"
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from callshot.records import CorpusResults
-from callshot.report.output_folder import explained
+from callshot.report.output_folder import explain_errors
 from callshot.report.page.budget import show_budget
 from callshot.report.page.data import chart_data, to_json
 from callshot.report.page.grids import show_table
@@ -53,7 +53,7 @@ def write_page(
     """
     page = _Page(all_results, answers, tables, pictures, provenance, commands)
     text = _document(title, list(page.sections()), to_json(chart_data(all_results)))
-    with explained(path.parent):
+    with explain_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".callshot-", dir=path.parent) as folder:
             (Path(folder) / path.name).write_bytes(text.encode("utf-8"))

@@ -110,5 +110,5 @@ def _crossing_notes(crossovers: Sequence[Crossover], spread: str) -> Iterator[No
 def _told(crossing: Crossover) -> str:
     if crossing.k is None:
         return "at no k to the end"
-    k_clear = "nowhere" if crossing.k_clear is None else f"from k = {crossing.surely} on"
+    k_clear = "nowhere" if crossing.k_clear is None else f"from k = {crossing.k_clear} on"
     return f"from k = {crossing.k} on, surely {k_clear}"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from callshot.records import CorpusResults
-from callshot.report.output_folder import explained
+from callshot.report.output_folder import explain_errors
 from callshot.report.tables.building import build_tables
 from callshot.report.tables.csv import to_csv
 from callshot.report.tables.latex import to_document, to_latex
@@ -30,7 +30,7 @@ def write_tables(
         for suffix, write in WRITERS.items()
     }
     texts[DOCUMENT] = to_document(f"{table.name}.tex" for table in tables)
-    with explained(folder):
+    with explain_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
             (folder / name).write_text(text, encoding="utf-8", newline="\n")

@@ -1,0 +1,469 @@
+"""Files: whole or absent after any failure, locked between processes, inside their folder."""
+
+import ctypes
+import errno
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from callshot import files
+from callshot.errors import OutputError
+from callshot.files import (
+    atomic_path,
+    describe_file,
+    error_reason,
+    hold_lock,
+    is_inside,
+    is_process_alive,
+    remove_unfinished,
+    replace_file,
+    sha256_file,
+    sha256_text,
+    share_lock,
+    write_atomic,
+)
+
+posix = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals or locks")
+not_root = pytest.mark.skipif(
+    hasattr(os, "geteuid") and os.geteuid() == 0,
+    reason="the superuser may write everywhere",
+)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@contextmanager
+def child(script: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """Run a Python script in another process, and end it with the block."""
+    command = [sys.executable, "-c", script, *map(str, arguments)]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def read_line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def dead_pid() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+# Atomic writes
+
+
+def test_text_and_bytes_are_written_whole_and_nothing_else_stays(tmp_path: Path) -> None:
+    write_atomic(tmp_path / "a.txt", "ä\nb\n")
+    write_atomic(tmp_path / "b.bin", b"\0\1")
+    write_atomic(tmp_path / "c.bin", memoryview(b"\2"))
+    assert (tmp_path / "a.txt").read_bytes() == b"\xc3\xa4\nb\n"
+    assert (tmp_path / "b.bin").read_bytes() == b"\0\1"
+    assert (tmp_path / "c.bin").read_bytes() == b"\2"
+    assert names(tmp_path) == ["a.txt", "b.bin", "c.bin"]
+
+
+def test_the_temporary_path_is_hidden_in_the_same_folder_with_the_same_suffix(
+    tmp_path: Path,
+) -> None:
+    target = tmp_path / "table.parquet"
+    with atomic_path(target) as temporary:
+        assert temporary.parent == tmp_path
+        assert temporary.name.startswith(".table.")
+        assert temporary.suffix == ".parquet"
+        temporary.write_bytes(b"x")
+        assert not target.exists()
+    assert target.read_bytes() == b"x"
+
+
+@pytest.mark.parametrize("error", [ValueError("no"), KeyboardInterrupt()])
+def test_a_failure_keeps_the_old_file_and_removes_the_temporary_one(
+    tmp_path: Path, error: BaseException
+) -> None:
+    def write_half() -> None:
+        with atomic_path(target) as temporary:
+            temporary.write_text("half")
+            raise error
+
+    target = tmp_path / "a.txt"
+    target.write_text("old")
+    with pytest.raises(type(error)):
+        write_half()
+    assert target.read_text() == "old"
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_a_name_as_long_as_the_file_system_allows_can_be_written(tmp_path: Path) -> None:
+    target = tmp_path / ("é" * 120 + ".parquet")
+    write_atomic(target, "x")
+    assert target.read_text() == "x"
+
+
+def test_a_full_disk_is_one_error_with_a_hint_and_keeps_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    target = tmp_path / "a.txt"
+    target.write_text("old")
+    monkeypatch.setattr(os, "fsync", full)
+    expected = r"a\.txt: cannot be written \(No space left on device\); free some disk space"
+    with pytest.raises(OutputError, match=expected):
+        write_atomic(target, "new")
+    assert target.read_text() == "old"
+    assert names(tmp_path) == ["a.txt"]
+
+
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from callshot.errors import OutputError
+from callshot.files import write_atomic
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    write_atomic(Path(sys.argv[1]), bytes(2000))
+except OutputError as error:
+    print(error)
+"""
+
+
+@posix
+def test_a_file_that_grows_too_large_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+    with child(LIMITED, tmp_path / "a.bin") as process:
+        assert "a.bin: cannot be written (File too large); free some" in read_line(process)
+    assert names(tmp_path) == []
+
+
+def test_errors_of_a_writer_that_are_named_become_output_errors(tmp_path: Path) -> None:
+    with (
+        pytest.raises(OutputError, match=r"a\.csv: cannot be written \(no memory\)"),
+        atomic_path(tmp_path / "a.csv", errors=(LookupError,)),
+    ):
+        raise LookupError("no memory")
+    with pytest.raises(LookupError), atomic_path(tmp_path / "a.csv"):
+        raise LookupError("no memory")
+
+
+def test_an_output_error_inside_the_block_passes_unchanged(tmp_path: Path) -> None:
+    with (
+        pytest.raises(OutputError, match=r"^inner$"),
+        atomic_path(tmp_path / "a.csv"),
+    ):
+        raise OutputError("inner")
+
+
+@pytest.mark.parametrize("name", ["missing/a.txt", "file/a.txt", "folder"])
+def test_a_place_that_cannot_be_written_is_an_output_error(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OutputError, match=f"{name}: cannot be written"):
+        write_atomic(tmp_path / name, "x")
+    assert names(tmp_path) == ["file", "folder"]
+
+
+@not_root
+def test_a_folder_without_write_permission_is_an_output_error(tmp_path: Path) -> None:
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    folder.chmod(0o500)
+    with pytest.raises(OutputError, match=r"cannot be written \(Permission denied\)"):
+        write_atomic(folder / "a.txt", "x")
+    folder.chmod(0o700)
+
+
+def test_the_content_is_on_the_disk_before_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "a.txt"
+    synced: list[bool] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(target.exists()))
+    write_atomic(target, "x")
+    assert synced[0] is False
+    assert sys.platform == "win32" or synced == [False, True]  # the file, then its folder
+
+
+def test_a_finished_file_replaces_another(tmp_path: Path) -> None:
+    (tmp_path / "new").write_text("new")
+    (tmp_path / "old").write_text("old")
+    replace_file(tmp_path / "new", tmp_path / "old")
+    assert (tmp_path / "old").read_text() == "new"
+    assert names(tmp_path) == ["old"]
+
+
+ENDLESS = """
+import sys
+from pathlib import Path
+from callshot.files import write_atomic
+for number in range(10**9):
+    write_atomic(Path(sys.argv[1]), str(number % 10) * 100_000)
+    print(number, flush=True)
+"""
+
+
+@posix
+def test_a_process_killed_while_it_writes_leaves_a_whole_file(tmp_path: Path) -> None:
+    target = tmp_path / "a.txt"
+    for delay_s in (0.0, 0.002, 0.005):
+        with child(ENDLESS, target) as process:
+            assert read_line(process) == "0"
+            time.sleep(delay_s)
+            process.send_signal(signal.SIGKILL)
+        content = target.read_text()
+        assert len(content) == 100_000
+        assert len(set(content)) == 1
+    remove_unfinished(tmp_path)
+    assert names(tmp_path) == ["a.txt"]
+
+
+def test_only_unfinished_files_of_dead_processes_are_removed(tmp_path: Path) -> None:
+    dead = dead_pid()
+    removed = [f".a.{dead}-01234567.part.parquet", f".b.part.{dead}-89abcdef.part"]
+    kept = [
+        f".a.{os.getpid()}-01234567.part.parquet",
+        f"a.{dead}-01234567.part",
+        f".a.{dead}.part",
+        ".a.x-01234567.part",
+        ".a.part",
+        "a.parquet",
+    ]
+    for name in (*removed, *kept):
+        (tmp_path / name).touch()
+    remove_unfinished(tmp_path, "b*")
+    assert names(tmp_path) == sorted([removed[0], *kept])
+    remove_unfinished(tmp_path)
+    assert names(tmp_path) == sorted(kept)
+    remove_unfinished(tmp_path / "missing")
+
+
+# Checksums
+
+
+def test_checksums_are_those_of_sha256(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes(b"abc")
+    digest = sha256(b"abc").hexdigest()
+    assert sha256_file(tmp_path / "a.csv") == sha256_text("abc") == digest
+    assert describe_file(tmp_path / "a.csv", role="table") == {
+        "file": "a.csv",
+        "sha256": digest,
+        "role": "table",
+    }
+
+
+def test_a_file_name_that_is_not_utf8_has_a_checksum() -> None:
+    assert sha256_text(os.fsdecode(b"\xff")) == sha256(b"\xff").hexdigest()
+
+
+# Locks
+
+HOLDER = """
+import sys
+from pathlib import Path
+from callshot.files import hold_lock
+with hold_lock(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_a_lock_excludes_another_process_until_that_ends(tmp_path: Path) -> None:
+    lock = tmp_path / ".lock"
+    with child(HOLDER, lock) as process:
+        assert read_line(process) == "held"
+        with pytest.raises(TimeoutError), hold_lock(lock, timeout_s=0):
+            pass
+        process.kill()
+        process.wait()
+        with hold_lock(lock, timeout_s=10):
+            pass
+
+
+def test_a_lock_excludes_another_thread_and_is_free_after_an_error(tmp_path: Path) -> None:
+    lock = tmp_path / ".lock"
+    refused: list[bool] = []
+
+    def attempt() -> None:
+        try:
+            with hold_lock(lock, timeout_s=0):
+                refused.append(False)
+        except TimeoutError:
+            refused.append(True)
+
+    def fail() -> None:
+        with hold_lock(lock):
+            thread = threading.Thread(target=attempt)
+            thread.start()
+            thread.join()
+            raise ValueError("inside")
+
+    with pytest.raises(ValueError, match="inside"):
+        fail()
+    attempt()
+    assert refused == [True, False]
+
+
+def test_a_lock_that_cannot_be_made_is_an_output_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(OutputError, match=r"\.lock: cannot be locked"),
+        hold_lock(tmp_path / "file" / ".lock"),
+    ):
+        pass
+
+
+SHARER = """
+import sys
+from pathlib import Path
+from callshot.files import share_lock
+stream = share_lock(Path(sys.argv[1]), lambda: print("alone", flush=True))
+print("shared", flush=True)
+sys.stdin.readline()
+"""
+
+
+@posix
+def test_whoever_shares_a_lock_first_is_alone_and_the_others_are_not(tmp_path: Path) -> None:
+    lock = tmp_path / ".lock"
+    calls: list[str] = []
+    with child(SHARER, lock) as process:
+        assert read_line(process) == "alone"
+        assert read_line(process) == "shared"
+        stream = share_lock(lock, lambda: calls.append("alone"))
+        assert stream is not None
+        assert calls == []
+    with stream, child(SHARER, lock) as process:
+        assert read_line(process) == "shared"
+    again = share_lock(lock, lambda: calls.append("alone"))
+    assert again is not None
+    again.close()
+    assert calls == ["alone"]
+
+
+def test_a_lock_that_cannot_be_opened_is_not_shared(tmp_path: Path) -> None:
+    calls: list[str] = []
+    assert share_lock(tmp_path, lambda: calls.append("alone")) is None
+    assert calls == []
+
+
+@not_root
+def test_a_lock_that_can_only_be_read_is_shared_but_nobody_is_alone(tmp_path: Path) -> None:
+    lock = tmp_path / ".lock"
+    lock.touch(0o400)
+    calls: list[str] = []
+    stream = share_lock(lock, lambda: calls.append("alone"))
+    assert stream is not None
+    stream.close()
+    assert calls == []
+
+
+# Processes
+
+
+def test_this_process_is_alive_and_one_that_ended_is_not() -> None:
+    assert is_process_alive(os.getpid())
+    assert not is_process_alive(dead_pid())
+    for pid in (0, -1, 10**30):
+        assert not is_process_alive(pid)
+
+
+def test_a_process_of_another_user_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    def deny(pid: int, number: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "kill", deny)
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert is_process_alive(123)
+
+
+@pytest.mark.parametrize(
+    ("handle", "code", "alive"), [(0, 0, False), (7, 259, True), (7, 0, False), (7, 1, False)]
+)
+def test_windows_is_asked_without_sending_a_signal(
+    monkeypatch: pytest.MonkeyPatch, handle: int, code: int, alive: bool
+) -> None:
+    closed: list[int] = []
+
+    def exit_code(process: int, reference: Any) -> int:
+        reference._obj.value = code
+        return 1
+
+    kernel32 = SimpleNamespace(
+        OpenProcess=lambda access, inherit, pid: handle,
+        GetExitCodeProcess=exit_code,
+        CloseHandle=closed.append,
+    )
+    monkeypatch.setattr(ctypes, "windll", SimpleNamespace(kernel32=kernel32), raising=False)
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(os, "kill", None)
+    assert files.is_process_alive(123) is alive
+    assert closed == [handle] * bool(handle)
+
+
+# Paths
+
+
+@pytest.mark.parametrize(
+    "name", ["a", "a/b", "a/./b", "missing/a", "inner/a", "link", "..a", "a.."]
+)
+def test_names_inside_a_folder_are_inside(tmp_path: Path, name: str) -> None:
+    folder = make_links(tmp_path)
+    assert is_inside(folder, name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["..", "../a", "a/../../b", "a/..", "/etc/passwd", "outer/a", "a\0/b"],
+)
+def test_names_that_lead_out_of_a_folder_are_outside(tmp_path: Path, name: str) -> None:
+    folder = make_links(tmp_path)
+    assert not is_inside(folder, name)
+
+
+def make_links(tmp_path: Path) -> Path:
+    """Make a folder, reached through a link, with links to folders inside and outside of it."""
+    folder = tmp_path / "real"
+    (folder / "a").mkdir(parents=True)
+    (folder / "inner").symlink_to(folder / "a")
+    (folder / "outer").symlink_to(tmp_path)
+    (folder / "link").symlink_to("/etc/passwd")
+    (tmp_path / "folder").symlink_to(folder)
+    return tmp_path / "folder"
+
+
+# Reasons
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(errno.ENOENT, "No such file"), "No such file"),
+        (ValueError("bad\n  value"), "bad value"),
+        (ValueError("bad value\n\nlong plan\nof the library"), "bad value"),
+        (ValueError(""), "ValueError"),
+        (ValueError("x" * 400), "x" * 300),
+    ],
+)
+def test_the_reason_of_an_error_is_one_line(error: Exception, reason: str) -> None:
+    assert error_reason(error) == reason
