@@ -26,13 +26,8 @@ from callshot.baselines.logistic import DEFAULT_C, score_logistic
 from callshot.baselines.logistic_per_k import sweep_logistic
 from callshot.baselines.options import CHOSEN_CELL, PAPER_CELL, BaselineOptions
 from callshot.baselines.scoring import measure, measure_outputs
-<<<<<<< HEAD
 from callshot.corpus.known_corpora import label_key
 from callshot.errors import InputError
-=======
-from callshot.corpus.known_corpora import label_key
-from callshot.errors import InputError, OptionError
->>>>>>> main
 from callshot.fewshot.accumulate import group_classes
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import SweepSummary
@@ -194,7 +189,6 @@ def format_c(values: Sequence[float]) -> str:
 def sweep_logistic_per_k(
     part: EncoderDataset, options: BaselineOptions, protocol: Protocol, context: TrainingContext
 ) -> Evaluation:
-<<<<<<< HEAD
     """Train logistic regression at every k of a protocol, on the draws that the centroid sees."""
     dataset = part.dataset
     context = context.part(1 / len(options.spreads))
@@ -202,17 +196,6 @@ def sweep_logistic_per_k(
     for spread in options.spreads:
         k, sums = sweep_logistic(
             part.episodes,
-=======
-    """Train logistic regression at every k of a protocol, on the draws that the centroid meets."""
-    dataset, spreads = plot.dataset, SPREADS if training.spread == "both" else (training.spread,)
-    strength, found = (
-        DEFAULT_C if training.strength is None else training.strength,
-        plot.empty_evaluation(),
-    )
-    for spread in spreads:
-        k, tally = sweep_logistic(
-            plot.episodes,
->>>>>>> main
             protocol,
             spread,
             strength=DEFAULT_C if options.C is None else options.C,
@@ -238,7 +221,7 @@ def train_recurrent(
     context: TrainingContext,
 ) -> tuple[pl.DataFrame, Metadata]:
     """Train recurrent networks on sequences, one for each row of the episodes."""
-    from callshot.baselines.recurrent import choose_cell, tell_cells, score_recurrent
+    from callshot.baselines.recurrent import choose_cell, score_recurrent, tell_cells
 
     inputs = (part.episodes, part.groups, sequences)
     settings = {
@@ -280,23 +263,12 @@ def find_cell(part: EncoderDataset, cell: str) -> str:
     """Return the cell of the recurrent network; empty where inner folds choose it."""
     from callshot.baselines.recurrent import PAPER_CELLS
 
-<<<<<<< HEAD
     if cell == CHOSEN_CELL:
         return ""
     if cell != PAPER_CELL:
         return cell
     encoder = part.table.encoder.partition("[")[0]
     return PAPER_CELLS.get((encoder, part.dataset.known_corpus), "")
-=======
-    encoder = plot.table.encoder.partition("[")[0]
-    return (
-        PAPER_CELLS.get((encoder, plot.dataset.known_corpus), "")
-        if cell == PAPER
-        else ""
-        if cell == CHOSEN
-        else cell
-    )
->>>>>>> main
 
 
 def train_end_to_end(
@@ -343,7 +315,6 @@ def score_aerd_package(
 
     scoring, names, targets = find_outputs(part)
     published = load_aerd(variant)
-<<<<<<< HEAD
     outputs = {label_key(name): name for name in published.names}
     unknown = [name for name in names if label_key(name) not in outputs]
     if unknown:
@@ -352,18 +323,6 @@ def score_aerd_package(
     columns = [outputs[label_key(name)] for name in names]
     scores = score_published(published, signals, part.episodes.fold, columns)
     return _audio_frame(part, "AERD", scoring, targets, scores, f"as published, {variant}")
-=======
-    called = {label_key(name): name for name in published.names}
-    if unknown := [name for name in names if label_key(name) not in called]:
-        raise InputError(
-            f"AERD {variant}: knows no {unknown[0]!r}, but {', '.join(published.names)}"
-        )
-    scores = score_published(
-        published, signals, plot.episodes.fold, [called[label_key(name)] for name in names]
-    )
-    found = measure_outputs(targets, plot.episodes.fold, scores)
-    return _heard(plot, "AERD", scoring, found, f"as published, {variant}")
->>>>>>> main
 
 
 def find_outputs(part: EncoderDataset) -> tuple[str, tuple[str, ...], NDArray[np.bool_]]:

@@ -105,11 +105,11 @@ def run(
     from rich.console import Console
 
     from callshot.report.progress import show_progress
-    from callshot.study.study_file import read_study
     from callshot.study.plan import plan
     from callshot.study.run import check_study, run_study, step_statuses
-    from callshot.study.steps import Step
     from callshot.study.step_summary import describe_outcome
+    from callshot.study.steps import Step
+    from callshot.study.study_file import read_study
 
     named, workers = read_study(study), at_least("threads", threads, 1)
     if dry_run:
@@ -144,9 +144,9 @@ def status(study: StudyFile = Path("study.toml")) -> None:
 
     Example: callshot status study.toml
     """
-    from callshot.study.study_file import read_study
     from callshot.study.plan import plan
     from callshot.study.run import step_statuses
+    from callshot.study.study_file import read_study
 
     named = read_study(study)
     found = step_statuses(named, plan(named))

@@ -31,7 +31,6 @@ def find_crossovers(
 ) -> pl.DataFrame:
     """Return every crossover of one corpus, as rows of the CROSSOVERS schema.
 
-<<<<<<< HEAD
     Parameters
     ----------
     values : polars.DataFrame
@@ -53,12 +52,6 @@ def find_crossovers(
     >>> row = ("herd", "a", "logistic", "LR", "all", "map", 0.45, "")
     >>> baselines = pl.DataFrame([row], schema=dict(BASELINES), orient="row")
     >>> find_crossovers(centroid, baselines).select("k_mean", "k_clear").row(0)
-=======
-    >>> table = np.linspace(0.1, 0.5, 100) + np.array([[0.0], [0.2], [0.4]])
-    >>> centroid = Values("herd", "a", "centroid", "all", "map", "shared", np.array([1, 2, 3]), table)
-    >>> (found,) = find_crossings([centroid], [Rival("herd", "a", "logistic", "LR", "all", "map", 0.45)])
-    >>> found.k, found.k_clear
->>>>>>> main
     (2, 3)
     """
     last = np.inf if complete_shots is None else float(complete_shots)

@@ -9,13 +9,8 @@ evaluation = merge_results([evaluation, another])     encoders that were evaluat
 import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-<<<<<<< HEAD
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
-=======
-from contextlib import AbstractContextManager
-from dataclasses import replace
->>>>>>> main
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +60,6 @@ RESULT_FILES = (
 FIGURE_FILES = ("sweep.pdf", "sweep.png")
 
 
-<<<<<<< HEAD
 def write_frame(frame: pl.DataFrame, path: Path) -> None:
     """Write a frame as CSV; numbers are written in full, and read back as the same numbers."""
     frame.write_csv(path)
@@ -103,11 +97,6 @@ def _parse_column(name: str, dtype: Any) -> pl.Expr:
 def open_results(folder: Path) -> AbstractContextManager[OutputFolder]:
     """Open a folder for results; see `open_output_folder` for what is checked."""
     return open_output_folder(folder, (*RESULT_FILES, *FIGURE_FILES), PROVENANCE)
-=======
-def open_results(directory: Path) -> AbstractContextManager[OutputFolder]:
-    """Make a directory ready for results; `open_output_folder` lists what it checks."""
-    return open_output_folder(directory, (*WRITERS, *FIGURES), PROVENANCE)
->>>>>>> main
 
 
 def write_results(

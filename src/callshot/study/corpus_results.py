@@ -4,13 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-<<<<<<< HEAD
 import polars as pl
 
 from callshot.baselines.run import BaselineResults
-=======
-from callshot.corpus.inspection import measure_durations, read_stats
->>>>>>> main
 from callshot.corpus.inspection import measure_durations, read_stats
 from callshot.corpus.known_corpora import Corpus
 from callshot.corpus.segment_table import REJECTS, SEGMENTS, read_rejects, read_segments
@@ -23,11 +19,6 @@ from callshot.study.file_steps import SEGMENTS_INFO
 from callshot.study.train_baselines import read_baseline_results
 from callshot.tables.embedding_tables import read_table
 from callshot.tables.fold_files import read_categories, read_references
-<<<<<<< HEAD
-=======
-
-CURVES = ("curve", "values", "per_class")
->>>>>>> main
 
 
 @dataclass(frozen=True)
@@ -67,26 +58,11 @@ def read_corpus_results(folders: CorpusFolders) -> CorpusResults:
         budget=label_budget(evaluation.per_class, evaluation.classes),
         crossovers=find_crossovers(values, baselines, trained_values, whole.complete_shots),
     )
-<<<<<<< HEAD
     categories = None
     if folders.categories is not None:
         categories = read_categories(folders.categories, tables[0])
     elif folders.known is not None:
         categories = folders.known.categories_of(set(tables[0].label))
-=======
-    found, others = whole.under([left.reference]), _others(whole, contests, left.reference)
-    tables = [read_table(path).only(set(found.segments.segment)) for path in left.tables]
-    facts, notes = read_stats(left.segments / TOLD_IN)
-    names = [table.encoder for table in tables]
-    groups = None if left.known is None else left.known.categories_of(set(tables[0].label))
-    told = [] if left.references is None else read_references(left.references, left.corpora, names)
-    baselines = _rivals(
-        [baseline for baseline_results in contests for baseline in baseline_results.baselines],
-        told,
-        left.corpus,
-    )
-    trained = [] if others is None else [v for v in others.values if v.classifier == "logistic"]
->>>>>>> main
     return CorpusResults(
         evaluation,
         stats,

@@ -79,33 +79,9 @@ def _logistic_per_k_s(study: Study, step: Step, size: _Size) -> float:
     return fits * (LOGISTIC_FIT + LOGISTIC_NUMBER * size.labels**2 * dimensions[step.encoder])
 
 
-<<<<<<< HEAD
 def _corpus_size(study: Study, step: Step) -> _Size:
     """Return the size of a corpus by its segments, or by its files before these are cut."""
     path = study.work / "segment" / step.corpus / SEGMENTS
-=======
-def _logistic_shots_s(study: Study, step: Step) -> float:
-    fits = (
-        FOLDS * len(study.protocol.shots) * min(study.training.draws, study.protocol.shared_draws)
-    )
-    dimensions = next(
-        encoder.spec.dimension for encoder in study.encoders if encoder.told == step.encoder
-    )
-    return fits * (FIT + PER_NUMBER * _spans(study, step)[2] ** 2 * dimensions)
-
-
-def _recurrent_s(study: Study, step: Step) -> float:
-    networks = study.training.seeds * (4 if study.training.cell == CHOSEN else 2)
-    return NETWORK * FOLDS * networks * _spans(study, step)[0]
-
-
-def _end_to_end_s(study: Study, step: Step) -> float:
-    return HEARING * FOLDS * _spans(study, step)[1]
-
-
-def _spans(study: Study, step: Step) -> tuple[int, float, int]:
-    """Return how many segments a corpus has, their seconds, and their labels; by its files where none were cut yet."""
->>>>>>> main
     with suppress(OSError, pl.exceptions.PolarsError):
         table = pl.read_parquet(path, columns=["start_s", "end_s", "label"])
         seconds = float((table["end_s"] - table["start_s"]).sum())

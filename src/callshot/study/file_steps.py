@@ -89,12 +89,8 @@ def segment_files(
     audio: Path,
     out: Path,
     annotations: Path | None = None,
-<<<<<<< HEAD
     options: SegmentationOptions | None = None,
-=======
->>>>>>> main
     *,
-    options: SegmentationOptions | None = None,
     format: str = "auto",
     hints: Hints | None = None,
     corpus: Corpus | None = None,
@@ -102,7 +98,6 @@ def segment_files(
     threads: int | None = None,
     progress: Progress = no_progress,
 ) -> Segmentation:
-<<<<<<< HEAD
     """Cut recordings into segments; write segments, rejects and a known corpus's categories."""
     options = options or default_options(corpus)
     with open_output_folder(out, SEGMENTATION, SEGMENTS_INFO) as output:
@@ -110,15 +105,6 @@ def segment_files(
             audio,
             annotations,
             options=options,
-=======
-    """Cut recordings into segments and write these, the rejects, and a corpus's categories to a directory."""
-    options = options or default_options(corpus)
-    with open_output_folder(out, SEGMENTATION, TOLD_IN) as staging:
-        found = segment_corpus(
-            audio,
-            annotations,
-            options=options,
->>>>>>> main
             format=format,
             hints=hints,
             corpus=corpus,
@@ -126,25 +112,18 @@ def segment_files(
             threads=threads,
             progress=progress,
         )
-<<<<<<< HEAD
         facts = {"audio": str(audio_root(audio).absolute())}
         categories = None
         if corpus is not None:
             facts |= {"corpus": corpus.name, "folds": str(corpus.folds)}
             categories = corpus.categories
         described = {
-=======
-        named = {} if corpus is None else {"corpus": corpus.name, "folds": str(corpus.folds)}
-        named |= {"audio": str(audio_root(audio).absolute())}
-        settings: Mapping[str, Any] = {
->>>>>>> main
             **asdict(options),
             "format": format,
             "check": check,
             "annotations": str(annotations or ""),
             **facts,
         }
-<<<<<<< HEAD
         stats = measure_corpus(segmentation, options)
         provenance = describe_segmentation(segmentation, stats, described)
         write = partial(_write_segmentation, segmentation, facts, categories)
@@ -159,12 +138,6 @@ def _write_segmentation(
     folder: Path,
 ) -> Sequence[str]:
     return write_segmentation(segmentation, folder, facts, categories)
-=======
-        told = describe_segmentation(found, measure_corpus(found, options), settings)
-        categories = None if corpus is None else corpus.categories
-        staging.write(lambda folder: write_segmentation(found, folder, named, categories), told)
-    return found
->>>>>>> main
 
 
 def embed_files(
@@ -252,26 +225,11 @@ def evaluate_files(
     figure: bool = True,
     progress: Progress = no_progress,
 ) -> Evaluation:
-<<<<<<< HEAD
     """Read tables, evaluate them and write the results to a folder."""
     choice = choice or DatasetChoice()
     with open_results(out) as output:
         dataset = choice.read(paths)
         result = evaluate_tables(
-=======
-    """Read tables, evaluate them and write the results to a directory; see `read_ground` and `evaluate`."""
-    with open_results(out) as staging:
-        dataset = read_dataset(
-            paths,
-            folds=folds,
-            fold_file=fold_file,
-            folds_dir=folds_dir,
-            categories=categories,
-            corpus=corpus,
-            known=CORPORA,
-        )
-        result = evaluate(
->>>>>>> main
             dataset.tables,
             protocol,
             folds=dataset.folds,
@@ -307,7 +265,6 @@ def report_files(
     mark: str = "",
     progress: Progress = no_progress,
 ) -> list[str]:
-<<<<<<< HEAD
     """Write the tables, figures and page of a study, and all its numbers; return the file names."""
     with open_output_folder(out, (), PROVENANCE, mark=mark) as output:
         answers = {name: write_summary(one) for name, one in results.items()}
@@ -317,15 +274,4 @@ def report_files(
             return write_report(folder, results, options, answers, provenance, progress)
 
         written = output.write(make, provenance)
-=======
-    """Write the tables, figures and page of a study, and all its numbers, to a directory; return the names."""
-    with open_output_folder(out, (), PROVENANCE, mark=mark) as staging:
-        answers = {
-            name: write_summary(corpus_results) for name, corpus_results in all_results.items()
-        }
-        told = {**facts, "answers": answers}
-        written = staging.write(
-            lambda folder: write_report(folder, all_results, look, answers, told, progress), told
-        )
->>>>>>> main
     return [path.relative_to(out).as_posix() for path in written]

@@ -160,30 +160,10 @@ def _minimum_line(inspection: Inspection) -> str:
     return f"min_length_s = {inspection.minimum_s:g}             # {reason}"
 
 
-<<<<<<< HEAD
 def _fold_lines(inspection: Inspection) -> list[str]:
     """Choose the usual number of folds, or fewer where that evaluates more call types."""
     segments = inspection.segmentation.segments
     if all("fold" in segment.extra for segment in segments):
-=======
-def _minimum(found: Inspection, corpus: Corpus | None) -> list[str]:
-    if found.minimum_s is not None:
-        calls = found.segmentation.calls
-        short = sum(call.end_s - call.start_s < 1.0 for call in calls)
-        told = f"the paper's 1 s would reject {short} of {len(calls)} calls; set from the data"
-        return [f"min_length_s = {found.minimum_s:g}             # {told}"]
-    return (
-        ["min_length_s = 1.0              # shorter calls are left out, as in the paper"]
-        if corpus is None
-        else []
-    )
-
-
-def _folds(found: Inspection, corpus: Corpus | None) -> list[str]:
-    """Choose the usual number of folds, or the fewer that let most call types be evaluated."""
-    given = all("fold" in segment.extra for segment in found.segmentation.segments)
-    if given or corpus is not None:
->>>>>>> main
         return []
     most = max(inspection.possible.values(), default=0)
     usual = inspection.possible.get(DEFAULT_FOLDS, 0)

@@ -125,7 +125,6 @@ class _Planner:
     def embed_step(self, steps: CorpusSteps, encoder: EncoderPart, kind: str) -> Step:
         """Return the step of an encoder's vectors, or of its sequences.
 
-<<<<<<< HEAD
         These are two steps: with sequences, some models give vectors that differ in the last digits.
         """
         corpus = steps.corpus
@@ -147,85 +146,24 @@ class _Planner:
                 threads=self.threads,
                 sequences=is_sequence,
                 progress=progress,
-=======
-    def make(progress: Progress) -> Sequence[str]:
-        found = segment_files(
-            corpus.audio,
-            folder,
-            corpus.annotations,
-            options=corpus.rule,
-            format=corpus.format,
-            hints=corpus.hints,
-            corpus=corpus.known,
-            threads=threads,
-            progress=progress,
-        )
-        if not found.segments:
-            raise InputError(
-                f"[corpus.{corpus.name}]: no segment is left; the first reason: {found.rejects[0].reason}"
->>>>>>> main
             )
             if is_sequence:
                 return [sequences_path(out).name]
             rejects = out.with_suffix(".rejects.csv")
             return [EMBEDDINGS, rejects.name] if rejects.exists() else [EMBEDDINGS]
 
-<<<<<<< HEAD
         inputs: list[Input] = [source, partial(_recordings_digest, source, corpus.audio)]
         options = encoder_fingerprint(encoder.spec, device)
         return Step(
             kind, corpus.name, encoder.title, folder, options, inputs, make, [steps.segment]
-=======
-    return Step("segment", corpus.name, "", folder, folder, options, inputs, make)
-
-
-def _embed(
-    study: Study,
-    corpus: CorpusPart,
-    encoder: EncoderPart,
-    cut: Step,
-    device: str,
-    threads: int | None,
-    kind: str = "embed",
-) -> Step:
-    """Return the step of an encoder's vectors, or (`sequence`) of what lies behind them.
-
-    The two are apart: with frames, some models give vectors that differ in their last digits.
-    """
-    folder, source = (
-        study.work / kind / corpus.name / safe_name(encoder.told),
-        cut.folder / SEGMENTS,
-    )
-    where, sequences = device if encoder.spec.gpu else "cpu", kind == "sequence"
-
-    def make(progress: Progress) -> Sequence[str]:
-        out = folder / EMBEDDINGS
-        embed_files(
-            source,
-            out,
-            encoder.name,
-            encoder.choices,
-            audio=audio_root(corpus.audio),
-            store=study.store,
-            device=where,
-            threads=threads,
-            sequences=sequences,
-            progress=progress,
->>>>>>> main
         )
 
-<<<<<<< HEAD
     def fold_step(self, steps: CorpusSteps) -> Step:
         corpus = steps.corpus
         folder = self.study.work / "fold" / corpus.name
         source = steps.segment.folder / SEGMENTS
         tables = [embed.folder / EMBEDDINGS for embed in steps.embeds]
         default = DEFAULT_FOLDS if corpus.known is None else corpus.known.folds
-=======
-    inputs: list[Input] = [source, partial(_recordings, source, corpus.audio)]
-    options = encoder_fingerprint(encoder.spec, where)
-    return Step(kind, corpus.name, encoder.told, folder, folder, options, inputs, make, [cut])
->>>>>>> main
 
         def make(progress: Progress) -> Sequence[str]:
             fold_files(

@@ -23,12 +23,8 @@ from callshot.report.output_folder import open_output_folder
 from callshot.report.results import PROVENANCE
 from callshot.study.estimate import estimate_s
 from callshot.study.plan import plan
-<<<<<<< HEAD
 from callshot.study.steps import Step
 from callshot.study.study_file import CorpusPart, Study
-=======
-from callshot.study.step_cache import Step
->>>>>>> main
 from callshot.tables.fold_files import read_categories, read_folds, read_references
 
 MIN_EXEMPLARS = 2  # of a class, for networks, which hold some out
@@ -122,7 +118,6 @@ def check_study(study: Study, steps: Sequence[Step], device: str = "cpu") -> Non
     check_device(device)
     check_trainable(study.baselines, device)
     check_store(study.store or home() / "store")
-<<<<<<< HEAD
     with open_output_folder(study.out, (), PROVENANCE, mark=study.mark):
         pass
     if study.references is not None:
@@ -131,14 +126,6 @@ def check_study(study: Study, steps: Sequence[Step], device: str = "cpu") -> Non
         has_files = corpus.fold_file is not None or corpus.categories is not None
         if segment_step.is_done() and not has_files:
             continue
-=======
-    with open_output_folder(study.out, (), PROVENANCE, mark=study.mark):
-        pass
-    encoders = [encoder.told for encoder in study.encoders]
-    if study.references is not None:
-        read_references(study.references, [corpus.name for corpus in study.corpora], encoders)
-    for corpus, cut in zip(study.corpora, steps, strict=False):
->>>>>>> main
         try:
             _check_corpus(study, corpus)
         except (InputError, OptionError) as error:
@@ -184,30 +171,19 @@ def _inspect(corpus: CorpusPart) -> Inspection:
     inspection = inspect_corpus(
         corpus.audio,
         corpus.annotations,
-<<<<<<< HEAD
-        corpus.segmentation,
-=======
-        options=corpus.rule,
->>>>>>> main
+        options=corpus.segmentation,
         format=corpus.format,
         hints=corpus.hints,
         corpus=corpus.known,
         folds=corpus.folds,
         shorten=False,
     )
-<<<<<<< HEAD
     segmentation = inspection.segmentation
     if not segmentation.segments:
         rejects = [*segmentation.rejects, *segmentation.skipped_files]
         why = ""
         if rejects:
             why = f"; the first reason of {len(rejects)}: {rejects[0].reason}"
-=======
-    segments = found.segmentation.segments
-    if not segments:
-        reasons = [*found.segmentation.rejects, *found.segmentation.skipped_files]
-        why = f"; the first reason of {len(reasons)}: {reasons[0].reason}" if reasons else ""
->>>>>>> main
         raise InputError(
             f"no annotation of {corpus.audio} became a segment{why}; "
             "callshot inspect shows the details"

@@ -23,7 +23,6 @@ from callshot.baselines.run import (
     train_dataset,
 )
 from callshot.corpus.audio import load_audio
-from callshot.corpus.known_corpora import CORPORA
 from callshot.corpus.segment_table import read_segments
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.crossover import find_crossovers
@@ -90,7 +89,6 @@ def train_baseline_files(
     check_trainable(options, context.device)
     centroid = None
     if against is not None:
-<<<<<<< HEAD
         centroid = read_centroid_results(against, paths, protocol, choice.categories)
         choice = _take_folds(choice, against, centroid.corpus)
     names = (BASELINES_FILE, REFINEMENT_FILE, CROSSOVERS_FILE, *RESULT_FILES)
@@ -99,22 +97,6 @@ def train_baseline_files(
         sequences, signals = _read_inputs(dataset, paths, options, inputs, context.threads)
         results = train_dataset(
             dataset, options, protocol, sequences=sequences, signals=signals, context=context
-=======
-        rule = read_rule(against, paths, protocol, categories)
-        _refuse_choices(against, rule.corpus, corpus, (folds, fold_file, folds_dir))
-        corpus, fold_file = rule.corpus, against / "folds.csv"
-    with open_output_folder(
-        out, (BASELINES, REFINEMENT, CROSSOVERS, *WRITERS), PROVENANCE, mark=MARK
-    ) as staging:
-        dataset = read_dataset(
-            paths,
-            folds=folds,
-            fold_file=fold_file,
-            folds_dir=folds_dir,
-            categories=categories,
-            corpus=corpus,
-            known=CORPORA,
->>>>>>> main
         )
         per_k = merge_results(results.per_k) if results.per_k else None
         if centroid is not None:
@@ -122,22 +104,12 @@ def train_baseline_files(
             crossovers = find_crossovers(
                 centroid.values, results.baselines, values, centroid.complete_shots
             )
-<<<<<<< HEAD
             results = replace(results, crossovers=crossovers)
         described = per_k or next(dataset.per_encoder()).empty_evaluation()
         facts = _describe_options(options, context.device, results.networks)
         provenance = describe_evaluation(described, protocol, dataset.files, facts)
         output.write(lambda folder: _write_files(results, per_k, folder), provenance)
     return results
-=======
-        options, measured = (
-            _options(training, device, found.networks),
-            found.swept or next(dataset.per_encoder()).empty_evaluation(),
-        )
-        told = describe_evaluation(measured, protocol, dataset.files, options)
-        staging.write(lambda folder: _write(found, folder), told)
-    return found
->>>>>>> main
 
 
 def protocol_of_results(against: Path | None, changes: Mapping[str, Any]) -> Protocol:
@@ -210,7 +182,6 @@ def _read_protocol(against: Path) -> tuple[Protocol, set[tuple[str, str]]]:
 
 
 def read_baseline_results(folder: Path) -> BaselineResults:
-<<<<<<< HEAD
     """Read what `train_baseline_files` wrote, without crossovers."""
     refinement = BaselineResults().refinement
     if (folder / REFINEMENT_FILE).exists():
@@ -218,71 +189,6 @@ def read_baseline_results(folder: Path) -> BaselineResults:
     per_k = [read_results(folder)] if (folder / "curve.csv").exists() else []
     baselines = read_frame(folder / BASELINES_FILE, BASELINES)
     return BaselineResults(baselines, refinement, per_k=per_k)
-=======
-    """Return what `train_files` wrote, but for crossings."""
-    refinement = folder / REFINEMENT
-    return BaselineResults(
-        read_baselines(folder / BASELINES),
-        read_refinement(refinement) if refinement.exists() else [],
-        read_results(folder) if (folder / "curve.csv").exists() else None,
-    )
-
-
-def _train(
-    dataset: Dataset,
-    paths: Sequence[Path],
-    training: BaselineOptions,
-    protocol: Protocol,
-    sources: Sources,
-    device: str,
-    threads: int | None,
-    keep: Path | None,
-    progress: Progress,
-) -> BaselineResults:
-    """Train every rival that is asked for, on every encoder; the end-to-end one once."""
-    plots = list(dataset.per_encoder())
-    frames, signals = _read_inputs(plots, paths, training, sources, threads)
-    more: dict[str, Any] = {"seed": protocol.seed, "device": device, "threads": threads}
-    each = [kind for kind in training.kinds if kind != "end-to-end"]
-    parts = (
-        len(plots) * (len(each) + training.shots)
-        + ("end-to-end" in training.kinds)
-        + bool(training.published)
-    )
-
-    def heard(share: float, what: str) -> None:
-        progress(share / parts, what)
-
-    baselines, refinement, swept, networks = (
-        list[Baseline](),
-        list[RefinementStep](),
-        list[Evaluation](),
-        list[dict[str, Any]](),
-    )
-    for n, plot in enumerate(plots):
-        if "logistic" in each:
-            fitted, refined = train_logistic(plot, training, threads=threads, progress=heard)
-            baselines, refinement = [*baselines, *fitted], [*refinement, *refined]
-        if training.shots:
-            swept.append(
-                sweep_logistic_per_k(plot, training, protocol, threads=threads, progress=heard)
-            )
-        if "recurrent" in each:
-            trained, told = train_recurrent(
-                plot, training, frames[n], folder=keep, progress=heard, **more
-            )
-            baselines, networks = [*baselines, *trained], [*networks, told]
-    if "end-to-end" in training.kinds:
-        trained, told = train_end_to_end(
-            plots[0], training, signals, folder=keep, progress=heard, **more
-        )
-        baselines, networks = [*baselines, *trained], [*networks, told]
-    if training.published:
-        baselines += score_aerd_package(plots[0], training.published, signals)
-    return BaselineResults(
-        baselines, refinement, merge(swept) if swept else None, networks=networks
-    )
->>>>>>> main
 
 
 def _read_inputs(
