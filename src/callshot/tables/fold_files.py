@@ -7,15 +7,14 @@ rivals       encoder,kind,name,metric,value            and optionally corpus and
 
 import csv
 import json
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from callshot.errors import InputError
-from callshot.records import COMMON_FOLD, Baseline, Embeddings, Folds, IntArray
+from callshot.records import COMMON_FOLD, Embeddings, Folds, IntArray
 from callshot.tables.embedding_tables import csv_rows, refuse_missing
 
 FOLDS, FOLDS_INFO = "folds.csv", "folds.json"  # what the folds are, and how they came about
@@ -24,7 +23,7 @@ BASELINES = ("logistic", "recurrent", "end-to-end")
 
 def read_folds(path: Path, table: Embeddings) -> IntArray:
     """Return the fold that a file gives each segment of a table, by segment id where it has that column."""
-    rows = _rows(path, ("fold",))
+    rows = read_csv_rows(path, ("fold",))
     by = "segment" if "segment" in rows[0] else "recording"
     refuse_missing(path, list(rows[0]), (by,))
     folds = {row[by]: _fold(path, number, row["fold"]) for number, row in enumerate(rows, 1)}
@@ -40,7 +39,7 @@ def read_folds(path: Path, table: Embeddings) -> IntArray:
 
 def read_folds_dir(folder: Path, table: Embeddings) -> tuple[Embeddings, Folds]:
     """Return the part of a table that the folds in a folder are of, and those folds, as they came about."""
-    rows, told = _rows(folder / FOLDS, ("segment", "fold")), _read_dealing(folder / FOLDS_INFO)
+    rows, told = read_csv_rows(folder / FOLDS, ("segment", "fold")), _read_dealing(folder / FOLDS_INFO)
     part = table.only({row["segment"] for row in rows})
     folds = Folds(read_folds(folder / FOLDS, part), told["count"], told["origin"], told["proof"])
     found = sorted(set(folds.fold.tolist()) - {COMMON_FOLD})
@@ -55,7 +54,7 @@ def read_folds_dir(folder: Path, table: Embeddings) -> tuple[Embeddings, Folds]:
 
 def read_categories(path: Path, table: Embeddings) -> dict[str, str]:
     """Return the category of each label; a label that no segment carries is refused, as a slip of the pen."""
-    rows = _rows(path, ("label", "category"))
+    rows = read_csv_rows(path, ("label", "category"))
     known = set(table.label)
     for number, row in enumerate(rows, 1):
         for column in ("label", "category"):
@@ -67,91 +66,6 @@ def read_categories(path: Path, table: Embeddings) -> dict[str, str]:
             )
     _refuse_change(path, rows, "label", "category")
     return {row["label"]: row["category"] for row in rows}
-
-
-def read_references(
-    path: Path, corpora: Collection[str], encoders: Collection[str]
-) -> list[Baseline]:
-    """Return what a file says that trained classifiers scored, for every corpus and encoder of a study.
-
-    A row without a corpus is for each of them that has no such row of its own. The encoder of a row is one of the
-    study's, or empty for a classifier that hears the audio itself. A rival is told once: a second row with the same
-    corpus, encoder, name, scoring and metric is refused, whatever its value.
-    """
-    rows = _rows(path, ("encoder", "kind", "name", "metric", "value"))
-    told: dict[tuple[str, ...], Baseline] = {}
-    for number, row in enumerate(rows, 1):
-        baseline = _rival(path, number, row, corpora, encoders)
-        if _told(baseline) in told:
-            raise InputError(
-                f"{path}: row {number}: {baseline.name!r} has such a row before; keep one of them"
-            )
-        told[_told(baseline)] = baseline
-    return [
-        one
-        for baseline in told.values()
-        for one in _for_each(baseline, corpora)
-        if one is baseline or _told(one) not in told
-    ]
-
-
-def _rival(
-    path: Path,
-    number: int,
-    row: dict[str, str],
-    corpora: Collection[str],
-    encoders: Collection[str],
-) -> Baseline:
-    """Read a row; its corpus stays empty where it is for all."""
-    corpus, scoring = row.get("corpus", ""), row.get("scoring", "") or "all"
-    for column, text, allowed in (
-        ("kind", row["kind"], BASELINES),
-        ("metric", row["metric"], ("map", "auroc")),
-        ("scoring", scoring, ("all", "reduced")),
-        ("corpus", corpus, (*corpora, "")),
-        ("encoder", row["encoder"], (*sorted(encoders), "")),
-    ):
-        if text not in allowed:
-            wanted = ", ".join(name or "nothing" for name in allowed)
-            raise InputError(
-                f"{path}: column {column}, row {number}: one of {wanted}, found {text!r}"
-            )
-    name = row["name"]
-    if not name.strip() or name in encoders:
-        raise InputError(
-            f"{path}: column name, row {number}: wanted a name that no encoder of the study has, found {name!r}"
-        )
-    return Baseline(
-        corpus,
-        row["encoder"],
-        row["kind"],
-        name,
-        scoring,
-        row["metric"],
-        _share(path, number, row["value"]),
-    )
-
-
-def _told(baseline: Baseline) -> tuple[str, ...]:
-    return baseline.corpus, baseline.encoder, baseline.name, baseline.scoring, baseline.metric
-
-
-def _for_each(baseline: Baseline, corpora: Collection[str]) -> list[Baseline]:
-    return (
-        [baseline] if baseline.corpus else [replace(baseline, corpus=corpus) for corpus in corpora]
-    )
-
-
-def _share(path: Path, row: int, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise InputError(
-            f"{path}: column value, row {row}: wanted a number from 0 to 1, found {text!r}"
-        )
-    return value
 
 
 def _read_dealing(path: Path) -> dict[str, Any]:
@@ -172,7 +86,8 @@ def _read_dealing(path: Path) -> dict[str, Any]:
     return dict(told)
 
 
-def _rows(path: Path, needed: Sequence[str]) -> list[dict[str, str]]:
+def read_csv_rows(path: Path, needed: Sequence[str]) -> list[dict[str, str]]:
+    """Read a small CSV file with a header; check its columns."""
     try:
         header, *rows = list(csv_rows(path)) or [[]]
     except OSError as error:
