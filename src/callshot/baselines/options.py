@@ -20,14 +20,14 @@ class BaselineOptions:
 
     Parameters
     ----------
-    kinds : tuple of str
+    train : tuple of str
         Baselines trained on all labels: logistic, recurrent, end-to-end.
-    shots : bool
+    per_k : bool
         Also train logistic regression at every k.
     draws : int
-        For `shots`: the first draws of the shared spread.
+        For `per_k`: the first draws of the shared spread.
     spread : str
-        For `shots`: shared, per-query or both. per-query needs a fit per query, draw and k.
+        For `per_k`: shared, per-query or both. per-query needs a fit per query, draw and k.
     C : float, optional
         Inverse regularisation strength of logistic regression, as in scikit-learn. Chosen on inner
         folds by default; 0.1 at every k.
@@ -47,8 +47,8 @@ class BaselineOptions:
     callshot.errors.OptionError: cell: expected one of chosen, paper, elman, gru, lstm, got 'gpt'
     """
 
-    kinds: tuple[str, ...] = ()
-    shots: bool = False
+    train: tuple[str, ...] = ()
+    per_k: bool = False
     draws: int = DRAWS
     spread: str = "shared"
     C: float | None = None
@@ -58,10 +58,10 @@ class BaselineOptions:
     published: str = ""
 
     def __post_init__(self) -> None:
-        for kind in self.kinds:
-            _check_choice("baseline", kind, BASELINE_KINDS)
-            if self.kinds.count(kind) > 1:
-                raise OptionError(f"baseline: {kind} is given twice; leave one out")
+        for kind in self.train:
+            _check_choice("train", kind, BASELINE_KINDS)
+            if self.train.count(kind) > 1:
+                raise OptionError(f"train: {kind} is given twice; leave one out")
         _check_choice("cell", self.cell, CELLS)
         _check_choice("spread", self.spread, (*SPREADS, "both"))
         for name, number in {"draws": self.draws, "seeds": self.seeds}.items():
@@ -69,7 +69,7 @@ class BaselineOptions:
                 raise OptionError(f"{name}: expected 1 to 1000000, got {number}")
         if self.C is not None:
             check_c(self.C)
-        if self.init is not None and "end-to-end" not in self.kinds:
+        if self.init is not None and "end-to-end" not in self.train:
             raise OptionError(
                 "init: weights for the end-to-end baseline, which is not trained; "
                 "add it, or leave init out"
@@ -78,12 +78,12 @@ class BaselineOptions:
     @property
     def needs_torch(self) -> bool:
         """Whether a neural network is trained."""
-        return bool(NETWORK_KINDS.intersection(self.kinds))
+        return bool(NETWORK_KINDS.intersection(self.train))
 
     @property
     def reads_audio(self) -> bool:
         """Whether a baseline reads the audio of segments."""
-        return "end-to-end" in self.kinds or bool(self.published)
+        return "end-to-end" in self.train or bool(self.published)
 
     @property
     def spreads(self) -> tuple[str, ...]:

@@ -109,9 +109,9 @@ def train_dataset(
     """
     parts = list(dataset.per_encoder())
     context = context or TrainingContext(protocol.seed)
-    per_encoder = [kind for kind in options.kinds if kind != "end-to-end"]
-    tasks = len(parts) * (len(per_encoder) + options.shots)
-    tasks += ("end-to-end" in options.kinds) + bool(options.published)
+    per_encoder = [kind for kind in options.train if kind != "end-to-end"]
+    tasks = len(parts) * (len(per_encoder) + options.per_k)
+    tasks += ("end-to-end" in options.train) + bool(options.published)
     context = context.part(1 / max(tasks, 1))
     baselines = []
     refinement = []
@@ -122,13 +122,13 @@ def train_dataset(
             scores, steps = train_logistic(part, options, context)
             baselines.append(scores)
             refinement.append(steps)
-        if options.shots:
+        if options.per_k:
             per_k.append(sweep_logistic_per_k(part, options, protocol, context))
         if "recurrent" in per_encoder:
             scores, metadata = train_recurrent(part, options, sequences[number], context)
             baselines.append(scores)
             networks.append(metadata)
-    if "end-to-end" in options.kinds:
+    if "end-to-end" in options.train:
         scores, metadata = train_end_to_end(parts[0], options, signals, context)
         baselines.append(scores)
         networks.append(metadata)

@@ -1,13 +1,14 @@
-"""The voice: one short function per command. Nothing heavy is imported before a command needs it.
+"""Command-line interface, one function per command; heavy imports wait until a command needs them.
 
-app        the program, its errors, and what all commands share
-corpus     inspect, segment, synth
-encoders   embed, encoders
-evaluate   evaluate
-imports    import
-options    what commands on recordings share
-baselines  baselines
-study      init, run, status
+app            the program, its errors, progress
+option_groups  dataclasses of options
+options        options that commands share
+study          init, run, status
+corpus         inspect, segment, synth
+encoders       embed, encoders
+evaluate       evaluate
+baselines      baselines
+imports        import
 """
 
 from callshot.cli import study  # isort: skip  (the order here is the order of --help)

@@ -1,19 +1,22 @@
-"""The program itself: its options and errors, and what all commands share."""
+"""The program itself: its help, its errors, and how a command runs with progress."""
 
 import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from callshot.errors import CallshotError, OptionError, printable
+from callshot.errors import CallshotError, printable
 from callshot.version import __version__
 
+if TYPE_CHECKING:
+    from callshot.records import Progress
+
 app = typer.Typer(
-    help="Few-shot classification of animal calls: k-shot curves with honest intervals, from a handful of labels.",
+    help="Few-shot classification of animal calls: how well does a handful of labels do?",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     add_completion=False,
@@ -21,21 +24,15 @@ app = typer.Typer(
     rich_markup_mode="markdown",
 )
 
-
 # Headings of the commands in --help, in this order: see the order of imports in `callshot.cli`.
-STUDY, STEPS, BESIDE = "A study, from recordings to a report", "Step by step", "Beside them"
-
-Out = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where the results go.")]
-Seed = Annotated[int, typer.Option(help="Same seed, same numbers.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Errors only.")]
-Threads = Annotated[
-    int | None, typer.Option(help="Changes the time, never the numbers.", show_default="all cores")
-]
+STUDY = "A study, from recordings to a report"
+STEPS = "Step by step"
+OTHER = "Other commands"
 
 
 def main() -> None:
     """Run a command; an error of ours is one line and exit code 2."""
-    _keep_kernels()
+    _set_kernel_cache()
     try:
         app()
     except CallshotError as error:
@@ -48,8 +45,8 @@ def main() -> None:
         )
 
 
-def _keep_kernels() -> None:
-    """Keep compiled kernels in our own folder where the installed ones' cannot be written; numba would use another."""
+def _set_kernel_cache() -> None:
+    """Store compiled kernels in our own folder where the package's folder cannot be written."""
     if not os.access(Path(__file__).parents[1] / "fewshot" / "kernels", os.W_OK):
         from callshot.encoders.weights.weight_files import home
 
@@ -57,13 +54,13 @@ def _keep_kernels() -> None:
 
 
 def _fail(message: str) -> NoReturn:
-    """Say what is wrong in one line, without the control characters that a file may have brought, and stop."""
+    """Print an error in one line, without control characters from a file, and stop."""
     print(f"callshot: {printable(' '.join(message.split()))}", file=sys.stderr)
     sys.exit(2)
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
         print(f"callshot {__version__}")
         raise typer.Exit
 
@@ -73,7 +70,7 @@ def _callshot(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_version, is_eager=True, help="Print the version and stop."
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
 ) -> None:
@@ -81,17 +78,19 @@ def _callshot(
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
-    """Turn Ctrl-C into one line and exit code 130."""
+def run_with_progress(first: str = "", *, quiet: bool) -> "Iterator[Progress]":
+    """Show progress while a block runs; Ctrl-C ends it with one line and exit code 130.
+
+    `first` is shown until the first progress.
+    """
+    from rich.console import Console
+
+    from callshot.report.progress import show_progress
+
+    options = {"first": first} if first else {}
     try:
-        yield
+        with show_progress(Console(stderr=True), quiet=quiet, **options) as progress:
+            yield progress
     except KeyboardInterrupt:
-        print("callshot: interrupted; earlier results are as they were", file=sys.stderr)
+        print("callshot: interrupted; earlier results are unchanged", file=sys.stderr)
         raise typer.Exit(130) from None
-
-
-def at_least(name: str, value: int | None, least: int) -> int | None:
-    """Refuse a number that is given and too small."""
-    if value is not None and value < least:
-        raise OptionError(f"{name}: at least {least}, got {value}")
-    return value

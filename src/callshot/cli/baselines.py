@@ -1,194 +1,212 @@
-"""The command that trains what the centroid is held against: rivals."""
+"""The command that trains classifiers to compare with: baselines."""
 
-from enum import StrEnum
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from callshot.cli.app import STEPS, Out, Quiet, Threads, app, at_least, interruptible
-from callshot.cli.evaluate import Spread
+from callshot.cli.app import STEPS, app, run_with_progress
+from callshot.cli.evaluate import Tables
+from callshot.cli.option_groups import with_groups
+from callshot.cli.options import DatasetOptions, Device, Out, Quiet, Threads, parse_names
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from callshot.study.train_baselines import BaselineResults
-
-
-class Baseline(StrEnum):
-    """What is trained."""
-
-    logistic = "logistic"
-    recurrent = "recurrent"
-    end_to_end = "end-to-end"
+    from callshot.baselines.options import BaselineOptions
+    from callshot.fewshot.protocol import Protocol
 
 
-@app.command(rich_help_panel=STEPS)
-def baselines(
-    tables: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="TABLE...",
-            help="Embeddings, as callshot evaluate takes them; one table per encoder.",
-        ),
-    ],
-    out: Out,
-    against: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Results of callshot evaluate: take their folds, and tell where curves cross.",
-        ),
-    ] = None,
-    baseline: Annotated[
-        list[Baseline] | None,
-        typer.Option(
-            help="What to train on all labels; repeat it for several.", show_default="logistic"
-        ),
-    ] = None,
-    rival_shots: Annotated[
-        bool,
-        typer.Option(
-            "--rival-shots",
-            help="Also train logistic regression at every k, on the centroid's own draws.",
-        ),
-    ] = False,
-    shots: Annotated[
+@dataclass
+class TrainingOptions:
+    """Which baselines are trained, and how."""
+
+    train: Annotated[
         str | None,
         typer.Option(
-            help="Examples per class for --rival-shots: 1-40, or 1,2,5,10, or all.",
-            show_default="those of --against, or 1-40",
+            metavar="KINDS",
+            help="Baselines to train on all labels, separated by commas: logistic, recurrent, "
+            "end-to-end.",
+            show_default="logistic",
         ),
-    ] = None,
-    draws: Annotated[
-        int, typer.Option(help="Labelled sets for --rival-shots: the first of the shared draws.")
-    ] = 100,
-    rival_spread: Annotated[
-        Spread,
+    ] = None
+    per_k: Annotated[
+        bool,
         typer.Option(
-            help="For --rival-shots; per-query is a fit for every query, draw and k: be patient."
+            "--per-k",
+            help="Also train logistic regression at every k, on the draws of the nearest class mean.",
         ),
-    ] = Spread.shared,
-    strength: Annotated[
+    ] = False
+    draws: Annotated[
+        int, typer.Option(help="For --per-k: labelled sets, the first of the shared draws.")
+    ] = 100
+    spread: Annotated[
+        str,
+        typer.Option(
+            help="For --per-k: shared, per-query or both; per-query fits every query, draw and k, "
+            "which takes long."
+        ),
+    ] = "shared"
+    C: Annotated[
         float | None,
         typer.Option(
-            metavar="C",
-            help="Of logistic regression: larger is a weaker penalty.",
+            "--C",
+            help="Inverse regularisation strength of logistic regression, as in scikit-learn.",
             show_default="by inner folds; 0.1 at every k",
         ),
-    ] = None,
+    ] = None
     cell: Annotated[
         str,
         typer.Option(
-            help="Recurrent network: elman, gru, lstm, chosen (by inner folds) or paper (as the paper pairs)."
+            help="Recurrent network: elman, gru, lstm, chosen (by inner folds) or paper (as the "
+            "paper pairs them with encoders)."
         ),
-    ] = "chosen",
+    ] = "chosen"
     seeds: Annotated[
         int, typer.Option(help="Recurrent networks that are averaged in each split.")
-    ] = 3,
-    segments: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Table of segments, whose audio end-to-end hears."),
-    ] = None,
-    audio: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Folder of the recordings.", show_default="as segments tell"
-        ),
-    ] = None,
+    ] = 3
     init: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE",
-            help="Pretrained AST or BEATs weights that end-to-end starts from; checked.",
+            metavar="FILE", help="Pretrained AST or BEATs weights that end-to-end starts from."
         ),
-    ] = None,
+    ] = None
     published: Annotated[
         str,
         typer.Option(
             metavar="VARIANT",
-            help="Also ask AERD as published (EV_SUBCALL, LDC_POOLE, …), if its package is installed.",
+            help="Also score AERD as published (EV_SUBCALL, LDC_POOLE, …), if its package is "
+            "installed.",
         ),
-    ] = "",
+    ] = ""
+
+    def baselines(self) -> "BaselineOptions":
+        """Return the options, checked."""
+        from callshot.baselines.options import BaselineOptions
+
+        train: tuple[str, ...] = () if self.published else ("logistic",)
+        if self.train is not None:
+            train = parse_names(self.train)
+        return BaselineOptions(
+            train,
+            self.per_k,
+            self.draws,
+            self.spread,
+            self.C,
+            self.cell,
+            self.seeds,
+            self.init,
+            self.published,
+        )
+
+
+@dataclass
+class ComparisonOptions:
+    """The results that baselines are compared with, and the draws."""
+
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Results of callshot evaluate: use their folds, and find where curves cross.",
+        ),
+    ] = None
+    shots: Annotated[
+        str | None,
+        typer.Option(
+            help="For --per-k: examples per class, 1-40, or 1,2,5,10, or all.",
+            show_default="those of --against, or 1-40",
+        ),
+    ] = None
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Same seed, same numbers.", show_default="that of --against, or 0"),
+    ] = None
+
+    def protocol(self) -> "Protocol":
+        """Return the protocol of the results, with the options that are given."""
+        from callshot.fewshot.protocol import parse_shots
+        from callshot.study.train_baselines import protocol_of_results
+
+        changes: dict[str, Any] = {}
+        if self.seed is not None:
+            changes["seed"] = self.seed
+        if self.shots is not None:
+            changes["shots"], changes["whole_pool"] = parse_shots(self.shots)
+        return protocol_of_results(self.against, changes)
+
+
+@dataclass
+class InputOptions:
+    """What baselines read beside vectors, and where networks are stored."""
+
+    segments: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Table of segments, whose audio end-to-end reads."),
+    ] = None
+    audio: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder of the recordings.",
+            show_default="as in the table of segments",
+        ),
+    ] = None
     keep: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Folder for networks: nothing in it is trained twice.",
+            help="Folder that stores networks: none is trained twice.",
             show_default="DIR/networks",
         ),
-    ] = None,
-    folds: Annotated[
-        int | None, typer.Option(help="Folds to build, where none are given.", show_default="5")
-    ] = None,
-    fold_file: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="CSV with segment,fold or recording,fold.")
-    ] = None,
-    categories: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="CSV with label,category: adds the reduced scoring."),
-    ] = None,
-    corpus: Annotated[
-        str | None,
-        typer.Option(
-            help="Name of the corpus in the results.", show_default="the table's, or its folder's"
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(help="Same seed, same numbers.", show_default="that of --against, or 0"),
-    ] = None,
-    device: Annotated[str, typer.Option(help="Where networks are trained: cpu or cuda.")] = "cpu",
+    ] = None
+
+
+@app.command(rich_help_panel=STEPS)
+@with_groups
+def baselines(
+    tables: Tables,
+    out: Out,
+    comparison: ComparisonOptions,
+    training: TrainingOptions,
+    inputs: InputOptions,
+    dataset: DatasetOptions,
+    device: Device = "cpu",
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
-    """Would training have been better? Logistic regression, recurrent networks, an end-to-end transformer.
+    """Would training be better? Train classifiers on the same folds, and compare.
 
-    Each is trained on all labelled data of the support side of every split, and scored on the queries that the nearest
-    class mean is scored on; what has to be chosen is chosen on inner folds. recurrent reads sequences (callshot embed
-    --sequence); it and end-to-end need pip install 'callshot[rivals]'. Writes rivals.csv, refinement.csv and, with
-    --rival-shots, curve.csv and its kin; with --against also crossings.csv. What was interrupted goes on where it was.
+    Logistic regression, recurrent networks and an end-to-end transformer are trained on all labelled
+    data of the support side of every split, and scored on the same queries as the nearest class
+    mean. Choices are made on inner folds. recurrent reads sequences (callshot embed --sequence); it
+    and end-to-end need pip install 'callshot[baselines]'. Writes baselines.csv, refinement.csv and,
+    with --per-k, curve.csv and the other files of callshot evaluate; with --against also
+    crossovers.csv. An interrupted run resumes.
 
-    Example: callshot rivals birdnet.parquet --against results --rival-shots --out rivals
+    Example: callshot baselines birdnet.parquet --against results --per-k --out baselines
     """
     from rich.console import Console
 
-    from callshot.baselines.run import BaselineOptions
-    from callshot.fewshot.protocol import parse_shots
-    from callshot.report.progress import show_progress
-    from callshot.study.train_baselines import Sources, protocol_of_results, train_baseline_files
+    from callshot.baselines.run import TrainingContext
+    from callshot.report.baselines import show_baselines, show_crossovers
+    from callshot.study.train_baselines import TrainingInputs, train_baseline_files
 
-    drawn: dict[str, Any] = {} if seed is None else {"seed": seed}
-    if shots is not None:
-        drawn["shots"], drawn["whole_pool"] = parse_shots(shots)
-    kinds = tuple(one.value for one in baseline or ((Baseline.logistic,) if not published else ()))
-    training = BaselineOptions(
-        kinds, rival_shots, draws, rival_spread.value, strength, cell, seeds, init, published
-    )
-    with interruptible(), show_progress(Console(stderr=True), quiet=quiet) as progress:
-        found = train_baseline_files(
+    options = training.baselines()
+    protocol = comparison.protocol()
+    folder = inputs.keep or out / "networks"
+    with run_with_progress(quiet=quiet) as progress:
+        results = train_baseline_files(
             tables,
             out,
-            training,
-            protocol_of_results(against, drawn),
-            sources=Sources(None, segments, audio),
-            against=against,
-            fold_file=fold_file,
-            folds=at_least("folds", folds, 2),
-            categories=categories,
-            corpus=corpus,
-            device=device,
-            threads=at_least("threads", threads, 1),
-            keep=keep or out / "networks",
-            progress=progress,
+            options,
+            protocol,
+            choice=dataset.choice(),
+            inputs=TrainingInputs(None, inputs.segments, inputs.audio),
+            against=comparison.against,
+            context=TrainingContext(protocol.seed, device, threads, folder, progress),
         )
     if not quiet:
-        _show(found, Console())
+        console = Console()
+        show_baselines(results.baselines, console)
+        show_crossovers(results.crossovers, console)
         print(f"results in {out}")
-
-
-def _show(found: "BaselineResults", console: "Console") -> None:
-    from callshot.report.baselines import show_baselines, show_crossovers
-
-    show_baselines(found.baselines, console)
-    show_crossovers(found.crossovers, console)

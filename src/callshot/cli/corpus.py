@@ -1,49 +1,44 @@
 """Commands that turn recordings into segments: inspect, segment, synth."""
 
 import shlex
-from dataclasses import replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from callshot.cli.app import BESIDE, STEPS, Out, Quiet, Seed, Threads, app, at_least, interruptible
+from callshot.cli.app import OTHER, STEPS, app, run_with_progress
+from callshot.cli.option_groups import with_groups
 from callshot.cli.options import (
-    Annotations,
+    AnnotationOptions,
     Audio,
-    Columns,
-    CorpusName,
-    Form,
-    Label,
+    FoldCount,
     MinLength,
+    Out,
+    Quiet,
+    Seed,
+    SegmentOptions,
     SourceRate,
-    Tiers,
-    make_hints,
-    make_segmentation_options,
+    Threads,
+    segmentation_options,
 )
 
 
 @app.command(rich_help_panel=STEPS)
+@with_groups
 def inspect(
     audio: Audio,
-    annotations: Annotations = None,
-    corpus: CorpusName = None,
-    format: Form = "auto",
-    columns: Columns = None,
-    tiers: Tiers = None,
-    label: Label = None,
-    min_length: MinLength = None,
-    source_rate: SourceRate = None,
-    folds: Annotated[
-        int | None, typer.Option(help="Folds to try.", show_default="the corpus's, or 5")
-    ] = None,
+    source: AnnotationOptions,
+    min_length_s: MinLength = None,
+    source_rate_hz: SourceRate = None,
+    folds: FoldCount = None,
     quiet: Quiet = False,
 ) -> None:
-    """What is in a folder, before anything is decided?
+    """Show what a folder holds, before anything is decided.
 
-    Looks at the recordings (headers only) and at whatever annotates them, says which formats it recognised and why, how
-    files pair, how many calls of each label there are in how many recordings, how many folds they allow, which labels
-    would be eligible, and k*. Writes nothing.
+    Reads the headers of the recordings and the annotations, and shows which formats it recognised
+    and why, how files pair, how many calls of each label there are in how many recordings, how many
+    folds they allow, which labels are eligible, and k*. Writes nothing.
 
     Example: callshot inspect recordings --annotations selection-tables
     """
@@ -51,130 +46,79 @@ def inspect(
 
     from callshot.corpus.inspection import inspect_corpus
     from callshot.report.corpus import show_inspection
-    from callshot.report.progress import show_progress
 
-    known, segmentation = make_segmentation_options(
-        corpus, minimum_s=min_length, source_rate_hz=source_rate
-    )
-    with (
-        interruptible(),
-        show_progress(Console(stderr=True), quiet=quiet, first="looking around") as progress,
-    ):
-        found = inspect_corpus(
+    corpus = source.known_corpus()
+    options = segmentation_options(corpus, minimum_s=min_length_s, source_rate_hz=source_rate_hz)
+    with run_with_progress("scanning the folder", quiet=quiet) as progress:
+        inspection = inspect_corpus(
             audio,
-            annotations,
-            options=segmentation,
-            format=format,
-            hints=make_hints(columns, tiers, label),
-            corpus=known,
-            folds=at_least("folds", folds, 2),
-            shorten=min_length is None,
+            source.annotations,
+            options=options,
+            format=source.format,
+            hints=source.hints(),
+            corpus=corpus,
+            folds=folds,
+            shorten=min_length_s is None,
             progress=progress,
         )
-    options: list[tuple[str, object]] = [("--annotations", annotations), ("--corpus", corpus)]
-    options += [("--format", None if format == "auto" else format)]
-    options += [("--columns", entry) for entry in columns or ()] + [
-        ("--tier", name) for name in tiers or ()
-    ]
-    minimum = min_length if found.minimum_s is None else found.minimum_s
-    options += [("--label", label), ("--min-length", minimum), ("--source-rate", source_rate)]
-    show_inspection(
-        found, Console(), _next_step(audio, options) if found.segmentation.segments else ""
-    )
+    next_step = ""
+    if inspection.segmentation.segments:
+        if inspection.minimum_s is not None:
+            min_length_s = inspection.minimum_s
+        lengths = {"min_length_s": min_length_s, "source_rate_hz": source_rate_hz}
+        next_step = _segment_command(audio, asdict(source) | lengths)
+    show_inspection(inspection, Console(), next_step)
 
 
 @app.command(rich_help_panel=STEPS)
+@with_groups
 def segment(
     audio: Audio,
     out: Out,
-    annotations: Annotations = None,
-    corpus: CorpusName = None,
-    format: Form = "auto",
-    columns: Columns = None,
-    tiers: Tiers = None,
-    label: Label = None,
-    min_length: MinLength = None,
-    with_collar: Annotated[
-        bool, typer.Option("--with-collar", help="Measure that length with the collar.")
-    ] = False,
-    collar: Annotated[
-        float | None,
-        typer.Option(
-            metavar="S", help="Audio added at each end.", show_default="the corpus's, or 0"
-        ),
-    ] = None,
-    channel: Annotated[
-        str | None,
-        typer.Option(help="first, mean, or a number from 1.", show_default="the corpus's, or mean"),
-    ] = None,
-    rate: Annotated[
-        int, typer.Option(metavar="HZ", help="The rate that segments are read at.")
-    ] = 16000,
-    level: Annotated[
-        float, typer.Option(metavar="DBFS", help="The peak that each segment is brought to.")
-    ] = -3.0,
-    normalise: Annotated[bool, typer.Option(help="Bring each segment to that peak.")] = True,
-    source_rate: SourceRate = None,
+    source: AnnotationOptions,
+    segmentation: SegmentOptions,
     check: Annotated[
         bool, typer.Option(help="Read the audio of every segment, so that none fails later.")
     ] = True,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
-    """From recordings and annotations, in the formats people have, to segments.
+    """Cut recordings into segments, by annotations in the formats people have.
 
-    Writes segments.parquet (a row per segment: its recording, span, label, all labels that overlap it, how its audio is
-    to be read, and every other column of the annotations), rejects.csv (every annotation that became none, and why) and
-    segments.json (what was done) to DIR. Nothing is dropped in silence.
+    Writes segments.parquet (a row per segment: its recording, span, label, all labels that overlap
+    it, how to read its audio, and every other column of the annotations), rejects.csv (every
+    annotation that became no segment, and why) and segments.json (what was done) to DIR.
 
-    Example: callshot segment recordings --annotations selection-tables --collar 0.25 --out segments
+    Example: callshot segment recordings -a selection-tables --collar-s 0.25 --out segments
     """
     from rich.console import Console
 
     from callshot.report.corpus import show_segmentation
-    from callshot.report.progress import show_progress
     from callshot.study.file_steps import segment_files
 
-    known, segmentation = make_segmentation_options(
-        corpus,
-        minimum_s=min_length,
-        with_collar=with_collar,
-        collar_s=collar,
-        channel_rule=channel,
-        rate_hz=rate,
-        source_rate_hz=source_rate,
-        **({"level_dbfs": level} if normalise else {}),
-    )
-    if not normalise:
-        segmentation = replace(segmentation, level_dbfs=None)
-    with (
-        interruptible(),
-        show_progress(Console(stderr=True), quiet=quiet, first="reading annotations") as progress,
-    ):
-        found = segment_files(
+    corpus = source.known_corpus()
+    with run_with_progress("reading annotations", quiet=quiet) as progress:
+        result = segment_files(
             audio,
             out,
-            annotations,
-            options=segmentation,
-            format=format,
-            hints=make_hints(columns, tiers, label),
-            corpus=known,
+            source.annotations,
+            segmentation.segmentation(corpus),
+            format=source.format,
+            hints=source.hints(),
+            corpus=corpus,
             check=check,
-            threads=at_least("threads", threads, 1),
+            threads=threads,
             progress=progress,
         )
     if not quiet:
-        show_segmentation(
-            found,
-            Console(),
-            f"segments in {out / 'segments.parquet'}, rejects in {out / 'rejects.csv'}",
-        )
+        places = f"segments in {out / 'segments.parquet'}, rejects in {out / 'rejects.csv'}"
+        show_segmentation(result, Console(), places)
 
 
-@app.command(rich_help_panel=BESIDE)
+@app.command(rich_help_panel=OTHER)
 def synth(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Where the corpus goes: an empty or a new folder.")
+        Path, typer.Argument(metavar="DIR", help="Where the corpus goes: an empty or new folder.")
     ],
     scale: Annotated[
         float,
@@ -183,43 +127,42 @@ def synth(
         ),
     ] = 1.0,
     seed: Seed = 0,
-    rate: Annotated[int, typer.Option(metavar="HZ", help="The recordings' sample rate.")] = 16000,
+    rate_hz: Annotated[
+        int, typer.Option(metavar="HZ", help="The sample rate of the recordings.")
+    ] = 16000,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
-    """Make a corpus to learn and test on: elephant-like calls, by synthesis.
+    """Make a synthetic corpus of elephant-like calls, to learn and test on.
 
-    The 12 subcall types of the paper's Elephant Voices corpus with their counts, and 3 rare ones, in recordings with
-    wind, birds, distance and reverberation of their own; some calls overlap, some are under 1 s. Recordings are FLAC,
-    annotations are Raven selection tables and Praat TextGrids. The same seed makes the same bytes.
+    It has the 12 subcall types of the paper's Elephant Voices corpus with their counts, and 3 rare
+    ones, in recordings with wind, birds, distance and reverberation; some calls overlap, some are
+    shorter than 1 s. Recordings are FLAC, annotations are Raven selection tables and Praat
+    TextGrids. The same seed makes the same bytes.
 
-    Example: callshot synth corpus && callshot segment corpus/recordings -a corpus/raven --out segments
+    Example: callshot synth corpus && callshot init corpus/recordings -a corpus/raven
     """
-    from rich.console import Console
-
     from callshot.corpus.synthetic import make_corpus
-    from callshot.report.progress import show_progress
 
-    with (
-        interruptible(),
-        show_progress(Console(stderr=True), quiet=quiet, first="singing") as progress,
-    ):
-        made = make_corpus(
-            folder,
-            seed=seed,
-            scale=scale,
-            rate_hz=rate,
-            threads=at_least("threads", threads, 1),
-            progress=progress,
+    with run_with_progress("synthesising", quiet=quiet) as progress:
+        corpus = make_corpus(
+            folder, seed=seed, scale=scale, rate_hz=rate_hz, threads=threads, progress=progress
         )
     if not quiet:
+        minutes = corpus.duration_s / 60
         print(
-            f"{made.recordings} recordings, {made.calls} calls, {made.duration_s / 60:.0f} minutes in {folder}"
+            f"{corpus.recordings} recordings, {corpus.calls} calls, {minutes:.0f} minutes "
+            f"in {folder}"
         )
         print(f"next: callshot inspect {folder / 'recordings'} --annotations {folder / 'raven'}")
 
 
-def _next_step(audio: Path, options: list[tuple[str, object]]) -> str:
-    """Return the command that cuts what was inspected, with the options that were given."""
-    words = [str(word) for name, value in options if value is not None for word in (name, value)]
-    return f"next: callshot segment {shlex.join([str(audio), *words])} --out segments"
+def _segment_command(audio: Path, options: dict[str, object]) -> str:
+    """Return the command that segments what was inspected, with the same options."""
+    words = [str(audio)]
+    for name, value in options.items():
+        if value is None or value == "auto":
+            continue
+        for entry in value if isinstance(value, list) else [value]:
+            words += [f"--{name.replace('_', '-')}", str(entry)]
+    return f"next: callshot segment {shlex.join(words)} --out segments"

@@ -1,19 +1,26 @@
-"""Commands about encoders: embed; encoders, which lists them, and its show, get and check."""
+"""Commands about encoders: embed; encoders, which lists them, with show, get and check."""
 
+from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callshot.cli.app import BESIDE, STEPS, Quiet, Threads, app, at_least, interruptible
+from callshot.cli.app import OTHER, STEPS, app, run_with_progress
+from callshot.cli.options import Device, OutTable, Quiet, Threads, parse_pairs
 from callshot.errors import OptionError, printable
 
+if TYPE_CHECKING:
+    from callshot.records import Progress
+
+MOST_REJECTS = 8  # shown on screen
+
 encoders = typer.Typer(
-    help="The encoders: what there is and what each needs. Alone, it lists them.",
+    help="The encoders: list them, show what each needs, get their weights, check them.",
     invoke_without_command=True,
     rich_markup_mode="markdown",
 )
-app.add_typer(encoders, name="encoders", rich_help_panel=BESIDE)
+app.add_typer(encoders, name="encoders", rich_help_panel=OTHER)
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="An encoder; callshot encoders lists them.")
@@ -23,10 +30,9 @@ Choices = Annotated[
     typer.Option(
         "--set",
         metavar="OPTION=VALUE",
-        help="Change a choice of the encoder, e.g. padding=right; repeatable.",
+        help="Change an option of the encoder, e.g. padding=right; repeatable.",
     ),
 ]
-Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 
 
 @app.command(rich_help_panel=STEPS)
@@ -37,62 +43,60 @@ def embed(
     encoder: Annotated[
         str, typer.Option("--encoder", "-e", metavar="NAME", help="callshot encoders lists them.")
     ],
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="TABLE", help="The table to write, .parquet.")
-    ],
+    out: OutTable,
     choices: Choices = None,
     audio: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Where the recordings are.", show_default="where they were"
+            metavar="DIR",
+            help="Folder of the recordings.",
+            show_default="as in the table of segments",
         ),
     ] = None,
     sequence: Annotated[
-        bool, typer.Option("--sequence", help="Also keep frames or windows, beside the table.")
+        bool, typer.Option("--sequence", help="Also write frames or windows, beside the table.")
     ] = False,
     store: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Where embeddings are kept.", show_default="the user's cache"
+            metavar="DIR", help="Where embeddings are stored.", show_default="the user's cache"
         ),
     ] = None,
     device: Device = "cpu",
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
-    """From segments to embeddings, with a frozen encoder.
+    """Turn segments into embeddings, with a frozen encoder.
 
-    Writes the table that evaluate reads. Embeddings are kept by the audio they were made of, so a second run, or one
-    after a crash, does only what is missing. A segment that cannot be read is told, and the rest goes on.
+    Writes the table that evaluate reads. Embeddings are stored by the audio they come from, so a
+    second run, or one after a crash, computes only what is missing. A segment that cannot be read
+    is reported, and the work goes on.
 
     Example: callshot embed segments/segments.parquet --encoder mfcc --out mfcc.parquet
     """
-    from rich.console import Console
-
-    from callshot.report.progress import show_progress
     from callshot.study.file_steps import embed_files
 
-    first = f"opening {encoder}"
-    with interruptible(), show_progress(Console(stderr=True), quiet=quiet, first=first) as progress:
+    with run_with_progress(f"opening {encoder}", quiet=quiet) as progress:
         table, rejects = embed_files(
             segments,
             out,
             encoder,
-            _pairs(choices),
+            parse_pairs("set", choices, "padding=right"),
             audio=audio,
             sequences=sequence,
             store=store,
             device=device,
-            threads=at_least("threads", threads, 1),
+            threads=threads,
             progress=progress,
         )
-    if not quiet:
-        for reject in rejects[:8]:
-            print(printable(f"left out: row {reject.row}: {reject.reason}"))
-        if len(rejects) > 8:
-            print(f"and {len(rejects) - 8} more, in {out.with_suffix('.rejects.csv')}")
-        print(f"{len(table)} of {len(table) + len(rejects)} segments embedded in {out}")
-        print(f"next: callshot evaluate {out} --out results")
+    if quiet:
+        return
+    for reject in rejects[:MOST_REJECTS]:
+        print(printable(f"left out: row {reject.row}: {reject.reason}"))
+    if len(rejects) > MOST_REJECTS:
+        print(f"and {len(rejects) - MOST_REJECTS} more, in {out.with_suffix('.rejects.csv')}")
+    print(f"{len(table)} of {len(table) + len(rejects)} segments embedded in {out}")
+    print(f"next: callshot evaluate {out} --out results")
 
 
 @encoders.callback()
@@ -116,7 +120,7 @@ def show(name: Name, choices: Choices = None) -> None:
     from callshot.encoders.catalogue import find_encoder
     from callshot.report.encoders import show_encoder
 
-    spec = find_encoder(name, _pairs(choices))
+    spec = find_encoder(name, parse_pairs("set", choices, "padding=right"))
     show_encoder(spec.choices(), encoder_status(spec), Console())
 
 
@@ -133,61 +137,45 @@ def get(
     ] = None,
     torch: Annotated[
         bool,
-        typer.Option(
-            "--torch", help="The file that torch reads, for an encoder that it can run on a GPU."
-        ),
+        typer.Option("--torch", help="Get the weights for torch, to run the encoder on a GPU."),
     ] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Download an encoder's weights, or import them; each is checked."""
-    from rich.console import Console
-
+    """Download an encoder's weights, or import them; each file is verified."""
     from callshot.encoders.catalogue import find_encoder, match_files
     from callshot.encoders.weights.weight_files import get_weight, import_weight
-    from callshot.report.progress import show_progress
 
     if name.startswith("onnx:"):
         print(printable(f"{name} is a file of your own: there is nothing to get"))
         return
     spec = find_encoder(name)
     if torch and not spec.torch_weights:
-        raise OptionError(f"torch: {spec.name} has no weights for it; leave the option out")
-    weights = spec.torch_weights[:1] if torch else spec.weights
+        raise OptionError(f"torch: {spec.name} has no weights for torch; leave the option out")
     print(f"{spec.name}: licence {spec.licence}")
-    with (
-        interruptible(),
-        show_progress(Console(stderr=True), quiet=quiet, first=f"getting {name}") as progress,
-    ):
-        for weight, source in match_files(spec, file) if file else ():
-            print(import_weight(spec.weights_name, weight, source))
-        for weight in () if file else weights:
-            print(
-                get_weight(
-                    spec.weights_name,
-                    weight,
-                    lambda share, what: progress(share / len(weights), what),
-                )
-            )
     if not spec.weights:
         print(f"{spec.name} needs no weights")
+        return
+    with run_with_progress(f"getting {name}", quiet=quiet) as progress:
+        if file:
+            for weight, source in match_files(spec, file):
+                print(import_weight(spec.weights_name, weight, source))
+            return
+        weights = spec.torch_weights[:1] if torch else spec.weights
+        for weight in weights:
+            share = partial(_report_share, progress, len(weights))
+            print(get_weight(spec.weights_name, weight, share))
+
+
+def _report_share(progress: "Progress", parts: int, share: float, what: str) -> None:
+    progress(share / parts, what)
 
 
 @encoders.command()
 def check(name: Name, choices: Choices = None, device: Device = "cpu") -> None:
-    """Run an encoder on fixed sounds, and compare with what it must give, where that is known."""
+    """Run an encoder on fixed sounds, and compare with reference vectors where these are known."""
     from callshot.encoders.catalogue import find_encoder
     from callshot.encoders.verify import check_encoder
 
-    for line in check_encoder(find_encoder(name, _pairs(choices)), device=device):
+    spec = find_encoder(name, parse_pairs("set", choices, "padding=right"))
+    for line in check_encoder(spec, device=device):
         print(line)
-
-
-def _pairs(choices: list[str] | None) -> dict[str, str]:
-    pairs = {
-        name.strip(): (sign, value.strip())
-        for name, sign, value in (c.partition("=") for c in choices or ())
-    }
-    for name, (sign, value) in pairs.items():
-        if not (name and sign and value):
-            raise OptionError(f"set: wanted OPTION=VALUE, such as padding=right, got {name!r}")
-    return {name: value for name, (_, value) in pairs.items()}

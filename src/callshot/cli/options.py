@@ -1,6 +1,6 @@
-"""Options that several commands share: where recordings are, what annotates them, and how that is read."""
+"""Options that several commands share, and the objects that they stand for."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,89 +12,269 @@ if TYPE_CHECKING:
     from callshot.corpus.annotations import Hints
     from callshot.corpus.known_corpora import Corpus
     from callshot.corpus.options import SegmentationOptions
+    from callshot.fewshot.protocol import Protocol
+    from callshot.study.file_steps import DatasetChoice
 
 Audio = Annotated[
     Path,
     typer.Argument(metavar="AUDIO_DIR", help="The folder of the recordings, or one recording."),
 ]
-Annotations = Annotated[
-    Path | None,
-    typer.Option(
-        "--annotations",
-        "-a",
-        metavar="FILE_OR_DIR",
-        help="What annotates them.",
-        show_default="found beside the recordings",
-    ),
+Out = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where the results go.")]
+OutTable = Annotated[
+    Path, typer.Option("--out", "-o", metavar="TABLE", help="The table to write, .parquet.")
 ]
-CorpusName = Annotated[
-    str | None,
-    typer.Option(metavar="NAME", help="A corpus with known rules: ldc2010s05 or elephant-voices."),
+Seed = Annotated[int, typer.Option(help="Same seed, same numbers.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+Threads = Annotated[
+    int | None,
+    typer.Option(min=1, help="Changes the time, never the numbers.", show_default="all cores"),
 ]
-Form = Annotated[
-    str,
-    typer.Option(
-        "--format",
-        help="csv, raven, audacity, textgrid, folders (named by label), or one of crowsetta's: "
-        "birdsong-recognition-dataset, generic-seq, notmat, simple-seq, timit, yarden.",
-    ),
-]
-Columns = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--columns",
-        "-c",
-        metavar="OURS=THEIRS",
-        help="Which column is which, e.g. label=Species; repeatable.",
-    ),
-]
-Tiers = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--tier", metavar="NAME", help="A TextGrid tier that holds the calls; repeatable."
-    ),
-]
-Label = Annotated[
-    str | None,
-    typer.Option(metavar="TEXT", help="The label of rows in files without a label column."),
+Device = Annotated[str, typer.Option(help="Where networks run: cpu or cuda.")]
+FoldCount = Annotated[
+    int | None, typer.Option(min=2, help="Folds to build.", show_default="the corpus's, or 5")
 ]
 MinLength = Annotated[
     float | None,
     typer.Option(
-        "--min-length",
         metavar="S",
-        help="Shorter calls are dropped, measured without collar.",
-        show_default="1",
+        help="Shorter calls are left out, measured without collar.",
+        show_default="the corpus's, or 1",
     ),
 ]
 SourceRate = Annotated[
     float | None,
     typer.Option(
         metavar="HZ",
-        help="The true rate of time-expanded recordings; times are then true times too.",
+        help="The true sample rate of time-expanded recordings; times are then true times too.",
     ),
 ]
 
 
-def make_segmentation_options(
-    name: str | None, **options: object
-) -> tuple["Corpus | None", "SegmentationOptions"]:
-    """Return a corpus by its name, and its options (or the defaults) with those given."""
-    from callshot.corpus.known_corpora import default_options, find_corpus
+@dataclass
+class AnnotationOptions:
+    """What annotates the recordings, and how that is read."""
 
-    corpus = None if name is None else find_corpus(name)
-    given = {key: value for key, value in options.items() if value is not None}
-    return corpus, replace(default_options(corpus), **given)  # type: ignore[arg-type]
+    annotations: Annotated[
+        Path | None,
+        typer.Option(
+            "--annotations",
+            "-a",
+            metavar="FILE_OR_DIR",
+            help="The annotation file, or the folder of annotation files.",
+            show_default="found beside the recordings",
+        ),
+    ] = None
+    corpus: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="A known corpus: ldc2010s05 or elephant-voices."),
+    ] = None
+    format: Annotated[
+        str,
+        typer.Option(
+            help="auto, csv, raven, audacity, textgrid, folders (named by label), or a format of "
+            "crowsetta: birdsong-recognition-dataset, generic-seq, notmat, simple-seq, timit, "
+            "yarden.",
+        ),
+    ] = "auto"
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--columns",
+            "-c",
+            metavar="OURS=THEIRS",
+            help="Which column is which, e.g. label=Species; repeatable.",
+        ),
+    ] = None
+    tiers: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A TextGrid tier that holds the calls; repeatable."),
+    ] = None
+    label: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="The label of rows in files without a label column."),
+    ] = None
+
+    def known_corpus(self) -> "Corpus | None":
+        """Return the known corpus, if one is named."""
+        from callshot.corpus.known_corpora import find_corpus
+
+        return None if self.corpus is None else find_corpus(self.corpus)
+
+    def hints(self) -> "Hints":
+        """Return what the options say about annotation files."""
+        from callshot.corpus.annotations import Hints
+
+        columns = parse_pairs("columns", self.columns, "label=Species")
+        return Hints(columns, tuple(self.tiers or ()), None, self.label)
 
 
-def make_hints(columns: list[str] | None, tiers: list[str] | None, label: str | None) -> "Hints":
-    """Return what the options say about annotation files."""
-    from callshot.corpus.annotations import Hints
+@dataclass
+class SegmentOptions:
+    """How segments are cut, and how their audio is read."""
 
-    pairs = [entry.partition("=") for entry in columns or ()]
-    for entry, (ours, equals, theirs) in zip(columns or (), pairs, strict=True):
-        if not (ours.strip() and equals and theirs.strip()):
-            raise OptionError(f"columns: wanted OURS=THEIRS, such as label=Species, got {entry!r}")
-    return Hints(
-        {ours.strip(): theirs.strip() for ours, _, theirs in pairs}, tuple(tiers or ()), None, label
+    min_length_s: MinLength = None
+    with_collar: Annotated[
+        bool, typer.Option("--with-collar", help="Measure that length with the collar.")
+    ] = False
+    collar_s: Annotated[
+        float | None,
+        typer.Option(
+            metavar="S", help="Audio added at each end.", show_default="the corpus's, or 0"
+        ),
+    ] = None
+    channel: Annotated[
+        str | None,
+        typer.Option(help="first, mean, or a number from 1.", show_default="the corpus's, or mean"),
+    ] = None
+    rate_hz: Annotated[int, typer.Option(metavar="HZ", help="The sample rate of segments.")] = 16000
+    level_dbfs: Annotated[
+        float, typer.Option(metavar="DBFS", help="The peak that each segment is scaled to.")
+    ] = -3.0
+    normalise: Annotated[bool, typer.Option(help="Scale each segment to that peak.")] = True
+    source_rate_hz: SourceRate = None
+
+    def segmentation(self, corpus: "Corpus | None") -> "SegmentationOptions":
+        """Return the options of segmentation, on top of those of a known corpus."""
+        options = segmentation_options(
+            corpus,
+            minimum_s=self.min_length_s,
+            collar_s=self.collar_s,
+            channel_rule=self.channel,
+            source_rate_hz=self.source_rate_hz,
+        )
+        return replace(
+            options,
+            with_collar=self.with_collar,
+            rate_hz=self.rate_hz,
+            level_dbfs=self.level_dbfs if self.normalise else None,
+        )
+
+
+@dataclass
+class DatasetOptions:
+    """The folds, the categories and the name of a corpus."""
+
+    folds: FoldCount = None
+    fold_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="CSV with segment,fold or recording,fold; the folds.csv of a run is one.",
+        ),
+    ] = None
+    categories: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="CSV with label,category: adds the reduced scoring over categories.",
+        ),
+    ] = None
+    corpus: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of the corpus in the results.", show_default="the table's, or its folder's"
+        ),
+    ] = None
+
+    def choice(self) -> "DatasetChoice":
+        """Return how folds and categories are chosen."""
+        from callshot.study.file_steps import DatasetChoice
+
+        return DatasetChoice(
+            fold_file=self.fold_file,
+            folds=self.folds,
+            categories=self.categories,
+            corpus=self.corpus,
+        )
+
+
+@dataclass
+class ProtocolOptions:
+    """How support sets are drawn, scored and resampled."""
+
+    shots: Annotated[
+        str, typer.Option(help="Examples per class: 1-40, or 1,2,5,10, or all (the whole pool).")
+    ] = "1-40"
+    draws: Annotated[int, typer.Option(help="Support sets drawn for each query.")] = 100
+    bootstraps: Annotated[int, typer.Option(help="Bootstrap samples of the per-query spread.")] = (
+        5000
     )
+    shared_draws: Annotated[int, typer.Option(help="Support sets of the shared spread.")] = 1000
+    seed: Seed = 0
+    sampler: Annotated[
+        str,
+        typer.Option(help="distinct: no exemplar twice in a draw. replacement: independent picks."),
+    ] = "distinct"
+    score: Annotated[
+        str,
+        typer.Option(
+            help="log: log-odds. softmax: as in the paper; it saturates, and the cost of its ties is "
+            "measured (twice the time)."
+        ),
+    ] = "log"
+    classifiers: Annotated[
+        str,
+        typer.Option(
+            metavar="NAMES",
+            help="One or more of centroid, cosine, cl2n, whitened, neighbour, medoid; "
+            "separated by commas.",
+        ),
+    ] = "centroid"
+    spread: Annotated[
+        str,
+        typer.Option(
+            help="Where intervals come from. per-query: the paper's bootstrap. shared: one labelled "
+            "set for all queries. both."
+        ),
+    ] = "both"
+
+    def protocol(self) -> "Protocol":
+        """Return the protocol, checked."""
+        from callshot.fewshot.protocol import Protocol, parse_shots
+        from callshot.records import SPREADS
+
+        shots, whole_pool = parse_shots(self.shots)
+        return Protocol(
+            shots,
+            whole_pool,
+            self.draws,
+            self.bootstraps,
+            self.shared_draws,
+            self.seed,
+            self.sampler,
+            self.score,
+            SPREADS if self.spread == "both" else (self.spread,),
+            parse_names(self.classifiers),
+        )
+
+
+def segmentation_options(corpus: "Corpus | None", **given: object) -> "SegmentationOptions":
+    """Return the options of a known corpus, or the defaults, with those that are given."""
+    from callshot.corpus.known_corpora import default_options
+
+    changes = {name: value for name, value in given.items() if value is not None}
+    return replace(default_options(corpus), **changes)  # type: ignore[arg-type]
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """Return names that are separated by commas.
+
+    >>> parse_names("cosine, medoid")
+    ('cosine', 'medoid')
+    """
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def parse_pairs(option: str, entries: list[str] | None, example: str) -> dict[str, str]:
+    """Return entries like NAME=VALUE as a mapping.
+
+    >>> parse_pairs("columns", ["label = Species"], "label=Species")
+    {'label': 'Species'}
+    """
+    pairs = {}
+    for entry in entries or ():
+        name, equals, value = (part.strip() for part in entry.partition("="))
+        if not (name and equals and value):
+            raise OptionError(f"{option}: expected NAME=VALUE, such as {example}, got {entry!r}")
+        pairs[name] = value
+    return pairs

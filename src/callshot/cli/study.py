@@ -1,83 +1,68 @@
 """Commands of a study: init, run, status."""
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callshot.cli.app import STUDY, Quiet, Threads, app, at_least, interruptible
-from callshot.cli.options import (
-    Annotations,
-    Audio,
-    Columns,
-    CorpusName,
-    Form,
-    Label,
-    Tiers,
-    make_hints,
-)
+from callshot.cli.app import STUDY, app, run_with_progress
+from callshot.cli.option_groups import with_groups
+from callshot.cli.options import AnnotationOptions, Audio, Device, Quiet, Threads
 from callshot.errors import OptionError, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from callshot.study.run import StepStatus
+    from callshot.study.steps import Step
 
-MOST_NOTES, MOST_SENTENCES = 8, 3
+MOST_NOTES = 8
+MOST_SENTENCES = 3
 StudyFile = Annotated[
     Path, typer.Argument(metavar="STUDY", help="The study file; callshot init writes one.")
-]
-Device = Annotated[
-    str, typer.Option(help="Where encoders run and networks are trained: cpu or cuda.")
 ]
 
 
 @app.command(rich_help_panel=STUDY)
+@with_groups
 def init(
     audio: Audio,
+    source: AnnotationOptions,
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE", help="The study file.")
+        Path, typer.Option("--out", "-o", metavar="FILE", help="The study file to write.")
     ] = Path("study.toml"),
-    annotations: Annotations = None,
-    corpus: CorpusName = None,
-    format: Form = "auto",
-    columns: Columns = None,
-    tiers: Tiers = None,
-    label: Label = None,
     quiet: Quiet = False,
 ) -> None:
-    """Look at a folder and write a study of it: a commented file that runs as it is.
+    """Write a study file for a folder of recordings: commented, and ready to run.
 
-    What callshot inspect would find decides: the annotations, the folds, and the shortest call that is kept (the
-    paper's 1 s, unless that would reject more than half). The encoders are those that can run here at once; how to get
-    the others stands beside them.
+    Chooses the annotations, the folds and the shortest call (the paper's 1 s, unless that would
+    reject more than half) from what callshot inspect finds. Lists the encoders that can run here,
+    and how to get the others.
 
     Example: callshot init recordings --annotations selection-tables && callshot run study.toml
     """
-    from rich.console import Console
-
     from callshot.corpus.inspection import inspect_corpus
-    from callshot.corpus.known_corpora import find_corpus
-    from callshot.report.progress import show_progress
-    from callshot.study.init import Given, write_study
+    from callshot.study.init import CorpusSource, write_study
 
     if out.exists():
-        raise OptionError(f"{out}: is there already; remove it, or name another with --out")
-    known, hints = (
-        None if corpus is None else find_corpus(corpus),
-        make_hints(columns, tiers, label),
-    )
-    with (
-        interruptible(),
-        show_progress(Console(stderr=True), quiet=quiet, first="looking around") as progress,
-    ):
-        found = inspect_corpus(
-            audio, annotations, format=format, hints=hints, corpus=known, progress=progress
+        raise OptionError(f"{out}: already exists; remove it, or choose another name with --out")
+    corpus = source.known_corpus()
+    hints = source.hints()
+    with run_with_progress("scanning the folder", quiet=quiet) as progress:
+        inspection = inspect_corpus(
+            audio,
+            source.annotations,
+            format=source.format,
+            hints=hints,
+            corpus=corpus,
+            progress=progress,
         )
-    write_study(out, found, Given(audio, annotations, format, hints, known))
+    given = CorpusSource(audio, source.annotations, source.format, hints, corpus)
+    write_study(out, inspection, given)
     if not quiet:
-        cut = found.segmentation
-        print(f"{out}: a study of {len(cut.segments)} calls in {len(cut.recordings)} recordings")
+        calls = len(inspection.segmentation.segments)
+        recordings = len(inspection.segmentation.recordings)
+        print(f"{out}: a study of {calls} calls in {recordings} recordings")
         print(f"next: callshot run {out}")
 
 
@@ -87,60 +72,46 @@ def run(
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run",
-            help="Tell what would run, what is there already, and how long it may take.",
+            "--dry-run", help="Show what would run and how long it may take; run nothing."
         ),
     ] = False,
     device: Device = "cpu",
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:
-    """Run a study: from recordings to tables, figures and a report, by one command.
+    """Run a study: from recordings to tables, figures and a report.
 
-    Does read → segment → embed → fold → evaluate → train rivals → report for every corpus and encoder. Each step is
-    kept by its content: a changed line redoes only what depends on it, and an interrupted run goes on where it stopped.
+    Segments, embeds, folds, evaluates, trains baselines and reports, for every corpus and encoder.
+    Each step is stored by its content: a changed line runs again only what depends on it, and an
+    interrupted run resumes.
 
     Example: callshot run study.toml --dry-run
     """
-    from rich.console import Console
-
-    from callshot.report.progress import show_progress
     from callshot.study.plan import plan
     from callshot.study.run import check_study, run_study, step_statuses
-    from callshot.study.step_summary import describe_outcome
-    from callshot.study.steps import Step
     from callshot.study.study_file import read_study
 
-    named, workers = read_study(study), at_least("threads", threads, 1)
+    content = read_study(study)
     if dry_run:
-        steps = plan(named, device=device, threads=workers)
-        check_study(named, steps, device)
-        _show_standing(step_statuses(named, steps))
+        steps = plan(content, device=device, threads=threads)
+        check_study(content, steps, device)
+        _show_statuses(step_statuses(content, steps))
         return
-    console = Console()
-
-    def tell(step: Step, seconds: float | None) -> None:
-        if not quiet:
-            took = "there already" if seconds is None else f"{seconds:.1f} s"
-            first, *notes = describe_outcome(step) or [""]
-            for line in (
-                f"{step.name}: {took}{'; ' * bool(first)}{first}",
-                *(f"  {note}" for note in notes[:MOST_NOTES]),
-            ):
-                console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
-
-    with (
-        interruptible(),
-        show_progress(Console(stderr=True), quiet=quiet, first="looking around") as progress,
-    ):
-        run_study(named, device=device, threads=workers, progress=progress, tell=tell)
+    with run_with_progress("scanning the folder", quiet=quiet) as progress:
+        run_study(
+            content,
+            device=device,
+            threads=threads,
+            progress=progress,
+            report_step=_ignore_step if quiet else _print_step,
+        )
     if not quiet:
-        _show_answer(named.out, [corpus.name for corpus in named.corpora])
+        _print_summary(content.out, content.corpus_names)
 
 
 @app.command(rich_help_panel=STUDY)
 def status(study: StudyFile = Path("study.toml")) -> None:
-    """Where does a study stand? What is done, what would run, and how long it took or may take.
+    """Show which steps of a study are done, which would run, and how long they take.
 
     Example: callshot status study.toml
     """
@@ -148,15 +119,33 @@ def status(study: StudyFile = Path("study.toml")) -> None:
     from callshot.study.run import step_statuses
     from callshot.study.study_file import read_study
 
-    named = read_study(study)
-    found = step_statuses(named, plan(named))
-    _show_standing(found)
-    if (named.out / "report.html").exists():
-        age = "" if all(one.state == "done" for one in found) else " (from before the changes)"
-        print(f"report: {named.out / 'report.html'}{age}")
+    content = read_study(study)
+    statuses = step_statuses(content, plan(content))
+    _show_statuses(statuses)
+    report = content.out / "report.html"
+    if report.exists():
+        is_current = all(status.state == "done" for status in statuses)
+        print(f"report: {report}{'' if is_current else ' (from before the changes)'}")
 
 
-def _show_standing(found: "Sequence[StepStatus]") -> None:
+def _ignore_step(step: "Step", seconds: float | None) -> None:
+    pass
+
+
+def _print_step(step: "Step", seconds: float | None) -> None:
+    from rich.console import Console
+
+    from callshot.study.step_summary import describe_outcome
+
+    time = "already done" if seconds is None else f"{seconds:.1f} s"
+    first, *notes = describe_outcome(step) or [""]
+    line = f"{step.name}: {time}; {first}" if first else f"{step.name}: {time}"
+    console = Console()
+    for text in (line, *(f"  {note}" for note in notes[:MOST_NOTES])):
+        console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+
+
+def _show_statuses(statuses: "Sequence[StepStatus]") -> None:
     from rich.console import Console
     from rich.table import Table
 
@@ -164,24 +153,25 @@ def _show_standing(found: "Sequence[StepStatus]") -> None:
         "step", "corpus", "encoder", "state", box=None, pad_edge=False, header_style="dim"
     )
     table.add_column("time", justify="right")
-    for one in found:
-        time = f"took {one.seconds:.1f} s" if one.state == "done" else f"about {one.seconds:.0f} s"
-        table.add_row(one.step.kind, one.step.corpus, one.step.encoder, one.state, time)
+    seconds_left = 0.0
+    for status in statuses:
+        time = f"took {status.seconds:.1f} s"
+        if status.state != "done":
+            time = f"about {status.seconds:.0f} s"
+            seconds_left += status.seconds
+        step = status.step
+        table.add_row(step.kind, step.corpus, step.encoder, status.state, time)
     console = Console(markup=False)
     console.print(table)
-    left_s = sum(one.seconds for one in found if one.state != "done")
-    console.print(
-        f"about {left_s:.0f} s of work left" if left_s else "everything is done", highlight=False
-    )
+    left = f"about {seconds_left:.0f} s of work left" if seconds_left else "everything is done"
+    console.print(left, highlight=False)
 
 
-def _show_answer(out: Path, corpora: "Sequence[str]") -> None:
-    """Print the sentences that matter most of every corpus, and where the report is."""
-    import json
-
-    told = json.loads((out / "provenance.json").read_text(encoding="utf-8"))["answers"]
+def _print_summary(out: Path, corpora: Sequence[str]) -> None:
+    """Print the first sentences on every corpus, and the path of the report."""
+    provenance = json.loads((out / "provenance.json").read_text(encoding="utf-8"))
     for corpus in corpora:
         print(f"\n{printable(corpus)}:" if len(corpora) > 1 else "")
-        for sentence in told[corpus][:MOST_SENTENCES]:
+        for sentence in provenance["answers"][corpus][:MOST_SENTENCES]:
             print(printable(sentence))
     print(f"report: {out / 'report.html'}")

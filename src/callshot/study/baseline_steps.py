@@ -52,8 +52,8 @@ class BaselinePlanner:
     def steps(self, embeds: Sequence[Step], sequences: Sequence[Step]) -> list[Step]:
         """Return a step for every baseline: on each encoder, or once on the audio."""
         options = self.study.baselines
-        kinds = [kind for kind in options.kinds if kind != "end-to-end"]
-        if options.shots:
+        kinds = [kind for kind in options.train if kind != "end-to-end"]
+        if options.per_k:
             kinds.append(PER_K)
         sequence_steps = {step.encoder: step for step in sequences}
         steps = []
@@ -61,7 +61,7 @@ class BaselinePlanner:
             for embed in embeds:
                 sequence = sequence_steps[embed.encoder] if kind == "recurrent" else None
                 steps.append(self.step(kind, embed, sequence))
-        if "end-to-end" in options.kinds:
+        if "end-to-end" in options.train:
             steps.append(self.step("end-to-end", embeds[0]))
         if options.published:
             steps.append(self.step(PUBLISHED, embeds[0]))
@@ -119,8 +119,8 @@ def _options_of_kind(options: BaselineOptions, kind: str) -> BaselineOptions:
     """Return the options of one kind alone."""
     return replace(
         options,
-        kinds=(kind,) if kind in options.kinds else (),
-        shots=kind == PER_K,
+        train=(kind,) if kind in options.train else (),
+        per_k=kind == PER_K,
         init=options.init if kind == "end-to-end" else None,
         published=options.published if kind == PUBLISHED else "",
     )

@@ -34,7 +34,7 @@ seed = 0                        # same seed, same numbers
 [baselines]                     # would training be better?
 train = ["logistic"]            # on all labels; with pip install 'callshot[baselines]' also
                                 # "recurrent" and "end-to-end"
-shots = true                    # also at every k, on the same examples
+per_k = true                    # also at every k, on the same examples
 # references = "baselines.csv"  # scores of classifiers trained elsewhere:
                                 # encoder,kind,name,metric,value
 

@@ -75,7 +75,7 @@ class _Planner:
     def corpus_steps(self, corpus: CorpusPart) -> CorpusSteps:
         steps = CorpusSteps(corpus, self.segment_step(corpus))
         for encoder in self.study.encoders:
-            if "recurrent" in self.study.baselines.kinds:
+            if "recurrent" in self.study.baselines.train:
                 steps.sequences.append(self.embed_step(steps, encoder, "sequence"))
             steps.embeds.append(self.embed_step(steps, encoder, "embed"))
         steps.fold = self.fold_step(steps)

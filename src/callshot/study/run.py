@@ -155,7 +155,7 @@ def _check_corpus(study: Study, corpus: CorpusPart) -> None:
 
 def _check_networks(study: Study, corpus: CorpusPart, classes: Sequence[ClassCount]) -> None:
     """Check that every class has enough exemplars for networks."""
-    networks = [kind for kind in study.baselines.kinds if kind != "logistic"]
+    networks = [kind for kind in study.baselines.train if kind != "logistic"]
     if not networks or corpus.categories is not None:
         return
     for count in classes:

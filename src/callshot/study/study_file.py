@@ -156,9 +156,9 @@ def _parse_study(path: Path, text: str, content: Table) -> Study:
     protocol = _parse_protocol(
         read_section("protocol", top.get("protocol", {}), "[protocol]", base)
     )
-    if baselines.shots and not set(baselines.spreads) <= set(protocol.spreads):
+    if baselines.per_k and not set(baselines.spreads) <= set(protocol.spreads):
         raise OptionError(
-            f"[baselines] shots: uses the spread {baselines.spread}, but [protocol] spread is "
+            f"[baselines] per_k: uses the spread {baselines.spread}, but [protocol] spread is "
             f"{protocol.spreads[0]}; change [baselines] spread, or leave one out"
         )
     return Study(
@@ -300,7 +300,7 @@ def _parse_baselines(section: Section) -> BaselineOptions:
     try:
         return BaselineOptions(kinds, init=init, **options)
     except OptionError as error:
-        raise OptionError(_rename(section, error, "baseline:", "train:")) from None
+        raise OptionError(f"{section.where} {error}") from None
 
 
 def _parse_protocol(section: Section) -> Protocol:

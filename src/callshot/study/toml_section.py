@@ -64,7 +64,7 @@ KEYS: Mapping[str, Mapping[str, Any]] = {
     "baselines": {
         "references": str,
         "train": list,
-        "shots": bool,
+        "per_k": bool,
         "draws": int,
         "spread": str,
         "C": NUMBER,

@@ -82,10 +82,8 @@ def train_baseline_files(
     """
     choice = choice or DatasetChoice()
     context = context or TrainingContext(protocol.seed)
-    if not options.kinds and not options.shots and not options.published:
-        raise OptionError(
-            "baseline: nothing to train; name one, or ask for logistic regression at every k"
-        )
+    if not options.train and not options.per_k and not options.published:
+        raise OptionError("train: nothing to train; name a baseline, or use per_k")
     check_trainable(options, context.device)
     centroid = None
     if against is not None:
@@ -202,7 +200,7 @@ def _read_inputs(
     inputs = inputs or TrainingInputs()
     parts = list(dataset.per_encoder())
     sequences = []
-    if "recurrent" in options.kinds:
+    if "recurrent" in options.train:
         files = inputs.sequences or [sequences_path(path) for path in paths]
         for part, path in zip(parts, files, strict=True):
             sequences.append(read_sequences(path, part.segments))
