@@ -1,150 +1,158 @@
-"""Where the centroid passes a rival that has all labels, and where a rival at every k passes the centroid."""
+"""Where the centroid passes a baseline that has all labels, and where training at every k pays."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from callshot.fewshot.crossover import MIN_SAMPLES, find_crossovers
-from callshot.records import Baseline, Values
+from callshot.records.frames import values_frame
+from corpus_results import make_baselines
 
-LUCK = np.linspace(-0.1, 0.1, 101)
+NOISE = np.linspace(-0.1, 0.1, 101)
 
 
-def values(
-    table: Any,
+def make_values(
+    samples: Any,
     classifier: str = "centroid",
     k: Sequence[int] = (),
     encoder: str = "a",
     spread: str = "shared",
-) -> Values:
-    """Return values of a classifier, (shots, draws), from k = 1."""
-    found = np.array(table, float)
-    shots = np.array(k or range(1, len(found) + 1))
-    return Values("herd", encoder, classifier, "all", "map", spread, shots, found)
+) -> pl.DataFrame:
+    """Return the samples of a classifier, (shots, draws), from k = 1 on."""
+    table = np.array(samples, float)
+    shots = np.array(k or range(1, len(table) + 1))
+    key = {
+        "corpus": "herd",
+        "encoder": encoder,
+        "classifier": classifier,
+        "scoring": "all",
+        "metric": "map",
+        "spread": spread,
+    }
+    return values_frame(key, shots, table)
 
 
-def around(means: Sequence[float], wide: float | Sequence[float] = 1.0, **more: Any) -> Values:
-    """Return values that lie around means, as wide as 0.1 times a number to each side."""
-    return values(
-        np.array(means)[:, None] + np.outer(np.broadcast_to(wide, len(means)), LUCK), **more
-    )
+def make_noisy(
+    means: Sequence[float], width: float | Sequence[float] = 1.0, **more: Any
+) -> pl.DataFrame:
+    """Return samples around means, spread by 0.1 times the width to each side."""
+    widths = np.broadcast_to(width, len(means))
+    return make_values(np.array(means)[:, None] + np.outer(widths, NOISE), **more)
 
 
-def baseline(
+def make_baseline(
     value: float, encoder: str = "a", metric: str = "map", scoring: str = "all"
-) -> Baseline:
-    """Return a rival on an encoder."""
-    return Baseline("herd", encoder, "logistic", "LR", scoring, metric, value)
+) -> pl.DataFrame:
+    return make_baselines(("herd", encoder, "logistic", "LR", scoring, metric, value))
 
 
-def test_the_first_k_whose_mean_is_above_is_told_even_if_a_later_one_is_not() -> None:
-    (found,) = find_crossovers([around([0.5, 0.7, 0.6, 0.8])], [baseline(0.65)])
-    assert (found.k, found.k_clear) == (2, 4)
+NO_BASELINES = make_baselines()
 
 
-def test_surely_means_that_no_later_interval_reaches_down() -> None:
-    (found,) = find_crossovers([around([0.9] * 4, [1, 3, 1, 1])], [baseline(0.65)])
-    assert (found.k, found.k_clear) == (1, 3)
+def crossover(values: pl.DataFrame, value: float, **more: Any) -> tuple[int | None, int | None]:
+    """Return k_mean and k_clear against one baseline."""
+    frame = find_crossovers(values, make_baseline(value), **more)
+    assert frame.height == 1
+    return frame.select("k_mean", "k_clear").row(0)
+
+
+def test_k_mean_is_the_first_k_above_even_if_a_later_one_is_not() -> None:
+    assert crossover(make_noisy([0.5, 0.7, 0.6, 0.8]), 0.65) == (2, 4)
+
+
+def test_k_clear_is_where_no_later_interval_reaches_below() -> None:
+    assert crossover(make_noisy([0.9] * 4, [1, 3, 1, 1]), 0.65) == (1, 3)
 
 
 def test_an_equal_value_is_not_passed() -> None:
-    (found,) = find_crossovers([around([0.625, 0.625], 0)], [baseline(0.625)])
-    assert (found.k, found.k_clear) == (None, None)
+    assert crossover(make_noisy([0.625, 0.625], 0), 0.625) == (None, None)
 
 
-def test_a_value_that_is_undefined_passes_nothing() -> None:
-    (found,) = find_crossovers([around([np.nan, 0.9])], [baseline(0.65)])
-    assert (found.k, found.k_clear) == (2, 2)
-    (found,) = find_crossovers([around([0.9, np.nan])], [baseline(0.65)])
-    assert (found.k, found.k_clear) == (1, None)
+def test_an_undefined_value_passes_nothing() -> None:
+    assert crossover(make_noisy([np.nan, 0.9]), 0.65) == (2, 2)
+    assert crossover(make_noisy([0.9, np.nan]), 0.65) == (1, None)
 
 
 @pytest.mark.parametrize("draws", [1, MIN_SAMPLES - 1])
-def test_few_samples_are_sure_of_nothing(draws: int) -> None:
-    (found,) = find_crossovers([values(np.full((2, draws), 0.9) + LUCK[:draws])], [baseline(0.65)])
-    assert (found.k, found.k_clear) == (1, None)
+def test_with_few_samples_nothing_is_clear(draws: int) -> None:
+    assert crossover(make_values(np.full((2, draws), 0.9) + NOISE[:draws]), 0.65) == (1, None)
 
 
-def test_samples_that_are_all_alike_are_no_interval_unless_they_are_perfect() -> None:
-    (found,) = find_crossovers([around([0.6, 0.7, 0.9], [1, 1, 0])], [baseline(0.65)])
-    assert (found.k, found.k_clear) == (2, None)
-    (found,) = find_crossovers([around([0.6, 0.7, 1.0], [1, 1, 0])], [baseline(0.65)])
-    assert (found.k, found.k_clear) == (2, 3)
+def test_equal_samples_are_no_interval_unless_they_are_perfect() -> None:
+    assert crossover(make_noisy([0.6, 0.7, 0.9], [1, 1, 0]), 0.65) == (2, None)
+    assert crossover(make_noisy([0.6, 0.7, 1.0], [1, 1, 0]), 0.65) == (2, 3)
 
 
-def test_beyond_k_star_nothing_is_sure() -> None:
-    curve = around([0.6, 0.7, 0.9, 0.9])
-    assert find_crossovers([curve], [baseline(0.65)])[0].k_clear == 3
-    assert find_crossovers([curve], [baseline(0.65)], complete=2)[0].k_clear is None
-    assert find_crossovers([curve], [baseline(0.65)], complete=2)[0].k == 2
+def test_beyond_k_star_nothing_is_clear() -> None:
+    curve = make_noisy([0.6, 0.7, 0.9, 0.9])
+    assert crossover(curve, 0.65) == (2, 3)
+    assert crossover(curve, 0.65, complete_shots=2) == (2, None)
 
 
-def test_a_rival_meets_its_own_encoder_metric_and_scoring_alone() -> None:
-    curves = [around([0.9]), around([0.9], encoder="b")]
-    assert [c.encoder for c in find_crossovers(curves, [baseline(0.5)])] == ["a"]
-    assert [c.encoder for c in find_crossovers(curves, [baseline(0.5, "")])] == ["a", "b"]
-    assert (
-        find_crossovers(curves, [baseline(0.5, metric="auroc"), baseline(0.5, scoring="reduced")])
-        == []
-    )
+def test_a_baseline_is_compared_with_its_own_encoder_metric_and_scoring_alone() -> None:
+    curves = pl.concat([make_noisy([0.9]), make_noisy([0.9], encoder="b")])
+    assert find_crossovers(curves, make_baseline(0.5))["encoder"].to_list() == ["a"]
+    assert find_crossovers(curves, make_baseline(0.5, ""))["encoder"].to_list() == ["a", "b"]
+    others = pl.concat([make_baseline(0.5, metric="auroc"), make_baseline(0.5, scoring="reduced")])
+    assert find_crossovers(curves, others).is_empty()
 
 
-def test_each_spread_has_a_crossing_of_its_own() -> None:
-    curves = [around([0.5, 0.9]), around([0.9, 0.9], spread="per-query")]
-    assert {(c.spread, c.k) for c in find_crossovers(curves, [baseline(0.7)])} == {
-        ("shared", 2),
-        ("per-query", 1),
-    }
+def test_each_spread_has_its_own_crossover() -> None:
+    curves = pl.concat([make_noisy([0.5, 0.9]), make_noisy([0.9, 0.9], spread="per-query")])
+    frame = find_crossovers(curves, make_baseline(0.7))
+    assert set(frame.select("spread", "k_mean").rows()) == {("shared", 2), ("per-query", 1)}
 
 
-def test_at_every_k_the_rival_is_held_against_the_same_draws() -> None:
+def test_training_at_every_k_is_compared_on_the_same_draws() -> None:
     """The draws differ by far more than the two classifiers do."""
-    luck = np.linspace(0.1, 0.8, 100)
-    little = 1e-3 * np.sin(np.arange(100))
-    centroid = values([np.append(luck, 9.0)] * 3)  # a draw that the rival never met
-    part = np.where(np.arange(100) < 30, -1, 1)
-    trained = values([luck - 0.01, luck + 0.01 * part, luck + 0.01 + little], "logistic")
-    (found,) = find_crossovers([centroid], [], [trained])
-    assert (found.baseline, found.labels, found.k, found.k_clear) == ("logistic", "k", 2, 3)
+    draws = np.linspace(0.1, 0.8, 100)
+    noise = 1e-3 * np.sin(np.arange(100))
+    centroid = make_values([np.append(draws, 9.0)] * 3)  # one draw that the baseline never saw
+    sign = np.where(np.arange(100) < 30, -1, 1)
+    trained = make_values([draws - 0.01, draws + 0.01 * sign, draws + 0.01 + noise], "logistic")
+    frame = find_crossovers(centroid, NO_BASELINES, trained)
+    assert frame.select("baseline", "labels", "k_mean", "k_clear").rows() == [
+        ("logistic", "k", 2, 3)
+    ]
 
 
 def test_only_shots_that_both_have_count() -> None:
-    centroid, trained = (
-        around([0.5] * 3, 0, k=(1, 2, 4)),
-        around([0.7, 0.3], k=(2, 9), classifier="logistic"),
-    )
-    (found,) = find_crossovers([centroid], [], [trained])
-    assert (found.k, found.k_clear) == (2, 2)
+    centroid = make_noisy([0.5] * 3, 0, k=(1, 2, 4))
+    trained = make_noisy([0.7, 0.3], k=(2, 9), classifier="logistic")
+    frame = find_crossovers(centroid, NO_BASELINES, trained)
+    assert frame.select("k_mean", "k_clear").rows() == [(2, 2)]
 
 
 @pytest.mark.parametrize("other", [{"encoder": "b"}, {"k": (7, 8, 9)}])
-def test_what_has_nothing_in_common_does_not_cross(other: dict[str, Any]) -> None:
-    found = find_crossovers(
-        [around([0.5] * 3)], [], [around([0.6] * 3, classifier="logistic", **other)]
-    )
-    assert [(c.k, c.k_clear) for c in found] in ([], [(None, None)])
+def test_curves_with_nothing_in_common_do_not_cross(other: dict[str, Any]) -> None:
+    trained = make_noisy([0.6] * 3, classifier="logistic", **other)
+    frame = find_crossovers(make_noisy([0.5] * 3), NO_BASELINES, trained)
+    assert frame.select("k_mean", "k_clear").rows() in ([], [(None, None)])
 
 
 @given(st.lists(st.lists(st.floats(-1, 1), min_size=3, max_size=3), min_size=1, max_size=6))
-def test_a_literal_walk_from_the_end_finds_the_same(ahead: list[list[float]]) -> None:
-    table = np.repeat(ahead, 40, axis=1)
-    (found,) = find_crossovers([values(np.zeros(table.shape))], [], [values(table, "logistic")])
-    sure = [
-        row
-        for row in enumerate(table, 1)
-        if np.percentile(row[1], 99) - np.percentile(row[1], 1) > 1e-9
-    ]
-    for told, rows, level in (
-        (found.k, list(enumerate(table, 1)), np.mean),
-        (found.k_clear, sure, lambda row: np.percentile(row, 1)),
-    ):
-        wanted = None
-        for shots, row in reversed(rows):
-            if not level(row) > 0:
-                break
-            wanted = shots
-        assert told == wanted
+def test_a_literal_search_from_the_end_finds_the_same(differences: list[list[float]]) -> None:
+    table = np.repeat(differences, 40, axis=1)
+    centroid = make_values(np.zeros(table.shape))
+    frame = find_crossovers(centroid, NO_BASELINES, make_values(table, "logistic"))
+    k_mean, k_clear = frame.select("k_mean", "k_clear").row(0)
+    rows = list(enumerate(table, 1))
+    low = {k: np.percentile(row, 1) for k, row in rows}
+    spread_rows = [(k, row) for k, row in rows if np.percentile(row, 99) - low[k] > 1e-9]
+    assert k_mean == first_that_stays([(k, row.mean()) for k, row in rows])
+    assert k_clear == first_that_stays([(k, low[k]) for k, _ in spread_rows])
+
+
+def first_that_stays(levels: list[tuple[int, float]]) -> int | None:
+    """Return the first k from which every level is above 0."""
+    first = None
+    for k, level in reversed(levels):
+        if not level > 0:
+            break
+        first = k
+    return first

@@ -1,28 +1,45 @@
+"""Paired differences between encoders, and between the centroid and baselines."""
+
 import dataclasses
 import itertools
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from callshot.errors import InputError
-from callshot.fewshot.differences import compare
+from callshot.fewshot.differences import compare_baselines, compare_encoders
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.single_episode import rerun_episode
-from callshot.records import Baseline, Values
+from callshot.records.frames import value_matrix, values_frame
 from corpora import corpora, folds_of, random_corpus
+from corpus_results import make_baselines
 
 FEW = Protocol(shots=(1, 2, 4), draws=4, bootstraps=30, shared_draws=20)
-LEVELS = ("p01", "p25", "p50", "p75", "p99")
+NUMBERS = ("mean", "p01", "p25", "p50", "p75", "p99", "wins")
 
 
 def values(encoder, table, *, metric="map", scoring="all", spread="shared", k=None):
     table = np.atleast_2d(np.asarray(table, float))
     shots = np.arange(1, len(table) + 1) if k is None else np.asarray(k)
-    return Values("herd", encoder, "centroid", scoring, metric, spread, shots, table)
+    key = {
+        "corpus": "herd",
+        "encoder": encoder,
+        "classifier": "centroid",
+        "scoring": scoring,
+        "metric": metric,
+        "spread": spread,
+    }
+    return values_frame(key, shots, table)
+
+
+def compare(*curves):
+    """Compare the encoders of some curves."""
+    return compare_encoders(pl.concat(curves))
 
 
 def literal_percentile(sample, percent):
@@ -45,8 +62,9 @@ def literal_rows(one, other):
     ]
 
 
-def numbers(d):
-    return [d.mean, *(getattr(d, name) for name in LEVELS), d.wins]
+def numbers(frame):
+    """Return the numbers of each row of a frame of differences."""
+    return frame.select(NUMBERS).rows()
 
 
 unit = st.floats(0, 1).map(lambda x: round(x, 2))  # rounded, so that there are ties
@@ -55,12 +73,10 @@ unit = st.floats(0, 1).map(lambda x: round(x, 2))  # rounded, so that there are 
 @given(st.data(), st.integers(1, 3), st.integers(1, 12))
 def test_every_number_is_that_of_the_literal_twin(data, shots, samples):
     one, other = (data.draw(arrays(np.float64, (shots, samples), elements=unit)) for _ in range(2))
-    found = compare([values("a", one), values("b", other)])
-    assert [d.k for d in found] == list(range(1, shots + 1))
-    for s, d in enumerate(found):
-        np.testing.assert_allclose(
-            numbers(d), literal_rows(one[s].tolist(), other[s].tolist()), rtol=0, atol=1e-12
-        )
+    frame = compare(values("a", one), values("b", other))
+    assert frame["k"].to_list() == list(range(1, shots + 1))
+    expected = [literal_rows(one[s].tolist(), other[s].tolist()) for s in range(shots)]
+    np.testing.assert_allclose(numbers(frame), expected, rtol=0, atol=1e-12)
 
 
 @settings(max_examples=15, deadline=None)
@@ -70,15 +86,14 @@ def test_an_encoder_less_itself_is_exactly_nothing_in_both_spreads(table, sample
     result = evaluate_tables(
         [table, dataclasses.replace(table, encoder="again")], protocol, folds=folds_of(table)
     )
-    found = compare(result.values)
-    assert {d.spread for d in found} == {"per-query", "shared"}
-    for d in found:
-        assert numbers(d) == [0.0] * 6 + [0.5] or (
-            d.metric == "auroc" and np.isnan(numbers(d)).all()
-        )
+    frame = compare_encoders(result.values)
+    assert set(frame["spread"]) == {"per-query", "shared"}
+    for metric, row in zip(frame["metric"], numbers(frame), strict=True):
+        is_undefined = metric == "auroc" and np.isnan(row).all()
+        assert is_undefined or row == (0.0,) * 6 + (0.5,)
 
 
-def test_two_encoders_meet_the_same_draws():
+def test_two_encoders_see_the_same_draws():
     table = random_corpus(3, classes=3, size=4, integers=False, dimensions=5)
     other = dataclasses.replace(
         table, encoder="other", vectors=np.random.default_rng(1).normal(size=(len(table), 9))
@@ -96,25 +111,24 @@ def test_two_encoders_meet_the_same_draws():
 
 
 @pytest.mark.parametrize("spread", ["per-query", "shared"])
-def test_what_the_draws_do_to_both_encoders_falls_out_of_their_difference(spread):
+def test_what_the_draws_do_to_both_encoders_cancels_out_of_their_difference(spread):
     table = random_corpus(5, classes=3, size=8, integers=False, dimensions=6)
     shifted = table.vectors + np.random.default_rng(0).normal(scale=0.05, size=table.vectors.shape)
     protocol = dataclasses.replace(FEW, bootstraps=300, shared_draws=300, spreads=(spread,))
     result = evaluate_tables(
         [table, dataclasses.replace(table, encoder="near", vectors=shifted)], protocol
     )
-    one, two = (v.value[0] for v in result.values if v.metric == "map")
+    one, two = value_matrix(result.values.filter(metric="map", k=1))
     assert np.var(one - two) < 0.2 * (np.var(one) + np.var(two))
-    assert np.var(one - np.roll(two, 1)) > 0.5 * (
-        np.var(one) + np.var(two)
-    )  # of unlike samples it does not
+    # Of samples that do not belong together it does not.
+    assert np.var(one - np.roll(two, 1)) > 0.5 * (np.var(one) + np.var(two))
 
 
 def test_n_encoders_give_a_difference_for_every_pair_in_their_order():
-    found = compare([values(name, [[0.1 * i]]) for i, name in enumerate("dbca")])
-    assert [(d.one, d.other) for d in found] == list(itertools.combinations("dbca", 2))
-    assert [round(d.mean, 9) for d in found] == [-0.1, -0.2, -0.3, -0.1, -0.2, -0.1]
-    assert {d.wins for d in found} == {0.0}
+    frame = compare(*(values(name, [[0.1 * i]]) for i, name in enumerate("dbca")))
+    assert frame.select("one", "other").rows() == list(itertools.combinations("dbca", 2))
+    assert frame["mean"].round(9).to_list() == [-0.1, -0.2, -0.3, -0.1, -0.2, -0.1]
+    assert set(frame["wins"]) == {0.0}
 
 
 def test_every_scoring_metric_spread_and_k_is_compared_with_its_like():
@@ -123,55 +137,57 @@ def test_every_scoring_metric_spread_and_k_is_compared_with_its_like():
     result = evaluate_tables(
         [table, other], FEW, categories={"c0": "low", "c1": "low", "c2": "high"}
     )
-    found = {(d.scoring, d.metric, d.spread, d.k): d for d in compare(result.values)}
-    points = {(c.encoder, c.scoring, c.metric, c.spread, c.k): c.mean for c in result.curve}
-    assert len(found) == len(points) // 2
-    for key, d in found.items():
-        assert (d.corpus, d.one, d.other) == ("corpus", "test", "other")
-        assert d.mean == pytest.approx(points["test", *key] - points["other", *key], abs=1e-12)
+    frame = compare_encoders(result.values)
+    columns = ("scoring", "metric", "spread", "k")
+    means = {
+        row[:-1]: row[-1] for row in result.curve.select("encoder", *columns, "mean").iter_rows()
+    }
+    assert len(frame) == len(means) // 2
+    assert set(frame.select("corpus", "one", "other").rows()) == {("corpus", "test", "other")}
+    for *key, mean in frame.select(*columns, "mean").iter_rows():
+        assert mean == pytest.approx(means["test", *key] - means["other", *key], abs=1e-12)
 
 
 def test_the_other_way_round_everything_changes_its_sign():
     rng = np.random.default_rng(0)
-    one, other = values("a", rng.random((2, 50))), values("b", rng.random((2, 50)))
-    for there, back in zip(compare([one, other]), compare([other, one]), strict=True):
-        assert there.wins == pytest.approx(1 - back.wins)
-        assert [there.mean, there.p01, there.p25] == pytest.approx(
-            [-back.mean, -back.p99, -back.p75]
-        )
+    one = values("a", rng.random((2, 50)))
+    other = values("b", rng.random((2, 50)))
+    forward = compare(one, other)
+    backward = compare(other, one)
+    assert forward["wins"].to_list() == pytest.approx((1 - backward["wins"]).to_list())
+    for name, opposite in (("mean", "mean"), ("p01", "p99"), ("p25", "p75")):
+        assert forward[name].to_list() == pytest.approx((-backward[opposite]).to_list())
 
 
-def test_the_centroid_is_compared_with_the_rivals_on_its_encoder_and_with_those_that_have_none():
-    found = compare(
-        [
-            values("a", [[0.25, 0.5, 0.75]]),
-            values("a", [[0.1, 0.2, 0.3]], metric="auroc"),
-            values("b", [[0, 0, 0]]),
-        ][:2],
-        [
-            Baseline("herd", "a", "logistic", "LR", "all", "map", 0.5),
-            Baseline("herd", "", "end-to-end", "AERD", "all", "map", 0.75),
-            Baseline("herd", "b", "logistic", "LR", "all", "map", 0.1),
-            Baseline("herd", "a", "recurrent", "GRU", "reduced", "map", 0.1),
-            Baseline("another", "a", "recurrent", "GRU", "all", "map", 0.1),
-        ],
+def test_the_centroid_is_compared_with_baselines_on_its_encoder_and_with_those_that_have_none():
+    curves = pl.concat(
+        [values("a", [[0.25, 0.5, 0.75]]), values("a", [[0.1, 0.2, 0.3]], metric="auroc")]
     )
-    assert [(d.one, d.other, d.metric, d.mean, d.wins) for d in found] == [
+    baselines = make_baselines(
+        ("herd", "a", "logistic", "LR", "all", "map", 0.5),
+        ("herd", "", "end-to-end", "AERD", "all", "map", 0.75),
+        ("herd", "b", "logistic", "LR", "all", "map", 0.1),
+        ("herd", "a", "recurrent", "GRU", "reduced", "map", 0.1),
+        ("another", "a", "recurrent", "GRU", "all", "map", 0.1),
+    )
+    frame = compare_baselines(curves, baselines)
+    assert frame.select("one", "other", "metric", "mean", "wins").rows() == [
         ("a", "LR on a", "map", 0.0, 0.5),
         ("a", "AERD", "map", -0.25, pytest.approx(1 / 6)),
     ]
 
 
 def test_where_a_value_is_undefined_so_is_the_difference_and_the_other_shots_are_not():
-    one, other = values("a", [[0.5, 0.5], [0.5, np.nan]]), values("b", [[0.25, 0.25], [0.25, 0.25]])
-    first, second = compare([one, other])
-    assert numbers(first) == [0.25] * 6 + [1.0]
-    assert np.isnan(numbers(second)).all()
+    one = values("a", [[0.5, 0.5], [0.5, np.nan]])
+    other = values("b", [[0.25, 0.25], [0.25, 0.25]])
+    first, second = numbers(compare(one, other))
+    assert first == (0.25,) * 6 + (1.0,)
+    assert np.isnan(second).all()
 
 
-def test_one_encoder_without_a_rival_gives_nothing_to_compare():
-    assert compare([values("a", [[1.0]])]) == []
-    assert compare([]) == []
+def test_one_encoder_without_a_baseline_gives_nothing_to_compare():
+    assert compare(values("a", [[1.0]])).is_empty()
+    assert compare_baselines(values("a", [[1.0]]), make_baselines()).is_empty()
 
 
 @pytest.mark.parametrize(
@@ -183,12 +199,12 @@ def test_one_encoder_without_a_rival_gives_nothing_to_compare():
         values("b", [[0.1, 0.2], [0.1, 0.2]]),
     ],
 )
-def test_encoders_that_were_evaluated_differently_are_refused(other):
+def test_encoders_that_were_evaluated_differently_cannot_be_compared(other):
     for pair in ([values("a", [[0.1, 0.2]]), other], [other, values("a", [[0.1, 0.2]])]):
         with pytest.raises(
             InputError,
             match=r"^herd: '[ab]' and '[ab]' cannot be compared \(herd, centroid, all, map",
         ):
-            compare(pair)
+            compare(*pair)
     with pytest.raises(InputError, match="cannot be compared"):
-        compare([values("a", [[0.1]]), values("b", [[0.1]]), values("b", [[0.1]], metric="auroc")])
+        compare(values("a", [[0.1]]), values("b", [[0.1]]), values("b", [[0.1]], metric="auroc"))

@@ -1,9 +1,11 @@
+"""The evaluation of whole tables: its frames, its notes, and what it does not accept."""
+
 import dataclasses
 
 import numpy as np
 import pytest
 
-from callshot import Protocol
+from callshot import Embeddings, Protocol
 from callshot.errors import InputError, LeakError, OptionError
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.records import Folds
@@ -15,15 +17,15 @@ FEW = Protocol(shots=(1, 2), draws=3, bootstraps=5, shared_draws=4)
 def test_everything_the_protocol_promises_is_in_the_evaluation():
     table = random_corpus(3, classes=4, size=3, integers=False)
     result = evaluate_tables([table], FEW, corpus="herd")
-    keys = {(c.scoring, c.metric, c.spread, c.k) for c in result.curve}
+    keys = set(result.curve.select("scoring", "metric", "spread", "k").rows())
     assert keys == {
-        ("all", m, s, k)
-        for m in ("map", "auroc", "accuracy")
-        for s in ("per-query", "shared")
+        ("all", metric, spread, k)
+        for metric in ("map", "auroc", "accuracy")
+        for spread in ("per-query", "shared")
         for k in (1, 2)
     }
-    for values in result.values:
-        assert values.value.shape == (2, 5 if values.spread == "per-query" else 4)
+    samples = result.values.select("spread", result.values["value"].list.len()).unique()
+    assert dict(samples.rows()) == {"per-query": 5, "shared": 4}
     eligible = [c.label for c in result.classes if c.eligible]
     assert len(result.per_class) == 3 * 2 * 2 * len(eligible)
     assert len(result.confusion) == 2 * len(eligible) ** 2
@@ -34,58 +36,68 @@ def test_everything_the_protocol_promises_is_in_the_evaluation():
 
 def test_percentiles_and_means_are_those_of_the_values():
     result = evaluate_tables([random_corpus(3, classes=4, size=3, integers=False)], FEW)
-    values = {(v.scoring, v.metric, v.spread): v for v in result.values}
-    for c in result.curve:
-        row = values[c.scoring, c.metric, c.spread].value[FEW.shots.index(c.k)]
-        wanted = [row.mean(), *np.percentile(row, (1, 25, 50, 75, 99))]
-        np.testing.assert_allclose(
-            [c.mean, c.p01, c.p25, c.p50, c.p75, c.p99], wanted, rtol=0, atol=1e-15
-        )
+    key = ["scoring", "metric", "spread", "k"]
+    joined = result.curve.join(result.values.select(*key, "value"), on=key)
+    assert len(joined) == len(result.curve)
+    for row in joined.iter_rows(named=True):
+        expected = [np.mean(row["value"]), *np.percentile(row["value"], (1, 25, 50, 75, 99))]
+        numbers = [row[name] for name in ("mean", "p01", "p25", "p50", "p75", "p99")]
+        np.testing.assert_allclose(numbers, expected, rtol=0, atol=1e-15)
 
 
-def test_accuracy_is_the_diagonal_of_the_confusion_within_each_fold_size():
-    table = dataclasses.replace(random_corpus(3, classes=2, folds=2, size=3, integers=False))
-    result = evaluate_tables([table], FEW)
+def test_confusion_adds_up_to_the_queries_and_its_diagonal_gives_the_accuracy():
+    # Two folds of one size: the mean accuracy over folds is that over queries.
+    label = ["roar", "rumble"] * 8
+    recording = [f"r{i // 4}" for i in range(16)]
+    segment = [f"s{i:02}" for i in range(16)]
+    vectors = np.random.default_rng(0).normal(size=(16, 3))
+    fold = np.repeat([0, 1], 8)
+    table = Embeddings("e", vectors, segment, recording, label, [()] * 16, fold)
+    result = evaluate_tables([table], dataclasses.replace(FEW, bootstraps=20_000))
     for k in FEW.shots:
-        cells = {(c.true, c.predicted): c.count for c in result.confusion if c.k == k}
-        assert sum(cells.values()) == pytest.approx(result.queries)
+        cells = result.confusion.filter(k=k)
+        assert cells["count"].sum() == pytest.approx(result.queries)
+        hits = cells.filter(cells["true"] == cells["predicted"])["count"].sum()
+        point = result.curve.filter(metric="accuracy", spread="per-query", k=k)
+        assert point["mean"][0] == pytest.approx(hits / result.queries, abs=0.01)
 
 
 def test_where_every_query_of_a_fold_is_positive_auroc_is_left_out_and_counted():
     table = random_corpus(3, classes=3, folds=2, size=3, integers=False)
     labels = [("c0", "c1") if f == 0 else () for f in table.fold]
     result = evaluate_tables([dataclasses.replace(table, labels=labels)], FEW)
-    assert any("every query of 1 fold(s) is positive for 'c0'" in note for note in result.notes)
-    assert all(np.isfinite(c.mean) for c in result.curve)
+    assert any("no AUROC for 'c0' in 1 fold(s)" in note for note in result.notes)
+    assert result.curve["mean"].is_finite().all()
 
 
 def test_progress_adds_up_to_one():
-    heard = []
+    shares = []
     table = random_corpus(3, classes=3, size=3)
     evaluate_tables(
         [table, dataclasses.replace(table, encoder="other")],
         FEW,
-        progress=lambda share, what: heard.append(share),
+        progress=lambda share, what: shares.append(share),
     )
-    assert sum(heard) == pytest.approx(1.0)
+    assert sum(shares) == pytest.approx(1.0)
 
 
 def test_without_room_for_the_gram_matrix_the_numbers_are_the_same_and_a_note_says_so():
     table = random_corpus(8, classes=3, size=3, dimensions=6, integers=False)
-    usual, tight = evaluate_tables([table], FEW), evaluate_tables([table], FEW, memory=0)
-    assert [c.mean for c in usual.curve] == pytest.approx([c.mean for c in tight.curve], abs=1e-9)
-    assert "scoring directly" in tight.notes[0]
+    usual = evaluate_tables([table], FEW)
+    tight = evaluate_tables([table], FEW, memory=0)
+    np.testing.assert_allclose(usual.curve["mean"], tight.curve["mean"], rtol=0, atol=1e-9)
+    assert "scoring from the vectors directly" in tight.notes[0]
 
 
-def test_what_cannot_be_evaluated_is_refused():
+def test_tables_that_cannot_be_evaluated_are_errors():
     table = random_corpus(3, classes=3, size=3, integers=False)
     spoiled = table.vectors.copy()
     spoiled[4, 0] = np.nan
-    with pytest.raises(InputError, match="row 5: wanted finite numbers"):
+    with pytest.raises(InputError, match="row 5: expected finite numbers"):
         evaluate_tables([dataclasses.replace(table, vectors=spoiled)], FEW)
     with pytest.raises(InputError, match="same id"):
         evaluate_tables([dataclasses.replace(table, segment=["x"] * len(table))], FEW)
-    with pytest.raises(InputError, match="column segment: not that of"):
+    with pytest.raises(InputError, match="column segment: differs from that of"):
         evaluate_tables([table, dataclasses.replace(table, segment=list(table.segment)[::-1])], FEW)
     with pytest.raises(InputError, match="no table"):
         evaluate_tables([], FEW)
@@ -98,17 +110,17 @@ def test_what_cannot_be_evaluated_is_refused():
         )
 
 
-def test_a_second_table_with_other_recordings_is_refused():
+def test_a_second_table_with_other_recordings_is_an_error():
     table = random_corpus(3, classes=3, size=3, integers=False)
     moved = dataclasses.replace(table, encoder="b", recording=["r"] * len(table))
-    with pytest.raises(InputError, match="column recording: not that of"):
+    with pytest.raises(InputError, match="column recording: differs from that of"):
         evaluate_tables([table, moved], FEW)
 
 
-def test_plain_python_values_are_taken_or_refused_with_a_reason():
+def test_plain_python_values_are_accepted_or_an_error_names_the_reason():
     table = random_corpus(3, classes=3, size=3, integers=False)
     lists = dataclasses.replace(table, vectors=table.vectors.tolist())
-    assert evaluate_tables(lists, FEW).curve[0].mean == evaluate_tables([table], FEW).curve[0].mean
+    assert evaluate_tables([lists], FEW).curve.equals(evaluate_tables([table], FEW).curve)
     numbered = dataclasses.replace(table, label=[int(x[1]) for x in table.label])
     assert set(numbered.label) == {"0", "1", "2"}
     with pytest.raises(InputError, match=r"wanted \(segments, dimensions\), found shape"):
@@ -125,29 +137,31 @@ def test_plain_python_values_are_taken_or_refused_with_a_reason():
 def test_labels_that_differ_only_in_space_are_noted_and_so_are_classes_outside_the_categories():
     table = random_corpus(3, classes=3, size=4, integers=False)
     label = ["C0 " if name == "c1" else name for name in table.label]
+    relabelled = dataclasses.replace(table, label=label, labels=[()] * len(label))
     result = evaluate_tables(
-        dataclasses.replace(table, label=label, labels=[()] * len(label)),
+        [relabelled],
         FEW,
         categories={"C0 ": "low"},
     )
     assert "the labels 'C0 ', 'c0' differ only in space or case" in result.notes[0]
-    assert "in no category, so not in the reduced scoring: " in result.notes[1]
+    assert "without a category, so not in the reduced scoring: " in result.notes[1]
 
 
 def test_ties_are_noted_with_what_they_cost():
     table = random_corpus(3, classes=3, size=4, integers=False, dimensions=3, scale=60.0)
-    literal = evaluate_tables(table, dataclasses.replace(FEW, score="softmax"))
-    assert any("scores of positives tie with others" in note for note in literal.notes)
-    assert not any("tie" in note for note in evaluate_tables(table, FEW).notes)
+    literal = evaluate_tables([table], dataclasses.replace(FEW, score="softmax"))
+    assert any("scores of positives tie with other queries" in note for note in literal.notes)
+    assert not any("tie" in note for note in evaluate_tables([table], FEW).notes)
 
 
 def test_the_share_of_ties_is_of_all_scores_of_positives():
     table = random_corpus(3, classes=3, size=4, integers=False, dimensions=3, scale=60.0)
     table = dataclasses.replace(table, labels=[()] * len(table))
-    result = evaluate_tables(table, dataclasses.replace(FEW, score="softmax", whole_pool=True))
+    result = evaluate_tables([table], dataclasses.replace(FEW, score="softmax", whole_pool=True))
     draws = {"per-query": FEW.draws, "shared": FEW.shared_draws}
     queries = {c.label: sum(c.per_fold) for c in result.classes}
-    assert any(t.ties for t in result.ties)
-    for t in result.ties:
-        assert t.share == pytest.approx(t.ties / (queries[t.label] * draws[t.spread]))
-        assert t.share <= 1
+    assert result.ties["ties"].sum() > 0
+    for row in result.ties.iter_rows(named=True):
+        scores = queries[row["label"]] * draws[row["spread"]]
+        assert row["share"] == pytest.approx(row["ties"] / scores)
+        assert row["share"] <= 1

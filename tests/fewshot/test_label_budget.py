@@ -1,23 +1,42 @@
+"""What more exemplars are worth, by a curve through the shots of a class."""
+
 import math
 from types import SimpleNamespace
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from callshot.fewshot.evaluate import evaluate_tables
-from callshot.fewshot.label_budget import label_budget, most_to_gain, saturation
+from callshot.fewshot.label_budget import label_budget, largest_gain, saturation
 from callshot.fewshot.protocol import Protocol
-from callshot.records import BudgetRow, ClassCount, ClassCurve
+from callshot.records import ClassCount
+from callshot.records.frames import BUDGET, PER_CLASS, make_frame
 from corpora import random_corpus
 
 
 def points(means, *, encoder="e", label="roar", metric="map", spread="shared"):
-    return [
-        ClassCurve("herd", encoder, "centroid", "all", metric, spread, k, label, mean, 0.0, 1.0)
-        for k, mean in means.items()
-    ]
+    """Return the curve of one class, rows of the PER_CLASS schema."""
+    key = {
+        "corpus": "herd",
+        "encoder": encoder,
+        "classifier": "centroid",
+        "scoring": "all",
+        "metric": metric,
+        "spread": spread,
+        "label": label,
+        "p01": 0.0,
+        "p99": 1.0,
+    }
+    return make_frame(PER_CLASS, {"k": list(means), "mean": list(means.values())}, key)
+
+
+def budget(*args, **options):
+    """Return the rows of a budget, with attributes."""
+    frame = label_budget(*args, **options)
+    return [SimpleNamespace(**row) for row in frame.iter_rows(named=True)]
 
 
 def count(label="roar", complete=100, eligible=True):
@@ -25,8 +44,9 @@ def count(label="roar", complete=100, eligible=True):
 
 
 def literal_fit(means):
-    """The same curve by another's least squares; where it would fall with k, the best that does not: a flat one."""
-    k, y = np.array(list(means), float), np.array(list(means.values()))
+    """Fit with NumPy's least squares; where the curve would fall with k, take a flat one."""
+    k = np.array(list(means), float)
+    y = np.array(list(means.values()))
     a, b = np.linalg.lstsq(np.stack([np.ones(len(k)), -1 / k], axis=1), y, rcond=None)[0]
     if b < 0:
         a, b = y.mean(), 0.0
@@ -58,9 +78,7 @@ def literal_worth(means, since_k):
 )
 def test_an_exact_curve_gives_back_what_it_was_made_of(a, b, shots, since):
     last = max(shots)
-    (worth,) = label_budget(
-        points({k: a - b / k for k in shots}), [count(complete=200)], since=since
-    )
+    (worth,) = budget(points({k: a - b / k for k in shots}), [count(complete=200)], since=since)
     assert (worth.k, worth.value) == (last, a - b / last)
     assert worth.limit == pytest.approx(a, abs=1e-9)
     assert worth.next_gain == pytest.approx((a - b / (last + 1)) - (a - b / last), abs=1e-9)
@@ -72,7 +90,7 @@ def test_an_exact_curve_gives_back_what_it_was_made_of(a, b, shots, since):
 def test_the_curve_is_that_of_the_literal_twin(means):
     curve = dict(enumerate(means, 1))
     last = len(means)
-    (whole,) = label_budget(points(curve), [count()], since=0)
+    (whole,) = budget(points(curve), [count()], since=0)
     found = [whole.limit, whole.next_gain, whole.double_gain, whole.error]
     assert found == pytest.approx(literal_worth(curve, 1), abs=1e-9)
     assert 0 <= whole.next_gain <= whole.double_gain <= 1 - curve[last]
@@ -81,65 +99,74 @@ def test_the_curve_is_that_of_the_literal_twin(means):
 
 @given(st.lists(st.floats(0, 1), min_size=3, max_size=30))
 def test_the_curve_goes_through_the_later_half_and_three_shots_at_least(means):
-    curve, last = dict(enumerate(means, 1)), len(means)
-    (worth,) = label_budget(points(curve), [count()])
+    curve = dict(enumerate(means, 1))
+    last = len(means)
+    (worth,) = budget(points(curve), [count()])
     found = [worth.limit, worth.next_gain, worth.double_gain, worth.error]
     assert found == pytest.approx(literal_worth(curve, min(last / 2, last - 2)), abs=1e-9)
 
 
 def test_a_curve_too_steep_to_go_on_ends_at_1():
-    (worth,) = label_budget(points({1: 0.1, 2: 0.6, 3: 0.97}), [count()])
+    (worth,) = budget(points({1: 0.1, 2: 0.6, 3: 0.97}), [count()])
     assert worth.limit == 1.0
     assert (worth.next_gain, worth.double_gain) == pytest.approx((0.03, 0.03))
 
 
-def test_the_class_with_most_to_gain_is_told_where_it_is_more_than_noise():
-    def worth(label, gain, double=0.05, error=0.001):
-        return BudgetRow("herd", "e", label, "map", 9, 4, 0.5, gain, double, 0.9, error)
+def test_the_class_with_the_largest_gain_is_named_where_it_is_more_than_noise():
+    def row(label, gain, double=0.05, error=0.001):
+        return ("herd", "e", label, "map", 9, 4, 0.5, gain, double, 0.9, error)
 
-    one, unknown = worth("roar", 0.02), worth("bark", math.nan, math.nan, math.nan)
-    assert most_to_gain([unknown, worth("growl", 0.01), one]) is one
-    assert most_to_gain([one, worth("noise", 0.03, error=0.06)]) is None
-    assert most_to_gain([worth("little", 0.004, double=0.009)]) is None
-    assert most_to_gain([worth("enough", 0.004, double=0.01, error=0.01)]) is not None
-    assert most_to_gain([unknown]) is most_to_gain([]) is None
+    def name(*rows):
+        top = largest_gain(pl.DataFrame(rows, schema=dict(BUDGET), orient="row"))
+        return None if top is None else top["label"]
+
+    roar = row("roar", 0.02)
+    unknown = row("bark", math.nan, math.nan, math.nan)
+    assert name(unknown, row("growl", 0.01), roar) == "roar"
+    assert name(roar, row("noise", 0.03, error=0.06)) is None
+    assert name(row("little", 0.004, double=0.009)) is None
+    assert name(row("enough", 0.004, double=0.01, error=0.01)) == "enough"
+    assert name(unknown) is None
+    assert name() is None
 
 
 def test_shots_that_a_class_cannot_give_in_every_split_do_not_count():
     means = {k: 0.8 - 0.4 / k for k in (1, 2, 3, 4)} | {5: 0.0, 10: 1.0}
-    (worth,) = label_budget(points(means), [count(complete=4)])
+    (worth,) = budget(points(means), [count(complete=4)])
     assert (worth.exemplars, worth.k, worth.value) == (6, 4, means[4])
     assert worth.limit == pytest.approx(0.8)
 
 
 def test_with_fewer_than_three_complete_shots_only_the_value_is_known():
     means = {1: 0.4, 2: 0.6, 3: 0.7}
-    (worth,) = label_budget(points(means), [count(complete=2)])
+    (worth,) = budget(points(means), [count(complete=2)])
     assert (worth.k, worth.value) == (2, 0.6)
     assert np.isnan([worth.next_gain, worth.double_gain, worth.limit, worth.error]).all()
-    (nothing,) = label_budget(points({5: 0.5}), [count(complete=2)])
+    (nothing,) = budget(points({5: 0.5}), [count(complete=2)])
     assert nothing.k == 0
     assert math.isnan(nothing.value)
     assert math.isnan(nothing.next_gain)
 
 
 def test_a_curve_that_falls_is_worth_nothing_more_and_its_limit_is_where_it_stands():
-    (worth,) = label_budget(points({1: 0.6, 2: 0.5, 3: 0.4}), [count()])
+    (worth,) = budget(points({1: 0.6, 2: 0.5, 3: 0.4}), [count()])
     assert (worth.next_gain, worth.double_gain, worth.limit) == (0.0, 0.0, 0.4)
 
 
 def test_undefined_means_stay_undefined():
-    (worth,) = label_budget(
+    (worth,) = budget(
         points(dict.fromkeys((1, 2, 3), math.nan), metric="auroc"), [count()], "auroc"
     )
     assert np.isnan([worth.value, worth.next_gain, worth.limit, worth.error]).all()
 
 
 def test_the_shared_spread_is_read_and_the_other_where_there_is_none():
-    good, bad = {1: 0.1, 2: 0.2, 3: 0.9}, {1: 0.1, 2: 0.2, 3: 0.3}
-    rows = [*points(bad, spread="per-query"), *points(good), *points(bad, metric="auroc")]
-    assert [w.value for w in label_budget(rows, [count()])] == [0.9]
-    assert [w.value for w in label_budget(rows[:3], [count()])] == [0.3]
+    good = {1: 0.1, 2: 0.2, 3: 0.9}
+    bad = {1: 0.1, 2: 0.2, 3: 0.3}
+    per_query = points(bad, spread="per-query")
+    rows = pl.concat([per_query, points(good), points(bad, metric="auroc")])
+    assert label_budget(rows, [count()])["value"].to_list() == [0.9]
+    assert label_budget(per_query, [count()])["value"].to_list() == [0.3]
 
 
 def test_every_encoder_and_eligible_class_of_a_real_evaluation_has_its_row():
@@ -149,14 +176,12 @@ def test_every_encoder_and_eligible_class_of_a_real_evaluation_has_its_row():
         Protocol(shots=(1, 2, 3, 4), draws=3, bootstraps=10, shared_draws=20),
         corpus="herd",
     )
-    found = {w.label: w for w in label_budget(result.per_class, result.classes)}
+    found = {row.label: row for row in budget(result.per_class, result.classes)}
+    assert result.budget.equals(label_budget(result.per_class, result.classes))
     eligible = {c.label: c for c in result.classes if c.eligible}
     assert found.keys() == eligible.keys()
-    means = {
-        (c.label, c.k): c.mean
-        for c in result.per_class
-        if (c.metric, c.spread) == ("map", "shared")
-    }
+    shared = result.per_class.filter(metric="map", spread="shared")
+    means = {(label, k): mean for label, k, mean in shared.select("label", "k", "mean").rows()}
     for name, worth in found.items():
         last = min(4, eligible[name].complete_to_k)
         assert (worth.corpus, worth.encoder, worth.exemplars, worth.k) == (
@@ -169,11 +194,12 @@ def test_every_encoder_and_eligible_class_of_a_real_evaluation_has_its_row():
 
 
 def test_classes_that_are_not_eligible_have_no_row():
-    assert label_budget(points({1: 0.1, 2: 0.2, 3: 0.3}), [count(eligible=False)]) == []
+    assert budget(points({1: 0.1, 2: 0.2, 3: 0.3}), [count(eligible=False)]) == []
 
 
 def curve(means):
-    return [SimpleNamespace(k=k, mean=mean) for k, mean in means.items()]
+    schema = {"k": pl.Int64, "mean": pl.Float64}
+    return pl.DataFrame({"k": list(means), "mean": list(means.values())}, schema=schema)
 
 
 def test_saturation_is_the_first_k_that_no_later_one_exceeds_by_more():
@@ -192,7 +218,7 @@ def test_a_dip_does_not_hide_that_the_curve_rises_later():
 def test_a_curve_that_rises_to_its_end_does_not_saturate():
     assert saturation(curve({1: 0.1, 2: 0.2, 3: 0.3})) is None
     assert saturation(curve({1: 0.1})) is None
-    assert saturation([]) is None
+    assert saturation(curve({})) is None
 
 
 def test_points_without_a_mean_are_left_out():
