@@ -58,7 +58,7 @@ def inspect(
     )
     with (
         interruptible(),
-        show_progress(Console(stderr=True), quiet=quiet, first="looking around") as progress,
+        show_progress(Console(stderr=True), quiet=quiet, first="scanning folder") as progress,
     ):
         found = inspect_corpus(
             audio,
@@ -202,9 +202,9 @@ def synth(
 
     with (
         interruptible(),
-        show_progress(Console(stderr=True), quiet=quiet, first="singing") as progress,
+        show_progress(Console(stderr=True), quiet=quiet, first="synthesising") as progress,
     ):
-        made = make_corpus(
+        summary = make_corpus(
             folder,
             seed=seed,
             scale=scale,
@@ -214,7 +214,7 @@ def synth(
         )
     if not quiet:
         print(
-            f"{made.recordings} recordings, {made.calls} calls, {made.duration_s / 60:.0f} minutes in {folder}"
+            f"{summary.recordings} recordings, {summary.calls} calls, {summary.duration_s / 60:.0f} minutes in {folder}"
         )
         print(f"next: callshot inspect {folder / 'recordings'} --annotations {folder / 'raven'}")
 

@@ -69,7 +69,7 @@ def init(
     )
     with (
         interruptible(),
-        show_progress(Console(stderr=True), quiet=quiet, first="looking around") as progress,
+        show_progress(Console(stderr=True), quiet=quiet, first="scanning folder") as progress,
     ):
         found = inspect_corpus(
             audio, annotations, format=format, hints=hints, corpus=known, progress=progress
@@ -131,7 +131,7 @@ def run(
 
     with (
         interruptible(),
-        show_progress(Console(stderr=True), quiet=quiet, first="looking around") as progress,
+        show_progress(Console(stderr=True), quiet=quiet, first="scanning folder") as progress,
     ):
         run_study(named, device=device, threads=workers, progress=progress, tell=tell)
     if not quiet:

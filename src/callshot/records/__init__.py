@@ -37,6 +37,7 @@ from callshot.records.recordings import (
     Reject,
     Segment,
     Segmentation,
+    Span,
     name_segments,
 )
 from callshot.records.results import (
@@ -95,6 +96,7 @@ __all__ = [
     "SPREADS",
     "Segment",
     "Segmentation",
+    "Span",
     "Ties",
     "Values",
     "name_segments",

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from callshot.baselines.run import CHOSEN
-from callshot.corpus.recordings import AUDIO, find_files
+from callshot.corpus.recordings import AUDIO_SUFFIXES, find_files
 from callshot.corpus.segment_table import SEGMENTS
 from callshot.study.file import Study
 from callshot.study.step_cache import Step
@@ -99,7 +99,7 @@ def _audio(study: Study, step: Step) -> Path:
 
 def _audio_bytes(audio: Path) -> int:
     files = (
-        [audio] if audio.is_file() else [f for f in find_files(audio) if f.suffix.lower() in AUDIO]
+        [audio] if audio.is_file() else [f for f in find_files(audio) if f.suffix.lower() in AUDIO_SUFFIXES]
     )
     return sum(file.stat().st_size for file in files if file.is_file())
 

@@ -18,8 +18,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from callshot.corpus.annotation_sources import find_candidates
-from callshot.corpus.recordings import AUDIO
+from callshot.corpus.annotation_sources import find_input_files
+from callshot.corpus.recordings import AUDIO_SUFFIXES
 from callshot.errors import OutputError
 from callshot.records import Progress
 from callshot.version import __version__
@@ -106,11 +106,11 @@ def look(path: Path, but: Sequence[Path] = ()) -> str:
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
-            files = find_candidates(path, audio=True, but=but)
+            files = find_input_files(path, audio=True, exclude=but)
             return digest([(str(file.relative_to(path)), look(file)) for file in files])
         if not stat.S_ISREG(status.st_mode):
             return "no file"
-        if path.suffix.lower() in AUDIO:
+        if path.suffix.lower() in AUDIO_SUFFIXES:
             return f"{status.st_size} bytes of {status.st_mtime_ns}, {status.st_ctime_ns}"
         return _sha256(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
     except (OSError, ValueError):
