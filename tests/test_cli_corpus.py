@@ -237,7 +237,7 @@ def test_inspect_tells_folds_eligible_labels_and_the_next_command(herd, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["segment", "HERD/nothing", "--out", "OUT"], "no such folder"),
+        (["segment", "HERD/nothing", "--out", "OUT"], "expected a folder of recordings"),
         (["segment", "HERD", "--out", "OUT", "--format", "ravn"], "did you mean 'raven'"),
         (["segment", "HERD", "--out", "OUT", "--corpus", "ldc"], "did you mean ldc2010s05"),
         (["segment", "HERD", "--out", "OUT", "-c", "label"], "wanted OURS=THEIRS"),
@@ -247,7 +247,7 @@ def test_inspect_tells_folds_eligible_labels_and_the_next_command(herd, capsys):
         (["segment", "HERD", "--out", "HERD/r0.wav"], "r0.wav"),
         (
             ["segment", "HERD", "-a", "HERD/none.csv", "--out", "OUT"],
-            "none.csv: no such file or folder",
+            "none.csv: No such file or directory; expected",
         ),
         (["inspect", "HERD", "--folds", "1"], "folds: at least 2"),
     ],

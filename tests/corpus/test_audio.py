@@ -151,7 +151,7 @@ def test_suffixes_are_lower_case_with_a_dot() -> None:
     ("content", "match"),
     [
         (b"", r"empty \(0 bytes\)"),
-        (b"no audio " * 99, "libsndfile can read; it said: Format not recognised$"),
+        (b"no audio " * 99, "libsndfile cannot read it as audio: Format not recognised$"),
     ],
 )
 def test_a_file_that_is_no_audio_is_refused(tmp_path: Path, content: bytes, match: str) -> None:
@@ -161,20 +161,22 @@ def test_a_file_that_is_no_audio_is_refused(tmp_path: Path, content: bytes, matc
 
 
 def test_what_is_not_a_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"^x\.wav: there is no such file"):
+    with pytest.raises(
+        InputError, match=r"^x\.wav: cannot be opened \(No such file or directory\)"
+    ):
         probe(tmp_path / "x.wav", "x.wav")
-    with pytest.raises(InputError, match="not a regular file"):
+    with pytest.raises(InputError, match="got a folder, pipe or device"):
         probe(tmp_path)
-    with pytest.raises(InputError, match="a character that none can have"):
+    with pytest.raises(InputError, match="cannot be opened \\(embedded null byte\\)"):
         probe(tmp_path / "a\0.wav")
-    with pytest.raises(InputError, match="cannot be opened: File name too long"):
+    with pytest.raises(InputError, match="cannot be opened \\(File name too long\\)"):
         probe(tmp_path / ("a" * 999))
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 def test_a_pipe_is_refused_and_not_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.wav")
-    with pytest.raises(InputError, match="not a regular file"):
+    with pytest.raises(InputError, match="got a folder, pipe or device"):
         probe(tmp_path / "a.wav")
 
 
@@ -193,10 +195,10 @@ def test_a_recording_without_frames_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_impossible_rate_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="its header says 1 Hz"):
+    with pytest.raises(InputError, match="got 1 Hz in its header"):
         probe(write(tmp_path / "a.wav", noise(10), 1))
     for rate_hz in (0.0, -1.0, math.nan, math.inf):
-        with pytest.raises(InputError, match="the source rate given is"):
+        with pytest.raises(InputError, match="as source rate"):
             probe(write(tmp_path / "a.wav", noise(10)), None, rate_hz)
 
 
@@ -315,7 +317,7 @@ def test_channels_go_by_their_rule(tmp_path: Path) -> None:
             assert np.array_equal(reader.read(0, 1, rate_hz=16000, channel_rule=rule), wanted)
         mean = reader.read(0, 1, rate_hz=16000, channel_rule="mean")
         assert np.array_equal(mean, signal.astype(np.float64).mean(axis=1).astype(np.float32))
-        with pytest.raises(InputError, match="wanted channel 4, but the number of channels is 3"):
+        with pytest.raises(InputError, match="expected a channel 4, got 3 channels"):
             reader.read(0, 1, rate_hz=16000, channel_rule="4")
 
 
@@ -402,7 +404,7 @@ def test_a_long_span_is_read_in_blocks_and_is_the_same(
     path = float_wav(tmp_path / "a.wav", noise(44100, 2), 44100)
     spans = []
     for block in (2**17, 1000, 7):
-        monkeypatch.setattr("callshot.corpus.audio_files.BLOCK", block)
+        monkeypatch.setattr("callshot.corpus.audio_files.BLOCK_FRAMES", block)
         with open_recording(path) as reader:
             spans += [
                 [
@@ -488,7 +490,7 @@ def test_a_sample_that_is_no_number_is_refused_and_others_are_not(
     signal = noise(48000)
     signal[16000] = value
     with open_recording(float_wav(tmp_path / "a.wav", signal)) as reader:
-        with pytest.raises(InputError, match=f"the sample at 1.000 s is {value}"):
+        with pytest.raises(InputError, match=f"expected finite samples, got {value} at 1.000 s"):
             reader.read(0.5, 1.5, rate_hz=rate_hz)
         assert np.isfinite(reader.read(1.5, 2.5, rate_hz=rate_hz)).all()
 
@@ -505,7 +507,7 @@ def test_a_file_cut_short_is_read_up_to_the_cut(tmp_path: Path, form: str) -> No
             for start_s, end_s in ((5.0, 7.0), (8.0, 9.0), (0.0, 10.0)):
                 with pytest.raises(
                     InputError,
-                    match=r"^a: wanted .*cut short or damaged: it can be read up to [56]\.\d",
+                    match=r"^a: cannot read .*cut short or damaged after [56]\.\d",
                 ):
                     reader.read(start_s, end_s, rate_hz=16000)
             assert np.array_equal(reader.read(4, 5, rate_hz=16000), whole[64000:80000])
@@ -589,7 +591,7 @@ def test_silence_stays_silence() -> None:
 
 @pytest.mark.parametrize("level", [1.0, -201.0, math.nan, -math.inf])
 def test_an_impossible_level_is_refused(level: float) -> None:
-    with pytest.raises(OptionError, match="level: wanted"):
+    with pytest.raises(OptionError, match="level: expected"):
         normalise_peak(np.ones(1, np.float32), level)
 
 
@@ -674,9 +676,9 @@ def test_every_kind_of_error_is_met(tmp_path: Path) -> None:
     for text in (
         "cut short",
         "Format not recognised",
-        "no such file",
+        "No such file",
         "nothing to read",
-        "channel 9",
+        "a channel 9",
         "channel rule",
     ):
         assert text in texts
@@ -712,7 +714,7 @@ def test_no_more_is_read_ahead_than_asked(tmp_path: Path, monkeypatch: pytest.Mo
         time.sleep(0.1)
         assert count <= 6
     count = 0
-    monkeypatch.setattr(audio, "WAITING", 50_000)
+    monkeypatch.setattr(audio, "MAX_PENDING_SAMPLES", 50_000)
     with closing(load_audio(tmp_path, segments, threads=2, ahead=500)) as found:
         next(found)
         time.sleep(0.1)

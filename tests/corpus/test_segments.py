@@ -122,8 +122,8 @@ def test_a_segment_is_brought_to_minus_3_dbfs_and_silence_stays_silence(tmp_path
     peaks = [float(np.abs(audio_of(tmp_path, found, n)).max()) for n in range(3)]
     assert peaks == pytest.approx([0, 0.70795, 0.70795], abs=1e-5)
     assert set(found.notes) == {
-        "silent, and kept so: 1 of 3 segments",
-        "touching full scale, so perhaps clipped: 1 of 3 segments",
+        "1 of 3 segments are silent",
+        "1 of 3 segments reach full scale and may be clipped",
     }
 
 
@@ -145,7 +145,7 @@ def test_a_channel_that_is_not_there_is_a_reject(tmp_path):
         tmp_path, ("x.wav", 1, 3, "roar"), options=SegmentationOptions(channel_rule="2")
     )
     assert not found.segments
-    assert "number of channels is 1" in reasons(found)[0]
+    assert "expected a channel 2, got 1 channels" in reasons(found)[0]
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_clip_that_is_cut_short_is_a_reject(tmp_path):
     (tmp_path / "roar" / "x.wav").write_bytes(whole[: len(whole) // 2])
     found = segment_corpus(tmp_path)
     assert not found.segments
-    assert "roar/x.wav is cut short: its header promises 5 s, and 2.4" in reasons(found)[0]
+    assert "roar/x.wav is cut short: its header announces 5 s, but it has 2.4" in reasons(found)[0]
 
 
 @pytest.mark.parametrize("suffix", [".mp3", ".ogg"])
@@ -217,7 +217,7 @@ def test_a_file_in_two_recordings_is_a_reject(tmp_path):
     table.write_text("path,recording,start_s,end_s,label\nx.wav,a,1,3,roar\nx.wav,b,4,6,roar\n")
     found = segment_corpus(tmp_path, table)
     assert [s.recording for s in found.segments] == ["a"]
-    assert "in recording 'b' here and in 'a'" in reasons(found)[0]
+    assert "in recording 'b' here but in 'a'" in reasons(found)[0]
 
 
 def test_the_recording_that_most_rows_name_is_that_of_the_file_whatever_their_order(tmp_path):
@@ -243,10 +243,7 @@ def test_two_names_that_reach_one_recording_by_dropping_folders_are_not_both_its
     assert [s.label for s in found.segments] == ["a", "d"]
     assert all("may be another recording than x.wav" in reason for reason in reasons(found))
     alone = segment_corpus(tmp_path / "site1", annotate(tmp_path, rows[1]))
-    assert (
-        "1 recordings were found by the end of their names alone, the first by site2/x.wav"
-        in alone.notes
-    )
+    assert "1 recordings were found by file name only, the first from site2/x.wav" in alone.notes
     assert not segment_corpus(tmp_path / "site1", annotate(tmp_path, rows[0])).notes
 
 
@@ -325,7 +322,7 @@ def test_audio_that_vanishes_after_its_header_was_read_is_a_reject(tmp_path, mon
     record(tmp_path / "gone.wav", seconds=10)
 
     def vanish(share: float, what: str) -> None:
-        if what == "looking at recordings":
+        if what == "reading headers":
             (tmp_path / "gone.wav").unlink(missing_ok=True)
 
     monkeypatch.chdir(tmp_path)
@@ -403,7 +400,7 @@ def test_a_folder_with_the_same_calls_in_two_forms_is_refused(tmp_path):
     (tmp_path / "x.txt").write_text("0\t1.5\troar\n")
     annotate(tmp_path, ("x.wav", 0, 1.5, "roar"), name="x.csv")
     with pytest.raises(
-        InputError, match=r"x\.wav is annotated in two forms, csv \(.*x\.csv\) and audacity"
+        InputError, match=r"x\.wav is annotated in two formats, csv \(.*x\.csv\) and audacity"
     ):
         segment_corpus(tmp_path)
     assert len(segment_corpus(tmp_path, format="audacity").segments) == 1
@@ -467,10 +464,10 @@ def test_the_same_file_name_at_another_site_is_another_recording(tmp_path):
         (tmp_path / "tables" / site / "REC_0.txt").write_text(f"1\t3\t{site}\n")
     found = segment_corpus(tmp_path / "audio", tmp_path / "tables")
     assert [s.label for s in found.segments] == ["siteA"]
-    assert "siteA/REC_0.wav has its name and is elsewhere" in reasons(found)[0]
+    assert "siteA/REC_0.wav has the same name but is in another folder" in reasons(found)[0]
     table = annotate(tmp_path, ("D:\\f\\siteC\\REC_0.wav", 1, 3, "roar"))
     assert (
-        "siteA/REC_0.wav has its file name and is in another folder"
+        "siteA/REC_0.wav has the same file name but is in another folder"
         in reasons(segment_corpus(tmp_path / "audio", table))[0]
     )
 
@@ -494,7 +491,7 @@ def test_space_around_a_label_is_none_of_it_and_labels_that_are_nearly_one_are_t
     found = segmented(tmp_path, *rows)
     assert Counter(s.label for s in found.segments) == {"rumble": 2, "Rumble": 1, "roar": 1}
     assert found.segments[1].extra["label_written"] == " rumble "
-    assert "nearly the same label, and taken for 2: 'Rumble', 'rumble'" in found.notes
+    assert "2 labels differ only in spelling and are kept apart: 'Rumble', 'rumble'" in found.notes
 
 
 def test_calls_that_are_mostly_too_short_are_told_with_what_would_keep_them(tmp_path):
@@ -508,17 +505,22 @@ def test_a_recording_that_is_cut_short_is_told_and_what_is_there_is_read(tmp_pat
     (tmp_path / "x.wav").write_bytes(whole[: len(whole) // 2])
     found = segmented(tmp_path, ("x.wav", 1, 3, "roar"), ("x.wav", 7, 9, "blow"))
     assert [s.label for s in found.segments] == ["roar"]
-    assert "cut short, by their headers: 1 recordings, the first x.wav by 5.0 s" in found.notes
+    assert (
+        "1 recordings are shorter than their headers announce, the first is x.wav, by 5.0 s"
+        in found.notes
+    )
 
 
 def test_without_any_annotations_the_error_says_what_to_do(tmp_path):
     record(tmp_path / "x.wav")
-    with pytest.raises(InputError, match="no annotations were found; name them with --annotations"):
+    with pytest.raises(InputError, match="no annotations found; give them with --annotations"):
         segment_corpus(tmp_path)
-    with pytest.raises(InputError, match="no such file or folder"):
+    with pytest.raises(
+        InputError, match="No such file or directory; expected a file or folder of annotations"
+    ):
         segment_corpus(tmp_path, tmp_path / "nothing.csv")
     (tmp_path / "x.wav").unlink()
-    with pytest.raises(InputError, match="no recordings are there"):
+    with pytest.raises(InputError, match="no recordings found"):
         segment_corpus(tmp_path)
 
 
@@ -573,7 +575,7 @@ def test_ldc_takes_the_tier_by_vote_the_first_channel_and_a_collar(tmp_path):
     }
     assert found.segments[0].extra["tier speech"] == "elephants at the tank"
     assert found.segments[0].extra["label_written"] == "Growl?"
-    assert "not in the list of ldc2010s05, and kept: 'squelch' (1)" in found.notes
+    assert "labels that are not in the list of ldc2010s05 are kept: 'squelch' (1)" in found.notes
 
 
 def test_elephant_voices_takes_folders_or_the_sheet_and_one_spelling(tmp_path):
@@ -592,7 +594,10 @@ def test_elephant_voices_takes_folders_or_the_sheet_and_one_spelling(tmp_path):
         "sad rumble": 1,
     }
     assert {(s.channel_rule, s.collar_s) for s in found.segments} == {("mean", 0.0)}
-    assert "not in the list of elephant-voices, and kept: 'sad rumble' (1)" in found.notes
+    assert (
+        "labels that are not in the list of elephant-voices are kept: 'sad rumble' (1)"
+        in found.notes
+    )
     sheet = tmp_path / "sheet.csv"
     sheet.write_text(
         "Selection,Sound_file,Start_time,End_time,Call_type\n1,70_file_1,0.5,2.5,Estrous rumble\n2,71.wav,1,1.5,X\n"

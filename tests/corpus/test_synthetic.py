@@ -15,25 +15,33 @@ from numpy.random import default_rng
 from callshot.corpus.synthetic import (
     COUNTS,
     RARE,
-    Made,
-    Plan,
+    CorpusSummary,
+    RecordingPlan,
     make_corpus,
     make_recording,
     plan_corpus,
 )
-from callshot.corpus.synthetic.call_synthesis import CHORUS, VOICES, Caller, draw_caller, sing
+from callshot.corpus.synthetic.call_synthesis import (
+    CALL_TYPES,
+    CHORUS,
+    Caller,
+    draw_caller,
+    synthesise_call,
+)
+from callshot.corpus.synthetic.corpus import NOTES
 from callshot.corpus.synthetic.plan import stream
-from callshot.corpus.synthetic.soundscape import draw_scene, hear
-from callshot.corpus.synthetic.tables import NOTES
+from callshot.corpus.synthetic.soundscape import draw_soundscape, mix_soundscape
 from callshot.errors import OptionError, OutputError
 
 RATE_HZ = 8000
-RUMBLES = [name for name in VOICES if name.endswith("rumble")]
+RUMBLES = [name for name in CALL_TYPES if name.endswith("rumble")]
 Span = tuple[float, float, str]
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Made, list[Plan]]:
+def corpus(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, CorpusSummary, list[RecordingPlan]]:
     folder = tmp_path_factory.mktemp("corpus")
     return (
         folder,
@@ -54,11 +62,11 @@ def length_s(call: Span) -> float:
     return call[1] - call[0]
 
 
-def spans(plan: Plan) -> list[Span]:
+def spans(plan: RecordingPlan) -> list[Span]:
     return [(call.start_s, call.end_s, call.label) for call in plan.calls]
 
 
-def first_channel(folder: Path, plan: Plan) -> np.ndarray:
+def first_channel(folder: Path, plan: RecordingPlan) -> np.ndarray:
     audio, _ = soundfile.read(folder / "recordings" / f"{plan.name}.flac", always_2d=True)
     return np.asarray(audio[:, 0])
 
@@ -93,13 +101,15 @@ def grid_tiers(path: Path) -> dict[str, list[Span]]:
 
 
 def test_the_same_seed_gives_the_same_bytes_with_one_thread_and_with_two(
-    corpus: tuple[Path, Made, list[Plan]], tmp_path: Path
+    corpus: tuple[Path, CorpusSummary, list[RecordingPlan]], tmp_path: Path
 ) -> None:
     make_corpus(tmp_path, seed=5, scale=0.1, rate_hz=RATE_HZ, threads=1)
     assert digests(tmp_path) == digests(corpus[0])
 
 
-def test_another_seed_gives_other_bytes(corpus: tuple[Path, Made, list[Plan]]) -> None:
+def test_another_seed_gives_other_bytes(
+    corpus: tuple[Path, CorpusSummary, list[RecordingPlan]],
+) -> None:
     _, _, plans = corpus
     assert plan_corpus(6, 0.1) != plans
     audio = [make_recording(plans[0], seed=seed, rate_hz=4000) for seed in (5, 6)]
@@ -107,7 +117,7 @@ def test_another_seed_gives_other_bytes(corpus: tuple[Path, Made, list[Plan]]) -
 
 
 def test_a_recording_made_alone_is_the_one_in_the_corpus(
-    corpus: tuple[Path, Made, list[Plan]],
+    corpus: tuple[Path, CorpusSummary, list[RecordingPlan]],
 ) -> None:
     folder, _, plans = corpus
     for plan in plans[2:4]:
@@ -183,7 +193,7 @@ def test_about_eight_in_a_hundred_calls_overlap_another_and_never_three_at_once(
 
 
 def test_both_forms_of_annotation_hold_the_calls_of_the_plan(
-    corpus: tuple[Path, Made, list[Plan]],
+    corpus: tuple[Path, CorpusSummary, list[RecordingPlan]],
 ) -> None:
     folder, _, plans = corpus
     for plan in plans:
@@ -194,7 +204,7 @@ def test_both_forms_of_annotation_hold_the_calls_of_the_plan(
 
 
 def test_the_intervals_of_a_tier_fill_the_recording_and_notes_are_no_calls(
-    corpus: tuple[Path, Made, list[Plan]],
+    corpus: tuple[Path, CorpusSummary, list[RecordingPlan]],
 ) -> None:
     folder, _, plans = corpus
     names, notes = Counter[str](), Counter[str]()
@@ -216,7 +226,9 @@ def test_the_intervals_of_a_tier_fill_the_recording_and_notes_are_no_calls(
 
 
 @pytest.mark.filterwarnings("ignore::Warning")  # its own, about the pandas that it uses
-def test_crowsetta_reads_both_forms_alike(corpus: tuple[Path, Made, list[Plan]]) -> None:
+def test_crowsetta_reads_both_forms_alike(
+    corpus: tuple[Path, CorpusSummary, list[RecordingPlan]],
+) -> None:
     formats = pytest.importorskip("crowsetta").formats
     folder, _, plans = corpus
     for plan in plans[:3]:
@@ -235,7 +247,7 @@ def test_crowsetta_reads_both_forms_alike(corpus: tuple[Path, Made, list[Plan]])
 
 
 def test_some_tables_have_two_views_and_some_grids_are_utf_16(
-    corpus: tuple[Path, Made, list[Plan]],
+    corpus: tuple[Path, CorpusSummary, list[RecordingPlan]],
 ) -> None:
     folder, _, plans = corpus
     tables = [path.read_text() for path in (folder / "raven").iterdir()]
@@ -245,7 +257,7 @@ def test_some_tables_have_two_views_and_some_grids_are_utf_16(
 
 
 def test_audio_is_as_long_as_planned_and_neither_clipped_nor_silent(
-    corpus: tuple[Path, Made, list[Plan]],
+    corpus: tuple[Path, CorpusSummary, list[RecordingPlan]],
 ) -> None:
     folder, made, plans = corpus
     channels = Counter[int]()
@@ -264,7 +276,9 @@ def test_audio_is_as_long_as_planned_and_neither_clipped_nor_silent(
     assert all(len(list(each.iterdir())) == len(plans) for each in made.folders)
 
 
-def test_the_second_channel_is_a_weaker_later_copy(corpus: tuple[Path, Made, list[Plan]]) -> None:
+def test_the_second_channel_is_a_weaker_later_copy(
+    corpus: tuple[Path, CorpusSummary, list[RecordingPlan]],
+) -> None:
     plan = next(plan for plan in corpus[2] if plan.channels == 2)
     first, second = make_recording(plan, seed=5, rate_hz=RATE_HZ)[: 20 * RATE_HZ].astype(float).T
     products = [first[: first.size - lag] @ second[lag:] for lag in range(int(0.02 * RATE_HZ))]
@@ -273,7 +287,9 @@ def test_the_second_channel_is_a_weaker_later_copy(corpus: tuple[Path, Made, lis
     assert 0.2 <= products[lag] / (first @ first) <= 0.61
 
 
-def test_calls_stand_out_of_their_recording(corpus: tuple[Path, Made, list[Plan]]) -> None:
+def test_calls_stand_out_of_their_recording(
+    corpus: tuple[Path, CorpusSummary, list[RecordingPlan]],
+) -> None:
     """In the band of the calls, on the whole: some are faint, as some are in the field."""
     ratios = []
     for plan in corpus[2]:
@@ -302,10 +318,12 @@ def fundamental_hz(call: np.ndarray, rate_hz: int) -> float:
 @pytest.mark.parametrize("label", RUMBLES)
 def test_the_fundamental_of_a_rumble_lies_in_the_range_of_its_type(label: str) -> None:
     """The median lies off the mean by part of the sweep. Breath and pulses can hide it, so most calls must be right."""
-    low_hz, high_hz = VOICES[label].f0_hz
-    margin, random = 0.03 + VOICES[label].sweep, default_rng(7)
+    low_hz, high_hz = CALL_TYPES[label].f0_hz
+    margin, random = 0.03 + CALL_TYPES[label].sweep, default_rng(7)
     callers = [Caller(pitch) for pitch in (0.8, 1.0, 1.2)] * 4
-    calls = [sing(label, [caller], 3.0, 4000, random).astype(float) for caller in callers]
+    calls = [
+        synthesise_call(label, [caller], 3.0, 4000, random).astype(float) for caller in callers
+    ]
     measured = [fundamental_hz(call, 4000) for call in calls]
     hits = [low_hz * (1 - margin) <= found_hz <= high_hz * (1 + margin) for found_hz in measured]
     assert np.mean(hits) >= (0.5 if label in ("grumbling rumble", "musth rumble") else 0.9), (
@@ -319,7 +337,9 @@ def test_a_call_is_finite_has_unit_power_and_begins_and_ends_in_silence(
     label: str, duration_s: float
 ) -> None:
     random = default_rng(3)
-    call = sing(label, [draw_caller(random) for _ in range(2)], duration_s, 16000, random)
+    call = synthesise_call(
+        label, [draw_caller(random) for _ in range(2)], duration_s, 16000, random
+    )
     assert call.dtype == np.float32
     assert call.size == round(duration_s * 16000)
     assert np.isfinite(call).all()
@@ -330,7 +350,7 @@ def test_a_call_is_finite_has_unit_power_and_begins_and_ends_in_silence(
 
 def test_rumbles_lie_on_the_whole_below_roars_and_roars_below_trumpets() -> None:
     def centre_hz(label: str) -> float:
-        calls = [sing(label, [Caller()], 2.0, 16000, default_rng(i)) for i in range(6)]
+        calls = [synthesise_call(label, [Caller()], 2.0, 16000, default_rng(i)) for i in range(6)]
         power = np.mean([np.abs(np.fft.rfft(call)) ** 2 for call in calls], axis=0)
         return float((np.fft.rfftfreq(32000, 1 / 16000) * power).sum() / power.sum())
 
@@ -343,9 +363,9 @@ def test_rumbles_lie_on_the_whole_below_roars_and_roars_below_trumpets() -> None
 
 def test_a_pulsated_trumpet_pulses_five_to_twelve_times_a_second() -> None:
     for number in range(5):
-        call = sing("pulsated play trumpet", [Caller()], 3.0, 16000, default_rng(number)).astype(
-            float
-        )
+        call = synthesise_call(
+            "pulsated play trumpet", [Caller()], 3.0, 16000, default_rng(number)
+        ).astype(float)
         loudness = (call**2).reshape(-1, 160).mean(axis=1)
         strength = np.abs(np.fft.rfft(loudness - loudness.mean(), 4000))
         assert 4.5 <= np.argmax(strength[60:]) * 0.025 + 1.5 <= 12.5
@@ -353,7 +373,7 @@ def test_a_pulsated_trumpet_pulses_five_to_twelve_times_a_second() -> None:
 
 def test_what_is_further_away_is_duller_and_more_reverberant() -> None:
     def heard(distance_m: float) -> np.ndarray:
-        scene = draw_scene(default_rng(0))
+        scene = draw_soundscape(default_rng(0))
         quiet = dict.fromkeys(("wind_db", "floor_db", "insects_db"), -200.0)
         fields = {name: getattr(scene, name) for name in scene.__slots__} | quiet
         far = type(scene)(
@@ -361,7 +381,7 @@ def test_what_is_further_away_is_duller_and_more_reverberant() -> None:
         )
         click = np.zeros(RATE_HZ, np.float32)
         click[800] = 1
-        return hear(click, far, RATE_HZ, default_rng(1)).astype(float)
+        return mix_soundscape(click, far, RATE_HZ, default_rng(1)).astype(float)
 
     def treble(samples: np.ndarray) -> float:
         power = np.abs(np.fft.rfft(samples)) ** 2
@@ -375,7 +395,9 @@ def test_what_is_further_away_is_duller_and_more_reverberant() -> None:
     assert tail(far) > 2 * tail(near)
 
 
-def test_types_can_be_learnt_but_not_at_a_glance(corpus: tuple[Path, Made, list[Plan]]) -> None:
+def test_types_can_be_learnt_but_not_at_a_glance(
+    corpus: tuple[Path, CorpusSummary, list[RecordingPlan]],
+) -> None:
     """A nearest centroid on mean band levels, recordings left out in turn, does better than chance and far from all."""
     rows, labels, groups = [], [], []
     for plan in corpus[2]:
@@ -399,7 +421,7 @@ def test_types_can_be_learnt_but_not_at_a_glance(corpus: tuple[Path, Made, list[
 
 
 def test_the_readme_says_what_it_is_and_how_to_segment_it(
-    corpus: tuple[Path, Made, list[Plan]],
+    corpus: tuple[Path, CorpusSummary, list[RecordingPlan]],
 ) -> None:
     text = (corpus[0] / "README.md").read_text()
     assert "seed 5, scale 0.1, at 8000 Hz" in text
@@ -427,9 +449,7 @@ def test_nothing_more_is_begun_after_an_interruption(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
-    with pytest.raises(
-        OutputError, match=r"taken.recordings: the folder cannot be made \(Not a directory\)"
-    ):
+    with pytest.raises(OutputError, match=r"taken: cannot be used \(Not a directory\)"):
         make_corpus(tmp_path / "taken", scale=0.1)
 
 
@@ -453,22 +473,22 @@ def test_a_folder_with_anything_else_in_it_is_refused_and_the_same_corpus_is_mad
     before = digests(folder)
     make_corpus(folder, scale=0.1, rate_hz=4000)
     assert digests(folder) == before
-    with pytest.raises(OutputError, match="holds something else; name a new folder"):
+    with pytest.raises(OutputError, match="the folder has other files; give a new folder"):
         make_corpus(folder, scale=0.1, rate_hz=4000, seed=1)
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(OutputError, match="holds something else"):
+    with pytest.raises(OutputError, match="the folder has other files"):
         make_corpus(tmp_path, scale=0.1, rate_hz=4000)
 
 
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"scale": 0.0}, "scale: above 0, at most 100, got 0.0"),
+        ({"scale": 0.0}, "scale: expected more than 0 and at most 100, got 0.0"),
         ({"scale": float("nan")}, "scale: .* got nan"),
         ({"scale": 1e9}, "scale: "),
-        ({"seed": -1}, "seed: at least 0, got -1"),
-        ({"rate_hz": 100}, "rate: 4000 to 192000 Hz, got 100"),
-        ({"threads": 0}, "threads: at least 1, got 0"),
+        ({"seed": -1}, "seed: expected 0 or more, got -1"),
+        ({"rate_hz": 100}, "rate: expected 4,000 to 192,000 Hz, got 100"),
+        ({"threads": 0}, "threads: expected 1 or more, got 0"),
     ],
 )
 def test_options_out_of_range_are_refused_before_anything_is_written(
@@ -482,5 +502,5 @@ def test_options_out_of_range_are_refused_before_anything_is_written(
 def test_a_chorus_sounds_from_end_to_end() -> None:
     for number in range(5):
         random = default_rng(number)
-        call = sing(CHORUS, [draw_caller(random)], 6.0, 8000, random).astype(float)
+        call = synthesise_call(CHORUS, [draw_caller(random)], 6.0, 8000, random).astype(float)
         assert (call**2).reshape(12, -1).mean(axis=1).min() > 1e-3

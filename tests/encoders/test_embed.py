@@ -539,7 +539,7 @@ def test_one_recording_among_a_thousand_that_goes_bad_is_told_and_the_others_are
         "--store",
         tmp_path / "store",
     )
-    told, said = capsys.readouterr().out, "r500.wav: wanted audio that libsndfile can read"
+    told, said = capsys.readouterr().out, "r500.wav: libsndfile cannot read it as audio"
     assert f"left out: row 501: {said}" in told
     assert f"999 of 1000 segments embedded in {out}" in told
     segments = pl.read_parquet(tmp_path / "segments.parquet")["segment"].to_list()

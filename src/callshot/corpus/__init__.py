@@ -1,1 +1,1 @@
-"""FILES → SEGMENTS: audio and annotations come in, in the formats people have; segments and rejects go out."""
+"""Recordings and annotations, in the formats people have → segments and rejects."""

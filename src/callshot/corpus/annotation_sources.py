@@ -1,149 +1,118 @@
-"""A library of recordings and whatever annotates it → annotations, each with the recording that it is on.
+"""Annotations of a library of recordings, each placed on the recording that it belongs to.
 
-Annotations come from one file, from every file under a folder that is recognised, or from the names of the folders that
-the recordings are in. A row whose recording cannot be told is a reject; a file that cannot be read is refused, and the
-rest goes on.
+`read_sources` reads them from one file, from every recognised file under a folder, or from the
+names of the folders of the recordings. `place_calls` turns them into calls in seconds. A row that
+fits no recording becomes a reject; a file that cannot be read is skipped, with a reason.
 """
 
-import hashlib
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from callshot.corpus.annotations import Hints, Reading, find_format, read_annotations, recognise
 from callshot.corpus.audio import SUFFIXES
-from callshot.corpus.recordings import Library, find_files, refuse_file
+from callshot.corpus.recordings import (
+    Errors,
+    Library,
+    Recordings,
+    check_exists,
+    find_files,
+    skip_reason,
+)
 from callshot.errors import InputError
-from callshot.records import Annotation, Progress, Reject, no_progress
+from callshot.files import sha256_file
+from callshot.records import Annotation, Call, Progress, Recording, Reject
+
+Placed = tuple[str, Annotation]  # the path of a recording, and an annotation on it
+Spelling = Callable[[str], str]
 
 FOLDERS = "folders"
-TOLD_IN = ("segments.json", "provenance.json")
-MAY_ANNOTATE = frozenset(
+OVERSHOOT_S = 0.1  # a call may end this much after its recording: annotations are not exact
+MANIFESTS = ("segments.json", "provenance.json")  # they list the files that callshot wrote
+ANNOTATION_SUFFIXES = frozenset(
     (".txt", ".csv", ".tsv", ".textgrid", ".selections", ".xml", ".mat", ".phn", ".lab")
+)
+UNRECOGNISED = (
+    "not recognised as annotations; give its format with --format, or its columns with --columns"
 )
 
 
 @dataclass
 class Sources:
-    """What was found: `placed` annotations with the path of their recording, rejected rows and refused files.
+    """Annotations with the paths of their recordings, rejected rows and skipped files.
 
-    `annotated` also has the recordings whose annotation file says that they hold no calls.
+    `annotated` includes recordings whose annotation file has no calls. `recognised` counts files by
+    format and by what they were recognised from.
     """
 
-    placed: list[tuple[str, Annotation]] = field(default_factory=list)
+    placed: list[Placed] = field(default_factory=list)
     annotated: set[str] = field(default_factory=set)
     rejects: list[Reject] = field(default_factory=list)
-    refused: list[Reject] = field(default_factory=list)
+    skipped_files: list[Reject] = field(default_factory=list)
     recognised: Counter[tuple[str, str]] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)
 
 
 def read_sources(
-    library: Library,
-    where: Path | None,
-    format: str = "auto",
-    hints: Hints | None = None,
-    progress: Progress = no_progress,
+    library: Library, annotations: Path | None, format: str, hints: Hints, progress: Progress
 ) -> Sources:
-    """Read the annotations of a library from `where`, or from its own folder; without any, by the folders' names."""
-    hints = hints or Hints()
-    if format == FOLDERS:
-        return _by_folders(library, "asked for")
-    if format != "auto":
-        find_format(format)  # a name that is none is told before any work
-    place = where if where is not None else library.root
-    try:
-        there = place.exists()
-    except OSError as error:
-        raise InputError(f"{place}: cannot be looked into ({error.strerror})") from None
-    if not there:
-        raise InputError(f"{place}: no such file or folder; wanted the annotations")
-    if place.is_dir():
-        alone = where is None and library.alone
-        files = list(
-            _beside(library, hints.but) if alone else find_candidates(place, but=hints.but)
-        )
-        sources = _from_folder(library, place, files, format, hints, progress)
-    else:
-        sources = _from_file(library, place, format, hints)
-        progress(1.0, "reading annotations")
-    _refuse_namesakes(library, sources)
-    if sources.placed or sources.rejects or (sources.recognised and not sources.refused):
-        return sources
-    if where is None and format == "auto" and any("/" in path for path in library.paths):
-        by_folders = _by_folders(
-            library, "no annotation file is there, and the recordings are in folders"
-        )
-        by_folders.refused += sources.refused
-        return by_folders
-    if sources.refused:
-        first, others = sources.refused[0], len(sources.refused) - 1
-        raise InputError(
-            f"{first.file}: {first.reason}{f' (and {others} more files)' if others else ''}"
-        )
-    raise InputError(f"{place}: no annotations were found; name them with --annotations")
+    """Read the annotations of a library from a file or folder.
 
-
-def _refuse_namesakes(library: Library, sources: Sources) -> None:
-    """Reject annotations whose recording was found by dropping folders, where another's was found by dropping others.
-
-    `site1/x.wav` and `site2/x.wav` are two recordings, of which one is not there.
+    Without `annotations` they are looked for beside the recordings; if there are none, recordings
+    are labelled by the names of their folders.
     """
-    root = library.root.absolute().name.casefold()
-    dropped: dict[str, dict[str, str]] = defaultdict(dict)
-    for path, annotation in sources.placed:
-        if annotation.path is not None:
-            prefix = library.dropped(annotation.path, path)
-            dropped[path].setdefault(prefix, annotation.path)
-    strange = {
-        path: prefixes
-        for path, prefixes in dropped.items()
-        if any(p.rpartition("/")[2] != root for p in prefixes if p)
-    }
-    if strange:
-        first = next(name for prefixes in strange.values() for p, name in prefixes.items() if p)
-        sources.notes[
-            f"{len(strange)} recordings were found by the end of their names alone, the first by {first}"
-        ] += 1
-    torn = {path for path, prefixes in strange.items() if len(prefixes) > 1}
-    kept = []
-    for path, annotation in sources.placed:
-        prefix = "" if annotation.path is None else library.dropped(annotation.path, path)
-        if path in torn and prefix and prefix.rpartition("/")[2] != root:
-            others = " and ".join(
-                sorted(name for p, name in dropped[path].items() if p != prefix)[:2]
-            )
-            reason = f"{annotation.path} may be another recording than {path}, which is named {others} elsewhere"
-            sources.rejects.append(Reject(annotation.file, annotation.row, reason))
+    if format == FOLDERS:
+        return _label_by_folder(library, "asked for")
+    if format != "auto":
+        find_format(format)  # an unknown name is an error before any work
+    place = library.root if annotations is None else annotations
+    check_exists(place, "a file or folder of annotations")
+    if not place.is_dir():
+        sources = Sources()
+        reading = read_annotations(place, format, hints)
+        _place(library, reading, PurePosixPath(place.name), sources)
+        progress(1.0, "reading annotations")
+    else:
+        if annotations is None and library.is_single:
+            files = _find_files_of_recording(library, hints.but)
         else:
-            kept.append((path, annotation))
-    sources.placed[:] = kept
+            files = find_input_files(place, exclude=hints.but)
+        sources = _read_folder(library, place, list(files), format, hints, progress)
+    _reject_namesakes(library, sources)
+    if sources.placed or sources.rejects or (sources.recognised and not sources.skipped_files):
+        return sources
+    has_folders = any("/" in path for path in library.paths)
+    if annotations is None and format == "auto" and has_folders:
+        by_folder = _label_by_folder(library, "no annotation files, and recordings in folders")
+        by_folder.skipped_files += sources.skipped_files
+        return by_folder
+    if not sources.skipped_files:
+        raise InputError(f"{place}: no annotations found; give them with --annotations")
+    first, *others = sources.skipped_files
+    rest = f" (and {len(others)} more files)" if others else ""
+    raise InputError(f"{first.file}: {first.reason}{rest}")
 
 
-def _by_folders(library: Library, why: str) -> Sources:
-    """Take the name of the folder that a recording is in for the label of all of it."""
+def _label_by_folder(library: Library, reason: str) -> Sources:
+    """Label each whole recording with the name of its folder."""
     sources = Sources()
-    sources.recognised[FOLDERS, why] = len({PurePosixPath(path).parent for path in library.paths})
+    folders = {PurePosixPath(path).parent for path in library.paths}
+    sources.recognised[FOLDERS, reason] = len(folders)
     for path in library.paths:
-        label, file = PurePosixPath(path).parent.name, str(library.root / path)
+        label = PurePosixPath(path).parent.name
+        file = str(library.root / path)
         if label:
             sources.placed.append((path, Annotation(path, 0.0, None, label, file, None)))
             sources.annotated.add(path)
         else:
-            sources.rejects.append(Reject(file, None, "in no folder whose name could be its label"))
+            sources.rejects.append(Reject(file, None, "not in a folder that could be its label"))
     return sources
 
 
-def _from_file(library: Library, path: Path, format: str, hints: Hints) -> Sources:
-    sources = Sources()
-    _place(library, read_annotations(path, format, hints), PurePosixPath(path.name), sources)
-    return sources
-
-
-def _from_folder(
+def _read_folder(
     library: Library,
     folder: Path,
     files: Sequence[Path],
@@ -151,129 +120,239 @@ def _from_folder(
     hints: Hints,
     progress: Progress,
 ) -> Sources:
-    sources, forms = Sources(), defaultdict[str, dict[str, str]](dict)
-    one_folder = len({path.parent for path in files if path.suffix.lower() in MAY_ANNOTATE}) == 1
+    sources = Sources()
+    formats = defaultdict[str, dict[str, Path]](dict)  # of each recording, with their files
+    folders = {path.parent for path in files if path.suffix.lower() in ANNOTATION_SUFFIXES}
     for path in files:
-        reading = _try(path, folder, format, hints, sources)
+        reading = _read_file(path, folder, format, hints, sources)
         progress(1 / len(files), "reading annotations")
-        if reading is not None:
-            file = PurePosixPath(path.name if one_folder else path.relative_to(folder).as_posix())
-            for recording in _place(library, reading, file, sources):
-                forms[recording].setdefault(reading.format, str(path))
-    _refuse_two_forms(forms)
+        if reading is None:
+            continue
+        name = path.name if len(folders) == 1 else path.relative_to(folder).as_posix()
+        for recording in _place(library, reading, PurePosixPath(name), sources):
+            formats[recording].setdefault(reading.format, path)
+    _check_one_format(formats)
     return sources
 
 
-def find_candidates(
-    folder: Path, *, audio: bool = False, but: Iterable[Path] = ()
-) -> Iterator[Path]:
-    """Go through the files that may hold annotations, or (`audio`) sound: nothing that callshot wrote there.
-
-    `but` are files and folders to pass over.
-    """
-    own, seen, places = set[Path](), set[Path](), [place.absolute() for place in but]
-    for path in find_files(folder):
-        if path.parent not in seen:
-            seen.add(path.parent)
-            own |= _written_by_us(path.parent)
-        passed = path in own or any(path.absolute().is_relative_to(place) for place in places)
-        if not passed and not path.is_dir() and (audio or path.suffix.lower() not in SUFFIXES):
-            yield path
-
-
-def _beside(library: Library, but: Iterable[Path]) -> Iterator[Path]:
-    """Go through the files that are about a recording which was named alone: those of its name, in its own folder."""
-    recordings = [file.name for file in library.root.iterdir() if file.suffix.lower() in SUFFIXES]
-    whole = Library(library.root, tuple(recordings))
-    for path in find_candidates(library.root, but=but):
-        if (
-            path.parent == library.root
-            and _look_up(whole, None, PurePosixPath(path.name)) == library.paths[0]
-        ):
-            yield path
-
-
-def _written_by_us(folder: Path) -> set[Path]:
-    """Return what a run of ours wrote to a folder and those in it, by name and content: results are no annotations."""
-    found: set[Path] = set()
-    for told_in in TOLD_IN:
-        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            if (folder / told_in).is_file():
-                files = json.loads((folder / told_in).read_text(encoding="utf-8"))["files"]
-                own = {
-                    folder / name
-                    for name, digest in files.items()
-                    if _digest(folder / name) == digest
-                }
-                found |= {folder / told_in, *own}
-    return found
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _try(path: Path, folder: Path, format: str, hints: Hints, into: Sources) -> Reading | None:
-    """Read a file if it holds annotations; else say why not, unless its name does not look as if it did."""
-    may = path.suffix.lower() in MAY_ANNOTATE
-    reason = refuse_file(path, folder)
+def _read_file(
+    path: Path, folder: Path, format: str, hints: Hints, sources: Sources
+) -> Reading | None:
+    """Read a file if it holds annotations; note why not if its suffix suggests that it does."""
+    may_annotate = path.suffix.lower() in ANNOTATION_SUFFIXES
+    reason = skip_reason(path, folder)
     try:
-        known = recognise(path, hints) if reason is None else None
-        if known is not None and format in ("auto", known[0].name):
+        if reason is None:
+            reason = _check_format(path, format, hints, may_annotate)
+        if reason is None:
             return read_annotations(path, format, hints)
-        if known is not None and known[0].name != "csv":
-            reason = f"{known[0].name}, and {format} was asked for"
-        elif format != "auto" and may and reason is None:
-            return read_annotations(
-                path, format, hints
-            )  # some formats are not to be recognised by their looks
     except InputError as error:
         reason = str(error).removeprefix(f"{path}: ")
-    if may:
-        told = (
-            reason
-            or "not recognised as annotations; name its format with --format, or its columns with --columns"
-        )
-        into.refused.append(Reject(str(path), None, told))
+    if may_annotate:
+        sources.skipped_files.append(Reject(str(path), None, reason))
     return None
 
 
-def _place(library: Library, reading: Reading, file: PurePosixPath, into: Sources) -> set[str]:
-    """Find the recording of every annotation of a file; return the recordings that it is about."""
-    into.rejects += reading.rejects
-    into.recognised[reading.format, reading.why] += 1
-    into.notes.update(reading.notes)
-    paths: dict[str | None, str | InputError] = {}
+def _check_format(path: Path, format: str, hints: Hints, may_annotate: bool) -> str | None:
+    """Return why a file is not read in the format asked for, None if it is."""
+    recognised = recognise(path, hints)
+    name = None if recognised is None else recognised[0].name
+    if format == name or (format == "auto" and name is not None):
+        return None
+    if name not in (None, "csv"):
+        return f"its format is {name}, not {format}"
+    # Some formats cannot be recognised by their content.
+    return None if format != "auto" and may_annotate else UNRECOGNISED
+
+
+def _place(library: Library, reading: Reading, file: PurePosixPath, sources: Sources) -> set[str]:
+    """Find the recording of each annotation of a file; return the recordings that it annotates."""
+    sources.rejects += reading.rejects
+    sources.recognised[reading.format, reading.why] += 1
+    sources.notes.update(reading.notes)
+    names = {annotation.path for annotation in reading.annotations} or {None}
+    paths = {name: _find_recording(library, name, file) for name in names}
     for annotation in reading.annotations:
-        name = annotation.path
-        if name not in paths:
-            paths[name] = _look_up(library, name, file)
-        path = paths[name]
-        if isinstance(path, str):
-            into.placed.append((path, annotation))
+        path = paths[annotation.path]
+        if isinstance(path, InputError):
+            sources.rejects.append(annotation.reject(path))
         else:
-            into.rejects.append(Reject(annotation.file, annotation.row, str(path)))
-    if not reading.annotations:
-        paths[None] = _look_up(library, None, file)
-    found = {path for path in paths.values() if isinstance(path, str)}
-    into.annotated |= found
-    return found
+            sources.placed.append((path, annotation))
+    recordings = {path for path in paths.values() if isinstance(path, str)}
+    sources.annotated |= recordings
+    return recordings
 
 
-def _look_up(library: Library, name: str | None, file: PurePosixPath) -> str | InputError:
+def _find_recording(library: Library, name: str | None, file: PurePosixPath) -> str | InputError:
     try:
         return library.pair(file) if name is None else library.find(name)
     except InputError as error:
         return error
 
 
-def _refuse_two_forms(forms: dict[str, dict[str, str]]) -> None:
-    """Refuse a folder in which a recording is annotated in two formats: the same calls would be there twice."""
-    for recording, files in forms.items():
+def _check_one_format(formats: dict[str, dict[str, Path]]) -> None:
+    """Raise InputError if a recording is annotated in two formats: its calls would count twice."""
+    for recording, files in formats.items():
         if len(files) > 1:
-            told = " and ".join(f"{format} ({file})" for format, file in list(files.items())[:2])
+            names = " and ".join([f"{format} ({path})" for format, path in files.items()][:2])
             raise InputError(
-                f"{recording} is annotated in two forms, {told}; choose one with --format, or name one folder "
-                "with --annotations"
+                f"{recording} is annotated in two formats, {names}; "
+                "choose one with --format, or give one folder with --annotations"
             )
+
+
+def _reject_namesakes(library: Library, sources: Sources) -> None:
+    """Reject annotations that fit a recording only without their folders, if others fit better.
+
+    `site1/x.wav` and `site2/x.wav` are two recordings, even if only one of them is in the library.
+    """
+    root = library.root.absolute().name.casefold()
+    prefixes = []
+    names = defaultdict[str, dict[str, str]](dict)  # of each path, by ignored folders
+    for path, annotation in sources.placed:
+        prefix = ""
+        if annotation.path is not None:
+            prefix = library.unmatched_folders(annotation.path, path)
+            names[path].setdefault(prefix, annotation.path)
+        prefixes.append(prefix)
+    placed = []
+    guesses: dict[str, str | None] = {}
+    for (path, annotation), prefix in zip(sources.placed, prefixes, strict=True):
+        others = []
+        if prefix and prefix.rpartition("/")[2] != root:
+            guesses.setdefault(path, annotation.path)
+            others = sorted(name for other, name in names[path].items() if other != prefix)
+        if others:
+            reason = (
+                f"{annotation.path} may be another recording than {path}, "
+                f"which other rows call {' and '.join(others[:2])}"
+            )
+            sources.rejects.append(annotation.reject(reason))
+        else:
+            placed.append((path, annotation))
+    sources.placed = placed
+    if guesses:
+        first = next(iter(guesses.values()))
+        note = f"{len(guesses)} recordings were found by file name only, the first from {first}"
+        sources.notes[note] += 1
+
+
+def find_input_files(
+    folder: Path, *, audio: bool = False, exclude: Iterable[Path] = ()
+) -> Iterator[Path]:
+    """Yield the files that may hold annotations, or (`audio`) sound, but no output of callshot.
+
+    `exclude` lists files and folders to ignore.
+    """
+    outputs: set[Path] = set()
+    visited: set[Path] = set()
+    excluded = [path.absolute() for path in exclude]
+    for path in find_files(folder):
+        if path.parent not in visited:
+            visited.add(path.parent)
+            outputs |= _find_own_outputs(path.parent)
+        is_excluded = any(path.absolute().is_relative_to(other) for other in excluded)
+        if is_excluded or path in outputs or path.is_dir():
+            continue
+        if audio or path.suffix.lower() not in SUFFIXES:
+            yield path
+
+
+def _find_files_of_recording(library: Library, exclude: Iterable[Path]) -> Iterator[Path]:
+    """Yield the files that belong to the one recording of a library by their names."""
+    root = library.root
+    recordings = [path.name for path in root.iterdir() if path.suffix.lower() in SUFFIXES]
+    neighbours = Library(root, tuple(recordings))
+    for path in find_input_files(root, exclude=exclude):
+        recording = _find_recording(neighbours, None, PurePosixPath(path.name))
+        if path.parent == root and recording == library.paths[0]:
+            yield path
+
+
+def _find_own_outputs(folder: Path) -> set[Path]:
+    """Return the files that callshot wrote to a folder and below, by name and checksum."""
+    outputs: set[Path] = set()
+    for name in MANIFESTS:
+        manifest = folder / name
+        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            if not manifest.is_file():
+                continue
+            checksums = json.loads(manifest.read_text(encoding="utf-8"))["files"].items()
+            unchanged = {
+                folder / file for file, sha in checksums if sha256_file(folder / file) == sha
+            }
+            outputs |= {manifest, *unchanged}
+    return outputs
+
+
+def place_calls(
+    placed: Sequence[Placed],
+    recordings: Recordings,
+    errors: Errors,
+    spell: Spelling,
+) -> tuple[list[Call], list[Reject]]:
+    """Turn annotations into calls in seconds.
+
+    Annotations beyond the end of a recording, on an unreadable one, and duplicates are rejects.
+    """
+    calls = []
+    rejects = []
+    first_rows: dict[tuple[object, ...], Annotation] = {}
+    groups = _find_groups(placed)
+    for path, annotation in placed:
+        try:
+            if path in errors:
+                raise errors[path]
+            group = groups.get(path, path)
+            call = _place_call(annotation, recordings[path], group, spell)
+            _check_unique(call, first_rows)
+            calls.append(call)
+        except InputError as error:
+            rejects.append(annotation.reject(error))
+    calls.sort(key=lambda call: (call.path, call.start_s, call.end_s, call.label))
+    return calls, rejects
+
+
+def _find_groups(placed: Iterable[Placed]) -> dict[str, str]:
+    """Return the recording that each file belongs to, if one is given: the one most rows name."""
+    names = defaultdict[str, Counter[str]](Counter)
+    for path, annotation in placed:
+        if annotation.recording is not None:
+            names[path][annotation.recording] += 1
+    groups = {}
+    for path, counts in names.items():
+        groups[path] = min(counts, key=lambda name: (-counts[name], name))
+    return groups
+
+
+def _place_call(annotation: Annotation, recording: Recording, group: str, spell: Spelling) -> Call:
+    path = recording.path
+    unit = recording.rate_hz if annotation.in_frames else 1.0
+    length_s = recording.duration_s
+    start_s = annotation.start_s / unit
+    end_s = length_s if annotation.end_s is None else annotation.end_s / unit
+    is_beyond = start_s >= length_s or end_s > length_s + OVERSHOOT_S
+    if recording.missing_s > 0 and (is_beyond or annotation.end_s is None):
+        announced_s = length_s + recording.missing_s
+        raise InputError(
+            f"{path} is cut short: its header announces {announced_s:.6g} s, "
+            f"but it has {length_s:.6g} s"
+        )
+    if is_beyond:
+        raise InputError(
+            f"{start_s:.6g} to {end_s:.6g} s is beyond the end of {path}, "
+            f"which is {length_s:.6g} s long (if it is time-expanded, see --source-rate)"
+        )
+    if annotation.recording not in (None, group):
+        raise InputError(
+            f"{path} is in recording {annotation.recording!r} here but in {group!r} elsewhere"
+        )
+    return Call(path, group, start_s, end_s, spell(annotation.label), annotation)
+
+
+def _check_unique(call: Call, first_rows: dict[tuple[object, ...], Annotation]) -> None:
+    key = (call.path, round(call.start_s, 6), round(call.end_s, 6), call.label)
+    first = first_rows.setdefault(key, call.annotation)
+    if first is not call.annotation:
+        row = "" if first.row is None else f", row {first.row}"
+        raise InputError(f"the same span and label as {first.file}{row}")

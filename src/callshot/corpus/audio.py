@@ -1,15 +1,16 @@
-"""Audio: a span of a recording comes in, one channel of it at a wanted rate goes out, as float32.
+"""Audio of segments: a span of a recording comes in, one channel at a given rate goes out.
 
-Samples are the file's own, scaled to ±1 (16 bit: divided by 32768), and never clipped. At the file's rate they are not
-touched. Long recordings are sought in, never loaded.
+Samples are float32, those of the file scaled to ±1 (16 bit: divided by 32768), and never clipped.
+At the rate of the file they are not changed. Long recordings are not loaded: we seek in them.
 
-At another rate the span is the samples from round(start_s · rate_hz) up to, not with, round(end_s · rate_hz) of the
-whole recording resampled, which has ceil(duration_s · rate_hz) of them; beyond its ends the recording is silence. The
-resampler is soxr at quality VHQ, which computes in float64: a span read alone differs from the same span cut out of a
-longer read by no more than the last bit of a float32 (6e-8 at full scale; HQ, in float32, by 5e-7). For that a span is
-read with a margin of 256 periods of the lower of the two rates on both sides (128 leave 4e-9, 64 leave 5e-4), from a
-frame that coincides with a sample. Where there is none nearby, as with 44100.1 and 16000 Hz, the one nearest to a
-sample is taken for it, and the span is off by at most half a frame.
+At another rate, a span has the samples from round(start_s · rate_hz) up to round(end_s · rate_hz)
+of the whole recording resampled, which has ceil(duration_s · rate_hz) samples. Beyond its ends the
+recording is silent. The resampler is soxr at quality VHQ, which computes in float64: a span read
+alone differs from the same span of a longer read by at most the last bit of a float32 (6e-8 at full
+scale; quality HQ: 5e-7). For that, a span is read with a margin of 256 periods of the lower rate on
+both sides (a margin of 128 gives 4e-9, 64 gives 5e-4), from a frame that coincides with a sample.
+If there is none nearby, as with 44100.1 and 16000 Hz, the frame nearest to a sample is used, and
+the span is off by at most half a frame.
 """
 
 import math
@@ -20,37 +21,40 @@ from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import numpy as np
 import soxr
 
-from callshot.corpus.audio_files import Frames, Signal
-from callshot.corpus.options import LEVELS_DBFS, RATES_HZ, check_channel_rule
+from callshot.corpus.audio_files import FrameReader, Signal
+from callshot.corpus.options import LEVELS_DBFS, RATES_HZ, check_channel_rule, check_range
 from callshot.errors import CallshotError, InputError, OptionError
 from callshot.records import Recording, Segment
+
+SignalOrError = Signal | InputError
+Batch = tuple[range, int]  # indices of segments, and about how many samples they have
+Pending = deque[tuple[Batch, Future[list[SignalOrError]]]]
 
 SUFFIXES = frozenset(
     {".wav", ".wave", ".bwf", ".rf64", ".w64", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".mp2"}
     | {".aif", ".aiff", ".aifc", ".au", ".snd", ".caf", ".sph", ".nist", ".voc"}
 )
 MARGIN = 256  # periods of the lower rate
-GRID = 4096  # samples among which one is sought that coincides with a frame
-WAITING = 2**24  # samples that may wait for whoever takes the segments
-BATCH = 8  # segments that a thread reads at one go, if they are short: handing over each of them costs some 5 %
+GRID = 4096  # samples among which we look for one that coincides with a frame
+MAX_PENDING_SAMPLES = 2**24
+MAX_BATCH = 8  # segments; handing over single short ones costs about 5 %
 
 
 def probe(path: Path, name: str | None = None, source_rate_hz: float | None = None) -> Recording:
-    """Return what the header of an audio file says; the whole file is decoded only where that gives no length.
+    """Return the header of an audio file; decode the file only if its header has no length.
 
-    `name` is the path that the Recording gets. `source_rate_hz` replaces the rate in the header.
+    `name` becomes the path of the Recording. `source_rate_hz` replaces the rate in the header.
 
     >>> import soundfile, tempfile
     >>> path = Path(tempfile.mkdtemp()) / "a.wav"
     >>> soundfile.write(path, np.zeros((8000, 2)), 16000)
-    >>> probe(path, "a.wav")
-    Recording(path='a.wav', frames=8000, rate_hz=16000.0, channels=2, kind='WAV PCM_16', missing_s=0.0)
+    >>> probe(path, "a.wav").duration_s
+    0.5
     """
     with open_recording(path, name, source_rate_hz) as reader:
         return reader.recording
@@ -59,7 +63,7 @@ def probe(path: Path, name: str | None = None, source_rate_hz: float | None = No
 def open_recording(
     path: Path, name: str | None = None, source_rate_hz: float | None = None
 ) -> "Reader":
-    """Open an audio file to read spans of it; refuse what is not there, not a regular file, empty or not audio.
+    """Open an audio file to read spans of it; raise InputError if it is missing or not audio.
 
     >>> import soundfile, tempfile
     >>> path = Path(tempfile.mkdtemp()) / "a.wav"
@@ -68,25 +72,20 @@ def open_recording(
     ...     reader.read(0.25, 0.75, rate_hz=16000).shape
     (8000,)
     """
-    return Reader(Frames(path, path.as_posix() if name is None else name, source_rate_hz))
+    return Reader(FrameReader(path, name or path.as_posix(), source_rate_hz))
 
 
 class Reader:
-    """An open recording. For one thread at a time."""
+    """An open recording, for one thread at a time."""
 
-    def __init__(self, frames: Frames) -> None:
+    def __init__(self, frames: FrameReader) -> None:
         self._frames = frames
         self.recording = frames.recording
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -96,86 +95,116 @@ class Reader:
     def read(
         self, start_s: float, end_s: float, *, rate_hz: int, channel_rule: str = "first"
     ) -> Signal:
-        """Return a span, clipped to the recording, as one channel at `rate_hz`; refuse one of which nothing is left.
+        """Return the part of a span inside the recording, as one channel at `rate_hz`.
 
-        `channel_rule` is "first", "mean", or the number of a channel from "1" up. NaN and infinite samples in the span
-        or its margin, and a file that holds less of the span than its header promises, are refused too.
+        `channel_rule` is "first", "mean", or the number of a channel from "1".
+
+        Raises
+        ------
+        InputError
+            If the span has no samples, if samples in it or in its margin are not finite, or if
+            the file is truncated within it.
         """
-        channel = self._channel(channel_rule)
-        if not RATES_HZ[0] <= rate_hz <= RATES_HZ[1]:
-            raise OptionError(
-                f"rate: wanted {RATES_HZ[0]:.0f} to {RATES_HZ[1]:.0f} Hz, found {rate_hz}"
-            )
+        check_range("rate", rate_hz, RATES_HZ, "Hz")
+        channel = self._find_channel(channel_rule)
         ratio = Fraction(self.recording.rate_hz) / rate_hz
-        first, last = self._samples(start_s, end_s, rate_hz, ratio)
-        if ratio == 1:
-            parts = list(self._blocks(first, last, channel))
-            return parts[0] if len(parts) == 1 else np.concatenate(parts)
-        return self._resample(first, last, rate_hz, ratio, channel)
+        first, last = self._find_samples(start_s, end_s, rate_hz, ratio)
+        if ratio != 1:
+            return self._resample(first, last, rate_hz, ratio, channel)
+        blocks = list(self._read_channel(first, last, channel))
+        return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
 
-    def _channel(self, rule: str) -> int | None:
-        """Return the index of the channel that a rule takes, None for the mean of all."""
+    def _find_channel(self, rule: str) -> int | None:
+        """Return the index of the channel to read, None for the mean of all."""
         check_channel_rule(rule)
         if rule == "mean":
             return None
-        channel = 0 if rule == "first" else int(rule) - 1
-        if channel >= self.recording.channels:
+        number = 1 if rule == "first" else int(rule)
+        if number > self.recording.channels:
             raise self._frames.error(
-                f"wanted channel {rule}, but the number of channels is {self.recording.channels}"
+                f"expected a channel {number}, got {self.recording.channels} channels"
             )
-        return channel
+        return number - 1
 
-    def _samples(
+    def _find_samples(
         self, start_s: float, end_s: float, rate_hz: int, ratio: Fraction
     ) -> tuple[int, int]:
-        """Return the first sample of a span and the one after its last."""
-        if not (math.isfinite(start_s) and math.isfinite(end_s) and start_s < end_s):
+        """Return the first sample of a span, and the one after its last."""
+        is_finite = math.isfinite(start_s) and math.isfinite(end_s)
+        if not is_finite or start_s >= end_s:
             raise self._frames.error(
-                f"wanted a span that ends after it starts, found {start_s} s to {end_s} s"
+                f"expected a span that ends after it starts, got {start_s} s to {end_s} s"
             )
-        frames, length = self.recording.frames, math.ceil(self.recording.frames / ratio)
-        first, last = max(0, round(start_s * rate_hz)), round(end_s * rate_hz)
-        if last > length and self._frames.promised > frames:
-            said = f"its header promises {self._frames.promised / self.recording.rate_hz:.2f} s"
-            raise self._frames.cut_short(
-                math.floor(first * ratio), math.ceil(last * ratio), frames, said
+        frames = self.recording.frames
+        length = math.ceil(frames / ratio)
+        first = max(0, round(start_s * rate_hz))
+        last = round(end_s * rate_hz)
+        announced = self._frames.announced_frames
+        if last > length and announced > frames:
+            reason = f"its header announces {announced / self.recording.rate_hz:.2f} s"
+            raise self._frames.truncation_error(
+                math.floor(first * ratio), math.ceil(last * ratio), frames, reason
             )
-        if first >= min(last, length):
+        last = min(last, length)
+        if first >= last:
             raise self._frames.error(
-                f"nothing to read from {start_s:.3f} s to {end_s:.3f} s: no sample at {rate_hz} Hz lies in that part "
-                f"of the recording, which is {self.recording.duration_s:.3f} s long"
+                f"nothing to read from {start_s:.3f} s to {end_s:.3f} s at {rate_hz} Hz: "
+                f"the recording is {self.recording.duration_s:.3f} s long"
             )
-        return first, min(last, length)
+        return first, last
 
     def _resample(
         self, first: int, last: int, rate_hz: int, ratio: Fraction, channel: int | None
     ) -> Signal:
-        """Return samples `first` to `last` of the recording at `rate_hz`, where a sample lasts `ratio` frames."""
-        begin = _coincident(first - math.ceil(MARGIN * max(Fraction(1), 1 / ratio)), ratio)
-        stop = math.ceil(last * ratio) + math.ceil(MARGIN * max(Fraction(1), ratio))
+        """Return samples `first` to `last` at `rate_hz`, where a sample lasts `ratio` frames."""
+        sample_margin = math.ceil(MARGIN * max(Fraction(1), 1 / ratio))
+        frame_margin = math.ceil(MARGIN * max(Fraction(1), ratio))
+        begin = _find_aligned_sample(first - sample_margin, ratio)
+        stop = math.ceil(last * ratio) + frame_margin
         end = min(stop, self.recording.frames)
         stream = soxr.ResampleStream(
             self.recording.rate_hz, rate_hz, 1, dtype="float32", quality="VHQ"
         )
-        parts = [
-            stream.resample_chunk(block)
-            for block in self._blocks(round(begin * ratio), end, channel)
-        ]
-        parts.append(stream.resample_chunk(np.zeros(stop - end, np.float32), last=True))
+        blocks = self._read_channel(round(begin * ratio), end, channel)
+        parts = [stream.resample_chunk(block) for block in blocks]
+        silence = np.zeros(stop - end, np.float32)
+        parts.append(stream.resample_chunk(silence, last=True))
         return np.concatenate(parts)[first - begin : last - begin]
 
-    def _blocks(self, first: int, last: int, channel: int | None) -> Iterator[Signal]:
-        """Yield frames `first` to `last` as one channel, some at a time."""
-        for at, block in self._frames.blocks(first, last):
-            signal = _mean(block) if channel is None else np.ascontiguousarray(block[:, channel])
+    def _read_channel(self, first: int, last: int, channel: int | None) -> Iterator[Signal]:
+        """Yield frames `first` to `last` as one channel, in blocks."""
+        for position, block in self._frames.read_blocks(first, last):
+            if channel is None:
+                signal = _average_channels(block)
+            else:
+                signal = np.ascontiguousarray(block[:, channel])
             finite = np.isfinite(signal)
             if not finite.all():
                 bad = int(finite.argmin())
-                at_s = (at + bad) / self.recording.rate_hz
+                time_s = (position + bad) / self.recording.rate_hz
                 raise self._frames.error(
-                    f"the sample at {at_s:.3f} s is {signal[bad]}; wanted finite numbers"
+                    f"expected finite samples, got {signal[bad]} at {time_s:.3f} s"
                 )
             yield signal
+
+
+def _average_channels(block: Signal) -> Signal:
+    """Return the mean of the channels, computed in float64 so that equal channels stay the same."""
+    mean: Signal = block.mean(axis=1, dtype=np.float64).astype(np.float32)
+    return mean
+
+
+def _find_aligned_sample(sample: int, ratio: Fraction) -> int:
+    """Return the last sample up to the given one that coincides with a frame, or nearly does."""
+    if sample <= 0:
+        return 0
+    step = ratio.denominator
+    if step <= GRID:
+        return sample // step * step
+    candidates = range(max(0, sample - GRID), sample + 1)
+    return min(
+        candidates, key=lambda n: min(n * ratio.numerator % step, -n * ratio.numerator % step)
+    )
 
 
 def normalise_peak(signal: Signal, level_dbfs: float) -> Signal:
@@ -184,144 +213,183 @@ def normalise_peak(signal: Signal, level_dbfs: float) -> Signal:
     >>> normalise_peak(np.array([0.0, -0.1, 0.05], np.float32), -20.0)
     array([ 0.  , -0.1 ,  0.05], dtype=float32)
     """
-    if not LEVELS_DBFS[0] <= level_dbfs <= LEVELS_DBFS[1]:
-        raise OptionError(
-            f"level: wanted {LEVELS_DBFS[0]:.0f} to {LEVELS_DBFS[1]:.0f} dBFS, found {level_dbfs}"
-        )
+    check_range("level", level_dbfs, LEVELS_DBFS, "dBFS")
     peak = max(float(signal.max(initial=0.0)), -float(signal.min(initial=0.0)))
     if not math.isfinite(peak):
-        raise InputError(f"peak normalisation: wanted finite samples, found a peak of {peak}")
+        raise InputError(f"peak normalisation: expected finite samples, got a peak of {peak}")
     if peak == 0.0:
         return signal.copy()
-    dtype = (
-        np.float32 if peak > 1e-30 else np.float64
-    )  # the factor of a smaller peak may be no float32
-    return (signal * dtype(10 ** (level_dbfs / 20) / peak)).astype(np.float32, copy=False)
+    gain = 10 ** (level_dbfs / 20) / peak
+    # The gain of a very small peak does not fit into a float32.
+    precision = np.float32 if peak > 1e-30 else np.float64
+    return (signal * precision(gain)).astype(np.float32, copy=False)
 
 
 def read_segment(reader: Reader, segment: Segment) -> Signal:
-    """Return the audio of a segment: its span and collar, clipped to the recording, as its own columns say.
+    """Return the audio of a segment with its collar, as its columns ask.
 
     >>> import soundfile, tempfile
     >>> path = Path(tempfile.mkdtemp()) / "a.wav"
     >>> soundfile.write(path, np.full(32000, 0.5), 16000)
-    >>> call = Segment("a#0", "a", "a.wav", 0.1, 1.1, 0.25, "rumble", ("rumble",), 16000, "first", -3.0)
+    >>> call = Segment(
+    ...     "a#0", "a", "a.wav", 0.1, 1.1, 0.25, "rumble", ("rumble",), 16000, "first", -3.0
+    ... )
     >>> with open_recording(path) as reader:
     ...     audio = read_segment(reader, call)
     >>> len(audio) / 16000, round(float(audio.max()), 5)
     (1.35, 0.70795)
     """
-    start_s, end_s = segment.start_s - segment.collar_s, segment.end_s + segment.collar_s
-    signal = reader.read(start_s, end_s, rate_hz=segment.rate_hz, channel_rule=segment.channel_rule)
-    return signal if segment.level_dbfs is None else normalise_peak(signal, segment.level_dbfs)
+    signal = reader.read(
+        segment.start_s - segment.collar_s,
+        segment.end_s + segment.collar_s,
+        rate_hz=segment.rate_hz,
+        channel_rule=segment.channel_rule,
+    )
+    if segment.level_dbfs is None:
+        return signal
+    return normalise_peak(signal, segment.level_dbfs)
 
 
 def load_audio(
     root: Path, segments: Sequence[Segment], *, threads: int | None = None, ahead: int = 32
-) -> Generator[tuple[int, Signal | InputError], None, None]:
-    """Yield the index and the audio of each segment, in their order, or the error that stands in its place.
+) -> Generator[tuple[int, SignalOrError], None, None]:
+    """Load the audio of segments in their order, in parallel.
 
-    The file of a segment is `root / segment.path`. Each thread keeps a file open until it meets another one, so order
-    segments by recording. At most `ahead` segments wait to be taken, and fewer where they are long, so memory does not
-    grow with their number. Closing the iterator stops the threads. All processors are used unless `threads` is given.
+    Order segments by recording: each thread keeps one file open until it needs another. Memory does
+    not grow with the number of segments. Closing the generator stops the threads.
+
+    Parameters
+    ----------
+    root
+        Folder of the recordings; the file of a segment is `root / segment.path`.
+    segments
+        Segments to load, as `read_segments` returns them.
+    threads
+        Number of threads; all processors by default.
+    ahead
+        How many segments may wait to be taken; fewer wait if they are long.
+
+    Returns
+    -------
+    generator of (int, array or InputError)
+        The index of each segment with its audio as float32, or the error that prevented loading it.
+
+    Raises
+    ------
+    OptionError
+        If `threads` or `ahead` is below 1.
+
+    Examples
+    --------
+    >>> import soundfile, tempfile
+    >>> root = Path(tempfile.mkdtemp())
+    >>> soundfile.write(root / "a.wav", np.full(32000, 0.5), 16000)
+    >>> call = Segment(
+    ...     "a#0", "a", "a.wav", 0.5, 1.5, 0.0, "rumble", ("rumble",), 16000, "mean", None
+    ... )
+    >>> for index, audio in load_audio(root, [call]):
+    ...     print(index, audio.shape)
+    0 (16000,)
     """
-    if ahead < 1 or (threads is not None and threads < 1):
+    if threads is None:
+        threads = os.cpu_count() or 1
+    if threads < 1 or ahead < 1:
         raise OptionError(
-            f"wanted at least 1 thread and 1 segment ahead, found {threads} and {ahead}"
+            f"expected at least 1 thread and 1 segment ahead, got {threads} and {ahead}"
         )
-    return _read_ahead(root, segments, threads or os.cpu_count() or 1, ahead)
+    return _load_ahead(root, segments, threads, ahead)
 
 
-def _read_ahead(
+def _load_ahead(
     root: Path, segments: Sequence[Segment], threads: int, ahead: int
-) -> Generator[tuple[int, Signal | InputError], None, None]:
-    waiting: deque[tuple[range, int, Future[list[Signal | InputError]]]] = deque()
-    shelf, pool = _Shelf(root), ThreadPoolExecutor(threads, "callshot-audio")
+) -> Generator[tuple[int, SignalOrError], None, None]:
+    pending: Pending = deque()
+    recordings = _OpenRecordings(root)
+    pool = ThreadPoolExecutor(threads, "callshot-audio")
+    batch_size = max(1, min(MAX_BATCH, ahead // (2 * threads)))
     try:
-        for indices, size in _batches(segments, max(1, min(BATCH, ahead // (2 * threads)))):
-            while waiting and (
-                sum(len(other) for other, _, _ in waiting) + len(indices) > ahead
-                or sum(other for _, other, _ in waiting) + size > WAITING
-            ):
-                first, _, audio = waiting.popleft()
-                yield from zip(first, audio.result(), strict=True)
-            waiting.append(
-                (indices, size, pool.submit(shelf.read, segments[indices.start : indices.stop]))
-            )
-        while waiting:
-            first, _, audio = waiting.popleft()
-            yield from zip(first, audio.result(), strict=True)
+        for batch in _make_batches(segments, batch_size):
+            while _is_full(pending, batch, ahead):
+                yield from _take_first(pending)
+            indices, _ = batch
+            future = pool.submit(recordings.read, segments[indices.start : indices.stop])
+            pending.append((batch, future))
+        while pending:
+            yield from _take_first(pending)
     finally:
         pool.shutdown(cancel_futures=True)
-        shelf.close()
+        recordings.close()
 
 
-def _batches(segments: Sequence[Segment], most: int) -> Iterator[tuple[range, int]]:
-    """Yield runs of segments, which a thread reads at one go, and their size: a few short ones, or one long one."""
-    first, size = 0, 0
+def _is_full(pending: Pending, batch: Batch, ahead: int) -> bool:
+    """Return whether a batch must wait until another one is taken."""
+    segments = len(batch[0])
+    samples = batch[1]
+    for (indices, size), _ in pending:
+        segments += len(indices)
+        samples += size
+    return len(pending) > 0 and (segments > ahead or samples > MAX_PENDING_SAMPLES)
+
+
+def _take_first(pending: Pending) -> Iterator[tuple[int, SignalOrError]]:
+    (indices, _), future = pending.popleft()
+    return zip(indices, future.result(), strict=True)
+
+
+def _make_batches(segments: Sequence[Segment], batch_size: int) -> Iterator[Batch]:
+    """Yield runs of segments for a thread to read: a few short ones, or a long one."""
+    first = 0
+    samples = 0
     for index, segment in enumerate(segments):
-        more = _size(segment)
-        if index > first and (index - first >= most or size + more > WAITING // 16):
-            yield range(first, index), size
-            first, size = index, 0
-        size += more
+        more = _estimate_samples(segment)
+        is_long = samples + more > MAX_PENDING_SAMPLES // 16
+        if index > first and (index - first >= batch_size or is_long):
+            yield range(first, index), samples
+            first = index
+            samples = 0
+        samples += more
     if first < len(segments):
-        yield range(first, len(segments)), size
+        yield range(first, len(segments)), samples
 
 
-class _Shelf:
-    """The recordings that threads have open, one each."""
-
-    def __init__(self, root: Path) -> None:
-        self._root = root
-        self._open: dict[int, tuple[tuple[str, float | None], Reader]] = {}
-
-    def read(self, segments: Sequence[Segment]) -> list[Signal | InputError]:
-        """Return the audio of each segment, or the error."""
-        return [self._read(segment) for segment in segments]
-
-    def _read(self, segment: Segment) -> Signal | InputError:
-        try:
-            return read_segment(self._reader(segment), segment)
-        except CallshotError as error:
-            # A new error: the one that was raised holds on to the arrays of the frames it went through.
-            return InputError(str(error))
-
-    def _reader(self, segment: Segment) -> Reader:
-        thread, key = threading.get_ident(), (segment.path, segment.source_rate_hz)
-        held = self._open.get(thread)
-        if held is not None and held[0] == key:
-            return held[1]
-        if held is not None:
-            self._open.pop(thread)[1].close()
-        reader = open_recording(self._root / segment.path, *key)
-        self._open[thread] = (key, reader)
-        return reader
-
-    def close(self) -> None:
-        """Close them all."""
-        for _, reader in self._open.values():
-            reader.close()
-
-
-def _size(segment: Segment) -> int:
-    """Return how many samples a segment has, about; times that are no numbers count nothing, they will be refused."""
+def _estimate_samples(segment: Segment) -> int:
+    """Return about how many samples a segment has, 0 if its times are not finite."""
     samples = (segment.end_s - segment.start_s + 2 * segment.collar_s) * segment.rate_hz
     return int(samples) if math.isfinite(samples) else 0
 
 
-def _coincident(sample: int, ratio: Fraction) -> int:
-    """Return the last sample up to the given one that coincides with a frame, or nearly so where none does nearby."""
-    if sample <= 0:
-        return 0
-    if ratio.denominator <= GRID:
-        return sample // ratio.denominator * ratio.denominator
-    near = range(max(0, sample - GRID), sample + 1)
-    past, whole = ratio.numerator, ratio.denominator
-    return min(near, key=lambda k: min(k * past % whole, -k * past % whole))
+class _OpenRecordings:
+    """The recordings that threads have open, one per thread."""
 
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._readers: dict[int, tuple[tuple[str, float | None], Reader]] = {}
 
-def _mean(block: Signal) -> Signal:
-    """Return the mean of channels, in float64: equal channels give that channel."""
-    mean: Signal = block.mean(axis=1, dtype=np.float64).astype(np.float32)
-    return mean
+    def read(self, segments: Sequence[Segment]) -> list[SignalOrError]:
+        """Return the audio of each segment, or the error."""
+        return [self._read(segment) for segment in segments]
+
+    def _read(self, segment: Segment) -> SignalOrError:
+        try:
+            return read_segment(self._find_reader(segment), segment)
+        except CallshotError as error:
+            # A new error: the traceback of the one raised keeps arrays alive.
+            return InputError(str(error))
+
+    def _find_reader(self, segment: Segment) -> Reader:
+        thread = threading.get_ident()
+        key = (segment.path, segment.source_rate_hz)
+        if thread in self._readers:
+            open_key, reader = self._readers[thread]
+            if open_key == key:
+                return reader
+            del self._readers[thread]
+            reader.close()
+        reader = open_recording(self._root / segment.path, *key)
+        self._readers[thread] = (key, reader)
+        return reader
+
+    def close(self) -> None:
+        """Close them all."""
+        for _, reader in self._readers.values():
+            reader.close()

@@ -1,19 +1,20 @@
-"""Frames: the path of an audio file comes in, any run of its frames goes out, exactly, or an error that says why not.
+"""Frames of audio files: a path comes in, any run of frames goes out exactly, or an error.
 
-The format is known by the content of a file, whatever its name says. Files are sought in, but OGG and MP3 are read
-forward only, from their start: after a seek libsndfile returns other samples than it does without one (Vorbis: half a
-block of wrong ones, and now and then those of another place; Opus and MP3: about the same ones, and MP3 writes messages
-on the terminal). So the frames of such a file are fastest in their order.
+The format of a file is known by its content, whatever its suffix. Most files are read by seeking.
+OGG and MP3 files are read from their start only, because libsndfile returns other samples after a
+seek (Vorbis: half a block of wrong ones, sometimes from elsewhere; Opus and MP3: slightly different
+ones, and MP3 prints to the terminal). Their frames are therefore fastest in order.
 
-What libsndfile does with a file that was cut short, and how that is found:
+How libsndfile handles a truncated file, and how we detect it:
 
-    WAV, AIFF, AU, W64, RF64   takes it for a shorter one and logs that      the log is read
-    FLAC                       seeks and reads beyond the cut fail           the place where they do is searched
-    MP3                        fewer frames come than the header promises    they are counted
-    OGG, SPHERE                takes it for a shorter one                    not at all: it is a shorter recording
+    WAV, AIFF, AU, W64, RF64   reads it as a shorter file, with a log entry   we read the log
+    FLAC                       seeks and reads beyond the end fail            we search for the end
+    MP3                        returns fewer frames than announced            we count them
+    OGG, SPHERE                reads it as a shorter file                     cannot be detected
 
-A page that is missing inside an OGG file is skipped and logged; callshot refuses what comes after it, which would be at
-the wrong time. The length of an MP3 file without a Xing header is an estimate, beyond which libsndfile does not read.
+libsndfile skips a missing page inside an OGG file and logs that; callshot rejects the rest of the
+file, whose times would be wrong. The length of an MP3 file without a Xing header is an estimate,
+and libsndfile does not read beyond it.
 """
 
 import os
@@ -30,41 +31,39 @@ from numpy.typing import NDArray
 
 from callshot.corpus.options import RATES_HZ
 from callshot.errors import InputError
+from callshot.files import error_reason
 from callshot.records import Recording
 
 Signal = NDArray[np.float32]
+Block = tuple[int, Signal]  # the number of the first frame, and frames as (frames, channels)
 
-OPENING = (
-    threading.Lock()
-)  # libsndfile keeps why a file could not be opened in one place for all threads
-FORWARD = ("OGG", "MP3")
-TAIL_S = 30.0  # that are kept of such a file: calls overlap, and collars reach back
-HOLE = "libogg reports a hole"
-BLOCK, FORWARD_BLOCK = (
-    2**17,
-    2**12,
-)  # frames that are read at a time; small where a failure is found by its block
-UNKNOWN_FRAMES = 2**62  # libsndfile gives a length beyond it to a file whose header has none
-STREAMED_BYTES = 0x7FFF0000  # programs that write to a pipe promise this much or more
-PROMISE = re.compile(
+OPEN_LOCK = threading.Lock()  # libsndfile stores the reason of a failed open in one global place
+SEQUENTIAL_FORMATS = ("OGG", "MP3")
+CACHE_S = 30.0  # of a sequential file: calls overlap, and collars reach back
+HOLE_MESSAGE = "libogg reports a hole"
+BLOCK_FRAMES = 2**17
+SEQUENTIAL_BLOCK_FRAMES = 2**12  # small, because a failure is located by its block
+UNKNOWN_FRAMES = 2**62  # libsndfile reports more than this if the header has no length
+STREAMED_BYTES = 0x7FFF0000  # programs that write to a pipe announce this much or more
+ANNOUNCED_BYTES = re.compile(
     r"^\s*(?:data|SSND|Data Size|riff|Riff size)\s*: (\d+) \(should be (\d+)\)", re.MULTILINE
 )
 
 
-class Frames:
-    """An open audio file. For one thread at a time.
+class FrameReader:
+    """An open audio file, for one thread at a time.
 
-    `promised` is the number of frames that the header promises; fewer of them, `recording.frames`, may be there. Where
-    the header has no number the file is decoded once to count them. After damage was met the file is opened anew, so
-    that frames before it can still be read.
+    The header may announce more frames (`announced_frames`) than the file has (`recording.frames`).
+    If it has no length, the file is decoded once to count them. After an error the file is opened
+    again, so that the frames before the damage can still be read.
     """
 
     def __init__(self, path: Path, name: str, source_rate_hz: float | None) -> None:
-        self._path, self._name, self._at = path, name, 0
-        self._tail: deque[tuple[int, Signal]] = (
-            deque()
-        )  # the last frames of a file that is read forward only
-        self._reached: int | None = None  # where forward reading came to an early end
+        self._path = path
+        self._name = name
+        self._position = 0
+        self._cache: deque[Block] = deque()  # the latest frames of a sequential file
+        self._early_end: int | None = None  # of a sequential file
         _check_file(path, name)
         self._handle = self._open()
         try:
@@ -77,40 +76,29 @@ class Frames:
         """Close the file."""
         self._handle.close()
 
-    def blocks(self, first: int, last: int) -> Iterator[tuple[int, Signal]]:
-        """Yield frames `first` to `last`, some at a time, as (frames, channels), each with the number of its first."""
+    def read_blocks(self, first: int, last: int) -> Iterator[Block]:
+        """Yield the frames from `first` up to `last` in blocks."""
         try:
-            kept = self._kept(first, last)
-            yield from kept
-            first += sum(len(block) for _, block in kept)
+            for position, block in self._cached_blocks(first, last):
+                first = position + len(block)
+                yield position, block
             if first < last:
-                self._go_to(first, last)
+                self._move_to(first, last)
             while first < last:
-                at, block = self._at, self._take(last)
-                first = self._at
-                yield at, block
+                block = self._read_block(last)
+                yield first, block
+                first += len(block)
         except soundfile.SoundFileError as error:
             self.close()
-            raise self.cut_short(first, last, self._readable(last), _said(error)) from None
+            readable_end = self._find_readable_end(last)
+            raise self.truncation_error(first, last, readable_end, _error_text(error)) from None
 
-    def _kept(self, first: int, last: int) -> list[tuple[int, Signal]]:
-        """Return what is still in memory of a file that is read forward only, if the first frame is."""
-        if not self._tail or first < self._tail[0][0] or first >= self._at:
-            return []
-        parts = (
-            (max(at, first), block[max(0, first - at) : max(0, last - at)])
-            for at, block in self._tail
-        )
-        return [(at, block) for at, block in parts if len(block)]
-
-    def cut_short(self, first: int, last: int, readable: int, said: str) -> InputError:
-        """Return the error that frames `first` to `last` are not all there."""
-        wanted_s, end_s, there_s = (
-            frame / self.recording.rate_hz for frame in (first, last, readable)
-        )
+    def truncation_error(self, first: int, last: int, readable_end: int, reason: str) -> InputError:
+        """Return the error for frames that the file should have and has not."""
+        rate_hz = self.recording.rate_hz
         return self.error(
-            f"wanted {wanted_s:.2f} s to {end_s:.2f} s, but the file is cut short or damaged: it can be read up to "
-            f"{there_s:.2f} s ({said}); copy it again from where it came"
+            f"cannot read {first / rate_hz:.2f} s to {last / rate_hz:.2f} s: the file is cut short "
+            f"or damaged after {readable_end / rate_hz:.2f} s ({reason}); copy it again"
         )
 
     def error(self, text: str) -> InputError:
@@ -120,75 +108,102 @@ class Frames:
     def _describe(self, source_rate_hz: float | None) -> Recording:
         handle = self._handle
         rate_hz = float(handle.samplerate if source_rate_hz is None else source_rate_hz)
-        if not RATES_HZ[0] <= rate_hz <= RATES_HZ[1]:
-            whose = "its header says" if source_rate_hz is None else "the source rate given is"
+        low_hz, high_hz = RATES_HZ
+        if not low_hz <= rate_hz <= high_hz:
+            origin = "in its header" if source_rate_hz is None else "as source rate"
             raise self.error(
-                f"wanted a rate of {RATES_HZ[0]:.0f} to {RATES_HZ[1]:.0f} Hz, {whose} {rate_hz:g} Hz"
+                f"expected a rate of {low_hz:,.0f} to {high_hz:,.0f} Hz, "
+                f"got {rate_hz:g} Hz {origin}"
             )
-        frames = handle.frames if handle.frames < UNKNOWN_FRAMES else self._count()
+        frames = handle.frames
+        if frames >= UNKNOWN_FRAMES:
+            frames = self._count_frames()
         if frames <= 0:
-            raise self.error("the file holds no audio: its header says 0 frames")
-        self.promised = _promised_frames(handle.extra_info, frames)
-        kind, missing_s = f"{handle.format} {handle.subtype}", (self.promised - frames) / rate_hz
-        return Recording(self._name, frames, rate_hz, handle.channels, kind, missing_s)
+            raise self.error("the file has no audio (0 frames)")
+        self.announced_frames = _count_announced_frames(handle.extra_info, frames)
+        return Recording(
+            path=self._name,
+            frames=frames,
+            rate_hz=rate_hz,
+            channels=handle.channels,
+            kind=f"{handle.format} {handle.subtype}",
+            missing_s=(self.announced_frames - frames) / rate_hz,
+        )
 
-    def _count(self) -> int:
-        """Decode the file to its end, or as far as it can be decoded."""
-        frames = 0
+    def _count_frames(self) -> int:
+        """Decode the file as far as possible."""
+        total = 0
         with self._open() as handle:
             try:
-                while count := len(handle.read(BLOCK, dtype="float32")):
-                    frames += count
+                while count := len(handle.read(BLOCK_FRAMES, dtype="float32")):
+                    total += count
             except soundfile.SoundFileError:
-                pass  # spans beyond are refused as beyond the end, which is all that is known
-        return frames
-
-    def _go_to(self, frame: int, last: int) -> None:
-        """Go to a frame from which those up to `last` will be read."""
-        if self._handle.closed or (self._forward and frame < self._at):
-            self._handle.close()
-            self._handle, self._at = self._open(), 0
-            self._tail.clear()
-        if self._reached is not None and last > self._reached:
-            raise soundfile.SoundFileRuntimeError("the file ends early")
-        if not self._forward and self._at != frame:
-            self._seek(frame)
-        while self._at < frame:
-            self._take(frame)
+                pass  # what follows the damage counts as beyond the end of the recording
+        return total
 
     @property
-    def _forward(self) -> bool:
-        return self._handle.format in FORWARD
+    def _is_sequential(self) -> bool:
+        return self._handle.format in SEQUENTIAL_FORMATS
 
-    def _seek(self, frame: int) -> None:
-        self._at = self._handle.seek(frame)
-        if self._at != frame:
-            raise soundfile.SoundFileRuntimeError("a seek went elsewhere")
+    def _cached_blocks(self, first: int, last: int) -> list[Block]:
+        """Return the frames that are still in memory, if the first one is."""
+        blocks: list[Block] = []
+        if not self._cache or first < self._cache[0][0]:
+            return blocks
+        for position, block in self._cache:
+            part = block[max(0, first - position) : max(0, last - position)]
+            if len(part) > 0:
+                blocks.append((max(position, first), part))
+        return blocks
 
-    def _take(self, last: int) -> Signal:
-        """Return the next frames, not beyond `last`."""
-        count = min(FORWARD_BLOCK if self._forward else BLOCK, last - self._at)
+    def _move_to(self, frame: int, last: int) -> None:
+        """Go to a frame, in order to read up to `last`."""
+        is_behind = self._is_sequential and frame < self._position
+        if self._handle.closed or is_behind:
+            self._handle.close()
+            self._handle = self._open()
+            self._position = 0
+            self._cache.clear()
+        if self._early_end is not None and last > self._early_end:
+            raise soundfile.SoundFileRuntimeError("the file ends early")
+        if not self._is_sequential and self._position != frame:
+            self._position = self._handle.seek(frame)
+            if self._position != frame:
+                raise soundfile.SoundFileRuntimeError("a seek failed")
+        while self._position < frame:
+            self._read_block(frame)
+
+    def _read_block(self, last: int) -> Signal:
+        """Return the next frames, at most up to `last`."""
+        size = SEQUENTIAL_BLOCK_FRAMES if self._is_sequential else BLOCK_FRAMES
+        count = min(size, last - self._position)
         block: Signal = self._handle.read(count, dtype="float32", always_2d=True)
-        if self._handle.format == "OGG" and HOLE in self._handle.extra_info:
-            raise soundfile.SoundFileRuntimeError("a page is missing")
-        if self._forward:
-            self._tail.append((self._at, block))
-            while self._at - self._tail[0][0] > TAIL_S * self.recording.rate_hz:
-                self._tail.popleft()
-        self._at += len(block)
+        if self._is_sequential:
+            if HOLE_MESSAGE in self._handle.extra_info:
+                raise soundfile.SoundFileRuntimeError("a page is missing")
+            self._cache.append((self._position, block))
+            while self._position - self._cache[0][0] > CACHE_S * self.recording.rate_hz:
+                self._cache.popleft()
+        self._position += len(block)
         if len(block) < count:
-            self._reached = self._at if self._forward else None
+            if self._is_sequential:
+                self._early_end = self._position
             raise soundfile.SoundFileRuntimeError("the file ends early")
         return block
 
-    def _readable(self, last: int) -> int:
-        """Return about how far a file can be read that failed before `last`."""
-        if self._forward:
-            return self._at if self._reached is None else self._reached
-        low, high = 0, last
-        while high - low > max(1, self.recording.rate_hz / 100):
+    def _find_readable_end(self, last: int) -> int:
+        """Return about how far a file can be read after a failure before `last`."""
+        if self._is_sequential:
+            return self._position if self._early_end is None else self._early_end
+        low = 0
+        high = last
+        resolution = max(1, self.recording.rate_hz / 100)
+        while high - low > resolution:
             middle = (low + high) // 2
-            low, high = (middle, high) if self._can_read(middle) else (low, middle)
+            if self._can_read(middle):
+                low = middle
+            else:
+                high = middle
         return low
 
     def _can_read(self, frame: int) -> bool:
@@ -198,53 +213,49 @@ class Frames:
             except soundfile.SoundFileError:
                 return False
 
-    def _open(self) -> "_Handle":
+    def _open(self) -> "_SoundFile":
+        path = os.fsencode(self._path) if os.name == "posix" else str(self._path)
         try:
-            with OPENING:
-                return _Handle(os.fsencode(self._path) if os.name == "posix" else str(self._path))
-        except (soundfile.SoundFileError, TypeError) as error:  # TypeError: the file is named .raw
-            raise self.error(
-                f"wanted audio that libsndfile can read; it said: {_said(error)}"
-            ) from None
+            with OPEN_LOCK:
+                return _SoundFile(path)
+        except (soundfile.SoundFileError, TypeError) as error:  # TypeError: the suffix is .raw
+            raise self.error(f"libsndfile cannot read it as audio: {_error_text(error)}") from None
 
 
-class _Handle(soundfile.SoundFile):  # type: ignore[misc]
-    """A SoundFile that seeks only when told to: soundfile does so after each read of a file that says it can."""
+class _SoundFile(soundfile.SoundFile):  # type: ignore[misc]
+    """A SoundFile that seeks only when asked; soundfile seeks after each read if it can."""
 
     def seekable(self) -> bool:
         return False
 
 
 def _check_file(path: Path, name: str) -> None:
-    """Refuse what is not a regular file that can be opened and holds something."""
+    """Raise InputError unless a path is a regular file with content that we may read."""
     try:
         status = path.stat()
-        if stat.S_ISREG(status.st_mode):
-            path.open("rb").close()
-    except FileNotFoundError:
-        raise InputError(f"{name}: there is no such file") from None
-    except OSError as error:
-        raise InputError(f"{name}: the file cannot be opened: {error.strerror}") from None
-    except ValueError:
-        raise InputError(
-            f"{name!r}: wanted the name of a file, found a character that none can have"
-        ) from None
-    if not stat.S_ISREG(status.st_mode):
-        raise InputError(
-            f"{name}: wanted an audio file, found something that is not a regular file"
-        )
+        is_regular = stat.S_ISREG(status.st_mode)
+        if is_regular:
+            path.open("rb").close()  # libsndfile does not say why a file cannot be opened
+    except (OSError, ValueError) as error:
+        raise InputError(f"{name}: cannot be opened ({error_reason(error)})") from None
+    if not is_regular:
+        raise InputError(f"{name}: expected an audio file, got a folder, pipe or device")
     if status.st_size == 0:
         raise InputError(f"{name}: the file is empty (0 bytes)")
 
 
-def _promised_frames(log: str, frames: int) -> int:
-    """Return how many frames a header promises, by what libsndfile logged when it found fewer."""
-    found = PROMISE.search(log)
-    if found is None or int(found[1]) >= STREAMED_BYTES:
+def _count_announced_frames(log: str, frames: int) -> int:
+    """Return how many frames the header announces, from the log of libsndfile."""
+    match = ANNOUNCED_BYTES.search(log)
+    if match is None:
         return frames
-    return max(frames, frames * int(found[1]) // max(1, int(found[2])))
+    announced = int(match[1])
+    actual = int(match[2])
+    if announced >= STREAMED_BYTES:
+        return frames
+    return max(frames, frames * announced // max(1, actual))
 
 
-def _said(error: Exception) -> str:
-    """Return what libsndfile said, on one line."""
+def _error_text(error: Exception) -> str:
+    """Return the message of libsndfile on one line."""
     return " ".join(str(getattr(error, "error_string", error)).split()).rstrip(".")

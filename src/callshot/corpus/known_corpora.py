@@ -3,7 +3,7 @@
     callshot segment AUDIO_DIR --corpus ldc2010s05 --out DIR
 
 A corpus has its own number of folds, segmentation options, labels with their spellings, and the
-categories of the AERD comparison. Labels outside its list are kept, spelled the same way, and noted.
+categories of the AERD comparison. Labels outside its list are kept, in the same spelling.
 """
 
 import re

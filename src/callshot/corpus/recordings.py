@@ -1,7 +1,7 @@
-"""A folder of audio → the recordings in it, and which of them a name in an annotation file means.
+"""Recordings under a folder, and which of them a name in an annotation file means.
 
-Names from files are looked up among the paths that were found under the folder, never followed: no `../`, no absolute
-path and no link can lead outside it.
+Names from files are looked up among the paths under the folder and never followed: no `../`, no
+absolute path and no link can lead outside it.
 """
 
 import os
@@ -13,214 +13,243 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from callshot.corpus.audio import SUFFIXES
+from callshot.corpus.audio import SUFFIXES, probe
 from callshot.errors import InputError
-from callshot.records import Reject
+from callshot.files import error_reason
+from callshot.records import Progress, Recording, Reject
 
-Paths = dict[str, list[str]]
-OTHERS = frozenset(
+PathIndex = dict[str, list[str]]
+Recordings = dict[str, Recording]
+Errors = dict[str, InputError]
+
+UNSUPPORTED_SUFFIXES = frozenset(
     (".m4a", ".aac", ".mp4", ".wma", ".amr", ".wv", ".ape", ".alac", ".ra", ".wac", ".dsf")
 )
-AUDIO = SUFFIXES | OTHERS
+AUDIO_SUFFIXES = SUFFIXES | UNSUPPORTED_SUFFIXES
 INFIX = re.compile(
-    r"\.|[ _-](?:labels?|annotations?|annot|selections?|calls?|tables?|tiers?|textgrid|praat|raven|audacity|events|"
-    r"final|checked|corrected|edited|manual)(?![a-z0-9])"
+    r"\.|[ _-](?:labels?|annotations?|annot|selections?|calls?|tables?|tiers?|textgrid|praat|raven"
+    r"|audacity|events|final|checked|corrected|edited|manual)(?![a-z0-9])"
 )
 
 
 @dataclass(frozen=True)
 class Library:
-    """The audio files under a folder, as paths relative to it with `/`, and what was left out.
+    """The audio files under a folder, as relative paths with `/`, and the files left out.
 
-    `alone` is a recording that was named itself, whatever else is in its folder.
+    `is_single` means that the user gave one recording, whatever else is in its folder.
     """
 
     root: Path
     paths: tuple[str, ...]
     rejects: tuple[Reject, ...] = ()
-    alone: bool = False
-    _ends: Paths = field(default_factory=lambda: defaultdict(list), repr=False)
-    _stems: Paths = field(default_factory=lambda: defaultdict(list), repr=False)
+    is_single: bool = False
+    _by_ending: PathIndex = field(default_factory=lambda: defaultdict(list), repr=False)
+    _by_stem: PathIndex = field(default_factory=lambda: defaultdict(list), repr=False)
 
     def __post_init__(self) -> None:
         for path in self.paths:
-            parts = _plain(path).split("/")
+            parts = _normalise(path).split("/")
             for n in range(len(parts)):
-                end = "/".join(parts[n:])
-                self._ends[end].append(path)
-                self._ends[_bare(end)].append(path)
-            self._stems[_bare(parts[-1])].append(path)
+                ending = "/".join(parts[n:])
+                self._by_ending[ending].append(path)
+                self._by_ending[_drop_suffix(ending)].append(path)
+            self._by_stem[_drop_suffix(parts[-1])].append(path)
 
     def find(self, name: str) -> str:
-        """Return the path that a name means: it ends in the path, or the path ends in it; refuse all else.
+        """Return the recording that a name means; one of the two ends in the other.
 
-        Case does not matter, nor does the suffix of an audio file, nor how accents are encoded. A recording with the
-        same file name in another folder is another recording.
+        Case, the suffix of an audio file and the encoding of accents do not matter. A file of the
+        same name in another folder is another recording.
 
-        >>> Library(Path("."), ("a/x.wav", "b/x.wav", "y.flac")).find("/media/card/a/X.WAV")
+        >>> library = Library(Path("."), ("a/x.wav", "b/x.wav", "y.flac"))
+        >>> library.find("/media/card/a/X.WAV")
         'a/x.wav'
         """
-        plain = re.sub(r"/(\./)*/*", "/", name.strip().replace("\\", "/")).removeprefix("./")
-        parts = _plain(plain.rpartition("../")[2]).split("/")
-        ends = ["/".join(parts[n:]) for n in range(len(parts))]
-        for end in ends:
-            if found := self._whole(end):
-                return self._only(name, found)
-        if within := self._named(ends[0]):
-            return self._only(name, within)
-        namesakes = self._named(ends[-1])
-        told = f"; {namesakes[0]} has its file name and is in another folder" if namesakes else ""
-        raise InputError(f"no recording {name} under {self.root}{told}")
+        text = re.sub(r"/(\./)*/*", "/", name.strip().replace("\\", "/")).removeprefix("./")
+        parts = _normalise(text.rpartition("../")[2]).split("/")
+        for n in range(len(parts)):
+            whole = self._find_whole("/".join(parts[n:]))
+            if whole:
+                return self._choose(name, whole)
+        within = self._find_ending("/".join(parts))
+        if within:
+            return self._choose(name, within)
+        hint = ""
+        namesakes = self._find_ending(parts[-1])
+        if namesakes:
+            hint = f"; {namesakes[0]} has the same file name but is in another folder"
+        raise InputError(f"no recording {name} under {self.root}{hint}")
 
     def pair(self, file: PurePosixPath) -> str:
-        """Return the path of the recording that an annotation file stands for, by its name: `x.Table.1.txt` by `x.wav`.
+        """Return the recording of an annotation file, by its name: `x.wav` for `x.Table.1.txt`.
 
-        The longest stem wins, then a recording in a folder of the same name. `file` is relative to the folder of
-        annotations, or a name alone where these are all in one folder. Where both annotations and recordings are in
-        several, a recording in a folder of another name is another recording.
+        The longest stem wins, then a recording in a folder of the same name. `file` is relative to
+        the folder of annotations, or a name alone if all of them are in one folder. If annotations
+        and recordings are both in several folders, those of the folders must match too.
 
-        >>> Library(Path("."), ("x.wav", "x.1.wav")).pair(PurePosixPath("labels/x.1.Table.1.selections.txt"))
+        >>> library = Library(Path("."), ("x.wav", "x.1.wav"))
+        >>> library.pair(PurePosixPath("labels/x.1.Table.1.selections.txt"))
         'x.1.wav'
         """
-        name = _plain(file.name)
-        for end in _boundaries(name):
-            if found := self._stems.get(name[:end]):
-                return self._only(file.name, self._near(file, found))
-        raise InputError(f"no recording under {self.root} goes by the name of {file.name}")
+        name = _normalise(file.name)
+        for end in _stem_ends(name):
+            paths = self._by_stem.get(name[:end])
+            if paths is not None:
+                return self._choose(file.name, self._select_nearest(file, paths))
+        raise InputError(f"no recording under {self.root} matches the name {file.name}")
 
-    def _near(self, file: PurePosixPath, found: list[str]) -> list[str]:
-        """Return the recordings in the folder of an annotation file, else in one of that name, else anywhere."""
-        parents = [PurePosixPath(path).parent for path in found]
-        same = [path for path, parent in zip(found, parents, strict=True) if parent == file.parent]
-        alike = [
-            path
-            for path, parent in zip(found, parents, strict=True)
-            if parent.name == file.parent.name
-        ]
-        if (
-            not (same or alike)
-            and file.parent.name
-            and len({PurePosixPath(path).parent for path in self.paths}) > 1
-        ):
-            raise InputError(
-                f"no recording for {file} under {self.root}; {found[0]} has its name and is elsewhere"
-            )
-        return same or alike or found
+    def unmatched_folders(self, name: str, path: str) -> str:
+        """Return the leading folders of a name that the path it means does not have.
 
-    def dropped(self, name: str, path: str) -> str:
-        """Return the folders of a name that the path it means does not have.
-
-        >>> Library(Path("."), ("x.wav",)).dropped("D:/site2/X.wav", "x.wav")
+        >>> Library(Path("."), ("x.wav",)).unmatched_folders("D:/site2/X.wav", "x.wav")
         'd:/site2'
         """
-        parts = _plain(name.strip().replace("\\", "/")).split("/")
-        return "/".join(parts[: len(parts) - len(path.split("/"))])
+        parts = _normalise(name.strip().replace("\\", "/")).split("/")
+        extra = len(parts) - len(path.split("/"))
+        return "/".join(parts[:extra])
 
-    def _whole(self, end: str) -> list[str]:
-        """Return the paths that are just this, but for case and suffix."""
-        found = self._named(end)
-        return [path for path in found if _plain(path) == end] or [
-            path for path in found if _bare(_plain(path)) == _bare(end)
-        ]
+    def _select_nearest(self, file: PurePosixPath, paths: list[str]) -> list[str]:
+        """Return the paths in the folder of a file, else in folders of the same name, else all."""
+        parents = {path: PurePosixPath(path).parent for path in paths}
+        same_folder = [path for path in paths if parents[path] == file.parent]
+        same_name = [path for path in paths if parents[path].name == file.parent.name]
+        nearest = same_folder or same_name
+        if not nearest and file.parent.name:
+            folders = {PurePosixPath(path).parent for path in self.paths}
+            if len(folders) > 1:
+                raise InputError(
+                    f"no recording for {file} under {self.root}; "
+                    f"{paths[0]} has the same name but is in another folder"
+                )
+        return nearest or paths
 
-    def _named(self, end: str) -> list[str]:
-        """Return the paths that end so, but for case and suffix."""
-        return self._ends.get(end) or self._ends.get(_bare(end)) or []
+    def _find_whole(self, name: str) -> list[str]:
+        """Return the paths that equal a name, except for case and suffix."""
+        paths = self._find_ending(name)
+        exact = [path for path in paths if _normalise(path) == name]
+        stem = _drop_suffix(name)
+        return exact or [path for path in paths if _drop_suffix(_normalise(path)) == stem]
 
-    def _only(self, name: str, found: Iterable[str]) -> str:
-        first, *others = sorted(set(found))
+    def _find_ending(self, name: str) -> list[str]:
+        """Return the paths that end in a name, except for case and suffix."""
+        return self._by_ending.get(name) or self._by_ending.get(_drop_suffix(name)) or []
+
+    def _choose(self, name: str, paths: Iterable[str]) -> str:
+        first, *others = sorted(set(paths))
         exact = [path for path in (first, *others) if name.endswith(path)]
-        if others and len(exact) != 1:
+        if len(exact) == 1:
+            return exact[0]
+        if others:
             raise InputError(
-                f"{name} may mean {first} or {others[0]}; name it with its folder and suffix"
+                f"{name} may mean {first} or {others[0]}; give its folder and suffix too"
             )
-        return exact[0] if exact else first
+        return first
 
 
 def find_recordings(folder: Path) -> Library:
-    """List the audio files under a folder (or the one file that is given); links that lead outside are left out.
+    """List the audio files under a folder, or the one file given; outward links are left out.
 
     >>> import tempfile
     >>> find_recordings(Path(tempfile.mkdtemp())).paths
     ()
     """
-    try:
-        str(folder).encode()
-        if folder.is_file():
-            return Library(folder.parent, (folder.name,), alone=True)
-        if not folder.is_dir():
-            raise InputError(f"{folder}: no such folder; wanted the folder of the recordings")
-    except (OSError, UnicodeEncodeError) as error:
-        raise InputError(
-            f"{folder}: cannot be looked into ({getattr(error, 'strerror', 'not UTF-8')})"
-        ) from None
-    found = [path for path in find_files(folder) if path.suffix.lower() in AUDIO or path.is_dir()]
-    reasons = {path: _refuse_recording(path, folder) for path in found}
-    paths = (
-        path.relative_to(folder).as_posix() for path, reason in reasons.items() if reason is None
-    )
-    rejects = (
-        Reject(str(path), None, reason) for path, reason in reasons.items() if reason is not None
-    )
+    check_exists(folder, "a folder of recordings")
+    if folder.is_file():
+        return Library(folder.parent, (folder.name,), is_single=True)
+    paths = []
+    rejects = []
+    for path in find_files(folder):
+        suffix = path.suffix.lower()
+        if suffix not in AUDIO_SUFFIXES and not path.is_dir():
+            continue
+        reason = skip_reason(path, folder)
+        if suffix in UNSUPPORTED_SUFFIXES and not path.is_dir():
+            reason = "libsndfile does not read this kind of audio; convert it to FLAC or WAV"
+        if reason is None:
+            paths.append(path.relative_to(folder).as_posix())
+        else:
+            rejects.append(Reject(str(path), None, reason))
     return Library(folder, tuple(paths), tuple(rejects))
 
 
-def _refuse_recording(path: Path, folder: Path) -> str | None:
-    if path.suffix.lower() in OTHERS and not path.is_dir():
-        return "audio of a kind that libsndfile does not read; convert it to FLAC or WAV"
-    return refuse_file(path, folder)
+def probe_recordings(
+    library: Library, source_rate_hz: float | None, progress: Progress
+) -> tuple[Recordings, Errors]:
+    """Read the header of every recording; return those that can be read, and the errors."""
+    recordings: Recordings = {}
+    errors: Errors = {}
+    for path in library.paths:
+        try:
+            recordings[path] = probe(library.root / path, path, source_rate_hz)
+        except InputError as error:
+            errors[path] = error
+        progress(1 / len(library.paths), "reading headers")
+    return recordings, errors
+
+
+def check_exists(path: Path, expected: str) -> None:
+    """Raise InputError if a path of the user does not exist or cannot be used."""
+    try:
+        str(path).encode()
+        path.stat()
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: {error_reason(error)}; expected {expected}") from None
 
 
 def find_files(folder: Path) -> Iterator[Path]:
-    """Go through the files under a folder, by name; folders that are linked or cannot be read are named, not entered.
+    """Yield the files under a folder by name, except in hidden folders.
 
-    Hidden folders are neither.
+    Folders that are links or cannot be read are yielded too, but not entered.
     """
-    closed: list[str] = []
-    for top, folders, files in os.walk(folder, onerror=lambda error: closed.append(error.filename)):
-        linked = [name for name in folders if Path(top, name).is_symlink()]
+    unreadable: list[str] = []
+    walk = os.walk(folder, onerror=lambda error: unreadable.append(error.filename))
+    for parent, folders, files in walk:
+        links = [name for name in folders if Path(parent, name).is_symlink()]
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        yield from (Path(top, name) for name in sorted([*files, *linked]))
-    yield from (Path(name) for name in closed)
+        for name in sorted([*files, *links]):
+            yield Path(parent, name)
+    yield from map(Path, unreadable)
 
 
-def refuse_file(path: Path, folder: Path) -> str | None:
-    """Say why a file is not read: hidden (as macOS's `._x.wav`), led outside by a link, or no file at all."""
+def skip_reason(path: Path, folder: Path) -> str | None:
+    """Return why a file is not read, None if it is.
+
+    Hidden files (such as `._x.wav` of macOS), links that lead outside the folder, and anything that
+    is not a regular file are skipped.
+    """
     if path.name.startswith("."):
-        return "a hidden file; rename it if it is to be read"
+        return "a hidden file; rename it if it should be read"
     try:
         if path.is_symlink() and not path.resolve(strict=True).is_relative_to(folder.resolve()):
-            return (
-                f"a link that leads outside {folder}; copy what it leads to, or name its own folder"
-            )
+            return f"a link that leads outside {folder}; copy the file here"
+        if path.is_dir() and path.is_symlink():
+            return "a linked folder; give the folder itself"
         if path.is_dir():
-            linked = "a linked folder is not entered; name the folder itself"
-            return linked if path.is_symlink() else "the folder cannot be read; ask for access"
+            return "the folder cannot be read; ask for access"
         path.name.encode()
         return None if stat.S_ISREG(path.stat().st_mode) else "not a regular file"
     except UnicodeEncodeError:
         return "its name is not UTF-8; rename it"
-    except (OSError, RuntimeError) as error:
-        return f"cannot be reached ({getattr(error, 'strerror', None) or 'a loop of links'})"
+    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
+        return f"cannot be opened ({error_reason(error)})"
 
 
-def _plain(name: str) -> str:
-    """Return a name without case, accents composed: macOS takes them apart."""
+def _normalise(name: str) -> str:
+    """Return a name without case and with composed accents; macOS stores them apart."""
     return unicodedata.normalize("NFC", name).casefold()
 
 
-def _bare(name: str) -> str:
+def _drop_suffix(name: str) -> str:
     """Return a name without the suffix of an audio file."""
     stem, dot, suffix = name.rpartition(".")
     return stem if stem and dot + suffix in SUFFIXES else name
 
 
-def _boundaries(name: str) -> list[int]:
-    """Return where a stem may end in a name, longest first: at its end, before a dot, or before a word such as labels.
+def _stem_ends(name: str) -> list[int]:
+    """Return where the stem of a recording may end in an annotation file's name, longest first.
 
-    `rec_2.txt` is not about `rec.wav`.
+    It ends at the end of the name, before a dot, or before a word such as "labels": `rec_2.txt`
+    does not belong to `rec.wav`.
     """
-    return [
-        len(name),
-        *(found.start() for found in reversed([*INFIX.finditer(name)]) if found.start() > 0),
-    ]
+    starts = [match.start() for match in INFIX.finditer(name) if match.start() > 0]
+    return [len(name), *reversed(starts)]

@@ -1,9 +1,8 @@
-"""Segments ↔ `segments.parquet`, rejects → `rejects.csv`, categories → `categories.csv`.
+"""Segments ↔ `segments.parquet`, rejects ↔ `rejects.csv`, categories → `categories.csv`.
 
-    segment, recording, path, start_s, end_s, collar_s, label, labels, rate_hz, channel_rule, level_dbfs, source_rate_hz
-
-and every other column that the annotations had, under its own name (with `_annotated` after it where that is one of the
-above). The file's metadata may tell the `corpus`, its number of `folds` and the folder of `audio`.
+A table of segments has the columns of SCHEMA, and every other column of the annotations under its
+own name, with `_annotated` added if SCHEMA has that name. The metadata of the file may give the
+`corpus`, its number of `folds` and the folder of `audio`.
 """
 
 import csv
@@ -14,9 +13,13 @@ from typing import Any
 import polars as pl
 
 from callshot.errors import InputError
+from callshot.files import error_reason
 from callshot.records import Cell, Reject, Segment, Segmentation
 
-SEGMENTATION = SEGMENTS, REJECTS, CATEGORIES = "segments.parquet", "rejects.csv", "categories.csv"
+SEGMENTS = "segments.parquet"
+REJECTS = "rejects.csv"
+CATEGORIES = "categories.csv"
+SEGMENTATION = (SEGMENTS, REJECTS, CATEGORIES)
 SCHEMA: dict[str, Any] = {
     "segment": pl.String,
     "recording": pl.String,
@@ -31,135 +34,155 @@ SCHEMA: dict[str, Any] = {
     "level_dbfs": pl.Float64,
     "source_rate_hz": pl.Float64,
 }
+OPTIONAL = ("level_dbfs", "source_rate_hz")
 
 
 def write_segmentation(
-    found: Segmentation,
+    segmentation: Segmentation,
     folder: Path,
     metadata: Mapping[str, str],
     categories: Mapping[str, str] | None,
 ) -> list[str]:
-    """Write segments, rejects, and the categories of a corpus that has them to a folder; return the files' names."""
-    write_segment_table(found.segments, folder / SEGMENTS, metadata)
-    write_rejects([*found.rejects, *found.skipped_files], folder / REJECTS)
-    if categories is not None:
-        write_categories(categories, folder / CATEGORIES)
-    return [SEGMENTS, REJECTS, *([CATEGORIES] if categories is not None else [])]
+    """Write segments, rejects, and categories if there are any; return the names of the files."""
+    write_segment_table(segmentation.segments, folder / SEGMENTS, metadata)
+    write_rejects([*segmentation.rejects, *segmentation.skipped_files], folder / REJECTS)
+    if categories is None:
+        return [SEGMENTS, REJECTS]
+    write_categories(categories, folder / CATEGORIES)
+    return [SEGMENTS, REJECTS, CATEGORIES]
 
 
 def write_segment_table(
     segments: Sequence[Segment], path: Path, metadata: Mapping[str, str] | None = None
 ) -> None:
     """Write segments as Parquet."""
-    columns: dict[str, Any] = {
-        name: pl.Series([getattr(segment, name) for segment in segments], dtype=kind, strict=False)
-        for name, kind in SCHEMA.items()
-        if name != "labels"
-    }
-    columns["labels"] = pl.Series(
-        [list(segment.labels) for segment in segments], dtype=pl.List(pl.String)
-    )
-    frame = pl.DataFrame(columns).select(list(SCHEMA))
-    for name in dict.fromkeys(name for segment in segments for name in segment.extra):
+    columns = {name: [getattr(segment, name) for segment in segments] for name in SCHEMA}
+    frame = pl.DataFrame(columns, SCHEMA, strict=False)
+    names: dict[str, None] = {}
+    for segment in segments:
+        names |= dict.fromkeys(segment.extra)
+    for name in names:
         title = name
         while title in frame.columns:
             title += "_annotated"
-        frame = frame.with_columns(
-            _carried([segment.extra.get(name) for segment in segments]).alias(title)
-        )
+        cells = [segment.extra.get(name) for segment in segments]
+        frame = frame.with_columns(_make_column(cells).alias(title))
     frame.write_parquet(path, metadata=dict(metadata or {}))
 
 
-def _carried(cells: Sequence[Cell]) -> pl.Series:
-    """Return a column as whole numbers, numbers or text, whichever holds all of it."""
-    kinds = {type(cell) for cell in cells} - {type(None)}
-    if kinds <= {int, float} and kinds:
-        return pl.Series(cells, dtype=pl.Float64 if float in kinds else pl.Int64)
-    return pl.Series([None if cell is None else str(cell) for cell in cells], dtype=pl.String)
+def _make_column(cells: Sequence[Cell]) -> pl.Series:
+    """Return a column of integers, floats or text, whichever holds all of its cells."""
+    types = {type(cell) for cell in cells if cell is not None}
+    if types == {int}:
+        return pl.Series(cells, dtype=pl.Int64)
+    if types and types <= {int, float}:
+        return pl.Series(cells, dtype=pl.Float64)
+    texts = [None if cell is None else str(cell) for cell in cells]
+    return pl.Series(texts, dtype=pl.String)
 
 
 def read_segments(path: Path) -> tuple[list[Segment], dict[str, str]]:
-    """Read segments and the file's metadata back; refuse a path that would lead outside the folder of audio.
+    """Read a table of segments.
 
+    Parameters
+    ----------
+    path
+        The `segments.parquet` that `callshot segment` wrote.
+
+    Returns
+    -------
+    segments : list of Segment
+        One for each row.
+    metadata : dict
+        What the file says about itself: `audio` (the folder of the recordings), `corpus`, `folds`.
+
+    Raises
+    ------
+    InputError
+        If the file is not such a table, or if a path in it leads outside the folder of recordings.
+
+    Examples
+    --------
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "segments.parquet"
-    >>> whole = Segment("x.wav", "x.wav", "x.wav", 0.0, 2.5, 0.25, "roar", ("roar",), 16000, "first", -3.0)
-    >>> write_segment_table([whole], path, {"corpus": "mine"})
-    >>> read_segment_table(path)[0] == [whole], read_segment_table(path)[1]["corpus"]
+    >>> call = Segment(
+    ...     "x.wav", "x.wav", "x.wav", 0.0, 2.5, 0.25, "roar", ("roar",), 16000, "first", -3.0
+    ... )
+    >>> write_segment_table([call], path, {"corpus": "mine"})
+    >>> segments, metadata = read_segments(path)
+    >>> segments == [call], metadata["corpus"]
     (True, 'mine')
     """
     try:
-        frame, metadata = (
-            pl.read_parquet(path.absolute(), glob=False),
-            pl.read_parquet_metadata(path.absolute()),
-        )
+        frame = pl.read_parquet(path.absolute(), glob=False)
+        metadata = pl.read_parquet_metadata(path.absolute())
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
-        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        reason = error_reason(error)
         raise InputError(
-            f"{path}: cannot be read ({reason}); wanted the segments.parquet of a run"
+            f"{path}: cannot be read ({reason}); expected the segments.parquet of a run"
         ) from error
-    if missing := [name for name in SCHEMA if name not in frame.columns]:
-        raise InputError(
-            f"{path}: column {missing[0]} is missing; wanted the segments.parquet of a run"
-        )
-    facts = {name: text for name, text in metadata.items() if name != "ARROW:schema"}
-    return [
-        _segment(path, row, cells) for row, cells in enumerate(frame.iter_rows(named=True), 1)
-    ], facts
+    _check_columns(path, frame)
+    metadata.pop("ARROW:schema", None)
+    segments = []
+    for row, cells in enumerate(frame.iter_rows(named=True), start=1):
+        if not _is_inside(cells["path"]):
+            raise InputError(
+                f"{path}: column path, row {row}: {cells['path']!r} leads outside the audio folder"
+            )
+        own = {name: cells.pop(name) for name in SCHEMA}
+        own["labels"] = tuple(own["labels"])
+        segments.append(Segment(**own, extra=cells))
+    return segments, metadata
 
 
-def _segment(path: Path, row: int, cells: dict[str, Any]) -> Segment:
-    needed = set(SCHEMA) - {"level_dbfs", "source_rate_hz"}
-    if empty := [name for name in SCHEMA if name in needed and cells[name] is None]:
-        raise InputError(f"{path}: column {empty[0]}, row {row}: empty")
-    inside = PurePosixPath(str(cells["path"]).replace("\\", "/"))
-    outside = (
-        inside.is_absolute() or ".." in inside.parts or not inside.parts or ":" in inside.parts[0]
-    )
-    if outside or "\0" in str(inside):
-        raise InputError(
-            f"{path}: column path, row {row}: {cells['path']!r} leads outside the folder of audio"
-        )
-    try:
-        own = {name: cells[name] for name in SCHEMA} | {"labels": tuple(cells["labels"])}
-        return Segment(
-            **own, extra={name: cell for name, cell in cells.items() if name not in SCHEMA}
-        )
-    except TypeError as error:
-        raise InputError(f"{path}: row {row}: {error}") from None
+def _check_columns(path: Path, frame: pl.DataFrame) -> None:
+    """Raise InputError if a column is missing, has another type, or an empty cell."""
+    for name, dtype in SCHEMA.items():
+        if name not in frame.columns:
+            raise InputError(f"{path}: no column {name}; expected the segments.parquet of a run")
+        column = frame[name]
+        if column.dtype not in (dtype, pl.Null):
+            raise InputError(f"{path}: column {name}: expected {dtype}, got {column.dtype}")
+        empty = column.is_null().arg_true()
+        if len(empty) > 0 and name not in OPTIONAL:
+            raise InputError(f"{path}: column {name}, row {empty[0] + 1}: empty")
+
+
+def _is_inside(path: str) -> bool:
+    """Return whether a path stays inside its folder on any system."""
+    parts = PurePosixPath(path.replace("\\", "/")).parts
+    if not parts or "\0" in path or ".." in parts:
+        return False
+    return not parts[0].startswith("/") and ":" not in parts[0]
 
 
 def write_rejects(rejects: Sequence[Reject], path: Path, *, keep_empty: bool = True) -> None:
-    """Write rejects as CSV; where a whole file was left out, the row is empty."""
+    """Write rejects as CSV; the row is empty if a whole file was left out."""
     if not rejects and not keep_empty:
         path.unlink(missing_ok=True)
         return
-    _write_csv(
-        path,
-        ("file", "row", "reason"),
-        ((r.file, "" if r.row is None else r.row, r.reason) for r in rejects),
-    )
+    rows = [(reject.file, reject.row, reject.reason) for reject in rejects]
+    _write_csv(path, [("file", "row", "reason"), *rows])
 
 
 def read_rejects(path: Path) -> list[Reject]:
     """Read rejects back."""
+    rejects = []
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            return [
-                Reject(r["file"], int(r["row"]) if r["row"] else None, r["reason"])
-                for r in csv.DictReader(file)
-            ]
+        with path.open(encoding="utf-8", newline="") as stream:
+            for cells in csv.DictReader(stream):
+                row = int(cells["row"]) if cells["row"] else None
+                rejects.append(Reject(cells["file"], row, cells["reason"]))
     except (OSError, ValueError, KeyError, csv.Error) as error:
-        raise InputError(
-            f"{path}: cannot be read as the rejects.csv of a run ({error!r})"
-        ) from None
+        raise InputError(f"{path}: expected the rejects.csv of a run ({error!r})") from None
+    return rejects
 
 
 def write_categories(categories: Mapping[str, str], path: Path) -> None:
-    """Write the map of labels to categories that `evaluate --categories` reads."""
-    _write_csv(path, ("label", "category"), categories.items())
+    """Write the categories of labels for `evaluate --categories`."""
+    _write_csv(path, [("label", "category"), *categories.items()])
 
 
-def _write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([header, *rows])
+def _write_csv(path: Path, rows: Iterable[Sequence[object]]) -> None:
+    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream:
+        csv.writer(stream, lineterminator="\n").writerows(rows)

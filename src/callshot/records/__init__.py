@@ -34,6 +34,7 @@ from callshot.records.recordings import (
     Reject,
     Segment,
     Segmentation,
+    Span,
     name_segments,
 )
 from callshot.records.terms import (
@@ -71,6 +72,7 @@ __all__ = [
     "Reject",
     "Segment",
     "Segmentation",
+    "Span",
     "name_segments",
     "no_progress",
 ]

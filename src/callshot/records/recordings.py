@@ -1,18 +1,22 @@
-"""The nouns of a corpus: recordings, what annotates them, and the segments that are cut."""
+"""Recordings, their annotations, and the segments that are cut from them."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, count
 
-Cell = str | int | float | None  # what a column that callshot only carries along may hold
+Cell = str | int | float | None
+"""A value in a column of the annotations that callshot copies but does not use."""
+
+Span = tuple[str, float, float | None, str]
+"""Path, start, end (None: the whole recording) and label."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """One audio file: `path` is relative to the audio folder, with `/`; the rate is the one it is read at.
+    """One audio file.
 
-    `missing_s` is how much its header promises beyond what is there.
+    `path` is relative to the audio folder, with `/`. `rate_hz` is the rate it is read at.
+    `missing_s` is how much longer the header says it is.
     """
 
     path: str
@@ -29,12 +33,22 @@ class Recording:
 
 
 @dataclass(frozen=True, slots=True)
-class Annotation:
-    """A label on a span of a recording, as row `row` (from 1) of `file` has it; None where a file is its own label.
+class Reject:
+    """A row of a file that was left out, or (`row` None) a whole file. A row of `rejects.csv`."""
 
-    `path` names the audio file as the annotation does; None where the annotation file stands for one recording and is
-    paired by its own name. `recording` is the group of recordings that must stay together, where one is given. `end_s`
-    is None where the label is on the whole recording. With `in_frames` the times count frames, not seconds.
+    file: str
+    row: int | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """A label on a span of a recording, as in row `row` (from 1) of the annotation file `file`.
+
+    `row` is None if the label is the name of a folder. `path` is the audio file as the annotation
+    names it, None if the annotation file belongs to one recording by its own name. `recording` is
+    the group of files that must stay together, if one is given. `end_s` is None if the label is on
+    the whole recording. With `in_frames`, times count frames instead of seconds.
     """
 
     path: str | None
@@ -47,14 +61,39 @@ class Annotation:
     in_frames: bool = False
     extra: Mapping[str, Cell] = field(default_factory=dict)
 
+    def reject(self, reason: object) -> Reject:
+        """Return the reject of this annotation."""
+        return Reject(self.file, self.row, str(reason))
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """An annotation in seconds on a recording that exists, its label as the corpus spells it.
+
+    `recording` is the group that its file is in, or the path of the file.
+    """
+
+    path: str
+    recording: str
+    start_s: float
+    end_s: float
+    label: str
+    annotation: Annotation
+
+    @property
+    def duration_s(self) -> float:
+        """Its length in seconds, without collar."""
+        return self.end_s - self.start_s
+
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A span of a recording with the label at its centre and all labels that overlap it. The row of `segments.parquet`.
+    """A labelled span of a recording, and how to read its audio. A row of `segments.parquet`.
 
-    `start_s` and `end_s` are the annotated ones; its audio reaches `collar_s` further on both sides, where the
-    recording does, is reduced to one channel by `channel_rule`, read at `rate_hz`, and peak-normalised to `level_dbfs`
-    unless that is None. `source_rate_hz` replaces the rate in the file's header, where it is not None.
+    `label` is the label at its centre, `labels` are all that overlap it. `start_s` and `end_s` are
+    those of the annotation; the audio has `collar_s` more on both sides, inside the recording. It
+    is reduced to one channel by `channel_rule`, read at `rate_hz`, and its peak is set to
+    `level_dbfs` unless that is None. `source_rate_hz`, if given, replaces the rate in the header.
     """
 
     segment: str
@@ -72,69 +111,47 @@ class Segment:
     extra: Mapping[str, Cell] = field(default_factory=dict)
 
 
-def name_segments(spans: Sequence[tuple[str, float, float | None, str]]) -> Iterator[str]:
-    """Name segments by path and times, or by path alone where they are whole recordings (no end).
+def name_segments(spans: Sequence[Span]) -> Iterator[str]:
+    """Yield unique names for segments: path and times, or only the path of a whole recording.
 
-    Where two share these, their label and a number are added.
+    If two are the same, their labels and a number are added.
 
-    >>> list(name_segments([("x.wav", 0.0, 1.5, "a"), ("x.wav", 0.0, 1.5, "b"), ("y.wav", 0.0, None, "a")]))
+    >>> spans = [("x.wav", 0.0, 1.5, "a"), ("x.wav", 0.0, 1.5, "b"), ("y.wav", 0.0, None, "a")]
+    >>> list(name_segments(spans))
     ['x.wav@0-1.5 a', 'x.wav@0-1.5 b', 'y.wav']
     """
-    names = [
-        path if end is None else f"{path}@{_time(start)}-{_time(end)}"
-        for path, start, end, _ in spans
-    ]
-    taken, shared = set[str](), Counter(names)
-    for (*_, label), name in zip(spans, names, strict=True):
-        own = f"{name} {label}" if shared[name] > 1 else name
-        free = next(n for n in chain([own], (f"{own} #{i}" for i in count(2))) if n not in taken)
-        taken.add(free)
-        yield free
+    names = []
+    for path, start_s, end_s, _ in spans:
+        times = "" if end_s is None else f"@{_format_time(start_s)}-{_format_time(end_s)}"
+        names.append(path + times)
+    counts = Counter(names)
+    used: set[str] = set()
+    for name, (*_, label) in zip(names, spans, strict=True):
+        stem = f"{name} {label}" if counts[name] > 1 else name
+        unique = stem
+        number = 1
+        while unique in used:
+            number += 1
+            unique = f"{stem} #{number}"
+        used.add(unique)
+        yield unique
 
 
-def _time(seconds: float) -> str:
+def _format_time(seconds: float) -> str:
     return f"{seconds:.6f}".rstrip("0").rstrip(".")
-
-
-@dataclass(frozen=True, slots=True)
-class Reject:
-    """What was left out: a row of a file, or (`row` None) all of a file. The row of `rejects.csv`."""
-
-    file: str
-    row: int | None
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """An annotation in its place: on a recording that is there, in seconds, with its label as the corpus spells it.
-
-    `recording` is the group that its file is in, or the file's own path.
-    """
-
-    path: str
-    recording: str
-    start_s: float
-    end_s: float
-    label: str
-    annotation: Annotation
-
-    @property
-    def duration_s(self) -> float:
-        """Its length in seconds, without collar."""
-        return self.end_s - self.start_s
 
 
 @dataclass(frozen=True)
 class Segmentation:
-    """What became of the annotations of a corpus: `read` of them are segments or rejects, none is neither.
+    """What became of the annotations of a corpus: each is a segment or a reject.
 
-    `calls` are all that have a place, also those that are too short; `refused` are whole files that were left out.
+    `calls` are all annotations on a recording, also those too short for a segment. `sources` are
+    formats, how each was recognised, and how many files. `skipped_files` are files left out.
     """
 
     recordings: Sequence[Recording]
     annotated: frozenset[str]
-    sources: Sequence[tuple[str, str, int]]  # format, how it was recognised, and how many files
+    sources: Sequence[tuple[str, str, int]]
     annotation_count: int
     calls: Sequence[Call]
     segments: Sequence[Segment]

@@ -7,7 +7,7 @@ from pathlib import Path
 import polars as pl
 
 from callshot.baselines.options import CHOSEN_CELL
-from callshot.corpus.recordings import AUDIO, find_files
+from callshot.corpus.recordings import AUDIO_SUFFIXES, find_files
 from callshot.corpus.segment_table import SEGMENTS
 from callshot.study.steps import Step
 from callshot.study.study_file import Study
@@ -94,5 +94,5 @@ def _audio_bytes(study: Study, step: Step) -> int:
     audio = {corpus.name: corpus.audio for corpus in study.corpora}[step.corpus]
     files: list[Path] = [audio]
     if not audio.is_file():
-        files = [file for file in find_files(audio) if file.suffix.lower() in AUDIO]
+        files = [file for file in find_files(audio) if file.suffix.lower() in AUDIO_SUFFIXES]
     return sum(file.stat().st_size for file in files if file.is_file())

@@ -17,8 +17,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from callshot.corpus.annotation_sources import find_candidates
-from callshot.corpus.recordings import AUDIO
+from callshot.corpus.annotation_sources import find_input_files
+from callshot.corpus.recordings import AUDIO_SUFFIXES
 from callshot.errors import OutputError
 from callshot.files import sha256_file, sha256_text, write_atomic
 from callshot.records import Progress
@@ -119,11 +119,11 @@ def fingerprint(path: Path, excluded: Sequence[Path] = ()) -> str:
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
-            files = find_candidates(path, audio=True, but=excluded)
+            files = find_input_files(path, audio=True, exclude=excluded)
             return digest([(str(file.relative_to(path)), fingerprint(file)) for file in files])
         if not stat.S_ISREG(status.st_mode):
             return "no file"
-        if path.suffix.lower() in AUDIO:
+        if path.suffix.lower() in AUDIO_SUFFIXES:
             return f"{status.st_size} bytes of {status.st_mtime_ns}, {status.st_ctime_ns}"
         identity = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
         return _cached_sha256(path, identity)

@@ -1,19 +1,28 @@
-"""A corpus by synthesis: a seed and a scale come in, recordings with their annotations go out, to learn and test on.
+"""A synthetic corpus to learn and test on: a seed and a scale → recordings with annotations.
 
-plan      which calls are in which recording, and when          seed, scale → Plan of each recording
-voices    the waveform of one call of one type                  label, caller → samples
-scenes    what belongs to the recording: wind, birds, distance  calls → what the microphone hears
-tables    the calls as a Raven table and as a TextGrid          Plan → text
-corpus    all of it, written                                    folder ← files
+plan             which calls are in which recording, and when      seed, scale → plans
+call_synthesis   the waveform of one call                          type, caller → samples
+soundscape       wind, birds, distance and microphone              calls → recording
+corpus           recordings and annotations, written to a folder   plans → files
 
-Types can be learnt from it, but not at a glance. With the mean of 40 MFCCs and five folds grouped by recording, seed 0
-at scale 1 gives mAP (shared) 0.39, 0.51 and 0.55 at k = 1, 5 and 20; seeds 1 to 3 give 0.32 to 0.36, 0.40 to 0.45 and
-0.43 to 0.47; chance is 0.15. The recording matters, as in the field: the nearest neighbour has the same label for 54 %
-of the calls of seed 0, but for 40 % if it must come from another recording. The same seed gives the same bytes on one
+Call types can be learnt from it, but not at a glance. With the mean of 40 MFCCs and five folds
+grouped by recording, seed 0 at scale 1 gives mAP (shared) 0.39, 0.51 and 0.55 at k = 1, 5 and 20;
+seeds 1 to 3 give 0.32 to 0.36, 0.40 to 0.45 and 0.43 to 0.47; chance is 0.15. The recording
+matters, as in the field: the nearest neighbour has the same label for 54 % of the calls of seed 0,
+but only for 40 % if it must come from another recording. The same seed gives the same bytes on one
 machine; another version of NumPy, SciPy or libsndfile may give others.
 """
 
-from callshot.corpus.synthetic.corpus import Made, make_corpus, make_recording
-from callshot.corpus.synthetic.plan import COUNTS, RARE, Call, Plan, plan_corpus
+from callshot.corpus.synthetic.corpus import CorpusSummary, make_corpus, make_recording
+from callshot.corpus.synthetic.plan import COUNTS, RARE, PlannedCall, RecordingPlan, plan_corpus
 
-__all__ = ["COUNTS", "RARE", "Call", "Made", "Plan", "make_corpus", "make_recording", "plan_corpus"]
+__all__ = [
+    "COUNTS",
+    "RARE",
+    "CorpusSummary",
+    "PlannedCall",
+    "RecordingPlan",
+    "make_corpus",
+    "make_recording",
+    "plan_corpus",
+]

@@ -1,9 +1,9 @@
-"""The voice of one call: a type, a caller and a length come in, its waveform goes out, at unit power.
+"""The waveform of one call: a type, callers and a length → samples at unit power.
 
-A call is a source through a filter. The source is a wave of many harmonics, read at a phase that follows the contour of
-the fundamental, roughened and mixed with breath; the filter is the resonances (formants) of the caller's tract. Ranges
-of neighbouring types overlap, as those of elephants do. The figures imitate what is published of such calls in outline;
-they are measurements of no animal.
+A call is a source through a filter. The source is a wave of many harmonics, read at a phase that
+follows the contour of the fundamental, made rough and mixed with breath noise. The filter has the
+resonances (formants) of the caller's vocal tract. The ranges of similar types overlap, as those of
+elephants do. The figures imitate published descriptions; they were not measured on any animal.
 """
 
 from collections.abc import Callable
@@ -16,29 +16,32 @@ from scipy import fft
 from callshot.records import FloatArray
 
 Samples = NDArray[np.float32]
+Spectrum = NDArray[np.complex64]
 Random = np.random.Generator
+Range = tuple[float, float]
 
-WAVE_SIZE = 16384  # so fine that the nearest entry will do
-FADE_S = 0.03  # no call begins or ends with a click
+WAVE_SIZE = 16384  # so fine that the nearest entry is good enough
+FADE_S = 0.03  # avoids clicks at the ends of a call
 FORMANT_Q = 3.0
-FORMANT_STEP = 0.45  # each formant is so much weaker than the one below it
-RIPPLE = 0.55  # how far it moves the gain at each third of an octave, in nepers
-RIPPLE_POINTS = 40  # thirds of an octave: beyond what any rate holds
-LEAK = 0.02  # what passes the tract beside its formants
+FORMANT_STEP = 0.45  # gain of each formant against the one below it
+RIPPLE = 0.55  # standard deviation of the gain at each third of an octave, in nepers
+RIPPLE_POINTS = 40  # thirds of an octave, beyond what any rate holds
+LEAK = 0.02  # gain of the tract outside its formants
 
 
 @dataclass(frozen=True, slots=True)
-class Voice:
+class CallType:
     """What the calls of one type have in common; pairs are ranges.
 
-    `f0_hz` bounds the mean fundamental of a call, which the contour then moves by up to `sweep` (a share) around it.
-    `tilt` is how fast harmonics weaken (h ** -tilt), `breath` the power of noise against that of harmonics, `rough` the
-    depth of irregular modulation and of the subharmonic, `pulse_hz` the rate of regular modulation. `attack` and
-    `decay` are shares of the length. `level_db` is how loud the type is beside the others.
+    `f0_hz` limits the mean fundamental of a call; the contour moves it by up to the share `sweep`.
+    `tilt` is how fast harmonics weaken (h ** -tilt), `breath` the power of noise against that of
+    harmonics, `rough` the depth of irregular modulation and of the subharmonic, `pulse_hz` the rate
+    of regular modulation. `attack` and `decay` are shares of the length. `level_db` is the loudness
+    of the type against others.
     """
 
-    f0_hz: tuple[float, float]
-    duration_s: tuple[float, float]
+    f0_hz: Range
+    duration_s: Range
     contour: str
     sweep: float
     formants_hz: tuple[float, float, float]
@@ -48,12 +51,12 @@ class Voice:
     attack: float
     decay: float
     level_db: float
-    pulse_hz: tuple[float, float] = (0.0, 0.0)
+    pulse_hz: Range = (0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls: a pitch and a tract length against the mean of all, how much duller than they, and a timbre.
+    """An individual: pitch and tract length relative to the mean, spectral tilt, and timbre.
 
     `ripple` is in nepers at each third of an octave.
     """
@@ -64,7 +67,8 @@ class Caller:
     ripple: tuple[float, ...] = (0.0,) * RIPPLE_POINTS
 
 
-CONTOURS: dict[str, Callable[[FloatArray], FloatArray]] = {  # of the share of time, from −1 to 1
+# Of the share of time, from −1 to 1.
+CONTOURS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "flat": np.zeros_like,
     "rise": lambda t: 2 * t - 1,
     "fall": lambda t: 1 - 2 * t,
@@ -74,23 +78,38 @@ CONTOURS: dict[str, Callable[[FloatArray], FloatArray]] = {  # of the share of t
 }
 
 # fmt: off
-VOICES = {  # f0_hz, duration_s, contour, sweep, formants_hz, tilt, breath, rough, attack, decay, level_db, pulse_hz
-    "comment rumble": Voice((14, 22), (1.6, 5), "flat", 0.04, (105, 400, 950), 1.3, 0.1, 0.15, 0.2, 0.3, 0),
-    "oestrous rumble": Voice((11, 18), (3.5, 9), "late fall", 0.18, (75, 310, 1000), 1.3, 0.1, 0.15, 0.25, 0.4, 0),
-    "greeting rumble": Voice((15, 25), (3, 7), "arch", 0.25, (150, 560, 1500), 0.9, 0.15, 0.25, 0.05, 0.3, 3),
-    "grumbling rumble": Voice((13, 22), (1.3, 4), "waver", 0.08, (120, 480, 1700), 0.9, 2.0, 0.5, 0.1, 0.2, 0),
-    "separated rumble": Voice((16, 26), (2, 5.5), "rise", 0.2, (140, 900, 1350), 0.6, 0.05, 0.1, 0.3, 0.15, 3),
-    "lets-go rumble": Voice((14, 20), (3, 7), "flat", 0.03, (90, 620, 850), 0.8, 0.1, 0.1, 0.15, 0.25, 2, (0.4, 0.7)),
-    "musth rumble": Voice((10, 15), (2, 6), "flat", 0.05, (55, 220, 700), 1.0, 0.25, 0.35, 0.1, 0.2, 2, (3, 5)),
-    "begging rumble": Voice((22, 35), (1.1, 2.2), "fall", 0.15, (240, 1050, 2200), 0.8, 0.1, 0.15, 0.1, 0.3, 1),
-    "conflict roar": Voice((100, 280), (1.2, 3.5), "arch", 0.15, (300, 800, 1700), 1.0, 0.5, 0.9, 0.1, 0.25, 1),
-    "trumpet blast": Voice((320, 600), (1.1, 2.5), "arch", 0.06, (850, 1900, 3400), 0.7, 0.2, 0.2, 0.05, 0.15, 0),
-    "pulsated play trumpet": Voice(
-        (330, 650), (1.1, 3), "waver", 0.08, (950, 2200, 3800), 0.6, 0.4, 0.4, 0.05, 0.15, 0, (5, 12)
-    ),
-    "cow-calf rumble": Voice((17, 27), (1.2, 3), "arch", 0.1, (130, 550, 1200), 1.2, 0.15, 0.15, 0.2, 0.3, 0),
-    "baroo rumble": Voice((18, 30), (1.5, 4), "waver", 0.3, (160, 600, 1500), 1.1, 0.2, 0.2, 0.15, 0.25, 1),
-    "nasal trumpet": Voice((250, 420), (1.1, 2), "fall", 0.1, (700, 1500, 2600), 0.9, 0.3, 0.3, 0.1, 0.2, 2),
+CALL_TYPES = {
+    # f0_hz, duration_s, contour, sweep, formants_hz, tilt, breath, rough, attack, decay, level_db,
+    # pulse_hz
+    "comment rumble": CallType(
+        (14, 22), (1.6, 5), "flat", 0.04, (105, 400, 950), 1.3, 0.1, 0.15, 0.2, 0.3, 0),
+    "oestrous rumble": CallType(
+        (11, 18), (3.5, 9), "late fall", 0.18, (75, 310, 1000), 1.3, 0.1, 0.15, 0.25, 0.4, 0),
+    "greeting rumble": CallType(
+        (15, 25), (3, 7), "arch", 0.25, (150, 560, 1500), 0.9, 0.15, 0.25, 0.05, 0.3, 3),
+    "grumbling rumble": CallType(
+        (13, 22), (1.3, 4), "waver", 0.08, (120, 480, 1700), 0.9, 2.0, 0.5, 0.1, 0.2, 0),
+    "separated rumble": CallType(
+        (16, 26), (2, 5.5), "rise", 0.2, (140, 900, 1350), 0.6, 0.05, 0.1, 0.3, 0.15, 3),
+    "lets-go rumble": CallType(
+        (14, 20), (3, 7), "flat", 0.03, (90, 620, 850), 0.8, 0.1, 0.1, 0.15, 0.25, 2, (0.4, 0.7)),
+    "musth rumble": CallType(
+        (10, 15), (2, 6), "flat", 0.05, (55, 220, 700), 1.0, 0.25, 0.35, 0.1, 0.2, 2, (3, 5)),
+    "begging rumble": CallType(
+        (22, 35), (1.1, 2.2), "fall", 0.15, (240, 1050, 2200), 0.8, 0.1, 0.15, 0.1, 0.3, 1),
+    "conflict roar": CallType(
+        (100, 280), (1.2, 3.5), "arch", 0.15, (300, 800, 1700), 1.0, 0.5, 0.9, 0.1, 0.25, 1),
+    "trumpet blast": CallType(
+        (320, 600), (1.1, 2.5), "arch", 0.06, (850, 1900, 3400), 0.7, 0.2, 0.2, 0.05, 0.15, 0),
+    "pulsated play trumpet": CallType(
+        (330, 650), (1.1, 3), "waver", 0.08, (950, 2200, 3800), 0.6, 0.4, 0.4, 0.05, 0.15, 0,
+        (5, 12)),
+    "cow-calf rumble": CallType(
+        (17, 27), (1.2, 3), "arch", 0.1, (130, 550, 1200), 1.2, 0.15, 0.15, 0.2, 0.3, 0),
+    "baroo rumble": CallType(
+        (18, 30), (1.5, 4), "waver", 0.3, (160, 600, 1500), 1.1, 0.2, 0.2, 0.15, 0.25, 1),
+    "nasal trumpet": CallType(
+        (250, 420), (1.1, 2), "fall", 0.1, (700, 1500, 2600), 0.9, 0.3, 0.3, 0.1, 0.2, 2),
 }
 # fmt: on
 CHORUS = "female chorus"
@@ -110,131 +129,110 @@ def draw_caller(random: Random) -> Caller:
     )
 
 
-def duration_range_s(label: str) -> tuple[float, float]:
+def _draw_ripple(random: Random) -> FloatArray:
+    return RIPPLE * random.standard_normal(RIPPLE_POINTS)
+
+
+def duration_range_s(label: str) -> Range:
     """Return the shortest and the longest whole call of a type."""
-    return CHORUS_DURATION_S if label == CHORUS else VOICES[label].duration_s
+    return CHORUS_DURATION_S if label == CHORUS else CALL_TYPES[label].duration_s
 
 
 def level_db(label: str) -> float:
-    """Return how loud a type is beside the others."""
-    return CHORUS_LEVEL_DB if label == CHORUS else VOICES[label].level_db
+    """Return the loudness of a type against others."""
+    return CHORUS_LEVEL_DB if label == CHORUS else CALL_TYPES[label].level_db
 
 
-def band_hz(label: str, random: Random) -> tuple[float, float]:
-    """Draw the lowest and the highest frequency of the box that a person would draw around a call of a type."""
-    voices = [VOICES[name] for name in CHORUS_RUMBLES] if label == CHORUS else [VOICES[label]]
-    low_hz, high_hz = (
-        min(voice.f0_hz[0] for voice in voices),
-        max(voice.formants_hz[-1] for voice in voices),
-    )
+def draw_band_hz(label: str, random: Random) -> Range:
+    """Draw the lowest and highest frequency of the box that a person would draw around a call."""
+    names = CHORUS_RUMBLES if label == CHORUS else (label,)
+    low_hz = min(CALL_TYPES[name].f0_hz[0] for name in names)
+    high_hz = max(CALL_TYPES[name].formants_hz[-1] for name in names)
     return low_hz * random.uniform(0.6, 0.9), high_hz * random.uniform(0.6, 1.1)
 
 
-def sing(
+def synthesise_call(
     label: str, callers: list[Caller], duration_s: float, rate_hz: int, random: Random
 ) -> Samples:
-    """Make one call of a type by the first of the callers, or for a chorus by all and more, with unit mean power.
+    """Make one call by the first of the callers, or a chorus by all and more, with unit mean power.
 
     >>> from numpy.random import default_rng
     >>> random = default_rng(0)
-    >>> sing("musth rumble", [draw_caller(random)], 2.5, 16000, random).shape
+    >>> synthesise_call("musth rumble", [draw_caller(random)], 2.5, 16000, random).shape
     (40000,)
     """
-    frames = max(1, round(duration_s * rate_hz))
+    size = max(1, round(duration_s * rate_hz))
     if label == CHORUS:
-        return _chorus(callers, frames, rate_hz, random)
-    return _call(VOICES[label], callers[0], frames, rate_hz, random)
+        return _synthesise_chorus(callers, size, rate_hz, random)
+    return _synthesise(CALL_TYPES[label], callers[0], size, rate_hz, random)
 
 
-def _chorus(callers: list[Caller], frames: int, rate_hz: int, random: Random) -> Samples:
-    """Let three to five callers rumble over each other from end to end, and mostly one roar or trumpet into it."""
-    mixture = np.zeros(frames, np.float32)
-    choir = [
-        *callers,
-        *(draw_caller(random) for _ in range(int(random.integers(3, 6)) - len(callers))),
-    ]
+def _synthesise_chorus(callers: list[Caller], size: int, rate_hz: int, random: Random) -> Samples:
+    """Mix overlapping rumbles of three to five callers, mostly with one roar or trumpet."""
+    mixture = np.zeros(size, np.float32)
+    missing = int(random.integers(3, 6)) - len(callers)
+    choir = [*callers, *(draw_caller(random) for _ in range(missing))]
+
+    def add(labels: tuple[str, ...], caller: Caller, share: float, position: float) -> None:
+        """Add a call with a share of the length, at a position from 0 (start) to 1 (end)."""
+        part_size = max(1, int(share * size))
+        first = int(position * (size - part_size))
+        call_type = CALL_TYPES[labels[random.integers(len(labels))]]
+        part = _synthesise(call_type, caller, part_size, rate_hz, random)
+        mixture[first : first + part_size] += np.float32(random.uniform(0.5, 1.0)) * part
+
     for number, caller in enumerate(choir):
-        _join(
-            mixture,
-            CHORUS_RUMBLES,
-            caller,
-            random.uniform(0.5, 0.8),
-            number / (len(choir) - 1),
-            rate_hz,
-            random,
-        )
+        add(CHORUS_RUMBLES, caller, random.uniform(0.5, 0.8), number / (len(choir) - 1))
     if random.random() < 0.8:
-        _join(
-            mixture,
-            CHORUS_OTHERS,
-            choir[0],
-            random.uniform(0.25, 0.5),
-            random.random(),
-            rate_hz,
-            random,
-        )
+        add(CHORUS_OTHERS, choir[0], random.uniform(0.25, 0.5), random.random())
     return _unit_power(mixture)
 
 
-def _join(
-    mixture: Samples,
-    types: tuple[str, ...],
-    caller: Caller,
-    share: float,
-    place: float,
-    rate_hz: int,
-    random: Random,
-) -> None:
-    """Add a call that takes a share of the mixture, at a place from its beginning (0) to its end (1)."""
-    size = max(1, int(share * mixture.size))
-    begin = int(place * (mixture.size - size))
-    part = _call(VOICES[types[random.integers(len(types))]], caller, size, rate_hz, random)
-    mixture[begin : begin + size] += np.float32(random.uniform(0.5, 1.0)) * part
-
-
-def _call(voice: Voice, caller: Caller, frames: int, rate_hz: int, random: Random) -> Samples:
-    f0_hz = _fundamental(voice, caller, frames, rate_hz, random)
+def _synthesise(
+    call_type: CallType, caller: Caller, size: int, rate_hz: int, random: Random
+) -> Samples:
+    f0_hz = _draw_fundamental(call_type, caller, size, rate_hz, random)
     phase = np.cumsum(f0_hz / rate_hz) + random.random()
-    tilt = voice.tilt + caller.tilt + 0.08 * random.standard_normal()
-    source = _unit_power(_wave(phase, tilt, float(f0_hz.max()), rate_hz))
-    source *= 1 + np.float32(voice.rough) * np.cos(np.pi * phase).astype(
-        np.float32
-    )  # every second period is weaker
-    breath = np.float32(np.sqrt(voice.breath * random.uniform(0.5, 2.0)))
-    source += breath * random.standard_normal(frames, np.float32)
-    source *= _loudness(voice, frames, rate_hz, random)
-    stretch = caller.tract * np.exp((0.12 + 0.1 * voice.rough) * random.standard_normal(3))
+    tilt = call_type.tilt + caller.tilt + 0.08 * random.standard_normal()
+    source = _unit_power(_read_wave(phase, tilt, float(f0_hz.max()), rate_hz))
+    subharmonic = np.cos(np.pi * phase).astype(np.float32)  # every second period is weaker
+    source *= 1 + np.float32(call_type.rough) * subharmonic
+    breath = np.float32(np.sqrt(call_type.breath * random.uniform(0.5, 2.0)))
+    source += breath * random.standard_normal(size, np.float32)
+    source *= _draw_envelope(call_type, size, rate_hz, random)
+    variation = (0.12 + 0.1 * call_type.rough) * random.standard_normal(3)
+    formants_hz = call_type.formants_hz / (caller.tract * np.exp(variation))
     ripple = caller.ripple + _draw_ripple(random)
-    return _unit_power(
-        _faded(_through_tract(source, voice.formants_hz / stretch, ripple, rate_hz), rate_hz)
-    )
+    call = _filter_by_tract(source, formants_hz, ripple, rate_hz)
+    _fade_ends(call, rate_hz)
+    return _unit_power(call)
 
 
-def _fundamental(
-    voice: Voice, caller: Caller, frames: int, rate_hz: int, random: Random
+def _draw_fundamental(
+    call_type: CallType, caller: Caller, size: int, rate_hz: int, random: Random
 ) -> FloatArray:
-    """Draw the fundamental of every sample: the type's range, the caller's pitch, the contour, vibrato and jitter."""
-    low, high = voice.f0_hz
-    mean_hz = float(np.clip(random.uniform(low, high) * caller.pitch, low, high))
-    time = np.linspace(0, 1, frames)
-    sweep = voice.sweep * random.uniform(0.6, 1.2) * CONTOURS[voice.contour](time)
-    vibrato = 0.02 * np.sin(
-        2 * np.pi * (random.uniform(1, 4) * frames / rate_hz * time + random.random())
-    )
-    jitter = (0.01 + 0.05 * voice.rough) * _wander(frames, rate_hz, 25, random)
-    return np.asarray(mean_hz * np.clip(1 + sweep - sweep.mean() + vibrato + jitter, 0.4, 2.0))
+    """Draw the fundamental of every sample: range, pitch, contour, vibrato and jitter."""
+    low_hz, high_hz = call_type.f0_hz
+    mean_hz = float(np.clip(random.uniform(low_hz, high_hz) * caller.pitch, low_hz, high_hz))
+    time = np.linspace(0, 1, size)
+    contour = CONTOURS[call_type.contour](time)
+    sweep = call_type.sweep * random.uniform(0.6, 1.2) * contour
+    cycles = random.uniform(1, 4) * size / rate_hz * time + random.random()
+    vibrato = 0.02 * np.sin(2 * np.pi * cycles)
+    jitter = (0.01 + 0.05 * call_type.rough) * _draw_slow_noise(size, rate_hz, 25, random)
+    change = np.clip(1 + sweep - sweep.mean() + vibrato + jitter, 0.4, 2.0)
+    return np.asarray(mean_hz * change)
 
 
-def _wander(frames: int, rate_hz: int, points_hz: float, random: Random) -> FloatArray:
-    """Draw noise that changes no faster than `points_hz`, about one in size."""
-    points = random.standard_normal(int(frames / rate_hz * points_hz) + 3)
-    return np.asarray(
-        np.interp(np.arange(frames) * (points_hz / rate_hz), np.arange(points.size), points)
-    )
+def _draw_slow_noise(size: int, rate_hz: int, points_hz: float, random: Random) -> FloatArray:
+    """Draw noise of about unit size that changes no faster than `points_hz`."""
+    points = random.standard_normal(int(size / rate_hz * points_hz) + 3)
+    positions = np.arange(size) * (points_hz / rate_hz)
+    return np.asarray(np.interp(positions, np.arange(points.size), points))
 
 
-def _wave(phase: FloatArray, tilt: float, highest_hz: float, rate_hz: int) -> Samples:
-    """Read a wave with as many harmonics as the rate allows at the given phases (in cycles)."""
+def _read_wave(phase: FloatArray, tilt: float, highest_hz: float, rate_hz: int) -> Samples:
+    """Read a wave with as many harmonics as the rate allows, at the given phases (in cycles)."""
     harmonics = max(1, min(int(0.45 * rate_hz / highest_hz), WAVE_SIZE // 16))
     spectrum = np.zeros(WAVE_SIZE // 2 + 1)
     spectrum[1 : harmonics + 1] = np.arange(1.0, harmonics + 1) ** -tilt
@@ -242,65 +240,53 @@ def _wave(phase: FloatArray, tilt: float, highest_hz: float, rate_hz: int) -> Sa
     return np.asarray(wave[(phase * WAVE_SIZE).astype(np.int64) % WAVE_SIZE])
 
 
-def _loudness(voice: Voice, frames: int, rate_hz: int, random: Random) -> Samples:
-    """Draw how the amplitude goes: it rises and decays, shimmers, and pulses if the type does."""
-    shares = [
-        0,
-        voice.attack * random.uniform(0.6, 1.4),
-        1 - voice.decay * random.uniform(0.6, 1.4),
-        1,
-    ]
-    loudness = np.interp(np.linspace(0, 1, frames), shares, [0.1, 1, 1, 0.1])
-    loudness *= np.exp(
-        (0.1 + 0.4 * voice.rough) * _wander(frames, rate_hz, 12 + 40 * voice.rough, random)
-    )
-    pulse_hz = random.uniform(*voice.pulse_hz)
+def _draw_envelope(call_type: CallType, size: int, rate_hz: int, random: Random) -> Samples:
+    """Draw the amplitude: it rises, decays and shimmers, and pulses if the type does."""
+    attack = call_type.attack * random.uniform(0.6, 1.4)
+    decay = call_type.decay * random.uniform(0.6, 1.4)
+    corners = [0, attack, 1 - decay, 1]
+    envelope = np.interp(np.linspace(0, 1, size), corners, [0.1, 1, 1, 0.1])
+    shimmer = _draw_slow_noise(size, rate_hz, 12 + 40 * call_type.rough, random)
+    envelope *= np.exp((0.1 + 0.4 * call_type.rough) * shimmer)
+    pulse_hz = random.uniform(*call_type.pulse_hz)
     if pulse_hz > 0:
-        loudness *= (
-            0.1
-            + 0.9 * np.sin(np.pi * (pulse_hz / rate_hz * np.arange(frames) + random.random())) ** 2
-        )
-    return loudness.astype(np.float32)
+        cycles = pulse_hz / rate_hz * np.arange(size) + random.random()
+        envelope *= 0.1 + 0.9 * np.sin(np.pi * cycles) ** 2
+    return envelope.astype(np.float32)
 
 
-def _draw_ripple(random: Random) -> FloatArray:
-    return RIPPLE * random.standard_normal(RIPPLE_POINTS)
-
-
-def _through_tract(
+def _filter_by_tract(
     source: Samples, formants_hz: FloatArray, ripple: FloatArray, rate_hz: int
 ) -> Samples:
-    """Filter by the tract and by a ripple, of the caller and of the moment (how head and trunk are held)."""
+    """Filter by the tract and a ripple, of the caller and of the posture of head and trunk."""
     size = fft.next_fast_len(source.size + rate_hz // 4, real=True)
     frequency_hz = fft.rfftfreq(size, 1 / rate_hz).astype(np.float32)
     thirds = 3 * np.log2(1 + frequency_hz / np.float32(40))
-    gain = _tract(frequency_hz, formants_hz)
+    gain = _tract_gain(frequency_hz, formants_hz)
     gain *= np.exp(np.interp(thirds, np.arange(ripple.size), ripple)).astype(np.float32)
-    return np.asarray(fft.irfft(fft.rfft(source, size) * gain, size)[: source.size], np.float32)
+    filtered = fft.irfft(fft.rfft(source, size) * gain, size)
+    return np.asarray(filtered[: source.size], np.float32)
 
 
-def _tract(frequency_hz: Samples, formants_hz: FloatArray) -> NDArray[np.complex64]:
-    """Return the gain of resonances in parallel, which lets out less and less above the highest."""
+def _tract_gain(frequency_hz: Samples, formants_hz: FloatArray) -> Spectrum:
+    """Return the gain of parallel resonances, which falls above the highest."""
     gain = np.full(frequency_hz.size, LEAK, np.complex64)
     for number, formant_hz in enumerate(formants_hz):
         damping = 1j * frequency_hz * np.float32(formant_hz / FORMANT_Q)
-        gain += (
-            np.float32(FORMANT_STEP**number)
-            * damping
-            / (np.float32(formant_hz**2) - frequency_hz**2 + damping)
-        )
-    return np.asarray(
-        gain / (1 + (frequency_hz / np.float32(1.5 * formants_hz[-1])) ** 2), np.complex64
-    )
+        distance = np.float32(formant_hz**2) - frequency_hz**2 + damping
+        gain += np.float32(FORMANT_STEP**number) * damping / distance
+    rolloff = 1 + (frequency_hz / np.float32(1.5 * formants_hz[-1])) ** 2
+    return np.asarray(gain / rolloff, np.complex64)
 
 
-def _faded(samples: Samples, rate_hz: int) -> Samples:
-    frames = min(round(FADE_S * rate_hz), samples.size // 2)
-    ramp = np.sin(np.linspace(0, np.pi / 2, frames, dtype=np.float32)) ** 2
-    samples[:frames] *= ramp
-    samples[samples.size - frames :] *= ramp[::-1]
-    return samples
+def _fade_ends(samples: Samples, rate_hz: int) -> None:
+    """Fade a call in and out, in place."""
+    size = min(round(FADE_S * rate_hz), samples.size // 2)
+    ramp = np.sin(np.linspace(0, np.pi / 2, size, dtype=np.float32)) ** 2
+    samples[:size] *= ramp
+    samples[samples.size - size :] *= ramp[::-1]
 
 
 def _unit_power(samples: Samples) -> Samples:
-    return np.asarray(samples / np.sqrt(np.mean(samples**2) + np.float32(1e-20)), np.float32)
+    power = np.mean(samples**2) + np.float32(1e-20)
+    return np.asarray(samples / np.sqrt(power), np.float32)

@@ -1,9 +1,8 @@
-"""A synthetic corpus, written: a folder and a seed come in; recordings, annotations and a README go out."""
+"""A synthetic corpus in a folder: a seed, a scale and a rate → recordings, annotations, README."""
 
 import io
 import os
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,34 +10,44 @@ import numpy as np
 import soundfile
 from numpy.typing import NDArray
 
+from callshot.corpus.options import check_range
 from callshot.corpus.synthetic.call_synthesis import (
-    Caller,
     Random,
-    Samples,
+    draw_band_hz,
     draw_caller,
     level_db,
-    sing,
+    synthesise_call,
 )
-from callshot.corpus.synthetic.plan import Call, Plan, plan_corpus, stream
-from callshot.corpus.synthetic.soundscape import draw_scene, hear
-from callshot.corpus.synthetic.tables import raven_table, textgrid
+from callshot.corpus.synthetic.plan import RecordingPlan, plan_corpus, stream
+from callshot.corpus.synthetic.soundscape import draw_soundscape, mix_soundscape
 from callshot.errors import OptionError, OutputError
+from callshot.files import error_reason, write_atomic
 from callshot.records import Progress, no_progress
+
+Pcm = NDArray[np.int16]
+Interval = tuple[float, float, str]
 
 RATES_HZ = (4000, 192000)
 FOLDERS = ("recordings", "raven", "textgrid")
-LEVEL_SPREAD_DB = 2.5  # how much calls of one type differ in level
-
+LEVEL_SPREAD_DB = 2.5  # standard deviation of the level of calls of one type
+NOTES = (
+    "wind is picking up",
+    "two cows and a calf, forty metres",
+    'matriarch looks up, "listening"',
+    "out of sight now, calls go on",
+    "car on the road, engine off",
+    "family moves to the water",
+)
 README = """# A synthetic corpus of elephant-like calls
 
 Made by callshot with seed {seed}, scale {scale}, at {rate_hz} Hz:
 {recordings} recordings, {calls} calls, {minutes:.0f} min.
-No elephant was recorded: every call is synthesised. It is here to learn and test callshot on; results on it say nothing
-about elephants.
+No elephant was recorded: every call is synthesised. The corpus is for learning and testing
+callshot; results on it say nothing about elephants.
 
-    recordings/   FLAC, 16 bit, some with two channels (the second is a weaker, later copy of the first)
-    raven/        the calls as Raven selection tables, one for each recording, some with two views of each selection
-    textgrid/     the same calls as Praat TextGrids: tiers `call` and, where calls overlap, `call 2`;
+    recordings/   FLAC, 16 bit, some with two channels (the second is a weaker, later copy)
+    raven/        the calls as Raven selection tables, some with two views of each selection
+    textgrid/     the same calls as Praat TextGrids: tiers `call` and, if calls overlap, `call 2`;
                   the tier `notes` holds spoken notes, which are not calls
 
 Segment it with
@@ -47,11 +56,36 @@ Segment it with
 
 where FOLDER is the folder of this file. The same seed, scale and rate give the same files again.
 """
+RAVEN_HEADER = (
+    "Selection\tView\tChannel\tBegin Time (s)\tEnd Time (s)"
+    "\tLow Freq (Hz)\tHigh Freq (Hz)\tAnnotation\n"
+)
+TEXTGRID_HEADER = """File type = "ooTextFile"
+Object class = "TextGrid"
+
+xmin = 0
+xmax = {duration_s!r}
+tiers? <exists>
+size = {tiers}
+item []:
+"""
+TIER_HEADER = """    item [{number}]:
+        class = "IntervalTier"
+        name = "{name}"
+        xmin = 0
+        xmax = {duration_s!r}
+        intervals: size = {intervals}
+"""
+TIER_INTERVAL = """        intervals [{number}]:
+            xmin = {start_s!r}
+            xmax = {end_s!r}
+            text = "{text}"
+"""
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
-    """What was written."""
+class CorpusSummary:
+    """What a synthetic corpus holds."""
 
     recordings: int
     calls: int
@@ -67,133 +101,167 @@ def make_corpus(
     rate_hz: int = 16000,
     threads: int | None = None,
     progress: Progress = no_progress,
-) -> Made:
-    """Write a corpus: the same seed, scale and rate give the same bytes, whatever the number of threads.
+) -> CorpusSummary:
+    """Write a corpus: the same seed, scale and rate give the same bytes with any number of threads.
 
-    `scale` multiplies the paper's counts of calls, but each of the 12 types keeps at least five calls in five
-    recordings, and rare types stay rare. The folder must be new, empty, or hold the same corpus, which is then made
-    anew. Each file is written whole or not at all. `report` hears shares of the work, which add up to 1.
+    `scale` multiplies the paper's counts of calls, but each of the 12 types has at least five calls
+    in five recordings, and rare types stay rare. The folder must be new, empty, or hold the same
+    corpus, which is then written again.
 
     >>> import tempfile
-    >>> made = make_corpus(Path(tempfile.mkdtemp()), scale=0.1, rate_hz=4000)
-    >>> made.recordings, made.calls
+    >>> summary = make_corpus(Path(tempfile.mkdtemp()), scale=0.1, rate_hz=4000)
+    >>> summary.recordings, summary.calls
     (13, 72)
     """
-    if not RATES_HZ[0] <= rate_hz <= RATES_HZ[1]:
-        raise OptionError(f"rate: {RATES_HZ[0]} to {RATES_HZ[1]} Hz, got {rate_hz}")
+    check_range("rate", rate_hz, RATES_HZ, "Hz")
     if threads is not None and threads < 1:
-        raise OptionError(f"threads: at least 1, got {threads}")
-    plans, folder = plan_corpus(seed, scale), Path(folder)
-    made = Made(
+        raise OptionError(f"threads: expected 1 or more, got {threads}")
+    folder = Path(folder)
+    plans = plan_corpus(seed, scale)
+    summary = CorpusSummary(
         recordings=len(plans),
         calls=sum(len(plan.calls) for plan in plans),
         duration_s=sum(plan.duration_s for plan in plans),
         folders=tuple(folder / name for name in FOLDERS),
     )
-    counts = {"recordings": made.recordings, "calls": made.calls, "minutes": made.duration_s / 60}
-    about = README.format(seed=seed, scale=float(scale), rate_hz=rate_hz, **counts).encode()
-    _refuse_strangers(folder, about)
-    _make_folders(made.folders)
-    _write(folder / "README.md", about)
-    _write_recordings(folder, plans, seed, rate_hz, threads, progress)
-    return made
+    readme = README.format(
+        seed=seed,
+        scale=float(scale),
+        rate_hz=rate_hz,
+        recordings=summary.recordings,
+        calls=summary.calls,
+        minutes=summary.duration_s / 60,
+    )
+    _prepare_folder(folder, readme)
+    write_atomic(folder / "README.md", readme)
+
+    def write(plan: RecordingPlan) -> str:
+        _write_recording(folder, plan, seed, rate_hz)
+        return plan.name
+
+    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
+        for name in pool.map(write, plans):
+            progress(1 / len(plans), name)
+    return summary
 
 
-def make_recording(plan: Plan, *, seed: int = 0, rate_hz: int = 16000) -> NDArray[np.int16]:
-    """Make the audio of one recording of a plan alone, (frames, channels).
+def _prepare_folder(folder: Path, readme: str) -> None:
+    """Create the folders; raise OutputError if there is anything but the same corpus."""
+    path = folder / "README.md"
+    try:
+        is_used = folder.is_dir() and any(folder.iterdir())
+        if is_used and not (path.is_file() and path.read_bytes() == readme.encode()):
+            raise OutputError(f"{folder}: the folder has other files; give a new folder")
+        for name in FOLDERS:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+    except OutputError:
+        raise
+    except OSError as error:
+        raise OutputError(f"{folder}: cannot be used ({error_reason(error)})") from error
+
+
+def _write_recording(folder: Path, plan: RecordingPlan, seed: int, rate_hz: int) -> None:
+    audio = io.BytesIO()
+    samples = make_recording(plan, seed=seed, rate_hz=rate_hz)
+    soundfile.write(audio, samples, rate_hz, "PCM_16", format="FLAC")
+    textgrid = make_textgrid(plan, seed).encode()
+    if plan.number % 4 == 3:
+        # Praat writes UTF-16 if a text is not ASCII; every fourth file stands for those.
+        textgrid = b"\xfe\xff" + textgrid.decode().encode("utf-16-be")
+    write_atomic(folder / "recordings" / f"{plan.name}.flac", audio.getvalue())
+    raven = make_raven_table(plan, seed, rate_hz)
+    write_atomic(folder / "raven" / f"{plan.name}.Table.1.selections.txt", raven)
+    write_atomic(folder / "textgrid" / f"{plan.name}.TextGrid", textgrid)
+
+
+def make_recording(plan: RecordingPlan, *, seed: int = 0, rate_hz: int = 16000) -> Pcm:
+    """Make the audio of one planned recording as (frames, channels).
 
     >>> make_recording(plan_corpus()[0], rate_hz=4000).dtype
     dtype('int16')
     """
     random = stream(seed, "scene", plan.number)
-    scene, callers = draw_scene(random), [draw_caller(random) for _ in range(random.integers(1, 4))]
-    who = {
-        label: int(random.integers(len(callers)))
-        for label in sorted({call.label for call in plan.calls})
-    }
-    calls = np.zeros(round(plan.duration_s * rate_hz), np.float32)
+    soundscape = draw_soundscape(random)
+    callers = [draw_caller(random) for _ in range(random.integers(1, 4))]
+    labels = sorted({call.label for call in plan.calls})
+    first_caller = {label: int(random.integers(len(callers))) for label in labels}
+    samples = np.zeros(round(plan.duration_s * rate_hz), np.float32)
     for number, call in enumerate(plan.calls):
-        choir = (
-            callers[who[call.label] :] + callers[: who[call.label]]
-        )  # all calls of a type are by one of them
-        _add(calls, call, choir, rate_hz, stream(seed, "voice", plan.number, number))
-    first = np.round(hear(calls, scene, rate_hz, random) * 32767).astype(np.int16)
-    return np.stack([first, _second_channel(first, rate_hz, random)][: plan.channels], axis=1)
+        shift = first_caller[call.label]  # all calls of a type are by the same caller
+        choir = callers[shift:] + callers[:shift]
+        call_random = stream(seed, "voice", plan.number, number)
+        gain_db = level_db(call.label) + LEVEL_SPREAD_DB * call_random.standard_normal()
+        duration_s = call.end_s - call.start_s
+        part = synthesise_call(call.label, choir, duration_s, rate_hz, call_random)
+        first = round(call.start_s * rate_hz)
+        samples[first : first + part.size] += np.float32(10 ** (gain_db / 20)) * part
+    mixture = mix_soundscape(samples, soundscape, rate_hz, random)
+    left = np.round(mixture * 32767).astype(np.int16)
+    channels = [left, _make_second_channel(left, rate_hz, random)]
+    return np.stack(channels[: plan.channels], axis=1)
 
 
-def _add(calls: Samples, call: Call, callers: list[Caller], rate_hz: int, random: Random) -> None:
-    gain = 10 ** ((level_db(call.label) + LEVEL_SPREAD_DB * random.standard_normal()) / 20)
-    sung = sing(call.label, callers, call.end_s - call.start_s, rate_hz, random)
-    begin = round(call.start_s * rate_hz)
-    calls[begin : begin + sung.size] += np.float32(gain) * sung
-
-
-def _second_channel(first: NDArray[np.int16], rate_hz: int, random: Random) -> NDArray[np.int16]:
-    """Return what a second, less open microphone some steps away gives: a weaker copy, 2 to 15 ms later."""
+def _make_second_channel(first: Pcm, rate_hz: int, random: Random) -> Pcm:
+    """Return a weaker copy, 2 to 15 ms later: a second microphone some steps away."""
     delay = round(random.uniform(0.002, 0.015) * rate_hz)
     second = np.zeros_like(first)
     second[delay:] = np.round(random.uniform(0.2, 0.6) * first[: first.size - delay])
     return second
 
 
-def _write_recordings(
-    folder: Path,
-    plans: list[Plan],
-    seed: int,
-    rate_hz: int,
-    threads: int | None,
-    progress: Progress,
-) -> None:
-    with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
-        for name in pool.map(lambda plan: _write_recording(folder, plan, seed, rate_hz), plans):
-            progress(1 / len(plans), name)
+def make_raven_table(plan: RecordingPlan, seed: int, rate_hz: int) -> str:
+    """Write the calls as a Raven selection table, every second one with two views of each."""
+    views = ("Waveform 1", "Spectrogram 1") if plan.number % 2 == 1 else ("Spectrogram 1",)
+    text = RAVEN_HEADER
+    for number, call in enumerate(plan.calls):
+        low_hz, high_hz = draw_band_hz(call.label, stream(seed, "band", plan.number, number))
+        high_hz = min(high_hz, rate_hz / 2)
+        span = f"{call.start_s:.9f}\t{call.end_s:.9f}\t{low_hz:.3f}\t{high_hz:.3f}"
+        for view in views:
+            text += f"{number + 1}\t{view}\t1\t{span}\t{call.label}\n"
+    return text
 
 
-def _write_recording(folder: Path, plan: Plan, seed: int, rate_hz: int) -> str:
-    audio = io.BytesIO()
-    soundfile.write(
-        audio, make_recording(plan, seed=seed, rate_hz=rate_hz), rate_hz, "PCM_16", format="FLAC"
+def make_textgrid(plan: RecordingPlan, seed: int) -> str:
+    """Write the calls as a long Praat TextGrid, with a tier `call 2` if calls overlap."""
+    first: list[Interval] = []
+    second: list[Interval] = []
+    for call in plan.calls:  # at most two overlap
+        tier = second if first and first[-1][1] > call.start_s else first
+        tier.append((call.start_s, call.end_s, call.label))
+    tiers = {"call": first, "call 2": second, "notes": _draw_notes(plan, seed)}
+    if not second:
+        del tiers["call 2"]
+    text = TEXTGRID_HEADER.format(duration_s=plan.duration_s, tiers=len(tiers))
+    for number, (name, intervals) in enumerate(tiers.items(), start=1):
+        text += _format_tier(number, name, intervals, plan.duration_s)
+    return text
+
+
+def _draw_notes(plan: RecordingPlan, seed: int) -> list[Interval]:
+    """Draw up to two spoken notes, each in its half of the recording."""
+    random = stream(seed, "notes", plan.number)
+    notes = []
+    for half in range(int(random.integers(0, 3))):
+        start_s = round((half + random.uniform(0, 0.6)) * plan.duration_s / 2, 3)
+        end_s = round(start_s + 0.15 * plan.duration_s, 3)
+        notes.append((start_s, end_s, NOTES[random.integers(len(NOTES))]))
+    return notes
+
+
+def _format_tier(number: int, name: str, spans: list[Interval], duration_s: float) -> str:
+    """Format one tier; empty intervals fill the gaps between the spans."""
+    intervals: list[Interval] = []
+    free_s = 0.0
+    for start_s, end_s, text in [*spans, (duration_s, duration_s, "")]:
+        if start_s > free_s:
+            intervals.append((free_s, start_s, ""))
+        if end_s > start_s:
+            intervals.append((start_s, end_s, text.replace('"', '""')))
+        free_s = end_s
+    tier = TIER_HEADER.format(
+        number=number, name=name, duration_s=duration_s, intervals=len(intervals)
     )
-    _write(folder / "recordings" / f"{plan.name}.flac", audio.getvalue())
-    _write(
-        folder / "raven" / f"{plan.name}.Table.1.selections.txt",
-        raven_table(plan, seed, rate_hz).encode(),
-    )
-    grid = textgrid(plan, seed)
-    # Praat writes UTF-16 as soon as a text has a letter beyond ASCII: every fourth file stands for those.
-    data = ("\ufeff" + grid).encode("utf-16-be") if plan.number % 4 == 3 else grid.encode()
-    _write(folder / "textgrid" / f"{plan.name}.TextGrid", data)
-    return plan.name
-
-
-def _refuse_strangers(folder: Path, about: bytes) -> None:
-    """Refuse a folder that holds anything but this same corpus, whole or begun: two corpora must not be mixed."""
-    readme = folder / "README.md"
-    try:
-        taken = folder.is_dir() and any(folder.iterdir())
-        same = readme.is_file() and readme.read_bytes() == about
-    except OSError as error:
-        raise OutputError(f"{folder}: cannot be looked into ({error.strerror})") from error
-    if taken and not same:
-        raise OutputError(f"{folder}: holds something else; name a new folder")
-
-
-def _make_folders(folders: tuple[Path, ...]) -> None:
-    for folder in folders:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise OutputError(f"{folder}: the folder cannot be made ({error.strerror})") from error
-
-
-def _write(path: Path, data: bytes) -> None:
-    """Write a file whole or not at all."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        unfinished.write_bytes(data)
-        unfinished.replace(path)
-    except OSError as error:
-        raise OutputError(f"{path}: cannot be written ({error.strerror})") from error
-    finally:
-        with suppress(OSError):
-            unfinished.unlink()
+    for n, (start_s, end_s, text) in enumerate(intervals, start=1):
+        tier += TIER_INTERVAL.format(number=n, start_s=start_s, end_s=end_s, text=text)
+    return tier

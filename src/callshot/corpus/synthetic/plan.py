@@ -1,12 +1,12 @@
-"""The plan of a corpus: a seed and a scale come in, each recording's calls and their times go out. No audio yet.
+"""The plan of a synthetic corpus: a seed and a scale → the calls of each recording and their times.
 
-All chance comes from streams that are keyed by the seed, a purpose and numbers, never from one stream that is used up
-in some order: so any recording can be made alone, and threads change nothing.
+Random numbers come from streams keyed by the seed, a purpose and numbers, never from one stream
+that is used in some order. So any recording can be made alone, with any number of threads.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil, isfinite
+from math import ceil
 from zlib import crc32
 
 import numpy as np
@@ -14,6 +14,9 @@ import numpy as np
 from callshot.corpus.synthetic.call_synthesis import Random, duration_range_s
 from callshot.errors import OptionError
 from callshot.records import FloatArray
+
+LabelledCall = tuple[str, bool]  # its label, and whether it is shorter than 1 s
+Clump = list[LabelledCall]
 
 COUNTS = {  # calls of at least 1 s at scale 1: those of Elephant Voices in the paper
     "comment rumble": 51,
@@ -29,25 +32,20 @@ COUNTS = {  # calls of at least 1 s at scale 1: those of Elephant Voices in the 
     "musth rumble": 6,
     "begging rumble": 5,
 }
-RARE = {
-    "cow-calf rumble": 2,
-    "nasal trumpet": 1,
-    "baroo rumble": 3,
-}  # at any scale; the last in a recording of its own
-FEWEST = 5  # calls of each type, in as many recordings, at any scale: five folds can be made
-SHORT_SHARE = 0.10  # calls under 1 s, on top
-OVERLAP_SHARE = (
-    0.04  # calls that begin before the one before them ends: twice as many overlap another
-)
+RARE = {"cow-calf rumble": 2, "nasal trumpet": 1, "baroo rumble": 3}  # at any scale
+ALONE = "baroo rumble"  # in a recording without other types
+MIN_CALLS = 5  # of each type, in as many recordings, at any scale: five folds are possible
+SHORT_SHARE = 0.10  # calls under 1 s, in addition
+OVERLAP_SHARE = 0.04  # calls that start before the previous one ends: twice as many overlap
 CALLS_PER_RECORDING = 5.5
-MOST_CALLS = 12  # in a recording
-CLUMP = 2  # calls of one type that come together, in one recording
+MAX_CALLS_PER_RECORDING = 12
+CLUMP_SIZE = 2  # calls of one type that come together, in one recording
 SITES = ("amboseli", "gorongosa", "mara")
-LARGEST_SCALE = 100  # three days of audio
+MAX_SCALE = 100  # three days of audio
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class PlannedCall:
     """A call in a recording, as it is annotated; times are whole milliseconds."""
 
     start_s: float
@@ -56,18 +54,18 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """One recording: its name without suffix, and its calls in the order in which they begin."""
+class RecordingPlan:
+    """One recording: its name without suffix, and its calls in the order of their starts."""
 
     number: int
     name: str
     channels: int
     duration_s: float
-    calls: tuple[Call, ...]
+    calls: tuple[PlannedCall, ...]
 
 
 def stream(seed: int, purpose: str, *numbers: int) -> Random:
-    """Return the random numbers that belong to a purpose and nothing else.
+    """Return the random numbers of one purpose.
 
     >>> stream(0, "voice", 3, 1).random() == stream(0, "voice", 3, 1).random()
     True
@@ -76,102 +74,102 @@ def stream(seed: int, purpose: str, *numbers: int) -> Random:
     return np.random.Generator(np.random.Philox(key))
 
 
-def plan_corpus(seed: int = 0, scale: float = 1.0) -> list[Plan]:
-    """Plan every recording. `scale` multiplies the counts of the 12 types, but none falls under five calls.
+def plan_corpus(seed: int = 0, scale: float = 1.0) -> list[RecordingPlan]:
+    """Plan every recording. `scale` multiplies the counts of the 12 types, each at least five.
 
-    Calls of one type are spread over at least five recordings, so that five folds grouped by recording hold each type.
+    The calls of a type are in at least five recordings, so that five folds grouped by recording all
+    have it.
 
     >>> plans = plan_corpus(seed=1, scale=0.1)
     >>> len(plans), sum(len(plan.calls) for plan in plans), plans[-1].calls[0].label
     (13, 72, 'baroo rumble')
     """
-    if not (isfinite(scale) and 0 < scale <= LARGEST_SCALE):
-        raise OptionError(f"scale: above 0, at most {LARGEST_SCALE}, got {scale}")
+    if not 0 < scale <= MAX_SCALE:
+        raise OptionError(f"scale: expected more than 0 and at most {MAX_SCALE}, got {scale}")
     if seed < 0:
-        raise OptionError(f"seed: at least 0, got {seed}")
-    own = list(RARE)[-1]
-    labels = [*_spread_labels(seed, scale), [(own, False)] * RARE[own]]
-    overlapping = _choose_overlaps(stream(seed, "overlaps"), [len(each) for each in labels])
-    return [_plan_recording(seed, i, each, overlapping[i]) for i, each in enumerate(labels)]
+        raise OptionError(f"seed: expected 0 or more, got {seed}")
+    recordings = _distribute_labels(seed, scale)
+    recordings.append([(ALONE, False)] * RARE[ALONE])
+    overlaps = _choose_overlaps(seed, [len(calls) for calls in recordings])
+    return [_plan_recording(seed, n, calls, overlaps) for n, calls in enumerate(recordings)]
 
 
-def _spread_labels(seed: int, scale: float) -> list[list[tuple[str, bool]]]:
-    """Return for each recording the labels of its calls, and which are short."""
+def _distribute_labels(seed: int, scale: float) -> list[Clump]:
+    """Return the calls of each recording, in no order."""
     random = stream(seed, "labels")
-    counts = {label: max(FEWEST, round(scale * count)) for label, count in COUNTS.items()}
-    short = random.choice(
-        list(counts), round(SHORT_SHARE * sum(counts.values())), p=_shares(counts)
-    )
-    recordings = ceil((sum(counts.values()) + len(short)) / CALLS_PER_RECORDING)
-    room = 0.7 + 1.9 * random.random(recordings) ** 3  # some recordings are busier
-    filled: list[list[tuple[str, bool]]] = [[] for _ in range(recordings)]
+    counts = {label: max(MIN_CALLS, round(scale * count)) for label, count in COUNTS.items()}
+    total = sum(counts.values())
+    shares = [count / total for count in counts.values()]
+    short = random.choice(list(counts), round(SHORT_SHARE * total), p=shares)
+    size = ceil((total + len(short)) / CALLS_PER_RECORDING)
+    capacity = 0.7 + 1.9 * random.random(size) ** 3  # some recordings are busier
+    recordings: list[Clump] = [[] for _ in range(size)]
     for label, count in counts.items():
-        _place(random, filled, room, [[(label, False)] * size for size in _clumps(count)])
-    _place(
-        random,
-        filled,
-        room,
-        [[(label, False)] for label in list(RARE)[:-1] for _ in range(RARE[label])],
-    )
+        clumps = [[(label, False)] * size for size in _clump_sizes(count)]
+        _place_clumps(random, recordings, capacity, clumps)
+    rare: list[Clump] = []
+    for label, count in RARE.items():
+        if label != ALONE:
+            rare += [[(label, False)]] * count
+    _place_clumps(random, recordings, capacity, rare)
     for label in short:
-        _place(random, filled, room, [[(str(label), True)]])
-    return filled
+        _place_clumps(random, recordings, capacity, [[(str(label), True)]])
+    return recordings
 
 
-def _shares(counts: dict[str, int]) -> list[float]:
-    return [count / sum(counts.values()) for count in counts.values()]
+def _clump_sizes(count: int) -> list[int]:
+    """Split the calls of one type into at least five parts, for different recordings."""
+    parts = max(MIN_CALLS, ceil(count / CLUMP_SIZE))
+    size, remainder = divmod(count, parts)
+    return [size + 1] * remainder + [size] * (parts - remainder)
 
 
-def _clumps(count: int) -> list[int]:
-    """Split the calls of one type into what goes to different recordings, in at least five parts."""
-    parts = max(FEWEST, ceil(count / CLUMP))
-    return [count // parts + (i < count % parts) for i in range(parts)]
-
-
-def _place(
-    random: Random,
-    filled: list[list[tuple[str, bool]]],
-    room: FloatArray,
-    clumps: Sequence[list[tuple[str, bool]]],
+def _place_clumps(
+    random: Random, recordings: list[Clump], capacity: FloatArray, clumps: Sequence[Clump]
 ) -> None:
-    """Put each clump into another recording, first where most room is left; chance decides among the like."""
-    sizes = np.array([len(calls) for calls in filled])
-    load = np.where(
-        sizes > MOST_CALLS - CLUMP, np.inf, sizes / room + 0.5 * random.random(len(filled))
-    )
-    for place, clump in zip(np.argsort(load, kind="stable")[: len(clumps)], clumps, strict=True):
-        filled[place].extend(clump)
+    """Put each clump into another recording, at random but first where there is most room."""
+    sizes = np.array([len(calls) for calls in recordings])
+    load = sizes / capacity + 0.5 * random.random(len(recordings))
+    load[sizes > MAX_CALLS_PER_RECORDING - CLUMP_SIZE] = np.inf
+    order = np.argsort(load, kind="stable")[: len(clumps)]
+    for index, clump in zip(order, clumps, strict=True):
+        recordings[index].extend(clump)
 
 
-def _choose_overlaps(random: Random, sizes: Sequence[int]) -> dict[int, set[int]]:
-    """Choose the calls that begin during the one before them: never a recording's first, nor two in a row."""
-    places = [(i, call) for i, size in enumerate(sizes) for call in range(1, size, 2)]
-    chosen = random.permutation(len(places))[: max(1, round(OVERLAP_SHARE * sum(sizes)))]
-    overlapping: dict[int, set[int]] = {i: set() for i in range(len(sizes))}
-    for place in chosen:
-        overlapping[places[place][0]].add(places[place][1])
-    return overlapping
+def _choose_overlaps(seed: int, sizes: Sequence[int]) -> set[tuple[int, int]]:
+    """Choose the calls (recording, number) that start during the previous one.
+
+    They are never the first of a recording, nor two in a row.
+    """
+    candidates = []
+    for recording, size in enumerate(sizes):
+        candidates += [(recording, call) for call in range(1, size, 2)]
+    count = max(1, round(OVERLAP_SHARE * sum(sizes)))
+    order = stream(seed, "overlaps").permutation(len(candidates))
+    return {candidates[index] for index in order[:count]}
 
 
 def _plan_recording(
-    seed: int, number: int, labels: Sequence[tuple[str, bool]], overlapping: set[int]
-) -> Plan:
+    seed: int, number: int, labels: Clump, overlaps: set[tuple[int, int]]
+) -> RecordingPlan:
     random = stream(seed, "times", number)
-    calls: list[Call] = []
+    calls: list[PlannedCall] = []
     free_s = random.uniform(1, 6)
-    for i, place in enumerate(random.permutation(len(labels))):
-        label, short = labels[place]
-        length_s = random.uniform(0.35, 0.95) if short else random.uniform(*duration_range_s(label))
+    for i, index in enumerate(random.permutation(len(labels))):
+        label, is_short = labels[index]
+        limits_s = (0.35, 0.95) if is_short else duration_range_s(label)
+        length_s = random.uniform(*limits_s)
         start_s = free_s
-        if i in overlapping:
-            start_s = calls[-1].start_s + random.uniform(0.4, 0.8) * (
-                calls[-1].end_s - calls[-1].start_s
-            )
-        calls.append(Call(round(start_s, 3), round(start_s + length_s, 3), label))
+        if (number, i) in overlaps:
+            previous = calls[-1]
+            share = random.uniform(0.4, 0.8)
+            start_s = previous.start_s + share * (previous.end_s - previous.start_s)
+        calls.append(PlannedCall(round(start_s, 3), round(start_s + length_s, 3), label))
         free_s = max(call.end_s for call in calls) + 1.5 + random.exponential(4.0)
-    return Plan(
+    site = SITES[random.integers(len(SITES))]
+    return RecordingPlan(
         number=number,
-        name=f"{SITES[random.integers(len(SITES))]}-{number + 1:03d}",
+        name=f"{site}-{number + 1:03d}",
         channels=1 + int(random.random() < 0.3),
         duration_s=round(free_s, 3),
         calls=tuple(calls),
