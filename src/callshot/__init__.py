@@ -1,12 +1,14 @@
 """callshot: few-shot classification of animal calls.
 
-The path of the data, room by room:
+The path of the data:
 
-    recordings ─ corpus ─▶ segments ─ encoders ─▶ embeddings ─ fewshot ─▶ scores ─ report ─▶ what people read
+    recordings ─ segment ─▶ segments ─ embed ─▶ embeddings ─ evaluate ─▶ curves ─ compare, plot
 
-In Python: `segment_corpus` → `read_segments` → your encoder → `Embeddings` → `evaluate`. From the command line:
-`callshot inspect`, `segment`, `embed`, `evaluate`; `callshot synth` makes a corpus to try it on. Start reading at
-`callshot.study.file_steps`.
+    >>> import callshot
+    >>> result = callshot.evaluate(X, y, groups=recordings)                       # doctest: +SKIP
+    >>> result.plot()                                                             # doctest: +SKIP
+
+From the command line: `callshot init`, `callshot run`. Start reading at `callshot.pipeline`.
 """
 
 from importlib import import_module
@@ -15,59 +17,92 @@ from typing import TYPE_CHECKING, Any
 from callshot.version import __version__
 
 if TYPE_CHECKING:
-    from callshot.corpus.annotations import read_annotations
+    from callshot.api import (
+        compare,
+        embed,
+        evaluate,
+        list_encoders,
+        segment,
+        train_baselines,
+    )
+    from callshot.baselines.options import BaselineOptions
+    from callshot.baselines.run import BaselineResults
+    from callshot.corpus.annotations import Hints, read_annotations
     from callshot.corpus.audio import load_audio
+    from callshot.corpus.options import SegmentationOptions
     from callshot.corpus.segment_table import read_segments
-    from callshot.corpus.segments import segment_corpus
     from callshot.errors import CallshotError
-    from callshot.fewshot.centroid import linear_layer, score
-    from callshot.fewshot.evaluate import evaluate_tables
+    from callshot.fewshot.estimator import CentroidClassifier
     from callshot.fewshot.folds import check_folds, make_folds
     from callshot.fewshot.protocol import Protocol
     from callshot.fewshot.single_episode import rerun_episode
-    from callshot.records import Embeddings
+    from callshot.records import Embeddings, Evaluation, Folds, Segmentation
     from callshot.tables.embedding_tables import read_tables, write_table
 
 # Loaded when first used: `import callshot` and `callshot --help` must not wait for numba.
-_HOMES = {
+_MODULES = {
+    "BaselineOptions": "baselines.options",
+    "BaselineResults": "baselines.run",
     "CallshotError": "errors",
+    "CentroidClassifier": "fewshot.estimator",
     "Embeddings": "records",
+    "Evaluation": "records",
+    "Folds": "records",
+    "Hints": "corpus.annotations",
     "Protocol": "fewshot.protocol",
-    "evaluate_tables": "fewshot.evaluate",
+    "SegmentationOptions": "corpus.options",
+    "Segmentation": "records",
     "check_folds": "fewshot.folds",
-    "linear_layer": "fewshot.centroid",
+    "compare": "api",
+    "embed": "api",
+    "evaluate": "api",
+    "list_encoders": "api",
+    "load_audio": "corpus.audio",
     "make_folds": "fewshot.folds",
     "read_annotations": "corpus.annotations",
     "read_segments": "corpus.segment_table",
-    "load_audio": "corpus.audio",
     "read_tables": "tables.embedding_tables",
     "rerun_episode": "fewshot.single_episode",
-    "score": "fewshot.centroid",
-    "segment_corpus": "corpus.segments",
+    "segment": "api",
+    "train_baselines": "api",
     "write_table": "tables.embedding_tables",
 }
 
 __all__ = [
+    "BaselineOptions",
+    "BaselineResults",
     "CallshotError",
+    "CentroidClassifier",
     "Embeddings",
+    "Evaluation",
+    "Folds",
+    "Hints",
     "Protocol",
+    "Segmentation",
+    "SegmentationOptions",
     "__version__",
-    "evaluate_tables",
     "check_folds",
-    "linear_layer",
+    "compare",
+    "embed",
+    "evaluate",
+    "list_encoders",
+    "load_audio",
     "make_folds",
     "read_annotations",
-    "load_audio",
     "read_segments",
     "read_tables",
     "rerun_episode",
-    "score",
-    "segment_corpus",
+    "segment",
+    "train_baselines",
     "write_table",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'callshot' has no attribute {name!r}")
-    return getattr(import_module(f"callshot.{_HOMES[name]}"), name)
+    return getattr(import_module(f"callshot.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

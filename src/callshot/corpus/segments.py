@@ -156,6 +156,7 @@ def segment_corpus(
             *_unused_errors(library, errors, sources.placed),
         ],
         notes=notes,
+        audio=str(audio_root(Path(audio)).absolute()),
     )
 
 

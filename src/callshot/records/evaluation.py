@@ -3,10 +3,11 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Any
 
 import polars as pl
 
-from callshot.records import frames
+from callshot.records import frames, notebook
 from callshot.records.embeddings import Embeddings, IntArray
 from callshot.records.frames import empty_frame
 from callshot.records.recordings import Segmentation
@@ -125,3 +126,39 @@ class Evaluation:
             values=self.values.filter(selected),
             per_class=self.per_class.filter(selected),
         )
+
+    def plot(self, metric: str = "map", *, spread: str = "shared", ax: Any = None) -> Any:
+        """Draw the k-shot curves with their 98 % intervals.
+
+        Parameters
+        ----------
+        metric : str
+            map, auroc or accuracy.
+        spread : str
+            per-query or shared.
+        ax : matplotlib.axes.Axes, optional
+            Where to draw; a new figure by default.
+
+        Returns
+        -------
+        matplotlib.axes.Axes
+        """
+        return notebook.plot_curves(self.curve, metric, spread, ax)
+
+    def _describe(self) -> str:
+        classes = sum(count.eligible for count in self.classes)
+        return (
+            f"{self.corpus}: {classes} classes, {self.queries} queries, "
+            f"{self.folds.count} folds, k* = {self.complete_shots}"
+        )
+
+    def __repr__(self) -> str:
+        if self.curve.is_empty():
+            return f"Evaluation of {self._describe()}"
+        table = notebook.text_table(*notebook.summary_rows(self.curve))
+        return f"Evaluation of {self._describe()}\n{table}"
+
+    def _repr_html_(self) -> str:
+        if self.curve.is_empty():
+            return self._describe()
+        return notebook.html_table(self._describe(), *notebook.summary_rows(self.curve))

@@ -147,6 +147,7 @@ class Segmentation:
 
     `calls` are all annotations on a recording, also those too short for a segment. `sources` are
     formats, how each was recognised, and how many files. `skipped_files` are files left out.
+    `audio` is the folder that the paths of segments are relative to.
     """
 
     recordings: Sequence[Recording]
@@ -158,3 +159,4 @@ class Segmentation:
     rejects: Sequence[Reject]
     skipped_files: Sequence[Reject]
     notes: Sequence[str]
+    audio: str = ""

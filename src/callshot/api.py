@@ -1,0 +1,439 @@
+"""callshot in Python: the same steps and the same option names as on the command line.
+
+segment → embed → evaluate → compare, train_baselines; `callshot.pipeline.run` does all of them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from callshot.baselines.options import BaselineOptions, check_trainable
+from callshot.baselines.run import BaselineResults, TrainingContext, train_dataset
+from callshot.corpus import audio as corpus_audio
+from callshot.corpus.annotations import Hints
+from callshot.corpus.known_corpora import default_options, find_corpus
+from callshot.corpus.segment_table import read_segments
+from callshot.corpus.segments import segment_corpus
+from callshot.encoders.availability import list_status
+from callshot.encoders.embed import embed as embed_with_encoder
+from callshot.errors import InputError, OptionError
+from callshot.fewshot.crossover import find_crossovers
+from callshot.fewshot.differences import compare_baselines, compare_encoders
+from callshot.fewshot.evaluate import evaluate_tables
+from callshot.fewshot.folds import choose_folds
+from callshot.fewshot.protocol import Protocol, parse_shots
+from callshot.records import (
+    SPREADS,
+    Embeddings,
+    Evaluation,
+    Folds,
+    Progress,
+    Segment,
+    Segmentation,
+    no_progress,
+)
+from callshot.tables.dataset import Dataset
+
+Segments = Segmentation | Sequence[Segment] | Path | str
+Data = Embeddings | Sequence[Embeddings] | Any
+
+
+def segment(
+    audio: Path | str,
+    annotations: Path | str | None = None,
+    *,
+    corpus: str | None = None,
+    format: str = "auto",
+    columns: Mapping[str, str] | None = None,
+    tiers: Sequence[str] = (),
+    label: str | None = None,
+    threads: int | None = None,
+    progress: Progress = no_progress,
+    **options: Any,
+) -> Segmentation:
+    """Cut recordings into segments by their annotations.
+
+    Parameters
+    ----------
+    audio : path
+        Folder of the recordings, or one recording.
+    annotations : path, optional
+        Annotation file or folder of annotation files; found beside the recordings by default.
+    corpus : str, optional
+        A known corpus: ldc2010s05 or elephant-voices.
+    format : str
+        auto, csv, raven, audacity, textgrid, folders, or a format of crowsetta.
+    columns : mapping, optional
+        Our name of a column → its name in the file, e.g. {"label": "Species"}.
+    tiers : sequence of str
+        The TextGrid tiers that hold calls.
+    label : str, optional
+        The label of rows in files without a label column.
+    threads : int, optional
+        Threads that read audio; all cores by default.
+    progress : callable
+        Called with each share of the work that is done.
+    **options
+        Fields of `callshot.corpus.options.SegmentationOptions`: min_length_s, with_collar,
+        collar_s, channel, rate_hz, level_dbfs, source_rate_hz.
+
+    Returns
+    -------
+    Segmentation
+        `.segments`, and `.rejects` with a reason for each annotation that is none.
+
+    Raises
+    ------
+    InputError
+        If there are no recordings or annotations, or if annotations contradict each other.
+    OptionError
+        If an option is unknown or out of its range.
+
+    Examples
+    --------
+    >>> import soundfile, tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> soundfile.write(folder / "a.wav", np.full(64000, 0.5), 16000)
+    >>> _ = (folder / "a.txt").write_text("0.5\\t2.0\\trumble\\n")
+    >>> [one.label for one in segment(folder, collar_s=0.25).segments]
+    ['rumble']
+    """
+    known = None if corpus is None else find_corpus(corpus)
+    try:
+        segmentation = replace(default_options(known), **options)
+    except TypeError as error:
+        raise OptionError(f"segment: {error}") from None
+    return segment_corpus(
+        audio,
+        annotations,
+        options=segmentation,
+        format=format,
+        hints=Hints(dict(columns or {}), tuple(tiers), None, label),
+        corpus=known,
+        threads=threads,
+        progress=progress,
+    )
+
+
+def embed(
+    segments: Segments,
+    encoder: str,
+    *,
+    audio: Path | str | None = None,
+    store: Path | None = None,
+    device: str = "cpu",
+    threads: int | None = None,
+    progress: Progress = no_progress,
+    **choices: Any,
+) -> Embeddings:
+    """Embed segments with a frozen encoder; vectors in the store are not computed again.
+
+    Parameters
+    ----------
+    segments : Segmentation, sequence of Segment, or path
+        The result of `segment`, or the path of a segments.parquet.
+    encoder : str
+        Name of an encoder, such as "birdnet-v2.4"; `list_encoders` lists them.
+    audio : path, optional
+        Folder of the recordings; needed for a sequence of segments.
+    store : Path, optional
+        Folder that stores embeddings; the user's cache by default.
+    device, threads
+        cpu or cuda, and the number of threads.
+    progress : callable
+        Called with each share of the work that is done.
+    **choices
+        Options of the encoder that differ from its defaults, e.g. padding="right".
+
+    Returns
+    -------
+    Embeddings
+        One row per segment; segments that could not be read are left out.
+
+    Raises
+    ------
+    InputError
+        If no segment could be embedded.
+
+    Examples
+    --------
+    >>> import soundfile, tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> soundfile.write(folder / "a.wav", np.sin(np.arange(64000) / 9), 16000)
+    >>> _ = (folder / "a.txt").write_text("0.5\\t2.0\\trumble\\n")
+    >>> embed(segment(folder), "mfcc", store=folder / "store").vectors.shape
+    (1, 40)
+    """
+    if isinstance(segments, Segmentation):
+        audio = audio or segments.audio
+        segments = segments.segments
+    elif isinstance(segments, Path | str):
+        segments, facts = read_segments(Path(segments))
+        audio = audio or facts.get("audio")
+    if audio is None:
+        raise OptionError("audio: name the folder of the recordings")
+    table, _ = embed_with_encoder(
+        segments,
+        encoder,
+        root=Path(audio),
+        load_audio=partial(corpus_audio.load_audio, Path(audio), threads=threads),
+        choices={name: str(value) for name, value in choices.items()},
+        store=store,
+        device=device,
+        threads=threads,
+        progress=progress,
+    )
+    return table
+
+
+def list_encoders() -> pl.DataFrame:
+    """List the encoders, and what is missing before each can run.
+
+    Returns
+    -------
+    polars.DataFrame
+        Columns name, title, dimension, licence, ready, needs.
+
+    Examples
+    --------
+    >>> list_encoders().filter(name="mfcc").select("dimension", "ready").row(0)
+    (40, True)
+    """
+    rows = [
+        {
+            "name": status.name,
+            "title": status.title,
+            "dimension": status.dimension,
+            "licence": status.licence,
+            "ready": not status.needs,
+            "needs": "; then: ".join(status.needs),
+        }
+        for status in list_status()
+    ]
+    return pl.DataFrame(rows)
+
+
+def evaluate(
+    X: Data,
+    y: Sequence[str] | None = None,
+    *,
+    groups: Sequence[Any] | None = None,
+    shots: str | Sequence[int] = "1-40",
+    spread: str = "both",
+    folds: Folds | int | None = None,
+    categories: Mapping[str, str] | None = None,
+    corpus: str = "corpus",
+    threads: int | None = None,
+    progress: Progress = no_progress,
+    **options: Any,
+) -> Evaluation:
+    """Measure how well a parameter-free classifier does with k examples per class.
+
+    Parameters
+    ----------
+    X : Embeddings, sequence of Embeddings, or array of shape (segments, dimensions)
+        The vectors; several tables are several encoders over the same segments.
+    y : sequence of str, optional
+        With an array: the label of each row.
+    groups : sequence, optional
+        With an array: the recording of each row. No recording is on both sides of a fold. Without
+        it, every row is a recording of its own.
+    shots : str or sequence of int
+        Examples per class: "1-40", "1,2,5,10", "all", or numbers.
+    spread : str
+        Where intervals come from: per-query (the paper's bootstrap), shared (one labelled set for
+        all queries), or both.
+    folds : Folds or int, optional
+        Given folds, or how many to build; 5 by default.
+    categories : mapping, optional
+        Label → category: adds the reduced scoring over categories.
+    corpus : str
+        Name of the corpus in the results.
+    threads : int, optional
+        All cores by default; changes the time, not the numbers.
+    progress : callable
+        Called with each share of the work that is done.
+    **options
+        Further fields of `Protocol`: draws, bootstraps, shared_draws, seed, sampler, score,
+        classifiers.
+
+    Returns
+    -------
+    Evaluation
+        Frames `.curve`, `.values`, `.per_class`, `.confusion`, `.differences`, `.budget`, and
+        `.plot()`.
+
+    Raises
+    ------
+    InputError
+        If the data allow no evaluation.
+    OptionError
+        If an option is unknown or out of its range.
+
+    Examples
+    --------
+    >>> y = ["rumble", "roar"] * 20
+    >>> X = np.random.default_rng(0).normal(size=(40, 8)) + [[3.0 * (one == "roar")] for one in y]
+    >>> recordings = [f"recording {i // 4}" for i in range(40)]
+    >>> result = evaluate(X, y, groups=recordings, shots="1,5", bootstraps=100, shared_draws=100)
+    >>> result.curve.filter(metric="map", spread="shared").select("k", "mean").rows()
+    [(1, 1.0), (5, 1.0)]
+    """
+    tables = _tables(X, y, groups)
+    if folds is None or isinstance(folds, int):
+        folds = choose_folds(tables[0], folds)
+    protocol = make_protocol(shots=shots, spread=spread, **options)
+    return evaluate_tables(
+        tables,
+        protocol,
+        folds=folds,
+        categories=categories,
+        corpus=corpus,
+        threads=threads,
+        progress=progress,
+    )
+
+
+def make_protocol(
+    *, shots: str | Sequence[int] = "1-40", spread: str = "both", **options: Any
+) -> Protocol:
+    """Return a protocol from options named as on the command line.
+
+    >>> make_protocol(shots=[1, 5], spread="shared").shots
+    (1, 5)
+    """
+    text = shots if isinstance(shots, str) else ",".join(str(k) for k in shots)
+    numbers, whole_pool = parse_shots(text)
+    spreads = SPREADS if spread == "both" else (spread,)
+    try:
+        return Protocol(shots=numbers, whole_pool=whole_pool, spreads=spreads, **options)
+    except TypeError as error:
+        raise OptionError(f"evaluate: {error}") from None
+
+
+def compare(result: Evaluation, baselines: BaselineResults | None = None) -> pl.DataFrame:
+    """Compare every pair of encoders on the same draws, and each encoder with baselines.
+
+    Parameters
+    ----------
+    result : Evaluation
+    baselines : BaselineResults, optional
+        The result of `train_baselines`.
+
+    Returns
+    -------
+    polars.DataFrame
+        The mean difference at each k with percentiles, and the share of samples that `one` wins.
+
+    Raises
+    ------
+    InputError
+        If two encoders were evaluated with different options.
+
+    Examples
+    --------
+    >>> y = ["rumble", "roar"] * 20
+    >>> X = np.random.default_rng(0).normal(size=(40, 8))
+    >>> result = evaluate(X, y, shots="1,5", bootstraps=100, shared_draws=100)
+    >>> compare(result).height  # one encoder alone
+    0
+    """
+    values = result.values.filter(classifier=result.values["classifier"][0])
+    differences = compare_encoders(values)
+    if baselines is None:
+        return differences
+    return pl.concat([differences, compare_baselines(values, baselines.baselines)])
+
+
+def train_baselines(
+    X: Data,
+    y: Sequence[str] | None = None,
+    *,
+    groups: Sequence[Any] | None = None,
+    against: Evaluation | None = None,
+    folds: Folds | int | None = None,
+    categories: Mapping[str, str] | None = None,
+    train: Sequence[str] = ("logistic",),
+    context: TrainingContext | None = None,
+    **options: Any,
+) -> BaselineResults:
+    """Train classifiers on all labels of the support sides, and score them on the same queries.
+
+    Parameters
+    ----------
+    X, y, groups
+        As in `evaluate`.
+    against : Evaluation, optional
+        The result of `evaluate` on the same data: its folds are used, and crossovers are found.
+    folds, categories
+        As in `evaluate`.
+    train : sequence of str
+        The kinds of baselines. From vectors alone, that is logistic regression; networks read
+        sequences or audio: see the command `callshot baselines`.
+    context : TrainingContext, optional
+        Seed, threads and progress.
+    **options
+        Further fields of `BaselineOptions`: per_k, draws, spread, C.
+
+    Returns
+    -------
+    BaselineResults
+        Frames `.baselines`, `.refinement`, `.crossovers`, and evaluations `.per_k`.
+
+    Raises
+    ------
+    InputError
+        If the data allow no training.
+    OptionError
+        If an option is unknown or out of its range.
+
+    Examples
+    --------
+    >>> y = ["rumble", "roar"] * 20
+    >>> X = np.random.default_rng(0).normal(size=(40, 8)) + [[3.0 * (one == "roar")] for one in y]
+    >>> train_baselines(X, y, folds=2).baselines.select("name", "metric", "value").rows()
+    [('LR', 'map', 1.0), ('LR', 'auroc', 1.0)]
+    """
+    try:
+        chosen = BaselineOptions(tuple(train), **options)
+    except TypeError as error:
+        raise OptionError(f"train_baselines: {error}") from None
+    if chosen.needs_torch or chosen.published:
+        raise OptionError("train: networks read sequences or audio; use callshot baselines")
+    check_trainable(chosen)
+    tables = _tables(X, y, groups)
+    if against is not None:
+        folds = against.folds
+    if folds is None or isinstance(folds, int):
+        folds = choose_folds(tables[0], folds)
+    corpus = "corpus" if against is None else against.corpus
+    dataset = Dataset(corpus, tables, folds, categories)
+    results = train_dataset(dataset, chosen, Protocol(), context=context)
+    if against is None:
+        return results
+    per_k = pl.concat([one.values for one in results.per_k]) if results.per_k else None
+    crossovers = find_crossovers(
+        against.values, results.baselines, per_k, against.complete_shots
+    )
+    return replace(results, crossovers=crossovers)
+
+
+def _tables(
+    X: Data, y: Sequence[str] | None, groups: Sequence[Any] | None
+) -> Sequence[Embeddings]:
+    """Return tables of embeddings, from tables or from arrays."""
+    if isinstance(X, Embeddings):
+        return [X]
+    if isinstance(X, Sequence) and len(X) > 0 and isinstance(X[0], Embeddings):
+        return X
+    if y is None:
+        raise InputError("y: an array X needs the label of each row")
+    names = [f"{i:08}" for i in range(len(y))]
+    recordings = names if groups is None else [str(group) for group in groups]
+    labels = [str(label) for label in y]
+    return [Embeddings("X", X, names, recordings, labels, [()] * len(labels))]

@@ -1,0 +1,70 @@
+"""How an evaluation looks in a notebook: a plot, a short text, an HTML table."""
+
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+import polars as pl
+
+METRIC_TITLES = {"map": "mAP", "auroc": "AUROC", "accuracy": "accuracy"}
+SHOWN_SHOTS = (1, 2, 5, 10, 20, 40)
+
+
+def plot_curves(curve: pl.DataFrame, metric: str, spread: str, ax: Any = None) -> Any:
+    """Draw the mean of every curve against k, with its 98 % interval and the chance level."""
+    from matplotlib import pyplot
+
+    if ax is None:
+        _, ax = pyplot.subplots()
+    points = curve.filter(metric=metric, spread=spread, scoring="all")
+    for line in points.partition_by("encoder", "classifier", maintain_order=True):
+        encoder, classifier = line.select("encoder", "classifier").row(0)
+        name = encoder if classifier == "centroid" else f"{encoder}, {classifier}"
+        (drawn,) = ax.plot(line["k"], line["mean"], label=name)
+        ax.fill_between(line["k"], line["p01"], line["p99"], color=drawn.get_color(), alpha=0.2)
+    if not points.is_empty():
+        ax.axhline(points["chance"][0], color="grey", linestyle=":", label="chance")
+    ax.set_xlabel("examples per call type (k)")
+    ax.set_ylabel(METRIC_TITLES[metric])
+    ax.legend()
+    return ax
+
+
+def summary_rows(curve: pl.DataFrame) -> tuple[list[str], list[list[str]]]:
+    """Return the header and rows of a short table: mAP with its 98 % interval at a few k."""
+    spreads = curve["spread"].unique().to_list()
+    spread = "shared" if "shared" in spreads else spreads[0]
+    points = curve.filter(metric="map", spread=spread, scoring="all")
+    shots = [k for k in SHOWN_SHOTS if k in points["k"]] or points["k"].unique().sort().to_list()
+    rows = []
+    for line in points.partition_by("encoder", "classifier", maintain_order=True):
+        cells = [", ".join(line.select("encoder", "classifier").row(0))]
+        for k in shots:
+            mean, low, high = line.filter(k=k).select("mean", "p01", "p99").row(0)
+            cells.append(f"{mean:.2f} [{low:.2f}–{high:.2f}]")
+        rows.append(cells)
+    return [f"mAP, {spread}", *(f"k = {k}" for k in shots)], rows
+
+
+def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table as lines of text, with aligned columns."""
+    table = [header, *rows]
+    widths = [max(len(row[n]) for row in table) for n in range(len(header))]
+    lines = []
+    for row in table:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def html_table(caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table as HTML, escaped."""
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
+    body = []
+    for row in rows:
+        cells = "".join(f"<td>{escape(cell)}</td>" for cell in row)
+        body.append(f"<tr>{cells}</tr>")
+    return (
+        f"<table><caption>{escape(caption)}</caption>"
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+    )
