@@ -41,7 +41,6 @@ from callshot.records.recordings import (
     name_segments,
 )
 from callshot.records.results import (
-    COMMON_FOLD,
     ClassCount,
     ClassCurve,
     Confusion,
@@ -55,6 +54,7 @@ from callshot.records.results import (
 )
 from callshot.records.terms import (
     BASELINE_KINDS,
+    COMMON_FOLD,
     METRICS,
     RANKING_METRICS,
     SPREADS,

@@ -7,8 +7,6 @@ from typing import Any
 from callshot.records.embeddings import Embeddings, FloatArray, IntArray
 from callshot.records.recordings import Segmentation
 
-COMMON_FOLD = -1
-
 
 @dataclass(frozen=True)
 class Folds:

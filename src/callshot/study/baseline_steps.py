@@ -18,8 +18,8 @@ from callshot.records import Progress
 from callshot.study.file import CorpusPart, Study
 from callshot.study.step_cache import Input, Step, maybe, safe_name
 from callshot.study.train_baselines import Sources, train_baseline_files
+from callshot.tables.embedding_tables import sequences_path
 from callshot.tables.fold_files import FOLDS, FOLDS_INFO
-from callshot.tables.sequences import sequences_path
 
 EMBEDDINGS = "embeddings.parquet"
 AT_K, PUBLISHED = "logistic-shots", "published"

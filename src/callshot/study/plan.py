@@ -32,9 +32,8 @@ from callshot.study.file_steps import (
     segment_files,
 )
 from callshot.study.step_cache import Input, Step, digest, look, maybe, safe_name
-from callshot.tables.embedding_tables import table_segments
+from callshot.tables.embedding_tables import sequences_path, table_segments
 from callshot.tables.fold_files import FOLDS, FOLDS_INFO
-from callshot.tables.sequences import sequences_path
 
 
 def plan(study: Study, *, device: str = "cpu", threads: int | None = None) -> list[Step]:

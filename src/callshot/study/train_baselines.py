@@ -46,7 +46,7 @@ from callshot.report.results import (
     write_refinement,
 )
 from callshot.tables.dataset import Dataset, EncoderDataset, read_dataset
-from callshot.tables.sequences import read_sequences, sequences_path
+from callshot.tables.embedding_tables import read_sequences, sequences_path
 
 BASELINES, REFINEMENT, CROSSOVERS = "rivals.csv", "refinement.csv", "crossings.csv"
 MARK = "callshot rivals"  # what a directory of theirs says it is of

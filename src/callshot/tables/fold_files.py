@@ -1,13 +1,13 @@
-"""Small files beside a table: folds for its segments, the categories of its labels, and what rivals scored on it.
+"""Small files beside a table: folds, categories, and reference results of trained classifiers.
 
-fold file    segment,fold  or  recording,fold          the `folds.csv` of an earlier run is one
-categories   label,category                            labels without a row belong to none
-rivals       encoder,kind,name,metric,value            and optionally corpus and scoring; see `Rival`
+folds        segment,fold  or  recording,fold     also the `folds.csv` of an earlier run
+categories   label,category                       labels without a row have none
+references   encoder,kind,name,metric,value       optionally corpus and scoring; see `Baseline`
 """
 
-import csv
 import json
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,197 +15,195 @@ from typing import Any
 import numpy as np
 
 from callshot.errors import InputError
-from callshot.records import COMMON_FOLD, Baseline, Embeddings, Folds, IntArray
-from callshot.tables.embedding_tables import csv_rows, refuse_missing
+from callshot.files import error_reason
+from callshot.records import (
+    BASELINE_KINDS,
+    COMMON_FOLD,
+    RANKING_METRICS,
+    Baseline,
+    Embeddings,
+    Folds,
+    IntArray,
+)
+from callshot.records.columns import check_columns, check_rows
+from callshot.tables.embedding_tables import read_csv_records
 
-FOLDS, FOLDS_INFO = "folds.csv", "folds.json"  # what the folds are, and how they came about
-BASELINES = ("logistic", "recurrent", "end-to-end")
+Rows = list[dict[str, str]]
+
+FOLDS = "folds.csv"
+FOLDS_INFO = "folds.json"  # how many folds there are, and how they were made
+FOLD_NUMBER = re.compile(r"\s*-?\d{1,8}\s*", re.ASCII)
+SCORINGS = ("all", "reduced")
 
 
 def read_folds(path: Path, table: Embeddings) -> IntArray:
-    """Return the fold that a file gives each segment of a table, by segment id where it has that column."""
-    rows = _rows(path, ("fold",))
-    by = "segment" if "segment" in rows[0] else "recording"
-    refuse_missing(path, list(rows[0]), (by,))
-    folds = {row[by]: _fold(path, number, row["fold"]) for number, row in enumerate(rows, 1)}
-    _refuse_change(path, rows, by, "fold")
-    names = table.segment if by == "segment" else table.recording
+    """Return the fold of each segment of a table, by segment id if the file has that column."""
+    rows = read_csv_records(path, ["fold"])
+    key = "segment" if "segment" in rows[0] else "recording"
+    check_columns(path, list(rows[0]), [key])
+    _check_values(path, rows, "fold", FOLD_NUMBER.fullmatch, "an integer, −1 for the common fold")
+    folds = _map_values(path, rows, key, "fold")
+    names = getattr(table, key)
     for row, name in enumerate(names, 1):
         if name not in folds:
             raise InputError(
-                f"{path}: column {by}: {name!r} is missing (row {row} of {table.source}); add its fold"
+                f"{path}: column {key}: {name!r} is missing (row {row} of {table.source}); "
+                "add its fold"
             )
-    return np.array([folds[name] for name in names], np.int64)
+    return np.array([int(folds[name]) for name in names], np.int64)
 
 
 def read_folds_dir(folder: Path, table: Embeddings) -> tuple[Embeddings, Folds]:
-    """Return the part of a table that the folds in a folder are of, and those folds, as they came about."""
-    rows, told = _rows(folder / FOLDS, ("segment", "fold")), _read_dealing(folder / FOLDS_INFO)
+    """Return the segments of a table that have a fold in a folder, and these folds."""
+    path = folder / FOLDS
+    info = _read_folds_info(folder / FOLDS_INFO)
+    rows = read_csv_records(path, ["segment", "fold"])
     part = table.only({row["segment"] for row in rows})
-    folds = Folds(read_folds(folder / FOLDS, part), told["count"], told["origin"], told["proof"])
-    found = sorted(set(folds.fold.tolist()) - {COMMON_FOLD})
-    if found != list(range(folds.count)):
-        text = ", ".join(map(str, found[:12])) or "none"
+    folds = Folds(read_folds(path, part), info["count"], info["origin"], info["proof"])
+    numbers = sorted(set(folds.fold.tolist()) - {COMMON_FOLD})
+    if numbers != list(range(folds.count)):
+        listed = ", ".join(str(number) for number in numbers[:12])
         raise InputError(
-            f"{folder / FOLDS}: wanted the {folds.count} folds that {FOLDS_INFO} tells of, numbered from 0, found {text}; "
-            "deal them again"
+            f"{path}: expected {folds.count} folds as in {FOLDS_INFO}, numbered from 0, "
+            f"got {listed or 'none'}; make the folds again"
         )
     return part, folds
 
 
 def read_categories(path: Path, table: Embeddings) -> dict[str, str]:
-    """Return the category of each label; a label that no segment carries is refused, as a slip of the pen."""
-    rows = _rows(path, ("label", "category"))
+    """Return the category of each label; a label without segments is rejected as a likely typo."""
+    rows = read_csv_records(path, ["label", "category"])
     known = set(table.label)
-    for number, row in enumerate(rows, 1):
-        for column in ("label", "category"):
-            if not row[column].strip():
-                raise InputError(f"{path}: column {column}, row {number}: wanted text, found none")
-        if row["label"] not in known:
-            raise InputError(
-                f"{path}: column label, row {number}: no segment has the label {row['label']!r}"
-            )
-    _refuse_change(path, rows, "label", "category")
-    return {row["label"]: row["category"] for row in rows}
+    _check_values(path, rows, "label", str.strip, "text")
+    _check_values(path, rows, "category", str.strip, "text")
+    _check_values(path, rows, "label", known.__contains__, "a label that a segment has")
+    return _map_values(path, rows, "label", "category")
 
 
 def read_references(
     path: Path, corpora: Collection[str], encoders: Collection[str]
 ) -> list[Baseline]:
-    """Return what a file says that trained classifiers scored, for every corpus and encoder of a study.
+    """Return the scores of trained classifiers in a file, for every corpus of a study.
 
-    A row without a corpus is for each of them that has no such row of its own. The encoder of a row is one of the
-    study's, or empty for a classifier that hears the audio itself. A rival is told once: a second row with the same
-    corpus, encoder, name, scoring and metric is refused, whatever its value.
+    A row without a corpus counts for every corpus that has no such row of its own. The encoder of a
+    row is one of the study's, or empty for a classifier that is trained on audio. No two rows may
+    have the same corpus, encoder, name, scoring and metric.
     """
-    rows = _rows(path, ("encoder", "kind", "name", "metric", "value"))
-    told: dict[tuple[str, ...], Baseline] = {}
-    for number, row in enumerate(rows, 1):
-        baseline = _rival(path, number, row, corpora, encoders)
-        if _told(baseline) in told:
-            raise InputError(
-                f"{path}: row {number}: {baseline.name!r} has such a row before; keep one of them"
-            )
-        told[_told(baseline)] = baseline
-    return [
-        one
-        for baseline in told.values()
-        for one in _for_each(baseline, corpora)
-        if one is baseline or _told(one) not in told
-    ]
-
-
-def _rival(
-    path: Path,
-    number: int,
-    row: dict[str, str],
-    corpora: Collection[str],
-    encoders: Collection[str],
-) -> Baseline:
-    """Read a row; its corpus stays empty where it is for all."""
-    corpus, scoring = row.get("corpus", ""), row.get("scoring", "") or "all"
-    for column, text, allowed in (
-        ("kind", row["kind"], BASELINES),
-        ("metric", row["metric"], ("map", "auroc")),
-        ("scoring", scoring, ("all", "reduced")),
-        ("corpus", corpus, (*corpora, "")),
-        ("encoder", row["encoder"], (*sorted(encoders), "")),
-    ):
-        if text not in allowed:
-            wanted = ", ".join(name or "nothing" for name in allowed)
-            raise InputError(
-                f"{path}: column {column}, row {number}: one of {wanted}, found {text!r}"
-            )
-    name = row["name"]
-    if not name.strip() or name in encoders:
-        raise InputError(
-            f"{path}: column name, row {number}: wanted a name that no encoder of the study has, found {name!r}"
+    references: dict[tuple[str, ...], Baseline] = {}
+    for row in _read_reference_rows(path, corpora, encoders):
+        reference = Baseline(
+            corpus=row["corpus"],
+            encoder=row["encoder"],
+            kind=row["kind"],
+            name=row["name"],
+            scoring=row["scoring"],
+            metric=row["metric"],
+            value=float(row["value"]),
         )
-    return Baseline(
-        corpus,
-        row["encoder"],
-        row["kind"],
-        name,
-        scoring,
-        row["metric"],
-        _share(path, number, row["value"]),
-    )
+        key = _reference_key(reference)
+        if key in references:
+            raise InputError(
+                f"{path}: row {row['row']}: {reference.name!r} is there already with the same "
+                "corpus, encoder, scoring and metric; keep one row"
+            )
+        references[key] = reference
+    results = []
+    for reference in references.values():
+        if reference.corpus:
+            results.append(reference)
+            continue
+        for corpus in corpora:
+            copy = replace(reference, corpus=corpus)
+            if _reference_key(copy) not in references:
+                results.append(copy)
+    return results
 
 
-def _told(baseline: Baseline) -> tuple[str, ...]:
-    return baseline.corpus, baseline.encoder, baseline.name, baseline.scoring, baseline.metric
-
-
-def _for_each(baseline: Baseline, corpora: Collection[str]) -> list[Baseline]:
+def _reference_key(reference: Baseline) -> tuple[str, ...]:
     return (
-        [baseline] if baseline.corpus else [replace(baseline, corpus=corpus) for corpus in corpora]
+        reference.corpus,
+        reference.encoder,
+        reference.name,
+        reference.scoring,
+        reference.metric,
     )
 
 
-def _share(path: Path, row: int, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise InputError(
-            f"{path}: column value, row {row}: wanted a number from 0 to 1, found {text!r}"
-        )
-    return value
-
-
-def _read_dealing(path: Path) -> dict[str, Any]:
-    """Read how folds came about: their number, and in words from where they are and how good."""
-    try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not a JSON file ({error}); deal the folds again") from error
-    for name, kind in (("count", int), ("origin", str), ("proof", str)):
-        found = told.get(name) if isinstance(told, dict) else None
-        if type(found) is not kind:
-            wanted = "an integer" if kind is int else "text"
-            raise InputError(
-                f"{path}: {name}: wanted {wanted}, found {json.dumps(found)[:60]}; deal the folds again"
-            )
-    return dict(told)
-
-
-def _rows(path: Path, needed: Sequence[str]) -> list[dict[str, str]]:
-    try:
-        header, *rows = list(csv_rows(path)) or [[]]
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-    except csv.Error as error:
-        raise InputError(f"{path}: not a CSV file ({error})") from error
-    refuse_missing(path, header, needed)
-    for name in header:
-        if name and header.count(name) > 1:  # a column without a name is not read
-            raise InputError(
-                f"{path}: column {name} is in the header {header.count(name)} times; keep one of them"
-            )
-    if not rows:
-        raise InputError(f"{path}: the file has no rows")
-    return [dict(zip(header, cells, strict=True)) for cells in rows]
-
-
-def _refuse_change(path: Path, rows: Sequence[dict[str, str]], key: str, column: str) -> None:
-    """Refuse a file that says two things of one name."""
-    first: dict[str, str] = {}
+def _read_reference_rows(path: Path, corpora: Collection[str], encoders: Collection[str]) -> Rows:
+    """Return the rows of a file of references, checked, with defaults and their number."""
+    rows = read_csv_records(path, ["encoder", "kind", "name", "metric", "value"])
     for number, row in enumerate(rows, 1):
-        before = first.setdefault(row[key], row[column])
-        if before != row[column]:
-            found = f"{row[key]!r} had {before!r} before, now {row[column]!r}"
-            raise InputError(f"{path}: column {column}, row {number}: {found}")
+        row["row"] = str(number)
+        row["corpus"] = row.get("corpus", "")
+        row["scoring"] = row.get("scoring") or "all"
+    choices: dict[str, Sequence[str]] = {
+        "kind": BASELINE_KINDS,
+        "metric": RANKING_METRICS,
+        "scoring": SCORINGS,
+        "corpus": [*corpora, ""],
+        "encoder": [*sorted(encoders), ""],
+    }
+    for column, allowed in choices.items():
+        listed = ", ".join(choice or "nothing" for choice in allowed)
+        _check_values(path, rows, column, allowed.__contains__, f"one of {listed}")
+
+    def is_new_name(name: str) -> bool:
+        return bool(name.strip()) and name not in encoders
+
+    _check_values(path, rows, "name", is_new_name, "a name that no encoder of the study has")
+    _check_values(path, rows, "value", _is_share, "a number from 0 to 1")
+    return rows
 
 
-def _fold(path: Path, row: int, text: str) -> int:
+def _check_values(
+    path: Path,
+    rows: Rows,
+    column: str,
+    is_valid: Callable[[str], object],
+    expected: str,
+) -> None:
+    """Raise for the first row whose value in a column is not valid."""
+    values = [row[column] for row in rows]
+    bad = [not is_valid(value) for value in values]
+    check_rows(path, column, bad, expected, values)
+
+
+def _is_share(text: str) -> bool:
     try:
-        if len(text) > 9:
-            raise ValueError
-        return int(text)
+        return 0 <= float(text) <= 1
     except ValueError:
-        raise InputError(
-            f"{path}: column fold, row {row}: wanted an integer, −1 for the common fold, found {text!r}"
-        ) from None
+        return False
+
+
+def _read_folds_info(path: Path) -> dict[str, Any]:
+    """Read how folds were made: their number, their origin, and how good they are."""
+    try:
+        info = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error_reason(error)})") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not a JSON file ({error}); make the folds again") from error
+    if not isinstance(info, dict):
+        info = {}
+    for name, kind in (("count", int), ("origin", str), ("proof", str)):
+        value = info.get(name)
+        if type(value) is not kind:
+            expected = "an integer" if kind is int else "text"
+            raise InputError(
+                f"{path}: {name}: expected {expected}, got {json.dumps(value)[:60]}; "
+                "make the folds again"
+            )
+    return info
+
+
+def _map_values(path: Path, rows: Rows, key: str, column: str) -> dict[str, str]:
+    """Return one column by another; raise if a key has two values."""
+    values: dict[str, str] = {}
+    for number, row in enumerate(rows, 1):
+        first = values.setdefault(row[key], row[column])
+        if first != row[column]:
+            raise InputError(
+                f"{path}: column {column}, row {number}: expected {first!r} for {row[key]!r} as "
+                f"before, got {row[column]!r}"
+            )
+    return values
