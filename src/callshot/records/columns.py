@@ -243,7 +243,7 @@ def table_columns(source: Source, frame: pl.DataFrame) -> dict[str, Any]:
         raise InputError(f"{source}: the table has no rows; expected one for each segment")
     recording = filled_column(source, frame["recording"])
     label = tuple(filled_column(source, frame["label"]))
-    labels = tuple((name,) for name in label)
+    labels: tuple[tuple[str, ...], ...] = tuple((name,) for name in label)
     if "labels" in frame.columns:
         labels = labels_column(source, label, frame["labels"])
     fold = None

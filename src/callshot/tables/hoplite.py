@@ -63,7 +63,7 @@ VERSION_1 = Layout(
     "ORDER BY id",
     time_types={16: "<f8", 8: "<f8"},
 )
-OLD_QUERIES = {
+OLD_QUERIES: dict[str, Any] = {
     "recordings": "SELECT id, source, dataset FROM hoplite_sources ORDER BY id",
     "annotations": "SELECT l.id, e.source_idx, e.offsets, l.label, l.type, l.embedding_id "
     "FROM hoplite_labels l LEFT JOIN hoplite_embeddings e ON e.id = l.embedding_id ORDER BY l.id",

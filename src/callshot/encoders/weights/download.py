@@ -112,7 +112,7 @@ def download(
 def remove_part(part: Path) -> None:
     """Remove a partial file and its description, if they are there."""
     part.unlink(missing_ok=True)
-    _info_path(part).unlink(missing_ok=True)
+    Path(f"{part}.json").unlink(missing_ok=True)
 
 
 def _read_missing_bytes(
@@ -130,11 +130,12 @@ def _read_missing_bytes(
         _check_length(url, total, size, is_delimited=response.chunked)
         total = total or size
         limit = LARGEST_BYTES if size is None else size
-        mode = "ab" if start > 0 else "wb"
         chunks = _response_chunks(response, start, total, progress)
-        with part.open(mode) as file:  # emptied before its description changes
+        with part.open(
+            "ab" if start > 0 else "wb"
+        ) as file:  # emptied before its description changes
             info = _PartInfo(url, _validator(response), total)
-            _info_path(part).write_text(json.dumps(asdict(info)), encoding="utf-8")
+            Path(f"{part}.json").write_text(json.dumps(asdict(info)), encoding="utf-8")
             length = write_chunks(chunks, file, start, limit)
     if total is not None and length < total:
         raise _ConnectionLostError(f"the connection ended after {length} of {total} bytes")
@@ -220,13 +221,9 @@ def _validator(response: HTTPResponse) -> str | None:
     return etag
 
 
-def _info_path(part: Path) -> Path:
-    return part.with_name(f"{part.name}.json")
-
-
 def _read_info(part: Path, url: str) -> _PartInfo:
     with suppress(OSError, ValueError, TypeError):
-        info = _PartInfo(**json.loads(_info_path(part).read_text(encoding="utf-8")))
+        info = _PartInfo(**json.loads(Path(f"{part}.json").read_text(encoding="utf-8")))
         if info.url == url:
             return info
     return _PartInfo(url)
@@ -339,8 +336,9 @@ def is_archive(path: Path) -> bool:
 def extract_member(archive: Path, member: str, target: Path, limit: int | None = None) -> None:
     """Write the one plain file of that exact name in a zip or tar archive to `target`."""
     extract = _extract_zip_member if _is_zip(archive) else _extract_tar_member
+    limit = LARGEST_BYTES if limit is None else limit
     try:
-        extract(archive, member, target, LARGEST_BYTES if limit is None else limit)
+        extract(archive, member, target, limit)
     except CallshotError:
         raise
     except Exception as error:
