@@ -141,7 +141,7 @@ def drag(page, panel, start, end):
 
 
 def test_hover_reads_every_point_of_every_curve(visit, study):
-    curve = study["chapters"][0].evaluation.curve
+    curve = study["all_results"][0].evaluation.curve
     with visit() as page:
         assert (
             page.get_by_test_id("curves-spread").locator("option:checked").inner_text() == "shared"
@@ -163,7 +163,7 @@ def test_metric_spread_and_corpus_can_be_switched(visit, study):
     with visit() as page:
         for name, corpus in (("reserve", 0), ("aviary", 1)):
             page.get_by_test_id("curves-corpus").select_option(label=name)
-            curve = study["chapters"][corpus].evaluation.curve
+            curve = study["all_results"][corpus].evaluation.curve
             for metric, key in (("AUROC", "auroc"), ("accuracy", "accuracy"), ("mAP", "map")):
                 for spread in ("shared", "per-query"):
                     page.get_by_test_id("curves-metric").select_option(label=metric)
@@ -181,7 +181,7 @@ def test_reduced_scoring_has_no_classes_to_choose(visit, study):
         page.get_by_test_id("curves-metric").select_option(label="reduced mAP")
         assert page.get_by_test_id("curves-label").is_disabled()
         k, rows = read_rows(page)
-        curve = study["chapters"][0].evaluation.curve
+        curve = study["all_results"][0].evaluation.curve
         assert rows["mfcc"] == expected(
             pick(curve, encoder="mfcc", k=k, metric="map", scoring="reduced", spread="shared")
         )
@@ -190,7 +190,7 @@ def test_reduced_scoring_has_no_classes_to_choose(visit, study):
 
 
 def test_a_class_shows_its_own_curve(visit, study):
-    points = study["chapters"][0].evaluation.per_class
+    points = study["all_results"][0].evaluation.per_class
     with visit() as page:
         for label in ("trumpet", HOSTILE, LONG):
             page.get_by_test_id("curves-label").select_option(label=label)
@@ -215,7 +215,7 @@ def test_an_encoder_can_be_left_out_with_its_rivals(visit):
 
 
 def test_other_classifiers_are_shown_where_they_are_chosen_and_have_a_curve(visit, study):
-    corpus_results = study["chapters"][0]
+    corpus_results = study["all_results"][0]
     with visit() as page:
         k, before = read_rows(page)
         ticks = page.get_by_test_id("curves-rule")
@@ -310,7 +310,7 @@ def test_the_readout_is_announced_and_the_focus_is_seen(visit):
 
 
 def test_differences_are_those_of_the_chapter(visit, study):
-    rows = study["chapters"][0].differences
+    rows = study["all_results"][0].differences
     with visit() as page:
         seen = hover_everywhere(page, "differences")
         page.get_by_test_id("differences-spread").select_option(label="per-query")
