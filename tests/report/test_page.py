@@ -256,7 +256,7 @@ def test_the_chance_of_a_class_counts_all_queries_that_it_overlaps_fold_by_fold(
 
 def test_rivals_and_differences_are_found_by_their_places(study):
     corpus = chart_data(study["all_results"])["corpora"][0]
-    first = corpus["rivals"][0]
+    first = corpus["baselines"][0]
     assert first == {"name": "LR", "kind": "logistic", "encoder": 0, "metric": 0, "value": 0.76}
     d = next(make_differences(study["all_results"][0].evaluation))
     line = corpus["differences"]["0.0.0"]
@@ -532,9 +532,9 @@ def test_points_of_other_classifiers_are_those_of_their_curves(study):
     for corpus_results, corpus in zip(
         study["all_results"], chart_data(study["all_results"])["corpora"], strict=True
     ):
-        assert corpus["rules"] == ["cosine", "logistic at k"]
+        assert corpus["classifiers"] == ["cosine", "logistic at k"]
         encoders = list(dict.fromkeys(c.encoder for c in corpus_results.evaluation.curve))
-        assert sum(".r" in key for key in corpus["lines"]) == len(
+        assert sum(".c" in key for key in corpus["lines"]) == len(
             {
                 (c.classifier, c.encoder, c.scoring, c.metric, c.spread)
                 for c in corpus_results.others.curve
@@ -546,7 +546,7 @@ def test_points_of_other_classifiers_are_those_of_their_curves(study):
                     ["cosine", "logistic"].index(c.classifier),
                     corpus["spreads"].index("shared"),
                 )
-                line = corpus["lines"][f"0.{spread}.{encoders.index(c.encoder)}.r{rule}"]
+                line = corpus["lines"][f"0.{spread}.{encoders.index(c.encoder)}.c{rule}"]
                 assert [row[corpus["shots"].index(c.k)] for row in line] == [
                     round(x, 4) for x in (c.mean, c.p01, c.p99)
                 ]
@@ -554,4 +554,4 @@ def test_points_of_other_classifiers_are_those_of_their_curves(study):
 
 def test_without_other_classifiers_there_are_none_to_choose():
     (corpus,) = chart_data([make_corpus_results()])["corpora"]
-    assert corpus["rules"] == []
+    assert corpus["classifiers"] == []
