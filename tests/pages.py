@@ -40,7 +40,7 @@ def make_study(folder: Path) -> dict[str, Any]:
     names = [corpus_results.evaluation.corpus for corpus_results in all_results]
     return {
         "title": "Elephants & finches",
-        "chapters": all_results,
+        "all_results": all_results,
         "answers": {name: _answers(name) for name in names},
         "tables": {c.evaluation.corpus: [make_grid(c.evaluation)] for c in all_results},
         "pictures": {"reserve": [("Sweep of <mfcc>", draw_picture(folder / "sweep.png"))]},

@@ -231,19 +231,19 @@ def broken(table, change):
 LEAK = pl.Series([0 if i % 2 else 1 for i in range(200)])
 BAD = {
     "column label is missing": lambda f: f.drop("label"),
-    "column embedding, row 2: wanted 3 numbers": lambda f: f.with_columns(
+    "column embedding, row 2: expected 3 numbers": lambda f: f.with_columns(
         pl.when(pl.int_range(pl.len()) == 1)
         .then([1.0])
         .otherwise(pl.col("embedding"))
         .alias("embedding")
     ),
-    "row 1, dimension e0: wanted a finite number, found nan": lambda f: f.with_columns(
+    "row 1, dimension e0: expected a finite number, got nan": lambda f: f.with_columns(
         pl.when(pl.int_range(pl.len()) == 0)
         .then([np.nan, 1.0, 1.0])
         .otherwise(pl.col("embedding"))
         .alias("embedding")
     ),
-    "found inf": lambda f: f.with_columns(
+    "got inf": lambda f: f.with_columns(
         pl.when(pl.int_range(pl.len()) == 0)
         .then([1.0, np.inf, 1.0])
         .otherwise(pl.col("embedding"))
@@ -254,7 +254,7 @@ BAD = {
         label=pl.lit("a")
     ),
     "no eligible class": lambda f: f.with_columns(label=pl.col("segment")),
-    "column label, row 1: wanted text": lambda f: f.with_columns(
+    "column label, row 1: expected text": lambda f: f.with_columns(
         label=pl.when(pl.int_range(pl.len()) == 0).then(pl.lit(" ")).otherwise(pl.col("label"))
     ),
     "column fold: recording 'all' is in": lambda f: f.with_columns(recording=pl.lit("all")),
@@ -302,7 +302,7 @@ def test_tables_whose_segments_differ_are_refused(table, tmp_path, capsys):
     other = table.with_name("other.parquet")
     pl.read_parquet(table).slice(1).write_parquet(other)
     run("evaluate", table, other, "--out", tmp_path / "out", code=2)
-    assert "wanted the same segments in all tables" in capsys.readouterr().err
+    assert "expected the same segments in all tables" in capsys.readouterr().err
 
 
 def test_a_truncated_parquet_file_is_refused(table, tmp_path, capsys):

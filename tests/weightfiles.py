@@ -123,7 +123,7 @@ def serving() -> Iterator[Server]:
 
 
 def get(weight: Weight, **options: Any) -> Path:
-    return get_weight("test-v1", weight, _schemes=("http", "https"), **options)
+    return get_weight("test-v1", weight, schemes=("http", "https"), **options)
 
 
 def left(folder: Path) -> list[str]:
@@ -135,7 +135,7 @@ CHILD = """
 import sys
 from callshot.encoders.weights.weight_files import Weight, get_weight
 weight = Weight("model.onnx", sys.argv[1], size=int(sys.argv[2]), sha256=sys.argv[3])
-print(get_weight("test-v1", weight, _schemes=("http",)))
+print(get_weight("test-v1", weight, schemes=("http",)))
 """
 
 

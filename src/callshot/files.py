@@ -48,10 +48,11 @@ def atomic_path(target: Path, *, errors: tuple[type[Exception], ...] = ()) -> It
     token = f"{os.getpid()}-{secrets.token_hex(4)}"
     name = f".{target.stem[:STEM_LENGTH]}.{token}{PART_SUFFIX}{target.suffix}"
     temporary = target.with_name(name)
+    writer_errors: tuple[type[Exception], ...] = (OSError, *errors)
     try:
         yield temporary
         replace_file(temporary, target)
-    except (OSError, *errors) as error:
+    except writer_errors as error:
         if isinstance(error, OutputError):
             raise
         hint = ""
@@ -172,7 +173,7 @@ def share_lock(path: Path, when_alone: Callable[[], None]) -> BinaryIO | None:
     """
     for mode in ("ab", "rb"):
         try:
-            stream: BinaryIO = path.open(mode)  # type: ignore[assignment]
+            stream: BinaryIO = path.open(mode)
         except OSError:
             continue
         if stream.writable() and _lock_file(stream, alone=True):

@@ -396,7 +396,7 @@ CHILD = """
 import sys
 from callshot.cli import main
 from callshot.encoders.store import store
-store.WAIT_S, limit = float(sys.argv.pop(1)), int(sys.argv.pop(1))
+store.FLUSH_AFTER_S, limit = float(sys.argv.pop(1)), int(sys.argv.pop(1))
 if limit:
     import resource
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
@@ -459,7 +459,7 @@ from callshot.encoders.store import store
 from callshot.study.file_steps import embed_files
 cut, out, folder = map(Path, sys.argv[1:])
 encode.open_encoder(catalogue.find_encoder("mfcc")).encode([np.zeros(16000, np.float32)])
-store.WAIT_S = 0.0
+store.FLUSH_AFTER_S = 0.0
 for _ in sys.stdin:
     if (pid := os.fork()) == 0:
         embed_files(cut, out, "mfcc", store=folder)
@@ -577,7 +577,7 @@ def test_a_disk_that_fills_up_is_told_and_the_store_goes_on_from_there(
 ):
     out, wanted = (
         tmp_path / "mfcc.parquet",
-        r"cannot be written \(No space left on device\); .*make room.*\n",
+        r"cannot be written \(No space left on device\); .*free some disk space.*\n",
     )
     said = failing(cut, out, disk / "store")
     assert re.fullmatch(rf"callshot: {re.escape(str(disk))}/store/\S+: {wanted}", said)

@@ -169,9 +169,9 @@ def test_labels_and_file_names_stay_text(text, page):
 
 def test_a_file_name_that_is_no_utf_8_does_not_stop_the_page(tmp_path, study):
     corpus_results = replace(
-        study["chapters"][0], rejects=[Reject("odd\udcff\x00.wav", 1, "no audio")]
+        study["all_results"][0], rejects=[Reject("odd\udcff\x00.wav", 1, "no audio")]
     )
-    path = write_study(tmp_path / "report.html", {**study, "chapters": [corpus_results]})
+    path = write_study(tmp_path / "report.html", {**study, "all_results": [corpus_results]})
     assert "odd\ufffd\ufffd.wav" in path.read_text(encoding="utf-8")
 
 
@@ -180,7 +180,7 @@ def test_a_file_name_that_is_no_utf_8_does_not_stop_the_page(tmp_path, study):
 
 def test_points_are_those_of_the_curves_rounded_once(study):
     for corpus, corpus_results in zip(
-        chart_data(study["chapters"])["corpora"], study["chapters"], strict=True
+        chart_data(study["all_results"])["corpora"], study["all_results"], strict=True
     ):
         metrics = list(
             dict.fromkeys((c.scoring, c.metric) for c in corpus_results.evaluation.curve)
@@ -193,7 +193,7 @@ def test_points_are_those_of_the_curves_rounded_once(study):
 
 
 def test_points_of_a_class_are_those_of_its_curve(study):
-    corpus, found = chart_data(study["chapters"])["corpora"][0], study["chapters"][0].evaluation
+    corpus, found = chart_data(study["all_results"])["corpora"][0], study["all_results"][0].evaluation
     order = [m["name"] for m in corpus["metrics"]]
     assert order[0] == "mAP"
     assert set(order) == {"mAP", "AUROC", "accuracy", "reduced mAP", "reduced AUROC"}
@@ -205,7 +205,7 @@ def test_points_of_a_class_are_those_of_its_curve(study):
 
 
 def test_what_is_not_a_number_is_null(study):
-    corpus_results = study["chapters"][1]
+    corpus_results = study["all_results"][1]
     curve = [replace(c, mean=nan, p01=-0.00001) for c in corpus_results.evaluation.curve]
     odd = replace(corpus_results, evaluation=replace(corpus_results.evaluation, curve=curve))
     line = chart_data([odd])["corpora"][0]["lines"]["0.0.0"]
@@ -255,10 +255,10 @@ def test_the_chance_of_a_class_counts_all_queries_that_it_overlaps_fold_by_fold(
 
 
 def test_rivals_and_differences_are_found_by_their_places(study):
-    corpus = chart_data(study["chapters"])["corpora"][0]
-    first = corpus["rivals"][0]
+    corpus = chart_data(study["all_results"])["corpora"][0]
+    first = corpus["baselines"][0]
     assert first == {"name": "LR", "kind": "logistic", "encoder": 0, "metric": 0, "value": 0.76}
-    d = next(make_differences(study["chapters"][0].evaluation))
+    d = next(make_differences(study["all_results"][0].evaluation))
     line = corpus["differences"]["0.0.0"]
     assert corpus["pairs"] == [["birdnet-v2.4", "mfcc"]]
     assert [row[0] for row in line] == [round(x, DIGITS) for x in (d.mean, d.p01, d.p99, d.wins)]
@@ -336,7 +336,7 @@ def test_a_chapter_with_curves_alone_leaves_the_other_sections_out(tmp_path):
     )
     nothing = {"answers": {}, "tables": {}, "pictures": {}, "provenance": {}, "commands": []}
     path = write_study(
-        tmp_path / "report.html", {"title": "t", "chapters": [corpus_results], **nothing}
+        tmp_path / "report.html", {"title": "t", "all_results": [corpus_results], **nothing}
     )
     found = Reader(path.read_text(encoding="utf-8"))
     assert [a["id"] for a, _ in found.kinds("section")] == ["answer", "curves", "left-out"]
@@ -350,7 +350,7 @@ def test_a_large_study_is_small_enough_to_send(tmp_path):
     )
     nothing = {"answers": {}, "tables": {}, "pictures": {}, "provenance": {}, "commands": []}
     path = write_study(
-        tmp_path / "report.html", {"title": "t", "chapters": [corpus_results], **nothing}
+        tmp_path / "report.html", {"title": "t", "all_results": [corpus_results], **nothing}
     )
     assert path.stat().st_size < 1_500_000
 
@@ -505,7 +505,7 @@ def test_a_picture_that_is_no_png_is_refused(tmp_path):
 
 def test_a_page_that_cannot_be_written_is_one_line(tmp_path, study):
     (tmp_path / "file").touch()
-    with pytest.raises(OutputError, match="is not a directory"):
+    with pytest.raises(OutputError, match="is not a folder"):
         write_study(tmp_path / "file" / "report.html", study)
 
 
@@ -530,11 +530,11 @@ def test_third_party_files_are_the_ones_that_were_noted(text):
 
 def test_points_of_other_classifiers_are_those_of_their_curves(study):
     for corpus_results, corpus in zip(
-        study["chapters"], chart_data(study["chapters"])["corpora"], strict=True
+        study["all_results"], chart_data(study["all_results"])["corpora"], strict=True
     ):
-        assert corpus["rules"] == ["cosine", "logistic at k"]
+        assert corpus["classifiers"] == ["cosine", "logistic at k"]
         encoders = list(dict.fromkeys(c.encoder for c in corpus_results.evaluation.curve))
-        assert sum(".r" in key for key in corpus["lines"]) == len(
+        assert sum(".c" in key for key in corpus["lines"]) == len(
             {
                 (c.classifier, c.encoder, c.scoring, c.metric, c.spread)
                 for c in corpus_results.others.curve
@@ -546,7 +546,7 @@ def test_points_of_other_classifiers_are_those_of_their_curves(study):
                     ["cosine", "logistic"].index(c.classifier),
                     corpus["spreads"].index("shared"),
                 )
-                line = corpus["lines"][f"0.{spread}.{encoders.index(c.encoder)}.r{rule}"]
+                line = corpus["lines"][f"0.{spread}.{encoders.index(c.encoder)}.c{rule}"]
                 assert [row[corpus["shots"].index(c.k)] for row in line] == [
                     round(x, 4) for x in (c.mean, c.p01, c.p99)
                 ]
@@ -554,4 +554,4 @@ def test_points_of_other_classifiers_are_those_of_their_curves(study):
 
 def test_without_other_classifiers_there_are_none_to_choose():
     (corpus,) = chart_data([make_corpus_results()])["corpora"]
-    assert corpus["rules"] == []
+    assert corpus["classifiers"] == []

@@ -1,4 +1,4 @@
-"""Tables of embeddings: the same from every kind of file, whole after a round trip, and refused in one line."""
+"""Embedding tables: the same from every kind of file, unchanged by a round trip, one-line errors."""
 
 import csv
 import io
@@ -31,7 +31,7 @@ COLUMNS: dict[str, Any] = {
 }
 
 
-def changed(changes: dict[str, Any]) -> dict[str, Any]:
+def change_columns(changes: dict[str, Any]) -> dict[str, Any]:
     """Make the columns of a good table with some of them changed, and those left out that are None."""
     return {name: column for name, column in (COLUMNS | changes).items() if column is not None}
 
@@ -39,7 +39,7 @@ def changed(changes: dict[str, Any]) -> dict[str, Any]:
 def parquet(
     folder: Path, name: str = "mfcc.parquet", metadata: dict[str, str] | None = None, **changes: Any
 ) -> Path:
-    arrow = pa.table(changed(changes))
+    arrow = pa.table(change_columns(changes))
     pq.write_table(arrow.replace_schema_metadata(metadata), folder / name)
     return folder / name
 
@@ -51,7 +51,9 @@ def text_csv(folder: Path, text: str | bytes) -> Path:
 
 
 def rows_csv(folder: Path, **changes: Any) -> Path:
-    columns = changed({"labels": [json.dumps(names) for names in COLUMNS["labels"]]} | changes)
+    columns = change_columns(
+        {"labels": [json.dumps(names) for names in COLUMNS["labels"]]} | changes
+    )
     vectors = columns.pop("embedding")
     columns |= {
         f"e{i}": [vector[i] for vector in vectors] for i in reversed(range(len(vectors[0])))
@@ -62,7 +64,7 @@ def rows_csv(folder: Path, **changes: Any) -> Path:
 
 
 def npz(folder: Path, **changes: Any) -> Path:
-    columns = changed({"labels": [";".join(names) for names in COLUMNS["labels"]]} | changes)
+    columns = change_columns({"labels": [";".join(names) for names in COLUMNS["labels"]]} | changes)
     np.savez(folder / "mfcc.npz", **columns)
     return folder / "mfcc.npz"
 
@@ -71,7 +73,7 @@ WRITERS = {"parquet": parquet, "csv": rows_csv, "npz": npz}
 every_kind = pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
 
 
-def refused(path: Path, match: str) -> None:
+def check_error(path: Path, match: str) -> None:
     """Expect one line that begins with the file."""
     with pytest.raises(InputError, match=match) as caught:
         read_table(path)
@@ -79,7 +81,7 @@ def refused(path: Path, match: str) -> None:
     assert len(str(caught.value).splitlines()) == 1
 
 
-def same(one: Embeddings, other: Embeddings) -> None:
+def check_same(one: Embeddings, other: Embeddings) -> None:
     for name in ("encoder", "segment", "recording", "label", "labels"):
         assert list(getattr(one, name)) == list(getattr(other, name)), name
     np.testing.assert_array_equal(one.vectors, other.vectors)
@@ -202,7 +204,7 @@ def test_parquet_vectors_may_be_lists_or_arrays_of_any_number(tmp_path: Path, ki
 def test_parquet_text_may_be_a_dictionary_and_rows_may_come_in_groups(tmp_path: Path) -> None:
     columns = COLUMNS | {"label": pa.array(COLUMNS["label"]).dictionary_encode()}
     pq.write_table(pa.table(columns), tmp_path / "mfcc.parquet", row_group_size=1)
-    same(read_table(tmp_path / "mfcc.parquet"), read_table(npz(tmp_path)))
+    check_same(read_table(tmp_path / "mfcc.parquet"), read_table(npz(tmp_path)))
 
 
 def test_a_name_with_glob_characters_and_equals_signs_is_only_a_name(tmp_path: Path) -> None:
@@ -257,18 +259,20 @@ def test_parquet_labels_may_be_null_empty_doubled_integers_or_text(tmp_path: Pat
     "entry", ["roar;;bark", "roar;", ";", '["roar", ""]', '["roar", " "]', '["roar", null]']
 )
 def test_an_empty_label_among_the_labels_is_refused(tmp_path: Path, entry: str) -> None:
-    refused(
+    check_error(
         rows_csv(tmp_path, labels=["roar", entry, "x", "x"]),
-        r"column labels, row 2: wanted labels, none empty",
+        r"column labels, row 2: expected labels, none empty",
     )
 
 
 def test_an_empty_or_null_label_in_a_list_is_refused(tmp_path: Path) -> None:
-    refused(
+    check_error(
         parquet(tmp_path, labels=[["x"], ["y"], ["x", ""], ["y"]]),
-        r"column labels, row 3: .*found \['x', ''\]",
+        r"column labels, row 3: .*got \['x', ''\]",
     )
-    refused(parquet(tmp_path, labels=[["x"], ["y", None], ["x"], ["y"]]), r"column labels, row 2: ")
+    check_error(
+        parquet(tmp_path, labels=[["x"], ["y", None], ["x"], ["y"]]), r"column labels, row 2: "
+    )
 
 
 @pytest.mark.parametrize(
@@ -285,13 +289,15 @@ def test_an_empty_or_null_label_in_a_list_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_labels_that_are_not_an_array_of_text_are_refused(tmp_path: Path, entry: str) -> None:
-    refused(npz(tmp_path, labels=["roar", "x", entry, "x"]), r"column labels, row 3: .*JSON array")
+    check_error(
+        npz(tmp_path, labels=["roar", "x", entry, "x"]), r"column labels, row 3: .*JSON array"
+    )
 
 
 def test_labels_of_another_kind_are_refused(tmp_path: Path) -> None:
-    refused(
+    check_error(
         parquet(tmp_path, labels=[[1.5]] * 4),
-        r"column labels: wanted text or integers, found List\(Float64\)",
+        r"column labels: expected text or integers, got List\(Float64\)",
     )
 
 
@@ -341,7 +347,7 @@ def test_what_is_written_is_read_again(tmp_path: Path, dtype: Any, fold: list[in
         fold=None if fold is None else np.array(fold),
     )
     write_table(table, tmp_path / "x.parquet", corpus="ldc")
-    same(read_table(tmp_path / "x.parquet"), table)
+    check_same(read_table(tmp_path / "x.parquet"), table)
     assert read_table(tmp_path / "x.parquet").source == str(tmp_path / "x.parquet")
     assert table_corpus(tmp_path / "x.parquet") == "ldc"
     assert [path.name for path in tmp_path.iterdir()] == ["x.parquet"]
@@ -405,7 +411,7 @@ def test_one_table_needs_no_segments_and_no_table_gives_none(tmp_path: Path) -> 
     assert read_tables([]) == []
 
 
-def refused_together(paths: Sequence[Path], match: str) -> None:
+def check_error_together(paths: Sequence[Path], match: str) -> None:
     with pytest.raises(InputError, match=match) as caught:
         read_tables(paths)
     assert len(str(caught.value).splitlines()) == 1
@@ -413,22 +419,24 @@ def refused_together(paths: Sequence[Path], match: str) -> None:
 
 def test_several_tables_need_segments(tmp_path: Path) -> None:
     paths = [parquet(tmp_path), other_order(tmp_path, segment=None)]
-    refused_together(
-        paths, r"perch.parquet: column segment, by which several tables are matched, is missing"
+    check_error_together(
+        paths, r"perch.parquet: column segment is missing, by which several tables are matched"
     )
 
 
 def test_two_tables_of_one_encoder_are_refused(tmp_path: Path) -> None:
     paths = [parquet(tmp_path), other_order(tmp_path), npz(tmp_path)]
-    refused_together(paths, r"mfcc\.npz: its encoder is 'mfcc', as in .*mfcc\.parquet")
+    check_error_together(paths, r"mfcc\.npz: its encoder is 'mfcc', as in .*mfcc\.parquet")
 
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_tables_with_different_segments_are_refused(tmp_path: Path, turned: bool) -> None:
     small = {name: column[:3] for name, column in COLUMNS.items()} | {"fold": [0, 1, 0]}
     paths = [parquet(tmp_path), parquet(tmp_path, "perch.parquet", **small)]
-    match = r"perch\.parquet: column segment: '007' of .*mfcc\.parquet is missing, one of 1 that"
-    refused_together(paths[::-1] if turned else paths, match)
+    match = (
+        r"perch\.parquet: column segment: .* got no '007' of .*mfcc\.parquet \(1 are not in both\)"
+    )
+    check_error_together(paths[::-1] if turned else paths, match)
 
 
 @pytest.mark.parametrize(
@@ -437,50 +445,54 @@ def test_tables_with_different_segments_are_refused(tmp_path: Path, turned: bool
         (
             "recording",
             ["c.wav", "a.wav", "x.wav", "a.wav"],
-            r"row 3: found 'x.wav', but 'b.wav' for this segment",
+            r"row 3: expected 'b.wav' as in .*mfcc\.parquet, got 'x.wav'",
         ),
-        ("label", ["trumpet", "rumble", "roar", "roar"], r"row 4: found 'roar', but 'rumble'"),
+        (
+            "label",
+            ["trumpet", "rumble", "roar", "roar"],
+            r"row 4: expected 'rumble' as in .*mfcc\.parquet, got 'roar'",
+        ),
         (
             "labels",
             [["trumpet"], ["rumble"], ["roar"], ["roar", "rumble"]],
-            r"row 1: found \['trumpet'\], but \['roar'",
+            r"row 1: expected \['roar', 'trumpet'\] as in .*mfcc\.parquet, got \['trumpet'\]",
         ),
-        ("fold", [-1, 1, 1, 0], r"row 2: found 1, but 0"),
-        ("fold", None, r"row 4: found None, but 0"),
+        ("fold", [-1, 1, 1, 0], r"row 2: expected 0 as in .*mfcc\.parquet, got 1"),
+        ("fold", None, r"row 4: expected 0 as in .*mfcc\.parquet, got None"),
     ],
 )
 def test_tables_that_disagree_about_a_segment_are_refused(
     tmp_path: Path, name: str, column: Any, match: str
 ) -> None:
     paths = [parquet(tmp_path), other_order(tmp_path, **{name: column})]
-    refused_together(paths, rf"perch\.parquet: column {name}, {match}.*mfcc\.parquet")
+    check_error_together(paths, rf"perch\.parquet: column {name}, {match}")
 
 
 # Bad files
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    refused(tmp_path / "absent.parquet", "No such file")
+    check_error(tmp_path / "absent.parquet", "No such file")
 
 
 def test_a_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.parquet").mkdir()
-    refused(tmp_path / "x.parquet", "Is a directory")
-    refused(tmp_path, "Is a directory")
+    check_error(tmp_path / "x.parquet", "Is a directory")
+    check_error(tmp_path, "Is a directory")
 
 
 def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.xlsx").write_bytes(b"PK")
-    refused(
+    check_error(
         tmp_path / "x.xlsx",
-        r"unknown kind of table; wanted a name that ends in \.parquet, \.csv, \.npz",
+        r"expected a name that ends in \.parquet, \.csv, \.npz, got '\.xlsx'",
     )
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "npz"])
 def test_an_empty_file_is_refused(tmp_path: Path, suffix: str) -> None:
     (tmp_path / f"x.{suffix}").touch()
-    refused(tmp_path / f"x.{suffix}", "the file is empty")
+    check_error(tmp_path / f"x.{suffix}", "the file is empty")
 
 
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.99])
@@ -489,13 +501,13 @@ def test_a_truncated_file_is_refused(tmp_path: Path, write: Any, share: float) -
     path = write(tmp_path)
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * share)])
-    refused(path, rf"cannot be read \(.+\); wanted a whole {path.suffix} file")
+    check_error(path, rf"cannot be read \(.+\); expected a complete {path.suffix} file")
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "npz"])
 def test_a_file_of_another_kind_is_refused(tmp_path: Path, suffix: str) -> None:
     rows_csv(tmp_path).rename(tmp_path / f"x.{suffix}")
-    refused(tmp_path / f"x.{suffix}", r"cannot be read \(")
+    check_error(tmp_path / f"x.{suffix}", r"cannot be read \(")
 
 
 def test_a_panic_of_polars_is_an_input_error(
@@ -505,7 +517,7 @@ def test_a_panic_of_polars_is_an_input_error(
         raise pl.exceptions.PanicException("index out of bounds\nsomewhere")
 
     monkeypatch.setattr(pl, "scan_parquet", panic)
-    refused(parquet(tmp_path), r"cannot be read \(index out of bounds\)")
+    check_error(parquet(tmp_path), r"cannot be read \(index out of bounds somewhere\)")
 
 
 def test_an_interrupt_is_not_taken_for_a_bad_file(
@@ -520,8 +532,10 @@ def test_an_interrupt_is_not_taken_for_a_bad_file(
 
 
 def test_pickles_are_refused(tmp_path: Path) -> None:
-    refused(npz(tmp_path, label=np.array(COLUMNS["label"], object)), "pickled objects are refused")
-    refused(tmp_path / "pickles.npz", "No such file")
+    check_error(
+        npz(tmp_path, label=np.array(COLUMNS["label"], object)), "it has pickled objects: save text"
+    )
+    check_error(tmp_path / "pickles.npz", "No such file")
     assert (
         len(read_table(npz(tmp_path, notes=np.array([{}], object)))) == 4
     )  # what is ignored is not even opened
@@ -546,15 +560,15 @@ def test_a_npz_file_that_python_2_wrote_is_read_without_a_warning(tmp_path: Path
 
 @pytest.mark.parametrize("shape", ["(4, 10000000000000)", "(4, 1000000000000000000000)", "(4, -3)"])
 def test_a_npz_header_that_asks_for_absurd_memory_is_refused(tmp_path: Path, shape: str) -> None:
-    refused(with_header(tmp_path, shape), r"cannot be read \(")
+    check_error(with_header(tmp_path, shape), r"cannot be read \(")
 
 
 def test_a_csv_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
-    refused(
+    check_error(
         text_csv(tmp_path, "recording,label,e0\na,rumble,1\nb,ör,2\n".encode("latin-1")),
         r"row 2 .*not UTF-8",
     )
-    refused(
+    check_error(
         text_csv(tmp_path, "recording,label,e0\na,rumble,1\n".encode("utf-16")),
         r"row 0 .*not UTF-8",
     )
@@ -566,16 +580,16 @@ def test_a_csv_with_ragged_rows_is_refused(tmp_path: Path, row: str) -> None:
     if row.count(",") == 3:
         assert len(read_table(text_csv(tmp_path, text))) == 3
     else:
-        refused(
+        check_error(
             text_csv(tmp_path, text),
-            rf"row 2: wanted 4 fields as in the header, found {row.count(',') + 1}",
+            rf"row 2: expected 4 fields as in the header, got {row.count(',') + 1}",
         )
 
 
 def test_a_csv_with_a_quote_that_never_ends_is_refused(tmp_path: Path) -> None:
-    refused(
+    check_error(
         text_csv(tmp_path, 'recording,label,e0\na,"x,1\nb,y,2\n'),
-        "row 1: wanted 3 fields|cannot be read",
+        "row 1: expected 3 fields|cannot be read",
     )
 
 
@@ -585,37 +599,39 @@ def test_a_csv_with_a_quote_that_never_ends_is_refused(tmp_path: Path) -> None:
 @every_kind
 @pytest.mark.parametrize("name", ["recording", "label"])
 def test_a_missing_column_is_refused(tmp_path: Path, write: Any, name: str) -> None:
-    refused(write(tmp_path, **{name: None}), rf"column {name} is missing; add it")
+    check_error(write(tmp_path, **{name: None}), rf"column {name} is missing; add it")
 
 
 @every_kind
 def test_a_column_with_nearly_the_right_name_is_suggested(tmp_path: Path, write: Any) -> None:
-    refused(
+    check_error(
         write(tmp_path, recording=None, Recordings=["a"] * 4),
         r"column recording is missing; rename 'Recordings'",
     )
 
 
 def test_missing_vectors_are_refused(tmp_path: Path) -> None:
-    refused(
+    check_error(
         parquet(tmp_path, embedding=None, embeddings=VECTORS),
         r"column embedding is missing; rename 'embeddings'",
     )
-    refused(npz(tmp_path, embedding=None), r"column embedding is missing")
-    refused(text_csv(tmp_path, "recording,label,embedding\na,x,1\n"), r"column e0 is missing")
+    check_error(npz(tmp_path, embedding=None), r"column embedding is missing")
+    check_error(text_csv(tmp_path, "recording,label,embedding\na,x,1\n"), r"column e0 is missing")
 
 
 def test_a_gap_in_the_dimensions_of_a_csv_is_refused(tmp_path: Path) -> None:
-    refused(text_csv(tmp_path, "recording,label,e0,e1,e3\na,x,1,2,3\n"), r"column e2 is missing")
-    refused(text_csv(tmp_path, "recording,label,e1,e2\na,x,1,2\n"), r"column e0 is missing")
-    refused(
+    check_error(
+        text_csv(tmp_path, "recording,label,e0,e1,e3\na,x,1,2,3\n"), r"column e2 is missing"
+    )
+    check_error(text_csv(tmp_path, "recording,label,e1,e2\na,x,1,2\n"), r"column e0 is missing")
+    check_error(
         text_csv(tmp_path, f"recording,label,e0,e{'9' * 5000}\na,x,1,2\n"), r"column e1 is missing"
     )
 
 
 @pytest.mark.parametrize("name", ["label", "fold", "e0"])
 def test_a_column_that_a_csv_has_twice_is_refused(tmp_path: Path, name: str) -> None:
-    refused(
+    check_error(
         text_csv(tmp_path, f"recording,label,fold,e0,{name}\na,x,0,1,0\n"),
         rf"column {name} is there twice",
     )
@@ -624,8 +640,8 @@ def test_a_column_that_a_csv_has_twice_is_refused(tmp_path: Path, name: str) -> 
 def test_a_table_without_rows_is_refused(tmp_path: Path) -> None:
     nothing = pa.table(COLUMNS).slice(0, 0)
     pq.write_table(nothing, tmp_path / "x.parquet")
-    refused(tmp_path / "x.parquet", "the table has no rows")
-    refused(text_csv(tmp_path, "recording,label,e0\n"), "the table has no rows")
+    check_error(tmp_path / "x.parquet", "the table has no rows")
+    check_error(text_csv(tmp_path, "recording,label,e0\n"), "the table has no rows")
     empty = np.array([], str)
     path = npz(
         tmp_path,
@@ -633,25 +649,25 @@ def test_a_table_without_rows_is_refused(tmp_path: Path) -> None:
         fold=None,
         embedding=np.empty((0, 3)),
     )
-    refused(path, "the table has no rows")
+    check_error(path, "the table has no rows")
 
 
 @every_kind
 @pytest.mark.parametrize("name", ["recording", "label", "segment"])
 @pytest.mark.parametrize("blank", ["", " \t"])
 def test_blank_text_is_refused(tmp_path: Path, write: Any, name: str, blank: str) -> None:
-    refused(
+    check_error(
         write(tmp_path, **{name: ["a", "b", blank, "c"]}),
-        rf"column {name}, row 3: wanted text, found ",
+        rf"column {name}, row 3: expected text, got ",
     )
 
 
 @pytest.mark.parametrize("name", ["recording", "label", "segment"])
 def test_a_null_is_refused(tmp_path: Path, name: str) -> None:
     some: dict[str, Any] = {name: ["a", None, "b", "c"]}
-    refused(parquet(tmp_path, **some), rf"column {name}, row 2: wanted text, found None")
+    check_error(parquet(tmp_path, **some), rf"column {name}, row 2: expected text, got None")
     every: dict[str, Any] = {name: [None] * 4}
-    refused(parquet(tmp_path, **every), rf"column {name}, row 1: wanted text, found None")
+    check_error(parquet(tmp_path, **every), rf"column {name}, row 1: expected text, got None")
 
 
 @pytest.mark.parametrize(
@@ -660,30 +676,32 @@ def test_a_null_is_refused(tmp_path: Path, name: str) -> None:
 def test_columns_that_are_neither_text_nor_integers_are_refused(
     tmp_path: Path, column: list[Any]
 ) -> None:
-    refused(parquet(tmp_path, recording=column), "column recording: wanted text or integers, found")
+    check_error(
+        parquet(tmp_path, recording=column), "column recording: expected text or integers, got"
+    )
 
 
 def test_npz_columns_of_the_wrong_shape_or_kind_are_refused(tmp_path: Path) -> None:
-    refused(
+    check_error(
         npz(tmp_path, label=np.array([["a", "b"]] * 4)),
-        r"column label: wanted a row of text .*shape \(4, 2\)",
+        r"column label: expected a row of text .*shape \(4, 2\)",
     )
-    refused(
+    check_error(
         npz(tmp_path, label=np.array([b"a"] * 4)),
-        r"column label: wanted a row of text or integers, found \|S1",
+        r"column label: expected a row of text or integers, got \|S1",
     )
-    refused(npz(tmp_path, encoder=1.5), r"column encoder: wanted a row of text")
-    refused(npz(tmp_path, label=["a", "b", "c"]), r"label.*3")
-    refused(
+    check_error(npz(tmp_path, encoder=1.5), r"column encoder: expected a row of text")
+    check_error(npz(tmp_path, label=["a", "b", "c"]), r"label.*3")
+    check_error(
         npz(tmp_path, label=np.array(["a", "b", "c", "\ud800"])),
-        r"column label, row 4: found damaged text",
+        r"column label, row 4: expected text, got broken text",
     )
 
 
 @every_kind
 def test_two_segments_with_one_id_are_refused(tmp_path: Path, write: Any) -> None:
     path = write(tmp_path, segment=["a", "b", "c", "b"])
-    refused(path, r"column segment, row 4: 'b' is in row 2 too; ids must differ")
+    check_error(path, r"column segment, row 4: expected ids that differ, got 'b' as in row 2")
 
 
 # Bad vectors
@@ -691,9 +709,9 @@ def test_two_segments_with_one_id_are_refused(tmp_path: Path, write: Any) -> Non
 
 def test_ragged_vectors_are_refused(tmp_path: Path) -> None:
     ragged = [*VECTORS[:2], [1.0, 2.0], VECTORS[3]]
-    refused(
+    check_error(
         parquet(tmp_path, embedding=ragged),
-        r"column embedding, row 3: wanted 3 numbers as in row 1, found 2",
+        r"column embedding, row 3: expected 3 numbers as in row 1, got 2",
     )
 
 
@@ -701,51 +719,55 @@ def test_ragged_vectors_are_refused(tmp_path: Path) -> None:
 @every_kind
 def test_numbers_that_are_not_finite_are_refused(tmp_path: Path, write: Any, value: float) -> None:
     vectors = [*VECTORS[:2], [4.0, value, 6.0], VECTORS[3]]
-    refused(
+    check_error(
         write(tmp_path, embedding=vectors),
-        rf"column embedding, row 3, dimension e1: .*finite.*found '?{value}'?;",
+        rf"column embedding, row 3, dimension e1: .*finite.*got '?{value}'?;",
     )
     single = np.array(vectors, np.float32)
-    refused(
+    check_error(
         npz(tmp_path, embedding=single),
-        rf"row 3, dimension e1: wanted a finite number, found {value}",
+        rf"row 3, dimension e1: expected a finite number, got {value}",
     )
 
 
 @pytest.mark.parametrize("value", ["x", "", "1,5", "0x10", "1e999"])
 def test_a_csv_number_that_is_none_is_refused(tmp_path: Path, value: str) -> None:
     path = text_csv(tmp_path, f'recording,label,e0,e1\na,x,1,2\nb,y,1,"{value}"\n')
-    refused(path, rf"row 2, dimension e1: wanted a finite number, found '{value}'")
+    check_error(path, rf"row 2, dimension e1: expected a finite number, got '{value}'")
 
 
 def test_a_null_or_empty_vector_and_a_null_in_one_are_refused(tmp_path: Path) -> None:
-    refused(
+    check_error(
         parquet(tmp_path, embedding=[*VECTORS[:3], None]),
-        r"column embedding, row 4: wanted a vector",
+        r"column embedding, row 4: expected a vector",
     )
-    refused(
-        parquet(tmp_path, embedding=[[], *VECTORS[1:]]), r"column embedding, row 1: wanted a vector"
+    check_error(
+        parquet(tmp_path, embedding=[[], *VECTORS[1:]]),
+        r"column embedding, row 1: expected a vector",
     )
-    refused(
+    check_error(
         parquet(tmp_path, embedding=[[1.0], [None], [2.0], [3.0]]),
-        r"row 2, dimension e0: .*found None",
+        r"row 2, dimension e0: .*got None",
     )
 
 
 def test_vectors_of_dimension_0_are_refused(tmp_path: Path) -> None:
-    refused(
+    check_error(
         parquet(tmp_path, embedding=pa.array([[]] * 4, pa.list_(pa.float64()))),
-        r"row 1: .*dimension 0",
+        r"row 1: expected a vector with at least one dimension, got 0",
     )
-    refused(npz(tmp_path, embedding=np.empty((4, 0))), r"row 1: .*dimension 0")
+    check_error(
+        npz(tmp_path, embedding=np.empty((4, 0))),
+        r"row 1: expected a vector with at least one dimension, got 0",
+    )
 
 
 def test_vectors_that_are_not_numbers_are_refused(tmp_path: Path) -> None:
     for column in ([1.0, 2.0, 3.0, 4.0], ["x"] * 4, [[True]] * 4, [[[1.0]]] * 4):
-        refused(
-            parquet(tmp_path, embedding=column), r"column embedding: wanted lists of numbers, found"
+        check_error(
+            parquet(tmp_path, embedding=column), r"column embedding: expected lists of numbers, got"
         )
-    refused(parquet(tmp_path, embedding=[["1", "x"]] * 4), r"row 1, dimension e1: .*found 'x'")
+    check_error(parquet(tmp_path, embedding=[["1", "x"]] * 4), r"row 1, dimension e1: .*got 'x'")
     numbers = np.ones((4, 2))
     for array in (
         numbers[:, 0],
@@ -754,9 +776,9 @@ def test_vectors_that_are_not_numbers_are_refused(tmp_path: Path) -> None:
         numbers > 0,
         numbers.astype(str),
     ):
-        refused(
+        check_error(
             npz(tmp_path, embedding=array),
-            r"column embedding: wanted numbers, segments × dimensions, found",
+            r"column embedding: expected numbers, segments × dimensions, got",
         )
 
 
@@ -768,18 +790,18 @@ def test_vectors_that_are_not_numbers_are_refused(tmp_path: Path) -> None:
 def test_a_fold_that_is_not_an_integer_from_minus_1_on_is_refused(
     tmp_path: Path, write: Any, value: str
 ) -> None:
-    refused(
+    check_error(
         write(tmp_path, fold=["0", "1", value, "0"]),
-        rf"column fold, row 3: wanted an integer.*found (None|'{value}')",
+        rf"column fold, row 3: expected an integer.*got (None|'{value}')",
     )
 
 
 def test_folds_of_another_kind_and_rows_without_a_fold_are_refused(tmp_path: Path) -> None:
-    refused(
+    check_error(
         parquet(tmp_path, fold=[0.0, 1.0, 0.0, 1.0]),
-        r"column fold: wanted text or integers, found Float64",
+        r"column fold: expected text or integers, got Float64",
     )
-    refused(parquet(tmp_path, fold=[0, None, 1, 0]), r"column fold, row 2: wanted an integer")
+    check_error(parquet(tmp_path, fold=[0, None, 1, 0]), r"column fold, row 2: expected an integer")
 
 
 @every_kind
@@ -789,7 +811,10 @@ def test_folds_of_another_kind_and_rows_without_a_fold_are_refused(tmp_path: Pat
 def test_a_gap_in_the_folds_is_refused(
     tmp_path: Path, write: Any, fold: list[int], gap: int
 ) -> None:
-    refused(write(tmp_path, fold=fold), rf"column fold: no row is in fold {gap}")
+    check_error(
+        write(tmp_path, fold=fold),
+        rf"column fold: expected every fold from 0 to the last, got none in {gap}",
+    )
 
 
 # Properties
@@ -843,13 +868,13 @@ def test_any_text_and_any_number_survive_in_every_kind_of_file(
     lists = [list(names) for names in table.labels]
     arrays = [json.dumps(names, ensure_ascii=len(names) > 1) for names in lists]
     write_table(table, folder / "mfcc.parquet")
-    same(read_table(folder / "mfcc.parquet"), table)
-    same(read_table(parquet(folder, **columns_of(table), labels=lists)), table)
-    same(read_table(rows_csv(folder, **columns_of(table), labels=arrays)), table)
+    check_same(read_table(folder / "mfcc.parquet"), table)
+    check_same(read_table(parquet(folder, **columns_of(table), labels=lists)), table)
+    check_same(read_table(rows_csv(folder, **columns_of(table), labels=arrays)), table)
     if not any(
         text.endswith("\0") for text in (*table.segment, *table.recording, *table.label)
     ):  # numpy drops these
-        same(read_table(npz(folder, **columns_of(table), labels=arrays)), table)
+        check_same(read_table(npz(folder, **columns_of(table), labels=arrays)), table)
 
 
 mutations = st.lists(

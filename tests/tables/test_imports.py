@@ -1,4 +1,4 @@
-"""Embeddings from elsewhere: each kind gives the table that was meant, all is told, damage is refused in one line."""
+"""Embeddings of other tools: the same table from each kind, all rejects counted, one-line errors."""
 
 import base64
 import json
@@ -21,12 +21,12 @@ from callshot import cli
 from callshot.errors import CallshotError, InputError, OptionError
 from callshot.tables.embedding_tables import read_table
 from callshot.tables.hoplite import read_hoplite, read_usearch
-from callshot.tables.imports import Imported, import_embeddings
+from callshot.tables.imports import ImportResult, import_embeddings
 from callshot.tables.window_pooling import (
     Span,
     Windows,
     choose_windows,
-    find_sources,
+    match_recordings,
     overlapping_labels,
     pool_spans,
 )
@@ -47,18 +47,18 @@ s3,b.wav,bark,,1
 """
 
 
-def load(source: Path, segments: Path | None = None, **options: Any) -> Imported:
+def load(source: Path, segments: Path | None = None, **options: Any) -> ImportResult:
     return import_embeddings(source, segments, encoder="mine", **options)
 
 
-def refused(match: str, source: Path, segments: Path | None = None, **options: Any) -> None:
+def check_error(match: str, source: Path, segments: Path | None = None, **options: Any) -> None:
     """Expect one line."""
     with pytest.raises(InputError, match=match) as caught:
         load(source, segments, **options)
     assert len(str(caught.value).splitlines()) == 1
 
 
-def loaded_or_refused(source: Path, **options: Any) -> None:
+def load_or_error(source: Path, **options: Any) -> None:
     """Expect a table, or an error of ours in one line."""
     told = ""
     try:
@@ -84,14 +84,14 @@ def spans_csv(folder: Path, text: str) -> Path:
 
 
 def test_an_array_and_its_rows_make_a_table(tmp_path: Path) -> None:
-    found = load(arrays(tmp_path))
-    assert found.table.vectors.dtype == np.float32
-    np.testing.assert_array_equal(found.table.vectors, VECTORS)
-    assert found.table.segment == ("s0", "s1", "s2", "s3")
-    assert found.table.labels == (("roar", "bark"), ("bark",), ("roar",), ("bark",))
-    assert found.table.fold is not None
-    assert found.table.fold.tolist() == [0, 0, 1, 1]
-    assert found.rejects == []
+    got = load(arrays(tmp_path))
+    assert got.table.vectors.dtype == np.float32
+    np.testing.assert_array_equal(got.table.vectors, VECTORS)
+    assert got.table.segment == ("s0", "s1", "s2", "s3")
+    assert got.table.labels == (("roar", "bark"), ("bark",), ("roar",), ("bark",))
+    assert got.table.fold is not None
+    assert got.table.fold.tolist() == [0, 0, 1, 1]
+    assert got.rejects == []
 
 
 @pytest.mark.parametrize("name", ["embedding", "embeddings", "arr_0", "anything"])
@@ -108,39 +108,41 @@ def test_half_precision_becomes_single_and_integers_double(tmp_path: Path) -> No
 
 
 def test_rows_without_a_label_are_rejects_and_the_rest_keeps_its_place(tmp_path: Path) -> None:
-    found = load(arrays(tmp_path, rows="recording,label\na,x\na, \nb,\nb,y\n"))
-    assert [(r.row, r.reason) for r in found.rejects] == [(2, "no label"), (3, "no label")]
-    np.testing.assert_array_equal(found.table.vectors, VECTORS[[0, 3]])
-    assert found.table.segment == ("a#0", "b#1")
+    got = load(arrays(tmp_path, rows="recording,label\na,x\na, \nb,\nb,y\n"))
+    assert [(r.row, r.reason) for r in got.rejects] == [(2, "no label"), (3, "no label")]
+    np.testing.assert_array_equal(got.table.vectors, VECTORS[[0, 3]])
+    assert got.table.segment == ("a#0", "b#1")
 
 
 def test_the_first_wrong_thing_about_an_array_is_told(tmp_path: Path) -> None:
-    refused(
+    check_error(
         r"x\.npy: .*4 vectors and 1 rows in .*x\.csv",
         arrays(tmp_path, rows="recording,label\na,x\n"),
     )
     nan = VECTORS.copy()
     nan[2, 1] = np.nan
-    refused(r"x\.npy: row 3: wanted finite", arrays(tmp_path, nan))
-    refused(r"x\.npy: wanted numbers.*\(2, 2, 3\)", arrays(tmp_path, VECTORS.reshape(2, 2, 3)))
-    refused(r"x\.npy: wanted numbers.*<U1", arrays(tmp_path, np.full((4, 2), "a")))
-    refused(r"x\.npy: wanted numbers.*\(4, 0\)", arrays(tmp_path, VECTORS[:, :0]))
+    check_error(r"x\.npy: row 3: expected finite", arrays(tmp_path, nan))
+    check_error(
+        r"x\.npy: expected numbers.*\(2, 2, 3\)", arrays(tmp_path, VECTORS.reshape(2, 2, 3))
+    )
+    check_error(r"x\.npy: expected numbers.*<U1", arrays(tmp_path, np.full((4, 2), "a")))
+    check_error(r"x\.npy: expected numbers.*\(4, 0\)", arrays(tmp_path, VECTORS[:, :0]))
     np.save(tmp_path / "x.npy", np.array([[{}]] * 4, object), allow_pickle=True)
-    refused(r"x\.npy: cannot be read \(pickled objects are refused", tmp_path / "x.npy")
-    refused(r"column label is missing", arrays(tmp_path, rows="recording\na\na\na\na\n"))
-    refused(
-        r"column segment, row 2: 's' is in row 1 too",
+    check_error(r"x\.npy: cannot be read \(it has pickled objects", tmp_path / "x.npy")
+    check_error(r"column label is missing", arrays(tmp_path, rows="recording\na\na\na\na\n"))
+    check_error(
+        r"column segment, row 2: expected ids that differ, got 's' as in row 1",
         arrays(tmp_path, rows="segment,recording,label\n" + "s,a,x\n" * 4),
     )
-    refused(
-        r"column fold, row 1: wanted an integer",
+    check_error(
+        r"column fold, row 1: expected an integer",
         arrays(tmp_path, rows="recording,label,fold\n" + "a,x,one\n" * 4),
     )
-    refused(r"no vector has a label", arrays(tmp_path, rows="recording,label\n" + "a,\n" * 4))
+    check_error(r"no vector has a label", arrays(tmp_path, rows="recording,label\n" + "a,\n" * 4))
     (tmp_path / "x.csv").unlink()
-    refused(r"x\.csv: cannot be read \(No such file", tmp_path / "x.npy")
+    check_error(r"x\.csv: cannot be read \(No such file", tmp_path / "x.npy")
     np.savez(tmp_path / "two.npz", a=VECTORS, b=VECTORS)
-    refused(r"two\.npz: wanted one matrix", tmp_path / "two.npz")
+    check_error(r"two\.npz: expected one matrix", tmp_path / "two.npz")
 
 
 @given(
@@ -160,7 +162,7 @@ def test_damaged_arrays_end_in_a_table_or_one_error(
     data = bytearray(path.read_bytes())
     data[flip % len(data)] ^= bits
     path.write_bytes(bytes(data[: max(0, len(data) - (cut if cut < 200 else 0))]))
-    loaded_or_refused(path)
+    load_or_error(path)
 
 
 # Spans and windows
@@ -274,16 +276,16 @@ def test_a_long_span_does_not_join_the_short_ones_within_it() -> None:
 def test_a_name_means_the_recording_whose_path_ends_so(
     name: str, sources: list[str], meant: str | None
 ) -> None:
-    source, reason = find_sources([name], dict.fromkeys(sources, windows))[name]
+    source, reason = match_recordings([name], dict.fromkeys(sources, windows))[name]
     assert source == (meant or "")
     assert bool(reason) == (meant is None)
 
 
 def test_no_two_names_mean_one_recording_unless_one_is_its_own() -> None:
-    found = find_sources(["a/x.wav", "b/x.wav"], {"x": windows})
-    assert [source for source, _ in found.values()] == ["", ""]
-    found = find_sources(["x.wav", "b/x.wav"], {"x": windows})
-    assert [source for source, _ in found.values()] == ["x", ""]
+    got = match_recordings(["a/x.wav", "b/x.wav"], {"x": windows})
+    assert [source for source, _ in got.values()] == ["", ""]
+    got = match_recordings(["x.wav", "b/x.wav"], {"x": windows})
+    assert [source for source, _ in got.values()] == ["x", ""]
 
 
 # BirdNET-Analyzer
@@ -303,21 +305,21 @@ SPANS = "recording,start_s,end_s,label\nx.wav,0,6,roar\nx.wav,4,5,bark\nx.wav,20
 def test_text_files_of_a_folder_are_joined_with_spans(tmp_path: Path) -> None:
     birdnet(tmp_path / "e", *LINES)
     birdnet(tmp_path / "e", *LINES, name="sub/unlabelled")
-    found = load(tmp_path / "e", spans_csv(tmp_path, SPANS))
-    assert found.table.vectors.tolist() == [[1.25, 2.75], [2.0, 4.0]]
-    assert found.table.segment == ("x.wav@0-6", "x.wav@4-5")
-    assert found.table.recording == ("x.wav", "x.wav")
-    assert found.table.labels == (("roar", "bark"), ("bark", "roar"))
-    assert [(r.row, r.reason) for r in found.rejects] == [
+    got = load(tmp_path / "e", spans_csv(tmp_path, SPANS))
+    assert got.table.vectors.tolist() == [[1.25, 2.75], [2.0, 4.0]]
+    assert got.table.segment == ("x.wav@0-6", "x.wav@4-5")
+    assert got.table.recording == ("x.wav", "x.wav")
+    assert got.table.labels == (("roar", "bark"), ("bark", "roar"))
+    assert [(r.row, r.reason) for r in got.rejects] == [
         (3, "no window overlaps it"),
         (4, "no windows of its recording"),
     ]
-    assert found.notes == ["1 of 2 recordings are labelled; 2 of their 3 windows are used"]
+    assert got.notes == ["1 of 2 recordings are labelled; 2 of their 3 windows are used"]
 
 
 def test_all_ways_in_which_the_analyzer_writes_windows_give_the_same(tmp_path: Path) -> None:
     spans = spans_csv(tmp_path, SPANS)
-    wanted = load(birdnet(tmp_path, *LINES), spans).table
+    expected = load(birdnet(tmp_path, *LINES), spans).table
     for line in LINES:
         start, end, numbers = line.split("\t")
         birdnet(tmp_path / "single", numbers, name=f"x_{start}_{end}")
@@ -327,7 +329,7 @@ def test_all_ways_in_which_the_analyzer_writes_windows_give_the_same(tmp_path: P
     ]
     (tmp_path / "all.csv").write_text("file_path,start,end,embedding\n" + "".join(rows))
     for source in (tmp_path / "single", tmp_path / "all.csv"):
-        np.testing.assert_array_equal(load(source, spans).table.vectors, wanted.vectors)
+        np.testing.assert_array_equal(load(source, spans).table.vectors, expected.vectors)
 
 
 def test_a_segment_table_gives_its_ids_groups_folds_and_corpus(tmp_path: Path) -> None:
@@ -345,75 +347,77 @@ def test_a_segment_table_gives_its_ids_groups_folds_and_corpus(tmp_path: Path) -
     )
     frame.write_parquet(tmp_path / "segments.parquet", metadata={"corpus": "mine"})
     birdnet(tmp_path / "e", *LINES, name="a/x")
-    found = load(tmp_path / "e", tmp_path / "segments.parquet")
-    assert found.corpus == "mine"
-    assert found.table.segment == ("p", "q")
-    assert found.table.recording == ("herd", "herd")
-    assert found.table.labels == (("roar", "bark"), ("bark",))
-    assert found.table.vectors.tolist() == [[1.25, 2.75], [8.0, 8.0]]
+    got = load(tmp_path / "e", tmp_path / "segments.parquet")
+    assert got.corpus == "mine"
+    assert got.table.segment == ("p", "q")
+    assert got.table.recording == ("herd", "herd")
+    assert got.table.labels == (("roar", "bark"), ("bark",))
+    assert got.table.vectors.tolist() == [[1.25, 2.75], [8.0, 8.0]]
 
 
 def test_without_times_a_row_is_a_whole_recording(tmp_path: Path) -> None:
-    found = load(birdnet(tmp_path, *LINES), spans_csv(tmp_path, "recording,label\nx.wav,roar\n"))
-    assert found.table.vectors.tolist() == [[3.5, 4.5]]
-    assert found.table.segment == ("x.wav",)
+    got = load(birdnet(tmp_path, *LINES), spans_csv(tmp_path, "recording,label\nx.wav,roar\n"))
+    assert got.table.vectors.tolist() == [[3.5, 4.5]]
+    assert got.table.segment == ("x.wav",)
 
 
 def test_spans_that_are_none_or_double_are_rejects(tmp_path: Path) -> None:
     text = "recording,start_s,end_s,label\nx,0,3,roar\nx,0,3,roar\nx,3,3,roar\nx,-1,3,roar\nx,0,3,\nx,0,3,bark\n"
-    found = load(birdnet(tmp_path, *LINES), spans_csv(tmp_path, text))
-    assert [r.row for r in found.rejects] == [2, 3, 4, 5]
-    assert len({r.reason for r in found.rejects}) == 3
-    assert found.table.labels == (("roar", "bark"), ("bark", "roar"))
+    got = load(birdnet(tmp_path, *LINES), spans_csv(tmp_path, text))
+    assert [r.row for r in got.rejects] == [2, 3, 4, 5]
+    assert len({r.reason for r in got.rejects}) == 3
+    assert got.table.labels == (("roar", "bark"), ("bark", "roar"))
 
 
 @pytest.mark.parametrize(
     ("line", "match"),
     [
         ("0.0\t3.0\t0.5,x", r"x\.birdnet\.embeddings\.txt: line 2: .*'x'"),
-        ("0.0\t3.0", "line 2: wanted start, end and the numbers"),
+        ("0.0\t3.0", "line 2: expected start, end and the numbers"),
         ("0.0\tthree\t0.5,1.5", "line 2: .*'three'"),
-        ("0.0\t3.0\t0.5", "line 2: wanted 2 numbers as in the first, found 1"),
-        ("0.0\t3.0\t0.5,nan", "line 2: wanted finite numbers"),
-        ("0.0\t3.0\t0.5,1e300", "line 2: wanted finite numbers"),
-        ("0.0\tinf\t0.5,1.5", "line 2: wanted finite numbers"),
+        ("0.0\t3.0\t0.5", "line 2: expected 2 numbers as in the first line, got 1"),
+        ("0.0\t3.0\t0.5,nan", "line 2: expected finite numbers"),
+        ("0.0\t3.0\t0.5,1e300", "line 2: expected finite numbers"),
+        ("0.0\tinf\t0.5,1.5", "line 2: expected finite numbers"),
     ],
 )
 def test_a_wrong_line_is_named(tmp_path: Path, line: str, match: str) -> None:
-    refused(match, birdnet(tmp_path, LINES[0], line), spans_csv(tmp_path, SPANS))
+    check_error(match, birdnet(tmp_path, LINES[0], line), spans_csv(tmp_path, SPANS))
 
 
 def test_wrong_spans_and_sources_are_named(tmp_path: Path) -> None:
     source = birdnet(tmp_path, *LINES)
-    refused(
-        "column start_s, row 1: wanted seconds, found '1,5'",
+    check_error(
+        "column start_s, row 1: expected seconds, got '1,5'",
         source,
         spans_csv(tmp_path, 'recording,start_s,end_s,label\nx,"1,5",2,a\n'),
     )
-    refused(
+    check_error(
         "column end_s is missing", source, spans_csv(tmp_path, "recording,start_s,label\nx,1,a\n")
     )
-    refused("column recording is missing", source, spans_csv(tmp_path, "label\na\n"))
-    refused(
-        "column recording, row 1: wanted text", source, spans_csv(tmp_path, "recording,label\n,a\n")
+    check_error("column recording is missing", source, spans_csv(tmp_path, "label\na\n"))
+    check_error(
+        "column recording, row 1: expected text",
+        source,
+        spans_csv(tmp_path, "recording,label\n,a\n"),
     )
-    refused(
+    check_error(
         "no vector has a label; .*no windows of its recording",
         source,
         spans_csv(tmp_path, "recording,label\nz,a\n"),
     )
-    refused("the file has no rows", source, spans_csv(tmp_path, "recording,label\n"))
+    check_error("the file has no rows", source, spans_csv(tmp_path, "recording,label\n"))
     (tmp_path / "segments.parquet").write_bytes(b"PAR1 not")
-    refused(r"segments\.parquet: cannot be read", source, tmp_path / "segments.parquet")
-    refused("nothing", tmp_path / "gone")
+    check_error(r"segments\.parquet: cannot be read", source, tmp_path / "segments.parquet")
+    check_error("got no such file", tmp_path / "gone")
     (tmp_path / "empty").mkdir()
-    refused("none there", tmp_path / "empty")
-    refused("found none", tmp_path / "empty", spans_csv(tmp_path, SPANS), kind="birdnet-analyzer")
+    check_error("got none in it", tmp_path / "empty")
+    check_error("got none", tmp_path / "empty", spans_csv(tmp_path, SPANS), kind="birdnet-analyzer")
     (tmp_path / "all.csv").write_text("file_path,start,end\nx,0,3\n")
-    refused("column embedding is missing", tmp_path / "all.csv", spans_csv(tmp_path, SPANS))
+    check_error("column embedding is missing", tmp_path / "all.csv", spans_csv(tmp_path, SPANS))
     with pytest.raises(OptionError, match=r"segments: .* has no labels"):
         load(source)
-    with pytest.raises(OptionError, match="kind: wanted auto, arrays"):
+    with pytest.raises(OptionError, match="kind: expected auto, arrays"):
         load(source, kind="perch")
 
 
@@ -421,7 +425,7 @@ def test_recordings_with_vectors_of_other_lengths_are_refused(tmp_path: Path) ->
     birdnet(tmp_path / "e", *LINES)
     birdnet(tmp_path / "e", "0\t3\t1,2,3", name="y")
     spans = spans_csv(tmp_path, "recording,label\nx,a\ny,b\n")
-    refused("vectors of one length, 2 as the first, found 3 for row 2", tmp_path / "e", spans)
+    check_error("vectors of one length, 2 as the first, got 3 for row 2", tmp_path / "e", spans)
 
 
 # perch-hoplite
@@ -526,23 +530,23 @@ def test_an_index_that_usearch_saved_is_read(tmp_path: Path) -> None:
 
 
 def test_annotations_of_a_database_become_segments(tmp_path: Path) -> None:
-    found = load(new_base(tmp_path / "db"))
-    assert found.table.segment == ("a/x.wav@2.5-7.5", "a/x.wav@5-10", "a/y.wav@0-5 roar")
-    assert found.table.label == ("roar", "bark", "roar")
-    assert found.table.labels == (("roar", "bark"), ("bark", "roar"), ("roar",))
-    assert found.table.recording == ("a/x.wav", "a/x.wav", "a/y.wav")
-    assert found.table.vectors.tolist() == [[2.0, 1.0], [3.0, 1.5], [5.0, 2.5]]
-    assert [(r.row, r.reason) for r in found.rejects] == [
+    got = load(new_base(tmp_path / "db"))
+    assert got.table.segment == ("a/x.wav@2.5-7.5", "a/x.wav@5-10", "a/y.wav@0-5 roar")
+    assert got.table.label == ("roar", "bark", "roar")
+    assert got.table.labels == (("roar", "bark"), ("bark", "roar"), ("roar",))
+    assert got.table.recording == ("a/x.wav", "a/x.wav", "a/y.wav")
+    assert got.table.vectors.tolist() == [[2.0, 1.0], [3.0, 1.5], [5.0, 2.5]]
+    assert [(r.row, r.reason) for r in got.rejects] == [
         (4, "the same span and label are there already")
     ]
-    assert found.notes[0] == "2 negative or uncertain annotations are left aside"
+    assert got.notes[0] == "2 negative or uncertain annotations are ignored"
 
 
 def test_a_file_of_spans_goes_before_the_annotations_and_that_is_told(tmp_path: Path) -> None:
     spans = spans_csv(tmp_path, "recording,start_s,end_s,label\nx.wav,0,6,rumble\n")
-    found = load(new_base(tmp_path / "db") / "hoplite.sqlite", spans)
-    assert found.table.vectors.tolist() == [[1.5, 0.75]]
-    assert any("4 annotations of the database are left aside" in note for note in found.notes)
+    got = load(new_base(tmp_path / "db") / "hoplite.sqlite", spans)
+    assert got.table.vectors.tolist() == [[1.5, 0.75]]
+    assert any("4 annotations of the database are ignored" in note for note in got.notes)
 
 
 def test_a_database_is_left_as_it_was(tmp_path: Path) -> None:
@@ -567,10 +571,10 @@ def test_what_another_program_has_not_yet_moved_out_of_its_log_is_read(tmp_path:
 def test_labels_of_older_databases_are_on_their_windows(
     tmp_path: Path, blobs: bool, kind: str
 ) -> None:
-    found = load(old_base(tmp_path / "db", blobs=blobs, kind=kind))
-    assert found.table.segment == ("x.wav@5-10", "x.wav@10-15")
-    assert found.table.vectors.tolist() == [[2.0, 1.0], [3.0, 1.5]]
-    assert "taken as 5 s" in found.notes[0]
+    got = load(old_base(tmp_path / "db", blobs=blobs, kind=kind))
+    assert got.table.segment == ("x.wav@5-10", "x.wav@10-15")
+    assert got.table.vectors.tolist() == [[2.0, 1.0], [3.0, 1.5]]
+    assert "taken as 5 s" in got.notes[0]
 
 
 def test_an_older_window_has_the_length_that_is_stored(tmp_path: Path) -> None:
@@ -591,9 +595,9 @@ def test_older_labels_stay_on_their_window_where_half_precision_makes_two_of_one
     start = float(np.float16(9005))
     assert start == float(np.float16(9010))
     base(folder, f"UPDATE hoplite_embeddings SET offsets = x'{floats(start, kind='<f4').hex()}'")
-    found = load(folder)
-    assert found.table.vectors.tolist() == [[2.0, 1.0], [3.0, 1.5]]
-    assert found.table.segment == ("x.wav@9008-9013 roar", "x.wav@9008-9013 bark")
+    got = load(folder)
+    assert got.table.vectors.tolist() == [[2.0, 1.0], [3.0, 1.5]]
+    assert got.table.segment == ("x.wav@9008-9013 roar", "x.wav@9008-9013 bark")
 
 
 def test_namesakes_at_two_sites_are_two_recordings(tmp_path: Path) -> None:
@@ -611,10 +615,10 @@ def test_windows_without_a_vector_are_told_and_their_labels_rejected(tmp_path: P
         annotations=[(1, 1, floats(0, 5), "a", 1, "me"), (2, 2, floats(0, 5), "b", 1, "me")],
     )
     usearch(folder, [1, 2, 3, 4], np.ones((4, 2)))
-    found = load(folder)
-    assert found.table.label == ("a",)
-    assert [(r.row, r.reason) for r in found.rejects] == [(2, "no windows of its recording")]
-    assert "4 windows have no vector in usearch.index" in found.notes
+    got = load(folder)
+    assert got.table.label == ("a",)
+    assert [(r.row, r.reason) for r in got.rejects] == [(2, "no windows of its recording")]
+    assert "4 windows have no vector in usearch.index" in got.notes
 
 
 def test_indexes_of_single_precision_are_read_and_others_refused(tmp_path: Path) -> None:
@@ -622,51 +626,51 @@ def test_indexes_of_single_precision_are_read_and_others_refused(tmp_path: Path)
     usearch(folder, range(1, 9), np.full((8, 2), 0.1), scalar=11)
     assert load(folder).table.vectors[0].tolist() == [np.float32(0.1)] * 2
     usearch(folder, range(1, 9), np.ones((8, 2)), scalar=23)
-    refused(r"usearch\.index: wanted vectors of float16 or float32", folder)
+    check_error(r"usearch\.index: expected vectors of float16 or float32", folder)
 
 
 def test_what_is_wrong_with_a_database_is_named(tmp_path: Path) -> None:
-    refused(
-        "annotation 7: wanted a start and an end in seconds, found a blob of 5 bytes",
+    check_error(
+        "annotation 7: expected a start and an end in seconds, got a blob of 5 bytes",
         new_base(tmp_path / "a", annotations=[(7, 1, b"12345", "x", 1, "me")]),
     )
-    refused(
-        "window 3: wanted a start and an end in seconds, found 'no'",
+    check_error(
+        "window 3: expected a start and an end in seconds, got 'no'",
         new_base(tmp_path / "b", windows=[(3, 1, "no")]),
     )
-    refused(
-        "window 3: wanted finite times",
+    check_error(
+        "window 3: expected finite times",
         new_base(tmp_path / "c", windows=[(3, 1, floats(np.nan, 1))]),
     )
-    refused(
+    check_error(
         "window 3: its recording 9 is not", new_base(tmp_path / "d", windows=[(3, 9, floats(0, 1))])
     )
-    refused(
+    check_error(
         "annotation 1: its window or recording is not",
         new_base(tmp_path / "e", annotations=[(1, 9, b"", "x", 1, "")]),
     )
-    refused(
-        "no annotations are in the database; .*--segments", new_base(tmp_path / "f", annotations=[])
+    check_error(
+        "the database has no annotations; .*--segments", new_base(tmp_path / "f", annotations=[])
     )
-    refused(
-        "wanted the tables of perch-hoplite.*found other",
+    check_error(
+        "expected the tables of perch-hoplite.*got other",
         base(tmp_path / "g", "CREATE TABLE other (id)"),
     )
     folder = new_base(tmp_path / "h")
     usearch(folder, range(1, 9), np.full((8, 2), np.inf))
-    refused("window 1: its vector is not finite", folder)
+    check_error("window 1: its vector is not finite", folder)
     (folder / "usearch.index").unlink()
-    refused(r"usearch\.index: cannot be read \(No such file", folder)
+    check_error(r"usearch\.index: cannot be read \(No such file", folder)
     folder = old_base(tmp_path / "i", blobs=True)
     base(folder, "UPDATE hoplite_embeddings SET embedding = x'0102' WHERE id = 2")
-    refused("window 2: wanted a vector of 4 bytes as in the first, found 2", folder)
+    check_error("window 2: expected a vector of 4 bytes as in the first, got 2", folder)
 
 
 def test_a_view_in_the_place_of_a_table_is_not_run(tmp_path: Path) -> None:
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS id, 1, 1 FROM n"
     folder = new_base(tmp_path / "db")
     base(folder, f"DROP TABLE windows; CREATE VIEW windows AS {endless}")
-    refused("wanted the tables of perch-hoplite", folder)
+    check_error("expected the tables of perch-hoplite", folder)
 
 
 @settings(max_examples=60)
@@ -679,7 +683,7 @@ def test_damaged_databases_end_in_a_table_or_one_error(
     data = bytearray(path.read_bytes())
     data[flip % len(data)] ^= 1 + flip % 255
     path.write_bytes(bytes(data[: int(share * len(data))] if cut else data))
-    loaded_or_refused(folder, kind="hoplite")
+    load_or_error(folder, kind="hoplite")
 
 
 @pytest.mark.parametrize("name", ["usearch.index", "hoplite.sqlite"])
@@ -688,7 +692,7 @@ def test_a_cut_file_is_refused_wherever_it_is_cut(tmp_path: Path, name: str) -> 
     whole = (folder / name).read_bytes()
     for share in (0.0, 0.001, 0.1, 0.5, 0.9, 0.999):
         (folder / name).write_bytes(whole[: int(share * len(whole))])
-        refused("hoplite|USearch|cannot be read", folder, kind="hoplite")
+        check_error("hoplite|USearch|cannot be read", folder, kind="hoplite")
 
 
 def test_only_the_recordings_that_are_labelled_are_read(tmp_path: Path) -> None:
@@ -697,7 +701,7 @@ def test_only_the_recordings_that_are_labelled_are_read(tmp_path: Path) -> None:
     def never() -> Windows:
         raise AssertionError
 
-    outcomes, _ = pool_spans([Span("a/x.wav", 0, 5, "a")], {**base_.sources, "a/y.wav": never})
+    outcomes, _ = pool_spans([Span("a/x.wav", 0, 5, "a")], {**base_.readers, "a/y.wav": never})
     assert isinstance(outcomes[0], np.ndarray)
 
 

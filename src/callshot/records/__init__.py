@@ -18,14 +18,7 @@ CorpusResults everything that one corpus's part of a report is made from
 
 from callshot.records.corpus_results import CorpusResults, CorpusStats, DurationStats
 from callshot.records.embeddings import Embeddings, EncoderStatus, FloatArray, IntArray
-from callshot.records.evaluation import (
-    COMMON_FOLD,
-    ClassCount,
-    Episode,
-    Evaluation,
-    Folds,
-    Inspection,
-)
+from callshot.records.evaluation import ClassCount, Episode, Evaluation, Folds, Inspection
 from callshot.records.recordings import (
     Annotation,
     Call,
@@ -39,6 +32,7 @@ from callshot.records.recordings import (
 )
 from callshot.records.terms import (
     BASELINE_KINDS,
+    COMMON_FOLD,
     METRICS,
     RANKING_METRICS,
     SPREADS,

@@ -1,13 +1,15 @@
-"""The nouns of encoders: vectors of segments, and what an encoder needs."""
+"""Vectors of segments, and what an encoder needs."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from callshot.errors import InputError
+from callshot.records import columns
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -32,57 +34,135 @@ class Embeddings:
     source: str = "memory"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "vectors", _matrix(self.source, self.vectors))
+        vectors = _float_matrix(self.source, self.vectors)
+        object.__setattr__(self, "vectors", vectors)
         for name in ("segment", "recording", "label"):
-            object.__setattr__(self, name, tuple(str(entry) for entry in getattr(self, name)))
+            text = tuple(str(entry) for entry in getattr(self, name))
+            object.__setattr__(self, name, text)
         if any(isinstance(entry, str) for entry in self.labels):
             raise InputError(
-                f"{self.source}: column labels: wanted a tuple of labels in each row, found text"
+                f"{self.source}: column labels: expected a tuple of labels in each row, got text"
             )
-        columns = {
-            "segment": self.segment,
-            "recording": self.recording,
-            "label": self.label,
-            "labels": self.labels,
-        }
-        if self.fold is not None:
-            columns["fold"] = self.fold  # type: ignore[assignment]
-        for name, column in columns.items():
-            if len(column) != len(self.vectors):
+        for name in ("segment", "recording", "label", "labels", "fold"):
+            column = getattr(self, name)
+            if column is not None and len(column) != len(vectors):
                 raise InputError(
-                    f"{self.source}: column {name} has {len(column)} entries for {len(self.vectors)} vectors"
+                    f"{self.source}: column {name}: expected {len(vectors)} entries, "
+                    f"one for each vector, got {len(column)}"
                 )
 
     def __len__(self) -> int:
         return len(self.segment)
 
+    @classmethod
+    def from_frame(cls, frame: Any, *, encoder: str, source: str = "memory") -> "Embeddings":
+        """Make embeddings from a data frame with one row per segment.
+
+        Parameters
+        ----------
+        frame : polars.DataFrame or pandas.DataFrame
+            Its columns, of which others are ignored:
+
+            - ``recording``: the file that the segment was cut from; text or integers.
+            - ``label``: the label at the segment's centre; text or integers.
+            - ``embedding``: a list of numbers; or columns ``e0``, ``e1``, ….
+            - ``segment`` (optional): its id; no two are the same. Without it ids are the recording
+              and a count, such as ``a.wav#0``.
+            - ``labels`` (optional): all labels that overlap the segment; a list, or text with a
+              JSON array or labels joined by ``;``.
+            - ``fold`` (optional): 0 to K - 1, or -1 for the common fold.
+        encoder : str
+            The name of the encoder that made the vectors.
+        source : str, optional
+            What errors begin with, such as the name of the file that the frame was read from.
+
+        Returns
+        -------
+        Embeddings
+            float32 vectors stay float32, all other numbers become float64.
+
+        Raises
+        ------
+        InputError
+            If a column is missing, or if a value is not what it must be.
+
+        Examples
+        --------
+        >>> frame = pl.DataFrame(
+        ...     {"recording": ["a.wav", "a.wav"], "label": ["rumble", "roar"],
+        ...      "e0": [1.0, 3.0], "e1": [2.0, 4.0]}
+        ... )
+        >>> embeddings = Embeddings.from_frame(frame, encoder="mfcc")
+        >>> embeddings.segment
+        ('a.wav#0', 'a.wav#1')
+        >>> embeddings.vectors.tolist()
+        [[1.0, 2.0], [3.0, 4.0]]
+        """
+        frame = columns.polars_frame(source, frame)
+        frame = frame.select(columns.select_columns(source, frame.columns))
+        fields = columns.table_columns(source, frame)
+        vectors = columns.vector_matrix(source, frame)
+        return cls(encoder=encoder, vectors=vectors, source=source, **fields)
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return the embeddings as a polars frame, with the columns that `from_frame` reads.
+
+        Returns
+        -------
+        polars.DataFrame
+            Columns recording, label, segment, labels, fold (where folds were given) and embedding.
+            The name of the encoder is not in it.
+
+        Examples
+        --------
+        >>> embeddings = Embeddings("mfcc", [[1, 2]], ["s0"], ["a.wav"], ["roar"], [("roar",)])
+        >>> embeddings.to_frame().columns
+        ['recording', 'label', 'segment', 'labels', 'embedding']
+        >>> embeddings.to_frame()["embedding"].to_list()
+        [[1.0, 2.0]]
+        """
+        fields = {
+            name: pl.Series(list(getattr(self, name)), dtype=pl.String)
+            for name in ("recording", "label", "segment")
+        }
+        labels = [list(names) for names in self.labels]
+        fields["labels"] = pl.Series(labels, dtype=pl.List(pl.String))
+        if self.fold is not None:
+            fields["fold"] = pl.Series(self.fold, dtype=pl.Int64)
+        vectors = columns.contiguous_floats(self.vectors)
+        fields["embedding"] = pl.Series(vectors).arr.to_list()
+        return pl.DataFrame(fields)
+
     def only(self, segments: Collection[str]) -> "Embeddings":
         """Return the rows of some segments, in the same order."""
         rows = [row for row, name in enumerate(self.segment) if name in segments]
-        fold = None if self.fold is None else self.fold[rows]
-        segment, recording, label = (
-            [column[row] for row in rows] for column in (self.segment, self.recording, self.label)
-        )
-        labels = [self.labels[row] for row in rows]
         return Embeddings(
-            self.encoder, self.vectors[rows], segment, recording, label, labels, fold, self.source
+            encoder=self.encoder,
+            vectors=self.vectors[rows],
+            segment=[self.segment[row] for row in rows],
+            recording=[self.recording[row] for row in rows],
+            label=[self.label[row] for row in rows],
+            labels=tuple(self.labels[row] for row in rows),
+            fold=None if self.fold is None else self.fold[rows],
+            source=self.source,
         )
 
 
-def _matrix(source: str, vectors: Any) -> NDArray[np.floating[Any]]:
+def _float_matrix(source: str, vectors: Any) -> NDArray[np.floating[Any]]:
     """Return vectors as a matrix of floats: float32 stays so, all others become float64."""
     try:
-        table = np.asarray(vectors)
-        table = table if table.dtype == np.float32 else np.asarray(table, np.float64)
+        matrix = np.asarray(vectors)
+        if matrix.dtype != np.float32:
+            matrix = np.asarray(matrix, np.float64)
     except (ValueError, TypeError) as error:
         raise InputError(
-            f"{source}: column embedding: wanted numbers, as many in every row ({error})"
+            f"{source}: column embedding: expected numbers, as many in every row ({error})"
         ) from None
-    if table.ndim != 2 or table.shape[1] == 0:
+    if matrix.ndim != 2 or matrix.shape[1] == 0:
         raise InputError(
-            f"{source}: column embedding: wanted (segments, dimensions), found shape {table.shape}"
+            f"{source}: column embedding: expected (segments, dimensions), got shape {matrix.shape}"
         )
-    return table
+    return matrix
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,6 @@ from callshot.records.embeddings import Embeddings, IntArray
 from callshot.records.frames import empty_frame
 from callshot.records.recordings import Segmentation
 
-COMMON_FOLD = -1
-
 
 @dataclass(frozen=True)
 class Folds:

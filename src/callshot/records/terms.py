@@ -5,6 +5,7 @@ from collections.abc import Callable
 Progress = Callable[[float, str], None]
 """Called with a share of the work (all shares add up to 1) and what that share belongs to."""
 
+COMMON_FOLD = -1  # the number of the fold whose segments are in every support set
 RANKING_METRICS = ("map", "auroc")
 METRICS = (*RANKING_METRICS, "accuracy")
 SPREADS = ("per-query", "shared")

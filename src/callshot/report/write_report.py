@@ -25,8 +25,7 @@ from callshot.report.results import (
     write_differences,
     write_refinement,
 )
-from callshot.report.tables.building import build_tables
-from callshot.report.tables.writing import write_tables
+from callshot.report.tables.write_tables import build_tables, write_tables
 
 PAGE = "report.html"
 CAPTIONS = {

@@ -19,8 +19,8 @@ from callshot.study.file_steps import DatasetChoice
 from callshot.study.steps import Input, Step, folder_name, optional
 from callshot.study.study_file import CorpusPart, Study
 from callshot.study.train_baselines import TrainingInputs, baseline_files, train_baseline_files
+from callshot.tables.embedding_tables import sequences_path
 from callshot.tables.fold_files import FOLDS, FOLDS_INFO
-from callshot.tables.sequences import sequences_path
 
 EMBEDDINGS = "embeddings.parquet"
 PER_K = "logistic-shots"

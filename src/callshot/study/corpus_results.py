@@ -18,8 +18,7 @@ from callshot.report.results import merge_results, read_results
 from callshot.study.file_steps import SEGMENTS_INFO
 from callshot.study.train_baselines import read_baseline_results
 from callshot.tables.embedding_tables import read_table
-from callshot.tables.fold_files import read_categories
-from callshot.tables.references import read_references
+from callshot.tables.fold_files import read_categories, read_references
 
 
 @dataclass(frozen=True)

@@ -63,9 +63,14 @@ from callshot.report.results import PROVENANCE, open_results, write_folds, write
 from callshot.report.summary import write_summary
 from callshot.report.write_report import ReportOptions, write_report
 from callshot.tables.dataset import Dataset, read_dataset
-from callshot.tables.embedding_tables import check_output_path, table_segments, write_table
+from callshot.tables.embedding_tables import (
+    check_output_path,
+    sequences_path,
+    table_segments,
+    write_sequences,
+    write_table,
+)
 from callshot.tables.fold_files import FOLDS, FOLDS_INFO, read_folds
-from callshot.tables.sequences import sequences_path, write_sequences
 
 SEGMENTS_INFO = "segments.json"
 

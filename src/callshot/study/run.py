@@ -25,8 +25,7 @@ from callshot.study.estimate import estimate_s
 from callshot.study.plan import plan
 from callshot.study.steps import Step
 from callshot.study.study_file import CorpusPart, Study
-from callshot.tables.fold_files import read_categories, read_folds
-from callshot.tables.references import read_references
+from callshot.tables.fold_files import read_categories, read_folds, read_references
 
 MIN_EXEMPLARS = 2  # of a class, for networks, which hold some out
 ReportStep = Callable[[Step, float | None], None]

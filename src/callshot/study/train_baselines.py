@@ -43,7 +43,7 @@ from callshot.report.results import (
 )
 from callshot.study.file_steps import DatasetChoice
 from callshot.tables.dataset import Dataset, EncoderDataset
-from callshot.tables.sequences import read_sequences, sequences_path
+from callshot.tables.embedding_tables import read_sequences, sequences_path
 
 BASELINES_FILE = "baselines.csv"
 REFINEMENT_FILE = "refinement.csv"

@@ -1,45 +1,61 @@
-"""A table of embeddings: a Parquet, CSV or `.npz` file comes in, `Embeddings` go out, and back to Parquet.
+"""Tables of embeddings: Parquet, CSV or `.npz` in, `Embeddings` out, and back to Parquet.
 
-    recording   text or integers                the file that the segment was cut from
-    label       text or integers                the label at the segment's centre
-    embedding   list of numbers                 the vector; in CSV columns e0, e1, …; in .npz a 2-D array
-    segment     text or integers, no two alike  its id; may be absent where one table stands alone
-    labels      list of text, optional          all labels that overlap it; as text: a JSON array, or joined by `;`
-    fold        integer, optional               0 to K − 1, or −1 for the common fold
+    recording   text or integers       the file that the segment was cut from
+    label       text or integers       the label at the segment's centre
+    embedding   list of numbers        the vector; or columns e0, e1, …; in .npz a 2-D array
+    segment     text or integers       its id, no two the same; optional for a single table
+    labels      list of text           optional: all labels that overlap it; as text a JSON array,
+                                       or joined by `;`
+    fold        integer                optional: 0 to K − 1, or −1 for the common fold
 
-Other columns are ignored. The encoder's name is the Parquet metadata or `.npz` entry `encoder`, else the file's stem.
-float32 vectors stay float32, all others become float64. Text is kept as written ("007" stays "007"), but space around
-a `;` is trimmed. Rows are counted from 1; in CSV the header and rows that hold nothing do not count.
+Other columns are ignored. The encoder's name is the Parquet metadata or `.npz` entry `encoder`,
+else the file's stem. float32 vectors stay float32, all others become float64. Text is kept as
+written ("007" stays "007"), but space around a `;` is trimmed. In CSV the header and empty rows do
+not count as rows.
+
+The sequences behind the vectors are in a table of their own: segment, frames, and the values, frame
+after frame.
 """
 
 import csv
-import json
-import os
-import re
+import tempfile
 import warnings
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from difflib import get_close_matches
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from callshot.errors import CallshotError, InputError, OutputError
-from callshot.records import COMMON_FOLD, Embeddings, IntArray
+from callshot.files import atomic_path, error_reason
+from callshot.records import Embeddings
+from callshot.records.columns import (
+    BROKEN_TEXT,
+    DIMENSION,
+    check_columns,
+    contiguous_floats,
+    select_columns,
+)
 
-COLUMNS = ("recording", "label", "segment", "labels", "fold", "embedding")
-NOT_TEXT = re.compile("[^\0-\ud7ff\ue000-\U0010ffff]")  # what bytes that are no text are read as
+Frames = NDArray[np.float32]
+
+SEQUENCE_COLUMNS = ("segment", "frames", "sequence")
+SEQUENCES_PER_WRITE = 64  # that are in memory at once
+EMBED_AGAIN = "embed the segments again with --sequence"
+POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
 def read_table(path: Path, *, need_segment: bool = False) -> Embeddings:
-    """Read one table; refuse it with the file, column and row of the first thing that is wrong.
+    """Read one table; raise with the file, column and row of the first error.
 
-    Without a column `segment` the ids are the recording and a count, "a.wav#0"; `need_segment` refuses that.
+    Without a column `segment` the ids are the recording and a count, "a.wav#0"; `need_segment`
+    makes that an error.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "mfcc.csv"
@@ -47,386 +63,307 @@ def read_table(path: Path, *, need_segment: bool = False) -> Embeddings:
     >>> read_table(path).segment
     ('a.wav#0', 'a.wav#1')
     """
-    with _reading(path) as read:
-        frame = read(path, ("embedding", "recording", "label", "segment")[: 3 + need_segment])
-        encoder = _metadata(path).get("encoder", "")
-    if frame.height == 0:
-        raise InputError(f"{path}: the table has no rows; wanted one for each segment")
-    recording, label = (_filled(path, frame[name]) for name in ("recording", "label"))
-    return Embeddings(
-        encoder=encoder if encoder.strip() else path.stem,
-        vectors=_matrix(path, frame["embedding"]),
-        segment=tuple(_segments(path, frame)),
-        recording=tuple(recording),
-        label=tuple(label),
-        labels=_labels(path, label, frame["labels"])
-        if "labels" in frame
-        else tuple((name,) for name in label),
-        fold=_fold(path, frame["fold"]) if "fold" in frame else None,
-        source=str(path),
-    )
+    with explain_read_errors(path):
+        frame = _read_frame(path)
+        encoder = _read_metadata(path).get("encoder", "")
+    if need_segment and "segment" not in frame.columns:
+        raise InputError(
+            f"{path}: column segment is missing, by which several tables are matched; add it"
+        )
+    if not encoder.strip():
+        encoder = path.stem
+    return Embeddings.from_frame(frame, encoder=encoder, source=str(path))
 
 
 def read_tables(paths: Sequence[Path]) -> list[Embeddings]:
-    """Read the tables of several encoders over the same segments; their rows come in the order of the first."""
+    """Read tables of several encoders over the same segments, all in the row order of the first."""
     tables = [read_table(Path(path), need_segment=len(paths) > 1) for path in paths]
-    encoders = [table.encoder for table in tables]
+    sources: dict[str, str] = {}
     for table in tables:
-        twin = tables[encoders.index(table.encoder)]
-        if twin is not table:
+        if table.encoder in sources:
             raise InputError(
-                f"{table.source}: its encoder is {table.encoder!r}, as in {twin.source}; rename one file"
+                f"{table.source}: its encoder is {table.encoder!r}, "
+                f"as in {sources[table.encoder]}; rename one file"
             )
-    return tables[:1] + [_aligned(tables[0], table) for table in tables[1:]]
+        sources[table.encoder] = table.source
+    return tables[:1] + [_align_rows(tables[0], table) for table in tables[1:]]
 
 
 def write_table(embeddings: Embeddings, path: Path, *, corpus: str | None = None) -> None:
     """Write a table as Parquet: the whole of it, or nothing."""
     path = Path(path)
     check_output_path(path)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    metadata = {"encoder": embeddings.encoder} | ({} if corpus is None else {"corpus": corpus})
-    columns = {
-        name: pl.Series(list(getattr(embeddings, name)), dtype=pl.String) for name in COLUMNS[:3]
-    }
-    columns["labels"] = pl.Series(
-        [list(names) for names in embeddings.labels], dtype=pl.List(pl.String)
-    )
-    if embeddings.fold is not None:
-        columns["fold"] = pl.Series(embeddings.fold, dtype=pl.Int64)
-    columns["embedding"] = pl.Series(_native(embeddings.vectors)).arr.to_list()
-    try:
-        pl.DataFrame(columns).write_parquet(unfinished.absolute(), metadata=metadata)
-        unfinished.replace(path)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise OutputError(f"{path}: cannot be written ({_reason(error)})") from error
-    finally:
-        with suppress(OSError):
-            unfinished.unlink()
+    metadata = {"encoder": embeddings.encoder}
+    if corpus is not None:
+        metadata["corpus"] = corpus
+    with atomic_path(path, errors=(pl.exceptions.PolarsError,)) as temporary:
+        embeddings.to_frame().write_parquet(temporary.absolute(), metadata=metadata)
 
 
 def check_output_path(path: Path) -> None:
-    """Refuse a place where no table can be written, before any work."""
+    """Raise if no table can be written to a path, before any work is done."""
     if path.suffix.lower() != ".parquet":
-        raise OutputError(
-            f"{path}: a table is written as Parquet; wanted a name that ends in .parquet"
-        )
+        raise OutputError(f"{path}: expected a name that ends in .parquet, got {path.suffix!r}")
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise OutputError(
-            f"{path}: cannot be written; wanted the name of a file, in a folder that is there"
+            f"{path}: cannot be written; expected the name of a file in an existing folder"
         )
 
 
 def table_corpus(path: Path) -> str | None:
-    """Name the corpus that a table says it is of, if it says so."""
-    with _reading(path):
-        return _metadata(path).get("corpus")
+    """Return the name of the corpus that a table belongs to, if it is in the table."""
+    with explain_read_errors(path):
+        _check_kind(path)
+        return _read_metadata(path).get("corpus")
 
 
 def table_segments(path: Path) -> frozenset[str]:
-    """Return the ids in a table that `write_table` wrote."""
-    with _reading(path):
-        return frozenset(
-            pl.read_parquet(path.absolute(), columns=["segment"], glob=False)["segment"]
-        )
+    """Return the segment ids in a table that `write_table` wrote."""
+    with explain_read_errors(path):
+        frame = pl.read_parquet(path.absolute(), columns=["segment"], glob=False)
+        return frozenset(frame["segment"])
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[Callable[[Path, Sequence[str]], pl.DataFrame]]:
-    """Hand out the reader of a kind of file; turn whatever damaged bytes make it throw into one InputError."""
-    readers = {".parquet": _read_parquet, ".csv": _read_csv, ".npz": _read_npz}
+def explain_read_errors(path: Path) -> Iterator[None]:
+    """Turn any error of a reader of damaged files into one InputError."""
     try:
-        with path.open("rb") as stream:
-            if stream.read(1) == b"":
-                raise InputError(f"{path}: the file is empty; wanted a table")
-        if path.suffix.lower() not in readers:
-            raise InputError(
-                f"{path}: unknown kind of table; wanted a name that ends in {', '.join(readers)}"
-            )
-        yield readers[path.suffix.lower()]
+        yield
     except CallshotError:
         raise
     except (Exception, pl.exceptions.PanicException) as error:  # a panic of polars is no Exception
-        wanted = f"; wanted a whole {path.suffix} file" if path.is_file() else ""
-        raise InputError(f"{path}: cannot be read ({_reason(error)}){wanted}") from error
+        reason = error_reason(error)
+        if "allow_pickle=False" in reason:
+            reason = "it has pickled objects: save text as arrays of dtype str"
+        hint = f"; expected a complete {path.suffix} file" if path.is_file() else ""
+        raise InputError(f"{path}: cannot be read ({reason}){hint}") from error
 
 
-def _reason(error: BaseException) -> str:
-    if "allow_pickle=False" in str(error):
-        return "pickled objects are refused: save text as arrays of dtype str"
-    return getattr(error, "strerror", None) or str(error).partition("\n")[0] or type(error).__name__
+def _check_kind(path: Path) -> str:
+    """Return the kind of a table by its suffix; raise if that is unknown or the file empty."""
+    with path.open("rb") as stream:
+        if stream.read(1) == b"":
+            raise InputError(f"{path}: the file is empty; expected a table")
+    kind = path.suffix.lower()
+    if kind not in READERS:
+        raise InputError(
+            f"{path}: expected a name that ends in {', '.join(READERS)}, got {path.suffix!r}"
+        )
+    return kind
 
 
-def _metadata(path: Path) -> dict[str, str]:
-    if path.suffix.lower() == ".npz":
-        return {entry.name: str(entry[0]) for entry in _read_npz(path, (), ("encoder", "corpus"))}
-    return pl.read_parquet_metadata(path.absolute()) if path.suffix.lower() == ".parquet" else {}
+def _read_frame(path: Path) -> pl.DataFrame:
+    return READERS[_check_kind(path)](path)
 
 
-def _read_parquet(path: Path, needed: Sequence[str]) -> pl.DataFrame:
+def _read_metadata(path: Path) -> dict[str, str]:
+    kind = path.suffix.lower()
+    if kind == ".parquet":
+        return pl.read_parquet_metadata(path.absolute())
+    if kind == ".npz":
+        with _open_npz(path) as entries:
+            names = [name for name in ("encoder", "corpus") if name in entries]
+            return {name: _npz_column(path, name, entries[name])[0] for name in names}
+    return {}
+
+
+def _read_parquet(path: Path) -> pl.DataFrame:
     scan = pl.scan_parquet(path.absolute(), glob=False, hive_partitioning=False)
-    names = list(scan.collect_schema())
-    refuse_missing(path, names, needed)
-    return scan.select(name for name in COLUMNS if name in names).collect()
+    names = select_columns(path, list(scan.collect_schema()))
+    return scan.select(names).collect()
 
 
-def _read_csv(path: Path, needed: Sequence[str]) -> pl.DataFrame:
-    header = Counter(next(csv_rows(path), []))
-    count = sum(re.fullmatch("e(0|[1-9][0-9]*)", name) is not None for name in header)
-    dimensions = [f"e{i}" for i in range(max(1, count))]
-    refuse_missing(path, list(header), [*needed[1:], *dimensions])
-    for name in (*COLUMNS, *dimensions):
-        if header[name] > 1:
+def _read_csv(path: Path) -> pl.DataFrame:
+    """Read all columns as text with polars; look at each row only if it may have misread one."""
+    header = next(_csv_rows(path), [])
+    check_columns(path, header, ["e0"])
+    names = select_columns(path, [name for name in header if name != "embedding"])
+    for name in names:
+        if header.count(name) > 1:
             raise InputError(f"{path}: column {name} is there twice; rename or remove one")
-    frame = _csv_frame(path)
-    cells = frame.select(dimensions)
-    numbers = cells.select(pl.all().cast(pl.Float64, strict=False)).to_numpy()
-    whole = np.isfinite(
-        numbers
-    ).all()  # if not, the text goes on: space may be around it, or an error must quote it
-    vectors = (
-        pl.Series(_native(numbers))
-        if whole
-        else cells.select(pl.concat_list(dimensions)).to_series()
-    )
-    return frame.select(name for name in COLUMNS[:-1] if name in header).with_columns(
-        embedding=vectors
-    )
-
-
-def _csv_frame(path: Path) -> pl.DataFrame:
-    """Read all as text with polars, which is fast; where it fails or may have filled up short rows, look again."""
     try:
         frame = pl.read_csv(path.absolute(), infer_schema=False, glob=False)
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
-        deque(csv_rows(path), maxlen=0)
+    except POLARS_ERRORS:
+        _check_csv_rows(path)
         raise
-    if frame[:, -1].null_count() > 0:
-        deque(csv_rows(path), maxlen=0)
-    return frame.filter(~pl.all_horizontal(pl.all().fill_null("") == ""))
+    if frame[:, -1].null_count() > 0:  # polars fills up short rows
+        _check_csv_rows(path)
+    is_empty = pl.all_horizontal(pl.all().fill_null("") == "")
+    return frame.filter(~is_empty).select(names)
 
 
-def csv_rows(path: Path) -> Iterator[list[str]]:
-    """Go through the header and the rows that hold something; refuse those that are ragged or not UTF-8."""
+def _check_csv_rows(path: Path) -> None:
+    deque(_csv_rows(path), maxlen=0)
+
+
+def _csv_rows(path: Path) -> Iterator[list[str]]:
+    """Yield the header and the rows that are not empty; raise if one is ragged or not UTF-8."""
     header: list[str] = []
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as lines:
         for row, cells in enumerate(filter(any, csv.reader(lines))):
             header = header or cells
-            if NOT_TEXT.search("".join(cells)):
+            if BROKEN_TEXT.search("".join(cells)):
                 raise InputError(
                     f"{path}: row {row} (0 is the header): not UTF-8; save the file as UTF-8"
                 )
             if len(cells) != len(header):
                 raise InputError(
-                    f"{path}: row {row}: wanted {len(header)} fields as in the header, found {len(cells)}"
+                    f"{path}: row {row}: expected {len(header)} fields as in the header, "
+                    f"got {len(cells)}"
                 )
             yield cells
 
 
-def _read_npz(path: Path, needed: Sequence[str], names: Sequence[str] = COLUMNS) -> pl.DataFrame:
-    with path.open("rb") as stream, warnings.catch_warnings(action="ignore"):
-        entries = np.lib.npyio.NpzFile(stream, allow_pickle=False)
-        refuse_missing(path, list(entries), needed)
-        return pl.DataFrame(
-            [_npz_series(path, name, entries[name]) for name in names if name in entries]
-        )
-
-
-def _npz_series(path: Path, name: str, array: NDArray[Any]) -> pl.Series:
-    vector, array = name == "embedding", np.atleast_1d(array)
-    if array.dtype.kind not in ("fiu" if vector else "Uiu") or array.ndim != 1 + vector:
-        wanted = "numbers, segments × dimensions" if vector else "a row of text or integers"
-        raise InputError(
-            f"{path}: column {name}: wanted {wanted}, found {array.dtype} of shape {array.shape}"
-        )
-    entries = [] if vector else array.astype(str).tolist()
-    _refuse(
-        path,
-        name,
-        [NOT_TEXT.search(entry) is not None for entry in entries],
-        lambda row: "found damaged text",
-    )
-    return pl.Series(name, _native(array) if vector else entries)
-
-
-def refuse_missing(path: Path, names: Sequence[str], wanted: Sequence[str]) -> None:
-    """Raise for the first name that a header lacks, and say what may be wrong with it."""
-    for name in wanted:
-        if name not in names:
-            why = ", by which several tables are matched," if name == "segment" else ""
-            raise InputError(f"{path}: column {name}{why} is missing; {_mend(name, names)}")
-
-
-def _mend(name: str, names: Sequence[str]) -> str:
-    """Say what may be wrong with a header in which a name is missing."""
-    for mark, called in ((";", "semicolons"), ("\t", "tabs")):
-        if len(names) == 1 and mark in names[0]:
-            return f"the fields seem to be separated by {called}: save the file with commas (and decimal points)"
-    numbered = [other for other in names if re.fullmatch("e[0-9]+", other)]
-    if numbered and name == "embedding":
-        return "columns e0, e1, … are for CSV; here it is one column of lists"
-    if numbered and re.fullmatch("e[0-9]+", name):
-        return f"the dimensions are counted e0, e1, … without a gap, found {numbered[0]} to {numbered[-1]}"
-    spelled = {other.lower(): other for other in names if other not in COLUMNS}
-    near = [f"rename {spelled[other]!r}, or " for other in get_close_matches(name, spelled, n=1)]
-    listed = ", ".join(map(repr, names[:8])) + (", …" if len(names) > 8 else "")
-    return f"{''.join(near)}add it; the columns are {listed or 'none'}"
-
-
-def _refuse(path: Path, column: str, bad: ArrayLike, found: Callable[[int], str]) -> None:
-    """Raise for the first row that is bad, if there is one."""
-    rows = np.flatnonzero(bad)
-    if rows.size > 0:
-        raise InputError(f"{path}: column {column}, row {rows[0] + 1}: {found(int(rows[0]))}")
-
-
-def _native(vectors: NDArray[Any]) -> NDArray[np.floating[Any]]:
-    """Lay vectors out row by row, as float32 if that is what they are, else as float64."""
-    single = vectors.dtype.kind == "f" and vectors.dtype.itemsize == 4
-    return np.ascontiguousarray(vectors, dtype=np.float32 if single else np.float64)
-
-
-def _matrix(path: Path, lists: pl.Series) -> NDArray[np.floating[Any]]:
-    """Lay lists of one length, of numbers or of text that reads as numbers, under each other."""
-    lists = lists.arr.to_list() if isinstance(lists.dtype, pl.Array) else lists
-    inner = lists.dtype.inner if isinstance(lists.dtype, pl.List) else pl.Null()
-    if not (isinstance(inner, pl.String) or inner.is_numeric()):
-        raise InputError(f"{path}: column embedding: wanted lists of numbers, found {lists.dtype}")
-    lengths = lists.list.len().fill_null(0).to_numpy()
-    _refuse(
-        path,
-        "embedding",
-        lengths == 0,
-        lambda row: "wanted a vector, found none or one of dimension 0",
-    )
-    ragged = lengths != lengths[0]
-    _refuse(
-        path,
-        "embedding",
-        ragged,
-        lambda row: f"wanted {lengths[0]} numbers as in row 1, found {lengths[row]}",
-    )
-    found = lists.explode()
-    numbers = found.str.strip_chars() if isinstance(inner, pl.String) else found
-    numbers = numbers if isinstance(inner, pl.Float32) else numbers.cast(pl.Float64, strict=False)
-    finite = numbers.is_finite().fill_null(value=False)
-    if not finite.all():
-        row, i = divmod(at := int(np.argmin(finite)), int(lengths[0]))
-        where = f"{path}: column embedding, row {row + 1}, dimension e{i}"
-        raise InputError(
-            f"{where}: wanted a finite number, found {found[at]!r}; mend it or leave out the row"
-        )
-    return _native(numbers.to_numpy()).reshape(len(lists), -1)
-
-
-def _text(path: Path, column: pl.Series, *, lists: bool = False) -> pl.Series:
-    """Read text or integers as text, and with `lists` also lists of them."""
-    nested = lists and isinstance(column.dtype, pl.List | pl.Array)
-    kind = column.dtype.inner if nested else column.dtype  # type: ignore[attr-defined]
-    if not (isinstance(kind, pl.String | pl.Categorical | pl.Enum | pl.Null) or kind.is_integer()):
-        raise InputError(
-            f"{path}: column {column.name}: wanted text or integers, found {column.dtype}"
-        )
-    return column.cast(pl.List(pl.String) if nested else pl.String)
-
-
-def _filled(path: Path, column: pl.Series) -> pl.Series:
-    text = _text(path, column)
-    blank = [not (entry or "").strip() for entry in text]
-    _refuse(
-        path,
-        column.name,
-        blank,
-        lambda row: f"wanted text, found {text[row]!r}; fill it in or leave out the row",
-    )
-    return text
-
-
-def _segments(path: Path, frame: pl.DataFrame) -> pl.Series:
-    if "segment" not in frame:
-        count = pl.int_range(pl.len()).over("recording")
-        return frame.select(pl.format("{}#{}", "recording", count)).to_series()
-    ids = _filled(path, frame["segment"])
-    again, place = ~ids.is_first_distinct(), ids.to_list().index
-    _refuse(
-        path,
-        "segment",
-        again,
-        lambda row: f"{ids[row]!r} is in row {place(ids[row]) + 1} too; ids must differ",
-    )
-    return ids
-
-
-def _labels(path: Path, label: pl.Series, column: pl.Series) -> tuple[tuple[str, ...], ...]:
-    """Read the labels of each row; where the centre label is not among them it goes in front."""
-    entries = _text(path, column, lists=True).to_list()
-    rows = [_split(entry) if isinstance(entry, str) else entry or [] for entry in entries]
-    bad = [not all(name and name.strip() for name in row) for row in rows]
-    wanted = "wanted labels, none empty, in a list, a JSON array or joined by `;`"
-    _refuse(path, "labels", bad, lambda row: f"{wanted}, found {entries[row]!r}")
-    pairs = zip(label, rows, strict=True)
-    return tuple(
-        tuple(dict.fromkeys(row if centre in row else [centre, *row])) for centre, row in pairs
-    )
-
-
-def _split(text: str) -> list[str]:
-    """Take labels out of text; an empty one stands for what is not an array of them."""
-    if not text.lstrip().startswith("["):
-        return [name.strip() for name in text.split(";")] if text.strip() else []
+def read_csv_records(path: Path, required: Sequence[str]) -> list[dict[str, str]]:
+    """Return the rows of a CSV file by column; raise if it has none, or a column is missing."""
     try:
-        names = [str(name) if type(name) is int else name for name in json.loads(text)]
-        return names if NOT_TEXT.search("".join(names)) is None else [""]
-    except (ValueError, TypeError, RecursionError):
-        return [""]
+        header, *rows = list(_csv_rows(path)) or [[]]
+    except (OSError, csv.Error) as error:
+        raise InputError(f"{path}: cannot be read ({error_reason(error)})") from error
+    check_columns(path, header, required)
+    for name in header:
+        count = header.count(name)
+        if name and count > 1:  # columns without a name are not read
+            raise InputError(f"{path}: column {name} is in the header {count} times; keep one")
+    if not rows:
+        raise InputError(f"{path}: the file has no rows")
+    return [dict(zip(header, cells, strict=True)) for cells in rows]
 
 
-def _fold(path: Path, column: pl.Series) -> IntArray:
-    text = _text(path, column)
-    fold = text.str.strip_chars().cast(pl.Int64, strict=False)
-    wanted = f"wanted an integer, 0 to K - 1, or {COMMON_FOLD} for the common fold"
-    _refuse(
-        path,
-        "fold",
-        fold.is_null() | (fold < COMMON_FOLD),
-        lambda row: f"{wanted}, found {text[row]!r}",
-    )
-    gaps = np.setdiff1d(np.arange(max(1, fold.filter(fold >= 0).n_unique())), fold)
-    if gaps.size > 0:
+@contextmanager
+def _open_npz(path: Path) -> Iterator[Any]:
+    with path.open("rb") as stream, warnings.catch_warnings(action="ignore"):
+        yield np.lib.npyio.NpzFile(stream, allow_pickle=False)
+
+
+def _read_npz(path: Path) -> pl.DataFrame:
+    with _open_npz(path) as entries:
+        names = select_columns(path, list(entries))
+        return pl.DataFrame([_npz_column(path, name, entries[name]) for name in names])
+
+
+def _npz_column(path: Path, name: str, array: NDArray[Any]) -> pl.Series:
+    array = np.atleast_1d(array)
+    expected = "a row of text or integers"
+    kinds = "Uiu"
+    dimensions = 1
+    if name == "embedding":
+        expected = "numbers, segments × dimensions"
+        dimensions = 2
+    if name == "embedding" or DIMENSION.fullmatch(name):
+        kinds = "fiu"
+    if array.dtype.kind not in kinds or array.ndim != dimensions:
         raise InputError(
-            f"{path}: column fold: no row is in fold {gaps[0]}; wanted every fold from 0 to the last"
+            f"{path}: column {name}: expected {expected}, got {array.dtype} of shape {array.shape}"
         )
-    return fold.to_numpy().astype(np.int64)
+    if kinds == "fiu":
+        return pl.Series(name, contiguous_floats(array))
+    text = array.astype(str).tolist()
+    for row, entry in enumerate(text, 1):
+        if BROKEN_TEXT.search(entry):
+            raise InputError(f"{path}: column {name}, row {row}: expected text, got broken text")
+    return pl.Series(name, text)
 
 
-def _aligned(first: Embeddings, other: Embeddings) -> Embeddings:
-    """Put the rows of another encoder's table in the order of the first, if both say the same of the same segments."""
-    place = {segment: row for row, segment in enumerate(other.segment)}
-    lone = sorted(place.keys() ^ set(first.segment))
-    if lone:
-        lacking, having = (first, other) if lone[0] in place else (other, first)
-        found = (
-            f"{lone[0]!r} of {having.source} is missing, one of {len(lone)} that are not in both"
-        )
+READERS = {".parquet": _read_parquet, ".csv": _read_csv, ".npz": _read_npz}
+
+
+def _align_rows(first: Embeddings, other: Embeddings) -> Embeddings:
+    """Return another encoder's table in the row order of the first; raise if they disagree."""
+    positions = {segment: row for row, segment in enumerate(other.segment)}
+    unmatched = sorted(positions.keys() ^ set(first.segment))
+    if unmatched:
+        complete, incomplete = first, other
+        if unmatched[0] in positions:
+            complete, incomplete = other, first
         raise InputError(
-            f"{lacking.source}: column segment: {found}; wanted the same segments in all tables"
+            f"{incomplete.source}: column segment: expected the same segments in all tables, "
+            f"got no {unmatched[0]!r} of {complete.source} ({len(unmatched)} are not in both)"
         )
-    rows = [place[segment] for segment in first.segment]
-    for name, theirs in _facts(other).items():
-        for mine, row in zip(_facts(first)[name], rows, strict=True):
-            if mine != theirs[row]:
-                found = f"found {theirs[row]!r}, but {mine!r} for this segment in {first.source}"
+    rows = [positions[segment] for segment in first.segment]
+    for name in ("recording", "label", "labels", "fold"):
+        first_values = _comparable_values(first, name)
+        other_values = _comparable_values(other, name)
+        for expected, row in zip(first_values, rows, strict=True):
+            if other_values[row] != expected:
                 raise InputError(
-                    f"{other.source}: column {name}, row {row + 1}: {found}; all tables must agree"
+                    f"{other.source}: column {name}, row {row + 1}: expected {expected!r} as in "
+                    f"{first.source}, got {other_values[row]!r}; all tables must agree"
                 )
     return replace(first, encoder=other.encoder, vectors=other.vectors[rows], source=other.source)
 
 
-def _facts(table: Embeddings) -> dict[str, Sequence[Any]]:
-    fold = [None] * len(table) if table.fold is None else table.fold.tolist()
-    return {
-        "recording": table.recording,
-        "label": table.label,
-        "labels": [*map(sorted, table.labels)],
-        "fold": fold,
-    }
+def _comparable_values(table: Embeddings, name: str) -> list[Any]:
+    if name == "labels":
+        return [sorted(names) for names in table.labels]
+    if name == "fold" and table.fold is None:
+        return [None] * len(table)
+    values = getattr(table, name)
+    return values.tolist() if name == "fold" else list(values)
+
+
+# Sequences
+
+
+def sequences_path(table: Path) -> Path:
+    """Return the path of the sequences behind a table of embeddings."""
+    return table.with_suffix(".sequences.parquet")
+
+
+def write_sequences(path: Path, segments: Sequence[str], sequences: Iterator[Frames]) -> None:
+    """Write the sequence behind each vector; only a few are in memory at once."""
+    names = iter(segments)
+    with (
+        atomic_path(path, errors=(pl.exceptions.PolarsError,)) as temporary,
+        tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.absolute().parent) as folder,
+    ):
+        parts: list[Path] = []
+        for number in count():
+            frames = list(islice(sequences, SEQUENCES_PER_WRITE))
+            if not frames:
+                break
+            segment = list(islice(names, len(frames)))
+            parts.append(Path(folder, f"{number:06d}.parquet"))
+            _sequence_frame(segment, frames).write_parquet(parts[-1])
+        pl.scan_parquet(parts, glob=False).sink_parquet(temporary.absolute())
+
+
+def _sequence_frame(segment: list[str], sequences: list[Frames]) -> pl.DataFrame:
+    values = [sequence.ravel() for sequence in sequences]
+    return pl.DataFrame(
+        {
+            "segment": pl.Series(segment, dtype=pl.String),
+            "frames": pl.Series([len(sequence) for sequence in sequences], dtype=pl.Int64),
+            "sequence": pl.Series(values, dtype=pl.List(pl.Float32)),
+        }
+    )
+
+
+def read_sequences(path: Path, segments: Sequence[str]) -> list[Frames]:
+    """Return the sequences of some segments, frames × dimensions, in the order of `segments`."""
+    if not path.exists():
+        raise InputError(f"{path}: no such file; {EMBED_AGAIN}")
+    try:
+        wanted = pl.col("segment").is_in(list(segments))
+        frame = pl.scan_parquet(path, glob=False).filter(wanted).collect()
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise InputError(
+            f"{path}: not a table of sequences ({error_reason(error)}); {EMBED_AGAIN}"
+        ) from error
+    for name in SEQUENCE_COLUMNS:
+        if name not in frame.columns:
+            raise InputError(f"{path}: column {name} is missing; {EMBED_AGAIN}")
+    sequences: dict[str, Frames] = {}
+    for name, frames, values in zip(*(frame[name] for name in SEQUENCE_COLUMNS), strict=True):
+        size = 0 if values is None else len(values)
+        if not frames or size == 0 or size % frames:
+            raise InputError(
+                f"{path}: segment {name!r}: {size} values do not make {frames} frames; "
+                f"{EMBED_AGAIN}"
+            )
+        numbers = values.to_numpy().astype(np.float32, copy=False)
+        sequences[name] = numbers.reshape(frames, -1)
+    for name in segments:
+        if name not in sequences:
+            raise InputError(f"{path}: no sequence of the segment {name!r}; {EMBED_AGAIN}")
+    return [sequences[name] for name in segments]

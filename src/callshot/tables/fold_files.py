@@ -1,126 +1,191 @@
-"""Small files beside a table: folds for its segments, the categories of its labels, and what rivals scored on it.
+"""Small files beside a table: folds, categories, and reference results of trained classifiers.
 
-fold file    segment,fold  or  recording,fold          the `folds.csv` of an earlier run is one
-categories   label,category                            labels without a row belong to none
-rivals       encoder,kind,name,metric,value            and optionally corpus and scoring; see `Rival`
+folds        segment,fold  or  recording,fold     also the `folds.csv` of an earlier run
+categories   label,category                       labels without a row have none
+references   encoder,kind,name,metric,value       optionally corpus and scoring
 """
 
-import csv
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from callshot.errors import InputError
-from callshot.records import COMMON_FOLD, Embeddings, Folds, IntArray
-from callshot.tables.embedding_tables import csv_rows, refuse_missing
+from callshot.files import error_reason
+from callshot.records import (
+    BASELINE_KINDS,
+    COMMON_FOLD,
+    RANKING_METRICS,
+    Embeddings,
+    Folds,
+    IntArray,
+)
+from callshot.records.columns import check_columns, check_rows
+from callshot.records.frames import BASELINES
+from callshot.tables.embedding_tables import read_csv_records
 
-FOLDS, FOLDS_INFO = "folds.csv", "folds.json"  # what the folds are, and how they came about
-BASELINES = ("logistic", "recurrent", "end-to-end")
+Rows = list[dict[str, str]]
+
+FOLDS = "folds.csv"
+FOLDS_INFO = "folds.json"  # how many folds there are, and how they were made
+FOLD_NUMBER = re.compile(r"\s*-?\d{1,8}\s*", re.ASCII)
+SCORINGS = ("all", "reduced")
 
 
 def read_folds(path: Path, table: Embeddings) -> IntArray:
-    """Return the fold that a file gives each segment of a table, by segment id where it has that column."""
-    rows = read_csv_rows(path, ("fold",))
-    by = "segment" if "segment" in rows[0] else "recording"
-    refuse_missing(path, list(rows[0]), (by,))
-    folds = {row[by]: _fold(path, number, row["fold"]) for number, row in enumerate(rows, 1)}
-    _refuse_change(path, rows, by, "fold")
-    names = table.segment if by == "segment" else table.recording
+    """Return the fold of each segment of a table, by segment id if the file has that column."""
+    rows = read_csv_records(path, ["fold"])
+    key = "segment" if "segment" in rows[0] else "recording"
+    check_columns(path, list(rows[0]), [key])
+    _check_values(path, rows, "fold", FOLD_NUMBER.fullmatch, "an integer, −1 for the common fold")
+    folds = _map_values(path, rows, key, "fold")
+    names = getattr(table, key)
     for row, name in enumerate(names, 1):
         if name not in folds:
             raise InputError(
-                f"{path}: column {by}: {name!r} is missing (row {row} of {table.source}); add its fold"
+                f"{path}: column {key}: {name!r} is missing (row {row} of {table.source}); "
+                "add its fold"
             )
-    return np.array([folds[name] for name in names], np.int64)
+    return np.array([int(folds[name]) for name in names], np.int64)
 
 
 def read_folds_dir(folder: Path, table: Embeddings) -> tuple[Embeddings, Folds]:
-    """Return the part of a table that the folds in a folder are of, and those folds, as they came about."""
-    rows, told = read_csv_rows(folder / FOLDS, ("segment", "fold")), _read_dealing(folder / FOLDS_INFO)
+    """Return the segments of a table that have a fold in a folder, and these folds."""
+    path = folder / FOLDS
+    info = _read_folds_info(folder / FOLDS_INFO)
+    rows = read_csv_records(path, ["segment", "fold"])
     part = table.only({row["segment"] for row in rows})
-    folds = Folds(read_folds(folder / FOLDS, part), told["count"], told["origin"], told["proof"])
-    found = sorted(set(folds.fold.tolist()) - {COMMON_FOLD})
-    if found != list(range(folds.count)):
-        text = ", ".join(map(str, found[:12])) or "none"
+    folds = Folds(read_folds(path, part), info["count"], info["origin"], info["proof"])
+    numbers = sorted(set(folds.fold.tolist()) - {COMMON_FOLD})
+    if numbers != list(range(folds.count)):
+        listed = ", ".join(str(number) for number in numbers[:12])
         raise InputError(
-            f"{folder / FOLDS}: wanted the {folds.count} folds that {FOLDS_INFO} tells of, numbered from 0, found {text}; "
-            "deal them again"
+            f"{path}: expected {folds.count} folds as in {FOLDS_INFO}, numbered from 0, "
+            f"got {listed or 'none'}; make the folds again"
         )
     return part, folds
 
 
 def read_categories(path: Path, table: Embeddings) -> dict[str, str]:
-    """Return the category of each label; a label that no segment carries is refused, as a slip of the pen."""
-    rows = read_csv_rows(path, ("label", "category"))
+    """Return the category of each label; a label without segments is rejected as a likely typo."""
+    rows = read_csv_records(path, ["label", "category"])
     known = set(table.label)
+    _check_values(path, rows, "label", str.strip, "text")
+    _check_values(path, rows, "category", str.strip, "text")
+    _check_values(path, rows, "label", known.__contains__, "a label that a segment has")
+    return _map_values(path, rows, "label", "category")
+
+
+def read_references(
+    path: Path, corpora: Collection[str], encoders: Collection[str]
+) -> pl.DataFrame:
+    """Return the scores of trained classifiers in a file, as rows of the BASELINES schema.
+
+    A row without a corpus counts for every corpus that has no such row of its own. The encoder of a
+    row is one of the study's, or empty for a classifier that is trained on audio. No two rows may
+    have the same corpus, encoder, name, scoring and metric.
+    """
+    rows: dict[tuple[str, ...], dict[str, str]] = {}
+    for row in _read_reference_rows(path, corpora, encoders):
+        key = _reference_key(row, row["corpus"])
+        if key in rows:
+            raise InputError(
+                f"{path}: row {row['row']}: {row['name']!r} is there already with the same "
+                "corpus, encoder, scoring and metric; keep one row"
+            )
+        rows[key] = row
+    references = []
+    for row in rows.values():
+        for corpus in [row["corpus"]] if row["corpus"] else corpora:
+            if rows.get(_reference_key(row, corpus), row) is row:
+                value = float(row["value"])
+                references.append({**row, "corpus": corpus, "value": value, "how": ""})
+    return pl.DataFrame(references, schema=dict(BASELINES))
+
+
+def _reference_key(row: dict[str, str], corpus: str) -> tuple[str, ...]:
+    return (corpus, row["encoder"], row["name"], row["scoring"], row["metric"])
+
+
+def _read_reference_rows(path: Path, corpora: Collection[str], encoders: Collection[str]) -> Rows:
+    """Return the rows of a file of references, checked, with defaults and their number."""
+    rows = read_csv_records(path, ["encoder", "kind", "name", "metric", "value"])
     for number, row in enumerate(rows, 1):
-        for column in ("label", "category"):
-            if not row[column].strip():
-                raise InputError(f"{path}: column {column}, row {number}: wanted text, found none")
-        if row["label"] not in known:
-            raise InputError(
-                f"{path}: column label, row {number}: no segment has the label {row['label']!r}"
-            )
-    _refuse_change(path, rows, "label", "category")
-    return {row["label"]: row["category"] for row in rows}
+        row["row"] = str(number)
+        row["corpus"] = row.get("corpus", "")
+        row["scoring"] = row.get("scoring") or "all"
+    choices: dict[str, Sequence[str]] = {
+        "kind": BASELINE_KINDS,
+        "metric": RANKING_METRICS,
+        "scoring": SCORINGS,
+        "corpus": [*corpora, ""],
+        "encoder": [*sorted(encoders), ""],
+    }
+    for column, allowed in choices.items():
+        listed = ", ".join(choice or "nothing" for choice in allowed)
+        _check_values(path, rows, column, allowed.__contains__, f"one of {listed}")
+
+    def is_new_name(name: str) -> bool:
+        return bool(name.strip()) and name not in encoders
+
+    _check_values(path, rows, "name", is_new_name, "a name that no encoder of the study has")
+    _check_values(path, rows, "value", _is_share, "a number from 0 to 1")
+    return rows
 
 
-def _read_dealing(path: Path) -> dict[str, Any]:
-    """Read how folds came about: their number, and in words from where they are and how good."""
+def _check_values(
+    path: Path,
+    rows: Rows,
+    column: str,
+    is_valid: Callable[[str], object],
+    expected: str,
+) -> None:
+    """Raise for the first row whose value in a column is not valid."""
+    values = [row[column] for row in rows]
+    bad = [not is_valid(value) for value in values]
+    check_rows(path, column, bad, expected, values)
+
+
+def _is_share(text: str) -> bool:
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not a JSON file ({error}); deal the folds again") from error
-    for name, kind in (("count", int), ("origin", str), ("proof", str)):
-        found = told.get(name) if isinstance(told, dict) else None
-        if type(found) is not kind:
-            wanted = "an integer" if kind is int else "text"
-            raise InputError(
-                f"{path}: {name}: wanted {wanted}, found {json.dumps(found)[:60]}; deal the folds again"
-            )
-    return dict(told)
-
-
-def read_csv_rows(path: Path, needed: Sequence[str]) -> list[dict[str, str]]:
-    """Read a small CSV file with a header; check its columns."""
-    try:
-        header, *rows = list(csv_rows(path)) or [[]]
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-    except csv.Error as error:
-        raise InputError(f"{path}: not a CSV file ({error})") from error
-    refuse_missing(path, header, needed)
-    for name in header:
-        if name and header.count(name) > 1:  # a column without a name is not read
-            raise InputError(
-                f"{path}: column {name} is in the header {header.count(name)} times; keep one of them"
-            )
-    if not rows:
-        raise InputError(f"{path}: the file has no rows")
-    return [dict(zip(header, cells, strict=True)) for cells in rows]
-
-
-def _refuse_change(path: Path, rows: Sequence[dict[str, str]], key: str, column: str) -> None:
-    """Refuse a file that says two things of one name."""
-    first: dict[str, str] = {}
-    for number, row in enumerate(rows, 1):
-        before = first.setdefault(row[key], row[column])
-        if before != row[column]:
-            found = f"{row[key]!r} had {before!r} before, now {row[column]!r}"
-            raise InputError(f"{path}: column {column}, row {number}: {found}")
-
-
-def _fold(path: Path, row: int, text: str) -> int:
-    try:
-        if len(text) > 9:
-            raise ValueError
-        return int(text)
+        return 0 <= float(text) <= 1
     except ValueError:
-        raise InputError(
-            f"{path}: column fold, row {row}: wanted an integer, −1 for the common fold, found {text!r}"
-        ) from None
+        return False
+
+
+def _read_folds_info(path: Path) -> dict[str, Any]:
+    """Read how folds were made: their number, their origin, and how good they are."""
+    try:
+        info = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error_reason(error)})") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: not a JSON file ({error}); make the folds again") from error
+    if not isinstance(info, dict):
+        info = {}
+    for name, kind in (("count", int), ("origin", str), ("proof", str)):
+        value = info.get(name)
+        if type(value) is not kind:
+            expected = "an integer" if kind is int else "text"
+            raise InputError(
+                f"{path}: {name}: expected {expected}, got {json.dumps(value)[:60]}; "
+                "make the folds again"
+            )
+    return info
+
+
+def _map_values(path: Path, rows: Rows, key: str, column: str) -> dict[str, str]:
+    """Return one column by another; raise if a key has two values."""
+    values: dict[str, str] = {}
+    for number, row in enumerate(rows, 1):
+        first = values.setdefault(row[key], row[column])
+        if first != row[column]:
+            raise InputError(
+                f"{path}: column {column}, row {number}: expected {first!r} for {row[key]!r} as "
+                f"before, got {row[column]!r}"
+            )
+    return values

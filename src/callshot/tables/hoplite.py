@@ -1,21 +1,24 @@
-"""A perch-hoplite database comes in; the windows of its recordings and its annotations go out. Nothing is written.
+"""A perch-hoplite database in; readers of the windows of its recordings and its annotations out.
 
-Three layouts are read: of versions 1.0.0 to 1.0.2, of 0.1.0 and 0.1.1, and of `chirp.projects.hoplite` before them.
+Nothing is written. Three layouts are read: of versions 1.0.0 to 1.0.2, of 0.1.0 and 0.1.1, and of
+`chirp.projects.hoplite` before them.
 
-            windows              times                                    vectors             annotations
-    1.0     windows              two float64                              `usearch.index`     on spans
-    0.1     hoplite_embeddings   one or two float32, or one float16       `usearch.index`     on windows
-    before  hoplite_embeddings   one float16                              float16, in a blob  on windows
+            windows              times                         vectors            annotations
+    1.0     windows              two float64                   `usearch.index`    on spans
+    0.1     hoplite_embeddings   one or two float32, or one    `usearch.index`    on windows
+                                 float16
+    before  hoplite_embeddings   one float16                   float16, in blobs  on windows
 
-Tables that are views or virtual are refused, so that no query but ours runs.
+Views and virtual tables are not accepted as tables, so that no foreign query runs.
 """
 
 import json
 import sqlite3
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,308 +27,331 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callshot.errors import InputError, printable
-from callshot.records import IntArray
-from callshot.tables.window_pooling import Sources, Span, Windows
+from callshot.files import error_reason
+from callshot.records import FloatArray, IntArray
+from callshot.tables.window_pooling import Span, WindowReaders, Windows
 
-SQLITE, USEARCH = "hoplite.sqlite", "usearch.index"
-POSITIVE = 1
+Row = tuple[Any, ...]
+
+SQLITE_NAME = "hoplite.sqlite"
+USEARCH_NAME = "usearch.index"
+POSITIVE_LABEL = 1
 PERCH_WINDOW_S = 5.0
+HALF_PRECISION_NOTE = (
+    "this old database has only the starts of windows; their length is taken as {length}. Beyond "
+    "34 minutes its starts are off by up to seconds, because they are in half precision; its own "
+    "labels do not depend on them"
+)
 
-NEW = {
-    "recordings": "SELECT r.id, r.filename, d.project || '/' || d.name FROM recordings r "
+
+@dataclass(frozen=True)
+class Layout:
+    """The queries that read a database, and the types of times by the bytes of their blob."""
+
+    recordings: str
+    windows: str
+    annotations: str
+    time_types: dict[int, str]
+    has_vectors: bool = False
+
+
+VERSION_1 = Layout(
+    recordings="SELECT r.id, r.filename, d.project || '/' || d.name FROM recordings r "
     "LEFT JOIN deployments d ON d.id = r.deployment_id ORDER BY r.id",
-    "windows": "SELECT id, recording_id, offsets, NULL FROM windows ORDER BY id",
-    "labels": "SELECT id, recording_id, offsets, label, label_type, NULL FROM annotations ORDER BY id",
-}
-OLD = {
+    windows="SELECT id, recording_id, offsets, NULL FROM windows ORDER BY id",
+    annotations="SELECT id, recording_id, offsets, label, label_type, NULL FROM annotations "
+    "ORDER BY id",
+    time_types={16: "<f8", 8: "<f8"},
+)
+OLD_QUERIES: dict[str, Any] = {
     "recordings": "SELECT id, source, dataset FROM hoplite_sources ORDER BY id",
-    "windows": "SELECT id, source_idx, offsets, NULL FROM hoplite_embeddings ORDER BY id",
-    "labels": "SELECT l.id, e.source_idx, e.offsets, l.label, l.type, l.embedding_id FROM hoplite_labels l "
-    "LEFT JOIN hoplite_embeddings e ON e.id = l.embedding_id ORDER BY l.id",
+    "annotations": "SELECT l.id, e.source_idx, e.offsets, l.label, l.type, l.embedding_id "
+    "FROM hoplite_labels l LEFT JOIN hoplite_embeddings e ON e.id = l.embedding_id ORDER BY l.id",
 }
-BLOBS = OLD | {
-    "windows": "SELECT id, source_idx, offsets, embedding FROM hoplite_embeddings ORDER BY id"
-}
+OLD_TIME_TYPES = {2: "<f2", 4: "<f4", 8: "<f4"}
+VERSION_0 = Layout(
+    windows="SELECT id, source_idx, offsets, NULL FROM hoplite_embeddings ORDER BY id",
+    time_types=OLD_TIME_TYPES,
+    **OLD_QUERIES,
+)
+BEFORE = Layout(
+    windows="SELECT id, source_idx, offsets, embedding FROM hoplite_embeddings ORDER BY id",
+    time_types=OLD_TIME_TYPES,
+    has_vectors=True,
+    **OLD_QUERIES,
+)
+
 # Types of scalar, key and slot, as USearch numbers them; keys are of 64 bits and slots of 32.
 USEARCH_TYPES: dict[bytes, np.dtype[Any]] = {
     bytes([11, 14, 15]): np.dtype("<f4"),
     bytes([12, 14, 15]): np.dtype("<f2"),
 }
-MOST_LINKS = 1 << 20
-TIMES = {
-    True: {16: "<f8", 8: "<f8"},
-    False: {2: "<f2", 4: "<f4", 8: "<f4"},
-}  # by layout and size of the blob
+LARGEST_LINK_COUNT = 1 << 20
 
 
 @dataclass(frozen=True)
 class Hoplite:
-    """What a database holds: its recordings' windows, the spans that it calls something, and what is to be told."""
+    """The content of a database: readers of windows, labelled spans, and notes for the user."""
 
-    sources: Sources
+    readers: WindowReaders
     spans: list[Span]
-    rows: list[int]  # the ids of the annotations
+    annotation_ids: list[int]
     notes: list[str]
 
 
 def find_hoplite(source: Path) -> Path | None:
-    """Return the SQLite file that a path means, if it means one."""
-    path = source / SQLITE if source.is_dir() else source
+    """Return the SQLite file at a path, if there is one."""
+    path = source / SQLITE_NAME if source.is_dir() else source
     try:
         with path.open("rb") as stream:
-            return (
-                path
-                if stream.read(16) == b"SQLite format 3\0" or path.suffix == ".sqlite"
-                else None
-            )
+            start = stream.read(16)
     except OSError:
         return None
+    if start == b"SQLite format 3\0" or path.suffix == ".sqlite":
+        return path
+    return None
 
 
 def read_hoplite(source: Path) -> Hoplite:
-    """Read a database (the folder, or the file in it); refuse what is damaged or of no known layout."""
+    """Read a database (the folder, or the file in it); raise if it is damaged or unknown."""
     path = find_hoplite(source)
     if path is None:
         raise InputError(
-            f"{source}: wanted a perch-hoplite database, a folder with {SQLITE}; found none"
+            f"{source}: expected a perch-hoplite database, a folder with {SQLITE_NAME}; got none"
         )
-    with _open(path) as base:
-        layout = _layout(path, base)
-        tables = {name: base.execute(query).fetchall() for name, query in layout.items()}
-        length_s = None if layout is NEW else _window_s(base)
-    names = _names(tables["recordings"])
-    notes = (
-        []
-        if length_s is None
-        else [_tell_length(length_s)]
-        if _starts_only(tables["windows"])
-        else []
-    )
-    read = _Times(
-        path, layout is NEW, PERCH_WINDOW_S if length_s is None or np.isnan(length_s) else length_s
-    )
-    spans, rows, told = _spans(tables["labels"], names, read)
-    matrix, slots = _vectors(path, tables["windows"], blobs=layout is BLOBS)
-    lacking = int((slots < 0).sum())
-    notes += told + ([f"{lacking} windows have no vector in {USEARCH}"] if lacking else [])
-    return Hoplite(
-        _sources(path, tables["windows"], names, read, matrix, slots), spans, rows, notes
-    )
+    with _open_database(path) as database:
+        layout = _find_layout(path, database)
+        recordings = database.execute(layout.recordings).fetchall()
+        windows = database.execute(layout.windows).fetchall()
+        annotations = database.execute(layout.annotations).fetchall()
+        length_s = _read_window_length(database)
+    notes: list[str] = []
+    if layout is not VERSION_1 and _has_starts_only(windows):
+        notes.append(_describe_length(length_s))
+    if np.isnan(length_s):
+        length_s = PERCH_WINDOW_S
+    names = _name_recordings(recordings)
+    positive = [row for row in annotations if row[4] == POSITIVE_LABEL]
+    others = len(annotations) - len(positive)
+    if others:
+        notes.append(f"{others} negative or uncertain annotations are ignored")
+    read_times = partial(_read_times, path, layout, length_s)
+    spans = [_read_span(path, row, names, read_times) for row in positive]
+    if layout.has_vectors:
+        matrix = _blob_matrix(path, windows)
+        slots = np.arange(len(windows))
+    else:
+        keys, matrix = read_usearch(path.with_name(USEARCH_NAME))
+        slot_of = {key: slot for slot, key in enumerate(keys.tolist())}
+        slots = np.array([slot_of.get(row[0], -1) for row in windows], np.int64)
+    without_vector = int((slots < 0).sum())
+    if without_vector:
+        notes.append(f"{without_vector} windows have no vector in {USEARCH_NAME}")
+    readers = _window_readers(path, windows, names, read_times, matrix, slots)
+    return Hoplite(readers, spans, [row[0] for row in positive], notes)
 
 
 @contextmanager
-def _open(path: Path) -> Iterator[sqlite3.Connection]:
-    """Open a database for reading alone; nothing appears beside it unless another program left its log there."""
+def _open_database(path: Path) -> Iterator[sqlite3.Connection]:
+    """Open a database for reading; no file appears beside it unless another program's log is."""
     log = path.with_name(f"{path.name}-wal")
-    immutable = "" if log.exists() and log.stat().st_size > 0 else "&immutable=1"
+    address = f"file:{quote(str(path.absolute()))}?mode=ro"
+    if not log.exists() or log.stat().st_size == 0:
+        address += "&immutable=1"
     try:
-        with closing(
-            sqlite3.connect(f"file:{quote(str(path.absolute()))}?mode=ro{immutable}", uri=True)
-        ) as base:
-            base.execute("PRAGMA trusted_schema = OFF")
-            if (
-                found := base.execute("PRAGMA quick_check(1)").fetchone()[0]
-            ) != "ok":  # a cut file reads as emptier
-                raise sqlite3.DatabaseError(" ".join(found.split()))
-            yield base
+        with closing(sqlite3.connect(address, uri=True)) as database:
+            database.execute("PRAGMA trusted_schema = OFF")
+            # A cut file would read as one with less in it.
+            (state,) = database.execute("PRAGMA quick_check(1)").fetchone()
+            if state != "ok":
+                raise sqlite3.DatabaseError(state)
+            yield database
     except (sqlite3.Error, OverflowError, UnicodeError) as error:
-        raise InputError(
-            f"{path}: not a whole perch-hoplite database ({printable(str(error))})"
-        ) from error
+        reason = printable(error_reason(error))
+        raise InputError(f"{path}: not a complete perch-hoplite database ({reason})") from error
 
 
-def _layout(path: Path, base: sqlite3.Connection) -> dict[str, str]:
-    """Return the queries for a database, by the tables that it has."""
+def _find_layout(path: Path, database: sqlite3.Connection) -> Layout:
     query = "SELECT name FROM sqlite_master WHERE sql LIKE 'CREATE TABLE%'"
-    tables = {name for (name,) in base.execute(query)}
+    tables = {str(name) for (name,) in database.execute(query)}
     if {"windows", "recordings", "deployments", "annotations"} <= tables:
-        return NEW
+        return VERSION_1
     if {"hoplite_embeddings", "hoplite_sources", "hoplite_labels"} <= tables:
-        columns = {row[1] for row in base.execute("PRAGMA table_info(hoplite_embeddings)")}
-        return BLOBS if "embedding" in columns else OLD
-    found = printable(", ".join(sorted(map(str, tables))[:8])) or "none"
+        info = database.execute("PRAGMA table_info(hoplite_embeddings)")
+        columns = [row[1] for row in info]
+        return BEFORE if "embedding" in columns else VERSION_0
+    listed = printable(", ".join(sorted(tables)[:8]))
     raise InputError(
-        f"{path}: wanted the tables of perch-hoplite (windows, or hoplite_embeddings), found {found}"
+        f"{path}: expected the tables of perch-hoplite (windows, or hoplite_embeddings), "
+        f"got {listed or 'none'}"
     )
 
 
-def _window_s(base: sqlite3.Connection) -> float:
-    """Return the length of a window that the model's settings tell; NaN where they do not."""
+def _read_window_length(database: sqlite3.Connection) -> float:
+    """Return the length of a window in the settings of the model; NaN if it is not there."""
+    query = "SELECT data FROM hoplite_metadata WHERE key = 'model_config'"
     try:
-        rows = base.execute(
-            "SELECT data FROM hoplite_metadata WHERE key = 'model_config'"
-        ).fetchall()
-        length_s = float(json.loads(rows[0][0])["model_config"]["window_size_s"])
-        return length_s if 0 < length_s < np.inf else np.nan
+        (text,) = database.execute(query).fetchone()
+        length_s = float(json.loads(text)["model_config"]["window_size_s"])
     except (sqlite3.Error, LookupError, TypeError, ValueError, RecursionError):
         return np.nan
+    return length_s if 0 < length_s < np.inf else np.nan
 
 
-def _starts_only(windows: Sequence[Any]) -> bool:
+def _has_starts_only(windows: Sequence[Row]) -> bool:
     return any(isinstance(row[2], bytes) and len(row[2]) < 8 for row in windows)
 
 
-def _tell_length(length_s: float) -> str:
-    told = (
-        f"{PERCH_WINDOW_S:g} s as Perch's (none is told)"
-        if np.isnan(length_s)
-        else f"{length_s:g} s"
-    )
-    return (
-        f"this old database keeps only where windows start; their length is taken as {told}. Beyond 34 minutes its "
-        "starts are off by up to seconds, as it kept them in half precision; its own labels do not depend on them"
-    )
+def _describe_length(length_s: float) -> str:
+    length = f"{length_s:g} s"
+    if np.isnan(length_s):
+        length = f"{PERCH_WINDOW_S:g} s as for Perch (the database does not say)"
+    return HALF_PRECISION_NOTE.format(length=length)
 
 
-def _names(recordings: Sequence[Any]) -> dict[int, str]:
-    """Return the name of each recording; where two have one file name, with the deployment or dataset before it."""
-    alike = Counter(str(name) for _, name, _ in recordings)
-    places = {
-        n: str(name) if alike[str(name)] == 1 else f"{site}/{name}" for n, name, site in recordings
-    }
-    again = Counter(places.values())
-    return {n: name if again[name] == 1 else f"{name}#{n}" for n, name in places.items()}
+def _name_recordings(recordings: Sequence[Row]) -> dict[int, str]:
+    """Return the name of each recording; if two share it, after their deployment or dataset."""
+    counts = Counter(str(name) for _, name, _ in recordings)
+    names: dict[int, str] = {}
+    for number, name, site in recordings:
+        names[number] = str(name) if counts[str(name)] == 1 else f"{site}/{name}"
+    counts = Counter(names.values())
+    for number, name in names.items():
+        if counts[name] > 1:
+            names[number] = f"{name}#{number}"
+    return names
 
 
-@dataclass(frozen=True)
-class _Times:
-    """Reads the times of a window or an annotation from their blob."""
-
-    path: Path
-    new: bool
-    length_s: float
-
-    def __call__(self, table: str, row: object, blob: object) -> tuple[float, float]:
-        kind = TIMES[self.new].get(len(blob)) if isinstance(blob, bytes) else None
-        if kind is None or not isinstance(blob, bytes):
-            found = f"a blob of {len(blob)} bytes" if isinstance(blob, bytes) else repr(blob)[:40]
-            raise InputError(
-                f"{self.path}: {table} {row}: wanted a start and an end in seconds, found {found}"
-            )
-        start_s, *rest = np.frombuffer(blob, kind).astype(np.float64).tolist()
-        end_s = rest[0] if rest else start_s + self.length_s
-        if not (np.isfinite(start_s) and np.isfinite(end_s)):
-            raise InputError(
-                f"{self.path}: {table} {row}: wanted finite times, found {start_s} to {end_s}"
-            )
-        return start_s, end_s
+def _read_times(
+    path: Path, layout: Layout, length_s: float, table: str, row: object, blob: object
+) -> tuple[float, float]:
+    """Return start and end of a window or an annotation, from a blob."""
+    dtype = None
+    content = repr(blob)[:40]
+    if isinstance(blob, bytes):
+        dtype = layout.time_types.get(len(blob))
+        content = f"a blob of {len(blob)} bytes"
+    if dtype is None:
+        raise InputError(
+            f"{path}: {table} {row}: expected a start and an end in seconds, got {content}"
+        )
+    times = np.frombuffer(blob, dtype).astype(np.float64).tolist()  # type: ignore[call-overload]
+    start_s = times[0]
+    end_s = times[1] if len(times) > 1 else start_s + length_s
+    if not np.isfinite([start_s, end_s]).all():
+        raise InputError(f"{path}: {table} {row}: expected finite times, got {start_s} to {end_s}")
+    return start_s, end_s
 
 
-def _spans(
-    labels: Sequence[Any], names: dict[int, str], read: _Times
-) -> tuple[list[Span], list[int], list[str]]:
-    """Return the spans that something is said to be on, and a note on those where it is said not to be."""
-    spans, rows = [], []
-    for row, recording, offsets, label, kind, window in labels:
-        if kind == POSITIVE:
-            if recording not in names:
-                raise InputError(
-                    f"{read.path}: annotation {row}: its window or recording is not in the database"
-                )
-            spans.append(
-                Span(names[recording], *read("annotation", row, offsets), str(label), window)
-            )
-            rows.append(row)
-    others = len(labels) - len(spans)
-    return (
-        spans,
-        rows,
-        [f"{others} negative or uncertain annotations are left aside"] if others else [],
-    )
+def _read_span(
+    path: Path, annotation: Row, names: dict[int, str], read_times: partial[tuple[float, float]]
+) -> Span:
+    row, recording, offsets, label, _, window = annotation
+    if recording not in names:
+        raise InputError(
+            f"{path}: annotation {row}: its window or recording is not in the database"
+        )
+    start_s, end_s = read_times("annotation", row, offsets)
+    return Span(names[recording], start_s, end_s, str(label), window)
 
 
-def _sources(
+def _window_readers(
     path: Path,
-    windows: Sequence[Any],
+    windows: Sequence[Row],
     names: dict[int, str],
-    read: _Times,
+    read_times: partial[tuple[float, float]],
     matrix: NDArray[Any],
     slots: IntArray,
-) -> Sources:
-    """Return, for each recording, a function that reads its windows; those without a vector are left out."""
-    members: dict[int, list[int]] = {}
-    for n, (row, recording, *_) in enumerate(windows):
-        if recording not in names or not isinstance(row, int):
+) -> WindowReaders:
+    """Return a reader of the windows of each recording; those without a vector are left out."""
+    rows_of: dict[str, list[int]] = defaultdict(list)
+    times = np.empty((len(windows), 2))
+    ids = np.empty(len(windows), np.int64)
+    for row, (window, recording, offsets, _) in enumerate(windows):
+        if recording not in names or not isinstance(window, int):
             raise InputError(
-                f"{path}: window {row}: its recording {recording!r} is not in the database"
+                f"{path}: window {window}: its recording {recording!r} is not in the database"
             )
-        if slots[n] >= 0:
-            members.setdefault(recording, []).append(n)
-    times = np.array([read("window", row[0], row[2]) for row in windows], np.float64).reshape(-1, 2)
-    ids = np.array([row[0] for row in windows], np.int64)
+        ids[row] = window
+        times[row] = read_times("window", window, offsets)
+        if slots[row] >= 0:
+            rows_of[names[recording]].append(row)
+    return {
+        name: partial(_read_windows, path, times[rows], ids[rows], matrix, slots[rows])
+        for name, rows in rows_of.items()
+    }
 
-    def take(rows: list[int]) -> Windows:
-        with np.errstate(invalid="ignore"):
-            vectors = np.asarray(matrix[slots[rows]], np.float32)
-        if not (finite := np.isfinite(vectors).all(axis=1)).all():
+
+def _read_windows(
+    path: Path, times: FloatArray, ids: IntArray, matrix: NDArray[Any], slots: IntArray
+) -> Windows:
+    with np.errstate(invalid="ignore"):
+        vectors = np.asarray(matrix[slots], np.float32)
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        window = ids[np.argmin(finite)]
+        raise InputError(f"{path}: window {window}: its vector is not finite; remove it")
+    return Windows(times[:, 0], times[:, 1], vectors, ids)
+
+
+def _blob_matrix(path: Path, windows: Sequence[Row]) -> NDArray[Any]:
+    blobs = [row[3] if isinstance(row[3], bytes) else b"" for row in windows]
+    for (window, *_), blob in zip(windows, blobs, strict=True):
+        expected = len(blobs[0])
+        if len(blob) != expected:
             raise InputError(
-                f"{path}: window {ids[rows][np.argmin(finite)]}: its vector is not finite; remove it"
+                f"{path}: window {window}: expected a vector of {expected} bytes as in the first, "
+                f"got {len(blob)} bytes"
             )
-        start_s, end_s = times[rows].T
-        return Windows(start_s, end_s, vectors, ids[rows])
-
-    return {names[recording]: lambda rows=rows: take(rows) for recording, rows in members.items()}  # type: ignore[misc]
-
-
-def _vectors(path: Path, windows: Sequence[Any], *, blobs: bool) -> tuple[NDArray[Any], IntArray]:
-    """Return a matrix, and which row of it is the vector of each window: −1 where none is."""
-    if blobs:
-        return _blob_matrix(path, windows), np.arange(len(windows))
-    keys, matrix = read_usearch(path.with_name(USEARCH))
-    slots = dict(zip(keys.tolist(), range(len(keys)), strict=True))
-    return matrix, np.array([slots.get(row[0], -1) for row in windows], np.int64)
-
-
-def _blob_matrix(path: Path, windows: Sequence[Any]) -> NDArray[Any]:
-    sizes = [len(row[3]) if isinstance(row[3], bytes) else -1 for row in windows]
-    for (row, *_), size in zip(windows, sizes, strict=True):
-        if size <= 0 or size % 2 or size != sizes[0]:
-            wanted = (
-                f"a vector of {sizes[0]} bytes as in the first"
-                if size != sizes[0]
-                else "a vector of float16"
+        if expected == 0 or expected % 2:
+            raise InputError(
+                f"{path}: window {window}: expected a vector of float16, got {expected} bytes"
             )
-            raise InputError(f"{path}: window {row}: wanted {wanted}, found {max(size, 0)} bytes")
-    return np.frombuffer(b"".join(row[3] for row in windows), "<f2").reshape(len(windows), -1)
+    return np.frombuffer(b"".join(blobs), "<f2").reshape(len(windows), -1)
 
 
 def read_usearch(path: Path) -> tuple[NDArray[np.uint64], NDArray[Any]]:
-    """Return the keys and vectors of a USearch index (format 2, dense), the vectors mapped, not loaded.
+    """Return the keys and vectors of a USearch index (format 2, dense); vectors are mapped.
 
-    The file is rows and bytes per row (two uint32), the matrix, 64 bytes that tell the types, five uint64 that tell the
-    graph, a level (int16) for each row, and the nodes, each of which begins with its key.
+    The file is: rows and bytes per row (two uint32), the matrix, a header of 64 bytes with the
+    types, five uint64 that describe the graph, a level (int16) for each row, and the nodes, each of
+    which begins with its key.
     """
     try:
         data = np.memmap(path, np.uint8, "r")
-        rows, width = map(int, data[:8].view("<u4"))
-        head = bytes(data[8 + rows * width :][:64])
-        at = 8 + rows * width + 64
-        size, links, base_links = map(int, data[at : at + 24].view("<u8"))
-        levels = data[at + 40 : at + 40 + 2 * rows].view("<i2").astype(np.int64)
+        rows, row_bytes = data[:8].view("<u4").tolist()
+        header_start = 8 + rows * row_bytes
+        graph_start = header_start + 64
+        header = data[header_start:graph_start].tobytes()
+        size, links, base_links, _, _ = data[graph_start : graph_start + 40].view("<u8").tolist()
+        levels_start = graph_start + 40
+        nodes_start = levels_start + 2 * rows
+        levels = data[levels_start:nodes_start].view("<i2").astype(np.int64)
     except OSError as error:
         raise InputError(
-            f"{path}: cannot be read ({error.strerror}); the vectors of {SQLITE} are in it"
+            f"{path}: cannot be read ({error_reason(error)}); it has the vectors of {SQLITE_NAME}"
         ) from error
     except ValueError as error:
-        raise InputError(f"{path}: not a whole USearch index ({error})") from error
-    if (
-        head[:9] != b"usearch\2\0"
-        or size != rows
-        or len(levels) != rows
-        or max(links, base_links) > MOST_LINKS
-    ):
-        raise InputError(f"{path}: not a whole USearch index of format 2")
-    kind, dimensions = USEARCH_TYPES.get(head[14:17]), int.from_bytes(head[33:41], "little")
-    if kind is None or dimensions * kind.itemsize != width:
+        raise InputError(f"{path}: not a complete USearch index ({error})") from error
+    is_format_2 = header[:9] == b"usearch\2\0"
+    is_consistent = size == rows == len(levels) and max(links, base_links) <= LARGEST_LINK_COUNT
+    if not is_format_2 or not is_consistent:
+        raise InputError(f"{path}: not a complete USearch index of format 2")
+    types = header[14:17]
+    dtype = USEARCH_TYPES.get(types)
+    dimensions = int.from_bytes(header[33:41], "little")
+    if dtype is None or dimensions * dtype.itemsize != row_bytes:
         raise InputError(
-            f"{path}: wanted vectors of float16 or float32, found USearch's types {list(head[14:17])}"
+            f"{path}: expected vectors of float16 or float32, got USearch's types {list(types)}"
         )
-    starts = (
-        at + 40 + 2 * rows + np.cumsum(np.append(0, 14 + 4 * base_links + levels * (4 + 4 * links)))
-    )
-    if (levels < 0).any() or starts[-1] != len(data):
+    node_bytes = 14 + 4 * base_links + levels * (4 + 4 * links)
+    starts = nodes_start + np.cumsum(np.append(0, node_bytes))
+    end = int(starts[-1])
+    if (levels < 0).any() or end != len(data):
         raise InputError(
-            f"{path}: not a whole USearch index: wanted {int(starts[-1])} bytes, found {len(data)}"
+            f"{path}: not a complete USearch index: expected {end} bytes, got {len(data)}"
         )
-    keys = data[starts[:-1, None] + np.arange(8)].view("<u8").ravel()
-    return keys, data[8 : 8 + rows * width].view(kind).reshape(rows, dimensions)
+    key_bytes = starts[:-1, None] + np.arange(8)
+    keys = data[key_bytes].view("<u8").ravel()
+    vectors = data[8:header_start].view(dtype)
+    return keys, vectors.reshape(rows, dimensions)

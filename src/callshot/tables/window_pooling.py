@@ -1,13 +1,14 @@
-"""Labelled spans and the windows of recordings come in; a vector for each span goes out, or why there is none.
+"""Labelled spans and the windows of recordings in; a vector for each span out, or why it has none.
 
-A span's vector is that of the window with the same times; else the plain mean of the windows whose centre lies in the
-span (its start included, its end not); else that of the window which overlaps it most, the first of equals. Windows are
-not weighted. Both sides name recordings in their own way; `find_sources` says which means which.
+A span's vector is that of the window with the same times; else the mean of the windows whose centre
+lies in the span (its start included, its end not); else that of the window which overlaps it most,
+the first of equals. Windows are not weighted. Spans and windows may name recordings differently:
+`match_recordings` decides which names mean the same.
 """
 
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,32 +17,21 @@ from numpy.typing import NDArray
 from callshot.records import FloatArray, IntArray
 
 Vector = NDArray[np.floating]
-SAME_S = 1e-6
-SUFFIXES = frozenset(
-    {
-        "wav",
-        "wave",
-        "bwf",
-        "rf64",
-        "w64",
-        "flac",
-        "ogg",
-        "oga",
-        "opus",
-        "mp3",
-        "mp2",
-        "m4a",
-        "mp4",
-        "aac",
-        "wma",
-    }
-    | {"aif", "aiff", "aifc", "au", "snd", "caf", "sph", "nist", "voc"}
+
+SAME_TIME_S = 1e-6
+NO_OVERLAP = "no window overlaps it"
+NO_RECORDING = "no windows of its recording"
+AUDIO_SUFFIXES = frozenset(
+    [
+        *("wav", "wave", "bwf", "rf64", "w64", "flac", "ogg", "oga", "opus", "mp3", "mp2", "m4a"),
+        *("mp4", "aac", "wma", "aif", "aiff", "aifc", "au", "snd", "caf", "sph", "nist", "voc"),
+    ]
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The windows of one recording, a row each: times, vectors, and what their owner calls them, where it does."""
+    """The windows of one recording, a row each: times, vectors, and ids where they have some."""
 
     start_s: FloatArray
     end_s: FloatArray
@@ -51,7 +41,7 @@ class Windows:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A labelled span of a recording; `window` is the id of the very window that was labelled, where that is known."""
+    """A labelled span of a recording; `window` is the id of the labelled window, if it is known."""
 
     path: str
     start_s: float
@@ -60,34 +50,41 @@ class Span:
     window: int | None = None
 
 
-Sources = Mapping[str, Callable[[], Windows]]
+WindowReaders = Mapping[str, Callable[[], Windows]]  # by the name of the recording
 
 
-def pool_spans(spans: Sequence[Span], sources: Sources) -> tuple[list[Vector | str], str]:
-    """Return the vector of each span, or why it has none, and a note that counts recordings and windows.
+def pool_spans(spans: Sequence[Span], readers: WindowReaders) -> tuple[list[Vector | str], str]:
+    """Return the vector of each span, or why it has none; and a note with counts.
 
     The windows of a recording are read when a span needs them, one recording at a time.
     """
-    found = find_sources([span.path for span in spans], sources)
-    results: list[Vector | str] = [found[span.path][1] for span in spans]
-    rows = defaultdict[str, list[int]](list)
-    for n, span in enumerate(spans):
-        if not results[n]:
-            rows[found[span.path][0]].append(n)
-    used = seen = 0
-    for source, members in rows.items():
-        windows = sources[source]()
-        chosen = [choose_windows(windows, spans[n]) for n in members]
-        used, seen = (
-            used + len({row for which in chosen for row in which.tolist()}),
-            seen + len(windows.start_s),
-        )
-        for n, which in zip(members, chosen, strict=True):
-            results[n] = _mean(windows, which) if which.size > 0 else "no window overlaps it"
-    return (
-        results,
-        f"{len(rows)} of {len(sources)} recordings are labelled; {used} of their {seen} windows are used",
+    matches = match_recordings([span.path for span in spans], readers)
+    outcomes: list[Vector | str] = []
+    rows_of: dict[str, list[int]] = defaultdict(list)
+    for row, span in enumerate(spans):
+        recording, reason = matches[span.path]
+        outcomes.append(reason)
+        if not reason:
+            rows_of[recording].append(row)
+    total = 0
+    used = 0
+    for recording, rows in rows_of.items():
+        windows = readers[recording]()
+        chosen_rows: set[int] = set()
+        for row in rows:
+            chosen = choose_windows(windows, spans[row])
+            outcomes[row] = NO_OVERLAP
+            if chosen.size > 0:
+                mean = windows.vectors[chosen].mean(axis=0, dtype=np.float64)
+                outcomes[row] = mean.astype(np.float32)
+            chosen_rows.update(chosen.tolist())
+        total += len(windows.start_s)
+        used += len(chosen_rows)
+    note = (
+        f"{len(rows_of)} of {len(readers)} recordings are labelled; "
+        f"{used} of their {total} windows are used"
     )
+    return outcomes, note
 
 
 def choose_windows(windows: Windows, span: Span) -> IntArray:
@@ -95,107 +92,131 @@ def choose_windows(windows: Windows, span: Span) -> IntArray:
 
     >>> start = np.arange(0.0, 12.0, 3.0)
     >>> windows = Windows(start, start + 3, np.zeros((4, 2), np.float32))
-    >>> [choose_windows(windows, Span("x", *times, "roar")).tolist() for times in ((3, 6), (1, 8), (2.5, 4), (20, 21))]
-    [[1], [0, 1, 2], [1], []]
+    >>> for times in ((3, 6), (1, 8), (2.5, 4), (20, 21)):
+    ...     print(choose_windows(windows, Span("x", *times, "roar")).tolist())
+    [1]
+    [0, 1, 2]
+    [1]
+    []
     """
     if span.window is not None and windows.ids is not None:
         return np.flatnonzero(windows.ids == span.window)
-    apart_s = np.abs(windows.start_s - span.start_s) + np.abs(windows.end_s - span.end_s)
-    centre_s = (windows.start_s + windows.end_s) / 2
-    for these in (apart_s < SAME_S, (span.start_s <= centre_s) & (centre_s < span.end_s)):
-        if these.any():
-            return np.flatnonzero(these)
-    overlap_s = np.minimum(windows.end_s, span.end_s) - np.maximum(windows.start_s, span.start_s)
+    start_s = windows.start_s
+    end_s = windows.end_s
+    distance_s = np.abs(start_s - span.start_s) + np.abs(end_s - span.end_s)
+    same = distance_s < SAME_TIME_S
+    if same.any():
+        return np.flatnonzero(same)
+    centre_s = (start_s + end_s) / 2
+    inside = (span.start_s <= centre_s) & (centre_s < span.end_s)
+    if inside.any():
+        return np.flatnonzero(inside)
+    overlap_s = np.minimum(end_s, span.end_s) - np.maximum(start_s, span.start_s)
     overlapping = np.flatnonzero(overlap_s > 0)
-    return overlapping[np.argsort(-overlap_s[overlapping], kind="stable")[:1]]
-
-
-def _mean(windows: Windows, rows: IntArray) -> Vector:
-    mean: Vector = windows.vectors[rows].mean(axis=0, dtype=np.float64).astype(np.float32)
-    return mean
+    order = np.argsort(-overlap_s[overlapping], kind="stable")
+    return overlapping[order[:1]]
 
 
 def overlapping_labels(spans: Sequence[Span]) -> list[tuple[str, ...]]:
-    """Return every label on the recording of a span that overlaps it by more than 0 s; its own comes first.
+    """Return every label on the same recording that overlaps a span; the span's label comes first.
 
-    >>> overlapping_labels([Span("x", 0, 2, "a"), Span("x", 1, 3, "b"), Span("x", 2, 3, "c"), Span("y", 0, 9, "d")])
+    >>> a = Span("x", 0, 2, "a")
+    >>> b = Span("x", 1, 3, "b")
+    >>> c = Span("x", 2, 3, "c")
+    >>> overlapping_labels([a, b, c, Span("y", 0, 9, "d")])
     [('a', 'b'), ('b', 'a', 'c'), ('c', 'b'), ('d',)]
     """
-    members, labels = defaultdict[str, list[int]](list), [tuple[str, ...]()] * len(spans)
-    for n in sorted(range(len(spans)), key=lambda n: spans[n].start_s):
-        members[spans[n].path].append(n)
-    for rows in members.values():
-        start_s, end_s = (
-            np.array([getattr(spans[n], name) for n in rows]) for name in ("start_s", "end_s")
-        )
-        first = np.searchsorted(np.maximum.accumulate(end_s), start_s, side="right")
-        last = np.searchsorted(start_s, end_s, side="left")
-        for at, n in enumerate(rows):
-            near = [
-                spans[rows[i]].label for i in range(first[at], last[at]) if end_s[i] > start_s[at]
-            ]
-            labels[n] = tuple(dict.fromkeys([spans[n].label, *near]))
+    rows_of: dict[str, list[int]] = defaultdict(list)
+    for row in sorted(range(len(spans)), key=lambda row: spans[row].start_s):
+        rows_of[spans[row].path].append(row)
+    labels: list[tuple[str, ...]] = [()] * len(spans)
+    for rows in rows_of.values():
+        start_s = np.array([spans[row].start_s for row in rows])
+        end_s = np.array([spans[row].end_s for row in rows])
+        names = np.array([spans[row].label for row in rows], object)
+        for row in rows:
+            span = spans[row]
+            overlaps = (start_s < span.end_s) & (end_s > span.start_s)
+            labels[row] = tuple(dict.fromkeys([span.label, *names[overlaps]]))
     return labels
 
 
-def find_sources(names: Sequence[str], sources: Sources) -> dict[str, tuple[str, str]]:
-    """Return which source each name means, or why none: one's path ends in the other's, and no two names mean one.
+def match_recordings(
+    names: Sequence[str], recordings: Collection[str]
+) -> dict[str, tuple[str, str]]:
+    """Return for each name the recording it means and "", or "" and why there is none.
 
-    Case, the suffix of audio files and the encoding of accents do not matter; folders do, where both sides have them.
+    A name means a recording if the path of one ends in the path of the other, and no other name
+    means the same. Case, suffixes of audio files and the encoding of accents do not matter; folders
+    do, where both have them.
 
-    >>> found = find_sources(["/card/A/x.WAV", "y.wav", "b/y.wav", "z.wav"], dict.fromkeys(["a/x", "y"], list))
-    >>> [source or reason for source, reason in found.values()]
-    ['a/x', 'y', "its recording goes by a name that stands for 'y.wav' too", 'no windows of its recording']
+    >>> matches = match_recordings(["/card/A/x.WAV", "y.wav", "b/y.wav", "z.wav"], ["a/x", "y"])
+    >>> for recording, reason in matches.values():
+    ...     print(recording or reason)
+    a/x
+    y
+    the name of its recording also matches 'y.wav'
+    no windows of its recording
     """
-    ends = defaultdict[str, list[str]](list)
-    for source in sources:
-        for end in _ends(_bare(_plain(source))):
-            ends[end].append(source)
-    meant = {name: _meant(name, sources, ends) for name in dict.fromkeys(names)}
-    baselines = defaultdict[str, list[str]](list)
-    for name, (source, _) in meant.items():
-        baselines[source].append(name)
-    for source, claimants in baselines.items():
-        owners = [name for name in claimants if _bare(_plain(name)) == _bare(_plain(source))]
-        for name in claimants if source and len(claimants) > 1 else ():
-            if owners != [name]:
-                baseline = next(other for other in owners + claimants if other != name)
-                meant[name] = ("", f"its recording goes by a name that stands for {baseline!r} too")
-    return meant
+    by_ending: dict[str, list[str]] = defaultdict(list)
+    for recording in recordings:
+        for ending in _path_endings(_stem(recording)):
+            by_ending[ending].append(recording)
+    matches: dict[str, tuple[str, str]] = {}
+    claims: dict[str, list[str]] = defaultdict(list)
+    for name in dict.fromkeys(names):
+        matches[name] = _match_recording(name, recordings, by_ending)
+        claims[matches[name][0]].append(name)
+    claims.pop("", None)
+    for recording, claimants in claims.items():
+        owners = [name for name in claimants if _stem(name) == _stem(recording)]
+        for name in claimants:
+            others = [other for other in owners + claimants if other != name]
+            if others and owners != [name]:
+                reason = f"the name of its recording also matches {others[0]!r}"
+                matches[name] = ("", reason)
+    return matches
 
 
-def _meant(name: str, sources: Sources, ends: Mapping[str, Sequence[str]]) -> tuple[str, str]:
-    """Return the one source that a name means, or why there is none."""
-    if name in sources:
+def _match_recording(
+    name: str, recordings: Collection[str], by_ending: Mapping[str, Sequence[str]]
+) -> tuple[str, str]:
+    """Return the recording that a name means, or why there is none."""
+    if name in recordings:
         return name, ""
-    tails = list(_ends(_bare(_plain(name))))
-    whole = (
-        [source for source in ends.get(tail, ()) if _bare(_plain(source)) == tail] for tail in tails
-    )
-    found = next(filter(None, whole), None) or ends.get(tails[0], ())
-    found = [source for source in found if _plain(name).endswith(_plain(source))] or found
-    if len(found) == 1:
-        return found[0], ""
-    return (
-        "",
-        f"its recording may be {found[0]!r} or {found[1]!r}"
-        if found
-        else "no windows of its recording",
-    )
+    endings = list(_path_endings(_stem(name)))
+    candidates: Sequence[str] = by_ending.get(endings[0], ())
+    for ending in endings:
+        whole = [recording for recording in by_ending.get(ending, ()) if _stem(recording) == ending]
+        if whole:
+            candidates = whole
+            break
+    full_name = _normalise(name)
+    same_suffix = [one for one in candidates if full_name.endswith(_normalise(one))]
+    candidates = same_suffix or candidates
+    if not candidates:
+        return "", NO_RECORDING
+    if len(candidates) > 1:
+        return "", f"its recording may be {candidates[0]!r} or {candidates[1]!r}"
+    return candidates[0], ""
 
 
-def _ends(path: str) -> Iterator[str]:
+def _path_endings(path: str) -> Iterator[str]:
+    """Yield a path, then the path without its first folder, and so on."""
     parts = path.split("/")
-    return ("/".join(parts[n:]) for n in range(len(parts)))
+    for start in range(len(parts)):
+        yield "/".join(parts[start:])
 
 
-def _plain(name: str) -> str:
-    return (
-        unicodedata.normalize("NFC", name.strip().replace("\\", "/")).casefold().removeprefix("./")
-    )
+def _normalise(name: str) -> str:
+    path = unicodedata.normalize("NFC", name.strip().replace("\\", "/"))
+    return path.casefold().removeprefix("./")
 
 
-def _bare(name: str) -> str:
-    """Return a name without the suffix of an audio file."""
-    stem, _, suffix = name.rpartition(".")
-    return stem if stem and suffix in SUFFIXES else name
+def _stem(name: str) -> str:
+    """Return a normalised name without the suffix of an audio file."""
+    path = _normalise(name)
+    stem, _, suffix = path.rpartition(".")
+    if stem and suffix in AUDIO_SUFFIXES:
+        return stem
+    return path

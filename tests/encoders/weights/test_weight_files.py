@@ -1,4 +1,4 @@
-"""Weight files: found when whole, imported when right, made once. No network but loopback."""
+"""Weight files: got when whole, imported when right, made once. No network but loopback."""
 
 import errno
 import json
@@ -93,7 +93,7 @@ def test_odd_encoder_and_file_names_are_refused(name: str, tmp_path: Path) -> No
     ],
 )
 def test_odd_sources_are_refused(source: str) -> None:
-    with pytest.raises(InputError, match="wanted https"):
+    with pytest.raises(InputError, match="expected https"):
         Weight("a", source)
 
 
@@ -123,7 +123,8 @@ def test_the_first_file_is_trusted_and_later_ones_must_be_the_same(server: Serve
     path.unlink()
     server.body, server.etag = BODY[::-1], '"two"'
     with pytest.raises(
-        InputError, match=rf"wanted sha256 {digest(BODY)} as at first use, .* remove {note}"
+        InputError,
+        match=rf"expected sha256 {digest(BODY)}, got .* \(as at first use; .* remove {note}\)",
     ):
         get(weight)
     note.unlink()
@@ -151,7 +152,7 @@ def test_contents_are_not_read_again_while_nothing_changed(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = get(server.weight())
-    monkeypatch.setattr(weight_files, "_digest", None)
+    monkeypatch.setattr(weight_files, "sha256_file", None)
     assert find_weight("test-v1", server.weight()) == path
 
 
@@ -191,7 +192,7 @@ def test_a_home_that_is_no_folder_is_told(server: Server, cache: Path, tmp_path:
         lambda: derive_file("test-v1", "cut.onnx", tmp_path / "model.onnx", lambda path: None),
     ):
         with pytest.raises(
-            OutputError, match=r"weights/test-v1.*: cannot keep weights there .*CALLSHOT_HOME"
+            OutputError, match=r"weights/test-v1.*: weights cannot be written there .*CALLSHOT_HOME"
         ):
             attempt()
 
@@ -270,7 +271,7 @@ def test_a_wrong_import_leaves_the_right_weight_in_place(tmp_path: Path) -> None
     good.write_bytes(BODY)
     bad.write_bytes(BODY[::-1])
     path = import_weight("test-v1", pypi(), good)
-    with pytest.raises(InputError, match="wanted sha256"):
+    with pytest.raises(InputError, match="expected sha256"):
         import_weight("test-v1", pypi(), bad)
     assert find_weight("test-v1", pypi()) == path
     assert import_weight("test-v1", pypi(), path) == path  # from the cache itself

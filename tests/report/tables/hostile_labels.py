@@ -1,12 +1,13 @@
-"""A chapter to break tables with: 27 classes, names of 60 letters, and names that LaTeX or Markdown would obey."""
+"""Results that break careless tables: 27 classes, names of 60 letters or with LaTeX in them."""
 
 from dataclasses import replace
 from functools import cache
+from itertools import product
 
 from callshot.records import Baseline, ClassCount, CorpusResults, Crossover, Difference, Evaluation
 from corpus_results import SMALL, make_corpus_results, make_tables
 
-NASTY = (
+HOSTILE = (
     r"\input{/etc/passwd} ~^_&%$#{}",
     "Grollen·象 élan ß ø ł ñ ą я 🐘",
     "<script>alert(1)</script>",
@@ -22,13 +23,11 @@ NASTY = (
     "@user :smile: #1 http://x.org",
     '=1+1,"2"',
 )
-LABELS = (
-    *NASTY,
-    *(
-        f"class {n:02} with a name that is sixty letters long, or nearly so"[:60]
-        for n in range(len(NASTY), 27)
-    ),
-)
+LONG_LABELS = [
+    f"class {number:02} with a name that is sixty letters long, or nearly so"[:60]
+    for number in range(len(HOSTILE), 27)
+]
+LABELS = (*HOSTILE, *LONG_LABELS)
 ENCODERS = (
     "perch-v2",
     "n" * 60,
@@ -36,114 +35,98 @@ ENCODERS = (
     r"\evil{%}",
 )
 TRAINED = r"l\ogistic_&%" + "g" * 40
-HOW = f"C & {NASTY[0]} by inner folds: 0.1, 1, 10, 0.01; {'z' * 60}"
+CHOICES = f"C & {HOSTILE[0]} by inner folds: 0.1, 1, 10, 0.01; {'z' * 60}"
+BASELINE_NAMES = {"logistic": "LR", "recurrent": "GRU_", "end-to-end": "AERD & Co"}
 CORPUS = r"../Nasty & Co_ %\{} 象 " + "n" * 40
-FEW = replace(SMALL, shots=(1, 2, 3, 4, 5), draws=3, bootstraps=10, shared_draws=5)
+PROTOCOL = replace(SMALL, shots=(1, 2, 3, 4, 5), draws=3, bootstraps=10, shared_draws=5)
 
 
 @cache
-def nasty() -> CorpusResults:
-    """Return the chapter; everything that can be in it is."""
-    categories = {label: LABELS[n % 5] for n, label in enumerate(LABELS[:12])}
-    tables = make_tables(LABELS, ENCODERS, recordings=6, each=1)
-    rules = replace(FEW, classifiers=("centroid", "cosine", "cl2n", "medoid"))
-    base = make_corpus_results(tables, corpus=CORPUS, protocol=rules, categories=categories)
-    found = base.evaluation
-    rare = [
-        ClassCount(f"rare {n} {'y' * 50}", 3, 2, False, "in 3 recordings, and 5 folds need 5")
-        for n in range(15)
-    ]
-    kinds = ("WAV PCM_16", "FLAC PCM_24", "OGG VORBIS", "MP3 MPEG_LAYER_III")
+def make_hostile_results() -> CorpusResults:
+    """Return results with every part that a report can show."""
+    categories = {label: LABELS[index % 5] for index, label in enumerate(LABELS[:12])}
+    base = make_corpus_results(
+        make_tables(LABELS, ENCODERS, recordings=6, each=1),
+        corpus=CORPUS,
+        protocol=replace(PROTOCOL, classifiers=("centroid", "cosine", "cl2n", "medoid")),
+        categories=categories,
+    )
+    evaluation = base.evaluation
+    reason = "in 3 recordings, and 5 folds need 5"
+    rare = [ClassCount(f"rare {number} {'y' * 50}", 3, 2, False, reason) for number in range(15)]
+    formats = ("WAV PCM_16", "FLAC PCM_24", "OGG VORBIS", "MP3 MPEG_LAYER_III")
+    rates_hz = (16000.0, 44100.0, 48000.0, 96000.0)
     return replace(
         base,
-        evaluation=replace(found.under(["centroid"]), classes=[*found.classes, *rare]),
-        others=_others(found),
-        crossovers=_crossings(),
-        facts=replace(base.facts, kinds=kinds, rates_hz=(16000.0, 44100.0, 48000.0, 96000.0)),
-        baselines=_rivals(),
-        differences=_differences(),
+        evaluation=replace(evaluation.under(["centroid"]), classes=[*evaluation.classes, *rare]),
+        others=_make_others(evaluation),
+        crossovers=_make_crossovers(),
+        facts=replace(base.facts, kinds=formats, rates_hz=rates_hz),
+        baselines=_make_baselines(),
+        differences=_make_differences(),
     )
 
 
-def _others(found: Evaluation) -> Evaluation:
-    """Return the other rules, and one that was trained at every k under a name that nobody knows."""
-    others = found.under(["cosine", "cl2n"])
-    trained = found.under(["medoid"])
-    return replace(
-        others,
-        curve=[
-            *others.curve,
-            *(replace(c, classifier=TRAINED) for c in trained.curve if c.spread == "shared"),
-        ],
-        values=[
-            *others.values,
-            *(replace(v, classifier=TRAINED) for v in trained.values if v.spread == "shared"),
-        ],
-    )
+def _make_others(evaluation: Evaluation) -> Evaluation:
+    """Return other classifiers, and one with an unknown name that was trained at every k."""
+    others = evaluation.under(["cosine", "cl2n"])
+    trained = evaluation.under(["medoid"])
+    curve = [replace(row, classifier=TRAINED) for row in trained.curve if row.spread == "shared"]
+    values = [replace(row, classifier=TRAINED) for row in trained.values if row.spread == "shared"]
+    return replace(others, curve=[*others.curve, *curve], values=[*others.values, *values])
 
 
-def _crossings() -> list[Crossover]:
-    passed = [
-        Crossover(
-            CORPUS,
-            r.encoder,
-            r.name,
-            "all",
-            r.scoring,
-            r.metric,
-            spread,
-            4 if r.metric == "map" else None,
-            None,
+def _make_crossovers() -> list[Crossover]:
+    crossovers = []
+    for baseline, spread in product(_make_baselines(), ("per-query", "shared")):
+        crossover = Crossover(
+            corpus=CORPUS,
+            encoder=baseline.encoder,
+            baseline=baseline.name,
+            labels="all",
+            scoring=baseline.scoring,
+            metric=baseline.metric,
+            spread=spread,
+            k=4 if baseline.metric == "map" else None,
+            k_clear=None,
         )
-        for r in _rivals()
-        for spread in ("per-query", "shared")
-    ]
-    return [
-        *passed,
-        *(Crossover(CORPUS, e, TRAINED, "k", "all", "map", "shared", 2, 5) for e in ENCODERS),
-    ]
+        crossovers.append(crossover)
+    for encoder in ENCODERS:
+        crossover = Crossover(CORPUS, encoder, TRAINED, "k", "all", "map", "shared", 2, 5)
+        crossovers.append(crossover)
+    return crossovers
 
 
-def _rivals() -> list[Baseline]:
-    kinds = {"logistic": "LR", "recurrent": "GRU_", "end-to-end": "AERD & Co"}
-    return [
-        Baseline(
-            CORPUS,
-            encoder,
-            kind,
-            name + encoder[:3] * (kind == "recurrent"),
-            scoring,
-            metric,
-            0.3,
-            HOW,
-        )
-        for encoder in ENCODERS
-        for kind, name in kinds.items()
-        for scoring in ("all", "reduced")
-        for metric in ("auroc", "map")
-    ]
+def _make_baselines() -> list[Baseline]:
+    baselines = []
+    keys = product(ENCODERS, BASELINE_NAMES, ("all", "reduced"), ("auroc", "map"))
+    for encoder, kind, scoring, metric in keys:
+        name = BASELINE_NAMES[kind]
+        if kind == "recurrent":
+            name += encoder[:3]
+        baseline = Baseline(CORPUS, encoder, kind, name, scoring, metric, 0.3, CHOICES)
+        baselines.append(baseline)
+    return baselines
 
 
-def _differences() -> list[Difference]:
+def _make_differences() -> list[Difference]:
+    keys = product(ENCODERS[1:], ("map", "auroc"), ("per-query", "shared"), PROTOCOL.shots)
     return [
         Difference(
-            CORPUS,
-            ENCODERS[0],
-            other,
-            "all",
-            metric,
-            spread,
-            k,
-            -0.0123,
-            -0.1,
-            -0.05,
-            -0.01,
-            0.02,
-            0.05,
-            0.4,
+            corpus=CORPUS,
+            one=ENCODERS[0],
+            other=other,
+            scoring="all",
+            metric=metric,
+            spread=spread,
+            k=k,
+            mean=-0.0123,
+            p01=-0.1,
+            p25=-0.05,
+            p50=-0.01,
+            p75=0.02,
+            p99=0.05,
+            wins=0.4,
         )
-        for other in ENCODERS[1:]
-        for metric in ("map", "auroc")
-        for spread in ("per-query", "shared")
-        for k in FEW.shots
+        for other, metric, spread, k in keys
     ]

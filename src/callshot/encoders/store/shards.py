@@ -1,184 +1,126 @@
-"""Shards, the files of a store: rows come in and go out whole, whatever happens to the processes that write them.
+"""Shards, the files of a store: rows in, rows out, complete whatever happens to their writers.
 
-A file is written under a hidden name, synced and renamed, and never changed afterwards. A shard that cannot be read is
-set aside. Whoever has a folder open holds a shared lock on it; `enter` tidies up only where nobody else has: it removes
-what dead processes left unfinished, and merges small shards, so that none vanishes under a reader. Where the file
-system, or Windows, has no such locks, that is left undone.
+A shard is written whole and never changed afterwards. One that cannot be read is set aside. A store
+that nobody else has open is tidied: unfinished files are removed and small shards merged, so that
+none vanishes while somebody reads it.
 """
 
 import io
-import os
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import BinaryIO
 
 import polars as pl
 
-from callshot.errors import CallshotError, InputError, OutputError
+from callshot.errors import CallshotError, InputError
+from callshot.files import error_reason, remove_unfinished, write_atomic
 
-SHARD_BYTES = 2**24  # what a shard holds, and so what is read at once
-GROUP_BYTES = 2**22  # of a row group: what is decoded for one row
-SMALL_BYTES = SHARD_BYTES // 4  # below that of a full shard of any dimension
-MANY = 64  # small shards that are worth merging
-PLAIN, WITH_SEQUENCES = ".parquet", ".sequences.parquet"
+SHARD_BYTES = 2**24  # of a shard, and so what is read at once
+ROW_GROUP_BYTES = 2**22  # what is decoded for one row
+SMALL_SHARD_BYTES = SHARD_BYTES // 4  # less than a full shard of any dimension
+MANY_SHARDS = 64  # small ones that are worth merging
+SUFFIX = ".parquet"
+SEQUENCES_SUFFIX = ".sequences.parquet"
 
 
 def list_shards(folder: Path, *, sequences: bool) -> list[Path]:
-    """Return the shards of a folder by name; with `sequences` only those that hold them."""
-    return sorted(folder.glob(f"shard-*{WITH_SEQUENCES if sequences else PLAIN}"))
+    """Return the shards of a folder by name; with `sequences` only those that have them."""
+    suffix = SEQUENCES_SUFFIX if sequences else SUFFIX
+    return sorted(folder.glob(f"shard-*{suffix}"))
 
 
 def shard_path(folder: Path, stamp: str, *, sequences: bool) -> Path:
     """Return a path that no other process writes to; shards are ordered by `stamp`."""
-    return folder / f"shard-{stamp}-{secrets.token_hex(8)}{WITH_SEQUENCES if sequences else PLAIN}"
+    suffix = SEQUENCES_SUFFIX if sequences else SUFFIX
+    return folder / f"shard-{stamp}-{secrets.token_hex(8)}{suffix}"
 
 
 def write_shard(path: Path, frame: pl.DataFrame) -> None:
     """Write rows as Parquet: all of them, or nothing."""
+    frame_bytes = max(1, int(frame.estimated_size()))
+    group_rows = max(1, frame.height * ROW_GROUP_BYTES // frame_bytes)
     buffer = io.BytesIO()
-    group = max(1, frame.height * GROUP_BYTES // max(1, int(frame.estimated_size())))
-    # Vectors hardly compress, and so the size of a file bounds what is in memory when it is read.
-    frame.write_parquet(buffer, compression="uncompressed", row_group_size=group)
-    write_whole(path, buffer.getbuffer())
-
-
-def write_whole(path: Path, content: bytes | memoryview) -> None:
-    """Write a file so that, after a crash at any moment, the whole of it is on the disk or nothing under its name."""
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        with part.open("xb") as stream:
-            stream.write(content)
-            stream.flush()
-            os.fsync(stream.fileno())
-        part.replace(path)
-        sync_folder(path.parent)
-    except OSError as error:
-        why = error.strerror or str(error)
-        raise OutputError(
-            f"{path}: cannot be written ({why}); all before it is safe: make room and go on"
-        ) from error
-    finally:
-        with suppress(OSError):
-            part.unlink()
-
-
-def sync_folder(folder: Path) -> None:
-    """Put the names in a folder on the disk, where the system can do that: Windows and some file systems cannot."""
-    with suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    # Vectors hardly compress. Without compression the size of a file limits the memory to read it.
+    frame.write_parquet(buffer, compression="uncompressed", row_group_size=group_rows)
+    write_atomic(path, buffer.getbuffer())
 
 
 def read_shard(
-    path: Path, columns: Sequence[str], notes: list[str], first: int = 0, count: int | None = None
+    path: Path, columns: Sequence[str], notes: list[str], start: int = 0, count: int | None = None
 ) -> pl.DataFrame | None:
-    """Return columns of a shard, or `count` rows from `first` on; None, after a note, where it is gone or damaged."""
+    """Return columns of a shard, all rows or `count` from `start` on.
+
+    None, and a note, if the shard is gone or damaged; a damaged one is set aside.
+    """
     try:
         scan = pl.scan_parquet(path.absolute(), glob=False, hive_partitioning=False)
-        return scan.select(columns).slice(first, count).collect()
+        return scan.select(columns).slice(start, count).collect()
     except FileNotFoundError:
         notes.append(f"{path}: the shard is gone")
     except OSError as error:
         raise InputError(
-            f"{path}: cannot be read ({error.strerror or error}); mend that and run again"
+            f"{path}: cannot be read ({error_reason(error)}); correct that and run again"
         ) from error
-    except (
-        pl.exceptions.PolarsError,
-        pl.exceptions.PanicException,
-    ) as error:  # a panic of polars is no Exception
-        aside = path.with_name(f"{path.name}.damaged")
-        with suppress(
-            OSError
-        ):  # another process may have been quicker, or the folder may be read-only
-            path.rename(aside)
-        why = str(error).partition("\n")[0]
-        notes.append(f"{path}: the shard is damaged ({why}); it was set aside as {aside.name}")
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        renamed = path.with_name(f"{path.name}.damaged")
+        with suppress(OSError):  # another process may have done it, or the folder is read-only
+            path.rename(renamed)
+        notes.append(
+            f"{path}: the shard is damaged ({error_reason(error)}); it was set aside as "
+            f"{renamed.name}"
+        )
     return None
 
 
-def enter(folder: Path, notes: list[str]) -> BinaryIO | None:
-    """Join those who have a folder open, after tidying it up if there are none; leave by closing what is returned.
-
-    None where there is no lock and none can be made: such a folder can only be read.
-    """
-    lock = _open_lock(folder)
-    if lock is not None:
-        if lock.writable() and _locked(lock, alone=True):
-            _tidy(folder, notes)
-        _locked(lock, alone=False)
-    return lock
-
-
-def _open_lock(folder: Path) -> BinaryIO | None:
-    with suppress(OSError):
-        return (folder / ".lock").open("ab")
-    with suppress(OSError):
-        return (folder / ".lock").open("rb")
-    return None
-
-
-def _locked(lock: BinaryIO, *, alone: bool) -> bool:
-    """Take the lock alone, without waiting, or together with others; say whether that was possible."""
+def tidy_folder(folder: Path, notes: list[str]) -> None:
+    """Remove unfinished files and merge small shards, while nobody else has the folder open."""
+    remove_unfinished(folder)
+    shards = list_shards(folder, sequences=False)
+    small = [shard for shard in shards if shard.stat().st_size < SMALL_SHARD_BYTES]
+    if len(small) <= MANY_SHARDS:
+        return
+    with_sequences = [shard for shard in small if _has_sequences(shard)]
+    plain = [shard for shard in small if not _has_sequences(shard)]
     try:
-        import fcntl
-    except ImportError:  # Windows
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB if alone else fcntl.LOCK_SH)
-    except OSError:
-        return False
-    return True
+        for group in (*_group_shards(plain), *_group_shards(with_sequences)):
+            _merge_shards(group, notes)
+    except (CallshotError, OSError, pl.exceptions.PolarsError) as error:
+        notes.append(f"small shards were not merged: {error}")
 
 
-def _tidy(folder: Path, notes: list[str]) -> None:
-    for part in folder.glob(".*.part"):
-        with suppress(OSError):
-            part.unlink()
-    small = [
-        shard
-        for shard in list_shards(folder, sequences=False)
-        if shard.stat().st_size < SMALL_BYTES
-    ]
-    if len(small) > MANY:
-        try:
-            for pack in _packs(small):
-                _merge(pack, notes)
-        except (CallshotError, OSError, pl.exceptions.PolarsError) as error:
-            notes.append(f"small shards were not merged: {error}")
+def _has_sequences(shard: Path) -> bool:
+    return shard.name.endswith(SEQUENCES_SUFFIX)
 
 
-def _packs(shards: Sequence[Path]) -> Iterator[list[Path]]:
-    """Yield shards of one kind that are together no larger than one may be."""
-    for sequences in (False, True):
-        pack, size = list[Path](), 0
-        for shard in (
-            shard for shard in shards if shard.name.endswith(WITH_SEQUENCES) == sequences
-        ):
-            size += shard.stat().st_size
-            if size > SHARD_BYTES:
-                yield pack
-                pack, size = [], shard.stat().st_size
-            pack.append(shard)
-        yield pack
+def _group_shards(shards: Sequence[Path]) -> Iterator[list[Path]]:
+    """Yield shards that are together no larger than one may be."""
+    group: list[Path] = []
+    group_bytes = 0
+    for shard in shards:
+        shard_bytes = shard.stat().st_size
+        if group_bytes + shard_bytes > SHARD_BYTES:
+            yield group
+            group = []
+            group_bytes = 0
+        group.append(shard)
+        group_bytes += shard_bytes
+    yield group
 
 
-def _merge(pack: Sequence[Path], notes: list[str]) -> None:
-    """Write one shard in place of several; a crash on the way leaves rows there twice, which is harmless."""
-    frames = {shard: read_shard(shard, ["*"], notes) for shard in pack}
-    whole = {shard: frame for shard, frame in frames.items() if frame is not None}
-    if len(whole) > 1:
-        merged = pl.concat(whole.values()).unique(
-            ["source", "key"], keep="first", maintain_order=True
-        )
-        stamp = pack[0].name.split("-")[1]
-        write_shard(
-            shard_path(pack[0].parent, stamp, sequences=pack[0].name.endswith(WITH_SEQUENCES)),
-            merged,
-        )
-        for shard in whole:
-            shard.unlink()
+def _merge_shards(shards: Sequence[Path], notes: list[str]) -> None:
+    """Write one shard in place of several; a crash may leave rows twice, which is harmless."""
+    frames: dict[Path, pl.DataFrame] = {}
+    for shard in shards:
+        frame = read_shard(shard, ["*"], notes)
+        if frame is not None:
+            frames[shard] = frame
+    if len(frames) < 2:
+        return
+    rows = pl.concat(frames.values())
+    rows = rows.unique(["source", "key"], keep="first", maintain_order=True)
+    first = shards[0]
+    stamp = first.name.split("-")[1]
+    write_shard(shard_path(first.parent, stamp, sequences=_has_sequences(first)), rows)
+    for shard in frames:
+        shard.unlink()

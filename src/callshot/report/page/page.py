@@ -1,18 +1,18 @@
-"""Chapters, sentences, tables and pictures → one HTML file that asks for no network and opens from disk.
+"""Results, sentences, tables and pictures → one HTML file that needs no network.
 
-Scripts and styles stand in the file and are named by their hashes in its content security policy: nothing else runs,
-and nothing is fetched.
+Scripts and styles are part of the file, and its content security policy names them by their hashes:
+nothing else runs, and nothing is fetched.
 """
 
 import base64
 import hashlib
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from callshot.files import write_atomic
 from callshot.records import CorpusResults
 from callshot.report.output_folder import explain_errors
 from callshot.report.page.budget import show_budget
@@ -31,7 +31,24 @@ from callshot.report.tables.table import Table
 STYLES = ("uPlot.min.css", "page.css")
 SCRIPTS = ("uPlot.iife.min.js", "dom.js", "chart.js", "panels.js", "tables.js")
 LICENCE = "uPlot.LICENSE.txt"
+HEADINGS = {
+    "answer": "The answer",
+    "curves": "Curves",
+    "tables": "Tables",
+    "budget": "Label budget",
+    "differences": "Paired differences",
+    "pictures": "Pictures",
+    "left-out": "Left out, and warnings",
+    "provenance": "Provenance",
+    "repeat": "Repeat it",
+}
+NO_CHART = "Scripts are off: the tables have these values at some k."
+NO_SCRIPTS = (
+    "Scripts are off: nothing can be drawn here, but the answer and the tables below are readable "
+    "without scripts."
+)
 
+ByCorpus = Mapping[str, Sequence[Any]]
 Section = tuple[str, str, Markup]  # id, heading, content
 
 
@@ -48,110 +65,99 @@ def write_page(
 ) -> None:
     """Write the report of a study; equal inputs give equal bytes.
 
-    The mappings are by corpus. `answers` are sentences, the most important first; `pictures` are captions and PNG
-    files; `commands` are the shell lines that repeat the study.
+    The mappings are by corpus. `answers` are sentences, the most important first; `pictures` are
+    captions and PNG files; `commands` are the shell lines that repeat the study.
     """
     page = _Page(all_results, answers, tables, pictures, provenance, commands)
-    text = _document(title, list(page.sections()), to_json(chart_data(all_results)))
+    text = _format_document(title, page.sections(), to_json(chart_data(all_results)))
     with explain_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".callshot-", dir=path.parent) as folder:
-            (Path(folder) / path.name).write_bytes(text.encode("utf-8"))
-            os.replace(Path(folder) / path.name, path)  # noqa: PTH105
+        write_atomic(path, text)
 
 
+@dataclass(frozen=True)
 class _Page:
-    """The sections, in the order in which they are read; those that have nothing to say are left out."""
+    """What a page shows; sections without content are left out."""
 
-    def __init__(
-        self,
-        all_results: Sequence[CorpusResults],
-        answers: Mapping[str, Sequence[str]],
-        tables: Mapping[str, Sequence[Table]],
-        pictures: Mapping[str, Sequence[tuple[str, Path]]],
-        provenance: Mapping[str, Any],
-        commands: Sequence[str],
-    ) -> None:
-        self.all_results, self.answers, self.tables, self.pictures = (
-            all_results,
-            answers,
-            tables,
-            pictures,
-        )
-        self.provenance, self.commands = provenance, commands
+    all_results: Sequence[CorpusResults]
+    answers: ByCorpus
+    tables: ByCorpus
+    pictures: ByCorpus
+    provenance: Mapping[str, Any]
+    commands: Sequence[str]
 
-    def sections(self) -> Iterator[Section]:
-        each = self.each
-        yield (
-            "answer",
-            "The answer",
-            each(lambda c, _: show_answer(c, self.answers.get(c.evaluation.corpus, ()))),
-        )
-        yield "curves", "Curves", _panel("curves")
-        yield from _told("tables", "Tables", each(self.show_tables))
-        yield from _told("budget", "Label budget", each(self.show_budget))
-        if any(corpus_results.differences for corpus_results in self.all_results):
-            yield "differences", "Paired differences", _panel("differences")
-        yield from _told("pictures", "Pictures", each(self.show_pictures))
-        yield (
-            "left-out",
-            "Left out, and warnings",
-            each(lambda c, at: show_left_out(c, f"left-{at}")),
-        )
-        yield from _told("provenance", "Provenance", self.show_provenance())
-        yield from _told(
-            "repeat", "Repeat it", show_commands(self.commands) if self.commands else Markup()
-        )
+    def sections(self) -> list[Section]:
+        contents = {
+            "answer": self.for_each(self.show_answer),
+            "curves": _panel("curves"),
+            "tables": self.for_each(self.show_tables),
+            "budget": self.for_each(lambda results, _: show_budget(results.budget)),
+            "differences": self.show_differences(),
+            "pictures": self.for_each(self.show_pictures),
+            "left-out": self.for_each(lambda results, n: show_left_out(results, f"left-{n}")),
+            "provenance": self.show_provenance(),
+            "repeat": self.show_commands(),
+        }
+        return [(name, HEADINGS[name], text) for name, text in contents.items() if text]
 
-    def each(self, show: Callable[[CorpusResults, int], Markup]) -> Markup:
-        """Return what every corpus has to say; where there are several, under its name."""
-        told = [(c.evaluation.corpus, show(c, at)) for at, c in enumerate(self.all_results)]
-        several = len(self.all_results) > 1
+    def for_each(self, show: Callable[[CorpusResults, int], Markup]) -> Markup:
+        """Return the content of every corpus; if there are several, under their names."""
+        parts = []
+        for number, results in enumerate(self.all_results):
+            content = show(results, number)
+            if content and len(self.all_results) > 1:
+                parts.append(element("h3", results.evaluation.corpus))
+            parts.append(content)
+        return join(*parts)
+
+    def show_answer(self, results: CorpusResults, _: int) -> Markup:
+        return show_answer(results, self.answers.get(results.evaluation.corpus, ()))
+
+    def show_tables(self, results: CorpusResults, number: int) -> Markup:
+        tables = self.tables.get(results.evaluation.corpus, ())
         return join(
-            *(join(element("h3", name) if several else "", part) for name, part in told if part)
+            *(show_table(table, f"table-{number}-{index}") for index, table in enumerate(tables))
         )
 
-    def show_tables(self, corpus_results: CorpusResults, at: int) -> Markup:
-        tables = self.tables.get(corpus_results.evaluation.corpus, ())
-        return join(*(show_table(table, f"table-{at}-{i}") for i, table in enumerate(tables)))
+    def show_differences(self) -> Markup:
+        if not any(results.differences for results in self.all_results):
+            return Markup()
+        return _panel("differences")
 
-    def show_budget(self, corpus_results: CorpusResults, _: int) -> Markup:
-        return show_budget(corpus_results.budget)
-
-    def show_pictures(self, corpus_results: CorpusResults, _: int) -> Markup:
-        return join(
-            *(
-                show_picture(*picture)
-                for picture in self.pictures.get(corpus_results.evaluation.corpus, ())
-            )
-        )
+    def show_pictures(self, results: CorpusResults, _: int) -> Markup:
+        pictures = self.pictures.get(results.evaluation.corpus, ())
+        return join(*(show_picture(*picture) for picture in pictures))
 
     def show_provenance(self) -> Markup:
         if not self.provenance:
             return Markup()
-        what = element("summary", "The study, versions, options, and checksums")
-        return element("details", what, show_provenance(self.provenance), class_="provenance")
+        summary = element("summary", "The study, versions, options, and checksums")
+        facts = show_provenance(self.provenance)
+        return element("details", summary, facts, class_="provenance")
+
+    def show_commands(self) -> Markup:
+        if not self.commands:
+            return Markup()
+        return show_commands(self.commands)
 
 
 def _panel(name: str) -> Markup:
     """Return the place of a chart, which scripts fill."""
-    without = element(
-        "noscript", element("p", "Scripts are off: the tables have these values at some k.")
-    )
-    return element("div", without, id=f"{name}-panel", class_="panel")
+    note = element("noscript", element("p", NO_CHART))
+    return element("div", note, id=f"{name}-panel", class_="panel")
 
 
-def _told(name: str, heading: str, content: Markup) -> Iterator[Section]:
-    if content:
-        yield name, heading, content
-
-
-def _document(title: str, sections: Sequence[Section], data: str) -> str:
-    styles, scripts = [_asset(name) for name in STYLES], [_asset(name) for name in SCRIPTS]
-    policy = f"default-src 'none'; script-src {_hashes(scripts)}; style-src {_hashes(styles)}; img-src data:"
+def _format_document(title: str, sections: Sequence[Section], data: str) -> str:
+    styles = [_read_asset(name) for name in STYLES]
+    scripts = [_read_asset(name) for name in SCRIPTS]
+    note = element("noscript", element("p", NO_SCRIPTS, class_="quiet"))
     head = [
         element("meta", charset="utf-8"),
-        _meta_policy(f"{policy}; base-uri 'none'; form-action 'none'"),
+        element(
+            "meta",
+            http_equiv="Content-Security-Policy",
+            content=_security_policy(styles, scripts),
+        ),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="color-scheme", content="light dark"),
         element("link", rel="icon", href="data:,"),
@@ -160,50 +166,61 @@ def _document(title: str, sections: Sequence[Section], data: str) -> str:
     ]
     body = [
         element("a", "Skip to the answer", href="#answer", class_="skip"),
-        element("header", element("h1", title), _contents(sections)),
-        element("main", _without_scripts(), *(_section(*section) for section in sections)),
-        Markup(f"<!-- The charts are drawn by uPlot.\n{_asset(LICENCE)}\n-->"),
+        element("header", element("h1", title), _format_contents(sections)),
+        element("main", note, *(_format_section(*section) for section in sections)),
+        Markup(f"<!-- The charts are drawn by uPlot.\n{_read_asset(LICENCE)}\n-->"),
         element("script", Markup(data), type="application/json", id="data"),
         *(element("script", Markup(text)) for text in scripts),
     ]
     page = element(
-        "html", element("head", *_lines(head)), element("body", *_lines(body)), lang="en"
+        "html",
+        element("head", *_on_lines(head)),
+        element("body", *_on_lines(body)),
+        lang="en",
     )
     return f"<!doctype html>\n{page}\n"
 
 
-def _lines(parts: Sequence[Markup]) -> Iterator[Markup]:
-    for part in parts:
+def _on_lines(elements: Sequence[Markup]) -> Iterator[Markup]:
+    for part in elements:
         yield Markup("\n")
         yield part
 
 
-def _meta_policy(policy: str) -> Markup:
-    return element("meta", http_equiv="Content-Security-Policy", content=policy)
+def _format_contents(sections: Sequence[Section]) -> Markup:
+    items = []
+    for name, heading, _ in sections:
+        link = element("a", heading, href=f"#{name}")
+        items.append(element("li", link))
+    return element("nav", element("ul", *items), aria_label="Contents")
 
 
-def _contents(sections: Sequence[Section]) -> Markup:
-    links = (element("li", element("a", heading, href=f"#{name}")) for name, heading, _ in sections)
-    return element("nav", element("ul", *links), aria_label="Contents")
+def _format_section(name: str, heading: str, content: Markup) -> Markup:
+    heading_id = f"{name}-heading"
+    title = element("h2", heading, id=heading_id)
+    return element("section", title, content, id=name, aria_labelledby=heading_id)
 
 
-def _section(name: str, heading: str, content: Markup) -> Markup:
-    title = element("h2", heading, id=f"{name}-heading")
-    return element("section", title, content, id=name, aria_labelledby=f"{name}-heading")
-
-
-def _without_scripts() -> Markup:
-    text = "Scripts are off: nothing can be drawn here, but the answer and the tables below are readable without scripts."
-    return element("noscript", element("p", text, class_="quiet"))
-
-
-def _asset(name: str) -> str:
+def _read_asset(name: str) -> str:
     return (files("callshot.report.page") / "assets" / name).read_text(encoding="utf-8")
 
 
-def _hashes(texts: Sequence[str]) -> str:
-    digests = (
-        base64.b64encode(hashlib.sha256(text.encode("utf-8")).digest()).decode("ascii")
-        for text in texts
+def _security_policy(styles: Sequence[str], scripts: Sequence[str]) -> str:
+    """Return a policy by which only these styles and scripts count, and nothing is fetched."""
+    rules = (
+        "default-src 'none'",
+        f"script-src {_hashes(scripts)}",
+        f"style-src {_hashes(styles)}",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
     )
-    return " ".join(f"'sha256-{digest}'" for digest in digests)
+    return "; ".join(rules)
+
+
+def _hashes(texts: Sequence[str]) -> str:
+    hashes = []
+    for text in texts:
+        digest = hashlib.sha256(text.encode("utf-8")).digest()
+        hashes.append(f"'sha256-{base64.b64encode(digest).decode()}'")
+    return " ".join(hashes)

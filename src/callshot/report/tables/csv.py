@@ -1,4 +1,4 @@
-"""A table → CSV: one line of headings, numbers in full, nothing where a number is missing. Marks are left out."""
+"""A table → CSV: one line of headings, numbers in full, missing numbers empty, no marks."""
 
 import re
 from collections.abc import Iterable
@@ -9,30 +9,37 @@ NEEDS_QUOTES = re.compile(r'[",\r\n]|^\s|\s$')
 
 
 def to_csv(table: Table) -> str:
-    """Return a table as CSV; a shared heading stands before a column's own.
+    """Return a table as CSV; a shared heading stands before the heading of a column.
 
     >>> from callshot.report.tables.table import Column, number
-    >>> print(to_csv(Table("t", "", [Column("k"), Column("mAP", "mfcc, v2")], [[Cell("1", 1), number(0.12345)]])))
+    >>> columns = [Column("k"), Column("mAP", "mfcc, v2")]
+    >>> print(to_csv(Table("t", "", columns, [[Cell("1", 1), number(0.12345)]])))
     k,"mfcc, v2 mAP"
     1,0.12345
     <BLANKLINE>
     """
-    head = _line(_quoted(column.whole) for column in table.columns)
-    return head + "".join(
-        _line(_field(cell, n == 0) for n, cell in enumerate(row)) for row in table.rows
-    )
+    lines = [_line(_quote(column.whole) for column in table.columns)]
+    for first, *others in table.rows:
+        fields = [_field(cell) for cell in others]
+        # A label may look like a missing value: the first cell of a row is never missing.
+        lines.append(_line([_field(first) or _quote(first.text), *fields]))
+    return "".join(lines)
 
 
 def _line(fields: Iterable[str]) -> str:
     return ",".join(fields) + "\n"
 
 
-def _field(cell: Cell, leads: bool) -> str:
-    """Return a cell; what leads a row is never missing: a label may look as if it were."""
+def _field(cell: Cell) -> str:
+    if isinstance(cell.value, int):
+        return str(cell.value)
     if cell.value is not None:
-        return str(cell.value) if isinstance(cell.value, int) else repr(float(cell.value))
-    return "" if cell.text == MISSING and not leads else _quoted(cell.text)
+        return repr(float(cell.value))
+    return "" if cell.text == MISSING else _quote(cell.text)
 
 
-def _quoted(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"' if NEEDS_QUOTES.search(text) else text
+def _quote(text: str) -> str:
+    if not NEEDS_QUOTES.search(text):
+        return text
+    doubled = text.replace('"', '""')
+    return f'"{doubled}"'

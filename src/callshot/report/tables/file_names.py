@@ -1,4 +1,4 @@
-"""Names of corpora → parts of file names that every system takes, and LaTeX too."""
+"""Names of corpora → parts of file names that every system and LaTeX accept."""
 
 import re
 import unicodedata
@@ -13,20 +13,23 @@ def safe_name(name: str) -> str:
     >>> safe_name("Éléphants / Parc n° 3"), safe_name("../.."), safe_name("象")
     ('elephants-parc-n-3', 'corpus', 'corpus')
     """
-    plain = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
-    return re.sub(r"[^a-z0-9]+", "-", plain.lower()).strip("-")[:LONGEST].rstrip("-") or "corpus"
+    ascii_name = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+    hyphenated = re.sub(r"[^a-z0-9]+", "-", ascii_name.lower()).strip("-")
+    return hyphenated[:LONGEST].rstrip("-") or "corpus"
 
 
 def safe_names(names: Sequence[str]) -> list[str]:
-    """Return safe names that differ, in the same order: those that would be the same are numbered.
+    """Return a safe name for each name, in the same order; equal ones are numbered.
 
     >>> safe_names(["a b", "A/B", "a-b-2", "c"])
     ['a-b', 'a-b-2', 'a-b-2-2', 'c']
     """
-    taken: list[str] = []
+    unique: list[str] = []
     for name in map(safe_name, names):
+        candidate = name
         count = 1
-        while (candidate := name if count == 1 else f"{name}-{count}") in taken:
+        while candidate in unique:
             count += 1
-        taken.append(candidate)
-    return taken
+            candidate = f"{name}-{count}"
+        unique.append(candidate)
+    return unique

@@ -1,4 +1,4 @@
-"""Any text → LaTeX that shows it as it is, and never obeys it."""
+"""Any text → LaTeX that shows it as it is and never obeys it."""
 
 import re
 import unicodedata
@@ -6,10 +6,10 @@ from itertools import pairwise
 
 from callshot.errors import printable
 
-# What LaTeX would obey, or take for an argument or a ligature.
+# Characters that LaTeX would obey, or take for an argument or a ligature.
 ASCII = {
-    **{c: f"\\{c}" for c in "_&%#{}"},
-    **{c: f"{{{c}}}" for c in "[]*`"},
+    **{character: f"\\{character}" for character in "_&%#{}"},
+    **{character: f"{{{character}}}" for character in "[]*`"},
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
@@ -18,8 +18,8 @@ ASCII = {
     "|": r"\textbar{}",
     '"': r"\texttt{\char34}",
 }
+# In braces, so that no ligature reaches beyond.
 TEXT = {
-    # in braces, so that no ligature reaches beyond
     "–": "{--}",
     "—": "{---}",
     "‘": "{`}",
@@ -40,19 +40,21 @@ TEXT = {
     "ł": r"\l{}",
     "Ł": r"\L{}",
     "ı": r"\i{}",
-    "\N{REPLACEMENT CHARACTER}": "{[}?{]}",  # LuaLaTeX would refuse it
+    "\N{REPLACEMENT CHARACTER}": "{[}?{]}",  # LuaLaTeX does not accept it
 }
-GREEK = """alpha α beta β gamma γ delta δ epsilon ε zeta ζ eta η theta θ iota ι kappa κ lambda λ mu μ nu ν xi ξ pi π
-rho ρ varsigma ς sigma σ tau τ upsilon υ phi φ chi χ psi ψ omega ω Gamma Γ Delta Δ Theta Θ Lambda Λ Xi Ξ Pi Π Sigma Σ
-Upsilon Υ Phi Φ Psi Ψ Omega Ω"""
-SIGNS = "star ⋆ dagger † ddagger ‡ times × pm ± cdot · mu µ le ≤ ge ≥ to → leftarrow ← infty ∞ S § P ¶ pounds £"
+GREEK = """alpha α beta β gamma γ delta δ epsilon ε zeta ζ eta η theta θ iota ι kappa κ lambda λ
+mu μ nu ν xi ξ pi π rho ρ varsigma ς sigma σ tau τ upsilon υ phi φ chi χ psi ψ omega ω Gamma Γ
+Delta Δ Theta Θ Lambda Λ Xi Ξ Pi Π Sigma Σ Upsilon Υ Phi Φ Psi Ψ Omega Ω"""
+SIGNS = """star ⋆ dagger † ddagger ‡ times × pm ± cdot · mu µ le ≤ ge ≥ to → leftarrow ← infty ∞
+S § P ¶ pounds £"""
+COMMANDS = re.findall(r"(\w+) (\S)", f"{GREEK} {SIGNS}")
 MATH = {
-    **{c: f"\\{name}" for names in (GREEK, SIGNS) for name, c in re.findall(r"(\w+) (\S)", names)},
-    "$": r"\$",  # in text, it would want a font that few have
+    **{character: f"\\{command}" for command, character in COMMANDS},
+    "$": r"\$",  # in text it needs a font that few people have
     "−": "-",
     "°": r"^\circ",
 }
-# The accents that every font encoding of LaTeX can set.
+# The combining accents that every font encoding of LaTeX has, and the commands for them.
 ACCENTS = dict(
     zip(
         "\u0300\u0301\u0302\u0303\u0308\u0304\u0307\u0306\u030c\u030b\u0327\u0323\u0331\u030a",
@@ -60,69 +62,66 @@ ACCENTS = dict(
         strict=True,
     )
 )
-# A letter that pdfLaTeX may lack: itself where the engine and its font have it, else its number in Unicode.
-LETTER = r"""\providecommand{\callshotletter}[2]{%
+# Shows a character if the engine and its font have it, and its number in Unicode otherwise.
+LETTER_COMMAND = r"""\providecommand{\callshotletter}[2]{%
   \ifdefined\Uchar\iffontchar\font"#2 #1\else[U+#2]\fi
   \else\ifnum\pdfstrcmp{\csname f@encoding\endcsname}{T1}=0
     \ifcsname u8:\detokenize{#1}\endcsname#1\else[U+#2]\fi
   \else[U+#2]\fi\fi}
 """
 LIGATURES = "-',"  # where doubled
-LONG_WORD, RUN = 16, 5
+LONG_WORD = 16
+LONGEST_RUN = 5  # characters of a long word that stay together
 
 
 def escape(text: str) -> str:
-    r"""Return a text as LaTeX. What is in no font at hand is told by `\callshotletter`, which LETTER defines.
+    r"""Return a text as LaTeX; uncommon characters use `\callshotletter` from LETTER_COMMAND.
 
-    Long words may be broken, without a hyphen, since names in files have none.
+    Long words may be broken without a hyphen, because names in files have none.
 
     >>> print(escape("50 %_a\\b"), escape("é–⋆"), escape("象"))
     50 \%\_a\textbackslash{}b \'{e}{--}\ensuremath{\star} \callshotletter{象}{8C61}
     """
     words = unicodedata.normalize("NFC", printable(text)).split(" ")
-    return " ".join(_word(word) for word in words)
+    return " ".join(_escape_word(word) for word in words)
 
 
 def escape_prose(text: str) -> str:
-    """Return what callshot says, with its k and k* as mathematics.
+    """Return a sentence of callshot as LaTeX, with its k and k* as mathematics.
 
     >>> escape_prose("100 % at k = 4, k* = 5")
     '100 \\\\% at $k$ = 4, $k^\\\\star$ = 5'
     """
+    symbols = {"k": "$k$", "k*": r"$k^\star$"}
     parts = re.split(r"(?<![\w-])(k\*|k)(?!\w)", text)
-    return "".join(
-        {"k": "$k$", "k*": r"$k^\star$"}[part] if n % 2 else escape(part)
-        for n, part in enumerate(parts)
-    )
+    return "".join(symbols.get(part) or escape(part) for part in parts)
 
 
-def _word(word: str) -> str:
-    """Escape a word, with places to break it where it is long: behind signs, or else after some letters."""
-    letters, run = [], 0
-    for before, letter in pairwise(f" {word}"):
-        letters.append("{}" * (letter == before and letter in LIGATURES) + _letter(letter))
+def _escape_word(word: str) -> str:
+    """Escape a word; a long one may break after a sign, or else after some letters."""
+    text = ""
+    run = 0
+    for previous, character in pairwise(f" {word}"):
+        if character == previous and character in LIGATURES:
+            text += "{}"
+        text += _escape_character(character)
         run += 1
-        if len(word) > LONG_WORD and (run >= RUN or (not letter.isalnum() and run > 2)):
-            letters.append(r"\allowbreak{}")
+        is_sign = not character.isalnum()
+        if len(word) > LONG_WORD and (run >= LONGEST_RUN or (is_sign and run > 2)):
+            text += r"\allowbreak{}"
             run = 0
-    return "".join(letters)
+    return text
 
 
-def _letter(letter: str) -> str:
-    if letter in MATH:
-        return rf"\ensuremath{{{MATH[letter]}}}"
-    if letter.isascii():
-        return ASCII.get(letter, letter)
-    return (
-        TEXT.get(letter)
-        or _accented(letter)
-        or rf"\callshotletter{{{letter}}}{{{ord(letter):04X}}}"
-    )
-
-
-def _accented(letter: str) -> str:
-    parts = unicodedata.normalize("NFD", letter)
-    if len(parts) != 2 or not parts[0].isascii() or parts[1] not in ACCENTS:
-        return ""
-    letter = {"i": r"\i", "j": r"\j"}.get(parts[0], parts[0])
-    return rf"\{ACCENTS[parts[1]]}{{{letter}}}"
+def _escape_character(character: str) -> str:
+    if character in MATH:
+        return rf"\ensuremath{{{MATH[character]}}}"
+    if character.isascii():
+        return ASCII.get(character, character)
+    if character in TEXT:
+        return TEXT[character]
+    letter, *accents = unicodedata.normalize("NFD", character)
+    if letter.isascii() and len(accents) == 1 and accents[0] in ACCENTS:
+        dotless = {"i": r"\i", "j": r"\j"}.get(letter, letter)
+        return rf"\{ACCENTS[accents[0]]}{{{dotless}}}"
+    return rf"\callshotletter{{{character}}}{{{ord(character):04X}}}"

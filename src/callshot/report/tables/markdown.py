@@ -4,22 +4,25 @@ import re
 from collections.abc import Iterable, Iterator
 
 from callshot.errors import printable
-from callshot.report.tables.table import Cell, Table, kinds
+from callshot.report.tables.table import Cell, Table, column_kinds
 
 ALIGN = {"number": "---:", "text": ":---", "mixed": "---:"}
-# What a backslash does not tame: tags, entities, mathematics, mentions and (:name:) emoji.
-ENTITIES = {c: f"&#{ord(c)};" for c in "<>&$@"}
-ESCAPES = str.maketrans({**{c: "\\" + c for c in r"\`*_[]|~#"}, **ENTITIES})
-TWICE = "Bold and underlined stands for underlined twice here."
+UNDERLINE = ("{}", "<ins>{}</ins>", "<ins>**{}**</ins>")
+UNDERLINED_TWICE = "Bold and underlined stands for underlined twice here."
+# A backslash does not stop tags, entities, formulas, mentions and (:name:) emoji.
+ENTITIES = {character: f"&#{ord(character)};" for character in "<>&$@"}
+BACKSLASHES = {character: f"\\{character}" for character in r"\`*_[]|~#"}
+ESCAPES = str.maketrans({**ENTITIES, **BACKSLASHES})
 
 
 def to_markdown(table: Table) -> str:
     """Return a table with its title above and its notes below.
 
-    GitHub shows `<ins>` underlined, and knows no double underline: a cell that has one is bold, too.
+    GitHub shows `<ins>` underlined and has no double underline: such cells are bold, too.
 
     >>> from callshot.report.tables.table import Column
-    >>> print(to_markdown(Table("t", "Two", [Column("a|b")], [[Cell("4", 4, 2, "⋆")]], notes=[("⋆", "k* = 4")])))
+    >>> rows = [[Cell("4", 4, 2, "⋆")]]
+    >>> print(to_markdown(Table("t", "Two", [Column("a|b")], rows, notes=[("⋆", "k* = 4")])))
     **Two**
     <BLANKLINE>
     | a\\|b |
@@ -30,20 +33,16 @@ def to_markdown(table: Table) -> str:
     - Bold and underlined stands for underlined twice here.
     <BLANKLINE>
     """
-    lines = [f"**{_escape(table.title)}**", "", *_grid(table), "", *_notes(table)]
+    title = f"**{_escape(table.title)}**"
+    lines = [title, "", *_rows(table), "", *_notes(table)]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _grid(table: Table) -> Iterator[str]:
+def _rows(table: Table) -> Iterator[str]:
     yield _row(_escape(column.whole) for column in table.columns)
-    yield _row(ALIGN[kind] for kind in kinds(table))
-    yield from (_row(map(_cell, row)) for row in table.rows)
-
-
-def _notes(table: Table) -> Iterator[str]:
-    yield from (f"- {_escape(f'{mark} {text}'.strip())}" for mark, text in table.notes)
-    if any(cell.underline == 2 for row in table.rows for cell in row):
-        yield f"- {TWICE}"
+    yield _row(ALIGN[kind] for kind in column_kinds(table))
+    for row in table.rows:
+        yield _row(map(_cell, row))
 
 
 def _row(cells: Iterable[str]) -> str:
@@ -51,10 +50,20 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    text = _escape(cell.text)
-    lined = {1: f"<ins>{text}</ins>", 2: f"<ins>**{text}**</ins>"}.get(cell.underline, text)
-    return lined + (f"<sup>{_escape(cell.mark)}</sup>" if cell.mark else "")
+    text = UNDERLINE[cell.underline].format(_escape(cell.text))
+    if cell.mark:
+        text += f"<sup>{_escape(cell.mark)}</sup>"
+    return text
+
+
+def _notes(table: Table) -> Iterator[str]:
+    for mark, text in table.notes:
+        note = f"{mark} {text}".strip()
+        yield f"- {_escape(note)}"
+    if any(cell.underline == 2 for row in table.rows for cell in row):
+        yield f"- {UNDERLINED_TWICE}"
 
 
 def _escape(text: str) -> str:
-    return re.sub(r":(?=\w)", "&#58;", printable(text).translate(ESCAPES))
+    escaped = printable(text).translate(ESCAPES)
+    return re.sub(r":(?=\w)", "&#58;", escaped)

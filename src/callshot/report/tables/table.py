@@ -1,7 +1,8 @@
-"""What a table is, before anybody knows whether it will be LaTeX, Markdown, CSV or HTML."""
+"""Tables before they become LaTeX, Markdown, CSV or HTML: columns, rows of cells, and notes."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from math import isfinite
 
 MISSING = "–"
@@ -9,9 +10,10 @@ MISSING = "–"
 
 @dataclass(frozen=True)
 class Cell:
-    """One entry: its text, the number it stands for where it is one, its underlines (0 to 2), and its mark.
+    """One entry of a table.
 
-    A mark, such as ⋆, refers to a note of the table.
+    `value` is the number behind the text, None for words. `underline` is 0, 1 or 2. `mark`, such as
+    ⋆, refers to a note of the table.
     """
 
     text: str
@@ -22,23 +24,24 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """A column's heading, and the heading that it shares with its neighbours (an encoder, say), if any."""
+    """The heading of a column, and one that it shares with its neighbours (an encoder, say)."""
 
     name: str
     group: str = ""
 
     @property
     def whole(self) -> str:
-        """Return both headings in one, for formats that have a single line of them."""
+        """Both headings in one, for formats with a single line of headings."""
         return f"{self.group} {self.name}" if self.group else self.name
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of cells under columns. `name` is a file's stem, `title` a caption; the last `foot` rows are set apart.
+    """Rows of cells under columns.
 
-    `notes` are pairs of a mark and its text; a note on the whole table has an empty mark. With `blocks`, the first
-    column repeats over several rows, and may stand above them instead.
+    `name` is the stem of a file, `title` a caption. The last `foot` rows are set apart. `notes` are
+    pairs of a mark and its text; notes on the whole table have an empty mark. With `blocks`, the
+    first column repeats over several rows, and formats may show it as a heading above them.
     """
 
     name: str
@@ -51,7 +54,7 @@ class Table:
 
 
 def number(value: float, decimals: int = 4, underline: int = 0) -> Cell:
-    """Return a cell with a number; one that is not finite is missing.
+    """Return a cell with a number; NaN and infinity are missing.
 
     >>> number(-0.38529).text, number(float("nan")).text, number(12, 0)
     ('−0.3853', '–', Cell(text='12', value=12, underline=0, mark=''))
@@ -62,18 +65,26 @@ def number(value: float, decimals: int = 4, underline: int = 0) -> Cell:
     return Cell(text.replace("-", "−"), value, underline)
 
 
-def kinds(table: Table) -> list[str]:
-    """Say of each column whether its cells are numbers, texts, or mixed; what is missing counts as either.
+def column_kinds(table: Table) -> list[str]:
+    """Return "number", "text" or "mixed" for each column; missing cells do not count.
 
-    >>> kinds(Table("t", "", [Column("k"), Column("mAP")], [[number(1, 0), number(0.5)], [Cell("LR"), Cell("–")]]))
+    >>> rows = [[number(1, 0), number(0.5)], [Cell("LR"), Cell("–")]]
+    >>> column_kinds(Table("t", "", [Column("k"), Column("mAP")], rows))
     ['mixed', 'number']
     """
-    return [
-        _kind([row[n] for row in table.rows if row[n].text not in ("", MISSING)])
-        for n in range(len(table.columns))
-    ]
+    return [_column_kind(table, index) for index in range(len(table.columns))]
 
 
-def _kind(cells: Sequence[Cell]) -> str:
-    numbers = sum(cell.value is not None for cell in cells)
-    return "text" if not numbers else "number" if numbers == len(cells) else "mixed"
+def _column_kind(table: Table, index: int) -> str:
+    cells = [row[index] for row in table.rows if row[index].text not in ("", MISSING)]
+    is_number = [cell.value is not None for cell in cells]
+    if not any(is_number):
+        return "text"
+    return "number" if all(is_number) else "mixed"
+
+
+def column_groups(columns: Sequence[Column]) -> Iterator[tuple[str, list[int]]]:
+    """Yield each shared heading with the indices of its columns; "" for a column without one."""
+    keys = [column.group or index for index, column in enumerate(columns)]
+    for key, indices in groupby(range(len(columns)), key=keys.__getitem__):
+        yield key if isinstance(key, str) else "", list(indices)

@@ -1,42 +1,45 @@
 "use strict";
-// One chart over k, drawn by uPlot: lines with bands, levels across, k*, a cursor that stands on shots, and zoom.
+// A chart over k, drawn by uPlot: lines with bands, horizontal levels, k*, a cursor on shots, and zoom.
 //
-// A picture is { shots, lines: [{ name, look, dash, mean, low, high, bare }], levels: [{ name, value, look, dash }], best,
-// log, bounded }; `look` is a colour's number, null for ink; a bare line is thin and has no band. Lists of a line have a
-// value, or null, for every shot.
+// A picture is { shots, completeShots, lines, levels, log, bounded }. A line is { name, colour, dash, mean, low, high,
+// thin }; its lists have a value or null for every shot, and a thin line has no band. A level is { name, value, colour,
+// dash }. A colour is a number, null for ink, or the name of a CSS variable.
 
 const COLOURS = 7;
 const DASHES = [[], [8, 4], [2, 3], [10, 3, 2, 3]];
-const BAND = "2b"; // the opacity of a band, as the last two hexadecimal digits of a colour
-const CLOSE = 36; // px between numbers on the axis of k
-const STEPS = [1, 5, 10, 50, 100, 500, 1000, Infinity];
-const ROUND = [100, 50, 10, 5, 2, 1];
+const BAND_OPACITY = "2b"; // the last two hexadecimal digits of a colour
+const TICK_DISTANCE = 36; // px between numbers on the axis of k
+const TICK_STEPS = [1, 5, 10, 50, 100, 500, 1000, Infinity];
+const ROUND_STEPS = [100, 50, 10, 5, 2, 1];
 const HEIGHT = 340;
-const TWICE = 350; // ms between two taps that are one gesture
+const DOUBLE_TAP_MS = 350;
+const FONT = "12px system-ui, sans-serif";
 
-/** Return the look of the n-th line: colours and dashes come round at different times. */
-function lookOf(n) {
-  return { look: n % COLOURS, dash: DASHES[n % DASHES.length] };
+/** Return the style of the n-th line; colours and dashes repeat at different numbers. */
+function lineStyle(n) {
+  return { colour: n % COLOURS, dash: DASHES[n % DASHES.length] };
 }
 
-function colour(look) {
-  const name = look === null ? "--ink" : typeof look === "number" ? `--colour-${look}` : `--${look}`;
-  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+function cssColour(colour) {
+  let name = colour;
+  if (colour === null) name = "ink";
+  if (typeof colour === "number") name = `colour-${colour}`;
+  return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
 class Chart {
-  /** `onMove` hears the place of the shot under the cursor, `onZoom` the first and last shot shown, or null. */
+  /** `onMove` gets the index of the shot under the cursor, `onZoom` the first and last shot or null. */
   constructor(host, onMove, onZoom) {
-    Object.assign(this, { host, onMove, onZoom, plot: null, picture: null, zoom: null, at: 0 });
-    host.addEventListener("keydown", (event) => this.key(event));
-    new ResizeObserver(() => requestAnimationFrame(() => this.fit())).observe(host);
+    Object.assign(this, { host, onMove, onZoom, plot: null, picture: null, zoom: null, index: 0 });
+    host.addEventListener("keydown", (event) => this.handleKey(event));
+    new ResizeObserver(() => requestAnimationFrame(() => this.resize())).observe(host);
   }
 
-  /** Draw a picture; the cursor and the zoom stay where they are, if the shots do. */
+  /** Draw a picture; the cursor and the zoom stay as long as the shots are the same. */
   show(picture) {
     if (String(picture.shots) !== String(this.picture?.shots)) {
       this.zoom = null;
-      this.at = Math.max(0, picture.shots.findLastIndex((k) => k <= picture.best));
+      this.index = Math.max(0, picture.shots.findLastIndex((k) => k <= picture.completeShots));
     }
     this.plot?.destroy();
     this.picture = picture;
@@ -57,84 +60,102 @@ class Chart {
         y: { range: (_, low, high) => this.rangeOfValues(low, high) },
       },
       series: [{}, ...this.picture.lines.flatMap((line) => this.series(line))],
-      bands: this.picture.lines.flatMap(({ look, bare }, n) =>
-        bare ? [] : [{ series: [3 * n + 3, 3 * n + 2], fill: colour(look) + BAND }]),
+      bands: this.picture.lines.flatMap((line, n) => this.bands(line, n)),
       axes: [this.axisOfK(), this.axisOfValues()],
       cursor: {
         y: false,
         drag: { x: true, y: false, setScale: false },
-        move: (plot, left, top) => [left < 0 ? left : plot.valToPos(plot.data[0][plot.posToIdx(left)], "x"), top],
+        move: snapToShot,
         points: { size: (_, series) => (series % 3 === 1 ? 9 : 0) },
         bind: { mouseleave: () => null, dblclick: () => () => this.reset() },
       },
       hooks: {
-        ready: [() => this.move(this.at)],
-        setCursor: [(plot) => plot.cursor.left >= 0 && this.moved(plot.cursor.idx)],
-        setSelect: [(plot) => this.selected(plot)],
+        ready: [() => this.moveTo(this.index)],
+        setCursor: [(plot) => plot.cursor.left >= 0 && this.handleMove(plot.cursor.idx)],
+        setSelect: [(plot) => this.handleSelection(plot)],
         drawAxes: [(plot) => drawLevels(plot, this.picture)],
         draw: [(plot) => drawNames(plot, this.picture)],
       },
     };
   }
 
-  series({ look, dash, bare }) {
+  /** Return the series of a line: its mean, and the two invisible edges of its band. */
+  series({ colour, dash, thin }) {
     const edge = { width: 0, points: { show: false } };
-    const few = this.picture.shots.length <= (bare ? 1 : 60);
-    const stroke = colour(look);
-    const points = { show: few, size: 5, width: 1, fill: stroke, dash: [] };
-    return [{ stroke, dash, width: bare ? 1.4 : 2, points }, edge, edge];
+    const mostPoints = thin ? 1 : 60;
+    const stroke = cssColour(colour);
+    const points = { show: this.picture.shots.length <= mostPoints, size: 5, width: 1, fill: stroke, dash: [] };
+    return [{ stroke, dash, width: thin ? 1.4 : 2, points }, edge, edge];
+  }
+
+  bands({ colour, thin }, n) {
+    return thin ? [] : [{ series: [3 * n + 3, 3 * n + 2], fill: cssColour(colour) + BAND_OPACITY }];
   }
 
   axisOfK() {
-    const ink = colour("quiet");
-    const splits = (plot) => chooseTicks(plot, this.picture.shots);
-    const values = (_, shots) => shots.map(String);
-    const label = `k, exemplars per class${this.picture.log ? " (logarithmic)" : ""}`;
-    return { stroke: ink, font: FONT, label, labelFont: FONT, labelSize: 22, size: 30, grid: { show: false },
-      ticks: { stroke: colour("rule"), size: 4 }, splits, filter: (_, shots) => shots, values };
+    return {
+      stroke: cssColour("quiet"),
+      font: FONT,
+      label: `k, exemplars per class${this.picture.log ? " (logarithmic)" : ""}`,
+      labelFont: FONT,
+      labelSize: 22,
+      size: 30,
+      grid: { show: false },
+      ticks: { stroke: cssColour("rule"), size: 4 },
+      splits: (plot) => chooseTicks(plot, this.picture.shots),
+      filter: (_, shots) => shots,
+      values: (_, shots) => shots.map(String),
+    };
   }
 
   axisOfValues() {
     const values = (_, ticks, __, ___, step) => ticks.map((value) => value.toFixed(Math.max(1, decimals(step))));
-    const grid = { stroke: colour("rule"), width: 1 };
-    return { stroke: colour("quiet"), font: FONT, size: 46, grid, ticks: { show: false }, values };
+    const grid = { stroke: cssColour("rule"), width: 1 };
+    return { stroke: cssColour("quiet"), font: FONT, size: 46, grid, ticks: { show: false }, values };
+  }
+
+  /** The first and last shot that are shown. */
+  get shownRange() {
+    const { shots } = this.picture;
+    return this.zoom ?? [shots[0], shots.at(-1)];
   }
 
   rangeOfK() {
-    const shots = this.picture.shots;
-    const [first, last] = this.zoom ?? [shots[0], shots.at(-1)];
+    const [first, last] = this.shownRange;
     if (this.picture.log) {
-      const air = Math.max((last / first) ** 0.03, 1.05);
-      return [first / air, last * air];
+      const factor = Math.max((last / first) ** 0.03, 1.05);
+      return [first / factor, last * factor];
     }
-    const air = Math.max(0.03 * (last - first), 0.3);
-    return [first - air, last + air];
+    const margin = Math.max(0.03 * (last - first), 0.3);
+    return [first - margin, last + margin];
   }
 
   rangeOfValues(low, high) {
     const ends = this.picture.levels.map((level) => level.value);
     if (low !== null && high !== null) ends.push(low, high);
     if (!ends.length) return [0, 1];
-    const [least, most] = [Math.min(...ends), Math.max(...ends)];
-    const air = 0.06 * (most - least) || 0.05;
-    return this.picture.bounded ? [Math.max(least - air, -0.02), Math.min(most + air, 1.02)] : [least - air, most + air];
+    const least = Math.min(...ends);
+    const most = Math.max(...ends);
+    const margin = 0.06 * (most - least) || 0.05;
+    if (!this.picture.bounded) return [least - margin, most + margin];
+    return [Math.max(least - margin, -0.02), Math.min(most + margin, 1.02)];
   }
 
-  /** Put the cursor on a shot, the nearest one that is shown. */
-  move(at) {
+  /** Move the cursor to a shot, or to the nearest one that is shown. */
+  moveTo(index) {
     const { shots } = this.picture;
-    const [first, last] = this.zoom ?? [shots[0], shots.at(-1)];
-    const k = Math.min(Math.max(shots[Math.min(Math.max(at, 0), shots.length - 1)], first), last);
-    this.plot.setCursor({ left: this.plot.valToPos(k, "x"), top: 10 });
+    const [first, last] = this.shownRange;
+    const k = shots[clamp(index, 0, shots.length - 1)];
+    this.plot.setCursor({ left: this.plot.valToPos(clamp(k, first, last), "x"), top: 10 });
   }
 
-  moved(at) {
-    if (at === null || at === undefined) return;
-    this.at = at;
-    this.onMove(at);
+  handleMove(index) {
+    if (index === null || index === undefined) return;
+    this.index = index;
+    this.onMove(index);
   }
 
-  selected(plot) {
+  handleSelection(plot) {
     const { left, width } = plot.select;
     if (width <= 0) return;
     plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
@@ -142,8 +163,9 @@ class Chart {
   }
 
   zoomTo(from, to) {
-    const shots = this.picture.shots;
-    const [first, last] = [Math.max(from, 0), Math.min(to, shots.length - 1)];
+    const { shots } = this.picture;
+    const first = Math.max(from, 0);
+    const last = Math.min(to, shots.length - 1);
     if (first >= last) return;
     this.zoom = last - first === shots.length - 1 ? null : [shots[first], shots[last]];
     this.rescale();
@@ -158,85 +180,97 @@ class Chart {
     const [min, max] = this.rangeOfK();
     this.plot.setScale("x", { min, max });
     this.onZoom(this.zoom);
-    queueMicrotask(() => this.move(this.at)); // after uPlot's own, in which it moves the scales
+    queueMicrotask(() => this.moveTo(this.index)); // after the microtask in which uPlot moves its scales
   }
 
   /** Show half as many shots around the cursor, or twice as many. */
   zoomBy(factor) {
-    const shots = this.picture.shots;
-    const [first, last] = (this.zoom ?? [shots[0], shots.at(-1)]).map((k) => shots.indexOf(k));
+    const [first, last] = this.shownRange.map((k) => this.picture.shots.indexOf(k));
     const half = Math.max(1, Math.round(((last - first) * factor) / 2));
-    this.zoomTo(this.at - half, this.at + half);
+    this.zoomTo(this.index - half, this.index + half);
   }
 
-  key(event) {
-    const acts = {
-      ArrowLeft: () => this.move(this.at - 1),
-      ArrowRight: () => this.move(this.at + 1),
-      Home: () => this.move(0),
-      End: () => this.move(this.picture.shots.length - 1),
+  handleKey(event) {
+    const actions = {
+      ArrowLeft: () => this.moveTo(this.index - 1),
+      ArrowRight: () => this.moveTo(this.index + 1),
+      Home: () => this.moveTo(0),
+      End: () => this.moveTo(this.picture.shots.length - 1),
       "+": () => this.zoomBy(0.5),
       "-": () => this.zoomBy(2),
       Escape: () => this.reset(),
     };
-    if (!(event.key in acts) || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (!(event.key in actions) || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
-    acts[event.key]();
+    actions[event.key]();
   }
 
-  fit() {
+  resize() {
     const width = this.host.clientWidth;
     if (!this.plot || !width || width === this.plot.width) return;
     this.plot.setSize({ width, height: HEIGHT });
-    queueMicrotask(() => this.move(this.at));
+    queueMicrotask(() => this.moveTo(this.index));
   }
 }
 
-const FONT = "12px system-ui, sans-serif";
+function clamp(value, low, high) {
+  return Math.min(Math.max(value, low), high);
+}
 
-/** Return how many decimals the numbers need that stand a step apart. */
+/** Move the cursor to the nearest shot; uPlot hides it where `left` is negative. */
+function snapToShot(plot, left, top) {
+  if (left < 0) return [left, top];
+  const k = plot.data[0][plot.posToIdx(left)];
+  return [plot.valToPos(k, "x"), top];
+}
+
+/** Return how many decimals numbers need that are a step apart. */
 function decimals(step) {
   return Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
 }
 
-/** Choose the shots to number: those that are a round step apart, or, with logarithms, the roundest; none too close. */
+/** Choose the shots to number: a round step apart, or the roundest on a logarithmic axis; none too close. */
 function chooseTicks(plot, shots) {
   const { min, max, distr } = plot.scales.x;
   const shown = shots.filter((k) => k >= min && k <= max);
-  const far = (a, b) => Math.abs(plot.valToPos(a, "x") - plot.valToPos(b, "x")) >= CLOSE;
-  const apart = (ticks) => ticks.every((k, n) => n === 0 || far(k, ticks[n - 1]));
-  const step = STEPS.find((step) => apart(shown.filter((k) => k % step === 0)));
-  const even = shown.filter((k) => k % step === 0);
-  const roundness = (k) => ROUND.findIndex((step) => k % step === 0);
-  const rest = distr === 3 ? [...shown].sort((a, b) => roundness(a) - roundness(b) || a - b) : even;
-  const kept = shown.slice(0, 1);
-  for (const k of rest) if (kept.every((other) => far(k, other))) kept.push(k);
-  return kept.sort((a, b) => a - b);
+  const areApart = (a, b) => Math.abs(plot.valToPos(a, "x") - plot.valToPos(b, "x")) >= TICK_DISTANCE;
+  const multiples = (step) => shown.filter((k) => k % step === 0);
+  const fit = (ticks) => ticks.every((k, n) => n === 0 || areApart(k, ticks[n - 1]));
+  const roundness = (k) => ROUND_STEPS.findIndex((step) => k % step === 0);
+  const isLogarithmic = distr === 3;
+  const candidates = isLogarithmic
+    ? [...shown].sort((a, b) => roundness(a) - roundness(b) || a - b)
+    : multiples(TICK_STEPS.find((step) => fit(multiples(step))));
+  const ticks = shown.slice(0, 1);
+  for (const k of candidates) if (ticks.every((other) => areApart(k, other))) ticks.push(k);
+  return ticks.sort((a, b) => a - b);
 }
 
-/** Draw the levels across the plot, and the line of k* with what lies beyond it shaded. */
+/** Draw the horizontal levels, and the line of k* with a shade beyond it. */
 function drawLevels(plot, picture) {
   const { ctx, bbox } = plot;
+  const right = bbox.left + bbox.width;
   ctx.save();
   ctx.beginPath();
   ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
   ctx.clip();
-  const x = plot.valToPos(picture.best, "x", true);
-  if (bestIsShown(plot, picture)) {
-    ctx.fillStyle = colour("beyond");
-    ctx.fillRect(x, bbox.top, bbox.left + bbox.width - x, bbox.height);
-    drawLine(plot, [x, bbox.top, x, bbox.top + bbox.height], colour("quiet"), [4, 3]);
+  if (isCompleteShotsShown(plot, picture)) {
+    const x = plot.valToPos(picture.completeShots, "x", true);
+    ctx.fillStyle = cssColour("beyond");
+    ctx.fillRect(x, bbox.top, right - x, bbox.height);
+    drawLine(plot, [x, bbox.top, x, bbox.top + bbox.height], cssColour("quiet"), [4, 3]);
   }
-  for (const { value, look, dash } of picture.levels) {
+  for (const { value, colour, dash } of picture.levels) {
     const y = Math.round(plot.valToPos(value, "y", true)) + 0.5;
-    drawLine(plot, [bbox.left, y, bbox.left + bbox.width, y], colour(look), dash);
+    drawLine(plot, [bbox.left, y, right, y], cssColour(colour), dash);
   }
   ctx.restore();
 }
 
-/** Whether the line of k* is in sight, and something beyond it. */
-function bestIsShown(plot, { best, shots }) {
-  return best >= plot.scales.x.min && best < Math.min(plot.scales.x.max, shots.at(-1));
+/** Return whether the line of k* is visible, with shots beyond it. */
+function isCompleteShotsShown(plot, { completeShots, shots }) {
+  const { min, max } = plot.scales.x;
+  return completeShots >= min && completeShots < Math.min(max, shots.at(-1));
 }
 
 function drawLine({ ctx }, [x0, y0, x1, y1], stroke, dash) {
@@ -249,7 +283,7 @@ function drawLine({ ctx }, [x0, y0, x1, y1], stroke, dash) {
   ctx.stroke();
 }
 
-/** Name the levels at the right edge, and k*; a name that would be far from its line is left to the readout. */
+/** Write the names of levels at the right edge, and k*; a name far from its line is in the readout only. */
 function drawNames(plot, picture) {
   const { ctx, bbox } = plot;
   const px = uPlot.pxRatio;
@@ -257,25 +291,26 @@ function drawNames(plot, picture) {
   ctx.font = `${11 * px}px system-ui, sans-serif`;
   ctx.textAlign = "right";
   ctx.textBaseline = "bottom";
-  let above = Infinity;
-  const lowest = [...picture.levels].sort((a, b) => a.value - b.value);
-  for (const { name, value, look } of lowest) {
-    const own = plot.valToPos(value, "y", true) - 2 * px;
-    const y = Math.min(own, above - 12 * px);
-    if (own - y > 10 * px) continue;
-    drawName(plot, name, bbox.left + bbox.width - 3 * px, y, colour(look));
-    above = y;
+  let previous = Infinity;
+  const ascending = [...picture.levels].sort((a, b) => a.value - b.value);
+  for (const { name, value, colour } of ascending) {
+    const line = plot.valToPos(value, "y", true) - 2 * px;
+    const y = Math.min(line, previous - 12 * px);
+    if (line - y > 10 * px) continue;
+    drawName(plot, name, bbox.left + bbox.width - 3 * px, y, cssColour(colour));
+    previous = y;
   }
-  if (bestIsShown(plot, picture)) {
+  if (isCompleteShotsShown(plot, picture)) {
+    const x = plot.valToPos(picture.completeShots, "x", true);
     ctx.textAlign = "left";
-    drawName(plot, `k* = ${picture.best}`, plot.valToPos(picture.best, "x", true), bbox.top - 1 * px, colour("quiet"));
+    drawName(plot, `k* = ${picture.completeShots}`, x, bbox.top - 1 * px, cssColour("quiet"));
   }
   ctx.restore();
 }
 
 function drawName({ ctx }, name, x, y, fill) {
   ctx.lineWidth = 3 * uPlot.pxRatio;
-  ctx.strokeStyle = colour("paper");
+  ctx.strokeStyle = cssColour("paper");
   ctx.setLineDash([]);
   ctx.lineJoin = "round";
   ctx.strokeText(name, x, y);
@@ -283,27 +318,29 @@ function drawName({ ctx }, name, x, y, fill) {
   ctx.fillText(name, x, y);
 }
 
-/** Tell uPlot, which knows a mouse alone, what fingers do: move, drag sideways, and tap twice. */
+/** Translate touches into mouse events, the only ones that uPlot handles: move, drag sideways, double tap. */
 function listenToTouch(plot) {
   const { over } = plot;
-  let [down, tapped] = [0, 0];
-  const pass = (kind, { clientX, clientY }, movementX) =>
-    over.dispatchEvent(new MouseEvent(kind, { bubbles: true, clientX, clientY, movementX }));
-  const listen = (kind, act) => over.addEventListener(kind, (event) => event.pointerType === "touch" && act(event));
+  let startX = 0;
+  let lastTap = 0;
+  const send = (type, { clientX, clientY }, movementX) =>
+    over.dispatchEvent(new MouseEvent(type, { bubbles: true, clientX, clientY, movementX }));
+  const listen = (type, handle) =>
+    over.addEventListener(type, (event) => event.pointerType === "touch" && handle(event));
   listen("pointerdown", (event) => {
-    down = event.clientX;
-    pass("mousemove", event, 1);
-    pass("mousedown", event, 0);
+    startX = event.clientX;
+    send("mousemove", event, 1);
+    send("mousedown", event, 0);
   });
-  listen("pointermove", (event) => pass("mousemove", event, 1));
+  listen("pointermove", (event) => send("mousemove", event, 1));
   listen("pointerup", (event) => {
-    pass("mouseup", event, 0);
-    const tap = Math.abs(event.clientX - down) < 10;
-    if (tap && event.timeStamp - tapped < TWICE) pass("dblclick", event, 0);
-    tapped = tap ? event.timeStamp : 0;
+    send("mouseup", event, 0);
+    const isTap = Math.abs(event.clientX - startX) < 10;
+    if (isTap && event.timeStamp - lastTap < DOUBLE_TAP_MS) send("dblclick", event, 0);
+    lastTap = isTap ? event.timeStamp : 0;
   });
   listen("pointercancel", (event) => {
-    plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false); // the page scrolls: that was no drag
-    pass("mouseup", event, 0);
+    plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false); // the page scrolls, nobody drags
+    send("mouseup", event, 0);
   });
 }

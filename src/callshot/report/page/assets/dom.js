@@ -1,41 +1,42 @@
 "use strict";
-// What the other scripts build the page with. Text from the study is only ever set as text, never as HTML.
+// Functions that build elements for the other scripts. Text of the study is set as text, never as HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** Make an element: attributes (true: bare, false or null: none, functions: listeners), then children. */
-function make(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
+/** Make an element. Attributes: true is bare, false or null is left out, a function is a listener. */
+function makeElement(name, attributes = {}, ...children) {
+  const element = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
-    if (typeof value === "function") made.addEventListener(key, value);
-    else if (value !== null && value !== false) made.setAttribute(key, value === true ? "" : value);
+    if (typeof value === "function") element.addEventListener(key, value);
+    else if (value !== null && value !== false) element.setAttribute(key, value === true ? "" : value);
   }
-  made.append(...children.filter((child) => child !== null));
-  return made;
+  element.append(...children.filter((child) => child !== null));
+  return element;
 }
 
-/** Make a labelled choice; `names` are the texts of its options, by place. */
-function makeChoice(label, testid, names, onChange) {
-  const options = names.map((name, at) => make("option", { value: at }, name));
-  const select = make("select", { "data-testid": testid, change: () => onChange(Number(select.value)) }, ...options);
-  return make("label", { class: "field" }, make("span", {}, label), select);
+/** Make a labelled select; `names` are the texts of its options, and `onChange` gets an index. */
+function makeSelect(label, testid, names, onChange) {
+  const options = names.map((name, index) => makeElement("option", { value: index }, name));
+  const change = () => onChange(Number(select.value));
+  const select = makeElement("select", { "data-testid": testid, change }, ...options);
+  return makeElement("label", { class: "field" }, makeElement("span", {}, label), select);
 }
 
-/** Make a labelled box to tick; `before` is what stands between box and label. */
-function makeTick(label, testid, checked, onChange, before = null) {
-  const box = make("input", { type: "checkbox", "data-testid": testid, value: label, checked });
+/** Make a labelled checkbox, with an optional swatch between the box and its label. */
+function makeCheckbox(label, testid, checked, onChange, swatch = null) {
+  const box = makeElement("input", { type: "checkbox", "data-testid": testid, value: label, checked });
   box.addEventListener("change", () => onChange(box.checked));
-  return make("label", { class: "tick" }, box, before, make("span", {}, label));
+  return makeElement("label", { class: "tick" }, box, swatch, makeElement("span", {}, label));
 }
 
-/** Make a short piece of a line as the chart draws it; `look` is a colour's number or null for ink. */
-function makeSwatch(look, dash) {
+/** Make a short piece of a line as the chart draws it; `colour` is a number, or null for ink. */
+function makeSwatch(colour, dash) {
   const swatch = document.createElementNS(SVG, "svg");
   const line = document.createElementNS(SVG, "path");
   line.setAttribute("d", "M0 5H26");
   line.setAttribute("stroke-dasharray", dash.join(" "));
   swatch.setAttribute("viewBox", "0 0 26 10");
-  swatch.setAttribute("class", `swatch ${look === null ? "ink" : `colour-${look}`}`);
+  swatch.setAttribute("class", `swatch ${colour === null ? "ink" : `colour-${colour}`}`);
   swatch.setAttribute("aria-hidden", "true");
   swatch.append(line);
   return swatch;

@@ -1,272 +1,305 @@
 "use strict";
-// The two panels with a chart: curves, and paired differences. Each has its choices, a chart, and a readout.
+// The two panels with a chart: curves, and paired differences. Each has controls, a chart, and a readout.
 
-const SPREADS = {
-  "per-query": "per-query: every query meets draws of its own, as in the paper; chance evens out over queries.",
-  shared: "shared: one labelled set for all queries, as in the field; which queries there are is not in the spread.",
+const SPREAD_NOTES = {
+  "per-query": "per-query: every query has draws of its own, as in the paper; the luck of a draw averages out.",
+  shared: "shared: one labelled set for all queries, as in practice; the interval leaves out which queries there are.",
 };
-const RIVAL_DASHES = { logistic: [7, 4], recurrent: [2, 3], "end-to-end": [10, 3, 2, 3] };
-const RULE_DASHES = [[1, 3], [5, 2], [9, 2, 1, 2], [12, 4], [4, 2, 1, 2, 1, 2], [3, 4]];
+const BASELINE_DASHES = { logistic: [7, 4], recurrent: [2, 3], "end-to-end": [10, 3, 2, 3] };
+const CLASSIFIER_DASHES = [[1, 3], [5, 2], [9, 2, 1, 2], [12, 4], [4, 2, 1, 2, 1, 2], [3, 4]];
 const HELP = "Move over the chart or use the arrow keys for values; drag sideways to zoom, tap twice or press Escape to see all.";
+const REDUCED_NOTE = "Reduced scoring is over categories and has no single classes";
+const NO_CURVE_NOTE = "There is no curve of this metric, spread and class";
 
 class Panel {
   constructor(host, name, data) {
-    Object.assign(this, { host, name, data, state: { corpus: 0, metric: 0, spread: 0, log: false } });
-    this.controls = make("div", { class: "controls" });
-    this.heading = make("p", { class: "chart-heading", "data-testid": `${name}-heading` });
-    this.canvas = make("div", { class: "chart", tabindex: 0, role: "group", "aria-roledescription": "chart",
+    const state = { corpus: 0, metric: 0, spread: 0, log: false };
+    Object.assign(this, { host, name, data, state });
+    this.controls = makeElement("div", { class: "controls" });
+    this.heading = makeElement("p", { class: "chart-heading", "data-testid": `${name}-heading` });
+    this.canvas = makeElement("div", { class: "chart", tabindex: 0, role: "group", "aria-roledescription": "chart",
       "aria-label": HELP, "data-testid": `${name}-chart` });
-    this.reset = make("button", { type: "button", class: "reset", "data-testid": `${name}-reset`, hidden: true,
+    this.reset = makeElement("button", { type: "button", class: "reset", "data-testid": `${name}-reset`, hidden: true,
       click: () => this.chart.reset() });
-    this.readout = make("div", { class: "readout", "aria-live": "polite", "data-testid": `${name}-readout` });
-    this.hint = make("p", { class: "quiet hint" });
-    const drawing = make("div", { class: "drawing" }, this.heading, this.canvas, this.reset);
-    host.append(this.controls, make("div", { class: "side-by-side" }, drawing, this.readout), this.hint);
-    this.chart = new Chart(this.canvas, (at) => this.read(at), (zoom) => this.tellZoom(zoom));
-    this.choose({ corpus: this.firstCorpus() });
+    this.readout = makeElement("div", { class: "readout", "aria-live": "polite", "data-testid": `${name}-readout` });
+    this.hint = makeElement("p", { class: "quiet hint" });
+    const drawing = makeElement("div", { class: "drawing" }, this.heading, this.canvas, this.reset);
+    const columns = makeElement("div", { class: "side-by-side" }, drawing, this.readout);
+    host.append(this.controls, columns, this.hint);
+    this.chart = new Chart(this.canvas, (index) => this.showValues(index), (zoom) => this.showZoom(zoom));
+    this.update({ corpus: this.firstCorpus() });
   }
 
   get corpus() { return this.data.corpora[this.state.corpus]; }
   get metric() { return this.corpus.metrics[this.state.metric]; }
 
-  /** Change the state and draw again; another corpus brings its own choices. */
-  choose(change) {
+  /** Change the state and draw again; another corpus has other controls. */
+  update(change) {
     Object.assign(this.state, change);
-    if ("corpus" in change) this.restart();
-    this.heading.textContent = this.tell();
-    this.hint.textContent = `${SPREADS[this.corpus.spreads[this.state.spread]] ?? ""} ${HELP}`;
+    if ("corpus" in change) this.resetControls();
+    this.heading.textContent = this.describeChart();
+    this.hint.textContent = `${SPREAD_NOTES[this.corpus.spreads[this.state.spread]] ?? ""} ${HELP}`;
     this.chart.show(this.picture());
   }
 
-  restart() {
-    const shared = this.corpus.spreads.indexOf("shared"); // the one that the answer speaks of
-    Object.assign(this.state, { metric: 0, spread: Math.max(shared, 0) }, this.fresh());
-    const choice = (label, key, names) => {
-      const made = makeChoice(label, `${this.name}-${key}`, names, (value) => this.choose({ [key]: value }));
-      made.querySelector("select").value = this.state[key];
-      return made;
-    };
+  resetControls() {
+    const shared = this.corpus.spreads.indexOf("shared"); // the spread of the answer
+    Object.assign(this.state, { metric: 0, spread: Math.max(shared, 0) }, this.initialState());
     const corpora = this.data.corpora.map((corpus) => corpus.name);
-    const log = makeTick("logarithmic k", `${this.name}-log`, this.state.log, (value) => this.choose({ log: value }));
+    const setLog = (log) => this.update({ log });
     this.controls.replaceChildren(
-      make("div", { class: "fields" },
-        corpora.length > 1 ? choice("Corpus", "corpus", corpora) : null,
-        choice("Metric", "metric", this.corpus.metrics.map((metric) => metric.name)),
-        choice("Spread", "spread", this.corpus.spreads),
-        this.field(choice)),
-      make("div", { class: "ticks" }, ...this.ticks(), log), ...this.more());
+      makeElement("div", { class: "fields" },
+        corpora.length > 1 ? this.makeSelect("Corpus", "corpus", corpora) : null,
+        this.makeSelect("Metric", "metric", this.corpus.metrics.map((metric) => metric.name)),
+        this.makeSelect("Spread", "spread", this.corpus.spreads),
+        this.lastSelect()),
+      makeElement("div", { class: "ticks" }, ...this.checkboxes(),
+        makeCheckbox("logarithmic k", `${this.name}-log`, this.state.log, setLog)),
+      ...this.furtherControls());
   }
 
-  /** What stands below the other choices. */
-  more() { return []; }
+  makeSelect(label, key, names) {
+    const field = makeSelect(label, `${this.name}-${key}`, names, (value) => this.update({ [key]: value }));
+    field.querySelector("select").value = this.state[key];
+    return field;
+  }
 
-  tellZoom(zoom) {
+  furtherControls() { return []; }
+
+  showZoom(zoom) {
     this.reset.hidden = zoom === null;
     this.reset.textContent = zoom === null ? "" : `k = ${zoom[0]} to ${zoom[1]}: show all`;
   }
 
-  /** Show the values at a shot: a line of words and a table. */
-  read(at) {
-    const { shots } = this.corpus;
-    const head = ["", "mean", "1 – 99 %"].map((text) => make("th", { scope: "col" }, text));
-    const table = make("table", {}, make("thead", {}, make("tr", {}, ...head)), make("tbody", {}, ...this.rows(at)));
-    const k = make("strong", { "data-testid": `${this.name}-k` }, `k = ${shots[at]}`);
-    this.readout.replaceChildren(make("p", {}, k, make("span", { class: "quiet" }, this.tellShot(at))), table);
+  /** Show the values at a shot: a sentence and a table. */
+  showValues(index) {
+    const headings = ["", "mean", "1 – 99 %"].map((text) => makeElement("th", { scope: "col" }, text));
+    const head = makeElement("thead", {}, makeElement("tr", {}, ...headings));
+    const table = makeElement("table", {}, head, makeElement("tbody", {}, ...this.rows(index)));
+    const k = makeElement("strong", { "data-testid": `${this.name}-k` }, `k = ${this.corpus.shots[index]}`);
+    const note = makeElement("span", { class: "quiet" }, this.describeShot(index));
+    this.readout.replaceChildren(makeElement("p", {}, k, note), table);
   }
 
-  number(value) {
+  formatNumber(value) {
     return value === null ? "–" : value.toFixed(this.data.digits).replace("-", "−");
   }
 
-  row(name, { look, dash }, mean, low, high) {
-    const range = low === undefined ? "" : low === null ? "–" : `${this.number(low)} – ${this.number(high)}`;
-    return make("tr", { "data-testid": `${this.name}-row`, "data-name": name },
-      make("th", { scope: "row" }, makeSwatch(look, dash), make("span", {}, name)),
-      make("td", {}, this.number(mean)), make("td", {}, range));
+  formatInterval(low, high) {
+    if (low === undefined) return "";
+    return low === null ? "–" : `${this.formatNumber(low)} – ${this.formatNumber(high)}`;
+  }
+
+  makeRow(name, { colour, dash }, mean, low, high) {
+    const swatch = makeSwatch(typeof colour === "number" ? colour : null, dash);
+    return makeElement("tr", { "data-testid": `${this.name}-row`, "data-name": name },
+      makeElement("th", { scope: "row" }, swatch, makeElement("span", {}, name)),
+      makeElement("td", {}, this.formatNumber(mean)),
+      makeElement("td", {}, this.formatInterval(low, high)));
   }
 }
 
 class Curves extends Panel {
   firstCorpus() { return 0; }
-  fresh() { return { label: 0, hidden: new Set(), rules: new Set() }; }
+  initialState() { return { label: 0, hidden: new Set(), classifiers: new Set() }; }
 
-  field(choice) {
-    this.classes = choice("Class", "label", ["all classes", ...this.corpus.classes]);
-    return this.classes;
+  lastSelect() {
+    this.classField = this.makeSelect("Class", "label", ["all classes", ...this.corpus.classes]);
+    return this.classField;
   }
 
-  ticks() {
-    return this.corpus.encoders.map((name, n) => {
-      const { look, dash } = lookOf(n);
-      const toggle = (shown) => {
-        this.state.hidden[shown ? "delete" : "add"](n);
-        this.choose({});
+  checkboxes() {
+    return this.corpus.encoders.map((name, encoder) => {
+      const { colour, dash } = lineStyle(encoder);
+      const toggle = (checked) => {
+        this.state.hidden[checked ? "delete" : "add"](encoder);
+        this.update({});
       };
-      return makeTick(name, "curves-encoder", true, toggle, makeSwatch(look, dash));
+      return makeCheckbox(name, "curves-encoder", true, toggle, makeSwatch(colour, dash));
     });
   }
 
-  /** The other classifiers, none of them shown at first: a colour is an encoder's, a dash theirs. */
-  more() {
-    this.rules = this.corpus.rules.map((name, n) => {
-      const toggle = (shown) => {
-        this.state.rules[shown ? "add" : "delete"](n);
-        this.choose({});
+  /** The other classifiers, hidden at first: colours stand for encoders, dashes for classifiers. */
+  furtherControls() {
+    this.classifierFields = this.corpus.classifiers.map((name, classifier) => {
+      const toggle = (checked) => {
+        this.state.classifiers[checked ? "add" : "delete"](classifier);
+        this.update({});
       };
-      return makeTick(name, "curves-rule", false, toggle, makeSwatch(null, ruleDash(n)));
+      const swatch = makeSwatch(null, classifierDash(classifier));
+      return makeCheckbox(name, "curves-classifier", false, toggle, swatch);
     });
-    const label = make("span", { class: "quiet" }, "Beside the centroid:");
-    return this.rules.length ? [make("div", { class: "ticks", role: "group", "aria-label": "Other classifiers" }, label, ...this.rules)] : [];
+    if (!this.classifierFields.length) return [];
+    const label = makeElement("span", { class: "quiet" }, "Beside the centroid:");
+    const attributes = { class: "ticks", role: "group", "aria-label": "Other classifiers" };
+    return [makeElement("div", attributes, label, ...this.classifierFields)];
   }
 
-  /** The place of the chosen class, or null for the mean of all, which is all that reduced scoring has. */
+  /** The index of the chosen class, or null for the mean of all; reduced scoring has only the mean. */
   get label() {
     return this.state.label === 0 || this.metric.of_class === null ? null : this.state.label - 1;
   }
 
-  tell() {
-    const select = this.classes.querySelector("select");
+  describeChart() {
+    const select = this.classField.querySelector("select");
     select.disabled = this.metric.of_class === null;
-    select.title = select.disabled ? "Reduced scoring is over categories: it has no classes of its own" : "";
-    this.tellRules();
-    const what = this.label === null ? this.metric.name : `${this.metric.of_class} of ${this.corpus.classes[this.label]}`;
-    return `${what}: mean, and band from the 1st to the 99th percentile`;
+    select.title = select.disabled ? REDUCED_NOTE : "";
+    this.disableClassifiers();
+    const { name, of_class } = this.metric;
+    const subject = this.label === null ? name : `${of_class} of ${this.corpus.classes[this.label]}`;
+    return `${subject}: mean, and band from the 1st to the 99th percentile`;
   }
 
-  /** Disable the classifiers that have no line here. */
-  tellRules() {
-    this.rules.forEach((tick, n) => {
-      const there = this.corpus.encoders.some((_, encoder) => this.ofRule(encoder, n));
-      tick.querySelector("input").disabled = !there;
-      tick.title = there ? "" : "It has no curve of this metric, spread and class";
+  /** Disable the classifiers without a line for the chosen metric, spread and class. */
+  disableClassifiers() {
+    this.classifierFields.forEach((field, classifier) => {
+      const hasLine = this.corpus.encoders.some((_, encoder) => this.classifierValues(encoder, classifier));
+      field.querySelector("input").disabled = !hasLine;
+      field.title = hasLine ? "" : NO_CURVE_NOTE;
     });
   }
 
-  ofRule(encoder, rule) {
+  classifierValues(encoder, classifier) {
     const { metric, spread } = this.state;
-    return this.label === null ? this.corpus.lines[`${metric}.${spread}.${encoder}.r${rule}`] : undefined;
+    if (this.label !== null) return undefined;
+    return this.corpus.lines[`${metric}.${spread}.${encoder}.c${classifier}`];
   }
 
   lines() {
     const { metric, spread, hidden } = this.state;
-    return this.corpus.encoders.flatMap((name, n) => {
-      const key = [metric, spread, n, ...(this.label === null ? [] : [this.label])].join(".");
-      const found = this.corpus.lines[key];
-      if (hidden.has(n) || !found) return [];
-      return [{ name, ...lookOf(n), mean: found[0], low: found[1], high: found[2] }, ...this.linesOfRules(name, n)];
+    return this.corpus.encoders.flatMap((name, encoder) => {
+      const label = this.label === null ? [] : [this.label];
+      const values = this.corpus.lines[[metric, spread, encoder, ...label].join(".")];
+      if (hidden.has(encoder) || !values) return [];
+      return [makeLine(name, lineStyle(encoder), values), ...this.classifierLines(name, encoder)];
     });
   }
 
-  linesOfRules(encoder, n) {
-    return [...this.state.rules].sort((a, b) => a - b).flatMap((rule) => {
-      const found = this.ofRule(n, rule);
-      const name = `${this.corpus.rules[rule]} on ${encoder}`;
-      const look = { look: lookOf(n).look, dash: ruleDash(rule), bare: true };
-      return found ? [{ name, ...look, mean: found[0], low: found[1], high: found[2] }] : [];
+  classifierLines(encoderName, encoder) {
+    const chosen = [...this.state.classifiers].sort((a, b) => a - b);
+    return chosen.flatMap((classifier) => {
+      const values = this.classifierValues(encoder, classifier);
+      const name = `${this.corpus.classifiers[classifier]} on ${encoderName}`;
+      const style = { colour: lineStyle(encoder).colour, dash: classifierDash(classifier), thin: true };
+      return values ? [makeLine(name, style, values)] : [];
     });
   }
 
-  /** Rivals, of the encoders that are shown, and chance; of a class alone, chance is all that is known. */
+  /** Baselines of the encoders that are shown, and chance; a single class has only chance. */
   levels() {
+    if (this.label !== null) return chanceLevel(this.metric.chances[this.label]);
     const { metric, hidden } = this.state;
-    const shown = (rival) => rival.metric === metric && rival.value !== null && !hidden.has(rival.encoder);
-    const rivals = this.label === null ? this.corpus.rivals.filter(shown) : [];
-    const levels = rivals.map(({ name, kind, encoder, value }) => ({
-      name, value, look: encoder === null ? null : lookOf(encoder).look, dash: RIVAL_DASHES[kind] ?? [5, 5],
-      told: encoder === null ? name : `${name} on ${this.corpus.encoders[encoder]}`,
-    }));
-    const chance = this.label === null ? this.metric.chance : this.metric.chances[this.label];
-    if (chance === null) return levels;
-    return [...levels, { name: "chance", told: "chance", value: chance, look: "quiet", dash: [1, 3] }];
+    const levels = [];
+    for (const { name, kind, encoder, value, metric: measured } of this.corpus.baselines) {
+      if (measured !== metric || value === null || hidden.has(encoder)) continue;
+      const hasEncoder = encoder !== null;
+      levels.push({
+        name,
+        value,
+        colour: hasEncoder ? lineStyle(encoder).colour : null,
+        dash: BASELINE_DASHES[kind] ?? [5, 5],
+        label: hasEncoder ? `${name} on ${this.corpus.encoders[encoder]}` : name,
+      });
+    }
+    return [...levels, ...chanceLevel(this.metric.chance)];
   }
 
   picture() {
-    const { shots, best } = this.corpus;
-    return { shots, best, lines: this.lines(), levels: this.levels(), log: this.state.log, bounded: true };
+    const { shots, complete_shots: completeShots } = this.corpus;
+    const { log } = this.state;
+    return { shots, completeShots, lines: this.lines(), levels: this.levels(), log, bounded: true };
   }
 
-  tellShot(at) {
-    const { shots, best, fresh, classes } = this.corpus;
-    if (shots[at] <= best) return "every class gives k exemplars";
-    return `beyond k* = ${best}: ${fresh[at]} of ${classes.length} classes still give k, the others all they have`;
+  describeShot(index) {
+    const { shots, complete_shots: completeShots, new_exemplars: newExemplars, classes } = this.corpus;
+    if (shots[index] <= completeShots) return "every class has k exemplars";
+    return `beyond k* = ${completeShots}: ${newExemplars[index]} of ${classes.length} classes have k, the others give all they have`;
   }
 
-  rows(at) {
-    const lines = this.lines().map((line) => this.row(line.name, line, line.mean[at], line.low[at], line.high[at]));
-    const levels = this.levels().map((level) => this.row(level.told, { ...level, look: inkOf(level.look) }, level.value));
+  rows(index) {
+    const lines = this.lines().map((line) =>
+      this.makeRow(line.name, line, line.mean[index], line.low[index], line.high[index]));
+    const levels = this.levels().map((level) => this.makeRow(level.label, level, level.value));
     return [...lines, ...levels];
   }
 }
 
 class Differences extends Panel {
   firstCorpus() { return this.data.corpora.findIndex((corpus) => corpus.pairs.length); }
-  fresh() { return { pair: 0 }; }
-  ticks() { return []; }
+  initialState() { return { pair: 0 }; }
+  checkboxes() { return []; }
 
-  field(choice) {
-    return choice("Comparison", "pair", this.corpus.pairs.map(([one, other]) => `${one} less ${other}`));
+  lastSelect() {
+    const names = this.corpus.pairs.map(([one, other]) => `${one} less ${other}`);
+    return this.makeSelect("Comparison", "pair", names);
   }
 
-  get found() {
+  get pair() { return this.corpus.pairs[this.state.pair] ?? ["", ""]; }
+
+  get values() {
     const { metric, spread, pair } = this.state;
     return this.corpus.differences[[metric, spread, pair].join(".")];
   }
 
-  number(value) {
-    return value > 0 ? `+${super.number(value)}` : super.number(value);
+  formatNumber(value) {
+    return value > 0 ? `+${super.formatNumber(value)}` : super.formatNumber(value);
   }
 
-  tell() {
-    const [one, other] = this.corpus.pairs[this.state.pair] ?? ["", ""];
+  describeChart() {
+    const [one, other] = this.pair;
     return `${this.metric.name} of ${one} less that of ${other}, over the same draws`;
   }
 
   picture() {
-    const { shots, best } = this.corpus;
-    const lines = this.found ? [{ ...lookOf(0), mean: this.found[0], low: this.found[1], high: this.found[2] }] : [];
-    const zero = { name: "no difference", value: 0, look: "quiet", dash: [1, 3] };
-    return { shots, best, lines, levels: [zero], log: this.state.log, bounded: false };
+    const { shots, complete_shots: completeShots } = this.corpus;
+    const lines = this.values ? [makeLine("", lineStyle(0), this.values)] : [];
+    const zero = { name: "no difference", value: 0, colour: "quiet", dash: [1, 3] };
+    return { shots, completeShots, lines, levels: [zero], log: this.state.log, bounded: false };
   }
 
-  tellShot(at) {
-    const wins = this.found?.[3][at] ?? null;
-    const [one] = this.corpus.pairs[this.state.pair] ?? [""];
-    return wins === null ? "not compared" : `${one} is larger in ${(100 * wins).toFixed(1)} % of the samples`;
+  describeShot(index) {
+    const wins = this.values?.[3][index] ?? null;
+    if (wins === null) return "not compared";
+    return `${this.pair[0]} is larger in ${(100 * wins).toFixed(1)} % of the samples`;
   }
 
-  rows(at) {
-    const [one, other] = this.corpus.pairs[this.state.pair] ?? ["", ""];
-    const values = this.found ? this.found.slice(0, 3).map((list) => list[at]) : [null, null, null];
-    return [this.row(`${one} less ${other}`, lookOf(0), ...values)];
+  rows(index) {
+    const [one, other] = this.pair;
+    const values = this.values ? this.values.slice(0, 3).map((list) => list[index]) : [null, null, null];
+    return [this.makeRow(`${one} less ${other}`, lineStyle(0), ...values)];
   }
 }
 
-function ruleDash(n) {
-  return RULE_DASHES[n % RULE_DASHES.length];
+function makeLine(name, style, [mean, low, high]) {
+  return { name, ...style, mean, low, high };
 }
 
-/** A swatch is in ink where a line has no colour of its own. */
-function inkOf(look) {
-  return typeof look === "number" ? look : null;
+function chanceLevel(value) {
+  if (value === null) return [];
+  return [{ name: "chance", label: "chance", value, colour: "quiet", dash: [1, 3] }];
+}
+
+function classifierDash(classifier) {
+  return CLASSIFIER_DASHES[classifier % CLASSIFIER_DASHES.length];
 }
 
 function startPanels() {
   const data = JSON.parse(document.getElementById("data").textContent);
   const panels = [];
-  const start = (Kind, name, there) => {
+  const start = (PanelClass, name, hasData) => {
     const host = document.getElementById(`${name}-panel`);
-    if (host && data.corpora.some(there)) panels.push(new Kind(host, name, data));
+    if (host && data.corpora.some(hasData)) panels.push(new PanelClass(host, name, data));
   };
   start(Curves, "curves", (corpus) => corpus.shots.length);
   start(Differences, "differences", (corpus) => corpus.pairs.length);
-  const redraw = () => panels.forEach((panel) => panel.choose({}));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
-  const print = (on) => () => {
-    document.documentElement.toggleAttribute("data-print", on); // paper is white, also where the screen is dark
+  const redraw = () => panels.forEach((panel) => panel.update({}));
+  const setPrint = (isPrint) => () => {
+    document.documentElement.toggleAttribute("data-print", isPrint); // paper is white, dark screen or not
     redraw();
   };
-  addEventListener("beforeprint", print(true));
-  addEventListener("afterprint", print(false));
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+  addEventListener("beforeprint", setPrint(true));
+  addEventListener("afterprint", setPrint(false));
 }
 
 startPanels();

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from callshot.errors import InputError, OutputError
-from callshot.tables.sequences import read_sequences, sequences_path, write_sequences
+from callshot.tables.embedding_tables import read_sequences, sequences_path, write_sequences
 
 RNG = np.random.default_rng(0)
 FRAMES = {f"s{n:03}": RNG.normal(size=(1 + n % 5, 3)).astype(np.float32) for n in range(150)}
@@ -34,7 +34,7 @@ def test_each_comes_back_as_it_was_in_the_order_that_is_asked_for(path: Path) ->
 
 
 def test_a_table_without_sequences_says_how_to_get_them(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="not there; embed the segments again with --sequence"):
+    with pytest.raises(InputError, match="no such file; embed the segments again with --sequence"):
         read_sequences(tmp_path / "no.sequences.parquet", ["a"])
 
 

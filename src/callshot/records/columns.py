@@ -1,0 +1,275 @@
+"""Columns of a data frame → the checked columns of a table of embeddings.
+
+`source` is what errors begin with: a file, or "memory". Rows are counted from 1.
+"""
+
+import json
+import re
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike, NDArray
+
+from callshot.errors import InputError
+from callshot.records.terms import COMMON_FOLD
+
+Source = str | Path
+FloatMatrix = NDArray[np.floating[Any]]
+
+COLUMNS = ("recording", "label", "segment", "labels", "fold", "embedding")
+DIMENSION = re.compile("e(0|[1-9][0-9]*)")
+BROKEN_TEXT = re.compile("[^\0-\ud7ff\ue000-\U0010ffff]")  # half surrogates, beyond Unicode
+SEPARATORS = {";": "semicolons", "\t": "tabs"}
+LISTED_NAMES = 8
+
+
+def select_columns(source: Source, names: Sequence[str]) -> list[str]:
+    """Return which columns of a table are read; raise if one is missing."""
+    dimensions: list[str] = []
+    if "embedding" not in names:
+        count = len({name for name in names if DIMENSION.fullmatch(name)})
+        dimensions = [f"e{number}" for number in range(count)]
+        check_columns(source, names, dimensions or ["embedding"])
+    check_columns(source, names, ["recording", "label"])
+    return [name for name in (*COLUMNS, *dimensions) if name in names]
+
+
+def check_columns(source: Source, names: Sequence[str], required: Sequence[str]) -> None:
+    """Raise for the first required column that is missing, and suggest what to do."""
+    for name in required:
+        if name not in names:
+            raise InputError(f"{source}: column {name} is missing; {_missing_hint(name, names)}")
+
+
+def _missing_hint(name: str, names: Sequence[str]) -> str:
+    for separator, word in SEPARATORS.items():
+        if len(names) == 1 and separator in names[0]:
+            return (
+                f"the fields seem to be separated by {word}: "
+                "save the file with commas (and decimal points)"
+            )
+    numbered = [other for other in names if re.fullmatch("e[0-9]+", other)]
+    if numbered and DIMENSION.fullmatch(name):
+        return (
+            "expected dimensions e0, e1, … without a gap, "
+            f"got {numbered[0][:20]} to {numbered[-1][:20]}"
+        )
+    spelling = {other.lower(): other for other in names if other not in COLUMNS}
+    similar = get_close_matches(name, spelling, n=1)
+    hint = "add it"
+    if similar:
+        hint = f"rename {spelling[similar[0]]!r}, or add it"
+    listed = ", ".join(repr(other) for other in names[:LISTED_NAMES])
+    if len(names) > LISTED_NAMES:
+        listed += ", …"
+    return f"{hint}; the columns are {listed or 'none'}"
+
+
+def check_rows(
+    source: Source,
+    column: str,
+    bad: ArrayLike,
+    expected: str,
+    values: Sequence[Any] | pl.Series,
+    hint: str = "",
+) -> None:
+    """Raise for the first row that is bad, if there is one."""
+    rows = np.flatnonzero(bad)
+    if rows.size > 0:
+        row = int(rows[0])
+        raise InputError(
+            f"{source}: column {column}, row {row + 1}: "
+            f"expected {expected}, got {values[row]!r}{hint}"
+        )
+
+
+def text_column(source: Source, column: pl.Series, *, lists: bool = False) -> pl.Series:
+    """Return a column of text or integers as text; with `lists` also a column of lists of them."""
+    dtype = column.dtype
+    target: Any = pl.String
+    if lists and isinstance(dtype, pl.List | pl.Array):
+        dtype = dtype.inner  # type: ignore[assignment]
+        target = pl.List(pl.String)
+    is_text = isinstance(dtype, pl.String | pl.Categorical | pl.Enum | pl.Null)
+    if not is_text and not dtype.is_integer():
+        raise InputError(
+            f"{source}: column {column.name}: expected text or integers, got {column.dtype}"
+        )
+    return column.cast(target)
+
+
+def filled_column(source: Source, column: pl.Series) -> pl.Series:
+    """Return a column of text in which no row may be blank."""
+    text = text_column(source, column)
+    blank = [not (entry or "").strip() for entry in text]
+    check_rows(source, column.name, blank, "text", text, "; fill it in or leave out the row")
+    return text
+
+
+def segment_column(source: Source, frame: pl.DataFrame) -> pl.Series:
+    """Return the ids of segments; without them the recording and a count, "a.wav#0"."""
+    if "segment" not in frame.columns:
+        count = pl.int_range(pl.len()).over("recording")
+        return frame.select(pl.format("{}#{}", "recording", count)).to_series()
+    segment = filled_column(source, frame["segment"])
+    repeated = ~segment.is_first_distinct()
+    if repeated.any():
+        row = int(repeated.arg_true()[0])
+        first_row = segment.to_list().index(segment[row])
+        raise InputError(
+            f"{source}: column segment, row {row + 1}: expected ids that differ, "
+            f"got {segment[row]!r} as in row {first_row + 1}"
+        )
+    return segment
+
+
+def labels_column(
+    source: Source, label: Sequence[str], column: pl.Series
+) -> tuple[tuple[str, ...], ...]:
+    """Return the labels of each row; a centre label that is not among them comes first."""
+    entries = text_column(source, column, lists=True).to_list()
+    rows = [_split_labels(entry) for entry in entries]
+    blank = [not all(name and name.strip() for name in row) for row in rows]
+    expected = "labels, none empty, in a list, a JSON array or joined by `;`"
+    check_rows(source, "labels", blank, expected, entries)
+    labels = []
+    for centre, names in zip(label, rows, strict=True):
+        if centre not in names:
+            names = [centre, *names]
+        labels.append(tuple(dict.fromkeys(names)))
+    return tuple(labels)
+
+
+def _split_labels(entry: str | list[str] | None) -> list[str]:
+    """Split text into labels; an empty label stands for what is not a list of them."""
+    if not isinstance(entry, str):
+        return entry or []
+    text = entry.strip()
+    if not text:
+        return []
+    if not text.startswith("["):
+        return [name.strip() for name in text.split(";")]
+    try:
+        names = [str(name) if type(name) is int else name for name in json.loads(text)]
+        broken = BROKEN_TEXT.search("".join(names)) is not None
+    except (ValueError, TypeError, RecursionError):
+        broken = True
+    return [""] if broken else names
+
+
+def fold_column(source: Source, column: pl.Series) -> NDArray[np.int64]:
+    """Return the fold of each row: 0 to K - 1 without a gap, or -1 for the common fold."""
+    text = text_column(source, column)
+    fold = text.str.strip_chars().cast(pl.Int64, strict=False)
+    bad = fold.is_null() | (fold < COMMON_FOLD)
+    expected = f"an integer, 0 to K - 1, or {COMMON_FOLD} for the common fold"
+    check_rows(source, "fold", bad, expected, text)
+    count = max(1, fold.filter(fold >= 0).n_unique())
+    gaps = np.setdiff1d(np.arange(count), fold)
+    if gaps.size > 0:
+        raise InputError(
+            f"{source}: column fold: expected every fold from 0 to the last, got none in {gaps[0]}"
+        )
+    return fold.to_numpy().astype(np.int64)
+
+
+def vector_matrix(source: Source, frame: pl.DataFrame) -> FloatMatrix:
+    """Return the vectors of a frame, from the lists in `embedding` or from columns e0, e1, …."""
+    if "embedding" in frame.columns:
+        return _matrix_from_lists(source, frame["embedding"])
+    cells = frame.select(name for name in frame.columns if DIMENSION.fullmatch(name))
+    for name, dtype in cells.schema.items():
+        if not isinstance(dtype, pl.String) and not dtype.is_numeric():
+            raise InputError(f"{source}: column {name}: expected numbers, got {dtype}")
+    numbers = cells
+    if set(cells.dtypes) != {pl.Float32}:
+        text = pl.col(pl.String).str.strip_chars()
+        numbers = cells.with_columns(text).cast(pl.Float64, strict=False)
+    matrix = contiguous_floats(numbers.to_numpy())
+    _check_finite(source, matrix, lambda row, dimension: cells[row, dimension])
+    return matrix
+
+
+def _matrix_from_lists(source: Source, lists: pl.Series) -> FloatMatrix:
+    if isinstance(lists.dtype, pl.Array):
+        lists = lists.arr.to_list()
+    inner: Any = pl.Null()
+    if isinstance(lists.dtype, pl.List):
+        inner = lists.dtype.inner
+    is_text = isinstance(inner, pl.String)
+    if not is_text and not inner.is_numeric():
+        raise InputError(
+            f"{source}: column embedding: expected lists of numbers, got {lists.dtype}"
+        )
+    lengths = lists.list.len().fill_null(0).to_list()
+    width = lengths[0]
+    empty = np.equal(lengths, 0)
+    check_rows(source, "embedding", empty, "a vector with at least one dimension", lengths)
+    ragged = np.not_equal(lengths, width)
+    check_rows(source, "embedding", ragged, f"{width} numbers as in row 1", lengths)
+    values = lists.explode()
+    numbers = values.str.strip_chars() if is_text else values
+    if not isinstance(inner, pl.Float32):
+        numbers = numbers.cast(pl.Float64, strict=False)
+    matrix = contiguous_floats(numbers.to_numpy()).reshape(len(lists), width)
+    _check_finite(source, matrix, lambda row, dimension: values[row * width + dimension])
+    return matrix
+
+
+def _check_finite(source: Source, matrix: FloatMatrix, value: Callable[[int, int], object]) -> None:
+    finite = np.isfinite(matrix)
+    if not finite.all():
+        row, dimension = divmod(int(np.argmin(finite)), matrix.shape[1])
+        raise InputError(
+            f"{source}: column embedding, row {row + 1}, dimension e{dimension}: expected a finite "
+            f"number, got {value(row, dimension)!r}; correct it or leave out the row"
+        )
+
+
+def contiguous_floats(vectors: NDArray[Any]) -> FloatMatrix:
+    """Return vectors row by row in memory: float32 if they are of four bytes, else float64."""
+    is_single = vectors.dtype.kind == "f" and vectors.dtype.itemsize == 4
+    dtype = np.float32 if is_single else np.float64
+    return np.ascontiguousarray(vectors, dtype=dtype)
+
+
+def table_columns(source: Source, frame: pl.DataFrame) -> dict[str, Any]:
+    """Return the columns of a table but its vectors, by the names of the fields of Embeddings."""
+    if frame.height == 0:
+        raise InputError(f"{source}: the table has no rows; expected one for each segment")
+    recording = filled_column(source, frame["recording"])
+    label = tuple(filled_column(source, frame["label"]))
+    labels: tuple[tuple[str, ...], ...] = tuple((name,) for name in label)
+    if "labels" in frame.columns:
+        labels = labels_column(source, label, frame["labels"])
+    fold = None
+    if "fold" in frame.columns:
+        fold = fold_column(source, frame["fold"])
+    return {
+        "segment": tuple(segment_column(source, frame)),
+        "recording": tuple(recording),
+        "label": label,
+        "labels": labels,
+        "fold": fold,
+    }
+
+
+def polars_frame(source: Source, frame: Any) -> pl.DataFrame:
+    """Return a polars frame as it is, and a pandas frame as a polars one, without its index."""
+    if isinstance(frame, pl.DataFrame):
+        return frame
+    try:
+        columns = {}
+        for name in frame.columns:
+            column = frame[name].astype(object)
+            columns[str(name)] = column.where(column.notna(), None).to_list()
+        return pl.DataFrame(columns, strict=False)
+    except Exception as error:
+        raise InputError(
+            f"{source}: expected a polars or pandas data frame, "
+            f"got {type(frame).__name__} ({error})"
+        ) from error
