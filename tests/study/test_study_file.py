@@ -1,4 +1,4 @@
-"""The study file: what it says, and what is refused before any work begins."""
+"""The study file: its keys, and the errors that are found before any work begins."""
 
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,8 +43,8 @@ draws = 20
 seed = 7
 spread = "shared"
 
-[rivals]
-references = "rivals.csv"
+[baselines]
+references = "baselines.csv"
 
 [report]
 shots = [3, 1]
@@ -56,7 +56,7 @@ confusion = [2]
 def folder(tmp_path: Path) -> Path:
     for name in ("recordings", "tables"):
         (tmp_path / name).mkdir()
-    for name in ("folds.csv", "categories.csv", "rivals.csv"):
+    for name in ("folds.csv", "categories.csv", "baselines.csv"):
         (tmp_path / name).touch()
     return tmp_path
 
@@ -70,10 +70,10 @@ def study(folder: Path, text: str) -> Path:
 MINIMAL = '[corpus.c]\naudio = "recordings"\n[[encoder]]\nname = "mfcc"\n'
 
 
-def test_every_key_reaches_its_place(folder: Path) -> None:
-    found = read_study(study(folder, WHOLE))
-    one, two = found.corpora
-    assert (found.title, found.out, found.store) == (
+def test_every_key_reaches_its_field(folder: Path) -> None:
+    content = read_study(study(folder, WHOLE))
+    one, two = content.corpora
+    assert (content.title, content.out, content.store) == (
         "elephants of Amboseli",
         folder / "found",
         folder / "kept",
@@ -84,29 +84,41 @@ def test_every_key_reaches_its_place(folder: Path) -> None:
         "raven",
     )
     assert (one.hints.columns, one.hints.tiers) == ({"label": "Call type"}, ("calls",))
-    assert (one.rule.minimum_s, one.rule.channel_rule, one.rule.collar_s) == (0.5, "1", 0.25)
+    assert (
+        one.segmentation.minimum_s,
+        one.segmentation.channel_rule,
+        one.segmentation.collar_s,
+    ) == (0.5, "1", 0.25)
     assert (one.folds, one.fold_file, one.categories) == (
         3,
         folder / "folds.csv",
         folder / "categories.csv",
     )
-    assert two.rule.level_dbfs is None
-    assert two.rule.minimum_s == 1.0
-    assert [encoder.told for encoder in found.encoders] == ["mfcc", "mfcc[n_fft=512]"]
-    assert (found.protocol.shots, found.protocol.draws, found.protocol.seed) == (
+    assert two.segmentation.level_dbfs is None
+    assert two.segmentation.minimum_s == 1.0
+    assert [encoder.title for encoder in content.encoders] == ["mfcc", "mfcc[n_fft=512]"]
+    assert (content.protocol.shots, content.protocol.draws, content.protocol.seed) == (
         (1, 2, 3, 10),
         20,
         7,
     )
-    assert found.protocol.spreads == ("shared",)
-    assert (found.references, found.shots, found.confusion) == (folder / "rivals.csv", (1, 3), (2,))
+    assert content.protocol.spreads == ("shared",)
+    assert (content.references, content.shots, content.confusion) == (
+        folder / "baselines.csv",
+        (1, 3),
+        (2,),
+    )
 
 
 def test_the_smallest_study_has_the_papers_protocol(folder: Path) -> None:
-    found = read_study(study(folder, MINIMAL))
-    assert found.protocol.shots == tuple(range(1, 41))
-    assert (found.title, found.out, found.shots) == (folder.name, folder / "results", PAPER_SHOTS)
-    assert found.work == folder / ".callshot" / "study"
+    content = read_study(study(folder, MINIMAL))
+    assert content.protocol.shots == tuple(range(1, 41))
+    assert (content.title, content.out, content.shots) == (
+        folder.name,
+        folder / "results",
+        PAPER_SHOTS,
+    )
+    assert content.work == folder / ".callshot" / "study"
 
 
 def test_a_file_with_a_byte_order_mark_is_read(folder: Path) -> None:
@@ -118,43 +130,43 @@ def test_a_file_with_a_byte_order_mark_is_read(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("titel = 'x'\n" + MINIMAL, r"study.toml: titel: no such key; did you mean title\?"),
-        (MINIMAL.replace("audio", "adio"), r"\[corpus.c\] adio: no such key; did you mean audio\?"),
+        ("titel = 'x'\n" + MINIMAL, r"study.toml: titel: unknown key; did you mean title\?"),
+        (MINIMAL.replace("audio", "adio"), r"\[corpus.c\] adio: unknown key; did you mean audio\?"),
         (
             MINIMAL + "[protocol]\nseeds = 1",
-            r"\[protocol\] seeds: no such key; did you mean seed\?",
+            r"\[protocol\] seeds: unknown key; did you mean seed\?",
         ),
         (
             MINIMAL + "[protocol]\nseed = '1'",
-            r"\[protocol\] seed: wanted a whole number, found '1'",
+            r"\[protocol\] seed: expected a whole number, got '1'",
         ),
         (
             MINIMAL + "[protocol]\nseed = true",
-            r"\[protocol\] seed: wanted a whole number, found True",
+            r"\[protocol\] seed: expected a whole number, got True",
         ),
         (MINIMAL + "[protocol]\nshots = '0-3'", r"\[protocol\] shots: every k is at least 1"),
         (
             MINIMAL + "[protocol]\nspread = 'all'",
-            r"\[protocol\] spread: one of per-query, shared, both, got 'all'",
+            r"\[protocol\] spread: expected one of per-query, shared, both, got 'all'",
         ),
-        (MINIMAL + "[report]\nshots = [0]", r"\[report\] shots: whole numbers from 1"),
+        (MINIMAL + "[report]\nshots = [0]", r"\[report\] shots: expected whole numbers from 1"),
         (
-            MINIMAL + "[rivals]\nreferences = 'gone.csv'",
-            r"\[rivals\] references: .*gone.csv is not there",
+            MINIMAL + "[baselines]\nreferences = 'gone.csv'",
+            r"\[baselines\] references: .*gone.csv does not exist",
         ),
         (
             MINIMAL.replace('"mfcc"', '"mfc"'),
             r"\[\[encoder\]\] 1: encoder: 'mfc' is not known; did you mean mfcc\?",
         ),
         (MINIMAL + 'bands = "x"', r"\[\[encoder\]\] 1: .*bands: wanted a value like 128"),
-        (MINIMAL + '[[encoder]]\nname = "mfcc"', r"\[\[encoder\]\]: mfcc is there twice"),
+        (MINIMAL + '[[encoder]]\nname = "mfcc"', r"\[\[encoder\]\]: mfcc is given twice"),
         (
             MINIMAL.replace("recordings", "gone"),
-            r"\[corpus.c\] audio: .*gone is not there; places are relative",
+            r"\[corpus.c\] audio: .*gone does not exist; paths are relative",
         ),
         (
             MINIMAL.replace("[corpus.c]", '[corpus."a/b"]'),
-            r"\[corpus.a/b\]: it names a folder of results",
+            r"\[corpus.a/b\]: the name becomes a folder",
         ),
         (
             MINIMAL.replace("[corpus.c]", "[corpus.c]\nmin_length_s = -1"),
@@ -162,7 +174,7 @@ def test_a_file_with_a_byte_order_mark_is_read(folder: Path) -> None:
         ),
         (
             MINIMAL.replace("[corpus.c]", "[corpus.c]\nfolds = 1"),
-            r"\[corpus.c\] folds: at least 2, got 1",
+            r"\[corpus.c\] folds: expected 2 or more, got 1",
         ),
         (
             MINIMAL.replace("[corpus.c]", "[corpus.c]\nknown = 'ldc'"),
@@ -170,71 +182,75 @@ def test_a_file_with_a_byte_order_mark_is_read(folder: Path) -> None:
         ),
         (
             MINIMAL.replace("[corpus.c]", "[corpus.Tables]"),
-            r"\[corpus.Tables\]: it names a folder of results",
+            r"\[corpus.Tables\]: the name becomes a folder",
         ),
         (
             MINIMAL + '[corpus.C]\naudio = "recordings"',
-            r"\[corpus.C\]: c has that name but for case",
+            r"\[corpus.C\]: differs from c only in case",
         ),
         (
             MINIMAL.replace("recordings", "~nobody-here/x"),
-            r"\[corpus.c\] audio: '~nobody-here/x' is no place",
+            r"\[corpus.c\] audio: '~nobody-here/x' is not a path",
         ),
-        ('out = "a\\u0000b"\n' + MINIMAL, r"out: .* is no place"),
+        ('out = "a\\u0000b"\n' + MINIMAL, r"out: .* is not a path"),
         (MINIMAL.replace("recordings", "x" * 5000), r"\[corpus.c\] audio: .* cannot be reached"),
         (
             MINIMAL.replace("[corpus.c]", "[corpus.c]\nnormalise = false\nlevel_dbfs = -3.0"),
-            r"level_dbfs: with",
+            r"level_dbfs: has no effect with",
         ),
-        (MINIMAL + "[report]\nshots = [true]", r"\[report\] shots: whole numbers from 1"),
+        (MINIMAL + "[report]\nshots = [true]", r"\[report\] shots: expected whole numbers from 1"),
         ("x = " + "[" * 5000, r"study.toml: not a study file in TOML"),
         ("x = " + "9" * 5000, r"study.toml: not a study file in TOML"),
-        ('[[encoder]]\nname = "mfcc"\n', r"no corpus; wanted a table \[corpus.NAME\]"),
-        ('[corpus.c]\naudio = "recordings"\n', r"no encoder; wanted \[\[encoder\]\]"),
-        ("corpus = 3", r"corpus: wanted a table of keys, found 3"),
+        ('[[encoder]]\nname = "mfcc"\n', r"no corpus; add a table \[corpus.NAME\]"),
+        ('[corpus.c]\naudio = "recordings"\n', r"no encoder; add \[\[encoder\]\]"),
+        ("corpus = 3", r"corpus: expected a table of keys, got 3"),
         ("= 3", r"study.toml: not a study file in TOML"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_key(folder: Path, text: str, match: str) -> None:
+def test_an_error_names_the_key_and_what_is_expected(folder: Path, text: str, match: str) -> None:
     with pytest.raises((OptionError, InputError), match=match):
         read_study(study(folder, text))
 
 
-def test_a_corpus_that_is_called_as_a_known_one_is_that(folder: Path) -> None:
+def test_a_corpus_with_the_name_of_a_known_one_gets_its_options(folder: Path) -> None:
     assert (
         read_study(study(folder, MINIMAL.replace("corpus.c", "corpus.ldc2010s05")))
         .corpora[0]
-        .rule.collar_s
+        .segmentation.collar_s
         == 0.25
     )
 
 
-def test_places_of_the_study_are_no_part_of_a_corpus_unless_they_hold_it(folder: Path) -> None:
+def test_files_of_the_study_are_not_part_of_a_corpus_unless_they_contain_it(folder: Path) -> None:
     inside = read_study(
-        study(folder, MINIMAL.replace("recordings", ".") + '[rivals]\nreferences = "rivals.csv"')
+        study(
+            folder, MINIMAL.replace("recordings", ".") + '[baselines]\nreferences = "baselines.csv"'
+        )
     )
     assert set(inside.corpora[0].hints.but) == {
         folder / "study.toml",
         folder / "results",
-        folder / "rivals.csv",
+        folder / "baselines.csv",
     }
     around = read_study(study(folder, 'out = "."\n' + MINIMAL))
     assert folder not in around.corpora[0].hints.but
 
 
-def test_a_model_of_ones_own_lies_relative_to_the_study(
+def test_the_path_of_an_onnx_model_is_relative_to_the_study(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = MINIMAL.replace(
         '"mfcc"', '"onnx:my.onnx"\nrate_hz = 16000\nwindow_s = 1.0\ndimension = 8'
     )
-    monkeypatch.setattr("callshot.study.file.encoder_status", lambda spec: SimpleNamespace(needs=()))
+    monkeypatch.setattr(
+        "callshot.study.study_file.encoder_status", lambda spec: SimpleNamespace(needs=())
+    )
     assert read_study(study(folder, text)).encoders[0].spec.options["path"] == str(
         folder / "my.onnx"
     )
 
 
-def test_an_encoder_without_its_weights_is_refused_with_the_command_that_gets_them(
+def test_an_encoder_without_weights_is_an_error_with_the_command_that_gets_them(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CALLSHOT_HOME", str(folder / "home"))
@@ -245,6 +261,6 @@ def test_an_encoder_without_its_weights_is_refused_with_the_command_that_gets_th
         read_study(study(folder, MINIMAL.replace("mfcc", "perch-v2")))
 
 
-def test_a_file_that_is_not_there_is_told_with_the_command_that_writes_one(tmp_path: Path) -> None:
+def test_a_missing_study_file_is_an_error_with_the_command_that_writes_one(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"gone.toml: cannot be read .*callshot init writes one"):
         read_study(tmp_path / "gone.toml")
