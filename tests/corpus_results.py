@@ -1,4 +1,4 @@
-"""Results of a corpus, to make tables, figures and pages of: a real evaluation of random vectors."""
+"""Results of a corpus for tables, figures and pages: a real evaluation of random vectors."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,7 +19,7 @@ from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.summary import SweepSummary
 from callshot.records import CorpusResults, CorpusStats, DurationStats, Evaluation
-from callshot.records.frames import BASELINES, REFINEMENT
+from callshot.records.frames import BASELINES, REFINEMENT, Schema
 
 SMALL = Protocol(shots=(1, 2, 3, 4, 5, 10, 20), draws=10, bootstraps=100, shared_draws=50)
 
@@ -39,7 +39,17 @@ def make_durations(seconds: Sequence[float]) -> DurationStats:
 def make_baselines(*rows: Sequence[Any]) -> pl.DataFrame:
     """Return a frame of baselines: corpus, encoder, kind, name, scoring, metric, value, how."""
     whole = [(*row, "") if len(row) < len(BASELINES) else tuple(row) for row in rows]
-    return pl.DataFrame(whole, schema=dict(BASELINES), orient="row")
+    return make_rows(BASELINES, *whole)
+
+
+def make_rows(schema: Schema, *rows: Sequence[Any]) -> pl.DataFrame:
+    """Return a frame of a schema from rows with all its columns."""
+    return pl.DataFrame(rows, schema=dict(schema), orient="row")
+
+
+def replace_frames(results: CorpusResults, **frames: Any) -> CorpusResults:
+    """Return results with other fields of the evaluation."""
+    return replace(results, evaluation=replace(results.evaluation, **frames))
 
 
 def make_tables(
@@ -181,4 +191,4 @@ def _train(
         for key in keys
         for step, value in zip(path.steps, path.values[key], strict=True)
     ]
-    return make_baselines(*rows), pl.DataFrame(steps, schema=dict(REFINEMENT), orient="row")
+    return make_baselines(*rows), make_rows(REFINEMENT, *steps)

@@ -1,32 +1,27 @@
-"""Studies to make pages of: chapters with everything around them, hostile names included."""
+"""Studies for pages: results with everything around them, hostile names included."""
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from math import nan
 from pathlib import Path
 from typing import Any
 
-from callshot.records import (
-    Baseline,
-    BudgetRow,
-    CorpusResults,
-    Curve,
-    Difference,
-    Evaluation,
-    Reject,
-)
+import polars as pl
+
+from callshot.records import CorpusResults, Evaluation, Reject
+from callshot.records.frames import BUDGET, DIFFERENCES, make_frame
 from callshot.report.page import write_page
 from callshot.report.tables.table import Cell, Column, Table
-from corpus_results import make_corpus_results, make_tables
+from corpus_results import make_baselines, make_corpus_results, make_rows, make_tables
 
 HOSTILE = "<script>alert(1)</script>"
 QUOTED = """it's "quoted" & <b>bold</b>.wav"""
 LONG = "a very long rumble with overlapping harmonics and a name of sixty"
-RIVAL_KINDS = (("logistic", "LR", 0.81), ("recurrent", "GRU", 0.86))
+BASELINE_VALUES = (("logistic", "LR", 0.81), ("recurrent", "GRU", 0.86))
 
 
 def make_study(folder: Path) -> dict[str, Any]:
-    """Return the arguments of `write_page`, but for its path: two corpora, two encoders each, and a picture."""
+    """Return the arguments of `write_page`, but no path: two corpora of two encoders, a picture."""
     labels = ("rumble", HOSTILE, "trumpet", LONG)
     first = make_corpus_results(
         make_tables(labels, {"mfcc": 0.6, "birdnet-v2.4": 1.2}, recordings=10),
@@ -37,12 +32,12 @@ def make_study(folder: Path) -> dict[str, Any]:
         make_tables(("song", "call"), ("mfcc", "random"), recordings=8, seed=1), corpus="aviary"
     )
     all_results = [_fill(first), _fill(second)]
-    names = [corpus_results.evaluation.corpus for corpus_results in all_results]
+    evaluations = [results.evaluation for results in all_results]
     return {
         "title": "Elephants & finches",
         "all_results": all_results,
-        "answers": {name: _answers(name) for name in names},
-        "tables": {c.evaluation.corpus: [make_grid(c.evaluation)] for c in all_results},
+        "answers": {one.corpus: _make_answers(one.corpus) for one in evaluations},
+        "tables": {one.corpus: [make_table(one)] for one in evaluations},
         "pictures": {"reserve": [("Sweep of <mfcc>", draw_picture(folder / "sweep.png"))]},
         "provenance": {
             "seed": 0,
@@ -62,107 +57,101 @@ def write_study(path: Path, study: dict[str, Any]) -> Path:
     return path
 
 
-def _answers(name: str) -> list[str]:
+def _make_answers(corpus: str) -> list[str]:
     return [
-        f"On {name}, birdnet-v2.4 with 3 examples per call type already beats logistic regression trained on all.",
+        f"On {corpus}, birdnet-v2.4 with 3 examples per call type already beats logistic "
+        "regression trained on all.",
         "More than 10 examples add less than 0.01 mAP.",
     ]
 
 
-def _fill(corpus_results: CorpusResults) -> CorpusResults:
-    """Add rivals, differences, a budget, rejects and notes, all made up."""
-    found = corpus_results.evaluation
+def _fill(results: CorpusResults) -> CorpusResults:
+    """Add baselines, differences, a budget, rejects and notes, all made up."""
+    evaluation = results.evaluation
     rejects = [Reject(QUOTED, i or None, f"too short: {HOSTILE}") for i in range(250)]
     return replace(
-        corpus_results,
-        others=make_others(found),
-        baselines=list(make_rivals(found)),
-        differences=list(make_differences(found)),
-        budget=list(make_budget(found)),
+        results,
+        evaluation=replace(
+            evaluation,
+            differences=make_differences(evaluation),
+            budget=make_budget(evaluation),
+        ),
+        others=make_others(evaluation),
+        baselines=make_encoder_baselines(evaluation),
         rejects=rejects,
         notes=[f"one note on {HOSTILE}"],
     )
 
 
-def make_others(found: Evaluation) -> Evaluation:
-    """Return curves of a rule in both spreads, and of one that was trained at every k in `shared`."""
-    cosine = [replace(c, classifier="cosine", mean=c.mean - 0.03) for c in found.curve]
-    at_k = [
-        replace(c, classifier="logistic", mean=c.mean + 0.02)
-        for c in found.curve
-        if c.spread == "shared"
-    ]
-    return replace(found, curve=[*cosine, *at_k], values=[], per_class=[])
-
-
-def make_rivals(found: Evaluation) -> Iterator[Baseline]:
-    for encoder in dict.fromkeys(c.encoder for c in found.curve):
-        for scoring, metric in dict.fromkeys((c.scoring, c.metric) for c in found.curve):
-            for kind, name, value in RIVAL_KINDS:
-                yield Baseline(
-                    found.corpus,
-                    encoder,
-                    kind,
-                    name,
-                    scoring,
-                    metric,
-                    value - 0.05 * (encoder == "mfcc"),
-                )
-
-
-def make_differences(found: Evaluation) -> Iterator[Difference]:
-    one, other = list(dict.fromkeys(c.encoder for c in found.curve))[:2]
-    points = {(c.encoder, c.scoring, c.metric, c.spread, c.k): c for c in found.curve}
-    for c in found.curve:
-        if c.encoder == one:
-            d = points[other, c.scoring, c.metric, c.spread, c.k].mean - c.mean
-            levels = (d - 0.05, d - 0.02, d, d + 0.02, d + 0.05)
-            yield Difference(
-                found.corpus, other, one, c.scoring, c.metric, c.spread, c.k, d, *levels, 0.9375
-            )
-
-
-def make_budget(found: Evaluation) -> Iterator[BudgetRow]:
-    for encoder in dict.fromkeys(c.encoder for c in found.curve):
-        for n, c in enumerate(c for c in found.classes if c.eligible):
-            gains = (nan, nan, nan) if n == 1 else (0.021 / (n + 1), 0.1 / (n + 1), 0.9)
-            value = 0.6 + 0.05 * n + 0.1 * (encoder != "mfcc")
-            yield BudgetRow(
-                found.corpus, encoder, c.label, "map", c.exemplars, 4, value, *gains, 0.01
-            )
-
-
-def make_grid(found: Evaluation) -> Table:
-    """Return a table like those of the paper: k down, encoders across, a rival at the foot."""
-    encoders = list(dict.fromkeys(c.encoder for c in found.curve))
-    columns = [
-        Column("k"),
-        *(Column(name, encoder) for encoder in encoders for name in ("mAP", "AUROC")),
-    ]
-    shots = sorted({c.k for c in found.curve})
-    rows = [
-        [Cell(str(k), k, mark="⋆" if k == 5 else ""), *_cells(found.curve, encoders, k)]
-        for k in shots
-    ]
-    foot = [Cell("LR"), *(Cell("0.810", 0.81) for _ in columns[1:])]
-    return Table(
-        "results",
-        f"Results on {found.corpus}",
-        columns,
-        [*rows, foot],
-        1,
-        [("⋆", "the first row beyond k*")],
+def make_others(evaluation: Evaluation) -> Evaluation:
+    """Return the curves of one classifier on both spreads, and of a trained one on shared."""
+    curve = evaluation.curve
+    cosine = curve.with_columns(pl.col("mean") - 0.03, classifier=pl.lit("cosine"))
+    shared = curve.filter(spread="shared")
+    trained = shared.with_columns(pl.col("mean") + 0.02, classifier=pl.lit("logistic"))
+    return replace(
+        evaluation,
+        curve=pl.concat([cosine, trained]),
+        values=evaluation.values.clear(),
+        per_class=evaluation.per_class.clear(),
     )
 
 
-def _cells(curve: Sequence[Curve], encoders: Sequence[str], k: int) -> Iterator[Cell]:
-    for encoder in encoders:
-        for metric in ("map", "auroc"):
-            at = (encoder, "all", metric, "per-query", k)
-            value = next(
-                c.mean for c in curve if (c.encoder, c.scoring, c.metric, c.spread, c.k) == at
+def make_encoder_baselines(evaluation: Evaluation) -> pl.DataFrame:
+    metrics = evaluation.curve.select("scoring", "metric").unique(maintain_order=True).rows()
+    rows = []
+    for encoder, (scoring, metric) in product(evaluation.encoders, metrics):
+        for kind, name, value in BASELINE_VALUES:
+            less = 0.05 if encoder == "mfcc" else 0.0
+            rows.append((evaluation.corpus, encoder, kind, name, scoring, metric, value - less))
+    return make_baselines(*rows)
+
+
+def make_differences(evaluation: Evaluation) -> pl.DataFrame:
+    """Return the second encoder less the first, with made-up intervals."""
+    one, other = evaluation.encoders[:2]
+    first = evaluation.curve.filter(encoder=one)
+    second = evaluation.curve.filter(encoder=other)
+    mean = second["mean"] - first["mean"]
+    percentiles = {"p01": -0.05, "p25": -0.02, "p50": 0.0, "p75": 0.02, "p99": 0.05}
+    columns = {name: first[name] for name in ("scoring", "metric", "spread", "k")}
+    columns |= {"mean": mean} | {name: mean + offset for name, offset in percentiles.items()}
+    constants = {"corpus": evaluation.corpus, "one": other, "other": one, "wins": 0.9375}
+    return make_frame(DIFFERENCES, columns, constants)
+
+
+def make_budget(evaluation: Evaluation) -> pl.DataFrame:
+    rows = []
+    for encoder in evaluation.encoders:
+        eligible = [count for count in evaluation.classes if count.eligible]
+        for index, count in enumerate(eligible):
+            gains = (0.021 / (index + 1), 0.1 / (index + 1), 0.9)
+            if index == 1:
+                gains = (nan, nan, nan)
+            value = 0.6 + 0.05 * index + 0.1 * (encoder != "mfcc")
+            key = (evaluation.corpus, encoder, count.label, "map", count.exemplars, 4, value)
+            rows.append((*key, *gains, 0.01))
+    return make_rows(BUDGET, *rows)
+
+
+def make_table(evaluation: Evaluation) -> Table:
+    """Return a table like those of the paper: k down, encoders across, a baseline at the foot."""
+    keys = list(product(evaluation.encoders, ("map", "auroc")))
+    names = {"map": "mAP", "auroc": "AUROC"}
+    columns = [Column("k"), *(Column(names[metric], encoder) for encoder, metric in keys)]
+    rows = []
+    for k in sorted(set(evaluation.curve["k"])):
+        cells = [Cell(str(k), k, mark="⋆" if k == 5 else "")]
+        for encoder, metric in keys:
+            point = evaluation.curve.filter(
+                encoder=encoder, scoring="all", metric=metric, spread="per-query", k=k
             )
-            yield Cell(f"{value:.3f}", value, underline={3: 1, 10: 2}.get(k, 0))
+            value = point["mean"].item()
+            cells.append(Cell(f"{value:.3f}", value, underline={3: 1, 10: 2}.get(k, 0)))
+        rows.append(cells)
+    rows.append([Cell("LR"), *(Cell("0.810", 0.81) for _ in keys)])
+    title = f"Results on {evaluation.corpus}"
+    return Table("results", title, columns, rows, 1, [("⋆", "the first row beyond k*")])
 
 
 def draw_picture(path: Path) -> Path:

@@ -5,34 +5,33 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from importlib.resources import files
-from itertools import pairwise, permutations
+from itertools import pairwise, permutations, product
 from math import nan
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from callshot.errors import InputError, OutputError
 from callshot.fewshot.protocol import Protocol
-from callshot.records import (
-    BudgetRow,
-    ClassCount,
-    ClassCurve,
-    Curve,
-    Embeddings,
-    Evaluation,
-    Folds,
-    Reject,
-)
-from callshot.report.page.budget import show_budget, tell_next
+from callshot.records import ClassCount, Embeddings, Evaluation, Folds, Reject
+from callshot.records.frames import BUDGET, CURVE, CURVE_KEY, PER_CLASS
 from callshot.report.page.data import DIGITS, chart_data, class_chances, to_json
 from callshot.report.page.grids import show_table
 from callshot.report.page.html import clean, element, join
-from callshot.report.page.sections import show_left_out, show_picture, show_provenance
+from callshot.report.page.sections import (
+    describe_budget,
+    show_budget,
+    show_left_out,
+    show_picture,
+    show_provenance,
+)
 from callshot.report.tables.table import Cell, Column, Table
-from corpus_results import make_corpus_results, make_tables
+from corpus_results import make_corpus_results, make_rows, make_tables, replace_frames
 from pages import HOSTILE, LONG, QUOTED, make_budget, make_differences, make_study, write_study
 
 ASSETS = files("callshot.report.page") / "assets"
@@ -86,16 +85,10 @@ def page(text):
     return Reader(text)
 
 
-def make_large(classes=27, encoders=4, shots=40) -> Evaluation:
+def make_large(classes: int = 27, encoders: int = 4, shots: int = 40) -> Evaluation:
     """Return an evaluation of the size of a large study, with digits that do not compress."""
-    rng, spreads = np.random.default_rng(0), ("per-query", "shared")
+    rng = np.random.default_rng(0)
     names = [f"{i:02} {LONG}"[:60] for i in range(classes)]
-    keys = [
-        (f"encoder {e}", s, k)
-        for e in range(encoders)
-        for s in spreads
-        for k in range(1, shots + 1)
-    ]
     metrics = [
         ("all", "map"),
         ("all", "auroc"),
@@ -103,30 +96,28 @@ def make_large(classes=27, encoders=4, shots=40) -> Evaluation:
         ("reduced", "map"),
         ("reduced", "auroc"),
     ]
-    curve = [
-        Curve("c", e, "centroid", scoring, m, s, k, *rng.random(6), 0.1, True, classes, 0)
-        for e, s, k in keys
-        for scoring, m in metrics
-    ]
-    per_class = [
-        ClassCurve("c", e, "centroid", "all", m, s, k, name, *rng.random(3))
-        for e, s, k in keys
-        for _, m in metrics[:3]
-        for name in names
-    ]
+    curve = []
+    per_class = []
+    for e, spread, k in product(range(encoders), ("per-query", "shared"), range(1, shots + 1)):
+        for scoring, metric in metrics:
+            key = ("c", f"encoder {e}", "centroid", scoring, metric, spread, k)
+            curve.append((*key, *rng.random(6).tolist(), 0.1, True, classes, 0))
+            if scoring == "all":
+                per_class += [(*key, name, *rng.random(3).tolist()) for name in names]
     label = names * 5
-    table = Embeddings(
-        "e",
-        np.zeros((len(label), 1)),
-        [*map(str, range(len(label)))],
-        label,
-        label,
-        [()] * len(label),
+    count = len(label)
+    segments = Embeddings(
+        "e", np.zeros((count, 1)), [str(i) for i in range(count)], label, label, [()] * count
     )
-    folds = Folds(np.repeat(np.arange(5), classes), 5, "built")
-    counts = [ClassCount(name, 5, 4, True) for name in names]
     return Evaluation(
-        "c", shots, len(label), curve, [], per_class, [], [], counts, folds, table, []
+        "c",
+        shots,
+        count,
+        [ClassCount(name, 5, 4, True) for name in names],
+        Folds(np.repeat(np.arange(5), classes), 5, "built"),
+        segments,
+        curve=make_rows(CURVE, *curve),
+        per_class=make_rows(PER_CLASS, *per_class),
     )
 
 
@@ -140,7 +131,7 @@ def test_any_text_comes_back_as_that_text_from_an_element_and_its_attribute(said
     assert attributes["title"] == clean(said)
 
 
-def test_markup_is_put_in_as_it_is_and_text_is_escaped():
+def test_markup_is_inserted_unchanged_and_text_is_escaped():
     assert join("<", element("b", "&")) == "&lt;<b>&amp;</b>"
     assert element("p", hidden=True, open=False, id=None) == "<p hidden></p>"
 
@@ -167,11 +158,9 @@ def test_labels_and_file_names_stay_text(text, page):
     assert HOSTILE in json.loads(scripts[0][1])["corpora"][0]["classes"]
 
 
-def test_a_file_name_that_is_no_utf_8_does_not_stop_the_page(tmp_path, study):
-    corpus_results = replace(
-        study["all_results"][0], rejects=[Reject("odd\udcff\x00.wav", 1, "no audio")]
-    )
-    path = write_study(tmp_path / "report.html", {**study, "all_results": [corpus_results]})
+def test_a_file_name_that_is_not_utf_8_does_not_prevent_the_page(tmp_path, study):
+    results = replace(study["all_results"][0], rejects=[Reject("odd\udcff\x00.wav", 1, "no audio")])
+    path = write_study(tmp_path / "report.html", {**study, "all_results": [results]})
     assert "odd\ufffd\ufffd.wav" in path.read_text(encoding="utf-8")
 
 
@@ -179,39 +168,57 @@ def test_a_file_name_that_is_no_utf_8_does_not_stop_the_page(tmp_path, study):
 
 
 def test_points_are_those_of_the_curves_rounded_once(study):
-    for corpus, corpus_results in zip(
-        chart_data(study["all_results"])["corpora"], study["all_results"], strict=True
-    ):
-        metrics = list(
-            dict.fromkeys((c.scoring, c.metric) for c in corpus_results.evaluation.curve)
-        )
-        for c in corpus_results.evaluation.curve:
-            at = (metrics.index((c.scoring, c.metric)), corpus["spreads"].index(c.spread))
-            line = corpus["lines"][f"{at[0]}.{at[1]}.{corpus['encoders'].index(c.encoder)}"]
-            told = [row[corpus["shots"].index(c.k)] for row in line]
-            assert told == [float(f"{x:.{DIGITS}f}") for x in (c.mean, c.p01, c.p99)]
+    corpora = chart_data(study["all_results"])["corpora"]
+    for corpus, results in zip(corpora, study["all_results"], strict=True):
+        curve = results.evaluation.curve
+        metrics = curve.select("scoring", "metric").unique(maintain_order=True).rows()
+        for point in curve.iter_rows(named=True):
+            metric = metrics.index((point["scoring"], point["metric"]))
+            spread = corpus["spreads"].index(point["spread"])
+            encoder = corpus["encoders"].index(point["encoder"])
+            line = corpus["lines"][f"{metric}.{spread}.{encoder}"]
+            values = [row[corpus["shots"].index(point["k"])] for row in line]
+            expected = [point[field] for field in ("mean", "p01", "p99")]
+            assert values == [float(f"{value:.{DIGITS}f}") for value in expected]
 
 
 def test_points_of_a_class_are_those_of_its_curve(study):
-    corpus, found = chart_data(study["all_results"])["corpora"][0], study["all_results"][0].evaluation
-    order = [m["name"] for m in corpus["metrics"]]
-    assert order[0] == "mAP"
-    assert set(order) == {"mAP", "AUROC", "accuracy", "reduced mAP", "reduced AUROC"}
-    for c in found.per_class:
-        metric = order.index({"map": "mAP", "auroc": "AUROC", "accuracy": "accuracy"}[c.metric])
-        place = (corpus["spreads"].index(c.spread), corpus["encoders"].index(c.encoder))
-        line = corpus["lines"][f"{metric}.{place[0]}.{place[1]}.{corpus['classes'].index(c.label)}"]
-        assert line[0][corpus["shots"].index(c.k)] == round(c.mean, DIGITS)
+    corpus = chart_data(study["all_results"])["corpora"][0]
+    metrics = [metric["name"] for metric in corpus["metrics"]]
+    assert metrics[0] == "mAP"
+    assert set(metrics) == {"mAP", "AUROC", "accuracy", "reduced mAP", "reduced AUROC"}
+    names = {"map": "mAP", "auroc": "AUROC", "accuracy": "accuracy"}
+    per_class = study["all_results"][0].evaluation.per_class
+    for point in per_class.iter_rows(named=True):
+        metric = metrics.index(names[point["metric"]])
+        spread = corpus["spreads"].index(point["spread"])
+        encoder = corpus["encoders"].index(point["encoder"])
+        label = corpus["classes"].index(point["label"])
+        line = corpus["lines"][f"{metric}.{spread}.{encoder}.{label}"]
+        assert line[0][corpus["shots"].index(point["k"])] == round(point["mean"], DIGITS)
 
 
-def test_what_is_not_a_number_is_null(study):
-    corpus_results = study["all_results"][1]
-    curve = [replace(c, mean=nan, p01=-0.00001) for c in corpus_results.evaluation.curve]
-    odd = replace(corpus_results, evaluation=replace(corpus_results.evaluation, curve=curve))
-    line = chart_data([odd])["corpora"][0]["lines"]["0.0.0"]
+def test_a_value_that_is_not_a_number_is_null(study):
+    results = study["all_results"][1]
+    curve = results.evaluation.curve.with_columns(mean=nan, p01=-0.00001)
+    line = chart_data([replace_frames(results, curve=curve)])["corpora"][0]["lines"]["0.0.0"]
     assert set(line[0]) == {None}
     assert "-0.0" not in to_json(line)
     assert "null" in to_json(line)
+
+
+def test_a_line_without_a_point_at_some_k_is_null_there(study):
+    results = study["all_results"][1]
+    curve = results.evaluation.curve
+    is_missing = (pl.col("encoder") == "mfcc") & (pl.col("k") == 2)
+    results = replace_frames(results, curve=curve.filter(~is_missing))
+    corpus = chart_data([results])["corpora"][0]
+    index = corpus["shots"].index(2)
+    for encoder, name in enumerate(corpus["encoders"]):
+        mean = corpus["lines"][f"0.0.{encoder}"][0]
+        assert [value is None for value in mean] == [
+            name == "mfcc" and k == index for k in range(len(mean))
+        ]
 
 
 def test_chance_of_the_classes_averages_to_that_of_the_curve():
@@ -220,8 +227,8 @@ def test_chance_of_the_classes_averages_to_that_of_the_curve():
     found = make_corpus_results(
         tables, protocol=Protocol(shots=(1,), draws=2, bootstraps=5, shared_draws=2)
     ).evaluation
-    told = next(c.chance for c in found.curve if c.metric == "map")
-    assert np.mean(list(class_chances(found).values())) == pytest.approx(told, abs=1e-12)
+    chance = found.curve.filter(metric="map")["chance"][0]
+    assert np.mean(list(class_chances(found).values())) == pytest.approx(chance, abs=1e-12)
 
 
 def test_the_chance_of_a_class_counts_all_queries_that_it_overlaps_fold_by_fold():
@@ -236,7 +243,7 @@ def test_the_chance_of_a_class_counts_all_queries_that_it_overlaps_fold_by_fold(
         "e", np.zeros((12, 1)), [*map(str, range(12))], ["r"] * 12, [row[0] for row in rows], rows
     )
     counts = [ClassCount(name, 6, 3, name != "out") for name in ("roar", "bark", "out")]
-    found = Evaluation("c", 3, 8, [], [], [], [], [], counts, Folds(fold, 2, "given"), table, [])
+    found = Evaluation("c", 3, 8, counts, Folds(fold, 2, "given"), table)
 
     def chance(positives, queries):
         """Return the mean AP over all orders of the queries, one after the other."""
@@ -254,14 +261,15 @@ def test_the_chance_of_a_class_counts_all_queries_that_it_overlaps_fold_by_fold(
     assert class_chances(alone) == pytest.approx(wanted, abs=1e-12)
 
 
-def test_rivals_and_differences_are_found_by_their_places(study):
+def test_baselines_and_differences_refer_to_metrics_and_encoders_by_index(study):
     corpus = chart_data(study["all_results"])["corpora"][0]
     first = corpus["baselines"][0]
     assert first == {"name": "LR", "kind": "logistic", "encoder": 0, "metric": 0, "value": 0.76}
-    d = next(make_differences(study["all_results"][0].evaluation))
+    difference = make_differences(study["all_results"][0].evaluation).row(0, named=True)
     line = corpus["differences"]["0.0.0"]
     assert corpus["pairs"] == [["birdnet-v2.4", "mfcc"]]
-    assert [row[0] for row in line] == [round(x, DIGITS) for x in (d.mean, d.p01, d.p99, d.wins)]
+    expected = [difference[field] for field in ("mean", "p01", "p99", "wins")]
+    assert [row[0] for row in line] == [round(value, DIGITS) for value in expected]
 
 
 # --- structure
@@ -293,7 +301,7 @@ def test_headings_descend_one_level_at_a_time(page):
     assert all(b <= a + 1 for a, b in pairwise(levels))
 
 
-def test_every_id_is_one_and_every_reference_finds_its_own(page):
+def test_ids_are_unique_and_every_reference_has_its_target(page):
     every = [attributes for _, attributes, _ in page.found]
     ids = [a["id"] for a in every if "id" in a]
     assert len(ids) == len(set(ids))
@@ -309,7 +317,8 @@ def test_nothing_is_fetched_and_only_our_own_scripts_may_run(text, page):
     )
     shape = re.sub("( 'sha256-[^']+')+", " HASHES", policy)
     assert shape == (
-        "default-src 'none'; script-src HASHES; style-src HASHES; img-src data:; base-uri 'none'; form-action 'none'"
+        "default-src 'none'; script-src HASHES; style-src HASHES; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
     )
     run = [inside for attributes, inside in page.kinds("script") if "type" not in attributes]
     for inside in [*run, *(style for _, style in page.kinds("style"))]:
@@ -319,7 +328,7 @@ def test_nothing_is_fetched_and_only_our_own_scripts_may_run(text, page):
     assert not any("style" in a or any(key.startswith("on") for key in a) for _, a, _ in page.found)
 
 
-def test_the_page_says_its_language_and_what_to_do_without_scripts(page):
+def test_the_page_has_a_language_and_a_note_for_readers_without_scripts(page):
     assert page.kinds("html")[0][0]["lang"] == "en"
     assert "without scripts" in page.kinds("noscript")[0][1]
 
@@ -330,13 +339,14 @@ def test_equal_studies_give_equal_bytes(tmp_path, study, text):
     assert [path.name for path in tmp_path.iterdir()] == ["again.html"]
 
 
-def test_a_chapter_with_curves_alone_leaves_the_other_sections_out(tmp_path):
-    corpus_results = make_corpus_results(
+def test_a_page_of_curves_alone_has_no_other_sections(tmp_path):
+    results = make_corpus_results(
         make_tables(encoders=("one",)), protocol=Protocol(shots=(1,), draws=2, bootstraps=5)
     )
+    results = replace_frames(results, budget=results.evaluation.budget.clear())
     nothing = {"answers": {}, "tables": {}, "pictures": {}, "provenance": {}, "commands": []}
     path = write_study(
-        tmp_path / "report.html", {"title": "t", "all_results": [corpus_results], **nothing}
+        tmp_path / "report.html", {"title": "t", "all_results": [results], **nothing}
     )
     found = Reader(path.read_text(encoding="utf-8"))
     assert [a["id"] for a, _ in found.kinds("section")] == ["answer", "curves", "left-out"]
@@ -345,12 +355,11 @@ def test_a_chapter_with_curves_alone_leaves_the_other_sections_out(tmp_path):
 
 def test_a_large_study_is_small_enough_to_send(tmp_path):
     found = make_large()
-    corpus_results = replace(
-        make_corpus_results(), evaluation=found, budget=list(make_budget(found))
-    )
+    evaluation = replace(found, budget=make_budget(found))
+    results = replace(make_corpus_results(), evaluation=evaluation)
     nothing = {"answers": {}, "tables": {}, "pictures": {}, "provenance": {}, "commands": []}
     path = write_study(
-        tmp_path / "report.html", {"title": "t", "all_results": [corpus_results], **nothing}
+        tmp_path / "report.html", {"title": "t", "all_results": [results], **nothing}
     )
     assert path.stat().st_size < 1_500_000
 
@@ -407,55 +416,73 @@ def test_a_table_without_groups_has_one_row_of_headings():
 # --- the other sections
 
 
-def worth(label, gain, encoder="one", value=0.5) -> BudgetRow:
-    return BudgetRow(
-        "c", encoder, label, "map", 9, 4, value, gain, 2 * gain, value + 3 * gain, 0.01
-    )
+def class_budget(
+    label: str,
+    gain: float,
+    encoder: str = "one",
+    value: float = 0.5,
+    error: float = 0.01,
+    k: int = 4,
+) -> tuple[Any, ...]:
+    """Return a row of the BUDGET schema."""
+    return "c", encoder, label, "map", 9, k, value, gain, 2 * gain, value + 3 * gain, error
 
 
-def test_the_class_that_gains_most_is_named_first_and_those_that_cannot_tell_come_last():
-    rows = [worth("roar", 0.01), worth("growl", nan), worth("rumble", 0.03), worth("bark", -0.01)]
-    assert (
-        tell_next(rows)
-        == "With one, “rumble” gains most from its next example: about +0.0300 on an AP of 0.500 with 4."
+def make_class_budgets(*rows: tuple[Any, ...]) -> pl.DataFrame:
+    return make_rows(BUDGET, *rows)
+
+
+def test_the_class_that_gains_most_comes_first_and_unknown_gains_last():
+    rows = make_class_budgets(
+        class_budget("roar", 0.01),
+        class_budget("growl", nan),
+        class_budget("rumble", 0.03),
+        class_budget("bark", -0.01),
     )
-    labels = [t for a, t in Reader(show_budget(rows)).kinds("span") if a["class"] == "label"]
+    assert describe_budget(rows) == (
+        "With one, “rumble” gains most from its next example: about +0.0300 on an AP of 0.500 "
+        "with 4."
+    )
+    page = Reader(show_budget(rows))
+    labels = [inside for a, inside in page.kinds("span") if a["class"] == "label"]
     assert labels == ["rumble", "roar", "bark", "growl"]
-    widths = [a["width"] for a, _ in Reader(show_budget(rows)).kinds("rect")]
+    widths = [a["width"] for a, _ in page.kinds("rect")]
     assert widths == ["100.0%", "33.3%", "0.0%", "0.0%"]
 
 
-def test_where_no_class_gains_the_budget_says_so():
-    told = tell_next([worth("roar", nan), worth("bark", -0.1)])
-    assert told == "With one, no class is known to gain 0.01 of AP by twice as many examples."
+def test_the_budget_says_so_if_no_class_gains():
+    rows = make_class_budgets(class_budget("roar", nan), class_budget("bark", -0.1))
+    assert describe_budget(rows) == (
+        "With one, no class is expected to gain 0.01 of AP from twice as many examples."
+    )
+    assert "not known" in show_budget(make_class_budgets(class_budget("roar", nan)))
 
 
-def test_a_gain_that_is_little_or_noise_is_no_headline():
-    noise = replace(worth("bark", 0.05), error=0.2)
-    assert "no class" in tell_next([worth("roar", 0.03), noise])
-    assert "no class" in tell_next([worth("roar", 0.004)])
-    notes = [
-        inside for _, inside in Reader(show_budget([worth("roar", 0.03), noise])).kinds("small")
-    ]
-    assert notes[0].endswith("too noisy to tell: its points lie 0.200 off the curve")
+def test_a_gain_that_is_small_or_noise_is_not_the_headline():
+    noise = class_budget("bark", 0.05, error=0.2)
+    rows = make_class_budgets(class_budget("roar", 0.03), noise)
+    assert "no class" in describe_budget(rows)
+    assert "no class" in describe_budget(make_class_budgets(class_budget("roar", 0.004)))
+    notes = [inside for _, inside in Reader(show_budget(rows)).kinds("small")]
+    assert notes[0].endswith("too noisy: the points lie 0.200 off the curve")
     assert "noisy" not in notes[1]
 
 
-def test_a_class_without_any_complete_shot_says_so():
-    none = replace(worth("roar", nan, value=nan), k=0)
-    assert "9 exemplars, and no evaluated shot" in show_budget([none])
+def test_a_class_without_any_complete_shot_is_described_as_such():
+    row = class_budget("roar", nan, value=nan, k=0)
+    assert "9 exemplars, and no evaluated shot" in show_budget(make_class_budgets(row))
 
 
 def test_the_encoder_that_scores_best_is_open():
-    rows = [
-        worth("roar", 0.1, "weak", 0.3),
-        worth("roar", 0.01, "strong", 0.8),
-        worth("roar", 0.1, "none", nan),
-    ]
-    told = [("open" in a, inside) for a, inside in Reader(show_budget(rows)).kinds("details")]
-    assert [is_open for is_open, _ in told] == [True, False, False]
-    assert "strong" in told[0][1]
-    assert "none" in told[2][1]
+    rows = make_class_budgets(
+        class_budget("roar", 0.1, "weak", 0.3),
+        class_budget("roar", 0.01, "strong", 0.8),
+        class_budget("roar", 0.1, "none", nan),
+    )
+    details = Reader(show_budget(rows)).kinds("details")
+    assert ["open" in attributes for attributes, _ in details] == [True, False, False]
+    assert "strong" in details[0][1]
+    assert "none" in details[2][1]
 
 
 def test_the_first_200_rejects_are_shown_and_all_are_counted(page):
@@ -465,20 +492,17 @@ def test_the_first_200_rejects_are_shown_and_all_are_counted(page):
     assert details[0].count("too short") == 200
 
 
-def test_where_nothing_was_left_out_the_page_says_so():
+def test_the_page_says_so_if_nothing_was_left_out():
     assert "Nothing was left out" in show_left_out(make_corpus_results(), "left")
 
 
 def test_an_ineligible_class_is_listed_with_its_reason():
-    corpus_results = make_corpus_results()
+    results = make_corpus_results()
     counts = [
-        *corpus_results.evaluation.classes,
+        *results.evaluation.classes,
         ClassCount("bark", 2, 0, False, "in 2 recordings, 5 are needed"),
     ]
-    shown = show_left_out(
-        replace(corpus_results, evaluation=replace(corpus_results.evaluation, classes=counts)),
-        "left",
-    )
+    shown = show_left_out(replace_frames(results, classes=counts), "left")
     assert "in 2 recordings, 5 are needed" in shown
 
 
@@ -486,8 +510,8 @@ def test_provenance_of_any_depth_is_written_out():
     shown = show_provenance(
         {"a": [1, None, True], "b": [{"c": [[1], "x"]}], "d": {}, "e": Path("p"), "f": []}
     )
-    told = [inside for _, inside in Reader(shown).kinds("dd")]
-    assert told == ["1, none, true", "c1x", "1x", "", "p", "none"]
+    texts = [inside for _, inside in Reader(shown).kinds("dd")]
+    assert texts == ["1, none, true", "c1x", "1x", "", "p", "none"]
 
 
 def test_a_picture_is_in_the_page_with_its_size(study, page):
@@ -497,9 +521,9 @@ def test_a_picture_is_in_the_page_with_its_size(study, page):
     assert (image["width"], image["height"], image["loading"]) == ("1200", "400", "lazy")
 
 
-def test_a_picture_that_is_no_png_is_refused(tmp_path):
+def test_a_picture_that_is_not_a_png_is_an_error(tmp_path):
     (tmp_path / "sweep.png").write_bytes(b"GIF89a")
-    with pytest.raises(InputError, match=r"sweep\.png: .* must be a PNG"):
+    with pytest.raises(InputError, match=r"sweep\.png: expected a PNG file"):
         show_picture("sweep", tmp_path / "sweep.png")
 
 
@@ -512,7 +536,7 @@ def test_a_page_that_cannot_be_written_is_one_line(tmp_path, study):
 # --- what others wrote
 
 
-def test_third_party_files_are_the_ones_that_were_noted(text):
+def test_third_party_files_have_their_listed_checksums(text):
     noted = re.findall(
         r"^\| `([^`]+)` .*`([0-9a-f]{64})` \|$",
         (ASSETS / "THIRD-PARTY.md").read_text(),
@@ -523,33 +547,26 @@ def test_third_party_files_are_the_ones_that_were_noted(text):
         "uPlot.min.css",
         "uPlot.LICENSE.txt",
     ]
-    for name, told in noted:
-        assert hashlib.sha256((ASSETS / name).read_bytes()).hexdigest() == told
+    for name, texts in noted:
+        assert hashlib.sha256((ASSETS / name).read_bytes()).hexdigest() == texts
     assert "Permission is hereby granted" in text
 
 
 def test_points_of_other_classifiers_are_those_of_their_curves(study):
-    for corpus_results, corpus in zip(
-        study["all_results"], chart_data(study["all_results"])["corpora"], strict=True
-    ):
+    corpora = chart_data(study["all_results"])["corpora"]
+    for results, corpus in zip(study["all_results"], corpora, strict=True):
+        curve = results.others.curve
         assert corpus["classifiers"] == ["cosine", "logistic at k"]
-        encoders = list(dict.fromkeys(c.encoder for c in corpus_results.evaluation.curve))
-        assert sum(".c" in key for key in corpus["lines"]) == len(
-            {
-                (c.classifier, c.encoder, c.scoring, c.metric, c.spread)
-                for c in corpus_results.others.curve
-            }
-        )
-        for c in corpus_results.others.curve:
-            if (c.scoring, c.metric, c.spread) == ("all", "map", "shared"):
-                rule, spread = (
-                    ["cosine", "logistic"].index(c.classifier),
-                    corpus["spreads"].index("shared"),
-                )
-                line = corpus["lines"][f"0.{spread}.{encoders.index(c.encoder)}.c{rule}"]
-                assert [row[corpus["shots"].index(c.k)] for row in line] == [
-                    round(x, 4) for x in (c.mean, c.p01, c.p99)
-                ]
+        lines = [key for key in corpus["lines"] if ".c" in key]
+        assert len(lines) == curve.select(list(CURVE_KEY)).n_unique()
+        spread = corpus["spreads"].index("shared")
+        points = curve.filter(scoring="all", metric="map", spread="shared")
+        for point in points.iter_rows(named=True):
+            classifier = ["cosine", "logistic"].index(point["classifier"])
+            encoder = results.evaluation.encoders.index(point["encoder"])
+            line = corpus["lines"][f"0.{spread}.{encoder}.c{classifier}"]
+            values = [row[corpus["shots"].index(point["k"])] for row in line]
+            assert values == [round(point[field], 4) for field in ("mean", "p01", "p99")]
 
 
 def test_without_other_classifiers_there_are_none_to_choose():

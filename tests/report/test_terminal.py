@@ -5,8 +5,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from callshot.records import ClassCount, Curve, Embeddings, Evaluation, Folds
+from callshot.records import ClassCount, Embeddings, Evaluation, Folds
+from callshot.records.frames import CURVE
 from callshot.report.terminal import Series, draw_chart, show_evaluation, shown_shots
+from corpus_results import make_rows
 
 ASCII_CHART = """\
 0.60 |                     ooo
@@ -51,15 +53,22 @@ def make_evaluation(
         "mfcc", np.zeros((2, 1)), ["a", "b"], ["a", "b"], ["rumble", "roar"], [()] * 2
     )
     return Evaluation(
-        "reserve", best, 18, curve, [], [], [], [], classes, folds, segments, list(notes)
+        "reserve",
+        best,
+        18,
+        classes,
+        folds,
+        segments,
+        list(notes),
+        curve=make_rows(CURVE, *curve),
     )
 
 
-def make_point(encoder, scoring, metric, spread, k, best) -> Curve:
+def make_point(encoder, scoring, metric, spread, k, best) -> tuple:
     mean = k / (k + 1)
     levels = (mean - 0.1, mean - 0.05, mean, mean + 0.05, mean + 0.1)
     chance = 0.123 if metric == "map" else 0.5
-    return Curve(
+    return (
         "reserve",
         encoder,
         "centroid",

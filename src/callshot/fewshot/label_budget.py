@@ -7,6 +7,7 @@ beyond it.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -59,7 +60,7 @@ def label_budget(
     return pl.DataFrame(budget, schema=dict(BUDGET))
 
 
-def largest_gain(budget: pl.DataFrame) -> dict[str, object] | None:
+def largest_gain(budget: pl.DataFrame) -> dict[str, Any] | None:
     """Return the row of the class that gains most from its next exemplar, if it stands out.
 
     It does not where no curve was fitted, where twice as many exemplars would add less than `WITHIN`,

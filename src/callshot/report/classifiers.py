@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import polars as pl
 
 from callshot.fewshot.classifiers import CLASSIFIERS
-from callshot.records import CorpusResults
+from callshot.records import CorpusResults, Evaluation
 from callshot.records.frames import split_curves
 
 NAMES = {"cl2n": "CL2N", "logistic": "logistic at k"}
@@ -43,6 +43,15 @@ def is_trained(name: str) -> bool:
     (True, False)
     """
     return name not in CLASSIFIERS
+
+
+def main_spread(evaluation: Evaluation) -> str:
+    """Return the spread that a summary uses: `shared` where evaluated, else the first.
+
+    One labelled set for all queries is what a person has.
+    """
+    spreads = evaluation.curve["spread"]
+    return "shared" if "shared" in spreads else str(spreads[0])
 
 
 def all_curves(results: CorpusResults) -> pl.DataFrame:

@@ -6,6 +6,8 @@ from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
+import polars as pl
+
 from callshot.fewshot.protocol import Protocol
 from callshot.records import ClassCount, CorpusStats, Evaluation, Folds, Segmentation
 from callshot.version import __version__
@@ -33,7 +35,7 @@ def describe_evaluation(
         "protocol": {name: getattr(protocol, name) for name in Protocol.__dataclass_fields__},
         "options": dict(options),
         "inputs": list(files),
-        "ties": _ties(result),
+        "ties": _describe_ties(result.ties),
         "rejects": [
             {"label": c.label, "segments": c.exemplars, "reason": c.reason}
             for c in result.classes
@@ -91,15 +93,20 @@ def _tell_machine(packages: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _ties(result: Evaluation) -> list[dict[str, Any]]:
-    """Sum the ties of each encoder and spread over classes and shots; the worst share names its class and k."""
-    told = []
-    for encoder, spread in dict.fromkeys((t.encoder, t.spread) for t in result.ties):
-        rows = [t for t in result.ties if (t.encoder, t.spread) == (encoder, spread)]
-        worst = max(rows, key=lambda t: t.share)
-        entry = {"encoder": encoder, "spread": spread, "ties": sum(t.ties for t in rows)}
-        if worst.ties:
-            entry |= {"worst_share": worst.share, "worst_label": worst.label, "worst_k": worst.k}
-            entry |= {"largest_cost_map": max(t.cost_map for t in rows)}
-        told.append(entry)
-    return told
+def _describe_ties(ties: pl.DataFrame) -> list[dict[str, Any]]:
+    """Return the ties of each encoder and spread, and where their share is largest."""
+    entries = []
+    for rows in ties.partition_by("encoder", "spread", maintain_order=True):
+        worst = rows.row(int(rows["share"].arg_max() or 0), named=True)
+        entry = {
+            "encoder": worst["encoder"],
+            "spread": worst["spread"],
+            "ties": rows["ties"].sum(),
+        }
+        if worst["ties"]:
+            entry["worst_share"] = worst["share"]
+            entry["worst_label"] = worst["label"]
+            entry["worst_k"] = worst["k"]
+            entry["largest_cost_map"] = rows["cost_map"].max()
+        entries.append(entry)
+    return entries

@@ -79,10 +79,16 @@ def read_frame(path: Path, schema: Schema) -> pl.DataFrame:
             "create it again"
         )
     try:
-        return frame.select(_parse_column(name, dtype) for name, dtype in schema.items())
+        parsed = frame.select(_parse_column(name, dtype) for name, dtype in schema.items())
     except pl.exceptions.PolarsError as error:
         reason = str(error).partition("\n")[0]
         raise InputError(f"{path}: has been changed ({reason}); create it again") from None
+    for column in parsed.select(pl.selectors.float()):
+        if column.has_nulls():
+            raise InputError(
+                f"{path}: has been changed (column {column.name} has an empty cell); create it again"
+            )
+    return parsed
 
 
 def _parse_column(name: str, dtype: Any) -> pl.Expr:
@@ -161,7 +167,7 @@ def read_results(folder: Path) -> Evaluation:
         If the folder has no results, or files have changed since they were written.
     """
     facts = _read_provenance(folder)
-    tables = {
+    tables: dict[str, Any] = {
         name: read_frame(folder / f"{name}.csv", schema) for name, schema in RESULT_FRAMES.items()
     }
     segments, fold = _read_folds(folder / "folds.csv", tables["curve"]["encoder"][0])
@@ -269,7 +275,7 @@ def _read_folds(path: Path, encoder: str) -> tuple[Embeddings, IntArray]:
     """Return the segments, without vectors, and the fold of each."""
     rows = read_frame(path, FOLDS)
     names = ("segment", "recording", "label")
-    columns = {name: rows[name].to_list() for name in names}
+    columns: dict[str, Any] = {name: rows[name].to_list() for name in names}
     vectors = np.zeros((len(rows), 1))
     table = Embeddings(encoder, vectors, **columns, labels=[()] * len(rows), source=str(path))
     return table, rows["fold"].to_numpy()

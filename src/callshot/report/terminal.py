@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil, floor, isfinite
 
+import polars as pl
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
 from callshot.errors import printable
-from callshot.records import Curve, Evaluation
+from callshot.records import Evaluation
 
 Line = tuple[str, str]  # a text and its style
 Cells = dict[tuple[int, int], Line]  # by column and row, from the top left
@@ -51,10 +52,11 @@ def show_evaluation(evaluation: Evaluation, console: Console) -> None:
     width, ascii = max(console.width, 40), _needs_ascii(console)
     texts = [Text(text, style) for text, style in _lines(evaluation, width)]
     if console.is_terminal:
-        points = [c for c in evaluation.curve if c.metric == "map" and c.scoring == "all"]
-        points = [c for c in points if c.spread == points[0].spread]
-        texts.append(Text(f"\nmAP against k, {points[0].spread}", "bold"))
-        texts.append(_chart(list(_series(points)), width, 15, ascii, points[0].chance))
+        points = evaluation.curve.filter(metric="map", scoring="all")
+        spread = points["spread"][0]
+        series = list(_series(points.filter(spread=spread)))
+        texts.append(Text(f"\nmAP against k, {spread}", "bold"))
+        texts.append(_chart(series, width, 15, ascii, points["chance"][0]))
     for text in texts:
         if ascii:
             text.plain = (
@@ -104,7 +106,7 @@ def shown_shots(shots: Sequence[int]) -> list[int]:
 
 def _table(evaluation: Evaluation, width: int) -> Iterator[Line]:
     """Tell the curve, as many encoders side by side as there is room for, and what its signs mean."""
-    shots, best = shown_shots(sorted({c.k for c in evaluation.curve})), evaluation.complete_shots
+    shots, best = shown_shots(sorted(set(evaluation.curve["k"]))), evaluation.complete_shots
     star = next((k for k in shots if k >= best), None)
     lead = [
         text.rjust(6)
@@ -125,33 +127,33 @@ def _table(evaluation: Evaluation, width: int) -> Iterator[Line]:
             f"⋆ {'' if star == best else 'the first row beyond '}k* = {best}; beyond k*, support is partial",
             "dim",
         )
-    for spread in dict.fromkeys(c.spread for c in evaluation.curve):
+    for spread in evaluation.curve["spread"].unique(maintain_order=True):
         yield f"{spread}: mean [1st–99th percentile] {SPREADS.get(spread, '')}", "dim"
 
 
 def _units(evaluation: Evaluation, shots: Sequence[int], room: int) -> Iterator[list[str]]:
     """Make a block of lines for every encoder and scoring, or for each of its columns if there is no room for all."""
-    groups: dict[str, list[Curve]] = defaultdict(list)
-    for c in evaluation.curve:
-        groups[printable(c.encoder if c.scoring == "all" else f"{c.encoder}, {c.scoring}")].append(
-            c
-        )
-    for name, points in groups.items():
+    for points in evaluation.curve.partition_by("encoder", "scoring", maintain_order=True):
+        encoder, scoring = points.select("encoder", "scoring").row(0)
+        name = printable(encoder if scoring == "all" else f"{encoder}, {scoring}")
         columns = list(_columns(points, shots))
         rows = ["  ".join(row) for row in zip(*columns, strict=True)]
         for unit in [rows] if len(rows[0]) <= room else columns:
             yield [_crop(name, len(unit[0])), *unit]
 
 
-def _columns(points: Sequence[Curve], shots: Sequence[int]) -> Iterator[list[str]]:
+def _columns(points: pl.DataFrame, shots: Sequence[int]) -> Iterator[list[str]]:
     """Tell mAP with each spread, and AUROC with the first, from the head down to chance."""
-    spreads = list(dict.fromkeys(c.spread for c in points))
+    spreads = points["spread"].unique(maintain_order=True)
     for metric, spread in [*(("map", spread) for spread in spreads), ("auroc", spreads[0])]:
-        at = {c.k: c for c in points if (c.metric, c.spread) == (metric, spread)}
-        interval = " [{0.p01:.3f}–{0.p99:.3f}]" if metric == "map" else ""
-        cells = [("{0.mean:.3f}" + interval).format(at[k]) if k in at else "" for k in shots]
+        curve = points.filter(metric=metric, spread=spread)
+        interval = " [{p01:.3f}–{p99:.3f}]" if metric == "map" else ""
+        texts = {
+            point["k"]: ("{mean:.3f}" + interval).format(**point)
+            for point in curve.iter_rows(named=True)
+        }
         head = f"mAP {spread}" if metric == "map" else "AUROC"
-        column = [head, *cells, f"{next(iter(at.values())).chance:.3f}"]
+        column = [head, *(texts.get(k, "") for k in shots), f"{curve['chance'][0]:.3f}"]
         yield [text.ljust(max(map(len, column))) for text in column]
 
 
@@ -161,10 +163,10 @@ def _crop(text: str, width: int) -> str:
     )
 
 
-def _series(points: Sequence[Curve]) -> Iterator[Series]:
-    for name in dict.fromkeys(c.encoder for c in points):
-        rows = ((c.k, c.mean, c.p01, c.p99) for c in points if c.encoder == name)
-        yield Series(printable(name), *zip(*rows, strict=True))
+def _series(points: pl.DataFrame) -> Iterator[Series]:
+    for curve in points.partition_by("encoder", maintain_order=True):
+        columns = [curve[name].to_list() for name in ("k", "mean", "p01", "p99")]
+        yield Series(printable(curve["encoder"][0]), *columns)
 
 
 @dataclass(frozen=True)

@@ -1,54 +1,50 @@
-"""The chapters of a study → everything that people read of it, in one folder.
+"""Results of the corpora of a study → everything that people read, in one folder.
 
 report.html                      the page
 tables/                          LaTeX, Markdown and CSV
-CORPUS/curve.csv …               all numbers, with differences.csv, budget.csv and rejects.csv, and where there are any
-                                 rivals, rivals.csv, crossings.csv and refinement.csv
+CORPUS/curve.csv …               all numbers, with differences.csv, budget.csv and rejects.csv, and, if
+                                 there are baselines, baselines.csv, crossovers.csv and refinement.csv
 CORPUS/figures/                  PDF and PNG
 """
 
-import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
+from callshot.corpus.segment_table import write_rejects
 from callshot.fewshot.protocol import Protocol
 from callshot.records import CorpusResults, Evaluation, Progress, no_progress
+from callshot.report.classifiers import all_curves, all_values
 from callshot.report.figures import draw_figures
 from callshot.report.page import write_page
-from callshot.report.results import (
-    WRITERS,
-    write_baselines,
-    write_budget,
-    write_crossovers,
-    write_differences,
-    write_refinement,
-)
+from callshot.report.results import RESULT_FILES, write_evaluation, write_frame
 from callshot.report.tables.write_tables import build_tables, write_tables
 
 PAGE = "report.html"
 CAPTIONS = {
-    "episode": "A real episode, chosen to illustrate: a query, what is drawn for it, and what is left",
+    "episode": "An episode chosen as an illustration: a query, its draw, and what is left",
     "sweep": "mAP against k, exemplars per class",
     "reduced": "mAP over categories against k",
     "inset": "The few-shot regime, k = 1 to 7",
     "classes": "The curve of every class",
     "spreads": "The two spreads: a draw for each query, and one labelled set for all",
-    "differences": "Encoders and rivals, compared pair by pair over the same draws",
-    "training": "When training pays: the centroid and a rival trained on the same exemplars, at every k",
-    "rules": "The centroid and other rules without training, against k",
-    "refinement": "What gradient steps make of the centroid of all labels, up to logistic regression",
+    "differences": "Encoders and baselines, compared pair by pair over the same draws",
+    "training": "When training pays: the centroid and a baseline trained on the same exemplars",
+    "rules": "The centroid and other classifiers without training, against k",
+    "refinement": "Gradient steps from the centroid of all labels to logistic regression",
     "confusion": "Labels against decisions",
     "map": "The embeddings in the plane of largest variance, with the centroids of the labels",
 }
 
 
 @dataclass(frozen=True)
-class FigureStyle:
-    """What of a study is shown: its title, the shots of tables and confusions, their spread, and how to repeat it.
+class ReportOptions:
+    """What a report shows: title, shots of tables and of confusion figures, spread, how to repeat.
 
-    Without `figures`, there are none, which saves most of the time.
+    Most of the time is saved without `figures`.
     """
 
     title: str
@@ -63,97 +59,94 @@ class FigureStyle:
 def write_report(
     folder: Path,
     all_results: Mapping[str, CorpusResults],
-    look: FigureStyle,
+    options: ReportOptions,
     answers: Mapping[str, Sequence[str]],
     provenance: Mapping[str, Any],
     progress: Progress = no_progress,
 ) -> list[str]:
-    """Write everything to a folder; return the names of the files."""
-    names, pictures, every = (
-        list[str](),
-        dict[str, list[tuple[str, Path]]](),
-        list(all_results.values()),
-    )
-    for corpus, corpus_results in all_results.items():
-        names += [f"{corpus}/{name}" for name in write_numbers(corpus_results, folder / corpus)]
-        figures = folder / corpus / "figures"
-        drawn = _draw(corpus_results, figures, look)
-        names += [f"{corpus}/figures/{name}" for name in drawn]
+    """Write all files to a folder; return their names."""
+    names = []
+    pictures = {}
+    tables = {}
+    for corpus, results in all_results.items():
+        numbers = write_numbers(results, folder / corpus)
+        figures = _draw(results, folder / corpus / "figures", options)
+        names += [f"{corpus}/{name}" for name in numbers]
+        names += [f"{corpus}/figures/{name}" for name in figures]
         pictures[corpus] = [
-            (_caption(name), figures / name) for name in drawn if name.endswith(".png")
+            (_caption(name), folder / corpus / "figures" / name)
+            for name in figures
+            if name.endswith(".png")
         ]
+        tables[corpus] = build_tables([results], shots=options.shots, spread=options.spread)
         progress(0.8 / len(all_results), f"figures of {corpus}")
-    written = write_tables(every, folder / "tables", shots=look.shots, spread=look.spread)
-    tables = {
-        c: build_tables([corpus_results], shots=look.shots, spread=look.spread)
-        for c, corpus_results in all_results.items()
-    }
+    every = list(all_results.values())
+    table_names = write_tables(
+        every,
+        folder / "tables",
+        shots=options.shots,
+        spread=options.spread,
+    )
     write_page(
         folder / PAGE,
-        look.title,
+        options.title,
         every,
         answers=answers,
         tables=tables,
         pictures=pictures,
         provenance=provenance,
-        commands=look.commands,
+        commands=options.commands,
     )
     progress(0.2, "the page")
-    return [*names, *(f"tables/{name}" for name in written), PAGE]
+    return [*names, *(f"tables/{name}" for name in table_names), PAGE]
 
 
-def _draw(corpus_results: CorpusResults, folder: Path, look: FigureStyle) -> list[str]:
-    if not look.figures:
+def _draw(results: CorpusResults, folder: Path, options: ReportOptions) -> list[str]:
+    if not options.figures:
         return []
-    return draw_figures(corpus_results, folder, confusion_at=look.confusion, protocol=look.protocol)
+    return draw_figures(
+        results,
+        folder,
+        confusion_at=options.confusion,
+        protocol=options.protocol,
+    )
 
 
 def _caption(name: str) -> str:
     stem, _, number = Path(name).stem.partition("-")
-    return f"{CAPTIONS[stem]}{f', {number}' if number else ''}"
+    return f"{CAPTIONS[stem]}, {number}" if number else CAPTIONS[stem]
 
 
-def write_numbers(corpus_results: CorpusResults, folder: Path) -> list[str]:
-    """Write what was measured of one corpus; return the names of the files.
+def write_numbers(results: CorpusResults, folder: Path) -> list[str]:
+    """Write what was measured on a corpus; return the names of the files.
 
-    Curves, their values and those of classes are of every classifier, the reference first.
+    Curves, values and classes are those of every classifier, the reference first.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    everything = _together(corpus_results)
-    for name, write in WRITERS.items():
-        write(everything, folder / name)
-    write_differences(corpus_results.differences, folder / "differences.csv")
-    write_budget(corpus_results.budget, folder / "budget.csv")
-    trained = list(_write_trained(corpus_results, folder))
-    with (folder / "rejects.csv").open(
-        "w", encoding="utf-8", errors="backslashreplace", newline=""
-    ) as file:
-        rows = ((r.file, "" if r.row is None else r.row, r.reason) for r in corpus_results.rejects)
-        csv.writer(file, lineterminator="\n").writerows([("file", "row", "reason"), *rows])
-    return [*WRITERS, "differences.csv", "budget.csv", *trained, "rejects.csv"]
+    write_evaluation(_join_classifiers(results), folder)
+    write_rejects(results.rejects, folder / "rejects.csv")
+    evaluation = results.evaluation
+    frames = {
+        "differences.csv": evaluation.differences,
+        "budget.csv": evaluation.budget,
+        "baselines.csv": results.baselines,
+        "crossovers.csv": evaluation.crossovers,
+        "refinement.csv": results.refinement,
+    }
+    always = ("differences.csv", "budget.csv")
+    names = [name for name, frame in frames.items() if name in always or not frame.is_empty()]
+    for name in names:
+        write_frame(frames[name], folder / name)
+    return [*RESULT_FILES, *names, "rejects.csv"]
 
 
-def _together(corpus_results: CorpusResults) -> Evaluation:
-    """Return the evaluation with the curves of the other classifiers behind its own."""
-    found, others = corpus_results.evaluation, corpus_results.others
-    if others is None:
-        return found
+def _join_classifiers(results: CorpusResults) -> Evaluation:
+    evaluation = results.evaluation
+    if results.others is None:
+        return evaluation
     return replace(
-        found,
-        curve=[*found.curve, *others.curve],
-        values=[*found.values, *others.values],
-        per_class=[*found.per_class, *others.per_class],
+        evaluation,
+        curve=all_curves(results),
+        values=all_values(results),
+        per_class=pl.concat([evaluation.per_class, results.others.per_class]),
     )
-
-
-def _write_trained(corpus_results: CorpusResults, folder: Path) -> Iterator[str]:
-    """Write what is known of trained classifiers, where there is something; yield the names of the files."""
-    if corpus_results.baselines:
-        write_baselines(corpus_results.baselines, folder / "rivals.csv")
-        yield "rivals.csv"
-    if corpus_results.crossovers:
-        write_crossovers(corpus_results.crossovers, folder / "crossings.csv")
-        yield "crossings.csv"
-    if corpus_results.refinement:
-        write_refinement(corpus_results.refinement, folder / "refinement.csv")
-        yield "refinement.csv"

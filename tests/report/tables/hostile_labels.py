@@ -4,8 +4,11 @@ from dataclasses import replace
 from functools import cache
 from itertools import product
 
-from callshot.records import Baseline, ClassCount, CorpusResults, Crossover, Difference, Evaluation
-from corpus_results import SMALL, make_corpus_results, make_tables
+import polars as pl
+
+from callshot.records import ClassCount, CorpusResults, Evaluation
+from callshot.records.frames import CROSSOVERS, DIFFERENCES
+from corpus_results import SMALL, make_baselines, make_corpus_results, make_rows, make_tables
 
 HOSTILE = (
     r"\input{/etc/passwd} ~^_&%$#{}",
@@ -56,77 +59,64 @@ def make_hostile_results() -> CorpusResults:
     rare = [ClassCount(f"rare {number} {'y' * 50}", 3, 2, False, reason) for number in range(15)]
     formats = ("WAV PCM_16", "FLAC PCM_24", "OGG VORBIS", "MP3 MPEG_LAYER_III")
     rates_hz = (16000.0, 44100.0, 48000.0, 96000.0)
+    reference = evaluation.select_classifiers(["centroid"])
     return replace(
         base,
-        evaluation=replace(evaluation.under(["centroid"]), classes=[*evaluation.classes, *rare]),
+        evaluation=replace(
+            reference,
+            classes=[*evaluation.classes, *rare],
+            crossovers=_make_crossovers(),
+            differences=_make_differences(),
+        ),
         others=_make_others(evaluation),
-        crossovers=_make_crossovers(),
-        facts=replace(base.facts, kinds=formats, rates_hz=rates_hz),
+        stats=replace(base.stats, kinds=formats, rates_hz=rates_hz),
         baselines=_make_baselines(),
-        differences=_make_differences(),
     )
 
 
 def _make_others(evaluation: Evaluation) -> Evaluation:
     """Return other classifiers, and one with an unknown name that was trained at every k."""
-    others = evaluation.under(["cosine", "cl2n"])
-    trained = evaluation.under(["medoid"])
-    curve = [replace(row, classifier=TRAINED) for row in trained.curve if row.spread == "shared"]
-    values = [replace(row, classifier=TRAINED) for row in trained.values if row.spread == "shared"]
-    return replace(others, curve=[*others.curve, *curve], values=[*others.values, *values])
+    others = evaluation.select_classifiers(["cosine", "cl2n"])
+    trained = evaluation.select_classifiers(["medoid"])
+    name = pl.lit(TRAINED).alias("classifier")
+    curve = trained.curve.filter(spread="shared").with_columns(name)
+    values = trained.values.filter(spread="shared").with_columns(name)
+    return replace(
+        others,
+        curve=pl.concat([others.curve, curve]),
+        values=pl.concat([others.values, values]),
+    )
 
 
-def _make_crossovers() -> list[Crossover]:
-    crossovers = []
-    for baseline, spread in product(_make_baselines(), ("per-query", "shared")):
-        crossover = Crossover(
-            corpus=CORPUS,
-            encoder=baseline.encoder,
-            baseline=baseline.name,
-            labels="all",
-            scoring=baseline.scoring,
-            metric=baseline.metric,
-            spread=spread,
-            k=4 if baseline.metric == "map" else None,
-            k_clear=None,
-        )
-        crossovers.append(crossover)
-    for encoder in ENCODERS:
-        crossover = Crossover(CORPUS, encoder, TRAINED, "k", "all", "map", "shared", 2, 5)
-        crossovers.append(crossover)
-    return crossovers
+def _make_crossovers() -> pl.DataFrame:
+    rows = []
+    for baseline in _make_baselines().iter_rows(named=True):
+        k_mean = 4 if baseline["metric"] == "map" else None
+        for spread in ("per-query", "shared"):
+            key = (CORPUS, baseline["encoder"], baseline["name"], "all", baseline["scoring"])
+            rows.append((*key, baseline["metric"], spread, k_mean, None))
+    trained = [
+        (CORPUS, encoder, TRAINED, "k", "all", "map", "shared", 2, 5) for encoder in ENCODERS
+    ]
+    return make_rows(CROSSOVERS, *rows, *trained)
 
 
-def _make_baselines() -> list[Baseline]:
-    baselines = []
+def _make_baselines() -> pl.DataFrame:
+    rows = []
     keys = product(ENCODERS, BASELINE_NAMES, ("all", "reduced"), ("auroc", "map"))
     for encoder, kind, scoring, metric in keys:
         name = BASELINE_NAMES[kind]
         if kind == "recurrent":
             name += encoder[:3]
-        baseline = Baseline(CORPUS, encoder, kind, name, scoring, metric, 0.3, CHOICES)
-        baselines.append(baseline)
-    return baselines
+        rows.append((CORPUS, encoder, kind, name, scoring, metric, 0.3, CHOICES))
+    return make_baselines(*rows)
 
 
-def _make_differences() -> list[Difference]:
+def _make_differences() -> pl.DataFrame:
     keys = product(ENCODERS[1:], ("map", "auroc"), ("per-query", "shared"), PROTOCOL.shots)
-    return [
-        Difference(
-            corpus=CORPUS,
-            one=ENCODERS[0],
-            other=other,
-            scoring="all",
-            metric=metric,
-            spread=spread,
-            k=k,
-            mean=-0.0123,
-            p01=-0.1,
-            p25=-0.05,
-            p50=-0.01,
-            p75=0.02,
-            p99=0.05,
-            wins=0.4,
-        )
+    numbers = (-0.0123, -0.1, -0.05, -0.01, 0.02, 0.05, 0.4)
+    rows = [
+        (CORPUS, ENCODERS[0], other, "all", metric, spread, k, *numbers)
         for other, metric, spread, k in keys
     ]
+    return make_rows(DIFFERENCES, *rows)

@@ -1,25 +1,26 @@
-"""The paper's tables as literals, and the chapters they would be made from.
+"""The paper's tables as literals, and the results they would be made from.
 
-In a row of results, `_` follows what the paper underlines once, `=` what it underlines twice, and `*` the k that it
-stars; `-` is missing.
+In a row, `_` follows what the paper underlines once, `=` what it underlines twice, and `*` the k
+that it stars; `-` is missing.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from itertools import product
+from typing import Any
 
 import numpy as np
 
 from callshot.records import (
-    Baseline,
     ClassCount,
     CorpusResults,
     CorpusStats,
-    Curve,
     DurationStats,
     Embeddings,
     Evaluation,
     Folds,
 )
+from callshot.records.frames import CURVE
+from corpus_results import make_baselines, make_rows
 
 ENCODERS = ("mfcc", "perch-v1", "perch-v2", "hubert-base-l2")
 PERCHES = ("perch-v1", "perch-v2")
@@ -73,7 +74,7 @@ LDC_REDUCED = """
 AERD 0.9497 0.6412 0.9497 0.6412
 """
 
-# Which recurrent rival the paper has beside each encoder.
+# The recurrent baseline of each encoder in the paper.
 RECURRENT = {
     "ELEV": {"mfcc": "GRU", "perch-v1": "GRU", "perch-v2": "Elman RNN"},
     "LDC": {"mfcc": "GRU", "perch-v1": "LSTM", "perch-v2": "GRU"},
@@ -106,7 +107,7 @@ roar-rumble|73|64|roar
 trunk-bounce|45|34|
 roar|36|31|roar
 """
-ELEV_FACTS = CorpusStats(
+ELEV_STATS = CorpusStats(
     (44100.0,),
     (2,),
     ("WAV PCM_16",),
@@ -118,7 +119,7 @@ ELEV_FACTS = CorpusStats(
     DurationStats(422, 29.6 * 60, 4.20, 0.28, 26.11, 3.63),
     DurationStats(376, 1700.0, 4.5, 1.04, 26.11, 3.0),
 )
-LDC_FACTS = CorpusStats(
+LDC_STATS = CorpusStats(
     (48000.0,),
     (1, 2),
     ("WAV PCM_24",),
@@ -135,95 +136,77 @@ LDC_EVALUATED = DurationStats(3987, 5.37 * 3600, 4.85, 1.00, 43.99, 2.99)
 
 
 def elev() -> CorpusResults:
-    """Return the chapter of Elephant Voices."""
-    return _chapter("ELEV", EV, EV_REDUCED, ELEV_CLASSES, 257, 4, 5, ELEV_FACTS, ELEV_EVALUATED)
+    """Return the results of Elephant Voices."""
+    return _make_results(
+        "ELEV", EV, EV_REDUCED, ELEV_CLASSES, 257, 4, 5, ELEV_STATS, ELEV_EVALUATED
+    )
 
 
 def ldc() -> CorpusResults:
-    """Return the chapter of the Linguistic Data Consortium's elephants."""
-    return _chapter("LDC", LDC, LDC_REDUCED, LDC_CLASSES, 3985, 31, 10, LDC_FACTS, LDC_EVALUATED)
+    """Return the results of the Linguistic Data Consortium's elephants."""
+    return _make_results(
+        "LDC", LDC, LDC_REDUCED, LDC_CLASSES, 3985, 31, 10, LDC_STATS, LDC_EVALUATED
+    )
 
 
 def lines(text: str) -> dict[str, list[str]]:
-    """Return the cells of each row, by what leads it."""
-    return {row.split()[0]: row.split()[1:] for row in text.strip().splitlines()}
+    """Return the cells of each row, by its first."""
+    rows = [row.split() for row in text.strip().splitlines()]
+    return {first: cells for first, *cells in rows}
 
 
-def _chapter(
+def _make_results(
     corpus: str,
     table: str,
     reduced: str,
-    counted: str,
+    classes: str,
     queries: int,
-    best: int,
+    complete_shots: int,
     folds: int,
-    facts: CorpusStats,
+    stats: CorpusStats,
     evaluated: DurationStats,
 ) -> CorpusResults:
-    classes, categories = _classes(counted)
+    rows = [row.split("|") for row in classes.strip().splitlines()]
+    counts = [ClassCount(label, int(count), int(k), True) for label, count, k, _ in rows]
+    categories = {label: category for label, _, _, category in rows if category}
     curve = [
-        *_curve(corpus, table, "all", ENCODERS, best),
-        *_curve(corpus, reduced, "reduced", PERCHES, best),
+        *_curve_rows(corpus, table, "all", ENCODERS, complete_shots),
+        *_curve_rows(corpus, reduced, "reduced", PERCHES, complete_shots),
     ]
     segments = Embeddings("mfcc", np.zeros((1, 1)), ["s"], ["r"], ["x"], [("x",)])
     given = Folds(np.zeros(1, np.int64), folds, "given")
     evaluation = Evaluation(
-        corpus, best, queries, curve, [], [], [], [], classes, given, segments, []
+        corpus, complete_shots, queries, counts, given, segments, curve=make_rows(CURVE, *curve)
     )
-    baselines = list(_rivals(corpus, table, reduced))
-    return CorpusResults(
-        evaluation, facts, evaluated, [segments], baselines, (), (), categories, (), ()
-    )
+    baselines = make_baselines(*_baseline_rows(corpus, table, reduced))
+    return CorpusResults(evaluation, stats, evaluated, [segments], categories, baselines=baselines)
 
 
-def _classes(counted: str) -> tuple[list[ClassCount], dict[str, str]]:
-    rows = [row.split("|") for row in counted.strip().splitlines()]
-    categories = {label: category for label, _, _, category in rows if category}
-    return [ClassCount(label, int(have), int(to), True) for label, have, to, _ in rows], categories
-
-
-def _curve(
-    corpus: str, table: str, scoring: str, encoders: Sequence[str], best: int
-) -> Iterator[Curve]:
+def _curve_rows(
+    corpus: str, table: str, scoring: str, encoders: Sequence[str], complete_shots: int
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the means of the paper on the spread per-query, and larger ones on shared."""
     shots = {int(k.rstrip("*")): cells for k, cells in lines(table).items() if k[0].isdigit()}
-    places = [(encoder, metric) for encoder in encoders for metric in METRICS]
-    for n, (encoder, metric) in enumerate(places):
+    for column, (encoder, metric) in enumerate(product(encoders, METRICS)):
+        chance = 0.5 if metric == "auroc" else 0.1
+        key = (corpus, encoder, "centroid", scoring, metric)
         for k, cells in shots.items():
-            mean = float(cells[n].rstrip("_="))
-            chance = 0.5 if metric == "auroc" else 0.1
-            point = Curve(
-                corpus,
-                encoder,
-                "centroid",
-                scoring,
-                metric,
-                "per-query",
-                k,
-                mean,
-                mean - 0.03,
-                mean - 0.01,
-                mean,
-                mean + 0.01,
-                mean + 0.03,
-                chance,
-                k <= best,
-                0,
-                0,
-            )
-            yield point
-            yield replace(
-                point, spread="shared", mean=mean + 0.05, p01=mean - 0.04, p99=min(mean + 0.12, 1.0)
-            )
+            mean = float(cells[column].rstrip("_="))
+            rest = (chance, k <= complete_shots, 0, 0)
+            middle = (mean - 0.01, mean, mean + 0.01)
+            yield (*key, "per-query", k, mean, mean - 0.03, *middle, mean + 0.03, *rest)
+            p99 = min(mean + 0.12, 1.0)
+            yield (*key, "shared", k, mean + 0.05, mean - 0.04, *middle, p99, *rest)
 
 
-def _rivals(corpus: str, table: str, reduced: str) -> Iterator[Baseline]:
-    logistic, recurrent, aerd = lines(table)["LR"], lines(table)["RNN"], lines(reduced)["AERD"]
-    places = [(encoder, metric) for encoder in ENCODERS for metric in METRICS]
-    for (encoder, metric), lr, rnn in zip(places, logistic, recurrent, strict=True):
-        yield Baseline(corpus, encoder, "logistic", "LR", "all", metric, float(lr))
+def _baseline_rows(corpus: str, table: str, reduced: str) -> Iterator[tuple[Any, ...]]:
+    logistic = lines(table)["LR"]
+    recurrent = lines(table)["RNN"]
+    columns = product(ENCODERS, METRICS)
+    for (encoder, metric), lr, rnn in zip(columns, logistic, recurrent, strict=True):
+        yield corpus, encoder, "logistic", "LR", "all", metric, float(lr)
         if rnn != "-":
-            yield Baseline(
-                corpus, encoder, "recurrent", RECURRENT[corpus][encoder], "all", metric, float(rnn)
-            )
-    for metric, value in zip(METRICS, aerd[:2], strict=True):
-        yield Baseline(corpus, "", "end-to-end", "AERD", "reduced", metric, float(value))
+            name = RECURRENT[corpus][encoder]
+            yield corpus, encoder, "recurrent", name, "all", metric, float(rnn)
+    for metric, value in zip(METRICS, lines(reduced)["AERD"][:2], strict=True):
+        yield corpus, "", "end-to-end", "AERD", "reduced", metric, float(value)

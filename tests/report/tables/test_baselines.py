@@ -1,52 +1,52 @@
 from dataclasses import replace
 
-from callshot.records import Baseline, Crossover
-from callshot.report.tables.baselines import baselines
+from callshot.records.frames import CROSSOVERS
+from callshot.report.tables.baselines import baseline_table
 from callshot.report.tables.csv import to_csv
-from report.tables.paper_tables import elev
+from callshot.report.tables.table import Table
+from corpus_results import make_baselines, make_rows, replace_frames
+from report.tables.paper_tables import ENCODERS, elev
 
-MINE = (
-    Baseline("ELEV", "mfcc", "logistic", "LR", "reduced", "map", 0.2, "C = 1"),
-    Baseline("ELEV", "mfcc", "logistic", "LR", "all", "map", 0.25, "C = 1"),
-    Baseline("ELEV", "mfcc", "logistic", "LR", "all", "auroc", 0.7, "C = 1"),
-    Baseline("ELEV", "", "end-to-end", "AERD", "reduced", "map", 0.4),
+BASELINES = make_baselines(
+    ("ELEV", "mfcc", "logistic", "LR", "reduced", "map", 0.2, "C = 1"),
+    ("ELEV", "mfcc", "logistic", "LR", "all", "map", 0.25, "C = 1"),
+    ("ELEV", "mfcc", "logistic", "LR", "all", "auroc", 0.7, "C = 1"),
+    ("ELEV", "", "end-to-end", "AERD", "reduced", "map", 0.4),
 )
-CROSSED = (
-    Crossover("ELEV", "mfcc", "LR", "all", "all", "map", "shared", 2, None),
-    Crossover("ELEV", "mfcc", "LR", "all", "all", "auroc", "per-query", 3, 10),
-    Crossover(
-        "ELEV", "mfcc", "LR", "k", "all", "map", "per-query", 7, 7
-    ),  # of a rival with the same k: not this table's
-    Crossover("ELEV", "perch-v2", "AERD", "all", "reduced", "map", "shared", 4, 5),
+CROSSOVER_ROWS = make_rows(
+    CROSSOVERS,
+    ("ELEV", "mfcc", "LR", "all", "all", "map", "shared", 2, None),
+    ("ELEV", "mfcc", "LR", "all", "all", "auroc", "per-query", 3, 10),
+    ("ELEV", "mfcc", "LR", "k", "all", "map", "per-query", 7, 7),  # not for this table
+    ("ELEV", "perch-v2", "AERD", "all", "reduced", "map", "shared", 4, 5),
 )
 
 
-def told():
-    return baselines(replace(elev(), baselines=MINE, crossovers=CROSSED))
+def make_table() -> Table:
+    results = replace(elev(), baselines=BASELINES)
+    return baseline_table(replace_frames(results, crossovers=CROSSOVER_ROWS))
 
 
-def test_a_rival_has_a_block_for_each_scoring_and_a_row_for_each_encoder_it_meets():
-    assert [(row[0].text, row[1].text) for row in told().rows] == [
+def test_a_baseline_has_a_block_for_each_scoring_and_a_row_for_each_encoder():
+    assert [(row[0].text, row[1].text) for row in make_table().rows] == [
         ("LR", "mfcc"),
         ("LR, reduced scoring", "mfcc"),
-        *(
-            ("AERD, reduced scoring", name)
-            for name in ("mfcc", "perch-v1", "perch-v2", "hubert-base-l2")
-        ),
+        *(("AERD, reduced scoring", name) for name in ENCODERS),
     ]
 
 
-def test_a_row_tells_scores_choices_and_crossings():
-    table = told()
-    assert [column.whole for column in table.columns[2:]] == [
+def test_a_row_has_scores_choices_and_crossovers():
+    table = make_table()
+    headings = [column.whole for column in table.columns[2:]]
+    assert headings == [
         "mAP",
         "AUROC",
         "Chosen",
         *(
-            f"k by {m}, {s} {e}"
-            for s in ("per-query", "shared")
-            for m in ("mAP", "AUROC")
-            for e in ("mean", "k_clear")
+            f"k by {metric}, {spread} {end}"
+            for spread in ("per-query", "shared")
+            for metric in ("mAP", "AUROC")
+            for end in ("mean", "clear")
         ),
     ]
     first = [cell.text for cell in table.rows[0][2:]]
@@ -54,9 +54,9 @@ def test_a_row_tells_scores_choices_and_crossings():
     assert [cell.text for cell in table.rows[4][2:]] == ["0.4000", *"––––––", "4", "5", "–", "–"]
 
 
-def test_the_csv_has_nothing_where_there_is_nothing():
-    assert to_csv(told()).splitlines()[1] == "LR,mfcc,0.25,0.7,C = 1,,,3,10,2,,,"
+def test_missing_cells_are_empty_in_csv():
+    assert to_csv(make_table()).splitlines()[1] == "LR,mfcc,0.25,0.7,C = 1,,,3,10,2,,,"
 
 
-def test_without_rivals_there_is_no_table():
-    assert baselines(replace(elev(), baselines=[])) is None
+def test_without_baselines_there_is_no_table():
+    assert baseline_table(replace(elev(), baselines=make_baselines())) is None

@@ -1,11 +1,19 @@
 from dataclasses import replace
 
+import polars as pl
 import pytest
 
-from callshot.report.tables.classifiers import classifiers
-from corpus_results import SMALL, make_corpus_results, make_tables, make_trained_results
+from callshot.report.classifiers import all_curves
+from callshot.report.tables.classifiers import classifier_table
+from corpus_results import (
+    SMALL,
+    make_corpus_results,
+    make_tables,
+    make_trained_results,
+    replace_frames,
+)
 
-RULES = ["centroid", "cosine", "CL2N", "whitened", "neighbour", "medoid", "logistic at k"]
+NAMES = ["centroid", "cosine", "CL2N", "whitened", "neighbour", "medoid", "logistic at k"]
 
 
 @pytest.fixture(scope="module")
@@ -13,75 +21,80 @@ def trained():
     return make_trained_results(protocol=replace(SMALL, shared_draws=120))
 
 
-def test_every_encoder_has_a_block_with_the_reference_first_and_the_trained_last(trained):
-    table = classifiers(trained, (1, 5, 7))
+def test_every_encoder_has_a_block_with_the_reference_first_and_trained_classifiers_last(trained):
+    table = classifier_table(trained, (1, 5, 7))
     assert [(row[0].text, row[1].text) for row in table.rows] == [
-        (e, rule) for e in ("one", "two") for rule in RULES
+        (encoder, name) for encoder in ("one", "two") for name in NAMES
     ]
     assert [column.whole for column in table.columns[2:]] == [
-        f"{m} at k {k}" for m in ("mAP", "AUROC") for k in (1, 5)
+        f"{metric} at k {k}" for metric in ("mAP", "AUROC") for k in (1, 5)
     ]
 
 
-def test_the_cells_are_means_of_the_spread_that_all_have(trained):
-    table = classifiers(trained)
+def test_the_cells_are_means_on_the_spread_shared(trained):
+    table = classifier_table(trained)
     names = {"CL2N": "cl2n", "logistic at k": "logistic"}
-    curve = [*trained.evaluation.curve, *trained.others.curve]
-    means = {
-        (c.encoder, c.classifier, c.metric, str(c.k)): c.mean
-        for c in curve
-        if (c.scoring, c.spread) == ("all", "shared")
-    }
+    curve = all_curves(trained).filter(scoring="all", spread="shared")
+    key = ["encoder", "classifier", "metric", "k"]
+    means = curve.select(*key, "mean").rows_by_key(key, unique=True)
     for row in table.rows:
         for column, cell in zip(table.columns[2:], row[2:], strict=True):
             metric = column.group.split()[0].lower()
-            rule = names.get(row[1].text, row[1].text)
-            assert cell.value == means[row[0].text, rule, metric, column.name]
+            name = names.get(row[1].text, row[1].text)
+            (mean,) = means[row[0].text, name, metric, int(column.name)]
+            assert cell.value == mean
 
 
 def test_the_best_of_an_encoder_is_underlined_in_every_column(trained):
-    rows = classifiers(trained).rows
-    for block in (rows[: len(RULES)], rows[len(RULES) :]):
-        for n in range(2, len(block[0])):
-            best = max(row[n].value for row in block)
-            assert [row[n].underline for row in block] == [
-                int(row[n].value == best) for row in block
-            ]
+    rows = classifier_table(trained).rows
+    for block in (rows[: len(NAMES)], rows[len(NAMES) :]):
+        for column in range(2, len(block[0])):
+            cells = [row[column] for row in block]
+            best = max(cell.value for cell in cells)
+            assert [cell.underline for cell in cells] == [int(cell.value == best) for cell in cells]
 
 
-def test_the_notes_say_what_each_is_over_how_many_draws_and_where_training_is_ahead(trained):
-    notes = [text for _, text in classifiers(trained).notes]
+def test_undefined_means_are_missing_and_never_the_best(trained):
+    is_cosine = pl.col("classifier") == "cosine"
+    mean = pl.when(is_cosine).then(float("nan")).otherwise("mean").alias("mean")
+    others = replace(trained.others, curve=trained.others.curve.with_columns(mean))
+    for row in classifier_table(replace(trained, others=others)).rows:
+        assert (row[1].text == "cosine") == (row[2].text == "–")
+        assert row[2].underline == 0 or row[2].value > 0
+
+
+def test_the_notes_give_descriptions_numbers_of_draws_and_crossovers(trained):
+    notes = [text for _, text in classifier_table(trained).notes]
     assert notes[0].startswith("centroid: squared distance to the class mean; cosine: ")
-    assert "logistic at k: means are over the first 100 of the 120 sets." in notes
-    (crossing,) = [
-        c for c in trained.crossovers if (c.labels, c.metric, c.encoder) == ("k", "map", "one")
-    ]
-    (by_map,) = [note for note in notes if "by mAP: " in note]
-    assert ("from k =" in by_map.split("; two")[0]) == (crossing.k is not None)
+    assert "logistic at k: means are over the first 100 of 120 sets." in notes
+    crossovers = trained.evaluation.crossovers
+    (k_mean,) = crossovers.filter(labels="k", metric="map", encoder="one")["k_mean"]
+    (note,) = [note for note in notes if "by mAP: " in note]
+    assert ("from k =" in note.split("; two")[0]) == (k_mean is not None)
 
 
-def test_a_classifier_that_was_not_evaluated_at_a_k_is_missing_there(trained):
-    fewer = [c for c in trained.others.curve if c.classifier != "medoid" or c.k < 5]
-    table = classifiers(replace(trained, others=replace(trained.others, curve=fewer)), (1, 5))
+def test_a_classifier_without_a_k_has_a_missing_cell_there(trained):
+    is_shown = (pl.col("classifier") != "medoid") | (pl.col("k") < 5)
+    fewer = replace(trained.others, curve=trained.others.curve.filter(is_shown))
+    table = classifier_table(replace(trained, others=fewer), (1, 5))
     (row, _) = [row for row in table.rows if row[1].text == "medoid"]
     assert [cell.text == "–" for cell in row[2:]] == [False, True, False, True]
 
 
-def test_without_the_spread_shared_the_other_one_is_told():
-    found = make_trained_results(make_tables(encoders=["one"]))
-    alone = [c for c in found.evaluation.curve if c.spread == "per-query"]
-    others = found.others.under(["cosine"])
-    kept = [c for c in others.curve if c.spread == "per-query"]
-    corpus_results = replace(
-        found,
-        evaluation=replace(found.evaluation, curve=alone),
-        others=replace(others, curve=kept),
-        crossovers=(),
+def test_without_the_spread_shared_the_other_one_is_shown():
+    results = make_trained_results(make_tables(encoders=["one"]))
+    evaluation = results.evaluation
+    others = results.others.select_classifiers(["cosine"])
+    others = replace(others, curve=others.curve.filter(spread="per-query"))
+    alone = replace_frames(
+        replace(results, others=others),
+        curve=evaluation.curve.filter(spread="per-query"),
+        crossovers=evaluation.crossovers.clear(),
     )
-    table = classifiers(corpus_results)
+    table = classifier_table(alone)
     assert table.title.endswith("per-query")
     assert [row[1].text for row in table.rows] == ["centroid", "cosine"]
 
 
 def test_with_the_reference_alone_there_is_no_table():
-    assert classifiers(make_corpus_results()) is None
+    assert classifier_table(make_corpus_results()) is None

@@ -1,8 +1,9 @@
 from dataclasses import replace
 
 from callshot.records import ClassCount, DurationStats
-from callshot.report.tables.corpora import classes, corpora, segments
+from callshot.report.tables.corpora import class_table, corpus_table, segment_table
 from callshot.report.tables.table import Table
+from corpus_results import replace_frames
 from report.tables.paper_tables import ELEV_CLASSES, LDC_CLASSES, elev, ldc
 
 RARE = [
@@ -16,7 +17,7 @@ def cells(table: Table) -> dict[str, list[str]]:
 
 
 def test_the_papers_table_of_corpora():
-    assert cells(corpora([elev(), ldc()])) == {
+    assert cells(corpus_table([elev(), ldc()])) == {
         "Sampling rate (kHz)": ["44.1", "48"],
         "Channels": ["2", "1, 2"],
         "Format": ["WAV PCM_16", "WAV PCM_24"],
@@ -33,12 +34,12 @@ def test_the_papers_table_of_corpora():
     }
 
 
-def test_a_short_corpus_alone_is_told_in_minutes():
-    assert cells(corpora([elev()]))["Total duration (min)"] == ["55.60"]
+def test_a_short_corpus_alone_is_measured_in_minutes():
+    assert cells(corpus_table([elev()]))["Total duration (min)"] == ["55.60"]
 
 
 def test_the_papers_table_of_segments():
-    assert cells(segments([elev(), ldc()])) == {
+    assert cells(segment_table([elev(), ldc()])) == {
         "Call types annotated": ["27", "16"],
         "Segments annotated": ["422", "4845"],
         "Annotated duration (h)": ["0.49", "5.55"],
@@ -60,30 +61,30 @@ def test_the_papers_table_of_segments():
 
 
 def test_the_evaluated_subset_is_set_apart():
-    table = segments([elev()])
+    table = segment_table([elev()])
     assert table.rows[-table.foot][0].text == "Segments of at least 1 s"
 
 
-def test_corpora_with_different_minima_say_theirs():
-    short = replace(elev(), facts=replace(elev().facts, minimum_s=0.25))
-    told = cells(segments([short, ldc()]))
-    assert told["Minimum length (s)"] == ["0.25", "1"]
-    assert told["Segments of at least that length"] == ["376", "4103"]
+def test_different_minimum_lengths_have_a_row():
+    short = replace(elev(), stats=replace(elev().stats, minimum_s=0.25))
+    texts = cells(segment_table([short, ldc()]))
+    assert texts["Minimum length (s)"] == ["0.25", "1"]
+    assert texts["Segments of at least that length"] == ["376", "4103"]
 
 
-def test_lengths_of_nothing_are_missing_not_zero():
+def test_without_recordings_lengths_are_missing_not_0():
     nan = float("nan")
     none = replace(
-        elev(), facts=replace(elev().facts, recordings=DurationStats(0, 0.0, nan, 0.0, 0.0, nan))
+        elev(), stats=replace(elev().stats, recordings=DurationStats(0, 0.0, nan, 0.0, 0.0, nan))
     )
-    told = cells(corpora([none]))
-    assert told["Total duration (s)"] == ["0.00"]
-    assert told["Average length (s)"] == told["Shortest (s)"] == ["–"]
+    texts = cells(corpus_table([none]))
+    assert texts["Total duration (s)"] == ["0.00"]
+    assert texts["Average length (s)"] == texts["Shortest (s)"] == ["–"]
 
 
 def test_the_papers_tables_of_classes_in_their_order():
-    for corpus_results, text in ((elev(), ELEV_CLASSES), (ldc(), LDC_CLASSES)):
-        table = classes(corpus_results)
+    for results, text in ((elev(), ELEV_CLASSES), (ldc(), LDC_CLASSES)):
+        table = class_table(results)
         rows = [row.split("|") for row in text.strip().splitlines()]
         assert [[cell.text for cell in row] for row in table.rows] == [row[:3] for row in rows]
         assert [row[0].mark for row in table.rows] == [
@@ -91,24 +92,22 @@ def test_the_papers_tables_of_classes_in_their_order():
         ]
 
 
-def test_the_dagger_tells_the_categories_that_hold_several_classes():
-    notes = dict(classes(ldc()).notes)
+def test_the_dagger_lists_categories_with_several_classes():
+    notes = dict(class_table(ldc()).notes)
     assert "roar (longroar-rumble, longroar, roar-rumble, roar); bark (bark-rumble)" in notes["†"]
-    assert dict(classes(elev()).notes)["†"] == "In the reduced scoring, a category of its own."
+    assert dict(class_table(elev()).notes)["†"] == "In the reduced scoring, a category of its own."
 
 
 def test_without_categories_there_is_no_dagger():
-    table = classes(replace(elev(), categories=None))
+    table = class_table(replace(elev(), categories=None))
     assert not any(row[0].mark for row in table.rows)
     assert "†" not in dict(table.notes)
 
 
-def test_ineligible_classes_stand_below_with_their_reason():
-    corpus_results = elev()
-    evaluation = replace(
-        corpus_results.evaluation, classes=[*RARE, *corpus_results.evaluation.classes]
-    )
-    table = classes(replace(corpus_results, evaluation=evaluation, categories={"bark": "bark"}))
+def test_ineligible_classes_are_below_with_their_reason():
+    results = elev()
+    results = replace_frames(results, classes=[*RARE, *results.evaluation.classes])
+    table = class_table(replace(results, categories={"bark": "bark"}))
     assert table.foot == 2
     assert [cell.text for cell in table.rows[-1]] == ["bark", "2", "–", RARE[0].reason]
     assert [cell.text for cell in table.rows[-2]] == [
@@ -121,7 +120,7 @@ def test_ineligible_classes_stand_below_with_their_reason():
     assert not any(row[0].mark for row in table.rows)
 
 
-def test_what_was_not_given_is_missing():
-    bare = replace(elev(), facts=replace(elev().facts, rates_hz=(), channels=(), kinds=()))
-    told = cells(corpora([bare]))
-    assert told["Sampling rate (kHz)"] == told["Channels"] == told["Format"] == ["–"]
+def test_formats_that_are_not_known_are_missing():
+    bare = replace(elev(), stats=replace(elev().stats, rates_hz=(), channels=(), kinds=()))
+    texts = cells(corpus_table([bare]))
+    assert texts["Sampling rate (kHz)"] == texts["Channels"] == texts["Format"] == ["–"]

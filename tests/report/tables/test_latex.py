@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from callshot.report.tables.latex import to_latex
 from callshot.report.tables.latex_escape import escape, escape_prose
-from callshot.report.tables.scores import results
+from callshot.report.tables.scores import score_table
 from callshot.report.tables.table import Cell, Column, Table, number
 from callshot.report.tables.write_tables import write_tables
 from report.tables.hostile_labels import LABELS, make_hostile_results
@@ -118,7 +118,7 @@ def test_the_foot_of_a_table_stands_below_a_rule():
 
 
 def test_the_table_of_the_paper_has_its_underlines_rules_and_star():
-    text = to_latex(results(elev()))
+    text = to_latex(score_table(elev()))
     assert text.count(r"\smash{\underline{\underline{") == 5
     assert text.count(r"\smash{\underline{0") == 5
     assert r"4\rlap{\textsuperscript{\ensuremath{\star}}} & 0.6963" in text
@@ -171,7 +171,7 @@ def test_tables_compile_with_any_names_and_nothing_sticks_out(tmp_path):
 
 
 def test_four_encoders_fit_a_plain_article(tmp_path):
-    text = "\n".join(to_latex(table) for table in (results(elev()), results(ldc())))
+    text = "\n".join(to_latex(table) for table in (score_table(elev()), score_table(ldc())))
     (tmp_path / "plain.tex").write_text(ARTICLE % text, encoding="utf-8")
     assert overfull_boxes(compile_latex(tmp_path, "plain.tex", "-draftmode")) == []
 

@@ -1,12 +1,14 @@
 from dataclasses import replace
 from functools import cache
 
+import polars as pl
 import pytest
 
-from callshot.records import Baseline, CorpusResults, Curve
-from callshot.report.tables.scores import reduced, results
+from callshot.records import CorpusResults
+from callshot.records.frames import CURVE
+from callshot.report.tables.scores import reduced_table, score_table
 from callshot.report.tables.table import Table
-from corpus_results import make_corpus_results
+from corpus_results import make_baselines, make_corpus_results, make_rows
 from report.tables.paper_tables import (
     ENCODERS,
     EV,
@@ -21,28 +23,28 @@ from report.tables.paper_tables import (
 
 MARKS = {"": 0, "_": 1, "=": 2}
 PAPER = {
-    "table 4": (results(elev()), EV, ENCODERS),
-    "table 5": (results(ldc()), LDC, ENCODERS),
-    "table 6, Elephant Voices": (reduced(elev()), EV_REDUCED, PERCHES),
-    "table 6, LDC": (reduced(ldc()), LDC_REDUCED, PERCHES),
+    "table 4": (score_table(elev()), EV, ENCODERS),
+    "table 5": (score_table(ldc()), LDC, ENCODERS),
+    "table 6, Elephant Voices": (reduced_table(elev()), EV_REDUCED, PERCHES),
+    "table 6, LDC": (reduced_table(ldc()), LDC_REDUCED, PERCHES),
 }
 
 
 def literal_underlines(text: str) -> dict[tuple[str, int], int]:
-    """Tell a paper's underlines by the row's k and the column."""
-    return {
-        (k.rstrip("*"), n): MARKS[cell[6:]]
-        for k, cells in lines(text).items()
-        for n, cell in enumerate(cells)
-        if k[0].isdigit() and MARKS[cell[6:]]
-    }
+    """Return the underlines of the paper by the k of the row and the column."""
+    underlines = {}
+    for k, cells in lines(text).items():
+        for column, cell in enumerate(cells):
+            if k[0].isdigit() and MARKS[cell[6:]]:
+                underlines[k.rstrip("*"), column] = MARKS[cell[6:]]
+    return underlines
 
 
 def underlines(table: Table) -> dict[tuple[str, int], int]:
     return {
-        (row[0].text, n): cell.underline
+        (row[0].text, column): cell.underline
         for row in table.rows
-        for n, cell in enumerate(row[1:])
+        for column, cell in enumerate(row[1:])
         if cell.underline
     }
 
@@ -55,55 +57,40 @@ def notes(table: Table) -> str:
     return "\n".join(f"{mark} {text}" for mark, text in table.notes)
 
 
-def column(table: Table, n: int) -> dict[str, str]:
-    return {row[0].text: row[n].text for row in table.rows}
+def column(table: Table, index: int) -> dict[str, str]:
+    return {row[0].text: row[index].text for row in table.rows}
 
 
 @cache
-def small() -> CorpusResults:
+def small_results() -> CorpusResults:
     return make_corpus_results(categories={"roar": "loud", "trumpet": "loud", "rumble": "low"})
 
 
-def corpus_results(
+def make_results(
     means: list[float],
     baselines: dict[str, float],
     *,
-    best: int = 2,
+    complete_shots: int = 2,
     shots: list[int] | None = None,
     scoring: str = "all",
 ) -> CorpusResults:
-    """Return a chapter with one encoder, the same curve for each metric, and a rival of each kind given."""
-    base = small()
-    curve = [
-        Curve(
-            "c",
-            "e",
-            "centroid",
-            scoring,
-            metric,
-            "per-query",
-            k,
-            mean,
-            0,
-            0,
-            0,
-            0,
-            1,
-            0.1,
-            k <= best,
-            0,
-            0,
-        )
-        for metric in ("map", "auroc")
-        for k, mean in zip(shots or range(1, 99), means, strict=False)
-    ]
-    evaluation = replace(base.evaluation, corpus="c", complete_shots=best, curve=curve)
-    found = [
-        Baseline("c", "e", kind, kind.upper(), scoring, m, value)
-        for kind, value in baselines.items()
-        for m in ("map", "auroc")
-    ]
-    return replace(base, evaluation=evaluation, baselines=found)
+    """Return results of one encoder: the same curve for each metric, and one baseline per kind."""
+    base = small_results()
+    curve = []
+    rows = []
+    for metric in ("map", "auroc"):
+        for k, mean in zip(shots or range(1, 99), means, strict=False):
+            key = ("c", "e", "centroid", scoring, metric, "per-query", k)
+            curve.append((*key, mean, 0.0, 0.0, 0.0, 0.0, 1.0, 0.1, k <= complete_shots, 0, 0))
+        for kind, value in baselines.items():
+            rows.append(("c", "e", kind, kind.upper(), scoring, metric, value))
+    evaluation = replace(
+        base.evaluation,
+        corpus="c",
+        complete_shots=complete_shots,
+        curve=make_rows(CURVE, *curve),
+    )
+    return replace(base, evaluation=evaluation, baselines=make_baselines(*rows))
 
 
 @pytest.mark.parametrize("name", PAPER)
@@ -113,7 +100,7 @@ def test_the_papers_numbers_give_the_papers_underlines(name):
     assert underlines(table) == literal_underlines(text)
 
 
-def test_the_papers_underlines_are_as_many_as_we_read_in_it():
+def test_the_literals_have_as_many_underlines_as_the_paper():
     counts = [list(literal_underlines(text).values()) for _, text, _ in PAPER.values()]
     assert [(marks.count(1), marks.count(2)) for marks in counts] == [
         (5, 5),
@@ -130,7 +117,7 @@ def test_the_papers_numbers_give_the_papers_star(name):
 
 
 @pytest.mark.parametrize("name", PAPER)
-def test_every_number_of_the_papers_tables_is_in_its_place(name):
+def test_every_number_of_the_papers_tables_is_in_its_cell(name):
     table, text, encoders = PAPER[name]
     want = {
         k.rstrip("*"): [cell.rstrip("_=") for cell in cells] for k, cells in lines(text).items()
@@ -145,95 +132,100 @@ def test_every_number_of_the_papers_tables_is_in_its_place(name):
 
 
 def test_the_star_says_whether_its_row_is_k_star_or_the_first_beyond():
-    assert "⋆ This row is at k* = 4," in notes(results(elev()))
-    assert "⋆ This row is the first beyond k* = 31," in notes(results(ldc()))
-    assert "⋆ This row is the first beyond k* = 4," in notes(reduced(elev()))
+    assert "⋆ This row is at k* = 4," in notes(score_table(elev()))
+    assert "⋆ This row is the first beyond k* = 31," in notes(score_table(ldc()))
+    assert "⋆ This row is the first beyond k* = 4," in notes(reduced_table(elev()))
 
 
 def test_where_every_k_shown_is_complete_a_note_says_so_and_there_is_no_star():
-    table = results(corpus_results([0.5, 0.6], {}, best=7))
+    table = score_table(make_results([0.5, 0.6], {}, complete_shots=7))
     assert stars(table) == []
     assert "At every k shown, every class is complete: k* = 7." in notes(table)
 
 
-def test_every_underline_is_explained_and_what_is_never_passed_is_told():
-    assert "Underlined once: the first k shown whose mean is above LR." in notes(results(elev()))
-    assert "Underlined twice: the first k shown whose mean is above the recurrent rival" in notes(
-        results(elev())
+def test_notes_explain_every_underline_and_name_baselines_that_are_never_passed():
+    assert "Underlined once: the first k shown whose mean is above LR." in notes(
+        score_table(elev())
     )
-    assert "No mean shown is above the recurrent rival." in notes(results(ldc()))
-    assert "Underlined once: the first k shown whose mean is above AERD." in notes(reduced(elev()))
-    assert "No mean shown is above AERD." in notes(reduced(ldc()))
+    assert (
+        "Underlined twice: the first k shown whose mean is above the recurrent baseline"
+        in notes(score_table(elev()))
+    )
+    assert "No mean shown is above the recurrent baseline." in notes(score_table(ldc()))
+    assert "Underlined once: the first k shown whose mean is above AERD." in notes(
+        reduced_table(elev())
+    )
+    assert "No mean shown is above AERD." in notes(reduced_table(ldc()))
 
 
-def test_recurrent_rivals_of_different_names_share_a_row_and_are_named_below():
+def test_recurrent_baselines_of_different_names_share_a_row_and_are_named_in_a_note():
     assert "Recurrent: GRU on mfcc; GRU on perch-v1; Elman RNN on perch-v2." in notes(
-        results(elev())
+        score_table(elev())
     )
 
 
-def test_rivals_of_one_name_give_it_to_their_row():
-    table = results(corpus_results([0.5], {"logistic": 0.4, "recurrent": 0.6}))
+def test_a_row_of_baselines_with_one_name_has_that_name():
+    table = score_table(make_results([0.5], {"logistic": 0.4, "recurrent": 0.6}))
     assert [row[0].text for row in table.rows] == ["1", "LOGISTIC", "RECURRENT", "Chance"]
 
 
-def test_to_equal_a_rival_is_not_to_pass_it():
-    table = results(corpus_results([0.5, 0.5, 0.5 + 1e-12], {"logistic": 0.5}))
+def test_a_mean_equal_to_a_baseline_does_not_pass_it():
+    table = score_table(make_results([0.5, 0.5, 0.5 + 1e-12], {"logistic": 0.5}))
     assert underlines(table) == {("3", 0): 1, ("3", 1): 1}
 
 
-def test_a_weak_recurrent_rival_is_passed_before_a_strong_logistic_one():
-    table = results(corpus_results([0.3, 0.5, 0.7], {"logistic": 0.6, "recurrent": 0.4}))
+def test_a_weak_recurrent_baseline_is_passed_before_a_strong_logistic_one():
+    table = score_table(make_results([0.3, 0.5, 0.7], {"logistic": 0.6, "recurrent": 0.4}))
     assert underlines(table) == {("2", 0): 2, ("2", 1): 2, ("3", 0): 1, ("3", 1): 1}
 
 
 def test_only_the_first_k_is_underlined_even_if_the_curve_falls_and_passes_again():
-    assert underlines(results(corpus_results([0.5, 0.3, 0.5], {"logistic": 0.4}))) == {
+    assert underlines(score_table(make_results([0.5, 0.3, 0.5], {"logistic": 0.4}))) == {
         ("1", 0): 1,
         ("1", 1): 1,
     }
 
 
 def test_only_shots_that_are_shown_can_be_the_first():
-    table = results(corpus_results([0.1, 0.5, 0.6], {"logistic": 0.4}), shots=(1, 3))
+    table = score_table(make_results([0.1, 0.5, 0.6], {"logistic": 0.4}), shots=(1, 3))
     assert underlines(table) == {("3", 0): 1, ("3", 1): 1}
 
 
-def test_a_mean_that_is_not_a_number_passes_nobody():
-    table = results(corpus_results([float("nan"), 0.5], {"logistic": 0.4}))
+def test_a_mean_that_is_not_a_number_passes_no_baseline():
+    table = score_table(make_results([float("nan"), 0.5], {"logistic": 0.4}))
     assert column(table, 1)["1"] == "–"
     assert underlines(table) == {("2", 0): 1, ("2", 1): 1}
 
 
 def test_shots_that_were_not_evaluated_are_left_out():
-    table = results(corpus_results([0.1, 0.2], {}, shots=[1, 5]), shots=(1, 2, 5, 10))
+    table = score_table(make_results([0.1, 0.2], {}, shots=[1, 5]), shots=(1, 2, 5, 10))
     assert [row[0].text for row in table.rows] == ["1", "5", "Chance"]
 
 
-def test_of_shots_none_of_which_was_evaluated_those_that_were_are_told():
-    table = results(corpus_results([0.1, 0.2], {}, shots=[6, 8]))
+def test_all_evaluated_shots_are_shown_if_none_of_the_wanted_ones_was_evaluated():
+    table = score_table(make_results([0.1, 0.2], {}, shots=[6, 8]))
     assert [row[0].text for row in table.rows] == ["6", "8", "Chance"]
 
 
-def test_several_rivals_of_a_kind_on_an_encoder_have_rows_and_are_passed_together():
-    base = corpus_results([0.3, 0.5, 0.7], {"recurrent": 0.4})
-    others = [replace(baseline, name="LSTM", value=0.6) for baseline in base.baselines]
-    table = results(replace(base, baselines=[*base.baselines, *others]))
+def test_several_baselines_of_a_kind_on_an_encoder_have_their_own_rows_and_one_crossover():
+    base = make_results([0.3, 0.5, 0.7], {"recurrent": 0.4})
+    others = base.baselines.with_columns(name=pl.lit("LSTM"), value=0.6)
+    table = score_table(replace(base, baselines=pl.concat([base.baselines, others])))
     assert column(table, 2)["RECURRENT"] == "0.4000"
     assert column(table, 2)["LSTM"] == "0.6000"
     assert underlines(table) == {("3", 0): 2, ("3", 1): 2}
 
 
-def test_in_reduced_scoring_rivals_underline_where_there_is_no_end_to_end_one():
-    table = reduced(
-        corpus_results([0.3, 0.5], {"logistic": 0.2, "recurrent": 0.4}, scoring="reduced")
+def test_in_reduced_scoring_all_baselines_count_if_there_is_no_end_to_end_one():
+    table = reduced_table(
+        make_results([0.3, 0.5], {"logistic": 0.2, "recurrent": 0.4}, scoring="reduced")
     )
     assert underlines(table) == {("1", 0): 1, ("1", 1): 1, ("2", 0): 2, ("2", 1): 2}
 
 
-def test_in_reduced_scoring_an_end_to_end_rival_alone_underlines():
-    table = reduced(
-        corpus_results(
+def test_in_reduced_scoring_only_the_end_to_end_baseline_counts():
+    table = reduced_table(
+        make_results(
             [0.3, 0.5], {"logistic": 0.2, "recurrent": 0.2, "end-to-end": 0.4}, scoring="reduced"
         )
     )
@@ -246,8 +238,8 @@ def test_in_reduced_scoring_an_end_to_end_rival_alone_underlines():
     ]
 
 
-def test_an_end_to_end_rival_stands_beside_every_encoder():
-    table = reduced(elev())
+def test_an_end_to_end_baseline_has_a_value_for_every_encoder():
+    table = reduced_table(elev())
     assert [cell.text for cell in table.rows[-2]] == [
         "AERD",
         "0.8453",
@@ -255,30 +247,31 @@ def test_an_end_to_end_rival_stands_beside_every_encoder():
         "0.8453",
         "0.4054",
     ]
-    assert "AERD hears the audio itself" in notes(table)
+    assert "AERD reads the audio" in notes(table)
 
 
 def test_without_categories_there_is_no_reduced_table():
-    assert reduced(corpus_results([0.5], {})) is None
+    assert reduced_table(make_results([0.5], {})) is None
 
 
-def test_the_spread_is_chosen_and_named():
-    table = results(elev(), spread="shared")
+def test_the_title_names_the_spread_chosen():
+    table = score_table(elev(), spread="shared")
     assert column(table, 1)["1"] == "0.6790"
     assert table.title.endswith("shared")
-    assert "query sampling is not in it" in notes(table)
+    assert "query sampling is not included" in notes(table)
 
 
-def test_a_spread_that_was_not_evaluated_gives_way_to_the_one_that_was():
-    assert results(corpus_results([0.5], {}), spread="shared").title.endswith("per-query")
+def test_an_evaluated_spread_replaces_one_that_was_not_evaluated():
+    assert score_table(make_results([0.5], {}), spread="shared").title.endswith("per-query")
 
 
 def test_means_and_chance_are_those_of_the_evaluation():
-    made = small()
-    for table, scoring in ((results(made), "all"), (reduced(made), "reduced")):
-        for c in made.evaluation.curve:
-            if (c.scoring, c.spread, c.metric) == (scoring, "per-query", "map"):
-                n = [column.whole for column in table.columns].index(f"{c.encoder} mAP")
-                cells = {row[0].text: row[n].value for row in table.rows}
-                assert cells[str(c.k)] == c.mean
-                assert cells["Chance"] == c.chance
+    results = small_results()
+    for table, scoring in ((score_table(results), "all"), (reduced_table(results), "reduced")):
+        headings = [column.whole for column in table.columns]
+        curve = results.evaluation.curve.filter(scoring=scoring, spread="per-query", metric="map")
+        for point in curve.iter_rows(named=True):
+            index = headings.index(f"{point['encoder']} mAP")
+            cells = {row[0].text: row[index].value for row in table.rows}
+            assert cells[str(point["k"])] == point["mean"]
+            assert cells["Chance"] == point["chance"]

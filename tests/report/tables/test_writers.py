@@ -112,7 +112,7 @@ def test_markdown_makes_no_tag_mention_emoji_or_formula_of_a_label():
 def test_files_are_written_for_every_table_in_each_format(tmp_path):
     names = write_tables([elev(), ldc()], tmp_path / "deep" / "tables")
     stems = ["corpora", "segments"]
-    kinds = ("classes", "results", "reduced", "rivals", "intervals")
+    kinds = ("classes", "results", "reduced", "baselines", "intervals")
     stems += [f"{kind}-{c}" for c in ("elev", "ldc") for kind in kinds]
     assert names == [
         *(f"{stem}.{kind}" for stem in stems for kind in ("tex", "md", "csv")),

@@ -1,41 +1,38 @@
-"""Chapters → what the charts of the page read, as JSON that can stand inside HTML.
+"""Results of corpora → what the charts of the page read, as JSON that can be put inside HTML.
 
-Points of a curve are kept by the places of their metric, spread, encoder and, where there is one, class:
-`lines["0.1.2"]` is the first metric in the second spread of the third encoder, as mean, p01 and p99 over `shots`. What
-another classifier did there is `lines["0.1.2.c0"]`, with its place in `classifiers`.
+The key of a line has the positions of its metric, spread, encoder and, if it has one, class:
+`lines["0.1.2"]` is the first metric in the second spread of the third encoder, as mean, p01 and p99
+over `shots`. `lines["0.1.2.c0"]` is the same for the first of `classifiers`.
 """
 
 import json
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from math import isfinite
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
+import polars as pl
 
 from callshot.fewshot.metrics import chance_average_precision
-from callshot.records import Baseline, CorpusResults, Evaluation
-from callshot.report.classifiers import rule_name, rules_of
+from callshot.records import CorpusResults, Evaluation
+from callshot.report.classifiers import classifier_name, list_classifiers
 from callshot.report.page.html import clean
-from callshot.report.page.words import class_metric_name, metric_name
 
-DIGITS = 4  # kept and shown: a number that is rounded once equals the one in `curve.csv` to the digits shown
+DIGITS = 4  # rounded once, so that a shown number equals the one in `curve.csv`
 ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
+METRICS = {"map": "mAP", "auroc": "AUROC", "accuracy": "accuracy"}
+INTERVAL = ("mean", "p01", "p99")
 
-Name = TypeVar("Name", bound=Hashable)
-Places = Mapping[Name, int]
 Lines = dict[str, list[list[float | None]]]
 
 
 def chart_data(all_results: Sequence[CorpusResults]) -> dict[str, Any]:
-    """Return all that the charts show, with a corpus for each chapter."""
-    return {
-        "digits": DIGITS,
-        "corpora": [_corpus(corpus_results) for corpus_results in all_results],
-    }
+    """Return all that the charts show, one entry per corpus."""
+    return {"digits": DIGITS, "corpora": [_corpus_data(results) for results in all_results]}
 
 
 def to_json(value: Any) -> str:
-    r"""Write JSON that no part of can end the script element it stands in.
+    r"""Return JSON that cannot end the script element around it.
 
     >>> print(to_json({"label": "</script>"}))
     {"label":"\u003c/script\u003e"}
@@ -44,134 +41,149 @@ def to_json(value: Any) -> str:
     return text.translate(ESCAPES)
 
 
+def metric_name(scoring: str, metric: str) -> str:
+    """Return what people call a metric.
+
+    >>> metric_name("all", "map"), metric_name("reduced", "map")
+    ('mAP', 'reduced mAP')
+    """
+    name = METRICS[metric]
+    return name if scoring == "all" else f"{scoring} {name}"
+
+
+def class_metric_name(metric: str) -> str:
+    """Return what people call a metric of one class, whose AP is not a mean."""
+    return "AP" if metric == "map" else METRICS[metric]
+
+
 def class_chances(evaluation: Evaluation) -> dict[str, float]:
-    """Return the expected AP of a random ranking for each eligible class, averaged over folds as its AP is."""
-    classes = {c.label for c in evaluation.classes if c.eligible}
-    table, fold = evaluation.segments, evaluation.folds.fold
-    query = np.array([label in classes for label in table.label]) & (fold >= 0)
-    folds = np.arange(evaluation.folds.count)
-    queries = np.bincount(fold[query], minlength=len(folds))
-
-    def chance(name: str) -> float:
-        has = np.array(
-            [
-                name == own or name in more
-                for own, more in zip(table.label, table.labels, strict=True)
-            ]
-        )
-        positives = np.bincount(fold[query & has], minlength=len(folds))
-        return float(np.mean(chance_average_precision(positives, queries)))
-
-    return {name: chance(name) for name in sorted(classes)}
+    """Return the expected AP of a random ranking for each eligible class, averaged over folds."""
+    segments = evaluation.segments
+    fold = evaluation.folds.fold
+    folds = evaluation.folds.count
+    classes = sorted(count.label for count in evaluation.classes if count.eligible)
+    is_eligible = np.array([label in classes for label in segments.label])
+    is_query = is_eligible & (fold >= 0)
+    queries = np.bincount(fold[is_query], minlength=folds)
+    chances = {}
+    for name in classes:
+        labels = zip(segments.label, segments.labels, strict=True)
+        is_positive = np.array([name == label or name in other for label, other in labels])
+        positives = np.bincount(fold[is_query & is_positive], minlength=folds)
+        chances[name] = float(np.mean(chance_average_precision(positives, queries)))
+    return chances
 
 
-def _corpus(corpus_results: CorpusResults) -> dict[str, Any]:
-    found = corpus_results.evaluation
-    metrics, spreads = (
-        _places((c.scoring, c.metric) for c in found.curve),
-        _places(c.spread for c in found.curve),
-    )
-    encoders, classes = (
-        _places(c.encoder for c in found.curve),
-        _places(c.label for c in found.per_class),
-    )
-    shots = _places(sorted({c.k for c in found.curve}))
-    new = {c.k: c.new_exemplars for c in found.curve}
-    lines: Lines = {}
-    for c in found.curve:
-        key = f"{metrics[c.scoring, c.metric]}.{spreads[c.spread]}.{encoders[c.encoder]}"
-        _put(lines, key, len(shots), shots[c.k], c.mean, c.p01, c.p99)
-    for p in found.per_class:
-        key = f"{metrics[p.scoring, p.metric]}.{spreads[p.spread]}.{encoders[p.encoder]}.{classes[p.label]}"
-        _put(lines, key, len(shots), shots[p.k], p.mean, p.p01, p.p99)
-    rules = _places(
-        rule for rule in rules_of(corpus_results) if rule not in {c.classifier for c in found.curve}
-    )
-    for c in corpus_results.others.curve if corpus_results.others else ():
-        if (
-            (c.scoring, c.metric) in metrics
-            and c.spread in spreads
-            and c.encoder in encoders
-            and c.k in shots
-        ):
-            key = f"{metrics[c.scoring, c.metric]}.{spreads[c.spread]}.{encoders[c.encoder]}.c{rules[c.classifier]}"
-            _put(lines, key, len(shots), shots[c.k], c.mean, c.p01, c.p99)
+def _corpus_data(results: CorpusResults) -> dict[str, Any]:
+    evaluation = results.evaluation
+    curve = evaluation.curve
+    shots = sorted(set(curve["k"]))
+    new_exemplars = dict(curve.select("k", "new_exemplars").iter_rows())
+    metrics = _number_rows(curve, "scoring", "metric")
+    spreads = _number_rows(curve, "spread")
+    encoders = _number_rows(curve, "encoder")
+    classes = _number_rows(evaluation.per_class, "label")
+    pairs = _number_rows(evaluation.differences, "one", "other")
+    axes = [metrics, spreads, encoders]
+    lines = _make_lines(curve, axes, shots)
+    lines |= _make_lines(evaluation.per_class, [*axes, classes], shots)
+    names = []
+    if results.others is not None:
+        names = [name for name in list_classifiers(results) if name not in curve["classifier"]]
+        classifiers = pl.DataFrame({"classifier": names}).with_row_index()
+        lines |= _make_lines(results.others.curve, [*axes, classifiers], shots, "c")
     return {
-        "name": clean(found.corpus),
-        "complete_shots": found.complete_shots,
-        "shots": list(shots),
-        "new_exemplars": [new[k] for k in shots],
-        "metrics": [_metric(scoring, metric, found, list(classes)) for scoring, metric in metrics],
-        "spreads": list(spreads),
-        "encoders": [clean(name) for name in encoders],
-        "classes": [clean(name) for name in classes],
-        "classifiers": [clean(rule_name(rule)) for rule in rules],
+        "name": clean(evaluation.corpus),
+        "complete_shots": evaluation.complete_shots,
+        "shots": shots,
+        "new_exemplars": [new_exemplars[k] for k in shots],
+        "metrics": _describe_metrics(evaluation, metrics, classes["label"].to_list()),
+        "spreads": spreads["spread"].to_list(),
+        "encoders": [clean(name) for name in encoders["encoder"]],
+        "classes": [clean(name) for name in classes["label"]],
+        "classifiers": [clean(classifier_name(name)) for name in names],
         "lines": lines,
-        "baselines": [
-            _rival(r, metrics, encoders)
-            for r in corpus_results.baselines
-            if (r.scoring, r.metric) in metrics
-        ],
-        **_differences(corpus_results, metrics, spreads, shots),
+        "baselines": _describe_baselines(results.baselines, metrics, encoders),
+        "pairs": [[clean(one), clean(other)] for _, one, other in pairs.iter_rows()],
+        "differences": _make_lines(
+            evaluation.differences,
+            [metrics, spreads, pairs],
+            shots,
+            fields=(*INTERVAL, "wins"),
+        ),
     }
 
 
-def _metric(scoring: str, metric: str, found: Evaluation, classes: Sequence[str]) -> dict[str, Any]:
-    """Return a metric's names and its levels of chance; a class has neither under reduced scoring."""
-    chance = next(c.chance for c in found.curve if (c.scoring, c.metric) == (scoring, metric))
-    own = {
-        "map": class_chances(found) if metric == "map" else {},
+def _number_rows(frame: pl.DataFrame, *columns: str) -> pl.DataFrame:
+    """Return the different values of some columns, in order, with their position as `index`."""
+    return frame.select(columns).unique(maintain_order=True).with_row_index()
+
+
+def _make_lines(
+    points: pl.DataFrame,
+    axes: Sequence[pl.DataFrame],
+    shots: Sequence[int],
+    prefix: str = "",
+    fields: Sequence[str] = INTERVAL,
+) -> Lines:
+    """Return the fields of each line over all shots, by its position on each axis.
+
+    `prefix` precedes the last position. Points that are not on an axis are left out.
+    """
+    positions = [f"position {number}" for number in range(len(axes))]
+    for axis, position in zip(axes, positions, strict=True):
+        axis = axis.rename({"index": position})
+        points = points.join(axis, on=axis.columns[1:], maintain_order="left")
+    lines = {}
+    for (*first, last), line in points.group_by(positions, maintain_order=True):
+        key = ".".join([*map(str, first), f"{prefix}{last}"])
+        columns = pl.DataFrame({"k": shots}).join(line, on="k", how="left", maintain_order="left")
+        lines[key] = [[_round(value) for value in columns[field]] for field in fields]
+    return lines
+
+
+def _describe_metrics(
+    evaluation: Evaluation, metrics: pl.DataFrame, classes: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Return the names and chance levels of metrics; reduced scoring has neither for a class."""
+    chances_of_classes = {
+        "map": class_chances(evaluation),
         "auroc": dict.fromkeys(classes, 0.5),
-    }.get(metric, {})
-    return {
-        "name": metric_name(scoring, metric),
-        "of_class": class_metric_name(metric) if scoring == "all" else None,
-        "chance": _rounded(chance),
-        "chances": [_rounded(own.get(name, float("nan"))) for name in classes],
     }
+    descriptions = []
+    for _, scoring, metric in metrics.iter_rows():
+        chance = evaluation.curve.filter(scoring=scoring, metric=metric)["chance"][0]
+        chances = chances_of_classes.get(metric, {})
+        description = {
+            "name": metric_name(scoring, metric),
+            "of_class": class_metric_name(metric) if scoring == "all" else None,
+            "chance": _round(chance),
+            "chances": [_round(chances.get(name)) for name in classes],
+        }
+        descriptions.append(description)
+    return descriptions
 
 
-def _rival(
-    baseline: Baseline, metrics: Places[tuple[str, str]], encoders: Places[str]
-) -> dict[str, Any]:
-    return {
-        "name": clean(baseline.name),
-        "kind": baseline.kind,
-        "encoder": encoders.get(baseline.encoder),
-        "metric": metrics[baseline.scoring, baseline.metric],
-        "value": _rounded(baseline.value),
-    }
+def _describe_baselines(
+    baselines: pl.DataFrame, metrics: pl.DataFrame, encoders: pl.DataFrame
+) -> list[dict[str, Any]]:
+    """Return the baselines whose metric has a chart."""
+    encoder_positions = {encoder: index for index, encoder in encoders.iter_rows()}
+    joined = baselines.join(metrics, on=["scoring", "metric"], maintain_order="left")
+    descriptions = []
+    for baseline in joined.iter_rows(named=True):
+        description = {
+            "name": clean(baseline["name"]),
+            "kind": baseline["kind"],
+            "encoder": encoder_positions.get(baseline["encoder"]),
+            "metric": baseline["index"],
+            "value": _round(baseline["value"]),
+        }
+        descriptions.append(description)
+    return descriptions
 
 
-def _differences(
-    corpus_results: CorpusResults,
-    metrics: Places[tuple[str, str]],
-    spreads: Places[str],
-    shots: Places[int],
-) -> dict[str, Any]:
-    """Return the paired differences as lines of mean, p01, p99 and wins, by metric, spread and pair."""
-    rows = [
-        d
-        for d in corpus_results.differences
-        if (d.scoring, d.metric) in metrics and d.spread in spreads and d.k in shots
-    ]
-    pairs = _places((d.one, d.other) for d in rows)
-    lines: Lines = {}
-    for d in rows:
-        key = f"{metrics[d.scoring, d.metric]}.{spreads[d.spread]}.{pairs[d.one, d.other]}"
-        _put(lines, key, len(shots), shots[d.k], d.mean, d.p01, d.p99, d.wins)
-    return {"pairs": [[clean(one), clean(other)] for one, other in pairs], "differences": lines}
-
-
-def _places(names: Iterable[Name]) -> dict[Name, int]:
-    return {name: at for at, name in enumerate(dict.fromkeys(names))}
-
-
-def _put(lines: Lines, key: str, length: int, at: int, *values: float) -> None:
-    line = lines.setdefault(key, [[None] * length for _ in values])
-    for row, value in zip(line, values, strict=True):
-        row[at] = _rounded(value)
-
-
-def _rounded(value: float) -> float | None:
-    return round(value, DIGITS) + 0.0 if isfinite(value) else None  # + 0.0: no negative zero
+def _round(value: float | None) -> float | None:
+    if value is None or not isfinite(value):
+        return None
+    return round(value, DIGITS) + 0.0  # no negative zero

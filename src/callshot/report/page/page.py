@@ -15,12 +15,12 @@ from typing import Any
 from callshot.files import write_atomic
 from callshot.records import CorpusResults
 from callshot.report.output_folder import explain_errors
-from callshot.report.page.budget import show_budget
 from callshot.report.page.data import chart_data, to_json
 from callshot.report.page.grids import show_table
 from callshot.report.page.html import Markup, element, join
 from callshot.report.page.sections import (
     show_answer,
+    show_budget,
     show_commands,
     show_left_out,
     show_picture,
@@ -91,7 +91,7 @@ class _Page:
             "answer": self.for_each(self.show_answer),
             "curves": _panel("curves"),
             "tables": self.for_each(self.show_tables),
-            "budget": self.for_each(lambda results, _: show_budget(results.budget)),
+            "budget": self.for_each(lambda results, _: show_budget(results.evaluation.budget)),
             "differences": self.show_differences(),
             "pictures": self.for_each(self.show_pictures),
             "left-out": self.for_each(lambda results, n: show_left_out(results, f"left-{n}")),
@@ -120,7 +120,7 @@ class _Page:
         )
 
     def show_differences(self) -> Markup:
-        if not any(results.differences for results in self.all_results):
+        if not any(len(results.evaluation.differences) for results in self.all_results):
             return Markup()
         return _panel("differences")
 

@@ -1,53 +1,66 @@
-"""Chapters → the sections of the page that are the same without scripts."""
+"""Results of a corpus → the sections of the page that are the same without scripts."""
 
 import base64
 import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from callshot.errors import InputError
+from callshot.fewshot.label_budget import WITHIN, largest_gain
 from callshot.records import CorpusResults
+from callshot.report.page.data import class_metric_name
 from callshot.report.page.grids import show_table
 from callshot.report.page.html import Markup, element, join
-from callshot.report.page.words import count
 from callshot.report.tables.table import Cell, Column, Table
 
 PNG = b"\x89PNG\r\n\x1a\n"
 MOST_REJECTS = 200
+BUDGET_NOTE = (
+    "What one more exemplar is worth to a class, by a curve a − b/k fitted to its own points; at "
+    "each step every class gets one more. The longer the bar, the more the next label helps."
+)
 
 
-def show_answer(corpus_results: CorpusResults, sentences: Sequence[str]) -> Markup:
-    """Return the answer of a corpus, and in one quiet line what it rests on."""
-    lead = [
-        element("p", sentence, class_=None if at else "lead")
-        for at, sentence in enumerate(sentences)
-    ]
-    return join(*lead, element("p", _basis(corpus_results), class_="quiet"))
-
-
-def _basis(corpus_results: CorpusResults) -> str:
-    found = corpus_results.evaluation
-    classes = count(sum(c.eligible for c in found.classes), "class", "classes")
-    heard = f"{count(corpus_results.facts.recordings.count, 'recording')}, {count(corpus_results.evaluated.count, 'segment')}"
-    return (
-        f"From {heard}: {classes}, {count(found.queries, 'query', 'queries')} in {count(found.folds.count, 'fold')}. "
-        f"Every class can give k exemplars in every split up to k* = {found.complete_shots}."
+def show_answer(results: CorpusResults, sentences: Sequence[str]) -> Markup:
+    """Return the summary of a corpus, and a line on what it is based on."""
+    paragraphs = [element("p", sentence, class_="lead") for sentence in sentences[:1]]
+    paragraphs += [element("p", sentence) for sentence in sentences[1:]]
+    evaluation = results.evaluation
+    eligible = sum(count.eligible for count in evaluation.classes)
+    counts = (
+        format_count(results.stats.recordings.count, "recording"),
+        format_count(results.evaluated.count, "segment"),
+        format_count(eligible, "class", "classes"),
+        format_count(evaluation.queries, "query", "queries"),
+        format_count(evaluation.folds.count, "fold"),
     )
+    basis = (
+        f"Based on {', '.join(counts)}. Every class has k exemplars in every split "
+        f"up to k* = {evaluation.complete_shots}."
+    )
+    return join(*paragraphs, element("p", basis, class_="quiet"))
 
 
 def show_picture(caption: str, path: Path) -> Markup:
     """Return a PNG with its caption; its bytes are in the page."""
     data = path.read_bytes()
     if not data.startswith(PNG) or len(data) < 24:
-        raise InputError(
-            f"{path}: a picture of the report must be a PNG, and this is none; draw it again"
-        )
+        raise InputError(f"{path}: expected a PNG file; draw the figure again")
     width, height = struct.unpack(">II", data[16:24])
-    source = "data:image/png;base64," + base64.b64encode(data).decode("ascii")
-    size = {"width": str(width), "height": str(height)}
-    image = element("img", src=source, alt=caption, loading="lazy", decoding="async", **size)
+    image = element(
+        "img",
+        src="data:image/png;base64," + base64.b64encode(data).decode("ascii"),
+        alt=caption,
+        loading="lazy",
+        decoding="async",
+        width=str(width),
+        height=str(height),
+    )
     return element(
         "figure",
         element("div", image, class_="scroll"),
@@ -56,71 +69,181 @@ def show_picture(caption: str, path: Path) -> Markup:
     )
 
 
-def show_left_out(corpus_results: CorpusResults, name: str) -> Markup:
-    """Return what was left out of a corpus, and why, and every warning."""
-    return join(*_left_out(corpus_results, name)) or element(
-        "p", "Nothing was left out, and there are no warnings."
+def show_budget(budget: pl.DataFrame) -> Markup:
+    """Return a list of classes for each encoder and metric; the best encoder is first, and open."""
+    mean = pl.col("value").fill_nan(None).mean().over("encoder", "metric")
+    gain = pl.col("next_gain").fill_nan(None)
+    ordered = budget.sort(
+        mean,
+        "encoder",
+        "metric",
+        gain,
+        "label",
+        descending=[True, False, False, True, False],
+        nulls_last=True,
+    )
+    parts: list[Markup] = []
+    for rows in ordered.partition_by("encoder", "metric", maintain_order=True):
+        most = max(0.0, rows["next_gain"][0])  # 0 if no gain is known
+        items = [_show_class(row, most) for row in rows.iter_rows(named=True)]
+        part = element(
+            "details",
+            element("summary", describe_budget(rows)),
+            element("ol", *items, class_="budget"),
+            open=not parts,
+            data_testid="budget",
+        )
+        parts.append(part)
+    if parts:
+        parts.insert(0, element("p", BUDGET_NOTE, class_="quiet"))
+    return join(*parts)
+
+
+def describe_budget(rows: pl.DataFrame) -> str:
+    """Return which class of an encoder gains most from its next example, if that is not noise."""
+    encoder = rows["encoder"][0]
+    metric = class_metric_name(rows["metric"][0])
+    best = largest_gain(rows)
+    if best is None:
+        return (
+            f"With {encoder}, no class is expected to gain {WITHIN} of {metric} from twice as many "
+            "examples."
+        )
+    gain = format_change(best["next_gain"], 4)
+    value = format_number(best["value"])
+    return (
+        f"With {encoder}, “{best['label']}” gains most from its next example: about {gain} "
+        f"on an {metric} of {value} with {best['k']}."
     )
 
 
-def _left_out(corpus_results: CorpusResults, name: str) -> Iterator[Markup]:
-    notes = list(dict.fromkeys([*corpus_results.notes, *corpus_results.evaluation.notes]))
+def _show_class(row: dict[str, Any], most: float) -> Markup:
+    gain = row["next_gain"]
+    text = "not known"
+    share = 0.0
+    if isfinite(gain):
+        text = format_change(gain, 4)
+        share = 100 * max(gain, 0.0) / most if most > 0 else 0.0
+    bar = element("rect", width=f"{share:.1f}%", height="100%", rx="2")
+    return element(
+        "li",
+        element("span", row["label"], class_="label"),
+        element("span", text, class_="gain"),
+        element("svg", bar, class_="bar", aria_hidden="true"),
+        element("small", "; ".join(_describe_class(row))),
+    )
+
+
+def _describe_class(row: dict[str, Any]) -> Iterator[str]:
+    exemplars = format_count(row["exemplars"], "exemplar")
+    if row["k"] == 0:
+        yield f"{exemplars}, and no evaluated shot that all splits can give"
+        return
+    metric = class_metric_name(row["metric"])
+    yield f"{metric} {format_number(row['value'])} with {row['k']} of {exemplars}"
+    if not isfinite(row["next_gain"]):
+        yield "too few complete shots for a curve"
+        return
+    yield f"twice as many: {format_change(row['double_gain'])}"
+    yield f"the curve levels off at {format_number(row['limit'])}"
+    if row["error"] > row["double_gain"]:
+        yield f"too noisy: the points lie {format_number(row['error'])} off the curve"
+
+
+def show_left_out(results: CorpusResults, name: str) -> Markup:
+    """Return the warnings of a corpus, and what was left out, with reasons."""
+    parts = list(_left_out_parts(results, name))
+    return join(*parts) or element("p", "Nothing was left out, and there are no warnings.")
+
+
+def _left_out_parts(results: CorpusResults, name: str) -> Iterator[Markup]:
+    notes = dict.fromkeys([*results.notes, *results.evaluation.notes])
     if notes:
-        yield element("ul", *(element("li", note) for note in notes), class_="warnings")
-    if out := [c for c in corpus_results.evaluation.classes if not c.eligible]:
-        rows = [[Cell(c.label), Cell(f"{c.exemplars:,}", c.exemplars), Cell(c.reason)] for c in out]
-        columns = [Column("class"), Column("exemplars"), Column("reason")]
-        yield show_table(
-            Table("ineligible", "Classes that were not evaluated", columns, rows), f"{name}-classes"
-        )
-    if corpus_results.rejects:
-        told = element(
-            "summary",
-            f"{count(len(corpus_results.rejects), 'row or file', 'rows and files')} left out, with reasons",
-        )
-        yield element("details", told, show_table(_reject_table(corpus_results), f"{name}-rejects"))
-
-
-def _reject_table(corpus_results: CorpusResults) -> Table:
-    total, shown = len(corpus_results.rejects), corpus_results.rejects[:MOST_REJECTS]
+        items = [element("li", note) for note in notes]
+        yield element("ul", *items, class_="warnings")
     rows = [
-        [Cell(r.file), Cell("" if r.row is None else str(r.row), r.row), Cell(r.reason)]
-        for r in shown
+        [Cell(count.label), Cell(f"{count.exemplars:,}", count.exemplars), Cell(count.reason)]
+        for count in results.evaluation.classes
+        if not count.eligible
     ]
+    if rows:
+        columns = [Column("class"), Column("exemplars"), Column("reason")]
+        table = Table("ineligible", "Classes that were not evaluated", columns, rows)
+        yield show_table(table, f"{name}-classes")
+    if results.rejects:
+        count = format_count(len(results.rejects), "row or file", "rows and files")
+        summary = element("summary", f"{count} left out, with reasons")
+        yield element("details", summary, show_table(_reject_table(results), f"{name}-rejects"))
+
+
+def _reject_table(results: CorpusResults) -> Table:
+    rows = []
+    for reject in results.rejects[:MOST_REJECTS]:
+        row = "" if reject.row is None else str(reject.row)
+        rows.append([Cell(reject.file), Cell(row, reject.row), Cell(reject.reason)])
     title = "Rows and files that were left out"
-    title += (
-        f": the first {MOST_REJECTS} of {total:,}, rejects.csv has them all"
-        if total > MOST_REJECTS
-        else ""
-    )
-    return Table("rejects", title, [Column("file"), Column("row"), Column("reason")], rows)
+    total = len(results.rejects)
+    if total > MOST_REJECTS:
+        title += f": the first {MOST_REJECTS} of {total:,}; rejects.csv has all of them"
+    columns = [Column("file"), Column("row"), Column("reason")]
+    return Table("rejects", title, columns, rows)
 
 
 def show_provenance(value: Any) -> Markup:
-    """Return nested facts as nested lists; lists of plain values stay on one line."""
+    """Return nested values as nested lists; a list of plain values is one line."""
     if isinstance(value, Mapping):
-        pairs = (
-            join(element("dt", str(key)), element("dd", show_provenance(v)))
-            for key, v in value.items()
-        )
+        pairs = [
+            join(element("dt", str(key)), element("dd", show_provenance(item)))
+            for key, item in value.items()
+        ]
         return element("dl", *pairs)
-    if isinstance(value, list | tuple) and any(
-        isinstance(v, Mapping | list | tuple) for v in value
-    ):
-        return element("ul", *(element("li", show_provenance(v)) for v in value))
     if isinstance(value, list | tuple):
-        return join(", ".join(_plain(v) for v in value) or "none")
+        if any(isinstance(item, Mapping | list | tuple) for item in value):
+            return element("ul", *(element("li", show_provenance(item)) for item in value))
+        return join(", ".join(_format_value(item) for item in value) or "none")
     if isinstance(value, str) and "\n" in value:
         return element("pre", value)
-    return join(_plain(value))
+    return join(_format_value(value))
 
 
-def _plain(value: Any) -> str:
+def _format_value(value: Any) -> str:
+    if value is None:
+        return "none"
     if isinstance(value, str | Path):
         return str(value)
-    return "none" if value is None else json.dumps(value, default=str)
+    return json.dumps(value, default=str)
 
 
 def show_commands(commands: Sequence[str]) -> Markup:
-    """Return shell lines to copy."""
+    """Return shell commands to copy."""
     return element("pre", element("code", "\n".join(commands)), tabindex="0")
+
+
+def format_number(value: float) -> str:
+    """Return a number with three decimals.
+
+    >>> format_number(-0.12345)
+    '−0.123'
+    """
+    return f"{value:.3f}".replace("-", "−")
+
+
+def format_change(value: float, digits: int = 3) -> str:
+    """Return a difference with its sign, or without one if it rounds to 0.
+
+    >>> format_change(0.0214), format_change(-0.5), format_change(-0.0001)
+    ('+0.021', '−0.500', '0.000')
+    """
+    sign = "+" if round(value, digits) else ""
+    return f"{value:{sign}z.{digits}f}".replace("-", "−")
+
+
+def format_count(count: int, noun: str, plural: str = "") -> str:
+    """Return a number of things.
+
+    >>> format_count(1, "class", "classes"), format_count(1200, "query", "queries")
+    ('1 class', '1,200 queries')
+    """
+    if count == 1:
+        return f"1 {noun}"
+    return f"{count:,} {plural or noun + 's'}"

@@ -1,64 +1,84 @@
-"""A reading → sentences on what was left out, where numbers are weak, and what the intervals mean."""
+"""Context → sentences on what was left out, where numbers are weak, and what the intervals mean."""
 
 from collections.abc import Iterator
 
-from callshot.fewshot.crossover import MIN_SAMPLES
-from callshot.report.summary.context import SAMPLES, Reading, level
-from callshot.report.summary.encoders import above_chance
+import polars as pl
 
-SMALL_COMPLETE, FEW_QUERIES, MOST_REASONS = 10, 10, 3
+from callshot.fewshot.crossover import MIN_SAMPLES
+from callshot.report.summary.context import SAMPLES, Context, is_random
+from callshot.report.summary.encoders import ABOVE_CHANCE
+
+SMALL_COMPLETE = 10
+FEW_QUERIES = 10
+MOST_REASONS = 3
 MEANINGS = {
-    "shared": "The intervals are over which examples happen to be labelled; which calls happen to be recorded and "
-    "queried is not in them.",
-    "per-query": "The intervals are over bootstrap samples, with draws of its own for every query; what one labelled "
-    "set for all queries would do is not in them (the spread shared tells).",
+    "shared": (
+        "The intervals are over the choice of labelled examples; they do not include the choice of "
+        "calls that were recorded and queried."
+    ),
+    "per-query": (
+        "The intervals are over bootstrap samples in which every query has its own draws; they do "
+        "not show what one labelled set for all queries would do (the spread shared does)."
+    ),
 }
 
 
-def say_left_out(r: Reading) -> Iterator[str]:
-    """Say how many classes were not evaluated, and why."""
-    classes = r.corpus_results.evaluation.classes
-    out = [c for c in classes if not c.eligible]
-    if out:
-        why = "; ".join(f"'{c.label}' ({c.reason})" for c in out[:MOST_REASONS])
-        more = f"; and {len(out) - MOST_REASONS} more" if len(out) > MOST_REASONS else ""
-        verb = "was" if len(out) == 1 else "were"
-        yield f"{len(out)} of {len(classes)} call types {verb} not evaluated: {why}{more}."
+def describe_excluded(context: Context) -> Iterator[str]:
+    """Yield how many classes were not evaluated, and why."""
+    classes = context.evaluation.classes
+    excluded = [count for count in classes if not count.eligible]
+    reasons = [f"'{count.label}' ({count.reason})" for count in excluded]
+    if len(excluded) > MOST_REASONS:
+        reasons[MOST_REASONS:] = [f"and {len(excluded) - MOST_REASONS} more"]
+    verb = "was" if len(excluded) == 1 else "were"
+    if excluded:
+        share = f"{len(excluded)} of {len(classes)} call types"
+        yield f"{share} {verb} not evaluated: {'; '.join(reasons)}."
 
 
-def say_cautions(r: Reading) -> Iterator[str]:
-    """Say where the numbers are weak."""
-    result = r.corpus_results.evaluation
-    if result.complete_shots < min(SMALL_COMPLETE, max(c.k for c in result.curve)):
+def describe_cautions(context: Context) -> Iterator[str]:
+    """Yield where the numbers are weak."""
+    evaluation = context.evaluation
+    complete_shots = evaluation.complete_shots
+    if complete_shots < min(SMALL_COMPLETE, max(evaluation.curve["k"])):
         yield (
-            f"Caution: beyond k* = {result.complete_shots} not every call type has that many different examples to "
-            "give; it makes do with those it has."
+            f"Caution: beyond k* = {complete_shots}, not every call type has that many different "
+            "examples; it uses those it has."
         )
-    queries = {c.label: sum(c.per_fold) for c in result.classes if c.eligible}
-    rarest = min(queries, key=lambda name: queries[name], default=None)
-    if rarest is not None and queries[rarest] < FEW_QUERIES:
-        few = f"{result.queries} in all and {queries[rarest]} of '{rarest}'"
-        yield f"Caution: few queries, {few}; other recordings may well give other numbers."
-    for c in (c for floor in r.floors() for c in r.sure(floor) if c.k == r.k and above_chance(c)):
+    queries = {count.label: sum(count.per_fold) for count in evaluation.classes if count.eligible}
+    rarest = min(queries, key=queries.__getitem__)
+    if queries[rarest] < FEW_QUERIES:
         yield (
-            f"Caution: even the encoder {c.encoder} is above chance here (mAP {level(c.mean)}, chance is "
-            f"{level(c.chance)}): so much is the luck of these {result.queries} queries."
+            f"Caution: few queries, {evaluation.queries} in all and {queries[rarest]} of "
+            f"'{rarest}'; other recordings may give other numbers."
+        )
+    points = context.curves.filter("reliable").filter(ABOVE_CHANCE, scoring="all", k=context.k)
+    for point in points.iter_rows(named=True):
+        if is_random(point["encoder"]):
+            yield (
+                f"Caution: even the encoder {point['encoder']} is above chance here (mAP "
+                f"{point['mean']:.2f}, chance is {point['chance']:.2f}): that much is luck with "
+                f"these {evaluation.queries} queries."
+            )
+
+
+def describe_not_compared(context: Context) -> Iterator[str]:
+    """Yield the baselines with a score that was not evaluated: reduced, without categories."""
+    scorings = context.evaluation.curve["scoring"].unique().to_list()
+    other = context.results.baselines.filter(~pl.col("scoring").is_in(scorings))
+    for name, scoring in other.select("name", "scoring").unique(maintain_order=True).iter_rows():
+        yield (
+            f"Caution: the {scoring} scores of {name} are not compared, because no categories were "
+            "given."
         )
 
 
-def say_not_compared(r: Reading) -> Iterator[str]:
-    """Say which rivals were scored in a way that was not evaluated: the reduced one, without categories."""
-    known = {c.scoring for c in r.corpus_results.evaluation.curve}
-    for name, scoring in dict.fromkeys(
-        (v.name, v.scoring) for v in r.corpus_results.baselines if v.scoring not in known
-    ):
-        yield f"Caution: what {name} scored in the {scoring} scoring is held against nothing: no categories were given."
-
-
-def say_intervals(r: Reading) -> Iterator[str]:
-    """Say what the intervals leave out, or that there are none."""
-    if r.samples() >= MIN_SAMPLES:
-        yield MEANINGS[r.spread]
+def describe_intervals(context: Context) -> Iterator[str]:
+    """Yield what the intervals include, or why there are none."""
+    if context.samples >= MIN_SAMPLES:
+        yield MEANINGS[context.spread]
     else:
-        needs = f"a 1–99 % interval needs {MIN_SAMPLES} {SAMPLES[r.spread]} at least, and there are {r.samples()}"
-        yield f"Caution: only averages are told: {needs}."
+        yield (
+            f"Caution: only means are reported: a 98 % interval needs at least {MIN_SAMPLES} "
+            f"{SAMPLES[context.spread]}, and there are {context.samples}."
+        )

@@ -1,199 +1,200 @@
-"""A chapter → how its answer reads it, and the words in which points, differences and spans of k are told."""
+"""Results of a corpus → what its summary is based on, and the words for its numbers.
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TypeVar
+A sentence says "clearly" of reliable points only: over 100 samples or more, up to k*, and with samples
+that differ. Beyond k* pools run out, and draws that must be equal have no spread.
+"""
 
-from callshot.fewshot.crossover import ALIKE, MIN_SAMPLES
-from callshot.records import CorpusResults, Curve, Difference
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
-FLOOR = "random"  # the encoder that knows nothing
-FEW_SHOTS = 5  # examples that are called a few
+import polars as pl
+
+from callshot.fewshot.crossover import MIN_SAMPLES, ROUNDING
+from callshot.records import CorpusResults, Evaluation
+from callshot.report.classifiers import main_spread
+
+Point = dict[str, Any]  # a row of a curve or of differences
+
+RANDOM = "random"  # the encoder whose vectors do not depend on the sound
+FEW_SHOTS = 5  # the largest k that counts as a few examples
 SAMPLES = {"shared": "labelled sets", "per-query": "bootstrap samples"}
-Point = TypeVar("Point", Curve, Difference)
+SPREAD_WIDTH = pl.col("p99") - pl.col("p01")
 
 
 @dataclass(frozen=True)
-class Reading:
-    """A chapter as its answer reads it: on one spread, at a small k, with the encoder that is best there."""
+class Context:
+    """The results of a corpus as its summary reads them: mAP, on one spread."""
 
-    corpus_results: CorpusResults
-    spread: str
-    k: int
-    best: str = ""
+    results: CorpusResults
 
-    def curve(self, encoder: str, scoring: str = "all", metric: str = "map") -> list[Curve]:
-        """Return the points of one curve, by k."""
-        wanted = (encoder, scoring, metric, self.spread)
-        points = [
-            c
-            for c in self.corpus_results.evaluation.curve
-            if (c.encoder, c.scoring, c.metric, c.spread) == wanted
-        ]
-        return sorted(points, key=lambda c: c.k)
+    @property
+    def evaluation(self) -> Evaluation:
+        """The evaluation of the reference classifier."""
+        return self.results.evaluation
 
-    def sure(self, encoder: str, scoring: str = "all") -> list[Curve]:
-        """Return the points of a curve that may be called clearly more or less than something."""
-        return [c for c in self.curve(encoder, scoring) if c.complete and self.spans(c)]
+    @cached_property
+    def spread(self) -> str:
+        """The spread that all sentences are about."""
+        return main_spread(self.evaluation)
 
-    def spans(self, point: Curve) -> bool:
-        """Tell whether an interval is one: over enough samples, which differ, or are all as good as can be."""
-        samples = self.samples() >= MIN_SAMPLES
-        return samples and (point.p99 - point.p01 > ALIKE or point.mean >= 1 - ALIKE)
-
+    @cached_property
     def samples(self) -> int:
-        """Return the number of samples that every interval is over."""
-        values = self.corpus_results.evaluation.values
-        return min((v.value.shape[1] for v in values if v.spread == self.spread), default=0)
+        """The number of samples behind every interval."""
+        values = self.evaluation.values.filter(spread=self.spread)["value"]
+        return int(min(values.list.len(), default=0))
 
-    def is_sure(self, d: Difference) -> bool:
-        """Tell whether a difference of the best encoder may be called clear or not."""
-        return any(c.k == d.k for c in self.sure(self.best, d.scoring))
+    @cached_property
+    def k(self) -> int:
+        """The largest of a few shots that all call types can give."""
+        shots = self.evaluation.curve["k"].unique().sort().to_list()
+        most = min(FEW_SHOTS, self.evaluation.complete_shots)
+        return max((k for k in shots if k <= most), default=shots[0])
 
-    def differences(self, one: str, other: str, scoring: str = "all") -> list[Difference]:
-        """Return one less the other, by k; none where they were not compared."""
-        rows = [
-            d
-            for d in self.corpus_results.differences
-            if (d.scoring, d.metric, d.spread) == (scoring, "map", self.spread)
-        ]
-        found = [d for d in rows if (d.one, d.other) == (one, other)]
-        return sorted(
-            found or [turned(d) for d in rows if (d.one, d.other) == (other, one)],
-            key=lambda d: d.k,
+    @cached_property
+    def best(self) -> str:
+        """The best encoder at this k."""
+        return self.ranking(self.k)[0]
+
+    @cached_property
+    def encoders(self) -> list[str]:
+        """The encoders that are not random, or all if there are no others."""
+        names = self.evaluation.encoders
+        return [name for name in names if not is_random(name)] or names
+
+    @cached_property
+    def curves(self) -> pl.DataFrame:
+        """The points of mAP by k, and whether their interval means something and is reliable."""
+        curve = self.evaluation.curve.filter(metric="map", spread=self.spread)
+        is_enough = pl.lit(self.samples >= MIN_SAMPLES)
+        differs = (SPREAD_WIDTH > ROUNDING) | (pl.col("mean") >= 1 - ROUNDING)
+        has_interval = is_enough & differs
+        return curve.sort("k", maintain_order=True).with_columns(
+            has_interval=has_interval,
+            reliable=has_interval & pl.col("complete"),
         )
 
+    def curve(self, encoder: str, scoring: str = "all") -> pl.DataFrame:
+        """Return the points of an encoder, by k."""
+        return self.curves.filter(encoder=encoder, scoring=scoring)
+
+    def reliable(self, encoder: str, scoring: str = "all") -> pl.DataFrame:
+        """Return the points of an encoder that may be called clearly above or below something."""
+        return self.curve(encoder, scoring).filter("reliable")
+
     def ranking(self, k: int) -> list[str]:
-        """Return the encoders, the best at k first; the floor only where there is nothing else."""
-        means = {
-            c.encoder: c.mean for name in self.encoders() for c in self.curve(name) if c.k == k
-        }
-        return sorted(means, key=lambda name: -means[name])
+        """Return the encoders, the best at k first."""
+        points = self.curves.filter(pl.col("encoder").is_in(self.encoders), scoring="all", k=k)
+        return points.sort("mean", descending=True, maintain_order=True)["encoder"].to_list()
 
-    def encoders(self) -> list[str]:
-        """Return the encoders but the floor, or the floor where there is nothing else."""
-        names = dict.fromkeys(c.encoder for c in self.corpus_results.evaluation.curve)
-        return [name for name in names if not is_floor(name)] or list(names)
+    def differences(self, one: str, other: str, scoring: str = "all") -> pl.DataFrame:
+        """Return one less the other by k; empty if they were not compared."""
+        rows = self.evaluation.differences.filter(
+            scoring=scoring,
+            metric="map",
+            spread=self.spread,
+        ).sort("k")
+        pair = rows.filter(one=one, other=other)
+        if pair.is_empty():
+            pair = rows.filter(one=other, other=one).with_columns(
+                mean=-pl.col("mean"),
+                p01=-pl.col("p99"),
+                p99=-pl.col("p01"),
+                wins=1.0 - pl.col("wins"),
+            )
+        shots = self.reliable(self.best, scoring)["k"].to_list()
+        return pair.with_columns(reliable=pl.col("k").is_in(shots))
 
-    def floors(self) -> list[str]:
-        """Return the encoders that know nothing."""
-        return [
-            name
-            for name in dict.fromkeys(c.encoder for c in self.corpus_results.evaluation.curve)
-            if is_floor(name)
-        ]
+    def examples(self, k: int) -> str:
+        """Return k in words, and whether some call types have fewer."""
+        prefix = "up to " if k > self.evaluation.complete_shots else ""
+        noun = "example" if k == 1 else "examples"
+        return f"{prefix}{k} {noun} per call type"
+
+    def margin(self, difference: Point) -> str:
+        """Return a difference, with its interval and its share of wins if that is reliable."""
+        mean = f"{format_difference(abs(difference['mean']))} of mAP"
+        if not difference["reliable"]:
+            return mean
+        wins = f"ahead in {format_share(difference['wins'])} % of {SAMPLES[self.spread]}"
+        return f"{mean} ({format_interval(difference)}; {wins})"
 
 
-def is_floor(encoder: str) -> bool:
-    """Tell whether an encoder knows nothing, whatever was chosen for it.
+def is_random(encoder: str) -> bool:
+    """Return whether the vectors of an encoder are random, whatever its options.
 
-    >>> is_floor("random"), is_floor("random[dimension=80]"), is_floor("randomised")
+    >>> is_random("random"), is_random("random[dimension=80]"), is_random("randomised")
     (True, True, False)
     """
-    return encoder.partition("[")[0] == FLOOR
+    return encoder.partition("[")[0] == RANDOM
 
 
-def open_reading(corpus_results: CorpusResults) -> Reading:
-    """Choose the spread, the k (the largest of a few that all call types can give), and the best encoder there."""
-    result = corpus_results.evaluation
-    spread = "shared" if any(c.spread == "shared" for c in result.curve) else result.curve[0].spread
-    shots = sorted({c.k for c in result.curve})
-    k = max((k for k in shots if k <= min(FEW_SHOTS, result.complete_shots)), default=shots[0])
-    reading = Reading(corpus_results, spread, k)
-    return replace(reading, best=reading.ranking(k)[0])
+def first_lasting(points: pl.DataFrame, condition: pl.Expr) -> Point | None:
+    """Return the first point from which a condition holds to the end.
+
+    >>> first_lasting(pl.DataFrame({"k": [1, 2, 3, 4]}), pl.col("k").is_in([1, 3, 4]))
+    {'k': 3}
+    """
+    later_failures = (~condition).reverse().cum_sum().reverse()
+    lasting = points.filter(later_failures == 0)
+    return None if lasting.is_empty() else lasting.row(0, named=True)
 
 
-def from_on(points: Sequence[Point], passes: Callable[[Point], bool]) -> Point | None:
-    """Return the first point from which on all pass."""
-    first = None
-    for point in reversed(points):
-        if not passes(point):
-            break
-        first = point
-    return first
-
-
-def reach(start: str, first: int, last: int, end: int) -> str:
-    """Say from where to where something holds: on to the end, or where a verdict ends before."""
+def format_range(start: str, first: int, last: int, end: int) -> str:
+    """Return from where to where something holds; up to `last` is known, `end` is the last point."""
     if last == end:
         return f"from {start} on"
-    return f"with {start}" if first == last else f"from {start} on, up to {last}"
+    if first == last:
+        return f"with {start}"
+    return f"from {start} on, up to {last}"
 
 
-def against(one: float, other: float) -> str:
-    """Tell two values of mAP, to as many places as tell them apart, five at most.
+def describe_clear(differences: pl.DataFrame, k: int) -> str:
+    """Return from where a difference is clear, for those from k on; nothing if none is reliable."""
+    reliable = differences.filter(pl.col("k") >= k).filter("reliable")
+    if reliable.is_empty():
+        return ""
+    last = reliable["k"][-1]
+    clear = first_lasting(reliable, pl.col("p01") > 0)
+    if clear is None:
+        return f", but not clearly with {last} (the 98 % interval of the difference is not above 0)"
+    shots = format_range(str(clear["k"]), clear["k"], last, differences["k"][-1])
+    return f", and clearly {shots} (the 98 % interval of the difference is above 0)"
 
-    >>> against(0.75, 0.7), against(0.75081, 0.75077)
+
+def compare_means(one: float, other: float) -> str:
+    """Return two values of mAP, with enough decimals to see a difference, but at most five.
+
+    >>> compare_means(0.75, 0.7), compare_means(0.75081, 0.75077)
     ('mAP 0.750 against 0.700', 'mAP 0.75081 against 0.75077')
     """
-    places = next((p for p in (3, 4) if f"{one:.{p}f}" != f"{other:.{p}f}"), 5)
+    places = 3
+    while places < 5 and f"{one:.{places}f}" == f"{other:.{places}f}":
+        places += 1
     return f"mAP {one:.{places}f} against {other:.{places}f}"
 
 
-def clearly(sure: Sequence[Difference], end: int) -> str:
-    """Say from where on a difference is clear, of those that may be called so; nothing where there is none."""
-    if not sure:
-        return ""
-    first = from_on(sure, lambda d: d.p01 > 0)
-    if first is None:
-        return (
-            f", but not clearly with {sure[-1].k} (1–99 % interval of the difference not above 0)"
-        )
-    span = reach(str(first.k), first.k, sure[-1].k, end)
-    return f", and clearly {span} (1–99 % interval of the difference above 0)"
+def format_interval(point: Point) -> str:
+    """Return the 98 % interval of a difference."""
+    low = format_difference(point["p01"])
+    high = format_difference(point["p99"])
+    return f"98 % interval: {low} to {high}"
 
 
-def point_at(points: Sequence[Curve], k: int) -> Curve:
-    """Return the point at k."""
-    return next(c for c in points if c.k == k)
+def format_difference(value: float) -> str:
+    """Return a difference with three decimals, or five if it would be 0 otherwise."""
+    places = 5 if 0 < abs(value) < 0.0005 else 3
+    return f"{value:.{places}f}".replace("-", "−")
 
 
-def turned(d: Difference) -> Difference:
-    """Return the same difference the other way round."""
-    return replace(
-        d,
-        one=d.other,
-        other=d.one,
-        mean=-d.mean,
-        p01=-d.p99,
-        p25=-d.p75,
-        p50=-d.p50,
-        p75=-d.p25,
-        p99=-d.p01,
-        wins=1.0 - d.wins,
-    )
+def format_share(share: float) -> str:
+    """Return a share in percent; only 0 and 1 are 0 and 100.
 
-
-def examples(point: Curve) -> str:
-    """Tell a k, and whether some classes have fewer."""
-    return (
-        f"{'' if point.complete else 'up to '}{point.k} example{'s' * (point.k != 1)} per call type"
-    )
-
-
-def margin(r: Reading, d: Difference) -> str:
-    """Tell a difference, and with its interval, where that is one, in how many samples it is one."""
-    if not r.is_sure(d):
-        return f"{signed(abs(d.mean))} of mAP"
-    wins = (
-        f"{100 * d.wins:.0f}"
-        if 0.01 <= d.wins <= 0.99 or d.wins in (0, 1)
-        else "<1"
-        if d.wins < 0.5
-        else ">99"
-    )
-    interval = (
-        f"1–99 %: {signed(d.p01)} to {signed(d.p99)}; ahead in {wins} % of {SAMPLES[r.spread]}"
-    )
-    return f"{signed(abs(d.mean))} of mAP ({interval})"
-
-
-def level(value: float) -> str:
-    """Tell a metric to two places."""
-    return f"{value:.2f}"
-
-
-def signed(value: float) -> str:
-    """Tell a difference to three places, or to five where that would be nothing."""
-    text = f"{value:.5f}" if 0 < abs(value) < 0.0005 else f"{value:.3f}"
-    return text.replace("-", "−")
+    >>> [format_share(share) for share in (0, 0.001, 0.5, 0.999, 1)]
+    ['0', '<1', '50', '>99', '100']
+    """
+    if 0 < share < 0.01:
+        return "<1"
+    if 0.99 < share < 1:
+        return ">99"
+    return f"{100 * share:.0f}"

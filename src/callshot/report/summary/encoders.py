@@ -1,136 +1,175 @@
-"""A reading → sentences on encoders: what to expect of the best, and how it compares with others and with chance."""
+"""Context → sentences on encoders: what to expect of the best, compared with others and with chance."""
 
 from collections.abc import Iterator
 
-from callshot.fewshot.label_budget import WITHIN, most_to_gain, saturation
-from callshot.records import Curve
+import polars as pl
+
+from callshot.fewshot.label_budget import WITHIN, largest_gain, saturation
 from callshot.report.summary.context import (
-    FLOOR,
-    Reading,
-    examples,
-    from_on,
-    is_floor,
-    level,
-    margin,
-    point_at,
-    reach,
-    signed,
+    RANDOM,
+    Context,
+    first_lasting,
+    format_difference,
+    format_range,
+    is_random,
 )
 
+ABOVE_CHANCE = pl.col("p01") > pl.col("chance")
+MEAN_ABOVE_CHANCE = pl.col("mean") > pl.col("chance")
 
-def say_expectation(r: Reading) -> Iterator[str]:
-    """Say how good the best encoder is with a few examples, and how far that depends on which."""
-    point = point_at(r.curve(r.best), r.k)
-    right = [
-        f"{c.mean:.0%}".replace("%", " %") for c in r.curve(r.best, metric="accuracy") if c.k == r.k
-    ]
-    named = f", and the right call type for about {right[0]} of queries" if right else ""
-    mean, chance = f"{level(point.mean)} on average", f"chance is {level(point.chance)}"
-    if r.spread == "shared" and r.spans(point):
-        between = f"mAP between {level(point.p01)} and {level(point.p99)}"
-        one = f"With one labelled set of {examples(point)}"
-        yield f"{one}, expect {between} from {r.best} ({mean}; {chance}){named}."
+
+def describe_expectation(context: Context) -> Iterator[str]:
+    """Yield how good the best encoder is with a few examples, and how much that depends on them."""
+    best = context.best
+    point = context.curve(best).row(by_predicate=pl.col("k") == context.k, named=True)
+    examples = context.examples(context.k)
+    mean = f"{point['mean']:.2f} on average"
+    chance = f"chance is {point['chance']:.2f}"
+    if context.spread == "shared" and point["has_interval"]:
+        interval = f"mAP between {point['p01']:.2f} and {point['p99']:.2f}"
+        sentence = (
+            f"With one labelled set of {examples}, expect {interval} from {best} ({mean}; {chance})"
+        )
     else:
-        yield f"With {examples(point)}, {r.best} reaches mAP {mean} ({chance}){named}."
+        sentence = f"With {examples}, {best} reaches mAP {mean} ({chance})"
+    accuracy = context.evaluation.curve.filter(
+        encoder=best,
+        metric="accuracy",
+        scoring="all",
+        spread=context.spread,
+        k=context.k,
+    )
+    for share in accuracy["mean"]:
+        sentence += f", and the right call type for about {100 * share:.0f} % of queries"
+    yield f"{sentence}."
 
 
-def say_next(r: Reading) -> Iterator[str]:
-    """Say by how much the best encoder is ahead of the next, and whether that is clear."""
-    others = [name for name in r.ranking(r.k) if name != r.best]
-    rows = r.differences(r.best, others[0]) if others else []
-    for d in (d for d in rows if d.k == r.k):
-        end = (
-            ": a clear difference"
-            if d.p01 > 0
-            else ": not a clear difference, for the interval includes 0"
-        )
-        with_k = f"With {examples(point_at(r.curve(r.best), r.k))}"
-        ahead = f"{r.best} is on average ahead of {d.other}, the next best, by {margin(r, d)}"
-        yield f"{with_k}, {ahead}{end if r.is_sure(d) else ''}."
+def describe_next_best(context: Context) -> Iterator[str]:
+    """Yield how far the best encoder is ahead of the next, and whether that is clear."""
+    for other in context.ranking(context.k)[1:2]:
+        differences = context.differences(context.best, other).filter(k=context.k)
+        for row in differences.iter_rows(named=True):
+            sentence = (
+                f"With {context.examples(context.k)}, {context.best} is on average ahead of "
+                f"{other}, the next best, by {context.margin(row)}"
+            )
+            if row["reliable"] and row["p01"] > 0:
+                sentence += ": a clear difference"
+            elif row["reliable"]:
+                sentence += ": not a clear difference, because the interval includes 0"
+            yield f"{sentence}."
 
 
-def say_later_leader(r: Reading) -> Iterator[str]:
-    """Say that another encoder is clearly better with more examples, where one is."""
-    last = max((c.k for c in r.sure(r.best)), default=r.k)
-    leader = r.ranking(last)[0]
-    for d in r.differences(leader, r.best):
-        if d.k == last and d.p01 > 0:
-            with_k = f"With {examples(point_at(r.curve(leader), last))}"
-            yield f"{with_k}, {leader} is better than {r.best}, by {margin(r, d)}: a clear difference."
+def describe_later_best(context: Context) -> Iterator[str]:
+    """Yield the encoder that is clearly better with more examples, if there is one."""
+    last = max(context.reliable(context.best)["k"], default=context.k)
+    leader = context.ranking(last)[0]
+    differences = context.differences(leader, context.best).filter(pl.col("p01") > 0, k=last)
+    for row in differences.iter_rows(named=True):
+        examples = context.examples(last)
+        margin = context.margin(row)
+        yield f"With {examples}, {leader} is clearly better than {context.best}, by {margin}."
 
 
-def say_levelling(r: Reading) -> Iterator[str]:
-    """Say from where on twice as many examples add little, with every class complete; or that they still add."""
-    points = r.curve(r.best)
-    complete, level = [c for c in points if c.complete], saturation(points, WITHIN)
-    if level is not None and complete and 2 * level <= complete[-1].k:
-        few = examples(point_at(points, level))
-        yield f"With {r.best}, more than {few} add no more than {WITHIN} of mAP (up to {points[-1].k})."
-    elif len(complete) > 1 and (gain := complete[-1].mean - complete[-2].mean) > WITHIN:
+def describe_saturation(context: Context) -> Iterator[str]:
+    """Yield from where more examples add little, or that they still add something.
+
+    Little is said of a k if twice as many examples were not evaluated with every class complete.
+    """
+    best = context.best
+    points = context.curve(best)
+    complete = points.filter("complete")
+    level = saturation(points, WITHIN)
+    last = max(complete["k"], default=0)
+    means = complete["mean"].to_list()
+    gain = means[-1] - means[-2] if len(means) > 1 else 0.0
+    if level is not None and 2 * level <= last:
         yield (
-            f"With {r.best}, mAP still rises by {signed(gain)} from {complete[-2].k} to {examples(complete[-1])}, "
-            "the most that was evaluated with every call type complete."
+            f"With {best}, more than {context.examples(level)} add at most {WITHIN} of mAP "
+            f"(evaluated up to {points['k'][-1]})."
+        )
+    elif gain > WITHIN:
+        yield (
+            f"With {best}, mAP still rises by {format_difference(gain)} from {complete['k'][-2]} "
+            f"to {context.examples(last)}, the largest number evaluated with every call type complete."
         )
 
 
-def say_hopeless(r: Reading) -> Iterator[str]:
-    """Say that nothing is better than chance, where nothing is."""
-    if r.sure(r.best):
-        if not any(above_chance(c) for name in r.encoders() for c in r.sure(name)):
-            yield f"Nothing here is clearly better than chance: even {_last_interval(r)}."
-    elif not any(c.mean > c.chance for name in r.encoders() for c in r.curve(name)):
-        last = r.curve(r.best)[-1]
-        reached = f"{r.best} reaches mAP {level(last.mean)}, and chance is {level(last.chance)}"
-        yield f"Nothing here is better than chance on average: even with {examples(last)}, {reached}."
+def describe_no_success(context: Context) -> Iterator[str]:
+    """Yield that nothing is better than chance, if that is so."""
+    points = context.curves.filter(pl.col("encoder").is_in(context.encoders), scoring="all")
+    if not context.reliable(context.best).is_empty():
+        if points.filter("reliable").filter(ABOVE_CHANCE).is_empty():
+            yield f"Nothing here is clearly better than chance: even {_last_interval(context)}."
+    elif points.filter(MEAN_ABOVE_CHANCE).is_empty():
+        last = context.curve(context.best).row(-1, named=True)
+        yield (
+            "Nothing here is better than chance on average: even with "
+            f"{context.examples(last['k'])}, {context.best} reaches mAP {last['mean']:.2f}, and chance is {last['chance']:.2f}."
+        )
 
 
-def say_chance(r: Reading) -> Iterator[str]:
-    """Say from which k on the best encoder is above chance; nothing where none is."""
-    sure, points = r.sure(r.best), r.curve(r.best)
-    point = from_on(sure, above_chance) if sure else from_on(points, lambda c: c.mean > c.chance)
-    if point is not None:
-        how, last = ("clearly", sure[-1].k) if sure else ("on average", points[-1].k)
-        yield f"{r.best} is {how} better than chance {reach(examples(point), point.k, last, points[-1].k)}."
-    elif sure and not list(say_hopeless(r)):
-        yield f"{r.best} is not at every k clearly better than chance: {_last_interval(r)}."
+def describe_chance(context: Context) -> Iterator[str]:
+    """Yield from which k on the best encoder is better than chance."""
+    best = context.best
+    points = context.curve(best)
+    reliable = points.filter("reliable")
+    if reliable.is_empty():
+        first = first_lasting(points, MEAN_ABOVE_CHANCE)
+        how = "on average"
+        last = points["k"][-1]
+    else:
+        first = first_lasting(reliable, ABOVE_CHANCE)
+        how = "clearly"
+        last = reliable["k"][-1]
+    if first is not None:
+        examples = context.examples(first["k"])
+        shots = format_range(examples, first["k"], last, points["k"][-1])
+        yield f"{best} is {how} better than chance {shots}."
+    elif how == "clearly" and not any(describe_no_success(context)):
+        yield f"{best} is not clearly better than chance at every k: {_last_interval(context)}."
 
 
-def above_chance(point: Curve) -> bool:
-    """Tell whether a whole interval is above chance."""
-    return point.p01 > point.chance
+def _last_interval(context: Context) -> str:
+    last = context.reliable(context.best).row(-1, named=True)
+    interval = f"a 98 % interval of mAP from {last['p01']:.2f} to {last['p99']:.2f}"
+    examples = context.examples(last["k"])
+    return f"with {examples}, {context.best} has {interval}, and chance is {last['chance']:.2f}"
 
 
-def _last_interval(r: Reading) -> str:
-    last = r.sure(r.best)[-1]
-    interval = f"a 1–99 % interval from {level(last.p01)} to {level(last.p99)} of mAP"
-    return f"with {examples(last)}, {r.best} has {interval}, and chance is {level(last.chance)}"
-
-
-def say_floor(r: Reading) -> Iterator[str]:
-    """Compare the best encoder with those that know nothing."""
-    if is_floor(r.best):
-        yield f"Only the encoder {FLOOR} was evaluated: its vectors know nothing of the sound."
+def describe_random(context: Context) -> Iterator[str]:
+    """Yield how the best encoder compares with random vectors."""
+    best = context.best
+    if is_random(best):
+        yield f"Only the encoder {RANDOM} was evaluated: its vectors do not depend on the sound."
         return
-    for d in (d for floor in r.floors() for d in r.differences(r.best, floor) if d.k == r.k):
-        is_better, word = (d.p01 > 0, "clearly") if r.is_sure(d) else (d.mean > 0, "on average")
-        how = f"{'' if is_better else 'not '}{word} better than vectors of pure chance (the encoder {d.other})"
-        yield f"{r.best} is {how}: {'ahead' if d.mean >= 0 else 'behind'} by {margin(r, d)}."
+    for encoder in context.evaluation.encoders:
+        if not is_random(encoder):
+            continue
+        for row in context.differences(best, encoder).filter(k=context.k).iter_rows(named=True):
+            how = "clearly" if row["reliable"] else "on average"
+            is_better = row["p01"] > 0 if row["reliable"] else row["mean"] > 0
+            verb = "is" if is_better else "is not"
+            side = "ahead" if row["mean"] >= 0 else "behind"
+            yield (
+                f"{best} {verb} {how} better than random vectors (the encoder {encoder}): "
+                f"{side} by {context.margin(row)}."
+            )
 
 
-def say_budget(r: Reading) -> Iterator[str]:
-    """Say which class gains most from one more example, by its curve; nothing where that is little, or fits badly."""
-    rows = [w for w in r.corpus_results.budget if w.encoder == r.best and w.metric == "map"]
-    top = most_to_gain(rows)
-    if top is None:
+def describe_budget(context: Context) -> Iterator[str]:
+    """Yield the class that gains most from more examples, if it stands out."""
+    rows = context.evaluation.budget.filter(encoder=context.best, metric="map")
+    gain = largest_gain(rows)
+    if gain is None:
         return
-    least = sum(w.next_gain != w.next_gain for w in rows)
-    rest = (
-        f"; {least} of {len(rows)} call types have too few complete shots for such a curve"
-        if least
-        else ""
+    k = gain["k"]
+    sentence = (
+        f"With {context.best}, '{gain['label']}' should gain most from more examples: about "
+        f"{format_difference(gain['next_gain'])} of AP from {k} to {k + 1}, "
+        f"{format_difference(gain['double_gain'])} from {k} to {2 * k}"
     )
-    yield (
-        f"By its curve with {r.best}, '{top.label}' has most to gain from more examples: about "
-        f"{signed(top.next_gain)} of AP from {top.k} to {top.k + 1}, {signed(top.double_gain)} from {top.k} to "
-        f"{2 * top.k}{rest}."
-    )
+    unknown = rows["next_gain"].is_nan().sum()
+    if unknown:
+        sentence += f"; {unknown} of {len(rows)} call types have too few complete shots for a curve"
+    yield f"{sentence}."

@@ -1,83 +1,63 @@
-"""A chapter → its rivals: what each scored when trained on all labels, how it came about, and where it is passed."""
+"""Results of a corpus → a table of baselines trained on all labels, and where the centroid passes them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from callshot.records import Baseline, CorpusResults, Crossover
-from callshot.report.tables.file_names import safe_name
-from callshot.report.tables.scores import METRICS
+import polars as pl
+
+from callshot.records import RANKING_METRICS, CorpusResults
+from callshot.report.tables.scores import METRIC_NAMES, TRAINED_NOTE, Row
 from callshot.report.tables.table import MISSING, Cell, Column, Table, number
 
-ORDER = ("map", "auroc")
-ENDS = {"k": "mean", "k_clear": "k_clear"}
-NOTES = (
-    "Rivals are trained on all labelled data of the support side of each split.",
-    "Columns of k: where the centroid passes a rival, its mean for the first time, and surely from where its 1–99 % "
-    "interval stays above; – is nowhere in the sweep.",
+CROSSOVERS = {"k_mean": "mean", "k_clear": "clear"}
+K_NOTE = (
+    "Columns of k: mean is the first k at which the mean of the centroid is above the baseline, "
+    "clear the k from which the 98 % interval of the difference stays above 0; – means at no k evaluated."
 )
 
 
-def baselines(corpus_results: CorpusResults) -> Table | None:
-    """Tell what the rivals scored, in a block for each rival and scoring, with a row for each encoder it meets."""
-    if not corpus_results.baselines:
+def baseline_table(results: CorpusResults) -> Table | None:
+    """Return a block for each baseline and scoring, with a row for each encoder compared with it."""
+    if results.baselines.is_empty():
         return None
-    corpus = corpus_results.evaluation.corpus
-    spreads = list(dict.fromkeys(c.spread for c in corpus_results.evaluation.curve))
-    crossed = [(spread, metric) for spread in spreads for metric in ORDER]
-    columns = [
-        Column("Rival"),
-        Column("Encoder"),
-        *(Column(METRICS[metric]) for metric in ORDER),
-        Column("Chosen"),
-        *(Column(head, f"k by {METRICS[m]}, {s}") for s, m in crossed for head in ENDS.values()),
-    ]
-    rows = [
-        _row(corpus_results.crossovers, name, scoring, encoder, own, crossed)
-        for scoring, name in sorted(
-            dict.fromkeys((r.scoring, r.name) for r in corpus_results.baselines),
-            key=lambda at: at[0],
-        )
-        for encoder, own in _met(corpus_results, name, scoring)
-    ]
-    title = f"{corpus}: rivals trained on all labels, and the k at which the centroid passes them"
-    notes = [("", note) for note in NOTES]
-    return Table(f"rivals-{safe_name(corpus)}", title, columns, rows, 0, notes, blocks=True)
+    corpus = results.evaluation.corpus
+    spreads = results.evaluation.curve["spread"].unique(maintain_order=True)
+    groups = [(spread, metric) for spread in spreads for metric in RANKING_METRICS]
+    metrics = [Column(METRIC_NAMES[metric]) for metric in RANKING_METRICS]
+    columns = [Column("Baseline"), Column("Encoder"), *metrics, Column("Chosen")]
+    for spread, metric in groups:
+        heading = f"k by {METRIC_NAMES[metric]}, {spread}"
+        columns += [Column(name, heading) for name in CROSSOVERS.values()]
+    return Table(
+        "baselines",
+        f"{corpus}: baselines trained on all labels, and the k at which the centroid passes them",
+        columns,
+        list(_make_rows(results, groups)),
+        notes=[("", TRAINED_NOTE), ("", K_NOTE)],
+        blocks=True,
+    )
 
 
-def _met(
-    corpus_results: CorpusResults, name: str, scoring: str
-) -> Iterator[tuple[str, list[Baseline]]]:
-    """Yield the encoders that meet a rival, with what it scored there: one without an encoder meets all of them."""
-    mine = [r for r in corpus_results.baselines if (r.name, r.scoring) == (name, scoring)]
-    for encoder in dict.fromkeys(c.encoder for c in corpus_results.evaluation.curve):
-        own = [r for r in mine if r.encoder in ("", encoder)]
-        if own:
-            yield encoder, own
+def _make_rows(results: CorpusResults, groups: list[tuple[str, str]]) -> Iterator[Row]:
+    baselines = results.baselines.sort("scoring", maintain_order=True)
+    crossovers = results.evaluation.crossovers.filter(labels="all")
+    for block in baselines.partition_by("scoring", "name", maintain_order=True):
+        scoring, name = block.select("scoring", "name").row(0)
+        title = name if scoring == "all" else f"{name}, {scoring} scoring"
+        for encoder in results.evaluation.encoders:
+            rows = block.filter(pl.col("encoder").is_in(["", encoder]))
+            if rows.is_empty():
+                continue
+            values = dict(rows.select("metric", "value").iter_rows())
+            how = rows["how"][0] or MISSING
+            passed = crossovers.filter(encoder=encoder, baseline=name, scoring=scoring)
+            shots = passed.rows_by_key(["spread", "metric"], named=True, unique=True)
+            cells = [_make_cell(values.get(metric), 4) for metric in RANKING_METRICS]
+            cells += [Cell(how)]
+            for group in groups:
+                row = shots.get(group, {})
+                cells += [_make_cell(row.get(column), 0) for column in CROSSOVERS]
+            yield [Cell(title), Cell(encoder), *cells]
 
 
-def _row(
-    crossovers: Sequence[Crossover],
-    name: str,
-    scoring: str,
-    encoder: str,
-    own: Sequence[Baseline],
-    crossed: Sequence[tuple[str, str]],
-) -> list[Cell]:
-    values = {r.metric: r.value for r in own}
-    key = (encoder, name, "all", scoring)
-    found = {
-        (c.spread, c.metric): c
-        for c in crossovers
-        if (c.encoder, c.baseline, c.labels, c.scoring) == key
-    }
-    return [
-        Cell(name if scoring == "all" else f"{name}, {scoring} scoring"),
-        Cell(encoder),
-        *(number(values[metric]) if metric in values else Cell(MISSING) for metric in ORDER),
-        Cell(own[0].how or MISSING),
-        *(_shots(found.get(place), end) for place in crossed for end in ENDS),
-    ]
-
-
-def _shots(crossing: Crossover | None, end: str) -> Cell:
-    k = None if crossing is None else getattr(crossing, end)
-    return Cell(MISSING) if k is None else number(k, 0)
+def _make_cell(value: float | None, decimals: int) -> Cell:
+    return Cell(MISSING) if value is None else number(value, decimals)

@@ -1,117 +1,80 @@
-"""A chapter → its intervals and its paired differences by k."""
+"""Results of a corpus → tables of intervals, and of paired differences, by k."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
+from math import nan
 
-from callshot.records import CorpusResults, Curve, Difference
-from callshot.report.tables.file_names import safe_name
-from callshot.report.tables.scores import METRICS, SPREADS
-from callshot.report.tables.shots import (
+import polars as pl
+
+from callshot.records import CorpusResults
+from callshot.report.tables.scores import (
+    METRIC_NAMES,
     PAPER_SHOTS,
+    SPREADS,
     shot_cell,
     shown_shots,
     star_note,
     starred_shot,
 )
-from callshot.report.tables.table import MISSING, Cell, Column, Table, number
-
-Group = tuple[str, str]  # a spread and a metric
-Points = Mapping[
-    tuple[str, int, Group], Curve | Difference
-]  # by the name of a block of rows, k, and group
+from callshot.report.tables.table import Cell, Column, Table, number
 
 INTERVAL = ("mean", "p01", "p99")
 PERCENTILES = "p01 and p99 are the 1st and the 99th percentile"
 
 
-def intervals(corpus_results: CorpusResults, shots: Sequence[int] = PAPER_SHOTS) -> Table:
-    """Tell the mean and the 1st to 99th percentile of both spreads by k, for each encoder."""
-    curve = [
-        c for c in corpus_results.evaluation.curve if c.scoring == "all" and c.metric in METRICS
-    ]
-    points: Points = {(c.encoder, c.k, (c.spread, c.metric)): c for c in curve}
-    told = (
-        f"{spread} is {SPREADS.get(spread, spread)}"
-        for spread in dict.fromkeys(c.spread for c in curve)
-    )
-    note = f"{PERCENTILES}; {'; '.join(told)}."
-    return _tell(
-        corpus_results,
-        "intervals",
-        "means and intervals by k",
-        "Encoder",
-        points,
-        INTERVAL,
-        shots,
-        note,
-    )
+def interval_table(results: CorpusResults, shots: Sequence[int] = PAPER_SHOTS) -> Table:
+    """Return the mean and the 98 % interval by k, for each encoder and spread."""
+    curve = results.evaluation.curve.filter(scoring="all")
+    points = curve.select("spread", "metric", "k", *INTERVAL, Encoder="encoder")
+    spreads = [f"{name} is {SPREADS[name]}" for name in curve["spread"].unique(maintain_order=True)]
+    note = f"{PERCENTILES}; {'; '.join(spreads)}."
+    return _make_table(results, points, "intervals", "means and intervals by k", shots, note)
 
 
-def differences(corpus_results: CorpusResults, shots: Sequence[int] = PAPER_SHOTS) -> Table | None:
-    """Tell paired differences by k, where there are any: mean, interval, and the share of samples in which one wins."""
-    points: Points = {
-        (_pair(d), d.k, (d.spread, d.metric)): d
-        for d in corpus_results.differences
-        if d.metric in METRICS
-    }
+def difference_table(results: CorpusResults, shots: Sequence[int] = PAPER_SHOTS) -> Table | None:
+    """Return paired differences by k, if there are any: mean, interval, and share of wins."""
+    differences = results.evaluation.differences
+    if differences.is_empty():
+        return None
+    reduced = pl.format("{} − {}, {} scoring", "one", "other", "scoring")
+    pair = pl.format("{} − {}", "one", "other")
+    name = pl.when(scoring="all").then(pair).otherwise(reduced)
+    points = differences.select("spread", "metric", "k", *INTERVAL, "wins", Difference=name)
     note = (
-        f"The first less the second, over the same draws; {PERCENTILES}; wins is the share of samples in which the "
-        "first is larger, equal ones counted half."
+        f"The first less the second, over the same draws; {PERCENTILES}; wins is the share of "
+        "samples in which the first is larger, with ties counted half."
     )
-    fields, title = (*INTERVAL, "wins"), "paired differences by k"
-    return (
-        _tell(corpus_results, "differences", title, "Difference", points, fields, shots, note)
-        if points
-        else None
-    )
+    return _make_table(results, points, "differences", "paired differences by k", shots, note)
 
 
-def _pair(difference: Difference) -> str:
-    scoring = "" if difference.scoring == "all" else f", {difference.scoring} scoring"
-    return f"{difference.one} − {difference.other}{scoring}"
-
-
-def _tell(
-    corpus_results: CorpusResults,
+def _make_table(
+    results: CorpusResults,
+    points: pl.DataFrame,
     name: str,
     title: str,
-    lead: str,
-    points: Points,
-    fields: Sequence[str],
     shots: Sequence[int],
     note: str,
 ) -> Table:
-    """Make a block of rows by k for each encoder or pair, and a group of columns for each spread and metric."""
-    corpus, best = corpus_results.evaluation.corpus, corpus_results.evaluation.complete_shots
-    shown, groups = shown_shots((k for _, k, _ in points), shots), _groups(points)
-    star = starred_shot(shown, best)
-    rows = [
-        [
-            Cell(block),
-            shot_cell(k, star),
-            *_cells((points.get((block, k, group)) for group in groups), fields),
-        ]
-        for block in dict.fromkeys(block for block, _, _ in points)
-        for k in shown
-    ]
-    heads = (
-        Column(field, f"{METRICS[metric]}, {spread}")
-        for spread, metric in groups
-        for field in fields
-    )
-    columns, notes = [Column(lead), Column("k"), *heads], [star_note(star, best), ("", note)]
-    return Table(
-        f"{name}-{safe_name(corpus)}", f"{corpus}: {title}", columns, rows, 0, notes, blocks=True
-    )
-
-
-def _groups(points: Points) -> list[Group]:
-    """Return the spreads in their order, each with its metrics in that of the tables."""
-    there = dict.fromkeys(group for _, _, group in points)
-    return [(s, m) for s in dict.fromkeys(s for s, _ in there) for m in METRICS if (s, m) in there]
-
-
-def _cells(points: Iterable[Curve | Difference | None], fields: Sequence[str]) -> Iterator[Cell]:
-    for point in points:
-        yield from (
-            Cell(MISSING) if point is None else number(getattr(point, field), 3) for field in fields
-        )
+    """Return a block of rows for each name in the last column, and columns per spread and metric."""
+    evaluation = results.evaluation
+    points = points.filter(pl.col("metric").is_in(list(METRIC_NAMES)))
+    _, _, _, *fields, lead = points.columns
+    shown = shown_shots(points["k"], shots)
+    star = starred_shot(shown, evaluation.complete_shots)
+    pairs = points.select("spread", "metric").unique().rows()
+    spreads = points["spread"].unique(maintain_order=True)
+    groups = [(spread, metric) for spread in spreads for metric in METRIC_NAMES]
+    groups = [group for group in groups if group in pairs]
+    rows_by_key = points.rows_by_key([lead, "k", "spread", "metric"], named=True, unique=True)
+    rows = []
+    for block in points[lead].unique(maintain_order=True):
+        for k in shown:
+            cells = [Cell(block), shot_cell(k, star)]
+            for group in groups:
+                point = rows_by_key.get((block, k, *group), {})
+                cells += [number(point.get(field, nan), 3) for field in fields]
+            rows.append(cells)
+    columns = [Column(lead), Column("k")]
+    for spread, metric in groups:
+        columns += [Column(field, f"{METRIC_NAMES[metric]}, {spread}") for field in fields]
+    notes = [star_note(star, evaluation.complete_shots), ("", note)]
+    return Table(name, f"{evaluation.corpus}: {title}", columns, rows, 0, notes, blocks=True)

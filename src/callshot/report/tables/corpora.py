@@ -1,179 +1,173 @@
-"""Chapters → tables of what was evaluated: the corpora, their segments, and the classes of each."""
+"""Results of corpora → tables of what was evaluated: recordings, segments, and classes."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from callshot.records import ClassCount, CorpusResults, CorpusStats, DurationStats
-from callshot.report.tables.file_names import safe_name
+from callshot.records import ClassCount, CorpusResults, DurationStats
+from callshot.report.tables.scores import Note, Row
 from callshot.report.tables.table import MISSING, Cell, Column, Table, number
 
-Row = list[Cell]
-Read = Callable[[CorpusResults], Cell]
+Cells = dict[str, Cell]  # by the name of the row
 
 UNITS = ((3600.0, "h"), (60.0, "min"))
+DURATIONS = {
+    "Average length": "mean_s",
+    "Shortest": "shortest_s",
+    "Longest": "longest_s",
+    "Std. dev.": "deviation_s",
+}
+FORMAT_ROWS = 4  # of the table of corpora; the others are its foot
+ANNOTATED_ROWS = 7  # of the table of segments; the others are its foot
+COMPLETE_NOTE = (
+    "Complete to k: the class can give k exemplars in every split, and no more in at least one."
+)
+SEGMENT_NOTE = (
+    "The eligible support exemplars include the common fold, which has no queries. The complete "
+    "shot count, k*, is the largest k at which every evaluated call type can give k exemplars in "
+    "every split."
+)
 
 
-def corpora(all_results: Sequence[CorpusResults]) -> Table:
-    """Tell what the recordings of each corpus are, before anything is cut: the paper's table 1."""
-    formats: dict[str, Read] = {
-        "Sampling rate (kHz)": _of_facts(lambda f: _several([rate / 1000 for rate in f.rates_hz])),
-        "Channels": _of_facts(lambda f: _several(f.channels)),
-        "Format": _of_facts(lambda f: Cell(", ".join(f.kinds) or MISSING)),
-        "Call types annotated": _of_facts(lambda f: number(f.labels, 0)),
-    }
-    unit_s, unit = _unit([c.facts.recordings for c in all_results])
-    counts: dict[str, Read] = {
-        "Recordings": _of_facts(lambda f: number(f.recordings.count, 0)),
-        "Annotated recordings": _of_facts(lambda f: number(f.annotated.count, 0)),
-        f"Total duration ({unit})": _of_facts(lambda f: number(f.recordings.total_s / unit_s, 2)),
-        f"Annotated duration ({unit})": _of_facts(
-            lambda f: number(f.annotated.total_s / unit_s, 2)
-        ),
-        **_spread_rows(lambda c: c.facts.recordings),
-        "Cross-validation folds": lambda c: number(c.evaluation.folds.count, 0),
-    }
-    rows = [*_rows(formats, all_results), *_rows(counts, all_results)]
-    return Table(
-        "corpora",
-        "Corpora: their recordings, before cutting",
-        _columns(all_results),
-        rows,
-        foot=len(counts),
-    )
+def corpus_table(all_results: Sequence[CorpusResults]) -> Table:
+    """Return the recordings of each corpus, before segmentation: the paper's table 1."""
+    unit_s, unit = _choose_unit([results.stats.recordings for results in all_results])
+    columns = []
+    for results in all_results:
+        stats = results.stats
+        rates_khz = [rate / 1000 for rate in stats.rates_hz]
+        cells = {
+            "Sampling rate (kHz)": _list_cell(rates_khz),
+            "Channels": _list_cell(stats.channels),
+            "Format": Cell(", ".join(stats.kinds) or MISSING),
+            "Call types annotated": number(stats.labels, 0),
+            "Recordings": number(stats.recordings.count, 0),
+            "Annotated recordings": number(stats.annotated.count, 0),
+            f"Total duration ({unit})": number(stats.recordings.total_s / unit_s, 2),
+            f"Annotated duration ({unit})": number(stats.annotated.total_s / unit_s, 2),
+            **_duration_cells(stats.recordings),
+            "Cross-validation folds": number(results.evaluation.folds.count, 0),
+        }
+        columns.append(cells)
+    title = "Corpora: their recordings, before segmentation"
+    return _make_table("corpora", title, all_results, columns, FORMAT_ROWS)
 
 
-def segments(all_results: Sequence[CorpusResults]) -> Table:
-    """Tell what was annotated, and what of it was evaluated: the paper's table 2."""
-    unit_s, unit = _unit([c.facts.calls for c in all_results])
-    annotated: dict[str, Read] = {
-        "Call types annotated": _of_facts(lambda f: number(f.labels, 0)),
-        "Segments annotated": _of_facts(lambda f: number(f.calls.count, 0)),
-        f"Annotated duration ({unit})": _of_facts(lambda f: number(f.calls.total_s / unit_s, 2)),
-        **_spread_rows(lambda c: c.facts.calls),
-    }
-    evaluated: dict[str, Read] = {
-        **_minimum_rows(all_results),
-        "Call types evaluated, C": lambda c: number(len(_eligible(c)), 0),
-        "Query segments, Q": lambda c: number(c.evaluation.queries, 0),
-        "Eligible support exemplars": lambda c: number(
-            sum(one.exemplars for one in _eligible(c)), 0
-        ),
-        f"Evaluated duration ({unit})": lambda c: number(c.evaluated.total_s / unit_s, 2),
-        **_spread_rows(lambda c: c.evaluated, ", evaluated"),
-        "Complete shot count": lambda c: number(c.evaluation.complete_shots, 0),
-    }
-    rows = [*_rows(annotated, all_results), *_rows(evaluated, all_results)]
-    title, note = (
-        "Segments annotated, and the evaluated subset of them",
-        (
-            "The eligible support exemplars include the common fold, which never queries. The complete shot count, "
-            "k*, is the largest k at which every call type evaluated can give k exemplars in every split."
-        ),
-    )
-    return Table("segments", title, _columns(all_results), rows, len(evaluated), [("", note)])
+def segment_table(all_results: Sequence[CorpusResults]) -> Table:
+    """Return what was annotated, and what was evaluated: the paper's table 2."""
+    unit_s, unit = _choose_unit([results.stats.calls for results in all_results])
+    minima = {results.stats.minimum_s for results in all_results}
+    columns = []
+    for results in all_results:
+        stats = results.stats
+        evaluation = results.evaluation
+        exemplars = [count.exemplars for count in evaluation.classes if count.eligible]
+        cells = {
+            "Call types annotated": number(stats.labels, 0),
+            "Segments annotated": number(stats.calls.count, 0),
+            f"Annotated duration ({unit})": number(stats.calls.total_s / unit_s, 2),
+            **_duration_cells(stats.calls),
+        }
+        minimum = f"{stats.minimum_s:g}"
+        length = f"{minimum} s"
+        if len(minima) > 1:
+            cells["Minimum length (s)"] = Cell(minimum, stats.minimum_s)
+            length = "that length"
+        cells |= {
+            f"Segments of at least {length}": number(stats.segments.count, 0),
+            "Call types evaluated, C": number(len(exemplars), 0),
+            "Query segments, Q": number(evaluation.queries, 0),
+            "Eligible support exemplars": number(sum(exemplars), 0),
+            f"Evaluated duration ({unit})": number(results.evaluated.total_s / unit_s, 2),
+            **_duration_cells(results.evaluated, ", evaluated"),
+            "Complete shot count": number(evaluation.complete_shots, 0),
+        }
+        columns.append(cells)
+    title = "Segments annotated, and those of them evaluated"
+    notes = [("", SEGMENT_NOTE)]
+    return _make_table("segments", title, all_results, columns, ANNOTATED_ROWS, notes)
 
 
-def classes(corpus_results: CorpusResults) -> Table:
-    """Tell each class: its exemplars, and how far it is complete; below, those that are not eligible, and why."""
-    evaluation = corpus_results.evaluation
-    counted = sorted(evaluation.classes, key=lambda c: (-c.exemplars, c.label))
-    left_out = [c for c in counted if not c.eligible]
-    columns = [
-        "Call type",
-        "Exemplars",
-        "Complete to k",
-        *(["Not evaluated because"] if left_out else []),
-    ]
-    categories = corpus_results.categories or {}
-    rows = [
-        _class_row(c, categories, len(columns)) for c in (*_eligible(corpus_results), *left_out)
-    ]
-    notes = [
-        (
-            "",
-            "Complete to k: the class can give k exemplars in every split, and no more in at least one.",
-        )
-    ]
-    if marked := [row[0].text for row in rows if row[0].mark]:
-        notes.append(("†", _tell_categories(marked, categories)))
+def class_table(results: CorpusResults) -> Table:
+    """Return the exemplars of each class and its complete shots; below, the classes left out."""
+    evaluation = results.evaluation
+    classes = sorted(evaluation.classes, key=_class_order)
+    excluded = [count for count in classes if not count.eligible]
+    categories = results.categories or {}
+    names = ["Call type", "Exemplars", "Complete to k"]
+    rows = [_class_row(count, categories) for count in classes]
+    if excluded:
+        names.append("Not evaluated because")
+        rows = [[*row, Cell(count.reason)] for row, count in zip(rows, classes, strict=True)]
+    notes = [("", COMPLETE_NOTE)]
+    marked = [row[0].text for row in rows if row[0].mark]
+    if marked:
+        notes.append(("†", _describe_categories(marked, categories)))
     title = f"{evaluation.corpus}: call types evaluated, by their number of exemplars"
-    name = f"classes-{safe_name(evaluation.corpus)}"
-    return Table(name, title, [Column(text) for text in columns], rows, len(left_out), notes)
+    columns = [Column(name) for name in names]
+    return Table("classes", title, columns, rows, len(excluded), notes)
 
 
-def _of_facts(read: Callable[[CorpusStats], Cell]) -> Read:
-    return lambda corpus_results: read(corpus_results.facts)
+def _make_table(
+    name: str,
+    title: str,
+    all_results: Sequence[CorpusResults],
+    columns: Sequence[Cells],
+    head: int,
+    notes: Sequence[Note] = (),
+) -> Table:
+    """Return a table with a column per corpus; the rows below the first `head` are its foot."""
+    rows = [[Cell(label), *(cells[label] for cells in columns)] for label in columns[0]]
+    corpora = [Column(results.evaluation.corpus) for results in all_results]
+    return Table(name, title, [Column(""), *corpora], rows, len(rows) - head, notes)
 
 
-def _columns(all_results: Sequence[CorpusResults]) -> list[Column]:
-    return [Column(""), *(Column(c.evaluation.corpus) for c in all_results)]
-
-
-def _rows(reads: Mapping[str, Read], all_results: Sequence[CorpusResults]) -> Iterator[Row]:
-    for label, read in reads.items():
-        yield [Cell(label), *(read(corpus_results) for corpus_results in all_results)]
-
-
-def _several(values: Sequence[float]) -> Cell:
-    """Return a number, or the text of several."""
+def _list_cell(values: Sequence[float]) -> Cell:
+    """Return a cell with one number, or the text of several."""
     text = ", ".join(f"{value:g}" for value in values)
-    return Cell(text or MISSING, values[0] if len(values) == 1 else None)
+    if len(values) == 1:
+        return Cell(text, values[0])
+    return Cell(text or MISSING)
 
 
-def _unit(lengths: Sequence[DurationStats]) -> tuple[float, str]:
-    """Choose the unit in which people would tell the longest total: one for all, so that they compare.
+def _choose_unit(durations: Sequence[DurationStats]) -> tuple[float, str]:
+    """Return the unit for the longest total, in seconds and by name; all corpora share it.
 
-    >>> _unit([Lengths(226, 3336.0, 14.75, 0.49, 296.53, 31.55)])
+    >>> _choose_unit([DurationStats(226, 3336.0, 14.75, 0.49, 296.53, 31.55)])
     (60.0, 'min')
     """
-    most_s = max((one.total_s for one in lengths), default=0.0)
-    return next(((unit_s, unit) for unit_s, unit in UNITS if most_s >= 2 * unit_s), (1.0, "s"))
+    longest_s = max((stats.total_s for stats in durations), default=0.0)
+    for unit_s, unit in UNITS:
+        if longest_s >= 2 * unit_s:
+            return unit_s, unit
+    return 1.0, "s"
 
 
-def _spread_rows(
-    read: Callable[[CorpusResults], DurationStats], which: str = ""
-) -> dict[str, Read]:
-    """Return the rows for mean, ends and standard deviation of lengths; without a span, there is nothing to tell."""
-
-    def tell(field: str) -> Read:
-        return lambda c: number(getattr(read(c), field), 2) if read(c).count else Cell(MISSING)
-
-    fields = {
-        "Average length": "mean_s",
-        "Shortest": "shortest_s",
-        "Longest": "longest_s",
-        "Std. dev.": "deviation_s",
-    }
-    return {f"{name}{which} (s)": tell(field) for name, field in fields.items()}
+def _duration_cells(stats: DurationStats, subset: str = "") -> Cells:
+    """Return the rows for mean, extremes and deviation; they are missing without any duration."""
+    cells = {}
+    for name, field in DURATIONS.items():
+        cell = number(getattr(stats, field), 2) if stats.count else Cell(MISSING)
+        cells[f"{name}{subset} (s)"] = cell
+    return cells
 
 
-def _minimum_rows(all_results: Sequence[CorpusResults]) -> dict[str, Read]:
-    """Return the rows that count what is long enough; a minimum that differs between corpora has its own row."""
-    minima = {c.facts.minimum_s for c in all_results}
-    count = _of_facts(lambda f: number(f.segments.count, 0))
-    if len(minima) == 1:
-        return {f"Segments of at least {minima.pop():g} s": count}
-    minimum = _of_facts(lambda f: Cell(f"{f.minimum_s:g}", f.minimum_s))
-    return {"Minimum length (s)": minimum, "Segments of at least that length": count}
+def _class_order(count: ClassCount) -> tuple[bool, int, str]:
+    return not count.eligible, -count.exemplars, count.label
 
 
-def _eligible(corpus_results: CorpusResults) -> list[ClassCount]:
-    eligible = [c for c in corpus_results.evaluation.classes if c.eligible]
-    return sorted(eligible, key=lambda c: (-c.exemplars, c.label))
+def _class_row(count: ClassCount, categories: Mapping[str, str]) -> Row:
+    exemplars = number(count.exemplars, 0)
+    if not count.eligible:
+        return [Cell(count.label), exemplars, Cell(MISSING)]
+    mark = "†" if count.label in categories else ""
+    return [Cell(count.label, mark=mark), exemplars, number(count.complete_to_k, 0)]
 
 
-def _class_row(one: ClassCount, categories: Mapping[str, str], width: int) -> Row:
-    mark = "†" if one.eligible and one.label in categories else ""
-    complete = number(one.complete_to_k, 0) if one.eligible else Cell(MISSING)
-    return [Cell(one.label, mark=mark), number(one.exemplars, 0), complete, Cell(one.reason)][
-        :width
-    ]
-
-
-def _tell_categories(labels: Sequence[str], categories: Mapping[str, str]) -> str:
-    """Say what each category holds, unless every class is a category of its own."""
+def _describe_categories(labels: Sequence[str], categories: Mapping[str, str]) -> str:
+    """Return which classes each category has, unless every class is its own category."""
     members: dict[str, list[str]] = {}
     for label in labels:
         members.setdefault(categories[label], []).append(label)
-    told = "; ".join(f"{name} ({', '.join(inside)})" for name, inside in members.items())
-    own = all(len(inside) == 1 for inside in members.values())
-    return f"In the reduced scoring, {'a category of its own.' if own else f'under its category: {told}.'}"
+    if len(members) == len(labels):
+        return "In the reduced scoring, a category of its own."
+    texts = [f"{name} ({', '.join(inside)})" for name, inside in members.items()]
+    return f"In the reduced scoring, part of a category: {'; '.join(texts)}."

@@ -1,233 +1,239 @@
-"""A chapter → its means by k, with the rivals below, and underlined where the centroid first passes one."""
+"""Results of a corpus → tables of means by k, underlined where the centroid first passes a baseline.
 
-from collections.abc import Iterator, Mapping, Sequence
+These are the paper's tables 4 to 6. Other tables use what is here on shots: which k they show, and
+how they mark k*.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 
-from callshot.records import Baseline, CorpusResults, Curve
-from callshot.report.tables.file_names import safe_name
-from callshot.report.tables.shots import (
-    PAPER_SHOTS,
-    shot_cell,
-    shown_shots,
-    star_note,
-    starred_shot,
-)
-from callshot.report.tables.table import MISSING, Cell, Column, Table, number
+import polars as pl
 
-Place = tuple[str, str]  # an encoder and a metric
-Note = tuple[str, str]
+from callshot.records import BASELINE_KINDS, CorpusResults
+from callshot.report.tables.table import Cell, Column, Table, number
 
-METRICS = {"auroc": "AUROC", "map": "mAP"}
-KINDS = ("logistic", "recurrent", "end-to-end")
+Row = list[Cell]
+Note = tuple[str, str]  # a mark, and its text
+
+METRIC_NAMES = {"auroc": "AUROC", "map": "mAP"}  # in the order of the columns
+PAPER_SHOTS = (1, 2, 3, 4, 5, 10, 15, 20, 40)
 UNDERLINES = {"logistic": 1, "recurrent": 2}
-TIMES = {1: "once", 2: "twice"}
 SPREADS = {
-    "per-query": "over bootstrap samples, in which every query has a support set of its own",
-    "shared": "over sets of labelled exemplars that serve all queries; query sampling is not in it",
+    "per-query": "over bootstrap samples, in which every query has its own support set",
+    "shared": "over sets of labelled exemplars that serve all queries; query sampling is not included",
 }
+TRAINED_NOTE = "Baselines are trained on all labelled data of the support side of each split."
 
 
-def results(
-    corpus_results: CorpusResults, shots: Sequence[int] = PAPER_SHOTS, spread: str = "per-query"
+def score_table(
+    results: CorpusResults, shots: Sequence[int] = PAPER_SHOTS, spread: str = "per-query"
 ) -> Table:
-    """Tell AUROC and mAP by k for each encoder, with rivals and chance: the paper's tables 4 and 5.
+    """Return AUROC and mAP by k for each encoder, with baselines and chance: tables 4 and 5.
 
-    Shots that were not evaluated are left out; if none was, all that were are told. A spread that was not evaluated
-    gives way to the one that was.
+    Only evaluated shots are shown, and all of them where none of `shots` was evaluated. If `spread`
+    was not evaluated, the first one is shown.
     """
-    sweep = _open_sweep(corpus_results, "all", shots, spread)
+    sweep = _select_sweep(results, "all", shots, spread)
     title = "mean AUROC and mAP of the centroid with k exemplars per class"
-    return _tell(corpus_results, sweep, "results", title, UNDERLINES)
+    return _make_table(results, sweep, "results", title, UNDERLINES)
 
 
-def reduced(
-    corpus_results: CorpusResults, shots: Sequence[int] = PAPER_SHOTS, spread: str = "per-query"
+def reduced_table(
+    results: CorpusResults, shots: Sequence[int] = PAPER_SHOTS, spread: str = "per-query"
 ) -> Table | None:
-    """Tell the same under reduced scoring, where there are categories: the paper's table 6.
+    """Return the same in reduced scoring, if there are categories: table 6.
 
-    An end-to-end rival is what the centroid is measured against here; without one, it is the rivals of `results`.
+    Underlines compare with end-to-end baselines, or with those of `score_table` if there are none.
     """
-    if not any(c.scoring == "reduced" for c in corpus_results.evaluation.curve):
+    if "reduced" not in results.evaluation.curve["scoring"]:
         return None
-    sweep = _open_sweep(corpus_results, "reduced", shots, spread)
-    against = {"end-to-end": 1} if "end-to-end" in sweep.kinds() else UNDERLINES
+    sweep = _select_sweep(results, "reduced", shots, spread)
+    underlines = {"end-to-end": 1} if "end-to-end" in sweep.kinds else UNDERLINES
     title = "mean AUROC and mAP of the centroid over categories (reduced scoring)"
-    return _tell(corpus_results, sweep, "reduced", title, against)
+    return _make_table(results, sweep, "reduced", title, underlines)
+
+
+def shown_shots(evaluated: Iterable[int], wanted: Sequence[int]) -> list[int]:
+    """Return the shots that are wanted and evaluated, or all evaluated ones if there are none.
+
+    >>> shown_shots([1, 2, 3, 4, 7], (1, 2, 5)), shown_shots([7, 6, 7], (1, 2))
+    ([1, 2], [6, 7])
+    """
+    shots = set(evaluated)
+    return sorted(shots & set(wanted)) or sorted(shots)
+
+
+def starred_shot(shots: Sequence[int], complete_shots: int) -> int | None:
+    """Return the k to mark: k* if it is shown, else the first beyond it.
+
+    >>> [starred_shot((1, 5, 10), k) for k in (5, 7, 31)]
+    [5, 10, None]
+    """
+    return min((k for k in shots if k >= complete_shots), default=None)
+
+
+def shot_cell(k: int, star: int | None) -> Cell:
+    """Return the cell that names the k of a row."""
+    mark = "⋆" if k == star else ""
+    return Cell(str(k), k, mark=mark)
+
+
+def star_note(star: int | None, complete_shots: int) -> Note:
+    """Return the note on the starred row."""
+    last = f"k* = {complete_shots}, the largest k at which every class is complete"
+    if star is None:
+        return "", f"At every k shown, every class is complete: k* = {complete_shots}."
+    if star == complete_shots:
+        return "⋆", f"This row is at {last}. Beyond it, support is partial."
+    return "⋆", f"This row is the first beyond {last}. Its support is partial."
 
 
 @dataclass(frozen=True)
 class _Sweep:
-    """The points of one scoring and spread at the shots that are told, and the rivals they are measured against."""
+    """The means of one scoring and spread at the shots shown, and the baselines of that scoring."""
 
     spread: str
-    points: Mapping[tuple[str, str, int], Curve]
-    shots: Sequence[int]
-    baselines: Sequence[Baseline]
+    shots: list[int]
+    means: dict[tuple[str, str, int], float]  # by encoder, metric and k
+    chances: dict[tuple[str, str], float]  # by encoder and metric
+    baselines: pl.DataFrame
 
-    def places(self) -> list[Place]:
-        encoders = dict.fromkeys(encoder for encoder, _, _ in self.points)
-        return [(encoder, metric) for encoder in encoders for metric in METRICS]
+    @property
+    def columns(self) -> list[tuple[str, str]]:
+        """The encoder and the metric of each column."""
+        encoders = dict.fromkeys(encoder for encoder, _ in self.chances)
+        return [(encoder, metric) for encoder in encoders for metric in METRIC_NAMES]
 
+    @property
     def kinds(self) -> list[str]:
-        """Return the kinds of rivals that there are, in the order of their rows."""
-        there = dict.fromkeys(r.kind for r in self.baselines)
-        return sorted(there, key=lambda kind: KINDS.index(kind) if kind in KINDS else len(KINDS))
+        """The kinds of baselines, in the order of their rows."""
+        return [kind for kind in BASELINE_KINDS if kind in self.baselines["kind"]]
 
-    def of_kind(self, kind: str, place: Place | None = None) -> list[Baseline]:
-        """Return the rivals of a kind: all, or those on one encoder and metric. One without encoder is on each."""
-        mine = [r for r in self.baselines if r.kind == kind]
-        return (
-            mine
-            if place is None
-            else [r for r in mine if r.encoder in ("", place[0]) and r.metric == place[1]]
-        )
-
-    def crossover(self, kind: str, place: Place) -> int | None:
-        """Return the first k at which the mean is above every rival of a kind."""
-        bars = [r.value for r in self.of_kind(kind, place)]
-        there = [c for k in self.shots if (c := self.points.get((*place, k)))]
-        return next((c.k for c in there if c.mean > max(bars)), None) if bars else None
+    def crossover(self, kind: str, encoder: str, metric: str) -> int | None:
+        """Return the first k shown at which the mean is above every baseline of a kind."""
+        values = _matching_values(self.baselines.filter(kind=kind), encoder, metric)
+        for k in self.shots:
+            if values and self.means.get((encoder, metric, k), nan) > max(values):
+                return k
+        return None
 
 
-def _open_sweep(
-    corpus_results: CorpusResults, scoring: str, shots: Sequence[int], spread: str
+def _select_sweep(
+    results: CorpusResults, scoring: str, shots: Sequence[int], spread: str
 ) -> _Sweep:
-    points = [
-        c for c in corpus_results.evaluation.curve if c.scoring == scoring and c.metric in METRICS
-    ]
-    spread = spread if any(c.spread == spread for c in points) else points[0].spread
-    points = [c for c in points if c.spread == spread]
-    baselines = [r for r in corpus_results.baselines if r.scoring == scoring]
-    at = {(c.encoder, c.metric, c.k): c for c in points}
-    return _Sweep(spread, at, shown_shots((c.k for c in points), shots), baselines)
+    curve = results.evaluation.curve.filter(
+        pl.col("metric").is_in(list(METRIC_NAMES)), scoring=scoring
+    )
+    if spread not in curve["spread"]:
+        spread = curve["spread"][0]
+    curve = curve.filter(spread=spread)
+    means = curve.select("encoder", "metric", "k", "mean").iter_rows()
+    chances = curve.select("encoder", "metric", "chance").iter_rows()
+    return _Sweep(
+        spread,
+        shown_shots(curve["k"], shots),
+        {(encoder, metric, k): mean for encoder, metric, k, mean in means},
+        {(encoder, metric): chance for encoder, metric, chance in chances},
+        results.baselines.filter(scoring=scoring),
+    )
 
 
-def _tell(
-    corpus_results: CorpusResults, sweep: _Sweep, name: str, title: str, against: Mapping[str, int]
+def _make_table(
+    results: CorpusResults, sweep: _Sweep, name: str, title: str, underlines: Mapping[str, int]
 ) -> Table:
-    """Make the table: rows of k, then rivals, then chance; `against` says which kinds underline, and how often."""
-    corpus, best = corpus_results.evaluation.corpus, corpus_results.evaluation.complete_shots
-    star = starred_shot(sweep.shots, best)
-    foot = [
-        *(row for kind in sweep.kinds() for row in _rival_rows(sweep, kind)),
-        _chance_row(sweep),
-    ]
-    notes = [
-        star_note(star, best),
-        *_underline_notes(sweep, against),
-        *_rival_notes(sweep),
-        (
-            "",
-            f"Chance: what a random ranking scores. Means are {SPREADS.get(sweep.spread, sweep.spread)}.",
-        ),
-    ]
-    columns = [
-        Column("k"),
-        *(Column(METRICS[metric], encoder) for encoder, metric in sweep.places()),
-    ]
-    rows = [*_mean_rows(sweep, against, star), *foot]
-    title = f"{corpus}: {title}, {sweep.spread}"
-    return Table(f"{name}-{safe_name(corpus)}", title, columns, rows, len(foot), notes)
+    """Return rows of k, then baselines, then chance; `underlines` has a number of lines by kind."""
+    evaluation = results.evaluation
+    star = starred_shot(sweep.shots, evaluation.complete_shots)
+    columns = [Column(METRIC_NAMES[metric], encoder) for encoder, metric in sweep.columns]
+    rows = list(_mean_rows(sweep, underlines, star))
+    shots = len(rows)
+    for kind in sweep.kinds:
+        rows += _baseline_rows(sweep, sweep.baselines.filter(kind=kind))
+    chances = [number(sweep.chances.get(column, nan)) for column in sweep.columns]
+    rows.append([Cell("Chance"), *chances])
+    texts = [*_underline_notes(sweep, underlines), *_baseline_notes(sweep)]
+    texts.append(f"Chance: what a random ranking scores. Means are {SPREADS[sweep.spread]}.")
+    return Table(
+        name,
+        f"{evaluation.corpus}: {title}, {sweep.spread}",
+        [Column("k"), *columns],
+        rows,
+        foot=len(rows) - shots,
+        notes=[star_note(star, evaluation.complete_shots), *(("", text) for text in texts)],
+    )
 
 
-def _mean_rows(sweep: _Sweep, against: Mapping[str, int], star: int | None) -> Iterator[list[Cell]]:
-    lines = _underlines(sweep, against)
+def _mean_rows(sweep: _Sweep, underlines: Mapping[str, int], star: int | None) -> Iterator[Row]:
+    """Yield the means by k; where two crossovers coincide, the larger number of lines is drawn."""
+    lines: dict[tuple[str, str, int | None], int] = {}
+    for kind, count in underlines.items():
+        for column in sweep.columns:
+            lines[*column, sweep.crossover(kind, *column)] = count
     for k in sweep.shots:
-        points = ((place, sweep.points.get((*place, k))) for place in sweep.places())
-        means = (
-            number(c.mean, underline=lines.get((place, k), 0)) if c else Cell(MISSING)
-            for place, c in points
-        )
+        keys = [(*column, k) for column in sweep.columns]
+        means = [number(sweep.means.get(key, nan), underline=lines.get(key, 0)) for key in keys]
         yield [shot_cell(k, star), *means]
 
 
-def _underlines(sweep: _Sweep, against: Mapping[str, int]) -> dict[tuple[Place, int], int]:
-    """Return the underlines of each crossover; where two fall together, the greater number of lines stands."""
-    lines: dict[tuple[Place, int], int] = {}
-    for kind, times in sorted(against.items(), key=lambda item: item[1]):
-        for place in sweep.places():
-            if (k := sweep.crossover(kind, place)) is not None:
-                lines[place, k] = times
-    return lines
+def _baseline_rows(sweep: _Sweep, baselines: pl.DataFrame) -> Iterator[Row]:
+    """Yield one row for all baselines of a kind, or one per name if an encoder has several."""
+    groups = [baselines]
+    if any(len(_matching_values(baselines, *column)) > 1 for column in sweep.columns):
+        groups = baselines.partition_by("name", maintain_order=True)
+    for group in groups:
+        values = [[*_matching_values(group, *column), nan] for column in sweep.columns]
+        yield [Cell(_row_name(group)), *(number(first) for first, *_ in values)]
 
 
-def _underline_notes(sweep: _Sweep, against: Mapping[str, int]) -> Iterator[Note]:
-    for kind, times in against.items():
-        baselines = sweep.of_kind(kind)
-        if any(sweep.crossover(kind, place) is not None for place in sweep.places()):
-            both = "; it stands for both where the two fall together" if times == 2 else ""
+def _matching_values(baselines: pl.DataFrame, encoder: str, metric: str) -> list[float]:
+    """Return the values of baselines on an encoder, and of those that read audio."""
+    matching = baselines.filter(pl.col("encoder").is_in(["", encoder]), metric=metric)
+    return matching["value"].to_list()
+
+
+def _row_name(baselines: pl.DataFrame) -> str:
+    """Return the name of the baselines in a row, or their kind if they have several names."""
+    if baselines["name"].n_unique() == 1:
+        return str(baselines["name"][0])
+    return str(baselines["kind"][0]).capitalize()
+
+
+def _underline_notes(sweep: _Sweep, underlines: Mapping[str, int]) -> Iterator[str]:
+    for kind in underlines:
+        baselines = sweep.baselines.filter(kind=kind)
+        if baselines.is_empty():
+            continue
+        name = _row_name(baselines)
+        if baselines["name"].n_unique() > 1:
+            is_single = baselines.select("encoder", "metric").is_unique().all()
+            name = f"the {kind} baseline" if is_single else f"every {kind} baseline"
+        if all(sweep.crossover(kind, *column) is None for column in sweep.columns):
+            yield f"No mean shown is above {name}."
+        elif underlines[kind] == 1:
+            yield f"Underlined once: the first k shown whose mean is above {name}."
+        else:
             yield (
-                "",
-                f"Underlined {TIMES[times]}: the first k shown whose mean is above {_called(baselines)}{both}.",
+                f"Underlined twice: the first k shown whose mean is above {name}; "
+                "also where both underlines would fall on the same k."
             )
-        elif baselines:
-            yield "", f"No mean shown is above {_called(baselines)}."
 
 
-def _name(baselines: Sequence[Baseline]) -> str:
-    """Return how a row of rivals is called: by their name, or by their kind where names differ."""
-    names = _names(baselines)
-    return names[0] if len(names) == 1 else baselines[0].kind.capitalize()
-
-
-def _called(baselines: Sequence[Baseline]) -> str:
-    names, places = _names(baselines), [(r.encoder, r.metric) for r in baselines]
-    if len(names) == 1:
-        return names[0]
-    return f"{'the' if len(set(places)) == len(places) else 'every'} {baselines[0].kind} rival"
-
-
-def _rival_rows(sweep: _Sweep, kind: str) -> Iterator[list[Cell]]:
-    """Yield one row for a kind; one for each name where an encoder has several."""
-    baselines = sweep.of_kind(kind)
-    alone = all(len(sweep.of_kind(kind, place)) <= 1 for place in sweep.places())
-    for group in (
-        [baselines]
-        if alone
-        else [[r for r in baselines if r.name == name] for name in _names(baselines)]
-    ):
-        values = (
-            [r.value for r in sweep.of_kind(kind, place) if r in group] for place in sweep.places()
-        )
-        yield [
-            Cell(_name(group)),
-            *(number(value[0]) if value else Cell(MISSING) for value in values),
-        ]
-
-
-def _names(baselines: Sequence[Baseline]) -> list[str]:
-    return list(dict.fromkeys(r.name for r in baselines))
-
-
-def _rival_notes(sweep: _Sweep) -> Iterator[Note]:
-    """Say what a row stands for whose name does not."""
-    for kind in sweep.kinds():
-        baselines = sweep.of_kind(kind)
-        pairs = dict.fromkeys((r.name, r.encoder) for r in baselines)
-        if len(_names(baselines)) > 1:
-            told = "; ".join(f"{name} on {encoder}" if encoder else name for name, encoder in pairs)
-            yield "", f"{kind.capitalize()}: {told}."
-        if any(not r.encoder for r in baselines):
-            yield (
-                "",
-                f"{_name(baselines)} hears the audio itself: its values are the same beside every encoder.",
-            )
-            if baselines[0].scoring == "reduced":
-                told = "has one score for each category; of the centroid, AP of classes is averaged inside categories"
+def _baseline_notes(sweep: _Sweep) -> Iterator[str]:
+    """Yield what the names of baseline rows do not tell."""
+    for kind in sweep.kinds:
+        baselines = sweep.baselines.filter(kind=kind)
+        name = _row_name(baselines)
+        if baselines["name"].n_unique() > 1:
+            pairs = baselines.select("name", "encoder").unique(maintain_order=True).rows()
+            names = [f"{one} on {encoder}" if encoder else one for one, encoder in pairs]
+            yield f"{name}: {'; '.join(names)}."
+        if "" in baselines["encoder"]:
+            yield f"{name} reads the audio: its values are the same for every encoder."
+            if baselines["scoring"][0] == "reduced":
                 yield (
-                    "",
-                    f"{_name(baselines)} {told}: two tasks, held side by side as in the paper.",
+                    f"{name} has one score per category; for the centroid, the AP of classes is "
+                    "averaged within categories. The two tasks are compared as in the paper."
                 )
-    if sweep.baselines:
-        yield "", "Rivals are trained on all labelled data of the support side of each split."
-
-
-def _chance_row(sweep: _Sweep) -> list[Cell]:
-    chances = {(c.encoder, c.metric): c.chance for c in sweep.points.values()}
-    return [
-        Cell("Chance"),
-        *(
-            number(chances[place]) if place in chances else Cell(MISSING)
-            for place in sweep.places()
-        ),
-    ]
+    if not sweep.baselines.is_empty():
+        yield TRAINED_NOTE

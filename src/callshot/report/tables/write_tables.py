@@ -6,16 +6,15 @@ from pathlib import Path
 
 from callshot.records import CorpusResults
 from callshot.report.output_folder import explain_errors
-from callshot.report.tables.baselines import baselines
-from callshot.report.tables.classifiers import classifiers
-from callshot.report.tables.comparisons import differences, intervals
-from callshot.report.tables.corpora import classes, corpora, segments
+from callshot.report.tables.baselines import baseline_table
+from callshot.report.tables.classifiers import classifier_table
+from callshot.report.tables.comparisons import difference_table, interval_table
+from callshot.report.tables.corpora import class_table, corpus_table, segment_table
 from callshot.report.tables.csv import to_csv
-from callshot.report.tables.file_names import safe_name, safe_names
+from callshot.report.tables.file_names import safe_names
 from callshot.report.tables.latex import to_document, to_latex
 from callshot.report.tables.markdown import to_markdown
-from callshot.report.tables.scores import reduced, results
-from callshot.report.tables.shots import PAPER_SHOTS
+from callshot.report.tables.scores import PAPER_SHOTS, reduced_table, score_table
 from callshot.report.tables.table import Table
 
 FORMATS = {".tex": to_latex, ".md": to_markdown, ".csv": to_csv}
@@ -50,28 +49,23 @@ def build_tables(
     spread: str = "per-query",
 ) -> list[Table]:
     """Build the tables of the study, then those of each corpus. Their names differ."""
-    tables = [corpora(all_results), segments(all_results)]
-    names = [corpus_results.evaluation.corpus for corpus_results in all_results]
-    for corpus_results, name, unique in zip(all_results, names, safe_names(names), strict=True):
-        for table in _corpus_tables(corpus_results, shots, spread):
-            kind = table.name.removesuffix(safe_name(name))
-            tables.append(replace(table, name=kind + unique))
+    tables = [corpus_table(all_results), segment_table(all_results)]
+    names = safe_names([results.evaluation.corpus for results in all_results])
+    for results, name in zip(all_results, names, strict=True):
+        parts = _corpus_tables(results, shots, spread)
+        tables += [replace(table, name=f"{table.name}-{name}") for table in parts]
     return tables
 
 
-def _corpus_tables(
-    corpus_results: CorpusResults,
-    shots: Sequence[int],
-    spread: str,
-) -> list[Table]:
-    """Build the tables of one corpus for which there are results."""
+def _corpus_tables(results: CorpusResults, shots: Sequence[int], spread: str) -> list[Table]:
+    """Return the tables that a corpus has results for."""
     tables = (
-        classes(corpus_results),
-        results(corpus_results, shots, spread),
-        reduced(corpus_results, shots, spread),
-        baselines(corpus_results),
-        classifiers(corpus_results, shots),
-        intervals(corpus_results, shots),
-        differences(corpus_results, shots),
+        class_table(results),
+        score_table(results, shots, spread),
+        reduced_table(results, shots, spread),
+        baseline_table(results),
+        classifier_table(results, shots),
+        interval_table(results, shots),
+        difference_table(results, shots),
     )
     return [table for table in tables if table is not None]
