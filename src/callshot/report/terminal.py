@@ -1,297 +1,225 @@
-"""An evaluation → what a terminal shows: a headline, a table of the curve and a chart; elsewhere, plain lines."""
+"""An evaluation or encoders → what a terminal shows: a headline, tables, and notes."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from math import ceil, floor, isfinite
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from callshot.errors import printable
-from callshot.records import Curve, Evaluation
+from callshot.records import Curve, EncoderStatus, Evaluation
 
-Line = tuple[str, str]  # a text and its style
-Cells = dict[tuple[int, int], Line]  # by column and row, from the top left
-
-SPREADS = {
+SPREAD_NOTES = {
     "per-query": "over bootstrap samples",
     "shared": "over labelled sets; query sampling is not in it",
 }
-MOST_REASONS, MOST_SHOTS = 6, 12
-ROUND_SHOTS = {1, 2, 3, 4, 5, *(n * 10**e for e in range(6) for n in (10, 15, 20, 30, 40, 60, 80))}
-COLOURS, MARKS, ASCII_MARKS = (
-    ("blue", "red", "green", "magenta", "cyan", "yellow"),
-    "●▲■◆▼○",
-    "ox+*#@",
-)
-ASCII = str.maketrans("⋆–…┤│└─┈░", "*-.||+-.:")
-BRAILLE = (
-    (0x01, 0x02, 0x04, 0x40),
-    (0x08, 0x10, 0x20, 0x80),
-)  # by column and row of a dot in its cell
-STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5)
+MOST_REASONS = 6
+MOST_SHOTS = 12
+NARROWEST = 40
+ROUND_SHOTS = {1, 2, 3, 4, 5} | {
+    number * 10**exponent for exponent in range(6) for number in (10, 15, 20, 30, 40, 60, 80)
+}
+ASCII = str.maketrans("⋆–…", "*-.")
+
+Line = tuple[str, str]  # text and style
+Block = list[str]  # lines of equal width, from the heading down to chance
 
 
-@dataclass(frozen=True)
-class Series:
-    """One line of a chart: its mean at each k and, where they are known, the ends of its interval."""
+def print_lines(console: Console, lines: Iterable[str], style: str = "") -> None:
+    """Print lines that are not empty, without control characters and markup."""
+    for line in lines:
+        if line:
+            console.print(Text(printable(line), style), soft_wrap=True)
 
-    name: str
-    k: Sequence[int]
-    mean: Sequence[float]
-    low: Sequence[float] = ()
-    high: Sequence[float] = ()
+
+def make_table(*columns: str) -> Table:
+    """Return a table without lines; columns of texts are aligned left, the others right."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    left = (columns[0], "", "takes", "state", "eligible")
+    for name in columns:
+        table.add_column(
+            name,
+            justify="left" if name in left else "right",
+            no_wrap=name not in ("state", "eligible"),
+        )
+    return table
+
+
+def show_encoders(encoders: Sequence[EncoderStatus], console: Console) -> None:
+    """Print a row for each encoder, and what it still needs before it runs."""
+    table = make_table("encoder", "values", "takes", "state")
+    for encoder in encoders:
+        table.add_row(
+            Text(printable(encoder.name)),
+            str(encoder.dimension),
+            encoder.input,
+            Text(_describe_needs(encoder)),
+        )
+    console.print(table)
+    advice = (
+        "callshot encoders show NAME prints the details of one encoder; "
+        "onnx:PATH and hubert-base-lN are encoders too"
+    )
+    console.print(Text(advice))
+
+
+def show_encoder(
+    choices: Mapping[str, object],
+    encoder: EncoderStatus,
+    console: Console,
+) -> None:
+    """Print everything that affects the numbers of one encoder."""
+    settings = [f"{name}={value}" for name, value in choices.items()]
+    lines = [
+        f"{encoder.name}: {encoder.title}",
+        f"{encoder.dimension} values, {encoder.input}; licence {encoder.licence}",
+        f"a louder segment: {encoder.level}",
+        f"choices (--set): {', '.join(settings) or 'none'}",
+    ]
+    for file, source, is_installed in encoder.weights:
+        state = "installed" if is_installed else "missing"
+        lines.append(f"weights: {file} from {source}, {state}")
+    print_lines(console, [*lines, _describe_needs(encoder)])
+
+
+def _describe_needs(encoder: EncoderStatus) -> str:
+    if not encoder.needs:
+        return "ready"
+    return "needs: " + ", then ".join(encoder.needs)
 
 
 def show_evaluation(evaluation: Evaluation, console: Console) -> None:
-    """Print an evaluation: on a terminal with colours and a chart, and in ASCII where its encoding has no more."""
-    width, ascii = max(console.width, 40), _needs_ascii(console)
-    texts = [Text(text, style) for text, style in _lines(evaluation, width)]
-    if console.is_terminal:
-        points = [c for c in evaluation.curve if c.metric == "map" and c.scoring == "all"]
-        points = [c for c in points if c.spread == points[0].spread]
-        texts.append(Text(f"\nmAP against k, {points[0].spread}", "bold"))
-        texts.append(_chart(list(_series(points)), width, 15, ascii, points[0].chance))
-    for text in texts:
-        if ascii:
-            text.plain = (
-                text.plain.translate(ASCII)
-                .encode(console.encoding, "replace")
-                .decode(console.encoding)
-            )
+    """Print an evaluation, in ASCII if the terminal has no other characters."""
+    needs_ascii = _needs_ascii(console)
+    for line, style in _describe_evaluation(evaluation, max(console.width, NARROWEST)):
+        text = Text(line, style)
+        if needs_ascii:
+            encoded = line.translate(ASCII).encode(console.encoding, "replace")
+            text.plain = encoded.decode(console.encoding)
         console.print(text, soft_wrap=not console.is_terminal)
 
 
 def _needs_ascii(console: Console) -> bool:
     try:
-        (MARKS + "⣿⋆–│┈░").encode(console.encoding)
+        "⋆–…".encode(console.encoding)
     except (UnicodeEncodeError, LookupError):
         return True
     return console.legacy_windows
 
 
-def _lines(evaluation: Evaluation, width: int) -> Iterator[Line]:
-    folds, classes = evaluation.folds, sum(c.eligible for c in evaluation.classes)
-    how = f"{folds.origin} ({folds.proof})" if folds.origin == "built" else folds.origin
-    counts = f"{classes} classes, {evaluation.queries} queries, {folds.count} folds {how}"
-    yield printable(f"{evaluation.corpus}: {counts}, k* = {evaluation.complete_shots}"), "bold"
-    yield from ((printable(text), "dim") for text in _ineligible(evaluation))
-    yield from _table(evaluation, width)
-    yield from ((printable(f"note: {note}"), "yellow") for note in evaluation.notes)
+def _describe_evaluation(evaluation: Evaluation, width: int) -> Iterator[Line]:
+    folds = evaluation.folds
+    classes = sum(count.eligible for count in evaluation.classes)
+    headline = (
+        f"{evaluation.corpus}: {classes} classes, {evaluation.queries} queries, "
+        f"{folds.count} folds {folds.origin}"
+    )
+    if folds.origin == "built":
+        headline += f" ({folds.proof})"
+    yield printable(f"{headline}, k* = {evaluation.complete_shots}"), "bold"
+    for line in _describe_ineligible(evaluation):
+        yield printable(line), "dim"
+    yield from _describe_curves(evaluation, width)
+    for note in evaluation.notes:
+        yield printable(f"note: {note}"), "yellow"
 
 
-def _ineligible(evaluation: Evaluation) -> Iterator[str]:
-    left_out = [c for c in evaluation.classes if not c.eligible]
-    if left_out:
-        yield f"not eligible: {len(left_out)} of {len(evaluation.classes)} classes"
-    yield from (f"  {c.label} ({c.exemplars}): {c.reason}" for c in left_out[:MOST_REASONS])
-    if len(left_out) > MOST_REASONS:
-        yield f"  and {len(left_out) - MOST_REASONS} more, see classes.csv"
+def _describe_ineligible(evaluation: Evaluation) -> Iterator[str]:
+    ineligible = [count for count in evaluation.classes if not count.eligible]
+    if ineligible:
+        yield f"not eligible: {len(ineligible)} of {len(evaluation.classes)} classes"
+    for count in ineligible[:MOST_REASONS]:
+        yield f"  {count.label} ({count.exemplars}): {count.reason}"
+    if len(ineligible) > MOST_REASONS:
+        yield f"  and {len(ineligible) - MOST_REASONS} more, see classes.csv"
 
 
-def shown_shots(shots: Sequence[int]) -> list[int]:
-    """Return the shots there is room for: all of a few, else the round ones and the ends.
+def choose_shots(shots: Sequence[int]) -> list[int]:
+    """Return the shots to show: all if they are few, else round numbers and both ends.
 
-    >>> shown_shots(range(1, 38))
+    >>> choose_shots(range(1, 38))
     [1, 2, 3, 4, 5, 10, 15, 20, 30, 37]
     """
-    few = len(shots) <= MOST_SHOTS
-    return [k for k in shots if few or k in ROUND_SHOTS or k in (shots[0], shots[-1])]
+    if len(shots) <= MOST_SHOTS:
+        return list(shots)
+    chosen = ROUND_SHOTS | {shots[0], shots[-1]}
+    return [k for k in shots if k in chosen]
 
 
-def _table(evaluation: Evaluation, width: int) -> Iterator[Line]:
-    """Tell the curve, as many encoders side by side as there is room for, and what its signs mean."""
-    shots, best = shown_shots(sorted({c.k for c in evaluation.curve})), evaluation.complete_shots
-    star = next((k for k in shots if k >= best), None)
-    lead = [
-        text.rjust(6)
-        for text in ("", "k  ", *(f"{k} {'⋆' if k == star else ' '}" for k in shots), "chance")
-    ]
-    units = list(_units(evaluation, shots, width - 8))
-    size = max((width - 6) // (2 + cell_len(units[0][0])), 1)
-    for start in range(0, len(units), size):
+def _describe_curves(evaluation: Evaluation, width: int) -> Iterator[Line]:
+    """Yield the table of the curves, as many encoders side by side as fit, and its legend."""
+    complete_shots = evaluation.complete_shots
+    shots = choose_shots(sorted({point.k for point in evaluation.curve}))
+    star = min((k for k in shots if k >= complete_shots), default=None)
+    marks = [f"{k} ⋆" if k == star else f"{k}  " for k in shots]
+    heads = [text.rjust(6) for text in ("", "k  ", *marks, "chance")]
+    styles = ["bold", "dim", *("bold" if "⋆" in mark else "" for mark in marks), "dim"]
+    blocks = list(_make_blocks(evaluation.curve, shots, width - 8))
+    per_row = max((width - 6) // (2 + cell_len(blocks[0][0])), 1)
+    for start in range(0, len(blocks), per_row):
         yield "", ""
-        for n, row in enumerate(zip(lead, *units[start : start + size], strict=True)):
-            yield (
-                "  ".join(row).rstrip(),
-                "bold" if n == 0 or "⋆" in row[0] else "dim" if n in (1, len(lead) - 1) else "",
-            )
+        rows = zip(heads, *blocks[start : start + per_row], strict=True)
+        for row, style in zip(rows, styles, strict=True):
+            yield "  ".join(row).rstrip(), style
     yield "", ""
     if star is not None:
-        yield (
-            f"⋆ {'' if star == best else 'the first row beyond '}k* = {best}; beyond k*, support is partial",
-            "dim",
-        )
-    for spread in dict.fromkeys(c.spread for c in evaluation.curve):
-        yield f"{spread}: mean [1st–99th percentile] {SPREADS.get(spread, '')}", "dim"
+        place = "" if star == complete_shots else "the first row beyond "
+        yield f"⋆ {place}k* = {complete_shots}; beyond k*, support is partial", "dim"
+    for spread in dict.fromkeys(point.spread for point in evaluation.curve):
+        yield f"{spread}: mean [1st–99th percentile] {SPREAD_NOTES.get(spread, '')}", "dim"
 
 
-def _units(evaluation: Evaluation, shots: Sequence[int], room: int) -> Iterator[list[str]]:
-    """Make a block of lines for every encoder and scoring, or for each of its columns if there is no room for all."""
+def _make_blocks(curve: Sequence[Curve], shots: Sequence[int], width: int) -> Iterator[Block]:
+    """Yield a block for each encoder and scoring, or for each of its columns if it is too wide."""
     groups: dict[str, list[Curve]] = defaultdict(list)
-    for c in evaluation.curve:
-        groups[printable(c.encoder if c.scoring == "all" else f"{c.encoder}, {c.scoring}")].append(
-            c
-        )
+    for point in curve:
+        name = point.encoder
+        if point.scoring != "all":
+            name += f", {point.scoring}"
+        groups[printable(name)].append(point)
     for name, points in groups.items():
-        columns = list(_columns(points, shots))
+        columns = list(_make_columns(points, shots))
         rows = ["  ".join(row) for row in zip(*columns, strict=True)]
-        for unit in [rows] if len(rows[0]) <= room else columns:
-            yield [_crop(name, len(unit[0])), *unit]
+        blocks = [rows] if len(rows[0]) <= width else columns
+        for block in blocks:
+            yield [_crop(name, len(block[0])), *block]
 
 
-def _columns(points: Sequence[Curve], shots: Sequence[int]) -> Iterator[list[str]]:
-    """Tell mAP with each spread, and AUROC with the first, from the head down to chance."""
-    spreads = list(dict.fromkeys(c.spread for c in points))
-    for metric, spread in [*(("map", spread) for spread in spreads), ("auroc", spreads[0])]:
-        at = {c.k: c for c in points if (c.metric, c.spread) == (metric, spread)}
-        interval = " [{0.p01:.3f}–{0.p99:.3f}]" if metric == "map" else ""
-        cells = [("{0.mean:.3f}" + interval).format(at[k]) if k in at else "" for k in shots]
-        head = f"mAP {spread}" if metric == "map" else "AUROC"
-        column = [head, *cells, f"{next(iter(at.values())).chance:.3f}"]
-        yield [text.ljust(max(map(len, column))) for text in column]
+def _make_columns(points: Sequence[Curve], shots: Sequence[int]) -> Iterator[Block]:
+    """Yield mAP for each spread, and AUROC for the first."""
+    spreads = list(dict.fromkeys(point.spread for point in points))
+    for spread in spreads:
+        yield _make_column(points, shots, "map", spread, f"mAP {spread}")
+    yield _make_column(points, shots, "auroc", spreads[0], "AUROC")
+
+
+def _make_column(
+    points: Sequence[Curve],
+    shots: Sequence[int],
+    metric: str,
+    spread: str,
+    heading: str,
+) -> Block:
+    by_k = {p.k: p for p in points if p.metric == metric and p.spread == spread}
+    cells = [heading]
+    for k in shots:
+        text = ""
+        if k in by_k:
+            point = by_k[k]
+            text = f"{point.mean:.3f}"
+            if metric == "map":
+                text += f" [{point.p01:.3f}–{point.p99:.3f}]"
+        cells.append(text)
+    chance = next(iter(by_k.values())).chance
+    cells.append(f"{chance:.3f}")
+    width = max(map(len, cells))
+    return [cell.ljust(width) for cell in cells]
 
 
 def _crop(text: str, width: int) -> str:
-    return set_cell_size(
-        text if cell_len(text) <= width else set_cell_size(text, width - 1) + "…", width
-    )
-
-
-def _series(points: Sequence[Curve]) -> Iterator[Series]:
-    for name in dict.fromkeys(c.encoder for c in points):
-        rows = ((c.k, c.mean, c.p01, c.p99) for c in points if c.encoder == name)
-        yield Series(printable(name), *zip(*rows, strict=True))
-
-
-@dataclass(frozen=True)
-class _Frame:
-    """Where shots and values lie, in dots from the top left, on a grid of cells that are some dots wide and high."""
-
-    columns: int
-    rows: int
-    across: int
-    down: int
-    shots: Sequence[int]
-    ticks: Sequence[float]
-
-    def x(self, k: int) -> int:
-        share = self.shots.index(k) / (len(self.shots) - 1) if len(self.shots) > 1 else 0.5
-        return round(share * (self.columns * self.across - 1))
-
-    def y(self, value: float) -> int:
-        return round(
-            (self.ticks[-1] - value)
-            / (self.ticks[-1] - self.ticks[0])
-            * (self.rows * self.down - 1)
-        )
-
-    def dots(self, shots: Sequence[int], values: Sequence[float]) -> list[tuple[int, int]]:
-        return [
-            (self.x(k), self.y(value))
-            for k, value in zip(shots, values, strict=False)
-            if isfinite(value)
-        ]
-
-
-def draw_chart(
-    series: Sequence[Series], width: int, height: int, ascii: bool, chance: float | None = None
-) -> str:
-    """Draw means against k, shots at equal distances; with the interval, where there is one series only."""
-    plain = _chart(series, width, height, ascii, chance).plain
-    return plain.translate(ASCII) if ascii else plain
-
-
-def _chart(
-    series: Sequence[Series], width: int, height: int, ascii: bool, chance: float | None
-) -> Text:
-    shots = sorted({k for line in series for k in line.k})
-    frame = _Frame(
-        width - 6, height - 3, *((1, 1) if ascii else (2, 4)), shots, _ticks(series, chance)
-    )
-    marks = ASCII_MARKS if ascii else MARKS
-    cells = _cells(frame, series, chance, marks)
-    labels = {frame.y(value) // frame.down: f"{value:.2f}" for value in frame.ticks}
-    text = Text()
-    for row in range(frame.rows):
-        text.append(f"{labels.get(row, ''):>4} {'┤' if row in labels else '│'}", "dim")
-        text.append_tokens(cells.get((column, row), (" ", "")) for column in range(frame.columns))
-        text.append("\n")
-    text.append(f"     └{'─' * frame.columns}\n{_shot_labels(frame)}\n", "dim")
-    return text.append_tokens(_key(series, chance, width, marks))
-
-
-def _ticks(series: Sequence[Series], chance: float | None) -> list[float]:
-    """Return round values that span all that is drawn, five or so."""
-    drawn = [*series[0].low, *series[0].high] if len(series) == 1 else []
-    values = [
-        v
-        for v in (*drawn, *(v for s in series for v in s.mean), chance)
-        if v is not None and isfinite(v)
-    ]
-    step = next((step for step in STEPS if max(values) - min(values) <= 4.5 * step), 1.0)
-    last = ceil(max(values) / step - 1e-9)
-    return [n * step for n in range(min(floor(min(values) / step + 1e-9), last - 1), last + 1)]
-
-
-def _cells(frame: _Frame, series: Sequence[Series], chance: float | None, marks: str) -> Cells:
-    """Fill the cells: an interval, chance over it, then lines of dots, each with its mark on some of its points."""
-    cells = _band(frame, series[0]) if len(series) == 1 else {}
-    if chance is not None:
-        cells |= {
-            (column, frame.y(chance) // frame.down): ("┈", "dim") for column in range(frame.columns)
-        }
-    dots: dict[tuple[int, int], int] = defaultdict(int)
-    every = ceil(8 * len(frame.shots) / frame.columns)
-    for n, line in enumerate(series):
-        mark, colour = marks[n % len(marks)], COLOURS[n % len(COLOURS)]
-        points = frame.dots(line.k, line.mean)
-        for x, y in _trace(points):
-            cell = x // frame.across, y // frame.down
-            dots[cell] |= BRAILLE[x % frame.across][y % frame.down]
-            cells[cell] = mark if marks == ASCII_MARKS else chr(0x2800 | dots[cell]), colour
-        for x, y in points[n * every // len(series) :: every]:
-            cells[x // frame.across, y // frame.down] = mark, colour
-    return cells
-
-
-def _band(frame: _Frame, line: Series) -> Cells:
-    rows: dict[int, list[int]] = defaultdict(list)
-    for x, y in (dot for end in (line.low, line.high) for dot in _trace(frame.dots(line.k, end))):
-        rows[x // frame.across].append(y // frame.down)
-    return {
-        (column, row): ("░", "dim")
-        for column, ends in rows.items()
-        for row in range(min(ends), max(ends) + 1)
-    }
-
-
-def _trace(points: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    yield from points[:1]
-    for (x, y), (to_x, to_y) in pairwise(points):
-        steps = max(abs(to_x - x), abs(to_y - y), 1)
-        yield from (
-            (x + round((to_x - x) * t / steps), y + round((to_y - y) * t / steps))
-            for t in range(1, steps + 1)
-        )
-
-
-def _shot_labels(frame: _Frame) -> str:
-    text = ""
-    for k in shown_shots(frame.shots):
-        start = 6 + frame.x(k) // frame.across - len(str(k)) // 2
-        text += f"{'':{start - len(text)}}{k}" if not text or start > len(text) else ""
-    return text
-
-
-def _key(series: Sequence[Series], chance: float | None, width: int, marks: str) -> Iterator[Line]:
-    room = max((width - 22) // len(series) - 4, 4)
-    yield " " * 6, ""
-    for n, line in enumerate(series):
-        yield marks[n % 6], COLOURS[n % 6]
-        yield f" {_crop(line.name, min(room, cell_len(line.name)))}  ", ""
-    if chance is not None:
-        yield f"┈ chance {chance:.3f}", "dim"
+    """Return a text of this width on a terminal, where some letters take two columns."""
+    if cell_len(text) > width:
+        text = set_cell_size(text, width - 1) + "…"
+    return set_cell_size(text, width)
