@@ -13,9 +13,11 @@ from rich.text import Text
 from callshot.corpus.inspection import measure_durations
 from callshot.errors import printable
 from callshot.records import (
+    Call,
     ClassCount,
     DurationStats,
     Inspection,
+    Recording,
     Reject,
     Segment,
     Segmentation,
@@ -40,7 +42,8 @@ def show_segmentation(
     _show_sources(segmentation, console)
     _show_durations(segmentation, console)
     _show_labels(segmentation, console)
-    _show_rejects(segmentation, console)
+    _show_rejects(segmentation.rejects, console)
+    _show_skipped_files(segmentation.skipped_files, console)
     _show_notes(segmentation.notes, console)
     print_lines(console, [next_step])
 
@@ -58,7 +61,8 @@ def show_inspection(inspection: Inspection, console: Console, next_step: str = "
     _show_sources(segmentation, console)
     _show_durations(segmentation, console)
     _show_labels(segmentation, console, inspection.classes)
-    _show_rejects(segmentation, console)
+    _show_rejects(segmentation.rejects, console)
+    _show_skipped_files(segmentation.skipped_files, console)
     print_lines(console, _describe_folds(inspection), style="bold")
     _show_notes(segmentation.notes, console)
     print_lines(console, [next_step])
@@ -76,26 +80,35 @@ def _show_rest(console: Console, count: int, text: str) -> None:
 
 
 def _show_audio(segmentation: Segmentation, console: Console) -> None:
-    formats = Counter((r.kind, r.rate_hz, r.channels) for r in segmentation.recordings)
-    texts = []
-    for (kind, rate_hz, channels), count in formats.most_common():
-        texts.append(f"{count} {kind} at {rate_hz:g} Hz, {_plural(channels, 'channel')}")
-    print_lines(console, [f"audio: {'; '.join(texts) or 'no readable files'}"])
+    formats = Counter(
+        f"{recording.kind} at {recording.rate_hz:g} Hz, {_plural(recording.channels, 'channel')}"
+        for recording in segmentation.recordings
+    )
+    counts = [f"{count} {name}" for name, count in formats.most_common()]
+    audio = "; ".join(counts) or "no readable files"
+    print_lines(console, [f"audio: {audio}"])
 
 
 def _show_sources(segmentation: Segmentation, console: Console) -> None:
     for name, reason, count in segmentation.sources:
-        files = _plural(count, "folder" if name == "folders" else "file")
-        print_lines(console, [f"annotations: {name} in {files}, as {reason}"])
-    recordings = segmentation.recordings
-    annotated = sum(recording.path in segmentation.annotated for recording in recordings)
-    line = (
-        f"{annotated} of {_plural(len(recordings), 'recording')} annotated; "
-        f"{_plural(segmentation.annotation_count, 'annotation')} read: "
-        f"{_plural(len(segmentation.segments), 'segment')}, "
-        f"{_plural(len(segmentation.rejects), 'reject')}"
-    )
+        noun = "folder" if name == "folders" else "file"
+        line = f"annotations: {name} in {_plural(count, noun)}, as {reason}"
+        print_lines(console, [line])
+    annotated = len(_annotated_recordings(segmentation))
+    recordings = _plural(len(segmentation.recordings), "recording")
+    annotations = _plural(segmentation.annotation_count, "annotation")
+    segments = _plural(len(segmentation.segments), "segment")
+    rejects = _plural(len(segmentation.rejects), "reject")
+    line = f"{annotated} of {recordings} annotated; {annotations} read: {segments}, {rejects}"
     print_lines(console, [line], style="bold")
+
+
+def _annotated_recordings(segmentation: Segmentation) -> list[Recording]:
+    return [
+        recording
+        for recording in segmentation.recordings
+        if recording.path in segmentation.annotated
+    ]
 
 
 def _plural(count: int, noun: str) -> str:
@@ -104,18 +117,24 @@ def _plural(count: int, noun: str) -> str:
 
 def _show_durations(segmentation: Segmentation, console: Console) -> None:
     """Print the durations of recordings, of those with annotations, of calls and of segments."""
-    recordings = segmentation.recordings
-    annotated = [r for r in recordings if r.path in segmentation.annotated]
     stats = {
-        "recordings": measure_durations(r.duration_s for r in recordings),
-        "annotated recordings": measure_durations(r.duration_s for r in annotated),
-        "annotated calls": measure_durations(call.duration_s for call in segmentation.calls),
+        "recordings": _measure(segmentation.recordings),
+        "annotated recordings": _measure(_annotated_recordings(segmentation)),
+        "annotated calls": _measure(segmentation.calls),
         "segments": _measure_segments(segmentation.segments),
     }
     table = make_table("", "number", *DURATIONS)
     for name, durations in stats.items():
-        table.add_row(name, str(durations.count), *_format_durations(durations))
+        table.add_row(
+            name,
+            str(durations.count),
+            *_format_durations(durations),
+        )
     _print_table(table, console)
+
+
+def _measure(items: Sequence[Recording] | Sequence[Call]) -> DurationStats:
+    return measure_durations(item.duration_s for item in items)
 
 
 def _measure_segments(segments: Sequence[Segment]) -> DurationStats:
@@ -154,20 +173,20 @@ def _show_labels(
 ) -> None:
     """Print a row for each label, most segments first; with `classes`, whether it is eligible."""
     calls = Counter(call.label for call in segmentation.calls)
-    segments: dict[str, list[Segment]] = defaultdict(list)
-    for segment in segmentation.segments:
-        segments[segment.label].append(segment)
-    labels = sorted(calls, key=lambda label: (-len(segments[label]), -calls[label], label))
-    most = max([1, *map(len, segments.values())])
+    counts = Counter(segment.label for segment in segmentation.segments)
+    labels = sorted(calls, key=lambda label: (-counts[label], -calls[label], label))
+    most = max(counts.values(), default=1)
     eligibility = {count.label: _describe_class(count) for count in classes}
     columns = _choose_columns(console, classes)
+    label_length = 40 if "" in columns else 24
     table = make_table(*columns)
     for label in labels[:MOST_LABELS]:
-        cells = _segment_cells(segments[label], most)
-        cells["label"] = _crop(label, 40 if "" in columns else 24)
+        cells = _segment_cells(segmentation.segments, label)
+        cells["label"] = _crop(label, label_length)
         cells["calls"] = str(calls[label])
+        cells[""] = "━" * round(BAR_LENGTH * counts[label] / most)
         cells["eligible"] = eligibility.get(label, "no: no segments")
-        table.add_row(*(Text(cells[column]) for column in columns))
+        table.add_row(*[Text(cells[column]) for column in columns])
     _print_table(table, console)
     _show_rest(console, len(labels) - MOST_LABELS, "and {} more labels")
 
@@ -192,15 +211,15 @@ def _choose_columns(console: Console, classes: Sequence[ClassCount]) -> list[str
     return columns
 
 
-def _segment_cells(segments: Sequence[Segment], most: int) -> dict[str, str]:
+def _segment_cells(all_segments: Sequence[Segment], label: str) -> dict[str, str]:
     """Return the cells, by column, that describe the segments of a label."""
+    segments = [segment for segment in all_segments if segment.label == label]
+    recordings = {segment.recording for segment in segments}
     durations = _format_durations(_measure_segments(segments))
-    return {
-        "segments": str(len(segments)),
-        "recordings": str(len({segment.recording for segment in segments})),
-        "": "━" * round(BAR_LENGTH * len(segments) / most),
-        **dict(zip(DURATIONS, durations, strict=True)),
-    }
+    cells = dict(zip(DURATIONS, durations, strict=True))
+    cells["segments"] = str(len(segments))
+    cells["recordings"] = str(len(recordings))
+    return cells
 
 
 def _crop(text: str, length: int) -> str:
@@ -209,28 +228,42 @@ def _crop(text: str, length: int) -> str:
     return printable(text)
 
 
-def _show_rejects(segmentation: Segmentation, console: Console) -> None:
+def _show_rejects(rejects: Sequence[Reject], console: Console) -> None:
     """Print each reason with its count, and the place of the first reject for it."""
+    if not rejects:
+        return
+    count = _plural(len(rejects), "annotation")
+    print_lines(console, [f"rejects: {count}; the first of each reason:"])
     by_reason: dict[str, list[Reject]] = defaultdict(list)
-    for reject in segmentation.rejects:
+    for reject in rejects:
         by_reason[_general_reason(reject.reason)].append(reject)
-    if segmentation.rejects:
-        count = _plural(len(segmentation.rejects), "annotation")
-        print_lines(console, [f"rejects: {count}; the first of each reason:"])
-    for rejects in sorted(by_reason.values(), key=len, reverse=True)[:MOST_REASONS]:
-        first = rejects[0]
-        place = first.file if first.row is None else f"{first.file}, row {first.row}"
-        line = f"  {len(rejects):5d}  {_crop(first.reason, 100)}  ({place})"
+    groups = sorted(by_reason.values(), key=len, reverse=True)
+    for group in groups[:MOST_REASONS]:
+        line = _describe_rejects(group)
         print_lines(console, [line], style="dim")
     rest = "  and {} more reasons; segment lists all in rejects.csv"
-    _show_rest(console, len(by_reason) - MOST_REASONS, rest)
-    skipped = segmentation.skipped_files
-    if skipped:
-        print_lines(console, [f"left out: {_plural(len(skipped), 'file')}"])
-    lines = [f"  {file.file}: {file.reason}" for file in skipped[:MOST_FILES]]
-    print_lines(console, lines, style="dim")
+    _show_rest(console, len(groups) - MOST_REASONS, rest)
+
+
+def _describe_rejects(rejects: Sequence[Reject]) -> str:
+    first = rejects[0]
+    place = first.file
+    if first.row is not None:
+        place += f", row {first.row}"
+    reason = _crop(first.reason, 100)
+    return f"  {len(rejects):5d}  {reason}  ({place})"
+
+
+def _show_skipped_files(files: Sequence[Reject], console: Console) -> None:
+    if not files:
+        return
+    count = _plural(len(files), "file")
+    print_lines(console, [f"left out: {count}"])
+    for skipped in files[:MOST_FILES]:
+        line = f"  {skipped.file}: {skipped.reason}"
+        print_lines(console, [line], style="dim")
     rest = "  and {} more; segment lists them in rejects.csv"
-    _show_rest(console, len(skipped) - MOST_FILES, rest)
+    _show_rest(console, len(files) - MOST_FILES, rest)
 
 
 def _general_reason(reason: str) -> str:
@@ -240,18 +273,21 @@ def _general_reason(reason: str) -> str:
 
 def _describe_folds(inspection: Inspection) -> Iterator[str]:
     counts = [f"{folds}: {labels}" for folds, labels in inspection.possible.items()]
-    if counts:
-        yield f"labels in enough recordings, by number of folds: {', '.join(counts)}"
-    else:
+    if not counts:
         yield "too few recordings for folds"
-    if inspection.folds is not None:
-        eligible = [count for count in inspection.classes if count.eligible]
-        queries = sum(sum(count.per_fold) for count in eligible)
-        yield (
-            f"with {inspection.folds.count} folds ({inspection.folds.proof}): {len(eligible)} "
-            f"of {_plural(len(inspection.classes), 'label')} can be evaluated, "
-            f"with {queries} queries and up to k* = {inspection.complete_shots} examples of each"
-        )
+    else:
+        yield f"labels in enough recordings, by number of folds: {', '.join(counts)}"
+    folds = inspection.folds
+    if folds is None:
+        return
+    eligible = [count for count in inspection.classes if count.eligible]
+    queries = sum(sum(count.per_fold) for count in eligible)
+    labels = _plural(len(inspection.classes), "label")
+    yield (
+        f"with {folds.count} folds ({folds.proof}): "
+        f"{len(eligible)} of {labels} can be evaluated, "
+        f"with {queries} queries and up to k* = {inspection.complete_shots} examples of each"
+    )
 
 
 def _print_table(table: Table, console: Console) -> None:

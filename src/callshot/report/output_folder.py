@@ -100,9 +100,11 @@ class OutputFolder:
         """
         with explain_errors(self.folder):
             self.path.mkdir(parents=True, exist_ok=True)
-            names = make_files(self.path)
-            new = {name: _sync_and_hash(self.path / name) for name in names}
-            new[self.provenance_name] = self._write_provenance(provenance, new)
+            new: Checksums = {}
+            for name in make_files(self.path):
+                new[name] = _sync_and_hash(self.path / name)
+            provenance_checksum = self._write_provenance(provenance, new)
+            new[self.provenance_name] = provenance_checksum
             written = self.read_checksums(self.folder)
             self.check_names(new, written)
             self._replace(new, written)
@@ -121,9 +123,15 @@ class OutputFolder:
 
     def _replace(self, new: Checksums, written: Checksums) -> None:
         """Move the earlier files into the staging folder and the new ones out of it."""
-        edited = {name for name in written if _hash(self.folder / name) != written[name]}
-        earlier = [name for name in written if name in new or name not in edited]
-        staged = self._copy_files(edited & new.keys()) | new
+        earlier = []
+        copies: Checksums = {}
+        for name, checksum in written.items():
+            is_edited = _hash(self.folder / name) != checksum
+            if is_edited and name in new:
+                copies |= self._copy_file(name)
+            if name in new or not is_edited:
+                earlier.append(name)
+        staged = copies | new
         try:
             for name in earlier:
                 _move(self.folder / name, self.path / EARLIER / name)
@@ -137,16 +145,15 @@ class OutputFolder:
             self._undo(staged)
             raise
 
-    def _copy_files(self, names: Iterable[str]) -> Checksums:
-        """Stage copies of edited files as NAME.before, where there are none yet."""
-        copies: Checksums = {}
-        for name in names:
-            free = self._free_name(name, self.folder / name)
-            if free:
-                copy = self.path / free
-                shutil.copy2(self.folder / name, copy)
-                copies[free] = _sync_and_hash(copy)
-        return copies
+    def _copy_file(self, name: str) -> Checksums:
+        """Stage a copy of an edited file as NAME.before, unless there is one already."""
+        original = self.folder / name
+        free = self._free_name(name, original)
+        if not free:
+            return {}
+        copy = self.path / free
+        shutil.copy2(original, copy)
+        return {free: _sync_and_hash(copy)}
 
     def _free_name(self, name: str, content: Path) -> str:
         """Return NAME.before, NAME.before-2, … or "" where one of them has the same content."""
@@ -181,13 +188,16 @@ class OutputFolder:
                 _move(self.folder / name, staged)
         self._remove_empty_folders(_list_files(self.path))
         for name in _list_files(self.path / EARLIER):
-            path = self.path / EARLIER / name
-            if not is_inside(self.folder, name):
-                continue
-            if os.path.lexists(self.folder / name):  # somebody has written it since the kill
-                name = self._free_name(name, path)
-            if name:
-                _move(path, self.folder / name)
+            if is_inside(self.folder, name):
+                self._move_back(name)
+
+    def _move_back(self, name: str) -> None:
+        earlier = self.path / EARLIER / name
+        target = name
+        if os.path.lexists(self.folder / name):  # somebody has written it since the kill
+            target = self._free_name(name, earlier)
+        if target:
+            _move(earlier, self.folder / target)
 
     def discard(self) -> None:
         """Remove the staging folder, first the provenance, by which `recover` would undo a set."""
@@ -288,7 +298,8 @@ def _remove_folders(folders: Iterable[Path]) -> None:
 
 def _list_files(folder: Path) -> list[str]:
     """Return the names of all files below a folder, relative to it."""
-    return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()]
+    files = [path for path in folder.rglob("*") if not path.is_dir()]
+    return [path.relative_to(folder).as_posix() for path in files]
 
 
 def _move(source: Path, target: Path) -> None:

@@ -71,8 +71,11 @@ class _LineProgress:
                 self._print_line(name)
 
     def _print_line(self, name: str) -> None:
+        done = min(self.done, 1.0)
         spent_s = time.monotonic() - self.start
-        left_s = max(spent_s * (1 - self.done) / self.done, 0.0)
-        percent = f"{min(self.done, 1.0):4.0%}"
-        line = f"{percent}  {printable(name)}  {spent_s:.0f} s, {left_s:.0f} s left"
-        self.console.print(line, markup=False, highlight=False)
+        left_s = spent_s * (1 - done) / done
+        self.console.print(
+            f"{done:4.0%}  {printable(name)}  {spent_s:.0f} s, {left_s:.0f} s left",
+            markup=False,
+            highlight=False,
+        )

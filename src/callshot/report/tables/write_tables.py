@@ -30,16 +30,18 @@ def write_tables(
     spread: str = "per-query",
 ) -> list[str]:
     """Write all tables in each format, and the document `tables.tex`; return the file names."""
-    tables = build_tables(all_results, shots=shots, spread=spread)
     texts: dict[str, str] = {}
-    for table in tables:
+    for table in build_tables(all_results, shots=shots, spread=spread):
         for suffix, convert in FORMATS.items():
-            texts[f"{table.name}{suffix}"] = convert(table)
-    texts[DOCUMENT] = to_document(f"{table.name}.tex" for table in tables)
+            name = f"{table.name}{suffix}"
+            texts[name] = convert(table)
+    latex_files = [name for name in texts if name.endswith(".tex")]
+    texts[DOCUMENT] = to_document(latex_files)
     with explain_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
-            (folder / name).write_bytes(text.encode("utf-8"))
+            path = folder / name
+            path.write_bytes(text.encode("utf-8"))
     return list(texts)
 
 
@@ -50,12 +52,18 @@ def build_tables(
     spread: str = "per-query",
 ) -> list[Table]:
     """Build the tables of the study, then those of each corpus. Their names differ."""
-    tables = [corpora(all_results), segments(all_results)]
+    tables = [
+        corpora(all_results),
+        segments(all_results),
+    ]
     names = [corpus_results.evaluation.corpus for corpus_results in all_results]
-    for corpus_results, name, unique in zip(all_results, names, safe_names(names), strict=True):
+    unique_names = safe_names(names)
+    for corpus_results, unique_name in zip(all_results, unique_names, strict=True):
+        suffix = safe_name(corpus_results.evaluation.corpus)
         for table in _corpus_tables(corpus_results, shots, spread):
-            kind = table.name.removesuffix(safe_name(name))
-            tables.append(replace(table, name=kind + unique))
+            kind = table.name.removesuffix(suffix)
+            table = replace(table, name=kind + unique_name)
+            tables.append(table)
     return tables
 
 
