@@ -69,9 +69,10 @@ def show_inspection(inspection: Inspection, console: Console, next_step: str = "
 
 
 def _show_notes(notes: Sequence[str], console: Console) -> None:
-    lines = [f"note: {note}" for note in notes[:MOST_NOTES]]
-    print_lines(console, lines, style="yellow")
-    _show_rest(console, len(notes) - MOST_NOTES, "and {} more notes")
+    shown = notes[:MOST_NOTES]
+    rest = len(notes) - len(shown)
+    print_lines(console, [f"note: {note}" for note in shown], style="yellow")
+    _show_rest(console, rest, "and {} more notes")
 
 
 def _show_rest(console: Console, count: int, text: str) -> None:
@@ -99,8 +100,11 @@ def _show_sources(segmentation: Segmentation, console: Console) -> None:
     annotations = _plural(segmentation.annotation_count, "annotation")
     segments = _plural(len(segmentation.segments), "segment")
     rejects = _plural(len(segmentation.rejects), "reject")
-    line = f"{annotated} of {recordings} annotated; {annotations} read: {segments}, {rejects}"
-    print_lines(console, [line], style="bold")
+    print_lines(
+        console,
+        [f"{annotated} of {recordings} annotated; {annotations} read: {segments}, {rejects}"],
+        style="bold",
+    )
 
 
 def _annotated_recordings(segmentation: Segmentation) -> list[Recording]:
@@ -178,17 +182,21 @@ def _show_labels(
     most = max(counts.values(), default=1)
     eligibility = {count.label: _describe_class(count) for count in classes}
     columns = _choose_columns(console, classes)
-    label_length = 40 if "" in columns else 24
     table = make_table(*columns)
     for label in labels[:MOST_LABELS]:
-        cells = _segment_cells(segmentation.segments, label)
-        cells["label"] = _crop(label, label_length)
-        cells["calls"] = str(calls[label])
-        cells[""] = "━" * round(BAR_LENGTH * counts[label] / most)
-        cells["eligible"] = eligibility.get(label, "no: no segments")
-        table.add_row(*[Text(cells[column]) for column in columns])
+        bar_length = round(BAR_LENGTH * counts[label] / most)
+        cells = {
+            "label": _crop(label, 40 if "" in columns else 24),
+            "calls": str(calls[label]),
+            "": "━" * bar_length,
+            "eligible": eligibility.get(label, "no: no segments"),
+            **_segment_cells(segmentation.segments, label),
+        }
+        row = [Text(cells[column]) for column in columns]
+        table.add_row(*row)
     _print_table(table, console)
-    _show_rest(console, len(labels) - MOST_LABELS, "and {} more labels")
+    rest = len(labels) - MOST_LABELS
+    _show_rest(console, rest, "and {} more labels")
 
 
 def _describe_class(count: ClassCount) -> str:
@@ -294,8 +302,13 @@ def _print_table(table: Table, console: Console) -> None:
     """Print a table; a file or a pipe has as much room as it needs."""
     output = console
     if not console.is_terminal:
-        output = Console(file=console.file, width=240, no_color=True)
+        output = Console(
+            file=console.file,
+            width=240,
+            no_color=True,
+        )
     with output.capture() as captured:
         output.print(table)
-    lines = [line.rstrip() for line in captured.get().splitlines()]
+    text = captured.get()
+    lines = [line.rstrip() for line in text.splitlines()]
     console.file.write("\n".join(["", *lines, "", ""]))

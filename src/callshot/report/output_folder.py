@@ -69,7 +69,8 @@ def open_output_folder(
             cleanup.callback(output.discard)
             output.recover()
             output.check_mark()
-            output.check_names([*names, provenance_name], output.read_checksums(folder))
+            written = output.read_checksums(folder)
+            output.check_names([*names, provenance_name], written)
         yield output
 
 
@@ -183,9 +184,10 @@ class OutputFolder:
         set as complete, moves first, and files that are staged already stay there.
         """
         for name in reversed(new):
+            placed = self.folder / name
             staged = self.path / name
-            if not staged.exists() and _hash(self.folder / name) == new[name]:
-                _move(self.folder / name, staged)
+            if not staged.exists() and _hash(placed) == new[name]:
+                _move(placed, staged)
         self._remove_empty_folders(_list_files(self.path))
         for name in _list_files(self.path / EARLIER):
             if is_inside(self.folder, name):
@@ -263,7 +265,8 @@ class OutputFolder:
 
     def _remove_empty_folders(self, names: Iterable[str]) -> None:
         for name in names:
-            _remove_folders([self.folder / parent for parent in Path(name).parents[:-1]])
+            parents = Path(name).parents[:-1]
+            _remove_folders([self.folder / parent for parent in parents])
 
 
 def _create_folder(folder: Path) -> None:
@@ -346,14 +349,17 @@ def explain_errors(folder: Path) -> Iterator[None]:
 
 def _explain(error: Exception, folder: Path) -> str | None:
     """Return what went wrong and what to do, or None if that is not an error of the system."""
+    text = str(error)
     code = getattr(error, "errno", None)
-    polars_code = re.search(r"os error (\d+)", str(error))
+    polars_code = re.search(r"os error (\d+)", text)
     if polars_code:
         code = int(polars_code[1])
     if code is None:
-        return str(error) if isinstance(error, OSError) else None
+        return text if isinstance(error, OSError) else None
     if code in (errno.EEXIST, errno.ENOTDIR):
         for path in (folder, *folder.parents):
             if os.path.lexists(path) and not path.is_dir():
                 return f"{path} is not a folder; move it or choose another folder"
-    return ADVICE.get(code, f"{os.strerror(code)}; choose another folder")
+    if code in ADVICE:
+        return ADVICE[code]
+    return f"{os.strerror(code)}; choose another folder"

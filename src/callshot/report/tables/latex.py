@@ -151,12 +151,16 @@ class _LongTable:
                 yield r"\midrule"
             name = self.table.rows[number][0].text
             if self.table.blocks and name != block:
+                block = name
                 if number:
                     yield r"\addlinespace"
-                block = name
-                heading = rf"\textit{{{escape(name)}}}"
-                yield _row([self._span(r"\raggedright", range(len(cells)), heading)])
+                yield self._block_heading(name)
             yield _row(map(_cell, cells, self.kinds))
+
+    def _block_heading(self, name: str) -> str:
+        indices = range(len(self.columns))
+        text = rf"\textit{{{escape(name)}}}"
+        return _row([self._span(r"\raggedright", indices, text)])
 
 
 def _column(alignment: str, share: float) -> str:
