@@ -1,6 +1,7 @@
 """What a terminal shows of a corpus: the paper's tables, from the records alone."""
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,155 +21,144 @@ from callshot.records import (
 from callshot.report.corpus import show_inspection, show_segmentation
 
 
-def call(path: str, start_s: float, end_s: float, label: str) -> Call:
-    return Call(
-        path, path, start_s, end_s, label, Annotation(path, start_s, end_s, label, "calls.csv", 1)
-    )
+def make_call(path: str, start_s: float, end_s: float, label: str) -> Call:
+    annotation = Annotation(path, start_s, end_s, label, "calls.csv", 1)
+    return Call(path, path, start_s, end_s, label, annotation)
 
 
-def cut(c: Call) -> Segment:
+def make_segment(call: Call) -> Segment:
     return Segment(
-        f"{c.path}@{c.start_s}",
-        c.path,
-        c.path,
-        c.start_s,
-        c.end_s,
-        0.0,
-        c.label,
-        (c.label,),
-        16000,
-        "mean",
-        -3,
+        segment=f"{call.path}@{call.start_s}",
+        recording=call.path,
+        path=call.path,
+        start_s=call.start_s,
+        end_s=call.end_s,
+        collar_s=0.0,
+        label=call.label,
+        labels=(call.label,),
+        rate_hz=16000,
+        channel_rule="mean",
+        level_dbfs=-3,
     )
 
 
-def found(labels: list[str], **changes: object) -> Segmentation:
-    calls = [
-        call(f"r{n % 2}.wav", 10.0 * n, 10.0 * n + 1 + n, label) for n, label in enumerate(labels)
+def make_segmentation(labels: list[str], **changes: object) -> Segmentation:
+    """Return a call and a segment for each label, in two of three recordings."""
+    calls = []
+    for number, label in enumerate(labels):
+        start_s = 10.0 * number
+        calls.append(make_call(f"r{number % 2}.wav", start_s, start_s + 1 + number, label))
+    recordings = [
+        Recording(f"r{number}.wav", 16000 * 60 * (number + 1), 16000, 2, "FLAC PCM_16")
+        for number in range(3)
     ]
-    whole = {
-        "recordings": [
-            Recording(f"r{n}.wav", 16000 * 60 * (n + 1), 16000, 2, "FLAC PCM_16") for n in range(3)
-        ],
-        "annotated": frozenset({"r0.wav", "r1.wav"}),
-        "sources": [("raven", "its header has Selection", 2)],
-        "annotation_count": len(calls),
-        "calls": calls,
-        "segments": [cut(c) for c in calls],
-        "rejects": [],
-        "skipped_files": [],
-        "notes": [],
-    }
-    return Segmentation(**{**whole, **changes})  # type: ignore[arg-type]
-
-
-def shown(record: Segmentation | Inspection, width: int | None = None) -> str:
-    console = Console(file=io.StringIO(), width=width, force_terminal=width is not None)
-    (show_segmentation if isinstance(record, Segmentation) else show_inspection)(
-        record, console, "next: this"
+    segmentation = Segmentation(
+        recordings=recordings,
+        annotated=frozenset({"r0.wav", "r1.wav"}),
+        sources=[("raven", "its header has Selection", 2)],
+        annotation_count=len(calls),
+        calls=calls,
+        segments=[make_segment(call) for call in calls],
+        rejects=[],
+        skipped_files=[],
+        notes=[],
     )
-    return console.file.getvalue()  # type: ignore[attr-defined]
+    return replace(segmentation, **changes)
 
 
-def cells(text: str, first: str) -> list[str]:
+def show(record: Segmentation | Inspection, width: int | None = None) -> str:
+    """Return what a console prints; without a width, it is a file."""
+    file = io.StringIO()
+    console = Console(file=file, width=width, force_terminal=width is not None)
+    if isinstance(record, Segmentation):
+        show_segmentation(record, console, "next: this")
+    else:
+        show_inspection(record, console, "next: this")
+    return file.getvalue()
+
+
+def find_row(text: str, first: str) -> list[str]:
     return next(line for line in text.splitlines() if line.startswith(first)).split()
 
 
-def test_lengths_are_those_of_the_papers_tables():
-    text = shown(found(["roar", "rumble", "roar"]))
+def test_durations_are_those_of_the_tables_in_the_paper():
+    text = show(make_segmentation(["roar", "rumble", "roar"]))
     assert "2 of 3 recordings annotated; 3 annotations read: 3 segments, 0 rejects" in text
-    assert cells(text, "recordings")[1:] == [
-        "3",
-        "6.0",
-        "min",
-        "120.00",
-        "s",
-        "60.00",
-        "s",
-        "180.00",
-        "s",
-        "48.99",
-        "s",
-    ]
-    assert cells(text, "segments ")[1:] == [
-        "3",
-        "6.0",
-        "s",
-        "2.00",
-        "s",
-        "1.00",
-        "s",
-        "3.00",
-        "s",
-        "0.82",
-        "s",
-    ]
-    assert cells(text, "roar")[1:6] == ["2", "2", "1", "4.0", "s"]
+    recordings = "recordings 3 6.0 min 120.00 s 60.00 s 180.00 s 48.99 s"
+    segments = "segments 3 6.0 s 2.00 s 1.00 s 3.00 s 0.82 s"
+    assert " ".join(find_row(text, "recordings")) == recordings
+    assert " ".join(find_row(text, "segments ")) == segments
+    assert find_row(text, "roar")[1:6] == ["2", "2", "1", "4.0", "s"]
     assert text.endswith("next: this\n")
 
 
+def test_a_label_without_segments_is_listed():
+    text = show(make_segmentation(["roar"], segments=[]))
+    assert find_row(text, "roar") == ["roar", "1", "0", "0"]
+
+
 def test_every_line_fits_a_terminal_of_80_columns_and_long_names_are_cropped():
-    record = found(["x" * 200, "象" * 60, "roar"])
-    lines = shown(record, width=80).splitlines()
+    record = make_segmentation(["x" * 200, "象" * 60, "roar"])
+    lines = show(record, width=80).splitlines()
     assert max(len(line) for line in lines if "\x1b" not in line) <= 80
 
 
-def test_reasons_are_told_once_each_with_their_counts():
-    rejects = [Reject("a.csv", n, f"shorter than 1 s: 0.{n} s") for n in range(1, 6)] + [
-        Reject("b.csv", 7, "no label")
-    ]
-    text = shown(found(["roar"], rejects=rejects, annotation_count=7))
+def test_each_reason_is_shown_once_with_its_count():
+    rejects = [Reject("a.csv", row, f"shorter than 1 s: 0.{row} s") for row in range(1, 6)]
+    rejects.append(Reject("b.csv", 7, "no label"))
+    text = show(make_segmentation(["roar"], rejects=rejects, annotation_count=7))
     assert "rejects: 6 annotations" in text
     assert "    5  shorter than 1 s: 0.1 s  (a.csv, row 1)" in text
     assert "    1  no label  (b.csv, row 7)" in text
 
 
-def test_many_reasons_files_labels_and_notes_are_cut_and_counted():
-    kinds = [Reject("a.csv", n, f"reason {'a' * n}") for n in range(1, 12)]
-    refused = [Reject(f"f{n}.txt", None, "empty") for n in range(5)]
-    text = shown(
-        found([f"label {n}" for n in range(50)], rejects=kinds, skipped_files=refused, notes=["n"] * 10)
+def test_long_lists_of_reasons_files_labels_and_notes_are_cut_and_the_rest_is_counted():
+    segmentation = make_segmentation(
+        [f"label {number}" for number in range(50)],
+        rejects=[Reject("a.csv", row, f"reason {'a' * row}") for row in range(1, 12)],
+        skipped_files=[Reject(f"f{number}.txt", None, "empty") for number in range(5)],
+        notes=["n"] * 10,
     )
-    for words in (
-        "and 3 more reasons",
-        "left out: 5 files",
-        "  and 2 more",
-        "and 10 more labels",
-        "and 2 more notes",
-    ):
-        assert words in text
+    text = show(segmentation)
+    assert "and 3 more reasons" in text
+    assert "left out: 5 files" in text
+    assert "  and 2 more" in text
+    assert "and 10 more labels" in text
+    assert "and 2 more notes" in text
 
 
 def test_control_characters_from_files_are_not_obeyed():
     hostile = "\x1b[2Jroar\x07"
-    record = found(
+    record = make_segmentation(
         [hostile],
         rejects=[Reject(hostile, 1, hostile)],
         skipped_files=[Reject(hostile, None, hostile)],
         notes=[hostile],
     )
-    assert "\x1b" not in shown(record)
-    assert "[bold]" in shown(found(["[bold]"]))  # markup neither
+    assert "\x1b" not in show(record)
+
+
+def test_markup_in_labels_is_shown_and_not_obeyed():
+    assert "[bold]" in show(make_segmentation(["[bold]"]))
 
 
 @pytest.mark.parametrize("labels", [[], ["roar"]])
-def test_an_inspection_tells_what_folds_make_of_it(labels):
+def test_an_inspection_shows_what_the_folds_allow(labels):
     counts = [
         ClassCount("roar", 9, 7, True, "", (2, 2, 2, 2, 1)),
         ClassCount("blow", 1, 0, False, "in 1 recording"),
     ]
     folds = Folds(np.array([0]), 5, "built", "optimum proved")
-    text = shown(Inspection(found(labels), 0.05, {2: 2, 3: 1}, folds, counts, 7))
-    for words in (
-        "audio: 3 FLAC PCM_16 at 16000 Hz, 2 channels",
-        "2: 2, 3: 1",
-        "--min-length 0.05",
-        "with 5 folds (optimum proved): 1 of 2 labels can be evaluated",
-        "9 queries and up to k* = 7 examples",
-    ):
-        assert words in text
+    segmentation = make_segmentation(labels)
+    text = show(Inspection(segmentation, 0.05, {2: 2, 3: 1}, folds, counts, 7))
+    assert "audio: 3 FLAC PCM_16 at 16000 Hz, 2 channels" in text
+    assert "2: 2, 3: 1" in text
+    assert "--min-length 0.05" in text
+    assert "with 5 folds (optimum proved): 1 of 2 labels can be evaluated" in text
+    assert "9 queries and up to k* = 7 examples" in text
     assert ("yes, to k = 7" in text) == bool(labels)
 
 
-def test_too_few_recordings_are_told():
-    assert "too few recordings for folds" in shown(Inspection(found([]), None, {}, None, [], 0))
+def test_an_inspection_says_if_there_are_too_few_recordings():
+    inspection = Inspection(make_segmentation([]), None, {}, None, [], 0)
+    assert "too few recordings for folds" in show(inspection)

@@ -106,7 +106,7 @@ def list_all(context: typer.Context) -> None:
         from rich.console import Console
 
         from callshot.encoders.availability import list_status
-        from callshot.report.encoders import show_encoders
+        from callshot.report.terminal import show_encoders
 
         show_encoders(list_status(), Console())
 
@@ -118,7 +118,7 @@ def show(name: Name, choices: Choices = None) -> None:
 
     from callshot.encoders.availability import encoder_status
     from callshot.encoders.catalogue import find_encoder
-    from callshot.report.encoders import show_encoder
+    from callshot.report.terminal import show_encoder
 
     spec = find_encoder(name, parse_pairs("set", choices, "padding=right"))
     show_encoder(spec.choices(), encoder_status(spec), Console())

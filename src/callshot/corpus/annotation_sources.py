@@ -20,7 +20,9 @@ from callshot.corpus.recordings import (
     Recordings,
     check_exists,
     find_files,
+    find_recordings,
     skip_reason,
+    unmatched_folders,
 )
 from callshot.errors import InputError
 from callshot.files import sha256_file
@@ -80,7 +82,14 @@ def read_sources(
             files = _find_files_of_recording(library, hints.but)
         else:
             files = find_input_files(place, exclude=hints.but)
-        sources = _read_folder(library, place, list(files), format, hints, progress)
+        sources = _read_folder(
+            library,
+            place,
+            list(files),
+            format,
+            hints,
+            progress,
+        )
     _reject_namesakes(library, sources)
     if sources.placed or sources.rejects or (sources.recognised and not sources.skipped_files):
         return sources
@@ -105,10 +114,28 @@ def _label_by_folder(library: Library, reason: str) -> Sources:
         label = PurePosixPath(path).parent.name
         file = str(library.root / path)
         if label:
-            sources.placed.append((path, Annotation(path, 0.0, None, label, file, None)))
+            sources.placed.append(
+                (
+                    path,
+                    Annotation(
+                        path,
+                        0.0,
+                        None,
+                        label,
+                        file,
+                        None,
+                    ),
+                )
+            )
             sources.annotated.add(path)
         else:
-            sources.rejects.append(Reject(file, None, "not in a folder that could be its label"))
+            sources.rejects.append(
+                Reject(
+                    file,
+                    None,
+                    "not in a folder that could be its label",
+                )
+            )
     return sources
 
 
@@ -129,7 +156,12 @@ def _read_folder(
         if reading is None:
             continue
         name = path.name if len(folders) == 1 else path.relative_to(folder).as_posix()
-        for recording in _place(library, reading, PurePosixPath(name), sources):
+        for recording in _place(
+            library,
+            reading,
+            PurePosixPath(name),
+            sources,
+        ):
             formats[recording].setdefault(reading.format, path)
     _check_one_format(formats)
     return sources
@@ -204,30 +236,25 @@ def _check_one_format(formats: dict[str, dict[str, Path]]) -> None:
 def _reject_namesakes(library: Library, sources: Sources) -> None:
     """Reject annotations that fit a recording only without their folders, if others fit better.
 
-    `site1/x.wav` and `site2/x.wav` are two recordings, even if only one of them is in the library.
+    `site1/x.wav` and `site2/x.wav` are two recordings, even if the library has only one of them.
     """
+    names = {(path, annotation.path) for path, annotation in sources.placed if annotation.path}
+    folders = defaultdict[str, dict[str | None, str]](dict)  # path → name → folders left out
+    for path, name in sorted(names):
+        folders[path][name] = unmatched_folders(name, path)
     root = library.root.absolute().name.casefold()
-    prefixes = []
-    names = defaultdict[str, dict[str, str]](dict)  # of each path, by ignored folders
-    for path, annotation in sources.placed:
-        prefix = ""
-        if annotation.path is not None:
-            prefix = library.unmatched_folders(annotation.path, path)
-            names[path].setdefault(prefix, annotation.path)
-        prefixes.append(prefix)
     placed = []
     guesses: dict[str, str | None] = {}
-    for (path, annotation), prefix in zip(sources.placed, prefixes, strict=True):
-        others = []
-        if prefix and prefix.rpartition("/")[2] != root:
-            guesses.setdefault(path, annotation.path)
-            others = sorted(name for other, name in names[path].items() if other != prefix)
+    for path, annotation in sources.placed:
+        ignored = folders[path].get(annotation.path, "")
+        if not ignored or ignored.rpartition("/")[2] == root:
+            placed.append((path, annotation))
+            continue
+        guesses.setdefault(path, annotation.path)
+        others = [name for name, other in folders[path].items() if other != ignored]
         if others:
-            reason = (
-                f"{annotation.path} may be another recording than {path}, "
-                f"which other rows call {' and '.join(others[:2])}"
-            )
-            sources.rejects.append(annotation.reject(reason))
+            reason = f"may be another recording than {path}, which other rows call {others[0]}"
+            sources.rejects.append(annotation.reject(f"{annotation.path} {reason}"))
         else:
             placed.append((path, annotation))
     sources.placed = placed
@@ -260,12 +287,14 @@ def find_input_files(
 
 def _find_files_of_recording(library: Library, exclude: Iterable[Path]) -> Iterator[Path]:
     """Yield the files that belong to the one recording of a library by their names."""
-    root = library.root
-    recordings = [path.name for path in root.iterdir() if path.suffix.lower() in SUFFIXES]
-    neighbours = Library(root, tuple(recordings))
-    for path in find_input_files(root, exclude=exclude):
-        recording = _find_recording(neighbours, None, PurePosixPath(path.name))
-        if path.parent == root and recording == library.paths[0]:
+    neighbours = find_recordings(library.root)
+    for path in find_input_files(library.root, exclude=exclude):
+        recording = _find_recording(
+            neighbours,
+            None,
+            PurePosixPath(path.name),
+        )
+        if path.parent == library.root and recording == library.paths[0]:
             yield path
 
 
@@ -315,13 +344,13 @@ def place_calls(
 
 def _find_groups(placed: Iterable[Placed]) -> dict[str, str]:
     """Return the recording that each file belongs to, if one is given: the one most rows name."""
-    names = defaultdict[str, Counter[str]](Counter)
+    counts = Counter[tuple[str, str]]()
     for path, annotation in placed:
         if annotation.recording is not None:
-            names[path][annotation.recording] += 1
-    groups = {}
-    for path, counts in names.items():
-        groups[path] = min(counts, key=lambda name: (-counts[name], name))
+            counts[path, annotation.recording] += 1
+    groups: dict[str, str] = {}
+    for (path, name), _ in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
+        groups.setdefault(path, name)
     return groups
 
 
@@ -347,7 +376,14 @@ def _place_call(annotation: Annotation, recording: Recording, group: str, spell:
         raise InputError(
             f"{path} is in recording {annotation.recording!r} here but in {group!r} elsewhere"
         )
-    return Call(path, group, start_s, end_s, spell(annotation.label), annotation)
+    return Call(
+        path,
+        group,
+        start_s,
+        end_s,
+        spell(annotation.label),
+        annotation,
+    )
 
 
 def _check_unique(call: Call, first_rows: dict[tuple[object, ...], Annotation]) -> None:

@@ -72,25 +72,17 @@ def open_recording(
     ...     reader.read(0.25, 0.75, rate_hz=16000).shape
     (8000,)
     """
-    return Reader(FrameReader(path, name or path.as_posix(), source_rate_hz))
+    return Reader(path, name or path.as_posix(), source_rate_hz)
 
 
-class Reader:
+class Reader(FrameReader):
     """An open recording, for one thread at a time."""
-
-    def __init__(self, frames: FrameReader) -> None:
-        self._frames = frames
-        self.recording = frames.recording
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._frames.close()
 
     def read(
         self, start_s: float, end_s: float, *, rate_hz: int, channel_rule: str = "first"
@@ -121,9 +113,7 @@ class Reader:
             return None
         number = 1 if rule == "first" else int(rule)
         if number > self.recording.channels:
-            raise self._frames.error(
-                f"expected a channel {number}, got {self.recording.channels} channels"
-            )
+            raise self.error(f"expected a channel {number}, got {self.recording.channels} channels")
         return number - 1
 
     def _find_samples(
@@ -132,24 +122,26 @@ class Reader:
         """Return the first sample of a span, and the one after its last."""
         is_finite = math.isfinite(start_s) and math.isfinite(end_s)
         if not is_finite or start_s >= end_s:
-            raise self._frames.error(
+            raise self.error(
                 f"expected a span that ends after it starts, got {start_s} s to {end_s} s"
             )
-        frames = self.recording.frames
-        length = math.ceil(frames / ratio)
+        length_s = self.recording.duration_s
+        missing_s = self.recording.missing_s
+        length = math.ceil(self.recording.frames / ratio)
         first = max(0, round(start_s * rate_hz))
         last = round(end_s * rate_hz)
-        announced = self._frames.announced_frames
-        if last > length and announced > frames:
-            reason = f"its header announces {announced / self.recording.rate_hz:.2f} s"
-            raise self._frames.truncation_error(
-                math.floor(first * ratio), math.ceil(last * ratio), frames, reason
+        if last > length and missing_s > 0:
+            raise self.truncation_error(
+                start_s,
+                end_s,
+                length_s,
+                f"its header announces {length_s + missing_s:.2f} s",
             )
         last = min(last, length)
         if first >= last:
-            raise self._frames.error(
+            raise self.error(
                 f"nothing to read from {start_s:.3f} s to {end_s:.3f} s at {rate_hz} Hz: "
-                f"the recording is {self.recording.duration_s:.3f} s long"
+                f"the recording is {length_s:.3f} s long"
             )
         return first, last
 
@@ -173,7 +165,7 @@ class Reader:
 
     def _read_channel(self, first: int, last: int, channel: int | None) -> Iterator[Signal]:
         """Yield frames `first` to `last` as one channel, in blocks."""
-        for position, block in self._frames.read_blocks(first, last):
+        for position, block in self.read_blocks(first, last):
             if channel is None:
                 signal = _average_channels(block)
             else:
@@ -182,9 +174,7 @@ class Reader:
             if not finite.all():
                 bad = int(finite.argmin())
                 time_s = (position + bad) / self.recording.rate_hz
-                raise self._frames.error(
-                    f"expected finite samples, got {signal[bad]} at {time_s:.3f} s"
-                )
+                raise self.error(f"expected finite samples, got {signal[bad]} at {time_s:.3f} s")
             yield signal
 
 

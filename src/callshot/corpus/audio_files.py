@@ -53,9 +53,8 @@ ANNOUNCED_BYTES = re.compile(
 class FrameReader:
     """An open audio file, for one thread at a time.
 
-    The header may announce more frames (`announced_frames`) than the file has (`recording.frames`).
-    If it has no length, the file is decoded once to count them. After an error the file is opened
-    again, so that the frames before the damage can still be read.
+    If the header has no length, the file is decoded once to count its frames. After an error the
+    file is opened again, so that the frames before the damage can still be read.
     """
 
     def __init__(self, path: Path, name: str, source_rate_hz: float | None) -> None:
@@ -90,15 +89,21 @@ class FrameReader:
                 first += len(block)
         except soundfile.SoundFileError as error:
             self.close()
-            readable_end = self._find_readable_end(last)
-            raise self.truncation_error(first, last, readable_end, _error_text(error)) from None
+            rate_hz = self.recording.rate_hz
+            raise self.truncation_error(
+                first / rate_hz,
+                last / rate_hz,
+                self._find_readable_end(last) / rate_hz,
+                _error_text(error),
+            ) from None
 
-    def truncation_error(self, first: int, last: int, readable_end: int, reason: str) -> InputError:
-        """Return the error for frames that the file should have and has not."""
-        rate_hz = self.recording.rate_hz
+    def truncation_error(
+        self, start_s: float, end_s: float, readable_s: float, reason: str
+    ) -> InputError:
+        """Return the error for a span that the file should have but does not."""
         return self.error(
-            f"cannot read {first / rate_hz:.2f} s to {last / rate_hz:.2f} s: the file is cut short "
-            f"or damaged after {readable_end / rate_hz:.2f} s ({reason}); copy it again"
+            f"cannot read {start_s:.2f} s to {end_s:.2f} s: the file is cut short or damaged "
+            f"after {readable_s:.2f} s ({reason}); copy it again"
         )
 
     def error(self, text: str) -> InputError:
@@ -120,14 +125,14 @@ class FrameReader:
             frames = self._count_frames()
         if frames <= 0:
             raise self.error("the file has no audio (0 frames)")
-        self.announced_frames = _count_announced_frames(handle.extra_info, frames)
+        announced_frames = _count_announced_frames(handle.extra_info, frames)
         return Recording(
             path=self._name,
             frames=frames,
             rate_hz=rate_hz,
             channels=handle.channels,
             kind=f"{handle.format} {handle.subtype}",
-            missing_s=(self.announced_frames - frames) / rate_hz,
+            missing_s=(announced_frames - frames) / rate_hz,
         )
 
     def _count_frames(self) -> int:
@@ -177,7 +182,11 @@ class FrameReader:
         """Return the next frames, at most up to `last`."""
         size = SEQUENTIAL_BLOCK_FRAMES if self._is_sequential else BLOCK_FRAMES
         count = min(size, last - self._position)
-        block: Signal = self._handle.read(count, dtype="float32", always_2d=True)
+        block: Signal = self._handle.read(
+            count,
+            dtype="float32",
+            always_2d=True,
+        )
         if self._is_sequential:
             if HOLE_MESSAGE in self._handle.extra_info:
                 raise soundfile.SoundFileRuntimeError("a page is missing")

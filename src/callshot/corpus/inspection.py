@@ -6,7 +6,7 @@
 """
 
 import json
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -32,7 +32,6 @@ from callshot.records import (
     Folds,
     Inspection,
     Progress,
-    Segment,
     Segmentation,
     no_progress,
 )
@@ -75,42 +74,39 @@ def inspect_corpus(
         minimum_s = suggest_minimum(durations_s, options.minimum_s)
     if folds is None:
         folds = DEFAULT_FOLDS if corpus is None else corpus.folds
-    segments = segmentation.segments
-    label = [segment.label for segment in segments]
-    recording = [segment.recording for segment in segments]
-    assignment = _choose_folds(segments, folds)
-    classes = [] if assignment is None else count_classes(label, assignment, recording)
+    label = [segment.label for segment in segmentation.segments]
+    recording = [segment.recording for segment in segmentation.segments]
+    annotated = [segment.extra.get("fold") for segment in segmentation.segments]
+    assignment: Folds | None = None
+    if annotated and None not in annotated:
+        assignment = check_folds(recording, np.array(annotated, np.int64))
+    elif len(set(recording)) >= folds:
+        assignment = make_folds(label, recording, folds)
+    classes = (
+        []
+        if assignment is None
+        else count_classes(
+            label,
+            assignment,
+            recording,
+        )
+    )
     return Inspection(
         segmentation=segmentation,
         minimum_s=minimum_s,
-        possible=_count_labels_by_folds(segments),
+        possible=_count_labels_by_folds(label, recording),
         folds=assignment,
         classes=classes,
         complete_shots=complete_shots(classes),
     )
 
 
-def _count_labels_by_folds(segments: Sequence[Segment]) -> dict[int, int]:
+def _count_labels_by_folds(label: Sequence[str], recording: Sequence[str]) -> dict[int, int]:
     """Return how many labels are in enough recordings, for each possible number of folds."""
-    recordings = defaultdict[str, set[str]](set)
-    for segment in segments:
-        recordings[segment.label].add(segment.recording)
-    counts = [len(names) for names in recordings.values()]
-    total = len(set().union(*recordings.values()))
-    limit = min(MAX_FOLDS, total)
-    return {folds: sum(count >= folds for count in counts) for folds in range(2, limit + 1)}
-
-
-def _choose_folds(segments: Sequence[Segment], count: int) -> Folds | None:
-    """Return the folds in the annotations, or build some; None if there are too few recordings."""
-    label = [segment.label for segment in segments]
-    recording = [segment.recording for segment in segments]
-    annotated = [segment.extra.get("fold") for segment in segments]
-    if annotated and None not in annotated:
-        return check_folds(recording, np.array(annotated, np.int64))
-    if len(set(recording)) < count:
-        return None
-    return make_folds(label, recording, count)
+    pairs = set(zip(label, recording, strict=True))
+    recordings = Counter(name for name, _ in pairs).values()
+    limit = min(MAX_FOLDS, len(set(recording)))
+    return {folds: sum(n >= folds for n in recordings) for folds in range(2, limit + 1)}
 
 
 def measure_durations(durations_s: Iterable[float]) -> DurationStats:

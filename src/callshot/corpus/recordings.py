@@ -98,16 +98,6 @@ class Library:
                 return self._choose(file.name, self._select_nearest(file, paths))
         raise InputError(f"no recording under {self.root} matches the name {file.name}")
 
-    def unmatched_folders(self, name: str, path: str) -> str:
-        """Return the leading folders of a name that the path it means does not have.
-
-        >>> Library(Path("."), ("x.wav",)).unmatched_folders("D:/site2/X.wav", "x.wav")
-        'd:/site2'
-        """
-        parts = _normalise(name.strip().replace("\\", "/")).split("/")
-        extra = len(parts) - len(path.split("/"))
-        return "/".join(parts[:extra])
-
     def _select_nearest(self, file: PurePosixPath, paths: list[str]) -> list[str]:
         """Return the paths in the folder of a file, else in folders of the same name, else all."""
         parents = {path: PurePosixPath(path).parent for path in paths}
@@ -180,11 +170,26 @@ def probe_recordings(
     errors: Errors = {}
     for path in library.paths:
         try:
-            recordings[path] = probe(library.root / path, path, source_rate_hz)
+            recordings[path] = probe(
+                library.root / path,
+                path,
+                source_rate_hz,
+            )
         except InputError as error:
             errors[path] = error
         progress(1 / len(library.paths), "reading headers")
     return recordings, errors
+
+
+def unmatched_folders(name: str, path: str) -> str:
+    """Return the leading folders of a name that the path it means does not have.
+
+    >>> unmatched_folders("D:/site2/X.wav", "x.wav")
+    'd:/site2'
+    """
+    parts = _normalise(name.strip().replace("\\", "/")).split("/")
+    extra = len(parts) - len(path.split("/"))
+    return "/".join(parts[:extra])
 
 
 def check_exists(path: Path, expected: str) -> None:

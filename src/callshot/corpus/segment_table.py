@@ -14,7 +14,7 @@ import polars as pl
 
 from callshot.errors import InputError
 from callshot.files import error_reason
-from callshot.records import Cell, Reject, Segment, Segmentation
+from callshot.records import Reject, Segment, Segmentation
 
 SEGMENTS = "segments.parquet"
 REJECTS = "rejects.csv"
@@ -34,6 +34,7 @@ SCHEMA: dict[str, Any] = {
     "level_dbfs": pl.Float64,
     "source_rate_hz": pl.Float64,
 }
+REJECT_SCHEMA = {"file": pl.String, "row": pl.Int64, "reason": pl.String}
 OPTIONAL = ("level_dbfs", "source_rate_hz")
 
 
@@ -58,27 +59,15 @@ def write_segment_table(
     """Write segments as Parquet."""
     columns = {name: [getattr(segment, name) for segment in segments] for name in SCHEMA}
     frame = pl.DataFrame(columns, SCHEMA, strict=False)
-    names: dict[str, None] = {}
-    for segment in segments:
-        names |= dict.fromkeys(segment.extra)
-    for name in names:
-        title = name
-        while title in frame.columns:
-            title += "_annotated"
-        cells = [segment.extra.get(name) for segment in segments]
-        frame = frame.with_columns(_make_column(cells).alias(title))
+    rows = [dict(segment.extra) for segment in segments]
+    extra = pl.DataFrame(rows, infer_schema_length=None, strict=False)
+    extra = extra.with_columns(pl.col(pl.Null).cast(pl.String))
+    for column in extra:
+        name = column.name
+        while name in frame.columns:
+            name += "_annotated"
+        frame = frame.with_columns(column.alias(name))
     frame.write_parquet(path, metadata=dict(metadata or {}))
-
-
-def _make_column(cells: Sequence[Cell]) -> pl.Series:
-    """Return a column of integers, floats or text, whichever holds all of its cells."""
-    types = {type(cell) for cell in cells if cell is not None}
-    if types == {int}:
-        return pl.Series(cells, dtype=pl.Int64)
-    if types and types <= {int, float}:
-        return pl.Series(cells, dtype=pl.Float64)
-    texts = [None if cell is None else str(cell) for cell in cells]
-    return pl.Series(texts, dtype=pl.String)
 
 
 def read_segments(path: Path) -> tuple[list[Segment], dict[str, str]]:
@@ -162,20 +151,17 @@ def write_rejects(rejects: Sequence[Reject], path: Path, *, keep_empty: bool = T
         path.unlink(missing_ok=True)
         return
     rows = [(reject.file, reject.row, reject.reason) for reject in rejects]
-    _write_csv(path, [("file", "row", "reason"), *rows])
+    _write_csv(path, [tuple(REJECT_SCHEMA), *rows])
 
 
 def read_rejects(path: Path) -> list[Reject]:
     """Read rejects back."""
-    rejects = []
     try:
-        with path.open(encoding="utf-8", newline="") as stream:
-            for cells in csv.DictReader(stream):
-                row = int(cells["row"]) if cells["row"] else None
-                rejects.append(Reject(cells["file"], row, cells["reason"]))
-    except (OSError, ValueError, KeyError, csv.Error) as error:
-        raise InputError(f"{path}: expected the rejects.csv of a run ({error!r})") from None
-    return rejects
+        frame = pl.read_csv(path, schema_overrides=REJECT_SCHEMA).select(*REJECT_SCHEMA)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        reason = error_reason(error)
+        raise InputError(f"{path}: expected the rejects.csv of a run ({reason})") from None
+    return [Reject(*row) for row in frame.iter_rows()]
 
 
 def write_categories(categories: Mapping[str, str], path: Path) -> None:
@@ -184,5 +170,10 @@ def write_categories(categories: Mapping[str, str], path: Path) -> None:
 
 
 def _write_csv(path: Path, rows: Iterable[Sequence[object]]) -> None:
-    with path.open("w", encoding="utf-8", errors="backslashreplace", newline="") as stream:
+    with path.open(
+        "w",
+        encoding="utf-8",
+        errors="backslashreplace",
+        newline="",
+    ) as stream:
         csv.writer(stream, lineterminator="\n").writerows(rows)

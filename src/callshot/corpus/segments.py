@@ -123,23 +123,41 @@ def segment_corpus(
         annotations = Path(annotations)
     share = 0.1 if check else 0.5  # of each of the two steps; reading audio takes most of the time
     step_progress = _scale_progress(progress, share)
-    sources = read_sources(library, annotations, format, hints, step_progress)
-    recordings, errors = probe_recordings(library, options.source_rate_hz, step_progress)
-    calls, misplaced = place_calls(sources.placed, recordings, errors, spell)
+    sources = read_sources(
+        library,
+        annotations,
+        format,
+        hints,
+        step_progress,
+    )
+    recordings, errors = probe_recordings(
+        library,
+        options.source_rate_hz,
+        step_progress,
+    )
+    calls, misplaced = place_calls(
+        sources.placed,
+        recordings,
+        errors,
+        spell,
+    )
     if shorten:
         minimum_s = suggest_minimum([call.duration_s for call in calls], options.minimum_s)
         options = options if minimum_s is None else replace(options, minimum_s=minimum_s)
     cuts, short = cut_segments(calls, options, recordings)
     notes = [
         *merge_notes(sources.notes),
-        *_note_calls(calls, options),
-        *_note_recordings(recordings.values()),
-        *_note_unknown_labels(calls, corpus),
+        *_describe_doubts(calls, options, recordings, corpus),
     ]
     unreadable: list[Reject] = []
     if check:
         audio_progress = _scale_progress(progress, 1 - 2 * share)
-        cuts, unreadable, audio_notes = check_audio(library.root, cuts, threads, audio_progress)
+        cuts, unreadable, audio_notes = check_audio(
+            library.root,
+            cuts,
+            threads,
+            audio_progress,
+        )
         notes += audio_notes
     rejects = [*sources.rejects, *misplaced, *short, *unreadable]
     return Segmentation(
@@ -175,7 +193,11 @@ def _unused_errors(library: Library, errors: Errors, placed: Iterable[Placed]) -
     annotated = {path for path, _ in placed}
     for path, error in errors.items():
         if path not in annotated:
-            yield Reject(str(library.root / path), None, str(error).removeprefix(f"{path}: "))
+            yield Reject(
+                str(library.root / path),
+                None,
+                str(error).removeprefix(f"{path}: "),
+            )
 
 
 def suggest_minimum(durations_s: Sequence[float], minimum_s: float) -> float | None:
@@ -214,42 +236,40 @@ def merge_notes(notes: Mapping[str, int]) -> list[str]:
     return merged
 
 
-def _note_calls(calls: Sequence[Call], options: SegmentationOptions) -> Iterator[str]:
-    """Describe likely mistakes: mostly short calls, and labels that are nearly the same."""
-    shorter = suggest_minimum([call.duration_s for call in calls], options.minimum_s)
-    if shorter is not None:
+def _describe_doubts(
+    calls: Sequence[Call],
+    options: SegmentationOptions,
+    recordings: Recordings,
+    corpus: Corpus | None,
+) -> Iterator[str]:
+    """Describe what may be a mistake: short calls, labels that look alike, truncated recordings."""
+    minimum_s = suggest_minimum([call.duration_s for call in calls], options.minimum_s)
+    if minimum_s is not None:
         yield (
             f"most calls are shorter than {options.minimum_s:g} s; "
-            f"--min-length {shorter:g} would keep nearly all"
+            f"--min-length {minimum_s:g} would keep nearly all"
         )
-    spellings = defaultdict[str, set[str]](set)
-    for call in calls:
-        spellings[re.sub(r"[\W_]+", "", call.label).casefold()].add(call.label)
-    spellings.pop("", None)
-    for labels in sorted(map(sorted, spellings.values())):
+    counts = Counter(call.label for call in calls)
+    spellings = defaultdict[str, list[str]](list)
+    for label in sorted(counts):
+        spellings[re.sub(r"[\W_]+", "", label).casefold() or label].append(label)
+    for labels in spellings.values():
         if len(labels) > 1:
             names = ", ".join(map(repr, labels))
             yield f"{len(labels)} labels differ only in spelling and are kept apart: {names}"
-
-
-def _note_recordings(recordings: Iterable[Recording]) -> Iterator[str]:
-    """Describe recordings that are cut short."""
-    cut = [recording for recording in recordings if recording.missing_s > 0]
+    cut = [recording for recording in recordings.values() if recording.missing_s > 0]
     if cut:
         yield (
             f"{len(cut)} recordings are shorter than their headers announce, "
             f"the first is {cut[0].path}, by {cut[0].missing_s:.1f} s"
         )
-
-
-def _note_unknown_labels(calls: Iterable[Call], corpus: Corpus | None) -> Iterator[str]:
-    """Describe labels that are not in the list of a corpus; they are kept."""
-    if corpus is None:
-        return
-    counts = Counter(call.label for call in calls if not corpus.has_label(call.label))
-    if counts:
-        names = ", ".join(f"{label!r} ({count})" for label, count in counts.most_common())
-        yield f"labels that are not in the list of {corpus.name} are kept: {names}"
+    if corpus is not None:
+        unknown = [
+            f"{name!r} ({n})" for name, n in counts.most_common() if not corpus.has_label(name)
+        ]
+        if unknown:
+            names = ", ".join(unknown)
+            yield f"labels that are not in the list of {corpus.name} are kept: {names}"
 
 
 def cut_segments(
@@ -305,8 +325,16 @@ def _overlapping_labels_of_recording(calls: Sequence[Call]) -> list[tuple[str, .
         rows[call.label].append(row)
     labels = [{call.label} for call in calls]
     for label, own in rows.items():
-        started = np.searchsorted(np.sort(start_s[own]), end_s - ROUNDING_S, "left")
-        ended = np.searchsorted(np.sort(end_s[own]), start_s + ROUNDING_S, "right")
+        started = np.searchsorted(
+            np.sort(start_s[own]),
+            end_s - ROUNDING_S,
+            "left",
+        )
+        ended = np.searchsorted(
+            np.sort(end_s[own]),
+            start_s + ROUNDING_S,
+            "right",
+        )
         for row in np.flatnonzero(started > ended).tolist():
             labels[row].add(label)
     return [tuple(sorted(names)) for names in labels]

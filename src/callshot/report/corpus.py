@@ -1,248 +1,314 @@
-"""A segmentation or an inspection → what a terminal shows: the paper's tables 1 and 2, from the user's own folder."""
+"""A segmentation or an inspection → what a terminal shows: the paper's tables 1 and 2.
+
+The tables have the sources, durations and labels of a corpus, and its rejects with their reasons.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from statistics import fmean, pstdev
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from callshot.corpus.inspection import measure_durations
 from callshot.errors import printable
-from callshot.records import ClassCount, Inspection, Reject, Segment, Segmentation
+from callshot.records import (
+    Call,
+    ClassCount,
+    DurationStats,
+    Inspection,
+    Recording,
+    Reject,
+    Segment,
+    Segmentation,
+)
+from callshot.report.terminal import make_table, print_lines
 
-MOST_LABELS, MOST_REASONS, MOST_FILES, MOST_NOTES, BAR = 40, 8, 3, 8, 24
-WIDE = 130  # columns of a terminal from which on all is shown
-LENGTHS = ("total", "mean", "min", "max", "std. dev.")
+MOST_LABELS = 40
+MOST_REASONS = 8
+MOST_FILES = 3
+MOST_NOTES = 8
+BAR_LENGTH = 24
+WIDE_TERMINAL = 130  # columns from which on everything is shown
+DURATIONS = ("total", "mean", "min", "max", "std. dev.")
 
 
-def show_segmentation(found: Segmentation, console: Console, next_step: str = "") -> None:
-    """Print what became of a corpus: its sources, its lengths, its labels, and what was left out and why."""
-    _show_sources(found, console)
-    _show_lengths(found, console)
-    _show_labels(found, console)
-    _show_rejects(found, console)
-    _show_notes(found.notes, console)
-    _say(console, next_step)
+def show_segmentation(
+    segmentation: Segmentation,
+    console: Console,
+    next_step: str = "",
+) -> None:
+    """Print the sources, durations and labels of a corpus, and its rejects with reasons."""
+    _show_sources(segmentation, console)
+    _show_durations(segmentation, console)
+    _show_labels(segmentation, console)
+    _show_rejects(segmentation.rejects, console)
+    _show_skipped_files(segmentation.skipped_files, console)
+    _show_notes(segmentation.notes, console)
+    print_lines(console, [next_step])
 
 
-def show_inspection(found: Inspection, console: Console, next_step: str = "") -> None:
-    """Print what a folder holds, how it pairs, and what the protocol could do with it."""
-    segmentation = found.segmentation
-    if found.minimum_s is not None:
-        told = f"most calls are shorter than the paper's 1 s: what follows is with --min-length {found.minimum_s:g}"
-        _say(console, told, style="yellow")
+def show_inspection(inspection: Inspection, console: Console, next_step: str = "") -> None:
+    """Print what a folder has, how its files pair, and what the protocol could do with it."""
+    segmentation = inspection.segmentation
+    if inspection.minimum_s is not None:
+        note = (
+            "most calls are shorter than the paper's 1 s: "
+            f"these tables are with --min-length {inspection.minimum_s:g}"
+        )
+        print_lines(console, [note], style="yellow")
     _show_audio(segmentation, console)
     _show_sources(segmentation, console)
-    _show_lengths(segmentation, console)
-    _show_labels(segmentation, console, found.classes)
-    _show_rejects(segmentation, console)
-    _say(console, *_tell_folds(found), style="bold")
+    _show_durations(segmentation, console)
+    _show_labels(segmentation, console, inspection.classes)
+    _show_rejects(segmentation.rejects, console)
+    _show_skipped_files(segmentation.skipped_files, console)
+    print_lines(console, _describe_folds(inspection), style="bold")
     _show_notes(segmentation.notes, console)
-    _say(console, next_step)
-
-
-def _say(console: Console, *lines: str, style: str = "") -> None:
-    for line in lines:
-        if line:
-            console.print(Text(printable(line), style), soft_wrap=True)
+    print_lines(console, [next_step])
 
 
 def _show_notes(notes: Sequence[str], console: Console) -> None:
-    _say(console, *(f"note: {note}" for note in notes[:MOST_NOTES]), style="yellow")
-    if len(notes) > MOST_NOTES:
-        _say(console, f"and {len(notes) - MOST_NOTES} more notes", style="dim")
+    shown = notes[:MOST_NOTES]
+    rest = len(notes) - len(shown)
+    print_lines(console, [f"note: {note}" for note in shown], style="yellow")
+    _show_rest(console, rest, "and {} more notes")
 
 
-def _show_audio(found: Segmentation, console: Console) -> None:
-    kinds = Counter((r.kind, r.rate_hz, r.channels) for r in found.recordings)
-    told = (
-        f"{count} {kind} at {rate:g} Hz, {_plural(channels, 'channel')}"
-        for (kind, rate, channels), count in kinds.most_common()
+def _show_rest(console: Console, count: int, text: str) -> None:
+    if count > 0:
+        print_lines(console, [text.format(count)], style="dim")
+
+
+def _show_audio(segmentation: Segmentation, console: Console) -> None:
+    formats = Counter(
+        f"{recording.kind} at {recording.rate_hz:g} Hz, {_plural(recording.channels, 'channel')}"
+        for recording in segmentation.recordings
     )
-    _say(console, f"audio: {'; '.join(told) or 'none that can be read'}")
+    counts = [f"{count} {name}" for name, count in formats.most_common()]
+    audio = "; ".join(counts) or "no readable files"
+    print_lines(console, [f"audio: {audio}"])
 
 
-def _show_sources(found: Segmentation, console: Console) -> None:
-    for name, why, files in found.sources:
-        _say(
-            console,
-            f"annotations: {name} in {_plural(files, 'folder' if name == 'folders' else 'file')}, as {why}",
-        )
-    annotated = sum(recording.path in found.annotated for recording in found.recordings)
-    paired = f"{annotated} of {_plural(len(found.recordings), 'recording')} annotated"
-    counts = (
-        f"{_plural(found.annotation_count, 'annotation')} read: {_plural(len(found.segments), 'segment')}, "
+def _show_sources(segmentation: Segmentation, console: Console) -> None:
+    for name, reason, count in segmentation.sources:
+        noun = "folder" if name == "folders" else "file"
+        line = f"annotations: {name} in {_plural(count, noun)}, as {reason}"
+        print_lines(console, [line])
+    annotated = len(_annotated_recordings(segmentation))
+    recordings = _plural(len(segmentation.recordings), "recording")
+    annotations = _plural(segmentation.annotation_count, "annotation")
+    segments = _plural(len(segmentation.segments), "segment")
+    rejects = _plural(len(segmentation.rejects), "reject")
+    print_lines(
+        console,
+        [f"{annotated} of {recordings} annotated; {annotations} read: {segments}, {rejects}"],
+        style="bold",
     )
-    counts += _plural(len(found.rejects), "reject")
-    _say(console, f"{paired}; {counts}", style="bold")
+
+
+def _annotated_recordings(segmentation: Segmentation) -> list[Recording]:
+    return [
+        recording
+        for recording in segmentation.recordings
+        if recording.path in segmentation.annotated
+    ]
 
 
 def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
-def _show_lengths(found: Segmentation, console: Console) -> None:
-    """Print the lengths of recordings, of those with annotations, of calls, and of the segments made of them."""
-    table = _table("", "number", *LENGTHS)
-    spans = {
-        "recordings": [r.duration_s for r in found.recordings],
-        "annotated recordings": [
-            r.duration_s for r in found.recordings if r.path in found.annotated
-        ],
-        "annotated calls": [call.end_s - call.start_s for call in found.calls],
-        "segments": [segment.end_s - segment.start_s for segment in found.segments],
+def _show_durations(segmentation: Segmentation, console: Console) -> None:
+    """Print the durations of recordings, of those with annotations, of calls and of segments."""
+    stats = {
+        "recordings": _measure(segmentation.recordings),
+        "annotated recordings": _measure(_annotated_recordings(segmentation)),
+        "annotated calls": _measure(segmentation.calls),
+        "segments": _measure_segments(segmentation.segments),
     }
-    for name, lengths in spans.items():
-        table.add_row(name, str(len(lengths)), *_lengths(lengths))
-    _print(console, table)
-
-
-def _lengths(lengths_s: Sequence[float]) -> Iterator[str]:
-    """Tell total, mean, least, most and the spread about the mean, as the paper does."""
-    if lengths_s:
-        yield _duration(sum(lengths_s))
-        yield from (
-            f"{value:.2f} s"
-            for value in (fmean(lengths_s), min(lengths_s), max(lengths_s), pstdev(lengths_s))
+    table = make_table("", "number", *DURATIONS)
+    for name, durations in stats.items():
+        table.add_row(
+            name,
+            str(durations.count),
+            *_format_durations(durations),
         )
+    _print_table(table, console)
 
 
-def _duration(seconds: float) -> str:
-    """Return a duration in the unit that people would use.
+def _measure(items: Sequence[Recording] | Sequence[Call]) -> DurationStats:
+    return measure_durations(item.duration_s for item in items)
 
-    >>> _duration(42), _duration(3336), _duration(206640)
+
+def _measure_segments(segments: Sequence[Segment]) -> DurationStats:
+    return measure_durations(segment.end_s - segment.start_s for segment in segments)
+
+
+def _format_durations(durations: DurationStats) -> list[str]:
+    """Return total, mean, minimum, maximum and standard deviation, as in the paper."""
+    if not durations.count:
+        return [""] * len(DURATIONS)
+    values = (
+        durations.mean_s,
+        durations.shortest_s,
+        durations.longest_s,
+        durations.deviation_s,
+    )
+    return [_format_total(durations.total_s), *(f"{value:.2f} s" for value in values)]
+
+
+def _format_total(seconds: float) -> str:
+    """Return a duration in the unit that people use.
+
+    >>> _format_total(42), _format_total(3336), _format_total(206640)
     ('42.0 s', '55.6 min', '57.4 h')
     """
-    return next(
-        (
-            f"{seconds / unit:.1f} {name}"
-            for unit, name in ((3600, "h"), (60, "min"))
-            if seconds >= 2 * unit
-        ),
-        f"{seconds:.1f} s",
-    )
+    for unit_s, unit in ((3600, "h"), (60, "min")):
+        if seconds >= 2 * unit_s:
+            return f"{seconds / unit_s:.1f} {unit}"
+    return f"{seconds:.1f} s"
 
 
-def _show_labels(found: Segmentation, console: Console, classes: Sequence[ClassCount] = ()) -> None:
-    """Print a row for each label, most segments first; after an inspection, with what the folds make of it."""
-    calls, by_label = (
-        Counter(call.label for call in found.calls),
-        defaultdict[str, list[Segment]](list),
-    )
-    for segment in found.segments:
-        by_label[segment.label].append(segment)
-    wide = not console.is_terminal or console.width >= WIDE
-    lengths = (
-        slice(0, 5) if wide else slice(1, 2) if classes else slice(1, 4)
-    )  # of LENGTHS, what there is room for
-    fates = {
-        c.label: f"yes, to k = {c.complete_to_k}" if c.eligible else f"no: {c.reason}"
-        for c in classes
-    }
-    columns = (
-        "calls",
-        "segments",
-        "recordings",
-        *LENGTHS[lengths],
-        *_where(wide, ""),
-        *_where(classes, "eligible"),
-    )
-    table = _table("label", *columns)
-    labels = sorted(calls, key=lambda label: (-len(by_label[label]), -calls[label], label))
-    most = max([1, *(len(segments) for segments in by_label.values())])
+def _show_labels(
+    segmentation: Segmentation,
+    console: Console,
+    classes: Sequence[ClassCount] = (),
+) -> None:
+    """Print a row for each label, most segments first; with `classes`, whether it is eligible."""
+    calls = Counter(call.label for call in segmentation.calls)
+    counts = Counter(segment.label for segment in segmentation.segments)
+    labels = sorted(calls, key=lambda label: (-counts[label], -calls[label], label))
+    most = max(counts.values(), default=1)
+    eligibility = {count.label: _describe_class(count) for count in classes}
+    columns = _choose_columns(console, classes)
+    table = make_table(*columns)
     for label in labels[:MOST_LABELS]:
-        segments = by_label[label]
-        told = (list(_lengths([s.end_s - s.start_s for s in segments])) or [""] * len(LENGTHS))[
-            lengths
-        ]
-        counts = (calls[label], len(segments), len({s.recording for s in segments}))
-        bar, fate = "━" * round(BAR * len(segments) / most), fates.get(label, "no: no segments")
-        name = Text(_cell(label, 40 if wide else 24))
-        table.add_row(name, *map(str, counts), *told, *_where(wide, bar), *_where(classes, fate))
-    _print(console, table)
-    if len(labels) > MOST_LABELS:
-        _say(console, f"and {len(labels) - MOST_LABELS} more labels", style="dim")
+        bar_length = round(BAR_LENGTH * counts[label] / most)
+        cells = {
+            "label": _crop(label, 40 if "" in columns else 24),
+            "calls": str(calls[label]),
+            "": "━" * bar_length,
+            "eligible": eligibility.get(label, "no: no segments"),
+            **_segment_cells(segmentation.segments, label),
+        }
+        row = [Text(cells[column]) for column in columns]
+        table.add_row(*row)
+    _print_table(table, console)
+    rest = len(labels) - MOST_LABELS
+    _show_rest(console, rest, "and {} more labels")
 
 
-def _where(shown: object, text: str) -> tuple[str, ...]:
-    return (text,) if shown else ()
+def _describe_class(count: ClassCount) -> str:
+    if count.eligible:
+        return f"yes, to k = {count.complete_to_k}"
+    return f"no: {count.reason}"
 
 
-def _cell(text: str, most: int = 40) -> str:
-    return printable(text if len(text) <= most else text[: most - 1] + "…")
+def _choose_columns(console: Console, classes: Sequence[ClassCount]) -> list[str]:
+    """Return the columns of the table of labels for which there is room; "" is a bar."""
+    columns = ["label", "calls", "segments", "recordings"]
+    if not console.is_terminal or console.width >= WIDE_TERMINAL:
+        columns += [*DURATIONS, ""]
+    elif classes:
+        columns += ["mean"]
+    else:
+        columns += ["mean", "min", "max"]
+    if classes:
+        columns += ["eligible"]
+    return columns
 
 
-def _show_rejects(found: Segmentation, console: Console) -> None:
-    """Print reasons with their counts, numbers in them left out, and where the first of each is."""
-    kinds: dict[str, list[Reject]] = defaultdict(list)
-    for reject in found.rejects:
-        kinds[_kind(reject.reason)].append(reject)
-    if found.rejects:
-        _say(
-            console,
-            f"rejects: {_plural(len(found.rejects), 'annotation')}; the first of each reason:",
-        )
-    for rejects in sorted(kinds.values(), key=len, reverse=True)[:MOST_REASONS]:
-        first = rejects[0]
-        where = first.file if first.row is None else f"{first.file}, row {first.row}"
-        _say(console, f"  {len(rejects):5d}  {_cell(first.reason, 100)}  ({where})", style="dim")
-    if len(kinds) > MOST_REASONS:
-        _say(
-            console,
-            f"  and {len(kinds) - MOST_REASONS} more reasons; segment lists all in rejects.csv",
-            style="dim",
-        )
-    if found.skipped_files:
-        _say(console, f"left out: {_plural(len(found.skipped_files), 'file')}")
-    for refused in found.skipped_files[:MOST_FILES]:
-        _say(console, f"  {refused.file}: {refused.reason}", style="dim")
-    if len(found.skipped_files) > MOST_FILES:
-        _say(
-            console,
-            f"  and {len(found.skipped_files) - MOST_FILES} more; segment lists them in rejects.csv",
-            style="dim",
-        )
+def _segment_cells(all_segments: Sequence[Segment], label: str) -> dict[str, str]:
+    """Return the cells, by column, that describe the segments of a label."""
+    segments = [segment for segment in all_segments if segment.label == label]
+    recordings = {segment.recording for segment in segments}
+    durations = _format_durations(_measure_segments(segments))
+    cells = dict(zip(DURATIONS, durations, strict=True))
+    cells["segments"] = str(len(segments))
+    cells["recordings"] = str(len(recordings))
+    return cells
 
 
-def _kind(reason: str) -> str:
-    """Return a reason without what differs from row to row: its first words that hold no digit or quote."""
+def _crop(text: str, length: int) -> str:
+    if len(text) > length:
+        text = text[: length - 1] + "…"
+    return printable(text)
+
+
+def _show_rejects(rejects: Sequence[Reject], console: Console) -> None:
+    """Print each reason with its count, and the place of the first reject for it."""
+    if not rejects:
+        return
+    count = _plural(len(rejects), "annotation")
+    print_lines(console, [f"rejects: {count}; the first of each reason:"])
+    by_reason: dict[str, list[Reject]] = defaultdict(list)
+    for reject in rejects:
+        by_reason[_general_reason(reject.reason)].append(reject)
+    groups = sorted(by_reason.values(), key=len, reverse=True)
+    for group in groups[:MOST_REASONS]:
+        line = _describe_rejects(group)
+        print_lines(console, [line], style="dim")
+    rest = "  and {} more reasons; segment lists all in rejects.csv"
+    _show_rest(console, len(groups) - MOST_REASONS, rest)
+
+
+def _describe_rejects(rejects: Sequence[Reject]) -> str:
+    first = rejects[0]
+    place = first.file
+    if first.row is not None:
+        place += f", row {first.row}"
+    reason = _crop(first.reason, 100)
+    return f"  {len(rejects):5d}  {reason}  ({place})"
+
+
+def _show_skipped_files(files: Sequence[Reject], console: Console) -> None:
+    if not files:
+        return
+    count = _plural(len(files), "file")
+    print_lines(console, [f"left out: {count}"])
+    for skipped in files[:MOST_FILES]:
+        line = f"  {skipped.file}: {skipped.reason}"
+        print_lines(console, [line], style="dim")
+    rest = "  and {} more; segment lists them in rejects.csv"
+    _show_rest(console, len(files) - MOST_FILES, rest)
+
+
+def _general_reason(reason: str) -> str:
+    """Return a reason without the values of a row: its first words without digits and quotes."""
     return " ".join(word for word in reason.split()[:12] if word.isalpha())
 
 
-def _tell_folds(found: Inspection) -> Iterator[str]:
-    told = ", ".join(f"{folds}: {labels}" for folds, labels in found.possible.items())
+def _describe_folds(inspection: Inspection) -> Iterator[str]:
+    counts = [f"{folds}: {labels}" for folds, labels in inspection.possible.items()]
+    if not counts:
+        yield "too few recordings for folds"
+    else:
+        yield f"labels in enough recordings, by number of folds: {', '.join(counts)}"
+    folds = inspection.folds
+    if folds is None:
+        return
+    eligible = [count for count in inspection.classes if count.eligible]
+    queries = sum(sum(count.per_fold) for count in eligible)
+    labels = _plural(len(inspection.classes), "label")
     yield (
-        f"labels in enough recordings, by number of folds: {told}"
-        if told
-        else "too few recordings for folds"
+        f"with {folds.count} folds ({folds.proof}): "
+        f"{len(eligible)} of {labels} can be evaluated, "
+        f"with {queries} queries and up to k* = {inspection.complete_shots} examples of each"
     )
-    if found.folds is not None:
-        eligible = [c for c in found.classes if c.eligible]
-        queries = sum(sum(c.per_fold) for c in eligible)
-        yield (
-            f"with {found.folds.count} folds ({found.folds.proof}): {len(eligible)} of "
-            f"{_plural(len(found.classes), 'label')} can be evaluated, with {queries} queries and up to k* = "
-            f"{found.complete_shots} examples of each"
-        )
 
 
-def _table(first: str, *others: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    table.add_column(first, no_wrap=True)
-    for name in others:
-        table.add_column(
-            name,
-            justify="left" if name in ("", "eligible") else "right",
-            no_wrap=name != "eligible",
-        )
-    return table
-
-
-def _print(console: Console, table: Table) -> None:
+def _print_table(table: Table, console: Console) -> None:
     """Print a table; a file or a pipe has as much room as it needs."""
-    wide = console if console.is_terminal else Console(file=console.file, width=240, no_color=True)
-    with wide.capture() as captured:
-        wide.print(table)
-    lines = (line.rstrip() for line in captured.get().splitlines())
-    console.file.write("\n" + "\n".join(lines) + "\n\n")
+    output = console
+    if not console.is_terminal:
+        output = Console(
+            file=console.file,
+            width=240,
+            no_color=True,
+        )
+    with output.capture() as captured:
+        output.print(table)
+    text = captured.get()
+    lines = [line.rstrip() for line in text.splitlines()]
+    console.file.write("\n".join(["", *lines, "", ""]))

@@ -69,7 +69,8 @@ def open_output_folder(
             cleanup.callback(output.discard)
             output.recover()
             output.check_mark()
-            output.check_names([*names, provenance_name], output.read_checksums(folder))
+            written = output.read_checksums(folder)
+            output.check_names([*names, provenance_name], written)
         yield output
 
 
@@ -100,9 +101,11 @@ class OutputFolder:
         """
         with explain_errors(self.folder):
             self.path.mkdir(parents=True, exist_ok=True)
-            names = make_files(self.path)
-            new = {name: _sync_and_hash(self.path / name) for name in names}
-            new[self.provenance_name] = self._write_provenance(provenance, new)
+            new: Checksums = {}
+            for name in make_files(self.path):
+                new[name] = _sync_and_hash(self.path / name)
+            provenance_checksum = self._write_provenance(provenance, new)
+            new[self.provenance_name] = provenance_checksum
             written = self.read_checksums(self.folder)
             self.check_names(new, written)
             self._replace(new, written)
@@ -121,9 +124,15 @@ class OutputFolder:
 
     def _replace(self, new: Checksums, written: Checksums) -> None:
         """Move the earlier files into the staging folder and the new ones out of it."""
-        edited = {name for name in written if _hash(self.folder / name) != written[name]}
-        earlier = [name for name in written if name in new or name not in edited]
-        staged = self._copy_files(edited & new.keys()) | new
+        earlier = []
+        copies: Checksums = {}
+        for name, checksum in written.items():
+            is_edited = _hash(self.folder / name) != checksum
+            if is_edited and name in new:
+                copies |= self._copy_file(name)
+            if name in new or not is_edited:
+                earlier.append(name)
+        staged = copies | new
         try:
             for name in earlier:
                 _move(self.folder / name, self.path / EARLIER / name)
@@ -137,16 +146,15 @@ class OutputFolder:
             self._undo(staged)
             raise
 
-    def _copy_files(self, names: Iterable[str]) -> Checksums:
-        """Stage copies of edited files as NAME.before, where there are none yet."""
-        copies: Checksums = {}
-        for name in names:
-            free = self._free_name(name, self.folder / name)
-            if free:
-                copy = self.path / free
-                shutil.copy2(self.folder / name, copy)
-                copies[free] = _sync_and_hash(copy)
-        return copies
+    def _copy_file(self, name: str) -> Checksums:
+        """Stage a copy of an edited file as NAME.before, unless there is one already."""
+        original = self.folder / name
+        free = self._free_name(name, original)
+        if not free:
+            return {}
+        copy = self.path / free
+        shutil.copy2(original, copy)
+        return {free: _sync_and_hash(copy)}
 
     def _free_name(self, name: str, content: Path) -> str:
         """Return NAME.before, NAME.before-2, … or "" where one of them has the same content."""
@@ -176,18 +184,22 @@ class OutputFolder:
         set as complete, moves first, and files that are staged already stay there.
         """
         for name in reversed(new):
+            placed = self.folder / name
             staged = self.path / name
-            if not staged.exists() and _hash(self.folder / name) == new[name]:
-                _move(self.folder / name, staged)
+            if not staged.exists() and _hash(placed) == new[name]:
+                _move(placed, staged)
         self._remove_empty_folders(_list_files(self.path))
         for name in _list_files(self.path / EARLIER):
-            path = self.path / EARLIER / name
-            if not is_inside(self.folder, name):
-                continue
-            if os.path.lexists(self.folder / name):  # somebody has written it since the kill
-                name = self._free_name(name, path)
-            if name:
-                _move(path, self.folder / name)
+            if is_inside(self.folder, name):
+                self._move_back(name)
+
+    def _move_back(self, name: str) -> None:
+        earlier = self.path / EARLIER / name
+        target = name
+        if os.path.lexists(self.folder / name):  # somebody has written it since the kill
+            target = self._free_name(name, earlier)
+        if target:
+            _move(earlier, self.folder / target)
 
     def discard(self) -> None:
         """Remove the staging folder, first the provenance, by which `recover` would undo a set."""
@@ -253,7 +265,8 @@ class OutputFolder:
 
     def _remove_empty_folders(self, names: Iterable[str]) -> None:
         for name in names:
-            _remove_folders([self.folder / parent for parent in Path(name).parents[:-1]])
+            parents = Path(name).parents[:-1]
+            _remove_folders([self.folder / parent for parent in parents])
 
 
 def _create_folder(folder: Path) -> None:
@@ -288,7 +301,8 @@ def _remove_folders(folders: Iterable[Path]) -> None:
 
 def _list_files(folder: Path) -> list[str]:
     """Return the names of all files below a folder, relative to it."""
-    return [path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()]
+    files = [path for path in folder.rglob("*") if not path.is_dir()]
+    return [path.relative_to(folder).as_posix() for path in files]
 
 
 def _move(source: Path, target: Path) -> None:
@@ -335,14 +349,17 @@ def explain_errors(folder: Path) -> Iterator[None]:
 
 def _explain(error: Exception, folder: Path) -> str | None:
     """Return what went wrong and what to do, or None if that is not an error of the system."""
+    text = str(error)
     code = getattr(error, "errno", None)
-    polars_code = re.search(r"os error (\d+)", str(error))
+    polars_code = re.search(r"os error (\d+)", text)
     if polars_code:
         code = int(polars_code[1])
     if code is None:
-        return str(error) if isinstance(error, OSError) else None
+        return text if isinstance(error, OSError) else None
     if code in (errno.EEXIST, errno.ENOTDIR):
         for path in (folder, *folder.parents):
             if os.path.lexists(path) and not path.is_dir():
                 return f"{path} is not a folder; move it or choose another folder"
-    return ADVICE.get(code, f"{os.strerror(code)}; choose another folder")
+    if code in ADVICE:
+        return ADVICE[code]
+    return f"{os.strerror(code)}; choose another folder"

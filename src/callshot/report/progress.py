@@ -1,4 +1,4 @@
-"""How far a long computation is: a bar with the time left on a terminal, a line for every tenth elsewhere."""
+"""Progress of a long computation: a bar on a terminal, a line for every tenth elsewhere."""
 
 import time
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from callshot.errors import printable
-from callshot.records import Progress
+from callshot.records import Progress, no_progress
 
 
 @contextmanager
@@ -19,64 +19,63 @@ def show_progress(
     quiet: bool,
     first: str = "preparing (the first run compiles, some seconds)",
 ) -> Iterator[Progress]:
-    """Hand out what hears shares of the work, which add up to 1, and what they belong to; threads may call it.
+    """Yield a function that threads may call with shares of the work, which add up to 1.
 
-    `first` is shown until something is heard.
+    `first` is shown until the first call.
     """
     if quiet:
-        yield lambda share, what: None
+        yield no_progress
     elif console.is_terminal:
-        with _bar(console, first) as report:
-            yield report
+        with _show_bar(console, first) as progress:
+            yield progress
     else:
-        yield _lines(console)
+        yield _LineProgress(console)
 
 
 @contextmanager
-def _bar(console: Console, first: str) -> Iterator[Progress]:
-    from rich.progress import (
-        BarColumn,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-    from rich.progress import (
-        Progress as RichProgress,
-    )
+def _show_bar(console: Console, first: str) -> Iterator[Progress]:
+    from rich import progress as rich_progress
 
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
+        rich_progress.TextColumn("{task.description}"),
+        rich_progress.BarColumn(),
+        rich_progress.TaskProgressColumn(),
+        rich_progress.TimeElapsedColumn(),
+        rich_progress.TimeRemainingColumn(),
     )
-    with RichProgress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(first, total=1.0)
+    with rich_progress.Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(first, total=1.0)
 
-        def report(share: float, what: str) -> None:
-            progress.update(task, advance=share, description=escape(printable(what)))
+        def progress(share: float, name: str) -> None:
+            bar.update(task, advance=share, description=escape(printable(name)))
 
-        yield report
+        yield progress
 
 
-def _lines(console: Console) -> Progress:
-    """Print a line at each tenth, with the seconds so far and those that are left at this pace."""
-    done, told, lock, start = 0.0, 0, Lock(), time.monotonic()
+class _LineProgress:
+    """Prints a line at each tenth, with the seconds so far and an estimate of those left."""
 
-    def report(share: float, what: str) -> None:
-        nonlocal done, told
-        with lock:
-            done += share
-            if int(done * 10 + 1e-6) > told and done > 0:
-                told = int(done * 10 + 1e-6)
-                spent = time.monotonic() - start
-                left = max(spent * (1 - done) / done, 0.0)
-                console.print(
-                    f"{min(done, 1.0):4.0%}  {printable(what)}  {spent:.0f} s, {left:.0f} s left",
-                    markup=False,
-                    highlight=False,
-                )
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.start = time.monotonic()
+        self.lock = Lock()
+        self.done = 0.0
+        self.tenths = 0
 
-    return report
+    def __call__(self, share: float, name: str) -> None:
+        with self.lock:
+            self.done += share
+            tenths = int(self.done * 10 + 1e-6)
+            if tenths > self.tenths:
+                self.tenths = tenths
+                self._print_line(name)
+
+    def _print_line(self, name: str) -> None:
+        done = min(self.done, 1.0)
+        spent_s = time.monotonic() - self.start
+        left_s = spent_s * (1 - done) / done
+        self.console.print(
+            f"{done:4.0%}  {printable(name)}  {spent_s:.0f} s, {left_s:.0f} s left",
+            markup=False,
+            highlight=False,
+        )

@@ -1,4 +1,4 @@
-"""What a result came from: versions, options, the inputs' checksums, and what was left out and why."""
+"""Where a result came from: versions, options, checksums of the inputs, and what was left out."""
 
 import platform
 from collections.abc import Mapping, Sequence
@@ -12,93 +12,95 @@ from callshot.fewshot.protocol import Protocol
 from callshot.records import ClassCount, CorpusStats, Evaluation, Folds, Segmentation
 from callshot.version import __version__
 
-PACKAGES = ("numpy", "scipy", "numba", "polars")
+Facts = dict[str, Any]
 
 
 def describe_evaluation(
-    result: Evaluation,
+    evaluation: Evaluation,
     protocol: Protocol,
     files: Sequence[Mapping[str, Any]],
     options: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Return everything that is needed to repeat a run, and to doubt it."""
+) -> Facts:
+    """Return everything that is needed to reproduce and audit a run."""
+    folds = evaluation.folds
+    rejects = [
+        {"label": count.label, "segments": count.exemplars, "reason": count.reason}
+        for count in evaluation.classes
+        if not count.eligible
+    ]
     return {
-        "corpus": result.corpus,
-        "classes": sum(c.eligible for c in result.classes),
-        "queries": result.queries,
-        "complete_shots": result.complete_shots,
-        "folds": {
-            "count": result.folds.count,
-            "origin": result.folds.origin,
-            "proof": result.folds.proof,
-        },
-        "protocol": {name: getattr(protocol, name) for name in Protocol.__dataclass_fields__},
+        "corpus": evaluation.corpus,
+        "classes": len(evaluation.classes) - len(rejects),
+        "queries": evaluation.queries,
+        "complete_shots": evaluation.complete_shots,
+        "folds": {"count": folds.count, "origin": folds.origin, "proof": folds.proof},
+        "protocol": asdict(protocol),
         "options": dict(options),
         "inputs": list(files),
-        "ties": _describe_ties(result.ties),
-        "rejects": [
-            {"label": c.label, "segments": c.exemplars, "reason": c.reason}
-            for c in result.classes
-            if not c.eligible
-        ],
-        "notes": result.notes,
-        **_tell_machine(PACKAGES),
+        "ties": _describe_ties(evaluation.ties),
+        "rejects": rejects,
+        "notes": evaluation.notes,
+        **_describe_machine("numpy", "scipy", "numba", "polars"),
     }
 
 
 def describe_segmentation(
-    found: Segmentation, facts: CorpusStats, options: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return where segments came from, by which rule, what they are, and how many annotations became none."""
+    segmentation: Segmentation,
+    stats: CorpusStats,
+    options: Mapping[str, Any],
+) -> Facts:
+    """Return the sources, options and statistics of segments, and the counts of rejects."""
+    sources = [
+        {"format": name, "why": reason, "files": count}
+        for name, reason, count in segmentation.sources
+    ]
     return {
-        "facts": asdict(facts),
-        "recordings": len(found.recordings),
-        "annotated": len(found.annotated),
-        "sources": [
-            {"format": name, "why": why, "files": files} for name, why, files in found.sources
-        ],
-        "read": found.annotation_count,
-        "segments": len(found.segments),
-        "rejects": len(found.rejects),
-        "refused": len(found.skipped_files),
-        "notes": list(found.notes),
+        "facts": asdict(stats),
+        "recordings": len(segmentation.recordings),
+        "annotated": len(segmentation.annotated),
+        "sources": sources,
+        "read": segmentation.annotation_count,
+        "segments": len(segmentation.segments),
+        "rejects": len(segmentation.rejects),
+        "refused": len(segmentation.skipped_files),
+        "notes": list(segmentation.notes),
         "options": dict(options),
-        **_tell_machine(("numpy", "polars", "soundfile", "soxr")),
+        **_describe_machine("numpy", "polars", "soundfile", "soxr"),
     }
 
 
 def describe_folds(
-    folds: Folds, classes: Sequence[ClassCount], missing: Sequence[str]
-) -> dict[str, Any]:
-    """Return how folds came about, what they allow, and the segments that some encoder has no vector of."""
-    told = [
-        {name: getattr(c, name) for name in ("label", "exemplars", "complete_to_k", "reason")}
-        for c in classes
-    ]
+    folds: Folds,
+    classes: Sequence[ClassCount],
+    missing: Sequence[str],
+) -> Facts:
+    """Return how folds were made, what they allow, and the segments without a vector."""
+    columns = ("label", "exemplars", "complete_to_k", "reason")
     return {
         "count": folds.count,
         "origin": folds.origin,
         "proof": folds.proof,
-        "classes": told,
+        "classes": [{name: getattr(count, name) for name in columns} for count in classes],
         "missing": list(missing),
-        **_tell_machine(("numpy", "scipy")),
+        **_describe_machine("numpy", "scipy"),
     }
 
 
-def _tell_machine(packages: Sequence[str]) -> dict[str, Any]:
-    own = {"callshot": __version__, "python": platform.python_version()}
+def _describe_machine(*packages: str) -> Facts:
+    versions = {name: version(name) for name in packages}
+    versions |= {"callshot": __version__, "python": platform.python_version()}
     return {
-        "versions": {name: version(name) for name in packages} | own,
+        "versions": versions,
         "machine": {"system": platform.system(), "processor": platform.machine()},
     }
 
 
-def _describe_ties(ties: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return the ties of each encoder and spread, and where their share is largest."""
+def _describe_ties(ties: pl.DataFrame) -> list[Facts]:
+    """Sum the ties of each encoder and spread; the largest share names its class and k."""
     entries = []
-    for rows in ties.partition_by("encoder", "spread", maintain_order=True):
-        worst = rows.row(int(rows["share"].arg_max() or 0), named=True)
-        entry = {
+    for _, rows in ties.group_by(["encoder", "spread"], maintain_order=True):
+        worst = rows.row(rows["share"].arg_max() or 0, named=True)
+        entry: Facts = {
             "encoder": worst["encoder"],
             "spread": worst["spread"],
             "ties": rows["ties"].sum(),

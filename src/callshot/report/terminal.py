@@ -1,299 +1,240 @@
-"""An evaluation → what a terminal shows: a headline, a table of the curve and a chart; elsewhere, plain lines."""
+"""An evaluation or encoders → what a terminal shows: a headline, tables, and notes."""
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
-from math import ceil, floor, isfinite
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import polars as pl
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from callshot.errors import printable
-from callshot.records import Evaluation
+from callshot.records import EncoderStatus, Evaluation
 
-Line = tuple[str, str]  # a text and its style
-Cells = dict[tuple[int, int], Line]  # by column and row, from the top left
-
-SPREADS = {
+SPREAD_NOTES = {
     "per-query": "over bootstrap samples",
     "shared": "over labelled sets; query sampling is not in it",
 }
-MOST_REASONS, MOST_SHOTS = 6, 12
-ROUND_SHOTS = {1, 2, 3, 4, 5, *(n * 10**e for e in range(6) for n in (10, 15, 20, 30, 40, 60, 80))}
-COLOURS, MARKS, ASCII_MARKS = (
-    ("blue", "red", "green", "magenta", "cyan", "yellow"),
-    "●▲■◆▼○",
-    "ox+*#@",
-)
-ASCII = str.maketrans("⋆–…┤│└─┈░", "*-.||+-.:")
-BRAILLE = (
-    (0x01, 0x02, 0x04, 0x40),
-    (0x08, 0x10, 0x20, 0x80),
-)  # by column and row of a dot in its cell
-STEPS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5)
+MOST_REASONS = 6
+MOST_SHOTS = 12
+NARROWEST = 40
+ROUND_SHOTS = {1, 2, 3, 4, 5} | {
+    number * 10**exponent for exponent in range(6) for number in (10, 15, 20, 30, 40, 60, 80)
+}
+ASCII = str.maketrans("⋆–…", "*-.")
+
+Line = tuple[str, str]  # text and style
+Block = list[str]  # lines of equal width, from the heading down to chance
 
 
-@dataclass(frozen=True)
-class Series:
-    """One line of a chart: its mean at each k and, where they are known, the ends of its interval."""
+def print_lines(console: Console, lines: Iterable[str], style: str = "") -> None:
+    """Print lines that are not empty, without control characters and markup."""
+    for line in lines:
+        if line:
+            console.print(Text(printable(line), style), soft_wrap=True)
 
-    name: str
-    k: Sequence[int]
-    mean: Sequence[float]
-    low: Sequence[float] = ()
-    high: Sequence[float] = ()
+
+def make_table(*columns: str) -> Table:
+    """Return a table without lines; columns of texts are aligned left, the others right."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    left = (columns[0], "", "takes", "state", "eligible")
+    for name in columns:
+        table.add_column(
+            name,
+            justify="left" if name in left else "right",
+            no_wrap=name not in ("state", "eligible"),
+        )
+    return table
+
+
+def show_encoders(encoders: Sequence[EncoderStatus], console: Console) -> None:
+    """Print a row for each encoder, and what it still needs before it runs."""
+    table = make_table("encoder", "values", "takes", "state")
+    for encoder in encoders:
+        table.add_row(
+            Text(printable(encoder.name)),
+            str(encoder.dimension),
+            encoder.input,
+            Text(_describe_needs(encoder)),
+        )
+    console.print(table)
+    advice = (
+        "callshot encoders show NAME prints the details of one encoder; "
+        "onnx:PATH and hubert-base-lN are encoders too"
+    )
+    console.print(Text(advice))
+
+
+def show_encoder(
+    choices: Mapping[str, object],
+    encoder: EncoderStatus,
+    console: Console,
+) -> None:
+    """Print everything that affects the numbers of one encoder."""
+    settings = [f"{name}={value}" for name, value in choices.items()]
+    shown_settings = ", ".join(settings) or "none"
+    lines = [
+        f"{encoder.name}: {encoder.title}",
+        f"{encoder.dimension} values, {encoder.input}; licence {encoder.licence}",
+        f"a louder segment: {encoder.level}",
+        f"choices (--set): {shown_settings}",
+    ]
+    for file, source, is_installed in encoder.weights:
+        state = "installed" if is_installed else "missing"
+        lines.append(f"weights: {file} from {source}, {state}")
+    lines.append(_describe_needs(encoder))
+    print_lines(console, lines)
+
+
+def _describe_needs(encoder: EncoderStatus) -> str:
+    if not encoder.needs:
+        return "ready"
+    return "needs: " + ", then ".join(encoder.needs)
 
 
 def show_evaluation(evaluation: Evaluation, console: Console) -> None:
-    """Print an evaluation: on a terminal with colours and a chart, and in ASCII where its encoding has no more."""
-    width, ascii = max(console.width, 40), _needs_ascii(console)
-    texts = [Text(text, style) for text, style in _lines(evaluation, width)]
-    if console.is_terminal:
-        points = evaluation.curve.filter(metric="map", scoring="all")
-        spread = points["spread"][0]
-        series = list(_series(points.filter(spread=spread)))
-        texts.append(Text(f"\nmAP against k, {spread}", "bold"))
-        texts.append(_chart(series, width, 15, ascii, points["chance"][0]))
-    for text in texts:
-        if ascii:
-            text.plain = (
-                text.plain.translate(ASCII)
-                .encode(console.encoding, "replace")
-                .decode(console.encoding)
-            )
+    """Print an evaluation, in ASCII if the terminal has no other characters."""
+    needs_ascii = _needs_ascii(console)
+    for line, style in _describe_evaluation(evaluation, max(console.width, NARROWEST)):
+        text = Text(line, style)
+        if needs_ascii:
+            encoded = line.translate(ASCII).encode(console.encoding, "replace")
+            text.plain = encoded.decode(console.encoding)
         console.print(text, soft_wrap=not console.is_terminal)
 
 
 def _needs_ascii(console: Console) -> bool:
     try:
-        (MARKS + "⣿⋆–│┈░").encode(console.encoding)
+        "⋆–…".encode(console.encoding)
     except (UnicodeEncodeError, LookupError):
         return True
     return console.legacy_windows
 
 
-def _lines(evaluation: Evaluation, width: int) -> Iterator[Line]:
-    folds, classes = evaluation.folds, sum(c.eligible for c in evaluation.classes)
-    how = f"{folds.origin} ({folds.proof})" if folds.origin == "built" else folds.origin
-    counts = f"{classes} classes, {evaluation.queries} queries, {folds.count} folds {how}"
-    yield printable(f"{evaluation.corpus}: {counts}, k* = {evaluation.complete_shots}"), "bold"
-    yield from ((printable(text), "dim") for text in _ineligible(evaluation))
-    yield from _table(evaluation, width)
-    yield from ((printable(f"note: {note}"), "yellow") for note in evaluation.notes)
+def _describe_evaluation(evaluation: Evaluation, width: int) -> Iterator[Line]:
+    folds = evaluation.folds
+    classes = sum(count.eligible for count in evaluation.classes)
+    headline = (
+        f"{evaluation.corpus}: {classes} classes, {evaluation.queries} queries, "
+        f"{folds.count} folds {folds.origin}"
+    )
+    if folds.origin == "built":
+        headline += f" ({folds.proof})"
+    yield printable(f"{headline}, k* = {evaluation.complete_shots}"), "bold"
+    for line in _describe_ineligible(evaluation):
+        yield printable(line), "dim"
+    yield from _describe_curves(evaluation, width)
+    for note in evaluation.notes:
+        yield printable(f"note: {note}"), "yellow"
 
 
-def _ineligible(evaluation: Evaluation) -> Iterator[str]:
-    left_out = [c for c in evaluation.classes if not c.eligible]
-    if left_out:
-        yield f"not eligible: {len(left_out)} of {len(evaluation.classes)} classes"
-    yield from (f"  {c.label} ({c.exemplars}): {c.reason}" for c in left_out[:MOST_REASONS])
-    if len(left_out) > MOST_REASONS:
-        yield f"  and {len(left_out) - MOST_REASONS} more, see classes.csv"
+def _describe_ineligible(evaluation: Evaluation) -> Iterator[str]:
+    classes = evaluation.classes
+    ineligible = [count for count in classes if not count.eligible]
+    rest = len(ineligible) - MOST_REASONS
+    if ineligible:
+        yield f"not eligible: {len(ineligible)} of {len(classes)} classes"
+    for count in ineligible[:MOST_REASONS]:
+        yield f"  {count.label} ({count.exemplars}): {count.reason}"
+    if rest > 0:
+        yield f"  and {rest} more, see classes.csv"
 
 
-def shown_shots(shots: Sequence[int]) -> list[int]:
-    """Return the shots there is room for: all of a few, else the round ones and the ends.
+def choose_shots(shots: Sequence[int]) -> list[int]:
+    """Return the shots to show: all if they are few, else round numbers and both ends.
 
-    >>> shown_shots(range(1, 38))
+    >>> choose_shots(range(1, 38))
     [1, 2, 3, 4, 5, 10, 15, 20, 30, 37]
     """
-    few = len(shots) <= MOST_SHOTS
-    return [k for k in shots if few or k in ROUND_SHOTS or k in (shots[0], shots[-1])]
+    if len(shots) <= MOST_SHOTS:
+        return list(shots)
+    chosen = ROUND_SHOTS | {shots[0], shots[-1]}
+    return [k for k in shots if k in chosen]
 
 
-def _table(evaluation: Evaluation, width: int) -> Iterator[Line]:
-    """Tell the curve, as many encoders side by side as there is room for, and what its signs mean."""
-    shots, best = shown_shots(sorted(set(evaluation.curve["k"]))), evaluation.complete_shots
-    star = next((k for k in shots if k >= best), None)
-    lead = [
-        text.rjust(6)
-        for text in ("", "k  ", *(f"{k} {'⋆' if k == star else ' '}" for k in shots), "chance")
-    ]
-    units = list(_units(evaluation, shots, width - 8))
-    size = max((width - 6) // (2 + cell_len(units[0][0])), 1)
-    for start in range(0, len(units), size):
+def _describe_curves(evaluation: Evaluation, width: int) -> Iterator[Line]:
+    """Yield the table of the curves, as many encoders side by side as fit, and its legend."""
+    curve = evaluation.curve
+    shots = choose_shots(curve["k"].unique().sort().to_list())
+    star = min((k for k in shots if k >= evaluation.complete_shots), default=None)
+    heads = _make_heads(shots, star)
+    blocks = list(_make_blocks(curve, shots, width - 8))
+    block_width = cell_len(blocks[0][0])
+    per_row = max((width - 6) // (2 + block_width), 1)
+    for start in range(0, len(blocks), per_row):
+        chosen = blocks[start : start + per_row]
         yield "", ""
-        for n, row in enumerate(zip(lead, *units[start : start + size], strict=True)):
-            yield (
-                "  ".join(row).rstrip(),
-                "bold" if n == 0 or "⋆" in row[0] else "dim" if n in (1, len(lead) - 1) else "",
-            )
+        for (head, style), *cells in zip(heads, *chosen, strict=True):
+            line = "  ".join([head, *cells])
+            yield line.rstrip(), style
     yield "", ""
     if star is not None:
-        yield (
-            f"⋆ {'' if star == best else 'the first row beyond '}k* = {best}; beyond k*, support is partial",
-            "dim",
-        )
-    for spread in evaluation.curve["spread"].unique(maintain_order=True):
-        yield f"{spread}: mean [1st–99th percentile] {SPREADS.get(spread, '')}", "dim"
+        yield _describe_star(star, evaluation.complete_shots), "dim"
+    for spread in curve["spread"].unique(maintain_order=True):
+        note = SPREAD_NOTES.get(spread, "")
+        yield f"{spread}: mean [1st–99th percentile] {note}", "dim"
 
 
-def _units(evaluation: Evaluation, shots: Sequence[int], room: int) -> Iterator[list[str]]:
-    """Make a block of lines for every encoder and scoring, or for each of its columns if there is no room for all."""
-    for points in evaluation.curve.partition_by("encoder", "scoring", maintain_order=True):
-        encoder, scoring = points.select("encoder", "scoring").row(0)
-        name = printable(encoder if scoring == "all" else f"{encoder}, {scoring}")
-        columns = list(_columns(points, shots))
+def _make_heads(shots: Sequence[int], star: int | None) -> list[Line]:
+    """Return the first column of the table, and the style of each of its lines."""
+    heads = [("", "bold"), ("k  ", "dim")]
+    for k in shots:
+        if k == star:
+            heads.append((f"{k} ⋆", "bold"))
+        else:
+            heads.append((f"{k}  ", ""))
+    heads.append(("chance", "dim"))
+    return [(text.rjust(6), style) for text, style in heads]
+
+
+def _describe_star(star: int, complete_shots: int) -> str:
+    place = "" if star == complete_shots else "the first row beyond "
+    return f"⋆ {place}k* = {complete_shots}; beyond k*, support is partial"
+
+
+def _make_blocks(curve: pl.DataFrame, shots: Sequence[int], width: int) -> Iterator[Block]:
+    """Yield a block for each encoder and scoring, or for each of its columns if it is too wide."""
+    groups = curve.group_by(["encoder", "scoring"], maintain_order=True)
+    for (encoder, scoring), points in groups:
+        name = printable(str(encoder))
+        if scoring != "all":
+            name += f", {scoring}"
+        columns = list(_make_columns(points, shots))
         rows = ["  ".join(row) for row in zip(*columns, strict=True)]
-        for unit in [rows] if len(rows[0]) <= room else columns:
-            yield [_crop(name, len(unit[0])), *unit]
+        blocks = [rows] if len(rows[0]) <= width else columns
+        for block in blocks:
+            yield [_crop(name, len(block[0])), *block]
 
 
-def _columns(points: pl.DataFrame, shots: Sequence[int]) -> Iterator[list[str]]:
-    """Tell mAP with each spread, and AUROC with the first, from the head down to chance."""
+def _make_columns(points: pl.DataFrame, shots: Sequence[int]) -> Iterator[Block]:
+    """Yield mAP for each spread, and AUROC for the first."""
     spreads = points["spread"].unique(maintain_order=True)
-    for metric, spread in [*(("map", spread) for spread in spreads), ("auroc", spreads[0])]:
-        curve = points.filter(metric=metric, spread=spread)
-        interval = " [{p01:.3f}–{p99:.3f}]" if metric == "map" else ""
-        texts = {
-            point["k"]: ("{mean:.3f}" + interval).format(**point)
-            for point in curve.iter_rows(named=True)
-        }
-        head = f"mAP {spread}" if metric == "map" else "AUROC"
-        column = [head, *(texts.get(k, "") for k in shots), f"{curve['chance'][0]:.3f}"]
-        yield [text.ljust(max(map(len, column))) for text in column]
+    for spread in spreads:
+        scores = points.filter(metric="map", spread=spread)
+        yield _make_column(scores, shots, f"mAP {spread}")
+    scores = points.filter(metric="auroc", spread=spreads[0])
+    yield _make_column(scores, shots, "AUROC")
+
+
+def _make_column(points: pl.DataFrame, shots: Sequence[int], heading: str) -> Block:
+    texts = {}
+    for point in points.iter_rows(named=True):
+        text = f"{point['mean']:.3f}"
+        if point["metric"] == "map":
+            text += f" [{point['p01']:.3f}–{point['p99']:.3f}]"
+        texts[point["k"]] = text
+    chance = points["chance"][0]
+    cells = [
+        heading,
+        *(texts.get(k, "") for k in shots),
+        f"{chance:.3f}",
+    ]
+    width = max(map(len, cells))
+    return [cell.ljust(width) for cell in cells]
 
 
 def _crop(text: str, width: int) -> str:
-    return set_cell_size(
-        text if cell_len(text) <= width else set_cell_size(text, width - 1) + "…", width
-    )
-
-
-def _series(points: pl.DataFrame) -> Iterator[Series]:
-    for curve in points.partition_by("encoder", maintain_order=True):
-        columns = [curve[name].to_list() for name in ("k", "mean", "p01", "p99")]
-        yield Series(printable(curve["encoder"][0]), *columns)
-
-
-@dataclass(frozen=True)
-class _Frame:
-    """Where shots and values lie, in dots from the top left, on a grid of cells that are some dots wide and high."""
-
-    columns: int
-    rows: int
-    across: int
-    down: int
-    shots: Sequence[int]
-    ticks: Sequence[float]
-
-    def x(self, k: int) -> int:
-        share = self.shots.index(k) / (len(self.shots) - 1) if len(self.shots) > 1 else 0.5
-        return round(share * (self.columns * self.across - 1))
-
-    def y(self, value: float) -> int:
-        return round(
-            (self.ticks[-1] - value)
-            / (self.ticks[-1] - self.ticks[0])
-            * (self.rows * self.down - 1)
-        )
-
-    def dots(self, shots: Sequence[int], values: Sequence[float]) -> list[tuple[int, int]]:
-        return [
-            (self.x(k), self.y(value))
-            for k, value in zip(shots, values, strict=False)
-            if isfinite(value)
-        ]
-
-
-def draw_chart(
-    series: Sequence[Series], width: int, height: int, ascii: bool, chance: float | None = None
-) -> str:
-    """Draw means against k, shots at equal distances; with the interval, where there is one series only."""
-    plain = _chart(series, width, height, ascii, chance).plain
-    return plain.translate(ASCII) if ascii else plain
-
-
-def _chart(
-    series: Sequence[Series], width: int, height: int, ascii: bool, chance: float | None
-) -> Text:
-    shots = sorted({k for line in series for k in line.k})
-    frame = _Frame(
-        width - 6, height - 3, *((1, 1) if ascii else (2, 4)), shots, _ticks(series, chance)
-    )
-    marks = ASCII_MARKS if ascii else MARKS
-    cells = _cells(frame, series, chance, marks)
-    labels = {frame.y(value) // frame.down: f"{value:.2f}" for value in frame.ticks}
-    text = Text()
-    for row in range(frame.rows):
-        text.append(f"{labels.get(row, ''):>4} {'┤' if row in labels else '│'}", "dim")
-        text.append_tokens(cells.get((column, row), (" ", "")) for column in range(frame.columns))
-        text.append("\n")
-    text.append(f"     └{'─' * frame.columns}\n{_shot_labels(frame)}\n", "dim")
-    return text.append_tokens(_key(series, chance, width, marks))
-
-
-def _ticks(series: Sequence[Series], chance: float | None) -> list[float]:
-    """Return round values that span all that is drawn, five or so."""
-    drawn = [*series[0].low, *series[0].high] if len(series) == 1 else []
-    values = [
-        v
-        for v in (*drawn, *(v for s in series for v in s.mean), chance)
-        if v is not None and isfinite(v)
-    ]
-    step = next((step for step in STEPS if max(values) - min(values) <= 4.5 * step), 1.0)
-    last = ceil(max(values) / step - 1e-9)
-    return [n * step for n in range(min(floor(min(values) / step + 1e-9), last - 1), last + 1)]
-
-
-def _cells(frame: _Frame, series: Sequence[Series], chance: float | None, marks: str) -> Cells:
-    """Fill the cells: an interval, chance over it, then lines of dots, each with its mark on some of its points."""
-    cells = _band(frame, series[0]) if len(series) == 1 else {}
-    if chance is not None:
-        cells |= {
-            (column, frame.y(chance) // frame.down): ("┈", "dim") for column in range(frame.columns)
-        }
-    dots: dict[tuple[int, int], int] = defaultdict(int)
-    every = ceil(8 * len(frame.shots) / frame.columns)
-    for n, line in enumerate(series):
-        mark, colour = marks[n % len(marks)], COLOURS[n % len(COLOURS)]
-        points = frame.dots(line.k, line.mean)
-        for x, y in _trace(points):
-            cell = x // frame.across, y // frame.down
-            dots[cell] |= BRAILLE[x % frame.across][y % frame.down]
-            cells[cell] = mark if marks == ASCII_MARKS else chr(0x2800 | dots[cell]), colour
-        for x, y in points[n * every // len(series) :: every]:
-            cells[x // frame.across, y // frame.down] = mark, colour
-    return cells
-
-
-def _band(frame: _Frame, line: Series) -> Cells:
-    rows: dict[int, list[int]] = defaultdict(list)
-    for x, y in (dot for end in (line.low, line.high) for dot in _trace(frame.dots(line.k, end))):
-        rows[x // frame.across].append(y // frame.down)
-    return {
-        (column, row): ("░", "dim")
-        for column, ends in rows.items()
-        for row in range(min(ends), max(ends) + 1)
-    }
-
-
-def _trace(points: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    yield from points[:1]
-    for (x, y), (to_x, to_y) in pairwise(points):
-        steps = max(abs(to_x - x), abs(to_y - y), 1)
-        yield from (
-            (x + round((to_x - x) * t / steps), y + round((to_y - y) * t / steps))
-            for t in range(1, steps + 1)
-        )
-
-
-def _shot_labels(frame: _Frame) -> str:
-    text = ""
-    for k in shown_shots(frame.shots):
-        start = 6 + frame.x(k) // frame.across - len(str(k)) // 2
-        text += f"{'':{start - len(text)}}{k}" if not text or start > len(text) else ""
-    return text
-
-
-def _key(series: Sequence[Series], chance: float | None, width: int, marks: str) -> Iterator[Line]:
-    room = max((width - 22) // len(series) - 4, 4)
-    yield " " * 6, ""
-    for n, line in enumerate(series):
-        yield marks[n % 6], COLOURS[n % 6]
-        yield f" {_crop(line.name, min(room, cell_len(line.name)))}  ", ""
-    if chance is not None:
-        yield f"┈ chance {chance:.3f}", "dim"
+    """Return a text of this width on a terminal, where some letters take two columns."""
+    if cell_len(text) > width:
+        text = set_cell_size(text, width - 1) + "…"
+    return set_cell_size(text, width)

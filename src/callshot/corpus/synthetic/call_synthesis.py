@@ -3,11 +3,14 @@
 A call is a source through a filter. The source is a wave of many harmonics, read at a phase that
 follows the contour of the fundamental, made rough and mixed with breath noise. The filter has the
 resonances (formants) of the caller's vocal tract. The ranges of similar types overlap, as those of
-elephants do. The figures imitate published descriptions; they were not measured on any animal.
+elephants do; `call_types.toml` has them.
 """
 
+import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +18,7 @@ from scipy import fft
 
 from callshot.records import FloatArray
 
-Samples = NDArray[np.float32]
+Samples = NDArray[np.floating[Any]]
 Spectrum = NDArray[np.complex64]
 Random = np.random.Generator
 Range = tuple[float, float]
@@ -77,44 +80,14 @@ CONTOURS: dict[str, Callable[[FloatArray], FloatArray]] = {
     "waver": lambda t: np.sin(4 * np.pi * t),
 }
 
-# fmt: off
-CALL_TYPES = {
-    # f0_hz, duration_s, contour, sweep, formants_hz, tilt, breath, rough, attack, decay, level_db,
-    # pulse_hz
-    "comment rumble": CallType(
-        (14, 22), (1.6, 5), "flat", 0.04, (105, 400, 950), 1.3, 0.1, 0.15, 0.2, 0.3, 0),
-    "oestrous rumble": CallType(
-        (11, 18), (3.5, 9), "late fall", 0.18, (75, 310, 1000), 1.3, 0.1, 0.15, 0.25, 0.4, 0),
-    "greeting rumble": CallType(
-        (15, 25), (3, 7), "arch", 0.25, (150, 560, 1500), 0.9, 0.15, 0.25, 0.05, 0.3, 3),
-    "grumbling rumble": CallType(
-        (13, 22), (1.3, 4), "waver", 0.08, (120, 480, 1700), 0.9, 2.0, 0.5, 0.1, 0.2, 0),
-    "separated rumble": CallType(
-        (16, 26), (2, 5.5), "rise", 0.2, (140, 900, 1350), 0.6, 0.05, 0.1, 0.3, 0.15, 3),
-    "lets-go rumble": CallType(
-        (14, 20), (3, 7), "flat", 0.03, (90, 620, 850), 0.8, 0.1, 0.1, 0.15, 0.25, 2, (0.4, 0.7)),
-    "musth rumble": CallType(
-        (10, 15), (2, 6), "flat", 0.05, (55, 220, 700), 1.0, 0.25, 0.35, 0.1, 0.2, 2, (3, 5)),
-    "begging rumble": CallType(
-        (22, 35), (1.1, 2.2), "fall", 0.15, (240, 1050, 2200), 0.8, 0.1, 0.15, 0.1, 0.3, 1),
-    "conflict roar": CallType(
-        (100, 280), (1.2, 3.5), "arch", 0.15, (300, 800, 1700), 1.0, 0.5, 0.9, 0.1, 0.25, 1),
-    "trumpet blast": CallType(
-        (320, 600), (1.1, 2.5), "arch", 0.06, (850, 1900, 3400), 0.7, 0.2, 0.2, 0.05, 0.15, 0),
-    "pulsated play trumpet": CallType(
-        (330, 650), (1.1, 3), "waver", 0.08, (950, 2200, 3800), 0.6, 0.4, 0.4, 0.05, 0.15, 0,
-        (5, 12)),
-    "cow-calf rumble": CallType(
-        (17, 27), (1.2, 3), "arch", 0.1, (130, 550, 1200), 1.2, 0.15, 0.15, 0.2, 0.3, 0),
-    "baroo rumble": CallType(
-        (18, 30), (1.5, 4), "waver", 0.3, (160, 600, 1500), 1.1, 0.2, 0.2, 0.15, 0.25, 1),
-    "nasal trumpet": CallType(
-        (250, 420), (1.1, 2), "fall", 0.1, (700, 1500, 2600), 0.9, 0.3, 0.3, 0.1, 0.2, 2),
-}
-# fmt: on
+
+def _load_call_types() -> dict[str, CallType]:
+    text = files(__package__).joinpath("call_types.toml").read_text(encoding="utf-8")
+    return {name: CallType(**values) for name, values in tomllib.loads(text).items()}
+
+
+CALL_TYPES = _load_call_types()
 CHORUS = "female chorus"
-CHORUS_DURATION_S = (3.5, 9.0)
-CHORUS_LEVEL_DB = 3.0
 CHORUS_RUMBLES = ("greeting rumble", "comment rumble", "oestrous rumble", "separated rumble")
 CHORUS_OTHERS = ("conflict roar", "conflict roar", "trumpet blast")
 
@@ -133,22 +106,28 @@ def _draw_ripple(random: Random) -> FloatArray:
     return RIPPLE * random.standard_normal(RIPPLE_POINTS)
 
 
-def duration_range_s(label: str) -> Range:
-    """Return the shortest and the longest whole call of a type."""
-    return CHORUS_DURATION_S if label == CHORUS else CALL_TYPES[label].duration_s
-
-
-def level_db(label: str) -> float:
-    """Return the loudness of a type against others."""
-    return CHORUS_LEVEL_DB if label == CHORUS else CALL_TYPES[label].level_db
-
-
 def draw_band_hz(label: str, random: Random) -> Range:
     """Draw the lowest and highest frequency of the box that a person would draw around a call."""
-    names = CHORUS_RUMBLES if label == CHORUS else (label,)
-    low_hz = min(CALL_TYPES[name].f0_hz[0] for name in names)
-    high_hz = max(CALL_TYPES[name].formants_hz[-1] for name in names)
-    return low_hz * random.uniform(0.6, 0.9), high_hz * random.uniform(0.6, 1.1)
+    call_type = CALL_TYPES[label]
+    low_hz = call_type.f0_hz[0] * random.uniform(0.6, 0.9)
+    high_hz = call_type.formants_hz[-1] * random.uniform(0.6, 1.1)
+    return low_hz, high_hz
+
+
+def draw_slow_noise(
+    size: int,
+    rate_hz: int,
+    points_hz: float,
+    random: Random,
+    *,
+    scale: float = 1.0,
+    dtype: type[np.floating[Any]] = np.float64,
+) -> Samples:
+    """Draw noise that changes no faster than `points_hz`; its standard deviation is `scale`."""
+    points = scale * random.standard_normal(int(size / rate_hz * points_hz) + 3)
+    positions = np.arange(size, dtype=dtype) * dtype(points_hz / rate_hz)
+    noise: Samples = np.interp(positions, np.arange(points.size), points)
+    return noise.astype(dtype)
 
 
 def synthesise_call(
@@ -164,7 +143,13 @@ def synthesise_call(
     size = max(1, round(duration_s * rate_hz))
     if label == CHORUS:
         return _synthesise_chorus(callers, size, rate_hz, random)
-    return _synthesise(CALL_TYPES[label], callers[0], size, rate_hz, random)
+    return _synthesise(
+        CALL_TYPES[label],
+        callers[0],
+        size,
+        rate_hz,
+        random,
+    )
 
 
 def _synthesise_chorus(callers: list[Caller], size: int, rate_hz: int, random: Random) -> Samples:
@@ -182,9 +167,19 @@ def _synthesise_chorus(callers: list[Caller], size: int, rate_hz: int, random: R
         mixture[first : first + part_size] += np.float32(random.uniform(0.5, 1.0)) * part
 
     for number, caller in enumerate(choir):
-        add(CHORUS_RUMBLES, caller, random.uniform(0.5, 0.8), number / (len(choir) - 1))
+        add(
+            CHORUS_RUMBLES,
+            caller,
+            random.uniform(0.5, 0.8),
+            number / (len(choir) - 1),
+        )
     if random.random() < 0.8:
-        add(CHORUS_OTHERS, choir[0], random.uniform(0.25, 0.5), random.random())
+        add(
+            CHORUS_OTHERS,
+            choir[0],
+            random.uniform(0.25, 0.5),
+            random.random(),
+        )
     return _unit_power(mixture)
 
 
@@ -194,7 +189,8 @@ def _synthesise(
     f0_hz = _draw_fundamental(call_type, caller, size, rate_hz, random)
     phase = np.cumsum(f0_hz / rate_hz) + random.random()
     tilt = call_type.tilt + caller.tilt + 0.08 * random.standard_normal()
-    source = _unit_power(_read_wave(phase, tilt, float(f0_hz.max()), rate_hz))
+    highest_hz = float(f0_hz.max())
+    source = _unit_power(_read_wave(phase, tilt, highest_hz, rate_hz))
     subharmonic = np.cos(np.pi * phase).astype(np.float32)  # every second period is weaker
     source *= 1 + np.float32(call_type.rough) * subharmonic
     breath = np.float32(np.sqrt(call_type.breath * random.uniform(0.5, 2.0)))
@@ -210,25 +206,24 @@ def _synthesise(
 
 def _draw_fundamental(
     call_type: CallType, caller: Caller, size: int, rate_hz: int, random: Random
-) -> FloatArray:
+) -> Samples:
     """Draw the fundamental of every sample: range, pitch, contour, vibrato and jitter."""
     low_hz, high_hz = call_type.f0_hz
-    mean_hz = float(np.clip(random.uniform(low_hz, high_hz) * caller.pitch, low_hz, high_hz))
+    mean_hz = random.uniform(low_hz, high_hz) * caller.pitch
+    mean_hz = min(max(mean_hz, low_hz), high_hz)
     time = np.linspace(0, 1, size)
     contour = CONTOURS[call_type.contour](time)
     sweep = call_type.sweep * random.uniform(0.6, 1.2) * contour
     cycles = random.uniform(1, 4) * size / rate_hz * time + random.random()
     vibrato = 0.02 * np.sin(2 * np.pi * cycles)
-    jitter = (0.01 + 0.05 * call_type.rough) * _draw_slow_noise(size, rate_hz, 25, random)
-    change = np.clip(1 + sweep - sweep.mean() + vibrato + jitter, 0.4, 2.0)
-    return np.asarray(mean_hz * change)
-
-
-def _draw_slow_noise(size: int, rate_hz: int, points_hz: float, random: Random) -> FloatArray:
-    """Draw noise of about unit size that changes no faster than `points_hz`."""
-    points = random.standard_normal(int(size / rate_hz * points_hz) + 3)
-    positions = np.arange(size) * (points_hz / rate_hz)
-    return np.asarray(np.interp(positions, np.arange(points.size), points))
+    jitter = draw_slow_noise(size, rate_hz, 25, random)
+    jitter = (0.01 + 0.05 * call_type.rough) * jitter
+    change: Samples = np.clip(
+        1 + sweep - sweep.mean() + vibrato + jitter,
+        0.4,
+        2.0,
+    )
+    return mean_hz * change
 
 
 def _read_wave(phase: FloatArray, tilt: float, highest_hz: float, rate_hz: int) -> Samples:
@@ -236,8 +231,9 @@ def _read_wave(phase: FloatArray, tilt: float, highest_hz: float, rate_hz: int) 
     harmonics = max(1, min(int(0.45 * rate_hz / highest_hz), WAVE_SIZE // 16))
     spectrum = np.zeros(WAVE_SIZE // 2 + 1)
     spectrum[1 : harmonics + 1] = np.arange(1.0, harmonics + 1) ** -tilt
-    wave = fft.irfft(spectrum).astype(np.float32)
-    return np.asarray(wave[(phase * WAVE_SIZE).astype(np.int64) % WAVE_SIZE])
+    wave: Samples = fft.irfft(spectrum).astype(np.float32)
+    entries = (phase * WAVE_SIZE).astype(np.int64)
+    return wave[entries % WAVE_SIZE]
 
 
 def _draw_envelope(call_type: CallType, size: int, rate_hz: int, random: Random) -> Samples:
@@ -245,8 +241,17 @@ def _draw_envelope(call_type: CallType, size: int, rate_hz: int, random: Random)
     attack = call_type.attack * random.uniform(0.6, 1.4)
     decay = call_type.decay * random.uniform(0.6, 1.4)
     corners = [0, attack, 1 - decay, 1]
-    envelope = np.interp(np.linspace(0, 1, size), corners, [0.1, 1, 1, 0.1])
-    shimmer = _draw_slow_noise(size, rate_hz, 12 + 40 * call_type.rough, random)
+    envelope = np.interp(
+        np.linspace(0, 1, size),
+        corners,
+        [0.1, 1, 1, 0.1],
+    )
+    shimmer = draw_slow_noise(
+        size,
+        rate_hz,
+        12 + 40 * call_type.rough,
+        random,
+    )
     envelope *= np.exp((0.1 + 0.4 * call_type.rough) * shimmer)
     pulse_hz = random.uniform(*call_type.pulse_hz)
     if pulse_hz > 0:
@@ -264,8 +269,8 @@ def _filter_by_tract(
     thirds = 3 * np.log2(1 + frequency_hz / np.float32(40))
     gain = _tract_gain(frequency_hz, formants_hz)
     gain *= np.exp(np.interp(thirds, np.arange(ripple.size), ripple)).astype(np.float32)
-    filtered = fft.irfft(fft.rfft(source, size) * gain, size)
-    return np.asarray(filtered[: source.size], np.float32)
+    filtered: Samples = fft.irfft(fft.rfft(source, size) * gain, size)
+    return filtered[: source.size]
 
 
 def _tract_gain(frequency_hz: Samples, formants_hz: FloatArray) -> Spectrum:
@@ -276,7 +281,7 @@ def _tract_gain(frequency_hz: Samples, formants_hz: FloatArray) -> Spectrum:
         distance = np.float32(formant_hz**2) - frequency_hz**2 + damping
         gain += np.float32(FORMANT_STEP**number) * damping / distance
     rolloff = 1 + (frequency_hz / np.float32(1.5 * formants_hz[-1])) ** 2
-    return np.asarray(gain / rolloff, np.complex64)
+    return gain / rolloff
 
 
 def _fade_ends(samples: Samples, rate_hz: int) -> None:
@@ -289,4 +294,5 @@ def _fade_ends(samples: Samples, rate_hz: int) -> None:
 
 def _unit_power(samples: Samples) -> Samples:
     power = np.mean(samples**2) + np.float32(1e-20)
-    return np.asarray(samples / np.sqrt(power), np.float32)
+    scaled: Samples = samples / np.sqrt(power)
+    return scaled

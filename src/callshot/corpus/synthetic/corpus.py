@@ -3,7 +3,7 @@
 import io
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from callshot.corpus.options import check_range
 from callshot.corpus.synthetic.call_synthesis import (
+    CALL_TYPES,
     Random,
     draw_band_hz,
     draw_caller,
-    level_db,
     synthesise_call,
 )
 from callshot.corpus.synthetic.plan import RecordingPlan, plan_corpus, stream
@@ -128,9 +128,8 @@ def make_corpus(
         seed=seed,
         scale=float(scale),
         rate_hz=rate_hz,
-        recordings=summary.recordings,
-        calls=summary.calls,
         minutes=summary.duration_s / 60,
+        **asdict(summary),
     )
     _prepare_folder(folder, readme)
     write_atomic(folder / "README.md", readme)
@@ -190,9 +189,15 @@ def make_recording(plan: RecordingPlan, *, seed: int = 0, rate_hz: int = 16000) 
         shift = first_caller[call.label]  # all calls of a type are by the same caller
         choir = callers[shift:] + callers[:shift]
         call_random = stream(seed, "voice", plan.number, number)
-        gain_db = level_db(call.label) + LEVEL_SPREAD_DB * call_random.standard_normal()
+        gain_db = CALL_TYPES[call.label].level_db + LEVEL_SPREAD_DB * call_random.standard_normal()
         duration_s = call.end_s - call.start_s
-        part = synthesise_call(call.label, choir, duration_s, rate_hz, call_random)
+        part = synthesise_call(
+            call.label,
+            choir,
+            duration_s,
+            rate_hz,
+            call_random,
+        )
         first = round(call.start_s * rate_hz)
         samples[first : first + part.size] += np.float32(10 ** (gain_db / 20)) * part
     mixture = mix_soundscape(samples, soundscape, rate_hz, random)
@@ -214,7 +219,15 @@ def make_raven_table(plan: RecordingPlan, seed: int, rate_hz: int) -> str:
     views = ("Waveform 1", "Spectrogram 1") if plan.number % 2 == 1 else ("Spectrogram 1",)
     text = RAVEN_HEADER
     for number, call in enumerate(plan.calls):
-        low_hz, high_hz = draw_band_hz(call.label, stream(seed, "band", plan.number, number))
+        low_hz, high_hz = draw_band_hz(
+            call.label,
+            stream(
+                seed,
+                "band",
+                plan.number,
+                number,
+            ),
+        )
         high_hz = min(high_hz, rate_hz / 2)
         span = f"{call.start_s:.9f}\t{call.end_s:.9f}\t{low_hz:.3f}\t{high_hz:.3f}"
         for view in views:
@@ -263,5 +276,10 @@ def _format_tier(number: int, name: str, spans: list[Interval], duration_s: floa
         number=number, name=name, duration_s=duration_s, intervals=len(intervals)
     )
     for n, (start_s, end_s, text) in enumerate(intervals, start=1):
-        tier += TIER_INTERVAL.format(number=n, start_s=start_s, end_s=end_s, text=text)
+        tier += TIER_INTERVAL.format(
+            number=n,
+            start_s=start_s,
+            end_s=end_s,
+            text=text,
+        )
     return tier

@@ -11,7 +11,7 @@ from zlib import crc32
 
 import numpy as np
 
-from callshot.corpus.synthetic.call_synthesis import Random, duration_range_s
+from callshot.corpus.synthetic.call_synthesis import CALL_TYPES, Random
 from callshot.errors import OptionError
 from callshot.records import FloatArray
 
@@ -100,7 +100,11 @@ def _distribute_labels(seed: int, scale: float) -> list[Clump]:
     counts = {label: max(MIN_CALLS, round(scale * count)) for label, count in COUNTS.items()}
     total = sum(counts.values())
     shares = [count / total for count in counts.values()]
-    short = random.choice(list(counts), round(SHORT_SHARE * total), p=shares)
+    short = random.choice(
+        list(counts),
+        round(SHORT_SHARE * total),
+        p=shares,
+    )
     size = ceil((total + len(short)) / CALLS_PER_RECORDING)
     capacity = 0.7 + 1.9 * random.random(size) ** 3  # some recordings are busier
     recordings: list[Clump] = [[] for _ in range(size)]
@@ -120,8 +124,7 @@ def _distribute_labels(seed: int, scale: float) -> list[Clump]:
 def _clump_sizes(count: int) -> list[int]:
     """Split the calls of one type into at least five parts, for different recordings."""
     parts = max(MIN_CALLS, ceil(count / CLUMP_SIZE))
-    size, remainder = divmod(count, parts)
-    return [size + 1] * remainder + [size] * (parts - remainder)
+    return [len(part) for part in np.array_split(np.arange(count), parts)]
 
 
 def _place_clumps(
@@ -157,14 +160,20 @@ def _plan_recording(
     free_s = random.uniform(1, 6)
     for i, index in enumerate(random.permutation(len(labels))):
         label, is_short = labels[index]
-        limits_s = (0.35, 0.95) if is_short else duration_range_s(label)
+        limits_s = (0.35, 0.95) if is_short else CALL_TYPES[label].duration_s
         length_s = random.uniform(*limits_s)
         start_s = free_s
         if (number, i) in overlaps:
             previous = calls[-1]
             share = random.uniform(0.4, 0.8)
             start_s = previous.start_s + share * (previous.end_s - previous.start_s)
-        calls.append(PlannedCall(round(start_s, 3), round(start_s + length_s, 3), label))
+        calls.append(
+            PlannedCall(
+                round(start_s, 3),
+                round(start_s + length_s, 3),
+                label,
+            )
+        )
         free_s = max(call.end_s for call in calls) + 1.5 + random.exponential(4.0)
     site = SITES[random.integers(len(SITES))]
     return RecordingPlan(

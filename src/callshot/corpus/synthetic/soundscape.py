@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import fft
 
-from callshot.corpus.synthetic.call_synthesis import Random, Samples, Spectrum
+from callshot.corpus.synthetic.call_synthesis import Random, Samples, Spectrum, draw_slow_noise
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,26 +67,40 @@ def mix_soundscape(calls: Samples, soundscape: Soundscape, rate_hz: int, random:
     frequency_hz = fft.rfftfreq(size, 1 / rate_hz).astype(np.float32)
     microphone = _microphone_gain(frequency_hz, soundscape)
     absorption = _absorption_gain(frequency_hz, soundscape.distance_m)
-    reverberation = _draw_reverberation(soundscape.distance_m, tail_size, size, random)
+    reverberation = _draw_reverberation(
+        soundscape.distance_m,
+        tail_size,
+        size,
+        random,
+    )
     gain = microphone * absorption * reverberation
-    mixture = fft.irfft(fft.rfft(calls, size) * gain, size)[: calls.size]
-    noise = _draw_noise(soundscape, frequency_hz, microphone, size, rate_hz, random)
+    mixture: Samples = fft.irfft(fft.rfft(calls, size) * gain, size)[: calls.size]
+    noise = _draw_noise(
+        soundscape,
+        frequency_hz,
+        microphone,
+        size,
+        rate_hz,
+        random,
+    )
     mixture += noise[: calls.size]
     mixture += _draw_birds(soundscape, calls.size, rate_hz, random)
     scale = soundscape.peak / max(np.abs(mixture).max(), 1e-9)
-    return np.asarray(mixture * np.float32(scale), np.float32)
+    return mixture * np.float32(scale)
 
 
 def _microphone_gain(frequency_hz: Samples, soundscape: Soundscape) -> Samples:
     """Return a gain that falls by 12 dB per octave below the low cut, with a colour above it."""
     square = (frequency_hz / np.float32(soundscape.low_cut_hz)) ** 2
     colour = (1 + frequency_hz / np.float32(300)) ** np.float32(soundscape.colour)
-    return np.asarray(colour * square / np.sqrt(1 + square**2), np.float32)
+    gain: Samples = colour * square / np.sqrt(1 + square**2)
+    return gain
 
 
 def _absorption_gain(frequency_hz: Samples, distance_m: float) -> Samples:
     """Return the gain of air, leaves and soil, which absorb more at high frequencies."""
-    return np.asarray(10 ** (-(distance_m / 100) * (frequency_hz / 1000) * 0.35), np.float32)
+    exponent: Samples = -(distance_m / 100) * (frequency_hz / 1000) * 0.35
+    return 10**exponent
 
 
 def _draw_reverberation(distance_m: float, tail_size: int, size: int, random: Random) -> Spectrum:
@@ -95,7 +109,8 @@ def _draw_reverberation(distance_m: float, tail_size: int, size: int, random: Ra
     tail = random.standard_normal(tail_size, np.float32) * decay
     tail *= np.float32(np.sqrt(distance_m / 100) / np.sqrt((decay**2).sum()))
     tail[0] += 1
-    return np.asarray(fft.rfft(tail, size), np.complex64)
+    spectrum: Spectrum = fft.rfft(tail, size)
+    return spectrum
 
 
 def _draw_noise(
@@ -112,26 +127,33 @@ def _draw_noise(
     floor = 1 / np.sqrt(1 + frequency_hz / np.float32(1000))
     insects_hz = np.float32(min(soundscape.insects_hz, 0.4 * rate_hz))
     insects = np.exp(-((frequency_hz / insects_hz - 1) ** 2) / np.float32(0.005))
-    gusts = np.exp(_draw_swell(soundscape.gusts, size, 1.0, rate_hz, random))
-    noise = _shape_noise(white, wind, soundscape.wind_db, size) * gusts
+    gusts = draw_slow_noise(
+        size,
+        rate_hz,
+        1.0,
+        random,
+        scale=soundscape.gusts,
+        dtype=np.float32,
+    )
+    noise = _shape_noise(white, wind, soundscape.wind_db, size) * np.exp(gusts)
     noise += _shape_noise(white, floor, soundscape.floor_db, size)
-    swell = np.exp(_draw_swell(0.5, size, 6.0, rate_hz, random))
-    noise += _shape_noise(white, insects, soundscape.insects_db, size) * swell
+    swell = draw_slow_noise(
+        size,
+        rate_hz,
+        6.0,
+        random,
+        scale=0.5,
+        dtype=np.float32,
+    )
+    noise += _shape_noise(white, insects, soundscape.insects_db, size) * np.exp(swell)
     return noise
 
 
 def _shape_noise(white: Spectrum, gain: Samples, level_db: float, size: int) -> Samples:
     """Turn a white spectrum into noise of a shape and a level."""
-    noise = fft.irfft(white * gain, size)
+    noise: Samples = fft.irfft(white * gain, size)
     scale = 10 ** (level_db / 20) / np.sqrt(np.mean(noise**2))
-    return np.asarray(noise * np.float32(scale), np.float32)
-
-
-def _draw_swell(depth: float, size: int, points_hz: float, rate_hz: int, random: Random) -> Samples:
-    """Draw a level that swells and fades over about 1 / `points_hz`."""
-    points = depth * random.standard_normal(int(size / rate_hz * points_hz) + 3)
-    positions = np.arange(size, dtype=np.float32) * np.float32(points_hz / rate_hz)
-    return np.asarray(np.interp(positions, np.arange(points.size), points), np.float32)
+    return noise * np.float32(scale)
 
 
 def _draw_birds(soundscape: Soundscape, size: int, rate_hz: int, random: Random) -> Samples:
@@ -155,4 +177,4 @@ def _draw_whistle(birds_hz: float, rate_hz: int, random: Random) -> Samples:
     start_hz = min(birds_hz * random.uniform(0.8, 1.2), 0.35 * rate_hz)
     pitch_hz = start_hz * (1 + random.uniform(-0.25, 0.25) * time)
     wave = np.sin(2 * np.pi * np.cumsum(pitch_hz) / rate_hz)
-    return np.asarray(wave * np.sin(np.pi * time), np.float32)
+    return (wave * np.sin(np.pi * time)).astype(np.float32)

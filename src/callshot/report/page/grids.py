@@ -28,10 +28,12 @@ def show_table(table: Table, name: str) -> Markup:
 def _parts(table: Table, classes: Classes) -> Iterator[Markup]:
     rows = [_row(cells, classes) for cells in table.rows]
     first_foot = len(rows) - table.foot
+    body = rows[:first_foot]
+    foot = rows[first_foot:]
     yield element("thead", *_headings(table, classes))
-    yield element("tbody", *rows[:first_foot])
-    if table.foot:
-        yield element("tfoot", *rows[first_foot:])
+    yield element("tbody", *body)
+    if foot:
+        yield element("tfoot", *foot)
 
 
 def _headings(table: Table, classes: Classes) -> Iterator[Markup]:
@@ -65,7 +67,8 @@ def _heading(table: Table, index: int, classes: Classes, rowspan: str | None) ->
 
 
 def _row(cells: Sequence[Cell], classes: Classes) -> Markup:
-    tags = ["th", *["td"] * (len(cells) - 1)]
+    tags = ["td"] * len(cells)
+    tags[0] = "th"
     return element("tr", *map(_cell, tags, cells, classes))
 
 
@@ -77,8 +80,14 @@ def _cell(tag: str, cell: Cell, class_: str | None) -> Markup:
     if cell.underline:
         text = element("u", text, class_=f"u{cell.underline}")
     mark = element("sup", cell.mark) if cell.mark else ""
-    scope = "row" if tag == "th" else None
-    return element(tag, text, mark, scope=scope, class_=class_, data_value=value)
+    return element(
+        tag,
+        text,
+        mark,
+        scope="row" if tag == "th" else None,
+        class_=class_,
+        data_value=value,
+    )
 
 
 def _notes(table: Table) -> str:

@@ -68,8 +68,16 @@ def write_page(
     The mappings are by corpus. `answers` are sentences, the most important first; `pictures` are
     captions and PNG files; `commands` are the shell lines that repeat the study.
     """
-    page = _Page(all_results, answers, tables, pictures, provenance, commands)
-    text = _format_document(title, page.sections(), to_json(chart_data(all_results)))
+    page = _Page(
+        all_results,
+        answers,
+        tables,
+        pictures,
+        provenance,
+        commands,
+    )
+    data = to_json(chart_data(all_results))
+    text = _format_document(title, page.sections(), data)
     with explain_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, text)

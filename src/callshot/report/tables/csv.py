@@ -1,7 +1,6 @@
 """A table → CSV: one line of headings, numbers in full, missing numbers empty, no marks."""
 
 import re
-from collections.abc import Iterable
 
 from callshot.report.tables.table import MISSING, Cell, Table
 
@@ -18,16 +17,14 @@ def to_csv(table: Table) -> str:
     1,0.12345
     <BLANKLINE>
     """
-    lines = [_line(_quote(column.whole) for column in table.columns)]
-    for first, *others in table.rows:
-        fields = [_field(cell) for cell in others]
-        # A label may look like a missing value: the first cell of a row is never missing.
-        lines.append(_line([_field(first) or _quote(first.text), *fields]))
-    return "".join(lines)
-
-
-def _line(fields: Iterable[str]) -> str:
-    return ",".join(fields) + "\n"
+    headings = [_quote(column.whole) for column in table.columns]
+    lines = [headings]
+    for cells in table.rows:
+        fields = [_field(cell) for cell in cells]
+        if not fields[0]:  # a label that looks like a missing value
+            fields[0] = _quote(cells[0].text)
+        lines.append(fields)
+    return "".join(",".join(fields) + "\n" for fields in lines)
 
 
 def _field(cell: Cell) -> str:

@@ -13,9 +13,11 @@ def safe_name(name: str) -> str:
     >>> safe_name("Éléphants / Parc n° 3"), safe_name("../.."), safe_name("象")
     ('elephants-parc-n-3', 'corpus', 'corpus')
     """
-    ascii_name = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
-    hyphenated = re.sub(r"[^a-z0-9]+", "-", ascii_name.lower()).strip("-")
-    return hyphenated[:LONGEST].rstrip("-") or "corpus"
+    decomposed = unicodedata.normalize("NFKD", name)
+    ascii_name = decomposed.encode("ascii", "ignore").decode()
+    hyphenated = re.sub(r"[^a-z0-9]+", "-", ascii_name.lower())
+    cropped = hyphenated.strip("-")[:LONGEST]
+    return cropped.rstrip("-") or "corpus"
 
 
 def safe_names(names: Sequence[str]) -> list[str]:

@@ -6,6 +6,7 @@ break between rows. A table with many columns is split into several.
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 from callshot.report.tables.latex_escape import LETTER_COMMAND, escape, escape_prose
 from callshot.report.tables.table import Cell, Table, column_groups, column_kinds
@@ -69,40 +70,48 @@ def _split_columns(table: Table) -> list[Table]:
         parts[-1] += group
     if len(parts) == 1:
         return [table]
-    return [
-        replace(
+    tables = []
+    for number, part in enumerate(parts, 1):
+        select = itemgetter(*lead, *part)
+        part_table = replace(
             table,
             title=f"{table.title} (part {number} of {len(parts)})",
-            columns=[table.columns[index] for index in lead + part],
-            rows=[[row[index] for index in lead + part] for row in table.rows],
+            columns=select(table.columns),
+            rows=[select(row) for row in table.rows],
         )
-        for number, part in enumerate(parts, 1)
-    ]
+        tables.append(part_table)
+    return tables
 
 
 class _LongTable:
     """The lines of a longtable. The names of blocks are rows of their own, not a column."""
 
     def __init__(self, table: Table) -> None:
-        first = int(table.blocks)
+        first = 1 if table.blocks else 0
         self.table = table
         self.columns = table.columns[first:]
         self.rows = [row[first:] for row in table.rows]
         self.kinds = column_kinds(table)[first:]
-        characters = [self._characters(index) for index in range(len(self.columns))]
-        line = max(LINE, sum(characters))
-        self.shares = [count / line for count in characters]
+        widths = [self._width(index) for index in range(len(self.columns))]
+        line = max(LINE, sum(widths))
+        self.shares = [width / line for width in widths]
 
-    def _characters(self, index: int) -> int:
-        texts = [self.columns[index].name, *(row[index].text for row in self.rows)]
-        return min(max(NARROWEST, *map(len, texts)), WIDEST)
+    def _width(self, index: int) -> int:
+        """Return the width of a column in characters."""
+        heading = self.columns[index].name
+        texts = [row[index].text for row in self.rows]
+        longest = max(map(len, [heading, *texts]))
+        return min(max(longest, NARROWEST), WIDEST)
 
     def format_lines(self, label: str) -> Iterator[str]:
-        columns = map(_column, map(ALIGNMENT.__getitem__, self.kinds), self.shares)
+        columns = ""
+        for kind, share in zip(self.kinds, self.shares, strict=True):
+            columns += _column(ALIGNMENT[kind], share)
+        title = escape_prose(self.table.title)
         head = (r"\toprule", *self._head(), r"\midrule")
         yield from SETTINGS
-        yield rf"\begin{{longtable}}{{@{{}}{''.join(columns)}@{{}}}}"
-        yield rf"\caption{{{escape_prose(self.table.title)}}}{label} \\"
+        yield rf"\begin{{longtable}}{{@{{}}{columns}@{{}}}}"
+        yield rf"\caption{{{title}}}{label} \\"
         yield from (*head, r"\endfirsthead")
         yield from (*head, r"\endhead")
         yield from (r"\bottomrule", r"\endfoot")
@@ -114,13 +123,15 @@ class _LongTable:
 
     def _head(self) -> Iterator[str]:
         """Yield a line of shared headings with rules below them, and the line of headings."""
-        groups = list(column_groups(self.columns))
         rules = []
         headings = []
-        for name, indices in groups:
+        for name, indices in column_groups(self.columns):
             if name:
-                rules.append(rf"\cmidrule(lr){{{indices[0] + 1}-{indices[-1] + 1}}}")
-            headings.append(self._span(r"\centering", indices, escape(name)))
+                first = indices[0] + 1
+                last = indices[-1] + 1
+                rules.append(rf"\cmidrule(lr){{{first}-{last}}}")
+            heading = self._span(r"\centering", indices, escape(name))
+            headings.append(heading)
         if rules:
             yield _row(headings)
             yield " ".join(rules)
@@ -140,12 +151,16 @@ class _LongTable:
                 yield r"\midrule"
             name = self.table.rows[number][0].text
             if self.table.blocks and name != block:
+                block = name
                 if number:
                     yield r"\addlinespace"
-                block = name
-                heading = rf"\textit{{{escape(name)}}}"
-                yield _row([self._span(r"\raggedright", range(len(cells)), heading)])
+                yield self._block_heading(name)
             yield _row(map(_cell, cells, self.kinds))
+
+    def _block_heading(self, name: str) -> str:
+        indices = range(len(self.columns))
+        text = rf"\textit{{{escape(name)}}}"
+        return _row([self._span(r"\raggedright", indices, text)])
 
 
 def _column(alignment: str, share: float) -> str:

@@ -120,8 +120,10 @@ def _escape_character(character: str) -> str:
         return ASCII.get(character, character)
     if character in TEXT:
         return TEXT[character]
-    letter, *accents = unicodedata.normalize("NFD", character)
-    if letter.isascii() and len(accents) == 1 and accents[0] in ACCENTS:
+    decomposed = unicodedata.normalize("NFD", character)
+    letter = decomposed[0]
+    accent = decomposed[1:]
+    if letter.isascii() and accent in ACCENTS:
         dotless = {"i": r"\i", "j": r"\j"}.get(letter, letter)
-        return rf"\{ACCENTS[accents[0]]}{{{dotless}}}"
+        return rf"\{ACCENTS[accent]}{{{dotless}}}"
     return rf"\callshotletter{{{character}}}{{{ord(character):04X}}}"

@@ -33,16 +33,25 @@ def to_markdown(table: Table) -> str:
     - Bold and underlined stands for underlined twice here.
     <BLANKLINE>
     """
-    title = f"**{_escape(table.title)}**"
-    lines = [title, "", *_rows(table), "", *_notes(table)]
-    return "\n".join(lines).rstrip() + "\n"
+    title = _escape(table.title)
+    lines = [
+        f"**{title}**",
+        "",
+        *_rows(table),
+        "",
+        *_notes(table),
+    ]
+    text = "\n".join(lines)
+    return text.rstrip() + "\n"
 
 
 def _rows(table: Table) -> Iterator[str]:
-    yield _row(_escape(column.whole) for column in table.columns)
-    yield _row(ALIGN[kind] for kind in column_kinds(table))
-    for row in table.rows:
-        yield _row(map(_cell, row))
+    headings = [_escape(column.whole) for column in table.columns]
+    alignments = [ALIGN[kind] for kind in column_kinds(table)]
+    yield _row(headings)
+    yield _row(alignments)
+    for cells in table.rows:
+        yield _row(map(_cell, cells))
 
 
 def _row(cells: Iterable[str]) -> str:

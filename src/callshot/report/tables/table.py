@@ -76,15 +76,18 @@ def column_kinds(table: Table) -> list[str]:
 
 
 def _column_kind(table: Table, index: int) -> str:
-    cells = [row[index] for row in table.rows if row[index].text not in ("", MISSING)]
-    is_number = [cell.value is not None for cell in cells]
+    cells = [row[index] for row in table.rows]
+    is_number = [cell.value is not None for cell in cells if cell.text not in ("", MISSING)]
     if not any(is_number):
         return "text"
-    return "number" if all(is_number) else "mixed"
+    if all(is_number):
+        return "number"
+    return "mixed"
 
 
 def column_groups(columns: Sequence[Column]) -> Iterator[tuple[str, list[int]]]:
     """Yield each shared heading with the indices of its columns; "" for a column without one."""
-    keys = [column.group or index for index, column in enumerate(columns)]
-    for key, indices in groupby(range(len(columns)), key=keys.__getitem__):
-        yield key if isinstance(key, str) else "", list(indices)
+    indices = range(len(columns))
+    for _, members in groupby(indices, key=lambda index: columns[index].group or index):
+        group = list(members)
+        yield columns[group[0]].group, group

@@ -29,16 +29,18 @@ def write_tables(
     spread: str = "per-query",
 ) -> list[str]:
     """Write all tables in each format, and the document `tables.tex`; return the file names."""
-    tables = build_tables(all_results, shots=shots, spread=spread)
     texts: dict[str, str] = {}
-    for table in tables:
+    for table in build_tables(all_results, shots=shots, spread=spread):
         for suffix, convert in FORMATS.items():
-            texts[f"{table.name}{suffix}"] = convert(table)
-    texts[DOCUMENT] = to_document(f"{table.name}.tex" for table in tables)
+            name = f"{table.name}{suffix}"
+            texts[name] = convert(table)
+    latex_files = [name for name in texts if name.endswith(".tex")]
+    texts[DOCUMENT] = to_document(latex_files)
     with explain_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
-            (folder / name).write_bytes(text.encode("utf-8"))
+            path = folder / name
+            path.write_bytes(text.encode("utf-8"))
     return list(texts)
 
 
