@@ -694,7 +694,7 @@ def test_npz_columns_of_the_wrong_shape_or_kind_are_refused(tmp_path: Path) -> N
     check_error(npz(tmp_path, label=["a", "b", "c"]), r"label.*3")
     check_error(
         npz(tmp_path, label=np.array(["a", "b", "c", "\ud800"])),
-        r"column label, row 4: expected text, got broken text",
+        r"column label, row 4: expected text, got 'broken text'",
     )
 
 
@@ -763,11 +763,10 @@ def test_vectors_of_dimension_0_are_refused(tmp_path: Path) -> None:
 
 
 def test_vectors_that_are_not_numbers_are_refused(tmp_path: Path) -> None:
-    for column in ([1.0, 2.0, 3.0, 4.0], ["x"] * 4, [[True]] * 4, [[[1.0]]] * 4):
+    for column in ([1.0] * 4, ["x"] * 4, [[True]] * 4, [[[1.0]]] * 4, [["1", "x"]] * 4):
         check_error(
             parquet(tmp_path, embedding=column), r"column embedding: expected lists of numbers, got"
         )
-    check_error(parquet(tmp_path, embedding=[["1", "x"]] * 4), r"row 1, dimension e1: .*got 'x'")
     numbers = np.ones((4, 2))
     for array in (
         numbers[:, 0],

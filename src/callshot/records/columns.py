@@ -197,11 +197,7 @@ def vector_matrix(source: Source, frame: pl.DataFrame) -> FloatMatrix:
 def _matrix_from_lists(source: Source, lists: pl.Series) -> FloatMatrix:
     if isinstance(lists.dtype, pl.Array):
         lists = lists.arr.to_list()
-    inner: Any = pl.Null()
-    if isinstance(lists.dtype, pl.List):
-        inner = lists.dtype.inner
-    is_text = isinstance(inner, pl.String)
-    if not is_text and not inner.is_numeric():
+    if not isinstance(lists.dtype, pl.List) or not lists.dtype.inner.is_numeric():
         raise InputError(
             f"{source}: column embedding: expected lists of numbers, got {lists.dtype}"
         )
@@ -212,9 +208,9 @@ def _matrix_from_lists(source: Source, lists: pl.Series) -> FloatMatrix:
     ragged = np.not_equal(lengths, width)
     check_rows(source, "embedding", ragged, f"{width} numbers as in row 1", lengths)
     values = lists.explode()
-    numbers = values.str.strip_chars() if is_text else values
-    if not isinstance(inner, pl.Float32):
-        numbers = numbers.cast(pl.Float64, strict=False)
+    numbers = values
+    if values.dtype != pl.Float32:
+        numbers = values.cast(pl.Float64)
     matrix = contiguous_floats(numbers.to_numpy()).reshape(len(lists), width)
     _check_finite(source, matrix, lambda row, dimension: values[row * width + dimension])
     return matrix

@@ -37,8 +37,8 @@ from callshot.files import atomic_path, error_reason
 from callshot.records import Embeddings
 from callshot.records.columns import (
     BROKEN_TEXT,
-    DIMENSION,
     check_columns,
+    check_rows,
     contiguous_floats,
     select_columns,
 )
@@ -216,10 +216,8 @@ def _csv_rows(path: Path) -> Iterator[list[str]]:
 
 def read_csv_records(path: Path, required: Sequence[str]) -> list[dict[str, str]]:
     """Return the rows of a CSV file by column; raise if it has none, or a column is missing."""
-    try:
+    with explain_read_errors(path):
         header, *rows = list(_csv_rows(path)) or [[]]
-    except (OSError, csv.Error) as error:
-        raise InputError(f"{path}: cannot be read ({error_reason(error)})") from error
     check_columns(path, header, required)
     for name in header:
         count = header.count(name)
@@ -244,24 +242,20 @@ def _read_npz(path: Path) -> pl.DataFrame:
 
 def _npz_column(path: Path, name: str, array: NDArray[Any]) -> pl.Series:
     array = np.atleast_1d(array)
-    expected = "a row of text or integers"
-    kinds = "Uiu"
-    dimensions = 1
+    content = f"{array.dtype} of shape {array.shape}"
     if name == "embedding":
-        expected = "numbers, segments × dimensions"
-        dimensions = 2
-    if name == "embedding" or DIMENSION.fullmatch(name):
-        kinds = "fiu"
-    if array.dtype.kind not in kinds or array.ndim != dimensions:
-        raise InputError(
-            f"{path}: column {name}: expected {expected}, got {array.dtype} of shape {array.shape}"
-        )
-    if kinds == "fiu":
+        if array.dtype.kind not in "fiu" or array.ndim != 2:
+            raise InputError(
+                f"{path}: column {name}: expected numbers, segments × dimensions, got {content}"
+            )
         return pl.Series(name, contiguous_floats(array))
+    if array.dtype.kind not in "Uiu" or array.ndim != 1:
+        raise InputError(
+            f"{path}: column {name}: expected a row of text or integers, got {content}"
+        )
     text = array.astype(str).tolist()
-    for row, entry in enumerate(text, 1):
-        if BROKEN_TEXT.search(entry):
-            raise InputError(f"{path}: column {name}, row {row}: expected text, got broken text")
+    broken = [BROKEN_TEXT.search(entry) is not None for entry in text]
+    check_rows(path, name, broken, "text", ["broken text"] * len(text))
     return pl.Series(name, text)
 
 
@@ -281,25 +275,25 @@ def _align_rows(first: Embeddings, other: Embeddings) -> Embeddings:
             f"got no {unmatched[0]!r} of {complete.source} ({len(unmatched)} are not in both)"
         )
     rows = [positions[segment] for segment in first.segment]
-    for name in ("recording", "label", "labels", "fold"):
-        first_values = _comparable_values(first, name)
-        other_values = _comparable_values(other, name)
-        for expected, row in zip(first_values, rows, strict=True):
-            if other_values[row] != expected:
+    for first_row, row in enumerate(rows):
+        expected = _row_facts(first, first_row)
+        facts = _row_facts(other, row)
+        for name, value in facts.items():
+            if value != expected[name]:
                 raise InputError(
-                    f"{other.source}: column {name}, row {row + 1}: expected {expected!r} as in "
-                    f"{first.source}, got {other_values[row]!r}; all tables must agree"
+                    f"{other.source}: column {name}, row {row + 1}: expected {expected[name]!r} "
+                    f"as in {first.source}, got {value!r}; all tables must agree"
                 )
     return replace(first, encoder=other.encoder, vectors=other.vectors[rows], source=other.source)
 
 
-def _comparable_values(table: Embeddings, name: str) -> list[Any]:
-    if name == "labels":
-        return [sorted(names) for names in table.labels]
-    if name == "fold" and table.fold is None:
-        return [None] * len(table)
-    values = getattr(table, name)
-    return values.tolist() if name == "fold" else list(values)
+def _row_facts(table: Embeddings, row: int) -> dict[str, Any]:
+    return {
+        "recording": table.recording[row],
+        "label": table.label[row],
+        "labels": sorted(table.labels[row]),
+        "fold": None if table.fold is None else int(table.fold[row]),
+    }
 
 
 # Sequences
