@@ -106,7 +106,14 @@ def filled_column(source: Source, column: pl.Series) -> pl.Series:
     """Return a column of text in which no row may be blank."""
     text = text_column(source, column)
     blank = [not (entry or "").strip() for entry in text]
-    check_rows(source, column.name, blank, "text", text, "; fill it in or leave out the row")
+    check_rows(
+        source,
+        column.name,
+        blank,
+        "text",
+        text,
+        "; fill it in or leave out the row",
+    )
     return text
 
 
@@ -204,9 +211,21 @@ def _matrix_from_lists(source: Source, lists: pl.Series) -> FloatMatrix:
     lengths = lists.list.len().fill_null(0).to_list()
     width = lengths[0]
     empty = np.equal(lengths, 0)
-    check_rows(source, "embedding", empty, "a vector with at least one dimension", lengths)
+    check_rows(
+        source,
+        "embedding",
+        empty,
+        "a vector with at least one dimension",
+        lengths,
+    )
     ragged = np.not_equal(lengths, width)
-    check_rows(source, "embedding", ragged, f"{width} numbers as in row 1", lengths)
+    check_rows(
+        source,
+        "embedding",
+        ragged,
+        f"{width} numbers as in row 1",
+        lengths,
+    )
     values = lists.explode()
     numbers = values
     if values.dtype != pl.Float32:

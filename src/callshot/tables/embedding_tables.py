@@ -267,12 +267,12 @@ def _align_rows(first: Embeddings, other: Embeddings) -> Embeddings:
     positions = {segment: row for row, segment in enumerate(other.segment)}
     unmatched = sorted(positions.keys() ^ set(first.segment))
     if unmatched:
-        complete, incomplete = first, other
+        sources = [first.source, other.source]
         if unmatched[0] in positions:
-            complete, incomplete = other, first
+            sources.reverse()
         raise InputError(
-            f"{incomplete.source}: column segment: expected the same segments in all tables, "
-            f"got no {unmatched[0]!r} of {complete.source} ({len(unmatched)} are not in both)"
+            f"{sources[1]}: column segment: expected the same segments in all tables, "
+            f"got no {unmatched[0]!r} of {sources[0]} ({len(unmatched)} are not in both)"
         )
     rows = [positions[segment] for segment in first.segment]
     for first_row, row in enumerate(rows):
@@ -284,7 +284,12 @@ def _align_rows(first: Embeddings, other: Embeddings) -> Embeddings:
                     f"{other.source}: column {name}, row {row + 1}: expected {expected[name]!r} "
                     f"as in {first.source}, got {value!r}; all tables must agree"
                 )
-    return replace(first, encoder=other.encoder, vectors=other.vectors[rows], source=other.source)
+    return replace(
+        first,
+        encoder=other.encoder,
+        vectors=other.vectors[rows],
+        source=other.source,
+    )
 
 
 def _row_facts(table: Embeddings, row: int) -> dict[str, Any]:
@@ -348,7 +353,7 @@ def read_sequences(path: Path, segments: Sequence[str]) -> list[Frames]:
         if name not in frame.columns:
             raise InputError(f"{path}: column {name} is missing; {EMBED_AGAIN}")
     sequences: dict[str, Frames] = {}
-    for name, frames, values in zip(*(frame[name] for name in SEQUENCE_COLUMNS), strict=True):
+    for name, frames, values in zip(*frame.select(SEQUENCE_COLUMNS), strict=True):
         size = 0 if values is None else len(values)
         if not frames or size == 0 or size % frames:
             raise InputError(

@@ -142,13 +142,7 @@ def read_hoplite(source: Path) -> Hoplite:
     ignored = len(annotations) - len(positive)
     if ignored:
         notes.append(f"{ignored} negative or uncertain annotations are ignored")
-    if layout.has_vectors:
-        matrix = _blob_matrix(path, windows)
-        slots = np.arange(len(windows))
-    else:
-        keys, matrix = read_usearch(path.with_name(USEARCH_NAME))
-        slot_of = {key: slot for slot, key in enumerate(keys.tolist())}
-        slots = np.array([slot_of.get(row[0], -1) for row in windows], np.int64)
+    matrix, slots = _read_vectors(path, layout, windows)
     missing = int((slots < 0).sum())
     if missing:
         notes.append(f"{missing} windows have no vector in {USEARCH_NAME}")
@@ -281,7 +275,14 @@ class RowParser:
             if slots[row] >= 0:
                 rows_of[self.names[recording]].append(row)
         return {
-            name: partial(_read_windows, self.path, times[rows], ids[rows], matrix, slots[rows])
+            name: partial(
+                _read_windows,
+                self.path,
+                times[rows],
+                ids[rows],
+                matrix,
+                slots[rows],
+            )
             for name, rows in rows_of.items()
         }
 
@@ -296,6 +297,18 @@ def _read_windows(
         window = ids[np.argmin(finite)]
         raise InputError(f"{path}: window {window}: its vector is not finite; remove it")
     return Windows(times[:, 0], times[:, 1], vectors, ids)
+
+
+def _read_vectors(
+    path: Path, layout: Layout, windows: Sequence[Row]
+) -> tuple[NDArray[Any], IntArray]:
+    """Return a matrix, and the row in it of the vector of each window: -1 where there is none."""
+    if layout.has_vectors:
+        return _blob_matrix(path, windows), np.arange(len(windows))
+    keys, matrix = read_usearch(path.with_name(USEARCH_NAME))
+    slot_of = {key: slot for slot, key in enumerate(keys.tolist())}
+    slots = [slot_of.get(row[0], -1) for row in windows]
+    return matrix, np.array(slots, np.int64)
 
 
 def _blob_matrix(path: Path, windows: Sequence[Row]) -> NDArray[Any]:
@@ -336,22 +349,31 @@ def read_usearch(path: Path) -> tuple[NDArray[np.uint64], NDArray[Any]]:
         ) from error
     except (ValueError, struct.error) as error:
         raise InputError(f"{path}: not a complete USearch index ({error})") from error
-    if magic != USEARCH_MAGIC or size != rows or max(links, base_links) > LARGEST_LINK_COUNT:
+    is_plausible = size == rows and max(links, base_links) <= LARGEST_LINK_COUNT
+    if magic != USEARCH_MAGIC or not is_plausible or (levels < 0).any():
         raise InputError(f"{path}: not a complete USearch index of format 2")
     dtype = USEARCH_TYPES.get(types)
     if dtype is None or dimensions * dtype.itemsize != row_bytes:
         raise InputError(
             f"{path}: expected vectors of float16 or float32, got USearch's types {list(types)}"
         )
+    vectors = np.frombuffer(data, dtype, rows * dimensions, 8)
+    nodes_start = levels_start + 2 * rows
     node_bytes = 14 + 4 * base_links + levels * (4 + 4 * links)
-    node_ends = levels_start + 2 * rows + np.cumsum(node_bytes)
-    end = int(node_ends[-1]) if rows else levels_start
-    if (levels < 0).any() or end != len(data):
+    keys = _read_node_keys(path, data, nodes_start, node_bytes)
+    return keys, vectors.reshape(rows, dimensions)
+
+
+def _read_node_keys(
+    path: Path, data: NDArray[np.uint8], nodes_start: int, node_bytes: IntArray
+) -> NDArray[np.uint64]:
+    """Return the first eight bytes of each node; raise if the nodes do not end with the file."""
+    node_ends = nodes_start + np.cumsum(node_bytes)
+    end = int(node_ends[-1]) if node_ends.size else nodes_start
+    if end != len(data):
         raise InputError(
             f"{path}: not a complete USearch index: expected {end} bytes, got {len(data)}"
         )
     node_starts = node_ends - node_bytes
     key_bytes = node_starts[:, np.newaxis] + np.arange(8)
-    keys = data[key_bytes].view("<u8").ravel()
-    vectors = np.frombuffer(data, dtype, rows * dimensions, 8)
-    return keys, vectors.reshape(rows, dimensions)
+    return data[key_bytes].view("<u8").ravel()

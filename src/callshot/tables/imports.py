@@ -213,17 +213,16 @@ def _build_table(
 ) -> ImportResult:
     """Make a table of vectors and their rows; rows without a label or a vector are rejects."""
     frame = rows.frame
-    labels = text_column(rows.path, frame["label"]).fill_null("").to_list()
     rejects: list[Reject] = []
     vectors: dict[int, Vector] = {}
+    labels = text_column(rows.path, frame["label"]).fill_null("").to_list()
     for row, outcome in enumerate(outcomes):
-        reason = outcome if isinstance(outcome, str) else ""
         if not labels[row].strip():
             labels[row] = "-"  # the columns are checked together, the row is left out below
-            reason = "no label"
-        if reason:
-            rejects.append(Reject(str(rows.path), rows.numbers[row], reason))
-        elif not isinstance(outcome, str):
+            outcome = "no label"
+        if isinstance(outcome, str):
+            rejects.append(Reject(str(rows.path), rows.numbers[row], outcome))
+        else:
             vectors[row] = outcome
     if not vectors:
         raise InputError(
@@ -312,7 +311,12 @@ def _read_span_rows(path: Path, required: Sequence[str]) -> SpanRows:
     if "recording" not in frame.columns:
         frame = frame.with_columns(recording="path")
     names = [name for name in SPAN_COLUMNS if name in frame.columns]
-    return SpanRows(path, frame.select(names), range(1, frame.height + 1), corpus)
+    return SpanRows(
+        path,
+        frame.select(names),
+        range(1, frame.height + 1),
+        corpus,
+    )
 
 
 def _read_spans(rows: SpanRows) -> list[Span]:
