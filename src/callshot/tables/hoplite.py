@@ -335,7 +335,7 @@ def read_usearch(path: Path) -> tuple[NDArray[np.uint64], NDArray[Any]]:
     which begins with its key.
     """
     try:
-        data = np.memmap(path, np.uint8, "r")
+        data: Any = np.memmap(path, np.uint8, "r")
         rows, row_bytes = struct.unpack_from("<2I", data)
         header_start = 8 + rows * row_bytes
         graph_start = header_start + 64
@@ -376,4 +376,5 @@ def _read_node_keys(
         )
     node_starts = node_ends - node_bytes
     key_bytes = node_starts[:, np.newaxis] + np.arange(8)
-    return data[key_bytes].view("<u8").ravel()
+    keys: NDArray[np.uint64] = data[key_bytes].view("<u8").ravel()
+    return keys
