@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callshot.baselines.centroid_to_logistic import refine_centroid
+from callshot.baselines.executor import TrainingOptions, require_torch
 from callshot.baselines.logistic import DEFAULT_C, check_c, score_logistic
 from callshot.baselines.logistic_per_k import DRAWS, sweep_logistic
 from callshot.baselines.scoring import measure, measure_outputs
@@ -88,11 +89,7 @@ class BaselineOptions:
 def check_trainable(training: BaselineOptions, device: str = "cpu") -> None:
     """Refuse what could not be trained, before anything is read: without torch, or from a file of other weights."""
     if set(training.kinds) - {"logistic"}:
-        from callshot.baselines.torch_arrays import need_torch
-
-        torch = need_torch()
-        if device.startswith("cuda") and not torch.cuda.is_available():
-            raise OptionError("device: cuda is not there for torch; use cpu")
+        require_torch(device)
     if training.init is not None:
         from callshot.baselines.pretrained import read_pretrained
 
@@ -207,20 +204,20 @@ def train_recurrent(
 
     `folder` keeps what was trained.
     """
-    from callshot.baselines.recurrent import choose_cell, score_recurrent, tell_cells
+    from callshot.baselines.recurrent import choose_cell, describe_cells, score_recurrent
 
     cell = named_cell(plot, training.cell)
-    options: dict[str, Any] = {
-        "seeds": training.seeds,
-        "device": device,
-        "folder": folder,
-        "seed": seed,
-    }
-    options["threads"] = threads or os.cpu_count() or 1
+    options = TrainingOptions(
+        seeds=training.seeds,
+        device=device,
+        threads=threads or os.cpu_count() or 1,
+        folder=folder,
+        seed=seed,
+    )
     cells: str | Sequence[str] = (
         cell
         or choose_cell(
-            plot.episodes, plot.groups, sequences, **options, progress=_part(progress, 0.7)
+            plot.episodes, plot.groups, sequences, options=options, progress=_part(progress, 0.7)
         )[0]
     )
     scores, told = score_recurrent(
@@ -228,11 +225,11 @@ def train_recurrent(
         plot.groups,
         sequences,
         cell=cells,
-        **options,
+        options=options,
         progress=_part(progress, 1.0 if cell else 0.3),
     )
     names = [cells] * plot.episodes.folds if isinstance(cells, str) else cells
-    titles = tell_cells(names)
+    titles = describe_cells(names)
     name = titles if len(set(names)) == 1 else "RNN"
     size = " to ".join(
         f"{n:,}"
@@ -273,21 +270,22 @@ def train_end_to_end(
 
     With categories, it has one score for each of these, and stands in the reduced scoring alone.
     """
-    from callshot.baselines.end_to_end import score_aerd
+    from callshot.baselines.end_to_end import score_end_to_end
 
     scoring, names, targets = outputs(plot)
-    scores, told = score_aerd(
+    scores, told = score_end_to_end(
         signals,
         targets,
         plot.episodes.fold,
         plot.groups,
         names,
         init=training.init,
-        seeds=1,
-        device=device,
-        threads=threads or os.cpu_count() or 1,
-        folder=folder,
-        seed=seed,
+        options=TrainingOptions(
+            device=device,
+            threads=threads or os.cpu_count() or 1,
+            folder=folder,
+            seed=seed,
+        ),
         progress=progress,
     )
     how = f"{told['text'] if training.init else 'from scratch'}; {told['parameters']:,} parameters"
