@@ -84,11 +84,11 @@ def score_end_to_end(
     check_positive("epochs", epochs)
     _check_input(len(signals), targets, fold, groups, names)
     require_torch(options.device)
+    from callshot.baselines.frame_classifier import DEFAULT_ENCODER
     from callshot.baselines.pretrained import read_pretrained
-    from callshot.baselines.transformer import AstConfig
 
     pretrained = None if init is None else read_pretrained(init)
-    encoder = AstConfig() if pretrained is None else pretrained.encoder
+    encoder = DEFAULT_ENCODER if pretrained is None else pretrained.encoder
     table = log_mel_table(signals, encoder.front_end)
     data = BatchData.load(table, targets, options.device)
     jobs = _plan_jobs(data, fold, groups, names, encoder, pretrained, epochs, options)

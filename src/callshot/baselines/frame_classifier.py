@@ -32,6 +32,7 @@ from callshot.baselines.transformer import AstConfig, Mask
 from callshot.records import FloatArray, IntArray
 
 SCORING_BATCH = 32  # crops
+DEFAULT_ENCODER = AstConfig()  # of networks that are trained from scratch
 
 
 @dataclass(frozen=True, kw_only=True)
