@@ -64,7 +64,7 @@ def read_table(path: Path, *, need_segment: bool = False) -> Embeddings:
     ('a.wav#0', 'a.wav#1')
     """
     with explain_read_errors(path):
-        frame = _read_frame(path)
+        frame = READERS[_check_kind(path)](path)
         encoder = _read_metadata(path).get("encoder", "")
     if need_segment and "segment" not in frame.columns:
         raise InputError(
@@ -150,10 +150,6 @@ def _check_kind(path: Path) -> str:
             f"{path}: expected a name that ends in {', '.join(READERS)}, got {path.suffix!r}"
         )
     return kind
-
-
-def _read_frame(path: Path) -> pl.DataFrame:
-    return READERS[_check_kind(path)](path)
 
 
 def _read_metadata(path: Path) -> dict[str, str]:
@@ -349,9 +345,7 @@ def read_sequences(path: Path, segments: Sequence[str]) -> list[Frames]:
         raise InputError(
             f"{path}: not a table of sequences ({error_reason(error)}); {EMBED_AGAIN}"
         ) from error
-    for name in SEQUENCE_COLUMNS:
-        if name not in frame.columns:
-            raise InputError(f"{path}: column {name} is missing; {EMBED_AGAIN}")
+    check_columns(path, frame.columns, SEQUENCE_COLUMNS)
     sequences: dict[str, Frames] = {}
     for name, frames, values in zip(*frame.select(SEQUENCE_COLUMNS), strict=True):
         size = 0 if values is None else len(values)
