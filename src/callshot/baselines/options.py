@@ -99,9 +99,9 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 def check_trainable(options: BaselineOptions, device: str = "cpu") -> None:
     """Check, before anything is read, that torch is installed and that weight files can be used."""
     if options.needs_torch:
-        from callshot.baselines.torch_arrays import need_torch
+        from callshot.baselines.executor import require_torch
 
-        torch = need_torch()
+        torch = require_torch()
         if device.startswith("cuda") and not torch.cuda.is_available():
             raise OptionError("device: torch finds no CUDA device; use cpu")
     if options.init is not None:

@@ -120,14 +120,15 @@ def read_dataset(
     its categories, where none are given.
     """
     tables = read_tables(paths)
-    table_name = table_corpus(paths[0]) or ""
-    name = corpus or table_name or paths[0].absolute().parent.name or "corpus"
-    known = known or {}
-    known_corpus = known.get(name) or known.get(table_name)
     files = [
         describe_file(path, encoder=table.encoder, role="table")
         for path, table in zip(paths, tables, strict=True)
     ]
+    table_name = table_corpus(paths[0]) or ""
+    name = corpus or table_name or paths[0].absolute().parent.name or "corpus"
+    known_corpus = None
+    if known is not None:
+        known_corpus = known.get(name) or known.get(table_name)
 
     if folds_dir is not None:
         parts = [read_folds_dir(folds_dir, table) for table in tables]
@@ -135,9 +136,8 @@ def read_dataset(
         chosen_folds = parts[0][1]
         fold_file = folds_dir / FOLDS
     else:
-        given = None if fold_file is None else read_folds(fold_file, tables[0])
         default = DEFAULT_FOLDS if known_corpus is None else known_corpus.folds
-        chosen_folds = choose_folds(tables[0], folds, given, fold_file, default=default)
+        chosen_folds = _choose_folds(tables[0], folds, fold_file, default)
     if fold_file is not None:
         files.append(describe_file(fold_file, role="folds"))
 
@@ -147,5 +147,20 @@ def read_dataset(
         files.append(describe_file(categories, role="categories"))
     elif known_corpus is not None:
         label_categories = known_corpus.categories_of(set(tables[0].label))
-    known_name = "" if known_corpus is None else known_corpus.name
-    return Dataset(name, tables, chosen_folds, label_categories, files, known_name)
+    return Dataset(
+        corpus=name,
+        tables=tables,
+        folds=chosen_folds,
+        categories=label_categories,
+        files=files,
+        known_corpus="" if known_corpus is None else known_corpus.name,
+    )
+
+
+def _choose_folds(
+    table: Embeddings, count: int | None, fold_file: Path | None, default: int
+) -> Folds:
+    given = None
+    if fold_file is not None:
+        given = read_folds(fold_file, table)
+    return choose_folds(table, count, given, fold_file, default=default)
