@@ -2,8 +2,8 @@
 
 report.html                      the page
 tables/                          LaTeX, Markdown and CSV
-CORPUS/curve.csv …               all numbers, with differences.csv, budget.csv and rejects.csv, and, if
-                                 there are baselines, baselines.csv, crossovers.csv and refinement.csv
+CORPUS/curve.csv …               all numbers, with differences.csv, budget.csv and rejects.csv; with
+                                 baselines, also baselines.csv, crossovers.csv and refinement.csv
 CORPUS/figures/                  PDF and PNG
 """
 

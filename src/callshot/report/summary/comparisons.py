@@ -1,4 +1,4 @@
-"""Context → sentences on other classifiers: baselines, training on the same examples, other rules."""
+"""Context → sentences on other classifiers: baselines, the same examples with training, others."""
 
 from collections.abc import Iterator
 
@@ -122,7 +122,11 @@ def describe_other_classifiers(context: Context) -> Iterator[str]:
     ]
     if not any(map(len, points)):
         return
-    better = pl.concat(points).filter(pl.col("p01") > 0).sort("mean", descending=True, maintain_order=True)
+    better = (
+        pl.concat(points)
+        .filter(pl.col("p01") > 0)
+        .sort("mean", descending=True, maintain_order=True)
+    )
     margins = []
     for row in better.iter_rows(named=True):
         name = classifier_name(row["name"])
@@ -153,8 +157,8 @@ def describe_refinement(context: Context) -> Iterator[str]:
     step, highest = max(values.items(), key=lambda item: item[1])
     if highest - max(first, last) >= MIN_GAIN:
         sentence += (
-            f"; on the way it is {highest:.3f} at step {step}, which describes these queries and is "
-            "no way to choose a step"
+            f"; on the way it is {highest:.3f} at step {step}, which describes these queries and "
+            "is no way to choose a step"
         )
     yield f"{sentence}."
 

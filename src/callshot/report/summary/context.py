@@ -51,7 +51,7 @@ class Context:
         shots = self.evaluation.curve["k"]
         most = min(FEW_SHOTS, self.evaluation.complete_shots)
         few = shots.filter(shots <= most).to_list()
-        return max(few, default=min(shots))
+        return int(max(few, default=min(shots)))
 
     @cached_property
     def best(self) -> str:

@@ -61,8 +61,8 @@ def describe_next_best(context: Context) -> Iterator[str]:
             elif row["reliable"]:
                 verdict = ": not a clear difference, because the interval includes 0"
             yield (
-                f"With {context.examples(k)}, {best} is on average ahead of {other}, the next best, "
-                f"by {context.margin(row)}{verdict}."
+                f"With {context.examples(k)}, {best} is on average ahead of {other}, "
+                f"the next best, by {context.margin(row)}{verdict}."
             )
 
 
@@ -98,9 +98,9 @@ def describe_saturation(context: Context) -> Iterator[str]:
         gain = mean - previous_mean
         if gain > WITHIN:
             yield (
-                f"With {context.best}, mAP still rises by {format_difference(gain)} from {previous} "
-                f"to {context.examples(k)}, the largest number evaluated with every call type "
-                "complete."
+                f"With {context.best}, mAP still rises by {format_difference(gain)} from "
+                f"{previous} to {context.examples(k)}, the largest number evaluated with every "
+                "call type complete."
             )
 
 

@@ -28,7 +28,7 @@ def baseline_table(results: CorpusResults) -> Table | None:
     groups = list(product(evaluation.curve["spread"].unique(maintain_order=True), RANKING_METRICS))
     for (spread, metric), name in product(groups, CROSSOVERS.values()):
         columns.append(Column(name, f"k by {METRIC_NAMES[metric]}, {spread}"))
-    rows = []
+    rows: list[Row] = []
     baselines = results.baselines.sort("scoring", maintain_order=True)
     for block in baselines.partition_by("scoring", "name", maintain_order=True):
         rows += _block_rows(results, block, groups)

@@ -117,10 +117,11 @@ def _make_cell(fact: Fact) -> Cell:
         return number(fact, 0)
     if isinstance(fact, float):
         return number(fact, 2)
-    if isinstance(fact, str) or not fact:
+    if isinstance(fact, str):
         return Cell(fact or MISSING)
-    text = ", ".join(f"{value:g}" for value in fact)
-    return Cell(text, fact[0] if len(fact) == 1 else None)
+    values = fact or ()
+    text = ", ".join(f"{value:g}" for value in values)
+    return Cell(text or MISSING, values[0] if len(values) == 1 else None)
 
 
 def _choose_unit(durations: Sequence[DurationStats]) -> tuple[str, float]:
