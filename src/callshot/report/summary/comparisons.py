@@ -61,7 +61,7 @@ def _describe_baseline(context: Context, other: str, rows: pl.DataFrame) -> str:
     best = context.best
     passed = first_lasting(rows, AHEAD)
     if passed is None:
-        return _describe_not_ahead(context, best, other, rows)
+        return f"{_describe_not_ahead(context, best, other, rows)}."
     k = passed["k"]
     means = compare_means(passed)
     first = rows.filter(AHEAD)["k"][0]
@@ -83,7 +83,9 @@ def describe_training(context: Context) -> Iterator[str]:
 def _describe_trained(context: Context, subject: str, rows: pl.DataFrame) -> str:
     passed = first_lasting(rows, AHEAD)
     if passed is None:
-        return _describe_not_ahead(context, subject, CENTROID, rows)
+        behind = first_lasting(rows.filter("reliable"), pl.col("p99") < 0)
+        clear = "" if behind is None else f"; it is clearly worse from {behind['k']} on"
+        return f"{_describe_not_ahead(context, subject, CENTROID, rows)}{clear}."
     k = passed["k"]
     shots = f"from {context.examples(k)} on"
     means = compare_means(passed)
@@ -106,10 +108,7 @@ def _describe_not_ahead(context: Context, subject: str, other: str, rows: pl.Dat
     sentence = f"{subject} does not beat {other} on average with {examples} ({means})"
     for k in rows.filter(AHEAD)["k"].head(1):
         sentence += f", although it does with {k}"
-    behind = first_lasting(rows.filter("reliable"), pl.col("p99") < 0)
-    if behind is not None:
-        sentence += f"; it is clearly worse from {behind['k']} on"
-    return f"{sentence}."
+    return sentence
 
 
 def describe_other_classifiers(context: Context) -> Iterator[str]:
