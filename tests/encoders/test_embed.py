@@ -29,7 +29,7 @@ from callshot.errors import InputError, OptionError, OutputError
 from callshot.records import Segment
 from callshot.study.file_steps import embed_files, segment_files
 from callshot.tables.embedding_tables import table_corpus
-from sounds import record, spoil
+from sounds import record, record_badly
 from test_cli import run
 
 
@@ -195,7 +195,7 @@ def test_audio_that_changed_in_its_file_is_encoded_anew(library):
 
 
 def test_one_bad_file_among_many_is_a_reject_and_the_rest_goes_on(library):
-    spoil(library / "bad.wav", "text")
+    record_badly(library / "bad.wav", "text")
     segments = [segment(f"r{n % 3}.wav", n / 20, n / 20 + 1) for n in range(40)]
     segments.insert(20, segment("bad.wav"))
     keys, rejects, vectors = embedded(library, segments, Counted().encoder)

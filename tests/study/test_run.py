@@ -15,7 +15,7 @@ from callshot.errors import InputError, OptionError, OutputError
 from callshot.study.file import read_study
 from callshot.study.plan import plan
 from callshot.study.run import run_study, step_statuses
-from sounds import spoil
+from sounds import record_badly
 from studies import make_corpus, write_linear, write_study
 
 ALL = [
@@ -339,7 +339,7 @@ def test_a_study_in_the_folder_of_its_recordings_does_not_read_its_own_results(
 
 def test_a_recording_that_cannot_be_read_is_a_reject_and_the_study_goes_on(tmp_path: Path) -> None:
     folder = make_corpus(tmp_path / "recordings")
-    spoil(folder / "r5.wav", "text")
+    record_badly(folder / "r5.wav", "text")
     write_study(tmp_path / "study.toml", encoders=("mfcc",))
     run(tmp_path)
     rejects = (tmp_path / "results" / "here" / "rejects.csv").read_text()
