@@ -79,7 +79,7 @@ def perch_v2(path: Path, dimension: int = 1536) -> Path:
     return graph.save(path, {"inputs": ["batch", SAMPLES]}, shapes)
 
 
-def perch_v2_twin(path: Path, windows: NDArray[np.float32]) -> NDArray[np.float64]:
+def reference_perch_v2(path: Path, windows: NDArray[np.float32]) -> NDArray[np.float64]:
     """Compute the embedding of the stand-in literally: the mean over its cells."""
     return perch_v2_cells(path, windows).mean(axis=(1, 2))
 
@@ -165,7 +165,7 @@ def _layer(graph: Graph, i: int, at: str, width: int, output: str) -> str:
     return norm("Add", "Add_1", [level, graph.drawn(f"shift_{i}", width)])
 
 
-def hubert_twin(path: Path, signal: NDArray[np.float32], layer: int) -> NDArray[np.float64]:
+def reference_hubert(path: Path, signal: NDArray[np.float32], layer: int) -> NDArray[np.float64]:
     """Compute a layer of the stand-in literally, in float64, one frame of a convolution at a time."""
     weights = {name: values.astype(np.float64) for name, values in weights_of(path).items()}
     at = signal.astype(np.float64)[None]

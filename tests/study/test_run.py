@@ -271,7 +271,7 @@ def test_a_gpu_is_for_those_that_can_use_one(folder: Path) -> None:
         ),
         ("[report]", "[rivals]\nreferences = 'bad.csv'\n[report]", r"bad.csv: column"),
         ('out = "results"', 'out = "bad.csv"', r"bad.csv is not a directory"),
-        ('store = "store"', 'store = "bad.csv"', r"bad.csv: cannot keep embeddings there"),
+        ('store = "store"', 'store = "bad.csv"', r"bad.csv: cannot store embeddings there"),
     ],
 )
 def test_what_cannot_come_to_an_end_does_not_begin(

@@ -175,8 +175,8 @@ def get(
 @encoders.command()
 def check(name: Name, choices: Choices = None, device: Device = "cpu") -> None:
     """Run an encoder on fixed sounds, and compare with what it must give, where that is known."""
+    from callshot.encoders.availability import check_encoder
     from callshot.encoders.catalogue import find_encoder
-    from callshot.encoders.verify import check_encoder
 
     for line in check_encoder(find_encoder(name, _pairs(choices)), device=device):
         print(line)

@@ -29,18 +29,14 @@ from callshot.corpus.segment_table import (
     write_segmentation,
 )
 from callshot.corpus.segments import audio_root, segment_corpus
-from callshot.encoders.catalogue import display_name, find_encoder
 from callshot.encoders.embed import (
-    check_segments,
     check_store,
+    default_store,
     default_threads,
-    embed_segments,
+    embed,
     make_table,
 )
-from callshot.encoders.encode import open_encoder
-from callshot.encoders.store.store import open_store
-from callshot.encoders.weights.weight_files import home
-from callshot.errors import InputError, OptionError
+from callshot.errors import OptionError
 from callshot.fewshot.evaluate import choose_folds, evaluate
 from callshot.fewshot.folds import DEFAULT_FOLDS, count_classes, evaluated_classes
 from callshot.fewshot.protocol import Protocol
@@ -128,31 +124,27 @@ def embed_files(
     threads: int | None = None,
     progress: Progress = no_progress,
 ) -> tuple[Embeddings, list[Reject]]:
-    """Embed the segments of a table and write the table of embeddings; what is in the store is not made again."""
-    row = find_encoder(encoder, choices)
+    """Embed the segments of a table and write the table of embeddings, and the rejects beside it."""
     check_output_path(out)
-    check_store(shelf := store or home() / "store")
+    check_store(default_store() if store is None else store)
     if out.absolute() == source.absolute():
-        raise OptionError(f"{out}: the segments themselves; name another table")
+        raise OptionError(f"{out}: this is the table of segments; choose another name")
     segments, facts = read_segments(source)
-    check_segments(row, segments, source)
     root = Path(facts.get("audio", "")) if audio is None else audio
-    workers = threads or default_threads()
-    opened = open_encoder(row, device=device, threads=workers, sequences=sequences)
-    with open_store(shelf, opened.fingerprint, sequences=sequences) as kept:
-        read = partial(load_audio, root, threads=workers)
-        keys, rejects = embed_segments(segments, root, read, opened, kept, progress)
-        there = [
-            (segment, key) for segment, key in zip(segments, keys, strict=True) if key is not None
-        ]
-        if not there:
-            why = f" (the first: {rejects[0].reason})" if rejects else ""
-            raise InputError(f"{source}: no segment could be embedded from {root}{why}")
-        found, kept_as = zip(*there, strict=True)
-        table = make_table(display_name(row), found, kept.vectors(kept_as), source)
-        if sequences:
-            write_sequences(sequences_path(out), table.segment, kept.sequences(kept_as))
-        write_table(table, out, corpus=facts.get("corpus"))
+    table, rejects = embed(
+        segments,
+        encoder,
+        root=root,
+        load_audio=partial(load_audio, root, threads=threads or default_threads()),
+        choices=choices,
+        store=store,
+        device=device,
+        threads=threads,
+        write_sequences=partial(write_sequences, sequences_path(out)) if sequences else None,
+        source=source,
+        progress=progress,
+    )
+    write_table(table, out, corpus=facts.get("corpus"))
     write_rejects(rejects, out.with_suffix(".rejects.csv"), keep_empty=False)
     return table, rejects
 

@@ -14,9 +14,8 @@ import numpy as np
 
 from callshot.baselines.run import check_trainable
 from callshot.corpus.inspection import inspect_corpus
-from callshot.encoders.embed import check_segments, check_store, make_table
+from callshot.encoders.embed import check_segments, check_store, default_store, make_table
 from callshot.encoders.encode import check_device
-from callshot.encoders.weights.weight_files import home
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.fewshot.folds import check_folds, count_classes, evaluated_classes
 from callshot.records import ClassCount, Progress, Segment, no_progress
@@ -103,7 +102,7 @@ def check_study(study: Study, steps: Sequence[Step], device: str = "cpu") -> Non
     """Refuse what could not come to an end, before any audio is read: places, small files, rates, folds, classes."""
     check_device(device)
     check_trainable(study.training, device)
-    check_store(study.store or home() / "store")
+    check_store(study.store or default_store())
     with open_output_folder(study.out, (), PROVENANCE, mark=study.mark):
         pass
     encoders = [encoder.told for encoder in study.encoders]
