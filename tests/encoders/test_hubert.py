@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from callshot.encoders.hubert import cut_hubert, export_hubert, open_hubert, open_hubert_torch
 from callshot.errors import InputError, OptionError
-from standins import hubert, reference_hubert, weights_of
+from standins import hubert, read_weights, reference_hubert
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
 
@@ -47,7 +47,7 @@ def test_a_cut_equals_that_layer_of_the_reference(
     expected = reference_hubert(published, make_signal(), layer)
     assert frames.dtype == np.float32
     assert np.abs(frames - expected).max() <= 1e-5 * np.abs(expected).max()
-    assert sum(name.startswith("wide_") for name in weights_of(tmp_path / "cut.onnx")) == layer
+    assert sum(name.startswith("wide_") for name in read_weights(tmp_path / "cut.onnx")) == layer
 
 
 @pytest.mark.parametrize("layer", [0, 13, -1])

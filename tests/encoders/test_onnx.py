@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from callshot.encoders.onnx import cut_graph, open_session, open_windows
 from callshot.encoders.validation import import_package
 from callshot.errors import CallshotError, InputError, OptionError, OutputError
-from standins import Graph, hubert, perch_v2, weights_of
+from standins import Graph, hubert, perch_v2, read_weights
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
 MEAN = "(float[n, 8] wave) => (float[n, 1] mean) { mean = ReduceMean <axes = [1]> (wave) }"
@@ -253,9 +253,9 @@ def test_a_session_writes_nothing_to_the_home_folder_and_prints_nothing(tmp_path
 
 def test_a_vector_does_not_depend_on_the_others_in_its_batch(tmp_path: Path) -> None:
     graph = Graph()
-    graph.node("MatMul", ["wave", graph.drawn("first", 500, 300)], "hidden")
+    graph.node("MatMul", ["wave", graph.random_weight("first", 500, 300)], "hidden")
     graph.node("Tanh", ["hidden"], "activation")
-    graph.node("MatMul", ["activation", graph.drawn("second", 300, 70)], "vector")
+    graph.node("MatMul", ["activation", graph.random_weight("second", 300, 70)], "vector")
     path = graph.save(tmp_path / "m.onnx", {"wave": ["n", 500]}, {"vector": ["n", 70]})
     model = open_windows(path, samples=500, dimension=70)
     windows = make_windows(33, 500)
@@ -392,7 +392,7 @@ def test_a_cut_has_what_its_outputs_need_and_gives_the_same_bits(tmp_path: Path)
     cut = tmp_path / "cut.onnx"
     signal = make_windows(3, 160_000)
     cut_graph(whole, cut, ["embedding"])
-    assert sorted(weights_of(cut)) == ["body", "coarse"]
+    assert sorted(read_weights(cut)) == ["body", "coarse"]
     assert [output.name for output in onnx.load(cut).graph.output] == ["embedding"]
     assert np.array_equal(run_session(cut, signal)[0], run_session(whole, signal, ["embedding"])[0])
     assert cut.stat().st_size < 0.6 * whole.stat().st_size
