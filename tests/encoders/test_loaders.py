@@ -86,7 +86,7 @@ def test_the_error_for_missing_weights_names_a_command_that_works() -> None:
 
 def test_published_weights_for_torch_are_checked(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"another model")
-    with pytest.raises(InputError, match=r"pytorch_model\.bin: .*wanted 377569754 bytes, found 13"):
+    with pytest.raises(InputError, match=r"pytorch_model\.bin: .*expected 377569754 bytes, got 13"):
         import_weight(
             SPEC.weights_name, WEIGHTS["pytorch_model.bin"], tmp_path / "pytorch_model.bin"
         )
