@@ -8,18 +8,11 @@ from functools import partial
 
 import numpy as np
 
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError
 from callshot.fewshot.classifiers import find_classifier
 from callshot.fewshot.engine import Engine, machine_memory, open_engine
 from callshot.fewshot.episodes import plan_episodes
-from callshot.fewshot.folds import (
-    DEFAULT_FOLDS,
-    audit,
-    check_folds,
-    complete_shots,
-    count_classes,
-    make_folds,
-)
+from callshot.fewshot.folds import audit, choose_folds, complete_shots, count_classes
 from callshot.fewshot.gram import gram_bytes
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import Summary, tell_ties
@@ -29,7 +22,6 @@ from callshot.records import (
     Embeddings,
     Evaluation,
     Folds,
-    IntArray,
     Progress,
     no_progress,
 )
@@ -101,32 +93,6 @@ def evaluate(
                 for spread in protocol.spreads:
                     _run_spread(engine, spread, table.encoder, categories, result)
     return replace(result, queries=int((episodes.fold >= 0).sum()))
-
-
-def choose_folds(
-    embeddings: Embeddings,
-    count: int | None = None,
-    given: IntArray | None = None,
-    source: object = None,
-    *,
-    default: int = DEFAULT_FOLDS,
-) -> Folds:
-    """Take the folds that are given, with the table or in the file `source`, or build `count` or `default` of them."""
-    fold = embeddings.fold if given is None else given
-    if fold is None:
-        return make_folds(
-            embeddings.label, embeddings.recording, default if count is None else count
-        )
-    where = f"{embeddings.source if source is None else source}: column fold"
-    try:
-        folds = check_folds(embeddings.recording, fold)
-    except InputError as error:
-        raise type(error)(f"{where}: {error}") from None
-    if count is not None and folds.count != count:
-        raise OptionError(
-            f"{where} has {folds.count} folds, the option says {count}; leave one out"
-        )
-    return folds
 
 
 def _check(table: Embeddings, first: Embeddings) -> None:

@@ -15,7 +15,12 @@ from typing import Any
 import numpy as np
 
 from callshot.errors import InputError, OptionError
-from callshot.fewshot.kernels.fold_assignment import add_up, least_range, spread_greedily, walk
+from callshot.fewshot.kernels.fold_assignment import (
+    assign_greedily,
+    count_by_fold,
+    least_range,
+    search_locally,
+)
 from callshot.records import COMMON_FOLD, IntArray
 
 # Walks of the local search: proposals per recording, and whether empty folds of ineligible classes are priced.
@@ -58,7 +63,7 @@ class Task:
 
     def counts(self, fold: IntArray) -> IntArray:
         """Return the (classes, folds) counts."""
-        return add_up(self.holds, fold, self.count)
+        return count_by_fold(self.holds, fold, self.count)
 
     def merit(self, fold: IntArray) -> Merit:
         """Rate folds, exactly."""
@@ -146,10 +151,10 @@ def _assign(table: IntArray, count: int, limits: Limits) -> tuple[IntArray, bool
         )
     task, size = Task(table[np.ix_(rows, classes)], count), table[rows].sum(axis=1)
     # scikit-learn can have more luck with the common recordings than without: never worse means than either.
-    starts = (spread_greedily(table, count)[rows], spread_greedily(table[rows], count))
+    starts = (assign_greedily(table, count)[rows], assign_greedily(table[rows], count))
     best, proved, proof = _search_parts(task, min(starts, key=task.merit), size, limits)
     best = min(
-        walk(task.holds, best, count, SETTLING, hinted=False, size=size), best, key=task.merit
+        search_locally(task.holds, best, count, SETTLING, hinted=False, size=size), best, key=task.merit
     )
     _, first, member = np.unique(best, return_index=True, return_inverse=True)
     fold[rows] = np.argsort(np.argsort(first))[
@@ -198,7 +203,7 @@ def _search(task: Task, fold: IntArray, limits: Limits) -> tuple[IntArray, IntAr
     for number, (proposals, hinted) in enumerate(WALKS):
         fold = min(
             fold,
-            walk(task.holds, fold, task.count, proposals, least=least, hinted=hinted),
+            search_locally(task.holds, fold, task.count, proposals, least=least, hinted=hinted),
             key=task.merit,
         )
         least = _tighten(task, fold, least, limits) if number == 0 else least
