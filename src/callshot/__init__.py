@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from callshot.corpus.segment_table import read_segments
     from callshot.corpus.segments import segment_corpus
     from callshot.errors import CallshotError
-    from callshot.fewshot.centroid import linear_layer, score
+    from callshot.fewshot.centroid import log_odds
+    from callshot.fewshot.estimator import CentroidClassifier
     from callshot.fewshot.evaluate import evaluate
     from callshot.fewshot.folds import check_folds, make_folds
     from callshot.fewshot.protocol import Protocol
@@ -35,33 +36,33 @@ _HOMES = {
     "Protocol": "fewshot.protocol",
     "evaluate": "fewshot.evaluate",
     "check_folds": "fewshot.folds",
-    "linear_layer": "fewshot.centroid",
+    "CentroidClassifier": "fewshot.estimator",
     "make_folds": "fewshot.folds",
     "read_annotations": "corpus.annotations",
     "read_segments": "corpus.segment_table",
     "load_audio": "corpus.audio",
     "read_tables": "tables.embedding_tables",
     "rerun_episode": "fewshot.single_episode",
-    "score": "fewshot.centroid",
+    "log_odds": "fewshot.centroid",
     "segment_corpus": "corpus.segments",
     "write_table": "tables.embedding_tables",
 }
 
 __all__ = [
     "CallshotError",
+    "CentroidClassifier",
     "Embeddings",
     "Protocol",
     "__version__",
     "evaluate",
     "check_folds",
-    "linear_layer",
+    "log_odds",
     "make_folds",
     "read_annotations",
     "load_audio",
     "read_segments",
     "read_tables",
     "rerun_episode",
-    "score",
     "segment_corpus",
     "write_table",
 ]

@@ -27,9 +27,16 @@ from callshot.baselines.scoring import measure, measure_outputs
 from callshot.corpus.known_corpora import label_key
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.accumulate import group_classes
-from callshot.fewshot.protocol import SPREADS, Protocol
+from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import Summary
-from callshot.records import Baseline, Evaluation, Progress, RefinementStep, no_progress
+from callshot.records import (
+    SPREADS,
+    Baseline,
+    Evaluation,
+    Progress,
+    RefinementStep,
+    no_progress,
+)
 from callshot.tables.dataset import EncoderDataset
 
 Signal = NDArray[np.float32]

@@ -125,7 +125,8 @@ def evaluate(
     """
     from rich.console import Console
 
-    from callshot.fewshot.protocol import SPREADS, Protocol, parse_shots
+    from callshot.fewshot.protocol import Protocol, parse_shots
+    from callshot.records import SPREADS
     from callshot.report.progress import show_progress
     from callshot.report.terminal import show_evaluation
     from callshot.study.file_steps import evaluate_files

@@ -2,8 +2,8 @@
 
     c_n = mean of the class's support        a_n = 2 c_n·z − |c_n|²        W = 2 C,  b = −|c_n|²
 
-The decision is argmax a_n, which is argmin |z − c_n|². Scores are the log-odds of softmax(a), or the
-softmax itself. Nothing is trained and nothing is tuned.
+The decision is argmax a_n, which is argmin |z − c_n|². Scores are the log-odds of softmax(a), or
+the softmax itself. Nothing is trained and nothing is tuned.
 """
 
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def centroids(vectors: ArrayLike, label: ArrayLike) -> tuple[tuple[str, ...], Fl
     names = np.asarray(label).astype(str)
     if len(table) != len(names) or not len(names):
         raise InputError(
-            f"expected one label per support vector, at least one; got {len(names)} for {len(table)}"
+            f"expected one label per support vector, one or more; got {len(names)} for {len(table)}"
         )
     classes = np.unique(names)
     means = np.stack([table[names == name].mean(axis=0) for name in classes])

@@ -74,8 +74,8 @@ def whiten(support: FloatArray) -> Transform:
 def ledoit_wolf(vectors: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the mean, and the covariance shrunk towards a multiple of the identity.
 
-    The shrinkage is Ledoit and Wolf's, at least 1e-8, and vectors that do not vary get the identity,
-    so that an inverse exists.
+    The shrinkage is Ledoit and Wolf's, at least 1e-8, and vectors that do not vary get the
+    identity, so that an inverse exists.
 
     >>> ledoit_wolf(np.array([[0.0, 1.0], [0.0, 3.0], [3.0, 2.0]]))[1].round(4)
     array([[1.3333, 0.    ],

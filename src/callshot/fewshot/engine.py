@@ -131,7 +131,7 @@ def open_engine(
 
 
 def fit_split(episodes: Episodes, classifier: Classifier, number: int) -> Episodes:
-    """Return the episodes on the vectors that a classifier makes from the support side of a split."""
+    """Return the episodes on the vectors that a classifier makes from a split's support side."""
     if classifier.fit is None:
         return episodes
     return episodes.transformed(classifier.fit(episodes.vectors[episodes.fold != number]))

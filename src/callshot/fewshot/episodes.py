@@ -78,7 +78,8 @@ class Episodes:
         largest = float(np.abs(self.origin).max())
         if largest >= LARGEST:
             raise InputError(
-                f"embeddings: their mean reaches {largest:.0e}; scale them so that squares are floats"
+                f"embeddings: their mean reaches {largest:.0e};"
+                " scale them so that squares are floats"
             )
         return replace(self, vectors=self.vectors + self.origin, origin=0.0)
 
@@ -185,8 +186,8 @@ def distinct_rows(rows: FloatArray) -> tuple[FloatArray, IntArray]:
 def centre(vectors: NDArray[np.floating[Any]]) -> tuple[FloatArray, FloatArray]:
     """Move the vectors near the origin, in float64; return them and what was subtracted.
 
-    a_n loses digits when |z| is large against the distances. What is subtracted is the mean, rounded
-    to a power-of-two fraction of each dimension's range, so that whole numbers stay exact.
+    a_n loses digits when |z| is large against the distances. What is subtracted is the mean,
+    rounded to a power-of-two fraction of each dimension's range, so that whole numbers stay exact.
     """
     table = np.asarray(vectors, np.float64)
     with np.errstate(over="ignore"):

@@ -1,7 +1,7 @@
 """`CentroidClassifier`: the nearest-centroid rule with the conventions of scikit-learn.
 
-scikit-learn is not needed. Where it is installed, it checks the input, so that data frames, warnings
-and errors are those its users know.
+scikit-learn is not needed. Where it is installed, it checks the input, so that data frames,
+warnings and errors are those its users know.
 """
 
 import math
@@ -42,8 +42,8 @@ class CentroidClassifier:
     Notes
     -----
     Sums are stored exactly, as a few floats per feature that add up without rounding (`math.fsum`),
-    and rounded once. So `partial_fit` gives the same bits as `fit` on all data, whatever the batches
-    and their order.
+    and rounded once. So `partial_fit` gives the same bits as `fit` on all data, whatever the
+    batches and their order.
 
     Examples
     --------
@@ -71,8 +71,7 @@ class CentroidClassifier:
         -------
         self
         """
-        vars(self).clear()
-        return self.partial_fit(X, y)
+        return self._learn(X, y, first=True)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
         """Add examples to the class means.
@@ -90,7 +89,9 @@ class CentroidClassifier:
         -------
         self
         """
-        first = not hasattr(self, "classes_")
+        return self._learn(X, y, first=not hasattr(self, "classes_"))
+
+    def _learn(self, X: ArrayLike, y: ArrayLike, first: bool) -> Self:
         vectors, label = _check_examples(self, X, y, first)
         known = {} if first else dict(zip(self.classes_.tolist(), self._sums, strict=True))
         self.classes_ = np.unique(label if first else np.concatenate([self.classes_, label]))
@@ -117,7 +118,8 @@ class CentroidClassifier:
 
     def predict(self, X: ArrayLike) -> Labels:
         """Return the label of the nearest class mean for each row of X."""
-        return np.asarray(self.classes_[self._evidence(X).argmax(axis=1)])
+        numbers = self._evidence(X).argmax(axis=1)
+        return np.asarray(self.classes_[numbers])
 
     def predict_proba(self, X: ArrayLike) -> FloatArray:
         """Return softmax(a), (n_samples, n_classes)."""
@@ -126,8 +128,8 @@ class CentroidClassifier:
     def decision_function(self, X: ArrayLike) -> FloatArray:
         """Return log-odds, which rank as the probabilities do and do not saturate.
 
-        The shape is (n_samples, n_classes); for two classes it is (n_samples,), and the log-odds are
-        those of the second.
+        The shape is (n_samples, n_classes); for two classes it is (n_samples,), and the log-odds
+        are those of the second.
         """
         scores = log_odds(self._evidence(X))
         return scores[:, 1] if len(self.classes_) == 2 else scores
@@ -188,7 +190,9 @@ def _check_examples(
         vectors = _check_vectors(X)
         label = np.asarray(y)
         if label.shape != (len(vectors),):
-            raise InputError(f"y: expected {len(vectors)} labels, got shape {label.shape}") from None
+            raise InputError(
+                f"y: expected {len(vectors)} labels, got shape {label.shape}"
+            ) from None
         if first:
             model.n_features_in_ = vectors.shape[1]
         _check_features(model, vectors)

@@ -58,7 +58,7 @@ def _check_ranking(scores: ArrayLike, relevant: ArrayLike) -> tuple[FloatArray, 
     truth = np.asarray(relevant, bool)
     if score.ndim != 1 or score.shape != truth.shape:
         raise InputError(
-            f"expected one score and one truth per query, got shapes {score.shape} and {truth.shape}"
+            f"expected one score and one truth per query, got {score.shape} and {truth.shape}"
         )
     if not truth.any():
         raise InputError("no query is relevant: average precision and AUROC are undefined")

@@ -1,7 +1,7 @@
 """The spread `per-query`: every query meets draws of its own, and a bootstrap picks one for each.
 
-Shots are processed in blocks that fit the memory. A block repeats the draws of the one before, which
-streams without state make safe.
+Shots are processed in blocks that fit the memory. A block repeats the draws of the one before,
+which streams without state make safe.
 """
 
 from collections.abc import Callable
@@ -99,8 +99,8 @@ def sweep_per_query(
 ) -> None:
     """Score the queries of one fold against their own draws, and add the bootstrap's values.
 
-    `filler` returns the function that fills a_n (shots, classes, queries, draws) of some queries; by
-    default with the engine's rule.
+    `filler` returns the function that fills a_n (shots, classes, queries, draws) of some queries;
+    by default with the engine's rule.
     """
     protocol = engine.protocol
     classes = len(engine.episodes.classes)

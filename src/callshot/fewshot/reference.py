@@ -2,12 +2,9 @@
 
 For every fold, query and draw, k exemplars of each class are the support. Query z gets the score
 a_n = 2 c_n·z − |c_n|² for class n, with c_n the mean of its support; queries are ranked by the
-log-odds of softmax(a). AP and AUROC are averaged over classes, then over folds.
-
-The spreads differ in who shares a draw. `per-query`: every query has its own draws, and a bootstrap
-picks one for each. `shared`: one draw serves all queries, and every draw is a sample.
-
-The kernels give the same values: the tests compare them.
+log-odds of softmax(a). AP and AUROC are averaged over classes, then over folds. In the spread
+`per-query` every query has its own draws, and a bootstrap picks one for each; in `shared` one draw
+serves all queries, and every draw is a sample. The tests compare the kernels with this module.
 """
 
 import math
@@ -22,6 +19,7 @@ from callshot.records import FloatArray
 
 Rows = Sequence[int]
 Evidence = Callable[[Episodes, int, Rows], float]  # of a query and the support of a class
+
 MASK = 2**64 - 1
 GOLDEN = 0x9E3779B97F4A7C15
 
@@ -69,14 +67,14 @@ def draw_support(
     """Return the rows of class n's support that a query meets in one draw."""
     rows = np.flatnonzero(episodes.label == n).tolist()
     pool = [row for row in rows if episodes.fold[row] != episodes.fold[query]]
-    words = (number, episodes.class_key[n])
-    if spread == "per-query":
-        stream = make_stream(protocol.seed, "support", episodes.segment_key[query], *words)
-        return draw(stream, pool, pool, k, protocol.sampler)
-    return draw(make_stream(protocol.seed, "shared", *words), rows, pool, k, protocol.sampler)
+    words = [number, episodes.class_key[n]]
+    if spread == "shared":
+        return draw(make_stream(protocol.seed, "shared", *words), rows, pool, k, protocol.sampler)
+    stream = make_stream(protocol.seed, "support", episodes.segment_key[query], *words)
+    return draw(stream, pool, pool, k, protocol.sampler)
 
 
-def centroid_evidence(episodes: Episodes, query: int, support: Rows) -> float:
+def centroid(episodes: Episodes, query: int, support: Rows) -> float:
     """Return a_n = 2 c·z − |c|², c the mean of the support (equations 6 and 9)."""
     c = episodes.vectors[support].mean(axis=0)
     return 2 * float(c @ episodes.vectors[query]) - float(c @ c)
@@ -104,9 +102,9 @@ def score_fold(
     spread: str,
     k: int,
     fold: int,
-    evidence: Evidence = centroid_evidence,
+    evidence: Evidence = centroid,
 ) -> FloatArray:
-    """Score every query of a fold in every draw: (queries, draws, classes), and the decisions last."""
+    """Score every query of a fold in every draw; (queries, draws, classes + 1), decisions last."""
     table = []
     for query in np.flatnonzero(episodes.fold == fold):
         for number in range(protocol.supports(spread)):
@@ -128,17 +126,22 @@ def ranking_metrics(scores: FloatArray, relevant: Mask) -> tuple[float, float]:
     return float(np.mean(precision)), float(np.mean(credit)) / (len(negatives) or math.nan)
 
 
+def measure(sample: FloatArray, relevant: Mask) -> list[float]:
+    """Return mAP, AUROC and accuracy of one fold; `sample` is scores and, last, the decisions."""
+    pairs = zip(sample.T[:-1], relevant.T, strict=True)
+    ap, auroc = np.transpose([ranking_metrics(*pair) for pair in pairs])
+    defined = auroc[~np.isnan(auroc)]
+    hits = [relevant[query, int(n)] for query, n in enumerate(sample[:, -1])]
+    return [ap.mean(), defined.sum() / (len(defined) or math.nan), float(np.mean(hits))]
+
+
 def pick_draw(seed: int, segment_key: int, sample: int, draws: int) -> int:
     """Return the draw that a bootstrap sample takes for a query."""
     return below(make_stream(seed, "bootstrap", segment_key), sample, draws)
 
 
 def sample_values(
-    episodes: Episodes,
-    protocol: Protocol,
-    spread: str,
-    k: int,
-    evidence: Evidence = centroid_evidence,
+    episodes: Episodes, protocol: Protocol, spread: str, k: int, evidence: Evidence = centroid
 ) -> FloatArray:
     """Return mAP, AUROC and accuracy of every sample of a spread, (samples, 3)."""
     samples = range(protocol.samples(spread))
@@ -146,16 +149,11 @@ def sample_values(
     for fold in range(episodes.folds):
         table = score_fold(episodes, protocol, spread, k, fold, evidence)
         queries = np.flatnonzero(episodes.fold == fold)
-        relevant = episodes.relevant[queries]
         for b in samples:
             picks = [b] * len(queries)
             if spread == "per-query":
                 keys = episodes.segment_key[queries]
                 picks = [pick_draw(protocol.seed, word, b, protocol.draws) for word in keys]
-            sample = table[np.arange(len(queries)), picks]
-            pairs = zip(sample.T[:-1], relevant.T, strict=True)
-            ap, auroc = np.transpose([ranking_metrics(*pair) for pair in pairs])
-            defined = auroc[~np.isnan(auroc)]
-            hits = [relevant[query, int(n)] for query, n in enumerate(sample[:, -1])]
-            values[b, fold] = ap.mean(), defined.sum() / (len(defined) or math.nan), np.mean(hits)
-    return np.nanmean(values, axis=1)
+            picked = table[np.arange(len(queries)), picks]
+            values[b, fold] = measure(picked, episodes.relevant[queries])
+    return np.asarray(np.nanmean(values, axis=1))

@@ -77,7 +77,7 @@ def sweep_draws(
 def sweep_pool(
     engine: Engine, part: Split, row: int, samples: int, draws: int, sums: MetricSums
 ) -> None:
-    """Add the row `all`: one support set, so one value, the same in every sample of either spread."""
+    """Add the row `all`: one support set, so one value in every sample of either spread."""
     classes = len(engine.episodes.classes)
     metrics = empty_metrics(1, 1, classes)
     measure(engine, part, pool_evidence(engine, part), metrics)

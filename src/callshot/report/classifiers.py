@@ -25,7 +25,7 @@ def rule_told(classifier: str) -> str:
     'squared distance to the most central exemplar'
     """
     return (
-        CLASSIFIERS[classifier].told
+        CLASSIFIERS[classifier].description
         if classifier in CLASSIFIERS
         else TOLD.get(classifier, "trained at every k")
     )

@@ -22,7 +22,8 @@ from callshot.corpus.options import SegmentationOptions
 from callshot.encoders.availability import encoder_status
 from callshot.encoders.catalogue import EncoderSpec, display_name, find_encoder
 from callshot.errors import InputError, OptionError
-from callshot.fewshot.protocol import SPREADS, Protocol, parse_shots
+from callshot.fewshot.protocol import Protocol, parse_shots
+from callshot.records import SPREADS
 from callshot.report.tables.shots import PAPER_SHOTS
 
 TAKEN = ("tables", "report.html", "provenance.json")  # names that a study's own results have

@@ -32,7 +32,7 @@ def kernel(function: Function) -> Function:
 
 
 def inner(function: Function) -> Function:
-    """Compile for other kernels only: without the wrapper for calls from Python, which is slow to compile."""
+    """Compile for other kernels only, without the wrapper for calls from Python."""
     return njit(no_cpython_wrapper=True, **COMPILED)(function)
 
 

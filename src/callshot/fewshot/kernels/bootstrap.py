@@ -118,7 +118,7 @@ def sample_class(codes, draws, picks, harmonic, ap, auroc):
 
 @kernel
 def sample_sorted(scores, draws, relevant, picks, ap, auroc):
-    """Do what `sample_class` does by sorting each sample's scores: quick where both sides are large."""
+    """Do what `sample_class` does by sorting each sample: quick where both sides are large."""
     sample = np.empty(picks.shape[0])
     for b in range(ap.size):
         for q in range(sample.size):
@@ -128,7 +128,7 @@ def sample_sorted(scores, draws, relevant, picks, ap, auroc):
 
 @kernel
 def sample_hits(hits, picks, queries, out):
-    """Fill out[b] with how many of the queries are hits in sample b; hits is (all queries, draws)."""
+    """Fill out[b] with how many of the queries hit in sample b; hits is (all queries, draws)."""
     out[:] = 0.0
     for j in range(queries.size):
         q = queries[j]

@@ -136,8 +136,8 @@ def sort_scores(scores):
 def encode(order, scores, is_anchor, draws, code):
     """Fill the codes of scores (queries × draws, flat) from their order.
 
-    Return how many scores are tied, and how many of those are anchors'. A score is tied when another
-    query of the fold has the same one; draws of one query never meet in a sample.
+    Return how many scores are tied, and how many of those are anchors'. A score is tied when
+    another query of the fold has the same one; draws of one query never meet in a sample.
     """
     tied = 0
     tied_anchors = 0

@@ -110,8 +110,8 @@ def find_leaders(table, x, y, a, top, second, leader, decided):
 def to_log_odds(table, first, last, decided):
     """Turn a_n into log-odds in place, and fill the hard decisions.
 
-    `table` is (x, classes, y, width) and `decided` (x, y, width): each x and y is a block of `width`
-    episodes, one beside the other. Only y from first to last − 1 is touched.
+    `table` is (x, classes, y, width) and `decided` (x, y, width): each x and y is a block of
+    `width` episodes, one beside the other. Only y from first to last − 1 is touched.
     """
     outer, classes, _, width = table.shape
     a = np.empty((classes, width))

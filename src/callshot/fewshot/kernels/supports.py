@@ -149,7 +149,7 @@ def fill_squares_directly(vectors, lengths, chosen, steps, shots, total, squares
     shot = 0
     for i in range(steps):
         x = vectors[chosen[i]]
-        square += 2.0 * dot(total, x) + lengths[chosen[i]]
+        square += 2.0 * dot(x, total) + lengths[chosen[i]]
         for d in range(x.size):
             total[d] += x[d]
         if i + 1 == shots[shot]:
@@ -204,7 +204,7 @@ def exemplar_evidence(product, square):
 
 @inner
 def class_rows(rows, n):
-    """Return the vectors of one class, their squared lengths, and its matrix, empty where none is."""
+    """Return the vectors of one class, their squared lengths, and its matrix or an empty one."""
     begin = rows.class_start[n]
     end = rows.class_start[n + 1]
     block = rows.block[rows.block_start[n] : rows.block_start[n + 1]]
@@ -216,8 +216,8 @@ def class_rows(rows, n):
 def score_queries(sampling, rows, pools, query_key, products, first, out):
     """Fill out[shot, n, first + q, r] with a_n of some queries, each against draws of its own.
 
-    `products` is (queries, rows): those of these queries with every row. Draw −1 is the pool itself,
-    which serves every shot that leaves no choice.
+    `products` is (queries, rows): those of these queries with every row. Draw −1 is the pool
+    itself, which serves every shot that leaves no choice.
     """
     stream, class_key, shots, distinct = sampling
     rule = rows.rule
