@@ -1,10 +1,10 @@
 """The engine against a scikit-learn loop and a vectorised NumPy version, with the shape of LDC.
 
 Score and bootstrap both metrics: draw R = 100 supports for each of Q = 3,985 queries at every
-k = 1 … 40, score them against 10 classes, and take mAP and AUROC of B = 5,000 bootstrap samples over
-10 folds. One thread each. The slow ones run on a slice (one fold, a few k, fewer samples) and are
-scaled up by the counts; ours runs whole. Then the rules without training beside the centroid, both
-spreads, on the shapes of both paper corpora.
+k = 1 … 40, score them against 10 classes, and take mAP and AUROC of B = 5,000 bootstrap samples
+over 10 folds. One thread each. The slow ones run on a slice (one fold, a few k, fewer samples) and
+are scaled up by the counts; ours runs whole. Then the rules without training beside the centroid,
+both spreads, on the shapes of both paper corpora.
 """
 
 import os

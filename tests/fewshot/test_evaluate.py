@@ -115,7 +115,7 @@ def test_plain_python_values_are_taken_or_refused_with_a_reason():
     with pytest.raises(InputError, match="found text"):
         dataclasses.replace(table, labels=["c0"] * len(table))
     for shots in (5, "1-10", (1.5,)):
-        with pytest.raises(OptionError, match="wanted whole numbers in a tuple"):
+        with pytest.raises(OptionError, match="expected whole numbers in a tuple"):
             Protocol(shots=shots)
 
 

@@ -21,7 +21,7 @@ def audit(recording: Sequence[str], fold: IntArray) -> None:
 
     >>> audit(["a", "a", "b"], np.array([0, 1, 1]))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    callshot.errors.LeakError: recording 'a' is in folds 0 and 1; put all its segments in one fold...
+    callshot.errors.LeakError: recording 'a' is in folds 0 and 1; put all its segments...
     """
     folds: dict[str, set[int]] = {}
     for name, number in zip(recording, fold.tolist(), strict=True):
@@ -98,7 +98,7 @@ def make_folds(label: Sequence[str], recording: Sequence[str], count: int = DEFA
 
     Examples
     --------
-    >>> folds = make_folds(["rumble", "roar"] * 4, "aabbccdd", count=2)
+    >>> folds = make_folds(["rumble", "roar"] * 4, list("aabbccdd"), count=2)
     >>> folds.count, folds.proof[:14]
     (2, 'optimum proved')
     """
