@@ -22,7 +22,6 @@ from callshot.baselines.kernels.solver import gram_matrix, solve
 from callshot.baselines.logistic import (
     CLOSE,
     DEFAULT_C,
-    Progress,
     check_c,
     check_optimum,
     score_each,
@@ -34,7 +33,7 @@ from callshot.fewshot.episodes import Episodes, Split, splits
 from callshot.fewshot.per_query_resampling import Fill, per_query_support, sweep_per_query
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.shared_resampling import shared_support, sweep_draws
-from callshot.records import FloatArray, IntArray, no_progress
+from callshot.records import FloatArray, IntArray, Progress, no_progress
 
 DRAWS = 100
 ENGINE_BYTES = 2**28  # no matrices are built; this limits the a_n of a task

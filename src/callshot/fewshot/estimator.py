@@ -57,6 +57,13 @@ class CentroidClassifier:
     array([3., 3.])
     """
 
+    classes_: Labels
+    centroids_: FloatArray
+    n_features_in_: int
+    _sums: list[FloatArray]  # of each class, exactly; the last column is the count
+    _weight: FloatArray
+    _bias: FloatArray
+
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
         """Compute the class means.
 
@@ -169,7 +176,7 @@ def _exact_sum(terms: FloatArray) -> FloatArray:
     Each further row is the rounded rest, until nothing is left.
     """
     columns = terms.T.tolist()
-    rows = []
+    rows: list[list[float]] = []
     while True:
         row = [math.fsum(column) for column in columns]
         if not any(row) and rows:

@@ -106,7 +106,7 @@ def score_fold(
 ) -> FloatArray:
     """Score every query of a fold in every draw; (queries, draws, classes + 1), decisions last."""
     table = []
-    for query in np.flatnonzero(episodes.fold == fold):
+    for query in np.flatnonzero(episodes.fold == fold).tolist():
         for number in range(protocol.supports(spread)):
             a = []
             for n in range(len(episodes.classes)):
