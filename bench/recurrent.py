@@ -55,15 +55,19 @@ def make_dataset(encoder: str, corpus: str) -> tuple[Episodes, np.ndarray, list[
         sequences.append((centre + course + noise).astype(np.float32))
     groups = np.arange(len(label))
     keys = np.zeros(len(label), np.uint64)
+    names = tuple(f"s{i:04}" for i in range(len(label)))
     episodes = Episodes(
-        tuple(f"type {number:02}" for number in range(len(counts))),
-        np.zeros((len(label), 1)),
-        np.searchsorted(label, np.arange(len(counts) + 1)),
-        groups % folds,
-        folds,
-        label[:, None] == np.arange(len(counts)),
-        keys,
-        keys[: len(counts)],
+        classes=tuple(f"type {number:02}" for number in range(len(counts))),
+        rows=groups,
+        segment=names,
+        recording=names,
+        vectors=np.zeros((len(label), 1)),
+        class_start=np.searchsorted(label, np.arange(len(counts) + 1)),
+        fold=groups % folds,
+        folds=folds,
+        relevant=label[:, None] == np.arange(len(counts)),
+        segment_key=keys,
+        class_key=keys[: len(counts)],
     )
     return episodes, groups, sequences
 

@@ -1,9 +1,12 @@
 """Small tables of embeddings for tests: random ones by seed, and a hypothesis strategy."""
 
+import dataclasses
+
 import numpy as np
 from hypothesis import strategies as st
 
-from callshot.fewshot.folds import check_folds
+from callshot.fewshot.episodes import plan_episodes
+from callshot.fewshot.folds import check_folds, count_classes
 from callshot.records import Embeddings
 
 
@@ -61,6 +64,23 @@ def random_corpus(
 def folds_of(table):
     """Return the folds of a table with a fold column."""
     return check_folds(table.recording, table.fold)
+
+
+def episodes_of(table):
+    folds = folds_of(table)
+    return plan_episodes(table, folds, count_classes(table.label, folds))
+
+
+def repeat_vectors(table):
+    """Return a table in which every vector occurs several times, under any labels."""
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, len(table) // 3, len(table))
+    return dataclasses.replace(table, vectors=table.vectors[rows])
+
+
+def reverse_rows(table):
+    columns = ("segment", "recording", "label", "labels", "vectors", "fold")
+    return dataclasses.replace(table, **{name: getattr(table, name)[::-1] for name in columns})
 
 
 @st.composite

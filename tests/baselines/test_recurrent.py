@@ -17,7 +17,7 @@ from callshot.baselines.executor import TrainingOptions
 from callshot.baselines.recurrent import CELLS, choose_cell, score_recurrent
 from callshot.baselines.sequence_batches import BatchData, stack_sequences
 from callshot.errors import InputError, OptionError
-from callshot.fewshot.centroid import score
+from callshot.fewshot.centroid import log_odds
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import check_folds, count_classes
 from callshot.records import Embeddings, FloatArray, IntArray
@@ -216,7 +216,7 @@ def test_the_score_of_a_row_does_not_depend_on_its_batch(cell: str) -> None:
     network = task.start(np.arange(40)).network
     together = task.predict(network, np.arange(40))
     alone = [task.predict(network, np.array([row]))[0] for row in range(40)]
-    assert np.abs(score(together) - score(alone)).max() <= 1e-5
+    assert np.abs(log_odds(together) - log_odds(alone)).max() <= 1e-5
 
 
 # What they learn
@@ -393,7 +393,7 @@ def test_scores_are_the_log_odds_of_the_mean_log_probability(tmp_path: Path, bri
         network = task.build()
         network.load_state_dict(load_file(path))
         members.append(task.predict(network, query))
-    assert np.array_equal(scores[query], score(np.mean(members, axis=0)))
+    assert np.array_equal(scores[query], log_odds(np.mean(members, axis=0)))
     assert len(members) == metadata["seeds"] == 3
     assert np.shape(metadata["epochs"]) == (2, 3)
 

@@ -427,7 +427,7 @@ def test_a_corpus_without_an_eligible_class_is_refused_before_its_audio_is_read(
     write_study(tmp_path / "study.toml")
     with pytest.raises(
         InputError,
-        match=r"\[corpus.here\]: no eligible class: two at least .*in 1 recording, and 3 folds",
+        match=r"\[corpus.here\]: no eligible class: at least two .*in 1 recording, and 3 folds",
     ):
         run(tmp_path)
     assert not (tmp_path / ".callshot" / "study" / "segment" / "here" / "segments.parquet").exists()

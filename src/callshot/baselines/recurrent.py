@@ -46,7 +46,7 @@ from callshot.baselines.train_loop import (
     search,
 )
 from callshot.errors import InputError, OptionError
-from callshot.fewshot.centroid import score
+from callshot.fewshot.centroid import log_odds
 from callshot.fewshot.episodes import Episodes
 from callshot.fewshot.folds import audit
 from callshot.records import FloatArray, IntArray, Progress, no_progress
@@ -87,7 +87,7 @@ def score_recurrent(
     outcomes = run_jobs(jobs, score_queries, options.threads, progress)
     scores = np.full(episodes.relevant.shape, np.nan)
     for fold, mean in mean_scores(jobs, outcomes):
-        scores[episodes.fold == fold] = score(mean)
+        scores[episodes.fold == fold] = log_odds(mean)
     tasks = {job.name: job.task for job in jobs}
     metadata = {
         "cells": tuple(cells),

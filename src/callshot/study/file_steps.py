@@ -35,8 +35,13 @@ from callshot.encoders.embed import (
     make_table,
 )
 from callshot.errors import OptionError
-from callshot.fewshot.evaluate import choose_folds, evaluate_tables
-from callshot.fewshot.folds import DEFAULT_FOLDS, count_classes, evaluated_classes
+from callshot.fewshot.evaluate import evaluate_tables
+from callshot.fewshot.folds import (
+    DEFAULT_FOLDS,
+    choose_folds,
+    count_classes,
+    evaluated_classes,
+)
 from callshot.fewshot.protocol import Protocol
 from callshot.records import (
     CorpusResults,

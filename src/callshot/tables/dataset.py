@@ -12,9 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from callshot.fewshot.episodes import Episodes, order_rows, plan_episodes
-from callshot.fewshot.evaluate import choose_folds
-from callshot.fewshot.folds import DEFAULT_FOLDS, complete_shots, count_classes, evaluated_classes
+from callshot.fewshot.episodes import Episodes, plan_episodes
+from callshot.fewshot.folds import DEFAULT_FOLDS, choose_folds, complete_shots, count_classes
 from callshot.files import describe_file
 from callshot.records import ClassCount, Embeddings, Evaluation, Folds, IntArray
 from callshot.tables.embedding_tables import read_tables, table_corpus
@@ -74,21 +73,16 @@ class EncoderDataset:
         """The arrays that classifiers are evaluated on."""
         return plan_episodes(self.table, self.dataset.folds, self.dataset.classes)
 
-    @cached_property
-    def rows(self) -> IntArray:
-        """The row of the table for each row of the episodes."""
-        return order_rows(self.table, evaluated_classes(self.dataset.classes))
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """The segment of each row of the episodes."""
+        return self.episodes.segment
 
     @cached_property
     def groups(self) -> IntArray:
         """The number of the recording of each row of the episodes."""
         _, groups = np.unique(self.table.recording, return_inverse=True)
-        return groups[self.rows]
-
-    @property
-    def segments(self) -> list[str]:
-        """The segment of each row of the episodes."""
-        return [self.table.segment[row] for row in self.rows.tolist()]
+        return groups[self.episodes.rows]
 
     def empty_evaluation(self) -> Evaluation:
         """Return an evaluation of this dataset without results."""
