@@ -33,7 +33,7 @@ CAPTIONS = {
     "spreads": "The two spreads: a draw for each query, and one labelled set for all",
     "differences": "Encoders and baselines, compared pair by pair over the same draws",
     "training": "When training pays: the centroid and a baseline trained on the same exemplars",
-    "rules": "The centroid and other classifiers without training, against k",
+    "classifiers": "The centroid and other classifiers without training, against k",
     "refinement": "Gradient steps from the centroid of all labels to logistic regression",
     "confusion": "Labels against decisions",
     "map": "The embeddings in the plane of largest variance, with the centroids of the labels",
@@ -107,7 +107,7 @@ def _draw(results: CorpusResults, folder: Path, options: ReportOptions) -> list[
     return draw_figures(
         results,
         folder,
-        confusion_at=options.confusion,
+        confusion_shots=options.confusion,
         protocol=options.protocol,
     )
 
