@@ -26,35 +26,39 @@ MIN_GAIN = 0.001  # of mAP, by which a step on the way must exceed both ends
 
 
 def describe_baselines(context: Context) -> Iterator[str]:
-    """Yield how many examples the best encoder needs to beat each baseline.
-
-    Reduced scoring is for baselines that read audio, and for those that have no other score.
-    """
-    best = context.best
-    is_here = pl.col("encoder").is_in(["", best])
-    baselines = context.results.baselines.filter(is_here, metric="map")
-    is_all = pl.col("scoring") == "all"
-    has_all = is_all.any().over("name")
-    is_end_to_end = pl.col("kind") == "end-to-end"
-    baselines = baselines.filter(is_all | is_end_to_end | ~has_all)
+    """Yield how many examples the best encoder needs to beat each baseline."""
+    baselines = _select_baselines(context)
     for baseline in baselines.iter_rows(named=True):
         scoring = baseline["scoring"]
-        kind = baseline["kind"]
-        name = baseline["name"]
-        if baselines.filter(kind=kind)["name"].n_unique() == 1:
-            name = NAMES.get(kind, name)
-        other = f"{name} trained on all labelled data"
-        if scoring != "all":
-            other += f" in the {scoring} scoring"
+        differences = context.differences(context.best, baseline_name(baseline), scoring)
         means = context.curve(scoring).select(
             "k",
             one_mean="mean",
             other_mean=pl.lit(baseline["value"]),
         )
-        differences = context.differences(best, baseline_name(baseline), scoring)
         rows = differences.join(means, on="k", maintain_order="left")
-        if not rows.is_empty():
-            yield _describe_baseline(context, other, rows)
+        if rows.is_empty():
+            continue
+        name = baseline["name"]
+        if baselines.filter(kind=baseline["kind"])["name"].n_unique() == 1:
+            name = NAMES.get(baseline["kind"], name)
+        other = f"{name} trained on all labelled data"
+        if scoring != "all":
+            other += f" in the {scoring} scoring"
+        yield _describe_baseline(context, other, rows)
+
+
+def _select_baselines(context: Context) -> pl.DataFrame:
+    """Return the baselines to compare with the best encoder.
+
+    Reduced scoring is for baselines that read audio, and for those that have no other score.
+    """
+    is_here = pl.col("encoder").is_in(["", context.best])
+    is_all = pl.col("scoring") == "all"
+    has_all = is_all.any().over("name")
+    is_end_to_end = pl.col("kind") == "end-to-end"
+    baselines = context.results.baselines.filter(is_here, metric="map")
+    return baselines.filter(is_all | is_end_to_end | ~has_all)
 
 
 def _describe_baseline(context: Context, other: str, rows: pl.DataFrame) -> str:

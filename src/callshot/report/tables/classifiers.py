@@ -15,7 +15,7 @@ from callshot.report.classifiers import (
     main_spread,
     sample_counts,
 )
-from callshot.report.tables.scores import METRIC_NAMES, PAPER_SHOTS, SPREADS, shown_shots
+from callshot.report.tables.scores import METRIC_NAMES, PAPER_SHOTS, SPREADS, Row, shown_shots
 from callshot.report.tables.table import MISSING, Cell, Column, Table, number
 
 KEY = ("encoder", "classifier", "metric", "k")
@@ -34,23 +34,31 @@ def classifier_table(results: CorpusResults, shots: Sequence[int] = PAPER_SHOTS)
         scoring="all",
         spread=spread,
     )
-    cells = _mean_cells(curve)
     names = [name for name in list_classifiers(results) if name in curve["classifier"]]
     groups = list(product(RANKING_METRICS, shown_shots(curve["k"], shots)))
     columns = [Column(str(k), f"{METRIC_NAMES[metric]} at k") for metric, k in groups]
-    rows = []
-    for encoder, name in product(curve["encoder"].unique(maintain_order=True), names):
-        means = [cells.get((encoder, name, *group), Cell(MISSING)) for group in groups]
-        rows.append([Cell(encoder), Cell(classifier_name(name)), *means])
     notes = [*_notes(results, names, spread), *_crossover_notes(results, spread)]
     return Table(
         "classifiers",
         f"{results.evaluation.corpus}: classifiers with k exemplars per class, {spread}",
         [Column("Encoder"), Column("Classifier"), *columns],
-        rows,
+        _make_rows(curve, names, groups),
         notes=[("", note) for note in notes],
         blocks=True,
     )
+
+
+def _make_rows(
+    curve: pl.DataFrame, names: Sequence[str], groups: Sequence[tuple[str, int]]
+) -> list[Row]:
+    """Return a block of rows per encoder, with a row per classifier."""
+    cells = _mean_cells(curve)
+    rows = []
+    for encoder, name in product(curve["encoder"].unique(maintain_order=True), names):
+        row = [Cell(encoder), Cell(classifier_name(name))]
+        row += [cells.get((encoder, name, *group), Cell(MISSING)) for group in groups]
+        rows.append(row)
+    return rows
 
 
 def _mean_cells(curve: pl.DataFrame) -> dict[tuple[object, ...], Cell]:
