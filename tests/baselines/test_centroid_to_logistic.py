@@ -15,7 +15,7 @@ from callshot.baselines.logistic import score_logistic
 from callshot.baselines.scoring import measure
 from callshot.baselines.standardize import standardise
 from callshot.errors import OptionError
-from callshot.fewshot.centroid import linear_layer, score
+from callshot.fewshot.centroid import linear_layer, log_odds
 from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import count_classes
@@ -69,7 +69,7 @@ def test_at_the_end_it_is_logistic_regression(table, refined):
         golden = score_logistic(episodes, np.arange(60), strength=strength)[0][
             episodes.fold == fold
         ]
-        np.testing.assert_allclose(score(path.a[-1]), golden, atol=0.02)
+        np.testing.assert_allclose(log_odds(path.a[-1]), golden, atol=0.02)
 
 
 def test_the_way_leads_down(refined):
@@ -102,8 +102,8 @@ def test_the_centroid_in_standardised_columns_scores_as_it_does_outside():
     layer = linear_layer(vectors, table.label)
     rows, mean, deviation = standardise(vectors)
     inside = rows @ (layer.weight * deviation).T + (layer.bias + layer.weight @ mean)
-    outside = score(layer(vectors))
-    np.testing.assert_allclose(score(inside), outside, atol=1e-6 * np.abs(outside).max())
+    outside = log_odds(layer(vectors))
+    np.testing.assert_allclose(log_odds(inside), outside, atol=1e-6 * np.abs(outside).max())
     assert (outside.argmax(axis=1) == label).mean() > 0.5
 
 

@@ -1,4 +1,4 @@
-"""Files that hold no public checkpoint of AST or BEATs: each is refused in one line, before anything is trained."""
+"""Files that are no public checkpoint of AST or BEATs: one line, before anything is trained."""
 
 import math
 from pathlib import Path
@@ -6,81 +6,92 @@ from typing import Any
 
 import numpy as np
 import pytest
-from baselines.test_aerd_weights import CFG, beats_tensors, hugging_face, noise, save_beats
 
-from callshot.baselines import pretrained
-from callshot.baselines.end_to_end import score_aerd
-from callshot.baselines.pretrained import read_pretrained
-from callshot.baselines.weight_conversion import SIZES
+from callshot.baselines.end_to_end import score_end_to_end
 from callshot.errors import InputError
 
-torch = pytest.importorskip("torch", reason="torch is not here: make test-torch")
+torch = pytest.importorskip("torch", reason="torch is not installed: make test-torch")
 safetensors = pytest.importorskip("safetensors.torch")
+
+from baselines.test_pretrained import (  # noqa: E402
+    CFG,
+    HUGGING_FACE,
+    beats_tensors,
+    noise_dataset,
+    save_beats,
+    save_hugging_face,
+)
+from callshot.baselines import pretrained  # noqa: E402
+from callshot.baselines.pretrained import BEATS_SIZES, read_pretrained  # noqa: E402
 
 
 class Anything:
-    """What a pickle could hold."""
+    """A class that a pickle could hold."""
 
 
-def without(name: str) -> dict[str, Any]:
-    tensors = beats_tensors()
-    del tensors[name]
-    return tensors
+def check_error(path: Path, message: str) -> None:
+    """Check that reading a file fails with a message of one line that starts with its path."""
+    with pytest.raises(InputError, match=message) as error:
+        read_pretrained(path)
+    assert str(error.value).startswith(f"{path}: ")
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ({"cfg": CFG, "model": {"x": Anything()}}, "cannot be read as weights alone"),
-        (b"nothing", "cannot be read as weights alone"),
-        ([1, 2], "wanted tensors by name, found list"),
-        ({"a": 1, "b": 2}, "wanted tensors by name, found a, b; give AST or BEATs as published"),
+        ([1, 2], "expected tensors by name, got list"),
+        ({"a": 1, "b": 2}, "expected tensors by name, got a, b"),
         ({"a": np.zeros(1)}, "cannot be read as weights alone"),
-        ("tensors", r"wanted AST \(module.v.… or .*\) or BEATs .*, found a, b"),
-        ("missing", "wanted tensor encoder.layers.1.fc2.bias of shape .*, found none"),
+        ({}, "expected AST .* or BEATs .*, got nothing"),
         (
-            "other shape",
-            r"wanted tensor patch_embedding.weight of shape \(12, 1, 16, 16\), found \(12, 1, 8, 8\)",
+            {"a": torch.zeros(1), "b": torch.zeros(1)},
+            r"expected AST \(module.v.… or .*\) or BEATs .*, got a, b",
+        ),
+        (
+            {"a\nb": torch.zeros(1), "c": torch.zeros(1)},
+            r"expected AST .* or BEATs .*, got a b, c",
         ),
         (
             {"cfg": CFG | {"deep_norm": False}, "model": {}},
-            "wanted BEATs with deep_norm = True, found False",
+            "expected BEATs with deep_norm = True, got False",
         ),
-        ({"cfg": {}, "model": {}}, "wanted encoder_embed_dim in BEATs' configuration, found none"),
-        ({"cfg": [], "model": {}}, "wanted BEATs' configuration by name, found list"),
+        ({"cfg": {}, "model": {}}, "expected encoder_embed_dim in BEATs' configuration, got none"),
+        ({"cfg": [], "model": {}}, "expected BEATs' configuration by name, got list"),
+        ({"cfg": CFG, "model": [1]}, "expected tensors by name, got list"),
     ],
 )
-def test_what_is_no_public_checkpoint_is_refused(
-    content: Any, message: str, tmp_path: Path
-) -> None:
+def test_other_content_is_an_error(content: Any, message: str, tmp_path: Path) -> None:
     path = tmp_path / "some.pt"
-    if content == "tensors":
-        content = {"a": torch.zeros(1), "b": torch.zeros(1)}
-    if content == "missing":
-        content = {"cfg": CFG, "model": without("encoder.layers.1.fc2.bias")}
-    if content == "other shape":
-        content = {
-            "cfg": CFG,
-            "model": beats_tensors() | {"patch_embedding.weight": torch.zeros(12, 1, 8, 8)},
-        }
-    if isinstance(content, bytes):
-        path.write_bytes(content)
-    else:
-        torch.save(content, path)
-    with pytest.raises(InputError, match=message) as refused:
-        score_aerd(**noise(), init=path)
-    assert str(refused.value).startswith(str(path))
-    assert "\n" not in str(refused.value)
+    torch.save(content, path)
+    check_error(path, message)
+
+
+def test_a_file_of_other_bytes_is_an_error_before_training(tmp_path: Path) -> None:
+    path = tmp_path / "some.pt"
+    path.write_bytes(b"nothing")
+    with pytest.raises(InputError, match="cannot be read as weights alone"):
+        score_end_to_end(**noise_dataset(), init=path)
+
+
+def test_a_missing_tensor_is_an_error(tmp_path: Path) -> None:
+    tensors = beats_tensors()
+    del tensors["encoder.layers.1.fc2.bias"]
+    torch.save({"cfg": CFG, "model": tensors}, tmp_path / "beats.pt")
+    message = r"expected tensor encoder.layers.1.fc2.bias of shape \(24,\), got none"
+    check_error(tmp_path / "beats.pt", message)
+
+
+@pytest.mark.parametrize("size", BEATS_SIZES.values())
+@pytest.mark.parametrize("value", ["many", None, math.nan, math.inf, 0, -1, 10**9, True])
+def test_a_size_that_is_no_size_is_an_error(size: str, value: Any, tmp_path: Path) -> None:
+    check_error(save_beats(tmp_path / "beats.pt", {size: value}), size)
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("size", "value"),
     [
-        *(
-            (name, value)
-            for name in SIZES.values()
-            for value in ("many", None, math.nan, math.inf, 0, -1, 10**9, True)
-        ),
         ("encoder_layers", 101),
         ("encoder_layers", 10**8),
         ("encoder_attention_heads", 5),
@@ -91,145 +102,131 @@ def test_what_is_no_public_checkpoint_is_refused(
         ("encoder_ffn_embed_dim", "a\nb"),
     ],
 )
-def test_a_size_that_makes_no_network_is_refused_at_once(
-    name: str, value: Any, tmp_path: Path
-) -> None:
-    refused_in_one_line(save_beats(tmp_path / "beats.pt", {name: value}), name)
+def test_a_size_that_makes_no_network_is_an_error(size: str, value: Any, tmp_path: Path) -> None:
+    check_error(save_beats(tmp_path / "beats.pt", {size: value}), size)
+
+
+@pytest.mark.parametrize("size", sorted({*BEATS_SIZES.values()} - {"max_distance"}))
+def test_a_size_that_contradicts_the_tensors_is_an_error(size: str, tmp_path: Path) -> None:
+    path = save_beats(tmp_path / "beats.pt", {size: CFG[size] * 2})
+    check_error(path, "expected tensor .* of shape")
 
 
 @pytest.mark.parametrize("name", ["encoder_layers", "deep_norm"])
-def test_a_tensor_is_no_size(name: str, tmp_path: Path) -> None:
-    for value in (torch.ones(2), torch.tensor(2), torch.ones(3, device="meta")):
-        refused_in_one_line(save_beats(tmp_path / "beats.pt", {name: value}), name)
+@pytest.mark.parametrize(
+    "value", [torch.ones(2), torch.tensor(2), torch.ones(3, device="meta")], ids=str
+)
+def test_a_tensor_in_the_configuration_is_an_error(name: str, value: Any, tmp_path: Path) -> None:
+    check_error(save_beats(tmp_path / "beats.pt", {name: value}), name)
 
 
 @pytest.mark.parametrize("cfg", ["text", None, math.nan, math.inf, 3])
-def test_a_configuration_that_is_none_is_refused(cfg: Any, tmp_path: Path) -> None:
+def test_a_configuration_that_is_no_mapping_is_an_error(cfg: Any, tmp_path: Path) -> None:
     torch.save({"cfg": cfg, "model": beats_tensors()}, tmp_path / "beats.pt")
-    refused_in_one_line(tmp_path / "beats.pt", "wanted BEATs' configuration by name")
+    check_error(tmp_path / "beats.pt", "expected BEATs' configuration by name")
 
 
-def odd_tensors() -> dict[str, tuple[Any, str]]:
-    given = beats_tensors()["encoder.layers.1.fc1.weight"]
+def unusable_tensor(kind: str) -> tuple[Any, str]:
+    """Return a tensor that is no weight, and the message about it."""
+    weight = beats_tensors()["encoder.layers.1.fc1.weight"]
+    if kind == "quantised":
+        return torch.quantize_per_tensor(weight, 0.1, 0, torch.qint8), ""
+    rows = torch.tensor([1])
     return {
-        "sparse": (given.to_sparse(), "dense"),
-        "meta": (given.to("meta"), "on meta"),
-        "complex": (given.to(torch.complex64), "of real numbers"),
-        "quantised": (torch.quantize_per_tensor(given, 0.1, 0, torch.qint8), ""),
-        "nan": (given.clone().fill_(math.nan), "of finite numbers"),
-        "infinite": (
-            given.clone().index_fill_(0, torch.tensor([1]), -math.inf),
-            "of finite numbers",
-        ),
-        "too large": (given.double() * 1e300, "of finite numbers"),
-        "no axis": (torch.tensor(1.0), r"of shape \(40, 24\), found \(\)"),
-    }
+        "sparse": (weight.to_sparse(), "dense"),
+        "meta": (weight.to("meta"), "on meta"),
+        "complex": (weight.to(torch.complex64), "of real numbers"),
+        "nan": (weight.clone().fill_(math.nan), "of finite numbers"),
+        "infinite": (weight.clone().index_fill_(0, rows, -math.inf), "of finite numbers"),
+        "too large": (weight.double() * 1e300, "of finite numbers"),
+        "no axis": (torch.tensor(1.0), r"of shape \(40, 24\), got \(\)"),
+        "other shape": (torch.zeros(8, 8), r"of shape \(40, 24\), got \(8, 8\)"),
+    }[kind]
 
 
-@pytest.mark.filterwarnings(
-    "ignore::UserWarning", "ignore::DeprecationWarning"
-)  # torch's, of what it will not keep
+@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")  # of torch
 @pytest.mark.parametrize(
-    "kind", ["sparse", "meta", "complex", "quantised", "nan", "infinite", "too large", "no axis"]
-)
-def test_a_tensor_that_is_no_weight_is_refused(kind: str, tmp_path: Path) -> None:
-    name = "encoder.layers.1.fc1.weight"
-    tensor, message = odd_tensors()[kind]
-    refused_in_one_line(save_beats(tmp_path / "beats.pt", **{name: tensor}), message)
-
-
-def test_what_is_not_foreseen_is_refused_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: Any) -> None:
-        raise ZeroDivisionError("by\nnothing")
-
-    monkeypatch.setattr(pretrained, "convert_beats", fail)
-    refused_in_one_line(
-        save_beats(tmp_path / "beats.pt"), "found other content .ZeroDivisionError: by nothing"
-    )
-
-
-def test_names_of_several_lines_are_told_in_one(tmp_path: Path) -> None:
-    torch.save({"a\nb": torch.zeros(1), "c": torch.zeros(1)}, tmp_path / "some.pt")
-    refused_in_one_line(tmp_path / "some.pt", "found a b, c")
-
-
-def test_parameters_are_tensors(tmp_path: Path) -> None:
-    torch.save(
-        {"cfg": CFG, "model": {n: torch.nn.Parameter(t) for n, t in beats_tensors().items()}},
-        tmp_path / "p.pt",
-    )
-    found, wanted = (
-        read_pretrained(path) for path in (tmp_path / "p.pt", save_beats(tmp_path / "beats.pt"))
-    )
-    assert found.arrays.keys() == wanted.arrays.keys()
-    assert all(np.array_equal(found.arrays[name], array) for name, array in wanted.arrays.items())
-
-
-def refused_in_one_line(path: Path, message: str) -> None:
-    with pytest.raises(InputError, match=message) as refused:
-        read_pretrained(path)
-    assert str(refused.value).startswith(f"{path}: ")
-    assert "\n" not in str(refused.value)
-
-
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="wanted a checkpoint of AST or BEATs, found no file"):
-        read_pretrained(tmp_path / "none.pt")
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
+    "kind",
     [
-        (
-            {"embeddings.position_embeddings": (1, 146, 128)},
-            "wanted 1212 or 850 or 657 or 512 places .*, found 144",
-        ),
-        (
-            {"embeddings.patch_embeddings.projection.bias": (100,)},
-            "wanted a width in heads of 64, found 100",
-        ),
-        ({"layernorm.weight": (64,)}, r"layernorm.weight of shape \(128,\), found \(64,\)"),
-        (
-            {"embeddings.position_embeddings": (1, 514, 64)},
-            r"of shape \(1, any, 128\), found \(1, 514, 64\)",
-        ),
-        (
-            {"embeddings.position_embeddings": (2, 514, 128)},
-            r"of shape \(1, any, 128\), found \(2, 514, 128\)",
-        ),
-        ({"embeddings.position_embeddings": ()}, r"of shape \(1, any, 128\), found \(\)"),
-        (
-            {"embeddings.position_embeddings": (514, 128)},
-            r"of shape \(1, any, 128\), found \(514, 128\)",
-        ),
-        (
-            {"embeddings.position_embeddings": (1, 0, 128)},
-            r"of shape \(1, any, 128\), found \(1, 0, 128\)",
-        ),
-        ({"embeddings.position_embeddings": (1, 1, 128)}, "wanted 1212 or .* places .*, found 0"),
-        ({"embeddings.patch_embeddings.projection.bias": ()}, r"of shape \(any,\), found \(\)"),
-        ({"embeddings.patch_embeddings.projection.bias": (0,)}, r"of shape \(any,\), found \(0,\)"),
-        (
-            {"embeddings.patch_embeddings.projection.bias": (2, 64)},
-            r"of shape \(any,\), found \(2, 64\)",
-        ),
-        ({"encoder.layer.0.intermediate.dense.weight": ()}, r"of shape \(any, 128\), found \(\)"),
-        (
-            {"encoder.layer.0.intermediate.dense.weight": (0, 128)},
-            r"of shape \(any, 128\), found \(0, 128\)",
-        ),
+        "sparse",
+        "meta",
+        "complex",
+        "quantised",
+        "nan",
+        "infinite",
+        "too large",
+        "no axis",
+        "other shape",
     ],
 )
-def test_an_ast_of_another_shape_is_refused(
-    change: dict[str, Any], message: str, tmp_path: Path
+def test_a_tensor_that_is_no_weight_is_an_error(kind: str, tmp_path: Path) -> None:
+    tensor, message = unusable_tensor(kind)
+    tensors = {"encoder.layers.1.fc1.weight": tensor}
+    check_error(save_beats(tmp_path / "beats.pt", **tensors), message)
+
+
+def test_an_unexpected_problem_is_an_error_of_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hugging_face(tmp_path)
-    tensors = safetensors.load_file(tmp_path / "model.safetensors")
-    other = {
-        f"audio_spectrogram_transformer.{name}": torch.zeros(shape)
-        for name, shape in change.items()
-    }
-    safetensors.save_file(tensors | other, tmp_path / "other.safetensors")
-    refused_in_one_line(tmp_path / "other.safetensors", message)
+    def fail(**_: Any) -> None:
+        raise ZeroDivisionError("by\nnothing")
+
+    monkeypatch.setattr(pretrained, "BeatsConfig", fail)
+    message = "got other content .ZeroDivisionError: by nothing"
+    check_error(save_beats(tmp_path / "beats.pt"), message)
+
+
+def test_parameters_are_read_like_tensors(tmp_path: Path) -> None:
+    parameters = {name: torch.nn.Parameter(tensor) for name, tensor in beats_tensors().items()}
+    torch.save({"cfg": CFG, "model": parameters}, tmp_path / "parameters.pt")
+    weights = read_pretrained(tmp_path / "parameters.pt").weights
+    expected = read_pretrained(save_beats(tmp_path / "beats.pt")).weights
+    assert weights.keys() == expected.keys()
+    assert all(torch.equal(weights[name], tensor) for name, tensor in expected.items())
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    check_error(tmp_path / "none.pt", "expected a checkpoint of AST or BEATs, found no file")
+
+
+@pytest.fixture(scope="module")
+def ast_tensors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("ast")
+    save_hugging_face(folder)
+    return dict(safetensors.load_file(folder / "model.safetensors"))
+
+
+POSITION = "embeddings.position_embeddings"
+BIAS = "embeddings.patch_embeddings.projection.bias"
+INNER = "encoder.layer.0.intermediate.dense.weight"
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        (POSITION, (1, 146, 128), "expected 1212 or 850 or 657 or 512 positions .*, got 144"),
+        (POSITION, (1, 1, 128), "expected 1212 or .* positions .*, got 0"),
+        (POSITION, (1, 514, 64), r"of shape \(1, any, 128\), got \(1, 514, 64\)"),
+        (POSITION, (2, 514, 128), r"of shape \(1, any, 128\), got \(2, 514, 128\)"),
+        (POSITION, (), r"of shape \(1, any, 128\), got \(\)"),
+        (POSITION, (514, 128), r"of shape \(1, any, 128\), got \(514, 128\)"),
+        (POSITION, (1, 0, 128), r"of shape \(1, any, 128\), got \(1, 0, 128\)"),
+        (BIAS, (100,), "expected a width in heads of 64, got 100"),
+        (BIAS, (), r"of shape \(any,\), got \(\)"),
+        (BIAS, (0,), r"of shape \(any,\), got \(0,\)"),
+        (BIAS, (2, 64), r"of shape \(any,\), got \(2, 64\)"),
+        (INNER, (), r"of shape \(any, 128\), got \(\)"),
+        (INNER, (0, 128), r"of shape \(any, 128\), got \(0, 128\)"),
+        ("layernorm.weight", (64,), r"layernorm.weight of shape \(128,\), got \(64,\)"),
+    ],
+)
+def test_an_ast_with_another_shape_is_an_error(
+    name: str,
+    shape: tuple[int, ...],
+    message: str,
+    ast_tensors: dict[str, Any],
+    tmp_path: Path,
+) -> None:
+    changed = ast_tensors | {f"{HUGGING_FACE}{name}": torch.zeros(shape)}
+    safetensors.save_file(changed, tmp_path / "other.safetensors")
+    check_error(tmp_path / "other.safetensors", message)

@@ -20,7 +20,7 @@ from callshot.baselines.logistic import (
 )
 from callshot.baselines.scoring import measure
 from callshot.errors import LeakError, OptionError
-from callshot.fewshot.centroid import score
+from callshot.fewshot.centroid import log_odds
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import check_folds, count_classes
 from callshot.fewshot.metrics import chance_average_precision
@@ -118,7 +118,7 @@ def test_every_strength_of_one_split_has_its_own_optimum():
             GRID, fit_each(vectors, label, episodes.classes, GRID, 1e-15), strict=True
         ):
             alone = fit(vectors, label, episodes.classes, strength)
-            np.testing.assert_allclose(score(layer(vectors)), score(alone(vectors)), atol=2e-6)
+            np.testing.assert_allclose(log_odds(layer(vectors)), log_odds(alone(vectors)), atol=2e-6)
 
 
 def test_threads_and_runs_cannot_be_told_apart():
@@ -184,7 +184,7 @@ def permuted_scores(episodes, seed):
         outside = episodes.fold != fold
         label = rng.permutation(episodes.label[outside])
         layer = fit(episodes.vectors[outside], label, episodes.classes, 1.0)
-        scores[~outside] = score(layer(episodes.vectors[~outside]))
+        scores[~outside] = log_odds(layer(episodes.vectors[~outside]))
     return scores
 
 

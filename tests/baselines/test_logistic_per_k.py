@@ -6,18 +6,17 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-import literal
 from callshot.baselines.logistic import DEFAULT_C, score_logistic
 from callshot.baselines.logistic_per_k import climb, drawn_rows, sweep_logistic
 from callshot.baselines.scoring import measure
 from callshot.errors import OptionError
+from callshot.fewshot import reference
 from callshot.fewshot.engine import open_engine
-from callshot.fewshot.episodes import plan_episodes, split
-from callshot.fewshot.folds import count_classes
+from callshot.fewshot.episodes import split
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import sweep
 from callshot.records import Embeddings
-from corpora import folds_of
+from corpora import episodes_of
 
 SHOTS = Protocol(shots=(1, 2, 3, 5, 9), shared_draws=4)
 KEYS = [("all", "map"), ("all", "auroc"), ("all", "accuracy")]
@@ -37,11 +36,6 @@ def corpus(sizes=(12, 8, 5), dimensions=4, *, strength=1.0, folds=3, seed=0):
     return Embeddings("test", vectors, segment, segment, names, [(name,) for name in names], fold)
 
 
-def episodes_of(table):
-    folds = folds_of(table)
-    return plan_episodes(table, folds, count_classes(table.label, folds))
-
-
 def scaled(rows):
     """The rule of `scaling`, again."""
     mean, deviation = rows.mean(axis=0), rows.std(axis=0)
@@ -56,44 +50,53 @@ def objective(rows, label, weight, bias, strength):
     return loss.sum() + (weight**2).sum() / (2 * strength)
 
 
-def slow_values(table, protocol, k, strength):
-    """{metric: [value of each draw]}: draws of tests/literal.py, fits and metrics of scikit-learn."""
-    slow = literal.Corpus(table, table.fold, int(table.fold.max()) + 1)
-    values = {"map": [], "auroc": [], "accuracy": []}
-    for draw in range(protocol.shared_draws):
-        per_fold = []
-        for f in range(slow.folds):
-            outside = lambda m, f=f: slow.fold[m] != f  # noqa: E731
-            drawn = [
-                literal.draw_shared(
-                    protocol.seed, draw, c, slow.members[c], outside, k, protocol.sampler
-                )
-                for c in slow.classes
-            ]
-            label = np.repeat(np.arange(len(drawn)), [len(rows) for rows in drawn])
-            vectors = table.vectors[np.concatenate(drawn)]
-            mean, deviation = scaled(vectors)
-            model = LogisticRegression(C=strength, tol=1e-8, max_iter=100_000).fit(
-                (vectors - mean) / deviation, label
-            )
-            a = model.decision_function((table.vectors[slow.queries(f)] - mean) / deviation)
-            scores = np.array([literal.log_odds(list(row)) for row in a])
-            per_fold.append(literal.fold_values(scores, a.argmax(axis=1), slow.relevant(f))[0])
-        for metric, out in values.items():
-            out.append(np.mean([x[metric] for x in per_fold]))
-    return values
+def slow_values(episodes, protocol, spread, k):
+    """mAP, AUROC and accuracy of every sample, (samples, 3): draws and metrics of the reference,
+    fits of scikit-learn with C = 1."""
+    models = {}
+
+    def scores(query, number):
+        supports = [
+            reference.draw_support(episodes, protocol, spread, query, number, n, k)
+            for n in range(len(episodes.classes))
+        ]
+        rows = np.concatenate(supports)
+        mean, deviation = scaled(episodes.vectors[rows])
+        if tuple(rows) not in models:
+            table = (episodes.vectors[rows] - mean) / deviation
+            model = LogisticRegression(C=1.0, tol=1e-10, max_iter=100_000)
+            models[tuple(rows)] = model.fit(table, episodes.label[rows])
+        z = (episodes.vectors[[query]] - mean) / deviation
+        (a,) = models[tuple(rows)].decision_function(z)
+        return [*reference.log_odds(a.tolist()), a.argmax()]
+
+    values = np.empty((protocol.samples(spread), episodes.folds, 3))
+    for fold in range(episodes.folds):
+        queries = np.flatnonzero(episodes.fold == fold)
+        for b in range(len(values)):
+            sample = []
+            for query in queries:
+                key = episodes.segment_key[query]
+                own = reference.pick_draw(protocol.seed, key, b, protocol.draws)
+                sample.append(scores(query, own if spread == "per-query" else b))
+            values[b, fold] = reference.measure(np.array(sample), episodes.relevant[queries])
+    return values.mean(axis=1)
+
+
+def check_values(tally, shot, golden):
+    for key, column in zip(KEYS, golden.T, strict=True):
+        np.testing.assert_allclose(tally.values[key][shot], column, atol=1e-9)
 
 
 @pytest.mark.parametrize("sampler", ["distinct", "replacement"])
 @pytest.mark.parametrize("dimensions", [4, 30], ids=["by weights from k = 2 on", "in the span"])
 def test_every_value_is_that_of_a_loop_over_scikit_learn(dimensions, sampler):
-    table = corpus(dimensions=dimensions)
+    episodes = episodes_of(corpus(dimensions=dimensions))
     protocol = Protocol(shots=(1, 2, 6), shared_draws=2, sampler=sampler)
-    k, tally = sweep_logistic(episodes_of(table), protocol, strength=1.0)
+    k, tally = sweep_logistic(episodes, protocol, strength=1.0)
     assert k.tolist() == [1, 2, 6]
     for s, shot in enumerate(protocol.shots):
-        for metric, golden in slow_values(table, protocol, shot, 1.0).items():
-            np.testing.assert_allclose(tally.values["all", metric][s], golden, atol=1e-9)
+        check_values(tally, s, slow_values(episodes, protocol, "shared", shot))
 
 
 @pytest.mark.parametrize("dimensions", [4, 60])
@@ -118,21 +121,16 @@ def test_every_fit_is_within_a_millionth_of_the_optimum(strength, dimensions):
 
 
 def test_the_draws_are_those_of_the_shared_spread_and_each_begins_with_the_one_before():
-    table = corpus((12, 8, 5))
-    episodes, slow = episodes_of(table), literal.Corpus(table, table.fold, 3)
-    order = [table.segment[i] for i in slow.rows]
+    episodes = episodes_of(corpus((12, 8, 5)))
     shots = np.array([1, 2, 3, 40])
     for f in range(3):
+        query = np.flatnonzero(episodes.fold == f)[0]
         rows, sizes = drawn_rows(episodes, f, 2, shots, SHOTS)
         for k, size in zip(shots, sizes, strict=True):
-            golden = {
-                table.segment[m]
-                for c in slow.classes
-                for m in literal.draw_shared(
-                    0, 2, c, slow.members[c], lambda m, f=f: table.fold[m] != f, k, "distinct"
-                )
-            }
-            assert {order[r] for r in rows[:size]} == golden
+            golden = set()
+            for n in range(3):
+                golden.update(reference.draw_support(episodes, SHOTS, "shared", query, 2, n, k))
+            assert set(rows[:size].tolist()) == golden
             assert size == len(golden)
 
 
@@ -231,63 +229,12 @@ def test_a_strength_out_of_range_is_refused(strength):
 
 @pytest.mark.parametrize("sampler", ["distinct", "replacement"])
 def test_with_draws_for_every_query_each_value_is_that_of_a_loop_over_scikit_learn(sampler):
-    table = corpus((9, 6, 5), 4)
+    episodes = episodes_of(corpus((9, 6, 5), 4))
     protocol = Protocol(shots=(1, 3), draws=3, bootstraps=7, sampler=sampler)
-    k, tally = sweep_logistic(episodes_of(table), protocol, "per-query", strength=1.0)
-    slow = literal.Corpus(table, table.fold, 3)
-
-    def fitted(z, supports):
-        label = np.repeat(np.arange(len(supports)), [len(rows) for rows in supports])
-        vectors = np.concatenate(supports)
-        mean, deviation = scaled(vectors)
-        model = LogisticRegression(C=1.0, tol=1e-10, max_iter=100_000).fit(
-            (vectors - mean) / deviation, label
-        )
-        return model.decision_function((z[None] - mean) / deviation)[0]
-
+    k, tally = sweep_logistic(episodes, protocol, "per-query", strength=1.0)
     assert k.tolist() == [1, 3]
     for s, shot in enumerate(protocol.shots):
-        golden = slow_own_values(slow, protocol, shot, fitted)
-        for metric, values in golden.items():
-            np.testing.assert_allclose(tally.values["all", metric][s], values, atol=1e-9)
-
-
-def slow_own_values(slow, protocol, k, fitted):
-    """{metric: [value of each bootstrap sample]}: one fit for each query and draw."""
-    values = {"map": [], "auroc": [], "accuracy": []}
-    a = {}
-    for f in range(slow.folds):
-        for q in slow.queries(f):
-            for draw in range(protocol.draws):
-                supports = [
-                    slow.table.vectors[
-                        literal.draw_own(
-                            protocol.seed,
-                            slow.table.segment[q],
-                            draw,
-                            c,
-                            [m for m in slow.members[c] if slow.fold[m] != f],
-                            k,
-                            protocol.sampler,
-                        )
-                    ]
-                    for c in slow.classes
-                ]
-                a[q, draw] = fitted(slow.table.vectors[q], supports)
-    for b in range(protocol.bootstraps):
-        per_fold = []
-        for f in range(slow.folds):
-            picked = [
-                a[q, literal.pick(protocol.seed, slow.table.segment[q], b, protocol.draws)]
-                for q in slow.queries(f)
-            ]
-            scores = np.array([literal.log_odds(list(row)) for row in picked])
-            per_fold.append(
-                literal.fold_values(scores, np.argmax(picked, axis=1), slow.relevant(f))[0]
-            )
-        for metric, out in values.items():
-            out.append(np.mean([x[metric] for x in per_fold]))
-    return values
+        check_values(tally, s, slow_values(episodes, protocol, "per-query", shot))
 
 
 def test_with_draws_for_every_query_all_is_the_whole_support_side():

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits
 from callshot.baselines.logistic import DEFAULT_C, score_logistic
 from callshot.baselines.logistic_per_k import sweep_logistic
 from callshot.baselines.scoring import measure
-from callshot.fewshot.crossover import passes_at, pays_from
+from callshot.fewshot.crossover import ahead_from, first_above
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.folds import complete_shots, count_classes
@@ -132,7 +132,7 @@ def test_the_centroid_wins_with_few_labels_and_logistic_regression_with_many(cor
 def test_the_crossover_is_the_one_that_the_construction_implies(corpus):
     k, logistic, centroid, _, _ = swept(corpus)
     mean, k_clear = (
-        pays_from(k, logistic, centroid),
+        ahead_from(k, logistic, centroid),
         from_where_all_are_ahead(k, logistic - centroid),
     )
     assert (
@@ -153,7 +153,7 @@ def test_the_differences_are_those_of_the_simulation(corpus):
 @EVERY
 def test_the_centroid_never_passes_what_all_labels_teach(corpus):
     k, _, centroid, whole, _ = swept(corpus)
-    assert passes_at(k, centroid.mean(axis=1), whole) is None
+    assert first_above(k, centroid.mean(axis=1), whole) is None
     assert whole > centroid[-1].mean() + 0.05
 
 
@@ -164,35 +164,26 @@ def test_with_the_counts_of_ldc_every_k_is_complete():
 
 @EVERY
 def test_the_report_states_the_crossover_that_the_construction_implies(corpus):
-    """The sentence, the table of crossings and the simulation have the same k."""
-    corpus_results = make_trained_results(
+    """The sentence, the table of crossovers and the simulation have the same k."""
+    results = make_trained_results(
         [unequal(corpus)],
         protocol=Protocol(shots=SHOTS[corpus], draws=2, bootstraps=20, shared_draws=DRAWS[corpus]),
-        rules=(),
+        classifiers=(),
     )
-    (crossing,) = [c for c in corpus_results.crossovers if (c.labels, c.metric) == ("k", "map")]
-    mean = pays_from(*swept(corpus)[:3])
-    assert crossing.k == mean
-    (said,) = [
-        sentence
-        for sentence in write_summary(corpus_results)
-        if sentence.startswith("With the same examples")
-    ]
-    up_to = (
-        "" if corpus == "ldc" else "up to "
-    )  # beyond k* of Elephant Voices not every class has so many
+    crossovers = results.evaluation.crossovers.filter(metric="map", spread="shared")
+    (k_mean,) = crossovers.filter(labels="k")["k_mean"]
+    mean = ahead_from(*swept(corpus)[:3])
+    assert k_mean == mean
+    lines = write_summary(results)
+    (sentence,) = [line for line in lines if line.startswith("With the same examples")]
+    # Beyond k* of Elephant Voices not every class has that many exemplars.
+    up_to = "" if corpus == "ldc" else "up to "
     assert (
-        f"is ahead of the nearest centroid from {up_to}{mean} examples per call type on, on average"
-        in said
+        f"beats the nearest centroid on average from {up_to}{mean} examples per call type on"
+        in sentence
     )
-    assert "with fewer, the nearest centroid is better" in said
-    (against,) = [
-        c
-        for c in corpus_results.crossovers
-        if (c.labels, c.metric, c.spread) == ("all", "map", "shared")
-    ]
-    assert against.k is None
+    assert "with fewer, the nearest centroid is better" in sentence
+    assert crossovers.filter(labels="all")["k_mean"].to_list() == [None]
     assert any(
-        "does not beat logistic regression trained on all labelled data" in s
-        for s in write_summary(corpus_results)
+        "does not beat logistic regression trained on all labelled data" in line for line in lines
     )

@@ -1,4 +1,4 @@
-"""Public checkpoints of AST and BEATs, small and by chance: read, and equal to others' networks."""
+"""Small random checkpoints of AST and BEATs are read, and equal other implementations."""
 
 import math
 from pathlib import Path
@@ -9,17 +9,20 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import erf, expit
 
-from callshot.baselines import end_to_end
-from callshot.baselines.beats import Beats, buckets
-from callshot.baselines.end_to_end import score_aerd
-from callshot.baselines.frame_classifier import Recipe
-from callshot.baselines.pretrained import read_pretrained
-from callshot.baselines.torch_arrays import give_weights
-from callshot.baselines.transformer import Ast
-from callshot.baselines.weight_conversion import SIZES, spread_places
+from callshot.baselines import end_to_end, spectrogram
+from callshot.baselines.end_to_end import score_end_to_end
+from callshot.baselines.executor import TrainingOptions
 
-torch = pytest.importorskip("torch", reason="torch is not here: make test-torch")
+torch = pytest.importorskip("torch", reason="torch is not installed: make test-torch")
 safetensors = pytest.importorskip("safetensors.torch")
+
+from callshot.baselines.beats import BeatsConfig, distance_buckets  # noqa: E402
+from callshot.baselines.pretrained import (  # noqa: E402
+    BEATS_SIZES,
+    interpolate_grid,
+    read_pretrained,
+)
+from callshot.baselines.transformer import AstConfig  # noqa: E402
 
 CFG = {
     "encoder_embed_dim": 24,
@@ -40,24 +43,26 @@ CFG = {
     "activation_fn": "gelu",
     "finetuned_model": False,
 }
-
-
-SMALL_BEATS = Beats(
+SMALL_BEATS = BeatsConfig(
     width=24,
     layers=2,
     heads=3,
     inner=40,
-    embed=12,
+    patch_width=12,
     buckets=16,
-    distance=40,
+    max_distance=40,
     kernel=6,
     kernel_groups=4,
 )
+HUGGING_FACE = "audio_spectrogram_transformer."
 
 
 def beats_tensors(seed: int = 1) -> dict[str, Any]:
-    """Make tensors with the names and shapes of the public checkpoint, at the sizes of CFG."""
-    width, inner, embed, heads = 24, 40, 12, 3
+    """Make tensors with the names and shapes of the public checkpoint, with the sizes of CFG."""
+    width = 24
+    inner = 40
+    embed = 12
+    heads = 3
     shapes: dict[str, tuple[int, ...]] = {
         "patch_embedding.weight": (embed, 1, 16, 16),
         "layer_norm.weight": (embed,),
@@ -70,67 +75,74 @@ def beats_tensors(seed: int = 1) -> dict[str, Any]:
         "encoder.layer_norm.weight": (width,),
         "encoder.layer_norm.bias": (width,),
     }
-    for n in range(2):
-        at = f"encoder.layers.{n}."
-        for name in ("q", "k", "v", "out"):
-            shapes |= {
-                f"{at}self_attn.{name}_proj.weight": (width, width),
-                f"{at}self_attn.{name}_proj.bias": (width,),
-            }
-        shapes |= {
-            f"{at}self_attn.grep_linear.weight": (8, 8),
-            f"{at}self_attn.grep_linear.bias": (8,),
-        }
-        shapes |= {f"{at}self_attn.grep_a": (1, heads, 1, 1)}
-        shapes |= {f"{at}fc1.weight": (inner, width), f"{at}fc1.bias": (inner,)}
-        shapes |= {f"{at}fc2.weight": (width, inner), f"{at}fc2.bias": (width,)}
+    for number in range(2):
+        layer = f"encoder.layers.{number}."
+        for name in ("q_proj", "k_proj", "v_proj", "out_proj"):
+            shapes[f"{layer}self_attn.{name}.weight"] = (width, width)
+            shapes[f"{layer}self_attn.{name}.bias"] = (width,)
+        shapes[f"{layer}self_attn.grep_linear.weight"] = (8, 8)
+        shapes[f"{layer}self_attn.grep_linear.bias"] = (8,)
+        shapes[f"{layer}self_attn.grep_a"] = (1, heads, 1, 1)
+        shapes[f"{layer}fc1.weight"] = (inner, width)
+        shapes[f"{layer}fc1.bias"] = (inner,)
+        shapes[f"{layer}fc2.weight"] = (width, inner)
+        shapes[f"{layer}fc2.bias"] = (width,)
         for name in ("self_attn_layer_norm", "final_layer_norm"):
-            shapes |= {f"{at}{name}.weight": (width,), f"{at}{name}.bias": (width,)}
-    draw = torch.Generator().manual_seed(seed)
-    tensors = {name: 0.3 * torch.randn(shape, generator=draw) for name, shape in shapes.items()}
-    shared = torch.randn(16, heads, generator=draw)
-    return tensors | {
-        f"encoder.layers.{n}.self_attn.relative_attention_bias.weight": shared for n in range(2)
+            shapes[f"{layer}{name}.weight"] = (width,)
+            shapes[f"{layer}{name}.bias"] = (width,)
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {
+        name: 0.3 * torch.randn(shape, generator=generator) for name, shape in shapes.items()
     }
+    shared = torch.randn(16, heads, generator=generator)
+    for number in range(2):
+        tensors[f"encoder.layers.{number}.self_attn.relative_attention_bias.weight"] = shared
+    return tensors
 
 
-def save_beats(path: Path, cfg: dict[str, Any] | None = None, seed: int = 1, **other: Any) -> Path:
-    torch.save({"cfg": CFG | (cfg or {}), "model": beats_tensors(seed) | other}, path)
+def save_beats(
+    path: Path, cfg: dict[str, Any] | None = None, seed: int = 1, **tensors: Any
+) -> Path:
+    torch.save({"cfg": CFG | (cfg or {}), "model": beats_tensors(seed) | tensors}, path)
     return path
 
 
-def encoded(path: Path, frames: Any, there: Any = None) -> Any:
-    found = read_pretrained(path)
-    parts = found.encoder.build()
-    give_weights(parts, found.arrays)
+def encode(path: Path, frames: Any, mask: Any = None) -> Any:
+    """Return the tokens of frames, by the encoder of a file."""
+    pretrained = read_pretrained(path)
+    encoder = pretrained.encoder.build()
+    encoder.load_state_dict(pretrained.weights)
     patches = frames.unflatten(1, (-1, 16)).unflatten(-1, (8, 16)).transpose(2, 3).flatten(-2)
     with torch.no_grad():
-        return found.encoder.encode(parts, patches, there, lambda x: x)
+        return encoder(patches, mask)
 
 
 # AST
 
 
-def hugging_face(path: Path, stride: int = 16) -> Any:
+def save_hugging_face(folder: Path, stride: int = 16) -> Any:
+    """Save a small random AST with transformers, and return its encoder."""
     transformers = pytest.importorskip(
-        "transformers", reason="transformers is not here: make test-torch"
+        "transformers", reason="transformers is not installed: make test-torch"
     )
-    sizes = {
-        "hidden_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "intermediate_size": 96,
-    }
-    config = transformers.ASTConfig(**sizes, frequency_stride=stride, time_stride=stride)
+    config = transformers.ASTConfig(
+        hidden_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=96,
+        frequency_stride=stride,
+        time_stride=stride,
+    )
     network = transformers.ASTForAudioClassification(config).eval()
     with torch.no_grad():
         for tensor in network.parameters():
-            tensor.normal_(0.0, 0.15, generator=torch.Generator().manual_seed(tensor.numel()))
-    network.save_pretrained(path)
+            generator = torch.Generator().manual_seed(tensor.numel())
+            tensor.normal_(0.0, 0.15, generator=generator)
+    network.save_pretrained(folder)
     return network.audio_spectrogram_transformer
 
 
-def original(tensors: dict[str, Any]) -> dict[str, Any]:
+def rename_to_original(tensors: dict[str, Any]) -> dict[str, Any]:
     """Name Hugging Face's tensors as the original checkpoint does."""
     names = {
         "embeddings.cls_token": "cls_token",
@@ -145,67 +157,63 @@ def original(tensors: dict[str, Any]) -> dict[str, Any]:
         "layernorm_after": "norm2",
         "layernorm": "norm",
     }
-    found: dict[str, Any] = {}
+    renamed: dict[str, Any] = {}
     for name, tensor in tensors.items():
-        new = name.removeprefix("audio_spectrogram_transformer.")
-        if "attention.attention" in new or name.startswith("classifier"):
+        if "attention.attention" in name or name.startswith("classifier"):
             continue
-        for theirs, ours in names.items():
-            new = new.replace(theirs, ours)
-        found[f"module.v.{new}"] = tensor
-    for n in range(2):
-        at = f"audio_spectrogram_transformer.encoder.layer.{n}.attention.attention."
+        original = name.removeprefix(HUGGING_FACE)
+        for part, replacement in names.items():
+            original = original.replace(part, replacement)
+        renamed[f"module.v.{original}"] = tensor
+    for number in range(2):
+        attention = f"{HUGGING_FACE}encoder.layer.{number}.attention.attention."
         for kind in ("weight", "bias"):
-            parts = [tensors[f"{at}{name}.{kind}"] for name in ("query", "key", "value")]
-            found[f"module.v.blocks.{n}.attn.qkv.{kind}"] = torch.cat(parts)
-    return found | {
-        "module.mlp_head.1.bias": torch.zeros(527),
-        "module.v.head.bias": torch.zeros(1000),
-    }
+            parts = [tensors[f"{attention}{name}.{kind}"] for name in ("query", "key", "value")]
+            renamed[f"module.v.blocks.{number}.attn.qkv.{kind}"] = torch.cat(parts)
+    renamed["module.mlp_head.1.bias"] = torch.zeros(527)
+    renamed["module.v.head.bias"] = torch.zeros(1000)
+    return renamed
 
 
 def test_ast_equals_that_of_transformers(tmp_path: Path) -> None:
-    network = hugging_face(tmp_path)
+    network = save_hugging_face(tmp_path)
     frames = torch.randn(2, 1024, 128, generator=torch.Generator().manual_seed(2))
     with torch.no_grad():
-        wanted = network(frames).last_hidden_state[:, 2:].unflatten(1, (8, 64)).transpose(1, 2)
-    assert (encoded(tmp_path / "model.safetensors", frames) - wanted).abs().max() <= 1e-5
+        tokens = network(frames).last_hidden_state[:, 2:]
+    expected = tokens.unflatten(1, (8, 64)).transpose(1, 2)
+    assert (encode(tmp_path / "model.safetensors", frames) - expected).abs().max() <= 1e-5
 
 
-def test_the_original_checkpoint_of_ast_is_the_same_network(tmp_path: Path) -> None:
-    hugging_face(tmp_path, stride=10)
+def test_both_checkpoints_of_ast_give_the_same_network(tmp_path: Path) -> None:
+    save_hugging_face(tmp_path, stride=10)
     tensors = safetensors.load_file(tmp_path / "model.safetensors")
-    torch.save(original(tensors), tmp_path / "ast.pth")
+    torch.save(rename_to_original(tensors), tmp_path / "ast.pth")
     frames = torch.randn(1, 320, 128, generator=torch.Generator().manual_seed(2))
-    one, two = (encoded(tmp_path / name, frames) for name in ("model.safetensors", "ast.pth"))
-    assert torch.equal(one, two)
-    found = read_pretrained(tmp_path / "ast.pth")
-    assert found.unused == ("mlp_head.1.bias", "v.head.bias")
-    assert found.encoder == Ast(
+    expected = encode(tmp_path / "model.safetensors", frames)
+    assert torch.equal(encode(tmp_path / "ast.pth", frames), expected)
+    pretrained = read_pretrained(tmp_path / "ast.pth")
+    assert pretrained.unused == ("mlp_head.1.bias", "v.head.bias")
+    assert pretrained.encoder == AstConfig(
         width=128,
         layers=2,
         heads=2,
         inner=96,
-        specials=2,
-        front=read_pretrained(tmp_path / "ast.pth").encoder.front,
+        special_tokens=2,
+        front_end=spectrogram.AST,
     )
 
 
 @pytest.mark.parametrize("stride", [10, 12, 14, 16])
-def test_places_are_read_at_the_centres_of_patches(stride: int) -> None:
-    """A place that is its centre stays so, up to the last one that was learnt."""
-    bands, times = (112 // stride + 1, 1008 // stride + 1)
-    f, t = np.meshgrid(
-        np.arange(bands) * stride + 8.0, np.arange(times) * stride + 8.0, indexing="ij"
-    )
-    found = spread_places(Path("x"), np.stack([f.ravel(), t.ravel()], axis=1).astype(np.float32))
-    for column in range(64):
-        for band in range(8):
-            wanted = (
-                min(16 * band + 8, (bands - 1) * stride + 8),
-                min(16 * column + 8, (times - 1) * stride + 8),
-            )
-            assert found[column, band] == pytest.approx(wanted, abs=1e-3)
+def test_positions_are_interpolated_at_the_centres_of_patches(stride: int) -> None:
+    """A position that equals its centre stays so, up to the last one."""
+    bands = 8.0 + stride * np.arange(112 // stride + 1)
+    times = 8.0 + stride * np.arange(1008 // stride + 1)
+    centres = np.stack(np.meshgrid(bands, times, indexing="ij"), axis=-1)
+    grid = interpolate_grid(centres.astype(np.float32), stride)
+    band = np.minimum(16 * np.arange(8) + 8, bands[-1])
+    time = np.minimum(16 * np.arange(64) + 8, times[-1])
+    expected = np.stack(np.meshgrid(band, time), axis=-1)
+    assert grid == pytest.approx(expected, abs=1e-3)
 
 
 # BEATs
@@ -220,148 +228,169 @@ def gelu(x: NDArray[Any]) -> NDArray[Any]:
     return np.asarray(0.5 * x * (1 + erf(x / math.sqrt(2))))
 
 
-def bucket(far: int) -> int:
-    size = abs(far)
-    large = 4 + int(math.log(max(size, 1) / 4) / math.log(40 / 4) * 4)
-    return (size if size < 4 else min(large, 7)) + (8 if far > 0 else 0)
+def literal_bucket(offset: int) -> int:
+    distance = abs(offset)
+    far = 4 + int(math.log(max(distance, 1) / 4) / math.log(40 / 4) * 4)
+    bucket = distance if distance < 4 else min(far, 7)
+    return bucket + (8 if offset > 0 else 0)
 
 
 def literal_beats(tensors: dict[str, Any], frames: NDArray[Any]) -> NDArray[Any]:
-    """Run the network of CFG on one spectrogram, token by token, as its paper and that of WavLM have it."""
+    """Run the network of CFG on one spectrogram, token by token, as BEATs' and WavLM's papers."""
 
     def linear(x: NDArray[Any], name: str) -> NDArray[Any]:
         return np.asarray(tensors[f"{name}.weight"] @ x + tensors[f"{name}.bias"])
 
-    kernel, x = tensors["patch_embedding.weight"][:, 0], []
-    for t in range(len(frames) // 16):
-        for f in range(8):
-            patch = (kernel * frames[16 * t : 16 * t + 16, 16 * f : 16 * f + 16]).sum(axis=(1, 2))
-            x.append(linear(norm(patch, tensors, "layer_norm"), "post_extract_proj"))
-    v, g, at = tensors["encoder.pos_conv.0.weight_v"], tensors["encoder.pos_conv.0.weight_g"], []
-    weight = np.stack(
-        [g[0, 0, k] * v[:, :, k] / np.sqrt((v[:, :, k] ** 2).sum()) for k in range(6)], axis=2
-    )
+    def attend(x: list[Any], i: int, layer: str) -> NDArray[Any]:
+        query = linear(x[i], f"{layer}self_attn.q_proj")
+        keys = [linear(token, f"{layer}self_attn.k_proj") for token in x]
+        values = [linear(token, f"{layer}self_attn.v_proj") for token in x]
+        bias = tensors["encoder.layers.0.self_attn.relative_attention_bias.weight"]
+        heads = []
+        for h in range(3):
+            head = slice(8 * h, 8 * h + 8)
+            gates = linear(query[head], f"{layer}self_attn.grep_linear")
+            first = expit(gates[:4].sum())
+            second = expit(gates[4:].sum())
+            gate = first * (second * tensors[f"{layer}self_attn.grep_a"][0, h, 0, 0] - 1) + 2
+            logits = []
+            for j, key in enumerate(keys):
+                product = query[head] @ key[head] / math.sqrt(8)
+                logits.append(product + gate * bias[literal_bucket(j - i), h])
+            share = np.exp(np.array(logits) - max(logits))
+            share /= share.sum()
+            heads.append(sum(s * value[head] for s, value in zip(share, values, strict=True)))
+        return linear(np.concatenate(heads), f"{layer}self_attn.out_proj")
+
+    kernel = tensors["patch_embedding.weight"][:, 0]
+    x = []
+    for column, band in np.ndindex(len(frames) // 16, 8):
+        patch = frames[16 * column : 16 * column + 16, 16 * band : 16 * band + 16]
+        embedded = norm((kernel * patch).sum(axis=(1, 2)), tensors, "layer_norm")
+        x.append(linear(embedded, "post_extract_proj"))
+
+    direction = tensors["encoder.pos_conv.0.weight_v"]
+    length = tensors["encoder.pos_conv.0.weight_g"]
+    weight = length * direction / np.sqrt((direction**2).sum(axis=(0, 1)))
+    positioned = []
     for i in range(len(x)):
-        out = np.array(tensors["encoder.pos_conv.0.bias"])
-        for k in range(6):
+        mixed = np.array(tensors["encoder.pos_conv.0.bias"])
+        for k, channel in np.ndindex(6, 24):
             if 0 <= i + k - 3 < len(x):
-                for c in range(24):
-                    out[c] += weight[c, :, k] @ x[i + k - 3][c // 6 * 6 : c // 6 * 6 + 6]
-        at.append(norm(x[i] + gelu(out), tensors, "encoder.layer_norm"))
-    x, a = at, 4**0.25
-    bias = tensors["encoder.layers.0.self_attn.relative_attention_bias.weight"]
-    for n in range(2):
-        name = f"encoder.layers.{n}."
-        q, k, v = ([linear(token, f"{name}self_attn.{part}_proj") for token in x] for part in "qkv")
+                group = channel // 6 * 6
+                mixed[channel] += weight[channel, :, k] @ x[i + k - 3][group : group + 6]
+        positioned.append(norm(x[i] + gelu(mixed), tensors, "encoder.layer_norm"))
+
+    x = positioned
+    a = 4**0.25
+    for number in range(2):
+        layer = f"encoder.layers.{number}."
         y = []
         for i in range(len(x)):
-            heads = []
-            for h in range(3):
-                own = slice(8 * h, 8 * h + 8)
-                gates = linear(q[i][own], f"{name}self_attn.grep_linear")
-                one, two = expit(gates[:4].sum()), expit(gates[4:].sum())
-                gate = one * (two * tensors[f"{name}self_attn.grep_a"][0, h, 0, 0] - 1) + 2
-                score = [
-                    q[i][own] @ k[j][own] / math.sqrt(8) + gate * bias[bucket(j - i), h]
-                    for j in range(len(x))
-                ]
-                share = np.exp(np.array(score) - max(score))
-                heads.append(sum(s * v[j][own] for j, s in enumerate(share / share.sum())))
-            seen = linear(np.concatenate(heads), f"{name}self_attn.out_proj")
-            token = norm(a * x[i] + seen, tensors, f"{name}self_attn_layer_norm")
-            inner = linear(gelu(linear(token, f"{name}fc1")), f"{name}fc2")
-            y.append(norm(a * token + inner, tensors, f"{name}final_layer_norm"))
+            token = a * x[i] + attend(x, i, layer)
+            token = norm(token, tensors, f"{layer}self_attn_layer_norm")
+            inner = linear(gelu(linear(token, f"{layer}fc1")), f"{layer}fc2")
+            y.append(norm(a * token + inner, tensors, f"{layer}final_layer_norm"))
         x = y
     return np.array(x)
 
 
 def test_beats_equals_a_slow_transcription(tmp_path: Path) -> None:
-    frames = np.random.default_rng(3).normal(size=(5 * 16, 128))
-    wanted = literal_beats(
-        {name: tensor.double().numpy() for name, tensor in beats_tensors().items()}, frames
-    )
-    found = encoded(
-        save_beats(tmp_path / "beats.pt"), torch.from_numpy(frames.astype(np.float32))[None]
-    )
-    assert np.abs(found[0].flatten(0, 1).numpy() - wanted).max() <= 1e-5
+    frames = np.random.default_rng(3).normal(size=(3 * 16, 128))
+    tensors = {name: tensor.double().numpy() for name, tensor in beats_tensors().items()}
+    expected = literal_beats(tensors, frames)
+    path = save_beats(tmp_path / "beats.pt")
+    tokens = encode(path, torch.from_numpy(frames.astype(np.float32))[None])
+    assert np.abs(tokens[0].flatten(0, 1).numpy() - expected).max() <= 1e-5
 
 
-def test_buckets_are_those_of_transformers() -> None:
+def test_buckets_equal_those_of_transformers() -> None:
     wavlm = pytest.importorskip(
-        "transformers.models.wavlm.modeling_wavlm", reason="transformers is not here"
+        "transformers.models.wavlm.modeling_wavlm", reason="transformers is not installed"
     )
     attention = wavlm.WavLMAttention(16, 2, num_buckets=320, max_distance=800)
     with torch.no_grad():
         attention.rel_attn_embed.weight[:, 0] = torch.arange(320.0)
-        wanted = attention.compute_bias(1000, 1000)[0]
-    assert np.array_equal(buckets(1000, 320, 800), wanted.numpy())
+        expected = attention.compute_bias(1000, 1000)[0]
+    assert np.array_equal(distance_buckets(1000, 320, 800), expected.numpy())
 
 
-def test_columns_that_are_not_there_change_nothing(tmp_path: Path) -> None:
+def test_masked_columns_change_nothing(tmp_path: Path) -> None:
     path = save_beats(tmp_path / "beats.pt")
     frames = torch.randn(2, 96, 128, generator=torch.Generator().manual_seed(4))
-    there = torch.arange(6) < torch.tensor([[6], [4]])
-    together = encoded(path, frames, there)
-    assert (together[0] - encoded(path, frames[:1])[0]).abs().max() <= 1e-5
-    assert (together[1, :4] - encoded(path, frames[1:, :64])[0]).abs().max() <= 1e-5
+    mask = torch.arange(6) < torch.tensor([[6], [4]])
+    together = encode(path, frames, mask)
+    assert (together[0] - encode(path, frames[:1])[0]).abs().max() <= 1e-5
+    assert (together[1, :4] - encode(path, frames[1:, :64])[0]).abs().max() <= 1e-5
 
 
+@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed:UserWarning")  # CPUs without bfloat16
 @pytest.mark.parametrize(
-    "encoder", [Ast(width=32, layers=2, heads=2, inner=64, specials=2), SMALL_BEATS]
+    "config",
+    [AstConfig(width=32, layers=2, heads=2, inner=64, special_tokens=2), SMALL_BEATS],
 )
-def test_bfloat16_gives_nearly_the_same_tokens(encoder: Ast | Beats) -> None:
-    """As a GPU would have it; where it is not exact, it is near."""
-    parts = encoder.build()
-    encoder.draw(parts, torch.Generator().manual_seed(1))
-    patches = torch.randn(2, 5, 8, 256, generator=torch.Generator().manual_seed(2))
-    there = torch.arange(5) < torch.tensor([[5], [3]])
+def test_bfloat16_gives_nearly_the_same_tokens(config: AstConfig | BeatsConfig) -> None:
+    """A GPU computes in bfloat16."""
+    generator = torch.Generator().manual_seed(1)
+    encoder = config.build()
+    patches = torch.randn(2, 5, 8, 256, generator=generator)
+    mask = torch.arange(5) < torch.tensor([[5], [3]])
     with torch.no_grad():
-        wanted = encoder.encode(parts, patches, there, lambda x: x)
+        for tensor in encoder.parameters():
+            if tensor.ndim > 1:
+                tensor.normal_(0.0, 0.02, generator=generator)
+        expected = encoder(patches, mask)
         with torch.autocast("cpu", torch.bfloat16):
-            found = encoder.encode(parts, patches, there, lambda x: x)
-    assert 0.0 < (found - wanted).abs().max() <= 0.1
+            tokens = encoder(patches, mask)
+    assert 0.0 < (tokens - expected).abs().max() <= 0.1
 
 
 def test_beats_has_the_size_of_the_public_one() -> None:
-    assert 90_000_000 <= Recipe(Beats(), 8).parameters <= 91_000_000
+    with torch.device("meta"):
+        encoder = BeatsConfig().build()
+    parameters = sum(tensor.numel() for tensor in encoder.parameters())
+    assert 90_000_000 <= parameters <= 91_000_000
 
 
 def test_every_size_of_beats_is_read_from_its_configuration(tmp_path: Path) -> None:
     encoder = read_pretrained(save_beats(tmp_path / "beats.pt")).encoder
-    assert {theirs: getattr(encoder, ours) for ours, theirs in SIZES.items()}.items() <= CFG.items()
+    for name, public_name in BEATS_SIZES.items():
+        assert getattr(encoder, name) == CFG[public_name]
 
 
-# Trained from them
+# Training from a checkpoint
 
 
-def noise(rows: int = 16) -> dict[str, Any]:
+def noise_dataset() -> dict[str, Any]:
     rng = np.random.default_rng(1)
+    row = np.arange(16)
     return {
-        "signals": [rng.normal(0, 0.1, 6000).astype(np.float32) for _ in range(rows)],
-        "targets": np.arange(rows)[:, None] // 2 % 2 == np.arange(2),
-        "fold": np.arange(rows) // 4 % 2,
-        "groups": np.arange(rows),
+        "signals": [rng.normal(0, 0.1, 6000).astype(np.float32) for _ in row],
+        "targets": row[:, None] // 2 % 2 == np.arange(2),
+        "fold": row // 4 % 2,
+        "groups": row,
         "names": ["bark", "roar"],
     }
 
 
-def test_training_begins_with_the_weights_that_are_given(
+def test_training_starts_from_the_given_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     torch.set_num_threads(1)
-    monkeypatch.setitem(end_to_end.PRETRAINED, "rate", 0.0)
-    path = save_beats(
-        tmp_path / "beats.pt", {"finetuned_model": True}, **{"predictor.bias": torch.zeros(527)}
-    )
-    scores, told = score_aerd(**noise(), init=path, epochs=1, folder=tmp_path)
-    assert told["init"]["unused"] == ("predictor.bias",)
-    assert told["text"] == "BEATs from beats.pt"
-    assert (scores == 0.0).all()  # the head begins with zeros
-    kept = safetensors.load_file(next(tmp_path.glob("fold0*[0-9a-f].safetensors")))
-    given = read_pretrained(path).arrays
-    assert all(
-        np.array_equal(kept[f"encoder.{name}"].numpy(), array) for name, array in given.items()
-    )
-    assert score_aerd(**noise(), init=path, epochs=1, folder=tmp_path)[1]["trained"] == 0
-    other = save_beats(tmp_path / "other.pt", seed=2)
-    assert score_aerd(**noise(), init=other, epochs=1, folder=tmp_path)[1]["trained"] == 2
+    monkeypatch.setitem(end_to_end.PRETRAINED, "learning_rate", 0.0)
+    head = {"predictor.bias": torch.zeros(527)}
+    path = save_beats(tmp_path / "beats.pt", {"finetuned_model": True}, **head)
+
+    def train(init: Path) -> tuple[Any, dict[str, Any]]:
+        options = TrainingOptions(folder=tmp_path)
+        return score_end_to_end(**noise_dataset(), init=init, epochs=1, options=options)
+
+    scores, metadata = train(path)
+    assert metadata["init"]["unused"] == ("predictor.bias",)
+    assert metadata["text"] == "BEATs from beats.pt"
+    assert (scores == 0.0).all()  # the head starts with zeros
+    saved = safetensors.load_file(next(tmp_path.glob("fold0*[0-9a-f].safetensors")))
+    for name, tensor in read_pretrained(path).weights.items():
+        assert torch.equal(saved[f"encoder.{name}"], tensor)
+    assert train(path)[1]["trained"] == 0
+    assert train(save_beats(tmp_path / "other.pt", seed=2))[1]["trained"] == 2

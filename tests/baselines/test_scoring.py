@@ -6,7 +6,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from callshot.baselines.scoring import measure, measure_outputs, tally_scores
 from callshot.errors import InputError
-from callshot.fewshot.centroid import linear_layer, score
+from callshot.fewshot.centroid import linear_layer, log_odds
 from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.folds import count_classes
@@ -28,7 +28,7 @@ def centroid_scores(episodes):
         layer = linear_layer(
             episodes.vectors[outside], np.array(episodes.classes)[episodes.label[outside]]
         )
-        scores[~outside] = score(layer(episodes.vectors[~outside]))
+        scores[~outside] = log_odds(layer(episodes.vectors[~outside]))
     return scores
 
 

@@ -1,4 +1,4 @@
-"""What recurrent networks are fed: frames in a row, their scale, batches, inner folds; and what is refused."""
+"""Batches of sequences: one table of frames, scaling, inner folds; and checks of the input."""
 
 import subprocess
 import sys
@@ -11,22 +11,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from callshot.baselines.executor import TrainingOptions
 from callshot.baselines.recurrent import PAPER_CELLS, choose_cell, score_recurrent
 from callshot.baselines.sequence_batches import (
-    deal_batches,
-    frame_scale,
-    hold_out,
-    inner_folds,
-    lay_out,
-    line_up,
+    BatchData,
+    assign_inner_folds,
+    frame_scaling,
+    held_out_rows,
+    padded_index,
+    random_batches,
+    stack_sequences,
 )
-from callshot.baselines.torch_arrays import BatchData, tell_rows
 from callshot.errors import InputError, LeakError, OptionError
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import check_folds, count_classes
 from callshot.records import Embeddings, IntArray
 
 Sequences = list[np.ndarray]
+Labelled = tuple[IntArray, IntArray]
 
 
 @st.composite
@@ -38,100 +40,110 @@ def sequences(draw: Any) -> Sequences:
 
 
 @st.composite
-def labelled(draw: Any) -> tuple[IntArray, IntArray]:
-    """Labels without a gap, and the recording of each row."""
-    _, label = np.unique(
-        draw(st.lists(st.integers(0, 4), min_size=2, max_size=40)), return_inverse=True
-    )
+def labelled(draw: Any) -> Labelled:
+    """Draw labels without a gap, and the recording of each row."""
+    numbers = draw(st.lists(st.integers(0, 4), min_size=2, max_size=40))
+    _, label = np.unique(numbers, return_inverse=True)
     groups = draw(st.lists(st.integers(0, 12), min_size=len(label), max_size=len(label)))
     return label, np.array(groups)
 
 
-# Rows
+# Fingerprints of rows
 
 
-@pytest.mark.parametrize(
-    "label", [np.array([2, 0, 1, 1, 0]), np.array([[True, False]] * 3 + [[False, True]] * 2)]
-)
-def test_rows_are_told_by_frames_labels_and_the_first_row_of_their_recording(
-    label: np.ndarray,
-) -> None:
-    table = lay_out([np.full((n + 1, 2), float(n)) for n in range(5)])
-    rows, groups = np.array([4, 1, 3, 2]), np.array([9, 7, 8, 7, 8])
-    found = tell_rows(BatchData(table, None, label), rows, groups)
-    assert found == [
-        (table.hashes[row], label[row].tolist(), at)
-        for row, at in zip([4, 1, 3, 2], [0, 1, 1, 0], strict=True)
-    ]
-    assert found == tell_rows(BatchData(table, None, label), rows, 20 - groups)
+LABELS = [np.array([2, 0, 1, 1, 0]), np.array([[True, False]] * 3 + [[False, True]] * 2)]
+
+
+def fingerprint(label: np.ndarray, groups: list[int], offset: float = 0.0) -> str:
+    """Return the fingerprint of rows 4, 1, 3 and 2."""
+    rows = [np.full((number + 1, 2), number + offset) for number in range(5)]
+    data = BatchData(stack_sequences(rows), None, label)
+    return data.fingerprint(np.array([4, 1, 3, 2]), np.array(groups))
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_a_fingerprint_ignores_the_numbers_of_recordings_and_other_rows(label: np.ndarray) -> None:
+    expected = fingerprint(label, [9, 7, 8, 7, 8])
+    assert fingerprint(label, [3, 13, 12, 13, 12]) == expected
+    other = label.copy()
+    other[0] = label[1]
+    assert fingerprint(other, [9, 7, 8, 7, 8]) == expected
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_a_fingerprint_depends_on_frames_labels_and_recordings(label: np.ndarray) -> None:
+    expected = fingerprint(label, [9, 7, 8, 7, 8])
+    assert fingerprint(label, [9, 7, 8, 7, 7]) != expected
+    assert fingerprint(label, [9, 7, 8, 7, 8], offset=1e-3) != expected
+    other = label.copy()
+    other[4] = label[1] if label.ndim == 2 else 1
+    assert fingerprint(other, [9, 7, 8, 7, 8]) != expected
+
+
+def test_the_hash_of_a_row_depends_on_its_number_of_frames() -> None:
+    lengths = (2, 1, 2)
+    hashes = stack_sequences([np.zeros((length, 1), np.float32) for length in lengths]).hashes
+    assert hashes[0] == hashes[2] != hashes[1]
 
 
 # Frames
 
 
 @given(sequences())
-def test_the_scale_is_that_of_all_frames_together(given_: Sequences) -> None:
-    rows = np.arange(0, len(given_), 2)
-    whole = np.concatenate([given_[row] for row in rows]).astype(np.float64)
-    mean, scale = frame_scale(lay_out(given_), rows)
-    assert np.allclose(mean, whole.mean(axis=0), rtol=1e-12, atol=1e-12)
-    moves = whole.std(axis=0) > 0
-    assert np.allclose(scale[moves] * whole.std(axis=0)[moves], 1.0, rtol=1e-9)
-    assert (scale[~moves] == 0).all()
+def test_scaling_is_that_of_all_frames_together(frames: Sequences) -> None:
+    rows = np.arange(0, len(frames), 2)
+    together = np.concatenate([frames[row] for row in rows]).astype(np.float64)
+    mean, scale = frame_scaling(stack_sequences(frames), rows)
+    assert np.allclose(mean, together.mean(axis=0), rtol=1e-12, atol=1e-12)
+    deviation = together.std(axis=0)
+    varies = deviation > 0
+    assert np.allclose(scale[varies] * deviation[varies], 1.0, rtol=1e-9)
+    assert (scale[~varies] == 0).all()
 
 
-def test_a_dimension_that_stands_still_in_training_counts_for_nothing() -> None:
-    table = lay_out(
-        [np.array([[0.0, 7.3], [1.0, 7.3]]), np.array([[0.0, 7.3]]), np.array([[0.0, 1e6]])]
-    )
-    _, scale = frame_scale(table, np.array([0, 1]))
+def test_a_dimension_that_is_constant_in_training_is_ignored() -> None:
+    rows = [np.array([[0.0, 7.3], [1.0, 7.3]]), np.array([[0.0, 7.3]]), np.array([[0.0, 1e6]])]
+    _, scale = frame_scaling(stack_sequences(rows), np.array([0, 1]))
     assert scale[1] == 0.0
     assert scale[0] == pytest.approx(1 / np.std([0, 1, 0]))
 
 
 @given(sequences(), st.integers(1, 5))
-def test_frames_are_averaged_in_runs(given_: Sequences, step: int) -> None:
-    table = lay_out(given_, step)
-    for row, sequence in enumerate(given_):
-        wanted = [sequence[at : at + step].mean(axis=0) for at in range(0, len(sequence), step)]
-        assert np.allclose(
-            table.frames[table.start[row] : table.start[row + 1]], wanted, rtol=1e-5, atol=1e-5
-        )
+def test_frames_are_averaged_in_runs(frames: Sequences, step: int) -> None:
+    table = stack_sequences(frames, step)
+    for row, sequence in enumerate(frames):
+        starts = range(0, len(sequence), step)
+        expected = [sequence[start : start + step].mean(axis=0) for start in starts]
+        assert np.allclose(table.row(row), expected, rtol=1e-5, atol=1e-5)
 
 
 @given(sequences())
-def test_rows_are_lined_up_frame_by_frame(given_: Sequences) -> None:
-    table, rows = lay_out(given_), np.arange(len(given_))[::-1]
-    places, there = line_up(table, rows)
-    assert len(places) == max(map(len, given_))
+def test_a_batch_has_the_frames_of_its_rows_and_repeats_the_last(frames: Sequences) -> None:
+    table = stack_sequences(frames)
+    rows = np.arange(len(frames))[::-1]
+    index, mask = padded_index(table, rows)
+    assert len(index) == max(map(len, frames))
     for column, row in enumerate(rows):
-        assert np.array_equal(table.frames[places[there[:, column], column]], given_[row])
-        assert (table.frames[places[~there[:, column], column]] == given_[row][-1]).all()
+        real = mask[:, column]
+        assert np.array_equal(table.frames[index[real, column]], frames[row])
+        assert (table.frames[index[~real, column]] == frames[row][-1]).all()
 
 
 @given(sequences(), st.integers(1, 4), st.integers(0, 9))
-def test_an_epoch_has_every_row_once(given_: Sequences, size: int, seed: int) -> None:
-    batches = [
-        *deal_batches(lay_out(given_), np.arange(len(given_)), size, np.random.default_rng(seed))
-    ]
-    assert sorted(np.concatenate(batches).tolist()) == [*range(len(given_))]
+def test_an_epoch_has_every_row_once(frames: Sequences, size: int, seed: int) -> None:
+    rows = np.arange(len(frames))
+    batches = random_batches(stack_sequences(frames), rows, size, np.random.default_rng(seed))
+    assert sorted(np.concatenate(batches).tolist()) == rows.tolist()
     assert max(map(len, batches)) <= size
 
 
-def test_batches_are_of_like_lengths() -> None:
+def test_the_rows_of_a_batch_have_similar_lengths() -> None:
     rng = np.random.default_rng(0)
-    table = lay_out([np.zeros((length, 1), np.float32) for length in rng.integers(1, 500, 256)])
-    spread = [
-        np.ptp(table.lengths[batch]) for batch in deal_batches(table, np.arange(256), 32, rng)
-    ]
-    assert np.mean(spread) < 150
-
-
-def test_a_hash_tells_frames_and_their_number_apart() -> None:
-    one = lay_out(
-        [np.zeros((2, 1), np.float32), np.zeros((1, 1), np.float32), np.zeros((2, 1), np.float32)]
-    ).hashes
-    assert one[0] == one[2] != one[1]
+    lengths = rng.integers(1, 500, 256)
+    table = stack_sequences([np.zeros((length, 1), np.float32) for length in lengths])
+    batches = random_batches(table, np.arange(256), 32, rng)
+    ranges = [np.ptp(table.lengths[batch]) for batch in batches]
+    assert np.mean(ranges) < 150
 
 
 # Inner folds
@@ -139,159 +151,153 @@ def test_a_hash_tells_frames_and_their_number_apart() -> None:
 
 @given(labelled(), st.integers(2, 5))
 def test_no_recording_is_on_both_sides_and_every_class_stays_in_training(
-    given_: tuple[IntArray, IntArray], count: int
+    rows: Labelled, count: int
 ) -> None:
-    label, groups = given_
-    fold = inner_folds(label, groups, count)
+    label, groups = rows
+    fold = assign_inner_folds(label, groups, count)
     for number in range(count):
-        held = hold_out(label, groups, count, number)
-        assert not set(groups[held]) & set(groups[~held])
-        assert set(label[~held]) == set(label)
-        assert (fold[held] == number).all()
+        held_out = held_out_rows(label, groups, count, number)
+        assert not set(groups[held_out]) & set(groups[~held_out])
+        assert set(label[~held_out]) == set(label)
+        assert (fold[held_out] == number).all()
 
 
 @given(labelled())
-def test_neither_numbers_of_recordings_nor_those_of_others_matter(
-    given_: tuple[IntArray, IntArray],
-) -> None:
-    label, groups = given_
-    assert np.array_equal(inner_folds(label, groups, 4), inner_folds(label, 1000 - 7 * groups, 4))
+def test_inner_folds_do_not_depend_on_the_numbers_of_recordings(rows: Labelled) -> None:
+    label, groups = rows
+    expected = assign_inner_folds(label, groups, 4)
+    assert np.array_equal(assign_inner_folds(label, 1000 - 7 * groups, 4), expected)
 
 
-def test_a_class_of_one_recording_stays_in_training() -> None:
-    label, groups = np.array([0, 0, 0, 0, 1, 1]), np.array([0, 1, 2, 3, 4, 4])
-    assert not any(hold_out(label, groups, 4, number)[4:].any() for number in range(4))
+def test_a_class_with_one_recording_stays_in_training() -> None:
+    label = np.array([0, 0, 0, 0, 1, 1])
+    groups = np.array([0, 1, 2, 3, 4, 4])
+    for number in range(4):
+        assert not held_out_rows(label, groups, 4, number)[4:].any()
 
 
 def test_inner_folds_are_even() -> None:
-    label = np.repeat([0, 1, 2], [400, 40, 8])
-    fold = inner_folds(label, np.arange(448), 4)
-    assert [np.bincount(fold[label == n]).tolist() for n in range(3)] == [
-        [100] * 4,
-        [10] * 4,
-        [2] * 4,
-    ]
+    counts = [400, 40, 8]
+    label = np.repeat([0, 1, 2], counts)
+    fold = assign_inner_folds(label, np.arange(448), 4)
+    for number, count in enumerate(counts):
+        assert np.bincount(fold[label == number]).tolist() == [count // 4] * 4
 
 
-# What is refused before torch is even imported
+# Checks that need no torch
 
 
-def made(folds: int = 2, each: int = 2) -> tuple[Episodes, IntArray, Sequences]:
-    """Two classes, each with so many segments of own recordings in every fold."""
-    fold = np.tile(np.repeat(np.arange(folds), each), 2)
-    label = ["bark"] * folds * each + ["roar"] * folds * each
-    names = [f"s{n:02d}" for n in range(len(label))]
-    given_folds = check_folds(names, fold)
-    table = Embeddings("made", np.zeros((len(label), 1)), names, names, label, [()] * len(label))
-    episodes = plan_episodes(table, given_folds, count_classes(label, given_folds))
+def make_dataset(each: int = 2) -> tuple[Episodes, IntArray, Sequences]:
+    """Make two classes with `each` segments, from as many recordings, in each of two folds."""
+    fold = np.tile(np.repeat(np.arange(2), each), 2)
+    label = ["bark"] * 2 * each + ["roar"] * 2 * each
+    names = [f"s{number:02d}" for number in range(len(label))]
+    folds = check_folds(names, fold)
+    table = Embeddings("noise", np.zeros((len(label), 1)), names, names, label, [()] * len(label))
+    episodes = plan_episodes(table, folds, count_classes(label, folds))
     rng = np.random.default_rng(1)
     return episodes, np.arange(len(label)), [rng.normal(size=(3, 2)) for _ in label]
 
 
-@pytest.mark.parametrize("found", ["score", "choose"])
+@pytest.mark.parametrize("function", [score_recurrent, choose_cell])
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("sequence", "message"),
     [
-        (
-            lambda s: s.__setitem__(3, None),
-            "sequence of row 3: wanted frames × dimensions, found none; embed",
-        ),
-        (
-            lambda s: s.__setitem__(3, np.zeros((0, 2))),
-            r"row 3: wanted .* one frame at least, found shape \(0, 2\)",
-        ),
-        (
-            lambda s: s.__setitem__(3, np.zeros(2)),
-            r"row 3: wanted .* of floats, found \(2,\) of float64",
-        ),
-        (
-            lambda s: s.__setitem__(3, [[1.0, 2.0]]),
-            r"row 3: wanted .* of floats, found \(1, 2\) of list",
-        ),
-        (
-            lambda s: s.__setitem__(3, np.zeros((1, 2), int)),
-            "row 3: wanted .* of floats, found .* of int64",
-        ),
-        (
-            lambda s: s.__setitem__(3, np.zeros((4, 3))),
-            "row 3: wanted frames × 2 dimensions as before it, found 3",
-        ),
-        (
-            lambda s: s.__setitem__(3, np.array([[0.0, np.nan]])),
-            "row 3: wanted .* finite, found NaN or infinity",
-        ),
-        (
-            lambda s: s.__setitem__(3, np.array([[0.0, 1e39]])),
-            "row 3: wanted .* finite, found NaN or infinity",
-        ),
-        (lambda s: s.pop(), "sequences: wanted one for each of 8 rows, found 7"),
-        (lambda s: s.clear(), "sequences: wanted one for each of 8 rows, found 0"),
+        (None, "frames × dimensions, got none; embed its segment again"),
+        (np.zeros((0, 2)), r".* at least one frame, got shape \(0, 2\)"),
+        (np.zeros(2), r".* of floats, got \(2,\) of float64"),
+        ([[1.0, 2.0]], r".* of floats, got \(1, 2\) of list"),
+        (np.zeros((1, 2), int), ".* of floats, got .* of int64"),
+        (np.zeros((4, 3)), ".* with 2 dimensions as in row 0, got 3; embed all"),
+        (np.array([[0.0, np.nan]]), ".* finite, got NaN or infinity"),
+        (np.array([[0.0, 1e39]]), ".* finite, got NaN or infinity"),
     ],
 )
-def test_a_sequence_that_cannot_be_learnt_from_is_refused(
-    found: str, change: Callable[[list[Any]], None], message: str, monkeypatch: pytest.MonkeyPatch
+def test_a_sequence_that_cannot_be_used_is_an_error(
+    function: Callable[..., Any], sequence: Any, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    episodes, groups, rows = made()
-    change(rows)
+    episodes, groups, rows = make_dataset()
+    rows[3] = sequence
     monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(InputError, match=f"sequence of row 3: expected {message}"):
+        function(episodes, groups, rows)
+
+
+@pytest.mark.parametrize("function", [score_recurrent, choose_cell])
+@pytest.mark.parametrize("count", [7, 0])
+def test_a_wrong_number_of_sequences_is_an_error(
+    function: Callable[..., Any], count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    episodes, groups, rows = make_dataset()
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(InputError, match=f"sequences: expected .* of 8 rows, got {count}"):
+        function(episodes, groups, rows[:count])
+
+
+def test_a_class_with_one_example_in_a_split_is_an_error() -> None:
+    message = "class 'bark': expected at least 2 examples on the support side of fold 0 .*, got 1"
     with pytest.raises(InputError, match=message):
-        (score_recurrent if found == "score" else choose_cell)(episodes, groups, rows)
+        score_recurrent(*make_dataset(each=1))
 
 
-def test_a_class_of_one_exemplar_in_a_split_is_refused() -> None:
-    with pytest.raises(
-        InputError, match=r"class 'bark' has 1 .*side of fold 0, .*needs 2 exemplars at least"
-    ):
-        score_recurrent(*made(folds=2, each=1))
-
-
-def test_a_recording_on_both_sides_is_refused() -> None:
-    episodes, groups, rows = made()
+def test_a_recording_on_both_sides_is_an_error() -> None:
+    episodes, groups, rows = make_dataset()
     groups[3] = groups[0]
     with pytest.raises(LeakError, match="recording '0' is in folds 0 and 1"):
         score_recurrent(episodes, groups, rows)
-    with pytest.raises(InputError, match="groups: wanted one for each of 8 rows, found 2"):
+    with pytest.raises(InputError, match="groups: expected one for each of 8 rows, got 2"):
         score_recurrent(episodes, groups[:2], rows)
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"cell": "rnn"}, "cell: one of elman, gru, lstm, got 'rnn'"),
-        ({"cell": ["gru"] * 3}, "cell: one, or one for each of 2 splits, got 3"),
-        ({"seeds": 0}, "seeds: a whole number from 1, got 0"),
-        ({"hidden": 0}, "hidden: a whole number from 1, got 0"),
-        ({"threads": -1}, "threads: a whole number from 1, got -1"),
-        ({"device": "tpu"}, "device: cpu or cuda, got 'tpu'"),
+        ({"cell": "rnn"}, "cell: expected one of elman, gru, lstm, got 'rnn'"),
+        ({"cell": ["gru"] * 3}, "cell: expected one, or one for each of 2 splits, got 3"),
+        ({"hidden": 0}, "hidden: expected a whole number from 1, got 0"),
     ],
 )
-def test_an_option_out_of_range_is_refused(options: dict[str, Any], message: str) -> None:
+def test_an_option_out_of_range_is_an_error(options: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        score_recurrent(*made(), **options)
+        score_recurrent(*make_dataset(), **options)
 
 
-def test_what_is_missing_is_told_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"seeds": 0}, "seeds: expected a whole number from 1, got 0"),
+        ({"threads": -1}, "threads: expected a whole number from 1, got -1"),
+        ({"device": "tpu"}, "device: expected cpu or cuda, got 'tpu'"),
+    ],
+)
+def test_a_training_option_out_of_range_is_an_error(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        TrainingOptions(**options)
+
+
+def test_the_error_about_a_missing_package_names_the_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setitem(sys.modules, "safetensors", None)
-    with pytest.raises(
-        InputError, match=r"safetensors is missing; pip install 'callshot\[rivals\]'"
-    ):
-        score_recurrent(*made())
+    message = r"safetensors is not installed; pip install 'callshot\[rivals\]'"
+    with pytest.raises(InputError, match=message):
+        score_recurrent(*make_dataset())
 
 
-def test_torch_is_not_imported_before_it_is_used() -> None:
-    code = "import sys, callshot.baselines.recurrent; sys.exit('torch' in sys.modules)"
-    where = str(Path(__file__).parents[2] / "src")
-    assert (
-        subprocess.run(
-            [sys.executable, "-c", code], env={"PYTHONPATH": where}, check=False
-        ).returncode
-        == 0
-    )
+@pytest.mark.parametrize("module", ["recurrent", "end_to_end", "run"])
+def test_torch_is_not_imported_before_it_is_used(module: str) -> None:
+    code = f"import sys, callshot.baselines.{module}; sys.exit('torch' in sys.modules)"
+    source = str(Path(__file__).parents[2] / "src")
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env={"PYTHONPATH": source}, check=False)
+    assert done.returncode == 0
 
 
-def test_the_papers_pairs_are_there() -> None:
-    wanted = {"mfcc": ("gru", "gru"), "perch-v1": ("gru", "lstm"), "perch-v2": ("elman", "gru")}
-    assert {
-        e: (PAPER_CELLS[e, "elephant-voices"], PAPER_CELLS[e, "ldc2010s05"]) for e in wanted
-    } == wanted
+def test_the_paper_has_a_network_for_each_encoder_and_corpus() -> None:
+    assert {encoder for encoder, _ in PAPER_CELLS} == {"mfcc", "perch-v1", "perch-v2"}
+    assert PAPER_CELLS["perch-v1", "elephant-voices"] == "gru"
+    assert PAPER_CELLS["perch-v1", "ldc2010s05"] == "lstm"
+    assert PAPER_CELLS["perch-v2", "elephant-voices"] == "elman"
+    others = [PAPER_CELLS["mfcc", "elephant-voices"], PAPER_CELLS["mfcc", "ldc2010s05"]]
+    assert [*others, PAPER_CELLS["perch-v2", "ldc2010s05"]] == ["gru"] * 3
     assert len(PAPER_CELLS) == 6

@@ -1,16 +1,26 @@
-"""A look at a folder tells what the protocol could do with it, and writes nothing."""
+"""What a corpus holds: labels, possible folds, known corpora, and its statistics."""
+
+from pathlib import Path
 
 import pytest
 
-from callshot.corpus.inspection import inspect_corpus
+from callshot.corpus.inspection import (
+    inspect_corpus,
+    measure_corpus,
+    measure_durations,
+    read_stats,
+)
 from callshot.corpus.known_corpora import CORPORA, find_corpus
 from callshot.corpus.options import SegmentationOptions
-from callshot.errors import OptionError
+from callshot.corpus.segments import segment_corpus
+from callshot.errors import InputError, OptionError
+from callshot.records import DurationStats
+from callshot.study.file_steps import segment_files
 from sounds import record
 
 
-def sing(folder, recordings: int, calls: dict[str, int], length_s: float = 1.5) -> None:
-    """Record, and put `calls` labels in as many recordings as they say."""
+def write_corpus(folder, recordings: int, calls: dict[str, int], length_s: float = 1.5) -> None:
+    """Write recordings, with each label in as many of them as `calls` says."""
     rows = ["recording,start_s,end_s,label"]
     for n in range(recordings):
         record(folder / f"r{n}.wav", seconds=8)
@@ -22,56 +32,60 @@ def sing(folder, recordings: int, calls: dict[str, int], length_s: float = 1.5) 
     (folder / "calls.csv").write_text("\n".join(rows))
 
 
-def test_it_tells_which_labels_folds_would_evaluate_and_how_far_they_are_complete(tmp_path):
-    sing(tmp_path, 6, {"roar": 6, "rumble": 5, "blow": 2})
+def test_inspection_counts_the_labels_that_folds_would_evaluate_and_writes_nothing(tmp_path):
+    write_corpus(tmp_path, 6, {"roar": 6, "rumble": 5, "blow": 2})
     before = sorted(tmp_path.iterdir())
-    found = inspect_corpus(tmp_path)
-    assert found.possible == {2: 3, 3: 2, 4: 2, 5: 2, 6: 1}
-    assert {c.label: (c.eligible, c.complete_to_k) for c in found.classes} == {
+    inspection = inspect_corpus(tmp_path)
+    assert inspection.possible == {2: 3, 3: 2, 4: 2, 5: 2, 6: 1}
+    assert {c.label: (c.eligible, c.complete_to_k) for c in inspection.classes} == {
         "roar": (True, 4),
         "rumble": (True, 4),
         "blow": (False, 1),
     }
-    assert found.complete_shots == 4
-    assert found.folds is not None
-    assert found.folds.count == 5
-    assert found.minimum_s is None
+    assert inspection.complete_shots == 4
+    assert inspection.folds is not None
+    assert inspection.folds.count == 5
+    assert inspection.minimum_s is None
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_it_tries_a_shorter_minimum_where_most_calls_are_short(tmp_path):
-    sing(tmp_path, 5, {"peep": 5}, length_s=0.06)
-    found = inspect_corpus(tmp_path)
-    assert found.minimum_s == 0.05
-    assert len(found.segmentation.segments) == 5
+def test_a_shorter_minimum_is_tried_if_most_calls_are_short(tmp_path):
+    write_corpus(tmp_path, 5, {"peep": 5}, length_s=0.06)
+    inspection = inspect_corpus(tmp_path)
+    assert inspection.minimum_s == 0.05
+    assert len(inspection.segmentation.segments) == 5
     assert inspect_corpus(tmp_path, options=SegmentationOptions(minimum_s=0.01)).minimum_s is None
 
 
-def test_folds_that_the_annotations_give_are_taken(tmp_path):
-    sing(tmp_path, 4, {"roar": 4, "rumble": 4})
+def test_folds_in_the_annotations_are_used(tmp_path):
+    write_corpus(tmp_path, 4, {"roar": 4, "rumble": 4})
     table = (tmp_path / "calls.csv").read_text().splitlines()
-    folded = [f"{table[0]},fold", *(f"{row},{int(row[1]) % 2}" for row in table[1:])]
-    (tmp_path / "calls.csv").write_text("\n".join(folded))
-    found = inspect_corpus(tmp_path)
-    assert found.folds is not None
-    assert (found.folds.origin, found.folds.count, found.complete_shots) == ("given", 2, 2)
+    with_folds = [f"{table[0]},fold", *(f"{row},{int(row[1]) % 2}" for row in table[1:])]
+    (tmp_path / "calls.csv").write_text("\n".join(with_folds))
+    inspection = inspect_corpus(tmp_path)
+    assert inspection.folds is not None
+    assert (inspection.folds.origin, inspection.folds.count, inspection.complete_shots) == (
+        "given",
+        2,
+        2,
+    )
 
 
-def test_too_few_recordings_for_the_folds_are_no_error(tmp_path):
-    sing(tmp_path, 3, {"roar": 3})
-    found = inspect_corpus(tmp_path)
-    assert (found.folds, found.classes, found.possible) == (None, [], {2: 1, 3: 1})
+def test_too_few_recordings_for_the_folds_are_not_an_error(tmp_path):
+    write_corpus(tmp_path, 3, {"roar": 3})
+    inspection = inspect_corpus(tmp_path)
+    assert (inspection.folds, inspection.classes, inspection.possible) == (None, [], {2: 1, 3: 1})
     assert inspect_corpus(tmp_path, folds=3).complete_shots == 2
 
 
-def test_a_corpus_brings_its_own_number_of_folds(tmp_path):
-    sing(tmp_path, 10, {"roar": 10})
+def test_a_known_corpus_has_its_own_number_of_folds(tmp_path):
+    write_corpus(tmp_path, 10, {"roar": 10})
     folds = inspect_corpus(tmp_path, corpus=CORPORA["ldc2010s05"]).folds
     assert folds is not None
     assert folds.count == 10
 
 
-def test_an_unknown_corpus_is_answered_with_the_nearest():
+def test_the_error_for_an_unknown_corpus_suggests_the_nearest():
     assert find_corpus("elephant-voices").folds == 5
     with pytest.raises(
         OptionError,
@@ -80,7 +94,7 @@ def test_an_unknown_corpus_is_answered_with_the_nearest():
         find_corpus("ldc2010")
 
 
-def test_every_category_is_of_a_known_label_and_labels_keep_their_own_spelling():
+def test_every_category_is_of_a_listed_label_and_listed_labels_keep_their_spelling():
     for corpus in CORPORA.values():
         assert set(corpus.categories) <= set(corpus.labels)
         assert [corpus.spell(label.upper().replace(" ", "_")) for label in corpus.labels] == list(
@@ -92,7 +106,7 @@ def test_every_category_is_of_a_known_label_and_labels_keep_their_own_spelling()
 
 
 @pytest.mark.parametrize(
-    ("written", "spelt"),
+    ("label", "expected"),
     [
         ("Long Roar", "longroar"),
         ("longroar rumble", "longroar-rumble"),
@@ -104,12 +118,12 @@ def test_every_category_is_of_a_known_label_and_labels_keep_their_own_spelling()
         ("12", "12"),
     ],
 )
-def test_labels_of_ldc_are_spelt_one_way(written, spelt):
-    assert CORPORA["ldc2010s05"].spell(written) == spelt
+def test_labels_of_ldc_get_one_spelling(label, expected):
+    assert CORPORA["ldc2010s05"].spell(label) == expected
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "match"),
     [
         ({"collar_s": -1}, "collar"),
         ({"minimum_s": float("nan")}, "minimum length"),
@@ -119,6 +133,51 @@ def test_labels_of_ldc_are_spelt_one_way(written, spelt):
         ({"source_rate_hz": 0.5}, "source rate"),
     ],
 )
-def test_a_rule_that_cannot_be_is_refused(options, said):
-    with pytest.raises(OptionError, match=said):
+def test_an_impossible_option_of_segmentation_is_an_error(options, match):
+    with pytest.raises(OptionError, match=match):
         SegmentationOptions(**options)
+
+
+@pytest.fixture
+def small_corpus(tmp_path: Path) -> Path:
+    for n, seconds in enumerate((4.0, 8.0, 6.0)):
+        record(tmp_path / f"r{n}.wav", seconds=seconds, channels=1 + n % 2)
+    (tmp_path / "r0.txt").write_text("0\t1\troar\n1\t1.5\tbark\n")
+    (tmp_path / "r1.txt").write_text("0\t3\troar\n")
+    return tmp_path
+
+
+def test_statistics_equal_a_count_by_hand(small_corpus: Path) -> None:
+    options = SegmentationOptions(minimum_s=1.0, collar_s=0.25)
+    stats = measure_corpus(segment_corpus(small_corpus, options=options), options)
+    assert (stats.rates_hz, stats.channels, stats.kinds, stats.labels) == (
+        (8000.0,),
+        (1, 2),
+        ("WAV PCM_16",),
+        2,
+    )
+    assert stats.recordings == DurationStats(3, 18.0, 6.0, 4.0, 8.0, pytest.approx((8 / 3) ** 0.5))
+    assert (stats.annotated.count, stats.annotated.total_s) == (2, 12.0)
+    assert (stats.calls.count, stats.calls.shortest_s) == (3, 0.5)
+    assert stats.segments == DurationStats(2, 4.0, 2.0, 1.0, 3.0, 1.0)
+
+
+def test_statistics_are_read_back_from_the_files_of_a_run(
+    small_corpus: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.mktemp("folder")
+    segmentation = segment_files(small_corpus, folder)
+    stats, notes = read_stats(folder / "segments.json")
+    assert stats == measure_corpus(segmentation, SegmentationOptions())
+    assert notes == list(segmentation.notes)
+
+
+def test_no_durations_have_zero_statistics() -> None:
+    assert measure_durations([]) == DurationStats(0, 0.0, 0.0, 0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"facts": {}, "notes": []}', '{"facts": 3}'])
+def test_a_file_without_statistics_is_an_error(tmp_path: Path, text: str) -> None:
+    (tmp_path / "segments.json").write_text(text)
+    with pytest.raises(InputError, match=r"expected the segments.json of callshot segment"):
+        read_stats(tmp_path / "segments.json")

@@ -1,4 +1,4 @@
-"""Which recording a name means, and that no name leads outside."""
+"""Which recording a name means; no name leads outside the folder."""
 
 import os
 from pathlib import Path, PurePosixPath
@@ -36,12 +36,12 @@ SITES = Library(
         (" x.1.mp3 ", "x.1.mp3"),
     ],
 )
-def test_a_name_means_the_recording_whose_path_it_ends_in_or_that_ends_in_it(name, path):
+def test_a_name_means_the_recording_whose_path_ends_in_it_or_the_other_way_round(name, path):
     assert SITES.find(name) == path
 
 
 @pytest.mark.parametrize("name", ["x.wav", "x"])
-def test_a_name_that_two_recordings_have_is_refused(name):
+def test_a_name_of_two_recordings_is_an_error(name):
     with pytest.raises(InputError, match=r"may mean a/x\.wav or b/x\.wav"):
         SITES.find(name)
 
@@ -62,7 +62,7 @@ def test_a_name_that_two_recordings_have_is_refused(name):
         "wav",
     ],
 )
-def test_a_name_that_no_recording_has_is_refused(name):
+def test_a_name_of_no_recording_is_an_error(name):
     with pytest.raises(InputError, match="no recording"):
         SITES.find(name)
 
@@ -80,17 +80,17 @@ def test_a_name_that_no_recording_has_is_refused(name):
         ("y-final.TextGrid", "b/y.flac"),
     ],
 )
-def test_an_annotation_file_pairs_with_the_recording_of_its_name(file, path):
+def test_an_annotation_file_belongs_to_the_recording_of_its_name(file, path):
     assert SITES.pair(PurePosixPath(file)) == path
 
 
 @pytest.mark.parametrize("file", ["top_2.txt", "top-2019.txt", "top2.txt", "top_labelsx.txt"])
-def test_a_name_that_goes_on_with_anything_else_is_that_of_another_recording(file):
+def test_a_name_with_any_other_ending_belongs_to_another_recording(file):
     with pytest.raises(InputError, match="matches the name"):
         SITES.pair(PurePosixPath(file))
 
 
-def test_an_annotation_file_that_fits_two_recordings_or_none_is_refused():
+def test_an_annotation_file_of_two_recordings_or_none_is_an_error():
     with pytest.raises(InputError, match="may mean"):
         SITES.pair(PurePosixPath("x.txt"))
     with pytest.raises(InputError, match=r"b/y\.flac has the same name but is in another"):
@@ -101,7 +101,7 @@ def test_an_annotation_file_that_fits_two_recordings_or_none_is_refused():
 
 
 @given(st.text(max_size=40))
-def test_whatever_a_name_is_it_means_a_listed_path_or_is_refused(name):
+def test_any_text_means_a_listed_path_or_is_an_error(name):
     for look_up in (SITES.find, lambda text: SITES.pair(PurePosixPath(text or "-"))):
         try:
             assert look_up(name) in SITES.paths
@@ -109,7 +109,7 @@ def test_whatever_a_name_is_it_means_a_listed_path_or_is_refused(name):
             continue
 
 
-def test_audio_is_found_in_all_folders_and_named_from_the_top(tmp_path):
+def test_audio_is_found_in_all_folders_with_relative_paths(tmp_path):
     for name in ("b/x.WAV", "a.flac", "notes.txt", ".git/y.wav", "b/._x.wav"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"")
@@ -119,7 +119,7 @@ def test_audio_is_found_in_all_folders_and_named_from_the_top(tmp_path):
     assert "hidden" in library.rejects[0].reason
 
 
-def test_audio_that_cannot_be_read_by_us_or_by_anybody_is_told(tmp_path):
+def test_unsupported_and_unreadable_audio_is_a_reject_with_a_reason(tmp_path):
     (tmp_path / "phone.m4a").write_bytes(b"")
     (tmp_path / "locked").mkdir(mode=0)
     (tmp_path / os.fsdecode(b"b\xff.wav")).write_bytes(b"")
@@ -130,7 +130,7 @@ def test_audio_that_cannot_be_read_by_us_or_by_anybody_is_told(tmp_path):
         assert "cannot be read" in reasons["locked"]
 
 
-def test_a_folder_that_the_walk_cannot_enter_is_told(tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_entered_is_a_reject(tmp_path, monkeypatch):
     def walk(folder, onerror):
         onerror(PermissionError(13, "Permission denied", str(folder / "locked")))
         yield str(folder), [], []
@@ -141,16 +141,17 @@ def test_a_folder_that_the_walk_cannot_enter_is_told(tmp_path, monkeypatch):
 
 
 def test_links_that_lead_outside_are_not_followed(tmp_path):
-    outside, inside = tmp_path / "outside", tmp_path / "audio"
+    outside = tmp_path / "outside"
+    inside = tmp_path / "audio"
     record(outside / "secret.wav")
-    record(inside / "own.wav")
+    record(inside / "real.wav")
     (inside / "out.wav").symlink_to(outside / "secret.wav")
-    (inside / "in.wav").symlink_to(inside / "own.wav")
+    (inside / "in.wav").symlink_to(inside / "real.wav")
     (inside / "folder").symlink_to(outside)
     (inside / "broken.wav").symlink_to(inside / "nothing.wav")
     (inside / "loop.wav").symlink_to(inside / "loop.wav")
     library = find_recordings(inside)
-    assert library.paths == ("in.wav", "own.wav")
+    assert library.paths == ("in.wav", "real.wav")
     reasons = {Path(r.file).name: r.reason for r in library.rejects}
     assert set(reasons) == {"out.wav", "folder", "broken.wav", "loop.wav"}
     assert "leads outside" in reasons["out.wav"]
@@ -158,7 +159,7 @@ def test_links_that_lead_outside_are_not_followed(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
-def test_a_pipe_is_no_recording(tmp_path):
+def test_a_pipe_is_not_a_recording(tmp_path):
     os.mkfifo(tmp_path / "pipe.wav")
     assert find_recordings(tmp_path).paths == ()
 
@@ -167,7 +168,7 @@ def test_one_file_is_a_library_of_one(tmp_path):
     assert find_recordings(record(tmp_path / "x.wav")).paths == ("x.wav",)
 
 
-def test_a_folder_that_is_not_there_is_refused(tmp_path):
+def test_a_missing_folder_is_an_error(tmp_path):
     with pytest.raises(InputError, match="No such file or directory; expected a folder"):
         find_recordings(tmp_path / "nothing")
     with pytest.raises(InputError, match="File name too long"):

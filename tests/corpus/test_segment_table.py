@@ -1,4 +1,4 @@
-"""Segments come back from Parquet as they went, other columns with them, and foreign tables are refused in one line."""
+"""Tables of segments, rejects and categories are read back as they were written."""
 
 import csv
 from dataclasses import replace
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from callshot.corpus.segment_table import (
     SCHEMA,
+    read_rejects,
     read_segments,
     write_categories,
     write_rejects,
@@ -28,21 +29,21 @@ BLOW = replace(
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 
 
-def test_segments_come_back_whole_with_what_the_file_says_of_itself(tmp_path):
+def test_segments_and_metadata_are_read_back(tmp_path):
     path = tmp_path / "segments.parquet"
     write_segment_table([ROAR, BLOW], path, {"corpus": "mine", "folds": "5"})
-    segments, facts = read_segments(path)
+    segments, metadata = read_segments(path)
     assert segments == [ROAR, BLOW]
-    assert (facts["corpus"], facts["folds"]) == ("mine", "5")
+    assert (metadata["corpus"], metadata["folds"]) == ("mine", "5")
 
 
-def test_other_columns_keep_their_names_and_kinds(tmp_path):
+def test_other_columns_keep_their_names_and_types(tmp_path):
     path = tmp_path / "segments.parquet"
-    more = [
+    extra = [
         {"fold": 1, "low_freq_hz": 10.5, "caller": "007", "mixed": 1},
         {"fold": -1, "low_freq_hz": 12, "mixed": "two"},
     ]
-    write_segment_table([replace(ROAR, extra=more[0]), replace(BLOW, extra=more[1])], path)
+    write_segment_table([replace(ROAR, extra=extra[0]), replace(BLOW, extra=extra[1])], path)
     frame = pl.read_parquet(path)
     assert frame.schema == {
         **SCHEMA,
@@ -60,7 +61,7 @@ def test_other_columns_keep_their_names_and_kinds(tmp_path):
     }
 
 
-def test_a_column_by_the_name_of_one_of_ours_is_kept_beside_it(tmp_path):
+def test_a_column_with_the_name_of_the_schema_is_kept_under_another_name(tmp_path):
     path = tmp_path / "segments.parquet"
     write_segment_table([replace(ROAR, extra={"labels": "roar?", "rate_hz": 44100})], path)
     frame = pl.read_parquet(path)
@@ -71,7 +72,7 @@ def test_a_column_by_the_name_of_one_of_ours_is_kept_beside_it(tmp_path):
     )
 
 
-def test_columns_whose_new_names_are_taken_get_another(tmp_path):
+def test_columns_whose_new_names_exist_get_another_one(tmp_path):
     path = tmp_path / "segments.parquet"
     write_segment_table([replace(ROAR, extra={"segment": "a", "segment_annotated": "b"})], path)
     frame = pl.read_parquet(path)
@@ -81,7 +82,7 @@ def test_columns_whose_new_names_are_taken_get_another(tmp_path):
     ]
 
 
-def test_no_segments_are_a_table_with_all_columns(tmp_path):
+def test_a_table_without_segments_has_all_columns(tmp_path):
     write_segment_table([], tmp_path / "segments.parquet")
     assert pl.read_parquet(tmp_path / "segments.parquet").schema == SCHEMA
     assert read_segments(tmp_path / "segments.parquet")[0] == []
@@ -89,7 +90,7 @@ def test_no_segments_are_a_table_with_all_columns(tmp_path):
 
 @given(TEXT, st.lists(TEXT, min_size=1, max_size=3), st.floats(0, 1e6), st.floats(0, 1e6))
 @settings(max_examples=40)
-def test_any_text_and_time_comes_back(tmp_path_factory, label, labels, start_s, end_s):
+def test_any_text_and_time_is_read_back(tmp_path_factory, label, labels, start_s, end_s):
     path = tmp_path_factory.getbasetemp() / "any.parquet"
     segment = replace(ROAR, label=label, labels=tuple(labels), start_s=start_s, end_s=end_s)
     write_segment_table([segment], path)
@@ -110,7 +111,7 @@ def test_any_text_and_time_comes_back(tmp_path_factory, label, labels, start_s, 
         "a\0.wav",
     ],
 )
-def test_a_path_that_leads_outside_the_folder_of_audio_is_refused(tmp_path, path):
+def test_a_path_that_leads_outside_the_audio_folder_is_an_error(tmp_path, path):
     write_segment_table([ROAR, replace(ROAR, path=path)], tmp_path / "segments.parquet")
     with pytest.raises(
         InputError, match=r"segments\.parquet: column path, row 2: .* leads outside"
@@ -119,7 +120,7 @@ def test_a_path_that_leads_outside_the_folder_of_audio_is_refused(tmp_path, path
 
 
 @pytest.mark.parametrize("missing", ["path", "labels", "rate_hz"])
-def test_a_table_without_a_column_or_with_an_empty_cell_is_refused(tmp_path, missing):
+def test_a_missing_column_or_an_empty_cell_is_an_error(tmp_path, missing):
     path = tmp_path / "segments.parquet"
     write_segment_table([ROAR, BLOW], path)
     frame = pl.read_parquet(path)
@@ -133,7 +134,7 @@ def test_a_table_without_a_column_or_with_an_empty_cell_is_refused(tmp_path, mis
         read_segments(path)
 
 
-def test_what_is_no_parquet_is_refused(tmp_path):
+def test_a_file_that_is_not_parquet_is_an_error(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"PAR1 not really")
     for name in ("a.parquet", "gone.parquet"):
         with pytest.raises(InputError, match=f"{name}: cannot be read"):
@@ -152,6 +153,26 @@ def test_rejects_are_a_csv_with_file_row_and_reason(tmp_path):
         ['say "a".txt', "3", "too\nshort, really"],
         ["b.txt", "", "empty"],
     ]
+
+
+def test_rejects_are_read_back_and_another_file_is_an_error(tmp_path):
+    path = tmp_path / "rejects.csv"
+    rejects = [Reject('say "a".txt', 3, "too\nshort, really"), Reject("b.txt", None, "empty")]
+    write_rejects(rejects, path)
+    assert read_rejects(path) == rejects
+    write_rejects([], path)
+    assert read_rejects(path) == []
+    path.write_text("label,category\na,b\n")
+    with pytest.raises(InputError, match=r"expected the rejects\.csv of a run"):
+        read_rejects(path)
+
+
+def test_a_column_of_another_type_is_an_error(tmp_path):
+    path = tmp_path / "segments.parquet"
+    write_segment_table([ROAR], path)
+    pl.read_parquet(path).with_columns(pl.col("start_s").cast(pl.String)).write_parquet(path)
+    with pytest.raises(InputError, match="column start_s: expected Float64, got String"):
+        read_segments(path)
 
 
 def test_evaluate_reads_the_categories_that_segment_writes(tmp_path):

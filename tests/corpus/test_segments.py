@@ -1,4 +1,4 @@
-"""The rules of section 1 of the method, one by one, and that nothing is lost in silence."""
+"""Segments by the rules of section 1 of the method; every annotation is a segment or a reject."""
 
 import csv
 import hashlib
@@ -21,7 +21,7 @@ from callshot.corpus.segments import overlapping_labels, segment_corpus
 from callshot.errors import InputError
 from callshot.fewshot.folds import check_folds, complete_shots, count_classes
 from callshot.records import Annotation, Call, Segmentation
-from sounds import SPOILED, record, spoil
+from sounds import BAD_KINDS, record, record_badly
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 
@@ -32,43 +32,44 @@ def annotate(folder: Path, *rows: tuple[object, ...], name: str = "calls.csv") -
     return folder / name
 
 
-def segmented(
+def segment_rows(
     folder: Path,
     *rows: tuple[object, ...],
     options: SegmentationOptions | None = None,
-    **how: object,
+    **arguments: object,
 ) -> Segmentation:
-    """Record 10 s, annotate them, and cut."""
+    """Write a recording of 10 s with annotations, and segment it."""
     if not (folder / "x.wav").exists():
         record(folder / "x.wav", seconds=10)
-    return segment_corpus(folder, annotate(folder, *rows), options=options, **how)  # type: ignore[arg-type]
+    table = annotate(folder, *rows)
+    return segment_corpus(folder, table, options=options, **arguments)  # type: ignore[arg-type]
 
 
-def reasons(found: Segmentation) -> list[str]:
-    return [reject.reason for reject in found.rejects]
+def reasons(result: Segmentation) -> list[str]:
+    return [reject.reason for reject in result.rejects]
 
 
-def audio_of(folder: Path, found: Segmentation, n: int = 0) -> np.ndarray:
-    with open_recording(folder / found.segments[n].path) as reader:
-        return read_segment(reader, found.segments[n])
+def audio_of(folder: Path, result: Segmentation, n: int = 0) -> np.ndarray:
+    with open_recording(folder / result.segments[n].path) as reader:
+        return read_segment(reader, result.segments[n])
 
 
 def test_a_call_of_at_least_a_second_is_a_segment_and_a_shorter_one_a_reject(tmp_path):
-    found = segmented(
+    result = segment_rows(
         tmp_path, ("x.wav", 1, 2, "roar"), ("x.wav", 3, 3.999, "roar"), ("x.wav", 5.1, 6.1, "blow")
     )
-    assert [(s.start_s, s.end_s, s.label) for s in found.segments] == [
+    assert [(s.start_s, s.end_s, s.label) for s in result.segments] == [
         (1, 2, "roar"),
         (5.1, 6.1, "blow"),
     ]
-    assert reasons(found) == ["shorter than 1 s: 0.999 s"]
-    assert [(Path(r.file).name, r.row) for r in found.rejects] == [("calls.csv", 2)]
+    assert reasons(result) == ["shorter than 1 s: 0.999 s"]
+    assert [(Path(r.file).name, r.row) for r in result.rejects] == [("calls.csv", 2)]
 
 
 def test_the_length_is_measured_without_the_collar_unless_asked(tmp_path):
     rows = [("x.wav", 3, 3.6, "roar")]
-    assert not segmented(tmp_path, *rows, options=SegmentationOptions(collar_s=0.25)).segments
-    (segment,) = segmented(
+    assert not segment_rows(tmp_path, *rows, options=SegmentationOptions(collar_s=0.25)).segments
+    (segment,) = segment_rows(
         tmp_path, *rows, options=SegmentationOptions(collar_s=0.25, with_collar=True)
     ).segments
     assert (segment.start_s, segment.end_s, segment.collar_s) == (3, 3.6, 0.25)
@@ -76,27 +77,27 @@ def test_the_length_is_measured_without_the_collar_unless_asked(tmp_path):
 
 def test_the_collar_is_clipped_at_the_edges_of_the_recording(tmp_path):
     rows = [("x.wav", 0.1, 2, "roar"), ("x.wav", 4, 6, "roar"), ("x.wav", 7, 10, "roar")]
-    found = segmented(
+    result = segment_rows(
         tmp_path, *rows, options=SegmentationOptions(collar_s=0.25, rate_hz=8000, level_dbfs=None)
     )
     whole = sf.read(tmp_path / "x.wav", dtype="float32")[0]
     for n, (first, last) in enumerate([(0, 2.25), (3.75, 6.25), (6.75, 10)]):
         np.testing.assert_array_equal(
-            audio_of(tmp_path, found, n), whole[round(first * 8000) : round(last * 8000)]
+            audio_of(tmp_path, result, n), whole[round(first * 8000) : round(last * 8000)]
         )
 
 
-def test_the_collar_reaches_no_further_label(tmp_path):
-    found = segmented(
+def test_the_collar_adds_no_labels(tmp_path):
+    result = segment_rows(
         tmp_path,
         ("x.wav", 1, 3, "roar"),
         ("x.wav", 3.1, 5, "blow"),
         options=SegmentationOptions(collar_s=0.25),
     )
-    assert [s.labels for s in found.segments] == [("roar",), ("blow",)]
+    assert [s.labels for s in result.segments] == [("roar",), ("blow",)]
 
 
-def test_the_own_label_is_at_the_centre_and_all_that_overlap_are_labels(tmp_path):
+def test_a_segment_has_the_label_of_its_call_and_the_labels_of_all_that_overlap_it(tmp_path):
     rows = [
         ("x.wav", 0, 4, "rumble"),
         ("x.wav", 1.5, 2.6, "roar"),  # at the centre of the rumble
@@ -104,8 +105,8 @@ def test_the_own_label_is_at_the_centre_and_all_that_overlap_are_labels(tmp_path
         ("x.wav", 6, 8, "blow"),  # touches the trumpet, overlaps nothing
         ("x.wav", 0.5, 0.9, "bark"),  # too short for a segment, and yet it overlaps one
     ]
-    found = segmented(tmp_path, *rows)
-    assert {s.label: s.labels for s in found.segments} == {
+    result = segment_rows(tmp_path, *rows)
+    assert {s.label: s.labels for s in result.segments} == {
         "rumble": ("bark", "roar", "rumble", "trumpet"),
         "roar": ("roar", "rumble"),
         "trumpet": ("rumble", "trumpet"),
@@ -113,39 +114,41 @@ def test_the_own_label_is_at_the_centre_and_all_that_overlap_are_labels(tmp_path
     }
 
 
-def test_a_segment_is_brought_to_minus_3_dbfs_and_silence_stays_silence(tmp_path):
+def test_a_segment_gets_a_peak_of_minus_3_dbfs_and_silence_stays_silence(tmp_path):
     signal = np.concatenate(
         [np.zeros(16000), np.sin(np.arange(16000) / 9) * 0.01, np.sin(np.arange(16000) / 9) * 4]
     )
     sf.write(tmp_path / "x.wav", signal.astype(np.float32), 8000, subtype="FLOAT")
-    found = segmented(tmp_path, *[("x.wav", 2 * n + 0.2, 2 * n + 1.8, "roar") for n in range(3)])
-    peaks = [float(np.abs(audio_of(tmp_path, found, n)).max()) for n in range(3)]
+    result = segment_rows(
+        tmp_path, *[("x.wav", 2 * n + 0.2, 2 * n + 1.8, "roar") for n in range(3)]
+    )
+    peaks = [float(np.abs(audio_of(tmp_path, result, n)).max()) for n in range(3)]
     assert peaks == pytest.approx([0, 0.70795, 0.70795], abs=1e-5)
-    assert set(found.notes) == {
+    assert set(result.notes) == {
         "1 of 3 segments are silent",
         "1 of 3 segments reach full scale and may be clipped",
     }
 
 
-def test_two_channels_become_one_by_the_rule(tmp_path):
+def test_the_channel_rule_selects_one_of_two_channels_or_their_mean(tmp_path):
     record(tmp_path / "x.wav", channels=2, seconds=4)
     both = sf.read(tmp_path / "x.wav", dtype="float32")[0][8000:24000]
-    for rule, wanted in {"first": both[:, 0], "2": both[:, 1], "mean": both.mean(axis=1)}.items():
-        found = segmented(
+    for rule, expected in {"first": both[:, 0], "2": both[:, 1], "mean": both.mean(axis=1)}.items():
+        result = segment_rows(
             tmp_path,
             ("x.wav", 1, 3, "roar"),
             options=SegmentationOptions(channel_rule=rule, rate_hz=8000, level_dbfs=None),
         )
-        assert found.segments[0].channel_rule == rule
-        np.testing.assert_allclose(audio_of(tmp_path, found), wanted, atol=1e-7)
+        assert result.segments[0].channel_rule == rule
+        np.testing.assert_allclose(audio_of(tmp_path, result), expected, atol=1e-7)
 
 
-def test_a_channel_that_is_not_there_is_a_reject(tmp_path):
-    found = segmented(
+def test_a_call_on_a_missing_channel_is_a_reject(tmp_path):
+    result = segment_rows(
         tmp_path, ("x.wav", 1, 3, "roar"), options=SegmentationOptions(channel_rule="2")
     )
-    assert not found.segments
-    assert "expected a channel 2, got 1 channels" in reasons(found)[0]
+    assert not result.segments
+    assert "expected a channel 2, got 1 channels" in reasons(result)[0]
 
 
 @pytest.mark.parametrize(
@@ -162,76 +165,74 @@ def test_a_channel_that_is_not_there_is_a_reject(tmp_path):
         (90, 92, "beyond"),
     ],
 )
-def test_times_that_cannot_be_are_rejects_with_a_reason(tmp_path, start, end, reason):
-    found = segmented(tmp_path, ("x.wav", start, end, "roar"), ("x.wav", 1, 3, "blow"))
-    assert [s.label for s in found.segments] == ["blow"]
-    assert reason in reasons(found)[0]
+def test_impossible_times_are_rejects_with_a_reason(tmp_path, start, end, reason):
+    result = segment_rows(tmp_path, ("x.wav", start, end, "roar"), ("x.wav", 1, 3, "blow"))
+    assert [s.label for s in result.segments] == ["blow"]
+    assert reason in reasons(result)[0]
 
 
 def test_a_call_that_ends_a_little_late_keeps_its_time_and_is_read_to_the_end(tmp_path):
-    found = segmented(
+    result = segment_rows(
         tmp_path, ("x.wav", 8.95, 10.05, "roar"), options=SegmentationOptions(rate_hz=8000)
     )
-    assert found.segments[0].end_s == 10.05
-    assert len(audio_of(tmp_path, found)) == round(1.05 * 8000)
+    assert result.segments[0].end_s == 10.05
+    assert len(audio_of(tmp_path, result)) == round(1.05 * 8000)
 
 
-def test_a_collar_that_the_recording_does_not_have_does_not_make_a_call_longer(tmp_path):
+def test_a_collar_beyond_the_recording_does_not_count_as_length(tmp_path):
     options = SegmentationOptions(minimum_s=2.4, collar_s=0.25, with_collar=True)
-    assert not segmented(tmp_path, ("x.wav", 0, 2, "roar"), options=options).segments
-    assert len(segmented(tmp_path, ("x.wav", 1, 3, "roar"), options=options).segments) == 1
+    assert not segment_rows(tmp_path, ("x.wav", 0, 2, "roar"), options=options).segments
+    assert len(segment_rows(tmp_path, ("x.wav", 1, 3, "roar"), options=options).segments) == 1
 
 
-def test_a_clip_that_is_cut_short_is_a_reject(tmp_path):
+def test_a_truncated_clip_is_a_reject(tmp_path):
     whole = record(tmp_path / "roar" / "x.wav", seconds=5).read_bytes()
     (tmp_path / "roar" / "x.wav").write_bytes(whole[: len(whole) // 2])
-    found = segment_corpus(tmp_path)
-    assert not found.segments
-    assert "roar/x.wav is cut short: its header announces 5 s, but it has 2.4" in reasons(found)[0]
+    result = segment_corpus(tmp_path)
+    assert not result.segments
+    assert "roar/x.wav is cut short: its header announces 5 s, but it has 2.4" in reasons(result)[0]
 
 
 @pytest.mark.parametrize("suffix", [".mp3", ".ogg"])
-def test_calls_that_overlap_in_a_file_that_is_read_forward_only_are_the_same_as_alone(
-    tmp_path, suffix
-):
+def test_overlapping_calls_in_a_sequential_file_equal_those_read_alone(tmp_path, suffix):
     record(tmp_path / f"x{suffix}", seconds=20, rate=16000)
     rows = [(f"x{suffix}", n * 0.7, n * 0.7 + 1.5, f"call {n}") for n in range(20)]
-    found = segment_corpus(tmp_path, annotate(tmp_path, *rows))
-    together = dict(load_audio(tmp_path, found.segments, threads=1))
-    for n, segment in enumerate(found.segments):
+    result = segment_corpus(tmp_path, annotate(tmp_path, *rows))
+    loaded = dict(load_audio(tmp_path, result.segments, threads=1))
+    for n, segment in enumerate(result.segments):
         with open_recording(tmp_path / segment.path) as reader:
-            np.testing.assert_array_equal(together[n], read_segment(reader, segment))
+            np.testing.assert_array_equal(loaded[n], read_segment(reader, segment))
 
 
-def test_a_row_that_is_there_twice_is_a_segment_once(tmp_path):
-    found = segmented(
+def test_a_duplicate_row_is_a_reject(tmp_path):
+    result = segment_rows(
         tmp_path, ("x.wav", 1, 3, "roar"), ("x.wav", 1, 3, "blow"), ("x.wav", 1.0, 3.0, "roar")
     )
-    assert [s.segment for s in found.segments] == ["x.wav@1-3 blow", "x.wav@1-3 roar"]
-    assert reasons(found)[0].endswith("calls.csv, row 1")
+    assert [s.segment for s in result.segments] == ["x.wav@1-3 blow", "x.wav@1-3 roar"]
+    assert reasons(result)[0].endswith("calls.csv, row 1")
 
 
 def test_a_file_in_two_recordings_is_a_reject(tmp_path):
     record(tmp_path / "x.wav", seconds=10)
     table = tmp_path / "calls.csv"
     table.write_text("path,recording,start_s,end_s,label\nx.wav,a,1,3,roar\nx.wav,b,4,6,roar\n")
-    found = segment_corpus(tmp_path, table)
-    assert [s.recording for s in found.segments] == ["a"]
-    assert "in recording 'b' here but in 'a'" in reasons(found)[0]
+    result = segment_corpus(tmp_path, table)
+    assert [s.recording for s in result.segments] == ["a"]
+    assert "in recording 'b' here but in 'a'" in reasons(result)[0]
 
 
-def test_the_recording_that_most_rows_name_is_that_of_the_file_whatever_their_order(tmp_path):
+def test_a_file_belongs_to_the_recording_that_most_rows_name_in_any_order(tmp_path):
     record(tmp_path / "x.wav", seconds=10)
     rows = ["x.wav,b,1,3,roar", "x.wav,,4,6,roar", "x.wav,a,6,8,roar", "x.wav,b,8,10,roar"]
     for order in (rows, rows[::-1]):
         (tmp_path / "calls.csv").write_text(
             "\n".join(["path,recording,start_s,end_s,label", *order])
         )
-        found = segment_corpus(tmp_path, tmp_path / "calls.csv")
-        assert [(s.start_s, s.recording) for s in found.segments] == [(1, "b"), (4, "b"), (8, "b")]
+        result = segment_corpus(tmp_path, tmp_path / "calls.csv")
+        assert [(s.start_s, s.recording) for s in result.segments] == [(1, "b"), (4, "b"), (8, "b")]
 
 
-def test_two_names_that_reach_one_recording_by_dropping_folders_are_not_both_its(tmp_path):
+def test_names_with_other_folders_are_rejects_if_another_name_fits_better(tmp_path):
     record(tmp_path / "site1" / "x.wav", seconds=10)
     rows = [
         ("site1/x.wav", 0, 2, "a"),
@@ -239,15 +240,15 @@ def test_two_names_that_reach_one_recording_by_dropping_folders_are_not_both_its
         ("D:\\site3\\x.wav", 4, 6, "c"),
         ("x.wav", 6, 8, "d"),
     ]
-    found = segment_corpus(tmp_path / "site1", annotate(tmp_path, *rows))
-    assert [s.label for s in found.segments] == ["a", "d"]
-    assert all("may be another recording than x.wav" in reason for reason in reasons(found))
-    alone = segment_corpus(tmp_path / "site1", annotate(tmp_path, rows[1]))
-    assert "1 recordings were found by file name only, the first from site2/x.wav" in alone.notes
+    result = segment_corpus(tmp_path / "site1", annotate(tmp_path, *rows))
+    assert [s.label for s in result.segments] == ["a", "d"]
+    assert all("may be another recording than x.wav" in reason for reason in reasons(result))
+    single = segment_corpus(tmp_path / "site1", annotate(tmp_path, rows[1]))
+    assert "1 recordings were found by file name only, the first from site2/x.wav" in single.notes
     assert not segment_corpus(tmp_path / "site1", annotate(tmp_path, rows[0])).notes
 
 
-def test_ids_are_unique_and_tell_microseconds(tmp_path):
+def test_names_of_segments_are_unique_to_microseconds(tmp_path):
     for name in ("x.wav", "x.wav@0-2 b.wav"):
         record(tmp_path / name, seconds=5)
     rows = [
@@ -257,13 +258,13 @@ def test_ids_are_unique_and_tell_microseconds(tmp_path):
         ("x.wav@0-2 b.wav", "", "", "c"),
     ]
     rows += [("x.wav", 1.000001, 3, "c"), ("x.wav", 1.000002, 3, "c")]
-    found = segment_corpus(tmp_path, annotate(tmp_path, *rows))
-    names = [s.segment for s in found.segments]
+    result = segment_corpus(tmp_path, annotate(tmp_path, *rows))
+    names = [s.segment for s in result.segments]
     assert len(set(names)) == len(names) == 6
     assert "x.wav@1.000001-3" in names
 
 
-def test_the_same_call_spelt_in_two_ways_is_one_under_a_corpus(tmp_path):
+def test_two_spellings_of_a_call_are_duplicates_in_a_known_corpus(tmp_path):
     record(tmp_path / "x.wav", seconds=5)
     table = annotate(
         tmp_path,
@@ -272,8 +273,8 @@ def test_the_same_call_spelt_in_two_ways_is_one_under_a_corpus(tmp_path):
         ("x.wav", 2, 4, "B1"),
         ("x.wav", 2, 4, "B2"),
     )
-    found = segment_corpus(tmp_path, table, corpus=CORPORA["ldc2010s05"])
-    assert sorted(s.label for s in found.segments) == ["b1", "b2", "roar"]
+    result = segment_corpus(tmp_path, table, corpus=CORPORA["ldc2010s05"])
+    assert sorted(s.label for s in result.segments) == ["b1", "b2", "roar"]
 
 
 def test_annotation_files_behind_links_that_lead_outside_are_not_read(tmp_path):
@@ -282,12 +283,12 @@ def test_annotation_files_behind_links_that_lead_outside_are_not_read(tmp_path):
     (tmp_path / "audio" / "y.txt").write_text("0\t1.5\troar\n")
     (tmp_path / "secret.txt").write_text("0\t1.5\tsecret\n")
     (tmp_path / "audio" / "x.txt").symlink_to(tmp_path / "secret.txt")
-    found = segment_corpus(tmp_path / "audio")
-    assert [s.label for s in found.segments] == ["roar"]
-    assert "leads outside" in found.skipped_files[0].reason
+    result = segment_corpus(tmp_path / "audio")
+    assert [s.label for s in result.segments] == ["roar"]
+    assert "leads outside" in result.skipped_files[0].reason
 
 
-def test_files_left_out_are_told_whatever_the_source(tmp_path):
+def test_skipped_files_are_reported_for_every_source(tmp_path):
     record(tmp_path / "roar" / "x.wav")
     (tmp_path / "roar" / "._x.wav").write_bytes(b"")
     (tmp_path / "roar" / "notes.txt").write_text("no annotations\n")
@@ -297,28 +298,28 @@ def test_files_left_out_are_told_whatever_the_source(tmp_path):
     }
 
 
-def test_thousands_of_calls_that_all_overlap_take_no_time(tmp_path):
+def test_thousands_of_calls_that_all_overlap_have_all_labels(tmp_path):
     note = Annotation(None, 0, 1, "", "file", 1)
     calls = [Call("a", "a", n / 1000, 100 + n, f"label {n % 20}", note) for n in range(20_000)]
     assert set(overlapping_labels(calls)) == {tuple(sorted(f"label {n}" for n in range(20)))}
 
 
-@pytest.mark.parametrize("how", [*SPOILED, "gone"])
-def test_bad_audio_is_a_reject_and_the_rest_goes_on(tmp_path, how):
-    spoil(tmp_path / "bad.wav", how)
-    found = segmented(tmp_path, ("bad.wav", 0.5, 2.5, "roar"), ("x.wav", 1, 3, "blow"))
-    assert [s.label for s in found.segments] == ["blow"]
-    assert found.annotation_count == 2
-    assert "bad.wav" in reasons(found)[0]
+@pytest.mark.parametrize("kind", [*BAD_KINDS, "gone"])
+def test_bad_audio_is_a_reject_and_other_recordings_are_segmented(tmp_path, kind):
+    record_badly(tmp_path / "bad.wav", kind)
+    result = segment_rows(tmp_path, ("bad.wav", 0.5, 2.5, "roar"), ("x.wav", 1, 3, "blow"))
+    assert [s.label for s in result.segments] == ["blow"]
+    assert result.annotation_count == 2
+    assert "bad.wav" in reasons(result)[0]
 
 
-def test_a_recording_that_cannot_be_read_and_nobody_asks_for_is_told(tmp_path):
-    spoil(tmp_path / "bad.wav", "text")
-    found = segmented(tmp_path, ("x.wav", 1, 3, "blow"))
-    assert [Path(r.file).name for r in found.skipped_files] == ["bad.wav"]
+def test_an_unreadable_recording_without_annotations_is_reported(tmp_path):
+    record_badly(tmp_path / "bad.wav", "text")
+    result = segment_rows(tmp_path, ("x.wav", 1, 3, "blow"))
+    assert [Path(r.file).name for r in result.skipped_files] == ["bad.wav"]
 
 
-def test_audio_that_vanishes_after_its_header_was_read_is_a_reject(tmp_path, monkeypatch):
+def test_audio_that_is_deleted_after_its_header_was_read_is_a_reject(tmp_path, monkeypatch):
     record(tmp_path / "gone.wav", seconds=10)
 
     def vanish(share: float, what: str) -> None:
@@ -326,45 +327,45 @@ def test_audio_that_vanishes_after_its_header_was_read_is_a_reject(tmp_path, mon
             (tmp_path / "gone.wav").unlink(missing_ok=True)
 
     monkeypatch.chdir(tmp_path)
-    found = segmented(
+    result = segment_rows(
         tmp_path, ("gone.wav", 1, 3, "roar"), ("x.wav", 1, 3, "blow"), progress=vanish
     )
-    assert [s.label for s in found.segments] == ["blow"]
-    assert "gone.wav" in reasons(found)[0]
+    assert [s.label for s in result.segments] == ["blow"]
+    assert "gone.wav" in reasons(result)[0]
 
 
-def test_a_begin_path_cannot_leave_the_folder(tmp_path):
+def test_a_path_in_annotations_cannot_leave_the_folder(tmp_path):
     record(tmp_path / "secret.wav", seconds=10)
     (tmp_path / "audio").mkdir()
-    found = segmented(
+    result = segment_rows(
         tmp_path / "audio",
         ("../secret.wav", 1, 3, "roar"),
         (str(tmp_path / "secret.wav"), 1, 3, "roar"),
         ("x.wav", 1, 3, "blow"),
     )
-    assert [s.path for s in found.segments] == ["x.wav"]
-    assert all("no recording" in reason for reason in reasons(found))
+    assert [s.path for s in result.segments] == ["x.wav"]
+    assert all("no recording" in reason for reason in reasons(result))
 
 
-def test_frames_become_seconds_at_the_rate_of_the_recording(tmp_path):
+def test_annotations_in_frames_are_converted_by_the_rate_of_the_recording(tmp_path):
     record(tmp_path / "x.wav", seconds=10)
     (tmp_path / "x.phn").write_text("8000 24000 roar\n24000 32000 blow\n")
-    found = segment_corpus(tmp_path)
-    assert [(s.start_s, s.end_s, s.label) for s in found.segments] == [
+    result = segment_corpus(tmp_path)
+    assert [(s.start_s, s.end_s, s.label) for s in result.segments] == [
         (1, 3, "roar"),
         (3, 4, "blow"),
     ]
 
 
 def test_a_time_expanded_recording_is_read_at_its_true_rate(tmp_path):
-    found = segmented(
+    result = segment_rows(
         tmp_path,
         ("x.wav", 0.1, 0.5, "bat"),
         options=SegmentationOptions(minimum_s=0.1, source_rate_hz=80000, rate_hz=80000),
     )
-    assert found.recordings[0].duration_s == 1
-    assert found.segments[0].source_rate_hz == 80000
-    late = segmented(
+    assert result.recordings[0].duration_s == 1
+    assert result.segments[0].source_rate_hz == 80000
+    late = segment_rows(
         tmp_path,
         ("x.wav", 1, 5, "bat"),
         options=SegmentationOptions(minimum_s=0.1, source_rate_hz=80000),
@@ -372,30 +373,30 @@ def test_a_time_expanded_recording_is_read_at_its_true_rate(tmp_path):
     assert "time-expanded" in reasons(late)[0]
 
 
-def test_a_recording_whose_table_is_empty_is_annotated_and_without_calls(tmp_path):
+def test_a_recording_with_an_empty_table_is_annotated_without_calls(tmp_path):
     record(tmp_path / "quiet.wav")
     (tmp_path / "quiet.Table.1.selections.txt").write_text(
         "Selection\tView\tBegin Time (s)\tEnd Time (s)\tAnnotation\n"
     )
-    found = segment_corpus(tmp_path)
-    assert found.annotated == {"quiet.wav"}
-    assert (found.annotation_count, found.segments, found.rejects) == (0, [], [])
+    result = segment_corpus(tmp_path)
+    assert result.annotated == {"quiet.wav"}
+    assert (result.annotation_count, result.segments, result.rejects) == (0, [], [])
 
 
 def test_folders_named_by_label_make_a_segment_of_each_recording(tmp_path):
     for name in ("roar/a.wav", "roar/b.wav", "old/blow/a.wav", "loose.wav"):
         record(tmp_path / name)
-    found = segment_corpus(tmp_path)
-    assert [(s.segment, s.label) for s in found.segments] == [
+    result = segment_corpus(tmp_path)
+    assert [(s.segment, s.label) for s in result.segments] == [
         ("old/blow/a.wav", "blow"),
         ("roar/a.wav", "roar"),
         ("roar/b.wav", "roar"),
     ]
-    assert [(Path(r.file).name, r.row) for r in found.rejects] == [("loose.wav", None)]
-    assert found.annotation_count == 4
+    assert [(Path(r.file).name, r.row) for r in result.rejects] == [("loose.wav", None)]
+    assert result.annotation_count == 4
 
 
-def test_a_folder_with_the_same_calls_in_two_forms_is_refused(tmp_path):
+def test_annotations_of_a_recording_in_two_formats_are_an_error(tmp_path):
     record(tmp_path / "x.wav")
     (tmp_path / "x.txt").write_text("0\t1.5\troar\n")
     annotate(tmp_path, ("x.wav", 0, 1.5, "roar"), name="x.csv")
@@ -406,7 +407,7 @@ def test_a_folder_with_the_same_calls_in_two_forms_is_refused(tmp_path):
     assert len(segment_corpus(tmp_path, format="audacity").segments) == 1
 
 
-def test_files_that_are_no_annotations_are_told_and_the_rest_goes_on(tmp_path):
+def test_files_that_are_not_annotations_are_reported_and_skipped(tmp_path):
     (tmp_path / "README.txt").write_text("Recordings of 2019.\n")
     (tmp_path / "broken.TextGrid").write_text(
         'File type = "ooTextFile"\nObject class = "TextGrid"\n\n0\n'
@@ -414,33 +415,31 @@ def test_files_that_are_no_annotations_are_told_and_the_rest_goes_on(tmp_path):
     (tmp_path / "photo.jpg").write_bytes(b"\xff\xd8")
     record(tmp_path / "x.wav")
     annotate(tmp_path, ("x.wav", 0, 1.5, "roar"))
-    found = segment_corpus(tmp_path)
-    assert len(found.segments) == 1
-    assert {Path(r.file).name: r.row for r in found.skipped_files} == {
+    result = segment_corpus(tmp_path)
+    assert len(result.segments) == 1
+    assert {Path(r.file).name: r.row for r in result.skipped_files} == {
         "README.txt": None,
         "broken.TextGrid": None,
     }
 
 
-def test_what_callshot_wrote_itself_is_no_annotation(tmp_path):
+def test_outputs_of_callshot_are_not_read_as_annotations(tmp_path):
     record(tmp_path / "x.wav")
     annotate(tmp_path, ("x.wav", 0, 1.5, "roar"))
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "folds.csv").write_text("segment,recording,label,fold\na,x.wav,blow,0\n")
     assert len(segment_corpus(tmp_path).segments) == 2
     (tmp_path / "out" / "provenance.json").write_text('{"files": {"folds.csv": "0"}}')
-    assert (
-        len(segment_corpus(tmp_path).segments) == 2
-    )  # another's: the content is not what it tells
+    assert len(segment_corpus(tmp_path).segments) == 2  # another file: its checksum differs
     digest = hashlib.sha256((tmp_path / "out" / "folds.csv").read_bytes()).hexdigest()
     (tmp_path / "out" / "provenance.json").write_text(json.dumps({"files": {"folds.csv": digest}}))
-    found = segment_corpus(tmp_path)
-    assert [s.label for s in found.segments] == ["roar"]
-    assert not found.skipped_files
+    result = segment_corpus(tmp_path)
+    assert [s.label for s in result.segments] == ["roar"]
+    assert not result.skipped_files
 
 
-def test_a_recording_without_calls_that_cannot_be_read_is_told(tmp_path):
-    spoil(tmp_path / "quiet.wav", "text")
+def test_an_unreadable_recording_with_an_empty_table_is_reported(tmp_path):
+    record_badly(tmp_path / "quiet.wav", "text")
     (tmp_path / "quiet.Table.1.selections.txt").write_text(
         "Selection\tBegin Time (s)\tEnd Time (s)\tAnnotation\n"
     )
@@ -456,15 +455,15 @@ def test_progress_adds_up_to_one(tmp_path, check):
     assert sum(shares) == pytest.approx(1)
 
 
-def test_the_same_file_name_at_another_site_is_another_recording(tmp_path):
+def test_the_same_file_name_in_another_folder_is_another_recording(tmp_path):
     record(tmp_path / "audio" / "siteA" / "REC_0.wav", seconds=5)
     record(tmp_path / "audio" / "siteB" / "REC_1.wav", seconds=5)
     for site in ("siteA", "siteC"):
         (tmp_path / "tables" / site).mkdir(parents=True)
         (tmp_path / "tables" / site / "REC_0.txt").write_text(f"1\t3\t{site}\n")
-    found = segment_corpus(tmp_path / "audio", tmp_path / "tables")
-    assert [s.label for s in found.segments] == ["siteA"]
-    assert "siteA/REC_0.wav has the same name but is in another folder" in reasons(found)[0]
+    result = segment_corpus(tmp_path / "audio", tmp_path / "tables")
+    assert [s.label for s in result.segments] == ["siteA"]
+    assert "siteA/REC_0.wav has the same name but is in another folder" in reasons(result)[0]
     table = annotate(tmp_path, ("D:\\f\\siteC\\REC_0.wav", 1, 3, "roar"))
     assert (
         "siteA/REC_0.wav has the same file name but is in another folder"
@@ -472,42 +471,42 @@ def test_the_same_file_name_at_another_site_is_another_recording(tmp_path):
     )
 
 
-def test_one_recording_is_annotated_by_the_file_of_its_name(tmp_path):
+def test_a_single_recording_is_annotated_by_the_file_of_its_name(tmp_path):
     for n in range(2):
         record(tmp_path / f"n{n}.wav")
         (tmp_path / f"n{n}.txt").write_text(f"0\t1.5\tcall {n}\n")
-    found = segment_corpus(tmp_path / "n1.wav")
-    assert [s.label for s in found.segments] == ["call 1"]
-    assert (found.annotation_count, found.skipped_files) == (1, [])
+    result = segment_corpus(tmp_path / "n1.wav")
+    assert [s.label for s in result.segments] == ["call 1"]
+    assert (result.annotation_count, result.skipped_files) == (1, [])
 
 
-def test_space_around_a_label_is_none_of_it_and_labels_that_are_nearly_one_are_told(tmp_path):
+def test_spaces_around_labels_are_dropped_and_similar_labels_are_noted(tmp_path):
     rows = [
         ("x.wav", 0, 2, "rumble"),
         ("x.wav", 2, 4, " rumble "),
         ("x.wav", 4, 6, "Rumble"),
         ("x.wav", 6, 8, "roar"),
     ]
-    found = segmented(tmp_path, *rows)
-    assert Counter(s.label for s in found.segments) == {"rumble": 2, "Rumble": 1, "roar": 1}
-    assert found.segments[1].extra["label_written"] == " rumble "
-    assert "2 labels differ only in spelling and are kept apart: 'Rumble', 'rumble'" in found.notes
+    result = segment_rows(tmp_path, *rows)
+    assert Counter(s.label for s in result.segments) == {"rumble": 2, "Rumble": 1, "roar": 1}
+    assert result.segments[1].extra["label_written"] == " rumble "
+    assert "2 labels differ only in spelling and are kept apart: 'Rumble', 'rumble'" in result.notes
 
 
-def test_calls_that_are_mostly_too_short_are_told_with_what_would_keep_them(tmp_path):
-    found = segmented(tmp_path, *[("x.wav", n, n + 0.3, "peep") for n in range(9)])
-    assert not found.segments
-    assert "most calls are shorter than 1 s; --min-length 0.2 would keep nearly all" in found.notes
+def test_a_note_suggests_a_minimum_if_most_calls_are_too_short(tmp_path):
+    result = segment_rows(tmp_path, *[("x.wav", n, n + 0.3, "peep") for n in range(9)])
+    assert not result.segments
+    assert "most calls are shorter than 1 s; --min-length 0.2 would keep nearly all" in result.notes
 
 
-def test_a_recording_that_is_cut_short_is_told_and_what_is_there_is_read(tmp_path):
+def test_a_truncated_recording_is_noted_and_read_up_to_its_end(tmp_path):
     whole = record(tmp_path / "x.wav", seconds=10).read_bytes()
     (tmp_path / "x.wav").write_bytes(whole[: len(whole) // 2])
-    found = segmented(tmp_path, ("x.wav", 1, 3, "roar"), ("x.wav", 7, 9, "blow"))
-    assert [s.label for s in found.segments] == ["roar"]
+    result = segment_rows(tmp_path, ("x.wav", 1, 3, "roar"), ("x.wav", 7, 9, "blow"))
+    assert [s.label for s in result.segments] == ["roar"]
     assert (
         "1 recordings are shorter than their headers announce, the first is x.wav, by 5.0 s"
-        in found.notes
+        in result.notes
     )
 
 
@@ -524,7 +523,7 @@ def test_without_any_annotations_the_error_says_what_to_do(tmp_path):
         segment_corpus(tmp_path)
 
 
-def test_other_columns_and_folds_travel_on(tmp_path):
+def test_other_columns_and_folds_are_kept(tmp_path):
     record(tmp_path / "x.wav", seconds=5)
     table = tmp_path / "calls.csv"
     table.write_text(
@@ -557,7 +556,7 @@ def textgrid(tiers: dict[str, list[tuple[float, float, str]]], end_s: float) -> 
     return "\n".join(lines) + "\n"
 
 
-def test_ldc_takes_the_tier_by_vote_the_first_channel_and_a_collar(tmp_path):
+def test_ldc_has_its_own_tier_channel_and_collar(tmp_path):
     record(tmp_path / "disc1" / "R01.wav", seconds=10, channels=2)
     tiers = {
         "speech": [(0.0, 2.0, "elephants at the tank")],
@@ -568,17 +567,17 @@ def test_ldc_takes_the_tier_by_vote_the_first_channel_and_a_collar(tmp_path):
         ],
     }
     (tmp_path / "disc1" / "r01_final.TextGrid").write_text(textgrid(tiers, 10.0), encoding="utf-16")
-    found = segment_corpus(tmp_path, corpus=CORPORA["ldc2010s05"])
-    assert [s.label for s in found.segments] == ["growl", "longroar-rumble", "squelch"]
-    assert {(s.channel_rule, s.collar_s, s.path) for s in found.segments} == {
+    result = segment_corpus(tmp_path, corpus=CORPORA["ldc2010s05"])
+    assert [s.label for s in result.segments] == ["growl", "longroar-rumble", "squelch"]
+    assert {(s.channel_rule, s.collar_s, s.path) for s in result.segments} == {
         ("first", 0.25, "disc1/R01.wav")
     }
-    assert found.segments[0].extra["tier speech"] == "elephants at the tank"
-    assert found.segments[0].extra["label_written"] == "Growl?"
-    assert "labels that are not in the list of ldc2010s05 are kept: 'squelch' (1)" in found.notes
+    assert result.segments[0].extra["tier speech"] == "elephants at the tank"
+    assert result.segments[0].extra["label_written"] == "Growl?"
+    assert "labels that are not in the list of ldc2010s05 are kept: 'squelch' (1)" in result.notes
 
 
-def test_elephant_voices_takes_folders_or_the_sheet_and_one_spelling(tmp_path):
+def test_elephant_voices_has_labels_from_folders_or_a_sheet_in_one_spelling(tmp_path):
     corpus = CORPORA["elephant-voices"]
     for name in (
         "estrous-rumble/70_file_1.mp3",
@@ -587,23 +586,24 @@ def test_elephant_voices_takes_folders_or_the_sheet_and_one_spelling(tmp_path):
         "Sad-rumble/3.wav",
     ):
         record(tmp_path / name, rate=16000, channels=2)
-    found = segment_corpus(tmp_path, corpus=corpus)
-    assert Counter(s.label for s in found.segments) == {
+    result = segment_corpus(tmp_path, corpus=corpus)
+    assert Counter(s.label for s in result.segments) == {
         "oestrous rumble": 2,
         "lets-go rumble": 1,
         "sad rumble": 1,
     }
-    assert {(s.channel_rule, s.collar_s) for s in found.segments} == {("mean", 0.0)}
+    assert {(s.channel_rule, s.collar_s) for s in result.segments} == {("mean", 0.0)}
     assert (
         "labels that are not in the list of elephant-voices are kept: 'sad rumble' (1)"
-        in found.notes
+        in result.notes
     )
     sheet = tmp_path / "sheet.csv"
     sheet.write_text(
-        "Selection,Sound_file,Start_time,End_time,Call_type\n1,70_file_1,0.5,2.5,Estrous rumble\n2,71.wav,1,1.5,X\n"
+        "Selection,Sound_file,Start_time,End_time,Call_type\n"
+        "1,70_file_1,0.5,2.5,Estrous rumble\n2,71.wav,1,1.5,X\n"
     )
-    found = segment_corpus(tmp_path, sheet, corpus=corpus)
-    assert [(s.path, s.start_s, s.label) for s in found.segments] == [
+    result = segment_corpus(tmp_path, sheet, corpus=corpus)
+    assert [(s.path, s.start_s, s.label) for s in result.segments] == [
         ("estrous-rumble/70_file_1.mp3", 0.5, "oestrous rumble")
     ]
 
@@ -612,7 +612,7 @@ Shape = tuple[dict[str, tuple[int, int]], int, tuple[str, ...], int, int, int]
 
 
 def manifest(folder: Path, shape: Shape) -> Path:
-    """Write a manifest with the paper's shape: eligible calls, calls of rare types, and calls under a second."""
+    """Write a manifest with eligible calls, calls of rare types, and calls under a second."""
     counts, folds, common, others, short, rare = shape
     label, fold = spread_over_folds(counts, folds, common)
     rows = [(n, f, 1.5) for n, f in zip(label, fold, strict=True)]
@@ -620,14 +620,15 @@ def manifest(folder: Path, shape: Shape) -> Path:
         (f"rare {n % rare}", -1 if n % rare == 0 else n % rare % folds, 1.0) for n in range(others)
     ]
     rows += [(label[n % len(label)], fold[n % len(label)], 0.5) for n in range(short)]
-    placed = Counter[int]()
+    next_start_s = Counter[int]()
     with (folder / "manifest.csv").open("w", newline="") as file:
         out = csv.writer(file)
         out.writerow(("recording", "start_s", "end_s", "label", "fold"))
         for name, number, length in rows:
-            start, placed[number] = placed[number], placed[number] + 2
+            start = next_start_s[number]
+            next_start_s[number] += 2
             out.writerow((f"fold{number}.flac", start, start + length, name, number))
-    for number, seconds in placed.items():
+    for number, seconds in next_start_s.items():
         sf.write(folder / f"fold{number}.flac", np.zeros(seconds * 100), 100)
     return folder / "manifest.csv"
 
@@ -639,16 +640,16 @@ def manifest(folder: Path, shape: Shape) -> Path:
         ((LDC, 10, ("growl", "blow"), 116, 742, 6), 4845, 4103, (10, 3985, 3987, 31)),
     ],
 )
-def test_a_manifest_with_the_papers_shape_gives_the_papers_bookkeeping(
+def test_a_manifest_with_the_counts_of_the_paper_gives_its_numbers_of_segments_and_classes(
     tmp_path, shape, annotated, long, evaluated
 ):
-    found = segment_corpus(tmp_path, manifest(tmp_path, shape), check=False)
-    assert (found.annotation_count, len(found.segments), len(found.rejects)) == (
+    result = segment_corpus(tmp_path, manifest(tmp_path, shape), check=False)
+    assert (result.annotation_count, len(result.segments), len(result.rejects)) == (
         annotated,
         long,
         annotated - long,
     )
-    segments = found.segments
+    segments = result.segments
     folds = check_folds(
         [s.recording for s in segments], np.array([s.extra["fold"] for s in segments])
     )
@@ -664,7 +665,7 @@ def test_a_manifest_with_the_papers_shape_gives_the_papers_bookkeeping(
     assert {c.label: (c.exemplars, c.complete_to_k) for c in eligible} == shape[0]
 
 
-# Nothing is lost in silence
+# Every annotation is a segment or a reject
 
 TIMES = st.sampled_from(
     ["0", "0.5", "1", "2.5", "3", "3.05", "7", "-1", "nan", "", "x", "1e400", "2,5"]
@@ -677,7 +678,7 @@ NAMES = st.sampled_from(
         "gone.wav",
         "../good.wav",
         "",
-        *(f"{how}.wav" for how in SPOILED),
+        *(f"{kind}.wav" for kind in BAD_KINDS),
     ]
 )
 LABELS = st.sampled_from(["roar", "rumble", "", " ", "a\tb", 'say "roar"', "象🐘"])
@@ -687,8 +688,8 @@ ROWS = st.lists(st.tuples(NAMES, TIMES, TIMES, LABELS), max_size=12)
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
     folder = tmp_path_factory.mktemp("library")
-    for how in SPOILED:
-        spoil(folder / f"{how}.wav", how)
+    for kind in BAD_KINDS:
+        record_badly(folder / f"{kind}.wav", kind)
     record(folder / "good.wav")
     record(folder / "sub" / "other.wav")
     return folder
@@ -698,11 +699,11 @@ def library(tmp_path_factory):
 @settings(max_examples=60)
 def test_every_annotation_is_a_segment_or_a_reject(library, rows):
     table = annotate(library, *rows, name="random.csv")
-    found = segment_corpus(library, table, options=SegmentationOptions(collar_s=0.1), threads=1)
-    assert found.annotation_count == len(found.segments) + len(found.rejects)
-    assert found.annotation_count == sum(any(cell != "" for cell in row) for row in rows)
-    assert len({s.segment for s in found.segments}) == len(found.segments)
-    assert all(reject.row is not None and reject.reason for reject in found.rejects)
+    result = segment_corpus(library, table, options=SegmentationOptions(collar_s=0.1), threads=1)
+    assert result.annotation_count == len(result.segments) + len(result.rejects)
+    assert result.annotation_count == sum(any(cell != "" for cell in row) for row in rows)
+    assert len({s.segment for s in result.segments}) == len(result.segments)
+    assert all(reject.row is not None and reject.reason for reject in result.rejects)
 
 
 @given(
@@ -712,13 +713,13 @@ def test_every_annotation_is_a_segment_or_a_reject(library, rows):
         )
     )
 )
-def test_labels_are_those_of_a_literal_comparison_of_all_pairs(spans):
+def test_overlapping_labels_equal_a_comparison_of_all_pairs(spans):
     note = Annotation(None, 0, 1, "", "file", 1)
     calls = sorted(
         (Call(path, path, start, start + n, label, note) for path, start, n, label in spans),
         key=lambda c: (c.path, c.start_s, c.end_s, c.label),
     )
-    literal = [
+    expected = [
         tuple(
             sorted(
                 {
@@ -730,7 +731,7 @@ def test_labels_are_those_of_a_literal_comparison_of_all_pairs(spans):
         )
         for c in calls
     ]
-    assert overlapping_labels(calls) == literal
+    assert overlapping_labels(calls) == expected
 
 
 @pytest.mark.skipif(
@@ -738,9 +739,13 @@ def test_labels_are_those_of_a_literal_comparison_of_all_pairs(spans):
 )
 def test_the_real_elephants_become_241_segments_by_sheet_and_by_folder():
     for format in ("auto", "folders"):
-        found = segment_corpus(SHARED / "elephants", format=format)
-        assert Counter(s.label for s in found.segments) == {"rumble": 91, "roar": 81, "trumpet": 69}
-        assert not found.rejects
+        result = segment_corpus(SHARED / "elephants", format=format)
+        assert Counter(s.label for s in result.segments) == {
+            "rumble": 91,
+            "roar": 81,
+            "trumpet": 69,
+        }
+        assert not result.rejects
     assert (
         len({s.recording for s in segment_corpus(SHARED / "elephants", check=False).segments})
         == 203
@@ -750,9 +755,9 @@ def test_the_real_elephants_become_241_segments_by_sheet_and_by_folder():
 @pytest.mark.skipif(
     not SHARED.exists(), reason="the real recordings in ../shared/data are not here"
 )
-def test_the_real_finch_songs_are_too_short_for_the_paper_and_not_for_their_own_rule():
+def test_the_real_finch_songs_need_a_shorter_minimum():
     assert len(segment_corpus(SHARED / "finch").rejects) == 601
-    found = segment_corpus(
+    result = segment_corpus(
         SHARED / "finch", options=SegmentationOptions(minimum_s=0.02), hints=Hints()
     )
-    assert len(found.segments) == 601
+    assert len(result.segments) == 601

@@ -1,4 +1,4 @@
-"""The synthetic corpus: the same bytes by seed, the paper's counts, two forms of one truth, calls that are calls."""
+"""The synthetic corpus: the same bytes for a seed, the counts of the paper, realistic calls."""
 
 import hashlib
 import re
@@ -74,13 +74,13 @@ def first_channel(folder: Path, plan: RecordingPlan) -> np.ndarray:
 def raven_spans(path: Path) -> list[Span]:
     """Read a Raven table by its definition: one selection may have a row for each view."""
     header, *rows = [line.split("\t") for line in path.read_text("utf-8").splitlines()]
-    found = {}
+    selections = {}
     for row in rows:
         cell = dict(zip(header, row, strict=True))
         span = (float(cell["Begin Time (s)"]), float(cell["End Time (s)"]), cell["Annotation"])
-        assert found.setdefault(cell["Selection"], span) == span
+        assert selections.setdefault(cell["Selection"], span) == span
         assert 0 < float(cell["Low Freq (Hz)"]) < float(cell["High Freq (Hz)"]) <= RATE_HZ / 2
-    return list(found.values())
+    return list(selections.values())
 
 
 def grid_tiers(path: Path) -> dict[str, list[Span]]:
@@ -92,15 +92,15 @@ def grid_tiers(path: Path) -> dict[str, list[Span]]:
     for part in text.split("class = ")[2:]:  # the first is the class of the object
         name = re.search(r'name = "(.*)"', part)
         assert name is not None
-        found = re.findall(interval, part)
-        assert f"intervals: size = {len(found)}\n" in part
+        intervals = re.findall(interval, part)
+        assert f"intervals: size = {len(intervals)}\n" in part
         tiers[name[1]] = [
-            (float(low), float(high), words.replace('""', '"')) for low, high, words in found
+            (float(low), float(high), words.replace('""', '"')) for low, high, words in intervals
         ]
     return tiers
 
 
-def test_the_same_seed_gives_the_same_bytes_with_one_thread_and_with_two(
+def test_the_same_seed_gives_the_same_bytes_with_any_number_of_threads(
     corpus: tuple[Path, CorpusSummary, list[RecordingPlan]], tmp_path: Path
 ) -> None:
     make_corpus(tmp_path, seed=5, scale=0.1, rate_hz=RATE_HZ, threads=1)
@@ -116,7 +116,7 @@ def test_another_seed_gives_other_bytes(
     assert not np.array_equal(*audio)
 
 
-def test_a_recording_made_alone_is_the_one_in_the_corpus(
+def test_a_recording_made_alone_equals_that_of_the_corpus(
     corpus: tuple[Path, CorpusSummary, list[RecordingPlan]],
 ) -> None:
     folder, _, plans = corpus
@@ -150,7 +150,7 @@ def test_the_counts_at_scale_one_are_those_of_the_paper() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**40), st.floats(0.01, 2))
-def test_every_plan_keeps_the_rules(seed: int, scale: float) -> None:
+def test_every_plan_has_enough_recordings_calls_and_room(seed: int, scale: float) -> None:
     plans = plan_corpus(seed, scale)
     recordings = defaultdict(set)
     for plan in plans:
@@ -192,7 +192,7 @@ def test_about_eight_in_a_hundred_calls_overlap_another_and_never_three_at_once(
     assert 0.07 <= overlapping / total <= 0.09
 
 
-def test_both_forms_of_annotation_hold_the_calls_of_the_plan(
+def test_both_annotation_formats_have_the_calls_of_the_plan(
     corpus: tuple[Path, CorpusSummary, list[RecordingPlan]],
 ) -> None:
     folder, _, plans = corpus
@@ -203,11 +203,12 @@ def test_both_forms_of_annotation_hold_the_calls_of_the_plan(
         assert sorted(calls) == sorted(spans(plan))
 
 
-def test_the_intervals_of_a_tier_fill_the_recording_and_notes_are_no_calls(
+def test_the_intervals_of_a_tier_fill_the_recording_and_notes_have_their_own_tier(
     corpus: tuple[Path, CorpusSummary, list[RecordingPlan]],
 ) -> None:
     folder, _, plans = corpus
-    names, notes = Counter[str](), Counter[str]()
+    names = Counter[str]()
+    notes = Counter[str]()
     for plan in plans:
         tiers = grid_tiers(folder / "textgrid" / f"{plan.name}.TextGrid")
         names.update(list(tiers))
@@ -226,7 +227,7 @@ def test_the_intervals_of_a_tier_fill_the_recording_and_notes_are_no_calls(
 
 
 @pytest.mark.filterwarnings("ignore::Warning")  # its own, about the pandas that it uses
-def test_crowsetta_reads_both_forms_alike(
+def test_crowsetta_reads_both_annotation_formats(
     corpus: tuple[Path, CorpusSummary, list[RecordingPlan]],
 ) -> None:
     formats = pytest.importorskip("crowsetta").formats
@@ -259,7 +260,7 @@ def test_some_tables_have_two_views_and_some_grids_are_utf_16(
 def test_audio_is_as_long_as_planned_and_neither_clipped_nor_silent(
     corpus: tuple[Path, CorpusSummary, list[RecordingPlan]],
 ) -> None:
-    folder, made, plans = corpus
+    folder, summary, plans = corpus
     channels = Counter[int]()
     for plan in plans:
         audio, _ = soundfile.read(
@@ -270,10 +271,10 @@ def test_audio_is_as_long_as_planned_and_neither_clipped_nor_silent(
         channels[plan.channels] += 1
     assert set(channels) == {1, 2}
     assert soundfile.info(folder / "recordings" / f"{plans[0].name}.flac").subtype == "PCM_16"
-    assert made.recordings == len(plans)
-    assert made.calls == sum(len(plan.calls) for plan in plans)
-    assert made.duration_s == pytest.approx(sum(plan.duration_s for plan in plans))
-    assert all(len(list(each.iterdir())) == len(plans) for each in made.folders)
+    assert summary.recordings == len(plans)
+    assert summary.calls == sum(len(plan.calls) for plan in plans)
+    assert summary.duration_s == pytest.approx(sum(plan.duration_s for plan in plans))
+    assert all(len(list(each.iterdir())) == len(plans) for each in summary.folders)
 
 
 def test_the_second_channel_is_a_weaker_later_copy(
@@ -287,7 +288,7 @@ def test_the_second_channel_is_a_weaker_later_copy(
     assert 0.2 <= products[lag] / (first @ first) <= 0.61
 
 
-def test_calls_stand_out_of_their_recording(
+def test_calls_are_louder_than_the_rest_of_their_recording(
     corpus: tuple[Path, CorpusSummary, list[RecordingPlan]],
 ) -> None:
     """In the band of the calls, on the whole: some are faint, as some are in the field."""
@@ -302,30 +303,34 @@ def test_calls_stand_out_of_their_recording(
 
 
 def fundamental_hz(call: np.ndarray, rate_hz: int) -> float:
-    """Measure it as the first high peak of the autocorrelation in half-second windows, and take the median."""
-    found, size, shortest, longest = [], rate_hz // 2, rate_hz // 45, rate_hz // 8
+    """Return the median over half-second windows of the first high autocorrelation peak."""
+    estimates = []
+    size = rate_hz // 2
+    shortest = rate_hz // 45
+    longest = rate_hz // 8
     for begin in range(0, call.size - size, size // 2):
         spectrum = np.abs(np.fft.rfft(call[begin : begin + size] * np.hanning(size), 8 * size))
         echo = np.fft.irfft(spectrum)[shortest:longest]
         peaks = 1 + np.flatnonzero((echo[1:-1] >= echo[:-2]) & (echo[1:-1] >= echo[2:]))
         if peaks.size > 0:
-            found.append(
+            estimates.append(
                 rate_hz / (shortest + peaks[np.argmax(echo[peaks] > 0.7 * echo[peaks].max())])
             )
-    return float(np.median(found))
+    return float(np.median(estimates))
 
 
 @pytest.mark.parametrize("label", RUMBLES)
 def test_the_fundamental_of_a_rumble_lies_in_the_range_of_its_type(label: str) -> None:
-    """The median lies off the mean by part of the sweep. Breath and pulses can hide it, so most calls must be right."""
+    """The sweep moves the median, and breath and pulses can hide it: most calls must be right."""
     low_hz, high_hz = CALL_TYPES[label].f0_hz
-    margin, random = 0.03 + CALL_TYPES[label].sweep, default_rng(7)
+    margin = 0.03 + CALL_TYPES[label].sweep
+    random = default_rng(7)
     callers = [Caller(pitch) for pitch in (0.8, 1.0, 1.2)] * 4
     calls = [
         synthesise_call(label, [caller], 3.0, 4000, random).astype(float) for caller in callers
     ]
     measured = [fundamental_hz(call, 4000) for call in calls]
-    hits = [low_hz * (1 - margin) <= found_hz <= high_hz * (1 + margin) for found_hz in measured]
+    hits = [low_hz * (1 - margin) <= f0_hz <= high_hz * (1 + margin) for f0_hz in measured]
     assert np.mean(hits) >= (0.5 if label in ("grumbling rumble", "musth rumble") else 0.9), (
         measured
     )
@@ -348,7 +353,7 @@ def test_a_call_is_finite_has_unit_power_and_begins_and_ends_in_silence(
     assert abs(call[-1]) < 1e-3
 
 
-def test_rumbles_lie_on_the_whole_below_roars_and_roars_below_trumpets() -> None:
+def test_rumbles_are_lower_than_roars_and_roars_lower_than_trumpets() -> None:
     def centre_hz(label: str) -> float:
         calls = [synthesise_call(label, [Caller()], 2.0, 16000, default_rng(i)) for i in range(6)]
         power = np.mean([np.abs(np.fft.rfft(call)) ** 2 for call in calls], axis=0)
@@ -371,12 +376,12 @@ def test_a_pulsated_trumpet_pulses_five_to_twelve_times_a_second() -> None:
         assert 4.5 <= np.argmax(strength[60:]) * 0.025 + 1.5 <= 12.5
 
 
-def test_what_is_further_away_is_duller_and_more_reverberant() -> None:
-    def heard(distance_m: float) -> np.ndarray:
-        scene = draw_soundscape(default_rng(0))
+def test_a_distant_call_is_duller_and_more_reverberant() -> None:
+    def distant_click(distance_m: float) -> np.ndarray:
+        soundscape = draw_soundscape(default_rng(0))
         quiet = dict.fromkeys(("wind_db", "floor_db", "insects_db"), -200.0)
-        fields = {name: getattr(scene, name) for name in scene.__slots__} | quiet
-        far = type(scene)(
+        fields = {name: getattr(soundscape, name) for name in soundscape.__slots__} | quiet
+        far = type(soundscape)(
             **fields | {"distance_m": distance_m, "birds_per_s": 0.0, "reverberation_s": 0.5}
         )
         click = np.zeros(RATE_HZ, np.float32)
@@ -390,16 +395,19 @@ def test_what_is_further_away_is_duller_and_more_reverberant() -> None:
     def tail(samples: np.ndarray) -> float:
         return float((samples[1200:] ** 2).sum() / (samples**2).sum())
 
-    near, far = heard(10), heard(100)
+    near = distant_click(10)
+    far = distant_click(100)
     assert treble(far) < 0.7 * treble(near)
     assert tail(far) > 2 * tail(near)
 
 
-def test_types_can_be_learnt_but_not_at_a_glance(
+def test_call_types_are_learnable_but_not_trivial(
     corpus: tuple[Path, CorpusSummary, list[RecordingPlan]],
 ) -> None:
-    """A nearest centroid on mean band levels, recordings left out in turn, does better than chance and far from all."""
-    rows, labels, groups = [], [], []
+    """A nearest centroid of band levels, tested on other recordings, is better than chance."""
+    rows = []
+    labels = []
+    groups = []
     for plan in corpus[2]:
         audio = first_channel(corpus[0], plan)
         for call in plan.calls:
@@ -409,7 +417,9 @@ def test_types_can_be_learnt_but_not_at_a_glance(
             rows.append(np.log(bands / bands.sum()))
             labels.append(call.label)
             groups.append(plan.number)
-    table, label, group = np.array(rows), np.array(labels), np.array(groups)
+    table = np.array(rows)
+    label = np.array(labels)
+    group = np.array(groups)
     hits = []
     for row in np.flatnonzero(np.isin(label, list(COUNTS))):
         others = group != group[row]
@@ -420,7 +430,7 @@ def test_types_can_be_learnt_but_not_at_a_glance(
     assert 1.8 / 12 < np.mean(hits) < 0.8
 
 
-def test_the_readme_says_what_it_is_and_how_to_segment_it(
+def test_the_readme_has_the_options_and_the_command_to_segment_it(
     corpus: tuple[Path, CorpusSummary, list[RecordingPlan]],
 ) -> None:
     text = (corpus[0] / "README.md").read_text()
@@ -429,16 +439,16 @@ def test_the_readme_says_what_it_is_and_how_to_segment_it(
 
 
 def test_progress_adds_up_to_one_and_names_the_recordings(tmp_path: Path) -> None:
-    told: list[tuple[float, str]] = []
+    shares: list[tuple[float, str]] = []
     make_corpus(
-        tmp_path, scale=0.1, rate_hz=4000, progress=lambda share, what: told.append((share, what))
+        tmp_path, scale=0.1, rate_hz=4000, progress=lambda share, task: shares.append((share, task))
     )
-    assert sum(share for share, _ in told) == pytest.approx(1)
-    assert [what for _, what in told] == [plan.name for plan in plan_corpus(0, 0.1)]
+    assert sum(share for share, _ in shares) == pytest.approx(1)
+    assert [task for _, task in shares] == [plan.name for plan in plan_corpus(0, 0.1)]
 
 
-def test_nothing_more_is_begun_after_an_interruption(tmp_path: Path) -> None:
-    def interrupt(share: float, what: str) -> None:
+def test_an_interruption_leaves_no_unfinished_files(tmp_path: Path) -> None:
+    def interrupt(share: float, task: str) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -447,13 +457,13 @@ def test_nothing_more_is_begun_after_an_interruption(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob(".*"))
 
 
-def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "taken").write_text("a file")
     with pytest.raises(OutputError, match=r"taken: cannot be used \(Not a directory\)"):
         make_corpus(tmp_path / "taken", scale=0.1)
 
 
-def test_a_file_that_cannot_be_written_is_refused_and_leaves_nothing_half_done(
+def test_a_file_that_cannot_be_written_is_an_error_and_leaves_no_unfinished_files(
     tmp_path: Path,
 ) -> None:
     name = plan_corpus(0, 0.1)[0].name
@@ -465,7 +475,7 @@ def test_a_file_that_cannot_be_written_is_refused_and_leaves_nothing_half_done(
     assert not list(tmp_path.rglob(".*"))
 
 
-def test_a_folder_with_anything_else_in_it_is_refused_and_the_same_corpus_is_made_anew(
+def test_a_folder_with_other_files_is_an_error_and_the_same_corpus_is_written_again(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "corpus"
@@ -491,7 +501,7 @@ def test_a_folder_with_anything_else_in_it_is_refused_and_the_same_corpus_is_mad
         ({"threads": 0}, "threads: expected 1 or more, got 0"),
     ],
 )
-def test_options_out_of_range_are_refused_before_anything_is_written(
+def test_options_out_of_range_are_errors_before_anything_is_written(
     tmp_path: Path, options: dict[str, float], match: str
 ) -> None:
     with pytest.raises(OptionError, match=match):
@@ -499,7 +509,7 @@ def test_options_out_of_range_are_refused_before_anything_is_written(
     assert not (tmp_path / "corpus").exists()
 
 
-def test_a_chorus_sounds_from_end_to_end() -> None:
+def test_a_chorus_is_never_silent() -> None:
     for number in range(5):
         random = default_rng(number)
         call = synthesise_call(CHORUS, [draw_caller(random)], 6.0, 8000, random).astype(float)

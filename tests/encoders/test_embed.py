@@ -1,4 +1,4 @@
-"""From segments to the store and the table: only what is missing is made, nothing is lost, nothing is doubled."""
+"""Segments are embedded once, kept in the store, and survive crashes, full disks and kills."""
 
 import os
 import random
@@ -22,46 +22,56 @@ from callshot.corpus.audio import load_audio
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segment_table import read_segments
 from callshot.encoders.catalogue import find_encoder
-from callshot.encoders.embed import Batching, embed_segments, make_table, segment_source
+from callshot.encoders.embed import (
+    Batching,
+    embed,
+    embed_segments,
+    make_table,
+    segment_source,
+)
 from callshot.encoders.encode import Encoder, open_encoder, pool
 from callshot.encoders.store.store import open_store
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.records import Segment
 from callshot.study.file_steps import embed_files, segment_files
 from callshot.tables.embedding_tables import table_corpus
-from sounds import record, spoil
+from sounds import record, record_badly
 from test_cli import run
 
 
-def segment(path: str, start_s: float = 0.0, end_s: float = 1.0, **more: object) -> Segment:
+def make_segment(path: str, start_s: float = 0.0, end_s: float = 1.0, **more: object) -> Segment:
     name = f"{path}@{start_s}-{end_s}"
     return Segment(
         name, path, path, start_s, end_s, 0.0, "roar", ("roar",), 16000, "mean", -3.0, None, more
     )  # type: ignore[arg-type]
 
 
-class Counted:
-    """An encoder that counts what goes through its model."""
+class CountingEncoder:
+    """An encoder that counts the calls of its model."""
 
     def __init__(self, name: str = "mfcc") -> None:
-        self.whole = open_encoder(find_encoder(name))
-        self.seen = 0
+        self.opened = open_encoder(find_encoder(name))
+        self.calls = 0
 
     @property
     def encoder(self) -> Encoder:
         def model(signal):
-            self.seen += 1
-            return self.whole.model(signal)
+            self.calls += 1
+            return self.opened.model(signal)
 
-        return Encoder(self.whole.spec, model, self.whole.fingerprint)
+        return Encoder(self.opened.spec, model, self.opened.fingerprint)
 
 
-def embedded(folder, segments, encoder, store="store"):
-    with open_store(folder / store, encoder.fingerprint) as kept:
+def embed_folder(folder, segments, encoder, store="store"):
+    with open_store(folder / store, encoder.fingerprint) as opened:
         keys, rejects = embed_segments(
-            segments, folder, partial(load_audio, folder, threads=2), encoder, kept
+            segments,
+            encoder,
+            opened,
+            root=folder,
+            load_audio=partial(load_audio, folder, threads=2),
         )
-        return keys, rejects, kept.vectors([key for key in keys if key is not None])
+        return keys, rejects, opened.vectors([key for key in keys if key is not None])
 
 
 @pytest.fixture
@@ -71,45 +81,47 @@ def library(tmp_path):
     return tmp_path
 
 
-def test_a_second_run_encodes_nothing_and_gives_the_same(library):
+def test_a_second_run_encodes_nothing_and_gives_the_same_vectors(library):
     segments = [
-        segment(f"r{n}.wav", start, start + 1.5) for n in range(3) for start in (0.0, 1.0, 2.0)
+        make_segment(f"r{n}.wav", start, start + 1.5) for n in range(3) for start in (0.0, 1.0, 2.0)
     ]
-    counted = Counted()
-    first = embedded(library, segments, counted.encoder)
-    assert counted.seen == 9
-    again = embedded(library, segments[::-1], counted.encoder)
-    assert counted.seen == 9
+    counting = CountingEncoder()
+    first = embed_folder(library, segments, counting.encoder)
+    assert counting.calls == 9
+    again = embed_folder(library, segments[::-1], counting.encoder)
+    assert counting.calls == 9
     assert first[0] == again[0][::-1]
     np.testing.assert_array_equal(first[2], again[2][::-1])
 
 
-def test_a_longer_list_encodes_only_what_is_new(library):
-    counted = Counted()
-    embedded(library, [segment("r0.wav")], counted.encoder)
-    embedded(library, [segment("r0.wav"), segment("r1.wav")], counted.encoder)
-    assert counted.seen == 2
+def test_only_new_segments_are_encoded(library):
+    counting = CountingEncoder()
+    embed_folder(library, [make_segment("r0.wav")], counting.encoder)
+    embed_folder(library, [make_segment("r0.wav"), make_segment("r1.wav")], counting.encoder)
+    assert counting.calls == 2
 
 
 def test_the_same_audio_in_another_file_is_encoded_once(library):
     (library / "copy.wav").write_bytes((library / "r0.wav").read_bytes())
-    counted = Counted()
-    keys = embedded(library, [segment("r0.wav"), segment("copy.wav")], counted.encoder)[0]
+    counting = CountingEncoder()
+    keys = embed_folder(
+        library, [make_segment("r0.wav"), make_segment("copy.wav")], counting.encoder
+    )[0]
     assert keys[0] == keys[1]
-    embedded(library, [segment("copy.wav", 0, 1)], counted.encoder)
-    assert counted.seen <= 2  # both may wait for the model at once
+    embed_folder(library, [make_segment("copy.wav", 0, 1)], counting.encoder)
+    assert counting.calls <= 2  # both may wait in one batch
 
 
-def test_after_a_part_the_rest_gets_its_own_vectors(library):
-    segments = [segment(f"r{n % 3}.wav", n / 10, n / 10 + 1) for n in range(12)]
-    encoder = Counted().encoder
-    embedded(library, segments[1::3], encoder)
-    keys, _, vectors = embedded(library, segments, encoder)
-    fresh = embedded(library, segments, encoder, "another store")
+def test_a_run_after_a_partial_run_gives_the_vectors_of_a_full_run(library):
+    segments = [make_segment(f"r{n % 3}.wav", n / 10, n / 10 + 1) for n in range(12)]
+    encoder = CountingEncoder().encoder
+    embed_folder(library, segments[1::3], encoder)
+    keys, _, vectors = embed_folder(library, segments, encoder)
+    fresh = embed_folder(library, segments, encoder, "another store")
     assert keys == fresh[0]
     np.testing.assert_array_equal(vectors, fresh[2])
-    for one, vector in zip(segments, vectors, strict=True):
-        signal = next(iter(load_audio(library, [one])))[1]
+    for segment, vector in zip(segments, vectors, strict=True):
+        _, signal = next(iter(load_audio(library, [segment])))
         np.testing.assert_array_equal(vector, encoder.encode([signal])[0][0])
 
 
@@ -124,234 +136,278 @@ def test_after_a_part_the_rest_gets_its_own_vectors(library):
         {"source_rate_hz": 8000.0},
     ],
 )
-def test_every_way_of_reading_a_segment_has_a_vector_of_its_own(library, change):
+def test_every_way_of_reading_a_segment_has_its_own_vector(library, change):
     record(library / "two.wav", seconds=4, rate=16000, channels=2)
-    plain = segment("two.wav")
-    encoder = Counted().encoder
+    plain = make_segment("two.wav")
+    encoder = CountingEncoder().encoder
     keys = (
-        embedded(library, [plain], encoder)[0]
-        + embedded(library, [replace(plain, **change)], encoder)[0]
+        embed_folder(library, [plain], encoder)[0]
+        + embed_folder(library, [replace(plain, **change)], encoder)[0]
     )
     assert keys[0] != keys[1]
 
 
-def test_the_same_samples_at_another_rate_are_other_audio(library):
+def test_the_same_samples_at_another_rate_are_different_audio(library):
     encoder = Encoder(
         find_encoder("birdnet-v2.4"),
         lambda windows: np.repeat(windows[:, :1], 1024, axis=1),
         {"encoder": "fake"},
     )
-    slow = replace(segment("r0.wav", 0, 1), level_dbfs=None)
+    slow = replace(make_segment("r0.wav", 0, 1), level_dbfs=None)
     fast = replace(slow, rate_hz=48000, source_rate_hz=48000.0, end_s=1 / 3)
-    keys = embedded(library, [slow, fast], encoder)[0]
+    keys = embed_folder(library, [slow, fast], encoder)[0]
     assert keys[0].partition("@")[0] == keys[1].partition("@")[0]
     assert keys[0] != keys[1]
 
 
 @pytest.mark.parametrize("name", ["mfcc", "birdnet-v2.4"])
-def test_a_segment_that_the_model_refuses_is_a_reject_and_the_rest_goes_on(library, name):
+def test_a_segment_on_which_the_model_fails_is_a_reject(library, name):
     spec = find_encoder(name)
 
     def model(items):
-        vectors = (
-            np.zeros((1 if items.ndim == 1 else len(items), spec.dimension), np.float32)
-            + items.flat[0]
-        )
-        return np.full_like(vectors, np.nan) if (np.abs(items) > 0.9).any() else vectors
+        count = 1 if items.ndim == 1 else len(items)
+        value = np.nan if (np.abs(items) > 0.9).any() else items.flat[0]
+        return np.full((count, spec.dimension), value, np.float32)
 
     record(library / "loud.wav", seconds=4, rate=16000)
     segments = [
-        replace(segment(f"r{n % 3}.wav", n / 20, n / 20 + 1), level_dbfs=-20.0) for n in range(20)
+        replace(make_segment(f"r{n % 3}.wav", n / 20, n / 20 + 1), level_dbfs=-20.0)
+        for n in range(20)
     ]
-    segments.insert(7, replace(segment("loud.wav"), level_dbfs=0.0))
-    keys, rejects, vectors = embedded(library, segments, Encoder(spec, model, {"encoder": name}))
+    segments.insert(7, replace(make_segment("loud.wav"), level_dbfs=0.0))
+    keys, rejects, vectors = embed_folder(
+        library, segments, Encoder(spec, model, {"encoder": name})
+    )
     assert [(reject.file, reject.row) for reject in rejects] == [("loud.wav", 8)]
     assert keys[7] is None
     assert len(vectors) == 20
 
 
-def test_audio_that_is_known_from_elsewhere_is_read_once_more_and_no_more(library):
+def test_a_copy_of_known_audio_is_read_only_once(library):
     (library / "copy.wav").write_bytes((library / "r0.wav").read_bytes())
-    encoder = Counted().encoder
-    embedded(library, [segment("r0.wav")], encoder)
-    embedded(library, [segment("copy.wav")], encoder)
-    with open_store(library / "store", encoder.fingerprint) as kept:
-        embed_segments(
-            [segment("copy.wav")],
-            library,
-            lambda wanted: pytest.fail("read again") if wanted else (),
-            encoder,
-            kept,
-        )
+    encoder = CountingEncoder().encoder
+    embed_folder(library, [make_segment("r0.wav")], encoder)
+    embed_folder(library, [make_segment("copy.wav")], encoder)
+
+    def fail_to_load(segments):
+        assert not segments, "read again"
+        return ()
+
+    with open_store(library / "store", encoder.fingerprint) as store:
+        copy = [make_segment("copy.wav")]
+        embed_segments(copy, encoder, store, root=library, load_audio=fail_to_load)
 
 
-def test_audio_that_changed_in_its_file_is_encoded_anew(library):
-    counted = Counted()
-    first = embedded(library, [segment("r0.wav")], counted.encoder)[0]
+def test_a_changed_file_is_encoded_again(library):
+    counting = CountingEncoder()
+    first = embed_folder(library, [make_segment("r0.wav")], counting.encoder)[0]
     record(library / "r0.wav", seconds=4, rate=16000, seed=9)
     os.utime(library / "r0.wav", ns=(1, 1))
-    assert embedded(library, [segment("r0.wav")], counted.encoder)[0] != first
-    assert counted.seen == 2
+    assert embed_folder(library, [make_segment("r0.wav")], counting.encoder)[0] != first
+    assert counting.calls == 2
 
 
-def test_one_bad_file_among_many_is_a_reject_and_the_rest_goes_on(library):
-    spoil(library / "bad.wav", "text")
-    segments = [segment(f"r{n % 3}.wav", n / 20, n / 20 + 1) for n in range(40)]
-    segments.insert(20, segment("bad.wav"))
-    keys, rejects, vectors = embedded(library, segments, Counted().encoder)
-    assert (keys.count(None), keys[20], len(vectors)) == (1, None, 40)
+def test_a_bad_file_is_a_reject_and_the_others_are_embedded(library):
+    record_badly(library / "bad.wav", "text")
+    segments = [make_segment(f"r{n % 3}.wav", n / 20, n / 20 + 1) for n in range(40)]
+    segments.insert(20, make_segment("bad.wav"))
+    keys, rejects, vectors = embed_folder(library, segments, CountingEncoder().encoder)
+    assert keys.count(None) == 1
+    assert keys[20] is None
+    assert len(vectors) == 40
     assert [(reject.file, reject.row) for reject in rejects] == [("bad.wav", 21)]
 
 
-def test_audio_that_comes_again_and_again_is_one_shard(library):
+def test_repeated_audio_is_encoded_once_and_stored_in_one_shard(library):
     segments = [
-        segment("r0.wav"),
-        *(segment(f"r{n}.wav", end_s=1 + n / 9) for n in (0, 1, 2, 0, 1, 2)),
+        make_segment("r0.wav"),
+        *(make_segment(f"r{n}.wav", end_s=1 + n / 9) for n in (0, 1, 2, 0, 1, 2)),
     ]
-    counted = Counted()
-    assert len(set(embedded(library, segments, counted.encoder)[0])) == 3
-    assert (counted.seen, len(shards(library / "store"))) == (3, 1)
+    counting = CountingEncoder()
+    assert len(set(embed_folder(library, segments, counting.encoder)[0])) == 3
+    assert (counting.calls, len(list_shards(library / "store"))) == (3, 1)
 
 
-def watched(work):
-    """Return an encoder whose model is told first, in a list, how much has been made ready for it."""
-    ready = []
+def make_watched_encoder(before_model):
+    """Return an encoder that calls a function with all prepared lengths before its model."""
+    prepared = []
 
-    class Watched(Encoder):
+    class WatchedEncoder(Encoder):
         def prepare(self, signal, rate_hz):
-            ready.append(len(signal))
+            prepared.append(len(signal))
             return super().prepare(signal, rate_hz)
 
     def model(windows):
-        work(ready)
+        before_model(prepared)
         return np.repeat(windows[:, :1], 1024, axis=1)
 
-    return Watched(find_encoder("birdnet-v2.4"), model, {"encoder": "watched"})
+    return WatchedEncoder(find_encoder("birdnet-v2.4"), model, {"encoder": "watched"})
 
 
-def ahead(library, encoder, count=12):
-    segments = [segment(f"r{n % 3}.wav", n / 10, n / 10 + 1) for n in range(count)]
-    with open_store(library / "store", encoder.fingerprint) as kept:
-        embed_segments(segments, library, partial(load_audio, library), encoder, kept)
+def embed_many(library, encoder, count=12):
+    segments = [make_segment(f"r{n % 3}.wav", n / 10, n / 10 + 1) for n in range(count)]
+    load = partial(load_audio, library)
+    with open_store(library / "store", encoder.fingerprint) as store:
+        embed_segments(segments, encoder, store, root=library, load_audio=load)
 
 
-def test_windows_are_made_ready_while_the_model_works(library):
-    seen = []
+def test_windows_are_prepared_while_the_model_works(library):
+    results = []
 
-    def wait(ready):
-        until, wanted = time.monotonic() + 5, min(12, len(seen) + 3)
-        while len(ready) < wanted and time.monotonic() < until:
+    def wait(prepared):
+        deadline = time.monotonic() + 5
+        expected = min(12, len(results) + 3)
+        while len(prepared) < expected and time.monotonic() < deadline:
             time.sleep(0.001)
-        seen.append(len(ready) >= wanted)
+        results.append(len(prepared) >= expected)
 
-    ahead(library, watched(wait))
-    assert all(seen)
+    embed_many(library, make_watched_encoder(wait))
+    assert all(results)
 
 
-def test_no_more_is_made_ready_than_may_wait(library, monkeypatch):
-    monkeypatch.setattr(
-        "callshot.encoders.embed.AHEAD_SAMPLES", 2 * 48000
-    )  # two of 1 s, and one more
+def test_the_number_of_prepared_segments_is_limited(library, monkeypatch):
+    # Two segments of 1 s, and one more
+    monkeypatch.setattr("callshot.encoders.embed.MOST_AHEAD_SAMPLES", 2 * 48000)
     monkeypatch.setattr("callshot.encoders.embed.LARGEST_BATCH", 1)
-    seen = []
+    counts = []
 
-    def wait(ready):
+    def wait(prepared):
         time.sleep(0.01)
-        seen.append(len(ready))
+        counts.append(len(prepared))
 
-    ahead(library, watched(wait), 30)
-    assert max(ready - used for used, ready in enumerate(seen)) <= 5
+    embed_many(library, make_watched_encoder(wait), 30)
+    assert max(prepared - used for used, prepared in enumerate(counts)) <= 5
 
 
-def test_a_model_that_breaks_leaves_no_thread_behind(library):
-    def fail(ready):
+def test_a_model_that_raises_leaves_no_thread_behind(library):
+    def fail(prepared):
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        ahead(library, watched(fail))
+        embed_many(library, make_watched_encoder(fail))
     assert not any(thread.name.startswith("callshot-") for thread in threading.enumerate())
 
 
-def test_shares_of_the_work_add_up_to_one_with_the_pace(library):
-    told: list[tuple[float, str]] = []
-    encoder = Counted().encoder
-    segments = [segment(f"r{n}.wav") for n in range(3)]
-    embedded(library, segments[:1], encoder)
-    with open_store(library / "store", encoder.fingerprint) as kept:
-        read = partial(load_audio, library)
+def test_progress_adds_up_to_one_and_shows_the_pace(library):
+    calls: list[tuple[float, str]] = []
+    encoder = CountingEncoder().encoder
+    segments = [make_segment(f"r{n}.wav") for n in range(3)]
+    embed_folder(library, segments[:1], encoder)
+    with open_store(library / "store", encoder.fingerprint) as store:
         embed_segments(
-            segments, library, read, encoder, kept, lambda share, what: told.append((share, what))
+            segments,
+            encoder,
+            store,
+            root=library,
+            load_audio=partial(load_audio, library),
+            progress=lambda share, text: calls.append((share, text)),
         )
-    assert sum(share for share, _ in told) == pytest.approx(1)
-    assert "segments/s" in told[-1][1]
-    assert "h of audio per hour" in told[-1][1]
+    assert sum(share for share, _ in calls) == pytest.approx(1)
+    assert "segments/s" in calls[-1][1]
+    assert "h of audio per hour" in calls[-1][1]
 
 
-def test_batches_grow_while_that_is_faster_and_then_stay():
+def test_batches_grow_while_the_model_gets_faster():
     batching = Batching()
     for speed in (1, 1.9, 3.5, 3.4):  # windows a second at sizes 1, 2, 4, 8
         for _ in range(3):
-            batching.learn(batching.size, batching.size / speed)
+            batching.record(batching.size, batching.size / speed)
     assert (batching.size, batching.settled) == (4, True)
-    batching.learn(4, 1e-9)
+    batching.record(4, 1e-9)
     assert batching.size == 4
 
 
-def test_folds_are_those_of_all_segments_or_none(library):
-    two = [segment("r0.wav", fold=0), segment("r1.wav", fold=1)]
+def test_embed_returns_a_table_in_the_order_of_the_segments_and_the_rejects(library):
+    record_badly(library / "bad.wav", "text")
+    segments = [make_segment(name) for name in ("r2.wav", "bad.wav", "r0.wav")]
+    sequences = {}
+
+    def write_sequences(names, arrays):
+        sequences.update(zip(names, arrays, strict=True))
+
+    table, rejects = embed(
+        segments,
+        "mfcc",
+        root=library,
+        load_audio=partial(load_audio, library),
+        choices={"coefficients": "13"},
+        store=library / "store",
+        write_sequences=write_sequences,
+    )
+    assert table.encoder == "mfcc[coefficients=13]"
+    assert table.recording == ("r2.wav", "r0.wav")
+    assert [(reject.file, reject.row) for reject in rejects] == [("bad.wav", 2)]
+    means = [array.mean(axis=0) for array in sequences.values()]
+    assert list(sequences) == list(table.segment)
+    np.testing.assert_allclose(table.vectors, means, rtol=1e-5)
+
+
+def test_embed_without_any_readable_segment_is_an_error(library):
+    segments = [make_segment("missing.wav")]
+    load = partial(load_audio, library)
+    with pytest.raises(InputError, match=r"memory: no segment could be embedded .*missing\.wav"):
+        embed(segments, "mfcc", root=library, load_audio=load, store=library / "store")
+
+
+def test_either_all_segments_have_a_fold_or_none(library):
+    two = [make_segment("r0.wav", fold=0), make_segment("r1.wav", fold=1)]
     table = make_table("mfcc", two, np.zeros((2, 3), np.float32), library)
     assert table.fold is not None
     assert table.fold.tolist() == [0, 1]
     with pytest.raises(InputError, match=r"column fold: empty for r1\.wav"):
-        make_table("mfcc", [two[0], segment("r1.wav")], np.zeros((2, 3), np.float32), library)
+        make_table("mfcc", [two[0], make_segment("r1.wav")], np.zeros((2, 3), np.float32), library)
 
 
 @pytest.fixture
-def cut(library):
+def segment_table(library):
     rows = "".join(f"r{n % 3}.wav,{n / 100},{n / 100 + 1.2},label {n % 2}\n" for n in range(200))
     (library / "calls.csv").write_text("recording,start_s,end_s,label\n" + rows)
     segment_files(library, library / "segments", library / "calls.csv")
     return library / "segments" / "segments.parquet"
 
 
-def test_the_table_has_what_evaluate_needs_and_the_sequences_lie_beside_it(cut, tmp_path):
+def test_the_table_has_all_columns_and_the_sequences_are_beside_it(segment_table, tmp_path):
     table, rejects = embed_files(
-        cut, tmp_path / "mfcc.parquet", "mfcc", sequences=True, store=tmp_path / "store"
+        segment_table, tmp_path / "mfcc.parquet", "mfcc", sequences=True, store=tmp_path / "store"
     )
     assert (len(table), rejects) == (200, [])
     frame = pl.read_parquet(tmp_path / "mfcc.parquet")
     assert set(frame.columns) == {"recording", "label", "segment", "labels", "embedding"}
-    behind = pl.read_parquet(tmp_path / "mfcc.sequences.parquet")
-    assert behind["frames"].unique().to_list() == [121]
-    mean = behind["sequence"][3].to_numpy().reshape(121, 40).mean(axis=0, dtype=np.float64)
+    sequences = pl.read_parquet(tmp_path / "mfcc.sequences.parquet")
+    assert sequences["frames"].unique().to_list() == [121]
+    mean = sequences["sequence"][3].to_numpy().reshape(121, 40).mean(axis=0, dtype=np.float64)
     np.testing.assert_allclose(frame["embedding"][3].to_numpy(), mean, rtol=1e-6)
 
 
-def test_recordings_that_were_moved_are_named_anew_or_told(cut, tmp_path):
-    (tmp_path / "elsewhere").mkdir()
+def test_moved_recordings_are_an_error_unless_their_folder_is_given(segment_table, tmp_path):
+    (tmp_path / "moved").mkdir()
     for n in range(3):
-        (tmp_path / f"r{n}.wav").rename(tmp_path / "elsewhere" / f"r{n}.wav")
+        (tmp_path / f"r{n}.wav").rename(tmp_path / "moved" / f"r{n}.wav")
     with pytest.raises(InputError, match="no segment could be embedded from"):
-        embed_files(cut, tmp_path / "mfcc.parquet", "mfcc", store=tmp_path / "store")
+        embed_files(segment_table, tmp_path / "mfcc.parquet", "mfcc", store=tmp_path / "store")
     table, _ = embed_files(
-        cut,
+        segment_table,
         tmp_path / "mfcc.parquet",
         "mfcc",
-        audio=tmp_path / "elsewhere",
+        audio=tmp_path / "moved",
         store=tmp_path / "store",
     )
     assert len(table) == 200
 
 
-def test_choices_and_the_name_of_the_corpus_reach_the_table(cut, tmp_path):
+def test_options_and_the_name_of_the_corpus_are_in_the_table(segment_table, tmp_path):
     table, _ = embed_files(
-        cut, tmp_path / "a.parquet", "mfcc", {"coefficients": "13"}, store=tmp_path / "store"
+        segment_table,
+        tmp_path / "a.parquet",
+        "mfcc",
+        {"coefficients": "13"},
+        store=tmp_path / "store",
     )
     assert (table.encoder, table.vectors.shape) == ("mfcc[coefficients=13]", (200, 13))
-    segments = pl.read_parquet(cut)
+    segments = pl.read_parquet(segment_table)
     facts = {"audio": str(tmp_path), "corpus": "mine"}
-    segments.write_parquet(cut, metadata=facts)
-    embed_files(cut, tmp_path / "b.parquet", "random", store=tmp_path / "store")
+    segments.write_parquet(segment_table, metadata=facts)
+    embed_files(segment_table, tmp_path / "b.parquet", "random", store=tmp_path / "store")
     assert table_corpus(tmp_path / "b.parquet") == "mine"
     assert sorted(path.name for path in tmp_path.glob("*.rejects.csv")) == []
 
@@ -359,39 +415,42 @@ def test_choices_and_the_name_of_the_corpus_reach_the_table(cut, tmp_path):
 @pytest.mark.parametrize(
     "out", ["segments/segments.parquet", "x.csv", "gone/x.parquet", "segments"]
 )
-def test_a_place_where_no_table_can_be_is_told_before_any_work(cut, tmp_path, out, monkeypatch):
+def test_a_bad_output_path_is_an_error_before_any_work(segment_table, tmp_path, out, monkeypatch):
     monkeypatch.setattr(
-        "callshot.study.file_steps.open_encoder", lambda *_, **__: pytest.fail("opened")
+        "callshot.encoders.embed.open_encoder", lambda *_, **__: pytest.fail("opened")
     )
-    before = cut.read_bytes()
+    before = segment_table.read_bytes()
     with pytest.raises((OutputError, OptionError)):
-        embed_files(cut, tmp_path / out, "mfcc", store=tmp_path / "store")
-    assert cut.read_bytes() == before
+        embed_files(segment_table, tmp_path / out, "mfcc", store=tmp_path / "store")
+    assert segment_table.read_bytes() == before
 
 
-def test_segments_at_a_rate_that_the_encoder_does_not_take_are_told_before_any_work(library):
+def test_a_rate_that_the_encoder_does_not_take_is_an_error_before_any_work(library):
     (library / "calls.csv").write_text("recording,start_s,end_s,label\nr0.wav,0,2,roar\n")
     segment_files(
-        library, library / "cut", library / "calls.csv", options=SegmentationOptions(rate_hz=8000)
+        library,
+        library / "segment_table",
+        library / "calls.csv",
+        options=SegmentationOptions(rate_hz=8000),
     )
     with pytest.raises(
         InputError,
-        match=r"is cut at 8000 Hz, and mfcc wants 16000; cut segments anew with --rate 16000",
+        match=r"mfcc needs segments at 16000 Hz, but .* is at 8000; .* with --rate 16000",
     ):
         embed_files(
-            library / "cut" / "segments.parquet",
+            library / "segment_table" / "segments.parquet",
             library / "x.parquet",
             "mfcc",
             store=library / "store",
         )
 
 
-def embedding(cut, out, store):
-    words = ["embed", cut, "-e", "mfcc", "-o", out, "--store", store, "--quiet"]
+def embed_command(segment_table, out, store):
+    words = ["embed", segment_table, "-e", "mfcc", "-o", out, "--store", store, "--quiet"]
     return [sys.executable, "-m", "callshot", *map(str, words)]
 
 
-# The same, with its own pace of writing, and a limit on the size of files.
+# The same, with another time between writes, and a limit on the size of files
 CHILD = """
 import sys
 from callshot.cli import main
@@ -404,52 +463,56 @@ main()
 """
 
 
-def failing(cut, out, store, wait_s=0.0, limit=0):
-    """Embed where there is no room, and return what is said; each segment is written at once, or after `wait_s`."""
+def fail_to_embed(segment_table, out, store, wait_s=0.0, limit=0):
+    """Embed without enough space, and return the error; segments are written after `wait_s`."""
     command = [
         sys.executable,
         "-c",
         CHILD,
         str(wait_s),
         str(limit),
-        *embedding(cut, out, store)[3:],
+        *embed_command(segment_table, out, store)[3:],
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
-    return done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (process.returncode, process.stdout) == (2, "")
+    return process.stderr
 
 
 @pytest.fixture
 def encoded(monkeypatch):
-    """What is encoded in this process, an item for each segment."""
-    seen = []
-    monkeypatch.setattr(
-        "callshot.encoders.embed.pool", lambda sequence: seen.append(1) or pool(sequence)
-    )
-    return seen
+    """One item for each segment that is encoded in this process."""
+    calls = []
+
+    def count_and_pool(output):
+        calls.append(1)
+        return pool(output)
+
+    monkeypatch.setattr("callshot.encoders.embed.pool", count_and_pool)
+    return calls
 
 
-def shards(store):
+def list_shards(store):
     return set(store.glob("*/shard-*.parquet"))
 
 
-def held(store):
-    """Count the segments in a store as any tool would."""
-    return (
-        pl.read_parquet(sorted(shards(store)), columns=["source"])["source"].n_unique()
-        if shards(store)
-        else 0
-    )
+def count_stored(store):
+    """Count the segments in a store by reading its files."""
+    paths = sorted(list_shards(store))
+    if not paths:
+        return 0
+    return pl.read_parquet(paths, columns=["source"])["source"].n_unique()
 
 
 @pytest.fixture
-def whole(cut, tmp_path):
-    """The table of an undisturbed run."""
-    embed_files(cut, tmp_path / "whole.parquet", "mfcc", store=tmp_path / "undisturbed")
-    return (tmp_path / "whole.parquet").read_bytes()
+def expected_table(segment_table, tmp_path):
+    """The table of an undisturbed run, as bytes."""
+    embed_files(
+        segment_table, tmp_path / "expected.parquet", "mfcc", store=tmp_path / "undisturbed"
+    )
+    return (tmp_path / "expected.parquet").read_bytes()
 
 
-# Forks a process for each line it is sent, after the imports: 20 processes need not wait for them.
+# Forks a process for each input line, after the imports: 20 processes do not repeat them.
 FORKS = """
 import os, sys
 from pathlib import Path
@@ -457,60 +520,61 @@ import numpy as np
 from callshot.encoders import catalogue, encode
 from callshot.encoders.store import store
 from callshot.study.file_steps import embed_files
-cut, out, folder = map(Path, sys.argv[1:])
+segment_table, out, folder = map(Path, sys.argv[1:])
 encode.open_encoder(catalogue.find_encoder("mfcc")).encode([np.zeros(16000, np.float32)])
 store.FLUSH_AFTER_S = 0.0
 for _ in sys.stdin:
     if (pid := os.fork()) == 0:
-        embed_files(cut, out, "mfcc", store=folder)
+        embed_files(segment_table, out, "mfcc", store=folder)
         os._exit(0)
     print(pid, flush=True)
     print(os.waitpid(pid, 0)[1], flush=True)
 """
 
 
-def kill_one(forks, store, chance):
-    """Start embedding and end it at once, when it has written some shards, or while it merges them."""
-    before, wanted = shards(store), chance.randrange(8)
+def kill_one(forks, store, rng):
+    """Start embedding and kill it at once, after some shards, or while it merges them."""
+    before = list_shards(store)
+    count = rng.randrange(8)
     forks.stdin.write("\n")
     forks.stdin.flush()
     pid = int(forks.stdout.readline())
-    with suppress(ProcessLookupError):  # all that was missing was less than wanted
-        while len(shards(store) - before) < wanted:
+    with suppress(ProcessLookupError):  # it ended by itself
+        while len(list_shards(store) - before) < count:
             os.kill(pid, 0)
             time.sleep(0.001)
-        time.sleep(chance.uniform(0, 0.01 if wanted else 0.2))
+        time.sleep(rng.uniform(0, 0.01 if count else 0.2))
         os.kill(pid, signals.SIGKILL)
     return int(forks.stdout.readline())
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows has no SIGKILL")
-def test_killed_at_any_moment_and_run_again_the_table_is_the_same_byte_for_byte(
-    cut, tmp_path, whole, encoded
+def test_runs_that_are_killed_and_repeated_give_the_same_table(
+    segment_table, tmp_path, expected_table, encoded
 ):
-    chance, store, out, parts = (
-        random.Random(4),
-        tmp_path / "store",
-        tmp_path / "killed.parquet",
-        [],
-    )
-    command = [sys.executable, "-c", FORKS, cut, out, store]
+    rng = random.Random(4)
+    store = tmp_path / "store"
+    out = tmp_path / "killed.parquet"
+    counts = []
+    command = [sys.executable, "-c", FORKS, segment_table, out, store]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as forks:
         for _ in range(20):
-            status = kill_one(forks, store, chance)
-            parts.append(held(store) if status == signals.SIGKILL else 200)
-    assert sum(0 < part < 200 for part in parts) >= 5
-    assert parts == sorted(parts)  # what was written once is never lost
-    embed_files(cut, out, "mfcc", store=store)
-    assert len(encoded) == 200 - parts[-1]
-    assert out.read_bytes() == whole
+            status = kill_one(forks, store, rng)
+            counts.append(count_stored(store) if status == signals.SIGKILL else 200)
+    assert sum(0 < count < 200 for count in counts) >= 5
+    assert counts == sorted(counts)  # stored vectors are never lost
+    embed_files(segment_table, out, "mfcc", store=store)
+    assert len(encoded) == 200 - counts[-1]
+    assert out.read_bytes() == expected_table
 
 
-def test_two_processes_at_once_lose_and_double_nothing(cut, tmp_path):
+def test_two_processes_at_once_give_the_same_complete_table(segment_table, tmp_path):
     children = [
-        subprocess.Popen(embedding(cut, tmp_path / f"{n}.parquet", tmp_path / "store"))
+        subprocess.Popen(
+            embed_command(segment_table, tmp_path / f"{n}.parquet", tmp_path / "store")
+        )
         for n in range(2)
     ]
     assert [child.wait() for child in children] == [0, 0]
@@ -519,15 +583,16 @@ def test_two_processes_at_once_lose_and_double_nothing(cut, tmp_path):
     assert frames[0]["segment"].n_unique() == frames[0].height == 200
 
 
-def test_one_recording_among_a_thousand_that_goes_bad_is_told_and_the_others_are_embedded(
+def test_one_bad_recording_among_two_hundred_is_reported_and_the_others_are_embedded(
     tmp_path, capsys
 ):
-    for n in range(1000):
+    for n in range(200):
         record(tmp_path / "audio" / f"r{n:03d}.wav", seconds=1.1, rate=16000, seed=n)
-    rows = "".join(f"r{n:03d}.wav,0,1.1,label {n % 2}\n" for n in range(1000))
+    rows = "".join(f"r{n:03d}.wav,0,1.1,label {n % 2}\n" for n in range(200))
     (tmp_path / "calls.csv").write_text("recording,start_s,end_s,label\n" + rows)
     run("segment", tmp_path / "audio", "-a", tmp_path / "calls.csv", "--out", tmp_path, "--quiet")
-    bad, out = tmp_path / "audio" / "r500.wav", tmp_path / "mfcc.parquet"
+    bad = tmp_path / "audio" / "r100.wav"
+    out = tmp_path / "mfcc.parquet"
     bad.write_bytes(bad.read_bytes()[:20])
     run(
         "embed",
@@ -539,26 +604,25 @@ def test_one_recording_among_a_thousand_that_goes_bad_is_told_and_the_others_are
         "--store",
         tmp_path / "store",
     )
-    told, said = capsys.readouterr().out, "r500.wav: libsndfile cannot read it as audio"
-    assert f"left out: row 501: {said}" in told
-    assert f"999 of 1000 segments embedded in {out}" in told
+    printed = capsys.readouterr().out
+    reason = "r100.wav: libsndfile cannot read it as audio"
+    assert f"left out: row 101: {reason}" in printed
+    assert f"199 of 200 segments embedded in {out}" in printed
     segments = pl.read_parquet(tmp_path / "segments.parquet")["segment"].to_list()
-    assert pl.read_parquet(out)["segment"].to_list() == segments[:500] + segments[501:]
+    assert pl.read_parquet(out)["segment"].to_list() == segments[:100] + segments[101:]
     (reject,) = pl.read_csv(tmp_path / "mfcc.rejects.csv").to_dicts()
-    assert (reject["file"], reject["row"], reject["reason"].startswith(said)) == (
-        "r500.wav",
-        501,
+    assert (reject["file"], reject["row"], reject["reason"].startswith(reason)) == (
+        "r100.wav",
+        101,
         True,
     )
 
 
 @pytest.fixture
 def disk(tmp_path):
-    """A disk of 64 KiB, which only the process that keeps it has; the others see it through that process."""
-    folder, script = (
-        tmp_path / "disk",
-        'mount -t tmpfs -o size=64k small "$0" && echo ready && read -r _',
-    )
+    """A disk of 64 KiB that one process mounts; others see it through that process."""
+    folder = tmp_path / "disk"
+    script = 'mount -t tmpfs -o size=64k small "$0" && echo ready && read -r _'
     folder.mkdir()
     command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, folder]
     try:
@@ -572,60 +636,57 @@ def disk(tmp_path):
         keeper.stdin.close()
 
 
-def test_a_disk_that_fills_up_is_told_and_the_store_goes_on_from_there(
-    cut, tmp_path, disk, whole, encoded
+def test_a_full_disk_is_an_error_and_the_next_run_resumes(
+    segment_table, tmp_path, disk, expected_table, encoded
 ):
-    out, wanted = (
-        tmp_path / "mfcc.parquet",
-        r"cannot be written \(No space left on device\); .*free some disk space.*\n",
-    )
-    said = failing(cut, out, disk / "store")
-    assert re.fullmatch(rf"callshot: {re.escape(str(disk))}/store/\S+: {wanted}", said)
+    out = tmp_path / "mfcc.parquet"
+    message = r"cannot be written \(No space left on device\); .*free some disk space.*\n"
+    error = fail_to_embed(segment_table, out, disk / "store")
+    assert re.fullmatch(rf"callshot: {re.escape(str(disk))}/store/\S+: {message}", error)
     assert not out.exists()
-    sources = [segment_source(tmp_path, one) for one in read_segments(cut)[0]]
-    with open_store(disk / "store", Counted().encoder.fingerprint) as store:
+    sources = [segment_source(tmp_path, segment) for segment in read_segments(segment_table)[0]]
+    with open_store(disk / "store", CountingEncoder().encoder.fingerprint) as store:
         keys = store.find(sources)
         assert np.isfinite(store.vectors(list(keys.values()))).all()
         assert store.notes == []
     assert 0 < len(keys) < 200
     shutil.copytree(disk / "store", tmp_path / "roomy")
-    embed_files(cut, out, "mfcc", store=tmp_path / "roomy")
+    embed_files(segment_table, out, "mfcc", store=tmp_path / "roomy")
     assert len(encoded) == 200 - len(keys)
-    assert out.read_bytes() == whole
+    assert out.read_bytes() == expected_table
 
 
-def test_a_disk_that_is_full_when_the_table_is_written_costs_nothing_but_the_table(
-    cut, tmp_path, disk, whole, encoded
+def test_a_disk_too_full_for_the_table_loses_no_embedding(
+    segment_table, tmp_path, disk, expected_table, encoded
 ):
-    out, store = disk / "mfcc.parquet", tmp_path / "store"
+    out = disk / "mfcc.parquet"
+    store = tmp_path / "store"
     out.write_bytes(b"an earlier table")
     (disk / "filler").write_bytes(bytes(48 * 1024))
-    said = failing(cut, out, store, wait_s=30)
-    wanted = r"cannot be written \(.*No space left on device.*\)\n"
-    assert re.fullmatch(rf"callshot: {re.escape(str(out))}: {wanted}", said)
+    error = fail_to_embed(segment_table, out, store, wait_s=30)
+    message = r"cannot be written \(.*No space left on device.*\)\n"
+    assert re.fullmatch(rf"callshot: {re.escape(str(out))}: {message}", error)
     assert sorted(path.name for path in disk.iterdir()) == ["filler", "mfcc.parquet"]
     assert out.read_bytes() == b"an earlier table"
     (disk / "filler").unlink()
-    embed_files(cut, out, "mfcc", store=store)
+    embed_files(segment_table, out, "mfcc", store=store)
     assert encoded == []
-    assert out.read_bytes() == whole
+    assert out.read_bytes() == expected_table
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no limit on the size of files")
 @pytest.mark.parametrize(
-    ("wait_s", "place", "again"), [(30, r"store/\S+/shard-\S+", 200), (0, r"mfcc\.parquet", 0)]
+    ("wait_s", "file", "missing"), [(30, r"store/\S+/shard-\S+", 200), (0, r"mfcc\.parquet", 0)]
 )
-def test_a_limit_on_files_is_told_whether_the_store_or_the_table_meets_it(
-    cut, tmp_path, whole, encoded, wait_s, place, again
+def test_a_limit_on_the_size_of_files_is_an_error_and_the_next_run_resumes(
+    segment_table, tmp_path, expected_table, encoded, wait_s, file, missing
 ):
-    out, store, wanted = (
-        tmp_path / "mfcc.parquet",
-        tmp_path / "store",
-        r"cannot be written \(.*File too large.*\n",
-    )
-    said = failing(cut, out, store, wait_s=wait_s, limit=16_000)
-    assert re.fullmatch(rf"callshot: {re.escape(str(tmp_path))}/{place}: {wanted}", said)
-    assert (held(store), out.exists()) == (200 - again, False)
-    embed_files(cut, out, "mfcc", store=store)
-    assert len(encoded) == again
-    assert out.read_bytes() == whole
+    out = tmp_path / "mfcc.parquet"
+    store = tmp_path / "store"
+    message = r"cannot be written \(.*File too large.*\n"
+    error = fail_to_embed(segment_table, out, store, wait_s=wait_s, limit=16_000)
+    assert re.fullmatch(rf"callshot: {re.escape(str(tmp_path))}/{file}: {message}", error)
+    assert (count_stored(store), out.exists()) == (200 - missing, False)
+    embed_files(segment_table, out, "mfcc", store=store)
+    assert len(encoded) == missing
+    assert out.read_bytes() == expected_table

@@ -1,4 +1,4 @@
-"""One battery over every spec that can be opened here: what any encoder must do, and what each says of itself."""
+"""One set of tests for every encoder that can be opened here."""
 
 import os
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from callshot.encoders.weights.weight_files import find_weight, import_weight
 from callshot.errors import InputError, OptionError
 
 RATE_HZ = 16000
-WAYS = {
+VARIANTS = {
     "mfcc": {},
     "random": {},
     "birdnet-v2.4": {},
@@ -22,16 +22,13 @@ WAYS = {
     "perch-v2 spatial": {"sequence": "spatial"},
     "hubert-base-l2": {},
 }
-STANDINS = {
-    "perch-v2": standins.perch_v2,
-    "hubert-base-l2": standins.hubert,
-}  # where the real weights are not here
+STANDINS = {"perch-v2": standins.perch_v2, "hubert-base-l2": standins.hubert}
 
 
-@pytest.fixture(scope="module", params=WAYS)
+@pytest.fixture(scope="module", params=VARIANTS)
 def encoder(request, tmp_path_factory) -> Iterator[Encoder]:
     name = request.param.split()[0]
-    spec = find_encoder(name, WAYS[request.param])
+    spec = find_encoder(name, VARIANTS[request.param])
     with pytest.MonkeyPatch.context() as patch:
         if any(find_weight(spec.weights_name, weight) is None for weight in spec.weights):
             if name not in STANDINS:
@@ -44,53 +41,53 @@ def encoder(request, tmp_path_factory) -> Iterator[Encoder]:
         yield open_encoder(spec, threads=min(2, os.cpu_count() or 1))
 
 
-def sound(seconds: float, seed: int = 0) -> np.ndarray:
-    return (
-        np.random.default_rng(seed)
-        .normal(scale=0.1, size=round(seconds * RATE_HZ))
-        .astype(np.float32)
-    )
+def make_sound(seconds: float, seed: int = 0) -> np.ndarray:
+    samples = round(seconds * RATE_HZ)
+    return np.random.default_rng(seed).normal(scale=0.1, size=samples).astype(np.float32)
 
 
-def vectors(encoder: Encoder, *signals: np.ndarray) -> np.ndarray:
-    found = encoder.encode([encoder.prepare(signal, RATE_HZ) for signal in signals])
-    return np.stack([pool(sequence) for sequence in found])
+def compute_vectors(encoder: Encoder, *signals: np.ndarray) -> np.ndarray:
+    outputs = encoder.encode([encoder.prepare(signal, RATE_HZ) for signal in signals])
+    return np.stack([pool(output) for output in outputs])
 
 
-def lengths(encoder: Encoder) -> list[float]:
-    """Return a short one, and for encoders of windows a window, one sample more, and several."""
+def list_lengths(encoder: Encoder) -> list[float]:
+    """Return lengths below, at, just above and far above the window."""
     window = 1.0 if encoder.spec.windowing is None else encoder.spec.windowing.window_s
     return [0.5, window, window + 1 / RATE_HZ, 2.5 * window]
 
 
-def test_vectors_have_the_rows_dimension_are_float32_and_finite(encoder):
-    found = vectors(encoder, *(sound(seconds) for seconds in lengths(encoder)))
-    assert found.shape == (4, encoder.spec.dimension)
-    assert found.dtype == np.float32
-    assert np.isfinite(found).all()
+def test_vectors_are_finite_float32_of_the_right_dimension(encoder):
+    sounds = [make_sound(seconds) for seconds in list_lengths(encoder)]
+    vectors = compute_vectors(encoder, *sounds)
+    assert vectors.shape == (4, encoder.spec.dimension)
+    assert vectors.dtype == np.float32
+    assert np.isfinite(vectors).all()
 
 
-def test_the_same_audio_gives_the_same_bits_and_other_audio_others(encoder):
-    first, again, other = sound(1.5), sound(1.5), sound(1.5, seed=1)
-    np.testing.assert_array_equal(vectors(encoder, first), vectors(encoder, again))
-    assert not np.allclose(vectors(encoder, first), vectors(encoder, other))
+def test_the_same_audio_gives_the_same_bits_and_other_audio_does_not(encoder):
+    first = make_sound(1.5)
+    again = make_sound(1.5)
+    other = make_sound(1.5, seed=1)
+    np.testing.assert_array_equal(compute_vectors(encoder, first), compute_vectors(encoder, again))
+    assert not np.allclose(compute_vectors(encoder, first), compute_vectors(encoder, other))
 
 
-def test_a_segment_alone_is_as_in_a_batch(encoder):
-    signals = [sound(seconds, seed) for seed, seconds in enumerate(lengths(encoder))]
-    together = vectors(encoder, *signals)
-    alone = np.concatenate([vectors(encoder, signal) for signal in signals])
+def test_a_segment_has_the_same_vector_alone_and_in_a_batch(encoder):
+    signals = [make_sound(seconds, seed) for seed, seconds in enumerate(list_lengths(encoder))]
+    together = compute_vectors(encoder, *signals)
+    alone = np.concatenate([compute_vectors(encoder, signal) for signal in signals])
     np.testing.assert_allclose(together, alone, atol=1e-5 * max(1, np.abs(alone).max()))
 
 
-def test_silence_is_finite(encoder):
-    assert np.isfinite(vectors(encoder, np.zeros(RATE_HZ, np.float32))).all()
+def test_the_vector_of_silence_is_finite(encoder):
+    assert np.isfinite(compute_vectors(encoder, np.zeros(RATE_HZ, np.float32))).all()
 
 
-def test_a_window_more_is_a_frame_more_or_sixteen(encoder):
+def test_each_window_gives_one_frame_or_sixteen(encoder):
     if encoder.spec.windowing is None:
         pytest.skip("takes segments whole")
-    prepared = [encoder.prepare(sound(seconds), RATE_HZ) for seconds in lengths(encoder)]
+    prepared = [encoder.prepare(make_sound(seconds), RATE_HZ) for seconds in list_lengths(encoder)]
     frames = 16 if encoder.spec.options.get("sequence") == "spatial" else 1
     assert [len(windows) for windows in prepared] == [1, 1, 2, 3]
     assert [unroll(one).shape for one in encoder.encode(prepared)] == [
@@ -99,46 +96,47 @@ def test_a_window_more_is_a_frame_more_or_sixteen(encoder):
 
 
 def test_a_louder_segment_does_what_the_row_says(encoder):
-    quiet = sound(2.0)
-    moved = np.abs(np.diff(vectors(encoder, quiet, quiet * 2), axis=0))[0]
-    scale = np.abs(vectors(encoder, quiet)).max()
-    said = encoder.spec.level
-    if said.startswith("moves the first coefficient"):
-        assert moved[0] > 1
-        assert moved[1:].max() < 1e-3
-    elif said.startswith(("does not move it", "hardly moves it")):
-        assert moved.max() < 5e-3 * scale
+    quiet = make_sound(2.0)
+    change = np.abs(np.diff(compute_vectors(encoder, quiet, quiet * 2), axis=0))[0]
+    scale = np.abs(compute_vectors(encoder, quiet)).max()
+    level = encoder.spec.level
+    if level == "changes the first coefficient":
+        assert change[0] > 1
+        assert change[1:].max() < 1e-3
+    elif level.startswith(("does not change it", "hardly changes it")):
+        assert change.max() < 5e-3 * scale
     else:
-        assert moved.max() > 0.1
+        assert level == "gives an unrelated vector"
+        assert change.max() > 0.1
 
 
-def test_segments_at_another_rate_are_resampled_or_refused(encoder):
+def test_segments_at_another_rate_are_resampled_or_an_error(encoder):
     if encoder.spec.windowing is None:
         with pytest.raises(
-            InputError, match=r"wanted segments at 16000 Hz, found 8000; cut them with --rate 16000"
+            InputError, match="expected segments at 16000 Hz, got 8000; cut them with --rate 16000"
         ):
-            encoder.prepare(sound(1), 8000)
+            encoder.prepare(make_sound(1), 8000)
     else:
-        assert encoder.prepare(sound(1), 8000).shape[1] == encoder.spec.windowing.window
+        assert encoder.prepare(make_sound(1), 8000).shape[1] == encoder.spec.windowing.window
 
 
-def test_the_sequence_of_mfcc_has_its_vector_for_a_mean():
+def test_the_vector_of_mfcc_is_the_mean_of_its_sequence():
     spec = find_encoder("mfcc")
-    frames = open_encoder(spec, sequences=True).encode([sound(2.0)])[0]
+    frames = open_encoder(spec, sequences=True).encode([make_sound(2.0)])[0]
     assert frames.shape == (201, 40)
     np.testing.assert_allclose(
-        pool(frames), open_encoder(spec).encode([sound(2.0)])[0][0], atol=1e-3
+        pool(frames), open_encoder(spec).encode([make_sound(2.0)])[0][0], atol=1e-3
     )
 
 
 @pytest.mark.parametrize("device", ["tpu", "cuda"])
-def test_a_device_that_is_none_or_not_for_it_is_refused(device):
+def test_an_unknown_or_unsupported_device_is_an_error(device):
     with pytest.raises(OptionError, match="device: "):
         open_encoder(find_encoder("mfcc"), device=device)
 
 
-def test_choices_reach_the_model():
-    ways = (
+def test_options_reach_the_model():
+    variants = (
         {},
         {"n_fft": "512"},
         {"mel": "htk"},
@@ -146,26 +144,29 @@ def test_choices_reach_the_model():
         {"hop_s": "0.02"},
         {"bands": "64"},
     )
-    vectors = [
-        open_encoder(find_encoder("mfcc", chosen)).encode([sound(1.0)])[0] for chosen in ways
-    ]
-    assert len({vector.tobytes() for vector in vectors}) == len(ways)
-    assert open_encoder(find_encoder("random", {"dimension": "7"})).encode([sound(1.0)])[
-        0
-    ].shape == (1, 7)
+    outputs = set()
+    for choices in variants:
+        encoder = open_encoder(find_encoder("mfcc", choices))
+        outputs.add(encoder.encode([make_sound(1.0)])[0].tobytes())
+    assert len(outputs) == len(variants)
+    random = open_encoder(find_encoder("random", {"dimension": "7"}))
+    assert random.encode([make_sound(1.0)])[0].shape == (1, 7)
 
 
 @pytest.mark.parametrize(
-    ("returned", "said"),
-    [(np.full((1, 40), np.nan, np.float32), "not finite"), (np.zeros((1, 3), np.float32), "shape")],
+    ("output", "message"),
+    [
+        (np.full((1, 40), np.nan, np.float32), "returned NaN or infinity"),
+        (np.zeros((1, 3), np.float32), r"expected vectors of 40 dimensions, got shape \(1, 3\)"),
+    ],
 )
-def test_what_a_model_returns_is_checked(returned, said):
+def test_the_output_of_a_model_is_checked(output, message):
     spec = find_encoder("mfcc")
-    with pytest.raises(InputError, match=said):
-        Encoder(spec, lambda signal: returned, {}).encode([sound(1.0)])
+    with pytest.raises(InputError, match=message):
+        Encoder(spec, lambda signal: output, {}).encode([make_sound(1.0)])
 
 
-def test_a_long_segment_goes_through_the_model_some_windows_at_a_time():
+def test_the_windows_of_a_long_segment_are_encoded_in_batches():
     sizes: list[int] = []
 
     def model(windows: np.ndarray) -> np.ndarray:
@@ -173,24 +174,24 @@ def test_a_long_segment_goes_through_the_model_some_windows_at_a_time():
         return np.repeat(windows.mean(axis=1, keepdims=True), 1024, axis=1)
 
     encoder = Encoder(find_encoder("birdnet-v2.4", {"window_s": "0.1"}), model, {})
-    found = encoder.encode(
-        [encoder.prepare(sound(15.0), RATE_HZ), encoder.prepare(sound(0.1), RATE_HZ)]
-    )
-    assert (sizes, [len(one) for one in found]) == ([64, 64, 23], [150, 1])
+    prepared = [encoder.prepare(make_sound(seconds), RATE_HZ) for seconds in (15.0, 0.1)]
+    outputs = encoder.encode(prepared)
+    assert sizes == [64, 64, 23]
+    assert [len(output) for output in outputs] == [150, 1]
 
 
-def test_missing_weights_are_an_error_with_the_command(tmp_path, monkeypatch):
+def test_missing_weights_are_an_error_with_the_command_that_gets_them(tmp_path, monkeypatch):
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path))
     with pytest.raises(InputError, match=r"callshot encoders get birdnet-v2\.4"):
         open_encoder(find_encoder("birdnet-v2.4"))
 
 
-def test_an_own_models_content_is_in_the_fingerprint_not_its_place(tmp_path):
+def test_the_content_of_an_onnx_model_is_in_the_fingerprint(tmp_path):
     pytest.importorskip("onnxruntime")
     onnx = pytest.importorskip("onnx")
     from onnx import TensorProto, helper
 
-    def model(path: Path, factor: float) -> Path:
+    def save_model(path: Path, factor: float) -> Path:
         node = helper.make_node("ReduceMean", ["x"], ["mean"], axes=[1], keepdims=1)
         scale = helper.make_node("Mul", ["mean", "factor"], ["embedding"])
         graph = helper.make_graph(
@@ -207,12 +208,11 @@ def test_an_own_models_content_is_in_the_fingerprint_not_its_place(tmp_path):
         return path
 
     choices = {"rate_hz": "16000", "window_s": "0.1", "dimension": "1"}
-    opened = [
-        open_encoder(find_encoder(f"onnx:{model(tmp_path / name, factor)}", choices))
-        for name, factor in (("a.onnx", 1.0), ("b.onnx", 2.0))
-    ]
-    assert opened[0].fingerprint["weights"] != opened[1].fingerprint["weights"]
-    signal = sound(0.25) + np.float32(1)
-    a, b = (pool(one.encode([one.prepare(signal, RATE_HZ)])[0])[0] for one in opened)
-    assert b == pytest.approx(2 * a, rel=1e-6)
-    assert a == pytest.approx((1 + 1 + 0.5) / 3, abs=0.02)  # two whole windows, and a half of zeros
+    single = open_encoder(find_encoder(f"onnx:{save_model(tmp_path / 'a.onnx', 1.0)}", choices))
+    double = open_encoder(find_encoder(f"onnx:{save_model(tmp_path / 'b.onnx', 2.0)}", choices))
+    assert single.fingerprint["weights"] != double.fingerprint["weights"]
+    signal = make_sound(0.25) + np.float32(1)
+    mean = compute_vectors(single, signal)[0, 0]
+    assert compute_vectors(double, signal)[0, 0] == pytest.approx(2 * mean, rel=1e-6)
+    # Two whole windows, and one that is half zeros
+    assert mean == pytest.approx((1 + 1 + 0.5) / 3, abs=0.02)

@@ -1,4 +1,4 @@
-"""MFCC: the same as librosa and as a slow literal twin, finite on anything finite, and refused in one line."""
+"""MFCC equal librosa and a slow reference, are finite, and reject bad input in one line."""
 
 import math
 import tracemalloc
@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from callshot.encoders.mfcc import MANY_FRAMES, PAPER, MfccOptions, embed, frames
+from callshot.encoders.mfcc import MANY_FRAMES, PAPER, MfccOptions, compute_mean_mfcc, compute_mfcc
 from callshot.errors import InputError, OptionError
 
 ELEPHANTS = Path(__file__).parents[2].parent / "shared" / "data" / "elephants"
@@ -41,27 +41,28 @@ VARIANTS = (
 )
 
 
-def make(kind: str, samples: int = 16000) -> NDArray[np.float32]:
-    rng, time_s = np.random.default_rng(0), np.arange(samples) / 16000
-    noise, tone = rng.normal(size=samples), 0.7 * np.sin(2 * np.pi * 1013.7 * time_s)
-    made = {
+def make_signal(kind: str, samples: int = 16000) -> NDArray[np.float32]:
+    time_s = np.arange(samples) / 16000
+    noise = np.random.default_rng(0).normal(size=samples)
+    tone = 0.7 * np.sin(2 * np.pi * 1013.7 * time_s)
+    harmonics = [np.sin(2 * np.pi * 18 * n * time_s) / n for n in range(1, 20)]
+    signals = {
         "noise": noise * 0.1,
         "tone": tone,
         "tone in noise": tone + noise * 5e-4,
-        "rumble": 0.2 * sum(np.sin(2 * np.pi * 18 * n * time_s) / n for n in range(1, 20))
-        + noise * 1e-4,
+        "rumble": 0.2 * sum(harmonics) + noise * 1e-4,
         "click": np.where(np.arange(samples) == samples // 2, 0.7, 0),
         "silence": np.zeros(samples),
         "constant": np.full(samples, 0.7),
         "half silent": np.where(time_s < time_s.mean(), noise * 0.1, 0),
         "faint": noise * 1e-7,
     }
-    return np.asarray(made[kind], np.float32)
+    return np.asarray(signals[kind], np.float32)
 
 
-def apart(found: NDArray[Any], wanted: NDArray[Any]) -> float:
-    assert found.shape == wanted.shape
-    return float(np.abs(found.astype(float) - wanted).max() / np.abs(wanted).max())
+def relative_error(array: NDArray[Any], expected: NDArray[Any]) -> float:
+    assert array.shape == expected.shape
+    return float(np.abs(array.astype(float) - expected).max() / np.abs(expected).max())
 
 
 def librosa_frames(signal: NDArray[np.float32], options: MfccOptions) -> NDArray[np.float64]:
@@ -88,19 +89,18 @@ def mel_to_hz(mel: float, scale: str) -> float:
 
 
 @cache
-def twin_filters(options: MfccOptions) -> NDArray[np.float64]:
-    """Weigh each frequency in each triangle, the corners of which are found by bisection."""
-    low, high = 0.0, 1e4
+def reference_filters(options: MfccOptions) -> NDArray[np.float64]:
+    """Compute each weight of each triangle; the highest mel is found by bisection."""
+    low = 0.0
+    high = 1e4
     for _ in range(100):
         middle = (low + high) / 2
-        low, high = (
-            (middle, high)
-            if mel_to_hz(middle, options.mel) < options.rate_hz / 2
-            else (low, middle)
-        )
-    edges = [
-        mel_to_hz(low * i / (options.bands + 1), options.mel) for i in range(options.bands + 2)
-    ]
+        if mel_to_hz(middle, options.mel) < options.rate_hz / 2:
+            low = middle
+        else:
+            high = middle
+    step = options.bands + 1
+    edges = [mel_to_hz(low * i / step, options.mel) for i in range(options.bands + 2)]
     weights = np.zeros((options.bands, options.n_fft // 2 + 1))
     for band, (left, peak, right) in enumerate(zip(edges, edges[1:], edges[2:], strict=False)):
         for k in range(weights.shape[1]):
@@ -110,72 +110,74 @@ def twin_filters(options: MfccOptions) -> NDArray[np.float64]:
     return weights
 
 
-def twin(signal: NDArray[np.float32], options: MfccOptions) -> NDArray[np.float64]:
-    """Compute the definition frame by frame in float64: sums, cosines and no FFT."""
-    n_fft, window, bins = options.n_fft, options.window, options.n_fft // 2 + 1
-    padded = np.pad(signal.astype(np.float64), n_fft // 2 if options.padding == "centre" else 0)
+def reference_mfcc(signal: NDArray[np.float32], options: MfccOptions) -> NDArray[np.float64]:
+    """Compute the definition frame by frame in float64, without an FFT."""
+    n_fft = options.n_fft
+    window = options.window
+    bins = n_fft // 2 + 1
+    padded = np.pad(signal.astype(np.float64), options.pad)
     hann = np.zeros(n_fft)
     for n in range(window):
         hann[(n_fft - window) // 2 + n] = math.sin(math.pi * n / window) ** 2
-    # The angle is reduced as a whole number first: in floats its error would show 80 dB down.
+    # The angle is reduced as an integer first: the error of floats would show 80 dB down.
     turns = np.outer(np.arange(bins), np.arange(n_fft)) % n_fft
     waves = np.exp(-2j * np.pi * turns / n_fft)
     starts = range(0, len(padded) - n_fft + 1, options.hop)
-    mels = [
-        twin_filters(options) @ np.abs(waves @ (padded[at : at + n_fft] * hann)) ** 2
-        for at in starts
-    ]
+    mels = []
+    for start in starts:
+        spectrum = waves @ (padded[start : start + n_fft] * hann)
+        mels.append(reference_filters(options) @ np.abs(spectrum) ** 2)
     decibels = 10 * np.log10(np.maximum(mels, 1e-10))
     if options.top_db is not None:
         decibels = np.maximum(decibels, decibels.max() - options.top_db)
     out = np.empty((len(mels), options.coefficients))
     for c in range(options.coefficients):
         scale = math.sqrt((1 if c == 0 else 2) / options.bands)
-        out[:, c] = (
-            scale * decibels @ np.cos(np.pi * c * (np.arange(options.bands) + 0.5) / options.bands)
-        )
+        angles = np.pi * c * (np.arange(options.bands) + 0.5) / options.bands
+        out[:, c] = scale * decibels @ np.cos(angles)
     return out
 
 
 @pytest.mark.filterwarnings("ignore:n_fft=:UserWarning")
 @pytest.mark.parametrize("kind", SIGNALS)
 @pytest.mark.parametrize("options", VARIANTS, ids=range(len(VARIANTS)))
-def test_the_sequence_and_the_vector_are_those_of_librosa(kind: str, options: MfccOptions) -> None:
-    signal = make(kind, 20000)
-    wanted = librosa_frames(signal, options)
-    assert apart(frames(signal, options), wanted) <= TOLERANCE
-    assert apart(embed(signal, options), wanted.mean(axis=0)) <= TOLERANCE
+def test_frames_and_mean_equal_librosa(kind: str, options: MfccOptions) -> None:
+    signal = make_signal(kind, 20000)
+    expected = librosa_frames(signal, options)
+    assert relative_error(compute_mfcc(signal, options), expected) <= TOLERANCE
+    assert relative_error(compute_mean_mfcc(signal, options), expected.mean(axis=0)) <= TOLERANCE
 
 
 @pytest.mark.filterwarnings("ignore:n_fft=:UserWarning")
 @pytest.mark.parametrize(
     "samples", [1, 2, 159, 160, 199, 200, 201, 399, 400, 401, 560, 5120, 5121, 10241]
 )
-def test_a_signal_of_any_length_is_framed_as_librosa_frames_it(samples: int) -> None:
-    signal = make("noise", samples)
-    wanted = librosa_frames(signal, PAPER)
-    assert apart(frames(signal), wanted) <= TOLERANCE
-    assert apart(embed(signal), wanted.mean(axis=0)) <= TOLERANCE
+def test_signals_of_any_length_have_the_frames_of_librosa(samples: int) -> None:
+    signal = make_signal("noise", samples)
+    expected = librosa_frames(signal, PAPER)
+    assert relative_error(compute_mfcc(signal), expected) <= TOLERANCE
+    assert relative_error(compute_mean_mfcc(signal), expected.mean(axis=0)) <= TOLERANCE
 
 
 @pytest.mark.parametrize("kind", ["tone in noise", "rumble", "half silent"])
 @pytest.mark.parametrize("options", VARIANTS, ids=range(len(VARIANTS)))
-def test_the_sequence_is_that_of_a_slow_literal_twin(kind: str, options: MfccOptions) -> None:
-    signal = make(kind, 2600)
-    wanted = twin(signal, options)
-    assert apart(frames(signal, options), wanted) <= TOLERANCE
-    assert apart(embed(signal, options), wanted.mean(axis=0)) <= TOLERANCE
+def test_frames_and_mean_equal_a_slow_reference(kind: str, options: MfccOptions) -> None:
+    signal = make_signal(kind, 2600)
+    expected = reference_mfcc(signal, options)
+    assert relative_error(compute_mfcc(signal, options), expected) <= TOLERANCE
+    assert relative_error(compute_mean_mfcc(signal, options), expected.mean(axis=0)) <= TOLERANCE
 
 
-def test_the_filters_that_htk_leaves_empty_are_those_of_librosa() -> None:
+def test_filters_that_htk_leaves_empty_equal_librosa() -> None:
     options = MfccOptions(mel="htk")
     with pytest.warns(UserWarning, match="Empty filters"):
-        wanted = librosa_frames(make("noise"), options)
-    assert apart(frames(make("noise"), options), wanted) <= TOLERANCE
+        expected = librosa_frames(make_signal("noise"), options)
+    assert relative_error(compute_mfcc(make_signal("noise"), options), expected) <= TOLERANCE
 
 
-def test_real_calls_are_as_in_librosa() -> None:
-    soundfile, soxr = pytest.importorskip("soundfile"), pytest.importorskip("soxr")
+def test_frames_and_mean_of_real_calls_equal_librosa() -> None:
+    soundfile = pytest.importorskip("soundfile")
+    soxr = pytest.importorskip("soxr")
     paths = sorted(ELEPHANTS.rglob("*.flac"))[::20]
     if not paths:
         pytest.skip("the elephant calls are not beside the repository, in shared/data/elephants")
@@ -183,9 +185,9 @@ def test_real_calls_are_as_in_librosa() -> None:
         samples, rate_hz = soundfile.read(path, always_2d=True)
         signal = soxr.resample(samples[:, 0], rate_hz, 16000)
         signal = (signal / np.abs(signal).max() * 0.70795).astype(np.float32)
-        wanted = librosa_frames(signal, PAPER)
-        assert apart(frames(signal), wanted) <= TOLERANCE
-        assert apart(embed(signal), wanted.mean(axis=0)) <= TOLERANCE / 4
+        expected = librosa_frames(signal, PAPER)
+        assert relative_error(compute_mfcc(signal), expected) <= TOLERANCE
+        assert relative_error(compute_mean_mfcc(signal), expected.mean(axis=0)) <= TOLERANCE / 4
 
 
 @settings(max_examples=40)
@@ -195,149 +197,162 @@ def test_real_calls_are_as_in_librosa() -> None:
     samples=st.integers(1, 40000),
     seed=st.integers(0, 99),
 )
-def test_the_vector_is_the_mean_of_the_sequence(
+def test_the_fast_mean_equals_the_mean_of_the_frames(
     hz: float, noise: float, samples: int, seed: int
 ) -> None:
     """A tone far above the noise is the worst case for float32."""
     tone = 0.7 * np.sin(2 * np.pi * hz * np.arange(samples) / 16000)
     signal = (tone + noise * np.random.default_rng(seed).normal(size=samples)).astype(np.float32)
-    assert apart(embed(signal), frames(signal).mean(axis=0, dtype=np.float64)) <= TOLERANCE
+    assert (
+        relative_error(
+            compute_mean_mfcc(signal), compute_mfcc(signal).mean(axis=0, dtype=np.float64)
+        )
+        <= TOLERANCE
+    )
 
 
 @settings(max_examples=40)
-@given(
-    level_db=st.floats(-40, 40), samples=st.integers(400, 20000)
-)  # a few samples, softly, are under the floor
-def test_a_change_of_level_moves_only_the_first_coefficient(level_db: float, samples: int) -> None:
-    signal, options = make("noise", samples), replace(PAPER, top_db=None)
+@given(level_db=st.floats(-40, 40), samples=st.integers(400, 20000))  # fewer are under the floor
+def test_a_change_of_level_changes_only_the_first_coefficient(
+    level_db: float, samples: int
+) -> None:
+    signal = make_signal("noise", samples)
+    options = replace(PAPER, top_db=None)
     louder = (signal * 10 ** (level_db / 20)).astype(np.float32)
-    moved = embed(louder, options).astype(float) - embed(signal, options)
-    # The rounding of the samples that were scaled is noise of its own.
-    assert moved == pytest.approx([level_db * math.sqrt(options.bands)] + [0.0] * 39, abs=2e-3)
+    change = compute_mean_mfcc(louder, options).astype(float) - compute_mean_mfcc(signal, options)
+    # Rounding of the scaled samples adds noise.
+    assert change == pytest.approx([level_db * math.sqrt(options.bands)] + [0.0] * 39, abs=2e-3)
 
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(1, 9000), min_size=2, max_size=5), st.randoms())
-def test_a_vector_does_not_depend_on_what_was_embedded_before(
-    lengths: list[int], random: Any
-) -> None:
-    signals = [make("rumble", samples) for samples in lengths]
-    alone = [embed(signal).tobytes() for signal in signals]
+def test_a_mean_does_not_depend_on_earlier_calls(lengths: list[int], random: Any) -> None:
+    signals = [make_signal("rumble", samples) for samples in lengths]
+    alone = [compute_mean_mfcc(signal).tobytes() for signal in signals]
     order = list(range(len(signals)))
     random.shuffle(order)
-    assert {i: embed(signals[i]).tobytes() for i in order} == dict(enumerate(alone))
+    assert {i: compute_mean_mfcc(signals[i]).tobytes() for i in order} == dict(enumerate(alone))
 
 
 @pytest.mark.parametrize("samples", [1, 399, 16000])
 def test_silence_is_finite_and_flat(samples: int) -> None:
-    found = frames(np.zeros(samples, np.float32))
-    assert found.dtype == np.float32
-    assert found == pytest.approx(
-        np.tile([-100 * math.sqrt(128)] + [0.0] * 39, (len(found), 1)), abs=1e-3
+    result = compute_mfcc(np.zeros(samples, np.float32))
+    assert result.dtype == np.float32
+    assert result == pytest.approx(
+        np.tile([-100 * math.sqrt(128)] + [0.0] * 39, (len(result), 1)), abs=1e-3
     )
 
 
 @settings(max_examples=60)
 @given(scale=st.floats(-44, 12), samples=st.integers(1, 3000))
 def test_finite_samples_of_any_size_give_finite_vectors(scale: float, samples: int) -> None:
-    signal = np.clip(make("noise", samples) * 10**scale, -1e12, 1e12).astype(np.float32)
+    signal = np.clip(make_signal("noise", samples) * 10**scale, -1e12, 1e12).astype(np.float32)
     signal = np.where(np.abs(signal) <= 1e12, signal, np.float32(0))
-    assert np.isfinite(frames(signal)).all()
-    assert np.isfinite(embed(np.resize(signal, 160 * MANY_FRAMES))).all()
+    assert np.isfinite(compute_mfcc(signal)).all()
+    assert np.isfinite(compute_mean_mfcc(np.resize(signal, 160 * MANY_FRAMES))).all()
 
 
-def test_the_signal_is_left_as_it_was_and_may_be_a_view() -> None:
-    stereo = np.stack([make("noise"), make("tone")], axis=1)
+def test_the_signal_is_not_changed_and_may_be_a_view() -> None:
+    stereo = np.stack([make_signal("noise"), make_signal("tone")], axis=1)
     stereo.flags.writeable = False
-    assert embed(stereo[:, 0]).tobytes() == embed(make("noise")).tobytes()
-    assert np.array_equal(stereo[:, 0], make("noise"))
+    assert (
+        compute_mean_mfcc(stereo[:, 0]).tobytes()
+        == compute_mean_mfcc(make_signal("noise")).tobytes()
+    )
+    assert np.array_equal(stereo[:, 0], make_signal("noise"))
 
 
-def test_what_comes_back_is_the_callers_own() -> None:
-    first = frames(make("noise"))
-    kept = first.copy()
+def test_the_result_can_be_changed_without_changing_later_results() -> None:
+    first = compute_mfcc(make_signal("noise"))
+    copy = first.copy()
     first[:] = 0
     assert first.flags.c_contiguous
-    assert np.array_equal(frames(make("noise")), kept)
+    assert np.array_equal(compute_mfcc(make_signal("noise")), copy)
 
 
-def test_top_db_is_below_the_loudest_of_the_whole_segment() -> None:
-    """The loud click comes many blocks after the faint start, which it clips all the same."""
-    signal = make("noise", 160000) * np.float32(1e-3)
+def test_top_db_is_relative_to_the_loudest_frame_of_the_segment() -> None:
+    """A loud click many blocks after the faint start clips the start too."""
+    signal = make_signal("noise", 160000) * np.float32(1e-3)
     signal[-1000] = 100.0
-    assert apart(frames(signal), twin_of_blocks(signal)) <= TOLERANCE
-    assert np.abs(frames(signal)[0] - frames(signal, replace(PAPER, top_db=None))[0]).max() > 1
+    assert relative_error(compute_mfcc(signal), clip_by_hand(signal)) <= TOLERANCE
+    assert (
+        np.abs(compute_mfcc(signal)[0] - compute_mfcc(signal, replace(PAPER, top_db=None))[0]).max()
+        > 1
+    )
 
 
-def twin_of_blocks(signal: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Clip the unclipped sequence by hand: with all coefficients the DCT can be undone."""
+def clip_by_hand(signal: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Clip unclipped frames: with all coefficients the DCT can be inverted."""
     from scipy.fft import dct, idct
 
     decibels = idct(
-        frames(signal, replace(PAPER, top_db=None, coefficients=128)).astype(float), norm="ortho"
+        compute_mfcc(signal, replace(PAPER, top_db=None, coefficients=128)).astype(float),
+        norm="ortho",
     )
-    found: NDArray[np.float64] = dct(np.maximum(decibels, decibels.max() - 80), norm="ortho")[
+    result: NDArray[np.float64] = dct(np.maximum(decibels, decibels.max() - 80), norm="ortho")[
         :, :40
     ]
-    return found
+    return result
 
 
-@pytest.mark.parametrize(("run", "most"), [(embed, 1.5), (frames, 3.0)])
-def test_a_long_segment_takes_little_more_memory_than_its_samples(run: Any, most: float) -> None:
-    signal = make("noise", 16000 * 120)
+@pytest.mark.parametrize(("compute", "limit"), [(compute_mean_mfcc, 1.5), (compute_mfcc, 3.0)])
+def test_a_long_segment_needs_little_more_memory_than_its_samples(
+    compute: Any, limit: float
+) -> None:
+    signal = make_signal("noise", 16000 * 120)
     tracemalloc.start()
     try:
-        run(signal)
+        compute(signal)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak <= most * signal.nbytes
+    assert peak <= limit * signal.nbytes
 
 
-@pytest.mark.parametrize("run", [embed, frames])
+@pytest.mark.parametrize("compute", [compute_mean_mfcc, compute_mfcc])
 @pytest.mark.parametrize(
     ("signal", "message"),
     [
-        (np.zeros(0, np.float32), "wanted at least 1 samples, found 0"),
-        (np.zeros(100), "found float64 of shape"),
-        (np.zeros(100, np.int16), "found int16"),
+        (np.zeros(0, np.float32), "expected at least 1 samples, got 0"),
+        (np.zeros(100), "got float64 of shape"),
+        (np.zeros(100, np.int16), "got int16"),
         (np.zeros((2, 100), np.float32), r"shape \(2, 100\)"),
-        (np.float32(1), "found float32;"),
-        ([0.0, 1.0], "found list"),
-        (np.array([0, 1, np.nan, np.inf], np.float32), "sample 2: .* found nan"),
-        (np.array([0, -np.inf], np.float32), "sample 1: .* found -inf"),
-        (np.array([2e12, 0], np.float32), "sample 0: .* found 1999999991808"),
+        (np.float32(1), r"got float32 of shape \(\)"),
+        ([0.0, 1.0], "got list"),
+        (np.array([0, 1, np.nan, np.inf], np.float32), "sample 2: .* got nan"),
+        (np.array([0, -np.inf], np.float32), "sample 1: .* got -inf"),
+        (np.array([2e12, 0], np.float32), "sample 0: .* got 1999999991808"),
     ],
 )
-def test_what_is_no_signal_is_refused(run: Any, signal: Any, message: str) -> None:
+def test_bad_signals_are_errors(compute: Any, signal: Any, message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
-        run(signal)
+        compute(signal)
     assert "\n" not in str(caught.value)
 
 
-def test_without_padding_a_signal_shorter_than_a_frame_is_refused() -> None:
+def test_without_padding_a_signal_shorter_than_a_frame_is_an_error() -> None:
     options = MfccOptions(padding="none")
-    assert frames(make("noise", 400), options).shape == (1, 40)
-    with pytest.raises(InputError, match="at least 400 samples, found 399"):
-        embed(make("noise", 399), options)
+    assert compute_mfcc(make_signal("noise", 400), options).shape == (1, 40)
+    with pytest.raises(InputError, match="at least 400 samples, got 399"):
+        compute_mean_mfcc(make_signal("noise", 399), options)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"rate_hz": 0}, "rate_hz"),
-        ({"bands": 40.0}, "bands: a whole number"),
-        ({"coefficients": 129}, "coefficients: at most the 128 bands"),
-        ({"window_s": 0.0}, "window_s: at least 2 samples"),
-        ({"hop_s": math.nan}, "hop_s: at least 1 sample"),
+        ({"bands": 40.0}, "bands: expected a whole number"),
+        ({"coefficients": 129}, "coefficients: expected at most the 128 bands"),
+        ({"window_s": 0.0}, "window_s: expected at least 2 samples"),
+        ({"hop_s": math.nan}, "hop_s: expected at least 1 sample"),
         ({"hop_s": math.inf}, "hop_s"),
-        ({"n_fft": 399}, "n_fft: at least the window of 400 samples"),
+        ({"n_fft": 399}, "n_fft: expected at least the window of 400 samples"),
         ({"top_db": -1.0}, "top_db"),
         ({"top_db": math.nan}, "top_db"),
-        ({"mel": "bark"}, "mel: one of slaney, htk"),
-        ({"padding": "reflect"}, "padding: one of centre, none"),
+        ({"mel": "bark"}, "mel: expected one of slaney, htk"),
+        ({"padding": "reflect"}, "padding: expected one of centre, none"),
     ],
 )
-def test_an_option_out_of_its_range_is_refused(changes: dict[str, Any], message: str) -> None:
+def test_an_option_out_of_range_is_an_error(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         MfccOptions(**changes)

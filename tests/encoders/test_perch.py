@@ -1,4 +1,4 @@
-"""Perch: the code paths of v1 and v2 on stand-ins that have their signatures."""
+"""Perch 1 and 2, on small stand-ins with their inputs and outputs."""
 
 import sys
 import warnings
@@ -19,46 +19,48 @@ from callshot.encoders.perch import (
     open_perch_v2_spatial,
 )
 from callshot.errors import InputError
-from standins import hubert, perch_v1, perch_v2, perch_v2_cells, perch_v2_twin
+from standins import hubert, perch_v1, perch_v2, perch_v2_cells, reference_perch_v2
 
 
-def windows(count: int) -> NDArray[np.float32]:
+def make_windows(count: int) -> NDArray[np.float32]:
     return np.random.default_rng(3).uniform(-0.25, 0.25, (count, SAMPLES)).astype(np.float32)
 
 
-def test_v2_equals_its_literal_twin_whole_and_cut(tmp_path: Path) -> None:
-    whole, cut, given = perch_v2(tmp_path / "whole.onnx"), tmp_path / "cut.onnx", windows(5)
+def test_v2_equals_its_reference_whole_and_cut(tmp_path: Path) -> None:
+    whole = perch_v2(tmp_path / "whole.onnx")
+    cut = tmp_path / "cut.onnx"
+    windows = make_windows(5)
     cut_graph(whole, cut, ["embedding"])
-    vectors = open_perch_v2(cut)(given)
+    vectors = open_perch_v2(cut)(windows)
     assert (vectors.dtype, vectors.shape) == (np.float32, (5, 1536))
-    assert np.array_equal(open_perch_v2(whole)(given), vectors)
-    assert np.abs(vectors - perch_v2_twin(whole, given)).max() <= 1e-6
+    assert np.array_equal(open_perch_v2(whole)(windows), vectors)
+    assert np.abs(vectors - reference_perch_v2(whole, windows)).max() <= 1e-6
 
 
-def test_the_frames_of_v2_are_means_over_frequency_in_the_order_of_time_behind_the_vector(
+def test_the_frames_of_v2_are_means_over_frequency_and_follow_the_vector(
     tmp_path: Path,
 ) -> None:
-    whole, cut, given = perch_v2(tmp_path / "whole.onnx"), tmp_path / "cut.onnx", windows(3)
+    whole = perch_v2(tmp_path / "whole.onnx")
+    cut = tmp_path / "cut.onnx"
+    windows = make_windows(3)
     cut_graph(whole, cut, ["embedding", "spatial_embedding"])
-    found = open_perch_v2_spatial(cut)(given)
-    assert (found.dtype, found.shape) == (np.float32, (3, 17, 1536))
-    assert np.abs(found[:, 0] - open_perch_v2(whole)(given)).max() <= 1e-6
-    assert np.abs(found[:, 1:] - perch_v2_cells(whole, given).mean(axis=2)).max() <= 1e-6
+    output = open_perch_v2_spatial(cut)(windows)
+    assert (output.dtype, output.shape) == (np.float32, (3, 17, 1536))
+    assert np.abs(output[:, 0] - open_perch_v2(whole)(windows)).max() <= 1e-6
+    assert np.abs(output[:, 1:] - perch_v2_cells(whole, windows).mean(axis=2)).max() <= 1e-6
 
 
-def test_a_file_without_frames_or_with_others_has_no_spatial_embedding(tmp_path: Path) -> None:
+def test_a_file_without_frames_or_with_other_frames_is_an_error(tmp_path: Path) -> None:
     cut_graph(perch_v2(tmp_path / "whole.onnx"), tmp_path / "cut.onnx", ["embedding"])
     with pytest.raises(InputError, match=r"cut\.onnx: cannot be run .*spatial_embedding"):
-        open_perch_v2_spatial(tmp_path / "cut.onnx")(windows(1))
+        open_perch_v2_spatial(tmp_path / "cut.onnx")(make_windows(1))
     model = onnx.load(tmp_path / "whole.onnx")
     model.graph.node.add(op_type="Identity", input=["spectrogram"], output=["spatial_embedding_2"])
-    for node in model.graph.node:  # one that has the name, and another shape
+    new_names = {"spatial_embedding": "cells", "spatial_embedding_2": "spatial_embedding"}
+    for node in model.graph.node:  # `spatial_embedding` gets another shape
         for names in (node.input, node.output):
             for n, name in enumerate(names):
-                names[n] = {
-                    "spatial_embedding": "cells",
-                    "spatial_embedding_2": "spatial_embedding",
-                }.get(name, name)
+                names[n] = new_names.get(name, name)
     model.graph.output[1].type.tensor_type.shape.dim.pop()
     for size, dim in zip(
         (500, 128), model.graph.output[1].type.tensor_type.shape.dim[1:], strict=True
@@ -67,51 +69,59 @@ def test_a_file_without_frames_or_with_others_has_no_spatial_embedding(tmp_path:
     onnx.save(model, tmp_path / "other.onnx")
     with pytest.raises(
         InputError,
-        match=r"spatial_embedding: wanted shape \(1, 16, 4, 1536\), found \(1, 500, 128\)",
+        match=r"spatial_embedding: expected shape \(1, 16, 4, 1536\), got \(1, 500, 128\)",
     ):
-        open_perch_v2_spatial(tmp_path / "other.onnx")(windows(1))
+        open_perch_v2_spatial(tmp_path / "other.onnx")(make_windows(1))
 
 
-@pytest.mark.parametrize(("version", "dimension"), [(1, 1280), (2, 1536)])
+@pytest.mark.parametrize(
+    ("save_model", "open_model", "dimension"),
+    [(perch_v1, open_perch_v1, 1280), (perch_v2, open_perch_v2, 1536)],
+)
 def test_a_vector_does_not_depend_on_its_batch_and_silence_is_finite(
-    tmp_path: Path, version: int, dimension: int
+    tmp_path: Path, save_model: Any, open_model: Any, dimension: int
 ) -> None:
-    make, load = ((perch_v1, open_perch_v1), (perch_v2, open_perch_v2))[version - 1]
-    model, given = load(make(tmp_path / "model.onnx")), windows(4)
-    given[1] = 0
-    together = model(given)
+    model = open_model(save_model(tmp_path / "model.onnx"))
+    windows = make_windows(4)
+    windows[1] = 0
+    together = model(windows)
     assert together.shape == (4, dimension)
     assert np.isfinite(together).all()
-    assert np.array_equal(together, model(given))
+    assert np.array_equal(together, model(windows))
     for row in range(4):
-        assert np.abs(model(given[row : row + 1])[0] - together[row]).max() <= 1e-5
+        assert np.abs(model(windows[row : row + 1])[0] - together[row]).max() <= 1e-5
 
 
-def test_the_file_of_another_model_is_refused(tmp_path: Path) -> None:
-    v1, v2 = perch_v1(tmp_path / "v1.onnx"), perch_v2(tmp_path / "v2.onnx")
+def test_the_file_of_another_model_is_an_error(tmp_path: Path) -> None:
+    v1 = perch_v1(tmp_path / "v1.onnx")
+    v2 = perch_v2(tmp_path / "v2.onnx")
     with pytest.raises(
-        InputError, match=r"v1\.onnx: output embedding, dimension: wanted 1536, found 1280"
+        InputError, match=r"v1\.onnx: output embedding, dimension: expected 1536, got 1280"
     ):
         open_perch_v2(v1)
     with pytest.raises(
         InputError,
-        match=r"v2\.onnx: wanted one output of 1280 dimensions, in floats, found embedding",
+        match=r"v2\.onnx: expected one output of 1280 dimensions, in floats, got embedding",
     ):
         open_perch_v1(v2)
     with pytest.raises(
-        InputError, match=r"wanted windows of shape \(n, 160000\), one or more, found \(1, 96000\)"
+        InputError, match=r"expected windows of shape \(n, 160000\), one or more, got \(1, 96000\)"
     ):
         open_perch_v2(v2)(np.zeros((1, 96_000), np.float32))
     with pytest.raises(InputError, match=r"hubert\.onnx: "):
-        open_perch_v2(hubert(tmp_path / "hubert.onnx"))(windows(1))
+        open_perch_v2(hubert(tmp_path / "hubert.onnx"))(make_windows(1))
 
 
-def test_a_file_that_leaves_its_sizes_free_is_held_to_those_of_perch(tmp_path: Path) -> None:
-    text = '<ir_version: 8, opset_import: ["": 17]> g (float[n, s] inputs) => (float[n, d] out) { out = Abs(inputs) }'
-    onnx.save(onnx.parser.parse_model(text), tmp_path / "free.onnx")
-    for load, dimension in ((open_perch_v1, 1280), (open_perch_v2, 1536)):
-        model = load(tmp_path / "free.onnx")
+def test_a_file_that_leaves_its_sizes_free_must_give_those_of_perch(tmp_path: Path) -> None:
+    head = '<ir_version: 8, opset_import: ["": 17]> g '
+    text = "(float[n, s] inputs) => (float[n, d] out) { out = Abs(inputs) }"
+    onnx.save(onnx.parser.parse_model(head + text), tmp_path / "free.onnx")
+    for open_model, dimension in ((open_perch_v1, 1280), (open_perch_v2, 1536)):
+        model = open_model(tmp_path / "free.onnx")
         assert (model.samples, model.dimension) == (SAMPLES, dimension)
+        message = rf"expected shape \(1, {dimension}\), got \(1, 160000\)"
+        with pytest.raises(InputError, match=message):
+            model(make_windows(1))
 
 
 # The conversion of v1, with TensorFlow
@@ -128,18 +138,15 @@ def tensorflow() -> Any:
 
 
 def save_v1(tensorflow: Any, path: Path, version: int, dimension: int = 1280) -> Any:
-    """Save a SavedModel with the signature of version 8 or 4: a PCEN-like spectrogram and a matrix, with variables."""
+    """Save a SavedModel with the signature of version 8 or 4: a spectrogram and a matrix."""
     tf = tensorflow
 
     class Standin(tf.Module):  # type: ignore[misc]
         def __init__(self) -> None:
-            drawn = (
-                np.random.default_rng(0)
-                .normal(size=(321, dimension), scale=0.05)
-                .astype(np.float32)
-            )
-            self.body = tf.Variable(drawn)
-            self.head = tf.Variable(drawn[:, :4].T @ drawn[:, :10])
+            rng = np.random.default_rng(0)
+            body = rng.normal(size=(321, dimension), scale=0.05).astype(np.float32)
+            self.body = tf.Variable(body)
+            self.head = tf.Variable(body[:, :4].T @ body[:, :10])
 
         def vectors(self, inputs: Any) -> Any:
             power = tf.abs(tf.signal.stft(inputs, 640, 320, 640)) ** 2
@@ -177,22 +184,18 @@ def save_v1(tensorflow: Any, path: Path, version: int, dimension: int = 1280) ->
 
 @pytest.mark.parametrize("version", [8, 4])
 @pytest.mark.filterwarnings("ignore")
-def test_a_saved_model_is_converted_once_and_equals_tensorflow(
-    tensorflow: Any, tmp_path: Path, version: int
-) -> None:
+def test_a_converted_model_equals_tensorflow(tensorflow: Any, tmp_path: Path, version: int) -> None:
     model = save_v1(tensorflow, tmp_path / "saved", version)
-    apart = convert_perch_v1(tmp_path / "saved", tmp_path / "v1.onnx")
-    assert 0 <= apart <= 1e-4
-    given = windows(3)
-    assert (
-        np.abs(open_perch_v1(tmp_path / "v1.onnx")(given) - model.vectors(given).numpy()).max()
-        <= 1e-4
-    )
+    difference = convert_perch_v1(tmp_path / "saved", tmp_path / "v1.onnx")
+    assert 0 <= difference <= 1e-4
+    windows = make_windows(3)
+    vectors = open_perch_v1(tmp_path / "v1.onnx")(windows)
+    assert np.abs(vectors - model.vectors(windows).numpy()).max() <= 1e-4
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["saved", "v1.onnx"]
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_a_saved_model_of_something_else_is_refused_and_nothing_is_left(
+def test_a_saved_model_of_something_else_is_an_error_and_leaves_no_file(
     tensorflow: Any, tmp_path: Path
 ) -> None:
     empty = tmp_path / "empty"
@@ -202,8 +205,8 @@ def test_a_saved_model_of_something_else_is_refused_and_nothing_is_left(
     save_v1(tensorflow, tmp_path / "narrow", 8, dimension=64)
     for name, message in (
         ("empty", "cannot be converted as Perch v1"),
-        ("other", "wanted infer_tf, or output_1 of serving_default"),
-        ("narrow", "wanted 1280, found 64"),
+        ("other", "expected infer_tf, or output_1 of serving_default"),
+        ("narrow", "expected 1280, got 64"),
     ):
         with pytest.raises(InputError, match=message):
             convert_perch_v1(tmp_path / name, tmp_path / "v1.onnx")
@@ -216,12 +219,12 @@ def test_a_conversion_that_changes_the_vectors_is_not_kept(
 ) -> None:
     monkeypatch.setattr("callshot.encoders.perch.TOLERANCE", -1.0)
     save_v1(tensorflow, tmp_path / "saved", 8)
-    with pytest.raises(InputError, match=r"converted, its vectors are .* from TensorFlow's"):
+    with pytest.raises(InputError, match="after conversion its vectors differ from TensorFlow's"):
         convert_perch_v1(tmp_path / "saved", tmp_path / "v1.onnx")
     assert not (tmp_path / "v1.onnx").exists()
 
 
-def test_without_tensorflow_the_error_says_what_to_install(
+def test_missing_tensorflow_is_an_error_with_the_command_that_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "tensorflow", None)

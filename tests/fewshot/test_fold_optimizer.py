@@ -11,8 +11,8 @@ from sklearn.model_selection import StratifiedGroupKFold
 
 from callshot.errors import InputError, OptionError
 from callshot.fewshot import fold_optimizer
-from callshot.fewshot.fold_optimizer import Balance, build_folds, judge
-from callshot.fewshot.kernels.fold_assignment import least_range, spread_greedily
+from callshot.fewshot.fold_optimizer import Balance, build_folds, measure_balance
+from callshot.fewshot.kernels.fold_assignment import assign_greedily, least_range
 
 # A corpus is a list of recordings, a recording a list of labels.
 tiny = st.lists(st.lists(st.sampled_from("abcd"), min_size=1, max_size=6), min_size=1, max_size=7)
@@ -37,7 +37,7 @@ def random_corpus(seed, recordings=60):
     return *rows(corpus), int(rng.choice([3, 5, 10]))
 
 
-def literal_merit(label, fold, count):
+def literal_cost(label, fold, count):
     """The definition, a class and a fold at a time; smaller is better."""
     spreads = []
     for name in set(label):
@@ -53,7 +53,7 @@ def literal_merit(label, fold, count):
 def brute_force(label, recording, count):
     names = sorted(set(recording))
     return min(
-        literal_merit(label, [folds[names.index(r)] for r in recording], count)
+        literal_cost(label, [folds[names.index(r)] for r in recording], count)
         for folds in itertools.product(range(count), repeat=len(names))
         if folds[0] == 0
     )
@@ -71,22 +71,22 @@ def run_sklearn(label, recording, count, kept):
     return fold
 
 
-def merit(balance):
+def cost(balance):
     return -balance.eligible, balance.spread
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(-1, 2)), max_size=30), st.randoms())
-def test_judge_is_the_definition_in_any_order_of_rows(pairs, random):
-    eligible, spread = literal_merit([x for x, _ in pairs], [f for _, f in pairs], 3)
+def test_balance_is_the_definition_in_any_order_of_rows(pairs, random):
+    eligible, spread = literal_cost([x for x, _ in pairs], [f for _, f in pairs], 3)
     random.shuffle(pairs)
     fold = np.array([f for _, f in pairs], dtype=np.int64)
-    assert judge([x for x, _ in pairs], fold, 3) == Balance(-eligible, float(spread))
+    assert measure_balance([x for x, _ in pairs], fold, 3) == Balance(-eligible, float(spread))
 
 
 @pytest.mark.parametrize("fold", [[0, 2], [0, -2], [0]])
-def test_judge_refuses_folds_that_do_not_fit(fold):
-    with pytest.raises(InputError, match="wanted a number from -1 to 1 for each of 2 labels"):
-        judge(["a", "b"], np.array(fold), 2)
+def test_balance_rejects_folds_that_do_not_fit(fold):
+    with pytest.raises(InputError, match="expected a number from -1 to 1 for each of 2 labels"):
+        measure_balance(["a", "b"], np.array(fold), 2)
 
 
 @given(tiny, st.integers(2, 4))
@@ -101,7 +101,7 @@ def test_no_recording_is_split_and_the_common_fold_holds_those_with_rare_labels_
         }
         assert (fold == -1) == (set(held) <= rare)
         assert -1 <= fold < count
-    assert built.balance == judge(label, built.fold, count)
+    assert built.balance == measure_balance(label, built.fold, count)
 
 
 @given(tiny, st.integers(2, 3))
@@ -110,7 +110,7 @@ def test_tiny_corpora_get_the_optimum_and_the_proof(corpus, count):
     label, recording = rows(corpus)
     built = build_folds(label, recording, count)
     assert built.proved, built.proof
-    assert literal_merit(label, built.fold.tolist(), count) == brute_force(label, recording, count)
+    assert literal_cost(label, built.fold.tolist(), count) == brute_force(label, recording, count)
 
 
 @given(tiny, st.integers(2, 3))
@@ -118,9 +118,9 @@ def test_tiny_corpora_get_the_optimum_and_the_proof(corpus, count):
 def test_nothing_is_proved_that_brute_force_can_beat(corpus, count):
     label, recording = rows(corpus)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fold_optimizer, "WALKS", ((1, True),))
+        patch.setattr(fold_optimizer, "SEARCHES", ((1, True),))
         built = build_folds(label, recording, count, nodes=0)
-    if literal_merit(label, built.fold.tolist(), count) != brute_force(label, recording, count):
+    if literal_cost(label, built.fold.tolist(), count) != brute_force(label, recording, count):
         assert not built.proved
         assert "the solver was left out" in built.proof
 
@@ -130,10 +130,10 @@ def test_nothing_is_proved_that_brute_force_can_beat(corpus, count):
 def test_the_integer_program_finds_the_optimum_without_local_search(corpus, count):
     label, recording = rows(corpus)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fold_optimizer, "WALKS", ())
+        patch.setattr(fold_optimizer, "SEARCHES", ())
         built = build_folds(label, recording, count)
     assert built.proved, built.proof
-    assert literal_merit(label, built.fold.tolist(), count) == brute_force(label, recording, count)
+    assert literal_cost(label, built.fold.tolist(), count) == brute_force(label, recording, count)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -145,7 +145,7 @@ def test_local_search_alone_finds_the_optimum_where_eligibility_and_evenness_dis
     ]
     label, recording = rows(corpus)
     built = build_folds(label, recording, 3, nodes=0)
-    assert literal_merit(label, built.fold.tolist(), 3) == brute_force(label, recording, 3)
+    assert literal_cost(label, built.fold.tolist(), 3) == brute_force(label, recording, 3)
 
 
 def test_one_more_eligible_class_is_worth_any_spread_of_the_others():
@@ -166,7 +166,7 @@ def test_the_greedy_start_is_the_folds_of_scikit_learn(seed):
     row = np.unique(recording, return_inverse=True)[1]
     np.add.at(table, (row, np.unique(label, return_inverse=True)[1]), 1)
     theirs = run_sklearn(label, recording, count, np.arange(len(label)))
-    np.testing.assert_array_equal(spread_greedily(table, count)[row], theirs)
+    np.testing.assert_array_equal(assign_greedily(table, count)[row], theirs)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -174,20 +174,22 @@ def test_folds_are_never_worse_than_those_of_scikit_learn_with_or_without_the_co
     label, recording, count = random_corpus(seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            fold_optimizer, "WALKS", fold_optimizer.WALKS if seed % 2 else ()
+            fold_optimizer, "SEARCHES", fold_optimizer.SEARCHES if seed % 2 else ()
         )  # by construction, so without search too
         built = build_folds(label, recording, count, nodes=20 if seed % 2 else 0)
     for kept in (np.arange(len(label)), np.flatnonzero(built.fold >= 0)):
         if len(kept):
-            theirs = judge(label, run_sklearn(label, recording, count, kept), count)
-            assert merit(built.balance) <= merit(theirs)
+            theirs = measure_balance(label, run_sklearn(label, recording, count, kept), count)
+            assert cost(built.balance) <= cost(theirs)
 
 
-def test_they_are_better_where_scikit_learn_loses_classes():
+def test_folds_are_better_where_scikit_learn_loses_classes():
     gained = 0
     for seed in range(1, 40, 3):
         label, recording, count = random_corpus(seed)
-        theirs = judge(label, run_sklearn(label, recording, count, np.arange(len(label))), count)
+        theirs = measure_balance(
+            label, run_sklearn(label, recording, count, np.arange(len(label))), count
+        )
         gained += build_folds(label, recording, count, nodes=0).balance.eligible - theirs.eligible
     assert gained > 0
 
@@ -265,10 +267,10 @@ def test_too_few_recordings_leave_all_in_the_common_fold():
     assert build_folds([], [], 2).fold.tolist() == []
 
 
-def test_wrong_arguments_are_refused_by_name():
-    with pytest.raises(OptionError, match="wanted 2 folds or more, got 1"):
+def test_wrong_arguments_are_rejected_by_name():
+    with pytest.raises(OptionError, match="expected 2 folds or more, got 1"):
         build_folds(["a"], ["r"], 1)
-    with pytest.raises(InputError, match="wanted one for each of 2 labels, got 1"):
+    with pytest.raises(InputError, match="expected one for each of 2 labels, got 1"):
         build_folds(["a", "b"], ["r"], 2)
 
 
@@ -284,7 +286,7 @@ def test_a_proof_that_failed_names_the_limit_and_the_distance():
         (9, 10, "14 recordings are too many for"),
     ):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(fold_optimizer, "MOST_PLACES", places)
+            patch.setattr(fold_optimizer, "MAX_PLACES", places)
             built = build_folds(*hard_corpus(), 5, nodes=nodes)
         assert not built.proved
         assert built.proof.startswith("not proved: ")

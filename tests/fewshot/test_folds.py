@@ -5,74 +5,56 @@ import pytest
 from paper_shapes import CORPORA, spread_over_folds
 
 from callshot.errors import InputError, LeakError, OptionError
-from callshot.fewshot.episodes import plan_episodes, split
+from callshot.fewshot.episodes import split
 from callshot.fewshot.folds import (
     audit,
     check_folds,
+    choose_folds,
     complete_shots,
     count_classes,
     make_folds,
     new_exemplars,
 )
 from callshot.records import Embeddings
+from corpora import episodes_of
+
+
+def count_paper_classes(corpus):
+    label, fold = spread_over_folds(*CORPORA[corpus])
+    recordings = [f"recording {i}" for i in range(len(label))]
+    return count_classes(label, check_folds(recordings, fold)), fold
 
 
 @pytest.mark.parametrize(
     ("corpus", "queries", "support", "best"),
     [("elephant-voices", 257, 258, 4), ("ldc", 3985, 3987, 31)],
 )
-def test_the_bookkeeping_gives_the_golden_values_of_the_paper(corpus, queries, support, best):
-    counts = CORPORA[corpus][0]
-    label, fold = spread_over_folds(*CORPORA[corpus])
-    found = count_classes(label, check_folds([f"recording {i}" for i in range(len(label))], fold))
-    assert {c.label: (c.exemplars, c.complete_to_k) for c in found} == counts
-    assert all(c.eligible for c in found)
-    assert sum(c.exemplars for c in found) == support
+def test_the_counts_are_the_golden_values_of_the_paper(corpus, queries, support, best):
+    golden = CORPORA[corpus][0]
+    counts, fold = count_paper_classes(corpus)
+    assert {c.label: (c.exemplars, c.complete_to_k) for c in counts} == golden
+    assert all(c.eligible for c in counts)
+    assert sum(c.exemplars for c in counts) == support
     assert int((fold >= 0).sum()) == queries
-    assert complete_shots(found) == best
-    assert [new_exemplars(found, k) for k in (1, best)] == [len(counts)] * 2
-    assert new_exemplars(found, best + 1) == sum(c > best for _, c in counts.values())
+    assert complete_shots(counts) == best
+    assert [new_exemplars(counts, k) for k in (1, best)] == [len(golden)] * 2
+    assert new_exemplars(counts, best + 1) == sum(k > best for _, k in golden.values())
 
 
-def test_new_exemplars_fall_away_as_the_papers_lower_panel_does():
-    label, fold = spread_over_folds(*CORPORA["elephant-voices"])
-    found = count_classes(label, check_folds([f"recording {i}" for i in range(len(label))], fold))
-    assert [new_exemplars(found, k) for k in range(1, 41)] == [
-        12,
-        12,
-        12,
-        12,
-        9,
-        8,
-        8,
-        8,
-        8,
-        8,
-        7,
-        7,
-        7,
-        6,
-        6,
-        5,
-        4,
-        3,
-        3,
-        3,
-        3,
-        2,
-        *[1] * 15,
-        0,
-        0,
-        0,
-    ]
+def test_new_exemplars_fall_as_in_the_papers_lower_panel():
+    counts, _ = count_paper_classes("elephant-voices")
+    panel = (
+        [12] * 4 + [9] + [8] * 5 + [7] * 3 + [6] * 2 + [5, 4] + [3] * 4 + [2] + [1] * 15 + [0] * 3
+    )
+    assert [new_exemplars(counts, k) for k in range(1, 41)] == panel
 
 
 def test_classes_that_miss_a_fold_are_ineligible_with_the_reason():
     folds = check_folds(["a", "b", "c", "d"], np.array([0, 1, 0, -1]))
-    found = {c.label: c for c in count_classes(["x", "x", "y", "z"], folds)}
-    assert found["x"].eligible
-    assert (found["y"].eligible, found["y"].reason) == (False, "no exemplar in fold 1")
-    assert (found["z"].eligible, found["z"].reason) == (False, "only in the common fold")
+    counts = {c.label: c for c in count_classes(["x", "x", "y", "z"], folds)}
+    assert counts["x"].eligible
+    assert (counts["y"].eligible, counts["y"].reason) == (False, "no exemplar in fold 1")
+    assert (counts["z"].eligible, counts["z"].reason) == (False, "only in the common fold")
 
 
 @pytest.mark.parametrize("fold", [[0, 1], [0, -1]])
@@ -82,13 +64,13 @@ def test_a_recording_on_both_sides_of_a_split_is_named(fold):
 
 
 @pytest.mark.parametrize("fold", [[0, 0], [0, 2], [1, 2], [-1, -1], [-2, 0]])
-def test_folds_with_gaps_or_too_few_are_refused(fold):
+def test_folds_with_gaps_or_too_few_are_rejected(fold):
     with pytest.raises(InputError, match="numbered 0, 1"):
         check_folds(["a", "b"], np.array(fold))
 
 
-def test_fewer_than_two_folds_are_refused():
-    with pytest.raises(OptionError, match="two at least"):
+def test_fewer_than_two_folds_are_rejected():
+    with pytest.raises(OptionError, match="at least two"):
         make_folds(["x"], ["a"], 1)
 
 
@@ -101,22 +83,32 @@ def table_of(label, fold, labels=None):
         [f"r{i}" for i in range(n)],
         label,
         labels or [()] * n,
-        np.array(fold),
+        None if fold is None else np.array(fold),
     )
 
 
+def test_given_folds_come_before_built_ones_and_must_match_the_option():
+    table = table_of(["x", "x", "y", "y"], [0, 1, 0, 1])
+    assert choose_folds(table).origin == "given"
+    given = np.array([1, 0, 1, 0])
+    assert choose_folds(table, 2, given, "folds.csv").fold.tolist() == given.tolist()
+    with pytest.raises(OptionError, match="memory: column fold has 2 folds, the option says 3"):
+        choose_folds(table, 3)
+    with pytest.raises(InputError, match=r"folds\.csv: column fold: folds must be numbered"):
+        choose_folds(table, None, given + 1, "folds.csv")
+    built = choose_folds(table_of(["x", "x", "y", "y"], None), default=2)
+    assert (built.origin, built.count) == ("built", 2)
+
+
 def test_ineligible_names_are_dropped_from_labels_and_their_segments_take_no_part():
-    table = table_of(["x", "x", "y", "y", "z"], [0, 1, 0, 1, 0], [("z",), ("y",), (), (), ("x",)])
-    folds = check_folds(table.recording, table.fold)
-    episodes = plan_episodes(table, folds, count_classes(table.label, folds))
+    labels = [("z",), ("y",), (), (), ("x",)]
+    episodes = episodes_of(table_of(["x", "x", "y", "y", "z"], [0, 1, 0, 1, 0], labels))
     assert episodes.classes == ("x", "y")
     assert episodes.relevant.tolist() == [[True, False], [True, True], [False, True], [False, True]]
 
 
 def test_support_is_every_other_fold_and_the_common_fold():
-    table = table_of(["x", "x", "x", "y", "y", "y"], [0, 1, -1, 0, 1, -1])
-    folds = check_folds(table.recording, table.fold)
-    episodes = plan_episodes(table, folds, count_classes(table.label, folds))
+    episodes = episodes_of(table_of(["x", "x", "x", "y", "y", "y"], [0, 1, -1, 0, 1, -1]))
     part = split(episodes, 0)
     assert part.rows.tolist() == [0, 3]
     assert part.pool.tolist() == [1, 2, 1, 2]
@@ -126,24 +118,20 @@ def test_support_is_every_other_fold_and_the_common_fold():
     ("label", "message"),
     [(["x", "x", "y"], "only one eligible class, 'x'"), (["x", "y", "z"], "no eligible class")],
 )
-def test_fewer_than_two_eligible_classes_are_refused_with_the_reasons(label, message):
-    table = table_of(label, [0, 1, 0])
-    folds = check_folds(table.recording, table.fold)
+def test_fewer_than_two_eligible_classes_are_rejected_with_the_reasons(label, message):
     with pytest.raises(InputError, match=message):
-        plan_episodes(table, folds, count_classes(label, folds))
+        episodes_of(table_of(label, [0, 1, 0]))
 
 
 def test_new_exemplars_are_those_of_eligible_classes():
     folds = check_folds(["a", "b", "c", "d", "e"], np.array([0, 1, 0, 0, -1]))
-    found = count_classes(["x", "x", "y", "y", "y"], folds)
-    assert [c.eligible for c in found] == [False, True]
-    assert new_exemplars(found, 1) == 1
+    counts = count_classes(["x", "x", "y", "y", "y"], folds)
+    assert [c.eligible for c in counts] == [False, True]
+    assert new_exemplars(counts, 1) == 1
 
 
-def test_values_whose_squares_are_no_floats_are_refused():
-    for scale in (1e170, 1e-170):
-        table = table_of(["x", "x", "y", "y"], [0, 1, 0, 1])
-        table = dataclasses.replace(table, vectors=table.vectors * scale)
-        folds = check_folds(table.recording, table.fold)
-        with pytest.raises(InputError, match="squares are floats"):
-            plan_episodes(table, folds, count_classes(table.label, folds))
+@pytest.mark.parametrize("scale", [1e170, 1e-170])
+def test_values_whose_squares_are_no_floats_are_rejected(scale):
+    table = table_of(["x", "x", "y", "y"], [0, 1, 0, 1])
+    with pytest.raises(InputError, match="squares are floats"):
+        episodes_of(dataclasses.replace(table, vectors=table.vectors * scale))

@@ -1,4 +1,4 @@
-"""The engine against the literal transcription of Algorithm 1 (tests/literal.py)."""
+"""The engine against `callshot.fewshot.reference`: Algorithm 1, slow and literal."""
 
 import dataclasses
 
@@ -9,24 +9,25 @@ from hypothesis import strategies as st
 
 import literal
 from callshot.fewshot import engine as engine_module
-from callshot.fewshot import per_query_resampling
+from callshot.fewshot import per_query_resampling, reference
 from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.engine import open_engine
-from callshot.fewshot.episodes import plan_episodes, split
-from callshot.fewshot.folds import count_classes
-from callshot.fewshot.metrics import expected_auroc
-from callshot.fewshot.per_query_resampling import score_own, sweep_per_query
+from callshot.fewshot.episodes import split, splits
+from callshot.fewshot.per_query_resampling import fill_by_rule, score_queries, sweep_per_query
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import chance_levels
 from callshot.fewshot.sweep import sweep
-from corpora import corpora, folds_of, random_corpus
+from callshot.records import METRICS
+from corpora import corpora, episodes_of, random_corpus, repeat_vectors, reverse_rows
 
+SPREADS = ("per-query", "shared")
 QUICK = settings(
     max_examples=settings().max_examples // 5,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
-    phases=[Phase.explicit, Phase.generate],  # the twin is too slow to shrink with
+    phases=[Phase.explicit, Phase.generate],  # the reference is too slow to shrink with
 )
 SMALL = Protocol(shots=(1, 2, 4), draws=3, bootstraps=7, shared_draws=5)
+both_ways = pytest.mark.parametrize("memory", [0, 2**30], ids=["directly", "by Gram matrix"])
 protocols = st.builds(
     dataclasses.replace,
     st.just(SMALL),
@@ -37,10 +38,7 @@ protocols = st.builds(
 
 
 def engine_for(table, protocol=SMALL, *, threads=1, memory=2**30):
-    folds = folds_of(table)
-    return open_engine(
-        plan_episodes(table, folds, count_classes(table.label, folds)), protocol, threads, memory
-    )
+    return open_engine(episodes_of(table), protocol, threads, memory)
 
 
 def run(table, protocol, spread, **options):
@@ -48,35 +46,47 @@ def run(table, protocol, spread, **options):
         return sweep(engine, spread)
 
 
-def pool_sizes(corpus):
-    """Return how many exemplars each class has outside each fold."""
-    return {
-        sum(corpus.fold[m] != f for m in rows)
-        for rows in corpus.members.values()
-        for f in range(corpus.folds)
-    }
+def scores_of(engine, part):
+    """The scores (shots, classes, queries, draws) of one fold."""
+    shots = np.array(engine.protocol.shots)
+    classes = len(engine.episodes.classes)
+    scores, _ = score_queries(engine, part, shots, np.zeros((len(shots), classes, classes)))
+    return scores
+
+
+def pool_sizes(episodes):
+    """How many exemplars the classes have outside the folds."""
+    return {size for part in splits(episodes) for size in np.diff(part.pool_start).tolist()}
+
+
+def check_values_equal(one, other):
+    for key, values in one.values.items():
+        np.testing.assert_array_equal(values, other.values[key])
+
+
+def check_values_close(one, other):
+    for key, values in one.values.items():
+        np.testing.assert_allclose(values, other.values[key], rtol=0, atol=1e-12)
 
 
 @QUICK
 @given(table=corpora(), protocol=protocols, memory=st.sampled_from([0, 2**30]))
-def test_end_to_end_equals_the_literal_algorithm_on_whole_numbers_and_powers_of_two(
+def test_values_are_those_of_the_reference_on_whole_numbers_and_powers_of_two(
     table, protocol, memory
 ):
-    corpus = literal.Corpus(table, table.fold, folds_of(table).count)
-    assume(
-        protocol.sampler == "replacement" or 3 not in pool_sizes(corpus)
-    )  # thirds are not exact in floats
-    for spread, twin in (
-        ("per-query", literal.per_query_values),
-        ("shared", literal.shared_values),
-    ):
-        k, tally = run(table, protocol, spread, memory=memory)
+    episodes = episodes_of(table)
+    thirds = protocol.sampler == "distinct" and 3 in pool_sizes(episodes)
+    assume(not thirds)  # they are not exact in floats
+    for spread in SPREADS:
+        k, sums = run(table, protocol, spread, memory=memory)
         assert k.tolist() == [1, 2, 4]
-        for s, shots in enumerate(k.tolist()):
-            for metric, wanted in twin(corpus, protocol, shots).items():
-                np.testing.assert_allclose(
-                    tally.values["all", metric][s], wanted, rtol=0, atol=1e-12
-                )
+        for s, shots in enumerate(protocol.shots):
+            golden = reference.sample_values(
+                episodes, protocol, spread, shots, literal.exact_centroid
+            )
+            for metric, column in zip(METRICS, golden.T, strict=True):
+                values = sums.values["all", metric][s]
+                np.testing.assert_allclose(values, column, rtol=0, atol=1e-12)
 
 
 def test_sorting_every_sample_gives_the_same_values_as_counting(monkeypatch):
@@ -86,42 +96,59 @@ def test_sorting_every_sample_gives_the_same_values_as_counting(monkeypatch):
         )
         _, counted = run(table, SMALL, "per-query")
         with monkeypatch.context() as patch:
-            patch.setattr(per_query_resampling, "MANY", 0)
+            patch.setattr(per_query_resampling, "MANY_ANCHORS", 0)
             _, by_sort = run(table, SMALL, "per-query")
-        for key, values in counted.values.items():
-            np.testing.assert_allclose(by_sort.values[key], values, rtol=0, atol=1e-12)
+        check_values_close(counted, by_sort)
         np.testing.assert_array_equal(by_sort.tied, counted.tied)
+
+
+def check_bootstrap(engine, part):
+    """Compare the values of every class of a fold with scikit-learn's on the same scores."""
+    episodes = engine.episodes
+    protocol = engine.protocol
+    scores = scores_of(engine, part)
+    sums = MetricSums(len(scores), protocol.bootstraps, episodes.classes, None)
+    sweep_per_query(engine, part, np.array(protocol.shots), sums)
+    keys = episodes.segment_key[part.rows]
+    for b in range(protocol.bootstraps):
+        picks = [reference.pick_draw(protocol.seed, key, b, protocol.draws) for key in keys]
+        for s, shot_scores in enumerate(scores):
+            sample = shot_scores[:, np.arange(len(picks)), picks]
+            ap, auroc = literal.class_metrics(sample.T, part.relevant.T)
+            auroc = np.nan_to_num(auroc)
+            np.testing.assert_allclose(sums.per_class["map"][s, :, b], ap, rtol=0, atol=1e-12)
+            np.testing.assert_allclose(sums.per_class["auroc"][s, :, b], auroc, rtol=0, atol=1e-12)
 
 
 @QUICK
 @given(table=corpora(values=3, classes=4), protocol=protocols)
 def test_the_same_scores_give_the_same_bootstrap_values_as_scikit_learn(table, protocol):
-    engine = engine_for(table, protocol)
-    episodes, shots = engine.episodes, np.array(protocol.shots)
-    tally = MetricSums(len(shots), protocol.bootstraps, episodes.classes, None)
-    for number in range(episodes.folds):
-        part = split(episodes, number)
-        scores, _ = score_own(engine, part, shots, tally.decisions)
-        corpus = literal.Corpus(table, table.fold, episodes.folds)
-        queries = corpus.queries(number)
-        picks = [
-            [literal.pick(protocol.seed, table.segment[i], b, protocol.draws) for i in queries]
-            for b in range(7)
-        ]
-        one = MetricSums(3, protocol.bootstraps, episodes.classes, None)
-        sweep_per_query(engine, part, shots, one)
-        for s in range(3):
-            for b in range(7):
-                table_b = scores[s][:, np.arange(len(queries)), picks[b]].T
-                ap, auroc = literal.metrics(table_b, part.relevant.T)
-                np.testing.assert_allclose(one.per_class["map"][s, :, b], ap, rtol=0, atol=1e-12)
-                np.testing.assert_allclose(
-                    one.per_class["auroc"][s, :, b], np.nan_to_num(auroc), rtol=0, atol=1e-12
-                )
-    engine.threads.shutdown()
+    with engine_for(table, protocol) as engine:
+        for part in splits(engine.episodes):
+            check_bootstrap(engine, part)
 
 
-@pytest.mark.parametrize("memory", [0, 2**30], ids=["directly", "by Gram matrix"])
+@pytest.mark.parametrize("many", [512, 0], ids=["counted", "sorted"])
+def test_large_codes_take_the_wide_path_and_give_the_same_values(many, monkeypatch):
+    monkeypatch.setattr(per_query_resampling, "MANY_ANCHORS", many)
+    table = random_corpus(31, classes=2, folds=2, size=40, dimensions=4, integers=False)
+    with engine_for(table, Protocol(shots=(2,), draws=700, bootstraps=20)) as engine:
+        part = split(engine.episodes, 0)
+        assert 2 * part.positives.min() * 700 > per_query_resampling.SMALL_CODES
+        check_bootstrap(engine, part)
+
+
+def evidence_of(engine, part):
+    """a_n (shots, classes, queries, draws), before any score is taken."""
+    shots = np.array(engine.protocol.shots)
+    classes = len(engine.episodes.classes)
+    queries = len(part.rows)
+    evidence = np.empty((len(shots), classes, queries, engine.protocol.draws))
+    fill_by_rule(engine, part, shots, evidence)(0, queries)
+    return evidence
+
+
+@both_ways
 @pytest.mark.parametrize(("scale", "offset"), [(1.0, 0.0), (5.0, 500.0), (1e-3, 7.0), (1e4, -3e4)])
 def test_scores_of_the_same_draws_are_within_the_bound(scale, offset, memory):
     table = random_corpus(
@@ -129,320 +156,223 @@ def test_scores_of_the_same_draws_are_within_the_bound(scale, offset, memory):
     )
     table = dataclasses.replace(table, vectors=table.vectors.astype(np.float32))
     protocol = dataclasses.replace(SMALL, shots=(1, 2, 3, 5), draws=4)
-    engine = engine_for(table, protocol, memory=memory)
-    episodes = engine.episodes
-    corpus = literal.Corpus(table, table.fold, episodes.folds)
-    for number in range(episodes.folds):
-        part = split(episodes, number)
-        seen = a_of_engine(engine, part)
-        for q, i in enumerate(corpus.queries(number)):
-            for r in range(protocol.draws):
-                for s, k in enumerate(protocol.shots):
-                    exact, distance = [], []
-                    for c in corpus.classes:
-                        pool = [m for m in corpus.members[c] if corpus.fold[m] != number]
-                        rows = literal.draw_own(
-                            protocol.seed, table.segment[i], r, c, pool, k, "distinct"
-                        )
-                        support = [table.vectors[m] for m in rows]
-                        exact.append(literal.a_exact(table.vectors[i], support))
-                        centre = np.mean(np.array(support, np.float64), axis=0)
-                        distance.append(np.sum((table.vectors[i] - centre) ** 2))
-                    got = (
-                        seen[s, :, q, r] - seen[s, 0, q, r]
-                    )  # a common shift is free: it cancels in every score
-                    error = [abs(float(a - exact[0]) - x) for a, x in zip(exact, got, strict=True)]
-                    assert max(error) <= 2e-6 * max(distance)
-    engine.threads.shutdown()
+    with engine_for(table, protocol, memory=memory) as engine:
+        episodes = engine.episodes
+        given = dataclasses.replace(episodes, vectors=table.vectors[episodes.rows])
+        for part in splits(episodes):
+            evidence = evidence_of(engine, part)
+            for s, q, r in np.ndindex(len(protocol.shots), len(part.rows), protocol.draws):
+                check_bound(given, protocol, evidence[s, :, q, r], s, int(part.rows[q]), r)
 
 
-def a_of_engine(engine, part):
-    """Return a_n (shots, classes, queries, draws), before any score is taken."""
-    shots = np.array(engine.protocol.shots)
-    out = np.empty(
-        (len(shots), len(engine.episodes.classes), len(part.rows), engine.protocol.draws)
-    )
-    per_query_resampling._filler(engine, part, shots, out)(0, len(part.rows))
-    return out
+def check_bound(episodes, protocol, evidence, s, query, number):
+    exact = []
+    distance = []
+    for n in range(len(episodes.classes)):
+        support = reference.draw_support(
+            episodes, protocol, "per-query", query, number, n, protocol.shots[s]
+        )
+        exact.append(literal.exact_centroid(episodes, query, support))
+        centre = episodes.vectors[support].mean(axis=0, dtype=np.float64)
+        distance.append(np.sum((episodes.vectors[query] - centre) ** 2))
+    # A common shift is free: it cancels in every score.
+    golden = [float(a - exact[0]) for a in exact]
+    assert np.abs(evidence - evidence[0] - golden).max() <= 2e-6 * max(distance)
 
 
 def test_more_shots_more_bootstraps_and_more_draws_leave_the_earlier_values_alone():
     table = random_corpus(11, classes=4, size=3)
-    for spread in ("per-query", "shared"):
+    longer = dataclasses.replace(SMALL, shots=(1, 2, 3, 4, 6), bootstraps=300, shared_draws=9)
+    for spread in SPREADS:
         _, less = run(table, SMALL, spread)
-        longer = dataclasses.replace(SMALL, shots=(1, 2, 3, 4, 6), bootstraps=300, shared_draws=9)
         _, more = run(table, longer, spread)
         for key, values in less.values.items():
             np.testing.assert_array_equal(values, more.values[key][[0, 1, 3], : values.shape[1]])
 
 
-def test_blocks_of_shots_and_the_order_of_rows_cannot_be_seen():
+def test_the_order_of_rows_cannot_be_seen():
     table = random_corpus(12, classes=4, size=3, integers=False)
-    turned = [
-        dataclasses.replace(
-            table,
-            **{
-                c: list(getattr(table, c))[::-1]
-                for c in ("segment", "recording", "label", "labels")
-            },
-            vectors=table.vectors[::-1],
-            fold=table.fold[::-1],
-        )
-    ][0]
-    for spread in ("per-query", "shared"):
-        _, whole = run(table, SMALL, spread)
-        _, other = run(turned, SMALL, spread)
-        for key in whole.values:
-            np.testing.assert_array_equal(whole.values[key], other.values[key])
+    for spread in SPREADS:
+        _, sums = run(table, SMALL, spread)
+        _, reversed_sums = run(reverse_rows(table), SMALL, spread)
+        check_values_equal(sums, reversed_sums)
 
 
 def test_folds_may_be_renumbered_without_moving_a_draw():
     table = random_corpus(13, classes=3, folds=3, size=3)
     renumbered = dataclasses.replace(table, fold=np.where(table.fold < 0, -1, (table.fold + 1) % 3))
-    for spread in ("per-query", "shared"):
-        _, one = run(table, SMALL, spread)
-        _, two = run(renumbered, SMALL, spread)
-        np.testing.assert_allclose(
-            one.values["all", "map"], two.values["all", "map"], rtol=0, atol=1e-15
-        )
+    for spread in SPREADS:
+        _, sums = run(table, SMALL, spread)
+        _, others = run(renumbered, SMALL, spread)
+        key = ("all", "map")
+        np.testing.assert_allclose(sums.values[key], others.values[key], rtol=0, atol=1e-15)
 
 
-@pytest.mark.parametrize("spread", ["per-query", "shared"])
+@pytest.mark.parametrize("spread", SPREADS)
 def test_the_number_of_threads_cannot_be_seen(spread):
     table = random_corpus(14, classes=5, size=6, dimensions=8, integers=False)
     protocol = Protocol(shots=(1, 2, 3, 7), draws=9, bootstraps=300, shared_draws=50)
-    runs = [run(table, protocol, spread, threads=n)[1] for n in (1, 2, 4)]
-    for key in runs[0].values:
-        np.testing.assert_array_equal(runs[0].values[key], runs[1].values[key])
-        np.testing.assert_array_equal(runs[0].values[key], runs[2].values[key])
-    np.testing.assert_array_equal(runs[0].decisions, runs[2].decisions)
+    runs = [run(table, protocol, spread, threads=threads)[1] for threads in (1, 2, 4)]
+    for other in runs[1:]:
+        check_values_equal(runs[0], other)
+        np.testing.assert_array_equal(runs[0].decisions, other.decisions)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_bootstrap_mean_of_auroc_meets_its_closed_form(seed):
     table = random_corpus(seed, classes=4, size=5, dimensions=3, integers=False)
-    protocol = Protocol(shots=(1, 3), draws=20, bootstraps=4000)
-    engine = engine_for(table, protocol)
-    _, tally = sweep(engine, "per-query")
-    expected = []
-    for number in range(engine.episodes.folds):
-        part = split(engine.episodes, number)
-        spare = MetricSums(2, 1, engine.episodes.classes, None)
-        scores, _ = score_own(engine, part, np.array([1, 3]), spare.decisions)
-        defined = [n for n in range(len(engine.episodes.classes)) if not part.relevant[n].all()]
-        expected.append(
-            [[expected_auroc(scores[s, n], part.relevant[n]) for n in defined] for s in range(2)]
-        )
+    with engine_for(table, Protocol(shots=(1, 3), draws=20, bootstraps=4000)) as engine:
+        _, sums = sweep(engine, "per-query")
+        expected = []
+        for part in splits(engine.episodes):
+            scores = scores_of(engine, part)
+            defined = [n for n in range(len(part.relevant)) if not part.relevant[n].all()]
+            for s in range(2):
+                values = [literal.expected_auroc(scores[s, n], part.relevant[n]) for n in defined]
+                expected.append((s, np.mean(values)))
     for s in range(2):
-        values = tally.values["all", "auroc"][s]
-        wanted = np.mean([np.mean(fold[s]) for fold in expected])
-        assert abs(values.mean() - wanted) <= 4 * values.std() / np.sqrt(len(values)) + 1e-12
-    engine.threads.shutdown()
+        values = sums.values["all", "auroc"][s]
+        golden = np.mean([value for shot, value in expected if shot == s])
+        assert abs(values.mean() - golden) <= 4 * values.std() / np.sqrt(len(values)) + 1e-12
 
 
 def test_separated_classes_score_one_in_every_metric_spread_and_score():
     table = random_corpus(5, classes=3, size=4, dimensions=3, integers=False, scale=0.01)
     label = np.array([int(name[1]) for name in table.label])
-    table = dataclasses.replace(
-        table, vectors=table.vectors + 10.0 * np.eye(3)[label], labels=[()] * len(table)
-    )
+    vectors = table.vectors + 10.0 * np.eye(3)[label]
+    table = dataclasses.replace(table, vectors=vectors, labels=[()] * len(table))
     for score in ("log", "softmax"):
-        for spread in ("per-query", "shared"):
-            _, tally = run(table, dataclasses.replace(SMALL, score=score), spread)
-            for values in tally.values.values():
+        for spread in SPREADS:
+            _, sums = run(table, dataclasses.replace(SMALL, score=score), spread)
+            for values in sums.values.values():
                 np.testing.assert_array_equal(values, 1.0)
 
 
-def test_noise_scores_chance_on_average_over_corpora():
-    values = {("per-query", m): [] for m in ("map", "auroc")} | {
-        ("shared", m): [] for m in ("map", "auroc")
-    }
+@pytest.mark.parametrize("spread", SPREADS)
+def test_noise_scores_chance_on_average_over_corpora(spread):
+    protocol = dataclasses.replace(SMALL, bootstraps=50, shared_draws=20)
+    gaps = {"map": [], "auroc": []}
     for seed in range(60):
         table = random_corpus(1000 + seed, classes=3, folds=3, size=4, dimensions=6, integers=False)
-        for spread in ("per-query", "shared"):
-            engine = engine_for(table, dataclasses.replace(SMALL, bootstraps=50, shared_draws=20))
-            _, tally = sweep(engine, spread)
-            engine.threads.shutdown()
-            chance = chance_levels(engine.episodes, tally)
-            for metric in ("map", "auroc"):
-                values[spread, metric].append(
-                    tally.values["all", metric].mean() - chance["all", metric]
-                )
-    for found in values.values():
-        assert abs(np.mean(found)) <= 4 * np.std(found) / np.sqrt(len(found))
+        _, sums = run(table, protocol, spread)
+        chance = chance_levels(episodes_of(table), sums)
+        for metric, values in gaps.items():
+            values.append(sums.values["all", metric].mean() - chance["all", metric])
+    for values in gaps.values():
+        assert abs(np.mean(values)) <= 4 * np.std(values) / np.sqrt(len(values))
 
 
 def test_the_whole_pool_is_the_limit_of_a_long_sweep():
     table = random_corpus(21, classes=3, size=3, integers=False)
     protocol = Protocol(shots=(1, 50), whole_pool=True, draws=4, bootstraps=6, shared_draws=3)
-    for spread in ("per-query", "shared"):
-        k, tally = run(table, protocol, spread)
-        largest = max(np.bincount([int(x[1]) for x in table.label]))
-        assert k[2] <= largest
-        for values in tally.values.values():
+    for spread in SPREADS:
+        k, sums = run(table, protocol, spread)
+        assert k[2] == max(pool_sizes(episodes_of(table)))
+        for values in sums.values.values():
             np.testing.assert_allclose(values[1], values[2], rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("many", [per_query_resampling.MANY, 0], ids=["counted", "sorted"])
-def test_large_codes_take_the_wide_path_and_give_the_same_values(many, monkeypatch):
-    monkeypatch.setattr(per_query_resampling, "MANY", many)
-    table = random_corpus(31, classes=2, folds=2, size=40, dimensions=4, integers=False)
-    wide = Protocol(shots=(2,), draws=700, bootstraps=20)
-    engine = engine_for(table, wide)
-    part = split(engine.episodes, 0)
-    one = MetricSums(1, 20, engine.episodes.classes, None)
-    scores, _ = score_own(engine, part, np.array([2]), one.decisions)
-    sweep_per_query(engine, part, np.array([2]), one)
-    corpus = literal.Corpus(table, table.fold, 2)
-    queries = corpus.queries(0)
-    for b in range(20):
-        r = [literal.pick(0, table.segment[i], b, 700) for i in queries]
-        ap, auroc = literal.metrics(scores[0][:, np.arange(len(queries)), r].T, part.relevant.T)
-        np.testing.assert_allclose(one.per_class["map"][0, :, b], ap, rtol=0, atol=1e-12)
-        np.testing.assert_allclose(
-            one.per_class["auroc"][0, :, b], np.nan_to_num(auroc), rtol=0, atol=1e-12
-        )
-    engine.threads.shutdown()
-
-
-def repeat_vectors(table, seed=0):
-    """Let every vector stand several times, under whatever labels."""
-    rng = np.random.default_rng(seed)
-    return dataclasses.replace(
-        table, vectors=table.vectors[rng.integers(0, len(table) // 3, len(table))]
-    )
-
-
-@pytest.mark.parametrize("memory", [0, 2**30], ids=["directly", "by Gram matrix"])
-def test_a_support_that_is_the_whole_pool_is_one_set_also_where_vectors_repeat(memory):
-    table = repeat_vectors(random_corpus(22, classes=3, size=5, integers=False, dimensions=37))
-    protocol = Protocol(shots=(1, 90), whole_pool=True, draws=20, bootstraps=30, shared_draws=30)
-    for spread in ("per-query", "shared"):
-        _, tally = run(table, protocol, spread, memory=memory)
-        for values in tally.values.values():
-            assert np.ptp(values[1]) == 0
-            np.testing.assert_allclose(values[1], values[2], rtol=0, atol=1e-12)
-        np.testing.assert_array_equal(tally.tied[1], tally.tied[2])
 
 
 def test_repeated_vectors_tie_with_and_without_the_gram_matrix():
-    table = repeat_vectors(
-        random_corpus(23, classes=3, folds=3, size=20, integers=False, dimensions=129)
-    )
-    for spread in ("per-query", "shared"):
-        _, usual = run(table, SMALL, spread)
-        _, tight = run(table, SMALL, spread, memory=0)
-        np.testing.assert_array_equal(usual.tied, tight.tied)
-        for key, values in usual.values.items():
-            np.testing.assert_allclose(values, tight.values[key], rtol=0, atol=1e-12)
-    assert usual.tied.sum() > 0
+    table = random_corpus(23, classes=3, folds=3, size=20, integers=False, dimensions=129)
+    table = repeat_vectors(table)
+    for spread in SPREADS:
+        _, by_matrix = run(table, SMALL, spread)
+        _, direct = run(table, SMALL, spread, memory=0)
+        np.testing.assert_array_equal(by_matrix.tied, direct.tied)
+        check_values_close(by_matrix, direct)
+    assert by_matrix.tied.sum() > 0
 
 
-def test_far_from_the_origin_only_centred_vectors_keep_the_bound():
-    near = random_corpus(24, classes=3, size=4, integers=False, dimensions=8)
-    far = dataclasses.replace(near, vectors=np.rint(near.vectors * 64) / 64 + 2.0**33)
-    still = dataclasses.replace(near, vectors=np.rint(near.vectors * 64) / 64)
-    for spread in ("per-query", "shared"):
-        _, one = run(far, SMALL, spread)
-        _, two = run(still, SMALL, spread)
-        np.testing.assert_allclose(
-            one.values["all", "map"], two.values["all", "map"], rtol=0, atol=1e-12
-        )
+def test_far_from_the_origin_only_centred_vectors_have_the_same_values():
+    table = random_corpus(24, classes=3, size=4, integers=False, dimensions=8)
+    vectors = np.rint(table.vectors * 64) / 64
+    for spread in SPREADS:
+        _, near = run(dataclasses.replace(table, vectors=vectors), SMALL, spread)
+        _, far = run(dataclasses.replace(table, vectors=vectors + 2.0**33), SMALL, spread)
+        key = ("all", "map")
+        np.testing.assert_allclose(far.values[key], near.values[key], rtol=0, atol=1e-12)
 
 
-def test_several_blocks_of_shots_give_what_one_does(monkeypatch):
+def test_several_blocks_of_shots_give_the_same_values_as_one(monkeypatch):
     table = random_corpus(25, classes=3, size=4, integers=False, dimensions=4)
     protocol = Protocol(shots=(1, 2, 3, 5, 8), draws=4, bootstraps=9)
     _, whole = run(table, protocol, "per-query")
-    monkeypatch.setattr(
-        per_query_resampling, "blocks", lambda total, size: engine_module.blocks(total, 2)
-    )
+
+    def small_blocks(total, size):
+        return engine_module.blocks(total, 2)
+
+    monkeypatch.setattr(per_query_resampling, "blocks", small_blocks)
     _, cut = run(table, protocol, "per-query")
-    for key, values in whole.values.items():
-        np.testing.assert_array_equal(values, cut.values[key])
+    check_values_equal(whole, cut)
     np.testing.assert_array_equal(whole.decisions, cut.decisions)
 
 
 def test_the_row_all_counts_ties_and_decisions_as_every_draw_would():
     table = repeat_vectors(random_corpus(26, classes=3, size=4, integers=False))
     protocol = Protocol(shots=(90,), whole_pool=True, draws=7, bootstraps=5, shared_draws=6)
-    for spread in ("per-query", "shared"):
-        k, tally = run(table, protocol, spread)
-        np.testing.assert_allclose(tally.decisions[0], tally.decisions[1])
-        np.testing.assert_array_equal(tally.tied[0], tally.tied[1])
-        corpus = literal.Corpus(table, table.fold, folds_of(table).count)
-        assert k[1] == max(pool_sizes(corpus))
+    for spread in SPREADS:
+        k, sums = run(table, protocol, spread)
+        np.testing.assert_allclose(sums.decisions[0], sums.decisions[1])
+        np.testing.assert_array_equal(sums.tied[0], sums.tied[1])
+        assert k[1] == max(pool_sizes(episodes_of(table)))
 
 
-def test_ties_are_those_of_positives_with_other_queries():
+@pytest.mark.parametrize("spread", SPREADS)
+def test_ties_are_those_of_positives_with_other_queries(spread):
     table = random_corpus(27, classes=3, folds=2, size=4, values=2, dimensions=2)
     protocol = dataclasses.replace(SMALL, shots=(1,))
-    corpus = literal.Corpus(table, table.fold, 2)
-    wanted = np.zeros((2, len(corpus.classes)), int)
-    for f in range(2):
-        relevant = corpus.relevant(f)
-        scores, _ = literal.own_scores(corpus, protocol, 1, f)
-        for q in range(len(scores)):
-            others = np.delete(scores, q, axis=0)
-            for n in np.flatnonzero(relevant[q]):
-                wanted[0, n] += sum(bool((others[:, :, n] == x).any()) for x in scores[q, :, n])
-        for draw in range(protocol.shared_draws):
-            one, _ = literal.shared_scores(corpus, protocol, 1, f, draw)
-            for q in range(len(one)):
-                for n in np.flatnonzero(relevant[q]):
-                    wanted[1, n] += bool((np.delete(one[:, n], q) == one[q, n]).any())
-    for spread, found in zip(("per-query", "shared"), wanted, strict=True):
-        assert run(table, protocol, spread)[1].tied[0].tolist() == found.tolist()
+    episodes = episodes_of(table)
+    golden = np.zeros(len(episodes.classes), int)
+    for part in splits(episodes):
+        scores = reference.score_fold(
+            episodes, protocol, spread, 1, part.number, literal.exact_centroid
+        )
+        for n, q in np.argwhere(part.relevant):
+            others = np.delete(scores[:, :, n], q, axis=0)
+            for r, score in enumerate(scores[q, :, n]):
+                met = others if spread == "per-query" else others[:, r]
+                golden[n] += bool((met == score).any())
+    _, sums = run(table, protocol, spread)
+    assert sums.tied[0].tolist() == golden.tolist()
 
 
-def test_per_class_values_and_chance_are_the_literal_ones():
+def test_per_class_values_reduced_scoring_and_chance_are_the_literal_ones():
     table = random_corpus(28, classes=3, folds=2, size=4, integers=False)
-    table = dataclasses.replace(
-        table,
-        labels=[
-            ("c0", "c1") if f == 0 else names
-            for f, names in zip(table.fold, table.labels, strict=True)
-        ],
-    )
+    labels = list(table.labels)
+    for row in np.flatnonzero(table.fold == 0):
+        labels[row] = ("c0", "c1")
+    table = dataclasses.replace(table, labels=labels)
     protocol = dataclasses.replace(SMALL, shots=(2,))
     with engine_for(table, protocol) as engine:
-        _, tally = sweep(engine, "shared", {"c0": "low", "c1": "low", "c2": "high"})
-        chance = chance_levels(engine.episodes, tally)
-    corpus = literal.Corpus(table, table.fold, 2)
-    own = {
-        m: np.zeros((len(corpus.classes), protocol.shared_draws, 2))
-        for m in ("map", "auroc", "accuracy")
-    }
-    for f in range(2):
-        relevant, label = corpus.relevant(f), [table.label[i] for i in corpus.queries(f)]
+        episodes = engine.episodes
+        _, sums = sweep(engine, "shared", {"c0": "low", "c1": "low", "c2": "high"})
+        chance = chance_levels(episodes, sums)
+    classes = len(episodes.classes)
+    golden = {metric: np.empty((classes, protocol.shared_draws, 2)) for metric in METRICS}
+    for part in splits(episodes):
+        f = part.number
+        scores = reference.score_fold(episodes, protocol, "shared", 2, f)
         for draw in range(protocol.shared_draws):
-            scores, decided = literal.shared_scores(corpus, protocol, 2, f, draw, literal.a_float)
-            own["map"][:, draw, f], own["auroc"][:, draw, f] = literal.metrics(scores, relevant)
-            hit = np.array([relevant[q, d] for q, d in enumerate(decided)])
-            own["accuracy"][:, draw, f] = [
-                hit[[name == c for name in label]].mean() for c in corpus.classes
-            ]
-    for metric, values in own.items():
-        np.testing.assert_allclose(
-            tally.per_class[metric][0], np.nanmean(values, axis=2), rtol=0, atol=1e-9
-        )
-    groups = [
-        [n for n, c in enumerate(corpus.classes) if c in names] for names in (("c2",), ("c0", "c1"))
-    ]
-    for metric in ("map", "auroc"):
-        by_fold = [
-            np.mean(
-                [
-                    np.nanmean(own[metric][g, :, f], axis=0)
-                    for g in groups
-                    if not np.isnan(own[metric][g, 0, f]).all()
-                ],
-                axis=0,
+            sample = scores[:, draw]
+            golden["map"][:, draw, f], golden["auroc"][:, draw, f] = literal.class_metrics(
+                sample[:, :-1], part.relevant.T
             )
-            for f in range(2)
-        ]
-        np.testing.assert_allclose(
-            tally.values["reduced", metric][0], np.mean(by_fold, axis=0), rtol=0, atol=1e-9
-        )
-    shares = [corpus.relevant(f).sum() / corpus.relevant(f).size for f in range(2)]
+            hits = part.relevant[sample[:, -1].astype(int), np.arange(len(sample))]
+            for n in range(classes):
+                golden["accuracy"][n, draw, f] = hits[part.label == n].mean()
+    for metric, values in golden.items():
+        per_class = np.nanmean(values, axis=2)
+        np.testing.assert_allclose(sums.per_class[metric][0], per_class, rtol=0, atol=1e-9)
+    for metric in ("map", "auroc"):
+        reduced = np.mean([reduced_values(golden[metric][:, :, f]) for f in range(2)], axis=0)
+        values = sums.values["reduced", metric][0]
+        np.testing.assert_allclose(values, reduced, rtol=0, atol=1e-9)
+    shares = [part.relevant.mean() for part in splits(episodes)]
     assert chance["all", "accuracy"] == pytest.approx(np.mean(shares))
+
+
+def reduced_values(values):
+    """The mean over categories of (classes, draws), undefined classes left out."""
+    categories = [values[[2]], values[[0, 1]]]
+    defined = [group for group in categories if not np.isnan(group[:, 0]).all()]
+    return np.mean([np.nanmean(group, axis=0) for group in defined], axis=0)

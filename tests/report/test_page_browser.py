@@ -120,16 +120,12 @@ def wait_for(page, script, timeout_ms=5000):
 
 
 def format_point(point):
-    return [f"{point.mean:.4f}", f"{point.p01:.4f} – {point.p99:.4f}"]
+    return ["{mean:.4f}".format(**point), "{p01:.4f} – {p99:.4f}".format(**point)]
 
 
 def pick(points, **values):
     """Return the only point that has these values."""
-    (point,) = [
-        point
-        for point in points
-        if all(getattr(point, name) == value for name, value in values.items())
-    ]
+    (point,) = points.filter(**values).to_dicts()
     return point
 
 
@@ -170,7 +166,7 @@ def test_hover_reads_every_point_of_every_curve(visit, study):
             )
             assert rows[encoder] == format_point(point)
         assert rows["LR on mfcc"][0] == "0.7600"
-        assert rows["chance"][0] == f"{curve[0].chance:.4f}"
+        assert rows["chance"][0] == f"{curve['chance'][0]:.4f}"
 
 
 def test_metric_spread_and_corpus_can_be_switched(visit, study):
@@ -229,7 +225,7 @@ def test_an_encoder_can_be_hidden_with_its_baselines(visit):
 
 
 def test_other_classifiers_are_shown_if_they_are_checked_and_have_a_curve(visit, study):
-    corpus_results = study["all_results"][0]
+    others = study["all_results"][0].others
     with visit() as page:
         k, before = read_rows(page)
         boxes = page.get_by_test_id("curves-classifier")
@@ -242,7 +238,7 @@ def test_other_classifiers_are_shown_if_they_are_checked_and_have_a_curve(visit,
         for classifier, name in (("cosine", "cosine"), ("logistic", "logistic at k")):
             for encoder in ("mfcc", "birdnet-v2.4"):
                 point = pick(
-                    corpus_results.others.curve,
+                    others.curve,
                     classifier=classifier,
                     encoder=encoder,
                     scoring="all",
@@ -326,7 +322,7 @@ def test_the_readout_is_announced_and_the_focus_is_visible(visit):
 
 
 def test_paired_differences_are_those_of_the_corpus(visit, study):
-    differences = study["all_results"][0].differences
+    differences = study["all_results"][0].evaluation.differences
     name = "birdnet-v2.4 less mfcc"
     with visit() as page:
         readouts = hover_everywhere(page, "differences")
@@ -335,10 +331,10 @@ def test_paired_differences_are_those_of_the_corpus(visit, study):
         text = page.get_by_test_id("differences-readout").inner_text()
     for shot, values in readouts.items():
         point = pick(differences, k=shot, metric="map", scoring="all", spread="shared")
-        interval = f"{point.p01:+.4f} – {point.p99:+.4f}"
-        assert values[name] == [f"{point.mean:+.4f}", interval]
+        interval = "{p01:+.4f} – {p99:+.4f}".format(**point)
+        assert values[name] == [f"{point['mean']:+.4f}", interval]
     point = pick(differences, k=k, metric="map", scoring="all", spread="per-query")
-    assert rows[name][0] == f"{point.mean:+.4f}"
+    assert rows[name][0] == f"{point['mean']:+.4f}"
     assert "larger in 93.8 % of the samples" in text
 
 

@@ -231,8 +231,6 @@ def test_a_baseline_that_is_never_beaten_is_compared_at_the_last_k():
         "mfcc does not beat GRU trained on all labelled data on average with 10 examples per call "
         "type (mAP 0.640 against 0.700)."
     )
-    far = write_summary(make({"mfcc": RISING}, baselines=[baseline(0.75)]))[0]
-    assert far.endswith("(mAP 0.640 against 0.750); it is clearly worse from 1 on.")
 
 
 def test_a_baseline_that_is_passed_only_in_between_is_not_beaten():
@@ -452,7 +450,7 @@ def test_the_first_sentences_agree_with_the_crossovers():
         k_clear = row["k_clear"]
         assert ("does not beat" in line) == (k_mean is None)
         assert k_mean is None or re.search(f"on average from {k_mean} examples? per", line)
-        assert (k_clear is None) == ("clearly from" not in line.replace("clearly worse", ""))
+        assert (k_clear is None) == ("clearly from" not in line)
         assert k_clear is None or f"clearly from {k_clear} on" in line
 
 

@@ -95,7 +95,7 @@ def test_folds_without_an_eligible_class_are_refused_and_nothing_is_left(
     segments: list[Segment], tmp_path: Path
 ) -> None:
     write_segment_table(segments[:6], tmp_path / "segments.parquet")
-    with pytest.raises(InputError, match="no eligible class: two at least"):
+    with pytest.raises(InputError, match="no eligible class: at least two"):
         fold_files(tmp_path / "segments.parquet", tmp_path / "folds", [], count=3)
     assert not (tmp_path / "folds").exists()
 

@@ -15,7 +15,7 @@ from callshot.errors import InputError, OptionError, OutputError
 from callshot.study.study_file import read_study
 from callshot.study.plan import plan
 from callshot.study.run import run_study, step_statuses
-from sounds import spoil
+from sounds import record_badly
 from studies import make_corpus, write_linear, write_study
 
 ALL = [
@@ -271,7 +271,7 @@ def test_a_gpu_is_for_those_that_can_use_one(folder: Path) -> None:
         ),
         ("[report]", "[rivals]\nreferences = 'bad.csv'\n[report]", r"bad.csv: column"),
         ('out = "results"', 'out = "bad.csv"', r"bad.csv is not a directory"),
-        ('store = "store"', 'store = "bad.csv"', r"bad.csv: cannot keep embeddings there"),
+        ('store = "store"', 'store = "bad.csv"', r"bad.csv: cannot store embeddings there"),
     ],
 )
 def test_what_cannot_come_to_an_end_does_not_begin(
@@ -339,7 +339,7 @@ def test_a_study_in_the_folder_of_its_recordings_does_not_read_its_own_results(
 
 def test_a_recording_that_cannot_be_read_is_a_reject_and_the_study_goes_on(tmp_path: Path) -> None:
     folder = make_corpus(tmp_path / "recordings")
-    spoil(folder / "r5.wav", "text")
+    record_badly(folder / "r5.wav", "text")
     write_study(tmp_path / "study.toml", encoders=("mfcc",))
     run(tmp_path)
     rejects = (tmp_path / "results" / "here" / "rejects.csv").read_text()
@@ -427,7 +427,7 @@ def test_a_corpus_without_an_eligible_class_is_refused_before_its_audio_is_read(
     write_study(tmp_path / "study.toml")
     with pytest.raises(
         InputError,
-        match=r"\[corpus.here\]: no eligible class: two at least .*in 1 recording, and 3 folds",
+        match=r"\[corpus.here\]: no eligible class: at least two .*in 1 recording, and 3 folds",
     ):
         run(tmp_path)
     assert not (tmp_path / ".callshot" / "study" / "segment" / "here" / "segments.parquet").exists()

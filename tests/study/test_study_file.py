@@ -156,9 +156,9 @@ def test_a_file_with_a_byte_order_mark_is_read(folder: Path) -> None:
         ),
         (
             MINIMAL.replace('"mfcc"', '"mfc"'),
-            r"\[\[encoder\]\] 1: encoder: 'mfc' is not known; did you mean mfcc\?",
+            r"\[\[encoder\]\] 1: encoder: unknown name 'mfc'; did you mean mfcc\?",
         ),
-        (MINIMAL + 'bands = "x"', r"\[\[encoder\]\] 1: .*bands: wanted a value like 128"),
+        (MINIMAL + 'bands = "x"', r"\[\[encoder\]\] 1: .*bands: expected a value like 128"),
         (MINIMAL + '[[encoder]]\nname = "mfcc"', r"\[\[encoder\]\]: mfcc is given twice"),
         (
             MINIMAL.replace("recordings", "gone"),

@@ -1,4 +1,4 @@
-"""Embedding tables: the same from every kind of file, unchanged by a round trip, one-line errors."""
+"""Embedding tables: the same from every kind of file, unchanged round trips, one-line errors."""
 
 import csv
 import io
@@ -32,7 +32,7 @@ COLUMNS: dict[str, Any] = {
 
 
 def change_columns(changes: dict[str, Any]) -> dict[str, Any]:
-    """Make the columns of a good table with some of them changed, and those left out that are None."""
+    """Return the columns of a good table with changes; columns that become None are left out."""
     return {name: column for name, column in (COLUMNS | changes).items() if column is not None}
 
 
@@ -92,7 +92,7 @@ def check_same(one: Embeddings, other: Embeddings) -> None:
     )
 
 
-# What comes in
+# Reading
 
 
 @every_kind
@@ -142,7 +142,7 @@ def test_text_of_a_csv_is_kept_as_it_is_written(tmp_path: Path) -> None:
     assert table.vectors.tolist() == [[1.0], [2.5]]
 
 
-def test_a_csv_may_have_a_byte_order_mark_windows_line_ends_and_rows_that_hold_nothing(
+def test_a_csv_may_have_a_byte_order_mark_windows_line_ends_and_empty_rows(
     tmp_path: Path,
 ) -> None:
     table = read_table(
@@ -258,14 +258,14 @@ def test_parquet_labels_may_be_null_empty_doubled_integers_or_text(tmp_path: Pat
 @pytest.mark.parametrize(
     "entry", ["roar;;bark", "roar;", ";", '["roar", ""]', '["roar", " "]', '["roar", null]']
 )
-def test_an_empty_label_among_the_labels_is_refused(tmp_path: Path, entry: str) -> None:
+def test_an_empty_label_among_the_labels_is_an_error(tmp_path: Path, entry: str) -> None:
     check_error(
         rows_csv(tmp_path, labels=["roar", entry, "x", "x"]),
         r"column labels, row 2: expected labels, none empty",
     )
 
 
-def test_an_empty_or_null_label_in_a_list_is_refused(tmp_path: Path) -> None:
+def test_an_empty_or_null_label_in_a_list_is_an_error(tmp_path: Path) -> None:
     check_error(
         parquet(tmp_path, labels=[["x"], ["y"], ["x", ""], ["y"]]),
         r"column labels, row 3: .*got \['x', ''\]",
@@ -288,13 +288,13 @@ def test_an_empty_or_null_label_in_a_list_is_refused(tmp_path: Path) -> None:
         "[" + "9" * 5000 + "]",
     ],
 )
-def test_labels_that_are_not_an_array_of_text_are_refused(tmp_path: Path, entry: str) -> None:
+def test_labels_that_are_not_an_array_of_text_are_errors(tmp_path: Path, entry: str) -> None:
     check_error(
         npz(tmp_path, labels=["roar", "x", entry, "x"]), r"column labels, row 3: .*JSON array"
     )
 
 
-def test_labels_of_another_kind_are_refused(tmp_path: Path) -> None:
+def test_labels_of_another_kind_are_errors(tmp_path: Path) -> None:
     check_error(
         parquet(tmp_path, labels=[[1.5]] * 4),
         r"column labels: expected text or integers, got List\(Float64\)",
@@ -319,12 +319,12 @@ def test_without_metadata_the_encoder_is_the_stem_and_there_is_no_corpus(
     assert (read_table(path).encoder, table_corpus(path)) == ("mfcc", None)
 
 
-def test_a_blank_name_in_the_metadata_is_none(tmp_path: Path) -> None:
+def test_a_blank_name_in_the_metadata_counts_as_none(tmp_path: Path) -> None:
     assert read_table(parquet(tmp_path, metadata={"encoder": " "})).encoder == "mfcc"
     assert read_table(npz(tmp_path, encoder="")).encoder == "mfcc"
 
 
-def test_the_corpus_of_a_damaged_or_absent_file_is_refused(tmp_path: Path) -> None:
+def test_the_corpus_of_a_damaged_or_absent_file_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "x.parquet").write_bytes(b"PAR1PAR1")
     for name in ("x.parquet", "absent.npz", "absent.csv"):
         with pytest.raises(InputError, match=name):
@@ -336,7 +336,9 @@ def test_the_corpus_of_a_damaged_or_absent_file_is_refused(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("fold", [None, [0, 1, 0, -1]])
-def test_what_is_written_is_read_again(tmp_path: Path, dtype: Any, fold: list[int] | None) -> None:
+def test_a_written_table_reads_back_unchanged(
+    tmp_path: Path, dtype: Any, fold: list[int] | None
+) -> None:
     table = Embeddings(
         encoder="perch v2",
         vectors=np.asfortranarray(np.array(VECTORS, dtype)),
@@ -401,7 +403,7 @@ def test_several_tables_come_in_the_order_of_the_first(tmp_path: Path) -> None:
     np.testing.assert_array_equal(first.fold, second.fold)
 
 
-def test_labels_may_stand_in_another_order_in_another_table(tmp_path: Path) -> None:
+def test_labels_may_be_in_another_order_in_another_table(tmp_path: Path) -> None:
     turned = other_order(tmp_path, labels=[names[::-1] for names in COLUMNS["labels"][::-1]])
     assert len(read_tables([parquet(tmp_path), turned])) == 2
 
@@ -424,13 +426,13 @@ def test_several_tables_need_segments(tmp_path: Path) -> None:
     )
 
 
-def test_two_tables_of_one_encoder_are_refused(tmp_path: Path) -> None:
+def test_two_tables_of_one_encoder_are_errors(tmp_path: Path) -> None:
     paths = [parquet(tmp_path), other_order(tmp_path), npz(tmp_path)]
     check_error_together(paths, r"mfcc\.npz: its encoder is 'mfcc', as in .*mfcc\.parquet")
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_tables_with_different_segments_are_refused(tmp_path: Path, turned: bool) -> None:
+def test_tables_with_different_segments_are_errors(tmp_path: Path, turned: bool) -> None:
     small = {name: column[:3] for name, column in COLUMNS.items()} | {"fold": [0, 1, 0]}
     paths = [parquet(tmp_path), parquet(tmp_path, "perch.parquet", **small)]
     match = (
@@ -461,7 +463,7 @@ def test_tables_with_different_segments_are_refused(tmp_path: Path, turned: bool
         ("fold", None, r"row 4: expected 0 as in .*mfcc\.parquet, got None"),
     ],
 )
-def test_tables_that_disagree_about_a_segment_are_refused(
+def test_tables_that_disagree_about_a_segment_are_errors(
     tmp_path: Path, name: str, column: Any, match: str
 ) -> None:
     paths = [parquet(tmp_path), other_order(tmp_path, **{name: column})]
@@ -471,17 +473,17 @@ def test_tables_that_disagree_about_a_segment_are_refused(
 # Bad files
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     check_error(tmp_path / "absent.parquet", "No such file")
 
 
-def test_a_directory_is_refused(tmp_path: Path) -> None:
+def test_a_directory_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "x.parquet").mkdir()
     check_error(tmp_path / "x.parquet", "Is a directory")
     check_error(tmp_path, "Is a directory")
 
 
-def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:
+def test_an_unknown_suffix_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "x.xlsx").write_bytes(b"PK")
     check_error(
         tmp_path / "x.xlsx",
@@ -490,14 +492,14 @@ def test_an_unknown_suffix_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "npz"])
-def test_an_empty_file_is_refused(tmp_path: Path, suffix: str) -> None:
+def test_an_empty_file_is_an_error(tmp_path: Path, suffix: str) -> None:
     (tmp_path / f"x.{suffix}").touch()
     check_error(tmp_path / f"x.{suffix}", "the file is empty")
 
 
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.99])
 @pytest.mark.parametrize("write", [parquet, npz])
-def test_a_truncated_file_is_refused(tmp_path: Path, write: Any, share: float) -> None:
+def test_a_truncated_file_is_an_error(tmp_path: Path, write: Any, share: float) -> None:
     path = write(tmp_path)
     content = path.read_bytes()
     path.write_bytes(content[: int(len(content) * share)])
@@ -505,7 +507,7 @@ def test_a_truncated_file_is_refused(tmp_path: Path, write: Any, share: float) -
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "npz"])
-def test_a_file_of_another_kind_is_refused(tmp_path: Path, suffix: str) -> None:
+def test_a_file_of_another_kind_is_an_error(tmp_path: Path, suffix: str) -> None:
     rows_csv(tmp_path).rename(tmp_path / f"x.{suffix}")
     check_error(tmp_path / f"x.{suffix}", r"cannot be read \(")
 
@@ -520,7 +522,7 @@ def test_a_panic_of_polars_is_an_input_error(
     check_error(parquet(tmp_path), r"cannot be read \(index out of bounds somewhere\)")
 
 
-def test_an_interrupt_is_not_taken_for_a_bad_file(
+def test_an_interrupt_is_not_an_input_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: Any, **options: Any) -> None:
@@ -531,7 +533,7 @@ def test_an_interrupt_is_not_taken_for_a_bad_file(
         read_table(parquet(tmp_path))
 
 
-def test_pickles_are_refused(tmp_path: Path) -> None:
+def test_pickles_are_errors(tmp_path: Path) -> None:
     check_error(
         npz(tmp_path, label=np.array(COLUMNS["label"], object)), "it has pickled objects: save text"
     )
@@ -559,11 +561,11 @@ def test_a_npz_file_that_python_2_wrote_is_read_without_a_warning(tmp_path: Path
 
 
 @pytest.mark.parametrize("shape", ["(4, 10000000000000)", "(4, 1000000000000000000000)", "(4, -3)"])
-def test_a_npz_header_that_asks_for_absurd_memory_is_refused(tmp_path: Path, shape: str) -> None:
+def test_a_npz_header_that_asks_for_absurd_memory_is_an_error(tmp_path: Path, shape: str) -> None:
     check_error(with_header(tmp_path, shape), r"cannot be read \(")
 
 
-def test_a_csv_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+def test_a_csv_that_is_not_utf8_is_an_error(tmp_path: Path) -> None:
     check_error(
         text_csv(tmp_path, "recording,label,e0\na,rumble,1\nb,ör,2\n".encode("latin-1")),
         r"row 2 .*not UTF-8",
@@ -575,7 +577,7 @@ def test_a_csv_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("row", ["b,y", "b,y,2,3", "b,y,2,3,4"])
-def test_a_csv_with_ragged_rows_is_refused(tmp_path: Path, row: str) -> None:
+def test_a_csv_with_ragged_rows_is_an_error(tmp_path: Path, row: str) -> None:
     text = f'recording,label,e0,notes\n"a\nb",x,1,\n\n{row}\nc,z,3,\n'
     if row.count(",") == 3:
         assert len(read_table(text_csv(tmp_path, text))) == 3
@@ -586,7 +588,7 @@ def test_a_csv_with_ragged_rows_is_refused(tmp_path: Path, row: str) -> None:
         )
 
 
-def test_a_csv_with_a_quote_that_never_ends_is_refused(tmp_path: Path) -> None:
+def test_a_csv_with_a_quote_that_never_ends_is_an_error(tmp_path: Path) -> None:
     check_error(
         text_csv(tmp_path, 'recording,label,e0\na,"x,1\nb,y,2\n'),
         "row 1: expected 3 fields|cannot be read",
@@ -598,7 +600,7 @@ def test_a_csv_with_a_quote_that_never_ends_is_refused(tmp_path: Path) -> None:
 
 @every_kind
 @pytest.mark.parametrize("name", ["recording", "label"])
-def test_a_missing_column_is_refused(tmp_path: Path, write: Any, name: str) -> None:
+def test_a_missing_column_is_an_error(tmp_path: Path, write: Any, name: str) -> None:
     check_error(write(tmp_path, **{name: None}), rf"column {name} is missing; add it")
 
 
@@ -610,7 +612,7 @@ def test_a_column_with_nearly_the_right_name_is_suggested(tmp_path: Path, write:
     )
 
 
-def test_missing_vectors_are_refused(tmp_path: Path) -> None:
+def test_missing_vectors_are_errors(tmp_path: Path) -> None:
     check_error(
         parquet(tmp_path, embedding=None, embeddings=VECTORS),
         r"column embedding is missing; rename 'embeddings'",
@@ -619,7 +621,7 @@ def test_missing_vectors_are_refused(tmp_path: Path) -> None:
     check_error(text_csv(tmp_path, "recording,label,embedding\na,x,1\n"), r"column e0 is missing")
 
 
-def test_a_gap_in_the_dimensions_of_a_csv_is_refused(tmp_path: Path) -> None:
+def test_a_gap_in_the_dimensions_of_a_csv_is_an_error(tmp_path: Path) -> None:
     check_error(
         text_csv(tmp_path, "recording,label,e0,e1,e3\na,x,1,2,3\n"), r"column e2 is missing"
     )
@@ -630,14 +632,14 @@ def test_a_gap_in_the_dimensions_of_a_csv_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["label", "fold", "e0"])
-def test_a_column_that_a_csv_has_twice_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_column_that_is_twice_in_a_csv_is_an_error(tmp_path: Path, name: str) -> None:
     check_error(
         text_csv(tmp_path, f"recording,label,fold,e0,{name}\na,x,0,1,0\n"),
         rf"column {name} is there twice",
     )
 
 
-def test_a_table_without_rows_is_refused(tmp_path: Path) -> None:
+def test_a_table_without_rows_is_an_error(tmp_path: Path) -> None:
     nothing = pa.table(COLUMNS).slice(0, 0)
     pq.write_table(nothing, tmp_path / "x.parquet")
     check_error(tmp_path / "x.parquet", "the table has no rows")
@@ -655,7 +657,7 @@ def test_a_table_without_rows_is_refused(tmp_path: Path) -> None:
 @every_kind
 @pytest.mark.parametrize("name", ["recording", "label", "segment"])
 @pytest.mark.parametrize("blank", ["", " \t"])
-def test_blank_text_is_refused(tmp_path: Path, write: Any, name: str, blank: str) -> None:
+def test_blank_text_is_an_error(tmp_path: Path, write: Any, name: str, blank: str) -> None:
     check_error(
         write(tmp_path, **{name: ["a", "b", blank, "c"]}),
         rf"column {name}, row 3: expected text, got ",
@@ -663,7 +665,7 @@ def test_blank_text_is_refused(tmp_path: Path, write: Any, name: str, blank: str
 
 
 @pytest.mark.parametrize("name", ["recording", "label", "segment"])
-def test_a_null_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_null_is_an_error(tmp_path: Path, name: str) -> None:
     some: dict[str, Any] = {name: ["a", None, "b", "c"]}
     check_error(parquet(tmp_path, **some), rf"column {name}, row 2: expected text, got None")
     every: dict[str, Any] = {name: [None] * 4}
@@ -673,7 +675,7 @@ def test_a_null_is_refused(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     "column", [[1.0, 2.0, 3.0, 4.0], [True, False, True, True], [["a"]] * 4, [b"a"] * 4]
 )
-def test_columns_that_are_neither_text_nor_integers_are_refused(
+def test_columns_that_are_neither_text_nor_integers_are_errors(
     tmp_path: Path, column: list[Any]
 ) -> None:
     check_error(
@@ -681,7 +683,7 @@ def test_columns_that_are_neither_text_nor_integers_are_refused(
     )
 
 
-def test_npz_columns_of_the_wrong_shape_or_kind_are_refused(tmp_path: Path) -> None:
+def test_npz_columns_of_the_wrong_shape_or_kind_are_errors(tmp_path: Path) -> None:
     check_error(
         npz(tmp_path, label=np.array([["a", "b"]] * 4)),
         r"column label: expected a row of text .*shape \(4, 2\)",
@@ -694,12 +696,12 @@ def test_npz_columns_of_the_wrong_shape_or_kind_are_refused(tmp_path: Path) -> N
     check_error(npz(tmp_path, label=["a", "b", "c"]), r"label.*3")
     check_error(
         npz(tmp_path, label=np.array(["a", "b", "c", "\ud800"])),
-        r"column label, row 4: expected text, got broken text",
+        r"column label, row 4: expected text, got 'broken text'",
     )
 
 
 @every_kind
-def test_two_segments_with_one_id_are_refused(tmp_path: Path, write: Any) -> None:
+def test_two_segments_with_one_id_are_errors(tmp_path: Path, write: Any) -> None:
     path = write(tmp_path, segment=["a", "b", "c", "b"])
     check_error(path, r"column segment, row 4: expected ids that differ, got 'b' as in row 2")
 
@@ -707,7 +709,7 @@ def test_two_segments_with_one_id_are_refused(tmp_path: Path, write: Any) -> Non
 # Bad vectors
 
 
-def test_ragged_vectors_are_refused(tmp_path: Path) -> None:
+def test_ragged_vectors_are_errors(tmp_path: Path) -> None:
     ragged = [*VECTORS[:2], [1.0, 2.0], VECTORS[3]]
     check_error(
         parquet(tmp_path, embedding=ragged),
@@ -717,7 +719,7 @@ def test_ragged_vectors_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 @every_kind
-def test_numbers_that_are_not_finite_are_refused(tmp_path: Path, write: Any, value: float) -> None:
+def test_numbers_that_are_not_finite_are_errors(tmp_path: Path, write: Any, value: float) -> None:
     vectors = [*VECTORS[:2], [4.0, value, 6.0], VECTORS[3]]
     check_error(
         write(tmp_path, embedding=vectors),
@@ -731,12 +733,12 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path: Path, write: Any, val
 
 
 @pytest.mark.parametrize("value", ["x", "", "1,5", "0x10", "1e999"])
-def test_a_csv_number_that_is_none_is_refused(tmp_path: Path, value: str) -> None:
+def test_a_csv_value_that_is_not_a_number_is_an_error(tmp_path: Path, value: str) -> None:
     path = text_csv(tmp_path, f'recording,label,e0,e1\na,x,1,2\nb,y,1,"{value}"\n')
     check_error(path, rf"row 2, dimension e1: expected a finite number, got '{value}'")
 
 
-def test_a_null_or_empty_vector_and_a_null_in_one_are_refused(tmp_path: Path) -> None:
+def test_a_null_or_empty_vector_and_a_null_in_one_are_errors(tmp_path: Path) -> None:
     check_error(
         parquet(tmp_path, embedding=[*VECTORS[:3], None]),
         r"column embedding, row 4: expected a vector",
@@ -751,7 +753,7 @@ def test_a_null_or_empty_vector_and_a_null_in_one_are_refused(tmp_path: Path) ->
     )
 
 
-def test_vectors_of_dimension_0_are_refused(tmp_path: Path) -> None:
+def test_vectors_of_dimension_0_are_errors(tmp_path: Path) -> None:
     check_error(
         parquet(tmp_path, embedding=pa.array([[]] * 4, pa.list_(pa.float64()))),
         r"row 1: expected a vector with at least one dimension, got 0",
@@ -762,12 +764,11 @@ def test_vectors_of_dimension_0_are_refused(tmp_path: Path) -> None:
     )
 
 
-def test_vectors_that_are_not_numbers_are_refused(tmp_path: Path) -> None:
-    for column in ([1.0, 2.0, 3.0, 4.0], ["x"] * 4, [[True]] * 4, [[[1.0]]] * 4):
+def test_vectors_that_are_not_numbers_are_errors(tmp_path: Path) -> None:
+    for column in ([1.0] * 4, ["x"] * 4, [[True]] * 4, [[[1.0]]] * 4, [["1", "x"]] * 4):
         check_error(
             parquet(tmp_path, embedding=column), r"column embedding: expected lists of numbers, got"
         )
-    check_error(parquet(tmp_path, embedding=[["1", "x"]] * 4), r"row 1, dimension e1: .*got 'x'")
     numbers = np.ones((4, 2))
     for array in (
         numbers[:, 0],
@@ -787,7 +788,7 @@ def test_vectors_that_are_not_numbers_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", ["x", "1.0", "0.5", "-2", "", "99999999999999999999"])
 @pytest.mark.parametrize("write", [rows_csv, npz])
-def test_a_fold_that_is_not_an_integer_from_minus_1_on_is_refused(
+def test_a_fold_that_is_not_an_integer_from_minus_1_on_is_an_error(
     tmp_path: Path, write: Any, value: str
 ) -> None:
     check_error(
@@ -796,7 +797,7 @@ def test_a_fold_that_is_not_an_integer_from_minus_1_on_is_refused(
     )
 
 
-def test_folds_of_another_kind_and_rows_without_a_fold_are_refused(tmp_path: Path) -> None:
+def test_folds_of_another_kind_and_rows_without_a_fold_are_errors(tmp_path: Path) -> None:
     check_error(
         parquet(tmp_path, fold=[0.0, 1.0, 0.0, 1.0]),
         r"column fold: expected text or integers, got Float64",
@@ -808,7 +809,7 @@ def test_folds_of_another_kind_and_rows_without_a_fold_are_refused(tmp_path: Pat
 @pytest.mark.parametrize(
     ("fold", "gap"), [([0, 2, 0, -1], 1), ([1, 2, 1, 2], 0), ([-1] * 4, 0), ([0, 10**15, 1, 0], 2)]
 )
-def test_a_gap_in_the_folds_is_refused(
+def test_a_gap_in_the_folds_is_an_error(
     tmp_path: Path, write: Any, fold: list[int], gap: int
 ) -> None:
     check_error(
@@ -899,8 +900,8 @@ def twenty_rows(folder: Path, write: Any, **changes: Any) -> bytearray:
     return bytearray(write(folder, **(columns | changes)).read_bytes())
 
 
-# polars 1.31 to 2.1 abort the process, beyond any `except`, if the count of values in a page header is negative.
-# These are the counts of a table of 20 rows, with 2 labels and 3 dimensions, as they stand there (doubled).
+# polars 1.31 to 2.1 abort the process, beyond any `except`, if the count of values in a page header
+# is negative. These are the counts of a table of 20 rows, with 2 labels and 3 dimensions (doubled).
 COUNTS = (40, 80, 120)
 
 

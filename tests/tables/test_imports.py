@@ -1,4 +1,4 @@
-"""Embeddings of other tools: the same table from each kind, all rejects counted, one-line errors."""
+"""Embeddings of other tools: the same table from each kind, rejects counted, one-line errors."""
 
 import base64
 import json
@@ -60,12 +60,12 @@ def check_error(match: str, source: Path, segments: Path | None = None, **option
 
 def load_or_error(source: Path, **options: Any) -> None:
     """Expect a table, or an error of ours in one line."""
-    told = ""
+    message = ""
     try:
         load(source, **options)
     except CallshotError as error:
-        told = str(error)
-    assert len(told.splitlines()) <= 1
+        message = str(error)
+    assert len(message.splitlines()) <= 1
 
 
 def arrays(folder: Path, vectors: Any = VECTORS, rows: str = ROWS) -> Path:
@@ -84,18 +84,18 @@ def spans_csv(folder: Path, text: str) -> Path:
 
 
 def test_an_array_and_its_rows_make_a_table(tmp_path: Path) -> None:
-    got = load(arrays(tmp_path))
-    assert got.table.vectors.dtype == np.float32
-    np.testing.assert_array_equal(got.table.vectors, VECTORS)
-    assert got.table.segment == ("s0", "s1", "s2", "s3")
-    assert got.table.labels == (("roar", "bark"), ("bark",), ("roar",), ("bark",))
-    assert got.table.fold is not None
-    assert got.table.fold.tolist() == [0, 0, 1, 1]
-    assert got.rejects == []
+    result = load(arrays(tmp_path))
+    assert result.table.vectors.dtype == np.float32
+    np.testing.assert_array_equal(result.table.vectors, VECTORS)
+    assert result.table.segment == ("s0", "s1", "s2", "s3")
+    assert result.table.labels == (("roar", "bark"), ("bark",), ("roar",), ("bark",))
+    assert result.table.fold is not None
+    assert result.table.fold.tolist() == [0, 0, 1, 1]
+    assert result.rejects == []
 
 
 @pytest.mark.parametrize("name", ["embedding", "embeddings", "arr_0", "anything"])
-def test_an_npz_with_one_matrix_is_as_good(tmp_path: Path, name: str) -> None:
+def test_an_npz_file_with_one_matrix_gives_the_same_table(tmp_path: Path, name: str) -> None:
     arrays(tmp_path)
     columns: dict[str, Any] = {name: VECTORS, "rate": np.array([16000])}
     np.savez(tmp_path / "x.npz", **columns)
@@ -108,13 +108,16 @@ def test_half_precision_becomes_single_and_integers_double(tmp_path: Path) -> No
 
 
 def test_rows_without_a_label_are_rejects_and_the_rest_keeps_its_place(tmp_path: Path) -> None:
-    got = load(arrays(tmp_path, rows="recording,label\na,x\na, \nb,\nb,y\n"))
-    assert [(r.row, r.reason) for r in got.rejects] == [(2, "no label"), (3, "no label")]
-    np.testing.assert_array_equal(got.table.vectors, VECTORS[[0, 3]])
-    assert got.table.segment == ("a#0", "b#1")
+    result = load(arrays(tmp_path, rows="recording,label\na,x\na, \nb,\nb,y\n"))
+    assert [(reject.row, reject.reason) for reject in result.rejects] == [
+        (2, "no label"),
+        (3, "no label"),
+    ]
+    np.testing.assert_array_equal(result.table.vectors, VECTORS[[0, 3]])
+    assert result.table.segment == ("a#0", "b#1")
 
 
-def test_the_first_wrong_thing_about_an_array_is_told(tmp_path: Path) -> None:
+def test_an_array_that_does_not_fit_its_rows_is_an_error(tmp_path: Path) -> None:
     check_error(
         r"x\.npy: .*4 vectors and 1 rows in .*x\.csv",
         arrays(tmp_path, rows="recording,label\na,x\n"),
@@ -175,9 +178,9 @@ def windows(*times: tuple[float, float], dimensions: int = 2) -> Windows:
     )
 
 
-def literally_chosen(these: Windows, start_s: float, end_s: float) -> list[int]:
+def choose_slowly(windows: Windows, start_s: float, end_s: float) -> list[int]:
     """Choose windows for a span, one at a time."""
-    times = list(zip(these.start_s.tolist(), these.end_s.tolist(), strict=True))
+    times = list(zip(windows.start_s.tolist(), windows.end_s.tolist(), strict=True))
     same = [n for n, time in enumerate(times) if time == (start_s, end_s)]
     inside = [n for n, (a, b) in enumerate(times) if start_s <= (a + b) / 2 < end_s]
     best, most = [], 0.0
@@ -193,12 +196,12 @@ lengths = st.integers(1, 12).map(lambda n: n / 2)
 
 
 @given(st.lists(st.tuples(halves, lengths), max_size=12), halves, lengths)
-def test_the_windows_of_a_span_are_those_of_the_slow_twin(
-    these: list[tuple[float, float]], start_s: float, length_s: float
+def test_the_windows_of_a_span_are_those_of_a_plain_loop(
+    times: list[tuple[float, float]], start_s: float, length_s: float
 ) -> None:
-    some = windows(*((a, a + b) for a, b in these))
+    some = windows(*((a, a + b) for a, b in times))
     chosen = choose_windows(some, Span("x", start_s, start_s + length_s, "roar"))
-    assert chosen.tolist() == literally_chosen(some, start_s, start_s + length_s)
+    assert chosen.tolist() == choose_slowly(some, start_s, start_s + length_s)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +222,7 @@ def test_a_centre_at_the_start_is_in_the_span_and_one_at_the_end_is_not() -> Non
 
 def test_the_vector_of_a_span_is_the_plain_mean_of_its_windows() -> None:
     some = windows((0, 3), (3, 6), (6, 9))
-    (vector, exact, none), told = pool_spans(
+    (vector, exact, none), note = pool_spans(
         [Span("x.wav", 1, 5, "a"), Span("x.wav", 3, 6, "a"), Span("x.wav", 9, 12, "a")],
         {"x": lambda: some},
     )
@@ -229,17 +232,17 @@ def test_the_vector_of_a_span_is_the_plain_mean_of_its_windows() -> None:
     assert isinstance(exact, np.ndarray)
     assert exact.tolist() == [2.0, 3.0]
     assert none == "no window overlaps it"
-    assert told == "1 of 1 recordings are labelled; 2 of their 3 windows are used"
+    assert note == "1 of 1 recordings are labelled; 2 of their 3 windows are used"
 
 
 @given(
     st.lists(st.tuples(st.sampled_from("xy"), halves, lengths, st.sampled_from("abc")), max_size=15)
 )
-def test_overlapping_labels_are_those_of_the_slow_twin(
-    these: list[tuple[str, float, float, str]],
+def test_overlapping_labels_are_those_of_a_plain_loop(
+    fields: list[tuple[str, float, float, str]],
 ) -> None:
     spans = [
-        Span(path, start_s, start_s + length_s, label) for path, start_s, length_s, label in these
+        Span(path, start_s, start_s + length_s, label) for path, start_s, length_s, label in fields
     ]
     for one, labels in zip(spans, overlapping_labels(spans), strict=True):
         touching = [
@@ -257,7 +260,7 @@ def test_a_long_span_does_not_join_the_short_ones_within_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "sources", "meant"),
+    ("name", "sources", "expected"),
     [
         ("a/x.wav", ["a/x", "b/x"], "a/x"),
         ("/media/card/a/x.wav", ["a/x", "x"], "a/x"),
@@ -273,19 +276,19 @@ def test_a_long_span_does_not_join_the_short_ones_within_it() -> None:
         ("ax.wav", ["x"], None),
     ],
 )
-def test_a_name_means_the_recording_whose_path_ends_so(
-    name: str, sources: list[str], meant: str | None
+def test_a_name_means_the_recording_with_the_same_end_of_the_path(
+    name: str, sources: list[str], expected: str | None
 ) -> None:
     source, reason = match_recordings([name], dict.fromkeys(sources, windows))[name]
-    assert source == (meant or "")
-    assert bool(reason) == (meant is None)
+    assert source == (expected or "")
+    assert bool(reason) == (expected is None)
 
 
-def test_no_two_names_mean_one_recording_unless_one_is_its_own() -> None:
-    got = match_recordings(["a/x.wav", "b/x.wav"], {"x": windows})
-    assert [source for source, _ in got.values()] == ["", ""]
-    got = match_recordings(["x.wav", "b/x.wav"], {"x": windows})
-    assert [source for source, _ in got.values()] == ["x", ""]
+def test_two_names_of_one_recording_are_ambiguous_unless_one_is_exact() -> None:
+    result = match_recordings(["a/x.wav", "b/x.wav"], {"x": windows})
+    assert [source for source, _ in result.values()] == ["", ""]
+    result = match_recordings(["x.wav", "b/x.wav"], {"x": windows})
+    assert [source for source, _ in result.values()] == ["x", ""]
 
 
 # BirdNET-Analyzer
@@ -299,25 +302,28 @@ def birdnet(folder: Path, *lines: str, name: str = "x") -> Path:
 
 
 LINES = ("0.0\t3.0\t0.5,1.5", "3.0\t6.0\t2.0,4.0", "6.0\t9.0\t8.0,8.0")
-SPANS = "recording,start_s,end_s,label\nx.wav,0,6,roar\nx.wav,4,5,bark\nx.wav,20,21,roar\nz.wav,0,3,roar\n"
+SPANS = (
+    "recording,start_s,end_s,label\n"
+    "x.wav,0,6,roar\nx.wav,4,5,bark\nx.wav,20,21,roar\nz.wav,0,3,roar\n"
+)
 
 
 def test_text_files_of_a_folder_are_joined_with_spans(tmp_path: Path) -> None:
     birdnet(tmp_path / "e", *LINES)
     birdnet(tmp_path / "e", *LINES, name="sub/unlabelled")
-    got = load(tmp_path / "e", spans_csv(tmp_path, SPANS))
-    assert got.table.vectors.tolist() == [[1.25, 2.75], [2.0, 4.0]]
-    assert got.table.segment == ("x.wav@0-6", "x.wav@4-5")
-    assert got.table.recording == ("x.wav", "x.wav")
-    assert got.table.labels == (("roar", "bark"), ("bark", "roar"))
-    assert [(r.row, r.reason) for r in got.rejects] == [
+    result = load(tmp_path / "e", spans_csv(tmp_path, SPANS))
+    assert result.table.vectors.tolist() == [[1.25, 2.75], [2.0, 4.0]]
+    assert result.table.segment == ("x.wav@0-6", "x.wav@4-5")
+    assert result.table.recording == ("x.wav", "x.wav")
+    assert result.table.labels == (("roar", "bark"), ("bark", "roar"))
+    assert [(reject.row, reject.reason) for reject in result.rejects] == [
         (3, "no window overlaps it"),
         (4, "no windows of its recording"),
     ]
-    assert got.notes == ["1 of 2 recordings are labelled; 2 of their 3 windows are used"]
+    assert result.notes == ["1 of 2 recordings are labelled; 2 of their 3 windows are used"]
 
 
-def test_all_ways_in_which_the_analyzer_writes_windows_give_the_same(tmp_path: Path) -> None:
+def test_all_file_formats_of_the_analyzer_give_the_same_vectors(tmp_path: Path) -> None:
     spans = spans_csv(tmp_path, SPANS)
     expected = load(birdnet(tmp_path, *LINES), spans).table
     for line in LINES:
@@ -347,26 +353,29 @@ def test_a_segment_table_gives_its_ids_groups_folds_and_corpus(tmp_path: Path) -
     )
     frame.write_parquet(tmp_path / "segments.parquet", metadata={"corpus": "mine"})
     birdnet(tmp_path / "e", *LINES, name="a/x")
-    got = load(tmp_path / "e", tmp_path / "segments.parquet")
-    assert got.corpus == "mine"
-    assert got.table.segment == ("p", "q")
-    assert got.table.recording == ("herd", "herd")
-    assert got.table.labels == (("roar", "bark"), ("bark",))
-    assert got.table.vectors.tolist() == [[1.25, 2.75], [8.0, 8.0]]
+    result = load(tmp_path / "e", tmp_path / "segments.parquet")
+    assert result.corpus == "mine"
+    assert result.table.segment == ("p", "q")
+    assert result.table.recording == ("herd", "herd")
+    assert result.table.labels == (("roar", "bark"), ("bark",))
+    assert result.table.vectors.tolist() == [[1.25, 2.75], [8.0, 8.0]]
 
 
 def test_without_times_a_row_is_a_whole_recording(tmp_path: Path) -> None:
-    got = load(birdnet(tmp_path, *LINES), spans_csv(tmp_path, "recording,label\nx.wav,roar\n"))
-    assert got.table.vectors.tolist() == [[3.5, 4.5]]
-    assert got.table.segment == ("x.wav",)
+    result = load(birdnet(tmp_path, *LINES), spans_csv(tmp_path, "recording,label\nx.wav,roar\n"))
+    assert result.table.vectors.tolist() == [[3.5, 4.5]]
+    assert result.table.segment == ("x.wav",)
 
 
-def test_spans_that_are_none_or_double_are_rejects(tmp_path: Path) -> None:
-    text = "recording,start_s,end_s,label\nx,0,3,roar\nx,0,3,roar\nx,3,3,roar\nx,-1,3,roar\nx,0,3,\nx,0,3,bark\n"
-    got = load(birdnet(tmp_path, *LINES), spans_csv(tmp_path, text))
-    assert [r.row for r in got.rejects] == [2, 3, 4, 5]
-    assert len({r.reason for r in got.rejects}) == 3
-    assert got.table.labels == (("roar", "bark"), ("bark", "roar"))
+def test_empty_and_repeated_spans_are_rejects(tmp_path: Path) -> None:
+    text = (
+        "recording,start_s,end_s,label\n"
+        "x,0,3,roar\nx,0,3,roar\nx,3,3,roar\nx,-1,3,roar\nx,0,3,\nx,0,3,bark\n"
+    )
+    result = load(birdnet(tmp_path, *LINES), spans_csv(tmp_path, text))
+    assert [reject.row for reject in result.rejects] == [2, 3, 4, 5]
+    assert len({reject.reason for reject in result.rejects}) == 3
+    assert result.table.labels == (("roar", "bark"), ("bark", "roar"))
 
 
 @pytest.mark.parametrize(
@@ -381,11 +390,11 @@ def test_spans_that_are_none_or_double_are_rejects(tmp_path: Path) -> None:
         ("0.0\tinf\t0.5,1.5", "line 2: expected finite numbers"),
     ],
 )
-def test_a_wrong_line_is_named(tmp_path: Path, line: str, match: str) -> None:
+def test_a_bad_line_is_an_error_with_its_number(tmp_path: Path, line: str, match: str) -> None:
     check_error(match, birdnet(tmp_path, LINES[0], line), spans_csv(tmp_path, SPANS))
 
 
-def test_wrong_spans_and_sources_are_named(tmp_path: Path) -> None:
+def test_bad_spans_and_sources_are_errors(tmp_path: Path) -> None:
     source = birdnet(tmp_path, *LINES)
     check_error(
         "column start_s, row 1: expected seconds, got '1,5'",
@@ -421,7 +430,7 @@ def test_wrong_spans_and_sources_are_named(tmp_path: Path) -> None:
         load(source, kind="perch")
 
 
-def test_recordings_with_vectors_of_other_lengths_are_refused(tmp_path: Path) -> None:
+def test_recordings_with_vectors_of_other_lengths_are_errors(tmp_path: Path) -> None:
     birdnet(tmp_path / "e", *LINES)
     birdnet(tmp_path / "e", "0\t3\t1,2,3", name="y")
     spans = spans_csv(tmp_path, "recording,label\nx,a\ny,b\n")
@@ -432,17 +441,24 @@ def test_recordings_with_vectors_of_other_lengths_are_refused(tmp_path: Path) ->
 
 NEW_TABLES = """
 CREATE TABLE hoplite_metadata (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE deployments (id INTEGER PRIMARY KEY, name TEXT, project TEXT, latitude REAL, longitude REAL);
-CREATE TABLE recordings (id INTEGER PRIMARY KEY, filename TEXT NOT NULL, datetime TEXT, deployment_id INTEGER);
-CREATE TABLE windows (id INTEGER PRIMARY KEY, recording_id INTEGER NOT NULL, offsets FLOAT_LIST NOT NULL);
-CREATE TABLE annotations (id INTEGER PRIMARY KEY, recording_id INTEGER NOT NULL, offsets FLOAT_LIST NOT NULL,
+CREATE TABLE deployments (id INTEGER PRIMARY KEY, name TEXT, project TEXT, latitude REAL,
+    longitude REAL);
+CREATE TABLE recordings (id INTEGER PRIMARY KEY, filename TEXT NOT NULL, datetime TEXT,
+    deployment_id INTEGER);
+CREATE TABLE windows (id INTEGER PRIMARY KEY, recording_id INTEGER NOT NULL,
+    offsets FLOAT_LIST NOT NULL);
+CREATE TABLE annotations (id INTEGER PRIMARY KEY, recording_id INTEGER NOT NULL,
+    offsets FLOAT_LIST NOT NULL,
     label TEXT NOT NULL, label_type INTEGER NOT NULL, provenance TEXT NOT NULL);
 """
 OLD_TABLES = """
-CREATE TABLE hoplite_sources (id INTEGER PRIMARY KEY, dataset STRING NOT NULL, source STRING NOT NULL);
-CREATE TABLE hoplite_embeddings (id INTEGER PRIMARY KEY, {blob} source_idx INTEGER NOT NULL, offsets BLOB NOT NULL);
+CREATE TABLE hoplite_sources (id INTEGER PRIMARY KEY, dataset STRING NOT NULL,
+    source STRING NOT NULL);
+CREATE TABLE hoplite_embeddings (id INTEGER PRIMARY KEY, {blob} source_idx INTEGER NOT NULL,
+    offsets BLOB NOT NULL);
 CREATE TABLE hoplite_metadata (key STRING PRIMARY KEY, data STRING NOT NULL);
-CREATE TABLE hoplite_labels (id INTEGER PRIMARY KEY, embedding_id INTEGER NOT NULL, label STRING NOT NULL,
+CREATE TABLE hoplite_labels (id INTEGER PRIMARY KEY, embedding_id INTEGER NOT NULL,
+    label STRING NOT NULL,
     type INT NOT NULL, provenance STRING NOT NULL);
 """
 
@@ -472,7 +488,7 @@ def floats(*numbers: float, kind: str = "<f8") -> bytes:
     return np.array(numbers, kind).tobytes()
 
 
-def base(folder: Path, script: str, **rows: Sequence[Sequence[Any]]) -> Path:
+def write_database(folder: Path, script: str, **rows: Sequence[Sequence[Any]]) -> Path:
     folder.mkdir(exist_ok=True)
     with closing(sqlite3.connect(folder / "hoplite.sqlite")) as database:
         database.execute("PRAGMA journal_mode = WAL")
@@ -484,8 +500,8 @@ def base(folder: Path, script: str, **rows: Sequence[Sequence[Any]]) -> Path:
     return folder
 
 
-def new_base(folder: Path, **rows: Sequence[Sequence[Any]]) -> Path:
-    """Make a database of version 1: two recordings, four windows each that overlap by half, three labels."""
+def new_database(folder: Path, **rows: Sequence[Sequence[Any]]) -> Path:
+    """Write a database of version 1: two recordings, four windows each, three labels."""
     offsets = [floats(2.5 * n, 2.5 * n + 5) for n in range(4)]
     tables: dict[str, Sequence[Sequence[Any]]] = {
         "deployments": [(1, "pan", "herd", None, None)],
@@ -500,16 +516,18 @@ def new_base(folder: Path, **rows: Sequence[Sequence[Any]]) -> Path:
             (6, 2, offsets[1], "bark", 2, "me"),
         ],
     }
-    base(folder, NEW_TABLES, **(tables | rows))
+    write_database(folder, NEW_TABLES, **(tables | rows))
     usearch(folder, [8, 7, 6, 5, 4, 3, 2, 1], [[key, key / 2] for key in range(8, 0, -1)])
     return folder
 
 
-def old_base(folder: Path, *, blobs: bool = False, kind: str = "<f4", ends: bool = False) -> Path:
+def old_database(
+    folder: Path, *, blobs: bool = False, kind: str = "<f4", ends: bool = False
+) -> Path:
     """Make a database of version 0.1, or of the time before, when vectors were blobs."""
     times = [floats(*((5.0 * n, 5.0 * n + 3) if ends else (5.0 * n,)), kind=kind) for n in range(3)]
     vectors = [(floats(n + 1, (n + 1) / 2, kind="<f2"),) if blobs else () for n in range(3)]
-    base(
+    write_database(
         folder,
         OLD_TABLES.format(blob="embedding BLOB NOT NULL," if blobs else ""),
         hoplite_sources=[(1, "herd", "x.wav")],
@@ -530,34 +548,34 @@ def test_an_index_that_usearch_saved_is_read(tmp_path: Path) -> None:
 
 
 def test_annotations_of_a_database_become_segments(tmp_path: Path) -> None:
-    got = load(new_base(tmp_path / "db"))
-    assert got.table.segment == ("a/x.wav@2.5-7.5", "a/x.wav@5-10", "a/y.wav@0-5 roar")
-    assert got.table.label == ("roar", "bark", "roar")
-    assert got.table.labels == (("roar", "bark"), ("bark", "roar"), ("roar",))
-    assert got.table.recording == ("a/x.wav", "a/x.wav", "a/y.wav")
-    assert got.table.vectors.tolist() == [[2.0, 1.0], [3.0, 1.5], [5.0, 2.5]]
-    assert [(r.row, r.reason) for r in got.rejects] == [
+    result = load(new_database(tmp_path / "db"))
+    assert result.table.segment == ("a/x.wav@2.5-7.5", "a/x.wav@5-10", "a/y.wav@0-5 roar")
+    assert result.table.label == ("roar", "bark", "roar")
+    assert result.table.labels == (("roar", "bark"), ("bark", "roar"), ("roar",))
+    assert result.table.recording == ("a/x.wav", "a/x.wav", "a/y.wav")
+    assert result.table.vectors.tolist() == [[2.0, 1.0], [3.0, 1.5], [5.0, 2.5]]
+    assert [(reject.row, reject.reason) for reject in result.rejects] == [
         (4, "the same span and label are there already")
     ]
-    assert got.notes[0] == "2 negative or uncertain annotations are ignored"
+    assert result.notes[0] == "2 negative or uncertain annotations are ignored"
 
 
-def test_a_file_of_spans_goes_before_the_annotations_and_that_is_told(tmp_path: Path) -> None:
+def test_a_file_of_spans_replaces_the_annotations_with_a_note(tmp_path: Path) -> None:
     spans = spans_csv(tmp_path, "recording,start_s,end_s,label\nx.wav,0,6,rumble\n")
-    got = load(new_base(tmp_path / "db") / "hoplite.sqlite", spans)
-    assert got.table.vectors.tolist() == [[1.5, 0.75]]
-    assert any("4 annotations of the database are ignored" in note for note in got.notes)
+    result = load(new_database(tmp_path / "db") / "hoplite.sqlite", spans)
+    assert result.table.vectors.tolist() == [[1.5, 0.75]]
+    assert any("4 annotations of the database are ignored" in note for note in result.notes)
 
 
-def test_a_database_is_left_as_it_was(tmp_path: Path) -> None:
-    folder = new_base(tmp_path / "db")
+def test_reading_a_database_changes_no_file(tmp_path: Path) -> None:
+    folder = new_database(tmp_path / "db")
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     load(folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
-def test_what_another_program_has_not_yet_moved_out_of_its_log_is_read(tmp_path: Path) -> None:
-    folder = new_base(tmp_path / "db")
+def test_rows_in_the_write_ahead_log_are_read(tmp_path: Path) -> None:
+    folder = new_database(tmp_path / "db")
     with closing(sqlite3.connect(folder / "hoplite.sqlite")) as other:
         other.execute(
             "INSERT INTO annotations VALUES (9, 2, ?, 'trumpet', 1, 'me')", (floats(7.5, 12.5),)
@@ -568,40 +586,42 @@ def test_what_another_program_has_not_yet_moved_out_of_its_log_is_read(tmp_path:
 
 @pytest.mark.parametrize("blobs", [False, True])
 @pytest.mark.parametrize("kind", ["<f4", "<f2"])
-def test_labels_of_older_databases_are_on_their_windows(
+def test_labels_of_older_databases_are_those_of_their_windows(
     tmp_path: Path, blobs: bool, kind: str
 ) -> None:
-    got = load(old_base(tmp_path / "db", blobs=blobs, kind=kind))
-    assert got.table.segment == ("x.wav@5-10", "x.wav@10-15")
-    assert got.table.vectors.tolist() == [[2.0, 1.0], [3.0, 1.5]]
-    assert "taken as 5 s" in got.notes[0]
+    result = load(old_database(tmp_path / "db", blobs=blobs, kind=kind))
+    assert result.table.segment == ("x.wav@5-10", "x.wav@10-15")
+    assert result.table.vectors.tolist() == [[2.0, 1.0], [3.0, 1.5]]
+    assert "taken as 5 s" in result.notes[0]
 
 
-def test_an_older_window_has_the_length_that_is_stored(tmp_path: Path) -> None:
-    assert load(old_base(tmp_path / "ends", ends=True)).table.segment == (
+def test_windows_of_older_databases_have_the_stored_length(tmp_path: Path) -> None:
+    assert load(old_database(tmp_path / "ends", ends=True)).table.segment == (
         "x.wav@5-8",
         "x.wav@10-13",
     )
-    folder = old_base(tmp_path / "told")
+    folder = old_database(tmp_path / "with length")
     settings = json.dumps({"model_key": "birdnet", "model_config": {"window_size_s": 3.0}})
-    base(folder, "", hoplite_metadata=[("model_config", settings)])
+    write_database(folder, "", hoplite_metadata=[("model_config", settings)])
     assert load(folder).table.segment == ("x.wav@5-8", "x.wav@10-13")
 
 
-def test_older_labels_stay_on_their_window_where_half_precision_makes_two_of_one_time(
+def test_labels_stay_on_their_window_where_half_precision_gives_two_the_same_time(
     tmp_path: Path,
 ) -> None:
-    folder = old_base(tmp_path / "db")
+    folder = old_database(tmp_path / "db")
     start = float(np.float16(9005))
     assert start == float(np.float16(9010))
-    base(folder, f"UPDATE hoplite_embeddings SET offsets = x'{floats(start, kind='<f4').hex()}'")
-    got = load(folder)
-    assert got.table.vectors.tolist() == [[2.0, 1.0], [3.0, 1.5]]
-    assert got.table.segment == ("x.wav@9008-9013 roar", "x.wav@9008-9013 bark")
+    write_database(
+        folder, f"UPDATE hoplite_embeddings SET offsets = x'{floats(start, kind='<f4').hex()}'"
+    )
+    result = load(folder)
+    assert result.table.vectors.tolist() == [[2.0, 1.0], [3.0, 1.5]]
+    assert result.table.segment == ("x.wav@9008-9013 roar", "x.wav@9008-9013 bark")
 
 
-def test_namesakes_at_two_sites_are_two_recordings(tmp_path: Path) -> None:
-    folder = new_base(
+def test_recordings_of_the_same_name_at_two_sites_are_two_recordings(tmp_path: Path) -> None:
+    folder = new_database(
         tmp_path / "db",
         deployments=[(1, "pan", "herd", None, None), (2, "river", "herd", None, None)],
         recordings=[(1, "x.wav", None, 1), (2, "x.wav", None, 2)],
@@ -609,67 +629,74 @@ def test_namesakes_at_two_sites_are_two_recordings(tmp_path: Path) -> None:
     assert load(folder).table.recording == ("herd/pan/x.wav", "herd/pan/x.wav", "herd/river/x.wav")
 
 
-def test_windows_without_a_vector_are_told_and_their_labels_rejected(tmp_path: Path) -> None:
-    folder = new_base(
+def test_windows_without_a_vector_are_counted_and_their_labels_rejected(tmp_path: Path) -> None:
+    folder = new_database(
         tmp_path / "db",
         annotations=[(1, 1, floats(0, 5), "a", 1, "me"), (2, 2, floats(0, 5), "b", 1, "me")],
     )
     usearch(folder, [1, 2, 3, 4], np.ones((4, 2)))
-    got = load(folder)
-    assert got.table.label == ("a",)
-    assert [(r.row, r.reason) for r in got.rejects] == [(2, "no windows of its recording")]
-    assert "4 windows have no vector in usearch.index" in got.notes
+    result = load(folder)
+    assert result.table.label == ("a",)
+    assert [(reject.row, reject.reason) for reject in result.rejects] == [
+        (2, "no windows of its recording")
+    ]
+    assert "4 windows have no vector in usearch.index" in result.notes
 
 
-def test_indexes_of_single_precision_are_read_and_others_refused(tmp_path: Path) -> None:
-    folder = new_base(tmp_path / "db")
+def test_indexes_of_single_precision_are_read_and_other_types_are_errors(tmp_path: Path) -> None:
+    folder = new_database(tmp_path / "db")
     usearch(folder, range(1, 9), np.full((8, 2), 0.1), scalar=11)
     assert load(folder).table.vectors[0].tolist() == [np.float32(0.1)] * 2
     usearch(folder, range(1, 9), np.ones((8, 2)), scalar=23)
     check_error(r"usearch\.index: expected vectors of float16 or float32", folder)
 
 
-def test_what_is_wrong_with_a_database_is_named(tmp_path: Path) -> None:
+def test_bad_rows_of_a_database_are_errors_with_their_id(tmp_path: Path) -> None:
     check_error(
         "annotation 7: expected a start and an end in seconds, got a blob of 5 bytes",
-        new_base(tmp_path / "a", annotations=[(7, 1, b"12345", "x", 1, "me")]),
+        new_database(tmp_path / "a", annotations=[(7, 1, b"12345", "x", 1, "me")]),
     )
     check_error(
         "window 3: expected a start and an end in seconds, got 'no'",
-        new_base(tmp_path / "b", windows=[(3, 1, "no")]),
+        new_database(tmp_path / "b", windows=[(3, 1, "no")]),
     )
     check_error(
         "window 3: expected finite times",
-        new_base(tmp_path / "c", windows=[(3, 1, floats(np.nan, 1))]),
+        new_database(tmp_path / "c", windows=[(3, 1, floats(np.nan, 1))]),
     )
     check_error(
-        "window 3: its recording 9 is not", new_base(tmp_path / "d", windows=[(3, 9, floats(0, 1))])
+        "window 3: its recording 9 is not",
+        new_database(tmp_path / "d", windows=[(3, 9, floats(0, 1))]),
     )
     check_error(
         "annotation 1: its window or recording is not",
-        new_base(tmp_path / "e", annotations=[(1, 9, b"", "x", 1, "")]),
+        new_database(tmp_path / "e", annotations=[(1, 9, b"", "x", 1, "")]),
     )
     check_error(
-        "the database has no annotations; .*--segments", new_base(tmp_path / "f", annotations=[])
+        "the database has no annotations; .*--segments",
+        new_database(tmp_path / "f", annotations=[]),
     )
     check_error(
         "expected the tables of perch-hoplite.*got other",
-        base(tmp_path / "g", "CREATE TABLE other (id)"),
+        write_database(tmp_path / "g", "CREATE TABLE other (id)"),
     )
-    folder = new_base(tmp_path / "h")
+    folder = new_database(tmp_path / "h")
     usearch(folder, range(1, 9), np.full((8, 2), np.inf))
     check_error("window 1: its vector is not finite", folder)
     (folder / "usearch.index").unlink()
     check_error(r"usearch\.index: cannot be read \(No such file", folder)
-    folder = old_base(tmp_path / "i", blobs=True)
-    base(folder, "UPDATE hoplite_embeddings SET embedding = x'0102' WHERE id = 2")
+    folder = old_database(tmp_path / "i", blobs=True)
+    write_database(folder, "UPDATE hoplite_embeddings SET embedding = x'0102' WHERE id = 2")
     check_error("window 2: expected a vector of 4 bytes as in the first, got 2", folder)
 
 
 def test_a_view_in_the_place_of_a_table_is_not_run(tmp_path: Path) -> None:
-    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS id, 1, 1 FROM n"
-    folder = new_base(tmp_path / "db")
-    base(folder, f"DROP TABLE windows; CREATE VIEW windows AS {endless}")
+    endless = (
+        "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
+        "SELECT i AS id, 1, 1 FROM n"
+    )
+    folder = new_database(tmp_path / "db")
+    write_database(folder, f"DROP TABLE windows; CREATE VIEW windows AS {endless}")
     check_error("expected the tables of perch-hoplite", folder)
 
 
@@ -678,7 +705,7 @@ def test_a_view_in_the_place_of_a_table_is_not_run(tmp_path: Path) -> None:
 def test_damaged_databases_end_in_a_table_or_one_error(
     tmp_path_factory: pytest.TempPathFactory, share: float, flip: int, index: bool, cut: bool
 ) -> None:
-    folder = new_base(tmp_path_factory.mktemp("damaged") / "db")
+    folder = new_database(tmp_path_factory.mktemp("damaged") / "db")
     path = folder / ("usearch.index" if index else "hoplite.sqlite")
     data = bytearray(path.read_bytes())
     data[flip % len(data)] ^= 1 + flip % 255
@@ -687,8 +714,8 @@ def test_damaged_databases_end_in_a_table_or_one_error(
 
 
 @pytest.mark.parametrize("name", ["usearch.index", "hoplite.sqlite"])
-def test_a_cut_file_is_refused_wherever_it_is_cut(tmp_path: Path, name: str) -> None:
-    folder = new_base(tmp_path / "db")
+def test_a_truncated_file_is_an_error_wherever_it_is_cut(tmp_path: Path, name: str) -> None:
+    folder = new_database(tmp_path / "db")
     whole = (folder / name).read_bytes()
     for share in (0.0, 0.001, 0.1, 0.5, 0.9, 0.999):
         (folder / name).write_bytes(whole[: int(share * len(whole))])
@@ -696,12 +723,12 @@ def test_a_cut_file_is_refused_wherever_it_is_cut(tmp_path: Path, name: str) -> 
 
 
 def test_only_the_recordings_that_are_labelled_are_read(tmp_path: Path) -> None:
-    base_ = read_hoplite(new_base(tmp_path / "db"))
+    database = read_hoplite(new_database(tmp_path / "db"))
 
     def never() -> Windows:
         raise AssertionError
 
-    outcomes, _ = pool_spans([Span("a/x.wav", 0, 5, "a")], {**base_.readers, "a/y.wav": never})
+    outcomes, _ = pool_spans([Span("a/x.wav", 0, 5, "a")], {**database.readers, "a/y.wav": never})
     assert isinstance(outcomes[0], np.ndarray)
 
 
@@ -709,16 +736,17 @@ def test_only_the_recordings_that_are_labelled_are_read(tmp_path: Path) -> None:
 
 
 def run(*words: object, code: int = 0) -> None:
-    kept, sys.argv = sys.argv, ["callshot", *map(str, words)]
+    arguments = sys.argv
+    sys.argv = ["callshot", *map(str, words)]
     try:
         with pytest.raises(SystemExit) as stop:
             cli.main()
     finally:
-        sys.argv = kept
+        sys.argv = arguments
     assert (stop.value.code or 0) == code
 
 
-def test_the_command_writes_a_table_that_reads_back_and_tells_what_is_not_in_it(
+def test_the_command_writes_a_readable_table_and_prints_what_is_not_in_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     birdnet(tmp_path / "e", *LINES)
@@ -730,9 +758,9 @@ def test_the_command_writes_a_table_that_reads_back_and_tells_what_is_not_in_it(
         "--out",
         tmp_path / "birdnet.parquet",
     )
-    told = capsys.readouterr().out
-    assert "left out, 1 (row 3): no window overlaps it" in told
-    assert "2 segments of 2 dimensions" in told
+    output = capsys.readouterr().out
+    assert "left out, 1 (row 3): no window overlaps it" in output
+    assert "2 segments of 2 dimensions" in output
     table = read_table(tmp_path / "birdnet.parquet")
     assert table.encoder == "birdnet"
     assert table.vectors.dtype == np.float32

@@ -1,4 +1,4 @@
-"""Sequences beside a table: round trips, in the order that is asked for, and what is refused."""
+"""Sequences beside a table: round trips in any order, and one-line errors."""
 
 from pathlib import Path
 
@@ -21,24 +21,24 @@ def path(tmp_path: Path) -> Path:
     return place
 
 
-def test_they_lie_beside_the_table(path: Path) -> None:
+def test_sequences_are_beside_their_table(path: Path) -> None:
     assert path.name == "mfcc.sequences.parquet"
 
 
-def test_each_comes_back_as_it_was_in_the_order_that_is_asked_for(path: Path) -> None:
-    wanted = ["s140", "s002", "s007"]
-    found = read_sequences(path, wanted)
-    for name, sequence in zip(wanted, found, strict=True):
+def test_sequences_come_back_unchanged_in_the_requested_order(path: Path) -> None:
+    segments = ["s140", "s002", "s007"]
+    sequences = read_sequences(path, segments)
+    for name, sequence in zip(segments, sequences, strict=True):
         assert sequence.dtype == np.float32
         np.testing.assert_array_equal(sequence, FRAMES[name])
 
 
-def test_a_table_without_sequences_says_how_to_get_them(tmp_path: Path) -> None:
+def test_a_missing_file_of_sequences_is_an_error_with_a_hint(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file; embed the segments again with --sequence"):
         read_sequences(tmp_path / "no.sequences.parquet", ["a"])
 
 
-def test_a_segment_without_a_sequence_is_named(path: Path) -> None:
+def test_a_segment_without_a_sequence_is_an_error_with_its_name(path: Path) -> None:
     with pytest.raises(InputError, match="no sequence of the segment 'other'"):
         read_sequences(path, ["s001", "other"])
 
@@ -56,7 +56,7 @@ def test_a_segment_without_a_sequence_is_named(path: Path) -> None:
         ({"name": ["a"]}, "not a table of sequences"),
     ],
 )
-def test_a_damaged_table_is_refused(
+def test_a_damaged_table_is_an_error(
     tmp_path: Path, rows: dict[str, list[object]], match: str
 ) -> None:
     pl.DataFrame(rows).write_parquet(path := tmp_path / "x.parquet")
@@ -64,12 +64,12 @@ def test_a_damaged_table_is_refused(
         read_sequences(path, ["a"])
 
 
-def test_a_file_that_is_no_table_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_table_is_an_error(tmp_path: Path) -> None:
     (path := tmp_path / "x.parquet").write_bytes(b"PAR1 no")
     with pytest.raises(InputError, match="not a table of sequences"):
         read_sequences(path, ["a"])
 
 
-def test_a_folder_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_folder_is_an_output_error(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="cannot be written"):
         write_sequences(tmp_path / "no" / "x.parquet", ["a"], iter([np.zeros((1, 1), np.float32)]))

@@ -1,30 +1,30 @@
-"""AERD as it was published, one network for each of its own folds, by the package of its authors → scores of segments.
+"""Score segments with the networks that AERD's authors published, through their package.
 
-The package is GPL-3 and no part of callshot: it is imported where a user has installed it, and asked by the names it
-publishes: `aerd(weights=…, fold=…)` → (model, preprocess); `model.predict(signals)` → probabilities (1, frames,
-outputs). Its folds count from 1. A network is taken to have learnt all folds but its own (`ko1` in the file's name), so
-it may score its own only: the corpus must have AERD's folds, fold 0 here being its fold 1. No file could prove that.
+The package is GPL-3 and not part of callshot: it is imported if the user has installed it.
+`aerd(weights=…, fold=…)` returns (model, preprocess), and `model.predict(signals)` probabilities
+(1, frames, outputs). Its folds count from 1. A network was trained on all folds but its own, so it
+may score only its own: the corpus must have AERD's folds, fold 0 here being fold 1 there. No file
+can prove that.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from callshot.baselines.spectrogram import SHORTEST, check_signal
+from callshot.baselines.executor import check_lengths
+from callshot.baselines.spectrogram import Signal, check_signal, pad_signal
 from callshot.errors import InputError, OptionError
 from callshot.records import FloatArray, IntArray
 
 VARIANTS = ("EV_CALL", "EV_SUBCALL", "EV_BINARY", "LDC_POOLE", "LDC_BINARY")
-SATURATED = 1e-7  # from 0 or 1, where a float32 probability has no more digits
+SATURATION = 1e-7  # distance from 0 or 1 where a float32 probability has no more digits
 
 
 @dataclass(frozen=True)
-class Published:
-    """The networks of a variant: what they tell apart, and how to open that of a fold, from 0."""
+class PublishedNetworks:
+    """The networks of a variant: their outputs, and a function that opens the one of a fold."""
 
     variant: str
     names: tuple[str, ...]
@@ -32,71 +32,69 @@ class Published:
     open: Callable[[int], Any]
 
 
-def load_aerd(variant: str = "EV_SUBCALL") -> Published:
-    """Return the published networks; the package downloads the weights of a fold when it is opened."""
+def load_aerd(variant: str = "EV_SUBCALL") -> PublishedNetworks:
+    """Return the published networks; the package downloads the weights of a fold when needed."""
     if variant not in VARIANTS:
-        raise OptionError(f"variant: one of {', '.join(VARIANTS)}, got {variant!r}")
+        raise OptionError(f"variant: expected one of {', '.join(VARIANTS)}, got {variant!r}")
     try:
-        package = import_module("aerd")
+        import aerd
     except ImportError as error:
-        missing = error.name or "aerd"
-        raise InputError(
-            f"AERD as published: {missing} is missing; pip install aerd (GPL-3, Python 3.11)"
-        ) from error
-    weights = getattr(package.AERD_Weights, variant)
-    labels = weights.class_labels
-    names = tuple(str(labels[n]) for n in range(int(weights.num_classes)))
-    return Published(
-        variant,
-        names,
-        int(weights.num_folds),
-        lambda fold: package.aerd(weights=weights, fold=fold + 1)[0],
-    )
+        message = f"{error.name} is not installed; pip install aerd (GPL-3, Python 3.11)"
+        raise InputError(f"AERD as published: {message}") from error
+    weights = getattr(aerd.AERD_Weights, variant)
+    names = tuple(str(weights.class_labels[n]) for n in range(int(weights.num_classes)))
+
+    def open_fold(fold: int) -> Any:
+        model, _ = aerd.aerd(weights=weights, fold=fold + 1)
+        return model
+
+    return PublishedNetworks(variant, names, int(weights.num_folds), open_fold)
 
 
 def score_published(
-    published: Published,
-    signals: Sequence[NDArray[np.float32]],
+    networks: PublishedNetworks,
+    signals: Sequence[Signal],
     fold: IntArray,
     names: Sequence[str],
 ) -> FloatArray:
-    """Score each segment by the network of its fold: log-odds (rows, outputs), NaN in the common fold.
+    """Score each segment with the network of its fold: log-odds (rows, outputs).
 
-    `names` are some of the network's, in any order; the score is the mean of the frames' log-odds, as in training here.
+    `names` are some of the networks' outputs, in any order. The score is the mean of the frames'
+    log-odds; rows of the common fold are NaN.
     """
-    _refuse(published, len(signals), fold, names)
-    places = [published.names.index(name) for name in names]
+    _check_input(networks, len(signals), fold, names)
+    outputs = [networks.names.index(name) for name in names]
     scores = np.full((len(signals), len(names)), np.nan)
-    for number in range(published.folds):
-        rows = np.flatnonzero(fold == number)
-        network = published.open(number) if rows.size else None
-        for row in rows.tolist():
-            scores[row] = _log_odds(network, check_signal(row, signals[row]))[places]
+    for number in range(networks.folds):
+        model = networks.open(number)
+        for row in np.flatnonzero(fold == number).tolist():
+            signal = check_signal(row, signals[row])
+            scores[row] = _log_odds(model, signal)[outputs]
     return scores
 
 
-def _refuse(published: Published, signals: int, fold: IntArray, names: Sequence[str]) -> None:
-    unknown = [name for name in names if name not in published.names]
-    if unknown:
-        known = ", ".join(published.names)
-        raise InputError(
-            f"AERD {published.variant}: wanted outputs among {known}, got {unknown[0]!r}"
-        )
-    if signals != len(fold):
-        raise InputError(f"fold: wanted one for each of {signals} signals, found {len(fold)}")
-    folds = np.unique(fold[fold >= 0])
-    if not np.array_equal(folds, np.arange(published.folds)):
-        found = ", ".join(map(str, folds[:12].tolist())) or "none"
-        wanted = f"wanted its {published.folds} folds, 0 to {published.folds - 1}, as its authors made them"
-        raise InputError(f"AERD {published.variant}: {wanted}, found {found}")
+def _check_input(
+    networks: PublishedNetworks, signals: int, fold: IntArray, names: Sequence[str]
+) -> None:
+    title = f"AERD {networks.variant}"
+    for name in names:
+        if name not in networks.names:
+            known = ", ".join(networks.names)
+            raise InputError(f"{title}: expected outputs among {known}, got {name!r}")
+    check_lengths(signals, fold=len(fold))
+    numbers = np.unique(fold[fold >= 0])
+    if not np.array_equal(numbers, np.arange(networks.folds)):
+        expected = f"the authors' {networks.folds} folds, 0 to {networks.folds - 1}"
+        listed = ", ".join(map(str, numbers[:12].tolist())) or "none"
+        raise InputError(f"{title}: expected {expected}, got {listed}")
 
 
-def _log_odds(network: Any, signal: NDArray[np.floating[Any]]) -> FloatArray:
-    torch = import_module("torch")
-    padded = np.pad(signal.astype(np.float32), (0, max(0, SHORTEST - len(signal))))
+def _log_odds(model: Any, signal: Signal) -> FloatArray:
+    import torch
+
+    waveform = torch.from_numpy(pad_signal(signal.astype(np.float32)))
     with torch.inference_mode():
-        found = network.predict(torch.from_numpy(padded)[None], output="tensor")
-    share = np.clip(
-        found.double().cpu().numpy().reshape(-1, found.shape[-1]), SATURATED, 1.0 - SATURATED
-    )
+        output = model.predict(waveform[None], output="tensor").double().cpu()
+    share = output.reshape(-1, output.shape[-1]).numpy()
+    share = np.clip(share, SATURATION, 1.0 - SATURATION)
     return np.asarray((np.log(share) - np.log1p(-share)).mean(axis=0))

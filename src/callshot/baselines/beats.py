@@ -1,31 +1,33 @@
-"""Patches of a spectrogram → tokens, by BEATs: a convolution for places, gated relative positions, deep norm.
+"""Patches of a spectrogram → tokens, with BEATs.
 
     patches → linear → norm → linear → + GELU(convolution over tokens) → norm
     → [norm(a x + attention(x)), norm(a x + (linear, GELU, linear)(x))] …,   a = (2 × layers) ^ ¼
 
-Attention adds a bias to every pair of tokens, by how far apart they are in their row, time before mel; each query
-weighs it by a gate of its own: g₁ (g₂ s − 1) + 2, with g the sigmoids of sums of four linear values of its own vector
-in that head, and a learnt s for each head.
+Attention adds a bias for the distance of two tokens, weighted by a gate of the query: for each head
+g₁ (g₂ s − 1) + 2, where g₁ and g₂ are sigmoids of sums of four linear values of the query, and s is
+trained. Layers are registered in the order that `transformer` explains.
 """
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import conv1d, gelu, scaled_dot_product_attention
 
 from callshot.baselines import spectrogram
-from callshot.baselines.crops import HEIGHT
-from callshot.baselines.spectrogram import PATCH, FrontEnd
-from callshot.baselines.torch_arrays import need_torch
-from callshot.baselines.transformer import Dropout, join_heads, split_heads
+from callshot.baselines.spectrogram import COLUMN_PATCHES, PATCH, FrontEnd
+from callshot.baselines.train_loop import Dropout, no_dropout
+from callshot.baselines.transformer import Mask, join_heads, split_heads, token_mask
 from callshot.records import IntArray
 
-GATES = 8  # linear values of a query: two sums of four
+GATE_VALUES = 4  # linear values that are summed for each of the two gates
 
 
 @dataclass(frozen=True)
-class Beats:
+class BeatsConfig:
     """The sizes of a BEATs encoder."""
 
     title: ClassVar[str] = "BEATs"
@@ -34,124 +36,134 @@ class Beats:
     layers: int = 12
     heads: int = 12
     inner: int = 3072
-    embed: int = 512
+    patch_width: int = 512
     buckets: int = 320
-    distance: int = 800
+    max_distance: int = 800
     kernel: int = 128
     kernel_groups: int = 16
-    front: FrontEnd = spectrogram.BEATS
+    front_end: FrontEnd = spectrogram.BEATS
 
-    def build(self) -> Any:
-        """Make the modules, whose weights are still to come."""
-        torch, width = need_torch(), self.width
-        convolution = {
-            "direction": torch.nn.Parameter(
-                torch.ones(width, width // self.kernel_groups, self.kernel)
-            ),
-            "length": torch.nn.Parameter(torch.ones(1, 1, self.kernel)),
-            "bias": torch.nn.Parameter(torch.zeros(width)),
-        }
-        parts = {
-            "patch": torch.nn.Linear(PATCH * PATCH, self.embed, bias=False),
-            "patch_norm": torch.nn.LayerNorm(self.embed),
-            "convolution": torch.nn.ParameterDict(convolution),
-            "norm": torch.nn.LayerNorm(width),
-            "distances": torch.nn.Embedding(self.buckets, self.heads),
-            "blocks": torch.nn.ModuleList([self._block() for _ in range(self.layers)]),
-        }
-        return torch.nn.ModuleDict(
-            parts | ({"widen": torch.nn.Linear(self.embed, width)} if self.widens else {})
-        )
+    def build(self) -> "BeatsEncoder":
+        """Return an encoder without weights."""
+        return BeatsEncoder(self)
 
-    @property
-    def widens(self) -> bool:
-        """Whether patches have another width than tokens."""
-        return self.embed != self.width
 
-    def _block(self) -> Any:
-        torch, width = need_torch(), self.width
-        parts = {name: torch.nn.Linear(width, width) for name in ("q", "k", "v", "out")}
-        parts |= {
-            "fc1": torch.nn.Linear(width, self.inner),
-            "fc2": torch.nn.Linear(self.inner, width),
-        }
-        parts |= {"gate": torch.nn.Linear(width // self.heads, GATES)}
-        parts |= {name: torch.nn.LayerNorm(width) for name in ("norm1", "norm2")}
-        gain = torch.nn.ParameterDict(
-            {"scale": torch.nn.Parameter(torch.ones(1, self.heads, 1, 1))}
-        )
-        return torch.nn.ModuleDict({**parts, "gain": gain})
+class BeatsEncoder(nn.Module):
+    """A BEATs encoder."""
 
-    def encode(self, parts: Any, patches: Any, there: Any, loosen: Dropout) -> Any:
-        """Return tokens (cuts, columns, 8, width) of patches (cuts, columns, 8, 256); `there` is (cuts, columns)."""
-        torch, columns, stay = need_torch(), patches.shape[1], (2.0 * self.layers) ** 0.25
-        tokens = parts["patch_norm"](parts["patch"](patches)).flatten(1, 2)
-        tokens = parts["widen"](tokens) if self.widens else tokens
-        mask = None if there is None else there.repeat_interleave(HEIGHT, dim=1)
-        if mask is not None:  # as the convolution has it beyond the ends
-            tokens = tokens * mask[:, :, None]
-        tokens = loosen(parts["norm"](tokens + self._convolve(parts["convolution"], tokens)))
-        far = torch.from_numpy(buckets(tokens.shape[1], self.buckets, self.distance)).to(
-            tokens.device
-        )
-        bias = parts["distances"](far).permute(2, 0, 1)
-        for block in parts["blocks"]:
-            tokens = block["norm1"](tokens * stay + loosen(self._attend(block, tokens, bias, mask)))
-            inner = torch.nn.functional.gelu(block["fc1"](tokens))
-            tokens = block["norm2"](tokens * stay + loosen(block["fc2"](inner)))
-        return tokens.unflatten(1, (columns, HEIGHT))
+    def __init__(self, config: BeatsConfig) -> None:
+        super().__init__()
+        width = config.width
+        self.config = config
+        self.patch = nn.Linear(PATCH * PATCH, config.patch_width, bias=False)
+        self.patch_norm = nn.LayerNorm(config.patch_width)
+        self.convolution = PositionConvolution(config)
+        self.norm = nn.LayerNorm(width)
+        self.distances = nn.Embedding(config.buckets, config.heads)
+        self.blocks = nn.ModuleList(BeatsBlock(config) for _ in range(config.layers))
+        self.projection = nn.Identity()
+        if config.patch_width != width:
+            self.projection = nn.Linear(config.patch_width, width)
 
-    def _convolve(self, part: Any, tokens: Any) -> Any:
-        """Mix each token with its neighbours; with all digits, since torch gets it wrong in bfloat16 on some CPUs."""
-        torch = need_torch()
-        direction = part["direction"]
-        kernel = direction * (part["length"] / direction.norm(dim=(0, 1), keepdim=True))
-        settings = {"padding": self.kernel // 2, "groups": self.kernel_groups}
+    def forward(self, patches: Tensor, mask: Mask = None, dropout: Dropout = no_dropout) -> Tensor:
+        """Return tokens (crops, columns, 8, width) of patches (crops, columns, 8, 256).
+
+        `mask` is (crops, columns); None if all columns are real.
+        """
+        columns = patches.shape[1]
+        tokens = self.projection(self.patch_norm(self.patch(patches)).flatten(1, 2))
+        mask = token_mask(mask)
+        if mask is not None:
+            tokens = tokens * mask[:, :, None]  # zeros, as the convolution pads the ends
+        tokens = dropout(self.norm(tokens + self.convolution(tokens)))
+        buckets = distance_buckets(tokens.shape[1], self.config.buckets, self.config.max_distance)
+        bias = self.distances(torch.from_numpy(buckets).to(tokens.device)).permute(2, 0, 1)
+        for block in self.blocks:
+            tokens = block(tokens, bias, mask, dropout)
+        return tokens.unflatten(1, (columns, COLUMN_PATCHES))
+
+
+class PositionConvolution(nn.Module):
+    """A grouped convolution over tokens whose kernel has a direction and a length."""
+
+    def __init__(self, config: BeatsConfig) -> None:
+        super().__init__()
+        width = config.width
+        shape = (width, width // config.kernel_groups, config.kernel)
+        self.groups = config.kernel_groups
+        self.bias = nn.Parameter(torch.zeros(width))
+        self.direction = nn.Parameter(torch.ones(shape))
+        self.length = nn.Parameter(torch.ones(1, 1, config.kernel))
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Mix each token with its neighbours.
+
+        In float32, because torch computes it wrongly in bfloat16 on some CPUs.
+        """
+        norm = self.direction.norm(dim=(0, 1), keepdim=True)
+        kernel = self.direction * (self.length / norm)
+        padding = kernel.shape[-1] // 2
         with torch.autocast(tokens.device.type, enabled=False):
-            found = torch.nn.functional.conv1d(
-                tokens.float().transpose(1, 2), kernel, part["bias"], **settings
-            )
-        return torch.nn.functional.gelu(found[:, :, : tokens.shape[1]]).transpose(1, 2)
+            signal = tokens.float().transpose(1, 2)
+            mixed = conv1d(signal, kernel, self.bias, padding=padding, groups=self.groups)
+        return gelu(mixed[:, :, : tokens.shape[1]]).transpose(1, 2)
 
-    def _attend(self, block: Any, tokens: Any, bias: Any, mask: Any) -> Any:
-        torch = need_torch()
-        q, k, v = (split_heads(block[name](tokens), self.heads) for name in ("q", "k", "v"))
-        first, second = torch.sigmoid(
-            block["gate"](q).unflatten(-1, (2, GATES // 2)).sum(-1)
-        ).split(1, dim=-1)
-        bias = ((first * (second * block["gain"]["scale"] - 1.0) + 2.0) * bias).to(q.dtype)
+
+class BeatsBlock(nn.Module):
+    """Self-attention with gated distances, and two linear layers."""
+
+    def __init__(self, config: BeatsConfig) -> None:
+        super().__init__()
+        width = config.width
+        self.heads = config.heads
+        self.residual_scale = (2.0 * config.layers) ** 0.25
+        self.q = nn.Linear(width, width)
+        self.k = nn.Linear(width, width)
+        self.v = nn.Linear(width, width)
+        self.out = nn.Linear(width, width)
+        self.fc1 = nn.Linear(width, config.inner)
+        self.fc2 = nn.Linear(config.inner, width)
+        self.gate = nn.Linear(width // config.heads, 2 * GATE_VALUES)
+        self.norm1 = nn.LayerNorm(width)
+        self.norm2 = nn.LayerNorm(width)
+        self.gain = nn.ParameterDict({"scale": torch.ones(1, config.heads, 1, 1)})
+
+    def forward(self, tokens: Tensor, bias: Tensor, mask: Mask, dropout: Dropout) -> Tensor:
+        """Return tokens of the same shape."""
+        residual = tokens * self.residual_scale
+        tokens = self.norm1(residual + dropout(self._attend(tokens, bias, mask)))
+        inner = dropout(self.fc2(gelu(self.fc1(tokens))))
+        return self.norm2(tokens * self.residual_scale + inner)
+
+    def _attend(self, tokens: Tensor, bias: Tensor, mask: Mask) -> Tensor:
+        query = split_heads(self.q(tokens), self.heads)
+        key = split_heads(self.k(tokens), self.heads)
+        value = split_heads(self.v(tokens), self.heads)
+        gates = self.gate(query).unflatten(-1, (2, GATE_VALUES)).sum(-1)
+        first, second = torch.sigmoid(gates).split(1, dim=-1)
+        gate = first * (second * self.gain["scale"] - 1.0) + 2.0
+        bias = (gate * bias).to(query.dtype)
         if mask is not None:
             bias = bias.masked_fill(~mask[:, None, None, :], -math.inf)
-        return block["out"](
-            join_heads(torch.nn.functional.scaled_dot_product_attention(q, k, v, bias))
-        )
-
-    def draw(self, parts: Any, draw: Any) -> None:
-        """Give weights by chance, which is what a benchmark needs and nothing else: BEATs is for pretrained ones."""
-        torch = need_torch()
-        with torch.no_grad():
-            for name, tensor in parts.named_parameters():
-                if tensor.ndim > 1 and "scale" not in name and "length" not in name:
-                    tensor.normal_(0.0, 0.02, generator=draw)
+        return self.out(join_heads(scaled_dot_product_attention(query, key, value, bias)))
 
 
-def buckets(tokens: int, count: int, farthest: int) -> IntArray:
-    """Return the bucket of how far each token (column) is behind each (row): one by one near by, then by logarithms.
+def distance_buckets(tokens: int, count: int, max_distance: int) -> IntArray:
+    """Return the bucket of the distance from each token (row) to each token (column).
 
-    Half of them are for those before.
+    Short distances have a bucket each, long ones share logarithmic buckets. Tokens that come later
+    have the second half of the buckets.
 
-    >>> buckets(3, 8, 16)
+    >>> distance_buckets(3, 8, 16)
     array([[0, 5, 6],
            [1, 0, 5],
            [2, 1, 0]])
     """
-    far = np.arange(tokens) - np.arange(tokens)[:, None]
-    half, size = count // 2, np.abs(far)
+    offset = np.arange(tokens) - np.arange(tokens)[:, None]
+    distance = np.abs(offset)
+    half = count // 2
     near = half // 2
-    beyond = (
-        np.log(np.maximum(size, 1).astype(np.float32) / near)
-        / math.log(farthest / near)
-        * (half - near)
-    )
-    large = np.minimum(near + beyond.astype(np.int64), half - 1)
-    return np.asarray(np.where(size < near, size, large) + half * (far > 0))
+    ratio = np.log(np.maximum(distance, 1).astype(np.float32) / near)
+    beyond = ratio / math.log(max_distance / near) * (half - near)
+    far = np.minimum(near + beyond.astype(np.int64), half - 1)
+    return np.asarray(np.where(distance < near, distance, far) + half * (offset > 0))

@@ -1,217 +1,180 @@
-"""Trainings ↔ files, so that nothing is trained twice, and what was interrupted goes on where it was.
+"""Save and load trainings, so that nothing is trained twice and an interrupted training resumes.
 
-    NAME.checkpoint.safetensors   weights, and what AdamW remembers, after the last epoch; its header tells of it
-    NAME.search.json              the losses of the rows held out, by epoch
-    NAME.safetensors              the weights of a finished network
-    NAME.json                     the key, which is all that decides them; written last, and nothing without them
+    NAME.checkpoint.safetensors   network and optimizer after the last epoch
+    NAME.search.json              loss of the held-out rows after each epoch
+    NAME.safetensors              weights of a finished network
+    NAME.json                     the key, which is everything that decides them; written last
 
-A name ends in the hash of the key, so that another corpus, recipe or version finds nothing of this one. Files are read
-and checked before anything is trained; one that is not what it must be is refused, never overwritten.
+A name ends in a hash of the key: another corpus, configuration or version has other files.
+Files are checked before anything is trained; a damaged one is an error and never overwritten.
 """
 
 import json
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from hashlib import sha256
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
+from callshot.errors import InputError
+from callshot.files import atomic_path, error_reason, remove_unfinished, sha256_text
 
-from callshot.errors import InputError, OutputError
+Tensors = Mapping[str, Any]
+Facts = Mapping[str, Any]
 
-Arrays = Mapping[str, NDArray[Any]]
-Shapes = Mapping[str, tuple[int, ...]]
+HEADER = "callshot"  # one entry only: safetensors writes several in random order
+
+WEIGHTS = ".safetensors"
+CHECKPOINT = ".checkpoint.safetensors"
+FINISHED = ".json"
+SEARCH = ".search.json"
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A training after an epoch: `phase` is `search` or `all`."""
+    """A training after an epoch; `phase` is `search` or `all`."""
 
     phase: str
     epoch: int
-    losses: Sequence[float]
-    arrays: Arrays
+    losses: list[float]
+    tensors: Tensors = field(repr=False)
 
 
 @dataclass(frozen=True)
-class Found:
-    """What is there of a training; weights were checked, and are read again when they are used: they may be many."""
+class SavedTraining:
+    """What earlier runs left of a training."""
 
-    losses: Sequence[float] | None
-    weights: Callable[[], Arrays] | None
-    checkpoint: Checkpoint | None
+    losses: list[float] | None = None
+    is_finished: bool = False
+    checkpoint: Checkpoint | None = None
 
 
 @dataclass(frozen=True)
 class CheckpointStore:
-    """Where one training is kept."""
+    """The files of one training; without a folder it saves nothing."""
 
-    folder: Path
+    folder: Path | None
     name: str
     key: Mapping[str, Any]
 
-    @property
-    def path(self) -> Path:
-        """The finished weights; the other files are named after them."""
-        digest = sha256(json.dumps(self.key, sort_keys=True).encode()).hexdigest()[:16]
-        return self.folder / f"{self.name}-{digest}.safetensors"
+    def path(self, suffix: str) -> Path:
+        """Return the path of one of the files."""
+        digest = sha256_text(json.dumps(self.key, sort_keys=True))
+        return Path(self.folder or ".") / f"{self.name}-{digest[:16]}{suffix}"
 
-    def read(self, weights: Shapes, memory: Shapes) -> Found:
-        """Return what is there, checked; the shapes are those that the weights and the optimiser's memory have."""
-        losses = self._losses()
-        if self._told(".json") is None or not self.path.exists():
-            return Found(losses, None, self._checkpoint({**weights, **memory}))
-        finished = partial(_read_weights, self.path, weights)
-        finished()
-        return Found(losses, finished, None)
+    def read(self) -> SavedTraining:
+        """Return what earlier runs left, after checking it; remove their unfinished files."""
+        if self.folder is None:
+            return SavedTraining()
+        remove_unfinished(self.folder, f"{self.path('').name}*")
+        losses = self._read_losses()
+        if self._read_json(FINISHED) is None or not self.path(WEIGHTS).exists():
+            return SavedTraining(losses, checkpoint=self._read_checkpoint())
+        self.read_weights()
+        return SavedTraining(losses, is_finished=True)
 
-    def save_search(self, losses: Sequence[float]) -> None:
-        """Keep the losses of a search that is over."""
-        self._write(".search.json", _json({"key": self.key, "losses": list(losses)}))
-        self._drop_checkpoint()
+    def read_weights(self) -> Tensors:
+        """Return the weights of a finished network."""
+        return self._read_tensors(WEIGHTS)[0]
 
-    def save_weights(self, weights: Arrays, facts: Mapping[str, Any]) -> None:
-        """Keep a finished network."""
-        self._write(".safetensors", _pack_arrays(weights, {}))
-        self._write(".json", _json({"key": self.key, **facts}))
-        self._drop_checkpoint()
+    def save_search(self, losses: list[float]) -> None:
+        """Save the losses of a finished search."""
+        self._write_json(SEARCH, {"losses": losses})
+
+    def save_weights(self, weights: Tensors, facts: Facts) -> None:
+        """Save a finished network and facts about its training."""
+        self._write_tensors(WEIGHTS, weights, {})
+        self._write_json(FINISHED, facts)
 
     def save_checkpoint(self, checkpoint: Checkpoint) -> None:
-        """Keep where a training stands, in place of where it stood."""
-        about = {
+        """Save the state of a training in place of the previous one."""
+        facts = {
             "phase": checkpoint.phase,
             "epoch": checkpoint.epoch,
-            "losses": list(checkpoint.losses),
+            "losses": checkpoint.losses,
         }
-        self._write(".checkpoint.safetensors", _pack_arrays(checkpoint.arrays, about))
+        self._write_tensors(CHECKPOINT, checkpoint.tensors, facts)
 
-    def _checkpoint(self, shapes: Shapes) -> Checkpoint | None:
-        path = self.path.with_suffix(".checkpoint.safetensors")
-        if not path.exists():
+    def _read_checkpoint(self) -> Checkpoint | None:
+        if not self.path(CHECKPOINT).exists():
             return None
-        arrays, about = _read_arrays(path, shapes)
-        try:
-            return Checkpoint(
-                str(about["phase"]), int(about["epoch"]), _numbers(about["losses"]), arrays
-            )
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
-            raise _refusal(path, "wanted a checkpoint of callshot's") from error
+        tensors, facts = self._read_tensors(CHECKPOINT)
+        return Checkpoint(**facts, tensors=tensors)
 
-    def _losses(self) -> list[float] | None:
-        told = self._told(".search.json")
-        try:
-            return None if told is None else _numbers(told["losses"])
-        except (KeyError, TypeError, OverflowError) as error:
-            raise _refusal(
-                self.path.with_suffix(".search.json"), "wanted losses, a list of numbers"
-            ) from error
+    def _read_losses(self) -> list[float] | None:
+        content = self._read_json(SEARCH)
+        if content is None:
+            return None
+        losses = content.get("losses")
+        if not isinstance(losses, list) or not all(type(loss) is float for loss in losses):
+            raise _unusable(self.path(SEARCH), "expected losses, a list of numbers")
+        return losses
 
-    def _told(self, suffix: str) -> dict[str, Any] | None:
-        path = self.path.with_suffix(suffix)
+    def _read_json(self, suffix: str) -> dict[str, Any] | None:
+        path = self.path(suffix)
         if not path.exists():
             return None
         try:
-            told = json.loads(path.read_text("utf-8"))
-            if told["key"] == json.loads(json.dumps(self.key)):
-                return dict(told)
+            content = json.loads(path.read_text("utf-8"))
+            key = content["key"]
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            raise _refusal(path, f"cannot be read ({error})") from error
-        raise _refusal(path, "wanted the key that its name ends in, found another")
+            raise _unusable(path, f"cannot be read ({error_reason(error)})") from error
+        if key != json.loads(json.dumps(self.key)):
+            raise _unusable(path, "expected the key that its name ends in, got another key")
+        return dict(content)
+
+    def _read_tensors(self, suffix: str) -> tuple[Tensors, dict[str, Any]]:
+        """Return tensors and facts from the header, after checking their checksum."""
+        from safetensors import safe_open
+
+        path = self.path(suffix)
+        try:
+            with safe_open(path, framework="pt") as file:
+                names = file.keys()
+                # Copies, because the tensors themselves would keep the file open.
+                tensors = {name: file.get_tensor(name).clone() for name in names}
+                facts = json.loads(file.metadata()[HEADER])
+            checksum = facts.pop("sha256")
+        except Exception as error:  # safetensors has its own errors
+            raise _unusable(path, f"cannot be read ({error_reason(error)})") from error
+        if checksum != self._checksum(tensors, facts):
+            raise _unusable(path, "expected the checksum in its header, got another content")
+        return tensors, facts
+
+    def _checksum(self, tensors: Tensors, facts: Facts) -> str:
+        """Return a hash of tensors and facts that no other training shares."""
+        text = json.dumps(facts, sort_keys=True)
+        digest = sha256(f"{self.path('').name} {text}".encode())
+        for name in sorted(tensors):
+            digest.update(f"{name} {tuple(tensors[name].shape)}".encode())
+            digest.update(tensors[name].numpy().tobytes())
+        return digest.hexdigest()
+
+    def _write_tensors(self, suffix: str, tensors: Tensors, facts: Facts) -> None:
+        if self.folder is None:
+            return
+        from safetensors.torch import save
+
+        arrays = {name: tensor.cpu() for name, tensor in tensors.items()}
+        header = {**facts, "sha256": self._checksum(arrays, facts)}
+        self._write(suffix, save(arrays, {HEADER: json.dumps(header, sort_keys=True)}))
+
+    def _write_json(self, suffix: str, facts: Facts) -> None:
+        """Write facts of a finished phase, then remove the checkpoint that led there."""
+        if self.folder is None:
+            return
+        text = json.dumps({"key": self.key, **facts}, indent=1, sort_keys=True)
+        self._write(suffix, f"{text}\n".encode())
+        with suppress(OSError):
+            self.path(CHECKPOINT).unlink()
 
     def _write(self, suffix: str, content: bytes) -> None:
-        path = self.path.with_suffix(suffix)
-        part = path.with_name(f".{path.name}.{os.getpid()}.part")
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._drop_leftovers()
-            with part.open("wb") as stream:
-                stream.write(content)
-                stream.flush()
-                os.fsync(stream.fileno())  # or a power loss may leave the name without the content
-            part.replace(path)
-        except OSError as error:
-            raise OutputError(
-                f"{path}: cannot be written ({error.strerror}); make room and run again"
-            ) from error
-        finally:
-            with suppress(OSError):
-                part.unlink()
-
-    def _drop_leftovers(self) -> None:
-        """Remove what processes left that died while they wrote files of this training."""
-        for part in self.folder.glob(f".{self.path.stem}.*.part"):
-            if not _is_another_alive(part.suffixes[-2][1:]):
-                with suppress(OSError):
-                    part.unlink()
-
-    def _drop_checkpoint(self) -> None:
-        with suppress(OSError):
-            self.path.with_suffix(".checkpoint.safetensors").unlink()
+        path = self.path(suffix)
+        with atomic_path(path) as temporary:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_bytes(content)
 
 
-def _is_another_alive(number: str) -> bool:
-    """Say whether a process of that number runs, other than this one, which writes one file of a training at a time."""
-    if not number.isdecimal() or int(number) == os.getpid():
-        return False
-    try:
-        os.kill(int(number), 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except OSError:  # another user's
-        return True
-    return True
-
-
-def _numbers(found: Any) -> list[float]:
-    """Return losses as they were told; a TypeError where they are others than numbers."""
-    if not isinstance(found, list) or not all(type(value) in (int, float) for value in found):
-        raise TypeError
-    return [float(value) for value in found]
-
-
-def _json(told: Mapping[str, Any]) -> bytes:
-    return (json.dumps(told, indent=1, sort_keys=True) + "\n").encode()
-
-
-def _pack_arrays(arrays: Arrays, about: Mapping[str, Any]) -> bytes:
-    """Make a file of tensors, with what is told of them, and their hash, in its header."""
-    plain = {name: np.asarray(array, order="C") for name, array in sorted(arrays.items())}
-    header = json.dumps({**about, "sha256": _digest(plain)}, sort_keys=True)
-    return bytes(import_module("safetensors.numpy").save(plain, metadata={"callshot": header}))
-
-
-def _read_arrays(path: Path, shapes: Shapes) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Read tensors and what is told of them; refuse others than those wanted."""
-    try:
-        with import_module("safetensors").safe_open(path, framework="np") as file:
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            about = dict(json.loads(file.metadata()["callshot"]))
-    except Exception as error:  # safetensors has its own
-        raise _refusal(path, f"cannot be read ({' '.join(str(error).split())[:200]})") from error
-    found = {name: array.shape for name, array in arrays.items()}
-    for name in sorted({*found, *shapes}):
-        if found.get(name) != shapes.get(name):
-            raise _refusal(
-                path, f"wanted {name} of shape {shapes.get(name)}, found {found.get(name)}"
-            )
-    if _digest(arrays) != about.get("sha256"):
-        raise _refusal(path, "wanted tensors of the hash in its header, found others")
-    return arrays, about
-
-
-def _read_weights(path: Path, shapes: Shapes) -> Arrays:
-    return _read_arrays(path, shapes)[0]
-
-
-def _digest(arrays: Arrays) -> str:
-    return sha256(b"".join(arrays[name].tobytes() for name in sorted(arrays))).hexdigest()
-
-
-def _refusal(path: Path, why: str) -> InputError:
-    return InputError(f"{path}: {why}; remove it to train anew")
+def _unusable(path: Path, problem: str) -> InputError:
+    return InputError(f"{path}: {problem}; remove it to train again")

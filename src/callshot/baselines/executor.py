@@ -1,6 +1,6 @@
-"""Jobs → their outcomes, done by several threads; what a caller may set, and who hears of it.
+"""Run training jobs in threads; options and input checks that all networks share.
 
-torch has one thread in each of ours, so that the numbers are the same for any number of threads.
+torch uses one thread in each of our threads, so results do not depend on the number of threads.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -8,141 +8,173 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from threading import Event
 from typing import Any, Protocol, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from callshot.baselines.torch_arrays import need_torch
 from callshot.errors import InputError, OptionError
-from callshot.records import Progress
+from callshot.records import IntArray, Progress
 
-CheckCancelled = Callable[[], None]  # asked before every batch; raises where all are to stop
-FEWEST = 2  # exemplars of a class on a support side
+MIN_EXAMPLES = 2  # of each class on the support side of a split
+CheckCancelled = Callable[[], None]  # called before every batch; raises to stop the training
 
 
-class Work(Protocol):
-    """What can be done: its name, where progress is told, and the device it needs."""
-
-    @property
-    def title(self) -> str: ...  # noqa: D102
+class Job(Protocol):
+    """Work for `run_jobs`."""
 
     @property
-    def device(self) -> Any: ...  # noqa: D102
+    def title(self) -> str:
+        """The name that progress shows."""
+
+    @property
+    def device(self) -> Any:
+        """The torch device it runs on."""
 
 
-Task = TypeVar("Task", bound=Work)
 Outcome = TypeVar("Outcome")
 
 
-@dataclass(frozen=True)
-class Options:
-    """What a caller may set."""
+def check_positive(name: str, value: int | None) -> None:
+    """Check that an option, if given, is at least 1."""
+    if value is not None and value < 1:
+        raise OptionError(f"{name}: expected a whole number from 1, got {value}")
 
-    seeds: int
-    device: str
-    threads: int
-    folder: Path
-    seed: int
+
+@dataclass(frozen=True)
+class TrainingOptions:
+    """Options of all network baselines.
+
+    `seeds` is the number of networks to average. `threads` is the number of networks to train at a
+    time. `folder` keeps trained networks and the state after each epoch; None keeps nothing.
+    """
+
+    seeds: int = 1
+    device: str = "cpu"
+    threads: int = 1
+    folder: Path | None = None
+    seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("seeds", "threads"):
-            refuse_below_one(name, getattr(self, name))
-        if self.device.partition(":")[0] not in ("cpu", "cuda"):
-            raise OptionError(f"device: cpu or cuda, got {self.device!r}")
+        check_positive("seeds", self.seeds)
+        check_positive("threads", self.threads)
+        if self.device_type not in ("cpu", "cuda"):
+            raise OptionError(f"device: expected cpu or cuda, got {self.device!r}")
 
     @property
-    def kind(self) -> str:
-        """The kind of device, which decides digits; its number does not."""
+    def device_type(self) -> str:
+        """The type of device, which decides the last digits; its number does not."""
         return self.device.partition(":")[0]
+
+
+DEFAULT_OPTIONS = TrainingOptions()
+
+
+class CancelledError(Exception):
+    """Another job failed, or the user stopped all of them."""
 
 
 @dataclass(frozen=True)
 class CancelToken:
-    """Who hears of trainings, and whether they are to stop."""
+    """Receives the progress of jobs and tells them to stop."""
 
     progress: Progress
     stopped: Event = field(default_factory=Event)
 
     def check_cancelled(self) -> None:
-        """Do nothing, unless all are to stop."""
+        """Raise CancelledError if all jobs are to stop."""
         if self.stopped.is_set():
-            raise StoppedError
+            raise CancelledError
 
 
-class StoppedError(Exception):
-    """Another training failed, or the user stopped all."""
+Work = Callable[[Any, CancelToken], Outcome]
 
 
-def refuse_below_one(name: str, value: int | None) -> None:
-    """Refuse an option that is a number, but not one from 1."""
-    if value is not None and value < 1:
-        raise OptionError(f"{name}: a whole number from 1, got {value}")
+def never_cancelled() -> None:
+    """Never raise: the default where nobody can cancel."""
 
 
-def refuse_counts(rows: int, counts: Sequence[tuple[str, int]]) -> None:
-    """Refuse inputs that have not one item for each row."""
-    for name, found in counts:
-        if found != rows:
-            raise InputError(f"{name}: wanted one for each of {rows} rows, found {found}")
+def require_torch(device: str = "cpu") -> None:
+    """Check that torch and safetensors are installed and that torch can use the device."""
+    try:
+        import safetensors  # noqa: F401
+        import torch
+    except ImportError as error:
+        message = f"{error.name} is not installed; pip install 'callshot[rivals]'"
+        raise InputError(f"trained networks: {message}") from error
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise OptionError("device: torch finds no CUDA device; use cpu")
 
 
-def refuse_few(counts: NDArray[np.integer[Any]], names: Sequence[str], fold: int, who: str) -> None:
-    """Refuse a split in which a class has too few exemplars to learn it from."""
-    few = np.flatnonzero(counts < FEWEST)
-    if few.size:
-        found = f"class '{names[few[0]]}' has {counts[few[0]]} on the support side of fold {fold}"
-        raise InputError(
-            f"{found}, and {who} needs {FEWEST} exemplars at least; label more, or leave it out"
-        )
+def check_lengths(rows: int, **lengths: int) -> None:
+    """Check that each input has one item per row."""
+    for name, length in lengths.items():
+        if length != rows:
+            raise InputError(f"{name}: expected one for each of {rows} rows, got {length}")
 
 
-def do_jobs(
-    jobs: Sequence[Task],
-    do: Callable[[Task, CancelToken], Outcome],
+def check_examples(counts: IntArray, names: Sequence[str], fold: int) -> None:
+    """Check that each class has enough examples on the support side of a split."""
+    for name, count in zip(names, counts.tolist(), strict=True):
+        if count < MIN_EXAMPLES:
+            raise InputError(
+                f"class '{name}': expected at least {MIN_EXAMPLES} examples on the support side of "
+                f"fold {fold} to train a network, got {count}; label more, or leave the class out"
+            )
+
+
+def run_jobs(
+    jobs: Sequence[Job],
+    work: Work[Outcome],
     threads: int,
     progress: Progress,
 ) -> list[Outcome]:
-    """Do every job, several at a time; outcomes in their order. Where one fails, the others stop after their batch."""
-    torch, watch = need_torch(), CancelToken(progress)
+    """Run all jobs, several at a time, and return their outcomes in order.
+
+    If one fails, the others stop after their current batch.
+    """
+    import torch
+
+    token = CancelToken(progress)
     workers = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
-    with _steady(torch), workers as pool:
-        waiting = {pool.submit(_do, do, job, watch): job for job in jobs}
+    with _reproducible_torch(), workers as pool:
+        futures = {pool.submit(_run_job, job, work, token): job for job in jobs}
         try:
-            for done in as_completed(waiting):
-                if not isinstance(done.exception(), StoppedError):  # of which another is the cause
-                    done.result()
-                    progress(1 / len(jobs), waiting[done].title)
+            for future in as_completed(futures):
+                if isinstance(future.exception(), CancelledError):
+                    continue  # the job that failed reports why
+                future.result()
+                progress(1 / len(jobs), futures[future].title)
         except BaseException:
-            watch.stopped.set()
+            token.stopped.set()
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    return [done.result() for done in waiting]
+    return [future.result() for future in futures]
 
 
-def _do(do: Callable[[Task, CancelToken], Outcome], job: Task, watch: CancelToken) -> Outcome:
-    """Do a job, unless another has failed; on a GPU in a stream of its own, so that none waits for another."""
-    watch.check_cancelled()
+def _run_job(job: Job, work: Work[Outcome], token: CancelToken) -> Outcome:
+    """Run a job unless another has failed; on a GPU in its own stream, so that none waits."""
+    token.check_cancelled()
     try:
         if job.device.type != "cuda":
-            return do(job, watch)
-        torch = need_torch()
+            return work(job, token)
+        import torch
+
         with torch.cuda.stream(torch.cuda.Stream(job.device)):
-            return do(job, watch)
+            return work(job, token)
     except BaseException:
-        watch.stopped.set()
+        token.stopped.set()
         raise
 
 
 @contextmanager
-def _steady(torch: Any) -> Iterator[None]:
-    """Let torch work with one thread in each of ours, and a GPU with all digits; afterwards as before.
+def _reproducible_torch() -> Iterator[None]:
+    """Give torch one thread, and full precision on a GPU, while the block runs.
 
-    Sums then have one order, and the other rows of a batch do not tell.
+    Sums then have one order, and a row does not depend on the other rows of its batch.
     """
-    threads, rnn = torch.get_num_threads(), torch.backends.cudnn.rnn
+    import torch
+
+    threads = torch.get_num_threads()
+    rnn = torch.backends.cudnn.rnn
     precision = rnn.fp32_precision
     torch.set_num_threads(1)
     rnn.fp32_precision = "ieee"
@@ -151,13 +183,3 @@ def _steady(torch: Any) -> Iterator[None]:
     finally:
         torch.set_num_threads(threads)
         rnn.fp32_precision = precision
-
-
-@contextmanager
-def kept_in(folder: Path | None) -> Iterator[Path]:
-    """Hand out the folder, or one that lasts as long as the work."""
-    if folder is not None:
-        yield folder
-    else:
-        with TemporaryDirectory(prefix="callshot-trained-") as place:
-            yield Path(place)

@@ -1,244 +1,183 @@
-"""An encoder of patches → a classifier of frames, and its lesson; frames of rows → the log-odds of each output.
+"""A classifier of spectrogram frames: log-mel frames → log-odds of each output.
 
-    log-mel frames → patches of 16 × 16 → encoder → mean over the 8 patches of a column → linear → sigmoid
+    log-mel frames → patches of 16 × 16 → encoder → mean over the 8 patches of a column → linear
 
-A column is what is called a frame there: 160 ms. The linear layer and the mean change places without changing anything.
-The score of a segment is the mean of its frames' log-odds.
+A column lasts 160 ms and is what AERD calls a frame. The score of a segment is the mean of the
+log-odds of its columns.
 """
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor, nn
 
-from callshot.baselines.crops import (
-    HEIGHT,
+from callshot.baselines.beats import BeatsConfig
+from callshot.baselines.executor import CheckCancelled, never_cancelled
+from callshot.baselines.sequence_batches import BoolArray, Frames
+from callshot.baselines.spectrogram import (
+    COLUMN_PATCHES,
+    PATCH,
     Crops,
-    cut_by_chance,
-    cut_whole,
-    in_even_batches,
-    line_up_cuts,
+    batch_crops,
+    crop_index,
+    random_crops,
+    window_crops,
 )
-from callshot.baselines.executor import CheckCancelled
-from callshot.baselines.sequence_batches import deal_batches
-from callshot.baselines.spectrogram import PATCH, FrontEnd
-from callshot.baselines.torch_arrays import Arrays, BatchData, drop, give_weights, need_torch
-from callshot.baselines.train_loop import State, stream
-from callshot.baselines.transformer import Dropout
+from callshot.baselines.train_loop import Dropout, TrainingConfig, TrainingTask, no_dropout
+from callshot.baselines.transformer import AstConfig, Mask
 from callshot.records import FloatArray, IntArray
 
-TOGETHER = 32  # cuts that are scored at once
+SCORING_BATCH = 32  # crops
+DEFAULT_ENCODER = AstConfig()  # of networks that are trained from scratch
 
 
-class Encoder(Protocol):
-    """A family of networks with its sizes."""
+@dataclass(frozen=True, kw_only=True)
+class FrameConfig(TrainingConfig):
+    """Everything that decides a network and its training, except the rows.
 
-    @property
-    def title(self) -> str: ...  # noqa: D102
+    `init` is the hash of the pretrained weights, if there are any.
+    """
 
-    @property
-    def width(self) -> int: ...  # noqa: D102
-
-    @property
-    def front(self) -> FrontEnd: ...  # noqa: D102
-
-    def build(self) -> Any:
-        """Make the modules, whose weights are still to come."""
-
-    def encode(self, parts: Any, patches: Any, there: Any, loosen: Dropout) -> Any:
-        """Return tokens (cuts, columns, 8, width) of patches (cuts, columns, 8, 256)."""
-
-    def draw(self, parts: Any, draw: Any) -> None:
-        """Give first weights."""
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """All that decides a network and its training, but for the rows."""
-
-    encoder: Encoder
+    encoder: AstConfig | BeatsConfig
     outputs: int
-    init: str | None = None  # hash of the weights that it begins with
-    seed: int = 0  # of all draws
-    member: int = 0  # of those that are averaged: each has its own draws, and its own inner fold
-    inner_folds: int = 4
-    batch: int = 16
-    rate: float = 5e-4
-    warm: int = 20  # steps in which the rate rises
-    decay: float = 5e-2
+    init: str | None = None
+    batch_size: int = 16
+    learning_rate: float = 5e-4
+    warmup_steps: int = 20
+    weight_decay: float = 5e-2
     dropout: float = 0.1
-    clip: float = 1.0
     epochs: int = 60
     patience: int = 8
 
-    @property
-    def parameters(self) -> int:
-        """How many numbers are trained."""
-        return sum(tensor.numel() for tensor in outline(self).parameters())
 
+class FrameClassifier(nn.Module):
+    """An encoder of patches and a linear layer."""
 
-def outline(recipe: Recipe) -> Any:
-    """Make a network that has shapes and no numbers, which takes neither time nor memory."""
-    with need_torch().device("meta"):
-        return build(recipe)
+    def __init__(self, config: FrameConfig) -> None:
+        super().__init__()
+        self.encoder = config.encoder.build()
+        self.head = nn.Linear(config.encoder.width, config.outputs)
 
+    def forward(self, frames: Tensor, mask: Mask = None, dropout: Dropout = no_dropout) -> Tensor:
+        """Return log-odds (crops, columns, outputs) of frames (crops, 16 × columns, 128).
 
-def build(recipe: Recipe) -> Any:
-    """Make a network whose weights are still to come."""
-    torch = need_torch()
-    head = torch.nn.Linear(recipe.encoder.width, recipe.outputs)
-    return torch.nn.ModuleDict({"encoder": recipe.encoder.build(), "head": head})
-
-
-def frame_log_odds(
-    encoder: Encoder,
-    network: Any,
-    frames: Any,
-    there: Any = None,
-    loosen: Dropout = lambda values: values,
-) -> Any:
-    """Return log-odds (cuts, columns, outputs) of frames (cuts, 16 × columns, 128); `there` is (cuts, columns).
-
-    On a GPU the encoder works with bfloat16.
-    """
-    torch = need_torch()
-    patches = (
-        frames.unflatten(1, (-1, PATCH)).unflatten(-1, (HEIGHT, PATCH)).transpose(2, 3).flatten(-2)
-    )
-    with torch.autocast("cuda", torch.bfloat16) if frames.is_cuda else nullcontext():
-        tokens = encoder.encode(network["encoder"], patches, there, loosen)
-    return network["head"](tokens.float().mean(dim=2))
-
-
-def log_odds(
-    feed: BatchData,
-    rows: IntArray,
-    encoder: Encoder,
-    network: Any,
-    check_cancelled: CheckCancelled = lambda: None,
-) -> FloatArray:
-    """Return the log-odds of some rows, (rows, outputs): of each, the mean over all of its frames."""
-    torch = need_torch()
-    total, count = (
-        np.zeros((len(feed.label), network["head"].out_features)),
-        np.zeros((len(feed.label), 1)),
-    )
-    with torch.inference_mode():
-        for cuts in in_even_batches(cut_whole(feed.table.lengths, rows), TOGETHER):
-            check_cancelled()
-            frames, there = _load(feed, cuts)
-            found = frame_log_odds(encoder, network, frames, there).double()
-            found = found.sum(dim=1) if there is None else (found * there[:, :, None]).sum(dim=1)
-            np.add.at(total, cuts.row, found.cpu().numpy())
-            np.add.at(count, cuts.row, cuts.columns[:, None])
-    return np.asarray(total[rows] / count[rows])
-
-
-def _load(feed: BatchData, cuts: Crops) -> tuple[Any, Any]:
-    """Return the frames of cuts, on the device, and which columns are there; None where all are."""
-    torch, device = need_torch(), feed.frames.device
-    places, there = line_up_cuts(feed.table, cuts)
-    frames = feed.frames[torch.from_numpy(places).to(device)]
-    return frames, None if there.all() else torch.from_numpy(there).to(device)
+        `mask` is (crops, columns); None if all columns are real. On a GPU the encoder computes in
+        bfloat16.
+        """
+        columns = frames.unflatten(1, (-1, PATCH)).unflatten(-1, (COLUMN_PATCHES, PATCH))
+        patches = columns.transpose(2, 3).flatten(-2)
+        with torch.autocast("cuda", torch.bfloat16) if frames.is_cuda else nullcontext():
+            tokens = self.encoder(patches, mask, dropout)
+        return self.head(tokens.float().mean(dim=2))
 
 
 @dataclass(frozen=True)
-class FrameLesson:
-    """A network on the frames of a feed; `first` are the weights that its encoder begins with, if it has any."""
+class FrameTask(TrainingTask):
+    """Train a frame classifier on targets; `weights` are pretrained weights of its encoder."""
 
-    feed: BatchData
-    recipe: Recipe
-    first: Arrays | None = None
+    config: FrameConfig
+    weights: Mapping[str, Any] | None = None
 
-    def build(self) -> Any:
-        """Make a network whose weights are still to come."""
-        return build(self.recipe)
+    def build(self) -> FrameClassifier:
+        """Return a network without weights."""
+        return FrameClassifier(self.config)
 
-    def start(self, rows: IntArray) -> State:
-        """Take the encoder's first weights, or draw them; the head begins with zeros."""
-        torch, recipe, network = need_torch(), self.recipe, self.build()
-        if self.first is None:
-            draw = torch.Generator().manual_seed(stream(recipe.seed, recipe.member, "weights"))
-            recipe.encoder.draw(network["encoder"], draw)
+    def initialize(self, network: FrameClassifier, rows: IntArray) -> None:
+        """Load or draw the first weights of the encoder; the head starts with zeros."""
+        if self.weights is None:
+            generator = torch.Generator().manual_seed(self.config.stream_seed("weights"))
+            network.encoder.initialize(generator)
         else:
-            give_weights(network["encoder"], self.first)
-        for tensor in network["head"].parameters():
-            torch.nn.init.zeros_(tensor)
-        network.to(self.feed.frames.device)
-        settings = {"lr": recipe.rate, "weight_decay": recipe.decay, "fused": True}
-        return State(network, torch.optim.AdamW(network.parameters(), **settings))
+            network.encoder.load_state_dict(self.weights)
+        nn.init.zeros_(network.head.weight)
+        nn.init.zeros_(network.head.bias)
 
-    def run_epoch(
-        self, rows: IntArray, state: State, check_cancelled: CheckCancelled = lambda: None
-    ) -> None:
-        """Learn a piece of every row once; every frame has the truth of its segment."""
-        torch, recipe = need_torch(), self.recipe
-        steps = state.epoch * -(-len(rows) // recipe.batch)
-        weights = balance(self.feed.label[rows])
-        for n, (cuts, frames, there, loosen) in enumerate(self._batches(rows, state)):
-            check_cancelled()
-            state.optimiser.param_groups[0]["lr"] = recipe.rate * min(
-                1.0, (steps + n + 1) / recipe.warm
-            )
-            found = frame_log_odds(recipe.encoder, state.network, frames, there, loosen)
-            state.optimiser.zero_grad()
-            frame_loss(found, there, self.feed.label[cuts.row], weights).backward()
-            torch.nn.utils.clip_grad_norm_(state.network.parameters(), recipe.clip)
-            state.optimiser.step()
+    def log_odds(
+        self, network: FrameClassifier, crops: Crops, dropout: Dropout = no_dropout
+    ) -> tuple[Tensor, Mask]:
+        """Return the log-odds of crops, (crops, columns, outputs), and a mask of real columns."""
+        index, columns = crop_index(self.data.table, crops)
+        frames = self.data.frames[torch.from_numpy(index).to(self.device)]
+        mask = None
+        if not columns.all():
+            mask = torch.from_numpy(columns).to(self.device)
+        return network(frames, mask, dropout), mask
 
-    def _batches(self, rows: IntArray, state: State) -> Iterator[tuple[Crops, Any, Any, Dropout]]:
-        """Yield cuts by chance, their frames, which columns are there, and what drops values."""
-        torch, recipe, device = need_torch(), self.recipe, self.feed.frames.device
-        rng = np.random.default_rng(stream(recipe.seed, recipe.member, "order", state.epoch))
-        draw = torch.Generator(device).manual_seed(
-            stream(recipe.seed, recipe.member, "dropout", state.epoch)
-        )
-        for batch in deal_batches(self.feed.table, rows, recipe.batch, rng):
-            cuts = cut_by_chance(self.feed.table.lengths, batch, rng)
-            frames, there = _load(self.feed, cuts)
-            yield cuts, frames, there, lambda values: drop(values, recipe.dropout, draw)
+    def row_weights(self, rows: IntArray) -> Frames:
+        """Return weights with which positives and negatives of each output count the same."""
+        label = self.data.label
+        return balanced_weights(label[rows], label).astype(np.float32)
 
-    def loss(
-        self, rows: IntArray, network: Any, check_cancelled: CheckCancelled = lambda: None
-    ) -> float:
-        """Return the cross-entropy of some rows by their scores, every output and its two sides alike."""
-        scores, truth = (
-            log_odds(self.feed, rows, self.recipe.encoder, network, check_cancelled),
-            self.feed.label[rows],
-        )
-        return float(
-            np.average(
-                np.logaddexp(0.0, np.where(truth, -scores, scores)), weights=_side_weight(truth)
-            )
-        )
+    def batch_loss(
+        self,
+        network: FrameClassifier,
+        batch: IntArray,
+        weights: Any,
+        rng: np.random.Generator,
+        dropout: Dropout,
+    ) -> Tensor:
+        """Return the loss of one random crop per row; every frame has the targets of its row."""
+        crops = random_crops(self.data.table.lengths, batch, rng)
+        log_odds, mask = self.log_odds(network, crops, dropout)
+        return frame_loss(log_odds, mask, self.data.label[batch], weights[batch])
+
+    def predict(
+        self,
+        network: FrameClassifier,
+        rows: IntArray,
+        check_cancelled: CheckCancelled = never_cancelled,
+    ) -> FloatArray:
+        """Return the log-odds of some rows, (rows, outputs), averaged over all of their columns."""
+        crops = window_crops(self.data.table.lengths, rows)
+        total = np.zeros(self.data.label.shape)
+        count = np.zeros((len(total), 1))
+        with torch.inference_mode():
+            for batch in batch_crops(crops, SCORING_BATCH):
+                check_cancelled()
+                log_odds, mask = self.log_odds(network, batch)
+                log_odds = log_odds.double()
+                if mask is not None:
+                    log_odds = log_odds * mask[:, :, None]
+                np.add.at(total, batch.row, log_odds.sum(dim=1).cpu().numpy())
+                np.add.at(count, batch.row, batch.columns[:, None])
+        return np.asarray(total[rows] / count[rows])
+
+    def loss(self, scores: FloatArray, rows: IntArray) -> float:
+        """Return the cross-entropy of scores, balanced over outputs and their two sides."""
+        truth = self.data.label[rows]
+        losses = np.logaddexp(0.0, np.where(truth, -scores, scores))
+        return float(np.average(losses, weights=balanced_weights(truth, truth)))
 
 
-def balance(truth: NDArray[np.bool_]) -> tuple[FloatArray, FloatArray]:
-    """Return what a positive and a negative of each output weigh, so that both sides of it weigh alike.
+def balanced_weights(truth: BoolArray, label: BoolArray) -> FloatArray:
+    """Return weights for `label` with which both sides of each output of `truth` count the same.
 
-    >>> balance(np.array([[True], [False], [False], [False]]))
-    (array([2.]), array([0.66666667]))
+    >>> balanced_weights(np.array([[True], [False], [False], [False]]), np.array([[True], [False]]))
+    array([[2.        ],
+           [0.66666667]])
     """
-    positive = truth.sum(axis=0)
     half = len(truth) / 2.0
-    return half / np.maximum(positive, 1), half / np.maximum(len(truth) - positive, 1)
+    positives = truth.sum(axis=0)
+    negatives = len(truth) - positives
+    positive_weight = half / np.maximum(positives, 1)
+    negative_weight = half / np.maximum(negatives, 1)
+    return np.asarray(np.where(label, positive_weight, negative_weight))
 
 
-def _side_weight(truth: NDArray[np.bool_]) -> FloatArray:
-    return np.asarray(np.where(truth, *balance(truth)))
+def frame_loss(log_odds: Tensor, mask: Mask, truth: BoolArray, weights: Any) -> Tensor:
+    """Return the weighted cross-entropy of log-odds (crops, columns, outputs).
 
-
-def frame_loss(
-    found: Any, there: Any, truth: NDArray[np.bool_], weights: tuple[FloatArray, FloatArray]
-) -> Any:
-    """Return the weighted cross-entropy of log-odds (cuts, columns, outputs): mean over frames, then over the rest."""
-    torch = need_torch()
-    weight = torch.from_numpy(np.where(truth, *weights).astype(np.float32)).to(found.device)
-    wanted = torch.from_numpy(truth.astype(np.float32)).to(found.device)[:, None].expand_as(found)
-    losses = torch.nn.functional.binary_cross_entropy_with_logits(found, wanted, reduction="none")
-    if there is None:
-        return (losses.mean(dim=1) * weight).mean()
-    return ((losses * there[:, :, None]).sum(dim=1) / there.sum(dim=1)[:, None] * weight).mean()
+    `truth` and `weights` are (crops, outputs). The mean is over the real columns, then the rest.
+    """
+    device = log_odds.device
+    target = torch.from_numpy(truth.astype(np.float32)).to(device)[:, None].expand_as(log_odds)
+    losses = nn.functional.binary_cross_entropy_with_logits(log_odds, target, reduction="none")
+    if mask is None:
+        means = losses.mean(dim=1)
+    else:
+        means = (losses * mask[:, :, None]).sum(dim=1) / mask.sum(dim=1)[:, None]
+    return (means * torch.from_numpy(weights).to(device)).mean()

@@ -19,7 +19,7 @@ from callshot.baselines.kernels.solver import gram_matrix, solve
 from callshot.baselines.scoring import measure
 from callshot.baselines.standardize import standardise
 from callshot.errors import OptionError
-from callshot.fewshot.centroid import LinearLayer, score
+from callshot.fewshot.centroid import LinearLayer, log_odds
 from callshot.fewshot.episodes import Episodes
 from callshot.fewshot.folds import audit
 from callshot.records import COMMON_FOLD, FloatArray, IntArray, Progress, no_progress
@@ -61,7 +61,7 @@ def score_logistic(
     def run(number: int) -> float:
         chosen = choose_c(episodes, number) if strength is None else strength
         queries = episodes.fold == number
-        scores[queries] = score(next(score_each(episodes, number, (chosen,))))
+        scores[queries] = log_odds(next(score_each(episodes, number, (chosen,))))
         progress(1 / episodes.folds, "logistic")
         return chosen
 
@@ -108,7 +108,7 @@ def gather(episodes: Episodes, a: Sequence[FloatArray]) -> FloatArray:
     """Return the log-odds of every query, (rows, classes), from a_n of each split."""
     scores = np.full(episodes.relevant.shape, np.nan)
     for number, table in enumerate(a):
-        scores[episodes.fold == number] = score(table)
+        scores[episodes.fold == number] = log_odds(table)
     return scores
 
 
@@ -120,6 +120,9 @@ def support_side(episodes: Episodes, number: int) -> Episodes:
     inner = np.where(fold == COMMON_FOLD, COMMON_FOLD, (fold - (fold > number)) % count)
     return replace(
         episodes,
+        rows=episodes.rows[rows],
+        segment=tuple(episodes.segment[row] for row in rows),
+        recording=tuple(episodes.recording[row] for row in rows),
         vectors=episodes.vectors[rows],
         class_start=np.searchsorted(label, np.arange(len(episodes.classes) + 1)),
         fold=inner,

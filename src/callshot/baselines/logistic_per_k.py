@@ -22,24 +22,21 @@ from callshot.baselines.kernels.solver import gram_matrix, solve
 from callshot.baselines.logistic import (
     CLOSE,
     DEFAULT_C,
-    Progress,
     check_c,
     check_optimum,
     score_each,
 )
 from callshot.baselines.standardize import standardise
 from callshot.fewshot.accumulate import MetricSums
-from callshot.fewshot.engine import Engine, blocks, open_engine
+from callshot.fewshot.engine import Engine, open_engine
 from callshot.fewshot.episodes import Episodes, Split, splits
-from callshot.fewshot.kernels.shared import shared_support
-from callshot.fewshot.kernels.streams import enter, purpose_key
-from callshot.fewshot.per_query_resampling import Fill, sweep_per_query
+from callshot.fewshot.per_query_resampling import Fill, per_query_support, sweep_per_query
 from callshot.fewshot.protocol import Protocol
-from callshot.fewshot.shared_resampling import MOST_BYTES, Draws, measure
-from callshot.fewshot.single_episode import per_query_support
-from callshot.records import FloatArray, IntArray, no_progress
+from callshot.fewshot.shared_resampling import shared_support, sweep_draws
+from callshot.records import FloatArray, IntArray, Progress, no_progress
 
 DRAWS = 100
+ENGINE_BYTES = 2**28  # no matrices are built; this limits the a_n of a task
 
 
 def sweep_logistic(
@@ -65,13 +62,15 @@ def sweep_logistic(
     protocol = replace(protocol, score="log", shared_draws=min(draws, protocol.shared_draws))
     parts, k = splits(episodes), set(protocol.shots)
     if protocol.whole_pool:
-        k.add(max(int(np.diff(part.pool_start).max()) for part in parts))
+        k.add(max(part.largest_pool for part in parts))
     shots = np.array(sorted(k), np.int64)
     tally = MetricSums(len(shots), protocol.samples(spread), episodes.classes, categories)
     workers = threads or os.cpu_count() or 1
-    with open_engine(
-        episodes, protocol, workers, 0, lambda share: progress(share, "logistic")
-    ) as engine:
+
+    def step(share: float) -> None:
+        progress(share / len(shots), "logistic")
+
+    with open_engine(episodes, protocol, workers, ENGINE_BYTES, step) as engine:
         for part in parts:
             if spread == "shared":
                 _sweep_split(engine, part, shots, strength, tally)
@@ -86,15 +85,8 @@ def drawn_rows(
     episodes: Episodes, number: int, draw: int, shots: IntArray, protocol: Protocol
 ) -> tuple[IntArray, IntArray]:
     """Return the rows of one draw outside a fold, and how many of them, from the first, are the support at each k."""
-    stream = np.uint64(enter(purpose_key(protocol.seed, "shared"), np.uint64(draw)))
-    out = np.empty(shots[-1], np.uint64)
-    rows = []
-    for first, last, key in zip(
-        episodes.class_start, episodes.class_start[1:], episodes.class_key, strict=False
-    ):
-        own, distinct = np.uint64(enter(stream, key)), protocol.sampler == "distinct"
-        size = shared_support(own, episodes.fold[first:last], number, len(out), distinct, out)
-        rows.append(first + out[:size].astype(np.int64))
+    numbers = range(len(episodes.classes))
+    rows = [shared_support(episodes, number, n, int(shots[-1]), draw, protocol) for n in numbers]
     return by_turns(rows, shots)
 
 
@@ -148,31 +140,11 @@ def _sweep_split(
     engine: Engine, part: Split, shots: IntArray, strength: float, tally: MetricSums
 ) -> None:
     """Train on every draw for the queries of one fold, and add the values of those to the tally."""
-    classes, queries, draws = (
-        len(engine.episodes.classes),
-        len(part.rows),
-        engine.protocol.shared_draws,
-    )
-    room = MOST_BYTES // (8 * len(shots) * classes * queries)
-    spans = list(blocks(draws, min(room, -(-draws // (2 * engine.workers)))))
-    found = [Draws(span.stop - span.start, len(shots), classes) for span in spans]
-    whole = (
-        _score_whole(engine, part, strength)
-        if shots[-1] >= np.diff(part.pool_start).max()
-        else None
-    )
-    tasks = [
-        partial(_train, engine, part, shots, strength, whole, s, d)
-        for s, d in zip(spans, found, strict=True)
-    ]
-    engine.run(tasks, 1 / engine.episodes.folds)
-    tally.decisions += np.sum([d.decisions for d in found], axis=0)
-    tally.tied += np.sum([d.tied for d in found], axis=0)
-    ap, auroc, hits = (
-        np.concatenate([getattr(d, name) for d in found]) for name in ("ap", "auroc", "hits")
-    )
-    for s in range(len(shots)):
-        tally.add(s, part, ap[:, s].T, auroc[:, s].T, hits[:, s].T)
+    whole = None
+    if shots[-1] >= part.largest_pool:
+        whole = _score_whole(engine, part, strength)
+    evidence = partial(_train, engine, part, shots, strength, whole)
+    sweep_draws(engine, part, len(shots), tally, evidence)
 
 
 def _score_whole(engine: Engine, part: Split, strength: float) -> FloatArray | None:
@@ -189,9 +161,8 @@ def _train(
     strength: float,
     whole: FloatArray | None,
     span: slice,
-    into: Draws,
-) -> None:
-    """Train on a few draws at every k, and take the metrics of their scores."""
+) -> FloatArray:
+    """Train on a few draws at every k, and return a[draw, shot, n, q]."""
     episodes = engine.episodes
     a = np.empty((span.stop - span.start, len(shots), len(episodes.classes), len(part.rows)))
     queries, place = episodes.distinct_at(
@@ -207,17 +178,13 @@ def _train(
         fill_logits(weight, bias, queries, logits[:drawn])
         a[d, :drawn] = logits[:drawn, :, place]
         a[d, drawn:] = whole
-    measure(engine, part, a, into)
+    return a
 
 
 def _filler(strength: float, engine: Engine, part: Split, shots: IntArray, out: FloatArray) -> Fill:
     """Return what trains on every draw of some queries at every k, and fills in a_n of each query by its own fits."""
     episodes, protocol, classes = engine.episodes, engine.protocol, len(engine.episodes.classes)
-    whole = (
-        _score_whole(engine, part, strength)
-        if shots[-1] >= np.diff(part.pool_start).max()
-        else None
-    )
+    whole = _score_whole(engine, part, strength) if shots[-1] >= part.largest_pool else None
 
     def fill(first: int, last: int) -> None:
         for q in range(first, last):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from callshot.baselines.executor import require_torch
 from callshot.baselines.logistic import check_c
 from callshot.baselines.logistic_per_k import DRAWS
 from callshot.errors import OptionError
@@ -99,11 +100,7 @@ def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
 def check_trainable(options: BaselineOptions, device: str = "cpu") -> None:
     """Check, before anything is read, that torch is installed and that weight files can be used."""
     if options.needs_torch:
-        from callshot.baselines.torch_arrays import need_torch
-
-        torch = need_torch()
-        if device.startswith("cuda") and not torch.cuda.is_available():
-            raise OptionError("device: torch finds no CUDA device; use cpu")
+        require_torch(device)
     if options.init is not None:
         from callshot.baselines.pretrained import read_pretrained
 

@@ -1,108 +1,355 @@
-"""A public checkpoint of AST or BEATs → an encoder and its weights, checked before anything is trained.
+"""Public checkpoints of AST and BEATs → an encoder and its weights, checked before any training.
 
-    AST     the original .pth (module.v.…), or Hugging Face's safetensors (audio_spectrogram_transformer.…)
-    BEATs   the original .pt: {'cfg': …, 'model': …}, iteration 3 and 3+, also those that were fine-tuned
+    AST     the original .pth (module.v.…), or Hugging Face's safetensors
+    BEATs   the original .pt, {'cfg': …, 'model': …}: iteration 3 and 3+, also fine-tuned
 
-Nothing is unpickled: torch reads with `weights_only=True`.
+Nothing is unpickled: torch reads with `weights_only=True`. Sizes are read from the shapes and the
+configuration; the head is not used. The position embedding of AST was trained for overlapping
+patches, one every 10 frames and bands; it is interpolated at the centres of ours.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from hashlib import file_digest
-from importlib import import_module
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
+import numpy as np
+import torch
+from torch import Tensor
 
-from callshot.baselines.beats import Beats
-from callshot.baselines.torch_arrays import Arrays, need_torch
-from callshot.baselines.transformer import Ast
-from callshot.baselines.weight_conversion import (
-    Source,
-    convert_ast,
-    convert_beats,
-    tell_short,
-    tell_some,
-)
+from callshot.baselines import spectrogram
+from callshot.baselines.beats import BeatsConfig
+from callshot.baselines.sequence_batches import Frames
+from callshot.baselines.spectrogram import BANDS, COLUMN_PATCHES, MAX_COLUMNS, PATCH
+from callshot.baselines.transformer import AstConfig
 from callshot.errors import InputError
+from callshot.files import describe_file, error_reason, sha256_file
+
+Config = AstConfig | BeatsConfig
+Shape = tuple[int | None, ...]
+Weights = dict[str, Tensor]
+
+HEAD_WIDTH = 64  # of AST
+STRIDES = (10, 12, 14, 16)  # of AST's patches, on 1024 frames
+MAX_SIZE = 1_000_000  # in the configuration of BEATs
+MAX_LAYERS = 100
+HUGGING_FACE = "audio_spectrogram_transformer."
+
+# Our names of tensors or layers → those of a checkpoint. Names of a block come after `blocks`.
+AST_ORIGINAL = {
+    "position_embedding": "v.pos_embed",
+    "special_tokens": ("v.cls_token", "v.dist_token"),
+    "patch": "v.patch_embed.proj",
+    "norm": "v.norm",
+    "blocks": "v.blocks.",
+    "norm1": "norm1",
+    "qkv": "attn.qkv",
+    "out": "attn.proj",
+    "norm2": "norm2",
+    "fc1": "mlp.fc1",
+    "fc2": "mlp.fc2",
+}
+AST_HUGGING_FACE = {
+    "position_embedding": f"{HUGGING_FACE}embeddings.position_embeddings",
+    "special_tokens": (
+        f"{HUGGING_FACE}embeddings.cls_token",
+        f"{HUGGING_FACE}embeddings.distillation_token",
+    ),
+    "patch": f"{HUGGING_FACE}embeddings.patch_embeddings.projection",
+    "norm": f"{HUGGING_FACE}layernorm",
+    "blocks": f"{HUGGING_FACE}encoder.layer.",
+    "norm1": "layernorm_before",
+    "qkv": (
+        "attention.attention.query",
+        "attention.attention.key",
+        "attention.attention.value",
+    ),
+    "out": "attention.output.dense",
+    "norm2": "layernorm_after",
+    "fc1": "intermediate.dense",
+    "fc2": "output.dense",
+}
+BEATS = {
+    "patch_norm": "layer_norm",
+    "projection": "post_extract_proj",
+    "convolution.direction": "encoder.pos_conv.0.weight_v",
+    "convolution.length": "encoder.pos_conv.0.weight_g",
+    "convolution.bias": "encoder.pos_conv.0.bias",
+    "norm": "encoder.layer_norm",
+    "distances": "encoder.layers.0.self_attn.relative_attention_bias",
+    "blocks": "encoder.layers.",
+    "q": "self_attn.q_proj",
+    "k": "self_attn.k_proj",
+    "v": "self_attn.v_proj",
+    "out": "self_attn.out_proj",
+    "gate": "self_attn.grep_linear",
+    "gain.scale": "self_attn.grep_a",
+    "norm1": "self_attn_layer_norm",
+    "norm2": "final_layer_norm",
+    "fc1": "fc1",
+    "fc2": "fc2",
+}
+BEATS_SIZES = {
+    "width": "encoder_embed_dim",
+    "layers": "encoder_layers",
+    "heads": "encoder_attention_heads",
+    "inner": "encoder_ffn_embed_dim",
+    "patch_width": "embed_dim",
+    "buckets": "num_buckets",
+    "max_distance": "max_distance",
+    "kernel": "conv_pos",
+    "kernel_groups": "conv_pos_groups",
+}
+BEATS_REQUIRED = {
+    "input_patch_size": 16,
+    "deep_norm": True,
+    "gru_rel_pos": True,
+    "relative_position_embedding": True,
+    "layer_norm_first": False,
+    "conv_bias": False,
+    "activation_fn": "gelu",
+}
 
 
 @dataclass(frozen=True)
 class Pretrained:
-    """An encoder with its weights, and what the file has beside them."""
+    """An encoder with its weights; `unused` are the other tensors of the file."""
 
     path: Path
     digest: str
-    encoder: Ast | Beats
-    arrays: Arrays
+    encoder: Config
+    weights: Weights
     unused: tuple[str, ...]
+
+    def describe(self) -> dict[str, Any]:
+        """Return the name and checksum of the file, and the tensors that were not used."""
+        return describe_file(self.path, unused=self.unused)
+
+
+@dataclass(frozen=True)
+class TensorSource:
+    """The tensors of a file; `used` are the names of those that were taken."""
+
+    path: Path
+    tensors: Mapping[str, Tensor]
+    used: set[str] = field(default_factory=set)
+
+    def take(self, name: str, shape: Shape) -> Tensor:
+        """Return a tensor after checking that it is finite and has a shape; None is any size."""
+        tensor = self.tensors.get(name)
+        if tensor is None or not _has_shape(tensor, shape):
+            expected = str(shape).replace("None", "any")
+            actual = "none" if tensor is None else tuple(tensor.shape)
+            raise self.error(f"expected tensor {name} of shape {expected}, got {actual}")
+        tensor = tensor.detach().float()
+        if not tensor.isfinite().all():
+            raise self.error(f"expected tensor {name} of finite numbers, got NaN or infinity")
+        self.used.add(name)
+        return tensor
+
+    def error(self, problem: str) -> InputError:
+        """Return an error about the file."""
+        return InputError(f"{self.path}: {problem}")
+
+
+def _has_shape(tensor: Tensor, shape: Shape) -> bool:
+    if tensor.ndim != len(shape):
+        return False
+    sizes = zip(tensor.shape, shape, strict=True)
+    return all(size == wanted or (wanted is None and size > 0) for size, wanted in sizes)
 
 
 def read_pretrained(path: Path) -> Pretrained:
-    """Read a checkpoint, and say what it is by what is in it."""
+    """Read a checkpoint of AST or BEATs; its content decides which of them it is."""
     content = _read(path)
     try:
-        source, encoder, arrays = _convert(path, content)
+        if {"cfg", "model"} <= content.keys():
+            source = _source(path, content["model"])
+            encoder, weights = _convert_beats(source, content["cfg"])
+        else:
+            source = _source(path, content)
+            encoder, weights = _convert_ast(source)
     except InputError:
         raise
     except Exception as error:  # whatever else a file may hold
-        why = tell_short(f"{type(error).__name__}: {error}")
-        raise InputError(
-            f"{path}: wanted AST or BEATs as published, found other content ({why})"
-        ) from error
-    with path.open("rb") as stream:
-        digest = file_digest(stream, "sha256").hexdigest()
-    return Pretrained(
-        path, digest, encoder, arrays, tuple(sorted({*source.tensors} - source.taken))
-    )
-
-
-def _convert(path: Path, content: Mapping[str, Any]) -> tuple[Source, Ast | Beats, Arrays]:
-    if {"cfg", "model"} <= content.keys():
-        source = Source(path, _arrays(path, content["model"]))
-        return source, *convert_beats(source, content["cfg"])
-    tensors = _arrays(path, content)
-    source = Source(path, {name.removeprefix("module."): array for name, array in tensors.items()})
-    return source, *convert_ast(source)
+        reason = _one_line(f"{type(error).__name__}: {error}")
+        problem = f"expected AST or BEATs as published, got other content ({reason})"
+        raise InputError(f"{path}: {problem}") from error
+    unused = tuple(sorted(source.tensors.keys() - source.used))
+    return Pretrained(path, sha256_file(path), encoder, weights, unused)
 
 
 def _read(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
-        raise InputError(f"{path}: wanted a checkpoint of AST or BEATs, found no file")
-    torch = need_torch()
+        raise InputError(f"{path}: expected a checkpoint of AST or BEATs, found no file")
     try:
         if path.suffix == ".safetensors":
-            content = import_module("safetensors.torch").load_file(path)
+            from safetensors.torch import load_file
+
+            content = load_file(path)
         else:
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch, pickle, zipfile and safetensors have many
-        why = tell_short(error)
-        raise InputError(
-            f"{path}: cannot be read as weights alone ({why}); wanted AST or BEATs as published"
-        ) from error
-    if not isinstance(content, Mapping) or not content:
-        raise InputError(f"{path}: wanted tensors by name, found {type(content).__name__}")
+        problem = f"cannot be read as weights alone ({error_reason(error)})"
+        raise InputError(f"{path}: {problem}; expected AST or BEATs as published") from error
+    if not isinstance(content, Mapping):
+        raise InputError(f"{path}: expected tensors by name, got {type(content).__name__}")
     return content
 
 
-def _arrays(path: Path, found: Any) -> dict[str, NDArray[Any]]:
-    torch = need_torch()
-    if not isinstance(found, Mapping) or not all(
-        isinstance(tensor, torch.Tensor) for tensor in found.values()
-    ):
-        raise InputError(
-            f"{path}: wanted tensors by name, found {tell_some(found)}; give AST or BEATs as published"
-        )
-    for name, tensor in found.items():
-        if (
-            tensor.layout != torch.strided
-            or tensor.is_meta
-            or tensor.is_complex()
-            or tensor.is_quantized
-        ):
-            what = f"{tensor.dtype}, {tensor.layout}, on {tensor.device}"
-            raise InputError(
-                f"{path}: wanted tensor {tell_short(name)} of real numbers, dense, found {what}"
-            )
-    return {str(name): tensor.detach().float().numpy() for name, tensor in found.items()}
+def _source(path: Path, content: Any) -> TensorSource:
+    """Check that all values are dense tensors of real numbers."""
+    if not isinstance(content, Mapping):
+        raise InputError(f"{path}: expected tensors by name, got {type(content).__name__}")
+    tensors = {}
+    for name, tensor in content.items():
+        if not isinstance(tensor, Tensor):
+            names = _one_line(", ".join(map(str, content)))
+            raise InputError(f"{path}: expected tensors by name, got {names}")
+        is_dense = tensor.layout == torch.strided and not tensor.is_meta
+        if not is_dense or tensor.is_complex() or tensor.is_quantized:
+            kind = f"{tensor.dtype}, {tensor.layout}, on {tensor.device}"
+            expected = f"tensor {_one_line(name)} of real numbers, dense"
+            raise InputError(f"{path}: expected {expected}, got {kind}")
+        tensors[str(name).removeprefix("module.")] = tensor
+    return TensorSource(path, tensors)
+
+
+def _one_line(value: object) -> str:
+    return " ".join(str(value).split())[:160]
+
+
+def _convert(
+    source: TensorSource, encoder: Config, names: Mapping[str, Any], weights: Weights
+) -> Weights:
+    """Take the tensors of an encoder, except for the given weights."""
+    with torch.device("meta"):  # shapes without memory
+        shapes = {name: tensor.shape for name, tensor in encoder.build().state_dict().items()}
+    for name, shape in shapes.items():
+        if name in weights:
+            continue
+        *block, layer, kind = name.split(".")
+        prefix = f"{names['blocks']}{block[1]}." if block else ""
+        if f"{layer}.{kind}" in names:
+            parts = [prefix + names[f"{layer}.{kind}"]]
+        else:
+            parts = [f"{prefix}{part}.{kind}" for part in np.atleast_1d(names[layer])]
+        part_shape = (shape[0] // len(parts), *shape[1:])
+        weights[name] = torch.cat([source.take(part, part_shape) for part in parts])
+    return weights
+
+
+def _convert_ast(source: TensorSource) -> tuple[Config, Weights]:
+    """Return an AST from either kind of checkpoint."""
+    for names in (AST_ORIGINAL, AST_HUGGING_FACE):
+        if names["position_embedding"] in source.tensors:
+            return _convert_ast_named(source, names)
+    expected = f"AST (module.v.… or {HUGGING_FACE}…) or BEATs ({{'cfg', 'model'}})"
+    tensors = _one_line(", ".join(source.tensors))
+    raise source.error(f"expected {expected}, got {tensors or 'nothing'}")
+
+
+def _convert_ast_named(source: TensorSource, names: Mapping[str, Any]) -> tuple[Config, Weights]:
+    width = len(source.take(f"{names['patch']}.bias", (None,)))
+    if width % HEAD_WIDTH:
+        raise source.error(f"expected a width in heads of {HEAD_WIDTH}, got {width}")
+    blocks = names["blocks"]
+    inner = source.take(f"{blocks}0.{names['fc1']}.weight", (None, width))
+    numbers = {
+        name.removeprefix(blocks).partition(".")[0]
+        for name in source.tensors
+        if name.startswith(blocks)
+    }
+    encoder = AstConfig(
+        width=width,
+        layers=len(numbers),
+        heads=width // HEAD_WIDTH,
+        inner=len(inner),
+        special_tokens=2,
+        front_end=spectrogram.AST,
+    )
+    kernel = source.take(f"{names['patch']}.weight", (width, 1, PATCH, PATCH))
+    position = source.take(names["position_embedding"], (1, None, width))[0]
+    special = [source.take(name, (1, 1, width))[0] for name in names["special_tokens"]]
+    weights = {
+        "patch.weight": kernel.transpose(2, 3).flatten(1),  # ours has time before bands
+        "position_embedding.grid": _interpolate_positions(source, position[2:]),
+        "position_embedding.special": torch.cat(special) + position[:2],
+    }
+    return encoder, _convert(source, encoder, names, weights)
+
+
+def _interpolate_positions(source: TensorSource, position: Tensor) -> Tensor:
+    grids = {}
+    for stride in STRIDES:
+        bands = (BANDS - PATCH) // stride + 1
+        times = (MAX_COLUMNS - 1) * PATCH // stride + 1
+        grids[bands * times] = (stride, bands, times)
+    if len(position) not in grids:
+        expected = f"{' or '.join(map(str, grids))} positions of patches on 1024 frames"
+        raise source.error(f"expected {expected}, got {len(position)}")
+    stride, bands, times = grids[len(position)]
+    grid = position.numpy().reshape(bands, times, -1)
+    return torch.from_numpy(interpolate_grid(grid, stride))
+
+
+def interpolate_grid(grid: Frames, stride: int) -> Frames:
+    """Return positions on the grid of patches that do not overlap, (64, 8, width).
+
+    `grid` is (bands, times, width), with patches `stride` apart.
+    """
+    bands = _interpolate(grid, COLUMN_PATCHES, stride)
+    return _interpolate(bands.swapaxes(0, 1), MAX_COLUMNS, stride)
+
+
+def _interpolate(grid: Frames, count: int, stride: int) -> Frames:
+    """Interpolate the first axis, linear between two positions and constant after the last."""
+    position = np.minimum(np.arange(count) * PATCH / stride, len(grid) - 1)
+    low = np.minimum(position.astype(np.int64), len(grid) - 2)
+    share = (position - low).astype(np.float32)[:, None, None]
+    return np.asarray(grid[low] * (1 - share) + grid[low + 1] * share)
+
+
+def _convert_beats(source: TensorSource, cfg: Any) -> tuple[Config, Weights]:
+    """Return a BEATs from its tensors and its configuration."""
+    encoder = _read_beats_config(source, cfg)
+    kernel = source.take("patch_embedding.weight", (encoder.patch_width, 1, PATCH, PATCH))
+    weights = _convert(source, encoder, BEATS, {"patch.weight": kernel.flatten(1)})
+    for number in range(encoder.layers):  # all layers share the first one's
+        source.used.add(BEATS["distances"].replace("0", str(number)) + ".weight")
+    return encoder, weights
+
+
+def _read_beats_config(source: TensorSource, cfg: Any) -> BeatsConfig:
+    if not isinstance(cfg, Mapping):
+        raise source.error(f"expected BEATs' configuration by name, got {type(cfg).__name__}")
+    for name in (*BEATS_SIZES.values(), *BEATS_REQUIRED):
+        if name not in cfg:
+            raise source.error(f"expected {name} in BEATs' configuration, got none")
+    for name, required in BEATS_REQUIRED.items():
+        if not isinstance(cfg[name], str | int) or cfg[name] != required:
+            value = _one_line(cfg[name])
+            raise source.error(f"expected BEATs with {name} = {required}, got {value}")
+    sizes = {}
+    for name, public_name in BEATS_SIZES.items():
+        size = cfg[public_name]
+        limit = MAX_LAYERS if name == "layers" else MAX_SIZE
+        if type(size) is not int or not 1 <= size <= limit:
+            expected = f"{public_name} to be a whole number from 1 to {limit}"
+            raise source.error(f"expected {expected}, got {_one_line(size)}")
+        sizes[name] = size
+    return _check_beats_sizes(source, BeatsConfig(**sizes))
+
+
+def _check_beats_sizes(source: TensorSource, encoder: BeatsConfig) -> BeatsConfig:
+    """Check the sizes that no tensor's shape would contradict."""
+    for name in ("heads", "kernel_groups"):
+        size = getattr(encoder, name)
+        if encoder.width % size:
+            expected = f"{BEATS_SIZES[name]} to divide {BEATS_SIZES['width']} = {encoder.width}"
+            raise source.error(f"expected {expected}, got {size}")
+    if not 1 <= encoder.buckets // 4 < encoder.max_distance:
+        expected = "num_buckets of at least 4 and max_distance above a quarter of it"
+        sizes = f"{encoder.buckets} and {encoder.max_distance}"
+        raise source.error(f"expected {expected}, got {sizes}")
+    return encoder

@@ -1,40 +1,60 @@
-"""Episodes and sequences → the scores of recurrent networks, trained on the whole support side of every split.
+"""Episodes and sequences → scores of recurrent networks, trained on the support side of each split.
 
-One layer, Elman, GRU or LSTM, over the frames of a segment; the mean of its outputs over time; a linear layer over the
-classes. A linear layer before it brings more than 64 dimensions to 64, or to as many as 50,000 weights allow. The
-hidden widths 128, 64 and 56 make the three alike in their number of parameters: for twelve classes 21,000 to 23,000
-with MFCC, 67,000 to 77,000 with 768 to 1536 dimensions.
+One layer, Elman, GRU or LSTM, runs over the frames of a segment; the mean of its outputs over time
+goes into a linear layer over the classes. A linear layer before it narrows input of more than 64
+dimensions. The hidden widths 128, 64 and 56 give the three about the same number of parameters:
+for twelve classes 21,000 to 23,000 with MFCC, 67,000 to 77,000 with 768 to 1536 dimensions.
 
-For each split and each of several seeds a network is trained twice. First without an inner fold of recordings, until
-the loss on it has stopped falling: that tells how many epochs. Then on all rows of the support side, for as many.
-Frames are standardised by the rows that are trained on, and the loss weighs every class alike. Log-probabilities are
-averaged over the seeds; a score is the log-odds of that mean. Nothing of a query's fold is seen before it is scored.
+For each split and seed a network is trained twice: first without an inner fold of recordings, to
+find the number of epochs, then on the whole support side. Frames are standardised by the rows of
+the training, and all classes count the same. Log-probabilities are averaged over the seeds; a score
+is the log-odds of that mean. Nothing in the queries' fold is seen before it is scored.
 
-Long sequences are shortened: neighbouring frames are averaged, so many that the median of the support side has no more
-than 64 steps. MFCC frames of a call of 4 s become steps of 70 ms; windows of several seconds stay as they are.
+Long sequences are shortened: neighbouring frames are averaged so that the median sequence of the
+support side has at most 64 steps.
 """
 
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from callshot.baselines.executor import CancelToken, Options, do_jobs, kept_in
-from callshot.baselines.recurrent_network import CELLS, RecurrentLesson, log_probabilities
-from callshot.baselines.train_loop import Job, best_epoch, by_fold, learn, search
-from callshot.baselines.training_jobs import TITLES, plan_jobs
-from callshot.errors import InputError
-from callshot.fewshot.centroid import score
+from callshot.baselines.executor import (
+    DEFAULT_OPTIONS,
+    TrainingOptions,
+    check_examples,
+    check_lengths,
+    check_positive,
+    require_torch,
+    run_jobs,
+)
+from callshot.baselines.sequence_batches import (
+    BatchData,
+    Sequences,
+    check_sequences,
+    stack_sequences,
+)
+from callshot.baselines.train_loop import (
+    TrainingJob,
+    best_epoch,
+    describe_training,
+    mean_scores,
+    plan_job,
+    score_queries,
+    search,
+)
+from callshot.errors import InputError, OptionError
+from callshot.fewshot.centroid import log_odds
 from callshot.fewshot.episodes import Episodes
+from callshot.fewshot.folds import audit
 from callshot.records import FloatArray, IntArray, Progress, no_progress
 
-SequenceArray = NDArray[np.floating[Any]]
+MAX_STEPS = 64  # of the median sequence
+CELLS = {"elman": "Elman", "gru": "GRU", "lstm": "LSTM"}
 
-# The paper's table 3: which network stands beside which encoder, on which corpus. It has none for HuBERT.
+# Table 3 of the paper: the network for each encoder and corpus. It has none for HuBERT.
 PAPER_CELLS = {
     ("mfcc", "elephant-voices"): "gru",
     ("mfcc", "ldc2010s05"): "gru",
@@ -48,135 +68,167 @@ PAPER_CELLS = {
 def score_recurrent(
     episodes: Episodes,
     groups: IntArray,
-    sequences: Sequence[SequenceArray],
+    sequences: Sequences,
     *,
     cell: str | Sequence[str] = "gru",
     hidden: int | None = None,
-    seeds: int = 3,
-    device: str = "cpu",
-    threads: int = 1,
-    folder: Path | None = None,
-    seed: int = 0,
+    options: TrainingOptions = DEFAULT_OPTIONS,
     progress: Progress = no_progress,
 ) -> tuple[FloatArray, dict[str, Any]]:
-    """Train on every split and score its queries: log-odds (rows, classes), NaN in the common fold; and what was done.
+    """Train on every split and score its queries.
 
-    `groups` is the recording of each row, `sequences` its frames, (frames, dimensions). `cell` is one for all splits,
-    or one for each, as `choose_cell` returns them. `threads` is how many networks are trained at a time: it changes the
-    time, never the numbers. `folder` keeps what is trained, and where it stands after each epoch. `report` hears shares
-    of the work, also from other threads.
+    Return log-odds (rows, classes), NaN in the common fold, and metadata. `groups` is the recording
+    of each row, `sequences` its frames, (frames, dimensions). `cell` is one for all splits, or one
+    per split, as `choose_cell` returns them. `progress` is also called from other threads.
     """
-    cells = [(cell,)] * episodes.folds if isinstance(cell, str) else [(name,) for name in cell]
     start = time.monotonic()
-    with kept_in(folder) as place:
-        options = Options(seeds, device, threads, place, seed)
-        jobs = plan_jobs(episodes, groups, sequences, cells, hidden, options)
-        outcomes = do_jobs(jobs, _score, threads, progress)
+    cells = [cell] * episodes.folds if isinstance(cell, str) else list(cell)
+    jobs = plan_jobs(episodes, groups, sequences, [(name,) for name in cells], hidden, options)
+    outcomes = run_jobs(jobs, score_queries, options.threads, progress)
     scores = np.full(episodes.relevant.shape, np.nan)
-    for fold in range(episodes.folds):
-        parts = [found for job, (found, _) in zip(jobs, outcomes, strict=True) if job.fold == fold]
-        scores[episodes.fold == fold] = score(np.mean(parts, axis=0))
-    told = _tell(jobs, [name for (name,) in cells], options)
-    told |= {"epochs": by_fold(jobs, [epochs for _, epochs in outcomes])}
-    told |= {
-        "trained": sum(job.found.weights is None for job in jobs),
-        "seconds": time.monotonic() - start,
+    for fold, mean in mean_scores(jobs, outcomes):
+        scores[episodes.fold == fold] = log_odds(mean)
+    tasks = {job.name: job.task for job in jobs}
+    metadata = {
+        "cells": tuple(cells),
+        "text": describe_cells(cells),
+        "parameters": {name: task.parameters for name, task in tasks.items()},
+        "hidden": {name: task.config.hidden for name, task in tasks.items()},
+        "width": jobs[0].task.config.width,
+        "pooling": "mean over time",
+        "frames_per_step": [
+            _frames_per_step(episodes, sequences, fold) for fold in range(episodes.folds)
+        ],
+        "seeds": options.seeds,
+        "device": options.device,
     }
-    return scores, told
+    return scores, metadata | describe_training(jobs, outcomes, start)
 
 
 def choose_cell(
     episodes: Episodes,
     groups: IntArray,
-    sequences: Sequence[SequenceArray],
+    sequences: Sequences,
     *,
     cells: Sequence[str] = tuple(CELLS),
     hidden: int | None = None,
-    seeds: int = 3,
-    device: str = "cpu",
-    threads: int = 1,
-    folder: Path | None = None,
-    seed: int = 0,
+    options: TrainingOptions = DEFAULT_OPTIONS,
     progress: Progress = no_progress,
 ) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Choose a cell for every split, by the lowest loss on inner folds of its support side; and tell the losses.
+    """Choose a cell for every split by the loss on inner folds of its support side.
 
-    Each seed holds out another inner fold; the loss is the class-balanced cross-entropy at its best epoch, averaged
-    over the seeds. With a `folder`, `score_recurrent` goes on from what was trained for this.
+    Return the cells and metadata. Each seed holds out another inner fold; the loss is the
+    class-balanced cross-entropy at its best epoch, averaged over the seeds. With a folder in the
+    options, `score_recurrent` continues from these trainings.
     """
-    with kept_in(folder) as place:
-        options = Options(seeds, device, threads, place, seed)
-        jobs = plan_jobs(
-            episodes, groups, sequences, [tuple(cells)] * episodes.folds, hidden, options
-        )
-        _refuse_nothing_held(jobs)
-        found = do_jobs(jobs, search, threads, progress)
-        lowest = [losses[best_epoch(losses) - 1] if losses else np.nan for losses in found]
-    inner = {
-        cell: [_mean_loss(jobs, lowest, fold, cell) for fold in range(episodes.folds)]
-        for cell in cells
-    }
-    chosen = tuple(min(cells, key=lambda cell: inner[cell][fold]) for fold in range(episodes.folds))
-    return chosen, {"cells": chosen, "text": tell_cells(chosen), "inner_loss": inner}
+    jobs = plan_jobs(episodes, groups, sequences, [tuple(cells)] * episodes.folds, hidden, options)
+    _check_held_out(jobs)
+    searches = run_jobs(jobs, search, options.threads, progress)
+    losses: dict[tuple[str, int], list[float]] = {}
+    for job, history in zip(jobs, searches, strict=True):
+        if history:
+            lowest = history[best_epoch(history) - 1]
+            losses.setdefault((job.name, job.fold), []).append(lowest)
+    means = {split: float(np.mean(values)) for split, values in losses.items()}
+    folds = range(episodes.folds)
+    chosen = tuple(min(cells, key=lambda cell: means[cell, fold]) for fold in folds)
+    inner_loss = {cell: [means[cell, fold] for fold in folds] for cell in cells}
+    return chosen, {"cells": chosen, "text": describe_cells(chosen), "inner_loss": inner_loss}
 
 
-def tell_cells(cells: Sequence[str]) -> str:
-    """Say which cells stand in the splits.
+def describe_cells(cells: Sequence[str]) -> str:
+    """Return the cells of all splits as text.
 
-    >>> tell_cells(["gru", "lstm", "gru"]), tell_cells(["elman", "elman"])
+    >>> describe_cells(["gru", "lstm", "gru"]), describe_cells(["elman", "elman"])
     ('GRU in 2 of 3 splits, LSTM in 1', 'Elman')
     """
-    counts = Counter(cells).most_common()
-    if len(counts) == 1:
-        return TITLES[cells[0]]
-    first, *others = [(TITLES[cell], count) for cell, count in counts]
-    return ", ".join(
-        [
-            f"{first[0]} in {first[1]} of {len(cells)} splits",
-            *(f"{name} in {n}" for name, n in others),
-        ]
-    )
+    (first, count), *others = Counter(cells).most_common()
+    if not others:
+        return CELLS[first]
+    text = f"{CELLS[first]} in {count} of {len(cells)} splits"
+    return ", ".join([text, *(f"{CELLS[cell]} in {number}" for cell, number in others)])
 
 
-def _score(job: Job[RecurrentLesson], watch: CancelToken) -> tuple[FloatArray, int]:
-    """Return the log-probabilities of the split's queries, and how many epochs it took."""
-    network, epochs = learn(job, watch)
-    return log_probabilities(job.lesson.feed, job.queries, network, watch.check_cancelled), epochs
+def plan_jobs(
+    episodes: Episodes,
+    groups: IntArray,
+    sequences: Sequences,
+    cells: Sequence[Sequence[str]],
+    hidden: int | None,
+    options: TrainingOptions,
+) -> list[TrainingJob]:
+    """Check all input, and plan the trainings of each split: all of its cells with all seeds."""
+    check_positive("hidden", hidden)
+    _check_input(episodes, groups, sequences, cells)
+    require_torch(options.device)
+    from callshot.baselines.recurrent_network import HIDDEN, RecurrentConfig, RecurrentTask
+
+    data_by_step: dict[int, BatchData] = {}
+    jobs = []
+    for fold, names in enumerate(cells):
+        rows = np.flatnonzero(episodes.fold != fold)
+        step = _frames_per_step(episodes, sequences, fold)
+        if step not in data_by_step:
+            table = stack_sequences(sequences, step)
+            data_by_step[step] = BatchData.load(table, episodes.label, options.device)
+        data = data_by_step[step]
+        key = {
+            "classes": episodes.classes,
+            "rows": data.fingerprint(rows, groups),
+            "frames_per_step": step,
+        }
+        for name in names:
+            for member in range(options.seeds):
+                config = RecurrentConfig(
+                    cell=name,
+                    dimension=data.table.frames.shape[1],
+                    classes=len(episodes.classes),
+                    hidden=hidden or HIDDEN[name],
+                    seed=options.seed,
+                    member=member,
+                )
+                held_out = config.held_out(episodes.label[rows], groups[rows])
+                task = RecurrentTask(data, config)
+                job = plan_job(task, name, CELLS[name], episodes.fold, fold, held_out, key, options)
+                jobs.append(job)
+    return jobs
 
 
-def _tell(
-    jobs: Sequence[Job[RecurrentLesson]], cells: Sequence[str], options: Options
-) -> dict[str, Any]:
-    recipes = {job.lesson.recipe.cell: job.lesson.recipe for job in jobs}
-    return {
-        "cells": tuple(cells),
-        "text": tell_cells(cells),
-        "parameters": {cell: recipe.parameters for cell, recipe in recipes.items()},
-        "hidden": {cell: recipe.hidden for cell, recipe in recipes.items()},
-        "width": jobs[0].lesson.recipe.width,
-        "pooling": "mean over time",
-        "frames_per_step": tuple({job.fold: job.lesson.step for job in jobs}.values()),
-        "seeds": options.seeds,
-        "device": options.device,
-    }
+def _frames_per_step(episodes: Episodes, sequences: Sequences, fold: int) -> int:
+    """Return how many frames are averaged to one step, from the support side of a split."""
+    rows = np.flatnonzero(episodes.fold != fold)
+    median = np.median([len(sequences[row]) for row in rows.tolist()])
+    return max(1, int(np.ceil(median / MAX_STEPS)))
 
 
-def _mean_loss(
-    jobs: Sequence[Job[RecurrentLesson]], lowest: Sequence[float], fold: int, cell: str
-) -> float:
-    pairs = zip(jobs, lowest, strict=True)
-    return float(
-        np.nanmean(
-            [loss for job, loss in pairs if (job.fold, job.lesson.recipe.cell) == (fold, cell)]
-        )
-    )
+def _check_input(
+    episodes: Episodes,
+    groups: IntArray,
+    sequences: Sequences,
+    cells: Sequence[Sequence[str]],
+) -> None:
+    for names in cells:
+        unknown = [name for name in names if name not in CELLS]
+        if unknown:
+            raise OptionError(f"cell: expected one of {', '.join(CELLS)}, got {unknown[0]!r}")
+    if len(cells) != episodes.folds:
+        expected = f"one, or one for each of {episodes.folds} splits"
+        raise OptionError(f"cell: expected {expected}, got {len(cells)}")
+    check_lengths(len(episodes.label), sequences=len(sequences), groups=len(groups))
+    audit([str(group) for group in groups], episodes.fold)
+    check_sequences(sequences)
+    for fold in range(episodes.folds):
+        support = episodes.label[episodes.fold != fold]
+        counts = np.bincount(support, minlength=len(episodes.classes))
+        check_examples(counts, episodes.classes, fold)
 
 
-def _refuse_nothing_held(jobs: Sequence[Job[RecurrentLesson]]) -> None:
-    """Refuse a split in which no seed can hold rows out: nothing would tell the cells apart."""
-    for fold in {job.fold for job in jobs}:
-        if not any(job.held.any() for job in jobs if job.fold == fold):
-            found = (
-                "no class has two recordings on its support side, so that nothing can be held out"
+def _check_held_out(jobs: Sequence[TrainingJob]) -> None:
+    """Check that some rows of each split are held out, because they decide between the cells."""
+    searched = {job.fold for job in jobs if job.held_out.any()}
+    for job in jobs:
+        if job.fold not in searched:
+            raise InputError(
+                f"fold {job.fold}: no class has two recordings on its support side, so nothing can "
+                "be held out to choose a network; name one"
             )
-            raise InputError(f"fold {fold}: {found} to choose a network by; name one")

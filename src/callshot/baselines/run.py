@@ -22,6 +22,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from callshot.baselines.centroid_to_logistic import refine_centroid
+from callshot.baselines.executor import TrainingOptions
 from callshot.baselines.logistic import DEFAULT_C, score_logistic
 from callshot.baselines.logistic_per_k import sweep_logistic
 from callshot.baselines.options import CHOSEN_CELL, PAPER_CELL, BaselineOptions
@@ -60,10 +61,15 @@ class TrainingContext:
         """Return the context of a part of the work."""
         return replace(self, progress=partial(_scale_progress, self.progress, share))
 
-    @property
-    def workers(self) -> int:
-        """How many threads are used."""
-        return self.threads or os.cpu_count() or 1
+    def training_options(self, seeds: int = 1) -> TrainingOptions:
+        """Return the options of networks."""
+        return TrainingOptions(
+            seeds=seeds,
+            device=self.device,
+            threads=self.threads or os.cpu_count() or 1,
+            folder=self.folder,
+            seed=self.seed,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,27 +227,21 @@ def train_recurrent(
     context: TrainingContext,
 ) -> tuple[pl.DataFrame, Metadata]:
     """Train recurrent networks on sequences, one for each row of the episodes."""
-    from callshot.baselines.recurrent import choose_cell, score_recurrent, tell_cells
+    from callshot.baselines.recurrent import choose_cell, describe_cells, score_recurrent
 
     inputs = (part.episodes, part.groups, sequences)
-    settings = {
-        "seeds": options.seeds,
-        "device": context.device,
-        "folder": context.folder,
-        "seed": context.seed,
-        "threads": context.workers,
-    }
+    settings = context.training_options(options.seeds)
     cell = find_cell(part, options.cell)
     cells: Sequence[str] = [cell] * part.episodes.folds
     share = 1.0
     if not cell:
         search = context.part(0.7).progress
-        cells = list(choose_cell(*inputs, **settings, progress=search)[0])
+        cells = choose_cell(*inputs, options=settings, progress=search)[0]
         share = 0.3
     scores, metadata = score_recurrent(
-        *inputs, cell=cell or cells, **settings, progress=context.part(share).progress
+        *inputs, cell=cell or cells, options=settings, progress=context.part(share).progress
     )
-    title = tell_cells(cells)
+    title = describe_cells(cells)
     name = title if len(set(cells)) == 1 else "RNN"
     how = _describe_recurrent(title, metadata["parameters"], options.seeds, is_chosen=not cell)
     values = measure(part.episodes, scores, part.dataset.categories)
@@ -281,21 +281,17 @@ def train_end_to_end(
 
     With categories it has one score per category, and is in the reduced scoring alone.
     """
-    from callshot.baselines.end_to_end import score_aerd
+    from callshot.baselines.end_to_end import score_end_to_end
 
     scoring, names, targets = find_outputs(part)
-    scores, metadata = score_aerd(
+    scores, metadata = score_end_to_end(
         signals,
         targets,
         part.episodes.fold,
         part.groups,
         names,
         init=options.init,
-        seeds=1,
-        device=context.device,
-        threads=context.workers,
-        folder=context.folder,
-        seed=context.seed,
+        options=context.training_options(),
         progress=context.progress,
     )
     start = metadata["text"] if options.init else "from scratch"

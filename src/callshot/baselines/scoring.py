@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from callshot.errors import InputError
 from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.episodes import Episodes, Split, splits
-from callshot.fewshot.kernels.shared import shared_metrics
+from callshot.fewshot.kernels.ranks import FoldMetrics, measure_fold
 from callshot.fewshot.metrics import auroc, average_precision
-from callshot.fewshot.shared_resampling import Draws
+from callshot.fewshot.shared_resampling import empty_metrics
 from callshot.records import FloatArray, IntArray
 
 
@@ -25,12 +25,12 @@ def measure(
 
     AUROC is NaN where no class of any fold has one.
 
-    >>> from callshot.fewshot.folds import count_classes, give_folds
+    >>> from callshot.fewshot.folds import check_folds, count_classes
     >>> from callshot.fewshot.episodes import plan_episodes
     >>> from callshot.records import Embeddings
     >>> label, fold = ["roar", "rumble"] * 2, np.array([0, 0, 1, 1])
     >>> table = Embeddings("mine", [[0.0], [1.0]] * 2, "abcd", "wxyz", label, [()] * 4, fold)
-    >>> folds = give_folds(table.recording, fold)
+    >>> folds = check_folds(table.recording, fold)
     >>> episodes = plan_episodes(table, folds, count_classes(label, folds))
     >>> measure(episodes, np.array([[2.0, 1.0], [3.0, 1.0], [2.0, 5.0], [2.0, 0.0]]))  # roar, roar, rumble, rumble
     {('all', 'map'): 0.75, ('all', 'auroc'): 0.625, ('all', 'accuracy'): 0.75}
@@ -104,7 +104,7 @@ def tally_scores(
     return tally
 
 
-def _measure_split(part: Split, scores: FloatArray) -> Draws:
+def _measure_split(part: Split, scores: FloatArray) -> FoldMetrics:
     """Take the metrics of one fold; `scores` is (queries, classes)."""
     bad = np.flatnonzero(np.isnan(scores).any(axis=1))
     if bad.size:
@@ -112,22 +112,6 @@ def _measure_split(part: Split, scores: FloatArray) -> Draws:
             f"the query in row {part.rows[bad[0]]} of the episodes has no score: wanted numbers"
         )
     table = np.ascontiguousarray(scores.T, np.float64)[None, None]
-    found = Draws(1, 1, len(part.relevant))
-    positives, start = (
-        np.nonzero(part.relevant)[1],
-        np.concatenate([[0], np.cumsum(part.positives)]),
-    )
-    shared_metrics(
-        table,
-        table.argmax(axis=2).astype(np.uint16),
-        part.relevant,
-        part.label,
-        positives,
-        start,
-        found.ap,
-        found.auroc,
-        found.hits,
-        found.decisions,
-        found.tied,
-    )
+    found = empty_metrics(1, 1, len(part.relevant))
+    measure_fold(table, table.argmax(axis=2).astype(np.uint16), part.truth, found)
     return found

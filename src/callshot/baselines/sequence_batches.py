@@ -1,10 +1,10 @@
-"""Sequences of segments → what a recurrent network is fed: frames in one table, their scale, batches, inner folds.
+"""Sequences of segments → batches for training: a table of frames, scaling, inner folds.
 
-Arrays only. A row is a segment; its frames are rows start[i] … start[i + 1] of one table, so that a batch is one
-gather. Rows of like lengths are put together; shorter ones are filled up behind, where nothing that counts comes after.
+A row is a segment. Its frames are rows start[i] to start[i + 1] of one table, so that a batch is
+one gather. Batches hold rows of similar length; shorter rows repeat their last frame, masked.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -14,15 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callshot.errors import InputError
+from callshot.files import sha256_text
 from callshot.records import FloatArray, IntArray
 
-SORTED_TOGETHER = 8  # batches whose rows are put in the order of their lengths
+SORTED_BATCHES = 8  # batches of an epoch that are sorted by length together
+BoolArray = NDArray[np.bool_]
 Frames = NDArray[np.float32]
+Sequences = Sequence[NDArray[np.floating[Any]]]
 
 
 @dataclass(frozen=True)
-class Table:
-    """The frames of all rows, (frames, dimensions), and where each row's begin."""
+class FrameTable:
+    """The frames of all rows, (frames, dimensions), and where the frames of each row start."""
 
     frames: Frames
     start: IntArray
@@ -32,149 +35,191 @@ class Table:
         """The number of frames of each row."""
         return np.diff(self.start)
 
+    def row(self, number: int) -> Frames:
+        """Return the frames of a row."""
+        return self.frames[self.start[number] : self.start[number + 1]]
+
     @cached_property
     def moments(self) -> tuple[FloatArray, FloatArray]:
-        """The mean of each row's frames, and their summed squares around it: (rows, dimensions) both."""
-        moments = [
-            _moments(self.frames[a:b]) for a, b in zip(self.start[:-1], self.start[1:], strict=True)
-        ]
-        return np.array([mean for mean, _ in moments]), np.array(
-            [squares for _, squares in moments]
-        )
+        """The mean of each row's frames and the sum of squares around it, (rows, dimensions)."""
+        means = []
+        squares = []
+        for number in range(len(self.lengths)):
+            frames = self.row(number)
+            mean = frames.mean(axis=0, dtype=np.float64)
+            means.append(mean)
+            squares.append(np.square(frames - mean).sum(axis=0))
+        return np.array(means), np.array(squares)
 
     @cached_property
-    def hashes(self) -> tuple[str, ...]:
+    def hashes(self) -> list[str]:
         """A hash of each row's frames and their number."""
-        spans = zip(self.start[:-1], self.start[1:], strict=True)
-        return tuple(
-            sha256(b"%d " % (b - a) + self.frames[a:b].astype("<f4").tobytes()).hexdigest()
-            for a, b in spans
-        )
+        hashes = []
+        for number, length in enumerate(self.lengths.tolist()):
+            content = self.row(number).astype("<f4").tobytes()
+            hashes.append(sha256(b"%d " % length + content).hexdigest())
+        return hashes
 
 
-def lay_out(sequences: Sequence[NDArray[np.floating[Any]] | None], step: int = 1) -> Table:
-    """Put them into one table; frames are averaged in runs of `step`, the last one shorter.
+@dataclass(frozen=True)
+class BatchData:
+    """Rows to train on: their frames, also on a device, and a label or a target per output."""
 
-    >>> lay_out([np.array([[1.0], [3.0], [5.0]]), np.array([[7.0]])], step=2).frames.ravel()
+    table: FrameTable
+    frames: Any
+    label: NDArray[Any]
+
+    @classmethod
+    def load(cls, table: FrameTable, label: NDArray[Any], device: str) -> "BatchData":
+        """Copy the frames to a device."""
+        import torch
+
+        return cls(table, torch.from_numpy(table.frames).to(device), label)
+
+    def fingerprint(self, rows: IntArray, groups: IntArray) -> str:
+        """Return a hash of everything about some rows that decides a training.
+
+        `groups` is the recording of every row of the data. A recording counts as the first of
+        `rows` that belongs to it, so that its number does not matter.
+        """
+        first: dict[int, int] = {}
+        facts = []
+        for position, row in enumerate(rows.tolist()):
+            recording = first.setdefault(int(groups[row]), position)
+            facts.append((self.table.hashes[row], self.label[row].tolist(), recording))
+        return sha256_text(repr(facts))
+
+
+def stack_sequences(sequences: Sequences, step: int = 1) -> FrameTable:
+    """Put sequences into one table; every `step` frames are averaged, the last run may be shorter.
+
+    >>> stack_sequences([np.array([[1.0], [3.0], [5.0]]), np.array([[7.0]])], 2).frames.ravel()
     array([2., 5., 7.], dtype=float32)
     """
-    parts = [_merge(np.asarray(sequence), step) for sequence in sequences]
-    lengths = [len(part) for part in parts]
-    return Table(np.concatenate(parts), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+    parts = [_average_frames(sequence, step) for sequence in sequences]
+    start = np.cumsum([0, *map(len, parts)])
+    return FrameTable(np.concatenate(parts), start)
 
 
-def refuse_sequences(sequences: Sequence[Any]) -> None:
-    """Refuse rows without a sequence, and sequences that are empty, not finite, or of several dimensions."""
-    for row, sequence in enumerate(sequences):
-        _refuse_sequence(row, sequence, sequences[0])
-
-
-def _refuse_sequence(row: int, found: Any, first: Any) -> None:
-    wanted = f"sequence of row {row}: wanted frames × dimensions"
-    if found is None:
-        raise InputError(f"{wanted}, found none; embed its segment again with --sequence")
-    if (
-        not isinstance(found, np.ndarray)
-        or found.ndim != 2
-        or not np.issubdtype(found.dtype, np.floating)
-    ):
-        raise InputError(
-            f"{wanted} of floats, found {np.shape(found)} of {getattr(found, 'dtype', type(found).__name__)}"
-        )
-    if found.size == 0:
-        raise InputError(
-            f"{wanted}, one frame at least, found shape {found.shape}; leave its segment out"
-        )
-    if found.shape[1] != first.shape[1]:
-        raise InputError(
-            f"{wanted[:-10]}{first.shape[1]} dimensions as before it, found {found.shape[1]}; embed all anew"
-        )
-    if not (np.abs(found) < np.finfo(np.float32).max).all():  # NaN too
-        raise InputError(f"{wanted}, finite, found NaN or infinity; leave its segment out")
-
-
-def _merge(sequence: NDArray[np.floating[Any]], step: int) -> Frames:
+def _average_frames(sequence: NDArray[np.floating[Any]], step: int) -> Frames:
     if step == 1:
         return sequence.astype(np.float32, copy=False)
     starts = np.arange(0, len(sequence), step)
-    counts = np.diff([*starts, len(sequence)])[:, None]
-    return np.asarray(np.add.reduceat(sequence.astype(np.float64), starts) / counts, np.float32)
+    counts = np.diff(starts, append=len(sequence))
+    sums = np.add.reduceat(sequence.astype(np.float64), starts)
+    return (sums / counts[:, None]).astype(np.float32)
 
 
-def _moments(frames: Frames) -> tuple[FloatArray, FloatArray]:
-    mean = frames.mean(axis=0, dtype=np.float64)
-    return mean, np.square(frames - mean).sum(axis=0)
+def check_sequences(sequences: Sequence[Any]) -> None:
+    """Check that each row has a sequence of finite floats, (frames, dimensions)."""
+    for row, sequence in enumerate(sequences):
+        problem = _sequence_problem(sequence, sequences[0])
+        if problem:
+            raise InputError(f"sequence of row {row}: expected frames × dimensions, {problem}")
 
 
-def frame_scale(table: Table, rows: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Return the mean of all frames of some rows, and what to multiply by for unit variance.
+def _sequence_problem(sequence: Any, first: Any) -> str:
+    if sequence is None:
+        return "got none; embed its segment again with --sequence"
+    if not is_float_array(sequence, axes=2):
+        return f"of floats, got {describe_array(sequence)}"
+    if sequence.size == 0:
+        return f"with at least one frame, got shape {sequence.shape}; leave its segment out"
+    if sequence.shape[1] != first.shape[1]:
+        expected = f"with {first.shape[1]} dimensions as in row 0"
+        return f"{expected}, got {sequence.shape[1]}; embed all segments again"
+    if not (np.abs(sequence) < np.finfo(np.float32).max).all():  # also false for NaN
+        return "finite, got NaN or infinity; leave its segment out"
+    return ""
 
-    A dimension that does not move in these rows is multiplied by 0: what it does elsewhere must not matter.
+
+def is_float_array(value: Any, axes: int) -> bool:
+    """Return whether a value is a NumPy array of floats with so many axes."""
+    if not isinstance(value, np.ndarray):
+        return False
+    return value.ndim == axes and np.issubdtype(value.dtype, np.floating)
+
+
+def describe_array(value: Any) -> str:
+    """Return the shape and type of a value, for messages."""
+    kind = getattr(value, "dtype", type(value).__name__)
+    return f"{np.shape(value)} of {kind}"
+
+
+def frame_scaling(table: FrameTable, rows: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Return the mean of all frames of some rows, and the factor that gives them unit variance.
+
+    A dimension that is constant in these rows gets the factor 0: its values elsewhere must not
+    matter.
     """
-    means, squares = (moment[rows] for moment in table.moments)
+    means = table.moments[0][rows]
+    squares = table.moments[1][rows]
     count = table.lengths[rows][:, None]
     mean = (count * means).sum(axis=0) / count.sum()
     variance = (squares + count * np.square(means - mean)).sum(axis=0) / count.sum()
-    moves = variance > np.square(
-        1e-6 * np.maximum(np.abs(mean), 1e-30)
-    )  # float32 has no more digits
-    return mean, np.where(moves, 1.0 / np.sqrt(np.where(moves, variance, 1.0)), 0.0)
+    precision = 1e-6 * np.maximum(np.abs(mean), 1e-30)  # float32 has no more digits
+    varies = variance > np.square(precision)
+    factor = 1.0 / np.sqrt(np.where(varies, variance, 1.0))
+    return mean, np.where(varies, factor, 0.0)
 
 
-def line_up(table: Table, rows: IntArray) -> tuple[IntArray, NDArray[np.bool_]]:
-    """Return the places of some rows' frames, (times, rows), and which are there: a row that is over repeats its last.
+def padded_index(table: FrameTable, rows: IntArray) -> tuple[IntArray, BoolArray]:
+    """Return which frames of the table make a batch, (times, rows), and a mask of the real ones.
 
-    >>> table = lay_out([np.array([[1.0]]), np.array([[2.0], [3.0]])])
-    >>> places, there = line_up(table, np.array([0, 1]))
-    >>> table.frames[places, 0].tolist(), there.tolist()
+    >>> table = stack_sequences([np.array([[1.0]]), np.array([[2.0], [3.0]])])
+    >>> index, mask = padded_index(table, np.array([0, 1]))
+    >>> table.frames[index, 0].tolist(), mask.tolist()
     ([[1.0, 2.0], [1.0, 3.0]], [[True, True], [False, True]])
     """
     lengths = table.lengths[rows]
     time = np.arange(lengths.max())[:, None]
-    return table.start[rows] + np.minimum(time, lengths - 1), time < lengths
+    index = table.start[rows] + np.minimum(time, lengths - 1)
+    return index, time < lengths
 
 
-def deal_batches(
-    table: Table, rows: IntArray, size: int, rng: np.random.Generator
-) -> Iterator[IntArray]:
-    """Yield all rows, in batches by chance, those of some batches sorted by length: a batch lasts as its longest."""
-    mixed = rng.permutation(rows)
-    runs = [
-        mixed[at : at + size * SORTED_TOGETHER]
-        for at in range(0, len(mixed), size * SORTED_TOGETHER)
-    ]
-    batches = [batch for run in runs for batch in in_batches(table, run, size)]
-    return (batches[n] for n in rng.permutation(len(batches)))
+def random_batches(
+    table: FrameTable, rows: IntArray, size: int, rng: np.random.Generator
+) -> list[IntArray]:
+    """Return all rows in random batches of similar length: padding costs time."""
+    batches = []
+    for run in _chunks(rng.permutation(rows), size * SORTED_BATCHES):
+        batches += sorted_batches(table, run, size)
+    return [batches[number] for number in rng.permutation(len(batches))]
 
 
-def in_batches(table: Table, rows: IntArray, size: int) -> Iterator[IntArray]:
-    """Yield rows in batches, shortest sequences first."""
-    ordered = rows[np.argsort(table.lengths[rows], kind="stable")]
-    return (ordered[at : at + size] for at in range(0, len(ordered), size))
+def sorted_batches(table: FrameTable, rows: IntArray, size: int) -> list[IntArray]:
+    """Return rows in batches, shortest sequences first."""
+    order = np.argsort(table.lengths[rows], kind="stable")
+    return _chunks(rows[order], size)
 
 
-def inner_folds(label: IntArray, groups: IntArray, count: int) -> IntArray:
-    """Deal rows into folds, recordings whole, each class spread as evenly as a greedy walk finds; largest first.
+def _chunks(rows: IntArray, size: int) -> list[IntArray]:
+    return np.split(rows, np.arange(size, len(rows), size))
 
-    >>> inner_folds(np.array([0, 0, 0, 1, 1]), np.array([7, 7, 8, 9, 4]), 2).tolist()
+
+def assign_inner_folds(label: IntArray, groups: IntArray, count: int) -> IntArray:
+    """Assign whole recordings to folds so that each class is spread evenly: greedy, largest first.
+
+    >>> assign_inner_folds(np.array([0, 0, 0, 1, 1]), np.array([7, 7, 8, 9, 4]), 2).tolist()
     [0, 0, 1, 1, 0]
     """
     _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
-    group = np.argsort(np.argsort(first))[
-        inverse
-    ]  # numbered as they come, so that no number of theirs matters
+    group = np.argsort(np.argsort(first))[inverse]  # in order of appearance, whatever the numbers
     shares = np.zeros((len(first), int(label.max()) + 1))
     np.add.at(shares, (group, label), 1.0 / np.bincount(label)[label])
-    filled, fold = np.zeros((count, shares.shape[1])), np.zeros(len(first), np.int64)
+    filled = np.zeros((count, shares.shape[1]))
+    fold = np.zeros(len(first), np.int64)
     for number in np.argsort(-shares.max(axis=1), kind="stable"):
-        fold[number] = np.argmin(np.round(filled @ shares[number], 12) + 1e-6 * filled.sum(axis=1))
+        overlap = np.round(filled @ shares[number], 12)
+        fold[number] = np.argmin(overlap + 1e-6 * filled.sum(axis=1))
         filled[fold[number]] += shares[number]
     return np.asarray(fold[group])
 
 
-def hold_out(label: IntArray, groups: IntArray, count: int, number: int) -> NDArray[np.bool_]:
-    """Say which rows an inner fold holds out; a recording stays in training where a class would be left without one."""
-    held = np.asarray(inner_folds(label, groups, count) == number)
-    for missing in np.setdiff1d(label, label[~held]):
-        held[groups == groups[np.flatnonzero(label == missing)[0]]] = False
-    return held
+def held_out_rows(label: IntArray, groups: IntArray, count: int, number: int) -> BoolArray:
+    """Return a mask of the rows in one inner fold; each class keeps a recording for training."""
+    held_out = np.asarray(assign_inner_folds(label, groups, count) == number)
+    for missing in np.setdiff1d(label, label[~held_out]):
+        recording = groups[np.argmax(label == missing)]
+        held_out[groups == recording] = False
+    return held_out

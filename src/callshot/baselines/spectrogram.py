@@ -1,8 +1,11 @@
-"""Signals at 16 kHz → log-mel frames, as Kaldi makes them: 128 bands, 25 ms every 10 ms, then the scale of a model.
+"""Signals at 16 kHz → log-mel frames as Kaldi computes them → crops for training and scoring.
 
-A frame loses its mean, is pre-emphasised and windowed; the powers of 512 points are summed by triangles that are even
-on Kaldi's mel scale from 20 Hz to 8 kHz; the logarithm is cut at the float32 epsilon. There is no frame that would
-reach over the end. Families differ in the gain, the window and the scale, so each has its own.
+128 bands, 25 ms every 10 ms. A frame loses its mean, is pre-emphasised and windowed; the powers of
+512 points are summed by triangles that are even on Kaldi's mel scale from 20 Hz to 8 kHz. No frame
+reaches over the end. Families of models differ in gain, window and scaling.
+
+A column is 16 frames (160 ms) and 8 patches. A crop has at most 64 columns (10.24 s). Frames after
+the last whole column are not used, as in a convolution over patches.
 """
 
 from collections.abc import Sequence
@@ -13,25 +16,41 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.baselines.sequence_batches import Frames, Table, lay_out
+from callshot.baselines.sequence_batches import (
+    BoolArray,
+    Frames,
+    FrameTable,
+    describe_array,
+    is_float_array,
+    stack_sequences,
+)
 from callshot.errors import InputError
-from callshot.records import FloatArray
+from callshot.records import FloatArray, IntArray
 
 RATE_HZ = 16_000
-FRAME, HOP, POINTS, BANDS = 400, 160, 512, 128
-LOWEST_HZ, HIGHEST_HZ = 20.0, 8000.0
-PATCH = 16  # frames, and bands, that a patch has
-SHORTEST = (
-    FRAME + (PATCH - 1) * HOP
-)  # samples, for one patch; a shorter signal is followed by zeros
-EMPHASIS = 0.97
-LEAST = float(np.finfo(np.float32).eps)
-AT_ONCE = 4096  # frames
+FRAME_SAMPLES = 400
+HOP_SAMPLES = 160
+FFT_POINTS = 512
+BANDS = 128
+LOW_HZ = 20.0
+HIGH_HZ = 8000.0
+PRE_EMPHASIS = 0.97
+MIN_POWER = float(np.finfo(np.float32).eps)
+BLOCK_FRAMES = 4096  # frames computed at once
+MAX_AMPLITUDE = 1e6  # full scale is 1
+
+PATCH = 16  # frames, and bands, of a patch
+COLUMN_PATCHES = BANDS // PATCH
+COLUMN_S = 0.16
+MAX_COLUMNS = 64  # of a crop
+MIN_SAMPLES = FRAME_SAMPLES + (PATCH - 1) * HOP_SAMPLES  # one column; shorter signals are padded
+
+Signal = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
 class FrontEnd:
-    """What a family of models makes of a signal before its spectrogram, and of the logarithms after it."""
+    """How a family of models scales a signal and its log-mel frames."""
 
     gain: float
     window: str
@@ -44,71 +63,127 @@ BEATS = FrontEnd(2.0**15, "povey", 15.41663, 6.55582)
 AST = FrontEnd(1.0, "hann", -4.2677393, 4.5689974)
 
 
-def log_mel(signal: NDArray[np.floating[Any]], front: FrontEnd = AERD) -> Frames:
-    """Return the frames of a signal, (frames, 128), sixteen at least.
+def log_mel(signal: Signal, front_end: FrontEnd = AERD) -> Frames:
+    """Return the frames of a signal, (frames, 128), at least sixteen.
 
     >>> log_mel(np.zeros(16_000, np.float32)).shape
     (98, 128)
     """
-    samples = (
-        np.pad(np.asarray(signal, np.float64), (0, max(0, SHORTEST - len(signal)))) * front.gain
-    )
-    frames = np.lib.stride_tricks.sliding_window_view(samples, FRAME)[::HOP]
-    parts = [
-        _log_mel(frames[at : at + AT_ONCE], front.window) for at in range(0, len(frames), AT_ONCE)
-    ]
-    return np.asarray((np.concatenate(parts) - front.mean) / (2.0 * front.deviation), np.float32)
+    samples = pad_signal(signal.astype(np.float64)) * front_end.gain
+    frames = np.lib.stride_tricks.sliding_window_view(samples, FRAME_SAMPLES)[::HOP_SAMPLES]
+    blocks = np.split(frames, np.arange(BLOCK_FRAMES, len(frames), BLOCK_FRAMES))
+    logarithms = np.concatenate([_log_mel_block(block, front_end.window) for block in blocks])
+    scaled = (logarithms - front_end.mean) / (2.0 * front_end.deviation)
+    return scaled.astype(np.float32)
 
 
-def _log_mel(frames: FloatArray, window: str) -> FloatArray:
-    level = frames - frames.mean(axis=1, keepdims=True)
-    before = np.concatenate([level[:, :1], level[:, :-1]], axis=1)
-    spectrum = np.fft.rfft((level - EMPHASIS * before) * _window(window), POINTS)
-    return np.asarray(np.log(np.maximum(np.square(np.abs(spectrum)) @ _bands().T, LEAST)))
+def pad_signal(signal: Signal) -> Signal:
+    """Append zeros to a signal that is shorter than one column."""
+    return np.pad(signal, (0, max(0, MIN_SAMPLES - len(signal))))
+
+
+def _log_mel_block(frames: FloatArray, window: str) -> FloatArray:
+    centred = frames - frames.mean(axis=1, keepdims=True)
+    previous = np.concatenate([centred[:, :1], centred[:, :-1]], axis=1)
+    emphasised = centred - PRE_EMPHASIS * previous
+    spectrum = np.fft.rfft(emphasised * _window(window), FFT_POINTS)
+    power = np.square(np.abs(spectrum)) @ _mel_filters().T
+    return np.asarray(np.log(np.maximum(power, MIN_POWER)))
 
 
 @cache
 def _window(name: str) -> FloatArray:
-    hann = np.hanning(FRAME)
+    hann = np.hanning(FRAME_SAMPLES)
     return hann**0.85 if name == "povey" else hann
 
 
 @cache
-def _bands() -> FloatArray:
-    """Return how much each of the points belongs to each of the bands: (bands, points)."""
-    edges = np.linspace(_mel(np.array(LOWEST_HZ)), _mel(np.array(HIGHEST_HZ)), BANDS + 2)
-    left, centre, right = edges[:-2, None], edges[1:-1, None], edges[2:, None]
-    points = _mel(np.arange(POINTS // 2 + 1) * RATE_HZ / POINTS)
-    found = np.maximum(
-        np.minimum((points - left) / (centre - left), (right - points) / (right - centre)), 0.0
-    )
-    found[:, -1] = 0.0  # Kaldi has no last point
-    return np.asarray(found)
+def _mel_filters() -> FloatArray:
+    """Return the weight of each FFT point in each band, (bands, points)."""
+    edges = np.linspace(_mel(np.array(LOW_HZ)), _mel(np.array(HIGH_HZ)), BANDS + 2)[:, None]
+    points = _mel(np.arange(FFT_POINTS // 2 + 1) * RATE_HZ / FFT_POINTS)
+    centre = edges[1:-1]
+    rising = (points - edges[:-2]) / (centre - edges[:-2])
+    falling = (edges[2:] - points) / (edges[2:] - centre)
+    filters = np.maximum(np.minimum(rising, falling), 0.0)
+    filters[:, -1] = 0.0  # Kaldi leaves out the last point
+    return np.asarray(filters)
 
 
 def _mel(frequency_hz: FloatArray) -> FloatArray:
     return np.asarray(1127.0 * np.log1p(frequency_hz / 700.0))
 
 
-def hear(signals: Sequence[Any], front: FrontEnd) -> Table:
-    """Return the frames of all signals in one table; each is taken once, and refused where it is none."""
-    return lay_out([log_mel(check_signal(row, signals[row]), front) for row in range(len(signals))])
+def log_mel_table(signals: Sequence[Any], front_end: FrontEnd) -> FrameTable:
+    """Return the frames of all signals in one table; each signal is read once and checked."""
+    frames = []
+    for row in range(len(signals)):
+        signal = check_signal(row, signals[row])
+        frames.append(log_mel(signal, front_end))
+    return stack_sequences(frames)
 
 
-def check_signal(row: int, signal: Any) -> NDArray[np.floating[Any]]:
-    """Return a signal that can be heard; refuse others, by their row."""
-    wanted = f"signal of row {row}: wanted samples at 16 kHz, one channel"
-    if (
-        not isinstance(signal, np.ndarray)
-        or signal.ndim != 1
-        or not np.issubdtype(signal.dtype, np.floating)
-    ):
-        kind = getattr(signal, "dtype", type(signal).__name__)
-        raise InputError(f"{wanted}, of floats, found {np.shape(signal)} of {kind}")
+def check_signal(row: int, signal: Any) -> Signal:
+    """Return the signal of a row if it is a finite signal; raise InputError otherwise."""
+    expected = f"signal of row {row}: expected samples at 16 kHz, one channel"
+    if not is_float_array(signal, axes=1):
+        raise InputError(f"{expected}, of floats, got {describe_array(signal)}")
     if signal.size == 0:
-        raise InputError(f"{wanted}, found none; leave its segment out")
-    if not (np.abs(signal) < 1e6).all():  # NaN too; full scale is 1
-        raise InputError(
-            f"{wanted}, finite, found NaN, infinity or above a million; leave its segment out"
-        )
-    return signal
+        raise InputError(f"{expected}, got none; leave its segment out")
+    if not (np.abs(signal) < MAX_AMPLITUDE).all():  # also false for NaN
+        problem = f"got NaN, infinity or more than {MAX_AMPLITUDE:,.0f}"
+        raise InputError(f"{expected}, finite, {problem}; leave its segment out")
+    return np.asarray(signal)
+
+
+@dataclass(frozen=True)
+class Crops:
+    """Parts of rows: the row of each, its first frame in that row, and its number of columns."""
+
+    row: IntArray
+    first: IntArray
+    columns: IntArray
+
+    def take(self, chosen: IntArray) -> "Crops":
+        """Return some of the crops."""
+        return Crops(self.row[chosen], self.first[chosen], self.columns[chosen])
+
+
+def window_crops(lengths: IntArray, rows: IntArray) -> Crops:
+    """Cut rows into as few consecutive windows as possible, of about the same length.
+
+    >>> window_crops(np.array([16 * 100 + 5]), np.array([0]))
+    Crops(row=array([0, 0]), first=array([  0, 800]), columns=array([50, 50]))
+    """
+    crops = []
+    for row in rows.tolist():
+        columns = np.arange(lengths[row] // PATCH)
+        windows = np.array_split(columns, -(-len(columns) // MAX_COLUMNS))
+        crops += [(row, window[0] * PATCH, len(window)) for window in windows]
+    return Crops(*np.array(crops).T)
+
+
+def random_crops(lengths: IntArray, rows: IntArray, rng: np.random.Generator) -> Crops:
+    """Random-crop each row to at most 64 columns."""
+    columns = np.minimum(lengths[rows] // PATCH, MAX_COLUMNS)
+    first = rng.integers(0, lengths[rows] - columns * PATCH, endpoint=True)
+    return Crops(rows, first, columns)
+
+
+def batch_crops(crops: Crops, size: int) -> list[Crops]:
+    """Return crops in batches, shortest first."""
+    order = np.argsort(crops.columns, kind="stable")
+    batches = np.split(order, np.arange(size, len(order), size))
+    return [crops.take(batch) for batch in batches]
+
+
+def crop_index(table: FrameTable, crops: Crops) -> tuple[IntArray, BoolArray]:
+    """Return which frames of the table make crops, (crops, frames), and a mask of their columns.
+
+    Shorter crops repeat their last frame, and the mask is false there.
+    """
+    column = np.arange(crops.columns.max())
+    last = crops.columns[:, None] * PATCH - 1
+    frame = np.minimum(np.arange(len(column) * PATCH), last)
+    start = table.start[crops.row] + crops.first
+    return start[:, None] + frame, column < crops.columns[:, None]

@@ -1,202 +1,396 @@
-"""Jobs → trained networks, by epochs that can be taken up where they ended.
+"""Train networks, with a number of epochs chosen on held-out recordings.
 
-A training has two phases. `search` leaves an inner fold of recordings out, until the loss on it has stopped falling:
-that tells how many epochs. `all` trains anew on the whole support side, for as many. What is kept of either is not done
-again. Every draw is a function of (seed, purpose, epoch), so that a state is its tensors and its epoch, and a training
-that was stopped ends in the weights that it would have had. What is learnt, and how, is the lesson's.
+A training has two phases. `search` holds out an inner fold of recordings until the loss on it stops
+falling: that gives the number of epochs. `all` trains again on the whole support side, for that
+many epochs. Every random draw is a function of (seed, purpose, epoch), so the state of a training
+is its tensors and its epoch, and an interrupted training ends with the same weights.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from hashlib import sha256
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from callshot.baselines.checkpoints import Checkpoint, CheckpointStore, Found
-from callshot.baselines.executor import CancelToken, CheckCancelled
-from callshot.baselines.torch_arrays import (
+from callshot.baselines.checkpoints import Checkpoint, CheckpointStore, SavedTraining, Tensors
+from callshot.baselines.executor import (
+    CancelToken,
+    CheckCancelled,
+    TrainingOptions,
+    never_cancelled,
+)
+from callshot.baselines.sequence_batches import (
     BatchData,
-    give_memory,
-    give_weights,
-    memory_of,
-    weights_of,
+    BoolArray,
+    held_out_rows,
+    random_batches,
 )
 from callshot.errors import InputError
-from callshot.records import IntArray
+from callshot.records import FloatArray, IntArray
 
-EPOCHS = 20  # where nothing can be held out
+FORMAT = 2  # of saved trainings; raise it if the same key would give other weights
+UNSEARCHED_EPOCHS = 20  # where nothing can be held out
+OPTIMIZER_STATE = ("step", "exp_avg", "exp_avg_sq")  # of AdamW, for each parameter
+Dropout = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """Everything that decides a training, except the network and the rows.
+
+    `member` is the number of a network among those that are averaged: each has its own random
+    streams and its own inner fold.
+    """
+
+    seed: int = 0
+    member: int = 0
+    inner_folds: int = 4
+    batch_size: int
+    learning_rate: float
+    warmup_steps: int = 1
+    weight_decay: float
+    dropout: float
+    clip_norm: float = 1.0
+    epochs: int
+    patience: int
+
+    @property
+    def peak_learning_rate(self) -> float:
+        """The learning rate after the warm-up."""
+        return self.learning_rate
+
+    def stream_seed(self, *purpose: object) -> int:
+        """Return the seed of the random stream for one purpose."""
+        text = repr((self.seed, self.member, *purpose))
+        return int.from_bytes(sha256(text.encode()).digest()[:8], "little") >> 1
+
+    def held_out(self, label: IntArray, groups: IntArray) -> BoolArray:
+        """Return a mask of the rows that the search holds out."""
+        return held_out_rows(label, groups, self.inner_folds, self.member % self.inner_folds)
 
 
 @dataclass
 class State:
-    """A training between two epochs; `losses` are those of the rows held out, after each."""
+    """A training between two epochs; `losses` are those of the held-out rows after each."""
 
     network: Any
-    optimiser: Any
+    optimizer: Any
     epoch: int = 0
     losses: list[float] = field(default_factory=list)
 
     def is_stale(self, patience: int) -> bool:
-        """Say whether the loss has not fallen for that many epochs."""
+        """Return whether the loss has not fallen for `patience` epochs."""
+        if not self.losses:
+            return False
         best = best_epoch(self.losses) if np.isfinite(self.losses).any() else 0
-        return bool(self.losses) and self.epoch - best >= patience
+        return self.epoch - best >= patience
 
+    def tensors(self) -> Tensors:
+        """Return all tensors of the network and the optimizer."""
+        tensors = dict(self.network.state_dict())
+        for number, slots in self.optimizer.state_dict()["state"].items():
+            for name in OPTIMIZER_STATE:
+                tensors[f"optimizer.{number}.{name}"] = slots[name]
+        return tensors
 
-class Plan(Protocol):
-    """How long a training may last, and how many numbers it trains."""
-
-    @property
-    def epochs(self) -> int: ...  # noqa: D102
-
-    @property
-    def patience(self) -> int: ...  # noqa: D102
-
-    @property
-    def parameters(self) -> int: ...  # noqa: D102
-
-
-class Lesson(Protocol):
-    """What is learnt of which frames, and how."""
-
-    @property
-    def feed(self) -> BatchData: ...  # noqa: D102
-
-    @property
-    def recipe(self) -> Plan: ...  # noqa: D102
-
-    def build(self) -> Any:
-        """Make a network whose weights are still to come."""
-
-    def start(self, rows: IntArray) -> State:
-        """Give a network its first weights, for rows that it will learn."""
-
-    def run_epoch(self, rows: IntArray, state: State, check_cancelled: CheckCancelled) -> None:
-        """Learn all rows once."""
-
-    def loss(self, rows: IntArray, network: Any, check_cancelled: CheckCancelled) -> float:
-        """Return how badly a network does on rows that it has not learnt."""
-
-
-Kind = TypeVar("Kind", bound=Lesson)
-After = Callable[[State], None]
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Load the state of a checkpoint."""
+        names = self.network.state_dict()
+        self.network.load_state_dict({name: checkpoint.tensors[name] for name in names})
+        optimizer = self.optimizer.state_dict()
+        for number in optimizer["param_groups"][0]["params"]:
+            slots = {
+                name: checkpoint.tensors[f"optimizer.{number}.{name}"] for name in OPTIMIZER_STATE
+            }
+            optimizer["state"][number] = slots
+        self.optimizer.load_state_dict(optimizer)
+        self.epoch = checkpoint.epoch
+        self.losses = list(checkpoint.losses)
 
 
 @dataclass(frozen=True)
-class Job(Generic[Kind]):
-    """One network of one split; `held` says which of its rows the search leaves out."""
+class TrainingTask(ABC):
+    """A kind of network, its configuration, and the rows it is trained on."""
 
+    data: BatchData
+    config: Any  # a TrainingConfig with the sizes of the network
+
+    @abstractmethod
+    def build(self) -> Any:
+        """Return a network without weights."""
+
+    @abstractmethod
+    def initialize(self, network: Any, rows: IntArray) -> None:
+        """Set the first weights of a network that will be trained on some rows."""
+
+    @abstractmethod
+    def row_weights(self, rows: IntArray) -> Any:
+        """Return weights for all rows of the data that balance the classes of some rows."""
+
+    @abstractmethod
+    def batch_loss(
+        self,
+        network: Any,
+        batch: IntArray,
+        weights: Any,
+        rng: np.random.Generator,
+        dropout: Dropout,
+    ) -> Any:
+        """Return the training loss of a batch of rows."""
+
+    @abstractmethod
+    def predict(
+        self, network: Any, rows: IntArray, check_cancelled: CheckCancelled = never_cancelled
+    ) -> FloatArray:
+        """Return the scores of some rows, (rows, outputs)."""
+
+    @abstractmethod
+    def loss(self, scores: FloatArray, rows: IntArray) -> float:
+        """Return the balanced loss of scores of held-out rows."""
+
+    @property
+    def device(self) -> Any:
+        """The device it runs on."""
+        return self.data.frames.device
+
+    @property
+    def parameters(self) -> int:
+        """The number of trained parameters."""
+        import torch
+
+        with torch.device("meta"):  # shapes without memory
+            return sum(tensor.numel() for tensor in self.build().parameters())
+
+    def start(self, rows: IntArray) -> State:
+        """Return a network with its first weights, and an optimizer."""
+        import torch
+
+        network = self.build()
+        with torch.no_grad():
+            self.initialize(network, rows)
+        network.to(self.device)
+        optimizer = torch.optim.AdamW(
+            network.parameters(),
+            lr=self.config.peak_learning_rate,
+            weight_decay=self.config.weight_decay,
+            fused=True,
+        )
+        return State(network, optimizer)
+
+    def run_epoch(
+        self, rows: IntArray, state: State, check_cancelled: CheckCancelled = never_cancelled
+    ) -> None:
+        """Train for one epoch."""
+        import torch
+
+        config = self.config
+        rng = np.random.default_rng(config.stream_seed("order", state.epoch))
+        generator = torch.Generator(self.device)
+        generator.manual_seed(config.stream_seed("dropout", state.epoch))
+        dropout = partial(drop, share=config.dropout, generator=generator)
+        weights = self.row_weights(rows)
+        batches = random_batches(self.data.table, rows, config.batch_size, rng)
+        for step, batch in enumerate(batches, start=1 + state.epoch * len(batches)):
+            check_cancelled()
+            warmup = min(1.0, step / config.warmup_steps)
+            state.optimizer.param_groups[0]["lr"] = config.peak_learning_rate * warmup
+            loss = self.batch_loss(state.network, batch, weights, rng, dropout)
+            state.optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(state.network.parameters(), config.clip_norm)
+            state.optimizer.step()
+
+
+def drop(values: Any, share: float, generator: Any) -> Any:
+    """Set a random share of the values to 0 and scale up the others."""
+    import torch
+
+    kept = torch.rand(values.shape, generator=generator, device=values.device) >= share
+    return values * kept / (1.0 - share)
+
+
+def no_dropout(values: Any) -> Any:
+    """Return the values: dropout outside training."""
+    return values
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """One network of one split.
+
+    `held_out` is a mask of the rows that the search holds out. Where it is empty, the network is
+    trained for `unsearched_epochs`.
+    """
+
+    name: str
     title: str
     fold: int
     rows: IntArray
     queries: IntArray
-    held: NDArray[np.bool_]
-    lesson: Kind
-    shelf: CheckpointStore
-    found: Found
-    unsearched: int = EPOCHS  # epochs, where nothing is held out
+    held_out: BoolArray
+    task: TrainingTask
+    store: CheckpointStore
+    saved: SavedTraining
+    unsearched_epochs: int
 
     @property
     def device(self) -> Any:
-        """Where it is trained."""
-        return self.lesson.feed.frames.device
+        """The device it runs on."""
+        return self.task.device
 
 
-def search(job: Job[Kind], watch: CancelToken) -> Sequence[float]:
-    """Return the loss of the rows held out after each epoch; nothing where none can be."""
-    if job.found.losses is not None:
-        return job.found.losses
-    losses = list[float]()
-    if job.held.any():
-        rows, held = job.rows[~job.held], job.rows[job.held]
-        losses = _train(job, watch, "search", rows, held, job.lesson.recipe.epochs).losses
-        best_epoch(losses, job.title)  # nothing is kept of a search without one
-    job.shelf.save_search(losses)
+def plan_job(
+    task: TrainingTask,
+    name: str,
+    title: str,
+    fold: IntArray,
+    number: int,
+    held_out: BoolArray,
+    key: dict[str, Any],
+    options: TrainingOptions,
+    unsearched_epochs: int = UNSEARCHED_EPOCHS,
+) -> TrainingJob:
+    """Plan the training for a split, and read what earlier runs saved of it.
+
+    `fold` is the fold of each row, `number` that of the queries, `name` that of the kind of
+    network. `key` is what decides the weights besides the configuration of the task.
+    """
+    import torch
+
+    member = task.config.member
+    facts = {
+        "format": FORMAT,
+        "config": asdict(task.config),
+        "torch": torch.__version__,
+        "device": options.device_type,
+    }
+    store = CheckpointStore(options.folder, f"fold{number}-seed{member}-{name}", facts | key)
+    return TrainingJob(
+        name=name,
+        title=f"{title}, fold {number}, seed {member}",
+        fold=number,
+        rows=np.flatnonzero(fold != number),
+        queries=np.flatnonzero(fold == number),
+        held_out=held_out,
+        task=task,
+        store=store,
+        saved=store.read(),
+        unsearched_epochs=unsearched_epochs,
+    )
+
+
+def search(job: TrainingJob, token: CancelToken) -> list[float]:
+    """Return the loss of the held-out rows after each epoch; empty if there are none."""
+    if job.saved.losses is not None:
+        return job.saved.losses
+    losses: list[float] = []
+    if job.held_out.any():
+        held_out = job.rows[job.held_out]
+        epochs = job.task.config.epochs
+        losses = _train_phase(
+            job, token, "search", job.rows[~job.held_out], held_out, epochs
+        ).losses
+        best_epoch(losses, job.title)  # a search that diverged is not saved
+    job.store.save_search(losses)
     return losses
 
 
-def learn(job: Job[Kind], watch: CancelToken) -> tuple[Any, int]:
-    """Return a network that is trained on the whole support side, and its epochs."""
-    losses = search(job, watch)
-    epochs = best_epoch(losses, job.title) if losses else job.unsearched
-    if job.found.weights is not None:
-        network = job.lesson.build()
-        give_weights(network, job.found.weights())
+def train(job: TrainingJob, token: CancelToken) -> tuple[Any, int]:
+    """Return a network trained on the whole support side, and its number of epochs."""
+    losses = search(job, token)
+    epochs = best_epoch(losses, job.title) if losses else job.unsearched_epochs
+    if job.saved.is_finished:
+        network = job.task.build()
+        network.load_state_dict(job.store.read_weights())
         return network.to(job.device), epochs
-    network = _train(job, watch, "all", job.rows, job.rows[:0], epochs).network
-    weights = weights_of(network)
-    if not all(np.isfinite(array).all() for array in weights.values()):
-        raise _diverged(job.title, f"after {epochs} epochs its weights are not finite")
-    facts = {"epochs": epochs, "parameters": job.lesson.recipe.parameters, "losses": list(losses)}
-    job.shelf.save_weights(weights, facts)
+    network = _train_phase(job, token, "all", job.rows, job.rows[:0], epochs).network
+    weights = network.state_dict()
+    if not all(tensor.isfinite().all() for tensor in weights.values()):
+        raise _diverged(job.title, f"its weights are not finite after {epochs} epochs")
+    facts = {"epochs": epochs, "parameters": job.task.parameters, "losses": losses}
+    job.store.save_weights(weights, facts)
     return network, epochs
 
 
-def _train(
-    job: Job[Kind], watch: CancelToken, phase: str, rows: IntArray, held: IntArray, epochs: int
+def score_queries(job: TrainingJob, token: CancelToken) -> tuple[FloatArray, int]:
+    """Return the scores of a split's queries by its network, and its number of epochs."""
+    network, epochs = train(job, token)
+    return job.task.predict(network, job.queries, token.check_cancelled), epochs
+
+
+def _train_phase(
+    job: TrainingJob,
+    token: CancelToken,
+    phase: str,
+    rows: IntArray,
+    held_out: IntArray,
+    epochs: int,
 ) -> State:
-    """Train from the start, or from the last epoch that was kept of this phase."""
-    state, kept = job.lesson.start(rows), job.found.checkpoint
-    if kept is not None and kept.phase == phase:
-        give_weights(state.network, kept.arrays)
-        give_memory(state.network, state.optimiser, kept.arrays)
-        state.epoch, state.losses = kept.epoch, list(kept.losses)
+    """Train from the start, or from the last checkpoint of this phase.
 
-    def after(state: State) -> None:
-        arrays = {**weights_of(state.network), **memory_of(state.network, state.optimiser)}
-        job.shelf.save_checkpoint(Checkpoint(phase, state.epoch, state.losses, arrays))
-        watch.progress(0.0, f"{job.title}, {phase}: epoch {state.epoch}")
-        watch.check_cancelled()
-
-    run_epochs(job.lesson, rows, held, state, epochs, after, watch.check_cancelled)
+    Stop when the loss of the held-out rows, if there are any, has not fallen for some epochs.
+    """
+    task = job.task
+    state = task.start(rows)
+    checkpoint = job.saved.checkpoint
+    if checkpoint is not None and checkpoint.phase == phase:
+        state.resume(checkpoint)
+    while state.epoch < epochs and not state.is_stale(task.config.patience):
+        task.run_epoch(rows, state, token.check_cancelled)
+        state.epoch += 1
+        if held_out.size:
+            scores = task.predict(state.network, held_out, token.check_cancelled)
+            state.losses.append(task.loss(scores, held_out))
+        job.store.save_checkpoint(Checkpoint(phase, state.epoch, state.losses, state.tensors()))
+        token.progress(0.0, f"{job.title}, {phase}: epoch {state.epoch}")
+        token.check_cancelled()
     return state
 
 
-def run_epochs(
-    lesson: Lesson,
-    rows: IntArray,
-    held: IntArray,
-    state: State,
-    epochs: int,
-    after: After,
-    check_cancelled: CheckCancelled,
-) -> None:
-    """Go on until there are so many epochs, or the loss of the rows held out has not fallen for `patience` of them."""
-    while state.epoch < epochs and not state.is_stale(lesson.recipe.patience):
-        lesson.run_epoch(rows, state, check_cancelled)
-        state.epoch += 1
-        if held.size:
-            state.losses.append(lesson.loss(held, state.network, check_cancelled))
-        after(state)
-
-
-def best_epoch(losses: Sequence[float], title: str = "a network") -> int:
-    """Return the number of epochs after which the loss was lowest; one that is not finite is worse than any other.
+def best_epoch(losses: Sequence[float], title: str = "network") -> int:
+    """Return the number of epochs with the lowest finite loss.
 
     >>> best_epoch([1.1, 0.8, 0.9]), best_epoch([float("nan"), 0.8])
     (2, 2)
     """
     finite = np.isfinite(losses)
     if not finite.any():
-        raise _diverged(title, "after no epoch the loss of the rows held out is finite")
+        raise _diverged(title, "the loss of the held-out rows is not finite after any epoch")
     return int(np.argmin(np.where(finite, losses, np.inf))) + 1
 
 
-def _diverged(title: str, found: str) -> InputError:
-    return InputError(
-        f"{title}: the training diverged: {found}; look for extreme values in what it learns or begins with"
-    )
+def _diverged(title: str, problem: str) -> InputError:
+    hint = "look for extreme values in the training data or the initial weights"
+    return InputError(f"{title}: the training diverged, {problem}; {hint}")
 
 
-def by_fold(jobs: Sequence[Job[Kind]], values: Sequence[int]) -> list[list[int]]:
-    """Return a number of every job, those of a split together."""
-    pairs = list(zip(jobs, values, strict=True))
-    return [
-        [v for job, v in pairs if job.fold == fold] for fold in sorted({job.fold for job in jobs})
-    ]
+def mean_scores(
+    jobs: Sequence[TrainingJob], outcomes: Sequence[tuple[FloatArray, int]]
+) -> Iterator[tuple[int, FloatArray]]:
+    """Yield each fold and the scores of its queries, averaged over its networks."""
+    for fold in sorted({job.fold for job in jobs}):
+        scores = [
+            outcome[0] for job, outcome in zip(jobs, outcomes, strict=True) if job.fold == fold
+        ]
+        yield fold, np.mean(scores, axis=0)
 
 
-def stream(*purpose: object) -> int:
-    """Return the seed of the draws for one purpose."""
-    return int.from_bytes(sha256(repr(purpose).encode()).digest()[:8], "little") >> 1
+def describe_training(
+    jobs: Sequence[TrainingJob], outcomes: Sequence[tuple[FloatArray, int]], start: float
+) -> dict[str, Any]:
+    """Return the epochs of each network by fold, the number of networks trained now, and the time.
+
+    `start` is the monotonic time at the start.
+    """
+    epochs: dict[int, list[int]] = {}
+    for job, outcome in zip(jobs, outcomes, strict=True):
+        epochs.setdefault(job.fold, []).append(outcome[1])
+    return {
+        "epochs": list(epochs.values()),
+        "trained": sum(not job.saved.is_finished for job in jobs),
+        "seconds": time.monotonic() - start,
+    }

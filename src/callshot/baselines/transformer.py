@@ -1,30 +1,35 @@
-"""Patches of a spectrogram → tokens, by the audio spectrogram transformer (AST): a place for each, blocks, a norm.
+"""Patches of a spectrogram → tokens, with the audio spectrogram transformer (AST).
 
-    patches → linear + place → [x + attention(norm x), x + (linear, GELU, linear)(norm x)] … → norm
+    patches → linear + position
+    → [x + attention(norm x), x + (linear, GELU, linear)(norm x)] … → norm
 
-Places are a grid of 64 columns × 8 bands. A pretrained one has two more tokens before them, which are left out behind.
-Modules are made here and used by plain functions, since torch is imported when it is used.
+Positions are a grid of 64 columns × 8 bands. A pretrained encoder has two more tokens in front,
+which are removed at the end.
+
+The order in which layers are registered decides the last digits of trained weights, because
+gradients are clipped by a sum over all parameters.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import gelu, pad, scaled_dot_product_attention
 
 from callshot.baselines import spectrogram
-from callshot.baselines.crops import COLUMNS, HEIGHT
-from callshot.baselines.spectrogram import PATCH, FrontEnd
-from callshot.baselines.torch_arrays import need_torch
+from callshot.baselines.spectrogram import COLUMN_PATCHES, MAX_COLUMNS, PATCH, FrontEnd
+from callshot.baselines.train_loop import Dropout, no_dropout
 
-EPSILON = 1e-6  # of a norm
-Dropout = Callable[[Any], Any]  # what drops a share of the values, in training
+EPSILON = 1e-6  # of the layer norms
+Mask: TypeAlias = "Tensor | None"
 
 
 @dataclass(frozen=True)
-class Ast:
+class AstConfig:
     """The sizes of an audio spectrogram transformer."""
 
     title: ClassVar[str] = "AST-seq"
@@ -33,96 +38,115 @@ class Ast:
     layers: int = 3
     heads: int = 2
     inner: int = 512
-    specials: int = 0  # tokens beside the patches
-    front: FrontEnd = spectrogram.AERD
+    special_tokens: int = 0
+    front_end: FrontEnd = spectrogram.AERD
 
-    def build(self) -> Any:
-        """Make the modules, whose weights are still to come."""
-        torch = need_torch()
-        places = {"grid": torch.nn.Parameter(torch.zeros(COLUMNS, HEIGHT, self.width))}
-        if self.specials:
-            places["special"] = torch.nn.Parameter(torch.zeros(self.specials, self.width))
-        return torch.nn.ModuleDict(
-            {
-                "patch": torch.nn.Linear(PATCH * PATCH, self.width),
-                "places": torch.nn.ParameterDict(places),
-                "blocks": torch.nn.ModuleList([self._block() for _ in range(self.layers)]),
-                "norm": torch.nn.LayerNorm(self.width, EPSILON),
-            }
+    def build(self) -> "AstEncoder":
+        """Return an encoder without weights."""
+        return AstEncoder(self)
+
+
+class AstEncoder(nn.Module):
+    """An audio spectrogram transformer."""
+
+    def __init__(self, config: AstConfig) -> None:
+        super().__init__()
+        width = config.width
+        self.special_tokens = config.special_tokens
+        self.patch = nn.Linear(PATCH * PATCH, width)
+        self.position_embedding = nn.ParameterDict(
+            {"grid": torch.zeros(MAX_COLUMNS, COLUMN_PATCHES, width)}
         )
+        if config.special_tokens:
+            self.position_embedding["special"] = torch.zeros(config.special_tokens, width)
+        self.blocks = nn.ModuleList(AstBlock(config) for _ in range(config.layers))
+        self.norm = nn.LayerNorm(width, EPSILON)
 
-    def _block(self) -> Any:
-        torch, width = need_torch(), self.width
-        return torch.nn.ModuleDict(
-            {
-                "norm1": torch.nn.LayerNorm(width, EPSILON),
-                "qkv": torch.nn.Linear(width, 3 * width),
-                "out": torch.nn.Linear(width, width),
-                "norm2": torch.nn.LayerNorm(width, EPSILON),
-                "fc1": torch.nn.Linear(width, self.inner),
-                "fc2": torch.nn.Linear(self.inner, width),
-            }
-        )
+    def forward(self, patches: Tensor, mask: Mask = None, dropout: Dropout = no_dropout) -> Tensor:
+        """Return tokens (crops, columns, 8, width) of patches (crops, columns, 8, 256).
 
-    def encode(self, parts: Any, patches: Any, there: Any, loosen: Dropout) -> Any:
-        """Return tokens (cuts, columns, 8, width) of patches (cuts, columns, 8, 256); `there` is (cuts, columns)."""
-        torch, columns = need_torch(), patches.shape[1]
-        tokens = (parts["patch"](patches) + parts["places"]["grid"][:columns]).flatten(1, 2)
-        mask = None if there is None else there.repeat_interleave(HEIGHT, dim=1)
-        if self.specials:
-            special = parts["places"]["special"].to(tokens.dtype).expand(len(tokens), -1, -1)
-            tokens = torch.cat([special, tokens], dim=1)
-            mask = (
-                None
-                if mask is None
-                else torch.nn.functional.pad(mask, (self.specials, 0), value=True)
-            )
+        `mask` is (crops, columns); None if all columns are real.
+        """
+        columns = patches.shape[1]
+        position = self.position_embedding["grid"][:columns]
+        tokens = (self.patch(patches) + position).flatten(1, 2)
+        mask = token_mask(mask)
+        if self.special_tokens:
+            special = self.position_embedding["special"].to(tokens.dtype)
+            tokens = torch.cat([special.expand(len(tokens), -1, -1), tokens], dim=1)
         if mask is not None:
-            mask = mask[:, None, None, :]
-        for block in parts["blocks"]:
-            tokens = tokens + loosen(self._attend(block, block["norm1"](tokens), mask))
-            inner = torch.nn.functional.gelu(block["fc1"](block["norm2"](tokens)))
-            tokens = tokens + loosen(block["fc2"](inner))
-        return parts["norm"](tokens)[:, self.specials :].unflatten(1, (columns, HEIGHT))
+            mask = pad(mask, (self.special_tokens, 0), value=True)[:, None, None, :]
+        for block in self.blocks:
+            tokens = block(tokens, mask, dropout)
+        tokens = self.norm(tokens)[:, self.special_tokens :]
+        return tokens.unflatten(1, (columns, COLUMN_PATCHES))
 
-    def _attend(self, block: Any, tokens: Any, mask: Any) -> Any:
-        q, k, v = (split_heads(x, self.heads) for x in block["qkv"](tokens).chunk(3, dim=-1))
-        return block["out"](
-            join_heads(need_torch().nn.functional.scaled_dot_product_attention(q, k, v, mask))
-        )
-
-    def draw(self, parts: Any, draw: Any) -> None:
-        """Give first weights: linear layers as Xavier has them, places that are waves over time and mel."""
-        torch = need_torch()
-        with torch.no_grad():
-            for name, tensor in parts.named_parameters():
-                if name.startswith("places"):
-                    continue
-                if tensor.ndim == 2:
-                    torch.nn.init.xavier_uniform_(tensor, generator=draw)
-                else:
-                    tensor.fill_(1.0 if "norm" in name and name.endswith("weight") else 0.0)
-            parts["places"]["grid"].copy_(torch.from_numpy(waves(self.width)))
+    def initialize(self, generator: torch.Generator) -> None:
+        """Draw first weights: Xavier for linear layers, sines and cosines for positions."""
+        for name, tensor in self.named_parameters():
+            if name.startswith("position_embedding"):
+                continue
+            if tensor.ndim == 2:
+                nn.init.xavier_uniform_(tensor, generator=generator)
+            elif "norm" in name and name.endswith("weight"):
+                tensor.fill_(1.0)
+            else:
+                tensor.zero_()
+        grid = self.position_embedding["grid"]
+        grid.copy_(torch.from_numpy(sinusoidal_grid(grid.shape[-1])))
 
 
-def split_heads(tokens: Any, heads: int) -> Any:
-    """Part the width: (cuts, tokens, width) → (cuts, heads, tokens, width / heads)."""
+class AstBlock(nn.Module):
+    """Self-attention and two linear layers, each added to its normalised input."""
+
+    def __init__(self, config: AstConfig) -> None:
+        super().__init__()
+        width = config.width
+        self.heads = config.heads
+        self.norm1 = nn.LayerNorm(width, EPSILON)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.norm2 = nn.LayerNorm(width, EPSILON)
+        self.fc1 = nn.Linear(width, config.inner)
+        self.fc2 = nn.Linear(config.inner, width)
+
+    def forward(self, tokens: Tensor, mask: Mask, dropout: Dropout) -> Tensor:
+        """Return tokens of the same shape."""
+        tokens = tokens + dropout(self._attend(self.norm1(tokens), mask))
+        inner = gelu(self.fc1(self.norm2(tokens)))
+        return tokens + dropout(self.fc2(inner))
+
+    def _attend(self, tokens: Tensor, mask: Mask) -> Tensor:
+        parts = self.qkv(tokens).chunk(3, dim=-1)
+        query, key, value = (split_heads(part, self.heads) for part in parts)
+        return self.out(join_heads(scaled_dot_product_attention(query, key, value, mask)))
+
+
+def token_mask(mask: Mask) -> Mask:
+    """Return a mask of tokens, (crops, tokens), from one of columns."""
+    if mask is None:
+        return None
+    return mask.repeat_interleave(COLUMN_PATCHES, dim=1)
+
+
+def split_heads(tokens: Tensor, heads: int) -> Tensor:
+    """Reshape (crops, tokens, width) to (crops, heads, tokens, width / heads)."""
     return tokens.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
-def join_heads(tokens: Any) -> Any:
-    """Undo it."""
+def join_heads(tokens: Tensor) -> Tensor:
+    """Undo `split_heads`."""
     return tokens.transpose(1, 2).flatten(-2)
 
 
-def waves(width: int) -> NDArray[np.float32]:
-    """Return sines and cosines of the column, and of the band, in half of the width each: (64, 8, width)."""
-    half = width // 4
-    rates = np.exp(-math.log(100.0) * np.arange(half) / half)
-    column, band = np.arange(COLUMNS)[:, None] * rates, np.arange(HEIGHT)[:, None] * rates
-    found = np.zeros((COLUMNS, HEIGHT, width), np.float32)
-    for n, part in enumerate((np.sin(column), np.cos(column))):
-        found[:, :, n * half : (n + 1) * half] = part[:, None]
-    for n, part in enumerate((np.sin(band), np.cos(band)), start=2):
-        found[:, :, n * half : (n + 1) * half] = part
-    return found
+def sinusoidal_grid(width: int) -> NDArray[np.float32]:
+    """Return sines and cosines of the column and of the band, a quarter of the width each."""
+    quarter = width // 4
+    rates = np.exp(-math.log(100.0) * np.arange(quarter) / quarter)
+    column = np.arange(MAX_COLUMNS)[:, None, None] * rates
+    band = np.arange(COLUMN_PATCHES)[:, None] * rates
+    waves = [np.sin(column), np.cos(column), np.sin(band), np.cos(band)]
+    grid = np.zeros((MAX_COLUMNS, COLUMN_PATCHES, width), np.float32)
+    for number, wave in enumerate(waves):
+        grid[:, :, number * quarter : (number + 1) * quarter] = wave
+    return grid

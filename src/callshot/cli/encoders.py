@@ -173,8 +173,8 @@ def _report_share(progress: "Progress", parts: int, share: float, what: str) -> 
 @encoders.command()
 def check(name: Name, choices: Choices = None, device: Device = "cpu") -> None:
     """Run an encoder on fixed sounds, and compare with reference vectors where these are known."""
+    from callshot.encoders.availability import check_encoder
     from callshot.encoders.catalogue import find_encoder
-    from callshot.encoders.verify import check_encoder
 
     spec = find_encoder(name, parse_pairs("set", choices, "padding=right"))
     for line in check_encoder(spec, device=device):

@@ -105,37 +105,21 @@ def read_sources(
     raise InputError(f"{first.file}: {first.reason}{rest}")
 
 
-def _label_by_folder(library: Library, reason: str) -> Sources:
+def _label_by_folder(library: Library, why: str) -> Sources:
     """Label each whole recording with the name of its folder."""
     sources = Sources()
     folders = {PurePosixPath(path).parent for path in library.paths}
-    sources.recognised[FOLDERS, reason] = len(folders)
+    sources.recognised[FOLDERS, why] = len(folders)
     for path in library.paths:
         label = PurePosixPath(path).parent.name
         file = str(library.root / path)
         if label:
-            sources.placed.append(
-                (
-                    path,
-                    Annotation(
-                        path,
-                        0.0,
-                        None,
-                        label,
-                        file,
-                        None,
-                    ),
-                )
-            )
+            annotation = Annotation(path, 0.0, None, label, file, None)
+            sources.placed.append((path, annotation))
             sources.annotated.add(path)
         else:
-            sources.rejects.append(
-                Reject(
-                    file,
-                    None,
-                    "not in a folder that could be its label",
-                )
-            )
+            reason = "not in a folder that could be its label"
+            sources.rejects.append(Reject(file, None, reason))
     return sources
 
 
@@ -156,12 +140,8 @@ def _read_folder(
         if reading is None:
             continue
         name = path.name if len(folders) == 1 else path.relative_to(folder).as_posix()
-        for recording in _place(
-            library,
-            reading,
-            PurePosixPath(name),
-            sources,
-        ):
+        recordings = _place(library, reading, PurePosixPath(name), sources)
+        for recording in recordings:
             formats[recording].setdefault(reading.format, path)
     _check_one_format(formats)
     return sources

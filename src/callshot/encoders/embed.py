@@ -1,121 +1,268 @@
-"""Segments and an open encoder → the store: only what is missing is read and encoded, the rest is found by its content.
+"""Segments and an encoder come in; the store is filled, and a table of embeddings goes out.
 
-Reading, resampling and cutting windows run ahead in threads while the model works. A segment that cannot be read is a
-reject, and the run goes on; what was encoded before a crash is in the store.
+Only audio that the store does not have is read and encoded. Reading, resampling and cutting windows
+run ahead in threads while the model works. A segment that cannot be read is a reject, and the run
+continues; everything that was encoded before a crash is in the store.
 """
 
-import hashlib
 import os
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
+from statistics import median
 
 import numpy as np
-from numpy.typing import NDArray
 
-from callshot.encoders.catalogue import EncoderSpec
-from callshot.encoders.encode import Encoder, pool, unroll
-from callshot.encoders.store.store import Store, audio_key
+from callshot.encoders.catalogue import EncoderSpec, display_name, find_encoder
+from callshot.encoders.encode import Encoder, open_encoder, pool, unroll
+from callshot.encoders.store.store import Store, audio_key, open_store
+from callshot.encoders.validation import Float32Array
+from callshot.encoders.weights.weight_files import home
 from callshot.errors import InputError, OutputError
-from callshot.records import Embeddings, IntArray, Reject, Segment
+from callshot.files import error_reason, sha256_text
+from callshot.records import Embeddings, IntArray, Progress, Reject, Segment, no_progress
 
-Signal = NDArray[np.float32]
-Waiting = tuple[
-    int, str, Signal
-]  # which segment, the key of its audio, and what the model is given
-Taken = Future[tuple[str, Signal]]
-Read = Callable[[Sequence[Segment]], Iterable[tuple[int, Signal | InputError]]]
-from callshot.records import Progress, no_progress
+LoadAudio = Callable[[Sequence[Segment]], Iterable[tuple[int, Float32Array | InputError]]]
+"""Yields the position and the audio, or the error, of each segment in order."""
+WriteSequences = Callable[[Sequence[str], Iterator[Float32Array]], object]
+"""Called with the names of segments and their sequences."""
+Prepared = Future[tuple[str, Float32Array]]
+"""The key of a segment's audio, and the input of the model."""
 
 LARGEST_BATCH = 64  # windows
-AHEAD = 64  # segments that are made ready while the model works
-AHEAD_SAMPLES = 2**24  # at the model's rate, that they may have together
-TRIALS = 3  # batches of each size, before the next is tried
+MOST_AHEAD = 64  # segments that are prepared while the model works
+MOST_AHEAD_SAMPLES = 2**24  # of these segments together, at the model's rate
+TRIALS = 3  # batches of one size before the next size is tried
+
+
+def embed(
+    segments: Sequence[Segment],
+    encoder: str,
+    *,
+    root: Path,
+    load_audio: LoadAudio,
+    choices: Mapping[str, str] | None = None,
+    store: Path | None = None,
+    device: str = "cpu",
+    threads: int | None = None,
+    write_sequences: WriteSequences | None = None,
+    source: Path | str = "memory",
+    progress: Progress = no_progress,
+) -> tuple[Embeddings, list[Reject]]:
+    """Embed segments with an encoder of the catalogue; vectors in the store are not made again.
+
+    Parameters
+    ----------
+    segments
+        The segments, for example of `read_segments`.
+    encoder
+        Name of an encoder, such as "birdnet-v2.4"; `encoders()` lists them.
+    root
+        Folder of the recordings.
+    load_audio
+        Reads the audio of segments, as `callshot.corpus.audio.load_audio` does.
+    choices
+        Options of the encoder that differ from its defaults, as text.
+    store
+        Folder in which embeddings are kept; by default the user's cache.
+    device, threads
+        Device ("cpu" or "cuda") and number of threads of the model.
+    write_sequences
+        Called with the names of the segments and the sequence of each one.
+    source
+        Name of the segments in error messages.
+    progress
+        Called with the share of the work that was done.
+
+    Returns
+    -------
+    table
+        The vectors, one row per segment that could be embedded.
+    rejects
+        The segments that could not be embedded, with the reasons.
+
+    Raises
+    ------
+    InputError
+        If no segment could be embedded.
+    """
+    spec = find_encoder(encoder, choices)
+    check_segments(spec, segments, source)
+    has_sequences = write_sequences is not None
+    opened = open_encoder(
+        spec,
+        device=device,
+        threads=threads or default_threads(),
+        sequences=has_sequences,
+    )
+    folder = default_store() if store is None else store
+    with open_store(folder, opened.fingerprint, sequences=has_sequences) as opened_store:
+        all_keys, rejects = embed_segments(
+            segments,
+            opened,
+            opened_store,
+            root=root,
+            load_audio=load_audio,
+            progress=progress,
+        )
+        keys = [key for key in all_keys if key is not None]
+        if not keys:
+            reason = f" (the first: {rejects[0].reason})" if rejects else ""
+            raise InputError(f"{source}: no segment could be embedded from {root}{reason}")
+        pairs = zip(segments, all_keys, strict=True)
+        embedded = [segment for segment, key in pairs if key is not None]
+        table = make_table(display_name(spec), embedded, opened_store.vectors(keys), source)
+        if write_sequences is not None:
+            write_sequences(table.segment, opened_store.sequences(keys))
+    return table, rejects
+
+
+def embed_segments(
+    segments: Sequence[Segment],
+    encoder: Encoder,
+    store: Store,
+    *,
+    root: Path,
+    load_audio: LoadAudio,
+    progress: Progress = no_progress,
+) -> tuple[list[str | None], list[Reject]]:
+    """Encode the segments that the store does not have, and add them to it.
+
+    Return the key of each segment, None for rejects, and the rejects.
+    """
+    run = _EmbeddingRun(segments, encoder, store, root)
+    missing = [n for n, key in enumerate(run.keys) if key is None]
+    name = encoder.spec.name
+    total = max(1, len(segments))
+    progress((len(segments) - len(missing)) / total, f"{name}: found in the store")
+    start_s = time.monotonic()
+    audio_s = 0.0
+    prepared = _prepare_ahead(load_audio, [segments[n] for n in missing], encoder)
+    with closing(prepared):
+        for count, (n, future) in enumerate(zip(missing, prepared, strict=True), 1):
+            run.add(n, future)
+            audio_s += segments[n].end_s - segments[n].start_s
+            pace = _format_pace(count, audio_s, time.monotonic() - start_s)
+            progress(1 / total, f"{name}: {pace}")
+    run.encode_waiting()
+    store.flush()
+    return run.keys, sorted(run.rejects, key=lambda reject: reject.row or 0)
+
+
+class _EmbeddingRun:
+    """The keys and rejects of the segments so far, and the audio that waits for the model."""
+
+    def __init__(
+        self,
+        segments: Sequence[Segment],
+        encoder: Encoder,
+        store: Store,
+        root: Path,
+    ) -> None:
+        self.segments = segments
+        self.encoder = encoder
+        self.store = store
+        self.sources = [segment_source(root, segment) for segment in segments]
+        known = store.find(self.sources)
+        self.keys = [known.get(source) for source in self.sources]
+        self.rejects: list[Reject] = []
+        self.batching = Batching(settled=encoder.spec.windowing is None)
+        self._waiting: list[tuple[int, str, Float32Array]] = []
+
+    def add(self, n: int, prepared: Prepared) -> None:
+        """Add the audio of a segment, and run the model if a batch is full."""
+        try:
+            key, item = prepared.result()
+            self._waiting.append((n, key, item))
+        except InputError as error:
+            self._reject(n, error)
+        if self._count_windows([item for _, _, item in self._waiting]) >= self.batching.size:
+            self.encode_waiting()
+
+    def encode_waiting(self) -> None:
+        """Encode the audio that waits, each one once, and add it to the store."""
+        unknown = {key: item for _, key, item in self._waiting if not self.store.has(key)}
+        start_s = time.perf_counter()
+        outputs = _encode_each(unknown, self.encoder)
+        duration_s = time.perf_counter() - start_s
+        self.batching.record(self._count_windows(unknown.values()), duration_s)
+        for n, key, _ in self._waiting:
+            output = outputs.get(key)
+            if isinstance(output, InputError):
+                self._reject(n, output)
+                continue
+            self.keys[n] = key
+            if output is not None:
+                self.store.add(self.sources[n], key, pool(output), unroll(output))
+            elif not self.store.keeps_sequences:
+                # The same audio from another source: add it, so that it is not read again.
+                self.store.add(self.sources[n], key, self.store.vectors([key])[0])
+        self._waiting.clear()
+
+    def _count_windows(self, items: Collection[Float32Array]) -> int:
+        if self.encoder.spec.windowing is None:
+            return len(items)
+        return sum(len(windows) for windows in items)
+
+    def _reject(self, n: int, error: InputError) -> None:
+        self.rejects.append(Reject(self.segments[n].path, n + 1, str(error)))
 
 
 @dataclass
 class Batching:
-    """The number of windows that go through the model at once: doubled as long as that makes it faster."""
+    """The number of windows in one batch: doubled as long as that makes the model faster."""
 
     size: int = 1
     settled: bool = False
     _speeds: list[float] = field(default_factory=list)
     _best: float = 0.0
 
-    def learn(self, windows: int, seconds: float) -> None:
-        """Hear how long a batch took; after some of one size, go on to the next or settle."""
+    def record(self, windows: int, seconds: float) -> None:
+        """Record the duration of a batch; after some of one size, change the size or settle."""
         if self.settled or windows < self.size:
             return
         self._speeds.append(windows / max(seconds, 1e-9))
-        if len(self._speeds) == TRIALS:
-            speed, self._speeds = sorted(self._speeds)[TRIALS // 2], []
-            if speed < 1.05 * self._best:
-                self.size, self.settled = max(1, self.size // 2), True
-            else:
-                self._best, self.size = speed, self.size * 2
-                self.settled = self.size > LARGEST_BATCH
-                self.size = min(self.size, LARGEST_BATCH)
+        if len(self._speeds) < TRIALS:
+            return
+        speed = median(self._speeds)
+        self._speeds.clear()
+        if speed < 1.05 * self._best:
+            self.size = max(1, self.size // 2)
+            self.settled = True
+        else:
+            self._best = speed
+            self.settled = self.size * 2 > LARGEST_BATCH
+            self.size = min(self.size * 2, LARGEST_BATCH)
 
 
-def embed_segments(
-    segments: Sequence[Segment],
-    root: Path,
-    read: Read,
-    encoder: Encoder,
-    store: Store,
-    progress: Progress = no_progress,
-) -> tuple[list[str | None], list[Reject]]:
-    """Encode what the store does not have; return the key of each segment, None for those that cannot be read.
-
-    `read` hands out the audio of segments in their order, as `callshot.corpus.audio.read_segments` does. `report` hears
-    shares of the work, with the pace.
-    """
-    sources = [segment_source(root, segment) for segment in segments]
-    known = store.find(sources)
-    keys: list[str | None] = [known.get(source) for source in sources]
-    progress(
-        sum(key is not None for key in keys) / max(1, len(keys)),
-        f"{encoder.spec.name}: found in the store",
-    )
-    missing = [n for n, key in enumerate(keys) if key is None]
-    rejects, pace, batching = (
-        list[Reject](),
-        _Pace(encoder.spec.name),
-        Batching(settled=encoder.spec.windowing is None),
-    )
-    waiting: list[Waiting] = []
-    with closing(_take_ahead(read, [segments[n] for n in missing], encoder)) as ahead:
-        for n, taken in zip(missing, ahead, strict=True):
-            try:
-                waiting.append((n, *taken.result()))
-            except InputError as error:
-                rejects.append(Reject(segments[n].path, n + 1, str(error)))
-            if (
-                sum(len(item) if encoder.spec.windowing else 1 for _, _, item in waiting)
-                >= batching.size
-            ):
-                rejects += _encode(waiting, segments, sources, keys, encoder, store, batching)
-            progress(1 / len(keys), pace.tell(segments[n]))
-    rejects += _encode(waiting, segments, sources, keys, encoder, store, batching)
-    store.flush()
-    return keys, sorted(rejects, key=lambda reject: reject.row or 0)
+def _format_pace(segments: int, audio_s: float, elapsed_s: float) -> str:
+    elapsed_s = max(elapsed_s, 1e-3)
+    return f"{segments / elapsed_s:.0f} segments/s, {audio_s / elapsed_s:.0f} h of audio per hour"
 
 
 def segment_source(root: Path, segment: Segment) -> str:
-    """Name where a segment's audio comes from: its file by path, size and time, its span, and how it is read."""
+    """Name where a segment's audio comes from: file, size, time, span, and how it is read."""
+    path = root / segment.path
     try:
-        status = (root / segment.path).stat()
+        status = path.stat()
         identity = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     except OSError:
         identity = (-1, -1, -1)
     parts = (
-        str((root / segment.path).absolute()),
+        str(path.absolute()),
         *identity,
         segment.start_s,
         segment.end_s,
@@ -125,145 +272,118 @@ def segment_source(root: Path, segment: Segment) -> str:
         segment.level_dbfs,
         segment.source_rate_hz,
     )
-    return hashlib.sha256(repr(parts).encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    return sha256_text(repr(parts))[:32]
 
 
-def _take_ahead(
-    read: Read, segments: Sequence[Segment], encoder: Encoder
-) -> Generator[Taken, None, None]:
-    """Yield what the model is given of each segment, in their order, made ready in a thread while others are used."""
-    longest = max(
-        [1.0, *((s.end_s - s.start_s + 2 * s.collar_s) * encoder.spec.rate_hz for s in segments)]
-    )
-    most, waiting = min(AHEAD, int(AHEAD_SAMPLES / longest) + 1), deque[Taken]()
-    stream = map(partial(_take, encoder), segments, (signal for _, signal in read(segments)))
-    pool = ThreadPoolExecutor(1, "callshot-windows")
+def _prepare_ahead(
+    load_audio: LoadAudio,
+    segments: Sequence[Segment],
+    encoder: Encoder,
+) -> Generator[Prepared, None, None]:
+    """Yield the prepared audio of each segment in order; a thread works ahead."""
+
+    def prepare(
+        segment: Segment,
+        loaded: tuple[int, Float32Array | InputError],
+    ) -> tuple[str, Float32Array]:
+        _, signal = loaded
+        if isinstance(signal, InputError):
+            raise signal
+        key = f"{audio_key(signal)}@{segment.rate_hz}"
+        return key, encoder.prepare(signal, segment.rate_hz)
+
+    durations_s = [segment.end_s - segment.start_s + 2 * segment.collar_s for segment in segments]
+    longest = max([1.0, *durations_s]) * encoder.spec.rate_hz
+    most = min(MOST_AHEAD, int(MOST_AHEAD_SAMPLES / longest) + 1)
+    stream = map(prepare, segments, load_audio(segments))
+    waiting = deque[Prepared]()
+    executor = ThreadPoolExecutor(1, "callshot-windows")
     try:
         for _ in segments:
-            waiting.append(pool.submit(next, stream))
+            waiting.append(executor.submit(next, stream))
             if len(waiting) > most:
                 yield waiting.popleft()
         yield from waiting
     finally:
-        pool.shutdown(cancel_futures=True)
+        executor.shutdown(cancel_futures=True)
 
 
-def _take(encoder: Encoder, segment: Segment, signal: Signal | InputError) -> tuple[str, Signal]:
-    """Return the key of a segment's audio, which is its samples and their rate, and what the model is given of it."""
-    if isinstance(signal, InputError):
-        raise signal
-    return f"{audio_key(signal)}@{segment.rate_hz}", encoder.prepare(signal, segment.rate_hz)
-
-
-def _encode(
-    waiting: list[Waiting],
-    segments: Sequence[Segment],
-    sources: Sequence[str],
-    keys: list[str | None],
+def _encode_each(
+    items: Mapping[str, Float32Array],
     encoder: Encoder,
-    store: Store,
-    batching: Batching,
-) -> list[Reject]:
-    """Send what waits through the model, once for each audio, and keep it; return what the model refused."""
-    fresh = {key: item for _, key, item in waiting if not store.has(key)}
-    start = time.perf_counter()
-    found = _encoded(fresh, encoder)
-    windows = sum(len(item) for item in fresh.values()) if encoder.spec.windowing else len(fresh)
-    batching.learn(windows, time.perf_counter() - start)
-    rejects = []
-    for n, key, _ in waiting:
-        encoded = found.get(key)
-        if isinstance(encoded, InputError):
-            rejects.append(Reject(segments[n].path, n + 1, str(encoded)))
-            continue
-        keys[n] = key
-        if encoded is not None:
-            store.add(sources[n], key, pool(encoded), unroll(encoded))
-        elif (
-            not store.keeps_sequences
-        ):  # audio that is there from elsewhere: it need not be read again
-            store.add(sources[n], key, store.vectors([key])[0])
-    waiting.clear()
-    return rejects
-
-
-def _encoded(fresh: Mapping[str, Signal], encoder: Encoder) -> dict[str, Signal | InputError]:
-    """Return what the model makes of each audio; if it refuses a batch each goes alone, with errors in place."""
-    if not fresh:
+) -> dict[str, Float32Array | InputError]:
+    """Return the output of the model by key; if it fails on the batch, encode one by one."""
+    if not items:
         return {}
     try:
-        return dict(zip(fresh, encoder.encode(list(fresh.values())), strict=True))
+        outputs = encoder.encode(list(items.values()))
+        return dict(zip(items, outputs, strict=True))
     except InputError as error:
-        if len(fresh) == 1:
-            return dict.fromkeys(fresh, error)
-    return {
-        key: found
-        for one, item in fresh.items()
-        for key, found in _encoded({one: item}, encoder).items()
-    }
-
-
-class _Pace:
-    """How fast it goes: segments a second, and hours of audio an hour."""
-
-    def __init__(self, name: str) -> None:
-        self.name, self.start, self.segments, self.audio_s = name, time.monotonic(), 0, 0.0
-
-    def tell(self, segment: Segment) -> str:
-        self.segments += 1
-        self.audio_s += segment.end_s - segment.start_s
-        spent = max(time.monotonic() - self.start, 1e-3)
-        return f"{self.name}: {self.segments / spent:.0f} segments/s, {self.audio_s / spent:.0f} h of audio per hour"
+        if len(items) == 1:
+            return dict.fromkeys(items, error)
+    results: dict[str, Float32Array | InputError] = {}
+    for key, item in items.items():
+        results |= _encode_each({key: item}, encoder)
+    return results
 
 
 def default_threads() -> int:
-    """Return how many threads a model gets: all but the one that reads ahead."""
+    """Return the number of threads of a model: all cores but the one that reads ahead."""
     return max(1, (os.cpu_count() or 2) - 1)
 
 
+def default_store() -> Path:
+    """Return the folder in which embeddings are kept by default."""
+    return home() / "store"
+
+
 def check_store(folder: Path) -> None:
-    """Refuse a folder that no embeddings can be kept in, before any work; it need not be there."""
-    whole = folder.absolute()
+    """Check that embeddings can be written to a folder, which need not exist yet."""
+    folder = folder.absolute()
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
     try:
-        with tempfile.TemporaryFile(
-            dir=next(place for place in (whole, *whole.parents) if place.exists())
-        ):
-            return
+        tempfile.TemporaryFile(dir=existing).close()
     except OSError as error:
-        mend = "name another folder: --store DIR"
         raise OutputError(
-            f"{folder}: cannot keep embeddings there ({error.strerror}); {mend}"
+            f"{folder}: cannot store embeddings there ({error_reason(error)}); "
+            "choose another folder: --store DIR"
         ) from error
 
 
-def check_segments(spec: EncoderSpec, segments: Sequence[Segment], source: Path) -> None:
-    """Refuse folds of some only, and a rate that an encoder of whole segments does not take, before any is read."""
-    given_folds(segments, source)
-    wrong = [
-        segment
-        for segment in segments
-        if spec.windowing is None and segment.rate_hz != spec.rate_hz
-    ]
-    if wrong:
-        found = f"{wrong[0].segment} is cut at {wrong[0].rate_hz} Hz, and {spec.name} wants {spec.rate_hz}"
-        raise InputError(f"{source}: {found}; cut segments anew with --rate {spec.rate_hz}")
+def check_segments(spec: EncoderSpec, segments: Sequence[Segment], source: Path | str) -> None:
+    """Check the folds and the rate of segments, before any audio is read."""
+    read_given_folds(segments, source)
+    if spec.windowing is not None:
+        return
+    for segment in segments:
+        if segment.rate_hz != spec.rate_hz:
+            raise InputError(
+                f"{source}: {spec.name} needs segments at {spec.rate_hz} Hz, but "
+                f"{segment.segment} is at {segment.rate_hz}; "
+                f"cut the segments again with --rate {spec.rate_hz}"
+            )
 
 
-def given_folds(segments: Sequence[Segment], source: Path) -> IntArray | None:
-    """Return the folds that came with the annotations, of all segments or of none."""
+def read_given_folds(segments: Sequence[Segment], source: Path | str) -> IntArray | None:
+    """Return the folds that came with the annotations; all segments must have one, or none."""
     folds = [segment.extra.get("fold") for segment in segments]
-    if None in folds and any(fold is not None for fold in folds):
+    if None not in folds:
+        return np.array(folds, np.int64)
+    if any(fold is not None for fold in folds):
         name = segments[folds.index(None)].segment
         raise InputError(
-            f"{source}: column fold: empty for {name}, and others have one; fill it, or drop the column"
+            f"{source}: column fold: empty for {name}, but not for all; fill it or drop the column"
         )
-    return None if None in folds else np.array(folds, np.int64)
+    return None
 
 
 def make_table(
-    encoder: str, segments: Sequence[Segment], vectors: Signal, source: Path
+    encoder: str,
+    segments: Sequence[Segment],
+    vectors: Float32Array,
+    source: Path | str,
 ) -> Embeddings:
-    """Put vectors beside what is known of their segments."""
+    """Return vectors as a table, with the names and labels of their segments."""
     return Embeddings(
         encoder=encoder,
         vectors=vectors,
@@ -271,6 +391,6 @@ def make_table(
         recording=[segment.recording for segment in segments],
         label=[segment.label for segment in segments],
         labels=[segment.labels for segment in segments],
-        fold=given_folds(segments, source),
+        fold=read_given_folds(segments, source),
         source=str(source),
     )

@@ -1,30 +1,29 @@
-"""A spec of the table → an open encoder: the audio of segments comes in, their sequences and vectors go out.
+"""An `EncoderSpec` comes in, an open encoder goes out that turns segments into vectors.
 
-    segment → windows, or whole → model → sequence (frames × dimension) → mean over frames: the vector
-                                        ↘ windows × (1 + frames) × dimension, where windows have frames inside:
-                                          a vector and then frames of each; `pool` and `unroll` take them apart
+    segment → windows, or whole → model → sequence (frames × dimension) → mean over frames: vector
+                                        ↘ windows × (1 + frames) × dimension if windows have frames
+                                          inside: `pool` takes the vectors, `unroll` the frames
 
-A segment's specs do not depend on the others in its batch.
+The rows of a segment do not depend on the others in its batch.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from callshot.encoders.catalogue import EncoderSpec, fingerprint
 from callshot.encoders.loaders import Model, used_weights
+from callshot.encoders.validation import Float32Array, check_choice
 from callshot.encoders.weights.weight_files import weight_sha256
 from callshot.encoders.windows import cut_windows
 from callshot.errors import InputError, OptionError
+from callshot.files import error_reason, sha256_file
 
-Signal = NDArray[np.float32]
 DEVICES = ("cpu", "cuda")
-MOST_WINDOWS = 64  # at once through a model: a long segment has more
+MOST_WINDOWS = 64  # in one call of a model; a long segment has more
 
 
 @dataclass(frozen=True)
@@ -35,101 +34,107 @@ class Encoder:
     model: Model
     fingerprint: dict[str, object]
 
-    def prepare(self, signal: Signal, rate_hz: int) -> NDArray[np.float32]:
-        """Return what the model is given of a segment: its windows, or all of it at the model's rate."""
+    def prepare(self, signal: Float32Array, rate_hz: int) -> Float32Array:
+        """Return the input of the model: the windows of a segment, or the whole segment."""
         if self.spec.windowing is not None:
             return cut_windows(signal, rate_hz, self.spec.windowing)
         if rate_hz != self.spec.rate_hz:
-            wanted = self.spec.rate_hz
             raise InputError(
-                f"{self.spec.name}: wanted segments at {wanted} Hz, found {rate_hz}; cut them with --rate {wanted}"
+                f"{self.spec.name}: expected segments at {self.spec.rate_hz} Hz, got {rate_hz}; "
+                f"cut them with --rate {self.spec.rate_hz}"
             )
         return signal
 
-    def encode(self, prepared: Sequence[NDArray[np.float32]]) -> list[NDArray[np.float32]]:
-        """Return what `pool` and `unroll` take, for each segment; all windows go through the model together."""
+    def encode(self, prepared: Sequence[Float32Array]) -> list[Float32Array]:
+        """Return the output for each prepared segment; see `pool` and `unroll`."""
         if self.spec.windowing is None:
-            return [self._checked(self.model(signal)) for signal in prepared]
-        ends = np.cumsum([len(windows) for windows in prepared])[:-1]
+            return [self._run(signal) for signal in prepared]
         windows = np.concatenate(prepared)
-        parts = [
-            self._checked(self.model(windows[n : n + MOST_WINDOWS]))
-            for n in range(0, len(windows), MOST_WINDOWS)
-        ]
-        return np.split(np.concatenate(parts), ends)
+        starts = range(0, len(windows), MOST_WINDOWS)
+        batches = [self._run(windows[start : start + MOST_WINDOWS]) for start in starts]
+        counts = [len(segment) for segment in prepared]
+        return np.split(np.concatenate(batches), np.cumsum(counts)[:-1])
 
-    def _checked(self, found: NDArray[np.float32]) -> NDArray[np.float32]:
-        if found.ndim not in (2, 3) or found.shape[-1] != self.spec.dimension or len(found) == 0:
+    def _run(self, batch: Float32Array) -> Float32Array:
+        """Run the model and check what it returns."""
+        output = self.model(batch)
+        dimension = self.spec.dimension
+        if output.ndim not in (2, 3) or output.shape[-1] != dimension or len(output) == 0:
             raise InputError(
-                f"{self.spec.name}: wanted vectors of {self.spec.dimension}, found shape {found.shape}"
+                f"{self.spec.name}: expected vectors of {dimension} dimensions, "
+                f"got shape {output.shape}"
             )
-        if not np.isfinite(found).all():
-            raise InputError(f"{self.spec.name}: the model returned values that are not finite")
-        return found
+        if not np.isfinite(output).all():
+            raise InputError(f"{self.spec.name}: the model returned NaN or infinity")
+        return output
 
 
-def pool(encoded: NDArray[np.float32]) -> NDArray[np.float32]:
+def pool(encoded: Float32Array) -> Float32Array:
     """Return the vector of a segment: the mean over its frames or windows, summed in float64.
 
     >>> pool(np.array([[1, 2], [3, 6]], np.float32))
     array([2., 4.], dtype=float32)
-    >>> pool(np.array([[[9], [1], [2]], [[7], [3], [4]]], np.float32))  # two windows: a vector and two frames each
+
+    Two windows with a vector and two frames each:
+
+    >>> pool(np.array([[[9], [1], [2]], [[7], [3], [4]]], np.float32))
     array([8.], dtype=float32)
     """
     vectors = encoded[:, 0] if encoded.ndim == 3 else encoded
-    mean: NDArray[np.float32] = vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
-    return mean
+    mean = vectors.mean(axis=0, dtype=np.float64)
+    return np.asarray(mean, np.float32)
 
 
-def unroll(encoded: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the sequence of a segment, frames × dimension: frames inside windows follow each other.
+def unroll(encoded: Float32Array) -> Float32Array:
+    """Return the sequence of a segment, frames × dimension: frames of all windows in order.
 
     >>> unroll(np.array([[[9], [1], [2]], [[7], [3], [4]]], np.float32)).ravel()
     array([1., 2., 3., 4.], dtype=float32)
     """
-    return encoded[:, 1:].reshape(-1, encoded.shape[2]) if encoded.ndim == 3 else encoded
+    if encoded.ndim == 2:
+        return encoded
+    return encoded[:, 1:].reshape(-1, encoded.shape[2])
 
 
 def check_device(device: str) -> None:
-    """Refuse a device that is none."""
-    if device not in DEVICES:
-        raise OptionError(f"device: one of {', '.join(DEVICES)}, got {device!r}")
+    """Check the name of a device."""
+    check_choice("device", device, DEVICES)
 
 
 def encoder_fingerprint(spec: EncoderSpec, device: str = "cpu") -> dict[str, object]:
-    """Return everything that decides the numbers of a spec, with the content of the files that it uses on a device."""
-    digests = {
-        weight.file: weight_sha256(spec.weights_name, weight)
-        for weight in used_weights(spec, device)
-    }
-    own = spec.options.get("path")
-    if isinstance(own, str):  # a file of the user's: its content decides, not its name
+    """Return everything that decides the vectors, with the checksums of the files used."""
+    checksums = {}
+    for weight in used_weights(spec, device):
+        checksums[weight.file] = weight_sha256(spec.weights_name, weight)
+    path = spec.options.get("path")
+    if isinstance(path, str):  # a file of the user: its content decides, not its name
         try:
-            with Path(own).open("rb") as stream:
-                digests["path"] = hashlib.file_digest(stream, "sha256").hexdigest()
+            checksums["path"] = sha256_file(Path(path))
         except OSError as error:
-            raise InputError(f"{own}: cannot be read ({error.strerror})") from error
-    return fingerprint(spec, digests)
+            raise InputError(f"{path}: cannot be read ({error_reason(error)})") from error
+    return fingerprint(spec, checksums)
 
 
 def open_encoder(
-    spec: EncoderSpec, *, device: str = "cpu", threads: int = 1, sequences: bool = False
+    spec: EncoderSpec,
+    *,
+    device: str = "cpu",
+    threads: int = 1,
+    sequences: bool = False,
 ) -> Encoder:
-    """Open an encoder, whose weights must be there.
+    """Open an encoder; its weights must be on this machine.
 
-    `sequences` asks for frames, where a model could give their mean alone.
+    `sequences` requests frames from models that could return their mean alone.
     """
     check_device(device)
     if device != "cpu" and not spec.gpu:
         raise OptionError(f"device: {spec.name} runs on the cpu only")
     spec = replace(spec, weights=used_weights(spec, device))
     module, _, function = spec.load.partition(":")
-    model = getattr(import_module(module), function)(
-        spec, device=device, threads=threads, sequences=sequences
-    )
-    whole = encoder_fingerprint(spec, device)
-    if (
-        sequences and spec.windowing is None
-    ):  # the mean of frames and the mean that comes at once differ in late digits
-        whole["frames"] = True
-    return Encoder(spec, model, whole)
+    load = getattr(import_module(module), function)
+    model = load(spec, device=device, threads=threads, sequences=sequences)
+    fingerprint = encoder_fingerprint(spec, device)
+    if sequences and spec.windowing is None:
+        # The mean of the frames differs from the faster mean in late digits.
+        fingerprint["frames"] = True
+    return Encoder(spec, model, fingerprint)

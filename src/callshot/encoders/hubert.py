@@ -1,11 +1,12 @@
-"""HuBERT base, cut to a layer: samples at 16 kHz come in, the sequence of their frames, 768-d every 20 ms, goes out.
+"""HuBERT base, cut at a layer: samples at 16 kHz come in, frames of 768 every 20 ms go out.
 
     published 12-layer ONNX → cut_hubert ─┐
-    Hugging Face weights → export_hubert ─┴→ file of N layers → open_hubert → model(signal) → (frames, 768)
-    Hugging Face weights → open_hubert_torch ─────────────────────────────────↗   the route for a GPU
+    Hugging Face weights → export_hubert ─┴→ file of N layers → open_hubert → model(signal)
+    Hugging Face weights → open_hubert_torch ─────────────────────────────↗   for a GPU
 
-Layer N is hidden state N of the whole model; nothing behind it is computed. A signal goes in alone and at its own
-length: the first convolution is normalised over time, so that padding would change every frame.
+Layer N is hidden state N of the whole model; later layers are not computed. A signal goes in alone
+and at its own length: the first convolution is normalised over time, so padding would change every
+frame.
 """
 
 import logging
@@ -20,38 +21,42 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from callshot.encoders.onnx import cut_graph, need_package, only_input, open_session, reading, run
+from callshot.encoders.onnx import cut_graph, explain_errors, find_input, open_session, run
+from callshot.encoders.validation import (
+    Float32Array,
+    check_signal,
+    check_whole_number,
+    import_package,
+)
 from callshot.errors import InputError, OptionError
 from callshot.files import atomic_path, error_reason
 
-Whole = Callable[[NDArray[np.float32]], NDArray[np.float32]]
+SignalModel = Callable[[Float32Array], Float32Array]
+
 LAYERS = 12
 WIDTH = 768
 RATE_HZ = 16_000
-FIELD = 400  # samples that one frame sees
+FIELD = 400  # samples in the receptive field of a frame
 STRIDE = 320  # samples from frame to frame
 LONGEST_S = 60.0  # the paper's longest segment has 44 s
-FLOOR = (
-    1e-7  # added to the variance, as Hugging Face's feature extractor does: silence stays silence
-)
+VARIANCE_FLOOR = 1e-7  # as in Hugging Face's feature extractor: silence stays silence
 TORCH_EXTRA = "rivals"
 
 
 def cut_hubert(source: Path, target: Path, layer: int) -> None:
-    """Cut the published 12-layer ONNX file to a layer; tried on noise before it is kept.
+    """Cut the published 12-layer ONNX file at a layer; it is tried on noise before it is kept.
 
     >>> cut_hubert(Path("model.onnx"), Path("l2.onnx"), 0)
     Traceback (most recent call last):
-    callshot.errors.OptionError: layer: a whole number from 1 to 12, got 0
+    callshot.errors.OptionError: layer: expected a whole number from 1 to 12, got 0
     """
-    _refuse_layer(layer)
-    output = _layer_output(source, layer)
-    with atomic_path(target) as unfinished:
-        cut_graph(source, unfinished, [output])
+    check_whole_number("layer", layer, maximum=LAYERS)
+    output = _find_layer_output(source, layer)
+    with atomic_path(target) as temporary:
+        cut_graph(source, temporary, [output])
         try:
-            open_hubert(unfinished)(_noise(1.0))
+            open_hubert(temporary)(_make_noise(1.0))
         except InputError as error:
             raise InputError(
                 f"{source}: cut at layer {layer}, {output!r}, it is not HuBERT base ({error})"
@@ -59,63 +64,63 @@ def cut_hubert(source: Path, target: Path, layer: int) -> None:
 
 
 def export_hubert(weights: Path, target: Path, layer: int) -> None:
-    """Export a layer from Hugging Face weights, with torch and transformers; tried on noise before it is kept.
+    """Export a layer from Hugging Face weights; it is tried on noise before it is kept.
 
-    `weights` is a model.safetensors or pytorch_model.bin, of which tensors alone are read. Without a config.json beside
-    it, its configuration is that of HuBERT base.
+    Needs torch and transformers. `weights` is a model.safetensors or pytorch_model.bin. Without a
+    config.json beside it, the configuration is the one of HuBERT base.
     """
-    torch, model = _build(weights, layer)
-    need_package("onnxscript", TORCH_EXTRA)
-    options = {
-        "input_names": ["input_values"],
-        "output_names": ["last_hidden_state"],
-        "dynamic_shapes": ({0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC},),
-    }
-    with atomic_path(target) as unfinished:
-        with _quiet():
-            example = (torch.from_numpy(_noise(1.0))[None],)
+    torch, model = build_hubert(weights, layer)
+    import_package("onnxscript", TORCH_EXTRA)
+    free = torch.export.Dim.DYNAMIC
+    with atomic_path(target) as temporary:
+        with _silence_exporter():
             torch.onnx.export(
                 model,
-                example,
-                unfinished,
+                (torch.from_numpy(_make_noise(1.0))[None],),
+                temporary,
+                input_names=["input_values"],
+                output_names=["last_hidden_state"],
+                dynamic_shapes=({0: free, 1: free},),
                 dynamo=True,
                 external_data=False,
                 verbose=False,
-                **options,
             )
-        open_hubert(unfinished)(_noise(0.5))
+        open_hubert(temporary)(_make_noise(0.5))
 
 
 def open_hubert(
     path: Path,
     *,
     normalise: bool = True,
-    longest_s: float = LONGEST_S,
     device: str = "cpu",
     threads: int = 1,
-) -> Whole:
-    """Open a file that was cut or exported; the model turns (samples,) at 16 kHz into (frames, 768).
+) -> SignalModel:
+    """Open a cut or exported file: a model from (samples,) at 16 kHz to (frames, 768).
 
-    `normalise` gives each signal zero mean and unit variance, as Hugging Face does and torchaudio does not. A signal
-    of fewer than 400 samples has no frame, and is refused; so is one of more than `longest_s`, before it fills the
-    memory: every frame attends to every other, which takes 0.6 GB for 30 s, 1.6 GB for 60 s and 5.5 GB for 120 s.
+    `normalise` scales each signal to zero mean and unit variance, as Hugging Face does and
+    torchaudio does not. A signal of fewer than 400 samples has no frame, and is an error. So is one
+    longer than 60 s: every frame attends to every other, which takes 0.6 GB for 30 s,
+    1.6 GB for 60 s and 5.5 GB for 120 s.
 
-    >>> open_hubert(Path("gone.onnx"))
+    >>> open_hubert(Path("missing.onnx"))
     Traceback (most recent call last):
-    callshot.errors.InputError: gone.onnx: cannot be read (No such file or directory)
+    callshot.errors.InputError: missing.onnx: cannot be read (No such file or directory)
     """
     session = open_session(path, device=device, threads=threads)
-    wave, outputs = only_input(path, session).name, [entry.name for entry in session.get_outputs()]
+    name = find_input(path, session).name
+    outputs = [output.name for output in session.get_outputs()]
     if len(outputs) != 1:
         raise InputError(
-            f"{path}: wanted one output, of frames, found {', '.join(outputs)}; cut the file to a layer"
+            f"{path}: expected one output, of frames, got {', '.join(outputs)}; "
+            "cut the file at a layer"
         )
-    return _whole(
-        path,
-        normalise,
-        longest_s,
-        lambda signal: run(path, session, wave, signal[None], outputs)[0][0],
-    )
+
+    def encode(signal: Float32Array) -> Float32Array:
+        (batch,) = run(path, session, name, signal[np.newaxis], outputs)
+        frames: Float32Array = batch[0]
+        return frames
+
+    return _checked_model(path, encode, normalise)
 
 
 def open_hubert_torch(
@@ -123,157 +128,145 @@ def open_hubert_torch(
     layer: int,
     *,
     normalise: bool = True,
-    longest_s: float = LONGEST_S,
     device: str = "cuda",
     threads: int = 1,
-) -> Whole:
-    """Build a layer from Hugging Face weights (see `export_hubert`) and run it with torch, on a device of torch's."""
-    torch, model = _build(weights, layer)
+) -> SignalModel:
+    """Build a layer from Hugging Face weights (see `export_hubert`) and run it with torch."""
+    torch, model = build_hubert(weights, layer)
     if device.startswith("cuda") and not torch.cuda.is_available():
-        raise OptionError("device: cuda is not there for torch; use cpu")
+        raise OptionError("device: torch finds no cuda; use cpu")
     torch.set_num_threads(threads)
     model.to(device)
 
-    def encode(signal: NDArray[np.float32]) -> NDArray[np.float32]:
-        # cuDNN plans anew for each length, and segments have all lengths: that takes five times the work itself
+    def encode(signal: Float32Array) -> Float32Array:
+        # cuDNN plans again for each new length, which takes five times as long as the work.
         with torch.inference_mode(), torch.backends.cudnn.flags(enabled=False):
-            frames = model(torch.from_numpy(signal)[None].to(device)).last_hidden_state[0]
+            batch = torch.from_numpy(signal)[None].to(device)
+            frames = model(batch).last_hidden_state[0]
         return np.array(frames.cpu().numpy(), np.float32)
 
-    return _whole(weights, normalise, longest_s, encode)
+    return _checked_model(weights, encode, normalise)
 
 
 def torch_has_cuda() -> bool:
-    """Tell whether torch is there, and finds a GPU."""
-    return find_spec("torch") is not None and bool(
-        need_package("torch", TORCH_EXTRA).cuda.is_available()
-    )
+    """Return whether torch is installed and finds a GPU."""
+    if find_spec("torch") is None:
+        return False
+    return bool(import_package("torch", TORCH_EXTRA).cuda.is_available())
 
 
-def _whole(path: Path, normalise: bool, longest_s: float, encode: Whole) -> Whole:
-    def model(signal: NDArray[np.float32]) -> NDArray[np.float32]:
-        frames = encode(_prepared(signal, normalise, longest_s))
-        wanted = ((len(signal) - FIELD) // STRIDE + 1, WIDTH)
-        if frames.shape != wanted:
+def prepare_signal(signal: Float32Array, normalise: bool) -> Float32Array:
+    """Check a signal, and scale it to zero mean and unit variance if `normalise`."""
+    check_signal(signal, shortest=FIELD)
+    if len(signal) > LONGEST_S * RATE_HZ:
+        duration_s = len(signal) / RATE_HZ
+        raise InputError(
+            f"HuBERT: expected at most {LONGEST_S:g} s, got {duration_s:.1f} s; cut it shorter"
+        )
+    if normalise:
+        mean = float(np.mean(signal, dtype=np.float64))
+        variance = float(np.var(signal, dtype=np.float64))
+        signal = (signal - mean) / math.sqrt(variance + VARIANCE_FLOOR)
+    return np.ascontiguousarray(signal, np.float32)
+
+
+def build_hubert(weights: Path, layer: int) -> tuple[Any, Any]:
+    """Return torch, and a model of the first layers; missing tensors are an error."""
+    check_whole_number("layer", layer, maximum=LAYERS)
+    for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
+        os.environ.setdefault(name, "1")  # read when transformers is first imported
+    torch = import_package("torch", TORCH_EXTRA)
+    transformers = import_package("transformers", TORCH_EXTRA)
+    try:
+        config = _read_config(transformers, weights.with_name("config.json"), layer)
+        model = transformers.HubertModel(config)
+        tensors = {}
+        for name, tensor in _read_tensors(torch, weights).items():
+            tensors[name.removeprefix("hubert.")] = tensor
+        missing = model.load_state_dict(tensors, strict=False).missing_keys
+    except Exception as error:  # safetensors, torch, json and transformers have their own classes
+        raise InputError(
+            f"{weights}: cannot be read as weights of HuBERT ({error_reason(error)})"
+        ) from error
+    if missing:
+        raise InputError(
+            f"{weights}: {len(missing)} tensors of HuBERT are missing, the first is {missing[0]}; "
+            "is the file complete?"
+        )
+    return torch, model.float().eval()
+
+
+def _checked_model(
+    path: Path,
+    encode: SignalModel,
+    normalise: bool,
+) -> SignalModel:
+    """Return a model that checks what goes into `encode`, and what comes out."""
+
+    def model(signal: Float32Array) -> Float32Array:
+        frames = encode(prepare_signal(signal, normalise))
+        expected = ((len(signal) - FIELD) // STRIDE + 1, WIDTH)
+        if frames.shape != expected:
             raise InputError(
-                f"{path}: wanted frames of shape {wanted} for {len(signal)} samples, found {frames.shape}"
+                f"{path}: expected frames of shape {expected} for {len(signal)} samples, "
+                f"got {frames.shape}"
             )
         return frames
 
     return model
 
 
-def _prepared(
-    signal: NDArray[np.float32], normalise: bool, longest_s: float
-) -> NDArray[np.float32]:
-    """Refuse what has no frame or no meaning; give the rest zero mean and unit variance, if asked to."""
-    if signal.ndim != 1 or len(signal) < FIELD:
-        raise InputError(
-            f"HuBERT: wanted (samples,), at least {FIELD} at 16 kHz, found {signal.shape}"
-        )
-    if len(signal) > longest_s * RATE_HZ:
-        raise InputError(
-            f"HuBERT: wanted at most {longest_s:g} s, found {len(signal) / RATE_HZ:.1f} s; cut it shorter"
-        )
-    if not np.isfinite(signal).all():
-        raise InputError("HuBERT: wanted finite samples, found NaN or infinity")
-    mean, variance = (
-        float(np.mean(signal, dtype=np.float64)),
-        float(np.var(signal, dtype=np.float64)),
-    )
-    scaled = (signal - mean) / math.sqrt(variance + FLOOR) if normalise else signal
-    return np.ascontiguousarray(scaled, np.float32)
+def _make_noise(seconds: float) -> Float32Array:
+    samples = round(RATE_HZ * seconds)
+    return np.random.default_rng(0).standard_normal(samples).astype(np.float32)
 
 
-def _noise(seconds: float) -> NDArray[np.float32]:
-    return np.random.default_rng(0).standard_normal(round(RATE_HZ * seconds)).astype(np.float32)
-
-
-def _refuse_layer(layer: int) -> None:
-    if not 1 <= layer <= LAYERS:
-        raise OptionError(f"layer: a whole number from 1 to {LAYERS}, got {layer!r}")
-
-
-def _layer_output(source: Path, layer: int) -> str:
-    """Find the tensor that a layer ends in: the last one that its last normalisation makes."""
-    onnx = need_package("onnx", "onnx")
-    with reading(source):
+def _find_layer_output(source: Path, layer: int) -> str:
+    """Return the tensor that a layer ends in: the last one of its last normalisation."""
+    onnx = import_package("onnx", "onnx")
+    with explain_errors(source):
         nodes = onnx.load(source, load_external_data=False).graph.node
-    found: dict[int, str] = {}
-    for node in (
-        nodes
-    ):  # the last layer's tensor is named as the model's output: its node tells where it stands
-        place = re.search(r"layers\.(\d+)/final_layer_norm/", f"{node.name} {node.output[0]}")
-        if place is not None:
-            found[int(place[1]) + 1] = node.output[0]
-    if layer not in found:
-        layers = (
-            f"layers {min(found)} to {max(found)}"
-            if found
-            else "no layer that ends in final_layer_norm"
-        )
-        raise InputError(
-            f"{source}: wanted layer {layer} of an ONNX export of HuBERT base, found {layers}"
-        )
-    return found[layer]
-
-
-def _build(weights: Path, layer: int) -> tuple[Any, Any]:
-    """Return torch, and a model of the first layers alone; a tensor that the file lacks is refused, not drawn."""
-    _refuse_layer(layer)
-    for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
-        os.environ.setdefault(name, "1")  # is read when transformers is first imported
-    torch, transformers = (
-        need_package("torch", TORCH_EXTRA),
-        need_package("transformers", TORCH_EXTRA),
+    outputs: dict[int, str] = {}
+    for node in nodes:
+        # The tensor of the last layer is named like the model's output: the node has the number.
+        match = re.search(r"layers\.(\d+)/final_layer_norm/", f"{node.name} {node.output[0]}")
+        if match is not None:
+            outputs[int(match[1]) + 1] = node.output[0]
+    if layer in outputs:
+        return outputs[layer]
+    layers = "no layer that ends in final_layer_norm"
+    if outputs:
+        layers = f"layers {min(outputs)} to {max(outputs)}"
+    raise InputError(
+        f"{source}: expected layer {layer} of an ONNX export of HuBERT base, got {layers}"
     )
-    try:
-        model = transformers.HubertModel(
-            _config(transformers, weights.with_name("config.json"), layer)
-        )
-        tensors = {
-            name.removeprefix("hubert."): tensor
-            for name, tensor in _tensors(torch, weights).items()
-        }
-        missing = model.load_state_dict(tensors, strict=False).missing_keys
-    except Exception as error:  # safetensors, torch, json and transformers have their own
-        raise InputError(
-            f"{weights}: cannot be read as weights of HuBERT ({error_reason(error)})"
-        ) from error
-    if missing:
-        raise InputError(
-            f"{weights}: {len(missing)} tensors of HuBERT are missing, {missing[0]} first; is it whole?"
-        )
-    return torch, model.float().eval()
 
 
-def _config(transformers: Any, path: Path, layer: int) -> Any:
-    config = (
-        transformers.HubertConfig.from_json_file(path)
-        if path.exists()
-        else transformers.HubertConfig()
-    )
+def _read_config(transformers: Any, path: Path, layer: int) -> Any:
+    config = transformers.HubertConfig()
+    if path.exists():
+        config = transformers.HubertConfig.from_json_file(path)
     config.num_hidden_layers = layer
-    config.mask_time_prob = config.mask_feature_prob = (
-        0.0  # for training alone; its tensor need not be there
-    )
+    # Only training masks; without it, its tensor may be missing.
+    config.mask_time_prob = 0.0
+    config.mask_feature_prob = 0.0
     return config
 
 
-def _tensors(torch: Any, weights: Path) -> Any:
-    """Read safetensors, or what torch saved: its pickle is read by a machine that makes tensors and nothing else."""
+def _read_tensors(torch: Any, weights: Path) -> Any:
+    """Read safetensors, or a file of torch, whose pickle may hold tensors only."""
     if weights.suffix == ".safetensors":
-        return need_package("safetensors.torch", TORCH_EXTRA).load_file(weights)
+        return import_package("safetensors.torch", TORCH_EXTRA).load_file(weights)
     return torch.load(weights, map_location="cpu", weights_only=True)
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep warnings and logs about the exporter's own parts from the user."""
-    before = logging.root.manager.disable
+def _silence_exporter() -> Iterator[None]:
+    """Hide warnings and logs about the exporter's own code."""
+    level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
         with warnings.catch_warnings(action="ignore"):
             yield
     finally:
-        logging.disable(before)
+        logging.disable(level)

@@ -1,17 +1,20 @@
-"""Rows of the catalogue → open models: each function finds a spec's weights, makes what is made of them, and opens it.
+"""Loaders of the catalogue: an `EncoderSpec` comes in, an open model goes out.
 
-A model of windows takes float32 (n, samples) and returns (n, dimension), or (n, 1 + frames, dimension) where there are
-frames inside windows: a vector, then the frames. One of whole segments takes (samples,), returns (frames, dimension).
-Frameworks are imported when a model is opened, by the file that needs them.
+Each loader finds the weights of an encoder, derives the files it needs from them, and opens them.
+A model of windows maps float32 (n, samples) to (n, dimension), or to (n, 1 + frames, dimension)
+if it has frames inside windows: a vector, then the frames. A model of whole segments maps
+(samples,) to (frames, dimension). Frameworks are imported when a model is opened.
 """
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from callshot.encoders.store.store import audio_key
+from callshot.encoders.validation import Float32Array
 from callshot.encoders.weights.weight_files import (
     Weight,
     derive_file,
@@ -24,153 +27,130 @@ from callshot.errors import InputError, OptionError
 if TYPE_CHECKING:
     from callshot.encoders.catalogue import EncoderSpec
 
-Model = Callable[[NDArray[np.float32]], NDArray[np.float32]]
+Model = Callable[[Float32Array], Float32Array]
 
 
 def used_weights(spec: "EncoderSpec", device: str) -> tuple[Weight, ...]:
-    """Return the weights that a spec is opened with, which are there: its own, or in their place one for torch.
+    """Return the weights that an encoder is opened with; they must be on this machine.
 
-    That one is taken on a GPU that torch can use, and where the spec's own are not there.
+    Weights for torch are used on a GPU that torch finds, and if there are no others.
     """
     from callshot.encoders.hubert import torch_has_cuda
 
-    other = tuple(
-        weight
-        for weight in spec.torch_weights
-        if find_weight(spec.weights_name, weight) is not None
-    )[:1]
-    own = all(find_weight(spec.weights_name, weight) is not None for weight in spec.weights)
-    if other and (not own or (device == "cuda" and torch_has_cuda())):
-        return other
+    torch_weights = [weight for weight in spec.torch_weights if _is_present(spec, weight)]
+    has_weights = all(_is_present(spec, weight) for weight in spec.weights)
+    if torch_weights and (not has_weights or (device == "cuda" and torch_has_cuda())):
+        return (torch_weights[0],)
     for weight in spec.weights:
         require_weight(spec.weights_name, weight)
     return spec.weights
 
 
-def load_mfcc(spec: "EncoderSpec", *, sequences: bool, **_: object) -> Model:
-    """Open MFCC; without sequences the mean over frames comes at once, which is faster."""
-    from callshot.encoders.mfcc import MfccOptions, embed, frames
+def _is_present(spec: "EncoderSpec", weight: Weight) -> bool:
+    return find_weight(spec.weights_name, weight) is not None
 
-    given: dict[str, Any] = dict(spec.options)
-    options = MfccOptions(rate_hz=spec.rate_hz, **given)
+
+def load_mfcc(spec: "EncoderSpec", *, sequences: bool, **_: object) -> Model:
+    """Open MFCC; without sequences it returns the mean over frames, which is faster."""
+    from callshot.encoders.mfcc import MfccOptions, compute_mean_mfcc, compute_mfcc
+
+    choices: dict[str, Any] = dict(spec.options)
+    options = MfccOptions(rate_hz=spec.rate_hz, **choices)
     if sequences:
-        return lambda signal: frames(signal, options)
-    return lambda signal: embed(signal, options)[np.newaxis]
+        return lambda signal: compute_mfcc(signal, options)
+    return lambda signal: compute_mean_mfcc(signal, options)[np.newaxis]
 
 
 def load_random(spec: "EncoderSpec", **_: object) -> Model:
-    """Open the floor: a Gaussian vector for each audio, drawn by its hash."""
-    from callshot.encoders.random_encoder import draw
+    """Open the chance level: the same audio always gets the same Gaussian vector."""
 
-    return lambda signal: draw(signal, spec.dimension)[np.newaxis]
+    def model(signal: Float32Array) -> Float32Array:
+        seed = np.random.SeedSequence(int(audio_key(signal), 16))
+        generator = np.random.Generator(np.random.Philox(seed))
+        return generator.standard_normal((1, spec.dimension), np.float32)
+
+    return model
 
 
 def load_birdnet(spec: "EncoderSpec", *, threads: int, **_: object) -> Model:
-    """Open BirdNET; at first use its file is rewritten to give the embedding, and checked against the slow way."""
-    from callshot.encoders.birdnet import (
-        EMBEDDING,
-        TOLERANCE,
-        check_rewrite,
-        expose_tensor,
-        open_birdnet,
-    )
+    """Open BirdNET, rewritten once to end in the embedding."""
+    from callshot.encoders.birdnet import open_birdnet, rewrite_birdnet
 
-    weight = require_weight(spec.weights_name, spec.weights[0])
-
-    def make(target: Path) -> None:
-        expose_tensor(weight, target, EMBEDDING)
-        difference = check_rewrite(weight, target)
-        if not difference <= TOLERANCE:
-            raise InputError(
-                f"{weight}: rewritten, it differs by {difference:g} from the original; not used"
-            )
-
-    return open_birdnet(
-        derive_file(spec.weights_name, "embedding-1.tflite", weight, make), threads=threads
-    )
+    path = _derive(spec, "embedding-1.tflite", rewrite_birdnet)
+    return open_birdnet(path, threads=threads)
 
 
 def load_hubert(spec: "EncoderSpec", *, device: str, threads: int, **_: object) -> Model:
-    """Open HuBERT, cut to the layer that is asked for: what comes after it would be computed for nothing.
+    """Open HuBERT, cut at the requested layer.
 
-    Weights for torch are run by torch on a GPU; else they are exported, once.
+    Weights for torch are run by torch on a GPU, and else exported to ONNX once.
     """
-    from callshot.encoders.hubert import (
-        cut_hubert,
-        export_hubert,
-        open_hubert,
-        open_hubert_torch,
-        torch_has_cuda,
-    )
+    from callshot.encoders import hubert
     from callshot.encoders.onnx import has_cuda
 
-    weight, layer = require_weight(spec.weights_name, spec.weights[0]), int(spec.options["layer"] or 0)
-    normalise, is_onnx = bool(spec.options["normalise"]), weight.suffix == ".onnx"
-    if device == "cuda" and not is_onnx and torch_has_cuda():
-        return open_hubert_torch(weight, layer, normalise=normalise, threads=threads)
+    weight = require_weight(spec.weights_name, spec.weights[0])
+    is_onnx = weight.suffix == ".onnx"
+    layer: Any = spec.options["layer"]
+    normalise = bool(spec.options["normalise"])
+    if device == "cuda" and not is_onnx and hubert.torch_has_cuda():
+        return hubert.open_hubert_torch(weight, layer, normalise=normalise, threads=threads)
     if device == "cuda" and not has_cuda():
-        torch = f"a torch that finds a GPU, with weights for it (callshot encoders get {spec.weights_name} --torch)"
         raise OptionError(
-            f"device: cuda wants {torch}, or onnxruntime-gpu in place of onnxruntime; or use cpu"
+            "device: cuda needs a torch that finds a GPU and weights for it "
+            f"(callshot encoders get {spec.weights_name} --torch), "
+            "or onnxruntime-gpu instead of onnxruntime; or use cpu"
         )
-    make = cut_hubert if is_onnx else export_hubert
-    cut = derive_file(
-        spec.weights_name,
-        f"layer-{layer}-1.onnx",
-        weight,
-        lambda target: make(weight, target, layer),
-    )
-    return open_hubert(cut, normalise=normalise, device=device, threads=threads)
+    make = hubert.cut_hubert if is_onnx else hubert.export_hubert
+    path = _derive(spec, f"layer-{layer}-1.onnx", partial(make, layer=layer))
+    return hubert.open_hubert(path, normalise=normalise, device=device, threads=threads)
 
 
 def load_perch_v2(spec: "EncoderSpec", *, device: str, threads: int, **_: object) -> Model:
-    """Open Perch 2, cut to what is asked for: the head of 14,795 classes is most of the file."""
+    """Open Perch 2, cut to its embedding: the head of 14,795 classes is most of the file."""
     from callshot.encoders.onnx import cut_graph
     from callshot.encoders.perch import open_perch_v2, open_perch_v2_spatial
 
-    weight, spatial = (
-        require_weight(spec.weights_name, spec.weights[0]),
-        spec.options["sequence"] == "spatial",
-    )
-    outputs = ["embedding", "spatial_embedding"] if spatial else ["embedding"]
-    cut = derive_file(
-        spec.weights_name,
-        f"{outputs[-1]}-1.onnx",
-        weight,
-        lambda target: cut_graph(weight, target, outputs),
-    )
-    return (open_perch_v2_spatial if spatial else open_perch_v2)(
-        cut, device=device, threads=threads
-    )
+    outputs = ["embedding"]
+    open_model: Callable[..., Model] = open_perch_v2
+    if spec.options["sequence"] == "spatial":
+        outputs.append("spatial_embedding")
+        open_model = open_perch_v2_spatial
+    path = _derive(spec, f"{outputs[-1]}-1.onnx", partial(cut_graph, outputs=outputs))
+    return open_model(path, device=device, threads=threads)
+
+
+def _derive(spec: "EncoderSpec", name: str, make: Callable[[Path, Path], None]) -> Path:
+    """Return a file that is made once from the first weight of an encoder."""
+    weight = require_weight(spec.weights_name, spec.weights[0])
+    return derive_file(spec.weights_name, name, weight, partial(make, weight))
 
 
 def load_perch_v1(spec: "EncoderSpec", *, device: str, threads: int, **_: object) -> Model:
-    """Open Perch 1, converted once from its TensorFlow model, and checked against that."""
+    """Open Perch 1, converted once from its TensorFlow model and compared with it."""
     from callshot.encoders.perch import convert_perch_v1, open_perch_v1
 
     for weight in spec.weights:
         require_weight(spec.weights_name, weight)
     folder = weight_folder(spec.weights_name) / spec.weights[0].file.partition("/")[0]
 
-    def make(target: Path) -> None:
+    def convert(target: Path) -> None:
         convert_perch_v1(folder, target)
 
-    return open_perch_v1(
-        derive_file(spec.weights_name, "perch-1.onnx", folder, make), device=device, threads=threads
-    )
+    path = derive_file(spec.weights_name, "perch-1.onnx", folder, convert)
+    return open_perch_v1(path, device=device, threads=threads)
 
 
 def load_onnx(spec: "EncoderSpec", *, device: str, threads: int, **_: object) -> Model:
     """Open a user's own model of waveforms."""
-    from callshot.encoders.onnx import open_windows, refuse_external
+    from callshot.encoders.onnx import check_single_file, open_windows
 
     if spec.windowing is None:
-        raise InputError(f"{spec.name}: wanted a window")
-    path, output = Path(str(spec.options["path"])), str(spec.options["output"]) or None
-    refuse_external(path)
+        raise InputError(f"{spec.name}: expected windows; window_s is missing")
+    path = Path(str(spec.options["path"]))
+    check_single_file(path)
     return open_windows(
         path,
-        output=output,
+        output=str(spec.options["output"]) or None,
         samples=spec.windowing.window,
         dimension=spec.dimension,
         device=device,

@@ -1,1 +1,4 @@
-"""EMBEDDINGS → SCORES: folds, supports, centroids, metrics and spreads. Arrays only: no files, clock or printing."""
+"""Embeddings → scores: folds, supports, centroids, metrics and spreads.
+
+Arrays only: no files, no clock, no printing.
+"""

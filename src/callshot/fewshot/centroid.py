@@ -1,11 +1,12 @@
-"""A support set → the nearest-centroid rule, as centroids or as the linear layer that they are.
+"""Support vectors and labels → the nearest-centroid rule, as centroids or as a linear layer.
 
     c_n = mean of the class's support        a_n = 2 c_n·z − |c_n|²        W = 2 C,  b = −|c_n|²
 
-The decision is argmax a_n, which is argmin |z − c_n|². Scores are the log-odds of softmax(a), or the softmax itself.
-Nothing is trained and nothing is tuned.
+The decision is argmax a_n, which is argmin |z − c_n|². Scores are the log-odds of softmax(a), or
+the softmax itself. Nothing is trained and nothing is tuned.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,12 +16,10 @@ from callshot.errors import InputError
 from callshot.fewshot.kernels.scores import to_log_odds, to_softmax
 from callshot.records import FloatArray
 
-SCORES = ("log", "softmax")
-
 
 @dataclass(frozen=True)
 class LinearLayer:
-    """The rule as weights (classes, dimensions) and bias (classes): a = W z + b."""
+    """A linear layer: a = W z + b, with weight (classes, dimensions) and bias (classes)."""
 
     classes: tuple[str, ...]
     weight: FloatArray
@@ -38,14 +37,15 @@ def centroids(vectors: ArrayLike, label: ArrayLike) -> tuple[tuple[str, ...], Fl
     (('roar', 'rumble'), array([[5., 5.],
            [1., 0.]]))
     """
-    table, names = np.asarray(vectors, np.float64), np.asarray(label).astype(str)
+    table = np.asarray(vectors, np.float64)
+    names = np.asarray(label).astype(str)
     if len(table) != len(names) or not len(names):
         raise InputError(
-            f"one label per support vector, one at least: got {len(names)} for {len(table)}"
+            f"expected one label per support vector, one or more; got {len(names)} for {len(table)}"
         )
     classes = np.unique(names)
     means = np.stack([table[names == name].mean(axis=0) for name in classes])
-    return tuple(str(name) for name in classes), means
+    return tuple(classes.tolist()), means
 
 
 def linear_layer(vectors: ArrayLike, label: ArrayLike) -> LinearLayer:
@@ -59,17 +59,41 @@ def linear_layer(vectors: ArrayLike, label: ArrayLike) -> LinearLayer:
     return LinearLayer(classes, 2.0 * means, -np.einsum("nd,nd->n", means, means))
 
 
-def score(a: ArrayLike, kind: str = "log") -> FloatArray:
-    """Return the scores of a (…, classes): log-odds (`log`), or the literal softmax, which saturates.
+def log_odds(a: ArrayLike) -> FloatArray:
+    """Return the log-odds of softmax(a) over the last axis: a_n − log Σ_{m≠n} exp a_m.
 
-    >>> score([0.0, 0.0])
-    array([0., 0.])
-    >>> score([800.0, 0.0]), score([800.0, 0.0], "softmax")
-    (array([ 800., -800.]), array([1., 0.]))
+    They rank queries as the softmax does, and do not saturate.
+
+    Parameters
+    ----------
+    a : array-like of shape (…, classes)
+        What a classifier gives each class, for example 2 c·z − |c|².
+
+    Returns
+    -------
+    ndarray of shape (…, classes)
+
+    Examples
+    --------
+    >>> log_odds([800.0, 0.0])
+    array([ 800., -800.])
     """
+    return _apply(to_log_odds, a)
+
+
+def softmax(a: ArrayLike) -> FloatArray:
+    """Return the softmax of a (…, classes), which saturates.
+
+    >>> softmax([800.0, 0.0])
+    array([1., 0.])
+    """
+    return _apply(to_softmax, a)
+
+
+def _apply(to_scores: Callable[..., None], a: ArrayLike) -> FloatArray:
     table = np.asarray(a, np.float64)
-    columns = np.array(table.reshape(-1, table.shape[-1]).T[None, :, None])
-    (to_log_odds if kind == "log" else to_softmax)(
-        columns, 0, 1, np.empty((1, 1, columns.shape[3]), np.uint16)
-    )
+    classes = table.shape[-1]
+    columns = np.array(table.reshape(-1, classes).T[None, :, None])
+    decided = np.empty((1, 1, columns.shape[-1]), np.uint16)
+    to_scores(columns, 0, 1, decided)
     return np.asarray(columns[0, :, 0].T.reshape(table.shape))

@@ -1,12 +1,13 @@
-"""The rules without training, one row each: what becomes of the vectors of a split, and how a support scores a query.
+"""The rules without training, one row each: the transform of a split's vectors, and the score.
 
-    mean      2 c·z − |c|², c the class mean: −|z − c|² but for what all classes share
+    mean      2 c·z − |c|², c the class mean: −|z − c|² up to a term that all classes share
     cosine    c·z / |c| |z|
     nearest   the largest 2 x·z − |x|² of the class's exemplars x: −|z − x|² of the closest
-    medoid    2 x·z − |x|² of the exemplar x with the smallest sum of distances to the others, the first of several
+    medoid    2 x·z − |x|² of the exemplar x with the least sum of distances to the others
 
-All go through the same draws, scores and metrics: no stream knows the classifier. What depends on a split is made of
-the vectors on its support side, without their labels; a query's vector is moved by it and has no part in it.
+All use the same draws, scores and metrics: no stream depends on the classifier. A transform is
+fitted to the vectors on the support side of a split, without their labels; queries have no part in
+it.
 """
 
 from collections.abc import Callable
@@ -20,28 +21,27 @@ from callshot.records import FloatArray
 
 Transform = Callable[[FloatArray], FloatArray]
 
-LEAST_SHRINKAGE = (
-    1e-8  # Ledoit and Wolf's can be 0, and then a covariance of few vectors has no inverse
-)
+# Ledoit and Wolf's shrinkage can be 0, and then a covariance of few vectors has no inverse.
+MIN_SHRINKAGE = 1e-8
 
 
 @dataclass(frozen=True)
 class Classifier:
-    """One rule. `fit` makes, of the vectors on the support side of a split, what all its vectors go through first.
+    """One rule; `fit` makes a transform of all vectors from those on the support side of a split.
 
-    Where `centred`, vectors may be moved near the origin, as no distance changes by that; the other rules read them as
-    the encoder gave them.
+    `centred` rules allow vectors to be moved near the origin, which changes no distance; the others
+    read them as the encoder gave them.
     """
 
     name: str
-    told: str
+    description: str
     rule: str = "mean"
     centred: bool = True
     fit: Callable[[FloatArray], Transform] | None = None
 
 
 def unit(vectors: FloatArray) -> FloatArray:
-    """Bring rows to length 1; a row of zeros stays.
+    """Scale rows to length 1; a row of zeros stays.
 
     >>> unit(np.array([[3.0, 4.0], [0.0, 0.0]]))
     array([[0.6, 0.8],
@@ -52,26 +52,30 @@ def unit(vectors: FloatArray) -> FloatArray:
 
 
 def centre_and_normalise(support: FloatArray) -> Transform:
-    """Take off the mean of the support side, then bring every vector to length 1 (SimpleShot's CL2N)."""
+    """Subtract the mean of the support side, then scale to length 1 (SimpleShot's CL2N)."""
     mean = support.mean(axis=0)
     return lambda vectors: unit(vectors - mean)
 
 
 def whiten(support: FloatArray) -> Transform:
-    """Make distances those of Mahalanobis, by the covariance of the support side."""
+    """Turn distances into Mahalanobis distances by the covariance of the support side."""
     from scipy.linalg import solve_triangular
 
     mean, covariance = ledoit_wolf(support)
     lower = np.linalg.cholesky(covariance)
-    return lambda vectors: np.ascontiguousarray(
-        solve_triangular(lower, (vectors - mean).T, lower=True).T
-    )
+
+    def transform(vectors: FloatArray) -> FloatArray:
+        whitened = solve_triangular(lower, (vectors - mean).T, lower=True)
+        return np.ascontiguousarray(whitened.T)
+
+    return transform
 
 
 def ledoit_wolf(vectors: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the mean, and the covariance shrunk towards a multiple of the identity by Ledoit and Wolf's share.
+    """Return the mean, and the covariance shrunk towards a multiple of the identity.
 
-    The share is 1e-8 at least, and vectors that do not vary have the identity, so that there is an inverse.
+    The shrinkage is Ledoit and Wolf's, at least 1e-8, and vectors that do not vary get the
+    identity, so that an inverse exists.
 
     >>> ledoit_wolf(np.array([[0.0, 1.0], [0.0, 3.0], [3.0, 2.0]]))[1].round(4)
     array([[1.3333, 0.    ],
@@ -79,47 +83,59 @@ def ledoit_wolf(vectors: FloatArray) -> tuple[FloatArray, FloatArray]:
     """
     count, dimensions = vectors.shape
     mean = vectors.mean(axis=0)
-    off = vectors - mean
-    size = float(np.sqrt(np.mean(off**2))) or 1.0
-    off /= size  # the mean variance is 1 now, or 0
-    covariance = off.T @ off / count
+    deviation = vectors - mean
+    size = float(np.sqrt(np.mean(deviation**2))) or 1.0
+    deviation /= size  # the mean variance is 1 now, or 0
+    covariance = deviation.T @ deviation / count
     scale = np.trace(covariance) / dimensions
     power = np.sum(covariance**2)
-    noise = (np.mean(np.einsum("rd,rd->r", off, off) ** 2) - power) / count
+    squares = np.einsum("rd,rd->r", deviation, deviation)
+    noise = (np.mean(squares**2) - power) / count
     signal = power - dimensions * scale**2
-    share = min(max(noise / signal, LEAST_SHRINKAGE), 1.0) if signal > 0 else 1.0
-    covariance *= 1.0 - share
-    covariance.flat[:: dimensions + 1] += share * (scale or 1.0)
+    shrinkage = 1.0
+    if signal > 0:
+        shrinkage = min(max(noise / signal, MIN_SHRINKAGE), 1.0)
+    covariance *= 1.0 - shrinkage
+    covariance.flat[:: dimensions + 1] += shrinkage * (scale or 1.0)
     return mean, np.asarray(size**2 * covariance)
 
 
-CLASSIFIERS = {
-    row.name: row
-    for row in (
-        Classifier("centroid", "squared distance to the class mean"),
-        Classifier("cosine", "cosine of the angle to the class mean", "cosine", centred=False),
-        Classifier(
-            "cl2n", "centred, length 1, then centroid", centred=False, fit=centre_and_normalise
-        ),
-        Classifier(
-            "whitened", "whitened by the support side, then centroid", centred=False, fit=whiten
-        ),
-        Classifier("neighbour", "squared distance to the closest exemplar", "nearest"),
-        Classifier("medoid", "squared distance to the most central exemplar", "medoid"),
-    )
-}
-CENTROID = CLASSIFIERS["centroid"]
+CENTROID = Classifier("centroid", "squared distance to the class mean")
+_CLASSIFIERS = (
+    CENTROID,
+    Classifier(
+        "cosine",
+        "cosine of the angle to the class mean",
+        rule="cosine",
+        centred=False,
+    ),
+    Classifier(
+        "cl2n",
+        "centred, length 1, then centroid",
+        centred=False,
+        fit=centre_and_normalise,
+    ),
+    Classifier(
+        "whitened",
+        "whitened by the support side, then centroid",
+        centred=False,
+        fit=whiten,
+    ),
+    Classifier("neighbour", "squared distance to the closest exemplar", rule="nearest"),
+    Classifier("medoid", "squared distance to the most central exemplar", rule="medoid"),
+)
+CLASSIFIERS = {classifier.name: classifier for classifier in _CLASSIFIERS}
 
 
 def find_classifier(name: str) -> Classifier:
-    """Return a classifier by its name; an unknown one is answered with the nearest.
+    """Return a classifier by its name.
 
     >>> find_classifier("neighbour").rule
     'nearest'
     """
     if name in CLASSIFIERS:
         return CLASSIFIERS[name]
-    near = "".join(
-        f"did you mean {other}? " for other in get_close_matches(name.lower(), CLASSIFIERS, 1, 0.4)
-    )
-    raise OptionError(f"classifier: there is no {name!r}; {near}There are {', '.join(CLASSIFIERS)}")
+    close = get_close_matches(name.lower(), CLASSIFIERS, n=1, cutoff=0.4)
+    hint = f"did you mean {close[0]}? " if close else ""
+    names = ", ".join(CLASSIFIERS)
+    raise OptionError(f"classifier: there is no {name!r}; {hint}There are {names}")

@@ -1,42 +1,41 @@
-"""What a sweep runs on: episodes, their products, threads, and how much memory it may take.
+"""What a sweep runs on: episodes, their products, threads, and a memory limit.
 
-Threads share nothing but what they read: each task writes a place of its own, and sums are taken in a fixed order, so
-the number of threads cannot be seen in the results.
+Threads share only what they read: each task writes to its own part of an array, and sums are taken
+in a fixed order, so the number of threads cannot change the results.
 """
 
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Self
 
 import numpy as np
 
 from callshot.fewshot.classifiers import CENTROID, Classifier, unit
 from callshot.fewshot.episodes import Episodes, Split
-from callshot.fewshot.gram import Gram, build_gram, expand, gram_bytes
-from callshot.fewshot.kernels import scores
-from callshot.fewshot.kernels.nearest_and_medoid import multiply
+from callshot.fewshot.gram import class_matrices, expand, gram_bytes, no_matrices
+from callshot.fewshot.kernels import scores, streams
+from callshot.fewshot.kernels.supports import RULES, Rows, Sampling, multiply_rows
 from callshot.fewshot.protocol import Protocol
 from callshot.records import FloatArray, IntArray
 
 Step = Callable[[float], None]
 Task = Callable[[], object]
 
-ROWS_AT_ONCE = 64  # queries in one multiplication
+BLOCK_ROWS = 64  # queries in one multiplication
 
 
 @dataclass(frozen=True)
 class Engine:
-    """Episodes under a protocol; `gram` is None where the vectors are read directly; `memory` is in bytes.
+    """Episodes under a protocol; `memory` is in bytes.
 
-    With a classifier that is fitted to splits, only what `at_split` returns can be run.
+    With a classifier that is fitted to splits, only the engine that `for_split` returns can run.
     """
 
     episodes: Episodes
     protocol: Protocol
-    gram: Gram | None
     threads: ThreadPoolExecutor
     workers: int
     memory: int
@@ -49,37 +48,51 @@ class Engine:
         return self.protocol.sampler == "distinct"
 
     @property
-    def to_scores(self) -> Callable[..., None]:
-        """The kernel that turns a_n into scores and hard decisions."""
-        return scores.to_softmax if self.protocol.score == "softmax" else scores.to_log_odds
-
-    @property
     def rule(self) -> str:
         """How a support scores a query: mean, cosine, nearest or medoid."""
         return self.classifier.rule
 
     @property
-    def by_exemplar(self) -> bool:
-        """Whether one exemplar stands for its class, instead of a mean."""
-        return self.rule in ("nearest", "medoid")
+    def to_scores(self) -> Callable[..., None]:
+        """The kernel that turns a_n into scores and hard decisions."""
+        return scores.to_softmax if self.protocol.score == "softmax" else scores.to_log_odds
 
-    @property
-    def matrices(self) -> tuple[FloatArray, IntArray]:
-        """The matrix of each class, and where it starts; without one, nothing and zeros."""
-        nothing = (np.empty(0), np.zeros_like(self.episodes.class_start))
-        return nothing if self.gram is None else (self.gram.block, self.gram.start)
+    @cached_property
+    def direct(self) -> bool:
+        """Whether the matrices exceed the memory limit, so that the vectors are read directly."""
+        return gram_bytes(self.episodes) > self.memory
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The rows for the kernels, with the matrices where these fit the memory limit."""
+        episodes = self.episodes
+        matrices = no_matrices(episodes) if self.direct else class_matrices(episodes, self.rule)
+        return Rows(
+            RULES.index(self.rule),
+            episodes.vectors,
+            episodes.squares,
+            episodes.class_start,
+            *matrices,
+        )
+
+    def sampling(self, purpose: str, shots: IntArray) -> Sampling:
+        """Return how supports are drawn, for the kernels."""
+        stream = streams.purpose_key(self.protocol.seed, purpose)
+        return Sampling(stream, self.episodes.class_key, shots, self.distinct)
 
     def queries(self, part: Split) -> tuple[FloatArray, IntArray]:
-        """Return the distinct vectors of a fold's queries, and which of these each has; for the cosine of length 1."""
+        """Return the distinct vectors of a fold's queries, and the number of each query's.
+
+        For the cosine they have length 1.
+        """
         vectors, place = self.episodes.distinct_at(part.rows)
         return unit(vectors) if self.rule == "cosine" else vectors, place
 
-    def at_split(self, part: Split) -> "Engine":
-        """Return the engine on the vectors that its classifier makes of a split."""
+    def for_split(self, part: Split) -> "Engine":
+        """Return the engine on the vectors that its classifier makes from a split."""
         if self.classifier.fit is None:
             return self
-        episodes = fit_split(self.episodes, self.classifier, part.number)
-        return replace(self, episodes=episodes, gram=_multiply(episodes, self.rule, self.memory))
+        return replace(self, episodes=fit_split(self.episodes, self.classifier, part.number))
 
     def run(self, tasks: Sequence[Task], weight: float = 0.0) -> None:
         """Run tasks, report each as its share of the weight, and raise the first error."""
@@ -98,7 +111,7 @@ class Engine:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop the threads, and what they have not begun."""
+        """Stop the threads; tasks that have not begun are dropped."""
         self.threads.shutdown(cancel_futures=True)
 
 
@@ -110,42 +123,38 @@ def open_engine(
     step: Step = lambda share: None,
     classifier: Classifier = CENTROID,
 ) -> Engine:
-    """Multiply out the Gram blocks if they fit the memory, and start the threads."""
-    seen = episodes if classifier.centred else episodes.uncentred()
-    gram = _multiply(seen, classifier.rule, memory) if classifier.fit is None else None
-    return Engine(
-        seen, protocol, gram, ThreadPoolExecutor(workers), workers, memory, step, classifier
-    )
+    """Start the threads, on the vectors that the classifier reads."""
+    if not classifier.centred:
+        episodes = episodes.uncentred()
+    threads = ThreadPoolExecutor(workers)
+    return Engine(episodes, protocol, threads, workers, memory, step, classifier)
 
 
 def fit_split(episodes: Episodes, classifier: Classifier, number: int) -> Episodes:
-    """Return the episodes on the vectors that a classifier makes of a split: queries have no part in the making."""
+    """Return the episodes on the vectors that a classifier makes from a split's support side."""
     if classifier.fit is None:
         return episodes
-    return episodes.moved(classifier.fit(episodes.vectors[episodes.fold != number]))
-
-
-def _multiply(episodes: Episodes, rule: str, memory: int) -> Gram | None:
-    return build_gram(episodes, rule) if gram_bytes(episodes) <= memory else None
+    return episodes.transformed(classifier.fit(episodes.vectors[episodes.fold != number]))
 
 
 def cross_products(engine: Engine, part: Split) -> FloatArray:
-    """Multiply the queries of a fold, (queries, rows), with every row.
+    """Multiply the queries of a fold with every row, (queries, rows).
 
-    The threads share the rows in blocks of one size, so that their number cannot be seen in the last digit.
+    The threads share the queries in blocks of one size, so that their number cannot change the last
+    digit.
     """
-    queries, of_query = engine.queries(part)
-    rows, of_row = engine.episodes.distinct
+    queries, query_place = engine.queries(part)
+    rows, row_place = engine.episodes.distinct
     table = np.empty((len(queries), len(rows)))
-    spans = list(blocks(len(queries), ROWS_AT_ONCE))
-    engine.run([partial(np.dot, queries[at], rows.T, out=table[at]) for at in spans])
-    return expand(table, of_query, of_row)
+    spans = blocks(len(queries), BLOCK_ROWS)
+    engine.run([partial(np.dot, queries[span], rows.T, out=table[span]) for span in spans])
+    return expand(table, query_place, row_place)
 
 
-def multiply_out(these: FloatArray, those: FloatArray) -> FloatArray:
-    """Multiply rows with rows, (these, those), without BLAS: no place and no size of a block shows in a digit."""
-    table = np.empty((len(these), len(those)))
-    multiply(these, those, table)
+def multiply_without_blas(left: FloatArray, right: FloatArray) -> FloatArray:
+    """Multiply rows with rows, (left, right); no block size can change a digit."""
+    table = np.empty((len(left), len(right)))
+    multiply_rows(left, right, table)
     return table
 
 
@@ -156,7 +165,7 @@ def blocks(total: int, size: int) -> Iterator[slice]:
 
 
 def machine_memory() -> int:
-    """Return the memory of this machine in bytes; 8 GiB where it cannot be told."""
+    """Return the memory of this machine in bytes; 8 GiB where the system does not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):

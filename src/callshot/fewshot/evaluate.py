@@ -9,20 +9,13 @@ from functools import partial
 import numpy as np
 import polars as pl
 
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError
 from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.classifiers import find_classifier
 from callshot.fewshot.differences import compare_encoders
 from callshot.fewshot.engine import Engine, machine_memory, open_engine
 from callshot.fewshot.episodes import plan_episodes
-from callshot.fewshot.folds import (
-    DEFAULT_FOLDS,
-    audit,
-    check_folds,
-    complete_shots,
-    count_classes,
-    make_folds,
-)
+from callshot.fewshot.folds import audit, choose_folds, complete_shots, count_classes
 from callshot.fewshot.gram import gram_bytes
 from callshot.fewshot.label_budget import label_budget
 from callshot.fewshot.protocol import Protocol
@@ -33,7 +26,6 @@ from callshot.records import (
     Embeddings,
     Evaluation,
     Folds,
-    IntArray,
     Progress,
     no_progress,
 )
@@ -204,29 +196,6 @@ def _add_sweep(
     if summary.spread == protocol.spreads[0]:
         results.add(confusion=summary.confusion())
         results.notes.extend(summary.notes())
-
-
-def choose_folds(
-    embeddings: Embeddings,
-    count: int | None = None,
-    given: IntArray | None = None,
-    source: object = None,
-    *,
-    default: int = DEFAULT_FOLDS,
-) -> Folds:
-    """Take the folds of the table or of the file `source`, or build `count` or `default` folds."""
-    fold = embeddings.fold if given is None else given
-    if fold is None:
-        count = default if count is None else count
-        return make_folds(embeddings.label, embeddings.recording, count)
-    where = f"{embeddings.source if source is None else source}: column fold"
-    try:
-        folds = check_folds(embeddings.recording, fold)
-    except InputError as error:
-        raise type(error)(f"{where}: {error}") from None
-    if count is not None and folds.count != count:
-        raise OptionError(f"{where} has {folds.count} folds, the option asks for {count}; omit one")
-    return folds
 
 
 def _check_table(table: Embeddings, first: Embeddings) -> None:

@@ -1,8 +1,9 @@
-"""Labels and recordings of segments → the fold of each segment, and how good these folds are known to be.
+"""Labels and recordings of segments → the fold of each segment, and how good the folds are.
 
-Recordings are never split. The number of eligible classes counts first, then how evenly they are spread. A greedy start
-is improved by local search; a lower bound or an integer program then proves the optimum, where the corpus allows it.
-Nothing depends on the order of rows or on a random state, nor on the clock unless the proof says so.
+Recordings are never split. The number of eligible classes counts first, then how evenly these are
+spread. A greedy start is improved by local search; a lower bound or an integer program then proves
+the optimum, where the corpus allows it. The result does not depend on the order of rows or a random
+state, and not on the clock unless the proof says so.
 """
 
 import math
@@ -15,33 +16,38 @@ from typing import Any
 import numpy as np
 
 from callshot.errors import InputError, OptionError
-from callshot.fewshot.kernels.fold_assignment import add_up, least_range, spread_greedily, walk
+from callshot.fewshot.kernels.fold_assignment import (
+    assign_greedily,
+    count_by_fold,
+    least_range,
+    search_locally,
+)
 from callshot.records import COMMON_FOLD, IntArray
 
-# Walks of the local search: proposals per recording, and whether empty folds of ineligible classes are priced.
-WALKS = ((2_000, True), (20_000, True), (6_000, False))
+# Local searches: proposals per recording, and whether empty folds of a class are priced one by one.
+SEARCHES = ((2_000, True), (20_000, True), (6_000, False))
 SETTLING = 1_000  # proposals per recording that make folds equal in size
-MOST_PLACES = (
-    300  # distinct recordings × folds; beyond, a node of the integer program takes too long
-)
-SLIGHT = Fraction(1, 1_000_000)  # the solver cannot tell sums of spreads that differ by less
-Limits = dict[str, float]  # what milp may take, as its options
-Merit = tuple[
-    int, Fraction
-]  # smaller is better: minus the number of eligible classes, the sum of their spreads
+MAX_PLACES = 300  # distinct recordings × folds; above, a node of the integer program is too slow
+RESOLUTION = Fraction(
+    1, 1_000_000
+)  # smaller differences of spreads are below the solver's tolerance
+NO_SOLUTION = 2  # milp: infeasible, so nothing is better than what is known
+
+Limits = dict[str, float]  # options of milp
+Cost = tuple[int, Fraction]  # minus the number of eligible classes, and the sum of their spreads
 
 
 @dataclass(frozen=True)
 class Balance:
-    """How well folds serve: `spread` is the mean over eligible classes of (max − min) / mean of their fold counts."""
+    """Eligible classes, and the mean of (max − min) / mean of their fold counts."""
 
     eligible: int
     spread: float
 
 
 @dataclass(frozen=True)
-class Built:
-    """The fold of each row (−1 is the common fold); `proof` says in words whether better folds can exist."""
+class BuiltFolds:
+    """The fold of each row (−1 is the common fold); `proof` says whether better folds can exist."""
 
     fold: IntArray
     balance: Balance
@@ -50,52 +56,59 @@ class Built:
 
 
 @dataclass(frozen=True)
-class Task:
-    """What is spread over `count` folds: `holds` is (recordings, classes), in segments."""
+class Problem:
+    """Recordings to assign to `count` folds; `holds` is (recordings, classes), in segments."""
 
     holds: IntArray
     count: int
 
     def counts(self, fold: IntArray) -> IntArray:
-        """Return the (classes, folds) counts."""
-        return add_up(self.holds, fold, self.count)
+        """Return the segments of each class in each fold."""
+        return count_by_fold(self.holds, fold, self.count)
 
-    def merit(self, fold: IntArray) -> Merit:
-        """Rate folds, exactly."""
+    def cost(self, fold: IntArray) -> Cost:
+        """Rate folds, exactly; smaller is better."""
         counts = self.counts(fold)
-        return self.ideal(np.ptp(counts, axis=1), np.flatnonzero(counts.min(axis=1)))
+        eligible = np.flatnonzero(counts.min(axis=1))
+        return self._sum_spreads(np.ptp(counts, axis=1)[eligible], eligible)
 
-    def ideal(self, least: IntArray, eligible: IntArray | slice = slice(None)) -> Merit:
-        """Rate folds in which the eligible classes have these ranges."""
-        above, below = (
-            (self.count * least)[eligible].tolist(),
-            self.holds.sum(axis=0)[eligible].tolist(),
-        )
-        return -len(above), sum(map(Fraction, above, below), Fraction(0))
+    def least_cost(self, least: IntArray) -> Cost:
+        """Rate folds in which every class is eligible and has its least range."""
+        return self._sum_spreads(least, np.arange(len(least)))
 
-    def part(self, classes: IntArray) -> tuple["Task", IntArray]:
-        """Return the task of these classes alone, and the recordings that carry them."""
+    def _sum_spreads(self, ranges: IntArray, classes: IntArray) -> Cost:
+        scaled = (self.count * ranges).tolist()
+        total = self.holds.sum(axis=0)[classes].tolist()
+        return -len(classes), sum(map(Fraction, scaled, total), Fraction(0))
+
+    def restrict(self, classes: IntArray) -> tuple["Problem", IntArray]:
+        """Return the problem of some classes alone, and the recordings that carry them."""
         rows = np.flatnonzero(self.holds[:, classes].any(axis=1))
-        return Task(self.holds[np.ix_(rows, classes)], self.count), rows
+        return Problem(self.holds[np.ix_(rows, classes)], self.count), rows
 
 
-def judge(label: Sequence[str], fold: IntArray, count: int) -> Balance:
-    """Count the eligible classes and average their spread; rows of the common fold are ignored.
+def measure_balance(label: Sequence[str], fold: IntArray, count: int) -> Balance:
+    """Count the eligible classes and average their spread; the common fold is ignored.
 
-    >>> judge(["rumble", "rumble", "roar", "rumble", "roar"], np.array([0, 1, 0, 1, -1]), 2)
+    >>> measure_balance(["roar", "roar", "bark", "roar", "bark"], np.array([0, 1, 0, 1, -1]), 2)
     Balance(eligible=1, spread=0.6666666666666666)
     """
     if len(label) != len(fold) or not np.isin(fold, range(COMMON_FOLD, count)).all():
         raise InputError(
-            f"fold: wanted a number from -1 to {count - 1} for each of {len(label)} labels, got {fold}"
+            f"fold: expected a number from -1 to {count - 1} for each of {len(label)} labels,"
+            f" got {fold}"
         )
-    names, code = np.unique(label, return_inverse=True)
-    counts = np.zeros((len(names), count + 1), dtype=np.int64)
-    np.add.at(counts, (code, fold), 1)  # the common fold, -1, counts in the last column
-    eligible, spread = Task(counts.T[:-1], count).merit(
-        np.arange(count)
-    )  # a fold is as good as one recording
+    counts = _count_pairs(fold + 1, label, count + 1)[1:]  # a fold is like one recording
+    eligible, spread = Problem(counts, count).cost(np.arange(count))
     return Balance(-eligible, float(spread / -eligible) if eligible else 0.0)
+
+
+def _count_pairs(row: IntArray, label: Sequence[str], rows: int) -> IntArray:
+    """Return the segments of each label in each row, (rows, labels)."""
+    names, code = np.unique(label, return_inverse=True)
+    counts = np.zeros((rows, len(names)), dtype=np.int64)
+    np.add.at(counts, (row, code), 1)
+    return counts
 
 
 def build_folds(
@@ -105,8 +118,8 @@ def build_folds(
     *,
     nodes: int = 500,
     seconds: float = 60.0,
-) -> Built:
-    """Spread the recordings over `count` folds; those whose labels are all rare go to the common fold.
+) -> BuiltFolds:
+    """Assign recordings to `count` folds; those whose labels are all rare go to the common fold.
 
     `nodes` and `seconds` limit each run of the integer program; 0 nodes leave it out.
 
@@ -114,196 +127,206 @@ def build_folds(
     array([0, 0, 1, 1])
     """
     if count < 2:
-        raise OptionError(f"count: wanted 2 folds or more, got {count}")
+        raise OptionError(f"count: expected 2 folds or more, got {count}")
     if len(label) != len(recording):
         raise InputError(
-            f"recording: wanted one for each of {len(label)} labels, got {len(recording)}"
+            f"recording: expected one for each of {len(label)} labels, got {len(recording)}"
         )
-    (names, code), (recordings, row) = (
-        np.unique(column, return_inverse=True) for column in (label, recording)
-    )
-    table = np.zeros((len(recordings), len(names)), dtype=np.int64)
-    np.add.at(table, (row, code), 1)
-    fold, proved, proof = _assign(
-        table, count, {"node_limit": nodes, "time_limit": seconds, "mip_rel_gap": 0.0}
-    )
-    return Built(fold[row], judge(label, fold[row], count), proved, proof)
+    recordings, row = np.unique(recording, return_inverse=True)
+    table = _count_pairs(row, label, len(recordings))
+    limits = {"node_limit": nodes, "time_limit": seconds, "mip_rel_gap": 0.0}
+    fold, proved, proof = _assign(table, count, limits)
+    return BuiltFolds(fold[row], measure_balance(label, fold[row], count), proved, proof)
 
 
 def _assign(table: IntArray, count: int, limits: Limits) -> tuple[IntArray, bool, str]:
     """Return the fold of each recording, whether no better ones exist, and how that is known."""
     fold = np.full(len(table), COMMON_FOLD)
     carriers = np.count_nonzero(table, axis=0)
-    classes = np.argsort(carriers, kind="stable")[
-        np.sum(carriers < count) :
-    ]  # the solver wants the scarce ones first
+    by_scarcity = np.argsort(carriers, kind="stable")  # the solver is faster with scarce ones first
+    classes = by_scarcity[np.sum(carriers < count) :]
     rows = np.flatnonzero(table[:, classes].any(axis=1))
     if len(rows) == 0:
-        return (
-            fold,
-            True,
-            f"optimum proved: no label is in {count} recordings, so no class can be eligible",
-        )
-    task, size = Task(table[np.ix_(rows, classes)], count), table[rows].sum(axis=1)
-    # scikit-learn can have more luck with the common recordings than without: never worse means than either.
-    starts = (spread_greedily(table, count)[rows], spread_greedily(table[rows], count))
-    best, proved, proof = _search_parts(task, min(starts, key=task.merit), size, limits)
-    best = min(
-        walk(task.holds, best, count, SETTLING, hinted=False, size=size), best, key=task.merit
-    )
+        reason = f"no label is in {count} recordings, so no class can be eligible"
+        return fold, True, f"optimum proved: {reason}"
+    problem = Problem(table[np.ix_(rows, classes)], count)
+    size = table[rows].sum(axis=1)
+    # scikit-learn can do better with the common recordings than without: start from the better one.
+    starts = (assign_greedily(table, count)[rows], assign_greedily(table[rows], count))
+    best, proved, proof = _search_parts(problem, min(starts, key=problem.cost), size, limits)
+    settled = search_locally(problem.holds, best, count, SETTLING, hinted=False, size=size)
+    best = min(settled, best, key=problem.cost)
+    # Folds are numbered by their first recording, so that equal partitions get equal numbers.
     _, first, member = np.unique(best, return_index=True, return_inverse=True)
-    fold[rows] = np.argsort(np.argsort(first))[
-        member
-    ]  # numbered by first recording: equal partitions, equal numbers
+    fold[rows] = np.argsort(np.argsort(first))[member]
     return fold, proved, proof
 
 
 def _search_parts(
-    task: Task, fold: IntArray, size: IntArray, limits: Limits
+    problem: Problem, fold: IntArray, size: IntArray, limits: Limits
 ) -> tuple[IntArray, bool, str]:
     """Improve the folds of each set of classes that shares no recordings with the others."""
-    least, hits, filled = np.zeros(task.holds.shape[1], dtype=np.int64), [], np.zeros(task.count)
-    for classes in _connected(task.holds):
-        part, rows = task.part(classes)
-        fold[rows], least[classes], hit = _search(part, fold[rows], limits)
-        hits.append(hit)
-        # Each part may number its folds as it likes: its largest goes to the fold that is least filled.
-        own = np.bincount(fold[rows], size[rows], task.count)
-        large, empty = np.argsort(-own, kind="stable"), np.argsort(filled, kind="stable")
-        fold[rows] = empty[np.argsort(large)[fold[rows]]]
-        filled[empty] += own[large]
-    return fold, *_explain(task, fold, least, next(filter(None, hits), ""))
+    least = np.zeros(problem.holds.shape[1], dtype=np.int64)
+    filled = np.zeros(problem.count)
+    obstacle = ""
+    for classes in _connected(problem.holds):
+        part, rows = problem.restrict(classes)
+        part_fold, least[classes], part_obstacle = _search(part, fold[rows], limits)
+        obstacle = obstacle or part_obstacle
+        # A part may number its folds freely: its largest goes to the fold that is least filled.
+        load = np.bincount(part_fold, size[rows], problem.count)
+        largest = np.argsort(-load, kind="stable")
+        emptiest = np.argsort(filled, kind="stable")
+        fold[rows] = emptiest[np.argsort(largest)[part_fold]]
+        filled[emptiest] += load[largest]
+    return fold, *_describe_proof(problem, fold, least, obstacle)
 
 
-def _explain(task: Task, fold: IntArray, least: IntArray, limit: str) -> tuple[bool, str]:
-    """Say whether better folds can exist, and how far away they can be."""
-    (eligible, spread), (most, bound) = task.merit(fold), task.ideal(least)
-    if (eligible, spread) == (most, bound):
+def _describe_proof(
+    problem: Problem, fold: IntArray, least: IntArray, obstacle: str
+) -> tuple[bool, str]:
+    """Return whether the folds are proved to be the best, and the reason."""
+    cost = problem.cost(fold)
+    bound = problem.least_cost(least)
+    if cost == bound:
         return True, "optimum proved: every class is spread as evenly as its recordings allow"
-    if not limit:
+    if not obstacle:
         return True, "optimum proved by integer programming"
-    rest = (
-        f"at most {math.ceil(1000 * (spread - bound) / len(least)) / 1000:g} above the lower bound"
-    )
-    if eligible != most:
-        rest = (
-            f"{-eligible} of the {-most} classes that are in {task.count} recordings are eligible"
-        )
-    return False, f"not proved: {limit}; best of local search, {rest}"
+    if cost[0] == bound[0]:
+        gap = math.ceil(1000 * (cost[1] - bound[1]) / len(least)) / 1000
+        rest = f"at most {gap:g} above the lower bound"
+    else:
+        candidates = f"{-bound[0]} classes that are in {problem.count} recordings"
+        rest = f"{-cost[0]} of the {candidates} are eligible"
+    return False, f"not proved: {obstacle}; best of local search, {rest}"
 
 
-def _search(task: Task, fold: IntArray, limits: Limits) -> tuple[IntArray, IntArray, str]:
-    """Return the best folds found, the least range of each class, and the limit that kept us from a proof, if any."""
-    least = np.array([least_range(held, task.count) for held in task.holds.T])
-    for number, (proposals, hinted) in enumerate(WALKS):
-        fold = min(
-            fold,
-            walk(task.holds, fold, task.count, proposals, least=least, hinted=hinted),
-            key=task.merit,
+def _search(problem: Problem, fold: IntArray, limits: Limits) -> tuple[IntArray, IntArray, str]:
+    """Return the best folds, the least range of each class, and what prevented a proof, if any."""
+    least = np.array([least_range(held, problem.count) for held in problem.holds.T])
+    for number, (proposals, hinted) in enumerate(SEARCHES):
+        improved = search_locally(
+            problem.holds, fold, problem.count, proposals, least=least, hinted=hinted
         )
-        least = _tighten(task, fold, least, limits) if number == 0 else least
-        if task.merit(fold) == task.ideal(least):
+        fold = min(fold, improved, key=problem.cost)
+        if number == 0:
+            least = _tighten(problem, fold, least, limits)
+        if problem.cost(fold) == problem.least_cost(least):
             return fold, least, ""
     try:
-        fold, limit = _solve(task, fold, least, limits)
-    except TimeoutError:  # what it had by then depends on the machine
-        limit = f"the solver was stopped after {limits['time_limit']:g} s and its work is not used"
-    return fold, least, limit
+        fold, obstacle = _solve(problem, fold, least, limits)
+    except TimeoutError:  # the solver's result at that time depends on the machine
+        seconds = limits["time_limit"]
+        obstacle = f"the solver was stopped after {seconds:g} s and its work is not used"
+    return fold, least, obstacle
 
 
-def _tighten(task: Task, fold: IntArray, least: IntArray, limits: Limits) -> IntArray:
-    """Replace each bound that is not met by the least range that its class can have on its own.
+def _tighten(problem: Problem, fold: IntArray, least: IntArray, limits: Limits) -> IntArray:
+    """Replace each bound that is not met by the least range of its class alone.
 
-    Only the time and the proof depend on these bounds, never the folds.
+    The time and the proof depend on these bounds, the folds do not.
     """
-    least, counts = least.copy(), task.counts(fold)
+    least = least.copy()
+    counts = problem.counts(fold)
+    unmet = (np.ptp(counts, axis=1) > least) | (counts.min(axis=1) == 0)
     with suppress(TimeoutError):
-        for c in np.flatnonzero((np.ptp(counts, axis=1) > least) | (counts.min(axis=1) == 0)):
-            alone, rows = task.part(np.array([c]))
-            best, limit = _solve(alone, fold[rows], least[[c]], limits)
-            least[c] = least[c] if limit else np.ptp(alone.counts(best))
+        for c in np.flatnonzero(unmet):
+            alone, rows = problem.restrict(np.array([c]))
+            best, obstacle = _solve(alone, fold[rows], least[[c]], limits)
+            if not obstacle:
+                least[c] = np.ptp(alone.counts(best))
     return least
 
 
-def _solve(task: Task, fold: IntArray, least: IntArray, limits: Limits) -> tuple[IntArray, str]:
-    """Return the best folds; or the best known, and the limit that was hit."""
-    for more in (True, False) if -task.merit(fold)[0] < len(least) else (False,):
-        found, limit = _program(task, fold, least, more, limits)
-        fold = min(fold, found, key=task.merit)
-        if limit:
-            return fold, limit
-    return fold, ""
-
-
-def _program(
-    task: Task, fold: IntArray, least: IntArray, more: bool, limits: Limits
+def _solve(
+    problem: Problem, fold: IntArray, least: IntArray, limits: Limits
 ) -> tuple[IntArray, str]:
-    """Look for folds with more eligible classes, or else with as many and a smaller spread."""
+    """Return the best folds; or the best known, and the limit that was hit."""
+    obstacle = ""
+    if -problem.cost(fold)[0] < len(least):
+        fold, obstacle = _improve(problem, fold, least, True, limits)
+    if not obstacle:
+        fold, obstacle = _improve(problem, fold, least, False, limits)
+    return fold, obstacle
+
+
+def _improve(
+    problem: Problem, fold: IntArray, least: IntArray, more_classes: bool, limits: Limits
+) -> tuple[IntArray, str]:
+    """Search for more eligible classes, or for as many and a smaller spread, by milp."""
     from scipy.optimize import milp
 
-    kinds, kind, times = np.unique(-task.holds, axis=0, return_inverse=True, return_counts=True)
+    kinds, kind, times = np.unique(-problem.holds, axis=0, return_inverse=True, return_counts=True)
     if limits["node_limit"] < 1:
         return fold, "the solver was left out"
-    if len(kinds) * task.count > MOST_PLACES:
+    if len(kinds) * problem.count > MAX_PLACES:
         return fold, f"{len(fold)} recordings are too many for the solver"
-    model = _model(-kinds, times, task.count, least, task.merit(fold), more)
-    write_summary = milp(**model, options=dict(limits))  # a copy, as milp empties it
-    if "time limit" in write_summary.message.lower():
+    model = _build_model(-kinds, times, problem.count, least, problem.cost(fold), more_classes)
+    result = milp(**model, options=dict(limits))  # a copy, as milp empties it
+    if "time limit" in result.message.lower():
         raise TimeoutError
-    if write_summary.x is not None:
-        where = (
-            np.rint(write_summary.x[: len(kinds) * task.count]).astype(int).reshape(-1, task.count)
-        )
-        fold = fold.copy()
-        for k, places in enumerate(where):
-            fold[kind.ravel() == k] = np.repeat(np.arange(task.count), places)
-    return fold, "" if write_summary.status in (
-        0,
-        2,
-    ) else f"the solver did not finish within {limits['node_limit']} nodes"
+    if result.x is not None:
+        places = np.rint(result.x[: len(kinds) * problem.count]).astype(int)
+        solution = fold.copy()
+        for number, per_fold in enumerate(places.reshape(-1, problem.count)):
+            solution[kind.ravel() == number] = np.repeat(np.arange(problem.count), per_fold)
+        fold = min(fold, solution, key=problem.cost)
+    if result.status in (0, NO_SOLUTION):
+        return fold, ""
+    return fold, f"the solver did not finish within {limits['node_limit']} nodes"
 
 
-def _model(
-    kinds: IntArray, times: IntArray, count: int, least: IntArray, known: Merit, more: bool
+def _build_model(
+    kinds: IntArray,
+    times: IntArray,
+    count: int,
+    least: IntArray,
+    known: Cost,
+    more_classes: bool,
 ) -> dict[str, Any]:
-    """State the integer program: how many recordings of each kind go to each fold, so that it beats what is known."""
+    """State the integer program: how many recordings of each kind go to each fold.
+
+    Its solution must beat the known cost. `times` is the number of recordings of each kind.
+    """
     from scipy.optimize import Bounds, LinearConstraint
 
-    total, classes, places = times @ kinds, len(least), len(kinds) * count
+    total = times @ kinds
+    classes = len(least)
+    places = len(kinds) * count
     variables = np.eye(places + 4 * classes)
-    place, (high, low, gap, able) = variables[:places], variables[places:].reshape(4, classes, -1)
-    load, spread = np.kron(kinds.T, np.eye(count)) @ place, (count / total) @ gap
-    step = max(
-        Fraction(count, math.lcm(*total.tolist())) / 2, SLIGHT
-    )  # spreads that differ do so by two steps
-    rules = [
+    place = variables[:places]
+    high, low, gap, eligible = variables[places:].reshape(4, classes, -1)
+    load = np.kron(kinds.T, np.eye(count)) @ place
+    spread = (count / total) @ gap
+    # Different spreads differ by at least two steps.
+    step = max(Fraction(count, math.lcm(*total.tolist())) / 2, RESOLUTION)
+    largest_spread = np.inf if more_classes else float(known[1] - step)
+    constraints = [
         LinearConstraint(np.kron(np.eye(len(kinds)), np.ones(count)) @ place, times, times),
         LinearConstraint(np.repeat(high, count, axis=0) - load, lb=0),
         LinearConstraint(load - np.repeat(low, count, axis=0), lb=0),
         LinearConstraint(high + (count - 1) * low, ub=total),
         LinearConstraint((count - 1) * high + low, lb=total),
-        LinearConstraint(
-            gap - high + low - total[:, None] * able, lb=-total
-        ),  # counts only if eligible
-        LinearConstraint(gap - least[:, None] * able, lb=0),
-        LinearConstraint(low - able, lb=0),
-        LinearConstraint(able.sum(axis=0), lb=more - known[0]),
-        LinearConstraint(spread, ub=np.inf if more else float(known[1] - step)),
+        # The gap counts only where the class is eligible.
+        LinearConstraint(gap - high + low - total[:, None] * eligible, lb=-total),
+        LinearConstraint(gap - least[:, None] * eligible, lb=0),
+        LinearConstraint(low - eligible, lb=0),
+        LinearConstraint(eligible.sum(axis=0), lb=more_classes - known[0]),
+        LinearConstraint(spread, ub=largest_spread),
     ]
-    # Folds are interchangeable: the first i recordings may as well be in the first i folds.
+    # Folds are interchangeable: the first i recordings may be in the first i folds.
     most = times[:, None] * (np.arange(count) < np.cumsum(times)[:, None])
     upper = np.concatenate([most.ravel(), total, total // count, total, np.ones(classes)])
-    cost = -able.sum(axis=0) if more else spread
     return {
-        "c": cost,
+        "c": -eligible.sum(axis=0) if more_classes else spread,
         "integrality": np.ones(len(upper)),
         "bounds": Bounds(0, upper),
-        "constraints": rules,
+        "constraints": constraints,
     }
 
 
 def _connected(holds: IntArray) -> list[IntArray]:
-    """Return the sets of classes that share recordings, directly or by way of others."""
+    """Return the sets of classes that share recordings, directly or through others."""
     linked = holds.T @ holds > 0
     for _ in range(len(linked).bit_length()):
         linked = linked @ linked

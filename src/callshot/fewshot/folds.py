@@ -1,7 +1,7 @@
-"""(labels, recordings) → folds, and their bookkeeping: who is eligible, how far each class is complete.
+"""Labels and recordings → folds, which classes are eligible, and how far each is complete.
 
-A split is a fold of queries against every other fold and the common fold. `audit` proves that no recording is on both
-sides of one; nothing is evaluated before it has.
+A split is a fold of queries against every other fold and the common fold. `audit` checks that no
+recording is on both sides of one; nothing is evaluated before.
 """
 
 from collections import Counter
@@ -11,115 +11,171 @@ import numpy as np
 
 from callshot.errors import InputError, LeakError, OptionError
 from callshot.fewshot.fold_optimizer import build_folds
-from callshot.records import COMMON_FOLD, ClassCount, Folds, IntArray
+from callshot.records import COMMON_FOLD, ClassCount, Embeddings, Folds, IntArray
 
 DEFAULT_FOLDS = 5  # the paper's, for Elephant Voices
 
 
 def audit(recording: Sequence[str], fold: IntArray) -> None:
-    """Refuse folds in which a recording is on both sides of a split: in two folds, or in one and the common fold.
+    """Check that every recording is in one fold, or in the common fold.
 
-    >>> audit(["a", "a", "b"], np.array([0, 1, 1]))
+    >>> audit(["a", "a", "b"], np.array([0, 1, 1]))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    callshot.errors.LeakError: recording 'a' is in folds 0 and 1; put all its segments in one fold (1 recording leaks)
+    callshot.errors.LeakError: recording 'a' is in folds 0 and 1; put all its segments...
     """
-    names, inverse = np.unique(np.asarray(recording, dtype=object).astype(str), return_inverse=True)
-    low, high = (
-        np.full(len(names), np.iinfo(np.int64).max),
-        np.full(len(names), np.iinfo(np.int64).min),
+    folds: dict[str, set[int]] = {}
+    for name, number in zip(recording, fold.tolist(), strict=True):
+        folds.setdefault(name, set()).add(number)
+    leaks = sorted(name for name, numbers in folds.items() if len(numbers) > 1)
+    if not leaks:
+        return
+    low = min(folds[leaks[0]])
+    high = max(folds[leaks[0]])
+    place = f"folds {low} and {high}" if low >= 0 else f"the common fold and fold {high}"
+    count = "1 recording leaks" if len(leaks) == 1 else f"{len(leaks)} recordings leak"
+    raise LeakError(
+        f"recording '{leaks[0]}' is in {place}; put all its segments in one fold ({count})"
     )
-    np.minimum.at(low, inverse, fold)
-    np.maximum.at(high, inverse, fold)
-    leaks = np.flatnonzero(low != high)
-    if leaks.size:
-        first = leaks[0]
-        where = (
-            f"the common fold and fold {high[first]}"
-            if low[first] < 0
-            else f"folds {low[first]} and {high[first]}"
-        )
-        count = f"{leaks.size} recording{'s leak' if leaks.size > 1 else ' leaks'}"
-        raise LeakError(
-            f"recording '{names[first]}' is in {where}; put all its segments in one fold ({count})"
-        )
 
 
 def check_folds(recording: Sequence[str], fold: IntArray) -> Folds:
-    """Take folds as they are given, after checking their numbers and auditing them."""
+    """Return given folds, after checking their numbers and auditing them.
+
+    Parameters
+    ----------
+    recording : sequence of str
+        The recording of each segment.
+    fold : array of int
+        The fold of each segment, numbered 0, 1, …; −1 is the common fold.
+
+    Returns
+    -------
+    Folds
+
+    Raises
+    ------
+    InputError
+        If the numbers have gaps or are fewer than two.
+    LeakError
+        If a recording is in two folds.
+
+    Examples
+    --------
+    >>> check_folds(["a", "a", "b", "c"], np.array([0, 0, 1, -1])).count
+    2
+    """
     numbers = np.unique(fold[fold != COMMON_FOLD])
     if numbers.size < 2 or not np.array_equal(numbers, np.arange(numbers.size)):
-        found = ", ".join(map(str, numbers[:12])) or "none"
+        given = ", ".join(map(str, numbers[:12])) or "none"
         raise InputError(
-            f"folds must be numbered 0, 1, … without a gap, two at least (−1: common fold); found {found}"
+            "folds must be numbered 0, 1, … without a gap, at least two (−1: common fold);"
+            f" got {given}"
         )
     audit(recording, fold)
     return Folds(fold, numbers.size, "given", "folds as given")
 
 
-def make_folds(label: Sequence[str], recording: Sequence[str], count: int = 5) -> Folds:
-    """Build folds that make as many classes eligible as can be, then spread each as evenly as can be.
+def make_folds(label: Sequence[str], recording: Sequence[str], count: int = DEFAULT_FOLDS) -> Folds:
+    """Build folds that make most classes eligible, then spread each as evenly as possible.
 
-    >>> folds = make_folds(["rumble", "roar"] * 4, ["a", "a", "b", "b", "c", "c", "d", "d"], count=2)
+    Parameters
+    ----------
+    label, recording : sequence of str
+        The label and the recording of each segment. No recording is split.
+    count : int
+        The number of folds.
+
+    Returns
+    -------
+    Folds
+        Recordings whose labels are all rare are in the common fold, −1. `proof` says whether better
+        folds can exist.
+
+    Raises
+    ------
+    OptionError
+        If `count` is below 2.
+
+    Examples
+    --------
+    >>> folds = make_folds(["rumble", "roar"] * 4, list("aabbccdd"), count=2)
     >>> folds.count, folds.proof[:14]
     (2, 'optimum proved')
     """
     if count < 2:
-        raise OptionError(f"folds: two at least, got {count}")
+        raise OptionError(f"folds: at least two, got {count}")
     built = build_folds(label, recording, count)
     audit(recording, built.fold)
     return Folds(built.fold, count, "built", built.proof)
 
 
+def choose_folds(
+    embeddings: Embeddings,
+    count: int | None = None,
+    given: IntArray | None = None,
+    source: object = None,
+    *,
+    default: int = DEFAULT_FOLDS,
+) -> Folds:
+    """Return the folds given with the table or in the file `source`; else build them.
+
+    `count` is the number that the user asked for; without it `default` folds are built.
+    """
+    fold = embeddings.fold if given is None else given
+    if fold is None:
+        wanted = default if count is None else count
+        return make_folds(embeddings.label, embeddings.recording, wanted)
+    column = f"{embeddings.source if source is None else source}: column fold"
+    try:
+        folds = check_folds(embeddings.recording, fold)
+    except InputError as error:
+        raise type(error)(f"{column}: {error}") from None
+    if count not in (None, folds.count):
+        raise OptionError(f"{column} has {folds.count} folds, the option says {count}; drop one")
+    return folds
+
+
 def count_classes(
     label: Sequence[str], folds: Folds, recording: Sequence[str] | None = None
 ) -> list[ClassCount]:
-    """Count every class, most exemplars first, and say which are eligible, and why the others are not.
+    """Count every class, most exemplars first, and decide which are eligible.
 
-    With the recordings, the reason can say when a class has too few of them for the folds.
+    With the recordings, the reason can name a class that has too few of them for the folds.
 
     >>> counts = count_classes(["a", "a", "b"], Folds(np.array([0, 1, 1]), 2, "given"))
     >>> [(c.label, c.exemplars, c.complete_to_k, c.eligible) for c in counts]
     [('a', 2, 1, True), ('b', 1, 0, False)]
     """
-    names = sorted(set(label))
-    number = {name: n for n, name in enumerate(names)}
-    inverse = np.array(
-        [number[name] for name in label], np.int64
-    )  # np.unique on text drops a NUL at its end
-    table = np.zeros((len(names), folds.count + 1), np.int64)
-    np.add.at(table, (inverse, folds.fold + 1), 1)  # column 0 is the common fold
-    carriers = _carriers(inverse, recording)
-    rows = [
-        _count_class(name, row[1:], int(row[0]), carriers.get(n))
-        for n, (name, row) in enumerate(zip(names, table, strict=True))
-    ]
-    return sorted(rows, key=lambda c: (-c.exemplars, c.label))
+    exemplars = Counter(zip(label, folds.fold.tolist(), strict=True))
+    carriers: Counter[str] = Counter()
+    if recording is not None:
+        carriers.update(name for name, _ in set(zip(label, recording, strict=True)))
+    counts = []
+    for name in set(label):
+        per_fold = [exemplars[name, number] for number in range(folds.count)]
+        common = exemplars[name, COMMON_FOLD]
+        counts.append(_count_class(name, per_fold, common, carriers.get(name)))
+    return sorted(counts, key=lambda c: (-c.exemplars, c.label))
 
 
-def _carriers(inverse: IntArray, recording: Sequence[str] | None) -> dict[int, int]:
-    """Return how many recordings carry each class, where recordings are known."""
-    pairs = set(zip(inverse.tolist(), recording, strict=True)) if recording is not None else set()
-    return dict(Counter(n for n, _ in pairs))
-
-
-def _count_class(label: str, per_fold: IntArray, common: int, carriers: int | None) -> ClassCount:
-    empty = np.flatnonzero(per_fold == 0)
-    exemplars = int(per_fold.sum()) + common
+def _count_class(label: str, per_fold: list[int], common: int, carriers: int | None) -> ClassCount:
+    folds = len(per_fold)
+    empty = [str(number) for number, count in enumerate(per_fold) if count == 0]
+    exemplars = sum(per_fold) + common
     reason = ""
-    if empty.size and carriers is not None and carriers < per_fold.size:
-        reason = f"in {carriers} recording{'s' * (carriers != 1)}, and {per_fold.size} folds need {per_fold.size}"
-    elif empty.size == per_fold.size:
+    if empty and carriers is not None and carriers < folds:
+        recordings = "recording" if carriers == 1 else "recordings"
+        reason = f"in {carriers} {recordings}, and {folds} folds need {folds}"
+    elif len(empty) == folds:
         reason = "only in the common fold"
-    elif empty.size:
-        reason = f"no exemplar in fold{'s' * (empty.size > 1)} {', '.join(map(str, empty))}"
-    complete = exemplars - int(per_fold.max())
-    return ClassCount(
-        label, exemplars, complete, not empty.size, reason, tuple(int(x) for x in per_fold)
-    )
+    elif empty:
+        reason = f"no exemplar in {'fold' if len(empty) == 1 else 'folds'} {', '.join(empty)}"
+    complete = exemplars - max(per_fold)
+    return ClassCount(label, exemplars, complete, not empty, reason, tuple(per_fold))
 
 
 def evaluated_classes(counts: Sequence[ClassCount]) -> tuple[str, ...]:
-    """Return the eligible classes by name; refuse fewer than two.
+    """Return the eligible classes by name; there must be two.
 
     >>> evaluated_classes([ClassCount("roar", 5, 4, True), ClassCount("bark", 3, 2, True)])
     ('bark', 'roar')
@@ -127,21 +183,21 @@ def evaluated_classes(counts: Sequence[ClassCount]) -> tuple[str, ...]:
     classes = tuple(sorted(c.label for c in counts if c.eligible))
     if len(classes) >= 2:
         return classes
-    found = f"only one eligible class, '{classes[0]}'" if classes else "no eligible class"
+    eligible = f"only one eligible class, '{classes[0]}'" if classes else "no eligible class"
     if len(counts) < 2:
-        raise InputError(f"{found}: it is the only label; two call types at least are needed")
-    why = "; ".join(f"'{c.label}': {c.reason}" for c in counts if not c.eligible)[:400]
-    wanted = "two at least are needed, each with an exemplar in every fold"
+        raise InputError(f"{eligible}: it is the only label; at least two call types are needed")
+    reasons = "; ".join(f"'{c.label}': {c.reason}" for c in counts if not c.eligible)[:400]
     raise InputError(
-        f"{found}: {wanted} ({why}); use fewer folds (--folds) or label more recordings"
+        f"{eligible}: at least two are needed, each with an exemplar in every fold ({reasons});"
+        " use fewer folds (--folds) or label more recordings"
     )
 
 
 def complete_shots(counts: Sequence[ClassCount]) -> int:
-    """Return k*, the largest k at which every eligible class is still complete; 0 without one."""
+    """Return k*, the largest k at which every eligible class is complete; 0 without one."""
     return min((c.complete_to_k for c in counts if c.eligible), default=0)
 
 
 def new_exemplars(counts: Sequence[ClassCount], k: int) -> int:
-    """Return how many eligible classes still have a k-th exemplar to give in every split."""
+    """Return how many eligible classes have a k-th exemplar to give in every split."""
     return sum(c.eligible and c.complete_to_k >= k for c in counts)

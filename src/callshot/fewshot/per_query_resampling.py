@@ -1,6 +1,7 @@
 """The spread `per-query`: every query meets draws of its own, and a bootstrap picks one for each.
 
-Shots go in blocks that fit the memory; a block restarts its draws, which streams without state make safe.
+Shots are processed in blocks that fit the memory. A block repeats the draws of the one before,
+which streams without state make safe.
 """
 
 from collections.abc import Callable
@@ -12,173 +13,191 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callshot.fewshot.accumulate import MetricSums
-from callshot.fewshot.engine import Engine, blocks, cross_products, multiply_out
-from callshot.fewshot.episodes import Split
-from callshot.fewshot.kernels import bootstrap, nearest_and_medoid, ranks, streams, supports
+from callshot.fewshot.engine import Engine, blocks, cross_products, multiply_without_blas
+from callshot.fewshot.episodes import Episodes, Mask, Split
+from callshot.fewshot.kernels import bootstrap, ranks, streams, supports
 from callshot.fewshot.kernels.scores import count_decisions
 from callshot.fewshot.metrics import harmonic_numbers
+from callshot.fewshot.protocol import Protocol
 from callshot.records import FloatArray, IntArray
 
-Fill = Callable[[int, int], None]  # of the queries from one to another
+Fill = Callable[[int, int], None]  # fills a_n of the queries from one number to another
 Filler = Callable[[Engine, Split, IntArray, FloatArray], Fill]
+Picks = NDArray[np.uint16]
+Hits = NDArray[np.uint8]
 
-MANY = 512  # anchors up to which counting beats sorting every sample
-SCORING = 0.3  # share of the work that is scoring, for the progress bar
+MANY_ANCHORS = 512  # above, sorting every sample is faster than counting
+SCORING_SHARE = 0.3  # of the work, for the progress bar
+SMALL_CODES = 2**15
 
 
 @dataclass(frozen=True)
-class Samples:
-    """What every class of a fold is resampled with: the draw picked for (query, sample), and harmonic numbers."""
+class Resampler:
+    """One fold at some shots: the inputs of its bootstrap, and the values of every class.
+
+    `picks` is the draw of each query in each sample; `scores` is (shots, classes, queries, draws),
+    `hits` (shots, queries, draws). The values are (shots, classes, samples).
+    """
 
     part: Split
     draws: int
-    picks: NDArray[np.uint16]
+    picks: Picks
     harmonic: FloatArray
+    scores: FloatArray
+    hits: Hits
+    ap: FloatArray
+    auroc: FloatArray
+    class_hits: FloatArray
+    tied: IntArray
+
+    def resample(self, shot: int, n: int) -> None:
+        """Fill the values of one class at one shot, and add to the ties."""
+        part = self.part
+        relevant = part.relevant[n]
+        flat = self.scores[shot, n].reshape(-1)
+        positives = int(part.positives[n])
+        negatives = len(part.rows) - positives
+        many = min(positives, negatives) > MANY_ANCHORS
+        codes, tied = _encode(flat, relevant, self.draws, positive=many or positives <= negatives)
+        self.tied[shot, n] += tied
+        ap = self.ap[shot, n]
+        auroc = self.auroc[shot, n]
+        if many:
+            bootstrap.sample_sorted(flat, self.draws, relevant, self.picks, ap, auroc)
+        else:
+            bootstrap.sample_class(codes, self.draws, self.picks, self.harmonic, ap, auroc)
+        queries = np.flatnonzero(part.label == n)
+        bootstrap.sample_hits(self.hits[shot], self.picks, queries, self.class_hits[shot, n])
+
+
+def _encode(
+    flat: FloatArray, relevant: Mask, draws: int, *, positive: bool
+) -> tuple[ranks.Codes, int]:
+    """Return the codes of scores, and how many of the anchors' scores are tied.
+
+    The anchors are the positives, or the negatives where nothing is tied: the sums over negatives
+    hold for rankings without ties.
+    """
+    order = ranks.sort_scores(flat)
+    while True:
+        is_anchor = relevant if positive else ~relevant
+        largest = 2 * int(is_anchor.sum()) * draws + 1
+        fits = max(largest, relevant.size) < SMALL_CODES
+        code = np.empty(flat.size, np.uint16 if fits else np.uint32)
+        tied, tied_anchors = ranks.encode(order, flat, is_anchor, draws, code)
+        if positive or not tied:
+            return ranks.Codes(code, np.flatnonzero(is_anchor), positive, tied > 0), tied_anchors
+        positive = True
 
 
 def sweep_per_query(
-    engine: Engine, part: Split, shots: IntArray, tally: MetricSums, filler: Filler | None = None
+    engine: Engine,
+    part: Split,
+    shots: IntArray,
+    sums: MetricSums,
+    filler: Filler | None = None,
 ) -> None:
-    """Score the queries of one fold against draws of their own, and add the bootstrap's values to the tally.
+    """Score the queries of one fold against their own draws, and add the bootstrap's values.
 
-    `filler` returns what fills a_n (shots, classes, queries, draws) of some queries, first … last − 1: by the engine's
-    rule, or by whatever learns from a support.
+    `filler` returns the function that fills a_n (shots, classes, queries, draws) of some queries;
+    by default with the engine's rule.
     """
-    protocol, classes, queries = engine.protocol, len(engine.episodes.classes), len(part.rows)
-    samples = Samples(part, protocol.draws, pick_draws(engine, part), harmonic_numbers(queries))
-    per_shot = 8 * classes * queries * protocol.draws
-    for at in blocks(len(shots), max(engine.memory // 2, 2**28) // per_shot):
-        scores, hits = score_own(engine, part, shots[at], tally.decisions[at], filler)
-        size = (len(shots[at]), classes, protocol.bootstraps)
-        ap, auroc, hit = np.empty(size), np.empty(size), np.empty(size)
-        places = [(s, n) for s in range(size[0]) for n in range(classes)]
-        tied = tally.tied[at]
-        tasks = [
-            partial(_resample, samples, scores[p], hits[p[0]], p, ap, auroc, hit, tied)
-            for p in places
-        ]
-        engine.run(tasks, (1 - SCORING) * size[0] / engine.episodes.folds)
-        engine.run(
-            [
-                partial(tally.add, at.start + s, part, ap[s], auroc[s], hit[s])
-                for s in range(size[0])
-            ]
+    protocol = engine.protocol
+    classes = len(engine.episodes.classes)
+    queries = len(part.rows)
+    picks = pick_draws(engine, part)
+    harmonic = harmonic_numbers(queries)
+    bytes_per_shot = 8 * classes * queries * protocol.draws
+    for block in blocks(len(shots), max(engine.memory // 2, 2**28) // bytes_per_shot):
+        scores, hits = score_queries(engine, part, shots[block], sums.decisions[block], filler)
+        size = (len(scores), classes, protocol.bootstraps)
+        resampler = Resampler(
+            part,
+            protocol.draws,
+            picks,
+            harmonic,
+            scores,
+            hits,
+            ap=np.empty(size),
+            auroc=np.empty(size),
+            class_hits=np.empty(size),
+            tied=sums.tied[block],
         )
+        tasks = [partial(resampler.resample, *place) for place in np.ndindex(size[:2])]
+        engine.run(tasks, (1 - SCORING_SHARE) * len(scores) / engine.episodes.folds)
+        columns = zip(resampler.ap, resampler.auroc, resampler.class_hits, strict=True)
+        values = enumerate(columns, start=block.start)
+        engine.run([partial(sums.add, shot, part, *column) for shot, column in values])
 
 
-def pick_draws(engine: Engine, part: Split) -> NDArray[np.uint16]:
+def pick_draws(engine: Engine, part: Split) -> Picks:
     """Return the draw that each bootstrap sample picks for each query, (queries, samples)."""
-    picks = np.empty((len(part.rows), engine.protocol.bootstraps), np.uint16)
-    base = streams.purpose_key(engine.protocol.seed, "bootstrap")
-    streams.bootstrap_picks(
-        base, engine.episodes.segment_key[part.rows], engine.protocol.draws, picks
-    )
+    protocol = engine.protocol
+    picks = np.empty((len(part.rows), protocol.bootstraps), np.uint16)
+    base = streams.purpose_key(protocol.seed, "bootstrap")
+    streams.bootstrap_picks(base, engine.episodes.segment_key[part.rows], protocol.draws, picks)
     return picks
 
 
-def score_own(
+def score_queries(
     engine: Engine,
     part: Split,
     shots: IntArray,
     decisions: FloatArray,
     filler: Filler | None = None,
-) -> tuple[FloatArray, NDArray[np.uint8]]:
-    """Return scores (shots, classes, queries, draws) and hits (shots, queries, draws); add to the decisions."""
-    classes, queries, draws = len(engine.episodes.classes), len(part.rows), engine.protocol.draws
-    scores = np.empty((len(shots), classes, queries, draws))
-    decided = np.empty((len(shots), queries, draws), np.uint16)
+) -> tuple[FloatArray, Hits]:
+    """Return scores (shots, classes, queries, draws) and hits (shots, queries, draws).
+
+    The decisions (shots, true, predicted) are added to.
+    """
+    classes = len(engine.episodes.classes)
+    queries = len(part.rows)
+    scores = np.empty((len(shots), classes, queries, engine.protocol.draws))
+    decided = np.empty((len(shots), queries, engine.protocol.draws), np.uint16)
     hits = np.empty(decided.shape, np.uint8)
-    spans = [(b.start, b.stop) for b in blocks(queries, -(-queries // (8 * engine.workers)))]
+    spans = list(blocks(queries, -(-queries // (8 * engine.workers))))
     counts = np.zeros((len(spans), len(shots), classes, classes), np.int64)
-    fill = (filler or _filler)(engine, part, shots, scores)
+    fill = (filler or fill_by_rule)(engine, part, shots, scores)
 
-    def task(i: int, first: int, last: int) -> None:
-        fill(first, last)
-        engine.to_scores(scores, first, last, decided)
-        count_decisions(first, last, decided, part.relevant, part.label, hits, counts[i])
+    def score(span: slice, span_counts: IntArray) -> None:
+        fill(span.start, span.stop)
+        engine.to_scores(scores, span.start, span.stop, decided)
+        count_decisions(span.start, span.stop, decided, part.truth, hits, span_counts)
 
-    tasks = [partial(task, i, *span) for i, span in enumerate(spans)]
-    engine.run(tasks, SCORING * len(shots) / engine.episodes.folds)
+    tasks = [partial(score, *pair) for pair in zip(spans, counts, strict=True)]
+    engine.run(tasks, SCORING_SHARE * len(shots) / engine.episodes.folds)
     decisions += counts.sum(axis=0)
     return scores, hits
 
 
-def _filler(engine: Engine, part: Split, shots: IntArray, out: FloatArray) -> Fill:
-    """Return what fills a_n of the queries first … last − 1, by the Gram matrix or directly."""
-    episodes = engine.episodes
-    base = streams.purpose_key(engine.protocol.seed, "support")
-    keys = (base, episodes.segment_key[part.rows], episodes.class_key)
-    pools = (episodes.class_start, part.pool, part.pool_start, shots, engine.distinct)
-    if engine.by_exemplar:
-        return _exemplar_filler(engine, part, keys, pools, out)
-    how = (engine.rule == "cosine", out)
-    if engine.gram is not None:
-        products = (cross_products(engine, part), engine.gram.block, engine.gram.start)
-        return lambda first, last: supports.queries_by_gram(
-            first, last, *keys, *products, *pools, *how
-        )
+def fill_by_rule(engine: Engine, part: Split, shots: IntArray, out: FloatArray) -> Fill:
+    """Return the function that fills a_n of some queries with the engine's rule."""
+    rows = engine.rows
+    sampling = engine.sampling("support", shots)
+    query_key = engine.episodes.segment_key[part.rows]
     queries, place = engine.queries(part)
-    vectors = (queries[place], episodes.vectors, episodes.squares)
-    return lambda first, last: supports.queries_directly(first, last, *keys, *vectors, *pools, *how)
-
-
-def _exemplar_filler(engine: Engine, part: Split, keys: Any, pools: Any, out: FloatArray) -> Fill:
-    """Return what does so by one exemplar of each class."""
-    squares, vectors = engine.episodes.squares, engine.episodes.vectors
-    cross = None if engine.gram is None else cross_products(engine, part)
+    cross = None if engine.direct else cross_products(engine, part)
 
     def fill(first: int, last: int) -> None:
-        products = (
-            multiply_out(vectors[part.rows[first:last]], vectors)
-            if cross is None
-            else cross[first:last]
-        )
-        if engine.rule == "nearest":
-            nearest_and_medoid.nearest_own(first, last, *keys, products, squares, *pools, out)
+        if cross is None:
+            products = multiply_without_blas(queries[place[first:last]], rows.vectors)
         else:
-            nearest_and_medoid.medoid_own(
-                first, last, *keys, products, squares, *engine.matrices, vectors, *pools, out
-            )
+            products = cross[first:last]
+        keys = query_key[first:last]
+        supports.score_queries(sampling, rows, part.pools, keys, products, first, out)
 
     return fill
 
 
-def _resample(
-    samples: Samples,
-    scores: FloatArray,
-    hits: NDArray[np.uint8],
-    place: tuple[int, int],
-    ap: FloatArray,
-    auroc: FloatArray,
-    hit: FloatArray,
-    tied: IntArray,
-) -> None:
-    """Bootstrap one class of one fold at one shot; scores are (queries, draws)."""
-    part, n = samples.part, place[1]
-    relevant, flat = part.relevant[n], scores.reshape(-1)
-    order = ranks.sort_scores(flat)
-    positive = bool(2 * part.positives[n] <= len(part.rows))
-    many = min(part.positives[n], len(part.rows) - part.positives[n]) > MANY
-    side = relevant if positive or many else ~relevant
-    codes, anchor, ties, tied_anchors = _encode(order, flat, side, samples.draws)
-    if ties and not positive:  # the sums over negatives hold for rankings without ties
-        positive = True
-        codes, anchor, ties, tied_anchors = _encode(order, flat, relevant, samples.draws)
-    tied[place] += tied_anchors
-    to = (ap[place], auroc[place])
-    if many:
-        bootstrap.sample_sorted(flat, samples.draws, relevant, samples.picks, *to)
-    else:
-        how = (positive, ties > 0, samples.picks, samples.harmonic)
-        bootstrap.sample_class(codes, samples.draws, anchor, *how, *to)
-    bootstrap.sample_hits(hits, samples.picks, np.flatnonzero(part.label == n), hit[place])
-
-
-def _encode(
-    order: Any, flat: FloatArray, anchor: NDArray[np.bool_], draws: int
-) -> tuple[Any, IntArray, int, int]:
-    """Return codes of 15 bits if they hold every distinct anchor and every count, else of 31; anchors; and ties."""
-    fits = 2 * int(anchor.sum()) * draws + 1 < 2**15 and anchor.size < 2**15
-    codes = np.empty(flat.size, np.uint16 if fits else np.uint32)
-    ties, tied_anchors = ranks.encode(order, flat, anchor, draws, codes)
-    return codes, np.flatnonzero(anchor), ties, tied_anchors
+def per_query_support(
+    episodes: Episodes, query: int, n: int, k: int, draw: int, protocol: Protocol
+) -> IntArray:
+    """Return the rows of class n's support in one draw of a query, in the order of the draw."""
+    first = episodes.class_start[n]
+    last = episodes.class_start[n + 1]
+    pool = first + np.flatnonzero(episodes.fold[first:last] != episodes.fold[query])
+    stream: Any = streams.purpose_key(protocol.seed, "support")
+    for word in (episodes.segment_key[query], np.uint64(draw), episodes.class_key[n]):
+        stream = np.uint64(streams.enter(stream, word))
+    distinct = protocol.sampler == "distinct"
+    return np.asarray(pool[streams.draw_positions(stream, len(pool), k, distinct)])

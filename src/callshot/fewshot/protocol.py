@@ -3,19 +3,50 @@
 from dataclasses import dataclass
 
 from callshot.errors import OptionError
-from callshot.fewshot.centroid import SCORES
 from callshot.fewshot.classifiers import find_classifier
+from callshot.records import SPREADS
 
 SAMPLERS = ("distinct", "replacement")
-SPREADS = ("per-query", "shared")
+SCORES = ("log", "softmax")
+MAX_DRAWS = 65535  # picks are stored in 16 bits
+MAX_SAMPLES = 10**8
+MAX_SHOTS = 10**6
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """How supports are drawn, scored and resampled; `docs/explanation.md` says why so.
+    """How supports are drawn, scored and resampled; `docs/explanation.md` says why.
 
-    `shots` ascend; `whole_pool` adds the row `all`, in which every class gives all it has. `seed` starts every stream.
+    Parameters
+    ----------
+    shots : tuple of int
+        The k of the sweep, ascending.
+    whole_pool : bool
+        Whether to add the row `all`, in which every class gives all its exemplars.
+    draws : int
+        Support sets drawn for each query, in the spread `per-query`.
+    bootstraps : int
+        Bootstrap samples of the spread `per-query`.
+    shared_draws : int
+        Support sets of the spread `shared`.
+    seed : int
+        Starts every random stream: same seed, same numbers.
+    sampler : {"distinct", "replacement"}
+        Whether the exemplars of a draw differ, or are independent picks.
+    score : {"log", "softmax"}
+        Log-odds, or the literal softmax, which saturates.
+    spreads : tuple of {"per-query", "shared"}
+        The spreads to evaluate.
+    classifiers : tuple of str
+        The rules to evaluate, by name.
 
+    Raises
+    ------
+    OptionError
+        If a value is out of its range.
+
+    Examples
+    --------
     >>> Protocol(shots=(1, 5)).spreads
     ('per-query', 'shared')
     >>> Protocol(shots=(0, 5))
@@ -35,50 +66,38 @@ class Protocol:
     classifiers: tuple[str, ...] = ("centroid",)
 
     def __post_init__(self) -> None:
-        if isinstance(self.shots, str | int) or not all(isinstance(k, int) for k in self.shots):
-            raise OptionError(
-                f"shots: wanted whole numbers in a tuple, like (1, 2, 5), got {self.shots!r}"
-            )
-        if not self.shots and not self.whole_pool:
-            raise OptionError("shots: at least one k, or all")
-        if any(k < 1 for k in self.shots):
-            raise OptionError(f"shots: every k is at least 1, got {min(self.shots)}")
-        if list(self.shots) != sorted(set(self.shots)):
-            raise OptionError("shots: ascending, each once")
-        if self.whole_pool and self.sampler != "distinct":
-            raise OptionError(
-                "shots: all is the whole pool, which only the sampler distinct can draw"
-            )
-        for name, low, high in (
-            ("draws", 1, 65535),
-            ("bootstraps", 1, 10**8),
-            ("shared_draws", 1, 10**8),
-        ):
-            if not low <= getattr(self, name) <= high:
-                raise OptionError(
-                    f"{name.replace('_', '-')}: {low} to {high}, got {getattr(self, name)}"
-                )
-        for name, allowed in (("sampler", SAMPLERS), ("score", SCORES)):
-            if getattr(self, name) not in allowed:
-                raise OptionError(
-                    f"{name}: one of {', '.join(allowed)}, got {getattr(self, name)!r}"
-                )
+        self._check_shots()
+        _check_range("draws", self.draws, MAX_DRAWS)
+        _check_range("bootstraps", self.bootstraps, MAX_SAMPLES)
+        _check_range("shared-draws", self.shared_draws, MAX_SAMPLES)
+        _check_choice("sampler", self.sampler, SAMPLERS)
+        _check_choice("score", self.score, SCORES)
         if not self.spreads or not set(self.spreads) <= set(SPREADS):
             raise OptionError(f"spread: {', '.join(SPREADS)} or both, got {self.spreads!r}")
-        if (
-            isinstance(self.classifiers, str)
-            or not self.classifiers
-            or len(set(self.classifiers)) < len(self.classifiers)
-        ):
-            raise OptionError(
-                f"classifier: wanted names in a tuple, each once, got {self.classifiers!r}"
-            )
-        for name in self.classifiers:
+        names = self.classifiers
+        if isinstance(names, str) or not names or len(set(names)) < len(names):
+            raise OptionError(f"classifier: expected names in a tuple, each once, got {names!r}")
+        for name in names:
             find_classifier(name)
+
+    def _check_shots(self) -> None:
+        shots = self.shots
+        if isinstance(shots, str | int) or not all(isinstance(k, int) for k in shots):
+            raise OptionError(
+                f"shots: expected whole numbers in a tuple, like (1, 2, 5), got {shots!r}"
+            )
+        if not shots and not self.whole_pool:
+            raise OptionError("shots: at least one k, or all")
+        if any(k < 1 for k in shots):
+            raise OptionError(f"shots: every k is at least 1, got {min(shots)}")
+        if list(shots) != sorted(set(shots)):
+            raise OptionError("shots: ascending, each once")
+        if self.whole_pool and self.sampler != "distinct":
+            raise OptionError("shots: all is the whole pool, which needs the sampler distinct")
 
     @property
     def reference(self) -> str:
-        """The classifier that others are held against, and that confusion and ties are told of."""
+        """The classifier that others are compared with; confusion and ties are its own."""
         return "centroid" if "centroid" in self.classifiers else self.classifiers[0]
 
     def supports(self, spread: str) -> int:
@@ -90,24 +109,33 @@ class Protocol:
         return self.bootstraps if spread == "per-query" else self.shared_draws
 
 
+def _check_range(name: str, value: int, largest: int) -> None:
+    if not 1 <= value <= largest:
+        raise OptionError(f"{name}: 1 to {largest}, got {value}")
+
+
+def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise OptionError(f"{name}: one of {', '.join(allowed)}, got {value!r}")
+
+
 def parse_shots(text: str) -> tuple[tuple[int, ...], bool]:
-    """Read `1-40`, `1,2,5,10`, `all`, or a mixture; return the shots and whether `all` is among them.
+    """Read `1-40`, `1,2,5,10`, `all`, or a mixture; return the shots and whether `all` is there.
 
     >>> parse_shots("1-3,10,all")
     ((1, 2, 3, 10), True)
     """
+    words = [word.strip() for word in text.split(",")]
     shots: set[int] = set()
-    whole_pool = False
-    for part in text.split(","):
-        word = part.strip()
+    for word in words:
         if word == "all":
-            whole_pool = True
             continue
-        low, _, high = word.partition("-")
-        if not low.isdecimal() or (_ and not high.isdecimal()):
+        low, dash, high = word.partition("-")
+        if not low.isdecimal() or (dash and not high.isdecimal()):
             raise OptionError(f"shots: expected like 1-40, 1,2,5,10 or all, got {text!r}")
-        first, last = int(low), int(high or low)
-        if first < 1 or last < first or last > 10**6:
+        first = int(low)
+        last = int(high or low)
+        if not 1 <= first <= last <= MAX_SHOTS:
             raise OptionError(f"shots: every k is at least 1 and ranges ascend, got {word!r}")
         shots.update(range(first, last + 1))
-    return tuple(sorted(shots)), whole_pool
+    return tuple(sorted(shots)), "all" in words

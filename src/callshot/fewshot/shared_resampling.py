@@ -1,175 +1,194 @@
-"""The spread `shared`: one support set for all queries, as a person who labels has it; a value for every draw.
+"""The spread `shared`: one support set for all queries, as in use; one value for every draw.
 
-The row `all` is here too: there every class gives its whole pool, which is one draw in either spread.
+The row `all` is here too: every class gives its whole pool, which is one draw in either spread.
 """
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from callshot.fewshot.accumulate import MetricSums
-from callshot.fewshot.engine import ROWS_AT_ONCE, Engine, blocks, cross_products, multiply_out
-from callshot.fewshot.episodes import Split, distinct_rows
+from callshot.fewshot.engine import (
+    BLOCK_ROWS,
+    Engine,
+    blocks,
+    cross_products,
+    multiply_without_blas,
+)
+from callshot.fewshot.episodes import Episodes, Split, distinct_rows
 from callshot.fewshot.gram import expand
-from callshot.fewshot.kernels import nearest_and_medoid, shared, streams
+from callshot.fewshot.kernels import streams, supports
+from callshot.fewshot.kernels.ranks import FoldMetrics, measure_fold
+from callshot.fewshot.protocol import Protocol
 from callshot.records import FloatArray, IntArray
 
-MOST_BYTES = 2**26  # a_n that one task holds
+TASK_BYTES = 2**26  # a_n that one task holds
+
+Evidence = Callable[[slice], FloatArray]  # a_n (draw, shot, n, q) of some draws
 
 
-class Draws:
-    """The metrics of some draws of one fold: ap, auroc and hits are (draws, shots, classes)."""
-
-    def __init__(self, draws: int, shots: int, classes: int) -> None:
-        self.ap, self.auroc, self.hits = (np.empty((draws, shots, classes)) for _ in range(3))
-        self.decisions = np.zeros((shots, classes, classes), np.int64)
-        self.tied = np.zeros((shots, classes), np.int64)
-
-
-def sweep_shared(engine: Engine, part: Split, shots: IntArray, tally: MetricSums) -> None:
-    """Score the queries of one fold against the same draws, and add the values of those to the tally."""
-    classes, queries, draws = (
-        len(engine.episodes.classes),
-        len(part.rows),
-        engine.protocol.shared_draws,
+def empty_metrics(draws: int, shots: int, classes: int) -> FoldMetrics:
+    """Return arrays for the metrics of some draws of one fold."""
+    size = (draws, shots, classes)
+    return FoldMetrics(
+        ap=np.empty(size),
+        auroc=np.empty(size),
+        hits=np.empty(size),
+        decisions=np.zeros((shots, classes, classes), np.int64),
+        tied=np.zeros((shots, classes), np.int64),
     )
-    cross = _cross(engine, part)
-    room = min(MOST_BYTES, engine.memory // 4) // (8 * len(shots) * classes * queries)
+
+
+def sweep_shared(engine: Engine, part: Split, shots: IntArray, sums: MetricSums) -> None:
+    """Score the queries of one fold against the same draws, and add the values of the draws."""
+    evidence = partial(shared_evidence, engine, part, shots, fold_products(engine, part))
+    sweep_draws(engine, part, len(shots), sums, evidence)
+
+
+def sweep_draws(
+    engine: Engine, part: Split, shots: int, sums: MetricSums, evidence: Evidence
+) -> None:
+    """Add the metrics of every shared draw at the first rows of the sums, one for each shot."""
+    draws = engine.protocol.shared_draws
+    classes = len(engine.episodes.classes)
+    room = min(TASK_BYTES, engine.memory // 4) // (8 * shots * classes * len(part.rows))
     spans = list(blocks(draws, min(room, -(-draws // (2 * engine.workers)))))
-    found = [Draws(span.stop - span.start, len(shots), classes) for span in spans]
-    tasks = [
-        partial(_share, engine, part, shots, cross, span, d)
-        for span, d in zip(spans, found, strict=True)
-    ]
-    engine.run(tasks, len(shots) / engine.episodes.folds)
-    at = slice(0, len(shots))
-    tally.decisions[at] += np.sum([d.decisions for d in found], axis=0)
-    tally.tied[at] += np.sum([d.tied for d in found], axis=0)
-    ap, auroc, hits = (
-        np.concatenate([getattr(d, name) for d in found]) for name in ("ap", "auroc", "hits")
-    )
-    engine.run(
-        [
-            partial(tally.add, s, part, ap[:, s].T, auroc[:, s].T, hits[:, s].T)
-            for s in range(len(shots))
-        ]
-    )
+    metrics = [empty_metrics(span.stop - span.start, shots, classes) for span in spans]
+
+    def measure_span(span: slice, target: FoldMetrics) -> None:
+        measure(engine, part, evidence(span), target)
+
+    tasks = [partial(measure_span, *pair) for pair in zip(spans, metrics, strict=True)]
+    engine.run(tasks, shots / engine.episodes.folds)
+    for target in metrics:
+        sums.decisions[:shots] += target.decisions
+        sums.tied[:shots] += target.tied
+    ap = np.concatenate([target.ap for target in metrics])
+    auroc = np.concatenate([target.auroc for target in metrics])
+    hits = np.concatenate([target.hits for target in metrics])
+
+    def add(shot: int) -> None:
+        sums.add(shot, part, ap[:, shot].T, auroc[:, shot].T, hits[:, shot].T)
+
+    engine.run([partial(add, shot) for shot in range(shots)])
 
 
 def sweep_pool(
-    engine: Engine, part: Split, row: int, samples: int, draws: int, tally: MetricSums
+    engine: Engine, part: Split, row: int, samples: int, draws: int, sums: MetricSums
 ) -> None:
-    """Score the row `all`: one support set, so one value, which every sample of either spread has."""
+    """Add the row `all`: one support set, so one value in every sample of either spread."""
     classes = len(engine.episodes.classes)
-    found = Draws(1, 1, classes)
-    measure(engine, part, pool_a(engine, part), found)
-    tally.decisions[row] += found.decisions[0] * draws
-    tally.tied[row] += found.tied[0] * draws
-    values = (x.reshape(classes, 1) for x in (found.ap, found.auroc, found.hits))
-    tally.add(row, part, *(np.broadcast_to(x, (classes, samples)) for x in values))
+    metrics = empty_metrics(1, 1, classes)
+    measure(engine, part, pool_evidence(engine, part), metrics)
+    sums.decisions[row] += metrics.decisions[0] * draws
+    sums.tied[row] += metrics.tied[0] * draws
+    values = [column.reshape(classes, 1) for column in metrics[:3]]
+    sums.add(row, part, *(np.broadcast_to(value, (classes, samples)) for value in values))
 
 
-def pool_a(engine: Engine, part: Split) -> FloatArray:
+def pool_evidence(engine: Engine, part: Split) -> FloatArray:
     """Return a[0, 0, n, q] where every class gives its whole pool."""
-    if engine.by_exemplar:
-        largest = np.diff(part.pool_start).max(keepdims=True)
-        return shared_a(
-            engine, part, largest, _cross(engine, part), slice(0, 1)
-        )  # any draw of so many is the pool
+    if engine.rule in ("nearest", "medoid"):
+        shots = np.array([part.largest_pool])  # any draw of so many is the pool
+        products = fold_products(engine, part)
+        return shared_evidence(engine, part, shots, products, slice(0, 1))
     outside = np.flatnonzero(engine.episodes.fold != part.number)
     pools = np.split(outside, part.pool_start[1:-1])
     means = np.stack([engine.episodes.vectors[pool].mean(axis=0) for pool in pools])
-    return _a_of(means[None], *engine.queries(part), engine.rule == "cosine")[None]
+    return mean_evidence(engine, part, means[None])[None]
 
 
-def measure(engine: Engine, part: Split, a: FloatArray, into: Draws) -> None:
-    """Turn a[draw, shot, n, q] into scores, in place, and take their metrics."""
-    draws, shots, classes, queries = a.shape
+def measure(engine: Engine, part: Split, evidence: FloatArray, metrics: FoldMetrics) -> None:
+    """Turn a[draw, shot, n, q] into scores, in place, and fill their metrics."""
+    draws, shots, classes, queries = evidence.shape
     decided = np.empty((draws * shots, 1, queries), np.uint16)
-    engine.to_scores(a.reshape(draws * shots, classes, 1, queries), 0, 1, decided)
-    positives, start = (
-        np.nonzero(part.relevant)[1],
-        np.concatenate([[0], np.cumsum(part.positives)]),
-    )
-    shared.shared_metrics(
-        a,
-        decided.reshape(draws, shots, queries),
-        part.relevant,
-        part.label,
-        positives,
-        start,
-        into.ap,
-        into.auroc,
-        into.hits,
-        into.decisions,
-        into.tied,
-    )
+    engine.to_scores(evidence.reshape(draws * shots, classes, 1, queries), 0, 1, decided)
+    measure_fold(evidence, decided.reshape(draws, shots, queries), part.truth, metrics)
 
 
-def _share(
-    engine: Engine, part: Split, shots: IntArray, cross: FloatArray | None, span: slice, into: Draws
-) -> None:
-    """Score a few shared draws and take their metrics."""
-    measure(engine, part, shared_a(engine, part, shots, cross, span), into)
+def fold_products(engine: Engine, part: Split) -> FloatArray | None:
+    """Return the products (rows, queries) of a fold; None where the vectors are read directly."""
+    return None if engine.direct else np.ascontiguousarray(cross_products(engine, part).T)
 
 
-def _cross(engine: Engine, part: Split) -> FloatArray | None:
-    """Return the products (rows, queries) of a fold, None for the direct way."""
-    return None if engine.gram is None else np.ascontiguousarray(cross_products(engine, part).T)
-
-
-def shared_a(
-    engine: Engine, part: Split, shots: IntArray, cross: FloatArray | None, span: slice
-) -> FloatArray:
-    """Return a[draw, shot, n, q] of some draws; `cross` is (rows, queries), None for the direct way."""
-    episodes = engine.episodes
-    a = np.empty((span.stop - span.start, len(shots), len(episodes.classes), len(part.rows)))
-    base = streams.purpose_key(engine.protocol.seed, "shared")
-    who = (episodes.class_key, episodes.fold, part.number)
-    how, cosine = (episodes.class_start, shots, engine.distinct), engine.rule == "cosine"
-    if engine.by_exemplar:
-        _fill_by_exemplars(engine, part, cross, (base, span.start, *who), how, a)
-        return a
-    if engine.gram is not None:
-        shared.shared_by_gram(base, span.start, *who, cross, *engine.matrices, *how, cosine, a)
-        return a
-    means, queries = np.empty((*a.shape[1:3], episodes.vectors.shape[1])), engine.queries(part)
-    for d in range(len(a)):
-        shared.shared_centroids(base, span.start + d, *who, episodes.vectors, *how, means)
-        a[d] = _a_of(means, *queries, cosine)
-    return a
-
-
-def _fill_by_exemplars(
+def shared_evidence(
     engine: Engine,
     part: Split,
-    cross: FloatArray | None,
-    who: tuple[Any, ...],
-    how: tuple[Any, ...],
-    a: FloatArray,
-) -> None:
-    """Fill a by one exemplar of each class; without products, a few queries at a time."""
-    squares, vectors = engine.episodes.squares, engine.episodes.vectors
-    for at in blocks(len(part.rows), ROWS_AT_ONCE if cross is None else len(part.rows)):
-        products = multiply_out(vectors, vectors[part.rows[at]]) if cross is None else cross
-        if engine.rule == "nearest":
-            nearest_and_medoid.nearest_shared(*who, products, squares, *how, at.start, a)
-        else:
-            nearest_and_medoid.medoid_shared(
-                *who, products, squares, *engine.matrices, vectors, *how, at.start, a
-            )
+    shots: IntArray,
+    products: FloatArray | None,
+    span: slice,
+) -> FloatArray:
+    """Return a[draw, shot, n, q] of some draws; `products` as `fold_products` returns them."""
+    episodes = engine.episodes
+    queries = len(part.rows)
+    out = np.empty((span.stop - span.start, len(shots), len(episodes.classes), queries))
+    if products is None and engine.rule in ("mean", "cosine"):
+        for d, draw in enumerate(range(span.start, span.stop)):
+            means = shared_means(episodes, part, shots, draw, engine.protocol)
+            out[d] = mean_evidence(engine, part, means)
+        return out
+    sampling = engine.sampling("shared", shots)
+    for block in blocks(queries, BLOCK_ROWS if products is None else queries):
+        table = products
+        if table is None:
+            vectors = episodes.vectors
+            table = multiply_without_blas(vectors, vectors[part.rows[block]])
+        supports.score_shared(
+            sampling,
+            engine.rows,
+            episodes.fold,
+            part.number,
+            table,
+            span.start,
+            block.start,
+            out,
+        )
+    return out
 
 
-def _a_of(means: FloatArray, queries: FloatArray, place: IntArray, cosine: bool) -> FloatArray:
-    """Return a_n of class means (shots, classes, dimensions) and every query, (shots, classes, queries).
+def shared_means(
+    episodes: Episodes, part: Split, shots: IntArray, draw: int, protocol: Protocol
+) -> FloatArray:
+    """Return the class means of one draw outside a fold, (shots, classes, dimensions)."""
+    vectors = episodes.vectors
+    means = np.empty((len(shots), len(episodes.classes), vectors.shape[1]))
+    for n, pool_size in enumerate(np.diff(part.pool_start)):
+        rows = shared_support(episodes, part.number, n, int(shots[-1]), draw, protocol)
+        size = np.minimum(shots, len(rows))
+        sums = np.cumsum(vectors[rows], axis=0)
+        means[:, n] = sums[size - 1] / size[:, None]
+        if protocol.sampler == "distinct" and len(rows) == pool_size:
+            # The whole pool is one set, whatever order it was drawn in.
+            whole = np.cumsum(vectors[np.sort(rows)], axis=0)[-1]
+            means[shots >= pool_size, n] = whole / pool_size
+    return means
 
-    `queries` are the distinct vectors, `place` which of them each query has; for the cosine these are of length 1.
-    """
+
+def mean_evidence(engine: Engine, part: Split, means: FloatArray) -> FloatArray:
+    """Return a_n of class means (shots, classes, dimensions), (shots, classes, queries)."""
     shots, classes, dimensions = means.shape
-    distinct, of_mean = distinct_rows(means.reshape(-1, dimensions))
-    inner = expand(distinct @ queries.T, of_mean, place).reshape(shots, classes, -1)
+    queries, query_place = engine.queries(part)
+    distinct, mean_place = distinct_rows(means.reshape(-1, dimensions))
+    products = expand(distinct @ queries.T, mean_place, query_place)
+    products = products.reshape(shots, classes, -1)
     squares = np.einsum("snd,snd->sn", means, means)[:, :, None]
-    if cosine:
-        return np.clip(inner / np.sqrt(np.where(squares > 0, squares, 1.0)), -1.0, 1.0)
-    return np.asarray(2.0 * inner - squares)
+    if engine.rule == "cosine":
+        lengths = np.sqrt(np.where(squares > 0, squares, 1.0))
+        return np.clip(products / lengths, -1.0, 1.0)
+    return np.asarray(2.0 * products - squares)
+
+
+def shared_support(
+    episodes: Episodes, fold: int, n: int, k: int, draw: int, protocol: Protocol
+) -> IntArray:
+    """Return the rows of class n's support outside a fold in one shared draw, in its order."""
+    first = episodes.class_start[n]
+    last = episodes.class_start[n + 1]
+    stream = np.uint64(streams.purpose_key(protocol.seed, "shared"))
+    for word in (np.uint64(draw), episodes.class_key[n]):
+        stream = np.uint64(streams.enter(stream, word))
+    chosen = np.empty(k, np.uint64)
+    distinct = protocol.sampler == "distinct"
+    size = streams.draw_shared(stream, episodes.fold[first:last], fold, k, distinct, chosen)
+    return np.asarray(first + chosen[:size].astype(np.int64))

@@ -1,4 +1,7 @@
-"""Episodes and a protocol → the values of one spread at every k, fold by fold: nothing larger than a fold is held."""
+"""Episodes and a protocol → the values of one spread at every k.
+
+One fold is processed at a time, so that no array is larger than a fold needs.
+"""
 
 from collections.abc import Mapping
 
@@ -17,20 +20,23 @@ def sweep(
 ) -> tuple[IntArray, MetricSums]:
     """Run one spread over every fold; return k of each row and the values.
 
-    Where `all` is asked for, its row comes last and carries the largest pool as k.
+    The row `all`, where the protocol has it, comes last, with the size of the largest pool as k.
     """
-    protocol, parts = engine.protocol, splits(engine.episodes)
+    protocol = engine.protocol
+    parts = splits(engine.episodes)
     shots = np.array(protocol.shots, np.int64)
-    largest = max(int(np.diff(part.pool_start).max()) for part in parts)
+    largest = max(part.largest_pool for part in parts)
     whole = protocol.whole_pool and largest not in protocol.shots
-    samples, draws = protocol.samples(spread), protocol.supports(spread)
-    tally = MetricSums(len(shots) + whole, samples, engine.episodes.classes, categories)
+    samples = protocol.samples(spread)
+    draws = protocol.supports(spread)
+    sums = MetricSums(len(shots) + whole, samples, engine.episodes.classes, categories)
+    sweep_fold = sweep_per_query if spread == "per-query" else sweep_shared
     for part in parts:
-        own = engine.at_split(part)
+        fitted = engine.for_split(part)
         if shots.size:
-            (sweep_per_query if spread == "per-query" else sweep_shared)(own, part, shots, tally)
+            sweep_fold(fitted, part, shots, sums)
         if whole:
-            sweep_pool(own, part, len(shots), samples, draws, tally)
-        tally.close_fold(part)
-    tally.finish(draws)
-    return np.append(shots, largest) if whole else shots, tally
+            sweep_pool(fitted, part, len(shots), samples, draws, sums)
+        sums.close_fold(part)
+    sums.finish(draws)
+    return np.append(shots, largest) if whole else shots, sums

@@ -106,7 +106,14 @@ def filled_column(source: Source, column: pl.Series) -> pl.Series:
     """Return a column of text in which no row may be blank."""
     text = text_column(source, column)
     blank = [not (entry or "").strip() for entry in text]
-    check_rows(source, column.name, blank, "text", text, "; fill it in or leave out the row")
+    check_rows(
+        source,
+        column.name,
+        blank,
+        "text",
+        text,
+        "; fill it in or leave out the row",
+    )
     return text
 
 
@@ -197,24 +204,32 @@ def vector_matrix(source: Source, frame: pl.DataFrame) -> FloatMatrix:
 def _matrix_from_lists(source: Source, lists: pl.Series) -> FloatMatrix:
     if isinstance(lists.dtype, pl.Array):
         lists = lists.arr.to_list()
-    inner: Any = pl.Null()
-    if isinstance(lists.dtype, pl.List):
-        inner = lists.dtype.inner
-    is_text = isinstance(inner, pl.String)
-    if not is_text and not inner.is_numeric():
+    if not isinstance(lists.dtype, pl.List) or not lists.dtype.inner.is_numeric():
         raise InputError(
             f"{source}: column embedding: expected lists of numbers, got {lists.dtype}"
         )
     lengths = lists.list.len().fill_null(0).to_list()
     width = lengths[0]
     empty = np.equal(lengths, 0)
-    check_rows(source, "embedding", empty, "a vector with at least one dimension", lengths)
+    check_rows(
+        source,
+        "embedding",
+        empty,
+        "a vector with at least one dimension",
+        lengths,
+    )
     ragged = np.not_equal(lengths, width)
-    check_rows(source, "embedding", ragged, f"{width} numbers as in row 1", lengths)
+    check_rows(
+        source,
+        "embedding",
+        ragged,
+        f"{width} numbers as in row 1",
+        lengths,
+    )
     values = lists.explode()
-    numbers = values.str.strip_chars() if is_text else values
-    if not isinstance(inner, pl.Float32):
-        numbers = numbers.cast(pl.Float64, strict=False)
+    numbers = values
+    if values.dtype != pl.Float32:
+        numbers = values.cast(pl.Float64)
     matrix = contiguous_floats(numbers.to_numpy()).reshape(len(lists), width)
     _check_finite(source, matrix, lambda row, dimension: values[row * width + dimension])
     return matrix

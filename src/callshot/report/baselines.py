@@ -9,6 +9,11 @@ from rich.table import Table
 from callshot.errors import printable
 
 METRIC_NAMES = {"map": "mAP", "auroc": "AUROC"}
+# By the labels of the baseline: which curve passes which, and the words before the k of means.
+EVENTS = {
+    "all": ("the centroid passes {baseline} on all labels", "at k = {k_mean}"),
+    "k": ("{baseline} at the same k passes the centroid", "from k = {k_mean}"),
+}
 
 
 def show_baselines(baselines: pl.DataFrame, console: Console) -> None:
@@ -16,13 +21,13 @@ def show_baselines(baselines: pl.DataFrame, console: Console) -> None:
     if baselines.is_empty():
         return
     key = ["name", "encoder", "scoring"]
-    names = ["baseline", "encoder", "scoring", *METRIC_NAMES.values(), "how"]
-    table = Table(*names, box=None, pad_edge=False, header_style="dim")
+    headings = ["baseline", "encoder", "scoring", *METRIC_NAMES.values(), "how"]
+    table = Table(*headings, box=None, pad_edge=False, header_style="dim")
     for rows in baselines.partition_by(key, maintain_order=True):
+        row = list(rows.select(key).row(0))
         values = dict(rows.select("metric", "value").iter_rows())
-        cells = [f"{values[metric]:.3f}" if metric in values else "" for metric in METRIC_NAMES]
-        row = [*rows.select(key).row(0), *cells, rows["how"][-1]]
-        table.add_row(*(printable(cell) for cell in row))
+        row += [f"{values[metric]:.3f}" if metric in values else "" for metric in METRIC_NAMES]
+        table.add_row(*map(printable, [*row, rows["how"][-1]]))
     console.print(table, markup=False, highlight=False)
 
 
@@ -40,16 +45,15 @@ def describe_crossover(row: dict[str, Any]) -> str:
     >>> row |= {"metric": "map", "spread": "shared", "k_mean": 7, "k_clear": None}
     >>> describe_crossover(row)
     'mfcc: the centroid passes LR on all labels at k = 7 on average, never clearly (mAP, shared)'
-    >>> describe_crossover(row | {"labels": "k", "k_mean": 3, "k_clear": 4})
-    'mfcc: LR at the same k passes the centroid from k = 3 on average, clearly from k = 4 (mAP, shared)'
+    >>> describe_crossover(row | {"labels": "k", "k_mean": None})
+    'mfcc: LR at the same k passes the centroid at no k on average, never clearly (mAP, shared)'
     """
-    subject = f"the centroid passes {row['baseline']} on all labels"
-    word = "at"
-    if row["labels"] == "k":
-        subject = f"{row['baseline']} at the same k passes the centroid"
-        word = "from"
-    mean = "at no k" if row["k_mean"] is None else f"{word} k = {row['k_mean']}"
-    clear = "never clearly" if row["k_clear"] is None else f"clearly from k = {row['k_clear']}"
-    scoring = "" if row["scoring"] == "all" else f"{row['scoring']} scoring, "
-    basis = f"{scoring}{METRIC_NAMES[row['metric']]}, {row['spread']}"
-    return f"{row['encoder']}: {subject} {mean} on average, {clear} ({basis})"
+    event, mean = EVENTS[row["labels"]]
+    if row["k_mean"] is None:
+        mean = "at no k"
+    clear = "never clearly" if row["k_clear"] is None else "clearly from k = {k_clear}"
+    basis = METRIC_NAMES[row["metric"]]
+    if row["scoring"] != "all":
+        basis = f"{row['scoring']} scoring, {basis}"
+    template = f"{{encoder}}: {event} {mean} on average, {clear} ({basis}, {{spread}})"
+    return template.format(**row)

@@ -33,7 +33,7 @@ def describe_classifier(name: str) -> str:
     """
     if is_trained(name):
         return DESCRIPTIONS.get(name, "trained at every k")
-    return CLASSIFIERS[name].told
+    return CLASSIFIERS[name].description
 
 
 def is_trained(name: str) -> bool:

@@ -2,8 +2,8 @@
 
 report.html                      the page
 tables/                          LaTeX, Markdown and CSV
-CORPUS/curve.csv …               all numbers, with differences.csv, budget.csv and rejects.csv, and, if
-                                 there are baselines, baselines.csv, crossovers.csv and refinement.csv
+CORPUS/curve.csv …               all numbers, with differences.csv, budget.csv and rejects.csv; with
+                                 baselines, also baselines.csv, crossovers.csv and refinement.csv
 CORPUS/figures/                  PDF and PNG
 """
 
@@ -33,7 +33,7 @@ CAPTIONS = {
     "spreads": "The two spreads: a draw for each query, and one labelled set for all",
     "differences": "Encoders and baselines, compared pair by pair over the same draws",
     "training": "When training pays: the centroid and a baseline trained on the same exemplars",
-    "rules": "The centroid and other classifiers without training, against k",
+    "classifiers": "The centroid and other classifiers without training, against k",
     "refinement": "Gradient steps from the centroid of all labels to logistic regression",
     "confusion": "Labels against decisions",
     "map": "The embeddings in the plane of largest variance, with the centroids of the labels",
@@ -70,14 +70,10 @@ def write_report(
     tables = {}
     for corpus, results in all_results.items():
         numbers = write_numbers(results, folder / corpus)
-        figures = _draw(results, folder / corpus / "figures", options)
         names += [f"{corpus}/{name}" for name in numbers]
-        names += [f"{corpus}/figures/{name}" for name in figures]
-        pictures[corpus] = [
-            (_caption(name), folder / corpus / "figures" / name)
-            for name in figures
-            if name.endswith(".png")
-        ]
+        figures = _draw(results, folder / corpus / "figures", options)
+        names += [f"{corpus}/figures/{path.name}" for path in figures]
+        pictures[corpus] = [(_caption(path), path) for path in figures if path.suffix == ".png"]
         tables[corpus] = build_tables([results], shots=options.shots, spread=options.spread)
         progress(0.8 / len(all_results), f"figures of {corpus}")
     every = list(all_results.values())
@@ -87,6 +83,7 @@ def write_report(
         shots=options.shots,
         spread=options.spread,
     )
+    names += [f"tables/{name}" for name in table_names]
     write_page(
         folder / PAGE,
         options.title,
@@ -98,23 +95,24 @@ def write_report(
         commands=options.commands,
     )
     progress(0.2, "the page")
-    return [*names, *(f"tables/{name}" for name in table_names), PAGE]
+    return [*names, PAGE]
 
 
-def _draw(results: CorpusResults, folder: Path, options: ReportOptions) -> list[str]:
+def _draw(results: CorpusResults, folder: Path, options: ReportOptions) -> list[Path]:
     if not options.figures:
         return []
-    return draw_figures(
+    names = draw_figures(
         results,
         folder,
-        confusion_at=options.confusion,
+        confusion_shots=options.confusion,
         protocol=options.protocol,
     )
+    return [folder / name for name in names]
 
 
-def _caption(name: str) -> str:
-    stem, _, number = Path(name).stem.partition("-")
-    return f"{CAPTIONS[stem]}, {number}" if number else CAPTIONS[stem]
+def _caption(path: Path) -> str:
+    name, _, number = path.stem.partition("-")
+    return f"{CAPTIONS[name]}, {number}" if number else CAPTIONS[name]
 
 
 def write_numbers(results: CorpusResults, folder: Path) -> list[str]:

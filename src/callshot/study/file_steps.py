@@ -27,20 +27,21 @@ from callshot.corpus.segment_table import (
     write_segmentation,
 )
 from callshot.corpus.segments import audio_root, segment_corpus
-from callshot.encoders.catalogue import display_name, find_encoder
 from callshot.encoders.embed import (
-    check_segments,
     check_store,
+    default_store,
     default_threads,
-    embed_segments,
+    embed,
     make_table,
 )
-from callshot.encoders.encode import open_encoder
-from callshot.encoders.store.store import open_store
-from callshot.encoders.weights.weight_files import home
-from callshot.errors import InputError, OptionError
-from callshot.fewshot.evaluate import choose_folds, evaluate_tables
-from callshot.fewshot.folds import DEFAULT_FOLDS, count_classes, evaluated_classes
+from callshot.errors import OptionError
+from callshot.fewshot.evaluate import evaluate_tables
+from callshot.fewshot.folds import (
+    DEFAULT_FOLDS,
+    choose_folds,
+    count_classes,
+    evaluated_classes,
+)
 from callshot.fewshot.protocol import Protocol
 from callshot.records import (
     CorpusResults,
@@ -158,31 +159,28 @@ def embed_files(
     threads: int | None = None,
     progress: Progress = no_progress,
 ) -> tuple[Embeddings, list[Reject]]:
-    """Embed the segments of a table and write the embeddings; what is in the store is not computed."""
-    spec = find_encoder(encoder, choices)
+    """Embed the segments of a table; write the embeddings, and the rejects beside them."""
     check_output_path(out)
-    store = store or home() / "store"
-    check_store(store)
+    check_store(default_store() if store is None else store)
     if out.absolute() == source.absolute():
-        raise OptionError(f"{out}: is the table of segments; choose another name")
+        raise OptionError(f"{out}: this is the table of segments; choose another name")
     segments, facts = read_segments(source)
-    check_segments(spec, segments, source)
     root = Path(facts.get("audio", "")) if audio is None else audio
-    threads = threads or default_threads()
-    opened = open_encoder(spec, device=device, threads=threads, sequences=sequences)
-    with open_store(store, opened.fingerprint, sequences=sequences) as kept:
-        read = partial(load_audio, root, threads=threads)
-        keys, rejects = embed_segments(segments, root, read, opened, kept, progress)
-        rows = [n for n, key in enumerate(keys) if key is not None]
-        if not rows:
-            first = f" (the first reason: {rejects[0].reason})" if rejects else ""
-            raise InputError(f"{source}: no segment could be embedded from {root}{first}")
-        kept_keys = [str(keys[n]) for n in rows]
-        embedded = [segments[n] for n in rows]
-        table = make_table(display_name(spec), embedded, kept.vectors(kept_keys), source)
-        if sequences:
-            write_sequences(sequences_path(out), table.segment, kept.sequences(kept_keys))
-        write_table(table, out, corpus=facts.get("corpus"))
+    write = partial(write_sequences, sequences_path(out))
+    table, rejects = embed(
+        segments,
+        encoder,
+        root=root,
+        load_audio=partial(load_audio, root, threads=threads or default_threads()),
+        choices=choices,
+        store=store,
+        device=device,
+        threads=threads,
+        write_sequences=write if sequences else None,
+        source=source,
+        progress=progress,
+    )
+    write_table(table, out, corpus=facts.get("corpus"))
     write_rejects(rejects, out.with_suffix(".rejects.csv"), keep_empty=False)
     return table, rejects
 

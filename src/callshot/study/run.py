@@ -12,9 +12,8 @@ import numpy as np
 
 from callshot.baselines.options import check_trainable
 from callshot.corpus.inspection import inspect_corpus
-from callshot.encoders.embed import check_segments, check_store, make_table
+from callshot.encoders.embed import check_segments, check_store, default_store, make_table
 from callshot.encoders.encode import check_device
-from callshot.encoders.weights.weight_files import home
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.fewshot.folds import check_folds, count_classes, evaluated_classes
 from callshot.files import hold_lock
@@ -117,7 +116,7 @@ def check_study(study: Study, steps: Sequence[Step], device: str = "cpu") -> Non
     """Check, before any audio is read, what would stop the study: paths, files, rates, folds, classes."""
     check_device(device)
     check_trainable(study.baselines, device)
-    check_store(study.store or home() / "store")
+    check_store(study.store or default_store())
     with open_output_folder(study.out, (), PROVENANCE, mark=study.mark):
         pass
     if study.references is not None:

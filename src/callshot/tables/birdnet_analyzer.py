@@ -16,9 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from callshot.errors import InputError
-from callshot.files import error_reason
 from callshot.records import FloatArray
-from callshot.tables.embedding_tables import read_csv_records
+from callshot.tables.embedding_tables import explain_read_errors, read_csv_records
 from callshot.tables.window_pooling import WindowReaders, Windows
 
 Line = tuple[str, list[str]]  # where it is, and its start, end and vector
@@ -68,10 +67,8 @@ def _text_readers(source: Path) -> WindowReaders:
 def _text_lines(paths: Sequence[Path]) -> Iterator[Line]:
     for path in paths:
         timed = TIMED_NAME.fullmatch(path.name.removesuffix(TEXT_SUFFIX))
-        try:
+        with explain_read_errors(path):
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-        except OSError as error:
-            raise InputError(f"{path}: cannot be read ({error_reason(error)})") from error
         for number, line in enumerate(lines, 1):
             fields = line.strip().split("\t")
             if timed is not None and len(fields) == 1:

@@ -12,9 +12,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from callshot.fewshot.episodes import Episodes, order_rows, plan_episodes
-from callshot.fewshot.evaluate import choose_folds
-from callshot.fewshot.folds import DEFAULT_FOLDS, complete_shots, count_classes, evaluated_classes
+from callshot.fewshot.episodes import Episodes, plan_episodes
+from callshot.fewshot.folds import DEFAULT_FOLDS, choose_folds, complete_shots, count_classes
 from callshot.files import describe_file
 from callshot.records import ClassCount, Embeddings, Evaluation, Folds, IntArray
 from callshot.tables.embedding_tables import read_tables, table_corpus
@@ -74,21 +73,16 @@ class EncoderDataset:
         """The arrays that classifiers are evaluated on."""
         return plan_episodes(self.table, self.dataset.folds, self.dataset.classes)
 
-    @cached_property
-    def rows(self) -> IntArray:
-        """The row of the table for each row of the episodes."""
-        return order_rows(self.table, evaluated_classes(self.dataset.classes))
+    @property
+    def segments(self) -> tuple[str, ...]:
+        """The segment of each row of the episodes."""
+        return self.episodes.segment
 
     @cached_property
     def groups(self) -> IntArray:
         """The number of the recording of each row of the episodes."""
         _, groups = np.unique(self.table.recording, return_inverse=True)
-        return groups[self.rows]
-
-    @property
-    def segments(self) -> list[str]:
-        """The segment of each row of the episodes."""
-        return [self.table.segment[row] for row in self.rows.tolist()]
+        return groups[self.episodes.rows]
 
     def empty_evaluation(self) -> Evaluation:
         """Return an evaluation of this dataset without results."""
@@ -120,14 +114,15 @@ def read_dataset(
     its categories, where none are given.
     """
     tables = read_tables(paths)
-    table_name = table_corpus(paths[0]) or ""
-    name = corpus or table_name or paths[0].absolute().parent.name or "corpus"
-    known = known or {}
-    known_corpus = known.get(name) or known.get(table_name)
     files = [
         describe_file(path, encoder=table.encoder, role="table")
         for path, table in zip(paths, tables, strict=True)
     ]
+    table_name = table_corpus(paths[0]) or ""
+    name = corpus or table_name or paths[0].absolute().parent.name or "corpus"
+    known_corpus = None
+    if known is not None:
+        known_corpus = known.get(name) or known.get(table_name)
 
     if folds_dir is not None:
         parts = [read_folds_dir(folds_dir, table) for table in tables]
@@ -135,9 +130,8 @@ def read_dataset(
         chosen_folds = parts[0][1]
         fold_file = folds_dir / FOLDS
     else:
-        given = None if fold_file is None else read_folds(fold_file, tables[0])
         default = DEFAULT_FOLDS if known_corpus is None else known_corpus.folds
-        chosen_folds = choose_folds(tables[0], folds, given, fold_file, default=default)
+        chosen_folds = _choose_folds(tables[0], folds, fold_file, default)
     if fold_file is not None:
         files.append(describe_file(fold_file, role="folds"))
 
@@ -147,5 +141,20 @@ def read_dataset(
         files.append(describe_file(categories, role="categories"))
     elif known_corpus is not None:
         label_categories = known_corpus.categories_of(set(tables[0].label))
-    known_name = "" if known_corpus is None else known_corpus.name
-    return Dataset(name, tables, chosen_folds, label_categories, files, known_name)
+    return Dataset(
+        corpus=name,
+        tables=tables,
+        folds=chosen_folds,
+        categories=label_categories,
+        files=files,
+        known_corpus="" if known_corpus is None else known_corpus.name,
+    )
+
+
+def _choose_folds(
+    table: Embeddings, count: int | None, fold_file: Path | None, default: int
+) -> Folds:
+    given = None
+    if fold_file is not None:
+        given = read_folds(fold_file, table)
+    return choose_folds(table, count, given, fold_file, default=default)

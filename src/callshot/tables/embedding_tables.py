@@ -37,8 +37,8 @@ from callshot.files import atomic_path, error_reason
 from callshot.records import Embeddings
 from callshot.records.columns import (
     BROKEN_TEXT,
-    DIMENSION,
     check_columns,
+    check_rows,
     contiguous_floats,
     select_columns,
 )
@@ -64,7 +64,7 @@ def read_table(path: Path, *, need_segment: bool = False) -> Embeddings:
     ('a.wav#0', 'a.wav#1')
     """
     with explain_read_errors(path):
-        frame = _read_frame(path)
+        frame = READERS[_check_kind(path)](path)
         encoder = _read_metadata(path).get("encoder", "")
     if need_segment and "segment" not in frame.columns:
         raise InputError(
@@ -152,10 +152,6 @@ def _check_kind(path: Path) -> str:
     return kind
 
 
-def _read_frame(path: Path) -> pl.DataFrame:
-    return READERS[_check_kind(path)](path)
-
-
 def _read_metadata(path: Path) -> dict[str, str]:
     kind = path.suffix.lower()
     if kind == ".parquet":
@@ -216,10 +212,8 @@ def _csv_rows(path: Path) -> Iterator[list[str]]:
 
 def read_csv_records(path: Path, required: Sequence[str]) -> list[dict[str, str]]:
     """Return the rows of a CSV file by column; raise if it has none, or a column is missing."""
-    try:
+    with explain_read_errors(path):
         header, *rows = list(_csv_rows(path)) or [[]]
-    except (OSError, csv.Error) as error:
-        raise InputError(f"{path}: cannot be read ({error_reason(error)})") from error
     check_columns(path, header, required)
     for name in header:
         count = header.count(name)
@@ -244,24 +238,20 @@ def _read_npz(path: Path) -> pl.DataFrame:
 
 def _npz_column(path: Path, name: str, array: NDArray[Any]) -> pl.Series:
     array = np.atleast_1d(array)
-    expected = "a row of text or integers"
-    kinds = "Uiu"
-    dimensions = 1
+    content = f"{array.dtype} of shape {array.shape}"
     if name == "embedding":
-        expected = "numbers, segments × dimensions"
-        dimensions = 2
-    if name == "embedding" or DIMENSION.fullmatch(name):
-        kinds = "fiu"
-    if array.dtype.kind not in kinds or array.ndim != dimensions:
-        raise InputError(
-            f"{path}: column {name}: expected {expected}, got {array.dtype} of shape {array.shape}"
-        )
-    if kinds == "fiu":
+        if array.dtype.kind not in "fiu" or array.ndim != 2:
+            raise InputError(
+                f"{path}: column {name}: expected numbers, segments × dimensions, got {content}"
+            )
         return pl.Series(name, contiguous_floats(array))
+    if array.dtype.kind not in "Uiu" or array.ndim != 1:
+        raise InputError(
+            f"{path}: column {name}: expected a row of text or integers, got {content}"
+        )
     text = array.astype(str).tolist()
-    for row, entry in enumerate(text, 1):
-        if BROKEN_TEXT.search(entry):
-            raise InputError(f"{path}: column {name}, row {row}: expected text, got broken text")
+    broken = [BROKEN_TEXT.search(entry) is not None for entry in text]
+    check_rows(path, name, broken, "text", ["broken text"] * len(text))
     return pl.Series(name, text)
 
 
@@ -273,33 +263,38 @@ def _align_rows(first: Embeddings, other: Embeddings) -> Embeddings:
     positions = {segment: row for row, segment in enumerate(other.segment)}
     unmatched = sorted(positions.keys() ^ set(first.segment))
     if unmatched:
-        complete, incomplete = first, other
+        sources = [first.source, other.source]
         if unmatched[0] in positions:
-            complete, incomplete = other, first
+            sources.reverse()
         raise InputError(
-            f"{incomplete.source}: column segment: expected the same segments in all tables, "
-            f"got no {unmatched[0]!r} of {complete.source} ({len(unmatched)} are not in both)"
+            f"{sources[1]}: column segment: expected the same segments in all tables, "
+            f"got no {unmatched[0]!r} of {sources[0]} ({len(unmatched)} are not in both)"
         )
     rows = [positions[segment] for segment in first.segment]
-    for name in ("recording", "label", "labels", "fold"):
-        first_values = _comparable_values(first, name)
-        other_values = _comparable_values(other, name)
-        for expected, row in zip(first_values, rows, strict=True):
-            if other_values[row] != expected:
+    for first_row, row in enumerate(rows):
+        expected = _row_facts(first, first_row)
+        facts = _row_facts(other, row)
+        for name, value in facts.items():
+            if value != expected[name]:
                 raise InputError(
-                    f"{other.source}: column {name}, row {row + 1}: expected {expected!r} as in "
-                    f"{first.source}, got {other_values[row]!r}; all tables must agree"
+                    f"{other.source}: column {name}, row {row + 1}: expected {expected[name]!r} "
+                    f"as in {first.source}, got {value!r}; all tables must agree"
                 )
-    return replace(first, encoder=other.encoder, vectors=other.vectors[rows], source=other.source)
+    return replace(
+        first,
+        encoder=other.encoder,
+        vectors=other.vectors[rows],
+        source=other.source,
+    )
 
 
-def _comparable_values(table: Embeddings, name: str) -> list[Any]:
-    if name == "labels":
-        return [sorted(names) for names in table.labels]
-    if name == "fold" and table.fold is None:
-        return [None] * len(table)
-    values = getattr(table, name)
-    return values.tolist() if name == "fold" else list(values)
+def _row_facts(table: Embeddings, row: int) -> dict[str, Any]:
+    return {
+        "recording": table.recording[row],
+        "label": table.label[row],
+        "labels": sorted(table.labels[row]),
+        "fold": None if table.fold is None else int(table.fold[row]),
+    }
 
 
 # Sequences
@@ -350,11 +345,9 @@ def read_sequences(path: Path, segments: Sequence[str]) -> list[Frames]:
         raise InputError(
             f"{path}: not a table of sequences ({error_reason(error)}); {EMBED_AGAIN}"
         ) from error
-    for name in SEQUENCE_COLUMNS:
-        if name not in frame.columns:
-            raise InputError(f"{path}: column {name} is missing; {EMBED_AGAIN}")
+    check_columns(path, frame.columns, SEQUENCE_COLUMNS)
     sequences: dict[str, Frames] = {}
-    for name, frames, values in zip(*(frame[name] for name in SEQUENCE_COLUMNS), strict=True):
+    for name, frames, values in zip(*frame.select(SEQUENCE_COLUMNS), strict=True):
         size = 0 if values is None else len(values)
         if not frames or size == 0 or size % frames:
             raise InputError(

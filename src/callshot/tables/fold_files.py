@@ -41,7 +41,13 @@ def read_folds(path: Path, table: Embeddings) -> IntArray:
     rows = read_csv_records(path, ["fold"])
     key = "segment" if "segment" in rows[0] else "recording"
     check_columns(path, list(rows[0]), [key])
-    _check_values(path, rows, "fold", FOLD_NUMBER.fullmatch, "an integer, −1 for the common fold")
+    _check_values(
+        path,
+        rows,
+        "fold",
+        FOLD_NUMBER.fullmatch,
+        "an integer, −1 for the common fold",
+    )
     folds = _map_values(path, rows, key, "fold")
     names = getattr(table, key)
     for row, name in enumerate(names, 1):
@@ -59,7 +65,12 @@ def read_folds_dir(folder: Path, table: Embeddings) -> tuple[Embeddings, Folds]:
     info = _read_folds_info(folder / FOLDS_INFO)
     rows = read_csv_records(path, ["segment", "fold"])
     part = table.only({row["segment"] for row in rows})
-    folds = Folds(read_folds(path, part), info["count"], info["origin"], info["proof"])
+    folds = Folds(
+        read_folds(path, part),
+        info["count"],
+        info["origin"],
+        info["proof"],
+    )
     numbers = sorted(set(folds.fold.tolist()) - {COMMON_FOLD})
     if numbers != list(range(folds.count)):
         listed = ", ".join(str(number) for number in numbers[:12])
@@ -76,7 +87,13 @@ def read_categories(path: Path, table: Embeddings) -> dict[str, str]:
     known = set(table.label)
     _check_values(path, rows, "label", str.strip, "text")
     _check_values(path, rows, "category", str.strip, "text")
-    _check_values(path, rows, "label", known.__contains__, "a label that a segment has")
+    _check_values(
+        path,
+        rows,
+        "label",
+        known.__contains__,
+        "a label that a segment has",
+    )
     return _map_values(path, rows, "label", "category")
 
 
@@ -127,12 +144,24 @@ def _read_reference_rows(path: Path, corpora: Collection[str], encoders: Collect
     }
     for column, allowed in choices.items():
         listed = ", ".join(choice or "nothing" for choice in allowed)
-        _check_values(path, rows, column, allowed.__contains__, f"one of {listed}")
+        _check_values(
+            path,
+            rows,
+            column,
+            allowed.__contains__,
+            f"one of {listed}",
+        )
 
     def is_new_name(name: str) -> bool:
         return bool(name.strip()) and name not in encoders
 
-    _check_values(path, rows, "name", is_new_name, "a name that no encoder of the study has")
+    _check_values(
+        path,
+        rows,
+        "name",
+        is_new_name,
+        "a name that no encoder of the study has",
+    )
     _check_values(path, rows, "value", _is_share, "a number from 0 to 1")
     return rows
 

@@ -14,6 +14,7 @@ Views and virtual tables are not accepted as tables, so that no foreign query ru
 
 import json
 import sqlite3
+import struct
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
@@ -86,6 +87,8 @@ USEARCH_TYPES: dict[bytes, np.dtype[Any]] = {
     bytes([11, 14, 15]): np.dtype("<f4"),
     bytes([12, 14, 15]): np.dtype("<f2"),
 }
+USEARCH_MAGIC = b"usearch\2\0"
+USEARCH_HEADER = "<9s5x3s16xQ"  # magic and version, types, dimensions
 LARGEST_LINK_COUNT = 1 << 20
 
 
@@ -128,26 +131,22 @@ def read_hoplite(source: Path) -> Hoplite:
     notes: list[str] = []
     if layout is not VERSION_1 and _has_starts_only(windows):
         notes.append(_describe_length(length_s))
-    if np.isnan(length_s):
-        length_s = PERCH_WINDOW_S
-    names = _name_recordings(recordings)
+    parser = RowParser(
+        path,
+        layout.time_types,
+        length_s or PERCH_WINDOW_S,
+        _name_recordings(recordings),
+    )
     positive = [row for row in annotations if row[4] == POSITIVE_LABEL]
-    others = len(annotations) - len(positive)
-    if others:
-        notes.append(f"{others} negative or uncertain annotations are ignored")
-    read_times = partial(_read_times, path, layout, length_s)
-    spans = [_read_span(path, row, names, read_times) for row in positive]
-    if layout.has_vectors:
-        matrix = _blob_matrix(path, windows)
-        slots = np.arange(len(windows))
-    else:
-        keys, matrix = read_usearch(path.with_name(USEARCH_NAME))
-        slot_of = {key: slot for slot, key in enumerate(keys.tolist())}
-        slots = np.array([slot_of.get(row[0], -1) for row in windows], np.int64)
-    without_vector = int((slots < 0).sum())
-    if without_vector:
-        notes.append(f"{without_vector} windows have no vector in {USEARCH_NAME}")
-    readers = _window_readers(path, windows, names, read_times, matrix, slots)
+    spans = [parser.span(row) for row in positive]
+    ignored = len(annotations) - len(positive)
+    if ignored:
+        notes.append(f"{ignored} negative or uncertain annotations are ignored")
+    matrix, slots = _read_vectors(path, layout, windows)
+    missing = int((slots < 0).sum())
+    if missing:
+        notes.append(f"{missing} windows have no vector in {USEARCH_NAME}")
+    readers = parser.window_readers(windows, matrix, slots)
     return Hoplite(readers, spans, [row[0] for row in positive], notes)
 
 
@@ -187,25 +186,26 @@ def _find_layout(path: Path, database: sqlite3.Connection) -> Layout:
     )
 
 
-def _read_window_length(database: sqlite3.Connection) -> float:
-    """Return the length of a window in the settings of the model; NaN if it is not there."""
+def _read_window_length(database: sqlite3.Connection) -> float | None:
+    """Return the length of a window in the settings of the model, if it is there."""
     query = "SELECT data FROM hoplite_metadata WHERE key = 'model_config'"
     try:
         (text,) = database.execute(query).fetchone()
         length_s = float(json.loads(text)["model_config"]["window_size_s"])
     except (sqlite3.Error, LookupError, TypeError, ValueError, RecursionError):
-        return np.nan
-    return length_s if 0 < length_s < np.inf else np.nan
+        return None
+    return length_s if 0 < length_s < np.inf else None
 
 
 def _has_starts_only(windows: Sequence[Row]) -> bool:
     return any(isinstance(row[2], bytes) and len(row[2]) < 8 for row in windows)
 
 
-def _describe_length(length_s: float) -> str:
-    length = f"{length_s:g} s"
-    if np.isnan(length_s):
+def _describe_length(length_s: float | None) -> str:
+    if length_s is None:
         length = f"{PERCH_WINDOW_S:g} s as for Perch (the database does not say)"
+    else:
+        length = f"{length_s:g} s"
     return HALF_PRECISION_NOTE.format(length=length)
 
 
@@ -222,64 +222,69 @@ def _name_recordings(recordings: Sequence[Row]) -> dict[int, str]:
     return names
 
 
-def _read_times(
-    path: Path, layout: Layout, length_s: float, table: str, row: object, blob: object
-) -> tuple[float, float]:
-    """Return start and end of a window or an annotation, from a blob."""
-    dtype = None
-    content = repr(blob)[:40]
-    if isinstance(blob, bytes):
-        dtype = layout.time_types.get(len(blob))
-        content = f"a blob of {len(blob)} bytes"
-    if dtype is None:
-        raise InputError(
-            f"{path}: {table} {row}: expected a start and an end in seconds, got {content}"
-        )
-    times = np.frombuffer(blob, dtype).astype(np.float64).tolist()  # type: ignore[call-overload]
-    start_s = times[0]
-    end_s = times[1] if len(times) > 1 else start_s + length_s
-    if not np.isfinite([start_s, end_s]).all():
-        raise InputError(f"{path}: {table} {row}: expected finite times, got {start_s} to {end_s}")
-    return start_s, end_s
+@dataclass(frozen=True)
+class RowParser:
+    """Turns rows of a database into spans and windows."""
 
+    path: Path
+    time_types: dict[int, str]
+    length_s: float
+    names: dict[int, str]
 
-def _read_span(
-    path: Path, annotation: Row, names: dict[int, str], read_times: partial[tuple[float, float]]
-) -> Span:
-    row, recording, offsets, label, _, window = annotation
-    if recording not in names:
-        raise InputError(
-            f"{path}: annotation {row}: its window or recording is not in the database"
-        )
-    start_s, end_s = read_times("annotation", row, offsets)
-    return Span(names[recording], start_s, end_s, str(label), window)
-
-
-def _window_readers(
-    path: Path,
-    windows: Sequence[Row],
-    names: dict[int, str],
-    read_times: partial[tuple[float, float]],
-    matrix: NDArray[Any],
-    slots: IntArray,
-) -> WindowReaders:
-    """Return a reader of the windows of each recording; those without a vector are left out."""
-    rows_of: dict[str, list[int]] = defaultdict(list)
-    times = np.empty((len(windows), 2))
-    ids = np.empty(len(windows), np.int64)
-    for row, (window, recording, offsets, _) in enumerate(windows):
-        if recording not in names or not isinstance(window, int):
+    def times(self, place: str, blob: object) -> tuple[float, float]:
+        """Return start and end of a window or an annotation, from a blob."""
+        if not isinstance(blob, bytes) or len(blob) not in self.time_types:
+            content = f"a blob of {len(blob)} bytes" if isinstance(blob, bytes) else repr(blob)[:40]
             raise InputError(
-                f"{path}: window {window}: its recording {recording!r} is not in the database"
+                f"{self.path}: {place}: expected a start and an end in seconds, got {content}"
             )
-        ids[row] = window
-        times[row] = read_times("window", window, offsets)
-        if slots[row] >= 0:
-            rows_of[names[recording]].append(row)
-    return {
-        name: partial(_read_windows, path, times[rows], ids[rows], matrix, slots[rows])
-        for name, rows in rows_of.items()
-    }
+        start_s, *end = np.frombuffer(blob, self.time_types[len(blob)]).astype(float).tolist()
+        end_s = end[0] if end else start_s + self.length_s
+        if not np.isfinite([start_s, end_s]).all():
+            raise InputError(
+                f"{self.path}: {place}: expected finite times, got {start_s} to {end_s}"
+            )
+        return start_s, end_s
+
+    def span(self, annotation: Row) -> Span:
+        """Return the span of an annotation."""
+        row, recording, offsets, label, _, window = annotation
+        place = f"annotation {row}"
+        if recording not in self.names:
+            raise InputError(
+                f"{self.path}: {place}: its window or recording is not in the database"
+            )
+        start_s, end_s = self.times(place, offsets)
+        return Span(self.names[recording], start_s, end_s, str(label), window)
+
+    def window_readers(
+        self, windows: Sequence[Row], matrix: NDArray[Any], slots: IntArray
+    ) -> WindowReaders:
+        """Return a reader of the windows of each recording; those without a vector are left out."""
+        rows_of: dict[str, list[int]] = defaultdict(list)
+        times = np.empty((len(windows), 2))
+        ids = np.empty(len(windows), np.int64)
+        for row, (window, recording, offsets, _) in enumerate(windows):
+            place = f"window {window}"
+            if recording not in self.names or not isinstance(window, int):
+                raise InputError(
+                    f"{self.path}: {place}: its recording {recording!r} is not in the database"
+                )
+            ids[row] = window
+            times[row] = self.times(place, offsets)
+            if slots[row] >= 0:
+                rows_of[self.names[recording]].append(row)
+        return {
+            name: partial(
+                _read_windows,
+                self.path,
+                times[rows],
+                ids[rows],
+                matrix,
+                slots[rows],
+            )
+            for name, rows in rows_of.items()
+        }
 
 
 def _read_windows(
@@ -292,6 +297,18 @@ def _read_windows(
         window = ids[np.argmin(finite)]
         raise InputError(f"{path}: window {window}: its vector is not finite; remove it")
     return Windows(times[:, 0], times[:, 1], vectors, ids)
+
+
+def _read_vectors(
+    path: Path, layout: Layout, windows: Sequence[Row]
+) -> tuple[NDArray[Any], IntArray]:
+    """Return a matrix, and the row in it of the vector of each window: -1 where there is none."""
+    if layout.has_vectors:
+        return _blob_matrix(path, windows), np.arange(len(windows))
+    keys, matrix = read_usearch(path.with_name(USEARCH_NAME))
+    slot_of = {key: slot for slot, key in enumerate(keys.tolist())}
+    slots = [slot_of.get(row[0], -1) for row in windows]
+    return matrix, np.array(slots, np.int64)
 
 
 def _blob_matrix(path: Path, windows: Sequence[Row]) -> NDArray[Any]:
@@ -318,40 +335,46 @@ def read_usearch(path: Path) -> tuple[NDArray[np.uint64], NDArray[Any]]:
     which begins with its key.
     """
     try:
-        data = np.memmap(path, np.uint8, "r")
-        rows, row_bytes = data[:8].view("<u4").tolist()
+        data: Any = np.memmap(path, np.uint8, "r")
+        rows, row_bytes = struct.unpack_from("<2I", data)
         header_start = 8 + rows * row_bytes
         graph_start = header_start + 64
-        header = data[header_start:graph_start].tobytes()
-        size, links, base_links, _, _ = data[graph_start : graph_start + 40].view("<u8").tolist()
         levels_start = graph_start + 40
-        nodes_start = levels_start + 2 * rows
-        levels = data[levels_start:nodes_start].view("<i2").astype(np.int64)
+        magic, types, dimensions = struct.unpack_from(USEARCH_HEADER, data, header_start)
+        size, links, base_links = struct.unpack_from("<3Q", data, graph_start)
+        levels = np.frombuffer(data, "<i2", rows, levels_start).astype(np.int64)
     except OSError as error:
         raise InputError(
             f"{path}: cannot be read ({error_reason(error)}); it has the vectors of {SQLITE_NAME}"
         ) from error
-    except ValueError as error:
+    except (ValueError, struct.error) as error:
         raise InputError(f"{path}: not a complete USearch index ({error})") from error
-    is_format_2 = header[:9] == b"usearch\2\0"
-    is_consistent = size == rows == len(levels) and max(links, base_links) <= LARGEST_LINK_COUNT
-    if not is_format_2 or not is_consistent:
+    is_plausible = size == rows and max(links, base_links) <= LARGEST_LINK_COUNT
+    if magic != USEARCH_MAGIC or not is_plausible or (levels < 0).any():
         raise InputError(f"{path}: not a complete USearch index of format 2")
-    types = header[14:17]
     dtype = USEARCH_TYPES.get(types)
-    dimensions = int.from_bytes(header[33:41], "little")
     if dtype is None or dimensions * dtype.itemsize != row_bytes:
         raise InputError(
             f"{path}: expected vectors of float16 or float32, got USearch's types {list(types)}"
         )
+    vectors = np.frombuffer(data, dtype, rows * dimensions, 8)
+    nodes_start = levels_start + 2 * rows
     node_bytes = 14 + 4 * base_links + levels * (4 + 4 * links)
-    starts = nodes_start + np.cumsum(np.append(0, node_bytes))
-    end = int(starts[-1])
-    if (levels < 0).any() or end != len(data):
+    keys = _read_node_keys(path, data, nodes_start, node_bytes)
+    return keys, vectors.reshape(rows, dimensions)
+
+
+def _read_node_keys(
+    path: Path, data: NDArray[np.uint8], nodes_start: int, node_bytes: IntArray
+) -> NDArray[np.uint64]:
+    """Return the first eight bytes of each node; raise if the nodes do not end with the file."""
+    node_ends = nodes_start + np.cumsum(node_bytes)
+    end = int(node_ends[-1]) if node_ends.size else nodes_start
+    if end != len(data):
         raise InputError(
             f"{path}: not a complete USearch index: expected {end} bytes, got {len(data)}"
         )
-    key_bytes = starts[:-1, None] + np.arange(8)
-    keys = data[key_bytes].view("<u8").ravel()
-    vectors = data[8:header_start].view(dtype)
-    return keys, vectors.reshape(rows, dimensions)
+    node_starts = node_ends - node_bytes
+    key_bytes = node_starts[:, np.newaxis] + np.arange(8)
+    keys: NDArray[np.uint64] = data[key_bytes].view("<u8").ravel()
+    return keys

@@ -11,7 +11,7 @@ and fold, as in a table.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,10 @@ class SpanRows:
     corpus: str | None = None
 
 
+ImportedRows = tuple[SpanRows, list[Vector | str], list[str]]
+"""The rows that describe segments, the vector of each or why it has none, and notes."""
+
+
 def import_embeddings(
     source: Path, segments: Path | None = None, *, kind: str = "auto", encoder: str
 ) -> ImportResult:
@@ -81,7 +85,8 @@ def import_embeddings(
         kind = recognise_kind(source)
     if kind not in IMPORTERS:
         raise OptionError(f"kind: expected auto, {', '.join(IMPORTERS)}, got {kind!r}")
-    return IMPORTERS[kind](source, segments, encoder)
+    rows, outcomes, notes = IMPORTERS[kind](source, segments)
+    return _build_table(source, encoder, rows, outcomes, notes)
 
 
 def recognise_kind(source: Path) -> str:
@@ -102,7 +107,7 @@ def recognise_kind(source: Path) -> str:
     )
 
 
-def _import_arrays(source: Path, segments: Path | None, encoder: str) -> ImportResult:
+def _import_arrays(source: Path, segments: Path | None) -> ImportedRows:
     vectors = _read_array(source)
     rows = _read_span_rows(segments or source.with_suffix(".csv"), ["recording", "label"])
     if rows.frame.height != len(vectors):
@@ -110,41 +115,37 @@ def _import_arrays(source: Path, segments: Path | None, encoder: str) -> ImportR
             f"{source}: expected a row for each vector, in the same order, "
             f"got {len(vectors)} vectors and {rows.frame.height} rows in {rows.path}"
         )
-    return _build_table(source, encoder, rows, rows.frame, list(vectors), [])
+    return rows, list(vectors), []
 
 
-def _import_hoplite(source: Path, segments: Path | None, encoder: str) -> ImportResult:
+def _import_hoplite(source: Path, segments: Path | None) -> ImportedRows:
     database = read_hoplite(source)
     spans = database.spans
-    notes = list(database.notes)
     if segments is not None:
+        notes = list(database.notes)
         if spans:
             notes.append(
                 f"{len(spans)} annotations of the database are ignored: {segments} is used"
             )
-        rows = _read_span_rows(segments, ["label"])
-        return _pool_rows(source, encoder, rows, _read_spans(rows), database.readers, notes)
+        return _pool_file(segments, database.readers, notes)
     if not spans:
         raise InputError(
             f"{source}: the database has no annotations; pass the labelled spans with "
             "--segments FILE"
         )
-    columns = {
-        "path": [span.path for span in spans],
-        "recording": [span.path for span in spans],
-        "label": [span.label for span in spans],
-    }
-    rows = SpanRows(source, pl.DataFrame(columns), database.annotation_ids)
-    return _pool_rows(source, encoder, rows, spans, database.readers, notes)
+    paths = [span.path for span in spans]
+    labels = [span.label for span in spans]
+    frame = pl.DataFrame({"path": paths, "recording": paths, "label": labels})
+    rows = SpanRows(source, frame, database.annotation_ids)
+    return _pool_rows(rows, spans, database.readers, database.notes)
 
 
-def _import_birdnet(source: Path, segments: Path | None, encoder: str) -> ImportResult:
+def _import_birdnet(source: Path, segments: Path | None) -> ImportedRows:
     if segments is None:
         raise OptionError(
             f"segments: {source} has no labels; pass --segments FILE, a segments.parquet or a CSV"
         )
-    rows = _read_span_rows(segments, ["label"])
-    return _pool_rows(source, encoder, rows, _read_spans(rows), read_analyzer(source), [])
+    return _pool_file(segments, read_analyzer(source), [])
 
 
 IMPORTERS = {
@@ -154,19 +155,22 @@ IMPORTERS = {
 }
 
 
+def _pool_file(segments: Path, readers: WindowReaders, notes: list[str]) -> ImportedRows:
+    rows = _read_span_rows(segments, ["label"])
+    return _pool_rows(rows, _read_spans(rows), readers, notes)
+
+
 def _pool_rows(
-    source: Path,
-    encoder: str,
     rows: SpanRows,
     spans: Sequence[Span],
     readers: WindowReaders,
     notes: list[str],
-) -> ImportResult:
+) -> ImportedRows:
     """Give each span its vector, and a name and overlapping labels where the file has none."""
     outcomes, note = pool_spans(spans, readers)
     previous: set[Span] = set()
     for row, span in enumerate(spans):
-        key = Span(span.path, span.start_s, span.end_s, span.label)
+        key = replace(span, window=None)
         if not 0 <= span.start_s < span.end_s:
             outcomes[row] = "it does not end after its start, or starts before the recording"
         elif key in previous:
@@ -179,15 +183,15 @@ def _pool_rows(
     if "labels" not in frame.columns:
         labels = pl.Series(_label_spans(spans), dtype=pl.List(pl.String))
         frame = frame.with_columns(labels=labels)
-    return _build_table(source, encoder, rows, frame, outcomes, [*notes, note])
+    return replace(rows, frame=frame), outcomes, [*notes, note]
 
 
 def _name_spans(spans: Sequence[Span]) -> list[str]:
-    times: list[tuple[str, float, float | None, str]] = []
+    fields = []
     for span in spans:
         end_s = span.end_s if np.isfinite(span.end_s) else None
-        times.append((span.path, span.start_s, end_s, span.label))
-    return list(name_segments(times))
+        fields.append((span.path, span.start_s, end_s, span.label))
+    return list(name_segments(fields))
 
 
 def _label_spans(spans: Sequence[Span]) -> list[list[str]]:
@@ -204,37 +208,33 @@ def _build_table(
     source: Path,
     encoder: str,
     rows: SpanRows,
-    frame: pl.DataFrame,
     outcomes: Sequence[Vector | str],
     notes: list[str],
 ) -> ImportResult:
     """Make a table of vectors and their rows; rows without a label or a vector are rejects."""
-    labels = text_column(rows.path, frame["label"]).fill_null("").to_list()
+    frame = rows.frame
     rejects: list[Reject] = []
     vectors: dict[int, Vector] = {}
+    labels = text_column(rows.path, frame["label"]).fill_null("").to_list()
     for row, outcome in enumerate(outcomes):
-        reason = outcome if isinstance(outcome, str) else ""
         if not labels[row].strip():
             labels[row] = "-"  # the columns are checked together, the row is left out below
-            reason = "no label"
-        if reason:
-            rejects.append(Reject(str(rows.path), rows.numbers[row], reason))
-        elif not isinstance(outcome, str):
+            outcome = "no label"
+        if isinstance(outcome, str):
+            rejects.append(Reject(str(rows.path), rows.numbers[row], outcome))
+        else:
             vectors[row] = outcome
     if not vectors:
         raise InputError(
             f"{source}: no vector has a label; the first of {len(rejects)} reasons: "
             f"{rejects[0].reason}"
         )
-    _check_lengths(source, rows, vectors)
     frame = frame.with_columns(label=pl.Series(labels, dtype=pl.String))
     if "fold" in frame.columns and frame["fold"].null_count() == frame.height:
         frame = frame.drop("fold")
-    first = next(iter(vectors.values()))
-    missing = np.zeros_like(first)
     table = Embeddings(
         encoder=encoder,
-        vectors=np.stack([vectors.get(row, missing) for row in range(len(outcomes))]),
+        vectors=_stack_vectors(source, rows, vectors),
         source=str(source),
         **table_columns(rows.path, frame),
     )
@@ -242,14 +242,18 @@ def _build_table(
     return ImportResult(table, rejects, notes, rows.corpus)
 
 
-def _check_lengths(source: Path, rows: SpanRows, vectors: dict[int, Vector]) -> None:
-    width = next(iter(vectors.values())).size
+def _stack_vectors(source: Path, rows: SpanRows, vectors: dict[int, Vector]) -> Vector:
+    """Return a matrix with a row for each row of the file, zeros where it has no vector."""
+    first = next(iter(vectors.values()))
+    matrix = np.zeros((rows.frame.height, first.size), first.dtype)
     for row, vector in vectors.items():
-        if vector.size != width:
+        if vector.size != first.size:
             raise InputError(
-                f"{source}: expected vectors of one length, {width} as the first, "
+                f"{source}: expected vectors of one length, {first.size} as the first, "
                 f"got {vector.size} for row {rows.numbers[row]} of {rows.path}"
             )
+        matrix[row] = vector
+    return matrix
 
 
 def _read_array(path: Path) -> Vector:
@@ -307,7 +311,12 @@ def _read_span_rows(path: Path, required: Sequence[str]) -> SpanRows:
     if "recording" not in frame.columns:
         frame = frame.with_columns(recording="path")
     names = [name for name in SPAN_COLUMNS if name in frame.columns]
-    return SpanRows(path, frame.select(names), range(1, frame.height + 1), corpus)
+    return SpanRows(
+        path,
+        frame.select(names),
+        range(1, frame.height + 1),
+        corpus,
+    )
 
 
 def _read_spans(rows: SpanRows) -> list[Span]:

@@ -8,7 +8,7 @@ the first of equals. Windows are not weighted. Spans and windows may name record
 
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -158,14 +158,14 @@ def match_recordings(
     the name of its recording also matches 'y.wav'
     no windows of its recording
     """
-    by_ending: dict[str, list[str]] = defaultdict(list)
+    by_file_name: dict[str, list[str]] = defaultdict(list)
     for recording in recordings:
-        for ending in _path_endings(_stem(recording)):
-            by_ending[ending].append(recording)
+        by_file_name[_file_name(recording)].append(recording)
     matches: dict[str, tuple[str, str]] = {}
     claims: dict[str, list[str]] = defaultdict(list)
     for name in dict.fromkeys(names):
-        matches[name] = _match_recording(name, recordings, by_ending)
+        namesakes = by_file_name.get(_file_name(name), [])
+        matches[name] = _match_recording(name, namesakes)
         claims[matches[name][0]].append(name)
     claims.pop("", None)
     for recording, claimants in claims.items():
@@ -178,21 +178,19 @@ def match_recordings(
     return matches
 
 
-def _match_recording(
-    name: str, recordings: Collection[str], by_ending: Mapping[str, Sequence[str]]
-) -> tuple[str, str]:
-    """Return the recording that a name means, or why there is none."""
-    if name in recordings:
+def _match_recording(name: str, namesakes: Sequence[str]) -> tuple[str, str]:
+    """Return which recording with the same file name is meant, or why none."""
+    if name in namesakes:
         return name, ""
-    endings = list(_path_endings(_stem(name)))
-    candidates: Sequence[str] = by_ending.get(endings[0], ())
-    for ending in endings:
-        whole = [recording for recording in by_ending.get(ending, ()) if _stem(recording) == ending]
-        if whole:
-            candidates = whole
-            break
-    full_name = _normalise(name)
-    same_suffix = [one for one in candidates if full_name.endswith(_normalise(one))]
+    stem = _stem(name)
+    candidates = [one for one in namesakes if _is_path_end(stem, _stem(one))]
+    if candidates:
+        longest = max(len(_stem(one)) for one in candidates)
+        candidates = [one for one in candidates if len(_stem(one)) == longest]
+    else:
+        candidates = [one for one in namesakes if _is_path_end(_stem(one), stem)]
+    path = _normalise(name)
+    same_suffix = [one for one in candidates if path.endswith(_normalise(one))]
     candidates = same_suffix or candidates
     if not candidates:
         return "", NO_RECORDING
@@ -201,11 +199,12 @@ def _match_recording(
     return candidates[0], ""
 
 
-def _path_endings(path: str) -> Iterator[str]:
-    """Yield a path, then the path without its first folder, and so on."""
-    parts = path.split("/")
-    for start in range(len(parts)):
-        yield "/".join(parts[start:])
+def _is_path_end(path: str, end: str) -> bool:
+    return f"/{path}".endswith(f"/{end}")
+
+
+def _file_name(name: str) -> str:
+    return _stem(name).rpartition("/")[2]
 
 
 def _normalise(name: str) -> str:

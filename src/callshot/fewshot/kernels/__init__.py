@@ -1,14 +1,14 @@
 """The inner loops, compiled by numba: GIL released, no state, cached on disk.
 
-streams    (keys) → random words: counter-based, the same bits on any machine
-supports   (Gram matrix or vectors, pools) → a_n of every draw and shot, by class means
-exemplars  (products, distances) → a_n by one exemplar of each class, for both spreads
-scores     a_n → log-odds or softmax, and the hard decision
-ranks      scores of a class → small integer codes that keep the order and the ties
-bootstrap  codes → AP and AUROC of every bootstrap sample
-shared     one support set for all queries of a fold → AP, AUROC, hits of every draw
+streams          keys → random words: counter-based, the same bits on any machine
+supports         pools and products of vectors → a_n of every draw and shot, by any rule
+scores           a_n → log-odds or softmax, and the hard decision
+ranks            scores → ranking metrics, or small integer codes with the same order and ties
+bootstrap        codes → AP and AUROC of every bootstrap sample
+fold_assignment  segments of each class in each recording → a fold for each recording
 
-Nothing here imports NumPy's random state, holds a global or starts a thread.
+Arrays that belong together travel as NamedTuples. A kernel unpacks them before its loops: numba
+would count references to their arrays in every call of an inner function.
 """
 
 from collections.abc import Callable
@@ -16,15 +16,15 @@ from typing import Any
 
 import numba
 
+Array = Any  # numba infers the type of every array
 Function = Callable[..., Any]
 njit: Callable[..., Callable[[Function], Function]] = numba.njit
-
 
 COMPILED: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 
 def kernel(function: Function) -> Function:
-    """Compile with the GIL released and keep the machine code on disk, where a disk can be written."""
+    """Compile with the GIL released; cache the machine code where a disk can be written."""
     try:
         return njit(cache=True, **COMPILED)(function)
     except RuntimeError:  # numba found no folder to write its cache to
@@ -32,13 +32,13 @@ def kernel(function: Function) -> Function:
 
 
 def inner(function: Function) -> Function:
-    """Compile for other kernels only: without the wrappers that a call from Python needs, which take their time."""
+    """Compile for other kernels only, without the wrapper for calls from Python."""
     return njit(no_cpython_wrapper=True, **COMPILED)(function)
 
 
 def formula(function: Function) -> Function:
-    """Put a function of numbers into its callers as text is put into text: nothing is compiled twice.
+    """Inline a function of numbers into its callers.
 
-    Not for arrays: numba would count references to each, in the innermost loop.
+    Not for arrays: numba would count references to each of them in the innermost loop.
     """
     return njit(inline="always", error_model="numpy")(function)

@@ -1,27 +1,76 @@
-"""Scores of a class → small integer codes that keep the order and the ties.
+"""Scores → AP, AUROC and ties of a ranking, or small integer codes with the same order and ties.
 
-AP and AUROC of a sample need only comparisons with the anchors: the queries of the smaller side, positives or
-negatives. So the distinct scores of the anchors, ascending, get the odd codes 1, 3, 5, …, every other score the even
-code of the gap it lies in, and a score equal to an anchor's gets the anchor's code. Then score ≥ anchor exactly when
-code ≥ code, and 15 bits hold what 64 did.
+AP and AUROC of a bootstrap sample need only comparisons with the anchors: the queries of the
+smaller side, positives or negatives. So the distinct scores of the anchors, ascending, get the odd
+codes 1, 3, 5, …, every other score the even code of the gap it lies in, and a score equal to an
+anchor's gets the anchor's code. Then score ≥ anchor exactly when code ≥ code, and 15 bits hold what
+64 did.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
-from callshot.fewshot.kernels import formula, inner, kernel
+from callshot.fewshot.kernels import Array, formula, inner, kernel
 
-_32 = np.uint64(32)
-_TOP = np.uint64(0x8000000000000000)
-_ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
-_INDEX = np.uint64(0xFFFFFFFF)
-_ZERO = np.uint64(0)
+HALF = np.uint64(32)  # bits of half a word
+TOP_BIT = np.uint64(0x8000000000000000)
+ALL_BITS = np.uint64(0xFFFFFFFFFFFFFFFF)
+INDEX = np.uint64(0xFFFFFFFF)
+FEW = 64  # positives up to which counting is faster than sorting
+
+
+class Codes(NamedTuple):
+    """Codes (queries × draws, flat), the numbers of the anchor queries, and what these are.
+
+    `positive`: the anchors are the positives. `tied`: some query's score equals an anchor's.
+    """
+
+    code: Array
+    anchor: Array
+    positive: bool
+    tied: bool
+
+
+class Truth(NamedTuple):
+    """The true classes of the queries of a fold.
+
+    `relevant` is (classes, queries), `label` the class of each query; the positives of class n are
+    positives[start[n] : start[n + 1]].
+    """
+
+    relevant: Array
+    label: Array
+    positives: Array
+    start: Array
+
+
+class FoldMetrics(NamedTuple):
+    """The metrics of some draws of one fold.
+
+    `ap`, `auroc` and `hits` are (draws, shots, classes): hits counts the queries of a class with a
+    decision for any of their labels. `decisions` is (shots, true, predicted), `tied` (shots,
+    classes): sums over draws.
+    """
+
+    ap: Array
+    auroc: Array
+    hits: Array
+    decisions: Array
+    tied: Array
 
 
 @formula
 def order_bits(score):
     """Return 64 bits that compare, unsigned, as the scores do."""
     bits = np.float64(score + 0.0).view(np.uint64)  # −0.0 becomes 0.0
-    return bits ^ (_ALL if bits & _TOP != _ZERO else _TOP)
+    return bits ^ (ALL_BITS if bits & TOP_BIT != np.uint64(0) else TOP_BIT)
+
+
+@formula
+def index_of(entry):
+    """Return the index in the lower 32 bits of an entry."""
+    return np.int64(entry & INDEX)
 
 
 @inner
@@ -40,20 +89,20 @@ def radix_pass(source, target, shift, width, digits):
 
 
 @inner
-def shell_sort(part, scores):
-    """Sort entries that share their upper bits by their scores; ties keep no order."""
+def shell_sort(entries, scores):
+    """Sort entries that share their upper bits by their scores; ties have no order."""
     gap = 1
-    while gap < part.size // 3:
+    while gap < entries.size // 3:
         gap = 3 * gap + 1
     while gap >= 1:
-        for i in range(gap, part.size):
-            entry = part[i]
-            score = scores[np.int64(entry & _INDEX)]
+        for i in range(gap, entries.size):
+            entry = entries[i]
+            score = scores[index_of(entry)]
             j = i
-            while j >= gap and scores[np.int64(part[j - gap] & _INDEX)] > score:
-                part[j] = part[j - gap]
+            while j >= gap and scores[index_of(entries[j - gap])] > score:
+                entries[j] = entries[j - gap]
                 j -= gap
-            part[j] = entry
+            entries[j] = entry
         gap //= 3
 
 
@@ -61,7 +110,8 @@ def shell_sort(part, scores):
 def sort_scores(scores):
     """Return the order of the scores, ascending, in the lower 32 bits of each entry.
 
-    Three radix passes over the upper bits (24 of them where there are few scores, or 32), then the rest by hand.
+    Three radix passes sort by the upper 24 bits, or 32 where there are many scores; shell sort does
+    the rest.
     """
     width = 8 if scores.size < 4096 else 11
     lowest = np.uint64(40 if width == 8 else 32)
@@ -69,7 +119,7 @@ def sort_scores(scores):
     spare = np.empty(scores.size, np.uint64)
     digits = np.empty((1 << width) + 1, np.int64)
     for i in range(scores.size):
-        entries[i] = (order_bits(scores[i]) >> _32 << _32) | np.uint64(i)
+        entries[i] = (order_bits(scores[i]) >> HALF << HALF) | np.uint64(i)
     radix_pass(entries, spare, lowest, width, digits)
     radix_pass(spare, entries, lowest + np.uint64(width), width, digits)
     radix_pass(entries, spare, lowest + np.uint64(2 * width), width, digits)
@@ -83,55 +133,58 @@ def sort_scores(scores):
 
 
 @kernel
-def encode(order, scores, anchor, draws, codes):
-    """Write the codes of scores (queries × draws, flat) from their order; return how many are tied, and how many of
-    those are anchors'.
+def encode(order, scores, is_anchor, draws, code):
+    """Fill the codes of scores (queries × draws, flat) from their order.
 
-    A score is tied when another query of the fold has the same one; draws of one query never meet in a sample.
+    Return how many scores are tied, and how many of those are anchors'. A score is tied when
+    another query of the fold has the same one; draws of one query never meet in a sample.
     """
-    is_anchor = np.empty(scores.size, np.bool_)
-    for q in range(anchor.size):
-        for r in range(draws):
-            is_anchor[q * draws + r] = anchor[q]
-    tied, anchors_tied, level, start, size = 0, 0, 0, 0, order.size
-    while start < size:
-        entry = np.int64(order[start] & _INDEX)
-        upper, stop, anchored = order[start] >> _32, start + 1, np.int64(is_anchor[entry])
+    tied = 0
+    tied_anchors = 0
+    level = 0
+    start = 0
+    while start < order.size:
+        first = index_of(order[start])
+        upper = order[start] >> HALF
+        anchors = np.int64(is_anchor[first // draws])
         several = False
-        while (
-            stop < size
-            and order[stop] >> _32 == upper
-            and scores[np.int64(order[stop] & _INDEX)] == scores[entry]
-        ):
-            other = np.int64(order[stop] & _INDEX)
-            several |= other // draws != entry // draws
-            anchored += is_anchor[other]
+        stop = start + 1
+        while stop < order.size and order[stop] >> HALF == upper:
+            other = index_of(order[stop])
+            if scores[other] != scores[first]:
+                break
+            several |= other // draws != first // draws
+            anchors += is_anchor[other // draws]
             stop += 1
         for i in range(start, stop):
-            codes[np.int64(order[i] & _INDEX)] = level + (anchored > 0)
+            code[index_of(order[i])] = level + (anchors > 0)
         if several:
             tied += stop - start
-            anchors_tied += anchored
-        level += 2 * (anchored > 0)
+            tied_anchors += anchors
+        level += 2 * (anchors > 0)
         start = stop
-    return tied, anchors_tied
+    return tied, tied_anchors
 
 
 @kernel
 def ranking_metrics(scores, relevant):
-    """Return AP, AUROC (NaN without a negative) and the number of tied positives of one ranking, best first."""
+    """Return AP, AUROC (NaN without a negative) and the number of tied positives of one ranking."""
     order = sort_scores(scores)
     positives = 0
     for i in range(relevant.size):
         positives += relevant[i]
-    precision, above, hits, tied = 0.0, 0.0, 0, 0
+    precision = 0.0
+    above = 0.0
+    hits = 0
+    tied = 0
     stop = order.size
-    while stop > 0:
-        score, start = scores[np.int64(order[stop - 1] & _INDEX)], stop
+    while stop > 0:  # best first, equal scores at once
+        score = scores[index_of(order[stop - 1])]
+        start = stop
         new = 0
-        while start > 0 and scores[np.int64(order[start - 1] & _INDEX)] == score:
+        while start > 0 and scores[index_of(order[start - 1])] == score:
             start -= 1
-            new += relevant[np.int64(order[start] & _INDEX)]
+            new += relevant[index_of(order[start])]
         misses = order.size - stop - hits  # negatives strictly above
         hits += new
         precision += new * (hits / (order.size - start))
@@ -143,22 +196,57 @@ def ranking_metrics(scores, relevant):
 
 
 @inner
-def metrics_by_positives(scores, anchor):
-    """Return what `ranking_metrics` does, by counting what each positive has above it: quick where they are few."""
-    n, m = scores.size, anchor.size
-    own = scores[anchor]
-    precision, above, tied = 0.0, 0.0, 0
+def metrics_of_few(scores, positives):
+    """Do what `ranking_metrics` does by counting: quick where positives are few."""
+    n = scores.size
+    m = positives.size
+    anchors = scores[positives]
+    precision = 0.0
+    above = 0.0
+    tied = 0
     for j in range(m):
-        t = own[j]
-        less, most, less_in, most_in = 0, 0, 0, 0
+        t = anchors[j]
+        below = 0
+        not_above = 0
+        anchors_below = 0
+        anchors_not_above = 0
         for i in range(n):
-            less += scores[i] < t
-            most += scores[i] <= t
+            below += scores[i] < t
+            not_above += scores[i] <= t
         for i in range(m):
-            less_in += own[i] < t
-            most_in += own[i] <= t
-        precision += (m - less_in) / (n - less)
-        above += 0.5 * ((n - less - (m - less_in)) + (n - most - (m - most_in)))
-        tied += most - less > 1
+            anchors_below += anchors[i] < t
+            anchors_not_above += anchors[i] <= t
+        precision += (m - anchors_below) / (n - below)
+        misses = n - below - (m - anchors_below)
+        misses_above = n - not_above - (m - anchors_not_above)
+        above += 0.5 * (misses + misses_above)
+        tied += not_above - below > 1
     pairs = np.float64(m) * (n - m)
     return precision / m, 1.0 - above / pairs if pairs > 0 else np.nan, tied
+
+
+@kernel
+def measure_fold(scores, decided, truth, metrics):
+    """Fill the metrics of a fold from scores[d, shot, n, q] and decided[d, shot, q].
+
+    The sums `decisions` and `tied` are added to.
+    """
+    relevant, label, positives, start = truth
+    ap, auroc, hits, decisions, tied = metrics
+    draws, shots, classes, queries = scores.shape
+    for d in range(draws):
+        for s in range(shots):
+            for n in range(classes):
+                few = positives[start[n] : start[n + 1]]
+                if few.size <= FEW:
+                    values = metrics_of_few(scores[d, s, n], few)
+                else:
+                    values = ranking_metrics(scores[d, s, n], relevant[n])
+                ap[d, s, n], auroc[d, s, n], ties = values
+                tied[s, n] += ties
+                hits[d, s, n] = 0.0
+            for q in range(queries):
+                n = decided[d, s, q]
+                hit = relevant[n, q]
+                hits[d, s, label[q]] += hit
+                decisions[s, n if hit else np.uint16(label[q]), n] += 1

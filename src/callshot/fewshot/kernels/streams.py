@@ -1,8 +1,9 @@
-"""(keys) → random words, without state.
+"""Keys → random words and draws, without state.
 
-A key is 64 bits: the BLAKE2b digest of a text (seed and purpose, a segment's id, a class's name). A stream is the
-chain of keys and counters mixed by SplitMix64's finaliser; its word at a position is one more mix. So a word is a
-pure function of what it is for: no row number, no encoder, no k, no order of work enters it.
+A key is 64 bits: the BLAKE2b digest of a text (seed and purpose, a segment's id, a class's name). A
+stream is a chain of keys and counters, mixed by the finaliser of SplitMix64; its word at a position
+is one more mix. So a word depends only on its purpose: not on row numbers, the encoder, k or the
+order of work.
 """
 
 import hashlib
@@ -12,10 +13,10 @@ import numpy as np
 from callshot.fewshot.kernels import formula, kernel
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_FIRST = np.uint64(0xBF58476D1CE4E5B9)
-_SECOND = np.uint64(0x94D049BB133111EB)
-_S27, _S30, _S31, _S32 = np.uint64(27), np.uint64(30), np.uint64(31), np.uint64(32)
-_ONE = np.uint64(1)
+FIRST_FACTOR = np.uint64(0xBF58476D1CE4E5B9)
+SECOND_FACTOR = np.uint64(0x94D049BB133111EB)
+ONE = np.uint64(1)
+HALF = np.uint64(32)  # bits of half a word
 
 
 def key(text: str) -> np.uint64:
@@ -24,9 +25,8 @@ def key(text: str) -> np.uint64:
     >>> hex(key("musth rumble"))
     '0x265ca6f857118690'
     """
-    return np.uint64(
-        int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little")
-    )
+    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+    return np.uint64(int.from_bytes(digest, "little"))
 
 
 def purpose_key(seed: int, purpose: str) -> np.uint64:
@@ -36,23 +36,26 @@ def purpose_key(seed: int, purpose: str) -> np.uint64:
 
 @formula
 def mix(x):
-    """Scramble 64 bits (SplitMix64's finaliser, a bijection)."""
-    x = (x ^ (x >> _S30)) * _FIRST
-    x = (x ^ (x >> _S27)) * _SECOND
-    return x ^ (x >> _S31)
+    """Scramble 64 bits (the finaliser of SplitMix64, a bijection)."""
+    x = (x ^ (x >> np.uint64(30))) * FIRST_FACTOR
+    x = (x ^ (x >> np.uint64(27))) * SECOND_FACTOR
+    return x ^ (x >> np.uint64(31))
 
 
 @formula
 def enter(stream, key_or_counter):
-    """Go down one level: the stream of a key, or of a counter, inside a stream."""
+    """Return the stream of a key, or of a counter, inside a stream."""
     return mix(stream + key_or_counter * GOLDEN)
 
 
 @formula
 def below(stream, position, n):
-    """Return a whole number in [0, n), n < 2³², from the word at a position (bias < n / 2³²); all unsigned."""
-    word = mix(stream + (position + _ONE) * GOLDEN)
-    return ((word >> _S32) * n) >> _S32
+    """Return a whole number in [0, n) from the word at a position; all unsigned.
+
+    n is below 2³², and the bias below n / 2³².
+    """
+    word = mix(stream + (position + ONE) * GOLDEN)
+    return ((word >> HALF) * n) >> HALF
 
 
 @kernel
@@ -62,3 +65,43 @@ def bootstrap_picks(base, query_key, draws, out):
         stream = enter(base, query_key[q])
         for b in range(out.shape[1]):
             out[q, b] = below(stream, np.uint64(b), np.uint64(draws))
+
+
+@kernel
+def draw_positions(stream, size, k, distinct):
+    """Return the positions in a pool of the first k of one draw: what `score_queries` draws."""
+    pool = np.arange(size)
+    chosen = np.empty(min(k, size) if distinct else k, np.int64)
+    for i in range(chosen.size):
+        past = np.uint64(i) if distinct else np.uint64(0)
+        j = np.int64(past + below(stream, np.uint64(i), np.uint64(size) - past))
+        chosen[i] = pool[j]
+        if distinct:
+            pool[j] = pool[i]
+    return chosen
+
+
+@kernel
+def draw_shared(stream, fold, query_fold, wanted, distinct, chosen):
+    """Fill `chosen` with the first exemplars of one order that are outside a fold; return how many.
+
+    `fold` is the fold of each exemplar of a class. Distinct: the order is a random permutation of
+    the class, and can be used up. With replacement: an endless sequence of picks.
+    """
+    size = np.uint64(fold.size)
+    order = np.empty(fold.size, np.uint64)
+    for m in range(fold.size):
+        order[m] = m
+    count = 0
+    i = np.uint64(0)
+    while count < wanted and (i < size or not distinct):
+        past = i if distinct else np.uint64(0)
+        j = past + below(stream, i, size - past)
+        new = order[j]
+        if distinct:
+            order[j] = order[i]
+        i += np.uint64(1)
+        if fold[new] != query_fold:
+            chosen[count] = new
+            count += 1
+    return count

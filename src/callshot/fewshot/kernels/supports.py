@@ -1,52 +1,100 @@
-"""(Gram matrix or vectors, pools) → a_n of every draw and shot, by the mean of each class's support.
+"""(Pools, products of vectors) → a_n of every draw and shot, for both spreads and all rules.
 
-a_n = 2 c_n·z − |c_n|², or the cosine of c_n and z, needs only products of embeddings: c_n·z is the mean of the query's
-products with the support, |c_n|² the mean of the products inside the support. A nested draw adds one exemplar and its
-products to the sums, so a whole sweep 1..k costs k²/2 look-ups in the class's block of the Gram matrix, whatever the
-dimension.
+The mean needs only products: c·z is the mean of the query's products with the support, |c|² the
+mean of the products inside the support. A nested draw adds one exemplar and its products to the
+sums, so a sweep over 1..k costs k²/2 look-ups in the class's block of the Gram matrix, whatever the
+dimension. The nearest exemplar is a running maximum, the medoid the least of running sums of
+distances. With one exemplar all rules give the same bits.
 
-A pool is the exemplars of one class outside one fold, as row numbers inside the class, in the order of their ids.
-Row numbers are unsigned here: a signed index costs numba a test for negative ones, and the loop its vectors.
+A support that is the whole pool is one set: it is summed in the order of the pool, not of the draw.
+
+Row numbers are unsigned: a signed index costs numba a test for negative ones, and the loop its
+vectors. They count inside the class; `class_start` makes them rows of the table.
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
-from callshot.fewshot.kernels import formula, inner, kernel
-from callshot.fewshot.kernels.streams import below, enter
+from callshot.fewshot.kernels import Array, formula, inner, kernel
+from callshot.fewshot.kernels.streams import below, draw_shared, enter
+
+RULES = ("mean", "cosine", "nearest", "medoid")
+COSINE = 1
+NEAREST = 2
+MEDOID = 3
+
+
+class Sampling(NamedTuple):
+    """How supports are drawn: `stream` is that of the seed and the spread; shots ascend."""
+
+    stream: np.uint64
+    class_key: Array
+    shots: Array
+    distinct: bool
+
+
+class Rows(NamedTuple):
+    """The vectors of every row, ordered by class, and what a rule looks up about them.
+
+    `block` holds one matrix per class, flat, that of class n from block_start[n]: products for the
+    mean, distances for the medoid. Where it is empty, the kernels compute these from the vectors.
+    """
+
+    rule: int
+    vectors: Array
+    squares: Array
+    class_start: Array
+    block: Array
+    block_start: Array
+
+
+class Pools(NamedTuple):
+    """The exemplars outside one fold: those of class n are rows[start[n] : start[n + 1]]."""
+
+    rows: Array
+    start: Array
 
 
 @inner
-def put_back(pool, swaps, size):
-    """Undo the swaps of a draw, so that the next one starts from the same order."""
-    for back in range(size - 1, -1, -1):
-        i = np.uint64(back)
-        j = swaps[i]
-        chosen = pool[i]
-        pool[i] = pool[j]
-        pool[j] = chosen
+def longest_draw(shots, size, distinct):
+    """Return how many of the shots leave a choice of exemplars, and the largest of these."""
+    drawn = 0
+    while drawn < shots.size and (not distinct or shots[drawn] < size):
+        drawn += 1
+    return drawn, shots[drawn - 1] if drawn > 0 else 0
 
 
 @inner
-def sum_at(block, row, chosen, size):
-    """Sum the row that starts at block[row] at the chosen places, in four chains: none waits for the last."""
-    s0, s1, s2, s3 = 0.0, 0.0, 0.0, 0.0
+def sum_entries(matrix, row, chosen, size):
+    """Sum a row of a matrix over the chosen columns, in four independent chains."""
+    s0 = 0.0
+    s1 = 0.0
+    s2 = 0.0
+    s3 = 0.0
     whole = size - size % 4
     for i in range(0, whole, 4):
-        s0 += block[row + chosen[i]]
-        s1 += block[row + chosen[i + 1]]
-        s2 += block[row + chosen[i + 2]]
-        s3 += block[row + chosen[i + 3]]
+        s0 += matrix[row, chosen[i]]
+        s1 += matrix[row, chosen[i + 1]]
+        s2 += matrix[row, chosen[i + 2]]
+        s3 += matrix[row, chosen[i + 3]]
     for i in range(whole, size):
-        s0 += block[row + chosen[i]]
+        s0 += matrix[row, chosen[i]]
     return (s0 + s1) + (s2 + s3)
 
 
 @inner
 def dot(x, y):
-    """Return x·y, in eight chains."""
-    s0, s1, s2, s3, s4, s5, s6, s7 = 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
+    """Return x·y, in eight independent chains."""
+    s0 = 0.0
+    s1 = 0.0
+    s2 = 0.0
+    s3 = 0.0
+    s4 = 0.0
+    s5 = 0.0
+    s6 = 0.0
+    s7 = 0.0
     whole = x.size - x.size % 8
     for i in range(0, whole, 8):
         s0 += x[i] * y[i]
@@ -62,161 +110,269 @@ def dot(x, y):
     return ((s0 + s1) + (s2 + s3)) + ((s4 + s5) + (s6 + s7))
 
 
-@formula
-def a_of(inner, square, size, cosine):
-    """Return a_n from the two sums over a support of `size` exemplars: 2 c·z − |c|², or the cosine (z of length 1).
+@kernel
+def multiply_rows(left, right, out):
+    """Fill out[i, j] with the products of rows; equal rows give equal bits, which BLAS does not."""
+    for i in range(left.shape[0]):
+        for j in range(right.shape[0]):
+            out[i, j] = dot(left[i], right[j])
 
-    A mean without a direction has the cosine 0; what is left of one by rounding has one between −1 and 1.
+
+@inner
+def distance(x, y):
+    """Return |x − y|."""
+    total = 0.0
+    for d in range(x.size):
+        total += (x[d] - y[d]) * (x[d] - y[d])
+    return math.sqrt(total)
+
+
+@inner
+def fill_squares(matrix, chosen, steps, shots, squares):
+    """Fill squares[s] with |Σx|² over the first shots[s] of the chosen exemplars."""
+    square = 0.0
+    shot = 0
+    for i in range(steps):
+        new = chosen[i]
+        square += 2.0 * sum_entries(matrix, new, chosen, i) + matrix[new, new]
+        if i + 1 == shots[shot]:
+            squares[shot] = square
+            shot += 1
+
+
+@inner
+def fill_squares_directly(vectors, lengths, chosen, steps, shots, total, squares):
+    """Do what `fill_squares` does without a Gram matrix; `total` is scratch for the sum."""
+    for d in range(vectors.shape[1]):
+        total[d] = 0.0
+    square = 0.0
+    shot = 0
+    for i in range(steps):
+        x = vectors[chosen[i]]
+        square += 2.0 * dot(x, total) + lengths[chosen[i]]
+        for d in range(x.size):
+            total[d] += x[d]
+        if i + 1 == shots[shot]:
+            squares[shot] = square
+            shot += 1
+
+
+@inner
+def fill_medoids(matrix, vectors, chosen, steps, shots, sums, medoids):
+    """Fill medoids[s] with the medoid of the first shots[s] exemplars, the first of equal ones.
+
+    `sums` is scratch: the distances from each exemplar to the others, added up in drawing order, so
+    that equal vectors have equal sums.
+    """
+    shot = 0
+    for i in range(steps):
+        new = chosen[i]
+        total = 0.0
+        for m in range(i):
+            if matrix.size > 0:
+                away = matrix[new, chosen[m]]
+            else:
+                away = distance(vectors[new], vectors[chosen[m]])
+            sums[m] += away
+            total += away
+        sums[i] = total
+        if i + 1 == shots[shot]:
+            least = 0
+            for m in range(1, i + 1):
+                if sums[m] < sums[least]:
+                    least = m
+            medoids[shot] = chosen[least]
+            shot += 1
+
+
+@formula
+def mean_evidence(product, square, size, cosine):
+    """Return a_n from the sums over a support: 2 c·z − |c|², or the cosine (z has length 1).
+
+    A mean without a direction has cosine 0. Rounding cannot bring a cosine beyond −1 and 1.
     """
     if cosine:
-        return min(max(inner / math.sqrt(square), -1.0), 1.0) if square > 0.0 else 0.0
-    return 2.0 * (inner / size) - square / (size * size)
+        return min(max(product / math.sqrt(square), -1.0), 1.0) if square > 0.0 else 0.0
+    return 2.0 * (product / size) - square / (size * size)
+
+
+@formula
+def exemplar_evidence(product, square):
+    """Return a_n by one exemplar x: 2 x·z − |x|²."""
+    return 2.0 * product - square
+
+
+@inner
+def class_rows(rows, n):
+    """Return the vectors of one class, their squared lengths, and its matrix or an empty one."""
+    begin = rows.class_start[n]
+    end = rows.class_start[n + 1]
+    block = rows.block[rows.block_start[n] : rows.block_start[n + 1]]
+    side = end - begin if block.size > 0 else 0
+    return rows.vectors[begin:end], rows.squares[begin:end], block.reshape((side, side))
 
 
 @kernel
-def queries_by_gram(
-    first,
-    last,
-    base,
-    query_key,
-    class_key,
-    cross,
-    block,
-    block_start,
-    class_start,
-    pool,
-    pool_start,
-    shots,
-    distinct,
-    cosine,
-    out,
-):
-    """Fill out[shot, n, q, r] with a_n of the queries first … last − 1 of a fold.
+def score_queries(sampling, rows, pools, query_key, products, first, out):
+    """Fill out[shot, n, first + q, r] with a_n of some queries, each against draws of its own.
 
-    `cross` is (queries, rows): their products with every row; `block` holds the Gram matrix of each class, flat, class
-    n from block_start[n]; class n's pool is pool[pool_start[n] : pool_start[n + 1]].
+    `products` is (queries, rows): those of these queries with every row. Draw −1 is the pool
+    itself, which serves every shot that leaves no choice.
     """
-    longest = shots[-1]
-    chosen, swaps = np.empty(longest, np.uint64), np.empty(longest, np.uint64)
-    order = np.empty(pool.size, np.uint64)
-    for n in range(class_key.size):
-        begin, end = pool_start[n], pool_start[n + 1]
-        for i in range(begin, end):
-            order[i - begin] = pool[i]
-        column, start = np.uint64(class_start[n]), np.uint64(block_start[n])
-        side, size = np.uint64(class_start[n + 1] - class_start[n]), np.uint64(end - begin)
-        steps = min(longest, end - begin) if distinct else longest
-        all_of_it = distinct and steps == end - begin
-        for q in range(first, last):
-            own = enter(base, query_key[q])
-            whole = 0.0
-            for r in range(
-                -1 if all_of_it else 0, out.shape[3]
-            ):  # −1: the pool in its own order, which is no draw
-                stream = enter(enter(own, np.uint64(r)), class_key[n])
-                inner_sum, square, shot = 0.0, 0.0, 0
-                for i in range(steps):
-                    u = np.uint64(i)
-                    past = u if distinct else np.uint64(0)
-                    j = u if r < 0 else past + below(stream, u, size - past)
-                    new = order[j]
-                    if distinct:  # Fisher-Yates: the chosen one goes to the front
-                        order[j], order[u], swaps[u] = order[u], new, j
-                    row = start + new * side
-                    square += 2.0 * sum_at(block, row, chosen, i) + block[row + new]
-                    inner_sum += cross[q, column + new]
-                    chosen[u] = new
-                    if r >= 0 and i + 1 == shots[shot]:
-                        out[shot, n, q, r] = a_of(inner_sum, square, i + 1, cosine)
-                        shot += 1
-                if r < 0:
-                    whole = a_of(inner_sum, square, steps, cosine)
-                    continue
-                shot -= shot > 0 and all_of_it and shots[shot - 1] == steps
-                for rest in range(
-                    shot, shots.size
-                ):  # the whole pool: one support set, whatever order it came in
-                    out[rest, n, q, r] = whole
-                if distinct:
-                    put_back(order, swaps, steps)
-
-
-@kernel
-def queries_directly(
-    first,
-    last,
-    base,
-    query_key,
-    class_key,
-    query,
-    vectors,
-    squares,
-    class_start,
-    pool,
-    pool_start,
-    shots,
-    distinct,
-    cosine,
-    out,
-):
-    """Do what `queries_by_gram` does without a Gram matrix: three passes over the dimensions for each exemplar.
-
-    `query` is (queries, dimensions), `vectors` those of every row, `squares` their squared lengths.
-    """
-    longest = shots[-1]
+    stream, class_key, shots, distinct = sampling
+    rule = rows.rule
+    longest = max(shots[-1], pools.rows.size)
+    chosen = np.empty(longest, np.uint64)
     swaps = np.empty(longest, np.uint64)
-    order = np.empty(pool.size, np.uint64)
-    total = np.empty(query.shape[1])
+    sums = np.empty(max(longest, rows.vectors.shape[1]))
+    squares = np.empty(shots.size)
+    medoids = np.empty(shots.size, np.uint64)
+    limits = shots.copy()  # the shots of a draw, or the size of the pool
     for n in range(class_key.size):
-        begin, end = pool_start[n], pool_start[n + 1]
-        for i in range(begin, end):
-            order[i - begin] = pool[i]
-        start, size = np.uint64(class_start[n]), np.uint64(end - begin)
-        steps = min(longest, end - begin) if distinct else longest
-        all_of_it = distinct and steps == end - begin
-        for q in range(first, last):
-            own = enter(base, query_key[q])
+        vectors, lengths, matrix = class_rows(rows, n)
+        pool = pools.rows[pools.start[n] : pools.start[n + 1]].copy()
+        size = np.uint64(pool.size)
+        drawn, last = longest_draw(shots, pool.size, distinct)
+        for q in range(query_key.size):
+            product = products[q, rows.class_start[n] : rows.class_start[n + 1]]
+            query_stream = enter(stream, query_key[q])
             whole = 0.0
-            for r in range(-1 if all_of_it else 0, out.shape[3]):
-                stream = enter(enter(own, np.uint64(r)), class_key[n])
-                inner_sum, square, shot = 0.0, 0.0, 0
-                for d in range(total.size):
-                    total[d] = 0.0
-                for i in range(steps):
-                    u = np.uint64(i)
-                    past = u if distinct else np.uint64(0)
-                    j = u if r < 0 else past + below(stream, u, size - past)
-                    new = order[j]
-                    if distinct:
-                        order[j], order[u], swaps[u] = order[u], new, j
-                    row = vectors[start + new]
-                    square += 2.0 * dot(total, row) + squares[start + new]
-                    inner_sum += dot(query[q], row)
-                    for d in range(total.size):
-                        total[d] += row[d]
-                    if r >= 0 and i + 1 == shots[shot]:
-                        out[shot, n, q, r] = a_of(inner_sum, square, i + 1, cosine)
-                        shot += 1
+            for r in range(0 if drawn == shots.size else -1, out.shape[3]):
                 if r < 0:
-                    whole = a_of(inner_sum, square, steps, cosine)
-                    continue
-                shot -= shot > 0 and all_of_it and shots[shot - 1] == steps
-                for rest in range(shot, shots.size):
-                    out[rest, n, q, r] = whole
-                if distinct:
-                    put_back(order, swaps, steps)
+                    steps = pool.size
+                    limits[0] = steps
+                    for i in range(steps):
+                        chosen[i] = pool[i]
+                else:
+                    steps = last
+                    limits[0] = shots[0]
+                    support_stream = enter(enter(query_stream, np.uint64(r)), class_key[n])
+                    for i in range(steps):
+                        u = np.uint64(i)
+                        past = u if distinct else np.uint64(0)
+                        j = past + below(support_stream, u, size - past)
+                        new = pool[j]
+                        chosen[u] = new
+                        if distinct:  # Fisher-Yates: the chosen one goes to the front
+                            pool[j] = pool[u]
+                            pool[u] = new
+                            swaps[u] = j
+                    if distinct:
+                        for back in range(steps - 1, -1, -1):
+                            u = np.uint64(back)
+                            new = pool[u]
+                            pool[u] = pool[swaps[u]]
+                            pool[swaps[u]] = new
+                if rule == MEDOID:
+                    fill_medoids(matrix, vectors, chosen, steps, limits, sums, medoids)
+                elif rule != NEAREST and matrix.size > 0:
+                    fill_squares(matrix, chosen, steps, limits, squares)
+                elif rule != NEAREST:
+                    fill_squares_directly(vectors, lengths, chosen, steps, limits, sums, squares)
+                total = 0.0
+                best = -np.inf
+                shot = 0
+                for i in range(steps):
+                    new = chosen[i]
+                    if rule == NEAREST:
+                        best = max(best, exemplar_evidence(product[new], lengths[new]))
+                    else:
+                        total += product[new]
+                    if i + 1 == limits[shot]:
+                        if rule == MEDOID:
+                            new = medoids[shot]
+                            best = exemplar_evidence(product[new], lengths[new])
+                        elif rule != NEAREST:
+                            best = mean_evidence(total, squares[shot], i + 1, rule == COSINE)
+                        if r < 0:
+                            whole = best
+                        else:
+                            out[shot, n, first + q, r] = best
+                        shot += 1
+                if r >= 0:
+                    for s in range(drawn, shots.size):
+                        out[s, n, first + q, r] = whole
+
+
+@inner
+def add_exemplar(rule, products, square, total):
+    """Take an exemplar into the totals of all queries: sums of products, or the best a_n."""
+    if rule == NEAREST:
+        for q in range(total.size):
+            total[q] = max(total[q], exemplar_evidence(products[q], square))
+    else:
+        for q in range(total.size):
+            total[q] += products[q]
+
+
+@inner
+def fill_evidence(rule, total, square, size, evidence):
+    """Fill the a_n of all queries from their totals."""
+    for q in range(total.size):
+        if rule == NEAREST:
+            evidence[q] = total[q]
+        else:
+            evidence[q] = mean_evidence(total[q], square, size, rule == COSINE)
 
 
 @kernel
-def draw_positions(stream, size, k, distinct):
-    """Return the places in a pool of one draw: what the kernels above pick, alone."""
-    places = np.arange(size)
-    steps = min(k, size) if distinct else k
-    out = np.empty(steps, np.int64)
-    for i in range(steps):
-        past = np.uint64(i) if distinct else np.uint64(0)
-        j = np.int64(past + below(stream, np.uint64(i), np.uint64(size) - past))
-        out[i] = places[j]
-        if distinct:
-            places[j] = places[i]
-    return out
+def score_shared(sampling, rows, fold, query_fold, products, first, begin, out):
+    """Fill out[d, shot, n, begin + q] with a_n of some queries of a fold, all against one draw.
+
+    The draws are first, first + 1, …; `products` is (rows, queries), `fold` that of every row. The
+    mean needs a Gram matrix here. Draw −1 is the pool itself, as in `score_queries`.
+    """
+    stream, class_key, shots, distinct = sampling
+    rule = rows.rule
+    chosen = np.empty(max(shots[-1], fold.size), np.uint64)
+    sums = np.empty(chosen.size)
+    squares = np.empty(shots.size)
+    medoids = np.empty(shots.size, np.uint64)
+    limits = shots.copy()
+    queries = products.shape[1]
+    total = np.empty(queries)
+    whole = np.empty(queries)
+    for n in range(class_key.size):
+        vectors, lengths, matrix = class_rows(rows, n)
+        class_products = products[rows.class_start[n] : rows.class_start[n + 1]]
+        class_fold = fold[rows.class_start[n] : rows.class_start[n + 1]]
+        size = 0
+        for m in range(class_fold.size):
+            if class_fold[m] != query_fold:
+                chosen[size] = m
+                size += 1
+        drawn, last = longest_draw(shots, size, distinct)
+        for d in range(0 if drawn == shots.size else -1, out.shape[0]):
+            if d < 0:
+                steps = size
+                limits[0] = steps
+            else:
+                steps = last
+                limits[0] = shots[0]
+                support_stream = enter(enter(stream, np.uint64(first + d)), class_key[n])
+                draw_shared(support_stream, class_fold, query_fold, steps, distinct, chosen)
+            if rule == MEDOID:
+                fill_medoids(matrix, vectors, chosen, steps, limits, sums, medoids)
+            elif rule != NEAREST:
+                fill_squares(matrix, chosen, steps, limits, squares)
+            for q in range(queries):
+                total[q] = -np.inf if rule == NEAREST else 0.0
+            shot = 0
+            for i in range(steps):
+                new = chosen[i]
+                if rule != MEDOID:
+                    add_exemplar(rule, class_products[new], lengths[new], total)
+                if i + 1 == limits[shot]:
+                    evidence = whole if d < 0 else out[d, shot, n, begin : begin + queries]
+                    if rule == MEDOID:
+                        new = medoids[shot]
+                        for q in range(queries):
+                            product = class_products[new, q]
+                            evidence[q] = exemplar_evidence(product, lengths[new])
+                    else:
+                        fill_evidence(rule, total, squares[shot], i + 1, evidence)
+                    shot += 1
+            if d >= 0:
+                for s in range(drawn, shots.size):
+                    for q in range(queries):
+                        out[d, s, n, begin + q] = whole[q]

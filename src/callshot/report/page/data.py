@@ -59,18 +59,19 @@ def class_metric_name(metric: str) -> str:
 def class_chances(evaluation: Evaluation) -> dict[str, float]:
     """Return the expected AP of a random ranking for each eligible class, averaged over folds."""
     segments = evaluation.segments
-    fold = evaluation.folds.fold
-    folds = evaluation.folds.count
+    folds = evaluation.folds
+    pairs = zip(segments.label, segments.labels, strict=True)
+    labels = [{label, *other} for label, other in pairs]
     classes = sorted(count.label for count in evaluation.classes if count.eligible)
     is_eligible = np.array([label in classes for label in segments.label])
-    is_query = is_eligible & (fold >= 0)
-    queries = np.bincount(fold[is_query], minlength=folds)
+    is_query = is_eligible & (folds.fold >= 0)
+    queries = np.bincount(folds.fold[is_query], minlength=folds.count)
     chances = {}
     for name in classes:
-        labels = zip(segments.label, segments.labels, strict=True)
-        is_positive = np.array([name == label or name in other for label, other in labels])
-        positives = np.bincount(fold[is_query & is_positive], minlength=folds)
-        chances[name] = float(np.mean(chance_average_precision(positives, queries)))
+        has_label = np.array([name in row for row in labels])
+        is_positive = is_query & has_label
+        positives = np.bincount(folds.fold[is_positive], minlength=folds.count)
+        chances[name] = float(chance_average_precision(positives, queries).mean())
     return chances
 
 
@@ -84,13 +85,11 @@ def _corpus_data(results: CorpusResults) -> dict[str, Any]:
     encoders = _number_rows(curve, "encoder")
     classes = _number_rows(evaluation.per_class, "label")
     pairs = _number_rows(evaluation.differences, "one", "other")
+    classifiers = _number_classifiers(results)
     axes = [metrics, spreads, encoders]
     lines = _make_lines(curve, axes, shots)
     lines |= _make_lines(evaluation.per_class, [*axes, classes], shots)
-    names = []
     if results.others is not None:
-        names = [name for name in list_classifiers(results) if name not in curve["classifier"]]
-        classifiers = pl.DataFrame({"classifier": names}).with_row_index()
         lines |= _make_lines(results.others.curve, [*axes, classifiers], shots, "c")
     return {
         "name": clean(evaluation.corpus),
@@ -101,7 +100,7 @@ def _corpus_data(results: CorpusResults) -> dict[str, Any]:
         "spreads": spreads["spread"].to_list(),
         "encoders": [clean(name) for name in encoders["encoder"]],
         "classes": [clean(name) for name in classes["label"]],
-        "classifiers": [clean(classifier_name(name)) for name in names],
+        "classifiers": [clean(classifier_name(name)) for name in classifiers["classifier"]],
         "lines": lines,
         "baselines": _describe_baselines(results.baselines, metrics, encoders),
         "pairs": [[clean(one), clean(other)] for _, one, other in pairs.iter_rows()],
@@ -119,6 +118,14 @@ def _number_rows(frame: pl.DataFrame, *columns: str) -> pl.DataFrame:
     return frame.select(columns).unique(maintain_order=True).with_row_index()
 
 
+def _number_classifiers(results: CorpusResults) -> pl.DataFrame:
+    """Return the classifiers other than the reference, with their position as `index`."""
+    reference = results.evaluation.curve["classifier"]
+    names = [name for name in list_classifiers(results) if name not in reference]
+    frame = pl.DataFrame({"classifier": names}, schema={"classifier": pl.String})
+    return frame.with_row_index()
+
+
 def _make_lines(
     points: pl.DataFrame,
     axes: Sequence[pl.DataFrame],
@@ -130,16 +137,23 @@ def _make_lines(
 
     `prefix` precedes the last position. Points that are not on an axis are left out.
     """
-    positions = [f"position {number}" for number in range(len(axes))]
-    for axis, position in zip(axes, positions, strict=True):
-        axis = axis.rename({"index": position})
+    positions: list[str] = []
+    for axis in axes:
+        position = f"position {len(positions)}"
+        positions.append(position)
         points = points.join(axis, on=axis.columns[1:], maintain_order="left")
+        points = points.rename({"index": position})
+    all_shots = pl.DataFrame({"k": shots})
     lines = {}
     for (*first, last), line in points.group_by(positions, maintain_order=True):
         key = ".".join([*map(str, first), f"{prefix}{last}"])
-        columns = pl.DataFrame({"k": shots}).join(line, on="k", how="left", maintain_order="left")
-        lines[key] = [[_round(value) for value in columns[field]] for field in fields]
+        columns = all_shots.join(line, on="k", how="left", maintain_order="left")
+        lines[key] = [_round_column(columns[field]) for field in fields]
     return lines
+
+
+def _round_column(column: pl.Series) -> list[float | None]:
+    return [_round(value) for value in column]
 
 
 def _describe_metrics(

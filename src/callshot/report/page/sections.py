@@ -12,7 +12,7 @@ import polars as pl
 
 from callshot.errors import InputError
 from callshot.fewshot.label_budget import WITHIN, largest_gain
-from callshot.records import CorpusResults
+from callshot.records import ClassCount, CorpusResults, Reject
 from callshot.report.page.data import class_metric_name
 from callshot.report.page.grids import show_table
 from callshot.report.page.html import Markup, element, join
@@ -161,28 +161,32 @@ def _left_out_parts(results: CorpusResults, name: str) -> Iterator[Markup]:
     if notes:
         items = [element("li", note) for note in notes]
         yield element("ul", *items, class_="warnings")
-    rows = [
-        [Cell(count.label), Cell(f"{count.exemplars:,}", count.exemplars), Cell(count.reason)]
-        for count in results.evaluation.classes
-        if not count.eligible
-    ]
-    if rows:
-        columns = [Column("class"), Column("exemplars"), Column("reason")]
-        table = Table("ineligible", "Classes that were not evaluated", columns, rows)
-        yield show_table(table, f"{name}-classes")
+    excluded = [count for count in results.evaluation.classes if not count.eligible]
+    if excluded:
+        yield show_table(_excluded_table(excluded), f"{name}-classes")
     if results.rejects:
         count = format_count(len(results.rejects), "row or file", "rows and files")
         summary = element("summary", f"{count} left out, with reasons")
-        yield element("details", summary, show_table(_reject_table(results), f"{name}-rejects"))
+        table = show_table(_reject_table(results.rejects), f"{name}-rejects")
+        yield element("details", summary, table)
 
 
-def _reject_table(results: CorpusResults) -> Table:
+def _excluded_table(classes: Sequence[ClassCount]) -> Table:
     rows = []
-    for reject in results.rejects[:MOST_REJECTS]:
+    for count in classes:
+        exemplars = Cell(f"{count.exemplars:,}", count.exemplars)
+        rows.append([Cell(count.label), exemplars, Cell(count.reason)])
+    columns = [Column("class"), Column("exemplars"), Column("reason")]
+    return Table("ineligible", "Classes that were not evaluated", columns, rows)
+
+
+def _reject_table(rejects: Sequence[Reject]) -> Table:
+    rows = []
+    for reject in rejects[:MOST_REJECTS]:
         row = "" if reject.row is None else str(reject.row)
         rows.append([Cell(reject.file), Cell(row, reject.row), Cell(reject.reason)])
     title = "Rows and files that were left out"
-    total = len(results.rejects)
+    total = len(rejects)
     if total > MOST_REJECTS:
         title += f": the first {MOST_REJECTS} of {total:,}; rejects.csv has all of them"
     columns = [Column("file"), Column("row"), Column("reason")]

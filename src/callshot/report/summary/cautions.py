@@ -11,6 +11,9 @@ from callshot.report.summary.encoders import ABOVE_CHANCE
 SMALL_COMPLETE = 10
 FEW_QUERIES = 10
 MOST_REASONS = 3
+RANDOM_ABOVE_CHANCE = (
+    "even the encoder {encoder} is above chance here (mAP {mean:.2f}, chance is {chance:.2f})"
+)
 MEANINGS = {
     "shared": (
         "The intervals are over the choice of labelled examples; they do not include the choice of "
@@ -26,40 +29,38 @@ MEANINGS = {
 def describe_excluded(context: Context) -> Iterator[str]:
     """Yield how many classes were not evaluated, and why."""
     classes = context.evaluation.classes
-    excluded = [count for count in classes if not count.eligible]
-    reasons = [f"'{count.label}' ({count.reason})" for count in excluded]
-    if len(excluded) > MOST_REASONS:
-        reasons[MOST_REASONS:] = [f"and {len(excluded) - MOST_REASONS} more"]
-    verb = "was" if len(excluded) == 1 else "were"
-    if excluded:
-        share = f"{len(excluded)} of {len(classes)} call types"
-        yield f"{share} {verb} not evaluated: {'; '.join(reasons)}."
+    reasons = [f"'{count.label}' ({count.reason})" for count in classes if not count.eligible]
+    if not reasons:
+        return
+    verb = "was" if len(reasons) == 1 else "were"
+    share = f"{len(reasons)} of {len(classes)} call types {verb} not evaluated"
+    if len(reasons) > MOST_REASONS:
+        reasons[MOST_REASONS:] = [f"and {len(reasons) - MOST_REASONS} more"]
+    yield f"{share}: {'; '.join(reasons)}."
 
 
 def describe_cautions(context: Context) -> Iterator[str]:
     """Yield where the numbers are weak."""
     evaluation = context.evaluation
     complete_shots = evaluation.complete_shots
+    queries = evaluation.queries
     if complete_shots < min(SMALL_COMPLETE, max(evaluation.curve["k"])):
         yield (
             f"Caution: beyond k* = {complete_shots}, not every call type has that many different "
             "examples; it uses those it has."
         )
-    queries = {count.label: sum(count.per_fold) for count in evaluation.classes if count.eligible}
-    rarest = min(queries, key=queries.__getitem__)
-    if queries[rarest] < FEW_QUERIES:
+    counts = {count.label: sum(count.per_fold) for count in evaluation.classes if count.eligible}
+    rarest = min(counts, key=lambda label: counts[label])
+    if counts[rarest] < FEW_QUERIES:
         yield (
-            f"Caution: few queries, {evaluation.queries} in all and {queries[rarest]} of "
-            f"'{rarest}'; other recordings may give other numbers."
+            f"Caution: few queries, {queries} in all and {counts[rarest]} of '{rarest}'; other "
+            "recordings may give other numbers."
         )
     points = context.curves.filter("reliable").filter(ABOVE_CHANCE, scoring="all", k=context.k)
     for point in points.iter_rows(named=True):
         if is_random(point["encoder"]):
-            yield (
-                f"Caution: even the encoder {point['encoder']} is above chance here (mAP "
-                f"{point['mean']:.2f}, chance is {point['chance']:.2f}): that much is luck with "
-                f"these {evaluation.queries} queries."
-            )
+            numbers = RANDOM_ABOVE_CHANCE.format(**point)
+            yield f"Caution: {numbers}: that much is luck with these {queries} queries."
 
 
 def describe_not_compared(context: Context) -> Iterator[str]:
@@ -68,8 +69,8 @@ def describe_not_compared(context: Context) -> Iterator[str]:
     other = context.results.baselines.filter(~pl.col("scoring").is_in(scorings))
     for name, scoring in other.select("name", "scoring").unique(maintain_order=True).iter_rows():
         yield (
-            f"Caution: the {scoring} scores of {name} are not compared, because no categories were "
-            "given."
+            f"Caution: the {scoring} scores of {name} are not compared, because no categories "
+            "were given."
         )
 
 

@@ -1,7 +1,7 @@
 """Results of a corpus → what its summary is based on, and the words for its numbers.
 
-A sentence says "clearly" of reliable points only: over 100 samples or more, up to k*, and with samples
-that differ. Beyond k* pools run out, and draws that must be equal have no spread.
+A sentence says "clearly" of reliable points only: over 100 samples or more, up to k*, and with
+samples that differ. Beyond k* pools run out, and draws that must be equal have no spread.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ Point = dict[str, Any]  # a row of a curve or of differences
 RANDOM = "random"  # the encoder whose vectors do not depend on the sound
 FEW_SHOTS = 5  # the largest k that counts as a few examples
 SAMPLES = {"shared": "labelled sets", "per-query": "bootstrap samples"}
-SPREAD_WIDTH = pl.col("p99") - pl.col("p01")
+WIDTH = pl.col("p99") - pl.col("p01")
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Context:
         """The evaluation of the reference classifier."""
         return self.results.evaluation
 
-    @cached_property
+    @property
     def spread(self) -> str:
         """The spread that all sentences are about."""
         return main_spread(self.evaluation)
@@ -41,15 +41,17 @@ class Context:
     @cached_property
     def samples(self) -> int:
         """The number of samples behind every interval."""
-        values = self.evaluation.values.filter(spread=self.spread)["value"]
-        return int(min(values.list.len(), default=0))
+        values = self.evaluation.values.filter(spread=self.spread)
+        counts = values["value"].list.len().to_list()
+        return min(counts, default=0)
 
     @cached_property
     def k(self) -> int:
-        """The largest of a few shots that all call types can give."""
-        shots = self.evaluation.curve["k"].unique().sort().to_list()
+        """The largest of a few shots that all call types can give, or the smallest shot."""
+        shots = self.evaluation.curve["k"]
         most = min(FEW_SHOTS, self.evaluation.complete_shots)
-        return max((k for k in shots if k <= most), default=shots[0])
+        few = shots.filter(shots <= most).to_list()
+        return int(max(few, default=min(shots)))
 
     @cached_property
     def best(self) -> str:
@@ -57,35 +59,40 @@ class Context:
         return self.ranking(self.k)[0]
 
     @cached_property
-    def encoders(self) -> list[str]:
-        """The encoders that are not random, or all if there are no others."""
-        names = self.evaluation.encoders
-        return [name for name in names if not is_random(name)] or names
-
-    @cached_property
     def curves(self) -> pl.DataFrame:
         """The points of mAP by k, and whether their interval means something and is reliable."""
-        curve = self.evaluation.curve.filter(metric="map", spread=self.spread)
         is_enough = pl.lit(self.samples >= MIN_SAMPLES)
-        differs = (SPREAD_WIDTH > ROUNDING) | (pl.col("mean") >= 1 - ROUNDING)
-        has_interval = is_enough & differs
+        differs = WIDTH > ROUNDING
+        is_perfect = pl.col("mean") >= 1 - ROUNDING
+        has_interval = is_enough & (differs | is_perfect)
+        curve = self.evaluation.curve.filter(metric="map", spread=self.spread)
         return curve.sort("k", maintain_order=True).with_columns(
             has_interval=has_interval,
             reliable=has_interval & pl.col("complete"),
         )
 
-    def curve(self, encoder: str, scoring: str = "all") -> pl.DataFrame:
-        """Return the points of an encoder, by k."""
-        return self.curves.filter(encoder=encoder, scoring=scoring)
-
-    def reliable(self, encoder: str, scoring: str = "all") -> pl.DataFrame:
-        """Return the points of an encoder that may be called clearly above or below something."""
-        return self.curve(encoder, scoring).filter("reliable")
+    @cached_property
+    def candidates(self) -> pl.DataFrame:
+        """The points of encoders that are not random, or of all if there are no others."""
+        curves = self.curves.filter(scoring="all")
+        names = [name for name in self.evaluation.encoders if not is_random(name)]
+        if not names:
+            return curves
+        return curves.filter(pl.col("encoder").is_in(names))
 
     def ranking(self, k: int) -> list[str]:
-        """Return the encoders, the best at k first."""
-        points = self.curves.filter(pl.col("encoder").is_in(self.encoders), scoring="all", k=k)
-        return points.sort("mean", descending=True, maintain_order=True)["encoder"].to_list()
+        """Return the candidates, the best at k first."""
+        points = self.candidates.filter(k=k)
+        ordered = points.sort("mean", descending=True, maintain_order=True)
+        return ordered["encoder"].to_list()
+
+    def curve(self, scoring: str = "all") -> pl.DataFrame:
+        """Return the points of the best encoder, by k."""
+        return self.curves.filter(encoder=self.best, scoring=scoring)
+
+    def reliable(self, scoring: str = "all") -> pl.DataFrame:
+        """Return its points that may be called clearly above or below something."""
+        return self.curve(scoring).filter("reliable")
 
     def differences(self, one: str, other: str, scoring: str = "all") -> pl.DataFrame:
         """Return one less the other by k; empty if they were not compared."""
@@ -93,7 +100,7 @@ class Context:
             scoring=scoring,
             metric="map",
             spread=self.spread,
-        ).sort("k")
+        )
         pair = rows.filter(one=one, other=other)
         if pair.is_empty():
             pair = rows.filter(one=other, other=one).with_columns(
@@ -102,22 +109,28 @@ class Context:
                 p99=-pl.col("p01"),
                 wins=1.0 - pl.col("wins"),
             )
-        shots = self.reliable(self.best, scoring)["k"].to_list()
-        return pair.with_columns(reliable=pl.col("k").is_in(shots))
+        shots = self.reliable(scoring)["k"].to_list()
+        return pair.sort("k").with_columns(reliable=pl.col("k").is_in(shots))
+
+    def difference_at(self, k: int, one: str, other: str) -> list[Point]:
+        """Return one less the other at k, if they were compared there."""
+        return self.differences(one, other).filter(k=k).to_dicts()
 
     def examples(self, k: int) -> str:
         """Return k in words, and whether some call types have fewer."""
-        prefix = "up to " if k > self.evaluation.complete_shots else ""
-        noun = "example" if k == 1 else "examples"
-        return f"{prefix}{k} {noun} per call type"
+        text = "1 example" if k == 1 else f"{k} examples"
+        if k > self.evaluation.complete_shots:
+            text = f"up to {text}"
+        return f"{text} per call type"
 
     def margin(self, difference: Point) -> str:
         """Return a difference, with its interval and its share of wins if that is reliable."""
-        mean = f"{format_difference(abs(difference['mean']))} of mAP"
+        mean = format_difference(abs(difference["mean"]))
         if not difference["reliable"]:
-            return mean
-        wins = f"ahead in {format_share(difference['wins'])} % of {SAMPLES[self.spread]}"
-        return f"{mean} ({format_interval(difference)}; {wins})"
+            return f"{mean} of mAP"
+        interval = format_interval(difference)
+        wins = format_share(difference["wins"])
+        return f"{mean} of mAP ({interval}; ahead in {wins} % of {SAMPLES[self.spread]})"
 
 
 def is_random(encoder: str) -> bool:
@@ -135,13 +148,13 @@ def first_lasting(points: pl.DataFrame, condition: pl.Expr) -> Point | None:
     >>> first_lasting(pl.DataFrame({"k": [1, 2, 3, 4]}), pl.col("k").is_in([1, 3, 4]))
     {'k': 3}
     """
-    later_failures = (~condition).reverse().cum_sum().reverse()
+    later_failures = (~condition).cum_sum(reverse=True)
     lasting = points.filter(later_failures == 0)
     return None if lasting.is_empty() else lasting.row(0, named=True)
 
 
 def format_range(start: str, first: int, last: int, end: int) -> str:
-    """Return from where to where something holds; up to `last` is known, `end` is the last point."""
+    """Return from where to where something holds: known up to `last`, with points up to `end`."""
     if last == end:
         return f"from {start} on"
     if first == last:
@@ -151,27 +164,32 @@ def format_range(start: str, first: int, last: int, end: int) -> str:
 
 def describe_clear(differences: pl.DataFrame, k: int) -> str:
     """Return from where a difference is clear, for those from k on; nothing if none is reliable."""
-    reliable = differences.filter(pl.col("k") >= k).filter("reliable")
+    reliable = differences.filter("reliable").filter(pl.col("k") >= k)
     if reliable.is_empty():
         return ""
     last = reliable["k"][-1]
     clear = first_lasting(reliable, pl.col("p01") > 0)
     if clear is None:
         return f", but not clearly with {last} (the 98 % interval of the difference is not above 0)"
-    shots = format_range(str(clear["k"]), clear["k"], last, differences["k"][-1])
+    first = clear["k"]
+    shots = format_range(str(first), first, last, differences["k"][-1])
     return f", and clearly {shots} (the 98 % interval of the difference is above 0)"
 
 
-def compare_means(one: float, other: float) -> str:
+def compare_means(point: Point) -> str:
     """Return two values of mAP, with enough decimals to see a difference, but at most five.
 
-    >>> compare_means(0.75, 0.7), compare_means(0.75081, 0.75077)
-    ('mAP 0.750 against 0.700', 'mAP 0.75081 against 0.75077')
+    >>> compare_means({"one_mean": 0.75, "other_mean": 0.7})
+    'mAP 0.750 against 0.700'
+    >>> compare_means({"one_mean": 0.75081, "other_mean": 0.75077})
+    'mAP 0.75081 against 0.75077'
     """
-    places = 3
-    while places < 5 and f"{one:.{places}f}" == f"{other:.{places}f}":
-        places += 1
-    return f"mAP {one:.{places}f} against {other:.{places}f}"
+    for places in (3, 4, 5):
+        one = f"{point['one_mean']:.{places}f}"
+        other = f"{point['other_mean']:.{places}f}"
+        if one != other:
+            break
+    return f"mAP {one} against {other}"
 
 
 def format_interval(point: Point) -> str:

@@ -1,4 +1,4 @@
-"""Context → sentences on encoders: what to expect of the best, compared with others and with chance."""
+"""Context → sentences on encoders: what to expect of the best, compared with others and chance."""
 
 from collections.abc import Iterator
 
@@ -16,28 +16,33 @@ from callshot.report.summary.context import (
 
 ABOVE_CHANCE = pl.col("p01") > pl.col("chance")
 MEAN_ABOVE_CHANCE = pl.col("mean") > pl.col("chance")
+# What a point of a curve is, in words.
+EXPECTATION = (
+    "expect mAP between {p01:.2f} and {p99:.2f} from {encoder} "
+    "({mean:.2f} on average; chance is {chance:.2f})"
+)
+MEAN = "{encoder} reaches mAP {mean:.2f} on average (chance is {chance:.2f})"
+MEAN_AND_CHANCE = "{encoder} reaches mAP {mean:.2f}, and chance is {chance:.2f}"
+INTERVAL = (
+    "{encoder} has a 98 % interval of mAP from {p01:.2f} to {p99:.2f}, and chance is {chance:.2f}"
+)
 
 
 def describe_expectation(context: Context) -> Iterator[str]:
     """Yield how good the best encoder is with a few examples, and how much that depends on them."""
-    best = context.best
-    point = context.curve(best).row(by_predicate=pl.col("k") == context.k, named=True)
-    examples = context.examples(context.k)
-    mean = f"{point['mean']:.2f} on average"
-    chance = f"chance is {point['chance']:.2f}"
-    if context.spread == "shared" and point["has_interval"]:
-        interval = f"mAP between {point['p01']:.2f} and {point['p99']:.2f}"
-        sentence = (
-            f"With one labelled set of {examples}, expect {interval} from {best} ({mean}; {chance})"
-        )
-    else:
-        sentence = f"With {examples}, {best} reaches mAP {mean} ({chance})"
+    k = context.k
+    spread = context.spread
+    (point,) = context.curve().filter(k=k).to_dicts()
+    sentence = f"With {context.examples(k)}, {MEAN.format(**point)}"
+    if spread == "shared" and point["has_interval"]:
+        expectation = EXPECTATION.format(**point)
+        sentence = f"With one labelled set of {context.examples(k)}, {expectation}"
     accuracy = context.evaluation.curve.filter(
-        encoder=best,
+        encoder=context.best,
         metric="accuracy",
         scoring="all",
-        spread=context.spread,
-        k=context.k,
+        spread=spread,
+        k=k,
     )
     for share in accuracy["mean"]:
         sentence += f", and the right call type for about {100 * share:.0f} % of queries"
@@ -46,95 +51,96 @@ def describe_expectation(context: Context) -> Iterator[str]:
 
 def describe_next_best(context: Context) -> Iterator[str]:
     """Yield how far the best encoder is ahead of the next, and whether that is clear."""
-    for other in context.ranking(context.k)[1:2]:
-        differences = context.differences(context.best, other).filter(k=context.k)
-        for row in differences.iter_rows(named=True):
-            sentence = (
-                f"With {context.examples(context.k)}, {context.best} is on average ahead of "
-                f"{other}, the next best, by {context.margin(row)}"
-            )
+    k = context.k
+    best, *others = context.ranking(k)
+    for other in others[:1]:
+        for row in context.difference_at(k, best, other):
+            verdict = ""
             if row["reliable"] and row["p01"] > 0:
-                sentence += ": a clear difference"
+                verdict = ": a clear difference"
             elif row["reliable"]:
-                sentence += ": not a clear difference, because the interval includes 0"
-            yield f"{sentence}."
+                verdict = ": not a clear difference, because the interval includes 0"
+            yield (
+                f"With {context.examples(k)}, {best} is on average ahead of {other}, "
+                f"the next best, by {context.margin(row)}{verdict}."
+            )
 
 
 def describe_later_best(context: Context) -> Iterator[str]:
     """Yield the encoder that is clearly better with more examples, if there is one."""
-    last = max(context.reliable(context.best)["k"], default=context.k)
+    best = context.best
+    last = max(context.reliable()["k"], default=context.k)
     leader = context.ranking(last)[0]
-    differences = context.differences(leader, context.best).filter(pl.col("p01") > 0, k=last)
-    for row in differences.iter_rows(named=True):
-        examples = context.examples(last)
-        margin = context.margin(row)
-        yield f"With {examples}, {leader} is clearly better than {context.best}, by {margin}."
+    for row in context.difference_at(last, leader, best):
+        if row["p01"] > 0:
+            yield (
+                f"With {context.examples(last)}, {leader} is clearly better than {best}, "
+                f"by {context.margin(row)}."
+            )
 
 
 def describe_saturation(context: Context) -> Iterator[str]:
     """Yield from where more examples add little, or that they still add something.
 
-    Little is said of a k if twice as many examples were not evaluated with every class complete.
+    A curve is level at k if twice as many examples were evaluated with every class complete.
     """
-    best = context.best
-    points = context.curve(best)
-    complete = points.filter("complete")
+    points = context.curve()
+    complete = points.filter("complete").select("k", "mean").rows()
+    k, mean = complete[-1] if complete else (0, 0.0)
     level = saturation(points, WITHIN)
-    last = max(complete["k"], default=0)
-    means = complete["mean"].to_list()
-    gain = means[-1] - means[-2] if len(means) > 1 else 0.0
-    if level is not None and 2 * level <= last:
+    if level is not None and 2 * level <= k:
         yield (
-            f"With {best}, more than {context.examples(level)} add at most {WITHIN} of mAP "
+            f"With {context.best}, more than {context.examples(level)} add at most {WITHIN} of mAP "
             f"(evaluated up to {points['k'][-1]})."
         )
-    elif gain > WITHIN:
-        yield (
-            f"With {best}, mAP still rises by {format_difference(gain)} from {complete['k'][-2]} "
-            f"to {context.examples(last)}, the largest number evaluated with every call type complete."
-        )
+        return
+    for previous, previous_mean in complete[-2:-1]:
+        gain = mean - previous_mean
+        if gain > WITHIN:
+            yield (
+                f"With {context.best}, mAP still rises by {format_difference(gain)} from "
+                f"{previous} to {context.examples(k)}, the largest number evaluated with every "
+                "call type complete."
+            )
 
 
 def describe_no_success(context: Context) -> Iterator[str]:
     """Yield that nothing is better than chance, if that is so."""
-    points = context.curves.filter(pl.col("encoder").is_in(context.encoders), scoring="all")
-    if not context.reliable(context.best).is_empty():
+    points = context.candidates
+    if not context.reliable().is_empty():
         if points.filter("reliable").filter(ABOVE_CHANCE).is_empty():
-            yield f"Nothing here is clearly better than chance: even {_last_interval(context)}."
+            yield f"Nothing here is clearly better than chance: even {_describe_last(context)}."
     elif points.filter(MEAN_ABOVE_CHANCE).is_empty():
-        last = context.curve(context.best).row(-1, named=True)
-        yield (
-            "Nothing here is better than chance on average: even with "
-            f"{context.examples(last['k'])}, {context.best} reaches mAP {last['mean']:.2f}, and chance is {last['chance']:.2f}."
-        )
+        last = context.curve().row(-1, named=True)
+        examples = context.examples(last["k"])
+        numbers = MEAN_AND_CHANCE.format(**last)
+        yield f"Nothing here is better than chance on average: even with {examples}, {numbers}."
 
 
 def describe_chance(context: Context) -> Iterator[str]:
     """Yield from which k on the best encoder is better than chance."""
     best = context.best
-    points = context.curve(best)
-    reliable = points.filter("reliable")
-    if reliable.is_empty():
-        first = first_lasting(points, MEAN_ABOVE_CHANCE)
+    end = context.curve()["k"][-1]
+    points = context.reliable()
+    how = "clearly"
+    condition = ABOVE_CHANCE
+    if points.is_empty():
+        points = context.curve()
         how = "on average"
-        last = points["k"][-1]
-    else:
-        first = first_lasting(reliable, ABOVE_CHANCE)
-        how = "clearly"
-        last = reliable["k"][-1]
+        condition = MEAN_ABOVE_CHANCE
+    first = first_lasting(points, condition)
     if first is not None:
-        examples = context.examples(first["k"])
-        shots = format_range(examples, first["k"], last, points["k"][-1])
+        k = first["k"]
+        shots = format_range(context.examples(k), k, points["k"][-1], end)
         yield f"{best} is {how} better than chance {shots}."
     elif how == "clearly" and not any(describe_no_success(context)):
-        yield f"{best} is not clearly better than chance at every k: {_last_interval(context)}."
+        yield f"{best} is not clearly better than chance at every k: {_describe_last(context)}."
 
 
-def _last_interval(context: Context) -> str:
-    last = context.reliable(context.best).row(-1, named=True)
-    interval = f"a 98 % interval of mAP from {last['p01']:.2f} to {last['p99']:.2f}"
-    examples = context.examples(last["k"])
-    return f"with {examples}, {context.best} has {interval}, and chance is {last['chance']:.2f}"
+def _describe_last(context: Context) -> str:
+    """Return the last reliable point of the best encoder."""
+    last = context.reliable().row(-1, named=True)
+    return f"with {context.examples(last['k'])}, {INTERVAL.format(**last)}"
 
 
 def describe_random(context: Context) -> Iterator[str]:
@@ -143,13 +149,11 @@ def describe_random(context: Context) -> Iterator[str]:
     if is_random(best):
         yield f"Only the encoder {RANDOM} was evaluated: its vectors do not depend on the sound."
         return
-    for encoder in context.evaluation.encoders:
-        if not is_random(encoder):
-            continue
-        for row in context.differences(best, encoder).filter(k=context.k).iter_rows(named=True):
+    for encoder in filter(is_random, context.evaluation.encoders):
+        for row in context.difference_at(context.k, best, encoder):
             how = "clearly" if row["reliable"] else "on average"
-            is_better = row["p01"] > 0 if row["reliable"] else row["mean"] > 0
-            verb = "is" if is_better else "is not"
+            lead = row["p01"] if row["reliable"] else row["mean"]
+            verb = "is" if lead > 0 else "is not"
             side = "ahead" if row["mean"] >= 0 else "behind"
             yield (
                 f"{best} {verb} {how} better than random vectors (the encoder {encoder}): "
@@ -164,10 +168,11 @@ def describe_budget(context: Context) -> Iterator[str]:
     if gain is None:
         return
     k = gain["k"]
+    one = format_difference(gain["next_gain"])
+    double = format_difference(gain["double_gain"])
     sentence = (
-        f"With {context.best}, '{gain['label']}' should gain most from more examples: about "
-        f"{format_difference(gain['next_gain'])} of AP from {k} to {k + 1}, "
-        f"{format_difference(gain['double_gain'])} from {k} to {2 * k}"
+        f"With {context.best}, '{gain['label']}' should gain most from more examples: about {one} "
+        f"of AP from {k} to {k + 1}, {double} from {k} to {2 * k}"
     )
     unknown = rows["next_gain"].is_nan().sum()
     if unknown:

@@ -1,6 +1,7 @@
-"""Results of a corpus → a table of all its classifiers by k, trained or not, on the same exemplars."""
+"""Results of a corpus → a table of all its classifiers by k, trained or not."""
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 
 import polars as pl
 
@@ -14,8 +15,10 @@ from callshot.report.classifiers import (
     main_spread,
     sample_counts,
 )
-from callshot.report.tables.scores import METRIC_NAMES, PAPER_SHOTS, SPREADS, shown_shots
+from callshot.report.tables.scores import METRIC_NAMES, PAPER_SHOTS, SPREADS, Row, shown_shots
 from callshot.report.tables.table import MISSING, Cell, Column, Table, number
+
+KEY = ("encoder", "classifier", "metric", "k")
 
 
 def classifier_table(results: CorpusResults, shots: Sequence[int] = PAPER_SHOTS) -> Table | None:
@@ -26,32 +29,47 @@ def classifier_table(results: CorpusResults, shots: Sequence[int] = PAPER_SHOTS)
     if results.others is None or results.others.curve.is_empty():
         return None
     spread = main_spread(results.evaluation)
-    best = pl.col("mean").fill_nan(None).max().over("encoder", "metric", "k")
-    is_best = (pl.col("mean") == best).fill_null(False).cast(pl.Int64)
-    curve = (
-        all_curves(results)
-        .filter(pl.col("metric").is_in(RANKING_METRICS), scoring="all", spread=spread)
-        .select("encoder", "classifier", "metric", "k", "mean", underline=is_best)
+    curve = all_curves(results).filter(
+        pl.col("metric").is_in(RANKING_METRICS),
+        scoring="all",
+        spread=spread,
     )
-    cells = {tuple(key): number(mean, 3, lines) for *key, mean, lines in curve.iter_rows()}
     names = [name for name in list_classifiers(results) if name in curve["classifier"]]
-    shown = shown_shots(curve["k"], shots)
-    groups = [(metric, k) for metric in RANKING_METRICS for k in shown]
+    groups = list(product(RANKING_METRICS, shown_shots(curve["k"], shots)))
     columns = [Column(str(k), f"{METRIC_NAMES[metric]} at k") for metric, k in groups]
-    rows = []
-    for encoder in curve["encoder"].unique(maintain_order=True):
-        for name in names:
-            means = [cells.get((encoder, name, *group), Cell(MISSING)) for group in groups]
-            rows.append([Cell(encoder), Cell(classifier_name(name)), *means])
     notes = [*_notes(results, names, spread), *_crossover_notes(results, spread)]
     return Table(
         "classifiers",
         f"{results.evaluation.corpus}: classifiers with k exemplars per class, {spread}",
         [Column("Encoder"), Column("Classifier"), *columns],
-        rows,
+        _make_rows(curve, names, groups),
         notes=[("", note) for note in notes],
         blocks=True,
     )
+
+
+def _make_rows(
+    curve: pl.DataFrame, names: Sequence[str], groups: Sequence[tuple[str, int]]
+) -> list[Row]:
+    """Return a block of rows per encoder, with a row per classifier."""
+    cells = _mean_cells(curve)
+    rows = []
+    for encoder, name in product(curve["encoder"].unique(maintain_order=True), names):
+        row = [Cell(encoder), Cell(classifier_name(name))]
+        row += [cells.get((encoder, name, *group), Cell(MISSING)) for group in groups]
+        rows.append(row)
+    return rows
+
+
+def _mean_cells(curve: pl.DataFrame) -> dict[tuple[object, ...], Cell]:
+    """Return the cells of means, by KEY; the best mean of an encoder is underlined."""
+    best = pl.col("mean").fill_nan(None).max().over("encoder", "metric", "k")
+    is_best = (pl.col("mean") == best).fill_null(False)
+    points = curve.select(*KEY, "mean", is_best.cast(pl.Int64).alias("underline"))
+    cells = {}
+    for key, (mean, underline) in points.rows_by_key(KEY, unique=True).items():
+        cells[key] = number(mean, 3, underline)
+    return cells
 
 
 def _notes(results: CorpusResults, names: Sequence[str], spread: str) -> Iterator[str]:
@@ -62,8 +80,9 @@ def _notes(results: CorpusResults, names: Sequence[str], spread: str) -> Iterato
     counts = sample_counts(results, spread)
     most = max(counts.values())
     for name in names:
-        if is_trained(name) and counts[name] < most:
-            yield f"{classifier_name(name)}: means are over the first {counts[name]} of {most} sets."
+        count = counts[name]
+        if is_trained(name) and count < most:
+            yield f"{classifier_name(name)}: means are over the first {count} of {most} sets."
 
 
 def _crossover_notes(results: CorpusResults, spread: str) -> Iterator[str]:
@@ -73,16 +92,16 @@ def _crossover_notes(results: CorpusResults, spread: str) -> Iterator[str]:
         for rows in crossovers.filter(metric=metric).partition_by("baseline", maintain_order=True):
             name = classifier_name(rows["baseline"][0])
             shots = rows.select("encoder", "k_mean", "k_clear").iter_rows()
-            texts = [f"{encoder} {_format_crossover(*k)}" for encoder, *k in shots]
+            texts = [_format_crossover(*row) for row in shots]
             yield (
                 f"{name} is better than the centroid on the same draws, by {METRIC_NAMES[metric]}: "
                 f"{'; '.join(texts)}."
             )
 
 
-def _format_crossover(k_mean: int | None, k_clear: int | None) -> str:
+def _format_crossover(encoder: str, k_mean: int | None, k_clear: int | None) -> str:
     if k_mean is None:
-        return "not at the largest k"
+        return f"{encoder} not at the largest k"
     if k_clear is None:
-        return f"from k = {k_mean} on, but never clearly"
-    return f"from k = {k_mean} on, clearly from k = {k_clear} on"
+        return f"{encoder} from k = {k_mean} on, but never clearly"
+    return f"{encoder} from k = {k_mean} on, clearly from k = {k_clear} on"

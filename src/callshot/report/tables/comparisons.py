@@ -1,6 +1,7 @@
 """Results of a corpus → tables of intervals, and of paired differences, by k."""
 
 from collections.abc import Sequence
+from itertools import product
 from math import nan
 
 import polars as pl
@@ -10,6 +11,7 @@ from callshot.report.tables.scores import (
     METRIC_NAMES,
     PAPER_SHOTS,
     SPREADS,
+    Row,
     shot_cell,
     shown_shots,
     star_note,
@@ -19,15 +21,26 @@ from callshot.report.tables.table import Cell, Column, Table, number
 
 INTERVAL = ("mean", "p01", "p99")
 PERCENTILES = "p01 and p99 are the 1st and the 99th percentile"
+DIFFERENCE_NOTE = (
+    f"The first less the second, over the same draws; {PERCENTILES}; wins is the share of samples "
+    "in which the first is larger, with ties counted half."
+)
 
 
 def interval_table(results: CorpusResults, shots: Sequence[int] = PAPER_SHOTS) -> Table:
     """Return the mean and the 98 % interval by k, for each encoder and spread."""
     curve = results.evaluation.curve.filter(scoring="all")
-    points = curve.select("spread", "metric", "k", *INTERVAL, Encoder="encoder")
-    spreads = [f"{name} is {SPREADS[name]}" for name in curve["spread"].unique(maintain_order=True)]
-    note = f"{PERCENTILES}; {'; '.join(spreads)}."
-    return _make_table(results, points, "intervals", "means and intervals by k", shots, note)
+    spreads = curve["spread"].unique(maintain_order=True)
+    meanings = [f"{spread} is {SPREADS[spread]}" for spread in spreads]
+    return _make_table(
+        results,
+        curve.with_columns(Encoder="encoder"),
+        INTERVAL,
+        shots,
+        name="intervals",
+        title="means and intervals by k",
+        note=f"{PERCENTILES}; {'; '.join(meanings)}.",
+    )
 
 
 def difference_table(results: CorpusResults, shots: Sequence[int] = PAPER_SHOTS) -> Table | None:
@@ -35,46 +48,68 @@ def difference_table(results: CorpusResults, shots: Sequence[int] = PAPER_SHOTS)
     differences = results.evaluation.differences
     if differences.is_empty():
         return None
-    reduced = pl.format("{} − {}, {} scoring", "one", "other", "scoring")
     pair = pl.format("{} − {}", "one", "other")
-    name = pl.when(scoring="all").then(pair).otherwise(reduced)
-    points = differences.select("spread", "metric", "k", *INTERVAL, "wins", Difference=name)
-    note = (
-        f"The first less the second, over the same draws; {PERCENTILES}; wins is the share of "
-        "samples in which the first is larger, with ties counted half."
+    reduced = pl.format("{} − {}, {} scoring", "one", "other", "scoring")
+    pair = pl.when(scoring="all").then(pair).otherwise(reduced)
+    return _make_table(
+        results,
+        differences.with_columns(Difference=pair),
+        (*INTERVAL, "wins"),
+        shots,
+        name="differences",
+        title="paired differences by k",
+        note=DIFFERENCE_NOTE,
     )
-    return _make_table(results, points, "differences", "paired differences by k", shots, note)
 
 
 def _make_table(
     results: CorpusResults,
     points: pl.DataFrame,
+    fields: Sequence[str],
+    shots: Sequence[int],
+    *,
     name: str,
     title: str,
-    shots: Sequence[int],
     note: str,
 ) -> Table:
-    """Return a block of rows for each name in the last column, and columns per spread and metric."""
+    """Return a block of rows per value of the last column, and columns per spread and metric."""
     evaluation = results.evaluation
     points = points.filter(pl.col("metric").is_in(list(METRIC_NAMES)))
-    _, _, _, *fields, lead = points.columns
+    spreads = points["spread"].unique(maintain_order=True)
+    pairs = points.select("spread", "metric").unique().rows()
+    groups = [group for group in product(spreads, METRIC_NAMES) if group in pairs]
+    lead = points.columns[-1]
+    columns = [Column(lead), Column("k")]
+    for (spread, metric), field in product(groups, fields):
+        columns.append(Column(field, f"{METRIC_NAMES[metric]}, {spread}"))
     shown = shown_shots(points["k"], shots)
     star = starred_shot(shown, evaluation.complete_shots)
-    pairs = points.select("spread", "metric").unique().rows()
-    spreads = points["spread"].unique(maintain_order=True)
-    groups = [(spread, metric) for spread in spreads for metric in METRIC_NAMES]
-    groups = [group for group in groups if group in pairs]
-    rows_by_key = points.rows_by_key([lead, "k", "spread", "metric"], named=True, unique=True)
+    return Table(
+        name,
+        f"{evaluation.corpus}: {title}",
+        columns,
+        _make_rows(points, fields, groups, shown, star),
+        notes=[star_note(star, evaluation.complete_shots), ("", note)],
+        blocks=True,
+    )
+
+
+def _make_rows(
+    points: pl.DataFrame,
+    fields: Sequence[str],
+    groups: Sequence[tuple[str, str]],
+    shots: Sequence[int],
+    star: int | None,
+) -> list[Row]:
+    lead = points.columns[-1]
+    key = [lead, "k", "spread", "metric"]
+    values = points.select(*key, *fields).rows_by_key(key, unique=True)
+    missing = [nan] * len(fields)
     rows = []
-    for block in points[lead].unique(maintain_order=True):
-        for k in shown:
-            cells = [Cell(block), shot_cell(k, star)]
-            for group in groups:
-                point = rows_by_key.get((block, k, *group), {})
-                cells += [number(point.get(field, nan), 3) for field in fields]
-            rows.append(cells)
-    columns = [Column(lead), Column("k")]
-    for spread, metric in groups:
-        columns += [Column(field, f"{METRIC_NAMES[metric]}, {spread}") for field in fields]
-    notes = [star_note(star, evaluation.complete_shots), ("", note)]
-    return Table(name, f"{evaluation.corpus}: {title}", columns, rows, 0, notes, blocks=True)
+    for block, k in product(points[lead].unique(maintain_order=True), shots):
+        row = [Cell(block), shot_cell(k, star)]
+        for group in groups:
+            numbers = values.get((block, k, *group), missing)
+            row += [number(value, 3) for value in numbers]
+        rows.append(row)
+    return rows

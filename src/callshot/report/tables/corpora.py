@@ -6,15 +6,10 @@ from callshot.records import ClassCount, CorpusResults, DurationStats
 from callshot.report.tables.scores import Note, Row
 from callshot.report.tables.table import MISSING, Cell, Column, Table, number
 
-Cells = dict[str, Cell]  # by the name of the row
+Fact = float | str | Sequence[float] | None
+Facts = dict[str, Fact]  # of one corpus, by the name of the row
 
-UNITS = ((3600.0, "h"), (60.0, "min"))
-DURATIONS = {
-    "Average length": "mean_s",
-    "Shortest": "shortest_s",
-    "Longest": "longest_s",
-    "Std. dev.": "deviation_s",
-}
+UNITS = {"h": 3600.0, "min": 60.0}
 FORMAT_ROWS = 4  # of the table of corpora; the others are its foot
 ANNOTATED_ROWS = 7  # of the table of segments; the others are its foot
 COMPLETE_NOTE = (
@@ -29,58 +24,46 @@ SEGMENT_NOTE = (
 
 def corpus_table(all_results: Sequence[CorpusResults]) -> Table:
     """Return the recordings of each corpus, before segmentation: the paper's table 1."""
-    unit_s, unit = _choose_unit([results.stats.recordings for results in all_results])
-    columns = []
+    unit, unit_s = _choose_unit([results.stats.recordings for results in all_results])
+    columns: list[Facts] = []
     for results in all_results:
         stats = results.stats
-        rates_khz = [rate / 1000 for rate in stats.rates_hz]
-        cells = {
-            "Sampling rate (kHz)": _list_cell(rates_khz),
-            "Channels": _list_cell(stats.channels),
-            "Format": Cell(", ".join(stats.kinds) or MISSING),
-            "Call types annotated": number(stats.labels, 0),
-            "Recordings": number(stats.recordings.count, 0),
-            "Annotated recordings": number(stats.annotated.count, 0),
-            f"Total duration ({unit})": number(stats.recordings.total_s / unit_s, 2),
-            f"Annotated duration ({unit})": number(stats.annotated.total_s / unit_s, 2),
-            **_duration_cells(stats.recordings),
-            "Cross-validation folds": number(results.evaluation.folds.count, 0),
+        facts: Facts = {
+            "Sampling rate (kHz)": [rate / 1000 for rate in stats.rates_hz],
+            "Channels": stats.channels,
+            "Format": ", ".join(stats.kinds),
+            "Call types annotated": stats.labels,
+            "Recordings": stats.recordings.count,
+            "Annotated recordings": stats.annotated.count,
+            f"Total duration ({unit})": stats.recordings.total_s / unit_s,
+            f"Annotated duration ({unit})": stats.annotated.total_s / unit_s,
+            **_describe_lengths(stats.recordings),
+            "Cross-validation folds": results.evaluation.folds.count,
         }
-        columns.append(cells)
+        columns.append(facts)
     title = "Corpora: their recordings, before segmentation"
     return _make_table("corpora", title, all_results, columns, FORMAT_ROWS)
 
 
 def segment_table(all_results: Sequence[CorpusResults]) -> Table:
     """Return what was annotated, and what was evaluated: the paper's table 2."""
-    unit_s, unit = _choose_unit([results.stats.calls for results in all_results])
+    unit, unit_s = _choose_unit([results.stats.calls for results in all_results])
     minima = {results.stats.minimum_s for results in all_results}
-    columns = []
+    columns: list[Facts] = []
     for results in all_results:
         stats = results.stats
-        evaluation = results.evaluation
-        exemplars = [count.exemplars for count in evaluation.classes if count.eligible]
-        cells = {
-            "Call types annotated": number(stats.labels, 0),
-            "Segments annotated": number(stats.calls.count, 0),
-            f"Annotated duration ({unit})": number(stats.calls.total_s / unit_s, 2),
-            **_duration_cells(stats.calls),
+        facts: Facts = {
+            "Call types annotated": stats.labels,
+            "Segments annotated": stats.calls.count,
+            f"Annotated duration ({unit})": stats.calls.total_s / unit_s,
+            **_describe_lengths(stats.calls),
         }
-        minimum = f"{stats.minimum_s:g}"
-        length = f"{minimum} s"
-        if len(minima) > 1:
-            cells["Minimum length (s)"] = Cell(minimum, stats.minimum_s)
-            length = "that length"
-        cells |= {
-            f"Segments of at least {length}": number(stats.segments.count, 0),
-            "Call types evaluated, C": number(len(exemplars), 0),
-            "Query segments, Q": number(evaluation.queries, 0),
-            "Eligible support exemplars": number(sum(exemplars), 0),
-            f"Evaluated duration ({unit})": number(results.evaluated.total_s / unit_s, 2),
-            **_duration_cells(results.evaluated, ", evaluated"),
-            "Complete shot count": number(evaluation.complete_shots, 0),
-        }
-        columns.append(cells)
+        if len(minima) == 1:
+            facts[f"Segments of at least {stats.minimum_s:g} s"] = stats.segments.count
+        else:
+            facts["Minimum length (s)"] = [stats.minimum_s]
+            facts["Segments of at least that length"] = stats.segments.count
+        columns.append(facts | _describe_evaluated(results, unit, unit_s))
     title = "Segments annotated, and those of them evaluated"
     notes = [("", SEGMENT_NOTE)]
     return _make_table("segments", title, all_results, columns, ANNOTATED_ROWS, notes)
@@ -90,64 +73,92 @@ def class_table(results: CorpusResults) -> Table:
     """Return the exemplars of each class and its complete shots; below, the classes left out."""
     evaluation = results.evaluation
     classes = sorted(evaluation.classes, key=_class_order)
-    excluded = [count for count in classes if not count.eligible]
+    excluded = sum(not count.eligible for count in classes)
     categories = results.categories or {}
-    names = ["Call type", "Exemplars", "Complete to k"]
-    rows = [_class_row(count, categories) for count in classes]
+    columns = [Column("Call type"), Column("Exemplars"), Column("Complete to k")]
     if excluded:
-        names.append("Not evaluated because")
-        rows = [[*row, Cell(count.reason)] for row, count in zip(rows, classes, strict=True)]
+        columns.append(Column("Not evaluated because"))
+    rows = [_class_row(count, categories)[: len(columns)] for count in classes]
     notes = [("", COMPLETE_NOTE)]
     marked = [row[0].text for row in rows if row[0].mark]
     if marked:
         notes.append(("†", _describe_categories(marked, categories)))
     title = f"{evaluation.corpus}: call types evaluated, by their number of exemplars"
-    columns = [Column(name) for name in names]
-    return Table("classes", title, columns, rows, len(excluded), notes)
+    return Table("classes", title, columns, rows, excluded, notes)
 
 
 def _make_table(
     name: str,
     title: str,
     all_results: Sequence[CorpusResults],
-    columns: Sequence[Cells],
+    columns: Sequence[Facts],
     head: int,
     notes: Sequence[Note] = (),
 ) -> Table:
     """Return a table with a column per corpus; the rows below the first `head` are its foot."""
-    rows = [[Cell(label), *(cells[label] for cells in columns)] for label in columns[0]]
+    rows = []
+    for label in columns[0]:
+        cells = [_make_cell(facts[label]) for facts in columns]
+        rows.append([Cell(label), *cells])
     corpora = [Column(results.evaluation.corpus) for results in all_results]
-    return Table(name, title, [Column(""), *corpora], rows, len(rows) - head, notes)
+    return Table(
+        name,
+        title,
+        [Column(""), *corpora],
+        rows,
+        foot=len(rows) - head,
+        notes=notes,
+    )
 
 
-def _list_cell(values: Sequence[float]) -> Cell:
-    """Return a cell with one number, or the text of several."""
+def _make_cell(fact: Fact) -> Cell:
+    """Return a count without decimals, a measurement with two, a list of numbers, or a text."""
+    if isinstance(fact, int):
+        return number(fact, 0)
+    if isinstance(fact, float):
+        return number(fact, 2)
+    if isinstance(fact, str):
+        return Cell(fact or MISSING)
+    values = fact or ()
     text = ", ".join(f"{value:g}" for value in values)
-    if len(values) == 1:
-        return Cell(text, values[0])
-    return Cell(text or MISSING)
+    return Cell(text or MISSING, values[0] if len(values) == 1 else None)
 
 
-def _choose_unit(durations: Sequence[DurationStats]) -> tuple[float, str]:
-    """Return the unit for the longest total, in seconds and by name; all corpora share it.
+def _choose_unit(durations: Sequence[DurationStats]) -> tuple[str, float]:
+    """Return the unit for the longest total, and its length in seconds; all corpora share it.
 
     >>> _choose_unit([DurationStats(226, 3336.0, 14.75, 0.49, 296.53, 31.55)])
-    (60.0, 'min')
+    ('min', 60.0)
     """
-    longest_s = max((stats.total_s for stats in durations), default=0.0)
-    for unit_s, unit in UNITS:
+    longest_s = max(stats.total_s for stats in durations)
+    for unit, unit_s in UNITS.items():
         if longest_s >= 2 * unit_s:
-            return unit_s, unit
-    return 1.0, "s"
+            return unit, unit_s
+    return "s", 1.0
 
 
-def _duration_cells(stats: DurationStats, subset: str = "") -> Cells:
-    """Return the rows for mean, extremes and deviation; they are missing without any duration."""
-    cells = {}
-    for name, field in DURATIONS.items():
-        cell = number(getattr(stats, field), 2) if stats.count else Cell(MISSING)
-        cells[f"{name}{subset} (s)"] = cell
-    return cells
+def _describe_lengths(stats: DurationStats, subset: str = "") -> Facts:
+    """Return the rows on lengths; they are missing if there are none."""
+    facts: Facts = {
+        f"Average length{subset} (s)": stats.mean_s,
+        f"Shortest{subset} (s)": stats.shortest_s,
+        f"Longest{subset} (s)": stats.longest_s,
+        f"Std. dev.{subset} (s)": stats.deviation_s,
+    }
+    return facts if stats.count else dict.fromkeys(facts)
+
+
+def _describe_evaluated(results: CorpusResults, unit: str, unit_s: float) -> Facts:
+    evaluation = results.evaluation
+    exemplars = [count.exemplars for count in evaluation.classes if count.eligible]
+    return {
+        "Call types evaluated, C": len(exemplars),
+        "Query segments, Q": evaluation.queries,
+        "Eligible support exemplars": sum(exemplars),
+        f"Evaluated duration ({unit})": results.evaluated.total_s / unit_s,
+        **_describe_lengths(results.evaluated, ", evaluated"),
+        "Complete shot count": evaluation.complete_shots,
+    }
 
 
 def _class_order(count: ClassCount) -> tuple[bool, int, str]:
@@ -155,11 +166,17 @@ def _class_order(count: ClassCount) -> tuple[bool, int, str]:
 
 
 def _class_row(count: ClassCount, categories: Mapping[str, str]) -> Row:
-    exemplars = number(count.exemplars, 0)
-    if not count.eligible:
-        return [Cell(count.label), exemplars, Cell(MISSING)]
-    mark = "†" if count.label in categories else ""
-    return [Cell(count.label, mark=mark), exemplars, number(count.complete_to_k, 0)]
+    mark = ""
+    complete = Cell(MISSING)
+    if count.eligible:
+        mark = "†" if count.label in categories else ""
+        complete = number(count.complete_to_k, 0)
+    return [
+        Cell(count.label, mark=mark),
+        number(count.exemplars, 0),
+        complete,
+        Cell(count.reason),
+    ]
 
 
 def _describe_categories(labels: Sequence[str], categories: Mapping[str, str]) -> str:

@@ -1,17 +1,18 @@
-"""Results of a corpus → tables of means by k, underlined where the centroid first passes a baseline.
+"""Results of a corpus → tables of means by k, underlined where the centroid passes a baseline.
 
-These are the paper's tables 4 to 6. Other tables use what is here on shots: which k they show, and
-how they mark k*.
+These are the paper's tables 4 to 6. All tables by k choose their shots and mark k* as here.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import nan
 
 import polars as pl
 
+from callshot.fewshot.differences import baseline_name
 from callshot.records import BASELINE_KINDS, CorpusResults
-from callshot.report.tables.table import Cell, Column, Table, number
+from callshot.report.tables.table import MISSING, Cell, Column, Table, number
 
 Row = list[Cell]
 Note = tuple[str, str]  # a mark, and its text
@@ -21,7 +22,9 @@ PAPER_SHOTS = (1, 2, 3, 4, 5, 10, 15, 20, 40)
 UNDERLINES = {"logistic": 1, "recurrent": 2}
 SPREADS = {
     "per-query": "over bootstrap samples, in which every query has its own support set",
-    "shared": "over sets of labelled exemplars that serve all queries; query sampling is not included",
+    "shared": (
+        "over sets of labelled exemplars that serve all queries; query sampling is not included"
+    ),
 }
 TRAINED_NOTE = "Baselines are trained on all labelled data of the support side of each split."
 
@@ -103,27 +106,31 @@ class _Sweep:
     def columns(self) -> list[tuple[str, str]]:
         """The encoder and the metric of each column."""
         encoders = dict.fromkeys(encoder for encoder, _ in self.chances)
-        return [(encoder, metric) for encoder in encoders for metric in METRIC_NAMES]
+        return list(product(encoders, METRIC_NAMES))
 
     @property
-    def kinds(self) -> list[str]:
-        """The kinds of baselines, in the order of their rows."""
-        return [kind for kind in BASELINE_KINDS if kind in self.baselines["kind"]]
+    def kinds(self) -> dict[str, pl.DataFrame]:
+        """The baselines of each kind, in the order of their rows."""
+        kinds = [kind for kind in BASELINE_KINDS if kind in self.baselines["kind"]]
+        return {kind: self.baselines.filter(kind=kind) for kind in kinds}
 
-    def crossover(self, kind: str, encoder: str, metric: str) -> int | None:
-        """Return the first k shown at which the mean is above every baseline of a kind."""
-        values = _matching_values(self.baselines.filter(kind=kind), encoder, metric)
-        for k in self.shots:
-            if values and self.means.get((encoder, metric, k), nan) > max(values):
-                return k
-        return None
+    def crossovers(self, kind: str) -> dict[tuple[str, str], int]:
+        """Return, by column, the first k shown whose mean is above every baseline of a kind."""
+        shots = {}
+        for column in self.columns:
+            values = _column_values(self.baselines.filter(kind=kind), *column)
+            for k in reversed(self.shots):
+                if values and self.means.get((*column, k), nan) > max(values):
+                    shots[column] = k
+        return shots
 
 
 def _select_sweep(
     results: CorpusResults, scoring: str, shots: Sequence[int], spread: str
 ) -> _Sweep:
     curve = results.evaluation.curve.filter(
-        pl.col("metric").is_in(list(METRIC_NAMES)), scoring=scoring
+        pl.col("metric").is_in(list(METRIC_NAMES)),
+        scoring=scoring,
     )
     if spread not in curve["spread"]:
         spread = curve["spread"][0]
@@ -145,95 +152,102 @@ def _make_table(
     """Return rows of k, then baselines, then chance; `underlines` has a number of lines by kind."""
     evaluation = results.evaluation
     star = starred_shot(sweep.shots, evaluation.complete_shots)
-    columns = [Column(METRIC_NAMES[metric], encoder) for encoder, metric in sweep.columns]
     rows = list(_mean_rows(sweep, underlines, star))
-    shots = len(rows)
-    for kind in sweep.kinds:
-        rows += _baseline_rows(sweep, sweep.baselines.filter(kind=kind))
+    for baselines in sweep.kinds.values():
+        rows += _baseline_rows(sweep, baselines)
     chances = [number(sweep.chances.get(column, nan)) for column in sweep.columns]
     rows.append([Cell("Chance"), *chances])
-    texts = [*_underline_notes(sweep, underlines), *_baseline_notes(sweep)]
-    texts.append(f"Chance: what a random ranking scores. Means are {SPREADS[sweep.spread]}.")
+    columns = [Column(METRIC_NAMES[metric], encoder) for encoder, metric in sweep.columns]
+    texts = [
+        *_underline_notes(sweep, underlines),
+        *_baseline_notes(sweep),
+        f"Chance: what a random ranking scores. Means are {SPREADS[sweep.spread]}.",
+    ]
+    notes = [("", text) for text in texts]
     return Table(
         name,
         f"{evaluation.corpus}: {title}, {sweep.spread}",
         [Column("k"), *columns],
         rows,
-        foot=len(rows) - shots,
-        notes=[star_note(star, evaluation.complete_shots), *(("", text) for text in texts)],
+        foot=len(rows) - len(sweep.shots),
+        notes=[star_note(star, evaluation.complete_shots), *notes],
     )
 
 
 def _mean_rows(sweep: _Sweep, underlines: Mapping[str, int], star: int | None) -> Iterator[Row]:
     """Yield the means by k; where two crossovers coincide, the larger number of lines is drawn."""
-    lines: dict[tuple[str, str, int | None], int] = {}
+    lines = {}
     for kind, count in underlines.items():
-        for column in sweep.columns:
-            lines[*column, sweep.crossover(kind, *column)] = count
+        for column, k in sweep.crossovers(kind).items():
+            lines[*column, k] = count
     for k in sweep.shots:
-        keys = [(*column, k) for column in sweep.columns]
-        means = [number(sweep.means.get(key, nan), underline=lines.get(key, 0)) for key in keys]
-        yield [shot_cell(k, star), *means]
+        row = [shot_cell(k, star)]
+        for column in sweep.columns:
+            mean = sweep.means.get((*column, k), nan)
+            row.append(number(mean, underline=lines.get((*column, k), 0)))
+        yield row
 
 
 def _baseline_rows(sweep: _Sweep, baselines: pl.DataFrame) -> Iterator[Row]:
     """Yield one row for all baselines of a kind, or one per name if an encoder has several."""
     groups = [baselines]
-    if any(len(_matching_values(baselines, *column)) > 1 for column in sweep.columns):
+    if any(len(_column_values(baselines, *column)) > 1 for column in sweep.columns):
         groups = baselines.partition_by("name", maintain_order=True)
     for group in groups:
-        values = [[*_matching_values(group, *column), nan] for column in sweep.columns]
-        yield [Cell(_row_name(group)), *(number(first) for first, *_ in values)]
+        row = [Cell(_row_name(group))]
+        for column in sweep.columns:
+            values = _column_values(group, *column)
+            row.append(number(values[0]) if values else Cell(MISSING))
+        yield row
 
 
-def _matching_values(baselines: pl.DataFrame, encoder: str, metric: str) -> list[float]:
+def _column_values(baselines: pl.DataFrame, encoder: str, metric: str) -> list[float]:
     """Return the values of baselines on an encoder, and of those that read audio."""
-    matching = baselines.filter(pl.col("encoder").is_in(["", encoder]), metric=metric)
-    return matching["value"].to_list()
+    is_here = pl.col("encoder").is_in(["", encoder])
+    return baselines.filter(is_here, metric=metric)["value"].to_list()
 
 
 def _row_name(baselines: pl.DataFrame) -> str:
     """Return the name of the baselines in a row, or their kind if they have several names."""
-    if baselines["name"].n_unique() == 1:
-        return str(baselines["name"][0])
-    return str(baselines["kind"][0]).capitalize()
+    name = baselines["name"][0]
+    if baselines["name"].n_unique() > 1:
+        name = baselines["kind"][0].capitalize()
+    return str(name)
 
 
 def _underline_notes(sweep: _Sweep, underlines: Mapping[str, int]) -> Iterator[str]:
-    for kind in underlines:
-        baselines = sweep.baselines.filter(kind=kind)
-        if baselines.is_empty():
-            continue
+    for kind, baselines in sweep.kinds.items():
         name = _row_name(baselines)
         if baselines["name"].n_unique() > 1:
-            is_single = baselines.select("encoder", "metric").is_unique().all()
-            name = f"the {kind} baseline" if is_single else f"every {kind} baseline"
-        if all(sweep.crossover(kind, *column) is None for column in sweep.columns):
+            name = f"every {kind} baseline of the encoder"
+        if kind not in underlines:
+            continue
+        if not sweep.crossovers(kind):
             yield f"No mean shown is above {name}."
         elif underlines[kind] == 1:
             yield f"Underlined once: the first k shown whose mean is above {name}."
         else:
             yield (
                 f"Underlined twice: the first k shown whose mean is above {name}; "
-                "also where both underlines would fall on the same k."
+                "also where both underlines would be at the same k."
             )
 
 
 def _baseline_notes(sweep: _Sweep) -> Iterator[str]:
-    """Yield what the names of baseline rows do not tell."""
-    for kind in sweep.kinds:
-        baselines = sweep.baselines.filter(kind=kind)
-        name = _row_name(baselines)
+    """Yield what the names of baseline rows leave open."""
+    for baselines in sweep.kinds.values():
+        row_name = _row_name(baselines)
         if baselines["name"].n_unique() > 1:
-            pairs = baselines.select("name", "encoder").unique(maintain_order=True).rows()
-            names = [f"{one} on {encoder}" if encoder else one for one, encoder in pairs]
-            yield f"{name}: {'; '.join(names)}."
-        if "" in baselines["encoder"]:
-            yield f"{name} reads the audio: its values are the same for every encoder."
-            if baselines["scoring"][0] == "reduced":
-                yield (
-                    f"{name} has one score per category; for the centroid, the AP of classes is "
-                    "averaged within categories. The two tasks are compared as in the paper."
-                )
+            pairs = baselines.select("name", "encoder").unique(maintain_order=True)
+            names = [baseline_name(row) for row in pairs.iter_rows(named=True)]
+            yield f"{row_name}: {'; '.join(names)}."
+        if "" not in baselines["encoder"]:
+            continue
+        yield f"{row_name} reads the audio: its values are the same for every encoder."
+        if "reduced" in baselines["scoring"]:
+            yield (
+                f"{row_name} has one score per category; for the centroid, the AP of classes is "
+                "averaged within categories. The two tasks are compared as in the paper."
+            )
     if not sweep.baselines.is_empty():
         yield TRAINED_NOTE

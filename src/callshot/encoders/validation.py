@@ -1,0 +1,88 @@
+"""Checks that all encoders share: signals, option values and optional packages.
+
+A signal, an option value or a package name comes in; nothing goes out, or one error that says what
+to do.
+"""
+
+import importlib
+import math
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from callshot.errors import InputError, OptionError
+from callshot.files import error_reason
+
+Float32Array = NDArray[np.float32]
+
+LOUDEST = 1e12  # larger samples are no audio, and their power overflows float32
+
+
+def check_signal(signal: Float32Array, *, shortest: int = 1) -> None:
+    """Check that a signal is one channel of float32, long enough, and finite."""
+    dtype = getattr(signal, "dtype", type(signal).__name__)
+    shape = np.shape(signal)
+    if dtype != np.float32 or len(shape) != 1:
+        raise InputError(
+            f"signal: expected one channel of float32 samples, got {dtype} of shape {shape}; "
+            "select a channel and convert it first"
+        )
+    if len(signal) < shortest:
+        raise InputError(
+            f"signal: expected at least {shortest} samples, got {len(signal)}; "
+            "leave the segment out"
+        )
+    is_finite = signal.min() >= -LOUDEST and signal.max() <= LOUDEST  # False for NaN
+    if not is_finite:
+        position = int(np.argmin(np.abs(signal) <= LOUDEST))
+        raise InputError(
+            f"signal: sample {position}: expected a finite number within ±{LOUDEST:g}, "
+            f"got {signal[position]}; repair the audio or leave the segment out"
+        )
+
+
+def check_whole_number(name: str, value: Any, *, maximum: float = math.inf) -> None:
+    """Check that an option is a whole number from 1 to `maximum`."""
+    if type(value) is not int or not 1 <= value <= maximum:
+        limits = "from 1" if maximum == math.inf else f"from 1 to {maximum}"
+        raise OptionError(f"{name}: expected a whole number {limits}, got {value!r}")
+
+
+def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
+    """Check that an option is one of the allowed words; suggest the nearest one."""
+    if value not in allowed:
+        raise OptionError(
+            f"{name}: expected one of {', '.join(allowed)}, got {value!r}"
+            f"{suggest(str(value), allowed)}"
+        )
+
+
+def suggest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """Return "; did you mean X?" with the nearest known word, or nothing if none is near.
+
+    >>> suggest("perch2", ["mfcc", "perch-v2"])
+    '; did you mean perch-v2?'
+    """
+    nearest = get_close_matches(word, known, n=1, cutoff=cutoff)
+    return f"; did you mean {nearest[0]}?" if nearest else ""
+
+
+def import_package(name: str, extra: str) -> Any:
+    """Import a package that only some encoders need; if it is missing, name the extra to install.
+
+    >>> import_package("no_such_package", "onnx")
+    Traceback (most recent call last):
+    callshot.errors.InputError: the package no_such_package is missing; install it with: \
+pip install 'callshot[onnx]'
+    """
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"the package {error.name} is missing; install it with: pip install 'callshot[{extra}]'"
+        ) from error
+    except ImportError as error:
+        raise InputError(f"the package {name} cannot be loaded ({error_reason(error)})") from error

@@ -1,0 +1,159 @@
+"""Algorithm 1 of the paper in plain Python and NumPy: slow, literal, and meant to be read.
+
+For every fold, query and draw, k exemplars of each class are the support. Query z gets the score
+a_n = 2 c_n·z − |c_n|² for class n, with c_n the mean of its support; queries are ranked by the
+log-odds of softmax(a). AP and AUROC are averaged over classes, then over folds. In the spread
+`per-query` every query has its own draws, and a bootstrap picks one for each; in `shared` one draw
+serves all queries, and every draw is a sample. The tests compare the kernels with this module.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from callshot.fewshot.episodes import Episodes, Mask
+from callshot.fewshot.kernels.streams import purpose_key
+from callshot.fewshot.protocol import Protocol
+from callshot.records import FloatArray
+
+Rows = Sequence[int]
+Evidence = Callable[[Episodes, int, Rows], float]  # of a query and the support of a class
+
+MASK = 2**64 - 1
+GOLDEN = 0x9E3779B97F4A7C15
+
+
+def mix(x: int) -> int:
+    """Scramble 64 bits (the finaliser of SplitMix64)."""
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & MASK
+    return x ^ (x >> 31)
+
+
+def make_stream(seed: int, purpose: str, *words: int) -> int:
+    """Return a random stream: a hash of its purpose, so that any draw can be repeated."""
+    stream = int(purpose_key(seed, purpose))
+    for word in words:
+        stream = mix((stream + int(word) * GOLDEN) & MASK)
+    return stream
+
+
+def below(stream: int, position: int, n: int) -> int:
+    """Return the whole number in [0, n) at a position of a stream."""
+    return ((mix((stream + (position + 1) * GOLDEN) & MASK) >> 32) * n) >> 32
+
+
+def draw(stream: int, rows: Rows, pool: Rows, k: int, sampler: str) -> Rows:
+    """Return the first k rows in the random order of a stream that are in the pool."""
+    order = list(rows)
+    support: list[int] = []
+    position = 0
+    while len(support) < k and (position < len(order) or sampler == "replacement"):
+        past = position if sampler == "distinct" else 0
+        j = past + below(stream, position, len(order) - past)
+        if order[j] in pool:
+            support.append(order[j])
+        if sampler == "distinct":  # Fisher-Yates
+            order[j] = order[past]
+        position += 1
+    whole = sampler == "distinct" and len(support) == len(pool)
+    return pool if whole else support  # the whole pool is one set, in one order
+
+
+def draw_support(
+    episodes: Episodes, protocol: Protocol, spread: str, query: int, number: int, n: int, k: int
+) -> Rows:
+    """Return the rows of class n's support that a query meets in one draw."""
+    rows = np.flatnonzero(episodes.label == n).tolist()
+    pool = [row for row in rows if episodes.fold[row] != episodes.fold[query]]
+    words = [number, episodes.class_key[n]]
+    if spread == "shared":
+        return draw(make_stream(protocol.seed, "shared", *words), rows, pool, k, protocol.sampler)
+    stream = make_stream(protocol.seed, "support", episodes.segment_key[query], *words)
+    return draw(stream, pool, pool, k, protocol.sampler)
+
+
+def centroid(episodes: Episodes, query: int, support: Rows) -> float:
+    """Return a_n = 2 c·z − |c|², c the mean of the support (equations 6 and 9)."""
+    c = episodes.vectors[support].mean(axis=0)
+    return 2 * float(c @ episodes.vectors[query]) - float(c @ c)
+
+
+def log_odds(a: Sequence[float]) -> list[float]:
+    """Return a_n − log Σ_{m≠n} exp a_m of every class."""
+    scores = []
+    for n in range(len(a)):
+        others = sorted([*a[:n], *a[n + 1 :]], reverse=True)
+        rest = math.fsum(math.exp(other - others[0]) for other in others[1:])
+        scores.append(float(a[n] - others[0]) - math.log1p(rest))
+    return scores
+
+
+def softmax(a: Sequence[float]) -> list[float]:
+    """Return the softmax of a, which saturates."""
+    exponentials = [math.exp(value - max(a)) for value in a]
+    return [exponential / math.fsum(exponentials) for exponential in exponentials]
+
+
+def score_fold(
+    episodes: Episodes,
+    protocol: Protocol,
+    spread: str,
+    k: int,
+    fold: int,
+    evidence: Evidence = centroid,
+) -> FloatArray:
+    """Score every query of a fold in every draw; (queries, draws, classes + 1), decisions last."""
+    table = []
+    for query in np.flatnonzero(episodes.fold == fold).tolist():
+        for number in range(protocol.supports(spread)):
+            a = []
+            for n in range(len(episodes.classes)):
+                support = draw_support(episodes, protocol, spread, query, number, n, k)
+                a.append(evidence(episodes, query, support))
+            scores = log_odds(a) if protocol.score == "log" else softmax(a)
+            table.append([*scores, a.index(max(a))])
+    return np.reshape(table, (-1, protocol.supports(spread), len(episodes.classes) + 1))
+
+
+def ranking_metrics(scores: FloatArray, relevant: Mask) -> tuple[float, float]:
+    """Return AP in steps of distinct scores, and AUROC, ties half; NaN without negatives."""
+    positives = scores[relevant]
+    negatives = scores[~relevant]
+    precision = [np.sum(positives >= s) / np.sum(scores >= s) for s in positives]
+    credit = [np.sum(negatives < s) + np.sum(negatives == s) / 2 for s in positives]
+    return float(np.mean(precision)), float(np.mean(credit)) / (len(negatives) or math.nan)
+
+
+def measure(sample: FloatArray, relevant: Mask) -> list[float]:
+    """Return mAP, AUROC and accuracy of one fold; `sample` is scores and, last, the decisions."""
+    pairs = zip(sample.T[:-1], relevant.T, strict=True)
+    ap, auroc = np.transpose([ranking_metrics(*pair) for pair in pairs])
+    defined = auroc[~np.isnan(auroc)]
+    hits = [relevant[query, int(n)] for query, n in enumerate(sample[:, -1])]
+    return [ap.mean(), defined.sum() / (len(defined) or math.nan), float(np.mean(hits))]
+
+
+def pick_draw(seed: int, segment_key: int, sample: int, draws: int) -> int:
+    """Return the draw that a bootstrap sample takes for a query."""
+    return below(make_stream(seed, "bootstrap", segment_key), sample, draws)
+
+
+def sample_values(
+    episodes: Episodes, protocol: Protocol, spread: str, k: int, evidence: Evidence = centroid
+) -> FloatArray:
+    """Return mAP, AUROC and accuracy of every sample of a spread, (samples, 3)."""
+    samples = range(protocol.samples(spread))
+    values = np.empty((len(samples), episodes.folds, 3))
+    for fold in range(episodes.folds):
+        table = score_fold(episodes, protocol, spread, k, fold, evidence)
+        queries = np.flatnonzero(episodes.fold == fold)
+        for b in samples:
+            picks = [b] * len(queries)
+            if spread == "per-query":
+                keys = episodes.segment_key[queries]
+                picks = [pick_draw(protocol.seed, word, b, protocol.draws) for word in keys]
+            picked = table[np.arange(len(queries)), picks]
+            values[b, fold] = measure(picked, episodes.relevant[queries])
+    return np.asarray(np.nanmean(values, axis=1))

@@ -1,0 +1,150 @@
+"""The status of encoders, and the check of their vectors against references."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from callshot.encoders import availability
+from callshot.encoders.availability import (
+    PACKAGES,
+    check_encoder,
+    encoder_status,
+    encoders,
+    list_status,
+    make_test_sounds,
+    read_references,
+)
+from callshot.encoders.catalogue import ENCODERS, find_encoder
+from callshot.encoders.hubert import TORCH_EXTRA
+from callshot.encoders.perch import TENSORFLOW_EXTRA
+from callshot.encoders.weights.weight_files import find_weight
+from callshot.errors import InputError
+
+PYPROJECT = Path(__file__).parents[2] / "pyproject.toml"
+
+
+# Status
+
+
+def test_the_status_lists_missing_packages_and_weights(monkeypatch, tmp_path):
+    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path))
+    statuses = {status.name: status for status in list_status()}
+    assert statuses["mfcc"].needs == statuses["random"].needs == ()
+    assert "callshot encoders get birdnet-v2.4" in statuses["birdnet-v2.4"].needs
+    monkeypatch.setattr(availability, "find_spec", lambda name: None)
+    assert encoder_status(find_encoder("perch-v2")).needs[0] == "pip install 'callshot[onnx]'"
+
+
+def test_the_data_frame_has_one_row_per_encoder(monkeypatch, tmp_path):
+    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path))
+    frame = encoders()
+    assert frame["name"].to_list() == [spec.name for spec in ENCODERS]
+    assert frame["dimension"].to_list() == [spec.dimension for spec in ENCODERS]
+    assert frame.schema["needs"] == pl.List(pl.String)
+    ready = frame.filter("ready")["name"].to_list()
+    assert ready == ["mfcc", "random"]
+    assert frame.filter(pl.col("ready") != (pl.col("needs").list.len() == 0)).is_empty()
+
+
+def test_weights_for_torch_need_torch_unless_the_others_are_there(monkeypatch, tmp_path):
+    monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path))
+    spec = find_encoder("hubert-base-l3")
+    files: set[str] = set()
+
+    def find_file(name, weight):
+        return weight.file if weight.file in files else None
+
+    def find_package(name):
+        return None if name == "torch" else name
+
+    monkeypatch.setattr(availability, "find_weight", find_file)
+    monkeypatch.setattr(availability, "find_spec", find_package)
+    assert encoder_status(spec).needs == ("callshot encoders get hubert-base-l3",)
+    files.add("model.safetensors")
+    assert encoder_status(spec).needs == (f"pip install 'callshot[{TORCH_EXTRA}]'",)
+    files.add("model.onnx")
+    assert encoder_status(spec).needs == ()
+    assert [(file, is_present) for file, _, is_present in encoder_status(spec).weights] == [
+        ("model.onnx", True),
+        ("pytorch_model.bin", False),
+        ("model.safetensors", True),
+    ]
+
+
+def test_an_onnx_model_of_the_user_is_ready_once_its_file_exists(tmp_path):
+    choices = {"rate_hz": "16000", "window_s": "1", "dimension": "3"}
+    path = tmp_path / "mine.onnx"
+    spec = find_encoder(f"onnx:{path}", choices)
+    assert encoder_status(spec).needs == (f"the file {path}, which does not exist",)
+    path.touch()
+    assert encoder_status(spec).needs == ()
+
+
+def test_every_extra_in_a_message_can_be_installed():
+    project = tomllib.loads(PYPROJECT.read_text(encoding="utf-8"))["project"]
+    extras = {spec.extra for spec in ENCODERS if spec.extra is not None}
+    extras |= {*PACKAGES, TORCH_EXTRA, TENSORFLOW_EXTRA}
+    assert extras <= set(project["optional-dependencies"])
+
+
+def test_listing_encoders_imports_no_framework_and_writes_nothing(tmp_path):
+    code = (
+        "import sys; from callshot.encoders.availability import list_status; list_status();"
+        "frameworks = {'onnxruntime', 'onnx', 'torch', 'tensorflow', 'ai_edge_litert', 'numba'};"
+        "print(*frameworks & set(sys.modules))"
+    )
+    environment = {
+        "HOME": str(tmp_path),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "PATH": "",
+        "PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+    }
+    process = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=True,
+    )
+    assert process.stdout.strip() == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+# References
+
+
+@pytest.mark.parametrize("name", ["mfcc", "birdnet-v2.4"])
+def test_an_encoder_gives_its_reference_vectors(name):
+    spec = find_encoder(name)
+    if any(find_weight(spec.weights_name, weight) is None for weight in spec.weights):
+        pytest.skip(f"the weights of {name} are not here: callshot encoders get {name}")
+    lines = list(check_encoder(spec))
+    assert [line.partition(":")[0] for line in lines] == [name, *make_test_sounds()]
+
+
+def test_other_options_and_other_models_have_no_references():
+    other = find_encoder("mfcc", {"mel": "htk"})
+    assert read_references(other) == {}
+    assert read_references(find_encoder("perch-v2")) == {}
+    assert "no reference vectors" in list(check_encoder(other))[-1]
+
+
+def test_a_vector_that_differs_from_its_reference_is_an_error(monkeypatch):
+    spec = find_encoder("mfcc")
+    wrong = {name: vector + np.float32(1) for name, vector in read_references(spec).items()}
+    monkeypatch.setattr(availability, "read_references", lambda spec: wrong)
+    with pytest.raises(InputError, match="its vector for tone differs from the reference by"):
+        list(check_encoder(spec))
+
+
+def test_the_test_sounds_do_not_change():
+    sums = {}
+    for name, sound in make_test_sounds().items():
+        sums[name] = round(float(np.abs(sound).sum()), 1)
+    assert sums == {"tone": 20371.4, "sweep": 20367.7, "clicks": 8.0, "noise": 20283.0}

@@ -1,0 +1,145 @@
+"""Embeddings and data frames: the same rows both ways, from polars and pandas, one-line errors."""
+
+from typing import Any
+
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+import polars as pl
+import pytest
+
+from callshot.errors import InputError
+from callshot.records import Embeddings
+
+COLUMNS: dict[str, Any] = {
+    "segment": ["s1", "s2", "s3"],
+    "recording": ["a.wav", "a.wav", "b.wav"],
+    "label": ["rumble", "roar", "rumble"],
+    "labels": [["rumble", "roar"], ["roar"], ["bark"]],
+    "fold": [0, 0, 1],
+    "embedding": [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]],
+}
+NUMBERED = {"e0": [1.0, 3.0, 5.0], "e1": [2.0, 4.0, 6.0]}
+FRAMES = {"polars": pl.DataFrame, "pandas": pd.DataFrame}
+
+every_frame = pytest.mark.parametrize("make", FRAMES.values(), ids=FRAMES)
+
+
+def change_columns(**changes: Any) -> dict[str, Any]:
+    """Return the columns of a good frame with changes; columns that become None are left out."""
+    return {name: values for name, values in (COLUMNS | changes).items() if values is not None}
+
+
+def check_error(frame: Any, match: str) -> None:
+    with pytest.raises(InputError, match=match) as caught:
+        Embeddings.from_frame(frame, encoder="mfcc", source="herd")
+    assert str(caught.value).startswith("herd: ")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@every_frame
+@pytest.mark.parametrize("vectors", [{}, {"embedding": None, **NUMBERED}], ids=["lists", "columns"])
+def test_a_frame_gives_its_columns_and_vectors(make: Any, vectors: dict[str, Any]) -> None:
+    frame = make(change_columns(**vectors, notes=[1.5, None, 2.5]))
+    table = Embeddings.from_frame(frame, encoder="mfcc", source="herd")
+    assert (table.encoder, table.source) == ("mfcc", "herd")
+    assert table.segment == ("s1", "s2", "s3")
+    assert table.recording == ("a.wav", "a.wav", "b.wav")
+    assert table.label == ("rumble", "roar", "rumble")
+    assert table.labels == (("rumble", "roar"), ("roar",), ("rumble", "bark"))
+    assert table.fold is not None
+    assert table.fold.tolist() == [0, 0, 1]
+    assert table.vectors.tolist() == COLUMNS["embedding"]
+    assert table.vectors.dtype == np.float64
+
+
+@every_frame
+def test_segment_labels_and_fold_are_optional(make: Any) -> None:
+    frame = make(change_columns(segment=None, labels=None, fold=None))
+    table = Embeddings.from_frame(frame, encoder="mfcc")
+    assert table.segment == ("a.wav#0", "a.wav#1", "b.wav#0")
+    assert table.labels == (("rumble",), ("roar",), ("rumble",))
+    assert table.fold is None
+
+
+def test_float32_columns_stay_float32_and_a_mixture_becomes_float64() -> None:
+    single = {name: np.array(values, np.float32) for name, values in NUMBERED.items()}
+    frame = pl.DataFrame(change_columns(embedding=None, **single))
+    assert Embeddings.from_frame(frame, encoder="mfcc").vectors.dtype == np.float32
+    mixed = frame.with_columns(e1=pl.col("e1").cast(pl.Float64))
+    assert Embeddings.from_frame(mixed, encoder="mfcc").vectors.dtype == np.float64
+
+
+def test_arrays_in_a_pandas_column_are_vectors() -> None:
+    vectors = list(np.array(COLUMNS["embedding"], np.float32))
+    frame = pd.DataFrame(change_columns(embedding=None)).assign(embedding=vectors)
+    table = Embeddings.from_frame(frame, encoder="mfcc")
+    assert table.vectors.tolist() == COLUMNS["embedding"]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("fold", [None, np.array([0, 0, 1])])
+def test_a_round_trip_through_a_frame_changes_nothing(dtype: Any, fold: Any) -> None:
+    table = Embeddings(
+        encoder="mfcc",
+        vectors=np.array(COLUMNS["embedding"], dtype),
+        segment=COLUMNS["segment"],
+        recording=COLUMNS["recording"],
+        label=COLUMNS["label"],
+        labels=(("rumble", "roar"), ("roar",), ("rumble",)),
+        fold=fold,
+    )
+    again = Embeddings.from_frame(table.to_frame(), encoder="mfcc")
+    for name in ("segment", "recording", "label", "labels"):
+        assert getattr(again, name) == getattr(table, name)
+    np.testing.assert_array_equal(again.vectors, table.vectors)
+    assert again.vectors.dtype == dtype
+    np.testing.assert_array_equal(again.fold, table.fold)
+
+
+def test_a_frame_without_folds_has_no_column_fold() -> None:
+    frame = pl.DataFrame(change_columns(fold=None))
+    table = Embeddings.from_frame(frame, encoder="mfcc")
+    assert "fold" not in table.to_frame().columns
+
+
+@every_frame
+def test_a_missing_value_is_an_error_with_its_column_and_row(make: Any) -> None:
+    check_error(
+        make(change_columns(label=["roar", None, "bark"])),
+        "column label, row 2: expected text, got None; fill it in",
+    )
+    check_error(
+        make(change_columns(embedding=None, e0=[1.0, None, 2.0])),
+        "column embedding, row 2, dimension e0: expected a finite number, got None",
+    )
+
+
+@every_frame
+def test_missing_and_misspelled_columns_are_named(make: Any) -> None:
+    check_error(
+        make(change_columns(recording=None, Recordings=["a", "b", "c"])),
+        "column recording is missing; rename 'Recordings', or add it",
+    )
+    check_error(make(change_columns(embedding=None)), "column embedding is missing; add it")
+    gap = change_columns(embedding=None, e0=NUMBERED["e0"], e2=NUMBERED["e1"])
+    check_error(make(gap), "column e1 is missing; expected dimensions e0, e1, … without a gap")
+
+
+def test_columns_of_another_kind_are_errors() -> None:
+    check_error(
+        pl.DataFrame(change_columns(embedding=None, e0=[True, False, True])),
+        "column e0: expected numbers, got Boolean",
+    )
+    check_error(
+        pl.DataFrame(change_columns(embedding=["1", "2", "3"])),
+        "column embedding: expected lists of numbers, got String",
+    )
+
+
+@pytest.mark.parametrize("frame", [None, [[1, 2]], {"recording": ["a"]}, np.ones((2, 2))])
+def test_what_is_not_a_data_frame_is_an_error(frame: Any) -> None:
+    check_error(frame, "expected a polars or pandas data frame, got ")
+
+
+def test_an_empty_frame_is_an_error() -> None:
+    check_error(pl.DataFrame(COLUMNS).head(0), "the table has no rows")
