@@ -96,6 +96,7 @@ def segment(
     Examples
     --------
     >>> import soundfile, tempfile
+    >>> import numpy as np
     >>> folder = Path(tempfile.mkdtemp())
     >>> soundfile.write(folder / "a.wav", np.full(64000, 0.5), 16000)
     >>> _ = (folder / "a.txt").write_text("0.5\\t2.0\\trumble\\n")
@@ -162,6 +163,7 @@ def embed(
     Examples
     --------
     >>> import soundfile, tempfile
+    >>> import numpy as np
     >>> folder = Path(tempfile.mkdtemp())
     >>> soundfile.write(folder / "a.wav", np.sin(np.arange(64000) / 9), 16000)
     >>> _ = (folder / "a.txt").write_text("0.5\\t2.0\\trumble\\n")
@@ -276,6 +278,7 @@ def evaluate(
 
     Examples
     --------
+    >>> import numpy as np
     >>> y = ["rumble", "roar"] * 20
     >>> X = np.random.default_rng(0).normal(size=(40, 8)) + [[3.0 * (one == "roar")] for one in y]
     >>> recordings = [f"recording {i // 4}" for i in range(40)]
@@ -336,6 +339,7 @@ def compare(result: Evaluation, baselines: BaselineResults | None = None) -> pl.
 
     Examples
     --------
+    >>> import numpy as np
     >>> y = ["rumble", "roar"] * 20
     >>> X = np.random.default_rng(0).normal(size=(40, 8))
     >>> result = evaluate(X, y, shots="1,5", bootstraps=100, shared_draws=100)
@@ -393,6 +397,7 @@ def train_baselines(
 
     Examples
     --------
+    >>> import numpy as np
     >>> y = ["rumble", "roar"] * 20
     >>> X = np.random.default_rng(0).normal(size=(40, 8)) + [[3.0 * (one == "roar")] for one in y]
     >>> train_baselines(X, y, folds=2).baselines.select("name", "metric", "value").rows()
