@@ -18,7 +18,6 @@ from callshot.corpus.annotations import Hints
 from callshot.corpus.known_corpora import default_options, find_corpus
 from callshot.corpus.segment_table import read_segments
 from callshot.corpus.segments import segment_corpus
-from callshot.encoders.availability import list_status
 from callshot.encoders.embed import embed as embed_with_encoder
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.crossover import find_crossovers
@@ -190,33 +189,6 @@ def embed(
         progress=progress,
     )
     return table
-
-
-def list_encoders() -> pl.DataFrame:
-    """List the encoders, and what is missing before each can run.
-
-    Returns
-    -------
-    polars.DataFrame
-        Columns name, title, dimension, licence, ready, needs.
-
-    Examples
-    --------
-    >>> list_encoders().filter(name="mfcc").select("dimension", "ready").row(0)
-    (40, True)
-    """
-    rows = [
-        {
-            "name": status.name,
-            "title": status.title,
-            "dimension": status.dimension,
-            "licence": status.licence,
-            "ready": not status.needs,
-            "needs": "; then: ".join(status.needs),
-        }
-        for status in list_status()
-    ]
-    return pl.DataFrame(rows)
 
 
 def evaluate(

@@ -10,8 +10,8 @@ from callshot.corpus.annotations import Hints
 from callshot.corpus.inspection import inspect_corpus
 from callshot.corpus.known_corpora import find_corpus
 from callshot.errors import InputError, OptionError
-from callshot.study.study_file import read_study
 from callshot.study.init import Given, write_study
+from callshot.study.study_file import read_study
 from studies import make_corpus
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -30,7 +30,7 @@ def test_it_reads_back_as_what_was_found(tmp_path: Path) -> None:
     audio = make_corpus(tmp_path / "my recordings")
     study = read_study(begin(tmp_path, audio))
     assert [(c.name, c.audio, c.folds) for c in study.corpora] == [("my-recordings", audio, 5)]
-    assert study.corpora[0].rule.minimum_s == 1.0
+    assert study.corpora[0].rule.min_length_s == 1.0
     assert "mfcc" in [e.name for e in study.encoders]
     assert "random" in [e.name for e in study.encoders]
     assert study.protocol.shots == tuple(range(1, 41))
@@ -41,7 +41,7 @@ def test_short_calls_set_the_minimum_and_the_file_says_so(tmp_path: Path) -> Non
     for track in audio.glob("*.txt"):
         track.write_text("0.1\t0.35\trumble\n1.3\t1.55\troar\n")
     path = begin(tmp_path, audio)
-    assert read_study(path).corpora[0].rule.minimum_s == 0.2
+    assert read_study(path).corpora[0].rule.min_length_s == 0.2
     assert "the paper's 1 s would reject 12 of 12 calls" in path.read_text(encoding="utf-8")
 
 
@@ -124,10 +124,10 @@ def test_every_commented_line_is_right_when_uncommented(tmp_path: Path) -> None:
     assert study.references == tmp_path / "rivals.csv"
 
 
-@pytest.mark.parametrize(("name", "minimum_s"), [("elephants", 1.0), ("finch", 0.02)])
-def test_real_recordings_begin_a_study(tmp_path: Path, name: str, minimum_s: float) -> None:
+@pytest.mark.parametrize(("name", "min_length_s"), [("elephants", 1.0), ("finch", 0.02)])
+def test_real_recordings_begin_a_study(tmp_path: Path, name: str, min_length_s: float) -> None:
     if not (SHARED / name).exists():
         pytest.skip(
             f"needs the recordings in ../shared/data/{name}, which are not part of callshot"
         )
-    assert read_study(begin(tmp_path, SHARED / name)).corpora[0].rule.minimum_s == minimum_s
+    assert read_study(begin(tmp_path, SHARED / name)).corpora[0].rule.min_length_s == min_length_s

@@ -12,9 +12,9 @@ import polars as pl
 import pytest
 
 from callshot.errors import InputError, OptionError, OutputError
-from callshot.study.study_file import read_study
 from callshot.study.plan import plan
 from callshot.study.run import run_study, step_statuses
+from callshot.study.study_file import read_study
 from sounds import record_badly
 from studies import make_corpus, write_linear, write_study
 

@@ -37,12 +37,18 @@ TOLERANCE = 1e-4  # relative to the largest value of a vector
 DECIMALS = 3  # of the vectors in their checksum
 
 
-def encoders() -> pl.DataFrame:
-    """Return all encoders as a data frame, one row each; nothing is imported or downloaded.
+def list_encoders() -> pl.DataFrame:
+    """List the encoders, and what each still needs; nothing is imported or downloaded.
 
-    `ready` is whether an encoder runs here, `needs` lists the commands that make it ready.
+    Returns
+    -------
+    polars.DataFrame
+        One row per encoder: name, title, dimension, input, licence, level, `needs` (the commands
+        that make it ready) and `ready`.
 
-    >>> encoders().filter(pl.col("name") == "mfcc").select("name", "dimension", "ready").rows()
+    Examples
+    --------
+    >>> list_encoders().filter(name="mfcc").select("name", "dimension", "ready").rows()
     [('mfcc', 40, True)]
     """
     rows = []
