@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from callshot.encoders.catalogue import EncoderSpec, find_encoder, list_encoders
+from callshot.encoders.catalogue import EncoderSpec, find_encoder, list_specs
 from callshot.encoders.encode import open_encoder, pool
 from callshot.encoders.hubert import TORCH_EXTRA
 from callshot.encoders.validation import Float32Array
@@ -63,7 +63,7 @@ def list_encoders() -> pl.DataFrame:
 
 def list_status() -> list[EncoderStatus]:
     """Return the status of every encoder; nothing is imported or downloaded."""
-    return [encoder_status(spec) for spec in list_encoders()]
+    return [encoder_status(spec) for spec in list_specs()]
 
 
 def encoder_status(spec: EncoderSpec) -> EncoderStatus:
