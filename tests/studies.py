@@ -1,4 +1,4 @@
-"""Small studies for tests: recordings of tones with label tracks, and study files that run in seconds."""
+"""Small studies for tests: recordings of tones, label tracks, study files that run in seconds."""
 
 from pathlib import Path
 
@@ -59,8 +59,7 @@ def write_study(
     parts = [f'title = "a small study"\nout = "results"\nstore = "store"\n{PROTOCOL}{REPORT}']
     for name, audio in corpora.items():
         parts.append(f'[corpus.{name}]\naudio = "{audio}"\nfolds = 3\n{corpus_keys}')
-    for name in encoders:
-        parts.append(f'[[encoder]]\nname = "{name}"')
+    parts += [f'[[encoder]]\nname = "{name}"' for name in encoders]
     path.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     return path
 

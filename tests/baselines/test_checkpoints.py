@@ -23,7 +23,9 @@ from callshot.fewshot.folds import check_folds, count_classes
 from callshot.records import Embeddings, FloatArray, IntArray, no_progress
 from networks import Interrupted, folder_content, interrupt_at
 
-torch = pytest.importorskip("torch", reason="torch is not installed: make test-torch")
+torch = pytest.importorskip(
+    "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
+)
 safetensors = pytest.importorskip("safetensors.numpy")
 
 from callshot.baselines import recurrent_network  # noqa: E402

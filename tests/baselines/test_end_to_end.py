@@ -17,7 +17,9 @@ from callshot.baselines.spectrogram import window_crops
 from callshot.errors import InputError, LeakError, OptionError
 from callshot.records import FloatArray, IntArray
 
-torch = pytest.importorskip("torch", reason="torch is not installed: make test-torch")
+torch = pytest.importorskip(
+    "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
+)
 pytest.importorskip("safetensors")
 
 from callshot.baselines import frame_classifier  # noqa: E402

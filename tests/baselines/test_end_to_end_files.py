@@ -19,7 +19,9 @@ from callshot.errors import InputError
 from callshot.records import FloatArray, no_progress
 from networks import Interrupted, folder_content, interrupt_at
 
-torch = pytest.importorskip("torch", reason="torch is not installed: make test-torch")
+torch = pytest.importorskip(
+    "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
+)
 pytest.importorskip("safetensors")
 
 from callshot.baselines import frame_classifier  # noqa: E402

@@ -118,7 +118,9 @@ def test_every_strength_of_one_split_has_its_own_optimum():
             GRID, fit_each(vectors, label, episodes.classes, GRID, 1e-15), strict=True
         ):
             alone = fit(vectors, label, episodes.classes, strength)
-            np.testing.assert_allclose(log_odds(layer(vectors)), log_odds(alone(vectors)), atol=2e-6)
+            np.testing.assert_allclose(
+                log_odds(layer(vectors)), log_odds(alone(vectors)), atol=2e-6
+            )
 
 
 def test_threads_and_runs_cannot_be_told_apart():

@@ -23,7 +23,9 @@ from callshot.fewshot.folds import check_folds, count_classes
 from callshot.records import Embeddings, FloatArray, IntArray
 from networks import saved_weights
 
-torch = pytest.importorskip("torch", reason="torch is not installed: make test-torch")
+torch = pytest.importorskip(
+    "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
+)
 load_file = pytest.importorskip("safetensors.torch").load_file
 
 from callshot.baselines import recurrent_network  # noqa: E402

@@ -13,7 +13,7 @@ from callshot.baselines.executor import TrainingOptions
 from callshot.baselines.recurrent import CELLS, choose_cell, score_recurrent
 from callshot.errors import InputError
 
-pytest.importorskip("torch", reason="torch is not installed: make test-torch")
+pytest.importorskip("torch", reason="torch is not installed: pip install 'callshot[baselines]'")
 
 from baselines.test_recurrent import configure, order_dataset
 from callshot.baselines import recurrent_network

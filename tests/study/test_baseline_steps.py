@@ -9,10 +9,10 @@ import pytest
 from callshot.errors import InputError, OptionError
 from callshot.records import Baseline
 from callshot.study.corpus_results import _rivals
-from callshot.study.study_file import read_study
 from callshot.study.plan import plan
 from callshot.study.run import run_study
 from callshot.study.step_summary import describe_outcome
+from callshot.study.study_file import read_study
 from studies import make_corpus, write_study
 
 BASELINES = '\n[rivals]\ntrain = ["logistic"]\nshots = true\ndraws = 4\n'

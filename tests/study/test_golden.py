@@ -12,10 +12,10 @@ import numpy as np
 import polars as pl
 import pytest
 import soundfile as sf
+from callshot.study.file import read_study
 
 from callshot.encoders import catalogue
 from callshot.encoders.catalogue import EncoderSpec
-from callshot.study.file import read_study
 from callshot.study.run import run_study
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -33,7 +33,7 @@ def test_the_written_study_names_the_corpus_encoders_and_shots(tmp_path: Path) -
     study = read_study(init_study(tmp_path, audio))
     (corpus,) = study.corpora
     assert (corpus.name, corpus.audio, corpus.folds) == ("my-recordings", audio, 5)
-    assert corpus.segmentation.minimum_s == 1.0
+    assert corpus.segmentation.min_length_s == 1.0
     assert {"mfcc", "random"} <= {encoder.name for encoder in study.encoders}
     assert study.protocol.shots == tuple(range(1, 41))
 
@@ -45,7 +45,7 @@ def test_short_calls_lower_the_minimum_length_and_a_comment_gives_the_reason(
     for track in audio.glob("*.txt"):
         track.write_text("0.1\t0.35\trumble\n1.3\t1.55\troar\n")
     path = init_study(tmp_path, audio)
-    assert read_study(path).corpora[0].segmentation.minimum_s == 0.2
+    assert read_study(path).corpora[0].segmentation.min_length_s == 0.2
     assert "the paper's 1 s would reject 12 of 12 calls" in path.read_text(encoding="utf-8")
 
 
@@ -118,11 +118,10 @@ def test_every_commented_key_is_valid_when_uncommented(tmp_path: Path) -> None:
     path = init_study(tmp_path, make_corpus(tmp_path / "recordings"))
     for name in ("selection-tables", "categories.csv", "baselines.csv"):
         (tmp_path / name).touch()
-    lines = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if "[[encoder]]" not in line and "name = " not in line:  # some need weights
-            lines.append(uncomment(line))
-    text = "\n".join(lines) + '\n[[encoder]]\nname = "mfcc"\n'
+    lines = path.read_text(encoding="utf-8").splitlines()
+    # Without the encoders, some of which need weights.
+    lines = [line for line in lines if "[[encoder]]" not in line and "name = " not in line]
+    text = "\n".join(uncomment(line) for line in lines) + '\n[[encoder]]\nname = "mfcc"\n'
     tomllib.loads(text)
     path.write_text(text, encoding="utf-8")
     study = read_study(path)
@@ -131,13 +130,13 @@ def test_every_commented_key_is_valid_when_uncommented(tmp_path: Path) -> None:
     assert study.figures is False
 
 
-@pytest.mark.parametrize(("name", "minimum_s"), [("elephants", 1.0), ("finch", 0.02)])
+@pytest.mark.parametrize(("name", "min_length_s"), [("elephants", 1.0), ("finch", 0.02)])
 def test_real_recordings_give_a_study_with_a_fitting_minimum_length(
-    tmp_path: Path, name: str, minimum_s: float
+    tmp_path: Path, name: str, min_length_s: float
 ) -> None:
     if not (SHARED / name).exists():
         pytest.skip(
             f"needs the recordings in ../shared/data/{name}, which are not part of callshot"
         )
     path = init_study(tmp_path, SHARED / name)
-    assert read_study(path).corpora[0].segmentation.minimum_s == minimum_s
+    assert read_study(path).corpora[0].segmentation.min_length_s == min_length_s

@@ -11,13 +11,13 @@ import polars as pl
 import pytest
 
 from callshot.errors import InputError
-from callshot.study.study_file import read_study
 from callshot.study.plan import plan
 from callshot.study.run import run_study
 from callshot.study.step_summary import describe_outcome
+from callshot.study.study_file import read_study
 from studies import make_corpus, write_study
 
-pytest.importorskip("torch", reason="torch is not installed: make test-torch")
+pytest.importorskip("torch", reason="torch is not installed: pip install 'callshot[baselines]'")
 
 RECURRENT = '\n[baselines]\ntrain = ["recurrent"]\ncell = "gru"\nseeds = 1\n'
 END_TO_END = '\n[baselines]\ntrain = ["end-to-end"]\n'

@@ -85,7 +85,7 @@ def test_every_key_reaches_its_field(folder: Path) -> None:
     )
     assert (one.hints.columns, one.hints.tiers) == ({"label": "Call type"}, ("calls",))
     assert (
-        one.segmentation.minimum_s,
+        one.segmentation.min_length_s,
         one.segmentation.channel_rule,
         one.segmentation.collar_s,
     ) == (0.5, "1", 0.25)
@@ -95,7 +95,7 @@ def test_every_key_reaches_its_field(folder: Path) -> None:
         folder / "categories.csv",
     )
     assert two.segmentation.level_dbfs is None
-    assert two.segmentation.minimum_s == 1.0
+    assert two.segmentation.min_length_s == 1.0
     assert [encoder.title for encoder in content.encoders] == ["mfcc", "mfcc[n_fft=512]"]
     assert (content.protocol.shots, content.protocol.draws, content.protocol.seed) == (
         (1, 2, 3, 10),

@@ -248,7 +248,7 @@ def test_nothing_to_train_is_told(tables: list[Path], tmp_path: Path) -> None:
 def test_sequences_that_are_missing_are_told_before_training(
     tables: list[Path], tmp_path: Path
 ) -> None:
-    pytest.importorskip("torch", reason="torch is not here: make test-torch")
+    pytest.importorskip("torch", reason="torch is not installed: pip install 'callshot[baselines]'")
     with pytest.raises(InputError, match="embed the segments again with --sequence"):
         train_baseline_files(tables[:1], tmp_path, BaselineOptions(("recurrent",)), PROTOCOL)
 
@@ -300,7 +300,7 @@ def test_the_command_tells_what_was_scored_and_where_curves_cross(
 def test_end_to_end_without_segments_says_what_is_missing(
     tables: list[Path], tmp_path: Path
 ) -> None:
-    pytest.importorskip("torch", reason="torch is not here: make test-torch")
+    pytest.importorskip("torch", reason="torch is not installed: pip install 'callshot[baselines]'")
     with pytest.raises(OptionError, match="name the table of segments"):
         train_baseline_files(
             tables[:1], tmp_path, BaselineOptions(("end-to-end",)), PROTOCOL, sources=Sources()
@@ -311,7 +311,9 @@ def test_aerd_as_published_is_asked_by_the_letters_of_its_labels(
     tables: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A network that hears a louder trumpet in a louder signal, and nothing else."""
-    torch = pytest.importorskip("torch", reason="torch is not here: make test-torch")
+    torch = pytest.importorskip(
+        "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
+    )
     plot = next(read_dataset(tables[:1], folds=2).per_encoder())
     loud = {True: 0.5, False: 0.05}
     trumpet = plot.episodes.relevant[:, plot.episodes.classes.index("trumpet")]

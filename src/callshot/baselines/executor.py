@@ -98,7 +98,7 @@ def require_torch(device: str = "cpu") -> None:
         import safetensors  # noqa: F401
         import torch
     except ImportError as error:
-        message = f"{error.name} is not installed; pip install 'callshot[rivals]'"
+        message = f"{error.name} is not installed; pip install 'callshot[baselines]'"
         raise InputError(f"trained networks: {message}") from error
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise OptionError("device: torch finds no CUDA device; use cpu")

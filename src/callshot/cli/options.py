@@ -137,9 +137,9 @@ class SegmentOptions:
         """Return the options of segmentation, on top of those of a known corpus."""
         options = segmentation_options(
             corpus,
-            minimum_s=self.min_length_s,
+            min_length_s=self.min_length_s,
             collar_s=self.collar_s,
-            channel_rule=self.channel,
+            channel=self.channel,
             source_rate_hz=self.source_rate_hz,
         )
         return replace(

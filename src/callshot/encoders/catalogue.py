@@ -198,7 +198,7 @@ ENCODERS = (
 )
 
 
-def list_encoders() -> list[EncoderSpec]:
+def list_specs() -> list[EncoderSpec]:
     """Return all encoders: those of callshot, and those of other packages."""
     specs = list(ENCODERS)
     for entry in entry_points(group=ENTRY_POINTS):
@@ -318,7 +318,7 @@ def _find_spec(name: str) -> EncoderSpec:
             options={"layer": int(layer[1]), "normalise": True},
         )
     if name not in specs:
-        specs = {spec.name: spec for spec in list_encoders()}
+        specs = {spec.name: spec for spec in list_specs()}
     if name not in specs:
         hint = suggest(name.lower(), specs, cutoff=0.4) or ";"
         raise OptionError(f"encoder: unknown name {name!r}{hint} `callshot encoders` lists all")

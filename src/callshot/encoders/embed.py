@@ -360,7 +360,7 @@ def check_segments(spec: EncoderSpec, segments: Sequence[Segment], source: Path 
             raise InputError(
                 f"{source}: {spec.name} needs segments at {spec.rate_hz} Hz, but "
                 f"{segment.segment} is at {segment.rate_hz}; "
-                f"cut the segments again with --rate {spec.rate_hz}"
+                f"cut the segments again with --rate-hz {spec.rate_hz}"
             )
 
 

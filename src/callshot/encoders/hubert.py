@@ -41,7 +41,7 @@ FIELD = 400  # samples in the receptive field of a frame
 STRIDE = 320  # samples from frame to frame
 LONGEST_S = 60.0  # the paper's longest segment has 44 s
 VARIANCE_FLOOR = 1e-7  # as in Hugging Face's feature extractor: silence stays silence
-TORCH_EXTRA = "rivals"
+TORCH_EXTRA = "baselines"
 
 
 def cut_hubert(source: Path, target: Path, layer: int) -> None:

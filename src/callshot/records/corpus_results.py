@@ -37,7 +37,7 @@ class CorpusStats:
     channels: tuple[int, ...]
     kinds: tuple[str, ...]
     labels: int
-    minimum_s: float
+    min_length_s: float
     collar_s: float
     recordings: DurationStats
     annotated: DurationStats

@@ -28,7 +28,7 @@ from callshot.tables.fold_files import read_categories, read_folds, read_referen
 
 MIN_EXEMPLARS = 2  # of a class, for networks, which hold some out
 ReportStep = Callable[[Step, float | None], None]
-OPTION_TO_KEY = {"(--folds)": "(folds = …)", "with --rate": "with rate_hz ="}
+OPTION_TO_KEY = {"(--folds)": "(folds = …)", "with --rate-hz": "with rate_hz ="}
 
 
 @dataclass(frozen=True)

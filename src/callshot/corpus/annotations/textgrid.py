@@ -113,7 +113,7 @@ def read(rows: Rows, hints: Hints) -> None:
     free = (
         not hints.tiers and hints.known is None and sum(bool(tier.entries) for tier in chosen) > 1
     )
-    mend = "; if some hold no calls, choose with --tier" if free else ""
+    mend = "; if some hold no calls, choose with --tiers" if free else ""
     rows.notes.append(f"tiers read: {listed([tier.name for tier in chosen])}{mend}")
     others = [tier for tier in tiers if not any(tier is one for one in chosen)]
     picked = len(chosen) == 1 and (bool(hints.tiers) or hints.known is not None)
