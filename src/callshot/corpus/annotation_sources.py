@@ -350,7 +350,7 @@ def _place_call(annotation: Annotation, recording: Recording, group: str, spell:
     if is_beyond:
         raise InputError(
             f"{start_s:.6g} to {end_s:.6g} s is beyond the end of {path}, "
-            f"which is {length_s:.6g} s long (if it is time-expanded, see --source-rate)"
+            f"which is {length_s:.6g} s long (if it is time-expanded, see --source-rate-hz)"
         )
     if annotation.recording not in (None, group):
         raise InputError(
