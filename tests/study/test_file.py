@@ -213,13 +213,13 @@ def test_places_of_the_study_are_no_part_of_a_corpus_unless_they_hold_it(folder:
     inside = read_study(
         study(folder, MINIMAL.replace("recordings", ".") + '[rivals]\nreferences = "rivals.csv"')
     )
-    assert set(inside.corpora[0].hints.but) == {
+    assert set(inside.corpora[0].hints.exclude) == {
         folder / "study.toml",
         folder / "results",
         folder / "rivals.csv",
     }
     around = read_study(study(folder, 'out = "."\n' + MINIMAL))
-    assert folder not in around.corpora[0].hints.but
+    assert folder not in around.corpora[0].hints.exclude
 
 
 def test_a_model_of_ones_own_lies_relative_to_the_study(

@@ -265,7 +265,9 @@ def _corpus(name: str, given: Any, base: Path, ours: Sequence[Path]) -> CorpusPa
     audio, folds = _there(base, given, "audio", where), _file(base, given, "fold_file", where)
     groups = _file(base, given, "categories", where)
     files = [*ours, *(file for file in (folds, groups) if file is not None)]
-    but = tuple(place for place in files if not audio.absolute().is_relative_to(place.absolute()))
+    exclude = tuple(
+        place for place in files if not audio.absolute().is_relative_to(place.absolute())
+    )
     columns, tiers = _texts(given, "columns", where), tuple(map(str, given.get("tiers", ())))
     if given.get("folds", 2) < 2:
         raise OptionError(f"{where} folds: at least 2, got {given['folds']}")
@@ -275,7 +277,7 @@ def _corpus(name: str, given: Any, base: Path, ours: Sequence[Path]) -> CorpusPa
         _file(base, given, "annotations", where),
         rule,
         given.get("format", "auto"),
-        Hints(columns, tiers, None, given.get("label"), but),
+        Hints(columns, tiers, None, given.get("label"), exclude),
         known,
         given.get("folds"),
         folds,

@@ -79,7 +79,7 @@ def _segment(study: Study, corpus: CorpusPart, threads: int | None) -> Step:
     }
     options = {**asdict(corpus.rule), **hints, "format": corpus.format, "corpus": known}
     places = [corpus.audio, *maybe(corpus.annotations)]
-    inputs: list[Input] = [partial(look, place, corpus.hints.but) for place in places]
+    inputs: list[Input] = [partial(look, place, corpus.hints.exclude) for place in places]
 
     def make(progress: Progress) -> Sequence[str]:
         found = segment_files(
