@@ -41,6 +41,7 @@ from callshot.baselines.spectrogram import (
 )
 from callshot.baselines.train_loop import (
     UNSEARCHED_EPOCHS,
+    Metadata,
     TrainingJob,
     describe_training,
     mean_scores,
@@ -73,7 +74,7 @@ def score_end_to_end(
     epochs: int | None = None,
     options: TrainingOptions = DEFAULT_OPTIONS,
     progress: Progress = no_progress,
-) -> tuple[FloatArray, dict[str, Any]]:
+) -> tuple[FloatArray, Metadata]:
     """Train on every split and score its queries.
 
     Return log-odds (rows, outputs), NaN in the common fold, and metadata. `signals` are at 16 kHz,
@@ -112,7 +113,11 @@ def score_end_to_end(
     }
     if pretrained is not None:
         metadata["text"] = f"{encoder.title} from {pretrained.path.name}"
-        metadata["init"] = pretrained.describe()
+        metadata["init"] = {
+            "file": pretrained.path.name,
+            "sha256": pretrained.digest,
+            "unused": pretrained.unused,
+        }
     return scores, metadata | describe_training(jobs, outcomes, start)
 
 

@@ -23,17 +23,18 @@ from callshot.baselines.sequence_batches import Frames
 from callshot.baselines.spectrogram import BANDS, COLUMN_PATCHES, MAX_COLUMNS, PATCH
 from callshot.baselines.transformer import AstConfig
 from callshot.errors import InputError
-from callshot.files import describe_file, error_reason, sha256_file
+from callshot.files import error_reason, sha256_file
 
 Config = AstConfig | BeatsConfig
 Shape = tuple[int | None, ...]
 Weights = dict[str, Tensor]
+Names = Mapping[str, Any]
 
 HEAD_WIDTH = 64  # of AST
 STRIDES = (10, 12, 14, 16)  # of AST's patches, on 1024 frames
 MAX_SIZE = 1_000_000  # in the configuration of BEATs
 MAX_LAYERS = 100
-HUGGING_FACE = "audio_spectrogram_transformer."
+PREFIXES = ("module.", "audio_spectrogram_transformer.")  # of all names of AST
 
 # Our names of tensors or layers → those of a checkpoint. Names of a block come after `blocks`.
 AST_ORIGINAL = {
@@ -50,14 +51,11 @@ AST_ORIGINAL = {
     "fc2": "mlp.fc2",
 }
 AST_HUGGING_FACE = {
-    "position_embedding": f"{HUGGING_FACE}embeddings.position_embeddings",
-    "special_tokens": (
-        f"{HUGGING_FACE}embeddings.cls_token",
-        f"{HUGGING_FACE}embeddings.distillation_token",
-    ),
-    "patch": f"{HUGGING_FACE}embeddings.patch_embeddings.projection",
-    "norm": f"{HUGGING_FACE}layernorm",
-    "blocks": f"{HUGGING_FACE}encoder.layer.",
+    "position_embedding": "embeddings.position_embeddings",
+    "special_tokens": ("embeddings.cls_token", "embeddings.distillation_token"),
+    "patch": "embeddings.patch_embeddings.projection",
+    "norm": "layernorm",
+    "blocks": "encoder.layer.",
     "norm1": "layernorm_before",
     "qkv": (
         "attention.attention.query",
@@ -120,10 +118,6 @@ class Pretrained:
     encoder: Config
     weights: Weights
     unused: tuple[str, ...]
-
-    def describe(self) -> dict[str, Any]:
-        """Return the name and checksum of the file, and the tensors that were not used."""
-        return describe_file(self.path, unused=self.unused)
 
 
 @dataclass(frozen=True)
@@ -211,8 +205,14 @@ def _source(path: Path, content: Any) -> TensorSource:
             kind = f"{tensor.dtype}, {tensor.layout}, on {tensor.device}"
             expected = f"tensor {_one_line(name)} of real numbers, dense"
             raise InputError(f"{path}: expected {expected}, got {kind}")
-        tensors[str(name).removeprefix("module.")] = tensor
+        tensors[_remove_prefixes(str(name))] = tensor
     return TensorSource(path, tensors)
+
+
+def _remove_prefixes(name: str) -> str:
+    for prefix in PREFIXES:
+        name = name.removeprefix(prefix)
+    return name
 
 
 def _one_line(value: object) -> str:
@@ -220,23 +220,30 @@ def _one_line(value: object) -> str:
 
 
 def _convert(
-    source: TensorSource, encoder: Config, names: Mapping[str, Any], weights: Weights
-) -> Weights:
+    source: TensorSource, encoder: Config, names: Names, weights: Weights
+) -> tuple[Config, Weights]:
     """Take the tensors of an encoder, except for the given weights."""
     with torch.device("meta"):  # shapes without memory
-        shapes = {name: tensor.shape for name, tensor in encoder.build().state_dict().items()}
-    for name, shape in shapes.items():
+        tensors = encoder.build().state_dict()
+    for name, tensor in tensors.items():
         if name in weights:
             continue
-        *block, layer, kind = name.split(".")
-        prefix = f"{names['blocks']}{block[1]}." if block else ""
-        if f"{layer}.{kind}" in names:
-            parts = [prefix + names[f"{layer}.{kind}"]]
-        else:
-            parts = [f"{prefix}{part}.{kind}" for part in np.atleast_1d(names[layer])]
-        part_shape = (shape[0] // len(parts), *shape[1:])
-        weights[name] = torch.cat([source.take(part, part_shape) for part in parts])
-    return weights
+        parts = _public_names(name, names)
+        shape = (len(tensor) // len(parts), *tensor.shape[1:])
+        weights[name] = torch.cat([source.take(part, shape) for part in parts])
+    return encoder, weights
+
+
+def _public_names(name: str, names: Names) -> list[str]:
+    """Return the names of the tensors that make one of ours."""
+    *block, layer, kind = name.split(".")
+    prefix = f"{names['blocks']}{block[1]}." if block else ""
+    if f"{layer}.{kind}" in names:
+        return [prefix + names[f"{layer}.{kind}"]]
+    parts = names[layer]
+    if isinstance(parts, str):
+        parts = (parts,)
+    return [f"{prefix}{part}.{kind}" for part in parts]
 
 
 def _convert_ast(source: TensorSource) -> tuple[Config, Weights]:
@@ -244,12 +251,12 @@ def _convert_ast(source: TensorSource) -> tuple[Config, Weights]:
     for names in (AST_ORIGINAL, AST_HUGGING_FACE):
         if names["position_embedding"] in source.tensors:
             return _convert_ast_named(source, names)
-    expected = f"AST (module.v.… or {HUGGING_FACE}…) or BEATs ({{'cfg', 'model'}})"
+    expected = "AST (module.v.… or audio_spectrogram_transformer.…) or BEATs ({'cfg', 'model'})"
     tensors = _one_line(", ".join(source.tensors))
     raise source.error(f"expected {expected}, got {tensors or 'nothing'}")
 
 
-def _convert_ast_named(source: TensorSource, names: Mapping[str, Any]) -> tuple[Config, Weights]:
+def _convert_ast_named(source: TensorSource, names: Names) -> tuple[Config, Weights]:
     width = len(source.take(f"{names['patch']}.bias", (None,)))
     if width % HEAD_WIDTH:
         raise source.error(f"expected a width in heads of {HEAD_WIDTH}, got {width}")
@@ -276,7 +283,7 @@ def _convert_ast_named(source: TensorSource, names: Mapping[str, Any]) -> tuple[
         "position_embedding.grid": _interpolate_positions(source, position[2:]),
         "position_embedding.special": torch.cat(special) + position[:2],
     }
-    return encoder, _convert(source, encoder, names, weights)
+    return _convert(source, encoder, names, weights)
 
 
 def _interpolate_positions(source: TensorSource, position: Tensor) -> Tensor:
@@ -314,10 +321,9 @@ def _convert_beats(source: TensorSource, cfg: Any) -> tuple[Config, Weights]:
     """Return a BEATs from its tensors and its configuration."""
     encoder = _read_beats_config(source, cfg)
     kernel = source.take("patch_embedding.weight", (encoder.patch_width, 1, PATCH, PATCH))
-    weights = _convert(source, encoder, BEATS, {"patch.weight": kernel.flatten(1)})
     for number in range(encoder.layers):  # all layers share the first one's
         source.used.add(BEATS["distances"].replace("0", str(number)) + ".weight")
-    return encoder, weights
+    return _convert(source, encoder, BEATS, {"patch.weight": kernel.flatten(1)})
 
 
 def _read_beats_config(source: TensorSource, cfg: Any) -> BeatsConfig:

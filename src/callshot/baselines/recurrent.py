@@ -17,7 +17,6 @@ support side has at most 64 steps.
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -37,6 +36,7 @@ from callshot.baselines.sequence_batches import (
     stack_sequences,
 )
 from callshot.baselines.train_loop import (
+    Metadata,
     TrainingJob,
     best_epoch,
     describe_training,
@@ -74,7 +74,7 @@ def score_recurrent(
     hidden: int | None = None,
     options: TrainingOptions = DEFAULT_OPTIONS,
     progress: Progress = no_progress,
-) -> tuple[FloatArray, dict[str, Any]]:
+) -> tuple[FloatArray, Metadata]:
     """Train on every split and score its queries.
 
     Return log-odds (rows, classes), NaN in the common fold, and metadata. `groups` is the recording
@@ -114,7 +114,7 @@ def choose_cell(
     hidden: int | None = None,
     options: TrainingOptions = DEFAULT_OPTIONS,
     progress: Progress = no_progress,
-) -> tuple[tuple[str, ...], dict[str, Any]]:
+) -> tuple[tuple[str, ...], Metadata]:
     """Choose a cell for every split by the loss on inner folds of its support side.
 
     Return the cells and metadata. Each seed holds out another inner fold; the loss is the

@@ -76,6 +76,12 @@ class BatchData:
 
         return cls(table, torch.from_numpy(table.frames).to(device), label)
 
+    def tensor(self, array: NDArray[Any]) -> Any:
+        """Copy an array to the device."""
+        import torch
+
+        return torch.from_numpy(array).to(self.frames.device)
+
     def fingerprint(self, rows: IntArray, groups: IntArray) -> str:
         """Return a hash of everything about some rows that decides a training.
 
