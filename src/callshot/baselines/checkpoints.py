@@ -95,10 +95,11 @@ class CheckpointStore:
 
     def _checksum(self, facts: Mapping[str, Any], tensors: Tensors) -> str:
         """Return a hash of the content and the name, which has a hash of the key."""
-        digest = sha256(f"{self.path.name} {json.dumps(facts, sort_keys=True)}".encode())
-        for name in sorted(tensors):
-            digest.update(f"{name} {tuple(tensors[name].shape)}".encode())
-            digest.update(tensors[name].numpy().tobytes())
+        text = json.dumps(facts, sort_keys=True)
+        digest = sha256(f"{self.path.name} {text}".encode())
+        for name, tensor in sorted(tensors.items()):
+            digest.update(f"{name} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.numpy().tobytes())
         return digest.hexdigest()
 
     def _error(self, problem: str) -> InputError:

@@ -62,7 +62,7 @@ class CancelledError(Exception):
 
 @dataclass(frozen=True)
 class CancelToken:
-    """Receives the progress of jobs and tells them to stop."""
+    """Receives the progress of jobs, and stops them all."""
 
     progress: Progress
     stopped: Event = field(default_factory=Event)
@@ -117,8 +117,7 @@ def run_jobs(
 ) -> list[Outcome]:
     """Run all jobs, several at a time, and return their outcomes in order.
 
-    A job has a `title`, which progress shows, and the `device` it runs on. If one fails, the others
-    stop after their current batch.
+    If one fails, the others stop after their current batch.
     """
     import torch
 
@@ -143,11 +142,11 @@ def _run_job(job: Any, work: Work[Outcome], token: CancelToken) -> Outcome:
     """Run a job unless another has failed; on a GPU in its own stream, so that none waits."""
     token.check_cancelled()
     try:
-        if job.device.type != "cuda":
+        if job.task.device.type != "cuda":
             return work(job, token)
         import torch
 
-        with torch.cuda.stream(torch.cuda.Stream(job.device)):
+        with torch.cuda.stream(torch.cuda.Stream(job.task.device)):
             return work(job, token)
     except BaseException:
         token.stopped.set()

@@ -177,5 +177,6 @@ def frame_loss(log_odds: Tensor, mask: Mask, truth: Tensor, weights: Tensor) -> 
     if mask is None:
         means = losses.mean(dim=1)
     else:
-        means = (losses * mask[:, :, None]).sum(dim=1) / mask.sum(dim=1)[:, None]
+        total = (losses * mask[:, :, None]).sum(dim=1)
+        means = total / mask.sum(dim=1)[:, None]
     return (means * weights).mean()

@@ -36,17 +36,16 @@ MAX_SIZE = 1_000_000  # in the configuration of BEATs
 MAX_LAYERS = 100
 PREFIXES = ("module.", "audio_spectrogram_transformer.")  # of all names of AST
 
-# Our names of tensors or layers → those of a checkpoint. Names of a block come after `blocks`.
+# Our names of tensors or layers → those of a checkpoint, if they differ. Names of layers in blocks
+# come after `blocks` and the number of the block.
 AST_ORIGINAL = {
     "position_embedding": "v.pos_embed",
     "special_tokens": ("v.cls_token", "v.dist_token"),
     "patch": "v.patch_embed.proj",
     "norm": "v.norm",
     "blocks": "v.blocks.",
-    "norm1": "norm1",
     "qkv": "attn.qkv",
     "out": "attn.proj",
-    "norm2": "norm2",
     "fc1": "mlp.fc1",
     "fc2": "mlp.fc2",
 }
@@ -84,8 +83,6 @@ BEATS = {
     "gain.scale": "self_attn.grep_a",
     "norm1": "self_attn_layer_norm",
     "norm2": "final_layer_norm",
-    "fc1": "fc1",
-    "fc2": "fc2",
 }
 BEATS_SIZES = {
     "width": "encoder_embed_dim",
@@ -149,8 +146,12 @@ class TensorSource:
 def _has_shape(tensor: Tensor, shape: Shape) -> bool:
     if tensor.ndim != len(shape):
         return False
-    sizes = zip(tensor.shape, shape, strict=True)
-    return all(size == wanted or (wanted is None and size > 0) for size, wanted in sizes)
+    for size, expected in zip(tensor.shape, shape, strict=True):
+        if expected is None and size > 0:
+            continue
+        if size != expected:
+            return False
+    return True
 
 
 def read_pretrained(path: Path) -> Pretrained:
@@ -240,7 +241,7 @@ def _public_names(name: str, names: Names) -> list[str]:
     prefix = f"{names['blocks']}{block[1]}." if block else ""
     if f"{layer}.{kind}" in names:
         return [prefix + names[f"{layer}.{kind}"]]
-    parts = names[layer]
+    parts = names.get(layer, layer)
     if isinstance(parts, str):
         parts = (parts,)
     return [f"{prefix}{part}.{kind}" for part in parts]
@@ -257,24 +258,8 @@ def _convert_ast(source: TensorSource) -> tuple[Config, Weights]:
 
 
 def _convert_ast_named(source: TensorSource, names: Names) -> tuple[Config, Weights]:
-    width = len(source.take(f"{names['patch']}.bias", (None,)))
-    if width % HEAD_WIDTH:
-        raise source.error(f"expected a width in heads of {HEAD_WIDTH}, got {width}")
-    blocks = names["blocks"]
-    inner = source.take(f"{blocks}0.{names['fc1']}.weight", (None, width))
-    numbers = {
-        name.removeprefix(blocks).partition(".")[0]
-        for name in source.tensors
-        if name.startswith(blocks)
-    }
-    encoder = AstConfig(
-        width=width,
-        layers=len(numbers),
-        heads=width // HEAD_WIDTH,
-        inner=len(inner),
-        special_tokens=2,
-        front_end=spectrogram.AST,
-    )
+    encoder = _read_ast_sizes(source, names)
+    width = encoder.width
     kernel = source.take(f"{names['patch']}.weight", (width, 1, PATCH, PATCH))
     position = source.take(names["position_embedding"], (1, None, width))[0]
     special = [source.take(name, (1, 1, width))[0] for name in names["special_tokens"]]
@@ -284,6 +269,25 @@ def _convert_ast_named(source: TensorSource, names: Names) -> tuple[Config, Weig
         "position_embedding.special": torch.cat(special) + position[:2],
     }
     return _convert(source, encoder, names, weights)
+
+
+def _read_ast_sizes(source: TensorSource, names: Names) -> AstConfig:
+    bias = source.take(f"{names['patch']}.bias", (None,))
+    width = len(bias)
+    if width % HEAD_WIDTH:
+        raise source.error(f"expected a width in heads of {HEAD_WIDTH}, got {width}")
+    blocks = names["blocks"]
+    inner = source.take(f"{blocks}0.{names['fc1']}.weight", (None, width))
+    block_names = [name for name in source.tensors if name.startswith(blocks)]
+    numbers = {name.removeprefix(blocks).partition(".")[0] for name in block_names}
+    return AstConfig(
+        width=width,
+        layers=len(numbers),
+        heads=width // HEAD_WIDTH,
+        inner=len(inner),
+        special_tokens=2,
+        front_end=spectrogram.AST,
+    )
 
 
 def _interpolate_positions(source: TensorSource, position: Tensor) -> Tensor:
@@ -314,19 +318,23 @@ def _interpolate(grid: Frames, count: int, stride: int) -> Frames:
     position = np.minimum(np.arange(count) * PATCH / stride, len(grid) - 1)
     low = np.minimum(position.astype(np.int64), len(grid) - 2)
     share = (position - low).astype(np.float32)[:, None, None]
-    return np.asarray(grid[low] * (1 - share) + grid[low + 1] * share)
+    below = grid[low] * (1 - share)
+    above = grid[low + 1] * share
+    return np.asarray(below + above)
 
 
 def _convert_beats(source: TensorSource, cfg: Any) -> tuple[Config, Weights]:
     """Return a BEATs from its tensors and its configuration."""
-    encoder = _read_beats_config(source, cfg)
+    _check_beats_config(source, cfg)
+    encoder = _read_beats_sizes(source, cfg)
     kernel = source.take("patch_embedding.weight", (encoder.patch_width, 1, PATCH, PATCH))
     for number in range(encoder.layers):  # all layers share the first one's
-        source.used.add(BEATS["distances"].replace("0", str(number)) + ".weight")
+        distances = BEATS["distances"].replace("0", str(number))
+        source.used.add(f"{distances}.weight")
     return _convert(source, encoder, BEATS, {"patch.weight": kernel.flatten(1)})
 
 
-def _read_beats_config(source: TensorSource, cfg: Any) -> BeatsConfig:
+def _check_beats_config(source: TensorSource, cfg: Any) -> None:
     if not isinstance(cfg, Mapping):
         raise source.error(f"expected BEATs' configuration by name, got {type(cfg).__name__}")
     for name in (*BEATS_SIZES.values(), *BEATS_REQUIRED):
@@ -336,6 +344,9 @@ def _read_beats_config(source: TensorSource, cfg: Any) -> BeatsConfig:
         if not isinstance(cfg[name], str | int) or cfg[name] != required:
             value = _one_line(cfg[name])
             raise source.error(f"expected BEATs with {name} = {required}, got {value}")
+
+
+def _read_beats_sizes(source: TensorSource, cfg: Mapping[str, Any]) -> BeatsConfig:
     sizes = {}
     for name, public_name in BEATS_SIZES.items():
         size = cfg[public_name]

@@ -83,7 +83,8 @@ class RecurrentNetwork(nn.Module):
         if self.projection is not None:
             frames = self.projection(dropout(frames))
         outputs, _ = self.cell(frames)
-        pooled = (outputs * mask[:, :, None]).sum(dim=0) / mask.sum(dim=0)[:, None]
+        total = (outputs * mask[:, :, None]).sum(dim=0)
+        pooled = total / mask.sum(dim=0)[:, None]
         return self.head(dropout(pooled))
 
 

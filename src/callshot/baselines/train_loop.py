@@ -164,7 +164,10 @@ class TrainingTask(ABC):
             return sum(tensor.numel() for tensor in self.build().parameters())
 
     def start(self, rows: IntArray) -> State:
-        """Return a network with its first weights, and an optimizer."""
+        """Return a network with its first weights, and an optimizer.
+
+        Each step sets the learning rate.
+        """
         import torch
 
         network = self.build()
@@ -173,7 +176,6 @@ class TrainingTask(ABC):
         network.to(self.device)
         optimizer = torch.optim.AdamW(
             network.parameters(),
-            lr=self.config.peak_learning_rate,
             weight_decay=self.config.weight_decay,
             fused=True,
         )
@@ -187,9 +189,7 @@ class TrainingTask(ABC):
 
         config = self.config
         rng = np.random.default_rng(config.stream_seed("order", state.epoch))
-        generator = torch.Generator(self.device)
-        generator.manual_seed(config.stream_seed("dropout", state.epoch))
-        dropout = partial(drop, share=config.dropout, generator=generator)
+        dropout = self._dropout(state.epoch)
         weights = self.row_weights(rows)
         batches = random_batches(self.data.table, rows, config.batch_size, rng)
         for step, batch in enumerate(batches, start=1 + state.epoch * len(batches)):
@@ -203,13 +203,24 @@ class TrainingTask(ABC):
             state.optimizer.step()
         state.epoch += 1
 
+    def _dropout(self, epoch: int) -> Dropout:
+        import torch
+
+        generator = torch.Generator(self.device)
+        generator.manual_seed(self.config.stream_seed("dropout", epoch))
+        return partial(drop, share=self.config.dropout, generator=generator)
+
 
 def drop(values: Any, share: float, generator: Any) -> Any:
     """Set a random share of the values to 0 and scale up the others."""
     import torch
 
-    kept = torch.rand(values.shape, generator=generator, device=values.device) >= share
-    return values * kept / (1.0 - share)
+    random = torch.rand(
+        values.shape,
+        generator=generator,
+        device=values.device,
+    )
+    return values * (random >= share) / (1.0 - share)
 
 
 def no_dropout(values: Any) -> Any:
@@ -235,11 +246,6 @@ class TrainingJob:
     store: CheckpointStore
     saved: Checkpoint
     unsearched_epochs: int
-
-    @property
-    def device(self) -> Any:
-        """The device it runs on."""
-        return self.task.device
 
 
 def plan_job(
@@ -267,7 +273,8 @@ def plan_job(
         "torch": torch.__version__,
         "device": options.device_type,
     }
-    store = CheckpointStore(options.folder, f"fold{number}-seed{member}-{name}", facts | key)
+    file_name = f"fold{number}-seed{member}-{name}"
+    store = CheckpointStore(options.folder, file_name, facts | key)
     return TrainingJob(
         name=name,
         title=f"{title}, fold {number}, seed {member}",
@@ -310,7 +317,7 @@ def train(job: TrainingJob, token: CancelToken) -> tuple[Any, int]:
     if job.saved.phase == "finished":
         network = job.task.build()
         network.load_state_dict(job.store.read_tensors())
-        return network.to(job.device), epochs
+        return network.to(job.task.device), epochs
     state = _start_phase(job, "all", job.rows, losses)
     while state.epoch < epochs:
         job.task.run_epoch(job.rows, state, token.check_cancelled)
@@ -365,9 +372,8 @@ def mean_scores(
 ) -> Iterator[tuple[int, FloatArray]]:
     """Yield each fold and the scores of its queries, averaged over its networks."""
     for fold in sorted({job.fold for job in jobs}):
-        scores = [
-            outcome[0] for job, outcome in zip(jobs, outcomes, strict=True) if job.fold == fold
-        ]
+        pairs = zip(jobs, outcomes, strict=True)
+        scores = [outcome[0] for job, outcome in pairs if job.fold == fold]
         yield fold, np.mean(scores, axis=0)
 
 
