@@ -347,7 +347,7 @@ def _check_beats_config(source: TensorSource, cfg: Any) -> None:
 
 
 def _read_beats_sizes(source: TensorSource, cfg: Mapping[str, Any]) -> BeatsConfig:
-    sizes = {}
+    sizes: dict[str, Any] = {}
     for name, public_name in BEATS_SIZES.items():
         size = cfg[public_name]
         limit = MAX_LAYERS if name == "layers" else MAX_SIZE

@@ -86,7 +86,7 @@ class BatchData:
         }
         digest = sha256(repr(facts).encode())
         for row in rows.tolist():
-            digest.update(self.table.row(row))
+            digest.update(self.table.row(row).tobytes())
         return digest.hexdigest()
 
 
