@@ -1,6 +1,10 @@
-"""Helpers of the tests that train networks: interruptions, and the content of folders."""
+"""Helpers of the tests that train networks: interruptions, and saved trainings."""
 
+import json
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from callshot.records import Progress
 
@@ -23,7 +27,19 @@ def folder_content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def saved_weights(folder: Path) -> dict[str, bytes]:
-    """Return the finished networks of a folder, by fold, seed and kind of network."""
-    paths = sorted(folder.glob("*[0-9a-f].safetensors"))
+def saved_trainings(folder: Path) -> dict[str, bytes]:
+    """Return the files of trainings by fold, seed and kind of network."""
+    paths = sorted(folder.glob("*.safetensors"))
     return {path.name.rpartition("-")[0]: path.read_bytes() for path in paths}
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """Return how far a saved training is, and its key."""
+    with pytest.importorskip("safetensors").safe_open(path, framework="np") as file:
+        return dict(json.loads(file.metadata()["callshot"]))
+
+
+def saved_phases(folder: Path) -> dict[str, str]:
+    """Return the phase of each training by fold, seed and kind of network."""
+    paths = sorted(folder.glob("*.safetensors"))
+    return {path.name.rpartition("-")[0]: read_header(path)["phase"] for path in paths}

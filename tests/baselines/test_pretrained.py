@@ -391,7 +391,7 @@ def test_training_starts_from_the_given_weights(
     assert metadata["init"]["unused"] == ("predictor.bias",)
     assert metadata["text"] == "BEATs from beats.pt"
     assert (scores == 0.0).all()  # the head starts with zeros
-    saved = safetensors.load_file(next(tmp_path.glob("fold0*[0-9a-f].safetensors")))
+    saved = safetensors.load_file(next(tmp_path.glob("fold0*.safetensors")))
     for name, tensor in read_pretrained(path).weights.items():
         assert torch.equal(saved[f"encoder.{name}"], tensor)
     assert train(path)[1]["trained"] == 0

@@ -28,16 +28,16 @@ from callshot.baselines.checkpoints import CheckpointStore
 from callshot.study.study_file import read_study
 from callshot.study.run import run_study
 
-save = CheckpointStore.save_checkpoint
+save = CheckpointStore.save
 saved = []
 
-def save_and_die(self, checkpoint):
-    save(self, checkpoint)
+def save_and_die(self, checkpoint, tensors):
+    save(self, checkpoint, tensors)
     saved.append(checkpoint)
     if len(saved) == int(sys.argv[2]):
         os.kill(os.getpid(), signal.SIGKILL)
 
-CheckpointStore.save_checkpoint = save_and_die
+CheckpointStore.save = save_and_die
 run_study(read_study(Path(sys.argv[1])), threads=1)
 """
 
@@ -56,7 +56,7 @@ def run_steps(path: Path) -> list[str]:
 
 def network_weights(folder: Path) -> dict[str, bytes]:
     networks = folder / ".callshot" / "study" / "networks"
-    paths = networks.rglob("*[0-9a-f].safetensors")
+    paths = networks.rglob("*.safetensors")
     return {path.name: path.read_bytes() for path in paths}
 
 

@@ -227,13 +227,13 @@ def test_files_of_the_study_are_not_part_of_a_corpus_unless_they_contain_it(fold
             folder, MINIMAL.replace("recordings", ".") + '[baselines]\nreferences = "baselines.csv"'
         )
     )
-    assert set(inside.corpora[0].hints.but) == {
+    assert set(inside.corpora[0].hints.exclude) == {
         folder / "study.toml",
         folder / "results",
         folder / "baselines.csv",
     }
     around = read_study(study(folder, 'out = "."\n' + MINIMAL))
-    assert folder not in around.corpora[0].hints.but
+    assert folder not in around.corpora[0].hints.exclude
 
 
 def test_the_path_of_an_onnx_model_is_relative_to_the_study(

@@ -98,7 +98,7 @@ class _Planner:
             "corpus": corpus.known_name,
         }
         places = [corpus.audio, *optional(corpus.annotations)]
-        inputs: list[Input] = [partial(fingerprint, place, hints.but) for place in places]
+        inputs: list[Input] = [partial(fingerprint, place, hints.exclude) for place in places]
 
         def make(progress: Progress) -> Sequence[str]:
             segmentation = segment_files(

@@ -37,10 +37,10 @@ def test_what_is_no_label_is_a_reject(tmp_path: Path) -> None:
         (1, "frequencies without a label before them"),
         (2, "starts and ends at 1.0: a point in time; a segment needs a span"),
         (3, "frequencies without a label before them"),
-        (4, "wanted start"),
+        (4, "expected start"),
         (5, "no label"),
-        (6, "start: wanted a number"),
-        (7, "low_freq_hz: wanted a number"),
+        (6, "start: expected a number"),
+        (7, "low_freq_hz: expected a number"),
     ]
     assert [one.row for one in reading.annotations] == [8]
 

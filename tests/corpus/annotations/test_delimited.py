@@ -91,8 +91,8 @@ def test_empty_times_are_a_whole_recording_and_half_of_them_a_reject(tmp_path: P
     reading = read(tmp_path, f"{HEADER}\na.wav,,,roar\na.wav,1,,roar\na.wav,,1,roar\n")
     assert facts(reading) == [("a.wav", 0.0, None, "roar")]
     assert reasons(reading) == [
-        (2, "end_s: wanted a number, found ''"),
-        (3, "start_s: wanted a number, found ''"),
+        (2, "end_s: expected a number, got ''"),
+        (3, "start_s: expected a number, got ''"),
     ]
 
 
@@ -120,20 +120,20 @@ def test_other_columns_are_carried_along(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ("a.wav,x,1,roar", "start_s: wanted a number, found 'x'"),
-        ("a.wav,nan,1,roar", "start_s: wanted a number, found 'nan'"),
-        ("a.wav,0,inf,roar", "end_s: wanted a number, found 'inf'"),
-        ("a.wav,0,1e999,roar", "end_s: wanted a finite number, found '1e999'"),
-        ("a.wav,1_0,20,roar", "start_s: wanted a number, found '1_0'"),
-        ('a.wav,"1,5",2,roar', "start_s: wanted a number, found '1,5'"),
+        ("a.wav,x,1,roar", "start_s: expected a number, got 'x'"),
+        ("a.wav,nan,1,roar", "start_s: expected a number, got 'nan'"),
+        ("a.wav,0,inf,roar", "end_s: expected a number, got 'inf'"),
+        ("a.wav,0,1e999,roar", "end_s: expected a finite number, got '1e999'"),
+        ("a.wav,1_0,20,roar", "start_s: expected a number, got '1_0'"),
+        ('a.wav,"1,5",2,roar', "start_s: expected a number, got '1,5'"),
         ("a.wav,-1,1,roar", "starts at -1.0; a time cannot be negative"),
         ("a.wav,2,1,roar", "starts at 2.0, after its end at 1.0"),
         ("a.wav,2,2,roar", "starts and ends at 2.0: a point in time; a segment needs a span"),
         ("a.wav,1,2,", "no label"),
         ("a.wav,1,2, ", "no label"),
         (",1,2,roar", "no recording named"),
-        ("a.wav,1,2", "wanted 4 fields as in the header, found 3"),
-        ("a.wav,1,2,roar,x", "wanted 4 fields as in the header, found 5"),
+        ("a.wav,1,2", "expected 4 fields as in the header, got 3"),
+        ("a.wav,1,2,roar,x", "expected 4 fields as in the header, got 5"),
         ("a.wav,1,2,roar\0", ""),
     ],
 )
@@ -147,7 +147,7 @@ def test_a_row_that_cannot_be_an_annotation_is_a_reject_that_says_why(
 
 def test_a_fold_must_be_an_integer(tmp_path: Path) -> None:
     reading = read(tmp_path, "path,label,fold\na.wav,roar,1.5\na.wav,roar,2\n")
-    assert reasons(reading) == [(1, "fold: wanted an integer, found '1.5'")]
+    assert reasons(reading) == [(1, "fold: expected an integer, got '1.5'")]
 
 
 def test_a_decimal_comma_is_a_number_between_tabs_and_semicolons(tmp_path: Path) -> None:
@@ -172,17 +172,17 @@ def test_empty_fields_too_many_at_the_end_do_no_harm(tmp_path: Path) -> None:
     ("text", "match"),
     [
         ("", "line 1: no column holds the label"),
-        ("a,b\n1,2\n", "line 1: no column holds the label; .* there are 'a', 'b'"),
-        ("\n\nlabel,x,x\n", "line 3: column 'x' is there twice"),
-        ("path,start_s,label\n", "column 'start_s' is start_s, but none is end_s"),
-        ("path,Stop,label\n", "column 'Stop' is end_s, but none is start_s"),
+        ("a,b\n1,2\n", "line 1: no column holds the label; .* available: 'a', 'b'"),
+        ("\n\nlabel,x,x\n", "line 3: column 'x' appears twice"),
+        ("path,start_s,label\n", "column 'start_s' is start_s, but no column is end_s"),
+        ("path,Stop,label\n", "column 'Stop' is end_s, but no column is start_s"),
         (
             "label,path,low_freq_hz,Low Freq (Hz)\n",
-            "columns 'low_freq_hz', 'Low Freq.* are all low_freq_hz",
+            "columns 'low_freq_hz', 'Low Freq.* are both low_freq_hz",
         ),
-        (f'{HEADER}\na.wav,0,1,roar\na.wav,0,1,"roar\n\n', "line 3: in the row that begins here"),
-        (f'{HEADER}\na.wav,0,1,"ro"ar\n', "line 2: in the row that begins here"),
-        ('"label,path\n', "line 1: in the row that begins here"),
+        (f'{HEADER}\na.wav,0,1,roar\na.wav,0,1,"roar\n\n', "line 3: the row that begins here"),
+        (f'{HEADER}\na.wav,0,1,"ro"ar\n', "line 2: the row that begins here"),
+        ('"label,path\n', "line 1: the row that begins here"),
     ],
 )
 def test_a_table_that_cannot_be_understood_is_refused(
@@ -198,7 +198,7 @@ def test_a_column_that_is_not_there_is_answered_with_the_nearest(tmp_path: Path)
         "no column 'Speceis', .* did you mean 'Species'",
         columns={"label": "Speceis"},
     )
-    with pytest.raises(OptionError, match="'xlabel' is not one of ours; did you mean 'label'"):
+    with pytest.raises(OptionError, match="unknown column 'xlabel'; did you mean 'label'"):
         read(tmp_path, "Species,path\n", columns={"xlabel": "Species"})
 
 
@@ -273,11 +273,11 @@ def test_whole_recordings_frames_and_what_is_carried_along_are_read_back(tmp_pat
         ([call(), call(path=None)], "some annotations name their recording and some do not"),
         ([call(path=None, recording="g")], "some annotations name their recording and some do not"),
         ([call(), call(in_frames=True)], "some annotations count frames"),
-        ([call(extra={"label": "x"})], "column 'label' cannot be carried along"),
-        ([call(extra={" ": "x"})], "column ' ' cannot be carried along"),
+        ([call(extra={"label": "x"})], "extra column 'label' has the name of another column"),
+        ([call(extra={" ": "x"})], "extra column ' ' has the name of another column or none"),
         (
             [call(path=None, extra={"Sound_file": "x"})],
-            "'Sound_file', carried along, would be read as path",
+            "extra column 'Sound_file' would be read as path",
         ),
     ],
 )

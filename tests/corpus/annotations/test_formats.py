@@ -77,7 +77,7 @@ def test_a_good_file_is_read_whole(form: Format, tmp_path: Path) -> None:
     for seed in mine:
         path = put(tmp_path, seed)
         reading = read_annotations(path, form.name)
-        assert (reading.format, reading.why) == (form.name, "asked for")
+        assert (reading.format, reading.reason) == (form.name, "asked for")
         assert reading.annotations
         for one in [*reading.annotations, *reading.rejects]:
             assert one.file == str(path)
@@ -150,7 +150,7 @@ def test_columns_that_the_user_names_are_recognised(tmp_path: Path) -> None:
 def test_an_unknown_format_is_answered_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="did you mean 'raven'"):
         read_annotations(tmp_path / "a.txt", "ravn")
-    with pytest.raises(OptionError, match="wanted one of raven, audacity, csv"):
+    with pytest.raises(OptionError, match="expected one of raven, audacity, csv"):
         write_annotations([], tmp_path / "a.TextGrid", "textgrid")
 
 
