@@ -23,7 +23,7 @@ from callshot.tables.fold_files import read_categories, read_references
 
 @dataclass(frozen=True)
 class CorpusFolders:
-    """Where the steps of one corpus wrote: folders of segments and results, tables of embeddings."""
+    """Where the steps of one corpus wrote: segments, tables of embeddings, and results."""
 
     corpus: str
     corpora: Sequence[str]  # all of the study
@@ -44,7 +44,7 @@ def read_corpus_results(folders: CorpusFolders) -> CorpusResults:
     segments = set(whole.segments.segment)
     tables = [read_table(path).only(segments) for path in folders.tables]
     stats, notes = read_stats(folders.segments / SEGMENTS_INFO)
-    baselines = _join_baselines(trained, folders, [table.encoder for table in tables])
+    baselines = join_baselines(trained, folders, [table.encoder for table in tables])
     others = _other_classifiers(whole, trained, folders.reference)
     evaluation = whole.select_classifiers([folders.reference])
     values = evaluation.values
@@ -95,10 +95,10 @@ def _other_classifiers(
     return None if others.curve.is_empty() else others
 
 
-def _join_baselines(
+def join_baselines(
     trained: Sequence[BaselineResults], folders: CorpusFolders, encoders: Sequence[str]
 ) -> pl.DataFrame:
-    """Return trained baselines, then those of a file; of equal names, these are called references."""
+    """Return trained baselines, then references; one with the name of a trained one is marked."""
     baselines = pl.concat(
         [BaselineResults().baselines, *(results.baselines for results in trained)]
     )
