@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from callshot.report.figures.figure_io import open_figure
 from callshot.report.figures.layout import axis_limits, choose_ticks
+from callshot.report.figures.style import TICK_FONT
 from callshot.report.figures.text_fit import text_width_pt
 
 
@@ -17,7 +18,7 @@ def test_labels_of_shots_never_touch(shots, room):
     with open_figure():
         ticks = choose_ticks(shots, room)
         pitch = room / max(len(shots) + 0.5, 2)
-        labels = [(tick * pitch, text_width_pt(str(shots[tick]), 7) / 2) for tick in ticks]
+        labels = [(tick * pitch, text_width_pt(str(shots[tick]), TICK_FONT) / 2) for tick in ticks]
         assert ticks[0] == 0
         for (left, left_half), (right, right_half) in pairwise(labels):
             assert right - right_half > left + left_half

@@ -55,7 +55,7 @@ def test_names_of_points_in_one_place_are_written_around_it():
     with open_figure() as figure:
         ax = figure.subplots()
         freeze(figure)
-        place_names(ax, np.full((30, 2), 0.5), [str(i) for i in range(30)], 7)
+        place_names(ax, np.full((30, 2), 0.5), [str(i) for i in range(30)])
         figure.draw_without_rendering()
         boxes = [Text.get_window_extent(text) for text in ax.texts]  # without the lines
     assert not any(box.overlaps(other) for i, box in enumerate(boxes) for other in boxes[:i])

@@ -13,10 +13,10 @@ refinement   gradient steps from the centroid to logistic regression
 confusion    labels against decisions at chosen k
 map          the embeddings in the plane of largest variance
 
-A figure that does not fit a page becomes several: confusion-1, confusion-2, … `style` has the looks.
+A figure that does not fit a page becomes several: confusion-1, confusion-2, …
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from callshot.fewshot.protocol import Protocol
@@ -25,7 +25,7 @@ from callshot.report.figures.confusion import plan_confusion
 from callshot.report.figures.curves import plan_classes, plan_classifiers
 from callshot.report.figures.differences import plan_differences
 from callshot.report.figures.episode import plan_episode
-from callshot.report.figures.figure_io import FigurePage, render
+from callshot.report.figures.figure_io import Pages, render
 from callshot.report.figures.projection import plan_projection
 from callshot.report.figures.refinement import plan_refinement
 from callshot.report.figures.spreads import plan_spreads
@@ -64,7 +64,7 @@ def plan_figures(
     confusion_shots: Sequence[int] = CONFUSION_SHOTS,
     metric: str = "map",
     protocol: Protocol | None = None,
-) -> Iterator[FigurePage]:
+) -> Pages:
     """Yield the pages that `draw_figures` draws."""
     yield from plan_episode(results, protocol or Protocol())
     yield from plan_sweep(results, metric)

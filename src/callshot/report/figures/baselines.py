@@ -7,14 +7,13 @@ import polars as pl
 
 from callshot.fewshot.differences import matching_baselines
 from callshot.report.figures.figure_io import freeze
-from callshot.report.figures.layout import line_handle
-from callshot.report.figures.style import BASELINE, SMALL_PT
+from callshot.report.figures.layout import Legend, line_handle
+from callshot.report.figures.style import BASELINE, DPI, SMALL_FONT, SMALL_PT
 from callshot.report.figures.text_fit import shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.text import Annotation
 
 KINDS = {
     "logistic": "logistic regression on all labels",
@@ -37,7 +36,7 @@ def draw_baselines(ax: "Axes", baselines: pl.DataFrame) -> None:
         style = BASELINE[kind]
         ax.axhline(value, zorder=2.7, **style)
         ax.annotate(
-            shorten(name, NAME_PT, SMALL_PT),
+            shorten(name, NAME_PT, SMALL_FONT),
             xy=(1, value),
             xycoords=("axes fraction", "data"),
             xytext=(3, 0),
@@ -49,10 +48,14 @@ def draw_baselines(ax: "Axes", baselines: pl.DataFrame) -> None:
         )
 
 
-def baseline_entries(baselines: Iterable[pl.DataFrame]) -> dict[str, Any]:
+def baseline_legend(baselines: Iterable[pl.DataFrame]) -> Legend:
     """Return a legend entry for each kind of baseline in some panel."""
-    drawn = {kind for frame in baselines for kind in frame["kind"]}
-    return {text: line_handle(BASELINE[kind]) for kind, text in KINDS.items() if kind in drawn}
+    kinds = pl.concat(baselines)["kind"]
+    legend = {}
+    for kind, text in KINDS.items():
+        if kind in kinds:
+            legend[text] = line_handle(BASELINE[kind])
+    return legend
 
 
 def separate_names(figure: "Figure", axes: Iterable["Axes"]) -> None:
@@ -61,25 +64,24 @@ def separate_names(figure: "Figure", axes: Iterable["Axes"]) -> None:
     if any(names):
         freeze(figure)
     for texts in names:
-        _separate(texts)
+        heights = [_height_pt(text) for text in texts]
+        free_heights = _push_apart(heights)
+        for text, height, free in zip(texts, heights, free_heights, strict=True):
+            text.set_position((3, free - height))
 
 
-def _name_texts(ax: "Axes") -> list["Annotation"]:
+def _name_texts(ax: "Axes") -> list[Any]:
     """Return the names of the baselines of a panel, from bottom to top."""
-    texts: list[Any] = [text for text in ax.texts if text.get_gid() == NAME_ID]
-    return sorted(texts, key=lambda text: float(text.xy[1]))
+    texts: Iterable[Any] = ax.texts
+    names = [text for text in texts if text.get_gid() == NAME_ID]
+    return sorted(names, key=lambda text: float(text.xy[1]))
 
 
-def _separate(texts: Sequence["Annotation"]) -> None:
-    heights = [_height_pt(text) for text in texts]
-    for text, height, free in zip(texts, heights, _push_apart(heights), strict=True):
-        text.set_position((3, free - height))
-
-
-def _height_pt(text: "Annotation") -> float:
+def _height_pt(text: Any) -> float:
     """Return the height of the line that a text names."""
-    _, pixels = text.axes.transData.transform((0, text.xy[1]))
-    return float(pixels) * 72 / text.figure.dpi
+    _, value = text.xy
+    _, pixels = text.axes.transData.transform((0, value))
+    return float(pixels) * 72 / DPI
 
 
 def _push_apart(heights: Sequence[float]) -> list[float]:
@@ -87,7 +89,8 @@ def _push_apart(heights: Sequence[float]) -> list[float]:
     apart = list(heights)
     for _ in range(100):
         for i in range(1, len(apart)):
-            push = max(LINE_PT - (apart[i] - apart[i - 1]), 0.0) / 2
+            gap = apart[i] - apart[i - 1]
+            push = max(LINE_PT - gap, 0.0) / 2
             apart[i - 1] -= push
             apart[i] += push
     return apart

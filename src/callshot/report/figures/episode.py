@@ -1,27 +1,29 @@
 """One real episode → a diagram: classes by folds, the query, its support set, and the decision.
 
-Everything is placed in inches from the upper left corner. A row per class has its name, its segments
-in every fold with the drawn ones as squares, the sizes of its pool, and the score of the query.
+Positions are inches from the upper left corner. The row of a class has its name, its segments in
+every fold with a square for each drawn one, the size of its pool, and the score of the query.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from math import isfinite
 from typing import TYPE_CHECKING
 
 from callshot.fewshot.protocol import Protocol
 from callshot.records import CorpusResults
 from callshot.report.figures.example_episode import ClassRow, ExampleEpisode, choose_episode
-from callshot.report.figures.figure_io import FigurePage
+from callshot.report.figures.figure_io import FigurePage, Pages
 from callshot.report.figures.style import (
     BLUE,
+    BOLD_FONT,
     GREY,
     INK,
     MIST,
     PAGE_WIDTH_IN,
     SILVER,
     SMALL_PT,
+    TICK_FONT,
     TICK_PT,
+    TITLE_FONT,
     TITLE_PT,
     VERMILION,
     Style,
@@ -33,16 +35,31 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_FOLDS = 10
-HEAD_IN = 0.98
-ROW_IN = 0.3
-FOOT_IN = 0.62
 MARK_IN = 0.14
 TEXT_IN = 0.26
-NAMES_IN = 1.5
-FOLDS_IN = 3.3
-FOLD_IN = 0.45
-NUMBER_IN = 0.42
-SCORES_IN = 1.0
+FOLDS_IN = 1.5
+WIDEST_FOLD_IN = 0.45
+ALL_FOLDS_IN = 2.8
+COMMON_GAP_IN = 0.08
+POOL_IN = 5.09
+DRAWN_IN = 5.51
+LEFT_IN = 5.93
+SCORE_IN = 6.65
+HALF_SCORE_IN = 0.5
+
+HEADINGS_IN = 0.83
+COLUMN_HEADINGS_IN = 1.01
+ROWS_IN = 1.11
+ROW_IN = 0.3
+FOOT_IN = 0.62
+HEADINGS = (
+    (DRAWN_IN, HEADINGS_IN, "support side"),
+    (SCORE_IN, HEADINGS_IN, "query to centroids"),
+    (POOL_IN, COLUMN_HEADINGS_IN, "pool"),
+    (DRAWN_IN, COLUMN_HEADINGS_IN, "drawn"),
+    (LEFT_IN, COLUMN_HEADINGS_IN, "left"),
+)
+
 SQUARE: Style = {"marker": "s", "color": BLUE, "linestyle": "none", "markersize": 4.2}
 DIAMOND: Style = {"marker": "D", "color": VERMILION, "linestyle": "none", "markersize": 4.2}
 SHADE: Style = {
@@ -62,75 +79,40 @@ KEY = (
 )
 
 
-@dataclass(frozen=True)
-class FoldColumn:
-    """A fold, or several in one column: its heading, the folds, and its edges in inches."""
-
-    name: str
-    folds: tuple[int, ...]
-    left: float
-    right: float
-
-    @property
-    def middle(self) -> float:
-        """The position halfway between the edges."""
-        return (self.left + self.right) / 2
-
-
-def plan_episode(results: CorpusResults, protocol: Protocol) -> Iterator[FigurePage]:
+def plan_episode(results: CorpusResults, protocol: Protocol) -> Pages:
     """Yield the diagram of one episode."""
+    example = choose_episode(results, protocol)
     score = "log-odds" if protocol.score == "log" else "softmax"
-    yield FigurePage("episode", _compose, (choose_episode(results, protocol), score))
+    yield FigurePage("episode", _compose, (example, score))
 
 
 def _compose(figure: "Figure", example: ExampleEpisode, score: str) -> None:
-    columns = _make_columns(example)
-    foot = HEAD_IN + ROW_IN * len(example.rows)
-    height = foot + FOOT_IN
+    foot_in = ROWS_IN + ROW_IN * len(example.rows)
+    height_in = foot_in + FOOT_IN
     figure.set_layout_engine("none")
-    figure.set_size_inches(PAGE_WIDTH_IN, height)
+    figure.set_size_inches(PAGE_WIDTH_IN, height_in)
     ax = figure.add_axes((0, 0, 1, 1))
-    ax.set(xlim=(0, PAGE_WIDTH_IN), ylim=(height, 0))
+    ax.set(xlim=(0, PAGE_WIDTH_IN), ylim=(height_in, 0))
     ax.axis("off")
-    numbers_left = columns[-1].right + 0.05
-    scores_middle = numbers_left + 3 * NUMBER_IN + 0.05 + SCORES_IN / 2
     _write_query(ax, example)
-    _write_headings(ax, example, columns, numbers_left)
-    _write(ax, scores_middle, HEAD_IN - 0.28, "query to centroids")
-    _write(ax, scores_middle, HEAD_IN - 0.1, score)
-    names = shorten_all([row.label for row in example.rows], NAMES_IN * 72 - 25, weight="bold")
-    for number, (row, name) in enumerate(zip(example.rows, names, strict=True)):
-        top = HEAD_IN + number * ROW_IN
-        _write_name(ax, name, top, is_query=row.label == example.label)
-        for column in columns:
-            _draw_cell(ax, example, column, row, top)
-        _write_numbers(ax, example, row, numbers_left, top)
-        _draw_score(ax, example, row, scores_middle, top)
-    _write_key(ax, foot + 0.2)
-    _write_decision(ax, example, foot + 0.42)
+    for x, y, text in (*HEADINGS, (SCORE_IN, COLUMN_HEADINGS_IN, score)):
+        _write(ax, x, y, text)
+    _draw_folds(ax, example)
+    _write_names(ax, example)
+    for number, row in enumerate(example.rows):
+        y = _row_middle(number)
+        _write_sizes(ax, example, row, y)
+        _draw_score(ax, example, row, y)
+    _write_key(ax, foot_in + 0.2)
+    _write_decision(ax, example, foot_in + 0.42)
 
 
-def _make_columns(example: ExampleEpisode) -> list[FoldColumn]:
-    """Give each fold a column; beyond ten folds, the last ones share one."""
-    count = len(example.rows[0].segments) - 1
-    others = [fold for fold in range(count) if fold != example.fold]
-    single = sorted([example.fold, *others[: MOST_FOLDS - 1]])
-    rest = tuple(others[MOST_FOLDS - 1 :])
-    groups = {str(fold): (fold,) for fold in single}
-    if rest:
-        groups[f"+{len(rest)}"] = rest
-    width = min(FOLD_IN, (FOLDS_IN - 0.5) / len(groups))
-    columns = []
-    left = NAMES_IN
-    for name, folds in groups.items():
-        columns.append(FoldColumn(name, folds, left, left + width))
-        left += width
-    left += 0.08
-    return [*columns, FoldColumn("common", (count,), left, left + FOLD_IN)]
+def _row_middle(number: int) -> float:
+    return ROWS_IN + (number + 0.5) * ROW_IN
 
 
 def _write(ax: "Axes", x: float, y: float, text: str, **style: object) -> None:
-    """Write a small text centred on a position."""
+    """Write a text around a position, small and centred unless the style differs."""
     defaults: Style = {"ha": "center", "va": "center_baseline", "fontsize": TICK_PT}
     ax.text(x, y, text, **{**defaults, **style})
 
@@ -138,106 +120,154 @@ def _write(ax: "Axes", x: float, y: float, text: str, **style: object) -> None:
 def _write_query(ax: "Axes", example: ExampleEpisode) -> None:
     """Describe the query and its support set."""
     room = (PAGE_WIDTH_IN - 0.4) * 72
-    labels = ", ".join(example.other_labels)
-    others = f" (and {labels})" if labels else ""
-    position = f" in fold {example.fold}, label {example.label}{others}"
-    name_room = max(room - text_width_pt(position, TITLE_PT, "bold") - 30, room / 2)
-    name = shorten(example.episode.segment, name_room, TITLE_PT, "bold")
-    title = shorten(f"Query {name}{position}", room, TITLE_PT, "bold")
-    ax.plot([MARK_IN], [0.17], **{**DIAMOND, "markersize": 5})
-    ax.text(TEXT_IN, 0.17, title, va="center_baseline", weight="bold", fontsize=TITLE_PT)
-    k = example.episode.k
-    exemplars = "1 exemplar" if k == 1 else f"{k} exemplars"
-    text = (
-        f"Draw {example.episode.draw}: {exemplars} of every class, "
-        "from the other folds and the common fold. Encoder: "
+    episode = example.episode
+    labels = " and ".join((example.label, *example.other_labels))
+    exemplars = "1 exemplar" if episode.k == 1 else f"{episode.k} exemplars"
+    title = shorten(f"Query {episode.segment}", room, TITLE_FONT)
+    query = f"Fold {example.fold}, label {labels}; encoder {example.encoder}."
+    support = f"{exemplars} of every class, from the other folds and the common fold."
+    ax.plot(MARK_IN, 0.17, **{**DIAMOND, "markersize": 5})
+    ax.text(
+        TEXT_IN,
+        0.17,
+        title,
+        va="center_baseline",
+        weight="bold",
+        fontsize=TITLE_PT,
     )
-    encoder = shorten(example.encoder, room - text_width_pt(text) - 4)
-    ax.text(TEXT_IN, 0.36, f"{text}{encoder}.", va="center_baseline")
+    ax.text(TEXT_IN, 0.36, shorten(query, room), va="center_baseline")
+    ax.text(TEXT_IN, 0.53, f"Draw {episode.draw}: {support}", va="center_baseline")
 
 
-def _write_headings(
-    ax: "Axes", example: ExampleEpisode, columns: Sequence[FoldColumn], numbers_left: float
-) -> None:
-    y = HEAD_IN - 0.1
-    folds_middle = (columns[0].left + columns[-2].right) / 2
-    _write(ax, folds_middle, y - 0.18, "segments of each class, by fold")
-    for column in columns:
-        is_query = column.folds == (example.fold,)
-        _write(ax, column.middle, y, column.name, weight="bold" if is_query else "normal")
-    _write(ax, numbers_left + 1.5 * NUMBER_IN, y - 0.18, "support side")
-    for number, name in enumerate(("pool", "drawn", "left")):
-        _write(ax, numbers_left + (number + 0.5) * NUMBER_IN, y, name)
+def _write_names(ax: "Axes", example: ExampleEpisode) -> None:
+    room = (FOLDS_IN - TEXT_IN) * 72 - 6
+    labels = [row.label for row in example.rows]
+    names = shorten_all(labels, room, BOLD_FONT)
+    for number, name in enumerate(names):
+        y = _row_middle(number)
+        weight = "normal"
+        if labels[number] == example.label:
+            weight = "bold"
+            ax.plot(MARK_IN, y, **DIAMOND)
+        ax.text(TEXT_IN, y, name, va="center_baseline", weight=weight)
 
 
-def _write_name(ax: "Axes", name: str, top: float, *, is_query: bool) -> None:
-    y = top + ROW_IN / 2
-    ax.text(TEXT_IN, y, name, va="center_baseline", weight="bold" if is_query else "normal")
-    if is_query:
-        ax.plot([MARK_IN], [y], **DIAMOND)
+def _draw_folds(ax: "Axes", example: ExampleEpisode) -> None:
+    """Draw a column for each fold, with a cell for each class."""
+    columns = _group_folds(example)
+    width = min(WIDEST_FOLD_IN, ALL_FOLDS_IN / (len(columns) - 1))
+    x = FOLDS_IN + width / 2
+    _write(ax, FOLDS_IN, HEADINGS_IN, "segments of each class, by fold", ha="left")
+    for heading, folds in columns.items():
+        if heading == "common":
+            x += COMMON_GAP_IN
+        weight = "bold" if heading == str(example.fold) else "normal"
+        _write(ax, x, COLUMN_HEADINGS_IN, heading, weight=weight)
+        for number, row in enumerate(example.rows):
+            y = _row_middle(number)
+            colour = MIST if example.fold in folds else "white"
+            _draw_box(ax, x - width / 2, y, width, ROW_IN, colour, SILVER)
+            _draw_cell(ax, x, y, width, example, row, folds)
+        x += width
+
+
+def _group_folds(example: ExampleEpisode) -> dict[str, list[int]]:
+    """Return the folds of each column by its heading; beyond ten folds, the last share one."""
+    common = len(example.rows[0].segments) - 1
+    others = [fold for fold in range(common) if fold != example.fold]
+    single = others[: MOST_FOLDS - 1]
+    rest = others[MOST_FOLDS - 1 :]
+    columns = {str(fold): [fold] for fold in sorted([example.fold, *single])}
+    if rest:
+        columns[f"+{len(rest)}"] = rest
+    return columns | {"common": [common]}
 
 
 def _draw_cell(
-    ax: "Axes", example: ExampleEpisode, column: FoldColumn, row: ClassRow, top: float
+    ax: "Axes",
+    x: float,
+    y: float,
+    width: float,
+    example: ExampleEpisode,
+    row: ClassRow,
+    folds: Sequence[int],
 ) -> None:
-    """Draw a class in a fold: the number of its segments, and a square for each drawn one."""
-    is_query_fold = example.fold in column.folds
-    colour = MIST if is_query_fold else "white"
-    width = column.right - column.left
-    _draw_box(ax, column.left, top, width, ROW_IN, facecolor=colour, edgecolor=SILVER)
-    marks = [SQUARE] * sum(row.drawn[fold] for fold in column.folds)
-    if is_query_fold and row.label == example.label:
+    """Write the number of segments of a class in a fold, above a mark for each drawn one."""
+    segments = 0
+    marks: list[Style] = []
+    for fold in folds:
+        segments += row.segments[fold]
+        marks += [SQUARE] * row.drawn[fold]
+    if example.fold in folds and row.label == example.label:
         marks.append(DIAMOND)
-    count = sum(row.segments[fold] for fold in column.folds)
-    y = top + ROW_IN / 2
-    if marks:
-        y -= 0.055
-    _write(ax, column.middle, y, str(count), fontsize=SMALL_PT, color=INK if count else GREY)
+    _write(
+        ax,
+        x,
+        y - 0.055 if marks else y,
+        str(segments),
+        fontsize=SMALL_PT,
+        color=INK if segments else GREY,
+    )
     step = min(0.075, (width - 0.06) / max(len(marks), 1))
-    left = column.middle - (len(marks) - 1) / 2 * step
-    for number, mark in enumerate(marks):
-        style = {**mark, "markersize": min(4.0, step * 65)}
-        ax.plot([left + number * step], [top + ROW_IN - 0.065], **style)
+    size = min(4.0, step * 65)
+    x -= (len(marks) - 1) / 2 * step
+    for mark in marks:
+        ax.plot(x, y + 0.085, **{**mark, "markersize": size})
+        x += step
 
 
 def _draw_box(
-    ax: "Axes", left: float, top: float, width: float, height: float, **style: str
+    ax: "Axes", left: float, middle: float, width: float, height: float, fill: str, edge: str
 ) -> None:
     from matplotlib.patches import Rectangle
 
-    ax.add_patch(Rectangle((left, top), width, height, linewidth=0.5, **style))
+    box = Rectangle(
+        (left, middle - height / 2),
+        width,
+        height,
+        facecolor=fill,
+        edgecolor=edge,
+        linewidth=0.5,
+    )
+    ax.add_patch(box)
 
 
-def _write_numbers(
-    ax: "Axes", example: ExampleEpisode, row: ClassRow, left: float, top: float
-) -> None:
+def _write_sizes(ax: "Axes", example: ExampleEpisode, row: ClassRow, y: float) -> None:
     """Write how many exemplars there are to draw from, how many were drawn, and how many remain."""
     support = example.episode.support[row.label]
+    k = example.episode.k
     pool = sum(row.segments) - row.segments[example.fold]
-    drawn = str(len(support))
-    if len(support) != example.episode.k:
-        drawn = f"{drawn} of {example.episode.k}"
-    remaining = pool - len(set(support))
-    for number, text in enumerate((str(pool), drawn, str(remaining))):
-        _write(ax, left + (number + 0.5) * NUMBER_IN, top + ROW_IN / 2, text)
+    left = pool - len(set(support))
+    drawn = str(k)
+    if len(support) < k:
+        drawn = f"{len(support)} of {k}"
+    _write(ax, POOL_IN, y, str(pool))
+    _write(ax, DRAWN_IN, y, drawn)
+    _write(ax, LEFT_IN, y, str(left))
 
 
-def _draw_score(
-    ax: "Axes", example: ExampleEpisode, row: ClassRow, zero: float, top: float
-) -> None:
+def _draw_score(ax: "Axes", example: ExampleEpisode, row: ClassRow, y: float) -> None:
     """Draw a score as a bar from zero, and write it on the other side of zero."""
-    finite = [abs(row.score) for row in example.rows if isfinite(row.score)]
-    scale = max(finite, default=0.0) or 1.0
-    length = row.score / scale * SCORES_IN / 2 if isfinite(row.score) else 0.0
+    scores = [abs(other.score) for other in example.rows]
+    largest = max(filter(isfinite, scores), default=0.0) or 1.0
+    length = 0.0
+    if isfinite(row.score):
+        length = row.score / largest * HALF_SCORE_IN
     is_decision = row.label == example.decision
     colour = BLUE if is_decision else SILVER
-    _draw_box(ax, zero, top + 0.08, length, ROW_IN - 0.16, facecolor=colour, edgecolor="none")
-    ax.plot([zero, zero], [top, top + ROW_IN], color=INK, linewidth=0.6)
+    _draw_box(ax, SCORE_IN, y, length, ROW_IN - 0.16, colour, "none")
+    ax.vlines(
+        SCORE_IN,
+        y - ROW_IN / 2,
+        y + ROW_IN / 2,
+        color=INK,
+        linewidth=0.6,
+    )
     is_positive = row.score > 0
     _write(
         ax,
-        zero - 0.04 if is_positive else zero + 0.04,
-        top + ROW_IN / 2,
+        SCORE_IN - 0.04 if is_positive else SCORE_IN + 0.04,
+        y,
         _format_score(row.score),
         ha="right" if is_positive else "left",
         weight="bold" if is_decision else "normal",
@@ -246,28 +276,25 @@ def _draw_score(
 
 
 def _format_score(score: float) -> str:
-    text = f"{score:.0e}"
-    for limit, digits in ((1e6, 0), (100, 1), (10, 2)):
-        if abs(score) < limit:
-            text = f"{score:.{digits}f}"
-    return text.replace("-", "−")
+    text = f"{score:#.3g}" if abs(score) < 1000 else f"{score:.0f}"
+    return text.rstrip(".").replace("-", "−")
 
 
 def _write_key(ax: "Axes", y: float) -> None:
     """Write what the marks mean."""
     x = MARK_IN
     for mark, text in KEY:
-        ax.plot([x], [y], **mark)
+        ax.plot(x, y, **mark)
         _write(ax, x + 0.1, y, text, ha="left")
-        x += 0.38 + text_width_pt(text, TICK_PT) / 72
+        x += 0.38 + text_width_pt(text, TICK_FONT) / 72
 
 
 def _write_decision(ax: "Axes", example: ExampleEpisode, y: float) -> None:
     """Write the decision, and how many classes are not shown."""
-    text = ", correct." if example.is_correct else ", wrong."
+    verdict = "correct" if example.is_correct else "wrong"
+    text = f"Decision: {example.decision}, {verdict}."
     hidden = example.classes - len(example.rows)
     if hidden > 0:
         text += f" {hidden} more of {example.classes} classes are not shown."
-    room = (PAGE_WIDTH_IN - 0.2) * 72 - text_width_pt(f"Decision: {text}", weight="bold")
-    name = shorten(example.decision, room, weight="bold")
-    ax.text(0.08, y, f"Decision: {name}{text}", va="center_baseline")
+    text = shorten(text, (PAGE_WIDTH_IN - 0.2) * 72)
+    ax.text(0.08, y, text, va="center_baseline")

@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import polars as pl
+
 from callshot.fewshot.protocol import Protocol
 from callshot.records import COMMON_FOLD, ClassCount, CorpusResults, Embeddings, Episode, Evaluation
 
@@ -50,21 +53,26 @@ class ExampleEpisode:
 def choose_episode(results: CorpusResults, protocol: Protocol) -> ExampleEpisode:
     """Rerun a few episodes of the best encoder, and return the one that shows most.
 
-    That is a correct decision, with an exemplar from the common fold, exemplars from many folds, and
-    a small margin between the class of the query and the next one, in this order.
+    What counts, in this order: a correct decision, an exemplar from the common fold, exemplars from
+    many folds, and a small margin between the class of the query and the next one.
     """
+    from callshot.fewshot.single_episode import rerun_episode  # imports numba, which is slow
+
     evaluation = results.evaluation
-    few_shots = [k for k in evaluation.curve["k"].unique() if k <= FEW_SHOTS]
+    few_shots = evaluation.curve.filter(pl.col("k") <= FEW_SHOTS)["k"]
     k = max(few_shots, default=FEW_SHOTS)
     table = _best_table(results)
-    queries = _choose_queries(evaluation)
-    episodes = [_run_episode(evaluation, table, query, k, protocol) for query in queries]
+    episodes = []
+    for query in _choose_queries(evaluation):
+        episode = rerun_episode(table, evaluation.folds, query, k, 0, protocol)
+        episodes.append(_describe_episode(evaluation, table, episode))
     return max(episodes, key=_interest)
 
 
 def decide(episode: Episode) -> str:
     """Return the class with the largest score; of equal ones, the first by name."""
-    return max(sorted(episode.scores), key=lambda name: episode.scores[name])
+    names = sorted(episode.scores)
+    return max(names, key=episode.scores.__getitem__)
 
 
 def _best_table(results: CorpusResults) -> Embeddings:
@@ -72,68 +80,74 @@ def _best_table(results: CorpusResults) -> Embeddings:
     points = results.evaluation.curve.filter(metric="map", scoring="all")
     points = points.sort("k", maintain_order=True)
     last_mean = dict(points.select("encoder", "mean").iter_rows())
-    return max(results.tables, key=lambda table: last_mean.get(table.encoder, 0.0))
+    return max(results.tables, key=lambda table: last_mean[table.encoder])
 
 
 def _choose_queries(evaluation: Evaluation) -> list[str]:
     """Return a few queries, evenly spread over all of them in the order of their ids."""
-    eligible = {count.label for count in evaluation.classes if count.eligible}
     segments = evaluation.segments
+    eligible = {count.label for count in evaluation.classes if count.eligible}
     queries = []
-    for segment, label, fold in zip(
-        segments.segment, segments.label, evaluation.folds.fold, strict=True
-    ):
+    columns = (segments.segment, segments.label, evaluation.folds.fold)
+    for segment, label, fold in zip(*columns, strict=True):
         if label in eligible and fold != COMMON_FOLD:
             queries.append(segment)
     queries.sort()
     count = min(CANDIDATES, len(queries))
-    return [queries[number * len(queries) // count] for number in range(count)]
+    chosen = np.arange(count) * len(queries) // count
+    return [queries[number] for number in chosen]
 
 
-def _run_episode(
-    evaluation: Evaluation, table: Embeddings, segment: str, k: int, protocol: Protocol
+def _describe_episode(
+    evaluation: Evaluation, table: Embeddings, episode: Episode
 ) -> ExampleEpisode:
-    from callshot.fewshot.single_episode import rerun_episode  # imports numba, which is slow
-
-    episode = rerun_episode(table, evaluation.folds, segment, k, 0, protocol)
     folds = dict(zip(table.segment, evaluation.folds.fold.tolist(), strict=True))
     counts = [count for count in evaluation.classes if count.eligible]
-    rows = [_class_row(count, episode, folds, evaluation.folds.count) for count in counts]
-    query = table.segment.index(segment)
+    rows = [_class_row(count, episode, folds) for count in counts]
+    query = table.segment.index(episode.segment)
     label = table.label[query]
-    evaluated = [name for name in table.labels[query] if name in episode.scores]
-    other_labels = tuple(name for name in evaluated if name != label)
-    shown = _choose_rows(rows, (label, *other_labels))
+    labels = [name for name in table.labels[query] if name in episode.scores]
+    other_labels = tuple(name for name in labels if name != label)
     return ExampleEpisode(
-        table.encoder, episode, label, other_labels, folds[segment], shown, len(rows)
+        table.encoder,
+        episode,
+        label,
+        other_labels,
+        folds[episode.segment],
+        _choose_rows(rows, (label, *other_labels)),
+        len(rows),
     )
 
 
-def _class_row(count: ClassCount, episode: Episode, folds: dict[str, int], last: int) -> ClassRow:
-    """Return a class in an episode; the common fold is at index `last`."""
-    drawn = [folds[segment] % (last + 1) for segment in episode.support[count.label]]
+def _class_row(count: ClassCount, episode: Episode, folds: dict[str, int]) -> ClassRow:
+    """Return a class in an episode; the common fold is the last."""
+    common = count.exemplars - sum(count.per_fold)
+    drawn = [0] * (len(count.per_fold) + 1)
+    for segment in episode.support[count.label]:
+        drawn[folds[segment]] += 1  # the common fold is −1
     return ClassRow(
         count.label,
-        (*count.per_fold, count.exemplars - sum(count.per_fold)),
-        tuple(drawn.count(fold) for fold in range(last + 1)),
+        (*count.per_fold, common),
+        tuple(drawn),
         episode.scores[count.label],
     )
 
 
 def _choose_rows(rows: Sequence[ClassRow], labels: Sequence[str]) -> list[ClassRow]:
     """Choose classes: those of the query, the best by score, the rarest, then the commonest."""
-    own = [row for row in rows if row.label in labels]
-    best = sorted(rows, key=lambda row: -row.score)[:2]
-    by_interest = dict.fromkeys(row.label for row in (*own, *best, *rows[-2:], *rows))
-    shown = list(by_interest)[:MOST_ROWS]
+    by_score = sorted(rows, key=lambda row: -row.score)
+    by_interest = [*by_score[:2], *rows[-2:], *rows]
+    names = dict.fromkeys([*labels, *(row.label for row in by_interest)])
+    shown = list(names)[:MOST_ROWS]
     return [row for row in rows if row.label in shown]
 
 
 def _interest(example: ExampleEpisode) -> tuple[bool, bool, int, float]:
     """Return what `choose_episode` compares episodes by."""
-    drawn = [sum(counts) for counts in zip(*(row.drawn for row in example.rows), strict=True)]
+    drawn = np.sum([row.drawn for row in example.rows], axis=0)
+    has_common = bool(drawn[-1] > 0)
     scores = dict(example.episode.scores)
-    margin = scores.pop(example.label) - max(scores.values())
-    has_common = drawn[-1] > 0
-    folds = sum(count > 0 for count in drawn)
-    return example.is_correct, has_common, folds, -abs(margin)
+    score = scores.pop(example.label)
+    margin = abs(score - max(scores.values()))
+    folds = int(np.count_nonzero(drawn))
+    return example.is_correct, has_common, folds, -margin

@@ -1,9 +1,8 @@
 """Pages that are still to be drawn → PDF and PNG files, in the style of callshot.
 
-Equal pages give equal bytes: no date, no version. Pyplot and the settings of the user stay as they are.
+Equal pages give equal bytes: no date, no version. Pyplot and the user's settings do not change.
 """
 
-import io
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -12,6 +11,8 @@ from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from callshot.files import atomic_path
 from callshot.report.figures.style import DPI, FONT, OTHER_FONTS, STYLE
@@ -35,9 +36,16 @@ class FigurePage:
         self.compose(figure, *self.arguments)
 
 
+Pages = Iterator[FigurePage]
+
+
 def make_pages(
-    stem: str, panels: Sequence[Any], most: int, compose: Callable[..., None], *options: Any
-) -> Iterator[FigurePage]:
+    stem: str,
+    panels: Sequence[Any],
+    most: int,
+    compose: Callable[..., None],
+    *options: Any,
+) -> Pages:
     """Yield pages of at most `most` panels; their stems are numbered if there are several.
 
     A page is drawn by `compose(figure, panels, *options)`.
@@ -51,14 +59,13 @@ def make_pages(
 
 def render(page: FigurePage, folder: Path) -> list[Path]:
     """Draw a page, write it to a folder as PDF and PNG, and return both paths."""
-    pdf = folder / f"{page.stem}.pdf"
-    png = folder / f"{page.stem}.png"
     with open_figure() as figure:
         page.draw(figure)
         freeze(figure)
-        _write(pdf, _save(figure, "pdf", {"Creator": CREATOR, "CreationDate": None}))
-        _write(png, _reduce_colours(_save(figure, "png", {})))
-    return [pdf, png]
+        return [
+            _write(figure, folder / f"{page.stem}.pdf", _save_pdf),
+            _write(figure, folder / f"{page.stem}.png", _save_png),
+        ]
 
 
 @contextmanager
@@ -68,26 +75,20 @@ def open_figure() -> Iterator["Figure"]:
     from matplotlib import font_manager
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(), warnings.catch_warnings(), _quiet("matplotlib.font_manager"):
+    logger = logging.getLogger("matplotlib.font_manager")
+    level = logger.level
+    with matplotlib.rc_context(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # a script that no font has
+        logger.setLevel(logging.ERROR)  # a font has no bold letters
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(STYLE)
         installed = set(font_manager.get_font_names())
         fonts = [name for name in OTHER_FONTS if name in installed]
         matplotlib.rcParams["font.family"] = [FONT, *fonts]
-        yield Figure(layout="constrained")
-
-
-@contextmanager
-def _quiet(name: str) -> Iterator[None]:
-    """Keep a logger from warning, here about fonts without bold letters."""
-    logger = logging.getLogger(name)
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
+        try:
+            yield Figure(layout="constrained")
+        finally:
+            logger.setLevel(level)
 
 
 def freeze(figure: "Figure") -> None:
@@ -97,26 +98,36 @@ def freeze(figure: "Figure") -> None:
         figure.set_layout_engine("none")
 
 
-def _save(figure: "Figure", kind: str, metadata: dict[str, Any]) -> io.BytesIO:
-    content = io.BytesIO()
-    figure.savefig(content, format=kind, metadata=metadata)
-    return content
-
-
-def _reduce_colours(png: io.BytesIO) -> io.BytesIO:
-    """Return a PNG with a palette of 256 colours, a third as large: an HTML page has a dozen."""
-    from PIL import Image, PngImagePlugin
-
-    metadata = PngImagePlugin.PngInfo()
-    metadata.add_text("Software", CREATOR)
-    image = Image.open(png).convert("RGB")
-    reduced = image.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
-    content = io.BytesIO()
-    reduced.save(content, "png", optimize=True, dpi=(DPI, DPI), pnginfo=metadata)
-    return content
-
-
-def _write(path: Path, content: io.BytesIO) -> None:
+def _write(figure: "Figure", path: Path, save: Callable[["Figure", Path], None]) -> Path:
     with atomic_path(path) as temporary:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(content.getbuffer())
+        save(figure, temporary)
+    return path
+
+
+def _save_pdf(figure: "Figure", path: Path) -> None:
+    figure.savefig(path, metadata={"Creator": CREATOR, "CreationDate": None})
+
+
+def _save_png(figure: "Figure", path: Path) -> None:
+    """Save a PNG with a palette of 256 colours, a third as large: an HTML page has a dozen."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from PIL import Image, PngImagePlugin
+
+    canvas: Any = FigureCanvasAgg(figure)
+    canvas.draw()
+    image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+    palette_image = image.quantize(
+        256,
+        Image.Quantize.MAXCOVERAGE,
+        kmeans=2,
+        dither=Image.Dither.NONE,
+    )
+    metadata = PngImagePlugin.PngInfo()
+    metadata.add_text("Software", CREATOR)
+    palette_image.save(
+        path,
+        optimize=True,
+        dpi=(DPI, DPI),
+        pnginfo=metadata,
+    )

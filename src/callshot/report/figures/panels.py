@@ -1,6 +1,6 @@
 """An evaluation → panels, one per encoder, with a box at each k."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,27 +10,36 @@ import polars as pl
 from callshot.errors import OptionError
 from callshot.records import Evaluation
 from callshot.records.frames import BASELINES, empty_frame
-from callshot.report.figures.baselines import baseline_entries, draw_baselines, drawable_baselines
+from callshot.report.figures.baselines import baseline_legend, draw_baselines, drawable_baselines
 from callshot.report.figures.layout import (
     INTERVAL,
+    Legend,
     Limits,
     axis_limits,
     curve_handle,
     line_handle,
 )
-from callshot.report.figures.style import (
-    BLUE,
-    BOX,
-    CHANCE,
-    MEAN,
-    MEDIAN,
-    TITLE_PT,
-    WHISKER,
-)
-from callshot.report.figures.text_fit import shorten
+from callshot.report.figures.style import BLUE, BOX, CHANCE, MEAN, MEDIAN, WHISKER, Style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+NO_BASELINES = empty_frame(BASELINES)
+BOX_HANDLE: Style = {
+    "color": BOX["facecolor"],
+    "linestyle": "none",
+    "marker": "s",
+    "markersize": 6,
+    "markeredgecolor": BLUE,
+    "markeredgewidth": 0.6,
+}
+WHISKER_HANDLE: Style = {
+    "color": BLUE,
+    "linestyle": "none",
+    "marker": "|",
+    "markersize": 11,
+    "markeredgewidth": 0.7,
+}
 
 
 @dataclass(frozen=True)
@@ -43,9 +52,12 @@ class Panel:
     baselines: pl.DataFrame
 
     @property
-    def shots(self) -> list[int]:
-        """The k of the curve."""
-        return self.curve["k"].to_list()
+    def curves(self) -> list[pl.DataFrame]:
+        """Both spreads."""
+        return [self.curve, self.shared]
+
+
+Panels = Sequence[Panel]
 
 
 def make_panels(
@@ -53,7 +65,7 @@ def make_panels(
     metric: str,
     spread: str = "per-query",
     scoring: str = "all",
-    baselines: pl.DataFrame | None = None,
+    baselines: pl.DataFrame = NO_BASELINES,
 ) -> list[Panel]:
     """Return a panel for every encoder; a spread that was not evaluated is replaced by another."""
     scored = evaluation.curve.filter(scoring=scoring)
@@ -63,33 +75,35 @@ def make_panels(
         raise OptionError(f"figure: no curve of {metric}; metrics with a curve: {metrics}")
     if spread not in rows["spread"]:
         spread = rows["spread"][0]
-    if baselines is None:
-        baselines = empty_frame(BASELINES)
-    encoders = rows.partition_by("encoder", maintain_order=True)
-    return [_make_panel(encoder.sort("k"), spread, baselines) for encoder in encoders]
+    panels = []
+    for encoder_rows in rows.partition_by("encoder", maintain_order=True):
+        by_k = encoder_rows.sort("k")
+        curve = by_k.filter(spread=spread)
+        shared = by_k.filter(spread="shared")
+        if spread == "shared":
+            shared = shared.clear()
+        panel = Panel(
+            curve["encoder"][0],
+            curve,
+            shared,
+            drawable_baselines(baselines, curve),
+        )
+        panels.append(panel)
+    return panels
 
 
-def _make_panel(rows: pl.DataFrame, spread: str, baselines: pl.DataFrame) -> Panel:
-    curve = rows.filter(spread=spread)
-    shared = rows.filter(spread="shared")
-    if spread == "shared":
-        shared = shared.clear()
-    return Panel(rows["encoder"][0], curve, shared, drawable_baselines(baselines, curve))
+def panel_shots(panels: Panels) -> list[int]:
+    """Return the k of all panels."""
+    return panels[0].curve["k"].to_list()
 
 
-def panel_limits(panels: Iterable[Panel]) -> Limits:
+def panel_limits(panels: Panels) -> Limits:
     """Return the ends of an axis with all intervals, baselines and chance."""
     values: list[Any] = []
     for panel in panels:
-        for curve in (panel.curve, panel.shared):
-            values.append(curve.select("p01", "p99", "chance"))
+        values += [curve.select("p01", "p99", "chance") for curve in panel.curves]
         values.append(panel.baselines["value"])
     return axis_limits(*values)
-
-
-def set_title(ax: "Axes", name: str, room_in: float) -> None:
-    """Write a name above a panel, shortened to the room."""
-    ax.set_title(shorten(name, room_in * 72, TITLE_PT, "bold"))
 
 
 def draw_boxes(ax: "Axes", panel: Panel, half_width: float) -> None:
@@ -98,24 +112,44 @@ def draw_boxes(ax: "Axes", panel: Panel, half_width: float) -> None:
     x = np.arange(len(curve))
     ax.axhline(curve["chance"][0], **CHANCE)
     draw_baselines(ax, panel.baselines)
-    ax.vlines(x, curve["p01"], curve["p99"], **WHISKER)
-    ax.bar(x, curve["p75"] - curve["p25"], 2 * half_width, curve["p25"], **BOX)
-    ax.hlines(curve["p50"], x - half_width, x + half_width, **MEDIAN)
-    ax.plot(x, curve["mean"], markersize=np.clip(68 / len(curve), 1.7, 4.0), **MEAN)
+    ax.vlines(
+        x,
+        curve["p01"],
+        curve["p99"],
+        **WHISKER,
+    )
+    ax.bar(
+        x,
+        height=curve["p75"] - curve["p25"],
+        width=2 * half_width,
+        bottom=curve["p25"],
+        **BOX,
+    )
+    ax.hlines(
+        curve["p50"],
+        x - half_width,
+        x + half_width,
+        **MEDIAN,
+    )
+    ax.plot(
+        x,
+        curve["mean"],
+        markersize=np.clip(68 / len(curve), 1.7, 4.0),
+        **MEAN,
+    )
 
 
-def panel_entries(panels: Sequence[Panel]) -> dict[str, Any]:
-    """Return the legend entries of panels with boxes."""
-    whisker = {"marker": "|", "markersize": 11, "markeredgewidth": 0.7, "color": BLUE}
-    box = {"marker": "s", "markersize": 6, "markeredgewidth": 0.6, "color": BOX["facecolor"]}
-    handles = (
-        line_handle({**whisker, "linestyle": "none"}),
-        line_handle({**box, "linestyle": "none", "markeredgecolor": BLUE}),
+def panel_legend(panels: Panels) -> Legend:
+    """Return the legend of panels with boxes."""
+    first = panels[0]
+    spread = first.curve["spread"][0]
+    box = (
+        line_handle(WHISKER_HANDLE),
+        line_handle(BOX_HANDLE),
         line_handle(MEAN),
     )
-    spread = panels[0].curve["spread"][0]
-    entries: dict[str, Any] = {f"{spread}: mean, quartiles, 1st–99th percentile": handles}
-    if not panels[0].shared.is_empty():
-        entries[f"shared: {INTERVAL}"] = curve_handle("shared")
-    entries["chance"] = line_handle(CHANCE)
-    return entries | baseline_entries(panel.baselines for panel in panels)
+    legend: Legend = {f"{spread}: mean, quartiles, 1st–99th percentile": box}
+    if not first.shared.is_empty():
+        legend[f"shared: {INTERVAL}"] = curve_handle("background")
+    legend["chance"] = line_handle(CHANCE)
+    return legend | baseline_legend(panel.baselines for panel in panels)

@@ -3,24 +3,24 @@
 The names of the labels are next to their centroids if there are few, else numbers and a list.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from callshot.records import CorpusResults, Embeddings, FloatArray, IntArray
-from callshot.report.figures.figure_io import FigurePage, freeze, make_pages
-from callshot.report.figures.layout import add_panels, line_handle
-from callshot.report.figures.panels import set_title
+from callshot.report.figures.figure_io import Pages, freeze, make_pages
+from callshot.report.figures.layout import add_panels, line_handle, set_titles
 from callshot.report.figures.style import (
     INK,
-    PAGE_HEIGHT_IN,
     PAGE_WIDTH_IN,
     SILVER,
+    SMALL_FONT,
     SMALL_PT,
+    TICK_FONT,
     TICK_PT,
     Style,
     series_style,
@@ -36,13 +36,28 @@ FEW_LABELS = 8
 LIST_IN = 1.75
 LARGEST_IN = 4.2
 ASPECT = 0.86
+FEW_SEGMENTS = 400
 MANY_SEGMENTS = 1500  # more are drawn as pixels in the PDF, which would be slow to open otherwise
 OTHER_LABELS: Style = {"color": SILVER, "marker": "."}
 
 MARKER_PT = 3.5
+HALF_LINE_PT = 0.6 * TICK_PT + 0.5
 RINGS_PT = np.array([6.0, 12.0, 19.0, 27.0, 36.0, 46.0, 58.0, 72.0, 88.0, 106.0])
 ANGLES = 2 * np.pi * np.arange(16) / 16
 DIRECTIONS = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1)
+BACKGROUND: Style = {
+    "boxstyle": "square,pad=0.12",
+    "facecolor": "white",
+    "edgecolor": "none",
+    "alpha": 0.78,
+}
+NAME_LINE: Style = {
+    "arrowstyle": "-",
+    "linewidth": 0.5,
+    "color": INK,
+    "shrinkA": 0,
+    "shrinkB": 2,
+}
 
 
 @dataclass(frozen=True)
@@ -59,17 +74,23 @@ class Projection:
     centroids: FloatArray
 
 
-def plan_projection(results: CorpusResults) -> Iterator[FigurePage]:
+def plan_projection(results: CorpusResults) -> Pages:
     """Yield a map for every encoder, six to a page."""
     labels = [count.label for count in results.evaluation.classes if count.eligible]
-    yield from make_pages("map", results.tables, MAPS_PER_PAGE, _compose, labels)
+    yield from make_pages(
+        "map",
+        results.tables,
+        MAPS_PER_PAGE,
+        _compose,
+        labels,
+    )
 
 
 def principal_plane(vectors: NDArray[np.floating[Any]]) -> tuple[FloatArray, FloatArray]:
     """Project vectors to the plane of largest variance; return points and shares of the variance.
 
-    The axes are eigenvectors of the smaller of X'X and XX', which is much faster than a whole
-    singular value decomposition. Each axis points towards its farthest segment.
+    The axes are eigenvectors of X'X, which is much faster than a singular value decomposition. Each
+    axis points towards its farthest segment.
 
     >>> points, shares = principal_plane(np.array([[0.0, 3.0], [0.0, 1.0], [0.0, -4.0]]))
     >>> points[:, 0].tolist(), shares.tolist()
@@ -79,96 +100,97 @@ def principal_plane(vectors: NDArray[np.floating[Any]]) -> tuple[FloatArray, Flo
 
     centred = np.asarray(vectors, np.float64)
     centred = centred - centred.mean(axis=0)
-    scale = float(np.abs(centred).max(initial=0.0)) or 1.0
-    centred = centred / scale
-    size = min(centred.shape)
-    is_tall = size == centred.shape[1]
-    products = centred.T @ centred if is_tall else centred @ centred.T
-    squares, axes = eigh(products, subset_by_index=(max(size - 2, 0), size - 1))
-    squares = np.maximum(squares[::-1], 0.0)
-    axes = axes[:, ::-1]
-    points = centred @ axes if is_tall else axes * np.sqrt(squares)
-    points = np.pad(points, ((0, 0), (0, 2 - points.shape[1])))
-    shares = np.pad(squares, (0, 2))[:2] / (np.trace(products) or 1.0)
-    farthest = points[np.abs(points).argmax(axis=0), (0, 1)]
-    return points * np.where(farthest < 0, -1.0, 1.0) * scale, shares
+    missing = max(2 - centred.shape[1], 0)
+    centred = np.pad(centred, ((0, 0), (0, missing)))
+    products = centred.T @ centred
+    size = len(products)
+    largest = (size - 2, size - 1)
+    variances, axes = eigh(products, subset_by_index=largest)
+    points = centred @ axes[:, ::-1]
+    total = np.trace(products) or 1.0
+    shares = np.maximum(variances[::-1], 0.0) / total
+    farthest = np.abs(points).argmax(axis=0)
+    sign = np.where(points[farthest, (0, 1)] < 0, -1.0, 1.0)
+    return points * sign, shares
 
 
 def project(table: Embeddings, labels: Sequence[str]) -> Projection:
     """Return the map of an encoder; the centroid of a label is the mean of its segments."""
     points, shares = principal_plane(table.vectors)
     numbers = {name: number for number, name in enumerate(labels)}
-    label = np.array([numbers.get(name, -1) for name in table.label], np.int64)
-    centroids = [points[label == number].mean(axis=0) for number in range(len(labels))]
-    return Projection(points, shares, label, np.array(centroids))
+    label = np.array([numbers.get(name, -1) for name in table.label])
+    centroids = np.zeros((len(labels), 2))
+    for number in range(len(labels)):
+        centroids[number] = points[label == number].mean(axis=0)
+    return Projection(points, shares, label, centroids)
 
 
 def _compose(figure: "Figure", tables: Sequence[Embeddings], labels: Sequence[str]) -> None:
-    is_listed = len(labels) > FEW_LABELS
-    list_height_in = (len(labels) * 10 + 22) / 72 if is_listed else 0.0
-    list_width_in = LIST_IN if is_listed else 0.0
-    columns = _count_columns(len(tables), list_height_in)
-    side_in = _side_in(columns, list_height_in)
-    height_in = max(_height_in(len(tables), columns, list_height_in), list_height_in)
-    figure.set_size_inches(side_in * columns + list_width_in, height_in)
+    columns, side_in = _set_size(figure, len(tables), len(labels))
     axes = add_panels(figure, len(tables), columns)[:, 0]
     maps = [project(table, labels) for table in tables]
-    for ax, table, projection in zip(axes, tables, maps, strict=True):
+    for ax, projection in zip(axes, maps, strict=True):
         _draw_map(ax, projection)
-        set_title(ax, table.encoder, side_in - 0.5)
-    names = [str(number + 1) for number in range(len(labels))]
-    if is_listed:
+    set_titles(axes, [table.encoder for table in tables], side_in - 0.5)
+    names = shorten_all(labels, side_in * 22)
+    if len(labels) > FEW_LABELS:
         _list_names(figure, labels)
-    else:
-        names = shorten_all(labels, side_in * 22)
+        names = [str(number + 1) for number in range(len(labels))]
     freeze(figure)
     for ax, projection in zip(axes, maps, strict=True):
-        place_names(ax, projection.centroids, names, TICK_PT)
+        place_names(ax, projection.centroids, names)
 
 
-def _count_columns(maps: int, list_height_in: float) -> int:
-    """Return up to three columns, fewer if the list of names is much taller than the maps."""
+def _set_size(figure: "Figure", maps: int, labels: int) -> tuple[int, float]:
+    """Set the size of a figure; return the number of columns, and the width of a map."""
     columns = 2 if maps == 4 else min(maps, 3)
-    while columns > 1:
-        is_tall_enough = _height_in(maps, columns, list_height_in) >= 0.8 * list_height_in
-        if is_tall_enough or _height_in(maps, columns - 1, list_height_in) > PAGE_HEIGHT_IN:
-            break
-        columns -= 1
-    return columns
-
-
-def _height_in(maps: int, columns: int, list_height_in: float) -> float:
-    return ceil(maps / columns) * ASPECT * _side_in(columns, list_height_in)
-
-
-def _side_in(columns: int, list_height_in: float) -> float:
-    list_width_in = LIST_IN if list_height_in > 0 else 0.0
-    return min((PAGE_WIDTH_IN - list_width_in) / columns, LARGEST_IN)
+    list_width_in = 0.0
+    list_height_in = 0.0
+    if labels > FEW_LABELS:
+        list_width_in = LIST_IN
+        list_height_in = (labels * 10 + 22) / 72
+        ratio = (PAGE_WIDTH_IN - LIST_IN) / list_height_in
+        columns = min(columns, max(1, round(sqrt(maps * ratio))))  # maps are about square
+    side_in = min((PAGE_WIDTH_IN - list_width_in) / columns, LARGEST_IN)
+    height_in = ceil(maps / columns) * ASPECT * side_in
+    figure.set_size_inches(
+        columns * side_in + list_width_in,
+        max(height_in, list_height_in),
+    )
+    return columns, side_in
 
 
 def _draw_map(ax: "Axes", projection: Projection) -> None:
-    for number in range(-1, len(projection.centroids)):
-        _draw_segments(ax, projection, number)
+    _draw_segments(ax, projection, -1, OTHER_LABELS)
     for number, (x, y) in enumerate(projection.centroids):
-        style = {**_marker_style(number), "edgecolors": INK, "linewidths": 0.9}
-        ax.scatter(x, y, s=46, zorder=6, **style)
+        style = _marker_style(number)
+        _draw_segments(ax, projection, number, style)
+        ax.scatter(
+            x,
+            y,
+            s=46,
+            edgecolors=INK,
+            linewidths=0.9,
+            zorder=6,
+            **style,
+        )
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.08)
     ax.grid(visible=False)
-    ax.set_xlabel(f"first axis, {projection.shares[0]:.0%} of variance")
-    ax.set_ylabel(f"second axis, {projection.shares[1]:.0%}")
+    first, second = projection.shares
+    ax.set_xlabel(f"first axis, {first:.0%} of variance")
+    ax.set_ylabel(f"second axis, {second:.0%}")
     # the unit depends on the encoder and means nothing
     ax.tick_params(labelbottom=False, labelleft=False, length=0)
 
 
-def _draw_segments(ax: "Axes", projection: Projection, number: int) -> None:
+def _draw_segments(ax: "Axes", projection: Projection, number: int, style: Style) -> None:
     points = projection.points[projection.label == number]
     segments = len(projection.label)
-    style = OTHER_LABELS if number < 0 else _marker_style(number)
     ax.scatter(
         points[:, 0],
         points[:, 1],
-        s=9.0 if segments < 400 else 5.0,
+        s=9.0 if segments < FEW_SEGMENTS else 5.0,
         alpha=0.45,
         linewidths=0,
         rasterized=segments > MANY_SEGMENTS,
@@ -183,7 +205,7 @@ def _marker_style(number: int) -> Style:
 
 
 def _list_names(figure: "Figure", labels: Sequence[str]) -> None:
-    names = shorten_all(labels, (LIST_IN - 0.5) * 72, SMALL_PT)
+    names = shorten_all(labels, (LIST_IN - 0.5) * 72, SMALL_FONT)
     handles = []
     for number in range(len(labels)):
         style = {**_marker_style(number), "markersize": 4.5, "linestyle": "none"}
@@ -198,7 +220,7 @@ def _list_names(figure: "Figure", labels: Sequence[str]) -> None:
     )
 
 
-def place_names(ax: "Axes", points: FloatArray, names: Sequence[str], size: float) -> None:
+def place_names(ax: "Axes", points: FloatArray, names: Sequence[str]) -> None:
     """Write a name next to each point, so that it covers neither another name nor a point.
 
     A name that is far away gets a line to its point. The layout of the figure must be frozen.
@@ -208,11 +230,26 @@ def place_names(ax: "Axes", points: FloatArray, names: Sequence[str], size: floa
     frame = np.asarray(ax.bbox.extents) * per_pixel
     boxes = _make_boxes(positions, np.full(2, MARKER_PT))
     for point, position, name in zip(points, positions, names, strict=True):
-        half_size = np.array([text_width_pt(name, size) / 2 + 1.5, 0.6 * size + 0.5])
+        half_width = text_width_pt(name, TICK_FONT) / 2
+        half_size = np.array([half_width + 1.5, HALF_LINE_PT])
         shift = _find_shift(position, half_size, frame, boxes)
-        boxes = np.vstack([boxes, _make_boxes(position + shift, half_size)])
-        is_far = np.hypot(*shift) > RINGS_PT[0] + text_width_pt(name, size) / 2 + size
-        _write_name(ax, name, point, shift, size, is_far=bool(is_far))
+        box = _make_boxes(position + shift, half_size)
+        boxes = np.vstack([boxes, box])
+        near = RINGS_PT[0] + half_width + TICK_PT
+        is_far = np.hypot(*shift) > near
+        text = ax.annotate(
+            name,
+            xy=tuple(point),
+            xytext=tuple(shift),
+            textcoords="offset points",
+            ha="center",
+            va="center_baseline",
+            fontsize=TICK_PT,
+            zorder=7,
+            bbox=BACKGROUND,
+            arrowprops=NAME_LINE if is_far else None,
+        )
+        text.set_in_layout(False)
 
 
 def _find_shift(
@@ -224,32 +261,15 @@ def _find_shift(
     candidates = _make_boxes(position + shifts, half_size)
     low = candidates[:, :2]
     high = candidates[:, 2:]
-    is_inside = (low >= frame[:2]).all(axis=1) & (high <= frame[2:]).all(axis=1)
-    overlaps = (low[:, None] < boxes[:, 2:]) & (high[:, None] > boxes[:, :2])
-    is_free = is_inside & ~overlaps.all(axis=2).any(axis=1)
-    return shifts[is_free.argmax()] if is_free.any() else np.zeros(2)
+    is_inside = (low >= frame[:2]) & (high <= frame[2:])
+    starts_before = low[:, None] < boxes[:, 2:]
+    ends_after = high[:, None] > boxes[:, :2]
+    overlaps = np.all(starts_before & ends_after, axis=2)
+    is_free = np.all(is_inside, axis=1) & ~np.any(overlaps, axis=1)
+    free = np.flatnonzero(is_free)
+    return shifts[free[0]] if free.size else np.zeros(2)
 
 
 def _make_boxes(centres: FloatArray, half_size: FloatArray) -> FloatArray:
     """Return boxes as left, bottom, right, top."""
     return np.concatenate([centres - half_size, centres + half_size], axis=-1)
-
-
-def _write_name(
-    ax: "Axes", name: str, point: FloatArray, shift: FloatArray, size: float, *, is_far: bool
-) -> None:
-    background = {"boxstyle": "square,pad=0.12", "facecolor": "white", "edgecolor": "none"}
-    line = {"arrowstyle": "-", "linewidth": 0.5, "color": INK, "shrinkA": 0, "shrinkB": 2}
-    text = ax.annotate(
-        name,
-        tuple(point),
-        tuple(shift),
-        textcoords="offset points",
-        ha="center",
-        va="center_baseline",
-        fontsize=size,
-        zorder=7,
-        bbox={**background, "alpha": 0.78},
-        arrowprops=line if is_far else None,
-    )
-    text.set_in_layout(False)

@@ -7,14 +7,23 @@ dashes and markers, areas in lightness, so that a copy in grey can be read.
 from typing import Any
 
 Style = dict[str, Any]
+Font = tuple[float, str]  # size in points, and weight
 
 PAGE_WIDTH_IN = 7.2
 PAGE_HEIGHT_IN = 9.2
+DPI = 160
+
 TITLE_PT = 8.0
 TEXT_PT = 7.5
 TICK_PT = 7.0
 SMALL_PT = 6.5  # no text is smaller
-DPI = 160
+TITLE_FONT: Font = (TITLE_PT, "bold")
+TEXT_FONT: Font = (TEXT_PT, "normal")
+BOLD_FONT: Font = (TEXT_PT, "bold")
+TICK_FONT: Font = (TICK_PT, "normal")
+BOLD_TICK_FONT: Font = (TICK_PT, "bold")
+SMALL_FONT: Font = (SMALL_PT, "normal")
+BOLD_SMALL_FONT: Font = (SMALL_PT, "bold")
 
 INK = "#1F1F1F"
 GREY = "#6E6E6E"
@@ -51,18 +60,23 @@ CHANCE: Style = {"color": INK, "linewidth": 0.9, "linestyle": DOTTED, "zorder": 
 ZERO: Style = {"color": INK, "linewidth": 0.7, "zorder": 2.2}
 LAST_COMPLETE: Style = {"color": GREY, "linewidth": 0.7, "linestyle": (0, (4, 2)), "zorder": 1}
 
-# Curves with an interval: the two spreads, and the centroid beside a trained classifier.
+# Curves with an interval: the two spreads, the centroid beside a trained classifier, and the spread
+# `shared` behind boxes.
 BAND = {
     "per-query": PALE_BLUE,
     "shared": "#FBE7C0",
     "centroid": PALE_BLUE,
     "trained": "#F8DCCB",
+    "background": "#FBE7C0",
 }
-LINE: dict[str, Style] = {
-    "per-query": {"color": BLUE, "linestyle": SOLID, "marker": "o", "zorder": 3},
-    "shared": {"color": VERMILION, "linestyle": DASHED, "marker": "s", "zorder": 3},
-    "centroid": {"color": BLUE, "linestyle": SOLID, "marker": "o", "zorder": 3.2},
-    "trained": {"color": VERMILION, "linestyle": DASHED, "marker": "s", "zorder": 3.1},
+FIRST_LINE: Style = {"color": BLUE, "linestyle": SOLID, "marker": "o", "zorder": 3}
+SECOND_LINE: Style = {"color": VERMILION, "linestyle": DASHED, "marker": "s", "zorder": 3}
+LINE = {
+    "per-query": FIRST_LINE,
+    "shared": SECOND_LINE,
+    "centroid": FIRST_LINE,
+    "trained": SECOND_LINE,
+    "background": {"color": VERMILION, "linestyle": DASHED, "zorder": 2},
 }
 CROSSOVER: dict[str, Style] = {
     "k_mean": {"color": INK, "linewidth": 0.8, "linestyle": DOTTED, "zorder": 1.8},
@@ -78,6 +92,7 @@ STYLE: dict[Any, Any] = {
     "font.size": TEXT_PT,
     "text.parse_math": False,  # a label may contain a dollar sign
     "figure.dpi": DPI,
+    "figure.labelsize": TEXT_PT,
     "savefig.dpi": DPI,
     "figure.constrained_layout.h_pad": 0.03,
     "figure.constrained_layout.w_pad": 0.03,
@@ -144,4 +159,5 @@ def series_style(number: int) -> Style:
         "color": COLOURS[number % len(COLOURS)],
         "linestyle": DASHES[number % len(DASHES)],
         "marker": MARKERS[number % len(MARKERS)],
+        "zorder": 3,
     }

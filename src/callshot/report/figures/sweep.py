@@ -5,7 +5,6 @@ the sweep a band shows the spread `shared`, and below are the new exemplars of e
 inset shows the few-shot regime, with the distribution of the samples as a violin.
 """
 
-from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import ceil
 from pathlib import Path
@@ -17,28 +16,34 @@ import polars as pl
 from callshot.records import CorpusResults, Evaluation, FloatArray
 from callshot.records.frames import CURVE_KEY
 from callshot.report.figures.baselines import separate_names
-from callshot.report.figures.figure_io import FigurePage, render
+from callshot.report.figures.figure_io import FigurePage, Pages, make_pages, render
 from callshot.report.figures.layout import (
-    K_LABEL,
     METRIC_NAMES,
+    PageLayout,
     add_legend,
     add_panels,
-    draw_band,
-    draw_line,
-    label_shots,
-    label_stacks,
+    area_handle,
+    draw_curve,
     mark_last_complete,
-    patch_handle,
+    set_scales,
+    set_titles,
 )
 from callshot.report.figures.panels import (
+    NO_BASELINES,
     Panel,
+    Panels,
     draw_boxes,
     make_panels,
-    panel_entries,
+    panel_legend,
     panel_limits,
-    set_title,
+    panel_shots,
 )
-from callshot.report.figures.style import BAND, GREY, LINE, PAGE_WIDTH_IN, SILVER, VIOLIN
+from callshot.report.figures.style import (
+    GREY,
+    PAGE_WIDTH_IN,
+    SILVER,
+    VIOLIN,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,6 +51,7 @@ if TYPE_CHECKING:
 
 FEW_SHOTS = 7
 DENSITY_LEVELS = 101
+INSET = PageLayout(columns=3, rows=4, row_in=1.9, left_in=0.6, above_in=0.75)
 
 
 def draw_sweep(
@@ -55,7 +61,7 @@ def draw_sweep(
     spread: str = "per-query",
     *,
     scoring: str = "all",
-    baselines: pl.DataFrame | None = None,
+    baselines: pl.DataFrame = NO_BASELINES,
 ) -> list[Path]:
     """Draw one metric against k for every encoder, and write it as PDF and PNG.
 
@@ -84,25 +90,35 @@ def draw_sweep(
         If there is no curve of the metric.
     """
     panels = make_panels(evaluation, metric, spread, scoring, baselines)
-    page = _sweep_page(path_stem.name, panels, evaluation.complete_shots)
+    page = FigurePage(path_stem.name, _compose_sweep, (panels, evaluation.complete_shots))
     return render(page, path_stem.parent)
 
 
-def plan_sweep(results: CorpusResults, metric: str) -> Iterator[FigurePage]:
+def plan_sweep(results: CorpusResults, metric: str) -> Pages:
     """Yield the sweep of all classes, and that of reduced scoring if there is one."""
     evaluation = results.evaluation
+    scorings = evaluation.curve.filter(metric=metric)["scoring"]
     for stem, scoring in (("sweep", "all"), ("reduced", "reduced")):
-        if not evaluation.curve.filter(scoring=scoring, metric=metric).is_empty():
-            panels = make_panels(evaluation, metric, "per-query", scoring, results.baselines)
-            yield _sweep_page(stem, panels, evaluation.complete_shots)
+        if scoring in scorings:
+            panels = make_panels(
+                evaluation,
+                metric,
+                scoring=scoring,
+                baselines=results.baselines,
+            )
+            yield FigurePage(stem, _compose_sweep, (panels, evaluation.complete_shots))
 
 
-def plan_inset(results: CorpusResults, metric: str) -> Iterator[FigurePage]:
+def plan_inset(results: CorpusResults, metric: str) -> Pages:
     """Yield the inset, if at least two shots are few."""
-    panels = make_panels(results.evaluation, metric, baselines=results.baselines)
+    panels = make_panels(
+        results.evaluation,
+        metric,
+        baselines=results.baselines,
+    )
     few_shots = [_few_shots(panel, results.evaluation.values) for panel in panels]
-    if len(few_shots[0].curve) >= 2:
-        yield FigurePage("inset", _compose_inset, (few_shots,))
+    if len(panel_shots(few_shots)) >= 2:
+        yield from make_pages("inset", few_shots, INSET.capacity, _compose_inset)
 
 
 def density(samples: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -117,38 +133,44 @@ def density(samples: FloatArray) -> tuple[FloatArray, FloatArray]:
     levels = np.linspace(low, high, DENSITY_LEVELS)
     distance = (levels[:, None] - samples) / width
     kernel = np.exp(-0.5 * distance**2)
-    return levels, kernel.mean(axis=1) / (width * np.sqrt(2 * np.pi))
+    area = width * np.sqrt(2 * np.pi)
+    return levels, kernel.mean(axis=1) / area
 
 
-def _sweep_page(stem: str, panels: Sequence[Panel], complete_shots: int) -> FigurePage:
-    return FigurePage(stem, _compose_sweep, (panels, f"k* = {complete_shots}"))
-
-
-def _compose_sweep(figure: "Figure", panels: Sequence[Panel], complete_shots: str) -> None:
+def _compose_sweep(figure: "Figure", panels: Panels, complete_shots: int) -> None:
     """Lay out one column of panels, or two from four encoders on, with new exemplars below."""
     columns = 2 if len(panels) > 3 else 1
     rows = ceil(len(panels) / columns)
     row_in = 1.5 if columns == 2 else 1.75
     figure.set_size_inches(PAGE_WIDTH_IN, 1.2 + rows * row_in)
-    stacks = add_panels(figure, columns, columns, [1.0] * rows + [0.36])
+    curve = panels[0].curve
+    stacks = add_panels(
+        figure,
+        columns,
+        columns,
+        labels=[_metric_label(curve)] * rows + ["new\nexemplars"],
+        heights=[1.0] * rows + [0.3],
+    )
     axes = stacks[:, :-1].T.ravel()
-    limits = panel_limits(panels)
-    for ax, panel in zip(axes, panels, strict=False):
-        _draw_panel(ax, panel)
-        set_title(ax, panel.encoder, 6.3 / columns - 0.3)
-        ax.set_ylim(limits)
     for ax in axes[len(panels) :]:
         ax.set_visible(False)
-    curve = panels[0].curve
+    axes = axes[: len(panels)]
+    for ax, panel in zip(axes, panels, strict=True):
+        _draw_panel(ax, panel)
     for ax in stacks.flat:
-        mark_last_complete(ax, curve["complete"].sum(), len(curve))
-        label_shots(ax, panels[0].shots, 5.8 / columns)
+        mark_last_complete(ax, curve["complete"].to_list())
+    shots = panel_shots(panels)
+    room_in = 5.8 / columns
+    set_scales(axes, shots, room_in, panel_limits(panels))
+    most = max(*curve["new_exemplars"], 1)
+    set_scales(stacks[:, -1], shots, room_in, (0.0, most))
     for ax in stacks[:, -1]:
-        _draw_new_exemplars(ax, curve)
-        _write_last_complete(ax, curve, complete_shots)
-    label_stacks(figure, stacks, [_metric_label(curve)] * rows + ["new\nexemplars"])
-    add_legend(figure, panel_entries(panels))
-    separate_names(figure, axes[: len(panels)])
+        _draw_new_exemplars(ax, curve, complete_shots)
+        ax.set_yticks([0, most])
+    encoders = [panel.encoder for panel in panels]
+    set_titles(axes, encoders, 6.3 / columns - 0.3)
+    add_legend(figure, panel_legend(panels))
+    separate_names(figure, axes)
 
 
 def _metric_label(curve: pl.DataFrame) -> str:
@@ -158,8 +180,7 @@ def _metric_label(curve: pl.DataFrame) -> str:
 
 def _draw_panel(ax: "Axes", panel: Panel) -> None:
     if not panel.shared.is_empty():
-        draw_band(ax, panel.shared, BAND["shared"])
-        draw_line(ax, panel.shared["mean"], {**LINE["shared"], "marker": "none", "zorder": 2})
+        draw_curve(ax, panel.shared, "background", 1.0)
     draw_boxes(ax, panel, _half_width(panel.curve))
 
 
@@ -168,59 +189,62 @@ def _half_width(curve: pl.DataFrame) -> float:
     return min(0.31, 0.025 * len(curve) + 0.015)
 
 
-def _draw_new_exemplars(ax: "Axes", curve: pl.DataFrame) -> None:
-    exemplars = curve["new_exemplars"].to_numpy()
-    colours = np.where(curve["complete"], GREY, SILVER)
-    ax.bar(range(len(curve)), exemplars, 2 * _half_width(curve), color=colours)
-    most = max(exemplars.max(), 1)
-    ax.set_ylim(0, most * 1.7)
-    ax.set_yticks([0, most])
-    ax.set_xlabel(K_LABEL)
-
-
-def _write_last_complete(ax: "Axes", curve: pl.DataFrame, text: str) -> None:
-    """Write k* behind the last complete shot, or before its line if there is no room behind."""
-    complete = curve["complete"].sum()
-    is_last = complete > 0.8 * len(curve)
+def _draw_new_exemplars(ax: "Axes", curve: pl.DataFrame, complete_shots: int) -> None:
+    """Draw how many classes still have a k-th exemplar, and name k*."""
+    complete = curve["complete"].to_list()
+    ax.bar(
+        range(len(curve)),
+        curve["new_exemplars"],
+        width=2 * _half_width(curve),
+        color=np.where(complete, GREY, SILVER),
+    )
     ax.annotate(
-        text,
-        xy=(complete - 0.5, 0.98),
+        f"k* = {complete_shots}",
+        xy=(sum(complete) - 0.5, 1),
         xycoords=("data", "axes fraction"),
-        xytext=(-4 if is_last else 4, 0),
-        textcoords="offset points",
-        ha="right" if is_last else "left",
-        va="top",
+        ha="center",
+        va="bottom",
     )
 
 
 def _few_shots(panel: Panel, values: pl.DataFrame) -> Panel:
     """Return a panel with few shots, and with the samples of each in the column `value`."""
     few = panel.curve.filter(pl.col("k") <= FEW_SHOTS)
-    curve = few.join(values, on=[*CURVE_KEY, "k"], how="left", maintain_order="left")
-    return replace(panel, curve=curve, shared=panel.shared.clear())
+    with_samples = few.join(
+        values,
+        on=[*CURVE_KEY, "k"],
+        how="left",
+        maintain_order="left",
+    )
+    return replace(panel, curve=with_samples, shared=panel.shared.clear())
 
 
-def _compose_inset(figure: "Figure", panels: Sequence[Panel]) -> None:
-    columns = 2 if len(panels) == 4 else min(len(panels), 3)
-    row_in = 1.9 if columns == 3 else 2.1
-    figure.set_size_inches(PAGE_WIDTH_IN, 0.75 + ceil(len(panels) / columns) * row_in)
-    stacks = add_panels(figure, len(panels), columns)
-    limits = panel_limits(panels)
-    for ax, panel in zip(stacks[:, 0], panels, strict=True):
-        _draw_violins(ax, panel.curve)
-        draw_boxes(ax, panel, 0.09)
-        set_title(ax, panel.encoder, 6.3 / columns - 0.2)
-        label_shots(ax, panel.shots, 5.8 / columns)
-        ax.set_ylim(limits)
-    for ax in stacks[-columns:, 0]:
-        ax.set_xlabel(K_LABEL)
-    label_stacks(figure, stacks, [_metric_label(panels[0].curve)])
-    add_legend(figure, panel_entries(panels) | {"density of the samples": patch_handle(VIOLIN)})
-    separate_names(figure, stacks[:, 0])
+def _compose_inset(figure: "Figure", panels: Panels) -> None:
+    stacks, width_in = INSET.draw_panels(
+        figure,
+        panels,
+        _draw_inset,
+        panel_shots(panels),
+        [panel_limits(panels)],
+        [_metric_label(panels[0].curve)],
+    )
+    axes = stacks[:, 0]
+    encoders = [panel.encoder for panel in panels]
+    set_titles(axes, encoders, width_in - 0.2)
+    legend = panel_legend(panels)
+    legend["density of the samples"] = area_handle(VIOLIN)
+    add_legend(figure, legend)
+    separate_names(figure, axes)
 
 
-def _draw_violins(ax: "Axes", curve: pl.DataFrame) -> None:
-    for x, samples in enumerate(curve["value"]):
+def _draw_inset(panel: Panel, ax: "Axes") -> None:
+    for x, samples in enumerate(panel.curve["value"]):
         levels, height = density(samples.to_numpy())
         half_width = 0.42 * height / max(height.max(initial=0.0), 1e-300)
-        ax.fill_betweenx(levels, x - half_width, x + half_width, **VIOLIN)
+        ax.fill_betweenx(
+            levels,
+            x - half_width,
+            x + half_width,
+            **VIOLIN,
+        )
+    draw_boxes(ax, panel, 0.09)

@@ -3,40 +3,37 @@
 Widths are measured in the font of the figures, so a Figure of `open_figure` must be open.
 """
 
+import re
 from bisect import bisect_left
 from collections.abc import Sequence
 from functools import lru_cache
 
-from callshot.report.figures.style import TEXT_PT
+from callshot.report.figures.style import TEXT_FONT, Font
 
+UNPRINTABLE = "\N{REPLACEMENT CHARACTER}"
 SHARES = (0.5, 0.25, 0.75, 0.0, 1.0)  # how much of a shortened name is its beginning
 
 
 def display_name(name: str) -> str:
     """Replace line breaks and tabs by spaces, and other control characters by a question mark."""
-    return "".join(_display_character(character) for character in name)
-
-
-def _display_character(character: str) -> str:
-    if character.isspace():
-        return " "
-    return character if character.isprintable() else "\N{REPLACEMENT CHARACTER}"
+    spaced = re.sub(r"\s", " ", name)
+    controls = {ord(character): UNPRINTABLE for character in spaced if not character.isprintable()}
+    return spaced.translate(controls)
 
 
 @lru_cache(16384)
-def text_width_pt(text: str, size: float = TEXT_PT, weight: str = "normal") -> float:
+def text_width_pt(text: str, font: Font = TEXT_FONT) -> float:
     """Return the width of a text in points."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
-    font = FontProperties(size=size, weight=weight)
-    width, _, _ = text_to_path.get_text_width_height_descent(text, font, False)
+    size, weight = font
+    properties = FontProperties(size=size, weight=weight)
+    width, _, _ = text_to_path.get_text_width_height_descent(text, properties, False)
     return float(width)
 
 
-def shorten(
-    name: str, room_pt: float, size: float = TEXT_PT, weight: str = "normal", share: float = 0.5
-) -> str:
+def shorten(name: str, room_pt: float, font: Font = TEXT_FONT, share: float = 0.5) -> str:
     """Replace as much of the middle of a name by an ellipsis as it takes to fit.
 
     `share` of the letters that stay are from the beginning.
@@ -44,46 +41,47 @@ def shorten(
     name = display_name(name)
 
     def is_too_wide(letters: int) -> bool:
-        return text_width_pt(_cut(name, letters, share), size, weight) > room_pt
+        return text_width_pt(_cut(name, letters, share), font) > room_pt
 
-    if text_width_pt(name, size, weight) <= room_pt:
+    if text_width_pt(name, font) <= room_pt:
         return name
-    letters = bisect_left(range(len(name)), True, key=is_too_wide) - 1
-    return _cut(name, max(letters, 1), share)
+    letters = bisect_left(
+        range(len(name)),
+        True,
+        key=is_too_wide,
+    )
+    return _cut(name, max(letters - 1, 1), share)
 
 
-def shorten_all(
-    names: Sequence[str], room_pt: float, size: float = TEXT_PT, weight: str = "normal"
-) -> list[str]:
+def shorten_all(names: Sequence[str], room_pt: float, font: Font = TEXT_FONT) -> list[str]:
     """Shorten names so that different ones stay different; number them if no cut does that."""
+    different = list(dict.fromkeys(names))
     for share in SHARES:
-        short = [shorten(name, room_pt, size, weight, share) for name in names]
-        if len(set(short)) == len(set(names)):
+        short = [shorten(name, room_pt, font, share) for name in names]
+        if len(set(short)) == len(different):
             return short
     numbered = []
-    numbers = {name: f"{i + 1} " for i, name in enumerate(dict.fromkeys(names))}
     for name in names:
-        room = room_pt - text_width_pt(numbers[name], size, weight)
-        numbered.append(numbers[name] + shorten(name, room, size, weight))
+        number = f"{different.index(name) + 1} "
+        room = room_pt - text_width_pt(number, font)
+        numbered.append(number + shorten(name, room, font))
     return numbered
 
 
-def wrap(name: str, room_pt: float, size: float = TEXT_PT, weight: str = "normal") -> str:
+def wrap(name: str, room_pt: float, font: Font = TEXT_FONT) -> str:
     """Break a name that does not fit at a space, or shorten it; it has two lines at most."""
     name = display_name(name)
-    if text_width_pt(name, size, weight) <= room_pt:
-        return name
     first = name
-    while text_width_pt(first, size, weight) > room_pt:
+    while text_width_pt(first, font) > room_pt:
         first = first.rpartition(" ")[0]
-    if not first:
-        return shorten(name, room_pt, size, weight)
-    rest = name[len(first) + 1 :]
-    return f"{first}\n{shorten(rest, room_pt, size, weight)}"
+    if first == name:
+        return name
+    rest = shorten(name[len(first) :].strip(), room_pt, font)
+    return f"{first}\n{rest}" if first else rest
 
 
 def _cut(name: str, letters: int, share: float) -> str:
-    """Return some letters of the beginning and the end, in whole words if that costs at most half."""
+    """Return letters of the beginning and the end; whole words, if that costs at most half."""
     first = round(letters * share)
     last = len(name) - (letters - first)
     head = name[:first]

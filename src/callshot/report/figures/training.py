@@ -5,9 +5,9 @@ with the baselines trained on all labels, and below the difference. Vertical lin
 which the baseline is ahead in the mean, and by its 98 % interval.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -16,40 +16,50 @@ from callshot.records import CorpusResults, FloatArray, IntArray
 from callshot.records.frames import summarise_samples
 from callshot.report.classifiers import classifier_name, is_trained, paired_values
 from callshot.report.figures.baselines import (
-    baseline_entries,
+    baseline_legend,
     draw_baselines,
     drawable_baselines,
     separate_names,
 )
-from callshot.report.figures.figure_io import FigurePage, make_pages
+from callshot.report.figures.figure_io import Pages, make_pages
 from callshot.report.figures.layout import (
     INTERVAL,
-    K_LABEL,
     METRIC_NAMES,
-    Limits,
+    Frames,
+    Legend,
     PageLayout,
     add_legend,
     axis_limits,
     curve_handle,
     draw_curve,
-    label_shots,
-    label_stacks,
     line_handle,
+    set_scales,
+    set_titles,
 )
-from callshot.report.figures.style import CROSSOVER, SMALL_PT, TEXT_PT, TITLE_PT, ZERO
-from callshot.report.figures.text_fit import shorten, shorten_all, wrap
+from callshot.report.figures.style import CROSSOVER, SMALL_FONT, SMALL_PT, ZERO
+from callshot.report.figures.text_fit import shorten, wrap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-LAYOUT = PageLayout(columns=3, rows=3, row_in=2.65, left_in=0.7, above_in=0.9)
+LAYOUT = PageLayout(
+    columns=3,
+    rows=3,
+    row_in=2.65,
+    left_in=0.7,
+    above_in=0.9,
+    heights=(2.2, 1.0),
+)
 ALPHA = 0.7
 
 
 @dataclass(frozen=True)
 class TrainingPanel:
-    """The centroid and a trained classifier on one encoder, on the same draws."""
+    """The centroid and a trained classifier on one encoder, on the same draws.
+
+    `crossover` has the k from which the trained one is ahead, by `k_mean` and by `k_clear`.
+    """
 
     encoder: str
     classifier: str
@@ -65,14 +75,19 @@ class TrainingPanel:
         return self.centroid["k"].to_list()
 
 
-def plan_training(results: CorpusResults, metric: str) -> Iterator[FigurePage]:
+def plan_training(results: CorpusResults, metric: str) -> Pages:
     """Yield a panel for every encoder with a baseline trained at every k, nine to a page."""
     panels = []
     for trained, centroid in paired_values(results, "shared", metric):
         if is_trained(trained["classifier"][0]):
             panels.append(_make_panel(results, trained, centroid))
-    name = METRIC_NAMES[metric]
-    yield from make_pages("training", panels, LAYOUT.panels, _compose, name)
+    yield from make_pages(
+        "training",
+        panels,
+        LAYOUT.capacity,
+        _compose,
+        METRIC_NAMES[metric],
+    )
 
 
 def _make_panel(
@@ -80,24 +95,13 @@ def _make_panel(
 ) -> TrainingPanel:
     k, trained_samples, samples = align_draws(trained, centroid)
     key = trained.row(0, named=True)
-    crossovers = results.evaluation.crossovers.filter(
-        encoder=key["encoder"],
-        baseline=key["classifier"],
-        labels="k",
-        scoring=key["scoring"],
-        metric=key["metric"],
-        spread=key["spread"],
-    )
-    crossover: dict[str, int | None] = {"k_mean": None, "k_clear": None}
-    if not crossovers.is_empty():
-        crossover = crossovers.select("k_mean", "k_clear").row(0, named=True)
     return TrainingPanel(
         key["encoder"],
         classifier_name(key["classifier"]),
         _summarise(k, samples),
         _summarise(k, trained_samples),
         _summarise(k, trained_samples - samples),
-        crossover,
+        _find_crossover(results.evaluation.crossovers, trained),
         drawable_baselines(results.baselines, trained),
     )
 
@@ -106,45 +110,59 @@ def _summarise(k: IntArray, samples: FloatArray) -> pl.DataFrame:
     return pl.DataFrame({"k": k, **summarise_samples(samples)})
 
 
+def _find_crossover(crossovers: pl.DataFrame, trained: pl.DataFrame) -> dict[str, int | None]:
+    """Return the crossover of a trained classifier; both k are None if there is none."""
+    rows = crossovers.filter(labels="k").join(
+        trained.rename({"classifier": "baseline"}),
+        on=["corpus", "encoder", "baseline", "scoring", "metric", "spread"],
+        how="semi",
+    )
+    if rows.is_empty():
+        return {"k_mean": None, "k_clear": None}
+    return rows.select("k_mean", "k_clear").row(0, named=True)
+
+
 def _compose(figure: "Figure", panels: Sequence[TrainingPanel], metric: str) -> None:
-    stacks, width_in = LAYOUT.add_panels(figure, len(panels), (2.2, 1))
-    limits = _score_limits(panels)
-    differences = pl.concat([panel.difference for panel in panels])
-    difference_limits = axis_limits(differences.select("p01", "p99"), [0.0], low=-1.04, high=1.04)
-    encoders = [panel.encoder for panel in panels]
-    titles = shorten_all(encoders, (width_in - 0.5) * 72, TITLE_PT, "bold")
-    for (upper, lower), panel, title in zip(stacks, panels, titles, strict=True):
+    stacks, width_in = LAYOUT.add_panels(figure, len(panels), (metric, "difference"))
+    limits = axis_limits(
+        _interval([panel.centroid for panel in panels]),
+        _interval([panel.trained for panel in panels]),
+        pl.concat([panel.baselines for panel in panels])["value"],
+    )
+    difference_limits = axis_limits(
+        _interval([panel.difference for panel in panels]),
+        [0.0],
+        low=-1.04,
+        high=1.04,
+    )
+    for (upper, lower), panel in zip(stacks, panels, strict=True):
         _draw_scores(upper, panel)
-        upper.set_title(title)
-        upper.set_ylim(limits)
+        set_scales([upper], panel.shots, width_in - 0.5, limits)
         _draw_difference(lower, panel)
         _describe_crossover(lower, panel, width_in * 72 - 36)
-        lower.set_ylim(difference_limits)
-        lower.tick_params(labelbottom=True)
-        for ax in (upper, lower):
-            _mark_crossover(ax, panel)
-            label_shots(ax, panel.shots, width_in - 0.5)
-    label_stacks(figure, stacks, (metric, "difference"))
-    figure.supxlabel(K_LABEL, fontsize=TEXT_PT)
-    add_legend(figure, _legend_entries(panels))
+        set_scales([lower], panel.shots, width_in - 0.5, difference_limits)
+    encoders = [panel.encoder for panel in panels]
+    set_titles(stacks[:, 0], encoders, width_in - 0.5)
+    add_legend(figure, _make_legend(panels))
     separate_names(figure, stacks[:, 0])
 
 
-def _score_limits(panels: Sequence[TrainingPanel]) -> Limits:
-    curves = pl.concat([curve for panel in panels for curve in (panel.centroid, panel.trained)])
-    baselines = pl.concat([panel.baselines for panel in panels])
-    return axis_limits(curves.select("p01", "p99"), baselines["value"])
+def _interval(curves: Frames) -> pl.DataFrame:
+    return pl.concat(curves).select("p01", "p99")
 
 
 def _draw_scores(ax: "Axes", panel: TrainingPanel) -> None:
     draw_baselines(ax, panel.baselines)
     draw_curve(ax, panel.trained, "trained", ALPHA)
     draw_curve(ax, panel.centroid, "centroid", ALPHA)
+    _mark_crossover(ax, panel)
 
 
 def _draw_difference(ax: "Axes", panel: TrainingPanel) -> None:
     draw_curve(ax, panel.difference, "trained", ALPHA)
     ax.axhline(0.0, **ZERO)
+    _mark_crossover(ax, panel)
+    ax.tick_params(labelbottom=True)  # the shots of encoders may differ
 
 
 def _mark_crossover(ax: "Axes", panel: TrainingPanel) -> None:
@@ -160,19 +178,19 @@ def _describe_crossover(ax: "Axes", panel: TrainingPanel, room_pt: float) -> Non
     text = f"{panel.classifier} is not ahead at the last k"
     if k_mean is not None:
         text = f"{panel.classifier} is ahead from k = {k_mean}"
-    text = wrap(text, room_pt, SMALL_PT)
+    text = wrap(text, room_pt, SMALL_FONT)
     if k_clear is not None:
-        clear = shorten(f"98 % interval above 0 from k = {k_clear}", room_pt, SMALL_PT)
-        text = f"{text}\n{clear}"
+        clear = f"98 % interval above 0 from k = {k_clear}"
+        text += "\n" + shorten(clear, room_pt, SMALL_FONT)
     ax.set_title(text, fontsize=SMALL_PT, fontweight="normal", pad=3)
 
 
-def _legend_entries(panels: Sequence[TrainingPanel]) -> dict[str, Any]:
+def _make_legend(panels: Sequence[TrainingPanel]) -> Legend:
     classifiers = dict.fromkeys(panel.classifier for panel in panels)
     return {
         f"centroid: {INTERVAL}": curve_handle("centroid"),
         f"{' or '.join(classifiers)}, on the same draws": curve_handle("trained"),
         "mean difference above 0 from here on": line_handle(CROSSOVER["k_mean"]),
         "98 % interval above 0 from here on": line_handle(CROSSOVER["k_clear"]),
-        **baseline_entries(panel.baselines for panel in panels),
+        **baseline_legend(panel.baselines for panel in panels),
     }
