@@ -149,7 +149,7 @@ def _compose_sweep(figure: "Figure", panels: Panels, complete_shots: int) -> Non
         columns,
         columns,
         labels=[_metric_label(curve)] * rows + ["new\nexemplars"],
-        heights=[1.0] * rows + [0.3],
+        heights=[1.0] * rows + [0.36],
     )
     axes = stacks[:, :-1].T.ravel()
     for ax in axes[len(panels) :]:
