@@ -1,0 +1,65 @@
+"""Runs of a study in another process that kills itself with SIGKILL, as a power cut would.
+
+The processes are forked from a server that has imported callshot already: none waits for imports.
+"""
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from callshot.records import Progress
+from callshot.study import steps
+from callshot.study.run import run_study
+from callshot.study.steps import Step
+from callshot.study.study_file import read_study
+
+
+def kill_self(*_: Any) -> None:
+    """Kill the process that calls this; no cleanup runs."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def run_killed(run: Callable[..., None], *arguments: Any) -> None:
+    """Run a function in another process, and check that the process was killed."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["callshot.study.run"])
+    process = context.Process(target=run, args=arguments)
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+
+
+def run_until_step(path: Path, kind: str, moment: str) -> None:
+    """Run a study until a step of a kind: "during" its work, or "after" it, before its note."""
+    run_step = Step.run
+
+    def run_or_die(step: Step, progress: Progress) -> None:
+        if step.kind == kind:
+            if moment == "during":
+                progress = kill_self
+            else:
+                steps.write_atomic = kill_self
+        run_step(step, progress)
+
+    Step.run = run_or_die
+    run_study(read_study(path))
+
+
+def run_until_checkpoint(path: Path, count: int) -> None:
+    """Run a study on one thread until it has saved some checkpoints of networks."""
+    from callshot.baselines.checkpoints import CheckpointStore
+
+    save_checkpoint = CheckpointStore.save_checkpoint
+    saved = []
+
+    def save_or_die(store: CheckpointStore, checkpoint: Any) -> None:
+        save_checkpoint(store, checkpoint)
+        saved.append(checkpoint)
+        if len(saved) == count:
+            kill_self()
+
+    CheckpointStore.save_checkpoint = save_or_die
+    run_study(read_study(path), threads=1)
