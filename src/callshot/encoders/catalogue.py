@@ -233,10 +233,21 @@ def apply_choices(spec: EncoderSpec, choices: Mapping[str, str]) -> EncoderSpec:
     """Return an encoder with some options changed; texts are parsed as the type of the default."""
     values = _parse_choices(spec, choices)
     options = {name: values[name] for name in spec.options}
-    dimension: Any = options.get("dimension", options.get("coefficients", spec.dimension))
+    dimension: Any = options.get(
+        "dimension",
+        options.get("coefficients", spec.dimension),
+    )
     check_whole_number(f"{spec.name}: dimension", dimension)
-    check_whole_number(f"{spec.name}: layer", options.get("layer", 1), maximum=HUBERT_LAYERS)
-    check_choice(f"{spec.name}: sequence", options.get("sequence", "windows"), SEQUENCES)
+    check_whole_number(
+        f"{spec.name}: layer",
+        options.get("layer", 1),
+        maximum=HUBERT_LAYERS,
+    )
+    check_choice(
+        f"{spec.name}: sequence",
+        options.get("sequence", "windows"),
+        SEQUENCES,
+    )
     spec = replace(spec, options=options, dimension=dimension)
     if spec.windowing is None:
         return spec
@@ -258,8 +269,8 @@ def match_files(spec: EncoderSpec, files: Sequence[Path]) -> list[tuple[Weight, 
     [('model.onnx', 'my.onnx')]
     """
     if not spec.torch_weights:
-        last = len(files) - 1
-        return [(weight, files[min(n, last)]) for n, weight in enumerate(spec.weights)]
+        repeated = [*files, *[files[-1]] * len(spec.weights)]
+        return list(zip(spec.weights, repeated, strict=False))
     weights = (*spec.weights, *spec.torch_weights)
     pairs = []
     for file in files:

@@ -3,28 +3,28 @@
 A line that begins with a backslash holds the lowest and highest frequency of the label before it.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from callshot.corpus.annotations.rows import (
-    FREQUENCIES,
+    Annotations,
     Hints,
     Rows,
     check_one_recording,
     check_spans,
 )
 from callshot.corpus.annotations.text import (
+    FREQUENCIES,
     RowError,
     escape_controls,
     format_float,
-    parse_frequency,
+    parse_cell,
     parse_number,
     quote,
     read_text,
     split_filled_lines,
     unescape_controls,
 )
-from callshot.records import Annotation, Cell
+from callshot.records import Cell
 
 KIND = "an Audacity label track"
 FREQUENCY_MARK = "\\"
@@ -85,12 +85,12 @@ def _parse_frequencies(line: str) -> dict[str, Cell]:
     _, *cells = [*line.split("\t"), "", ""]
     extra: dict[str, Cell] = {}
     for name, cell in zip(FREQUENCIES, cells, strict=False):
-        value = parse_frequency(cell, name)
-        extra[name] = None if value is None or value < 0 else value
+        value = parse_cell(cell, name)
+        extra[name] = None if isinstance(value, float) and value < 0 else value
     return extra
 
 
-def write(annotations: Sequence[Annotation], path: Path) -> str:
+def write(annotations: Annotations, path: Path) -> str:
     """Return the label track of one recording; frequencies are the only extra cells it can hold."""
     check_spans(annotations, path, KIND)
     check_one_recording(annotations, path, KIND)

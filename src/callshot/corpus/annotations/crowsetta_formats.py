@@ -16,7 +16,7 @@ from xml.parsers import expat
 from callshot.corpus.annotations.delimited import read_table
 from callshot.corpus.annotations.mat_check import check_mat
 from callshot.corpus.annotations.rows import Hints, Rows
-from callshot.corpus.annotations.text import read_text, split_lines
+from callshot.corpus.annotations.text import read_text
 from callshot.errors import CallshotError, InputError
 from callshot.files import error_reason
 
@@ -53,6 +53,14 @@ def read(name: str, read_calls: CallReader, rows: Rows, hints: Hints) -> None:
                 path=call.path,
                 in_frames=call.in_frames,
             )
+
+
+def recognise(
+    suffixes: tuple[str, ...], pattern: str, reason: str, path: Path, head: str, hints: Hints
+) -> str | None:
+    """Recognise a file by its suffix and the pattern that it begins with."""
+    is_match = path.name.lower().endswith(suffixes) and re.match(pattern, head) is not None
+    return reason if is_match else None
 
 
 def _read_calls(name: str, read_calls: CallReader, path: Path, hints: Hints) -> list[Call]:
@@ -173,31 +181,3 @@ def read_yarden(crowsetta: Any, path: Path, hints: Hints) -> Iterator[Call]:
     sequences = songs.to_seq(round_times=False)
     for audio, sequence in zip(songs.audio_paths, sequences, strict=True):
         yield from _read_segments(sequence, str(audio))
-
-
-def is_birdsong(path: Path, head: str, hints: Hints) -> str | None:
-    """Recognise XML whose first element is <Sequences>."""
-    element = re.search(r"<([A-Za-z_][\w.-]*)", head)
-    if path.suffix.lower() == ".xml" and element is not None and element[1] == "Sequences":
-        return "it is XML that begins with <Sequences>"
-    return None
-
-
-def is_notmat(path: Path, head: str, hints: Hints) -> str | None:
-    """Recognise a MATLAB file with the suffix .not.mat."""
-    if path.name.endswith(".not.mat") and head.startswith("MATLAB"):
-        return "it is a MATLAB file called .not.mat"
-    return None
-
-
-def is_timit(path: Path, head: str, hints: Hints) -> str | None:
-    """Recognise a .phn or .wrd file that begins with two integers."""
-    first_line = split_lines(head)[0]
-    if path.suffix.lower() in (".phn", ".wrd") and re.match(r"[0-9]+ [0-9]+ \S", first_line):
-        return f"it is called {path.suffix} and its lines are two samples and a text"
-    return None
-
-
-def is_never(path: Path, head: str, hints: Hints) -> str | None:
-    """Recognise nothing: the format is read only when it is asked for."""
-    return None

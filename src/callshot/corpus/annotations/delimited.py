@@ -20,6 +20,7 @@ from typing import Any
 
 from callshot.corpus.annotations.rows import (
     TYPED,
+    Annotations,
     Hints,
     Rows,
     Table,
@@ -38,7 +39,7 @@ from callshot.corpus.annotations.text import (
     suggest_name,
 )
 from callshot.errors import InputError, OptionError, OutputError
-from callshot.records import Annotation, Cell
+from callshot.records import Cell
 
 # In the order of preference; case, spaces and punctuation do not matter.
 # fmt: off
@@ -238,7 +239,7 @@ def _check_clips(rows: Rows, table: Table) -> None:
         )
 
 
-def write(annotations: Sequence[Annotation], path: Path) -> str:
+def write(annotations: Annotations, path: Path) -> str:
     """Return a CSV table; extra cells get a column each."""
     extra = extra_columns(annotations)
     path_columns = _choose_path_columns(annotations, path, extra)
@@ -270,9 +271,7 @@ def _check_columns(names: Sequence[str], extra: Sequence[str], path: Path) -> No
             )
 
 
-def _choose_path_columns(
-    annotations: Sequence[Annotation], path: Path, extra: Sequence[str]
-) -> list[str]:
+def _choose_path_columns(annotations: Annotations, path: Path, extra: Sequence[str]) -> list[str]:
     """Return the columns that name the recording: `recording`, or `path` with it as the group.
 
     The path is called `path` too if an extra column could be mistaken for it.
@@ -290,7 +289,7 @@ def _choose_path_columns(
     return ["path" if "path" in _find_columns(extra, NO_HINTS) else "recording"]
 
 
-def _choose_time_columns(annotations: Sequence[Annotation], path: Path) -> tuple[str, str]:
+def _choose_time_columns(annotations: Annotations, path: Path) -> tuple[str, str]:
     in_frames = {annotation.in_frames for annotation in annotations}
     if len(in_frames) > 1:
         raise OutputError(

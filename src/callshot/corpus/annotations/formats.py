@@ -3,13 +3,13 @@
 A format is one row of FORMATS; they are tried in this order.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from callshot.corpus.annotations import audacity, crowsetta_formats, delimited, raven, textgrid
-from callshot.corpus.annotations.rows import Hints, Rows, check_annotations
+from callshot.corpus.annotations.rows import Annotations, Hints, Rows, check_annotations
 from callshot.corpus.annotations.text import quote, read_head, split_lines, suggest_name
 from callshot.errors import InputError, OptionError
 from callshot.files import atomic_path
@@ -32,7 +32,7 @@ class Format:
     title: str
     recognise: Recogniser
     read: Callable[[Rows, Hints], None]
-    write: Callable[[Sequence[Annotation], Path], str] | None = None
+    write: Callable[[Annotations, Path], str] | None = None
     extra: str | None = None
 
 
@@ -54,8 +54,12 @@ def _crowsetta_format(
     name: str,
     title: str,
     read_calls: crowsetta_formats.CallReader,
-    recognise: Recogniser = crowsetta_formats.is_never,
+    suffixes: tuple[str, ...] = (),
+    pattern: str = "",
+    reason: str = "",
 ) -> Format:
+    """Return a format that crowsetta reads; without suffixes it is never recognised."""
+    recognise = partial(crowsetta_formats.recognise, suffixes, pattern, reason)
     read = partial(crowsetta_formats.read, name, read_calls)
     return Format(name, title, recognise, read, extra=crowsetta_formats.EXTRA)
 
@@ -68,19 +72,25 @@ FORMATS = (
         "birdsong-recognition-dataset",
         "Annotation.xml of BirdsongRecognition",
         crowsetta_formats.read_birdsong,
-        crowsetta_formats.is_birdsong,
+        (".xml",),
+        r"[^<]*(?:<[^A-Za-z_][^<]*)*<Sequences(?![\w.-])",  # the first element
+        "it is XML that begins with <Sequences>",
     ),
     _crowsetta_format(
         "notmat",
         ".not.mat of evsonganaly",
         crowsetta_formats.read_notmat,
-        crowsetta_formats.is_notmat,
+        (".not.mat",),
+        "MATLAB",
+        "it is a MATLAB file called .not.mat",
     ),
     _crowsetta_format(
         "timit",
         "TIMIT transcription",
         crowsetta_formats.read_timit,
-        crowsetta_formats.is_timit,
+        (".phn", ".wrd"),
+        r"[0-9]+ [0-9]+ \S",
+        "its lines are two samples and a text, and it is called .phn or .wrd",
     ),
     _crowsetta_format("generic-seq", "crowsetta's generic-seq", crowsetta_formats.read_generic_seq),
     _crowsetta_format("simple-seq", "crowsetta's simple-seq", crowsetta_formats.read_simple_seq),
@@ -164,7 +174,7 @@ def read_annotations(path: Path, format: str = "auto", hints: Hints = NO_HINTS) 
     return Reading(chosen.name, reason, rows.annotations, rows.rejects, rows.notes)
 
 
-def write_annotations(annotations: Sequence[Annotation], path: Path, format: str) -> None:
+def write_annotations(annotations: Annotations, path: Path, format: str) -> None:
     """Write an annotation file: the whole of it, or nothing.
 
     Parameters

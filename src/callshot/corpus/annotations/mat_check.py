@@ -65,8 +65,6 @@ class Elements:
     def next_integers(self, kind: int) -> tuple[int, ...]:
         """Return the integers of the next element."""
         _, data = self.next(kind)
-        if len(data) % 4:
-            raise DamageError(f"expected integers of 4 bytes, got {len(data)} bytes")
         return struct.unpack(f"{self.byte_order}{len(data) // 4}{INTEGER_CODES[kind]}", data)
 
     def _read(self, size: int) -> bytes:
@@ -90,7 +88,7 @@ def check_mat(path: Path) -> None:
         if not raw.startswith(b"MATLAB 5.0") or byte_order is None:
             raise DamageError("expected the header of a MATLAB 5.0 file")
         _check_file(Elements(raw[HEADER_BYTES:], byte_order))
-    except (DamageError, zlib.error) as error:
+    except (DamageError, struct.error, zlib.error) as error:
         raise InputError(
             f"{path}: not a MATLAB file that crowsetta can read ({error}); "
             "save it again, as version 6 or 7"

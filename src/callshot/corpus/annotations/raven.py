@@ -6,13 +6,13 @@ selection that is listed once for each view of the sound becomes one annotation.
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 
 from callshot.corpus.annotations.rows import (
-    FREQUENCIES,
+    Annotations,
     Hints,
     Rows,
     Table,
@@ -25,6 +25,7 @@ from callshot.corpus.annotations.rows import (
     normalize_name,
 )
 from callshot.corpus.annotations.text import (
+    FREQUENCIES,
     RowError,
     escape_controls,
     format_float,
@@ -207,7 +208,7 @@ def _parse_times(cells: Cells) -> tuple[float, float]:
     return offset_s, float(Decimal(repr(offset_s)) + length_s)
 
 
-def write(annotations: Sequence[Annotation], path: Path) -> str:
+def write(annotations: Annotations, path: Path) -> str:
     """Return a selection table; with many recordings, each row names its file.
 
     Groups of recordings are not written.

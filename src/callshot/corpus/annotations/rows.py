@@ -14,15 +14,17 @@ from pathlib import Path
 from callshot.corpus.annotations.text import (
     RowError,
     list_names,
-    parse_frequency,
-    parse_integer,
+    parse_cell,
     quote,
     suggest_name,
 )
 from callshot.errors import InputError, OutputError
 from callshot.records import Annotation, Cell, Reject
 
-FREQUENCIES = ("low_freq_hz", "high_freq_hz")
+Annotations = Sequence[Annotation]
+Cells = Sequence[str]
+Extra = Mapping[str, Cell]
+
 TYPED = {"lowfreqhz": "low_freq_hz", "highfreqhz": "high_freq_hz", "fold": "fold"}
 
 
@@ -84,7 +86,7 @@ class Rows:
         path: str | None = None,
         recording: str | None = None,
         in_frames: bool = False,
-        extra: Mapping[str, Cell] | None = None,
+        extra: Extra | None = None,
     ) -> None:
         """Add an annotation; raise RowError if it is not valid."""
         annotation = Annotation(
@@ -122,7 +124,7 @@ def check_annotation(annotation: Annotation) -> None:
         raise RowError("no label")
 
 
-def check_annotations(annotations: Iterable[Annotation], path: Path) -> None:
+def check_annotations(annotations: Annotations, path: Path) -> None:
     """Raise OutputError for the first annotation that no reader would accept."""
     for number, annotation in enumerate(annotations, start=1):
         try:
@@ -131,7 +133,7 @@ def check_annotations(annotations: Iterable[Annotation], path: Path) -> None:
             raise OutputError(f"{path}: annotation {number} cannot be written: {error}") from None
 
 
-def check_spans(annotations: Iterable[Annotation], path: Path, kind: str) -> None:
+def check_spans(annotations: Annotations, path: Path, kind: str) -> None:
     """Raise OutputError unless all annotations have a start and end in seconds."""
     for number, annotation in enumerate(annotations, start=1):
         if annotation.end_s is None:
@@ -143,7 +145,7 @@ def check_spans(annotations: Iterable[Annotation], path: Path, kind: str) -> Non
             raise OutputError(f"{path}: annotation {number} counts frames; {kind} needs seconds")
 
 
-def check_one_recording(annotations: Iterable[Annotation], path: Path, kind: str) -> None:
+def check_one_recording(annotations: Annotations, path: Path, kind: str) -> None:
     """Raise OutputError if annotations are on several recordings."""
     count = len({annotation.path for annotation in annotations})
     if count > 1:
@@ -153,7 +155,7 @@ def check_one_recording(annotations: Iterable[Annotation], path: Path, kind: str
         )
 
 
-def extra_columns(annotations: Iterable[Annotation]) -> list[str]:
+def extra_columns(annotations: Annotations) -> list[str]:
     """Return the names of all extra cells, in the order of their first use."""
     names: dict[str, None] = {}
     for annotation in annotations:
@@ -179,9 +181,7 @@ def normalize_name(name: str) -> str:
     return "".join(filter(str.isalnum, name.casefold()))
 
 
-def find_column(
-    names: Sequence[str], wanted: Iterable[str], exclude: Collection[int] = ()
-) -> int | None:
+def find_column(names: Cells, wanted: Iterable[str], exclude: Collection[int] = ()) -> int | None:
     """Return the index of the first wanted column, by exact or else by normalized name."""
     columns = {name: index for index, name in enumerate(names) if index not in exclude}
     normalized = {normalize_name(name): index for name, index in reversed(columns.items())}
@@ -192,7 +192,7 @@ def find_column(
     return None
 
 
-def find_columns(names: Sequence[str], wanted: Mapping[str, Iterable[str]]) -> dict[str, int]:
+def find_columns(names: Cells, wanted: Mapping[str, Iterable[str]]) -> dict[str, int]:
     """Find several columns, each by any of its names; missing ones are left out."""
     columns = {key: find_column(names, synonyms) for key, synonyms in wanted.items()}
     return {key: column for key, column in columns.items() if column is not None}
@@ -251,26 +251,20 @@ class Table:
             raise self.error(f"columns {names} are both {name}; remove one")
         self.extra[name] = index
 
-    def split(self, cells: Sequence[str]) -> dict[str, str]:
+    def split(self, cells: Cells) -> dict[str, str]:
         """Return the cells of a row by callshot's names; surplus cells must be empty."""
         width = len(self.names)
         if len(cells) < width or any(cells[width:]):
             raise RowError(f"expected {width} fields as in the header, got {len(cells)}")
         return self.select(cells)
 
-    def select(self, cells: Sequence[str]) -> dict[str, str]:
+    def select(self, cells: Cells) -> dict[str, str]:
         """Return the cells of a complete row by callshot's names."""
         return {name: cells[column] for name, column in self.columns.items()}
 
-    def parse_extra(self, cells: Sequence[str]) -> dict[str, Cell]:
+    def parse_extra(self, cells: Cells) -> dict[str, Cell]:
         """Return the cells of the extra columns of a row; None for empty ones."""
-        extra: dict[str, Cell] = {}
-        for name, column in self.extra.items():
-            text = cells[column]
-            if name in FREQUENCIES:
-                extra[name] = parse_frequency(text, name, decimal_comma=self.decimal_comma)
-            elif name == "fold":
-                extra[name] = parse_integer(text, name)
-            else:
-                extra[name] = text or None
-        return extra
+        return {
+            name: parse_cell(cells[column], name, decimal_comma=self.decimal_comma)
+            for name, column in self.extra.items()
+        }

@@ -28,6 +28,7 @@ ENCODINGS = {
 NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 MISSING = ("", "na", "nan")  # as R and pandas write it
+FREQUENCIES = ("low_freq_hz", "high_freq_hz")
 CONTROLS = {"␉": "\t", "␊": "\n", "␍": "\r"}
 ESCAPES = str.maketrans(
     {"\t": "␉", "\n": "␊", "\r": "␍", "␉": "␛␉", "␊": "␛␊", "␍": "␛␍", "␛": "␛␛"}
@@ -155,21 +156,20 @@ def parse_number(text: str, name: str, *, decimal_comma: bool = True) -> float:
     return value
 
 
-def parse_frequency(text: str, name: str, *, decimal_comma: bool = True) -> float | None:
-    """Parse a frequency; None if it is missing."""
-    if text.strip().lower() in MISSING:
+def parse_cell(text: str, name: str, *, decimal_comma: bool = True) -> Cell:
+    """Parse an extra cell: frequencies are numbers, folds integers; None if it is missing."""
+    value = text.strip().lower()
+    if name in FREQUENCIES:
+        if value in MISSING:
+            return None
+        return parse_number(text, name, decimal_comma=decimal_comma)
+    if name != "fold":
+        return text or None
+    if not value:
         return None
-    return parse_number(text, name, decimal_comma=decimal_comma)
-
-
-def parse_integer(text: str, name: str) -> int | None:
-    """Parse an integer; None if it is missing."""
-    digits = text.strip()
-    if not digits:
-        return None
-    if INTEGER.fullmatch(digits) is None:
+    if INTEGER.fullmatch(value) is None:
         raise RowError(f"{name}: expected an integer, got {quote(text)}")
-    return int(digits)
+    return int(value)
 
 
 def format_float(value: Cell, missing: str = "") -> str:
