@@ -199,7 +199,7 @@ def _add_sweep(
 
 
 def _check_table(table: Embeddings, first: Embeddings) -> None:
-    """Check what would give meaningless numbers; tables from files were checked row by row before."""
+    """Check a table; tables from files were checked row by row before."""
     if len(set(table.segment)) != len(table):
         raise InputError(f"{table.source}: column segment: two segments have the same id")
     for name in ("segment", "recording", "label"):
