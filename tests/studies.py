@@ -5,8 +5,10 @@ from pathlib import Path
 import numpy as np
 import soundfile as sf
 
+from callshot.records import Embeddings
 from callshot.study.run import run_study
 from callshot.study.study_file import read_study
+from callshot.tables.embedding_tables import write_table
 
 RATE_HZ = 16000
 CALL_S = 1.2
@@ -74,6 +76,22 @@ def replace_text(path: Path, old: str, new: str) -> None:
     text = path.read_text(encoding="utf-8")
     assert old in text
     path.write_text(text.replace(old, new), encoding="utf-8")
+
+
+def write_embeddings(path: Path, encoder: str = "mine", seed: int = 0) -> Path:
+    """Write vectors of 60 calls of three types in 20 recordings; some calls have two labels."""
+    rng = np.random.default_rng(seed)
+    means = {"rumble": 0.0, "growl": 1.0, "trumpet": 4.0}  # rumbles and growls are alike
+    label = list(means) * 20
+    vectors = np.array([[means[name], 0, 0, 0] for name in label])
+    vectors = vectors + rng.normal(size=vectors.shape)
+    labels = [(name,) for name in label]
+    labels[::10] = [(name, "trumpet") for name in label[::10]]
+    segment = [f"s{n:02}" for n in range(60)]
+    recording = [f"r{n // 3:02}" for n in range(60)]
+    table = Embeddings(encoder, vectors.astype(np.float32), segment, recording, label, labels)
+    write_table(table, path)
+    return path
 
 
 def write_linear(path: Path, samples: int, dimension: int, seed: int) -> Path:

@@ -44,7 +44,7 @@ def read_corpus_results(folders: CorpusFolders) -> CorpusResults:
     segments = set(whole.segments.segment)
     tables = [read_table(path).only(segments) for path in folders.tables]
     stats, notes = read_stats(folders.segments / SEGMENTS_INFO)
-    baselines = _join_baselines(trained, folders, [table.encoder for table in tables])
+    baselines = join_baselines(trained, folders, [table.encoder for table in tables])
     others = _other_classifiers(whole, trained, folders.reference)
     evaluation = whole.select_classifiers([folders.reference])
     values = evaluation.values
@@ -95,7 +95,7 @@ def _other_classifiers(
     return None if others.curve.is_empty() else others
 
 
-def _join_baselines(
+def join_baselines(
     trained: Sequence[BaselineResults], folders: CorpusFolders, encoders: Sequence[str]
 ) -> pl.DataFrame:
     """Return trained baselines, then those of a file, marked as references where names clash."""
