@@ -2,7 +2,7 @@
 
     segmentation = segment(audio, annotations)      recordings and annotations → segments
     tables = [embed(segmentation, name) …]          audio of segments → vectors of frozen encoders
-    result = evaluate(tables)                       folds, support sets, centroids, scores, intervals
+    result = evaluate(tables)                       folds, support sets, centroids, intervals
     baselines = train_baselines(tables)             would training be better?
 
 Read this first; `callshot.fewshot.reference` has the evaluation itself, slow and literal.

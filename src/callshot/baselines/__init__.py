@@ -1,1 +1,1 @@
-"""EMBEDDINGS → THE SCORES OF TRAINED CLASSIFIERS, under the folds, draws and metrics of the centroid."""
+"""Trained classifiers to compare with, on the folds, draws and metrics of the centroid."""

@@ -230,8 +230,8 @@ class ProtocolOptions:
     score: Annotated[
         str,
         typer.Option(
-            help="log: log-odds. softmax: as in the paper; it saturates, and the cost of its ties is "
-            "measured (twice the time)."
+            help="log: log-odds. softmax: as in the paper; it saturates, and the cost of its ties "
+            "is measured (twice the time)."
         ),
     ] = "log"
     classifiers: Annotated[
@@ -245,8 +245,8 @@ class ProtocolOptions:
     spread: Annotated[
         str,
         typer.Option(
-            help="Where intervals come from. per-query: the paper's bootstrap. shared: one labelled "
-            "set for all queries. both."
+            help="Where intervals come from. per-query: the paper's bootstrap. shared: one "
+            "labelled set for all queries. both."
         ),
     ] = "both"
 

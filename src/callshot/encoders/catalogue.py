@@ -233,10 +233,7 @@ def apply_choices(spec: EncoderSpec, choices: Mapping[str, str]) -> EncoderSpec:
     """Return an encoder with some options changed; texts are parsed as the type of the default."""
     values = _parse_choices(spec, choices)
     options = {name: values[name] for name in spec.options}
-    dimension: Any = options.get(
-        "dimension",
-        options.get("coefficients", spec.dimension),
-    )
+    dimension: Any = options.get("dimension", options.get("coefficients", spec.dimension))
     check_whole_number(f"{spec.name}: dimension", dimension)
     check_whole_number(
         f"{spec.name}: layer",

@@ -89,20 +89,18 @@ def embed(
     store
         Folder in which embeddings are kept; by default the user's cache.
     device, threads
-        Device ("cpu" or "cuda") and number of threads of the model.
+        "cpu" or "cuda", and the threads of the model.
     write_sequences
         Called with the names of the segments and the sequence of each one.
     source
         Name of the segments in error messages.
     progress
-        Called with the share of the work that was done.
+        Called with each share of the work.
 
     Returns
     -------
-    table
-        The vectors, one row per segment that could be embedded.
-    rejects
-        The segments that could not be embedded, with the reasons.
+    tuple
+        The vectors, one row per embedded segment; the other segments, with the reasons.
 
     Raises
     ------
@@ -134,12 +132,8 @@ def embed(
             raise InputError(f"{source}: no segment could be embedded from {root}{reason}")
         pairs = zip(segments, all_keys, strict=True)
         embedded = [segment for segment, key in pairs if key is not None]
-        table = make_table(
-            display_name(spec),
-            embedded,
-            opened_store.vectors(keys),
-            source,
-        )
+        vectors = opened_store.vectors(keys)
+        table = make_table(display_name(spec), embedded, vectors, source)
         if write_sequences is not None:
             write_sequences(table.segment, opened_store.sequences(keys))
     return table, rejects

@@ -4,8 +4,8 @@ With how many exemplars does the centroid pass a baseline trained on all labels?
 crossover. And with how many does training pay, given the same exemplars? For that the baseline is
 trained at every k on the draws that the centroid sees, and what the draws do to both cancels out.
 
-`k_clear` rests on the 98 % interval of the difference. It needs 100 samples or more that differ, and
-holds up to k* only: beyond k* pools run out, and draws that must be equal have no spread.
+`k_clear` rests on the 98 % interval of the difference. It needs 100 samples or more that differ,
+and holds up to k* only: beyond k* pools run out, and draws that must be equal have no spread.
 """
 
 from typing import Any

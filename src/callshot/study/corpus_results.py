@@ -23,7 +23,7 @@ from callshot.tables.fold_files import read_categories, read_references
 
 @dataclass(frozen=True)
 class CorpusFolders:
-    """Where the steps of one corpus wrote: segments, tables of embeddings, and results."""
+    """Where the steps of one corpus wrote segments, embeddings and results."""
 
     corpus: str
     corpora: Sequence[str]  # all of the study
@@ -98,7 +98,7 @@ def _other_classifiers(
 def join_baselines(
     trained: Sequence[BaselineResults], folders: CorpusFolders, encoders: Sequence[str]
 ) -> pl.DataFrame:
-    """Return trained baselines, then references; one with the name of a trained one is marked."""
+    """Return trained baselines, then those of a file, marked as references where names clash."""
     baselines = pl.concat(
         [BaselineResults().baselines, *(results.baselines for results in trained)]
     )

@@ -70,9 +70,10 @@ def write_study(path: Path, inspection: Inspection, source: CorpusSource) -> Non
         name = source.corpus.name
         title = source.corpus.title
     calls = len(segmentation.segments)
+    recordings = len(segmentation.recordings)
     types = len({segment.label for segment in segmentation.segments})
     lines = [
-        f"# A study of {calls} calls of {types} types in {len(segmentation.recordings)} recordings.",
+        f"# A study of {calls} calls of {types} types in {recordings} recordings.",
         f"# Run it:               callshot run {path.name}",
         f"# See what would run:   callshot run {path.name} --dry-run",
         "",

@@ -124,7 +124,7 @@ class _Planner:
     def embed_step(self, steps: CorpusSteps, encoder: EncoderPart, kind: str) -> Step:
         """Return the step of an encoder's vectors, or of its sequences.
 
-        These are two steps: with sequences, some models give vectors that differ in the last digits.
+        These are two steps: with sequences, some models give other last digits of vectors.
         """
         corpus = steps.corpus
         folder = self.study.work / kind / corpus.name / folder_name(encoder.title)

@@ -1,4 +1,4 @@
-"""study.toml → a Study: every key known, every value of its type, every path there, before any work.
+"""study.toml → a Study, with every key, type and path checked before any work.
 
 title, out, store         the title, where results go, where embeddings are stored
 [corpus.NAME]             recordings, their annotations, and how segments are cut
