@@ -1,11 +1,12 @@
 """Runs of a study in another process that kills itself with SIGKILL, as a power cut would.
 
-The processes are forked from a server that has imported callshot already: none waits for imports.
+The processes are forked from a server that has imported callshot, and torch where a test uses it.
 """
 
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from callshot.study import steps
 from callshot.study.run import run_study
 from callshot.study.steps import Step
 from callshot.study.study_file import read_study
+from networks import short_training
 
 
 def kill_self(*_: Any) -> None:
@@ -25,7 +27,8 @@ def kill_self(*_: Any) -> None:
 def run_killed(run: Callable[..., None], *arguments: Any) -> None:
     """Run a function in another process, and check that the process was killed."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["callshot.study.run"])
+    preload = [name for name in ("callshot.study.run", "torch") if name in sys.modules]
+    context.set_forkserver_preload(preload)
     process = context.Process(target=run, args=arguments)
     process.start()
     process.join()
@@ -49,17 +52,18 @@ def run_until_step(path: Path, kind: str, moment: str) -> None:
 
 
 def run_until_checkpoint(path: Path, count: int) -> None:
-    """Run a study on one thread until it has saved some checkpoints of networks."""
+    """Run a study with short trainings, on one thread, until it has saved some checkpoints."""
     from callshot.baselines.checkpoints import CheckpointStore
 
-    save_checkpoint = CheckpointStore.save_checkpoint
+    save = CheckpointStore.save
     saved = []
 
-    def save_or_die(store: CheckpointStore, checkpoint: Any) -> None:
-        save_checkpoint(store, checkpoint)
-        saved.append(checkpoint)
+    def save_or_die(store: CheckpointStore, *content: Any) -> None:
+        save(store, *content)
+        saved.append(content)
         if len(saved) == count:
             kill_self()
 
-    CheckpointStore.save_checkpoint = save_or_die
-    run_study(read_study(path), threads=1)
+    CheckpointStore.save = save_or_die
+    with short_training():
+        run_study(read_study(path), threads=1)

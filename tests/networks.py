@@ -1,8 +1,12 @@
 """Helpers of the tests that train networks: interruptions, and saved trainings."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -43,3 +47,17 @@ def saved_phases(folder: Path) -> dict[str, str]:
     """Return the phase of each training by fold, seed and kind of network."""
     paths = sorted(folder.glob("*.safetensors"))
     return {path.name.rpartition("-")[0]: read_header(path)["phase"] for path in paths}
+
+
+@contextmanager
+def short_training(epochs: int = 4) -> Iterator[None]:
+    """Train networks for a few epochs at most."""
+    from callshot.baselines import frame_classifier, recurrent_network
+
+    recurrent = partial(recurrent_network.RecurrentConfig, epochs=epochs)
+    end_to_end = partial(frame_classifier.FrameConfig, epochs=epochs)
+    with (
+        patch.object(recurrent_network, "RecurrentConfig", recurrent),
+        patch.object(frame_classifier, "FrameConfig", end_to_end),
+    ):
+        yield

@@ -142,7 +142,8 @@ def test_the_refinement_goes_from_the_centroid_to_logistic_regression_by_steps()
     assert line_values(first)[1] == [0.51 + step / 1e6 for step in (0, 1, 2, 5, 90000)]
     labels = [label.get_text() for label in first.get_xticklabels()]
     assert labels == ["0", "1", "10", "100", "1 000", "10 000"]
-    assert [text.get_text() for text in first.texts] == ["centroid", "logistic regression"]
+    assert first.get_title(loc="left") == "centroid"
+    assert first.get_title(loc="right") == "logistic regression"
 
 
 def test_confusion_is_a_share_of_each_row_with_counts_if_there_is_room():

@@ -198,7 +198,6 @@ def _add_colour_bar(figure: "Figure") -> None:
     if first.texts:
         label += "\n(numbers: queries, mean over draws)"
     bar.set_label(label, fontsize=TICK_PT)
-    bar.outline.set_linewidth(0.4)
     bar.set_ticks(
         [0, 0.25, 0.5, 0.75, 1],
         labels=["0", "¼", "½", "¾", "1"],

@@ -5,7 +5,7 @@ regression.
 """
 
 from math import log10
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import polars as pl
 
@@ -52,8 +52,8 @@ def _compose(figure: "Figure", panels: Frames) -> None:
         _label_steps(ax, panel["step"][-1])
         ax.set_ylim(axis_limits(panel["value"]))
         ax.set_ylabel(METRIC_NAMES[panel["metric"][0]])
-        _write_end(ax, 0.0, "left", "centroid")
-        _write_end(ax, 1.0, "right", "logistic regression")
+        _write_end(ax, "left", "centroid")
+        _write_end(ax, "right", "logistic regression")
     legend = {}
     for number, encoder in enumerate(encoders):
         legend[encoder] = line_handle(series_style(number))
@@ -80,16 +80,12 @@ def _label_steps(ax: "Axes", last: int) -> None:
     ax.set_xlim(-0.2, step_position(last) + 0.2)
 
 
-def _write_end(ax: "Axes", x: float, side: str, text: str) -> None:
+def _write_end(ax: "Axes", side: Literal["left", "right"], text: str) -> None:
     """Name the classifier at one end of the axis."""
-    ax.annotate(
+    ax.set_title(
         text,
-        xy=(x, 1.0),
-        xycoords="axes fraction",
-        xytext=(0, 3),
-        textcoords="offset points",
-        ha=side,
-        va="bottom",
+        loc=side,
         fontsize=SMALL_PT,
+        fontweight="normal",
         color=GREY,
     )

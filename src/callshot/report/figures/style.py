@@ -31,12 +31,17 @@ SILVER = "#C4C4C4"
 MIST = "#EBEBEB"
 BLUE = "#0072B2"
 VERMILION = "#D55E00"
-GREEN = "#009E73"
-PURPLE = "#CC79A7"
-ORANGE = "#E69F00"
 SKY = "#56B4E9"
 PALE_BLUE = "#CFE4F1"
-COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, INK)
+COLOURS = (
+    BLUE,
+    VERMILION,
+    "#009E73",  # green
+    "#CC79A7",  # purple
+    "#E69F00",  # orange
+    SKY,
+    INK,
+)
 SOLID = (0, ())
 DASHED = (0, (4, 1.5))
 DOTTED = (0, (1, 1.6))

@@ -141,8 +141,7 @@ def _compose_sweep(figure: "Figure", panels: Panels, complete_shots: int) -> Non
     """Lay out one column of panels, or two from four encoders on, with new exemplars below."""
     columns = 2 if len(panels) > 3 else 1
     rows = ceil(len(panels) / columns)
-    row_in = 1.5 if columns == 2 else 1.75
-    figure.set_size_inches(PAGE_WIDTH_IN, 1.2 + rows * row_in)
+    figure.set_size_inches(PAGE_WIDTH_IN, 1.2 + 1.65 * rows)
     curve = panels[0].curve
     stacks = add_panels(
         figure,
@@ -151,24 +150,21 @@ def _compose_sweep(figure: "Figure", panels: Panels, complete_shots: int) -> Non
         labels=[_metric_label(curve)] * rows + ["new\nexemplars"],
         heights=[1.0] * rows + [0.36],
     )
-    axes = stacks[:, :-1].T.ravel()
-    for ax in axes[len(panels) :]:
+    upper = stacks[:, :-1].T.ravel()
+    axes = upper[: len(panels)]
+    for ax in upper[len(panels) :]:
         ax.set_visible(False)
-    axes = axes[: len(panels)]
     for ax, panel in zip(axes, panels, strict=True):
         _draw_panel(ax, panel)
-    for ax in stacks.flat:
-        mark_last_complete(ax, curve["complete"].to_list())
-    shots = panel_shots(panels)
-    room_in = 5.8 / columns
-    set_scales(axes, shots, room_in, panel_limits(panels))
     most = max(*curve["new_exemplars"], 1)
-    set_scales(stacks[:, -1], shots, room_in, (0.0, most))
     for ax in stacks[:, -1]:
         _draw_new_exemplars(ax, curve, complete_shots)
         ax.set_yticks([0, most])
-    encoders = [panel.encoder for panel in panels]
-    set_titles(axes, encoders, 6.3 / columns - 0.3)
+    room_in = 5.8 / columns
+    shots = panel_shots(panels)
+    set_scales(stacks[:, -1], shots, room_in, (0.0, most))
+    set_scales(axes, shots, room_in, panel_limits(panels))
+    set_titles(axes, [panel.encoder for panel in panels], room_in)
     add_legend(figure, panel_legend(panels))
     separate_names(figure, axes)
 
@@ -182,6 +178,7 @@ def _draw_panel(ax: "Axes", panel: Panel) -> None:
     if not panel.shared.is_empty():
         draw_curve(ax, panel.shared, "background", 1.0)
     draw_boxes(ax, panel, _half_width(panel.curve))
+    mark_last_complete(ax, panel.curve["complete"].to_list())
 
 
 def _half_width(curve: pl.DataFrame) -> float:
@@ -192,6 +189,7 @@ def _half_width(curve: pl.DataFrame) -> float:
 def _draw_new_exemplars(ax: "Axes", curve: pl.DataFrame, complete_shots: int) -> None:
     """Draw how many classes still have a k-th exemplar, and name k*."""
     complete = curve["complete"].to_list()
+    mark_last_complete(ax, complete)
     ax.bar(
         range(len(curve)),
         curve["new_exemplars"],
