@@ -61,8 +61,9 @@ def main() -> None:
     outcomes, failures = read_damaged(arguments.count)
     rows = [summarise(format, group) for format, group in outcomes.items()]
     rows.append({"format": "neither parsed nor refused", "files": len(failures)})
+    files = f"{arguments.count:,} damaged files"
     show(
-        f"bench/annotations: {arguments.count:,} damaged files, each read as its format and as auto",
+        f"bench/annotations: {files}, each read as its format and as auto",
         rows,
         arguments.json,
     )

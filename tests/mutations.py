@@ -44,11 +44,11 @@ SHORT = (
 )
 XML = (
     '<?xml version="1.0" encoding="UTF-8"?>\n<Sequences><NumSequence>1</NumSequence><Sequence>\n'
-    "<"
-    "WaveFileName>0.wav</WaveFileName><Position>32000</Position><Length>43168</Length><NumNote>2</NumNote>\n"
+    "<WaveFileName>0.wav</WaveFileName><Position>32000</Position><Length>43168</Length>"
+    "<NumNote>2</NumNote>\n"
     "<Note><Position>2240</Position><Length>2688</Length><Label>0</Label></Note>\n"
-    "<"
-    "Note><Position>8256</Position><Length>2784</Length><Label>1</Label></Note></Sequence></Sequences>\n"
+    "<Note><Position>8256</Position><Length>2784</Length><Label>1</Label></Note>"
+    "</Sequence></Sequences>\n"
 )
 GENERIC = (
     "label,onset_s,offset_s,notated_path,annot_path,sequence,annotation\n"

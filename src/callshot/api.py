@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from callshot.baselines.options import BaselineOptions, check_trainable
@@ -408,4 +409,5 @@ def _tables(X: Data, y: Sequence[str] | None, groups: Sequence[Any] | None) -> S
     names = [f"{i:08}" for i in range(len(y))]
     recordings = names if groups is None else [str(group) for group in groups]
     labels = [str(label) for label in y]
-    return [Embeddings("X", X, names, recordings, labels, [()] * len(labels))]
+    vectors = np.asarray(X)
+    return [Embeddings("X", vectors, names, recordings, labels, [()] * len(labels))]

@@ -164,8 +164,8 @@ def test_the_loss_weights_both_sides_of_an_output_equally(rng: np.random.Generat
         sign = -1 if truth[row, output] else 1
         losses = np.log1p(np.exp(sign * log_odds[row, mask[row], output]))
         expected += 4 / (2 * count) * np.mean(losses) / 8
-    weights = balanced_weights(truth, truth)
-    loss = frame_loss(torch.from_numpy(log_odds), torch.from_numpy(mask), truth, weights)
+    arrays = (log_odds, mask, truth.astype(np.float64), balanced_weights(truth, truth))
+    loss = frame_loss(*map(torch.from_numpy, arrays))
     assert float(loss) == pytest.approx(expected, rel=1e-5)
 
 

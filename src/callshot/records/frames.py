@@ -146,7 +146,8 @@ def make_frame(
     """Return a frame of a schema from columns, and from values that are the same in every row."""
     literals = [pl.lit(value).alias(name) for name, value in (constants or {}).items()]
     frame = pl.DataFrame(columns).with_columns(literals)
-    return frame.select(list(schema)).cast(dict(schema))
+    casts = [pl.col(name).cast(dtype) for name, dtype in schema.items()]
+    return frame.select(casts)
 
 
 def concat_frames(frames: list[pl.DataFrame], schema: Schema) -> pl.DataFrame:

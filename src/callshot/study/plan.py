@@ -222,7 +222,7 @@ class _Planner:
                 results, study.out, report, facts, mark=study.mark, progress=progress
             )
 
-        after = []
+        after: list[Step] = []
         for kind in ("segment", "embeds", "evaluations", "baselines"):
             for part in parts:
                 row = getattr(part, kind)

@@ -165,7 +165,7 @@ def _read_protocol(against: Path) -> tuple[Protocol, set[tuple[str, str]]]:
     path = against / PROVENANCE
     try:
         provenance = json.loads(path.read_text(encoding="utf-8"))
-        settings = {
+        settings: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in provenance["protocol"].items()
         }

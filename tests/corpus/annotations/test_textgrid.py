@@ -90,7 +90,7 @@ def test_both_forms_are_read_in_every_encoding(short: bool, encoding: str, tmp_p
     assert all("a point in time" in one.reason for one in reading.rejects)
     assert (
         reading.notes[-1]
-        == "tiers read: 'call', 'notes', 'marks'; if some hold no calls, choose with --tier"
+        == "tiers read: 'call', 'notes', 'marks'; if some hold no calls, choose with --tiers"
     )
     is_known = recognise(tmp_path / "x.TextGrid")
     assert is_known is not None

@@ -11,13 +11,12 @@ reads besides; mat_check checks MATLAB files first.
 from callshot.corpus.annotations.formats import (
     FORMATS,
     Format,
-    Reading,
     find_format,
     read_annotations,
     recognise,
     write_annotations,
 )
-from callshot.corpus.annotations.rows import Hints
+from callshot.corpus.annotations.rows import Hints, Reading
 
 __all__ = [
     "FORMATS",

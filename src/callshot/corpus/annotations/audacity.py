@@ -7,8 +7,9 @@ from pathlib import Path
 
 from callshot.corpus.annotations.rows import (
     Annotations,
+    Extra,
     Hints,
-    Rows,
+    Reading,
     check_one_recording,
     check_spans,
 )
@@ -24,7 +25,6 @@ from callshot.corpus.annotations.text import (
     split_filled_lines,
     unescape_controls,
 )
-from callshot.records import Cell
 
 KIND = "an Audacity label track"
 FREQUENCY_MARK = "\\"
@@ -57,33 +57,33 @@ def _split_label(line: str) -> tuple[float, float, str]:
     return parse_number(start, "start"), parse_number(end, "end"), label
 
 
-def read(rows: Rows, hints: Hints) -> None:
+def read(reading: Reading, hints: Hints) -> None:
     """Read a label track; a row is a label and the frequencies on the line below it."""
     entries: list[tuple[str, str]] = []
     previous = FREQUENCY_MARK
-    for line in split_filled_lines(read_text(rows.path, rows.notes)):
+    for line in split_filled_lines(read_text(reading.path, reading.notes)):
         if line.startswith(FREQUENCY_MARK) and not previous.startswith(FREQUENCY_MARK):
             entries[-1] = (previous, line)
         else:
             entries.append((line, ""))
         previous = line
     for row, (line, frequencies) in enumerate(entries, start=1):
-        with rows.rejecting(row):
-            _add(rows, row, line, frequencies)
+        with reading.rejecting(row):
+            _add(reading, row, line, frequencies)
 
 
-def _add(rows: Rows, row: int, line: str, frequencies: str) -> None:
+def _add(reading: Reading, row: int, line: str, frequencies: str) -> None:
     if line.startswith(FREQUENCY_MARK):
         raise RowError(f"frequencies without a label before them, got {quote(line)}")
     start_s, end_s, label = _split_label(line)
     extra = _parse_frequencies(frequencies) if frequencies else {}
-    rows.add(row, unescape_controls(label), start_s, end_s, extra=extra)
+    reading.add(row, unescape_controls(label), start_s, end_s, extra=extra)
 
 
-def _parse_frequencies(line: str) -> dict[str, Cell]:
+def _parse_frequencies(line: str) -> Extra:
     """Parse a line of frequencies; Audacity writes -1 for a missing one."""
     _, *cells = [*line.split("\t"), "", ""]
-    extra: dict[str, Cell] = {}
+    extra: Extra = {}
     for name, cell in zip(FREQUENCIES, cells, strict=False):
         value = parse_cell(cell, name)
         extra[name] = None if isinstance(value, float) and value < 0 else value

@@ -15,7 +15,7 @@ from xml.parsers import expat
 
 from callshot.corpus.annotations.delimited import read_table
 from callshot.corpus.annotations.mat_check import check_mat
-from callshot.corpus.annotations.rows import Hints, Rows
+from callshot.corpus.annotations.rows import Hints, Reading
 from callshot.corpus.annotations.text import read_text
 from callshot.errors import CallshotError, InputError
 from callshot.files import error_reason
@@ -38,14 +38,14 @@ class Call(NamedTuple):
 CallReader = Callable[[Any, Path, Hints], Iterator[Call]]
 
 
-def read(name: str, read_calls: CallReader, rows: Rows, hints: Hints) -> None:
+def read(name: str, read_calls: CallReader, reading: Reading, hints: Hints) -> None:
     """Read a file with `read_calls`, which gets crowsetta's class of that name."""
-    for row, call in enumerate(_read_calls(name, read_calls, rows.path, hints), start=1):
+    for row, call in enumerate(_read_calls(name, read_calls, reading.path, hints), start=1):
         label = str(call.label)
         if not isinstance(call.label, str) and label in MISSING:
             label = ""
-        with rows.rejecting(row):
-            rows.add(
+        with reading.rejecting(row):
+            reading.add(
                 row,
                 label,
                 call.start,

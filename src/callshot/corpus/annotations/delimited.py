@@ -22,7 +22,7 @@ from callshot.corpus.annotations.rows import (
     TYPED,
     Annotations,
     Hints,
-    Rows,
+    Reading,
     Table,
     check_extra_columns,
     extra_columns,
@@ -127,20 +127,20 @@ def _find_columns(names: Sequence[str], hints: Hints) -> dict[str, int]:
     return columns
 
 
-def read(rows: Rows, hints: Hints) -> None:
+def read(reading: Reading, hints: Hints) -> None:
     """Read a table; each row becomes an annotation or a reject."""
-    text = read_text(rows.path, rows.notes)
+    text = read_text(reading.path, reading.notes)
     delimiter = _find_delimiter(text)
-    lines = read_table(rows.path, text, delimiter)
+    lines = read_table(reading.path, text, delimiter)
     line, header = next(lines, (1, []))
-    table = Table(rows.path, line, header, decimal_comma=delimiter != ",")
+    table = Table(reading.path, line, header, decimal_comma=delimiter != ",")
     _assign_columns(table, hints)
-    rows.notes += _describe_columns(table, hints)
+    reading.notes += _describe_columns(table, hints)
     for row, (_, cells) in enumerate(lines, start=1):
-        with rows.rejecting(row):
-            _add(rows, row, table, cells, hints)
+        with reading.rejecting(row):
+            _add(reading, row, table, cells, hints)
     if table.columns.keys().isdisjoint(TIMES):
-        _check_clips(rows, table)
+        _check_clips(reading, table)
 
 
 def read_table(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
@@ -190,7 +190,7 @@ def _describe_columns(table: Table, hints: Hints) -> Iterator[str]:
         yield "no time columns: each row is a whole recording"
 
 
-def _add(rows: Rows, row: int, table: Table, cells: Sequence[str], hints: Hints) -> None:
+def _add(reading: Reading, row: int, table: Table, cells: Sequence[str], hints: Hints) -> None:
     known = table.split(cells)
     path = known.get("path")
     group = known.get("recording") or None
@@ -200,7 +200,7 @@ def _add(rows: Rows, row: int, table: Table, cells: Sequence[str], hints: Hints)
     if path is not None and not path.strip():
         raise RowError("no recording named")
     start_s, end_s = _parse_times(table, known)
-    rows.add(
+    reading.add(
         row,
         known.get("label", hints.label or ""),
         start_s,
@@ -222,14 +222,14 @@ def _parse_times(table: Table, cells: Mapping[str, str]) -> tuple[float, float |
     return start_s, end_s
 
 
-def _check_clips(rows: Rows, table: Table) -> None:
+def _check_clips(reading: Reading, table: Table) -> None:
     """Raise InputError if a list of clips repeats a clip and has columns that look like times."""
-    paths = {annotation.path for annotation in rows.annotations}
-    if len(paths) == len(rows.annotations):
+    paths = {annotation.path for annotation in reading.annotations}
+    if len(paths) == len(reading.annotations):
         return
     times = []
     for name in table.extra:
-        texts = [annotation.extra[name] for annotation in rows.annotations]
+        texts = [annotation.extra[name] for annotation in reading.annotations]
         if all(isinstance(text, str) and TIME.fullmatch(text) for text in texts):
             times.append(name)
     if len(times) > 1:

@@ -9,11 +9,10 @@ from functools import partial
 from pathlib import Path
 
 from callshot.corpus.annotations import audacity, crowsetta_formats, delimited, raven, textgrid
-from callshot.corpus.annotations.rows import Annotations, Hints, Rows, check_annotations
+from callshot.corpus.annotations.rows import Annotations, Hints, Reading, check_annotations
 from callshot.corpus.annotations.text import quote, read_head, split_lines, suggest_name
 from callshot.errors import InputError, OptionError
 from callshot.files import atomic_path
-from callshot.records import Annotation, Reject
 
 Recogniser = Callable[[Path, str, Hints], str | None]
 
@@ -29,30 +28,14 @@ class Format:
     """
 
     name: str
-    title: str
     recognise: Recogniser
-    read: Callable[[Rows, Hints], None]
+    read: Callable[[Reading, Hints], None]
     write: Callable[[Annotations, Path], str] | None = None
     extra: str | None = None
 
 
-@dataclass(frozen=True)
-class Reading:
-    """The content of one annotation file: each row is an annotation or a reject.
-
-    `reason` is how the format was recognised, `notes` are decisions that the user should know.
-    """
-
-    format: str
-    reason: str
-    annotations: list[Annotation]
-    rejects: list[Reject]
-    notes: list[str]
-
-
 def _crowsetta_format(
     name: str,
-    title: str,
     read_calls: crowsetta_formats.CallReader,
     suffixes: tuple[str, ...] = (),
     pattern: str = "",
@@ -61,16 +44,15 @@ def _crowsetta_format(
     """Return a format that crowsetta reads; without suffixes it is never recognised."""
     recognise = partial(crowsetta_formats.recognise, suffixes, pattern, reason)
     read = partial(crowsetta_formats.read, name, read_calls)
-    return Format(name, title, recognise, read, extra=crowsetta_formats.EXTRA)
+    return Format(name, recognise, read, extra=crowsetta_formats.EXTRA)
 
 
 FORMATS = (
-    Format("textgrid", "Praat TextGrid", textgrid.recognise, textgrid.read),
-    Format("raven", "Raven selection table", raven.recognise, raven.read, raven.write),
-    Format("audacity", "Audacity label track", audacity.recognise, audacity.read, audacity.write),
+    Format("textgrid", textgrid.recognise, textgrid.read),
+    Format("raven", raven.recognise, raven.read, raven.write),
+    Format("audacity", audacity.recognise, audacity.read, audacity.write),
     _crowsetta_format(
         "birdsong-recognition-dataset",
-        "Annotation.xml of BirdsongRecognition",
         crowsetta_formats.read_birdsong,
         (".xml",),
         r"[^<]*(?:<[^A-Za-z_][^<]*)*<Sequences(?![\w.-])",  # the first element
@@ -78,7 +60,6 @@ FORMATS = (
     ),
     _crowsetta_format(
         "notmat",
-        ".not.mat of evsonganaly",
         crowsetta_formats.read_notmat,
         (".not.mat",),
         "MATLAB",
@@ -86,16 +67,15 @@ FORMATS = (
     ),
     _crowsetta_format(
         "timit",
-        "TIMIT transcription",
         crowsetta_formats.read_timit,
         (".phn", ".wrd"),
         r"[0-9]+ [0-9]+ \S",
         "its lines are two samples and a text, and it is called .phn or .wrd",
     ),
-    _crowsetta_format("generic-seq", "crowsetta's generic-seq", crowsetta_formats.read_generic_seq),
-    _crowsetta_format("simple-seq", "crowsetta's simple-seq", crowsetta_formats.read_simple_seq),
-    _crowsetta_format("yarden", ".mat of SongAnnotationGUI", crowsetta_formats.read_yarden),
-    Format("csv", "CSV, TSV or semicolons", delimited.recognise, delimited.read, delimited.write),
+    _crowsetta_format("generic-seq", crowsetta_formats.read_generic_seq),
+    _crowsetta_format("simple-seq", crowsetta_formats.read_simple_seq),
+    _crowsetta_format("yarden", crowsetta_formats.read_yarden),
+    Format("csv", delimited.recognise, delimited.read, delimited.write),
 )
 
 
@@ -169,9 +149,9 @@ def read_annotations(path: Path, format: str = "auto", hints: Hints = NO_HINTS) 
     else:
         chosen = find_format(format)
         reason = "asked for"
-    rows = Rows(path)
-    chosen.read(rows, hints)
-    return Reading(chosen.name, reason, rows.annotations, rows.rejects, rows.notes)
+    reading = Reading(path, chosen.name, reason)
+    chosen.read(reading, hints)
+    return reading
 
 
 def write_annotations(annotations: Annotations, path: Path, format: str) -> None:
@@ -196,6 +176,7 @@ def write_annotations(annotations: Annotations, path: Path, format: str) -> None
     Examples
     --------
     >>> import tempfile
+    >>> from callshot.records import Annotation
     >>> path = Path(tempfile.mkdtemp()) / "calls.csv"
     >>> call = Annotation("a.wav", 0.5, 2.5, "rumble", "", None)
     >>> write_annotations([call], path, "csv")

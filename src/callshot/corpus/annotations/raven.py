@@ -14,7 +14,7 @@ from pathlib import Path
 from callshot.corpus.annotations.rows import (
     Annotations,
     Hints,
-    Rows,
+    Reading,
     Table,
     check_extra_columns,
     check_one_recording,
@@ -80,46 +80,46 @@ def recognise(path: Path, head: str, hints: Hints) -> str | None:
     return None
 
 
-def read(rows: Rows, hints: Hints) -> None:
+def read(reading: Reading, hints: Hints) -> None:
     """Read a selection table; of a selection in several views, one row is read."""
-    lines = split_lines(read_text(rows.path, rows.notes))
+    lines = split_lines(read_text(reading.path, reading.notes))
     filled = [line for line in lines if line.strip()] or lines[:1]
     header, *selections = [_split_line(line) for line in filled]
-    table = Table(rows.path, lines.index(filled[0]) + 1, header)
-    _assign_columns(rows, table, hints, is_empty=not selections)
+    table = Table(reading.path, lines.index(filled[0]) + 1, header)
+    _assign_columns(reading, table, hints, is_empty=not selections)
     complete = {
         row: table.select(cells)
         for row, cells in enumerate(selections, start=1)
         if len(cells) >= len(header)
     }
-    _check_times(rows, table, complete.values())
+    _check_times(reading, table, complete.values())
     repeated = _find_repeated_views(complete)
     if repeated:
-        rows.notes.append(f"{len(repeated)} rows are further views of selections and do not count")
+        reading.notes.append(f"{len(repeated)} rows are further views and do not count")
     for row, cells in enumerate(selections, start=1):
         if row not in repeated:
-            with rows.rejecting(row):
-                _add(rows, row, table, cells, hints)
+            with reading.rejecting(row):
+                _add(reading, row, table, cells, hints)
 
 
 def _split_line(line: str) -> list[str]:
     return [unescape_controls(cell) for cell in line.split("\t")]
 
 
-def _assign_columns(rows: Rows, table: Table, hints: Hints, *, is_empty: bool) -> None:
+def _assign_columns(reading: Reading, table: Table, hints: Hints, *, is_empty: bool) -> None:
     path_hint = hints.columns.get("path", "Begin Path")
     columns = find_columns(table.names, {"path": [path_hint, *PATHS], **COLUMNS})
     for name in (BEGIN, END):
         if name not in columns:
             raise table.error(f"no column {name}; available: {list_names(table.names)}")
-    label = None if is_empty else _find_label_column(rows, table, hints)
+    label = None if is_empty else _find_label_column(reading, table, hints)
     if label is not None:
         columns["label"] = label
     table.assign(columns)
     table.columns |= find_columns(table.names, VIEW_COLUMNS)  # they are extra cells too
 
 
-def _find_label_column(rows: Rows, table: Table, hints: Hints) -> int | None:
+def _find_label_column(reading: Reading, table: Table, hints: Hints) -> int | None:
     """Find the labels: in the given column, under a usual name, or in the only unknown column."""
     if "label" in hints.columns:
         return table.find_hinted("label", hints.columns["label"])
@@ -128,7 +128,7 @@ def _find_label_column(rows: Rows, table: Table, hints: Hints) -> int | None:
     if column is None and len(unknown) == 1:
         column = table.names.index(unknown[0])
     if column is not None:
-        rows.notes.append(f"labels from column {quote(table.names[column])}")
+        reading.notes.append(f"labels from column {quote(table.names[column])}")
     elif hints.label is None:
         raise table.missing_label()
     return column
@@ -138,7 +138,7 @@ def _is_raven_column(name: str) -> bool:
     return normalize_name(name) in RAVEN_COLUMNS or UNIT.search(name) is not None
 
 
-def _check_times(rows: Rows, table: Table, selections: Iterable[Cells]) -> None:
+def _check_times(reading: Reading, table: Table, selections: Iterable[Cells]) -> None:
     """Check that times start anew with each file if there is no column with the offset.
 
     Raise InputError if they increase from file to file, over more files than by chance.
@@ -161,7 +161,7 @@ def _check_times(rows: Rows, table: Table, selections: Iterable[Cells]) -> None:
             "add that measurement in Raven and save the table again"
         )
     if len(ends) > 1:
-        rows.notes.append(f"no column {OFFSET}: times are taken to start anew with each file")
+        reading.notes.append(f"no column {OFFSET}: times are taken to start anew with each file")
 
 
 def _find_repeated_views(selections: Mapping[int, Cells]) -> set[int]:
@@ -172,9 +172,10 @@ def _find_repeated_views(selections: Mapping[int, Cells]) -> set[int]:
             key = tuple(map(cells.get, SELECTION_KEY))
             views[key][row] = cells["View"]
     repeated: set[int] = set()
-    for rows in views.values():
-        first, *_ = [*filter(_is_spectrogram, rows.values()), *rows.values()]
-        repeated |= {row for row, view in rows.items() if view != first}
+    for row_views in views.values():
+        spectrograms = filter(_is_spectrogram, row_views.values())
+        first = next(spectrograms, next(iter(row_views.values())))
+        repeated |= {row for row, view in row_views.items() if view != first}
     return repeated
 
 
@@ -182,7 +183,7 @@ def _is_spectrogram(view: str) -> bool:
     return view.strip().lower().startswith("spectrogram")
 
 
-def _add(rows: Rows, row: int, table: Table, cells: list[str], hints: Hints) -> None:
+def _add(reading: Reading, row: int, table: Table, cells: list[str], hints: Hints) -> None:
     known = table.split(cells)
     path = known.get("path")
     if path is not None and not path.strip():
@@ -191,7 +192,7 @@ def _add(rows: Rows, row: int, table: Table, cells: list[str], hints: Hints) -> 
             raise RowError("no recording named")
     start_s, end_s = _parse_times(known)
     label = known.get("label", hints.label or "")
-    rows.add(row, label, start_s, end_s, path=path, extra=table.parse_extra(cells))
+    reading.add(row, label, start_s, end_s, path=path, extra=table.parse_extra(cells))
 
 
 def _parse_times(cells: Cells) -> tuple[float, float]:

@@ -1,6 +1,6 @@
 """Rows and columns of annotation files, the same for all formats.
 
-`Rows` collects the annotations and rejects of a file. `Table` finds out which column of a table
+`Reading` collects the annotations and rejects of a file. `Table` finds out which column of a table
 holds what. The checks of writers are here too: what one format writes, its reader takes.
 """
 
@@ -23,7 +23,7 @@ from callshot.records import Annotation, Cell, Reject
 
 Annotations = Sequence[Annotation]
 Cells = Sequence[str]
-Extra = Mapping[str, Cell]
+Extra = dict[str, Cell]
 
 TYPED = {"lowfreqhz": "low_freq_hz", "highfreqhz": "high_freq_hz", "fold": "fold"}
 
@@ -60,10 +60,15 @@ class Hints:
 
 
 @dataclass
-class Rows:
-    """The annotations, rejects and notes of a file."""
+class Reading:
+    """The content of one annotation file: each row is an annotation or a reject.
+
+    `reason` is how the format was recognised, `notes` are decisions that the user should know.
+    """
 
     path: Path
+    format: str
+    reason: str
     annotations: list[Annotation] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -262,7 +267,7 @@ class Table:
         """Return the cells of a complete row by callshot's names."""
         return {name: cells[column] for name, column in self.columns.items()}
 
-    def parse_extra(self, cells: Cells) -> dict[str, Cell]:
+    def parse_extra(self, cells: Cells) -> Extra:
         """Return the cells of the extra columns of a row; None for empty ones."""
         return {
             name: parse_cell(cells[column], name, decimal_comma=self.decimal_comma)

@@ -13,10 +13,9 @@ from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
 
-from callshot.corpus.annotations.rows import Hints, Rows
+from callshot.corpus.annotations.rows import Extra, Hints, Reading
 from callshot.corpus.annotations.text import NUMBER, list_names, quote, read_text, suggest_name
 from callshot.errors import InputError
-from callshot.records import Cell
 
 # The closing quote is optional: a text that never ends is then found at once.
 TOKEN = re.compile(
@@ -119,24 +118,24 @@ def recognise(path: Path, head: str, hints: Hints) -> str | None:
     return "its first lines have ooTextFile and TextGrid" if MAGIC.match(head) else None
 
 
-def read(rows: Rows, hints: Hints) -> None:
+def read(reading: Reading, hints: Hints) -> None:
     """Read the tiers that the user gave, or those whose labels are known, or all."""
-    text = read_text(rows.path, rows.notes)
-    tiers = _parse(Tokens(rows.path, text))
-    chosen = _choose_tiers(rows, tiers, hints)
+    text = read_text(reading.path, reading.notes)
+    tiers = _parse(Tokens(reading.path, text))
+    chosen = _choose_tiers(reading, tiers, hints)
     has_choice = bool(hints.tiers) or hints.known is not None
     note = f"tiers read: {list_names([tier.name for tier in chosen])}"
     if not has_choice and sum(bool(tier.entries) for tier in chosen) > 1:
         note += "; if some hold no calls, choose with --tiers"
-    rows.notes.append(note)
+    reading.notes.append(note)
     others = [tier for tier in tiers if tier not in chosen]
     is_named = len(chosen) > 1 or not has_choice
     for tier in chosen:
-        extra: dict[str, Cell] = {"tier": tier.name} if is_named else {}
-        _add_entries(rows, tier, others, extra)
+        extra: Extra = {"tier": tier.name} if is_named else {}
+        _add_entries(reading, tier, others, extra)
 
 
-def _add_entries(rows: Rows, tier: Tier, others: Sequence[Tier], extra: dict[str, Cell]) -> None:
+def _add_entries(reading: Reading, tier: Tier, others: Sequence[Tier], extra: Extra) -> None:
     """Add the entries of a tier, with the labels on other tiers that overlap them.
 
     Tiers whose entries overlap each other, which Praat does not write, are left out: they may have
@@ -147,16 +146,16 @@ def _add_entries(rows: Rows, tier: Tier, others: Sequence[Tier], extra: dict[str
         if tier.is_ordered and other.is_ordered:
             ordered.append(other)
         else:
-            rows.notes.append(
+            reading.notes.append(
                 f"tier {quote(other.name)} is left out: entries of one tier overlap each other"
             )
     for entry in tier.entries:
         labels = defaultdict[str, list[str]](list)
         for other in ordered:
             labels[f"tier {other.name}"] += _overlapping_labels(entry, other.entries)
-        overlaps = {name: "; ".join(texts) for name, texts in labels.items() if texts}
-        with rows.rejecting(entry.line):
-            rows.add(entry.line, entry.label, entry.start_s, entry.end_s, extra=extra | overlaps)
+        overlaps: Extra = {name: "; ".join(texts) for name, texts in labels.items() if texts}
+        with reading.rejecting(entry.line):
+            reading.add(entry.line, entry.label, entry.start_s, entry.end_s, extra=extra | overlaps)
 
 
 def _parse(tokens: Tokens) -> list[Tier]:
@@ -200,32 +199,32 @@ def _parse_entry(tokens: Tokens, kind: str, description: str) -> Entry:
     return Entry(line, start_s, end_s, label)
 
 
-def _choose_tiers(rows: Rows, tiers: list[Tier], hints: Hints) -> list[Tier]:
+def _choose_tiers(reading: Reading, tiers: list[Tier], hints: Hints) -> list[Tier]:
     """Return the given tiers, at least one of which must exist, else those with known labels."""
     if not hints.tiers:
-        return tiers if hints.known is None else _vote(rows, tiers, hints.known)
+        return tiers if hints.known is None else _vote(reading, tiers, hints.known)
     names = {name.casefold() for name in hints.tiers}
     chosen = [tier for tier in tiers if tier.name.casefold() in names]
     if not chosen:
         suggestion = suggest_name(hints.tiers[0], [tier.name for tier in tiers])
-        raise InputError(f"{rows.path}: line 1: no tier {list_names(hints.tiers)}; {suggestion}")
+        raise InputError(f"{reading.path}: line 1: no tier {list_names(hints.tiers)}; {suggestion}")
     return chosen
 
 
-def _vote(rows: Rows, tiers: list[Tier], known: Callable[[str], bool]) -> list[Tier]:
+def _vote(reading: Reading, tiers: list[Tier], known: Callable[[str], bool]) -> list[Tier]:
     """Choose the interval tiers with mostly known labels, and the one with the most; else all."""
     votes = {}
     for tier in tiers:
         if tier.kind == INTERVALS:
             votes[tier] = sum(known(entry.label) for entry in tier.entries)
     if not any(votes.values()):
-        rows.notes.append("no tier has a known label")
+        reading.notes.append("no tier has a known label")
         return tiers
     best = max(votes, key=votes.__getitem__)
     chosen = [tier for tier in votes if tier is best or 2 * votes[tier] > len(tier.entries)]
     for tier in chosen:
         labels = f"{votes[tier]} of the {len(tier.entries)} labels"
-        rows.notes.append(f"{labels} on tier {quote(tier.name)} are known")
+        reading.notes.append(f"{labels} on tier {quote(tier.name)} are known")
     return chosen
 
 
