@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import polars as pl
 from rich.console import Console
 from rich.table import Table
 
 from callshot.errors import printable
+from callshot.records.frames import Frame
 
 METRIC_NAMES = {"map": "mAP", "auroc": "AUROC"}
 # By the labels of the baseline: which curve passes which, and the words before the k of means.
@@ -16,7 +16,7 @@ EVENTS = {
 }
 
 
-def show_baselines(baselines: pl.DataFrame, console: Console) -> None:
+def show_baselines(baselines: Frame, console: Console) -> None:
     """Print the scores of each baseline, a row for each encoder and scoring."""
     if baselines.is_empty():
         return
@@ -31,7 +31,7 @@ def show_baselines(baselines: pl.DataFrame, console: Console) -> None:
     console.print(table, markup=False, highlight=False)
 
 
-def show_crossovers(crossovers: pl.DataFrame, console: Console) -> None:
+def show_crossovers(crossovers: Frame, console: Console) -> None:
     """Print where curves of mAP cross, a line for each."""
     for row in crossovers.filter(metric="map").iter_rows(named=True):
         line = printable(describe_crossover(row))

@@ -6,10 +6,9 @@ from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
-import polars as pl
-
 from callshot.fewshot.protocol import Protocol
 from callshot.records import ClassCount, CorpusStats, Evaluation, Folds, Segmentation
+from callshot.records.frames import Frame
 from callshot.version import __version__
 
 Facts = dict[str, Any]
@@ -95,7 +94,7 @@ def _describe_machine(*packages: str) -> Facts:
     }
 
 
-def _describe_ties(ties: pl.DataFrame) -> list[Facts]:
+def _describe_ties(ties: Frame) -> list[Facts]:
     """Sum the ties of each encoder and spread; the largest share names its class and k."""
     entries = []
     for _, rows in ties.group_by(["encoder", "spread"], maintain_order=True):

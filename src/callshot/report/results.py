@@ -21,7 +21,7 @@ from callshot.errors import InputError
 from callshot.files import sha256_file
 from callshot.records import ClassCount, Embeddings, Evaluation, Folds, IntArray
 from callshot.records import frames as schemas
-from callshot.records.frames import CURVE_KEY, Schema
+from callshot.records.frames import CURVE_KEY, Frame, Schema
 from callshot.report.output_folder import OutputFolder, open_output_folder
 
 DrawFigures = Callable[[Evaluation, Path], Sequence[Path]]
@@ -60,12 +60,12 @@ RESULT_FILES = (
 FIGURE_FILES = ("sweep.pdf", "sweep.png")
 
 
-def write_frame(frame: pl.DataFrame, path: Path) -> None:
+def write_frame(frame: Frame, path: Path) -> None:
     """Write a frame as CSV; numbers are written in full, and read back as the same numbers."""
     frame.write_csv(path)
 
 
-def read_frame(path: Path, schema: Schema) -> pl.DataFrame:
+def read_frame(path: Path, schema: Schema) -> Frame:
     """Read a CSV file that `write_frame` wrote; check its columns and types."""
     try:
         frame = pl.read_csv(path, infer_schema=False, glob=False)
@@ -141,7 +141,7 @@ def write_folds(table: Embeddings, folds: Folds, path: Path) -> str:
     return path.name
 
 
-def _write_values(values: pl.DataFrame, path: Path) -> None:
+def _write_values(values: Frame, path: Path) -> None:
     """Write one row per sample, streaming: all the key columns at once would fill the memory."""
     samples = values.lazy().with_columns(
         index=pl.int_ranges(pl.col("value").list.len(), dtype=pl.Int64)
@@ -150,7 +150,7 @@ def _write_values(values: pl.DataFrame, path: Path) -> None:
     rows.sink_parquet(path, compression="zstd", row_group_size=ROW_GROUP)
 
 
-def _read_values(path: Path) -> pl.DataFrame:
+def _read_values(path: Path) -> Frame:
     rows = pl.scan_parquet(path, glob=False)
     grouped = rows.group_by(*CURVE_KEY, "k", maintain_order=True).agg("value")
     return grouped.select(list(schemas.VALUES)).collect()

@@ -17,6 +17,7 @@ import polars as pl
 from callshot.corpus.segment_table import write_rejects
 from callshot.fewshot.protocol import Protocol
 from callshot.records import CorpusResults, Evaluation, Progress, no_progress
+from callshot.records.frames import Shots
 from callshot.report.classifiers import all_curves, all_values
 from callshot.report.figures import draw_figures
 from callshot.report.page import write_page
@@ -48,8 +49,8 @@ class ReportOptions:
     """
 
     title: str
-    shots: Sequence[int]
-    confusion: Sequence[int]
+    shots: Shots
+    confusion: Shots
     spread: str
     protocol: Protocol
     commands: Sequence[str]

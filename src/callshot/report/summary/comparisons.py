@@ -6,7 +6,7 @@ import polars as pl
 
 from callshot.fewshot.crossover import MIN_SAMPLES, ROUNDING, align_draws
 from callshot.fewshot.differences import baseline_name
-from callshot.records.frames import summarise_samples
+from callshot.records.frames import Frame, summarise_samples
 from callshot.report.classifiers import classifier_name, is_trained, paired_values
 from callshot.report.summary.context import (
     SAMPLES,
@@ -48,7 +48,7 @@ def describe_baselines(context: Context) -> Iterator[str]:
         yield _describe_baseline(context, other, rows)
 
 
-def _select_baselines(context: Context) -> pl.DataFrame:
+def _select_baselines(context: Context) -> Frame:
     """Return the baselines to compare with the best encoder.
 
     Reduced scoring is for baselines that read audio, and for those that have no other score.
@@ -61,7 +61,7 @@ def _select_baselines(context: Context) -> pl.DataFrame:
     return baselines.filter(is_all | is_end_to_end | ~has_all)
 
 
-def _describe_baseline(context: Context, other: str, rows: pl.DataFrame) -> str:
+def _describe_baseline(context: Context, other: str, rows: Frame) -> str:
     best = context.best
     passed = first_lasting(rows, AHEAD)
     if passed is None:
@@ -84,7 +84,7 @@ def describe_training(context: Context) -> Iterator[str]:
             yield _describe_trained(context, subject, rows)
 
 
-def _describe_trained(context: Context, subject: str, rows: pl.DataFrame) -> str:
+def _describe_trained(context: Context, subject: str, rows: Frame) -> str:
     passed = first_lasting(rows, AHEAD)
     if passed is None:
         behind = first_lasting(rows.filter("reliable"), pl.col("p99") < 0)
@@ -105,7 +105,7 @@ def _describe_trained(context: Context, subject: str, rows: pl.DataFrame) -> str
     return f"{subject} beats {CENTROID} on average {shots} ({means}){clear}."
 
 
-def _describe_not_ahead(context: Context, subject: str, other: str, rows: pl.DataFrame) -> str:
+def _describe_not_ahead(context: Context, subject: str, other: str, rows: Frame) -> str:
     last = rows.row(-1, named=True)
     examples = context.examples(last["k"])
     means = compare_means(last)
@@ -166,7 +166,7 @@ def describe_refinement(context: Context) -> Iterator[str]:
     yield f"{sentence}."
 
 
-def _compare_classifiers(context: Context) -> Iterator[tuple[str, pl.DataFrame]]:
+def _compare_classifiers(context: Context) -> Iterator[tuple[str, Frame]]:
     """Yield the classifiers on the best encoder, and each less the centroid by k, on shared draws.
 
     `one_mean` and `other_mean` are the means of the classifier and of the centroid.

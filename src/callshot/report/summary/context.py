@@ -12,6 +12,7 @@ import polars as pl
 
 from callshot.fewshot.crossover import MIN_SAMPLES, ROUNDING
 from callshot.records import CorpusResults, Evaluation
+from callshot.records.frames import Frame
 from callshot.report.classifiers import main_spread
 
 Point = dict[str, Any]  # a row of a curve or of differences
@@ -59,7 +60,7 @@ class Context:
         return self.ranking(self.k)[0]
 
     @cached_property
-    def curves(self) -> pl.DataFrame:
+    def curves(self) -> Frame:
         """The points of mAP by k, and whether their interval means something and is reliable."""
         is_enough = pl.lit(self.samples >= MIN_SAMPLES)
         differs = WIDTH > ROUNDING
@@ -72,7 +73,7 @@ class Context:
         )
 
     @cached_property
-    def candidates(self) -> pl.DataFrame:
+    def candidates(self) -> Frame:
         """The points of encoders that are not random, or of all if there are no others."""
         curves = self.curves.filter(scoring="all")
         names = [name for name in self.evaluation.encoders if not is_random(name)]
@@ -86,15 +87,15 @@ class Context:
         ordered = points.sort("mean", descending=True, maintain_order=True)
         return ordered["encoder"].to_list()
 
-    def curve(self, scoring: str = "all") -> pl.DataFrame:
+    def curve(self, scoring: str = "all") -> Frame:
         """Return the points of the best encoder, by k."""
         return self.curves.filter(encoder=self.best, scoring=scoring)
 
-    def reliable(self, scoring: str = "all") -> pl.DataFrame:
+    def reliable(self, scoring: str = "all") -> Frame:
         """Return its points that may be called clearly above or below something."""
         return self.curve(scoring).filter("reliable")
 
-    def differences(self, one: str, other: str, scoring: str = "all") -> pl.DataFrame:
+    def differences(self, one: str, other: str, scoring: str = "all") -> Frame:
         """Return one less the other by k; empty if they were not compared."""
         rows = self.evaluation.differences.filter(
             scoring=scoring,
@@ -142,7 +143,7 @@ def is_random(encoder: str) -> bool:
     return encoder.partition("[")[0] == RANDOM
 
 
-def first_lasting(points: pl.DataFrame, condition: pl.Expr) -> Point | None:
+def first_lasting(points: Frame, condition: pl.Expr) -> Point | None:
     """Return the first point from which a condition holds to the end.
 
     >>> first_lasting(pl.DataFrame({"k": [1, 2, 3, 4]}), pl.col("k").is_in([1, 3, 4]))
@@ -162,7 +163,7 @@ def format_range(start: str, first: int, last: int, end: int) -> str:
     return f"from {start} on, up to {last}"
 
 
-def describe_clear(differences: pl.DataFrame, k: int) -> str:
+def describe_clear(differences: Frame, k: int) -> str:
     """Return from where a difference is clear, for those from k on; nothing if none is reliable."""
     reliable = differences.filter("reliable").filter(pl.col("k") >= k)
     if reliable.is_empty():
