@@ -24,10 +24,14 @@ def show_baselines(baselines: Frame, console: Console) -> None:
     headings = ["baseline", "encoder", "scoring", *METRIC_NAMES.values(), "how"]
     table = Table(*headings, box=None, pad_edge=False, header_style="dim")
     for rows in baselines.partition_by(key, maintain_order=True):
-        row = list(rows.select(key).row(0))
         values = dict(rows.select("metric", "value").iter_rows())
-        row += [f"{values[metric]:.3f}" if metric in values else "" for metric in METRIC_NAMES]
-        table.add_row(*map(printable, [*row, rows["how"][-1]]))
+        scores = {metric: f"{value:.3f}" for metric, value in values.items()}
+        row = [
+            *rows.select(key).row(0),
+            *(scores.get(metric, "") for metric in METRIC_NAMES),
+            rows["how"][-1],
+        ]
+        table.add_row(*map(printable, row))
     console.print(table, markup=False, highlight=False)
 
 

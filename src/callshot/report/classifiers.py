@@ -77,7 +77,8 @@ def list_classifiers(results: CorpusResults) -> list[str]:
 def sample_counts(results: CorpusResults, spread: str) -> dict[str, int]:
     """Return how many samples of a spread each classifier has."""
     rows = all_values(results).filter(spread=spread)
-    return dict(rows.select("classifier", pl.col("value").list.len()).iter_rows())
+    counts = rows["value"].list.len()
+    return dict(zip(rows["classifier"], counts, strict=True))
 
 
 def paired_values(

@@ -161,7 +161,8 @@ def _format_durations(durations: DurationStats) -> list[str]:
         durations.longest_s,
         durations.deviation_s,
     )
-    return [_format_total(durations.total_s), *(f"{value:.2f} s" for value in values)]
+    total = _format_total(durations.total_s)
+    return [total, *(f"{value:.2f} s" for value in values)]
 
 
 def _format_total(seconds: float) -> str:
@@ -280,7 +281,8 @@ def _show_skipped_files(files: Rejects, console: Console) -> None:
 
 def _general_reason(reason: str) -> str:
     """Return a reason without the values of a row: its first words without digits and quotes."""
-    return " ".join(word for word in reason.split()[:12] if word.isalpha())
+    first_words = reason.split()[:12]
+    return " ".join(filter(str.isalpha, first_words))
 
 
 def _describe_folds(inspection: Inspection) -> Iterator[str]:

@@ -12,24 +12,24 @@ from callshot.records.frames import Frame
 from callshot.version import __version__
 
 Facts = dict[str, Any]
+Options = Mapping[str, Any]
 
 
 def describe_evaluation(
     evaluation: Evaluation,
     protocol: Protocol,
     files: Sequence[Mapping[str, Any]],
-    options: Mapping[str, Any],
+    options: Options,
 ) -> Facts:
     """Return everything that is needed to reproduce and audit a run."""
     folds = evaluation.folds
     rejects = [
         {"label": count.label, "segments": count.exemplars, "reason": count.reason}
-        for count in evaluation.classes
-        if not count.eligible
+        for count in evaluation.excluded_classes
     ]
     return {
         "corpus": evaluation.corpus,
-        "classes": len(evaluation.classes) - len(rejects),
+        "classes": len(evaluation.eligible_classes),
         "queries": evaluation.queries,
         "complete_shots": evaluation.complete_shots,
         "folds": {"count": folds.count, "origin": folds.origin, "proof": folds.proof},
@@ -46,7 +46,7 @@ def describe_evaluation(
 def describe_segmentation(
     segmentation: Segmentation,
     stats: CorpusStats,
-    options: Mapping[str, Any],
+    options: Options,
 ) -> Facts:
     """Return the sources, options and statistics of segments, and the counts of rejects."""
     sources = [

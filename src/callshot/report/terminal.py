@@ -97,7 +97,8 @@ def _describe_needs(encoder: EncoderStatus) -> str:
 def show_evaluation(evaluation: Evaluation, console: Console) -> None:
     """Print an evaluation, in ASCII if the terminal has no other characters."""
     needs_ascii = _needs_ascii(console)
-    for line, style in _describe_evaluation(evaluation, max(console.width, NARROWEST)):
+    width = max(console.width, NARROWEST)
+    for line, style in _describe_evaluation(evaluation, width):
         text = Text(line, style)
         if needs_ascii:
             encoded = line.translate(ASCII).encode(console.encoding, "replace")
@@ -222,7 +223,8 @@ def _make_blocks(curve: Frame, shots: Shots, width: int) -> Iterator[Block]:
         rows = ["  ".join(row) for row in zip(*columns, strict=True)]
         blocks = [rows] if len(rows[0]) <= width else columns
         for block in blocks:
-            yield [_crop(name, len(block[0])), *block]
+            heading = _crop(name, len(block[0]))
+            yield [heading, *block]
 
 
 def _make_columns(points: Frame, shots: Shots) -> Iterator[Block]:

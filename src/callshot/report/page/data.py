@@ -65,7 +65,8 @@ def class_chances(evaluation: Evaluation) -> dict[str, float]:
     segments = evaluation.segments
     folds = evaluation.folds
     classes = sorted(count.label for count in evaluation.eligible_classes)
-    is_query = np.isin(segments.label, classes) & (folds.fold >= 0)
+    is_eligible = [label in classes for label in segments.label]
+    is_query = (folds.fold >= 0) & is_eligible
     queries = _count_by_fold(folds, is_query)
     chances = {}
     for name in classes:
@@ -161,8 +162,6 @@ def _make_lines(
         columns = all_shots.join(line, on="k", how="left", maintain_order="left")
         lines[key] = [_round_all(columns[field]) for field in fields]
     return lines
-
-
 
 
 def _describe_metrics(

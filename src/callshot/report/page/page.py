@@ -49,13 +49,14 @@ NO_SCRIPTS = (
 )
 
 ByCorpus = Mapping[str, Sequence[Any]]
+AllResults = Sequence[CorpusResults]
 Section = tuple[str, str, Markup]  # id, heading, content
 
 
 def write_page(
     path: Path,
     title: str,
-    all_results: Sequence[CorpusResults],
+    all_results: AllResults,
     *,
     answers: Mapping[str, Sequence[str]],
     tables: Mapping[str, Sequence[Table]],
@@ -87,7 +88,7 @@ def write_page(
 class _Page:
     """What a page shows; sections without content are left out."""
 
-    all_results: Sequence[CorpusResults]
+    all_results: AllResults
     answers: ByCorpus
     tables: ByCorpus
     pictures: ByCorpus

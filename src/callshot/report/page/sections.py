@@ -29,7 +29,7 @@ BUDGET_NOTE = (
 
 def show_answer(results: CorpusResults, sentences: Sequence[str]) -> Markup:
     """Return the summary of a corpus, and a line on what it is based on."""
-    paragraphs = []
+    paragraphs: list[Markup] = []
     for sentence in sentences:
         class_ = None if paragraphs else "lead"
         paragraphs.append(element("p", sentence, class_=class_))
@@ -135,7 +135,8 @@ def _show_class(row: dict[str, Any], most: float) -> Markup:
     share = 0.0
     if isfinite(gain):
         text = format_change(gain, 4)
-        share = 100 * max(gain, 0.0) / most if most > 0 else 0.0
+        if gain > 0:
+            share = 100 * gain / most
     bar = element("rect", width=f"{share:.1f}%", height="100%", rx="2")
     return element(
         "li",
@@ -152,7 +153,8 @@ def _describe_class(row: dict[str, Any]) -> Iterator[str]:
         yield f"{exemplars}, and no evaluated shot that all splits can give"
         return
     metric = class_metric_name(row["metric"])
-    yield f"{metric} {format_number(row['value'])} with {row['k']} of {exemplars}"
+    value = format_number(row["value"])
+    yield f"{metric} {value} with {row['k']} of {exemplars}"
     if not isfinite(row["next_gain"]):
         yield "too few complete shots for a curve"
         return

@@ -4,6 +4,7 @@ A sentence says "clearly" of reliable points only: over 100 samples or more, up 
 samples that differ. Beyond k* pools run out, and draws that must be equal have no spread.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -15,6 +16,7 @@ from callshot.records import CorpusResults, Evaluation
 from callshot.records.frames import Frame
 from callshot.report.classifiers import main_spread
 
+Sentences = Iterator[str]
 Point = dict[str, Any]  # a row of a curve or of differences
 
 RANDOM = "random"  # the encoder whose vectors do not depend on the sound
@@ -42,17 +44,16 @@ class Context:
     @cached_property
     def samples(self) -> int:
         """The number of samples behind every interval."""
-        values = self.evaluation.values.filter(spread=self.spread)
-        counts = values["value"].list.len().to_list()
-        return min(counts, default=0)
+        values = self.evaluation.values.filter(spread=self.spread)["value"]
+        return min(values.list.len(), default=0)
 
     @cached_property
     def k(self) -> int:
         """The largest of a few shots that all call types can give, or the smallest shot."""
-        shots = self.evaluation.curve["k"]
+        shots = set(self.evaluation.curve["k"])
         most = min(FEW_SHOTS, self.evaluation.complete_shots)
-        few = shots.filter(shots <= most).to_list()
-        return int(max(few, default=min(shots)))
+        few = [k for k in shots if k <= most]
+        return max(few, default=min(shots))
 
     @cached_property
     def best(self) -> str:
@@ -77,9 +78,8 @@ class Context:
         """The points of encoders that are not random, or of all if there are no others."""
         curves = self.curves.filter(scoring="all")
         names = [name for name in self.evaluation.encoders if not is_random(name)]
-        if not names:
-            return curves
-        return curves.filter(pl.col("encoder").is_in(names))
+        candidates = curves.filter(pl.col("encoder").is_in(names))
+        return candidates if names else curves
 
     def ranking(self, k: int) -> list[str]:
         """Return the candidates, the best at k first."""
@@ -173,7 +173,8 @@ def describe_clear(differences: Frame, k: int) -> str:
     if clear is None:
         return f", but not clearly with {last} (the 98 % interval of the difference is not above 0)"
     first = clear["k"]
-    shots = format_range(str(first), first, last, differences["k"][-1])
+    end = differences["k"][-1]
+    shots = format_range(str(first), first, last, end)
     return f", and clearly {shots} (the 98 % interval of the difference is above 0)"
 
 

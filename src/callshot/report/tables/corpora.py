@@ -6,6 +6,7 @@ from callshot.records import ClassCount, CorpusResults, CorpusStats, DurationSta
 from callshot.report.tables.scores import Note, Row
 from callshot.report.tables.table import MISSING, Cell, Column, Table, number
 
+AllResults = Sequence[CorpusResults]
 Fact = float | str | Sequence[float] | None
 Facts = dict[str, Fact]  # of one corpus, by the name of the row
 
@@ -22,7 +23,7 @@ SEGMENT_NOTE = (
 )
 
 
-def corpus_table(all_results: Sequence[CorpusResults]) -> Table:
+def corpus_table(all_results: AllResults) -> Table:
     """Return the recordings of each corpus, before segmentation: the paper's table 1."""
     unit, unit_s = _choose_unit([results.stats.recordings for results in all_results])
     columns: list[Facts] = []
@@ -47,7 +48,7 @@ def corpus_table(all_results: Sequence[CorpusResults]) -> Table:
     return _make_table("corpora", title, all_results, columns, FORMAT_ROWS)
 
 
-def segment_table(all_results: Sequence[CorpusResults]) -> Table:
+def segment_table(all_results: AllResults) -> Table:
     """Return what was annotated, and what was evaluated: the paper's table 2."""
     unit, unit_s = _choose_unit([results.stats.calls for results in all_results])
     minima = {results.stats.min_length_s for results in all_results}
@@ -107,7 +108,7 @@ def class_table(results: CorpusResults) -> Table:
 def _make_table(
     name: str,
     title: str,
-    all_results: Sequence[CorpusResults],
+    all_results: AllResults,
     columns: Sequence[Facts],
     head: int,
     notes: Sequence[Note] = (),

@@ -18,12 +18,14 @@ from callshot.report.tables.markdown import to_markdown
 from callshot.report.tables.scores import PAPER_SHOTS, reduced_table, score_table
 from callshot.report.tables.table import Table
 
+AllResults = Sequence[CorpusResults]
+
 FORMATS = {".tex": to_latex, ".md": to_markdown, ".csv": to_csv}
 DOCUMENT = "tables.tex"
 
 
 def write_tables(
-    all_results: Sequence[CorpusResults],
+    all_results: AllResults,
     folder: Path,
     *,
     shots: Shots = PAPER_SHOTS,
@@ -46,7 +48,7 @@ def write_tables(
 
 
 def build_tables(
-    all_results: Sequence[CorpusResults],
+    all_results: AllResults,
     *,
     shots: Shots = PAPER_SHOTS,
     spread: str = "per-query",
@@ -56,7 +58,9 @@ def build_tables(
     names = safe_names([results.corpus for results in all_results])
     for results, name in zip(all_results, names, strict=True):
         parts = _corpus_tables(results, shots, spread)
-        tables += [replace(table, name=f"{table.name}-{name}") for table in parts]
+        for table in parts:
+            named = replace(table, name=f"{table.name}-{name}")
+            tables.append(named)
     return tables
 
 
