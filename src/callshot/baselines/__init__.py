@@ -1,1 +1,1 @@
-"""EMBEDDINGS → THE SCORES OF TRAINED CLASSIFIERS, under the folds, draws and metrics of the centroid."""
+"""Embeddings → scores of trained classifiers, on the folds, draws and metrics of the centroid."""

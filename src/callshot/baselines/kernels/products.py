@@ -9,7 +9,6 @@ or a few such parts of it do; larger ones go through a loop with two thirds of t
 import numpy as np
 
 from callshot.fewshot.kernels import COMPILED, Function, kernel, njit
-from callshot.records import FloatArray
 
 SMALL = 2**18  # multiplications: up to here OpenBLAS starts no thread
 
@@ -20,7 +19,7 @@ def reassociated(function: Function) -> Function:
 
 
 @reassociated
-def dot(x: FloatArray, y: FloatArray) -> float:
+def dot(x, y):
     """Return the inner product of two vectors."""
     total = 0.0
     for i in range(x.size):
@@ -29,7 +28,7 @@ def dot(x: FloatArray, y: FloatArray) -> float:
 
 
 @reassociated
-def fill_sums(table: FloatArray, out: FloatArray) -> None:
+def fill_sums(table, out):
     """Fill out with the sum of each row."""
     for n in range(table.shape[0]):
         total = 0.0
@@ -39,7 +38,7 @@ def fill_sums(table: FloatArray, out: FloatArray) -> None:
 
 
 @reassociated
-def multiply(left: FloatArray, right: FloatArray, out: FloatArray) -> None:
+def multiply(left, right, out):
     """Fill out (m, n) with left (m, k) · right (k, n)."""
     m, k = left.shape
     part = SMALL // (k * right.shape[1])
@@ -51,7 +50,7 @@ def multiply(left: FloatArray, right: FloatArray, out: FloatArray) -> None:
 
 
 @reassociated
-def multiply_by_loop(left: FloatArray, right: FloatArray, out: FloatArray) -> None:
+def multiply_by_loop(left, right, out):
     """Do as `multiply`, with four rows of the right side at once for two of the left."""
     m, k = left.shape
     n = right.shape[1]
@@ -71,9 +70,7 @@ def multiply_by_loop(left: FloatArray, right: FloatArray, out: FloatArray) -> No
 
 
 @reassociated
-def add_to_two_rows(
-    left: FloatArray, right: FloatArray, c: int, j: int, out: FloatArray
-) -> None:
+def add_to_two_rows(left, right, c, j, out):
     """Add the products with four rows of the right side, from row j, to rows c and c + 1."""
     a0 = left[c, j]
     a1 = left[c, j + 1]
@@ -93,7 +90,7 @@ def add_to_two_rows(
 
 
 @reassociated
-def add_to_row(left: FloatArray, right: FloatArray, c: int, j: int, out: FloatArray) -> None:
+def add_to_row(left, right, c, j, out):
     """Add the products with four rows of the right side, from row j, to row c."""
     a0 = left[c, j]
     a1 = left[c, j + 1]
@@ -105,9 +102,7 @@ def add_to_row(left: FloatArray, right: FloatArray, c: int, j: int, out: FloatAr
 
 
 @reassociated
-def multiply_transposed(
-    left: FloatArray, right: FloatArray, is_symmetric: bool, out: FloatArray
-) -> None:
+def multiply_transposed(left, right, is_symmetric, out):
     """Fill out (m, n) with left (m, k) · rightᵀ, right (n, k), block by block.
 
     Only half of the blocks of a symmetric product are computed.
@@ -130,13 +125,13 @@ def multiply_transposed(
 
 
 @kernel
-def fill_gram(rows: FloatArray, out: FloatArray) -> None:
+def fill_gram(rows, out):
     """Fill out with the products of all pairs of rows."""
     multiply_transposed(rows, rows, True, out)
 
 
 @kernel
-def fill_logits(weight: FloatArray, bias: FloatArray, queries: FloatArray, out: FloatArray) -> None:
+def fill_logits(weight, bias, queries, out):
     """Fill out (layers, classes, queries) with the logits of layers (classes, dimensions)."""
     for layer in range(len(weight)):
         multiply_transposed(weight[layer], queries, False, out[layer])
@@ -146,15 +141,7 @@ def fill_logits(weight: FloatArray, bias: FloatArray, queries: FloatArray, out: 
 
 
 @kernel
-def fill_layer(
-    unknowns: FloatArray,
-    rows: FloatArray,
-    is_gram: bool,
-    mean: FloatArray,
-    deviation: FloatArray,
-    weight: FloatArray,
-    bias: FloatArray,
-) -> None:
+def fill_layer(unknowns, rows, is_gram, mean, deviation, weight, bias):
     """Fill weight with a fit on standardised columns, for the original columns; shift the bias.
 
     `unknowns` (classes, rows) count rows if the fit used their Gram matrix, else they are weights.

@@ -52,6 +52,15 @@ class Vector(NamedTuple):
     dual: FloatArray
 
 
+class Directions(NamedTuple):
+    """The vectors of conjugate gradients; `scaled` is the descent, preconditioned if n > d."""
+
+    descent: Vector
+    scaled: Vector
+    direction: Vector
+    curved: Vector
+
+
 def make_problem(
     rows: FloatArray, label: IntArray, c: float, buffer: FloatArray | None = None
 ) -> Problem:
@@ -79,7 +88,7 @@ def gram_matrix(rows: FloatArray, out: FloatArray | None = None) -> FloatArray:
 
 
 @inner
-def new_vector(classes: int, unknowns: int, rows: int, is_gram: bool) -> Vector:
+def new_vector(classes, unknowns, rows, is_gram):
     """Return a vector of zeros."""
     weights = classes * unknowns
     values = np.zeros(weights + classes + classes * rows)
@@ -96,30 +105,28 @@ def new_vector(classes: int, unknowns: int, rows: int, is_gram: bool) -> Vector:
 
 
 @inner
-def add(x: FloatArray, scale: float, y: FloatArray) -> None:
+def add(x, scale, y):
     """Add scale · y to x (numba compiles a loop faster than a slice)."""
     for i in range(x.size):
         x[i] += scale * y[i]
 
 
 @inner
-def fill(x: FloatArray, value: float) -> None:
+def fill(x, value):
     """Set every entry of x."""
     for i in range(x.size):
         x[i] = value
 
 
 @inner
-def fill_quotients(x: FloatArray, y: FloatArray, out: FloatArray) -> None:
+def fill_quotients(x, y, out):
     """Fill out with x / y, as far as x goes."""
     for i in range(x.size):
         out[i] = x[i] / y[i]
 
 
 @inner
-def fill_probabilities(
-    logits: FloatArray, bias: FloatArray, label: IntArray, p: FloatArray
-) -> float:
+def fill_probabilities(logits, bias, label, p):
     """Fill p (classes, rows), and return the sum of −log p of the labels."""
     classes, rows = p.shape
     largest = np.full(rows, -np.inf)
@@ -143,7 +150,7 @@ def fill_probabilities(
 
 
 @inner
-def fill_residuals(p: FloatArray, label: IntArray, c: float, out: FloatArray) -> None:
+def fill_residuals(p, label, c, out):
     """Fill out with C · (truth − probability)."""
     for n in range(p.shape[0]):
         for i in range(p.shape[1]):
@@ -153,12 +160,10 @@ def fill_residuals(p: FloatArray, label: IntArray, c: float, out: FloatArray) ->
 
 
 @inner
-def fill_changes(
-    p: FloatArray, logits: FloatArray, bias: FloatArray, c: float, out: FloatArray
-) -> None:
-    """Fill out with C · (derivative of the probabilities along a direction)."""
+def fill_changes(p, logits, bias, c, mean, out):
+    """Fill out with C · (derivative of the probabilities along a direction); overwrite `mean`."""
     classes, rows = p.shape
-    mean = np.zeros(rows)
+    fill(mean, 0.0)
     for n in range(classes):
         for i in range(rows):
             mean[i] += p[n, i] * (logits[n, i] + bias[n])
@@ -168,23 +173,22 @@ def fill_changes(
 
 
 @inner
-def fill_row_sums(
-    rows: FloatArray, is_gram: bool, factors: FloatArray, weight: FloatArray, bias: FloatArray
-) -> None:
-    """Fill weight and bias with Σ_i factor of i · row i, for each class."""
+def fill_row_sums(rows, is_gram, factors, scale, penalised, weight, bias):
+    """Fill in Σ_i factor of i · row i, for each class; add scale · penalised to the weights."""
     fill_sums(factors, bias)
-    if not is_gram:
-        multiply(factors, rows, weight)
+    if is_gram:
+        for n in range(factors.shape[0]):
+            for i in range(factors.shape[1]):
+                weight[n, i] = factors[n, i] + scale * penalised[n, i]
         return
-    for n in range(factors.shape[0]):
-        for i in range(factors.shape[1]):
-            weight[n, i] = factors[n, i]
+    multiply(factors, rows, weight)
+    for n in range(weight.shape[0]):
+        for i in range(weight.shape[1]):
+            weight[n, i] += scale * penalised[n, i]
 
 
 @inner
-def fill_curvature(
-    squares: FloatArray, is_gram: bool, c: float, p: FloatArray, out: Vector
-) -> None:
+def fill_curvature(squares, is_gram, c, p, out):
     """Fill in the second derivatives by each unknown alone; only those of the bias in the span."""
     factors = np.empty_like(p)
     bias = out.bias
@@ -202,7 +206,7 @@ def fill_curvature(
 
 
 @inner
-def bound_gap(square: float, bias: FloatArray, curvature: FloatArray, c: float) -> float:
+def bound_gap(square, bias, curvature, c):
     """Return how far J may be above its optimum, from |G|² of the weights and G of the bias.
 
     The bias counts by its own curvature.
@@ -213,45 +217,35 @@ def bound_gap(square: float, bias: FloatArray, curvature: FloatArray, c: float) 
 
 
 @inner
-def value_at(problem: Problem, position: Vector, p: FloatArray) -> float:
+def value_at(problem, position, p):
     """Return C · J at a position, and fill in its probabilities."""
     loss = fill_probabilities(position.logits, position.bias, problem.label, p)
     return problem.c * loss + 0.5 * dot(position.flat, position.dual)
 
 
 @inner
-def fill_descent(problem: Problem, position: Vector, p: FloatArray, out: Vector) -> None:
+def fill_descent(problem, position, p, out):
     """Fill in the negative gradient, with its logits in the span."""
     residual = np.empty_like(p)
     fill_residuals(p, problem.label, problem.c, residual)
-    fill_row_sums(problem.rows, problem.is_gram, residual, out.weight, out.bias)
-    add(out.flat, -1.0, position.flat)
+    fill_row_sums(
+        problem.rows, problem.is_gram, residual, -1.0, position.weight, out.weight, out.bias
+    )
     if problem.is_gram:
         multiply(out.weight, problem.columns, out.logits)
 
 
 @inner
-def fill_step(
-    problem: Problem,
-    p: FloatArray,
-    curvature: Vector,
-    tolerance: float,
-    descent: Vector,
-    step: FloatArray,
-) -> float:
+def fill_step(problem, p, curvature, tolerance, directions, step):
     """Fill in a Newton step by conjugate gradients; return the decrease of C · J it promises.
 
-    `descent` becomes what the step leaves of it. In the span it needs no preconditioner.
+    The descent becomes what the step leaves of it.
     """
     rows, columns, is_gram, _, c = problem
-    classes, unknowns = descent.weight.shape
+    descent, scaled, direction, curved = directions
     changes = np.empty_like(p)
-    direction = new_vector(classes, unknowns, p.shape[1], is_gram)
-    curved = new_vector(classes, unknowns, p.shape[1], is_gram)
-    scaled = descent
-    if not is_gram:
-        scaled = new_vector(classes, unknowns, p.shape[1], is_gram)
-    way, _, way_bias, way_logits, way_flat, way_dual = direction
+    mean = np.empty(p.shape[1])
+    way, way_weight, way_bias, way_logits, _, way_dual = direction
     curved_values, curved_weight, curved_bias, _, curved_flat, _ = curved
     scaled_values, scaled_weight, scaled_bias, scaled_logits, _, scaled_dual = scaled
     values, weight, bias, logits, flat, dual = descent
@@ -270,9 +264,8 @@ def fill_step(
             multiply(scaled_weight, columns, scaled_logits)
         for i in range(way.size):
             way[i] = scaled_values[i] + turn * way[i]
-        fill_changes(p, way_logits, way_bias, c, changes)
-        fill_row_sums(rows, is_gram, changes, curved_weight, curved_bias)
-        add(curved_flat, 1.0, way_flat)
+        fill_changes(p, way_logits, way_bias, c, mean, changes)
+        fill_row_sums(rows, is_gram, changes, 1.0, way_weight, curved_weight, curved_bias)
         curve = dot(curved_flat, way_dual) + dot(curved_bias, way_bias)
         if not (curve > 0.0 and size > 0.0):  # only rounding is left
             break
@@ -286,22 +279,16 @@ def fill_step(
             fill_quotients(unpenalised, scales, scaled_values)
         previous = size
         size = dot(flat, scaled_dual) + dot(bias, scaled_bias)
-        gap = bound_gap(dot(flat, dual), bias, bias_curvature, c)
-        if size <= goal or gap <= 0.2 * tolerance:
+        if size <= goal:
+            break
+        if bound_gap(dot(flat, dual), bias, bias_curvature, c) <= 0.2 * tolerance:
             break
         turn = size / previous
     return decrease
 
 
 @inner
-def search_line(
-    problem: Problem,
-    value: float,
-    decrease: float,
-    step: FloatArray,
-    position: Vector,
-    p: FloatArray,
-) -> float:
+def search_line(problem, value, decrease, step, position, p):
     """Take the step, or half of it, and so on, until C · J is lower; return that value."""
     values = position.values
     before = values.copy()
@@ -316,13 +303,19 @@ def search_line(
 
 
 @kernel
-def solve(problem: Problem, tolerance: float, weight: FloatArray, bias: FloatArray) -> float:
+def solve(problem, tolerance, weight, bias):
     """Move weight (classes, unknowns) and bias to the optimum; return how far J may be above it."""
     rows, columns, is_gram, label, c = problem
     classes, unknowns = weight.shape
     position = new_vector(classes, unknowns, label.size, is_gram)
     descent = new_vector(classes, unknowns, label.size, is_gram)
     curvature = new_vector(classes, unknowns, label.size, is_gram)
+    directions = Directions(
+        descent,
+        descent if is_gram else new_vector(classes, unknowns, label.size, is_gram),
+        new_vector(classes, unknowns, label.size, is_gram),
+        new_vector(classes, unknowns, label.size, is_gram),
+    )
     step = np.empty_like(position.values)
     p = np.empty_like(position.logits)
     squares = rows if is_gram else rows * rows
@@ -344,7 +337,7 @@ def solve(problem: Problem, tolerance: float, weight: FloatArray, bias: FloatArr
             break
         if gain <= 1e-15 * abs(value) and gap > 0.5 * previous:  # only rounding is left
             break
-        decrease = fill_step(problem, p, curvature, tolerance, descent, step)
+        decrease = fill_step(problem, p, curvature, tolerance, directions, step)
         new = search_line(problem, value, decrease, step, position, p)
         gain = value - new
         value = new
@@ -354,13 +347,7 @@ def solve(problem: Problem, tolerance: float, weight: FloatArray, bias: FloatArr
 
 
 @kernel
-def fill_gradient(
-    problem: Problem,
-    weight: FloatArray,
-    bias: FloatArray,
-    weight_gradient: FloatArray,
-    bias_gradient: FloatArray,
-) -> float:
+def fill_gradient(problem, weight, bias, weight_gradient, bias_gradient):
     """Fill in the gradient of J by weight and bias, and return J; not for a Gram matrix."""
     logits = np.empty((weight.shape[0], problem.label.size))
     residual = np.empty_like(logits)
@@ -374,5 +361,4 @@ def fill_gradient(
         square += dot(weight[n], weight[n])
         for i in range(weight.shape[1]):
             weight_gradient[n, i] += weight[n, i] / problem.c
-    value: float = loss + square / (2.0 * problem.c)
-    return value
+    return loss + square / (2.0 * problem.c)
