@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 # numba's cache looks at the age of one file, not of those it calls; a folder per text of the kernels is never stale.
 export NUMBA_CACHE_DIR ?= $(CURDIR)/.numba/$(shell cat src/callshot/fewshot/kernels/*.py src/callshot/baselines/*.py src/callshot/baselines/kernels/*.py | cksum | cut -d' ' -f1)
 
-.PHONY: demo test check bench test-lowest test-full test-torch clean
+.PHONY: demo test check bench test-lowest test-full clean
 
 demo: demo/study.toml
 	$(BIN)/callshot run demo/study.toml
@@ -40,22 +40,12 @@ test-lowest: $(VENV)/ready-to-test
 	$(BIN)/python -m pip install -q uv
 	rm -rf $(VENV)-lowest
 	$(BIN)/uv venv -q --python $(PYTHON) $(VENV)-lowest
-	$(BIN)/uv pip install -q --python $(VENV)-lowest/bin/python --resolution lowest-direct -e '.[test]'
+	$(BIN)/uv pip install -q --python $(VENV)-lowest/bin/python --resolution lowest-direct -c constraints.txt -e '.[test]'
 	$(VENV)-lowest/bin/python -m pytest -n 2 $(ARGS)
 
 # Many more examples of every property: some minutes.
 test-full: $(VENV)/ready-to-test
 	$(BIN)/python -m pytest -n 2 --hypothesis-profile=full $(ARGS)
-
-# What needs torch and transformers, in an environment of its own.
-test-torch: $(VENV)-torch/ready
-	$(VENV)-torch/bin/python -m pytest -n 2 tests/test_cli_encoders.py tests/encoders/test_hubert.py tests/encoders/test_loaders.py \
-		tests/baselines tests/study/test_networks.py tests/study/test_train_baselines.py $(ARGS)
-
-$(VENV)-torch/ready: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)-torch
-	$(VENV)-torch/bin/python -m pip install -q -c constraints.txt -e '.[test,rivals]'
-	touch $@
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -64,13 +54,13 @@ $(VENV)/ready: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install -q -e .
 	touch $@
 
-$(VENV)/ready-to-test: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install -q -e '.[test]'
+$(VENV)/ready-to-test: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[test]'
 	touch $@ $(VENV)/ready
 
-$(VENV)/ready-to-check: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install -q -e '.[test,check]'
+$(VENV)/ready-to-check: $(VENV)/bin/python pyproject.toml constraints.txt
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[test,check]'
 	touch $@ $(VENV)/ready $(VENV)/ready-to-test
 
 clean:
-	rm -rf $(VENV) $(VENV)-lowest $(VENV)-torch .numba demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-lowest .numba demo .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

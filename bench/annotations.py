@@ -1,6 +1,6 @@
-"""Damaged annotation files: 10,000 of all formats, each read as what it was and as what it looks like.
+"""Read 10,000 damaged annotation files of all formats, in their own format and as "auto".
 
-Every one must end in a reading or in an error that names the file and, for text, the line; none may take over 2 s.
+Each file must give a reading, or an error with the file and, for text, the line, within 2 s.
 """
 
 import sys
@@ -15,56 +15,61 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from mutations import LIMIT_S, Outcome, damaged, seeds, try_to_read
 
 
-def outcomes(count: int) -> tuple[dict[str, list[Outcome]], list[str]]:
-    """Read the files; return what became of them, by format, and what went wrong."""
-    found: dict[str, list[Outcome]] = defaultdict(list)
-    wrong = []
+def read_damaged(count: int) -> tuple[dict[str, list[Outcome]], list[str]]:
+    """Return the outcomes of damaged files by format, and descriptions of failures."""
+    outcomes = defaultdict[str, list[Outcome]](list)
+    failures = []
     with tempfile.TemporaryDirectory() as folder:
         for i, (seed, raw) in enumerate(damaged(count, seeds())):
             path = Path(folder) / seed.name
             path.write_bytes(raw)
-            for format, row in ((seed.format, seed.format), ("auto", "auto")):
+            for format in (seed.format, "auto"):
                 try:
-                    found[row].append(try_to_read(path, format))
+                    outcomes[format].append(try_to_read(path, format))
                 except Exception as error:
-                    wrong.append(
-                        f"file {i}, {seed.name} as {format}: {type(error).__name__}: {str(error)[:200]}"
-                    )
-    return found, wrong
+                    reason = f"{type(error).__name__}: {str(error)[:200]}"
+                    failures.append(f"file {i}, {seed.name} as {format}: {reason}")
+    return outcomes, failures
 
 
-def summarise(format: str, found: list[Outcome]) -> dict[str, object]:
-    """Count what became of the files of one format."""
-    readings = [outcome.reading for outcome in found if outcome.reading is not None]
+def count_slow(outcomes: list[Outcome]) -> int:
+    """Return the number of files that took too long."""
+    return sum(outcome.seconds > LIMIT_S for outcome in outcomes)
+
+
+def summarise(format: str, outcomes: list[Outcome]) -> dict[str, object]:
+    """Return a row of the table: counts for one format."""
+    readings = [outcome.reading for outcome in outcomes if outcome.reading is not None]
     return {
         "format": format,
-        "files": len(found),
+        "files": len(outcomes),
         "parsed": len(readings),
         "annotations": sum(len(reading.annotations) for reading in readings),
         "rejected rows": sum(len(reading.rejects) for reading in readings),
-        "refused": len(found) - len(readings),
-        "slowest ms": max(outcome.seconds for outcome in found) * 1000,
-        f"over {LIMIT_S:g} s": sum(outcome.seconds > LIMIT_S for outcome in found),
+        "refused": len(outcomes) - len(readings),
+        "slowest ms": max(outcome.seconds for outcome in outcomes) * 1000,
+        f"over {LIMIT_S:g} s": count_slow(outcomes),
     }
 
 
 def main() -> None:
-    """Read everything, print the table and fail if a file ended in another way."""
+    """Read all files, print the table, and fail if a file failed or was slow."""
     options = parser(__doc__)
     options.add_argument("--count", type=int, default=10_000)
-    chosen = options.parse_args()
-    outcomes(len(seeds()))  # import first
-    found, wrong = outcomes(chosen.count)
-    rows = [summarise(format, of_format) for format, of_format in found.items()]
-    rows.append({"format": "neither parsed nor refused", "files": len(wrong)})
+    arguments = options.parse_args()
+    read_damaged(len(seeds()))  # import everything first
+    outcomes, failures = read_damaged(arguments.count)
+    rows = [summarise(format, group) for format, group in outcomes.items()]
+    rows.append({"format": "neither parsed nor refused", "files": len(failures)})
+    files = f"{arguments.count:,} damaged files"
     show(
-        f"bench/annotations: {chosen.count:,} damaged files, each read as its format and as auto",
+        f"bench/annotations: {files}, each read as its format and as auto",
         rows,
-        chosen.json,
+        arguments.json,
     )
-    slow = sum(outcome.seconds > LIMIT_S for of_format in found.values() for outcome in of_format)
-    if wrong or slow:
-        raise SystemExit("\n".join([f"{slow} files took over {LIMIT_S:g} s", *wrong[:20]]))
+    slow = sum(map(count_slow, outcomes.values()))
+    if failures or slow:
+        raise SystemExit("\n".join([f"{slow} files took over {LIMIT_S:g} s", *failures[:20]]))
 
 
 if __name__ == "__main__":

@@ -13,12 +13,11 @@ from callshot.baselines.logistic import score_logistic
 from callshot.baselines.logistic_per_k import sweep_logistic
 from callshot.baselines.scoring import measure
 from callshot.fewshot.classifiers import CLASSIFIERS
-from callshot.fewshot.crossover import find_crossovers
-from callshot.fewshot.differences import compare_baselines, compare_encoders
+from callshot.fewshot.crossover import add_baselines
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.summary import SweepSummary
-from callshot.records import CorpusResults, CorpusStats, DurationStats, Evaluation
+from callshot.records import CorpusResults, CorpusStats, DurationStats
 from callshot.records.frames import BASELINES, REFINEMENT, Schema
 
 SMALL = Protocol(shots=(1, 2, 3, 4, 5, 10, 20), draws=10, bootstraps=100, shared_draws=50)
@@ -113,16 +112,6 @@ def make_corpus_results(
         categories,
         baselines=baselines,
     )
-
-
-def add_baselines(
-    evaluation: Evaluation, baselines: pl.DataFrame, trained: pl.DataFrame | None = None
-) -> Evaluation:
-    """Return an evaluation with its differences from baselines, and its crossovers."""
-    values = evaluation.values
-    differences = pl.concat([compare_encoders(values), compare_baselines(values, baselines)])
-    crossovers = find_crossovers(values, baselines, trained, evaluation.complete_shots)
-    return replace(evaluation, differences=differences, crossovers=crossovers)
 
 
 def make_trained_results(

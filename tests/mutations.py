@@ -1,4 +1,7 @@
-"""Damaged annotation files: good ones of every format come in, damaged ones go out, the same for the same seed."""
+"""Damaged annotation files for tests and benchmarks.
+
+`seeds` returns a good file of every format, `damaged` damages them, reproducibly.
+"""
 
 import random
 import re
@@ -16,19 +19,23 @@ LIMIT_S = 2.0
 TEXT = ("textgrid", "raven", "audacity", "csv")
 
 RAVEN = (
-    "Selection\tView\tChannel\tBegin Time (s)\tEnd Time (s)\tLow Freq (Hz)\tHigh Freq (Hz)\tBegin File\t"
-    "File Offset (s)\tSpecies\n"
+    "Selection\tView\tChannel\tBegin Time (s)\tEnd Time (s)\t"
+    "Low Freq (Hz)\tHigh Freq (Hz)\tBegin File\tFile Offset (s)\tSpecies\n"
     "1\tWaveform 1\t1\t1.5\t2.25\t\t\ta.wav\t1.5\trumble\n"
     "1\tSpectrogram 1\t1\t1.5\t2.25\t10.5\t200\ta.wav\t1.5\trumble\n"
     "2\tSpectrogram 1\t1\t61.5\t62.25\t10.5\t200\tb.wav\t1.5\troar\n"
 )
 GRID = (
-    'File type = "ooTextFile"\nObject class = "TextGrid"\n\nxmin = 0\nxmax = 9\ntiers? <exists>\nsize = 2\nitem []:\n'
-    '  item [1]:\n    class = "IntervalTier"\n    name = "call"\n    xmin = 0\n    xmax = 9\n    intervals: size = 3\n'
+    'File type = "ooTextFile"\nObject class = "TextGrid"\n\nxmin = 0\nxmax = 9\n'
+    "tiers? <exists>\nsize = 2\nitem []:\n"
+    '  item [1]:\n    class = "IntervalTier"\n    name = "call"\n    xmin = 0\n'
+    "    xmax = 9\n    intervals: size = 3\n"
     '    intervals [1]:\n      xmin = 0\n      xmax = 1.5\n      text = ""\n'
-    '    intervals [2]:\n      xmin = 1.5\n      xmax = 3 ! a comment\n      text = "a ""deep"" rumble"\n'
+    "    intervals [2]:\n      xmin = 1.5\n      xmax = 3 ! a comment\n"
+    '      text = "a ""deep"" rumble"\n'
     '    intervals [3]:\n      xmin = 3\n      xmax = 9\n      text = "roär\nagain"\n'
-    '  item [2]:\n    class = "TextTier"\n    name = "notes"\n    xmin = 0\n    xmax = 9\n    points: size = 1\n'
+    '  item [2]:\n    class = "TextTier"\n    name = "notes"\n    xmin = 0\n'
+    "    xmax = 9\n    points: size = 1\n"
     '    points [1]:\n      number = 2.5\n      mark = "wind"\n'
 )
 SHORT = (
@@ -37,9 +44,11 @@ SHORT = (
 )
 XML = (
     '<?xml version="1.0" encoding="UTF-8"?>\n<Sequences><NumSequence>1</NumSequence><Sequence>\n'
-    "<WaveFileName>0.wav</WaveFileName><Position>32000</Position><Length>43168</Length><NumNote>2</NumNote>\n"
+    "<WaveFileName>0.wav</WaveFileName><Position>32000</Position><Length>43168</Length>"
+    "<NumNote>2</NumNote>\n"
     "<Note><Position>2240</Position><Length>2688</Length><Label>0</Label></Note>\n"
-    "<Note><Position>8256</Position><Length>2784</Length><Label>1</Label></Note></Sequence></Sequences>\n"
+    "<Note><Position>8256</Position><Length>2784</Length><Label>1</Label></Note>"
+    "</Sequence></Sequences>\n"
 )
 GENERIC = (
     "label,onset_s,offset_s,notated_path,annot_path,sequence,annotation\n"
@@ -49,7 +58,7 @@ GENERIC = (
 
 @dataclass(frozen=True)
 class Seed:
-    """A good file: its format, its name, and what is in it."""
+    """A good file: its format, name and content."""
 
     format: str
     name: str
@@ -57,9 +66,12 @@ class Seed:
 
 
 def seeds() -> list[Seed]:
-    """Return a good file of every format; those that crowsetta reads only where it is installed."""
-    table = 'recording,start_s,end_s,label,fold,note\na.wav,0.5,2,rumble,0,"x, ""y"""\nb.wav,1,2.5,"ro\nar",1,\n'
-    ours = [
+    """Return good files of every format; those of crowsetta only if it is installed."""
+    table = (
+        "recording,start_s,end_s,label,fold,note\n"
+        'a.wav,0.5,2,rumble,0,"x, ""y"""\nb.wav,1,2.5,"ro\nar",1,\n'
+    )
+    builtin_seeds = [
         Seed("csv", "calls.csv", table.encode()),
         Seed(
             "csv",
@@ -81,7 +93,7 @@ def seeds() -> list[Seed]:
         Seed("textgrid", "b.TextGrid", SHORT.encode("utf-16")),
         Seed("textgrid", "c.TextGrid", GRID.encode("latin-1")),
     ]
-    theirs = [
+    crowsetta_seeds = [
         Seed("birdsong-recognition-dataset", "Annotation.xml", XML.encode()),
         Seed(
             "notmat", "a.cbin.not.mat", _mat(onsets=[10.0, 20.0], offsets=[15.0, 30.0], labels="ab")
@@ -91,25 +103,27 @@ def seeds() -> list[Seed]:
         Seed("simple-seq", "simple.csv", b"onset_s,offset_s,label\n0.5,1.25,a\n1.5,2.25,b\n"),
         Seed("yarden", "annotation.mat", yarden_mat()),
     ]
-    return ours + (theirs if find_spec("crowsetta") else [])
+    return builtin_seeds + (crowsetta_seeds if find_spec("crowsetta") else [])
 
 
 def _mat(**variables: object) -> bytes:
     from scipy.io import savemat
 
-    savemat(stream := BytesIO(), variables)
-    return (
-        b"MATLAB 5.0 MAT-file".ljust(116) + stream.getvalue()[116:]
-    )  # without the time at which it was made
+    stream = BytesIO()
+    savemat(stream, variables)
+    header = b"MATLAB 5.0 MAT-file".ljust(116)  # without the time of writing
+    return header + stream.getvalue()[116:]
 
 
 def yarden_mat() -> bytes:
-    """Make a file as SongAnnotationGUI writes it: two recordings of two calls."""
+    """Return a file as SongAnnotationGUI writes it: two recordings of two calls."""
     import numpy as np
 
     names = ("segFileStartTimes", "segFileEndTimes", "segType", "fs")
-    songs = [([0.51234 + i, 1.5], [0.75 + i, 2.0], [1 + i, 2], 48000.0) for i in range(2)]
-    elements = np.array([dict(zip(names, song, strict=True)) for song in songs], dtype=object)
+    recordings = [([0.51234 + i, 1.5], [0.75 + i, 2.0], [1 + i, 2], 48000.0) for i in range(2)]
+    elements = np.array(
+        [dict(zip(names, values, strict=True)) for values in recordings], dtype=object
+    )
     keys = np.array(["a.wav", "b.wav"], dtype=object)
     return _mat(keys=keys, elements=elements)
 
@@ -117,18 +131,18 @@ def yarden_mat() -> bytes:
 def mutate(raw: bytes, other: bytes, rng: random.Random) -> bytes:
     """Damage a file in one to four ways."""
     for _ in range(rng.randint(1, 4)):
-        raw = rng.choice(WAYS)(raw, other, rng)
+        raw = rng.choice(MUTATIONS)(raw, other, rng)
     return raw
 
 
 def _flip(raw: bytes, other: bytes, rng: random.Random) -> bytes:
-    at = rng.randrange(len(raw) + 1)
-    return raw[:at] + bytes([rng.randrange(256)]) + raw[at + 1 :]
+    position = rng.randrange(len(raw) + 1)
+    return raw[:position] + bytes([rng.randrange(256)]) + raw[position + 1 :]
 
 
 def _insert(raw: bytes, other: bytes, rng: random.Random) -> bytes:
-    at = rng.randrange(len(raw) + 1)
-    things = (
+    position = rng.randrange(len(raw) + 1)
+    insertions = (
         b'"',
         b"\0",
         b"\xef\xbb\xbf",
@@ -143,21 +157,21 @@ def _insert(raw: bytes, other: bytes, rng: random.Random) -> bytes:
         b"!",
         b"<",
     )
-    thing = rng.choice(
-        (*things, "\u2028\x85␛␉".encode(), bytes(rng.randrange(256) for _ in range(8)))
+    insertion = rng.choice(
+        (*insertions, "\u2028\x85␛␉".encode(), bytes(rng.randrange(256) for _ in range(8)))
     )
-    return raw[:at] + thing * rng.choice((1, 1, 2, 1000)) + raw[at:]
+    return raw[:position] + insertion * rng.choice((1, 1, 2, 1000)) + raw[position:]
 
 
 def _delete(raw: bytes, other: bytes, rng: random.Random) -> bytes:
-    at = rng.randrange(len(raw) + 1)
-    return raw[:at] + raw[at + rng.choice((1, 2, 10, 100)) :]
+    position = rng.randrange(len(raw) + 1)
+    return raw[:position] + raw[position + rng.choice((1, 2, 10, 100)) :]
 
 
 def _double(raw: bytes, other: bytes, rng: random.Random) -> bytes:
-    at = rng.randrange(len(raw) + 1)
-    part = raw[at : at + rng.choice((1, 10, 100))]
-    return raw[:at] + part * rng.choice((1, 2, 500)) + raw[at:]
+    position = rng.randrange(len(raw) + 1)
+    part = raw[position : position + rng.choice((1, 10, 100))]
+    return raw[:position] + part * rng.choice((1, 2, 500)) + raw[position:]
 
 
 def _truncate(raw: bytes, other: bytes, rng: random.Random) -> bytes:
@@ -166,8 +180,11 @@ def _truncate(raw: bytes, other: bytes, rng: random.Random) -> bytes:
 
 def _swap_lines(raw: bytes, other: bytes, rng: random.Random) -> bytes:
     lines = raw.split(b"\n")
-    one, two = rng.randrange(len(lines)), rng.randrange(len(lines))
-    lines[one], lines[two] = lines[two], lines[one]
+    first = rng.randrange(len(lines))
+    second = rng.randrange(len(lines))
+    line = lines[first]
+    lines[first] = lines[second]
+    lines[second] = line
     return b"\n".join(lines)
 
 
@@ -176,7 +193,7 @@ def _splice(raw: bytes, other: bytes, rng: random.Random) -> bytes:
 
 
 def _blow_up(raw: bytes, other: bytes, rng: random.Random) -> bytes:
-    spans = [found.span() for found in re.finditer(rb"[0-9]+", raw)] or [(0, 0)]
+    spans = [match.span() for match in re.finditer(rb"[0-9]+", raw)] or [(0, 0)]
     start, end = rng.choice(spans)
     numbers = (
         b"9" * 400,
@@ -190,13 +207,12 @@ def _blow_up(raw: bytes, other: bytes, rng: random.Random) -> bytes:
         b"",
         b"1_0",
     )
-    return (
-        raw[:start] + rng.choice((*numbers, b"7" * 200_000, b"-0.0", b"1,5", b"1e308")) + raw[end:]
-    )
+    number = rng.choice((*numbers, b"7" * 200_000, b"-0.0", b"1,5", b"1e308"))
+    return raw[:start] + number + raw[end:]
 
 
-Way = Callable[[bytes, bytes, random.Random], bytes]
-WAYS: tuple[Way, ...] = (
+Mutation = Callable[[bytes, bytes, random.Random], bytes]
+MUTATIONS: tuple[Mutation, ...] = (
     _flip,
     _insert,
     _delete,
@@ -210,35 +226,36 @@ WAYS: tuple[Way, ...] = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one file: the reading, or None where it was refused, and how long that took."""
+    """The result of one file: its reading, None if it is an error, and the time it took."""
 
     format: str
     reading: Reading | None
     seconds: float
 
 
-def damaged(count: int, good: Sequence[Seed]) -> list[tuple[Seed, bytes]]:
+def damaged(count: int, seeds: Sequence[Seed]) -> list[tuple[Seed, bytes]]:
     """Make `count` damaged files, from each good one in turn."""
-    return [_damage(good, i) for i in range(count)]
+    return [_damage(seeds, i) for i in range(count)]
 
 
-def _damage(good: Sequence[Seed], i: int) -> tuple[Seed, bytes]:
+def _damage(seeds: Sequence[Seed], i: int) -> tuple[Seed, bytes]:
     rng = random.Random(i)
-    seed = good[i % len(good)]
-    return seed, mutate(seed.raw, rng.choice(good).raw, rng)
+    seed = seeds[i % len(seeds)]
+    return seed, mutate(seed.raw, rng.choice(seeds).raw, rng)
 
 
 def try_to_read(path: Path, format: str) -> Outcome:
-    """Read a damaged file; raise if it ends in anything but a reading or an error that says where."""
+    """Read a damaged file; raise unless it is read or gives an error with file and line."""
     start = time.perf_counter()
-    reading, refusal = None, None
+    reading = None
+    message = None
     try:
         reading = read_annotations(path, format)
     except CallshotError as error:
-        refusal = str(error)
+        message = str(error)
     seconds = time.perf_counter() - start
-    if refusal is not None:
-        assert str(path) in refusal, refusal
-        assert "\n" not in refusal, refusal
-        assert "crowsetta" in refusal or re.search("(line|row) [0-9]", refusal), refusal
+    if message is not None:
+        assert str(path) in message, message
+        assert "\n" not in message, message
+        assert "crowsetta" in message or re.search("(line|row) [0-9]", message), message
     return Outcome(format, reading, seconds)

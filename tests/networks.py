@@ -1,6 +1,14 @@
-"""Helpers of the tests that train networks: interruptions, and the content of folders."""
+"""Helpers of the tests that train networks: interruptions, and saved trainings."""
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
 
 from callshot.records import Progress
 
@@ -23,7 +31,33 @@ def folder_content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def saved_weights(folder: Path) -> dict[str, bytes]:
-    """Return the finished networks of a folder, by fold, seed and kind of network."""
-    paths = sorted(folder.glob("*[0-9a-f].safetensors"))
+def saved_trainings(folder: Path) -> dict[str, bytes]:
+    """Return the files of trainings by fold, seed and kind of network."""
+    paths = sorted(folder.glob("*.safetensors"))
     return {path.name.rpartition("-")[0]: path.read_bytes() for path in paths}
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """Return how far a saved training is, and its key."""
+    with pytest.importorskip("safetensors").safe_open(path, framework="np") as file:
+        return dict(json.loads(file.metadata()["callshot"]))
+
+
+def saved_phases(folder: Path) -> dict[str, str]:
+    """Return the phase of each training by fold, seed and kind of network."""
+    paths = sorted(folder.glob("*.safetensors"))
+    return {path.name.rpartition("-")[0]: read_header(path)["phase"] for path in paths}
+
+
+@contextmanager
+def short_training(epochs: int = 4) -> Iterator[None]:
+    """Train networks for a few epochs at most."""
+    from callshot.baselines import frame_classifier, recurrent_network
+
+    recurrent = partial(recurrent_network.RecurrentConfig, epochs=epochs)
+    end_to_end = partial(frame_classifier.FrameConfig, epochs=epochs)
+    with (
+        patch.object(recurrent_network, "RecurrentConfig", recurrent),
+        patch.object(frame_classifier, "FrameConfig", end_to_end),
+    ):
+        yield

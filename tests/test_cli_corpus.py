@@ -41,7 +41,7 @@ def rejects(out):
 
 
 def test_segment_writes_segments_and_rejects_and_says_what_it_did(herd, tmp_path, capsys):
-    run("segment", herd, "--out", tmp_path / "out", "--collar", 0.25, "--channel", "first")
+    run("segment", herd, "--out", tmp_path / "out", "--collar-s", 0.25, "--channel", "first")
     assert {p.name for p in (tmp_path / "out").iterdir()} == {
         "segments.parquet",
         "rejects.csv",
@@ -71,7 +71,7 @@ def test_segment_writes_segments_and_rejects_and_says_what_it_did(herd, tmp_path
     ]
     told = json.loads((tmp_path / "out" / "segments.json").read_text())
     assert (told["read"], told["segments"], told["rejects"]) == (12, 10, 2)
-    assert told["options"]["channel_rule"] == "first"
+    assert told["options"]["channel"] == "first"
     said = capsys.readouterr().out
     for words in (
         "raven in 6 files",
@@ -117,7 +117,7 @@ def test_a_corpus_brings_its_rule_its_folds_and_its_categories(herd, tmp_path):
         herd,
         "--corpus",
         "ldc2010s05",
-        "--collar",
+        "--collar-s",
         0,
         "--out",
         tmp_path / "bare",
@@ -161,15 +161,15 @@ def test_no_segments_at_all_are_told_with_what_would_keep_some(tmp_path, capsys)
     record(tmp_path / "a.wav", seconds=5)
     (tmp_path / "a.txt").write_text("1\t1.5\tpeep\n2\t2.5\tpeep\n")
     run("segment", tmp_path, "--out", tmp_path / "out")
-    assert "--min-length 0.5 would keep nearly all" in capsys.readouterr().out
-    run("inspect", tmp_path, "--min-length", 1)
+    assert "--min-length-s 0.5 would keep nearly all" in capsys.readouterr().out
+    run("inspect", tmp_path, "--min-length-s", 1)
     said = capsys.readouterr().out
     assert "0 segments, 2 rejects" in said
     assert "next:" not in said
     run("inspect", tmp_path)
     said = capsys.readouterr().out
     assert "2 segments, 0 rejects" in said
-    assert "--min-length 0.5 --out" in said
+    assert "--min-length-s 0.5 --out" in said
 
 
 def test_one_recording_says_where_its_folder_is(herd, tmp_path):
@@ -240,16 +240,16 @@ def test_inspect_tells_folds_eligible_labels_and_the_next_command(herd, capsys):
         (["segment", "HERD/nothing", "--out", "OUT"], "expected a folder of recordings"),
         (["segment", "HERD", "--out", "OUT", "--format", "ravn"], "did you mean 'raven'"),
         (["segment", "HERD", "--out", "OUT", "--corpus", "ldc"], "did you mean ldc2010s05"),
-        (["segment", "HERD", "--out", "OUT", "-c", "label"], "wanted OURS=THEIRS"),
+        (["segment", "HERD", "--out", "OUT", "-c", "label"], "columns: expected NAME=VALUE"),
         (["segment", "HERD", "--out", "OUT", "-c", "label=Nothing"], "Nothing"),
-        (["segment", "HERD", "--out", "OUT", "--collar", "-1"], "collar: expected 0 to"),
+        (["segment", "HERD", "--out", "OUT", "--collar-s", "-1"], "collar: expected 0 to"),
         (["segment", "HERD", "--out", "OUT", "--channel", "left"], "left"),
         (["segment", "HERD", "--out", "HERD/r0.wav"], "r0.wav"),
         (
             ["segment", "HERD", "-a", "HERD/none.csv", "--out", "OUT"],
             "none.csv: No such file or directory; expected",
         ),
-        (["inspect", "HERD", "--folds", "1"], "folds: at least 2"),
+        (["inspect", "HERD", "--folds", "1"], "folds: expected 2 or more, got 1"),
     ],
 )
 def test_a_mistake_is_one_line_with_code_2_and_leaves_nothing(herd, tmp_path, capsys, words, said):
@@ -302,7 +302,7 @@ def test_an_interrupted_run_leaves_earlier_segments_as_they_were(tmp_path, stop)
     child = subprocess.Popen(
         [sys.executable, "-m", "callshot", *words], stderr=subprocess.PIPE, text=True
     )
-    while child.poll() is None and not list((tmp_path / "out").glob(".callshot-*")):
+    while child.poll() is None and not list((tmp_path / "out").glob(".callshot-unfinished")):
         time.sleep(0.05)
     time.sleep(1.0)
     child.send_signal(stop)

@@ -76,19 +76,19 @@ def test_status_tells_what_is_done_and_what_is_not(
     assert [state and state[0] for state in states] == ["done", "done", "done", "to run", "waits"]
 
 
-def test_a_second_run_says_what_is_there_already(
+def test_a_second_run_names_the_steps_that_are_already_done(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_study(folder / "study.toml", encoders=("mfcc",))
     run("run", "study.toml", "--quiet")
     run("run", "study.toml")
-    assert capsys.readouterr().out.count("there already") == 5
+    assert capsys.readouterr().out.count("already done") == 5
 
 
 @pytest.mark.parametrize(
     ("old", "new", "match"),
     [
-        ('audio = "recordings"', 'audio = "gone"', r"\[corpus.here\] audio: .*gone is not there"),
+        ('audio = "recordings"', 'audio = "gone"', r"\[corpus.here\] audio: .*gone does not exist"),
         ('name = "mfcc"', 'name = "mfc"', r"did you mean mfcc"),
         ('name = "mfcc"', 'name = "perch-v2"', r"first: .*callshot encoders get perch-v2"),
         ("folds = 3", "folds = 7", r"\[corpus.here\]: 6 recordings with calls are too few"),

@@ -26,6 +26,9 @@ def test_the_quickstart_notebook_runs_and_shows_a_plot_and_a_comparison(
     assert any("k* =" in table for table in tables)
     assert any("LR on mfcc" in table for table in tables)
     statements = [
-        line for cell in code[1:] for line in cell.source.splitlines() if line and "import" not in line
+        line
+        for cell in code[1:]
+        for line in cell.source.splitlines()
+        if line and "import" not in line
     ]
     assert len(statements) <= 10

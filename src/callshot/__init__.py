@@ -21,7 +21,6 @@ if TYPE_CHECKING:
         compare,
         embed,
         evaluate,
-        list_encoders,
         segment,
         train_baselines,
     )
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from callshot.corpus.audio import load_audio
     from callshot.corpus.options import SegmentationOptions
     from callshot.corpus.segment_table import read_segments
+    from callshot.encoders.availability import list_encoders
     from callshot.errors import CallshotError
     from callshot.fewshot.estimator import CentroidClassifier
     from callshot.fewshot.folds import check_folds, make_folds
@@ -56,7 +56,7 @@ _MODULES = {
     "compare": "api",
     "embed": "api",
     "evaluate": "api",
-    "list_encoders": "api",
+    "list_encoders": "encoders.availability",
     "load_audio": "corpus.audio",
     "make_folds": "fewshot.folds",
     "read_annotations": "corpus.annotations",

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from callshot.baselines.options import BaselineOptions, check_trainable
@@ -18,7 +19,6 @@ from callshot.corpus.annotations import Hints
 from callshot.corpus.known_corpora import default_options, find_corpus
 from callshot.corpus.segment_table import read_segments
 from callshot.corpus.segments import segment_corpus
-from callshot.encoders.availability import list_status
 from callshot.encoders.embed import embed as embed_with_encoder
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.crossover import find_crossovers
@@ -96,6 +96,7 @@ def segment(
     Examples
     --------
     >>> import soundfile, tempfile
+    >>> import numpy as np
     >>> folder = Path(tempfile.mkdtemp())
     >>> soundfile.write(folder / "a.wav", np.full(64000, 0.5), 16000)
     >>> _ = (folder / "a.txt").write_text("0.5\\t2.0\\trumble\\n")
@@ -162,6 +163,7 @@ def embed(
     Examples
     --------
     >>> import soundfile, tempfile
+    >>> import numpy as np
     >>> folder = Path(tempfile.mkdtemp())
     >>> soundfile.write(folder / "a.wav", np.sin(np.arange(64000) / 9), 16000)
     >>> _ = (folder / "a.txt").write_text("0.5\\t2.0\\trumble\\n")
@@ -188,33 +190,6 @@ def embed(
         progress=progress,
     )
     return table
-
-
-def list_encoders() -> pl.DataFrame:
-    """List the encoders, and what is missing before each can run.
-
-    Returns
-    -------
-    polars.DataFrame
-        Columns name, title, dimension, licence, ready, needs.
-
-    Examples
-    --------
-    >>> list_encoders().filter(name="mfcc").select("dimension", "ready").row(0)
-    (40, True)
-    """
-    rows = [
-        {
-            "name": status.name,
-            "title": status.title,
-            "dimension": status.dimension,
-            "licence": status.licence,
-            "ready": not status.needs,
-            "needs": "; then: ".join(status.needs),
-        }
-        for status in list_status()
-    ]
-    return pl.DataFrame(rows)
 
 
 def evaluate(
@@ -276,6 +251,7 @@ def evaluate(
 
     Examples
     --------
+    >>> import numpy as np
     >>> y = ["rumble", "roar"] * 20
     >>> X = np.random.default_rng(0).normal(size=(40, 8)) + [[3.0 * (one == "roar")] for one in y]
     >>> recordings = [f"recording {i // 4}" for i in range(40)]
@@ -336,6 +312,7 @@ def compare(result: Evaluation, baselines: BaselineResults | None = None) -> pl.
 
     Examples
     --------
+    >>> import numpy as np
     >>> y = ["rumble", "roar"] * 20
     >>> X = np.random.default_rng(0).normal(size=(40, 8))
     >>> result = evaluate(X, y, shots="1,5", bootstraps=100, shared_draws=100)
@@ -393,6 +370,7 @@ def train_baselines(
 
     Examples
     --------
+    >>> import numpy as np
     >>> y = ["rumble", "roar"] * 20
     >>> X = np.random.default_rng(0).normal(size=(40, 8)) + [[3.0 * (one == "roar")] for one in y]
     >>> train_baselines(X, y, folds=2).baselines.select("name", "metric", "value").rows()
@@ -431,4 +409,5 @@ def _tables(X: Data, y: Sequence[str] | None, groups: Sequence[Any] | None) -> S
     names = [f"{i:08}" for i in range(len(y))]
     recordings = names if groups is None else [str(group) for group in groups]
     labels = [str(label) for label in y]
-    return [Embeddings("X", X, names, recordings, labels, [()] * len(labels))]
+    vectors = np.asarray(X)
+    return [Embeddings("X", vectors, names, recordings, labels, [()] * len(labels))]

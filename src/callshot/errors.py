@@ -12,7 +12,7 @@ found, and what mends it.
 
 
 def printable(text: str) -> str:
-    """Replace what a terminal would obey instead of showing it: names and labels come from files."""
+    """Replace control characters, which a terminal would obey: names come from files."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 

@@ -2,18 +2,18 @@
 
     segmentation = segment(audio, annotations)      recordings and annotations → segments
     tables = [embed(segmentation, name) …]          audio of segments → vectors of frozen encoders
-    result = evaluate(tables)                       folds, support sets, centroids, scores, intervals
+    result = evaluate(tables)                       folds, support sets, centroids, intervals
     baselines = train_baselines(tables)             would training be better?
 
 Read this first; `callshot.fewshot.reference` has the evaluation itself, slow and literal.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from callshot.api import compare, embed, make_protocol, segment, train_baselines
+from callshot.api import embed, make_protocol, segment, train_baselines
+from callshot.fewshot.crossover import add_baselines
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.protocol import Protocol
 from callshot.records import Embeddings, Evaluation
@@ -52,11 +52,7 @@ def run(
     tables = shared_segments([embed(segments, name, store=store) for name in encoders])
     result = evaluate_tables(tables, protocol or make_protocol())
     baselines = train_baselines(tables, against=result)
-    return replace(
-        result,
-        differences=compare(result, baselines),
-        crossovers=baselines.crossovers,
-    )
+    return add_baselines(result, baselines.baselines)
 
 
 def shared_segments(tables: Sequence[Embeddings]) -> list[Embeddings]:

@@ -11,7 +11,9 @@ import pytest
 from callshot.baselines.aerd_package import load_aerd, score_published
 from callshot.errors import InputError, OptionError
 
-torch = pytest.importorskip("torch", reason="torch is not installed: make test-torch")
+torch = pytest.importorskip(
+    "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
+)
 
 SIGNALS = [np.full(16_000 + 160 * n, 0.01 * n, np.float32) for n in range(6)]
 

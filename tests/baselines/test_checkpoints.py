@@ -21,9 +21,11 @@ from callshot.errors import InputError, OutputError
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import check_folds, count_classes
 from callshot.records import Embeddings, FloatArray, IntArray, no_progress
-from networks import Interrupted, folder_content, interrupt_at
+from networks import Interrupted, folder_content, interrupt_at, read_header, saved_phases
 
-torch = pytest.importorskip("torch", reason="torch is not installed: make test-torch")
+torch = pytest.importorskip(
+    "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
+)
 safetensors = pytest.importorskip("safetensors.numpy")
 
 from callshot.baselines import recurrent_network  # noqa: E402
@@ -100,24 +102,16 @@ def test_a_rerun_trains_nothing_and_writes_nothing(
     assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == times
 
 
-def test_a_finished_training_leaves_weights_and_their_key(tmp_path: Path) -> None:
+def test_a_finished_training_leaves_weights_with_their_key(tmp_path: Path) -> None:
     score(tmp_path)
-    names = []
-    for path in tmp_path.iterdir():
-        stem, _, suffix = path.name.partition(".")
-        names.append(f"{stem.rpartition('-')[0]}.{suffix}")
-    assert sorted(names) == [
-        "fold0-seed0-gru.json",
-        "fold0-seed0-gru.safetensors",
-        "fold0-seed0-gru.search.json",
-        "fold1-seed0-gru.json",
-        "fold1-seed0-gru.safetensors",
-        "fold1-seed0-gru.search.json",
-    ]
-    facts = json.loads(next(tmp_path.glob("fold0*[0-9a-f].json")).read_text())
-    assert facts["key"]["config"]["cell"] == "gru"
-    assert facts["key"]["torch"] == torch.__version__
-    assert 1 <= facts["epochs"] <= EPOCHS == len(facts["losses"])
+    assert saved_phases(tmp_path) == {
+        "fold0-seed0-gru": "finished",
+        "fold1-seed0-gru": "finished",
+    }
+    header = read_header(next(tmp_path.glob("fold0*")))
+    assert header["key"]["config"]["cell"] == "gru"
+    assert header["key"]["torch"] == torch.__version__
+    assert 1 <= header["epoch"] <= EPOCHS == len(header["losses"])
 
 
 def test_more_seeds_keep_the_first_networks(tmp_path: Path) -> None:
@@ -185,34 +179,37 @@ def test_without_a_folder_no_file_is_written(
     assert [*tmp_path.iterdir()] == []
 
 
-def test_missing_weights_are_trained_again(tmp_path: Path) -> None:
+def test_a_missing_file_is_trained_again(tmp_path: Path) -> None:
     expected, _ = score(tmp_path)
     before = folder_content(tmp_path)
-    next(tmp_path.glob("fold1*[0-9a-f].safetensors")).unlink()
+    next(tmp_path.glob("fold1*")).unlink()
     scores, metadata = score(tmp_path)
     assert metadata["trained"] == 1
     assert np.array_equal(scores, expected)
     assert folder_content(tmp_path) == before
 
 
-def test_a_checkpoint_of_a_finished_training_is_not_read(tmp_path: Path) -> None:
-    """A process that dies after writing the weights leaves one."""
-    expected, _ = score(tmp_path)
-    path = next(tmp_path.glob("fold1*[0-9a-f].safetensors"))
-    path.with_suffix(".checkpoint.safetensors").write_bytes(b"")
-    scores, metadata = score(tmp_path)
-    assert metadata["trained"] == 0
-    assert np.array_equal(scores, expected)
+def test_a_search_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = TrainingOptions(folder=tmp_path)
+    choose_cell(*make_dataset(), hidden=4, options=options)
+    assert set(saved_phases(tmp_path).values()) == {"searched"}
+
+    def fail(*_: Any) -> None:
+        pytest.fail("a search was repeated")
+
+    monkeypatch.setattr(recurrent_network, "balanced_loss", fail)
+    score(tmp_path)
+    assert saved_phases(tmp_path)["fold0-seed0-gru"] == "finished"
 
 
 def test_unfinished_files_of_dead_processes_are_removed(tmp_path: Path) -> None:
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
     score(tmp_path)
-    path = next(tmp_path.glob("fold1*[0-9a-f].safetensors"))
+    path = next(tmp_path.glob("fold1*"))
     removed = [
-        f".{path.stem}.checkp.{dead.pid}-00000000.part.safetensors",
-        f".{path.stem}.{dead.pid}-00000000.part.json",
+        f".{path.stem}.{dead.pid}-00000000.part.safetensors",
+        f".{path.stem}.{dead.pid}-00000001.part.safetensors",
     ]
     remaining = [
         f".{path.stem}.{os.getppid()}-00000000.part.safetensors",
@@ -236,7 +233,7 @@ def test_an_interrupted_training_ends_with_the_same_weights(
     for _ in range(2):  # one for each fold
         with pytest.raises(Interrupted):
             score(tmp_path / "cut", cell=cell, progress=interrupt_at(f"{phase}: epoch 1"))
-    assert len([*(tmp_path / "cut").glob("*checkpoint*")]) == 1
+    assert phase in saved_phases(tmp_path / "cut").values()
     scores, _ = score(tmp_path / "cut", cell=cell)
     assert np.array_equal(scores, expected)
     assert folder_content(tmp_path / "cut") == folder_content(tmp_path / "whole")
@@ -259,7 +256,10 @@ def test_a_killed_process_loses_at_most_one_epoch(moment: str, tmp_path: Path) -
     command = [sys.executable, "-c", CHILD, str(cut), f"GRU, fold 1, seed 0, {moment}"]
     child = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=False)
     assert child.returncode == 9
-    assert len([*cut.glob("*checkpoint*")]) == 1
+    assert saved_phases(cut) == {
+        "fold0-seed0-gru": "finished",
+        "fold1-seed0-gru": moment.partition(":")[0],
+    }
     score(cut)
     score(tmp_path / "whole")
     assert folder_content(cut) == folder_content(tmp_path / "whole")
@@ -272,8 +272,9 @@ def test_a_job_that_fails_stops_the_others(tmp_path: Path) -> None:
 
     with pytest.raises(OutputError, match="the disk is full"):
         score(tmp_path, threads=2, seeds=3, progress=fail)
-    assert [*tmp_path.glob("*[0-9a-f].safetensors")] == []
-    assert len([*tmp_path.glob("*checkpoint*")]) <= 2
+    phases = [*saved_phases(tmp_path).values()]
+    assert "finished" not in phases
+    assert len(phases) <= 2
 
 
 @pytest.mark.parametrize("calls", [1, 3, 6, 7, 9, 14, 40])
@@ -316,96 +317,84 @@ def flip(path: Path) -> None:
     path.write_bytes(content)
 
 
-def header(path: Path) -> dict[str, str]:
-    with pytest.importorskip("safetensors").safe_open(path, framework="np") as file:
-        return dict(file.metadata())
+def replace_by_text(path: Path) -> None:
+    path.write_text("pickle")
+
+
+def rewrite(path: Path, tensors: Any, **facts: Any) -> None:
+    """Write a file with other tensors or facts, and the checksum of the old ones."""
+    header = json.dumps(read_header(path) | facts)
+    path.write_bytes(safetensors.save(tensors, {"callshot": header}))
 
 
 def reshape(path: Path) -> None:
-    arrays = {**safetensors.load_file(path), "mean": np.zeros(7, np.float32)}
-    path.write_bytes(safetensors.save(arrays, header(path)))
+    rewrite(path, {**safetensors.load_file(path), "mean": np.zeros(7, np.float32)})
 
 
 def remove_tensor(path: Path) -> None:
-    arrays = safetensors.load_file(path)
-    del arrays["head.bias"]
-    path.write_bytes(safetensors.save(arrays, header(path)))
+    tensors = safetensors.load_file(path)
+    del tensors["head.bias"]
+    rewrite(path, tensors)
 
 
-def write(text: str) -> Callable[[Path], None]:
+def remove_header(path: Path) -> None:
+    path.write_bytes(safetensors.save(safetensors.load_file(path)))
+
+
+def change(**facts: Any) -> Callable[[Path], None]:
     def damage(path: Path) -> None:
-        path.write_text(text)
-
-    return damage
-
-
-def replace_facts(**facts: Any) -> Callable[[Path], None]:
-    """Leave the key in a file, and replace everything else."""
-
-    def damage(path: Path) -> None:
-        path.write_text(json.dumps({"key": json.loads(path.read_text())["key"], **facts}))
+        rewrite(path, safetensors.load_file(path), **facts)
 
     return damage
 
 
 @pytest.fixture(scope="module")
-def interrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a finished training of fold 0 and an interrupted one of fold 1."""
-    folder = tmp_path_factory.mktemp("interrupted")
+    folder = tmp_path_factory.mktemp("saved")
     with pytest.MonkeyPatch.context() as patch:
         set_config(patch.setattr)
         with pytest.raises(Interrupted):
             score(folder, progress=interrupt_at("fold 1, seed 0, all: epoch 1"))
+    assert saved_phases(folder) == {"fold0-seed0-gru": "finished", "fold1-seed0-gru": "all"}
     return folder
 
 
-WEIGHTS = "*[0-9a-f].safetensors"
-FINISHED = "*[0-9a-f].json"
-SEARCH = "*search.json"
-CHECKPOINT = "*checkpoint.safetensors"
-CHECKSUM_ERROR = "expected the checksum in its header, got another content"
-KEY_ERROR = "expected the key that its name ends in, got another key"
-LOSSES_ERROR = "expected losses, a list of numbers"
+CHECKSUM_ERROR = "expected content with the checksum in its header, got another"
 
 
 @pytest.mark.parametrize(
-    ("pattern", "damage", "message"),
+    ("damage", "message"),
     [
-        (WEIGHTS, cut, "cannot be read"),
-        (WEIGHTS, write("pickle"), "cannot be read"),
-        (WEIGHTS, flip, CHECKSUM_ERROR),
-        (WEIGHTS, reshape, CHECKSUM_ERROR),
-        (WEIGHTS, remove_tensor, CHECKSUM_ERROR),
-        (FINISHED, write("{"), "cannot be read"),
-        (FINISHED, write("[]"), "cannot be read"),
-        (FINISHED, write('{"key": 1}'), KEY_ERROR),
-        (SEARCH, write('{"key": 1}'), KEY_ERROR),
-        (SEARCH, write("[" * 100_000), "cannot be read"),
-        (SEARCH, replace_facts(), LOSSES_ERROR),
-        (SEARCH, replace_facts(losses=1.0), LOSSES_ERROR),
-        (SEARCH, replace_facts(losses=[1.0, "low"]), LOSSES_ERROR),
-        (SEARCH, replace_facts(losses=[1.0, True]), LOSSES_ERROR),
-        (SEARCH, replace_facts(losses=[10**400]), LOSSES_ERROR),
-        (SEARCH, replace_facts(losses={"1": 0.5}), LOSSES_ERROR),
-        (CHECKPOINT, cut, "cannot be read"),
-        (CHECKPOINT, flip, CHECKSUM_ERROR),
-        (CHECKPOINT, reshape, CHECKSUM_ERROR),
-        (CHECKPOINT, remove_tensor, CHECKSUM_ERROR),
+        (cut, "cannot be read"),
+        (replace_by_text, "cannot be read"),
+        (remove_header, "cannot be read"),
+        (flip, CHECKSUM_ERROR),
+        (reshape, CHECKSUM_ERROR),
+        (remove_tensor, CHECKSUM_ERROR),
+        (change(epoch="two"), CHECKSUM_ERROR),
+        (change(epoch=float("inf")), CHECKSUM_ERROR),
+        (change(phase="other"), CHECKSUM_ERROR),
+        (change(losses="none"), CHECKSUM_ERROR),
+        (change(losses=["1.0"]), CHECKSUM_ERROR),
+        (change(losses=[10**400]), CHECKSUM_ERROR),
+        (change(losses=None), CHECKSUM_ERROR),
     ],
 )
+@pytest.mark.parametrize("fold", ["fold0", "fold1"])
 @pytest.mark.parametrize("function", [score_recurrent, choose_cell])
 def test_a_damaged_file_is_an_error_before_anything_is_trained(
     function: Callable[..., Any],
-    pattern: str,
+    fold: str,
     damage: Callable[[Path], None],
     message: str,
-    interrupted: Path,
+    saved: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder = tmp_path / "copy"
-    shutil.copytree(interrupted, folder)
-    path = next(folder.glob(pattern))
+    shutil.copytree(saved, folder)
+    path = next(folder.glob(f"{fold}*"))
     damage(path)
     forbid_training(monkeypatch)
     with pytest.raises(InputError, match=f"{message}.*; remove it to train again") as error:
@@ -414,36 +403,11 @@ def test_a_damaged_file_is_an_error_before_anything_is_trained(
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "facts",
-    [
-        {"epoch": "two"},
-        {"epoch": float("inf")},
-        {"losses": "none"},
-        {"losses": ["1.0"]},
-        {"losses": None},
-    ],
-)
-def test_a_checkpoint_with_other_facts_is_an_error(
-    facts: dict[str, Any], interrupted: Path, tmp_path: Path
-) -> None:
+def test_the_file_of_another_training_is_an_error(saved: Path, tmp_path: Path) -> None:
     folder = tmp_path / "copy"
-    shutil.copytree(interrupted, folder)
-    path = next(folder.glob(CHECKPOINT))
-    saved = json.loads(header(path)["callshot"])
-    changed = {"callshot": json.dumps(saved | facts)}
-    path.write_bytes(safetensors.save(safetensors.load_file(path), changed))
-    with pytest.raises(InputError, match=f"{CHECKSUM_ERROR}; remove it to train again"):
-        score(folder)
-
-
-def test_a_checkpoint_of_another_training_is_an_error(interrupted: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "copy"
-    shutil.copytree(interrupted, folder)
-    checkpoint = next(folder.glob(CHECKPOINT))
-    other = next(folder.glob("fold0*search.json"))
-    next(folder.glob("fold0*[0-9a-f].safetensors")).unlink()
-    checkpoint.rename(other.with_name(other.name.replace("search.json", "checkpoint.safetensors")))
+    shutil.copytree(saved, folder)
+    first = next(folder.glob("fold0*"))
+    next(folder.glob("fold1*")).replace(first)
     with pytest.raises(InputError, match=f"fold0.*{CHECKSUM_ERROR}"):
         score(folder)
 

@@ -17,7 +17,9 @@ from callshot.baselines.spectrogram import window_crops
 from callshot.errors import InputError, LeakError, OptionError
 from callshot.records import FloatArray, IntArray
 
-torch = pytest.importorskip("torch", reason="torch is not installed: make test-torch")
+torch = pytest.importorskip(
+    "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
+)
 pytest.importorskip("safetensors")
 
 from callshot.baselines import frame_classifier  # noqa: E402
@@ -162,8 +164,8 @@ def test_the_loss_weights_both_sides_of_an_output_equally(rng: np.random.Generat
         sign = -1 if truth[row, output] else 1
         losses = np.log1p(np.exp(sign * log_odds[row, mask[row], output]))
         expected += 4 / (2 * count) * np.mean(losses) / 8
-    weights = balanced_weights(truth, truth)
-    loss = frame_loss(torch.from_numpy(log_odds), torch.from_numpy(mask), truth, weights)
+    arrays = (log_odds, mask, truth.astype(np.float64), balanced_weights(truth, truth))
+    loss = frame_loss(*map(torch.from_numpy, arrays))
     assert float(loss) == pytest.approx(expected, rel=1e-5)
 
 
@@ -233,8 +235,8 @@ def test_queries_and_their_labels_do_not_change_the_weights(brief: None, tmp_pat
         targets[row] = ~targets[row]
     options = TrainingOptions(folder=tmp_path / "two")
     score_end_to_end(signals, targets, fold, groups, names, options=options)
-    (first,) = (tmp_path / "one").glob("fold0*[0-9a-f].safetensors")
-    (second,) = (tmp_path / "two").glob("fold0*[0-9a-f].safetensors")
+    (first,) = (tmp_path / "one").glob("fold0*.safetensors")
+    (second,) = (tmp_path / "two").glob("fold0*.safetensors")
     assert first.name == second.name
     assert first.read_bytes() == second.read_bytes()
 

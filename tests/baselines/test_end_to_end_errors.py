@@ -10,7 +10,9 @@ import pytest
 from callshot.baselines.end_to_end import score_end_to_end
 from callshot.errors import InputError
 
-torch = pytest.importorskip("torch", reason="torch is not installed: make test-torch")
+torch = pytest.importorskip(
+    "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
+)
 safetensors = pytest.importorskip("safetensors.torch")
 
 from baselines.test_pretrained import (  # noqa: E402

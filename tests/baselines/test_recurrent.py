@@ -1,6 +1,5 @@
 """Recurrent networks learn order in time, see nothing of the queries, and are reproducible."""
 
-import json
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,11 @@ from callshot.fewshot.centroid import log_odds
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import check_folds, count_classes
 from callshot.records import Embeddings, FloatArray, IntArray
-from networks import saved_weights
+from networks import read_header, saved_trainings
 
-torch = pytest.importorskip("torch", reason="torch is not installed: make test-torch")
+torch = pytest.importorskip(
+    "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
+)
 load_file = pytest.importorskip("safetensors.torch").load_file
 
 from callshot.baselines import recurrent_network  # noqa: E402
@@ -318,14 +319,15 @@ def test_a_fold_does_not_influence_the_networks_that_score_it(tmp_path: Path, br
         score_recurrent(episodes, groups, rows, hidden=8, options=options)
         options = TrainingOptions(folder=tmp_path / name)
         choose_cell(episodes, groups, rows, hidden=8, options=options)
-    one = saved_weights(tmp_path / "one")
-    other = saved_weights(tmp_path / "other")
+    one = saved_trainings(tmp_path / "one")
+    other = saved_trainings(tmp_path / "other")
     same = [name for name in one if one[name] == other[name]]
-    assert same == ["fold1-seed0-gru", "fold1-seed1-gru"]
-    searches = [path.name for path in sorted((tmp_path / "one").glob("fold1*search.json"))]
-    others = [path.name for path in sorted((tmp_path / "other").glob("fold1*search.json"))]
-    assert searches == others
-    assert len(searches) == 4
+    assert same == [
+        "fold1-seed0-elman",
+        "fold1-seed0-gru",
+        "fold1-seed0-lstm",
+        "fold1-seed1-gru",
+    ]
 
 
 def test_rows_of_the_common_fold_are_trained_on_and_not_scored(tmp_path: Path, brief: None) -> None:
@@ -339,8 +341,8 @@ def test_rows_of_the_common_fold_are_trained_on_and_not_scored(tmp_path: Path, b
         changed[row] = sequences[row] + 1.0
     options = TrainingOptions(folder=tmp_path / "other")
     score_recurrent(episodes, groups, changed, hidden=8, options=options)
-    one = saved_weights(tmp_path / "one")
-    other = saved_weights(tmp_path / "other")
+    one = saved_trainings(tmp_path / "one")
+    other = saved_trainings(tmp_path / "other")
     assert all(one[name] != other[name] for name in one)
 
 
@@ -359,8 +361,8 @@ def test_the_number_of_threads_does_not_change_any_bit(
         scores, _ = score_recurrent(*dataset, cell=cell, hidden=8, options=options)
         runs.append(scores)
     assert np.array_equal(runs[0], runs[1])
-    assert saved_weights(tmp_path / "1") == saved_weights(tmp_path / "3")
-    assert len(saved_weights(tmp_path / "1")) == 4
+    assert saved_trainings(tmp_path / "1") == saved_trainings(tmp_path / "3")
+    assert len(saved_trainings(tmp_path / "1")) == 4
     assert torch.get_num_threads() == before
 
 
@@ -424,8 +426,8 @@ def test_the_cell_with_the_lowest_loss_on_inner_folds_is_chosen(
     inner_loss = metadata["inner_loss"]
     for fold in range(2):
         assert chosen[fold] == min(CELLS, key=lambda cell: inner_loss[cell][fold])
-    searches = tmp_path.glob(f"fold1-*-{chosen[1]}-*.search.json")
-    lowest = [min(json.loads(path.read_text())["losses"]) for path in searches]
+    searches = tmp_path.glob(f"fold1-*-{chosen[1]}-*.safetensors")
+    lowest = [min(read_header(path)["losses"]) for path in searches]
     assert inner_loss[chosen[1]][1] == pytest.approx(np.mean(lowest), rel=1e-12)
 
     def fail(*_: Any) -> None:

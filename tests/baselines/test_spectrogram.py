@@ -68,7 +68,7 @@ def test_frames_equal_a_slow_transcription(front_end: FrontEnd) -> None:
 
 def test_frames_of_ast_equal_those_of_transformers() -> None:
     transformers = pytest.importorskip(
-        "transformers", reason="transformers is not installed: make test-torch"
+        "transformers", reason="transformers is not installed: pip install 'callshot[baselines]'"
     )
     signal = make_noise(40_000)
     with warnings.catch_warnings():

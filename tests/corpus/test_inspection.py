@@ -45,16 +45,19 @@ def test_inspection_counts_the_labels_that_folds_would_evaluate_and_writes_nothi
     assert inspection.complete_shots == 4
     assert inspection.folds is not None
     assert inspection.folds.count == 5
-    assert inspection.minimum_s is None
+    assert inspection.min_length_s is None
     assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_shorter_minimum_is_tried_if_most_calls_are_short(tmp_path):
     write_corpus(tmp_path, 5, {"peep": 5}, length_s=0.06)
     inspection = inspect_corpus(tmp_path)
-    assert inspection.minimum_s == 0.05
+    assert inspection.min_length_s == 0.05
     assert len(inspection.segmentation.segments) == 5
-    assert inspect_corpus(tmp_path, options=SegmentationOptions(minimum_s=0.01)).minimum_s is None
+    assert (
+        inspect_corpus(tmp_path, options=SegmentationOptions(min_length_s=0.01)).min_length_s
+        is None
+    )
 
 
 def test_folds_in_the_annotations_are_used(tmp_path):
@@ -126,7 +129,7 @@ def test_labels_of_ldc_get_one_spelling(label, expected):
     ("options", "match"),
     [
         ({"collar_s": -1}, "collar"),
-        ({"minimum_s": float("nan")}, "minimum length"),
+        ({"min_length_s": float("nan")}, "minimum length"),
         ({"rate_hz": 0}, "rate"),
         ({"channel_rule": "left"}, "channel"),
         ({"level_dbfs": 3.0}, "level"),
@@ -148,7 +151,7 @@ def small_corpus(tmp_path: Path) -> Path:
 
 
 def test_statistics_equal_a_count_by_hand(small_corpus: Path) -> None:
-    options = SegmentationOptions(minimum_s=1.0, collar_s=0.25)
+    options = SegmentationOptions(min_length_s=1.0, collar_s=0.25)
     stats = measure_corpus(segment_corpus(small_corpus, options=options), options)
     assert (stats.rates_hz, stats.channels, stats.kinds, stats.labels) == (
         (8000.0,),

@@ -137,7 +137,7 @@ def test_the_channel_rule_selects_one_of_two_channels_or_their_mean(tmp_path):
         result = segment_rows(
             tmp_path,
             ("x.wav", 1, 3, "roar"),
-            options=SegmentationOptions(channel_rule=rule, rate_hz=8000, level_dbfs=None),
+            options=SegmentationOptions(channel=rule, rate_hz=8000, level_dbfs=None),
         )
         assert result.segments[0].channel_rule == rule
         np.testing.assert_allclose(audio_of(tmp_path, result), expected, atol=1e-7)
@@ -145,7 +145,7 @@ def test_the_channel_rule_selects_one_of_two_channels_or_their_mean(tmp_path):
 
 def test_a_call_on_a_missing_channel_is_a_reject(tmp_path):
     result = segment_rows(
-        tmp_path, ("x.wav", 1, 3, "roar"), options=SegmentationOptions(channel_rule="2")
+        tmp_path, ("x.wav", 1, 3, "roar"), options=SegmentationOptions(channel="2")
     )
     assert not result.segments
     assert "expected a channel 2, got 1 channels" in reasons(result)[0]
@@ -180,7 +180,7 @@ def test_a_call_that_ends_a_little_late_keeps_its_time_and_is_read_to_the_end(tm
 
 
 def test_a_collar_beyond_the_recording_does_not_count_as_length(tmp_path):
-    options = SegmentationOptions(minimum_s=2.4, collar_s=0.25, with_collar=True)
+    options = SegmentationOptions(min_length_s=2.4, collar_s=0.25, with_collar=True)
     assert not segment_rows(tmp_path, ("x.wav", 0, 2, "roar"), options=options).segments
     assert len(segment_rows(tmp_path, ("x.wav", 1, 3, "roar"), options=options).segments) == 1
 
@@ -361,14 +361,14 @@ def test_a_time_expanded_recording_is_read_at_its_true_rate(tmp_path):
     result = segment_rows(
         tmp_path,
         ("x.wav", 0.1, 0.5, "bat"),
-        options=SegmentationOptions(minimum_s=0.1, source_rate_hz=80000, rate_hz=80000),
+        options=SegmentationOptions(min_length_s=0.1, source_rate_hz=80000, rate_hz=80000),
     )
     assert result.recordings[0].duration_s == 1
     assert result.segments[0].source_rate_hz == 80000
     late = segment_rows(
         tmp_path,
         ("x.wav", 1, 5, "bat"),
-        options=SegmentationOptions(minimum_s=0.1, source_rate_hz=80000),
+        options=SegmentationOptions(min_length_s=0.1, source_rate_hz=80000),
     )
     assert "time-expanded" in reasons(late)[0]
 
@@ -496,7 +496,7 @@ def test_spaces_around_labels_are_dropped_and_similar_labels_are_noted(tmp_path)
 def test_a_note_suggests_a_minimum_if_most_calls_are_too_short(tmp_path):
     result = segment_rows(tmp_path, *[("x.wav", n, n + 0.3, "peep") for n in range(9)])
     assert not result.segments
-    assert "most calls are shorter than 1 s; --min-length 0.2 would keep nearly all" in result.notes
+    assert "most calls are shorter than 1 s; --min-length-s 0.2 would keep nearly all" in result.notes
 
 
 def test_a_truncated_recording_is_noted_and_read_up_to_its_end(tmp_path):
@@ -758,6 +758,6 @@ def test_the_real_elephants_become_241_segments_by_sheet_and_by_folder():
 def test_the_real_finch_songs_need_a_shorter_minimum():
     assert len(segment_corpus(SHARED / "finch").rejects) == 601
     result = segment_corpus(
-        SHARED / "finch", options=SegmentationOptions(minimum_s=0.02), hints=Hints()
+        SHARED / "finch", options=SegmentationOptions(min_length_s=0.02), hints=Hints()
     )
     assert len(result.segments) == 601

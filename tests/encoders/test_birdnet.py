@@ -166,7 +166,7 @@ def test_a_rewritten_file_does_not_differ_from_its_source(tmp_path: Path, cut: P
 def test_a_file_of_another_model_differs(tmp_path: Path, cut: Path) -> None:
     begin = {4: [{}, {0: struct.pack("<2i", 0, 7)}, {0: struct.pack("<2i", 1, 1024)}]}
     other = save(tmp_path, tiny(model=begin), "other.tflite")
-    assert measure_rewrite(other, cut) > 0.1
+    assert measure_rewrite(other, cut) > 1
     other = save(tmp_path, tiny().replace(b"AVG_POOL", b"MAX_POOL"), "other.tflite")
     with pytest.raises(InputError, match="no tensor model/GLOBAL_AVG_POOL/Mean"):
         measure_rewrite(other, cut)

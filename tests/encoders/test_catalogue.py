@@ -14,7 +14,7 @@ from callshot.encoders.catalogue import (
     apply_choices,
     find_encoder,
     fingerprint,
-    list_encoders,
+    list_specs,
     match_files,
 )
 from callshot.errors import InputError, OptionError
@@ -158,7 +158,7 @@ def test_an_encoder_of_another_package_does_not_replace_one_of_callshot(monkeypa
     monkeypatch.setattr(catalogue, "entry_points", lambda group: [entry])
     assert find_encoder("mfcc").load.endswith("load_mfcc")
     with pytest.raises(InputError, match="two packages define this name"):
-        list_encoders()
+        list_specs()
 
 
 def test_an_onnx_model_of_the_user_needs_rate_window_and_dimension():
@@ -185,7 +185,7 @@ def test_encoders_of_other_packages_join_the_catalogue(monkeypatch):
     monkeypatch.setattr(catalogue, "my_spec", spec, raising=False)
     entry = EntryPoint("mine", "callshot.encoders.catalogue:my_spec", "callshot.encoders")
     monkeypatch.setattr(catalogue, "entry_points", lambda group: [entry])
-    assert list_encoders()[-1] is spec
+    assert list_specs()[-1] is spec
     assert find_encoder("mine").dimension == 3
 
 
@@ -206,7 +206,7 @@ def test_a_broken_entry_point_is_an_error_with_its_package(monkeypatch, load, me
 
     monkeypatch.setattr(catalogue, "entry_points", lambda group: [Entry()])
     with pytest.raises(InputError, match=f"encoder broken of package other-package: {message}"):
-        list_encoders()
+        list_specs()
 
 
 def test_files_are_matched_to_weights_by_suffix_content_or_order(tmp_path):

@@ -85,12 +85,12 @@ def test_a_target_that_cannot_be_written_is_an_output_error(tmp_path: Path) -> N
         ),
         (
             tiny(graph={0: []}),
-            "expected one tensor model/GLOBAL_AVG_POOL/Mean, got 0 of 0; similar names: none",
+            "expected one tensor model/GLOBAL_AVG_POOL/Mean, got 0$",
         ),
-        (tiny(graph={0: [tensor(EMBEDDING, [1, 9])] * 2}), "got 2 of 2"),
+        (tiny(graph={0: [tensor(EMBEDDING, [1, 9])] * 2}), "got 2$"),
         (
             tiny(graph={0: [tensor(EMBEDDING + "\n\x1b[2J", [1, 9])]}),
-            f"similar names: {EMBEDDING}\N{REPLACEMENT CHARACTER}",
+            f"did you mean {EMBEDDING}\N{REPLACEMENT CHARACTER}",
         ),
         (
             tiny(graph={0: [tensor(EMBEDDING, [1, 3, 1024])]}),
@@ -108,7 +108,7 @@ def test_a_file_that_is_not_such_a_model_is_an_error(
 
 def test_an_unknown_tensor_is_an_error_with_similar_names(tmp_path: Path) -> None:
     assert_rejected(
-        save(tmp_path, tiny()), f"similar names: {EMBEDDING}$", "model/GLOBAL_AVG_POOL/Maen"
+        save(tmp_path, tiny()), rf"did you mean {EMBEDDING}\?$", "model/GLOBAL_AVG_POOL/Maen"
     )
     assert_rejected(save(tmp_path, tiny()), "computes INPUT .* got 0 operators", "INPUT")
 

@@ -61,11 +61,11 @@ def test_a_layer_that_hubert_base_does_not_have_is_an_error(
 
 
 def test_a_file_without_that_layer_is_an_error_with_the_layers_it_has(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"expected layer 5 of .* got layers 1 to 3"):
+    with pytest.raises(InputError, match=r"expected layer 5 of .* got layers \[1, 2, 3\]"):
         cut_hubert(hubert(tmp_path / "m.onnx", layers=3), tmp_path / "cut.onnx", 5)
     text = "(float[n, s] x) => (float[n, s] y) { y = Abs(x) }"
     onnx.save(onnx.parser.parse_model(HEAD + text), tmp_path / "other.onnx")
-    with pytest.raises(InputError, match="got no layer that ends in final_layer_norm"):
+    with pytest.raises(InputError, match=r"got layers \[\]"):
         cut_hubert(tmp_path / "other.onnx", tmp_path / "cut.onnx", 2)
 
 

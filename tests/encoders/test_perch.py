@@ -140,6 +140,7 @@ def tensorflow() -> Any:
 def save_v1(tensorflow: Any, path: Path, version: int, dimension: int = 1280) -> Any:
     """Save a SavedModel with the signature of version 8 or 4: a spectrogram and a matrix."""
     tf = tensorflow
+    signature = [tf.TensorSpec([None, SAMPLES], tf.float32, "inputs")]
 
     class Standin(tf.Module):  # type: ignore[misc]
         def __init__(self) -> None:
@@ -152,7 +153,7 @@ def save_v1(tensorflow: Any, path: Path, version: int, dimension: int = 1280) ->
             power = tf.abs(tf.signal.stft(inputs, 640, 320, 640)) ** 2
             return tf.tanh(tf.reduce_mean((power + 1e-6) ** 0.25, axis=1) @ self.body)
 
-        @tf.function(input_signature=[tf.TensorSpec([None, SAMPLES], tf.float32, "inputs")])  # type: ignore[misc]
+        @tf.function(input_signature=signature)  # type: ignore[misc]
         def infer_tf(self, inputs: Any) -> dict[str, Any]:
             vectors = self.vectors(inputs)
             label = vectors[:, :4] @ self.head
@@ -168,7 +169,7 @@ def save_v1(tensorflow: Any, path: Path, version: int, dimension: int = 1280) ->
     class Served(Standin):
         infer_tf = None  # type: ignore[assignment]
 
-        @tf.function(input_signature=[tf.TensorSpec([None, SAMPLES], tf.float32, "inputs")])  # type: ignore[misc]
+        @tf.function(input_signature=signature)  # type: ignore[misc]
         def serve(self, inputs: Any) -> tuple[Any, Any]:
             vectors = self.vectors(inputs)
             return vectors[:, :4] @ self.head, vectors

@@ -123,11 +123,11 @@ def test_plain_python_values_are_accepted_or_an_error_names_the_reason():
     assert evaluate_tables([lists], FEW).curve.equals(evaluate_tables([table], FEW).curve)
     numbered = dataclasses.replace(table, label=[int(x[1]) for x in table.label])
     assert set(numbered.label) == {"0", "1", "2"}
-    with pytest.raises(InputError, match=r"wanted \(segments, dimensions\), found shape"):
+    with pytest.raises(InputError, match=r"expected \(segments, dimensions\), got shape"):
         dataclasses.replace(table, vectors=table.vectors[:, 0])
-    with pytest.raises(InputError, match="wanted numbers, as many in every row"):
+    with pytest.raises(InputError, match="expected numbers"):
         dataclasses.replace(table, vectors=[[1.0], [1.0, 2.0]])
-    with pytest.raises(InputError, match="found text"):
+    with pytest.raises(InputError, match="got text"):
         dataclasses.replace(table, labels=["c0"] * len(table))
     for shots in (5, "1-10", (1.5,)):
         with pytest.raises(OptionError, match="expected whole numbers in a tuple"):

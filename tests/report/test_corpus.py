@@ -153,7 +153,7 @@ def test_an_inspection_shows_what_the_folds_allow(labels):
     text = show(Inspection(segmentation, 0.05, {2: 2, 3: 1}, folds, counts, 7))
     assert "audio: 3 FLAC PCM_16 at 16000 Hz, 2 channels" in text
     assert "2: 2, 3: 1" in text
-    assert "--min-length 0.05" in text
+    assert "--min-length-s 0.05" in text
     assert "with 5 folds (optimum proved): 1 of 2 labels can be evaluated" in text
     assert "9 queries and up to k* = 7 examples" in text
     assert ("yes, to k = 7" in text) == bool(labels)

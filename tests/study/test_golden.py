@@ -1,11 +1,13 @@
-"""Fixed small studies: one with whole-numbered vectors, the same to the last byte everywhere; one of MFCC, within 1e-4.
+"""Two fixed studies give the numbers of the files in `golden`.
 
-The recordings are made of whole numbers alone, so that they are the same everywhere too. To write the goldens anew,
-when numbers are meant to change: run the tests with the variable CALLSHOT_GOLDEN set, and say so in the changelog.
+One encoder counts whole numbers: its results are the same to the last byte on every machine. MFCC
+is the same within 1e-4. The recordings are whole numbers too. When numbers are meant to change, set
+the variable CALLSHOT_GOLDEN: the tests then write the files again. Say so in the changelog.
 """
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +17,15 @@ import soundfile as sf
 
 from callshot.encoders import catalogue
 from callshot.encoders.catalogue import EncoderSpec
-from callshot.study.file import read_study
-from callshot.study.run import run_study
+from callshot.records.frames import SUMMARY
+from studies import run_steps
 
 GOLDEN = Path(__file__).parent / "golden"
+RATE_HZ = 16000
+CALL_SAMPLES = 17000
 STUDY = """
 [corpus.golden]
-audio = "recordings"
+audio = "{recordings}"
 normalise = {normalise}
 folds = 3
 [[encoder]]
@@ -37,100 +41,107 @@ figures = false
 """
 
 
-def noise(state: int, count: int) -> np.ndarray:
-    """Return whole numbers from −2048 to 2047, by a generator that is four lines anywhere."""
-    out = np.empty(count, np.int64)
-    for n in range(count):
+def make_noise(state: int) -> np.ndarray:
+    """Return whole numbers from −2048 to 2047, by a generator that is the same everywhere."""
+    noise = np.empty(CALL_SAMPLES, np.int64)
+    for n in range(CALL_SAMPLES):
         state = (state * 1103515245 + 12345) % 2**31
-        out[n] = (state >> 16) % 4096 - 2048
-    return out
+        noise[n] = (state >> 16) % 4096 - 2048
+    return noise
 
 
-def call(kind: int, turn: int) -> np.ndarray:
-    """Return a square wave of whole numbers, at a period and a loudness of its own kind, in noise."""
-    count = 17000
-    period, loud = 90 + 12 * kind + 9 * (turn * 7 % 11), 3000 + 700 * kind + 400 * (turn * 5 % 7)
-    wave = np.where((np.arange(count) // (period // 2)) % 2, loud, -loud)
-    return wave + noise(kind * 1000 + turn, count) * (1 + turn % 3)
+def make_call(kind: int, variant: int) -> np.ndarray:
+    """Return a square wave in noise; its period and level depend on the kind and the variant."""
+    half_period = (90 + 12 * kind + 9 * (variant * 7 % 11)) // 2
+    level = 3000 + 700 * kind + 400 * (variant * 5 % 7)
+    is_high = (np.arange(CALL_SAMPLES) // half_period) % 2
+    wave = np.where(is_high, level, -level)
+    return wave + make_noise(kind * 1000 + variant) * (1 + variant % 3)
 
 
 @pytest.fixture(scope="module")
 def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six recordings with a call of each of three types, and their label tracks."""
     folder = tmp_path_factory.mktemp("golden") / "recordings"
     folder.mkdir()
-    for n in range(6):
-        calls = [call(kind, 3 * n + kind) for kind in range(3)]
-        sf.write(
-            folder / f"r{n}.wav", np.concatenate(calls).astype(np.int16), 16000, subtype="PCM_16"
-        )
-        spans = [f"{i * 1.0625:.4f}\t{(i + 1) * 1.0625:.4f}\t{'abc'[i]}\n" for i in range(3)]
-        (folder / f"r{n}.txt").write_text("".join(spans))
+    call_s = CALL_SAMPLES / RATE_HZ
+    for number in range(6):
+        calls = [make_call(kind, 3 * number + kind) for kind in range(3)]
+        signal = np.concatenate(calls).astype(np.int16)
+        sf.write(folder / f"r{number}.wav", signal, RATE_HZ, subtype="PCM_16")
+        lines = []
+        for kind, label in enumerate("abc"):
+            lines.append(f"{kind * call_s:.4f}\t{(kind + 1) * call_s:.4f}\t{label}\n")
+        (folder / f"r{number}.txt").write_text("".join(lines))
     return folder
 
 
-def load_counts(spec: EncoderSpec, **_: object):
-    """Open an encoder whose vectors are whole numbers: crossings of zero, loudness, peaks."""
+def load_counts(spec: EncoderSpec, **_: object) -> Callable[[np.ndarray], np.ndarray]:
+    """Return an encoder whose vectors are whole numbers: zero crossings, loudness and peak."""
 
-    def model(signal: np.ndarray) -> np.ndarray:
-        whole = np.rint(signal.astype(np.float64) * 32768).astype(np.int64)
-        crossovers = int((whole[1:] * whole[:-1] < 0).sum()) // 16
-        return np.array(
-            [[crossovers, np.abs(whole).sum() // 2**22, whole.max() // 1024]], np.float32
-        )
+    def encode(signal: np.ndarray) -> np.ndarray:
+        samples = np.rint(signal.astype(np.float64) * 32768).astype(np.int64)
+        crossings = int((samples[1:] * samples[:-1] < 0).sum()) // 16
+        loudness = np.abs(samples).sum() // 2**22
+        return np.array([[crossings, loudness, samples.max() // 1024]], np.float32)
 
-    return model
+    return encode
 
 
-class Counts:
-    """An entry point that brings that encoder."""
+class CountsEntryPoint:
+    """An entry point with that encoder."""
 
-    name, value = "counts", f"{__name__}:ROW"
+    name = "counts"
+    value = f"{__name__}:counts"
 
     def load(self) -> EncoderSpec:
         return EncoderSpec(
             "counts",
             "whole numbers",
             3,
-            16000,
+            RATE_HZ,
             "golden_counts:load_counts",
             "none needed",
             "moves it",
         )
 
 
-def run(folder: Path, recordings: Path, encoder: str, normalise: str) -> Path:
-    text = STUDY.format(encoder=encoder, normalise=normalise).replace(
-        '"recordings"', f'"{recordings.as_posix()}"'
-    )
-    (folder / "study.toml").write_text(text, encoding="utf-8")
-    run_study(read_study(folder / "study.toml"))
+def run_golden_study(folder: Path, recordings: Path, encoder: str, normalise: str) -> Path:
+    """Run the study with an encoder; return its curve."""
+    path = folder / "study.toml"
+    text = STUDY.format(recordings=recordings.as_posix(), encoder=encoder, normalise=normalise)
+    path.write_text(text, encoding="utf-8")
+    run_steps(path)
     return folder / "results" / "golden" / "curve.csv"
 
 
-def kept(found: Path, name: str) -> Path:
+def golden_path(curve: Path, name: str) -> Path:
+    """Return the golden file; write it first where CALLSHOT_GOLDEN is set."""
     golden = GOLDEN / name
     if os.environ.get("CALLSHOT_GOLDEN"):
         GOLDEN.mkdir(exist_ok=True)
-        golden.write_bytes(found.read_bytes())
+        golden.write_bytes(curve.read_bytes())
     return golden
 
 
-def test_whole_numbers_give_the_same_bytes_everywhere(
+def test_an_encoder_of_whole_numbers_gives_the_same_bytes_everywhere(
     tmp_path: Path, recordings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
-    monkeypatch.setattr(catalogue, "entry_points", lambda group: [Counts()])
+    monkeypatch.setattr(catalogue, "entry_points", lambda group: [CountsEntryPoint()])
     monkeypatch.setitem(sys.modules, "golden_counts", sys.modules[__name__])
-    found = run(tmp_path, recordings, "counts", "false")
-    assert found.read_bytes() == kept(found, "counts.csv").read_bytes()
+    curve = run_golden_study(tmp_path, recordings, "counts", "false")
+    assert curve.read_bytes() == golden_path(curve, "counts.csv").read_bytes()
 
 
 def test_mfcc_gives_the_same_numbers_to_four_digits(
     tmp_path: Path, recordings: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
-    found = run(tmp_path, recordings, "mfcc", "true")
-    ours, golden = pl.read_csv(found), pl.read_csv(kept(found, "mfcc.csv"))
-    numbers = ["mean", "p01", "p25", "p50", "p75", "p99", "chance"]
-    assert ours.drop(numbers).equals(golden.drop(numbers))
-    assert np.abs(ours.select(numbers).to_numpy() - golden.select(numbers).to_numpy()).max() <= 1e-4
+    path = run_golden_study(tmp_path, recordings, "mfcc", "true")
+    curve = pl.read_csv(path)
+    golden = pl.read_csv(golden_path(path, "mfcc.csv"))
+    numbers = [*SUMMARY, "chance"]
+    assert curve.drop(numbers).equals(golden.drop(numbers))
+    difference = curve.select(numbers).to_numpy() - golden.select(numbers).to_numpy()
+    assert np.abs(difference).max() <= 1e-4

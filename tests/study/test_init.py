@@ -1,8 +1,9 @@
-"""The study that `callshot init` writes runs as it is."""
+"""`callshot init`: it writes a study file that runs as it is."""
 
 import shutil
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,124 +11,132 @@ from callshot.corpus.annotations import Hints
 from callshot.corpus.inspection import inspect_corpus
 from callshot.corpus.known_corpora import find_corpus
 from callshot.errors import InputError, OptionError
+from callshot.study.init import CorpusSource, write_study
 from callshot.study.study_file import read_study
-from callshot.study.init import Given, write_study
 from studies import make_corpus
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 
-def begin(folder: Path, audio: Path, annotations: Path | None = None, **more) -> Path:
-    path, given = folder / "study.toml", Given(audio, annotations, **more)
-    found = inspect_corpus(
-        audio, annotations, format=given.format, hints=given.hints, corpus=given.corpus
+def init_study(folder: Path, audio: Path, annotations: Path | None = None, **options: Any) -> Path:
+    path = folder / "study.toml"
+    source = CorpusSource(audio, annotations, **options)
+    inspection = inspect_corpus(
+        audio, annotations, format=source.format, hints=source.hints, corpus=source.corpus
     )
-    write_study(path, found, given)
+    write_study(path, inspection, source)
     return path
 
 
-def test_it_reads_back_as_what_was_found(tmp_path: Path) -> None:
+def test_the_written_study_names_the_corpus_encoders_and_shots(tmp_path: Path) -> None:
     audio = make_corpus(tmp_path / "my recordings")
-    study = read_study(begin(tmp_path, audio))
-    assert [(c.name, c.audio, c.folds) for c in study.corpora] == [("my-recordings", audio, 5)]
-    assert study.corpora[0].rule.minimum_s == 1.0
-    assert "mfcc" in [e.name for e in study.encoders]
-    assert "random" in [e.name for e in study.encoders]
+    study = read_study(init_study(tmp_path, audio))
+    (corpus,) = study.corpora
+    assert (corpus.name, corpus.audio, corpus.folds) == ("my-recordings", audio, 5)
+    assert corpus.segmentation.min_length_s == 1.0
+    assert {"mfcc", "random"} <= {encoder.name for encoder in study.encoders}
     assert study.protocol.shots == tuple(range(1, 41))
 
 
-def test_short_calls_set_the_minimum_and_the_file_says_so(tmp_path: Path) -> None:
+def test_short_calls_lower_the_minimum_length_and_a_comment_gives_the_reason(
+    tmp_path: Path,
+) -> None:
     audio = make_corpus(tmp_path / "recordings")
     for track in audio.glob("*.txt"):
         track.write_text("0.1\t0.35\trumble\n1.3\t1.55\troar\n")
-    path = begin(tmp_path, audio)
-    assert read_study(path).corpora[0].rule.minimum_s == 0.2
+    path = init_study(tmp_path, audio)
+    assert read_study(path).corpora[0].segmentation.min_length_s == 0.2
     assert "the paper's 1 s would reject 12 of 12 calls" in path.read_text(encoding="utf-8")
 
 
-def test_few_recordings_set_fewer_folds_and_the_file_says_so(tmp_path: Path) -> None:
-    path = begin(tmp_path, make_corpus(tmp_path / "recordings", recordings=3))
+def test_few_recordings_lower_the_folds_and_a_comment_gives_the_reason(tmp_path: Path) -> None:
+    path = init_study(tmp_path, make_corpus(tmp_path / "recordings", recordings=3))
     assert read_study(path).corpora[0].folds == 3
-    assert (
-        "folds = 3                       # 5 would leave 0 call types to evaluate, 3 leave 3"
-        in path.read_text()
-    )
+    reason = "5 would leave 0 call types to evaluate, 3 leave 3"
+    assert f"folds = 3                       # {reason}" in path.read_text(encoding="utf-8")
 
 
-def test_what_was_said_of_annotations_is_kept(tmp_path: Path) -> None:
+def test_annotation_options_are_written_to_the_study(tmp_path: Path) -> None:
     audio = make_corpus(tmp_path / "recordings")
     tables = tmp_path / 'the "tables"'
     tables.mkdir()
     for track in audio.glob("*.txt"):
         shutil.move(track, tables / track.name)
-    rows = "".join(
-        f"r{n}.wav,{1.2 * i},{1.2 * i + 1.2},{name}\n"
-        for n in range(6)
-        for i, name in enumerate("abc")
-    )
-    (tables / "calls.csv").write_text("path,start_s,end_s,Art \\ Spezies\n" + rows)
-    path = begin(tmp_path, audio, tables, format="csv", hints=Hints({"label": "Art \\ Spezies"}))
+    lines = ["path,start_s,end_s,Art \\ Spezies"]
+    for number in range(6):
+        for position, label in enumerate("abc"):
+            start_s = 1.2 * position
+            lines.append(f"r{number}.wav,{start_s},{start_s + 1.2},{label}")
+    (tables / "calls.csv").write_text("\n".join(lines) + "\n")
+    hints = Hints({"label": "Art \\ Spezies"})
+    path = init_study(tmp_path, audio, tables, format="csv", hints=hints)
     corpus = read_study(path).corpora[0]
     assert (corpus.annotations, corpus.format) == (tables, "csv")
     assert corpus.hints.columns == {"label": "Art \\ Spezies"}
 
 
-def test_a_known_corpus_brings_its_rule(tmp_path: Path) -> None:
+def test_a_known_corpus_brings_its_name_and_collar(tmp_path: Path) -> None:
     audio = make_corpus(tmp_path / "recordings")
-    corpus = read_study(begin(tmp_path, audio, corpus=find_corpus("ldc2010s05"))).corpora[0]
-    assert (corpus.name, corpus.rule.collar_s, corpus.folds) == ("ldc2010s05", 0.25, None)
+    path = init_study(tmp_path, audio, corpus=find_corpus("ldc2010s05"))
+    corpus = read_study(path).corpora[0]
+    assert (corpus.name, corpus.segmentation.collar_s, corpus.folds) == ("ldc2010s05", 0.25, None)
 
 
-def test_a_study_that_is_there_is_not_replaced(tmp_path: Path) -> None:
+def test_an_existing_study_is_not_replaced(tmp_path: Path) -> None:
     audio = make_corpus(tmp_path / "recordings")
-    begin(tmp_path, audio)
-    with pytest.raises(
-        OptionError, match="is there already; remove it, or name another with --out"
-    ):
-        begin(tmp_path, audio)
+    init_study(tmp_path, audio)
+    with pytest.raises(OptionError, match="already exists; remove it, or choose another name"):
+        init_study(tmp_path, audio)
 
 
-def test_a_folder_without_annotations_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_annotations_is_an_error(tmp_path: Path) -> None:
     audio = make_corpus(tmp_path / "recordings")
     for track in audio.glob("*.txt"):
         track.unlink()
     with pytest.raises(InputError):
-        begin(tmp_path, audio)
+        init_study(tmp_path, audio)
 
 
-def test_one_recording_of_each_type_is_refused_rather_than_written(tmp_path: Path) -> None:
+def test_call_types_in_one_recording_each_are_an_error_and_no_study_is_written(
+    tmp_path: Path,
+) -> None:
     audio = make_corpus(tmp_path / "recordings", recordings=3)
-    for n, label in enumerate("abc"):
-        (audio / f"r{n}.txt").write_text(f"0\t1.2\t{label}\n")
-    with pytest.raises(InputError, match="of 3 call types, 0 are in two recordings or more"):
-        begin(tmp_path, audio)
+    for number, label in enumerate("abc"):
+        (audio / f"r{number}.txt").write_text(f"0\t1.2\t{label}\n")
+    with pytest.raises(InputError, match="only 0 of 3 call types are in two recordings or more"):
+        init_study(tmp_path, audio)
     assert not (tmp_path / "study.toml").exists()
 
 
-def test_every_commented_line_is_right_when_uncommented(tmp_path: Path) -> None:
-    audio = make_corpus(tmp_path / "recordings")
-    text = begin(tmp_path, audio).read_text(encoding="utf-8")
-    for name in ("selection-tables", "categories.csv", "rivals.csv"):
+def uncomment(line: str) -> str:
+    """Return a line of a study without the mark of a comment, where the comment is a key."""
+    is_key = " = " in line or line.startswith("# [report]")
+    return line.removeprefix("# ") if is_key else line
+
+
+def test_every_commented_key_is_valid_when_uncommented(tmp_path: Path) -> None:
+    path = init_study(tmp_path, make_corpus(tmp_path / "recordings"))
+    for name in ("selection-tables", "categories.csv", "baselines.csv"):
         (tmp_path / name).touch()
-    lines = [
-        line.removeprefix("# ")
-        if " = " in line or "[rivals]" in line or "[report]" in line
-        else line
-        for line in text.splitlines()
-        if "[[encoder]]" not in line and "name = " not in line
-    ]
-    whole = "\n".join(lines) + '\n[[encoder]]\nname = "mfcc"\n'
-    tomllib.loads(whole)
-    (tmp_path / "study.toml").write_text(whole, encoding="utf-8")
-    study = read_study(tmp_path / "study.toml")
-    assert study.corpora[0].rule.collar_s == 0.25
-    assert study.references == tmp_path / "rivals.csv"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    # Without the encoders, some of which need weights.
+    lines = [line for line in lines if "[[encoder]]" not in line and "name = " not in line]
+    text = "\n".join(uncomment(line) for line in lines) + '\n[[encoder]]\nname = "mfcc"\n'
+    tomllib.loads(text)
+    path.write_text(text, encoding="utf-8")
+    study = read_study(path)
+    assert study.corpora[0].segmentation.collar_s == 0.25
+    assert study.references == tmp_path / "baselines.csv"
+    assert study.figures is False
 
 
-@pytest.mark.parametrize(("name", "minimum_s"), [("elephants", 1.0), ("finch", 0.02)])
-def test_real_recordings_begin_a_study(tmp_path: Path, name: str, minimum_s: float) -> None:
+@pytest.mark.parametrize(("name", "min_length_s"), [("elephants", 1.0), ("finch", 0.02)])
+def test_real_recordings_give_a_study_with_a_fitting_minimum_length(
+    tmp_path: Path, name: str, min_length_s: float
+) -> None:
     if not (SHARED / name).exists():
         pytest.skip(
             f"needs the recordings in ../shared/data/{name}, which are not part of callshot"
         )
-    assert read_study(begin(tmp_path, SHARED / name)).corpora[0].rule.minimum_s == minimum_s
+    path = init_study(tmp_path, SHARED / name)
+    assert read_study(path).corpora[0].segmentation.min_length_s == min_length_s

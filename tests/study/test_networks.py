@@ -1,45 +1,43 @@
-"""Networks in a study are trained once, named in the results, and resumed after a kill."""
+"""Networks in a study are trained once, named in the results, and resumed after a kill.
+
+Trainings are cut to a few epochs: how well networks learn is a matter of the tests of baselines.
+"""
 
 import os
 import shutil
-import signal
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
 import pytest
 
 from callshot.errors import InputError
-from callshot.study.study_file import read_study
 from callshot.study.plan import plan
-from callshot.study.run import run_study
 from callshot.study.step_summary import describe_outcome
-from studies import make_corpus, write_study
+from callshot.study.study_file import read_study
+from killed_runs import run_killed, run_until_checkpoint
+from networks import short_training
+from studies import CATEGORIES, make_corpus, replace_text, run_steps, write_study
 
-pytest.importorskip("torch", reason="torch is not installed: make test-torch")
+pytest.importorskip("torch", reason="torch is not installed: pip install 'callshot[baselines]'")
 
 RECURRENT = '\n[baselines]\ntrain = ["recurrent"]\ncell = "gru"\nseeds = 1\n'
 END_TO_END = '\n[baselines]\ntrain = ["end-to-end"]\n'
-CHILD = """
-import os, signal, sys
-from pathlib import Path
-from callshot.baselines.checkpoints import CheckpointStore
-from callshot.study.study_file import read_study
-from callshot.study.run import run_study
+RECURRENT_STEPS = [
+    "segment here",
+    "sequence here mfcc",
+    "embed here mfcc",
+    "fold here",
+    "evaluate here mfcc",
+    "recurrent here mfcc",
+    "report",
+]
 
-save = CheckpointStore.save_checkpoint
-saved = []
 
-def save_and_die(self, checkpoint):
-    save(self, checkpoint)
-    saved.append(checkpoint)
-    if len(saved) == int(sys.argv[2]):
-        os.kill(os.getpid(), signal.SIGKILL)
-
-CheckpointStore.save_checkpoint = save_and_die
-run_study(read_study(Path(sys.argv[1])), threads=1)
-"""
+@pytest.fixture(scope="module", autouse=True)
+def few_epochs() -> Iterator[None]:
+    with short_training():
+        yield
 
 
 def make_study(folder: Path, baselines: str = RECURRENT) -> Path:
@@ -49,78 +47,72 @@ def make_study(folder: Path, baselines: str = RECURRENT) -> Path:
     return path
 
 
-def run_steps(path: Path) -> list[str]:
-    """Run a study and return the names of the steps that ran."""
-    return [step.name for step in run_study(read_study(path))]
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a study with recurrent networks that has run once."""
+    path = make_study(tmp_path_factory.mktemp("networks") / "folder")
+    assert run_steps(path) == RECURRENT_STEPS
+    return path
 
 
-def network_weights(folder: Path) -> dict[str, bytes]:
-    networks = folder / ".callshot" / "study" / "networks"
+def network_weights(study: Path) -> dict[str, bytes]:
+    networks = study.parent / ".callshot" / "study" / "networks"
     paths = networks.rglob("*[0-9a-f].safetensors")
     return {path.name: path.read_bytes() for path in paths}
 
 
-def baseline_table(folder: Path) -> Path:
-    return folder / "results" / "here" / "rivals.csv"
+def baselines_path(study: Path) -> Path:
+    return study.parent / "results" / "here" / "baselines.csv"
 
 
-def test_recurrent_networks_reach_the_results_and_are_trained_once(tmp_path: Path) -> None:
-    path = make_study(tmp_path)
-    assert run_steps(path) == [
-        "segment here",
-        "sequence here mfcc",
-        "embed here mfcc",
-        "fold here",
-        "evaluate here mfcc",
-        "recurrent here mfcc",
-        "report",
-    ]
-    baselines = pl.read_csv(baseline_table(tmp_path))
+def test_recurrent_networks_are_in_the_results_and_are_trained_once(finished: Path) -> None:
+    baselines = pl.read_csv(baselines_path(finished))
     assert set(baselines["name"]) == {"GRU"}
     assert baselines["how"][0].startswith("GRU; 2")
-    steps = {step.kind: step for step in plan(read_study(path))}
+    steps = {step.kind: step for step in plan(read_study(finished))}
     assert describe_outcome(steps["recurrent"])[0].startswith("GRU: mAP ")
-    before = network_weights(tmp_path)
+    before = network_weights(finished)
     assert len(before) == 3
-    shutil.rmtree(tmp_path / ".callshot" / "study" / "recurrent")
-    assert run_steps(path) == ["recurrent here mfcc"]
-    assert network_weights(tmp_path) == before
-    assert pl.read_csv(baseline_table(tmp_path)).equals(baselines)
+    shutil.rmtree(finished.parent / ".callshot" / "study" / "recurrent")
+    assert run_steps(finished) == ["recurrent here mfcc"]
+    assert network_weights(finished) == before
+    assert pl.read_csv(baselines_path(finished)).equals(baselines)
 
 
-def test_a_study_that_is_killed_in_training_ends_with_the_same_weights(tmp_path: Path) -> None:
-    whole = tmp_path / "whole"
-    killed = tmp_path / "killed"
-    run_study(read_study(make_study(whole)))
-    path = make_study(killed)
-    for checkpoints in ("3", "2"):
-        command = [sys.executable, "-c", CHILD, str(path), checkpoints]
-        child = subprocess.run(command, env=os.environ, check=False)
-        assert child.returncode == -signal.SIGKILL
-    run_study(read_study(path))
-    assert network_weights(killed) == network_weights(whole)
-    assert baseline_table(killed).read_bytes() == baseline_table(whole).read_bytes()
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no such signals")
+def test_a_study_that_was_killed_twice_in_training_ends_with_the_same_weights(
+    finished: Path, tmp_path: Path
+) -> None:
+    study = make_study(tmp_path)
+    for checkpoints in (3, 2):
+        run_killed(run_until_checkpoint, study, checkpoints)
+    assert run_steps(study) == ["recurrent here mfcc", "report"]
+    assert network_weights(study) == network_weights(finished)
+    assert baselines_path(study).read_bytes() == baselines_path(finished).read_bytes()
 
 
-def test_the_end_to_end_baseline_is_in_the_reduced_scoring(tmp_path: Path) -> None:
-    path = make_study(tmp_path, END_TO_END)
-    (tmp_path / "groups.csv").write_text("label,category\nrumble,low\nroar,low\ntrumpet,high\n")
-    text = path.read_text(encoding="utf-8")
-    path.write_text(text.replace("folds = 3", 'folds = 3\ncategories = "groups.csv"'))
-    assert run_steps(path)[-2:] == ["end-to-end here", "report"]
-    baselines = pl.read_csv(baseline_table(tmp_path))
+def test_with_categories_the_end_to_end_baseline_is_in_the_reduced_scoring_alone(
+    tmp_path: Path,
+) -> None:
+    study = make_study(tmp_path, END_TO_END)
+    (tmp_path / "categories.csv").write_text(CATEGORIES)
+    replace_text(study, "folds = 3", 'folds = 3\ncategories = "categories.csv"')
+    assert run_steps(study)[-2:] == ["end-to-end here", "report"]
+    baselines = pl.read_csv(baselines_path(study))
     assert set(baselines["scoring"]) == {"reduced"}
-    assert baselines["encoder"].is_null().all()
+    assert set(baselines["encoder"]) == {""}
     assert baselines["how"][0].startswith("from scratch; ")
-    table = (tmp_path / "results" / "tables" / "reduced-here.md").read_text(encoding="utf-8")
-    assert "AST-seq" in table
-    assert run_steps(path) == []
+    table = tmp_path / "results" / "tables" / "reduced-here.md"
+    assert "AST-seq" in table.read_text(encoding="utf-8")
+    assert run_steps(study) == []
 
 
-def test_other_weights_are_an_error_before_any_audio_is_read(tmp_path: Path) -> None:
-    path = make_study(tmp_path, f'{END_TO_END}init = "other.pt"\n')
+def test_a_weight_file_that_could_run_code_is_an_error_before_any_audio_is_read(
+    tmp_path: Path,
+) -> None:
+    study = make_study(tmp_path, f'{END_TO_END}init = "other.pt"\n')
     pickle = b"cos\nsystem\n(S'true'\ntR."  # would run a command
     (tmp_path / "other.pt").write_bytes(pickle)
     with pytest.raises(InputError, match="cannot be read as weights alone"):
-        run_study(read_study(path))
+        run_steps(study)
     assert not (tmp_path / ".callshot" / "study" / "segment").exists()

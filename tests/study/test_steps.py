@@ -1,4 +1,4 @@
-"""Steps: done when their outcome belongs to the inputs as they are now."""
+"""Steps: one is done when its result belongs to its inputs as they are now."""
 
 import json
 import os
@@ -8,16 +8,18 @@ from pathlib import Path
 import pytest
 
 from callshot.errors import OutputError
-from callshot.study.steps import NOTE, Step, look
+from callshot.records import Progress, no_progress
+from callshot.study.steps import NOTE_FILE, Step, fingerprint
 
 
-def copying(folder: Path, source: Path, counter: list[str], **options: object) -> Step:
-    def make(progress: object) -> list[str]:
-        counter.append("ran")
+def copy_step(folder: Path, source: Path, **options: object) -> Step:
+    """Return a step that copies a file."""
+
+    def copy(progress: Progress) -> list[str]:
         (folder / "copy.txt").write_bytes(source.read_bytes())
         return ["copy.txt"]
 
-    return Step("copy", "corpus", "", folder, folder, options, [source], make)  # type: ignore[arg-type]
+    return Step("copy", "corpus", "", folder, options, [source], copy)
 
 
 @pytest.fixture
@@ -27,32 +29,33 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-def quiet(share: float, what: str) -> None:
-    pass
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
 
 
-def test_a_step_is_done_once_it_ran_and_until_something_changes(
-    tmp_path: Path, source: Path
+def test_a_step_is_done_after_it_ran_until_an_input_or_option_changes(
+    source: Path, out: Path
 ) -> None:
-    step = copying(tmp_path / "out", source, [])
-    assert not step.done()
-    step.run(quiet)
-    assert step.done()
+    step = copy_step(out, source)
+    assert not step.is_done()
+    step.run(no_progress)
+    assert step.is_done()
     source.write_text("two")
-    assert not step.done()
+    assert not step.is_done()
     source.write_text("one")
-    assert step.done()  # by content, not by time
-    assert not copying(tmp_path / "out", source, [], seed=1).done()
+    assert step.is_done()  # content counts, not time
+    assert not copy_step(out, source, seed=1).is_done()
 
 
-def test_an_outcome_that_was_changed_or_removed_is_made_anew(tmp_path: Path, source: Path) -> None:
-    step = copying(tmp_path / "out", source, [])
-    step.run(quiet)
-    (tmp_path / "out" / "copy.txt").write_text("other")
-    assert not step.done()
-    step.run(quiet)
-    (tmp_path / "out" / "copy.txt").unlink()
-    assert not step.done()
+def test_a_step_is_not_done_when_its_result_was_changed_or_removed(source: Path, out: Path) -> None:
+    step = copy_step(out, source)
+    step.run(no_progress)
+    (out / "copy.txt").write_text("other")
+    assert not step.is_done()
+    step.run(no_progress)
+    (out / "copy.txt").unlink()
+    assert not step.is_done()
 
 
 @pytest.mark.parametrize(
@@ -68,72 +71,78 @@ def test_an_outcome_that_was_changed_or_removed_is_made_anew(tmp_path: Path, sou
         "[" * 100000,
     ],
 )
-def test_a_damaged_note_is_none(tmp_path: Path, source: Path, text: str) -> None:
-    step = copying(tmp_path / "out", source, [])
-    step.run(quiet)
-    (tmp_path / "out" / NOTE).write_text(text)
-    assert not step.done()
+def test_a_step_with_a_damaged_note_is_not_done(source: Path, out: Path, text: str) -> None:
+    step = copy_step(out, source)
+    step.run(no_progress)
+    (out / NOTE_FILE).write_text(text)
+    assert not step.is_done()
 
 
-def test_a_step_that_fails_leaves_no_note_behind(tmp_path: Path, source: Path) -> None:
-    step = copying(tmp_path / "out", source, [])
-    step.run(quiet)
+def test_a_step_that_fails_leaves_no_note(source: Path, out: Path) -> None:
+    step = copy_step(out, source)
+    step.run(no_progress)
     source.unlink()
     with pytest.raises(OutputError, match=r"copy corpus: .*source.txt: No such file"):
-        step.run(quiet)
-    assert not (tmp_path / "out" / NOTE).exists()
+        step.run(no_progress)
+    assert not (out / NOTE_FILE).exists()
 
 
-def test_the_note_tells_files_and_seconds(tmp_path: Path, source: Path) -> None:
-    step = copying(tmp_path / "out", source, [])
-    step.run(quiet)
-    told = json.loads((tmp_path / "out" / NOTE).read_text())
-    assert set(told) == {"key", "seconds", "files"}
-    assert told["files"] == {"copy.txt": look(source)}
+def test_the_note_has_the_key_the_seconds_and_the_files(source: Path, out: Path) -> None:
+    step = copy_step(out, source)
+    step.run(no_progress)
+    note = json.loads((out / NOTE_FILE).read_text())
+    assert set(note) == {"key", "seconds", "files"}
+    assert note["files"] == {"copy.txt": fingerprint(source)}
+    assert step.read_note() == note
 
 
-def test_a_folder_is_its_files_by_content_and_its_recordings_by_size_and_time(
+def test_a_folder_changes_with_the_content_of_its_files_and_the_time_of_its_recordings(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "a.wav").write_bytes(b"sound")
     (tmp_path / "a.txt").write_text("0\t1\tcall\n")
-    before = look(tmp_path)
+    before = fingerprint(tmp_path)
     (tmp_path / "a.txt").write_text("0\t1\tcall\n")
-    assert look(tmp_path) == before
+    assert fingerprint(tmp_path) == before
     (tmp_path / "a.txt").write_text("0\t1\troar\n")
-    assert look(tmp_path) != before
+    assert fingerprint(tmp_path) != before
     (tmp_path / "a.txt").write_text("0\t1\tcall\n")
     os.utime(tmp_path / "a.wav", ns=(0, 0))
-    assert look(tmp_path) != before
+    assert fingerprint(tmp_path) != before
 
 
-def test_hidden_folders_and_the_study_itself_are_no_part_of_a_corpus(tmp_path: Path) -> None:
+def test_hidden_folders_and_excluded_files_do_not_change_a_folder(tmp_path: Path) -> None:
     (tmp_path / "a.wav").write_bytes(b"sound")
-    before = look(tmp_path)
+    before = fingerprint(tmp_path)
     (tmp_path / ".callshot").mkdir()
     (tmp_path / ".callshot" / "x.csv").write_text("x")
     (tmp_path / "study.toml").write_text("x")
-    assert look(tmp_path, but=[tmp_path / "study.toml"]) == before
-    assert look(tmp_path) != before
+    assert fingerprint(tmp_path, excluded=[tmp_path / "study.toml"]) == before
+    assert fingerprint(tmp_path) != before
 
 
-@pytest.mark.skipif(os.name == "nt", reason="there are no pipes in folders there")
-def test_a_pipe_and_a_device_are_not_waited_for(tmp_path: Path) -> None:
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no pipes in folders")
+def test_pipes_and_devices_are_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "notes.txt")
     (tmp_path / "zero.csv").symlink_to("/dev/zero")
-    assert look(tmp_path / "notes.txt") == look(tmp_path / "zero.csv") == "no file"
-    look(tmp_path)
+    assert fingerprint(tmp_path / "notes.txt") == "no file"
+    assert fingerprint(tmp_path / "zero.csv") == "no file"
+    fingerprint(tmp_path)
 
 
-def test_a_recording_that_is_replaced_with_one_as_long_and_as_old_is_seen(tmp_path: Path) -> None:
+def test_a_recording_that_is_replaced_by_one_of_the_same_size_and_time_changes(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "a.wav"
     path.write_bytes(b"sound")
-    before, status = look(path), path.stat()
+    before = fingerprint(path)
+    status = path.stat()
     time.sleep(0.02)
     path.write_bytes(b"noise")
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert look(path) != before
+    assert fingerprint(path) != before
 
 
-def test_what_is_not_there_is_nothing(tmp_path: Path) -> None:
-    assert look(tmp_path / "gone") == look(Path("a\0b")) == "nothing"
+def test_a_missing_file_has_the_fingerprint_nothing(tmp_path: Path) -> None:
+    assert fingerprint(tmp_path / "gone") == "nothing"
+    assert fingerprint(Path("a\0b")) == "nothing"

@@ -85,7 +85,7 @@ def test_every_key_reaches_its_field(folder: Path) -> None:
     )
     assert (one.hints.columns, one.hints.tiers) == ({"label": "Call type"}, ("calls",))
     assert (
-        one.segmentation.minimum_s,
+        one.segmentation.min_length_s,
         one.segmentation.channel_rule,
         one.segmentation.collar_s,
     ) == (0.5, "1", 0.25)
@@ -95,7 +95,7 @@ def test_every_key_reaches_its_field(folder: Path) -> None:
         folder / "categories.csv",
     )
     assert two.segmentation.level_dbfs is None
-    assert two.segmentation.minimum_s == 1.0
+    assert two.segmentation.min_length_s == 1.0
     assert [encoder.title for encoder in content.encoders] == ["mfcc", "mfcc[n_fft=512]"]
     assert (content.protocol.shots, content.protocol.draws, content.protocol.seed) == (
         (1, 2, 3, 10),
@@ -227,13 +227,13 @@ def test_files_of_the_study_are_not_part_of_a_corpus_unless_they_contain_it(fold
             folder, MINIMAL.replace("recordings", ".") + '[baselines]\nreferences = "baselines.csv"'
         )
     )
-    assert set(inside.corpora[0].hints.but) == {
+    assert set(inside.corpora[0].hints.exclude) == {
         folder / "study.toml",
         folder / "results",
         folder / "baselines.csv",
     }
     around = read_study(study(folder, 'out = "."\n' + MINIMAL))
-    assert folder not in around.corpora[0].hints.but
+    assert folder not in around.corpora[0].hints.exclude
 
 
 def test_the_path_of_an_onnx_model_is_relative_to_the_study(

@@ -42,7 +42,8 @@ def load_aerd(variant: str = "EV_SUBCALL") -> PublishedNetworks:
         message = f"{error.name} is not installed; pip install aerd (GPL-3, Python 3.11)"
         raise InputError(f"AERD as published: {message}") from error
     weights = getattr(aerd.AERD_Weights, variant)
-    names = tuple(str(weights.class_labels[n]) for n in range(int(weights.num_classes)))
+    labels = weights.class_labels
+    names = tuple(str(labels[number]) for number in range(int(weights.num_classes)))
 
     def open_fold(fold: int) -> Any:
         model, _ = aerd.aerd(weights=weights, fold=fold + 1)
@@ -97,4 +98,5 @@ def _log_odds(model: Any, signal: Signal) -> FloatArray:
         output = model.predict(waveform[None], output="tensor").double().cpu()
     share = output.reshape(-1, output.shape[-1]).numpy()
     share = np.clip(share, SATURATION, 1.0 - SATURATION)
-    return np.asarray((np.log(share) - np.log1p(-share)).mean(axis=0))
+    log_odds = np.log(share) - np.log1p(-share)
+    return np.asarray(log_odds.mean(axis=0))

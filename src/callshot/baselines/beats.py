@@ -166,4 +166,5 @@ def distance_buckets(tokens: int, count: int, max_distance: int) -> IntArray:
     ratio = np.log(np.maximum(distance, 1).astype(np.float32) / near)
     beyond = ratio / math.log(max_distance / near) * (half - near)
     far = np.minimum(near + beyond.astype(np.int64), half - 1)
-    return np.asarray(np.where(distance < near, distance, far) + half * (offset > 0))
+    bucket = np.where(distance < near, distance, far)
+    return np.asarray(bucket + half * (offset > 0))

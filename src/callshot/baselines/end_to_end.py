@@ -41,6 +41,7 @@ from callshot.baselines.spectrogram import (
 )
 from callshot.baselines.train_loop import (
     UNSEARCHED_EPOCHS,
+    Metadata,
     TrainingJob,
     describe_training,
     mean_scores,
@@ -73,7 +74,7 @@ def score_end_to_end(
     epochs: int | None = None,
     options: TrainingOptions = DEFAULT_OPTIONS,
     progress: Progress = no_progress,
-) -> tuple[FloatArray, dict[str, Any]]:
+) -> tuple[FloatArray, Metadata]:
     """Train on every split and score its queries.
 
     Return log-odds (rows, outputs), NaN in the common fold, and metadata. `signals` are at 16 kHz,
@@ -91,17 +92,23 @@ def score_end_to_end(
     encoder = DEFAULT_ENCODER if pretrained is None else pretrained.encoder
     table = log_mel_table(signals, encoder.front_end)
     data = BatchData.load(table, targets, options.device)
-    jobs = _plan_jobs(data, fold, groups, names, encoder, pretrained, epochs, options)
+    jobs = _plan_jobs(
+        data,
+        fold,
+        groups,
+        names,
+        encoder,
+        pretrained,
+        epochs,
+        options,
+    )
     outcomes = run_jobs(jobs, score_queries, options.threads, progress)
     scores = np.full(targets.shape, np.nan)
     for number, mean in mean_scores(jobs, outcomes):
         scores[fold == number] = mean
     metadata = {
-        "title": encoder.title,
-        "text": encoder.title,
+        **_describe_encoder(encoder, pretrained),
         "parameters": jobs[0].task.parameters,
-        "encoder": asdict(encoder),
-        "init": None,
         "pooling": "mean of the frames' log-odds",
         "frame_s": COLUMN_S,
         "window_s": COLUMN_S * MAX_COLUMNS,
@@ -110,10 +117,24 @@ def score_end_to_end(
         "searched": epochs is None,
         "audio_s": len(table.frames) * HOP_SAMPLES / RATE_HZ,
     }
+    return scores, metadata | describe_training(jobs, outcomes, start)
+
+
+def _describe_encoder(encoder: Any, pretrained: "Pretrained | None") -> Metadata:
+    metadata = {
+        "title": encoder.title,
+        "text": encoder.title,
+        "encoder": asdict(encoder),
+        "init": None,
+    }
     if pretrained is not None:
         metadata["text"] = f"{encoder.title} from {pretrained.path.name}"
-        metadata["init"] = pretrained.describe()
-    return scores, metadata | describe_training(jobs, outcomes, start)
+        metadata["init"] = {
+            "file": pretrained.path.name,
+            "sha256": pretrained.digest,
+            "unused": pretrained.unused,
+        }
+    return metadata
 
 
 def _check_input(
@@ -125,7 +146,12 @@ def _check_input(
             f"targets: expected true or false for each row and each of {len(names)} outputs, "
             f"got shape {targets.shape} of {targets.dtype}"
         )
-    check_lengths(len(targets), signals=signals, fold=len(fold), groups=len(groups))
+    check_lengths(
+        len(targets),
+        signals=signals,
+        fold=len(fold),
+        groups=len(groups),
+    )
     folds = check_folds([str(group) for group in groups], fold)
     for number in range(folds.count):
         check_examples(targets[fold != number].sum(axis=0), names, number)
@@ -152,7 +178,11 @@ def _plan_jobs(
     jobs = []
     for number in range(int(fold.max()) + 1):
         rows = np.flatnonzero(fold != number)
-        key = {"outputs": list(names), "rows": data.fingerprint(rows, groups), "epochs": epochs}
+        key = {
+            "outputs": list(names),
+            "rows": data.fingerprint(rows, groups),
+            "epochs": epochs,
+        }
         label = _rarest_output(data.label[rows])
         for member in range(options.seeds):
             config = FrameConfig(
@@ -166,15 +196,15 @@ def _plan_jobs(
             if epochs is not None:
                 held_out = np.zeros(len(rows), np.bool_)
             job = plan_job(
-                FrameTask(data, config, weights),
-                "aerd",
-                encoder.title,
-                fold,
-                number,
-                held_out,
-                key,
-                options,
-                epochs or UNSEARCHED_EPOCHS,
+                task=FrameTask(data, config, weights),
+                name="aerd",
+                title=encoder.title,
+                fold=fold,
+                number=number,
+                held_out=held_out,
+                key=key,
+                options=options,
+                unsearched_epochs=epochs or UNSEARCHED_EPOCHS,
             )
             jobs.append(job)
     return jobs
@@ -183,5 +213,7 @@ def _plan_jobs(
 def _rarest_output(truth: BoolArray) -> IntArray:
     """Return a class for each row: the rarest of its outputs, or one more for rows without any."""
     counts = np.where(truth, truth.sum(axis=0), len(truth) + 1)
-    rarest = np.where(truth.any(axis=1), counts.argmin(axis=1), truth.shape[1])
-    return np.unique(rarest, return_inverse=True)[1]
+    rarest = counts.argmin(axis=1)
+    rarest[~truth.any(axis=1)] = truth.shape[1]
+    _, label = np.unique(rarest, return_inverse=True)
+    return label

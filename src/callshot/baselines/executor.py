@@ -9,25 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from callshot.errors import InputError, OptionError
 from callshot.records import IntArray, Progress
 
 MIN_EXAMPLES = 2  # of each class on the support side of a split
 CheckCancelled = Callable[[], None]  # called before every batch; raises to stop the training
-
-
-class Job(Protocol):
-    """Work for `run_jobs`."""
-
-    @property
-    def title(self) -> str:
-        """The name that progress shows."""
-
-    @property
-    def device(self) -> Any:
-        """The torch device it runs on."""
 
 
 Outcome = TypeVar("Outcome")
@@ -74,7 +62,7 @@ class CancelledError(Exception):
 
 @dataclass(frozen=True)
 class CancelToken:
-    """Receives the progress of jobs and tells them to stop."""
+    """Receives the progress of jobs, and stops them all."""
 
     progress: Progress
     stopped: Event = field(default_factory=Event)
@@ -98,7 +86,7 @@ def require_torch(device: str = "cpu") -> None:
         import safetensors  # noqa: F401
         import torch
     except ImportError as error:
-        message = f"{error.name} is not installed; pip install 'callshot[rivals]'"
+        message = f"{error.name} is not installed; pip install 'callshot[baselines]'"
         raise InputError(f"trained networks: {message}") from error
     if device.startswith("cuda") and not torch.cuda.is_available():
         raise OptionError("device: torch finds no CUDA device; use cpu")
@@ -122,7 +110,7 @@ def check_examples(counts: IntArray, names: Sequence[str], fold: int) -> None:
 
 
 def run_jobs(
-    jobs: Sequence[Job],
+    jobs: Sequence[Any],
     work: Work[Outcome],
     threads: int,
     progress: Progress,
@@ -150,15 +138,15 @@ def run_jobs(
     return [future.result() for future in futures]
 
 
-def _run_job(job: Job, work: Work[Outcome], token: CancelToken) -> Outcome:
+def _run_job(job: Any, work: Work[Outcome], token: CancelToken) -> Outcome:
     """Run a job unless another has failed; on a GPU in its own stream, so that none waits."""
     token.check_cancelled()
     try:
-        if job.device.type != "cuda":
+        if job.task.device.type != "cuda":
             return work(job, token)
         import torch
 
-        with torch.cuda.stream(torch.cuda.Stream(job.device)):
+        with torch.cuda.stream(torch.cuda.Stream(job.task.device)):
             return work(job, token)
     except BaseException:
         token.stopped.set()

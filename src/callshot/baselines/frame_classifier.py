@@ -101,10 +101,8 @@ class FrameTask(TrainingTask):
     ) -> tuple[Tensor, Mask]:
         """Return the log-odds of crops, (crops, columns, outputs), and a mask of real columns."""
         index, columns = crop_index(self.data.table, crops)
-        frames = self.data.frames[torch.from_numpy(index).to(self.device)]
-        mask = None
-        if not columns.all():
-            mask = torch.from_numpy(columns).to(self.device)
+        frames = self.data.frames[self.data.tensor(index)]
+        mask = None if columns.all() else self.data.tensor(columns)
         return network(frames, mask, dropout), mask
 
     def row_weights(self, rows: IntArray) -> Frames:
@@ -123,7 +121,8 @@ class FrameTask(TrainingTask):
         """Return the loss of one random crop per row; every frame has the targets of its row."""
         crops = random_crops(self.data.table.lengths, batch, rng)
         log_odds, mask = self.log_odds(network, crops, dropout)
-        return frame_loss(log_odds, mask, self.data.label[batch], weights[batch])
+        truth = self.data.tensor(self.data.label[batch].astype(np.float32))
+        return frame_loss(log_odds, mask, truth, self.data.tensor(weights[batch]))
 
     def predict(
         self,
@@ -168,16 +167,16 @@ def balanced_weights(truth: BoolArray, label: BoolArray) -> FloatArray:
     return np.asarray(np.where(label, positive_weight, negative_weight))
 
 
-def frame_loss(log_odds: Tensor, mask: Mask, truth: BoolArray, weights: Any) -> Tensor:
+def frame_loss(log_odds: Tensor, mask: Mask, truth: Tensor, weights: Tensor) -> Tensor:
     """Return the weighted cross-entropy of log-odds (crops, columns, outputs).
 
     `truth` and `weights` are (crops, outputs). The mean is over the real columns, then the rest.
     """
-    device = log_odds.device
-    target = torch.from_numpy(truth.astype(np.float32)).to(device)[:, None].expand_as(log_odds)
+    target = truth[:, None].expand_as(log_odds)
     losses = nn.functional.binary_cross_entropy_with_logits(log_odds, target, reduction="none")
     if mask is None:
         means = losses.mean(dim=1)
     else:
-        means = (losses * mask[:, :, None]).sum(dim=1) / mask.sum(dim=1)[:, None]
-    return (means * torch.from_numpy(weights).to(device)).mean()
+        total = (losses * mask[:, :, None]).sum(dim=1)
+        means = total / mask.sum(dim=1)[:, None]
+    return (means * weights).mean()

@@ -23,41 +23,38 @@ from callshot.baselines.sequence_batches import Frames
 from callshot.baselines.spectrogram import BANDS, COLUMN_PATCHES, MAX_COLUMNS, PATCH
 from callshot.baselines.transformer import AstConfig
 from callshot.errors import InputError
-from callshot.files import describe_file, error_reason, sha256_file
+from callshot.files import error_reason, sha256_file
 
 Config = AstConfig | BeatsConfig
 Shape = tuple[int | None, ...]
 Weights = dict[str, Tensor]
+Names = Mapping[str, Any]
 
 HEAD_WIDTH = 64  # of AST
 STRIDES = (10, 12, 14, 16)  # of AST's patches, on 1024 frames
 MAX_SIZE = 1_000_000  # in the configuration of BEATs
 MAX_LAYERS = 100
-HUGGING_FACE = "audio_spectrogram_transformer."
+PREFIXES = ("module.", "audio_spectrogram_transformer.")  # of all names of AST
 
-# Our names of tensors or layers → those of a checkpoint. Names of a block come after `blocks`.
+# Our names of tensors or layers → those of a checkpoint, if they differ. Names of layers in blocks
+# come after `blocks` and the number of the block.
 AST_ORIGINAL = {
     "position_embedding": "v.pos_embed",
     "special_tokens": ("v.cls_token", "v.dist_token"),
     "patch": "v.patch_embed.proj",
     "norm": "v.norm",
     "blocks": "v.blocks.",
-    "norm1": "norm1",
     "qkv": "attn.qkv",
     "out": "attn.proj",
-    "norm2": "norm2",
     "fc1": "mlp.fc1",
     "fc2": "mlp.fc2",
 }
 AST_HUGGING_FACE = {
-    "position_embedding": f"{HUGGING_FACE}embeddings.position_embeddings",
-    "special_tokens": (
-        f"{HUGGING_FACE}embeddings.cls_token",
-        f"{HUGGING_FACE}embeddings.distillation_token",
-    ),
-    "patch": f"{HUGGING_FACE}embeddings.patch_embeddings.projection",
-    "norm": f"{HUGGING_FACE}layernorm",
-    "blocks": f"{HUGGING_FACE}encoder.layer.",
+    "position_embedding": "embeddings.position_embeddings",
+    "special_tokens": ("embeddings.cls_token", "embeddings.distillation_token"),
+    "patch": "embeddings.patch_embeddings.projection",
+    "norm": "layernorm",
+    "blocks": "encoder.layer.",
     "norm1": "layernorm_before",
     "qkv": (
         "attention.attention.query",
@@ -86,8 +83,6 @@ BEATS = {
     "gain.scale": "self_attn.grep_a",
     "norm1": "self_attn_layer_norm",
     "norm2": "final_layer_norm",
-    "fc1": "fc1",
-    "fc2": "fc2",
 }
 BEATS_SIZES = {
     "width": "encoder_embed_dim",
@@ -121,10 +116,6 @@ class Pretrained:
     weights: Weights
     unused: tuple[str, ...]
 
-    def describe(self) -> dict[str, Any]:
-        """Return the name and checksum of the file, and the tensors that were not used."""
-        return describe_file(self.path, unused=self.unused)
-
 
 @dataclass(frozen=True)
 class TensorSource:
@@ -155,8 +146,12 @@ class TensorSource:
 def _has_shape(tensor: Tensor, shape: Shape) -> bool:
     if tensor.ndim != len(shape):
         return False
-    sizes = zip(tensor.shape, shape, strict=True)
-    return all(size == wanted or (wanted is None and size > 0) for size, wanted in sizes)
+    for size, expected in zip(tensor.shape, shape, strict=True):
+        if expected is None and size > 0:
+            continue
+        if size != expected:
+            return False
+    return True
 
 
 def read_pretrained(path: Path) -> Pretrained:
@@ -211,8 +206,14 @@ def _source(path: Path, content: Any) -> TensorSource:
             kind = f"{tensor.dtype}, {tensor.layout}, on {tensor.device}"
             expected = f"tensor {_one_line(name)} of real numbers, dense"
             raise InputError(f"{path}: expected {expected}, got {kind}")
-        tensors[str(name).removeprefix("module.")] = tensor
+        tensors[_remove_prefixes(str(name))] = tensor
     return TensorSource(path, tensors)
+
+
+def _remove_prefixes(name: str) -> str:
+    for prefix in PREFIXES:
+        name = name.removeprefix(prefix)
+    return name
 
 
 def _one_line(value: object) -> str:
@@ -220,23 +221,30 @@ def _one_line(value: object) -> str:
 
 
 def _convert(
-    source: TensorSource, encoder: Config, names: Mapping[str, Any], weights: Weights
-) -> Weights:
+    source: TensorSource, encoder: Config, names: Names, weights: Weights
+) -> tuple[Config, Weights]:
     """Take the tensors of an encoder, except for the given weights."""
     with torch.device("meta"):  # shapes without memory
-        shapes = {name: tensor.shape for name, tensor in encoder.build().state_dict().items()}
-    for name, shape in shapes.items():
+        tensors = encoder.build().state_dict()
+    for name, tensor in tensors.items():
         if name in weights:
             continue
-        *block, layer, kind = name.split(".")
-        prefix = f"{names['blocks']}{block[1]}." if block else ""
-        if f"{layer}.{kind}" in names:
-            parts = [prefix + names[f"{layer}.{kind}"]]
-        else:
-            parts = [f"{prefix}{part}.{kind}" for part in np.atleast_1d(names[layer])]
-        part_shape = (shape[0] // len(parts), *shape[1:])
-        weights[name] = torch.cat([source.take(part, part_shape) for part in parts])
-    return weights
+        parts = _public_names(name, names)
+        shape = (len(tensor) // len(parts), *tensor.shape[1:])
+        weights[name] = torch.cat([source.take(part, shape) for part in parts])
+    return encoder, weights
+
+
+def _public_names(name: str, names: Names) -> list[str]:
+    """Return the names of the tensors that make one of ours."""
+    *block, layer, kind = name.split(".")
+    prefix = f"{names['blocks']}{block[1]}." if block else ""
+    if f"{layer}.{kind}" in names:
+        return [prefix + names[f"{layer}.{kind}"]]
+    parts = names.get(layer, layer)
+    if isinstance(parts, str):
+        parts = (parts,)
+    return [f"{prefix}{part}.{kind}" for part in parts]
 
 
 def _convert_ast(source: TensorSource) -> tuple[Config, Weights]:
@@ -244,30 +252,14 @@ def _convert_ast(source: TensorSource) -> tuple[Config, Weights]:
     for names in (AST_ORIGINAL, AST_HUGGING_FACE):
         if names["position_embedding"] in source.tensors:
             return _convert_ast_named(source, names)
-    expected = f"AST (module.v.… or {HUGGING_FACE}…) or BEATs ({{'cfg', 'model'}})"
+    expected = "AST (module.v.… or audio_spectrogram_transformer.…) or BEATs ({'cfg', 'model'})"
     tensors = _one_line(", ".join(source.tensors))
     raise source.error(f"expected {expected}, got {tensors or 'nothing'}")
 
 
-def _convert_ast_named(source: TensorSource, names: Mapping[str, Any]) -> tuple[Config, Weights]:
-    width = len(source.take(f"{names['patch']}.bias", (None,)))
-    if width % HEAD_WIDTH:
-        raise source.error(f"expected a width in heads of {HEAD_WIDTH}, got {width}")
-    blocks = names["blocks"]
-    inner = source.take(f"{blocks}0.{names['fc1']}.weight", (None, width))
-    numbers = {
-        name.removeprefix(blocks).partition(".")[0]
-        for name in source.tensors
-        if name.startswith(blocks)
-    }
-    encoder = AstConfig(
-        width=width,
-        layers=len(numbers),
-        heads=width // HEAD_WIDTH,
-        inner=len(inner),
-        special_tokens=2,
-        front_end=spectrogram.AST,
-    )
+def _convert_ast_named(source: TensorSource, names: Names) -> tuple[Config, Weights]:
+    encoder = _read_ast_sizes(source, names)
+    width = encoder.width
     kernel = source.take(f"{names['patch']}.weight", (width, 1, PATCH, PATCH))
     position = source.take(names["position_embedding"], (1, None, width))[0]
     special = [source.take(name, (1, 1, width))[0] for name in names["special_tokens"]]
@@ -276,7 +268,26 @@ def _convert_ast_named(source: TensorSource, names: Mapping[str, Any]) -> tuple[
         "position_embedding.grid": _interpolate_positions(source, position[2:]),
         "position_embedding.special": torch.cat(special) + position[:2],
     }
-    return encoder, _convert(source, encoder, names, weights)
+    return _convert(source, encoder, names, weights)
+
+
+def _read_ast_sizes(source: TensorSource, names: Names) -> AstConfig:
+    bias = source.take(f"{names['patch']}.bias", (None,))
+    width = len(bias)
+    if width % HEAD_WIDTH:
+        raise source.error(f"expected a width in heads of {HEAD_WIDTH}, got {width}")
+    blocks = names["blocks"]
+    inner = source.take(f"{blocks}0.{names['fc1']}.weight", (None, width))
+    block_names = [name for name in source.tensors if name.startswith(blocks)]
+    numbers = {name.removeprefix(blocks).partition(".")[0] for name in block_names}
+    return AstConfig(
+        width=width,
+        layers=len(numbers),
+        heads=width // HEAD_WIDTH,
+        inner=len(inner),
+        special_tokens=2,
+        front_end=spectrogram.AST,
+    )
 
 
 def _interpolate_positions(source: TensorSource, position: Tensor) -> Tensor:
@@ -307,20 +318,23 @@ def _interpolate(grid: Frames, count: int, stride: int) -> Frames:
     position = np.minimum(np.arange(count) * PATCH / stride, len(grid) - 1)
     low = np.minimum(position.astype(np.int64), len(grid) - 2)
     share = (position - low).astype(np.float32)[:, None, None]
-    return np.asarray(grid[low] * (1 - share) + grid[low + 1] * share)
+    below = grid[low] * (1 - share)
+    above = grid[low + 1] * share
+    return np.asarray(below + above)
 
 
 def _convert_beats(source: TensorSource, cfg: Any) -> tuple[Config, Weights]:
     """Return a BEATs from its tensors and its configuration."""
-    encoder = _read_beats_config(source, cfg)
+    _check_beats_config(source, cfg)
+    encoder = _read_beats_sizes(source, cfg)
     kernel = source.take("patch_embedding.weight", (encoder.patch_width, 1, PATCH, PATCH))
-    weights = _convert(source, encoder, BEATS, {"patch.weight": kernel.flatten(1)})
     for number in range(encoder.layers):  # all layers share the first one's
-        source.used.add(BEATS["distances"].replace("0", str(number)) + ".weight")
-    return encoder, weights
+        distances = BEATS["distances"].replace("0", str(number))
+        source.used.add(f"{distances}.weight")
+    return _convert(source, encoder, BEATS, {"patch.weight": kernel.flatten(1)})
 
 
-def _read_beats_config(source: TensorSource, cfg: Any) -> BeatsConfig:
+def _check_beats_config(source: TensorSource, cfg: Any) -> None:
     if not isinstance(cfg, Mapping):
         raise source.error(f"expected BEATs' configuration by name, got {type(cfg).__name__}")
     for name in (*BEATS_SIZES.values(), *BEATS_REQUIRED):
@@ -330,7 +344,10 @@ def _read_beats_config(source: TensorSource, cfg: Any) -> BeatsConfig:
         if not isinstance(cfg[name], str | int) or cfg[name] != required:
             value = _one_line(cfg[name])
             raise source.error(f"expected BEATs with {name} = {required}, got {value}")
-    sizes = {}
+
+
+def _read_beats_sizes(source: TensorSource, cfg: Mapping[str, Any]) -> BeatsConfig:
+    sizes: dict[str, Any] = {}
     for name, public_name in BEATS_SIZES.items():
         size = cfg[public_name]
         limit = MAX_LAYERS if name == "layers" else MAX_SIZE

@@ -17,7 +17,7 @@ support side has at most 64 steps.
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from itertools import product
 
 import numpy as np
 
@@ -37,6 +37,7 @@ from callshot.baselines.sequence_batches import (
     stack_sequences,
 )
 from callshot.baselines.train_loop import (
+    Metadata,
     TrainingJob,
     best_epoch,
     describe_training,
@@ -74,7 +75,7 @@ def score_recurrent(
     hidden: int | None = None,
     options: TrainingOptions = DEFAULT_OPTIONS,
     progress: Progress = no_progress,
-) -> tuple[FloatArray, dict[str, Any]]:
+) -> tuple[FloatArray, Metadata]:
     """Train on every split and score its queries.
 
     Return log-odds (rows, classes), NaN in the common fold, and metadata. `groups` is the recording
@@ -83,7 +84,14 @@ def score_recurrent(
     """
     start = time.monotonic()
     cells = [cell] * episodes.folds if isinstance(cell, str) else list(cell)
-    jobs = plan_jobs(episodes, groups, sequences, [(name,) for name in cells], hidden, options)
+    jobs = plan_jobs(
+        episodes,
+        groups,
+        sequences,
+        [(name,) for name in cells],
+        hidden,
+        options,
+    )
     outcomes = run_jobs(jobs, score_queries, options.threads, progress)
     scores = np.full(episodes.relevant.shape, np.nan)
     for fold, mean in mean_scores(jobs, outcomes):
@@ -110,30 +118,47 @@ def choose_cell(
     groups: IntArray,
     sequences: Sequences,
     *,
-    cells: Sequence[str] = tuple(CELLS),
     hidden: int | None = None,
     options: TrainingOptions = DEFAULT_OPTIONS,
     progress: Progress = no_progress,
-) -> tuple[tuple[str, ...], dict[str, Any]]:
+) -> tuple[tuple[str, ...], Metadata]:
     """Choose a cell for every split by the loss on inner folds of its support side.
 
     Return the cells and metadata. Each seed holds out another inner fold; the loss is the
     class-balanced cross-entropy at its best epoch, averaged over the seeds. With a folder in the
     options, `score_recurrent` continues from these trainings.
     """
-    jobs = plan_jobs(episodes, groups, sequences, [tuple(cells)] * episodes.folds, hidden, options)
+    jobs = plan_jobs(
+        episodes,
+        groups,
+        sequences,
+        [tuple(CELLS)] * episodes.folds,
+        hidden,
+        options,
+    )
     _check_held_out(jobs)
     searches = run_jobs(jobs, search, options.threads, progress)
-    losses: dict[tuple[str, int], list[float]] = {}
-    for job, history in zip(jobs, searches, strict=True):
-        if history:
-            lowest = history[best_epoch(history) - 1]
-            losses.setdefault((job.name, job.fold), []).append(lowest)
-    means = {split: float(np.mean(values)) for split, values in losses.items()}
+    loss = _mean_losses(jobs, searches)
     folds = range(episodes.folds)
-    chosen = tuple(min(cells, key=lambda cell: means[cell, fold]) for fold in folds)
-    inner_loss = {cell: [means[cell, fold] for fold in folds] for cell in cells}
-    return chosen, {"cells": chosen, "text": describe_cells(chosen), "inner_loss": inner_loss}
+    chosen = tuple(min(CELLS, key=lambda cell: loss[cell, fold]) for fold in folds)
+    metadata = {
+        "cells": chosen,
+        "text": describe_cells(chosen),
+        "inner_loss": {cell: [loss[cell, fold] for fold in folds] for cell in CELLS},
+    }
+    return chosen, metadata
+
+
+def _mean_losses(
+    jobs: Sequence[TrainingJob], searches: Sequence[list[float]]
+) -> dict[tuple[str, int], float]:
+    """Return the lowest loss of each cell and fold, averaged over the seeds."""
+    lowest: dict[tuple[str, int], list[float]] = {}
+    for job, losses in zip(jobs, searches, strict=True):
+        if losses:
+            loss = losses[best_epoch(losses) - 1]
+            lowest.setdefault((job.name, job.fold), []).append(loss)
+    return {split: float(np.mean(losses)) for split, losses in lowest.items()}
 
 
 def describe_cells(cells: Sequence[str]) -> str:
@@ -145,8 +170,9 @@ def describe_cells(cells: Sequence[str]) -> str:
     (first, count), *others = Counter(cells).most_common()
     if not others:
         return CELLS[first]
-    text = f"{CELLS[first]} in {count} of {len(cells)} splits"
-    return ", ".join([text, *(f"{CELLS[cell]} in {number}" for cell, number in others)])
+    parts = [f"{CELLS[first]} in {count} of {len(cells)} splits"]
+    parts += [f"{CELLS[cell]} in {number}" for cell, number in others]
+    return ", ".join(parts)
 
 
 def plan_jobs(
@@ -177,27 +203,34 @@ def plan_jobs(
             "rows": data.fingerprint(rows, groups),
             "frames_per_step": step,
         }
-        for name in names:
-            for member in range(options.seeds):
-                config = RecurrentConfig(
-                    cell=name,
-                    dimension=data.table.frames.shape[1],
-                    classes=len(episodes.classes),
-                    hidden=hidden or HIDDEN[name],
-                    seed=options.seed,
-                    member=member,
-                )
-                held_out = config.held_out(episodes.label[rows], groups[rows])
-                task = RecurrentTask(data, config)
-                job = plan_job(task, name, CELLS[name], episodes.fold, fold, held_out, key, options)
-                jobs.append(job)
+        for name, member in product(names, range(options.seeds)):
+            config = RecurrentConfig(
+                cell=name,
+                dimension=data.table.frames.shape[1],
+                classes=len(episodes.classes),
+                hidden=hidden or HIDDEN[name],
+                seed=options.seed,
+                member=member,
+            )
+            job = plan_job(
+                task=RecurrentTask(data, config),
+                name=name,
+                title=CELLS[name],
+                fold=episodes.fold,
+                number=fold,
+                held_out=config.held_out(episodes.label[rows], groups[rows]),
+                key=key,
+                options=options,
+            )
+            jobs.append(job)
     return jobs
 
 
 def _frames_per_step(episodes: Episodes, sequences: Sequences, fold: int) -> int:
     """Return how many frames are averaged to one step, from the support side of a split."""
     rows = np.flatnonzero(episodes.fold != fold)
-    median = np.median([len(sequences[row]) for row in rows.tolist()])
+    lengths = [len(sequences[row]) for row in rows.tolist()]
+    median = np.median(lengths)
     return max(1, int(np.ceil(median / MAX_STEPS)))
 
 
@@ -214,7 +247,11 @@ def _check_input(
     if len(cells) != episodes.folds:
         expected = f"one, or one for each of {episodes.folds} splits"
         raise OptionError(f"cell: expected {expected}, got {len(cells)}")
-    check_lengths(len(episodes.label), sequences=len(sequences), groups=len(groups))
+    check_lengths(
+        len(episodes.label),
+        sequences=len(sequences),
+        groups=len(groups),
+    )
     audit([str(group) for group in groups], episodes.fold)
     check_sequences(sequences)
     for fold in range(episodes.folds):

@@ -83,7 +83,8 @@ class RecurrentNetwork(nn.Module):
         if self.projection is not None:
             frames = self.projection(dropout(frames))
         outputs, _ = self.cell(frames)
-        pooled = (outputs * mask[:, :, None]).sum(dim=0) / mask.sum(dim=0)[:, None]
+        total = (outputs * mask[:, :, None]).sum(dim=0)
+        pooled = total / mask.sum(dim=0)[:, None]
         return self.head(dropout(pooled))
 
 
@@ -115,15 +116,15 @@ class RecurrentTask(TrainingTask):
     ) -> Tensor:
         """Return the logits of a batch of rows."""
         index, mask = padded_index(self.data.table, rows)
-        frames = self.data.frames[torch.from_numpy(index).to(self.device)]
-        return network(frames, torch.from_numpy(mask).to(self.device), dropout)
+        frames = self.data.frames[self.data.tensor(index)]
+        return network(frames, self.data.tensor(mask), dropout)
 
     def row_weights(self, rows: IntArray) -> Tensor:
         """Return weights with which all classes count the same."""
         label = self.data.label
         counts = np.bincount(label[rows], minlength=self.config.classes)
         weights = len(rows) / (self.config.classes * counts)
-        return torch.from_numpy(weights.astype(np.float32)[label]).to(self.device)
+        return self.data.tensor(weights.astype(np.float32)[label])
 
     def batch_loss(
         self,
@@ -135,9 +136,9 @@ class RecurrentTask(TrainingTask):
     ) -> Tensor:
         """Return the weighted cross-entropy of a batch."""
         logits = self.logits(network, batch, dropout)
-        label = torch.from_numpy(self.data.label[batch]).to(self.device)
+        label = self.data.tensor(self.data.label[batch])
         losses = nn.functional.cross_entropy(logits, label, reduction="none")
-        return (losses * weights[torch.from_numpy(batch)]).mean()
+        return (losses * weights[self.data.tensor(batch)]).mean()
 
     def predict(
         self,

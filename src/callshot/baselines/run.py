@@ -1,6 +1,6 @@
 """A dataset → what trained classifiers score on the same folds and queries, as data frames.
 
-train_logistic         on all labels of the support side of every split, and the way from the centroid
+train_logistic         on all labels of the support side of every split; steps from the centroid
 sweep_logistic_per_k   on the first shared draws, at every k: with as few labels as the centroid
 train_recurrent        on the sequences behind the vectors
 train_end_to_end       on the audio
@@ -151,7 +151,7 @@ def train_dataset(
 def train_logistic(
     part: EncoderDataset, options: BaselineOptions, context: TrainingContext
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Train logistic regression on all labels; return its scores, and the steps from the centroid."""
+    """Train logistic regression on all labels; return its scores and the refinement steps."""
     categories = part.dataset.categories
     scores, c_values = score_logistic(
         part.episodes,
@@ -322,7 +322,7 @@ def score_aerd_package(
 
 
 def find_outputs(part: EncoderDataset) -> tuple[str, tuple[str, ...], NDArray[np.bool_]]:
-    """Return the scoring, the names and the targets (rows, outputs) of a baseline that reads audio."""
+    """Return the scoring, names and targets (rows, outputs) of a baseline that reads audio."""
     episodes = part.episodes
     categories = part.dataset.categories
     if categories is None:

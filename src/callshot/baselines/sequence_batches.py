@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callshot.errors import InputError
-from callshot.files import sha256_text
 from callshot.records import FloatArray, IntArray
 
 SORTED_BATCHES = 8  # batches of an epoch that are sorted by length together
@@ -51,15 +50,6 @@ class FrameTable:
             squares.append(np.square(frames - mean).sum(axis=0))
         return np.array(means), np.array(squares)
 
-    @cached_property
-    def hashes(self) -> list[str]:
-        """A hash of each row's frames and their number."""
-        hashes = []
-        for number, length in enumerate(self.lengths.tolist()):
-            content = self.row(number).astype("<f4").tobytes()
-            hashes.append(sha256(b"%d " % length + content).hexdigest())
-        return hashes
-
 
 @dataclass(frozen=True)
 class BatchData:
@@ -76,18 +66,28 @@ class BatchData:
 
         return cls(table, torch.from_numpy(table.frames).to(device), label)
 
+    def tensor(self, array: NDArray[Any]) -> Any:
+        """Copy an array to the device."""
+        import torch
+
+        return torch.from_numpy(array).to(self.frames.device)
+
     def fingerprint(self, rows: IntArray, groups: IntArray) -> str:
         """Return a hash of everything about some rows that decides a training.
 
         `groups` is the recording of every row of the data. A recording counts as the first of
         `rows` that belongs to it, so that its number does not matter.
         """
-        first: dict[int, int] = {}
-        facts = []
-        for position, row in enumerate(rows.tolist()):
-            recording = first.setdefault(int(groups[row]), position)
-            facts.append((self.table.hashes[row], self.label[row].tolist(), recording))
-        return sha256_text(repr(facts))
+        _, first, inverse = np.unique(groups[rows], return_index=True, return_inverse=True)
+        facts = {
+            "lengths": self.table.lengths[rows].tolist(),
+            "labels": self.label[rows].tolist(),
+            "recordings": first[inverse].tolist(),
+        }
+        digest = sha256(repr(facts).encode())
+        for row in rows.tolist():
+            digest.update(self.table.row(row).tobytes())
+        return digest.hexdigest()
 
 
 def stack_sequences(sequences: Sequences, step: int = 1) -> FrameTable:
@@ -156,7 +156,8 @@ def frame_scaling(table: FrameTable, rows: IntArray) -> tuple[FloatArray, FloatA
     squares = table.moments[1][rows]
     count = table.lengths[rows][:, None]
     mean = (count * means).sum(axis=0) / count.sum()
-    variance = (squares + count * np.square(means - mean)).sum(axis=0) / count.sum()
+    total = (squares + count * np.square(means - mean)).sum(axis=0)
+    variance = total / count.sum()
     precision = 1e-6 * np.maximum(np.abs(mean), 1e-30)  # float32 has no more digits
     varies = variance > np.square(precision)
     factor = 1.0 / np.sqrt(np.where(varies, variance, 1.0))
@@ -203,17 +204,29 @@ def assign_inner_folds(label: IntArray, groups: IntArray, count: int) -> IntArra
     >>> assign_inner_folds(np.array([0, 0, 0, 1, 1]), np.array([7, 7, 8, 9, 4]), 2).tolist()
     [0, 0, 1, 1, 0]
     """
-    _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
-    group = np.argsort(np.argsort(first))[inverse]  # in order of appearance, whatever the numbers
-    shares = np.zeros((len(first), int(label.max()) + 1))
-    np.add.at(shares, (group, label), 1.0 / np.bincount(label)[label])
+    recording, shares = _class_shares(label, groups)
     filled = np.zeros((count, shares.shape[1]))
-    fold = np.zeros(len(first), np.int64)
+    fold = np.zeros(len(shares), np.int64)
     for number in np.argsort(-shares.max(axis=1), kind="stable"):
         overlap = np.round(filled @ shares[number], 12)
-        fold[number] = np.argmin(overlap + 1e-6 * filled.sum(axis=1))
+        fullness = 1e-6 * filled.sum(axis=1)
+        fold[number] = np.argmin(overlap + fullness)
         filled[fold[number]] += shares[number]
-    return np.asarray(fold[group])
+    return np.asarray(fold[recording])
+
+
+def _class_shares(label: IntArray, groups: IntArray) -> tuple[IntArray, FloatArray]:
+    """Return the recording of each row, and the share of each class that each recording has.
+
+    Recordings are numbered in order of appearance, whatever their numbers in `groups`.
+    """
+    _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
+    rank = np.argsort(np.argsort(first))
+    recording = rank[inverse]
+    counts = np.bincount(label)
+    shares = np.zeros((len(first), len(counts)))
+    np.add.at(shares, (recording, label), 1.0 / counts[label])
+    return recording, shares
 
 
 def held_out_rows(label: IntArray, groups: IntArray, count: int, number: int) -> BoolArray:

@@ -100,11 +100,15 @@ def _window(name: str) -> FloatArray:
 @cache
 def _mel_filters() -> FloatArray:
     """Return the weight of each FFT point in each band, (bands, points)."""
-    edges = np.linspace(_mel(np.array(LOW_HZ)), _mel(np.array(HIGH_HZ)), BANDS + 2)[:, None]
-    points = _mel(np.arange(FFT_POINTS // 2 + 1) * RATE_HZ / FFT_POINTS)
+    low = _mel(np.array(LOW_HZ))
+    high = _mel(np.array(HIGH_HZ))
+    edges = np.linspace(low, high, BANDS + 2)[:, None]
+    left = edges[:-2]
     centre = edges[1:-1]
-    rising = (points - edges[:-2]) / (centre - edges[:-2])
-    falling = (edges[2:] - points) / (edges[2:] - centre)
+    right = edges[2:]
+    points = _mel(np.arange(FFT_POINTS // 2 + 1) * RATE_HZ / FFT_POINTS)
+    rising = (points - left) / (centre - left)
+    falling = (right - points) / (right - centre)
     filters = np.maximum(np.minimum(rising, falling), 0.0)
     filters[:, -1] = 0.0  # Kaldi leaves out the last point
     return np.asarray(filters)
@@ -146,7 +150,11 @@ class Crops:
 
     def take(self, chosen: IntArray) -> "Crops":
         """Return some of the crops."""
-        return Crops(self.row[chosen], self.first[chosen], self.columns[chosen])
+        return Crops(
+            self.row[chosen],
+            self.first[chosen],
+            self.columns[chosen],
+        )
 
 
 def window_crops(lengths: IntArray, rows: IntArray) -> Crops:
@@ -186,4 +194,5 @@ def crop_index(table: FrameTable, crops: Crops) -> tuple[IntArray, BoolArray]:
     last = crops.columns[:, None] * PATCH - 1
     frame = np.minimum(np.arange(len(column) * PATCH), last)
     start = table.start[crops.row] + crops.first
-    return start[:, None] + frame, column < crops.columns[:, None]
+    mask = column < crops.columns[:, None]
+    return start[:, None] + frame, mask

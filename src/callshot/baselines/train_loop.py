@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from callshot.baselines.checkpoints import Checkpoint, CheckpointStore, SavedTraining, Tensors
+from callshot.baselines.checkpoints import Checkpoint, CheckpointStore, Tensors
 from callshot.baselines.executor import (
     CancelToken,
     CheckCancelled,
@@ -36,6 +36,8 @@ FORMAT = 2  # of saved trainings; raise it if the same key would give other weig
 UNSEARCHED_EPOCHS = 20  # where nothing can be held out
 OPTIMIZER_STATE = ("step", "exp_avg", "exp_avg_sq")  # of AdamW, for each parameter
 Dropout = Callable[[Any], Any]
+Metadata = dict[str, Any]
+Outcomes = Sequence[tuple[FloatArray, int]]  # scores of the queries and epochs of each job
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +86,6 @@ class State:
 
     def is_stale(self, patience: int) -> bool:
         """Return whether the loss has not fallen for `patience` epochs."""
-        if not self.losses:
-            return False
         best = best_epoch(self.losses) if np.isfinite(self.losses).any() else 0
         return self.epoch - best >= patience
 
@@ -97,19 +97,17 @@ class State:
                 tensors[f"optimizer.{number}.{name}"] = slots[name]
         return tensors
 
-    def resume(self, checkpoint: Checkpoint) -> None:
-        """Load the state of a checkpoint."""
+    def resume(self, checkpoint: Checkpoint, tensors: Tensors) -> None:
+        """Continue from a checkpoint and its tensors."""
         names = self.network.state_dict()
-        self.network.load_state_dict({name: checkpoint.tensors[name] for name in names})
+        self.network.load_state_dict({name: tensors[name] for name in names})
         optimizer = self.optimizer.state_dict()
         for number in optimizer["param_groups"][0]["params"]:
-            slots = {
-                name: checkpoint.tensors[f"optimizer.{number}.{name}"] for name in OPTIMIZER_STATE
-            }
+            slots = {name: tensors[f"optimizer.{number}.{name}"] for name in OPTIMIZER_STATE}
             optimizer["state"][number] = slots
         self.optimizer.load_state_dict(optimizer)
         self.epoch = checkpoint.epoch
-        self.losses = list(checkpoint.losses)
+        self.losses = checkpoint.losses
 
 
 @dataclass(frozen=True)
@@ -166,7 +164,10 @@ class TrainingTask(ABC):
             return sum(tensor.numel() for tensor in self.build().parameters())
 
     def start(self, rows: IntArray) -> State:
-        """Return a network with its first weights, and an optimizer."""
+        """Return a network with its first weights, and an optimizer.
+
+        Each step sets the learning rate.
+        """
         import torch
 
         network = self.build()
@@ -175,7 +176,6 @@ class TrainingTask(ABC):
         network.to(self.device)
         optimizer = torch.optim.AdamW(
             network.parameters(),
-            lr=self.config.peak_learning_rate,
             weight_decay=self.config.weight_decay,
             fused=True,
         )
@@ -189,9 +189,7 @@ class TrainingTask(ABC):
 
         config = self.config
         rng = np.random.default_rng(config.stream_seed("order", state.epoch))
-        generator = torch.Generator(self.device)
-        generator.manual_seed(config.stream_seed("dropout", state.epoch))
-        dropout = partial(drop, share=config.dropout, generator=generator)
+        dropout = self._dropout(state.epoch)
         weights = self.row_weights(rows)
         batches = random_batches(self.data.table, rows, config.batch_size, rng)
         for step, batch in enumerate(batches, start=1 + state.epoch * len(batches)):
@@ -203,14 +201,26 @@ class TrainingTask(ABC):
             loss.backward()
             torch.nn.utils.clip_grad_norm_(state.network.parameters(), config.clip_norm)
             state.optimizer.step()
+        state.epoch += 1
+
+    def _dropout(self, epoch: int) -> Dropout:
+        import torch
+
+        generator = torch.Generator(self.device)
+        generator.manual_seed(self.config.stream_seed("dropout", epoch))
+        return partial(drop, share=self.config.dropout, generator=generator)
 
 
 def drop(values: Any, share: float, generator: Any) -> Any:
     """Set a random share of the values to 0 and scale up the others."""
     import torch
 
-    kept = torch.rand(values.shape, generator=generator, device=values.device) >= share
-    return values * kept / (1.0 - share)
+    random = torch.rand(
+        values.shape,
+        generator=generator,
+        device=values.device,
+    )
+    return values * (random >= share) / (1.0 - share)
 
 
 def no_dropout(values: Any) -> Any:
@@ -234,13 +244,8 @@ class TrainingJob:
     held_out: BoolArray
     task: TrainingTask
     store: CheckpointStore
-    saved: SavedTraining
+    saved: Checkpoint
     unsearched_epochs: int
-
-    @property
-    def device(self) -> Any:
-        """The device it runs on."""
-        return self.task.device
 
 
 def plan_job(
@@ -268,7 +273,8 @@ def plan_job(
         "torch": torch.__version__,
         "device": options.device_type,
     }
-    store = CheckpointStore(options.folder, f"fold{number}-seed{member}-{name}", facts | key)
+    file_name = f"fold{number}-seed{member}-{name}"
+    store = CheckpointStore(options.folder, file_name, facts | key)
     return TrainingJob(
         name=name,
         title=f"{title}, fold {number}, seed {member}",
@@ -285,17 +291,22 @@ def plan_job(
 
 def search(job: TrainingJob, token: CancelToken) -> list[float]:
     """Return the loss of the held-out rows after each epoch; empty if there are none."""
-    if job.saved.losses is not None:
+    if job.saved.phase != "search":
         return job.saved.losses
+    task = job.task
     losses: list[float] = []
     if job.held_out.any():
+        rows = job.rows[~job.held_out]
         held_out = job.rows[job.held_out]
-        epochs = job.task.config.epochs
-        losses = _train_phase(
-            job, token, "search", job.rows[~job.held_out], held_out, epochs
-        ).losses
+        state = _start_phase(job, "search", rows, losses)
+        losses = state.losses
+        while state.epoch < task.config.epochs and not state.is_stale(task.config.patience):
+            task.run_epoch(rows, state, token.check_cancelled)
+            scores = task.predict(state.network, held_out, token.check_cancelled)
+            losses.append(task.loss(scores, held_out))
+            _save_epoch(job, "search", state, token)
         best_epoch(losses, job.title)  # a search that diverged is not saved
-    job.store.save_search(losses)
+    job.store.save(Checkpoint("searched", len(losses), losses), {})
     return losses
 
 
@@ -303,17 +314,19 @@ def train(job: TrainingJob, token: CancelToken) -> tuple[Any, int]:
     """Return a network trained on the whole support side, and its number of epochs."""
     losses = search(job, token)
     epochs = best_epoch(losses, job.title) if losses else job.unsearched_epochs
-    if job.saved.is_finished:
+    if job.saved.phase == "finished":
         network = job.task.build()
-        network.load_state_dict(job.store.read_weights())
-        return network.to(job.device), epochs
-    network = _train_phase(job, token, "all", job.rows, job.rows[:0], epochs).network
-    weights = network.state_dict()
+        network.load_state_dict(job.store.read_tensors())
+        return network.to(job.task.device), epochs
+    state = _start_phase(job, "all", job.rows, losses)
+    while state.epoch < epochs:
+        job.task.run_epoch(job.rows, state, token.check_cancelled)
+        _save_epoch(job, "all", state, token)
+    weights = state.network.state_dict()
     if not all(tensor.isfinite().all() for tensor in weights.values()):
         raise _diverged(job.title, f"its weights are not finite after {epochs} epochs")
-    facts = {"epochs": epochs, "parameters": job.task.parameters, "losses": losses}
-    job.store.save_weights(weights, facts)
-    return network, epochs
+    job.store.save(Checkpoint("finished", epochs, losses), weights)
+    return state.network, epochs
 
 
 def score_queries(job: TrainingJob, token: CancelToken) -> tuple[FloatArray, int]:
@@ -322,33 +335,19 @@ def score_queries(job: TrainingJob, token: CancelToken) -> tuple[FloatArray, int
     return job.task.predict(network, job.queries, token.check_cancelled), epochs
 
 
-def _train_phase(
-    job: TrainingJob,
-    token: CancelToken,
-    phase: str,
-    rows: IntArray,
-    held_out: IntArray,
-    epochs: int,
-) -> State:
-    """Train from the start, or from the last checkpoint of this phase.
-
-    Stop when the loss of the held-out rows, if there are any, has not fallen for some epochs.
-    """
-    task = job.task
-    state = task.start(rows)
-    checkpoint = job.saved.checkpoint
-    if checkpoint is not None and checkpoint.phase == phase:
-        state.resume(checkpoint)
-    while state.epoch < epochs and not state.is_stale(task.config.patience):
-        task.run_epoch(rows, state, token.check_cancelled)
-        state.epoch += 1
-        if held_out.size:
-            scores = task.predict(state.network, held_out, token.check_cancelled)
-            state.losses.append(task.loss(scores, held_out))
-        job.store.save_checkpoint(Checkpoint(phase, state.epoch, state.losses, state.tensors()))
-        token.progress(0.0, f"{job.title}, {phase}: epoch {state.epoch}")
-        token.check_cancelled()
+def _start_phase(job: TrainingJob, phase: str, rows: IntArray, losses: list[float]) -> State:
+    """Start a phase, or continue it from the last checkpoint."""
+    state = job.task.start(rows)
+    state.losses = losses
+    if job.saved.phase == phase and job.saved.epoch:
+        state.resume(job.saved, job.store.read_tensors())
     return state
+
+
+def _save_epoch(job: TrainingJob, phase: str, state: State, token: CancelToken) -> None:
+    job.store.save(Checkpoint(phase, state.epoch, state.losses), state.tensors())
+    token.progress(0.0, f"{job.title}, {phase}: epoch {state.epoch}")
+    token.check_cancelled()
 
 
 def best_epoch(losses: Sequence[float], title: str = "network") -> int:
@@ -369,19 +368,16 @@ def _diverged(title: str, problem: str) -> InputError:
 
 
 def mean_scores(
-    jobs: Sequence[TrainingJob], outcomes: Sequence[tuple[FloatArray, int]]
+    jobs: Sequence[TrainingJob], outcomes: Outcomes
 ) -> Iterator[tuple[int, FloatArray]]:
     """Yield each fold and the scores of its queries, averaged over its networks."""
     for fold in sorted({job.fold for job in jobs}):
-        scores = [
-            outcome[0] for job, outcome in zip(jobs, outcomes, strict=True) if job.fold == fold
-        ]
+        pairs = zip(jobs, outcomes, strict=True)
+        scores = [outcome[0] for job, outcome in pairs if job.fold == fold]
         yield fold, np.mean(scores, axis=0)
 
 
-def describe_training(
-    jobs: Sequence[TrainingJob], outcomes: Sequence[tuple[FloatArray, int]], start: float
-) -> dict[str, Any]:
+def describe_training(jobs: Sequence[TrainingJob], outcomes: Outcomes, start: float) -> Metadata:
     """Return the epochs of each network by fold, the number of networks trained now, and the time.
 
     `start` is the monotonic time at the start.
@@ -391,6 +387,6 @@ def describe_training(
         epochs.setdefault(job.fold, []).append(outcome[1])
     return {
         "epochs": list(epochs.values()),
-        "trained": sum(not job.saved.is_finished for job in jobs),
+        "trained": sum(job.saved.phase != "finished" for job in jobs),
         "seconds": time.monotonic() - start,
     }

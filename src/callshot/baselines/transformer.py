@@ -145,7 +145,12 @@ def sinusoidal_grid(width: int) -> NDArray[np.float32]:
     rates = np.exp(-math.log(100.0) * np.arange(quarter) / quarter)
     column = np.arange(MAX_COLUMNS)[:, None, None] * rates
     band = np.arange(COLUMN_PATCHES)[:, None] * rates
-    waves = [np.sin(column), np.cos(column), np.sin(band), np.cos(band)]
+    waves = [
+        np.sin(column),
+        np.cos(column),
+        np.sin(band),
+        np.cos(band),
+    ]
     grid = np.zeros((MAX_COLUMNS, COLUMN_PATCHES, width), np.float32)
     for number, wave in enumerate(waves):
         grid[:, :, number * quarter : (number + 1) * quarter] = wave

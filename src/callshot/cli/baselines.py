@@ -33,7 +33,7 @@ class TrainingOptions:
         bool,
         typer.Option(
             "--per-k",
-            help="Also train logistic regression at every k, on the draws of the nearest class mean.",
+            help="Also train logistic regression at every k, on the same draws.",
         ),
     ] = False
     draws: Annotated[
@@ -176,12 +176,12 @@ def baselines(
 ) -> None:
     """Would training be better? Train classifiers on the same folds, and compare.
 
-    Logistic regression, recurrent networks and an end-to-end transformer are trained on all labelled
-    data of the support side of every split, and scored on the same queries as the nearest class
-    mean. Choices are made on inner folds. recurrent reads sequences (callshot embed --sequence); it
-    and end-to-end need pip install 'callshot[baselines]'. Writes baselines.csv, refinement.csv and,
-    with --per-k, curve.csv and the other files of callshot evaluate; with --against also
-    crossovers.csv. An interrupted run resumes.
+    Logistic regression, recurrent networks and an end-to-end transformer are trained on all
+    labelled data of the support side of every split, and scored on the same queries as the nearest
+    class mean. Choices are made on inner folds. recurrent reads sequences (callshot embed
+    --sequence); it and end-to-end need pip install 'callshot[baselines]'. Writes baselines.csv,
+    refinement.csv and, with --per-k, curve.csv and the other files of callshot evaluate; with
+    --against also crossovers.csv. An interrupted run resumes.
 
     Example: callshot baselines birdnet.parquet --against results --per-k --out baselines
     """

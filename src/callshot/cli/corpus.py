@@ -48,7 +48,7 @@ def inspect(
     from callshot.report.corpus import show_inspection
 
     corpus = source.known_corpus()
-    options = segmentation_options(corpus, minimum_s=min_length_s, source_rate_hz=source_rate_hz)
+    options = segmentation_options(corpus, min_length_s=min_length_s, source_rate_hz=source_rate_hz)
     with run_with_progress("scanning the folder", quiet=quiet) as progress:
         inspection = inspect_corpus(
             audio,
@@ -63,8 +63,8 @@ def inspect(
         )
     next_step = ""
     if inspection.segmentation.segments:
-        if inspection.minimum_s is not None:
-            min_length_s = inspection.minimum_s
+        if inspection.min_length_s is not None:
+            min_length_s = inspection.min_length_s
         lengths = {"min_length_s": min_length_s, "source_rate_hz": source_rate_hz}
         next_step = _segment_command(audio, asdict(source) | lengths)
     show_inspection(inspection, Console(), next_step)

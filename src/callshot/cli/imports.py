@@ -31,8 +31,8 @@ def import_table(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="The segments.parquet of callshot segment, or a CSV with recording, start_s, end_s, "
-            "label. For an array, one row per vector.",
+            help="The segments.parquet of callshot segment, or a CSV with recording, start_s, "
+            "end_s, label. For an array, one row per vector.",
             show_default="the .csv beside an array, or a database's annotations",
         ),
     ] = None,

@@ -15,6 +15,23 @@ if TYPE_CHECKING:
     from callshot.fewshot.protocol import Protocol
     from callshot.study.file_steps import DatasetChoice
 
+
+def check_threads(threads: int | None) -> int | None:
+    """Check the number of threads; typer calls it, so that errors are one line like all others."""
+    return _check_at_least("threads", threads, 1)
+
+
+def check_folds(folds: int | None) -> int | None:
+    """Check the number of folds."""
+    return _check_at_least("folds", folds, 2)
+
+
+def _check_at_least(name: str, value: int | None, least: int) -> int | None:
+    if value is not None and value < least:
+        raise OptionError(f"{name}: expected {least} or more, got {value}")
+    return value
+
+
 Audio = Annotated[
     Path,
     typer.Argument(metavar="AUDIO_DIR", help="The folder of the recordings, or one recording."),
@@ -27,11 +44,16 @@ Seed = Annotated[int, typer.Option(help="Same seed, same numbers.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 Threads = Annotated[
     int | None,
-    typer.Option(min=1, help="Changes the time, never the numbers.", show_default="all cores"),
+    typer.Option(
+        callback=check_threads,
+        help="Changes the time, never the numbers.",
+        show_default="all cores",
+    ),
 ]
 Device = Annotated[str, typer.Option(help="Where networks run: cpu or cuda.")]
 FoldCount = Annotated[
-    int | None, typer.Option(min=2, help="Folds to build.", show_default="the corpus's, or 5")
+    int | None,
+    typer.Option(callback=check_folds, help="Folds to build.", show_default="the corpus's, or 5"),
 ]
 MinLength = Annotated[
     float | None,
@@ -137,9 +159,9 @@ class SegmentOptions:
         """Return the options of segmentation, on top of those of a known corpus."""
         options = segmentation_options(
             corpus,
-            minimum_s=self.min_length_s,
+            min_length_s=self.min_length_s,
             collar_s=self.collar_s,
-            channel_rule=self.channel,
+            channel=self.channel,
             source_rate_hz=self.source_rate_hz,
         )
         return replace(
@@ -208,8 +230,8 @@ class ProtocolOptions:
     score: Annotated[
         str,
         typer.Option(
-            help="log: log-odds. softmax: as in the paper; it saturates, and the cost of its ties is "
-            "measured (twice the time)."
+            help="log: log-odds. softmax: as in the paper; it saturates, and the cost of its ties "
+            "is measured (twice the time)."
         ),
     ] = "log"
     classifiers: Annotated[
@@ -223,8 +245,8 @@ class ProtocolOptions:
     spread: Annotated[
         str,
         typer.Option(
-            help="Where intervals come from. per-query: the paper's bootstrap. shared: one labelled "
-            "set for all queries. both."
+            help="Where intervals come from. per-query: the paper's bootstrap. shared: one "
+            "labelled set for all queries. both."
         ),
     ] = "both"
 

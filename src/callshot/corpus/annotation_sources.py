@@ -79,9 +79,9 @@ def read_sources(
         progress(1.0, "reading annotations")
     else:
         if annotations is None and library.is_single:
-            files = _find_files_of_recording(library, hints.but)
+            files = _find_files_of_recording(library, hints.exclude)
         else:
-            files = find_input_files(place, exclude=hints.but)
+            files = find_input_files(place, exclude=hints.exclude)
         sources = _read_folder(
             library,
             place,
@@ -180,7 +180,7 @@ def _check_format(path: Path, format: str, hints: Hints, may_annotate: bool) -> 
 def _place(library: Library, reading: Reading, file: PurePosixPath, sources: Sources) -> set[str]:
     """Find the recording of each annotation of a file; return the recordings that it annotates."""
     sources.rejects += reading.rejects
-    sources.recognised[reading.format, reading.why] += 1
+    sources.recognised[reading.format, reading.reason] += 1
     sources.notes.update(reading.notes)
     names = {annotation.path for annotation in reading.annotations} or {None}
     paths = {name: _find_recording(library, name, file) for name in names}
@@ -350,7 +350,7 @@ def _place_call(annotation: Annotation, recording: Recording, group: str, spell:
     if is_beyond:
         raise InputError(
             f"{start_s:.6g} to {end_s:.6g} s is beyond the end of {path}, "
-            f"which is {length_s:.6g} s long (if it is time-expanded, see --source-rate)"
+            f"which is {length_s:.6g} s long (if it is time-expanded, see --source-rate-hz)"
         )
     if annotation.recording not in (None, group):
         raise InputError(

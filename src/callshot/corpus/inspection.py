@@ -68,10 +68,10 @@ def inspect_corpus(
         shorten=shorten,
         progress=progress,
     )
-    minimum_s = None
+    min_length_s = None
     if shorten:
         durations_s = [call.duration_s for call in segmentation.calls]
-        minimum_s = suggest_minimum(durations_s, options.minimum_s)
+        min_length_s = suggest_minimum(durations_s, options.min_length_s)
     if folds is None:
         folds = DEFAULT_FOLDS if corpus is None else corpus.folds
     label = [segment.label for segment in segmentation.segments]
@@ -93,7 +93,7 @@ def inspect_corpus(
     )
     return Inspection(
         segmentation=segmentation,
-        minimum_s=minimum_s,
+        min_length_s=min_length_s,
         possible=_count_labels_by_folds(label, recording),
         folds=assignment,
         classes=classes,
@@ -137,7 +137,7 @@ def measure_corpus(segmentation: Segmentation, options: SegmentationOptions) -> 
         channels=tuple(sorted({r.channels for r in recordings})),
         kinds=tuple(sorted({r.kind for r in recordings})),
         labels=len({call.label for call in segmentation.calls}),
-        minimum_s=options.minimum_s,
+        min_length_s=options.min_length_s,
         collar_s=options.collar_s,
         recordings=measure_durations(r.duration_s for r in recordings),
         annotated=measure_durations(r.duration_s for r in annotated),

@@ -81,7 +81,7 @@ LDC = Corpus(
     title="Asian Elephant Vocalizations (LDC2010S05)",
     folds=10,
     # The second channel holds spoken notes.
-    options=SegmentationOptions(channel_rule="first", collar_s=0.25),
+    options=SegmentationOptions(channel="first", collar_s=0.25),
     # The ten types that the paper evaluates; it does not name the other six.
     labels=(
         "growl",
@@ -122,7 +122,7 @@ ELEPHANT_VOICES = Corpus(
     name="elephant-voices",
     title="Elephant Voices",
     folds=5,
-    options=SegmentationOptions(channel_rule="mean", collar_s=0.0),
+    options=SegmentationOptions(channel="mean", collar_s=0.0),
     # The twelve subcall types that the paper evaluates; it does not name the other fifteen.
     labels=(
         *AERD_SUBCALLS,

@@ -20,11 +20,11 @@ class SegmentationOptions:
     ----------
     collar_s
         Audio added before and after each call.
-    minimum_s
+    min_length_s
         Shorter calls do not become segments.
     with_collar
         Measure the length of a call with its collar.
-    channel_rule
+    channel
         `first`, `mean`, or the number of a channel from 1.
     rate_hz
         Sample rate of the segments.
@@ -42,17 +42,17 @@ class SegmentationOptions:
     """
 
     collar_s: float = 0.0
-    minimum_s: float = 1.0
+    min_length_s: float = 1.0
     with_collar: bool = False
-    channel_rule: str = "mean"
+    channel: str = "mean"
     rate_hz: int = 16000
     level_dbfs: float | None = PAPER_LEVEL_DBFS
     source_rate_hz: float | None = None
 
     def __post_init__(self) -> None:
-        check_channel_rule(self.channel_rule)
+        check_channel_rule(self.channel)
         check_range("collar", self.collar_s, DURATIONS_S, "s")
-        check_range("minimum length", self.minimum_s, DURATIONS_S, "s")
+        check_range("minimum length", self.min_length_s, DURATIONS_S, "s")
         check_range("rate", self.rate_hz, RATES_HZ, "Hz")
         if self.source_rate_hz is not None:
             check_range("source rate", self.source_rate_hz, RATES_HZ, "Hz")

@@ -142,8 +142,8 @@ def segment_corpus(
         spell,
     )
     if shorten:
-        minimum_s = suggest_minimum([call.duration_s for call in calls], options.minimum_s)
-        options = options if minimum_s is None else replace(options, minimum_s=minimum_s)
+        min_length_s = suggest_minimum([call.duration_s for call in calls], options.min_length_s)
+        options = options if min_length_s is None else replace(options, min_length_s=min_length_s)
     cuts, short = cut_segments(calls, options, recordings)
     notes = [
         *merge_notes(sources.notes),
@@ -200,7 +200,7 @@ def _unused_errors(library: Library, errors: Errors, placed: Iterable[Placed]) -
             )
 
 
-def suggest_minimum(durations_s: Sequence[float], minimum_s: float) -> float | None:
+def suggest_minimum(durations_s: Sequence[float], min_length_s: float) -> float | None:
     """Return a round minimum that keeps 95 % of the calls, if the given one drops more than half.
 
     >>> suggest_minimum([0.05, 0.06, 0.07, 1.5], 1.0)
@@ -209,7 +209,7 @@ def suggest_minimum(durations_s: Sequence[float], minimum_s: float) -> float | N
     True
     """
     ordered = sorted(durations_s)
-    short = sum(duration_s < minimum_s for duration_s in ordered)
+    short = sum(duration_s < min_length_s for duration_s in ordered)
     if short * 2 <= len(ordered):
         return None
     limit_s = ordered[len(ordered) // 20]
@@ -243,11 +243,11 @@ def _describe_doubts(
     corpus: Corpus | None,
 ) -> Iterator[str]:
     """Describe what may be a mistake: short calls, labels that look alike, truncated recordings."""
-    minimum_s = suggest_minimum([call.duration_s for call in calls], options.minimum_s)
-    if minimum_s is not None:
+    min_length_s = suggest_minimum([call.duration_s for call in calls], options.min_length_s)
+    if min_length_s is not None:
         yield (
-            f"most calls are shorter than {options.minimum_s:g} s; "
-            f"--min-length {minimum_s:g} would keep nearly all"
+            f"most calls are shorter than {options.min_length_s:g} s; "
+            f"--min-length-s {min_length_s:g} would keep nearly all"
         )
     counts = Counter(call.label for call in calls)
     spellings = defaultdict[str, list[str]](list)
@@ -284,10 +284,10 @@ def cut_segments(
     rejects = []
     for call, labels in zip(calls, overlapping_labels(calls), strict=True):
         length_s = _measure_call(call, options, recordings[call.path])
-        if length_s >= options.minimum_s - ROUNDING_S:
+        if length_s >= options.min_length_s - ROUNDING_S:
             long.append((call, labels))
         else:
-            reason = f"shorter than {options.minimum_s:g} s: {length_s:.6g} s"
+            reason = f"shorter than {options.min_length_s:g} s: {length_s:.6g} s"
             rejects.append(call.annotation.reject(reason))
     names = name_segments([_span(call) for call, _ in long])
     cuts = []
@@ -364,7 +364,7 @@ def _make_segment(
         label=call.label,
         labels=labels,
         rate_hz=options.rate_hz,
-        channel_rule=options.channel_rule,
+        channel_rule=options.channel,
         level_dbfs=options.level_dbfs,
         source_rate_hz=options.source_rate_hz,
         extra=extra,

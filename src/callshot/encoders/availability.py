@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from callshot.encoders.catalogue import EncoderSpec, find_encoder, list_encoders
+from callshot.encoders.catalogue import EncoderSpec, find_encoder, list_specs
 from callshot.encoders.encode import open_encoder, pool
 from callshot.encoders.hubert import TORCH_EXTRA
 from callshot.encoders.validation import Float32Array
@@ -37,12 +37,18 @@ TOLERANCE = 1e-4  # relative to the largest value of a vector
 DECIMALS = 3  # of the vectors in their checksum
 
 
-def encoders() -> pl.DataFrame:
-    """Return all encoders as a data frame, one row each; nothing is imported or downloaded.
+def list_encoders() -> pl.DataFrame:
+    """List the encoders, and what each still needs; nothing is imported or downloaded.
 
-    `ready` is whether an encoder runs here, `needs` lists the commands that make it ready.
+    Returns
+    -------
+    polars.DataFrame
+        One row per encoder: name, title, dimension, input, licence, level, `needs` (the commands
+        that make it ready) and `ready`.
 
-    >>> encoders().filter(pl.col("name") == "mfcc").select("name", "dimension", "ready").rows()
+    Examples
+    --------
+    >>> list_encoders().filter(name="mfcc").select("name", "dimension", "ready").rows()
     [('mfcc', 40, True)]
     """
     rows = []
@@ -57,7 +63,7 @@ def encoders() -> pl.DataFrame:
 
 def list_status() -> list[EncoderStatus]:
     """Return the status of every encoder; nothing is imported or downloaded."""
-    return [encoder_status(spec) for spec in list_encoders()]
+    return [encoder_status(spec) for spec in list_specs()]
 
 
 def encoder_status(spec: EncoderSpec) -> EncoderStatus:

@@ -98,6 +98,7 @@ def measure_rewrite(source: Path, target: Path) -> float:
     if EMBEDDING not in indices:
         raise InputError(f"{source}: no tensor {EMBEDDING}; use BirdNET's own file")
     sounds = make_test_windows(SAMPLES)
+    sounds = np.concatenate([sounds, 100 * sounds])  # also beyond full scale
     expected = [_run(source, interpreter, sound, indices[EMBEDDING]) for sound in sounds]
     vectors = open_birdnet(target)(sounds)
     return float(np.abs(vectors - np.stack(expected)).max())
@@ -106,16 +107,14 @@ def measure_rewrite(source: Path, target: Path) -> float:
 def _open_interpreter(path: Path, content: bytes, **options: Any) -> Any:
     """Open a model for one window at a time, on one thread."""
     litert = import_package("ai_edge_litert.interpreter", "birdnet")
-    try:
-        # Keeping all tensors warns about memory.
-        with hide_greeting(), warnings.catch_warnings(action="ignore"):
-            interpreter = litert.Interpreter(model_content=content, num_threads=1, **options)
-            interpreter.allocate_tensors()
-    except (ValueError, RuntimeError) as error:
-        reason = printable(error_reason(error))
-        raise InputError(
-            f"{path}: cannot be opened as a tflite model ({reason}); get it again"
-        ) from error
+    # Keeping all tensors warns about memory.
+    with (
+        _explain_errors(path, "opened as a tflite model"),
+        hide_greeting(),
+        warnings.catch_warnings(action="ignore"),
+    ):
+        interpreter = litert.Interpreter(model_content=content, num_threads=1, **options)
+        interpreter.allocate_tensors()
     return interpreter
 
 
@@ -135,13 +134,20 @@ def _find_embedding(path: Path, interpreter: Any) -> int:
 def _run(path: Path, interpreter: Any, window: Float32Array, output: int) -> Float32Array:
     """Return a copy of a tensor after one window."""
     index = interpreter.get_input_details()[0]["index"]
-    try:
+    with _explain_errors(path, "run"):
         interpreter.set_tensor(index, np.asarray(window, np.float32)[np.newaxis])
         interpreter.invoke()
         return np.array(interpreter.get_tensor(output)[0], np.float32)
+
+
+@contextmanager
+def _explain_errors(path: Path, action: str) -> Iterator[None]:
+    """Turn an error of LiteRT into one InputError about this file."""
+    try:
+        yield
     except (ValueError, RuntimeError) as error:
         reason = printable(error_reason(error))
-        raise InputError(f"{path}: cannot be run ({reason}); get it again") from error
+        raise InputError(f"{path}: cannot be {action} ({reason}); get it again") from error
 
 
 @contextmanager

@@ -198,7 +198,7 @@ ENCODERS = (
 )
 
 
-def list_encoders() -> list[EncoderSpec]:
+def list_specs() -> list[EncoderSpec]:
     """Return all encoders: those of callshot, and those of other packages."""
     specs = list(ENCODERS)
     for entry in entry_points(group=ENTRY_POINTS):
@@ -235,8 +235,16 @@ def apply_choices(spec: EncoderSpec, choices: Mapping[str, str]) -> EncoderSpec:
     options = {name: values[name] for name in spec.options}
     dimension: Any = options.get("dimension", options.get("coefficients", spec.dimension))
     check_whole_number(f"{spec.name}: dimension", dimension)
-    check_whole_number(f"{spec.name}: layer", options.get("layer", 1), maximum=HUBERT_LAYERS)
-    check_choice(f"{spec.name}: sequence", options.get("sequence", "windows"), SEQUENCES)
+    check_whole_number(
+        f"{spec.name}: layer",
+        options.get("layer", 1),
+        maximum=HUBERT_LAYERS,
+    )
+    check_choice(
+        f"{spec.name}: sequence",
+        options.get("sequence", "windows"),
+        SEQUENCES,
+    )
     spec = replace(spec, options=options, dimension=dimension)
     if spec.windowing is None:
         return spec
@@ -258,8 +266,8 @@ def match_files(spec: EncoderSpec, files: Sequence[Path]) -> list[tuple[Weight, 
     [('model.onnx', 'my.onnx')]
     """
     if not spec.torch_weights:
-        last = len(files) - 1
-        return [(weight, files[min(n, last)]) for n, weight in enumerate(spec.weights)]
+        repeated = [*files, *[files[-1]] * len(spec.weights)]
+        return list(zip(spec.weights, repeated, strict=False))
     weights = (*spec.weights, *spec.torch_weights)
     pairs = []
     for file in files:
@@ -318,7 +326,7 @@ def _find_spec(name: str) -> EncoderSpec:
             options={"layer": int(layer[1]), "normalise": True},
         )
     if name not in specs:
-        specs = {spec.name: spec for spec in list_encoders()}
+        specs = {spec.name: spec for spec in list_specs()}
     if name not in specs:
         hint = suggest(name.lower(), specs, cutoff=0.4) or ";"
         raise OptionError(f"encoder: unknown name {name!r}{hint} `callshot encoders` lists all")

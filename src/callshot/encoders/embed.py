@@ -21,6 +21,7 @@ from collections.abc import (
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 
@@ -43,9 +44,18 @@ Prepared = Future[tuple[str, Float32Array]]
 """The key of a segment's audio, and the input of the model."""
 
 LARGEST_BATCH = 64  # windows
+TRIALS = 3  # batches of one size before the next size is tried
 MOST_AHEAD = 64  # segments that are prepared while the model works
 MOST_AHEAD_SAMPLES = 2**24  # of these segments together, at the model's rate
-TRIALS = 3  # batches of one size before the next size is tried
+AUDIO_OPTIONS = attrgetter(
+    "start_s",
+    "end_s",
+    "collar_s",
+    "rate_hz",
+    "channel_rule",
+    "level_dbfs",
+    "source_rate_hz",
+)
 
 
 def embed(
@@ -79,20 +89,18 @@ def embed(
     store
         Folder in which embeddings are kept; by default the user's cache.
     device, threads
-        Device ("cpu" or "cuda") and number of threads of the model.
+        "cpu" or "cuda", and the threads of the model.
     write_sequences
         Called with the names of the segments and the sequence of each one.
     source
         Name of the segments in error messages.
     progress
-        Called with the share of the work that was done.
+        Called with each share of the work.
 
     Returns
     -------
-    table
-        The vectors, one row per segment that could be embedded.
-    rejects
-        The segments that could not be embedded, with the reasons.
+    tuple
+        The vectors, one row per embedded segment; the other segments, with the reasons.
 
     Raises
     ------
@@ -124,7 +132,8 @@ def embed(
             raise InputError(f"{source}: no segment could be embedded from {root}{reason}")
         pairs = zip(segments, all_keys, strict=True)
         embedded = [segment for segment, key in pairs if key is not None]
-        table = make_table(display_name(spec), embedded, opened_store.vectors(keys), source)
+        vectors = opened_store.vectors(keys)
+        table = make_table(display_name(spec), embedded, vectors, source)
         if write_sequences is not None:
             write_sequences(table.segment, opened_store.sequences(keys))
     return table, rejects
@@ -143,11 +152,14 @@ def embed_segments(
 
     Return the key of each segment, None for rejects, and the rejects.
     """
-    run = _EmbeddingRun(segments, encoder, store, root)
-    missing = [n for n, key in enumerate(run.keys) if key is None]
+    sources = [segment_source(root, segment) for segment in segments]
+    known = store.find(sources)
+    keys = [known.get(source) for source in sources]
+    run = _EmbeddingRun(segments, sources, keys, encoder, store)
+    missing = [n for n, key in enumerate(keys) if key is None]
     name = encoder.spec.name
     total = max(1, len(segments))
-    progress((len(segments) - len(missing)) / total, f"{name}: found in the store")
+    progress((total - len(missing)) / total, f"{name}: found in the store")
     start_s = time.monotonic()
     audio_s = 0.0
     prepared = _prepare_ahead(load_audio, [segments[n] for n in missing], encoder)
@@ -155,70 +167,75 @@ def embed_segments(
         for count, (n, future) in enumerate(zip(missing, prepared, strict=True), 1):
             run.add(n, future)
             audio_s += segments[n].end_s - segments[n].start_s
-            pace = _format_pace(count, audio_s, time.monotonic() - start_s)
-            progress(1 / total, f"{name}: {pace}")
+            elapsed_s = max(time.monotonic() - start_s, 1e-3)
+            progress(
+                1 / total,
+                f"{name}: {count / elapsed_s:.0f} segments/s, "
+                f"{audio_s / elapsed_s:.0f} h of audio per hour",
+            )
     run.encode_waiting()
     store.flush()
-    return run.keys, sorted(run.rejects, key=lambda reject: reject.row or 0)
+    return keys, sorted(run.rejects, key=lambda reject: reject.row or 0)
 
 
+@dataclass
 class _EmbeddingRun:
     """The keys and rejects of the segments so far, and the audio that waits for the model."""
 
-    def __init__(
-        self,
-        segments: Sequence[Segment],
-        encoder: Encoder,
-        store: Store,
-        root: Path,
-    ) -> None:
-        self.segments = segments
-        self.encoder = encoder
-        self.store = store
-        self.sources = [segment_source(root, segment) for segment in segments]
-        known = store.find(self.sources)
-        self.keys = [known.get(source) for source in self.sources]
-        self.rejects: list[Reject] = []
-        self.batching = Batching(settled=encoder.spec.windowing is None)
-        self._waiting: list[tuple[int, str, Float32Array]] = []
+    segments: Sequence[Segment]
+    sources: Sequence[str]
+    keys: list[str | None]
+    encoder: Encoder
+    store: Store
+    rejects: list[Reject] = field(default_factory=list)
+    waiting: list[tuple[int, str, Float32Array]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.batching = Batching(settled=self.encoder.spec.windowing is None)
 
     def add(self, n: int, prepared: Prepared) -> None:
         """Add the audio of a segment, and run the model if a batch is full."""
         try:
             key, item = prepared.result()
-            self._waiting.append((n, key, item))
         except InputError as error:
-            self._reject(n, error)
-        if self._count_windows([item for _, _, item in self._waiting]) >= self.batching.size:
+            self.reject(n, error)
+            return
+        self.waiting.append((n, key, item))
+        items = [item for _, _, item in self.waiting]
+        if self.count_windows(items) >= self.batching.size:
             self.encode_waiting()
 
     def encode_waiting(self) -> None:
         """Encode the audio that waits, each one once, and add it to the store."""
-        unknown = {key: item for _, key, item in self._waiting if not self.store.has(key)}
+        unknown = {key: item for _, key, item in self.waiting if not self.store.has(key)}
         start_s = time.perf_counter()
         outputs = _encode_each(unknown, self.encoder)
         duration_s = time.perf_counter() - start_s
-        self.batching.record(self._count_windows(unknown.values()), duration_s)
-        for n, key, _ in self._waiting:
+        self.batching.record(self.count_windows(unknown.values()), duration_s)
+        for n, key, _ in self.waiting:
             output = outputs.get(key)
+            source = self.sources[n]
             if isinstance(output, InputError):
-                self._reject(n, output)
+                self.reject(n, output)
                 continue
             self.keys[n] = key
             if output is not None:
-                self.store.add(self.sources[n], key, pool(output), unroll(output))
+                self.store.add(source, key, pool(output), unroll(output))
             elif not self.store.keeps_sequences:
                 # The same audio from another source: add it, so that it is not read again.
-                self.store.add(self.sources[n], key, self.store.vectors([key])[0])
-        self._waiting.clear()
+                self.store.add(source, key, self.store.vectors([key])[0])
+        self.waiting.clear()
 
-    def _count_windows(self, items: Collection[Float32Array]) -> int:
+    def count_windows(self, items: Collection[Float32Array]) -> int:
+        """Return the number of windows; a whole segment counts as one."""
         if self.encoder.spec.windowing is None:
             return len(items)
         return sum(len(windows) for windows in items)
 
-    def _reject(self, n: int, error: InputError) -> None:
-        self.rejects.append(Reject(self.segments[n].path, n + 1, str(error)))
+    def reject(self, n: int, error: InputError) -> None:
+        """Count a segment among the rejects."""
+        path = self.segments[n].path
+        self.rejects.append(Reject(path, n + 1, str(error)))
 
 
 @dataclass
@@ -248,11 +265,6 @@ class Batching:
             self.size = min(self.size * 2, LARGEST_BATCH)
 
 
-def _format_pace(segments: int, audio_s: float, elapsed_s: float) -> str:
-    elapsed_s = max(elapsed_s, 1e-3)
-    return f"{segments / elapsed_s:.0f} segments/s, {audio_s / elapsed_s:.0f} h of audio per hour"
-
-
 def segment_source(root: Path, segment: Segment) -> str:
     """Name where a segment's audio comes from: file, size, time, span, and how it is read."""
     path = root / segment.path
@@ -261,17 +273,7 @@ def segment_source(root: Path, segment: Segment) -> str:
         identity = (status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     except OSError:
         identity = (-1, -1, -1)
-    parts = (
-        str(path.absolute()),
-        *identity,
-        segment.start_s,
-        segment.end_s,
-        segment.collar_s,
-        segment.rate_hz,
-        segment.channel_rule,
-        segment.level_dbfs,
-        segment.source_rate_hz,
-    )
+    parts = (str(path.absolute()), *identity, *AUDIO_OPTIONS(segment))
     return sha256_text(repr(parts))[:32]
 
 
@@ -360,7 +362,7 @@ def check_segments(spec: EncoderSpec, segments: Sequence[Segment], source: Path 
             raise InputError(
                 f"{source}: {spec.name} needs segments at {spec.rate_hz} Hz, but "
                 f"{segment.segment} is at {segment.rate_hz}; "
-                f"cut the segments again with --rate {spec.rate_hz}"
+                f"cut the segments again with --rate-hz {spec.rate_hz}"
             )
 
 
@@ -369,7 +371,7 @@ def read_given_folds(segments: Sequence[Segment], source: Path | str) -> IntArra
     folds = [segment.extra.get("fold") for segment in segments]
     if None not in folds:
         return np.array(folds, np.int64)
-    if any(fold is not None for fold in folds):
+    if set(folds) != {None}:
         name = segments[folds.index(None)].segment
         raise InputError(
             f"{source}: column fold: empty for {name}, but not for all; fill it or drop the column"

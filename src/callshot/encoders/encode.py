@@ -41,7 +41,7 @@ class Encoder:
         if rate_hz != self.spec.rate_hz:
             raise InputError(
                 f"{self.spec.name}: expected segments at {self.spec.rate_hz} Hz, got {rate_hz}; "
-                f"cut them with --rate {self.spec.rate_hz}"
+                f"cut them with --rate-hz {self.spec.rate_hz}"
             )
         return signal
 

@@ -10,9 +10,9 @@ have 4 bytes.
 
 import struct
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
+from callshot.encoders.validation import suggest
 from callshot.errors import InputError, printable
 from callshot.files import error_reason, write_atomic
 
@@ -99,7 +99,10 @@ get it again
     def text(self, table: int, slot: int) -> str:
         """Read a text; a missing one is empty, and bytes that are not UTF-8 are replaced."""
         characters = self.vector(table, slot, item_size=1)[:LONGEST_NAME]
-        return self.data[characters.start : characters.stop].decode("utf-8", "replace")
+        return self.data[characters.start : characters.stop].decode(
+            "utf-8",
+            "replace",
+        )
 
     def _check_range(self, position: int, size: int) -> None:
         if not 0 <= position <= len(self.data) - size:
@@ -185,12 +188,10 @@ def _find_tensor(flat: FlatBuffer, graph: int, tensor: str) -> int:
     names = [flat.text(table, TENSOR_NAME) for table in tables]
     count = names.count(tensor)
     if count != 1:
-        near = get_close_matches(tensor, set(names), n=3, cutoff=0.4)
-        message = (
-            f"expected one tensor {tensor}, got {count} of {len(names)}; "
-            f"similar names: {', '.join(near) or 'none'}"
+        hint = suggest(tensor, set(names) - {tensor})
+        raise InputError(
+            printable(f"{flat.source}: expected one tensor {tensor}, got {count}{hint}")
         )
-        raise InputError(f"{flat.source}: {printable(message)}")
     index = names.index(tensor)
     table = tables[index]
     shape = flat.numbers(table, TENSOR_SHAPE)

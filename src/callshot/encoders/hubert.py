@@ -16,6 +16,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ FIELD = 400  # samples in the receptive field of a frame
 STRIDE = 320  # samples from frame to frame
 LONGEST_S = 60.0  # the paper's longest segment has 44 s
 VARIANCE_FLOOR = 1e-7  # as in Hugging Face's feature extractor: silence stays silence
-TORCH_EXTRA = "rivals"
+TORCH_EXTRA = "baselines"
 
 
 def cut_hubert(source: Path, target: Path, layer: int) -> None:
@@ -94,7 +95,7 @@ def open_hubert(
     normalise: bool = True,
     device: str = "cpu",
     threads: int = 1,
-) -> SignalModel:
+) -> "HubertModel":
     """Open a cut or exported file: a model from (samples,) at 16 kHz to (frames, 768).
 
     `normalise` scales each signal to zero mean and unit variance, as Hugging Face does and
@@ -120,7 +121,7 @@ def open_hubert(
         frames: Float32Array = batch[0]
         return frames
 
-    return _checked_model(path, encode, normalise)
+    return HubertModel(path, encode, normalise)
 
 
 def open_hubert_torch(
@@ -130,7 +131,7 @@ def open_hubert_torch(
     normalise: bool = True,
     device: str = "cuda",
     threads: int = 1,
-) -> SignalModel:
+) -> "HubertModel":
     """Build a layer from Hugging Face weights (see `export_hubert`) and run it with torch."""
     torch, model = build_hubert(weights, layer)
     if device.startswith("cuda") and not torch.cuda.is_available():
@@ -145,7 +146,27 @@ def open_hubert_torch(
             frames = model(batch).last_hidden_state[0]
         return np.array(frames.cpu().numpy(), np.float32)
 
-    return _checked_model(weights, encode, normalise)
+    return HubertModel(weights, encode, normalise)
+
+
+@dataclass(frozen=True)
+class HubertModel:
+    """A model from (samples,) to (frames, 768) that checks its input and output."""
+
+    path: Path
+    encode: SignalModel
+    normalise: bool
+
+    def __call__(self, signal: Float32Array) -> Float32Array:
+        """Return the frames of a signal."""
+        frames = self.encode(prepare_signal(signal, self.normalise))
+        expected = ((len(signal) - FIELD) // STRIDE + 1, WIDTH)
+        if frames.shape != expected:
+            raise InputError(
+                f"{self.path}: expected frames of shape {expected} for {len(signal)} samples, "
+                f"got {frames.shape}"
+            )
+        return frames
 
 
 def torch_has_cuda() -> bool:
@@ -173,8 +194,9 @@ def prepare_signal(signal: Float32Array, normalise: bool) -> Float32Array:
 def build_hubert(weights: Path, layer: int) -> tuple[Any, Any]:
     """Return torch, and a model of the first layers; missing tensors are an error."""
     check_whole_number("layer", layer, maximum=LAYERS)
-    for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_TELEMETRY"):
-        os.environ.setdefault(name, "1")  # read when transformers is first imported
+    # Read when transformers is first imported
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     torch = import_package("torch", TORCH_EXTRA)
     transformers = import_package("transformers", TORCH_EXTRA)
     try:
@@ -196,26 +218,6 @@ def build_hubert(weights: Path, layer: int) -> tuple[Any, Any]:
     return torch, model.float().eval()
 
 
-def _checked_model(
-    path: Path,
-    encode: SignalModel,
-    normalise: bool,
-) -> SignalModel:
-    """Return a model that checks what goes into `encode`, and what comes out."""
-
-    def model(signal: Float32Array) -> Float32Array:
-        frames = encode(prepare_signal(signal, normalise))
-        expected = ((len(signal) - FIELD) // STRIDE + 1, WIDTH)
-        if frames.shape != expected:
-            raise InputError(
-                f"{path}: expected frames of shape {expected} for {len(signal)} samples, "
-                f"got {frames.shape}"
-            )
-        return frames
-
-    return model
-
-
 def _make_noise(seconds: float) -> Float32Array:
     samples = round(RATE_HZ * seconds)
     return np.random.default_rng(0).standard_normal(samples).astype(np.float32)
@@ -229,17 +231,18 @@ def _find_layer_output(source: Path, layer: int) -> str:
     outputs: dict[int, str] = {}
     for node in nodes:
         # The tensor of the last layer is named like the model's output: the node has the number.
-        match = re.search(r"layers\.(\d+)/final_layer_norm/", f"{node.name} {node.output[0]}")
+        match = re.search(
+            r"layers\.(\d+)/final_layer_norm/",
+            f"{node.name} {node.output[0]}",
+        )
         if match is not None:
             outputs[int(match[1]) + 1] = node.output[0]
-    if layer in outputs:
-        return outputs[layer]
-    layers = "no layer that ends in final_layer_norm"
-    if outputs:
-        layers = f"layers {min(outputs)} to {max(outputs)}"
-    raise InputError(
-        f"{source}: expected layer {layer} of an ONNX export of HuBERT base, got {layers}"
-    )
+    if layer not in outputs:
+        raise InputError(
+            f"{source}: expected layer {layer} of an ONNX export of HuBERT base, "
+            f"got layers {sorted(outputs)}"
+        )
+    return outputs[layer]
 
 
 def _read_config(transformers: Any, path: Path, layer: int) -> Any:

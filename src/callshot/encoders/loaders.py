@@ -22,7 +22,7 @@ from callshot.encoders.weights.weight_files import (
     require_weight,
     weight_folder,
 )
-from callshot.errors import InputError, OptionError
+from callshot.errors import OptionError
 
 if TYPE_CHECKING:
     from callshot.encoders.catalogue import EncoderSpec
@@ -37,17 +37,14 @@ def used_weights(spec: "EncoderSpec", device: str) -> tuple[Weight, ...]:
     """
     from callshot.encoders.hubert import torch_has_cuda
 
-    torch_weights = [weight for weight in spec.torch_weights if _is_present(spec, weight)]
-    has_weights = all(_is_present(spec, weight) for weight in spec.weights)
-    if torch_weights and (not has_weights or (device == "cuda" and torch_has_cuda())):
+    name = spec.weights_name
+    torch_weights = [weight for weight in spec.torch_weights if find_weight(name, weight)]
+    missing = [weight for weight in spec.weights if find_weight(name, weight) is None]
+    if torch_weights and (missing or (device == "cuda" and torch_has_cuda())):
         return (torch_weights[0],)
-    for weight in spec.weights:
-        require_weight(spec.weights_name, weight)
+    for weight in missing:
+        require_weight(name, weight)
     return spec.weights
-
-
-def _is_present(spec: "EncoderSpec", weight: Weight) -> bool:
-    return find_weight(spec.weights_name, weight) is not None
 
 
 def load_mfcc(spec: "EncoderSpec", *, sequences: bool, **_: object) -> Model:
@@ -115,7 +112,11 @@ def load_perch_v2(spec: "EncoderSpec", *, device: str, threads: int, **_: object
     if spec.options["sequence"] == "spatial":
         outputs.append("spatial_embedding")
         open_model = open_perch_v2_spatial
-    path = _derive(spec, f"{outputs[-1]}-1.onnx", partial(cut_graph, outputs=outputs))
+    path = _derive(
+        spec,
+        f"{outputs[-1]}-1.onnx",
+        partial(cut_graph, outputs=outputs),
+    )
     return open_model(path, device=device, threads=threads)
 
 
@@ -129,8 +130,6 @@ def load_perch_v1(spec: "EncoderSpec", *, device: str, threads: int, **_: object
     """Open Perch 1, converted once from its TensorFlow model and compared with it."""
     from callshot.encoders.perch import convert_perch_v1, open_perch_v1
 
-    for weight in spec.weights:
-        require_weight(spec.weights_name, weight)
     folder = weight_folder(spec.weights_name) / spec.weights[0].file.partition("/")[0]
 
     def convert(target: Path) -> None:
@@ -144,8 +143,7 @@ def load_onnx(spec: "EncoderSpec", *, device: str, threads: int, **_: object) ->
     """Open a user's own model of waveforms."""
     from callshot.encoders.onnx import check_single_file, open_windows
 
-    if spec.windowing is None:
-        raise InputError(f"{spec.name}: expected windows; window_s is missing")
+    assert spec.windowing is not None
     path = Path(str(spec.options["path"]))
     check_single_file(path)
     return open_windows(

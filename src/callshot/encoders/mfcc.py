@@ -64,7 +64,11 @@ class MfccOptions:
 
     def __post_init__(self) -> None:
         for name in ("rate_hz", "coefficients", "bands", "n_fft"):
-            check_whole_number(name, getattr(self, name), maximum=LARGEST.get(name, math.inf))
+            check_whole_number(
+                name,
+                getattr(self, name),
+                maximum=LARGEST.get(name, math.inf),
+            )
         check_choice("mel", self.mel, MEL_SCALES)
         check_choice("padding", self.padding, PADDINGS)
         self._check_duration("window_s", self.window_s, 2)

@@ -11,7 +11,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from callshot.encoders.validation import (
     check_choice,
     check_whole_number,
     import_package,
+    suggest,
 )
 from callshot.errors import CallshotError, InputError, OptionError, printable
 from callshot.files import atomic_path, error_reason
@@ -93,7 +93,11 @@ def open_windows(
     vector = _find_output(path, session, output, dimension)
     batch, length = wave.shape
     _check_size(f"{path}: input {wave.name}, samples", length, samples)
-    _check_size(f"{path}: output {vector.name}, dimension", vector.shape[-1], dimension)
+    _check_size(
+        f"{path}: output {vector.name}, dimension",
+        vector.shape[-1],
+        dimension,
+    )
     if isinstance(batch, int) and batch != 1:
         raise InputError(
             f"{path}: input {wave.name}: expected a free batch or 1, got {batch}; export it again"
@@ -155,7 +159,10 @@ def run(
 ) -> list[Float32Array]:
     """Run a session on one input; outputs are copied, so that the next run cannot change them."""
     try:
-        arrays = session.run(outputs, {name: np.ascontiguousarray(signal, np.float32)})
+        arrays = session.run(
+            outputs,
+            {name: np.ascontiguousarray(signal, np.float32)},
+        )
     except Exception as error:  # the runtime has a dozen error classes without a common base
         raise InputError(
             f"{path}: cannot be run on an input of shape {signal.shape} ({error_reason(error)})"
@@ -313,9 +320,8 @@ def _check_tensors(path: Path, graph: Any, outputs: Sequence[str]) -> None:
         names += filter(None, node.output)
     for output in outputs:
         if output not in names:
-            near = get_close_matches(output, names, n=3, cutoff=0.3)
-            message = f"{path}: no tensor {output!r}; near names: {', '.join(near) or 'none'}"
-            raise InputError(printable(message))
+            hint = suggest(output, names)
+            raise InputError(printable(f"{path}: no tensor {output!r}{hint}"))
 
 
 def _prune(onnx: Any, graph: Any, outputs: Sequence[str]) -> None:

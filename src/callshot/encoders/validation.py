@@ -35,9 +35,9 @@ def check_signal(signal: Float32Array, *, shortest: int = 1) -> None:
             f"signal: expected at least {shortest} samples, got {len(signal)}; "
             "leave the segment out"
         )
-    is_finite = signal.min() >= -LOUDEST and signal.max() <= LOUDEST  # False for NaN
-    if not is_finite:
-        position = int(np.argmin(np.abs(signal) <= LOUDEST))
+    is_audio = np.abs(signal) <= LOUDEST  # False for NaN
+    if not is_audio.all():
+        position = int(np.argmin(is_audio))
         raise InputError(
             f"signal: sample {position}: expected a finite number within ±{LOUDEST:g}, "
             f"got {signal[position]}; repair the audio or leave the segment out"

@@ -129,15 +129,16 @@ def _window_starts(samples: int, options: WindowOptions) -> list[int]:
 
 def _fill(window: Float32Array, signal: Float32Array, start: int, options: WindowOptions) -> None:
     """Copy the samples from `start` into a window of zeros, and pad as the options say."""
-    samples = signal[start : start + len(window)]
-    missing = len(window) - len(samples)
-    if len(signal) > len(window) and options.remainder == "wrap":
-        window[: len(samples)] = samples
-        window[len(samples) :] = signal[:missing]
+    length = len(window)
+    samples = signal[start : start + length]
+    if len(signal) > length and options.remainder == "wrap":
+        window[:] = np.append(samples, signal)[:length]
     elif options.padding == "wrap":
-        window[:] = np.resize(samples, len(window))
+        window[:] = np.resize(samples, length)
+    elif options.padding == "right":
+        window[: len(samples)] = samples
     else:
-        offset = missing // 2 if options.padding == "centre" else 0
+        offset = (length - len(samples)) // 2
         window[offset : offset + len(samples)] = samples
 
 

@@ -1,4 +1,4 @@
-"""Metrics of folds and classes → the values of one spread: macro over classes, then mean over folds."""
+"""Metrics of folds and classes → the values of one spread: mean over classes, then over folds."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,8 +15,8 @@ class MetricSums:
     """Sums over folds, added in their order, so that nothing of size folds × samples is stored.
 
     values[scoring, metric] is (shots, samples); per_class[metric] is (shots, classes, samples).
-    Scoring `all` averages over classes, `reduced` inside each category first. A class for which every
-    query of a fold is positive has no AUROC there: it is left out of that fold's mean, and
+    Scoring `all` averages over classes, `reduced` inside each category first. A class for which
+    every query of a fold is positive has no AUROC there: it is left out of that fold's mean, and
     `undefined` counts it.
     """
 
@@ -99,7 +99,7 @@ def _restrict(groups: Groups, defined: IntArray) -> list[IntArray]:
 
 
 def _mean_of_groups(table: FloatArray, groups: Groups) -> FloatArray:
-    """Average (classes, samples) over the classes of each group, then over groups; 0 without any."""
+    """Average (classes, samples) inside each group, then over groups; 0 without groups."""
     total = np.zeros(table.shape[1])
     for group in groups:
         total += table[group].mean(axis=0) if group.size > 1 else table[group[0]]

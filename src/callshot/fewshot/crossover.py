@@ -4,17 +4,23 @@ With how many exemplars does the centroid pass a baseline trained on all labels?
 crossover. And with how many does training pay, given the same exemplars? For that the baseline is
 trained at every k on the draws that the centroid sees, and what the draws do to both cancels out.
 
-`k_clear` rests on the 98 % interval of the difference. It needs 100 samples or more that differ, and
-holds up to k* only: beyond k* pools run out, and draws that must be equal have no spread.
+`k_clear` rests on the 98 % interval of the difference. It needs 100 samples or more that differ,
+and holds up to k* only: beyond k* pools run out, and draws that must be equal have no spread.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from callshot.fewshot.differences import matching_baselines
+from callshot.fewshot.differences import (
+    compare_baselines,
+    compare_encoders,
+    matching_baselines,
+)
+from callshot.records import Evaluation
 from callshot.records.embeddings import FloatArray, IntArray
 from callshot.records.frames import CROSSOVERS, split_curves, value_matrix
 from callshot.records.terms import RANKING_METRICS
@@ -66,6 +72,19 @@ def find_crossovers(
             if _is_same_curve(curve, trained_curve):
                 rows.append(_pass_centroid(curve, trained_curve, last))
     return pl.DataFrame(rows, schema=dict(CROSSOVERS))
+
+
+def add_baselines(
+    evaluation: Evaluation, baselines: pl.DataFrame, trained: pl.DataFrame | None = None
+) -> Evaluation:
+    """Return an evaluation with its differences from baselines, and its crossovers.
+
+    `trained` are the samples of baselines trained at every k.
+    """
+    values = evaluation.values
+    differences = [compare_encoders(values), compare_baselines(values, baselines)]
+    crossovers = find_crossovers(values, baselines, trained, evaluation.complete_shots)
+    return replace(evaluation, differences=pl.concat(differences), crossovers=crossovers)
 
 
 def _pass_baseline(curve: pl.DataFrame, baseline: dict[str, Any], last: float) -> dict[str, object]:

@@ -1,7 +1,7 @@
-"""Samples of curves → paired differences: one encoder less another, or the centroid less a baseline.
+"""Samples of curves → paired differences: one encoder less another, or less a baseline.
 
-No random stream depends on the encoder, so sample i of one encoder saw the same draws as sample i of
-another, in both spreads: what the draws do to both cancels out.
+No random stream depends on the encoder, so sample i of one encoder saw the same draws as sample i
+of another, in both spreads: what the draws do to both cancels out.
 """
 
 from collections.abc import Mapping

@@ -13,7 +13,7 @@ from callshot.errors import InputError
 from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.classifiers import find_classifier
 from callshot.fewshot.differences import compare_encoders
-from callshot.fewshot.engine import Engine, machine_memory, open_engine
+from callshot.fewshot.engine import Engine, Step, machine_memory, open_engine
 from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.folds import audit, choose_folds, complete_shots, count_classes
 from callshot.fewshot.gram import gram_bytes
@@ -111,41 +111,26 @@ def evaluate_tables(
     >>> result.curve.filter(spread="shared", metric="map").select("k", "mean").rows()
     [(1, 1.0), (2, 1.0)]
     """
-    if not tables:
-        raise InputError("no table of embeddings was given")
     protocol = protocol or Protocol()
+    folds = _check_tables(tables, folds)
     first = tables[0]
-    for table in tables:
-        _check_table(table, first)
-    folds = folds or choose_folds(first)
-    if len(folds.fold) != len(first):
-        raise InputError(
-            f"{first.source}: {len(folds.fold)} folds were given for {len(first)} segments"
-        )
-    audit(first.recording, folds.fold)
     counts = count_classes(first.label, folds, first.recording)
-    memory = machine_memory() // 4 if memory is None else memory
-    results = _Results(
-        notes=[*describe_doubtful_labels(first), *_uncategorised(categories, counts)]
+    notes = [*describe_doubtful_labels(first), *_uncategorised(categories, counts)]
+    run = _Run(
+        corpus,
+        protocol,
+        folds,
+        counts,
+        categories,
+        threads or os.cpu_count() or 1,
+        machine_memory() // 4 if memory is None else memory,
     )
-    threads = threads or os.cpu_count() or 1
+    results = _Results(notes=notes)
     queries = 0
+    total = _sweep_count(protocol, len(tables))
     for table in tables:
-        with _named_errors(table):
-            episodes = plan_episodes(table, folds, counts)
-        queries = int((episodes.fold >= 0).sum())
-        needed = gram_bytes(episodes)
-        if needed > memory:
-            results.notes.append(_describe_direct_scoring(table, needed, memory))
-        step = partial(_report_share, progress, table.encoder, _sweep_count(protocol, len(tables)))
-        for name in protocol.classifiers:
-            classifier = find_classifier(name)
-            with _named_errors(table):
-                engine = open_engine(episodes, protocol, threads, memory, step, classifier)
-            with engine:
-                for spread in protocol.spreads:
-                    summary, log = _run_sweeps(engine, spread, categories, corpus, table, counts)
-                    _add_sweep(results, summary, log, protocol)
+        step = partial(_report_share, progress, table.encoder, total)
+        queries = run.evaluate_table(table, results, step)
     frames = results.joined()
     reference = pl.col("classifier") == protocol.reference
     return Evaluation(
@@ -162,44 +147,78 @@ def evaluate_tables(
     )
 
 
-def _run_sweeps(
-    engine: Engine,
-    spread: str,
-    categories: Categories,
-    corpus: str,
-    table: Embeddings,
-    counts: Sequence[ClassCount],
-) -> tuple[SweepSummary, MetricSums | None]:
-    """Sweep one spread of one encoder; literal softmax runs beside log-odds, to price its ties."""
-    protocol = engine.protocol
-    classifier = engine.classifier.name
-    k, sums = sweep(engine, spread, categories)
-    summary = SweepSummary(
-        corpus, table.encoder, spread, k, sums, engine.episodes, counts, classifier
-    )
-    if protocol.score != "softmax" or classifier != protocol.reference:
-        return summary, None
-    log_engine = replace(engine, protocol=replace(protocol, score="log"))
-    return summary, sweep(log_engine, spread)[1]
+@dataclass(frozen=True)
+class _Run:
+    """What is the same for all encoders of an evaluation."""
+
+    corpus: str
+    protocol: Protocol
+    folds: Folds
+    counts: Sequence[ClassCount]
+    categories: Categories
+    threads: int
+    memory: int
+
+    def evaluate_table(self, table: Embeddings, results: _Results, step: Step) -> int:
+        """Collect the results of one encoder; return the number of queries."""
+        with _named_errors(table):
+            episodes = plan_episodes(table, self.folds, self.counts)
+        needed = gram_bytes(episodes)
+        if needed > self.memory:
+            results.notes.append(_describe_direct_scoring(table, needed, self.memory))
+        for name in self.protocol.classifiers:
+            classifier = find_classifier(name)
+            with _named_errors(table):
+                engine = open_engine(
+                    episodes, self.protocol, self.threads, self.memory, step, classifier
+                )
+            with engine:
+                for spread in self.protocol.spreads:
+                    self.add_sweep(results, engine, spread, table.encoder)
+        return int((episodes.fold >= 0).sum())
+
+    def add_sweep(self, results: _Results, engine: Engine, spread: str, encoder: str) -> None:
+        """Collect the frames of a sweep; confusion and ties are those of the reference alone."""
+        classifier = engine.classifier.name
+        k, sums = sweep(engine, spread, self.categories)
+        key = (self.corpus, encoder, spread, k, sums, engine.episodes)
+        summary = SweepSummary(*key, self.counts, classifier)
+        results.add(curve=summary.curve, values=summary.values, per_class=summary.per_class)
+        if classifier != self.protocol.reference:
+            return
+        ties = summary.ties(self.protocol.supports(spread), self.log_sums(engine, spread))
+        results.add(ties=ties)
+        results.notes.extend(describe_ties(ties))
+        if spread == self.protocol.spreads[0]:
+            results.add(confusion=summary.confusion())
+            results.notes.extend(summary.notes())
+
+    def log_sums(self, engine: Engine, spread: str) -> MetricSums | None:
+        """Sweep log-odds beside the literal softmax, to measure what its ties cost."""
+        if self.protocol.score != "softmax":
+            return None
+        log_engine = replace(engine, protocol=replace(self.protocol, score="log"))
+        return sweep(log_engine, spread)[1]
 
 
-def _add_sweep(
-    results: _Results, summary: SweepSummary, log_sums: MetricSums | None, protocol: Protocol
-) -> None:
-    """Collect the frames of a sweep; confusion and ties are those of the reference alone."""
-    results.add(curve=summary.curve, values=summary.values, per_class=summary.per_class)
-    if summary.classifier != protocol.reference:
-        return
-    ties = summary.ties(protocol.supports(summary.spread), log_sums)
-    results.add(ties=ties)
-    results.notes.extend(describe_ties(ties))
-    if summary.spread == protocol.spreads[0]:
-        results.add(confusion=summary.confusion())
-        results.notes.extend(summary.notes())
+def _check_tables(tables: Sequence[Embeddings], folds: Folds | None) -> Folds:
+    """Check the tables and their folds; return the folds."""
+    if not tables:
+        raise InputError("no table of embeddings was given")
+    first = tables[0]
+    for table in tables:
+        _check_table(table, first)
+    folds = folds or choose_folds(first)
+    if len(folds.fold) != len(first):
+        raise InputError(
+            f"{first.source}: {len(folds.fold)} folds were given for {len(first)} segments"
+        )
+    audit(first.recording, folds.fold)
+    return folds
 
 
 def _check_table(table: Embeddings, first: Embeddings) -> None:
-    """Check what would give meaningless numbers; tables from files were checked row by row before."""
+    """Check a table; tables from files were checked row by row before."""
     if len(set(table.segment)) != len(table):
         raise InputError(f"{table.source}: column segment: two segments have the same id")
     for name in ("segment", "recording", "label"):

@@ -1,9 +1,9 @@
 """Curves → what more exemplars are worth: to each class, and to all classes together.
 
-The variance of a mean of k exemplars falls as 1/k, and so does what it costs a class once it is small.
-Hence the curve a − b/k, fitted to the later half of the shots: fitted to all of them it falls below
-what the last shots have reached. No metric exceeds 1, so neither does a limit, and no gain leads
-beyond it.
+The variance of a mean of k exemplars falls as 1/k, and so does what it costs a class once it is
+small. Hence the curve a − b/k, fitted to the later half of the shots: fitted to all of them it
+falls below what the last shots have reached. No metric exceeds 1, so neither does a limit, and no
+gain leads beyond it.
 """
 
 from collections.abc import Sequence
@@ -30,8 +30,8 @@ def label_budget(
     """Return what the next exemplar of each eligible class is worth to it, with each encoder.
 
     The spread `shared` is read where there is one: it is how a person labels. Only shots that the
-    class can give in every split count; `k` is 0 where none of these was evaluated. All classes get
-    one exemplar more at each step of the curves, so a gain is that of a step which all classes take.
+    class can give in every split count; `k` is 0 where none of these was evaluated. All classes
+    get one exemplar more at each step of the curves, so a gain is that of a step of all classes.
 
     Parameters
     ----------
@@ -63,8 +63,8 @@ def label_budget(
 def largest_gain(budget: pl.DataFrame) -> dict[str, Any] | None:
     """Return the row of the class that gains most from its next exemplar, if it stands out.
 
-    It does not where no curve was fitted, where twice as many exemplars would add less than `WITHIN`,
-    or where the points lie further from the curve than it rises: then noise makes the class the first.
+    It does not where no curve was fitted, where twice as many exemplars would add less than
+    `WITHIN`, or where the points lie further from the curve than it rises: then noise decides.
     """
     known = budget.filter(pl.col("next_gain").is_not_nan())
     if known.is_empty():

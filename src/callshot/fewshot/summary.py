@@ -169,4 +169,4 @@ def _tie_cost(sums: MetricSums, log_sums: MetricSums | None, metric: str) -> Flo
     mean = sums.per_class[metric].mean(axis=2)
     if log_sums is None:
         return np.zeros_like(mean)
-    return log_sums.per_class[metric].mean(axis=2) - mean
+    return np.asarray(log_sums.per_class[metric].mean(axis=2) - mean)

@@ -15,7 +15,7 @@ from callshot.records.recordings import Reject
 
 @dataclass(frozen=True)
 class DurationStats:
-    """The number of spans and their durations: sum, mean, extremes, population standard deviation."""
+    """The number of spans and their durations; the standard deviation is the population's."""
 
     count: int
     total_s: float
@@ -37,7 +37,7 @@ class CorpusStats:
     channels: tuple[int, ...]
     kinds: tuple[str, ...]
     labels: int
-    minimum_s: float
+    min_length_s: float
     collar_s: float
     recordings: DurationStats
     annotated: DurationStats
@@ -52,7 +52,7 @@ class CorpusResults:
     `evaluation` has the reference classifier, with its `differences`, `budget` and `crossovers`.
     `others` has the curves of the other classifiers without training, and of baselines trained at
     every k on the first draws of the spread `shared`. `tables` are the embeddings, one per encoder,
-    rows as in the evaluation. `baselines` and `refinement` are frames, see `callshot.records.frames`.
+    rows as in the evaluation. `callshot.records.frames` describes `baselines` and `refinement`.
     """
 
     evaluation: Evaluation

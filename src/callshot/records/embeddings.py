@@ -167,9 +167,12 @@ def _float_matrix(source: str, vectors: Any) -> NDArray[np.floating[Any]]:
 
 @dataclass(frozen=True)
 class EncoderStatus:
-    """An encoder, what its segments are cut into, and what is still to be done before it runs.
+    """What an encoder takes, and what it still needs before it runs.
 
-    `weights` are the name and the source of each file, and whether it is there.
+    input    what a segment becomes, such as "windows of 3 s at 48 kHz"
+    level    what a louder segment does to its vector
+    needs    commands that make it ready, in order; empty if it is ready
+    weights  name and source of each file, and whether it is on this machine
     """
 
     name: str

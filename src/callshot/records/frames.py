@@ -38,7 +38,7 @@ CURVE: Schema = {
     "new_exemplars": pl.Int64,  # how many classes still have a k-th exemplar
     "ties": pl.Int64,
 }
-# One row per point of a curve; `value` holds all its samples. `.explode("value")` gives one row each.
+# One row per point of a curve; `value` holds its samples. `.explode("value")` gives one row each.
 VALUES: Schema = {**CURVE_KEY, "k": pl.Int64, "value": pl.List(pl.Float64)}
 PER_CLASS: Schema = {
     **CURVE_KEY,
@@ -48,7 +48,7 @@ PER_CLASS: Schema = {
     "p01": pl.Float64,
     "p99": pl.Float64,
 }
-# Mean number of queries over draws; a decision for any label of the query counts as its centre label.
+# Mean number of queries over draws; a decision for any label of a query counts as correct.
 CONFUSION: Schema = {
     "encoder": pl.String,
     "k": pl.Int64,
@@ -56,8 +56,8 @@ CONFUSION: Schema = {
     "predicted": pl.String,
     "count": pl.Float64,
 }
-# Scores of a class's positives that equal another query's. The cost is the metric with log-odds less
-# the metric with the tied scores, on the same draws.
+# Scores of a class's positives that equal another query's. The cost is the metric with log-odds
+# less the metric with the tied scores, on the same draws.
 TIES: Schema = {
     "encoder": pl.String,
     "spread": pl.String,
@@ -80,8 +80,9 @@ DIFFERENCES: Schema = {
     **SUMMARY,
     "wins": pl.Float64,
 }
-# What more exemplars are worth to a class. `value` is the mean at `k`, the last complete shot; a curve
-# a − b/k gives the gain of one exemplar more, of twice as many, and the limit a. `error` is its RMSE.
+# What more exemplars are worth to a class. `value` is the mean at `k`, the last complete shot. A
+# curve a − b/k gives the gain of one exemplar more, of twice as many, and the limit a; `error` is
+# its RMSE.
 BUDGET: Schema = {
     "corpus": pl.String,
     "encoder": pl.String,
@@ -95,8 +96,8 @@ BUDGET: Schema = {
     "limit": pl.Float64,
     "error": pl.Float64,
 }
-# What a classifier scored that was trained on all labelled data of each split. `encoder` is empty for
-# one that reads audio. `how` describes what was chosen on the support sides.
+# What a classifier scored that was trained on all labelled data of each split. `encoder` is empty
+# for one that reads audio. `how` describes what was chosen on the support sides.
 BASELINES: Schema = {
     "corpus": pl.String,
     "encoder": pl.String,
@@ -107,9 +108,10 @@ BASELINES: Schema = {
     "value": pl.Float64,
     "how": pl.String,
 }
-# Where one curve passes another: `k_mean` by the mean, `k_clear` from where the 98 % interval of the
-# difference stays above 0; null where it does not. With labels = "all" the centroid passes a baseline
-# trained on all labels; with labels = "k" a baseline trained at every k passes the centroid.
+# Where one curve passes another: `k_mean` by the mean, `k_clear` from where the 98 % interval of
+# the difference stays above 0; null where it does not. With labels = "all" the centroid passes a
+# baseline trained on all labels; with labels = "k" a baseline trained at every k passes the
+# centroid.
 CROSSOVERS: Schema = {
     "corpus": pl.String,
     "encoder": pl.String,
@@ -121,7 +123,7 @@ CROSSOVERS: Schema = {
     "k_mean": pl.Int64,
     "k_clear": pl.Int64,
 }
-# Gradient steps from the centroid of the whole pool (step 0) to logistic regression (the last step).
+# Gradient steps from the centroid of the whole pool (step 0) to logistic regression (the last).
 REFINEMENT: Schema = {
     "corpus": pl.String,
     "encoder": pl.String,
@@ -144,7 +146,8 @@ def make_frame(
     """Return a frame of a schema from columns, and from values that are the same in every row."""
     literals = [pl.lit(value).alias(name) for name, value in (constants or {}).items()]
     frame = pl.DataFrame(columns).with_columns(literals)
-    return frame.select(list(schema)).cast(dict(schema))
+    casts = [pl.col(name).cast(dtype) for name, dtype in schema.items()]
+    return frame.select(casts)
 
 
 def concat_frames(frames: list[pl.DataFrame], schema: Schema) -> pl.DataFrame:

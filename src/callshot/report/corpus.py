@@ -51,10 +51,10 @@ def show_segmentation(
 def show_inspection(inspection: Inspection, console: Console, next_step: str = "") -> None:
     """Print what a folder has, how its files pair, and what the protocol could do with it."""
     segmentation = inspection.segmentation
-    if inspection.minimum_s is not None:
+    if inspection.min_length_s is not None:
         note = (
             "most calls are shorter than the paper's 1 s: "
-            f"these tables are with --min-length {inspection.minimum_s:g}"
+            f"these tables are with --min-length-s {inspection.min_length_s:g}"
         )
         print_lines(console, [note], style="yellow")
     _show_audio(segmentation, console)

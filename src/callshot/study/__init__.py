@@ -1,6 +1,6 @@
-"""The study: a file that names corpora, encoders and a protocol → all tables, figures and pages, by one command.
+"""A study file that names corpora, encoders and a protocol → tables, figures and a report.
 
-study = read_study(path)         the file, every key checked
-steps = plan(study)              segment → fold → embed → evaluate → report, each with what decides its outcome
-run_study(study)                 what is missing or has changed, and nothing else
+study = read_study(path)     the file, every key checked
+steps = plan(study)          segment → embed → fold → evaluate → baselines → report
+run_study(study)             runs what is missing or has changed, and nothing else
 """

@@ -1,6 +1,6 @@
 """The files that the steps of a study wrote for one corpus → its CorpusResults for the report."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,10 +10,10 @@ from callshot.baselines.run import BaselineResults
 from callshot.corpus.inspection import measure_durations, read_stats
 from callshot.corpus.known_corpora import Corpus
 from callshot.corpus.segment_table import REJECTS, SEGMENTS, read_rejects, read_segments
-from callshot.fewshot.crossover import find_crossovers
-from callshot.fewshot.differences import compare_baselines, compare_encoders
+from callshot.fewshot.crossover import add_baselines
 from callshot.fewshot.label_budget import label_budget
-from callshot.records import CorpusResults, Evaluation, Reject
+from callshot.records import CorpusResults, Embeddings, Evaluation, Reject
+from callshot.records.frames import BASELINES, REFINEMENT, concat_frames
 from callshot.report.results import merge_results, read_results
 from callshot.study.file_steps import SEGMENTS_INFO
 from callshot.study.train_baselines import read_baseline_results
@@ -23,7 +23,7 @@ from callshot.tables.fold_files import read_categories, read_references
 
 @dataclass(frozen=True)
 class CorpusFolders:
-    """Where the steps of one corpus wrote: folders of segments and results, tables of embeddings."""
+    """Where the steps of one corpus wrote segments, embeddings and results."""
 
     corpus: str
     corpora: Sequence[str]  # all of the study
@@ -40,41 +40,45 @@ class CorpusFolders:
 def read_corpus_results(folders: CorpusFolders) -> CorpusResults:
     """Read the results of a corpus, and compare encoders and baselines."""
     whole = merge_results([read_results(folder) for folder in folders.results])
-    trained = [read_baseline_results(folder) for folder in folders.baselines]
     segments = set(whole.segments.segment)
     tables = [read_table(path).only(segments) for path in folders.tables]
-    stats, notes = read_stats(folders.segments / SEGMENTS_INFO)
-    baselines = _join_baselines(trained, folders, [table.encoder for table in tables])
+    trained = [read_baseline_results(folder) for folder in folders.baselines]
     others = _other_classifiers(whole, trained, folders.reference)
-    evaluation = whole.select_classifiers([folders.reference])
-    values = evaluation.values
-    trained_values = None
-    if others is not None:
-        trained_values = others.values.filter(classifier="logistic")
-    evaluation = replace(
-        evaluation,
-        segments=tables[0],  # with the overlapping labels, which results do not have
-        differences=pl.concat([compare_encoders(values), compare_baselines(values, baselines)]),
-        budget=label_budget(evaluation.per_class, evaluation.classes),
-        crossovers=find_crossovers(values, baselines, trained_values, whole.complete_shots),
-    )
-    categories = None
-    if folders.categories is not None:
-        categories = read_categories(folders.categories, tables[0])
-    elif folders.known is not None:
-        categories = folders.known.categories_of(set(tables[0].label))
+    baselines = join_baselines(trained, folders, [table.encoder for table in tables])
+    evaluation = _compare(whole, others, baselines, folders.reference)
+    stats, notes = read_stats(folders.segments / SEGMENTS_INFO)
+    durations = _query_durations(evaluation, folders.segments / SEGMENTS)
+    rejects = read_rejects(folders.segments / REJECTS)
+    refinement = [results.refinement for results in trained]
     return CorpusResults(
-        evaluation,
+        replace(evaluation, segments=tables[0]),  # with the overlapping labels
         stats,
-        measure_durations(_query_durations(evaluation, folders.segments / SEGMENTS)),
+        measure_durations(durations),
         tables,
-        categories,
-        rejects=[*read_rejects(folders.segments / REJECTS), *_read_rejects(folders.tables)],
+        _read_categories(folders, tables[0]),
+        rejects=[*rejects, *_read_rejects(folders.tables)],
         notes=[*notes, *evaluation.notes],
         others=others,
         baselines=baselines,
-        refinement=pl.concat([BaselineResults().refinement, *(t.refinement for t in trained)]),
+        refinement=concat_frames(refinement, REFINEMENT),
     )
+
+
+def _compare(
+    whole: Evaluation, others: Evaluation | None, baselines: pl.DataFrame, reference: str
+) -> Evaluation:
+    """Return the evaluation of the reference, compared with baselines."""
+    trained = None if others is None else others.values.filter(classifier="logistic")
+    evaluation = add_baselines(whole.select_classifiers([reference]), baselines, trained)
+    return replace(evaluation, budget=label_budget(evaluation.per_class, evaluation.classes))
+
+
+def _read_categories(folders: CorpusFolders, table: Embeddings) -> Mapping[str, str] | None:
+    if folders.categories is not None:
+        return read_categories(folders.categories, table)
+    if folders.known is not None:
+        return folders.known.categories_of(set(table.label))
+    return None
 
 
 def _other_classifiers(
@@ -95,13 +99,11 @@ def _other_classifiers(
     return None if others.curve.is_empty() else others
 
 
-def _join_baselines(
+def join_baselines(
     trained: Sequence[BaselineResults], folders: CorpusFolders, encoders: Sequence[str]
 ) -> pl.DataFrame:
-    """Return trained baselines, then those of a file; of equal names, these are called references."""
-    baselines = pl.concat(
-        [BaselineResults().baselines, *(results.baselines for results in trained)]
-    )
+    """Return trained baselines, then those of a file, marked as references where names clash."""
+    baselines = concat_frames([results.baselines for results in trained], BASELINES)
     if folders.references is None:
         return baselines
     references = read_references(folders.references, folders.corpora, encoders)

@@ -1,4 +1,4 @@
-"""How long a step may take before it ever ran: the amount of work at a pace measured on two cores."""
+"""How long a step may take before it ever ran, at a pace measured on two cores."""
 
 from contextlib import suppress
 from dataclasses import dataclass

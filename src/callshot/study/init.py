@@ -70,9 +70,10 @@ def write_study(path: Path, inspection: Inspection, source: CorpusSource) -> Non
         name = source.corpus.name
         title = source.corpus.title
     calls = len(segmentation.segments)
+    recordings = len(segmentation.recordings)
     types = len({segment.label for segment in segmentation.segments})
     lines = [
-        f"# A study of {calls} calls of {types} types in {len(segmentation.recordings)} recordings.",
+        f"# A study of {calls} calls of {types} types in {recordings} recordings.",
         f"# Run it:               callshot run {path.name}",
         f"# See what would run:   callshot run {path.name} --dry-run",
         "",
@@ -112,7 +113,7 @@ def _corpus_lines(
         yield '# channel = "first"             # or "mean", or a number from 1'
     else:
         yield f"known = {_quote(source.corpus.name)}        # its labels, folds and categories"
-        if inspection.minimum_s is not None:
+        if inspection.min_length_s is not None:
             yield _minimum_line(inspection)
     yield '# categories = "categories.csv"   # label,category: adds the reduced scoring'
 
@@ -152,12 +153,12 @@ def _relative(path: Path, base: Path) -> str:
 
 
 def _minimum_line(inspection: Inspection) -> str:
-    if inspection.minimum_s is None:
+    if inspection.min_length_s is None:
         return "min_length_s = 1.0              # shorter calls are left out, as in the paper"
     calls = inspection.segmentation.calls
     short = sum(call.end_s - call.start_s < PAPER_MINIMUM_S for call in calls)
     reason = f"the paper's 1 s would reject {short} of {len(calls)} calls; set from the data"
-    return f"min_length_s = {inspection.minimum_s:g}             # {reason}"
+    return f"min_length_s = {inspection.min_length_s:g}             # {reason}"
 
 
 def _fold_lines(inspection: Inspection) -> list[str]:

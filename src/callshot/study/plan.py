@@ -98,7 +98,7 @@ class _Planner:
             "corpus": corpus.known_name,
         }
         places = [corpus.audio, *optional(corpus.annotations)]
-        inputs: list[Input] = [partial(fingerprint, place, hints.but) for place in places]
+        inputs: list[Input] = [partial(fingerprint, place, hints.exclude) for place in places]
 
         def make(progress: Progress) -> Sequence[str]:
             segmentation = segment_files(
@@ -124,7 +124,7 @@ class _Planner:
     def embed_step(self, steps: CorpusSteps, encoder: EncoderPart, kind: str) -> Step:
         """Return the step of an encoder's vectors, or of its sequences.
 
-        These are two steps: with sequences, some models give vectors that differ in the last digits.
+        These are two steps: with sequences, some models give other last digits of vectors.
         """
         corpus = steps.corpus
         folder = self.study.work / kind / corpus.name / folder_name(encoder.title)
@@ -222,7 +222,7 @@ class _Planner:
                 results, study.out, report, facts, mark=study.mark, progress=progress
             )
 
-        after = []
+        after: list[Step] = []
         for kind in ("segment", "embeds", "evaluations", "baselines"):
             for part in parts:
                 row = getattr(part, kind)

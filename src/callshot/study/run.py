@@ -28,7 +28,7 @@ from callshot.tables.fold_files import read_categories, read_folds, read_referen
 
 MIN_EXEMPLARS = 2  # of a class, for networks, which hold some out
 ReportStep = Callable[[Step, float | None], None]
-OPTION_TO_KEY = {"(--folds)": "(folds = …)", "with --rate": "with rate_hz ="}
+OPTION_TO_KEY = {"(--folds)": "(folds = …)", "with --rate-hz": "with rate_hz ="}
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class _StepProgress:
 
 
 def check_study(study: Study, steps: Sequence[Step], device: str = "cpu") -> None:
-    """Check, before any audio is read, what would stop the study: paths, files, rates, folds, classes."""
+    """Check, before any audio is read, what would stop the study later."""
     check_device(device)
     check_trainable(study.baselines, device)
     check_store(study.store or default_store())
@@ -159,8 +159,8 @@ def _check_networks(study: Study, corpus: CorpusPart, classes: Sequence[ClassCou
     for count in classes:
         if count.eligible and count.complete_to_k < MIN_EXEMPLARS:
             raise InputError(
-                f"[baselines] {networks[0]}: needs {MIN_EXEMPLARS} exemplars of every class in every "
-                f"split, but '{count.label}' has {count.complete_to_k}; use more folds, "
+                f"[baselines] {networks[0]}: needs {MIN_EXEMPLARS} exemplars of every class in "
+                f"every split, but '{count.label}' has {count.complete_to_k}; use more folds, "
                 f"or leave {networks[0]} out"
             )
 

@@ -111,7 +111,9 @@ class Step:
 
 
 def fingerprint(path: Path, excluded: Sequence[Path] = ()) -> str:
-    """Return a short text that changes with a file or folder: by content, recordings by size and time.
+    """Return a short text that changes with a file or folder.
+
+    Files count by content, recordings by size and time.
 
     A folder counts with everything in it that may matter to a corpus, without `excluded` files and
     folders, and without what callshot wrote there.

@@ -1,4 +1,4 @@
-"""study.toml → a Study: every key known, every value of its type, every path there, before any work.
+"""study.toml → a Study, with every key, type and path checked before any work.
 
 title, out, store         the title, where results go, where embeddings are stored
 [corpus.NAME]             recordings, their annotations, and how segments are cut
@@ -31,15 +31,15 @@ Table = Mapping[str, Any]
 
 RESERVED_NAMES = ("tables", "report.html", "provenance.json")  # names in a results folder
 CONFUSION_SHOTS = (1, 5, 20)
-SEGMENTATION_KEYS = {  # keys of a corpus → fields of SegmentationOptions
-    "min_length_s": "minimum_s",
-    "collar_s": "collar_s",
-    "with_collar": "with_collar",
-    "channel": "channel_rule",
-    "rate_hz": "rate_hz",
-    "level_dbfs": "level_dbfs",
-    "source_rate_hz": "source_rate_hz",
-}
+SEGMENTATION_KEYS = (
+    "min_length_s",
+    "collar_s",
+    "with_collar",
+    "channel",
+    "rate_hz",
+    "level_dbfs",
+    "source_rate_hz",
+)
 
 
 @dataclass(frozen=True)
@@ -226,13 +226,9 @@ def _parse_corpus(name: str, content: Any, base: Path, own_paths: Sequence[Path]
 
 def _parse_segmentation(known: Corpus | None, section: Section) -> SegmentationOptions:
     options = default_options(known)
-    changes = {
-        name: section.get(key)
-        for key, name in SEGMENTATION_KEYS.items()
-        if section.get(key) is not None
-    }
-    if "channel_rule" in changes:
-        changes["channel_rule"] = str(changes["channel_rule"])
+    changes = {key: section.get(key) for key in SEGMENTATION_KEYS if key in section.content}
+    if "channel" in changes:
+        changes["channel"] = str(changes["channel"])
     if not section.get("normalise", True):
         if "level_dbfs" in changes:
             raise OptionError("level_dbfs: has no effect with normalise = false; leave one out")

@@ -1,4 +1,4 @@
-"""Tables of a TOML file: known keys, types of values, paths and choices, with errors that name them."""
+"""Tables of a TOML file: known keys, types, paths and choices, with errors that name them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""Tables of embeddings, with their sequences or their audio → a folder with the scores of baselines.
+"""Tables of embeddings, sequences or audio → a folder with the scores of baselines.
 
 baselines.csv    what each scored, trained on all labels of the support side of every split
 refinement.csv   what gradient steps from the centroid add, up to logistic regression
-crossovers.csv   where the centroid passes a baseline, and logistic regression at the same k the centroid
+crossovers.csv   where the centroid passes a baseline, and training at every k the centroid
 curve.csv …      logistic regression at every k, as callshot evaluate writes it
 """
 
@@ -56,7 +56,7 @@ AUDIO_RATE_HZ = 16_000  # what the end-to-end baseline reads
 class TrainingInputs:
     """What baselines read beside vectors.
 
-    Without a path, sequences lie beside their table, and the table of segments names its audio folder.
+    By default, sequences lie beside their table, and the table of segments names its audio folder.
     """
 
     sequences: Sequence[Path] | None = None
@@ -136,8 +136,8 @@ def read_centroid_results(
         expected = getattr(evaluated, name)
         if value != expected:
             raise OptionError(
-                f"{name}: expected {expected} as in {against}, got {value}; only results of the same "
-                "draws can be compared; leave the option out"
+                f"{name}: expected {expected} as in {against}, got {value}; only results of the "
+                "same draws can be compared; leave the option out"
             )
     files = [("table", path) for path in paths]
     if categories is not None:
@@ -165,7 +165,7 @@ def _read_protocol(against: Path) -> tuple[Protocol, set[tuple[str, str]]]:
     path = against / PROVENANCE
     try:
         provenance = json.loads(path.read_text(encoding="utf-8"))
-        settings = {
+        settings: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value
             for name, value in provenance["protocol"].items()
         }

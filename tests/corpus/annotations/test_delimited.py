@@ -1,4 +1,4 @@
-"""CSV, TSV and semicolons: which column is which, and what becomes of rows that are not what they must be."""
+"""CSV, TSV and semicolons: columns, rejects, errors, and tables that are read back."""
 
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,17 @@ def read(folder: Path, text: str | bytes, **hints: Any) -> Reading:
 
 
 def facts(reading: Reading) -> list[tuple[object, ...]]:
-    return [(one.path, one.start_s, one.end_s, one.label) for one in reading.annotations]
+    return [
+        (annotation.path, annotation.start_s, annotation.end_s, annotation.label)
+        for annotation in reading.annotations
+    ]
 
 
 def reasons(reading: Reading) -> list[tuple[int | None, str]]:
-    return [(one.row, one.reason) for one in reading.rejects]
+    return [(annotation.row, annotation.reason) for annotation in reading.rejects]
 
 
-def refused(folder: Path, text: str, match: str, **hints: Any) -> None:
+def check_error(folder: Path, text: str, match: str, **hints: Any) -> None:
     with pytest.raises(InputError, match=match) as caught:
         read(folder, text, **hints)
     assert str(caught.value).startswith(f"{folder / 'calls.csv'}: line ")
@@ -36,7 +39,7 @@ def refused(folder: Path, text: str, match: str, **hints: Any) -> None:
 def test_the_default_columns_are_read(tmp_path: Path) -> None:
     reading = read(tmp_path, f"{HEADER}\na.wav,0,1.5,rumble\nb.wav,1e-3,2,roar\n")
     assert facts(reading) == [("a.wav", 0.0, 1.5, "rumble"), ("b.wav", 0.001, 2.0, "roar")]
-    assert [one.row for one in reading.annotations] == [1, 2]
+    assert [annotation.row for annotation in reading.annotations] == [1, 2]
     assert reading.notes == []
 
 
@@ -52,12 +55,12 @@ def test_the_default_columns_are_read(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_the_columns_of_other_tools_are_known(header: str, delimiter: str, tmp_path: Path) -> None:
+def test_column_names_of_other_tools_are_known(header: str, delimiter: str, tmp_path: Path) -> None:
     text = f"{header}\na.wav,0.5,1.5,rumble\n".replace(",", delimiter)
     assert facts(read(tmp_path, text)) == [("a.wav", 0.5, 1.5, "rumble")]
 
 
-def test_the_sheet_of_elephant_voices_is_read(tmp_path: Path) -> None:
+def test_the_table_of_elephant_voices_is_read(tmp_path: Path) -> None:
     reading = read(
         tmp_path, "Selection,Sound_file,Start_time,End_time,Call_type\n7,a.wav,1,2,Rumble\n"
     )
@@ -66,7 +69,7 @@ def test_the_sheet_of_elephant_voices_is_read(tmp_path: Path) -> None:
     assert reading.notes == ["labels from column 'Call_type'"]
 
 
-def test_what_the_user_names_goes_before_what_is_known(tmp_path: Path) -> None:
+def test_hinted_columns_take_precedence(tmp_path: Path) -> None:
     text = "recording,start_s,end_s,label,Species\na.wav,0,1,x,EATO\n"
     reading = read(tmp_path, text, columns={"label": "species"})
     assert reading.annotations[0].label == "EATO"
@@ -75,7 +78,7 @@ def test_what_the_user_names_goes_before_what_is_known(tmp_path: Path) -> None:
 
 def test_with_a_path_the_recording_is_the_group(tmp_path: Path) -> None:
     reading = read(tmp_path, "path,label,recording\na/b.wav,roar,g1\nc.wav,roar,\n")
-    assert [(one.path, one.recording) for one in reading.annotations] == [
+    assert [(annotation.path, annotation.recording) for annotation in reading.annotations] == [
         ("a/b.wav", "g1"),
         ("c.wav", None),
     ]
@@ -87,16 +90,16 @@ def test_without_times_each_row_is_a_whole_recording(tmp_path: Path) -> None:
     assert reading.notes == ["no time columns: each row is a whole recording"]
 
 
-def test_empty_times_are_a_whole_recording_and_half_of_them_a_reject(tmp_path: Path) -> None:
+def test_rows_without_times_are_whole_recordings_and_with_one_time_rejects(tmp_path: Path) -> None:
     reading = read(tmp_path, f"{HEADER}\na.wav,,,roar\na.wav,1,,roar\na.wav,,1,roar\n")
     assert facts(reading) == [("a.wav", 0.0, None, "roar")]
     assert reasons(reading) == [
-        (2, "end_s: wanted a number, found ''"),
-        (3, "start_s: wanted a number, found ''"),
+        (2, "end_s: expected a number, got ''"),
+        (3, "start_s: expected a number, got ''"),
     ]
 
 
-def test_without_a_recording_the_file_stands_for_one(tmp_path: Path) -> None:
+def test_without_a_path_column_the_file_belongs_to_one_recording(tmp_path: Path) -> None:
     assert facts(read(tmp_path, "start_s,end_s,label\n0,1,roar\n")) == [(None, 0.0, 1.0, "roar")]
 
 
@@ -110,36 +113,43 @@ def test_samples_are_frames(tmp_path: Path) -> None:
     assert (both.in_frames, both.start_s, both.extra["onset_sample"]) == (False, 1.0, "100")
 
 
-def test_other_columns_are_carried_along(tmp_path: Path) -> None:
+def test_other_columns_become_extra_cells(tmp_path: Path) -> None:
     header = f"{HEADER},low_freq_hz,High Freq (Hz),fold,rain,\n"
     reading = read(tmp_path, f"{header}a.wav,0,1,roar,10,20.5,-1,007,x\na.wav,0,1,roar,NA,,,,\n")
-    known = {"low_freq_hz": 10.0, "high_freq_hz": 20.5, "fold": -1, "rain": "007", "column 9": "x"}
-    assert [one.extra for one in reading.annotations] == [known, dict.fromkeys(known)]
+    expected = {
+        "low_freq_hz": 10.0,
+        "high_freq_hz": 20.5,
+        "fold": -1,
+        "rain": "007",
+        "column 9": "x",
+    }
+    assert [annotation.extra for annotation in reading.annotations] == [
+        expected,
+        dict.fromkeys(expected),
+    ]
 
 
 @pytest.mark.parametrize(
     ("row", "reason"),
     [
-        ("a.wav,x,1,roar", "start_s: wanted a number, found 'x'"),
-        ("a.wav,nan,1,roar", "start_s: wanted a number, found 'nan'"),
-        ("a.wav,0,inf,roar", "end_s: wanted a number, found 'inf'"),
-        ("a.wav,0,1e999,roar", "end_s: wanted a finite number, found '1e999'"),
-        ("a.wav,1_0,20,roar", "start_s: wanted a number, found '1_0'"),
-        ('a.wav,"1,5",2,roar', "start_s: wanted a number, found '1,5'"),
+        ("a.wav,x,1,roar", "start_s: expected a number, got 'x'"),
+        ("a.wav,nan,1,roar", "start_s: expected a number, got 'nan'"),
+        ("a.wav,0,inf,roar", "end_s: expected a number, got 'inf'"),
+        ("a.wav,0,1e999,roar", "end_s: expected a finite number, got '1e999'"),
+        ("a.wav,1_0,20,roar", "start_s: expected a number, got '1_0'"),
+        ('a.wav,"1,5",2,roar', "start_s: expected a number, got '1,5'"),
         ("a.wav,-1,1,roar", "starts at -1.0; a time cannot be negative"),
         ("a.wav,2,1,roar", "starts at 2.0, after its end at 1.0"),
         ("a.wav,2,2,roar", "starts and ends at 2.0: a point in time; a segment needs a span"),
         ("a.wav,1,2,", "no label"),
         ("a.wav,1,2, ", "no label"),
         (",1,2,roar", "no recording named"),
-        ("a.wav,1,2", "wanted 4 fields as in the header, found 3"),
-        ("a.wav,1,2,roar,x", "wanted 4 fields as in the header, found 5"),
+        ("a.wav,1,2", "expected 4 fields as in the header, got 3"),
+        ("a.wav,1,2,roar,x", "expected 4 fields as in the header, got 5"),
         ("a.wav,1,2,roar\0", ""),
     ],
 )
-def test_a_row_that_cannot_be_an_annotation_is_a_reject_that_says_why(
-    row: str, reason: str, tmp_path: Path
-) -> None:
+def test_an_invalid_row_is_a_reject_with_a_reason(row: str, reason: str, tmp_path: Path) -> None:
     reading = read(tmp_path, f"{HEADER}\n{row}\n\n,,,\na.wav,0,1,roar\n")
     assert reasons(reading) == ([(1, reason)] if reason else [])
     assert reading.annotations[-1].row == 2
@@ -147,10 +157,10 @@ def test_a_row_that_cannot_be_an_annotation_is_a_reject_that_says_why(
 
 def test_a_fold_must_be_an_integer(tmp_path: Path) -> None:
     reading = read(tmp_path, "path,label,fold\na.wav,roar,1.5\na.wav,roar,2\n")
-    assert reasons(reading) == [(1, "fold: wanted an integer, found '1.5'")]
+    assert reasons(reading) == [(1, "fold: expected an integer, got '1.5'")]
 
 
-def test_a_decimal_comma_is_a_number_between_tabs_and_semicolons(tmp_path: Path) -> None:
+def test_decimal_commas_are_read_between_tabs_and_semicolons(tmp_path: Path) -> None:
     for delimiter in "\t;":
         text = f"{HEADER},low_freq_hz\na.wav,0!5,1!25,roar,9!5\n".replace(",", delimiter).replace(
             "!", ","
@@ -160,11 +170,11 @@ def test_a_decimal_comma_is_a_number_between_tabs_and_semicolons(tmp_path: Path)
         assert reading.annotations[0].extra == {"low_freq_hz": 9.5}
 
 
-def test_a_header_and_no_rows_is_a_recording_without_calls(tmp_path: Path) -> None:
+def test_a_header_without_rows_has_no_calls(tmp_path: Path) -> None:
     assert facts(read(tmp_path, f"\n{HEADER}\n\n")) == []
 
 
-def test_empty_fields_too_many_at_the_end_do_no_harm(tmp_path: Path) -> None:
+def test_empty_surplus_fields_are_ignored(tmp_path: Path) -> None:
     assert facts(read(tmp_path, f"{HEADER}\na.wav,0,1,roar,,\n")) == [("a.wav", 0.0, 1.0, "roar")]
 
 
@@ -172,50 +182,51 @@ def test_empty_fields_too_many_at_the_end_do_no_harm(tmp_path: Path) -> None:
     ("text", "match"),
     [
         ("", "line 1: no column holds the label"),
-        ("a,b\n1,2\n", "line 1: no column holds the label; .* there are 'a', 'b'"),
-        ("\n\nlabel,x,x\n", "line 3: column 'x' is there twice"),
-        ("path,start_s,label\n", "column 'start_s' is start_s, but none is end_s"),
-        ("path,Stop,label\n", "column 'Stop' is end_s, but none is start_s"),
+        ("a,b\n1,2\n", "line 1: no column holds the label; .* available: 'a', 'b'"),
+        ("\n\nlabel,x,x\n", "line 3: column 'x' appears twice"),
+        ("path,start_s,label\n", "column 'start_s' is start_s, but no column is end_s"),
+        ("path,Stop,label\n", "column 'Stop' is end_s, but no column is start_s"),
         (
             "label,path,low_freq_hz,Low Freq (Hz)\n",
-            "columns 'low_freq_hz', 'Low Freq.* are all low_freq_hz",
+            "columns 'low_freq_hz', 'Low Freq.* are both low_freq_hz",
         ),
-        (f'{HEADER}\na.wav,0,1,roar\na.wav,0,1,"roar\n\n', "line 3: in the row that begins here"),
-        (f'{HEADER}\na.wav,0,1,"ro"ar\n', "line 2: in the row that begins here"),
-        ('"label,path\n', "line 1: in the row that begins here"),
+        (f'{HEADER}\na.wav,0,1,roar\na.wav,0,1,"roar\n\n', "line 3: the row that begins here"),
+        (f'{HEADER}\na.wav,0,1,"ro"ar\n', "line 2: the row that begins here"),
+        ('"label,path\n', "line 1: the row that begins here"),
     ],
 )
-def test_a_table_that_cannot_be_understood_is_refused(
-    text: str, match: str, tmp_path: Path
-) -> None:
-    refused(tmp_path, text, match)
+def test_an_unusable_table_is_an_error(text: str, match: str, tmp_path: Path) -> None:
+    check_error(tmp_path, text, match)
 
 
-def test_a_column_that_is_not_there_is_answered_with_the_nearest(tmp_path: Path) -> None:
-    refused(
+def test_a_missing_column_is_an_error_with_the_closest_name(tmp_path: Path) -> None:
+    check_error(
         tmp_path,
         "Species,path\n",
         "no column 'Speceis', .* did you mean 'Species'",
         columns={"label": "Speceis"},
     )
-    with pytest.raises(OptionError, match="'xlabel' is not one of ours; did you mean 'label'"):
+    with pytest.raises(OptionError, match="unknown column 'xlabel'; did you mean 'label'"):
         read(tmp_path, "Species,path\n", columns={"xlabel": "Species"})
 
 
-def test_one_label_may_be_given_for_all_rows(tmp_path: Path) -> None:
+def test_one_label_can_be_given_for_all_rows(tmp_path: Path) -> None:
     reading = read(tmp_path, "path\na.wav\n", label="roar")
     assert facts(reading) == [("a.wav", 0.0, None, "roar")]
     assert "no label column: every row is 'roar'" in reading.notes
 
 
-def test_a_field_may_be_of_any_size(tmp_path: Path) -> None:
+def test_a_field_can_have_any_size(tmp_path: Path) -> None:
     label = "x" * 1_000_000
     assert read(tmp_path, f"{HEADER}\na.wav,0,1,{label}\n").annotations[0].label == label
 
 
-def test_lines_end_where_lines_end_and_nowhere_else(tmp_path: Path) -> None:
+def test_unicode_line_separators_do_not_end_lines(tmp_path: Path) -> None:
     reading = read(tmp_path, f"{HEADER}\ra.wav,0,1,ro\u2028a\x85r\x0b\x1cx\r\na.wav,0,1,b\n")
-    assert [one.label for one in reading.annotations] == ["ro\u2028a\x85r\x0b\x1cx", "b"]
+    assert [annotation.label for annotation in reading.annotations] == [
+        "ro\u2028a\x85r\x0b\x1cx",
+        "b",
+    ]
 
 
 def test_every_encoding_gives_the_same_labels(tmp_path: Path) -> None:
@@ -226,7 +237,7 @@ def test_every_encoding_gives_the_same_labels(tmp_path: Path) -> None:
         assert ("not UTF-8: read as Latin-1" in reading.notes) == (encoding == "latin-1")
 
 
-def test_damaged_utf_16_is_refused_with_its_line(tmp_path: Path) -> None:
+def test_damaged_utf_16_is_an_error_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="line 2: damaged UTF-16"):
         read(tmp_path, f"{HEADER}\nx".encode("utf-16") + b"y")
 
@@ -238,24 +249,32 @@ def call(**facts: Any) -> Annotation:
     )
 
 
-def back(folder: Path, *annotations: Annotation) -> list[Annotation]:
+def write_and_read(folder: Path, *annotations: Annotation) -> list[Annotation]:
     write_annotations(annotations, folder / "out.csv", "csv")
     return read_annotations(folder / "out.csv").annotations
 
 
-def test_the_path_is_called_recording_unless_a_group_is_given(tmp_path: Path) -> None:
-    assert back(tmp_path, call())[0].path == "a.wav"
+def test_the_path_column_is_called_recording_unless_groups_are_given(tmp_path: Path) -> None:
+    assert write_and_read(tmp_path, call())[0].path == "a.wav"
     assert (tmp_path / "out.csv").read_text() == f"{HEADER}\na.wav,0.1,0.3,roar\n"
-    grouped = back(tmp_path, call(recording="g"), call())
-    assert [(one.path, one.recording) for one in grouped] == [("a.wav", "g"), ("a.wav", None)]
+    grouped = write_and_read(tmp_path, call(recording="g"), call())
+    assert [(annotation.path, annotation.recording) for annotation in grouped] == [
+        ("a.wav", "g"),
+        ("a.wav", None),
+    ]
     assert (tmp_path / "out.csv").read_text().startswith("path,recording,start_s")
 
 
-def test_whole_recordings_frames_and_what_is_carried_along_are_read_back(tmp_path: Path) -> None:
-    whole = back(tmp_path, call(start_s=0.0, end_s=None), call())
-    assert [(one.start_s, one.end_s) for one in whole] == [(0.0, None), (0.1, 0.3)]
-    frames = back(tmp_path, call(start_s=5.0, end_s=9.0, in_frames=True))
-    assert [(one.start_s, one.end_s, one.in_frames) for one in frames] == [(5.0, 9.0, True)]
+def test_whole_recordings_frames_and_extra_cells_are_read_back(tmp_path: Path) -> None:
+    whole = write_and_read(tmp_path, call(start_s=0.0, end_s=None), call())
+    assert [(annotation.start_s, annotation.end_s) for annotation in whole] == [
+        (0.0, None),
+        (0.1, 0.3),
+    ]
+    frames = write_and_read(tmp_path, call(start_s=5.0, end_s=9.0, in_frames=True))
+    assert [
+        (annotation.start_s, annotation.end_s, annotation.in_frames) for annotation in frames
+    ] == [(5.0, 9.0, True)]
     more = {
         "fold": 3,
         "low_freq_hz": 1 / 3,
@@ -263,8 +282,8 @@ def test_whole_recordings_frames_and_what_is_carried_along_are_read_back(tmp_pat
         "none": None,
         "Begin File": "x.wav",
     }
-    assert back(tmp_path, call(extra=more), call())[0].extra == more
-    assert back(tmp_path, call(extra=more))[0].path == "a.wav"
+    assert write_and_read(tmp_path, call(extra=more), call())[0].extra == more
+    assert write_and_read(tmp_path, call(extra=more))[0].path == "a.wav"
 
 
 @pytest.mark.parametrize(
@@ -273,16 +292,16 @@ def test_whole_recordings_frames_and_what_is_carried_along_are_read_back(tmp_pat
         ([call(), call(path=None)], "some annotations name their recording and some do not"),
         ([call(path=None, recording="g")], "some annotations name their recording and some do not"),
         ([call(), call(in_frames=True)], "some annotations count frames"),
-        ([call(extra={"label": "x"})], "column 'label' cannot be carried along"),
-        ([call(extra={" ": "x"})], "column ' ' cannot be carried along"),
+        ([call(extra={"label": "x"})], "extra column 'label' has the name of another column"),
+        ([call(extra={" ": "x"})], "extra column ' ' has the name of another column or none"),
         (
             [call(path=None, extra={"Sound_file": "x"})],
-            "'Sound_file', carried along, would be read as path",
+            "extra column 'Sound_file' would be read as path",
         ),
     ],
 )
-def test_what_would_not_be_read_back_is_refused(
+def test_annotations_that_would_not_be_read_back_are_an_error(
     annotations: list[Annotation], match: str, tmp_path: Path
 ) -> None:
     with pytest.raises(OutputError, match=match):
-        back(tmp_path, *annotations)
+        write_and_read(tmp_path, *annotations)

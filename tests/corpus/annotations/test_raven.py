@@ -1,4 +1,4 @@
-"""Raven's selection tables: where the label is, one selection in several views, and many recordings in one table."""
+"""Raven selection tables: label columns, several views, and tables of many recordings."""
 
 from pathlib import Path
 from typing import Any
@@ -41,8 +41,13 @@ def test_the_label_is_found(name: str, tmp_path: Path) -> None:
     reading = read(
         tmp_path, (*HEAD, "Peak Freq (Hz)", "Begin Path", name), (*row(1), 50, "a/b.wav", "roar")
     )
-    (one,) = reading.annotations
-    assert (one.path, one.start_s, one.end_s, one.label) == ("a/b.wav", 1.5, 2.5, "roar")
+    (annotation,) = reading.annotations
+    assert (annotation.path, annotation.start_s, annotation.end_s, annotation.label) == (
+        "a/b.wav",
+        1.5,
+        2.5,
+        "roar",
+    )
     known = {
         "Selection": "1",
         "View": "Spectrogram 1",
@@ -50,11 +55,11 @@ def test_the_label_is_found(name: str, tmp_path: Path) -> None:
         "low_freq_hz": 10.0,
         "high_freq_hz": 200.0,
     }
-    assert one.extra == known | {"Peak Freq (Hz)": "50"}
+    assert annotation.extra == known | {"Peak Freq (Hz)": "50"}
     assert reading.notes == [f"labels from column {name!r}"]
 
 
-def test_the_label_column_may_be_named(tmp_path: Path) -> None:
+def test_the_label_column_can_be_given(tmp_path: Path) -> None:
     reading = read(
         tmp_path,
         (*HEAD, "Annotation", "Caller"),
@@ -67,10 +72,10 @@ def test_the_label_column_may_be_named(tmp_path: Path) -> None:
         read(tmp_path, (*HEAD, "Caller"), (*row(1), "Echo"), columns={"label": "Callerx"})
 
 
-def test_a_label_that_cannot_be_found_is_refused_unless_there_is_one_for_all(
+def test_a_missing_label_column_is_an_error_unless_a_label_is_given(
     tmp_path: Path,
 ) -> None:
-    with pytest.raises(InputError, match="line 1: no column is known to hold the label"):
+    with pytest.raises(InputError, match="line 1: no column holds the label"):
         read(tmp_path, (*HEAD, "Mood", "Caller"), (*row(1), "good", "Echo"))
     assert read(tmp_path, HEAD, row(1), label="roar").annotations[0].label == "roar"
 
@@ -80,8 +85,8 @@ def test_an_empty_table_is_a_recording_without_calls(tmp_path: Path) -> None:
     assert (reading.annotations, reading.rejects) == ([], [])
 
 
-def test_a_table_without_an_end_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"line 1: column End Time \(s\) is missing"):
+def test_a_table_without_end_times_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"line 1: no column End Time \(s\)"):
         read(tmp_path, HEAD[:4], ("1", "Spectrogram 1", 1, 0.5))
 
 
@@ -91,7 +96,7 @@ def test_a_table_without_an_end_is_refused(tmp_path: Path) -> None:
 def test_a_selection_in_several_views_counts_once(views: tuple[str, ...], tmp_path: Path) -> None:
     rows = [(*row(1, view), "roar") for view in views]
     reading = read(tmp_path, (*HEAD, "Annotation"), *rows, (*row(2, "Waveform 1"), "rumble"))
-    assert [(one.label, one.extra["View"]) for one in reading.annotations] == [
+    assert [(annotation.label, annotation.extra["View"]) for annotation in reading.annotations] == [
         ("roar", "Spectrogram 1"),
         ("rumble", "Waveform 1"),
     ]
@@ -99,7 +104,7 @@ def test_a_selection_in_several_views_counts_once(views: tuple[str, ...], tmp_pa
     assert reading.notes[1].startswith(f"{len(views) - 1} rows are further views")
 
 
-def test_the_same_number_for_another_call_is_another_call(tmp_path: Path) -> None:
+def test_selections_with_the_same_number_but_other_times_count(tmp_path: Path) -> None:
     names = (*HEAD, "Begin File", "Annotation")
     reading = read(
         tmp_path,
@@ -121,35 +126,41 @@ def test_a_file_offset_moves_the_times_into_the_recording(tmp_path: Path) -> Non
         (*row(2, begin="0,25", end="0,3"), "a.wav", "0.25", "roar"),
         (*row(3, begin="7", end="8"), "a.wav", "x", "roar"),
     )
-    assert [(one.path, one.start_s, one.end_s) for one in reading.annotations] == [
+    assert [
+        (annotation.path, annotation.start_s, annotation.end_s)
+        for annotation in reading.annotations
+    ] == [
         ("b.wav", 0.1, 0.4),
         ("a.wav", 0.25, 0.3),
     ]
-    assert reading.rejects[0].reason == "File Offset (s): wanted a number, found 'x'"
+    assert reading.rejects[0].reason == "File Offset (s): expected a number, got 'x'"
 
 
-def test_times_that_run_on_over_many_files_are_refused_and_over_few_told(tmp_path: Path) -> None:
+def test_times_that_run_on_over_many_files_are_an_error_and_over_few_a_note(tmp_path: Path) -> None:
     names = (*HEAD, "Begin File", "Annotation")
     calls = [
         (n, "Spectrogram 1", 1, 10 * n, 10 * n + 2, 1, 2, f"{n}.wav", "roar") for n in range(6)
     ]
     with pytest.raises(
-        InputError, match=r"line 1: 6 files are named, times run on .* no column File Offset \(s\)"
+        InputError, match=r"line 1: times run on over 6 files, .* no column File Offset \(s\)"
     ):
         read(tmp_path, names, *calls)
-    for few in (calls[:4], [*calls, (9, "Spectrogram 1", 1, 0, 2, 1, 2, "9.wav", "roar")]):
-        reading = read(tmp_path, names, *few)
-        assert len(reading.annotations) == len(few)
+    for subset in (calls[:4], [*calls, (9, "Spectrogram 1", 1, 0, 2, 1, 2, "9.wav", "roar")]):
+        reading = read(tmp_path, names, *subset)
+        assert len(reading.annotations) == len(subset)
         assert (
-            "no column File Offset (s): times are taken to begin anew with each file"
+            "no column File Offset (s): times are taken to start anew with each file"
             in reading.notes
         )
     assert (
-        len(read(tmp_path, names, *((*c[:7], "one.wav", "roar") for c in calls)).annotations) == 6
+        len(
+            read(tmp_path, names, *((*cells[:7], "one.wav", "roar") for cells in calls)).annotations
+        )
+        == 6
     )
 
 
-def test_the_column_that_names_files_may_be_chosen(tmp_path: Path) -> None:
+def test_the_path_column_can_be_given(tmp_path: Path) -> None:
     names = (*HEAD, "Begin File", "Begin Path", "Annotation")
     cells = (*row(1), "a.wav", "D:\\far\\a.wav", "roar")
     assert read(tmp_path, names, cells).annotations[0].path == "D:\\far\\a.wav"
@@ -158,7 +169,7 @@ def test_the_column_that_names_files_may_be_chosen(tmp_path: Path) -> None:
     )
 
 
-def test_bad_rows_are_rejects(tmp_path: Path) -> None:
+def test_invalid_rows_are_rejects(tmp_path: Path) -> None:
     names = (*HEAD, "Begin File", "Annotation")
     reading = read(
         tmp_path,
@@ -169,18 +180,20 @@ def test_bad_rows_are_rejects(tmp_path: Path) -> None:
         (*row(3), "a.wav", ""),
         (1, "View", 1, 0, 1, "low", 5, "a.wav", "roar"),
     )
-    assert [(one.row, one.reason.partition(",")[0]) for one in reading.rejects] == [
+    assert [
+        (annotation.row, annotation.reason.partition(",")[0]) for annotation in reading.rejects
+    ] == [
         (1, "no recording named"),
-        (2, "wanted 9 fields as in the header"),
+        (2, "expected 9 fields as in the header"),
         (3, "starts and ends at 1.5: a point in time; a segment needs a span"),
         (4, "no label"),
-        (5, "low_freq_hz: wanted a number"),
+        (5, "low_freq_hz: expected a number"),
     ]
     assert reading.annotations == []
 
 
-def test_one_recording_is_not_named_and_many_are(tmp_path: Path) -> None:
-    one = Annotation(
+def test_files_are_named_only_in_a_table_of_many_recordings(tmp_path: Path) -> None:
+    annotation = Annotation(
         "a.wav",
         0.1,
         0.3,
@@ -189,31 +202,35 @@ def test_one_recording_is_not_named_and_many_are(tmp_path: Path) -> None:
         1,
         extra={"low_freq_hz": 10.0, "Begin File": "old", "note": "x"},
     )
-    two = Annotation("b.wav", 0.1, 0.3, "roar", "", 1, extra={"View": "Waveform 1", "Channel": "2"})
+    other = Annotation(
+        "b.wav", 0.1, 0.3, "roar", "", 1, extra={"View": "Waveform 1", "Channel": "2"}
+    )
     path = tmp_path / "x.txt"
-    write_annotations([one], path, "raven")
+    write_annotations([annotation], path, "raven")
     assert path.read_text().splitlines() == [
         "\t".join([*HEAD, "Annotation", "note"]),
         "1\tSpectrogram 1\t1\t0.1\t0.3\t10.0\t\troar\tx",
     ]
-    write_annotations([one, two], path, "raven")
+    write_annotations([annotation, other], path, "raven")
     reading = read_annotations(path)
-    assert [(back.path, back.start_s, back.end_s) for back in reading.annotations] == [
+    assert [(copy.path, copy.start_s, copy.end_s) for copy in reading.annotations] == [
         ("a.wav", 0.1, 0.3),
         ("b.wav", 0.1, 0.3),
     ]
     assert reading.annotations[1].extra["Channel"] == "2"
 
 
-def test_what_a_table_cannot_hold_is_refused(tmp_path: Path) -> None:
-    one = Annotation("a.wav", 0.1, 0.3, "roar", "", 1)
+def test_annotations_that_a_table_cannot_hold_are_an_error(tmp_path: Path) -> None:
+    annotation = Annotation("a.wav", 0.1, 0.3, "roar", "", 1)
     with pytest.raises(OutputError, match="of one recording"):
         write_annotations(
-            [one, Annotation(None, 0.1, 0.3, "roar", "", 1)], tmp_path / "x.txt", "raven"
+            [annotation, Annotation(None, 0.1, 0.3, "roar", "", 1)], tmp_path / "x.txt", "raven"
         )
-    taken = Annotation("a.wav", 0.1, 0.3, "roar", "", 1, extra={"Annotation": "x"})
-    with pytest.raises(OutputError, match="'Annotation' cannot be carried along"):
-        write_annotations([taken], tmp_path / "x.txt", "raven")
+    renamed = Annotation("a.wav", 0.1, 0.3, "roar", "", 1, extra={"Annotation": "x"})
+    with pytest.raises(
+        OutputError, match="extra column 'Annotation' has the name of another column"
+    ):
+        write_annotations([renamed], tmp_path / "x.txt", "raven")
     text = Annotation("a.wav", 0.1, 0.3, "roar", "", 1, extra={"low_freq_hz": "deep"})
     with pytest.raises(OutputError, match="deep"):
         write_annotations([text], tmp_path / "x.txt", "raven")

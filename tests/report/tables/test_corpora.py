@@ -66,7 +66,7 @@ def test_the_evaluated_subset_is_set_apart():
 
 
 def test_different_minimum_lengths_have_a_row():
-    short = replace(elev(), stats=replace(elev().stats, minimum_s=0.25))
+    short = replace(elev(), stats=replace(elev().stats, min_length_s=0.25))
     texts = cells(segment_table([short, ldc()]))
     assert texts["Minimum length (s)"] == ["0.25", "1"]
     assert texts["Segments of at least that length"] == ["376", "4103"]

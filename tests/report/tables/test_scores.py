@@ -151,7 +151,9 @@ def test_notes_explain_every_underline_and_name_baselines_that_are_never_passed(
         "Underlined twice: the first k shown whose mean is above every recurrent baseline"
         in notes(score_table(elev()))
     )
-    assert "No mean shown is above every recurrent baseline of the encoder." in notes(score_table(ldc()))
+    assert "No mean shown is above every recurrent baseline of the encoder." in notes(
+        score_table(ldc())
+    )
     assert "Underlined once: the first k shown whose mean is above AERD." in notes(
         reduced_table(elev())
     )

@@ -1,20 +1,22 @@
-"""Annotation files, in every format people have: files come in, annotations and rejects go out.
+"""Read and write annotation files: each row becomes an annotation or a reject.
 
-formats     the table of formats; reads, recognises and writes
-rows        what makes a row an annotation or a reject, the same for all formats
-delimited, raven, audacity, textgrid, crows   one format each, and all that crowsetta reads beside them
+formats     the table of formats; recognises, reads and writes files
+rows        annotations, rejects and columns, the same for all formats
+text        decodes files, parses and formats single cells
+
+audacity, delimited, raven and textgrid read one format each, crowsetta_formats all that crowsetta
+reads besides; mat_check checks MATLAB files first.
 """
 
 from callshot.corpus.annotations.formats import (
     FORMATS,
     Format,
-    Reading,
     find_format,
     read_annotations,
     recognise,
     write_annotations,
 )
-from callshot.corpus.annotations.rows import Hints
+from callshot.corpus.annotations.rows import Hints, Reading
 
 __all__ = [
     "FORMATS",

@@ -1,88 +1,106 @@
-"""Audacity's label tracks: lines of start, end and label come in, annotations go out, and back.
+"""Audacity label tracks: lines of start, end and label.
 
 A line that begins with a backslash holds the lowest and highest frequency of the label before it.
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 
-from callshot.corpus.annotations.rows import Hints, Rows, Unfit, frequency, number
-from callshot.corpus.annotations.text import pictured, read_text, shown, split_lines, unpictured
-from callshot.corpus.annotations.writing import float_text, refuse_strangers
-from callshot.records import Annotation, Cell
+from callshot.corpus.annotations.rows import (
+    Annotations,
+    Extra,
+    Hints,
+    Reading,
+    check_one_recording,
+    check_spans,
+)
+from callshot.corpus.annotations.text import (
+    FREQUENCIES,
+    RowError,
+    escape_controls,
+    format_float,
+    parse_cell,
+    parse_number,
+    quote,
+    read_text,
+    split_filled_lines,
+    unescape_controls,
+)
 
-BAND = ("low_freq_hz", "high_freq_hz")
+KIND = "an Audacity label track"
+FREQUENCY_MARK = "\\"
 
 
 def recognise(path: Path, head: str, hints: Hints) -> str | None:
-    """See whether the first line, and most lines, begin with two numbers and a tab."""
-    lines = [line for line in split_lines(head) if line.strip()]
-    fitting = [line.startswith("\\\t") or _fits(line) for line in lines]
-    if lines and _fits(lines[0]) and 2 * sum(fitting) >= len(lines):
-        return "its lines are start, end and label, separated by tabs"
-    return None
+    """Recognise a file whose first line and most others begin with two numbers and a tab."""
+    lines = split_filled_lines(head)
+    if not lines or not _is_label(lines[0]):
+        return None
+    count = sum(line.startswith("\\\t") or _is_label(line) for line in lines)
+    if 2 * count < len(lines):
+        return None
+    return "its lines are start, end and label, separated by tabs"
 
 
-def _fits(line: str) -> bool:
-    cells = line.split("\t", 2)
+def _is_label(line: str) -> bool:
     try:
-        return len(cells) == 3 and number(cells[0], "start") <= number(cells[1], "end")
-    except Unfit:
+        start_s, end_s, _ = _split_label(line)
+    except RowError:
         return False
+    return start_s <= end_s
 
 
-def read(rows: Rows, hints: Hints) -> None:
-    """Read a label track; a row is a label, and the frequency line after it belongs to it."""
-    text, notes = read_text(rows.path)
-    rows.notes += notes
-    lines = [line for line in split_lines(text) if line.strip()]
-    row = at = 0
-    while at < len(lines):
-        row += 1
-        followed = (
-            not _of_frequency(lines[at]) and at + 1 < len(lines) and _of_frequency(lines[at + 1])
-        )
-        with rows.judging(row):
-            _add(rows, row, lines[at], lines[at + 1] if followed else "")
-        at += 1 + followed
-
-
-def _of_frequency(line: str) -> bool:
-    return line.startswith("\\")
-
-
-def _add(rows: Rows, row: int, line: str, below: str) -> None:
-    if _of_frequency(line):
-        raise Unfit(f"frequencies without a label before them, found {shown(line)}")
+def _split_label(line: str) -> tuple[float, float, str]:
     cells = line.split("\t", 2)
     if len(cells) < 3:
-        raise Unfit(f"wanted start, end and label separated by tabs, found {shown(line)}")
-    start_s, end_s = number(cells[0], "start"), number(cells[1], "end")
-    rows.add(row, unpictured(cells[2]), start_s, end_s, more=_frequencies(below) if below else {})
+        raise RowError(f"expected start, end and label separated by tabs, got {quote(line)}")
+    start, end, label = cells
+    return parse_number(start, "start"), parse_number(end, "end"), label
 
 
-def _frequencies(line: str) -> dict[str, Cell]:
-    """Read a line of frequencies, where Audacity writes −1 if there is none."""
-    cells = [*line.split("\t"), "", ""][1:3]
-    band = [frequency(cell, name) for cell, name in zip(cells, BAND, strict=True)]
-    return {
-        name: None if value is None or value < 0 else value
-        for name, value in zip(BAND, band, strict=True)
-    }
+def read(reading: Reading, hints: Hints) -> None:
+    """Read a label track; a row is a label and the frequencies on the line below it."""
+    entries: list[tuple[str, str]] = []
+    previous = FREQUENCY_MARK
+    for line in split_filled_lines(read_text(reading.path, reading.notes)):
+        if line.startswith(FREQUENCY_MARK) and not previous.startswith(FREQUENCY_MARK):
+            entries[-1] = (previous, line)
+        else:
+            entries.append((line, ""))
+        previous = line
+    for row, (line, frequencies) in enumerate(entries, start=1):
+        with reading.rejecting(row):
+            _add(reading, row, line, frequencies)
 
 
-def write(annotations: Sequence[Annotation], path: Path) -> str:
-    """Write a label track of one recording; of `more` it can hold the frequencies."""
-    refuse_strangers(annotations, path, "an Audacity label track", recordings=1)
-    return "".join(map(_lines, annotations))
+def _add(reading: Reading, row: int, line: str, frequencies: str) -> None:
+    if line.startswith(FREQUENCY_MARK):
+        raise RowError(f"frequencies without a label before them, got {quote(line)}")
+    start_s, end_s, label = _split_label(line)
+    extra = _parse_frequencies(frequencies) if frequencies else {}
+    reading.add(row, unescape_controls(label), start_s, end_s, extra=extra)
 
 
-def _lines(annotation: Annotation) -> str:
-    times = f"{float_text(annotation.start_s)}\t{float_text(annotation.end_s)}"
-    band = [annotation.extra.get(name) for name in BAND]
-    below = (
-        ""
-        if band == [None, None]
-        else "\\\t" + "\t".join(float_text(value, "-1") for value in band) + "\n"
-    )
-    return f"{times}\t{pictured(annotation.label)}\n{below}"
+def _parse_frequencies(line: str) -> Extra:
+    """Parse a line of frequencies; Audacity writes -1 for a missing one."""
+    _, *cells = [*line.split("\t"), "", ""]
+    extra: Extra = {}
+    for name, cell in zip(FREQUENCIES, cells, strict=False):
+        value = parse_cell(cell, name)
+        extra[name] = None if isinstance(value, float) and value < 0 else value
+    return extra
+
+
+def write(annotations: Annotations, path: Path) -> str:
+    """Return the label track of one recording; frequencies are the only extra cells it can hold."""
+    check_spans(annotations, path, KIND)
+    check_one_recording(annotations, path, KIND)
+    lines = []
+    for annotation in annotations:
+        start = format_float(annotation.start_s)
+        end = format_float(annotation.end_s)
+        lines.append(f"{start}\t{end}\t{escape_controls(annotation.label)}\n")
+        frequencies = [annotation.extra.get(name) for name in FREQUENCIES]
+        if frequencies != [None, None]:
+            low, high = (format_float(value, "-1") for value in frequencies)
+            lines.append(f"{FREQUENCY_MARK}\t{low}\t{high}\n")
+    return "".join(lines)

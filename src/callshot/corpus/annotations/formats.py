@@ -1,88 +1,132 @@
-"""The table of annotation formats: a file comes in, its annotations go out with how it was recognised, and back.
+"""The table of annotation formats, and functions that recognise, read and write files.
 
 A format is one row of FORMATS; they are tried in this order.
 """
 
-import os
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from callshot.corpus.annotations import audacity, crowsetta_formats, delimited, raven, textgrid
-from callshot.corpus.annotations.columns import nearest
-from callshot.corpus.annotations.rows import Hints, Rows
-from callshot.corpus.annotations.text import read_head, shown, split_lines
-from callshot.corpus.annotations.writing import refuse_unfit
-from callshot.errors import InputError, OptionError, OutputError
-from callshot.records import Annotation, Reject
+from callshot.corpus.annotations.rows import Annotations, Hints, Reading, check_annotations
+from callshot.corpus.annotations.text import quote, read_head, split_lines, suggest_name
+from callshot.errors import InputError, OptionError
+from callshot.files import atomic_path
+
+Recogniser = Callable[[Path, str, Hints], str | None]
 
 NO_HINTS = Hints()
 
 
 @dataclass(frozen=True)
 class Format:
-    """One format: `recognise` says why a file with that name and head is in it; `extra` is what must be installed."""
+    """An annotation format.
+
+    `recognise` returns why a file with this name and head is in the format, None if it is not.
+    `extra` is the optional dependency that reading needs.
+    """
 
     name: str
-    title: str
-    recognise: Callable[[Path, str, Hints], str | None]
-    read: Callable[[Rows, Hints], None]
-    write: Callable[[Sequence[Annotation], Path], str] | None = None
+    recognise: Recogniser
+    read: Callable[[Reading, Hints], None]
+    write: Callable[[Annotations, Path], str] | None = None
     extra: str | None = None
 
 
-@dataclass(frozen=True)
-class Reading:
-    """What was read of one file: how it was recognised, each row as an annotation or a reject, and what was decided."""
+def _crowsetta_format(
+    name: str,
+    read_calls: crowsetta_formats.CallReader,
+    suffixes: tuple[str, ...] = (),
+    pattern: str = "",
+    reason: str = "",
+) -> Format:
+    """Return a format that crowsetta reads; without suffixes it is never recognised."""
+    recognise = partial(crowsetta_formats.recognise, suffixes, pattern, reason)
+    read = partial(crowsetta_formats.read, name, read_calls)
+    return Format(name, recognise, read, extra=crowsetta_formats.EXTRA)
 
-    format: str
-    why: str
-    annotations: list[Annotation]
-    rejects: list[Reject]
-    notes: list[str]
 
-
-# fmt: off
 FORMATS = (
-    Format("textgrid", "Praat TextGrid", textgrid.recognise, textgrid.read),
-    Format("raven", "Raven selection table", raven.recognise, raven.read, raven.write),
-    Format("audacity", "Audacity label track", audacity.recognise, audacity.read, audacity.write),
-    Format("birdsong-recognition-dataset", "Annotation.xml of BirdsongRecognition", crowsetta_formats.is_birdsong,
-           crowsetta_formats.reader("birdsong-recognition-dataset", crowsetta_formats.birdsong), extra=crowsetta_formats.EXTRA),
-    Format("notmat", ".not.mat of evsonganaly", crowsetta_formats.is_notmat,
-           crowsetta_formats.reader("notmat", crowsetta_formats.notmat), extra=crowsetta_formats.EXTRA),
-    Format("timit", "TIMIT transcription", crowsetta_formats.is_timit,
-           crowsetta_formats.reader("timit", crowsetta_formats.timit), extra=crowsetta_formats.EXTRA),
-    Format("generic-seq", "crowsetta's generic-seq", crowsetta_formats.never,
-           crowsetta_formats.reader("generic-seq", crowsetta_formats.generic_seq), extra=crowsetta_formats.EXTRA),
-    Format("simple-seq", "crowsetta's simple-seq", crowsetta_formats.never,
-           crowsetta_formats.reader("simple-seq", crowsetta_formats.simple_seq), extra=crowsetta_formats.EXTRA),
-    Format("yarden", ".mat of SongAnnotationGUI", crowsetta_formats.never,
-           crowsetta_formats.reader("yarden", crowsetta_formats.yarden), extra=crowsetta_formats.EXTRA),
-    Format("csv", "CSV, TSV or semicolons", delimited.recognise, delimited.read, delimited.write),
+    Format("textgrid", textgrid.recognise, textgrid.read),
+    Format("raven", raven.recognise, raven.read, raven.write),
+    Format("audacity", audacity.recognise, audacity.read, audacity.write),
+    _crowsetta_format(
+        "birdsong-recognition-dataset",
+        crowsetta_formats.read_birdsong,
+        (".xml",),
+        r"[^<]*(?:<[^A-Za-z_][^<]*)*<Sequences(?![\w.-])",  # the first element
+        "it is XML that begins with <Sequences>",
+    ),
+    _crowsetta_format(
+        "notmat",
+        crowsetta_formats.read_notmat,
+        (".not.mat",),
+        "MATLAB",
+        "it is a MATLAB file called .not.mat",
+    ),
+    _crowsetta_format(
+        "timit",
+        crowsetta_formats.read_timit,
+        (".phn", ".wrd"),
+        r"[0-9]+ [0-9]+ \S",
+        "its lines are two samples and a text, and it is called .phn or .wrd",
+    ),
+    _crowsetta_format("generic-seq", crowsetta_formats.read_generic_seq),
+    _crowsetta_format("simple-seq", crowsetta_formats.read_simple_seq),
+    _crowsetta_format("yarden", crowsetta_formats.read_yarden),
+    Format("csv", delimited.recognise, delimited.read, delimited.write),
 )
-# fmt: on
 
 
 def recognise(path: Path, hints: Hints = NO_HINTS) -> tuple[Format, str] | None:
-    """Find the format of a file by its name and its first 64 KiB, and say why; None where none fits.
+    """Return the format of a file and how it was recognised; None if no format fits.
+
+    Only the name and the first 64 KiB of the file count.
 
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "x.Table.1.selections.txt"
     >>> _ = path.write_text("Selection\\tBegin Time (s)\\tEnd Time (s)\\tSpecies\\n")
-    >>> format, why = recognise(path)
-    >>> format.name, why
+    >>> format, reason = recognise(path)
+    >>> format.name, reason
     ('raven', 'its header has Selection and Begin Time (s)')
     """
-    head = read_head(Path(path))
-    found = ((form, form.recognise(Path(path), head, hints)) for form in FORMATS)
-    return next(((form, why) for form, why in found if why is not None), None)
+    path = Path(path)
+    head = read_head(path)
+    for candidate in FORMATS:
+        reason = candidate.recognise(path, head, hints)
+        if reason is not None:
+            return candidate, reason
+    return None
 
 
 def read_annotations(path: Path, format: str = "auto", hints: Hints = NO_HINTS) -> Reading:
-    """Read an annotation file; every row becomes an annotation or a reject.
+    """Read an annotation file.
 
+    Parameters
+    ----------
+    path : Path
+        The file to read.
+    format : str, optional
+        The name of a format, such as "raven" or "csv"; "auto" recognises it by the content.
+    hints : Hints, optional
+        What you know about the file: its columns, tiers or label.
+
+    Returns
+    -------
+    Reading
+        The annotations, the rejected rows with their reasons, and notes. Every row of the file
+        is an annotation or a reject.
+
+    Raises
+    ------
+    InputError
+        If the file cannot be read, or its format is not recognised.
+    OptionError
+        If the format or a hinted column is unknown.
+
+    Examples
+    --------
     >>> import tempfile
     >>> path = Path(tempfile.mkdtemp()) / "a.txt"
     >>> _ = path.write_text("0.5\\t2.5\\trumble\\n3\\t3\\troar\\n")
@@ -91,48 +135,69 @@ def read_annotations(path: Path, format: str = "auto", hints: Hints = NO_HINTS) 
     ('audacity', 'rumble', 'starts and ends at 3.0: a point in time; a segment needs a span')
     """
     path = Path(path)
-    form, why = _recognised(path, hints) if format == "auto" else (find_format(format), "asked for")
-    rows = Rows(path)
-    form.read(rows, hints)
-    return Reading(form.name, why, rows.annotations, rows.rejects, rows.notes)
+    if format == "auto":
+        recognised = recognise(path, hints)
+        if recognised is None:
+            first_line = split_lines(read_head(path))[0]
+            text = "the file is empty"
+            if first_line:
+                text = f"no annotation format fits, got {quote(first_line)}"
+            raise InputError(
+                f"{path}: line 1: {text}; give its format (--format), or its columns (--columns)"
+            )
+        chosen, reason = recognised
+    else:
+        chosen = find_format(format)
+        reason = "asked for"
+    reading = Reading(path, chosen.name, reason)
+    chosen.read(reading, hints)
+    return reading
 
 
-def write_annotations(annotations: Sequence[Annotation], path: Path, format: str) -> None:
-    """Write an annotation file: the whole of it, or nothing."""
-    form, path = find_format(format), Path(path)
-    if form.write is None:
-        names = ", ".join(form.name for form in FORMATS if form.write is not None)
-        raise OptionError(f"format {format!r} can be read, not written; wanted one of {names}")
-    refuse_unfit(annotations, path)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        unfinished.write_bytes(form.write(annotations, path).encode())
-        unfinished.replace(path)
-    except OutputError:
-        raise
-    except (OSError, ValueError) as error:
-        raise OutputError(
-            f"{path}: cannot be written ({getattr(error, 'strerror', None) or error})"
-        ) from error
-    finally:
-        with suppress(OSError):
-            unfinished.unlink()
+def write_annotations(annotations: Annotations, path: Path, format: str) -> None:
+    """Write an annotation file: the whole of it, or nothing.
 
+    Parameters
+    ----------
+    annotations : sequence of Annotation
+        The annotations to write.
+    path : Path
+        The file to write; an existing one is replaced.
+    format : str
+        "csv", "raven" or "audacity".
 
-def _recognised(path: Path, hints: Hints) -> tuple[Format, str]:
-    found = recognise(path, hints)
-    if found is None:
-        first = split_lines(read_head(path))[0]
-        text = f"no annotation format fits, found {shown(first)}" if first else "the file is empty"
-        raise InputError(f"{path}: line 1: {text}; name the format, or name its columns")
-    return found
+    Raises
+    ------
+    OutputError
+        If the file cannot be written, or the format cannot hold an annotation.
+    OptionError
+        If the format is unknown or can only be read.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from callshot.records import Annotation
+    >>> path = Path(tempfile.mkdtemp()) / "calls.csv"
+    >>> call = Annotation("a.wav", 0.5, 2.5, "rumble", "", None)
+    >>> write_annotations([call], path, "csv")
+    >>> print(path.read_text())
+    recording,start_s,end_s,label
+    a.wav,0.5,2.5,rumble
+    <BLANKLINE>
+    """
+    path = Path(path)
+    write = find_format(format).write
+    if write is None:
+        writable = ", ".join([row.name for row in FORMATS if row.write is not None])
+        raise OptionError(f"format {format!r} is read-only; expected one of {writable}")
+    check_annotations(annotations, path)
+    with atomic_path(path, errors=(ValueError,)) as temporary:
+        temporary.write_bytes(write(annotations, path).encode())
 
 
 def find_format(name: str) -> Format:
-    """Return a format by its name; an unknown one is answered with the nearest."""
-    for form in FORMATS:
-        if form.name == name:
-            return form
-    raise OptionError(
-        f"there is no annotation format {name!r}; {nearest(name, [form.name for form in FORMATS])}"
-    )
+    """Return a format by its name; raise OptionError with the closest name if it is unknown."""
+    formats = {row.name: row for row in FORMATS}
+    if name not in formats:
+        raise OptionError(f"unknown annotation format {name!r}; {suggest_name(name, [*formats])}")
+    return formats[name]

@@ -1,7 +1,8 @@
-"""MATLAB files before SciPy reads them: one comes in, and an error goes out where its parts do not fit together.
+"""Check MATLAB files before SciPy reads them.
 
-SciPy trusts the types and sizes that are written in a file, and one that is damaged can end the whole process. So all
-tags are walked through first. What no annotation needs (objects, sparse matrices, functions) is refused.
+SciPy trusts the types and sizes in a file, and a damaged one can crash the whole process. So all
+tags are checked first. Contents that no annotation needs (objects, sparse matrices, functions) are
+rejected.
 """
 
 import math
@@ -9,132 +10,151 @@ import struct
 import zlib
 from pathlib import Path
 
+from callshot.corpus.annotations.text import read_bytes
 from callshot.errors import InputError
 
 HEADER_BYTES = 128
-MOST_BYTES = 2**26  # of one compressed variable, unpacked
-MOST_NESTED = 32
-INT8, INT32, UINT32, MATRIX, COMPRESSED = 1, 5, 6, 14, 15
-NUMBERS = {1: 1, 2: 1, 3: 2, 4: 2, 5: 4, 6: 4, 7: 4, 9: 8, 12: 8, 13: 8}  # bytes of one, by type
-TEXTS = {1, 2, 4, 16, 17, 18}
-CELL, STRUCT, CHAR, NUMERIC = 1, 2, 4, range(6, 16)
+BYTE_ORDERS = {b"IM": "<", b"MI": ">"}
+MAX_UNPACKED_BYTES = 2**26  # of one compressed variable
+MAX_DEPTH = 32
+# Types of elements.
+INT8 = 1
+INT32 = 5
+UINT32 = 6
+MATRIX = 14
+COMPRESSED = 15
+NUMBER_BYTES = {1: 1, 2: 1, 3: 2, 4: 2, 5: 4, 6: 4, 7: 4, 9: 8, 12: 8, 13: 8}
+TEXTS = (1, 2, 4, 16, 17, 18)
+INTEGER_CODES = {INT32: "i", UINT32: "I"}
+# Classes of variables.
+CELL = 1
+STRUCT = 2
+CHAR = 4
+NUMERIC = range(6, 16)
 COMPLEX = 0x0800
 
 
-class Damage(Exception):
-    """What does not fit."""
+class DamageError(Exception):
+    """The parts of a file do not fit together."""
 
 
-class Parts:
-    """Go through the tagged parts of some bytes."""
+class Elements:
+    """The tagged elements of some bytes, in order."""
 
-    def __init__(self, raw: bytes, order: str) -> None:
-        self.raw, self.order, self.at = raw, order, 0
+    def __init__(self, raw: bytes, byte_order: str) -> None:
+        self.raw = raw
+        self.byte_order = byte_order
+        self.position = 0
 
     def next(self, *types: int) -> tuple[int, bytes]:
-        """Return the type and the bytes of the next part, which must be of one of these types."""
-        kind, size = struct.unpack_from(f"{self.order}II", self._cut(8))
+        """Return the type and the bytes of the next element, which must be of one of `types`."""
+        tag = self._read(8)
+        kind, size = struct.unpack(f"{self.byte_order}II", tag)
         if kind >> 16:  # up to 4 bytes are written into the tag
-            size, kind = kind >> 16, kind & 0xFFFF
-            data = self.raw[self.at - 4 : self.at][:size]
+            size = kind >> 16
+            kind &= 0xFFFF
+            data = tag[4:][:size]
         else:
-            data = self._cut(size)
-            self.at = self.at if kind == COMPRESSED else min(len(self.raw), self.at + -size % 8)
+            data = self._read(size)
+            if kind != COMPRESSED:
+                self.position += -size % 8
         if kind not in types or size != len(data):
-            raise Damage(f"type {kind} of {size} bytes where it cannot be")
+            raise DamageError(f"unexpected type {kind} of {size} bytes")
         return kind, data
 
-    def _cut(self, size: int) -> bytes:
-        data = self.raw[self.at : self.at + size]
+    def next_integers(self, kind: int) -> tuple[int, ...]:
+        """Return the integers of the next element."""
+        _, data = self.next(kind)
+        return struct.unpack(f"{self.byte_order}{len(data) // 4}{INTEGER_CODES[kind]}", data)
+
+    def _read(self, size: int) -> bytes:
+        data = self.raw[self.position : self.position + size]
         if len(data) < size:
-            raise Damage(f"wanted {size} more bytes, found {len(data)}")
-        self.at += size
+            raise DamageError(f"expected {size} more bytes, got {len(data)}")
+        self.position += size
         return data
 
     @property
-    def left(self) -> int:
-        """How many bytes are left."""
-        return len(self.raw) - self.at
+    def remaining(self) -> int:
+        """The number of bytes after the last element; padding may be cut off at the end."""
+        return max(0, len(self.raw) - self.position)
 
 
 def check_mat(path: Path) -> None:
-    """Refuse a MATLAB file that is damaged."""
+    """Raise InputError if a MATLAB file is damaged."""
+    raw = read_bytes(path)
     try:
-        raw = path.read_bytes()
-        if not raw.startswith(b"MATLAB 5.0") or raw[126:128] not in (b"IM", b"MI"):
-            raise Damage("wanted the header of a MATLAB 5.0 file")
-        _check_file(Parts(raw[HEADER_BYTES:], "<" if raw[126:128] == b"IM" else ">"))
-    except (Damage, zlib.error) as error:
-        mend = "save it again, as version 6 or 7"
+        byte_order = BYTE_ORDERS.get(raw[126:HEADER_BYTES])
+        if not raw.startswith(b"MATLAB 5.0") or byte_order is None:
+            raise DamageError("expected the header of a MATLAB 5.0 file")
+        _check_file(Elements(raw[HEADER_BYTES:], byte_order))
+    except (DamageError, struct.error, zlib.error) as error:
         raise InputError(
-            f"{path}: not a MATLAB file that crowsetta could read ({error}); {mend}"
+            f"{path}: not a MATLAB file that crowsetta can read ({error}); "
+            "save it again, as version 6 or 7"
         ) from None
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from None
 
 
-def _check_file(parts: Parts) -> None:
-    while parts.left > 0:
-        kind, data = parts.next(MATRIX, COMPRESSED)
+def _check_file(elements: Elements) -> None:
+    while elements.remaining:
+        kind, data = elements.next(MATRIX, COMPRESSED)
         if kind == COMPRESSED:
-            inner = Parts(_unpacked(data), parts.order)
-            data = inner.next(MATRIX)[1]
-        _check_matrix(data, parts.order, 0)
+            _, data = Elements(_unpack(data), elements.byte_order).next(MATRIX)
+        _check_variable(Elements(data, elements.byte_order), 0)
 
 
-def _unpacked(data: bytes) -> bytes:
+def _unpack(data: bytes) -> bytes:
     unpacker = zlib.decompressobj()
-    raw = unpacker.decompress(data, MOST_BYTES)
+    raw = unpacker.decompress(data, MAX_UNPACKED_BYTES)
     if not unpacker.eof:
-        raise Damage(f"a compressed variable that has no end in {MOST_BYTES} bytes")
+        raise DamageError(f"a compressed variable does not end in {MAX_UNPACKED_BYTES} bytes")
     return raw
 
 
-def _check_matrix(data: bytes, order: str, depth: int) -> None:
-    """Walk through one variable, and all that is in it."""
-    if not data or depth > MOST_NESTED:
-        if data:
-            raise Damage(f"nested over {MOST_NESTED} deep")
+def _check_variable(elements: Elements, depth: int) -> None:
+    """Check a variable and everything in it."""
+    if not elements.raw:
         return
-    parts = Parts(data, order)
-    flags = _integers(parts, UINT32)
-    sizes = _integers(parts, INT32)
-    parts.next(INT8)
-    if len(flags) != 2 or not 2 <= len(sizes) <= 32 or min(sizes) < 0:
-        raise Damage(f"a variable of {len(flags)} flags and shape {sizes[:4]}")
-    _check_content(parts, flags[0], math.prod(sizes), depth)
-    if parts.left > 0:
-        raise Damage(f"{parts.left} bytes too many in a variable")
+    if depth > MAX_DEPTH:
+        raise DamageError(f"nested more than {MAX_DEPTH} deep")
+    flags = elements.next_integers(UINT32)
+    shape = elements.next_integers(INT32)
+    elements.next(INT8)
+    if len(flags) != 2 or not 2 <= len(shape) <= 32 or min(shape) < 0:
+        raise DamageError(f"a variable with {len(flags)} flags and shape {shape[:4]}")
+    _check_content(elements, flags[0], math.prod(shape), depth)
+    if elements.remaining:
+        raise DamageError(f"{elements.remaining} surplus bytes in a variable")
 
 
-def _check_content(parts: Parts, flags: int, count: int, depth: int) -> None:
+def _check_content(elements: Elements, flags: int, count: int, depth: int) -> None:
     kind = flags & 0xFF
     if kind in NUMERIC:
-        for _ in range(2 if flags & COMPLEX else 1):
-            stored, data = parts.next(*NUMBERS)
-            if len(data) != count * NUMBERS[stored]:
-                raise Damage(f"wanted {count} numbers, found {len(data)} bytes of type {stored}")
+        _check_numbers(elements, count)
+        if flags & COMPLEX:
+            _check_numbers(elements, count)
     elif kind == CHAR:
-        parts.next(*TEXTS)
+        elements.next(*TEXTS)
     elif kind in (CELL, STRUCT):
-        count *= _fields(parts) if kind == STRUCT else 1
-        for _ in range(count):  # each takes some bytes, so that a count that is too large ends soon
-            _check_matrix(parts.next(MATRIX)[1], parts.order, depth + 1)
+        if kind == STRUCT:
+            count *= _count_fields(elements)
+        for _ in range(count):  # each needs some bytes: a count that is too large ends soon
+            _, data = elements.next(MATRIX)
+            _check_variable(Elements(data, elements.byte_order), depth + 1)
     else:
-        raise Damage(f"a variable of class {kind}, which no annotation needs")
+        raise DamageError(f"a variable of class {kind}, which no annotation needs")
 
 
-def _fields(parts: Parts) -> int:
-    """Return how many fields a structure has."""
-    width = _integers(parts, INT32)
-    names = parts.next(INT8)[1]
+def _check_numbers(elements: Elements, count: int) -> None:
+    kind, data = elements.next(*NUMBER_BYTES)
+    if len(data) != count * NUMBER_BYTES[kind]:
+        raise DamageError(f"expected {count} numbers, got {len(data)} bytes of type {kind}")
+
+
+def _count_fields(elements: Elements) -> int:
+    """Return the number of fields of a structure."""
+    width = elements.next_integers(INT32)
+    _, names = elements.next(INT8)
     if len(width) != 1 or width[0] <= 0 or len(names) % width[0]:
-        raise Damage("names of fields that do not fit")
+        raise DamageError("the names of fields do not fit")
     return len(names) // width[0]
-
-
-def _integers(parts: Parts, kind: int) -> tuple[int, ...]:
-    data = parts.next(kind)[1]
-    if len(data) % 4:
-        raise Damage(f"{len(data)} bytes where integers are wanted")
-    return struct.unpack(f"{parts.order}{len(data) // 4}{'I' if kind == UINT32 else 'i'}", data)

@@ -1,284 +1,254 @@
-"""Raven's selection tables: a table separated by tabs comes in, annotations go out, and back.
+"""Raven selection tables: columns separated by tabs, one row per selection.
 
-A table of many sounds names each selection's file, and where in that file it begins. A selection that is listed once
-for each view of the sound is one annotation.
+A table of many recordings names the file of each selection, and where in that file it begins. A
+selection that is listed once for each view of the sound becomes one annotation.
 """
 
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
-from callshot.corpus.annotations.columns import (
-    carried_along,
-    carry,
-    even,
+from callshot.corpus.annotations.rows import (
+    Annotations,
+    Hints,
+    Reading,
+    Table,
+    check_extra_columns,
+    check_one_recording,
+    check_spans,
+    extra_columns,
     find_column,
-    listed,
-    mapped_column,
-    plain,
-    read_header,
+    find_columns,
+    normalize_name,
 )
-from callshot.corpus.annotations.rows import Hints, Rows, Unfit, number
-from callshot.corpus.annotations.text import pictured, read_text, shown, split_lines, unpictured
-from callshot.corpus.annotations.writing import carried, float_text, refuse_strangers, refuse_taken
-from callshot.errors import InputError
+from callshot.corpus.annotations.text import (
+    FREQUENCIES,
+    RowError,
+    escape_controls,
+    format_float,
+    list_names,
+    parse_number,
+    quote,
+    read_text,
+    split_filled_lines,
+    split_lines,
+    unescape_controls,
+)
 from callshot.records import Annotation
 
-BEGIN, END, OFFSET = "Begin Time (s)", "End Time (s)", "File Offset (s)"
-BAND = ("Low Freq (Hz)", "High Freq (Hz)")
-# Where people keep the label, in the order in which columns are taken.
+Cells = Mapping[str, str]  # of one row, by column
+
+BEGIN = "Begin Time (s)"
+END = "End Time (s)"
+OFFSET = "File Offset (s)"
+PATHS = ("Begin Path", "Begin File")
+COLUMNS = {BEGIN: [BEGIN], END: [END], OFFSET: [OFFSET], "Begin File": ["Begin File"]}
+VIEW_COLUMNS = {"Selection": ["Selection"], "View": ["View"]}
+SELECTION_KEY = ("path", "Selection", BEGIN, END, OFFSET)
+# Where people keep the label, in the order of preference.
+# fmt: off
 LABELS = (
-    *(
-        "Annotation",
-        "Annotations",
-        "Label",
-        "Labels",
-        "Call Type",
-        "Species",
-        "Common Name",
-        "Species Code",
-    ),
-    *(
-        "Scientific Name",
-        "Species Name",
-        "Call",
-        "Type",
-        "Sound Type",
-        "Class",
-        "Category",
-        "Tags",
-        "Tag",
-        "Code",
-    ),
+    "Annotation", "Annotations", "Label", "Labels", "Call Type", "Species", "Common Name",
+    "Species Code", "Scientific Name", "Species Name", "Call", "Type", "Sound Type", "Class",
+    "Category", "Tags", "Tag", "Code",
 )
-# Raven's own columns that do not end in a unit.
-OWN = {
-    *(
-        "selection",
-        "view",
-        "channel",
-        "beginfile",
-        "endfile",
-        "beginpath",
-        "endpath",
-        "begindate",
-        "enddate",
-    ),
-    *(
-        "beginclocktime",
-        "endclocktime",
-        "begindatetime",
-        "enddatetime",
-        "fileoffset",
-        "score",
-        "occupancy",
-        "length",
-    ),
+# Columns of Raven that do not end in a unit.
+RAVEN_COLUMNS = {
+    "selection", "view", "channel", "beginfile", "endfile", "beginpath", "endpath", "begindate",
+    "enddate", "beginclocktime", "endclocktime", "begindatetime", "enddatetime", "fileoffset",
+    "score", "occupancy", "length",
 }
-REPLACED = {
-    "selection",
-    "view",
-    "channel",
-    "beginfile",
-    "beginpath",
-    "fileoffsets",
-    "lowfreqhz",
+# Extra cells of which the writer makes columns of its own.
+REWRITTEN = {
+    "selection", "view", "channel", "beginfile", "beginpath", "fileoffsets", "lowfreqhz",
     "highfreqhz",
 }
-MAY_BE_CHANCE = (
-    4  # files whose times run on from one to the next, and may yet be those of each file
-)
+# fmt: on
+MAX_FILES_BY_CHANCE = 4  # times of so few files may happen to increase from file to file
 UNIT = re.compile(r"\([^()]*\)$")
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Which column of a selection table is which, and which are only carried along."""
-
-    names: list[str]
-    columns: dict[str, int]
-    others: dict[int, str]
-    label: str | None
-
-    def cell(self, cells: Sequence[str], name: str) -> str | None:
-        """Return a row's cell, or None where there is no such column."""
-        return cells[self.columns[name]] if name in self.columns else None
-
-
 def recognise(path: Path, head: str, hints: Hints) -> str | None:
-    """See whether the first line is the header of a selection table."""
-    lines = (line for line in split_lines(head) if line.strip())
-    names = {plain(name) for name in next(lines, "").split("\t")}
-    return f"its header has Selection and {BEGIN}" if {"selection", plain(BEGIN)} <= names else None
+    """Recognise the header of a selection table."""
+    header, *_ = [*split_filled_lines(head), ""]
+    names = {normalize_name(name) for name in header.split("\t")}
+    if names >= {"selection", normalize_name(BEGIN)}:
+        return f"its header has Selection and {BEGIN}"
+    return None
 
 
-def read(rows: Rows, hints: Hints) -> None:
-    """Read a selection table; a selection that is there in several views is read from one."""
-    text, notes = read_text(rows.path)
-    rows.notes += notes
-    lines = [(i, line) for i, line in enumerate(split_lines(text), start=1) if line.strip()]
-    line, header = lines[0] if lines else (1, "")
-    table = [[unpictured(cell) for cell in row.split("\t")] for _, row in lines[1:]]
-    layout = _lay_out(rows, line, header.split("\t"), hints, empty=not table)
-    _doubt_times(rows, layout, table)
-    dropped = _other_views(layout, table)
-    if dropped:
-        rows.notes.append(
-            f"{len(dropped)} rows are further views of selections and were not counted twice"
-        )
-    for row, cells in enumerate(table, start=1):
-        if row not in dropped:
-            with rows.judging(row):
-                _add(rows, row, layout, even(layout.names, cells))
+def read(reading: Reading, hints: Hints) -> None:
+    """Read a selection table; of a selection in several views, one row is read."""
+    lines = split_lines(read_text(reading.path, reading.notes))
+    filled = [line for line in lines if line.strip()] or lines[:1]
+    header, *selections = [_split_line(line) for line in filled]
+    table = Table(reading.path, lines.index(filled[0]) + 1, header)
+    _assign_columns(reading, table, hints, is_empty=not selections)
+    complete = {
+        row: table.select(cells)
+        for row, cells in enumerate(selections, start=1)
+        if len(cells) >= len(header)
+    }
+    _check_times(reading, table, complete.values())
+    repeated = _find_repeated_views(complete)
+    if repeated:
+        reading.notes.append(f"{len(repeated)} rows are further views and do not count")
+    for row, cells in enumerate(selections, start=1):
+        if row not in repeated:
+            with reading.rejecting(row):
+                _add(reading, row, table, cells, hints)
 
 
-def _doubt_times(rows: Rows, layout: Layout, table: list[list[str]]) -> None:
-    """Note that times of several files are taken to begin anew with each; refuse them where they plainly run on."""
-    if "path" not in layout.columns or OFFSET in layout.columns:
+def _split_line(line: str) -> list[str]:
+    return [unescape_controls(cell) for cell in line.split("\t")]
+
+
+def _assign_columns(reading: Reading, table: Table, hints: Hints, *, is_empty: bool) -> None:
+    path_hint = hints.columns.get("path", "Begin Path")
+    columns = find_columns(table.names, {"path": [path_hint, *PATHS], **COLUMNS})
+    for name in (BEGIN, END):
+        if name not in columns:
+            raise table.error(f"no column {name}; available: {list_names(table.names)}")
+    label = None if is_empty else _find_label_column(reading, table, hints)
+    if label is not None:
+        columns["label"] = label
+    table.assign(columns)
+    table.columns |= find_columns(table.names, VIEW_COLUMNS)  # they are extra cells too
+
+
+def _find_label_column(reading: Reading, table: Table, hints: Hints) -> int | None:
+    """Find the labels: in the given column, under a usual name, or in the only unknown column."""
+    if "label" in hints.columns:
+        return table.find_hinted("label", hints.columns["label"])
+    column = find_column(table.names, LABELS)
+    unknown = [name for name in table.names if not _is_raven_column(name)]
+    if column is None and len(unknown) == 1:
+        column = table.names.index(unknown[0])
+    if column is not None:
+        reading.notes.append(f"labels from column {quote(table.names[column])}")
+    elif hints.label is None:
+        raise table.missing_label()
+    return column
+
+
+def _is_raven_column(name: str) -> bool:
+    return normalize_name(name) in RAVEN_COLUMNS or UNIT.search(name) is not None
+
+
+def _check_times(reading: Reading, table: Table, selections: Iterable[Cells]) -> None:
+    """Check that times start anew with each file if there is no column with the offset.
+
+    Raise InputError if they increase from file to file, over more files than by chance.
+    """
+    if "path" not in table.columns or OFFSET in table.columns:
         return
     ends: dict[str, float] = {}
-    runs_on = True
-    for cells in table:
-        with suppress(Unfit, IndexError):
-            name, begin_s = (
-                cells[layout.columns["path"]],
-                number(cells[layout.columns[BEGIN]], BEGIN),
-            )
-            runs_on = runs_on and all(
-                begin_s >= end_s for other, end_s in ends.items() if other != name
-            )
-            ends[name] = max(number(cells[layout.columns[END]], END), ends.get(name, 0.0))
-    if len(ends) > MAY_BE_CHANCE and runs_on:
-        raise InputError(
-            f"{rows.path}: line 1: {len(ends)} files are named, times run on from one to the next, and there is no "
-            f"column {OFFSET}; add that measurement in Raven and save the table again"
+    is_increasing = True
+    for cells in selections:
+        with suppress(RowError):
+            path = cells["path"]
+            start_s, end_s = _parse_times(cells)
+            earlier = [ends[other] for other in ends if other != path]
+            if start_s < max(earlier, default=start_s):
+                is_increasing = False
+            ends[path] = max(end_s, ends.get(path, 0.0))
+    if len(ends) > MAX_FILES_BY_CHANCE and is_increasing:
+        raise table.error(
+            f"times run on over {len(ends)} files, and there is no column {OFFSET}; "
+            "add that measurement in Raven and save the table again"
         )
     if len(ends) > 1:
-        rows.notes.append(f"no column {OFFSET}: times are taken to begin anew with each file")
+        reading.notes.append(f"no column {OFFSET}: times are taken to start anew with each file")
 
 
-def _lay_out(rows: Rows, line: int, header: list[str], hints: Hints, *, empty: bool) -> Layout:
-    names = read_header(rows.path, line, [unpictured(name) for name in header])
-    found = {name: find_column(names, [name]) for name in ("Selection", "View", BEGIN, END, OFFSET)}
-    for name in (BEGIN, END):
-        if found[name] is None:
-            raise InputError(
-                f"{rows.path}: line {line}: column {name} is missing; there are {listed(names)}"
-            )
-    found["path"] = find_column(
-        names, [hints.columns.get("path", "Begin Path"), "Begin Path", "Begin File"]
-    )
-    found["file"] = find_column(names, ["Begin File"])
-    found["label"] = None if empty else _label_column(rows, line, names, hints)
-    columns = {name: i for name, i in found.items() if i is not None}
-    used = {i for name, i in columns.items() if name not in ("Selection", "View")}
-    return Layout(names, columns, carried_along(rows.path, line, names, used), hints.label)
+def _find_repeated_views(selections: Mapping[int, Cells]) -> set[int]:
+    """Return the rows that show a selection again; its first spectrogram is kept, if it has one."""
+    views = defaultdict[tuple[str | None, ...], dict[int, str]](dict)
+    for row, cells in selections.items():
+        if "View" in cells and cells.get("Selection"):
+            key = tuple(map(cells.get, SELECTION_KEY))
+            views[key][row] = cells["View"]
+    repeated: set[int] = set()
+    for row_views in views.values():
+        spectrograms = filter(_is_spectrogram, row_views.values())
+        first = next(spectrograms, next(iter(row_views.values())))
+        repeated |= {row for row, view in row_views.items() if view != first}
+    return repeated
 
 
-def _label_column(rows: Rows, line: int, names: list[str], hints: Hints) -> int | None:
-    """Find the labels: where the user says, under a usual name, or in the only column that is not Raven's own."""
-    if "label" in hints.columns:
-        return mapped_column(rows.path, line, names, "label", hints.columns["label"])
-    strange = [
-        i for i, name in enumerate(names) if plain(name) not in OWN and not UNIT.search(name)
-    ]
-    found = find_column(names, LABELS)
-    if found is None and len(strange) == 1:
-        found = strange[0]
-    if found is not None:
-        rows.notes.append(f"labels from column {shown(names[found])}")
-    elif hints.label is None:
-        text = (
-            f"no column is known to hold the label; name it (--columns label=…), or give one label for all rows "
-            f"(--label …); there are {listed(names)}"
-        )
-        raise InputError(f"{rows.path}: line {line}: {text}")
-    return found
-
-
-def _other_views(layout: Layout, table: list[list[str]]) -> set[int]:
-    """Return the rows that show a selection again in another view, the first spectrogram being the one to keep."""
-    kept: dict[tuple[str | None, ...], str] = {}
-    seen = []
-    for row, cells in enumerate(table, start=1):
-        if (
-            "View" in layout.columns
-            and len(cells) >= len(layout.names)
-            and layout.cell(cells, "Selection")
-        ):
-            key = tuple(
-                layout.cell(cells, name) for name in ("path", "Selection", BEGIN, END, OFFSET)
-            )
-            view = layout.cell(cells, "View") or ""
-            seen.append((row, key, view))
-            if key not in kept or (_spectrogram(view) and not _spectrogram(kept[key])):
-                kept[key] = view
-    return {row for row, key, view in seen if view != kept[key]}
-
-
-def _spectrogram(view: str) -> bool:
+def _is_spectrogram(view: str) -> bool:
     return view.strip().lower().startswith("spectrogram")
 
 
-def _add(rows: Rows, row: int, layout: Layout, cells: list[str]) -> None:
-    path, label = layout.cell(cells, "path"), layout.cell(cells, "label")
+def _add(reading: Reading, row: int, table: Table, cells: list[str], hints: Hints) -> None:
+    known = table.split(cells)
+    path = known.get("path")
     if path is not None and not path.strip():
-        path = layout.cell(cells, "file") or ""
+        path = known.get("Begin File", "")
         if not path.strip():
-            raise Unfit("no recording named")
-    start_s, end_s = _span(layout, cells)
-    label = (layout.label or "") if label is None else label
-    rows.add(row, label, start_s, end_s, path=path, more=carry(layout.others, cells))
+            raise RowError("no recording named")
+    start_s, end_s = _parse_times(known)
+    label = known.get("label", hints.label or "")
+    reading.add(row, label, start_s, end_s, path=path, extra=table.parse_extra(cells))
 
 
-def _span(layout: Layout, cells: list[str]) -> tuple[float, float]:
-    """Return the times in the recording: those in the table, moved to where the selection begins in its file.
+def _parse_times(cells: Cells) -> tuple[float, float]:
+    """Return the times in the recording: those of the table, moved to the offset in the file.
 
-    They are moved as the decimals that they are written in, so that 3600.1 to 3600.4 at 0.1 is 0.1 to 0.4.
+    They are moved as decimals, so that 3600.1 to 3600.4 s at offset 0.1 s is 0.1 to 0.4 s.
     """
-    start_s, end_s = (number(cells[layout.columns[name]], name) for name in (BEGIN, END))
-    offset = layout.cell(cells, OFFSET)
-    if offset is None:
+    start_s = parse_number(cells[BEGIN], BEGIN)
+    end_s = parse_number(cells[END], END)
+    if OFFSET not in cells:
         return start_s, end_s
-    offset_s = number(offset, OFFSET)
-    moved = Decimal(repr(offset_s)) + (Decimal(repr(end_s)) - Decimal(repr(start_s)))
-    return offset_s, float(moved)
+    offset_s = parse_number(cells[OFFSET], OFFSET)
+    length_s = Decimal(repr(end_s)) - Decimal(repr(start_s))
+    return offset_s, float(Decimal(repr(offset_s)) + length_s)
 
 
-def write(annotations: Sequence[Annotation], path: Path) -> str:
-    """Write a selection table; of many recordings, each row names its own. A group of recordings has no place in it."""
-    refuse_strangers(annotations, path, "a selection table", recordings=None)
-    many = len({one.path for one in annotations}) > 1
-    if many and any(one.path is None for one in annotations):
-        refuse_strangers(annotations, path, "a selection table without Begin File", recordings=1)
-    own = [
-        "Selection",
-        "View",
-        "Channel",
-        BEGIN,
-        END,
-        *BAND,
-        *(["Begin File", OFFSET] if many else []),
-        "Annotation",
+def write(annotations: Annotations, path: Path) -> str:
+    """Return a selection table; with many recordings, each row names its file.
+
+    Groups of recordings are not written.
+    """
+    check_spans(annotations, path, "a selection table")
+    paths = {annotation.path for annotation in annotations}
+    if None in paths:
+        check_one_recording(annotations, path, "a selection table without Begin File")
+    is_many = len(paths) > 1
+    names = ["Selection", "View", "Channel", BEGIN, END, "Low Freq (Hz)", "High Freq (Hz)"]
+    if is_many:
+        names += ["Begin File", OFFSET]
+    names.append("Annotation")
+    extra = [n for n in extra_columns(annotations) if normalize_name(n) not in REWRITTEN]
+    check_extra_columns(names, extra, path)
+    table = [[*names, *extra]]
+    for selection, annotation in enumerate(annotations, start=1):
+        cells = _format_selection(selection, annotation, is_many=is_many)
+        cells += [_format_extra(annotation, name) for name in extra]
+        table.append(cells)
+    lines = ["\t".join(map(escape_controls, cells)) for cells in table]
+    return "\n".join([*lines, ""])
+
+
+def _format_selection(selection: int, annotation: Annotation, *, is_many: bool) -> list[str]:
+    start = format_float(annotation.start_s)
+    cells = [
+        str(selection),
+        _format_extra(annotation, "View") or "Spectrogram 1",
+        _format_extra(annotation, "Channel") or "1",
+        start,
+        format_float(annotation.end_s),
     ]
-    more = [name for name in carried(annotations) if plain(name) not in REPLACED]
-    refuse_taken(own, more, path)
-    table = [[*own, *more]]
-    for i, one in enumerate(annotations, start=1):
-        table.append([*_cells(i, one, many=many), *(_text(one.extra.get(name)) for name in more)])
-    return "".join("\t".join(map(pictured, row)) + "\n" for row in table)
+    cells += [format_float(annotation.extra.get(name)) for name in FREQUENCIES]
+    if is_many:
+        cells += [annotation.path or "", start]
+    return [*cells, annotation.label]
 
 
-def _cells(selection: int, one: Annotation, *, many: bool) -> list[str]:
-    start = float_text(one.start_s)
-    seen = [_text(one.extra.get("View")) or "Spectrogram 1", _text(one.extra.get("Channel")) or "1"]
-    band = [float_text(one.extra.get(name)) for name in ("low_freq_hz", "high_freq_hz")]
-    place = [one.path or "", start] if many else []
-    return [str(selection), *seen, start, float_text(one.end_s), *band, *place, one.label]
-
-
-def _text(value: object) -> str:
+def _format_extra(annotation: Annotation, name: str) -> str:
+    value = annotation.extra.get(name)
     return "" if value is None else str(value)

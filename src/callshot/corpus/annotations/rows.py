@@ -1,62 +1,85 @@
-"""Rows of an annotation file: times and labels come in, from any format; annotations and rejects go out."""
+"""Rows and columns of annotation files, the same for all formats.
+
+`Reading` collects the annotations and rejects of a file. `Table` finds out which column of a table
+holds what. The checks of writers are here too: what one format writes, its reader takes.
+"""
 
 import math
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from callshot.corpus.annotations.text import shown
+from callshot.corpus.annotations.text import (
+    RowError,
+    list_names,
+    parse_cell,
+    quote,
+    suggest_name,
+)
+from callshot.errors import InputError, OutputError
 from callshot.records import Annotation, Cell, Reject
 
-# No two parts of these can match the same digits: a long run of them must not be tried in every division.
-NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
-MISSING = ("", "na", "nan")  # how R and pandas write that there is none
+Annotations = Sequence[Annotation]
+Cells = Sequence[str]
+Extra = dict[str, Cell]
+
+TYPED = {"lowfreqhz": "low_freq_hz", "highfreqhz": "high_freq_hz", "fold": "fold"}
 
 
 @dataclass(frozen=True)
 class Hints:
-    """What the user says about annotation files.
+    """What the user knows about annotation files.
 
-    `columns` names their column for ours, {"label": "Species"}; `tiers` the TextGrid tiers that hold calls; `known`
-    tells whether a text is one of the corpus's labels; `label` is the label of all rows where no column has one; `but`
-    are files and folders that hold none, wherever they are.
+    Parameters
+    ----------
+    columns
+        Columns of a table by callshot's names, such as `{"label": "Species"}`.
+    tiers
+        Names of the TextGrid tiers that hold calls.
+    known
+        Function that returns whether a text is one of the labels of the corpus. Without `tiers`,
+        it chooses the tiers to read.
+    label
+        Label of all rows of a table without a label column.
+    exclude
+        Files and folders to skip.
+
+    Examples
+    --------
+    >>> Hints(columns={"label": "Species"}).columns["label"]
+    'Species'
     """
 
     columns: Mapping[str, str] = field(default_factory=dict)
     tiers: tuple[str, ...] = ()
     known: Callable[[str], bool] | None = None
     label: str | None = None
-    but: tuple[Path, ...] = ()
-
-
-class Unfit(Exception):
-    """A row that cannot be an annotation; the message is the reason."""
+    exclude: tuple[Path, ...] = ()
 
 
 @dataclass
-class Rows:
-    """What has been read of a file so far."""
+class Reading:
+    """The content of one annotation file: each row is an annotation or a reject.
+
+    `reason` is how the format was recognised, `notes` are decisions that the user should know.
+    """
 
     path: Path
+    format: str
+    reason: str
     annotations: list[Annotation] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    @property
-    def file(self) -> str:
-        """Its path, as annotations and rejects carry it."""
-        return str(self.path)
-
     @contextmanager
-    def judging(self, row: int) -> Iterator[None]:
-        """Turn a row that is unfit into a reject."""
+    def rejecting(self, row: int) -> Iterator[None]:
+        """Turn a RowError into a reject."""
         try:
             yield
-        except Unfit as unfit:
-            self.rejects.append(Reject(self.file, row, str(unfit)))
+        except RowError as error:
+            self.rejects.append(Reject(str(self.path), row, str(error)))
 
     def add(
         self,
@@ -68,62 +91,185 @@ class Rows:
         path: str | None = None,
         recording: str | None = None,
         in_frames: bool = False,
-        more: Mapping[str, Cell] | None = None,
+        extra: Extra | None = None,
     ) -> None:
-        """Add an annotation, or raise Unfit."""
-        reason = fault(label, start_s, end_s)
-        if reason is not None:
-            raise Unfit(reason)
-        self.annotations.append(
-            Annotation(
-                path, start_s, end_s, label, self.file, row, recording, in_frames, more or {}
+        """Add an annotation; raise RowError if it is not valid."""
+        annotation = Annotation(
+            path,
+            start_s,
+            end_s,
+            label,
+            str(self.path),
+            row,
+            recording,
+            in_frames,
+            extra or {},
+        )
+        check_annotation(annotation)
+        self.annotations.append(annotation)
+
+
+def check_annotation(annotation: Annotation) -> None:
+    """Raise RowError if an annotation has impossible times or no label."""
+    start_s = annotation.start_s
+    end_s = annotation.end_s
+    for time in (start_s, end_s):
+        if time is not None and not math.isfinite(time):
+            raise RowError(f"expected a finite time, got {time!r}")
+    if start_s < 0:
+        raise RowError(f"starts at {start_s!r}; a time cannot be negative")
+    if end_s is None:
+        if start_s != 0:
+            raise RowError(f"starts at {start_s!r} and has no end")
+    elif start_s > end_s:
+        raise RowError(f"starts at {start_s!r}, after its end at {end_s!r}")
+    elif start_s == end_s:
+        raise RowError(f"starts and ends at {start_s!r}: a point in time; a segment needs a span")
+    if not annotation.label.strip():
+        raise RowError("no label")
+
+
+def check_annotations(annotations: Annotations, path: Path) -> None:
+    """Raise OutputError for the first annotation that no reader would accept."""
+    for number, annotation in enumerate(annotations, start=1):
+        try:
+            check_annotation(annotation)
+        except RowError as error:
+            raise OutputError(f"{path}: annotation {number} cannot be written: {error}") from None
+
+
+def check_spans(annotations: Annotations, path: Path, kind: str) -> None:
+    """Raise OutputError unless all annotations have a start and end in seconds."""
+    for number, annotation in enumerate(annotations, start=1):
+        if annotation.end_s is None:
+            raise OutputError(
+                f"{path}: annotation {number} is on a whole recording; "
+                f"{kind} needs start and end; write CSV instead"
             )
+        if annotation.in_frames:
+            raise OutputError(f"{path}: annotation {number} counts frames; {kind} needs seconds")
+
+
+def check_one_recording(annotations: Annotations, path: Path, kind: str) -> None:
+    """Raise OutputError if annotations are on several recordings."""
+    count = len({annotation.path for annotation in annotations})
+    if count > 1:
+        raise OutputError(
+            f"{path}: {kind} is of one recording, but the annotations are of {count}; "
+            "write one file for each"
         )
 
 
-def fault(label: str, start_s: float, end_s: float | None) -> str | None:
-    """Say why there can be no such annotation, if there is a reason.
+def extra_columns(annotations: Annotations) -> list[str]:
+    """Return the names of all extra cells, in the order of their first use."""
+    names: dict[str, None] = {}
+    for annotation in annotations:
+        names |= dict.fromkeys(annotation.extra)
+    return list(names)
 
-    >>> fault("rumble", 2.0, 1.5)
-    'starts at 2.0, after its end at 1.5'
+
+def check_extra_columns(names: Collection[str], extra: Iterable[str], path: Path) -> None:
+    """Raise OutputError if an extra column has no name, or that of a column of the format."""
+    for name in extra:
+        if name in names or not name.strip():
+            raise OutputError(
+                f"{path}: extra column {name!r} has the name of another column or none; rename it"
+            )
+
+
+def normalize_name(name: str) -> str:
+    """Reduce the name of a column to its letters and digits.
+
+    >>> normalize_name("Begin Time (s)")
+    'begintimes'
     """
-    for time in (start_s, end_s):
-        if time is not None and not math.isfinite(time):
-            return f"wanted a finite time, found {time!r}"
-    if start_s < 0:
-        return f"starts at {start_s!r}; a time cannot be negative"
-    if end_s is not None and start_s > end_s:
-        return f"starts at {start_s!r}, after its end at {end_s!r}"
-    if end_s == start_s:
-        return f"starts and ends at {start_s!r}: a point in time; a segment needs a span"
-    return None if label.strip() else "no label"
+    return "".join(filter(str.isalnum, name.casefold()))
 
 
-def number(text: str, name: str, *, comma: bool = True) -> float:
-    """Read a number that must be there, with a decimal comma where that cannot be a separator.
+def find_column(names: Cells, wanted: Iterable[str], exclude: Collection[int] = ()) -> int | None:
+    """Return the index of the first wanted column, by exact or else by normalized name."""
+    columns = {name: index for index, name in enumerate(names) if index not in exclude}
+    normalized = {normalize_name(name): index for name, index in reversed(columns.items())}
+    for name in wanted:
+        column = columns.get(name, normalized.get(normalize_name(name)))
+        if column is not None:
+            return column
+    return None
 
-    >>> number("1,5", "start_s")
-    1.5
+
+def find_columns(names: Cells, wanted: Mapping[str, Iterable[str]]) -> dict[str, int]:
+    """Find several columns, each by any of its names; missing ones are left out."""
+    columns = {key: find_column(names, synonyms) for key, synonyms in wanted.items()}
+    return {key: column for key, column in columns.items() if column is not None}
+
+
+class Table:
+    """The header of a table. `columns` and `extra` are numbers of columns by name.
+
+    Extra columns are kept as text, except frequencies and folds, which are numbers.
     """
-    digits = text.strip()
-    if comma and "." not in digits:
-        digits = digits.replace(",", ".", 1)
-    if NUMBER.fullmatch(digits) is None:
-        raise Unfit(f"{name}: wanted a number, found {shown(text)}")
-    value = float(digits)
-    if math.isinf(value):
-        raise Unfit(f"{name}: wanted a finite number, found {shown(text)}")
-    return value
 
+    def __init__(
+        self, path: Path, line: int, header: Iterable[str], *, decimal_comma: bool = True
+    ) -> None:
+        self.path = path
+        self.line = line
+        self.decimal_comma = decimal_comma
+        self.columns: dict[str, int] = {}
+        self.extra: dict[str, int] = {}
+        self.names = [name.strip() or f"column {i}" for i, name in enumerate(header, start=1)]
+        repeated = [name for name, count in Counter(self.names).items() if count > 1]
+        if repeated:
+            raise self.error(f"column {quote(repeated[0])} appears twice; rename or remove one")
 
-def frequency(text: str, name: str, *, comma: bool = True) -> float | None:
-    """Read a frequency; None where there is none."""
-    return None if text.strip().lower() in MISSING else number(text, name, comma=comma)
+    def error(self, text: str) -> InputError:
+        """Return an error about the header."""
+        return InputError(f"{self.path}: line {self.line}: {text}")
 
+    def find_hinted(self, name: str, hint: str) -> int:
+        """Return the column that the user gave for one of callshot's."""
+        column = find_column(self.names, [hint])
+        if column is None:
+            suggestion = suggest_name(hint, self.names)
+            raise self.error(f"no column {quote(hint)}, given for {name}; {suggestion}")
+        return column
 
-def integer(text: str, name: str) -> int | None:
-    """Read an integer; None where there is none."""
-    digits = text.strip()
-    if digits and INTEGER.fullmatch(digits) is None:
-        raise Unfit(f"{name}: wanted an integer, found {shown(text)}")
-    return int(digits) if digits else None
+    def missing_label(self) -> InputError:
+        """Return the error that no column holds the label."""
+        return self.error(
+            "no column holds the label; give it (--columns label=…), "
+            f"or one label for all rows (--label …); available: {list_names(self.names)}"
+        )
+
+    def assign(self, columns: Mapping[str, int]) -> None:
+        """Set the columns that hold something; all others are extra."""
+        self.columns = {**columns}
+        assigned = {*columns.values()}
+        for index, name in enumerate(self.names):
+            if index not in assigned:
+                self._add_extra(index, TYPED.get(normalize_name(name), name))
+
+    def _add_extra(self, index: int, name: str) -> None:
+        if name in self.extra:
+            twin = self.names[self.extra[name]]
+            names = list_names([twin, self.names[index]])
+            raise self.error(f"columns {names} are both {name}; remove one")
+        self.extra[name] = index
+
+    def split(self, cells: Cells) -> dict[str, str]:
+        """Return the cells of a row by callshot's names; surplus cells must be empty."""
+        width = len(self.names)
+        if len(cells) < width or any(cells[width:]):
+            raise RowError(f"expected {width} fields as in the header, got {len(cells)}")
+        return self.select(cells)
+
+    def select(self, cells: Cells) -> dict[str, str]:
+        """Return the cells of a complete row by callshot's names."""
+        return {name: cells[column] for name, column in self.columns.items()}
+
+    def parse_extra(self, cells: Cells) -> Extra:
+        """Return the cells of the extra columns of a row; None for empty ones."""
+        return {
+            name: parse_cell(cells[column], name, decimal_comma=self.decimal_comma)
+            for name, column in self.extra.items()
+        }

@@ -1,48 +1,84 @@
-"""Text of annotation files: bytes come in, in the encodings people have, text and its lines go out.
+"""Text of annotation files: decode files, parse and format single cells.
 
-Lines end at \\n, \\r\\n or \\r and nowhere else: a label may hold the other characters that Unicode calls line ends.
-A line format cannot hold a tab or a line end in a label; there they are written as the control pictures ␉ ␊ ␍, and a
-picture that is in the label itself follows a ␛.
+Lines end at \\n, \\r\\n or \\r and nowhere else: a label may hold other Unicode line separators.
+Line formats cannot hold a tab or a line end in a label. They are written there as the control
+pictures ␉ ␊ ␍; a picture that belongs to the label itself is written after a ␛.
 """
 
-import codecs
+import math
 import re
+from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 from callshot.errors import InputError
+from callshot.files import error_reason
+from callshot.records import Cell
 
 HEAD_BYTES = 65536
-BOMS = (
-    (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
+QUOTED_LENGTH = 60
+LISTED_NAMES = 12
+# Byte order marks; UTF-16 without one shows by the NULs beside its letters.
+ENCODINGS = {
+    "utf-8": re.compile(rb"\xef\xbb\xbf"),
+    "utf-16-le": re.compile(rb"\xff\xfe|(?=[^\0]\0[^\0]\0)"),
+    "utf-16-be": re.compile(rb"\xfe\xff|(?=\0[^\0]\0[^\0])"),
+}
+# No two parts of it match the same digits: a long run of them is tried in one way only.
+NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+MISSING = ("", "na", "nan")  # as R and pandas write it
+FREQUENCIES = ("low_freq_hz", "high_freq_hz")
+CONTROLS = {"␉": "\t", "␊": "\n", "␍": "\r"}
+ESCAPES = str.maketrans(
+    {"\t": "␉", "\n": "␊", "\r": "␍", "␉": "␛␉", "␊": "␛␊", "␍": "␛␍", "␛": "␛␛"}
 )
-PICTURES = str.maketrans(
-    {"\t": "␉", "\n": "␊", "\r": "␍"} | {picture: f"␛{picture}" for picture in "␉␊␍␛"}
-)
-PICTURED = {"␉": "\t", "␊": "\n", "␍": "\r"}
+ESCAPED = re.compile("␛([␉␊␍␛])|[␉␊␍]")
 
 
-def read_text(path: Path) -> tuple[str, list[str]]:
-    """Read a file as text, and note what had to be guessed."""
-    raw = _read(path)
-    encoding, skip = _encoding(raw)
+class RowError(Exception):
+    """A row is not an annotation; the message is the reason."""
+
+
+def read_bytes(path: Path, size: int = -1) -> bytes:
+    """Read a file, or only its first bytes; raise InputError if that fails."""
     try:
-        return raw[skip:].decode(encoding), []
+        if path.exists() and not path.is_file():  # opening a pipe would wait forever
+            raise OSError("not a regular file")
+        with path.open("rb") as stream:
+            return stream.read(size)
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path}: cannot be read ({error_reason(error)})") from None
+
+
+def read_text(path: Path, notes: list[str]) -> str:
+    """Read a file as text; append a note if its encoding is a guess."""
+    encoding, raw = _detect_encoding(read_bytes(path))
+    try:
+        return raw.decode(encoding)
     except UnicodeDecodeError as error:
         if encoding == "utf-8":
-            return raw[skip:].decode("latin-1"), ["not UTF-8: read as Latin-1"]
-        line = raw[skip : skip + error.start].decode(encoding).count("\n") + 1
+            notes.append("not UTF-8: read as Latin-1")
+            return raw.decode("latin-1")
+        line = raw[: error.start].decode(encoding).count("\n") + 1
         raise InputError(
             f"{path}: line {line}: damaged UTF-16 ({error.reason}); save the file as UTF-8"
         ) from None
 
 
 def read_head(path: Path) -> str:
-    """Read the first 64 KiB as text; what cannot be decoded is replaced."""
-    raw = _read(path, HEAD_BYTES)
-    encoding, skip = _encoding(raw)
-    return raw[skip:].decode(encoding, "replace")
+    """Read the first 64 KiB as text; undecodable bytes are replaced."""
+    encoding, raw = _detect_encoding(read_bytes(path, HEAD_BYTES))
+    return raw.decode(encoding, "replace")
+
+
+def _detect_encoding(raw: bytes) -> tuple[str, bytes]:
+    """Return the encoding of a text, and the text without its byte order mark."""
+    for encoding, mark in ENCODINGS.items():
+        match = mark.match(raw)
+        if match is not None:
+            return encoding, raw[match.end() :]
+    return "utf-8", raw
 
 
 def split_lines(text: str) -> list[str]:
@@ -54,48 +90,92 @@ def split_lines(text: str) -> list[str]:
     return text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
 
 
-def pictured(text: str) -> str:
-    r"""Write what a line format cannot hold as control pictures.
+def split_filled_lines(text: str) -> list[str]:
+    """Split text into lines, without the blank ones."""
+    return [line for line in split_lines(text) if line.strip()]
 
-    >>> pictured("two\twords")
+
+def escape_controls(text: str) -> str:
+    r"""Replace tabs and line ends by control pictures.
+
+    >>> escape_controls("two\twords")
     'two␉words'
     """
-    return text.translate(PICTURES)
+    return text.translate(ESCAPES)
 
 
-def unpictured(text: str) -> str:
-    """Undo `pictured`."""
+def unescape_controls(text: str) -> str:
+    """Undo `escape_controls`."""
     if text.isascii():  # as most cells are
         return text
-    return re.sub("␛([␉␊␍␛])|[␉␊␍]", lambda found: found[1] or PICTURED[found[0]], text)
+    return ESCAPED.sub(lambda match: match[1] or CONTROLS[match[0]], text)
 
 
-def shown(value: str | float) -> str:
-    """Quote a value in a message, on one line and not too long."""
-    if isinstance(value, str) and len(value) > 60:
-        return f"{value[:60]!r}…"
-    return repr(value)
+def quote(text: str) -> str:
+    """Quote a text for a message, on one line and not too long."""
+    if len(text) > QUOTED_LENGTH:
+        return f"{text[:QUOTED_LENGTH]!r}…"
+    return repr(text)
 
 
-def _encoding(raw: bytes) -> tuple[str, int]:
-    """Tell the encoding, and how many bytes its mark takes; UTF-16 without one shows by the NULs beside its letters."""
-    for mark, name in BOMS:
-        if raw.startswith(mark):
-            return name, len(mark)
-    if re.match(rb"[^\0]\0[^\0]\0", raw):
-        return "utf-16-le", 0
-    return ("utf-16-be", 0) if re.match(rb"\0[^\0]\0[^\0]", raw) else ("utf-8", 0)
+def list_names(names: Sequence[str]) -> str:
+    """List names for a message, but not too many."""
+    quoted = [quote(name) for name in names[:LISTED_NAMES]]
+    if len(names) > LISTED_NAMES:
+        quoted.append("…")
+    return ", ".join(quoted) or "none"
 
 
-def _read(path: Path, size: int = -1) -> bytes:
-    try:
-        if path.exists() and not path.is_file():  # opening a pipe would wait for ever
-            raise InputError(f"{path}: wanted an annotation file, found no regular file")
-        with path.open("rb") as stream:
-            return stream.read(size)
-    except (OSError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(
-            f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})"
-        ) from None
+def suggest_name(name: str, names: Sequence[str]) -> str:
+    """Suggest the name closest to an unknown one, and list all.
+
+    >>> suggest_name("Speceis", ["Selection", "Species"])
+    "did you mean 'Species'? available: 'Selection', 'Species'"
+    """
+    spellings = {other[:80].casefold(): other for other in names[:200]}
+    suggestion = ""
+    for spelling in get_close_matches(name[:80].casefold(), spellings, n=1):
+        suggestion = f"did you mean {quote(spellings[spelling])}? "
+    return f"{suggestion}available: {list_names(names)}"
+
+
+def parse_number(text: str, name: str, *, decimal_comma: bool = True) -> float:
+    """Parse the number in column `name`; raise RowError if there is none.
+
+    >>> parse_number("1,5", "start_s")
+    1.5
+    """
+    digits = text.strip()
+    if decimal_comma and "." not in digits:
+        digits = digits.replace(",", ".", 1)
+    if NUMBER.fullmatch(digits) is None:
+        raise RowError(f"{name}: expected a number, got {quote(text)}")
+    value = float(digits)
+    if math.isinf(value):
+        raise RowError(f"{name}: expected a finite number, got {quote(text)}")
+    return value
+
+
+def parse_cell(text: str, name: str, *, decimal_comma: bool = True) -> Cell:
+    """Parse an extra cell: frequencies are numbers, folds integers; None if it is missing."""
+    value = text.strip().lower()
+    if name in FREQUENCIES:
+        if value in MISSING:
+            return None
+        return parse_number(text, name, decimal_comma=decimal_comma)
+    if name != "fold":
+        return text or None
+    if not value:
+        return None
+    if INTEGER.fullmatch(value) is None:
+        raise RowError(f"{name}: expected an integer, got {quote(text)}")
+    return int(value)
+
+
+def format_float(value: Cell, missing: str = "") -> str:
+    """Write a number with the fewest digits that read back the same.
+
+    >>> format_float(0.1), format_float(None)
+    ('0.1', '')
+    """
+    return missing if value is None else repr(float(value))

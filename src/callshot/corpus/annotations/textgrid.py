@@ -1,30 +1,34 @@
-"""Praat's TextGrids, long and short: a file comes in, the labels of its tiers go out as annotations.
+"""Praat TextGrids, in the long and the short form: labels of tiers become annotations.
 
-Both forms hold the same numbers, quoted texts and flags in the same order; all other words are for people, as is what
-follows a `!`. The row of an annotation is the line on which its first number is.
+Both forms hold the same numbers, quoted texts and flags in the same order; all other words, and
+what follows a `!`, are for people. The row of an annotation is the line of its first number.
 """
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 
-from callshot.corpus.annotations.columns import listed, nearest
-from callshot.corpus.annotations.rows import NUMBER, Hints, Rows
-from callshot.corpus.annotations.text import read_text, shown
+from callshot.corpus.annotations.rows import Extra, Hints, Reading
+from callshot.corpus.annotations.text import NUMBER, list_names, quote, read_text, suggest_name
 from callshot.errors import InputError
-from callshot.records import Cell
 
-# The closing quote may be absent: a text that never ends is then found at once, and none is tried in several ways.
+# The closing quote is optional: a text that never ends is then found at once.
 TOKEN = re.compile(
-    r'"(?P<text>[^"]*(?:""[^"]*)*)(?P<closed>"?)|![^\r\n]*|<(?P<flag>[^<>\s"]*)>|(?P<word>[^\s"!<]+|<)'
+    r'"(?P<text>[^"]*(?:""[^"]*)*)(?P<closed>"?)'
+    r"|![^\r\n]*"
+    r'|<(?P<flag>[^<>\s"]*)>'
+    r'|(?P<number>[^\s"!<]+|<)'
 )
 MAGIC = re.compile(r'\s*File type\s*=\s*"ooTextFile[^"]*"\s*(?:Object class\s*=\s*)?"TextGrid"')
 LINE_END = re.compile(r"\r\n?|\n")
+INTERVALS = "IntervalTier"
 POINTS = "TextTier"
-KINDS = {"IntervalTier": 2, POINTS: 1}  # how many times an entry has
+MAX_COUNT_DIGITS = 9
 
 
 @dataclass(frozen=True)
@@ -37,211 +41,201 @@ class Entry:
     label: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Tier:
-    """A tier: its kind and name, and what is on it but for intervals without a label, which are gaps."""
+    """A tier with its points or its labelled intervals; intervals without a label are gaps."""
 
     kind: str
     name: str
     entries: list[Entry]
 
+    @property
+    def is_ordered(self) -> bool:
+        """Whether no entry overlaps another, as Praat writes them."""
+        return all(
+            entry.start_s <= entry.end_s <= following.start_s
+            for entry, following in pairwise(self.entries)
+        )
+
 
 class Tokens:
-    """Go through the numbers, texts and flags of a file, in order."""
+    """The numbers, texts and flags of a file, in order; `line` is that of the last one."""
 
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
-        self._ends = [found.end() for found in LINE_END.finditer(text)]
-        self._tokens = self._find(text)
-        self._length = len(text)
         self.line = 1
+        self._line_ends = [match.end() for match in LINE_END.finditer(text)]
+        self._tokens = self._split(text)
 
-    def _find(self, text: str) -> Iterator[tuple[str, str, int]]:
-        for found in TOKEN.finditer(text):
-            kind = found.lastgroup
-            if kind is None or (kind == "word" and NUMBER.fullmatch(found["word"]) is None):
+    def _split(self, text: str) -> Iterator[tuple[str, str]]:
+        for match in TOKEN.finditer(text):
+            kind = match.lastgroup or ""
+            if kind == "number" and NUMBER.fullmatch(match[0]) is None:
                 continue
-            line = bisect_right(self._ends, found.start()) + 1
+            self.line = bisect_right(self._line_ends, match.start()) + 1
             if kind == "closed":
-                if not found["closed"]:
-                    raise InputError(
-                        f"{self.path}: line {line}: the quote that opens here is never closed"
-                    )
-                yield "text", found["text"].replace('""', '"'), line
-            else:
-                yield (
-                    ("flag", found["flag"], line)
-                    if kind == "flag"
-                    else ("number", found["word"], line)
-                )
+                if not match["closed"]:
+                    raise self.error("the quote that opens here is never closed")
+                yield "text", match["text"].replace('""', '"')
+            elif kind:
+                yield kind, match[kind]
+        self.line = bisect_right(self._line_ends, len(text)) + 1
 
-    def next(self, kind: str, wanted: str, *names: object) -> str:
-        """Return the next value, which must be of this kind; `wanted` is what it is, with places for the names."""
-        found, value, line = next(
-            self._tokens, ("end of the file", "", bisect_right(self._ends, self._length) + 1)
-        )
-        self.line = line
-        if found != kind:
-            text = f"the {found} {shown(value)}" if value else f"the {found}"
-            self.refuse(f"wanted {wanted.format(*names)}, a {kind}, found {text}")
+    def error(self, text: str) -> InputError:
+        """Return an error at the line of the last token."""
+        return InputError(f"{self.path}: line {self.line}: {text}")
+
+    def next(self, kind: str, description: str) -> str:
+        """Return the next token, which must be of this kind."""
+        next_kind, value = next(self._tokens, ("end of the file", ""))
+        if next_kind != kind:
+            token = f"the {next_kind} {quote(value)}" if value else f"the {next_kind}"
+            raise self.error(f"expected {description}, a {kind}, got {token}")
         return value
 
-    def refuse(self, text: str) -> None:
-        """Raise an error at the line of the last value."""
-        raise InputError(f"{self.path}: line {self.line}: {text}")
+    def next_number(self, description: str) -> float:
+        """Return the next token, a number."""
+        return float(self.next("number", description))
+
+    def next_count(self, description: str) -> int:
+        """Return the next token, a number of tiers or entries."""
+        text = self.next("number", description)
+        if not text.isdecimal() or len(text) > MAX_COUNT_DIGITS:
+            raise self.error(f"expected {description}, got {quote(text)}")
+        return int(text)
 
     def finish(self) -> None:
-        """Refuse what is left over: a count before it was too small."""
-        for kind, value, line in self._tokens:
-            self.line = line
-            self.refuse(
-                f"wanted the end of the file, found the {kind} {shown(value)}; a size above is too small"
+        """Raise InputError if there is another token: a count before it was too small."""
+        for kind, value in self._tokens:
+            raise self.error(
+                f"expected the end of the file, got the {kind} {quote(value)}; "
+                "a size above is too small"
             )
 
 
 def recognise(path: Path, head: str, hints: Hints) -> str | None:
-    """See whether the first lines are those of a TextGrid."""
-    return "its first lines say ooTextFile and TextGrid" if MAGIC.match(head) else None
+    """Recognise the first lines of a TextGrid."""
+    return "its first lines have ooTextFile and TextGrid" if MAGIC.match(head) else None
 
 
-def read(rows: Rows, hints: Hints) -> None:
-    """Read a TextGrid: the tiers that the user names, or those whose labels are known, or all."""
-    text, notes = read_text(rows.path)
-    rows.notes += notes
-    tiers = _parse(Tokens(rows.path, text))
-    chosen = _choose(rows, tiers, hints)
-    free = (
-        not hints.tiers and hints.known is None and sum(bool(tier.entries) for tier in chosen) > 1
-    )
-    mend = "; if some hold no calls, choose with --tier" if free else ""
-    rows.notes.append(f"tiers read: {listed([tier.name for tier in chosen])}{mend}")
-    others = [tier for tier in tiers if not any(tier is one for one in chosen)]
-    picked = len(chosen) == 1 and (bool(hints.tiers) or hints.known is not None)
+def read(reading: Reading, hints: Hints) -> None:
+    """Read the tiers that the user gave, or those whose labels are known, or all."""
+    text = read_text(reading.path, reading.notes)
+    tiers = _parse(Tokens(reading.path, text))
+    chosen = _choose_tiers(reading, tiers, hints)
+    has_choice = bool(hints.tiers) or hints.known is not None
+    note = f"tiers read: {list_names([tier.name for tier in chosen])}"
+    if not has_choice and sum(bool(tier.entries) for tier in chosen) > 1:
+        note += "; if some hold no calls, choose with --tiers"
+    reading.notes.append(note)
+    others = [tier for tier in tiers if tier not in chosen]
+    is_named = len(chosen) > 1 or not has_choice
     for tier in chosen:
-        own: dict[str, Cell] = {} if picked else {"tier": tier.name}
-        for entry, beside in zip(tier.entries, _beside(rows, tier, others), strict=True):
-            with rows.judging(entry.line):
-                rows.add(entry.line, entry.label, entry.start_s, entry.end_s, more=own | beside)
+        extra: Extra = {"tier": tier.name} if is_named else {}
+        _add_entries(reading, tier, others, extra)
+
+
+def _add_entries(reading: Reading, tier: Tier, others: Sequence[Tier], extra: Extra) -> None:
+    """Add the entries of a tier, with the labels on other tiers that overlap them.
+
+    Tiers whose entries overlap each other, which Praat does not write, are left out: they may have
+    too many overlaps.
+    """
+    ordered = []
+    for other in others:
+        if tier.is_ordered and other.is_ordered:
+            ordered.append(other)
+        else:
+            reading.notes.append(
+                f"tier {quote(other.name)} is left out: entries of one tier overlap each other"
+            )
+    for entry in tier.entries:
+        labels = defaultdict[str, list[str]](list)
+        for other in ordered:
+            labels[f"tier {other.name}"] += _overlapping_labels(entry, other.entries)
+        overlaps: Extra = {name: "; ".join(texts) for name, texts in labels.items() if texts}
+        with reading.rejecting(entry.line):
+            reading.add(entry.line, entry.label, entry.start_s, entry.end_s, extra=extra | overlaps)
 
 
 def _parse(tokens: Tokens) -> list[Tier]:
     tokens.next("text", "the file type")
     if tokens.next("text", "the object class") != "TextGrid":
-        tokens.refuse("wanted a TextGrid")
-    tokens.next("number", "the start of the recording")
-    tokens.next("number", "the end of the recording")
-    if tokens.next("flag", "whether there are tiers") != "exists":
+        raise tokens.error("expected a TextGrid")
+    tokens.next_number("the start of the recording")
+    tokens.next_number("the end of the recording")
+    if tokens.next("flag", "<exists> or <absent>") != "exists":
         return []
-    tiers = [_tier(tokens) for _ in range(_count(tokens, "tiers"))]
+    count = tokens.next_count("the number of tiers")
+    tiers = [_parse_tier(tokens) for _ in range(count)]
     tokens.finish()
     return tiers
 
 
-def _count(tokens: Tokens, what: str, *names: object) -> int:
-    text = tokens.next("number", f"the number of {what}", *names)
-    if not text.isdecimal() or len(text) > 9:
-        tokens.refuse(f"wanted the number of {what.format(*names)}, found {shown(text)}")
-    return int(text)
-
-
-def _tier(tokens: Tokens) -> Tier:
+def _parse_tier(tokens: Tokens) -> Tier:
     kind = tokens.next("text", "the class of a tier")
-    if kind not in KINDS:
-        tokens.refuse(f"wanted {' or '.join(KINDS)}, found {shown(kind)}")
-    name = tokens.next("text", "the name of the tier")
-    tokens.next("number", "the start of tier {}", shown(name))
-    tokens.next("number", "the end of tier {}", shown(name))
-    count = _count(tokens, "entries of tier {}", shown(name))
-    found = (_entry(tokens, KINDS[kind], i, shown(name)) for i in range(1, count + 1))
-    return Tier(kind, name, [entry for entry in found if kind == POINTS or entry.label.strip()])
+    if kind not in (INTERVALS, POINTS):
+        raise tokens.error(f"expected {INTERVALS} or {POINTS}, got {quote(kind)}")
+    name = tokens.next("text", "the name of a tier")
+    description = f"tier {quote(name)}"
+    tokens.next_number(f"the start of {description}")
+    tokens.next_number(f"the end of {description}")
+    count = tokens.next_count(f"the number of entries of {description}")
+    entries = []
+    for index in range(1, count + 1):
+        entry = _parse_entry(tokens, kind, f"entry {index} of {description}")
+        if kind == POINTS or entry.label.strip():
+            entries.append(entry)
+    return Tier(kind, name, entries)
 
 
-def _entry(tokens: Tokens, times: int, *names: object) -> Entry:
-    start_s = end_s = float(tokens.next("number", "the time of entry {} of tier {}", *names))
+def _parse_entry(tokens: Tokens, kind: str, description: str) -> Entry:
+    start_s = tokens.next_number(f"the time of {description}")
     line = tokens.line
-    if times == 2:
-        end_s = float(tokens.next("number", "the end of entry {} of tier {}", *names))
-    return Entry(
-        line, start_s, end_s, tokens.next("text", "the label of entry {} of tier {}", *names)
-    )
+    end_s = start_s
+    if kind == INTERVALS:
+        end_s = tokens.next_number(f"the end of {description}")
+    label = tokens.next("text", f"the label of {description}")
+    return Entry(line, start_s, end_s, label)
 
 
-def _choose(rows: Rows, tiers: list[Tier], hints: Hints) -> list[Tier]:
-    """Return the tiers to read: those that the user names, one of which must be there, those voted for, or all."""
-    if hints.tiers:
-        wanted = {name.casefold() for name in hints.tiers}
-        named = [tier for tier in tiers if tier.name.casefold() in wanted]
-        if not named:
-            names = nearest(hints.tiers[0], [tier.name for tier in tiers])
-            raise InputError(
-                f"{rows.path}: line 1: no tier is called {listed(hints.tiers)}; {names}"
-            )
-        return named
-    return tiers if hints.known is None else _vote(rows, tiers, hints.known)
+def _choose_tiers(reading: Reading, tiers: list[Tier], hints: Hints) -> list[Tier]:
+    """Return the given tiers, at least one of which must exist, else those with known labels."""
+    if not hints.tiers:
+        return tiers if hints.known is None else _vote(reading, tiers, hints.known)
+    names = {name.casefold() for name in hints.tiers}
+    chosen = [tier for tier in tiers if tier.name.casefold() in names]
+    if not chosen:
+        suggestion = suggest_name(hints.tiers[0], [tier.name for tier in tiers])
+        raise InputError(f"{reading.path}: line 1: no tier {list_names(hints.tiers)}; {suggestion}")
+    return chosen
 
 
-def _vote(rows: Rows, tiers: list[Tier], known: Callable[[str], bool]) -> list[Tier]:
-    """Choose the interval tiers most of whose labels are known, else the one with the most, or all where none is."""
-    votes = {
-        n: sum(known(entry.label) for entry in tier.entries)
-        for n, tier in enumerate(tiers)
-        if tier.kind != POINTS
-    }
+def _vote(reading: Reading, tiers: list[Tier], known: Callable[[str], bool]) -> list[Tier]:
+    """Choose the interval tiers with mostly known labels, and the one with the most; else all."""
+    votes = {}
+    for tier in tiers:
+        if tier.kind == INTERVALS:
+            votes[tier] = sum(known(entry.label) for entry in tier.entries)
     if not any(votes.values()):
-        rows.notes.append("no tier has a label that is known")
+        reading.notes.append("no tier has a known label")
         return tiers
-    best = max(votes, key=lambda n: votes[n])
-    chosen = [n for n, count in votes.items() if n == best or 2 * count > len(tiers[n].entries)]
-    for n in chosen:
-        rows.notes.append(
-            f"{votes[n]} of the {len(tiers[n].entries)} labels on tier {shown(tiers[n].name)} are known"
-        )
-    return [tiers[n] for n in chosen]
+    best = max(votes, key=votes.__getitem__)
+    chosen = [tier for tier in votes if tier is best or 2 * votes[tier] > len(tier.entries)]
+    for tier in chosen:
+        labels = f"{votes[tier]} of the {len(tier.entries)} labels"
+        reading.notes.append(f"{labels} on tier {quote(tier.name)} are known")
+    return chosen
 
 
-def _beside(rows: Rows, tier: Tier, others: Sequence[Tier]) -> list[dict[str, Cell]]:
-    """Collect, for each entry of a tier, the labels on the other tiers that overlap it.
-
-    Tiers whose entries overlap each other, which Praat does not write, are left out: their overlaps may be too many.
-    """
-    beside: list[dict[str, Cell]] = [{} for _ in tier.entries]
-    for other in others:
-        if not (_in_order(tier) and _in_order(other)):
-            rows.notes.append(
-                f"tier {shown(other.name)} is not carried along: entries of one tier overlap each other"
-            )
-            continue
-        for i, labels in _overlaps(tier.entries, other.entries):
-            name = f"tier {other.name}"
-            beside[i][name] = "; ".join(
-                [*([str(beside[i][name])] if name in beside[i] else []), *labels]
-            )
-    return beside
+def _overlapping_labels(entry: Entry, others: Sequence[Entry]) -> list[str]:
+    first = bisect_left(others, True, key=lambda other: not _is_before(other, entry))
+    last = bisect_left(others, entry.end_s, key=attrgetter("start_s"))
+    return [other.label for other in others[first:last] if other.label.strip()]
 
 
-def _in_order(tier: Tier) -> bool:
-    entries = tier.entries
-    return all(one.start_s <= one.end_s <= two.start_s for one, two in pairwise(entries))
-
-
-def _overlaps(entries: Sequence[Entry], others: Sequence[Entry]) -> Iterator[tuple[int, list[str]]]:
-    """Go through both in step, as both are in order."""
-    at = 0
-    for i, entry in enumerate(entries):
-        while at < len(others) and _before(others[at], entry):
-            at += 1
-        labels, ahead = [], at
-        while ahead < len(others) and others[ahead].start_s < entry.end_s:
-            labels.append(others[ahead].label)
-            ahead += 1
-        if any(label.strip() for label in labels):
-            yield i, [label for label in labels if label.strip()]
-
-
-def _before(other: Entry, entry: Entry) -> bool:
-    """Tell whether an interval ends before an entry, or a point lies before it."""
-    return (
-        other.end_s <= entry.start_s
-        if other.end_s > other.start_s
-        else other.start_s < entry.start_s
-    )
+def _is_before(other: Entry, entry: Entry) -> bool:
+    """Return whether an interval ends before an entry, or a point lies before it."""
+    if other.end_s > other.start_s:
+        return other.end_s <= entry.start_s
+    return other.start_s < entry.start_s

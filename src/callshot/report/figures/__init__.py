@@ -1,76 +1,79 @@
-"""A chapter → its figures, as PDF and PNG: those of the paper, and those it does not have.
+"""Results of a corpus → its figures, as PDF and PNG: those of the paper, and more.
 
-episode      one real query, what is drawn for it and what is left, class by fold                       the paper's 1
-sweep        a metric against k for every encoder, with rivals, new exemplars and k*                    2 and 4
-reduced      the same over categories, where there are any
-inset        the few-shot regime, k = 1 to 7, with violins                                              3
+episode      one real query, its support set and the decision           figure 1 of the paper
+sweep        a metric against k for every encoder, with baselines       figures 2 and 4
+reduced      the same over categories, if there are any
+inset        the few-shot regime, k = 1 to 7, with violins              figure 3
 classes      the curve of every class
-spreads      `per-query` against `shared`
-differences  encoders, and rivals, compared pair by pair over the same draws
-training     the centroid against a rival that is trained on the same exemplars, at every k
-rules        other rules without training beside the centroid
-refinement   what gradient steps make of the centroid, on the way to logistic regression
+spreads      `per-query` beside `shared`
+differences  encoders and baselines, compared in pairs on the same draws
+training     the centroid and a baseline trained on the same exemplars, at every k
+classifiers  other classifiers without training beside the centroid
+refinement   gradient steps from the centroid to logistic regression
 confusion    labels against decisions at chosen k
-map          the embeddings in the plane of largest variance, with the labels' centroids
+map          the embeddings in the plane of largest variance
 
-Where a figure would not fit a page, it is several: confusion-1, confusion-2 and so on. How they look is in `style`.
+A figure that does not fit a page becomes several: confusion-1, confusion-2, …
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from callshot.fewshot.protocol import Protocol
 from callshot.records import CorpusResults
-from callshot.report.figures.classes import classes_plates
-from callshot.report.figures.classifiers import rules_plates
-from callshot.report.figures.confusion import confusion_plates
-from callshot.report.figures.differences import differences_plates
-from callshot.report.figures.episode import episode_plates
-from callshot.report.figures.figure_io import FigurePage, render
-from callshot.report.figures.inset import inset_plates
-from callshot.report.figures.projection import map_plates
-from callshot.report.figures.refinement import refinement_plates
-from callshot.report.figures.spreads import spreads_plates
-from callshot.report.figures.sweep import draw_sweep, sweep_plates
-from callshot.report.figures.training import training_plates
+from callshot.report.figures.confusion import plan_confusion
+from callshot.report.figures.curves import plan_classes, plan_classifiers
+from callshot.report.figures.differences import plan_differences
+from callshot.report.figures.episode import plan_episode
+from callshot.report.figures.figure_io import Pages, render
+from callshot.report.figures.projection import plan_projection
+from callshot.report.figures.refinement import plan_refinement
+from callshot.report.figures.spreads import plan_spreads
+from callshot.report.figures.sweep import draw_sweep, plan_inset, plan_sweep
+from callshot.report.figures.training import plan_training
 
 __all__ = ["draw_figures", "draw_sweep", "plan_figures"]
 
+CONFUSION_SHOTS = (1, 5, 20)
+
 
 def draw_figures(
-    corpus_results: CorpusResults,
+    results: CorpusResults,
     folder: Path,
     *,
-    confusion_at: Sequence[int] = (1, 5, 20),
+    confusion_shots: Sequence[int] = CONFUSION_SHOTS,
     metric: str = "map",
     protocol: Protocol | None = None,
 ) -> list[str]:
-    """Draw every figure that makes sense for a chapter, and return the names of the files.
+    """Draw every figure that the results have data for; return the names of the files.
 
-    `protocol` is the one of the evaluation: the episode is drawn and scored by it. Equal chapters give equal bytes.
+    `protocol` is that of the evaluation; the example episode is rerun by it. Equal results give
+    equal bytes.
     """
-    plates = plan_figures(
-        corpus_results, confusion_at=confusion_at, metric=metric, protocol=protocol
-    )
-    return [path.name for plate in plates for path in render(plate, folder)]
+    names = []
+    for page in plan_figures(
+        results, confusion_shots=confusion_shots, metric=metric, protocol=protocol
+    ):
+        names += [path.name for path in render(page, folder)]
+    return names
 
 
 def plan_figures(
-    corpus_results: CorpusResults,
+    results: CorpusResults,
     *,
-    confusion_at: Sequence[int] = (1, 5, 20),
+    confusion_shots: Sequence[int] = CONFUSION_SHOTS,
     metric: str = "map",
     protocol: Protocol | None = None,
-) -> Iterator[FigurePage]:
-    """Yield what `draw_figures` draws, figure by figure."""
-    yield from episode_plates(corpus_results, protocol or Protocol())
-    yield from sweep_plates(corpus_results, metric)
-    yield from inset_plates(corpus_results, metric)
-    yield from classes_plates(corpus_results, metric)
-    yield from spreads_plates(corpus_results, metric)
-    yield from differences_plates(corpus_results, metric)
-    yield from training_plates(corpus_results, metric)
-    yield from rules_plates(corpus_results, metric)
-    yield from refinement_plates(corpus_results)
-    yield from confusion_plates(corpus_results, confusion_at)
-    yield from map_plates(corpus_results)
+) -> Pages:
+    """Yield the pages that `draw_figures` draws."""
+    yield from plan_episode(results, protocol or Protocol())
+    yield from plan_sweep(results, metric)
+    yield from plan_inset(results, metric)
+    yield from plan_classes(results, metric)
+    yield from plan_spreads(results, metric)
+    yield from plan_differences(results, metric)
+    yield from plan_training(results, metric)
+    yield from plan_classifiers(results, metric)
+    yield from plan_refinement(results)
+    yield from plan_confusion(results, confusion_shots)
+    yield from plan_projection(results)

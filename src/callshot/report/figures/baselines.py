@@ -1,85 +1,96 @@
-"""Rivals → lines across a panel, each named at its right end, and what a legend says of them."""
+"""Baselines trained on all labels → lines across a panel, with names at their right ends."""
 
-from collections.abc import Sequence
-from math import isfinite
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from callshot.records import Baseline
+import polars as pl
+
+from callshot.fewshot.differences import matching_baselines
 from callshot.report.figures.figure_io import freeze
-from callshot.report.figures.style import BASELINE, SMALL_PT
+from callshot.report.figures.layout import Legend, line_handle
+from callshot.report.figures.style import BASELINE, DPI, SMALL_FONT, SMALL_PT
 from callshot.report.figures.text_fit import shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from matplotlib.text import Annotation
 
 KINDS = {
     "logistic": "logistic regression on all labels",
     "recurrent": "recurrent network on all labels",
     "end-to-end": "end-to-end network on all labels",
 }
-ROOM_PT, LINE_PT = 58.0, 8.4
+NAME_ID = "baseline"
+NAME_PT = 58.0
+LINE_PT = 8.4
 
 
-def draw_baselines(at: "Axes", baselines: Sequence[Baseline]) -> None:
-    """Draw a line for each rival, with its name beyond the right end; `name_apart` moves names that touch."""
-    for baseline in _drawable(baselines):
-        look = BASELINE[baseline.kind]
-        at.axhline(baseline.value, **look)
-        at.annotate(
-            shorten(baseline.name, ROOM_PT, SMALL_PT),
-            xy=(1, baseline.value),
+def drawable_baselines(baselines: pl.DataFrame, curve: pl.DataFrame) -> pl.DataFrame:
+    """Return the baselines that a curve is compared with and that have a value."""
+    return matching_baselines(baselines, curve).filter(pl.col("value").is_finite())
+
+
+def draw_baselines(ax: "Axes", baselines: pl.DataFrame) -> None:
+    """Draw a line for each baseline, with its name; `separate_names` moves names that touch."""
+    for kind, name, value in baselines.select("kind", "name", "value").iter_rows():
+        style = BASELINE[kind]
+        ax.axhline(value, zorder=2.7, **style)
+        ax.annotate(
+            shorten(name, NAME_PT, SMALL_FONT),
+            xy=(1, value),
             xycoords=("axes fraction", "data"),
             xytext=(3, 0),
             textcoords="offset points",
             va="center",
-            color=look["color"],
+            color=style["color"],
             fontsize=SMALL_PT,
-            gid="rival",
+            gid=NAME_ID,
         )
 
 
-def legend_baselines(baselines: Sequence[Baseline]) -> dict[str, Any]:
-    """Return the entries of a legend: one for each kind that is there."""
-    from matplotlib.lines import Line2D
-
-    kinds = {r.kind for r in _drawable(baselines)}
-    return {
-        words: Line2D([], [], **BASELINE[kind]) for kind, words in KINDS.items() if kind in kinds
-    }
-
-
-def name_apart(figure: "Figure", panels: Sequence["Axes"]) -> None:
-    """Move the names of lines that are close together up and down, until none touch."""
-    from matplotlib.text import Annotation
-
-    if not any(text.get_gid() == "rival" for at in panels for text in at.texts):
-        return
-    freeze(figure)
-    for at in panels:
-        _spread_names(
-            at, [t for t in at.texts if isinstance(t, Annotation) and t.get_gid() == "rival"]
-        )
+def baseline_legend(baselines: Iterable[pl.DataFrame]) -> Legend:
+    """Return a legend entry for each kind of baseline in some panel."""
+    kinds = pl.concat(baselines)["kind"]
+    legend = {}
+    for kind, text in KINDS.items():
+        if kind in kinds:
+            legend[text] = line_handle(BASELINE[kind])
+    return legend
 
 
-def _drawable(baselines: Sequence[Baseline]) -> list[Baseline]:
-    return [r for r in baselines if r.kind in BASELINE and isfinite(r.value)]
+def separate_names(figure: "Figure", axes: Iterable["Axes"]) -> None:
+    """Move the names of close lines up and down until none touch."""
+    names = [_name_texts(ax) for ax in axes]
+    if any(names):
+        freeze(figure)
+    for texts in names:
+        heights = [_height_pt(text) for text in texts]
+        free_heights = _push_apart(heights)
+        for text, height, free in zip(texts, heights, free_heights, strict=True):
+            text.set_position((3, free - height))
 
 
-def _spread_names(at: "Axes", texts: Sequence["Annotation"]) -> None:
-    texts = sorted(texts, key=lambda text: float(text.xy[1]))
-    per_point = at.figure.dpi / 72
-    wanted = [float(at.transData.transform((0, text.xy[1]))[1]) / per_point for text in texts]
-    for text, want, got in zip(texts, wanted, _spread(wanted), strict=True):
-        text.set_position((3, got - want))
+def _name_texts(ax: "Axes") -> list[Any]:
+    """Return the names of the baselines of a panel, from bottom to top."""
+    texts: Iterable[Any] = ax.texts
+    names = [text for text in texts if text.get_gid() == NAME_ID]
+    return sorted(names, key=lambda text: float(text.xy[1]))
 
 
-def _spread(places: Sequence[float]) -> list[float]:
-    """Return ascending places, a line apart at least: those that are too close push each other away."""
-    found = list(places)
+def _height_pt(text: Any) -> float:
+    """Return the height of the line that a text names."""
+    _, value = text.xy
+    _, pixels = text.axes.transData.transform((0, value))
+    return float(pixels) * 72 / DPI
+
+
+def _push_apart(heights: Sequence[float]) -> list[float]:
+    """Return ascending heights at least one line apart; close ones push each other away."""
+    apart = list(heights)
     for _ in range(100):
-        for i in range(1, len(found)):
-            push = max(LINE_PT - (found[i] - found[i - 1]), 0.0) / 2
-            found[i - 1 : i + 1] = found[i - 1] - push, found[i] + push
-    return found
+        for i in range(1, len(apart)):
+            gap = apart[i] - apart[i - 1]
+            push = max(LINE_PT - gap, 0.0) / 2
+            apart[i - 1] -= push
+            apart[i] += push
+    return apart

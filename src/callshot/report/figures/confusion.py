@@ -1,159 +1,206 @@
-"""Decisions → confusion at chosen k, for every encoder: of the queries with a label, the share with each decision."""
+"""Decisions → confusion matrices at chosen k: the share of the queries of a label per decision."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from math import floor
+from math import ceil, floor
 from typing import TYPE_CHECKING
 
 import numpy as np
+import polars as pl
 
-from callshot.records import Confusion, CorpusResults, FloatArray
-from callshot.report.figures.figure_io import FigurePage, pages
-from callshot.report.figures.style import INK, MIST, SHADES, SMALL_PT, TALL_IN, WIDE_IN
+from callshot.records import CorpusResults, FloatArray
+from callshot.report.figures.figure_io import Pages, make_pages
+from callshot.report.figures.layout import Frames, add_panels
+from callshot.report.figures.style import (
+    BOLD_TICK_FONT,
+    INK,
+    MIST,
+    PAGE_HEIGHT_IN,
+    PAGE_WIDTH_IN,
+    SHADES,
+    SMALL_FONT,
+    SMALL_PT,
+    TICK_PT,
+)
 from callshot.report.figures.text_fit import shorten, shorten_all
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-NAMES_IN, BELOW_IN, BAR_IN, GAP_IN, TITLE_IN = 1.15, 0.95, 0.6, 0.12, 0.28
-SMALLEST_IN, PITCH_PT, ROOMY_PT = 1.3, 7.6, 21.0
+LEFT_IN = 1.3  # names of the classes, and the edge of the page
+LEFT_NAMES_IN = 0.95
+BELOW_IN = 0.95
+BELOW_NAMES_IN = 0.7
+BAR_IN = 0.6
+GAP_IN = 0.12
+TITLE_IN = 0.28
+SMALLEST_IN = 1.3
+SMALLEST_CELL_PT = 7.6
+CELL_WITH_COUNT_PT = 21.0
+MOST_NAMES = 54  # more would touch
 
 
 @dataclass(frozen=True)
-class Matrix:
-    """The mean number of queries (true, decided), for one encoder and k."""
+class MatrixGrid:
+    """How many matrices are on a page, and the length of their sides."""
 
-    encoder: str
-    k: int
-    labels: Sequence[str]
-    count: FloatArray
-
-
-@dataclass(frozen=True)
-class Grid:
-    """How matrices lie on a page: how many beside each other, how many below, and their side."""
-
-    wide: int
-    high: int
+    columns: int
+    rows: int
     side_in: float
 
 
-def confusion_plates(corpus_results: CorpusResults, at: Sequence[int]) -> Iterator[FigurePage]:
-    """Yield the confusion at each k of `at` that was evaluated, or else at the last; pages where one is too small."""
-    rows = corpus_results.evaluation.confusion
-    shots, encoders = sorted({c.k for c in rows}), list(dict.fromkeys(c.encoder for c in rows))
-    if not rows:
+def plan_confusion(results: CorpusResults, shots: Sequence[int]) -> Pages:
+    """Yield the confusion at each of the shots that was evaluated, or else at the last one."""
+    cells = results.evaluation.confusion
+    if cells.is_empty():
         return
-    labels = [c.label for c in corpus_results.evaluation.classes if c.eligible]
-    chosen = [k for k in dict.fromkeys(at) if k in shots] or shots[-1:]
-    grid = _grid(len(chosen), len(encoders), len(labels))
-    keys = [(name, k) for name in encoders for k in chosen]
-    if grid.wide != len(chosen):  # a k has a row, or a page, of its own
-        keys = [(name, k) for k in chosen for name in encoders]
-    matrices = _matrices(rows, keys, labels)
-    for stem, some in pages("confusion", matrices, grid.wide * grid.high):
-        yield FigurePage(stem, partial(_compose, matrices=some, grid=grid))
-
-
-def _matrices(
-    rows: Sequence[Confusion], keys: Sequence[tuple[str, int]], labels: Sequence[str]
-) -> list[Matrix]:
-    number = {name: i for i, name in enumerate(labels)}
-    counts = {key: np.zeros((len(labels), len(labels))) for key in keys}
-    for c in rows:
-        if (c.encoder, c.k) in counts:
-            counts[c.encoder, c.k][number[c.true], number[c.predicted]] = c.count
-    return [Matrix(encoder, k, labels, count) for (encoder, k), count in counts.items()]
-
-
-def _grid(shots: int, encoders: int, classes: int) -> Grid:
-    """Put a k into each column; where names would then touch, two encoders beside each other, or one alone."""
-    first = shots if shots > 1 else min(4, encoders)
-    wide = next((n for n in (first, min(2, encoders)) if _side_in(n) * 72 / classes >= PITCH_PT), 1)
-    side, room = min(max(SMALLEST_IN, 0.3 * classes), _side_in(wide)), TALL_IN - BELOW_IN - BAR_IN
-    fitting = room / -(-shots * encoders // wide) - TITLE_IN
-    if fitting * 72 / classes >= PITCH_PT and fitting >= SMALLEST_IN:  # then all go on one page
-        side = min(side, fitting)
-    return Grid(wide, max(1, floor(room / (side + TITLE_IN) + 1e-9)), side)
-
-
-def _side_in(wide: int) -> float:
-    return (WIDE_IN - NAMES_IN - 0.15 - GAP_IN * (wide - 1)) / wide
-
-
-def _compose(figure: "Figure", matrices: Sequence[Matrix], grid: Grid) -> None:
-    wide = min(grid.wide, len(matrices))
-    high = -(-len(matrices) // wide)
-    figure.set_size_inches(
-        NAMES_IN + 0.15 + wide * (grid.side_in + GAP_IN) - GAP_IN,
-        BELOW_IN + BAR_IN + high * (grid.side_in + TITLE_IN),
+    evaluated = cells["k"].unique().sort().to_list()
+    shots = [k for k in dict.fromkeys(shots) if k in evaluated] or evaluated[-1:]
+    matrices = [
+        cells.filter(encoder=encoder, k=k)
+        for encoder in cells["encoder"].unique(maintain_order=True)
+        for k in shots
+    ]
+    labels = [count.label for count in results.evaluation.classes if count.eligible]
+    grid = _make_grid(len(shots), len(matrices) // len(shots), len(labels))
+    if grid.columns != len(shots):  # each k has rows or pages of its own
+        matrices.sort(key=lambda matrix: shots.index(matrix["k"][0]))
+    yield from make_pages(
+        "confusion",
+        matrices,
+        grid.columns * grid.rows,
+        _compose,
+        labels,
+        grid,
     )
-    axes = list(figure.subplots(high, wide, squeeze=False).flat)
-    for i, at in enumerate(axes):
-        at.set_visible(i < len(matrices))
-    for i, (at, matrix) in enumerate(zip(axes, matrices, strict=False)):
-        _draw_matrix(at, matrix, grid.side_in)
-        _name_classes(at, matrix.labels, left=i % wide == 0, below=i + wide >= len(matrices))
-    _draw_bar(figure, axes)
 
 
-def _draw_matrix(at: "Axes", matrix: Matrix, side_in: float) -> None:
+def _make_grid(shots: int, encoders: int, classes: int) -> MatrixGrid:
+    """Give each k a column; if names would touch, put two encoders side by side, or one alone."""
+    smallest_in = classes * SMALLEST_CELL_PT / 72
+    columns = shots if shots > 1 else min(4, encoders)
+    if _largest_side_in(columns) < smallest_in:
+        columns = min(2, encoders)
+    if _largest_side_in(columns) < smallest_in:
+        columns = 1
+    wanted_in = max(SMALLEST_IN, 0.3 * classes)
+    side_in = min(wanted_in, _largest_side_in(columns))
+    height_in = PAGE_HEIGHT_IN - BELOW_IN - BAR_IN
+    one_page_in = height_in / ceil(shots * encoders / columns) - TITLE_IN
+    if one_page_in >= max(SMALLEST_IN, smallest_in):
+        side_in = min(side_in, one_page_in)
+    rows = floor(height_in / (side_in + TITLE_IN) + 1e-9)
+    return MatrixGrid(columns, max(1, rows), side_in)
+
+
+def _largest_side_in(columns: int) -> float:
+    return (PAGE_WIDTH_IN - LEFT_IN + GAP_IN) / columns - GAP_IN
+
+
+def _compose(
+    figure: "Figure",
+    matrices: Frames,
+    labels: Sequence[str],
+    grid: MatrixGrid,
+) -> None:
+    columns = min(grid.columns, len(matrices))
+    rows = ceil(len(matrices) / columns)
+    figure.set_size_inches(
+        LEFT_IN - GAP_IN + columns * (grid.side_in + GAP_IN),
+        BELOW_IN + BAR_IN + rows * (grid.side_in + TITLE_IN),
+    )
+    axes = add_panels(figure, len(matrices), columns, ["label"])[:, 0]
+    for ax, matrix in zip(axes, matrices, strict=True):
+        _draw_matrix(ax, _count_queries(matrix, labels), grid.side_in)
+        _write_title(ax, matrix, grid.side_in)
+        _label_classes(ax, labels)
+    for ax in axes[-columns:]:
+        ax.set_xlabel("decision")
+    _add_colour_bar(figure)
+
+
+def _count_queries(cells: pl.DataFrame, labels: Sequence[str]) -> FloatArray:
+    """Return the mean number of queries (true, predicted)."""
+    numbers = {label: number for number, label in enumerate(labels)}
+    true = cells["true"].replace_strict(numbers)
+    predicted = cells["predicted"].replace_strict(numbers)
+    count = np.zeros((len(labels), len(labels)))
+    count[true, predicted] = cells["count"]
+    return count
+
+
+def _draw_matrix(ax: "Axes", count: FloatArray, side_in: float) -> None:
     from matplotlib.colors import LinearSegmentedColormap
 
-    share = matrix.count / np.maximum(matrix.count.sum(axis=1, keepdims=True), 1e-300)
-    shades = LinearSegmentedColormap.from_list("share", SHADES)
-    at.imshow(share, cmap=shades, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
-    at.grid(visible=False)
-    at.spines[:].set_visible(True)
-    at.tick_params(length=0)
-    tail = f", k = {matrix.k}"
-    at.set_title(
-        shorten(matrix.encoder, side_in * 72 - 8 * len(tail) / 2, 7, "bold") + tail,
-        fontsize=7,
-        pad=3,
+    queries = count.sum(axis=1, keepdims=True)
+    share = count / np.maximum(queries, 1e-300)
+    ax.imshow(
+        share,
+        cmap=LinearSegmentedColormap.from_list("share", SHADES),
+        vmin=0,
+        vmax=1,
+        aspect="auto",
+        interpolation="nearest",
     )
-    n = len(matrix.labels)
-    for edge in np.arange(0.5, n - 1):
-        at.axhline(edge, color=MIST, linewidth=0.3)
-        at.axvline(edge, color=MIST, linewidth=0.3)
-    if side_in * 72 / n >= ROOMY_PT:
-        _write_counts(at, matrix.count, share)
+    ax.grid(visible=False)
+    ax.spines[:].set_visible(True)
+    ax.tick_params(length=0)
+    for edge in np.arange(0.5, len(count) - 1):
+        ax.axhline(edge, color=MIST, linewidth=0.3)
+        ax.axvline(edge, color=MIST, linewidth=0.3)
+    if side_in * 72 / len(count) >= CELL_WITH_COUNT_PT:
+        _write_counts(ax, count, share)
 
 
-def _write_counts(at: "Axes", count: FloatArray, share: FloatArray) -> None:
+def _write_title(ax: "Axes", matrix: pl.DataFrame, side_in: float) -> None:
+    encoder = matrix["encoder"][0]
+    k = matrix["k"][0]
+    title = shorten(f"{encoder}, k = {k}", side_in * 72, BOLD_TICK_FONT)
+    ax.set_title(title, fontsize=TICK_PT, pad=3)
+
+
+def _write_counts(ax: "Axes", count: FloatArray, share: FloatArray) -> None:
     for (row, column), value in np.ndenumerate(count):
-        colour = "white" if share[row, column] > 0.72 else INK
-        text = f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
-        at.text(column, row, text, ha="center", va="center", color=colour, fontsize=SMALL_PT)
+        digits = 1 if value < 99.95 else 0
+        ax.text(
+            column,
+            row,
+            f"{value:.{digits}f}",
+            ha="center",
+            va="center",
+            color="white" if share[row, column] > 0.72 else INK,
+            fontsize=SMALL_PT,
+        )
 
 
-def _name_classes(at: "Axes", labels: Sequence[str], *, left: bool, below: bool) -> None:
-    """Write the names at the left and below, where no matrix is in between."""
-    step = -(-len(labels) // 54)  # more would touch
-    shown = range(0, len(labels), step)
-    for axis, room_in in ((at.yaxis, NAMES_IN - 0.2), (at.xaxis, BELOW_IN - 0.25)):
-        names = shorten_all(labels, room_in * 72, SMALL_PT)
-        axis.set_ticks(list(shown), [names[i] for i in shown], fontsize=SMALL_PT)
-    at.tick_params(labelleft=left, labelbottom=below)
-    at.tick_params(axis="x", labelrotation=90)
-    at.set_xlabel("decision" if below else "")
-    at.set_ylabel("label" if left else "")
+def _label_classes(ax: "Axes", labels: Sequence[str]) -> None:
+    ticks = range(0, len(labels), ceil(len(labels) / MOST_NAMES))
+    for axis, room_in in ((ax.yaxis, LEFT_NAMES_IN), (ax.xaxis, BELOW_NAMES_IN)):
+        names = shorten_all(labels, room_in * 72, SMALL_FONT)
+        shown = [names[tick] for tick in ticks]
+        axis.set_ticks(list(ticks), shown, fontsize=SMALL_PT)
+    ax.tick_params(axis="x", labelrotation=90)
 
 
-def _draw_bar(figure: "Figure", axes: Sequence["Axes"]) -> None:
+def _add_colour_bar(figure: "Figure") -> None:
+    first = figure.axes[0]
     bar = figure.colorbar(
-        axes[0].images[0],
-        ax=list(axes),
+        first.images[0],
+        ax=list(figure.axes),
         location="top",
         fraction=0.03,
         aspect=45,
         shrink=0.5,
         pad=0.01,
     )
-    counted = "\n(numbers: how many, mean over draws)" if axes[0].texts else ""
-    bar.set_label(f"share of the queries of a label{counted}", fontsize=7)
-    bar.outline.set_linewidth(0.4)
-    bar.set_ticks([0, 0.25, 0.5, 0.75, 1], labels=["0", "¼", "½", "¾", "1"], fontsize=7)
+    label = "share of the queries of a label"
+    if first.texts:
+        label += "\n(numbers: queries, mean over draws)"
+    bar.set_label(label, fontsize=TICK_PT)
+    bar.set_ticks(
+        [0, 0.25, 0.5, 0.75, 1],
+        labels=["0", "¼", "½", "¾", "1"],
+        fontsize=TICK_PT,
+    )
     bar.ax.tick_params(length=2, pad=1)

@@ -1,267 +1,300 @@
-"""One real episode → a diagram: classes by folds with their segments, the query, what is drawn, and the decision.
+"""One real episode → a diagram: classes by folds, the query, its support set, and the decision.
 
-All is drawn in inches from the upper left corner, a row per class: its name, its segments in every fold with the drawn
-ones as squares, what there was to draw from and what is left, and the query's score against its centroid.
+Positions are inches from the upper left corner. The row of a class has its name, its segments in
+every fold with a square for each drawn one, the size of its pool, and the score of the query.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Sequence
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from callshot.fewshot.protocol import Protocol
 from callshot.records import CorpusResults
-from callshot.report.figures.example_episode import ClassRow, Scene, choose_scene
-from callshot.report.figures.figure_io import FigurePage
+from callshot.report.figures.example_episode import ClassRow, ExampleEpisode, choose_episode
+from callshot.report.figures.figure_io import FigurePage, Pages
 from callshot.report.figures.style import (
     BLUE,
+    BOLD_FONT,
     GREY,
     INK,
     MIST,
+    PAGE_WIDTH_IN,
     SILVER,
     SMALL_PT,
+    TICK_FONT,
+    TICK_PT,
+    TITLE_FONT,
     TITLE_PT,
     VERMILION,
-    WIDE_IN,
+    Style,
 )
-from callshot.report.figures.text_fit import shorten, shorten_all, width_pt
+from callshot.report.figures.text_fit import shorten, shorten_all, text_width_pt
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 MOST_FOLDS = 10
-HEAD_IN, ROW_IN, FOOT_IN = 0.98, 0.3, 0.62
-NAMES_IN, FOLDS_IN, NUMBER_IN, SCORES_IN = 1.5, 3.3, 0.42, 1.0
-SQUARE: dict[str, Any] = {"marker": "s", "color": BLUE, "linestyle": "none", "markeredgewidth": 0}
-SHADE: dict[str, Any] = {
+MARK_IN = 0.14
+TEXT_IN = 0.26
+FOLDS_IN = 1.5
+WIDEST_FOLD_IN = 0.45
+ALL_FOLDS_IN = 2.8
+COMMON_GAP_IN = 0.08
+POOL_IN = 5.09
+DRAWN_IN = 5.51
+LEFT_IN = 5.93
+SCORE_IN = 6.65
+HALF_SCORE_IN = 0.5
+
+HEADINGS_IN = 0.83
+COLUMN_HEADINGS_IN = 1.01
+ROWS_IN = 1.11
+ROW_IN = 0.3
+FOOT_IN = 0.62
+HEADINGS = (
+    (DRAWN_IN, HEADINGS_IN, "support side"),
+    (SCORE_IN, HEADINGS_IN, "query to centroids"),
+    (POOL_IN, COLUMN_HEADINGS_IN, "pool"),
+    (DRAWN_IN, COLUMN_HEADINGS_IN, "drawn"),
+    (LEFT_IN, COLUMN_HEADINGS_IN, "left"),
+)
+
+SQUARE: Style = {"marker": "s", "color": BLUE, "linestyle": "none", "markersize": 4.2}
+DIAMOND: Style = {"marker": "D", "color": VERMILION, "linestyle": "none", "markersize": 4.2}
+SHADE: Style = {
     "marker": "s",
     "color": MIST,
     "linestyle": "none",
     "markersize": 6,
     "markeredgecolor": SILVER,
+    "markeredgewidth": 1,
 }
-BAR: dict[str, Any] = {**SQUARE, "marker": "_", "markeredgewidth": 4, "markersize": 7}
-DIAMOND: dict[str, Any] = {
-    "marker": "D",
-    "color": VERMILION,
-    "linestyle": "none",
-    "markeredgewidth": 0,
-}
+BAR: Style = {**SQUARE, "marker": "_", "markeredgewidth": 4, "markersize": 7}
+KEY = (
+    (DIAMOND, "query"),
+    (SQUARE, "drawn: the support set"),
+    (SHADE, "fold of the query: nothing is drawn from it"),
+    (BAR, "largest score"),
+)
 
 
-@dataclass(frozen=True)
-class Column:
-    """A fold, or several that are shown as one: its heading, the folds, and its left and right edge."""
-
-    name: str
-    folds: tuple[int, ...]
-    left: float
-    right: float
-
-
-def episode_plates(corpus_results: CorpusResults, protocol: Protocol) -> Iterator[FigurePage]:
+def plan_episode(results: CorpusResults, protocol: Protocol) -> Pages:
     """Yield the diagram of one episode."""
-    scene = choose_scene(corpus_results, protocol)
-    yield FigurePage(
-        "episode",
-        partial(_compose, scene=scene, score="log-odds" if protocol.score == "log" else "softmax"),
-    )
+    example = choose_episode(results, protocol)
+    score = "log-odds" if protocol.score == "log" else "softmax"
+    yield FigurePage("episode", _compose, (example, score))
 
 
-def _compose(figure: "Figure", scene: Scene, score: str) -> None:
-    columns = _columns(scene)
-    height = HEAD_IN + ROW_IN * len(scene.rows) + FOOT_IN
+def _compose(figure: "Figure", example: ExampleEpisode, score: str) -> None:
+    foot_in = ROWS_IN + ROW_IN * len(example.rows)
+    height_in = foot_in + FOOT_IN
     figure.set_layout_engine("none")
-    figure.set_size_inches(WIDE_IN, height)
-    at = figure.add_axes((0, 0, 1, 1))
-    at.set(xlim=(0, WIDE_IN), ylim=(height, 0))
-    at.axis("off")
-    _write_query(at, scene)
-    _write_headings(at, scene, columns, score)
-    names = shorten_all([row.label for row in scene.rows], NAMES_IN * 72 - 25, weight="bold")
-    for i, (row, name) in enumerate(zip(scene.rows, names, strict=True)):
-        top = HEAD_IN + i * ROW_IN
-        _name_row(at, name, top + ROW_IN / 2, own=row.label == scene.label)
-        for column in columns:
-            _draw_cell(at, scene, column, row, top)
-        _write_numbers(at, scene, row, columns[-1].right, top + ROW_IN / 2)
-        _draw_score(at, scene, row, columns[-1].right + 3 * NUMBER_IN + 0.1, top)
-    _write_foot(at, scene, HEAD_IN + ROW_IN * len(scene.rows))
+    figure.set_size_inches(PAGE_WIDTH_IN, height_in)
+    ax = figure.add_axes((0, 0, 1, 1))
+    ax.set(xlim=(0, PAGE_WIDTH_IN), ylim=(height_in, 0))
+    ax.axis("off")
+    _write_query(ax, example)
+    for x, y, text in (*HEADINGS, (SCORE_IN, COLUMN_HEADINGS_IN, score)):
+        _write(ax, x, y, text)
+    _draw_folds(ax, example)
+    _write_names(ax, example)
+    for number, row in enumerate(example.rows):
+        y = _row_middle(number)
+        _write_sizes(ax, example, row, y)
+        _draw_score(ax, example, row, y)
+    _write_key(ax, foot_in + 0.2)
+    _write_decision(ax, example, foot_in + 0.42)
 
 
-def _columns(scene: Scene) -> list[Column]:
-    """Give each fold a column; beyond ten, the query's and the first nine others have one, and the rest share one."""
-    count = len(scene.rows[0].segments) - 1
-    first = sorted([scene.fold, *[f for f in range(count) if f != scene.fold][: MOST_FOLDS - 1]])
-    rest = tuple(f for f in range(count) if f not in first)
-    shown = [(str(f), (f,)) for f in first] + ([(f"+{len(rest)}", rest)] if rest else [])
-    wide = min(0.45, (FOLDS_IN - 0.5) / len(shown))
-    found = [
-        Column(name, f, NAMES_IN + i * wide, NAMES_IN + (i + 1) * wide)
-        for i, (name, f) in enumerate(shown)
-    ]
-    left = found[-1].right + 0.08
-    return [*found, Column("common", (count,), left, left + 0.45)]
+def _row_middle(number: int) -> float:
+    return ROWS_IN + (number + 0.5) * ROW_IN
 
 
-def _write_query(at: "Axes", scene: Scene) -> None:
-    """Say what the query is, and what is drawn for it."""
-    episode, room = scene.episode, (WIDE_IN - 0.4) * 72
-    other = f" (and {', '.join(scene.labels)})" if scene.labels else ""
-    tail = f" in fold {scene.fold}, label {scene.label}{other}"
-    name = shorten(
-        episode.segment,
-        max(room - width_pt(tail, TITLE_PT, "bold") - 30, room / 2),
-        TITLE_PT,
-        "bold",
+def _write(ax: "Axes", x: float, y: float, text: str, **style: object) -> None:
+    """Write a text around a position, small and centred unless the style differs."""
+    defaults: Style = {"ha": "center", "va": "center_baseline", "fontsize": TICK_PT}
+    ax.text(x, y, text, **{**defaults, **style})
+
+
+def _write_query(ax: "Axes", example: ExampleEpisode) -> None:
+    """Describe the query and its support set."""
+    room = (PAGE_WIDTH_IN - 0.4) * 72
+    episode = example.episode
+    labels = " and ".join((example.label, *example.other_labels))
+    exemplars = "1 exemplar" if episode.k == 1 else f"{episode.k} exemplars"
+    title = shorten(f"Query {episode.segment}", room, TITLE_FONT)
+    query = f"Fold {example.fold}, label {labels}; encoder {example.encoder}."
+    support = f"{exemplars} of every class, from the other folds and the common fold."
+    ax.plot(MARK_IN, 0.17, **{**DIAMOND, "markersize": 5})
+    ax.text(
+        TEXT_IN,
+        0.17,
+        title,
+        va="center_baseline",
+        weight="bold",
+        fontsize=TITLE_PT,
     )
-    at.plot([0.14], [0.17], markersize=5, **DIAMOND)
-    first = shorten(f"Query {name}{tail}", room, TITLE_PT, "bold")
-    at.text(0.26, 0.17, first, va="center_baseline", weight="bold", fontsize=TITLE_PT)
-    each = f"{episode.k} exemplar{'s' * (episode.k > 1)} of every class"
-    drawn = f"Drawn for it, draw {episode.draw}: {each}, from the other folds and the common fold. Encoder: "
-    encoder = shorten(scene.encoder, room - width_pt(drawn) - 4)
-    at.text(0.26, 0.36, f"{drawn}{encoder}.", va="center_baseline")
+    ax.text(TEXT_IN, 0.36, shorten(query, room), va="center_baseline")
+    ax.text(TEXT_IN, 0.53, f"Draw {episode.draw}: {support}", va="center_baseline")
 
 
-def _write_headings(at: "Axes", scene: Scene, columns: Sequence[Column], score: str) -> None:
-    y, right = HEAD_IN - 0.1, columns[-1].right + 0.05
-    put = partial(at.text, ha="center", va="center_baseline", fontsize=7)
-    put((columns[0].left + columns[-2].right) / 2, y - 0.18, "segments of each class, by fold")
-    put(right + 1.5 * NUMBER_IN, y - 0.18, "support side")
-    put(right + 3 * NUMBER_IN + 0.05 + SCORES_IN / 2, y - 0.18, "query to centroids")
-    for column in columns:
-        query = column.folds == (scene.fold,)
-        put((column.left + column.right) / 2, y, column.name, weight="bold" if query else "normal")
-    for i, name in enumerate(("pool", "drawn", "left")):
-        put(right + (i + 0.5) * NUMBER_IN, y, name)
-    put(right + 3 * NUMBER_IN + 0.05 + SCORES_IN / 2, y, score)
+def _write_names(ax: "Axes", example: ExampleEpisode) -> None:
+    room = (FOLDS_IN - TEXT_IN) * 72 - 6
+    labels = [row.label for row in example.rows]
+    names = shorten_all(labels, room, BOLD_FONT)
+    for number, name in enumerate(names):
+        y = _row_middle(number)
+        weight = "normal"
+        if labels[number] == example.label:
+            weight = "bold"
+            ax.plot(MARK_IN, y, **DIAMOND)
+        ax.text(TEXT_IN, y, name, va="center_baseline", weight=weight)
 
 
-def _name_row(at: "Axes", name: str, y: float, *, own: bool) -> None:
-    at.text(0.26, y, name, va="center_baseline", weight="bold" if own else "normal")
-    if own:
-        at.plot([0.14], [y], markersize=4.2, **DIAMOND)
+def _draw_folds(ax: "Axes", example: ExampleEpisode) -> None:
+    """Draw a column for each fold, with a cell for each class."""
+    columns = _group_folds(example)
+    width = min(WIDEST_FOLD_IN, ALL_FOLDS_IN / (len(columns) - 1))
+    x = FOLDS_IN + width / 2
+    _write(ax, FOLDS_IN, HEADINGS_IN, "segments of each class, by fold", ha="left")
+    for heading, folds in columns.items():
+        if heading == "common":
+            x += COMMON_GAP_IN
+        weight = "bold" if heading == str(example.fold) else "normal"
+        _write(ax, x, COLUMN_HEADINGS_IN, heading, weight=weight)
+        for number, row in enumerate(example.rows):
+            y = _row_middle(number)
+            colour = MIST if example.fold in folds else "white"
+            _draw_box(ax, x - width / 2, y, width, ROW_IN, colour, SILVER)
+            _draw_cell(ax, x, y, width, example, row, folds)
+        x += width
 
 
-def _draw_cell(at: "Axes", scene: Scene, column: Column, row: ClassRow, top: float) -> None:
-    """Draw a class in a fold: how many segments it has there, and below a square for each that is drawn."""
-    from matplotlib.patches import Rectangle
+def _group_folds(example: ExampleEpisode) -> dict[str, list[int]]:
+    """Return the folds of each column by its heading; beyond ten folds, the last share one."""
+    common = len(example.rows[0].segments) - 1
+    others = [fold for fold in range(common) if fold != example.fold]
+    single = others[: MOST_FOLDS - 1]
+    rest = others[MOST_FOLDS - 1 :]
+    columns = {str(fold): [fold] for fold in sorted([example.fold, *single])}
+    if rest:
+        columns[f"+{len(rest)}"] = rest
+    return columns | {"common": [common]}
 
-    query, (x, y) = scene.fold in column.folds, ((column.left + column.right) / 2, top + ROW_IN)
-    place, wide = (column.left, top), column.right - column.left
-    at.add_patch(
-        Rectangle(
-            place,
-            wide,
-            ROW_IN,
-            facecolor=MIST if query else "white",
-            edgecolor=SILVER,
-            linewidth=0.5,
-        )
-    )
-    drawn = sum(row.drawn[fold] for fold in column.folds)
-    marks = [*[SQUARE] * drawn, *[DIAMOND] * (query and row.label == scene.label)]
-    lift = 0.055 if marks else 0.0
-    count = sum(row.segments[fold] for fold in column.folds)
-    at.text(
+
+def _draw_cell(
+    ax: "Axes",
+    x: float,
+    y: float,
+    width: float,
+    example: ExampleEpisode,
+    row: ClassRow,
+    folds: Sequence[int],
+) -> None:
+    """Write the number of segments of a class in a fold, above a mark for each drawn one."""
+    segments = 0
+    marks: list[Style] = []
+    for fold in folds:
+        segments += row.segments[fold]
+        marks += [SQUARE] * row.drawn[fold]
+    if example.fold in folds and row.label == example.label:
+        marks.append(DIAMOND)
+    _write(
+        ax,
         x,
-        y - ROW_IN / 2 - lift,
-        str(count),
-        ha="center",
-        va="center_baseline",
+        y - 0.055 if marks else y,
+        str(segments),
         fontsize=SMALL_PT,
-        color=INK if count else GREY,
+        color=INK if segments else GREY,
     )
-    step = min(0.075, (wide - 0.06) / max(len(marks), 1))
-    for i, mark in enumerate(marks):
-        at.plot(
-            [x + (i - (len(marks) - 1) / 2) * step],
-            [y - 0.065],
-            markersize=min(4.0, step * 65),
-            **mark,
-        )
+    step = min(0.075, (width - 0.06) / max(len(marks), 1))
+    size = min(4.0, step * 65)
+    x -= (len(marks) - 1) / 2 * step
+    for mark in marks:
+        ax.plot(x, y + 0.085, **{**mark, "markersize": size})
+        x += step
 
 
-def _write_numbers(at: "Axes", scene: Scene, row: ClassRow, right: float, y: float) -> None:
-    """Write how many exemplars there were to draw from, how many were drawn, and how many are left."""
-    pool, drawn, k = (
-        sum(row.segments) - row.segments[scene.fold],
-        len(scene.episode.support[row.label]),
-        scene.episode.k,
-    )
-    left = pool - len(set(scene.episode.support[row.label]))
-    for i, text in enumerate(
-        (str(pool), str(drawn) if drawn == k else f"{drawn} of {k}", str(left))
-    ):
-        at.text(
-            right + 0.05 + (i + 0.5) * NUMBER_IN,
-            y,
-            text,
-            ha="center",
-            va="center_baseline",
-            fontsize=7,
-        )
-
-
-def _draw_score(at: "Axes", scene: Scene, row: ClassRow, left: float, top: float) -> None:
-    """Draw a score as a bar from zero, and write it at the other side of zero."""
+def _draw_box(
+    ax: "Axes", left: float, middle: float, width: float, height: float, fill: str, edge: str
+) -> None:
     from matplotlib.patches import Rectangle
 
-    zero = left + SCORES_IN / 2
-    scale = max((abs(r.score) for r in scene.rows if isfinite(r.score)), default=0.0) or 1.0
-    length = row.score / scale * SCORES_IN / 2 if isfinite(row.score) else 0.0
-    colour = BLUE if row.label == scene.decision else SILVER
-    at.add_patch(
-        Rectangle((zero, top + 0.08), length, ROW_IN - 0.16, facecolor=colour, edgecolor="none")
+    box = Rectangle(
+        (left, middle - height / 2),
+        width,
+        height,
+        facecolor=fill,
+        edgecolor=edge,
+        linewidth=0.5,
     )
-    at.plot([zero, zero], [top, top + ROW_IN], color=INK, linewidth=0.6)
-    side = -1 if row.score > 0 else 1
-    weight = "bold" if row.label == scene.decision else "normal"
-    place = (zero + side * 0.04, top + ROW_IN / 2)
-    at.text(
-        *place,
-        _number(row.score),
-        ha="right" if side < 0 else "left",
-        va="center_baseline",
-        weight=weight,
+    ax.add_patch(box)
+
+
+def _write_sizes(ax: "Axes", example: ExampleEpisode, row: ClassRow, y: float) -> None:
+    """Write how many exemplars there are to draw from, how many were drawn, and how many remain."""
+    support = example.episode.support[row.label]
+    k = example.episode.k
+    pool = sum(row.segments) - row.segments[example.fold]
+    left = pool - len(set(support))
+    drawn = str(k)
+    if len(support) < k:
+        drawn = f"{len(support)} of {k}"
+    _write(ax, POOL_IN, y, str(pool))
+    _write(ax, DRAWN_IN, y, drawn)
+    _write(ax, LEFT_IN, y, str(left))
+
+
+def _draw_score(ax: "Axes", example: ExampleEpisode, row: ClassRow, y: float) -> None:
+    """Draw a score as a bar from zero, and write it on the other side of zero."""
+    scores = [abs(other.score) for other in example.rows]
+    largest = max(filter(isfinite, scores), default=0.0) or 1.0
+    length = 0.0
+    if isfinite(row.score):
+        length = row.score / largest * HALF_SCORE_IN
+    is_decision = row.label == example.decision
+    colour = BLUE if is_decision else SILVER
+    _draw_box(ax, SCORE_IN, y, length, ROW_IN - 0.16, colour, "none")
+    ax.vlines(
+        SCORE_IN,
+        y - ROW_IN / 2,
+        y + ROW_IN / 2,
+        color=INK,
+        linewidth=0.6,
+    )
+    is_positive = row.score > 0
+    _write(
+        ax,
+        SCORE_IN - 0.04 if is_positive else SCORE_IN + 0.04,
+        y,
+        _format_score(row.score),
+        ha="right" if is_positive else "left",
+        weight="bold" if is_decision else "normal",
         fontsize=SMALL_PT,
     )
 
 
-def _number(score: float) -> str:
-    large = abs(score)
-    text = (
-        f"{score:.2f}"
-        if large < 10
-        else f"{score:.1f}"
-        if large < 100
-        else f"{score:.0f}"
-        if large < 1e6
-        else f"{score:.0e}"
-    )
-    return text.replace("-", "−")
+def _format_score(score: float) -> str:
+    text = f"{score:#.3g}" if abs(score) < 1000 else f"{score:.0f}"
+    return text.rstrip(".").replace("-", "−")
 
 
-def _write_foot(at: "Axes", scene: Scene, top: float) -> None:
-    """Say what the marks mean, what was decided, and what is not shown."""
-    x, y = 0.14, top + 0.2
-    entries = (
-        (DIAMOND, "the query"),
-        (SQUARE, "drawn: the support set"),
-        (SHADE, "its fold, of which nothing is drawn"),
-    )
-    for mark, text in (*entries, (BAR, "the largest score")):
-        at.plot([x], [y], **{"markersize": 4.2, **mark})
-        at.text(x + 0.1, y, text, va="center_baseline", fontsize=7)
-        x += 0.1 + width_pt(text, 7) / 72 + 0.28
-    hidden = scene.classes - len(scene.rows)
-    more = f" {hidden} more of {scene.classes} classes, drawn and scored alike, are not shown." * (
-        hidden > 0
-    )
-    verdict = "right" if scene.right else "wrong"
-    room = (WIDE_IN - 0.2) * 72 - width_pt(f"Decision: , {verdict}.{more}", weight="bold")
-    name = shorten(scene.decision, room, weight="bold")
-    at.text(0.08, y + 0.22, f"Decision: {name}, {verdict}.{more}", va="center_baseline")
+def _write_key(ax: "Axes", y: float) -> None:
+    """Write what the marks mean."""
+    x = MARK_IN
+    for mark, text in KEY:
+        ax.plot(x, y, **mark)
+        _write(ax, x + 0.1, y, text, ha="left")
+        x += 0.38 + text_width_pt(text, TICK_FONT) / 72
+
+
+def _write_decision(ax: "Axes", example: ExampleEpisode, y: float) -> None:
+    """Write the decision, and how many classes are not shown."""
+    verdict = "correct" if example.is_correct else "wrong"
+    text = f"Decision: {example.decision}, {verdict}."
+    hidden = example.classes - len(example.rows)
+    if hidden > 0:
+        text += f" {hidden} more of {example.classes} classes are not shown."
+    text = shorten(text, (PAGE_WIDTH_IN - 0.2) * 72)
+    ax.text(0.08, y, text, va="center_baseline")

@@ -1,17 +1,25 @@
-"""A chapter → one real episode of it: a query, what was drawn for it, what was left, and the decision."""
+"""Results of a corpus → one real episode to show: a query, its support set, and the decision."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import polars as pl
+
 from callshot.fewshot.protocol import Protocol
 from callshot.records import COMMON_FOLD, ClassCount, CorpusResults, Embeddings, Episode, Evaluation
 
-FEW, TRIED, ROWS = 3, 6, 12
+FEW_SHOTS = 3
+CANDIDATES = 6
+MOST_ROWS = 12
 
 
 @dataclass(frozen=True)
 class ClassRow:
-    """One class in an episode: its segments and its drawn exemplars in each fold, the common fold last; its score."""
+    """One class in an episode: its segments and its drawn exemplars in each fold, and its score.
+
+    The common fold comes last.
+    """
 
     label: str
     segments: tuple[int, ...]
@@ -20,13 +28,13 @@ class ClassRow:
 
 
 @dataclass(frozen=True)
-class Scene:
-    """An episode, and the classes that are shown of it; `fold` is the query's."""
+class ExampleEpisode:
+    """An episode, the labels and the fold of its query, and the classes that are shown."""
 
     encoder: str
     episode: Episode
     label: str
-    labels: tuple[str, ...]
+    other_labels: tuple[str, ...]
     fold: int
     rows: Sequence[ClassRow]
     classes: int
@@ -37,88 +45,109 @@ class Scene:
         return decide(self.episode)
 
     @property
-    def right(self) -> bool:
-        """Whether the decision is one of the query's labels."""
-        return self.decision in (self.label, *self.labels)
+    def is_correct(self) -> bool:
+        """Whether the decision is one of the labels of the query."""
+        return self.decision in (self.label, *self.other_labels)
 
 
-def choose_scene(corpus_results: CorpusResults, protocol: Protocol) -> Scene:
-    """Rerun a few episodes of the encoder that scores best, and take the one that shows most.
+def choose_episode(results: CorpusResults, protocol: Protocol) -> ExampleEpisode:
+    """Rerun a few episodes of the best encoder, and return the one that shows most.
 
-    That is a right decision, with an exemplar of the common fold if there is one, out of as many folds as can be, and
-    as close as can be: by what the score of the query's own class lies above the next.
+    What counts, in this order: a correct decision, an exemplar from the common fold, exemplars from
+    many folds, and a small margin between the class of the query and the next one.
     """
-    evaluation = corpus_results.evaluation
-    shots = [c.k for c in evaluation.curve if c.k <= FEW]
-    k, table = max(shots, default=FEW), _best_table(corpus_results)
-    told = [_tell(evaluation, table, segment, k, protocol) for segment in _queries(evaluation)]
-    return max(told, key=_interest)
+    from callshot.fewshot.single_episode import rerun_episode  # imports numba, which is slow
+
+    evaluation = results.evaluation
+    few_shots = evaluation.curve.filter(pl.col("k") <= FEW_SHOTS)["k"]
+    k = max(few_shots, default=FEW_SHOTS)
+    table = _best_table(results)
+    episodes = []
+    for query in _choose_queries(evaluation):
+        episode = rerun_episode(table, evaluation.folds, query, k, 0, protocol)
+        episodes.append(_describe_episode(evaluation, table, episode))
+    return max(episodes, key=_interest)
 
 
 def decide(episode: Episode) -> str:
     """Return the class with the largest score; of equal ones, the first by name."""
-    return max(sorted(episode.scores), key=lambda name: episode.scores[name])
+    names = sorted(episode.scores)
+    return max(names, key=episode.scores.__getitem__)
 
 
-def _best_table(corpus_results: CorpusResults) -> Embeddings:
-    points = [c for c in corpus_results.evaluation.curve if (c.metric, c.scoring) == ("map", "all")]
-    mean = {c.encoder: c.mean for c in sorted(points, key=lambda c: c.k)}
-    return max(corpus_results.tables, key=lambda table: mean.get(table.encoder, 0.0))
+def _best_table(results: CorpusResults) -> Embeddings:
+    """Return the embeddings of the encoder with the largest mAP at the last k."""
+    points = results.evaluation.curve.filter(metric="map", scoring="all")
+    points = points.sort("k", maintain_order=True)
+    last_mean = dict(points.select("encoder", "mean").iter_rows())
+    return max(results.tables, key=lambda table: last_mean[table.encoder])
 
 
-def _queries(evaluation: Evaluation) -> list[str]:
-    """Return a few queries, evenly out of all, by their ids."""
-    eligible = {c.label for c in evaluation.classes if c.eligible}
-    columns = zip(
-        evaluation.segments.segment,
-        evaluation.segments.label,
-        evaluation.folds.fold.tolist(),
-        strict=True,
+def _choose_queries(evaluation: Evaluation) -> list[str]:
+    """Return a few queries, evenly spread over all of them in the order of their ids."""
+    segments = evaluation.segments
+    eligible = {count.label for count in evaluation.classes if count.eligible}
+    queries = []
+    columns = (segments.segment, segments.label, evaluation.folds.fold)
+    for segment, label, fold in zip(*columns, strict=True):
+        if label in eligible and fold != COMMON_FOLD:
+            queries.append(segment)
+    queries.sort()
+    count = min(CANDIDATES, len(queries))
+    chosen = np.arange(count) * len(queries) // count
+    return [queries[number] for number in chosen]
+
+
+def _describe_episode(
+    evaluation: Evaluation, table: Embeddings, episode: Episode
+) -> ExampleEpisode:
+    folds = dict(zip(table.segment, evaluation.folds.fold.tolist(), strict=True))
+    counts = [count for count in evaluation.classes if count.eligible]
+    rows = [_class_row(count, episode, folds) for count in counts]
+    query = table.segment.index(episode.segment)
+    label = table.label[query]
+    labels = [name for name in table.labels[query] if name in episode.scores]
+    other_labels = tuple(name for name in labels if name != label)
+    return ExampleEpisode(
+        table.encoder,
+        episode,
+        label,
+        other_labels,
+        folds[episode.segment],
+        _choose_rows(rows, (label, *other_labels)),
+        len(rows),
     )
-    ids = sorted(
-        segment for segment, label, fold in columns if label in eligible and fold != COMMON_FOLD
+
+
+def _class_row(count: ClassCount, episode: Episode, folds: dict[str, int]) -> ClassRow:
+    """Return a class in an episode; the common fold is the last."""
+    common = count.exemplars - sum(count.per_fold)
+    drawn = [0] * (len(count.per_fold) + 1)
+    for segment in episode.support[count.label]:
+        drawn[folds[segment]] += 1  # the common fold is −1
+    return ClassRow(
+        count.label,
+        (*count.per_fold, common),
+        tuple(drawn),
+        episode.scores[count.label],
     )
-    return [ids[i * len(ids) // min(TRIED, len(ids))] for i in range(min(TRIED, len(ids)))]
 
 
-def _tell(
-    evaluation: Evaluation, table: Embeddings, segment: str, k: int, protocol: Protocol
-) -> Scene:
-    from callshot.fewshot.single_episode import rerun_episode  # numba takes its time
-
-    at = table.segment.index(segment)
-    episode = rerun_episode(table, evaluation.folds, segment, k, 0, protocol)
-    fold = dict(zip(table.segment, evaluation.folds.fold.tolist(), strict=True))
-    counts = [c for c in evaluation.classes if c.eligible]
-    rows = [_class_row(count, episode, fold, evaluation.folds.count) for count in counts]
-    labels = tuple(
-        name for name in table.labels[at] if name != table.label[at] and name in episode.scores
-    )
-    shown = _shown(rows, (table.label[at], *labels))
-    return Scene(table.encoder, episode, table.label[at], labels, fold[segment], shown, len(rows))
+def _choose_rows(rows: Sequence[ClassRow], labels: Sequence[str]) -> list[ClassRow]:
+    """Choose classes: those of the query, the best by score, the rarest, then the commonest."""
+    by_score = sorted(rows, key=lambda row: -row.score)
+    by_interest = [*by_score[:2], *rows[-2:], *rows]
+    names = dict.fromkeys([*labels, *(row.label for row in by_interest)])
+    shown = list(names)[:MOST_ROWS]
+    return [row for row in rows if row.label in shown]
 
 
-def _class_row(count: ClassCount, episode: Episode, fold: dict[str, int], folds: int) -> ClassRow:
-    places = [
-        fold[segment] % (folds + 1) for segment in episode.support[count.label]
-    ]  # −1 is the last
-    segments = (*count.per_fold, count.exemplars - sum(count.per_fold))
-    drawn = tuple(places.count(place) for place in range(folds + 1))
-    return ClassRow(count.label, segments, drawn, episode.scores[count.label])
-
-
-def _shown(rows: Sequence[ClassRow], labels: Sequence[str]) -> list[ClassRow]:
-    """Keep as many classes as there is room for: the query's, the best by score, the rarest, then the commonest."""
-    by_score = sorted(rows, key=lambda row: -row.score)[:2]
-    wanted = [*(row for row in rows if row.label in labels), *by_score, *rows[-2:], *rows]
-    kept = {row.label for row in list({row.label: row for row in wanted}.values())[:ROWS]}
-    return [row for row in rows if row.label in kept]
-
-
-def _interest(scene: Scene) -> tuple[bool, bool, int, float]:
-    drawn = [
-        sum(row.drawn[place] for row in scene.rows) for place in range(len(scene.rows[0].drawn))
-    ]
-    others = [score for name, score in scene.episode.scores.items() if name != scene.label]
-    margin = scene.episode.scores[scene.label] - max(others)
-    return scene.right, drawn[-1] > 0, sum(count > 0 for count in drawn), -abs(margin)
+def _interest(example: ExampleEpisode) -> tuple[bool, bool, int, float]:
+    """Return what `choose_episode` compares episodes by."""
+    drawn = np.sum([row.drawn for row in example.rows], axis=0)
+    has_common = bool(drawn[-1] > 0)
+    scores = dict(example.episode.scores)
+    score = scores.pop(example.label)
+    margin = abs(score - max(scores.values()))
+    folds = int(np.count_nonzero(drawn))
+    return example.is_correct, has_common, folds, -margin

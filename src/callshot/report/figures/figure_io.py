@@ -1,115 +1,133 @@
-"""A plate, what is to be drawn → PDF and PNG, in our style and nobody else's.
+"""Pages that are still to be drawn → PDF and PNG files, in the style of callshot.
 
-Equal plates give equal bytes: no date, no version, no order of a set. Pyplot and the user's settings stay untouched.
+Equal pages give equal bytes: no date, no version. Pyplot and the user's settings do not change.
 """
 
-import io
 import logging
-import os
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from callshot.files import atomic_path
 from callshot.report.figures.style import DPI, FONT, OTHER_FONTS, STYLE
-from callshot.report.output_folder import explain_errors
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-T = TypeVar("T")
-METADATA: dict[str, Any] = {
-    "pdf": {"Creator": "callshot", "CreationDate": None},
-    "png": {"Software": "callshot"},
-}
+CREATOR = "callshot"
 
 
 @dataclass(frozen=True)
 class FigurePage:
-    """A figure that is still to be drawn: the stem of its files, and what draws it on an empty Figure."""
+    """A figure that is still to be drawn, by `compose(figure, *arguments)`."""
 
     stem: str
-    compose: Callable[["Figure"], None]
+    compose: Callable[..., None]
+    arguments: tuple[Any, ...] = ()
+
+    def draw(self, figure: "Figure") -> None:
+        """Draw the page on an empty Figure."""
+        self.compose(figure, *self.arguments)
 
 
-def render(plate: FigurePage, folder: Path) -> list[Path]:
-    """Draw a plate, write it to a folder as .pdf and .png, and return both paths."""
-    with blank() as figure:
-        plate.compose(figure)
+Pages = Iterator[FigurePage]
+
+
+def make_pages(
+    stem: str,
+    panels: Sequence[Any],
+    most: int,
+    compose: Callable[..., None],
+    *options: Any,
+) -> Pages:
+    """Yield pages of at most `most` panels; their stems are numbered if there are several.
+
+    A page is drawn by `compose(figure, panels, *options)`.
+    """
+    count = ceil(len(panels) / most)
+    for page in range(count):
+        name = stem if count == 1 else f"{stem}-{page + 1}"
+        page_panels = panels[page * most : (page + 1) * most]
+        yield FigurePage(name, compose, (page_panels, *options))
+
+
+def render(page: FigurePage, folder: Path) -> list[Path]:
+    """Draw a page, write it to a folder as PDF and PNG, and return both paths."""
+    with open_figure() as figure:
+        page.draw(figure)
         freeze(figure)
-        return [_save(figure, folder / f"{plate.stem}.{kind}") for kind in ("pdf", "png")]
+        return [
+            _write(figure, folder / f"{page.stem}.pdf", _save_pdf),
+            _write(figure, folder / f"{page.stem}.png", _save_png),
+        ]
 
 
 @contextmanager
-def blank() -> Iterator["Figure"]:
-    """Give an empty Figure in our style, which holds as long as the figure is open."""
+def open_figure() -> Iterator["Figure"]:
+    """Yield an empty Figure; the style of callshot holds while it is open."""
     import matplotlib
     from matplotlib import font_manager
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(), warnings.catch_warnings(), _quiet("matplotlib.font_manager"):
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # a name in a script that no font has
+    logger = logging.getLogger("matplotlib.font_manager")
+    level = logger.level
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # a script that no font has
+        logger.setLevel(logging.ERROR)  # a font has no bold letters
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(STYLE)
         installed = set(font_manager.get_font_names())
-        matplotlib.rcParams["font.family"] = [
-            FONT,
-            *(name for name in OTHER_FONTS if name in installed),
-        ]
-        yield Figure(layout="constrained")
-
-
-@contextmanager
-def _quiet(name: str) -> Iterator[None]:
-    """Keep a logger from telling that a font has no bold letters."""
-    logger = logging.getLogger(name)
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
+        fonts = [name for name in OTHER_FONTS if name in installed]
+        matplotlib.rcParams["font.family"] = [FONT, *fonts]
+        try:
+            yield Figure(layout="constrained")
+        finally:
+            logger.setLevel(level)
 
 
 def freeze(figure: "Figure") -> None:
-    """Lay a figure out, once: what is placed by the layout stays in its place."""
+    """Lay a figure out once; later additions do not move what is there."""
     if figure.get_layout_engine() is not None:
         figure.draw_without_rendering()
         figure.set_layout_engine("none")
 
 
-def pages(stem: str, panels: Sequence[T], most: int) -> Iterator[tuple[str, Sequence[T]]]:
-    """Share panels out to figures of `most` at most, each with a stem: numbered, where there are several."""
-    count = -(-len(panels) // most)
-    for i in range(count):
-        yield f"{stem}-{i + 1}" if count > 1 else stem, panels[i * most : (i + 1) * most]
-
-
-def _save(figure: "Figure", path: Path) -> Path:
-    """Write a figure beside its place, then move it there: an interrupt leaves no half of one."""
-    picture, kind = io.BytesIO(), path.suffix[1:]
-    figure.savefig(picture, format=kind, metadata=METADATA[kind])
-    if kind == "png":
-        picture = _shrink(picture)
-    with explain_errors(path.parent):
+def _write(figure: "Figure", path: Path, save: Callable[["Figure", Path], None]) -> Path:
+    with atomic_path(path) as temporary:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=".callshot-", dir=path.parent) as folder:
-            (Path(folder) / path.name).write_bytes(picture.getvalue())
-            os.replace(Path(folder) / path.name, path)  # noqa: PTH105
+        save(figure, temporary)
     return path
 
 
-def _shrink(picture: io.BytesIO) -> io.BytesIO:
-    """Return a PNG in a palette of 256 colours, a third as large: a page holds a dozen of them."""
+def _save_pdf(figure: "Figure", path: Path) -> None:
+    figure.savefig(path, metadata={"Creator": CREATOR, "CreationDate": None})
+
+
+def _save_png(figure: "Figure", path: Path) -> None:
+    """Save a PNG with a palette of 256 colours, a third as large: an HTML page has a dozen."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from PIL import Image, PngImagePlugin
 
-    small, told = io.BytesIO(), PngImagePlugin.PngInfo()
-    for name, text in METADATA["png"].items():
-        told.add_text(name, text)
-    whole = Image.open(picture).convert("RGB")
-    few = whole.quantize(256, Image.Quantize.MAXCOVERAGE, kmeans=2, dither=Image.Dither.NONE)
-    few.save(small, "png", optimize=True, dpi=(DPI, DPI), pnginfo=told)
-    return small
+    canvas: Any = FigureCanvasAgg(figure)
+    canvas.draw()
+    image = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+    palette_image = image.quantize(
+        256,
+        Image.Quantize.MAXCOVERAGE,
+        kmeans=2,
+        dither=Image.Dither.NONE,
+    )
+    metadata = PngImagePlugin.PngInfo()
+    metadata.add_text("Software", CREATOR)
+    palette_image.save(
+        path,
+        optimize=True,
+        dpi=(DPI, DPI),
+        pnginfo=metadata,
+    )

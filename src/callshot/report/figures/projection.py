@@ -1,54 +1,96 @@
-"""Embeddings → a map of each encoder's: the plane of largest variance, segments by label, and the labels' centroids."""
+"""Embeddings → a map of each encoder: the plane of largest variance, with segments and centroids.
 
-from collections.abc import Iterator, Sequence
+The names of the labels are next to their centroids if there are few, else numbers and a list.
+"""
+
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from math import ceil, sqrt
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from callshot.records import CorpusResults, Embeddings, FloatArray
-from callshot.report.figures.figure_io import FigurePage, freeze, pages
-from callshot.report.figures.label_placement import place_names
-from callshot.report.figures.panels import title
-from callshot.report.figures.style import INK, SILVER, SMALL_PT, TALL_IN, WIDE_IN, series
-from callshot.report.figures.text_fit import shorten_all
+from callshot.records import CorpusResults, Embeddings, FloatArray, IntArray
+from callshot.report.figures.figure_io import Pages, freeze, make_pages
+from callshot.report.figures.layout import add_panels, line_handle, set_titles
+from callshot.report.figures.style import (
+    INK,
+    PAGE_WIDTH_IN,
+    SILVER,
+    SMALL_FONT,
+    SMALL_PT,
+    TICK_FONT,
+    TICK_PT,
+    Style,
+    series_style,
+)
+from callshot.report.figures.text_fit import shorten_all, text_width_pt
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-FEW, MOST, BESIDE_IN, FLAT = 8, 6, 1.75, 0.86
-MANY_SEGMENTS = 1500  # more are drawn as a picture inside the PDF, which else would be slow to show
+MAPS_PER_PAGE = 6
+FEW_LABELS = 8
+LIST_IN = 1.75
+LARGEST_IN = 4.2
+ASPECT = 0.86
+FEW_SEGMENTS = 400
+MANY_SEGMENTS = 1500  # more are drawn as pixels in the PDF, which would be slow to open otherwise
+OTHER_LABELS: Style = {"color": SILVER, "marker": "."}
+
+MARKER_PT = 3.5
+HALF_LINE_PT = 0.6 * TICK_PT + 0.5
+RINGS_PT = np.array([6.0, 12.0, 19.0, 27.0, 36.0, 46.0, 58.0, 72.0, 88.0, 106.0])
+ANGLES = 2 * np.pi * np.arange(16) / 16
+DIRECTIONS = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1)
+BACKGROUND: Style = {
+    "boxstyle": "square,pad=0.12",
+    "facecolor": "white",
+    "edgecolor": "none",
+    "alpha": 0.78,
+}
+NAME_LINE: Style = {
+    "arrowstyle": "-",
+    "linewidth": 0.5,
+    "color": INK,
+    "shrinkA": 0,
+    "shrinkB": 2,
+}
 
 
 @dataclass(frozen=True)
-class Map:
-    """One encoder's segments in the plane: `points` (segments, 2), `shares` of the variance, `label` numbers.
+class Projection:
+    """The segments of one encoder in the plane.
 
-    A label that is not evaluated has the number −1.
+    `points` is (segments, 2), `shares` are those of the variance, `label` is the number of each
+    segment's label, −1 if it is not evaluated.
     """
 
-    encoder: str
     points: FloatArray
     shares: FloatArray
-    label: NDArray[np.int64]
+    label: IntArray
     centroids: FloatArray
 
 
-def map_plates(corpus_results: CorpusResults) -> Iterator[FigurePage]:
+def plan_projection(results: CorpusResults) -> Pages:
     """Yield a map for every encoder, six to a page."""
-    labels = [c.label for c in corpus_results.evaluation.classes if c.eligible]
-    for stem, some in pages("map", corpus_results.tables, MOST):
-        yield FigurePage(stem, partial(_compose, tables=some, labels=labels))
+    labels = [count.label for count in results.evaluation.classes if count.eligible]
+    yield from make_pages(
+        "map",
+        results.tables,
+        MAPS_PER_PAGE,
+        _compose,
+        labels,
+    )
 
 
 def principal_plane(vectors: NDArray[np.floating[Any]]) -> tuple[FloatArray, FloatArray]:
-    """Return the vectors' places in the plane of largest variance, and the share of it along both axes.
+    """Project vectors to the plane of largest variance; return points and shares of the variance.
 
-    By the two first eigenvectors of the smaller of X'X and XX', which takes a fraction of the time of a whole singular
-    value decomposition. Each axis points to where the segment farthest along it is.
+    The axes are eigenvectors of X'X, which is much faster than a singular value decomposition. Each
+    axis points towards its farthest segment.
 
     >>> points, shares = principal_plane(np.array([[0.0, 3.0], [0.0, 1.0], [0.0, -4.0]]))
     >>> points[:, 0].tolist(), shares.tolist()
@@ -56,122 +98,178 @@ def principal_plane(vectors: NDArray[np.floating[Any]]) -> tuple[FloatArray, Flo
     """
     from scipy.linalg import eigh
 
-    table = np.asarray(vectors, np.float64)
-    table = table - table.mean(axis=0)
-    scale = float(np.abs(table).max(initial=0.0)) or 1.0
-    table = table / scale
-    tall, less = len(table) >= table.shape[1], min(table.shape)
-    products = table.T @ table if tall else table @ table.T
-    squares, axes = eigh(products, subset_by_index=(max(less - 2, 0), less - 1))
-    squares, axes = np.maximum(squares[::-1], 0.0), axes[:, ::-1]
-    points = table @ axes if tall else axes * np.sqrt(squares)
-    points = np.pad(points, ((0, 0), (0, 2 - points.shape[1])))
-    shares = np.pad(squares, (0, 2))[:2] / (np.trace(products) or 1.0)
-    farthest = points[np.abs(points).argmax(axis=0), (0, 1)]
-    return points * np.where(farthest < 0, -1.0, 1.0) * scale, shares
+    centred = np.asarray(vectors, np.float64)
+    centred = centred - centred.mean(axis=0)
+    missing = max(2 - centred.shape[1], 0)
+    centred = np.pad(centred, ((0, 0), (0, missing)))
+    products = centred.T @ centred
+    size = len(products)
+    largest = (size - 2, size - 1)
+    variances, axes = eigh(products, subset_by_index=largest)
+    points = centred @ axes[:, ::-1]
+    total = np.trace(products) or 1.0
+    shares = np.maximum(variances[::-1], 0.0) / total
+    farthest = np.abs(points).argmax(axis=0)
+    sign = np.where(points[farthest, (0, 1)] < 0, -1.0, 1.0)
+    return points * sign, shares
 
 
-def make_map(table: Embeddings, labels: Sequence[str]) -> Map:
-    """Return an encoder's map; a label's centroid is the mean of its segments."""
+def project(table: Embeddings, labels: Sequence[str]) -> Projection:
+    """Return the map of an encoder; the centroid of a label is the mean of its segments."""
     points, shares = principal_plane(table.vectors)
-    number = {name: i for i, name in enumerate(labels)}
-    label = np.array([number.get(name, -1) for name in table.label], np.int64)
-    centroids = np.array([points[label == n].mean(axis=0) for n in range(len(labels))])
-    return Map(table.encoder, points, shares, label, centroids)
+    numbers = {name: number for number, name in enumerate(labels)}
+    label = np.array([numbers.get(name, -1) for name in table.label])
+    centroids = np.zeros((len(labels), 2))
+    for number in range(len(labels)):
+        centroids[number] = points[label == number].mean(axis=0)
+    return Projection(points, shares, label, centroids)
 
 
 def _compose(figure: "Figure", tables: Sequence[Embeddings], labels: Sequence[str]) -> None:
-    beside = len(labels) > FEW
-    listed = (len(labels) * 10 + 22) / 72 * beside
-    wide = _columns(len(tables), listed)
-    side, high = _side_in(wide, listed), -(-len(tables) // wide)
-    figure.set_size_inches(side * wide + BESIDE_IN * beside, max(high * FLAT * side, listed))
-    axes = list(figure.subplots(high, wide, squeeze=False).flat)
-    maps = [make_map(table, labels) for table in tables]
-    for i, at in enumerate(axes):
-        at.set_visible(i < len(maps))
-    for at, one in zip(axes, maps, strict=False):
-        _draw_map(at, one)
-        title(at, one.encoder, side - 0.5)
-    if beside:
+    columns, side_in = _set_size(figure, len(tables), len(labels))
+    axes = add_panels(figure, len(tables), columns)[:, 0]
+    maps = [project(table, labels) for table in tables]
+    for ax, projection in zip(axes, maps, strict=True):
+        _draw_map(ax, projection)
+    set_titles(axes, [table.encoder for table in tables], side_in - 0.5)
+    names = shorten_all(labels, side_in * 22)
+    if len(labels) > FEW_LABELS:
         _list_names(figure, labels)
+        names = [str(number + 1) for number in range(len(labels))]
     freeze(figure)
-    names = [str(i + 1) for i in range(len(labels))] if beside else shorten_all(labels, side * 22)
-    for at, one in zip(axes, maps, strict=False):
-        place_names(at, one.centroids, names, SMALL_PT + 0.5)
+    for ax, projection in zip(axes, maps, strict=True):
+        place_names(ax, projection.centroids, names)
 
 
-def _columns(maps: int, listed_in: float) -> int:
-    """Put up to three maps beside each other, fewer where the list of names is much taller than their rows."""
-    wide = min(maps, 2 if maps == 4 else 3)
-    while wide > 1 and _tall_in(maps, wide, listed_in) < 0.8 * listed_in:
-        if _tall_in(maps, wide - 1, listed_in) > TALL_IN:
-            break
-        wide -= 1
-    return wide
+def _set_size(figure: "Figure", maps: int, labels: int) -> tuple[int, float]:
+    """Set the size of a figure; return the number of columns, and the width of a map."""
+    columns = 2 if maps == 4 else min(maps, 3)
+    list_width_in = 0.0
+    list_height_in = 0.0
+    if labels > FEW_LABELS:
+        list_width_in = LIST_IN
+        list_height_in = (labels * 10 + 22) / 72
+        ratio = (PAGE_WIDTH_IN - LIST_IN) / list_height_in
+        columns = min(columns, max(1, round(sqrt(maps * ratio))))  # maps are about square
+    side_in = min((PAGE_WIDTH_IN - list_width_in) / columns, LARGEST_IN)
+    height_in = ceil(maps / columns) * ASPECT * side_in
+    figure.set_size_inches(
+        columns * side_in + list_width_in,
+        max(height_in, list_height_in),
+    )
+    return columns, side_in
 
 
-def _tall_in(maps: int, wide: int, listed_in: float) -> float:
-    return -(-maps // wide) * FLAT * _side_in(wide, listed_in)
-
-
-def _side_in(wide: int, listed_in: float) -> float:
-    return min((WIDE_IN - BESIDE_IN * (listed_in > 0)) / wide, 4.2)
-
-
-def _draw_map(at: "Axes", one: Map) -> None:
-    flat = len(one.label) > MANY_SEGMENTS
-    size = 9.0 if len(one.label) < 400 else 5.0
-    for n in range(-1, len(one.centroids)):
-        own, look = one.points[one.label == n], series(n)
-        colour, marker = (look["color"], look["marker"]) if n >= 0 else (SILVER, ".")
-        at.scatter(
-            own[:, 0],
-            own[:, 1],
-            s=size,
-            color=colour,
-            marker=marker,
-            alpha=0.45,
-            linewidths=0,
-            rasterized=flat,
-            zorder=3,
-        )
-    for n, (x, y) in enumerate(one.centroids):
-        look = series(n)
-        at.scatter(
+def _draw_map(ax: "Axes", projection: Projection) -> None:
+    _draw_segments(ax, projection, -1, OTHER_LABELS)
+    for number, (x, y) in enumerate(projection.centroids):
+        style = _marker_style(number)
+        _draw_segments(ax, projection, number, style)
+        ax.scatter(
             x,
             y,
             s=46,
-            color=look["color"],
-            marker=look["marker"],
             edgecolors=INK,
             linewidths=0.9,
             zorder=6,
+            **style,
         )
-    at.set_aspect("equal", adjustable="datalim")
-    at.margins(0.08)
-    at.grid(visible=False)
-    at.set_xlabel(f"first axis, {one.shares[0]:.0%} of variance")
-    at.set_ylabel(f"second axis, {one.shares[1]:.0%}")
-    at.tick_params(
-        labelbottom=False, labelleft=False, length=0
-    )  # the unit is an encoder's own, and says nothing
+    ax.set_aspect("equal", adjustable="datalim")
+    ax.margins(0.08)
+    ax.grid(visible=False)
+    first, second = projection.shares
+    ax.set_xlabel(f"first axis, {first:.0%} of variance")
+    ax.set_ylabel(f"second axis, {second:.0%}")
+    # the unit depends on the encoder and means nothing
+    ax.tick_params(labelbottom=False, labelleft=False, length=0)
+
+
+def _draw_segments(ax: "Axes", projection: Projection, number: int, style: Style) -> None:
+    points = projection.points[projection.label == number]
+    segments = len(projection.label)
+    ax.scatter(
+        points[:, 0],
+        points[:, 1],
+        s=9.0 if segments < FEW_SEGMENTS else 5.0,
+        alpha=0.45,
+        linewidths=0,
+        rasterized=segments > MANY_SEGMENTS,
+        zorder=3,
+        **style,
+    )
+
+
+def _marker_style(number: int) -> Style:
+    style = series_style(number)
+    return {"color": style["color"], "marker": style["marker"]}
 
 
 def _list_names(figure: "Figure", labels: Sequence[str]) -> None:
-    from matplotlib.lines import Line2D
-
-    names = shorten_all(labels, (BESIDE_IN - 0.5) * 72, SMALL_PT)
-    handles = [
-        Line2D([], [], color=look["color"], marker=look["marker"], markersize=4.5, linestyle="none")
-        for look in map(series, range(len(labels)))
-    ]
-    numbered = [f"{i + 1}  {name}" for i, name in enumerate(names)]
+    names = shorten_all(labels, (LIST_IN - 0.5) * 72, SMALL_FONT)
+    handles = []
+    for number in range(len(labels)):
+        style = {**_marker_style(number), "markersize": 4.5, "linestyle": "none"}
+        handles.append(line_handle(style))
     figure.legend(
         handles,
-        numbered,
+        [f"{number + 1}  {name}" for number, name in enumerate(names)],
         loc="outside right upper",
         fontsize=SMALL_PT,
         handlelength=0.8,
         labelspacing=0.35,
     )
+
+
+def place_names(ax: "Axes", points: FloatArray, names: Sequence[str]) -> None:
+    """Write a name next to each point, so that it covers neither another name nor a point.
+
+    A name that is far away gets a line to its point. The layout of the figure must be frozen.
+    """
+    per_pixel = 72 / ax.figure.dpi
+    positions = ax.transData.transform(points) * per_pixel
+    frame = np.asarray(ax.bbox.extents) * per_pixel
+    boxes = _make_boxes(positions, np.full(2, MARKER_PT))
+    for point, position, name in zip(points, positions, names, strict=True):
+        half_width = text_width_pt(name, TICK_FONT) / 2
+        half_size = np.array([half_width + 1.5, HALF_LINE_PT])
+        shift = _find_shift(position, half_size, frame, boxes)
+        box = _make_boxes(position + shift, half_size)
+        boxes = np.vstack([boxes, box])
+        near = RINGS_PT[0] + half_width + TICK_PT
+        is_far = np.hypot(*shift) > near
+        text = ax.annotate(
+            name,
+            xy=tuple(point),
+            xytext=tuple(shift),
+            textcoords="offset points",
+            ha="center",
+            va="center_baseline",
+            fontsize=TICK_PT,
+            zorder=7,
+            bbox=BACKGROUND,
+            arrowprops=NAME_LINE if is_far else None,
+        )
+        text.set_in_layout(False)
+
+
+def _find_shift(
+    position: FloatArray, half_size: FloatArray, frame: FloatArray, boxes: FloatArray
+) -> FloatArray:
+    """Return the smallest shift to a free place inside the frame, or none if all are taken."""
+    shifts = (RINGS_PT[:, None, None] + half_size) * DIRECTIONS
+    shifts = shifts.reshape(-1, 2)
+    candidates = _make_boxes(position + shifts, half_size)
+    low = candidates[:, :2]
+    high = candidates[:, 2:]
+    is_inside = (low >= frame[:2]) & (high <= frame[2:])
+    starts_before = low[:, None] < boxes[:, 2:]
+    ends_after = high[:, None] > boxes[:, :2]
+    overlaps = np.all(starts_before & ends_after, axis=2)
+    is_free = np.all(is_inside, axis=1) & ~np.any(overlaps, axis=1)
+    free = np.flatnonzero(is_free)
+    return shifts[free[0]] if free.size else np.zeros(2)
+
+
+def _make_boxes(centres: FloatArray, half_size: FloatArray) -> FloatArray:
+    """Return boxes as left, bottom, right, top."""
+    return np.concatenate([centres - half_size, centres + half_size], axis=-1)

@@ -1,100 +1,91 @@
-"""What gradient steps make of the centroid → a metric against steps, a line for each encoder.
+"""Gradient steps from the centroid → a metric against steps, a line for each encoder.
 
-The axis begins at 0 steps, the centroid, and is logarithmic from 1 on; each line ends at logistic regression.
+The axis starts at 0 steps, the centroid, and is logarithmic from 1 on; lines end at logistic
+regression.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from math import log10
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from callshot.records import CorpusResults, RefinementStep
-from callshot.report.figures.figure_io import FigurePage
-from callshot.report.figures.legends import put_legend
-from callshot.report.figures.panels import METRIC_NAMES, spaced
-from callshot.report.figures.style import GREY, SMALL_PT, WIDE_IN, FigureStyle, series
+import polars as pl
+
+from callshot.records import CorpusResults
+from callshot.report.figures.figure_io import FigurePage, Pages
+from callshot.report.figures.layout import (
+    METRIC_NAMES,
+    Frames,
+    add_legend,
+    axis_limits,
+    line_handle,
+)
+from callshot.report.figures.style import GREY, PAGE_WIDTH_IN, SMALL_PT, series_style
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Lines = Mapping[str, Sequence[RefinementStep]]  # by encoder, in the order of steps
-METRICS = ("map", "auroc")
+
+def plan_refinement(results: CorpusResults) -> Pages:
+    """Yield mAP and AUROC side by side, if centroids were refined."""
+    steps = results.refinement.filter(scoring="all").sort("step", maintain_order=True)
+    panels = steps.partition_by("metric", maintain_order=True)
+    if panels:
+        yield FigurePage("refinement", _compose, (panels,))
 
 
-def refinement_plates(corpus_results: CorpusResults) -> Iterator[FigurePage]:
-    """Yield mAP and AUROC side by side, where centroids were refined."""
-    panels = {metric: _lines(corpus_results.refinement, metric) for metric in METRICS}
-    there = {metric: lines for metric, lines in panels.items() if lines}
-    if there:
-        yield FigurePage("refinement", partial(_compose, panels=there))
+def step_position(step: int) -> float:
+    """Return the position of a step on the axis.
 
-
-def _lines(rows: Sequence[RefinementStep], metric: str) -> Lines:
-    own = sorted(
-        (r for r in rows if (r.scoring, r.metric) == ("all", metric)), key=lambda r: r.step
-    )
-    return (
-        {
-            name: [r for r in own if r.encoder == name]
-            for name in dict.fromkeys(r.encoder for r in rows)
-        }
-        if own
-        else {}
-    )
-
-
-def place(step: int) -> float:
-    """Return where a step stands: 0 at 0, 1 at 1, and one further for every power of ten."""
+    >>> [step_position(step) for step in (0, 1, 10, 100)]
+    [0.0, 1.0, 2.0, 3.0]
+    """
     return 0.0 if step == 0 else 1.0 + log10(step)
 
 
-def _compose(figure: "Figure", panels: Mapping[str, Lines]) -> None:
-    from matplotlib.lines import Line2D
+def _compose(figure: "Figure", panels: Frames) -> None:
+    encoders = panels[0]["encoder"].unique(maintain_order=True)
+    legend_in = 0.13 * min(len(encoders), 30)
+    figure.set_size_inches(PAGE_WIDTH_IN, 2.6 + legend_in)
+    axes = figure.subplots(1, len(panels), squeeze=False)
+    for ax, panel in zip(axes[0], panels, strict=True):
+        _draw_lines(ax, panel)
+        _label_steps(ax, panel["step"][-1])
+        ax.set_ylim(axis_limits(panel["value"]))
+        ax.set_ylabel(METRIC_NAMES[panel["metric"][0]])
+        _write_end(ax, "left", "centroid")
+        _write_end(ax, "right", "logistic regression")
+    legend = {}
+    for number, encoder in enumerate(encoders):
+        legend[encoder] = line_handle(series_style(number))
+    add_legend(figure, legend, "gradient steps")
 
-    names = list(dict.fromkeys(name for lines in panels.values() for name in lines))
-    figure.set_size_inches(
-        WIDE_IN if len(panels) > 1 else WIDE_IN / 2 + 0.4, 2.6 + 0.13 * min(len(names), 30)
-    )
-    looks = {name: {**series(i), "linewidth": 1.0, "zorder": 3} for i, name in enumerate(names)}
-    for at, (metric, lines) in zip(
-        figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True
-    ):
-        _draw_lines(at, lines, looks)
-        at.set_ylabel(METRIC_NAMES[metric])
-    put_legend(
-        figure,
-        {name: Line2D([], [], markersize=3, markeredgewidth=0, **looks[name]) for name in names},
-    )
 
-
-def _draw_lines(at: "Axes", lines: Lines, looks: Mapping[str, FigureStyle]) -> None:
-    for name, rows in lines.items():
-        at.plot(
-            [place(r.step) for r in rows],
-            [r.value for r in rows],
-            markersize=3,
-            markeredgewidth=0,
-            **looks[name],
+def _draw_lines(ax: "Axes", panel: pl.DataFrame) -> None:
+    for number, line in enumerate(panel.partition_by("encoder", maintain_order=True)):
+        ax.plot(
+            [step_position(step) for step in line["step"]],
+            line["value"],
+            **series_style(number),
         )
-    last = max(r.step for rows in lines.values() for r in rows)
-    powers = [10**n for n in range(len(str(last)))]
-    at.set_xticks(
-        [0.0, *(place(step) for step in powers)],
-        ["0", *(f"{step:,}".replace(",", " ") for step in powers)],
+
+
+def _label_steps(ax: "Axes", last: int) -> None:
+    """Label 0 steps and the powers of ten up to the last step."""
+    digits = len(str(last))
+    steps = [0, *(10**power for power in range(digits))]
+    ax.set_xticks(
+        [step_position(step) for step in steps],
+        [f"{step:,}".replace(",", " ") for step in steps],
     )
-    at.set_xlim(-0.2, place(last) + 0.2)
-    at.set_ylim(spaced(r.value for rows in lines.values() for r in rows))
-    at.set_xlabel("gradient steps")
-    for where, side, words in ((0.0, "left", "centroid"), (1.0, "right", "logistic regression")):
-        at.annotate(
-            words,
-            (where, 1.0),
-            (0, 3),
-            xycoords="axes fraction",
-            textcoords="offset points",
-            ha=side,
-            va="bottom",
-            fontsize=SMALL_PT,
-            color=GREY,
-        )
+    ax.set_xlim(-0.2, step_position(last) + 0.2)
+
+
+def _write_end(ax: "Axes", side: Literal["left", "right"], text: str) -> None:
+    """Name the classifier at one end of the axis."""
+    ax.set_title(
+        text,
+        loc=side,
+        fontsize=SMALL_PT,
+        fontweight="normal",
+        color=GREY,
+    )

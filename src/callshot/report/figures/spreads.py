@@ -1,94 +1,81 @@
-"""An evaluation → its two spreads side by side: the band of each over k, and below how wide they are."""
+"""An evaluation → its two spreads side by side: the interval of each over k, and how wide it is."""
 
-from collections.abc import Iterator, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from callshot.records import CorpusResults, Curve
-from callshot.report.figures.figure_io import FigurePage, pages
-from callshot.report.figures.legends import put_legend
-from callshot.report.figures.panels import (
+import polars as pl
+
+from callshot.records import SPREADS, CorpusResults
+from callshot.report.figures.figure_io import Pages, make_pages
+from callshot.report.figures.layout import (
+    INTERVAL,
     METRIC_NAMES,
-    SHOTS,
-    Panel,
-    draw_band,
+    Legend,
+    PageLayout,
+    add_legend,
+    axis_limits,
+    curve_handle,
+    draw_curve,
     draw_line,
-    limits,
-    make_panels,
-    number_shots,
-    spaced,
-    title,
+    line_handle,
+    set_titles,
 )
-from callshot.report.figures.style import BAND, CHANCE, LINE, WIDE_IN
+from callshot.report.figures.panels import Panel, Panels, make_panels, panel_limits, panel_shots
+from callshot.report.figures.style import CHANCE, LINE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDE = 4
+LAYOUT = PageLayout(
+    columns=4,
+    rows=1,
+    row_in=2.9,
+    left_in=0.6,
+    above_in=0.6,
+    heights=(1.7, 1.0),
+)
 
 
-def spreads_plates(corpus_results: CorpusResults, metric: str) -> Iterator[FigurePage]:
-    """Yield a column for every encoder, four to a figure, where both spreads were evaluated."""
-    panels = [p for p in make_panels(corpus_results.evaluation, metric) if p.shared]
-    name = METRIC_NAMES.get(metric, metric)
-    for stem, some in pages("spreads", panels, WIDE):
-        yield FigurePage(stem, partial(_compose, panels=some, metric=name))
-
-
-def legend_spreads(spreads: Sequence[str]) -> dict[str, Any]:
-    """Return the entries of a legend for the bands of spreads."""
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
-
-    return {
-        f"{spread}: mean, 1st–99th percentile": (
-            Patch(facecolor=BAND[spread], edgecolor="none"),
-            Line2D([], [], markersize=2.6, markeredgewidth=0, **LINE[spread]),
-        )
-        for spread in spreads
-    }
-
-
-def _compose(figure: "Figure", panels: Sequence[Panel], metric: str) -> None:
-    from matplotlib.lines import Line2D
-
-    wide = len(panels)
-    figure.set_size_inches(WIDE_IN if wide > 1 else 4.8, 3.5)
-    grid = figure.subplots(
-        2, wide, squeeze=False, sharex=True, sharey="row", height_ratios=[1.7, 1]
-    )
-    for (upper, lower), panel in zip(grid.T, panels, strict=True):
-        _draw_spreads(upper, panel)
-        _draw_widths(lower, panel)
-        title(upper, panel.encoder, figure.get_figwidth() * 0.92 / wide - 0.2)
-        number_shots(lower, [c.k for c in panel.points], figure.get_figwidth() * 0.82 / wide)
-        lower.set_xlabel(SHOTS if wide < WIDE else "k, exemplars")
-    grid[0, 0].set_ylim(limits(panels))
-    grid[1, 0].set_ylim(
-        0, spaced((_width(c) for p in panels for c in (*p.points, *p.shared)), high=2.0)[1]
-    )
-    grid[0, 0].set_ylabel(metric)
-    grid[1, 0].set_ylabel("99th less 1st\npercentile")
-    figure.align_ylabels(grid[:, 0])
-    put_legend(
-        figure, legend_spreads(("per-query", "shared")) | {"chance": Line2D([], [], **CHANCE)}
+def plan_spreads(results: CorpusResults, metric: str) -> Pages:
+    """Yield a column for every encoder, four to a page, if both spreads were evaluated."""
+    panels = make_panels(results.evaluation, metric)
+    both = [panel for panel in panels if not panel.shared.is_empty()]
+    yield from make_pages(
+        "spreads",
+        both,
+        LAYOUT.capacity,
+        _compose,
+        METRIC_NAMES[metric],
     )
 
 
-def _draw_spreads(at: "Axes", panel: Panel) -> None:
-    at.axhline(panel.points[0].chance, **CHANCE)
-    for points, alpha in ((panel.shared, 1.0), (panel.points, 0.75)):
-        spread = points[0].spread
-        look = {"facecolor": BAND[spread], "alpha": alpha, "zorder": 1.5}
-        draw_band(at, [c.p01 for c in points], [c.p99 for c in points], look)
-        draw_line(at, [c.mean for c in points], LINE[spread])
+def spread_legend(spreads: Iterable[str] = SPREADS) -> Legend:
+    """Return the legend of curves in some spreads."""
+    return {f"{spread}: {INTERVAL}": curve_handle(spread) for spread in spreads}
 
 
-def _draw_widths(at: "Axes", panel: Panel) -> None:
-    for points in (panel.points, panel.shared):
-        draw_line(at, [_width(c) for c in points], LINE[points[0].spread])
+def _compose(figure: "Figure", panels: Panels, metric: str) -> None:
+    rows = pl.concat([curve for panel in panels for curve in panel.curves])
+    _, widest = axis_limits(rows["p99"] - rows["p01"], [0.0], high=2.0)
+    stacks, width_in = LAYOUT.draw_panels(
+        figure,
+        panels,
+        _draw_panel,
+        panel_shots(panels),
+        (panel_limits(panels), (0.0, widest)),
+        (metric, "99th less 1st\npercentile"),
+    )
+    encoders = [panel.encoder for panel in panels]
+    set_titles(stacks[:, 0], encoders, width_in - 0.2)
+    add_legend(figure, spread_legend() | {"chance": line_handle(CHANCE)})
 
 
-def _width(point: Curve) -> float:
-    return point.p99 - point.p01
+def _draw_panel(panel: Panel, upper: "Axes", lower: "Axes") -> None:
+    upper.axhline(panel.curve["chance"][0], **CHANCE)
+    draw_curve(upper, panel.shared, "shared", 1.0)
+    draw_curve(upper, panel.curve, "per-query", 0.75)
+    for curve in panel.curves:
+        width = curve["p99"] - curve["p01"]
+        spread = curve["spread"][0]
+        draw_line(lower, width, LINE[spread])

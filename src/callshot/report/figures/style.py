@@ -1,114 +1,109 @@
 """How every figure looks: sizes, colours, lines and markers, in one place.
 
-The colours are those of Okabe and Ito. None carries a meaning alone: series differ in dashes and markers, areas in
-lightness, so that all can be told apart in grey.
+The colours are those of Okabe and Ito. No colour carries a meaning alone: lines also differ in
+dashes and markers, areas in lightness, so that a copy in grey can be read.
 """
 
 from typing import Any
 
-FigureStyle = dict[str, Any]
+Style = dict[str, Any]
+Font = tuple[float, str]  # size in points, and weight
 
-WIDE_IN, TALL_IN = 7.2, 9.2  # the text of a page
-TITLE_PT, TEXT_PT, SMALL_PT = 8.0, 7.5, 6.5  # no letter is smaller
+PAGE_WIDTH_IN = 7.2
+PAGE_HEIGHT_IN = 9.2
 DPI = 160
 
-INK, GREY, SILVER, MIST = "#1F1F1F", "#6E6E6E", "#C4C4C4", "#EBEBEB"
-BLUE, VERMILION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
-ORANGE, SKY = "#E69F00", "#56B4E9"
-COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, INK)
+TITLE_PT = 8.0
+TEXT_PT = 7.5
+TICK_PT = 7.0
+SMALL_PT = 6.5  # no text is smaller
+TITLE_FONT: Font = (TITLE_PT, "bold")
+TEXT_FONT: Font = (TEXT_PT, "normal")
+BOLD_FONT: Font = (TEXT_PT, "bold")
+TICK_FONT: Font = (TICK_PT, "normal")
+BOLD_TICK_FONT: Font = (TICK_PT, "bold")
+SMALL_FONT: Font = (SMALL_PT, "normal")
+BOLD_SMALL_FONT: Font = (SMALL_PT, "bold")
+
+INK = "#1F1F1F"
+GREY = "#6E6E6E"
+SILVER = "#C4C4C4"
+MIST = "#EBEBEB"
+BLUE = "#0072B2"
+VERMILION = "#D55E00"
+SKY = "#56B4E9"
+PALE_BLUE = "#CFE4F1"
+COLOURS = (
+    BLUE,
+    VERMILION,
+    "#009E73",  # green
+    "#CC79A7",  # purple
+    "#E69F00",  # orange
+    SKY,
+    INK,
+)
+SOLID = (0, ())
+DASHED = (0, (4, 1.5))
+DOTTED = (0, (1, 1.6))
 DASHES = (
-    (0, ()),
-    (0, (4, 1.5)),
+    SOLID,
+    DASHED,
     (0, (5, 1.2, 1.2, 1.2)),
     (0, (1.2, 1.2)),
     (0, (7, 2)),
     (0, (3, 1, 1, 1, 1, 1)),
 )
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
-SHADES = (
-    "#FFFFFF",
-    "#CFE3F0",
-    "#97C4E0",
-    "#5BA2CE",
-    "#2079B4",
-    "#003F66",
-)  # of shares 0 to 1: lightness falls evenly
+SHADES = ("#FFFFFF", "#CFE3F0", "#97C4E0", "#5BA2CE", "#2079B4", "#003F66")  # shares 0 to 1
 
-BOX: FigureStyle = {"facecolor": "#B9DAEC", "edgecolor": BLUE, "linewidth": 0.6, "zorder": 3}
-WHISKER: FigureStyle = {"color": BLUE, "linewidth": 0.7, "zorder": 2.5}
-MEDIAN: FigureStyle = {"color": BLUE, "linewidth": 0.9, "zorder": 4}
-MEAN: FigureStyle = {
-    "color": INK,
-    "linestyle": "none",
-    "marker": "o",
-    "markeredgewidth": 0,
-    "zorder": 5,
+BOX: Style = {"facecolor": "#B9DAEC", "edgecolor": BLUE, "linewidth": 0.6, "zorder": 3}
+WHISKER: Style = {"color": BLUE, "linewidth": 0.7, "zorder": 2.5}
+MEDIAN: Style = {"color": BLUE, "linewidth": 0.9, "zorder": 4}
+MEAN: Style = {"color": INK, "linestyle": "none", "marker": "o", "zorder": 5}
+VIOLIN: Style = {"facecolor": "#DCEDF6", "edgecolor": SKY, "linewidth": 0.5, "zorder": 2.4}
+CHANCE: Style = {"color": INK, "linewidth": 0.9, "linestyle": DOTTED, "zorder": 2}
+ZERO: Style = {"color": INK, "linewidth": 0.7, "zorder": 2.2}
+LAST_COMPLETE: Style = {"color": GREY, "linewidth": 0.7, "linestyle": (0, (4, 2)), "zorder": 1}
+
+# Curves with an interval: the two spreads, the centroid beside a trained classifier, and the spread
+# `shared` behind boxes.
+BAND = {
+    "per-query": PALE_BLUE,
+    "shared": "#FBE7C0",
+    "centroid": PALE_BLUE,
+    "trained": "#F8DCCB",
+    "background": "#FBE7C0",
 }
-VIOLIN: FigureStyle = {"facecolor": "#DCEDF6", "edgecolor": SKY, "linewidth": 0.5, "zorder": 2.4}
-CHANCE: FigureStyle = {"color": INK, "linewidth": 0.9, "linestyle": (0, (1, 1.6)), "zorder": 2}
-EDGE: FigureStyle = {
-    "color": GREY,
-    "linewidth": 0.7,
-    "linestyle": (0, (4, 2)),
-    "zorder": 1,
-}  # where support is partial
-ZERO: FigureStyle = {"color": INK, "linewidth": 0.7, "zorder": 2.2}
-BAND = {"per-query": "#CFE4F1", "shared": "#FBE7C0"}
-LINE: dict[str, FigureStyle] = {
-    "per-query": {
-        "color": BLUE,
-        "linewidth": 0.9,
-        "linestyle": DASHES[0],
-        "marker": "o",
-        "zorder": 3,
-    },
-    "shared": {
-        "color": VERMILION,
-        "linewidth": 0.9,
-        "linestyle": DASHES[1],
-        "marker": "s",
-        "zorder": 3,
-    },
+FIRST_LINE: Style = {"color": BLUE, "linestyle": SOLID, "marker": "o", "zorder": 3}
+SECOND_LINE: Style = {"color": VERMILION, "linestyle": DASHED, "marker": "s", "zorder": 3}
+LINE = {
+    "per-query": FIRST_LINE,
+    "shared": SECOND_LINE,
+    "centroid": FIRST_LINE,
+    "trained": SECOND_LINE,
+    "background": {"color": VERMILION, "linestyle": DASHED, "zorder": 2},
 }
-BAND_OF = {"centroid": "#CFE4F1", "trained": "#F8DCCB"}
-LINE_OF: dict[str, FigureStyle] = {
-    "centroid": {
-        "color": BLUE,
-        "linewidth": 1.0,
-        "linestyle": DASHES[0],
-        "marker": "o",
-        "zorder": 3.2,
-    },
-    "trained": {
-        "color": VERMILION,
-        "linewidth": 1.0,
-        "linestyle": DASHES[1],
-        "marker": "s",
-        "zorder": 3.1,
-    },
+CROSSOVER: dict[str, Style] = {
+    "k_mean": {"color": INK, "linewidth": 0.8, "linestyle": DOTTED, "zorder": 1.8},
+    "k_clear": {"color": INK, "linewidth": 0.8, "linestyle": SOLID, "zorder": 1.8},
 }
-MARK: dict[str, FigureStyle] = {  # where one curve passes another: on average, and surely
-    "k": {"color": INK, "linewidth": 0.8, "linestyle": (0, (1, 1.6)), "zorder": 1.8},
-    "k_clear": {"color": INK, "linewidth": 0.8, "linestyle": "solid", "zorder": 1.8},
-}
-BASELINE: dict[str, FigureStyle] = {
-    "logistic": {"color": "#00714F", "linewidth": 1.0, "linestyle": (0, (6, 1.5)), "zorder": 2.7},
-    "recurrent": {
-        "color": "#A3487A",
-        "linewidth": 1.0,
-        "linestyle": (0, (5, 1.2, 1.2, 1.2)),
-        "zorder": 2.7,
-    },
-    "end-to-end": {"color": INK, "linewidth": 1.0, "linestyle": (0, (2.5, 1.2)), "zorder": 2.7},
+BASELINE: dict[str, Style] = {
+    "logistic": {"color": "#00714F", "linestyle": (0, (6, 1.5))},
+    "recurrent": {"color": "#A3487A", "linestyle": (0, (5, 1.2, 1.2, 1.2))},
+    "end-to-end": {"color": INK, "linestyle": (0, (2.5, 1.2))},
 }
 
 STYLE: dict[Any, Any] = {
     "font.size": TEXT_PT,
-    "text.parse_math": False,  # a label may have a dollar
+    "text.parse_math": False,  # a label may contain a dollar sign
     "figure.dpi": DPI,
+    "figure.labelsize": TEXT_PT,
     "savefig.dpi": DPI,
     "figure.constrained_layout.h_pad": 0.03,
     "figure.constrained_layout.w_pad": 0.03,
+    "lines.linewidth": 1.0,
+    "lines.markersize": 2.6,
+    "lines.markeredgewidth": 0,
     "axes.edgecolor": INK,
     "axes.labelcolor": INK,
     "axes.linewidth": 0.6,
@@ -126,20 +121,21 @@ STYLE: dict[Any, Any] = {
     "text.color": INK,
     "xtick.color": INK,
     "ytick.color": INK,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
+    "xtick.labelsize": TICK_PT,
+    "ytick.labelsize": TICK_PT,
     "xtick.major.width": 0.6,
     "ytick.major.width": 0.6,
     "xtick.major.size": 2.5,
     "ytick.major.size": 2.5,
-    "legend.fontsize": 7,
+    "legend.fontsize": TICK_PT,
     "legend.frameon": False,
     "legend.handlelength": 2.2,
     "legend.columnspacing": 1.8,
     "pdf.fonttype": 42,
 }
 
-# DejaVu Sans, which matplotlib brings, has no Chinese, Japanese, Korean or Indic letters; what a system has, helps.
+# matplotlib comes with DejaVu Sans, which has no Chinese, Japanese, Korean or Indic letters. These
+# fonts have them, and are used where the system has them.
 FONT = "DejaVu Sans"
 OTHER_FONTS = (
     "Noto Sans CJK JP",
@@ -162,10 +158,11 @@ OTHER_FONTS = (
 )
 
 
-def series(number: int) -> FigureStyle:
-    """Return the look of the n-th line of several: colours, dashes and markers go round at different speeds."""
+def series_style(number: int) -> Style:
+    """Return the style of one of several lines; colours, dashes and markers repeat differently."""
     return {
         "color": COLOURS[number % len(COLOURS)],
         "linestyle": DASHES[number % len(DASHES)],
         "marker": MARKERS[number % len(MARKERS)],
+        "zorder": 3,
     }

@@ -1,47 +1,57 @@
-"""An evaluation → its k-shot curves, one panel per encoder.
+"""An evaluation → its k-shot curves, one panel per encoder, with boxes.
 
-At each k a box of the quartiles with whiskers from the 1st to the 99th percentile and a marker at the mean, over a band
-for the `shared` spread, with lines for the rivals and for chance. At the foot: the new exemplars of each k, and k*.
+A box has the quartiles, whiskers from the 1st to the 99th percentile, and a marker at the mean. In
+the sweep a band shows the spread `shared`, and below are the new exemplars of each k, and k*. The
+inset shows the few-shot regime, with the distribution of the samples as a violin.
 """
 
-from collections.abc import Iterator, Sequence
-from functools import partial
+from dataclasses import replace
+from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from callshot.records import Baseline, CorpusResults, Curve, Evaluation
-from callshot.report.figures.baselines import draw_baselines, legend_baselines, name_apart
-from callshot.report.figures.figure_io import FigurePage, render
-from callshot.report.figures.legends import put_legend
-from callshot.report.figures.panels import (
+import numpy as np
+import polars as pl
+
+from callshot.records import CorpusResults, Evaluation, FloatArray
+from callshot.records.frames import CURVE_KEY
+from callshot.report.figures.baselines import separate_names
+from callshot.report.figures.figure_io import FigurePage, Pages, make_pages, render
+from callshot.report.figures.layout import (
     METRIC_NAMES,
-    SHOTS,
+    PageLayout,
+    add_legend,
+    add_panels,
+    area_handle,
+    draw_curve,
+    mark_last_complete,
+    set_scales,
+    set_titles,
+)
+from callshot.report.figures.panels import (
+    NO_BASELINES,
     Panel,
-    draw_band,
-    draw_line,
-    limits,
+    Panels,
+    draw_boxes,
     make_panels,
-    mark_edge,
-    number_shots,
-    title,
+    panel_legend,
+    panel_limits,
+    panel_shots,
 )
 from callshot.report.figures.style import (
-    BAND,
-    BLUE,
-    BOX,
-    CHANCE,
     GREY,
-    LINE,
-    MEAN,
-    MEDIAN,
+    PAGE_WIDTH_IN,
     SILVER,
-    WHISKER,
-    WIDE_IN,
+    VIOLIN,
 )
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+FEW_SHOTS = 7
+DENSITY_LEVELS = 101
+INSET = PageLayout(columns=3, rows=4, row_in=1.9, left_in=0.6, above_in=0.75)
 
 
 def draw_sweep(
@@ -51,164 +61,188 @@ def draw_sweep(
     spread: str = "per-query",
     *,
     scoring: str = "all",
-    baselines: Sequence[Baseline] = (),
+    baselines: pl.DataFrame = NO_BASELINES,
 ) -> list[Path]:
-    """Draw one metric against k for every encoder; write `path_stem` with .pdf and .png, and return both paths.
+    """Draw one metric against k for every encoder, and write it as PDF and PNG.
 
-    Shots stand at equal distances, whatever their k. A spread that was not evaluated gives way to the one that was.
-    Of the rivals, those of the same corpus, metric and scoring are drawn. Equal evaluations give equal bytes.
+    Equal evaluations give equal bytes.
+
+    Parameters
+    ----------
+    evaluation : Evaluation
+    path_stem : Path
+        The path of both files, without suffix.
+    metric : str
+    spread : str
+        If it was not evaluated, the other one is drawn.
+    scoring : str
+    baselines : polars.DataFrame, optional
+        Rows of the BASELINES schema; those of the same corpus, metric and scoring are drawn.
+
+    Returns
+    -------
+    list of Path
+        The paths of both files.
+
+    Raises
+    ------
+    OptionError
+        If there is no curve of the metric.
     """
     panels = make_panels(evaluation, metric, spread, scoring, baselines)
-    return render(
-        _plate(path_stem.name, panels, evaluation.complete_shots, metric, scoring), path_stem.parent
-    )
+    page = FigurePage(path_stem.name, _compose_sweep, (panels, evaluation.complete_shots))
+    return render(page, path_stem.parent)
 
 
-def sweep_plates(corpus_results: CorpusResults, metric: str) -> Iterator[FigurePage]:
-    """Yield the sweep of all classes, and that of reduced scoring where there is one."""
-    evaluation = corpus_results.evaluation
+def plan_sweep(results: CorpusResults, metric: str) -> Pages:
+    """Yield the sweep of all classes, and that of reduced scoring if there is one."""
+    evaluation = results.evaluation
+    scorings = evaluation.curve.filter(metric=metric)["scoring"]
     for stem, scoring in (("sweep", "all"), ("reduced", "reduced")):
-        if any(c.scoring == scoring and c.metric == metric for c in evaluation.curve):
+        if scoring in scorings:
             panels = make_panels(
-                evaluation, metric, scoring=scoring, baselines=corpus_results.baselines
+                evaluation,
+                metric,
+                scoring=scoring,
+                baselines=results.baselines,
             )
-            yield _plate(stem, panels, evaluation.complete_shots, metric, scoring)
+            yield FigurePage(stem, _compose_sweep, (panels, evaluation.complete_shots))
 
 
-def draw_boxes(at: "Axes", points: Sequence[Curve], half: float) -> None:
-    """Draw whiskers, quartiles, median and mean at every k; `half` a box is so many steps of k wide."""
-    x = range(len(points))
-    at.vlines(x, [c.p01 for c in points], [c.p99 for c in points], **WHISKER)
-    at.bar(x, [c.p75 - c.p25 for c in points], 2 * half, [c.p25 for c in points], **BOX)
-    at.hlines([c.p50 for c in points], [i - half for i in x], [i + half for i in x], **MEDIAN)
-    at.plot(x, [c.mean for c in points], markersize=max(1.7, min(4.0, 68 / len(points))), **MEAN)
-
-
-def legend_boxes(panels: Sequence[Panel]) -> dict[str, Any]:
-    """Return the entries of a legend for boxes, rivals and chance."""
-    from matplotlib.lines import Line2D
-
-    whisker = Line2D(
-        [], [], marker="|", markersize=11, markeredgewidth=0.7, color=BLUE, linestyle="none"
+def plan_inset(results: CorpusResults, metric: str) -> Pages:
+    """Yield the inset, if at least two shots are few."""
+    panels = make_panels(
+        results.evaluation,
+        metric,
+        baselines=results.baselines,
     )
-    box = Line2D(
-        [],
-        [],
-        marker="s",
-        markersize=6,
-        color=BOX["facecolor"],
-        markeredgecolor=BLUE,
-        markeredgewidth=0.6,
+    few_shots = [_few_shots(panel, results.evaluation.values) for panel in panels]
+    if len(panel_shots(few_shots)) >= 2:
+        yield from make_pages("inset", few_shots, INSET.capacity, _compose_inset)
+
+
+def density(samples: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return levels from the 1st to the 99th percentile, and a Gaussian kernel estimate there.
+
+    The width of the kernel is Scott's. Samples without spread give two empty arrays.
+    """
+    low, high = np.percentile(samples, (1, 99))
+    width = samples.std() * len(samples) ** -0.2
+    if not (high > low and width > 0):
+        return np.empty(0), np.empty(0)
+    levels = np.linspace(low, high, DENSITY_LEVELS)
+    distance = (levels[:, None] - samples) / width
+    kernel = np.exp(-0.5 * distance**2)
+    area = width * np.sqrt(2 * np.pi)
+    return levels, kernel.mean(axis=1) / area
+
+
+def _compose_sweep(figure: "Figure", panels: Panels, complete_shots: int) -> None:
+    """Lay out one column of panels, or two from four encoders on, with new exemplars below."""
+    columns = 2 if len(panels) > 3 else 1
+    rows = ceil(len(panels) / columns)
+    figure.set_size_inches(PAGE_WIDTH_IN, 1.2 + 1.65 * rows)
+    curve = panels[0].curve
+    stacks = add_panels(
+        figure,
+        columns,
+        columns,
+        labels=[_metric_label(curve)] * rows + ["new\nexemplars"],
+        heights=[1.0] * rows + [0.36],
     )
-    box.set_linestyle("none")
-    mean, spread = Line2D([], [], markersize=2.5, **MEAN), panels[0].points[0].spread
-    return {
-        f"{spread}: mean, quartiles, 1st–99th percentile": (whisker, box, mean),
-        "chance": Line2D([], [], **CHANCE),
-        **legend_baselines([r for panel in panels for r in panel.baselines]),
-    }
+    upper = stacks[:, :-1].T.ravel()
+    axes = upper[: len(panels)]
+    for ax in upper[len(panels) :]:
+        ax.set_visible(False)
+    for ax, panel in zip(axes, panels, strict=True):
+        _draw_panel(ax, panel)
+    most = max(*curve["new_exemplars"], 1)
+    for ax in stacks[:, -1]:
+        _draw_new_exemplars(ax, curve, complete_shots)
+        ax.set_yticks([0, most])
+    room_in = 5.8 / columns
+    shots = panel_shots(panels)
+    set_scales(stacks[:, -1], shots, room_in, (0.0, most))
+    set_scales(axes, shots, room_in, panel_limits(panels))
+    set_titles(axes, [panel.encoder for panel in panels], room_in)
+    add_legend(figure, panel_legend(panels))
+    separate_names(figure, axes)
 
 
-def _plate(stem: str, panels: Sequence[Panel], best: int, metric: str, scoring: str) -> FigurePage:
-    name = METRIC_NAMES.get(metric, metric) + ("\nof categories" if scoring == "reduced" else "")
-    return FigurePage(stem, partial(_compose, panels=panels, best=best, metric=name))
+def _metric_label(curve: pl.DataFrame) -> str:
+    name = METRIC_NAMES[curve["metric"][0]]
+    return f"{name}\nof categories" if curve["scoring"][0] == "reduced" else name
 
 
-def _compose(figure: "Figure", panels: Sequence[Panel], best: int, metric: str) -> None:
-    """Lay the panels out in one column, in two from four encoders on, each column with new exemplars at its foot."""
-    wide = 2 if len(panels) > 3 else 1
-    high = -(-len(panels) // wide)
-    figure.set_size_inches(WIDE_IN, 1.2 + high * (1.5 if wide == 2 else 1.75))
-    grid = figure.subplots(
-        high + 1, wide, squeeze=False, sharex=True, height_ratios=[1] * high + [0.36]
+def _draw_panel(ax: "Axes", panel: Panel) -> None:
+    if not panel.shared.is_empty():
+        draw_curve(ax, panel.shared, "background", 1.0)
+    draw_boxes(ax, panel, _half_width(panel.curve))
+    mark_last_complete(ax, panel.curve["complete"].to_list())
+
+
+def _half_width(curve: pl.DataFrame) -> float:
+    """Return half the width of a box in steps of k; boxes of few shots are not broad."""
+    return min(0.31, 0.025 * len(curve) + 0.015)
+
+
+def _draw_new_exemplars(ax: "Axes", curve: pl.DataFrame, complete_shots: int) -> None:
+    """Draw how many classes still have a k-th exemplar, and name k*."""
+    complete = curve["complete"].to_list()
+    mark_last_complete(ax, complete)
+    ax.bar(
+        range(len(curve)),
+        curve["new_exemplars"],
+        width=2 * _half_width(curve),
+        color=np.where(complete, GREY, SILVER),
     )
-    for at in grid[:, 0]:
-        at.set_ylabel(metric)
-    grid[-1, 0].set_ylabel("new\nexemplars")
-    for at in grid[:, 1:].flat:
-        at.tick_params(labelleft=False)
-    axes = list(grid[:-1].flat)
-    _draw_panels(axes, panels, 6.3 / wide - 0.3)
-    for at in grid[-1]:
-        _draw_foot(at, panels[0].points, 5.8 / wide)
-    for at in grid.flat:
-        _mark_best(at, panels[0].points, f"k* = {best}" if at in grid[-1] else "")
-    figure.align_ylabels(grid[:, 0])
-    put_legend(figure, _legend(panels))
-    name_apart(figure, axes[: len(panels)])
-
-
-def _draw_panels(axes: Sequence["Axes"], panels: Sequence[Panel], room_in: float) -> None:
-    ends = limits(panels)
-    for at, panel in zip(axes, panels, strict=False):
-        _draw_panel(at, panel)
-        title(at, panel.encoder, room_in)
-        at.set_ylim(ends)
-    for at in axes[len(panels) :]:
-        at.set_visible(False)
-
-
-def _draw_panel(at: "Axes", panel: Panel) -> None:
-    if panel.shared:
-        look = {"facecolor": BAND["shared"], "zorder": 1.5}
-        draw_band(at, [c.p01 for c in panel.shared], [c.p99 for c in panel.shared], look)
-        draw_line(
-            at, [c.mean for c in panel.shared], {**LINE["shared"], "marker": "none", "zorder": 2}
-        )
-    at.axhline(panel.points[0].chance, **CHANCE)
-    draw_baselines(at, panel.baselines)
-    draw_boxes(at, panel.points, _half_width(panel.points))
-
-
-def _half_width(points: Sequence[Curve]) -> float:
-    """Return half the width of a box, in steps of k: few shots do not make broad ones."""
-    return min(0.31, 0.025 * len(points) + 0.015)
-
-
-def _draw_foot(at: "Axes", points: Sequence[Curve], room_in: float) -> None:
-    colours = [GREY if c.complete else SILVER for c in points]
-    at.bar(
-        range(len(points)),
-        [c.new_exemplars for c in points],
-        2 * _half_width(points),
-        color=colours,
-    )
-    most = max(max(c.new_exemplars for c in points), 1)
-    at.set_ylim(0, most * 1.7)
-    at.set_yticks([0, most])
-    number_shots(at, [c.k for c in points], room_in)
-    at.set_xlabel(SHOTS)
-
-
-def _mark_best(at: "Axes", points: Sequence[Curve], label: str) -> None:
-    """Draw a line behind the last complete shot, and name it; where every shot is complete, the name alone."""
-    complete = sum(c.complete for c in points)
-    left = complete > 0.8 * len(points)
-    mark_edge(at, complete, len(points))
-    at.annotate(
-        label,
-        xy=(complete - 0.5, 0.98),
+    ax.annotate(
+        f"k* = {complete_shots}",
+        xy=(sum(complete) - 0.5, 1),
         xycoords=("data", "axes fraction"),
-        xytext=(-4 if left else 4, 0),
-        textcoords="offset points",
-        ha="right" if left else "left",
-        va="top",
+        ha="center",
+        va="bottom",
     )
 
 
-def _legend(panels: Sequence[Panel]) -> dict[str, Any]:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
+def _few_shots(panel: Panel, values: pl.DataFrame) -> Panel:
+    """Return a panel with few shots, and with the samples of each in the column `value`."""
+    few = panel.curve.filter(pl.col("k") <= FEW_SHOTS)
+    with_samples = few.join(
+        values,
+        on=[*CURVE_KEY, "k"],
+        how="left",
+        maintain_order="left",
+    )
+    return replace(panel, curve=with_samples, shared=panel.shared.clear())
 
-    entries = legend_boxes(panels)
-    if any(panel.shared for panel in panels):
-        line = Line2D([], [], **{**LINE["shared"], "marker": "none"})
-        first = next(iter(entries))
-        shared = {
-            "shared: mean, 1st–99th percentile": (
-                Patch(facecolor=BAND["shared"], edgecolor="none"),
-                line,
-            )
-        }
-        entries = {first: entries.pop(first), **shared, **entries}
-    return entries
+
+def _compose_inset(figure: "Figure", panels: Panels) -> None:
+    stacks, width_in = INSET.draw_panels(
+        figure,
+        panels,
+        _draw_inset,
+        panel_shots(panels),
+        [panel_limits(panels)],
+        [_metric_label(panels[0].curve)],
+    )
+    axes = stacks[:, 0]
+    encoders = [panel.encoder for panel in panels]
+    set_titles(axes, encoders, width_in - 0.2)
+    legend = panel_legend(panels)
+    legend["density of the samples"] = area_handle(VIOLIN)
+    add_legend(figure, legend)
+    separate_names(figure, axes)
+
+
+def _draw_inset(panel: Panel, ax: "Axes") -> None:
+    for x, samples in enumerate(panel.curve["value"]):
+        levels, height = density(samples.to_numpy())
+        half_width = 0.42 * height / max(height.max(initial=0.0), 1e-300)
+        ax.fill_betweenx(
+            levels,
+            x - half_width,
+            x + half_width,
+            **VIOLIN,
+        )
+    draw_boxes(ax, panel, 0.09)

@@ -1,87 +1,95 @@
-"""Names from files → names that fit: control characters are replaced, long ones lose their middle.
+"""Names from files → names that fit: control characters are replaced, long names lose their middle.
 
-Widths are measured in the figures' font, since sixty letters may be a line or a half of one. A Figure of `plates.blank`
-must be open, so that the font is set.
+Widths are measured in the font of the figures, so a Figure of `open_figure` must be open.
 """
 
+import re
 from bisect import bisect_left
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 
-from callshot.report.figures.style import TEXT_PT
+from callshot.report.figures.style import TEXT_FONT, Font
 
-SHARES = (0.5, 0.25, 0.75, 0.0, 1.0)  # of the letters that are kept, how many are of the beginning
+UNPRINTABLE = "\N{REPLACEMENT CHARACTER}"
+SHARES = (0.5, 0.25, 0.75, 0.0, 1.0)  # how much of a shortened name is its beginning
 
 
-def readable(name: str) -> str:
-    """Replace what has no sign of its own: line breaks and tabs by spaces, other controls by a question mark."""
-    return "".join(
-        " " if c.isspace() else c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name
-    )
+def display_name(name: str) -> str:
+    """Replace line breaks and tabs by spaces, and other control characters by a question mark."""
+    spaced = re.sub(r"\s", " ", name)
+    controls = {ord(character): UNPRINTABLE for character in spaced if not character.isprintable()}
+    return spaced.translate(controls)
 
 
 @lru_cache(16384)
-def width_pt(text: str, size: float = TEXT_PT, weight: str = "normal") -> float:
-    """Return how wide a text will be."""
+def text_width_pt(text: str, font: Font = TEXT_FONT) -> float:
+    """Return the width of a text in points."""
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import text_to_path
 
-    return float(
-        text_to_path.get_text_width_height_descent(
-            text, FontProperties(size=size, weight=weight), False
-        )[0]
-    )
+    size, weight = font
+    properties = FontProperties(size=size, weight=weight)
+    width, _, _ = text_to_path.get_text_width_height_descent(text, properties, False)
+    return float(width)
 
 
-def shorten(
-    name: str, room_pt: float, size: float = TEXT_PT, weight: str = "normal", share: float = 0.5
-) -> str:
-    """Return a name with an ellipsis for as much of its middle as must go; `share` of the rest is its beginning."""
-    name = readable(name)
-    if width_pt(name, size, weight) <= room_pt:
+def shorten(name: str, room_pt: float, font: Font = TEXT_FONT, share: float = 0.5) -> str:
+    """Replace as much of the middle of a name by an ellipsis as it takes to fit.
+
+    `share` of the letters that stay are from the beginning.
+    """
+    name = display_name(name)
+
+    def is_too_wide(letters: int) -> bool:
+        return text_width_pt(_cut(name, letters, share), font) > room_pt
+
+    if text_width_pt(name, font) <= room_pt:
         return name
-    kept = bisect_left(
-        range(len(name)), True, key=lambda n: width_pt(_cut(name, n, share), size, weight) > room_pt
+    letters = bisect_left(
+        range(len(name)),
+        True,
+        key=is_too_wide,
     )
-    return _cut(name, max(kept - 1, 1), share)
+    return _cut(name, max(letters - 1, 1), share)
 
 
-def shorten_all(
-    names: Sequence[str], room_pt: float, size: float = TEXT_PT, weight: str = "normal"
-) -> list[str]:
-    """Shorten names so that different ones stay different; where no cut does that, they are numbered."""
-    tries = [[shorten(name, room_pt, size, weight, share) for name in names] for share in SHARES]
-    apart = len(set(names))
-    found = next((short for short in tries if len(set(short)) == apart), None)
-    if found is not None:
-        return found
-    number = {name: f"{i + 1} " for i, name in enumerate(dict.fromkeys(names))}
-    cut = partial(shorten, size=size, weight=weight)
-    return [
-        number[name] + cut(name, room_pt - width_pt(number[name], size, weight)) for name in names
-    ]
+def shorten_all(names: Sequence[str], room_pt: float, font: Font = TEXT_FONT) -> list[str]:
+    """Shorten names so that different ones stay different; number them if no cut does that."""
+    different = list(dict.fromkeys(names))
+    for share in SHARES:
+        short = [shorten(name, room_pt, font, share) for name in names]
+        if len(set(short)) == len(different):
+            return short
+    numbered = []
+    for name in names:
+        number = f"{different.index(name) + 1} "
+        room = room_pt - text_width_pt(number, font)
+        numbered.append(number + shorten(name, room, font))
+    return numbered
 
 
-def wrap(name: str, room_pt: float, size: float = TEXT_PT, weight: str = "normal") -> str:
-    """Return a name on one line or two: the break is at a space where there is one, else the name is shortened."""
-    name = readable(name)
-    if width_pt(name, size, weight) <= room_pt:
+def wrap(name: str, room_pt: float, font: Font = TEXT_FONT) -> str:
+    """Break a name that does not fit at a space, or shorten it; it has two lines at most."""
+    name = display_name(name)
+    first = name
+    while text_width_pt(first, font) > room_pt:
+        first = first.rpartition(" ")[0]
+    if first == name:
         return name
-    breaks = [
-        i
-        for i, c in enumerate(name)
-        if c == " " and 0 < width_pt(name[:i], size, weight) <= room_pt
-    ]
-    if not breaks:
-        return shorten(name, room_pt, size, weight)
-    return f"{name[: breaks[-1]]}\n{shorten(name[breaks[-1] + 1 :], room_pt, size, weight)}"
+    rest = shorten(name[len(first) :].strip(), room_pt, font)
+    return f"{first}\n{rest}" if first else rest
 
 
 def _cut(name: str, letters: int, share: float) -> str:
-    """Keep some letters of the beginning and the end: whole words, where that costs no more than a half of them."""
+    """Return letters of the beginning and the end; whole words, if that costs at most half."""
     first = round(letters * share)
-    head, tail = name[:first], name[len(name) - (letters - first) :]
-    words, rest = head[: head.rfind(" ") + 1], tail[tail.find(" ") + 1 :]
-    head = words if len(head) < 2 * len(words) and name[first : first + 1] != " " else head
-    tail = rest if len(tail) < 2 * len(rest) and name[-len(tail) - 1] != " " else tail
+    last = len(name) - (letters - first)
+    head = name[:first]
+    tail = name[last:]
+    whole_head = head[: head.rfind(" ") + 1]
+    whole_tail = tail[tail.find(" ") + 1 :]
+    if len(head) < 2 * len(whole_head) and name[first : first + 1] != " ":
+        head = whole_head
+    if len(tail) < 2 * len(whole_tail) and name[last - 1] != " ":
+        tail = whole_tail
     return f"{head.rstrip()}…{tail.lstrip()}"

@@ -1,212 +1,196 @@
-"""Values of a rival trained at every k, and of the centroid → a panel for each encoder: when does training pay?
+"""Samples of baselines trained at every k, and of the centroid → when does training pay?
 
-Both on the same draws: their means and intervals against k, with the rivals on all labels, and below the difference,
-with a line where the rival is ahead on average from there on, and one where it surely is.
+A panel for each encoder. Both classifiers see the same draws: their means and intervals against k,
+with the baselines trained on all labels, and below the difference. Vertical lines mark the k from
+which the baseline is ahead in the mean, and by its 98 % interval.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import numpy as np
+import polars as pl
 
-from callshot.fewshot.crossover import on_same_draws
-from callshot.records import Baseline, CorpusResults, Crossover, FloatArray, Values
-from callshot.report.classifiers import beside, is_trained, rule_name
-from callshot.report.figures.baselines import draw_baselines, legend_baselines, name_apart
-from callshot.report.figures.figure_io import FigurePage, pages
-from callshot.report.figures.legends import put_legend
-from callshot.report.figures.panels import (
+from callshot.fewshot.crossover import align_draws
+from callshot.records import CorpusResults, FloatArray, IntArray
+from callshot.records.frames import summarise_samples
+from callshot.report.classifiers import classifier_name, is_trained, paired_values
+from callshot.report.figures.baselines import (
+    baseline_legend,
+    draw_baselines,
+    drawable_baselines,
+    separate_names,
+)
+from callshot.report.figures.figure_io import Pages, make_pages
+from callshot.report.figures.layout import (
+    INTERVAL,
     METRIC_NAMES,
-    SHOTS,
-    draw_band,
-    draw_line,
-    number_shots,
-    spaced,
+    Frames,
+    Legend,
+    PageLayout,
+    add_legend,
+    axis_limits,
+    curve_handle,
+    draw_curve,
+    line_handle,
+    set_scales,
+    set_titles,
 )
-from callshot.report.figures.style import (
-    BAND_OF,
-    LINE_OF,
-    MARK,
-    SMALL_PT,
-    TEXT_PT,
-    TITLE_PT,
-    WIDE_IN,
-    ZERO,
-)
-from callshot.report.figures.text_fit import shorten_all, wrap
+from callshot.report.figures.style import CROSSOVER, SMALL_FONT, SMALL_PT, ZERO
+from callshot.report.figures.text_fit import shorten, wrap
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-WIDE, HIGH = 3, 3
+LAYOUT = PageLayout(
+    columns=3,
+    rows=3,
+    row_in=2.65,
+    left_in=0.7,
+    above_in=0.9,
+    heights=(2.2, 1.0),
+)
+ALPHA = 0.7
 
 
 @dataclass(frozen=True)
-class Race:
-    """The centroid and a rival on one encoder: their values (shots, draws) on the same draws, and the other rivals."""
+class TrainingPanel:
+    """The centroid and a trained classifier on one encoder, on the same draws.
+
+    `crossover` has the k from which the trained one is ahead, by `k_mean` and by `k_clear`.
+    """
 
     encoder: str
-    rule: str
-    shots: Sequence[int]
-    centroid: FloatArray
-    baseline: FloatArray
-    crossing: Crossover | None
-    baselines: Sequence[Baseline]
+    classifier: str
+    centroid: pl.DataFrame
+    trained: pl.DataFrame
+    difference: pl.DataFrame
+    crossover: dict[str, int | None]
+    baselines: pl.DataFrame
+
+    @property
+    def shots(self) -> list[int]:
+        """The k of all curves."""
+        return self.centroid["k"].to_list()
 
 
-def training_plates(corpus_results: CorpusResults, metric: str) -> Iterator[FigurePage]:
-    """Yield a panel for every encoder with a rival that was trained at every k, nine to a page."""
-    races = list(_races(corpus_results, metric))
-    for stem, some in pages("training", races, WIDE * HIGH):
-        yield FigurePage(
-            stem, partial(_compose, races=some, metric=METRIC_NAMES.get(metric, metric))
-        )
-
-
-def _races(corpus_results: CorpusResults, metric: str) -> Iterator[Race]:
-    for v, own in beside(corpus_results, "shared", metric):
-        if is_trained(v.classifier):
-            yield _race(corpus_results, own, v)
-
-
-def _race(corpus_results: CorpusResults, own: Values, v: Values) -> Race:
-    k, centroid, baseline = on_same_draws(own, v)
-    key = (v.encoder, v.classifier, "k", v.scoring, v.metric, v.spread)
-    found = [
-        c
-        for c in corpus_results.crossovers
-        if (c.encoder, c.baseline, c.labels, c.scoring, c.metric, c.spread) == key
-    ]
-    baselines = [
-        r
-        for r in corpus_results.baselines
-        if (r.scoring, r.metric) == (v.scoring, v.metric) and r.encoder in ("", v.encoder)
-    ]
-    return Race(
-        v.encoder,
-        rule_name(v.classifier),
-        k.tolist(),
-        centroid,
-        baseline,
-        found[0] if found else None,
-        baselines,
+def plan_training(results: CorpusResults, metric: str) -> Pages:
+    """Yield a panel for every encoder with a baseline trained at every k, nine to a page."""
+    panels = []
+    for trained, centroid in paired_values(results, "shared", metric):
+        if is_trained(trained["classifier"][0]):
+            panels.append(_make_panel(results, trained, centroid))
+    yield from make_pages(
+        "training",
+        panels,
+        LAYOUT.capacity,
+        _compose,
+        METRIC_NAMES[metric],
     )
 
 
-def _compose(figure: "Figure", races: Sequence[Race], metric: str) -> None:
-    wide = min(WIDE, len(races))
-    high = -(-len(races) // wide)
-    side = (WIDE_IN - 0.7) / max(wide, 2)
-    figure.set_size_inches(side * wide + 0.7, 0.9 + high * 2.65)
-    grid = figure.subplots(2 * high, wide, squeeze=False, height_ratios=[2.2, 1] * high)
-    levels, gaps = (
-        _ends(races),
-        spaced((x for race in races for x in (*_interval(_gap(race)).flat, 0.0)), -1.04, 1.04),
+def _make_panel(
+    results: CorpusResults, trained: pl.DataFrame, centroid: pl.DataFrame
+) -> TrainingPanel:
+    k, trained_samples, samples = align_draws(trained, centroid)
+    key = trained.row(0, named=True)
+    return TrainingPanel(
+        key["encoder"],
+        classifier_name(key["classifier"]),
+        _summarise(k, samples),
+        _summarise(k, trained_samples),
+        _summarise(k, trained_samples - samples),
+        _find_crossover(results.evaluation.crossovers, trained),
+        drawable_baselines(results.baselines, trained),
     )
-    names = shorten_all([race.encoder for race in races], (side - 0.5) * 72, TITLE_PT, "bold")
-    for i in range(wide * high):
-        upper, lower = (grid[2 * (i // wide) + below, i % wide] for below in (0, 1))
-        for at in (upper, lower):
-            at.set_visible(i < len(races))
-            at.tick_params(labelleft=i % wide == 0, labelbottom=at is lower)
-        if i < len(races):
-            _draw_race(upper, races[i], levels, side)
-            upper.set_title(names[i])
-            _draw_gap(lower, races[i], gaps, side)
-    for at in grid[0::2, 0]:
-        at.set_ylabel(metric)
-    for at in grid[1::2, 0]:
-        at.set_ylabel("difference")
-    figure.align_ylabels(grid[:, 0])
-    figure.supxlabel(SHOTS, fontsize=TEXT_PT)
-    put_legend(figure, _legend(races))
-    name_apart(figure, list(grid[0::2].flat)[: len(races)])
 
 
-def _draw_race(at: "Axes", race: Race, ends: tuple[float, float], side_in: float) -> None:
-    draw_baselines(at, race.baselines)
-    for who, values in (("trained", race.baseline), ("centroid", race.centroid)):
-        low, high = _interval(values)
-        draw_band(
-            at,
-            low.tolist(),
-            high.tolist(),
-            {"facecolor": BAND_OF[who], "alpha": 0.7, "zorder": 1.5},
-        )
-        draw_line(at, values.mean(axis=1).tolist(), LINE_OF[who])
-    _mark(at, race)
-    at.set_ylim(ends)
-    number_shots(at, race.shots, side_in - 0.5)
+def _summarise(k: IntArray, samples: FloatArray) -> pl.DataFrame:
+    return pl.DataFrame({"k": k, **summarise_samples(samples)})
 
 
-def _draw_gap(at: "Axes", race: Race, ends: tuple[float, float], side_in: float) -> None:
-    gap = _gap(race)
-    low, high = _interval(gap)
-    draw_band(
-        at,
-        low.tolist(),
-        high.tolist(),
-        {"facecolor": BAND_OF["trained"], "alpha": 0.7, "zorder": 1.5},
+def _find_crossover(crossovers: pl.DataFrame, trained: pl.DataFrame) -> dict[str, int | None]:
+    """Return the crossover of a trained classifier; both k are None if there is none."""
+    rows = crossovers.filter(labels="k").join(
+        trained.rename({"classifier": "baseline"}),
+        on=["corpus", "encoder", "baseline", "scoring", "metric", "spread"],
+        how="semi",
     )
-    draw_line(at, gap.mean(axis=1).tolist(), LINE_OF["trained"])
-    at.axhline(0.0, **ZERO)
-    _mark(at, race)
-    at.set_ylim(ends)
-    number_shots(at, race.shots, side_in - 0.5)
-    words = wrap(_told(race), side_in * 72 - 36, SMALL_PT)
-    at.set_title(words, fontsize=SMALL_PT, fontweight="normal", pad=3)
+    if rows.is_empty():
+        return {"k_mean": None, "k_clear": None}
+    return rows.select("k_mean", "k_clear").row(0, named=True)
 
 
-def _mark(at: "Axes", race: Race) -> None:
-    """Draw a line at each crossing."""
-    for end in ("k", "k_clear"):
-        k = None if race.crossing is None else getattr(race.crossing, end)
-        if k in race.shots:
-            at.axvline(race.shots.index(k), **MARK[end])
-
-
-def _told(race: Race) -> str:
-    if race.crossing is None or race.crossing.k is None:
-        return f"{race.rule} is at no k ahead to the end"
-    k_clear = "" if race.crossing.k_clear is None else f", surely from {race.crossing.k_clear}"
-    return f"{race.rule} is ahead from k = {race.crossing.k} on{k_clear}"
-
-
-def _gap(race: Race) -> FloatArray:
-    return race.baseline - race.centroid
-
-
-def _interval(values: FloatArray) -> FloatArray:
-    """Return the 1st and the 99th percentile, (2, shots)."""
-    return np.asarray(np.percentile(values, (1, 99), axis=1))
-
-
-def _ends(races: Sequence[Race]) -> tuple[float, float]:
-    values = (
-        x
-        for race in races
-        for table in (race.centroid, race.baseline)
-        for x in _interval(table).flat
+def _compose(figure: "Figure", panels: Sequence[TrainingPanel], metric: str) -> None:
+    stacks, width_in = LAYOUT.add_panels(figure, len(panels), (metric, "difference"))
+    limits = axis_limits(
+        _interval([panel.centroid for panel in panels]),
+        _interval([panel.trained for panel in panels]),
+        pl.concat([panel.baselines for panel in panels])["value"],
     )
-    return spaced((*values, *(r.value for race in races for r in race.baselines)))
+    difference_limits = axis_limits(
+        _interval([panel.difference for panel in panels]),
+        [0.0],
+        low=-1.04,
+        high=1.04,
+    )
+    for (upper, lower), panel in zip(stacks, panels, strict=True):
+        _draw_scores(upper, panel)
+        set_scales([upper], panel.shots, width_in - 0.5, limits)
+        _draw_difference(lower, panel)
+        _describe_crossover(lower, panel, width_in * 72 - 36)
+        set_scales([lower], panel.shots, width_in - 0.5, difference_limits)
+    encoders = [panel.encoder for panel in panels]
+    set_titles(stacks[:, 0], encoders, width_in - 0.5)
+    add_legend(figure, _make_legend(panels))
+    separate_names(figure, stacks[:, 0])
 
 
-def _legend(races: Sequence[Race]) -> dict[str, Any]:
-    from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
+def _interval(curves: Frames) -> pl.DataFrame:
+    return pl.concat(curves).select("p01", "p99")
 
-    def line(who: str) -> tuple[Patch, Line2D]:
-        band = Patch(facecolor=BAND_OF[who], edgecolor="none")
-        return band, Line2D([], [], markersize=2.6, markeredgewidth=0, **LINE_OF[who])
 
-    names = dict.fromkeys(race.rule for race in races)
+def _draw_scores(ax: "Axes", panel: TrainingPanel) -> None:
+    draw_baselines(ax, panel.baselines)
+    draw_curve(ax, panel.trained, "trained", ALPHA)
+    draw_curve(ax, panel.centroid, "centroid", ALPHA)
+    _mark_crossover(ax, panel)
+
+
+def _draw_difference(ax: "Axes", panel: TrainingPanel) -> None:
+    draw_curve(ax, panel.difference, "trained", ALPHA)
+    ax.axhline(0.0, **ZERO)
+    _mark_crossover(ax, panel)
+    ax.tick_params(labelbottom=True)  # the shots of encoders may differ
+
+
+def _mark_crossover(ax: "Axes", panel: TrainingPanel) -> None:
+    for kind, k in panel.crossover.items():
+        if k in panel.shots:
+            ax.axvline(panel.shots.index(k), **CROSSOVER[kind])
+
+
+def _describe_crossover(ax: "Axes", panel: TrainingPanel, room_pt: float) -> None:
+    """Write above the difference from which k the trained classifier is ahead."""
+    k_mean = panel.crossover["k_mean"]
+    k_clear = panel.crossover["k_clear"]
+    text = f"{panel.classifier} is not ahead at the last k"
+    if k_mean is not None:
+        text = f"{panel.classifier} is ahead from k = {k_mean}"
+    text = wrap(text, room_pt, SMALL_FONT)
+    if k_clear is not None:
+        clear = f"98 % interval above 0 from k = {k_clear}"
+        text += "\n" + shorten(clear, room_pt, SMALL_FONT)
+    ax.set_title(text, fontsize=SMALL_PT, fontweight="normal", pad=3)
+
+
+def _make_legend(panels: Sequence[TrainingPanel]) -> Legend:
+    classifiers = dict.fromkeys(panel.classifier for panel in panels)
     return {
-        "centroid: mean, 1st–99th percentile": line("centroid"),
-        f"{' or '.join(names)}, on the same draws": line("trained"),
-        "ahead on average from here on": Line2D([], [], **MARK["k"]),
-        "surely ahead from here on": Line2D([], [], **MARK["k_clear"]),
-        **legend_baselines([r for race in races for r in race.baselines]),
+        f"centroid: {INTERVAL}": curve_handle("centroid"),
+        f"{' or '.join(classifiers)}, on the same draws": curve_handle("trained"),
+        "mean difference above 0 from here on": line_handle(CROSSOVER["k_mean"]),
+        "98 % interval above 0 from here on": line_handle(CROSSOVER["k_clear"]),
+        **baseline_legend(panel.baselines for panel in panels),
     }

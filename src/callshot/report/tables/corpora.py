@@ -48,7 +48,7 @@ def corpus_table(all_results: Sequence[CorpusResults]) -> Table:
 def segment_table(all_results: Sequence[CorpusResults]) -> Table:
     """Return what was annotated, and what was evaluated: the paper's table 2."""
     unit, unit_s = _choose_unit([results.stats.calls for results in all_results])
-    minima = {results.stats.minimum_s for results in all_results}
+    minima = {results.stats.min_length_s for results in all_results}
     columns: list[Facts] = []
     for results in all_results:
         stats = results.stats
@@ -59,9 +59,9 @@ def segment_table(all_results: Sequence[CorpusResults]) -> Table:
             **_describe_lengths(stats.calls),
         }
         if len(minima) == 1:
-            facts[f"Segments of at least {stats.minimum_s:g} s"] = stats.segments.count
+            facts[f"Segments of at least {stats.min_length_s:g} s"] = stats.segments.count
         else:
-            facts["Minimum length (s)"] = [stats.minimum_s]
+            facts["Minimum length (s)"] = [stats.min_length_s]
             facts["Segments of at least that length"] = stats.segments.count
         columns.append(facts | _describe_evaluated(results, unit, unit_s))
     title = "Segments annotated, and those of them evaluated"

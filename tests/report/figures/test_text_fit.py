@@ -1,24 +1,26 @@
-from itertools import pairwise
-
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callshot.report.figures.figure_io import blank, pages
-from callshot.report.figures.panels import spaced, ticks
-from callshot.report.figures.text_fit import readable, shorten, shorten_all, width_pt, wrap
+from callshot.report.figures.figure_io import open_figure
+from callshot.report.figures.text_fit import (
+    display_name,
+    shorten,
+    shorten_all,
+    text_width_pt,
+    wrap,
+)
 
 LONG = "a rumble of a female with calves, at the water, heard from afar"
 
 
 @pytest.fixture(autouse=True)
 def style():
-    with blank():
+    with open_figure():
         yield
 
 
-def test_a_name_that_fits_is_left_as_it_is():
+def test_a_name_that_fits_stays_as_it_is():
     assert shorten("$5 <b>roar</b>", 100) == "$5 <b>roar</b>"
 
 
@@ -35,18 +37,18 @@ def test_a_long_word_is_cut_in_its_middle():
 
 @settings(max_examples=50)
 @given(st.text(min_size=1, max_size=70), st.floats(30, 200), st.sampled_from([0.0, 0.25, 0.5, 1.0]))
-def test_what_is_shortened_fits(name, room, share):
-    with blank():
+def test_a_shortened_name_fits(name, room, share):
+    with open_figure():
         short = shorten(name, room, share=share)
-        assert width_pt(short) <= room or len(short) <= 2
+        assert text_width_pt(short) <= room or len(short) <= 2
         assert short.isprintable()
 
 
 @settings(max_examples=50)
 @given(st.lists(st.text("ab …x", min_size=1, max_size=70), min_size=2, max_size=8, unique=True))
 def test_different_names_stay_different(names):
-    with blank():
-        assert len(set(shorten_all(names, 60))) == len({readable(name) for name in names})
+    with open_figure():
+        assert len(set(shorten_all(names, 60))) == len({display_name(name) for name in names})
 
 
 def test_names_that_differ_only_in_their_middle_are_numbered():
@@ -66,30 +68,5 @@ def test_a_title_breaks_once_at_a_space():
     assert wrap(LONG, 70).count("\n") == 1
 
 
-def test_controls_and_breaks_are_replaced():
-    assert readable("a\nb\tc\x1b\ud800d象") == "a b c��d象"
-
-
-@given(
-    st.lists(st.integers(1, 5000), min_size=1, max_size=60, unique=True).map(sorted),
-    st.floats(40, 450),
-)
-def test_numbers_below_an_axis_never_touch(shots, room):
-    with blank():
-        shown = ticks(shots, room)
-        pitch = room / max(len(shots) + 0.5, 2)
-        ends = [(i * pitch, width_pt(str(shots[i]), 7) / 2) for i in shown]
-        assert shown[0] == 0
-        assert all(b - q > a + p for (a, p), (b, q) in pairwise(ends))
-
-
-def test_an_axis_has_air_and_no_more_than_its_ends():
-    assert np.allclose(spaced([0.2, 0.7, float("nan")]), (0.17, 0.73))
-    assert spaced([0.0, 1.0]) == (-0.02, 1.02)
-    assert np.allclose(spaced([0.5]), (0.45, 0.55))
-
-
-def test_one_page_has_no_number_and_several_have():
-    assert list(pages("map", "abc", 3)) == [("map", "abc")]
-    assert list(pages("map", "abc", 2)) == [("map-1", "ab"), ("map-2", "c")]
-    assert list(pages("map", "", 2)) == []
+def test_control_characters_and_line_breaks_are_replaced():
+    assert display_name("a\nb\tc\x1b\ud800d象") == "a b c��d象"

@@ -1,0 +1,276 @@
+"""What figures share: panels on a page, a legend above them, and curves against k.
+
+Shots are equally spaced along the axis, whatever their k. A curve is a frame sorted by k, with the
+columns mean, p01 and p99.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import ArrayLike, NDArray
+
+from callshot.report.figures.style import (
+    BAND,
+    LAST_COMPLETE,
+    LINE,
+    PAGE_WIDTH_IN,
+    TICK_FONT,
+    TITLE_FONT,
+    Style,
+)
+from callshot.report.figures.text_fit import shorten, shorten_all, text_width_pt
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+METRIC_NAMES = {"map": "mAP", "auroc": "AUROC", "accuracy": "accuracy"}
+K_LABEL = "k, exemplars per class"
+INTERVAL = "mean, 1st–99th percentile"
+HANDLE_PT = 21.0
+COLUMN_GAP_PT = 13.0
+LONGEST_ENTRY_PT = 200.0
+TICK_STEPS = (1, 2, 5, 10, 20, 50, 100, 200, 500)
+TICK_ROOM_PT = 22.0
+TICK_GAP_PT = 3.0
+SCALE_MARGIN_IN = 0.4
+
+AxesArray = NDArray[Any]
+Frames = Sequence[pl.DataFrame]
+Legend = dict[str, Any]  # handles by their text
+Limits = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class PageLayout:
+    """Panels of equal size on a page: how many fit, and the room for them, in inches.
+
+    A panel is a stack of axes with relative heights.
+    """
+
+    columns: int
+    rows: int
+    row_in: float
+    left_in: float  # of the panels
+    above_in: float
+    heights: tuple[float, ...] = (1.0,)
+
+    @property
+    def capacity(self) -> int:
+        """The number of panels that fit."""
+        return self.columns * self.rows
+
+    def add_panels(
+        self, figure: "Figure", count: int, labels: Sequence[str] = ("",)
+    ) -> tuple[AxesArray, float]:
+        """Set the size of a figure; return the axes of its panels, and the width of a panel."""
+        columns = min(self.columns, count)
+        if self.columns == 3 and count == 4:
+            columns = 2
+        width_in = (PAGE_WIDTH_IN - self.left_in) / max(columns, 2)
+        row_in = max(self.row_in, 0.75 * width_in)
+        rows = ceil(count / columns)
+        figure.set_size_inches(
+            self.left_in + columns * width_in,
+            self.above_in + rows * row_in,
+        )
+        return add_panels(figure, count, columns, labels, self.heights), width_in
+
+    def draw_panels(
+        self,
+        figure: "Figure",
+        panels: Sequence[Any],
+        draw: Callable[..., None],
+        shots: Sequence[int],
+        limits: Sequence[Limits],
+        labels: Sequence[str] = ("",),
+    ) -> tuple[AxesArray, float]:
+        """Draw panels with `draw(panel, *axes)`, and set their shots and vertical limits."""
+        stacks, width_in = self.add_panels(figure, len(panels), labels)
+        for stack, panel in zip(stacks, panels, strict=True):
+            draw(panel, *stack)
+        for axes, axis_limits in zip(stacks.T, limits, strict=True):
+            set_scales(axes, shots, width_in - SCALE_MARGIN_IN, axis_limits)
+        return stacks, width_in
+
+
+def add_panels(
+    figure: "Figure",
+    count: int,
+    columns: int,
+    labels: Sequence[str] = ("",),
+    heights: Sequence[float] = (1.0,),
+) -> AxesArray:
+    """Return axes (panels, heights): a panel is a stack of axes with labels and relative heights.
+
+    Only the panels at the left and at the bottom have labels.
+    """
+    rows = ceil(count / columns)
+    depth = len(heights)
+    grid = figure.subplots(
+        rows * depth,
+        columns,
+        squeeze=False,
+        height_ratios=[*heights] * rows,
+    )
+    stacks = grid.reshape(rows, depth, columns).swapaxes(1, 2).reshape(-1, depth)
+    for number, stack in enumerate(stacks):
+        is_left = number % columns == 0
+        for ax, label in zip(stack, labels, strict=True):
+            ax.set_visible(number < count)
+            ax.set_ylabel(label if is_left else "")
+            ax.tick_params(labelleft=is_left, labelbottom=False)
+        stack[-1].tick_params(labelbottom=number + columns >= count)
+    figure.align_ylabels()
+    return np.asarray(stacks[:count])
+
+
+def set_titles(axes: AxesArray, names: Sequence[str], room_in: float) -> None:
+    """Write a name above each panel, shortened to the room."""
+    titles = shorten_all(names, room_in * 72, TITLE_FONT)
+    for ax, title in zip(axes, titles, strict=True):
+        ax.set_title(title)
+
+
+def set_scales(
+    axes: Iterable["Axes"], shots: Sequence[int], room_in: float, limits: Limits
+) -> None:
+    """Set the limits of panels, and label as many shots as there is room for."""
+    ticks = choose_ticks(shots, room_in * 72)
+    labels = [str(shots[tick]) for tick in ticks]
+    for ax in axes:
+        ax.set_xlim(-0.75, len(shots) - 0.25)
+        ax.set_xticks(ticks, labels)
+        ax.set_ylim(limits)
+
+
+def choose_ticks(shots: Sequence[int], room_pt: float) -> list[int]:
+    """Return the positions of the shots to label: the first, and round ones that do not touch."""
+    pitch = room_pt / max(len(shots) + 0.5, 2.0)
+    everything = list(range(len(shots)))
+    for step in TICK_STEPS:
+        round_shots = [i for i in everything if i == 0 or shots[i] % step == 0]
+        ticks = _drop_touching(round_shots, shots, pitch)
+        is_sparse = 1 < len(round_shots) <= room_pt / TICK_ROOM_PT
+        if is_sparse or ticks == everything:
+            return ticks
+    return _drop_touching(everything, shots, pitch)
+
+
+def _drop_touching(ticks: Sequence[int], shots: Sequence[int], pitch: float) -> list[int]:
+    """Drop the ticks whose label would touch the one before."""
+    apart = []
+    end = float("-inf")
+    for tick in ticks:
+        half_width = text_width_pt(str(shots[tick]), TICK_FONT) / 2
+        if tick * pitch - half_width >= end + TICK_GAP_PT:
+            apart.append(tick)
+            end = tick * pitch + half_width
+    return apart
+
+
+def axis_limits(*values: ArrayLike, low: float = -0.02, high: float = 1.02) -> Limits:
+    """Return the ends of an axis with all values and a margin, within `low` and `high`.
+
+    >>> axis_limits([0.0, 0.5, float("nan")], [1.0])
+    (-0.02, 1.02)
+    """
+    flat = np.concatenate([np.ravel(array) for array in values])
+    finite = flat[np.isfinite(flat)]
+    if not finite.size:
+        finite = np.array([0.0, 1.0])
+    bottom = float(finite.min())
+    top = float(finite.max())
+    margin = 0.06 * (top - bottom) or 0.05
+    return max(bottom - margin, low), min(top + margin, high)
+
+
+def add_legend(figure: "Figure", legend: Legend, x_label: str = K_LABEL) -> None:
+    """Add a legend above all panels, in as many columns as fit, and a label below them."""
+    figure.supxlabel(x_label)
+    room = figure.get_figwidth() * 72 - 10
+    longest = min(room - HANDLE_PT, LONGEST_ENTRY_PT)
+    names = [shorten(name, longest, TICK_FONT) for name in legend]
+    widths = [text_width_pt(name, TICK_FONT) + HANDLE_PT for name in names]
+    figure.legend(
+        list(legend.values()),
+        names,
+        loc="outside upper center",
+        ncols=_count_columns(widths, room),
+        borderaxespad=0.1,
+    )
+
+
+def _count_columns(widths: Sequence[float], room_pt: float) -> int:
+    """Return the most columns that fit; matplotlib fills one after the other."""
+    for count in range(len(widths), 1, -1):
+        columns = [max(column) for column in np.array_split(widths, count)]
+        gaps = COLUMN_GAP_PT * (count - 1)
+        if sum(columns) + gaps <= room_pt:
+            return count
+    return 1
+
+
+def line_handle(style: Style) -> "Line2D":
+    """Return the handle of a line in a legend."""
+    from matplotlib.lines import Line2D
+
+    return Line2D([], [], **style)
+
+
+def area_handle(style: Style) -> "Patch":
+    """Return the handle of an area in a legend."""
+    from matplotlib.patches import Patch
+
+    return Patch(**style)
+
+
+def curve_handle(kind: str) -> tuple["Patch", "Line2D"]:
+    """Return the handle of a curve with its interval; `kind` is a key of BAND and LINE."""
+    band = area_handle({"facecolor": BAND[kind], "edgecolor": "none"})
+    return band, line_handle(LINE[kind])
+
+
+def draw_curve(ax: "Axes", curve: pl.DataFrame, kind: str, alpha: float) -> None:
+    """Draw the mean of a curve and its interval; `kind` is a key of BAND and LINE."""
+    draw_band(ax, curve, BAND[kind], alpha)
+    draw_line(ax, curve["mean"], LINE[kind])
+
+
+def draw_band(ax: "Axes", curve: pl.DataFrame, colour: str, alpha: float = 1.0) -> None:
+    """Draw the interval of a curve; that of a single shot is wide enough to be seen."""
+    x = np.arange(len(curve), dtype=np.float64)
+    if len(curve) == 1:
+        x = np.array([-0.12, 0.12])
+        curve = pl.concat([curve, curve])
+    ax.fill_between(
+        x,
+        curve["p01"],
+        curve["p99"],
+        facecolor=colour,
+        alpha=alpha,
+        linewidth=0,
+        zorder=1.5,
+    )
+
+
+def draw_line(ax: "Axes", values: pl.Series, style: Style) -> None:
+    """Draw a line over shots, with about eight markers."""
+    ax.plot(
+        range(len(values)),
+        values,
+        markevery=max(1, round(len(values) / 8)),
+        **style,
+    )
+
+
+def mark_last_complete(ax: "Axes", is_complete: Sequence[bool]) -> None:
+    """Draw a line behind the last complete shot, if some are not complete."""
+    if not all(is_complete):
+        ax.axvline(sum(is_complete) - 0.5, **LAST_COMPLETE)

@@ -1,0 +1,111 @@
+"""Baselines of one dataset: the cell of the paper, the outputs of networks, AERD as published."""
+
+import enum
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from callshot.baselines.run import find_cell, find_outputs, score_aerd_package
+from callshot.corpus.known_corpora import CORPORA
+from callshot.errors import InputError
+from callshot.tables.dataset import EncoderDataset, read_dataset
+from callshot.tables.embedding_tables import read_table, write_table
+from studies import write_embeddings
+
+
+def read_part(path: Path, **options: Any) -> EncoderDataset:
+    """Return the dataset of a table of one encoder."""
+    return next(read_dataset([path], **options).per_encoder())
+
+
+def test_the_cell_of_the_paper_depends_on_the_known_corpus(tmp_path: Path) -> None:
+    path = write_embeddings(tmp_path / "mfcc.parquet", "mfcc")
+    write_table(read_table(path), path, corpus="elephant-voices")
+    part = read_part(path, corpus="ev", known=CORPORA)
+    assert (part.dataset.corpus, part.dataset.known_corpus) == ("ev", "elephant-voices")
+    assert [find_cell(part, cell) for cell in ("paper", "chosen", "lstm")] == ["gru", "", "lstm"]
+    unknown = read_part(write_embeddings(tmp_path / "other.parquet"))
+    assert find_cell(unknown, "paper") == ""
+
+
+def test_with_categories_a_network_that_reads_audio_has_one_output_for_each(
+    tmp_path: Path,
+) -> None:
+    categories = tmp_path / "categories.csv"
+    categories.write_text("label,category\nrumble,low\ngrowl,low\ntrumpet,high\n")
+    part = read_part(write_embeddings(tmp_path / "one.parquet"), categories=categories)
+    scoring, names, targets = find_outputs(part)
+    assert (scoring, names) == ("reduced", ("high", "low"))
+    relevant = part.episodes.relevant
+    trumpet = part.episodes.classes.index("trumpet")
+    np.testing.assert_array_equal(targets[:, 0], relevant[:, trumpet])
+    low = np.delete(relevant, trumpet, axis=1).any(axis=1)
+    np.testing.assert_array_equal(targets[:, 1], low)
+    assert targets.sum(axis=1).max() == 2
+
+
+def test_each_row_of_the_episodes_has_its_segment_and_recording(tmp_path: Path) -> None:
+    part = read_part(write_embeddings(tmp_path / "one.parquet"))
+    for row, name in enumerate(part.segments):
+        position = part.table.segment.index(name)
+        assert part.table.label[position] == part.episodes.classes[part.episodes.label[row]]
+        assert part.groups[row] == int(part.table.recording[position][1:])
+
+
+class Weights(enum.Enum):
+    """The weights of a package like AERD's, with two folds."""
+
+    EV_CALL = "ev"
+    num_classes = property(lambda self: 4)
+    num_folds = property(lambda self: 2)
+    class_labels = property(lambda self: ["not-call", "Rumble", "growl", "trum-pet"])
+
+
+class OtherWeights(enum.Enum):
+    """Weights without an output for rumbles."""
+
+    EV_CALL = "ev"
+    num_classes = property(lambda self: 4)
+    num_folds = property(lambda self: 2)
+    class_labels = property(lambda self: ["not-call", "roar", "growl", "trumpet"])
+
+
+def predict_trumpets_by_level(waveform: Any, output: str = "tensor") -> Any:
+    """Return a higher probability of a trumpet for a louder signal, 0.5 for other calls."""
+    import torch
+
+    level = waveform.mean().repeat(6)
+    even = torch.full_like(level, 0.5)
+    return torch.stack([torch.zeros_like(level), even, even, level], dim=-1)[None]
+
+
+def test_published_networks_are_matched_with_labels_by_their_letters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch", reason="torch is not installed: pip install 'callshot[baselines]'")
+    package: Any = ModuleType("aerd")
+    package.AERD_Weights = Weights
+    package.aerd = lambda weights, fold: (SimpleNamespace(predict=predict_trumpets_by_level), None)
+    monkeypatch.setitem(sys.modules, "aerd", package)
+    part = read_part(write_embeddings(tmp_path / "one.parquet"), folds=2)
+    episodes = part.episodes
+    is_trumpet = episodes.relevant[:, episodes.classes.index("trumpet")]
+    levels = np.where(is_trumpet, 0.5, 0.05)
+    signals = [np.full(16_000, level, np.float32) for level in levels]
+    baselines = score_aerd_package(part, "EV_CALL", signals)
+    assert set(baselines["name"]) == {"AERD"}
+    assert set(baselines["encoder"]) == {""}
+    assert set(baselines["kind"]) == {"end-to-end"}
+    values = dict(baselines.select("metric", "value").rows())
+    # The average precision of equal scores is the share of positives.
+    positives = [episodes.relevant[episodes.fold == fold] for fold in (0, 1)]
+    equal = np.mean([relevant.mean(axis=0)[:2].sum() for relevant in positives])
+    assert values["map"] == pytest.approx((equal + 1.0) / 3)
+    assert values["auroc"] == pytest.approx((0.5 + 0.5 + 1.0) / 3)
+    package.AERD_Weights = OtherWeights
+    with pytest.raises(InputError, match="AERD EV_CALL: has no output 'rumble'"):
+        score_aerd_package(part, "EV_CALL", signals)

@@ -1,0 +1,152 @@
+"""All figures of a corpus: which there are, that they fit a page, and that no text is hidden."""
+
+from dataclasses import replace
+from itertools import combinations
+
+import polars as pl
+import pytest
+
+from callshot.report.figures import draw_figures, plan_figures
+from callshot.report.figures.figure_io import open_figure, render
+from report.figures.made_up_results import (
+    MANY_CLASSES,
+    MANY_ENCODERS,
+    SIXTY_CLASSES,
+    SMALL,
+    SMALLEST,
+    STRANGE,
+    draw_case,
+    make_case,
+)
+
+PAGE_IN = (7.2, 9.3)
+SMALLEST_PT = 6.5
+TRAINED = ("training", "classifiers", "refinement")
+
+
+def overlap(box, other, slack=0.006) -> bool:
+    left, bottom, right, top = box
+    other_left, other_bottom, other_right, other_top = other
+    across = left < other_right - slack and other_left < right - slack
+    return across and bottom < other_top - slack and other_bottom < top - slack
+
+
+def check_texts(figures) -> None:
+    for stem, (figure, texts) in figures.items():
+        width, height = figure.get_size_inches()
+        assert width <= PAGE_IN[0] + 1e-9, stem
+        assert height <= PAGE_IN[1], stem
+        for text, (left, bottom, right, top) in texts.items():
+            assert min(left, bottom) >= -0.01, (stem, text.get_text())
+            assert right <= width + 0.01, (stem, text.get_text())
+            assert top <= height + 0.01, (stem, text.get_text())
+            assert text.get_fontsize() >= SMALLEST_PT, (stem, text.get_text())
+        covered = [
+            (text.get_text(), other.get_text())
+            for (text, box), (other, other_box) in combinations(texts.items(), 2)
+            if overlap(box, other_box)
+        ]
+        assert not covered, stem
+
+
+@pytest.mark.parametrize("case", [MANY_CLASSES, STRANGE, SMALL, SMALLEST])
+def test_no_text_is_clipped_covered_or_too_small_and_every_figure_fits_a_page(case):
+    check_texts(draw_case(case))
+
+
+@pytest.mark.parametrize("case", [MANY_ENCODERS, SIXTY_CLASSES])
+def test_figures_of_trained_classifiers_fit_a_page_with_many_encoders_or_classes(case):
+    figures = draw_case(case, TRAINED)
+    assert {stem.partition("-")[0] for stem in figures} == set(TRAINED)
+    check_texts(figures)
+
+
+def plan_stems(results) -> list[str]:
+    return [page.stem for page in plan_figures(results)]
+
+
+def test_all_figures_are_drawn_if_there_is_data_for_them():
+    assert list(draw_case(SMALL)) == [
+        "episode",
+        "sweep",
+        "reduced",
+        "inset",
+        "classes",
+        "spreads",
+        "differences",
+        *TRAINED,
+        "confusion",
+        "map",
+    ]
+
+
+def test_figures_without_data_are_not_drawn():
+    assert list(draw_case(SMALLEST)) == [
+        "episode",
+        "sweep",
+        "classes",
+        *TRAINED,
+        "confusion",
+        "map",
+    ]
+    results = make_case(SMALLEST)
+    untrained = replace(results, others=None, refinement=results.refinement.clear())
+    assert plan_stems(untrained) == ["episode", "sweep", "classes", "confusion", "map"]
+    cosine = replace(untrained, others=results.others.select_classifiers(["cosine"]))
+    assert set(plan_stems(cosine)) & set(TRAINED) == {"classifiers"}
+
+
+def test_a_figure_that_does_not_fit_a_page_becomes_several():
+    stems = plan_stems(make_case(MANY_CLASSES))
+    confusion = [stem for stem in stems if stem.startswith("confusion")]
+    assert confusion == ["confusion-1", "confusion-2", "confusion-3"]
+    assert "classes" in stems
+
+
+def test_figures_are_written_as_pdf_and_png_and_equal_results_give_equal_bytes(tmp_path):
+    results = make_case(SMALLEST)
+    names = draw_figures(results, tmp_path / "one", metric="auroc")
+    assert sorted(names) == sorted(path.name for path in (tmp_path / "one").iterdir())
+    assert names[:4] == ["episode.pdf", "episode.png", "sweep.pdf", "sweep.png"]
+    for page in plan_figures(results, metric="auroc"):
+        if page.stem in ("episode", "map"):  # the two that compute something from vectors
+            for path in render(page, tmp_path / "two"):
+                assert path.read_bytes() == (tmp_path / "one" / path.name).read_bytes()
+
+
+def erase(frame: pl.DataFrame, *columns: str) -> pl.DataFrame:
+    """Replace all numbers of some columns by NaN."""
+    undefined = [(pl.col(name) * float("nan")).alias(name) for name in columns]
+    return frame.with_columns(undefined)
+
+
+def test_undefined_values_leave_gaps_in_every_figure():
+    results = make_case(SMALL)
+    interval = ("mean", "p01", "p99")
+    summary = (*interval, "p25", "p50", "p75")
+    evaluation = replace(
+        results.evaluation,
+        curve=erase(results.evaluation.curve, *summary),
+        per_class=erase(results.evaluation.per_class, *interval),
+        values=erase(results.evaluation.values, "value"),
+        differences=erase(results.evaluation.differences, "wins", *summary),
+    )
+    others = replace(
+        results.others,
+        curve=erase(results.others.curve, *interval),
+        values=erase(results.others.values, "value"),
+    )
+    undefined = replace(
+        results,
+        evaluation=evaluation,
+        others=others,
+        refinement=erase(results.refinement, "value"),
+    )
+    drawn = []
+    for page in plan_figures(undefined):
+        if page.stem in ("sweep", "inset", "classes", "spreads", "differences", *TRAINED):
+            with open_figure() as figure:
+                page.draw(figure)
+                figure.draw_without_rendering()
+            drawn.append(page.stem)
+    assert len(drawn) == 8

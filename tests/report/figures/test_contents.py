@@ -1,0 +1,171 @@
+"""Each figure of a corpus shows the numbers of its results."""
+
+from dataclasses import replace
+
+import numpy as np
+import polars as pl
+from matplotlib.collections import PolyCollection
+
+from callshot.report.figures import plan_figures
+from callshot.report.figures.figure_io import open_figure
+from report.figures.made_up_results import (
+    LOGISTIC_DRAWS,
+    MANY_CLASSES,
+    SHOTS,
+    SMALL,
+    curve_samples,
+    draw_figure,
+    legend_texts,
+    line_values,
+    make_case,
+    panel_titles,
+)
+
+ENCODERS = ["birdnet-v2.4", "mfcc", "random"]
+
+
+def test_the_inset_has_a_panel_per_encoder_and_a_violin_per_shot_up_to_seven():
+    figure = draw_figure(SMALL, "inset")
+    assert panel_titles(figure) == ENCODERS
+    for ax in figure.axes:
+        assert sum(isinstance(area, PolyCollection) for area in ax.collections) == 4
+        assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "2", "3", "5"]
+
+
+def test_classes_are_sorted_by_exemplars_with_a_line_per_encoder_and_their_last_complete_shot():
+    evaluation = make_case(SMALL).evaluation
+    curves = evaluation.per_class.filter(metric="map", spread="per-query")
+    for ax, count in zip(draw_figure(SMALL, "classes").axes, evaluation.classes, strict=True):
+        assert ax.get_title(loc="left") == f"{count.label}\n{count.exemplars} exemplars"
+        lines = [values for values in line_values(ax) if len(values) == len(SHOTS)]
+        by_encoder = [curves.filter(label=count.label, encoder=name) for name in ENCODERS]
+        assert lines == [curve["mean"].to_list() for curve in by_encoder]
+        edges = [line.get_xdata()[0] for line in ax.lines if len(line.get_xdata()) == 2]
+        assert edges == [sum(k <= count.complete_to_k for k in SHOTS) - 0.5]
+
+
+def test_the_widths_of_both_spreads_are_drawn_below_them():
+    curve = make_case(SMALL).evaluation.curve.filter(encoder="mfcc", metric="map", scoring="all")
+    lower = draw_figure(SMALL, "spreads").axes[4]
+    widths = [
+        (points["p99"] - points["p01"]).to_list()
+        for points in (curve.filter(spread="per-query"), curve.filter(spread="shared"))
+    ]
+    assert line_values(lower) == widths
+
+
+def test_differences_are_drawn_around_zero_with_the_share_of_wins():
+    figure = draw_figure(SMALL, "differences")
+    upper = figure.axes[1]
+    lower = figure.axes[4]
+    differences = make_case(SMALL).evaluation.differences.filter(
+        one="birdnet-v2.4", other="random", scoring="all", metric="map", spread="shared"
+    )
+    assert upper.get_title(loc="left") == "birdnet-v2.4\nless random"
+    assert differences["mean"].to_list() in line_values(upper)
+    assert [0.0, 0.0] in line_values(upper)
+    assert differences["wins"].to_list() in line_values(lower)
+    assert upper.get_ylim()[0] < 0 < upper.get_ylim()[1]
+
+
+def test_training_is_drawn_on_the_same_draws_with_the_difference_and_crossovers_below():
+    results = make_case(SMALL)
+    figure = draw_figure(SMALL, "training")
+    upper = figure.axes[1]
+    lower = figure.axes[4]
+    key = {"encoder": "mfcc", "scoring": "all", "metric": "map", "spread": "shared"}
+    centroid = curve_samples(results.evaluation.values, classifier="centroid", **key)
+    logistic = curve_samples(results.others.values, classifier="logistic", **key)
+    assert logistic.shape[1] == LOGISTIC_DRAWS
+    same_draws = centroid[:, :LOGISTIC_DRAWS]
+    assert same_draws.mean(axis=1).tolist() in line_values(upper)
+    assert logistic.mean(axis=1).tolist() in line_values(upper)
+    assert (logistic - same_draws).mean(axis=1).tolist() in line_values(lower)
+    for ax in (upper, lower):
+        last_shot = len(SHOTS) - 1
+        assert [last_shot, last_shot] in [list(line.get_xdata()) for line in ax.lines]
+    assert lower.get_title(loc="left") == "logistic at k is ahead from k = 20"
+    assert {text.get_text() for text in upper.texts} >= {"LOGISTIC", "RECURRENT"}
+
+
+def draw_crossover(k_mean, k_clear):
+    """Return the lower panel of the training figure with other crossovers."""
+    results = make_case(SMALL)
+    columns = {"k_mean": pl.lit(k_mean, pl.Int64), "k_clear": pl.lit(k_clear, pl.Int64)}
+    crossovers = results.evaluation.crossovers.with_columns(**columns)
+    evaluation = replace(results.evaluation, crossovers=crossovers)
+    pages = plan_figures(replace(results, evaluation=evaluation))
+    with open_figure() as figure:
+        next(page for page in pages if page.stem == "training").draw(figure)
+    return figure.axes[3]
+
+
+def test_a_clear_crossover_has_a_line_and_a_text_of_its_own():
+    ax = draw_crossover(2, 5)
+    assert ax.get_title(loc="left") == (
+        "logistic at k is ahead from k = 2\n98 % interval above 0 from k = 5"
+    )
+    edges = [list(line.get_xdata()) for line in ax.lines]
+    assert [1, 1] in edges
+    assert [3, 3] in edges
+
+
+def test_a_classifier_without_crossover_is_described_as_not_ahead():
+    text = draw_crossover(None, None).get_title(loc="left")
+    assert text.replace("\n", " ") == "logistic at k is not ahead at the last k"
+
+
+def test_other_classifiers_are_drawn_beside_the_centroid_which_is_first():
+    results = make_case(SMALL)
+    figure = draw_figure(SMALL, "classifiers")
+    curves = pl.concat([results.evaluation.curve, results.others.curve])
+    points = curves.filter(encoder="mfcc", scoring="all", metric="map", spread="shared")
+    lines = [values for values in line_values(figure.axes[1]) if len(values) == len(SHOTS)]
+    by_classifier = points.partition_by("classifier", maintain_order=True)
+    assert lines == [curve["mean"].to_list() for curve in by_classifier]
+    assert legend_texts(figure)[:7] == [
+        "centroid",
+        "cosine",
+        "CL2N",
+        "whitened",
+        "neighbour",
+        "medoid",
+        "logistic at k",
+    ]
+
+
+def test_the_refinement_goes_from_the_centroid_to_logistic_regression_by_steps():
+    first, second = draw_figure(SMALL, "refinement").axes
+    assert (first.get_ylabel(), second.get_ylabel()) == ("mAP", "AUROC")
+    positions = [list(np.round(line.get_xdata(), 3)) for line in first.lines]
+    assert positions == [[0, 1, 1.301, 1.699, 5.954]] * 3
+    assert line_values(first)[1] == [0.51 + step / 1e6 for step in (0, 1, 2, 5, 90000)]
+    labels = [label.get_text() for label in first.get_xticklabels()]
+    assert labels == ["0", "1", "10", "100", "1 000", "10 000"]
+    assert first.get_title(loc="left") == "centroid"
+    assert first.get_title(loc="right") == "logistic regression"
+
+
+def test_confusion_is_a_share_of_each_row_with_counts_if_there_is_room():
+    ax = draw_figure(SMALL, "confusion").axes[0]
+    share = ax.images[0].get_array()
+    assert np.allclose(share.sum(axis=1), 1)
+    assert np.allclose(np.diag(share), [20 / 20, 23 / 29, 26 / 38])
+    assert [text.get_text() for text in ax.texts[:3]] == ["20.0", "0.0", "0.0"]
+    assert not draw_figure(MANY_CLASSES, "confusion").axes[0].texts
+
+
+def test_confusion_at_shots_that_were_not_evaluated_is_drawn_at_the_last_one():
+    pages = plan_figures(make_case(SMALL), confusion_shots=(4, 7))
+    with open_figure() as figure:
+        next(page for page in pages if page.stem == "confusion").draw(figure)
+    assert panel_titles(figure) == [f"{name}, k = 20" for name in ENCODERS]
+
+
+def test_few_labels_are_named_on_the_map_and_many_are_numbered_and_listed():
+    few = draw_figure(SMALL, "map")
+    many = draw_figure(MANY_CLASSES, "map")
+    assert [text.get_text() for text in few.axes[0].texts] == ["rumble", "roar", "trumpet"]
+    assert not few.legends
+    assert [text.get_text() for text in many.axes[0].texts] == [str(i) for i in range(1, 28)]
+    assert len(legend_texts(many)) == 27

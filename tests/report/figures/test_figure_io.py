@@ -1,0 +1,46 @@
+import numpy as np
+from PIL import Image
+
+from callshot.report.figures.figure_io import FigurePage, make_pages, open_figure, render
+from callshot.report.figures.style import series_style
+
+
+def split(panels: str, most: int) -> list[tuple[str, str]]:
+    pages = make_pages("map", panels, most, print)
+    return [(page.stem, page.arguments[0]) for page in pages]
+
+
+def test_stems_are_numbered_if_there_are_several_pages():
+    assert split("abc", 3) == [("map", "abc")]
+    assert split("abc", 2) == [("map-1", "ab"), ("map-2", "c")]
+    assert split("", 2) == []
+
+
+def compose(figure) -> None:
+    figure.set_size_inches(4, 3)
+    ax = figure.subplots()
+    for number in range(4):
+        ax.plot(range(9), [number + i % 3 for i in range(9)], **series_style(number))
+    shades = [[i / 99 for i in range(100)]]
+    ax.imshow(shades, extent=(0, 8, 6, 8), cmap="Blues", aspect="auto")
+
+
+def read_pixels(path):
+    with Image.open(path) as image:
+        return np.asarray(image.convert("RGB")).astype(int)
+
+
+def test_a_png_is_small_and_looks_as_it_was_drawn(tmp_path):
+    _, path = render(FigurePage("p", compose), tmp_path)
+    original = tmp_path / "original.png"
+    with open_figure() as figure:
+        compose(figure)
+        figure.savefig(original)
+    pixels = read_pixels(path)
+    distance = np.abs(pixels - read_pixels(original)).max(axis=2)
+    assert pixels[0, 0].tolist() == [255, 255, 255]
+    assert distance.max() <= 24  # of 255
+    assert np.mean(distance > 6) < 0.01
+    assert path.stat().st_size < 0.6 * original.stat().st_size
+    with Image.open(path) as image:
+        assert image.info["Software"] == "callshot"

@@ -1,0 +1,297 @@
+import errno
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from callshot import files
+from callshot.errors import OptionError, OutputError
+from callshot.records import ClassCount, Embeddings, Evaluation, Folds
+from callshot.records.frames import CURVE, CURVE_KEY, make_frame
+from callshot.report.figures import draw_sweep, sweep
+from callshot.report.figures.baselines import NAME_ID
+from callshot.report.figures.figure_io import open_figure
+from callshot.report.figures.style import STYLE
+from callshot.report.figures.sweep import density
+from corpus_results import make_baselines
+from report.figures.made_up_results import legend_texts, line_values, panel_titles
+
+PDF = b"%PDF-1."
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def make_evaluation(
+    shots=(1, 2, 3), encoders=("mfcc",), spreads=("per-query", "shared"), complete=2
+) -> Evaluation:
+    curves = [
+        make_curve(shots, complete, encoder, metric, spread)
+        for encoder in encoders
+        for spread in spreads
+        for metric in ("map", "auroc", "accuracy")
+    ]
+    segments = Embeddings(
+        "mfcc", np.zeros((2, 1)), ["a", "b"], ["a", "b"], ["rumble", "roar"], [()] * 2
+    )
+    return Evaluation(
+        "reserve",
+        complete,
+        18,
+        [ClassCount("rumble", 9, 7, True), ClassCount("roar", 9, complete, True)],
+        Folds(np.array([0, 1]), 2, "given"),
+        segments,
+        curve=pl.concat(curves),
+    )
+
+
+def make_curve(shots, complete, encoder, metric, spread) -> pl.DataFrame:
+    k = np.array(shots)
+    mean = k / (k + 1)
+    columns = {
+        "k": k,
+        "mean": mean,
+        "p01": mean - 0.1,
+        "p25": mean - 0.05,
+        "p50": mean,
+        "p75": mean + 0.05,
+        "p99": mean + 0.1,
+        "complete": k <= complete,
+        "new_exemplars": 1 + (k <= complete),
+    }
+    key = ("reserve", encoder, "centroid", "all", metric, spread)
+    constants = dict(zip(CURVE_KEY, key, strict=True))
+    return make_frame(CURVE, columns, {**constants, "chance": 0.12, "ties": 0})
+
+
+@pytest.fixture
+def draw(monkeypatch):
+    """Return a function that draws a sweep and returns the Figure, without files."""
+    monkeypatch.setattr(sweep, "render", lambda page, _: page)
+
+    def draw_figure(evaluation, **options):
+        page = draw_sweep(evaluation, Path("nowhere"), **options)
+        with open_figure() as figure:
+            page.draw(figure)
+        return figure
+
+    return draw_figure
+
+
+@pytest.fixture(scope="module")
+def sweep_files(tmp_path_factory):
+    """Write a sweep once, and return the paths."""
+    return draw_sweep(make_evaluation(), tmp_path_factory.mktemp("sweep") / "new" / "sweep.v1")
+
+
+def test_a_sweep_is_written_as_pdf_and_png_and_nothing_else(sweep_files):
+    assert [path.name for path in sweep_files] == ["sweep.v1.pdf", "sweep.v1.png"]
+    assert sweep_files[0].read_bytes().startswith(PDF)
+    assert sweep_files[1].read_bytes().startswith(PNG)
+    assert len(list(sweep_files[0].parent.iterdir())) == 2
+
+
+def test_fonts_are_embedded_as_outlines(sweep_files):
+    assert b"/FontFile2" in sweep_files[0].read_bytes()
+    assert b"/Type3" not in sweep_files[0].read_bytes()
+
+
+def test_files_contain_neither_a_date_nor_a_version(sweep_files):
+    assert b"CreationDate" not in sweep_files[0].read_bytes()
+    assert b"matplotlib.org" not in sweep_files[1].read_bytes()
+
+
+@pytest.mark.parametrize("encoders", [1, 3, 4, 5])
+@pytest.mark.parametrize("shots", [(3,), (1, 2, 5, 10, 2651)])
+def test_every_encoder_has_a_panel_and_all_have_the_same_axes(draw, encoders, shots):
+    names = [f"encoder {n}" for n in range(encoders)]
+    figure = draw(make_evaluation(shots, names))
+    panels = [ax for ax in figure.axes if ax.get_title(loc="left")]
+    assert panel_titles(figure) == names
+    assert len({ax.get_ylim() for ax in panels}) == 1
+    assert len({ax.get_xlim() for ax in figure.axes if ax.get_visible()}) == 1
+
+
+def test_the_panel_below_shows_new_exemplars_and_k_star(draw):
+    lowest = draw(make_evaluation(complete=2)).axes[-1]
+    assert [bar.get_height() for bar in lowest.patches] == [2, 2, 1]
+    assert [text.get_text() for text in lowest.texts] == ["k* = 2"]
+    assert lowest.lines[0].get_xdata()[0] == 1.5  # between the second shot and the third
+
+
+def test_without_incomplete_shots_k_star_is_named_and_no_line_is_drawn(draw):
+    lowest = draw(make_evaluation(complete=9)).axes[-1]
+    assert [text.get_text() for text in lowest.texts] == ["k* = 9"]
+    assert not lowest.lines
+
+
+def test_boxes_show_quartiles_and_whiskers_the_1st_to_the_99th_percentile(draw):
+    evaluation = make_evaluation(spreads=("per-query",))
+    panel = draw(evaluation).axes[0]
+    curve = evaluation.curve.filter(metric="map")
+    boxes = [(box.get_y(), box.get_y() + box.get_height()) for box in panel.patches]
+    assert np.allclose(boxes, curve.select("p25", "p75"))
+    whiskers = [path[:, 1] for path in panel.collections[0].get_segments()]
+    assert np.array_equal(whiskers, curve.select("p01", "p99"))
+    assert curve["mean"].to_list() in line_values(panel)
+
+
+def test_the_band_of_shared_is_drawn_beside_another_spread_only(draw):
+    both = legend_texts(draw(make_evaluation()))
+    shared = legend_texts(draw(make_evaluation(), spread="shared"))
+    assert [text.split(":")[0] for text in both] == ["per-query", "shared", "chance"]
+    assert [text.split(":")[0] for text in shared] == ["shared", "chance"]
+
+
+def test_names_are_written_literally_and_shortened_if_they_are_long(draw):
+    names = ("a $x^{2$ name", "象", "y" * 300, "z\x1b\n")
+    figure = draw(make_evaluation(encoders=names))
+    literal, other_script, long, control = panel_titles(figure)
+    assert (literal, other_script, control) == ("a $x^{2$ name", "象", "z� ")
+    assert long.startswith("yyy")
+    assert len(long) < 50
+
+
+@pytest.mark.parametrize(
+    ("shots", "labels"),
+    [
+        (range(1, 41), "1 5 10 15 20 25 30 35 40"),
+        ((1, 2, 5, 10), "1 2 5 10"),
+        (range(1, 101), "1 10 20 30 40 50 60 70 80 90 100"),
+        ((*range(1, 60), 100000, 200000), "1 5 10 15 20 25 30 35 40 45 50 55 100000"),
+    ],
+)
+def test_as_many_shots_are_labelled_as_there_is_room_for(draw, shots, labels):
+    lowest = draw(make_evaluation(shots)).axes[-1]
+    assert [label.get_text() for label in lowest.get_xticklabels()] == labels.split()
+
+
+def make_some_baselines(*values, metric="map", scoring="all", corpus="reserve") -> pl.DataFrame:
+    names = (
+        ("mfcc", "logistic", "LR"),
+        ("mfcc", "recurrent", "GRU"),
+        ("", "end-to-end", "AERD"),
+        ("b", "logistic", "LR"),
+    )
+    pairs = zip(names, values, strict=False)
+    return make_baselines(*((corpus, *name, scoring, metric, value) for name, value in pairs))
+
+
+def baseline_texts(panel):
+    return [text for text in panel.texts if text.get_gid() == NAME_ID]
+
+
+def baseline_names(panel):
+    return [text.get_text() for text in baseline_texts(panel)]
+
+
+def test_baselines_are_named_lines_in_the_panels_of_their_encoders(draw):
+    baselines = make_some_baselines(0.3, 0.4, 0.95, 0.5)
+    figure = draw(make_evaluation(encoders=("mfcc", "b")), baselines=baselines)
+    first, second = figure.axes[:2]
+    assert baseline_names(first) == ["LR", "GRU", "AERD"]
+    assert baseline_names(second) == ["AERD", "LR"]
+    lines = [line for line in first.lines if list(line.get_xdata()) == [0, 1]]
+    levels = {line.get_ydata()[0] for line in lines}
+    assert {0.3, 0.4, 0.95} <= levels
+    assert 0.5 not in levels
+    words = [text.split()[0] for text in legend_texts(figure)]
+    assert words == ["per-query:", "shared:", "chance", "logistic", "recurrent", "end-to-end"]
+
+
+def test_an_axis_includes_its_baselines(draw):
+    figure = draw(make_evaluation(), baselines=make_some_baselines(0.05, 0.995))
+    low, high = figure.axes[0].get_ylim()
+    assert low < 0.05
+    assert high > 0.995
+
+
+@pytest.mark.parametrize("other", [{"metric": "auroc"}, {"scoring": "reduced"}, {"corpus": "park"}])
+def test_a_baseline_of_another_metric_scoring_or_corpus_is_not_drawn(draw, other):
+    figure = draw(make_evaluation(), baselines=make_some_baselines(0.3, 0.4, 0.5, **other))
+    assert baseline_names(figure.axes[0]) == []
+    assert len(legend_texts(figure)) == 3
+
+
+def test_a_baseline_without_a_value_is_not_drawn(draw):
+    figure = draw(make_evaluation(), baselines=make_some_baselines(float("nan"), 0.4))
+    assert baseline_names(figure.axes[0]) == ["GRU"]
+
+
+def test_names_of_baselines_with_close_values_do_not_cover_each_other(draw):
+    figure = draw(make_evaluation(), baselines=make_some_baselines(0.5, 0.5, 0.501))
+    heights = sorted(text.get_position()[1] for text in baseline_texts(figure.axes[0]))
+    assert all(upper - lower > 7 for lower, upper in pairwise(heights))
+
+
+def test_a_spread_that_was_not_evaluated_is_replaced_by_the_other(draw):
+    figure = draw(make_evaluation(spreads=("shared",)), spread="per-query")
+    assert legend_texts(figure)[0].startswith("shared: mean, quartiles")
+
+
+def test_a_metric_without_a_curve_is_rejected_with_the_metrics_that_have_one(tmp_path):
+    message = "no curve of recall; metrics with a curve: map, auroc, accuracy"
+    with pytest.raises(OptionError, match=message):
+        draw_sweep(make_evaluation(), tmp_path / "sweep", metric="recall")
+
+
+def test_a_name_in_a_script_without_a_font_gives_no_warning(tmp_path):
+    assert len(draw_sweep(make_evaluation(encoders=("象",)), tmp_path / "sweep")) == 2
+
+
+def test_a_full_disk_leaves_the_earlier_figure(tmp_path, monkeypatch):
+    (tmp_path / "sweep.pdf").write_bytes(PDF)
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files, "replace_file", fail)
+    with pytest.raises(OutputError, match=r"sweep\.pdf: cannot be written .*free some disk space"):
+        draw_sweep(make_evaluation(shots=(1, 2)), tmp_path / "sweep")
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"sweep.pdf": PDF}
+
+
+def test_another_process_with_other_settings_writes_equal_bytes_and_keeps_its_settings(
+    sweep_files, tmp_path
+):
+    code = """
+import sys, runpy
+from pathlib import Path
+import callshot.report.figures
+assert "matplotlib" not in sys.modules
+import matplotlib
+matplotlib.rcParams["axes.facecolor"] = "red"
+sys.path.append(sys.argv[1])
+module = runpy.run_path(sys.argv[2])
+module["draw_sweep"](module["make_evaluation"](), Path(sys.argv[3]))
+assert "matplotlib.pyplot" not in sys.modules
+assert matplotlib.rcParams["axes.facecolor"] == "red"
+"""
+    tests = Path(__file__).parents[2]
+    arguments = [tests, __file__, tmp_path / "other"]
+    subprocess.run([sys.executable, "-c", code, *arguments], check=True)
+    other = [(tmp_path / f"other.{kind}").read_bytes() for kind in ("pdf", "png")]
+    assert [path.read_bytes() for path in sweep_files] == other
+
+
+def test_the_style_has_only_settings_that_matplotlib_knows():
+    import matplotlib
+
+    assert set(STYLE) <= set(matplotlib.rcParams)
+
+
+def test_a_density_equals_a_literal_sum_of_kernels_between_the_percentiles():
+    samples = np.random.default_rng(0).normal(0.5, 0.1, 300)
+    levels, height = density(samples)
+    assert np.allclose(levels[[0, -1]], np.percentile(samples, (1, 99)))
+    width = samples.std() * 300**-0.2
+    kernels = [np.exp(-(((levels[40] - sample) / width) ** 2) / 2) for sample in samples]
+    assert height[40] == pytest.approx(sum(kernels) / (300 * width * np.sqrt(2 * np.pi)))
+    assert 0.95 < np.trapezoid(height, levels) < 1
+
+
+@pytest.mark.parametrize("samples", [np.full(9, 0.5), np.full(9, np.nan), np.array([1.0])])
+def test_samples_without_spread_have_no_density(samples):
+    assert len(density(samples)[0]) == 0

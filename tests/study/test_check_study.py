@@ -1,0 +1,86 @@
+"""The check of a study: what would stop a run is an error before any audio is read."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from callshot.errors import InputError, OptionError, OutputError
+from callshot.study.run import run_study
+from callshot.study.study_file import read_study
+from studies import make_corpus, replace_text, run_steps, write_study
+
+
+def make_study(folder: Path, corpus_keys: str = "", recordings: int = 6) -> Path:
+    make_corpus(folder / "recordings", recordings=recordings)
+    return write_study(folder / "study.toml", corpus_keys=corpus_keys)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "match"),
+    [
+        ("folds = 3", "folds = 3\ncategories = 'bad.csv'", r"\[corpus.here\]: .*bad.csv: column"),
+        ("folds = 3", "folds = 3\nfold_file = 'bad.csv'", r"\[corpus.here\]: .*bad.csv: column"),
+        (
+            "folds = 3",
+            "folds = 3\nrate_hz = 8000",
+            r"\[corpus.here\]: .*mfcc needs segments at 16000 Hz.* with rate_hz = 16000",
+        ),
+        ("[report]", "[baselines]\nreferences = 'bad.csv'\n[report]", r"bad.csv: column"),
+        ('out = "results"', 'out = "bad.csv"', r"bad.csv is not a folder"),
+        ('store = "store"', 'store = "bad.csv"', r"bad.csv: cannot store embeddings there"),
+    ],
+)
+def test_a_bad_file_or_path_stops_the_run_before_the_first_step(
+    tmp_path: Path, old: str, new: str, match: str
+) -> None:
+    study = make_study(tmp_path)
+    (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
+    replace_text(study, old, new)
+    with pytest.raises((InputError, OptionError, OutputError), match=match):
+        run_steps(study)
+    assert not (tmp_path / ".callshot" / "study" / "segment").exists()
+
+
+def test_an_unknown_device_is_an_error(tmp_path: Path) -> None:
+    study = read_study(make_study(tmp_path))
+    with pytest.raises(OptionError, match="device: expected one of cpu, cuda, got 'gpu'"):
+        run_study(study, device="gpu")
+
+
+def test_a_corpus_without_eligible_classes_is_an_error_before_its_audio_is_read(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "recordings").mkdir()
+    for label in ("rumble", "roar", "bark", "trumpet"):
+        folder = make_corpus(tmp_path / label, recordings=1, labels=(label,))
+        for suffix in ("wav", "txt"):
+            target = tmp_path / "recordings" / f"{label}.{suffix}"
+            shutil.move(folder / f"r0.{suffix}", target)
+    study = write_study(tmp_path / "study.toml")
+    message = r"\[corpus.here\]: no eligible class: at least two .*in 1 recording, and 3 folds"
+    with pytest.raises(InputError, match=message):
+        run_steps(study)
+    segments = tmp_path / ".callshot" / "study" / "segment" / "here" / "segments.parquet"
+    assert not segments.exists()
+
+
+def test_a_corpus_without_long_enough_calls_is_an_error(tmp_path: Path) -> None:
+    study = make_study(tmp_path, corpus_keys="min_length_s = 9.0\n")
+    message = r"\[corpus.here\]: no annotation of .* became a segment; the first reason of 18"
+    with pytest.raises(InputError, match=message):
+        run_steps(study)
+
+
+def test_a_corpus_without_readable_audio_is_an_error_with_the_reason(tmp_path: Path) -> None:
+    study = make_study(tmp_path, corpus_keys="channel = 2\n")
+    message = r"\[corpus.here\]: no segment is left; the first reason: .*channel"
+    with pytest.raises(InputError, match=message):
+        run_steps(study)
+
+
+def test_fewer_recordings_than_folds_are_an_error(tmp_path: Path) -> None:
+    study = make_study(tmp_path, recordings=2)
+    message = r"\[corpus.here\]: 2 recordings with calls are too few .*set folds = 2"
+    with pytest.raises(InputError, match=message):
+        run_steps(study)
