@@ -16,7 +16,6 @@ from callshot.study import steps
 from callshot.study.run import run_study
 from callshot.study.steps import Step
 from callshot.study.study_file import read_study
-from networks import short_training
 
 
 def kill_self(*_: Any) -> None:
@@ -54,6 +53,7 @@ def run_until_step(path: Path, kind: str, moment: str) -> None:
 def run_until_checkpoint(path: Path, count: int) -> None:
     """Run a study with short trainings, on one thread, until it has saved some checkpoints."""
     from callshot.baselines.checkpoints import CheckpointStore
+    from networks import short_training
 
     save = CheckpointStore.save
     saved = []

@@ -86,7 +86,7 @@ def test_every_key_reaches_its_field(folder: Path) -> None:
     assert (one.hints.columns, one.hints.tiers) == ({"label": "Call type"}, ("calls",))
     assert (
         one.segmentation.min_length_s,
-        one.segmentation.channel_rule,
+        one.segmentation.channel,
         one.segmentation.collar_s,
     ) == (0.5, "1", 0.25)
     assert (one.folds, one.fold_file, one.categories) == (
