@@ -1,13 +1,15 @@
 # ruff: noqa: E402 (threads are set before NumPy is imported)
-"""Logistic regression at every k against a loop over scikit-learn, on input with the shape of Elephant Voices.
+"""Logistic regression at every k against a loop over scikit-learn, shaped like Elephant Voices.
 
-12 call types, 257 queries, 5 folds, k = 1 … 40, 100 shared draws: 20,000 fits. One thread each, CPU seconds, side by
-side in one run, scaled up by the counts: ours from a few draws, scikit-learn's from some k of them. Both standardise by
-the same rule and score the queries; ours takes the metrics as well. scikit-learn runs twice: with a tolerance at which
-it comes within a millionth of the optimum, and as it comes out of the box. Gaps are of J, the sum over rows.
+12 call types, 257 queries, 5 folds, k = 1 … 40, 100 shared draws: 20,000 fits. One thread each, CPU
+seconds in one run, scaled up by the counts: callshot's from a few draws, scikit-learn's from some k
+of them. Both standardise by the same rule and score the queries; callshot also takes the metrics.
+scikit-learn runs twice: with a tolerance that brings it within a millionth of the optimum, and with
+its defaults. Gaps are of J, the sum over rows.
 
-With --table FILE …, embeddings of a corpus: what logistic regression scores on all labels, from which k on it is ahead
-of the centroid on the same draws, and at which k the centroid passes what all labels taught it.
+With --table FILE …, embeddings of a corpus: the scores of logistic regression on all labels, the k
+from which it is ahead of the centroid on the same draws, and the k at which the centroid passes
+logistic regression on all labels.
 """
 
 import os
@@ -31,11 +33,10 @@ sys.path.append(str(Path(__file__).parents[1] / "examples"))
 import paper_shapes
 
 from callshot.baselines.centroid_to_logistic import refine_centroid
-from callshot.baselines.logistic import DEFAULT_C, fit, score_logistic
-from callshot.baselines.logistic_per_k import DRAWS, climb, drawn_rows, sweep_logistic
+from callshot.baselines.logistic import DEFAULT_C, fit, score_logistic, standardise
+from callshot.baselines.logistic_per_k import DRAWS, fit_nested, shared_rows, sweep_logistic
 from callshot.baselines.scoring import measure
-from callshot.baselines.standardize import standardise
-from callshot.fewshot.crossover import passes_at, pays_from, surely_from
+from callshot.fewshot.crossover import ahead_from, clear_from, first_above
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import choose_folds, count_classes
@@ -46,153 +47,151 @@ from callshot.tables.embedding_tables import read_table
 from table import parser, show
 
 SHOTS = np.arange(1, 41)
-SAMPLED = np.array([1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40])
-LOOPS = {
+SAMPLED_SHOTS = np.array([1, 2, 4, 8, 12, 16, 20, 24, 28, 32, 36, 40])
+SHOWN_SHOTS = (1, 2, 5, 10, 20, 40)
+SCIKIT_LEARN = {
     "scikit-learn, tol 1e-6": {"tol": 1e-6, "max_iter": 10_000},
-    "scikit-learn, out of the box": {},
+    "scikit-learn, defaults": {},
 }
 
-
-def shaped(dimensions: int) -> Episodes:
-    """Return episodes with the counts and folds of Elephant Voices."""
-    paper_shapes.DIMENSIONS = dimensions
-    return planned(paper_shapes.imitate("elephant-voices", "synthetic-strong"))
+Row = dict[str, object]
 
 
-def planned(table: Embeddings) -> Episodes:
+def make_episodes(table: Embeddings) -> Episodes:
     """Return the episodes of a table."""
     folds = choose_folds(table)
     return plan_episodes(table, folds, count_classes(table.label, folds, table.recording))
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """Time one call, in CPU seconds."""
+def synthetic_episodes(dimensions: int) -> Episodes:
+    """Return episodes with the counts and folds of Elephant Voices."""
+    paper_shapes.DIMENSIONS = dimensions
+    return make_episodes(paper_shapes.imitate("elephant-voices", "synthetic-strong"))
+
+
+def cpu_seconds(work: Callable[[], object]) -> float:
+    """Time one call."""
     start = time.process_time()
     work()
     return time.process_time() - start
 
 
-def objective(rows, label, weight, bias, strength) -> float:
+def objective(rows, label, weight, bias, c) -> float:
     """Return J."""
     logits = rows @ weight.T + bias
     loss = np.logaddexp.reduce(logits, axis=1) - logits[np.arange(len(label)), label]
-    return float(loss.sum() + (weight**2).sum() / (2 * strength))
-
-
-def loop(
-    episodes: Episodes, fold: int, draw: int, strength: float
-) -> tuple[dict[str, np.ndarray], dict[str, float]]:
-    """Return the seconds of scikit-learn's ways at each sampled k, and how far J is above its optimum at most."""
-    rows, sizes = drawn_rows(episodes, fold, draw, SAMPLED, Protocol())
-    vectors, label, queries = (
-        episodes.vectors[rows],
-        episodes.label[rows],
-        episodes.vectors[episodes.fold == fold],
-    )
-    weights, biases = climb(vectors, label, sizes, len(episodes.classes), strength)
-    spent, gap = (
-        {name: np.empty(len(sizes)) for name in LOOPS},
-        dict.fromkeys(("callshot", *LOOPS), 0.0),
-    )
-    for s, size in enumerate(sizes):
-        few, own = vectors[:size], label[:size]
-        table, mean, deviation = standardise(few)
-
-        def height(weight: np.ndarray, bias: np.ndarray) -> float:
-            return objective(table, own, weight, bias, strength)  # noqa: B023 (called inside the loop)
-
-        best = fit(few, own, episodes.classes, strength)
-        lowest = height(best.weight * deviation, best.bias + best.weight @ mean)
-        heights = {"callshot": height(weights[s] * deviation, biases[s] + weights[s] @ mean)}
-        for name, options in LOOPS.items():
-            model = LogisticRegression(C=strength, **options)
-            spent[name][s] = seconds(partial(fit_and_score, model, few, own, queries))
-            heights[name] = height(model.coef_, model.intercept_)
-        gap = {name: max(gap[name], heights[name] - lowest) for name in gap}
-    return spent, gap
+    return float(loss.sum() + (weight**2).sum() / (2 * c))
 
 
 def fit_and_score(
     model: LogisticRegression, vectors: np.ndarray, label: np.ndarray, queries: np.ndarray
 ) -> None:
-    """Do what the loop does for one support."""
-    table, mean, deviation = standardise(vectors)
-    model.fit(table, label)
+    """Standardise one support, train on it, and score the queries."""
+    rows, mean, deviation = standardise(vectors)
+    model.fit(rows, label)
     model.decision_function((queries - mean) / deviation)
 
 
-def compare(dimensions: int, strength: float, rounds: int, draws: int) -> list[dict[str, object]]:
-    """Time both, in turn, and return a row for each."""
-    episodes = shaped(dimensions)
-    fits = episodes.folds * DRAWS * len(SHOTS)
-    ours, spent, gaps = 0.0, {name: np.zeros(len(SAMPLED)) for name in LOOPS}, []
-    for turn in range(rounds):
+def time_scikit_learn(
+    episodes: Episodes, fold: int, draw: int, c: float
+) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    """Return the seconds of scikit-learn at each sampled k, and the largest gap of every solver."""
+    rows, sizes = shared_rows(episodes, fold, draw, SAMPLED_SHOTS, Protocol())
+    queries = episodes.vectors[episodes.fold == fold]
+    classes = episodes.classes
+    weights, biases = fit_nested(
+        episodes.vectors[rows], episodes.label[rows], sizes, len(classes), c
+    )
+    seconds = {name: np.empty(len(sizes)) for name in SCIKIT_LEARN}
+    gaps = dict.fromkeys(("callshot", *SCIKIT_LEARN), 0.0)
+    for s, size in enumerate(sizes):
+        vectors = episodes.vectors[rows[:size]]
+        label = episodes.label[rows[:size]]
+        table, mean, deviation = standardise(vectors)
+        value = partial(objective, table, label, c=c)
+        best = fit(vectors, label, classes, c)
+        lowest = value(best.weight * deviation, best.bias + best.weight @ mean)
+        values = {"callshot": value(weights[s] * deviation, biases[s] + weights[s] @ mean)}
+        for name, options in SCIKIT_LEARN.items():
+            model = LogisticRegression(C=c, **options)
+            seconds[name][s] = cpu_seconds(partial(fit_and_score, model, vectors, label, queries))
+            values[name] = value(model.coef_, model.intercept_)
+        for name in gaps:
+            gaps[name] = max(gaps[name], values[name] - lowest)
+    return seconds, gaps
+
+
+def compare(dimensions: int, c: float, rounds: int, draws: int) -> list[Row]:
+    """Time callshot and scikit-learn in turn, and return a row for each."""
+    episodes = synthetic_episodes(dimensions)
+    sweep_draws = partial(sweep_logistic, episodes, Protocol(), c=c, draws=draws, threads=1)
+    callshot_seconds = 0.0
+    mean_seconds = {name: np.zeros(len(SAMPLED_SHOTS)) for name in SCIKIT_LEARN}
+    gaps = []
+    for draw in range(rounds):
         for fold in range(episodes.folds):
-            times, gap = loop(episodes, fold, turn, strength)
+            seconds, gap = time_scikit_learn(episodes, fold, draw, c)
             gaps.append(gap)
-            for name in LOOPS:
-                spent[name] += times[name] / (rounds * episodes.folds)
-        ours += seconds(
-            lambda: sweep_logistic(episodes, Protocol(), strength=strength, draws=draws, threads=1)
-        )
-    totals = {"callshot": ours * DRAWS / draws / rounds}
-    for name, times in spent.items():
-        totals[name] = float(np.interp(SHOTS, SAMPLED, times).sum()) * episodes.folds * DRAWS
+            for name in SCIKIT_LEARN:
+                mean_seconds[name] += seconds[name] / (rounds * episodes.folds)
+        callshot_seconds += cpu_seconds(sweep_draws)
+    totals = {"callshot": callshot_seconds * DRAWS / draws / rounds}
+    for name, seconds in mean_seconds.items():
+        per_draw = float(np.interp(SHOTS, SAMPLED_SHOTS, seconds).sum())
+        totals[name] = per_draw * episodes.folds * DRAWS
+    fits = episodes.folds * DRAWS * len(SHOTS)
     return [
         {
-            "what": f"d = {dimensions}, C = {strength:g}: {name}",
+            "what": f"d = {dimensions}, C = {c:g}: {name}",
             "seconds": total,
-            "ms a fit": 1000 * total / fits,
+            "ms per fit": 1000 * total / fits,
             "× callshot": total / totals["callshot"],
-            "J above optimum, most": max(gap[name] for gap in gaps),
+            "largest gap of J": max(gap[name] for gap in gaps),
         }
         for name, total in totals.items()
     ]
 
 
-def real(path: Path) -> list[dict[str, object]]:
-    """Return what logistic regression does on a table of embeddings."""
+def evaluate_table(path: Path) -> list[Row]:
+    """Return the scores of logistic regression on a table of embeddings."""
     table = read_table(path)
-    episodes = planned(table)
-    order = sorted(range(len(table)), key=lambda i: (table.label[i], table.segment[i]))
-    kept = [i for i in order if table.label[i] in episodes.classes]
-    groups = np.unique(table.recording, return_inverse=True)[1][kept]
+    episodes = make_episodes(table)
+    groups = np.unique(episodes.recording, return_inverse=True)[1]
     start = time.perf_counter()
     scores, c_values = score_logistic(episodes, groups)
-    took = time.perf_counter() - start
-    fixed = measure(episodes, score_logistic(episodes, groups, strength=DEFAULT_C)[0])
-    full, way = measure(episodes, scores), refine_centroid(episodes, c_values)
+    training_seconds = time.perf_counter() - start
+    chosen = measure(episodes, scores)
+    fixed = measure(episodes, score_logistic(episodes, groups, c=DEFAULT_C)[0])
+    refinement = refine_centroid(episodes, c_values)
     start = time.perf_counter()
     _, logistic = sweep_logistic(episodes, Protocol())
-    swept = time.perf_counter() - start
+    sweep_seconds = time.perf_counter() - start
     with open_engine(episodes, Protocol(shared_draws=DRAWS), 2, 2**30) as engine:
         _, centroid = sweep(engine, "shared")
     rows = []
     for metric in ("map", "auroc"):
-        key, best = ("all", metric), int(np.argmax(way.values["all", metric]))
-        ours, theirs = logistic.values[key], centroid.values[key]
-        mean, k_clear = pays_from(SHOTS, ours, theirs), surely_from(SHOTS, ours - theirs)
-        passed = passes_at(SHOTS, theirs.mean(axis=1), full[key])
-        rows.append(
-            {
-                "what": f"{table.encoder}, {metric}",
-                "centroid": float(way.values[key][0]),
-                "logistic": full[key],
-                f"C = {DEFAULT_C:g}": fixed[key],
-                "best step": f"{way.values[key][best]:.4f} at {way.steps[best]}",
-                "pays from k": mean,
-                "surely": k_clear,
-                "centroid passes": passed,
-                **{
-                    f"k = {k}": f"{theirs[k - 1].mean():.3f} / {ours[k - 1].mean():.3f}"
-                    for k in (1, 2, 5, 10, 20, 40)
-                },
-            }
-        )
-    rows[0]["seconds"], rows[1]["seconds"] = f"{took:.1f} (all)", f"{swept:.1f} (k)"
-    print(
-        f"{table.encoder}: C of the splits {', '.join(f'{c:g}' for c in c_values)}; steps to the end {way.steps[-1]}"
-    )
+        key = ("all", metric)
+        values = refinement.values[key]
+        best = int(np.argmax(values))
+        trained = logistic.values[key]
+        untrained = centroid.values[key]
+        row: Row = {
+            "what": f"{table.encoder}, {metric}",
+            "centroid": float(values[0]),
+            "logistic": chosen[key],
+            f"C = {DEFAULT_C:g}": fixed[key],
+            "best step": f"{values[best]:.4f} at {refinement.steps[best]}",
+            "k_mean": ahead_from(SHOTS, trained, untrained),
+            "k_clear": clear_from(SHOTS, trained - untrained),
+            "centroid passes": first_above(SHOTS, untrained.mean(axis=1), chosen[key]),
+        }
+        for k in SHOWN_SHOTS:
+            row[f"k = {k}"] = f"{untrained[k - 1].mean():.3f} / {trained[k - 1].mean():.3f}"
+        rows.append(row)
+    rows[0]["seconds"] = f"{training_seconds:.1f} (all)"
+    rows[1]["seconds"] = f"{sweep_seconds:.1f} (k)"
+    c_text = ", ".join(f"{c:g}" for c in c_values)
+    print(f"{table.encoder}: C of the splits {c_text}; {refinement.steps[-1]} steps to the optimum")
     return rows
 
 
@@ -203,21 +202,22 @@ def main() -> None:
         "--table", type=Path, nargs="*", default=[], metavar="FILE", help="embeddings of a corpus"
     )
     options.add_argument("--quick", action="store_true", help="one round of ten draws")
-    chosen = options.parse_args()
+    arguments = options.parse_args()
     warnings.simplefilter("ignore", ConvergenceWarning)
-    rounds, draws = (1, 10) if chosen.quick else (2, 50)
-    sweep_logistic(shaped(8), Protocol(shots=(1, 2)), draws=1)  # compiles
-    rows = [
-        row for d in (40, 1536) for c in (DEFAULT_C, 1.0) for row in compare(d, c, rounds, draws)
-    ]
-    show(
-        "bench/rivals: logistic regression, k = 1 … 40, 100 shared draws, one thread",
-        rows,
-        chosen.json,
-    )
-    if chosen.table:
-        real_rows = [row for path in chosen.table for row in real(path)]
-        show("centroid / logistic, all labels and 100 shared draws", real_rows)
+    rounds = 1 if arguments.quick else 2
+    draws = 10 if arguments.quick else 50
+    sweep_logistic(synthetic_episodes(8), Protocol(shots=(1, 2)), draws=1)  # compiles
+    rows = []
+    for dimensions in (40, 1536):
+        for c in (DEFAULT_C, 1.0):
+            rows += compare(dimensions, c, rounds, draws)
+    title = "bench/baselines: logistic regression, k = 1 … 40, 100 shared draws, one thread"
+    show(title, rows, arguments.json)
+    table_rows = []
+    for path in arguments.table:
+        table_rows += evaluate_table(path)
+    if table_rows:
+        show("centroid / logistic, all labels and 100 shared draws", table_rows)
 
 
 if __name__ == "__main__":

@@ -166,7 +166,7 @@ def _train(
     table: Embeddings, episodes: Episodes, corpus: str, categories: Mapping[str, str] | None
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the baselines and the refinement steps of logistic regression on one encoder."""
-    scores, c_values = score_logistic(episodes, np.arange(len(episodes.label)), strength=0.1)
+    scores, c_values = score_logistic(episodes, np.arange(len(episodes.label)), c=0.1)
     measured = measure(episodes, scores, categories)
     path = refine_centroid(episodes, c_values, categories=categories)
     keys = [key for key in measured if key[1] in ("map", "auroc")]

@@ -7,21 +7,19 @@ from sklearn.preprocessing import StandardScaler
 
 from callshot.baselines.centroid_to_logistic import (
     LogisticObjective,
-    follow,
-    is_told,
+    Point,
+    is_reported,
     refine_centroid,
+    refine_split,
 )
-from callshot.baselines.logistic import score_logistic
+from callshot.baselines.logistic import score_logistic, standardise
 from callshot.baselines.scoring import measure
-from callshot.baselines.standardize import standardise
 from callshot.errors import OptionError
 from callshot.fewshot.centroid import linear_layer, log_odds
-from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.evaluate import evaluate_tables
-from callshot.fewshot.folds import count_classes
 from callshot.fewshot.protocol import Protocol
 from callshot.records import Embeddings
-from corpora import folds_of
+from corpora import episodes_of, folds_of
 
 
 def corpus(sizes=(30, 20, 10), dimensions=8, *, folds=3, scale=1.0, seed=0):
@@ -29,18 +27,11 @@ def corpus(sizes=(30, 20, 10), dimensions=8, *, folds=3, scale=1.0, seed=0):
     label = np.repeat(np.arange(len(sizes)), sizes)
     fold = np.concatenate([np.arange(size) % folds for size in sizes])
     fold[0] = -1
-    vectors = 0.7 * rng.normal(size=(len(sizes), dimensions))[label] + rng.normal(
-        size=(len(label), dimensions)
-    )
-    names, segment = [f"type {n}" for n in label], [f"s{i:04d}" for i in range(len(label))]
-    return Embeddings(
-        "test", scale * vectors, segment, segment, names, [(name,) for name in names], fold
-    )
-
-
-def episodes_of(table):
-    folds = folds_of(table)
-    return plan_episodes(table, folds, count_classes(table.label, folds))
+    means = 0.7 * rng.normal(size=(len(sizes), dimensions))
+    vectors = scale * (means[label] + rng.normal(size=(len(label), dimensions)))
+    names = [f"type {n}" for n in label]
+    segment = [f"s{i:04d}" for i in range(len(label))]
+    return Embeddings("test", vectors, segment, segment, names, [(name,) for name in names], fold)
 
 
 @pytest.fixture(scope="module", params=[8, 90], ids=["n > d", "n < d"])
@@ -57,39 +48,38 @@ def test_at_step_0_it_is_the_centroid(table, refined):
     protocol = Protocol(shots=(), whole_pool=True, shared_draws=1, spreads=("shared",))
     golden = evaluate_tables([table], protocol, folds=folds_of(table))
     assert refined.steps[0] == 0
-    for c in golden.curve:
-        assert refined.values[c.scoring, c.metric][0] == pytest.approx(c.mean, abs=1e-12)
+    for scoring, metric, mean in golden.curve.select("scoring", "metric", "mean").iter_rows():
+        assert refined.values[scoring, metric][0] == pytest.approx(mean, abs=1e-12)
 
 
 def test_at_the_end_it_is_logistic_regression(table, refined):
     episodes = episodes_of(table)
-    assert (np.abs(refined.above[-1]) < 1e-4).all()
-    for fold, strength in enumerate((1.0, 0.1, 1.0)):
-        path = follow(episodes, fold, strength)
-        golden = score_logistic(episodes, np.arange(60), strength=strength)[0][
-            episodes.fold == fold
-        ]
-        np.testing.assert_allclose(log_odds(path.a[-1]), golden, atol=0.02)
+    assert (np.abs(refined.gap[-1]) < 1e-4).all()
+    for fold, c in enumerate((1.0, 0.1, 1.0)):
+        path = refine_split(episodes, fold, c)
+        golden, _ = score_logistic(episodes, np.arange(60), c=c)
+        queries = episodes.fold == fold
+        np.testing.assert_allclose(log_odds(path.a[-1]), golden[queries], atol=0.02)
 
 
-def test_the_way_leads_down(refined):
-    assert (np.diff(refined.above[1:].max(axis=1)) < 1e-9).all()
-    assert (refined.above > -1e-9).all()
-    assert refined.above[0].min() > refined.above[1].max()
+def test_the_gap_gets_smaller_with_every_step(refined):
+    assert (np.diff(refined.gap[1:].max(axis=1)) < 1e-9).all()
+    assert (refined.gap > -1e-9).all()
+    assert refined.gap[0].min() > refined.gap[1].max()
 
 
-def test_the_steps_are_told_and_the_last(refined):
+def test_rounded_steps_and_the_last_are_reported(refined):
     steps = refined.steps.tolist()
     assert steps[:5] == [0, 1, 2, 5, 10]
-    assert all(is_told(step) for step in steps[:-1])
+    assert all(is_reported(step) for step in steps[:-1])
     assert all(values.shape == refined.steps.shape for values in refined.values.values())
-    assert refined.above.shape == (len(steps), 3)
+    assert refined.gap.shape == (len(steps), 3)
 
 
-def test_the_same_again_with_any_number_of_threads(table, refined):
+def test_the_number_of_threads_changes_nothing(table, refined):
     again = refine_centroid(episodes_of(table), (1.0, 0.1, 1.0), threads=1)
     assert again.steps.tolist() == refined.steps.tolist()
-    assert again.above.tobytes() == refined.above.tobytes()
+    assert again.gap.tobytes() == refined.gap.tobytes()
     for key, values in refined.values.items():
         assert again.values[key].tobytes() == values.tobytes()
 
@@ -107,91 +97,92 @@ def test_the_centroid_in_standardised_columns_scores_as_it_does_outside():
     assert (outside.argmax(axis=1) == label).mean() > 0.5
 
 
-def test_j_and_its_slope_are_scikit_learns_and_the_differences():
+def test_the_gradient_is_zero_at_scikit_learns_optimum_and_agrees_with_finite_differences():
     table = corpus()
     rows = StandardScaler().fit_transform(table.vectors)
     label = np.unique(table.label, return_inverse=True)[1]
-    valley, rng = LogisticObjective(rows, label, 0.5), np.random.default_rng(0)
+    objective = LogisticObjective(rows, label, 0.5)
     model = LogisticRegression(C=0.5, tol=1e-10, max_iter=100_000).fit(rows, label)
-    best, (slope, bias_slope) = valley.slope((model.coef_, model.intercept_))
-    assert np.abs(slope).max() < 1e-4
-    assert np.abs(bias_slope).max() < 1e-4
-    weight, bias = rng.normal(size=(3, 8)), rng.normal(size=3)
-    here, (slope, bias_slope) = valley.slope((weight, bias))
-    way, bias_way = rng.normal(size=(3, 8)) * 1e-6, rng.normal(size=3) * 1e-6
-    there = valley.height((weight + way, bias + bias_way))
-    assert there - here == pytest.approx((slope * way).sum() + bias_slope @ bias_way, rel=1e-3)
-    assert here > best
+    lowest, gradient = objective.gradient(Point(model.coef_, model.intercept_))
+    assert np.abs(gradient.weight).max() < 1e-4
+    assert np.abs(gradient.bias).max() < 1e-4
+    rng = np.random.default_rng(0)
+    point = Point(rng.normal(size=(3, 8)), rng.normal(size=3))
+    value, gradient = objective.gradient(point)
+    change = Point(rng.normal(size=(3, 8)) * 1e-6, rng.normal(size=3) * 1e-6)
+    difference = objective.value(point.move(1.0, change)) - value
+    assert difference == pytest.approx(gradient.dot(change), rel=1e-3)
+    assert value > lowest
 
 
 def test_scores_that_saturate_are_divided_by_a_temperature_and_others_are_not():
-    hot, cold = (refine_centroid(episodes_of(corpus(scale=s)), (1.0,) * 3) for s in (100.0, 0.001))
-    assert (hot.temperature > 100.0).all()
-    assert (cold.temperature == 1.0).all()
-    assert hot.tempered.keys() == hot.values.keys()
-    assert {key: values[0] for key, values in cold.values.items()} == pytest.approx(cold.tempered)
-    assert np.allclose(
-        hot.values["all", "map"][-1], cold.values["all", "map"][-1]
-    )  # units do not matter to J
+    large = refine_centroid(episodes_of(corpus(scale=100.0)), (1.0,) * 3)
+    small = refine_centroid(episodes_of(corpus(scale=0.001)), (1.0,) * 3)
+    assert (large.temperature > 100.0).all()
+    assert (small.temperature == 1.0).all()
+    assert large.tempered.keys() == large.values.keys()
+    centroid = {key: values[0] for key, values in small.values.items()}
+    assert centroid == pytest.approx(small.tempered)
+    # J does not depend on the units.
+    assert np.allclose(large.values["all", "map"][-1], small.values["all", "map"][-1])
 
 
-def test_the_temperature_is_the_lowest_point_on_the_way_to_nothing():
+def test_the_best_temperature_has_the_lowest_objective():
     table = corpus(scale=20.0)
     rows, mean, deviation = standardise(np.array(table.vectors))
     layer = linear_layer(table.vectors, table.label)
-    valley = LogisticObjective(rows, np.unique(table.label, return_inverse=True)[1], 1.0)
-    point = layer.weight * deviation, layer.bias + layer.weight @ mean
-    best = valley.temperature(point)
-    height = {
-        t: valley.height((point[0] / t, point[1] / t))
-        for t in (1.0, best * 0.99, best, best * 1.01)
-    }
-    assert min(height, key=height.get) == best
+    label = np.unique(table.label, return_inverse=True)[1]
+    objective = LogisticObjective(rows, label, 1.0)
+    point = Point(layer.weight * deviation, layer.bias + layer.weight @ mean)
+    best = objective.best_temperature(point)
+    values = {}
+    for temperature in (1.0, best * 0.99, best, best * 1.01):
+        tempered = Point(point.weight / temperature, point.bias / temperature)
+        values[temperature] = objective.value(tempered)
+    assert min(values, key=values.get) == best
 
 
-def test_no_path_knows_the_vectors_of_its_queries():
+def test_no_path_depends_on_the_vectors_of_its_queries():
     episodes = episodes_of(corpus())
     rows = np.flatnonzero(episodes.fold == 0)
     vectors = episodes.vectors.copy()
     vectors[rows[1:]] *= -50.0
-    one, other = (
-        follow(episodes, 0, 1.0),
-        follow(dataclasses.replace(episodes, vectors=vectors), 0, 1.0),
-    )
+    one = refine_split(episodes, 0, 1.0)
+    other = refine_split(dataclasses.replace(episodes, vectors=vectors), 0, 1.0)
     assert one.steps == other.steps
     np.testing.assert_allclose(one.a[-1][0], other.a[-1][0], rtol=1e-12)
 
 
-def test_progress_categories_and_measures_come_along():
-    heard, episodes = [], episodes_of(corpus())
+def test_progress_adds_up_and_categories_are_scored():
+    shares = []
+    episodes = episodes_of(corpus())
     categories = {"type 0": "low", "type 1": "low", "type 2": "high"}
-    found = refine_centroid(
+    refined = refine_centroid(
         episodes,
         (0.1,) * 3,
         categories=categories,
-        progress=lambda share, what: heard.append((share, what)),
+        progress=lambda share, _: shares.append(share),
     )
-    assert sum(share for share, _ in heard) == pytest.approx(1.0)
-    golden = measure(episodes, score_logistic(episodes, np.arange(60), strength=0.1)[0], categories)
-    assert found.values["reduced", "map"][-1] == pytest.approx(golden["reduced", "map"], abs=0.01)
+    assert sum(shares) == pytest.approx(1.0)
+    scores, _ = score_logistic(episodes, np.arange(60), c=0.1)
+    expected = measure(episodes, scores, categories)["reduced", "map"]
+    assert refined.values["reduced", "map"][-1] == pytest.approx(expected, abs=0.01)
 
 
-def test_a_strength_for_each_split_is_wanted():
-    with pytest.raises(OptionError, match="strength: wanted one C for each of 3 splits, got 2"):
+def test_a_missing_or_impossible_c_is_an_error():
+    with pytest.raises(OptionError, match="C: expected one for each of 3 splits, got 2"):
         refine_centroid(episodes_of(corpus()), (1.0, 1.0))
-    with pytest.raises(OptionError, match="strength: C is"):
+    with pytest.raises(OptionError, match="C: expected 1e-06 to"):
         refine_centroid(episodes_of(corpus()), (1.0, 1.0, -1.0))
 
 
-@pytest.mark.parametrize("far", [20.0, 1e4])
-def test_no_path_knows_where_its_queries_are(far):
-    """Moved before episodes are planned: those are centred on all rows, and no weight may know on what."""
+@pytest.mark.parametrize("distance", [20.0, 1e4])
+def test_no_path_depends_on_the_position_of_its_queries(distance):
+    """Episodes are centred on all rows, queries included; the weights must not depend on that."""
     table = corpus()
-    moved = table.vectors + far * (np.asarray(table.fold) == 0)[:, None]
-    one, other = (
-        follow(episodes_of(dataclasses.replace(table, vectors=vectors)), 0, 1.0)
-        for vectors in (table.vectors, moved)
-    )
+    moved = table.vectors + distance * (np.asarray(table.fold) == 0)[:, None]
+    one = refine_split(episodes_of(table), 0, 1.0)
+    other = refine_split(episodes_of(dataclasses.replace(table, vectors=moved)), 0, 1.0)
     assert other.steps == one.steps
     assert other.temperature == pytest.approx(one.temperature, rel=1e-9)
-    assert other.above == pytest.approx(one.above, abs=1e-7)
+    assert other.gap == pytest.approx(one.gap, abs=1e-7)

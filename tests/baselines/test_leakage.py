@@ -1,7 +1,7 @@
-"""Leak detectors: nothing of a query fold may reach what scores it, by training, scaling, whitening or choosing.
+"""Leak detectors: nothing of a query fold may reach its scores, by training, scaling or choosing.
 
-Each way to score is run on single splits: labels of the support side and vectors of the query fold are spoiled at will,
-and the metrics of the query fold are looked at. The recurrent networks have detectors of their own.
+Each classifier is run on single splits with changed labels on the support side, or changed vectors
+in the query fold. The recurrent networks have their own detectors.
 """
 
 import dataclasses
@@ -9,191 +9,194 @@ import dataclasses
 import numpy as np
 import pytest
 
-from callshot.baselines.centroid_to_logistic import follow, refine_centroid
+from callshot.baselines.centroid_to_logistic import refine_centroid, refine_split
 from callshot.baselines.logistic import choose_c, score_logistic
-from callshot.baselines.logistic_per_k import climb, drawn_rows, sweep_logistic
+from callshot.baselines.logistic_per_k import fit_nested, shared_rows, sweep_logistic
 from callshot.baselines.scoring import measure
 from callshot.fewshot.classifiers import CLASSIFIERS
 from callshot.fewshot.engine import fit_split, open_engine
-from callshot.fewshot.episodes import plan_episodes
-from callshot.fewshot.folds import count_classes
 from callshot.fewshot.metrics import chance_average_precision
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.sweep import sweep
 from callshot.records import Embeddings
-from corpora import folds_of
+from corpora import episodes_of
 
-CLASSES, FOLDS, EACH = 5, 4, 6  # six segments of each class in each fold
+CLASSES = 5
+FOLDS = 4
+EACH = 6  # segments of each class in each fold
 PROTOCOL = Protocol(shots=(1, 4, 12), draws=4, bootstraps=8, shared_draws=4)
 
 
-def corpus(seed, *, strength=1.0, dimensions=8):
+def corpus(seed, *, separation=1.0, dimensions=8):
     """Return embeddings of Gaussian classes, each segment a recording of its own."""
     rng = np.random.default_rng(seed)
-    label, fold = (x.ravel() for x in np.indices((CLASSES, FOLDS, EACH))[:2])
-    vectors = (
-        rng.normal(size=(len(label), dimensions))
-        + strength * rng.normal(size=(CLASSES, dimensions))[label]
-    )
-    return table_of(vectors, label, fold)
+    label, fold, _ = np.indices((CLASSES, FOLDS, EACH)).reshape(3, -1)
+    noise = rng.normal(size=(len(label), dimensions))
+    means = separation * rng.normal(size=(CLASSES, dimensions))
+    return table_of(noise + means[label], label, fold)
 
 
 def table_of(vectors, label, fold):
-    names, segment = [f"type {n}" for n in label], [f"s{i:04d}" for i in range(len(label))]
+    names = [f"type {n}" for n in label]
+    segment = [f"s{i:04d}" for i in range(len(label))]
     return Embeddings("test", vectors, segment, segment, names, [(name,) for name in names], fold)
 
 
-def numbers(table):
+def class_numbers(table):
     return np.array([int(name[-1]) for name in table.label])
 
 
-def episodes_of(table):
-    folds = folds_of(table)
-    return plan_episodes(table, folds, count_classes(table.label, folds))
-
-
 def one_split(episodes, fold):
-    """Let one fold query and all the others support."""
+    """Return episodes in which one fold has the queries and all others are support."""
     return dataclasses.replace(episodes, fold=np.where(episodes.fold == fold, 0, -1), folds=1)
 
 
-def by_chosen(table, fold):
-    return by_strength(table, fold, choose_c(episodes_of(table), fold))
+def logistic_with_chosen_c(table, fold):
+    return logistic(table, fold, choose_c(episodes_of(table), fold))
 
 
-def by_strength(table, fold, strength=1.0):
+def logistic(table, fold, c=1.0):
     episodes = one_split(episodes_of(table), fold)
-    return list(
-        measure(
-            episodes, score_logistic(episodes, np.arange(len(table)), strength=strength)[0]
-        ).values()
-    )
+    scores, _ = score_logistic(episodes, np.arange(len(table)), c=c)
+    return list(measure(episodes, scores).values())
 
 
-def by_shots(table, fold):
-    _, tally = sweep_logistic(one_split(episodes_of(table), fold), PROTOCOL, draws=4, threads=1)
-    return [values.mean(axis=1) for values in tally.values.values()]
+def logistic_per_k(table, fold):
+    _, sums = sweep_logistic(one_split(episodes_of(table), fold), PROTOCOL, draws=4, threads=1)
+    return [values.mean(axis=1) for values in sums.values.values()]
 
 
-def by_steps(table, fold):
-    return list(
-        refine_centroid(one_split(episodes_of(table), fold), (1.0,), threads=1).values.values()
-    )
+def centroid_to_logistic(table, fold):
+    refined = refine_centroid(one_split(episodes_of(table), fold), (1.0,), threads=1)
+    return list(refined.values.values())
 
 
-def by_rule(name, spread):
+def untrained(name, spread):
     def run(table, fold):
         episodes = one_split(episodes_of(table), fold)
         with open_engine(episodes, PROTOCOL, 1, 2**30, classifier=CLASSIFIERS[name]) as engine:
-            return [values.mean(axis=1) for values in sweep(engine, spread)[1].values.values()]
+            _, sums = sweep(engine, spread)
+        return [values.mean(axis=1) for values in sums.values.values()]
 
     return run
 
 
-WAYS = {
-    "logistic, C chosen": by_chosen,
-    "logistic, C fixed": by_strength,
-    "logistic at every k": by_shots,
-    "from centroid to logistic": by_steps,
-    **{
-        f"{name}, {spread}": by_rule(name, spread)
-        for name in CLASSIFIERS
-        for spread in ("shared", "per-query")
-    },
+RUNS = {
+    "logistic, C chosen": logistic_with_chosen_c,
+    "logistic, C fixed": logistic,
+    "logistic at every k": logistic_per_k,
+    "from centroid to logistic": centroid_to_logistic,
 }
-EVERY = pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+for _name in CLASSIFIERS:
+    RUNS[f"{_name}, shared"] = untrained(_name, "shared")
+    RUNS[f"{_name}, per-query"] = untrained(_name, "per-query")
+EVERY = pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
+# A longer query has another cosine.
+RUNS_ON_LENGTHS = [run for name, run in RUNS.items() if name.startswith(("cosine", "cl2n"))]
 
 
 def permuted(table, fold, seed):
     """Permute the labels inside every fold but one, so that each still has all classes."""
-    rng, label = np.random.default_rng(seed), numbers(table)
+    rng = np.random.default_rng(seed)
+    label = class_numbers(table)
     for other in range(FOLDS):
         rows = np.flatnonzero(table.fold == other)
-        label[rows] = label[rows] if other == fold else rng.permutation(label[rows])
+        if other != fold:
+            label[rows] = rng.permutation(label[rows])
     return table_of(table.vectors, label, table.fold)
 
 
 @EVERY
-def test_labels_permuted_on_the_support_side_score_chance(way):
+def test_labels_permuted_on_the_support_side_score_chance(run):
     """Ten corpora of four splits: their mean has a standard deviation of 0.02 at most."""
-    tables = [corpus(seed, strength=0.5) for seed in range(10)]
-    each = [
-        (permuted(table, fold, seed), fold)
-        for seed, table in enumerate(tables)
-        for fold in range(FOLDS)
-    ]
-    found, honest = (
-        [[np.mean(values) for values in way(*one)] for one in some]
-        for some in (each, [(table, 0) for table in tables])
-    )
+    scores = []
+    honest = []
+    for seed in range(10):
+        table = corpus(seed, separation=0.5)
+        honest.append([np.mean(values) for values in run(table, 0)])
+        for fold in range(FOLDS):
+            values_by_metric = run(permuted(table, fold, seed), fold)
+            scores.append([np.mean(values) for values in values_by_metric])
     chance = [float(chance_average_precision(EACH, CLASSES * EACH)), 0.5, 1 / CLASSES]
-    np.testing.assert_allclose(np.mean(found, axis=0), chance, atol=0.08)
-    assert (np.mean(honest, axis=0) > np.add(chance, 0.16)).all()  # there was something to learn
+    np.testing.assert_allclose(np.mean(scores, axis=0), chance, atol=0.08)
+    assert (np.mean(honest, axis=0) > np.add(chance, 0.16)).all()  # the task can be learnt
 
 
-def told(table, fold, number):
+def with_leak(table, fold, number):
     """Add columns that are 0 on the support side, and in the query fold name a class."""
     names = np.where((table.fold == fold)[:, None], 5.0 * np.eye(CLASSES)[number], 0.0)
     return dataclasses.replace(table, vectors=np.hstack([table.vectors, names]))
 
 
 @EVERY
-def test_a_feature_that_only_the_query_fold_has_does_not_help(way):
-    table = corpus(3, strength=0.5)
-    label = numbers(table)
+def test_a_feature_that_only_the_query_fold_has_does_not_help(run):
+    table = corpus(3, separation=0.5)
+    label = class_numbers(table)
     for fold in range(FOLDS):
-        true, false = (
-            way(told(table, fold, number), fold) for number in (label, (label + 1) % CLASSES)
-        )
-        np.testing.assert_allclose(np.array(true), np.array(false), rtol=0, atol=1e-9)
-        if way not in LENGTHS:  # a longer query has another cosine
-            untold = way(told(table, -9, label), fold)
-            np.testing.assert_allclose(np.array(true), np.array(untold), rtol=0, atol=1e-9)
+        true = np.array(run(with_leak(table, fold, label), fold))
+        false = np.array(run(with_leak(table, fold, (label + 1) % CLASSES), fold))
+        np.testing.assert_allclose(true, false, rtol=0, atol=1e-9)
+        if run not in RUNS_ON_LENGTHS:
+            zeros = np.array(run(with_leak(table, -9, label), fold))
+            np.testing.assert_allclose(true, zeros, rtol=0, atol=1e-9)
 
 
-LENGTHS = [way for name, way in WAYS.items() if name.startswith(("cosine", "cl2n"))]
+# Fits, and their scores of one query, compared bit by bit while all other queries change.
 
 
-# What is fitted, and what it says of one query, to the last bit: here the other queries may be anything.
+def layers_per_k(episodes, fold):
+    rows, sizes = shared_rows(episodes, fold, 0, np.array(PROTOCOL.shots), PROTOCOL)
+    return fit_nested(episodes.vectors[rows], episodes.label[rows], sizes, CLASSES, 1.0)
 
 
-def fitted_shots(episodes, fold):
-    rows, sizes = drawn_rows(episodes, fold, 0, np.array(PROTOCOL.shots), PROTOCOL)
-    return climb(episodes.vectors[rows], episodes.label[rows], sizes, CLASSES, 1.0)
-
-
-def fitted_rule(name):
-    def fitted(episodes, fold):
+def fitted_vectors(name):
+    def fit(episodes, fold):
         vectors = fit_split(episodes, CLASSIFIERS[name], fold).vectors
-        return vectors[episodes.fold != fold], vectors[first(episodes, fold)]
+        return vectors[episodes.fold != fold], vectors[first_query(episodes, fold)]
 
-    return fitted
+    return fit
 
 
-def first(episodes, fold):
+def first_query(episodes, fold):
     return int(np.flatnonzero(episodes.fold == fold)[0])
 
 
-GROUPS = np.arange(CLASSES * FOLDS * EACH)
-FITTED = {
-    "the strength": lambda e, f: [np.array(choose_c(e, f))],
-    "logistic, C chosen": lambda e, f: [score_logistic(e, GROUPS)[0][first(e, f)]],
-    "logistic, C fixed": lambda e, f: [score_logistic(e, GROUPS, strength=1.0)[0][first(e, f)]],
-    "logistic at every k": fitted_shots,
-    "from centroid to logistic": lambda e, f: [a[0] for a in follow(e, f, 1.0).a],
-    **{name: fitted_rule(name) for name in CLASSIFIERS},
+def chosen_c(episodes, fold):
+    return [np.array(choose_c(episodes, fold))]
+
+
+def scores_with_chosen_c(episodes, fold):
+    return first_query_scores(episodes, fold, c=None)
+
+
+def first_query_scores(episodes, fold, c=1.0):
+    scores, _ = score_logistic(episodes, np.arange(len(episodes.label)), c=c)
+    return [scores[first_query(episodes, fold)]]
+
+
+def refined_scores(episodes, fold):
+    return [a[0] for a in refine_split(episodes, fold, 1.0).a]
+
+
+FITS = {
+    "C": chosen_c,
+    "logistic, C chosen": scores_with_chosen_c,
+    "logistic, C fixed": first_query_scores,
+    "logistic at every k": layers_per_k,
+    "from centroid to logistic": refined_scores,
+    **{name: fitted_vectors(name) for name in CLASSIFIERS},
 }
 
 
-@pytest.mark.parametrize("fitted", FITTED.values(), ids=FITTED)
-def test_what_is_fitted_does_not_know_the_other_queries(fitted):
-    episodes, rng = episodes_of(corpus(5, strength=0.5)), np.random.default_rng(0)
+@pytest.mark.parametrize("fit", FITS.values(), ids=FITS)
+def test_no_fit_depends_on_the_other_queries(fit):
+    episodes = episodes_of(corpus(5, separation=0.5))
+    rng = np.random.default_rng(0)
     for fold in range(FOLDS):
         vectors = episodes.vectors.copy()
         others = np.flatnonzero(episodes.fold == fold)[1:]
-        vectors[others] = (
-            rng.normal(size=(len(others), 8)) + 9.0 * np.eye(8)[episodes.label[others]]
-        )
-        spoiled = dataclasses.replace(episodes, vectors=vectors)
-        one, other = fitted(episodes, fold), fitted(spoiled, fold)
+        leak = 9.0 * np.eye(8)[episodes.label[others]]
+        vectors[others] = rng.normal(size=(len(others), 8)) + leak
+        one = fit(episodes, fold)
+        other = fit(dataclasses.replace(episodes, vectors=vectors), fold)
         assert [part.tobytes() for part in one] == [part.tobytes() for part in other]

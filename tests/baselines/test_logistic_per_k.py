@@ -1,4 +1,4 @@
-"""Logistic regression at every k, against a loop over scikit-learn on draws that are made slowly."""
+"""Logistic regression at every k, against a loop over scikit-learn on the reference's draws."""
 
 import dataclasses
 
@@ -7,7 +7,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from callshot.baselines.logistic import DEFAULT_C, score_logistic
-from callshot.baselines.logistic_per_k import climb, drawn_rows, sweep_logistic
+from callshot.baselines.logistic_per_k import fit_nested, shared_rows, sweep_logistic
 from callshot.baselines.scoring import measure
 from callshot.errors import OptionError
 from callshot.fewshot import reference
@@ -22,32 +22,32 @@ SHOTS = Protocol(shots=(1, 2, 3, 5, 9), shared_draws=4)
 KEYS = [("all", "map"), ("all", "auroc"), ("all", "accuracy")]
 
 
-def corpus(sizes=(12, 8, 5), dimensions=4, *, strength=1.0, folds=3, seed=0):
+def corpus(sizes=(12, 8, 5), dimensions=4, *, separation=1.0, folds=3, seed=0):
     """Return embeddings of Gaussian classes; the first row is in the common fold."""
     rng = np.random.default_rng(seed)
     label = np.repeat(np.arange(len(sizes)), sizes)
     fold = np.concatenate([np.arange(size) % folds for size in sizes])
     fold[0] = -1
-    vectors = strength * rng.normal(size=(len(sizes), dimensions))[label] + rng.normal(
-        size=(len(label), dimensions)
-    )
+    means = separation * rng.normal(size=(len(sizes), dimensions))
+    vectors = means[label] + rng.normal(size=(len(label), dimensions))
     names = [f"type {n:02d}" for n in label]
     segment = [f"s{i:04d}" for i in rng.permutation(len(label))]
     return Embeddings("test", vectors, segment, segment, names, [(name,) for name in names], fold)
 
 
-def scaled(rows):
-    """The rule of `scaling`, again."""
-    mean, deviation = rows.mean(axis=0), rows.std(axis=0)
+def column_moments(rows):
+    """Return mean and deviation as `standardise` defines them, written again."""
+    mean = rows.mean(axis=0)
+    deviation = rows.std(axis=0)
     middle = np.sort(deviation)[len(deviation) // 2]
     deviation = np.maximum(deviation, middle / np.sqrt(len(rows)))
     return mean, np.where(deviation == 0.0, 1.0, deviation)
 
 
-def objective(rows, label, weight, bias, strength):
+def objective(rows, label, weight, bias, c):
     logits = rows @ weight.T + bias
     loss = np.logaddexp.reduce(logits, axis=1) - logits[np.arange(len(label)), label]
-    return loss.sum() + (weight**2).sum() / (2 * strength)
+    return loss.sum() + (weight**2).sum() / (2 * c)
 
 
 def slow_values(episodes, protocol, spread, k):
@@ -61,7 +61,7 @@ def slow_values(episodes, protocol, spread, k):
             for n in range(len(episodes.classes))
         ]
         rows = np.concatenate(supports)
-        mean, deviation = scaled(episodes.vectors[rows])
+        mean, deviation = column_moments(episodes.vectors[rows])
         if tuple(rows) not in models:
             table = (episodes.vectors[rows] - mean) / deviation
             model = LogisticRegression(C=1.0, tol=1e-10, max_iter=100_000)
@@ -77,15 +77,17 @@ def slow_values(episodes, protocol, spread, k):
             sample = []
             for query in queries:
                 key = episodes.segment_key[query]
-                own = reference.pick_draw(protocol.seed, key, b, protocol.draws)
-                sample.append(scores(query, own if spread == "per-query" else b))
+                draw = b
+                if spread == "per-query":
+                    draw = reference.pick_draw(protocol.seed, key, b, protocol.draws)
+                sample.append(scores(query, draw))
             values[b, fold] = reference.measure(np.array(sample), episodes.relevant[queries])
     return values.mean(axis=1)
 
 
-def check_values(tally, shot, golden):
+def check_values(sums, shot, golden):
     for key, column in zip(KEYS, golden.T, strict=True):
-        np.testing.assert_allclose(tally.values[key][shot], column, atol=1e-9)
+        np.testing.assert_allclose(sums.values[key][shot], column, atol=1e-9)
 
 
 @pytest.mark.parametrize("sampler", ["distinct", "replacement"])
@@ -93,30 +95,30 @@ def check_values(tally, shot, golden):
 def test_every_value_is_that_of_a_loop_over_scikit_learn(dimensions, sampler):
     episodes = episodes_of(corpus(dimensions=dimensions))
     protocol = Protocol(shots=(1, 2, 6), shared_draws=2, sampler=sampler)
-    k, tally = sweep_logistic(episodes, protocol, strength=1.0)
+    k, sums = sweep_logistic(episodes, protocol, c=1.0)
     assert k.tolist() == [1, 2, 6]
     for s, shot in enumerate(protocol.shots):
-        check_values(tally, s, slow_values(episodes, protocol, "shared", shot))
+        check_values(sums, s, slow_values(episodes, protocol, "shared", shot))
 
 
 @pytest.mark.parametrize("dimensions", [4, 60])
-@pytest.mark.parametrize("strength", [0.01, 1.0, 100.0])
-def test_every_fit_is_within_a_millionth_of_the_optimum(strength, dimensions):
+@pytest.mark.parametrize("c", [0.01, 1.0, 100.0])
+def test_every_fit_is_within_a_millionth_of_the_optimum(c, dimensions):
     table = corpus((20, 3, 9, 6), dimensions)
-    units = 10.0 ** np.linspace(
-        -2, 3, dimensions
-    )  # the start from the fit before must bear a change of scale
+    # Columns of different scale: each fit starts from one that was standardised differently.
+    units = 10.0 ** np.linspace(-2, 3, dimensions)
     episodes = episodes_of(dataclasses.replace(table, vectors=table.vectors * units))
     shots = np.array([1, 2, 4, 8, 16])
-    rows, sizes = drawn_rows(episodes, 0, 0, shots, SHOTS)
-    weights, biases = climb(episodes.vectors[rows], episodes.label[rows], sizes, 4, strength)
+    rows, sizes = shared_rows(episodes, 0, 0, shots, SHOTS)
+    weights, biases = fit_nested(episodes.vectors[rows], episodes.label[rows], sizes, 4, c)
     for size, weight, bias in zip(sizes, weights, biases, strict=True):
-        vectors, label = episodes.vectors[rows[:size]], episodes.label[rows[:size]]
-        mean, deviation = scaled(vectors)
+        vectors = episodes.vectors[rows[:size]]
+        label = episodes.label[rows[:size]]
+        mean, deviation = column_moments(vectors)
         table = (vectors - mean) / deviation
-        golden = LogisticRegression(C=strength, tol=1e-10, max_iter=100_000).fit(table, label)
-        best = objective(table, label, golden.coef_, golden.intercept_, strength)
-        ours = objective(table, label, weight * deviation, bias + weight @ mean, strength)
+        golden = LogisticRegression(C=c, tol=1e-10, max_iter=100_000).fit(table, label)
+        best = objective(table, label, golden.coef_, golden.intercept_, c)
+        ours = objective(table, label, weight * deviation, bias + weight @ mean, c)
         assert abs(ours - best) < 1e-6
 
 
@@ -125,7 +127,7 @@ def test_the_draws_are_those_of_the_shared_spread_and_each_begins_with_the_one_b
     shots = np.array([1, 2, 3, 40])
     for f in range(3):
         query = np.flatnonzero(episodes.fold == f)[0]
-        rows, sizes = drawn_rows(episodes, f, 2, shots, SHOTS)
+        rows, sizes = shared_rows(episodes, f, 2, shots, SHOTS)
         for k, size in zip(shots, sizes, strict=True):
             golden = set()
             for n in range(3):
@@ -137,15 +139,15 @@ def test_the_draws_are_those_of_the_shared_spread_and_each_begins_with_the_one_b
 def test_shots_all_is_logistic_regression_on_the_whole_support_side():
     episodes = episodes_of(corpus((12, 8, 5), 6))
     protocol = Protocol(shots=(2,), whole_pool=True, shared_draws=3)
-    k, tally = sweep_logistic(episodes, protocol)
-    golden = measure(episodes, score_logistic(episodes, np.arange(25), strength=DEFAULT_C)[0])
+    k, sums = sweep_logistic(episodes, protocol)
+    golden = measure(episodes, score_logistic(episodes, np.arange(25), c=DEFAULT_C)[0])
     assert k.tolist() == [2, 9]
     for key in KEYS:
-        assert set(tally.values[key][1]) == {golden[key]}  # to the last digit, in every draw
+        assert set(sums.values[key][1]) == {golden[key]}  # to the last digit, in every draw
 
 
-def test_a_longer_sweep_more_draws_and_threads_move_nothing():
-    episodes = episodes_of(corpus((12, 8, 5), 30, strength=0.3))
+def test_a_longer_sweep_more_draws_and_threads_change_nothing():
+    episodes = episodes_of(corpus((12, 8, 5), 30, separation=0.3))
     _, short = sweep_logistic(episodes, Protocol(shots=(1, 2, 3)), draws=3, threads=1)
     _, long = sweep_logistic(episodes, Protocol(shots=(1, 2, 3, 7, 40)), draws=5, threads=2)
     for key in KEYS:
@@ -156,44 +158,40 @@ def test_a_longer_sweep_more_draws_and_threads_move_nothing():
 
 def test_no_fit_sees_more_than_its_support():
     episodes = episodes_of(corpus((12, 8, 5), 6))
-    rows, sizes = drawn_rows(episodes, 0, 0, np.array([1, 3]), SHOTS)
+    rows, sizes = shared_rows(episodes, 0, 0, np.array([1, 3]), SHOTS)
     vectors = np.random.default_rng(0).normal(size=episodes.vectors.shape) * 50.0
     vectors[rows] = episodes.vectors[rows]
-    one, other = (
-        climb(table[rows], episodes.label[rows], sizes, 3, 1.0)
-        for table in (episodes.vectors, vectors)
-    )
+    label = episodes.label[rows]
+    one = fit_nested(episodes.vectors[rows], label, sizes, 3, 1.0)
+    other = fit_nested(vectors[rows], label, sizes, 3, 1.0)
     assert [part.tobytes() for part in one] == [part.tobytes() for part in other]
     assert not set(rows.tolist()) & set(split(episodes, 0).rows.tolist())
 
 
 def test_labels_permuted_score_chance():
-    table = corpus((40, 40, 40), 10, strength=3.0)
-    shuffled = dataclasses.replace(
-        table, label=np.random.default_rng(0).permutation(table.label).tolist(), labels=[()] * 120
-    )
-    _, tally = sweep_logistic(episodes_of(shuffled), Protocol(shots=(5, 20)), draws=20)
-    assert np.abs(tally.values["all", "auroc"].mean(axis=1) - 0.5).max() < 0.1
+    table = corpus((40, 40, 40), 10, separation=3.0)
+    label = np.random.default_rng(0).permutation(table.label).tolist()
+    shuffled = dataclasses.replace(table, label=label, labels=[()] * 120)
+    _, sums = sweep_logistic(episodes_of(shuffled), Protocol(shots=(5, 20)), draws=20)
+    assert np.abs(sums.values["all", "auroc"].mean(axis=1) - 0.5).max() < 0.1
     _, honest = sweep_logistic(episodes_of(table), Protocol(shots=(5, 20)), draws=20)
     assert honest.values["all", "auroc"].mean(axis=1).min() > 0.95
 
 
-def test_reduced_scoring_progress_and_everything_that_the_engine_counts_come_along():
-    episodes, heard = episodes_of(corpus()), []
-    _, tally = sweep_logistic(
+def test_reduced_scoring_progress_and_decisions_are_returned():
+    episodes = episodes_of(corpus())
+    shares = []
+    _, sums = sweep_logistic(
         episodes,
         SHOTS,
         categories={"type 00": "low", "type 01": "low", "type 02": "high"},
-        progress=lambda share, what: heard.append((share, what)),
+        progress=lambda share, _: shares.append(share),
     )
-    assert sum(share for share, _ in heard) == pytest.approx(1.0)
-    per_class = tally.per_class["map"]
-    np.testing.assert_allclose(
-        tally.values["reduced", "map"],
-        (per_class[:, :2].mean(axis=1) + per_class[:, 2]) / 2,
-        atol=1e-12,
-    )
-    np.testing.assert_allclose(tally.decisions.sum(axis=(1, 2)), 24)
+    assert sum(shares) == pytest.approx(1.0)
+    per_class = sums.per_class["map"]
+    reduced = (per_class[:, :2].mean(axis=1) + per_class[:, 2]) / 2
+    np.testing.assert_allclose(sums.values["reduced", "map"], reduced, atol=1e-12)
+    np.testing.assert_allclose(sums.decisions.sum(axis=(1, 2)), 24)
 
 
 def test_one_exemplar_constant_columns_and_equal_rows_are_trained_on():
@@ -201,15 +199,16 @@ def test_one_exemplar_constant_columns_and_equal_rows_are_trained_on():
     vectors = np.array(table.vectors)
     vectors[:, 1:3] = 7.0
     vectors[3:6] = vectors[3]
-    _, tally = sweep_logistic(episodes_of(dataclasses.replace(table, vectors=vectors)), SHOTS)
-    assert all(np.isfinite(tally.values[key]).all() for key in KEYS)
+    _, sums = sweep_logistic(episodes_of(dataclasses.replace(table, vectors=vectors)), SHOTS)
+    assert all(np.isfinite(sums.values[key]).all() for key in KEYS)
 
 
 def test_the_centroid_wins_with_few_labels_and_logistic_regression_with_many():
-    """Some directions are loud and say nothing: the centroid hears them for ever, a trained layer learns not to."""
-    table, rng = corpus((50,) * 6, 100, strength=0.4), np.random.default_rng(9)
-    loud = np.linalg.qr(rng.normal(size=(100, 5)))[0].T
-    vectors = table.vectors + 2.0 * rng.normal(size=(300, 5)) @ loud
+    """Some directions are only noise: a trained layer learns to ignore them, a centroid cannot."""
+    table = corpus((50,) * 6, 100, separation=0.4)
+    rng = np.random.default_rng(9)
+    noise = np.linalg.qr(rng.normal(size=(100, 5)))[0].T
+    vectors = table.vectors + 2.0 * rng.normal(size=(300, 5)) @ noise
     episodes = episodes_of(dataclasses.replace(table, vectors=vectors))
     protocol = Protocol(shots=(1, 4, 32), shared_draws=20)
     with open_engine(episodes, protocol, 2, 2**30) as engine:
@@ -221,26 +220,26 @@ def test_the_centroid_wins_with_few_labels_and_logistic_regression_with_many():
     assert ahead[2] > 0.005
 
 
-@pytest.mark.parametrize("strength", [0.0, 1e7])
-def test_a_strength_out_of_range_is_refused(strength):
-    with pytest.raises(OptionError, match="strength: C is"):
-        sweep_logistic(episodes_of(corpus()), SHOTS, strength=strength)
+@pytest.mark.parametrize("c", [0.0, 1e7])
+def test_a_c_out_of_range_is_an_error(c):
+    with pytest.raises(OptionError, match="C: expected 1e-06"):
+        sweep_logistic(episodes_of(corpus()), SHOTS, c=c)
 
 
 @pytest.mark.parametrize("sampler", ["distinct", "replacement"])
 def test_with_draws_for_every_query_each_value_is_that_of_a_loop_over_scikit_learn(sampler):
     episodes = episodes_of(corpus((9, 6, 5), 4))
     protocol = Protocol(shots=(1, 3), draws=3, bootstraps=7, sampler=sampler)
-    k, tally = sweep_logistic(episodes, protocol, "per-query", strength=1.0)
+    k, sums = sweep_logistic(episodes, protocol, "per-query", c=1.0)
     assert k.tolist() == [1, 3]
     for s, shot in enumerate(protocol.shots):
-        check_values(tally, s, slow_values(episodes, protocol, "per-query", shot))
+        check_values(sums, s, slow_values(episodes, protocol, "per-query", shot))
 
 
 def test_with_draws_for_every_query_all_is_the_whole_support_side():
     episodes = episodes_of(corpus((12, 8, 5), 6))
     protocol = Protocol(shots=(2,), whole_pool=True, draws=2, bootstraps=3)
-    _, tally = sweep_logistic(episodes, protocol, "per-query")
-    golden = measure(episodes, score_logistic(episodes, np.arange(25), strength=DEFAULT_C)[0])
+    _, sums = sweep_logistic(episodes, protocol, "per-query")
+    golden = measure(episodes, score_logistic(episodes, np.arange(25), c=DEFAULT_C)[0])
     for key in KEYS:
-        assert tally.values[key][1] == pytest.approx(golden[key], abs=1e-12)
+        assert sums.values[key][1] == pytest.approx(golden[key], abs=1e-12)

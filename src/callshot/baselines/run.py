@@ -156,7 +156,7 @@ def train_logistic(
     scores, c_values = score_logistic(
         part.episodes,
         part.groups,
-        strength=options.C,
+        c=options.C,
         threads=context.threads,
         progress=context.part(0.7).progress,
     )
@@ -204,7 +204,7 @@ def sweep_logistic_per_k(
             part.episodes,
             protocol,
             spread,
-            strength=DEFAULT_C if options.C is None else options.C,
+            c=DEFAULT_C if options.C is None else options.C,
             draws=options.draws,
             categories=dataset.categories,
             threads=context.threads,

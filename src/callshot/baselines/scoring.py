@@ -1,10 +1,10 @@
-"""The scores of a rival, one row per segment → the metrics of the centroid: the same kernels, ties and means.
+"""Scores of a baseline, one row per segment → the metrics of the centroid, by the same kernels.
 
-A rival gives every query a score for every class, by a model that never saw the query's fold. Rows of the common fold
-are no queries: what stands there is not read.
+A baseline gives every query a score for every class, by a model that never saw the query's fold.
+Rows of the common fold are no queries: their scores are ignored.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,8 @@ from callshot.fewshot.kernels.ranks import FoldMetrics, measure_fold
 from callshot.fewshot.metrics import auroc, average_precision
 from callshot.fewshot.shared_resampling import empty_metrics
 from callshot.records import FloatArray, IntArray
+
+Mask = NDArray[np.bool_]
 
 
 def measure(
@@ -32,86 +34,82 @@ def measure(
     >>> table = Embeddings("mine", [[0.0], [1.0]] * 2, "abcd", "wxyz", label, [()] * 4, fold)
     >>> folds = check_folds(table.recording, fold)
     >>> episodes = plan_episodes(table, folds, count_classes(label, folds))
-    >>> measure(episodes, np.array([[2.0, 1.0], [3.0, 1.0], [2.0, 5.0], [2.0, 0.0]]))  # roar, roar, rumble, rumble
+    >>> scores = np.array([[2.0, 1.0], [3.0, 1.0], [2.0, 5.0], [2.0, 0.0]])
+    >>> measure(episodes, scores)  # rows: roar, roar, rumble, rumble
     {('all', 'map'): 0.75, ('all', 'auroc'): 0.625, ('all', 'accuracy'): 0.75}
     """
-    values = tally_scores(episodes, scores, categories).values
+    values = sum_metrics(episodes, scores, categories).values
     return {key: float(table[0, 0]) for key, table in values.items()}
 
 
-def measure_outputs(
-    targets: NDArray[np.bool_], fold: IntArray, scores: FloatArray
-) -> dict[str, float]:
-    """Return mAP and AUROC of outputs that may be true together, such as categories: means over outputs, then folds.
+def sum_metrics(
+    episodes: Episodes, scores: FloatArray, categories: Mapping[str, str] | None = None
+) -> MetricSums:
+    """Return everything that a sweep counts: one row of shots, one sample."""
+    if scores.shape != episodes.relevant.shape:
+        raise InputError(
+            f"scores: expected shape {episodes.relevant.shape}, one score per row and class,"
+            f" got {scores.shape}"
+        )
+    sums = MetricSums(1, 1, episodes.classes, categories)
+    for part in splits(episodes):
+        metrics = _measure_split(part, scores[part.rows])
+        sums.decisions += metrics.decisions
+        sums.tied += metrics.tied
+        columns = [values.reshape(-1, 1) for values in (metrics.ap, metrics.auroc, metrics.hits)]
+        sums.add(0, part, *columns)
+        sums.close_fold(part)
+    sums.finish(1)
+    return sums
 
-    All three are by row, `targets` and `scores` also by output. An output without a positive in a fold is left out of
-    that fold's means; one with positives alone is left out of its AUROC, and has an AP of 1. A fold that this empties
-    is left out, and NaN is returned where it empties all. Rows of the common fold are not read.
+
+def _measure_split(part: Split, scores: FloatArray) -> FoldMetrics:
+    """Return the metrics of one fold; `scores` is (queries, classes)."""
+    unscored = np.flatnonzero(np.isnan(scores).any(axis=1))
+    if unscored.size:
+        row = part.rows[unscored[0]]
+        raise InputError(f"scores: row {row} of the episodes: expected numbers, got NaN")
+    table = np.ascontiguousarray(scores.T, np.float64)[None, None]
+    decided = table.argmax(axis=2).astype(np.uint16)
+    metrics = empty_metrics(1, 1, len(part.relevant))
+    measure_fold(table, decided, part.truth, metrics)
+    return metrics
+
+
+def measure_outputs(targets: Mask, fold: IntArray, scores: FloatArray) -> dict[str, float]:
+    """Return mAP and AUROC of outputs that may be true together, such as categories.
+
+    All three are by row, `targets` and `scores` also by output. Means are over outputs, then folds.
+    An output without a positive in a fold is left out of that fold's means; one with positives
+    alone is left out of its AUROC, and has an AP of 1. A fold without values is left out; NaN is
+    returned if none has any. Rows of the common fold are ignored.
 
     >>> targets = np.array([[True, False], [False, True], [True, True], [False, True]])
-    >>> measure_outputs(targets, np.array([0, 0, 1, 1]), np.array([[2.0, 1.0], [1.0, 2.0], [0.0, 1.0], [3.0, 4.0]]))
+    >>> scores = np.array([[2.0, 1.0], [1.0, 2.0], [0.0, 1.0], [3.0, 4.0]])
+    >>> measure_outputs(targets, np.array([0, 0, 1, 1]), scores)
     {'map': 0.875, 'auroc': 0.5}
     """
     if targets.shape != scores.shape or len(fold) != len(targets):
         raise InputError(
-            f"one score for each row and output: wanted shape {targets.shape}, got {scores.shape}"
+            f"scores: expected shape {targets.shape}, one score per row and output,"
+            f" got {scores.shape}"
         )
-    parts = [
-        (targets[fold == number], scores[fold == number]) for number in range(int(fold.max()) + 1)
-    ]
-    return {
-        "map": _mean(
-            [
-                _mean([average_precision(s, t) for t, s in _columns(part) if t.any()])
-                for part in parts
-            ]
-        ),
-        "auroc": _mean(
-            [_mean([auroc(s, t) for t, s in _columns(part) if t.any()]) for part in parts]
-        ),
-    }
+    values: dict[str, list[float]] = {"map": [], "auroc": []}
+    for number in range(int(fold.max()) + 1):
+        rows = fold == number
+        values["map"].append(_mean_of_outputs(average_precision, targets[rows], scores[rows]))
+        values["auroc"].append(_mean_of_outputs(auroc, targets[rows], scores[rows]))
+    return {metric: _mean(folds) for metric, folds in values.items()}
 
 
-def _columns(
-    part: tuple[NDArray[np.bool_], FloatArray],
-) -> Iterator[tuple[NDArray[np.bool_], FloatArray]]:
-    return zip(part[0].T, part[1].T, strict=True)
+def _mean_of_outputs(
+    metric: Callable[[FloatArray, Mask], float], targets: Mask, scores: FloatArray
+) -> float:
+    outputs = np.flatnonzero(targets.any(axis=0))
+    return _mean([metric(scores[:, n], targets[:, n]) for n in outputs])
 
 
-def _mean(values: Sequence[float]) -> float:
-    """Average what is defined."""
+def _mean(values: list[float]) -> float:
+    """Return the mean of the values that are defined."""
     defined = [value for value in values if not np.isnan(value)]
     return float(np.mean(defined)) if defined else float("nan")
-
-
-def tally_scores(
-    episodes: Episodes, scores: FloatArray, categories: Mapping[str, str] | None = None
-) -> MetricSums:
-    """Return everything that the engine counts: one row of shots, one sample."""
-    wanted = episodes.relevant.shape
-    if scores.shape != wanted:
-        raise InputError(
-            f"one score for each row and class: wanted shape {wanted}, got {scores.shape}"
-        )
-    tally = MetricSums(1, 1, episodes.classes, categories)
-    for part in splits(episodes):
-        found = _measure_split(part, scores[part.rows])
-        tally.decisions += found.decisions
-        tally.tied += found.tied
-        tally.add(0, part, *(x.reshape(-1, 1) for x in (found.ap, found.auroc, found.hits)))
-        tally.close_fold(part)
-    tally.finish(1)
-    return tally
-
-
-def _measure_split(part: Split, scores: FloatArray) -> FoldMetrics:
-    """Take the metrics of one fold; `scores` is (queries, classes)."""
-    bad = np.flatnonzero(np.isnan(scores).any(axis=1))
-    if bad.size:
-        raise InputError(
-            f"the query in row {part.rows[bad[0]]} of the episodes has no score: wanted numbers"
-        )
-    table = np.ascontiguousarray(scores.T, np.float64)[None, None]
-    found = empty_metrics(1, 1, len(part.relevant))
-    measure_fold(table, table.argmax(axis=2).astype(np.uint16), part.truth, found)
-    return found

@@ -1,33 +1,85 @@
-"""Standardised rows and their labels → the optimum of multinomial logistic regression, compiled by numba.
+"""Standardised rows and their labels → the optimum of multinomial logistic regression.
 
-    J(W, b) = − Σ_i log p(label of i | row i) + |W|² / (2 C)        p = softmax(W z + b)        b is not penalised
+    J(W, b) = − Σ_i log p(label of i | row i) + |W|² / (2 C)    p = softmax(W z + b)
 
-C · J is strongly convex in W with constant 1, so its gradient G tells how far it is from its optimum: |G|² / 2 at most.
-Newton's method; each step is solved by conjugate gradients, as far as it pays. A fit on n rows in d dimensions lives in
-the span of its rows, W = A Z: where n ≤ d, A is sought, and all that is needed is products with the Gram matrix Z Zᵀ
-(equal rows do no harm). Where n > d, W is sought, and each of its numbers is scaled by its own
-curvature. In the span, the sum of rows by residuals is the residuals themselves, and the inner product of two weights
-is that of the numbers of the one with the logits of the other; else the two ways are the same.
+The bias b is not penalised. C · J is strongly convex in W with constant 1, so its gradient G bounds
+how far it is above its optimum: by |G|² / 2. Newton's method is used, and conjugate gradients find
+each of its steps, as exactly as is worth while.
 
-A vector is flat: weights (classes, unknowns), then the bias, then the logits (classes, rows) that the weights give the
-rows. Functions take arrays, never tuples of arrays: numba counts references to each of these, in the innermost loop.
+A fit on n rows in d dimensions lies in the span of its rows, W = A Z. Where n ≤ d, the unknowns are
+A, and only products with the Gram matrix Z Zᵀ are needed (equal rows do no harm). Where n > d, the
+unknowns are W, preconditioned by their second derivatives. In the span, the gradient is the
+residuals themselves, and the inner product of two weights is that of the unknowns of one with the
+logits of the other.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
-from callshot.baselines.kernels.products import dot, fill_gram, fill_sums, product
+from callshot.baselines.kernels.products import dot, fill_gram, fill_sums, multiply
 from callshot.fewshot.kernels import inner, kernel
 from callshot.fewshot.kernels.scores import exp, log1p
 from callshot.records import FloatArray, IntArray
 
-MOST_STEPS, MOST_INNER = 200, 2000  # 3 to 10, and 10 to 200, are usual
+MOST_STEPS = 200  # 3 to 10 are usual
+MOST_INNER_STEPS = 2000  # 10 to 200 are usual
 TINY = 1e-300
 
 
-def gram_matrix(rows: FloatArray, out: FloatArray | None = None) -> FloatArray:
-    """Return the products of all pairs of rows, with a trace of it added to the diagonal.
+class Problem(NamedTuple):
+    """A fit: `rows` (rows, unknowns) are the rows or their Gram matrix, `columns` the transpose."""
 
-    In floats a singular matrix may bend downwards along what it should not see, and J would have no bottom.
+    rows: FloatArray
+    columns: FloatArray
+    is_gram: bool
+    label: IntArray
+    c: float
+
+
+class Vector(NamedTuple):
+    """Weights (classes, unknowns), bias (classes) and logits (classes, rows): views of `values`.
+
+    The inner product of the weights of two vectors is that of one's `flat` with the other's `dual`.
+    Functions unpack a vector before their loops: numba counts references to its arrays.
+    """
+
+    values: FloatArray
+    weight: FloatArray
+    bias: FloatArray
+    logits: FloatArray
+    flat: FloatArray
+    dual: FloatArray
+
+
+class Directions(NamedTuple):
+    """The vectors of conjugate gradients; `scaled` is the descent, preconditioned if n > d."""
+
+    descent: Vector
+    scaled: Vector
+    direction: Vector
+    curved: Vector
+
+
+def make_problem(
+    rows: FloatArray, label: IntArray, c: float, buffer: FloatArray | None = None
+) -> Problem:
+    """Return the fit with fewer unknowns; a flat `buffer` may hold its Gram matrix or columns."""
+    count, dimensions = rows.shape
+    if buffer is None:
+        buffer = np.empty(count * min(rows.shape))
+    if count <= dimensions:
+        table = gram_matrix(rows, buffer[: count * count].reshape(count, count))
+        return Problem(table, table, True, label, c)
+    columns = buffer[: rows.size].reshape(dimensions, count)
+    columns[:] = rows.T
+    return Problem(rows, columns, False, label, c)
+
+
+def gram_matrix(rows: FloatArray, out: FloatArray | None = None) -> FloatArray:
+    """Return the products of all pairs of rows, with a little of the trace added to the diagonal.
+
+    A singular matrix may have negative eigenvalues in floats, and J would have no minimum.
     """
     table = np.empty((len(rows), len(rows))) if out is None else out
     fill_gram(rows, table)
@@ -36,38 +88,60 @@ def gram_matrix(rows: FloatArray, out: FloatArray | None = None) -> FloatArray:
 
 
 @inner
-def parts(
-    vector: FloatArray, classes: int, unknowns: int
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the weights, the bias and the logits of a vector."""
-    first, last = classes * unknowns, classes * (unknowns + 1)
-    weight, logits = vector[:first].reshape((classes, unknowns)), vector[last:]
-    return weight, vector[first:last], logits.reshape((classes, logits.size // classes))
+def new_vector(classes, unknowns, rows, is_gram):
+    """Return a vector of zeros."""
+    weights = classes * unknowns
+    values = np.zeros(weights + classes + classes * rows)
+    flat = values[:weights]
+    logits = values[weights + classes :]
+    return Vector(
+        values,
+        flat.reshape((classes, unknowns)),
+        values[weights : weights + classes],
+        logits.reshape((classes, rows)),
+        flat,
+        logits if is_gram else flat,
+    )
 
 
 @inner
-def add(x: FloatArray, scale: float, y: FloatArray, size: int) -> None:
-    """Add scale · y to x, the first entries of both (numba compiles a loop faster than a slice)."""
-    for i in range(size):
+def add(x, scale, y):
+    """Add scale · y to x (numba compiles a loop faster than a slice)."""
+    for i in range(x.size):
         x[i] += scale * y[i]
 
 
 @inner
-def fill_probabilities(
-    logits: FloatArray, bias: FloatArray, label: IntArray, p: FloatArray
-) -> float:
+def fill(x, value):
+    """Set every entry of x."""
+    for i in range(x.size):
+        x[i] = value
+
+
+@inner
+def fill_quotients(x, y, out):
+    """Fill out with x / y, as far as x goes."""
+    for i in range(x.size):
+        out[i] = x[i] / y[i]
+
+
+@inner
+def fill_probabilities(logits, bias, label, p):
     """Fill p (classes, rows), and return the sum of −log p of the labels."""
     classes, rows = p.shape
-    top, total, loss = np.full(rows, -np.inf), np.zeros(rows), 0.0
+    largest = np.full(rows, -np.inf)
+    total = np.zeros(rows)
+    loss = 0.0
     for n in range(classes):
         for i in range(rows):
-            top[i] = max(top[i], logits[n, i] + bias[n])
+            largest[i] = max(largest[i], logits[n, i] + bias[n])
     for n in range(classes):
         for i in range(rows):
-            p[n, i] = exp(logits[n, i] + bias[n] - top[i])
+            p[n, i] = exp(logits[n, i] + bias[n] - largest[i])
             total[i] += p[n, i]
     for i in range(rows):
-        loss += top[i] - (logits[label[i], i] + bias[label[i]]) + log1p(total[i] - 1.0)
+        logit = logits[label[i], i] + bias[label[i]]
+        loss += largest[i] - logit + log1p(total[i] - 1.0)
         total[i] = 1.0 / total[i]
     for n in range(classes):
         for i in range(rows):
@@ -76,204 +150,215 @@ def fill_probabilities(
 
 
 @inner
-def fill_residuals(p: FloatArray, label: IntArray, strength: float, out: FloatArray) -> None:
-    """Fill out with C · (truth less probability)."""
+def fill_residuals(p, label, c, out):
+    """Fill out with C · (truth − probability)."""
     for n in range(p.shape[0]):
         for i in range(p.shape[1]):
-            out[n, i] = -strength * p[n, i]
+            out[n, i] = -c * p[n, i]
     for i in range(label.size):
-        out[label[i], i] += strength
+        out[label[i], i] += c
 
 
 @inner
-def fill_changes(
-    p: FloatArray,
-    logits: FloatArray,
-    bias: FloatArray,
-    strength: float,
-    mean: FloatArray,
-    out: FloatArray,
-) -> None:
-    """Fill out with C · (how the probabilities change along a direction); `mean` (rows) is used up."""
+def fill_changes(p, logits, bias, c, mean, out):
+    """Fill out with C · (derivative of the probabilities along a direction); overwrite `mean`."""
     classes, rows = p.shape
-    for i in range(rows):
-        mean[i] = 0.0
+    fill(mean, 0.0)
     for n in range(classes):
         for i in range(rows):
             mean[i] += p[n, i] * (logits[n, i] + bias[n])
     for n in range(classes):
         for i in range(rows):
-            out[n, i] = strength * p[n, i] * (logits[n, i] + bias[n] - mean[i])
+            out[n, i] = c * p[n, i] * (logits[n, i] + bias[n] - mean[i])
 
 
 @inner
-def remainder(square: float, bias: FloatArray, curvature: FloatArray, strength: float) -> float:
-    """Return how far J may be above its optimum, by |G|² of the weights; the bias is taken by its own curvature."""
+def fill_row_sums(rows, is_gram, factors, scale, penalised, weight, bias):
+    """Fill in Σ_i factor of i · row i, for each class; add scale · penalised to the weights."""
+    fill_sums(factors, bias)
+    if is_gram:
+        for n in range(factors.shape[0]):
+            for i in range(factors.shape[1]):
+                weight[n, i] = factors[n, i] + scale * penalised[n, i]
+        return
+    multiply(factors, rows, weight)
+    for n in range(weight.shape[0]):
+        for i in range(weight.shape[1]):
+            weight[n, i] += scale * penalised[n, i]
+
+
+@inner
+def fill_curvature(squares, is_gram, c, p, out):
+    """Fill in the second derivatives by each unknown alone; only those of the bias in the span."""
+    factors = np.empty_like(p)
+    bias = out.bias
+    for n in range(p.shape[0]):
+        for i in range(p.shape[1]):
+            factors[n, i] = c * p[n, i] * (1.0 - p[n, i])
+    fill_sums(factors, bias)
+    for n in range(bias.size):
+        bias[n] = max(bias[n], TINY)
+    if not is_gram:
+        weight = out.flat
+        multiply(factors, squares, out.weight)
+        for i in range(weight.size):
+            weight[i] += 1.0
+
+
+@inner
+def bound_gap(square, bias, curvature, c):
+    """Return how far J may be above its optimum, from |G|² of the weights and G of the bias.
+
+    The bias counts by its own curvature.
+    """
     for n in range(bias.size):
         square += bias[n] ** 2 / curvature[n]
-    return 0.5 * square / strength
+    return 0.5 * square / c
+
+
+@inner
+def value_at(problem, position, p):
+    """Return C · J at a position, and fill in its probabilities."""
+    loss = fill_probabilities(position.logits, position.bias, problem.label, p)
+    return problem.c * loss + 0.5 * dot(position.flat, position.dual)
+
+
+@inner
+def fill_descent(problem, position, p, out):
+    """Fill in the negative gradient, with its logits in the span."""
+    residual = np.empty_like(p)
+    fill_residuals(p, problem.label, problem.c, residual)
+    fill_row_sums(
+        problem.rows, problem.is_gram, residual, -1.0, position.weight, out.weight, out.bias
+    )
+    if problem.is_gram:
+        multiply(out.weight, problem.columns, out.logits)
+
+
+@inner
+def fill_step(problem, p, curvature, tolerance, directions, step):
+    """Fill in a Newton step by conjugate gradients; return the decrease of C · J it promises.
+
+    The descent becomes what the step leaves of it.
+    """
+    rows, columns, is_gram, _, c = problem
+    descent, scaled, direction, curved = directions
+    changes = np.empty_like(p)
+    mean = np.empty(p.shape[1])
+    way, way_weight, way_bias, way_logits, _, way_dual = direction
+    curved_values, curved_weight, curved_bias, _, curved_flat, _ = curved
+    scaled_values, scaled_weight, scaled_bias, scaled_logits, _, scaled_dual = scaled
+    values, weight, bias, logits, flat, dual = descent
+    unpenalised = values[: values.size - p.size]
+    scales = curvature.values
+    bias_curvature = curvature.bias
+    if not is_gram:
+        fill_quotients(unpenalised, scales, scaled_values)
+    size = dot(flat, scaled_dual) + dot(bias, scaled_bias)
+    goal = size * min(0.1, size)
+    decrease = 0.0
+    turn = 0.0
+    fill(step, 0.0)
+    for _ in range(MOST_INNER_STEPS):
+        if not is_gram:
+            multiply(scaled_weight, columns, scaled_logits)
+        for i in range(way.size):
+            way[i] = scaled_values[i] + turn * way[i]
+        fill_changes(p, way_logits, way_bias, c, mean, changes)
+        fill_row_sums(rows, is_gram, changes, 1.0, way_weight, curved_weight, curved_bias)
+        curve = dot(curved_flat, way_dual) + dot(curved_bias, way_bias)
+        if not (curve > 0.0 and size > 0.0):  # only rounding is left
+            break
+        length = size / curve
+        decrease += length * size
+        add(step, length, way)
+        add(unpenalised, -length, curved_values)
+        if is_gram:
+            multiply(weight, columns, logits)
+        else:
+            fill_quotients(unpenalised, scales, scaled_values)
+        previous = size
+        size = dot(flat, scaled_dual) + dot(bias, scaled_bias)
+        if size <= goal:
+            break
+        if bound_gap(dot(flat, dual), bias, bias_curvature, c) <= 0.2 * tolerance:
+            break
+        turn = size / previous
+    return decrease
+
+
+@inner
+def search_line(problem, value, decrease, step, position, p):
+    """Take the step, or half of it, and so on, until C · J is lower; return that value."""
+    values = position.values
+    before = values.copy()
+    share = 2.0
+    new = np.inf
+    while not new <= value - 1e-4 * share * decrease + 1e-13 * abs(value):
+        share = 0.5 * share if share > 1e-9 else 0.0
+        for i in range(values.size):
+            values[i] = before[i] + share * step[i] if share > 0.0 else before[i]
+        new = value_at(problem, position, p)
+    return new
 
 
 @kernel
-def fill_slope(
-    rows: FloatArray,
-    columns: FloatArray,
-    label: IntArray,
-    strength: float,
-    weight: FloatArray,
-    bias: FloatArray,
-    slope: FloatArray,
-    bias_slope: FloatArray,
-) -> float:
-    """Fill in the gradient of J by weight and bias, and return J."""
-    logits, square = np.empty((weight.shape[0], label.size)), 0.0
+def solve(problem, tolerance, weight, bias):
+    """Move weight (classes, unknowns) and bias to the optimum; return how far J may be above it."""
+    rows, columns, is_gram, label, c = problem
+    classes, unknowns = weight.shape
+    position = new_vector(classes, unknowns, label.size, is_gram)
+    descent = new_vector(classes, unknowns, label.size, is_gram)
+    curvature = new_vector(classes, unknowns, label.size, is_gram)
+    directions = Directions(
+        descent,
+        descent if is_gram else new_vector(classes, unknowns, label.size, is_gram),
+        new_vector(classes, unknowns, label.size, is_gram),
+        new_vector(classes, unknowns, label.size, is_gram),
+    )
+    step = np.empty_like(position.values)
+    p = np.empty_like(position.logits)
+    squares = rows if is_gram else rows * rows
+    add(position.flat, 1.0, weight.reshape(weight.size))
+    add(position.bias, 1.0, bias)
+    multiply(position.weight, columns, position.logits)
+    value = value_at(problem, position, p)
+    if not value <= c * label.size * np.log(classes):  # zeros are a better start
+        fill(position.values, 0.0)
+        value = value_at(problem, position, p)
+    gain = np.inf
+    gap = np.inf
+    for _ in range(MOST_STEPS):
+        fill_curvature(squares, is_gram, c, p, curvature)
+        fill_descent(problem, position, p, descent)
+        previous = gap
+        gap = bound_gap(dot(descent.flat, descent.dual), descent.bias, curvature.bias, c)
+        if gap <= tolerance:
+            break
+        if gain <= 1e-15 * abs(value) and gap > 0.5 * previous:  # only rounding is left
+            break
+        decrease = fill_step(problem, p, curvature, tolerance, directions, step)
+        new = search_line(problem, value, decrease, step, position, p)
+        gain = value - new
+        value = new
+    weight[:] = position.weight
+    bias[:] = position.bias
+    return gap
+
+
+@kernel
+def fill_gradient(problem, weight, bias, weight_gradient, bias_gradient):
+    """Fill in the gradient of J by weight and bias, and return J; not for a Gram matrix."""
+    logits = np.empty((weight.shape[0], problem.label.size))
     residual = np.empty_like(logits)
-    product(weight, columns, logits)
-    loss = fill_probabilities(logits, bias, label, residual)
-    fill_residuals(residual, label, -1.0, residual)
-    product(residual, rows, slope)
-    fill_sums(residual, bias_slope)
+    multiply(weight, problem.columns, logits)
+    loss = fill_probabilities(logits, bias, problem.label, residual)
+    fill_residuals(residual, problem.label, -1.0, residual)
+    multiply(residual, problem.rows, weight_gradient)
+    fill_sums(residual, bias_gradient)
+    square = 0.0
     for n in range(weight.shape[0]):
         square += dot(weight[n], weight[n])
         for i in range(weight.shape[1]):
-            slope[n, i] += weight[n, i] / strength
-    value: float = loss + square / (2.0 * strength)
-    return value
-
-
-@kernel
-def solve(
-    rows: FloatArray,
-    columns: FloatArray,
-    gram: bool,
-    label: IntArray,
-    strength: float,
-    tolerance: float,
-    weight: FloatArray,
-    bias: FloatArray,
-) -> float:
-    """Go from weight (classes, unknowns) and bias to the optimum, in place; return how far J may be above it still.
-
-    `rows` (rows, unknowns) are the rows or their Gram matrix, `columns` the same turned over.
-    """
-    classes, unknowns = weight.shape
-    weights, both = (
-        classes * unknowns,
-        classes * (unknowns + 1),
-    )  # where the weights of a vector end, and the bias
-    length = both + classes * label.size
-    at, down, along, step, bent = (
-        np.zeros(length),
-        np.zeros(length),
-        np.zeros(length),
-        np.zeros(length),
-        np.zeros(length),
-    )
-    curvature, before, fresh = np.ones(length), np.empty(length), down if gram else np.zeros(length)
-    at_weight, at_bias, at_logits = parts(at, classes, unknowns)
-    down_weight, down_bias, down_logits = parts(down, classes, unknowns)
-    fresh_weight, fresh_bias, fresh_logits = parts(fresh, classes, unknowns)
-    _, along_bias, along_logits = parts(along, classes, unknowns)
-    bent_weight, bent_bias, _ = parts(bent, classes, unknowns)
-    curve_weight, curve_bias, _ = parts(curvature, classes, unknowns)
-    first, last = (
-        (both, length) if gram else (0, weights)
-    )  # the part that makes an inner product of weights
-    p, room = np.empty_like(at_logits), np.empty_like(at_logits)
-    residual, mean = room.reshape(room.size), np.empty(label.size)
-    squares, given = rows if gram else rows * rows, weight.reshape(weight.size)
-
-    add(at, 1.0, given, weights)
-    add(at_bias, 1.0, bias, classes)
-    product(at_weight, columns, at_logits)
-    value = strength * fill_probabilities(at_logits, at_bias, label, p) + 0.5 * dot(
-        at[:weights], at[first:last]
-    )
-    if not value <= strength * label.size * np.log(classes):  # nothing at all is a better start
-        for i in range(length):
-            at[i] = 0.0
-        value = strength * fill_probabilities(at_logits, at_bias, label, p)
-    gain, left = np.inf, np.inf
-    for _ in range(MOST_STEPS):
-        # the second derivative by each number alone
-        for n in range(classes):
-            for i in range(label.size):
-                room[n, i] = strength * p[n, i] * (1.0 - p[n, i])
-        fill_sums(room, curve_bias)
-        for n in range(classes):
-            curve_bias[n] = max(curve_bias[n], TINY)
-        if not gram:
-            product(room, squares, curve_weight)
-            for i in range(weights):
-                curvature[i] += 1.0
-        # the gradient, downhill
-        fill_residuals(p, label, strength, room)
-        fill_sums(room, down_bias)
-        if gram:
-            for i in range(weights):
-                down[i] = residual[i] - at[i]
-            product(down_weight, columns, down_logits)
-        else:
-            product(room, rows, down_weight)
-            add(down, -1.0, at, weights)
-            for i in range(both):
-                fresh[i] = down[i] / curvature[i]
-        previous, left = (
-            left,
-            remainder(dot(down[:weights], down[first:last]), down_bias, curve_bias, strength),
-        )
-        if left <= tolerance or (
-            gain <= 1e-15 * abs(value) and left > 0.5 * previous
-        ):  # or only rounding is left
-            break
-        # a step, by conjugate gradients; down becomes what it leaves of the gradient
-        size = dot(down[:weights], fresh[first:last]) + dot(down_bias, fresh_bias)
-        goal, slope, turn = size * min(0.1, size), 0.0, 0.0
-        for i in range(length):
-            step[i] = 0.0
-        for _ in range(MOST_INNER):
-            if not gram:
-                product(fresh_weight, columns, fresh_logits)
-            for i in range(length):
-                along[i] = fresh[i] + turn * along[i]
-            fill_changes(p, along_logits, along_bias, strength, mean, room)
-            fill_sums(room, bent_bias)
-            if gram:
-                for i in range(weights):
-                    bent[i] = residual[i] + along[i]
-            else:
-                product(room, rows, bent_weight)
-                add(bent, 1.0, along, weights)
-            curve = dot(bent[:weights], along[first:last]) + dot(bent_bias, along_bias)
-            if not (curve > 0.0 and size > 0.0):  # nothing is left but rounding
-                break
-            far = size / curve
-            slope += far * size
-            add(step, far, along, length)
-            add(down, -far, bent, both)
-            if gram:
-                product(down_weight, columns, down_logits)
-            else:
-                for i in range(both):
-                    fresh[i] = down[i] / curvature[i]
-            square = dot(down[:weights], down[first:last])
-            new = dot(down[:weights], fresh[first:last]) + dot(down_bias, fresh_bias)
-            if new <= goal or remainder(square, down_bias, curve_bias, strength) <= 0.2 * tolerance:
-                break
-            size, turn = new, new / size
-        # as far along it as pays: all the way, or half as far, and so on
-        old, share, value = value, 2.0, np.inf
-        for i in range(length):
-            before[i] = at[i]
-        while not value <= old - 1e-4 * share * slope + 1e-13 * abs(old):
-            share = 0.5 * share if share > 1e-9 else 0.0
-            for i in range(length):
-                at[i] = before[i] + share * step[i] if share > 0.0 else before[i]
-            loss = fill_probabilities(at_logits, at_bias, label, p)
-            value = strength * loss + 0.5 * dot(at[:weights], at[first:last])
-        gain = old - value
-    for i in range(weights):
-        given[i] = at[i]
-    for n in range(classes):
-        bias[n] = at_bias[n]
-    return left
+            weight_gradient[n, i] += weight[n, i] / problem.c
+    return loss + square / (2.0 * problem.c)
