@@ -282,7 +282,7 @@ def test_the_error_about_a_missing_package_names_the_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "safetensors", None)
-    message = r"safetensors is not installed; pip install 'callshot\[rivals\]'"
+    message = r"safetensors is not installed; pip install 'callshot\[baselines\]'"
     with pytest.raises(InputError, match=message):
         score_recurrent(*make_dataset())
 
