@@ -160,8 +160,9 @@ def _write_values(values: Frame, path: Path) -> None:
     counts = pl.col("value").list.len()
     indices = pl.int_ranges(counts, dtype=pl.Int64)
     samples = values.lazy().with_columns(index=indices)
-    rows = samples.explode("index", "value").select(*CURVE_KEY, "k", "index", "value")
-    rows.sink_parquet(path, compression="zstd", row_group_size=ROW_GROUP)
+    rows = samples.explode("index", "value")
+    ordered = rows.select(*CURVE_KEY, "k", "index", "value")
+    ordered.sink_parquet(path, compression="zstd", row_group_size=ROW_GROUP)
 
 
 def _read_values(path: Path) -> Frame:

@@ -190,8 +190,9 @@ def _describe_curves(evaluation: Evaluation, width: int) -> Iterator[Line]:
 
 def _join_blocks(heads: Sequence[Line], blocks: Sequence[Block]) -> Iterator[Line]:
     """Yield the lines of blocks side by side, each after its head and in the style of that."""
-    for (head, style), *cells in zip(heads, *blocks, strict=True):
-        line = "  ".join([head, *cells])
+    for head, *cells in zip(heads, *blocks, strict=True):
+        text, style = head
+        line = "  ".join([text, *cells])
         yield line.rstrip(), style
 
 

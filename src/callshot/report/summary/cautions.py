@@ -3,7 +3,7 @@
 import polars as pl
 
 from callshot.fewshot.crossover import MIN_SAMPLES
-from callshot.records import Evaluation
+from callshot.records import ClassCount, Evaluation
 from callshot.records.frames import unique_values
 from callshot.report.summary.context import SAMPLES, Context, Sentences, is_random
 from callshot.report.summary.encoders import ABOVE_CHANCE
@@ -63,14 +63,18 @@ def describe_cautions(context: Context) -> Sentences:
 
 def _describe_rarest(evaluation: Evaluation) -> Sentences:
     """Yield the class with the fewest queries, if those are few."""
-    counts = {count.label: sum(count.per_fold) for count in evaluation.eligible_classes}
-    fewest = min(counts.values())
+    rarest = min(evaluation.eligible_classes, key=_count_queries)
+    fewest = _count_queries(rarest)
     if fewest < FEW_QUERIES:
-        rarest = next(label for label, count in counts.items() if count == fewest)
+        label = rarest.label
         yield (
-            f"Caution: few queries, {evaluation.queries} in all and {fewest} of '{rarest}'; other "
+            f"Caution: few queries, {evaluation.queries} in all and {fewest} of '{label}'; other "
             "recordings may give other numbers."
         )
+
+
+def _count_queries(count: ClassCount) -> int:
+    return sum(count.per_fold)
 
 
 def describe_not_compared(context: Context) -> Sentences:

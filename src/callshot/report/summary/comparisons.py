@@ -200,8 +200,10 @@ def _compare_classifiers(context: Context) -> Iterator[tuple[str, Frame]]:
     `one_mean` and `other_mean` are the means of the classifier and of the centroid.
     """
     for values, reference in paired_values(context.results, context.spread):
-        if values["encoder"][0] == context.best:
-            yield values["classifier"][0], _compare_values(context, values, reference)
+        encoder, classifier = values.select("encoder", "classifier").row(0)
+        if encoder == context.best:
+            rows = _compare_values(context, values, reference)
+            yield classifier, rows
 
 
 def _compare_values(context: Context, values: Frame, reference: Frame) -> Frame:

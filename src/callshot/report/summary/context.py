@@ -53,7 +53,7 @@ class Context:
         shots = set(self.evaluation.curve["k"])
         most = min(FEW_SHOTS, self.evaluation.complete_shots)
         few = [k for k in shots if k <= most]
-        return max(few, default=min(shots))
+        return int(max(few, default=min(shots)))
 
     @cached_property
     def best(self) -> str:
@@ -78,8 +78,10 @@ class Context:
         """The points of encoders that are not random, or of all if there are no others."""
         curves = self.curves.filter(scoring="all")
         names = [name for name in self.evaluation.encoders if not is_random(name)]
-        candidates = curves.filter(pl.col("encoder").is_in(names))
-        return candidates if names else curves
+        if not names:
+            return curves
+        is_candidate = pl.col("encoder").is_in(names)
+        return curves.filter(is_candidate)
 
     def ranking(self, k: int) -> list[str]:
         """Return the candidates, the best at k first."""
