@@ -6,13 +6,13 @@ from callshot.fewshot.crossover import MIN_SAMPLES
 from callshot.records import ClassCount, Evaluation
 from callshot.records.frames import unique_values
 from callshot.report.summary.context import SAMPLES, Context, Sentences, is_random
-from callshot.report.summary.encoders import ABOVE_CHANCE
+from callshot.report.summary.encoders import ABOVE_CHANCE, CHANCE
 
 SMALL_COMPLETE = 10
 FEW_QUERIES = 10
 MOST_REASONS = 3
 RANDOM_ABOVE_CHANCE = (
-    "even the encoder {encoder} is above chance here (mAP {mean:.2f}, chance is {chance:.2f})"
+    "even the encoder {encoder} is above chance here (mAP {mean:.2f}, " + CHANCE + ")"
 )
 MEANINGS = {
     "shared": (

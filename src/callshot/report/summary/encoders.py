@@ -18,15 +18,14 @@ from callshot.report.summary.context import (
 ABOVE_CHANCE = pl.col("p01") > pl.col("chance")
 MEAN_ABOVE_CHANCE = pl.col("mean") > pl.col("chance")
 # What a point of a curve is, in words.
+CHANCE = "chance is {chance:.2f}"
 EXPECTATION = (
     "expect mAP between {p01:.2f} and {p99:.2f} from {encoder} "
     "({mean:.2f} on average; chance is {chance:.2f})"
 )
 MEAN = "{encoder} reaches mAP {mean:.2f} on average (chance is {chance:.2f})"
-MEAN_AND_CHANCE = "{encoder} reaches mAP {mean:.2f}, and chance is {chance:.2f}"
-INTERVAL = (
-    "{encoder} has a 98 % interval of mAP from {p01:.2f} to {p99:.2f}, and chance is {chance:.2f}"
-)
+MEAN_AND_CHANCE = "{encoder} reaches mAP {mean:.2f}, and " + CHANCE
+INTERVAL = "{encoder} has a 98 % interval of mAP from {p01:.2f} to {p99:.2f}, and " + CHANCE
 
 
 def describe_expectation(context: Context) -> Sentences:

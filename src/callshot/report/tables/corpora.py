@@ -13,8 +13,9 @@ Facts = dict[str, Fact]  # of one corpus, by the name of the row
 UNITS = {"h": 3600.0, "min": 60.0}
 FORMAT_ROWS = 4  # of the table of corpora; the others are its foot
 ANNOTATED_ROWS = 7  # of the table of segments; the others are its foot
+COMPLETE = "Complete to k"
 COMPLETE_NOTE = (
-    "Complete to k: the class can give k exemplars in every split, and no more in at least one."
+    COMPLETE + ": the class can give k exemplars in every split, and no more in at least one."
 )
 SEGMENT_NOTE = (
     "The eligible support exemplars include the common fold, which has no queries. The complete "
@@ -87,7 +88,7 @@ def class_table(results: CorpusResults) -> Table:
     categories = results.categories or {}
     classes = sorted(evaluation.classes, key=_class_order)
     excluded = len(evaluation.excluded_classes)
-    names = ["Call type", "Exemplars", "Complete to k"]
+    names = ["Call type", "Exemplars", COMPLETE]
     if excluded:
         names.append("Not evaluated because")
     rows = []
