@@ -18,7 +18,7 @@ from studies import CATEGORIES, make_corpus, replace_text, run_steps, write_stud
 
 TRAINING = '\n[baselines]\ntrain = ["logistic"]\nper_k = true\ndraws = 4\n'
 ALL_LABELS_STEPS = ["logistic here mfcc", "logistic here random"]
-PER_K_STEPS = ["logistic-shots here mfcc", "logistic-shots here random"]
+PER_K_STEPS = ["logistic-per-k here mfcc", "logistic-per-k here random"]
 TRAINING_STEPS = [*ALL_LABELS_STEPS, *PER_K_STEPS]
 EVALUATION_STEPS = ["evaluate here mfcc", "evaluate here random"]
 

@@ -65,3 +65,8 @@ class CorpusResults:
     others: Evaluation | None = None
     baselines: pl.DataFrame = field(default_factory=partial(empty_frame, frames.BASELINES))
     refinement: pl.DataFrame = field(default_factory=partial(empty_frame, frames.REFINEMENT))
+
+    @property
+    def corpus(self) -> str:
+        """The name of the corpus."""
+        return self.evaluation.corpus

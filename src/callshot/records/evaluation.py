@@ -9,7 +9,7 @@ import polars as pl
 
 from callshot.records import frames, notebook
 from callshot.records.embeddings import Embeddings, IntArray
-from callshot.records.frames import empty_frame
+from callshot.records.frames import empty_frame, unique_values
 from callshot.records.recordings import Segmentation
 
 
@@ -107,7 +107,22 @@ class Evaluation:
     @property
     def encoders(self) -> list[str]:
         """The names of the encoders, in the order of the curves."""
-        return self.curve["encoder"].unique(maintain_order=True).to_list()
+        return unique_values(self.curve, "encoder")
+
+    @property
+    def spreads(self) -> list[str]:
+        """The spreads, in the order of the curves."""
+        return unique_values(self.curve, "spread")
+
+    @property
+    def eligible_classes(self) -> list[ClassCount]:
+        """The classes that were evaluated."""
+        return [count for count in self.classes if count.eligible]
+
+    @property
+    def excluded_classes(self) -> list[ClassCount]:
+        """The classes that were not evaluated; each has a reason."""
+        return [count for count in self.classes if not count.eligible]
 
     def name_classifiers(self, reference: str) -> "Evaluation":
         """Return curves in which every classifier but the reference is named beside its encoder."""
@@ -145,9 +160,8 @@ class Evaluation:
         return notebook.plot_curves(self.curve, metric, spread, ax)
 
     def _describe(self) -> str:
-        classes = sum(count.eligible for count in self.classes)
         return (
-            f"{self.corpus}: {classes} classes, {self.queries} queries, "
+            f"{self.corpus}: {len(self.eligible_classes)} classes, {self.queries} queries, "
             f"{self.folds.count} folds, k* = {self.complete_shots}"
         )
 

@@ -12,7 +12,7 @@ k                   exemplars per class
 p01 … p99           percentiles over the samples of the spread
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ import polars as pl
 from callshot.records.embeddings import FloatArray, IntArray
 
 Schema = Mapping[str, Any]
+Frame = pl.DataFrame
+Shots = Sequence[int]
 
 CURVE_KEY: Schema = dict.fromkeys(
     ("corpus", "encoder", "classifier", "scoring", "metric", "spread"), pl.String
@@ -135,14 +137,14 @@ REFINEMENT: Schema = {
 }
 
 
-def empty_frame(schema: Schema) -> pl.DataFrame:
+def empty_frame(schema: Schema) -> Frame:
     """Return a frame without rows."""
     return pl.DataFrame(schema=dict(schema))
 
 
 def make_frame(
     schema: Schema, columns: Mapping[str, Any], constants: Mapping[str, Any] | None = None
-) -> pl.DataFrame:
+) -> Frame:
     """Return a frame of a schema from columns, and from values that are the same in every row."""
     literals = [pl.lit(value).alias(name) for name, value in (constants or {}).items()]
     frame = pl.DataFrame(columns).with_columns(literals)
@@ -150,7 +152,7 @@ def make_frame(
     return frame.select(casts)
 
 
-def concat_frames(frames: list[pl.DataFrame], schema: Schema) -> pl.DataFrame:
+def concat_frames(frames: list[Frame], schema: Schema) -> Frame:
     """Return the rows of several frames of one schema, in order; none is fine."""
     return pl.concat([empty_frame(schema), *frames])
 
@@ -162,7 +164,7 @@ def summarise_samples(samples: FloatArray) -> dict[str, list[float]]:
     return {"mean": [float(row.mean()) for row in samples], **columns}
 
 
-def values_frame(key: Mapping[str, str], k: IntArray, samples: FloatArray) -> pl.DataFrame:
+def values_frame(key: Mapping[str, str], k: IntArray, samples: FloatArray) -> Frame:
     """Return the samples (shots, samples) of one curve as rows of the VALUES schema.
 
     >>> key = {name: name for name in CURVE_KEY}
@@ -174,12 +176,17 @@ def values_frame(key: Mapping[str, str], k: IntArray, samples: FloatArray) -> pl
     return make_frame(VALUES, {"k": k, "value": series}, key)
 
 
-def split_curves(values: pl.DataFrame) -> list[pl.DataFrame]:
+def unique_values(frame: Frame, column: str) -> list[Any]:
+    """Return the different values of a column, in the order of the frame."""
+    return frame[column].unique(maintain_order=True).to_list()
+
+
+def split_curves(values: Frame) -> list[Frame]:
     """Return the rows of each curve, in the order of the frame."""
     return values.partition_by(list(CURVE_KEY), maintain_order=True)
 
 
-def value_matrix(values: pl.DataFrame) -> FloatArray:
+def value_matrix(values: Frame) -> FloatArray:
     """Return the samples of one curve, (shots, samples), from its rows of the VALUES schema."""
     samples = values["value"].explode().to_numpy()
     return np.asarray(samples, np.float64).reshape(len(values), -1)

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-import polars as pl
 from rich.console import Console
 from rich.table import Table
 
 from callshot.errors import printable
+from callshot.records.frames import Frame
 
 METRIC_NAMES = {"map": "mAP", "auroc": "AUROC"}
 # By the labels of the baseline: which curve passes which, and the words before the k of means.
@@ -16,7 +16,7 @@ EVENTS = {
 }
 
 
-def show_baselines(baselines: pl.DataFrame, console: Console) -> None:
+def show_baselines(baselines: Frame, console: Console) -> None:
     """Print the scores of each baseline, a row for each encoder and scoring."""
     if baselines.is_empty():
         return
@@ -24,14 +24,18 @@ def show_baselines(baselines: pl.DataFrame, console: Console) -> None:
     headings = ["baseline", "encoder", "scoring", *METRIC_NAMES.values(), "how"]
     table = Table(*headings, box=None, pad_edge=False, header_style="dim")
     for rows in baselines.partition_by(key, maintain_order=True):
-        row = list(rows.select(key).row(0))
         values = dict(rows.select("metric", "value").iter_rows())
-        row += [f"{values[metric]:.3f}" if metric in values else "" for metric in METRIC_NAMES]
-        table.add_row(*map(printable, [*row, rows["how"][-1]]))
+        scores = {metric: f"{value:.3f}" for metric, value in values.items()}
+        row = [
+            *rows.select(key).row(0),
+            *(scores.get(metric, "") for metric in METRIC_NAMES),
+            rows["how"][-1],
+        ]
+        table.add_row(*map(printable, row))
     console.print(table, markup=False, highlight=False)
 
 
-def show_crossovers(crossovers: pl.DataFrame, console: Console) -> None:
+def show_crossovers(crossovers: Frame, console: Console) -> None:
     """Print where curves of mAP cross, a line for each."""
     for row in crossovers.filter(metric="map").iter_rows(named=True):
         line = printable(describe_crossover(row))

@@ -10,7 +10,7 @@ import polars as pl
 
 from callshot.fewshot.classifiers import CLASSIFIERS
 from callshot.records import CorpusResults, Evaluation
-from callshot.records.frames import split_curves
+from callshot.records.frames import Frame, split_curves
 
 NAMES = {"cl2n": "CL2N", "logistic": "logistic at k"}
 DESCRIPTIONS = {"logistic": "logistic regression, trained on the same k exemplars of every class"}
@@ -54,14 +54,14 @@ def main_spread(evaluation: Evaluation) -> str:
     return "shared" if "shared" in spreads else str(spreads[0])
 
 
-def all_curves(results: CorpusResults) -> pl.DataFrame:
+def all_curves(results: CorpusResults) -> Frame:
     """Return the curves of every classifier, those of the reference first."""
     if results.others is None:
         return results.evaluation.curve
     return pl.concat([results.evaluation.curve, results.others.curve])
 
 
-def all_values(results: CorpusResults) -> pl.DataFrame:
+def all_values(results: CorpusResults) -> Frame:
     """Return the samples of every classifier, those of the reference first."""
     if results.others is None:
         return results.evaluation.values
@@ -77,12 +77,13 @@ def list_classifiers(results: CorpusResults) -> list[str]:
 def sample_counts(results: CorpusResults, spread: str) -> dict[str, int]:
     """Return how many samples of a spread each classifier has."""
     rows = all_values(results).filter(spread=spread)
-    return dict(rows.select("classifier", pl.col("value").list.len()).iter_rows())
+    counts = rows["value"].list.len()
+    return dict(zip(rows["classifier"], counts, strict=True))
 
 
 def paired_values(
     results: CorpusResults, spread: str, metric: str = "map", scoring: str = "all"
-) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+) -> Iterator[tuple[Frame, Frame]]:
     """Yield the samples of every other classifier, and the reference's with the same encoder."""
     if results.others is None:
         return

@@ -16,6 +16,7 @@ from callshot.records import (
     Call,
     ClassCount,
     DurationStats,
+    Folds,
     Inspection,
     Recording,
     Reject,
@@ -23,6 +24,9 @@ from callshot.records import (
     Segmentation,
 )
 from callshot.report.terminal import make_table, print_lines
+
+Classes = Sequence[ClassCount]
+Rejects = Sequence[Reject]
 
 MOST_LABELS = 40
 MOST_REASONS = 8
@@ -39,11 +43,7 @@ def show_segmentation(
     next_step: str = "",
 ) -> None:
     """Print the sources, durations and labels of a corpus, and its rejects with reasons."""
-    _show_sources(segmentation, console)
-    _show_durations(segmentation, console)
-    _show_labels(segmentation, console)
-    _show_rejects(segmentation.rejects, console)
-    _show_skipped_files(segmentation.skipped_files, console)
+    _show_corpus(segmentation, console)
     _show_notes(segmentation.notes, console)
     print_lines(console, [next_step])
 
@@ -58,21 +58,28 @@ def show_inspection(inspection: Inspection, console: Console, next_step: str = "
         )
         print_lines(console, [note], style="yellow")
     _show_audio(segmentation, console)
-    _show_sources(segmentation, console)
-    _show_durations(segmentation, console)
-    _show_labels(segmentation, console, inspection.classes)
-    _show_rejects(segmentation.rejects, console)
-    _show_skipped_files(segmentation.skipped_files, console)
+    _show_corpus(segmentation, console, inspection.classes)
     print_lines(console, _describe_folds(inspection), style="bold")
     _show_notes(segmentation.notes, console)
     print_lines(console, [next_step])
 
 
+def _show_corpus(
+    segmentation: Segmentation,
+    console: Console,
+    classes: Classes = (),
+) -> None:
+    _show_sources(segmentation, console)
+    _show_durations(segmentation, console)
+    _show_labels(segmentation, console, classes)
+    _show_rejects(segmentation.rejects, console)
+    _show_skipped_files(segmentation.skipped_files, console)
+
+
 def _show_notes(notes: Sequence[str], console: Console) -> None:
-    shown = notes[:MOST_NOTES]
-    rest = len(notes) - len(shown)
-    print_lines(console, [f"note: {note}" for note in shown], style="yellow")
-    _show_rest(console, rest, "and {} more notes")
+    lines = [f"note: {note}" for note in notes[:MOST_NOTES]]
+    print_lines(console, lines, style="yellow")
+    _show_rest(console, len(notes) - MOST_NOTES, "and {} more notes")
 
 
 def _show_rest(console: Console, count: int, text: str) -> None:
@@ -81,13 +88,15 @@ def _show_rest(console: Console, count: int, text: str) -> None:
 
 
 def _show_audio(segmentation: Segmentation, console: Console) -> None:
-    formats = Counter(
-        f"{recording.kind} at {recording.rate_hz:g} Hz, {_plural(recording.channels, 'channel')}"
-        for recording in segmentation.recordings
-    )
+    formats = Counter(map(_describe_format, segmentation.recordings))
     counts = [f"{count} {name}" for name, count in formats.most_common()]
     audio = "; ".join(counts) or "no readable files"
     print_lines(console, [f"audio: {audio}"])
+
+
+def _describe_format(recording: Recording) -> str:
+    channels = _plural(recording.channels, "channel")
+    return f"{recording.kind} at {recording.rate_hz:g} Hz, {channels}"
 
 
 def _show_sources(segmentation: Segmentation, console: Console) -> None:
@@ -95,24 +104,21 @@ def _show_sources(segmentation: Segmentation, console: Console) -> None:
         noun = "folder" if name == "folders" else "file"
         line = f"annotations: {name} in {_plural(count, noun)}, as {reason}"
         print_lines(console, [line])
+    print_lines(console, [_describe_counts(segmentation)], style="bold")
+
+
+def _describe_counts(segmentation: Segmentation) -> str:
     annotated = len(_annotated_recordings(segmentation))
     recordings = _plural(len(segmentation.recordings), "recording")
     annotations = _plural(segmentation.annotation_count, "annotation")
     segments = _plural(len(segmentation.segments), "segment")
     rejects = _plural(len(segmentation.rejects), "reject")
-    print_lines(
-        console,
-        [f"{annotated} of {recordings} annotated; {annotations} read: {segments}, {rejects}"],
-        style="bold",
-    )
+    return f"{annotated} of {recordings} annotated; {annotations} read: {segments}, {rejects}"
 
 
 def _annotated_recordings(segmentation: Segmentation) -> list[Recording]:
-    return [
-        recording
-        for recording in segmentation.recordings
-        if recording.path in segmentation.annotated
-    ]
+    annotated = segmentation.annotated
+    return [recording for recording in segmentation.recordings if recording.path in annotated]
 
 
 def _plural(count: int, noun: str) -> str:
@@ -155,7 +161,8 @@ def _format_durations(durations: DurationStats) -> list[str]:
         durations.longest_s,
         durations.deviation_s,
     )
-    return [_format_total(durations.total_s), *(f"{value:.2f} s" for value in values)]
+    total = _format_total(durations.total_s)
+    return [total, *(f"{value:.2f} s" for value in values)]
 
 
 def _format_total(seconds: float) -> str:
@@ -170,11 +177,7 @@ def _format_total(seconds: float) -> str:
     return f"{seconds:.1f} s"
 
 
-def _show_labels(
-    segmentation: Segmentation,
-    console: Console,
-    classes: Sequence[ClassCount] = (),
-) -> None:
+def _show_labels(segmentation: Segmentation, console: Console, classes: Classes) -> None:
     """Print a row for each label, most segments first; with `classes`, whether it is eligible."""
     calls = Counter(call.label for call in segmentation.calls)
     counts = Counter(segment.label for segment in segmentation.segments)
@@ -182,21 +185,19 @@ def _show_labels(
     most = max(counts.values(), default=1)
     eligibility = {count.label: _describe_class(count) for count in classes}
     columns = _choose_columns(console, classes)
+    label_length = 40 if "" in columns else 24
     table = make_table(*columns)
     for label in labels[:MOST_LABELS]:
         bar_length = round(BAR_LENGTH * counts[label] / most)
-        cells = {
-            "label": _crop(label, 40 if "" in columns else 24),
-            "calls": str(calls[label]),
-            "": "━" * bar_length,
-            "eligible": eligibility.get(label, "no: no segments"),
-            **_segment_cells(segmentation.segments, label),
-        }
+        cells = _segment_cells(segmentation.segments, label)
+        cells["label"] = _crop(label, label_length)
+        cells["calls"] = str(calls[label])
+        cells[""] = "━" * bar_length
+        cells["eligible"] = eligibility.get(label, "no: no segments")
         row = [Text(cells[column]) for column in columns]
         table.add_row(*row)
     _print_table(table, console)
-    rest = len(labels) - MOST_LABELS
-    _show_rest(console, rest, "and {} more labels")
+    _show_rest(console, len(labels) - MOST_LABELS, "and {} more labels")
 
 
 def _describe_class(count: ClassCount) -> str:
@@ -205,7 +206,7 @@ def _describe_class(count: ClassCount) -> str:
     return f"no: {count.reason}"
 
 
-def _choose_columns(console: Console, classes: Sequence[ClassCount]) -> list[str]:
+def _choose_columns(console: Console, classes: Classes) -> list[str]:
     """Return the columns of the table of labels for which there is room; "" is a bar."""
     columns = ["label", "calls", "segments", "recordings"]
     if not console.is_terminal or console.width >= WIDE_TERMINAL:
@@ -236,24 +237,29 @@ def _crop(text: str, length: int) -> str:
     return printable(text)
 
 
-def _show_rejects(rejects: Sequence[Reject], console: Console) -> None:
+def _show_rejects(rejects: Rejects, console: Console) -> None:
     """Print each reason with its count, and the place of the first reject for it."""
     if not rejects:
         return
     count = _plural(len(rejects), "annotation")
     print_lines(console, [f"rejects: {count}; the first of each reason:"])
-    by_reason: dict[str, list[Reject]] = defaultdict(list)
-    for reject in rejects:
-        by_reason[_general_reason(reject.reason)].append(reject)
-    groups = sorted(by_reason.values(), key=len, reverse=True)
-    for group in groups[:MOST_REASONS]:
-        line = _describe_rejects(group)
-        print_lines(console, [line], style="dim")
+    groups = _group_rejects(rejects)
+    lines = map(_describe_rejects, groups[:MOST_REASONS])
+    print_lines(console, lines, style="dim")
     rest = "  and {} more reasons; segment lists all in rejects.csv"
     _show_rest(console, len(groups) - MOST_REASONS, rest)
 
 
-def _describe_rejects(rejects: Sequence[Reject]) -> str:
+def _group_rejects(rejects: Rejects) -> list[list[Reject]]:
+    """Return the rejects of each reason, the most frequent reason first."""
+    by_reason = defaultdict(list)
+    for reject in rejects:
+        reason = _general_reason(reject.reason)
+        by_reason[reason].append(reject)
+    return sorted(by_reason.values(), key=len, reverse=True)
+
+
+def _describe_rejects(rejects: Rejects) -> str:
     first = rejects[0]
     place = first.file
     if first.row is not None:
@@ -262,36 +268,38 @@ def _describe_rejects(rejects: Sequence[Reject]) -> str:
     return f"  {len(rejects):5d}  {reason}  ({place})"
 
 
-def _show_skipped_files(files: Sequence[Reject], console: Console) -> None:
+def _show_skipped_files(files: Rejects, console: Console) -> None:
     if not files:
         return
     count = _plural(len(files), "file")
     print_lines(console, [f"left out: {count}"])
-    for skipped in files[:MOST_FILES]:
-        line = f"  {skipped.file}: {skipped.reason}"
-        print_lines(console, [line], style="dim")
+    lines = [f"  {skipped.file}: {skipped.reason}" for skipped in files[:MOST_FILES]]
+    print_lines(console, lines, style="dim")
     rest = "  and {} more; segment lists them in rejects.csv"
     _show_rest(console, len(files) - MOST_FILES, rest)
 
 
 def _general_reason(reason: str) -> str:
     """Return a reason without the values of a row: its first words without digits and quotes."""
-    return " ".join(word for word in reason.split()[:12] if word.isalpha())
+    first_words = reason.split()[:12]
+    return " ".join(filter(str.isalpha, first_words))
 
 
 def _describe_folds(inspection: Inspection) -> Iterator[str]:
     counts = [f"{folds}: {labels}" for folds, labels in inspection.possible.items()]
-    if not counts:
-        yield "too few recordings for folds"
-    else:
+    if counts:
         yield f"labels in enough recordings, by number of folds: {', '.join(counts)}"
-    folds = inspection.folds
-    if folds is None:
-        return
+    else:
+        yield "too few recordings for folds"
+    if inspection.folds is not None:
+        yield _describe_eligible(inspection, inspection.folds)
+
+
+def _describe_eligible(inspection: Inspection, folds: Folds) -> str:
     eligible = [count for count in inspection.classes if count.eligible]
     queries = sum(sum(count.per_fold) for count in eligible)
     labels = _plural(len(inspection.classes), "label")
-    yield (
+    return (
         f"with {folds.count} folds ({folds.proof}): "
         f"{len(eligible)} of {labels} can be evaluated, "
         f"with {queries} queries and up to k* = {inspection.complete_shots} examples of each"
@@ -302,13 +310,9 @@ def _print_table(table: Table, console: Console) -> None:
     """Print a table; a file or a pipe has as much room as it needs."""
     output = console
     if not console.is_terminal:
-        output = Console(
-            file=console.file,
-            width=240,
-            no_color=True,
-        )
+        output = Console(file=console.file, width=240, no_color=True)
     with output.capture() as captured:
         output.print(table)
-    text = captured.get()
-    lines = [line.rstrip() for line in text.splitlines()]
-    console.file.write("\n".join(["", *lines, "", ""]))
+    lines = [line.rstrip() for line in captured.get().splitlines()]
+    text = "\n".join(lines)
+    console.file.write(f"\n{text}\n\n")

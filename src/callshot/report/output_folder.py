@@ -36,6 +36,7 @@ ADVICE = {
     errno.EDQUOT: "the disk quota is used up; free some space or choose another folder",
 }
 
+Facts = Mapping[str, Any]
 Checksums = dict[str, str]
 """The sha256 of files, by their names relative to the output folder."""
 
@@ -90,7 +91,7 @@ class OutputFolder:
     def write(
         self,
         make_files: Callable[[Path], Sequence[str]],
-        provenance: Mapping[str, Any],
+        provenance: Facts,
     ) -> list[Path]:
         """Make all files and replace the earlier set; after an error the earlier set is unchanged.
 
@@ -111,13 +112,14 @@ class OutputFolder:
             self._replace(new, written)
         return [self.folder / name for name in new]
 
-    def _write_provenance(self, provenance: Mapping[str, Any], files: Checksums) -> str:
+    def _write_provenance(self, provenance: Facts, files: Checksums) -> str:
         content: dict[str, Any] = {**provenance, "files": files}
         if self.mark:
             content["set"] = self.mark
-        text = json.dumps(content, sort_keys=True, indent=2, ensure_ascii=False) + "\n"
+        text = json.dumps(content, sort_keys=True, indent=2, ensure_ascii=False)
+        encoded = f"{text}\n".encode("utf-8", "backslashreplace")  # half surrogates, as in JSON
         path = self.path / self.provenance_name
-        path.write_bytes(text.encode("utf-8", "backslashreplace"))  # half surrogates, as in JSON
+        path.write_bytes(encoded)
         checksum = _sync_and_hash(path)
         sync_folder(self.path)
         return checksum
@@ -128,14 +130,16 @@ class OutputFolder:
         copies: Checksums = {}
         for name, checksum in written.items():
             is_edited = _hash(self.folder / name) != checksum
-            if is_edited and name in new:
+            if is_edited and name not in new:
+                continue
+            if is_edited:
                 copies |= self._copy_file(name)
-            if name in new or not is_edited:
-                earlier.append(name)
+            earlier.append(name)
         staged = copies | new
         try:
+            earlier_folder = self.path / EARLIER
             for name in earlier:
-                _move(self.folder / name, self.path / EARLIER / name)
+                _move(self.folder / name, earlier_folder / name)
             self._remove_empty_folders(earlier)
             for name in staged:
                 if name == self.provenance_name:  # the last one

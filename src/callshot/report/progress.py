@@ -47,7 +47,8 @@ def _show_bar(console: Console, first: str) -> Iterator[Progress]:
         task = bar.add_task(first, total=1.0)
 
         def progress(share: float, name: str) -> None:
-            bar.update(task, advance=share, description=escape(printable(name)))
+            description = escape(printable(name))
+            bar.update(task, advance=share, description=description)
 
         yield progress
 

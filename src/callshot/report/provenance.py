@@ -6,31 +6,30 @@ from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
 
-import polars as pl
-
 from callshot.fewshot.protocol import Protocol
 from callshot.records import ClassCount, CorpusStats, Evaluation, Folds, Segmentation
+from callshot.records.frames import Frame
 from callshot.version import __version__
 
 Facts = dict[str, Any]
+Options = Mapping[str, Any]
 
 
 def describe_evaluation(
     evaluation: Evaluation,
     protocol: Protocol,
     files: Sequence[Mapping[str, Any]],
-    options: Mapping[str, Any],
+    options: Options,
 ) -> Facts:
     """Return everything that is needed to reproduce and audit a run."""
     folds = evaluation.folds
     rejects = [
         {"label": count.label, "segments": count.exemplars, "reason": count.reason}
-        for count in evaluation.classes
-        if not count.eligible
+        for count in evaluation.excluded_classes
     ]
     return {
         "corpus": evaluation.corpus,
-        "classes": len(evaluation.classes) - len(rejects),
+        "classes": len(evaluation.eligible_classes),
         "queries": evaluation.queries,
         "complete_shots": evaluation.complete_shots,
         "folds": {"count": folds.count, "origin": folds.origin, "proof": folds.proof},
@@ -47,7 +46,7 @@ def describe_evaluation(
 def describe_segmentation(
     segmentation: Segmentation,
     stats: CorpusStats,
-    options: Mapping[str, Any],
+    options: Options,
 ) -> Facts:
     """Return the sources, options and statistics of segments, and the counts of rejects."""
     sources = [
@@ -95,7 +94,7 @@ def _describe_machine(*packages: str) -> Facts:
     }
 
 
-def _describe_ties(ties: pl.DataFrame) -> list[Facts]:
+def _describe_ties(ties: Frame) -> list[Facts]:
     """Sum the ties of each encoder and spread; the largest share names its class and k."""
     entries = []
     for _, rows in ties.group_by(["encoder", "spread"], maintain_order=True):

@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from callshot.errors import InputError
 from callshot.files import sha256_file
 from callshot.records import ClassCount, Embeddings, Evaluation, Folds, IntArray
 from callshot.records import frames as schemas
-from callshot.records.frames import CURVE_KEY, Schema
+from callshot.records.frames import CURVE_KEY, Frame, Schema
 from callshot.report.output_folder import OutputFolder, open_output_folder
 
 DrawFigures = Callable[[Evaluation, Path], Sequence[Path]]
@@ -57,38 +57,43 @@ RESULT_FILES = (
     "confusion.csv",
     "ties.csv",
 )
+FACTS = ("corpus", "complete_shots", "queries", "notes")
+FOLD_FACTS = ("count", "origin", "proof")
 FIGURE_FILES = ("sweep.pdf", "sweep.png")
 
 
-def write_frame(frame: pl.DataFrame, path: Path) -> None:
+def write_frame(frame: Frame, path: Path) -> None:
     """Write a frame as CSV; numbers are written in full, and read back as the same numbers."""
     frame.write_csv(path)
 
 
-def read_frame(path: Path, schema: Schema) -> pl.DataFrame:
+def read_frame(path: Path, schema: Schema) -> Frame:
     """Read a CSV file that `write_frame` wrote; check its columns and types."""
     try:
         frame = pl.read_csv(path, infer_schema=False, glob=False)
     except (OSError, pl.exceptions.PolarsError) as error:
-        reason = str(error).partition("\n")[0]
-        raise InputError(f"{path}: cannot be read ({reason}); create it again") from None
+        raise _frame_error(path, f"cannot be read ({_first_line(error)})") from None
     if frame.columns != list(schema):
         wanted = ", ".join(schema)
-        raise InputError(
-            f"{path}: expected the columns {wanted}, got {', '.join(frame.columns)}; "
-            "create it again"
-        )
+        columns = ", ".join(frame.columns)
+        raise _frame_error(path, f"expected the columns {wanted}, got {columns}")
     try:
         parsed = frame.select(_parse_column(name, dtype) for name, dtype in schema.items())
     except pl.exceptions.PolarsError as error:
-        reason = str(error).partition("\n")[0]
-        raise InputError(f"{path}: has been changed ({reason}); create it again") from None
+        raise _frame_error(path, f"has been changed ({_first_line(error)})") from None
     for column in parsed.select(pl.selectors.float()):
         if column.has_nulls():
-            raise InputError(
-                f"{path}: has been changed (column {column.name} has an empty cell); create it again"
-            )
+            reason = f"column {column.name} has an empty cell"
+            raise _frame_error(path, f"has been changed ({reason})")
     return parsed
+
+
+def _frame_error(path: Path, reason: str) -> InputError:
+    return InputError(f"{path}: {reason}; create it again")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
 
 
 def _parse_column(name: str, dtype: Any) -> pl.Expr:
@@ -111,12 +116,18 @@ def write_results(
     provenance: Mapping[str, Any],
     draw: DrawFigures | None = None,
 ) -> list[Path]:
-    """Write the files of an evaluation, all or none; `draw` makes figures, by a path without suffix."""
+    """Write the files of an evaluation, all or none.
+
+    `draw` makes figures, by a path without suffix.
+    """
 
     def make(folder: Path) -> list[str]:
-        figures = [] if draw is None else draw(evaluation, folder / "sweep")
+        names = list(RESULT_FILES)
+        if draw is not None:
+            figures = draw(evaluation, folder / "sweep")
+            names += [path.name for path in figures]
         write_evaluation(evaluation, folder)
-        return [*RESULT_FILES, *(path.name for path in figures)]
+        return names
 
     return output.write(make, provenance)
 
@@ -126,10 +137,12 @@ def write_evaluation(evaluation: Evaluation, folder: Path) -> None:
     for name in RESULT_FRAMES:
         write_frame(getattr(evaluation, name), folder / f"{name}.csv")
     evaluation.curve.write_parquet(
-        folder / "curve.parquet", compression="zstd", row_group_size=ROW_GROUP
+        folder / "curve.parquet",
+        compression="zstd",
+        row_group_size=ROW_GROUP,
     )
     _write_values(evaluation.values, folder / "values.parquet")
-    classes = pl.DataFrame([asdict(count) for count in evaluation.classes])
+    classes = pl.DataFrame(evaluation.classes)
     write_frame(classes.select(list(CLASSES)), folder / "classes.csv")
     write_folds(evaluation.segments, evaluation.folds, folder / "folds.csv")
 
@@ -137,20 +150,21 @@ def write_evaluation(evaluation: Evaluation, folder: Path) -> None:
 def write_folds(table: Embeddings, folds: Folds, path: Path) -> str:
     """Write `folds.csv`; return its name."""
     columns = (table.segment, table.recording, table.label, folds.fold)
-    write_frame(pl.DataFrame(dict(zip(FOLDS, columns, strict=True)), schema=dict(FOLDS)), path)
+    named_columns = dict(zip(FOLDS, columns, strict=True))
+    write_frame(pl.DataFrame(named_columns, schema=dict(FOLDS)), path)
     return path.name
 
 
-def _write_values(values: pl.DataFrame, path: Path) -> None:
+def _write_values(values: Frame, path: Path) -> None:
     """Write one row per sample, streaming: all the key columns at once would fill the memory."""
-    samples = values.lazy().with_columns(
-        index=pl.int_ranges(pl.col("value").list.len(), dtype=pl.Int64)
-    )
+    counts = pl.col("value").list.len()
+    indices = pl.int_ranges(counts, dtype=pl.Int64)
+    samples = values.lazy().with_columns(index=indices)
     rows = samples.explode("index", "value").select(*CURVE_KEY, "k", "index", "value")
     rows.sink_parquet(path, compression="zstd", row_group_size=ROW_GROUP)
 
 
-def _read_values(path: Path) -> pl.DataFrame:
+def _read_values(path: Path) -> Frame:
     rows = pl.scan_parquet(path, glob=False)
     grouped = rows.group_by(*CURVE_KEY, "k", maintain_order=True).agg("value")
     return grouped.select(list(schemas.VALUES)).collect()
@@ -167,10 +181,11 @@ def read_results(folder: Path) -> Evaluation:
         If the folder has no results, or files have changed since they were written.
     """
     facts = _read_provenance(folder)
-    tables: dict[str, Any] = {
-        name: read_frame(folder / f"{name}.csv", schema) for name, schema in RESULT_FRAMES.items()
-    }
-    segments, fold = _read_folds(folder / "folds.csv", tables["curve"]["encoder"][0])
+    tables: dict[str, Any] = {}
+    for name, schema in RESULT_FRAMES.items():
+        tables[name] = read_frame(folder / f"{name}.csv", schema)
+    encoder = tables["curve"]["encoder"][0]
+    segments, fold = _read_folds(folder / "folds.csv", encoder)
     folds = Folds(fold, **facts.pop("folds"))
     return Evaluation(
         **facts,
@@ -193,18 +208,26 @@ def merge_results(evaluations: Sequence[Evaluation]) -> Evaluation:
     if not evaluations:
         raise InputError("no evaluation was given")
     first = evaluations[0]
-    for other in evaluations[1:]:
-        _check_same_task(first, other)
-    encoders = Counter(name for evaluation in evaluations for name in evaluation.encoders)
-    repeated = [name for name, count in encoders.items() if count > 1]
-    if repeated:
+    encoders: list[str] = []
+    notes: list[str] = []
+    for evaluation in evaluations:
+        _check_same_task(first, evaluation)
+        encoders += evaluation.encoders
+        notes += evaluation.notes
+    _check_unique(first.corpus, encoders)
+    tables = {}
+    for name in (*RESULT_FRAMES, "values"):
+        frames = [getattr(evaluation, name) for evaluation in evaluations]
+        tables[name] = pl.concat(frames)
+    return replace(first, **tables, notes=list(dict.fromkeys(notes)))
+
+
+def _check_unique(corpus: str, encoders: Sequence[str]) -> None:
+    name, count = Counter(encoders).most_common(1)[0]
+    if count > 1:
         raise InputError(
-            f"{first.corpus}: encoder '{repeated[0]}' is in two evaluations; merge each encoder once"
+            f"{corpus}: encoder '{name}' is in two evaluations; merge each encoder once"
         )
-    names = (*RESULT_FRAMES, "values")
-    tables = {name: pl.concat([getattr(e, name) for e in evaluations]) for name in names}
-    notes = list(dict.fromkeys(note for e in evaluations for note in e.notes))
-    return replace(first, **tables, notes=notes)
 
 
 def _check_same_task(first: Evaluation, other: Evaluation) -> None:
@@ -240,10 +263,10 @@ def _read_provenance(folder: Path) -> dict[str, Any]:
     """Return the facts in provenance.json, after a check that the files are still the same."""
     path = folder / PROVENANCE
     try:
-        provenance: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        names = ("corpus", "complete_shots", "queries", "notes")
-        facts = {name: provenance[name] for name in names}
-        facts["folds"] = {name: provenance["folds"][name] for name in ("count", "origin", "proof")}
+        provenance = json.loads(path.read_text(encoding="utf-8"))
+        facts = {name: provenance[name] for name in FACTS}
+        folds = provenance["folds"]
+        facts["folds"] = {name: folds[name] for name in FOLD_FACTS}
         listed = provenance["files"]
         checksums = {name: listed[name] for name in RESULT_FILES}
         checksums |= {name: listed[name] for name in FIGURE_FILES if name in listed}
@@ -274,10 +297,15 @@ def _check_unchanged(path: Path, checksum: str) -> None:
 def _read_folds(path: Path, encoder: str) -> tuple[Embeddings, IntArray]:
     """Return the segments, without vectors, and the fold of each."""
     rows = read_frame(path, FOLDS)
-    names = ("segment", "recording", "label")
-    columns: dict[str, Any] = {name: rows[name].to_list() for name in names}
-    vectors = np.zeros((len(rows), 1))
-    table = Embeddings(encoder, vectors, **columns, labels=[()] * len(rows), source=str(path))
+    table = Embeddings(
+        encoder,
+        np.zeros((len(rows), 1)),
+        segment=rows["segment"].to_list(),
+        recording=rows["recording"].to_list(),
+        label=rows["label"].to_list(),
+        labels=[()] * len(rows),
+        source=str(path),
+    )
     return table, rows["fold"].to_numpy()
 
 
@@ -285,6 +313,7 @@ def _read_classes(path: Path, labels: Sequence[str], folds: Folds) -> list[Class
     exemplars = Counter(zip(labels, folds.fold.tolist(), strict=True))
     classes = []
     for row in read_frame(path, CLASSES).iter_rows(named=True):
-        per_fold = tuple(exemplars[row["label"], fold] for fold in range(folds.count))
-        classes.append(ClassCount(**row, per_fold=per_fold))
+        label = row["label"]
+        per_fold = [exemplars[label, fold] for fold in range(folds.count)]
+        classes.append(ClassCount(**row, per_fold=tuple(per_fold)))
     return classes

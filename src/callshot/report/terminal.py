@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-import polars as pl
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
@@ -10,6 +9,7 @@ from rich.text import Text
 
 from callshot.errors import printable
 from callshot.records import EncoderStatus, Evaluation
+from callshot.records.frames import Frame, Shots, unique_values
 
 SPREAD_NOTES = {
     "per-query": "over bootstrap samples",
@@ -25,6 +25,8 @@ ASCII = str.maketrans("⋆–…", "*-.")
 
 Line = tuple[str, str]  # text and style
 Block = list[str]  # lines of equal width, from the heading down to chance
+
+EMPTY_LINE = ("", "")
 
 
 def print_lines(console: Console, lines: Iterable[str], style: str = "") -> None:
@@ -95,7 +97,8 @@ def _describe_needs(encoder: EncoderStatus) -> str:
 def show_evaluation(evaluation: Evaluation, console: Console) -> None:
     """Print an evaluation, in ASCII if the terminal has no other characters."""
     needs_ascii = _needs_ascii(console)
-    for line, style in _describe_evaluation(evaluation, max(console.width, NARROWEST)):
+    width = max(console.width, NARROWEST)
+    for line, style in _describe_evaluation(evaluation, width):
         text = Text(line, style)
         if needs_ascii:
             encoded = line.translate(ASCII).encode(console.encoding, "replace")
@@ -112,15 +115,7 @@ def _needs_ascii(console: Console) -> bool:
 
 
 def _describe_evaluation(evaluation: Evaluation, width: int) -> Iterator[Line]:
-    folds = evaluation.folds
-    classes = sum(count.eligible for count in evaluation.classes)
-    headline = (
-        f"{evaluation.corpus}: {classes} classes, {evaluation.queries} queries, "
-        f"{folds.count} folds {folds.origin}"
-    )
-    if folds.origin == "built":
-        headline += f" ({folds.proof})"
-    yield printable(f"{headline}, k* = {evaluation.complete_shots}"), "bold"
+    yield printable(_headline(evaluation)), "bold"
     for line in _describe_ineligible(evaluation):
         yield printable(line), "dim"
     yield from _describe_curves(evaluation, width)
@@ -128,19 +123,39 @@ def _describe_evaluation(evaluation: Evaluation, width: int) -> Iterator[Line]:
         yield printable(f"note: {note}"), "yellow"
 
 
+def _headline(evaluation: Evaluation) -> str:
+    folds = evaluation.folds
+    classes = len(evaluation.eligible_classes)
+    headline = (
+        f"{evaluation.corpus}: {classes} classes, {evaluation.queries} queries, "
+        f"{folds.count} folds {folds.origin}"
+    )
+    if folds.origin == "built":
+        headline += f" ({folds.proof})"
+    return f"{headline}, k* = {evaluation.complete_shots}"
+
+
 def _describe_ineligible(evaluation: Evaluation) -> Iterator[str]:
-    classes = evaluation.classes
-    ineligible = [count for count in classes if not count.eligible]
-    rest = len(ineligible) - MOST_REASONS
+    ineligible = evaluation.excluded_classes
     if ineligible:
-        yield f"not eligible: {len(ineligible)} of {len(classes)} classes"
+        yield f"not eligible: {len(ineligible)} of {len(evaluation.classes)} classes"
     for count in ineligible[:MOST_REASONS]:
         yield f"  {count.label} ({count.exemplars}): {count.reason}"
+    rest = len(ineligible) - MOST_REASONS
     if rest > 0:
         yield f"  and {rest} more, see classes.csv"
 
 
-def choose_shots(shots: Sequence[int]) -> list[int]:
+def starred_shot(shots: Shots, complete_shots: int) -> int | None:
+    """Return the k to mark: k* if it is shown, else the first beyond it.
+
+    >>> [starred_shot((1, 5, 10), k) for k in (5, 7, 31)]
+    [5, 10, None]
+    """
+    return min((k for k in shots if k >= complete_shots), default=None)
+
+
+def choose_shots(shots: Shots) -> list[int]:
     """Return the shots to show: all if they are few, else round numbers and both ends.
 
     >>> choose_shots(range(1, 38))
@@ -155,27 +170,32 @@ def choose_shots(shots: Sequence[int]) -> list[int]:
 def _describe_curves(evaluation: Evaluation, width: int) -> Iterator[Line]:
     """Yield the table of the curves, as many encoders side by side as fit, and its legend."""
     curve = evaluation.curve
+    complete_shots = evaluation.complete_shots
     shots = choose_shots(curve["k"].unique().sort().to_list())
-    star = min((k for k in shots if k >= evaluation.complete_shots), default=None)
+    star = starred_shot(shots, complete_shots)
     heads = _make_heads(shots, star)
     blocks = list(_make_blocks(curve, shots, width - 8))
     block_width = cell_len(blocks[0][0])
     per_row = max((width - 6) // (2 + block_width), 1)
     for start in range(0, len(blocks), per_row):
-        chosen = blocks[start : start + per_row]
-        yield "", ""
-        for (head, style), *cells in zip(heads, *chosen, strict=True):
-            line = "  ".join([head, *cells])
-            yield line.rstrip(), style
-    yield "", ""
+        yield EMPTY_LINE
+        yield from _join_blocks(heads, blocks[start : start + per_row])
+    yield EMPTY_LINE
     if star is not None:
-        yield _describe_star(star, evaluation.complete_shots), "dim"
-    for spread in curve["spread"].unique(maintain_order=True):
+        yield _describe_star(star, complete_shots), "dim"
+    for spread in evaluation.spreads:
         note = SPREAD_NOTES.get(spread, "")
         yield f"{spread}: mean [1st–99th percentile] {note}", "dim"
 
 
-def _make_heads(shots: Sequence[int], star: int | None) -> list[Line]:
+def _join_blocks(heads: Sequence[Line], blocks: Sequence[Block]) -> Iterator[Line]:
+    """Yield the lines of blocks side by side, each after its head and in the style of that."""
+    for (head, style), *cells in zip(heads, *blocks, strict=True):
+        line = "  ".join([head, *cells])
+        yield line.rstrip(), style
+
+
+def _make_heads(shots: Shots, star: int | None) -> list[Line]:
     """Return the first column of the table, and the style of each of its lines."""
     heads = [("", "bold"), ("k  ", "dim")]
     for k in shots:
@@ -192,7 +212,7 @@ def _describe_star(star: int, complete_shots: int) -> str:
     return f"⋆ {place}k* = {complete_shots}; beyond k*, support is partial"
 
 
-def _make_blocks(curve: pl.DataFrame, shots: Sequence[int], width: int) -> Iterator[Block]:
+def _make_blocks(curve: Frame, shots: Shots, width: int) -> Iterator[Block]:
     """Yield a block for each encoder and scoring, or for each of its columns if it is too wide."""
     groups = curve.group_by(["encoder", "scoring"], maintain_order=True)
     for (encoder, scoring), points in groups:
@@ -203,12 +223,13 @@ def _make_blocks(curve: pl.DataFrame, shots: Sequence[int], width: int) -> Itera
         rows = ["  ".join(row) for row in zip(*columns, strict=True)]
         blocks = [rows] if len(rows[0]) <= width else columns
         for block in blocks:
-            yield [_crop(name, len(block[0])), *block]
+            heading = _crop(name, len(block[0]))
+            yield [heading, *block]
 
 
-def _make_columns(points: pl.DataFrame, shots: Sequence[int]) -> Iterator[Block]:
+def _make_columns(points: Frame, shots: Shots) -> Iterator[Block]:
     """Yield mAP for each spread, and AUROC for the first."""
-    spreads = points["spread"].unique(maintain_order=True)
+    spreads = unique_values(points, "spread")
     for spread in spreads:
         scores = points.filter(metric="map", spread=spread)
         yield _make_column(scores, shots, f"mAP {spread}")
@@ -216,21 +237,21 @@ def _make_columns(points: pl.DataFrame, shots: Sequence[int]) -> Iterator[Block]
     yield _make_column(scores, shots, "AUROC")
 
 
-def _make_column(points: pl.DataFrame, shots: Sequence[int], heading: str) -> Block:
+def _make_column(points: Frame, shots: Shots, heading: str) -> Block:
     texts = {}
     for point in points.iter_rows(named=True):
-        text = f"{point['mean']:.3f}"
-        if point["metric"] == "map":
-            text += f" [{point['p01']:.3f}–{point['p99']:.3f}]"
-        texts[point["k"]] = text
+        texts[point["k"]] = _format_point(**point)
     chance = points["chance"][0]
-    cells = [
-        heading,
-        *(texts.get(k, "") for k in shots),
-        f"{chance:.3f}",
-    ]
+    values = [texts.get(k, "") for k in shots]
+    cells = [heading, *values, f"{chance:.3f}"]
     width = max(map(len, cells))
     return [cell.ljust(width) for cell in cells]
+
+
+def _format_point(metric: str, mean: float, p01: float, p99: float, **_: object) -> str:
+    if metric != "map":
+        return f"{mean:.3f}"
+    return f"{mean:.3f} [{p01:.3f}–{p99:.3f}]"
 
 
 def _crop(text: str, width: int) -> str:

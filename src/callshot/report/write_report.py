@@ -17,6 +17,7 @@ import polars as pl
 from callshot.corpus.segment_table import write_rejects
 from callshot.fewshot.protocol import Protocol
 from callshot.records import CorpusResults, Evaluation, Progress, no_progress
+from callshot.records.frames import Shots
 from callshot.report.classifiers import all_curves, all_values
 from callshot.report.figures import draw_figures
 from callshot.report.page import write_page
@@ -24,6 +25,7 @@ from callshot.report.results import RESULT_FILES, write_evaluation, write_frame
 from callshot.report.tables.write_tables import build_tables, write_tables
 
 PAGE = "report.html"
+ALWAYS_WRITTEN = ("differences.csv", "budget.csv")
 CAPTIONS = {
     "episode": "An episode chosen as an illustration: a query, its draw, and what is left",
     "sweep": "mAP against k, exemplars per class",
@@ -48,8 +50,8 @@ class ReportOptions:
     """
 
     title: str
-    shots: Sequence[int]
-    confusion: Sequence[int]
+    shots: Shots
+    confusion: Shots
     spread: str
     protocol: Protocol
     commands: Sequence[str]
@@ -65,6 +67,8 @@ def write_report(
     progress: Progress = no_progress,
 ) -> list[str]:
     """Write all files to a folder; return their names."""
+    shots = options.shots
+    spread = options.spread
     names = []
     pictures = {}
     tables = {}
@@ -74,15 +78,10 @@ def write_report(
         figures = _draw(results, folder / corpus / "figures", options)
         names += [f"{corpus}/figures/{path.name}" for path in figures]
         pictures[corpus] = [(_caption(path), path) for path in figures if path.suffix == ".png"]
-        tables[corpus] = build_tables([results], shots=options.shots, spread=options.spread)
+        tables[corpus] = build_tables([results], shots=shots, spread=spread)
         progress(0.8 / len(all_results), f"figures of {corpus}")
     every = list(all_results.values())
-    table_names = write_tables(
-        every,
-        folder / "tables",
-        shots=options.shots,
-        spread=options.spread,
-    )
+    table_names = write_tables(every, folder / "tables", shots=shots, spread=spread)
     names += [f"tables/{name}" for name in table_names]
     write_page(
         folder / PAGE,
@@ -112,7 +111,8 @@ def _draw(results: CorpusResults, folder: Path, options: ReportOptions) -> list[
 
 def _caption(path: Path) -> str:
     name, _, number = path.stem.partition("-")
-    return f"{CAPTIONS[name]}, {number}" if number else CAPTIONS[name]
+    caption = CAPTIONS[name]
+    return f"{caption}, {number}" if number else caption
 
 
 def write_numbers(results: CorpusResults, folder: Path) -> list[str]:
@@ -131,11 +131,12 @@ def write_numbers(results: CorpusResults, folder: Path) -> list[str]:
         "crossovers.csv": evaluation.crossovers,
         "refinement.csv": results.refinement,
     }
-    always = ("differences.csv", "budget.csv")
-    names = [name for name, frame in frames.items() if name in always or not frame.is_empty()]
-    for name in names:
-        write_frame(frames[name], folder / name)
-    return [*RESULT_FILES, *names, "rejects.csv"]
+    names = list(RESULT_FILES)
+    for name, frame in frames.items():
+        if name in ALWAYS_WRITTEN or not frame.is_empty():
+            write_frame(frame, folder / name)
+            names.append(name)
+    return [*names, "rejects.csv"]
 
 
 def _join_classifiers(results: CorpusResults) -> Evaluation:

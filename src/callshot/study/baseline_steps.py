@@ -23,7 +23,7 @@ from callshot.tables.embedding_tables import sequences_path
 from callshot.tables.fold_files import FOLDS, FOLDS_INFO
 
 EMBEDDINGS = "embeddings.parquet"
-PER_K = "logistic-shots"
+PER_K = "logistic-per-k"
 PUBLISHED = "published"
 AUDIO_KINDS = ("end-to-end", PUBLISHED)
 DECIDING_OPTIONS: Mapping[str, tuple[str, ...]] = {  # options that change the numbers of a kind

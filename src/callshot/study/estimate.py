@@ -54,7 +54,7 @@ def _estimate(study: Study, step: Step) -> float:
         return _evaluation_s(study, size)
     if step.kind == "logistic":
         return LOGISTIC * size.segments
-    if step.kind == "logistic-shots":
+    if step.kind == "logistic-per-k":
         return _logistic_per_k_s(study, step, size)
     if step.kind == "recurrent":
         networks = study.baselines.seeds * (4 if study.baselines.cell == CHOSEN_CELL else 2)

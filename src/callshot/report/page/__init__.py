@@ -1,4 +1,7 @@
-"""A study → one HTML file that needs nothing else: answers, curves, tables, label budget, pictures, provenance."""
+"""A study → one HTML file that needs nothing else.
+
+It has answers, curves, tables, the label budget, pictures, and the provenance.
+"""
 
 from callshot.report.page.page import write_page
 

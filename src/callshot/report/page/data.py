@@ -6,7 +6,7 @@ over `shots`. `lines["0.1.2.c0"]` is the same for the first of `classifiers`.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import isfinite
 from typing import Any
 
@@ -14,7 +14,8 @@ import numpy as np
 import polars as pl
 
 from callshot.fewshot.metrics import chance_average_precision
-from callshot.records import CorpusResults, Evaluation
+from callshot.records import CorpusResults, Evaluation, Folds, IntArray
+from callshot.records.frames import Frame, Shots
 from callshot.report.classifiers import classifier_name, list_classifiers
 from callshot.report.page.html import clean
 
@@ -23,12 +24,15 @@ ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"}
 METRICS = {"map": "mAP", "auroc": "AUROC", "accuracy": "accuracy"}
 INTERVAL = ("mean", "p01", "p99")
 
+BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
+Data = dict[str, Any]  # as the scripts of the page read it
 Lines = dict[str, list[list[float | None]]]
 
 
-def chart_data(all_results: Sequence[CorpusResults]) -> dict[str, Any]:
+def chart_data(all_results: Sequence[CorpusResults]) -> Data:
     """Return all that the charts show, one entry per corpus."""
-    return {"digits": DIGITS, "corpora": [_corpus_data(results) for results in all_results]}
+    corpora = [_corpus_data(results) for results in all_results]
+    return {"digits": DIGITS, "corpora": corpora}
 
 
 def to_json(value: Any) -> str:
@@ -60,22 +64,24 @@ def class_chances(evaluation: Evaluation) -> dict[str, float]:
     """Return the expected AP of a random ranking for each eligible class, averaged over folds."""
     segments = evaluation.segments
     folds = evaluation.folds
-    pairs = zip(segments.label, segments.labels, strict=True)
-    labels = [{label, *other} for label, other in pairs]
-    classes = sorted(count.label for count in evaluation.classes if count.eligible)
-    is_eligible = np.array([label in classes for label in segments.label])
-    is_query = is_eligible & (folds.fold >= 0)
-    queries = np.bincount(folds.fold[is_query], minlength=folds.count)
+    classes = sorted(count.label for count in evaluation.eligible_classes)
+    is_eligible = [label in classes for label in segments.label]
+    is_query = (folds.fold >= 0) & is_eligible
+    queries = _count_by_fold(folds, is_query)
     chances = {}
     for name in classes:
-        has_label = np.array([name in row for row in labels])
-        is_positive = is_query & has_label
-        positives = np.bincount(folds.fold[is_positive], minlength=folds.count)
+        pairs = zip(segments.label, segments.labels, strict=True)
+        has_label = [name == label or name in others for label, others in pairs]
+        positives = _count_by_fold(folds, is_query & has_label)
         chances[name] = float(chance_average_precision(positives, queries).mean())
     return chances
 
 
-def _corpus_data(results: CorpusResults) -> dict[str, Any]:
+def _count_by_fold(folds: Folds, is_counted: BoolArray) -> IntArray:
+    return np.bincount(folds.fold[is_counted], minlength=folds.count)
+
+
+def _corpus_data(results: CorpusResults) -> Data:
     evaluation = results.evaluation
     curve = evaluation.curve
     shots = sorted(set(curve["k"]))
@@ -84,7 +90,6 @@ def _corpus_data(results: CorpusResults) -> dict[str, Any]:
     spreads = _number_rows(curve, "spread")
     encoders = _number_rows(curve, "encoder")
     classes = _number_rows(evaluation.per_class, "label")
-    pairs = _number_rows(evaluation.differences, "one", "other")
     classifiers = _number_classifiers(results)
     axes = [metrics, spreads, encoders]
     lines = _make_lines(curve, axes, shots)
@@ -97,28 +102,35 @@ def _corpus_data(results: CorpusResults) -> dict[str, Any]:
         "shots": shots,
         "new_exemplars": [new_exemplars[k] for k in shots],
         "metrics": _describe_metrics(evaluation, metrics, classes["label"].to_list()),
-        "spreads": spreads["spread"].to_list(),
-        "encoders": [clean(name) for name in encoders["encoder"]],
-        "classes": [clean(name) for name in classes["label"]],
-        "classifiers": [clean(classifier_name(name)) for name in classifiers["classifier"]],
+        "spreads": evaluation.spreads,
+        "encoders": _clean_all(encoders["encoder"]),
+        "classes": _clean_all(classes["label"]),
+        "classifiers": _clean_all(map(classifier_name, classifiers["classifier"])),
         "lines": lines,
         "baselines": _describe_baselines(results.baselines, metrics, encoders),
-        "pairs": [[clean(one), clean(other)] for _, one, other in pairs.iter_rows()],
-        "differences": _make_lines(
-            evaluation.differences,
-            [metrics, spreads, pairs],
-            shots,
-            fields=(*INTERVAL, "wins"),
-        ),
+        **_difference_data(evaluation.differences, [metrics, spreads], shots),
     }
 
 
-def _number_rows(frame: pl.DataFrame, *columns: str) -> pl.DataFrame:
+def _clean_all(names: Iterable[str]) -> list[str]:
+    return [clean(name) for name in names]
+
+
+def _difference_data(differences: Frame, axes: Sequence[Frame], shots: Shots) -> Data:
+    pairs = _number_rows(differences, "one", "other")
+    fields = (*INTERVAL, "wins")
+    return {
+        "pairs": [_clean_all(names) for _, *names in pairs.iter_rows()],
+        "differences": _make_lines(differences, [*axes, pairs], shots, fields=fields),
+    }
+
+
+def _number_rows(frame: Frame, *columns: str) -> Frame:
     """Return the different values of some columns, in order, with their position as `index`."""
     return frame.select(columns).unique(maintain_order=True).with_row_index()
 
 
-def _number_classifiers(results: CorpusResults) -> pl.DataFrame:
+def _number_classifiers(results: CorpusResults) -> Frame:
     """Return the classifiers other than the reference, with their position as `index`."""
     reference = results.evaluation.curve["classifier"]
     names = [name for name in list_classifiers(results) if name not in reference]
@@ -127,9 +139,9 @@ def _number_classifiers(results: CorpusResults) -> pl.DataFrame:
 
 
 def _make_lines(
-    points: pl.DataFrame,
-    axes: Sequence[pl.DataFrame],
-    shots: Sequence[int],
+    points: Frame,
+    axes: Sequence[Frame],
+    shots: Shots,
     prefix: str = "",
     fields: Sequence[str] = INTERVAL,
 ) -> Lines:
@@ -141,24 +153,22 @@ def _make_lines(
     for axis in axes:
         position = f"position {len(positions)}"
         positions.append(position)
-        points = points.join(axis, on=axis.columns[1:], maintain_order="left")
-        points = points.rename({"index": position})
+        on_axis = points.join(axis, on=axis.columns[1:], maintain_order="left")
+        points = on_axis.rename({"index": position})
     all_shots = pl.DataFrame({"k": shots})
     lines = {}
     for (*first, last), line in points.group_by(positions, maintain_order=True):
         key = ".".join([*map(str, first), f"{prefix}{last}"])
         columns = all_shots.join(line, on="k", how="left", maintain_order="left")
-        lines[key] = [_round_column(columns[field]) for field in fields]
+        lines[key] = [_round_all(columns[field]) for field in fields]
     return lines
 
 
-def _round_column(column: pl.Series) -> list[float | None]:
-    return [_round(value) for value in column]
-
-
 def _describe_metrics(
-    evaluation: Evaluation, metrics: pl.DataFrame, classes: Sequence[str]
-) -> list[dict[str, Any]]:
+    evaluation: Evaluation,
+    metrics: Frame,
+    classes: Sequence[str],
+) -> list[Data]:
     """Return the names and chance levels of metrics; reduced scoring has neither for a class."""
     chances_of_classes = {
         "map": class_chances(evaluation),
@@ -166,21 +176,23 @@ def _describe_metrics(
     }
     descriptions = []
     for _, scoring, metric in metrics.iter_rows():
-        chance = evaluation.curve.filter(scoring=scoring, metric=metric)["chance"][0]
+        points = evaluation.curve.filter(scoring=scoring, metric=metric)
         chances = chances_of_classes.get(metric, {})
         description = {
             "name": metric_name(scoring, metric),
             "of_class": class_metric_name(metric) if scoring == "all" else None,
-            "chance": _round(chance),
-            "chances": [_round(chances.get(name)) for name in classes],
+            "chance": _round(points["chance"][0]),
+            "chances": _round_all(map(chances.get, classes)),
         }
         descriptions.append(description)
     return descriptions
 
 
 def _describe_baselines(
-    baselines: pl.DataFrame, metrics: pl.DataFrame, encoders: pl.DataFrame
-) -> list[dict[str, Any]]:
+    baselines: Frame,
+    metrics: Frame,
+    encoders: Frame,
+) -> list[Data]:
     """Return the baselines whose metric has a chart."""
     encoder_positions = {encoder: index for index, encoder in encoders.iter_rows()}
     joined = baselines.join(metrics, on=["scoring", "metric"], maintain_order="left")
@@ -195,6 +207,10 @@ def _describe_baselines(
         }
         descriptions.append(description)
     return descriptions
+
+
+def _round_all(values: Iterable[float | None]) -> list[float | None]:
+    return [_round(value) for value in values]
 
 
 def _round(value: float | None) -> float | None:

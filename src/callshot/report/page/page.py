@@ -6,7 +6,7 @@ nothing else runs, and nothing is fetched.
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -49,13 +49,14 @@ NO_SCRIPTS = (
 )
 
 ByCorpus = Mapping[str, Sequence[Any]]
+AllResults = Sequence[CorpusResults]
 Section = tuple[str, str, Markup]  # id, heading, content
 
 
 def write_page(
     path: Path,
     title: str,
-    all_results: Sequence[CorpusResults],
+    all_results: AllResults,
     *,
     answers: Mapping[str, Sequence[str]],
     tables: Mapping[str, Sequence[Table]],
@@ -87,7 +88,7 @@ def write_page(
 class _Page:
     """What a page shows; sections without content are left out."""
 
-    all_results: Sequence[CorpusResults]
+    all_results: AllResults
     answers: ByCorpus
     tables: ByCorpus
     pictures: ByCorpus
@@ -106,7 +107,11 @@ class _Page:
             "provenance": self.show_provenance(),
             "repeat": self.show_commands(),
         }
-        return [(name, HEADINGS[name], text) for name, text in contents.items() if text]
+        sections = []
+        for name, content in contents.items():
+            if content:
+                sections.append((name, HEADINGS[name], content))
+        return sections
 
     def for_each(self, show: Callable[[CorpusResults, int], Markup]) -> Markup:
         """Return the content of every corpus; if there are several, under their names."""
@@ -114,27 +119,31 @@ class _Page:
         for number, results in enumerate(self.all_results):
             content = show(results, number)
             if content and len(self.all_results) > 1:
-                parts.append(element("h3", results.evaluation.corpus))
+                parts.append(element("h3", results.corpus))
             parts.append(content)
         return join(*parts)
 
     def show_answer(self, results: CorpusResults, _: int) -> Markup:
-        return show_answer(results, self.answers.get(results.evaluation.corpus, ()))
+        return show_answer(results, self.answers.get(results.corpus, ()))
 
     def show_tables(self, results: CorpusResults, number: int) -> Markup:
-        tables = self.tables.get(results.evaluation.corpus, ())
-        return join(
-            *(show_table(table, f"table-{number}-{index}") for index, table in enumerate(tables))
-        )
+        tables = self.tables.get(results.corpus, ())
+        parts = []
+        for index, table in enumerate(tables):
+            part = show_table(table, f"table-{number}-{index}")
+            parts.append(part)
+        return join(*parts)
 
     def show_differences(self) -> Markup:
-        if not any(len(results.evaluation.differences) for results in self.all_results):
-            return Markup()
-        return _panel("differences")
+        for results in self.all_results:
+            if not results.evaluation.differences.is_empty():
+                return _panel("differences")
+        return Markup()
 
     def show_pictures(self, results: CorpusResults, _: int) -> Markup:
-        pictures = self.pictures.get(results.evaluation.corpus, ())
-        return join(*(show_picture(*picture) for picture in pictures))
+        pictures = self.pictures.get(results.corpus, ())
+        parts = [show_picture(*picture) for picture in pictures]
+        return join(*parts)
 
     def show_provenance(self) -> Markup:
         if not self.provenance:
@@ -158,28 +167,8 @@ def _panel(name: str) -> Markup:
 def _format_document(title: str, sections: Sequence[Section], data: str) -> str:
     styles = [_read_asset(name) for name in STYLES]
     scripts = [_read_asset(name) for name in SCRIPTS]
-    note = element("noscript", element("p", NO_SCRIPTS, class_="quiet"))
-    head = [
-        element("meta", charset="utf-8"),
-        element(
-            "meta",
-            http_equiv="Content-Security-Policy",
-            content=_security_policy(styles, scripts),
-        ),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("link", rel="icon", href="data:,"),
-        element("title", title),
-        *(element("style", Markup(text)) for text in styles),
-    ]
-    body = [
-        element("a", "Skip to the answer", href="#answer", class_="skip"),
-        element("header", element("h1", title), _format_contents(sections)),
-        element("main", note, *(_format_section(*section) for section in sections)),
-        Markup(f"<!-- The charts are drawn by uPlot.\n{_read_asset(LICENCE)}\n-->"),
-        element("script", Markup(data), type="application/json", id="data"),
-        *(element("script", Markup(text)) for text in scripts),
-    ]
+    head = _format_head(title, styles, _security_policy(styles, scripts))
+    body = _format_body(title, sections, data, scripts)
     page = element(
         "html",
         element("head", *_on_lines(head)),
@@ -189,7 +178,36 @@ def _format_document(title: str, sections: Sequence[Section], data: str) -> str:
     return f"<!doctype html>\n{page}\n"
 
 
-def _on_lines(elements: Sequence[Markup]) -> Iterator[Markup]:
+def _format_head(title: str, styles: Sequence[str], policy: str) -> Iterator[Markup]:
+    yield element("meta", charset="utf-8")
+    yield element("meta", http_equiv="Content-Security-Policy", content=policy)
+    yield element("meta", name="viewport", content="width=device-width, initial-scale=1")
+    yield element("meta", name="color-scheme", content="light dark")
+    yield element("link", rel="icon", href="data:,")
+    yield element("title", title)
+    for style in styles:
+        yield element("style", Markup(style))
+
+
+def _format_body(
+    title: str,
+    sections: Sequence[Section],
+    data: str,
+    scripts: Sequence[str],
+) -> Iterator[Markup]:
+    note = element("noscript", element("p", NO_SCRIPTS, class_="quiet"))
+    contents = [_format_section(*section) for section in sections]
+    licence = _read_asset(LICENCE)
+    yield element("a", "Skip to the answer", href="#answer", class_="skip")
+    yield element("header", element("h1", title), _format_contents(sections))
+    yield element("main", note, *contents)
+    yield Markup(f"<!-- The charts are drawn by uPlot.\n{licence}\n-->")
+    yield element("script", Markup(data), type="application/json", id="data")
+    for script in scripts:
+        yield element("script", Markup(script))
+
+
+def _on_lines(elements: Iterable[Markup]) -> Iterator[Markup]:
     for part in elements:
         yield Markup("\n")
         yield part
@@ -210,7 +228,8 @@ def _format_section(name: str, heading: str, content: Markup) -> Markup:
 
 
 def _read_asset(name: str) -> str:
-    return (files("callshot.report.page") / "assets" / name).read_text(encoding="utf-8")
+    path = files("callshot.report.page") / "assets" / name
+    return path.read_text(encoding="utf-8")
 
 
 def _security_policy(styles: Sequence[str], scripts: Sequence[str]) -> str:
@@ -230,5 +249,6 @@ def _hashes(texts: Sequence[str]) -> str:
     hashes = []
     for text in texts:
         digest = hashlib.sha256(text.encode("utf-8")).digest()
-        hashes.append(f"'sha256-{base64.b64encode(digest).decode()}'")
+        encoded = base64.b64encode(digest).decode()
+        hashes.append(f"'sha256-{encoded}'")
     return " ".join(hashes)

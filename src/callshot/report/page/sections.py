@@ -13,6 +13,7 @@ import polars as pl
 from callshot.errors import InputError
 from callshot.fewshot.label_budget import WITHIN, largest_gain
 from callshot.records import ClassCount, CorpusResults, Reject
+from callshot.records.frames import Frame
 from callshot.report.page.data import class_metric_name
 from callshot.report.page.grids import show_table
 from callshot.report.page.html import Markup, element, join
@@ -28,10 +29,17 @@ BUDGET_NOTE = (
 
 def show_answer(results: CorpusResults, sentences: Sequence[str]) -> Markup:
     """Return the summary of a corpus, and a line on what it is based on."""
-    paragraphs = [element("p", sentence, class_="lead") for sentence in sentences[:1]]
-    paragraphs += [element("p", sentence) for sentence in sentences[1:]]
+    paragraphs: list[Markup] = []
+    for sentence in sentences:
+        class_ = None if paragraphs else "lead"
+        paragraphs.append(element("p", sentence, class_=class_))
+    basis = element("p", _describe_basis(results), class_="quiet")
+    return join(*paragraphs, basis)
+
+
+def _describe_basis(results: CorpusResults) -> str:
     evaluation = results.evaluation
-    eligible = sum(count.eligible for count in evaluation.classes)
+    eligible = len(evaluation.eligible_classes)
     counts = (
         format_count(results.stats.recordings.count, "recording"),
         format_count(results.evaluated.count, "segment"),
@@ -39,11 +47,10 @@ def show_answer(results: CorpusResults, sentences: Sequence[str]) -> Markup:
         format_count(evaluation.queries, "query", "queries"),
         format_count(evaluation.folds.count, "fold"),
     )
-    basis = (
+    return (
         f"Based on {', '.join(counts)}. Every class has k exemplars in every split "
         f"up to k* = {evaluation.complete_shots}."
     )
-    return join(*paragraphs, element("p", basis, class_="quiet"))
 
 
 def show_picture(caption: str, path: Path) -> Markup:
@@ -52,9 +59,10 @@ def show_picture(caption: str, path: Path) -> Markup:
     if not data.startswith(PNG) or len(data) < 24:
         raise InputError(f"{path}: expected a PNG file; draw the figure again")
     width, height = struct.unpack(">II", data[16:24])
+    encoded = base64.b64encode(data).decode("ascii")
     image = element(
         "img",
-        src="data:image/png;base64," + base64.b64encode(data).decode("ascii"),
+        src=f"data:image/png;base64,{encoded}",
         alt=caption,
         loading="lazy",
         decoding="async",
@@ -69,21 +77,10 @@ def show_picture(caption: str, path: Path) -> Markup:
     )
 
 
-def show_budget(budget: pl.DataFrame) -> Markup:
+def show_budget(budget: Frame) -> Markup:
     """Return a list of classes for each encoder and metric; the best encoder is first, and open."""
-    mean = pl.col("value").fill_nan(None).mean().over("encoder", "metric")
-    gain = pl.col("next_gain").fill_nan(None)
-    ordered = budget.sort(
-        mean,
-        "encoder",
-        "metric",
-        gain,
-        "label",
-        descending=[True, False, False, True, False],
-        nulls_last=True,
-    )
     parts: list[Markup] = []
-    for rows in ordered.partition_by("encoder", "metric", maintain_order=True):
+    for rows in _order_budget(budget).partition_by("encoder", "metric", maintain_order=True):
         most = max(0.0, rows["next_gain"][0])  # 0 if no gain is known
         items = [_show_class(row, most) for row in rows.iter_rows(named=True)]
         part = element(
@@ -99,7 +96,22 @@ def show_budget(budget: pl.DataFrame) -> Markup:
     return join(*parts)
 
 
-def describe_budget(rows: pl.DataFrame) -> str:
+def _order_budget(budget: Frame) -> Frame:
+    """Sort by the mean of an encoder, then by the gain of a class, both largest first."""
+    value = pl.col("value").fill_nan(None)
+    gain = pl.col("next_gain").fill_nan(None)
+    return budget.sort(
+        value.mean().over("encoder", "metric"),
+        "encoder",
+        "metric",
+        gain,
+        "label",
+        descending=[True, False, False, True, False],
+        nulls_last=True,
+    )
+
+
+def describe_budget(rows: Frame) -> str:
     """Return which class of an encoder gains most from its next example, if that is not noise."""
     encoder = rows["encoder"][0]
     metric = class_metric_name(rows["metric"][0])
@@ -123,7 +135,8 @@ def _show_class(row: dict[str, Any], most: float) -> Markup:
     share = 0.0
     if isfinite(gain):
         text = format_change(gain, 4)
-        share = 100 * max(gain, 0.0) / most if most > 0 else 0.0
+        if gain > 0:
+            share = 100 * gain / most
     bar = element("rect", width=f"{share:.1f}%", height="100%", rx="2")
     return element(
         "li",
@@ -140,7 +153,8 @@ def _describe_class(row: dict[str, Any]) -> Iterator[str]:
         yield f"{exemplars}, and no evaluated shot that all splits can give"
         return
     metric = class_metric_name(row["metric"])
-    yield f"{metric} {format_number(row['value'])} with {row['k']} of {exemplars}"
+    value = format_number(row["value"])
+    yield f"{metric} {value} with {row['k']} of {exemplars}"
     if not isfinite(row["next_gain"]):
         yield "too few complete shots for a curve"
         return
@@ -157,11 +171,12 @@ def show_left_out(results: CorpusResults, name: str) -> Markup:
 
 
 def _left_out_parts(results: CorpusResults, name: str) -> Iterator[Markup]:
-    notes = dict.fromkeys([*results.notes, *results.evaluation.notes])
+    evaluation = results.evaluation
+    notes = dict.fromkeys([*results.notes, *evaluation.notes])
     if notes:
         items = [element("li", note) for note in notes]
         yield element("ul", *items, class_="warnings")
-    excluded = [count for count in results.evaluation.classes if not count.eligible]
+    excluded = evaluation.excluded_classes
     if excluded:
         yield show_table(_excluded_table(excluded), f"{name}-classes")
     if results.rejects:
@@ -174,21 +189,29 @@ def _left_out_parts(results: CorpusResults, name: str) -> Iterator[Markup]:
 def _excluded_table(classes: Sequence[ClassCount]) -> Table:
     rows = []
     for count in classes:
-        exemplars = Cell(f"{count.exemplars:,}", count.exemplars)
-        rows.append([Cell(count.label), exemplars, Cell(count.reason)])
+        row = [
+            Cell(count.label),
+            Cell(f"{count.exemplars:,}", count.exemplars),
+            Cell(count.reason),
+        ]
+        rows.append(row)
     columns = [Column("class"), Column("exemplars"), Column("reason")]
     return Table("ineligible", "Classes that were not evaluated", columns, rows)
 
 
 def _reject_table(rejects: Sequence[Reject]) -> Table:
+    title = "Rows and files that were left out"
+    if len(rejects) > MOST_REJECTS:
+        title += f": the first {MOST_REJECTS} of {len(rejects):,}; rejects.csv has all of them"
     rows = []
     for reject in rejects[:MOST_REJECTS]:
-        row = "" if reject.row is None else str(reject.row)
-        rows.append([Cell(reject.file), Cell(row, reject.row), Cell(reject.reason)])
-    title = "Rows and files that were left out"
-    total = len(rejects)
-    if total > MOST_REJECTS:
-        title += f": the first {MOST_REJECTS} of {total:,}; rejects.csv has all of them"
+        number = "" if reject.row is None else str(reject.row)
+        row = [
+            Cell(reject.file),
+            Cell(number, reject.row),
+            Cell(reject.reason),
+        ]
+        rows.append(row)
     columns = [Column("file"), Column("row"), Column("reason")]
     return Table("rejects", title, columns, rows)
 
@@ -196,18 +219,27 @@ def _reject_table(rejects: Sequence[Reject]) -> Table:
 def show_provenance(value: Any) -> Markup:
     """Return nested values as nested lists; a list of plain values is one line."""
     if isinstance(value, Mapping):
-        pairs = [
-            join(element("dt", str(key)), element("dd", show_provenance(item)))
-            for key, item in value.items()
-        ]
+        pairs = [_show_fact(key, item) for key, item in value.items()]
         return element("dl", *pairs)
     if isinstance(value, list | tuple):
-        if any(isinstance(item, Mapping | list | tuple) for item in value):
-            return element("ul", *(element("li", show_provenance(item)) for item in value))
-        return join(", ".join(_format_value(item) for item in value) or "none")
+        return _show_list(value)
     if isinstance(value, str) and "\n" in value:
         return element("pre", value)
     return join(_format_value(value))
+
+
+def _show_fact(name: object, value: Any) -> Markup:
+    term = element("dt", str(name))
+    description = element("dd", show_provenance(value))
+    return join(term, description)
+
+
+def _show_list(values: Sequence[Any]) -> Markup:
+    if any(isinstance(value, Mapping | list | tuple) for value in values):
+        items = [element("li", show_provenance(value)) for value in values]
+        return element("ul", *items)
+    texts = map(_format_value, values)
+    return join(", ".join(texts) or "none")
 
 
 def _format_value(value: Any) -> str:
@@ -220,7 +252,8 @@ def _format_value(value: Any) -> str:
 
 def show_commands(commands: Sequence[str]) -> Markup:
     """Return shell commands to copy."""
-    return element("pre", element("code", "\n".join(commands)), tabindex="0")
+    lines = "\n".join(commands)
+    return element("pre", element("code", lines), tabindex="0")
 
 
 def format_number(value: float) -> str:

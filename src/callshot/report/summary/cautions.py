@@ -1,11 +1,11 @@
 """Context → sentences on what was left out, where numbers are weak, and what the intervals mean."""
 
-from collections.abc import Iterator
-
 import polars as pl
 
 from callshot.fewshot.crossover import MIN_SAMPLES
-from callshot.report.summary.context import SAMPLES, Context, is_random
+from callshot.records import Evaluation
+from callshot.records.frames import unique_values
+from callshot.report.summary.context import SAMPLES, Context, Sentences, is_random
 from callshot.report.summary.encoders import ABOVE_CHANCE
 
 SMALL_COMPLETE = 10
@@ -26,55 +26,67 @@ MEANINGS = {
 }
 
 
-def describe_excluded(context: Context) -> Iterator[str]:
+def describe_excluded(context: Context) -> Sentences:
     """Yield how many classes were not evaluated, and why."""
-    classes = context.evaluation.classes
-    reasons = [f"'{count.label}' ({count.reason})" for count in classes if not count.eligible]
-    if not reasons:
+    evaluation = context.evaluation
+    excluded = evaluation.excluded_classes
+    if not excluded:
         return
-    verb = "was" if len(reasons) == 1 else "were"
-    share = f"{len(reasons)} of {len(classes)} call types {verb} not evaluated"
-    if len(reasons) > MOST_REASONS:
-        reasons[MOST_REASONS:] = [f"and {len(reasons) - MOST_REASONS} more"]
-    yield f"{share}: {'; '.join(reasons)}."
+    verb = "was" if len(excluded) == 1 else "were"
+    reasons = [f"'{count.label}' ({count.reason})" for count in excluded[:MOST_REASONS]]
+    rest = len(excluded) - MOST_REASONS
+    if rest > 0:
+        reasons.append(f"and {rest} more")
+    yield (
+        f"{len(excluded)} of {len(evaluation.classes)} call types {verb} not evaluated: "
+        f"{'; '.join(reasons)}."
+    )
 
 
-def describe_cautions(context: Context) -> Iterator[str]:
+def describe_cautions(context: Context) -> Sentences:
     """Yield where the numbers are weak."""
     evaluation = context.evaluation
     complete_shots = evaluation.complete_shots
-    queries = evaluation.queries
     if complete_shots < min(SMALL_COMPLETE, max(evaluation.curve["k"])):
         yield (
             f"Caution: beyond k* = {complete_shots}, not every call type has that many different "
             "examples; it uses those it has."
         )
-    counts = {count.label: sum(count.per_fold) for count in evaluation.classes if count.eligible}
-    rarest = min(counts, key=lambda label: counts[label])
-    if counts[rarest] < FEW_QUERIES:
-        yield (
-            f"Caution: few queries, {queries} in all and {counts[rarest]} of '{rarest}'; other "
-            "recordings may give other numbers."
-        )
-    points = context.curves.filter("reliable").filter(ABOVE_CHANCE, scoring="all", k=context.k)
+    yield from _describe_rarest(evaluation)
+    reliable = context.curves.filter("reliable")
+    points = reliable.filter(ABOVE_CHANCE, scoring="all", k=context.k)
     for point in points.iter_rows(named=True):
         if is_random(point["encoder"]):
             numbers = RANDOM_ABOVE_CHANCE.format(**point)
-            yield f"Caution: {numbers}: that much is luck with these {queries} queries."
+            yield f"Caution: {numbers}: that much is luck with these {evaluation.queries} queries."
 
 
-def describe_not_compared(context: Context) -> Iterator[str]:
+def _describe_rarest(evaluation: Evaluation) -> Sentences:
+    """Yield the class with the fewest queries, if those are few."""
+    counts = {count.label: sum(count.per_fold) for count in evaluation.eligible_classes}
+    fewest = min(counts.values())
+    if fewest < FEW_QUERIES:
+        rarest = next(label for label, count in counts.items() if count == fewest)
+        yield (
+            f"Caution: few queries, {evaluation.queries} in all and {fewest} of '{rarest}'; other "
+            "recordings may give other numbers."
+        )
+
+
+def describe_not_compared(context: Context) -> Sentences:
     """Yield the baselines with a score that was not evaluated: reduced, without categories."""
-    scorings = context.evaluation.curve["scoring"].unique().to_list()
-    other = context.results.baselines.filter(~pl.col("scoring").is_in(scorings))
-    for name, scoring in other.select("name", "scoring").unique(maintain_order=True).iter_rows():
+    scorings = unique_values(context.evaluation.curve, "scoring")
+    is_compared = pl.col("scoring").is_in(scorings)
+    other = context.results.baselines.filter(~is_compared)
+    pairs = other.select("name", "scoring").unique(maintain_order=True)
+    for name, scoring in pairs.iter_rows():
         yield (
             f"Caution: the {scoring} scores of {name} are not compared, because no categories "
             "were given."
         )
 
 
-def describe_intervals(context: Context) -> Iterator[str]:
+def describe_intervals(context: Context) -> Sentences:
     """Yield what the intervals include, or why there are none."""
     if context.samples >= MIN_SAMPLES:
         yield MEANINGS[context.spread]

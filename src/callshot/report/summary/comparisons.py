@@ -6,18 +6,21 @@ import polars as pl
 
 from callshot.fewshot.crossover import MIN_SAMPLES, ROUNDING, align_draws
 from callshot.fewshot.differences import baseline_name
-from callshot.records.frames import summarise_samples
+from callshot.records.frames import Frame, summarise_samples
 from callshot.report.classifiers import classifier_name, is_trained, paired_values
 from callshot.report.summary.context import (
     SAMPLES,
     WIDTH,
     Context,
+    Point,
+    Sentences,
     compare_means,
     describe_clear,
     first_lasting,
     format_difference,
     format_interval,
 )
+from callshot.report.tables.scores import reads_encoder
 
 CENTROID = "the nearest centroid"
 NAMES = {"logistic": "logistic regression"}
@@ -25,43 +28,54 @@ AHEAD = pl.col("mean") > 0
 MIN_GAIN = 0.001  # of mAP, by which a step on the way must exceed both ends
 
 
-def describe_baselines(context: Context) -> Iterator[str]:
+def describe_baselines(context: Context) -> Sentences:
     """Yield how many examples the best encoder needs to beat each baseline."""
     baselines = _select_baselines(context)
+    several = _kinds_with_several_names(baselines)
     for baseline in baselines.iter_rows(named=True):
         scoring = baseline["scoring"]
-        differences = context.differences(context.best, baseline_name(baseline), scoring)
-        means = context.curve(scoring).select(
-            "k",
-            one_mean="mean",
-            other_mean=pl.lit(baseline["value"]),
-        )
-        rows = differences.join(means, on="k", maintain_order="left")
-        if rows.is_empty():
-            continue
+        kind = baseline["kind"]
         name = baseline["name"]
-        if baselines.filter(kind=baseline["kind"])["name"].n_unique() == 1:
-            name = NAMES.get(baseline["kind"], name)
+        if kind not in several:
+            name = NAMES.get(kind, name)
         other = f"{name} trained on all labelled data"
         if scoring != "all":
             other += f" in the {scoring} scoring"
-        yield _describe_baseline(context, other, rows)
+        rows = _compare_baseline(context, baseline)
+        if not rows.is_empty():
+            yield _describe_baseline(context, other, rows)
 
 
-def _select_baselines(context: Context) -> pl.DataFrame:
+def _compare_baseline(context: Context, baseline: Point) -> Frame:
+    """Return the best encoder less a baseline by k, with the means of both."""
+    scoring = baseline["scoring"]
+    differences = context.differences(context.best, baseline_name(baseline), scoring)
+    means = context.curve(scoring).select(
+        "k",
+        one_mean="mean",
+        other_mean=pl.lit(baseline["value"]),
+    )
+    return differences.join(means, on="k", maintain_order="left")
+
+
+def _kinds_with_several_names(baselines: Frame) -> list[str]:
+    has_several = pl.col("name").n_unique().over("kind") > 1
+    return baselines.filter(has_several)["kind"].to_list()
+
+
+def _select_baselines(context: Context) -> Frame:
     """Return the baselines to compare with the best encoder.
 
     Reduced scoring is for baselines that read audio, and for those that have no other score.
     """
-    is_here = pl.col("encoder").is_in(["", context.best])
     is_all = pl.col("scoring") == "all"
     has_all = is_all.any().over("name")
     is_end_to_end = pl.col("kind") == "end-to-end"
-    baselines = context.results.baselines.filter(is_here, metric="map")
+    baselines = context.results.baselines.filter(reads_encoder(context.best), metric="map")
     return baselines.filter(is_all | is_end_to_end | ~has_all)
 
 
-def _describe_baseline(context: Context, other: str, rows: pl.DataFrame) -> str:
+def _describe_baseline(context: Context, other: str, rows: Frame) -> str:
     best = context.best
     passed = first_lasting(rows, AHEAD)
     if passed is None:
@@ -76,36 +90,45 @@ def _describe_baseline(context: Context, other: str, rows: pl.DataFrame) -> str:
     return f"{best} beats {other} on average from {examples} on ({means}){clear}."
 
 
-def describe_training(context: Context) -> Iterator[str]:
+def describe_training(context: Context) -> Sentences:
     """Yield from how many examples on training on them beats the centroid."""
     for name, rows in _compare_classifiers(context):
-        if is_trained(name):
-            subject = f"With the same examples, {NAMES.get(name, name)} on {context.best}"
-            yield _describe_trained(context, subject, rows)
+        if not is_trained(name):
+            continue
+        subject = f"With the same examples, {NAMES.get(name, name)} on {context.best}"
+        passed = first_lasting(rows, AHEAD)
+        if passed is None:
+            yield _describe_worse(context, subject, rows)
+        else:
+            yield _describe_better(context, subject, passed, rows)
 
 
-def _describe_trained(context: Context, subject: str, rows: pl.DataFrame) -> str:
-    passed = first_lasting(rows, AHEAD)
-    if passed is None:
-        behind = first_lasting(rows.filter("reliable"), pl.col("p99") < 0)
-        clear = "" if behind is None else f"; it is clearly worse from {behind['k']} on"
-        return f"{_describe_not_ahead(context, subject, CENTROID, rows)}{clear}."
+def _describe_worse(context: Context, subject: str, rows: Frame) -> str:
+    """Return that training is not ahead at the last k, and from where it is clearly behind."""
+    sentence = _describe_not_ahead(context, subject, CENTROID, rows)
+    behind = first_lasting(rows.filter("reliable"), pl.col("p99") < 0)
+    if behind is not None:
+        sentence += f"; it is clearly worse from {behind['k']} on"
+    return f"{sentence}."
+
+
+def _describe_better(context: Context, subject: str, passed: Point, rows: Frame) -> str:
     k = passed["k"]
-    shots = f"from {context.examples(k)} on"
-    means = compare_means(passed)
     clear = describe_clear(rows, k)
     before = rows.filter(pl.col("k") < k)
     if before.is_empty():
-        shown = rows.filter(k=context.k).to_dicts()
-        point = shown[0] if shown else passed
+        point = next(rows.filter(k=context.k).iter_rows(named=True), passed)
         shots = "at every k"
         means = f"{compare_means(point)} with {context.examples(point['k'])}"
-    elif (before["mean"] < 0).all():
-        clear += f"; with fewer, {CENTROID} is better"
+    else:
+        shots = f"from {context.examples(k)} on"
+        means = compare_means(passed)
+        if (before["mean"] < 0).all():
+            clear += f"; with fewer, {CENTROID} is better"
     return f"{subject} beats {CENTROID} on average {shots} ({means}){clear}."
 
 
-def _describe_not_ahead(context: Context, subject: str, other: str, rows: pl.DataFrame) -> str:
+def _describe_not_ahead(context: Context, subject: str, other: str, rows: Frame) -> str:
     last = rows.row(-1, named=True)
     examples = context.examples(last["k"])
     means = compare_means(last)
@@ -115,23 +138,16 @@ def _describe_not_ahead(context: Context, subject: str, other: str, rows: pl.Dat
     return sentence
 
 
-def describe_other_classifiers(context: Context) -> Iterator[str]:
+def describe_other_classifiers(context: Context) -> Sentences:
     """Yield which classifiers without training are clearly better with a few examples, if any."""
-    where = f"{CENTROID} with {context.best} and {context.examples(context.k)}"
-    points = [
-        rows.filter("reliable").filter(k=context.k).with_columns(name=pl.lit(name))
-        for name, rows in _compare_classifiers(context)
-        if not is_trained(name)
-    ]
-    if not any(map(len, points)):
+    points = _compare_untrained(context)
+    if points.is_empty():
         return
-    better = (
-        pl.concat(points)
-        .filter(pl.col("p01") > 0)
-        .sort("mean", descending=True, maintain_order=True)
-    )
+    examples = context.examples(context.k)
+    where = f"{CENTROID} with {context.best} and {examples}"
+    better = points.filter(pl.col("p01") > 0)
     margins = []
-    for row in better.iter_rows(named=True):
+    for row in better.sort("mean", descending=True, maintain_order=True).iter_rows(named=True):
         name = classifier_name(row["name"])
         gain = format_difference(row["mean"])
         interval = f"{format_interval(row)} over {SAMPLES[context.spread]}"
@@ -142,23 +158,35 @@ def describe_other_classifiers(context: Context) -> Iterator[str]:
         yield f"No other classifier without training is clearly better than {where}."
 
 
-def describe_refinement(context: Context) -> Iterator[str]:
+def _compare_untrained(context: Context) -> Frame:
+    """Return each untrained classifier less the centroid at a few shots, where reliable."""
+    points = [Frame()]
+    for name, rows in _compare_classifiers(context):
+        if not is_trained(name):
+            point = rows.filter("reliable").filter(k=context.k)
+            points.append(point.with_columns(name=pl.lit(name)))
+    return pl.concat(points, how="diagonal")
+
+
+def describe_refinement(context: Context) -> Sentences:
     """Yield what gradient steps from the centroid to logistic regression do to mAP."""
     best = context.best
     rows = context.results.refinement.filter(encoder=best, scoring="all", metric="map")
-    values = dict(rows.sort("step").select("step", "value").iter_rows())
-    if len(values) < 2:
+    if len(rows) < 2:
         return
-    first = values[min(values)]
-    steps = max(values)
-    last = values[steps]
+    rows = rows.sort("step")
+    values = rows["value"]
+    first = values[0]
+    last = values[-1]
+    steps = rows["step"][-1]
     noun = "gradient step" if steps == 1 else "gradient steps"
     sentence = (
         f"With {best}, {steps} {noun} from the centroid of all labels to logistic regression "
         f"change mAP from {first:.3f} to {last:.3f}"
     )
-    step, highest = max(values.items(), key=lambda item: item[1])
+    highest = max(values)
     if highest - max(first, last) >= MIN_GAIN:
+        step = rows.filter(value=highest)["step"][0]
         sentence += (
             f"; on the way it is {highest:.3f} at step {step}, which describes these queries and "
             "is no way to choose a step"
@@ -166,25 +194,27 @@ def describe_refinement(context: Context) -> Iterator[str]:
     yield f"{sentence}."
 
 
-def _compare_classifiers(context: Context) -> Iterator[tuple[str, pl.DataFrame]]:
+def _compare_classifiers(context: Context) -> Iterator[tuple[str, Frame]]:
     """Yield the classifiers on the best encoder, and each less the centroid by k, on shared draws.
 
     `one_mean` and `other_mean` are the means of the classifier and of the centroid.
     """
-    complete_shots = context.evaluation.complete_shots
     for values, reference in paired_values(context.results, context.spread):
-        if values["encoder"][0] != context.best:
-            continue
-        k, samples, reference_samples = align_draws(values, reference)
-        rows = pl.DataFrame(
-            {
-                "k": k,
-                "one_mean": samples.mean(axis=1),
-                "other_mean": reference_samples.mean(axis=1),
-                **summarise_samples(samples - reference_samples),
-            }
-        )
-        is_enough = pl.lit(samples.shape[1] >= MIN_SAMPLES)
-        is_complete = pl.col("k") <= complete_shots
-        reliable = is_enough & is_complete & (WIDTH > ROUNDING)
-        yield values["classifier"][0], rows.with_columns(reliable=reliable)
+        if values["encoder"][0] == context.best:
+            yield values["classifier"][0], _compare_values(context, values, reference)
+
+
+def _compare_values(context: Context, values: Frame, reference: Frame) -> Frame:
+    k, samples, reference_samples = align_draws(values, reference)
+    rows = pl.DataFrame(
+        {
+            "k": k,
+            "one_mean": samples.mean(axis=1),
+            "other_mean": reference_samples.mean(axis=1),
+            **summarise_samples(samples - reference_samples),
+        }
+    )
+    is_enough = pl.lit(samples.shape[1] >= MIN_SAMPLES)
+    is_complete = pl.col("k") <= context.evaluation.complete_shots
+    differs = WIDTH > ROUNDING
+    return rows.with_columns(reliable=is_enough & is_complete & differs)

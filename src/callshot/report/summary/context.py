@@ -4,6 +4,7 @@ A sentence says "clearly" of reliable points only: over 100 samples or more, up 
 samples that differ. Beyond k* pools run out, and draws that must be equal have no spread.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,8 +13,10 @@ import polars as pl
 
 from callshot.fewshot.crossover import MIN_SAMPLES, ROUNDING
 from callshot.records import CorpusResults, Evaluation
+from callshot.records.frames import Frame
 from callshot.report.classifiers import main_spread
 
+Sentences = Iterator[str]
 Point = dict[str, Any]  # a row of a curve or of differences
 
 RANDOM = "random"  # the encoder whose vectors do not depend on the sound
@@ -41,17 +44,16 @@ class Context:
     @cached_property
     def samples(self) -> int:
         """The number of samples behind every interval."""
-        values = self.evaluation.values.filter(spread=self.spread)
-        counts = values["value"].list.len().to_list()
-        return min(counts, default=0)
+        values = self.evaluation.values.filter(spread=self.spread)["value"]
+        return min(values.list.len(), default=0)
 
     @cached_property
     def k(self) -> int:
         """The largest of a few shots that all call types can give, or the smallest shot."""
-        shots = self.evaluation.curve["k"]
+        shots = set(self.evaluation.curve["k"])
         most = min(FEW_SHOTS, self.evaluation.complete_shots)
-        few = shots.filter(shots <= most).to_list()
-        return int(max(few, default=min(shots)))
+        few = [k for k in shots if k <= most]
+        return max(few, default=min(shots))
 
     @cached_property
     def best(self) -> str:
@@ -59,7 +61,7 @@ class Context:
         return self.ranking(self.k)[0]
 
     @cached_property
-    def curves(self) -> pl.DataFrame:
+    def curves(self) -> Frame:
         """The points of mAP by k, and whether their interval means something and is reliable."""
         is_enough = pl.lit(self.samples >= MIN_SAMPLES)
         differs = WIDTH > ROUNDING
@@ -72,13 +74,12 @@ class Context:
         )
 
     @cached_property
-    def candidates(self) -> pl.DataFrame:
+    def candidates(self) -> Frame:
         """The points of encoders that are not random, or of all if there are no others."""
         curves = self.curves.filter(scoring="all")
         names = [name for name in self.evaluation.encoders if not is_random(name)]
-        if not names:
-            return curves
-        return curves.filter(pl.col("encoder").is_in(names))
+        candidates = curves.filter(pl.col("encoder").is_in(names))
+        return candidates if names else curves
 
     def ranking(self, k: int) -> list[str]:
         """Return the candidates, the best at k first."""
@@ -86,15 +87,15 @@ class Context:
         ordered = points.sort("mean", descending=True, maintain_order=True)
         return ordered["encoder"].to_list()
 
-    def curve(self, scoring: str = "all") -> pl.DataFrame:
+    def curve(self, scoring: str = "all") -> Frame:
         """Return the points of the best encoder, by k."""
         return self.curves.filter(encoder=self.best, scoring=scoring)
 
-    def reliable(self, scoring: str = "all") -> pl.DataFrame:
+    def reliable(self, scoring: str = "all") -> Frame:
         """Return its points that may be called clearly above or below something."""
         return self.curve(scoring).filter("reliable")
 
-    def differences(self, one: str, other: str, scoring: str = "all") -> pl.DataFrame:
+    def differences(self, one: str, other: str, scoring: str = "all") -> Frame:
         """Return one less the other by k; empty if they were not compared."""
         rows = self.evaluation.differences.filter(
             scoring=scoring,
@@ -142,7 +143,7 @@ def is_random(encoder: str) -> bool:
     return encoder.partition("[")[0] == RANDOM
 
 
-def first_lasting(points: pl.DataFrame, condition: pl.Expr) -> Point | None:
+def first_lasting(points: Frame, condition: pl.Expr) -> Point | None:
     """Return the first point from which a condition holds to the end.
 
     >>> first_lasting(pl.DataFrame({"k": [1, 2, 3, 4]}), pl.col("k").is_in([1, 3, 4]))
@@ -162,7 +163,7 @@ def format_range(start: str, first: int, last: int, end: int) -> str:
     return f"from {start} on, up to {last}"
 
 
-def describe_clear(differences: pl.DataFrame, k: int) -> str:
+def describe_clear(differences: Frame, k: int) -> str:
     """Return from where a difference is clear, for those from k on; nothing if none is reliable."""
     reliable = differences.filter("reliable").filter(pl.col("k") >= k)
     if reliable.is_empty():
@@ -172,7 +173,8 @@ def describe_clear(differences: pl.DataFrame, k: int) -> str:
     if clear is None:
         return f", but not clearly with {last} (the 98 % interval of the difference is not above 0)"
     first = clear["k"]
-    shots = format_range(str(first), first, last, differences["k"][-1])
+    end = differences["k"][-1]
+    shots = format_range(str(first), first, last, end)
     return f", and clearly {shots} (the 98 % interval of the difference is above 0)"
 
 

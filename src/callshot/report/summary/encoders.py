@@ -1,13 +1,14 @@
 """Context → sentences on encoders: what to expect of the best, compared with others and chance."""
 
-from collections.abc import Iterator
-
 import polars as pl
 
 from callshot.fewshot.label_budget import WITHIN, largest_gain, saturation
+from callshot.records.frames import Frame
 from callshot.report.summary.context import (
     RANDOM,
     Context,
+    Point,
+    Sentences,
     first_lasting,
     format_difference,
     format_range,
@@ -28,15 +29,15 @@ INTERVAL = (
 )
 
 
-def describe_expectation(context: Context) -> Iterator[str]:
+def describe_expectation(context: Context) -> Sentences:
     """Yield how good the best encoder is with a few examples, and how much that depends on them."""
     k = context.k
     spread = context.spread
-    (point,) = context.curve().filter(k=k).to_dicts()
-    sentence = f"With {context.examples(k)}, {MEAN.format(**point)}"
+    examples = context.examples(k)
+    point = context.curve().row(by_predicate=pl.col("k") == k, named=True)
+    sentence = f"With {examples}, {MEAN.format(**point)}"
     if spread == "shared" and point["has_interval"]:
-        expectation = EXPECTATION.format(**point)
-        sentence = f"With one labelled set of {context.examples(k)}, {expectation}"
+        sentence = f"With one labelled set of {examples}, {EXPECTATION.format(**point)}"
     accuracy = context.evaluation.curve.filter(
         encoder=context.best,
         metric="accuracy",
@@ -49,24 +50,29 @@ def describe_expectation(context: Context) -> Iterator[str]:
     yield f"{sentence}."
 
 
-def describe_next_best(context: Context) -> Iterator[str]:
+def describe_next_best(context: Context) -> Sentences:
     """Yield how far the best encoder is ahead of the next, and whether that is clear."""
     k = context.k
     best, *others = context.ranking(k)
     for other in others[:1]:
         for row in context.difference_at(k, best, other):
-            verdict = ""
-            if row["reliable"] and row["p01"] > 0:
-                verdict = ": a clear difference"
-            elif row["reliable"]:
-                verdict = ": not a clear difference, because the interval includes 0"
+            examples = context.examples(k)
+            margin = context.margin(row)
             yield (
-                f"With {context.examples(k)}, {best} is on average ahead of {other}, "
-                f"the next best, by {context.margin(row)}{verdict}."
+                f"With {examples}, {best} is on average ahead of {other}, "
+                f"the next best, by {margin}{_judge_difference(row)}."
             )
 
 
-def describe_later_best(context: Context) -> Iterator[str]:
+def _judge_difference(row: Point) -> str:
+    if not row["reliable"]:
+        return ""
+    if row["p01"] > 0:
+        return ": a clear difference"
+    return ": not a clear difference, because the interval includes 0"
+
+
+def describe_later_best(context: Context) -> Sentences:
     """Yield the encoder that is clearly better with more examples, if there is one."""
     best = context.best
     last = max(context.reliable()["k"], default=context.k)
@@ -79,32 +85,42 @@ def describe_later_best(context: Context) -> Iterator[str]:
             )
 
 
-def describe_saturation(context: Context) -> Iterator[str]:
+def describe_saturation(context: Context) -> Sentences:
     """Yield from where more examples add little, or that they still add something.
 
     A curve is level at k if twice as many examples were evaluated with every class complete.
     """
+    best = context.best
     points = context.curve()
-    complete = points.filter("complete").select("k", "mean").rows()
-    k, mean = complete[-1] if complete else (0, 0.0)
+    complete = points.filter("complete")
+    last = max(complete["k"], default=0)
     level = saturation(points, WITHIN)
-    if level is not None and 2 * level <= k:
-        yield (
-            f"With {context.best}, more than {context.examples(level)} add at most {WITHIN} of mAP "
-            f"(evaluated up to {points['k'][-1]})."
-        )
+    if level is None or 2 * level > last:
+        yield from _describe_rise(context, complete)
         return
-    for previous, previous_mean in complete[-2:-1]:
-        gain = mean - previous_mean
-        if gain > WITHIN:
-            yield (
-                f"With {context.best}, mAP still rises by {format_difference(gain)} from "
-                f"{previous} to {context.examples(k)}, the largest number evaluated with every "
-                "call type complete."
-            )
+    examples = context.examples(level)
+    yield (
+        f"With {best}, more than {examples} add at most {WITHIN} of mAP "
+        f"(evaluated up to {points['k'][-1]})."
+    )
 
 
-def describe_no_success(context: Context) -> Iterator[str]:
+def _describe_rise(context: Context, points: Frame) -> Sentences:
+    """Yield by how much mAP rises between the last two points, if that is not little."""
+    if len(points) < 2:
+        return
+    before, last = points["k"].tail(2)
+    mean_before, mean = points["mean"].tail(2)
+    gain = mean - mean_before
+    if gain > WITHIN:
+        yield (
+            f"With {context.best}, mAP still rises by {format_difference(gain)} from "
+            f"{before} to {context.examples(last)}, the largest number evaluated with every "
+            "call type complete."
+        )
+
+
+def describe_no_success(context: Context) -> Sentences:
     """Yield that nothing is better than chance, if that is so."""
     points = context.candidates
     if not context.reliable().is_empty():
@@ -117,7 +133,7 @@ def describe_no_success(context: Context) -> Iterator[str]:
         yield f"Nothing here is better than chance on average: even with {examples}, {numbers}."
 
 
-def describe_chance(context: Context) -> Iterator[str]:
+def describe_chance(context: Context) -> Sentences:
     """Yield from which k on the best encoder is better than chance."""
     best = context.best
     end = context.curve()["k"][-1]
@@ -131,7 +147,8 @@ def describe_chance(context: Context) -> Iterator[str]:
     first = first_lasting(points, condition)
     if first is not None:
         k = first["k"]
-        shots = format_range(context.examples(k), k, points["k"][-1], end)
+        last = points["k"][-1]
+        shots = format_range(context.examples(k), k, last, end)
         yield f"{best} is {how} better than chance {shots}."
     elif how == "clearly" and not any(describe_no_success(context)):
         yield f"{best} is not clearly better than chance at every k: {_describe_last(context)}."
@@ -140,10 +157,11 @@ def describe_chance(context: Context) -> Iterator[str]:
 def _describe_last(context: Context) -> str:
     """Return the last reliable point of the best encoder."""
     last = context.reliable().row(-1, named=True)
-    return f"with {context.examples(last['k'])}, {INTERVAL.format(**last)}"
+    examples = context.examples(last["k"])
+    return f"with {examples}, {INTERVAL.format(**last)}"
 
 
-def describe_random(context: Context) -> Iterator[str]:
+def describe_random(context: Context) -> Sentences:
     """Yield how the best encoder compares with random vectors."""
     best = context.best
     if is_random(best):
@@ -151,27 +169,31 @@ def describe_random(context: Context) -> Iterator[str]:
         return
     for encoder in filter(is_random, context.evaluation.encoders):
         for row in context.difference_at(context.k, best, encoder):
-            how = "clearly" if row["reliable"] else "on average"
-            lead = row["p01"] if row["reliable"] else row["mean"]
-            verb = "is" if lead > 0 else "is not"
             side = "ahead" if row["mean"] >= 0 else "behind"
             yield (
-                f"{best} {verb} {how} better than random vectors (the encoder {encoder}): "
+                f"{best} {_judge_random(row)} better than random vectors (the encoder {encoder}): "
                 f"{side} by {context.margin(row)}."
             )
 
 
-def describe_budget(context: Context) -> Iterator[str]:
+def _judge_random(row: Point) -> str:
+    if row["reliable"]:
+        return "is clearly" if row["p01"] > 0 else "is not clearly"
+    return "is on average" if row["mean"] > 0 else "is not on average"
+
+
+def describe_budget(context: Context) -> Sentences:
     """Yield the class that gains most from more examples, if it stands out."""
     rows = context.evaluation.budget.filter(encoder=context.best, metric="map")
     gain = largest_gain(rows)
     if gain is None:
         return
     k = gain["k"]
+    label = gain["label"]
     one = format_difference(gain["next_gain"])
     double = format_difference(gain["double_gain"])
     sentence = (
-        f"With {context.best}, '{gain['label']}' should gain most from more examples: about {one} "
+        f"With {context.best}, '{label}' should gain most from more examples: about {one} "
         f"of AP from {k} to {k + 1}, {double} from {k} to {2 * k}"
     )
     unknown = rows["next_gain"].is_nan().sum()

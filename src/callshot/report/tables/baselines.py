@@ -3,12 +3,14 @@
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-import polars as pl
-
 from callshot.records import RANKING_METRICS, CorpusResults
-from callshot.report.tables.scores import METRIC_NAMES, TRAINED_NOTE, Row
+from callshot.records.frames import Frame
+from callshot.report.tables.scores import METRIC_NAMES, TRAINED_NOTE, Row, reads_encoder
 from callshot.report.tables.table import MISSING, Cell, Column, Table, number
 
+Group = tuple[str, str]  # a spread and a metric
+
+TITLE = "baselines trained on all labels, and the k at which the centroid passes them"
 CROSSOVERS = {"k_mean": "mean", "k_clear": "clear"}
 K_NOTE = (
     "Columns of k: mean is the first k at which the mean of the centroid is above the baseline, "
@@ -21,53 +23,66 @@ def baseline_table(results: CorpusResults) -> Table | None:
     """Return a block for each baseline and scoring, with a row for each encoder."""
     if results.baselines.is_empty():
         return None
-    evaluation = results.evaluation
-    columns = [Column("Baseline"), Column("Encoder")]
-    columns += [Column(METRIC_NAMES[metric]) for metric in RANKING_METRICS]
-    columns.append(Column("Chosen"))
-    groups = list(product(evaluation.curve["spread"].unique(maintain_order=True), RANKING_METRICS))
-    for (spread, metric), name in product(groups, CROSSOVERS.values()):
-        columns.append(Column(name, f"k by {METRIC_NAMES[metric]}, {spread}"))
-    rows: list[Row] = []
+    groups = list(product(results.evaluation.spreads, RANKING_METRICS))
     baselines = results.baselines.sort("scoring", maintain_order=True)
+    rows: list[Row] = []
     for block in baselines.partition_by("scoring", "name", maintain_order=True):
         rows += _block_rows(results, block, groups)
     return Table(
         "baselines",
-        f"{evaluation.corpus}: baselines trained on all labels, and the k at which the centroid "
-        "passes them",
-        columns,
+        f"{results.corpus}: {TITLE}",
+        _make_columns(groups),
         rows,
         notes=[("", TRAINED_NOTE), ("", K_NOTE)],
         blocks=True,
     )
 
 
-def _block_rows(
-    results: CorpusResults, block: pl.DataFrame, groups: Sequence[tuple[str, str]]
-) -> Iterator[Row]:
+def _make_columns(groups: Sequence[Group]) -> list[Column]:
+    metrics = [METRIC_NAMES[metric] for metric in RANKING_METRICS]
+    names = ["Baseline", "Encoder", *metrics, "Chosen"]
+    columns = [Column(name) for name in names]
+    for spread, metric in groups:
+        heading = f"k by {METRIC_NAMES[metric]}, {spread}"
+        columns += [Column(name, heading) for name in CROSSOVERS.values()]
+    return columns
+
+
+def _block_rows(results: CorpusResults, block: Frame, groups: Sequence[Group]) -> Iterator[Row]:
     """Yield the rows of one baseline in one scoring."""
-    evaluation = results.evaluation
     scoring, name = block.select("scoring", "name").row(0)
     title = name if scoring == "all" else f"{name}, {scoring} scoring"
-    for encoder in evaluation.encoders:
-        baselines = block.filter(pl.col("encoder").is_in(["", encoder]))
+    all_crossovers = results.evaluation.crossovers.filter(
+        labels="all",
+        baseline=name,
+        scoring=scoring,
+    )
+    for encoder in results.evaluation.encoders:
+        baselines = block.filter(reads_encoder(encoder))
         if baselines.is_empty():
             continue
-        crossovers = evaluation.crossovers.filter(
-            labels="all",
-            encoder=encoder,
-            baseline=name,
-            scoring=scoring,
-        )
-        values = dict(baselines.select("metric", "value").iter_rows())
-        shots = crossovers.rows_by_key(["spread", "metric"], named=True, unique=True)
-        row = [Cell(title), Cell(encoder)]
-        row += [_make_cell(values.get(metric), 4) for metric in RANKING_METRICS]
-        row.append(Cell(baselines["how"][0] or MISSING))
-        for group, column in product(groups, CROSSOVERS):
-            row.append(_make_cell(shots.get(group, {}).get(column), 0))
-        yield row
+        crossovers = all_crossovers.filter(encoder=encoder)
+        yield [
+            Cell(title),
+            Cell(encoder),
+            *_score_cells(baselines),
+            *_crossover_cells(crossovers, groups),
+        ]
+
+
+def _score_cells(baselines: Frame) -> Iterator[Cell]:
+    values = dict(baselines.select("metric", "value").iter_rows())
+    for metric in RANKING_METRICS:
+        yield _make_cell(values.get(metric), 4)
+    yield Cell(baselines["how"][0] or MISSING)
+
+
+def _crossover_cells(crossovers: Frame, groups: Sequence[Group]) -> Iterator[Cell]:
+    shots = crossovers.rows_by_key(["spread", "metric"], named=True, unique=True)
+    for group in groups:
+        row = shots.get(group, {})
+        for column in CROSSOVERS:
+            yield _make_cell(row.get(column), 0)
 
 
 def _make_cell(value: float | None, decimals: int) -> Cell:

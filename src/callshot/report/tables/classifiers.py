@@ -6,6 +6,7 @@ from itertools import product
 import polars as pl
 
 from callshot.records import RANKING_METRICS, CorpusResults
+from callshot.records.frames import Frame, Shots, unique_values
 from callshot.report.classifiers import (
     all_curves,
     classifier_name,
@@ -15,13 +16,22 @@ from callshot.report.classifiers import (
     main_spread,
     sample_counts,
 )
-from callshot.report.tables.scores import METRIC_NAMES, PAPER_SHOTS, SPREADS, Row, shown_shots
+from callshot.report.tables.scores import (
+    IS_SHOWN,
+    METRIC_NAMES,
+    PAPER_SHOTS,
+    SPREADS,
+    Row,
+    shown_shots,
+)
 from callshot.report.tables.table import MISSING, Cell, Column, Table, number
+
+Group = tuple[str, int]  # a metric and a k
 
 KEY = ("encoder", "classifier", "metric", "k")
 
 
-def classifier_table(results: CorpusResults, shots: Sequence[int] = PAPER_SHOTS) -> Table | None:
+def classifier_table(results: CorpusResults, shots: Shots = PAPER_SHOTS) -> Table | None:
     """Return mAP and AUROC of every classifier by k, if there are others than the reference.
 
     The spread is `shared`, where evaluated: baselines trained at every k have no other.
@@ -29,19 +39,19 @@ def classifier_table(results: CorpusResults, shots: Sequence[int] = PAPER_SHOTS)
     if results.others is None or results.others.curve.is_empty():
         return None
     spread = main_spread(results.evaluation)
-    curve = all_curves(results).filter(
-        pl.col("metric").is_in(RANKING_METRICS),
-        scoring="all",
-        spread=spread,
-    )
-    names = [name for name in list_classifiers(results) if name in curve["classifier"]]
-    groups = list(product(RANKING_METRICS, shown_shots(curve["k"], shots)))
-    columns = [Column(str(k), f"{METRIC_NAMES[metric]} at k") for metric, k in groups]
-    notes = [*_notes(results, names, spread), *_crossover_notes(results, spread)]
+    curve = all_curves(results).filter(IS_SHOWN, scoring="all", spread=spread)
+    evaluated = curve["classifier"]
+    names = [name for name in list_classifiers(results) if name in evaluated]
+    shown = shown_shots(curve["k"], shots)
+    groups = list(product(RANKING_METRICS, shown))
+    columns = [Column("Encoder"), Column("Classifier")]
+    for metric, k in groups:
+        columns.append(Column(str(k), f"{METRIC_NAMES[metric]} at k"))
+    notes = _notes(results, names, spread)
     return Table(
         "classifiers",
-        f"{results.evaluation.corpus}: classifiers with k exemplars per class, {spread}",
-        [Column("Encoder"), Column("Classifier"), *columns],
+        f"{results.corpus}: classifiers with k exemplars per class, {spread}",
+        columns,
         _make_rows(curve, names, groups),
         notes=[("", note) for note in notes],
         blocks=True,
@@ -49,26 +59,30 @@ def classifier_table(results: CorpusResults, shots: Sequence[int] = PAPER_SHOTS)
 
 
 def _make_rows(
-    curve: pl.DataFrame, names: Sequence[str], groups: Sequence[tuple[str, int]]
+    curve: Frame,
+    names: Sequence[str],
+    groups: Sequence[Group],
 ) -> list[Row]:
     """Return a block of rows per encoder, with a row per classifier."""
     cells = _mean_cells(curve)
+    missing = Cell(MISSING)
     rows = []
-    for encoder, name in product(curve["encoder"].unique(maintain_order=True), names):
+    for encoder, name in product(unique_values(curve, "encoder"), names):
         row = [Cell(encoder), Cell(classifier_name(name))]
-        row += [cells.get((encoder, name, *group), Cell(MISSING)) for group in groups]
+        row += [cells.get((encoder, name, *group), missing) for group in groups]
         rows.append(row)
     return rows
 
 
-def _mean_cells(curve: pl.DataFrame) -> dict[tuple[object, ...], Cell]:
+def _mean_cells(curve: Frame) -> dict[tuple[object, ...], Cell]:
     """Return the cells of means, by KEY; the best mean of an encoder is underlined."""
-    best = pl.col("mean").fill_nan(None).max().over("encoder", "metric", "k")
-    is_best = (pl.col("mean") == best).fill_null(False)
-    points = curve.select(*KEY, "mean", is_best.cast(pl.Int64).alias("underline"))
+    mean = pl.col("mean").fill_nan(None)
+    best = mean.max().over("encoder", "metric", "k")
+    points = curve.select(*KEY, "mean", is_best=mean == best)
     cells = {}
-    for key, (mean, underline) in points.rows_by_key(KEY, unique=True).items():
-        cells[key] = number(mean, 3, underline)
+    for *key, value, is_best in points.iter_rows():
+        underline = 1 if is_best else 0
+        cells[tuple(key)] = number(value, 3, underline)
     return cells
 
 
@@ -77,11 +91,17 @@ def _notes(results: CorpusResults, names: Sequence[str], spread: str) -> Iterato
     yield "; ".join(descriptions) + "."
     yield "Underlined: the best of an encoder at that k."
     yield f"Means are {SPREADS[spread]}."
+    yield from _sample_notes(results, names, spread)
+    yield from _crossover_notes(results, spread)
+
+
+def _sample_notes(results: CorpusResults, names: Sequence[str], spread: str) -> Iterator[str]:
+    """Yield which trained classifiers have fewer samples than the others."""
     counts = sample_counts(results, spread)
     most = max(counts.values())
-    for name in names:
+    for name in filter(is_trained, names):
         count = counts[name]
-        if is_trained(name) and count < most:
+        if count < most:
             yield f"{classifier_name(name)}: means are over the first {count} of {most} sets."
 
 
@@ -89,10 +109,11 @@ def _crossover_notes(results: CorpusResults, spread: str) -> Iterator[str]:
     """Yield the k from which training on the same exemplars is better."""
     crossovers = results.evaluation.crossovers.filter(labels="k", scoring="all", spread=spread)
     for metric in RANKING_METRICS:
-        for rows in crossovers.filter(metric=metric).partition_by("baseline", maintain_order=True):
+        of_metric = crossovers.filter(metric=metric)
+        for rows in of_metric.partition_by("baseline", maintain_order=True):
             name = classifier_name(rows["baseline"][0])
-            shots = rows.select("encoder", "k_mean", "k_clear").iter_rows()
-            texts = [_format_crossover(*row) for row in shots]
+            shots = rows.select("encoder", "k_mean", "k_clear")
+            texts = [_format_crossover(*row) for row in shots.iter_rows()]
             yield (
                 f"{name} is better than the centroid on the same draws, by {METRIC_NAMES[metric]}: "
                 f"{'; '.join(texts)}."

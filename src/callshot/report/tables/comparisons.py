@@ -7,7 +7,9 @@ from math import nan
 import polars as pl
 
 from callshot.records import CorpusResults
+from callshot.records.frames import Frame, Shots, unique_values
 from callshot.report.tables.scores import (
+    IS_SHOWN,
     METRIC_NAMES,
     PAPER_SHOTS,
     SPREADS,
@@ -15,9 +17,11 @@ from callshot.report.tables.scores import (
     shot_cell,
     shown_shots,
     star_note,
-    starred_shot,
 )
 from callshot.report.tables.table import Cell, Column, Table, number
+from callshot.report.terminal import starred_shot
+
+Group = tuple[str, str]  # a spread and a metric
 
 INTERVAL = ("mean", "p01", "p99")
 PERCENTILES = "p01 and p99 are the 1st and the 99th percentile"
@@ -27,10 +31,10 @@ DIFFERENCE_NOTE = (
 )
 
 
-def interval_table(results: CorpusResults, shots: Sequence[int] = PAPER_SHOTS) -> Table:
+def interval_table(results: CorpusResults, shots: Shots = PAPER_SHOTS) -> Table:
     """Return the mean and the 98 % interval by k, for each encoder and spread."""
     curve = results.evaluation.curve.filter(scoring="all")
-    spreads = curve["spread"].unique(maintain_order=True)
+    spreads = unique_values(curve, "spread")
     meanings = [f"{spread} is {SPREADS[spread]}" for spread in spreads]
     return _make_table(
         results,
@@ -43,7 +47,7 @@ def interval_table(results: CorpusResults, shots: Sequence[int] = PAPER_SHOTS) -
     )
 
 
-def difference_table(results: CorpusResults, shots: Sequence[int] = PAPER_SHOTS) -> Table | None:
+def difference_table(results: CorpusResults, shots: Shots = PAPER_SHOTS) -> Table | None:
     """Return paired differences by k, if there are any: mean, interval, and share of wins."""
     differences = results.evaluation.differences
     if differences.is_empty():
@@ -64,41 +68,46 @@ def difference_table(results: CorpusResults, shots: Sequence[int] = PAPER_SHOTS)
 
 def _make_table(
     results: CorpusResults,
-    points: pl.DataFrame,
+    points: Frame,
     fields: Sequence[str],
-    shots: Sequence[int],
+    shots: Shots,
     *,
     name: str,
     title: str,
     note: str,
 ) -> Table:
     """Return a block of rows per value of the last column, and columns per spread and metric."""
-    evaluation = results.evaluation
-    points = points.filter(pl.col("metric").is_in(list(METRIC_NAMES)))
-    spreads = points["spread"].unique(maintain_order=True)
-    pairs = points.select("spread", "metric").unique().rows()
-    groups = [group for group in product(spreads, METRIC_NAMES) if group in pairs]
-    lead = points.columns[-1]
-    columns = [Column(lead), Column("k")]
-    for (spread, metric), field in product(groups, fields):
-        columns.append(Column(field, f"{METRIC_NAMES[metric]}, {spread}"))
+    points = points.filter(IS_SHOWN)
+    groups = _list_groups(points)
+    columns = [Column(points.columns[-1]), Column("k")]
+    for spread, metric in groups:
+        heading = f"{METRIC_NAMES[metric]}, {spread}"
+        columns += [Column(field, heading) for field in fields]
     shown = shown_shots(points["k"], shots)
-    star = starred_shot(shown, evaluation.complete_shots)
+    complete_shots = results.evaluation.complete_shots
+    star = starred_shot(shown, complete_shots)
     return Table(
         name,
-        f"{evaluation.corpus}: {title}",
+        f"{results.corpus}: {title}",
         columns,
         _make_rows(points, fields, groups, shown, star),
-        notes=[star_note(star, evaluation.complete_shots), ("", note)],
+        notes=[star_note(star, complete_shots), ("", note)],
         blocks=True,
     )
 
 
+def _list_groups(points: Frame) -> list[Group]:
+    """Return the spreads and metrics that have columns, in their order."""
+    spreads = unique_values(points, "spread")
+    pairs = points.select("spread", "metric").unique().rows()
+    return [group for group in product(spreads, METRIC_NAMES) if group in pairs]
+
+
 def _make_rows(
-    points: pl.DataFrame,
+    points: Frame,
     fields: Sequence[str],
-    groups: Sequence[tuple[str, str]],
-    shots: Sequence[int],
+    groups: Sequence[Group],
+    shots: Shots,
     star: int | None,
 ) -> list[Row]:
     lead = points.columns[-1]
@@ -106,7 +115,7 @@ def _make_rows(
     values = points.select(*key, *fields).rows_by_key(key, unique=True)
     missing = [nan] * len(fields)
     rows = []
-    for block, k in product(points[lead].unique(maintain_order=True), shots):
+    for block, k in product(unique_values(points, lead), shots):
         row = [Cell(block), shot_cell(k, star)]
         for group in groups:
             numbers = values.get((block, k, *group), missing)

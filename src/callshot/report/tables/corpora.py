@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from callshot.records import ClassCount, CorpusResults, DurationStats
+from callshot.records import ClassCount, CorpusResults, CorpusStats, DurationStats
 from callshot.report.tables.scores import Note, Row
 from callshot.report.tables.table import MISSING, Cell, Column, Table, number
 
+AllResults = Sequence[CorpusResults]
 Fact = float | str | Sequence[float] | None
 Facts = dict[str, Fact]  # of one corpus, by the name of the row
 
@@ -22,22 +23,24 @@ SEGMENT_NOTE = (
 )
 
 
-def corpus_table(all_results: Sequence[CorpusResults]) -> Table:
+def corpus_table(all_results: AllResults) -> Table:
     """Return the recordings of each corpus, before segmentation: the paper's table 1."""
     unit, unit_s = _choose_unit([results.stats.recordings for results in all_results])
     columns: list[Facts] = []
     for results in all_results:
         stats = results.stats
+        recordings = stats.recordings
+        annotated = stats.annotated
         facts: Facts = {
             "Sampling rate (kHz)": [rate / 1000 for rate in stats.rates_hz],
             "Channels": stats.channels,
             "Format": ", ".join(stats.kinds),
             "Call types annotated": stats.labels,
-            "Recordings": stats.recordings.count,
-            "Annotated recordings": stats.annotated.count,
-            f"Total duration ({unit})": stats.recordings.total_s / unit_s,
-            f"Annotated duration ({unit})": stats.annotated.total_s / unit_s,
-            **_describe_lengths(stats.recordings),
+            "Recordings": recordings.count,
+            "Annotated recordings": annotated.count,
+            f"Total duration ({unit})": recordings.total_s / unit_s,
+            f"Annotated duration ({unit})": annotated.total_s / unit_s,
+            **_describe_lengths(recordings),
             "Cross-validation folds": results.evaluation.folds.count,
         }
         columns.append(facts)
@@ -45,52 +48,67 @@ def corpus_table(all_results: Sequence[CorpusResults]) -> Table:
     return _make_table("corpora", title, all_results, columns, FORMAT_ROWS)
 
 
-def segment_table(all_results: Sequence[CorpusResults]) -> Table:
+def segment_table(all_results: AllResults) -> Table:
     """Return what was annotated, and what was evaluated: the paper's table 2."""
     unit, unit_s = _choose_unit([results.stats.calls for results in all_results])
     minima = {results.stats.min_length_s for results in all_results}
     columns: list[Facts] = []
     for results in all_results:
-        stats = results.stats
+        calls = results.stats.calls
         facts: Facts = {
-            "Call types annotated": stats.labels,
-            "Segments annotated": stats.calls.count,
-            f"Annotated duration ({unit})": stats.calls.total_s / unit_s,
-            **_describe_lengths(stats.calls),
+            "Call types annotated": results.stats.labels,
+            "Segments annotated": calls.count,
+            f"Annotated duration ({unit})": calls.total_s / unit_s,
+            **_describe_lengths(calls),
         }
-        if len(minima) == 1:
-            facts[f"Segments of at least {stats.min_length_s:g} s"] = stats.segments.count
-        else:
-            facts["Minimum length (s)"] = [stats.min_length_s]
-            facts["Segments of at least that length"] = stats.segments.count
-        columns.append(facts | _describe_evaluated(results, unit, unit_s))
+        facts |= _describe_long_enough(results.stats, len(minima) == 1)
+        facts |= _describe_evaluated(results, unit, unit_s)
+        columns.append(facts)
     title = "Segments annotated, and those of them evaluated"
     notes = [("", SEGMENT_NOTE)]
     return _make_table("segments", title, all_results, columns, ANNOTATED_ROWS, notes)
 
 
+def _describe_long_enough(stats: CorpusStats, is_same_minimum: bool) -> Facts:
+    """Return the number of segments that are long enough, and the minimum if corpora differ."""
+    minimum = stats.min_length_s
+    segments = stats.segments.count
+    if is_same_minimum:
+        return {f"Segments of at least {minimum:g} s": segments}
+    return {
+        "Minimum length (s)": [minimum],
+        "Segments of at least that length": segments,
+    }
+
+
 def class_table(results: CorpusResults) -> Table:
     """Return the exemplars of each class and its complete shots; below, the classes left out."""
     evaluation = results.evaluation
-    classes = sorted(evaluation.classes, key=_class_order)
-    excluded = sum(not count.eligible for count in classes)
     categories = results.categories or {}
-    columns = [Column("Call type"), Column("Exemplars"), Column("Complete to k")]
+    classes = sorted(evaluation.classes, key=_class_order)
+    excluded = len(evaluation.excluded_classes)
+    names = ["Call type", "Exemplars", "Complete to k"]
     if excluded:
-        columns.append(Column("Not evaluated because"))
-    rows = [_class_row(count, categories)[: len(columns)] for count in classes]
+        names.append("Not evaluated because")
+    rows = []
+    marked = []
+    for count in classes:
+        row = _class_row(count, categories)
+        rows.append(row[: len(names)])
+        if row[0].mark:
+            marked.append(count.label)
     notes = [("", COMPLETE_NOTE)]
-    marked = [row[0].text for row in rows if row[0].mark]
     if marked:
         notes.append(("†", _describe_categories(marked, categories)))
-    title = f"{evaluation.corpus}: call types evaluated, by their number of exemplars"
+    title = f"{results.corpus}: call types evaluated, by their number of exemplars"
+    columns = [Column(name) for name in names]
     return Table("classes", title, columns, rows, excluded, notes)
 
 
 def _make_table(
     name: str,
     title: str,
-    all_results: Sequence[CorpusResults],
+    all_results: AllResults,
     columns: Sequence[Facts],
     head: int,
     notes: Sequence[Note] = (),
@@ -100,15 +118,9 @@ def _make_table(
     for label in columns[0]:
         cells = [_make_cell(facts[label]) for facts in columns]
         rows.append([Cell(label), *cells])
-    corpora = [Column(results.evaluation.corpus) for results in all_results]
-    return Table(
-        name,
-        title,
-        [Column(""), *corpora],
-        rows,
-        foot=len(rows) - head,
-        notes=notes,
-    )
+    corpora = [Column(results.corpus) for results in all_results]
+    foot = len(rows) - head
+    return Table(name, title, [Column(""), *corpora], rows, foot, notes)
 
 
 def _make_cell(fact: Fact) -> Cell:
@@ -120,8 +132,11 @@ def _make_cell(fact: Fact) -> Cell:
     if isinstance(fact, str):
         return Cell(fact or MISSING)
     values = fact or ()
-    text = ", ".join(f"{value:g}" for value in values)
-    return Cell(text or MISSING, values[0] if len(values) == 1 else None)
+    texts = [f"{value:g}" for value in values]
+    text = ", ".join(texts)
+    if len(values) == 1:
+        return Cell(text, values[0])
+    return Cell(text or MISSING)
 
 
 def _choose_unit(durations: Sequence[DurationStats]) -> tuple[str, float]:
@@ -150,13 +165,14 @@ def _describe_lengths(stats: DurationStats, subset: str = "") -> Facts:
 
 def _describe_evaluated(results: CorpusResults, unit: str, unit_s: float) -> Facts:
     evaluation = results.evaluation
-    exemplars = [count.exemplars for count in evaluation.classes if count.eligible]
+    evaluated = results.evaluated
+    exemplars = [count.exemplars for count in evaluation.eligible_classes]
     return {
         "Call types evaluated, C": len(exemplars),
         "Query segments, Q": evaluation.queries,
         "Eligible support exemplars": sum(exemplars),
-        f"Evaluated duration ({unit})": results.evaluated.total_s / unit_s,
-        **_describe_lengths(results.evaluated, ", evaluated"),
+        f"Evaluated duration ({unit})": evaluated.total_s / unit_s,
+        **_describe_lengths(evaluated, ", evaluated"),
         "Complete shot count": evaluation.complete_shots,
     }
 
@@ -186,5 +202,7 @@ def _describe_categories(labels: Sequence[str], categories: Mapping[str, str]) -
         members.setdefault(categories[label], []).append(label)
     if len(members) == len(labels):
         return "In the reduced scoring, a category of its own."
-    texts = [f"{name} ({', '.join(inside)})" for name, inside in members.items()]
+    texts = []
+    for category, names in members.items():
+        texts.append(f"{category} ({', '.join(names)})")
     return f"In the reduced scoring, part of a category: {'; '.join(texts)}."

@@ -55,19 +55,14 @@ def to_latex(table: Table) -> str:
 
 def to_document(names: Iterable[str]) -> str:
     """Return a document that shows the tables in the files of these names, each on its own page."""
-    return DOCUMENT % "\n".join(rf"\input{{{name}}}\clearpage" for name in names)
+    inputs = [rf"\input{{{name}}}\clearpage" for name in names]
+    return DOCUMENT % "\n".join(inputs)
 
 
 def _split_columns(table: Table) -> list[Table]:
     """Split a table with many columns between its groups; the leading columns are in each part."""
     lead = [0, 1] if table.blocks else [0]
-    parts: list[list[int]] = [[]]
-    for _, group in column_groups(table.columns):
-        if group[0] in lead:
-            continue
-        if parts[-1] and len(parts[-1]) + len(group) > MOST_COLUMNS:
-            parts.append([])
-        parts[-1] += group
+    parts = _divide_groups(table, len(lead))
     if len(parts) == 1:
         return [table]
     tables = []
@@ -83,6 +78,20 @@ def _split_columns(table: Table) -> list[Table]:
     return tables
 
 
+def _divide_groups(table: Table, lead: int) -> list[list[int]]:
+    """Return the columns of each part, without the first `lead`; groups stay together."""
+    part: list[int] = []
+    parts = [part]
+    for _, group in column_groups(table.columns):
+        if group[0] < lead:
+            continue
+        if part and len(part) + len(group) > MOST_COLUMNS:
+            part = []
+            parts.append(part)
+        part += group
+    return parts
+
+
 class _LongTable:
     """The lines of a longtable. The names of blocks are rows of their own, not a column."""
 
@@ -92,7 +101,8 @@ class _LongTable:
         self.columns = table.columns[first:]
         self.rows = [row[first:] for row in table.rows]
         self.kinds = column_kinds(table)[first:]
-        widths = [self._width(index) for index in range(len(self.columns))]
+        self.indices = range(len(self.columns))
+        widths = [self._width(index) for index in self.indices]
         line = max(LINE, sum(widths))
         self.shares = [width / line for width in widths]
 
@@ -104,22 +114,28 @@ class _LongTable:
         return min(max(longest, NARROWEST), WIDEST)
 
     def format_lines(self, label: str) -> Iterator[str]:
-        columns = ""
-        for kind, share in zip(self.kinds, self.shares, strict=True):
-            columns += _column(ALIGNMENT[kind], share)
         title = escape_prose(self.table.title)
         head = (r"\toprule", *self._head(), r"\midrule")
         yield from SETTINGS
-        yield rf"\begin{{longtable}}{{@{{}}{columns}@{{}}}}"
+        yield rf"\begin{{longtable}}{{@{{}}{self._columns()}@{{}}}}"
         yield rf"\caption{{{title}}}{label} \\"
-        yield from (*head, r"\endfirsthead")
-        yield from (*head, r"\endhead")
-        yield from (r"\bottomrule", r"\endfoot")
+        yield from head
+        yield r"\endfirsthead"
+        yield from head
+        yield r"\endhead"
+        yield r"\bottomrule"
+        yield r"\endfoot"
         yield from self._body()
         yield r"\end{longtable}\raggedright"
         for mark, text in self.table.notes:
             yield rf"\noindent {_mark(mark)}{escape_prose(text)}\par"
         yield r"\endgroup"
+
+    def _columns(self) -> str:
+        columns = ""
+        for kind, share in zip(self.kinds, self.shares, strict=True):
+            columns += _column(ALIGNMENT[kind], share)
+        return columns
 
     def _head(self) -> Iterator[str]:
         """Yield a line of shared headings with rules below them, and the line of headings."""
@@ -140,7 +156,8 @@ class _LongTable:
     def _span(self, alignment: str, indices: Sequence[int], text: str) -> str:
         if not text:
             return ""
-        column = _column(alignment, sum(self.shares[index] for index in indices))
+        share = sum(self.shares[index] for index in indices)
+        column = _column(alignment, share)
         return rf"\multicolumn{{{len(indices)}}}{{{column}}}{{{text}}}"
 
     def _body(self) -> Iterator[str]:
@@ -158,9 +175,9 @@ class _LongTable:
             yield _row(map(_cell, cells, self.kinds))
 
     def _block_heading(self, name: str) -> str:
-        indices = range(len(self.columns))
         text = rf"\textit{{{escape(name)}}}"
-        return _row([self._span(r"\raggedright", indices, text)])
+        heading = self._span(r"\raggedright", self.indices, text)
+        return _row([heading])
 
 
 def _column(alignment: str, share: float) -> str:

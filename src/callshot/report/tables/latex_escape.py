@@ -70,6 +70,7 @@ LETTER_COMMAND = r"""\providecommand{\callshotletter}[2]{%
   \else[U+#2]\fi\fi}
 """
 LIGATURES = "-',"  # where doubled
+SYMBOLS = {"k": "$k$", "k*": r"$k^\star$"}
 LONG_WORD = 16
 LONGEST_RUN = 5  # characters of a long word that stay together
 
@@ -92,9 +93,10 @@ def escape_prose(text: str) -> str:
     >>> escape_prose("100 % at k = 4, k* = 5")
     '100 \\\\% at $k$ = 4, $k^\\\\star$ = 5'
     """
-    symbols = {"k": "$k$", "k*": r"$k^\star$"}
-    parts = re.split(r"(?<![\w-])(k\*|k)(?!\w)", text)
-    return "".join(symbols.get(part) or escape(part) for part in parts)
+    escaped = ""
+    for part in re.split(r"(?<![\w-])(k\*|k)(?!\w)", text):
+        escaped += SYMBOLS.get(part) or escape(part)
+    return escaped
 
 
 def _escape_word(word: str) -> str:
@@ -106,8 +108,8 @@ def _escape_word(word: str) -> str:
             text += "{}"
         text += _escape_character(character)
         run += 1
-        is_sign = not character.isalnum()
-        if len(word) > LONG_WORD and (run >= LONGEST_RUN or (is_sign and run > 2)):
+        needed = LONGEST_RUN if character.isalnum() else 3
+        if len(word) > LONG_WORD and run >= needed:
             text += r"\allowbreak{}"
             run = 0
     return text

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from callshot.errors import printable
 from callshot.report.tables.table import Cell, Table, column_kinds
@@ -69,7 +70,8 @@ def _notes(table: Table) -> Iterator[str]:
     for mark, text in table.notes:
         note = f"{mark} {text}".strip()
         yield f"- {_escape(note)}"
-    if any(cell.underline == 2 for row in table.rows for cell in row):
+    cells = chain.from_iterable(table.rows)
+    if any(cell.underline == 2 for cell in cells):
         yield f"- {UNDERLINED_TWICE}"
 
 

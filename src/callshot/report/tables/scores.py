@@ -3,21 +3,26 @@
 These are the paper's tables 4 to 6. All tables by k choose their shots and mark k* as here.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
-from math import nan
+from math import inf, nan
+from typing import Any
 
 import polars as pl
 
 from callshot.fewshot.differences import baseline_name
 from callshot.records import BASELINE_KINDS, CorpusResults
-from callshot.report.tables.table import MISSING, Cell, Column, Table, number
+from callshot.records.frames import Frame, Shots
+from callshot.report.tables.table import Cell, Column, Table, number
+from callshot.report.terminal import starred_shot
 
 Row = list[Cell]
 Note = tuple[str, str]  # a mark, and its text
+ScoreColumn = tuple[str, str]  # an encoder and a metric
 
 METRIC_NAMES = {"auroc": "AUROC", "map": "mAP"}  # in the order of the columns
+IS_SHOWN = pl.col("metric").is_in(list(METRIC_NAMES))
 PAPER_SHOTS = (1, 2, 3, 4, 5, 10, 15, 20, 40)
 UNDERLINES = {"logistic": 1, "recurrent": 2}
 SPREADS = {
@@ -30,7 +35,7 @@ TRAINED_NOTE = "Baselines are trained on all labelled data of the support side o
 
 
 def score_table(
-    results: CorpusResults, shots: Sequence[int] = PAPER_SHOTS, spread: str = "per-query"
+    results: CorpusResults, shots: Shots = PAPER_SHOTS, spread: str = "per-query"
 ) -> Table:
     """Return AUROC and mAP by k for each encoder, with baselines and chance: tables 4 and 5.
 
@@ -43,7 +48,7 @@ def score_table(
 
 
 def reduced_table(
-    results: CorpusResults, shots: Sequence[int] = PAPER_SHOTS, spread: str = "per-query"
+    results: CorpusResults, shots: Shots = PAPER_SHOTS, spread: str = "per-query"
 ) -> Table | None:
     """Return the same in reduced scoring, if there are categories: table 6.
 
@@ -57,7 +62,7 @@ def reduced_table(
     return _make_table(results, sweep, "reduced", title, underlines)
 
 
-def shown_shots(evaluated: Iterable[int], wanted: Sequence[int]) -> list[int]:
+def shown_shots(evaluated: Iterable[int], wanted: Shots) -> list[int]:
     """Return the shots that are wanted and evaluated, or all evaluated ones if there are none.
 
     >>> shown_shots([1, 2, 3, 4, 7], (1, 2, 5)), shown_shots([7, 6, 7], (1, 2))
@@ -65,15 +70,6 @@ def shown_shots(evaluated: Iterable[int], wanted: Sequence[int]) -> list[int]:
     """
     shots = set(evaluated)
     return sorted(shots & set(wanted)) or sorted(shots)
-
-
-def starred_shot(shots: Sequence[int], complete_shots: int) -> int | None:
-    """Return the k to mark: k* if it is shown, else the first beyond it.
-
-    >>> [starred_shot((1, 5, 10), k) for k in (5, 7, 31)]
-    [5, 10, None]
-    """
-    return min((k for k in shots if k >= complete_shots), default=None)
 
 
 def shot_cell(k: int, star: int | None) -> Cell:
@@ -98,50 +94,54 @@ class _Sweep:
 
     spread: str
     shots: list[int]
-    means: dict[tuple[str, str, int], float]  # by encoder, metric and k
-    chances: dict[tuple[str, str], float]  # by encoder and metric
-    baselines: pl.DataFrame
+    means: dict[tuple[Any, ...], float]  # by encoder, metric and k
+    chances: dict[ScoreColumn, float]
+    baselines: Frame
 
     @property
-    def columns(self) -> list[tuple[str, str]]:
+    def columns(self) -> list[ScoreColumn]:
         """The encoder and the metric of each column."""
         encoders = dict.fromkeys(encoder for encoder, _ in self.chances)
         return list(product(encoders, METRIC_NAMES))
 
     @property
-    def kinds(self) -> dict[str, pl.DataFrame]:
+    def kinds(self) -> dict[str, Frame]:
         """The baselines of each kind, in the order of their rows."""
-        kinds = [kind for kind in BASELINE_KINDS if kind in self.baselines["kind"]]
-        return {kind: self.baselines.filter(kind=kind) for kind in kinds}
+        baselines = self.baselines
+        kinds = [kind for kind in BASELINE_KINDS if kind in baselines["kind"]]
+        return {kind: baselines.filter(kind=kind) for kind in kinds}
 
-    def crossovers(self, kind: str) -> dict[tuple[str, str], int]:
+    def mean(self, column: ScoreColumn, k: int) -> float:
+        return self.means.get((*column, k), nan)
+
+    def crossovers(self, kind: str) -> dict[ScoreColumn, int]:
         """Return, by column, the first k shown whose mean is above every baseline of a kind."""
+        baselines = self.baselines.filter(kind=kind)
         shots = {}
         for column in self.columns:
-            values = _column_values(self.baselines.filter(kind=kind), *column)
-            for k in reversed(self.shots):
-                if values and self.means.get((*column, k), nan) > max(values):
-                    shots[column] = k
+            best = max(_column_values(baselines, column), default=inf)
+            above = [k for k in self.shots if self.mean(column, k) > best]
+            if above:
+                shots[column] = above[0]
         return shots
 
 
-def _select_sweep(
-    results: CorpusResults, scoring: str, shots: Sequence[int], spread: str
-) -> _Sweep:
-    curve = results.evaluation.curve.filter(
-        pl.col("metric").is_in(list(METRIC_NAMES)),
-        scoring=scoring,
-    )
+def _select_sweep(results: CorpusResults, scoring: str, shots: Shots, spread: str) -> _Sweep:
+    curve = results.evaluation.curve.filter(IS_SHOWN, scoring=scoring)
     if spread not in curve["spread"]:
         spread = curve["spread"][0]
     curve = curve.filter(spread=spread)
-    means = curve.select("encoder", "metric", "k", "mean").iter_rows()
-    chances = curve.select("encoder", "metric", "chance").iter_rows()
+    means = {}
+    chances = {}
+    points = curve.select("encoder", "metric", "k", "mean", "chance")
+    for encoder, metric, k, mean, chance in points.iter_rows():
+        means[encoder, metric, k] = mean
+        chances[encoder, metric] = chance
     return _Sweep(
         spread,
         shown_shots(curve["k"], shots),
-        {(encoder, metric, k): mean for encoder, metric, k, mean in means},
-        {(encoder, metric): chance for encoder, metric, chance in chances},
+        means,
+        chances,
         results.baselines.filter(scoring=scoring),
     )
 
@@ -150,13 +150,9 @@ def _make_table(
     results: CorpusResults, sweep: _Sweep, name: str, title: str, underlines: Mapping[str, int]
 ) -> Table:
     """Return rows of k, then baselines, then chance; `underlines` has a number of lines by kind."""
-    evaluation = results.evaluation
-    star = starred_shot(sweep.shots, evaluation.complete_shots)
-    rows = list(_mean_rows(sweep, underlines, star))
-    for baselines in sweep.kinds.values():
-        rows += _baseline_rows(sweep, baselines)
-    chances = [number(sweep.chances.get(column, nan)) for column in sweep.columns]
-    rows.append([Cell("Chance"), *chances])
+    complete_shots = results.evaluation.complete_shots
+    star = starred_shot(sweep.shots, complete_shots)
+    foot = list(_foot_rows(sweep))
     columns = [Column(METRIC_NAMES[metric], encoder) for encoder, metric in sweep.columns]
     texts = [
         *_underline_notes(sweep, underlines),
@@ -166,11 +162,11 @@ def _make_table(
     notes = [("", text) for text in texts]
     return Table(
         name,
-        f"{evaluation.corpus}: {title}, {sweep.spread}",
+        f"{results.corpus}: {title}, {sweep.spread}",
         [Column("k"), *columns],
-        rows,
-        foot=len(rows) - len(sweep.shots),
-        notes=[star_note(star, evaluation.complete_shots), *notes],
+        [*_mean_rows(sweep, underlines, star), *foot],
+        foot=len(foot),
+        notes=[star_note(star, complete_shots), *notes],
     )
 
 
@@ -178,50 +174,67 @@ def _mean_rows(sweep: _Sweep, underlines: Mapping[str, int], star: int | None) -
     """Yield the means by k; where two crossovers coincide, the larger number of lines is drawn."""
     lines = {}
     for kind, count in underlines.items():
-        for column, k in sweep.crossovers(kind).items():
-            lines[*column, k] = count
+        for crossover in sweep.crossovers(kind).items():
+            lines[crossover] = count
     for k in sweep.shots:
         row = [shot_cell(k, star)]
         for column in sweep.columns:
-            mean = sweep.means.get((*column, k), nan)
-            row.append(number(mean, underline=lines.get((*column, k), 0)))
+            underline = lines.get((column, k), 0)
+            row.append(number(sweep.mean(column, k), underline=underline))
         yield row
 
 
-def _baseline_rows(sweep: _Sweep, baselines: pl.DataFrame) -> Iterator[Row]:
+def _foot_rows(sweep: _Sweep) -> Iterator[Row]:
+    """Yield the rows of baselines, and chance."""
+    for baselines in sweep.kinds.values():
+        yield from _baseline_rows(sweep, baselines)
+    chances = [number(sweep.chances.get(column, nan)) for column in sweep.columns]
+    yield [Cell("Chance"), *chances]
+
+
+def _baseline_rows(sweep: _Sweep, baselines: Frame) -> Iterator[Row]:
     """Yield one row for all baselines of a kind, or one per name if an encoder has several."""
     groups = [baselines]
-    if any(len(_column_values(baselines, *column)) > 1 for column in sweep.columns):
+    counts = [len(_column_values(baselines, column)) for column in sweep.columns]
+    if max(counts) > 1:
         groups = baselines.partition_by("name", maintain_order=True)
     for group in groups:
         row = [Cell(_row_name(group))]
         for column in sweep.columns:
-            values = _column_values(group, *column)
-            row.append(number(values[0]) if values else Cell(MISSING))
+            values = _column_values(group, column) or [nan]
+            row.append(number(values[0]))
         yield row
 
 
-def _column_values(baselines: pl.DataFrame, encoder: str, metric: str) -> list[float]:
+def reads_encoder(encoder: str) -> pl.Expr:
+    """Return whether a baseline was trained on this encoder, or reads audio."""
+    return pl.col("encoder").is_in(["", encoder])
+
+
+def _column_values(baselines: Frame, column: ScoreColumn) -> list[float]:
     """Return the values of baselines on an encoder, and of those that read audio."""
-    is_here = pl.col("encoder").is_in(["", encoder])
-    return baselines.filter(is_here, metric=metric)["value"].to_list()
+    encoder, metric = column
+    return baselines.filter(reads_encoder(encoder), metric=metric)["value"].to_list()
 
 
-def _row_name(baselines: pl.DataFrame) -> str:
+def _row_name(baselines: Frame) -> str:
     """Return the name of the baselines in a row, or their kind if they have several names."""
-    name = baselines["name"][0]
-    if baselines["name"].n_unique() > 1:
-        name = baselines["kind"][0].capitalize()
-    return str(name)
+    if _has_several_names(baselines):
+        return str(baselines["kind"][0].capitalize())
+    return str(baselines["name"][0])
+
+
+def _has_several_names(baselines: Frame) -> bool:
+    return baselines["name"].n_unique() > 1
 
 
 def _underline_notes(sweep: _Sweep, underlines: Mapping[str, int]) -> Iterator[str]:
     for kind, baselines in sweep.kinds.items():
-        name = _row_name(baselines)
-        if baselines["name"].n_unique() > 1:
-            name = f"every {kind} baseline of the encoder"
         if kind not in underlines:
             continue
+        name = _row_name(baselines)
+        if _has_several_names(baselines):
+            name = f"every {kind} baseline of the encoder"
         if not sweep.crossovers(kind):
             yield f"No mean shown is above {name}."
         elif underlines[kind] == 1:
@@ -236,18 +249,22 @@ def _underline_notes(sweep: _Sweep, underlines: Mapping[str, int]) -> Iterator[s
 def _baseline_notes(sweep: _Sweep) -> Iterator[str]:
     """Yield what the names of baseline rows leave open."""
     for baselines in sweep.kinds.values():
-        row_name = _row_name(baselines)
-        if baselines["name"].n_unique() > 1:
-            pairs = baselines.select("name", "encoder").unique(maintain_order=True)
-            names = [baseline_name(row) for row in pairs.iter_rows(named=True)]
-            yield f"{row_name}: {'; '.join(names)}."
-        if "" not in baselines["encoder"]:
-            continue
-        yield f"{row_name} reads the audio: its values are the same for every encoder."
-        if "reduced" in baselines["scoring"]:
-            yield (
-                f"{row_name} has one score per category; for the centroid, the AP of classes is "
-                "averaged within categories. The two tasks are compared as in the paper."
-            )
+        yield from _kind_notes(baselines)
     if not sweep.baselines.is_empty():
         yield TRAINED_NOTE
+
+
+def _kind_notes(baselines: Frame) -> Iterator[str]:
+    row_name = _row_name(baselines)
+    if _has_several_names(baselines):
+        pairs = baselines.select("name", "encoder").unique(maintain_order=True)
+        names = map(baseline_name, pairs.to_dicts())
+        yield f"{row_name}: {'; '.join(names)}."
+    if "" not in baselines["encoder"]:
+        return
+    yield f"{row_name} reads the audio: its values are the same for every encoder."
+    if "reduced" in baselines["scoring"]:
+        yield (
+            f"{row_name} has one score per category; for the centroid, the AP of classes is "
+            "averaged within categories. The two tasks are compared as in the paper."
+        )

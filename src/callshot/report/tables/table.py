@@ -72,22 +72,24 @@ def column_kinds(table: Table) -> list[str]:
     >>> column_kinds(Table("t", "", [Column("k"), Column("mAP")], rows))
     ['mixed', 'number']
     """
-    return [_column_kind(table, index) for index in range(len(table.columns))]
+    kinds = []
+    for index in range(len(table.columns)):
+        cells = [row[index] for row in table.rows]
+        kinds.append(_column_kind(cells))
+    return kinds
 
 
-def _column_kind(table: Table, index: int) -> str:
-    cells = [row[index] for row in table.rows]
-    is_number = [cell.value is not None for cell in cells if cell.text not in ("", MISSING)]
-    if not any(is_number):
+def _column_kind(cells: Sequence[Cell]) -> str:
+    shown = [cell for cell in cells if cell.text not in ("", MISSING)]
+    texts = [cell for cell in shown if cell.value is None]
+    if len(texts) == len(shown):
         return "text"
-    if all(is_number):
-        return "number"
-    return "mixed"
+    return "mixed" if texts else "number"
 
 
 def column_groups(columns: Sequence[Column]) -> Iterator[tuple[str, list[int]]]:
     """Yield each shared heading with the indices of its columns; "" for a column without one."""
     indices = range(len(columns))
-    for _, members in groupby(indices, key=lambda index: columns[index].group or index):
-        group = list(members)
-        yield columns[group[0]].group, group
+    for key, group in groupby(indices, key=lambda index: columns[index].group or index):
+        heading = key if isinstance(key, str) else ""
+        yield heading, list(group)

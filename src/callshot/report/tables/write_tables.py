@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from callshot.records import CorpusResults
+from callshot.records.frames import Shots
 from callshot.report.output_folder import explain_errors
 from callshot.report.tables.baselines import baseline_table
 from callshot.report.tables.classifiers import classifier_table
@@ -17,15 +18,17 @@ from callshot.report.tables.markdown import to_markdown
 from callshot.report.tables.scores import PAPER_SHOTS, reduced_table, score_table
 from callshot.report.tables.table import Table
 
+AllResults = Sequence[CorpusResults]
+
 FORMATS = {".tex": to_latex, ".md": to_markdown, ".csv": to_csv}
 DOCUMENT = "tables.tex"
 
 
 def write_tables(
-    all_results: Sequence[CorpusResults],
+    all_results: AllResults,
     folder: Path,
     *,
-    shots: Sequence[int] = PAPER_SHOTS,
+    shots: Shots = PAPER_SHOTS,
     spread: str = "per-query",
 ) -> list[str]:
     """Write all tables in each format, and the document `tables.tex`; return the file names."""
@@ -45,21 +48,23 @@ def write_tables(
 
 
 def build_tables(
-    all_results: Sequence[CorpusResults],
+    all_results: AllResults,
     *,
-    shots: Sequence[int] = PAPER_SHOTS,
+    shots: Shots = PAPER_SHOTS,
     spread: str = "per-query",
 ) -> list[Table]:
     """Build the tables of the study, then those of each corpus. Their names differ."""
     tables = [corpus_table(all_results), segment_table(all_results)]
-    names = safe_names([results.evaluation.corpus for results in all_results])
+    names = safe_names([results.corpus for results in all_results])
     for results, name in zip(all_results, names, strict=True):
         parts = _corpus_tables(results, shots, spread)
-        tables += [replace(table, name=f"{table.name}-{name}") for table in parts]
+        for table in parts:
+            named = replace(table, name=f"{table.name}-{name}")
+            tables.append(named)
     return tables
 
 
-def _corpus_tables(results: CorpusResults, shots: Sequence[int], spread: str) -> list[Table]:
+def _corpus_tables(results: CorpusResults, shots: Shots, spread: str) -> list[Table]:
     """Return the tables that a corpus has results for."""
     tables = (
         class_table(results),
