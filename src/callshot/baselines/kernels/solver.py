@@ -53,12 +53,15 @@ class Vector(NamedTuple):
 
 
 class Directions(NamedTuple):
-    """The vectors of conjugate gradients; `scaled` is the descent, preconditioned if n > d."""
+    """The vectors of conjugate gradients.
+
+    `scaled` is the descent, preconditioned if n > d; `hessian` is the Hessian · search direction.
+    """
 
     descent: Vector
     scaled: Vector
-    direction: Vector
-    curved: Vector
+    search: Vector
+    hessian: Vector
 
 
 def make_problem(
@@ -242,48 +245,48 @@ def fill_step(problem, p, curvature, tolerance, directions, step):
     The descent becomes what the step leaves of it.
     """
     rows, columns, is_gram, _, c = problem
-    descent, scaled, direction, curved = directions
+    descent, scaled, search, hessian = directions
     changes = np.empty_like(p)
     mean = np.empty(p.shape[1])
-    way, way_weight, way_bias, way_logits, _, way_dual = direction
-    curved_values, curved_weight, curved_bias, _, curved_flat, _ = curved
+    search_values, search_weight, search_bias, search_logits, _, search_dual = search
+    hessian_values, hessian_weight, hessian_bias, _, hessian_flat, _ = hessian
     scaled_values, scaled_weight, scaled_bias, scaled_logits, _, scaled_dual = scaled
     values, weight, bias, logits, flat, dual = descent
-    unpenalised = values[: values.size - p.size]
-    scales = curvature.values
+    weight_and_bias = values[: values.size - p.size]
+    curvature_values = curvature.values
     bias_curvature = curvature.bias
     if not is_gram:
-        fill_quotients(unpenalised, scales, scaled_values)
+        fill_quotients(weight_and_bias, curvature_values, scaled_values)
     size = dot(flat, scaled_dual) + dot(bias, scaled_bias)
     goal = size * min(0.1, size)
     decrease = 0.0
-    turn = 0.0
+    beta = 0.0
     fill(step, 0.0)
     for _ in range(MOST_INNER_STEPS):
         if not is_gram:
             multiply(scaled_weight, columns, scaled_logits)
-        for i in range(way.size):
-            way[i] = scaled_values[i] + turn * way[i]
-        fill_changes(p, way_logits, way_bias, c, mean, changes)
-        fill_row_sums(rows, is_gram, changes, 1.0, way_weight, curved_weight, curved_bias)
-        curve = dot(curved_flat, way_dual) + dot(curved_bias, way_bias)
+        for i in range(search_values.size):
+            search_values[i] = scaled_values[i] + beta * search_values[i]
+        fill_changes(p, search_logits, search_bias, c, mean, changes)
+        fill_row_sums(rows, is_gram, changes, 1.0, search_weight, hessian_weight, hessian_bias)
+        curve = dot(hessian_flat, search_dual) + dot(hessian_bias, search_bias)
         if not (curve > 0.0 and size > 0.0):  # only rounding is left
             break
-        length = size / curve
-        decrease += length * size
-        add(step, length, way)
-        add(unpenalised, -length, curved_values)
+        alpha = size / curve
+        decrease += alpha * size
+        add(step, alpha, search_values)
+        add(weight_and_bias, -alpha, hessian_values)
         if is_gram:
             multiply(weight, columns, logits)
         else:
-            fill_quotients(unpenalised, scales, scaled_values)
+            fill_quotients(weight_and_bias, curvature_values, scaled_values)
         previous = size
         size = dot(flat, scaled_dual) + dot(bias, scaled_bias)
         if size <= goal:
             break
         if bound_gap(dot(flat, dual), bias, bias_curvature, c) <= 0.2 * tolerance:
             break
-        turn = size / previous
+        beta = size / previous
     return decrease
 
 
