@@ -1,4 +1,4 @@
-"""What every test stands on: no deadlines (the first call of a kernel compiles it), and a cache that is never stale."""
+"""Settings of all tests: no deadlines (kernels compile on first use), a fresh kernel cache."""
 
 import hashlib
 import os
@@ -12,7 +12,7 @@ settings.load_profile("callshot")
 
 
 def _kernel_cache() -> Path:
-    """Name a cache after the kernels' text: numba looks at the age of one file, not of those it calls."""
+    """Name a cache after the text of the kernels: numba checks one file, not those it calls."""
     root = Path(__file__).parents[1]
     folders = (
         root / "src/callshot" / name

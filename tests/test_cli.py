@@ -31,7 +31,10 @@ FILES = {
     "ties.csv",
     "values.parquet",
 }
-CURVE = "corpus,encoder,classifier,scoring,metric,spread,k,mean,p01,p25,p50,p75,p99,chance,complete,new_exemplars,ties"
+CURVE = (
+    "corpus,encoder,classifier,scoring,metric,spread,k,mean,p01,p25,p50,p75,p99,"
+    "chance,complete,new_exemplars,ties"
+)
 
 
 def run(*words, code=0):
@@ -350,7 +353,8 @@ def test_a_run_that_is_stopped_leaves_the_earlier_results_as_they_were(number, t
 
 
 def test_help_waits_for_nothing_heavy():
-    code = "import sys, callshot.cli; print(*{'numpy', 'numba', 'polars', 'scipy', 'matplotlib'} & set(sys.modules))"
+    heavy = "{'numpy', 'numba', 'polars', 'scipy', 'matplotlib'}"
+    code = f"import sys, callshot.cli; print(*{heavy} & set(sys.modules))"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == ""
 
@@ -404,7 +408,7 @@ def test_an_interrupted_run_says_so(table, tmp_path):
     time.sleep(1.0)
     child.send_signal(signal.SIGINT)
     assert "interrupted; earlier results are as they were" in child.communicate(timeout=60)[1]
-    # Python ends itself by the signal where that came in the middle of an exec, as numba compiles; 130 to a shell.
+    # Python ends by the signal if it comes while numba compiles; a shell shows 130 then too.
     assert child.returncode in (130, -signal.SIGINT)
 
 

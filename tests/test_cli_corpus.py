@@ -19,14 +19,17 @@ from callshot.tables.embedding_tables import write_table
 from sounds import record, record_badly
 from test_cli import run
 
-RAVEN = "Selection\tView\tChannel\tBegin Time (s)\tEnd Time (s)\tLow Freq (Hz)\tHigh Freq (Hz)\tSpecies\n"
+RAVEN = (
+    "Selection\tView\tChannel\tBegin Time (s)\tEnd Time (s)\t"
+    "Low Freq (Hz)\tHigh Freq (Hz)\tSpecies\n"
+)
 CALLS = "1\tSpectrogram 1\t1\t0.5\t2.5\t10\t80\trumble\n2\tSpectrogram 1\t1\t3\t5\t100\t900\troar\n"
 EXTRA = "3\tSpectrogram 1\t1\t6\t6.5\t10\t80\tblow\n4\tSpectrogram 1\t1\t7\t70\t10\t80\tblow\n"
 
 
 @pytest.fixture
 def herd(tmp_path):
-    """Six recordings with Raven tables beside them, one of them empty; one call is short, one beyond the end."""
+    """Six recordings with Raven tables, one empty; one call is short, one is beyond the end."""
     folder = tmp_path / "herd"
     for n in range(6):
         record(folder / f"r{n}.wav", seconds=8, channels=2, seed=n)

@@ -144,7 +144,7 @@ def test_the_frames_inside_the_windows_of_perch_2_are_a_sequence(segments, tmp_p
 
 
 def test_hubert_is_embedded_with_weights_for_torch_exported_once(segments, tmp_path, capsys, home):
-    reason = "exporting HuBERT needs torch, transformers and onnxscript: pip install 'callshot[baselines]'"
+    reason = "exporting HuBERT needs torch: pip install 'callshot[baselines]'"
     for name in ("torch", "onnxscript"):
         pytest.importorskip(name, reason=reason)
     transformers = pytest.importorskip("transformers", reason=reason)

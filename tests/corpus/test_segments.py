@@ -496,7 +496,8 @@ def test_spaces_around_labels_are_dropped_and_similar_labels_are_noted(tmp_path)
 def test_a_note_suggests_a_minimum_if_most_calls_are_too_short(tmp_path):
     result = segment_rows(tmp_path, *[("x.wav", n, n + 0.3, "peep") for n in range(9)])
     assert not result.segments
-    assert "most calls are shorter than 1 s; --min-length-s 0.2 would keep nearly all" in result.notes
+    note = "most calls are shorter than 1 s; --min-length-s 0.2 would keep nearly all"
+    assert note in result.notes
 
 
 def test_a_truncated_recording_is_noted_and_read_up_to_its_end(tmp_path):

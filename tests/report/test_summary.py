@@ -298,7 +298,7 @@ def make_trained(
     noise: np.ndarray = NOISE,
     classes: Sequence[ClassCount] = tuple(COMMON),
 ) -> CorpusResults:
-    """Return results with another classifier that leads by this much at each k, on the first draws."""
+    """Return results with another classifier that leads by this much at each k."""
     results = make({"mfcc": RISING}, classes=classes)
     evaluation = results.evaluation
     values = evaluation.values
@@ -457,8 +457,8 @@ def test_the_first_sentences_agree_with_the_crossovers():
 def test_a_baseline_that_is_passed_twice_is_described_with_the_first_time():
     means = {"mfcc": (0.40, 0.56, 0.50, 0.58, 0.60, 0.64)}
     assert (
-        "on average from 4 examples per call type on (mAP 0.580 against 0.540; the first time with 2)"
-        in summary_text(make(means, baselines=[baseline(0.54)]))
+        "on average from 4 examples per call type on (mAP 0.580 against 0.540; "
+        "the first time with 2)" in summary_text(make(means, baselines=[baseline(0.54)]))
     )
 
 
@@ -482,8 +482,8 @@ def test_reduced_scoring_is_for_baselines_that_read_audio_or_have_no_other_score
 def test_a_level_curve_is_described_from_where_it_is_level():
     flat = (0.40, 0.50, 0.60, 0.605, 0.607, 0.608)
     assert (
-        "With mfcc, more than 3 examples per call type add at most 0.01 of mAP (evaluated up to 10)."
-        in summary_text(make({"mfcc": flat}))
+        "With mfcc, more than 3 examples per call type add at most 0.01 of mAP "
+        "(evaluated up to 10)." in summary_text(make({"mfcc": flat}))
     )
 
 
@@ -532,8 +532,8 @@ def test_an_encoder_that_is_above_chance_only_in_between_is_not_above_it():
     assert "clearly better than chance from" not in text
     assert "Nothing here" not in text
     assert (
-        "mfcc is not clearly better than chance at every k: with 10 examples per call type, mfcc has"
-        in text
+        "mfcc is not clearly better than chance at every k: "
+        "with 10 examples per call type, mfcc has" in text
     )
 
 
@@ -541,8 +541,8 @@ def test_random_vectors_are_never_the_best_and_the_best_is_compared_with_them():
     text = summary_text(make({"random": [0.9] * 6, "mfcc": RISING}))
     assert "from mfcc (0.60 on average" in text
     assert (
-        "mfcc is not clearly better than random vectors (the encoder random): behind by 0.300 of mAP"
-        in text
+        "mfcc is not clearly better than random vectors (the encoder random): "
+        "behind by 0.300 of mAP" in text
     )
     assert "Caution: even the encoder random is above chance here (mAP 0.90, chance is 0.20" in text
     text = summary_text(make({"mfcc": RISING, "random": [0.2] * 6}))
@@ -596,7 +596,8 @@ def test_with_few_samples_only_means_are_reported():
     ]
     assert lines[4:6] == [
         "mfcc is on average better than chance from 1 example per call type on.",
-        "mfcc is on average better than random vectors (the encoder random): ahead by 0.400 of mAP.",
+        "mfcc is on average better than random vectors (the encoder random): "
+        "ahead by 0.400 of mAP.",
     ]
     assert lines[-1] == (
         "Caution: only means are reported: a 98 % interval needs at least 100 labelled sets, and "

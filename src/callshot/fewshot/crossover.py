@@ -9,7 +9,6 @@ and holds up to k* only: beyond k* pools run out, and draws that must be equal h
 """
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import polars as pl
@@ -61,16 +60,16 @@ def find_crossovers(
     (2, 3)
     """
     last = np.inf if complete_shots is None else float(complete_shots)
+    trained_curves = [] if trained is None else split_curves(trained)
     curves = split_curves(values)
     rows: list[dict[str, object]] = []
     for baseline in baselines.iter_slices(1):
-        for curve in curves:
-            if not matching_baselines(baseline, curve).is_empty():
-                rows.append(_pass_baseline(curve, baseline.row(0, named=True), last))
-    for trained_curve in [] if trained is None else split_curves(trained):
-        for curve in curves:
-            if _is_same_curve(curve, trained_curve):
-                rows.append(_pass_centroid(curve, trained_curve, last))
+        matching = [one for one in curves if not matching_baselines(baseline, one).is_empty()]
+        name, value = baseline.select("name", "value").row(0)
+        rows += [_pass_baseline(curve, name, value, last) for curve in matching]
+    for trained_curve in trained_curves:
+        matching = [one for one in curves if _is_same_curve(one, trained_curve)]
+        rows += [_pass_centroid(curve, trained_curve, last) for curve in matching]
     return pl.DataFrame(rows, schema=dict(CROSSOVERS))
 
 
@@ -87,7 +86,7 @@ def add_baselines(
     return replace(evaluation, differences=pl.concat(differences), crossovers=crossovers)
 
 
-def _pass_baseline(curve: pl.DataFrame, baseline: dict[str, Any], last: float) -> dict[str, object]:
+def _pass_baseline(curve: pl.DataFrame, name: str, value: float, last: float) -> dict[str, object]:
     """Return the row of a centroid that passes a baseline trained on all labels."""
     k = curve["k"].to_numpy()
     samples = value_matrix(curve)
@@ -96,10 +95,10 @@ def _pass_baseline(curve: pl.DataFrame, baseline: dict[str, Any], last: float) -
     key = curve.select("corpus", "encoder", "scoring", "metric", "spread").row(0, named=True)
     return {
         **key,
-        "baseline": baseline["name"],
+        "baseline": name,
         "labels": "all",
-        "k_mean": first_above(k, means, baseline["value"]),
-        "k_clear": clear_from(k, samples - baseline["value"], last, is_perfect),
+        "k_mean": first_above(k, means, value),
+        "k_clear": clear_from(k, samples - value, last, is_perfect),
     }
 
 
