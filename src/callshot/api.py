@@ -3,7 +3,8 @@
 segment → embed → evaluate → compare, train_baselines; `callshot.pipeline.run` does all of them.
 """
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +24,7 @@ from callshot.encoders.embed import embed as embed_with_encoder
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.crossover import find_crossovers
 from callshot.fewshot.differences import compare_baselines, compare_encoders
-from callshot.fewshot.evaluate import evaluate_tables
+from callshot.fewshot.evaluate import check_tables, evaluate_tables
 from callshot.fewshot.folds import choose_folds
 from callshot.fewshot.protocol import Protocol, parse_shots
 from callshot.records import (
@@ -259,10 +260,9 @@ def evaluate(
     >>> result.curve.filter(metric="map", spread="shared").select("k", "mean").rows()
     [(1, 1.0), (5, 1.0)]
     """
-    tables = _tables(X, y, groups)
-    if folds is None or isinstance(folds, int):
-        folds = choose_folds(tables[0], folds)
     protocol = make_protocol(shots=shots, spread=spread, **options)
+    tables = _tables(X, y, groups)
+    folds = _folds(tables, folds)
     return evaluate_tables(
         tables,
         protocol,
@@ -275,13 +275,15 @@ def evaluate(
 
 
 def make_protocol(
-    *, shots: str | Sequence[int] = "1-40", spread: str = "both", **options: Any
+    *, shots: str | int | Sequence[int] = "1-40", spread: str = "both", **options: Any
 ) -> Protocol:
     """Return a protocol from options named as on the command line.
 
     >>> make_protocol(shots=[1, 5], spread="shared").shots
     (1, 5)
     """
+    if isinstance(shots, int):
+        shots = [shots]
     text = shots if isinstance(shots, str) else ",".join(str(k) for k in shots)
     numbers, whole_pool = parse_shots(text)
     spreads = SPREADS if spread == "both" else (spread,)
@@ -319,7 +321,7 @@ def compare(result: Evaluation, baselines: BaselineResults | None = None) -> pl.
     >>> compare(result).height  # one encoder alone
     0
     """
-    values = result.values.filter(classifier=result.values["classifier"][0])
+    values = _reference(result).values
     differences = compare_encoders(values)
     if baselines is None:
         return differences
@@ -384,18 +386,47 @@ def train_baselines(
         raise OptionError("train: networks read sequences or audio; use callshot baselines")
     check_trainable(chosen)
     tables = _tables(X, y, groups)
+    protocol = Protocol()
+    corpus = "corpus"
     if against is not None:
+        _check_same_data(tables, against)
+        protocol = replace(Protocol(**against.settings), classifiers=("centroid",))
         folds = against.folds
-    if folds is None or isinstance(folds, int):
-        folds = choose_folds(tables[0], folds)
-    corpus = "corpus" if against is None else against.corpus
-    dataset = Dataset(corpus, tables, folds, categories)
-    results = train_dataset(dataset, chosen, Protocol(), context=context)
+        corpus = against.corpus
+    dataset = Dataset(corpus, tables, _folds(tables, folds), categories)
+    results = train_dataset(dataset, chosen, protocol, context=context)
     if against is None:
         return results
     per_k = pl.concat([one.values for one in results.per_k]) if results.per_k else None
-    crossovers = find_crossovers(against.values, results.baselines, per_k, against.complete_shots)
+    values = _reference(against).values
+    crossovers = find_crossovers(values, results.baselines, per_k, against.complete_shots)
     return replace(results, crossovers=crossovers)
+
+
+def _reference(result: Evaluation) -> Evaluation:
+    """Return the results of the centroid, or of the first classifier where it was not evaluated."""
+    names = result.values["classifier"].unique(maintain_order=True).to_list()
+    return result.select_classifiers(["centroid"] if "centroid" in names else names[:1])
+
+
+def _check_same_data(tables: Sequence[Embeddings], against: Evaluation) -> None:
+    """Check that results come from the same segments and encoders."""
+    for name in ("segment", "recording", "label"):
+        if getattr(tables[0], name) != getattr(against.segments, name):
+            raise InputError(f"against: column {name} differs; pass the results of the same data")
+    if [table.encoder for table in tables] != against.encoders:
+        raise InputError(
+            f"against: has the encoders {', '.join(against.encoders)}; pass the same tables"
+        )
+
+
+def _folds(tables: Sequence[Embeddings], folds: Folds | int | None) -> Folds:
+    """Check the tables; return their folds, given, or built by number."""
+    if not isinstance(folds, Folds):
+        count = None if folds is None else operator.index(folds)
+        check_tables(tables, Folds(np.zeros(len(tables[0]), np.int64), 1, "given"))
+        folds = choose_folds(tables[0], count)
+    return check_tables(tables, folds)
 
 
 def _tables(X: Data, y: Sequence[str] | None, groups: Sequence[Any] | None) -> Sequence[Embeddings]:
@@ -406,8 +437,20 @@ def _tables(X: Data, y: Sequence[str] | None, groups: Sequence[Any] | None) -> S
         return X
     if y is None:
         raise InputError("y: an array X needs the label of each row")
-    names = [f"{i:08}" for i in range(len(y))]
-    recordings = names if groups is None else [str(group) for group in groups]
-    labels = [str(label) for label in y]
-    vectors = np.asarray(X)
-    return [Embeddings("X", vectors, names, recordings, labels, [()] * len(labels))]
+    frame = {
+        "segment": [f"{i:08}" for i in range(len(y))],
+        "recording": _texts("groups", range(len(y)) if groups is None else groups),
+        "label": _texts("y", y),
+    }
+    return [Embeddings("X", X, **frame, labels=[()] * len(y))]
+
+
+def _texts(name: str, values: Iterable[Any]) -> list[str]:
+    """Return values as texts; check that none is missing or blank."""
+    texts = []
+    for row, value in enumerate(values, 1):
+        text = "" if value is None or value != value else str(value)
+        if not text.strip():
+            raise InputError(f"{name}: row {row}: expected a value, got {value!r}")
+        texts.append(text)
+    return texts

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from callshot.api import embed, make_protocol, segment, train_baselines
+from callshot.errors import OptionError
 from callshot.fewshot.crossover import add_baselines
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.protocol import Protocol
@@ -48,6 +49,8 @@ def run(
     Evaluation
         With `.differences` between encoders and from baselines, and `.crossovers`.
     """
+    if not encoders:
+        raise OptionError("encoders: name at least one; callshot.list_encoders lists them")
     segments = segment(audio, annotations, **segmentation)
     tables = shared_segments([embed(segments, name, store=store) for name in encoders])
     result = evaluate_tables(tables, protocol or make_protocol())

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -112,7 +112,7 @@ def evaluate_tables(
     [(1, 1.0), (2, 1.0)]
     """
     protocol = protocol or Protocol()
-    folds = _check_tables(tables, folds)
+    folds = check_tables(tables, folds)
     first = tables[0]
     counts = count_classes(first.label, folds, first.recording)
     notes = [*describe_doubtful_labels(first), *_uncategorised(categories, counts)]
@@ -141,6 +141,7 @@ def evaluate_tables(
         folds,
         first,
         results.notes,
+        asdict(protocol),
         **frames,
         differences=compare_encoders(frames["values"].filter(reference)),
         budget=label_budget(frames["per_class"].filter(reference), counts),
@@ -201,13 +202,17 @@ class _Run:
         return sweep(log_engine, spread)[1]
 
 
-def _check_tables(tables: Sequence[Embeddings], folds: Folds | None) -> Folds:
+def check_tables(tables: Sequence[Embeddings], folds: Folds | None) -> Folds:
     """Check the tables and their folds; return the folds."""
     if not tables:
         raise InputError("no table of embeddings was given")
     first = tables[0]
     for table in tables:
         _check_table(table, first)
+    names = [table.encoder for table in tables]
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"two tables have the encoder name {name!r}; rename one")
     folds = folds or choose_folds(first)
     if len(folds.fold) != len(first):
         raise InputError(

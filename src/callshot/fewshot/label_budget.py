@@ -103,7 +103,7 @@ def _fit_class(curve: pl.DataFrame, count: ClassCount, since: float) -> dict[str
     is_late[-MIN_POINTS:] = True
     limit = slope = error = next_gain = double_gain = np.nan
     if is_late.sum() >= MIN_POINTS:
-        limit, slope, error = _fit(shots[is_late][::-1], means[is_late][::-1])
+        limit, slope, error = _fit(np.column_stack([shots, means])[is_late][::-1].copy())
     if k > 0:
         most = max(1.0 - value, 0.0)
         next_gain = min(slope / (k * (k + 1)), most)
@@ -124,9 +124,13 @@ def _fit_class(curve: pl.DataFrame, count: ClassCount, since: float) -> dict[str
     }
 
 
-def _fit(shots: FloatArray, means: FloatArray) -> tuple[float, float, float]:
-    """Fit a − b/k, b ≥ 0, by least squares; return a, b and the root mean square error."""
-    inverse = 1.0 / shots
+def _fit(points: FloatArray) -> tuple[float, float, float]:
+    """Fit a − b/k, b ≥ 0, to (k, mean) by least squares; return a, b and the RMSE.
+
+    Both are columns of one array: another layout in memory would change the last digit.
+    """
+    means = points[:, 1]
+    inverse = 1.0 / points[:, 0]
     offset = inverse - inverse.mean()
     slope = max(-float(offset @ means) / float(offset @ offset), 0.0)
     limit = float(means.mean() + slope * inverse.mean())

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from html import escape
 from typing import Any
 
 import polars as pl
@@ -86,6 +87,8 @@ class Evaluation:
         The evaluated segments, by the first encoder.
     notes : list of str
         What a reader of the numbers should know.
+    settings : mapping
+        The fields of the `Protocol`.
     """
 
     corpus: str
@@ -95,6 +98,7 @@ class Evaluation:
     folds: Folds
     segments: Embeddings
     notes: list[str] = field(default_factory=list)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     curve: pl.DataFrame = field(default_factory=partial(empty_frame, frames.CURVE))
     values: pl.DataFrame = field(default_factory=partial(empty_frame, frames.VALUES))
     per_class: pl.DataFrame = field(default_factory=partial(empty_frame, frames.PER_CLASS))
@@ -141,15 +145,15 @@ class Evaluation:
             per_class=self.per_class.filter(selected),
         )
 
-    def plot(self, metric: str = "map", *, spread: str = "shared", ax: Any = None) -> Any:
+    def plot(self, metric: str = "map", *, spread: str | None = None, ax: Any = None) -> Any:
         """Draw the k-shot curves with their 98 % intervals.
 
         Parameters
         ----------
         metric : str
             map, auroc or accuracy.
-        spread : str
-            per-query or shared.
+        spread : str, optional
+            per-query or shared; shared by default, where it was evaluated.
         ax : matplotlib.axes.Axes, optional
             Where to draw; a new figure by default.
 
@@ -157,6 +161,7 @@ class Evaluation:
         -------
         matplotlib.axes.Axes
         """
+        spread = spread or notebook.default_spread(self.curve)
         return notebook.plot_curves(self.curve, metric, spread, ax)
 
     def _describe(self) -> str:
@@ -173,5 +178,5 @@ class Evaluation:
 
     def _repr_html_(self) -> str:
         if self.curve.is_empty():
-            return self._describe()
+            return escape(self._describe())
         return notebook.html_table(self._describe(), *notebook.summary_rows(self.curve))

@@ -6,6 +6,8 @@ from typing import Any
 
 import polars as pl
 
+from callshot.errors import OptionError
+
 METRIC_TITLES = {"map": "mAP", "auroc": "AUROC", "accuracy": "accuracy"}
 SHOWN_SHOTS = (1, 2, 5, 10, 20, 40)
 
@@ -14,6 +16,11 @@ def plot_curves(curve: pl.DataFrame, metric: str, spread: str, ax: Any = None) -
     """Draw the mean of every curve against k, with its 98 % interval and the chance level."""
     from matplotlib import pyplot
 
+    if metric not in METRIC_TITLES:
+        raise OptionError(f"metric: expected one of {', '.join(METRIC_TITLES)}, got {metric!r}")
+    spreads = curve["spread"].unique(maintain_order=True).to_list()
+    if spread not in spreads:
+        raise OptionError(f"spread: expected one of {', '.join(spreads)}, got {spread!r}")
     if ax is None:
         _, ax = pyplot.subplots()
     points = curve.filter(metric=metric, spread=spread, scoring="all")
@@ -22,18 +29,22 @@ def plot_curves(curve: pl.DataFrame, metric: str, spread: str, ax: Any = None) -
         name = encoder if classifier == "centroid" else f"{encoder}, {classifier}"
         (drawn,) = ax.plot(line["k"], line["mean"], label=name)
         ax.fill_between(line["k"], line["p01"], line["p99"], color=drawn.get_color(), alpha=0.2)
-    if not points.is_empty():
-        ax.axhline(points["chance"][0], color="grey", linestyle=":", label="chance")
+    ax.axhline(points["chance"][0], color="grey", linestyle=":", label="chance")
     ax.set_xlabel("examples per call type (k)")
     ax.set_ylabel(METRIC_TITLES[metric])
     ax.legend()
     return ax
 
 
+def default_spread(curve: pl.DataFrame) -> str:
+    """Return the spread `shared` where it was evaluated, else the other."""
+    spreads = curve["spread"].unique(maintain_order=True).to_list()
+    return "shared" if "shared" in spreads else str(spreads[0])
+
+
 def summary_rows(curve: pl.DataFrame) -> tuple[list[str], list[list[str]]]:
     """Return the header and rows of a short table: mAP with its 98 % interval at a few k."""
-    spreads = curve["spread"].unique().to_list()
-    spread = "shared" if "shared" in spreads else spreads[0]
+    spread = default_spread(curve)
     points = curve.filter(metric="map", spread=spread, scoring="all")
     shots = [k for k in SHOWN_SHOTS if k in points["k"]] or points["k"].unique().sort().to_list()
     rows = []
