@@ -266,6 +266,8 @@ def _read_provenance(folder: Path) -> dict[str, Any]:
     try:
         provenance = json.loads(path.read_text(encoding="utf-8"))
         facts = {name: provenance[name] for name in FACTS}
+        settings = provenance.get("protocol", {})
+        facts["settings"] = {name: _plain(value) for name, value in settings.items()}
         folds = provenance["folds"]
         facts["folds"] = {name: folds[name] for name in FOLD_FACTS}
         listed = provenance["files"]
@@ -280,6 +282,11 @@ def _read_provenance(folder: Path) -> dict[str, Any]:
     for name, checksum in checksums.items():
         _check_unchanged(folder / name, checksum)
     return facts
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of JSON as the protocol has it: lists are tuples."""
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _check_unchanged(path: Path, checksum: str) -> None:
