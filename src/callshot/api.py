@@ -5,7 +5,8 @@ segment → embed → evaluate → compare, train_baselines; `callshot.pipeline.
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from callshot.baselines.run import BaselineResults, TrainingContext, train_datas
 from callshot.corpus import audio as corpus_audio
 from callshot.corpus.annotations import Hints
 from callshot.corpus.known_corpora import default_options, find_corpus
+from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segment_table import read_segments
 from callshot.corpus.segments import segment_corpus
 from callshot.encoders.embed import embed as embed_with_encoder
@@ -105,10 +107,8 @@ def segment(
     ['rumble']
     """
     known = None if corpus is None else find_corpus(corpus)
-    try:
-        segmentation = replace(default_options(known), **options)
-    except TypeError as error:
-        raise OptionError(f"segment: {error}") from None
+    _check_names(options, SegmentationOptions)
+    segmentation = replace(default_options(known), **options)
     return segment_corpus(
         audio,
         annotations,
@@ -287,10 +287,8 @@ def make_protocol(
     text = shots if isinstance(shots, str) else ",".join(str(k) for k in shots)
     numbers, whole_pool = parse_shots(text)
     spreads = SPREADS if spread == "both" else (spread,)
-    try:
-        return Protocol(shots=numbers, whole_pool=whole_pool, spreads=spreads, **options)
-    except TypeError as error:
-        raise OptionError(f"evaluate: {error}") from None
+    _check_names(options, Protocol)
+    return Protocol(shots=numbers, whole_pool=whole_pool, spreads=spreads, **options)
 
 
 def compare(result: Evaluation, baselines: BaselineResults | None = None) -> pl.DataFrame:
@@ -336,7 +334,7 @@ def train_baselines(
     against: Evaluation | None = None,
     folds: Folds | int | None = None,
     categories: Mapping[str, str] | None = None,
-    train: Sequence[str] = ("logistic",),
+    train: str | Sequence[str] = ("logistic",),
     context: TrainingContext | None = None,
     **options: Any,
 ) -> BaselineResults:
@@ -378,10 +376,9 @@ def train_baselines(
     >>> train_baselines(X, y, folds=2).baselines.select("name", "metric", "value").rows()
     [('LR', 'map', 1.0), ('LR', 'auroc', 1.0)]
     """
-    try:
-        chosen = BaselineOptions(tuple(train), **options)
-    except TypeError as error:
-        raise OptionError(f"train_baselines: {error}") from None
+    _check_names(options, BaselineOptions)
+    kinds = (train,) if isinstance(train, str) else tuple(train)
+    chosen = BaselineOptions(kinds, **options)
     if chosen.needs_torch or chosen.published:
         raise OptionError("train: networks read sequences or audio; use callshot baselines")
     check_trainable(chosen)
@@ -401,6 +398,16 @@ def train_baselines(
     values = _reference(against).values
     crossovers = find_crossovers(values, results.baselines, per_k, against.complete_shots)
     return replace(results, crossovers=crossovers)
+
+
+def _check_names(options: Mapping[str, Any], record: type[Any]) -> None:
+    """Check that options are fields of a dataclass; name the nearest where one is not."""
+    names = [one.name for one in fields(record)]
+    for name in options:
+        if name not in names:
+            nearest = get_close_matches(name, names, 1)
+            hint = f"did you mean {nearest[0]}?" if nearest else f"known: {', '.join(names)}"
+            raise OptionError(f"{name}: unknown option; {hint}")
 
 
 def _reference(result: Evaluation) -> Evaluation:

@@ -136,6 +136,6 @@ def find_classifier(name: str) -> Classifier:
     if name in CLASSIFIERS:
         return CLASSIFIERS[name]
     close = get_close_matches(name.lower(), CLASSIFIERS, n=1, cutoff=0.4)
-    hint = f"did you mean {close[0]}? " if close else ""
     names = ", ".join(CLASSIFIERS)
-    raise OptionError(f"classifier: there is no {name!r}; {hint}There are {names}")
+    hint = f"did you mean {close[0]}?" if close else f"expected one of {names}"
+    raise OptionError(f"classifier: there is no {name!r}; {hint}")

@@ -30,7 +30,7 @@ CAPTIONS = {
     "episode": "An episode chosen as an illustration: a query, its draw, and what is left",
     "sweep": "mAP against k, exemplars per class",
     "reduced": "mAP over categories against k",
-    "inset": "The few-shot regime, k = 1 to 7",
+    "inset": "The curves at few examples, up to k = 7",
     "classes": "The curve of every class",
     "spreads": "The two spreads: a draw for each query, and one labelled set for all",
     "differences": "Encoders and baselines, compared pair by pair over the same draws",

@@ -1,0 +1,164 @@
+"""The Python API: the same steps as on the command line, from arrays, tables and folders."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+
+import callshot
+from callshot import pipeline
+from callshot.errors import InputError, OptionError
+from studies import make_corpus
+
+Y = ["rumble", "roar"] * 20
+GROUPS = [f"recording {i // 4}" for i in range(40)]
+FEW: dict[str, Any] = {"shots": "1-3", "bootstraps": 50, "shared_draws": 120}
+
+
+def make_vectors(seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(40, 8))
+
+
+def evaluate(**options: Any) -> callshot.Evaluation:
+    return callshot.evaluate(make_vectors(), Y, groups=GROUPS, **{**FEW, **options})
+
+
+def test_every_public_name_can_be_imported_and_is_documented() -> None:
+    for name in callshot.__all__:
+        assert getattr(callshot, name).__doc__
+
+
+def test_arrays_and_tables_give_the_same_curve() -> None:
+    segment = [f"{i:08}" for i in range(40)]
+    table = callshot.Embeddings("X", make_vectors(), segment, GROUPS, Y, [()] * 40)
+    result = callshot.evaluate(table, **FEW)
+    assert result.curve.equals(evaluate().curve)
+    again = callshot.evaluate(callshot.Embeddings.from_frame(table.to_frame(), encoder="X"), **FEW)
+    assert again.curve.equals(result.curve)
+
+
+def test_shots_may_be_a_number_a_list_or_text() -> None:
+    for shots in (2, [2], "2", np.array([2])):
+        assert evaluate(shots=shots).curve["k"].unique().to_list() == [2]
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"seeed": 3}, r"seeed: unknown option; did you mean seed\?"),
+        ({"random_state": 3}, "random_state: unknown option; known: shots"),
+        ({"spread": "foo"}, "spread: expected per-query, shared or both, got 'foo'"),
+        ({"shots": "0"}, "shots"),
+    ],
+)
+def test_an_option_that_is_unknown_or_wrong_is_an_error(
+    options: dict[str, Any], match: str
+) -> None:
+    with pytest.raises(OptionError, match=match):
+        evaluate(**options)
+
+
+@pytest.mark.parametrize("label", [None, float("nan"), "", "  "])
+def test_a_missing_label_or_recording_is_an_error(label: Any) -> None:
+    with pytest.raises(InputError, match="y: row 1: expected a value"):
+        callshot.evaluate(make_vectors(), [label, *Y[1:]], groups=GROUPS)
+    with pytest.raises(InputError, match="groups: row 1: expected a value"):
+        callshot.evaluate(make_vectors(), Y, groups=[label, *GROUPS[1:]])
+
+
+def test_two_tables_of_one_encoder_are_an_error() -> None:
+    table = evaluate().segments
+    with pytest.raises(InputError, match="two tables have the encoder name 'X'"):
+        callshot.evaluate([table, table], **FEW)
+
+
+def test_baselines_use_the_folds_and_the_draws_of_the_results() -> None:
+    values = []
+    for seed in (0, 5):
+        result = evaluate(seed=seed, classifiers=("centroid", "cosine"))
+        trained = callshot.train_baselines(
+            make_vectors(), Y, groups=GROUPS, against=result, per_k=True, train=()
+        )
+        (per_k,) = trained.per_k
+        assert per_k.curve["k"].unique().to_list() == [1, 2, 3]
+        keys = trained.crossovers.select("baseline", "metric", "spread").rows()
+        assert len(set(keys)) == len(keys)  # of the centroid alone
+        values.append(per_k.values)
+    assert not values[0].equals(values[1])
+
+
+def test_results_of_other_data_are_not_compared() -> None:
+    result = evaluate()
+    with pytest.raises(InputError, match="against: column label differs"):
+        callshot.train_baselines(make_vectors(), Y[::-1], groups=GROUPS, against=result)
+    with pytest.raises(InputError, match="against: column segment differs"):
+        callshot.train_baselines(make_vectors()[:20], Y[:20], groups=GROUPS[:20], against=result)
+    other = replace(result.segments, encoder="other")
+    with pytest.raises(InputError, match="against: has the encoders X"):
+        callshot.train_baselines(other, against=result)
+
+
+def test_baselines_are_compared_with_each_curve() -> None:
+    result = evaluate()
+    baselines = callshot.train_baselines(
+        make_vectors(), Y, groups=GROUPS, against=result, train="logistic"
+    )
+    differences = callshot.compare(result, baselines)
+    assert set(differences["other"]) == {"LR on X"}
+    assert callshot.compare(result).is_empty()
+
+
+def test_networks_are_trained_on_the_command_line() -> None:
+    with pytest.raises(OptionError, match="use callshot baselines"):
+        callshot.train_baselines(make_vectors(), Y, train=("recurrent",))
+
+
+def test_a_plot_shows_every_curve_and_chance(monkeypatch: pytest.MonkeyPatch) -> None:
+    mpl.use("Agg")
+    result = evaluate()
+    ax = result.plot()
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["X", "chance"]
+    assert ax.get_ylabel() == "mAP"
+    only = evaluate(spread="per-query")
+    assert only.plot("auroc").lines
+    with pytest.raises(OptionError, match="metric: expected one of map, auroc, accuracy"):
+        result.plot("mAP")
+    with pytest.raises(OptionError, match="spread: expected one of per-query"):
+        only.plot(spread="shared")
+
+
+def test_the_repr_is_short_and_html_is_escaped() -> None:
+    result = evaluate(corpus="<script>")
+    assert repr(result).startswith("Evaluation of <script>: 2 classes, 40 queries, 5 folds")
+    assert len(repr(result).splitlines()) == 3
+    assert "<script>" not in result._repr_html_()
+    assert "<script>" not in replace(result, curve=result.curve.clear())._repr_html_()
+
+
+def test_the_pipeline_goes_from_recordings_to_crossovers(tmp_path: Path) -> None:
+    audio = make_corpus(tmp_path / "recordings")
+    protocol = callshot.Protocol(shots=(1, 2), draws=3, bootstraps=20, shared_draws=20)
+    result = pipeline.run(audio, None, ("mfcc", "random"), protocol, store=tmp_path / "store")
+    assert result.encoders == ["mfcc", "random"]
+    assert set(result.differences["other"]) == {"random", "LR on mfcc", "LR on random"}
+    assert set(result.crossovers["baseline"]) == {"LR"}
+    with pytest.raises(OptionError, match="encoders: name at least one"):
+        pipeline.run(audio, None, ())
+
+
+def test_segments_can_be_embedded_from_a_table_and_from_a_list(tmp_path: Path) -> None:
+    audio = make_corpus(tmp_path / "recordings", recordings=2)
+    segments = callshot.segment(audio, min_length_s=0.5)
+    table = callshot.embed(segments, "mfcc", store=tmp_path / "store", n_fft=512)
+    assert table.encoder == "mfcc[n_fft=512]"
+    listed = callshot.embed(
+        segments.segments, "mfcc", audio=audio, store=tmp_path / "store", n_fft=512
+    )
+    assert np.array_equal(table.vectors, listed.vectors)
+    with pytest.raises(OptionError, match="audio: name the folder"):
+        callshot.embed(segments.segments, "mfcc")
+    with pytest.raises(OptionError, match=r"min_lenght_s: unknown option; did you mean"):
+        callshot.segment(audio, min_lenght_s=1)
