@@ -15,7 +15,7 @@ from callshot.encoders.availability import (
     PACKAGES,
     check_encoder,
     encoder_status,
-    encoders,
+    list_encoders,
     list_status,
     make_test_sounds,
     read_references,
@@ -43,7 +43,7 @@ def test_the_status_lists_missing_packages_and_weights(monkeypatch, tmp_path):
 
 def test_the_data_frame_has_one_row_per_encoder(monkeypatch, tmp_path):
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path))
-    frame = encoders()
+    frame = list_encoders()
     assert frame["name"].to_list() == [spec.name for spec in ENCODERS]
     assert frame["dimension"].to_list() == [spec.dimension for spec in ENCODERS]
     assert frame.schema["needs"] == pl.List(pl.String)
