@@ -11,8 +11,9 @@ from sklearn.model_selection import cross_val_score
 from sklearn.neighbors import NearestCentroid
 from sklearn.utils.estimator_checks import check_estimator
 
-from callshot import CentroidClassifier, log_odds
+from callshot import CentroidClassifier
 from callshot.errors import InputError
+from callshot.fewshot.centroid import log_odds
 
 NAMES = np.array(["a", "b", "c", "d"])
 
