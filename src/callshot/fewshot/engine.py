@@ -16,7 +16,7 @@ import numpy as np
 from callshot.fewshot.classifiers import CENTROID, Classifier, unit
 from callshot.fewshot.episodes import Episodes, Split
 from callshot.fewshot.gram import class_matrices, expand, gram_bytes, no_matrices
-from callshot.fewshot.kernels import scores, streams
+from callshot.fewshot.kernels import streams
 from callshot.fewshot.kernels.supports import RULES, Rows, Sampling, multiply_rows
 from callshot.fewshot.protocol import Protocol
 from callshot.records import FloatArray, IntArray
@@ -53,9 +53,9 @@ class Engine:
         return self.classifier.rule
 
     @property
-    def to_scores(self) -> Callable[..., None]:
-        """The kernel that turns a_n into scores and hard decisions."""
-        return scores.to_softmax if self.protocol.score == "softmax" else scores.to_log_odds
+    def softmax(self) -> bool:
+        """Whether scores are the literal softmax, not log-odds."""
+        return self.protocol.score == "softmax"
 
     @cached_property
     def direct(self) -> bool:

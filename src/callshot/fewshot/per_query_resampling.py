@@ -16,7 +16,7 @@ from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.engine import Engine, blocks, cross_products, multiply_without_blas
 from callshot.fewshot.episodes import Episodes, Mask, Split
 from callshot.fewshot.kernels import bootstrap, ranks, streams, supports
-from callshot.fewshot.kernels.scores import count_decisions
+from callshot.fewshot.kernels.scores import count_decisions, to_scores
 from callshot.fewshot.metrics import harmonic_numbers
 from callshot.fewshot.protocol import Protocol
 from callshot.records import FloatArray, IntArray
@@ -161,7 +161,7 @@ def score_queries(
 
     def score(span: slice, span_counts: IntArray) -> None:
         fill(span.start, span.stop)
-        engine.to_scores(scores, span.start, span.stop, decided)
+        to_scores(scores, span.start, span.stop, engine.softmax, decided)
         count_decisions(span.start, span.stop, decided, part.truth, hits, span_counts)
 
     tasks = [partial(score, *pair) for pair in zip(spans, counts, strict=True)]

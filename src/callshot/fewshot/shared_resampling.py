@@ -20,6 +20,7 @@ from callshot.fewshot.episodes import Episodes, Split, distinct_rows
 from callshot.fewshot.gram import expand
 from callshot.fewshot.kernels import streams, supports
 from callshot.fewshot.kernels.ranks import FoldMetrics, measure_fold
+from callshot.fewshot.kernels.scores import to_scores
 from callshot.fewshot.protocol import Protocol
 from callshot.records import FloatArray, IntArray
 
@@ -103,7 +104,8 @@ def measure(engine: Engine, part: Split, evidence: FloatArray, metrics: FoldMetr
     """Turn a[draw, shot, n, q] into scores, in place, and fill their metrics."""
     draws, shots, classes, queries = evidence.shape
     decided = np.empty((draws * shots, 1, queries), np.uint16)
-    engine.to_scores(evidence.reshape(draws * shots, classes, 1, queries), 0, 1, decided)
+    table = evidence.reshape(draws * shots, classes, 1, queries)
+    to_scores(table, 0, 1, engine.softmax, decided)
     measure_fold(evidence, decided.reshape(draws, shots, queries), part.truth, metrics)
 
 
