@@ -108,6 +108,11 @@ class Split:
         return Truth(self.relevant, self.label, positives, start)
 
     @property
+    def pool_sizes(self) -> IntArray:
+        """The number of exemplars in each pool."""
+        return np.diff(self.pool_start)
+
+    @property
     def pools(self) -> Pools:
         """The pools, for the kernels."""
         return Pools(self.pool, self.pool_start)
@@ -115,7 +120,7 @@ class Split:
     @property
     def largest_pool(self) -> int:
         """The number of exemplars in the largest pool."""
-        return int(np.diff(self.pool_start).max())
+        return int(self.pool_sizes.max())
 
 
 def plan_episodes(embeddings: Embeddings, folds: Folds, counts: Sequence[ClassCount]) -> Episodes:
@@ -128,12 +133,7 @@ def plan_episodes(embeddings: Embeddings, folds: Folds, counts: Sequence[ClassCo
     rows = np.array(eligible, np.int64)
     label = np.array(class_of_row)[rows]
     vectors, origin = centre(embeddings.vectors[rows])
-    relevant = np.zeros((len(rows), len(classes)), bool)
-    relevant[np.arange(len(rows)), label] = True
-    for i, row in enumerate(eligible):
-        for name in embeddings.labels[row]:
-            if name in number:
-                relevant[i, number[name]] = True
+    labels = [{embeddings.label[row], *embeddings.labels[row]} for row in eligible]
     segment = tuple(embeddings.segment[row] for row in eligible)
     return Episodes(
         classes=classes,
@@ -144,7 +144,7 @@ def plan_episodes(embeddings: Embeddings, folds: Folds, counts: Sequence[ClassCo
         class_start=np.searchsorted(label, np.arange(len(classes) + 1)),
         fold=folds.fold[rows],
         folds=folds.count,
-        relevant=relevant,
+        relevant=np.array([[name in names for name in classes] for names in labels]),
         segment_key=np.array([key(name) for name in segment], np.uint64),
         class_key=np.array([key(name) for name in classes], np.uint64),
         origin=origin,

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from callshot.fewshot.kernels import Array, formula, inner, kernel
-from callshot.fewshot.kernels.streams import below, draw_shared, enter
+from callshot.fewshot.kernels.streams import below, draw_support, enter
 
 RULES = ("mean", "cosine", "nearest", "medoid")
 COSINE = 1
@@ -316,15 +316,15 @@ def fill_evidence(rule, total, square, size, evidence):
 
 
 @kernel
-def score_shared(sampling, rows, fold, query_fold, products, first, begin, out):
+def score_shared(sampling, rows, outside, products, first, begin, out):
     """Fill out[d, shot, n, begin + q] with a_n of some queries of a fold, all against one draw.
 
-    The draws are first, first + 1, …; `products` is (rows, queries), `fold` that of every row. The
-    mean needs a Gram matrix here. Draw −1 is the pool itself, as in `score_queries`.
+    The draws are first, first + 1, …; `products` is (rows, queries), `outside` whether each row is
+    outside the fold. The mean needs a Gram matrix here. Draw −1 is the pool itself, as in `score_queries`.
     """
     stream, class_key, shots, distinct = sampling
     rule = rows.rule
-    chosen = np.empty(max(shots[-1], fold.size), np.uint64)
+    chosen = np.empty(max(shots[-1], outside.size), np.uint64)
     sums = np.empty(chosen.size)
     squares = np.empty(shots.size)
     medoids = np.empty(shots.size, np.uint64)
@@ -335,10 +335,10 @@ def score_shared(sampling, rows, fold, query_fold, products, first, begin, out):
     for n in range(class_key.size):
         vectors, lengths, matrix = class_rows(rows, n)
         class_products = products[rows.class_start[n] : rows.class_start[n + 1]]
-        class_fold = fold[rows.class_start[n] : rows.class_start[n + 1]]
+        allowed = outside[rows.class_start[n] : rows.class_start[n + 1]]
         size = 0
-        for m in range(class_fold.size):
-            if class_fold[m] != query_fold:
+        for m in range(allowed.size):
+            if allowed[m]:
                 chosen[size] = m
                 size += 1
         drawn, last = longest_draw(shots, size, distinct)
@@ -350,7 +350,7 @@ def score_shared(sampling, rows, fold, query_fold, products, first, begin, out):
                 steps = last
                 limits[0] = shots[0]
                 support_stream = enter(enter(stream, np.uint64(first + d)), class_key[n])
-                draw_shared(support_stream, class_fold, query_fold, steps, distinct, chosen)
+                draw_support(support_stream, allowed, steps, distinct, chosen)
             if rule == MEDOID:
                 fill_medoids(matrix, vectors, chosen, steps, limits, sums, medoids)
             elif rule != NEAREST:
