@@ -83,10 +83,9 @@ class Engine:
             start,
         )
 
-    def sampling(self, purpose: str, shots: IntArray) -> Sampling:
+    def sampling(self, shots: IntArray) -> Sampling:
         """Return how supports are drawn, for the kernels."""
-        stream = streams.purpose_key(self.protocol.seed, purpose)
-        return Sampling(stream, self.episodes.class_key, shots, self.distinct)
+        return Sampling(self.episodes.class_key, shots, self.distinct)
 
     def queries(self, part: Split) -> tuple[FloatArray, IntArray]:
         """Return the distinct vectors of a fold's queries, and the number of each query's.
@@ -103,7 +102,7 @@ class Engine:
         return replace(self, episodes=fit_split(self.episodes, self.classifier, part.number))
 
     def run(self, tasks: Sequence[Callable[[], Result]], weight: float = 0.0) -> list[Result]:
-        """Run tasks, report each as its share of the weight; return results, raise the first error."""
+        """Run tasks and return their results; each is reported as its share of the weight."""
         futures = [self.threads.submit(task) for task in tasks]
         for future in futures:
             future.add_done_callback(lambda _: self.step(weight / len(tasks)))

@@ -179,8 +179,12 @@ def score_queries(
 def fill_by_rule(engine: Engine, part: Split, shots: IntArray, out: FloatArray) -> Fill:
     """Return the function that fills a_n of some queries with the engine's rule."""
     rows = engine.rows
-    sampling = engine.sampling("support", shots)
-    query_key = engine.episodes.segment_key[part.rows]
+    sampling = engine.sampling(shots)
+    members = supports.Members(part.pool, part.pool_start, part.outside)
+    seed = engine.protocol.seed
+    keys = engine.episodes.segment_key[part.rows]
+    query_streams = np.array([streams.make_stream(seed, "support", key) for key in keys])
+    by_query = out.transpose(2, 3, 0, 1)[..., None]
     queries, place = engine.queries(part)
     cross = None if engine.direct else cross_products(engine, part)
 
@@ -189,8 +193,16 @@ def fill_by_rule(engine: Engine, part: Split, shots: IntArray, out: FloatArray) 
             products = multiply_without_blas(queries[place[first:last]], rows.vectors)
         else:
             products = cross[first:last]
-        keys = query_key[first:last]
-        supports.score_queries(sampling, rows, part.pools, keys, products, first, out)
+        span = slice(first, last)
+        supports.score_supports(
+            sampling,
+            rows,
+            members,
+            query_streams[span],
+            products[:, :, None],
+            0,
+            by_query[span],
+        )
 
     return fill
 

@@ -131,20 +131,21 @@ def shared_evidence(
             means = shared_means(episodes, part, shots, draw, engine.protocol)
             out[d] = mean_evidence(engine, part, means)
         return out
-    sampling = engine.sampling("shared", shots)
+    members = supports.Members(episodes.members, episodes.class_start, part.outside)
+    stream = streams.purpose_key(engine.protocol.seed, "shared")
     for block in blocks(queries, BLOCK_ROWS if products is None else queries):
         table = products
         if table is None:
             vectors = episodes.vectors
             table = multiply_without_blas(vectors, vectors[part.rows[block]])
-        supports.score_shared(
-            sampling,
+        supports.score_supports(
+            engine.sampling(shots),
             engine.rows,
-            episodes.fold != part.number,
-            table,
+            members,
+            np.array([stream]),
+            table[None],
             span.start,
-            block.start,
-            out,
+            out[None, ..., block],
         )
     return out
 
