@@ -20,9 +20,8 @@ finite = st.floats(-500, 500)
 @given(st.text(), st.integers(0, 2**64 - 1), st.integers(0, 10**6), st.integers(1, 2**31))
 def test_streams_are_those_of_the_reference_bit_for_bit(text, word, position, n):
     assert int(streams.key(text)) == literal.key(text)
-    base = streams.purpose_key(7, text)
-    assert int(base) == literal.key(f"callshot/7/{text}")
-    stream = np.uint64(streams.enter(base, np.uint64(word)))
+    assert int(streams.purpose_key(7, text)) == literal.key(f"callshot/7/{text}")
+    stream = streams.make_stream(7, text, word)
     assert int(stream) == reference.make_stream(7, text, word)
     pick = streams.below(stream, np.uint64(position), np.uint64(n))
     assert int(pick) == reference.below(int(stream), position, n)
@@ -50,9 +49,10 @@ def test_a_shared_support_is_the_first_of_one_order_outside_the_fold(sampler):
         stream = reference.make_stream(3, "shared", number, literal.key("roar"))
         for query_fold in range(3):
             chosen = np.zeros(4, np.uint64)
+            outside = fold != query_fold
             distinct = sampler == "distinct"
-            size = streams.draw_shared(np.uint64(stream), fold, query_fold, 4, distinct, chosen)
-            pool = np.flatnonzero(fold != query_fold).tolist()
+            size = streams.draw_support(np.uint64(stream), outside, 4, distinct, chosen)
+            pool = np.flatnonzero(outside).tolist()
             golden = reference.draw(stream, range(8), pool, 4, sampler)
             assert chosen[:size].tolist() == golden
 

@@ -6,14 +6,13 @@ The decision is argmax a_n, which is argmin |z − c_n|². Scores are the log-od
 the softmax itself. Nothing is trained and nothing is tuned.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from callshot.errors import InputError
-from callshot.fewshot.kernels.scores import to_log_odds, to_softmax
+from callshot.fewshot.kernels.scores import to_scores
 from callshot.records import FloatArray
 
 
@@ -78,7 +77,7 @@ def log_odds(a: ArrayLike) -> FloatArray:
     >>> log_odds([800.0, 0.0])
     array([ 800., -800.])
     """
-    return _apply(to_log_odds, a)
+    return _score(a, use_softmax=False)
 
 
 def softmax(a: ArrayLike) -> FloatArray:
@@ -87,13 +86,13 @@ def softmax(a: ArrayLike) -> FloatArray:
     >>> softmax([800.0, 0.0])
     array([1., 0.])
     """
-    return _apply(to_softmax, a)
+    return _score(a, use_softmax=True)
 
 
-def _apply(to_scores: Callable[..., None], a: ArrayLike) -> FloatArray:
+def _score(a: ArrayLike, *, use_softmax: bool) -> FloatArray:
     table = np.asarray(a, np.float64)
     classes = table.shape[-1]
     columns = np.array(table.reshape(-1, classes).T[None, :, None])
     decided = np.empty((1, 1, columns.shape[-1]), np.uint16)
-    to_scores(columns, 0, 1, decided)
+    to_scores(columns, 0, 1, use_softmax, decided)
     return np.asarray(columns[0, :, 0].T.reshape(table.shape))

@@ -2,6 +2,11 @@
 
 Threads share only what they read: each task writes to its own part of an array, and sums are taken
 in a fixed order, so the number of threads cannot change the results.
+
+Scoring looks up products or distances inside each class, and products of a fold's queries with all
+rows; the Gram matrix is never whole. Where even these exceed the memory limit, the kernels read the
+vectors directly. BLAS may give equal rows different last digits, depending on their place in the
+matrix, which would break their ties: each distinct vector is multiplied once.
 """
 
 import os
@@ -9,20 +14,19 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Self
+from typing import Self, TypeVar
 
 import numpy as np
 
 from callshot.fewshot.classifiers import CENTROID, Classifier, unit
-from callshot.fewshot.episodes import Episodes, Split
-from callshot.fewshot.gram import class_matrices, expand, gram_bytes, no_matrices
-from callshot.fewshot.kernels import scores, streams
+from callshot.fewshot.episodes import Episodes, Mask, Split
+from callshot.fewshot.kernels import streams
 from callshot.fewshot.kernels.supports import RULES, Rows, Sampling, multiply_rows
 from callshot.fewshot.protocol import Protocol
 from callshot.records import FloatArray, IntArray
 
 Step = Callable[[float], None]
-Task = Callable[[], object]
+Result = TypeVar("Result")
 
 BLOCK_ROWS = 64  # queries in one multiplication
 
@@ -53,9 +57,9 @@ class Engine:
         return self.classifier.rule
 
     @property
-    def to_scores(self) -> Callable[..., None]:
-        """The kernel that turns a_n into scores and hard decisions."""
-        return scores.to_softmax if self.protocol.score == "softmax" else scores.to_log_odds
+    def softmax(self) -> bool:
+        """Whether scores are the literal softmax, not log-odds."""
+        return self.protocol.score == "softmax"
 
     @cached_property
     def direct(self) -> bool:
@@ -66,19 +70,22 @@ class Engine:
     def rows(self) -> Rows:
         """The rows for the kernels, with the matrices where these fit the memory limit."""
         episodes = self.episodes
-        matrices = no_matrices(episodes) if self.direct else class_matrices(episodes, self.rule)
+        block = np.empty(0)
+        start = np.zeros_like(episodes.class_start)
+        if not self.direct and self.rule != "nearest":
+            block, start = class_matrices(episodes, self.rule)
         return Rows(
             RULES.index(self.rule),
             episodes.vectors,
             episodes.squares,
             episodes.class_start,
-            *matrices,
+            block,
+            start,
         )
 
-    def sampling(self, purpose: str, shots: IntArray) -> Sampling:
+    def sampling(self, shots: IntArray) -> Sampling:
         """Return how supports are drawn, for the kernels."""
-        stream = streams.purpose_key(self.protocol.seed, purpose)
-        return Sampling(stream, self.episodes.class_key, shots, self.distinct)
+        return Sampling(self.episodes.class_key, shots, self.distinct)
 
     def queries(self, part: Split) -> tuple[FloatArray, IntArray]:
         """Return the distinct vectors of a fold's queries, and the number of each query's.
@@ -94,18 +101,17 @@ class Engine:
             return self
         return replace(self, episodes=fit_split(self.episodes, self.classifier, part.number))
 
-    def run(self, tasks: Sequence[Task], weight: float = 0.0) -> None:
-        """Run tasks, report each as its share of the weight, and raise the first error."""
+    def run(self, tasks: Sequence[Callable[[], Result]], weight: float = 0.0) -> list[Result]:
+        """Run tasks and return their results; each is reported as its share of the weight."""
         futures = [self.threads.submit(task) for task in tasks]
         for future in futures:
             future.add_done_callback(lambda _: self.step(weight / len(tasks)))
         try:
-            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            wait(futures, return_when=FIRST_EXCEPTION)
         finally:
             for future in futures:
                 future.cancel()
-        for future in done:
-            future.result()
+        return [future.result() for future in futures]
 
     def __enter__(self) -> Self:
         return self
@@ -137,6 +143,47 @@ def fit_split(episodes: Episodes, classifier: Classifier, number: int) -> Episod
     return episodes.transformed(classifier.fit(episodes.vectors[episodes.fold != number]))
 
 
+def gram_bytes(episodes: Episodes) -> int:
+    """Return the memory that the blocks and the largest fold's products take."""
+    sizes = np.diff(episodes.class_start)
+    queries = np.bincount(episodes.fold[episodes.fold >= 0]).max()
+    return int(8 * (np.sum(sizes**2) + 2 * queries * len(episodes.fold)))
+
+
+def class_matrices(episodes: Episodes, rule: str) -> tuple[FloatArray, IntArray]:
+    """Return the products or distances inside each class, flat, and where each class begins."""
+    fill = _fill_distances if rule == "medoid" else _fill_products
+    sizes = np.diff(episodes.class_start)
+    start = np.concatenate([[0], np.cumsum(sizes**2)])
+    block = np.empty(start[-1])
+    for n, size in enumerate(sizes):
+        rows = slice(episodes.class_start[n], episodes.class_start[n + 1])
+        fill(episodes, rows, block[start[n] : start[n + 1]].reshape(size, size))
+    return block, start
+
+
+def _fill_products(episodes: Episodes, rows: slice, matrix: FloatArray) -> None:
+    vectors, place = episodes.distinct_at(rows)
+    matrix[:] = expand(vectors @ vectors.T, place, place)
+    np.fill_diagonal(matrix, episodes.squares[rows])
+
+
+def _fill_distances(episodes: Episodes, rows: slice, matrix: FloatArray) -> None:
+    """Compute distances by products; those of equal vectors are 0, whatever their last digits."""
+    vectors, place = episodes.distinct_at(rows)
+    squares = np.einsum("rd,rd->r", vectors, vectors)
+    table = vectors @ vectors.T
+    np.multiply(table, -2.0, out=table)
+    table += squares[:, None] + squares
+    np.fill_diagonal(table, 0.0)
+    matrix[:] = expand(np.sqrt(np.maximum(table, 0.0)), place, place)
+
+
+def expand(table: FloatArray, left: IntArray, right: IntArray) -> FloatArray:
+    """Return the products of all rows from those of distinct rows."""
+    return np.asarray(table[np.ix_(left, right)])
+
+
 def cross_products(engine: Engine, part: Split) -> FloatArray:
     """Multiply the queries of a fold with every row, (queries, rows).
 
@@ -156,6 +203,16 @@ def multiply_without_blas(left: FloatArray, right: FloatArray) -> FloatArray:
     table = np.empty((len(left), len(right)))
     multiply_rows(left, right, table)
     return table
+
+
+def draw_rows(
+    stream: np.uint64, rows: IntArray, allowed: Mask, k: int, protocol: Protocol
+) -> IntArray:
+    """Return the first k allowed rows of one draw, in its order."""
+    chosen = np.empty(k, np.uint64)
+    distinct = protocol.sampler == "distinct"
+    size = streams.draw_support(stream, allowed, k, distinct, chosen)
+    return np.asarray(rows[chosen[:size].astype(np.int64)])
 
 
 def blocks(total: int, size: int) -> Iterator[slice]:

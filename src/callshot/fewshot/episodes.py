@@ -16,7 +16,6 @@ from callshot.errors import InputError
 from callshot.fewshot.folds import evaluated_classes
 from callshot.fewshot.kernels.ranks import Truth
 from callshot.fewshot.kernels.streams import key
-from callshot.fewshot.kernels.supports import Pools
 from callshot.records import ClassCount, Embeddings, FloatArray, Folds, IntArray
 
 Keys = NDArray[np.uint64]
@@ -53,6 +52,12 @@ class Episodes:
         return np.repeat(np.arange(len(self.classes)), np.diff(self.class_start))
 
     @cached_property
+    def members(self) -> Keys:
+        """The number of each row inside its class."""
+        rows = np.arange(len(self.label))
+        return (rows - self.class_start[self.label]).astype(np.uint64)
+
+    @cached_property
     def squares(self) -> FloatArray:
         """The squared length of each row's vector."""
         return np.asarray(np.einsum("rd,rd->r", self.vectors, self.vectors))
@@ -86,12 +91,17 @@ class Episodes:
 
 @dataclass(frozen=True)
 class Split:
-    """One fold of queries and the pools of its supports; pools count rows inside the class."""
+    """One fold of queries, and the pools of its supports.
+
+    `outside` is whether each row of the episodes is outside the fold. The pool of class n is
+    pool[pool_start[n] : pool_start[n + 1]], as row numbers inside the class.
+    """
 
     number: int
     rows: IntArray
     label: IntArray
     relevant: Mask
+    outside: Mask
     pool: Keys
     pool_start: IntArray
 
@@ -108,14 +118,14 @@ class Split:
         return Truth(self.relevant, self.label, positives, start)
 
     @property
-    def pools(self) -> Pools:
-        """The pools, for the kernels."""
-        return Pools(self.pool, self.pool_start)
+    def pool_sizes(self) -> IntArray:
+        """The number of exemplars in each pool."""
+        return np.diff(self.pool_start)
 
     @property
     def largest_pool(self) -> int:
         """The number of exemplars in the largest pool."""
-        return int(np.diff(self.pool_start).max())
+        return int(self.pool_sizes.max())
 
 
 def plan_episodes(embeddings: Embeddings, folds: Folds, counts: Sequence[ClassCount]) -> Episodes:
@@ -128,12 +138,7 @@ def plan_episodes(embeddings: Embeddings, folds: Folds, counts: Sequence[ClassCo
     rows = np.array(eligible, np.int64)
     label = np.array(class_of_row)[rows]
     vectors, origin = centre(embeddings.vectors[rows])
-    relevant = np.zeros((len(rows), len(classes)), bool)
-    relevant[np.arange(len(rows)), label] = True
-    for i, row in enumerate(eligible):
-        for name in embeddings.labels[row]:
-            if name in number:
-                relevant[i, number[name]] = True
+    labels = [{embeddings.label[row], *embeddings.labels[row]} for row in eligible]
     segment = tuple(embeddings.segment[row] for row in eligible)
     return Episodes(
         classes=classes,
@@ -144,7 +149,7 @@ def plan_episodes(embeddings: Embeddings, folds: Folds, counts: Sequence[ClassCo
         class_start=np.searchsorted(label, np.arange(len(classes) + 1)),
         fold=folds.fold[rows],
         folds=folds.count,
-        relevant=relevant,
+        relevant=np.array([[name in names for name in classes] for names in labels]),
         segment_key=np.array([key(name) for name in segment], np.uint64),
         class_key=np.array([key(name) for name in classes], np.uint64),
         origin=origin,
@@ -153,15 +158,16 @@ def plan_episodes(embeddings: Embeddings, folds: Folds, counts: Sequence[ClassCo
 
 def split(episodes: Episodes, number: int) -> Split:
     """Return the queries of one fold and the pools outside it."""
-    rows = np.flatnonzero(episodes.fold == number)
-    outside = np.flatnonzero(episodes.fold != number)
+    outside = episodes.fold != number
+    rows = np.flatnonzero(~outside)
     label = episodes.label[outside]
     return Split(
         number=number,
         rows=rows,
         label=episodes.label[rows],
         relevant=np.ascontiguousarray(episodes.relevant[rows].T),
-        pool=(outside - episodes.class_start[label]).astype(np.uint64),
+        outside=outside,
+        pool=episodes.members[outside],
         pool_start=np.searchsorted(label, np.arange(len(episodes.classes) + 1)),
     )
 

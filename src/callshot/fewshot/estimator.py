@@ -194,15 +194,13 @@ def _check_examples(
         from sklearn.utils.multiclass import check_classification_targets
         from sklearn.utils.validation import validate_data
     except ImportError:
-        vectors = _check_vectors(X)
+        vectors = _check_vectors(X, None if first else model.n_features_in_)
+        model.n_features_in_ = vectors.shape[1]
         label = np.asarray(y)
         if label.shape != (len(vectors),):
             raise InputError(
                 f"y: expected {len(vectors)} labels, got shape {label.shape}"
             ) from None
-        if first:
-            model.n_features_in_ = vectors.shape[1]
-        _check_features(model, vectors)
     else:
         vectors, label = validate_data(model, X, y, reset=first, dtype=np.float64)
         check_classification_targets(label)
@@ -216,24 +214,17 @@ def _check_queries(model: CentroidClassifier, X: ArrayLike) -> FloatArray:
     except ImportError:
         if not hasattr(model, "classes_"):
             raise InputError("CentroidClassifier is not fitted; call fit first") from None
-        vectors = _check_vectors(X)
-        _check_features(model, vectors)
-        return vectors
+        return _check_vectors(X, model.n_features_in_)
     check_is_fitted(model)
     return np.asarray(validate_data(model, X, reset=False, dtype=np.float64))
 
 
-def _check_vectors(X: ArrayLike) -> FloatArray:
+def _check_vectors(X: ArrayLike, features: int | None) -> FloatArray:
     vectors = np.asarray(X, np.float64)
     if vectors.ndim != 2 or not vectors.size:
         raise InputError(f"X: expected shape (n_samples, n_features), got {vectors.shape}")
+    if features not in (None, vectors.shape[1]):
+        raise InputError(f"X: expected {features} features, as in fit, got {vectors.shape[1]}")
     if not np.isfinite(vectors).all():
         raise InputError("X: expected finite numbers, got NaN or infinity")
     return vectors
-
-
-def _check_features(model: CentroidClassifier, vectors: FloatArray) -> None:
-    if vectors.shape[1] != model.n_features_in_:
-        raise InputError(
-            f"X: expected {model.n_features_in_} features, as in fit, got {vectors.shape[1]}"
-        )

@@ -13,10 +13,9 @@ from callshot.errors import InputError
 from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.classifiers import find_classifier
 from callshot.fewshot.differences import compare_encoders
-from callshot.fewshot.engine import Engine, Step, machine_memory, open_engine
+from callshot.fewshot.engine import Engine, Step, gram_bytes, machine_memory, open_engine
 from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.folds import audit, choose_folds, complete_shots, count_classes
-from callshot.fewshot.gram import gram_bytes
 from callshot.fewshot.label_budget import label_budget
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import SweepSummary, describe_ties

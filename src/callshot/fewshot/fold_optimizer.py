@@ -1,4 +1,4 @@
-"""Labels and recordings of segments → the fold of each segment, and how good the folds are.
+"""Labels and recordings of segments → folds, and a proof of how good they are.
 
 Recordings are never split. The number of eligible classes counts first, then how evenly these are
 spread. A greedy start is improved by local search; a lower bound or an integer program then proves
@@ -22,37 +22,17 @@ from callshot.fewshot.kernels.fold_assignment import (
     least_range,
     search_locally,
 )
-from callshot.records import COMMON_FOLD, IntArray
+from callshot.records import COMMON_FOLD, Folds, IntArray
 
 # Local searches: proposals per recording, and whether empty folds of a class are priced one by one.
 SEARCHES = ((2_000, True), (20_000, True), (6_000, False))
 SETTLING = 1_000  # proposals per recording that make folds equal in size
 MAX_PLACES = 300  # distinct recordings × folds; above, a node of the integer program is too slow
-RESOLUTION = Fraction(
-    1, 1_000_000
-)  # smaller differences of spreads are below the solver's tolerance
+RESOLUTION = Fraction(1, 1_000_000)  # of spreads; the solver's tolerance hides smaller differences
 NO_SOLUTION = 2  # milp: infeasible, so nothing is better than what is known
 
 Limits = dict[str, float]  # options of milp
 Cost = tuple[int, Fraction]  # minus the number of eligible classes, and the sum of their spreads
-
-
-@dataclass(frozen=True)
-class Balance:
-    """Eligible classes, and the mean of (max − min) / mean of their fold counts."""
-
-    eligible: int
-    spread: float
-
-
-@dataclass(frozen=True)
-class BuiltFolds:
-    """The fold of each row (−1 is the common fold); `proof` says whether better folds can exist."""
-
-    fold: IntArray
-    balance: Balance
-    proved: bool
-    proof: str
 
 
 @dataclass(frozen=True)
@@ -69,46 +49,18 @@ class Problem:
     def cost(self, fold: IntArray) -> Cost:
         """Rate folds, exactly; smaller is better."""
         counts = self.counts(fold)
-        eligible = np.flatnonzero(counts.min(axis=1))
-        return self._sum_spreads(np.ptp(counts, axis=1)[eligible], eligible)
+        return self.cost_of_ranges(np.ptp(counts, axis=1), np.flatnonzero(counts.min(axis=1)))
 
-    def least_cost(self, least: IntArray) -> Cost:
-        """Rate folds in which every class is eligible and has its least range."""
-        return self._sum_spreads(least, np.arange(len(least)))
-
-    def _sum_spreads(self, ranges: IntArray, classes: IntArray) -> Cost:
-        scaled = (self.count * ranges).tolist()
-        total = self.holds.sum(axis=0)[classes].tolist()
-        return -len(classes), sum(map(Fraction, scaled, total), Fraction(0))
+    def cost_of_ranges(self, ranges: IntArray, eligible: IntArray | slice = slice(None)) -> Cost:
+        """Rate folds by the range of each class and the eligible classes, all by default."""
+        scaled = (self.count * ranges)[eligible].tolist()
+        total = self.holds.sum(axis=0)[eligible].tolist()
+        return -len(total), sum(map(Fraction, scaled, total), Fraction(0))
 
     def restrict(self, classes: IntArray) -> tuple["Problem", IntArray]:
         """Return the problem of some classes alone, and the recordings that carry them."""
         rows = np.flatnonzero(self.holds[:, classes].any(axis=1))
         return Problem(self.holds[np.ix_(rows, classes)], self.count), rows
-
-
-def measure_balance(label: Sequence[str], fold: IntArray, count: int) -> Balance:
-    """Count the eligible classes and average their spread; the common fold is ignored.
-
-    >>> measure_balance(["roar", "roar", "bark", "roar", "bark"], np.array([0, 1, 0, 1, -1]), 2)
-    Balance(eligible=1, spread=0.6666666666666666)
-    """
-    if len(label) != len(fold) or not np.isin(fold, range(COMMON_FOLD, count)).all():
-        raise InputError(
-            f"fold: expected a number from -1 to {count - 1} for each of {len(label)} labels,"
-            f" got {fold}"
-        )
-    counts = _count_pairs(fold + 1, label, count + 1)[1:]  # a fold is like one recording
-    eligible, spread = Problem(counts, count).cost(np.arange(count))
-    return Balance(-eligible, float(spread / -eligible) if eligible else 0.0)
-
-
-def _count_pairs(row: IntArray, label: Sequence[str], rows: int) -> IntArray:
-    """Return the segments of each label in each row, (rows, labels)."""
-    names, code = np.unique(label, return_inverse=True)
-    counts = np.zeros((rows, len(names)), dtype=np.int64)
-    np.add.at(counts, (row, code), 1)
-    return counts
 
 
 def build_folds(
@@ -118,10 +70,11 @@ def build_folds(
     *,
     nodes: int = 500,
     seconds: float = 60.0,
-) -> BuiltFolds:
+) -> Folds:
     """Assign recordings to `count` folds; those whose labels are all rare go to the common fold.
 
-    `nodes` and `seconds` limit each run of the integer program; 0 nodes leave it out.
+    `nodes` and `seconds` limit each run of the integer program; 0 nodes leave it out. `proof`
+    begins with "optimum proved" where no better folds can exist.
 
     >>> build_folds(["rumble", "roar", "rumble", "roar"], ["a", "a", "b", "b"], 2).fold
     array([0, 0, 1, 1])
@@ -132,15 +85,17 @@ def build_folds(
         raise InputError(
             f"recording: expected one for each of {len(label)} labels, got {len(recording)}"
         )
+    names, code = np.unique(label, return_inverse=True)
     recordings, row = np.unique(recording, return_inverse=True)
-    table = _count_pairs(row, label, len(recordings))
+    table = np.zeros((len(recordings), len(names)), dtype=np.int64)
+    np.add.at(table, (row, code), 1)
     limits = {"node_limit": nodes, "time_limit": seconds, "mip_rel_gap": 0.0}
-    fold, proved, proof = _assign(table, count, limits)
-    return BuiltFolds(fold[row], measure_balance(label, fold[row], count), proved, proof)
+    fold, proof = _assign(table, count, limits)
+    return Folds(fold[row], count, "built", proof)
 
 
-def _assign(table: IntArray, count: int, limits: Limits) -> tuple[IntArray, bool, str]:
-    """Return the fold of each recording, whether no better ones exist, and how that is known."""
+def _assign(table: IntArray, count: int, limits: Limits) -> tuple[IntArray, str]:
+    """Return the fold of each recording, and whether better ones can exist."""
     fold = np.full(len(table), COMMON_FOLD)
     carriers = np.count_nonzero(table, axis=0)
     by_scarcity = np.argsort(carriers, kind="stable")  # the solver is faster with scarce ones first
@@ -148,23 +103,23 @@ def _assign(table: IntArray, count: int, limits: Limits) -> tuple[IntArray, bool
     rows = np.flatnonzero(table[:, classes].any(axis=1))
     if len(rows) == 0:
         reason = f"no label is in {count} recordings, so no class can be eligible"
-        return fold, True, f"optimum proved: {reason}"
+        return fold, f"optimum proved: {reason}"
     problem = Problem(table[np.ix_(rows, classes)], count)
     size = table[rows].sum(axis=1)
     # scikit-learn can do better with the common recordings than without: start from the better one.
     starts = (assign_greedily(table, count)[rows], assign_greedily(table[rows], count))
-    best, proved, proof = _search_parts(problem, min(starts, key=problem.cost), size, limits)
+    best, proof = _search_parts(problem, min(starts, key=problem.cost), size, limits)
     settled = search_locally(problem.holds, best, count, SETTLING, hinted=False, size=size)
     best = min(settled, best, key=problem.cost)
     # Folds are numbered by their first recording, so that equal partitions get equal numbers.
     _, first, member = np.unique(best, return_index=True, return_inverse=True)
     fold[rows] = np.argsort(np.argsort(first))[member]
-    return fold, proved, proof
+    return fold, proof
 
 
 def _search_parts(
     problem: Problem, fold: IntArray, size: IntArray, limits: Limits
-) -> tuple[IntArray, bool, str]:
+) -> tuple[IntArray, str]:
     """Improve the folds of each set of classes that shares no recordings with the others."""
     least = np.zeros(problem.holds.shape[1], dtype=np.int64)
     filled = np.zeros(problem.count)
@@ -179,26 +134,24 @@ def _search_parts(
         emptiest = np.argsort(filled, kind="stable")
         fold[rows] = emptiest[np.argsort(largest)[part_fold]]
         filled[emptiest] += load[largest]
-    return fold, *_describe_proof(problem, fold, least, obstacle)
+    return fold, _describe_proof(problem, fold, least, obstacle)
 
 
-def _describe_proof(
-    problem: Problem, fold: IntArray, least: IntArray, obstacle: str
-) -> tuple[bool, str]:
-    """Return whether the folds are proved to be the best, and the reason."""
+def _describe_proof(problem: Problem, fold: IntArray, least: IntArray, obstacle: str) -> str:
+    """Describe whether better folds can exist, and how much better they could be."""
     cost = problem.cost(fold)
-    bound = problem.least_cost(least)
+    bound = problem.cost_of_ranges(least)
     if cost == bound:
-        return True, "optimum proved: every class is spread as evenly as its recordings allow"
+        return "optimum proved: every class is spread as evenly as its recordings allow"
     if not obstacle:
-        return True, "optimum proved by integer programming"
+        return "optimum proved by integer programming"
     if cost[0] == bound[0]:
         gap = math.ceil(1000 * (cost[1] - bound[1]) / len(least)) / 1000
         rest = f"at most {gap:g} above the lower bound"
     else:
         candidates = f"{-bound[0]} classes that are in {problem.count} recordings"
         rest = f"{-cost[0]} of the {candidates} are eligible"
-    return False, f"not proved: {obstacle}; best of local search, {rest}"
+    return f"not proved: {obstacle}; best of local search, {rest}"
 
 
 def _search(problem: Problem, fold: IntArray, limits: Limits) -> tuple[IntArray, IntArray, str]:
@@ -211,7 +164,7 @@ def _search(problem: Problem, fold: IntArray, limits: Limits) -> tuple[IntArray,
         fold = min(fold, improved, key=problem.cost)
         if number == 0:
             least = _tighten(problem, fold, least, limits)
-        if problem.cost(fold) == problem.least_cost(least):
+        if problem.cost(fold) == problem.cost_of_ranges(least):
             return fold, least, ""
     try:
         fold, obstacle = _solve(problem, fold, least, limits)

@@ -104,9 +104,9 @@ def make_folds(label: Sequence[str], recording: Sequence[str], count: int = DEFA
     """
     if count < 2:
         raise OptionError(f"folds: at least two, got {count}")
-    built = build_folds(label, recording, count)
-    audit(recording, built.fold)
-    return Folds(built.fold, count, "built", built.proof)
+    folds = build_folds(label, recording, count)
+    audit(recording, folds.fold)
+    return folds
 
 
 def choose_folds(

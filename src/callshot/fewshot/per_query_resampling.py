@@ -7,16 +7,21 @@ which streams without state make safe.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from callshot.fewshot.accumulate import MetricSums
-from callshot.fewshot.engine import Engine, blocks, cross_products, multiply_without_blas
+from callshot.fewshot.engine import (
+    Engine,
+    blocks,
+    cross_products,
+    draw_rows,
+    multiply_without_blas,
+)
 from callshot.fewshot.episodes import Episodes, Mask, Split
 from callshot.fewshot.kernels import bootstrap, ranks, streams, supports
-from callshot.fewshot.kernels.scores import count_decisions
+from callshot.fewshot.kernels.scores import count_decisions, to_scores
 from callshot.fewshot.metrics import harmonic_numbers
 from callshot.fewshot.protocol import Protocol
 from callshot.records import FloatArray, IntArray
@@ -155,26 +160,31 @@ def score_queries(
     scores = np.empty((len(shots), classes, queries, engine.protocol.draws))
     decided = np.empty((len(shots), queries, engine.protocol.draws), np.uint16)
     hits = np.empty(decided.shape, np.uint8)
-    spans = list(blocks(queries, -(-queries // (8 * engine.workers))))
-    counts = np.zeros((len(spans), len(shots), classes, classes), np.int64)
+    spans = blocks(queries, -(-queries // (8 * engine.workers)))
     fill = (filler or fill_by_rule)(engine, part, shots, scores)
 
-    def score(span: slice, span_counts: IntArray) -> None:
+    def score(span: slice) -> IntArray:
         fill(span.start, span.stop)
-        engine.to_scores(scores, span.start, span.stop, decided)
-        count_decisions(span.start, span.stop, decided, part.truth, hits, span_counts)
+        to_scores(scores, span.start, span.stop, engine.softmax, decided)
+        counts = np.zeros((len(shots), classes, classes), np.int64)
+        count_decisions(span.start, span.stop, decided, part.truth, hits, counts)
+        return counts
 
-    tasks = [partial(score, *pair) for pair in zip(spans, counts, strict=True)]
-    engine.run(tasks, SCORING_SHARE * len(shots) / engine.episodes.folds)
-    decisions += counts.sum(axis=0)
+    tasks = [partial(score, span) for span in spans]
+    counts = engine.run(tasks, SCORING_SHARE * len(shots) / engine.episodes.folds)
+    decisions += np.sum(counts, axis=0)
     return scores, hits
 
 
 def fill_by_rule(engine: Engine, part: Split, shots: IntArray, out: FloatArray) -> Fill:
     """Return the function that fills a_n of some queries with the engine's rule."""
     rows = engine.rows
-    sampling = engine.sampling("support", shots)
-    query_key = engine.episodes.segment_key[part.rows]
+    sampling = engine.sampling(shots)
+    members = supports.Members(part.pool, part.pool_start, part.outside)
+    seed = engine.protocol.seed
+    keys = engine.episodes.segment_key[part.rows]
+    query_streams = np.array([streams.make_stream(seed, "support", key) for key in keys])
+    by_query = out.transpose(2, 3, 0, 1)[..., None]
     queries, place = engine.queries(part)
     cross = None if engine.direct else cross_products(engine, part)
 
@@ -183,8 +193,16 @@ def fill_by_rule(engine: Engine, part: Split, shots: IntArray, out: FloatArray) 
             products = multiply_without_blas(queries[place[first:last]], rows.vectors)
         else:
             products = cross[first:last]
-        keys = query_key[first:last]
-        supports.score_queries(sampling, rows, part.pools, keys, products, first, out)
+        span = slice(first, last)
+        supports.score_supports(
+            sampling,
+            rows,
+            members,
+            query_streams[span],
+            products[:, :, None],
+            0,
+            by_query[span],
+        )
 
     return fill
 
@@ -193,11 +211,8 @@ def per_query_support(
     episodes: Episodes, query: int, n: int, k: int, draw: int, protocol: Protocol
 ) -> IntArray:
     """Return the rows of class n's support in one draw of a query, in the order of the draw."""
-    first = episodes.class_start[n]
-    last = episodes.class_start[n + 1]
-    pool = first + np.flatnonzero(episodes.fold[first:last] != episodes.fold[query])
-    stream: Any = streams.purpose_key(protocol.seed, "support")
-    for word in (episodes.segment_key[query], np.uint64(draw), episodes.class_key[n]):
-        stream = np.uint64(streams.enter(stream, word))
-    distinct = protocol.sampler == "distinct"
-    return np.asarray(pool[streams.draw_positions(stream, len(pool), k, distinct)])
+    outside = episodes.fold != episodes.fold[query]
+    pool = np.flatnonzero((episodes.label == n) & outside)
+    words = (episodes.segment_key[query], draw, episodes.class_key[n])
+    stream = streams.make_stream(protocol.seed, "support", *words)
+    return draw_rows(stream, pool, np.ones(len(pool), bool), k, protocol)

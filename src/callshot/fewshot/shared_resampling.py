@@ -14,12 +14,14 @@ from callshot.fewshot.engine import (
     Engine,
     blocks,
     cross_products,
+    draw_rows,
+    expand,
     multiply_without_blas,
 )
 from callshot.fewshot.episodes import Episodes, Split, distinct_rows
-from callshot.fewshot.gram import expand
 from callshot.fewshot.kernels import streams, supports
 from callshot.fewshot.kernels.ranks import FoldMetrics, measure_fold
+from callshot.fewshot.kernels.scores import to_scores
 from callshot.fewshot.protocol import Protocol
 from callshot.records import FloatArray, IntArray
 
@@ -53,20 +55,19 @@ def sweep_draws(
     draws = engine.protocol.shared_draws
     classes = len(engine.episodes.classes)
     room = min(TASK_BYTES, engine.memory // 4) // (8 * shots * classes * len(part.rows))
-    spans = list(blocks(draws, min(room, -(-draws // (2 * engine.workers)))))
-    metrics = [empty_metrics(span.stop - span.start, shots, classes) for span in spans]
+    spans = blocks(draws, min(room, -(-draws // (2 * engine.workers))))
 
-    def measure_span(span: slice, target: FoldMetrics) -> None:
-        measure(engine, part, evidence(span), target)
+    def measure_span(span: slice) -> FoldMetrics:
+        return measure(engine, part, evidence(span))
 
-    tasks = [partial(measure_span, *pair) for pair in zip(spans, metrics, strict=True)]
-    engine.run(tasks, shots / engine.episodes.folds)
-    for target in metrics:
-        sums.decisions[:shots] += target.decisions
-        sums.tied[:shots] += target.tied
-    ap = np.concatenate([target.ap for target in metrics])
-    auroc = np.concatenate([target.auroc for target in metrics])
-    hits = np.concatenate([target.hits for target in metrics])
+    tasks = [partial(measure_span, span) for span in spans]
+    metrics = engine.run(tasks, shots / engine.episodes.folds)
+    for task in metrics:
+        sums.decisions[:shots] += task.decisions
+        sums.tied[:shots] += task.tied
+    ap = np.concatenate([task.ap for task in metrics])
+    auroc = np.concatenate([task.auroc for task in metrics])
+    hits = np.concatenate([task.hits for task in metrics])
 
     def add(shot: int) -> None:
         sums.add(shot, part, ap[:, shot].T, auroc[:, shot].T, hits[:, shot].T)
@@ -78,13 +79,12 @@ def sweep_pool(
     engine: Engine, part: Split, row: int, samples: int, draws: int, sums: MetricSums
 ) -> None:
     """Add the row `all`: one support set, so one value in every sample of either spread."""
-    classes = len(engine.episodes.classes)
-    metrics = empty_metrics(1, 1, classes)
-    measure(engine, part, pool_evidence(engine, part), metrics)
+    metrics = measure(engine, part, pool_evidence(engine, part))
     sums.decisions[row] += metrics.decisions[0] * draws
     sums.tied[row] += metrics.tied[0] * draws
-    values = [column.reshape(classes, 1) for column in metrics[:3]]
-    sums.add(row, part, *(np.broadcast_to(value, (classes, samples)) for value in values))
+    size = (len(engine.episodes.classes), samples)
+    ap, auroc, hits = (np.broadcast_to(column[0].T, size) for column in metrics[:3])
+    sums.add(row, part, ap, auroc, hits)
 
 
 def pool_evidence(engine: Engine, part: Split) -> FloatArray:
@@ -99,12 +99,15 @@ def pool_evidence(engine: Engine, part: Split) -> FloatArray:
     return mean_evidence(engine, part, means[None])[None]
 
 
-def measure(engine: Engine, part: Split, evidence: FloatArray, metrics: FoldMetrics) -> None:
-    """Turn a[draw, shot, n, q] into scores, in place, and fill their metrics."""
+def measure(engine: Engine, part: Split, evidence: FloatArray) -> FoldMetrics:
+    """Turn a[draw, shot, n, q] into scores, in place, and return their metrics."""
     draws, shots, classes, queries = evidence.shape
     decided = np.empty((draws * shots, 1, queries), np.uint16)
-    engine.to_scores(evidence.reshape(draws * shots, classes, 1, queries), 0, 1, decided)
+    table = evidence.reshape(draws * shots, classes, 1, queries)
+    to_scores(table, 0, 1, engine.softmax, decided)
+    metrics = empty_metrics(draws, shots, classes)
     measure_fold(evidence, decided.reshape(draws, shots, queries), part.truth, metrics)
+    return metrics
 
 
 def fold_products(engine: Engine, part: Split) -> FloatArray | None:
@@ -128,21 +131,21 @@ def shared_evidence(
             means = shared_means(episodes, part, shots, draw, engine.protocol)
             out[d] = mean_evidence(engine, part, means)
         return out
-    sampling = engine.sampling("shared", shots)
+    members = supports.Members(episodes.members, episodes.class_start, part.outside)
+    stream = streams.purpose_key(engine.protocol.seed, "shared")
     for block in blocks(queries, BLOCK_ROWS if products is None else queries):
         table = products
         if table is None:
             vectors = episodes.vectors
             table = multiply_without_blas(vectors, vectors[part.rows[block]])
-        supports.score_shared(
-            sampling,
+        supports.score_supports(
+            engine.sampling(shots),
             engine.rows,
-            episodes.fold,
-            part.number,
-            table,
+            members,
+            np.array([stream]),
+            table[None],
             span.start,
-            block.start,
-            out,
+            out[None, ..., block],
         )
     return out
 
@@ -153,7 +156,7 @@ def shared_means(
     """Return the class means of one draw outside a fold, (shots, classes, dimensions)."""
     vectors = episodes.vectors
     means = np.empty((len(shots), len(episodes.classes), vectors.shape[1]))
-    for n, pool_size in enumerate(np.diff(part.pool_start)):
+    for n, pool_size in enumerate(part.pool_sizes):
         rows = shared_support(episodes, part.number, n, int(shots[-1]), draw, protocol)
         size = np.minimum(shots, len(rows))
         sums = np.cumsum(vectors[rows], axis=0)
@@ -183,12 +186,6 @@ def shared_support(
     episodes: Episodes, fold: int, n: int, k: int, draw: int, protocol: Protocol
 ) -> IntArray:
     """Return the rows of class n's support outside a fold in one shared draw, in its order."""
-    first = episodes.class_start[n]
-    last = episodes.class_start[n + 1]
-    stream = np.uint64(streams.purpose_key(protocol.seed, "shared"))
-    for word in (np.uint64(draw), episodes.class_key[n]):
-        stream = np.uint64(streams.enter(stream, word))
-    chosen = np.empty(k, np.uint64)
-    distinct = protocol.sampler == "distinct"
-    size = streams.draw_shared(stream, episodes.fold[first:last], fold, k, distinct, chosen)
-    return np.asarray(first + chosen[:size].astype(np.int64))
+    rows = np.flatnonzero(episodes.label == n)
+    stream = streams.make_stream(protocol.seed, "shared", draw, episodes.class_key[n])
+    return draw_rows(stream, rows, episodes.fold[rows] != fold, k, protocol)

@@ -31,9 +31,12 @@ def count_below(table, anchors, offset, counts):
         for j in range(anchors.shape[0]):
             for i in range(LANES):
                 t = anchors[j, i] + offset
-                low = (table[q, i] < t) + (table[q + 1, i] < t)
-                high = (table[q + 2, i] < t) + (table[q + 3, i] < t)
-                counts[j, i] += low + high
+                counts[j, i] += (
+                    (table[q, i] < t)
+                    + (table[q + 1, i] < t)
+                    + (table[q + 2, i] < t)
+                    + (table[q + 3, i] < t)
+                )
     for q in range(whole, rows):
         for j in range(anchors.shape[0]):
             for i in range(LANES):
@@ -45,19 +48,12 @@ def add_anchors(below, anchors_below, queries, positive, harmonic, ap, above):
     """Add each anchor's share of AP, and how many queries of the other side are above it."""
     anchors = below.shape[0]
     for j in range(anchors):
-        if positive:
-            for i in range(LANES):
-                rank = np.float64(queries - np.int32(below[j, i]))
-                same = np.float64(anchors - np.int32(anchors_below[j, i]))
-                ap[i] += same / rank
-                above[i] += rank - same
-        else:
-            for i in range(LANES):
-                place = np.int32(queries - below[j, i])
-                rank = np.float64(place)
-                same = np.float64(anchors - np.int32(anchors_below[j, i]))
-                ap[i] += harmonic[place] + (same - 1.0) / rank
-                above[i] += rank - same
+        for i in range(LANES):
+            place = np.int32(queries - np.int32(below[j, i]))
+            rank = np.float64(place)
+            same = np.float64(anchors - np.int32(anchors_below[j, i]))
+            ap[i] += same / rank if positive else harmonic[place] + (same - 1.0) / rank
+            above[i] += rank - same
 
 
 @inner
@@ -91,8 +87,9 @@ def sample_class(codes, draws, picks, harmonic, ap, auroc):
         last = min(LANES, samples - start)
         for q in range(n):
             query_code = code[q * draws : (q + 1) * draws]
+            chosen = picks[q, start : start + last]
             for i in range(last):
-                table[q, i] = query_code[picks[q, start + i]]
+                table[q, i] = query_code[chosen[i]]
         for j in range(m):
             for i in range(LANES):
                 anchors[j, i] = table[anchor[j], i]

@@ -139,6 +139,7 @@ def encode(order, scores, is_anchor, draws, code):
     Return how many scores are tied, and how many of those are anchors'. A score is tied when
     another query of the fold has the same one; draws of one query never meet in a sample.
     """
+    anchored = np.repeat(is_anchor, draws)
     tied = 0
     tied_anchors = 0
     level = 0
@@ -146,7 +147,7 @@ def encode(order, scores, is_anchor, draws, code):
     while start < order.size:
         first = index_of(order[start])
         upper = order[start] >> HALF
-        anchors = np.int64(is_anchor[first // draws])
+        anchors = np.int64(anchored[first])
         several = False
         stop = start + 1
         while stop < order.size and order[stop] >> HALF == upper:
@@ -154,7 +155,7 @@ def encode(order, scores, is_anchor, draws, code):
             if scores[other] != scores[first]:
                 break
             several |= other // draws != first // draws
-            anchors += is_anchor[other // draws]
+            anchors += anchored[other]
             stop += 1
         for i in range(start, stop):
             code[index_of(order[i])] = level + (anchors > 0)

@@ -10,6 +10,8 @@ The log-odds of class n are a_n − log Σ_{m≠n} exp a_m. Three things make th
 - the largest a_n is set apart first, so that a class far ahead or behind does not saturate.
 """
 
+import math
+
 import numpy as np
 
 from callshot.fewshot.kernels import formula, inner, kernel
@@ -23,6 +25,13 @@ MANTISSA = np.int64(0x000FFFFFFFFFFFFF)
 MANTISSA_BITS = np.int64(52)
 
 
+# Taylor coefficients of exp, and of log by (1 + s) / (1 − s), the highest first.
+EXP_LAST = 1.0 / math.factorial(12)
+EXP_SERIES = tuple(1.0 / math.factorial(i) for i in range(11, -1, -1))
+LOG_LAST = 1.0 / 21.0
+LOG_SERIES = tuple(1.0 / i for i in range(19, 1, -2))
+
+
 @formula
 def exp(x):
     """Return eˣ for x ≤ 0 within one unit in the last place; below −708 it stays at e⁻⁷⁰⁸."""
@@ -30,19 +39,9 @@ def exp(x):
     shifted = x * LOG2_E + ROUND
     n = shifted - ROUND
     r = (x - n * LN2_HIGH) - n * LN2_LOW
-    p = 1.0 / 479001600.0
-    p = p * r + 1.0 / 39916800.0
-    p = p * r + 1.0 / 3628800.0
-    p = p * r + 1.0 / 362880.0
-    p = p * r + 1.0 / 40320.0
-    p = p * r + 1.0 / 5040.0
-    p = p * r + 1.0 / 720.0
-    p = p * r + 1.0 / 120.0
-    p = p * r + 1.0 / 24.0
-    p = p * r + 1.0 / 6.0
-    p = p * r + 0.5
-    p = p * r + 1.0
-    p = p * r + 1.0
+    p = EXP_LAST
+    for coefficient in EXP_SERIES:
+        p = p * r + coefficient
     bits = (np.float64(shifted).view(np.int64) << MANTISSA_BITS) + np.float64(p).view(np.int64)
     return np.int64(bits).view(np.float64)
 
@@ -58,16 +57,9 @@ def log1p(x):
     f = m - 1.0
     s = f / (2.0 + f)
     z = s * s
-    p = 1.0 / 21.0
-    p = p * z + 1.0 / 19.0
-    p = p * z + 1.0 / 17.0
-    p = p * z + 1.0 / 15.0
-    p = p * z + 1.0 / 13.0
-    p = p * z + 1.0 / 11.0
-    p = p * z + 1.0 / 9.0
-    p = p * z + 1.0 / 7.0
-    p = p * z + 1.0 / 5.0
-    p = p * z + 1.0 / 3.0
+    p = LOG_LAST
+    for coefficient in LOG_SERIES:
+        p = p * z + coefficient
     tail = 2.0 * s * z * p
     return e * LN2_HIGH + (2.0 * s + (tail + (e * LN2_LOW + lost)))
 
@@ -107,8 +99,8 @@ def find_leaders(table, x, y, a, top, second, leader, decided):
 
 
 @kernel
-def to_log_odds(table, first, last, decided):
-    """Turn a_n into log-odds in place, and fill the hard decisions.
+def to_scores(table, first, last, softmax, decided):
+    """Turn a_n into log-odds or the literal softmax in place, and fill the hard decisions.
 
     `table` is (x, classes, y, width) and `decided` (x, y, width): each x and y is a block of
     `width` episodes, one beside the other. Only y from first to last − 1 is touched.
@@ -127,6 +119,16 @@ def to_log_odds(table, first, last, decided):
             find_leaders(table, x, y, a, top, second, leader, decided)
             for i in range(width):
                 total[i] = 0.0
+            if softmax:
+                for n in range(classes):
+                    for i in range(width):
+                        root = exp(0.5 * (a[n, i] - top[i]))
+                        part[n, i] = root * root  # underflows through the subnormals to 0
+                        total[i] += (part[n, i] + grid) - grid  # exact in any order of classes
+                for n in range(classes):
+                    for i in range(width):
+                        table[x, n, y, i] = part[n, i] / total[i]
+                continue
             for n in range(classes):
                 number = np.float64(n)
                 for i in range(width):
@@ -143,35 +145,6 @@ def to_log_odds(table, first, last, decided):
                     rest = others - 1.0 if leads else near[i] * others
                     reference = second[i] if leads else top[i]
                     table[x, n, y, i] = a[n, i] - reference - log1p(rest)
-
-
-@kernel
-def to_softmax(table, first, last, decided):
-    """Turn a_n into its literal softmax in place, which saturates to 0 and 1 as float64 does.
-
-    The arguments are those of `to_log_odds`.
-    """
-    outer, classes, _, width = table.shape
-    a = np.empty((classes, width))
-    part = np.empty((classes, width))
-    top = np.empty(width)
-    second = np.empty(width)
-    leader = np.empty(width)
-    total = np.empty(width)
-    grid = grid_constant(classes)
-    for x in range(outer):
-        for y in range(first, last):
-            find_leaders(table, x, y, a, top, second, leader, decided)
-            for i in range(width):
-                total[i] = 0.0
-            for n in range(classes):
-                for i in range(width):
-                    root = exp(0.5 * (a[n, i] - top[i]))
-                    part[n, i] = root * root  # underflows through the subnormals to 0
-                    total[i] += (part[n, i] + grid) - grid  # exact in any order of the classes
-            for n in range(classes):
-                for i in range(width):
-                    table[x, n, y, i] = part[n, i] / total[i]
 
 
 @kernel

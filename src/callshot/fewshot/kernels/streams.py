@@ -7,6 +7,7 @@ order of work.
 """
 
 import hashlib
+from typing import Any
 
 import numpy as np
 
@@ -32,6 +33,14 @@ def key(text: str) -> np.uint64:
 def purpose_key(seed: int, purpose: str) -> np.uint64:
     """Return the key that starts every stream of one seed and one purpose."""
     return key(f"callshot/{seed}/{purpose}")
+
+
+def make_stream(seed: int, purpose: str, *words: Any) -> np.uint64:
+    """Return the stream of a seed, a purpose, and keys or counters."""
+    stream = purpose_key(seed, purpose)
+    for word in words:
+        stream = np.uint64(enter(stream, np.uint64(word)))
+    return stream
 
 
 @formula
@@ -68,40 +77,26 @@ def bootstrap_picks(base, query_key, draws, out):
 
 
 @kernel
-def draw_positions(stream, size, k, distinct):
-    """Return the positions in a pool of the first k of one draw: what `score_queries` draws."""
-    pool = np.arange(size)
-    chosen = np.empty(min(k, size) if distinct else k, np.int64)
-    for i in range(chosen.size):
-        past = np.uint64(i) if distinct else np.uint64(0)
-        j = np.int64(past + below(stream, np.uint64(i), np.uint64(size) - past))
-        chosen[i] = pool[j]
-        if distinct:
-            pool[j] = pool[i]
-    return chosen
+def draw_support(stream, allowed, k, distinct, chosen):
+    """Fill `chosen` with the first k members of a random order that are allowed; return how many.
 
-
-@kernel
-def draw_shared(stream, fold, query_fold, wanted, distinct, chosen):
-    """Fill `chosen` with the first exemplars of one order that are outside a fold; return how many.
-
-    `fold` is the fold of each exemplar of a class. Distinct: the order is a random permutation of
-    the class, and can be used up. With replacement: an endless sequence of picks.
+    Distinct: the order is a permutation of the members, and can be used up. With replacement: an
+    endless sequence of picks.
     """
-    size = np.uint64(fold.size)
-    order = np.empty(fold.size, np.uint64)
-    for m in range(fold.size):
+    size = np.uint64(allowed.size)
+    order = np.empty(allowed.size, np.uint64)
+    for m in range(allowed.size):
         order[m] = m
     count = 0
     i = np.uint64(0)
-    while count < wanted and (i < size or not distinct):
+    while count < k and (i < size or not distinct):
         past = i if distinct else np.uint64(0)
         j = past + below(stream, i, size - past)
         new = order[j]
-        if distinct:
+        if distinct:  # Fisher-Yates
             order[j] = order[i]
-        i += np.uint64(1)
-        if fold[new] != query_fold:
+        i += ONE
+        if allowed[new]:
             chosen[count] = new
             count += 1
     return count

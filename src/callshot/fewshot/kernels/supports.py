@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from callshot.fewshot.kernels import Array, formula, inner, kernel
-from callshot.fewshot.kernels.streams import below, draw_shared, enter
+from callshot.fewshot.kernels.streams import below, enter
 
 RULES = ("mean", "cosine", "nearest", "medoid")
 COSINE = 1
@@ -27,9 +27,8 @@ MEDOID = 3
 
 
 class Sampling(NamedTuple):
-    """How supports are drawn: `stream` is that of the seed and the spread; shots ascend."""
+    """How supports are drawn; shots ascend."""
 
-    stream: np.uint64
     class_key: Array
     shots: Array
     distinct: bool
@@ -39,7 +38,7 @@ class Rows(NamedTuple):
     """The vectors of every row, ordered by class, and what a rule looks up about them.
 
     `block` holds one matrix per class, flat, that of class n from block_start[n]: products for the
-    mean, distances for the medoid. Where it is empty, the kernels compute these from the vectors.
+    mean, distances for the medoid. Where it is empty, the kernel computes these from the vectors.
     """
 
     rule: int
@@ -50,11 +49,16 @@ class Rows(NamedTuple):
     block_start: Array
 
 
-class Pools(NamedTuple):
-    """The exemplars outside one fold: those of class n are rows[start[n] : start[n + 1]]."""
+class Members(NamedTuple):
+    """The exemplars that a draw puts in order, and those of them that a support may have.
+
+    The members of class n are rows[start[n] : start[n + 1]], as row numbers inside the class. A
+    support has only rows that are outside the fold of the queries.
+    """
 
     rows: Array
     start: Array
+    outside: Array
 
 
 @inner
@@ -213,166 +217,93 @@ def class_rows(rows, n):
 
 
 @kernel
-def score_queries(sampling, rows, pools, query_key, products, first, out):
-    """Fill out[shot, n, first + q, r] with a_n of some queries, each against draws of its own.
+def score_supports(sampling, rows, members, streams, products, first, out):
+    """Fill out[g, d, shot, n, q] with a_n of the queries of group g by draw first + d.
 
-    `products` is (queries, rows): those of these queries with every row. Draw −1 is the pool
+    A group shares its draws, by a stream of its own: it is one query, or all queries of a fold.
+    `products` is (groups, rows, queries): those of the queries with every row. Draw −1 is the pool
     itself, which serves every shot that leaves no choice.
     """
-    stream, class_key, shots, distinct = sampling
+    class_key, shots, distinct = sampling
     rule = rows.rule
-    longest = max(shots[-1], pools.rows.size)
+    groups, draws, _, _, queries = out.shape
+    longest = max(shots[-1], members.rows.size)
     chosen = np.empty(longest, np.uint64)
     swaps = np.empty(longest, np.uint64)
     sums = np.empty(max(longest, rows.vectors.shape[1]))
     squares = np.empty(shots.size)
     medoids = np.empty(shots.size, np.uint64)
+    whole = np.empty(queries)
     limits = shots.copy()  # the shots of a draw, or the size of the pool
     for n in range(class_key.size):
+        begin = rows.class_start[n]
+        end = rows.class_start[n + 1]
         vectors, lengths, matrix = class_rows(rows, n)
-        pool = pools.rows[pools.start[n] : pools.start[n + 1]].copy()
-        size = np.uint64(pool.size)
-        drawn, last = longest_draw(shots, pool.size, distinct)
-        for q in range(query_key.size):
-            product = products[q, rows.class_start[n] : rows.class_start[n + 1]]
-            query_stream = enter(stream, query_key[q])
-            whole = 0.0
-            for r in range(0 if drawn == shots.size else -1, out.shape[3]):
-                if r < 0:
-                    steps = pool.size
+        outside = members.outside[begin:end]
+        order = members.rows[members.start[n] : members.start[n + 1]].copy()
+        size = np.sum(outside)
+        drawn, last = longest_draw(shots, size, distinct)
+        for g in range(groups):
+            product = products[g, begin:end]
+            for d in range(0 if drawn == shots.size else -1, draws):
+                count = 0
+                if d < 0:
+                    steps = size
                     limits[0] = steps
-                    for i in range(steps):
-                        chosen[i] = pool[i]
+                    for m in range(outside.size):
+                        if outside[m]:
+                            chosen[count] = m
+                            count += 1
                 else:
                     steps = last
                     limits[0] = shots[0]
-                    support_stream = enter(enter(query_stream, np.uint64(r)), class_key[n])
-                    for i in range(steps):
-                        u = np.uint64(i)
-                        past = u if distinct else np.uint64(0)
-                        j = past + below(support_stream, u, size - past)
-                        new = pool[j]
-                        chosen[u] = new
+                    stream = enter(enter(streams[g], np.uint64(first + d)), class_key[n])
+                    i = np.uint64(0)
+                    while count < steps:
+                        past = i if distinct else np.uint64(0)
+                        j = past + below(stream, i, np.uint64(order.size) - past)
+                        new = order[j]
                         if distinct:  # Fisher-Yates: the chosen one goes to the front
-                            pool[j] = pool[u]
-                            pool[u] = new
-                            swaps[u] = j
-                    if distinct:
-                        for back in range(steps - 1, -1, -1):
-                            u = np.uint64(back)
-                            new = pool[u]
-                            pool[u] = pool[swaps[u]]
-                            pool[swaps[u]] = new
+                            order[j] = order[i]
+                            order[i] = new
+                            swaps[i] = j
+                        i += np.uint64(1)
+                        if outside[new]:
+                            chosen[np.uint64(count)] = new
+                            count += 1
+                    while distinct and i > 0:  # back to the order of the members
+                        i -= np.uint64(1)
+                        new = order[i]
+                        order[i] = order[swaps[i]]
+                        order[swaps[i]] = new
                 if rule == MEDOID:
                     fill_medoids(matrix, vectors, chosen, steps, limits, sums, medoids)
                 elif rule != NEAREST and matrix.size > 0:
                     fill_squares(matrix, chosen, steps, limits, squares)
                 elif rule != NEAREST:
                     fill_squares_directly(vectors, lengths, chosen, steps, limits, sums, squares)
-                total = 0.0
-                best = -np.inf
-                shot = 0
-                for i in range(steps):
-                    new = chosen[i]
-                    if rule == NEAREST:
-                        best = max(best, exemplar_evidence(product[new], lengths[new]))
-                    else:
-                        total += product[new]
-                    if i + 1 == limits[shot]:
-                        if rule == MEDOID:
-                            new = medoids[shot]
-                            best = exemplar_evidence(product[new], lengths[new])
-                        elif rule != NEAREST:
-                            best = mean_evidence(total, squares[shot], i + 1, rule == COSINE)
-                        if r < 0:
-                            whole = best
+                for q in range(queries):
+                    total = 0.0
+                    value = -np.inf
+                    shot = 0
+                    for i in range(steps):
+                        new = chosen[i]
+                        if rule == NEAREST:
+                            evidence = exemplar_evidence(product[new, q], lengths[new])
+                            value = max(value, evidence)
                         else:
-                            out[shot, n, first + q, r] = best
-                        shot += 1
-                if r >= 0:
-                    for s in range(drawn, shots.size):
-                        out[s, n, first + q, r] = whole
-
-
-@inner
-def add_exemplar(rule, products, square, total):
-    """Take an exemplar into the totals of all queries: sums of products, or the best a_n."""
-    if rule == NEAREST:
-        for q in range(total.size):
-            total[q] = max(total[q], exemplar_evidence(products[q], square))
-    else:
-        for q in range(total.size):
-            total[q] += products[q]
-
-
-@inner
-def fill_evidence(rule, total, square, size, evidence):
-    """Fill the a_n of all queries from their totals."""
-    for q in range(total.size):
-        if rule == NEAREST:
-            evidence[q] = total[q]
-        else:
-            evidence[q] = mean_evidence(total[q], square, size, rule == COSINE)
-
-
-@kernel
-def score_shared(sampling, rows, fold, query_fold, products, first, begin, out):
-    """Fill out[d, shot, n, begin + q] with a_n of some queries of a fold, all against one draw.
-
-    The draws are first, first + 1, …; `products` is (rows, queries), `fold` that of every row. The
-    mean needs a Gram matrix here. Draw −1 is the pool itself, as in `score_queries`.
-    """
-    stream, class_key, shots, distinct = sampling
-    rule = rows.rule
-    chosen = np.empty(max(shots[-1], fold.size), np.uint64)
-    sums = np.empty(chosen.size)
-    squares = np.empty(shots.size)
-    medoids = np.empty(shots.size, np.uint64)
-    limits = shots.copy()
-    queries = products.shape[1]
-    total = np.empty(queries)
-    whole = np.empty(queries)
-    for n in range(class_key.size):
-        vectors, lengths, matrix = class_rows(rows, n)
-        class_products = products[rows.class_start[n] : rows.class_start[n + 1]]
-        class_fold = fold[rows.class_start[n] : rows.class_start[n + 1]]
-        size = 0
-        for m in range(class_fold.size):
-            if class_fold[m] != query_fold:
-                chosen[size] = m
-                size += 1
-        drawn, last = longest_draw(shots, size, distinct)
-        for d in range(0 if drawn == shots.size else -1, out.shape[0]):
-            if d < 0:
-                steps = size
-                limits[0] = steps
-            else:
-                steps = last
-                limits[0] = shots[0]
-                support_stream = enter(enter(stream, np.uint64(first + d)), class_key[n])
-                draw_shared(support_stream, class_fold, query_fold, steps, distinct, chosen)
-            if rule == MEDOID:
-                fill_medoids(matrix, vectors, chosen, steps, limits, sums, medoids)
-            elif rule != NEAREST:
-                fill_squares(matrix, chosen, steps, limits, squares)
-            for q in range(queries):
-                total[q] = -np.inf if rule == NEAREST else 0.0
-            shot = 0
-            for i in range(steps):
-                new = chosen[i]
-                if rule != MEDOID:
-                    add_exemplar(rule, class_products[new], lengths[new], total)
-                if i + 1 == limits[shot]:
-                    evidence = whole if d < 0 else out[d, shot, n, begin : begin + queries]
-                    if rule == MEDOID:
-                        new = medoids[shot]
-                        for q in range(queries):
-                            product = class_products[new, q]
-                            evidence[q] = exemplar_evidence(product, lengths[new])
+                            total += product[new, q]
+                        if i + 1 == limits[shot]:
+                            if rule == MEDOID:
+                                new = medoids[shot]
+                                value = exemplar_evidence(product[new, q], lengths[new])
+                            elif rule != NEAREST:
+                                value = mean_evidence(total, squares[shot], i + 1, rule == COSINE)
+                            if d >= 0:
+                                out[g, d, shot, n, q] = value
+                            shot += 1
+                    if d < 0:
+                        whole[q] = value
                     else:
-                        fill_evidence(rule, total, squares[shot], i + 1, evidence)
-                    shot += 1
-            if d >= 0:
-                for s in range(drawn, shots.size):
-                    for q in range(queries):
-                        out[d, s, n, begin + q] = whole[q]
+                        for s in range(drawn, shots.size):
+                            out[g, d, s, n, q] = whole[q]
