@@ -444,12 +444,10 @@ def _tables(X: Data, y: Sequence[str] | None, groups: Sequence[Any] | None) -> S
         return X
     if y is None:
         raise InputError("y: an array X needs the label of each row")
-    frame = {
-        "segment": [f"{i:08}" for i in range(len(y))],
-        "recording": _texts("groups", range(len(y)) if groups is None else groups),
-        "label": _texts("y", y),
-    }
-    return [Embeddings("X", X, **frame, labels=[()] * len(y))]
+    vectors: Any = X
+    names = [f"{i:08}" for i in range(len(y))]
+    recordings = _texts("groups", names if groups is None else groups)
+    return [Embeddings("X", vectors, names, recordings, _texts("y", y), [()] * len(y))]
 
 
 def _texts(name: str, values: Iterable[Any]) -> list[str]:

@@ -73,8 +73,8 @@ class Protocol:
         _check_choice("sampler", self.sampler, SAMPLERS)
         _check_choice("score", self.score, SCORES)
         if not self.spreads or not set(self.spreads) <= set(SPREADS):
-            names = ", ".join(self.spreads)
-            raise OptionError(f"spread: expected {', '.join(SPREADS)} or both, got {names!r}")
+            given = ", ".join(self.spreads)
+            raise OptionError(f"spread: expected {', '.join(SPREADS)} or both, got {given!r}")
         names = self.classifiers
         if isinstance(names, str) or not names or len(set(names)) < len(names):
             raise OptionError(f"classifier: expected names in a tuple, each once, got {names!r}")
