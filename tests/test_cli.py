@@ -407,7 +407,7 @@ def test_an_interrupted_run_says_so(table, tmp_path):
         time.sleep(0.05)
     time.sleep(1.0)
     child.send_signal(signal.SIGINT)
-    assert "interrupted; earlier results are as they were" in child.communicate(timeout=60)[1]
+    assert "interrupted; earlier results are unchanged" in child.communicate(timeout=60)[1]
     # Python ends by the signal if it comes while numba compiles; a shell shows 130 then too.
     assert child.returncode in (130, -signal.SIGINT)
 

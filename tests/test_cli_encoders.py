@@ -189,7 +189,7 @@ def test_hubert_is_embedded_with_weights_for_torch_exported_once(segments, tmp_p
         (["embed", "SEG", "-e", "perch", "-o", "OUT"], "did you mean perch-v"),
         (["embed", "SEG", "-e", "birdnet-v2.4", "-o", "OUT"], "callshot encoders get birdnet-v2.4"),
         (["embed", "SEG", "-e", "mfcc", "-o", "OUT.csv"], "a name that ends in .parquet"),
-        (["embed", "SEG", "-e", "mfcc", "--set", "mel", "-o", "OUT"], "wanted OPTION=VALUE"),
+        (["embed", "SEG", "-e", "mfcc", "--set", "mel", "-o", "OUT"], "set: expected NAME=VALUE"),
         (["embed", "SEG", "-e", "mfcc", "--set", "mel=bark", "-o", "OUT"], "mel"),
         (["embed", "SEG.gone", "-e", "mfcc", "-o", "OUT"], "cannot be read"),
         (
@@ -202,7 +202,7 @@ def test_hubert_is_embedded_with_weights_for_torch_exported_once(segments, tmp_p
             ["encoders", "get", "hubert-base-l2", "--from", "hubert.pt"],
             "hubert.pt: expected one of model.onnx",
         ),
-        (["encoders", "get", "perch-v2", "--torch"], "torch: perch-v2 has no weights for it"),
+        (["encoders", "get", "perch-v2", "--torch"], "torch: perch-v2 has no weights for torch"),
         (
             ["embed", "SEG", "-e", "birdnet-v2.4", "--store", "SEG/x", "-o", "OUT"],
             "cannot store embeddings there (Not a",

@@ -131,7 +131,7 @@ def test_labels_of_ldc_get_one_spelling(label, expected):
         ({"collar_s": -1}, "collar"),
         ({"min_length_s": float("nan")}, "minimum length"),
         ({"rate_hz": 0}, "rate"),
-        ({"channel_rule": "left"}, "channel"),
+        ({"channel": "left"}, "channel"),
         ({"level_dbfs": 3.0}, "level"),
         ({"source_rate_hz": 0.5}, "source rate"),
     ],

@@ -435,7 +435,7 @@ def test_a_rate_that_the_encoder_does_not_take_is_an_error_before_any_work(libra
     )
     with pytest.raises(
         InputError,
-        match=r"mfcc needs segments at 16000 Hz, but .* is at 8000; .* with --rate 16000",
+        match=r"mfcc needs segments at 16000 Hz, but .* is at 8000; .* with --rate-hz 16000",
     ):
         embed_files(
             library / "segment_table" / "segments.parquet",

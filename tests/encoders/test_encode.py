@@ -113,7 +113,8 @@ def test_a_louder_segment_does_what_the_row_says(encoder):
 def test_segments_at_another_rate_are_resampled_or_an_error(encoder):
     if encoder.spec.windowing is None:
         with pytest.raises(
-            InputError, match="expected segments at 16000 Hz, got 8000; cut them with --rate 16000"
+            InputError,
+            match="expected segments at 16000 Hz, got 8000; cut them with --rate-hz 16000",
         ):
             encoder.prepare(make_sound(1), 8000)
     else:
