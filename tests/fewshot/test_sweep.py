@@ -144,7 +144,7 @@ def evidence_of(engine, part):
     classes = len(engine.episodes.classes)
     queries = len(part.rows)
     evidence = np.empty((len(shots), classes, queries, engine.protocol.draws))
-    fill_by_rule(engine, part, shots, evidence)(0, queries)
+    fill_by_rule(engine, part, shots, evidence)(slice(0, queries))
     return evidence
 
 

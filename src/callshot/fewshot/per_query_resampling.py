@@ -26,7 +26,7 @@ from callshot.fewshot.metrics import harmonic_numbers
 from callshot.fewshot.protocol import Protocol
 from callshot.records import FloatArray, IntArray
 
-Fill = Callable[[int, int], None]  # fills a_n of the queries from one number to another
+Fill = Callable[[slice], None]  # fills a_n of some queries
 Filler = Callable[[Engine, Split, IntArray, FloatArray], Fill]
 Picks = NDArray[np.uint16]
 Hits = NDArray[np.uint8]
@@ -164,7 +164,7 @@ def score_queries(
     fill = (filler or fill_by_rule)(engine, part, shots, scores)
 
     def score(span: slice) -> IntArray:
-        fill(span.start, span.stop)
+        fill(span)
         to_scores(scores, span.start, span.stop, engine.softmax, decided)
         counts = np.zeros((len(shots), classes, classes), np.int64)
         count_decisions(span.start, span.stop, decided, part.truth, hits, counts)
@@ -188,12 +188,11 @@ def fill_by_rule(engine: Engine, part: Split, shots: IntArray, out: FloatArray) 
     queries, place = engine.queries(part)
     cross = None if engine.direct else cross_products(engine, part)
 
-    def fill(first: int, last: int) -> None:
+    def fill(span: slice) -> None:
         if cross is None:
-            products = multiply_without_blas(queries[place[first:last]], rows.vectors)
+            products = multiply_without_blas(queries[place[span]], rows.vectors)
         else:
-            products = cross[first:last]
-        span = slice(first, last)
+            products = cross[span]
         supports.score_supports(
             sampling,
             rows,

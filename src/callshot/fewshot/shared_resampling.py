@@ -161,7 +161,7 @@ def shared_means(
         size = np.minimum(shots, len(rows))
         sums = np.cumsum(vectors[rows], axis=0)
         means[:, n] = sums[size - 1] / size[:, None]
-        if protocol.sampler == "distinct" and len(rows) == pool_size:
+        if protocol.distinct and len(rows) == pool_size:
             # The whole pool is one set, whatever order it was drawn in.
             whole = np.cumsum(vectors[np.sort(rows)], axis=0)[-1]
             means[shots >= pool_size, n] = whole / pool_size
