@@ -111,7 +111,7 @@ def check_bootstrap(engine, part):
     sweep_per_query(engine, part, np.array(protocol.shots), sums)
     keys = episodes.segment_key[part.rows]
     for b in range(protocol.bootstraps):
-        picks = [reference.pick_draw(protocol.seed, key, b, protocol.draws) for key in keys]
+        picks = [literal.pick_draw(protocol.seed, key, b, protocol.draws) for key in keys]
         for s, shot_scores in enumerate(scores):
             sample = shot_scores[:, np.arange(len(picks)), picks]
             ap, auroc = literal.class_metrics(sample.T, part.relevant.T)

@@ -44,17 +44,19 @@ def below(stream: int, position: int, n: int) -> int:
 
 def draw(stream: int, rows: Rows, pool: Rows, k: int, sampler: str) -> Rows:
     """Return the first k rows in the random order of a stream that are in the pool."""
+    distinct = sampler == "distinct"
     order = list(rows)
     support: list[int] = []
-    distinct = sampler == "distinct"
     position = 0
     while len(support) < k and (position < len(order) or not distinct):
         past = position if distinct else 0
         j = past + below(stream, position, len(order) - past)
-        support += [order[j]] if order[j] in pool else []
-        order[j] = order[past] if distinct else order[j]  # Fisher-Yates
+        if order[j] in pool:
+            support.append(order[j])
+        if distinct:  # Fisher-Yates
+            order[j] = order[past]
         position += 1
-    return pool if distinct and len(support) == len(pool) else support  # one set, in one order
+    return pool if distinct and len(support) == len(pool) else support  # one set, one order
 
 
 def draw_support(
@@ -63,7 +65,7 @@ def draw_support(
     """Return the rows of class n's support that a query meets in one draw."""
     rows = np.flatnonzero(episodes.label == n).tolist()
     pool = [row for row in rows if episodes.fold[row] != episodes.fold[query]]
-    words = [number, episodes.class_key[n]]
+    words = (number, episodes.class_key[n])
     if spread == "shared":
         return draw(make_stream(protocol.seed, spread, *words), rows, pool, k, protocol.sampler)
     stream = make_stream(protocol.seed, "support", episodes.segment_key[query], *words)
@@ -89,7 +91,7 @@ def log_odds(a: Sequence[float]) -> list[float]:
 def softmax(a: Sequence[float]) -> list[float]:
     """Return the softmax of a, which saturates."""
     exponentials = [math.exp(value - max(a)) for value in a]
-    return [exponential / math.fsum(exponentials) for exponential in exponentials]
+    return [value / math.fsum(exponentials) for value in exponentials]
 
 
 def score_fold(
@@ -123,14 +125,9 @@ def measure(sample: FloatArray, relevant: Mask) -> FloatArray:
     pairs = zip(sample.T[:-1], relevant.T, strict=True)
     metrics = np.array([ranking_metrics(*pair) for pair in pairs])
     defined = metrics[~np.isnan(metrics[:, 1]), 1]
-    auroc = defined.sum() / (len(defined) or math.nan)
     hits = relevant[np.arange(len(sample)), sample[:, -1].astype(int)]
+    auroc = defined.sum() / (len(defined) or math.nan)
     return np.array([metrics[:, 0].mean(), auroc, hits.mean()])
-
-
-def pick_draw(seed: int, segment_key: int, sample: int, draws: int) -> int:
-    """Return the draw that a bootstrap sample takes for a query."""
-    return below(make_stream(seed, "bootstrap", segment_key), sample, draws)
 
 
 def sample_values(
@@ -141,11 +138,12 @@ def sample_values(
     for fold in range(episodes.folds):
         table = score_fold(episodes, protocol, spread, k, fold, rule)
         queries = np.flatnonzero(episodes.fold == fold)
+        keys = episodes.segment_key[queries]
+        streams = [make_stream(protocol.seed, "bootstrap", key) for key in keys]
         for b in range(len(values)):
             picks = [b] * len(queries)
             if spread == "per-query":
-                keys = episodes.segment_key[queries]
-                picks = [pick_draw(protocol.seed, word, b, protocol.draws) for word in keys]
+                picks = [below(stream, b, protocol.draws) for stream in streams]
             sample = table[np.arange(len(queries)), picks]
             values[b, fold] = measure(sample, episodes.relevant[queries])
     return np.asarray(np.nanmean(values, axis=1))

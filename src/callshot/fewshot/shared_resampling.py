@@ -68,11 +68,8 @@ def sweep_draws(
     ap = np.concatenate([task.ap for task in metrics])
     auroc = np.concatenate([task.auroc for task in metrics])
     hits = np.concatenate([task.hits for task in metrics])
-
-    def add(shot: int) -> None:
+    for shot in range(shots):
         sums.add(shot, part, ap[:, shot].T, auroc[:, shot].T, hits[:, shot].T)
-
-    engine.run([partial(add, shot) for shot in range(shots)])
 
 
 def sweep_pool(
