@@ -128,7 +128,15 @@ def open_engine(
     if not classifier.centred:
         episodes = episodes.uncentred()
     threads = ThreadPoolExecutor(workers)
-    return Engine(episodes, protocol, threads, workers, memory, step, classifier)
+    return Engine(
+        episodes,
+        protocol,
+        threads,
+        workers,
+        memory,
+        step,
+        classifier,
+    )
 
 
 def fit_split(episodes: Episodes, classifier: Classifier, number: int) -> Episodes:
@@ -201,7 +209,11 @@ def multiply_without_blas(left: FloatArray, right: FloatArray) -> FloatArray:
 
 
 def draw_rows(
-    stream: np.uint64, rows: IntArray, allowed: Mask, k: int, protocol: Protocol
+    stream: np.uint64,
+    rows: IntArray,
+    allowed: Mask,
+    k: int,
+    protocol: Protocol,
 ) -> IntArray:
     """Return the first k allowed rows of one draw, in its order."""
     chosen = np.empty(k, np.uint64)

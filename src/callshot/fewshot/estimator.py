@@ -80,7 +80,12 @@ class CentroidClassifier:
         """
         return self._learn(X, y, first=True)
 
-    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+    ) -> Self:
         """Add examples to the class means.
 
         Parameters
@@ -98,7 +103,12 @@ class CentroidClassifier:
         """
         return self._learn(X, y, first=not hasattr(self, "classes_"))
 
-    def _learn(self, X: ArrayLike, y: ArrayLike, first: bool) -> Self:
+    def _learn(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        first: bool,
+    ) -> Self:
         vectors, label = _check_examples(self, X, y, first)
         counted = np.column_stack([vectors, np.ones(len(vectors))])  # the last sum is the count
         sums = {} if first else self._sums.copy()
@@ -189,7 +199,10 @@ def _exact_sum(terms: FloatArray) -> FloatArray:
 
 
 def _check_examples(
-    model: CentroidClassifier, X: ArrayLike, y: ArrayLike, first: bool
+    model: CentroidClassifier,
+    X: ArrayLike,
+    y: ArrayLike,
+    first: bool,
 ) -> tuple[FloatArray, Labels]:
     """Return vectors and labels as arrays, after checking them."""
     try:

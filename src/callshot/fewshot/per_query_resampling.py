@@ -44,7 +44,12 @@ class Resampler:
     picks: Picks
     harmonic: FloatArray
 
-    def resample(self, n: int, scores: FloatArray, hits: Hits) -> tuple[FloatArray, int]:
+    def resample(
+        self,
+        n: int,
+        scores: FloatArray,
+        hits: Hits,
+    ) -> tuple[FloatArray, int]:
         """Return AP, AUROC and hits of one class in every sample, (3, samples), and its ties.
 
         `scores` and `hits` are (queries, draws).
@@ -58,16 +63,34 @@ class Resampler:
         many = min(positives, queries - positives) > MANY_ANCHORS
         codes, ties = _encode(flat, relevant, draws, positive=many or 2 * positives <= queries)
         if many:
-            bootstrap.sample_sorted(flat, draws, relevant, self.picks, ap, auroc)
+            bootstrap.sample_sorted(
+                flat,
+                draws,
+                relevant,
+                self.picks,
+                ap,
+                auroc,
+            )
         else:
-            bootstrap.sample_class(codes, draws, self.picks, self.harmonic, ap, auroc)
+            bootstrap.sample_class(
+                codes,
+                draws,
+                self.picks,
+                self.harmonic,
+                ap,
+                auroc,
+            )
         members = np.flatnonzero(self.part.label == n)
         bootstrap.sample_hits(hits, self.picks, members, class_hits)
         return values, ties
 
 
 def _encode(
-    flat: FloatArray, relevant: Mask, draws: int, *, positive: bool
+    flat: FloatArray,
+    relevant: Mask,
+    draws: int,
+    *,
+    positive: bool,
 ) -> tuple[ranks.Codes, int]:
     """Return the codes of scores, and how many of the anchors' scores are tied.
 
@@ -146,7 +169,14 @@ def score_queries(
         fill(span)
         to_scores(scores, span.start, span.stop, engine.softmax, decided)
         counts = np.zeros((len(shots), classes, classes), np.int64)
-        count_decisions(span.start, span.stop, decided, part.truth, hits, counts)
+        count_decisions(
+            span.start,
+            span.stop,
+            decided,
+            part.truth,
+            hits,
+            counts,
+        )
         return counts
 
     tasks = [partial(score, span) for span in spans]
@@ -155,7 +185,12 @@ def score_queries(
     return scores, hits
 
 
-def fill_by_rule(engine: Engine, part: Split, shots: IntArray, out: FloatArray) -> Fill:
+def fill_by_rule(
+    engine: Engine,
+    part: Split,
+    shots: IntArray,
+    out: FloatArray,
+) -> Fill:
     """Return the function that fills a_n of some queries with the engine's rule."""
     rows = engine.rows
     sampling = engine.sampling(shots)
@@ -186,7 +221,12 @@ def fill_by_rule(engine: Engine, part: Split, shots: IntArray, out: FloatArray) 
 
 
 def per_query_support(
-    episodes: Episodes, query: int, n: int, k: int, draw: int, protocol: Protocol
+    episodes: Episodes,
+    query: int,
+    n: int,
+    k: int,
+    draw: int,
+    protocol: Protocol,
 ) -> IntArray:
     """Return the rows of class n's support in one draw of a query, in the order of the draw."""
     outside = episodes.fold != episodes.fold[query]

@@ -42,14 +42,23 @@ def empty_metrics(draws: int, shots: int, classes: int) -> FoldMetrics:
     )
 
 
-def sweep_shared(engine: Engine, part: Split, shots: IntArray, sums: MetricSums) -> None:
+def sweep_shared(
+    engine: Engine,
+    part: Split,
+    shots: IntArray,
+    sums: MetricSums,
+) -> None:
     """Score the queries of one fold against the same draws, and add the values of the draws."""
     evidence = partial(shared_evidence, engine, part, shots, fold_products(engine, part))
     sweep_draws(engine, part, len(shots), sums, evidence)
 
 
 def sweep_draws(
-    engine: Engine, part: Split, shots: int, sums: MetricSums, evidence: Evidence
+    engine: Engine,
+    part: Split,
+    shots: int,
+    sums: MetricSums,
+    evidence: Evidence,
 ) -> None:
     """Add the metrics of every shared draw at the first rows of the sums, one for each shot."""
     draws = engine.protocol.shared_draws
@@ -73,7 +82,12 @@ def sweep_draws(
 
 
 def sweep_pool(
-    engine: Engine, part: Split, row: int, samples: int, draws: int, sums: MetricSums
+    engine: Engine,
+    part: Split,
+    row: int,
+    samples: int,
+    draws: int,
+    sums: MetricSums,
 ) -> None:
     """Add the row `all`: one support set, so one value in every sample of either spread."""
     metrics = measure(engine, part, pool_evidence(engine, part))
@@ -148,13 +162,24 @@ def shared_evidence(
 
 
 def shared_means(
-    episodes: Episodes, part: Split, shots: IntArray, draw: int, protocol: Protocol
+    episodes: Episodes,
+    part: Split,
+    shots: IntArray,
+    draw: int,
+    protocol: Protocol,
 ) -> FloatArray:
     """Return the class means of one draw outside a fold, (shots, classes, dimensions)."""
     vectors = episodes.vectors
     means = np.empty((len(shots), len(episodes.classes), vectors.shape[1]))
     for n, pool_size in enumerate(part.pool_sizes):
-        rows = shared_support(episodes, part.number, n, int(shots[-1]), draw, protocol)
+        rows = shared_support(
+            episodes,
+            part.number,
+            n,
+            int(shots[-1]),
+            draw,
+            protocol,
+        )
         size = np.minimum(shots, len(rows))
         sums = np.cumsum(vectors[rows], axis=0)
         means[:, n] = sums[size - 1] / size[:, None]
@@ -180,7 +205,12 @@ def mean_evidence(engine: Engine, part: Split, means: FloatArray) -> FloatArray:
 
 
 def shared_support(
-    episodes: Episodes, fold: int, n: int, k: int, draw: int, protocol: Protocol
+    episodes: Episodes,
+    fold: int,
+    n: int,
+    k: int,
+    draw: int,
+    protocol: Protocol,
 ) -> IntArray:
     """Return the rows of class n's support outside a fold in one shared draw, in its order."""
     rows = np.flatnonzero(episodes.label == n)
