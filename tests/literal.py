@@ -19,6 +19,11 @@ def key(text):
     return int.from_bytes(digest, "little")
 
 
+def pick_draw(seed, segment_key, sample, draws):
+    """The draw that a bootstrap sample takes for a query."""
+    return reference.below(reference.make_stream(seed, "bootstrap", segment_key), sample, draws)
+
+
 def fractions(vector):
     return [Fraction(float(x)) for x in vector]
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 
+import literal
 from callshot.baselines.logistic import DEFAULT_C, score_logistic
 from callshot.baselines.logistic_per_k import fit_nested, shared_rows, sweep_logistic
 from callshot.baselines.scoring import measure
@@ -79,7 +80,7 @@ def slow_values(episodes, protocol, spread, k):
                 key = episodes.segment_key[query]
                 draw = b
                 if spread == "per-query":
-                    draw = reference.pick_draw(protocol.seed, key, b, protocol.draws)
+                    draw = literal.pick_draw(protocol.seed, key, b, protocol.draws)
                 sample.append(scores(query, draw))
             values[b, fold] = reference.measure(np.array(sample), episodes.relevant[queries])
     return values.mean(axis=1)

@@ -39,7 +39,7 @@ def test_bootstrap_picks_are_a_hash_of_the_query_and_the_sample():
     picks = np.empty((3, 40), np.uint16)
     streams.bootstrap_picks(streams.purpose_key(5, "bootstrap"), keys, 9, picks)
     for key, row in zip(keys, picks.tolist(), strict=True):
-        assert row == [reference.pick_draw(5, key, sample, 9) for sample in range(40)]
+        assert row == [literal.pick_draw(5, key, sample, 9) for sample in range(40)]
 
 
 @pytest.mark.parametrize("sampler", ["distinct", "replacement"])

@@ -111,7 +111,7 @@ def check_bootstrap(engine, part):
     sweep_per_query(engine, part, np.array(protocol.shots), sums)
     keys = episodes.segment_key[part.rows]
     for b in range(protocol.bootstraps):
-        picks = [reference.pick_draw(protocol.seed, key, b, protocol.draws) for key in keys]
+        picks = [literal.pick_draw(protocol.seed, key, b, protocol.draws) for key in keys]
         for s, shot_scores in enumerate(scores):
             sample = shot_scores[:, np.arange(len(picks)), picks]
             ap, auroc = literal.class_metrics(sample.T, part.relevant.T)
@@ -144,7 +144,7 @@ def evidence_of(engine, part):
     classes = len(engine.episodes.classes)
     queries = len(part.rows)
     evidence = np.empty((len(shots), classes, queries, engine.protocol.draws))
-    fill_by_rule(engine, part, shots, evidence)(0, queries)
+    fill_by_rule(engine, part, shots, evidence)(slice(0, queries))
     return evidence
 
 

@@ -99,7 +99,7 @@ class SplitTrainer:
     whole: FloatArray | None = None
 
     def __post_init__(self) -> None:
-        if self.engine.distinct and self.shots[-1] >= self.part.largest_pool:
+        if self.engine.protocol.distinct and self.shots[-1] >= self.part.largest_pool:
             scores = next(score_each(self.engine.episodes, self.part.number, (self.c,)))
             self.whole = np.asarray(scores.T)
 
@@ -151,8 +151,8 @@ def make_fill(c: float, engine: Engine, part: Split, shots: IntArray, out: Float
     """Return the function that fills a_n of some queries with fits on their own draws."""
     trainer = SplitTrainer(engine, part, shots, c)
 
-    def fill(first: int, last: int) -> None:
-        for q in range(first, last):
+    def fill(span: slice) -> None:
+        for q in range(span.start, span.stop):
             trainer.fill_query(q, out[:, :, q])
 
     return fill

@@ -47,11 +47,6 @@ class Engine:
     classifier: Classifier = CENTROID
 
     @property
-    def distinct(self) -> bool:
-        """Whether no exemplar is drawn twice."""
-        return self.protocol.sampler == "distinct"
-
-    @property
     def rule(self) -> str:
         """How a support scores a query: mean, cosine, nearest or medoid."""
         return self.classifier.rule
@@ -85,7 +80,7 @@ class Engine:
 
     def sampling(self, shots: IntArray) -> Sampling:
         """Return how supports are drawn, for the kernels."""
-        return Sampling(self.episodes.class_key, shots, self.distinct)
+        return Sampling(self.episodes.class_key, shots, self.protocol.distinct)
 
     def queries(self, part: Split) -> tuple[FloatArray, IntArray]:
         """Return the distinct vectors of a fold's queries, and the number of each query's.
@@ -133,7 +128,15 @@ def open_engine(
     if not classifier.centred:
         episodes = episodes.uncentred()
     threads = ThreadPoolExecutor(workers)
-    return Engine(episodes, protocol, threads, workers, memory, step, classifier)
+    return Engine(
+        episodes,
+        protocol,
+        threads,
+        workers,
+        memory,
+        step,
+        classifier,
+    )
 
 
 def fit_split(episodes: Episodes, classifier: Classifier, number: int) -> Episodes:
@@ -206,12 +209,15 @@ def multiply_without_blas(left: FloatArray, right: FloatArray) -> FloatArray:
 
 
 def draw_rows(
-    stream: np.uint64, rows: IntArray, allowed: Mask, k: int, protocol: Protocol
+    stream: np.uint64,
+    rows: IntArray,
+    allowed: Mask,
+    k: int,
+    protocol: Protocol,
 ) -> IntArray:
     """Return the first k allowed rows of one draw, in its order."""
     chosen = np.empty(k, np.uint64)
-    distinct = protocol.sampler == "distinct"
-    size = streams.draw_support(stream, allowed, k, distinct, chosen)
+    size = streams.draw_support(stream, allowed, k, protocol.distinct, chosen)
     return np.asarray(rows[chosen[:size].astype(np.int64)])
 
 

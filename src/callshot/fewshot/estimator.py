@@ -60,7 +60,7 @@ class CentroidClassifier:
     classes_: Labels
     centroids_: FloatArray
     n_features_in_: int
-    _sums: list[FloatArray]  # of each class, exactly; the last column is the count
+    _sums: dict[Any, FloatArray]  # of each class, exactly; the last column is the count
     _weight: FloatArray
     _bias: FloatArray
 
@@ -80,7 +80,12 @@ class CentroidClassifier:
         """
         return self._learn(X, y, first=True)
 
-    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
+    def partial_fit(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+    ) -> Self:
         """Add examples to the class means.
 
         Parameters
@@ -98,17 +103,24 @@ class CentroidClassifier:
         """
         return self._learn(X, y, first=not hasattr(self, "classes_"))
 
-    def _learn(self, X: ArrayLike, y: ArrayLike, first: bool) -> Self:
+    def _learn(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        first: bool,
+    ) -> Self:
         vectors, label = _check_examples(self, X, y, first)
-        known = {} if first else dict(zip(self.classes_.tolist(), self._sums, strict=True))
-        self.classes_ = np.unique(label if first else np.concatenate([self.classes_, label]))
         counted = np.column_stack([vectors, np.ones(len(vectors))])  # the last sum is the count
-        empty = np.empty((0, counted.shape[1]))
-        self._sums = []
-        for name in self.classes_:
-            terms = np.concatenate([known.get(name, empty), counted[label == name]])
-            self._sums.append(_exact_sum(terms))
-        self.centroids_ = np.stack([terms[0, :-1] / terms[0, -1] for terms in self._sums])
+        sums = {} if first else self._sums.copy()
+        for name in np.unique(label).tolist():
+            terms = counted[label == name]
+            if name in sums:
+                terms = np.concatenate([sums[name], terms])
+            sums[name] = _exact_sum(terms)
+        self._sums = sums
+        self.classes_ = np.array(sorted(sums))
+        rounded = np.stack([sums[name][0] for name in sorted(sums)])
+        self.centroids_ = rounded[:, :-1] / rounded[:, -1:]
         self._weight = 2.0 * self.centroids_
         self._bias = -np.einsum("nd,nd->n", self.centroids_, self.centroids_)
         return self
@@ -187,7 +199,10 @@ def _exact_sum(terms: FloatArray) -> FloatArray:
 
 
 def _check_examples(
-    model: CentroidClassifier, X: ArrayLike, y: ArrayLike, first: bool
+    model: CentroidClassifier,
+    X: ArrayLike,
+    y: ArrayLike,
+    first: bool,
 ) -> tuple[FloatArray, Labels]:
     """Return vectors and labels as arrays, after checking them."""
     try:

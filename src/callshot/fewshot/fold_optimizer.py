@@ -109,7 +109,14 @@ def _assign(table: IntArray, count: int, limits: Limits) -> tuple[IntArray, str]
     # scikit-learn can do better with the common recordings than without: start from the better one.
     starts = (assign_greedily(table, count)[rows], assign_greedily(table[rows], count))
     best, proof = _search_parts(problem, min(starts, key=problem.cost), size, limits)
-    settled = search_locally(problem.holds, best, count, SETTLING, hinted=False, size=size)
+    settled = search_locally(
+        problem.holds,
+        best,
+        count,
+        SETTLING,
+        hinted=False,
+        size=size,
+    )
     best = min(settled, best, key=problem.cost)
     # Folds are numbered by their first recording, so that equal partitions get equal numbers.
     _, first, member = np.unique(best, return_index=True, return_inverse=True)
@@ -118,7 +125,10 @@ def _assign(table: IntArray, count: int, limits: Limits) -> tuple[IntArray, str]
 
 
 def _search_parts(
-    problem: Problem, fold: IntArray, size: IntArray, limits: Limits
+    problem: Problem,
+    fold: IntArray,
+    size: IntArray,
+    limits: Limits,
 ) -> tuple[IntArray, str]:
     """Improve the folds of each set of classes that shares no recordings with the others."""
     least = np.zeros(problem.holds.shape[1], dtype=np.int64)
@@ -137,7 +147,12 @@ def _search_parts(
     return fold, _describe_proof(problem, fold, least, obstacle)
 
 
-def _describe_proof(problem: Problem, fold: IntArray, least: IntArray, obstacle: str) -> str:
+def _describe_proof(
+    problem: Problem,
+    fold: IntArray,
+    least: IntArray,
+    obstacle: str,
+) -> str:
     """Describe whether better folds can exist, and how much better they could be."""
     cost = problem.cost(fold)
     bound = problem.cost_of_ranges(least)
@@ -159,7 +174,12 @@ def _search(problem: Problem, fold: IntArray, limits: Limits) -> tuple[IntArray,
     least = np.array([least_range(held, problem.count) for held in problem.holds.T])
     for number, (proposals, hinted) in enumerate(SEARCHES):
         improved = search_locally(
-            problem.holds, fold, problem.count, proposals, least=least, hinted=hinted
+            problem.holds,
+            fold,
+            problem.count,
+            proposals,
+            least=least,
+            hinted=hinted,
         )
         fold = min(fold, improved, key=problem.cost)
         if number == 0:
@@ -174,7 +194,12 @@ def _search(problem: Problem, fold: IntArray, limits: Limits) -> tuple[IntArray,
     return fold, least, obstacle
 
 
-def _tighten(problem: Problem, fold: IntArray, least: IntArray, limits: Limits) -> IntArray:
+def _tighten(
+    problem: Problem,
+    fold: IntArray,
+    least: IntArray,
+    limits: Limits,
+) -> IntArray:
     """Replace each bound that is not met by the least range of its class alone.
 
     The time and the proof depend on these bounds, the folds do not.
@@ -192,7 +217,10 @@ def _tighten(problem: Problem, fold: IntArray, least: IntArray, limits: Limits) 
 
 
 def _solve(
-    problem: Problem, fold: IntArray, least: IntArray, limits: Limits
+    problem: Problem,
+    fold: IntArray,
+    least: IntArray,
+    limits: Limits,
 ) -> tuple[IntArray, str]:
     """Return the best folds; or the best known, and the limit that was hit."""
     obstacle = ""
@@ -204,7 +232,11 @@ def _solve(
 
 
 def _improve(
-    problem: Problem, fold: IntArray, least: IntArray, more_classes: bool, limits: Limits
+    problem: Problem,
+    fold: IntArray,
+    least: IntArray,
+    more_classes: bool,
+    limits: Limits,
 ) -> tuple[IntArray, str]:
     """Search for more eligible classes, or for as many and a smaller spread, by milp."""
     from scipy.optimize import milp
@@ -214,7 +246,14 @@ def _improve(
         return fold, "the solver was left out"
     if len(kinds) * problem.count > MAX_PLACES:
         return fold, f"{len(fold)} recordings are too many for the solver"
-    model = _build_model(-kinds, times, problem.count, least, problem.cost(fold), more_classes)
+    model = _build_model(
+        -kinds,
+        times,
+        problem.count,
+        least,
+        problem.cost(fold),
+        more_classes,
+    )
     result = milp(**model, options=dict(limits))  # a copy, as milp empties it
     if "time limit" in result.message.lower():
         raise TimeoutError

@@ -158,7 +158,12 @@ def count_classes(
     return sorted(counts, key=lambda c: (-c.exemplars, c.label))
 
 
-def _count_class(label: str, per_fold: list[int], common: int, carriers: int | None) -> ClassCount:
+def _count_class(
+    label: str,
+    per_fold: list[int],
+    common: int,
+    carriers: int | None,
+) -> ClassCount:
     folds = len(per_fold)
     empty = [str(number) for number, count in enumerate(per_fold) if count == 0]
     exemplars = sum(per_fold) + common
@@ -171,7 +176,14 @@ def _count_class(label: str, per_fold: list[int], common: int, carriers: int | N
     elif empty:
         reason = f"no exemplar in {'fold' if len(empty) == 1 else 'folds'} {', '.join(empty)}"
     complete = exemplars - max(per_fold)
-    return ClassCount(label, exemplars, complete, not empty, reason, tuple(per_fold))
+    return ClassCount(
+        label,
+        exemplars,
+        complete,
+        not empty,
+        reason,
+        tuple(per_fold),
+    )
 
 
 def evaluated_classes(counts: Sequence[ClassCount]) -> tuple[str, ...]:

@@ -26,7 +26,7 @@ from callshot.fewshot.metrics import harmonic_numbers
 from callshot.fewshot.protocol import Protocol
 from callshot.records import FloatArray, IntArray
 
-Fill = Callable[[int, int], None]  # fills a_n of the queries from one number to another
+Fill = Callable[[slice], None]  # fills a_n of some queries
 Filler = Callable[[Engine, Split, IntArray, FloatArray], Fill]
 Picks = NDArray[np.uint16]
 Hits = NDArray[np.uint8]
@@ -38,45 +38,59 @@ SMALL_CODES = 2**15
 
 @dataclass(frozen=True)
 class Resampler:
-    """One fold at some shots: the inputs of its bootstrap, and the values of every class.
-
-    `picks` is the draw of each query in each sample; `scores` is (shots, classes, queries, draws),
-    `hits` (shots, queries, draws). The values are (shots, classes, samples).
-    """
+    """The bootstrap of one fold; `picks` is the draw of each query in each sample."""
 
     part: Split
-    draws: int
     picks: Picks
     harmonic: FloatArray
-    scores: FloatArray
-    hits: Hits
-    ap: FloatArray
-    auroc: FloatArray
-    class_hits: FloatArray
-    tied: IntArray
 
-    def resample(self, shot: int, n: int) -> None:
-        """Fill the values of one class at one shot, and add to the ties."""
-        part = self.part
-        relevant = part.relevant[n]
-        flat = self.scores[shot, n].reshape(-1)
-        positives = int(part.positives[n])
-        negatives = len(part.rows) - positives
-        many = min(positives, negatives) > MANY_ANCHORS
-        codes, tied = _encode(flat, relevant, self.draws, positive=many or positives <= negatives)
-        self.tied[shot, n] += tied
-        ap = self.ap[shot, n]
-        auroc = self.auroc[shot, n]
+    def resample(
+        self,
+        n: int,
+        scores: FloatArray,
+        hits: Hits,
+    ) -> tuple[FloatArray, int]:
+        """Return AP, AUROC and hits of one class in every sample, (3, samples), and its ties.
+
+        `scores` and `hits` are (queries, draws).
+        """
+        queries, draws = scores.shape
+        values = np.empty((3, self.picks.shape[1]))
+        ap, auroc, class_hits = values
+        flat = scores.reshape(-1)
+        relevant = self.part.relevant[n]
+        positives = int(self.part.positives[n])
+        many = min(positives, queries - positives) > MANY_ANCHORS
+        codes, ties = _encode(flat, relevant, draws, positive=many or 2 * positives <= queries)
         if many:
-            bootstrap.sample_sorted(flat, self.draws, relevant, self.picks, ap, auroc)
+            bootstrap.sample_sorted(
+                flat,
+                draws,
+                relevant,
+                self.picks,
+                ap,
+                auroc,
+            )
         else:
-            bootstrap.sample_class(codes, self.draws, self.picks, self.harmonic, ap, auroc)
-        queries = np.flatnonzero(part.label == n)
-        bootstrap.sample_hits(self.hits[shot], self.picks, queries, self.class_hits[shot, n])
+            bootstrap.sample_class(
+                codes,
+                draws,
+                self.picks,
+                self.harmonic,
+                ap,
+                auroc,
+            )
+        members = np.flatnonzero(self.part.label == n)
+        bootstrap.sample_hits(hits, self.picks, members, class_hits)
+        return values, ties
 
 
 def _encode(
-    flat: FloatArray, relevant: Mask, draws: int, *, positive: bool
+    flat: FloatArray,
+    relevant: Mask,
+    draws: int,
+    *,
+    positive: bool,
 ) -> tuple[ranks.Codes, int]:
     """Return the codes of scores, and how many of the anchors' scores are tied.
 
@@ -107,32 +121,20 @@ def sweep_per_query(
     `filler` returns the function that fills a_n (shots, classes, queries, draws) of some queries;
     by default with the engine's rule.
     """
-    protocol = engine.protocol
     classes = len(engine.episodes.classes)
     queries = len(part.rows)
-    picks = pick_draws(engine, part)
-    harmonic = harmonic_numbers(queries)
-    bytes_per_shot = 8 * classes * queries * protocol.draws
+    resampler = Resampler(part, pick_draws(engine, part), harmonic_numbers(queries))
+    bytes_per_shot = 8 * classes * queries * engine.protocol.draws
     for block in blocks(len(shots), max(engine.memory // 2, 2**28) // bytes_per_shot):
         scores, hits = score_queries(engine, part, shots[block], sums.decisions[block], filler)
-        size = (len(scores), classes, protocol.bootstraps)
-        resampler = Resampler(
-            part,
-            protocol.draws,
-            picks,
-            harmonic,
-            scores,
-            hits,
-            ap=np.empty(size),
-            auroc=np.empty(size),
-            class_hits=np.empty(size),
-            tied=sums.tied[block],
-        )
-        tasks = [partial(resampler.resample, *place) for place in np.ndindex(size[:2])]
-        engine.run(tasks, (1 - SCORING_SHARE) * len(scores) / engine.episodes.folds)
-        columns = zip(resampler.ap, resampler.auroc, resampler.class_hits, strict=True)
-        values = enumerate(columns, start=block.start)
-        engine.run([partial(sums.add, shot, part, *column) for shot, column in values])
+        size = (len(scores), classes)
+        tasks = [partial(resampler.resample, n, scores[s, n], hits[s]) for s, n in np.ndindex(size)]
+        weight = (1 - SCORING_SHARE) * len(scores) / engine.episodes.folds
+        values, ties = zip(*engine.run(tasks, weight), strict=True)
+        sums.tied[block] += np.reshape(ties, size)
+        for s, table in enumerate(np.reshape(values, (*size, 3, -1))):
+            ap, auroc, class_hits = table.swapaxes(0, 1)
+            sums.add(block.start + s, part, ap, auroc, class_hits)
 
 
 def pick_draws(engine: Engine, part: Split) -> Picks:
@@ -164,10 +166,17 @@ def score_queries(
     fill = (filler or fill_by_rule)(engine, part, shots, scores)
 
     def score(span: slice) -> IntArray:
-        fill(span.start, span.stop)
+        fill(span)
         to_scores(scores, span.start, span.stop, engine.softmax, decided)
         counts = np.zeros((len(shots), classes, classes), np.int64)
-        count_decisions(span.start, span.stop, decided, part.truth, hits, counts)
+        count_decisions(
+            span.start,
+            span.stop,
+            decided,
+            part.truth,
+            hits,
+            counts,
+        )
         return counts
 
     tasks = [partial(score, span) for span in spans]
@@ -176,7 +185,12 @@ def score_queries(
     return scores, hits
 
 
-def fill_by_rule(engine: Engine, part: Split, shots: IntArray, out: FloatArray) -> Fill:
+def fill_by_rule(
+    engine: Engine,
+    part: Split,
+    shots: IntArray,
+    out: FloatArray,
+) -> Fill:
     """Return the function that fills a_n of some queries with the engine's rule."""
     rows = engine.rows
     sampling = engine.sampling(shots)
@@ -188,12 +202,11 @@ def fill_by_rule(engine: Engine, part: Split, shots: IntArray, out: FloatArray) 
     queries, place = engine.queries(part)
     cross = None if engine.direct else cross_products(engine, part)
 
-    def fill(first: int, last: int) -> None:
+    def fill(span: slice) -> None:
         if cross is None:
-            products = multiply_without_blas(queries[place[first:last]], rows.vectors)
+            products = multiply_without_blas(queries[place[span]], rows.vectors)
         else:
-            products = cross[first:last]
-        span = slice(first, last)
+            products = cross[span]
         supports.score_supports(
             sampling,
             rows,
@@ -208,7 +221,12 @@ def fill_by_rule(engine: Engine, part: Split, shots: IntArray, out: FloatArray) 
 
 
 def per_query_support(
-    episodes: Episodes, query: int, n: int, k: int, draw: int, protocol: Protocol
+    episodes: Episodes,
+    query: int,
+    n: int,
+    k: int,
+    draw: int,
+    protocol: Protocol,
 ) -> IntArray:
     """Return the rows of class n's support in one draw of a query, in the order of the draw."""
     outside = episodes.fold != episodes.fold[query]

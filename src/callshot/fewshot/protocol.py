@@ -97,6 +97,11 @@ class Protocol:
             raise OptionError("shots: all is the whole pool, which needs the sampler distinct")
 
     @property
+    def distinct(self) -> bool:
+        """Whether no exemplar is drawn twice."""
+        return self.sampler == "distinct"
+
+    @property
     def reference(self) -> str:
         """The classifier that others are compared with; confusion and ties are its own."""
         return "centroid" if "centroid" in self.classifiers else self.classifiers[0]

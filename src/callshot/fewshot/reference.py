@@ -1,10 +1,9 @@
 """Algorithm 1 of the paper in plain Python and NumPy: slow, literal, and meant to be read.
 
 For every fold, query and draw, k exemplars of each class are the support. Query z gets the score
-a_n = 2 c_n·z − |c_n|² for class n, with c_n the mean of its support; queries are ranked by the
-log-odds of softmax(a). AP and AUROC are averaged over classes, then over folds. In the spread
-`per-query` every query has its own draws, and a bootstrap picks one for each; in `shared` one draw
-serves all queries, and every draw is a sample. The tests compare the kernels with this module.
+a_n = 2 c_n·z − |c_n|² for class n, with c_n the mean of its support. AP and AUROC of the log-odds
+of softmax(a) are averaged over classes, then over folds. With the spread `per-query` a query has
+its own draws, and a bootstrap picks one; with `shared` one draw serves all queries.
 """
 
 import math
@@ -18,8 +17,7 @@ from callshot.fewshot.protocol import Protocol
 from callshot.records import FloatArray
 
 Rows = Sequence[int]
-Evidence = Callable[[Episodes, int, Rows], float]  # of a query and the support of a class
-
+Rule = Callable[[Episodes, int, Rows], float]  # a_n of a query by the support of a class
 MASK = 2**64 - 1
 GOLDEN = 0x9E3779B97F4A7C15
 
@@ -46,19 +44,19 @@ def below(stream: int, position: int, n: int) -> int:
 
 def draw(stream: int, rows: Rows, pool: Rows, k: int, sampler: str) -> Rows:
     """Return the first k rows in the random order of a stream that are in the pool."""
+    distinct = sampler == "distinct"
     order = list(rows)
     support: list[int] = []
     position = 0
-    while len(support) < k and (position < len(order) or sampler == "replacement"):
-        past = position if sampler == "distinct" else 0
+    while len(support) < k and (position < len(order) or not distinct):
+        past = position if distinct else 0
         j = past + below(stream, position, len(order) - past)
         if order[j] in pool:
             support.append(order[j])
-        if sampler == "distinct":  # Fisher-Yates
+        if distinct:  # Fisher-Yates
             order[j] = order[past]
         position += 1
-    whole = sampler == "distinct" and len(support) == len(pool)
-    return pool if whole else support  # the whole pool is one set, in one order
+    return pool if distinct and len(support) == len(pool) else support  # one set, one order
 
 
 def draw_support(
@@ -67,9 +65,9 @@ def draw_support(
     """Return the rows of class n's support that a query meets in one draw."""
     rows = np.flatnonzero(episodes.label == n).tolist()
     pool = [row for row in rows if episodes.fold[row] != episodes.fold[query]]
-    words = [number, episodes.class_key[n]]
+    words = (number, episodes.class_key[n])
     if spread == "shared":
-        return draw(make_stream(protocol.seed, "shared", *words), rows, pool, k, protocol.sampler)
+        return draw(make_stream(protocol.seed, spread, *words), rows, pool, k, protocol.sampler)
     stream = make_stream(protocol.seed, "support", episodes.segment_key[query], *words)
     return draw(stream, pool, pool, k, protocol.sampler)
 
@@ -93,28 +91,24 @@ def log_odds(a: Sequence[float]) -> list[float]:
 def softmax(a: Sequence[float]) -> list[float]:
     """Return the softmax of a, which saturates."""
     exponentials = [math.exp(value - max(a)) for value in a]
-    return [exponential / math.fsum(exponentials) for exponential in exponentials]
+    return [value / math.fsum(exponentials) for value in exponentials]
 
 
 def score_fold(
-    episodes: Episodes,
-    protocol: Protocol,
-    spread: str,
-    k: int,
-    fold: int,
-    evidence: Evidence = centroid,
+    episodes: Episodes, protocol: Protocol, spread: str, k: int, fold: int, rule: Rule = centroid
 ) -> FloatArray:
     """Score every query of a fold in every draw; (queries, draws, classes + 1), decisions last."""
+    draws = protocol.supports(spread)
     table = []
     for query in np.flatnonzero(episodes.fold == fold).tolist():
-        for number in range(protocol.supports(spread)):
+        for number in range(draws):
             a = []
             for n in range(len(episodes.classes)):
                 support = draw_support(episodes, protocol, spread, query, number, n, k)
-                a.append(evidence(episodes, query, support))
-            scores = log_odds(a) if protocol.score == "log" else softmax(a)
+                a.append(rule(episodes, query, support))
+            scores = softmax(a) if protocol.score == "softmax" else log_odds(a)
             table.append([*scores, a.index(max(a))])
-    return np.reshape(table, (-1, protocol.supports(spread), len(episodes.classes) + 1))
+    return np.reshape(table, (-1, draws, len(episodes.classes) + 1))
 
 
 def ranking_metrics(scores: FloatArray, relevant: Mask) -> tuple[float, float]:
@@ -126,34 +120,30 @@ def ranking_metrics(scores: FloatArray, relevant: Mask) -> tuple[float, float]:
     return float(np.mean(precision)), float(np.mean(credit)) / (len(negatives) or math.nan)
 
 
-def measure(sample: FloatArray, relevant: Mask) -> list[float]:
+def measure(sample: FloatArray, relevant: Mask) -> FloatArray:
     """Return mAP, AUROC and accuracy of one fold; `sample` is scores and, last, the decisions."""
     pairs = zip(sample.T[:-1], relevant.T, strict=True)
-    ap, auroc = np.transpose([ranking_metrics(*pair) for pair in pairs])
-    defined = auroc[~np.isnan(auroc)]
-    hits = [relevant[query, int(n)] for query, n in enumerate(sample[:, -1])]
-    return [ap.mean(), defined.sum() / (len(defined) or math.nan), float(np.mean(hits))]
-
-
-def pick_draw(seed: int, segment_key: int, sample: int, draws: int) -> int:
-    """Return the draw that a bootstrap sample takes for a query."""
-    return below(make_stream(seed, "bootstrap", segment_key), sample, draws)
+    metrics = np.array([ranking_metrics(*pair) for pair in pairs])
+    defined = metrics[~np.isnan(metrics[:, 1]), 1]
+    hits = relevant[np.arange(len(sample)), sample[:, -1].astype(int)]
+    auroc = defined.sum() / (len(defined) or math.nan)
+    return np.array([metrics[:, 0].mean(), auroc, hits.mean()])
 
 
 def sample_values(
-    episodes: Episodes, protocol: Protocol, spread: str, k: int, evidence: Evidence = centroid
+    episodes: Episodes, protocol: Protocol, spread: str, k: int, rule: Rule = centroid
 ) -> FloatArray:
     """Return mAP, AUROC and accuracy of every sample of a spread, (samples, 3)."""
-    samples = range(protocol.samples(spread))
-    values = np.empty((len(samples), episodes.folds, 3))
+    values = np.empty((protocol.samples(spread), episodes.folds, 3))
     for fold in range(episodes.folds):
-        table = score_fold(episodes, protocol, spread, k, fold, evidence)
+        table = score_fold(episodes, protocol, spread, k, fold, rule)
         queries = np.flatnonzero(episodes.fold == fold)
-        for b in samples:
+        keys = episodes.segment_key[queries]
+        streams = [make_stream(protocol.seed, "bootstrap", key) for key in keys]
+        for b in range(len(values)):
             picks = [b] * len(queries)
             if spread == "per-query":
-                keys = episodes.segment_key[queries]
-                picks = [pick_draw(protocol.seed, word, b, protocol.draws) for word in keys]
-            picked = table[np.arange(len(queries)), picks]
-            values[b, fold] = measure(picked, episodes.relevant[queries])
+                picks = [below(stream, b, protocol.draws) for stream in streams]
+            sample = table[np.arange(len(queries)), picks]
+            values[b, fold] = measure(sample, episodes.relevant[queries])
     return np.asarray(np.nanmean(values, axis=1))

@@ -42,14 +42,23 @@ def empty_metrics(draws: int, shots: int, classes: int) -> FoldMetrics:
     )
 
 
-def sweep_shared(engine: Engine, part: Split, shots: IntArray, sums: MetricSums) -> None:
+def sweep_shared(
+    engine: Engine,
+    part: Split,
+    shots: IntArray,
+    sums: MetricSums,
+) -> None:
     """Score the queries of one fold against the same draws, and add the values of the draws."""
     evidence = partial(shared_evidence, engine, part, shots, fold_products(engine, part))
     sweep_draws(engine, part, len(shots), sums, evidence)
 
 
 def sweep_draws(
-    engine: Engine, part: Split, shots: int, sums: MetricSums, evidence: Evidence
+    engine: Engine,
+    part: Split,
+    shots: int,
+    sums: MetricSums,
+    evidence: Evidence,
 ) -> None:
     """Add the metrics of every shared draw at the first rows of the sums, one for each shot."""
     draws = engine.protocol.shared_draws
@@ -68,15 +77,17 @@ def sweep_draws(
     ap = np.concatenate([task.ap for task in metrics])
     auroc = np.concatenate([task.auroc for task in metrics])
     hits = np.concatenate([task.hits for task in metrics])
-
-    def add(shot: int) -> None:
+    for shot in range(shots):
         sums.add(shot, part, ap[:, shot].T, auroc[:, shot].T, hits[:, shot].T)
-
-    engine.run([partial(add, shot) for shot in range(shots)])
 
 
 def sweep_pool(
-    engine: Engine, part: Split, row: int, samples: int, draws: int, sums: MetricSums
+    engine: Engine,
+    part: Split,
+    row: int,
+    samples: int,
+    draws: int,
+    sums: MetricSums,
 ) -> None:
     """Add the row `all`: one support set, so one value in every sample of either spread."""
     metrics = measure(engine, part, pool_evidence(engine, part))
@@ -151,17 +162,28 @@ def shared_evidence(
 
 
 def shared_means(
-    episodes: Episodes, part: Split, shots: IntArray, draw: int, protocol: Protocol
+    episodes: Episodes,
+    part: Split,
+    shots: IntArray,
+    draw: int,
+    protocol: Protocol,
 ) -> FloatArray:
     """Return the class means of one draw outside a fold, (shots, classes, dimensions)."""
     vectors = episodes.vectors
     means = np.empty((len(shots), len(episodes.classes), vectors.shape[1]))
     for n, pool_size in enumerate(part.pool_sizes):
-        rows = shared_support(episodes, part.number, n, int(shots[-1]), draw, protocol)
+        rows = shared_support(
+            episodes,
+            part.number,
+            n,
+            int(shots[-1]),
+            draw,
+            protocol,
+        )
         size = np.minimum(shots, len(rows))
         sums = np.cumsum(vectors[rows], axis=0)
         means[:, n] = sums[size - 1] / size[:, None]
-        if protocol.sampler == "distinct" and len(rows) == pool_size:
+        if protocol.distinct and len(rows) == pool_size:
             # The whole pool is one set, whatever order it was drawn in.
             whole = np.cumsum(vectors[np.sort(rows)], axis=0)[-1]
             means[shots >= pool_size, n] = whole / pool_size
@@ -183,7 +205,12 @@ def mean_evidence(engine: Engine, part: Split, means: FloatArray) -> FloatArray:
 
 
 def shared_support(
-    episodes: Episodes, fold: int, n: int, k: int, draw: int, protocol: Protocol
+    episodes: Episodes,
+    fold: int,
+    n: int,
+    k: int,
+    draw: int,
+    protocol: Protocol,
 ) -> IntArray:
     """Return the rows of class n's support outside a fold in one shared draw, in its order."""
     rows = np.flatnonzero(episodes.label == n)

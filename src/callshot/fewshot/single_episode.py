@@ -6,7 +6,7 @@ The streams have no state, so one draw of a sweep can be repeated without the ot
 import numpy as np
 
 from callshot.errors import InputError, OptionError
-from callshot.fewshot.centroid import linear_layer, log_odds, softmax
+from callshot.fewshot.centroid import log_odds, softmax
 from callshot.fewshot.classifiers import find_classifier, unit
 from callshot.fewshot.engine import fit_split
 from callshot.fewshot.episodes import Episodes, plan_episodes
@@ -111,25 +111,27 @@ def _evidence(
 ) -> FloatArray:
     """Return a_n of a query by the support rows of each class, straight from the definitions."""
     classifier = find_classifier(name)
+    rule = classifier.rule
     fold = int(episodes.fold[query])
     if not classifier.centred:
         episodes = episodes.uncentred()
     vectors = fit_split(episodes, classifier, fold).vectors
-    if protocol.sampler == "distinct":  # the whole pool is one set, whatever order it was drawn in
-        pool_sizes = np.bincount(episodes.label[episodes.fold != fold])
-        pairs = zip(rows, pool_sizes, strict=True)
-        rows = [np.sort(support) if len(support) == size else support for support, size in pairs]
     z = vectors[query]
-    supports = [vectors[support] for support in rows]
-    if classifier.rule == "cosine":
-        means = np.stack([support.mean(axis=0) for support in supports])
-        return np.asarray(unit(means) @ unit(z[None])[0])
-    if classifier.rule == "nearest":
+    pool_sizes = np.bincount(episodes.label[episodes.fold != fold])
+    supports = []
+    for support, size in zip(rows, pool_sizes, strict=True):
+        whole = protocol.distinct and len(support) == size
+        # The whole pool is one set, whatever order it was drawn in.
+        supports.append(vectors[np.sort(support) if whole else support])
+    if rule == "nearest":
         return np.array([(2.0 * x @ z - (x**2).sum(axis=1)).max() for x in supports])
-    if classifier.rule == "medoid":
-        supports = [support[[_medoid(support)]] for support in supports]
-    label = np.repeat(episodes.classes, [len(support) for support in supports])
-    return linear_layer(np.concatenate(supports), label)(z)
+    if rule == "medoid":
+        centres = np.stack([x[_medoid(x)] for x in supports])
+    else:
+        centres = np.stack([x.mean(axis=0) for x in supports])
+    if rule == "cosine":
+        return np.asarray(unit(centres) @ unit(z[None])[0])
+    return np.asarray(z @ (2.0 * centres).T - np.einsum("nd,nd->n", centres, centres))
 
 
 def _medoid(support: FloatArray) -> int:

@@ -36,7 +36,14 @@ def sweep(
         if shots.size:
             sweep_fold(fitted, part, shots, sums)
         if whole:
-            sweep_pool(fitted, part, len(shots), samples, draws, sums)
+            sweep_pool(
+                fitted,
+                part,
+                len(shots),
+                samples,
+                draws,
+                sums,
+            )
         sums.close_fold(part)
     sums.finish(draws)
     return np.append(shots, largest) if whole else shots, sums

@@ -120,16 +120,18 @@ def sort_scores(scores):
     digits = np.empty((1 << width) + 1, np.int64)
     for i in range(scores.size):
         entries[i] = (order_bits(scores[i]) >> HALF << HALF) | np.uint64(i)
-    radix_pass(entries, spare, lowest, width, digits)
-    radix_pass(spare, entries, lowest + np.uint64(width), width, digits)
-    radix_pass(entries, spare, lowest + np.uint64(2 * width), width, digits)
+    for digit in range(3):
+        radix_pass(entries, spare, lowest + np.uint64(digit * width), width, digits)
+        unsorted = entries
+        entries = spare
+        spare = unsorted
     start = 0
-    for i in range(1, spare.size + 1):
-        if i == spare.size or spare[i] >> lowest != spare[start] >> lowest:
+    for i in range(1, entries.size + 1):
+        if i == entries.size or entries[i] >> lowest != entries[start] >> lowest:
             if i - start > 1:
-                shell_sort(spare[start:i], scores)
+                shell_sort(entries[start:i], scores)
             start = i
-    return spare
+    return entries
 
 
 @kernel
