@@ -113,7 +113,7 @@ def unequal(corpus, sample=0):
     they always disturb the centroid, and a trained layer learns to ignore them. All 32 are mixed
     into 32 columns. 80 other columns hold no information either and are faint: they hardly matter
     to the centroid, but logistic regression standardises its columns, and with few labels it cannot
-    tell them from the others. Every sample has the same class means and fresh rows.
+    distinguish them from the others. Every sample has the same class means and fresh rows.
     """
     counts, folds, common = CORPORA[corpus]
     label, fold = spread_over_folds(counts, folds, common)
