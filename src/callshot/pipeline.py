@@ -9,12 +9,12 @@ Read this first; `callshot.fewshot.reference` has the evaluation itself, slow an
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from callshot.api import embed, make_protocol, segment, train_baselines
+from callshot.api import compare, embed, make_protocol, segment, train_baselines
 from callshot.errors import OptionError
-from callshot.fewshot.crossover import add_baselines
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.protocol import Protocol
 from callshot.records import Embeddings, Evaluation
@@ -55,7 +55,11 @@ def run(
     tables = shared_segments([embed(segments, name, store=store) for name in encoders])
     result = evaluate_tables(tables, protocol or make_protocol())
     baselines = train_baselines(tables, against=result)
-    return add_baselines(result, baselines.baselines)
+    return replace(
+        result,
+        differences=compare(result, baselines),
+        crossovers=baselines.crossovers,
+    )
 
 
 def shared_segments(tables: Sequence[Embeddings]) -> list[Embeddings]:

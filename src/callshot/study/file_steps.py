@@ -26,7 +26,7 @@ from callshot.corpus.segment_table import (
     write_rejects,
     write_segmentation,
 )
-from callshot.corpus.segments import audio_root, segment_corpus
+from callshot.corpus.segments import segment_corpus
 from callshot.encoders.embed import (
     check_store,
     default_store,
@@ -118,7 +118,7 @@ def segment_files(
             threads=threads,
             progress=progress,
         )
-        facts = {"audio": str(audio_root(audio).absolute())}
+        facts = {"audio": segmentation.audio}
         categories = None
         if corpus is not None:
             facts |= {"corpus": corpus.name, "folds": str(corpus.folds)}
