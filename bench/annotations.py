@@ -69,7 +69,9 @@ def main() -> None:
     )
     slow = sum(map(count_slow, outcomes.values()))
     if failures or slow:
-        raise SystemExit("\n".join([f"{slow} files took over {LIMIT_S:g} s", *failures[:20]]))
+        raise SystemExit(
+            "\n".join([f"{slow} files took over {LIMIT_S:g} s", *failures[:20]])
+        )
 
 
 if __name__ == "__main__":

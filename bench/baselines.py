@@ -34,7 +34,12 @@ import paper_shapes
 
 from callshot.baselines.centroid_to_logistic import refine_centroid
 from callshot.baselines.logistic import DEFAULT_C, fit, score_logistic, standardise
-from callshot.baselines.logistic_per_k import DRAWS, fit_nested, shared_rows, sweep_logistic
+from callshot.baselines.logistic_per_k import (
+    DRAWS,
+    fit_nested,
+    shared_rows,
+    sweep_logistic,
+)
 from callshot.baselines.scoring import measure
 from callshot.fewshot.crossover import ahead_from, clear_from, first_above
 from callshot.fewshot.engine import open_engine
@@ -60,7 +65,9 @@ Row = dict[str, object]
 def make_episodes(table: Embeddings) -> Episodes:
     """Return the episodes of a table."""
     folds = choose_folds(table)
-    return plan_episodes(table, folds, count_classes(table.label, folds, table.recording))
+    return plan_episodes(
+        table, folds, count_classes(table.label, folds, table.recording)
+    )
 
 
 def synthetic_episodes(dimensions: int) -> Episodes:
@@ -84,7 +91,10 @@ def objective(rows, label, weight, bias, c) -> float:
 
 
 def fit_and_score(
-    model: LogisticRegression, vectors: np.ndarray, label: np.ndarray, queries: np.ndarray
+    model: LogisticRegression,
+    vectors: np.ndarray,
+    label: np.ndarray,
+    queries: np.ndarray,
 ) -> None:
     """Standardise one support, train on it, and score the queries."""
     rows, mean, deviation = standardise(vectors)
@@ -111,10 +121,14 @@ def time_scikit_learn(
         value = partial(objective, table, label, c=c)
         best = fit(vectors, label, classes, c)
         lowest = value(best.weight * deviation, best.bias + best.weight @ mean)
-        values = {"callshot": value(weights[s] * deviation, biases[s] + weights[s] @ mean)}
+        values = {
+            "callshot": value(weights[s] * deviation, biases[s] + weights[s] @ mean)
+        }
         for name, options in SCIKIT_LEARN.items():
             model = LogisticRegression(C=c, **options)
-            seconds[name][s] = cpu_seconds(partial(fit_and_score, model, vectors, label, queries))
+            seconds[name][s] = cpu_seconds(
+                partial(fit_and_score, model, vectors, label, queries)
+            )
             values[name] = value(model.coef_, model.intercept_)
         for name in gaps:
             gaps[name] = max(gaps[name], values[name] - lowest)
@@ -124,7 +138,9 @@ def time_scikit_learn(
 def compare(dimensions: int, c: float, rounds: int, draws: int) -> list[Row]:
     """Time callshot and scikit-learn in turn, and return a row for each."""
     episodes = synthetic_episodes(dimensions)
-    sweep_draws = partial(sweep_logistic, episodes, Protocol(), c=c, draws=draws, threads=1)
+    sweep_draws = partial(
+        sweep_logistic, episodes, Protocol(), c=c, draws=draws, threads=1
+    )
     callshot_seconds = 0.0
     mean_seconds = {name: np.zeros(len(SAMPLED_SHOTS)) for name in SCIKIT_LEARN}
     gaps = []
@@ -186,12 +202,16 @@ def evaluate_table(path: Path) -> list[Row]:
             "centroid passes": first_above(SHOTS, untrained.mean(axis=1), chosen[key]),
         }
         for k in SHOWN_SHOTS:
-            row[f"k = {k}"] = f"{untrained[k - 1].mean():.3f} / {trained[k - 1].mean():.3f}"
+            row[f"k = {k}"] = (
+                f"{untrained[k - 1].mean():.3f} / {trained[k - 1].mean():.3f}"
+            )
         rows.append(row)
     rows[0]["seconds"] = f"{training_seconds:.1f} (all)"
     rows[1]["seconds"] = f"{sweep_seconds:.1f} (k)"
     c_text = ", ".join(f"{c:g}" for c in c_values)
-    print(f"{table.encoder}: C of the splits {c_text}; {refinement.steps[-1]} steps to the optimum")
+    print(
+        f"{table.encoder}: C of the splits {c_text}; {refinement.steps[-1]} steps to the optimum"
+    )
     return rows
 
 
@@ -199,7 +219,12 @@ def main() -> None:
     """Print the tables."""
     options = parser(__doc__)
     options.add_argument(
-        "--table", type=Path, nargs="*", default=[], metavar="FILE", help="embeddings of a corpus"
+        "--table",
+        type=Path,
+        nargs="*",
+        default=[],
+        metavar="FILE",
+        help="embeddings of a corpus",
     )
     options.add_argument("--quick", action="store_true", help="one round of ten draws")
     arguments = options.parse_args()
@@ -211,7 +236,9 @@ def main() -> None:
     for dimensions in (40, 1536):
         for c in (DEFAULT_C, 1.0):
             rows += compare(dimensions, c, rounds, draws)
-    title = "bench/baselines: logistic regression, k = 1 … 40, 100 shared draws, one thread"
+    title = (
+        "bench/baselines: logistic regression, k = 1 … 40, 100 shared draws, one thread"
+    )
     show(title, rows, arguments.json)
     table_rows = []
     for path in arguments.table:

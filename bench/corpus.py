@@ -101,7 +101,9 @@ READERS: dict[str, Reader] = {
 }
 
 
-def time_readers(path: Path, segments: list[Segment], rounds: int) -> dict[str, np.ndarray]:
+def time_readers(
+    path: Path, segments: list[Segment], rounds: int
+) -> dict[str, np.ndarray]:
     """Return seconds and seconds of processor of each reader, which take turns on each tenth.
 
     Of each tenth the median round counts; first calls are not counted.
@@ -117,13 +119,25 @@ def time_readers(path: Path, segments: list[Segment], rounds: int) -> dict[str, 
                 load(path, segments[part::PARTS])
                 times[name][part, n, 0] = time.perf_counter() - start_s
                 times[name][part, n, 1] = time.process_time() - start_cpu_s
-    return {name: np.median(values, axis=1).sum(axis=0) for name, values in times.items()}
+    return {
+        name: np.median(values, axis=1).sum(axis=0) for name, values in times.items()
+    }
 
 
 def peak_memory(path: Path, name: str, count: int) -> float:
     """Return the peak memory, in MB, of a new process that reads all segments once."""
-    command = [sys.executable, __file__, "--annotations", str(count), "--child", name, str(path)]
-    return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    command = [
+        sys.executable,
+        __file__,
+        "--annotations",
+        str(count),
+        "--child",
+        name,
+        str(path),
+    ]
+    return float(
+        subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    )
 
 
 def read_in_child(name: str, path: Path, count: int) -> None:
@@ -158,10 +172,15 @@ def main() -> None:
     arguments.add_argument(
         "--hours", type=float, default=24.0, help="length of the recording at 16 kHz"
     )
-    arguments.add_argument("--annotations", type=int, default=5000, help="segments in it")
+    arguments.add_argument(
+        "--annotations", type=int, default=5000, help="segments in it"
+    )
     arguments.add_argument("--rounds", type=int, default=5)
     arguments.add_argument(
-        "--child", nargs=2, metavar=("READER", "FILE"), help="one reader, print its peak memory"
+        "--child",
+        nargs=2,
+        metavar=("READER", "FILE"),
+        help="one reader, print its peak memory",
     )
     options = arguments.parse_args()
     if options.child is not None:
@@ -174,9 +193,14 @@ def main() -> None:
         fast_hours = options.hours / 24
         write_recording(long, options.hours, RATE_HZ)
         write_recording(fast, fast_hours, 44100)
-        rows = compare(long, f"{options.hours:g} h at 16 kHz", options.annotations, options.rounds)
+        rows = compare(
+            long, f"{options.hours:g} h at 16 kHz", options.annotations, options.rounds
+        )
         rows += compare(
-            fast, f"{fast_hours:g} h at 44.1 kHz", options.annotations // 5, options.rounds
+            fast,
+            f"{fast_hours:g} h at 44.1 kHz",
+            options.annotations // 5,
+            options.rounds,
         )
     show(
         f"bench/corpus: {options.annotations} segments of 1 to 8 s, and a fifth of them",

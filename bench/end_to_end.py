@@ -152,15 +152,29 @@ def main() -> None:
     options = parser(__doc__)
     options.add_argument("--device", default="cpu", help="cpu or cuda")
     options.add_argument(
-        "--rows", type=int, help="segments of an epoch (64 on a CPU, 8 for BEATs; 1024 on a GPU)"
+        "--rows",
+        type=int,
+        help="segments of an epoch (64 on a CPU, 8 for BEATs; 1024 on a GPU)",
     )
-    options.add_argument("--segments", type=Path, metavar="FILE", help="segments of a corpus")
-    options.add_argument("--audio", type=Path, metavar="FOLDER", help="folder of its recordings")
-    options.add_argument("--init", type=Path, metavar="FILE", help="public weights of AST or BEATs")
-    options.add_argument("--epochs", type=int, help="number of epochs, without a search")
+    options.add_argument(
+        "--segments", type=Path, metavar="FILE", help="segments of a corpus"
+    )
+    options.add_argument(
+        "--audio", type=Path, metavar="FOLDER", help="folder of its recordings"
+    )
+    options.add_argument(
+        "--init", type=Path, metavar="FILE", help="public weights of AST or BEATs"
+    )
+    options.add_argument(
+        "--epochs", type=int, help="number of epochs, without a search"
+    )
     options.add_argument("--folds", type=int, default=5)
-    options.add_argument("--threads", type=int, default=2, help="networks trained at a time")
-    options.add_argument("--folder", type=Path, help="folder that keeps trained networks")
+    options.add_argument(
+        "--threads", type=int, default=2, help="networks trained at a time"
+    )
+    options.add_argument(
+        "--folder", type=Path, help="folder that keeps trained networks"
+    )
     arguments = options.parse_args()
     if arguments.segments:
         show("bench/end_to_end: a corpus", [measure_corpus(arguments)], arguments.json)

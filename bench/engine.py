@@ -60,7 +60,9 @@ def make_corpus(
     label = np.repeat(np.arange(len(counts)), counts)
     means = 0.08 * rng.normal(size=(len(counts), dimensions))
     vectors = means[label] + rng.normal(size=(len(label), dimensions))
-    fold = np.concatenate([(np.arange(count) + n) % folds for n, count in enumerate(counts)])
+    fold = np.concatenate(
+        [(np.arange(count) + n) % folds for n, count in enumerate(counts)]
+    )
     table = Embeddings(
         "bench",
         vectors.astype(np.float32),
@@ -110,8 +112,12 @@ def sklearn_loop(episodes: Episodes) -> float:
     def score(k: int, pairs: int) -> None:
         for i in range(pairs):
             z = episodes.vectors[part.rows[i % len(part.rows)]]
-            chosen = [rng.choice(pool, min(k, len(pool)), replace=False) for pool in pools]
-            centroids = np.stack([episodes.vectors[rows].mean(axis=0) for rows in chosen])
+            chosen = [
+                rng.choice(pool, min(k, len(pool)), replace=False) for pool in pools
+            ]
+            centroids = np.stack(
+                [episodes.vectors[rows].mean(axis=0) for rows in chosen]
+            )
             distance = -((z - centroids) ** 2).sum(axis=1)
             exponential = np.exp(distance - distance.max())
             exponential / exponential.sum()
@@ -128,7 +134,9 @@ def sklearn_loop(episodes: Episodes) -> float:
     pair_s = [seconds(lambda k=k: score(k, 150)) / 150 for k in shots]
     sweep_s = np.interp(np.arange(1, SHOTS + 1), shots, pair_s).sum()
     sample_s = seconds(lambda: resample(25)) / 25
-    return float(sweep_s * count_queries(episodes) * DRAWS + sample_s * SAMPLES * FOLDS * SHOTS)
+    return float(
+        sweep_s * count_queries(episodes) * DRAWS + sample_s * SAMPLES * FOLDS * SHOTS
+    )
 
 
 def numpy_loop(episodes: Episodes) -> float:
@@ -174,7 +182,9 @@ def growth() -> list[Row]:
     time_sizes(start)  # compile first
     rows: list[Row] = []
     for name, (description, size) in GROWTH.items():
-        once, twice, four = (time_sizes(start | {name: size * factor}) for factor in (1, 2, 4))
+        once, twice, four = (
+            time_sizes(start | {name: size * factor}) for factor in (1, 2, 4)
+        )
         rows.append(
             {
                 "what": f"growth with {name} ({description})",
@@ -190,7 +200,10 @@ def rules(rounds: int = 3) -> list[Row]:
     """Time every classifier on one thread with both spreads, in turn; ratios are medians."""
     rows: list[Row] = []
     protocol = Protocol(shots=tuple(range(1, SHOTS + 1)))
-    for shape, episodes in (("Elephant Voices", make_corpus(VOICES, 5)), ("LDC", make_corpus())):
+    for shape, episodes in (
+        ("Elephant Voices", make_corpus(VOICES, 5)),
+        ("LDC", make_corpus()),
+    ):
         times = np.zeros((rounds, len(CLASSIFIERS)))
         for spent in times:
             for i, name in enumerate(CLASSIFIERS):
@@ -240,7 +253,13 @@ def compare(episodes: Episodes, protocol: Protocol, rounds: int = 3) -> list[Row
     median = np.median(times, axis=0).tolist()
     rows: list[Row] = []
     for name, spent in zip(tasks, median, strict=True):
-        rows.append({"what": name, "seconds": spent, "× callshot, one thread": spent / median[0]})
+        rows.append(
+            {
+                "what": name,
+                "seconds": spent,
+                "× callshot, one thread": spent / median[0],
+            }
+        )
     return rows
 
 

@@ -22,7 +22,11 @@ from table import parser, show
 
 Cost = tuple[int, float]
 
-MUST_BE_ZERO = ("recordings split", "corpora with fewer eligible classes", "  ours worse")
+MUST_BE_ZERO = (
+    "recordings split",
+    "corpora with fewer eligible classes",
+    "  ours worse",
+)
 
 
 def draw_corpus(seed: int) -> tuple[list[str], list[str], int]:
@@ -60,12 +64,17 @@ def measure(label: list[str], fold: IntArray, count: int) -> Cost:
     return -len(spreads), float(np.mean(spreads)) if spreads else 0.0
 
 
-def run_sklearn(label: list[str], recording: list[str], count: int, rows: IntArray) -> IntArray:
+def run_sklearn(
+    label: list[str], recording: list[str], count: int, rows: IntArray
+) -> IntArray:
     """Return the folds of StratifiedGroupKFold over some rows; others are in the common fold."""
     fold = np.full(len(label), COMMON_FOLD)
     names = np.array(label)[rows]
     groups = np.array(recording)[rows]
-    with warnings.catch_warnings(), suppress(ValueError):  # too few members for the folds
+    with (
+        warnings.catch_warnings(),
+        suppress(ValueError),
+    ):  # too few members for the folds
         warnings.simplefilter("ignore")
         splits = StratifiedGroupKFold(count).split(names, names, groups)
         for number, (_, test) in enumerate(splits):
@@ -83,7 +92,9 @@ def compare(seed: int) -> dict[str, Any]:
     theirs = time.perf_counter()
     some_rows = run_sklearn(label, recording, count, np.flatnonzero(ours.fold >= 0))
     eligible, spread = measure(label, ours.fold, count)
-    best_eligible, best_spread = min(measure(label, f, count) for f in (all_rows, some_rows))
+    best_eligible, best_spread = min(
+        measure(label, f, count) for f in (all_rows, some_rows)
+    )
     pairs = set(zip(recording, ours.fold.tolist(), strict=True))
     return {
         "recordings": len(set(recording)),
@@ -101,7 +112,9 @@ def compare(seed: int) -> dict[str, Any]:
 
 def summarise(rows: list[dict[str, Any]]) -> dict[str, float]:
     """Turn the corpora into the figures of the table."""
-    column = {name: np.array([row[name] for row in rows], dtype=float) for name in rows[0]}
+    column = {
+        name: np.array([row[name] for row in rows], dtype=float) for name in rows[0]
+    }
     gain = column["eligible_ours"] - column["eligible_theirs"]
     equal = (gain == 0) & (column["eligible_ours"] > 0)
     ours = column["spread_ours"][equal]

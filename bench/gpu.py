@@ -17,7 +17,12 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
-from callshot.encoders.hubert import RATE_HZ, build_hubert, open_hubert_torch, prepare_signal
+from callshot.encoders.hubert import (
+    RATE_HZ,
+    build_hubert,
+    open_hubert_torch,
+    prepare_signal,
+)
 from table import parser, show
 
 LENGTHS_S = (1, 5, 20, 44)
@@ -49,7 +54,9 @@ def part_durations_s(model: torch.nn.Module, signal: np.ndarray) -> dict[str, fl
             "prepare": median_s(lambda: prepare_signal(signal, True)),
             "copy in": median_s(lambda: torch.from_numpy(prepared)[None].cuda()),
             "convolutions": median_s(lambda: model.feature_extractor(batch)),
-            "layers": median_s(lambda: model.encoder(model.feature_projection(features))),
+            "layers": median_s(
+                lambda: model.encoder(model.feature_projection(features))
+            ),
             "copy out": median_s(lambda: np.array(frames.cpu().numpy(), np.float32)),
         }
 
@@ -63,7 +70,11 @@ def busy_share(work: Callable[[], object]) -> float:
         for _ in range(20):
             work()
         torch.cuda.synchronize()
-    events = [event.time_range for event in profiler.events() if event.device_type.name == "CUDA"]
+    events = [
+        event.time_range
+        for event in profiler.events()
+        if event.device_type.name == "CUDA"
+    ]
     spans = sorted((event.start, event.end) for event in events)
     first = spans[0][0]
     last = first

@@ -35,7 +35,9 @@ SEEDS = 3
 ROWS_ALONE = 24
 
 
-def make_dataset(encoder: str, corpus: str) -> tuple[Episodes, np.ndarray, list[np.ndarray]]:
+def make_dataset(
+    encoder: str, corpus: str
+) -> tuple[Episodes, np.ndarray, list[np.ndarray]]:
     """Return episodes, recordings and sequences."""
     dimensions, rate = ENCODERS[encoder]
     counts, folds = CORPORA[corpus]
@@ -87,7 +89,9 @@ def measure(encoder: str, corpus: str, device: str, threads: int) -> dict[str, o
             start = time.perf_counter()
             run_jobs(jobs, search, threads, no_progress)
             middle = time.perf_counter()
-            jobs = plan_jobs(*dataset, [(cell,)] * folds, None, options)[:threads]  # reads searches
+            jobs = plan_jobs(*dataset, [(cell,)] * folds, None, options)[
+                :threads
+            ]  # reads searches
             run_jobs(jobs, score_queries, threads, no_progress)
             end = time.perf_counter()
         search_s.append((middle - start) / threads)
@@ -119,8 +123,12 @@ def main() -> None:
     options = parser(__doc__)
     options.add_argument("--device", default="cpu", help="cpu or cuda")
     options.add_argument("--threads", type=int, default=2, help="networks at a time")
-    options.add_argument("--encoder", choices=ENCODERS, nargs="*", default=list(ENCODERS))
-    options.add_argument("--corpus", choices=CORPORA, nargs="*", default=["elephant-voices"])
+    options.add_argument(
+        "--encoder", choices=ENCODERS, nargs="*", default=list(ENCODERS)
+    )
+    options.add_argument(
+        "--corpus", choices=CORPORA, nargs="*", default=["elephant-voices"]
+    )
     arguments = options.parse_args()
     rows = []
     for corpus in arguments.corpus:

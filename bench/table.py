@@ -11,11 +11,15 @@ def parser(text: str | None) -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(
         description=text, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    found.add_argument("--json", type=Path, metavar="FILE", help="also write the figures as JSON")
+    found.add_argument(
+        "--json", type=Path, metavar="FILE", help="also write the figures as JSON"
+    )
     return found
 
 
-def show(title: str, rows: Sequence[dict[str, object]], path: Path | None = None) -> None:
+def show(
+    title: str, rows: Sequence[dict[str, object]], path: Path | None = None
+) -> None:
     """Print rows as one aligned table, and write them where that is asked."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     cells = [columns, *([_cell(row.get(name, "")) for name in columns] for row in rows)]
@@ -32,7 +36,8 @@ def show(title: str, rows: Sequence[dict[str, object]], path: Path | None = None
             print("  ".join("-" * w for w in widths))
     if path is not None:
         path.write_text(
-            json.dumps({"title": title, "rows": rows}, indent=2) + "\n", encoding="utf-8"
+            json.dumps({"title": title, "rows": rows}, indent=2) + "\n",
+            encoding="utf-8",
         )
 
 

@@ -36,7 +36,9 @@ def main(source: Path, target: Path, audio: Path | None = None) -> None:
         )
     table = make_table("mfcc", embedded, np.array(vectors), source)
     write_table(table, target, corpus=facts.get("corpus"))
-    print(f"{len(table)} vectors in {target}; next: callshot evaluate {target} --out results")
+    print(
+        f"{len(table)} vectors in {target}; next: callshot evaluate {target} --out results"
+    )
 
 
 if __name__ == "__main__":
@@ -46,6 +48,8 @@ if __name__ == "__main__":
     )
     parser.add_argument("segments", type=Path, help="segments.parquet")
     parser.add_argument("table", type=Path, help="the table to write, .parquet")
-    parser.add_argument("--audio", type=Path, help="the folder of the recordings, if they moved")
+    parser.add_argument(
+        "--audio", type=Path, help="the folder of the recordings, if they moved"
+    )
     arguments = parser.parse_args()
     main(arguments.segments, arguments.table, arguments.audio)

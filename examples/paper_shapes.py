@@ -138,7 +138,9 @@ def main(folder: Path) -> None:
         (folder / corpus).mkdir(parents=True, exist_ok=True)
         tables = [imitate(corpus, encoder) for encoder in STRENGTHS]
         for table in (*tables, unequal(corpus)):
-            write_table(table, folder / corpus / f"{table.encoder}.parquet", corpus=corpus)
+            write_table(
+                table, folder / corpus / f"{table.encoder}.parquet", corpus=corpus
+            )
 
 
 if __name__ == "__main__":

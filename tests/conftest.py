@@ -6,7 +6,9 @@ from pathlib import Path
 
 from hypothesis import settings
 
-settings.register_profile("callshot", deadline=None, derandomize=bool(os.environ.get("CI")))
+settings.register_profile(
+    "callshot", deadline=None, derandomize=bool(os.environ.get("CI"))
+)
 settings.register_profile("full", deadline=None, max_examples=500)
 settings.load_profile("callshot")
 
@@ -18,7 +20,9 @@ def _kernel_cache() -> Path:
         root / "src/callshot" / name
         for name in ("fewshot/kernels", "baselines", "baselines/kernels")
     )
-    text = b"".join(p.read_bytes() for folder in folders for p in sorted(folder.glob("*.py")))
+    text = b"".join(
+        p.read_bytes() for folder in folders for p in sorted(folder.glob("*.py"))
+    )
     return root / ".numba" / hashlib.sha256(text).hexdigest()[:12]
 
 

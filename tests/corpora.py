@@ -80,7 +80,9 @@ def repeat_vectors(table):
 
 def reverse_rows(table):
     columns = ("segment", "recording", "label", "labels", "vectors", "fold")
-    return dataclasses.replace(table, **{name: getattr(table, name)[::-1] for name in columns})
+    return dataclasses.replace(
+        table, **{name: getattr(table, name)[::-1] for name in columns}
+    )
 
 
 @st.composite

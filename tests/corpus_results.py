@@ -20,7 +20,9 @@ from callshot.fewshot.summary import SweepSummary
 from callshot.records import CorpusResults, CorpusStats, DurationStats
 from callshot.records.frames import BASELINES, REFINEMENT, Schema
 
-SMALL = Protocol(shots=(1, 2, 3, 4, 5, 10, 20), draws=10, bootstraps=100, shared_draws=50)
+SMALL = Protocol(
+    shots=(1, 2, 3, 4, 5, 10, 20), draws=10, bootstraps=100, shared_draws=50
+)
 
 
 def make_durations(seconds: Sequence[float]) -> DurationStats:
@@ -155,7 +157,9 @@ def make_trained_results(
             untrained,
             curve=pl.concat([untrained.curve, *(sweep.curve for sweep in sweeps)]),
             values=pl.concat([untrained.values, trained_values]),
-            per_class=pl.concat([untrained.per_class, *(sweep.per_class for sweep in sweeps)]),
+            per_class=pl.concat(
+                [untrained.per_class, *(sweep.per_class for sweep in sweeps)]
+            ),
         ),
         baselines=all_baselines,
         refinement=pl.concat(refinement),
@@ -163,7 +167,10 @@ def make_trained_results(
 
 
 def _train(
-    table: Embeddings, episodes: Episodes, corpus: str, categories: Mapping[str, str] | None
+    table: Embeddings,
+    episodes: Episodes,
+    corpus: str,
+    categories: Mapping[str, str] | None,
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the baselines and the refinement steps of logistic regression on one encoder."""
     scores, c_values = score_logistic(episodes, np.arange(len(episodes.label)), c=0.1)
@@ -171,7 +178,15 @@ def _train(
     path = refine_centroid(episodes, c_values, categories=categories)
     keys = [key for key in measured if key[1] in ("map", "auroc")]
     rows = [
-        (corpus, table.encoder, "logistic", "LR", *key, measured[key], "C = 0.1 in every split")
+        (
+            corpus,
+            table.encoder,
+            "logistic",
+            "LR",
+            *key,
+            measured[key],
+            "C = 0.1 in every split",
+        )
         for key in keys
     ]
     temperature = float(path.temperature.mean())

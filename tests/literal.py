@@ -21,7 +21,9 @@ def key(text):
 
 def pick_draw(seed, segment_key, sample, draws):
     """The draw that a bootstrap sample takes for a query."""
-    return reference.below(reference.make_stream(seed, "bootstrap", segment_key), sample, draws)
+    return reference.below(
+        reference.make_stream(seed, "bootstrap", segment_key), sample, draws
+    )
 
 
 def fractions(vector):

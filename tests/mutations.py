@@ -76,7 +76,9 @@ def seeds() -> list[Seed]:
         Seed(
             "csv",
             "calls.tsv",
-            "Sound_file\tStart_time\tEnd_time\tCall_type\na.wav\t0,5\t2\trürf\n".encode("latin-1"),
+            "Sound_file\tStart_time\tEnd_time\tCall_type\na.wav\t0,5\t2\trürf\n".encode(
+                "latin-1"
+            ),
         ),
         Seed(
             "csv",
@@ -96,11 +98,17 @@ def seeds() -> list[Seed]:
     crowsetta_seeds = [
         Seed("birdsong-recognition-dataset", "Annotation.xml", XML.encode()),
         Seed(
-            "notmat", "a.cbin.not.mat", _mat(onsets=[10.0, 20.0], offsets=[15.0, 30.0], labels="ab")
+            "notmat",
+            "a.cbin.not.mat",
+            _mat(onsets=[10.0, 20.0], offsets=[15.0, 30.0], labels="ab"),
         ),
         Seed("timit", "sa1.phn", b"0 7812 h#\n7812 9507 sh\n9507 10610 iy\n"),
         Seed("generic-seq", "bird1.csv", GENERIC.encode()),
-        Seed("simple-seq", "simple.csv", b"onset_s,offset_s,label\n0.5,1.25,a\n1.5,2.25,b\n"),
+        Seed(
+            "simple-seq",
+            "simple.csv",
+            b"onset_s,offset_s,label\n0.5,1.25,a\n1.5,2.25,b\n",
+        ),
         Seed("yarden", "annotation.mat", yarden_mat()),
     ]
     return builtin_seeds + (crowsetta_seeds if find_spec("crowsetta") else [])
@@ -120,7 +128,9 @@ def yarden_mat() -> bytes:
     import numpy as np
 
     names = ("segFileStartTimes", "segFileEndTimes", "segType", "fs")
-    recordings = [([0.51234 + i, 1.5], [0.75 + i, 2.0], [1 + i, 2], 48000.0) for i in range(2)]
+    recordings = [
+        ([0.51234 + i, 1.5], [0.75 + i, 2.0], [1 + i, 2], 48000.0) for i in range(2)
+    ]
     elements = np.array(
         [dict(zip(names, values, strict=True)) for values in recordings], dtype=object
     )
@@ -158,7 +168,11 @@ def _insert(raw: bytes, other: bytes, rng: random.Random) -> bytes:
         b"<",
     )
     insertion = rng.choice(
-        (*insertions, "\u2028\x85␛␉".encode(), bytes(rng.randrange(256) for _ in range(8)))
+        (
+            *insertions,
+            "\u2028\x85␛␉".encode(),
+            bytes(rng.randrange(256) for _ in range(8)),
+        )
     )
     return raw[:position] + insertion * rng.choice((1, 1, 2, 1000)) + raw[position:]
 

@@ -29,7 +29,8 @@ def make_study(folder: Path) -> dict[str, Any]:
         categories={"rumble": "low", LONG: "low", "trumpet": "high"},
     )
     second = make_corpus_results(
-        make_tables(("song", "call"), ("mfcc", "random"), recordings=8, seed=1), corpus="aviary"
+        make_tables(("song", "call"), ("mfcc", "random"), recordings=8, seed=1),
+        corpus="aviary",
     )
     all_results = [_fill(first), _fill(second)]
     evaluations = [results.evaluation for results in all_results]
@@ -38,7 +39,9 @@ def make_study(folder: Path) -> dict[str, Any]:
         "all_results": all_results,
         "answers": {one.corpus: _make_answers(one.corpus) for one in evaluations},
         "tables": {one.corpus: [make_table(one)] for one in evaluations},
-        "pictures": {"reserve": [("Sweep of <mfcc>", draw_picture(folder / "sweep.png"))]},
+        "pictures": {
+            "reserve": [("Sweep of <mfcc>", draw_picture(folder / "sweep.png"))]
+        },
         "provenance": {
             "seed": 0,
             "inputs": [{"file": QUOTED, "sha256": "ab" * 32}],
@@ -98,12 +101,16 @@ def make_others(evaluation: Evaluation) -> Evaluation:
 
 
 def make_encoder_baselines(evaluation: Evaluation) -> pl.DataFrame:
-    metrics = evaluation.curve.select("scoring", "metric").unique(maintain_order=True).rows()
+    metrics = (
+        evaluation.curve.select("scoring", "metric").unique(maintain_order=True).rows()
+    )
     rows = []
     for encoder, (scoring, metric) in product(evaluation.encoders, metrics):
         for kind, name, value in BASELINE_VALUES:
             less = 0.05 if encoder == "mfcc" else 0.0
-            rows.append((evaluation.corpus, encoder, kind, name, scoring, metric, value - less))
+            rows.append(
+                (evaluation.corpus, encoder, kind, name, scoring, metric, value - less)
+            )
     return make_baselines(*rows)
 
 
@@ -115,8 +122,15 @@ def make_differences(evaluation: Evaluation) -> pl.DataFrame:
     mean = second["mean"] - first["mean"]
     percentiles = {"p01": -0.05, "p25": -0.02, "p50": 0.0, "p75": 0.02, "p99": 0.05}
     columns = {name: first[name] for name in ("scoring", "metric", "spread", "k")}
-    columns |= {"mean": mean} | {name: mean + offset for name, offset in percentiles.items()}
-    constants = {"corpus": evaluation.corpus, "one": other, "other": one, "wins": 0.9375}
+    columns |= {"mean": mean} | {
+        name: mean + offset for name, offset in percentiles.items()
+    }
+    constants = {
+        "corpus": evaluation.corpus,
+        "one": other,
+        "other": one,
+        "wins": 0.9375,
+    }
     return make_frame(DIFFERENCES, columns, constants)
 
 
@@ -129,7 +143,15 @@ def make_budget(evaluation: Evaluation) -> pl.DataFrame:
             if index == 1:
                 gains = (nan, nan, nan)
             value = 0.6 + 0.05 * index + 0.1 * (encoder != "mfcc")
-            key = (evaluation.corpus, encoder, count.label, "map", count.exemplars, 4, value)
+            key = (
+                evaluation.corpus,
+                encoder,
+                count.label,
+                "map",
+                count.exemplars,
+                4,
+                value,
+            )
             rows.append((*key, *gains, 0.01))
     return make_rows(BUDGET, *rows)
 
@@ -138,7 +160,10 @@ def make_table(evaluation: Evaluation) -> Table:
     """Return a table like those of the paper: k down, encoders across, a baseline at the foot."""
     keys = list(product(evaluation.encoders, ("map", "auroc")))
     names = {"map": "mAP", "auroc": "AUROC"}
-    columns = [Column("k"), *(Column(names[metric], encoder) for encoder, metric in keys)]
+    columns = [
+        Column("k"),
+        *(Column(names[metric], encoder) for encoder, metric in keys),
+    ]
     rows = []
     for k in sorted(set(evaluation.curve["k"])):
         cells = [Cell(str(k), k, mark="⋆" if k == 5 else "")]

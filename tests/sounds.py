@@ -52,7 +52,11 @@ def record_badly(path: Path, kind: str) -> Path:
 
 def noise(frames: int, channels: int = 1, seed: int = 0) -> Signal:
     """Return noise as (frames, channels)."""
-    return np.random.default_rng(seed).uniform(-0.7, 0.7, (frames, channels)).astype(np.float32)
+    return (
+        np.random.default_rng(seed)
+        .uniform(-0.7, 0.7, (frames, channels))
+        .astype(np.float32)
+    )
 
 
 def write_audio(
@@ -64,7 +68,9 @@ def write_audio(
 ) -> Path:
     """Write in blocks: libsndfile's Vorbis encoder crashes on a long one."""
     channels = 1 if signal.ndim == 1 else signal.shape[1]
-    with sf.SoundFile(path, "w", rate_hz, channels, subtype, format=format_name) as file:
+    with sf.SoundFile(
+        path, "w", rate_hz, channels, subtype, format=format_name
+    ) as file:
         for start in range(0, len(signal), 5000):
             file.write(signal[start : start + 5000])
     return path

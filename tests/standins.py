@@ -35,7 +35,9 @@ class Graph:
     ) -> str:
         """Add a node and return the name of its output."""
         name = name or f"node_{output}"
-        self.nodes.append(helper.make_node(kind, inputs, [output], name=name, **attributes))
+        self.nodes.append(
+            helper.make_node(kind, inputs, [output], name=name, **attributes)
+        )
         return output
 
     def weight(self, name: str, values: Any) -> str:
@@ -50,7 +52,10 @@ class Graph:
 
     def save(self, path: Path, inputs: Shapes, outputs: Shapes) -> Path:
         """Write the graph as a model."""
-        tensors = [numpy_helper.from_array(values, name) for name, values in self.weights.items()]
+        tensors = [
+            numpy_helper.from_array(values, name)
+            for name, values in self.weights.items()
+        ]
         graph = helper.make_graph(
             self.nodes,
             "standin",
@@ -58,7 +63,9 @@ class Graph:
             describe_tensors(outputs),
             initializer=tensors,
         )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        model = helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+        )
         onnx.checker.check_model(model)
         onnx.save(model, path)
         return path
@@ -76,13 +83,25 @@ def perch_v2(path: Path, dimension: int = 1536) -> Path:
     """Write a model with the four outputs of Perch 2, from the sizes of means of 50 samples."""
     graph = Graph()
     graph.node("Reshape", ["inputs", graph.weight("fine", [-1, 500, 320])], "frames")
-    graph.node("MatMul", ["frames", graph.random_weight("bands", 320, 128)], "spectrogram")
-    graph.node("Reshape", ["inputs", graph.weight("coarse", [-1, 16, 4, 50, 50])], "blocks")
+    graph.node(
+        "MatMul", ["frames", graph.random_weight("bands", 320, 128)], "spectrogram"
+    )
+    graph.node(
+        "Reshape", ["inputs", graph.weight("coarse", [-1, 16, 4, 50, 50])], "blocks"
+    )
     graph.node("ReduceMean", ["blocks"], "means", axes=[4], keepdims=0)
     graph.node("Abs", ["means"], "sizes")
-    graph.node("MatMul", ["sizes", graph.random_weight("body", 50, dimension)], "spatial_embedding")
-    graph.node("ReduceMean", ["spatial_embedding"], "embedding", axes=[1, 2], keepdims=0)
-    graph.node("MatMul", ["embedding", graph.random_weight("neck", dimension, 4)], "narrow")
+    graph.node(
+        "MatMul",
+        ["sizes", graph.random_weight("body", 50, dimension)],
+        "spatial_embedding",
+    )
+    graph.node(
+        "ReduceMean", ["spatial_embedding"], "embedding", axes=[1, 2], keepdims=0
+    )
+    graph.node(
+        "MatMul", ["embedding", graph.random_weight("neck", dimension, 4)], "narrow"
+    )
     graph.node("MatMul", ["narrow", graph.random_weight("head", 4, 14795)], "label")
     outputs: Shapes = {
         "embedding": ["batch", dimension],
@@ -105,7 +124,9 @@ def perch_v2_cells(path: Path, windows: NDArray[np.float32]) -> NDArray[np.float
     for n, window in enumerate(windows.astype(np.float64)):
         for cell in range(64):
             block = window[2500 * cell : 2500 * (cell + 1)]
-            sizes = [abs(block[start : start + 50].mean()) for start in range(0, 2500, 50)]
+            sizes = [
+                abs(block[start : start + 50].mean()) for start in range(0, 2500, 50)
+            ]
             result[n, cell // 4, cell % 4] = np.array(sizes) @ body
     return result
 
@@ -122,14 +143,18 @@ def perch_v1(path: Path) -> Path:
 def hubert(path: Path, layers: int = 12, width: int = WIDTH) -> Path:
     """Write a model with the convolutions and names of an exported HuBERT, and small layers."""
     graph = Graph()
-    tensor = graph.node("Unsqueeze", ["input_values", graph.weight("axis", [1])], "signal")
+    tensor = graph.node(
+        "Unsqueeze", ["input_values", graph.weight("axis", [1])], "signal"
+    )
     for i, (kernel, stride) in enumerate(zip(KERNELS, STRIDES, strict=True)):
         weight = graph.random_weight(f"conv_{i}", 8, 1 if i == 0 else 8, kernel)
         tensor = graph.node("Conv", [tensor, weight], f"conv_{i}_out", strides=[stride])
         if i == 0:
             gain = graph.weight("gain", np.ones(8, np.float32))
             shift = graph.weight("shift", np.zeros(8, np.float32))
-            tensor = graph.node("InstanceNormalization", [tensor, gain, shift], "over_time")
+            tensor = graph.node(
+                "InstanceNormalization", [tensor, gain, shift], "over_time"
+            )
         tensor = graph.node("Tanh", [tensor], f"tanh_{i}")
     tensor = graph.node("Transpose", [tensor], "frames", perm=[0, 2, 1])
     projection = graph.random_weight("projection", 8, width)
@@ -152,7 +177,9 @@ def add_layer(graph: Graph, i: int, tensor: str, width: int, output: str) -> str
     narrow = graph.node("MatMul", [tensor, weight], f"{inner}/in", f"{inner}/MatMul")
     weight = graph.random_weight(f"wide_{i}", 4, width)
     wide = graph.node("MatMul", [narrow, weight], f"{inner}/out", f"{inner}/MatMul_1")
-    total = graph.node("Add", [tensor, wide], f"{layer}/Add_1_output_0", f"{layer}/Add_1")
+    total = graph.node(
+        "Add", [tensor, wide], f"{layer}/Add_1_output_0", f"{layer}/Add_1"
+    )
 
     def norm(kind: str, step: str, inputs: Sequence[str], **attributes: Any) -> str:
         name = f"{layer}/final_layer_norm/{step}"
@@ -173,9 +200,13 @@ def add_layer(graph: Graph, i: int, tensor: str, width: int, output: str) -> str
     return norm("Add", "Add_1", [level, graph.random_weight(f"shift_{i}", width)])
 
 
-def reference_hubert(path: Path, signal: NDArray[np.float32], layer: int) -> NDArray[np.float64]:
+def reference_hubert(
+    path: Path, signal: NDArray[np.float32], layer: int
+) -> NDArray[np.float64]:
     """Compute a layer of the stand-in in float64, one frame of a convolution at a time."""
-    weights = {name: values.astype(np.float64) for name, values in read_weights(path).items()}
+    weights = {
+        name: values.astype(np.float64) for name, values in read_weights(path).items()
+    }
     channels = signal.astype(np.float64)[None]
     for i, (kernel, stride) in enumerate(zip(KERNELS, STRIDES, strict=True)):
         columns = []
@@ -195,7 +226,9 @@ def reference_hubert(path: Path, signal: NDArray[np.float32], layer: int) -> NDA
 
 def standardise(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return each row with zero mean and unit variance."""
-    return (rows - rows.mean(1, keepdims=True)) / np.sqrt(rows.var(1, keepdims=True) + 1e-5)
+    return (rows - rows.mean(1, keepdims=True)) / np.sqrt(
+        rows.var(1, keepdims=True) + 1e-5
+    )
 
 
 def read_weights(path: Path) -> dict[str, NDArray[Any]]:

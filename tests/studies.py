@@ -28,7 +28,10 @@ REPORT = "\n[report]\nfigures = false\n"
 
 
 def make_corpus(
-    folder: Path, recordings: int = 6, seed: int = 0, labels: tuple[str, ...] = tuple(TONES_HZ)
+    folder: Path,
+    recordings: int = 6,
+    seed: int = 0,
+    labels: tuple[str, ...] = tuple(TONES_HZ),
 ) -> Path:
     """Write recordings with one call of every label in each, and an Audacity track beside each."""
     rng = np.random.default_rng(seed)
@@ -45,7 +48,9 @@ def make_corpus(
             lines.append(f"{start_s:.6f}\t{end_s:.6f}\t{label}\n")
         signal = np.concatenate(calls)
         signal += rng.normal(scale=0.1, size=len(signal))
-        sf.write(folder / f"r{number}.wav", signal.clip(-1, 1), RATE_HZ, subtype="PCM_16")
+        sf.write(
+            folder / f"r{number}.wav", signal.clip(-1, 1), RATE_HZ, subtype="PCM_16"
+        )
         (folder / f"r{number}.txt").write_text("".join(lines), encoding="utf-8")
     return folder
 
@@ -58,7 +63,9 @@ def write_study(
 ) -> Path:
     """Write a study of corpora in folders beside it; `corpus_keys` are added to each corpus."""
     corpora = corpora or {"here": "recordings"}
-    parts = [f'title = "a small study"\nout = "results"\nstore = "store"\n{PROTOCOL}{REPORT}']
+    parts = [
+        f'title = "a small study"\nout = "results"\nstore = "store"\n{PROTOCOL}{REPORT}'
+    ]
     for name, audio in corpora.items():
         parts.append(f'[corpus.{name}]\naudio = "{audio}"\nfolds = 3\n{corpus_keys}')
     parts += [f'[[encoder]]\nname = "{name}"' for name in encoders]
@@ -81,7 +88,11 @@ def replace_text(path: Path, old: str, new: str) -> None:
 def write_embeddings(path: Path, encoder: str = "mine", seed: int = 0) -> Path:
     """Write vectors of 60 calls of three types in 20 recordings; some calls have two labels."""
     rng = np.random.default_rng(seed)
-    means = {"rumble": 0.0, "growl": 1.0, "trumpet": 4.0}  # rumbles and growls are alike
+    means = {
+        "rumble": 0.0,
+        "growl": 1.0,
+        "trumpet": 4.0,
+    }  # rumbles and growls are alike
     label = list(means) * 20
     vectors = np.array([[means[name], 0, 0, 0] for name in label])
     vectors = vectors + rng.normal(size=vectors.shape)
@@ -89,7 +100,9 @@ def write_embeddings(path: Path, encoder: str = "mine", seed: int = 0) -> Path:
     labels[::10] = [(name, "trumpet") for name in label[::10]]
     segment = [f"s{n:02}" for n in range(60)]
     recording = [f"r{n // 3:02}" for n in range(60)]
-    table = Embeddings(encoder, vectors.astype(np.float32), segment, recording, label, labels)
+    table = Embeddings(
+        encoder, vectors.astype(np.float32), segment, recording, label, labels
+    )
     write_table(table, path)
     return path
 
@@ -99,12 +112,18 @@ def write_linear(path: Path, samples: int, dimension: int, seed: int) -> Path:
     import onnx
     from onnx import TensorProto, helper, numpy_helper
 
-    weight = np.random.default_rng(seed).normal(size=(samples, dimension)).astype(np.float32)
+    weight = (
+        np.random.default_rng(seed).normal(size=(samples, dimension)).astype(np.float32)
+    )
     wave = helper.make_tensor_value_info("wave", TensorProto.FLOAT, ["batch", samples])
-    vector = helper.make_tensor_value_info("vector", TensorProto.FLOAT, ["batch", dimension])
+    vector = helper.make_tensor_value_info(
+        "vector", TensorProto.FLOAT, ["batch", dimension]
+    )
     node = helper.make_node("MatMul", ["wave", "weight"], ["vector"])
     initializer = numpy_helper.from_array(weight, "weight")
     graph = helper.make_graph([node], "linear", [wave], [vector], [initializer])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8
+    )
     onnx.save(model, path)
     return path

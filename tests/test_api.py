@@ -36,7 +36,9 @@ def test_arrays_and_tables_give_the_same_curve() -> None:
     table = callshot.Embeddings("X", make_vectors(), segment, GROUPS, Y, [()] * 40)
     result = callshot.evaluate(table, **FEW)
     assert result.curve.equals(evaluate().curve)
-    again = callshot.evaluate(callshot.Embeddings.from_frame(table.to_frame(), encoder="X"), **FEW)
+    again = callshot.evaluate(
+        callshot.Embeddings.from_frame(table.to_frame(), encoder="X"), **FEW
+    )
     assert again.curve.equals(result.curve)
 
 
@@ -95,7 +97,9 @@ def test_results_of_other_data_are_not_compared() -> None:
     with pytest.raises(InputError, match="against: column label differs"):
         callshot.train_baselines(make_vectors(), Y[::-1], groups=GROUPS, against=result)
     with pytest.raises(InputError, match="against: column segment differs"):
-        callshot.train_baselines(make_vectors()[:20], Y[:20], groups=GROUPS[:20], against=result)
+        callshot.train_baselines(
+            make_vectors()[:20], Y[:20], groups=GROUPS[:20], against=result
+        )
     other = replace(result.segments, encoder="other")
     with pytest.raises(InputError, match="against: has the encoders X"):
         callshot.train_baselines(other, against=result)
@@ -124,7 +128,9 @@ def test_a_plot_shows_every_curve_and_chance(monkeypatch: pytest.MonkeyPatch) ->
     assert ax.get_ylabel() == "mAP"
     only = evaluate(spread="per-query")
     assert only.plot("auroc").lines
-    with pytest.raises(OptionError, match="metric: expected one of map, auroc, accuracy"):
+    with pytest.raises(
+        OptionError, match="metric: expected one of map, auroc, accuracy"
+    ):
         result.plot("mAP")
     with pytest.raises(OptionError, match="spread: expected one of per-query"):
         only.plot(spread="shared")
@@ -132,7 +138,9 @@ def test_a_plot_shows_every_curve_and_chance(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_repr_is_short_and_html_is_escaped() -> None:
     result = evaluate(corpus="<script>")
-    assert repr(result).startswith("Evaluation of <script>: 2 classes, 40 queries, 5 folds")
+    assert repr(result).startswith(
+        "Evaluation of <script>: 2 classes, 40 queries, 5 folds"
+    )
     assert len(repr(result).splitlines()) == 3
     assert "<script>" not in result._repr_html_()
     assert "<script>" not in replace(result, curve=result.curve.clear())._repr_html_()
@@ -141,7 +149,9 @@ def test_the_repr_is_short_and_html_is_escaped() -> None:
 def test_the_pipeline_goes_from_recordings_to_crossovers(tmp_path: Path) -> None:
     audio = make_corpus(tmp_path / "recordings")
     protocol = callshot.Protocol(shots=(1, 2), draws=3, bootstraps=20, shared_draws=20)
-    result = pipeline.run(audio, None, ("mfcc", "random"), protocol, store=tmp_path / "store")
+    result = pipeline.run(
+        audio, None, ("mfcc", "random"), protocol, store=tmp_path / "store"
+    )
     assert result.encoders == ["mfcc", "random"]
     assert set(result.differences["other"]) == {"random", "LR on mfcc", "LR on random"}
     assert set(result.crossovers["baseline"]) == {"LR"}
@@ -160,5 +170,7 @@ def test_segments_can_be_embedded_from_a_table_and_from_a_list(tmp_path: Path) -
     assert np.array_equal(table.vectors, listed.vectors)
     with pytest.raises(OptionError, match="audio: name the folder"):
         callshot.embed(segments.segments, "mfcc")
-    with pytest.raises(OptionError, match=r"min_lenght_s: unknown option; did you mean"):
+    with pytest.raises(
+        OptionError, match=r"min_lenght_s: unknown option; did you mean"
+    ):
         callshot.segment(audio, min_lenght_s=1)

@@ -53,10 +53,14 @@ def table(tmp_path):
     path = tmp_path / "herd" / "mfcc.parquet"
     path.parent.mkdir()
     write_table(
-        random_corpus(2, classes=4, size=3, dimensions=3, integers=False), path, corpus="herd"
+        random_corpus(2, classes=4, size=3, dimensions=3, integers=False),
+        path,
+        corpus="herd",
     )
     frame = pl.read_parquet(path)
-    frame.write_parquet(path)  # without metadata: the names come from the file and its folder
+    frame.write_parquet(
+        path
+    )  # without metadata: the names come from the file and its folder
     return path
 
 
@@ -81,9 +85,13 @@ def test_evaluate_writes_every_file_with_its_columns(table, tmp_path, capsys):
     values = pl.read_parquet(out / "values.parquet")
     assert values.height == 3 * 3 * (9 + 6)
     one = values.filter(
-        (pl.col("metric") == "map") & (pl.col("spread") == "shared") & (pl.col("k") == 2)
+        (pl.col("metric") == "map")
+        & (pl.col("spread") == "shared")
+        & (pl.col("k") == 2)
     )["value"]
-    row = next(r for r in curve if (r["metric"], r["spread"], r["k"]) == ("map", "shared", "2"))
+    row = next(
+        r for r in curve if (r["metric"], r["spread"], r["k"]) == ("map", "shared", "2")
+    )
     assert float(row["p01"]) == pytest.approx(np.percentile(one, 1), abs=1e-15)
     assert float(row["mean"]) == pytest.approx(one.mean(), abs=1e-15)
     provenance = json.loads((out / "provenance.json").read_text())
@@ -97,7 +105,9 @@ def test_confusion_adds_up_to_the_queries_at_every_k(table, tmp_path):
     run("evaluate", table, "--out", out, "--quiet", *FEW)
     queries = json.loads((out / "provenance.json").read_text())["queries"]
     for k in ("1", "2", "4"):
-        total = sum(float(r["count"]) for r in rows(out / "confusion.csv") if r["k"] == k)
+        total = sum(
+            float(r["count"]) for r in rows(out / "confusion.csv") if r["k"] == k
+        )
         assert total == pytest.approx(queries)
 
 
@@ -105,7 +115,17 @@ def test_threads_and_repetition_leave_no_trace_in_the_csv_files(table, tmp_path)
     kept = []
     for i, threads in enumerate((1, 2, 4, 1)):
         out = tmp_path / f"out{i}"
-        run("evaluate", table, "--out", out, "--threads", threads, "--no-figure", "--quiet", *FEW)
+        run(
+            "evaluate",
+            table,
+            "--out",
+            out,
+            "--threads",
+            threads,
+            "--no-figure",
+            "--quiet",
+            *FEW,
+        )
         kept.append({p.name: p.read_bytes() for p in out.glob("*.csv")})
     assert kept[0] == kept[1] == kept[2] == kept[3]
 
@@ -120,13 +140,24 @@ def test_csv_and_npz_tables_give_the_same_curve_as_parquet(table, tmp_path):
     wide.write_csv(table.with_suffix(".csv"))
     joined = frame["labels"].list.join(";").to_list()
     columns = {
-        name: np.array(frame[name].to_list()) for name in ("recording", "label", "segment", "fold")
+        name: np.array(frame[name].to_list())
+        for name in ("recording", "label", "segment", "fold")
     }
-    np.savez(table.with_suffix(".npz"), embedding=vectors, labels=np.array(joined), **columns)
+    np.savez(
+        table.with_suffix(".npz"), embedding=vectors, labels=np.array(joined), **columns
+    )
     curves = []
     for suffix in (".parquet", ".csv", ".npz"):
         out = tmp_path / f"out{suffix}"
-        run("evaluate", table.with_suffix(suffix), "--out", out, "--no-figure", "--quiet", *FEW)
+        run(
+            "evaluate",
+            table.with_suffix(suffix),
+            "--out",
+            out,
+            "--no-figure",
+            "--quiet",
+            *FEW,
+        )
         curves.append((out / "curve.csv").read_bytes())
     assert curves[0] == curves[1] == curves[2]
 
@@ -137,7 +168,10 @@ def test_several_encoders_meet_the_same_draws(table, tmp_path):
     out = tmp_path / "out"
     run("evaluate", table, twin, "--out", out, "--no-figure", "--quiet", *FEW)
     curve = rows(out / "curve.csv")
-    means = {name: [r["mean"] for r in curve if r["encoder"] == name] for name in ("mfcc", "twin")}
+    means = {
+        name: [r["mean"] for r in curve if r["encoder"] == name]
+        for name in ("mfcc", "twin")
+    }
     assert means["mfcc"] == means["twin"]
 
 
@@ -147,7 +181,17 @@ def test_folds_of_a_run_can_be_given_to_the_next(table, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     run("evaluate", table, "--out", first, "--folds", 3, "--no-figure", "--quiet", *FEW)
     folds = first / "folds.csv"
-    run("evaluate", table, "--out", second, "--fold-file", folds, "--no-figure", "--quiet", *FEW)
+    run(
+        "evaluate",
+        table,
+        "--out",
+        second,
+        "--fold-file",
+        folds,
+        "--no-figure",
+        "--quiet",
+        *FEW,
+    )
     assert (first / "curve.csv").read_bytes() == (second / "curve.csv").read_bytes()
 
 
@@ -155,14 +199,25 @@ def test_categories_add_the_reduced_scoring(table, tmp_path):
     names = tmp_path / "categories.csv"
     names.write_text("label,category\nc0,low\nc1,low\n")
     out = tmp_path / "out"
-    run("evaluate", table, "--out", out, "--categories", names, "--no-figure", "--quiet", *FEW)
+    run(
+        "evaluate",
+        table,
+        "--out",
+        out,
+        "--categories",
+        names,
+        "--no-figure",
+        "--quiet",
+        *FEW,
+    )
     curve = rows(out / "curve.csv")
     per_class = rows(out / "per_class.csv")
     for spread in ("per-query", "shared"):
         found = next(
             r
             for r in curve
-            if (r["scoring"], r["metric"], r["spread"], r["k"]) == ("reduced", "map", spread, "2")
+            if (r["scoring"], r["metric"], r["spread"], r["k"])
+            == ("reduced", "map", spread, "2")
         )
         own = [
             float(r["mean"])
@@ -175,9 +230,21 @@ def test_categories_add_the_reduced_scoring(table, tmp_path):
 
 def test_literal_softmax_counts_its_ties_and_prices_them(table, tmp_path):
     frame = pl.read_parquet(table)
-    frame.with_columns(pl.col("embedding").list.eval(pl.element() * 60)).write_parquet(table)
+    frame.with_columns(pl.col("embedding").list.eval(pl.element() * 60)).write_parquet(
+        table
+    )
     out, log = tmp_path / "out", tmp_path / "log"
-    run("evaluate", table, "--out", out, "--score", "softmax", "--no-figure", "--quiet", *FEW)
+    run(
+        "evaluate",
+        table,
+        "--out",
+        out,
+        "--score",
+        "softmax",
+        "--no-figure",
+        "--quiet",
+        *FEW,
+    )
     run("evaluate", table, "--out", log, "--no-figure", "--quiet", *FEW)
     ties = rows(out / "ties.csv")
     assert sum(int(r["ties"]) for r in ties) > 0
@@ -187,7 +254,8 @@ def test_literal_softmax_counts_its_ties_and_prices_them(table, tmp_path):
         return next(
             float(r["mean"])
             for r in rows(folder / "per_class.csv")
-            if (r["metric"], r["spread"], r["k"], r["label"]) == ("map", "shared", "2", label)
+            if (r["metric"], r["spread"], r["k"], r["label"])
+            == ("map", "shared", "2", label)
         )
 
     for row in ties:
@@ -196,7 +264,9 @@ def test_literal_softmax_counts_its_ties_and_prices_them(table, tmp_path):
             assert float(row["cost_map"]) == pytest.approx(cost, abs=1e-12)
 
 
-def test_without_a_terminal_there_are_plain_lines_and_with_quiet_none(table, tmp_path, capsys):
+def test_without_a_terminal_there_are_plain_lines_and_with_quiet_none(
+    table, tmp_path, capsys
+):
     run("evaluate", table, "--out", tmp_path / "a", "--no-figure", *FEW)
     said = capsys.readouterr()
     assert "\x1b" not in said.out + said.err
@@ -207,7 +277,11 @@ def test_without_a_terminal_there_are_plain_lines_and_with_quiet_none(table, tmp
 
 
 def test_help_teaches_and_names_every_option():
-    said = CliRunner().invoke(cli.app, ["evaluate", "--help"], env={"COLUMNS": "200"}).output
+    said = (
+        CliRunner()
+        .invoke(cli.app, ["evaluate", "--help"], env={"COLUMNS": "200"})
+        .output
+    )
     for word in (
         "--shots",
         "--draws",
@@ -258,9 +332,13 @@ BAD = {
     ),
     "no eligible class": lambda f: f.with_columns(label=pl.col("segment")),
     "column label, row 1: expected text": lambda f: f.with_columns(
-        label=pl.when(pl.int_range(pl.len()) == 0).then(pl.lit(" ")).otherwise(pl.col("label"))
+        label=pl.when(pl.int_range(pl.len()) == 0)
+        .then(pl.lit(" "))
+        .otherwise(pl.col("label"))
     ),
-    "column fold: recording 'all' is in": lambda f: f.with_columns(recording=pl.lit("all")),
+    "column fold: recording 'all' is in": lambda f: f.with_columns(
+        recording=pl.lit("all")
+    ),
 }
 
 
@@ -315,14 +393,26 @@ def test_a_truncated_parquet_file_is_refused(table, tmp_path, capsys):
     assert "mfcc.parquet: cannot be read" in said
 
 
-def test_an_unwritable_directory_is_refused_before_anything_is_read(table, tmp_path, capsys):
+def test_an_unwritable_directory_is_refused_before_anything_is_read(
+    table, tmp_path, capsys
+):
     (tmp_path / "file").write_text("in the way")
-    run("evaluate", table.with_name("missing.parquet"), "--out", tmp_path / "file" / "out", code=2)
+    run(
+        "evaluate",
+        table.with_name("missing.parquet"),
+        "--out",
+        tmp_path / "file" / "out",
+        code=2,
+    )
     assert "cannot write results" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"])
-def test_a_run_that_is_stopped_leaves_the_earlier_results_as_they_were(number, table, tmp_path):
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, signal.SIGKILL], ids=["interrupted", "killed"]
+)
+def test_a_run_that_is_stopped_leaves_the_earlier_results_as_they_were(
+    number, table, tmp_path
+):
     out = tmp_path / "out"
     run("evaluate", table, "--out", out, "--no-figure", "--quiet", *FEW)
     before = {p.name: p.read_bytes() for p in out.iterdir()}
@@ -338,7 +428,9 @@ def test_a_run_that_is_stopped_leaves_the_earlier_results_as_they_were(number, t
         "--no-figure",
     ]
     child = subprocess.Popen(
-        [sys.executable, "-m", "callshot", *words], env=os.environ, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "callshot", *words],
+        env=os.environ,
+        stderr=subprocess.DEVNULL,
     )
     while not list(out.glob(".callshot-unfinished")):
         time.sleep(0.05)
@@ -355,11 +447,15 @@ def test_a_run_that_is_stopped_leaves_the_earlier_results_as_they_were(number, t
 def test_help_waits_for_nothing_heavy():
     heavy = "{'numpy', 'numba', 'polars', 'scipy', 'matplotlib'}"
     code = f"import sys, callshot.cli; print(*{heavy} & set(sys.modules))"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert said.stdout.strip() == ""
 
 
-def test_a_file_of_the_users_with_one_of_our_names_is_not_touched(table, tmp_path, capsys):
+def test_a_file_of_the_users_with_one_of_our_names_is_not_touched(
+    table, tmp_path, capsys
+):
     out = tmp_path / "out"
     out.mkdir()
     (out / "curve.csv").write_text("mine")
@@ -384,7 +480,9 @@ def test_a_table_saved_with_semicolons_is_told_so(tmp_path, capsys):
     path = tmp_path / "excel.csv"
     path.write_text("recording;label;e0\na;b;1,5\n")
     run("evaluate", path, "--out", tmp_path / "out", code=2)
-    assert "separated by semicolons: save the file with commas" in capsys.readouterr().err
+    assert (
+        "separated by semicolons: save the file with commas" in capsys.readouterr().err
+    )
 
 
 def test_an_interrupted_run_says_so(table, tmp_path):
@@ -407,12 +505,16 @@ def test_an_interrupted_run_says_so(table, tmp_path):
         time.sleep(0.05)
     time.sleep(1.0)
     child.send_signal(signal.SIGINT)
-    assert "interrupted; earlier results are unchanged" in child.communicate(timeout=60)[1]
+    assert (
+        "interrupted; earlier results are unchanged" in child.communicate(timeout=60)[1]
+    )
     # Python ends by the signal if it comes while numba compiles; a shell shows 130 then too.
     assert child.returncode in (130, -signal.SIGINT)
 
 
-def test_control_characters_of_a_file_do_not_reach_the_terminal(table, tmp_path, capsys):
+def test_control_characters_of_a_file_do_not_reach_the_terminal(
+    table, tmp_path, capsys
+):
     frame = pl.read_parquet(table).with_columns(recording=pl.lit("\x1b[31mred"))
     frame.write_parquet(table)
     run("evaluate", table, "--out", tmp_path / "out", *FEW, code=2)

@@ -34,17 +34,32 @@ def herd(tmp_path):
     for n in range(6):
         record(folder / f"r{n}.wav", seconds=8, channels=2, seed=n)
         rows = CALLS if n else CALLS + EXTRA
-        (folder / f"r{n}.Table.1.selections.txt").write_text(RAVEN + (rows if n < 5 else ""))
+        (folder / f"r{n}.Table.1.selections.txt").write_text(
+            RAVEN + (rows if n < 5 else "")
+        )
     return folder
 
 
 def rejects(out):
     with (out / "rejects.csv").open(encoding="utf-8", newline="") as file:
-        return [(Path(r["file"]).name, r["row"], r["reason"]) for r in csv.DictReader(file)]
+        return [
+            (Path(r["file"]).name, r["row"], r["reason"]) for r in csv.DictReader(file)
+        ]
 
 
-def test_segment_writes_segments_and_rejects_and_says_what_it_did(herd, tmp_path, capsys):
-    run("segment", herd, "--out", tmp_path / "out", "--collar-s", 0.25, "--channel", "first")
+def test_segment_writes_segments_and_rejects_and_says_what_it_did(
+    herd, tmp_path, capsys
+):
+    run(
+        "segment",
+        herd,
+        "--out",
+        tmp_path / "out",
+        "--collar-s",
+        0.25,
+        "--channel",
+        "first",
+    )
     assert {p.name for p in (tmp_path / "out").iterdir()} == {
         "segments.parquet",
         "rejects.csv",
@@ -68,7 +83,9 @@ def test_segment_writes_segments_and_rejects_and_says_what_it_did(herd, tmp_path
     assert frame.height == 10
     assert frame["collar_s"].unique().to_list() == [0.25]
     assert frame["low_freq_hz"].to_list()[:2] == [10.0, 100.0]
-    assert [(row, reason.split(",")[0]) for _, row, reason in rejects(tmp_path / "out")] == [
+    assert [
+        (row, reason.split(",")[0]) for _, row, reason in rejects(tmp_path / "out")
+    ] == [
         ("3", "shorter than 1 s: 0.5 s"),
         ("4", "7 to 70 s is beyond the end of r0.wav"),
     ]
@@ -91,7 +108,15 @@ def test_segment_writes_segments_and_rejects_and_says_what_it_did(herd, tmp_path
 def test_the_same_input_gives_the_same_bytes_whatever_the_threads(herd, tmp_path):
     kept = []
     for threads in (1, 2, 4):
-        run("segment", herd, "--out", tmp_path / f"{threads}", "--threads", threads, "--quiet")
+        run(
+            "segment",
+            herd,
+            "--out",
+            tmp_path / f"{threads}",
+            "--threads",
+            threads,
+            "--quiet",
+        )
         kept.append(
             [
                 (tmp_path / f"{threads}" / name).read_bytes()
@@ -103,7 +128,15 @@ def test_the_same_input_gives_the_same_bytes_whatever_the_threads(herd, tmp_path
 
 def test_a_segment_table_says_where_its_audio_is(herd, tmp_path, monkeypatch):
     monkeypatch.chdir(herd.parent)
-    run("segment", "herd", "--out", tmp_path / "out", "--quiet", "--no-check", "--no-normalise")
+    run(
+        "segment",
+        "herd",
+        "--out",
+        tmp_path / "out",
+        "--quiet",
+        "--no-check",
+        "--no-normalise",
+    )
     segments, facts = read_segments(tmp_path / "out" / "segments.parquet")
     assert facts["audio"] == str(herd)
     assert segments[0].level_dbfs is None
@@ -134,7 +167,12 @@ def test_evaluate_takes_folds_and_categories_of_a_corpus_it_knows(tmp_path):
     label = ["growl", "roar", "longroar"] * 20
     recording = [f"r{n // 3}" for n in range(60)]
     table = Embeddings(
-        "e", rng.normal(size=(60, 4)), [f"s{n}" for n in range(60)], recording, label, [()] * 60
+        "e",
+        rng.normal(size=(60, 4)),
+        [f"s{n}" for n in range(60)],
+        recording,
+        label,
+        [()] * 60,
     )
     write_table(table, tmp_path / "e.parquet", corpus="ldc2010s05")
     few = [
@@ -153,7 +191,8 @@ def test_evaluate_takes_folds_and_categories_of_a_corpus_it_knows(tmp_path):
     told = json.loads((tmp_path / "out" / "provenance.json").read_text())
     assert (told["folds"]["count"], told["classes"]) == (10, 3)
     assert {
-        r["scoring"] for r in pl.read_csv(tmp_path / "out" / "curve.csv").iter_rows(named=True)
+        r["scoring"]
+        for r in pl.read_csv(tmp_path / "out" / "curve.csv").iter_rows(named=True)
     } == {
         "all",
         "reduced",
@@ -181,12 +220,26 @@ def test_one_recording_says_where_its_folder_is(herd, tmp_path):
     assert (facts["audio"], {s.path for s in segments}) == (str(herd), {"r1.wav"})
 
 
-def test_a_file_of_the_users_by_one_of_our_names_is_never_overwritten(herd, tmp_path, capsys):
+def test_a_file_of_the_users_by_one_of_our_names_is_never_overwritten(
+    herd, tmp_path, capsys
+):
     run("segment", herd, "--out", tmp_path / "out", "--quiet")
     (tmp_path / "out" / "categories.csv").write_text("mine")
-    run("segment", herd, "--corpus", "ldc2010s05", "--out", tmp_path / "out", "--quiet", code=2)
+    run(
+        "segment",
+        herd,
+        "--corpus",
+        "ldc2010s05",
+        "--out",
+        tmp_path / "out",
+        "--quiet",
+        code=2,
+    )
     assert (tmp_path / "out" / "categories.csv").read_text() == "mine"
-    assert "categories.csv exists and was not written by callshot" in capsys.readouterr().err
+    assert (
+        "categories.csv exists and was not written by callshot"
+        in capsys.readouterr().err
+    )
 
 
 def test_names_that_are_no_text_are_told_and_the_rest_goes_on(herd, tmp_path):
@@ -201,10 +254,30 @@ def test_columns_can_be_named_and_a_label_given(tmp_path):
     record(tmp_path / "a.wav", seconds=5)
     (tmp_path / "mine.csv").write_text("clip,von,bis,Art\na,1,3,roar\n")
     names = ["-c", "recording=clip", "-c", "start_s=von", "-c", "end_s=bis"]
-    run("segment", tmp_path, "--out", tmp_path / "out", *names, "-c", "label=Art", "--quiet")
+    run(
+        "segment",
+        tmp_path,
+        "--out",
+        tmp_path / "out",
+        *names,
+        "-c",
+        "label=Art",
+        "--quiet",
+    )
     assert read_segments(tmp_path / "out" / "segments.parquet")[0][0].label == "roar"
-    run("segment", tmp_path, "--out", tmp_path / "all", *names, "--label", "elephant", "--quiet")
-    assert read_segments(tmp_path / "all" / "segments.parquet")[0][0].label == "elephant"
+    run(
+        "segment",
+        tmp_path,
+        "--out",
+        tmp_path / "all",
+        *names,
+        "--label",
+        "elephant",
+        "--quiet",
+    )
+    assert (
+        read_segments(tmp_path / "all" / "segments.parquet")[0][0].label == "elephant"
+    )
 
 
 def test_a_bad_file_among_good_ones_is_left_out_and_told(herd, tmp_path, capsys):
@@ -220,7 +293,9 @@ def test_a_bad_file_among_good_ones_is_left_out_and_told(herd, tmp_path, capsys)
         )
         == 2
     )
-    assert ("r2.Table.1.selections.txt", "") in [(name, row) for name, row, _ in left_out]
+    assert ("r2.Table.1.selections.txt", "") in [
+        (name, row) for name, row, _ in left_out
+    ]
     assert "left out: 1 file" in capsys.readouterr().out
 
 
@@ -240,12 +315,27 @@ def test_inspect_tells_folds_eligible_labels_and_the_next_command(herd, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["segment", "HERD/nothing", "--out", "OUT"], "expected a folder of recordings"),
-        (["segment", "HERD", "--out", "OUT", "--format", "ravn"], "did you mean 'raven'"),
-        (["segment", "HERD", "--out", "OUT", "--corpus", "ldc"], "did you mean ldc2010s05"),
-        (["segment", "HERD", "--out", "OUT", "-c", "label"], "columns: expected NAME=VALUE"),
+        (
+            ["segment", "HERD/nothing", "--out", "OUT"],
+            "expected a folder of recordings",
+        ),
+        (
+            ["segment", "HERD", "--out", "OUT", "--format", "ravn"],
+            "did you mean 'raven'",
+        ),
+        (
+            ["segment", "HERD", "--out", "OUT", "--corpus", "ldc"],
+            "did you mean ldc2010s05",
+        ),
+        (
+            ["segment", "HERD", "--out", "OUT", "-c", "label"],
+            "columns: expected NAME=VALUE",
+        ),
         (["segment", "HERD", "--out", "OUT", "-c", "label=Nothing"], "Nothing"),
-        (["segment", "HERD", "--out", "OUT", "--collar-s", "-1"], "collar: expected 0 to"),
+        (
+            ["segment", "HERD", "--out", "OUT", "--collar-s", "-1"],
+            "collar: expected 0 to",
+        ),
         (["segment", "HERD", "--out", "OUT", "--channel", "left"], "left"),
         (["segment", "HERD", "--out", "HERD/r0.wav"], "r0.wav"),
         (
@@ -255,9 +345,14 @@ def test_inspect_tells_folds_eligible_labels_and_the_next_command(herd, capsys):
         (["inspect", "HERD", "--folds", "1"], "folds: expected 2 or more, got 1"),
     ],
 )
-def test_a_mistake_is_one_line_with_code_2_and_leaves_nothing(herd, tmp_path, capsys, words, said):
+def test_a_mistake_is_one_line_with_code_2_and_leaves_nothing(
+    herd, tmp_path, capsys, words, said
+):
     out = tmp_path / "out"
-    run(*(word.replace("HERD", str(herd)).replace("OUT", str(out)) for word in words), code=2)
+    run(
+        *(word.replace("HERD", str(herd)).replace("OUT", str(out)) for word in words),
+        code=2,
+    )
     *progress, error = capsys.readouterr().err.splitlines()
     assert all(line.endswith("s left") for line in progress)
     assert error.startswith("callshot: ")
@@ -282,7 +377,9 @@ def test_an_interrupted_run_leaves_earlier_segments_as_they_were(tmp_path, stop)
     record(tmp_path / "audio" / "long.flac", seconds=600, rate=48000)
     rows = "".join(f"long.flac,{n / 10},{n / 10 + 30},roar\n" for n in range(5000))
     (tmp_path / "calls.csv").write_text("recording,start_s,end_s,label\n" + rows)
-    (tmp_path / "few.csv").write_text("recording,start_s,end_s,label\nlong.flac,1,3,roar\n")
+    (tmp_path / "few.csv").write_text(
+        "recording,start_s,end_s,label\nlong.flac,1,3,roar\n"
+    )
     run(
         "segment",
         tmp_path / "audio",
@@ -310,9 +407,13 @@ def test_an_interrupted_run_leaves_earlier_segments_as_they_were(tmp_path, stop)
     time.sleep(1.0)
     child.send_signal(stop)
     error = child.communicate(timeout=30)[1]
-    assert child.returncode in ((130, -stop) if stop == signal.SIGINT else (-stop,)), error
+    assert child.returncode in ((130, -stop) if stop == signal.SIGINT else (-stop,)), (
+        error
+    )
     assert {
-        p.name: p.read_bytes() for p in (tmp_path / "out").iterdir() if not p.name.startswith(".")
+        p.name: p.read_bytes()
+        for p in (tmp_path / "out").iterdir()
+        if not p.name.startswith(".")
     } == before
     run(
         "segment",

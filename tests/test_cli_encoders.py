@@ -46,7 +46,14 @@ def home(tmp_path, monkeypatch):
 
 def test_from_segments_to_a_curve(segments, tmp_path, capsys, home):
     for encoder in ("mfcc", "random"):
-        run("embed", segments, "--encoder", encoder, "--out", tmp_path / f"{encoder}.parquet")
+        run(
+            "embed",
+            segments,
+            "--encoder",
+            encoder,
+            "--out",
+            tmp_path / f"{encoder}.parquet",
+        )
     said = capsys.readouterr().out
     assert "12 of 12 segments embedded" in said
     assert "next: callshot evaluate" in said
@@ -59,7 +66,9 @@ def test_from_segments_to_a_curve(segments, tmp_path, capsys, home):
         "--no-figure",
         *FEW,
     )
-    assert pl.read_csv(tmp_path / "out" / "curve.csv")["encoder"].unique().sort().to_list() == [
+    assert pl.read_csv(tmp_path / "out" / "curve.csv")[
+        "encoder"
+    ].unique().sort().to_list() == [
         "mfcc",
         "random",
     ]
@@ -81,7 +90,10 @@ def test_choices_make_other_vectors_and_are_kept_apart(segments, tmp_path, home)
         tmp_path / "b.parquet",
         "-q",
     )
-    sizes = [len(pl.read_parquet(tmp_path / f"{name}.parquet")["embedding"][0]) for name in "ab"]
+    sizes = [
+        len(pl.read_parquet(tmp_path / f"{name}.parquet")["embedding"][0])
+        for name in "ab"
+    ]
     assert sizes == [40, 20]
     assert len(list((home / "store").iterdir())) == 2
 
@@ -99,10 +111,13 @@ def test_the_list_tells_what_is_ready_and_what_is_not(capsys):
     assert "mfcc needs no weights" in capsys.readouterr().out
 
 
-def test_a_users_own_model_has_nothing_to_get_and_is_not_ready_where_there_is_none(capsys, home):
+def test_a_users_own_model_has_nothing_to_get_and_is_not_ready_where_there_is_none(
+    capsys, home
+):
     run("encoders", "get", "onnx:gone.onnx")
     assert (
-        capsys.readouterr().out == "onnx:gone.onnx is a file of your own: there is nothing to get\n"
+        capsys.readouterr().out
+        == "onnx:gone.onnx is a file of your own: there is nothing to get\n"
     )
     given = ("--set", "rate_hz=16000", "--set", "window_s=1", "--set", "dimension=3")
     run("encoders", "show", "onnx:gone.onnx", *given)
@@ -130,7 +145,8 @@ def test_the_frames_inside_the_windows_of_perch_2_are_a_sequence(segments, tmp_p
             "-q",
         )
     windows, spatial = (
-        read_table(tmp_path / f"{sequence}.parquet") for sequence in ("windows", "spatial")
+        read_table(tmp_path / f"{sequence}.parquet")
+        for sequence in ("windows", "spatial")
     )
     assert spatial.encoder == "perch-v2[sequence=spatial]"
     np.testing.assert_allclose(spatial.vectors, windows.vectors, atol=1e-6)
@@ -138,19 +154,24 @@ def test_the_frames_inside_the_windows_of_perch_2_are_a_sequence(segments, tmp_p
         sequences = pl.read_parquet(tmp_path / f"{name}.sequences.parquet")
         assert sequences["frames"].to_list() == [frames] * 12
         found = np.stack(
-            [row.to_numpy().reshape(frames, 1536).mean(axis=0) for row in sequences["sequence"]]
+            [
+                row.to_numpy().reshape(frames, 1536).mean(axis=0)
+                for row in sequences["sequence"]
+            ]
         )
         np.testing.assert_allclose(found, windows.vectors, atol=1e-6)
 
 
-def test_hubert_is_embedded_with_weights_for_torch_exported_once(segments, tmp_path, capsys, home):
+def test_hubert_is_embedded_with_weights_for_torch_exported_once(
+    segments, tmp_path, capsys, home
+):
     reason = "exporting HuBERT needs torch: pip install 'callshot[baselines]'"
     for name in ("torch", "onnxscript"):
         pytest.importorskip(name, reason=reason)
     transformers = pytest.importorskip("transformers", reason=reason)
-    transformers.HubertModel(transformers.HubertConfig(num_hidden_layers=2)).save_pretrained(
-        tmp_path / "drawn"
-    )
+    transformers.HubertModel(
+        transformers.HubertConfig(num_hidden_layers=2)
+    ).save_pretrained(tmp_path / "drawn")
     run(
         "encoders",
         "get",
@@ -174,7 +195,9 @@ def test_hubert_is_embedded_with_weights_for_torch_exported_once(segments, tmp_p
         )
         assert "12 of 12 segments embedded" in capsys.readouterr().out
     assert [path.name for path in home.rglob("*.onnx")] == ["layer-2-1.onnx"]
-    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+    assert (tmp_path / "a.parquet").read_bytes() == (
+        tmp_path / "b.parquet"
+    ).read_bytes()
     table, cut = read_table(tmp_path / "a.parquet"), read_segments(segments)[0]
     model = open_hubert_torch(
         home / "weights" / "hubert-base-l2" / "model.safetensors", 2, device="cpu"
@@ -187,9 +210,18 @@ def test_hubert_is_embedded_with_weights_for_torch_exported_once(segments, tmp_p
     ("words", "said"),
     [
         (["embed", "SEG", "-e", "perch", "-o", "OUT"], "did you mean perch-v"),
-        (["embed", "SEG", "-e", "birdnet-v2.4", "-o", "OUT"], "callshot encoders get birdnet-v2.4"),
-        (["embed", "SEG", "-e", "mfcc", "-o", "OUT.csv"], "a name that ends in .parquet"),
-        (["embed", "SEG", "-e", "mfcc", "--set", "mel", "-o", "OUT"], "set: expected NAME=VALUE"),
+        (
+            ["embed", "SEG", "-e", "birdnet-v2.4", "-o", "OUT"],
+            "callshot encoders get birdnet-v2.4",
+        ),
+        (
+            ["embed", "SEG", "-e", "mfcc", "-o", "OUT.csv"],
+            "a name that ends in .parquet",
+        ),
+        (
+            ["embed", "SEG", "-e", "mfcc", "--set", "mel", "-o", "OUT"],
+            "set: expected NAME=VALUE",
+        ),
         (["embed", "SEG", "-e", "mfcc", "--set", "mel=bark", "-o", "OUT"], "mel"),
         (["embed", "SEG.gone", "-e", "mfcc", "-o", "OUT"], "cannot be read"),
         (
@@ -202,7 +234,10 @@ def test_hubert_is_embedded_with_weights_for_torch_exported_once(segments, tmp_p
             ["encoders", "get", "hubert-base-l2", "--from", "hubert.pt"],
             "hubert.pt: expected one of model.onnx",
         ),
-        (["encoders", "get", "perch-v2", "--torch"], "torch: perch-v2 has no weights for torch"),
+        (
+            ["encoders", "get", "perch-v2", "--torch"],
+            "torch: perch-v2 has no weights for torch",
+        ),
         (
             ["embed", "SEG", "-e", "birdnet-v2.4", "--store", "SEG/x", "-o", "OUT"],
             "cannot store embeddings there (Not a",
@@ -212,7 +247,9 @@ def test_hubert_is_embedded_with_weights_for_torch_exported_once(segments, tmp_p
 def test_a_mistake_is_one_line_with_code_2(segments, tmp_path, capsys, words, said):
     run(
         *(
-            word.replace("SEG", str(segments)).replace("OUT", str(tmp_path / "t.parquet"))
+            word.replace("SEG", str(segments)).replace(
+                "OUT", str(tmp_path / "t.parquet")
+            )
             for word in words
         ),
         code=2,
@@ -230,5 +267,7 @@ def test_the_commands_import_no_framework(tmp_path):
         "heavy = {'onnxruntime', 'onnx', 'torch', 'tensorflow', 'ai_edge_litert', 'numba'}\n"
         "print('IMPORTED', *heavy & set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout.rstrip().endswith("IMPORTED")

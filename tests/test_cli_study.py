@@ -17,7 +17,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_init_and_run_alone_make_a_report(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_init_and_run_alone_make_a_report(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run("init", "recordings")
     assert "study.toml: a study of 18 calls in 6 recordings" in capsys.readouterr().out
     text = (
@@ -25,7 +27,9 @@ def test_init_and_run_alone_make_a_report(folder: Path, capsys: pytest.CaptureFi
         .read_text(encoding="utf-8")
         .replace('shots = "1-40"', 'shots = "1-2"\nbootstraps = 50')
     )
-    Path("study.toml").write_text(text + "\n[report]\nfigures = false\n", encoding="utf-8")
+    Path("study.toml").write_text(
+        text + "\n[report]\nfigures = false\n", encoding="utf-8"
+    )
     run("run")
     said = capsys.readouterr().out
     assert re.search(r"evaluate \S+ mfcc: ", said)
@@ -33,7 +37,9 @@ def test_init_and_run_alone_make_a_report(folder: Path, capsys: pytest.CaptureFi
     trained, same, expected = said.splitlines()[-4:-1]
     assert "logistic regression trained on all labelled data" in trained
     assert same.startswith("With the same examples, logistic regression on mfcc ")
-    assert expected.startswith("With one labelled set of 2 examples per call type, expect mAP")
+    assert expected.startswith(
+        "With one labelled set of 2 examples per call type, expect mAP"
+    )
     assert (folder / "results" / "report.html").exists()
 
 
@@ -71,9 +77,16 @@ def test_status_tells_what_is_done_and_what_is_not(
     (folder / "study.toml").write_text(text.replace("seed = 3", "seed = 4"))
     run("status", "study.toml")
     states = [
-        re.search(r"done|to run|waits", line) for line in capsys.readouterr().out.splitlines()[1:6]
+        re.search(r"done|to run|waits", line)
+        for line in capsys.readouterr().out.splitlines()[1:6]
     ]
-    assert [state and state[0] for state in states] == ["done", "done", "done", "to run", "waits"]
+    assert [state and state[0] for state in states] == [
+        "done",
+        "done",
+        "done",
+        "to run",
+        "waits",
+    ]
 
 
 def test_a_second_run_names_the_steps_that_are_already_done(
@@ -88,10 +101,22 @@ def test_a_second_run_names_the_steps_that_are_already_done(
 @pytest.mark.parametrize(
     ("old", "new", "match"),
     [
-        ('audio = "recordings"', 'audio = "gone"', r"\[corpus.here\] audio: .*gone does not exist"),
+        (
+            'audio = "recordings"',
+            'audio = "gone"',
+            r"\[corpus.here\] audio: .*gone does not exist",
+        ),
         ('name = "mfcc"', 'name = "mfc"', r"did you mean mfcc"),
-        ('name = "mfcc"', 'name = "perch-v2"', r"first: .*callshot encoders get perch-v2"),
-        ("folds = 3", "folds = 7", r"\[corpus.here\]: 6 recordings with calls are too few"),
+        (
+            'name = "mfcc"',
+            'name = "perch-v2"',
+            r"first: .*callshot encoders get perch-v2",
+        ),
+        (
+            "folds = 3",
+            "folds = 7",
+            r"\[corpus.here\]: 6 recordings with calls are too few",
+        ),
     ],
 )
 def test_a_study_that_cannot_work_is_one_line_and_exit_code_2(

@@ -11,7 +11,9 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 def test_the_quickstart_notebook_runs_and_shows_a_plot_and_a_comparison(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nbclient = pytest.importorskip("nbclient", reason="nbclient runs notebooks: pip install it")
+    nbclient = pytest.importorskip(
+        "nbclient", reason="nbclient runs notebooks: pip install it"
+    )
     nbformat = pytest.importorskip("nbformat")
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path / "home"))
     notebook = nbformat.read(EXAMPLES / "quickstart.ipynb", as_version=4)

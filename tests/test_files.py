@@ -34,7 +34,9 @@ from callshot.files import (
     write_atomic,
 )
 
-posix = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such signals or locks")
+posix = pytest.mark.skipif(
+    sys.platform == "win32", reason="Windows has no such signals or locks"
+)
 not_root = pytest.mark.skipif(
     hasattr(os, "geteuid") and os.geteuid() == 0,
     reason="the superuser may write everywhere",
@@ -75,7 +77,9 @@ def dead_pid() -> int:
 # Atomic writes
 
 
-def test_text_and_bytes_are_written_whole_and_nothing_else_stays(tmp_path: Path) -> None:
+def test_text_and_bytes_are_written_whole_and_nothing_else_stays(
+    tmp_path: Path,
+) -> None:
     write_atomic(tmp_path / "a.txt", "ä\nb\n")
     write_atomic(tmp_path / "b.bin", b"\0\1")
     write_atomic(tmp_path / "c.bin", memoryview(b"\2"))
@@ -115,7 +119,9 @@ def test_a_failure_keeps_the_old_file_and_removes_the_temporary_one(
     assert names(tmp_path) == ["a.txt"]
 
 
-def test_a_name_as_long_as_the_file_system_allows_can_be_written(tmp_path: Path) -> None:
+def test_a_name_as_long_as_the_file_system_allows_can_be_written(
+    tmp_path: Path,
+) -> None:
     target = tmp_path / ("é" * 120 + ".parquet")
     write_atomic(target, "x")
     assert target.read_text() == "x"
@@ -130,7 +136,9 @@ def test_a_full_disk_is_one_error_with_a_hint_and_keeps_the_old_file(
     target = tmp_path / "a.txt"
     target.write_text("old")
     monkeypatch.setattr(os, "fsync", full)
-    expected = r"a\.txt: cannot be written \(No space left on device\); free some disk space"
+    expected = (
+        r"a\.txt: cannot be written \(No space left on device\); free some disk space"
+    )
     with pytest.raises(OutputError, match=expected):
         write_atomic(target, "new")
     assert target.read_text() == "old"
@@ -151,9 +159,13 @@ except OutputError as error:
 
 
 @posix
-def test_a_file_that_grows_too_large_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_file_that_grows_too_large_is_an_error_and_leaves_nothing(
+    tmp_path: Path,
+) -> None:
     with child(LIMITED, tmp_path / "a.bin") as process:
-        assert "a.bin: cannot be written (File too large); free some" in read_line(process)
+        assert "a.bin: cannot be written (File too large); free some" in read_line(
+            process
+        )
     assert names(tmp_path) == []
 
 
@@ -176,7 +188,9 @@ def test_an_output_error_inside_the_block_passes_unchanged(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["missing/a.txt", "file/a.txt", "folder"])
-def test_a_place_that_cannot_be_written_is_an_output_error(tmp_path: Path, name: str) -> None:
+def test_a_place_that_cannot_be_written_is_an_output_error(
+    tmp_path: Path, name: str
+) -> None:
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
     with pytest.raises(OutputError, match=f"{name}: cannot be written"):
@@ -202,7 +216,10 @@ def test_the_content_is_on_the_disk_before_the_name(
     monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(target.exists()))
     write_atomic(target, "x")
     assert synced[0] is False
-    assert sys.platform == "win32" or synced == [False, True]  # the file, then its folder
+    assert sys.platform == "win32" or synced == [
+        False,
+        True,
+    ]  # the file, then its folder
 
 
 def test_a_finished_file_replaces_another(tmp_path: Path) -> None:
@@ -300,7 +317,9 @@ def test_a_lock_excludes_another_process_until_that_ends(tmp_path: Path) -> None
             pass
 
 
-def test_a_lock_excludes_another_thread_and_is_free_after_an_error(tmp_path: Path) -> None:
+def test_a_lock_excludes_another_thread_and_is_free_after_an_error(
+    tmp_path: Path,
+) -> None:
     lock = tmp_path / ".lock"
     refused: list[bool] = []
 
@@ -344,7 +363,9 @@ sys.stdin.readline()
 
 
 @posix
-def test_whoever_shares_a_lock_first_is_alone_and_the_others_are_not(tmp_path: Path) -> None:
+def test_whoever_shares_a_lock_first_is_alone_and_the_others_are_not(
+    tmp_path: Path,
+) -> None:
     lock = tmp_path / ".lock"
     calls: list[str] = []
     with child(SHARER, lock) as process:
@@ -368,7 +389,9 @@ def test_a_lock_that_cannot_be_opened_is_not_shared(tmp_path: Path) -> None:
 
 
 @not_root
-def test_a_lock_that_can_only_be_read_is_shared_but_nobody_is_alone(tmp_path: Path) -> None:
+def test_a_lock_that_can_only_be_read_is_shared_but_nobody_is_alone(
+    tmp_path: Path,
+) -> None:
     lock = tmp_path / ".lock"
     lock.touch(0o400)
     calls: list[str] = []
@@ -398,7 +421,8 @@ def test_a_process_of_another_user_is_alive(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("handle", "code", "alive"), [(0, 0, False), (7, 259, True), (7, 0, False), (7, 1, False)]
+    ("handle", "code", "alive"),
+    [(0, 0, False), (7, 259, True), (7, 0, False), (7, 1, False)],
 )
 def test_windows_is_asked_without_sending_a_signal(
     monkeypatch: pytest.MonkeyPatch, handle: int, code: int, alive: bool
@@ -414,7 +438,9 @@ def test_windows_is_asked_without_sending_a_signal(
         GetExitCodeProcess=exit_code,
         CloseHandle=closed.append,
     )
-    monkeypatch.setattr(ctypes, "windll", SimpleNamespace(kernel32=kernel32), raising=False)
+    monkeypatch.setattr(
+        ctypes, "windll", SimpleNamespace(kernel32=kernel32), raising=False
+    )
     monkeypatch.setattr(sys, "platform", "win32")
     monkeypatch.setattr(os, "kill", None)
     assert files.is_process_alive(123) is alive

@@ -67,12 +67,16 @@ def pack(root: Any) -> bytes:
     return bytes(out)
 
 
-def tensor(name: str, shape: list[int], kind: int = 0, buffer: int = 0) -> dict[int, Any]:
+def tensor(
+    name: str, shape: list[int], kind: int = 0, buffer: int = 0
+) -> dict[int, Any]:
     """Return the table of a tensor."""
     return {0: shape, 1: kind, 2: buffer, 3: name}
 
 
-def tiny(graph: dict[int, Any] | None = None, model: dict[int, Any] | None = None) -> bytes:
+def tiny(
+    graph: dict[int, Any] | None = None, model: dict[int, Any] | None = None
+) -> bytes:
     """Make a model: wave → slice of 1024 → its negative, with a signature for the negative.
 
     `graph` and `model` change fields; None removes a field.
@@ -89,7 +93,9 @@ def tiny(graph: dict[int, Any] | None = None, model: dict[int, Any] | None = Non
     buffers = [{}, {0: struct.pack("<2i", 0, 0)}, {0: struct.pack("<2i", 1, 1024)}]
     signature = {0: [{0: "wave", 1: 0}], 1: [{0: "logits", 1: 4}], 2: "serving_default"}
     codes = [{0: SLICE, 2: 1, 3: SLICE}, {0: NEG, 2: 1, 3: NEG}]
-    fields = {0: 3, 1: codes, 2: [graph], 3: "tiny", 4: buffers, 7: [signature]} | (model or {})
+    fields = {0: 3, 1: codes, 2: [graph], 3: "tiny", 4: buffers, 7: [signature]} | (
+        model or {}
+    )
     return pack({slot: child for slot, child in fields.items() if child is not None})
 
 

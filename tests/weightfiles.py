@@ -72,7 +72,9 @@ class Handler(BaseHTTPRequestHandler):
             fault = (416,)
         if isinstance(fault, tuple):
             return self.send_status(*fault)
-        same = not self.server.honest or self.headers.get("If-Range") == self.server.etag
+        same = (
+            not self.server.honest or self.headers.get("If-Range") == self.server.etag
+        )
         start = (
             int(requested.removeprefix("bytes=").rstrip("-"))
             if requested and same and fault != "whole"
@@ -115,7 +117,9 @@ class Handler(BaseHTTPRequestHandler):
 @contextmanager
 def serving() -> Iterator[Server]:
     server = Server()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread = threading.Thread(
+        target=server.serve_forever, kwargs={"poll_interval": 0.01}
+    )
     thread.start()
     try:
         yield server
@@ -131,7 +135,9 @@ def get(weight: Weight, **options: Any) -> Path:
 
 def list_files(folder: Path) -> list[str]:
     """Return the names in a folder, but for locks."""
-    return sorted(path.name for path in folder.iterdir() if not path.name.endswith(".lock"))
+    return sorted(
+        path.name for path in folder.iterdir() if not path.name.endswith(".lock")
+    )
 
 
 CHILD = """
@@ -143,12 +149,22 @@ print(get_weight("test-v1", weight, schemes=("http",)))
 
 
 def child(weight: Weight) -> "subprocess.Popen[str]":
-    command = [sys.executable, "-c", CHILD, weight.source, str(weight.size), str(weight.sha256)]
+    command = [
+        sys.executable,
+        "-c",
+        CHILD,
+        weight.source,
+        str(weight.size),
+        str(weight.sha256),
+    ]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
 def wheel(
-    path: Path, member: str = MEMBER, body: bytes = BODY, mode: int = stat.S_IFREG | 0o644
+    path: Path,
+    member: str = MEMBER,
+    body: bytes = BODY,
+    mode: int = stat.S_IFREG | 0o644,
 ) -> Path:
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as files:
         files.writestr("wheel/__init__.py", "raise SystemExit('never run')")

@@ -291,7 +291,9 @@ def make_protocol(
     return Protocol(shots=numbers, whole_pool=whole_pool, spreads=spreads, **options)
 
 
-def compare(result: Evaluation, baselines: BaselineResults | None = None) -> pl.DataFrame:
+def compare(
+    result: Evaluation, baselines: BaselineResults | None = None
+) -> pl.DataFrame:
     """Compare every pair of encoders on the same draws, and each encoder with baselines.
 
     Parameters
@@ -380,7 +382,9 @@ def train_baselines(
     kinds = (train,) if isinstance(train, str) else tuple(train)
     chosen = BaselineOptions(kinds, **options)
     if chosen.needs_torch or chosen.published:
-        raise OptionError("train: networks read sequences or audio; use callshot baselines")
+        raise OptionError(
+            "train: networks read sequences or audio; use callshot baselines"
+        )
     check_trainable(chosen)
     tables = _tables(X, y, groups)
     protocol = Protocol()
@@ -396,7 +400,9 @@ def train_baselines(
         return results
     per_k = pl.concat([one.values for one in results.per_k]) if results.per_k else None
     values = _reference(against).values
-    crossovers = find_crossovers(values, results.baselines, per_k, against.complete_shots)
+    crossovers = find_crossovers(
+        values, results.baselines, per_k, against.complete_shots
+    )
     return replace(results, crossovers=crossovers)
 
 
@@ -406,7 +412,11 @@ def _check_names(options: Mapping[str, Any], record: type[Any]) -> None:
     for name in options:
         if name not in names:
             nearest = get_close_matches(name, names, 1)
-            hint = f"did you mean {nearest[0]}?" if nearest else f"known: {', '.join(names)}"
+            hint = (
+                f"did you mean {nearest[0]}?"
+                if nearest
+                else f"known: {', '.join(names)}"
+            )
             raise OptionError(f"{name}: unknown option; {hint}")
 
 
@@ -420,7 +430,9 @@ def _check_same_data(tables: Sequence[Embeddings], against: Evaluation) -> None:
     """Check that results come from the same segments and encoders."""
     for name in ("segment", "recording", "label"):
         if getattr(tables[0], name) != getattr(against.segments, name):
-            raise InputError(f"against: column {name} differs; pass the results of the same data")
+            raise InputError(
+                f"against: column {name} differs; pass the results of the same data"
+            )
     if [table.encoder for table in tables] != against.encoders:
         raise InputError(
             f"against: has the encoders {', '.join(against.encoders)}; pass the same tables"
@@ -436,7 +448,9 @@ def _folds(tables: Sequence[Embeddings], folds: Folds | int | None) -> Folds:
     return check_tables(tables, folds)
 
 
-def _tables(X: Data, y: Sequence[str] | None, groups: Sequence[Any] | None) -> Sequence[Embeddings]:
+def _tables(
+    X: Data, y: Sequence[str] | None, groups: Sequence[Any] | None
+) -> Sequence[Embeddings]:
     """Return tables of embeddings, from tables or from arrays."""
     if isinstance(X, Embeddings):
         return [X]

@@ -27,7 +27,9 @@ DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
-def atomic_path(target: Path, *, errors: tuple[type[Exception], ...] = ()) -> Iterator[Path]:
+def atomic_path(
+    target: Path, *, errors: tuple[type[Exception], ...] = ()
+) -> Iterator[Path]:
     """Yield a temporary path to write to, which replaces `target` if the block succeeds.
 
     If the block fails, the temporary file is removed. Its name keeps the suffix of the target,
@@ -58,7 +60,9 @@ def atomic_path(target: Path, *, errors: tuple[type[Exception], ...] = ()) -> It
         hint = ""
         if getattr(error, "errno", None) in DISK_FULL:
             hint = "; free some disk space and run again"
-        raise OutputError(f"{target}: cannot be written ({error_reason(error)}){hint}") from error
+        raise OutputError(
+            f"{target}: cannot be written ({error_reason(error)}){hint}"
+        ) from error
     finally:
         with suppress(OSError):
             temporary.unlink()
@@ -93,7 +97,9 @@ def remove_unfinished(folder: Path, pattern: str = "*") -> None:
 
 def sync_file(path: Path) -> None:
     """Bring the content of a file to the disk."""
-    with path.open("rb+") as stream:  # Windows syncs only files that are open for writing
+    with path.open(
+        "rb+"
+    ) as stream:  # Windows syncs only files that are open for writing
         os.fsync(stream.fileno())
 
 
@@ -143,7 +149,9 @@ def hold_lock(path: Path, *, timeout_s: float = -1.0) -> Iterator[None]:
     except TimeoutError:
         raise
     except OSError as error:
-        raise OutputError(f"{path}: cannot be locked ({error_reason(error)})") from error
+        raise OutputError(
+            f"{path}: cannot be locked ({error_reason(error)})"
+        ) from error
     try:
         yield
     finally:

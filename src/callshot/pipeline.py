@@ -50,7 +50,9 @@ def run(
         With `.differences` between encoders and from baselines, and `.crossovers`.
     """
     if not encoders:
-        raise OptionError("encoders: name at least one; callshot.list_encoders lists them")
+        raise OptionError(
+            "encoders: name at least one; callshot.list_encoders lists them"
+        )
     segments = segment(audio, annotations, **segmentation)
     tables = shared_segments([embed(segments, name, store=store) for name in encoders])
     result = evaluate_tables(tables, protocol or make_protocol())
@@ -64,5 +66,7 @@ def run(
 
 def shared_segments(tables: Sequence[Embeddings]) -> list[Embeddings]:
     """Return the rows of the segments that every encoder could embed."""
-    names = frozenset(tables[0].segment).intersection(*(table.segment for table in tables))
+    names = frozenset(tables[0].segment).intersection(
+        *(table.segment for table in tables)
+    )
     return [table.only(names) for table in tables]

@@ -23,7 +23,9 @@ class Weights(enum.Enum):
 
     num_classes = property(lambda self: 3)
     num_folds = property(lambda self: 2)
-    class_labels = property(lambda self: {0: "not-call", 1: "comment-rumble", 2: "trumpet-blast"})
+    class_labels = property(
+        lambda self: {0: "not-call", 1: "comment-rumble", 2: "trumpet-blast"}
+    )
 
 
 class Network:
@@ -58,9 +60,13 @@ def opened_folds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return folds
 
 
-def test_each_segment_is_scored_by_the_network_of_its_fold(opened_folds: list[int]) -> None:
+def test_each_segment_is_scored_by_the_network_of_its_fold(
+    opened_folds: list[int],
+) -> None:
     fold = np.array([0, 1, -1, 0, 1, 1])
-    scores = score_published(load_aerd(), SIGNALS, fold, ["trumpet-blast", "comment-rumble"])
+    scores = score_published(
+        load_aerd(), SIGNALS, fold, ["trumpet-blast", "comment-rumble"]
+    )
     assert opened_folds == [1, 2]
     assert np.isnan(scores[2]).all()
     query = fold >= 0
@@ -85,7 +91,9 @@ def test_the_error_about_the_missing_package_names_the_command(
 
 
 def test_an_unknown_variant_is_an_error() -> None:
-    with pytest.raises(OptionError, match=r"variant: expected one of EV_CALL, .*, got 'EV'"):
+    with pytest.raises(
+        OptionError, match=r"variant: expected one of EV_CALL, .*, got 'EV'"
+    ):
         load_aerd("EV")
 
 
@@ -93,7 +101,11 @@ def test_an_unknown_variant_is_an_error() -> None:
     ("fold", "name", "message"),
     [
         (np.arange(6) % 2, "roar", "expected outputs among not-call, .*, got 'roar'"),
-        (np.arange(6) % 3, "not-call", "expected the authors' 2 folds, 0 to 1, got 0, 1, 2"),
+        (
+            np.arange(6) % 3,
+            "not-call",
+            "expected the authors' 2 folds, 0 to 1, got 0, 1, 2",
+        ),
         (np.arange(2), "not-call", "fold: expected one for each of 6 rows, got 2"),
     ],
 )

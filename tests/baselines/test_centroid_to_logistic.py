@@ -31,7 +31,9 @@ def corpus(sizes=(30, 20, 10), dimensions=8, *, folds=3, scale=1.0, seed=0):
     vectors = scale * (means[label] + rng.normal(size=(len(label), dimensions)))
     names = [f"type {n}" for n in label]
     segment = [f"s{i:04d}" for i in range(len(label))]
-    return Embeddings("test", vectors, segment, segment, names, [(name,) for name in names], fold)
+    return Embeddings(
+        "test", vectors, segment, segment, names, [(name,) for name in names], fold
+    )
 
 
 @pytest.fixture(scope="module", params=[8, 90], ids=["n > d", "n < d"])
@@ -48,7 +50,9 @@ def test_at_step_0_it_is_the_centroid(table, refined):
     protocol = Protocol(shots=(), whole_pool=True, shared_draws=1, spreads=("shared",))
     golden = evaluate_tables([table], protocol, folds=folds_of(table))
     assert refined.steps[0] == 0
-    for scoring, metric, mean in golden.curve.select("scoring", "metric", "mean").iter_rows():
+    for scoring, metric, mean in golden.curve.select(
+        "scoring", "metric", "mean"
+    ).iter_rows():
         assert refined.values[scoring, metric][0] == pytest.approx(mean, abs=1e-12)
 
 
@@ -72,7 +76,9 @@ def test_rounded_steps_and_the_last_are_reported(refined):
     steps = refined.steps.tolist()
     assert steps[:5] == [0, 1, 2, 5, 10]
     assert all(is_reported(step) for step in steps[:-1])
-    assert all(values.shape == refined.steps.shape for values in refined.values.values())
+    assert all(
+        values.shape == refined.steps.shape for values in refined.values.values()
+    )
     assert refined.gap.shape == (len(steps), 3)
 
 
@@ -93,7 +99,9 @@ def test_the_centroid_in_standardised_columns_scores_as_it_does_outside():
     rows, mean, deviation = standardise(vectors)
     inside = rows @ (layer.weight * deviation).T + (layer.bias + layer.weight @ mean)
     outside = log_odds(layer(vectors))
-    np.testing.assert_allclose(log_odds(inside), outside, atol=1e-6 * np.abs(outside).max())
+    np.testing.assert_allclose(
+        log_odds(inside), outside, atol=1e-6 * np.abs(outside).max()
+    )
     assert (outside.argmax(axis=1) == label).mean() > 0.5
 
 
@@ -170,7 +178,9 @@ def test_progress_adds_up_and_categories_are_scored():
 
 
 def test_a_missing_or_impossible_c_is_an_error():
-    with pytest.raises(OptionError, match="C: expected one for each of 3 splits, got 2"):
+    with pytest.raises(
+        OptionError, match="C: expected one for each of 3 splits, got 2"
+    ):
         refine_centroid(episodes_of(corpus()), (1.0, 1.0))
     with pytest.raises(OptionError, match="C: expected 1e-06 to"):
         refine_centroid(episodes_of(corpus()), (1.0, 1.0, -1.0))

@@ -21,7 +21,13 @@ from callshot.errors import InputError, OutputError
 from callshot.fewshot.episodes import Episodes, plan_episodes
 from callshot.fewshot.folds import check_folds, count_classes
 from callshot.records import Embeddings, FloatArray, IntArray, no_progress
-from networks import Interrupted, folder_content, interrupt_at, read_header, saved_phases
+from networks import (
+    Interrupted,
+    folder_content,
+    interrupt_at,
+    read_header,
+    saved_phases,
+)
 
 torch = pytest.importorskip(
     "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
@@ -64,11 +70,19 @@ def make_dataset() -> tuple[Episodes, IntArray, list[FloatArray]]:
     table = Embeddings("noise", np.zeros((24, 1)), names, names, label, [()] * 24)
     rng = np.random.default_rng(1)
     sequences = [rng.normal(size=(rng.integers(1, 5), 3)) for _ in names]
-    return plan_episodes(table, folds, count_classes(label, folds)), np.arange(24), sequences
+    return (
+        plan_episodes(table, folds, count_classes(label, folds)),
+        np.arange(24),
+        sequences,
+    )
 
 
 def score(
-    folder: Path, cell: str = "gru", progress: Any = no_progress, hidden: int = 4, **options: Any
+    folder: Path,
+    cell: str = "gru",
+    progress: Any = no_progress,
+    hidden: int = 4,
+    **options: Any,
 ) -> tuple[FloatArray, dict[str, Any]]:
     return score_recurrent(
         *make_dataset(),
@@ -123,7 +137,9 @@ def test_more_seeds_keep_the_first_networks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{"cell": "lstm"}, {"hidden": 5}, {"seed": 1}])
-def test_another_option_trains_another_network(options: dict[str, Any], tmp_path: Path) -> None:
+def test_another_option_trains_another_network(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
     score(tmp_path)
     assert score(tmp_path, **options)[1]["trained"] == 2
 
@@ -143,7 +159,9 @@ def test_other_data_or_another_config_trains_another_network(
     if change == "config":
         set_config(monkeypatch.setattr, batch_size=8)
     options = TrainingOptions(folder=tmp_path)
-    _, metadata = score_recurrent(episodes, groups, sequences, hidden=4, options=options)
+    _, metadata = score_recurrent(
+        episodes, groups, sequences, hidden=4, options=options
+    )
     assert metadata["trained"] >= 1
 
 
@@ -189,7 +207,9 @@ def test_a_missing_file_is_trained_again(tmp_path: Path) -> None:
     assert folder_content(tmp_path) == before
 
 
-def test_a_search_is_not_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_is_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     options = TrainingOptions(folder=tmp_path)
     choose_cell(*make_dataset(), hidden=4, options=options)
     assert set(saved_phases(tmp_path).values()) == {"searched"}
@@ -232,7 +252,9 @@ def test_an_interrupted_training_ends_with_the_same_weights(
     expected, _ = score(tmp_path / "whole", cell=cell)
     for _ in range(2):  # one for each fold
         with pytest.raises(Interrupted):
-            score(tmp_path / "cut", cell=cell, progress=interrupt_at(f"{phase}: epoch 1"))
+            score(
+                tmp_path / "cut", cell=cell, progress=interrupt_at(f"{phase}: epoch 1")
+            )
     assert phase in saved_phases(tmp_path / "cut").values()
     scores, _ = score(tmp_path / "cut", cell=cell)
     assert np.array_equal(scores, expected)
@@ -356,7 +378,10 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
         set_config(patch.setattr)
         with pytest.raises(Interrupted):
             score(folder, progress=interrupt_at("fold 1, seed 0, all: epoch 1"))
-    assert saved_phases(folder) == {"fold0-seed0-gru": "finished", "fold1-seed0-gru": "all"}
+    assert saved_phases(folder) == {
+        "fold0-seed0-gru": "finished",
+        "fold1-seed0-gru": "all",
+    }
     return folder
 
 
@@ -397,7 +422,9 @@ def test_a_damaged_file_is_an_error_before_anything_is_trained(
     path = next(folder.glob(f"{fold}*"))
     damage(path)
     forbid_training(monkeypatch)
-    with pytest.raises(InputError, match=f"{message}.*; remove it to train again") as error:
+    with pytest.raises(
+        InputError, match=f"{message}.*; remove it to train again"
+    ) as error:
         function(*make_dataset(), hidden=4, options=TrainingOptions(folder=folder))
     assert str(error.value).startswith(f"{path}: ")
     assert "\n" not in str(error.value)

@@ -65,7 +65,8 @@ def mean_auroc(targets: NDArray[np.bool_], fold: IntArray, scores: FloatArray) -
     for number in range(int(fold.max()) + 1):
         query = fold == number
         values += [
-            roc_auc_score(targets[query, n], scores[query, n]) for n in range(targets.shape[1])
+            roc_auc_score(targets[query, n], scores[query, n])
+            for n in range(targets.shape[1])
         ]
     return float(np.mean(values))
 
@@ -78,13 +79,22 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def configure(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
-    monkeypatch.setattr(frame_classifier, "FrameConfig", partial(FrameConfig, **settings))
+    monkeypatch.setattr(
+        frame_classifier, "FrameConfig", partial(FrameConfig, **settings)
+    )
 
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Train in larger steps, and stop sooner."""
-    configure(monkeypatch, learning_rate=3e-3, batch_size=8, warmup_steps=4, epochs=9, patience=5)
+    configure(
+        monkeypatch,
+        learning_rate=3e-3,
+        batch_size=8,
+        warmup_steps=4,
+        epochs=9,
+        patience=5,
+    )
 
 
 @pytest.fixture
@@ -101,7 +111,9 @@ def rng() -> np.random.Generator:
 # Networks
 
 
-def make_task(frames: list[FloatArray], outputs: int, encoder: AstConfig = SMALL) -> FrameTask:
+def make_task(
+    frames: list[FloatArray], outputs: int, encoder: AstConfig = SMALL
+) -> FrameTask:
     label = np.zeros((len(frames), outputs), np.bool_)
     data = BatchData.load(stack_sequences(frames), label, "cpu")
     return FrameTask(data, FrameConfig(encoder=encoder, outputs=outputs))
@@ -117,17 +129,24 @@ def test_the_number_of_parameters_is_that_of_all_layers(brief: None) -> None:
     assert make_task([np.zeros((16, 128))], 3, AstConfig()).parameters == 693_891
 
 
-def test_every_frame_is_scored_once_however_long_the_segment(rng: np.random.Generator) -> None:
+def test_every_frame_is_scored_once_however_long_the_segment(
+    rng: np.random.Generator,
+) -> None:
     """A slow version scores the windows one by one."""
     lengths = [16, 31, 64 * 16, 65 * 16, 200 * 16 + 7]
     task = make_task([rng.normal(size=(length, 128)) for length in lengths], outputs=3)
     network = task.start(np.arange(5)).network
-    torch.nn.init.normal_(network.head.weight, generator=torch.Generator().manual_seed(1))
+    torch.nn.init.normal_(
+        network.head.weight, generator=torch.Generator().manual_seed(1)
+    )
     expected = []
     for row, length in enumerate(lengths):
         crops = window_crops(np.array(lengths), np.array([row]))
         assert crops.columns.sum() == length // 16
-        assert crops.first.tolist() == (16 * (np.cumsum(crops.columns) - crops.columns)).tolist()
+        assert (
+            crops.first.tolist()
+            == (16 * (np.cumsum(crops.columns) - crops.columns)).tolist()
+        )
         frames = torch.from_numpy(task.data.table.row(row))
         parts = []
         for first, columns in zip(crops.first, crops.columns, strict=True):
@@ -137,7 +156,9 @@ def test_every_frame_is_scored_once_however_long_the_segment(rng: np.random.Gene
     assert np.abs(task.predict(network, np.arange(5)) - expected).max() <= 1e-5
 
 
-def test_log_odds_are_the_mean_of_a_linear_layer_over_mel(rng: np.random.Generator) -> None:
+def test_log_odds_are_the_mean_of_a_linear_layer_over_mel(
+    rng: np.random.Generator,
+) -> None:
     network = make_task([np.zeros((16, 128))], outputs=2).build()
     with torch.no_grad():
         network.encoder.initialize(torch.Generator().manual_seed(1))
@@ -153,7 +174,9 @@ def test_log_odds_are_the_mean_of_a_linear_layer_over_mel(rng: np.random.Generat
         assert (network(frames)[0] - expected).abs().max() <= 1e-5
 
 
-def test_the_loss_weights_both_sides_of_an_output_equally(rng: np.random.Generator) -> None:
+def test_the_loss_weights_both_sides_of_an_output_equally(
+    rng: np.random.Generator,
+) -> None:
     truth = np.array([[True, False], [False, False], [False, True], [False, True]])
     log_odds = rng.normal(size=(4, 3, 2))
     mask = np.array([[True, True, True], [True, False, False]] * 2)
@@ -172,7 +195,9 @@ def test_the_loss_weights_both_sides_of_an_output_equally(rng: np.random.Generat
 # What it learns
 
 
-def test_the_direction_of_a_chirp_is_learnt_where_its_spectrum_is_useless(quick: None) -> None:
+def test_the_direction_of_a_chirp_is_learnt_where_its_spectrum_is_useless(
+    quick: None,
+) -> None:
     signals, targets, fold, groups, names = chirp_dataset()
     scores, metadata = score_end_to_end(signals, targets, fold, groups, names)
     assert mean_auroc(targets, fold, scores) >= 0.95
@@ -186,7 +211,9 @@ def test_segments_may_have_several_labels_or_none(brief: None) -> None:
     targets = np.column_stack([targets, targets.any(axis=1), np.zeros(16, np.bool_)])
     targets[::3] = False
     targets[[0, 1, 4, 5], 3] = True
-    scores, _ = score_end_to_end(signals, targets, fold, groups, [*names, "both", "few"])
+    scores, _ = score_end_to_end(
+        signals, targets, fold, groups, [*names, "both", "few"]
+    )
     assert scores.shape == (16, 4)
     assert np.isfinite(scores).all()
 
@@ -217,7 +244,9 @@ def test_a_tone_that_only_queries_have_does_not_help(quick: None) -> None:
 
     def auroc_with_tone(output: int, folds: list[int]) -> float:
         marked = targets[:, output] & np.isin(fold, folds)
-        signals = [signal + tone * mark for signal, mark in zip(noise, marked, strict=True)]
+        signals = [
+            signal + tone * mark for signal, mark in zip(noise, marked, strict=True)
+        ]
         scores, _ = score_end_to_end(signals, targets, fold, groups, names, epochs=9)
         return float(roc_auc_score(targets[fold == 0, 0], scores[fold == 0, 0]))
 
@@ -226,7 +255,9 @@ def test_a_tone_that_only_queries_have_does_not_help(quick: None) -> None:
     assert abs(auroc_with_tone(0, [0]) + auroc_with_tone(1, [0]) - 1.0) <= 0.4
 
 
-def test_queries_and_their_labels_do_not_change_the_weights(brief: None, tmp_path: Path) -> None:
+def test_queries_and_their_labels_do_not_change_the_weights(
+    brief: None, tmp_path: Path
+) -> None:
     signals, targets, fold, groups, names = chirp_dataset(24)
     options = TrainingOptions(folder=tmp_path / "one")
     score_end_to_end(signals, targets, fold, groups, names, options=options)
@@ -258,7 +289,9 @@ def test_the_common_fold_is_trained_on_and_not_scored(brief: None) -> None:
 def test_the_seed_decides_everything(threads: int, brief: None) -> None:
     dataset = chirp_dataset(16)
     first, _ = score_end_to_end(*dataset, options=TrainingOptions(seeds=2))
-    again, _ = score_end_to_end(*dataset, options=TrainingOptions(seeds=2, threads=threads))
+    again, _ = score_end_to_end(
+        *dataset, options=TrainingOptions(seeds=2, threads=threads)
+    )
     assert np.array_equal(first, again)
     other, _ = score_end_to_end(*dataset, options=TrainingOptions(seeds=2, seed=1))
     assert not np.array_equal(first, other)
@@ -306,10 +339,25 @@ def test_each_signal_is_read_once(brief: None) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "error", "message"),
     [
-        ("names", ["rising"], InputError, "targets: expected .* of 1 outputs, got shape"),
+        (
+            "names",
+            ["rising"],
+            InputError,
+            "targets: expected .* of 1 outputs, got shape",
+        ),
         ("targets", np.ones((16, 2)), InputError, r"got shape \(16, 2\) of float64"),
-        ("groups", np.arange(3), InputError, "groups: expected one for each of 16 rows, got 3"),
-        ("groups", np.zeros(16, np.int64), LeakError, "recording '0' is in folds 0 and 1"),
+        (
+            "groups",
+            np.arange(3),
+            InputError,
+            "groups: expected one for each of 16 rows, got 3",
+        ),
+        (
+            "groups",
+            np.zeros(16, np.int64),
+            LeakError,
+            "recording '0' is in folds 0 and 1",
+        ),
         ("fold", np.zeros(16, np.int64), InputError, "folds must be numbered 0, 1"),
         ("epochs", 0, OptionError, "epochs: expected a whole number from 1, got 0"),
     ],
@@ -327,7 +375,9 @@ def test_a_class_with_one_example_on_a_support_side_is_an_error() -> None:
     signals, targets, fold, groups, names = chirp_dataset(16)
     targets[:, 0] = False
     targets[[0, 2, 4], 0] = True
-    message = r"class 'rising': expected at least 2 examples on the .* of fold 0 .*, got 1"
+    message = (
+        r"class 'rising': expected at least 2 examples on the .* of fold 0 .*, got 1"
+    )
     with pytest.raises(InputError, match=message):
         score_end_to_end(signals, targets, fold, groups, names)
 
@@ -336,7 +386,10 @@ def test_a_class_with_one_example_on_a_support_side_is_an_error() -> None:
     ("signal", "message"),
     [
         (np.zeros(0, np.float32), "got none; leave its segment out"),
-        (np.full(9, np.nan, np.float32), "finite, got NaN, infinity or more than 1,000,000"),
+        (
+            np.full(9, np.nan, np.float32),
+            "finite, got NaN, infinity or more than 1,000,000",
+        ),
         (np.full(9, np.inf, np.float32), "finite, got NaN"),
         (np.zeros((9, 2), np.float32), r"of floats, got \(9, 2\) of float32"),
         (np.zeros(9, np.int16), "of floats, got .* of int16"),

@@ -59,7 +59,10 @@ def check_error(path: Path, message: str) -> None:
             {"cfg": CFG | {"deep_norm": False}, "model": {}},
             "expected BEATs with deep_norm = True, got False",
         ),
-        ({"cfg": {}, "model": {}}, "expected encoder_embed_dim in BEATs' configuration, got none"),
+        (
+            {"cfg": {}, "model": {}},
+            "expected encoder_embed_dim in BEATs' configuration, got none",
+        ),
         ({"cfg": [], "model": {}}, "expected BEATs' configuration by name, got list"),
         ({"cfg": CFG, "model": [1]}, "expected tensors by name, got list"),
     ],
@@ -86,8 +89,12 @@ def test_a_missing_tensor_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", BEATS_SIZES.values())
-@pytest.mark.parametrize("value", ["many", None, math.nan, math.inf, 0, -1, 10**9, True])
-def test_a_size_that_is_no_size_is_an_error(size: str, value: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "value", ["many", None, math.nan, math.inf, 0, -1, 10**9, True]
+)
+def test_a_size_that_is_no_size_is_an_error(
+    size: str, value: Any, tmp_path: Path
+) -> None:
     check_error(save_beats(tmp_path / "beats.pt", {size: value}), size)
 
 
@@ -104,12 +111,16 @@ def test_a_size_that_is_no_size_is_an_error(size: str, value: Any, tmp_path: Pat
         ("encoder_ffn_embed_dim", "a\nb"),
     ],
 )
-def test_a_size_that_makes_no_network_is_an_error(size: str, value: Any, tmp_path: Path) -> None:
+def test_a_size_that_makes_no_network_is_an_error(
+    size: str, value: Any, tmp_path: Path
+) -> None:
     check_error(save_beats(tmp_path / "beats.pt", {size: value}), size)
 
 
 @pytest.mark.parametrize("size", sorted({*BEATS_SIZES.values()} - {"max_distance"}))
-def test_a_size_that_contradicts_the_tensors_is_an_error(size: str, tmp_path: Path) -> None:
+def test_a_size_that_contradicts_the_tensors_is_an_error(
+    size: str, tmp_path: Path
+) -> None:
     path = save_beats(tmp_path / "beats.pt", {size: CFG[size] * 2})
     check_error(path, "expected tensor .* of shape")
 
@@ -118,12 +129,16 @@ def test_a_size_that_contradicts_the_tensors_is_an_error(size: str, tmp_path: Pa
 @pytest.mark.parametrize(
     "value", [torch.ones(2), torch.tensor(2), torch.ones(3, device="meta")], ids=str
 )
-def test_a_tensor_in_the_configuration_is_an_error(name: str, value: Any, tmp_path: Path) -> None:
+def test_a_tensor_in_the_configuration_is_an_error(
+    name: str, value: Any, tmp_path: Path
+) -> None:
     check_error(save_beats(tmp_path / "beats.pt", {name: value}), name)
 
 
 @pytest.mark.parametrize("cfg", ["text", None, math.nan, math.inf, 3])
-def test_a_configuration_that_is_no_mapping_is_an_error(cfg: Any, tmp_path: Path) -> None:
+def test_a_configuration_that_is_no_mapping_is_an_error(
+    cfg: Any, tmp_path: Path
+) -> None:
     torch.save({"cfg": cfg, "model": beats_tensors()}, tmp_path / "beats.pt")
     check_error(tmp_path / "beats.pt", "expected BEATs' configuration by name")
 
@@ -139,14 +154,19 @@ def unusable_tensor(kind: str) -> tuple[Any, str]:
         "meta": (weight.to("meta"), "on meta"),
         "complex": (weight.to(torch.complex64), "of real numbers"),
         "nan": (weight.clone().fill_(math.nan), "of finite numbers"),
-        "infinite": (weight.clone().index_fill_(0, rows, -math.inf), "of finite numbers"),
+        "infinite": (
+            weight.clone().index_fill_(0, rows, -math.inf),
+            "of finite numbers",
+        ),
         "too large": (weight.double() * 1e300, "of finite numbers"),
         "no axis": (torch.tensor(1.0), r"of shape \(40, 24\), got \(\)"),
         "other shape": (torch.zeros(8, 8), r"of shape \(40, 24\), got \(8, 8\)"),
     }[kind]
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")  # of torch
+@pytest.mark.filterwarnings(
+    "ignore::UserWarning", "ignore::DeprecationWarning"
+)  # of torch
 @pytest.mark.parametrize(
     "kind",
     [
@@ -179,7 +199,9 @@ def test_an_unexpected_problem_is_an_error_of_one_line(
 
 
 def test_parameters_are_read_like_tensors(tmp_path: Path) -> None:
-    parameters = {name: torch.nn.Parameter(tensor) for name, tensor in beats_tensors().items()}
+    parameters = {
+        name: torch.nn.Parameter(tensor) for name, tensor in beats_tensors().items()
+    }
     torch.save({"cfg": CFG, "model": parameters}, tmp_path / "parameters.pt")
     weights = read_pretrained(tmp_path / "parameters.pt").weights
     expected = read_pretrained(save_beats(tmp_path / "beats.pt")).weights
@@ -188,7 +210,9 @@ def test_parameters_are_read_like_tensors(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
-    check_error(tmp_path / "none.pt", "expected a checkpoint of AST or BEATs, found no file")
+    check_error(
+        tmp_path / "none.pt", "expected a checkpoint of AST or BEATs, found no file"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -206,7 +230,11 @@ INNER = "encoder.layer.0.intermediate.dense.weight"
 @pytest.mark.parametrize(
     ("name", "shape", "message"),
     [
-        (POSITION, (1, 146, 128), "expected 1212 or 850 or 657 or 512 positions .*, got 144"),
+        (
+            POSITION,
+            (1, 146, 128),
+            "expected 1212 or 850 or 657 or 512 positions .*, got 144",
+        ),
         (POSITION, (1, 1, 128), "expected 1212 or .* positions .*, got 0"),
         (POSITION, (1, 514, 64), r"of shape \(1, any, 128\), got \(1, 514, 64\)"),
         (POSITION, (2, 514, 128), r"of shape \(1, any, 128\), got \(2, 514, 128\)"),

@@ -46,7 +46,9 @@ def make_small(set_attribute: Any, **settings: Any) -> None:
     torch.set_num_threads(1)
     encoder = AstConfig(width=16, layers=1, heads=2, inner=16)
     set_attribute(frame_classifier, "DEFAULT_ENCODER", encoder)
-    set_attribute(frame_classifier, "FrameConfig", partial(FrameConfig, epochs=3, **settings))
+    set_attribute(
+        frame_classifier, "FrameConfig", partial(FrameConfig, epochs=3, **settings)
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +96,9 @@ def test_a_rerun_trains_nothing_and_writes_nothing(
 
 
 @pytest.mark.parametrize("options", [{"seed": 1}, {"epochs": 2}])
-def test_another_option_trains_another_network(options: dict[str, Any], tmp_path: Path) -> None:
+def test_another_option_trains_another_network(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
     score(tmp_path)
     assert score(tmp_path, **options)[1]["trained"] == 2
 
@@ -116,7 +120,9 @@ def test_another_torch_device_or_format_trains_another_network(
 
 
 @pytest.mark.parametrize("phase", ["search", "all"])
-def test_an_interrupted_training_ends_with_the_same_weights(phase: str, tmp_path: Path) -> None:
+def test_an_interrupted_training_ends_with_the_same_weights(
+    phase: str, tmp_path: Path
+) -> None:
     expected, _ = score(tmp_path / "whole")
     for _ in range(2):  # one for each fold
         with pytest.raises(Interrupted):
@@ -135,7 +141,10 @@ def test_a_killed_process_loses_at_most_one_epoch(tmp_path: Path) -> None:
     command = [sys.executable, "-c", CHILD, str(cut), moment]
     child = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, check=False)
     assert child.returncode == -signal.SIGKILL
-    assert saved_phases(cut) == {"fold0-seed0-aerd": "finished", "fold1-seed0-aerd": "search"}
+    assert saved_phases(cut) == {
+        "fold0-seed0-aerd": "finished",
+        "fold1-seed0-aerd": "search",
+    }
     messages: list[str] = []
     score(cut, progress=lambda share, what: messages.append(what))
     epochs = [message for message in messages if "epoch" in message]

@@ -39,7 +39,9 @@ def corpus(seed, *, separation=1.0, dimensions=8):
 def table_of(vectors, label, fold):
     names = [f"type {n}" for n in label]
     segment = [f"s{i:04d}" for i in range(len(label))]
-    return Embeddings("test", vectors, segment, segment, names, [(name,) for name in names], fold)
+    return Embeddings(
+        "test", vectors, segment, segment, names, [(name,) for name in names], fold
+    )
 
 
 def class_numbers(table):
@@ -48,7 +50,9 @@ def class_numbers(table):
 
 def one_split(episodes, fold):
     """Return episodes in which one fold has the queries and all others are support."""
-    return dataclasses.replace(episodes, fold=np.where(episodes.fold == fold, 0, -1), folds=1)
+    return dataclasses.replace(
+        episodes, fold=np.where(episodes.fold == fold, 0, -1), folds=1
+    )
 
 
 def logistic_with_chosen_c(table, fold):
@@ -62,7 +66,9 @@ def logistic(table, fold, c=1.0):
 
 
 def logistic_per_k(table, fold):
-    _, sums = sweep_logistic(one_split(episodes_of(table), fold), PROTOCOL, draws=4, threads=1)
+    _, sums = sweep_logistic(
+        one_split(episodes_of(table), fold), PROTOCOL, draws=4, threads=1
+    )
     return [values.mean(axis=1) for values in sums.values.values()]
 
 
@@ -74,7 +80,9 @@ def centroid_to_logistic(table, fold):
 def untrained(name, spread):
     def run(table, fold):
         episodes = one_split(episodes_of(table), fold)
-        with open_engine(episodes, PROTOCOL, 1, 2**30, classifier=CLASSIFIERS[name]) as engine:
+        with open_engine(
+            episodes, PROTOCOL, 1, 2**30, classifier=CLASSIFIERS[name]
+        ) as engine:
             _, sums = sweep(engine, spread)
         return [values.mean(axis=1) for values in sums.values.values()]
 
@@ -92,7 +100,9 @@ for _name in CLASSIFIERS:
     RUNS[f"{_name}, per-query"] = untrained(_name, "per-query")
 EVERY = pytest.mark.parametrize("run", RUNS.values(), ids=RUNS)
 # A longer query has another cosine.
-RUNS_ON_LENGTHS = [run for name, run in RUNS.items() if name.startswith(("cosine", "cl2n"))]
+RUNS_ON_LENGTHS = [
+    run for name, run in RUNS.items() if name.startswith(("cosine", "cl2n"))
+]
 
 
 def permuted(table, fold, seed):
@@ -119,7 +129,9 @@ def test_labels_permuted_on_the_support_side_score_chance(run):
             scores.append([np.mean(values) for values in values_by_metric])
     chance = [float(chance_average_precision(EACH, CLASSES * EACH)), 0.5, 1 / CLASSES]
     np.testing.assert_allclose(np.mean(scores, axis=0), chance, atol=0.08)
-    assert (np.mean(honest, axis=0) > np.add(chance, 0.16)).all()  # the task can be learnt
+    assert (
+        np.mean(honest, axis=0) > np.add(chance, 0.16)
+    ).all()  # the task can be learnt
 
 
 def with_leak(table, fold, number):

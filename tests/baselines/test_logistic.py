@@ -93,10 +93,14 @@ def test_c_comes_from_the_grid_and_suits_the_task():
     assert max(c_values) < C_GRID[-1]  # thirty noisy columns need a penalty
 
 
-def test_the_search_for_c_ends_at_a_clearly_worse_ranking_and_takes_the_best_before(monkeypatch):
+def test_the_search_for_c_ends_at_a_clearly_worse_ranking_and_takes_the_best_before(
+    monkeypatch,
+):
     episodes, _ = gaussian()
     measured = []
-    auroc = dict(zip(C_GRID, [0.6, 0.7, 0.7, 0.695, 0.8, 0.795, 0.789, 0.9], strict=False))
+    auroc = dict(
+        zip(C_GRID, [0.6, 0.7, 0.7, 0.695, 0.8, 0.795, 0.789, 0.9], strict=False)
+    )
 
     def measure_c(_, c):
         measured.append(c)
@@ -149,7 +153,9 @@ def test_progress_adds_up_to_one():
 
 @pytest.mark.parametrize("sizes", [(2, 2), (2, 40, 300), (2, 2, 2, 2)])
 @pytest.mark.parametrize("dimensions", [1, 3, 50])
-def test_a_single_exemplar_in_a_split_and_classes_of_any_size_are_trained_on(sizes, dimensions):
+def test_a_single_exemplar_in_a_split_and_classes_of_any_size_are_trained_on(
+    sizes, dimensions
+):
     episodes, groups = gaussian(sizes, dimensions, folds=2, common=0)
     scores, c_values = score_logistic(episodes, groups)
     assert c_values == (DEFAULT_C,) * 2  # two folds leave no inner folds
@@ -161,7 +167,9 @@ def test_equal_rows_and_constant_columns_are_trained_on_and_equal_queries_tie():
     vectors = episodes.vectors.copy()
     vectors[:, 3:6] = 5.0
     vectors[1::2] = vectors[0:-1:2]
-    scores, _ = score_logistic(dataclasses.replace(episodes, vectors=vectors), groups, c=1.0)
+    scores, _ = score_logistic(
+        dataclasses.replace(episodes, vectors=vectors), groups, c=1.0
+    )
     for fold in range(5):
         rows = np.flatnonzero(episodes.fold == fold)
         for i in rows:
@@ -187,7 +195,9 @@ def test_inner_folds_hold_every_class_no_query_and_no_recording_twice(folds, num
 
 
 def test_many_rows_are_standardised_as_by_scikit_learn():
-    vectors = np.random.default_rng(0).normal(size=(50, 7)) * [1, 2, 3, 4, 5, 6, 0.9] + 100.0
+    vectors = (
+        np.random.default_rng(0).normal(size=(50, 7)) * [1, 2, 3, 4, 5, 6, 0.9] + 100.0
+    )
     golden = StandardScaler().fit(vectors)
     rows, mean, deviation = standardise(vectors)
     np.testing.assert_allclose(rows, golden.transform(vectors), rtol=1e-9, atol=1e-12)
@@ -238,8 +248,14 @@ def permuted_scores(episodes, seed):
 
 def test_labels_permuted_on_the_support_side_score_chance():
     episodes, groups = gaussian((60, 60, 60), dimensions=10, separation=3.0, common=0)
-    permuted = [measure(episodes, permuted_scores(episodes, seed)) for seed in range(40)]
-    chance = {"auroc": 0.5, "map": float(chance_average_precision(12, 36)), "accuracy": 1 / 3}
+    permuted = [
+        measure(episodes, permuted_scores(episodes, seed)) for seed in range(40)
+    ]
+    chance = {
+        "auroc": 0.5,
+        "map": float(chance_average_precision(12, 36)),
+        "accuracy": 1 / 3,
+    }
     for metric, level in chance.items():
         mean = np.mean([values["all", metric] for values in permuted])
         assert mean == pytest.approx(level, abs=0.05)
@@ -274,7 +290,9 @@ def test_no_model_depends_on_the_vectors_of_its_queries():
     for fold in range(5):
         rows = np.flatnonzero(episodes.fold == fold)
         vectors = episodes.vectors.copy()
-        vectors[rows[1:]] = np.random.default_rng(0).normal(size=(len(rows) - 1, 6)) * 1000.0
+        vectors[rows[1:]] = (
+            np.random.default_rng(0).normal(size=(len(rows) - 1, 6)) * 1000.0
+        )
         others = dataclasses.replace(episodes, vectors=vectors)
         assert choose_c(others, fold) == c_values[fold]
         again, _ = score_logistic(others, groups, c=c_values[fold])

@@ -33,7 +33,9 @@ def corpus(sizes=(12, 8, 5), dimensions=4, *, separation=1.0, folds=3, seed=0):
     vectors = means[label] + rng.normal(size=(len(label), dimensions))
     names = [f"type {n:02d}" for n in label]
     segment = [f"s{i:04d}" for i in rng.permutation(len(label))]
-    return Embeddings("test", vectors, segment, segment, names, [(name,) for name in names], fold)
+    return Embeddings(
+        "test", vectors, segment, segment, names, [(name,) for name in names], fold
+    )
 
 
 def column_moments(rows):
@@ -82,7 +84,9 @@ def slow_values(episodes, protocol, spread, k):
                 if spread == "per-query":
                     draw = literal.pick_draw(protocol.seed, key, b, protocol.draws)
                 sample.append(scores(query, draw))
-            values[b, fold] = reference.measure(np.array(sample), episodes.relevant[queries])
+            values[b, fold] = reference.measure(
+                np.array(sample), episodes.relevant[queries]
+            )
     return values.mean(axis=1)
 
 
@@ -92,7 +96,9 @@ def check_values(sums, shot, golden):
 
 
 @pytest.mark.parametrize("sampler", ["distinct", "replacement"])
-@pytest.mark.parametrize("dimensions", [4, 30], ids=["by weights from k = 2 on", "in the span"])
+@pytest.mark.parametrize(
+    "dimensions", [4, 30], ids=["by weights from k = 2 on", "in the span"]
+)
 def test_every_value_is_that_of_a_loop_over_scikit_learn(dimensions, sampler):
     episodes = episodes_of(corpus(dimensions=dimensions))
     protocol = Protocol(shots=(1, 2, 6), shared_draws=2, sampler=sampler)
@@ -111,7 +117,9 @@ def test_every_fit_is_within_a_millionth_of_the_optimum(c, dimensions):
     episodes = episodes_of(dataclasses.replace(table, vectors=table.vectors * units))
     shots = np.array([1, 2, 4, 8, 16])
     rows, sizes = shared_rows(episodes, 0, 0, shots, SHOTS)
-    weights, biases = fit_nested(episodes.vectors[rows], episodes.label[rows], sizes, 4, c)
+    weights, biases = fit_nested(
+        episodes.vectors[rows], episodes.label[rows], sizes, 4, c
+    )
     for size, weight, bias in zip(sizes, weights, biases, strict=True):
         vectors = episodes.vectors[rows[:size]]
         label = episodes.label[rows[:size]]
@@ -132,7 +140,9 @@ def test_the_draws_are_those_of_the_shared_spread_and_each_begins_with_the_one_b
         for k, size in zip(shots, sizes, strict=True):
             golden = set()
             for n in range(3):
-                golden.update(reference.draw_support(episodes, SHOTS, "shared", query, 2, n, k))
+                golden.update(
+                    reference.draw_support(episodes, SHOTS, "shared", query, 2, n, k)
+                )
             assert set(rows[:size].tolist()) == golden
             assert size == len(golden)
 
@@ -144,13 +154,17 @@ def test_shots_all_is_logistic_regression_on_the_whole_support_side():
     golden = measure(episodes, score_logistic(episodes, np.arange(25), c=DEFAULT_C)[0])
     assert k.tolist() == [2, 9]
     for key in KEYS:
-        assert set(sums.values[key][1]) == {golden[key]}  # to the last digit, in every draw
+        assert set(sums.values[key][1]) == {
+            golden[key]
+        }  # to the last digit, in every draw
 
 
 def test_a_longer_sweep_more_draws_and_threads_change_nothing():
     episodes = episodes_of(corpus((12, 8, 5), 30, separation=0.3))
     _, short = sweep_logistic(episodes, Protocol(shots=(1, 2, 3)), draws=3, threads=1)
-    _, long = sweep_logistic(episodes, Protocol(shots=(1, 2, 3, 7, 40)), draws=5, threads=2)
+    _, long = sweep_logistic(
+        episodes, Protocol(shots=(1, 2, 3, 7, 40)), draws=5, threads=2
+    )
     for key in KEYS:
         assert short.values[key].tobytes() == long.values[key][:3, :3].tobytes()
     _, other = sweep_logistic(episodes, Protocol(shots=(1, 2, 3), seed=1), draws=3)
@@ -200,7 +214,9 @@ def test_one_exemplar_constant_columns_and_equal_rows_are_trained_on():
     vectors = np.array(table.vectors)
     vectors[:, 1:3] = 7.0
     vectors[3:6] = vectors[3]
-    _, sums = sweep_logistic(episodes_of(dataclasses.replace(table, vectors=vectors)), SHOTS)
+    _, sums = sweep_logistic(
+        episodes_of(dataclasses.replace(table, vectors=vectors)), SHOTS
+    )
     assert all(np.isfinite(sums.values[key]).all() for key in KEYS)
 
 
@@ -228,7 +244,9 @@ def test_a_c_out_of_range_is_an_error(c):
 
 
 @pytest.mark.parametrize("sampler", ["distinct", "replacement"])
-def test_with_draws_for_every_query_each_value_is_that_of_a_loop_over_scikit_learn(sampler):
+def test_with_draws_for_every_query_each_value_is_that_of_a_loop_over_scikit_learn(
+    sampler,
+):
     episodes = episodes_of(corpus((9, 6, 5), 4))
     protocol = Protocol(shots=(1, 3), draws=3, bootstraps=7, sampler=sampler)
     k, sums = sweep_logistic(episodes, protocol, "per-query", c=1.0)

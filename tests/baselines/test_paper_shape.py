@@ -35,7 +35,9 @@ SHOTS = {
 DRAWS = {"elephant-voices": 50, "ldc": 12}
 SIMULATED = {"elephant-voices": (1, 5, 7, 9, 40), "ldc": (1, 7, 9, 11, 31)}
 SAMPLES = {"elephant-voices": 60, "ldc": 20}
-LARGEST_ERROR = 2  # shots between the crossover of one corpus and that of the construction
+LARGEST_ERROR = (
+    2  # shots between the crossover of one corpus and that of the construction
+)
 EVERY = pytest.mark.parametrize("corpus", list(SHOTS))
 
 
@@ -92,7 +94,9 @@ def naive_logistic(rows, label, queries):
     mean = rows.mean(axis=0)
     deviation = rows.std(axis=0)
     deviation = np.maximum(deviation, np.median(deviation) / np.sqrt(len(rows)))
-    model = LogisticRegression(C=DEFAULT_C, max_iter=1000).fit((rows - mean) / deviation, label)
+    model = LogisticRegression(C=DEFAULT_C, max_iter=1000).fit(
+        (rows - mean) / deviation, label
+    )
     return model.decision_function((queries - mean) / deviation)
 
 
@@ -178,7 +182,9 @@ def test_with_the_counts_of_ldc_every_k_is_complete():
 @EVERY
 def test_the_report_states_the_crossover_that_the_construction_implies(corpus):
     """The sentence, the table of crossovers and the simulation have the same k."""
-    protocol = Protocol(shots=SHOTS[corpus], draws=2, bootstraps=20, shared_draws=DRAWS[corpus])
+    protocol = Protocol(
+        shots=SHOTS[corpus], draws=2, bootstraps=20, shared_draws=DRAWS[corpus]
+    )
     results = make_trained_results([unequal(corpus)], protocol=protocol, classifiers=())
     crossovers = results.evaluation.crossovers.filter(metric="map", spread="shared")
     (k_mean,) = crossovers.filter(labels="k")["k_mean"]

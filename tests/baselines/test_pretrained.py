@@ -94,11 +94,14 @@ def beats_tensors(seed: int = 1) -> dict[str, Any]:
             shapes[f"{layer}{name}.bias"] = (width,)
     generator = torch.Generator().manual_seed(seed)
     tensors = {
-        name: 0.3 * torch.randn(shape, generator=generator) for name, shape in shapes.items()
+        name: 0.3 * torch.randn(shape, generator=generator)
+        for name, shape in shapes.items()
     }
     shared = torch.randn(16, heads, generator=generator)
     for number in range(2):
-        tensors[f"encoder.layers.{number}.self_attn.relative_attention_bias.weight"] = shared
+        tensors[f"encoder.layers.{number}.self_attn.relative_attention_bias.weight"] = (
+            shared
+        )
     return tensors
 
 
@@ -114,7 +117,9 @@ def encode(path: Path, frames: Any, mask: Any = None) -> Any:
     pretrained = read_pretrained(path)
     encoder = pretrained.encoder.build()
     encoder.load_state_dict(pretrained.weights)
-    patches = frames.unflatten(1, (-1, 16)).unflatten(-1, (8, 16)).transpose(2, 3).flatten(-2)
+    patches = (
+        frames.unflatten(1, (-1, 16)).unflatten(-1, (8, 16)).transpose(2, 3).flatten(-2)
+    )
     with torch.no_grad():
         return encoder(patches, mask)
 
@@ -125,7 +130,8 @@ def encode(path: Path, frames: Any, mask: Any = None) -> Any:
 def save_hugging_face(folder: Path, stride: int = 16) -> Any:
     """Save a small random AST with transformers, and return its encoder."""
     transformers = pytest.importorskip(
-        "transformers", reason="transformers is not installed: pip install 'callshot[baselines]'"
+        "transformers",
+        reason="transformers is not installed: pip install 'callshot[baselines]'",
     )
     config = transformers.ASTConfig(
         hidden_size=128,
@@ -170,7 +176,10 @@ def rename_to_original(tensors: dict[str, Any]) -> dict[str, Any]:
     for number in range(2):
         attention = f"{HUGGING_FACE}encoder.layer.{number}.attention.attention."
         for kind in ("weight", "bias"):
-            parts = [tensors[f"{attention}{name}.{kind}"] for name in ("query", "key", "value")]
+            parts = [
+                tensors[f"{attention}{name}.{kind}"]
+                for name in ("query", "key", "value")
+            ]
             renamed[f"module.v.blocks.{number}.attn.qkv.{kind}"] = torch.cat(parts)
     renamed["module.mlp_head.1.bias"] = torch.zeros(527)
     renamed["module.v.head.bias"] = torch.zeros(1000)
@@ -183,7 +192,9 @@ def test_ast_equals_that_of_transformers(tmp_path: Path) -> None:
     with torch.no_grad():
         tokens = network(frames).last_hidden_state[:, 2:]
     expected = tokens.unflatten(1, (8, 64)).transpose(1, 2)
-    assert (encode(tmp_path / "model.safetensors", frames) - expected).abs().max() <= 1e-5
+    assert (
+        encode(tmp_path / "model.safetensors", frames) - expected
+    ).abs().max() <= 1e-5
 
 
 def test_both_checkpoints_of_ast_give_the_same_network(tmp_path: Path) -> None:
@@ -254,14 +265,19 @@ def literal_beats(tensors: dict[str, Any], frames: NDArray[Any]) -> NDArray[Any]
             gates = linear(query[head], f"{layer}self_attn.grep_linear")
             first = expit(gates[:4].sum())
             second = expit(gates[4:].sum())
-            gate = first * (second * tensors[f"{layer}self_attn.grep_a"][0, h, 0, 0] - 1) + 2
+            gate = (
+                first * (second * tensors[f"{layer}self_attn.grep_a"][0, h, 0, 0] - 1)
+                + 2
+            )
             logits = []
             for j, key in enumerate(keys):
                 product = query[head] @ key[head] / math.sqrt(8)
                 logits.append(product + gate * bias[literal_bucket(j - i), h])
             share = np.exp(np.array(logits) - max(logits))
             share /= share.sum()
-            heads.append(sum(s * value[head] for s, value in zip(share, values, strict=True)))
+            heads.append(
+                sum(s * value[head] for s, value in zip(share, values, strict=True))
+            )
         return linear(np.concatenate(heads), f"{layer}self_attn.out_proj")
 
     kernel = tensors["patch_embedding.weight"][:, 0]
@@ -280,7 +296,9 @@ def literal_beats(tensors: dict[str, Any], frames: NDArray[Any]) -> NDArray[Any]
         for k, channel in np.ndindex(6, 24):
             if 0 <= i + k - 3 < len(x):
                 group = channel // 6 * 6
-                mixed[channel] += weight[channel, :, k] @ x[i + k - 3][group : group + 6]
+                mixed[channel] += (
+                    weight[channel, :, k] @ x[i + k - 3][group : group + 6]
+                )
         positioned.append(norm(x[i] + gelu(mixed), tensors, "encoder.layer_norm"))
 
     x = positioned
@@ -299,7 +317,9 @@ def literal_beats(tensors: dict[str, Any], frames: NDArray[Any]) -> NDArray[Any]
 
 def test_beats_equals_a_slow_transcription(tmp_path: Path) -> None:
     frames = np.random.default_rng(3).normal(size=(3 * 16, 128))
-    tensors = {name: tensor.double().numpy() for name, tensor in beats_tensors().items()}
+    tensors = {
+        name: tensor.double().numpy() for name, tensor in beats_tensors().items()
+    }
     expected = literal_beats(tensors, frames)
     path = save_beats(tmp_path / "beats.pt")
     tokens = encode(path, torch.from_numpy(frames.astype(np.float32))[None])
@@ -308,7 +328,8 @@ def test_beats_equals_a_slow_transcription(tmp_path: Path) -> None:
 
 def test_buckets_equal_those_of_transformers() -> None:
     wavlm = pytest.importorskip(
-        "transformers.models.wavlm.modeling_wavlm", reason="transformers is not installed"
+        "transformers.models.wavlm.modeling_wavlm",
+        reason="transformers is not installed",
     )
     attention = wavlm.WavLMAttention(16, 2, num_buckets=320, max_distance=800)
     with torch.no_grad():
@@ -326,7 +347,9 @@ def test_masked_columns_change_nothing(tmp_path: Path) -> None:
     assert (together[1, :4] - encode(path, frames[1:, :64])[0]).abs().max() <= 1e-5
 
 
-@pytest.mark.filterwarnings("ignore:mkldnn_matmul failed:UserWarning")  # CPUs without bfloat16
+@pytest.mark.filterwarnings(
+    "ignore:mkldnn_matmul failed:UserWarning"
+)  # CPUs without bfloat16
 @pytest.mark.parametrize(
     "config",
     [AstConfig(width=32, layers=2, heads=2, inner=64, special_tokens=2), SMALL_BEATS],

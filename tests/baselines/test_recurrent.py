@@ -64,7 +64,10 @@ def order_dataset(pairs: int = 40, common: int = 0) -> Dataset:
     recording = np.arange(pairs)
     fold = np.where(recording < pairs - common, recording % 2, -1)
     return make_dataset(
-        ["rising", "falling"] * pairs, np.repeat(recording, 2), np.repeat(fold, 2), sequences
+        ["rising", "falling"] * pairs,
+        np.repeat(recording, 2),
+        np.repeat(fold, 2),
+        sequences,
     )
 
 
@@ -85,14 +88,18 @@ def score_means(episodes: Episodes) -> FloatArray:
     scores = np.full(episodes.relevant.shape, np.nan)
     for fold in range(episodes.folds):
         query = episodes.fold == fold
-        model = LogisticRegression().fit(episodes.vectors[~query], episodes.label[~query])
+        model = LogisticRegression().fit(
+            episodes.vectors[~query], episodes.label[~query]
+        )
         scores[query] = model.predict_log_proba(episodes.vectors[query])
     return scores
 
 
 def make_task(cell: str, sequences: list[Any], **sizes: int) -> RecurrentTask:
     """Make the task of a network for sequences with one dimension count."""
-    data = BatchData.load(stack_sequences(sequences), np.zeros(len(sequences), np.int64), "cpu")
+    data = BatchData.load(
+        stack_sequences(sequences), np.zeros(len(sequences), np.int64), "cpu"
+    )
     dimension = sequences[0].shape[1]
     return RecurrentTask(data, RecurrentConfig(cell=cell, dimension=dimension, **sizes))
 
@@ -140,7 +147,8 @@ def test_networks_have_between_10_000_and_100_000_parameters(
 
 
 @pytest.mark.parametrize(
-    ("dimension", "width"), [(40, 40), (64, 64), (768, 64), (1024, 48), (1280, 39), (1536, 32)]
+    ("dimension", "width"),
+    [(40, 40), (64, 64), (768, 64), (1024, 48), (1280, 39), (1536, 32)],
 )
 def test_wide_input_is_projected(dimension: int, width: int) -> None:
     config = RecurrentConfig(cell="gru", dimension=dimension, classes=12, hidden=64)
@@ -178,14 +186,21 @@ def literal_network(
 
 @pytest.mark.parametrize("cell", CELLS)
 @pytest.mark.parametrize("dimension", [3, 80])
-def test_log_probabilities_equal_those_of_a_literal_network(cell: str, dimension: int) -> None:
+def test_log_probabilities_equal_those_of_a_literal_network(
+    cell: str, dimension: int
+) -> None:
     rng = np.random.default_rng(2)
-    sequences = [rng.normal(5.0, 3.0, (length, dimension)) for length in (1, 7, 3, 7, 2)]
+    sequences = [
+        rng.normal(5.0, 3.0, (length, dimension)) for length in (1, 7, 3, 7, 2)
+    ]
     task = make_task(cell, sequences, classes=4, hidden=8)
     network = task.start(np.arange(3)).network
-    weight = {name: tensor.double().numpy() for name, tensor in network.state_dict().items()}
+    weight = {
+        name: tensor.double().numpy() for name, tensor in network.state_dict().items()
+    }
     expected = [
-        literal_network(task.config, weight, sequence.astype(np.float32)) for sequence in sequences
+        literal_network(task.config, weight, sequence.astype(np.float32))
+        for sequence in sequences
     ]
     assert np.abs(task.predict(network, np.arange(5)) - expected).max() <= 1e-5
 
@@ -193,18 +208,24 @@ def test_log_probabilities_equal_those_of_a_literal_network(cell: str, dimension
 @pytest.mark.parametrize("cell", CELLS)
 def test_logits_and_gradients_equal_those_of_a_packed_batch(cell: str) -> None:
     rng = np.random.default_rng(3)
-    sequences = [rng.normal(size=(length, 2)).astype(np.float32) for length in (2, 5, 5, 1)]
+    sequences = [
+        rng.normal(size=(length, 2)).astype(np.float32) for length in (2, 5, 5, 1)
+    ]
     task = make_task(cell, sequences, classes=3, hidden=4)
     network = task.start(np.arange(4)).network
     scaled = [(torch.from_numpy(s) - network.mean) * network.scale for s in sequences]
     padded = torch.nn.utils.rnn.pad_sequence(scaled)
-    packed = torch.nn.utils.rnn.pack_padded_sequence(padded, [2, 5, 5, 1], enforce_sorted=False)
+    packed = torch.nn.utils.rnn.pack_padded_sequence(
+        padded, [2, 5, 5, 1], enforce_sorted=False
+    )
     outputs, lengths = torch.nn.utils.rnn.pad_packed_sequence(network.cell(packed)[0])
     expected = network.head(outputs.sum(dim=0) / lengths[:, None])
     logits = task.logits(network, np.arange(4))
     assert torch.allclose(logits, expected, rtol=0, atol=1e-6)
     gradients = torch.autograd.grad((logits**2).sum(), [*network.parameters()])
-    expected_gradients = torch.autograd.grad((expected**2).sum(), [*network.parameters()])
+    expected_gradients = torch.autograd.grad(
+        (expected**2).sum(), [*network.parameters()]
+    )
     for gradient, expected_gradient in zip(gradients, expected_gradients, strict=True):
         assert torch.allclose(gradient, expected_gradient, rtol=0, atol=1e-5)
 
@@ -224,9 +245,13 @@ def test_the_score_of_a_row_does_not_depend_on_its_batch(cell: str) -> None:
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_order_in_time_is_learnt_where_means_are_useless(cell: str, quick: None) -> None:
+def test_order_in_time_is_learnt_where_means_are_useless(
+    cell: str, quick: None
+) -> None:
     episodes, groups, sequences = order_dataset()
-    scores, metadata = score_recurrent(episodes, groups, sequences, cell=cell, hidden=16)
+    scores, metadata = score_recurrent(
+        episodes, groups, sequences, cell=cell, hidden=16
+    )
     assert mean_auroc(episodes, scores) >= 0.95
     assert abs(mean_auroc(episodes, score_means(episodes)) - 0.5) <= 0.05
     assert metadata["cells"] == (cell,) * 2
@@ -257,7 +282,9 @@ def test_the_support_side_decides_how_many_frames_make_a_step(brief: None) -> No
     _, metadata = score_recurrent(episodes, groups, rows, hidden=4)
     lengths = np.array([len(row) for row in rows])
     medians = [np.median(lengths[episodes.fold != fold]) for fold in (0, 1)]
-    assert metadata["frames_per_step"] == [int(np.ceil(median / 64)) for median in medians]
+    assert metadata["frames_per_step"] == [
+        int(np.ceil(median / 64)) for median in medians
+    ]
     assert metadata["frames_per_step"][0] == 1 < metadata["frames_per_step"][1]
 
 
@@ -309,7 +336,9 @@ def test_a_feature_that_only_queries_have_does_not_help(brief: None) -> None:
     assert np.array_equal(score_with(leaked), score_with(np.zeros(len(query))))
 
 
-def test_a_fold_does_not_influence_the_networks_that_score_it(tmp_path: Path, brief: None) -> None:
+def test_a_fold_does_not_influence_the_networks_that_score_it(
+    tmp_path: Path, brief: None
+) -> None:
     episodes, groups, sequences = order_dataset(pairs=30, common=3)
     changed = list(sequences)
     for row in np.flatnonzero(episodes.fold == 1):
@@ -330,7 +359,9 @@ def test_a_fold_does_not_influence_the_networks_that_score_it(tmp_path: Path, br
     ]
 
 
-def test_rows_of_the_common_fold_are_trained_on_and_not_scored(tmp_path: Path, brief: None) -> None:
+def test_rows_of_the_common_fold_are_trained_on_and_not_scored(
+    tmp_path: Path, brief: None
+) -> None:
     episodes, groups, sequences = order_dataset(pairs=30, common=3)
     options = TrainingOptions(folder=tmp_path / "one")
     scores, _ = score_recurrent(episodes, groups, sequences, hidden=8, options=options)
@@ -357,7 +388,9 @@ def test_the_number_of_threads_does_not_change_any_bit(
     before = torch.get_num_threads()
     runs = []
     for threads in (1, 3):
-        options = TrainingOptions(seeds=2, threads=threads, folder=tmp_path / str(threads))
+        options = TrainingOptions(
+            seeds=2, threads=threads, folder=tmp_path / str(threads)
+        )
         scores, _ = score_recurrent(*dataset, cell=cell, hidden=8, options=options)
         runs.append(scores)
     assert np.array_equal(runs[0], runs[1])
@@ -366,7 +399,9 @@ def test_the_number_of_threads_does_not_change_any_bit(
     assert torch.get_num_threads() == before
 
 
-def test_another_seed_gives_other_networks_and_keeps_the_global_random_state(brief: None) -> None:
+def test_another_seed_gives_other_networks_and_keeps_the_global_random_state(
+    brief: None,
+) -> None:
     dataset = order_dataset(pairs=24)
     torch.manual_seed(1)
     first, _ = score_recurrent(*dataset, hidden=8)
@@ -384,10 +419,14 @@ def test_the_numbers_of_recordings_do_not_matter(brief: None) -> None:
     assert np.array_equal(first, second)
 
 
-def test_scores_are_the_log_odds_of_the_mean_log_probability(tmp_path: Path, brief: None) -> None:
+def test_scores_are_the_log_odds_of_the_mean_log_probability(
+    tmp_path: Path, brief: None
+) -> None:
     episodes, groups, sequences = order_dataset(pairs=24)
     options = TrainingOptions(seeds=3, folder=tmp_path)
-    scores, metadata = score_recurrent(episodes, groups, sequences, hidden=8, options=options)
+    scores, metadata = score_recurrent(
+        episodes, groups, sequences, hidden=8, options=options
+    )
     task = make_task("gru", sequences, classes=2, hidden=8)
     query = np.flatnonzero(episodes.fold == 1)
     members = []
@@ -400,7 +439,9 @@ def test_scores_are_the_log_odds_of_the_mean_log_probability(tmp_path: Path, bri
     assert np.shape(metadata["epochs"]) == (2, 3)
 
 
-def test_a_split_without_held_out_rows_is_trained_for_a_fixed_number_of_epochs(brief: None) -> None:
+def test_a_split_without_held_out_rows_is_trained_for_a_fixed_number_of_epochs(
+    brief: None,
+) -> None:
     """Two folds with one recording of each class: no class has two on a support side."""
     rng = np.random.default_rng(1)
     sequences = [rng.normal(size=(3, 2)) for _ in range(8)]
@@ -444,11 +485,17 @@ def test_the_cell_with_the_lowest_loss_on_inner_folds_is_chosen(
 def test_a_gpu_learns_the_same_task(cell: str, quick: None) -> None:
     episodes, groups, sequences = order_dataset()
     options = TrainingOptions(device="cuda")
-    scores, _ = score_recurrent(episodes, groups, sequences, cell=cell, hidden=16, options=options)
+    scores, _ = score_recurrent(
+        episodes, groups, sequences, cell=cell, hidden=16, options=options
+    )
     assert mean_auroc(episodes, scores) >= 0.95
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_missing_gpu_is_an_error() -> None:
-    with pytest.raises(OptionError, match="device: torch finds no CUDA device; use cpu"):
-        score_recurrent(*order_dataset(pairs=12), options=TrainingOptions(device="cuda"))
+    with pytest.raises(
+        OptionError, match="device: torch finds no CUDA device; use cpu"
+    ):
+        score_recurrent(
+            *order_dataset(pairs=12), options=TrainingOptions(device="cuda")
+        )

@@ -14,7 +14,9 @@ from callshot.baselines.recurrent import CELLS, choose_cell, score_recurrent
 from callshot.errors import InputError
 from networks import saved_phases
 
-pytest.importorskip("torch", reason="torch is not installed: pip install 'callshot[baselines]'")
+pytest.importorskip(
+    "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
+)
 
 from baselines.test_recurrent import configure, order_dataset
 from callshot.baselines import recurrent_network
@@ -34,7 +36,9 @@ def set_losses(monkeypatch: pytest.MonkeyPatch, losses: list[float]) -> None:
     monkeypatch.setattr(recurrent_network, "balanced_loss", lambda *_: next(remaining))
 
 
-@pytest.mark.parametrize("losses", [[NAN, 2.0, 1.0], [2.0, NAN, 1.0], [float("inf"), NAN, 1.0]])
+@pytest.mark.parametrize(
+    "losses", [[NAN, 2.0, 1.0], [2.0, NAN, 1.0], [float("inf"), NAN, 1.0]]
+)
 def test_a_loss_that_is_not_finite_is_the_worst(
     losses: list[float], monkeypatch: pytest.MonkeyPatch, brief: None
 ) -> None:
@@ -48,13 +52,20 @@ def test_a_loss_that_is_not_finite_is_the_worst(
 
 @pytest.mark.parametrize("function", [score_recurrent, choose_cell])
 def test_a_search_that_diverges_is_reported_and_not_saved(
-    function: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, brief: None
+    function: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    brief: None,
 ) -> None:
     set_losses(monkeypatch, [NAN])
     message = r"^[A-Za-z]+, fold \d, seed 0: the training diverged, the loss .* any epoch; look"
     for _ in range(2):
         with pytest.raises(InputError, match=message):
-            function(*order_dataset(pairs=12), hidden=4, options=TrainingOptions(folder=tmp_path))
+            function(
+                *order_dataset(pairs=12),
+                hidden=4,
+                options=TrainingOptions(folder=tmp_path),
+            )
     assert set(saved_phases(tmp_path).values()) == {"search"}
 
 

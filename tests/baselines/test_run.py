@@ -27,7 +27,11 @@ def test_the_cell_of_the_paper_depends_on_the_known_corpus(tmp_path: Path) -> No
     write_table(read_table(path), path, corpus="elephant-voices")
     part = read_part(path, corpus="ev", known=CORPORA)
     assert (part.dataset.corpus, part.dataset.known_corpus) == ("ev", "elephant-voices")
-    assert [find_cell(part, cell) for cell in ("paper", "chosen", "lstm")] == ["gru", "", "lstm"]
+    assert [find_cell(part, cell) for cell in ("paper", "chosen", "lstm")] == [
+        "gru",
+        "",
+        "lstm",
+    ]
     unknown = read_part(write_embeddings(tmp_path / "other.parquet"))
     assert find_cell(unknown, "paper") == ""
 
@@ -52,7 +56,10 @@ def test_each_row_of_the_episodes_has_its_segment_and_recording(tmp_path: Path) 
     part = read_part(write_embeddings(tmp_path / "one.parquet"))
     for row, name in enumerate(part.segments):
         position = part.table.segment.index(name)
-        assert part.table.label[position] == part.episodes.classes[part.episodes.label[row]]
+        assert (
+            part.table.label[position]
+            == part.episodes.classes[part.episodes.label[row]]
+        )
         assert part.groups[row] == int(part.table.recording[position][1:])
 
 
@@ -86,10 +93,15 @@ def predict_trumpets_by_level(waveform: Any, output: str = "tensor") -> Any:
 def test_published_networks_are_matched_with_labels_by_their_letters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("torch", reason="torch is not installed: pip install 'callshot[baselines]'")
+    pytest.importorskip(
+        "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
+    )
     package: Any = ModuleType("aerd")
     package.AERD_Weights = Weights
-    package.aerd = lambda weights, fold: (SimpleNamespace(predict=predict_trumpets_by_level), None)
+    package.aerd = lambda weights, fold: (
+        SimpleNamespace(predict=predict_trumpets_by_level),
+        None,
+    )
     monkeypatch.setitem(sys.modules, "aerd", package)
     part = read_part(write_embeddings(tmp_path / "one.parquet"), folds=2)
     episodes = part.episodes

@@ -28,14 +28,18 @@ def centroid_scores(episodes):
 def test_a_centroid_on_the_whole_pool_scores_as_evaluate_does_with_shots_all(seed):
     table = random_corpus(seed, classes=4, size=4, dimensions=5, integers=False)
     protocol = Protocol(shots=(), whole_pool=True, shared_draws=1, spreads=("shared",))
-    golden = evaluate_tables([table], protocol, folds=folds_of(table), categories=CATEGORIES)
+    golden = evaluate_tables(
+        [table], protocol, folds=folds_of(table), categories=CATEGORIES
+    )
     episodes = episodes_of(table)
     scores = centroid_scores(episodes)
     curve = golden.curve.select("scoring", "metric", "mean").iter_rows()
     expected = {(scoring, metric): mean for scoring, metric, mean in curve}
     assert measure(episodes, scores, CATEGORIES) == pytest.approx(expected)
     per_class = sum_metrics(episodes, scores).per_class
-    for metric, label, mean in golden.per_class.select("metric", "label", "mean").iter_rows():
+    for metric, label, mean in golden.per_class.select(
+        "metric", "label", "mean"
+    ).iter_rows():
         value = per_class[metric][0, episodes.classes.index(label), 0]
         assert value == pytest.approx(mean, nan_ok=True)
 
@@ -58,7 +62,11 @@ def scikit_learn_metrics(episodes, scores):
 @given(st.integers(0, 10**6), st.integers(1, 5))
 def test_ties_and_several_labels_count_as_in_scikit_learn(seed, values):
     episodes = episodes_of(random_corpus(seed, classes=3, size=3))
-    scores = np.random.default_rng(seed).integers(0, values, episodes.relevant.shape).astype(float)
+    scores = (
+        np.random.default_rng(seed)
+        .integers(0, values, episodes.relevant.shape)
+        .astype(float)
+    )
     measured = measure(episodes, scores)
     ap, auroc = scikit_learn_metrics(episodes, scores)
     assert measured["all", "map"] == pytest.approx(ap)
@@ -99,11 +107,13 @@ def test_a_query_without_scores_is_an_error():
     query = int(np.flatnonzero(episodes.fold >= 0)[2])
     scores[query, 1] = np.nan
     with pytest.raises(
-        InputError, match=f"scores: row {query} of the episodes: expected numbers, got NaN"
+        InputError,
+        match=f"scores: row {query} of the episodes: expected numbers, got NaN",
     ):
         measure(episodes, scores)
     with pytest.raises(
-        InputError, match=r"scores: expected shape \(\d+, \d+\), one score per row and class"
+        InputError,
+        match=r"scores: expected shape \(\d+, \d+\), one score per row and class",
     ):
         measure(episodes, scores[:, :1])
 
@@ -127,9 +137,13 @@ def test_an_output_without_positives_or_with_nothing_else_is_left_out_of_a_fold(
     fold = np.array([0, 0, 1, 1, -1])
     scores = np.array([[1, 0, 0], [0, 0, 1], [0, 1, 0], [1, 0, 1], [np.nan] * 3])
     measured = measure_outputs(targets, fold, scores)
-    assert measured["map"] == pytest.approx(np.mean([np.mean([1, 1]), np.mean([0.5, 1, 0.5])]))
+    assert measured["map"] == pytest.approx(
+        np.mean([np.mean([1, 1]), np.mean([0.5, 1, 0.5])])
+    )
     assert measured["auroc"] == pytest.approx(np.mean([1, np.mean([0, 1, 0])]))
-    undefined = measure_outputs(np.zeros((2, 1), bool), np.array([0, 1]), np.zeros((2, 1)))
+    undefined = measure_outputs(
+        np.zeros((2, 1), bool), np.array([0, 1]), np.zeros((2, 1))
+    )
     assert np.isnan(list(undefined.values())).all()
 
 

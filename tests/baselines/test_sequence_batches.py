@@ -36,7 +36,10 @@ def sequences(draw: Any) -> Sequences:
     lengths = draw(st.lists(st.integers(1, 9), min_size=1, max_size=12))
     dimension = draw(st.integers(1, 4))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
-    return [rng.normal(3.0, 2.0, (length, dimension)).astype(np.float32) for length in lengths]
+    return [
+        rng.normal(3.0, 2.0, (length, dimension)).astype(np.float32)
+        for length in lengths
+    ]
 
 
 @st.composite
@@ -44,14 +47,19 @@ def labelled(draw: Any) -> Labelled:
     """Draw labels without a gap, and the recording of each row."""
     numbers = draw(st.lists(st.integers(0, 4), min_size=2, max_size=40))
     _, label = np.unique(numbers, return_inverse=True)
-    groups = draw(st.lists(st.integers(0, 12), min_size=len(label), max_size=len(label)))
+    groups = draw(
+        st.lists(st.integers(0, 12), min_size=len(label), max_size=len(label))
+    )
     return label, np.array(groups)
 
 
 # Fingerprints of rows
 
 
-LABELS = [np.array([2, 0, 1, 1, 0]), np.array([[True, False]] * 3 + [[False, True]] * 2)]
+LABELS = [
+    np.array([2, 0, 1, 1, 0]),
+    np.array([[True, False]] * 3 + [[False, True]] * 2),
+]
 
 
 def fingerprint(label: np.ndarray, groups: list[int], offset: float = 0.0) -> str:
@@ -62,7 +70,9 @@ def fingerprint(label: np.ndarray, groups: list[int], offset: float = 0.0) -> st
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_a_fingerprint_ignores_the_numbers_of_recordings_and_other_rows(label: np.ndarray) -> None:
+def test_a_fingerprint_ignores_the_numbers_of_recordings_and_other_rows(
+    label: np.ndarray,
+) -> None:
     expected = fingerprint(label, [9, 7, 8, 7, 8])
     assert fingerprint(label, [3, 13, 12, 13, 12]) == expected
     other = label.copy()
@@ -71,7 +81,9 @@ def test_a_fingerprint_ignores_the_numbers_of_recordings_and_other_rows(label: n
 
 
 @pytest.mark.parametrize("label", LABELS)
-def test_a_fingerprint_depends_on_frames_labels_and_recordings(label: np.ndarray) -> None:
+def test_a_fingerprint_depends_on_frames_labels_and_recordings(
+    label: np.ndarray,
+) -> None:
     expected = fingerprint(label, [9, 7, 8, 7, 8])
     assert fingerprint(label, [9, 7, 8, 7, 7]) != expected
     assert fingerprint(label, [9, 7, 8, 7, 8], offset=1e-3) != expected
@@ -105,7 +117,11 @@ def test_scaling_is_that_of_all_frames_together(frames: Sequences) -> None:
 
 
 def test_a_dimension_that_is_constant_in_training_is_ignored() -> None:
-    rows = [np.array([[0.0, 7.3], [1.0, 7.3]]), np.array([[0.0, 7.3]]), np.array([[0.0, 1e6]])]
+    rows = [
+        np.array([[0.0, 7.3], [1.0, 7.3]]),
+        np.array([[0.0, 7.3]]),
+        np.array([[0.0, 1e6]]),
+    ]
     _, scale = frame_scaling(stack_sequences(rows), np.array([0, 1]))
     assert scale[1] == 0.0
     assert scale[0] == pytest.approx(1 / np.std([0, 1, 0]))
@@ -121,7 +137,9 @@ def test_frames_are_averaged_in_runs(frames: Sequences, step: int) -> None:
 
 
 @given(sequences())
-def test_a_batch_has_the_frames_of_its_rows_and_repeats_the_last(frames: Sequences) -> None:
+def test_a_batch_has_the_frames_of_its_rows_and_repeats_the_last(
+    frames: Sequences,
+) -> None:
     table = stack_sequences(frames)
     rows = np.arange(len(frames))[::-1]
     index, mask = padded_index(table, rows)
@@ -135,7 +153,9 @@ def test_a_batch_has_the_frames_of_its_rows_and_repeats_the_last(frames: Sequenc
 @given(sequences(), st.integers(1, 4), st.integers(0, 9))
 def test_an_epoch_has_every_row_once(frames: Sequences, size: int, seed: int) -> None:
     rows = np.arange(len(frames))
-    batches = random_batches(stack_sequences(frames), rows, size, np.random.default_rng(seed))
+    batches = random_batches(
+        stack_sequences(frames), rows, size, np.random.default_rng(seed)
+    )
     assert sorted(np.concatenate(batches).tolist()) == rows.tolist()
     assert max(map(len, batches)) <= size
 
@@ -196,7 +216,9 @@ def make_dataset(each: int = 2) -> tuple[Episodes, IntArray, Sequences]:
     label = ["bark"] * 2 * each + ["roar"] * 2 * each
     names = [f"s{number:02d}" for number in range(len(label))]
     folds = check_folds(names, fold)
-    table = Embeddings("noise", np.zeros((len(label), 1)), names, names, label, [()] * len(label))
+    table = Embeddings(
+        "noise", np.zeros((len(label), 1)), names, names, label, [()] * len(label)
+    )
     episodes = plan_episodes(table, folds, count_classes(label, folds))
     rng = np.random.default_rng(1)
     return episodes, np.arange(len(label)), [rng.normal(size=(3, 2)) for _ in label]
@@ -217,7 +239,10 @@ def make_dataset(each: int = 2) -> tuple[Episodes, IntArray, Sequences]:
     ],
 )
 def test_a_sequence_that_cannot_be_used_is_an_error(
-    function: Callable[..., Any], sequence: Any, message: str, monkeypatch: pytest.MonkeyPatch
+    function: Callable[..., Any],
+    sequence: Any,
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     episodes, groups, rows = make_dataset()
     rows[3] = sequence
@@ -233,7 +258,9 @@ def test_a_wrong_number_of_sequences_is_an_error(
 ) -> None:
     episodes, groups, rows = make_dataset()
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(InputError, match=f"sequences: expected .* of 8 rows, got {count}"):
+    with pytest.raises(
+        InputError, match=f"sequences: expected .* of 8 rows, got {count}"
+    ):
         function(episodes, groups, rows[:count])
 
 
@@ -248,7 +275,9 @@ def test_a_recording_on_both_sides_is_an_error() -> None:
     groups[3] = groups[0]
     with pytest.raises(LeakError, match="recording '0' is in folds 0 and 1"):
         score_recurrent(episodes, groups, rows)
-    with pytest.raises(InputError, match="groups: expected one for each of 8 rows, got 2"):
+    with pytest.raises(
+        InputError, match="groups: expected one for each of 8 rows, got 2"
+    ):
         score_recurrent(episodes, groups[:2], rows)
 
 
@@ -256,11 +285,16 @@ def test_a_recording_on_both_sides_is_an_error() -> None:
     ("options", "message"),
     [
         ({"cell": "rnn"}, "cell: expected one of elman, gru, lstm, got 'rnn'"),
-        ({"cell": ["gru"] * 3}, "cell: expected one, or one for each of 2 splits, got 3"),
+        (
+            {"cell": ["gru"] * 3},
+            "cell: expected one, or one for each of 2 splits, got 3",
+        ),
         ({"hidden": 0}, "hidden: expected a whole number from 1, got 0"),
     ],
 )
-def test_an_option_out_of_range_is_an_error(options: dict[str, Any], message: str) -> None:
+def test_an_option_out_of_range_is_an_error(
+    options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(OptionError, match=message):
         score_recurrent(*make_dataset(), **options)
 
@@ -273,7 +307,9 @@ def test_an_option_out_of_range_is_an_error(options: dict[str, Any], message: st
         ({"device": "tpu"}, "device: expected cpu or cuda, got 'tpu'"),
     ],
 )
-def test_a_training_option_out_of_range_is_an_error(options: dict[str, Any], message: str) -> None:
+def test_a_training_option_out_of_range_is_an_error(
+    options: dict[str, Any], message: str
+) -> None:
     with pytest.raises(OptionError, match=message):
         TrainingOptions(**options)
 

@@ -74,7 +74,12 @@ def test_the_optimum_is_scikit_learns(name, c, gram):
 
 
 @settings(max_examples=40)
-@given(st.sampled_from(list(SHAPES)), st.integers(0, 10**6), st.floats(-4, 4), st.booleans())
+@given(
+    st.sampled_from(list(SHAPES)),
+    st.integers(0, 10**6),
+    st.floats(-4, 4),
+    st.booleans(),
+)
 def test_no_step_from_the_optimum_leads_down(name, seed, power, gram):
     rows, label = rows_of(name, seed)
     rng = np.random.default_rng(seed)
@@ -88,14 +93,18 @@ def test_no_step_from_the_optimum_leads_down(name, seed, power, gram):
         assert value >= lowest - 1e-11 * max(1.0, lowest)
 
 
-@pytest.mark.parametrize("start", [0.5, 1e4], ids=["near", "where everything saturates"])
+@pytest.mark.parametrize(
+    "start", [0.5, 1e4], ids=["near", "where everything saturates"]
+)
 @pytest.mark.parametrize("gram", [True, False])
 def test_the_start_does_not_change_the_optimum(gram, start):
     rows, label = rows_of("wildly different classes")
     weight, bias, _ = solved(rows, label, 1.0, gram=gram)
     other, other_bias, _ = solved(rows, label, 1.0, gram=gram, start=start)
     np.testing.assert_allclose(other, weight, atol=1e-6)
-    np.testing.assert_allclose(other_bias - other_bias.mean(), bias - bias.mean(), atol=1e-6)
+    np.testing.assert_allclose(
+        other_bias - other_bias.mean(), bias - bias.mean(), atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("tolerance", [1e-1, 1e-3, 1e-6])
@@ -119,7 +128,9 @@ def test_equal_rows_and_empty_columns_do_no_harm():
     one, bias, _ = solved(rows, label, 1.0, gram=True)
     other, other_bias, _ = solved(rows, label, 1.0, gram=False)
     np.testing.assert_allclose(one, other, atol=1e-7)
-    np.testing.assert_allclose(bias - bias.mean(), other_bias - other_bias.mean(), atol=1e-7)
+    np.testing.assert_allclose(
+        bias - bias.mean(), other_bias - other_bias.mean(), atol=1e-7
+    )
     assert not one[:, ::2].any()
 
 
@@ -133,7 +144,9 @@ def test_a_tolerance_below_rounding_ends_where_rounding_does(seed):
     other, other_bias, _ = solved(rows, label, 0.1, gram=False)
     expected = objective(rows, label, other, other_bias, 0.1)
     assert gap < 1e-9
-    assert objective(rows, label, weight, bias, 0.1) == pytest.approx(expected, abs=1e-9)
+    assert objective(rows, label, weight, bias, 0.1) == pytest.approx(
+        expected, abs=1e-9
+    )
 
 
 def test_rows_of_zeros_give_the_frequencies_of_the_classes():

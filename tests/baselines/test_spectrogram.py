@@ -68,7 +68,8 @@ def test_frames_equal_a_slow_transcription(front_end: FrontEnd) -> None:
 
 def test_frames_of_ast_equal_those_of_transformers() -> None:
     transformers = pytest.importorskip(
-        "transformers", reason="transformers is not installed: pip install 'callshot[baselines]'"
+        "transformers",
+        reason="transformers is not installed: pip install 'callshot[baselines]'",
     )
     signal = make_noise(40_000)
     with warnings.catch_warnings():
@@ -123,7 +124,9 @@ def test_windows_have_every_whole_column_once(lengths: list[int]) -> None:
 def test_random_crops_are_inside_their_rows(lengths: list[int], seed: int) -> None:
     rows = np.arange(len(lengths))
     crops = random_crops(np.array(lengths), rows, np.random.default_rng(seed))
-    assert np.array_equal(crops.columns, np.minimum(np.array(lengths) // 16, MAX_COLUMNS))
+    assert np.array_equal(
+        crops.columns, np.minimum(np.array(lengths) // 16, MAX_COLUMNS)
+    )
     assert (crops.first >= 0).all()
     assert (crops.first + 16 * crops.columns <= lengths).all()
 

@@ -34,27 +34,40 @@ LAST_BIT = 6e-8  # of a float32 between 0.5 and 1
 
 
 def reference(
-    path: Path, start_s: float, end_s: float, rate_hz: int, rule: str, source_rate_hz: float | None
+    path: Path,
+    start_s: float,
+    end_s: float,
+    rate_hz: int,
+    rule: str,
+    source_rate_hz: float | None,
 ) -> Signal:
     """Read the whole file, reduce it, resample all of it with silence behind it, and cut."""
     whole, header_hz = soundfile.read(path, dtype="float32", always_2d=True)
     source_hz = header_hz if source_rate_hz is None else source_rate_hz
     if rule == "mean":
-        mono = np.array([np.float32(sum(map(float, frame)) / len(frame)) for frame in whole])
+        mono = np.array(
+            [np.float32(sum(map(float, frame)) / len(frame)) for frame in whole]
+        )
     else:
         mono = np.ascontiguousarray(whole[:, 0 if rule == "first" else int(rule) - 1])
     if source_hz != rate_hz:
-        mono = soxr.resample(np.append(mono, np.zeros(2000, np.float32)), source_hz, rate_hz, "VHQ")
+        mono = soxr.resample(
+            np.append(mono, np.zeros(2000, np.float32)), source_hz, rate_hz, "VHQ"
+        )
     length = math.ceil(len(whole) * rate_hz / source_hz)
     return mono[max(0, round(start_s * rate_hz)) : min(length, round(end_s * rate_hz))]
 
 
 def segment(path: str, start_s: float, end_s: float, **other: object) -> Segment:
-    plain = Segment("s", path, path, start_s, end_s, 0.0, "call", ("call",), 16000, "first", None)
+    plain = Segment(
+        "s", path, path, start_s, end_s, 0.0, "call", ("call",), 16000, "first", None
+    )
     return replace(plain, **other)  # type: ignore[arg-type]
 
 
-def read_all(root: Path, segments: list[Segment], **options: int) -> list[Signal | InputError]:
+def read_all(
+    root: Path, segments: list[Segment], **options: int
+) -> list[Signal | InputError]:
     output = list(load_audio(root, segments, **options))
     assert [index for index, _ in output] == list(range(len(segments)))
     return [signal for _, signal in output]
@@ -72,12 +85,17 @@ def test_a_source_rate_replaces_the_rate_in_the_header(tmp_path: Path) -> None:
     assert probe(path, None, 441000.0).duration_s == pytest.approx(0.1)
     with open_recording(path, None, 441000.0) as reader:
         slow = reader.read(0.02, 0.07, rate_hz=44100)
-    assert np.abs(slow - reference(path, 0.02, 0.07, 44100, "first", 441000.0)).max() <= LAST_BIT
+    assert (
+        np.abs(slow - reference(path, 0.02, 0.07, 44100, "first", 441000.0)).max()
+        <= LAST_BIT
+    )
 
 
 def test_suffixes_are_lower_case_with_a_dot() -> None:
     assert {".wav", ".flac", ".ogg", ".mp3", ".aiff", ".sph", ".rf64"} <= SUFFIXES
-    assert all(suffix.startswith(".") and suffix == suffix.lower() for suffix in SUFFIXES)
+    assert all(
+        suffix.startswith(".") and suffix == suffix.lower() for suffix in SUFFIXES
+    )
 
 
 # Samples
@@ -87,7 +105,9 @@ def test_samples_at_the_rate_of_the_file_are_not_changed(tmp_path: Path) -> None
     numbers = np.random.default_rng(0).integers(-32768, 32768, 5000).astype(np.int16)
     soundfile.write(tmp_path / "a.wav", numbers, 16000)
     with open_recording(tmp_path / "a.wav") as reader:
-        assert np.array_equal(reader.read(0.1, 0.2, rate_hz=16000) * 32768, numbers[1600:3200])
+        assert np.array_equal(
+            reader.read(0.1, 0.2, rate_hz=16000) * 32768, numbers[1600:3200]
+        )
 
 
 def test_values_beyond_full_scale_are_not_clipped(tmp_path: Path) -> None:
@@ -108,9 +128,13 @@ def test_a_span_equals_that_of_librosa(tmp_path: Path) -> None:
         )
         assert np.array_equal(output, librosa_output)
         tone = 0.5 * np.sin(2 * np.pi * 440 * np.arange(44100) / 44100)
-    with open_recording(write_audio(tmp_path / "b.wav", tone.astype(np.float32), 44100)) as reader:
+    with open_recording(
+        write_audio(tmp_path / "b.wav", tone.astype(np.float32), 44100)
+    ) as reader:
         output = reader.read(0, 1, rate_hz=16000)
-        librosa_output, _ = librosa.load(tmp_path / "b.wav", sr=16000, res_type="soxr_hq")
+        librosa_output, _ = librosa.load(
+            tmp_path / "b.wav", sr=16000, res_type="soxr_hq"
+        )
         assert np.abs(output - librosa_output)[500:-500].max() < 1e-5
 
 
@@ -120,24 +144,38 @@ def test_a_span_equals_that_of_librosa(tmp_path: Path) -> None:
 def test_the_channel_rule_selects_a_channel_or_the_mean(tmp_path: Path) -> None:
     signal = noise(100, 3)
     with open_recording(write_float_wav(tmp_path / "a.wav", signal)) as reader:
-        for rule, expected in (("first", signal[:, 0]), ("1", signal[:, 0]), ("3", signal[:, 2])):
-            assert np.array_equal(reader.read(0, 1, rate_hz=16000, channel_rule=rule), expected)
+        for rule, expected in (
+            ("first", signal[:, 0]),
+            ("1", signal[:, 0]),
+            ("3", signal[:, 2]),
+        ):
+            assert np.array_equal(
+                reader.read(0, 1, rate_hz=16000, channel_rule=rule), expected
+            )
         mean = reader.read(0, 1, rate_hz=16000, channel_rule="mean")
-        assert np.array_equal(mean, signal.astype(np.float64).mean(axis=1).astype(np.float32))
+        assert np.array_equal(
+            mean, signal.astype(np.float64).mean(axis=1).astype(np.float32)
+        )
         with pytest.raises(InputError, match="expected a channel 4, got 3 channels"):
             reader.read(0, 1, rate_hz=16000, channel_rule="4")
 
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 7])
-def test_the_mean_of_equal_channels_is_that_channel(tmp_path: Path, channels: int) -> None:
+def test_the_mean_of_equal_channels_is_that_channel(
+    tmp_path: Path, channels: int
+) -> None:
     one = noise(1000) * np.float32(1e38)
     with open_recording(
         write_float_wav(tmp_path / "a.wav", np.repeat(one, channels, axis=1))
     ) as reader:
-        assert np.array_equal(reader.read(0, 1, rate_hz=16000, channel_rule="mean"), one[:, 0])
+        assert np.array_equal(
+            reader.read(0, 1, rate_hz=16000, channel_rule="mean"), one[:, 0]
+        )
 
 
-@pytest.mark.parametrize("rule", ["", "0", "-1", "1.5", "last", "First", "²", "٣", " 1", "000"])
+@pytest.mark.parametrize(
+    "rule", ["", "0", "-1", "1.5", "last", "First", "²", "٣", " 1", "000"]
+)
 def test_an_unknown_channel_rule_is_an_error(rule: str) -> None:
     with pytest.raises(OptionError, match="channel rule: expected"):
         check_channel_rule(rule)
@@ -160,7 +198,8 @@ def test_a_resampled_span_equals_that_of_the_whole_recording_resampled(
 
 
 @pytest.mark.parametrize(
-    ("source_hz", "rate_hz"), [(8000, 16000), (16000, 44100), (44100, 8000), (8000, 192000)]
+    ("source_hz", "rate_hz"),
+    [(8000, 16000), (16000, 44100), (44100, 8000), (8000, 192000)],
 )
 def test_resampling_up_and_down_equals_the_reference(
     tmp_path: Path, source_hz: int, rate_hz: int
@@ -174,7 +213,9 @@ def test_resampling_up_and_down_equals_the_reference(
             assert np.abs(alone - expected).max() <= LAST_BIT
 
 
-def test_a_narrower_margin_changes_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_narrower_margin_changes_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = write_float_wav(tmp_path / "a.wav", noise(16000), 8000)
     monkeypatch.setattr(audio, "MARGIN", 64)
     with open_recording(path) as reader:
@@ -192,12 +233,16 @@ def test_rates_without_a_common_grid_are_off_by_at_most_half_a_frame(
     with open_recording(path, None, source_hz) as reader:
         for start_s in (0.5, 1.23, 1.7):
             alone = reader.read(start_s, start_s + 0.2, rate_hz=16000)
-            expected = reference(path, start_s, start_s + 0.2, 16000, "first", source_hz)
+            expected = reference(
+                path, start_s, start_s + 0.2, 16000, "first", source_hz
+            )
             assert np.abs(alone - expected).max() < 0.5 * 0.7 * 2 * np.pi / period
 
 
 def test_the_length_at_another_rate_is_rounded_up(tmp_path: Path) -> None:
-    with open_recording(write_float_wav(tmp_path / "a.wav", noise(44101), 44100)) as reader:
+    with open_recording(
+        write_float_wav(tmp_path / "a.wav", noise(44101), 44100)
+    ) as reader:
         assert len(reader.read(0, 99, rate_hz=16000)) == 16001
 
 
@@ -230,12 +275,15 @@ def test_the_size_of_blocks_does_not_change_samples(
 
 
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     frames=st.integers(1, 20000),
     rates=st.tuples(
-        st.sampled_from([8000, 11025, 16000, 44100, 48000]), st.sampled_from([8000, 16000, 22050])
+        st.sampled_from([8000, 11025, 16000, 44100, 48000]),
+        st.sampled_from([8000, 16000, 22050]),
     ),
     rule=st.sampled_from(["first", "mean", "2"]),
     span=st.tuples(st.floats(-0.5, 2), st.floats(0, 2)),
@@ -255,7 +303,9 @@ def test_every_span_equals_the_reference(
     expected = reference(path, start_s, max(0, end_s), rates[1], rule, source)
     with open_recording(path, None, source) as reader:
         if len(expected) == 0:
-            with pytest.raises(InputError, match=r"nothing to read|ends after it starts"):
+            with pytest.raises(
+                InputError, match=r"nothing to read|ends after it starts"
+            ):
                 reader.read(start_s, end_s, rate_hz=rates[1], channel_rule=rule)
         else:
             output = reader.read(start_s, end_s, rate_hz=rates[1], channel_rule=rule)
@@ -282,7 +332,9 @@ def test_a_span_without_samples_is_an_error(
     tmp_path: Path, start_s: float, end_s: float, match: str
 ) -> None:
     with (
-        open_recording(write_float_wav(tmp_path / "a.wav", noise(16000)), "a.wav") as reader,
+        open_recording(
+            write_float_wav(tmp_path / "a.wav", noise(16000)), "a.wav"
+        ) as reader,
         pytest.raises(InputError, match=rf"^a\.wav: .*{match}"),
     ):
         reader.read(start_s, end_s, rate_hz=16000)
@@ -304,7 +356,9 @@ def test_a_sample_that_is_not_finite_is_an_error_only_in_spans_with_it(
     signal = noise(48000)
     signal[16000] = value
     with open_recording(write_float_wav(tmp_path / "a.wav", signal)) as reader:
-        with pytest.raises(InputError, match=f"expected finite samples, got {value} at 1.000 s"):
+        with pytest.raises(
+            InputError, match=f"expected finite samples, got {value} at 1.000 s"
+        ):
             reader.read(0.5, 1.5, rate_hz=rate_hz)
         assert np.isfinite(reader.read(1.5, 2.5, rate_hz=rate_hz)).all()
 
@@ -313,8 +367,13 @@ def test_a_sample_that_is_not_finite_is_an_error_only_in_spans_with_it(
 
 
 def test_the_peak_has_the_level() -> None:
-    assert np.abs(normalise_peak(noise(100)[:, 0], -3.0)).max() == pytest.approx(0.70795, abs=1e-5)
-    assert normalise_peak(np.array([0.5, -2.0], np.float32), 0.0).tolist() == [0.25, -1.0]
+    assert np.abs(normalise_peak(noise(100)[:, 0], -3.0)).max() == pytest.approx(
+        0.70795, abs=1e-5
+    )
+    assert normalise_peak(np.array([0.5, -2.0], np.float32), 0.0).tolist() == [
+        0.25,
+        -1.0,
+    ]
 
 
 @pytest.mark.parametrize("peak", [1e-45, 1e-40, 1.1754944e-38, 1e-30, 1e-6, 1.0, 3e38])
@@ -355,7 +414,9 @@ def test_a_segment_has_its_collar_clipped_to_the_recording(tmp_path: Path) -> No
             (0.5, 1.0, 4000, 20000),
             (1.0, 1.9, 12000, 32000),
         ):
-            output = read_segment(reader, segment("a.wav", start_s, end_s, collar_s=0.25))
+            output = read_segment(
+                reader, segment("a.wav", start_s, end_s, collar_s=0.25)
+            )
             assert np.array_equal(output, signal[first:last, 0])
         loud = read_segment(reader, segment("a.wav", 0, 1, level_dbfs=-6.0))
         assert np.abs(loud).max() == pytest.approx(10**-0.3)
@@ -370,10 +431,13 @@ def write_corpus(root: Path) -> list[Segment]:
     truncate(write_audio(root / "e.flac", noise(16000 * 10)[:, 0]), 0.2)
     (root / "f.wav").write_text("no audio")
     starts = np.random.default_rng(0).uniform(0, 19, 120).tolist()
-    segments = [segment("a.flac", start, start + 1.5, level_dbfs=-3.0) for start in starts]
+    segments = [
+        segment("a.flac", start, start + 1.5, level_dbfs=-3.0) for start in starts
+    ]
     for name in ("b.wav", "c.ogg", "d.mp3", "e.flac", "f.wav", "gone.wav"):
         segments += [
-            segment(name, start / 5, start / 5 + 0.4, channel_rule="mean") for start in starts[:12]
+            segment(name, start / 5, start / 5 + 0.4, channel_rule="mean")
+            for start in starts[:12]
         ]
     bad = [
         segment("b.wav", 9, 10),
@@ -392,21 +456,26 @@ def test_the_number_of_threads_does_not_change_samples(tmp_path: Path) -> None:
     segments = write_corpus(tmp_path)
     alone = read_all(tmp_path, segments, threads=1, ahead=1)
     for threads, ahead in ((1, 32), (2, 32), (4, 3), (4, 500)):
-        assert are_equal(alone, read_all(tmp_path, segments, threads=threads, ahead=ahead))
+        assert are_equal(
+            alone, read_all(tmp_path, segments, threads=threads, ahead=ahead)
+        )
     assert are_equal(alone, read_all(tmp_path, segments))
 
 
 def test_loading_many_segments_equals_reading_each_alone(tmp_path: Path) -> None:
     segments = write_corpus(tmp_path)
     assert are_equal(
-        read_all(tmp_path, segments), [read_alone(tmp_path, segment) for segment in segments]
+        read_all(tmp_path, segments),
+        [read_alone(tmp_path, segment) for segment in segments],
     )
 
 
 def read_alone(root: Path, segment: Segment) -> Signal | str:
     """Read one segment from a file opened for it, or return the text of the error."""
     try:
-        with open_recording(root / segment.path, segment.path, segment.source_rate_hz) as reader:
+        with open_recording(
+            root / segment.path, segment.path, segment.source_rate_hz
+        ) as reader:
             return read_segment(reader, segment)
     except (InputError, OptionError) as error:
         return str(error)
@@ -430,7 +499,9 @@ def test_every_kind_of_error_is_returned(tmp_path: Path) -> None:
 
 
 def audio_threads() -> int:
-    return sum(thread.name.startswith("callshot-audio") for thread in threading.enumerate())
+    return sum(
+        thread.name.startswith("callshot-audio") for thread in threading.enumerate()
+    )
 
 
 def test_closing_early_stops_the_threads_and_closes_the_files(tmp_path: Path) -> None:
@@ -441,10 +512,14 @@ def test_closing_early_stops_the_threads_and_closes_the_files(tmp_path: Path) ->
         assert next(output)[0] == 0
         assert audio_threads() > 0
     assert audio_threads() == 0
-    assert open_before == (len(list(descriptors.iterdir())) if descriptors.exists() else 0)
+    assert open_before == (
+        len(list(descriptors.iterdir())) if descriptors.exists() else 0
+    )
 
 
-def test_reading_ahead_stops_at_its_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_ahead_stops_at_its_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     segments = write_corpus(tmp_path)
     count = 0
 
@@ -495,11 +570,15 @@ def test_an_impossible_number_of_threads_is_an_error_at_once(
 
 def test_real_clips_are_read_whole() -> None:
     folder = Path(__file__).parents[2] / "../shared/data"
-    clips = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)[:40]
+    clips = sorted(
+        path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES
+    )[:40]
     if not clips:
         pytest.skip("needs the recordings in ../shared/data, which are not here")
     for clip in clips:
         recording = probe(clip)
         with open_recording(clip) as reader:
-            output = reader.read(0, recording.duration_s, rate_hz=16000, channel_rule="mean")
+            output = reader.read(
+                0, recording.duration_s, rate_hz=16000, channel_rule="mean"
+            )
         assert len(output) == math.ceil(recording.frames * 16000 / recording.rate_hz)

@@ -53,16 +53,23 @@ def test_probe_returns_the_header(tmp_path: Path) -> None:
     ("content", "match"),
     [
         (b"", r"empty \(0 bytes\)"),
-        (b"no audio " * 99, "libsndfile cannot read it as audio: Format not recognised$"),
+        (
+            b"no audio " * 99,
+            "libsndfile cannot read it as audio: Format not recognised$",
+        ),
     ],
 )
-def test_a_file_that_is_not_audio_is_an_error(tmp_path: Path, content: bytes, match: str) -> None:
+def test_a_file_that_is_not_audio_is_an_error(
+    tmp_path: Path, content: bytes, match: str
+) -> None:
     (tmp_path / "a.wav").write_bytes(content)
     with pytest.raises(InputError, match=match):
         probe(tmp_path / "a.wav")
 
 
-def test_a_missing_file_a_folder_and_an_impossible_name_are_errors(tmp_path: Path) -> None:
+def test_a_missing_file_a_folder_and_an_impossible_name_are_errors(
+    tmp_path: Path,
+) -> None:
     with pytest.raises(
         InputError, match=r"^x\.wav: cannot be opened \(No such file or directory\)"
     ):
@@ -83,7 +90,8 @@ def test_a_pipe_is_an_error_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(
-    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="the superuser may read every file"
+    not hasattr(os, "geteuid") or os.geteuid() == 0,
+    reason="the superuser may read every file",
 )
 def test_a_file_without_permission_is_an_error(tmp_path: Path) -> None:
     write_audio(tmp_path / "a.wav", noise(10)).chmod(0)
@@ -113,7 +121,9 @@ def test_a_file_whose_name_is_not_unicode_can_be_read(tmp_path: Path) -> None:
     assert probe(path).frames == 10
 
 
-def test_the_frames_of_a_flac_stream_without_a_length_are_counted(tmp_path: Path) -> None:
+def test_the_frames_of_a_flac_stream_without_a_length_are_counted(
+    tmp_path: Path,
+) -> None:
     path = write_audio(tmp_path / "a.flac", noise(200_000))
     (tmp_path / "b.flac").write_bytes(path.read_bytes())
     content = bytearray(path.read_bytes())
@@ -133,14 +143,20 @@ def test_a_wav_stream_without_a_length_is_not_truncated(tmp_path: Path) -> None:
     path = write_audio(tmp_path / "a.wav", noise(16000))
     content = path.read_bytes()
     size = content.index(b"data") + 4
-    path.write_bytes(content[:size] + struct.pack("<I", 0xFFFFFFFF) + content[size + 4 :])
+    path.write_bytes(
+        content[:size] + struct.pack("<I", 0xFFFFFFFF) + content[size + 4 :]
+    )
     with open_recording(path) as reader:
         assert len(reader.read(0.5, 9, rate_hz=16000)) == 8000
 
 
 @pytest.mark.parametrize(("suffix", "format_name", "subtype"), FORMATS)
 def test_a_span_equals_that_of_the_whole_file_in_every_format(
-    tmp_path: Path, suffix: str, format_name: str, subtype: str, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    suffix: str,
+    format_name: str,
+    subtype: str,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     """Random order makes sequential reading start again; no library prints to the terminal."""
     signal = noise(16000 * 6, 2)
@@ -150,10 +166,14 @@ def test_a_span_equals_that_of_the_whole_file_in_every_format(
         whole = file.read(len(signal), dtype="float32", always_2d=True)[:, 1]
     assert len(whole) == len(signal)
     if subtype not in LOSSY:
-        assert np.abs(whole - signal[:, 1]).max() <= (1 / 128 if subtype == "PCM_U8" else 1 / 32768)
+        assert np.abs(whole - signal[:, 1]).max() <= (
+            1 / 128 if subtype == "PCM_U8" else 1 / 32768
+        )
     with open_recording(path) as reader:
         for start in np.random.default_rng(0).integers(0, 16000 * 5, 40).tolist():
-            output = reader.read(start / 16000, start / 16000 + 1, rate_hz=16000, channel_rule="2")
+            output = reader.read(
+                start / 16000, start / 16000 + 1, rate_hz=16000, channel_rule="2"
+            )
             assert np.array_equal(output, whole[start : start + 16000])
             assert output.dtype == np.float32
     assert capfd.readouterr() == ("", "")
@@ -163,9 +183,12 @@ def test_vorbis_blocks_of_both_lengths_are_read_exactly(tmp_path: Path) -> None:
     """A tone that rises through noise has both, and libsndfile's seeks go wrong between them."""
     time_s = np.arange(16000 * 20) / 16000
     tone = (
-        0.3 * np.sin(2 * np.pi * 440 * time_s * (1 + time_s / 20)) + 0.2 * noise(len(time_s))[:, 0]
+        0.3 * np.sin(2 * np.pi * 440 * time_s * (1 + time_s / 20))
+        + 0.2 * noise(len(time_s))[:, 0]
     )
-    with open_recording(write_audio(tmp_path / "a.ogg", tone.astype(np.float32))) as reader:
+    with open_recording(
+        write_audio(tmp_path / "a.ogg", tone.astype(np.float32))
+    ) as reader:
         whole = reader.read(0, 20, rate_hz=16000)
         for start in range(1000, 16000 * 19, 1777):
             span = reader.read(start / 16000, start / 16000 + 0.1, rate_hz=16000)
@@ -177,8 +200,12 @@ def test_a_wrong_suffix_does_not_matter(tmp_path: Path) -> None:
     assert probe(tmp_path / "a.wav").kind == "FLAC PCM_16"
 
 
-@pytest.mark.parametrize("format_name", ["wav", "flac", "aiff", "au", "w64", "rf64", "mp3"])
-def test_a_truncated_file_is_read_up_to_its_end(tmp_path: Path, format_name: str) -> None:
+@pytest.mark.parametrize(
+    "format_name", ["wav", "flac", "aiff", "au", "w64", "rf64", "mp3"]
+)
+def test_a_truncated_file_is_read_up_to_its_end(
+    tmp_path: Path, format_name: str
+) -> None:
     signal = noise(16000 * 10)[:, 0]
     write_audio(tmp_path / f"a.{format_name}", signal, 16000, format_name.upper())
     with open_recording(tmp_path / f"a.{format_name}") as reader:
@@ -199,9 +226,16 @@ def test_a_truncated_file_is_read_up_to_its_end(tmp_path: Path, format_name: str
 def test_a_truncated_ogg_or_sphere_file_is_a_shorter_recording(
     tmp_path: Path, format_name: str
 ) -> None:
-    names = {"ogg": ("OGG", "VORBIS"), "sph": ("NIST", "PCM_16"), "opus": ("OGG", "OPUS")}
+    names = {
+        "ogg": ("OGG", "VORBIS"),
+        "sph": ("NIST", "PCM_16"),
+        "opus": ("OGG", "OPUS"),
+    }
     path = truncate(
-        write_audio(tmp_path / "a", noise(16000 * 10)[:, 0], 16000, *names[format_name]), 0.6
+        write_audio(
+            tmp_path / "a", noise(16000 * 10)[:, 0], 16000, *names[format_name]
+        ),
+        0.6,
     )
     with open_recording(path) as reader:
         assert 4.5 < reader.recording.duration_s < 6.1
@@ -230,11 +264,15 @@ def test_damage_inside_a_file_is_an_error_and_spans_before_it_are_read(
 
 
 @settings(
-    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=80,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(
     format_name=st.sampled_from(["WAV", "FLAC", "AIFF", "AU", "W64", "CAF", "NIST"]),
-    changes=st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), min_size=1, max_size=4),
+    changes=st.lists(
+        st.tuples(st.integers(0, 200), st.integers(0, 255)), min_size=1, max_size=4
+    ),
 )
 def test_a_damaged_header_raises_only_input_errors(
     tmp_path: Path, format_name: str, changes: list[tuple[int, int]]

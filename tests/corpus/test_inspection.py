@@ -19,7 +19,9 @@ from callshot.study.file_steps import segment_files
 from sounds import record
 
 
-def write_corpus(folder, recordings: int, calls: dict[str, int], length_s: float = 1.5) -> None:
+def write_corpus(
+    folder, recordings: int, calls: dict[str, int], length_s: float = 1.5
+) -> None:
     """Write recordings, with each label in as many of them as `calls` says."""
     rows = ["recording,start_s,end_s,label"]
     for n in range(recordings):
@@ -32,7 +34,9 @@ def write_corpus(folder, recordings: int, calls: dict[str, int], length_s: float
     (folder / "calls.csv").write_text("\n".join(rows))
 
 
-def test_inspection_counts_the_labels_that_folds_would_evaluate_and_writes_nothing(tmp_path):
+def test_inspection_counts_the_labels_that_folds_would_evaluate_and_writes_nothing(
+    tmp_path,
+):
     write_corpus(tmp_path, 6, {"roar": 6, "rumble": 5, "blow": 2})
     before = sorted(tmp_path.iterdir())
     inspection = inspect_corpus(tmp_path)
@@ -55,7 +59,9 @@ def test_a_shorter_minimum_is_tried_if_most_calls_are_short(tmp_path):
     assert inspection.min_length_s == 0.05
     assert len(inspection.segmentation.segments) == 5
     assert (
-        inspect_corpus(tmp_path, options=SegmentationOptions(min_length_s=0.01)).min_length_s
+        inspect_corpus(
+            tmp_path, options=SegmentationOptions(min_length_s=0.01)
+        ).min_length_s
         is None
     )
 
@@ -63,11 +69,18 @@ def test_a_shorter_minimum_is_tried_if_most_calls_are_short(tmp_path):
 def test_folds_in_the_annotations_are_used(tmp_path):
     write_corpus(tmp_path, 4, {"roar": 4, "rumble": 4})
     table = (tmp_path / "calls.csv").read_text().splitlines()
-    with_folds = [f"{table[0]},fold", *(f"{row},{int(row[1]) % 2}" for row in table[1:])]
+    with_folds = [
+        f"{table[0]},fold",
+        *(f"{row},{int(row[1]) % 2}" for row in table[1:]),
+    ]
     (tmp_path / "calls.csv").write_text("\n".join(with_folds))
     inspection = inspect_corpus(tmp_path)
     assert inspection.folds is not None
-    assert (inspection.folds.origin, inspection.folds.count, inspection.complete_shots) == (
+    assert (
+        inspection.folds.origin,
+        inspection.folds.count,
+        inspection.complete_shots,
+    ) == (
         "given",
         2,
         2,
@@ -77,7 +90,11 @@ def test_folds_in_the_annotations_are_used(tmp_path):
 def test_too_few_recordings_for_the_folds_are_not_an_error(tmp_path):
     write_corpus(tmp_path, 3, {"roar": 3})
     inspection = inspect_corpus(tmp_path)
-    assert (inspection.folds, inspection.classes, inspection.possible) == (None, [], {2: 1, 3: 1})
+    assert (inspection.folds, inspection.classes, inspection.possible) == (
+        None,
+        [],
+        {2: 1, 3: 1},
+    )
     assert inspect_corpus(tmp_path, folds=3).complete_shots == 2
 
 
@@ -100,12 +117,17 @@ def test_the_error_for_an_unknown_corpus_suggests_the_nearest():
 def test_every_category_is_of_a_listed_label_and_listed_labels_keep_their_spelling():
     for corpus in CORPORA.values():
         assert set(corpus.categories) <= set(corpus.labels)
-        assert [corpus.spell(label.upper().replace(" ", "_")) for label in corpus.labels] == list(
-            corpus.labels
-        )
+        assert [
+            corpus.spell(label.upper().replace(" ", "_")) for label in corpus.labels
+        ] == list(corpus.labels)
     assert len(CORPORA["elephant-voices"].labels) == 12
     assert len(set(CORPORA["elephant-voices"].categories.values())) == 7
-    assert set(CORPORA["ldc2010s05"].categories.values()) == {"rumble", "roar", "bark", "trumpet"}
+    assert set(CORPORA["ldc2010s05"].categories.values()) == {
+        "rumble",
+        "roar",
+        "bark",
+        "trumpet",
+    }
 
 
 @pytest.mark.parametrize(
@@ -159,7 +181,9 @@ def test_statistics_equal_a_count_by_hand(small_corpus: Path) -> None:
         ("WAV PCM_16",),
         2,
     )
-    assert stats.recordings == DurationStats(3, 18.0, 6.0, 4.0, 8.0, pytest.approx((8 / 3) ** 0.5))
+    assert stats.recordings == DurationStats(
+        3, 18.0, 6.0, 4.0, 8.0, pytest.approx((8 / 3) ** 0.5)
+    )
     assert (stats.annotated.count, stats.annotated.total_s) == (2, 12.0)
     assert (stats.calls.count, stats.calls.shortest_s) == (3, 0.5)
     assert stats.segments == DurationStats(2, 4.0, 2.0, 1.0, 3.0, 1.0)
@@ -179,8 +203,12 @@ def test_no_durations_have_zero_statistics() -> None:
     assert measure_durations([]) == DurationStats(0, 0.0, 0.0, 0.0, 0.0, 0.0)
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"facts": {}, "notes": []}', '{"facts": 3}'])
+@pytest.mark.parametrize(
+    "text", ["", "{}", '{"facts": {}, "notes": []}', '{"facts": 3}']
+)
 def test_a_file_without_statistics_is_an_error(tmp_path: Path, text: str) -> None:
     (tmp_path / "segments.json").write_text(text)
-    with pytest.raises(InputError, match=r"expected the segments.json of callshot segment"):
+    with pytest.raises(
+        InputError, match=r"expected the segments.json of callshot segment"
+    ):
         read_stats(tmp_path / "segments.json")

@@ -13,7 +13,15 @@ from sounds import record
 
 SITES = Library(
     Path("audio"),
-    ("a/x.wav", "b/x.wav", "b/y.flac", "Top.WAV", "x.1.mp3", "deep/er/z.wav", "cafe\u0301.wav"),
+    (
+        "a/x.wav",
+        "b/x.wav",
+        "b/y.flac",
+        "Top.WAV",
+        "x.1.mp3",
+        "deep/er/z.wav",
+        "cafe\u0301.wav",
+    ),
 )
 
 
@@ -36,7 +44,9 @@ SITES = Library(
         (" x.1.mp3 ", "x.1.mp3"),
     ],
 )
-def test_a_name_means_the_recording_whose_path_ends_in_it_or_the_other_way_round(name, path):
+def test_a_name_means_the_recording_whose_path_ends_in_it_or_the_other_way_round(
+    name, path
+):
     assert SITES.find(name) == path
 
 
@@ -84,7 +94,9 @@ def test_an_annotation_file_belongs_to_the_recording_of_its_name(file, path):
     assert SITES.pair(PurePosixPath(file)) == path
 
 
-@pytest.mark.parametrize("file", ["top_2.txt", "top-2019.txt", "top2.txt", "top_labelsx.txt"])
+@pytest.mark.parametrize(
+    "file", ["top_2.txt", "top-2019.txt", "top2.txt", "top_labelsx.txt"]
+)
 def test_a_name_with_any_other_ending_belongs_to_another_recording(file):
     with pytest.raises(InputError, match="matches the name"):
         SITES.pair(PurePosixPath(file))
@@ -93,9 +105,14 @@ def test_a_name_with_any_other_ending_belongs_to_another_recording(file):
 def test_an_annotation_file_of_two_recordings_or_none_is_an_error():
     with pytest.raises(InputError, match="may mean"):
         SITES.pair(PurePosixPath("x.txt"))
-    with pytest.raises(InputError, match=r"b/y\.flac has the same name but is in another"):
+    with pytest.raises(
+        InputError, match=r"b/y\.flac has the same name but is in another"
+    ):
         SITES.pair(PurePosixPath("siteC/y.txt"))
-    assert Library(Path(), ("audio/y.wav",)).pair(PurePosixPath("labels/y.txt")) == "audio/y.wav"
+    assert (
+        Library(Path(), ("audio/y.wav",)).pair(PurePosixPath("labels/y.txt"))
+        == "audio/y.wav"
+    )
     with pytest.raises(InputError, match=r"matches the name xy\.txt"):
         SITES.pair(PurePosixPath("xy.txt"))
 
@@ -169,7 +186,9 @@ def test_one_file_is_a_library_of_one(tmp_path):
 
 
 def test_a_missing_folder_is_an_error(tmp_path):
-    with pytest.raises(InputError, match="No such file or directory; expected a folder"):
+    with pytest.raises(
+        InputError, match="No such file or directory; expected a folder"
+    ):
         find_recordings(tmp_path / "nothing")
     with pytest.raises(InputError, match="File name too long"):
         find_recordings(tmp_path / ("x" * 300))

@@ -21,10 +21,25 @@ from callshot.records import Embeddings, Reject, Segment
 from callshot.tables.fold_files import read_categories
 
 ROAR = Segment(
-    "x@1-3", "x", "a/x.wav", 1.0, 3.0, 0.25, "roar", ("blow", "roar"), 16000, "first", -3.0
+    "x@1-3",
+    "x",
+    "a/x.wav",
+    1.0,
+    3.0,
+    0.25,
+    "roar",
+    ("blow", "roar"),
+    16000,
+    "first",
+    -3.0,
 )
 BLOW = replace(
-    ROAR, segment="x@4-6", label="blow", labels=("blow",), level_dbfs=None, source_rate_hz=384000.0
+    ROAR,
+    segment="x@4-6",
+    label="blow",
+    labels=("blow",),
+    level_dbfs=None,
+    source_rate_hz=384000.0,
 )
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 
@@ -43,7 +58,9 @@ def test_other_columns_keep_their_names_and_types(tmp_path):
         {"fold": 1, "low_freq_hz": 10.5, "caller": "007", "mixed": 1},
         {"fold": -1, "low_freq_hz": 12, "mixed": "two"},
     ]
-    write_segment_table([replace(ROAR, extra=extra[0]), replace(BLOW, extra=extra[1])], path)
+    write_segment_table(
+        [replace(ROAR, extra=extra[0]), replace(BLOW, extra=extra[1])], path
+    )
     frame = pl.read_parquet(path)
     assert frame.schema == {
         **SCHEMA,
@@ -63,9 +80,15 @@ def test_other_columns_keep_their_names_and_types(tmp_path):
 
 def test_a_column_with_the_name_of_the_schema_is_kept_under_another_name(tmp_path):
     path = tmp_path / "segments.parquet"
-    write_segment_table([replace(ROAR, extra={"labels": "roar?", "rate_hz": 44100})], path)
+    write_segment_table(
+        [replace(ROAR, extra={"labels": "roar?", "rate_hz": 44100})], path
+    )
     frame = pl.read_parquet(path)
-    assert (frame["labels_annotated"][0], frame["rate_hz_annotated"][0], frame["rate_hz"][0]) == (
+    assert (
+        frame["labels_annotated"][0],
+        frame["rate_hz_annotated"][0],
+        frame["rate_hz"][0],
+    ) == (
         "roar?",
         44100,
         16000,
@@ -74,9 +97,13 @@ def test_a_column_with_the_name_of_the_schema_is_kept_under_another_name(tmp_pat
 
 def test_columns_whose_new_names_exist_get_another_one(tmp_path):
     path = tmp_path / "segments.parquet"
-    write_segment_table([replace(ROAR, extra={"segment": "a", "segment_annotated": "b"})], path)
+    write_segment_table(
+        [replace(ROAR, extra={"segment": "a", "segment_annotated": "b"})], path
+    )
     frame = pl.read_parquet(path)
-    assert sorted([frame["segment_annotated"][0], frame["segment_annotated_annotated"][0]]) == [
+    assert sorted(
+        [frame["segment_annotated"][0], frame["segment_annotated_annotated"][0]]
+    ) == [
         "a",
         "b",
     ]
@@ -88,11 +115,17 @@ def test_a_table_without_segments_has_all_columns(tmp_path):
     assert read_segments(tmp_path / "segments.parquet")[0] == []
 
 
-@given(TEXT, st.lists(TEXT, min_size=1, max_size=3), st.floats(0, 1e6), st.floats(0, 1e6))
+@given(
+    TEXT, st.lists(TEXT, min_size=1, max_size=3), st.floats(0, 1e6), st.floats(0, 1e6)
+)
 @settings(max_examples=40)
-def test_any_text_and_time_is_read_back(tmp_path_factory, label, labels, start_s, end_s):
+def test_any_text_and_time_is_read_back(
+    tmp_path_factory, label, labels, start_s, end_s
+):
     path = tmp_path_factory.getbasetemp() / "any.parquet"
-    segment = replace(ROAR, label=label, labels=tuple(labels), start_s=start_s, end_s=end_s)
+    segment = replace(
+        ROAR, label=label, labels=tuple(labels), start_s=start_s, end_s=end_s
+    )
     write_segment_table([segment], path)
     assert read_segments(path)[0] == [segment]
 
@@ -128,7 +161,10 @@ def test_a_missing_column_or_an_empty_cell_is_an_error(tmp_path, missing):
     with pytest.raises(InputError, match=f"no column {missing}"):
         read_segments(path)
     frame.with_columns(
-        pl.when(pl.col("label") == "blow").then(None).otherwise(pl.col(missing)).alias(missing)
+        pl.when(pl.col("label") == "blow")
+        .then(None)
+        .otherwise(pl.col(missing))
+        .alias(missing)
     ).write_parquet(path)
     with pytest.raises(InputError, match=f"column {missing}, row 2: empty"):
         read_segments(path)
@@ -143,7 +179,10 @@ def test_a_file_that_is_not_parquet_is_an_error(tmp_path):
 
 def test_rejects_are_a_csv_with_file_row_and_reason(tmp_path):
     write_rejects(
-        [Reject('say "a".txt', 3, "too\nshort, really"), Reject("b.txt", None, "empty")],
+        [
+            Reject('say "a".txt', 3, "too\nshort, really"),
+            Reject("b.txt", None, "empty"),
+        ],
         tmp_path / "rejects.csv",
     )
     with (tmp_path / "rejects.csv").open(newline="", encoding="utf-8") as file:
@@ -157,7 +196,10 @@ def test_rejects_are_a_csv_with_file_row_and_reason(tmp_path):
 
 def test_rejects_are_read_back_and_another_file_is_an_error(tmp_path):
     path = tmp_path / "rejects.csv"
-    rejects = [Reject('say "a".txt', 3, "too\nshort, really"), Reject("b.txt", None, "empty")]
+    rejects = [
+        Reject('say "a".txt', 3, "too\nshort, really"),
+        Reject("b.txt", None, "empty"),
+    ]
     write_rejects(rejects, path)
     assert read_rejects(path) == rejects
     write_rejects([], path)
@@ -170,8 +212,12 @@ def test_rejects_are_read_back_and_another_file_is_an_error(tmp_path):
 def test_a_column_of_another_type_is_an_error(tmp_path):
     path = tmp_path / "segments.parquet"
     write_segment_table([ROAR], path)
-    pl.read_parquet(path).with_columns(pl.col("start_s").cast(pl.String)).write_parquet(path)
-    with pytest.raises(InputError, match="column start_s: expected Float64, got String"):
+    pl.read_parquet(path).with_columns(pl.col("start_s").cast(pl.String)).write_parquet(
+        path
+    )
+    with pytest.raises(
+        InputError, match="column start_s: expected Float64, got String"
+    ):
         read_segments(path)
 
 

@@ -56,7 +56,10 @@ def audio_of(folder: Path, result: Segmentation, n: int = 0) -> np.ndarray:
 
 def test_a_call_of_at_least_a_second_is_a_segment_and_a_shorter_one_a_reject(tmp_path):
     result = segment_rows(
-        tmp_path, ("x.wav", 1, 2, "roar"), ("x.wav", 3, 3.999, "roar"), ("x.wav", 5.1, 6.1, "blow")
+        tmp_path,
+        ("x.wav", 1, 2, "roar"),
+        ("x.wav", 3, 3.999, "roar"),
+        ("x.wav", 5.1, 6.1, "blow"),
     )
     assert [(s.start_s, s.end_s, s.label) for s in result.segments] == [
         (1, 2, "roar"),
@@ -68,7 +71,9 @@ def test_a_call_of_at_least_a_second_is_a_segment_and_a_shorter_one_a_reject(tmp
 
 def test_the_length_is_measured_without_the_collar_unless_asked(tmp_path):
     rows = [("x.wav", 3, 3.6, "roar")]
-    assert not segment_rows(tmp_path, *rows, options=SegmentationOptions(collar_s=0.25)).segments
+    assert not segment_rows(
+        tmp_path, *rows, options=SegmentationOptions(collar_s=0.25)
+    ).segments
     (segment,) = segment_rows(
         tmp_path, *rows, options=SegmentationOptions(collar_s=0.25, with_collar=True)
     ).segments
@@ -76,14 +81,21 @@ def test_the_length_is_measured_without_the_collar_unless_asked(tmp_path):
 
 
 def test_the_collar_is_clipped_at_the_edges_of_the_recording(tmp_path):
-    rows = [("x.wav", 0.1, 2, "roar"), ("x.wav", 4, 6, "roar"), ("x.wav", 7, 10, "roar")]
+    rows = [
+        ("x.wav", 0.1, 2, "roar"),
+        ("x.wav", 4, 6, "roar"),
+        ("x.wav", 7, 10, "roar"),
+    ]
     result = segment_rows(
-        tmp_path, *rows, options=SegmentationOptions(collar_s=0.25, rate_hz=8000, level_dbfs=None)
+        tmp_path,
+        *rows,
+        options=SegmentationOptions(collar_s=0.25, rate_hz=8000, level_dbfs=None),
     )
     whole = sf.read(tmp_path / "x.wav", dtype="float32")[0]
     for n, (first, last) in enumerate([(0, 2.25), (3.75, 6.25), (6.75, 10)]):
         np.testing.assert_array_equal(
-            audio_of(tmp_path, result, n), whole[round(first * 8000) : round(last * 8000)]
+            audio_of(tmp_path, result, n),
+            whole[round(first * 8000) : round(last * 8000)],
         )
 
 
@@ -97,7 +109,9 @@ def test_the_collar_adds_no_labels(tmp_path):
     assert [s.labels for s in result.segments] == [("roar",), ("blow",)]
 
 
-def test_a_segment_has_the_label_of_its_call_and_the_labels_of_all_that_overlap_it(tmp_path):
+def test_a_segment_has_the_label_of_its_call_and_the_labels_of_all_that_overlap_it(
+    tmp_path,
+):
     rows = [
         ("x.wav", 0, 4, "rumble"),
         ("x.wav", 1.5, 2.6, "roar"),  # at the centre of the rumble
@@ -116,7 +130,11 @@ def test_a_segment_has_the_label_of_its_call_and_the_labels_of_all_that_overlap_
 
 def test_a_segment_gets_a_peak_of_minus_3_dbfs_and_silence_stays_silence(tmp_path):
     signal = np.concatenate(
-        [np.zeros(16000), np.sin(np.arange(16000) / 9) * 0.01, np.sin(np.arange(16000) / 9) * 4]
+        [
+            np.zeros(16000),
+            np.sin(np.arange(16000) / 9) * 0.01,
+            np.sin(np.arange(16000) / 9) * 4,
+        ]
     )
     sf.write(tmp_path / "x.wav", signal.astype(np.float32), 8000, subtype="FLOAT")
     result = segment_rows(
@@ -133,7 +151,11 @@ def test_a_segment_gets_a_peak_of_minus_3_dbfs_and_silence_stays_silence(tmp_pat
 def test_the_channel_rule_selects_one_of_two_channels_or_their_mean(tmp_path):
     record(tmp_path / "x.wav", channels=2, seconds=4)
     both = sf.read(tmp_path / "x.wav", dtype="float32")[0][8000:24000]
-    for rule, expected in {"first": both[:, 0], "2": both[:, 1], "mean": both.mean(axis=1)}.items():
+    for rule, expected in {
+        "first": both[:, 0],
+        "2": both[:, 1],
+        "mean": both.mean(axis=1),
+    }.items():
         result = segment_rows(
             tmp_path,
             ("x.wav", 1, 3, "roar"),
@@ -166,14 +188,18 @@ def test_a_call_on_a_missing_channel_is_a_reject(tmp_path):
     ],
 )
 def test_impossible_times_are_rejects_with_a_reason(tmp_path, start, end, reason):
-    result = segment_rows(tmp_path, ("x.wav", start, end, "roar"), ("x.wav", 1, 3, "blow"))
+    result = segment_rows(
+        tmp_path, ("x.wav", start, end, "roar"), ("x.wav", 1, 3, "blow")
+    )
     assert [s.label for s in result.segments] == ["blow"]
     assert reason in reasons(result)[0]
 
 
 def test_a_call_that_ends_a_little_late_keeps_its_time_and_is_read_to_the_end(tmp_path):
     result = segment_rows(
-        tmp_path, ("x.wav", 8.95, 10.05, "roar"), options=SegmentationOptions(rate_hz=8000)
+        tmp_path,
+        ("x.wav", 8.95, 10.05, "roar"),
+        options=SegmentationOptions(rate_hz=8000),
     )
     assert result.segments[0].end_s == 10.05
     assert len(audio_of(tmp_path, result)) == round(1.05 * 8000)
@@ -182,7 +208,10 @@ def test_a_call_that_ends_a_little_late_keeps_its_time_and_is_read_to_the_end(tm
 def test_a_collar_beyond_the_recording_does_not_count_as_length(tmp_path):
     options = SegmentationOptions(min_length_s=2.4, collar_s=0.25, with_collar=True)
     assert not segment_rows(tmp_path, ("x.wav", 0, 2, "roar"), options=options).segments
-    assert len(segment_rows(tmp_path, ("x.wav", 1, 3, "roar"), options=options).segments) == 1
+    assert (
+        len(segment_rows(tmp_path, ("x.wav", 1, 3, "roar"), options=options).segments)
+        == 1
+    )
 
 
 def test_a_truncated_clip_is_a_reject(tmp_path):
@@ -190,11 +219,16 @@ def test_a_truncated_clip_is_a_reject(tmp_path):
     (tmp_path / "roar" / "x.wav").write_bytes(whole[: len(whole) // 2])
     result = segment_corpus(tmp_path)
     assert not result.segments
-    assert "roar/x.wav is cut short: its header announces 5 s, but it has 2.4" in reasons(result)[0]
+    assert (
+        "roar/x.wav is cut short: its header announces 5 s, but it has 2.4"
+        in reasons(result)[0]
+    )
 
 
 @pytest.mark.parametrize("suffix", [".mp3", ".ogg"])
-def test_overlapping_calls_in_a_sequential_file_equal_those_read_alone(tmp_path, suffix):
+def test_overlapping_calls_in_a_sequential_file_equal_those_read_alone(
+    tmp_path, suffix
+):
     record(tmp_path / f"x{suffix}", seconds=20, rate=16000)
     rows = [(f"x{suffix}", n * 0.7, n * 0.7 + 1.5, f"call {n}") for n in range(20)]
     result = segment_corpus(tmp_path, annotate(tmp_path, *rows))
@@ -206,7 +240,10 @@ def test_overlapping_calls_in_a_sequential_file_equal_those_read_alone(tmp_path,
 
 def test_a_duplicate_row_is_a_reject(tmp_path):
     result = segment_rows(
-        tmp_path, ("x.wav", 1, 3, "roar"), ("x.wav", 1, 3, "blow"), ("x.wav", 1.0, 3.0, "roar")
+        tmp_path,
+        ("x.wav", 1, 3, "roar"),
+        ("x.wav", 1, 3, "blow"),
+        ("x.wav", 1.0, 3.0, "roar"),
     )
     assert [s.segment for s in result.segments] == ["x.wav@1-3 blow", "x.wav@1-3 roar"]
     assert reasons(result)[0].endswith("calls.csv, row 1")
@@ -215,7 +252,9 @@ def test_a_duplicate_row_is_a_reject(tmp_path):
 def test_a_file_in_two_recordings_is_a_reject(tmp_path):
     record(tmp_path / "x.wav", seconds=10)
     table = tmp_path / "calls.csv"
-    table.write_text("path,recording,start_s,end_s,label\nx.wav,a,1,3,roar\nx.wav,b,4,6,roar\n")
+    table.write_text(
+        "path,recording,start_s,end_s,label\nx.wav,a,1,3,roar\nx.wav,b,4,6,roar\n"
+    )
     result = segment_corpus(tmp_path, table)
     assert [s.recording for s in result.segments] == ["a"]
     assert "in recording 'b' here but in 'a'" in reasons(result)[0]
@@ -223,13 +262,22 @@ def test_a_file_in_two_recordings_is_a_reject(tmp_path):
 
 def test_a_file_belongs_to_the_recording_that_most_rows_name_in_any_order(tmp_path):
     record(tmp_path / "x.wav", seconds=10)
-    rows = ["x.wav,b,1,3,roar", "x.wav,,4,6,roar", "x.wav,a,6,8,roar", "x.wav,b,8,10,roar"]
+    rows = [
+        "x.wav,b,1,3,roar",
+        "x.wav,,4,6,roar",
+        "x.wav,a,6,8,roar",
+        "x.wav,b,8,10,roar",
+    ]
     for order in (rows, rows[::-1]):
         (tmp_path / "calls.csv").write_text(
             "\n".join(["path,recording,start_s,end_s,label", *order])
         )
         result = segment_corpus(tmp_path, tmp_path / "calls.csv")
-        assert [(s.start_s, s.recording) for s in result.segments] == [(1, "b"), (4, "b"), (8, "b")]
+        assert [(s.start_s, s.recording) for s in result.segments] == [
+            (1, "b"),
+            (4, "b"),
+            (8, "b"),
+        ]
 
 
 def test_names_with_other_folders_are_rejects_if_another_name_fits_better(tmp_path):
@@ -242,9 +290,14 @@ def test_names_with_other_folders_are_rejects_if_another_name_fits_better(tmp_pa
     ]
     result = segment_corpus(tmp_path / "site1", annotate(tmp_path, *rows))
     assert [s.label for s in result.segments] == ["a", "d"]
-    assert all("may be another recording than x.wav" in reason for reason in reasons(result))
+    assert all(
+        "may be another recording than x.wav" in reason for reason in reasons(result)
+    )
     single = segment_corpus(tmp_path / "site1", annotate(tmp_path, rows[1]))
-    assert "1 recordings were found by file name only, the first from site2/x.wav" in single.notes
+    assert (
+        "1 recordings were found by file name only, the first from site2/x.wav"
+        in single.notes
+    )
     assert not segment_corpus(tmp_path / "site1", annotate(tmp_path, rows[0])).notes
 
 
@@ -300,14 +353,21 @@ def test_skipped_files_are_reported_for_every_source(tmp_path):
 
 def test_thousands_of_calls_that_all_overlap_have_all_labels(tmp_path):
     note = Annotation(None, 0, 1, "", "file", 1)
-    calls = [Call("a", "a", n / 1000, 100 + n, f"label {n % 20}", note) for n in range(20_000)]
-    assert set(overlapping_labels(calls)) == {tuple(sorted(f"label {n}" for n in range(20)))}
+    calls = [
+        Call("a", "a", n / 1000, 100 + n, f"label {n % 20}", note)
+        for n in range(20_000)
+    ]
+    assert set(overlapping_labels(calls)) == {
+        tuple(sorted(f"label {n}" for n in range(20)))
+    }
 
 
 @pytest.mark.parametrize("kind", [*BAD_KINDS, "gone"])
 def test_bad_audio_is_a_reject_and_other_recordings_are_segmented(tmp_path, kind):
     record_badly(tmp_path / "bad.wav", kind)
-    result = segment_rows(tmp_path, ("bad.wav", 0.5, 2.5, "roar"), ("x.wav", 1, 3, "blow"))
+    result = segment_rows(
+        tmp_path, ("bad.wav", 0.5, 2.5, "roar"), ("x.wav", 1, 3, "blow")
+    )
     assert [s.label for s in result.segments] == ["blow"]
     assert result.annotation_count == 2
     assert "bad.wav" in reasons(result)[0]
@@ -319,7 +379,9 @@ def test_an_unreadable_recording_without_annotations_is_reported(tmp_path):
     assert [Path(r.file).name for r in result.skipped_files] == ["bad.wav"]
 
 
-def test_audio_that_is_deleted_after_its_header_was_read_is_a_reject(tmp_path, monkeypatch):
+def test_audio_that_is_deleted_after_its_header_was_read_is_a_reject(
+    tmp_path, monkeypatch
+):
     record(tmp_path / "gone.wav", seconds=10)
 
     def vanish(share: float, what: str) -> None:
@@ -361,7 +423,9 @@ def test_a_time_expanded_recording_is_read_at_its_true_rate(tmp_path):
     result = segment_rows(
         tmp_path,
         ("x.wav", 0.1, 0.5, "bat"),
-        options=SegmentationOptions(min_length_s=0.1, source_rate_hz=80000, rate_hz=80000),
+        options=SegmentationOptions(
+            min_length_s=0.1, source_rate_hz=80000, rate_hz=80000
+        ),
     )
     assert result.recordings[0].duration_s == 1
     assert result.segments[0].source_rate_hz == 80000
@@ -401,7 +465,8 @@ def test_annotations_of_a_recording_in_two_formats_are_an_error(tmp_path):
     (tmp_path / "x.txt").write_text("0\t1.5\troar\n")
     annotate(tmp_path, ("x.wav", 0, 1.5, "roar"), name="x.csv")
     with pytest.raises(
-        InputError, match=r"x\.wav is annotated in two formats, csv \(.*x\.csv\) and audacity"
+        InputError,
+        match=r"x\.wav is annotated in two formats, csv \(.*x\.csv\) and audacity",
     ):
         segment_corpus(tmp_path)
     assert len(segment_corpus(tmp_path, format="audacity").segments) == 1
@@ -427,12 +492,18 @@ def test_outputs_of_callshot_are_not_read_as_annotations(tmp_path):
     record(tmp_path / "x.wav")
     annotate(tmp_path, ("x.wav", 0, 1.5, "roar"))
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "folds.csv").write_text("segment,recording,label,fold\na,x.wav,blow,0\n")
+    (tmp_path / "out" / "folds.csv").write_text(
+        "segment,recording,label,fold\na,x.wav,blow,0\n"
+    )
     assert len(segment_corpus(tmp_path).segments) == 2
     (tmp_path / "out" / "provenance.json").write_text('{"files": {"folds.csv": "0"}}')
-    assert len(segment_corpus(tmp_path).segments) == 2  # another file: its checksum differs
+    assert (
+        len(segment_corpus(tmp_path).segments) == 2
+    )  # another file: its checksum differs
     digest = hashlib.sha256((tmp_path / "out" / "folds.csv").read_bytes()).hexdigest()
-    (tmp_path / "out" / "provenance.json").write_text(json.dumps({"files": {"folds.csv": digest}}))
+    (tmp_path / "out" / "provenance.json").write_text(
+        json.dumps({"files": {"folds.csv": digest}})
+    )
     result = segment_corpus(tmp_path)
     assert [s.label for s in result.segments] == ["roar"]
     assert not result.skipped_files
@@ -443,7 +514,9 @@ def test_an_unreadable_recording_with_an_empty_table_is_reported(tmp_path):
     (tmp_path / "quiet.Table.1.selections.txt").write_text(
         "Selection\tBegin Time (s)\tEnd Time (s)\tAnnotation\n"
     )
-    assert [Path(r.file).name for r in segment_corpus(tmp_path).skipped_files] == ["quiet.wav"]
+    assert [Path(r.file).name for r in segment_corpus(tmp_path).skipped_files] == [
+        "quiet.wav"
+    ]
 
 
 @pytest.mark.parametrize("check", [True, False])
@@ -451,7 +524,9 @@ def test_progress_adds_up_to_one(tmp_path, check):
     shares: list[float] = []
     record(tmp_path / "x.wav")
     annotate(tmp_path, ("x.wav", 0, 1.5, "roar"))
-    segment_corpus(tmp_path, check=check, progress=lambda share, what: shares.append(share))
+    segment_corpus(
+        tmp_path, check=check, progress=lambda share, what: shares.append(share)
+    )
     assert sum(shares) == pytest.approx(1)
 
 
@@ -463,7 +538,10 @@ def test_the_same_file_name_in_another_folder_is_another_recording(tmp_path):
         (tmp_path / "tables" / site / "REC_0.txt").write_text(f"1\t3\t{site}\n")
     result = segment_corpus(tmp_path / "audio", tmp_path / "tables")
     assert [s.label for s in result.segments] == ["siteA"]
-    assert "siteA/REC_0.wav has the same name but is in another folder" in reasons(result)[0]
+    assert (
+        "siteA/REC_0.wav has the same name but is in another folder"
+        in reasons(result)[0]
+    )
     table = annotate(tmp_path, ("D:\\f\\siteC\\REC_0.wav", 1, 3, "roar"))
     assert (
         "siteA/REC_0.wav has the same file name but is in another folder"
@@ -488,9 +566,16 @@ def test_spaces_around_labels_are_dropped_and_similar_labels_are_noted(tmp_path)
         ("x.wav", 6, 8, "roar"),
     ]
     result = segment_rows(tmp_path, *rows)
-    assert Counter(s.label for s in result.segments) == {"rumble": 2, "Rumble": 1, "roar": 1}
+    assert Counter(s.label for s in result.segments) == {
+        "rumble": 2,
+        "Rumble": 1,
+        "roar": 1,
+    }
     assert result.segments[1].extra["label_written"] == " rumble "
-    assert "2 labels differ only in spelling and are kept apart: 'Rumble', 'rumble'" in result.notes
+    assert (
+        "2 labels differ only in spelling and are kept apart: 'Rumble', 'rumble'"
+        in result.notes
+    )
 
 
 def test_a_note_suggests_a_minimum_if_most_calls_are_too_short(tmp_path):
@@ -513,10 +598,13 @@ def test_a_truncated_recording_is_noted_and_read_up_to_its_end(tmp_path):
 
 def test_without_any_annotations_the_error_says_what_to_do(tmp_path):
     record(tmp_path / "x.wav")
-    with pytest.raises(InputError, match="no annotations found; give them with --annotations"):
+    with pytest.raises(
+        InputError, match="no annotations found; give them with --annotations"
+    ):
         segment_corpus(tmp_path)
     with pytest.raises(
-        InputError, match="No such file or directory; expected a file or folder of annotations"
+        InputError,
+        match="No such file or directory; expected a file or folder of annotations",
     ):
         segment_corpus(tmp_path, tmp_path / "nothing.csv")
     (tmp_path / "x.wav").unlink()
@@ -552,7 +640,9 @@ def textgrid(tiers: dict[str, list[tuple[float, float, str]]], end_s: float) -> 
     for name, intervals in tiers.items():
         lines += ['"IntervalTier"', f'"{name}"', "0", str(end_s), str(len(intervals))]
         lines += [
-            text for start, end, label in intervals for text in (str(start), str(end), f'"{label}"')
+            text
+            for start, end, label in intervals
+            for text in (str(start), str(end), f'"{label}"')
         ]
     return "\n".join(lines) + "\n"
 
@@ -567,7 +657,9 @@ def test_ldc_has_its_own_tier_channel_and_collar(tmp_path):
             (6.5, 9.0, "squelch"),
         ],
     }
-    (tmp_path / "disc1" / "r01_final.TextGrid").write_text(textgrid(tiers, 10.0), encoding="utf-16")
+    (tmp_path / "disc1" / "r01_final.TextGrid").write_text(
+        textgrid(tiers, 10.0), encoding="utf-16"
+    )
     result = segment_corpus(tmp_path, corpus=CORPORA["ldc2010s05"])
     assert [s.label for s in result.segments] == ["growl", "longroar-rumble", "squelch"]
     assert {(s.channel_rule, s.collar_s, s.path) for s in result.segments} == {
@@ -575,7 +667,10 @@ def test_ldc_has_its_own_tier_channel_and_collar(tmp_path):
     }
     assert result.segments[0].extra["tier speech"] == "elephants at the tank"
     assert result.segments[0].extra["label_written"] == "Growl?"
-    assert "labels that are not in the list of ldc2010s05 are kept: 'squelch' (1)" in result.notes
+    assert (
+        "labels that are not in the list of ldc2010s05 are kept: 'squelch' (1)"
+        in result.notes
+    )
 
 
 def test_elephant_voices_has_labels_from_folders_or_a_sheet_in_one_spelling(tmp_path):
@@ -618,7 +713,8 @@ def manifest(folder: Path, shape: Shape) -> Path:
     label, fold = spread_over_folds(counts, folds, common)
     rows = [(n, f, 1.5) for n, f in zip(label, fold, strict=True)]
     rows += [
-        (f"rare {n % rare}", -1 if n % rare == 0 else n % rare % folds, 1.0) for n in range(others)
+        (f"rare {n % rare}", -1 if n % rare == 0 else n % rare % folds, 1.0)
+        for n in range(others)
     ]
     rows += [(label[n % len(label)], fold[n % len(label)], 0.5) for n in range(short)]
     next_start_s = Counter[int]()
@@ -637,7 +733,12 @@ def manifest(folder: Path, shape: Shape) -> Path:
 @pytest.mark.parametrize(
     ("shape", "annotated", "long", "evaluated"),
     [
-        ((ELEPHANT_VOICES, 5, ("comment rumble",), 118, 46, 15), 422, 376, (12, 257, 258, 4)),
+        (
+            (ELEPHANT_VOICES, 5, ("comment rumble",), 118, 46, 15),
+            422,
+            376,
+            (12, 257, 258, 4),
+        ),
         ((LDC, 10, ("growl", "blow"), 116, 742, 6), 4845, 4103, (10, 3985, 3987, 31)),
     ],
 )
@@ -700,9 +801,13 @@ def library(tmp_path_factory):
 @settings(max_examples=60)
 def test_every_annotation_is_a_segment_or_a_reject(library, rows):
     table = annotate(library, *rows, name="random.csv")
-    result = segment_corpus(library, table, options=SegmentationOptions(collar_s=0.1), threads=1)
+    result = segment_corpus(
+        library, table, options=SegmentationOptions(collar_s=0.1), threads=1
+    )
     assert result.annotation_count == len(result.segments) + len(result.rejects)
-    assert result.annotation_count == sum(any(cell != "" for cell in row) for row in rows)
+    assert result.annotation_count == sum(
+        any(cell != "" for cell in row) for row in rows
+    )
     assert len({s.segment for s in result.segments}) == len(result.segments)
     assert all(reject.row is not None and reject.reason for reject in result.rejects)
 
@@ -710,14 +815,20 @@ def test_every_annotation_is_a_segment_or_a_reject(library, rows):
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from("ab"), st.integers(0, 8), st.integers(1, 5), st.sampled_from("xyz")
+            st.sampled_from("ab"),
+            st.integers(0, 8),
+            st.integers(1, 5),
+            st.sampled_from("xyz"),
         )
     )
 )
 def test_overlapping_labels_equal_a_comparison_of_all_pairs(spans):
     note = Annotation(None, 0, 1, "", "file", 1)
     calls = sorted(
-        (Call(path, path, start, start + n, label, note) for path, start, n, label in spans),
+        (
+            Call(path, path, start, start + n, label, note)
+            for path, start, n, label in spans
+        ),
         key=lambda c: (c.path, c.start_s, c.end_s, c.label),
     )
     expected = [
@@ -726,7 +837,8 @@ def test_overlapping_labels_equal_a_comparison_of_all_pairs(spans):
                 {
                     d.label
                     for d in calls
-                    if d.path == c.path and min(c.end_s, d.end_s) > max(c.start_s, d.start_s)
+                    if d.path == c.path
+                    and min(c.end_s, d.end_s) > max(c.start_s, d.start_s)
                 }
             )
         )
@@ -748,7 +860,12 @@ def test_the_real_elephants_become_241_segments_by_sheet_and_by_folder():
         }
         assert not result.rejects
     assert (
-        len({s.recording for s in segment_corpus(SHARED / "elephants", check=False).segments})
+        len(
+            {
+                s.recording
+                for s in segment_corpus(SHARED / "elephants", check=False).segments
+            }
+        )
         == 203
     )
 

@@ -53,7 +53,9 @@ def corpus(
 def digests(folder: Path) -> dict[str, str]:
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
-        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        path.relative_to(folder).as_posix(): hashlib.sha256(
+            path.read_bytes()
+        ).hexdigest()
         for path in files
     }
 
@@ -67,7 +69,9 @@ def spans(plan: RecordingPlan) -> list[Span]:
 
 
 def first_channel(folder: Path, plan: RecordingPlan) -> np.ndarray:
-    audio, _ = soundfile.read(folder / "recordings" / f"{plan.name}.flac", always_2d=True)
+    audio, _ = soundfile.read(
+        folder / "recordings" / f"{plan.name}.flac", always_2d=True
+    )
     return np.asarray(audio[:, 0])
 
 
@@ -77,9 +81,18 @@ def raven_spans(path: Path) -> list[Span]:
     selections = {}
     for row in rows:
         cell = dict(zip(header, row, strict=True))
-        span = (float(cell["Begin Time (s)"]), float(cell["End Time (s)"]), cell["Annotation"])
+        span = (
+            float(cell["Begin Time (s)"]),
+            float(cell["End Time (s)"]),
+            cell["Annotation"],
+        )
         assert selections.setdefault(cell["Selection"], span) == span
-        assert 0 < float(cell["Low Freq (Hz)"]) < float(cell["High Freq (Hz)"]) <= RATE_HZ / 2
+        assert (
+            0
+            < float(cell["Low Freq (Hz)"])
+            < float(cell["High Freq (Hz)"])
+            <= RATE_HZ / 2
+        )
     return list(selections.values())
 
 
@@ -87,7 +100,9 @@ def grid_tiers(path: Path) -> dict[str, list[Span]]:
     """Read the intervals of each tier of a long TextGrid, empty ones too."""
     data = path.read_bytes()
     text = data.decode("utf-16" if data[:2] == b"\xfe\xff" else "utf-8")
-    interval = r'intervals \[\d+\]:\s+xmin = (\S+)\s+xmax = (\S+)\s+text = "((?:[^"]|"")*)"'
+    interval = (
+        r'intervals \[\d+\]:\s+xmin = (\S+)\s+xmax = (\S+)\s+text = "((?:[^"]|"")*)"'
+    )
     tiers = {}
     for part in text.split("class = ")[2:]:  # the first is the class of the object
         name = re.search(r'name = "(.*)"', part)
@@ -95,7 +110,8 @@ def grid_tiers(path: Path) -> dict[str, list[Span]]:
         intervals = re.findall(interval, part)
         assert f"intervals: size = {len(intervals)}\n" in part
         tiers[name[1]] = [
-            (float(low), float(high), words.replace('""', '"')) for low, high, words in intervals
+            (float(low), float(high), words.replace('""', '"'))
+            for low, high, words in intervals
         ]
     return tiers
 
@@ -150,7 +166,9 @@ def test_the_counts_at_scale_one_are_those_of_the_paper() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**40), st.floats(0.01, 2))
-def test_every_plan_has_enough_recordings_calls_and_room(seed: int, scale: float) -> None:
+def test_every_plan_has_enough_recordings_calls_and_room(
+    seed: int, scale: float
+) -> None:
     plans = plan_corpus(seed, scale)
     recordings = defaultdict(set)
     for plan in plans:
@@ -163,8 +181,14 @@ def test_every_plan_has_enough_recordings_calls_and_room(seed: int, scale: float
     assert len({plan.name for plan in plans}) == len(plans)
     assert all(len(recordings[label]) >= 5 for label in COUNTS)
     assert all(len(recordings[label]) < 5 for label in RARE)
-    calls = Counter(span[2] for plan in plans for span in spans(plan) if length_s(span) >= 1)
-    assert calls == {label: max(5, round(scale * count)) for label, count in COUNTS.items()} | RARE
+    calls = Counter(
+        span[2] for plan in plans for span in spans(plan) if length_s(span) >= 1
+    )
+    assert (
+        calls
+        == {label: max(5, round(scale * count)) for label, count in COUNTS.items()}
+        | RARE
+    )
 
 
 def test_one_rare_type_is_alone_in_its_recording() -> None:
@@ -174,10 +198,18 @@ def test_one_rare_type_is_alone_in_its_recording() -> None:
         if {c.label for c in plan.calls} <= set(RARE)
     ]
     assert alone == [{"baroo rumble"}]
-    assert sum("baroo rumble" in {call.label for call in plan.calls} for plan in plan_corpus()) == 1
+    assert (
+        sum(
+            "baroo rumble" in {call.label for call in plan.calls}
+            for plan in plan_corpus()
+        )
+        == 1
+    )
 
 
-def test_about_eight_in_a_hundred_calls_overlap_another_and_never_three_at_once() -> None:
+def test_about_eight_in_a_hundred_calls_overlap_another_and_never_three_at_once() -> (
+    None
+):
     overlapping = total = 0
     for plan in plan_corpus(scale=4):
         for call in plan.calls:
@@ -197,9 +229,13 @@ def test_both_annotation_formats_have_the_calls_of_the_plan(
 ) -> None:
     folder, _, plans = corpus
     for plan in plans:
-        assert raven_spans(folder / "raven" / f"{plan.name}.Table.1.selections.txt") == spans(plan)
+        assert raven_spans(
+            folder / "raven" / f"{plan.name}.Table.1.selections.txt"
+        ) == spans(plan)
         tiers = grid_tiers(folder / "textgrid" / f"{plan.name}.TextGrid")
-        calls = [span for name in tiers if name != "notes" for span in tiers[name] if span[2]]
+        calls = [
+            span for name in tiers if name != "notes" for span in tiers[name] if span[2]
+        ]
         assert sorted(calls) == sorted(spans(plan))
 
 
@@ -234,11 +270,14 @@ def test_crowsetta_reads_both_annotation_formats(
     folder, _, plans = corpus
     for plan in plans[:3]:
         table = formats.by_name("raven").from_file(
-            folder / "raven" / f"{plan.name}.Table.1.selections.txt", annot_col="Annotation"
+            folder / "raven" / f"{plan.name}.Table.1.selections.txt",
+            annot_col="Annotation",
         )
         boxes = {(box.onset, box.offset, box.label) for box in table.to_bbox()}
         assert boxes == set(spans(plan))
-        grid = formats.by_name("textgrid").from_file(folder / "textgrid" / f"{plan.name}.TextGrid")
+        grid = formats.by_name("textgrid").from_file(
+            folder / "textgrid" / f"{plan.name}.TextGrid"
+        )
         read = [
             (s.onset_s, s.offset_s, s.label)
             for seq in grid.to_seq(round_times=False)
@@ -270,7 +309,10 @@ def test_audio_is_as_long_as_planned_and_neither_clipped_nor_silent(
         assert 0.25 < np.abs(audio[:, 0]).max() < 0.95
         channels[plan.channels] += 1
     assert set(channels) == {1, 2}
-    assert soundfile.info(folder / "recordings" / f"{plans[0].name}.flac").subtype == "PCM_16"
+    assert (
+        soundfile.info(folder / "recordings" / f"{plans[0].name}.flac").subtype
+        == "PCM_16"
+    )
     assert summary.recordings == len(plans)
     assert summary.calls == sum(len(plan.calls) for plan in plans)
     assert summary.duration_s == pytest.approx(sum(plan.duration_s for plan in plans))
@@ -281,8 +323,12 @@ def test_the_second_channel_is_a_weaker_later_copy(
     corpus: tuple[Path, CorpusSummary, list[RecordingPlan]],
 ) -> None:
     plan = next(plan for plan in corpus[2] if plan.channels == 2)
-    first, second = make_recording(plan, seed=5, rate_hz=RATE_HZ)[: 20 * RATE_HZ].astype(float).T
-    products = [first[: first.size - lag] @ second[lag:] for lag in range(int(0.02 * RATE_HZ))]
+    first, second = (
+        make_recording(plan, seed=5, rate_hz=RATE_HZ)[: 20 * RATE_HZ].astype(float).T
+    )
+    products = [
+        first[: first.size - lag] @ second[lag:] for lag in range(int(0.02 * RATE_HZ))
+    ]
     lag = int(np.argmax(products))
     assert 0.002 <= lag / RATE_HZ <= 0.0151
     assert 0.2 <= products[lag] / (first @ first) <= 0.61
@@ -297,8 +343,12 @@ def test_calls_are_louder_than_the_rest_of_their_recording(
         audio = first_channel(corpus[0], plan)
         busy = np.zeros(audio.size, bool)
         for call in plan.calls:
-            busy[round(call.start_s * RATE_HZ) : round((call.end_s + 1) * RATE_HZ)] = True
-        ratios.append(10 * np.log10((audio[busy] ** 2).mean() / (audio[~busy] ** 2).mean()))
+            busy[round(call.start_s * RATE_HZ) : round((call.end_s + 1) * RATE_HZ)] = (
+                True
+            )
+        ratios.append(
+            10 * np.log10((audio[busy] ** 2).mean() / (audio[~busy] ** 2).mean())
+        )
     assert 3 < np.median(ratios) < 30
 
 
@@ -309,12 +359,15 @@ def fundamental_hz(call: np.ndarray, rate_hz: int) -> float:
     shortest = rate_hz // 45
     longest = rate_hz // 8
     for begin in range(0, call.size - size, size // 2):
-        spectrum = np.abs(np.fft.rfft(call[begin : begin + size] * np.hanning(size), 8 * size))
+        spectrum = np.abs(
+            np.fft.rfft(call[begin : begin + size] * np.hanning(size), 8 * size)
+        )
         echo = np.fft.irfft(spectrum)[shortest:longest]
         peaks = 1 + np.flatnonzero((echo[1:-1] >= echo[:-2]) & (echo[1:-1] >= echo[2:]))
         if peaks.size > 0:
             estimates.append(
-                rate_hz / (shortest + peaks[np.argmax(echo[peaks] > 0.7 * echo[peaks].max())])
+                rate_hz
+                / (shortest + peaks[np.argmax(echo[peaks] > 0.7 * echo[peaks].max())])
             )
     return float(np.median(estimates))
 
@@ -327,13 +380,16 @@ def test_the_fundamental_of_a_rumble_lies_in_the_range_of_its_type(label: str) -
     random = default_rng(7)
     callers = [Caller(pitch) for pitch in (0.8, 1.0, 1.2)] * 4
     calls = [
-        synthesise_call(label, [caller], 3.0, 4000, random).astype(float) for caller in callers
+        synthesise_call(label, [caller], 3.0, 4000, random).astype(float)
+        for caller in callers
     ]
     measured = [fundamental_hz(call, 4000) for call in calls]
-    hits = [low_hz * (1 - margin) <= f0_hz <= high_hz * (1 + margin) for f0_hz in measured]
-    assert np.mean(hits) >= (0.5 if label in ("grumbling rumble", "musth rumble") else 0.9), (
-        measured
-    )
+    hits = [
+        low_hz * (1 - margin) <= f0_hz <= high_hz * (1 + margin) for f0_hz in measured
+    ]
+    assert np.mean(hits) >= (
+        0.5 if label in ("grumbling rumble", "musth rumble") else 0.9
+    ), measured
 
 
 @pytest.mark.parametrize("label", [*COUNTS, *RARE])
@@ -355,7 +411,10 @@ def test_a_call_is_finite_has_unit_power_and_begins_and_ends_in_silence(
 
 def test_rumbles_are_lower_than_roars_and_roars_lower_than_trumpets() -> None:
     def centre_hz(label: str) -> float:
-        calls = [synthesise_call(label, [Caller()], 2.0, 16000, default_rng(i)) for i in range(6)]
+        calls = [
+            synthesise_call(label, [Caller()], 2.0, 16000, default_rng(i))
+            for i in range(6)
+        ]
         power = np.mean([np.abs(np.fft.rfft(call)) ** 2 for call in calls], axis=0)
         return float((np.fft.rfftfreq(32000, 1 / 16000) * power).sum() / power.sum())
 
@@ -380,9 +439,12 @@ def test_a_distant_call_is_duller_and_more_reverberant() -> None:
     def distant_click(distance_m: float) -> np.ndarray:
         soundscape = draw_soundscape(default_rng(0))
         quiet = dict.fromkeys(("wind_db", "floor_db", "insects_db"), -200.0)
-        fields = {name: getattr(soundscape, name) for name in soundscape.__slots__} | quiet
+        fields = {
+            name: getattr(soundscape, name) for name in soundscape.__slots__
+        } | quiet
         far = type(soundscape)(
-            **fields | {"distance_m": distance_m, "birds_per_s": 0.0, "reverberation_s": 0.5}
+            **fields
+            | {"distance_m": distance_m, "birds_per_s": 0.0, "reverberation_s": 0.5}
         )
         click = np.zeros(RATE_HZ, np.float32)
         click[800] = 1
@@ -425,7 +487,8 @@ def test_call_types_are_learnable_but_not_trivial(
         others = group != group[row]
         means = {name: table[others & (label == name)].mean(axis=0) for name in COUNTS}
         hits.append(
-            min(means, key=lambda name: np.linalg.norm(table[row] - means[name])) == label[row]
+            min(means, key=lambda name: np.linalg.norm(table[row] - means[name]))
+            == label[row]
         )
     assert 1.8 / 12 < np.mean(hits) < 0.8
 
@@ -435,13 +498,19 @@ def test_the_readme_has_the_options_and_the_command_to_segment_it(
 ) -> None:
     text = (corpus[0] / "README.md").read_text()
     assert "seed 5, scale 0.1, at 8000 Hz" in text
-    assert "callshot segment FOLDER/recordings --annotations FOLDER/raven --out SEGMENTS" in text
+    assert (
+        "callshot segment FOLDER/recordings --annotations FOLDER/raven --out SEGMENTS"
+        in text
+    )
 
 
 def test_progress_adds_up_to_one_and_names_the_recordings(tmp_path: Path) -> None:
     shares: list[tuple[float, str]] = []
     make_corpus(
-        tmp_path, scale=0.1, rate_hz=4000, progress=lambda share, task: shares.append((share, task))
+        tmp_path,
+        scale=0.1,
+        rate_hz=4000,
+        progress=lambda share, task: shares.append((share, task)),
     )
     assert sum(share for share, _ in shares) == pytest.approx(1)
     assert [task for _, task in shares] == [plan.name for plan in plan_corpus(0, 0.1)]
@@ -470,7 +539,9 @@ def test_a_file_that_cannot_be_written_is_an_error_and_leaves_no_unfinished_file
     make_corpus(tmp_path, scale=0.1, rate_hz=4000)
     (tmp_path / "recordings" / f"{name}.flac").unlink()
     (tmp_path / "recordings" / f"{name}.flac").mkdir()
-    with pytest.raises(OutputError, match=rf"{name}\.flac: cannot be written \(Is a directory\)"):
+    with pytest.raises(
+        OutputError, match=rf"{name}\.flac: cannot be written \(Is a directory\)"
+    ):
         make_corpus(tmp_path, scale=0.1, rate_hz=4000, threads=1)
     assert not list(tmp_path.rglob(".*"))
 
@@ -483,7 +554,9 @@ def test_a_folder_with_other_files_is_an_error_and_the_same_corpus_is_written_ag
     before = digests(folder)
     make_corpus(folder, scale=0.1, rate_hz=4000)
     assert digests(folder) == before
-    with pytest.raises(OutputError, match="the folder has other files; give a new folder"):
+    with pytest.raises(
+        OutputError, match="the folder has other files; give a new folder"
+    ):
         make_corpus(folder, scale=0.1, rate_hz=4000, seed=1)
     (tmp_path / "notes.txt").write_text("mine")
     with pytest.raises(OutputError, match="the folder has other files"):
@@ -512,5 +585,7 @@ def test_options_out_of_range_are_errors_before_anything_is_written(
 def test_a_chorus_is_never_silent() -> None:
     for number in range(5):
         random = default_rng(number)
-        call = synthesise_call(CHORUS, [draw_caller(random)], 6.0, 8000, random).astype(float)
+        call = synthesise_call(CHORUS, [draw_caller(random)], 6.0, 8000, random).astype(
+            float
+        )
         assert (call**2).reshape(12, -1).mean(axis=1).min() > 1e-3

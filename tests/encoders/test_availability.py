@@ -38,7 +38,10 @@ def test_the_status_lists_missing_packages_and_weights(monkeypatch, tmp_path):
     assert statuses["mfcc"].needs == statuses["random"].needs == ()
     assert "callshot encoders get birdnet-v2.4" in statuses["birdnet-v2.4"].needs
     monkeypatch.setattr(availability, "find_spec", lambda name: None)
-    assert encoder_status(find_encoder("perch-v2")).needs[0] == "pip install 'callshot[onnx]'"
+    assert (
+        encoder_status(find_encoder("perch-v2")).needs[0]
+        == "pip install 'callshot[onnx]'"
+    )
 
 
 def test_the_data_frame_has_one_row_per_encoder(monkeypatch, tmp_path):
@@ -52,7 +55,9 @@ def test_the_data_frame_has_one_row_per_encoder(monkeypatch, tmp_path):
     assert frame.filter(pl.col("ready") != (pl.col("needs").list.len() == 0)).is_empty()
 
 
-def test_weights_for_torch_need_torch_unless_the_others_are_there(monkeypatch, tmp_path):
+def test_weights_for_torch_need_torch_unless_the_others_are_there(
+    monkeypatch, tmp_path
+):
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path))
     spec = find_encoder("hubert-base-l3")
     files: set[str] = set()
@@ -70,7 +75,9 @@ def test_weights_for_torch_need_torch_unless_the_others_are_there(monkeypatch, t
     assert encoder_status(spec).needs == (f"pip install 'callshot[{TORCH_EXTRA}]'",)
     files.add("model.onnx")
     assert encoder_status(spec).needs == ()
-    assert [(file, is_present) for file, _, is_present in encoder_status(spec).weights] == [
+    assert [
+        (file, is_present) for file, _, is_present in encoder_status(spec).weights
+    ] == [
         ("model.onnx", True),
         ("pytorch_model.bin", False),
         ("model.safetensors", True),
@@ -137,9 +144,13 @@ def test_other_options_and_other_models_have_no_references():
 
 def test_a_vector_that_differs_from_its_reference_is_an_error(monkeypatch):
     spec = find_encoder("mfcc")
-    wrong = {name: vector + np.float32(1) for name, vector in read_references(spec).items()}
+    wrong = {
+        name: vector + np.float32(1) for name, vector in read_references(spec).items()
+    }
     monkeypatch.setattr(availability, "read_references", lambda spec: wrong)
-    with pytest.raises(InputError, match="its vector for tone differs from the reference by"):
+    with pytest.raises(
+        InputError, match="its vector for tone differs from the reference by"
+    ):
         list(check_encoder(spec))
 
 

@@ -30,7 +30,8 @@ from callshot.errors import InputError, OptionError
 from tflites import birdnet_weights, save, tiny
 
 needs_litert = pytest.mark.skipif(
-    importlib.util.find_spec("ai_edge_litert") is None, reason="ai-edge-litert is not installed"
+    importlib.util.find_spec("ai_edge_litert") is None,
+    reason="ai-edge-litert is not installed",
 )
 Signal = NDArray[np.float32]
 
@@ -70,36 +71,50 @@ def test_a_result_is_not_changed_by_the_next_call(cut: Path) -> None:
 @needs_litert
 def test_threads_keep_the_order_of_rows(cut: Path) -> None:
     windows = noise(20)
-    np.testing.assert_array_equal(open_birdnet(cut, threads=3)(windows), windows[:, :1024])
+    np.testing.assert_array_equal(
+        open_birdnet(cut, threads=3)(windows), windows[:, :1024]
+    )
 
 
 @needs_litert
 def test_memory_layout_and_float_type_of_windows_do_not_matter(cut: Path) -> None:
     windows = noise(3)
-    np.testing.assert_array_equal(open_birdnet(cut)(np.asfortranarray(windows)), windows[:, :1024])
-    np.testing.assert_array_equal(open_birdnet(cut)(windows.astype(np.float64)), windows[:, :1024])
+    np.testing.assert_array_equal(
+        open_birdnet(cut)(np.asfortranarray(windows)), windows[:, :1024]
+    )
+    np.testing.assert_array_equal(
+        open_birdnet(cut)(windows.astype(np.float64)), windows[:, :1024]
+    )
 
 
 @needs_litert
 @pytest.mark.parametrize("shape", [(144000,), (2, 143999), (1, 2, 144000), (0, 0)])
-def test_windows_of_another_shape_are_an_error(cut: Path, shape: tuple[int, ...]) -> None:
-    with pytest.raises(InputError, match=r"expected windows of shape \(n, 144000\), got"):
+def test_windows_of_another_shape_are_an_error(
+    cut: Path, shape: tuple[int, ...]
+) -> None:
+    with pytest.raises(
+        InputError, match=r"expected windows of shape \(n, 144000\), got"
+    ):
         open_birdnet(cut)(np.zeros(shape, np.float32))
 
 
 @needs_litert
 def test_a_file_that_was_not_rewritten_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(
-        InputError, match=r"got .*'Identity'.* with shapes .*; rewrite BirdNET's own file"
+        InputError,
+        match=r"got .*'Identity'.* with shapes .*; rewrite BirdNET's own file",
     ):
         open_birdnet(save(tmp_path, tiny(model={7: None})))
 
 
 @needs_litert
 @pytest.mark.parametrize(
-    "content", [b"", b"\x08\0\0\0TFL3", tiny()[:600], tiny(graph={1: [99]}), tiny(model={1: []})]
+    "content",
+    [b"", b"\x08\0\0\0TFL3", tiny()[:600], tiny(graph={1: [99]}), tiny(model={1: []})],
 )
-def test_a_damaged_model_is_an_error_in_one_line(tmp_path: Path, content: bytes) -> None:
+def test_a_damaged_model_is_an_error_in_one_line(
+    tmp_path: Path, content: bytes
+) -> None:
     path = save(tmp_path, content)
     with pytest.raises(
         InputError, match=r"not a tflite model|cannot be opened as a tflite model"
@@ -110,7 +125,9 @@ def test_a_damaged_model_is_an_error_in_one_line(tmp_path: Path, content: bytes)
 
 
 def test_zero_threads_are_an_error(cut: Path) -> None:
-    with pytest.raises(OptionError, match="threads: expected a whole number from 1, got 0"):
+    with pytest.raises(
+        OptionError, match="threads: expected a whole number from 1, got 0"
+    ):
         open_birdnet(cut, threads=0)
 
 
@@ -140,7 +157,10 @@ def test_opening_prints_nothing(cut: Path) -> None:
         "open_birdnet(pathlib.Path(sys.argv[1]))"
     )
     process = subprocess.run(
-        [sys.executable, "-c", code, str(cut)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", code, str(cut)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert (process.stdout, process.stderr) == ("", "")
 
@@ -149,14 +169,19 @@ def test_only_the_greeting_of_litert_is_hidden_also_after_an_error(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     with suppress(KeyError), hide_greeting():
-        os.write(2, b"before\nINFO: Created TensorFlow Lite XNNPACK delegate for CPU.\nafter\n")
+        os.write(
+            2,
+            b"before\nINFO: Created TensorFlow Lite XNNPACK delegate for CPU.\nafter\n",
+        )
         raise KeyError
     os.write(2, b"later\n")
     assert capfd.readouterr().err == "before\nafter\nlater\n"
 
 
 @needs_litert
-def test_a_rewritten_file_does_not_differ_from_its_source(tmp_path: Path, cut: Path) -> None:
+def test_a_rewritten_file_does_not_differ_from_its_source(
+    tmp_path: Path, cut: Path
+) -> None:
     assert measure_rewrite(tmp_path / "source.tflite", cut) == 0.0
     rewrite_birdnet(tmp_path / "source.tflite", tmp_path / "again.tflite")
     assert (tmp_path / "again.tflite").read_bytes() == cut.read_bytes()
@@ -177,7 +202,9 @@ def test_a_rewritten_file_that_differs_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("callshot.encoders.birdnet.measure_rewrite", lambda *paths: 1.0)
-    with pytest.raises(InputError, match="rewritten, it differs from the original by 1; not used"):
+    with pytest.raises(
+        InputError, match="rewritten, it differs from the original by 1; not used"
+    ):
         rewrite_birdnet(save(tmp_path, tiny()), tmp_path / "cut.tflite")
 
 
@@ -213,7 +240,9 @@ def embed_slowly(source: Path, windows: Signal) -> Signal:
     """Run the original model with every tensor kept, and read the embedding."""
     interpreter = importlib.import_module("ai_edge_litert.interpreter").Interpreter
     with pytest.warns(UserWarning, match="preserve_all_tensors"):
-        model = interpreter(model_path=str(source), experimental_preserve_all_tensors=True)
+        model = interpreter(
+            model_path=str(source), experimental_preserve_all_tensors=True
+        )
     model.allocate_tensors()
     rows = []
     for window in windows:
@@ -263,5 +292,7 @@ def test_birdnet_gives_the_vector_of_another_runtime(real: Path) -> None:
         648: 3.018829,
         486: 2.660067,
     }
-    np.testing.assert_allclose(vector[list(theirs)], list(theirs.values()), rtol=0, atol=1e-4)
+    np.testing.assert_allclose(
+        vector[list(theirs)], list(theirs.values()), rtol=0, atol=1e-4
+    )
     assert np.linalg.norm(vector) == pytest.approx(23.488316, abs=1e-4)

@@ -115,14 +115,34 @@ def test_the_fingerprint_of_an_encoder_keeps_its_text():
             {"normalization": "peak"},
             "no option 'normalization'; did you mean normalisation",
         ),
-        ("perch-v2", {"padding": "left"}, "padding: expected one of centre, right, wrap"),
-        ("perch-v2", {"window_s": "long"}, "window_s: expected a value like 5.0, got 'long'"),
-        ("perch-v2", {"window_s": "none"}, "window_s: expected a value like 5.0, got 'none'"),
+        (
+            "perch-v2",
+            {"padding": "left"},
+            "padding: expected one of centre, right, wrap",
+        ),
+        (
+            "perch-v2",
+            {"window_s": "long"},
+            "window_s: expected a value like 5.0, got 'long'",
+        ),
+        (
+            "perch-v2",
+            {"window_s": "none"},
+            "window_s: expected a value like 5.0, got 'none'",
+        ),
         ("hubert-base-l2", {"normalise": "maybe"}, "expected a value like True"),
         ("random", {"dimension": "1.5"}, "expected a value like 40"),
-        ("random", {"dimension": "0"}, "dimension: expected a whole number from 1, got 0"),
+        (
+            "random",
+            {"dimension": "0"},
+            "dimension: expected a whole number from 1, got 0",
+        ),
         ("random", {"dimension": "none"}, "dimension: expected a value like 40"),
-        ("hubert-base-l2", {"layer": "13"}, "layer: expected a whole number from 1 to 12, got 13"),
+        (
+            "hubert-base-l2",
+            {"layer": "13"},
+            "layer: expected a whole number from 1 to 12, got 13",
+        ),
         (
             "perch-v2",
             {"sequence": "frames"},
@@ -138,7 +158,11 @@ def test_a_bad_option_is_an_error(name, choices, message):
 
 @pytest.mark.parametrize(
     ("name", "option"),
-    [("perch-v2", "normalisation"), ("birdnet-v2.4", "normalisation"), ("mfcc", "padding")],
+    [
+        ("perch-v2", "normalisation"),
+        ("birdnet-v2.4", "normalisation"),
+        ("mfcc", "padding"),
+    ],
 )
 def test_none_is_a_word_if_the_option_is_a_word(name, option):
     assert find_encoder(name, {option: "none"}).choices()[option] == "none"
@@ -147,14 +171,18 @@ def test_none_is_a_word_if_the_option_is_a_word(name, option):
 def test_adjacent_windows_stay_adjacent_if_the_window_changes():
     spec = find_encoder("perch-v2", {"window_s": "2"})
     assert (spec.windowing.window_s, spec.windowing.hop_s) == (2.0, 2.0)
-    overlapping = apply_choices(find_encoder("perch-v2", {"hop_s": "1"}), {"window_s": "2"})
+    overlapping = apply_choices(
+        find_encoder("perch-v2", {"hop_s": "1"}), {"window_s": "2"}
+    )
     assert (overlapping.windowing.window_s, overlapping.windowing.hop_s) == (2.0, 1.0)
 
 
 def test_an_encoder_of_another_package_does_not_replace_one_of_callshot(monkeypatch):
     spec = replace(find_encoder("random"), name="mfcc")
     monkeypatch.setattr(catalogue, "my_spec", spec, raising=False)
-    entry = EntryPoint("mfcc", "callshot.encoders.catalogue:my_spec", "callshot.encoders")
+    entry = EntryPoint(
+        "mfcc", "callshot.encoders.catalogue:my_spec", "callshot.encoders"
+    )
     monkeypatch.setattr(catalogue, "entry_points", lambda group: [entry])
     assert find_encoder("mfcc").load.endswith("load_mfcc")
     with pytest.raises(InputError, match="two packages define this name"):
@@ -162,7 +190,12 @@ def test_an_encoder_of_another_package_does_not_replace_one_of_callshot(monkeypa
 
 
 def test_an_onnx_model_of_the_user_needs_rate_window_and_dimension():
-    choices = {"rate_hz": "22050", "window_s": "2.5", "dimension": "16", "padding": "right"}
+    choices = {
+        "rate_hz": "22050",
+        "window_s": "2.5",
+        "dimension": "16",
+        "padding": "right",
+    }
     spec = find_encoder("onnx:dir/model.onnx", choices)
     assert spec.windowing is not None
     assert (spec.rate_hz, spec.dimension) == (22050, 16)
@@ -183,7 +216,9 @@ def test_encoders_of_other_packages_join_the_catalogue(monkeypatch):
         options={"dimension": 3},
     )
     monkeypatch.setattr(catalogue, "my_spec", spec, raising=False)
-    entry = EntryPoint("mine", "callshot.encoders.catalogue:my_spec", "callshot.encoders")
+    entry = EntryPoint(
+        "mine", "callshot.encoders.catalogue:my_spec", "callshot.encoders"
+    )
     monkeypatch.setattr(catalogue, "entry_points", lambda group: [entry])
     assert list_specs()[-1] is spec
     assert find_encoder("mine").dimension == 3
@@ -205,7 +240,9 @@ def test_a_broken_entry_point_is_an_error_with_its_package(monkeypatch, load, me
             return load()
 
     monkeypatch.setattr(catalogue, "entry_points", lambda group: [Entry()])
-    with pytest.raises(InputError, match=f"encoder broken of package other-package: {message}"):
+    with pytest.raises(
+        InputError, match=f"encoder broken of package other-package: {message}"
+    ):
         list_specs()
 
 
@@ -219,8 +256,14 @@ def test_files_are_matched_to_weights_by_suffix_content_or_order(tmp_path):
         ("pytorch_model.bin", files[2]),
     ]
     (tmp_path / "model.safetensors").touch()
-    assert [weight.file for weight, _ in match_files(hubert, [tmp_path])] == ["model.safetensors"]
-    assert [file for _, file in match_files(perch, files[:2])] == [files[0], files[1], files[1]]
+    assert [weight.file for weight, _ in match_files(hubert, [tmp_path])] == [
+        "model.safetensors"
+    ]
+    assert [file for _, file in match_files(perch, files[:2])] == [
+        files[0],
+        files[1],
+        files[1],
+    ]
     message = (
         r"expected one of model\.onnx, pytorch_model\.bin, model\.safetensors, "
         "or a folder with one of them"

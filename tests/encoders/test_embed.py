@@ -39,10 +39,24 @@ from sounds import record, record_badly
 from test_cli import run
 
 
-def make_segment(path: str, start_s: float = 0.0, end_s: float = 1.0, **more: object) -> Segment:
+def make_segment(
+    path: str, start_s: float = 0.0, end_s: float = 1.0, **more: object
+) -> Segment:
     name = f"{path}@{start_s}-{end_s}"
     return Segment(
-        name, path, path, start_s, end_s, 0.0, "roar", ("roar",), 16000, "mean", -3.0, None, more
+        name,
+        path,
+        path,
+        start_s,
+        end_s,
+        0.0,
+        "roar",
+        ("roar",),
+        16000,
+        "mean",
+        -3.0,
+        None,
+        more,
     )  # type: ignore[arg-type]
 
 
@@ -83,7 +97,9 @@ def library(tmp_path):
 
 def test_a_second_run_encodes_nothing_and_gives_the_same_vectors(library):
     segments = [
-        make_segment(f"r{n}.wav", start, start + 1.5) for n in range(3) for start in (0.0, 1.0, 2.0)
+        make_segment(f"r{n}.wav", start, start + 1.5)
+        for n in range(3)
+        for start in (0.0, 1.0, 2.0)
     ]
     counting = CountingEncoder()
     first = embed_folder(library, segments, counting.encoder)
@@ -97,7 +113,9 @@ def test_a_second_run_encodes_nothing_and_gives_the_same_vectors(library):
 def test_only_new_segments_are_encoded(library):
     counting = CountingEncoder()
     embed_folder(library, [make_segment("r0.wav")], counting.encoder)
-    embed_folder(library, [make_segment("r0.wav"), make_segment("r1.wav")], counting.encoder)
+    embed_folder(
+        library, [make_segment("r0.wav"), make_segment("r1.wav")], counting.encoder
+    )
     assert counting.calls == 2
 
 
@@ -285,7 +303,9 @@ def test_a_model_that_raises_leaves_no_thread_behind(library):
 
     with pytest.raises(ZeroDivisionError):
         embed_many(library, make_watched_encoder(fail))
-    assert not any(thread.name.startswith("callshot-") for thread in threading.enumerate())
+    assert not any(
+        thread.name.startswith("callshot-") for thread in threading.enumerate()
+    )
 
 
 def test_progress_adds_up_to_one_and_shows_the_pace(library):
@@ -345,7 +365,9 @@ def test_embed_returns_a_table_in_the_order_of_the_segments_and_the_rejects(libr
 def test_embed_without_any_readable_segment_is_an_error(library):
     segments = [make_segment("missing.wav")]
     load = partial(load_audio, library)
-    with pytest.raises(InputError, match=r"memory: no segment could be embedded .*missing\.wav"):
+    with pytest.raises(
+        InputError, match=r"memory: no segment could be embedded .*missing\.wav"
+    ):
         embed(segments, "mfcc", root=library, load_audio=load, store=library / "store")
 
 
@@ -355,36 +377,64 @@ def test_either_all_segments_have_a_fold_or_none(library):
     assert table.fold is not None
     assert table.fold.tolist() == [0, 1]
     with pytest.raises(InputError, match=r"column fold: empty for r1\.wav"):
-        make_table("mfcc", [two[0], make_segment("r1.wav")], np.zeros((2, 3), np.float32), library)
+        make_table(
+            "mfcc",
+            [two[0], make_segment("r1.wav")],
+            np.zeros((2, 3), np.float32),
+            library,
+        )
 
 
 @pytest.fixture
 def segment_table(library):
-    rows = "".join(f"r{n % 3}.wav,{n / 100},{n / 100 + 1.2},label {n % 2}\n" for n in range(200))
+    rows = "".join(
+        f"r{n % 3}.wav,{n / 100},{n / 100 + 1.2},label {n % 2}\n" for n in range(200)
+    )
     (library / "calls.csv").write_text("recording,start_s,end_s,label\n" + rows)
     segment_files(library, library / "segments", library / "calls.csv")
     return library / "segments" / "segments.parquet"
 
 
-def test_the_table_has_all_columns_and_the_sequences_are_beside_it(segment_table, tmp_path):
+def test_the_table_has_all_columns_and_the_sequences_are_beside_it(
+    segment_table, tmp_path
+):
     table, rejects = embed_files(
-        segment_table, tmp_path / "mfcc.parquet", "mfcc", sequences=True, store=tmp_path / "store"
+        segment_table,
+        tmp_path / "mfcc.parquet",
+        "mfcc",
+        sequences=True,
+        store=tmp_path / "store",
     )
     assert (len(table), rejects) == (200, [])
     frame = pl.read_parquet(tmp_path / "mfcc.parquet")
-    assert set(frame.columns) == {"recording", "label", "segment", "labels", "embedding"}
+    assert set(frame.columns) == {
+        "recording",
+        "label",
+        "segment",
+        "labels",
+        "embedding",
+    }
     sequences = pl.read_parquet(tmp_path / "mfcc.sequences.parquet")
     assert sequences["frames"].unique().to_list() == [121]
-    mean = sequences["sequence"][3].to_numpy().reshape(121, 40).mean(axis=0, dtype=np.float64)
+    mean = (
+        sequences["sequence"][3]
+        .to_numpy()
+        .reshape(121, 40)
+        .mean(axis=0, dtype=np.float64)
+    )
     np.testing.assert_allclose(frame["embedding"][3].to_numpy(), mean, rtol=1e-6)
 
 
-def test_moved_recordings_are_an_error_unless_their_folder_is_given(segment_table, tmp_path):
+def test_moved_recordings_are_an_error_unless_their_folder_is_given(
+    segment_table, tmp_path
+):
     (tmp_path / "moved").mkdir()
     for n in range(3):
         (tmp_path / f"r{n}.wav").rename(tmp_path / "moved" / f"r{n}.wav")
     with pytest.raises(InputError, match="no segment could be embedded from"):
-        embed_files(segment_table, tmp_path / "mfcc.parquet", "mfcc", store=tmp_path / "store")
+        embed_files(
+            segment_table, tmp_path / "mfcc.parquet", "mfcc", store=tmp_path / "store"
+        )
     table, _ = embed_files(
         segment_table,
         tmp_path / "mfcc.parquet",
@@ -407,7 +457,9 @@ def test_options_and_the_name_of_the_corpus_are_in_the_table(segment_table, tmp_
     segments = pl.read_parquet(segment_table)
     facts = {"audio": str(tmp_path), "corpus": "mine"}
     segments.write_parquet(segment_table, metadata=facts)
-    embed_files(segment_table, tmp_path / "b.parquet", "random", store=tmp_path / "store")
+    embed_files(
+        segment_table, tmp_path / "b.parquet", "random", store=tmp_path / "store"
+    )
     assert table_corpus(tmp_path / "b.parquet") == "mine"
     assert sorted(path.name for path in tmp_path.glob("*.rejects.csv")) == []
 
@@ -415,7 +467,9 @@ def test_options_and_the_name_of_the_corpus_are_in_the_table(segment_table, tmp_
 @pytest.mark.parametrize(
     "out", ["segments/segments.parquet", "x.csv", "gone/x.parquet", "segments"]
 )
-def test_a_bad_output_path_is_an_error_before_any_work(segment_table, tmp_path, out, monkeypatch):
+def test_a_bad_output_path_is_an_error_before_any_work(
+    segment_table, tmp_path, out, monkeypatch
+):
     monkeypatch.setattr(
         "callshot.encoders.embed.open_encoder", lambda *_, **__: pytest.fail("opened")
     )
@@ -426,7 +480,9 @@ def test_a_bad_output_path_is_an_error_before_any_work(segment_table, tmp_path, 
 
 
 def test_a_rate_that_the_encoder_does_not_take_is_an_error_before_any_work(library):
-    (library / "calls.csv").write_text("recording,start_s,end_s,label\nr0.wav,0,2,roar\n")
+    (library / "calls.csv").write_text(
+        "recording,start_s,end_s,label\nr0.wav,0,2,roar\n"
+    )
     segment_files(
         library,
         library / "segment_table",
@@ -446,7 +502,17 @@ def test_a_rate_that_the_encoder_does_not_take_is_an_error_before_any_work(libra
 
 
 def embed_command(segment_table, out, store):
-    words = ["embed", segment_table, "-e", "mfcc", "-o", out, "--store", store, "--quiet"]
+    words = [
+        "embed",
+        segment_table,
+        "-e",
+        "mfcc",
+        "-o",
+        out,
+        "--store",
+        store,
+        "--quiet",
+    ]
     return [sys.executable, "-m", "callshot", *map(str, words)]
 
 
@@ -507,7 +573,10 @@ def count_stored(store):
 def expected_table(segment_table, tmp_path):
     """The table of an undisturbed run, as bytes."""
     embed_files(
-        segment_table, tmp_path / "expected.parquet", "mfcc", store=tmp_path / "undisturbed"
+        segment_table,
+        tmp_path / "expected.parquet",
+        "mfcc",
+        store=tmp_path / "undisturbed",
     )
     return (tmp_path / "expected.parquet").read_bytes()
 
@@ -590,7 +659,15 @@ def test_one_bad_recording_among_two_hundred_is_reported_and_the_others_are_embe
         record(tmp_path / "audio" / f"r{n:03d}.wav", seconds=1.1, rate=16000, seed=n)
     rows = "".join(f"r{n:03d}.wav,0,1.1,label {n % 2}\n" for n in range(200))
     (tmp_path / "calls.csv").write_text("recording,start_s,end_s,label\n" + rows)
-    run("segment", tmp_path / "audio", "-a", tmp_path / "calls.csv", "--out", tmp_path, "--quiet")
+    run(
+        "segment",
+        tmp_path / "audio",
+        "-a",
+        tmp_path / "calls.csv",
+        "--out",
+        tmp_path,
+        "--quiet",
+    )
     bad = tmp_path / "audio" / "r100.wav"
     out = tmp_path / "mfcc.parquet"
     bad.write_bytes(bad.read_bytes()[:20])
@@ -624,9 +701,20 @@ def disk(tmp_path):
     folder = tmp_path / "disk"
     script = 'mount -t tmpfs -o size=64k small "$0" && echo ready && read -r _'
     folder.mkdir()
-    command = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", script, folder]
+    command = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "--mount",
+        "sh",
+        "-c",
+        script,
+        folder,
+    ]
     try:
-        keeper = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        keeper = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
     except FileNotFoundError:
         pytest.skip("there is no unshare here to make a small disk with")
     with keeper:
@@ -640,11 +728,17 @@ def test_a_full_disk_is_an_error_and_the_next_run_resumes(
     segment_table, tmp_path, disk, expected_table, encoded
 ):
     out = tmp_path / "mfcc.parquet"
-    message = r"cannot be written \(No space left on device\); .*free some disk space.*\n"
+    message = (
+        r"cannot be written \(No space left on device\); .*free some disk space.*\n"
+    )
     error = fail_to_embed(segment_table, out, disk / "store")
-    assert re.fullmatch(rf"callshot: {re.escape(str(disk))}/store/\S+: {message}", error)
+    assert re.fullmatch(
+        rf"callshot: {re.escape(str(disk))}/store/\S+: {message}", error
+    )
     assert not out.exists()
-    sources = [segment_source(tmp_path, segment) for segment in read_segments(segment_table)[0]]
+    sources = [
+        segment_source(tmp_path, segment) for segment in read_segments(segment_table)[0]
+    ]
     with open_store(disk / "store", CountingEncoder().encoder.fingerprint) as store:
         keys = store.find(sources)
         assert np.isfinite(store.vectors(list(keys.values()))).all()
@@ -676,7 +770,8 @@ def test_a_disk_too_full_for_the_table_loses_no_embedding(
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no limit on the size of files")
 @pytest.mark.parametrize(
-    ("wait_s", "file", "missing"), [(30, r"store/\S+/shard-\S+", 200), (0, r"mfcc\.parquet", 0)]
+    ("wait_s", "file", "missing"),
+    [(30, r"store/\S+/shard-\S+", 200), (0, r"mfcc\.parquet", 0)],
 )
 def test_a_limit_on_the_size_of_files_is_an_error_and_the_next_run_resumes(
     segment_table, tmp_path, expected_table, encoded, wait_s, file, missing
@@ -685,7 +780,9 @@ def test_a_limit_on_the_size_of_files_is_an_error_and_the_next_run_resumes(
     store = tmp_path / "store"
     message = r"cannot be written \(.*File too large.*\n"
     error = fail_to_embed(segment_table, out, store, wait_s=wait_s, limit=16_000)
-    assert re.fullmatch(rf"callshot: {re.escape(str(tmp_path))}/{file}: {message}", error)
+    assert re.fullmatch(
+        rf"callshot: {re.escape(str(tmp_path))}/{file}: {message}", error
+    )
     assert (count_stored(store), out.exists()) == (200 - missing, False)
     embed_files(segment_table, out, "mfcc", store=store)
     assert len(encoded) == missing

@@ -30,20 +30,28 @@ def encoder(request, tmp_path_factory) -> Iterator[Encoder]:
     name = request.param.split()[0]
     spec = find_encoder(name, VARIANTS[request.param])
     with pytest.MonkeyPatch.context() as patch:
-        if any(find_weight(spec.weights_name, weight) is None for weight in spec.weights):
+        if any(
+            find_weight(spec.weights_name, weight) is None for weight in spec.weights
+        ):
             if name not in STANDINS:
-                pytest.skip(f"the weights of {name} are not here: callshot encoders get {name}")
+                pytest.skip(
+                    f"the weights of {name} are not here: callshot encoders get {name}"
+                )
             folder = tmp_path_factory.mktemp("home")
             patch.setenv("CALLSHOT_HOME", str(folder))
             import_weight(
-                spec.weights_name, spec.weights[0], STANDINS[name](folder / "standin.onnx")
+                spec.weights_name,
+                spec.weights[0],
+                STANDINS[name](folder / "standin.onnx"),
             )
         yield open_encoder(spec, threads=min(2, os.cpu_count() or 1))
 
 
 def make_sound(seconds: float, seed: int = 0) -> np.ndarray:
     samples = round(seconds * RATE_HZ)
-    return np.random.default_rng(seed).normal(scale=0.1, size=samples).astype(np.float32)
+    return (
+        np.random.default_rng(seed).normal(scale=0.1, size=samples).astype(np.float32)
+    )
 
 
 def compute_vectors(encoder: Encoder, *signals: np.ndarray) -> np.ndarray:
@@ -69,12 +77,18 @@ def test_the_same_audio_gives_the_same_bits_and_other_audio_does_not(encoder):
     first = make_sound(1.5)
     again = make_sound(1.5)
     other = make_sound(1.5, seed=1)
-    np.testing.assert_array_equal(compute_vectors(encoder, first), compute_vectors(encoder, again))
-    assert not np.allclose(compute_vectors(encoder, first), compute_vectors(encoder, other))
+    np.testing.assert_array_equal(
+        compute_vectors(encoder, first), compute_vectors(encoder, again)
+    )
+    assert not np.allclose(
+        compute_vectors(encoder, first), compute_vectors(encoder, other)
+    )
 
 
 def test_a_segment_has_the_same_vector_alone_and_in_a_batch(encoder):
-    signals = [make_sound(seconds, seed) for seed, seconds in enumerate(list_lengths(encoder))]
+    signals = [
+        make_sound(seconds, seed) for seed, seconds in enumerate(list_lengths(encoder))
+    ]
     together = compute_vectors(encoder, *signals)
     alone = np.concatenate([compute_vectors(encoder, signal) for signal in signals])
     np.testing.assert_allclose(together, alone, atol=1e-5 * max(1, np.abs(alone).max()))
@@ -87,7 +101,10 @@ def test_the_vector_of_silence_is_finite(encoder):
 def test_each_window_gives_one_frame_or_sixteen(encoder):
     if encoder.spec.windowing is None:
         pytest.skip("takes segments whole")
-    prepared = [encoder.prepare(make_sound(seconds), RATE_HZ) for seconds in list_lengths(encoder)]
+    prepared = [
+        encoder.prepare(make_sound(seconds), RATE_HZ)
+        for seconds in list_lengths(encoder)
+    ]
     frames = 16 if encoder.spec.options.get("sequence") == "spatial" else 1
     assert [len(windows) for windows in prepared] == [1, 1, 2, 3]
     assert [unroll(one).shape for one in encoder.encode(prepared)] == [
@@ -118,7 +135,10 @@ def test_segments_at_another_rate_are_resampled_or_an_error(encoder):
         ):
             encoder.prepare(make_sound(1), 8000)
     else:
-        assert encoder.prepare(make_sound(1), 8000).shape[1] == encoder.spec.windowing.window
+        assert (
+            encoder.prepare(make_sound(1), 8000).shape[1]
+            == encoder.spec.windowing.window
+        )
 
 
 def test_the_vector_of_mfcc_is_the_mean_of_its_sequence():
@@ -158,7 +178,10 @@ def test_options_reach_the_model():
     ("output", "message"),
     [
         (np.full((1, 40), np.nan, np.float32), "returned NaN or infinity"),
-        (np.zeros((1, 3), np.float32), r"expected vectors of 40 dimensions, got shape \(1, 3\)"),
+        (
+            np.zeros((1, 3), np.float32),
+            r"expected vectors of 40 dimensions, got shape \(1, 3\)",
+        ),
     ],
 )
 def test_the_output_of_a_model_is_checked(output, message):
@@ -175,13 +198,17 @@ def test_the_windows_of_a_long_segment_are_encoded_in_batches():
         return np.repeat(windows.mean(axis=1, keepdims=True), 1024, axis=1)
 
     encoder = Encoder(find_encoder("birdnet-v2.4", {"window_s": "0.1"}), model, {})
-    prepared = [encoder.prepare(make_sound(seconds), RATE_HZ) for seconds in (15.0, 0.1)]
+    prepared = [
+        encoder.prepare(make_sound(seconds), RATE_HZ) for seconds in (15.0, 0.1)
+    ]
     outputs = encoder.encode(prepared)
     assert sizes == [64, 64, 23]
     assert [len(output) for output in outputs] == [150, 1]
 
 
-def test_missing_weights_are_an_error_with_the_command_that_gets_them(tmp_path, monkeypatch):
+def test_missing_weights_are_an_error_with_the_command_that_gets_them(
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path))
     with pytest.raises(InputError, match=r"callshot encoders get birdnet-v2\.4"):
         open_encoder(find_encoder("birdnet-v2.4"))
@@ -203,14 +230,20 @@ def test_the_content_of_an_onnx_model_is_in_the_fingerprint(tmp_path):
             [helper.make_tensor("factor", TensorProto.FLOAT, [1], [factor])],
         )
         onnx.save(
-            helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8),
+            helper.make_model(
+                graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8
+            ),
             path,
         )
         return path
 
     choices = {"rate_hz": "16000", "window_s": "0.1", "dimension": "1"}
-    single = open_encoder(find_encoder(f"onnx:{save_model(tmp_path / 'a.onnx', 1.0)}", choices))
-    double = open_encoder(find_encoder(f"onnx:{save_model(tmp_path / 'b.onnx', 2.0)}", choices))
+    single = open_encoder(
+        find_encoder(f"onnx:{save_model(tmp_path / 'a.onnx', 1.0)}", choices)
+    )
+    double = open_encoder(
+        find_encoder(f"onnx:{save_model(tmp_path / 'b.onnx', 2.0)}", choices)
+    )
     assert single.fingerprint["weights"] != double.fingerprint["weights"]
     signal = make_sound(0.25) + np.float32(1)
     mean = compute_vectors(single, signal)[0, 0]

@@ -39,7 +39,11 @@ def test_only_the_output_and_three_lengths_change(tmp_path: Path) -> None:
         new = after[position : position + 4]
         if old != new:
             changes.append((*struct.unpack("<i", old), *struct.unpack("<i", new)))
-    assert sorted(changes) == [(1, 0), (2, 1), (4, 3)]  # signatures, operators, the output
+    assert sorted(changes) == [
+        (1, 0),
+        (2, 1),
+        (4, 3),
+    ]  # signatures, operators, the output
 
 
 def test_rewriting_a_second_time_changes_nothing(tmp_path: Path) -> None:
@@ -50,8 +54,12 @@ def test_rewriting_a_second_time_changes_nothing(tmp_path: Path) -> None:
     assert again.read_bytes() == cut.read_bytes()
 
 
-@pytest.mark.parametrize("content", [tiny(), tiny(graph={2: [4, 1, 2]}), tiny(model={7: None})])
-def test_the_rewritten_graph_ends_with_the_tensor(tmp_path: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    "content", [tiny(), tiny(graph={2: [4, 1, 2]}), tiny(model={7: None})]
+)
+def test_the_rewritten_graph_ends_with_the_tensor(
+    tmp_path: Path, content: bytes
+) -> None:
     source = save(tmp_path, content)
     expose_tensor(source, source, EMBEDDING)
     flat = FlatBuffer("cut", source.read_bytes())
@@ -63,7 +71,9 @@ def test_the_rewritten_graph_ends_with_the_tensor(tmp_path: Path, content: bytes
 
 def test_a_target_that_cannot_be_written_is_an_output_error(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="cannot be written"):
-        expose_tensor(save(tmp_path, tiny()), tmp_path / "no folder" / "cut.tflite", EMBEDDING)
+        expose_tensor(
+            save(tmp_path, tiny()), tmp_path / "no folder" / "cut.tflite", EMBEDDING
+        )
 
 
 # Bad files
@@ -108,9 +118,13 @@ def test_a_file_that_is_not_such_a_model_is_an_error(
 
 def test_an_unknown_tensor_is_an_error_with_similar_names(tmp_path: Path) -> None:
     assert_rejected(
-        save(tmp_path, tiny()), rf"did you mean {EMBEDDING}\?$", "model/GLOBAL_AVG_POOL/Maen"
+        save(tmp_path, tiny()),
+        rf"did you mean {EMBEDDING}\?$",
+        "model/GLOBAL_AVG_POOL/Maen",
     )
-    assert_rejected(save(tmp_path, tiny()), "computes INPUT .* got 0 operators", "INPUT")
+    assert_rejected(
+        save(tmp_path, tiny()), "computes INPUT .* got 0 operators", "INPUT"
+    )
 
 
 def test_a_model_whose_tables_share_a_vector_is_an_error(tmp_path: Path) -> None:
@@ -128,7 +142,9 @@ def test_every_truncated_file_is_an_error(tmp_path: Path) -> None:
     content = tiny()
     last = content.index(b"main") + 4  # later buffers and signatures are not read
     for length in range(last):
-        assert_rejected(save(tmp_path, content[:length]), "damaged at byte|not a tflite model")
+        assert_rejected(
+            save(tmp_path, content[:length]), "damaged at byte|not a tflite model"
+        )
 
 
 @given(st.data())
@@ -138,7 +154,9 @@ def test_random_bytes_give_a_model_or_an_input_error(
 ) -> None:
     content = bytearray(tiny())
     for _ in range(data.draw(st.integers(1, 6))):
-        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(
+            st.integers(0, 255)
+        )
     source = save(tmp_path_factory.getbasetemp(), bytes(content))
     target = source.with_name("flipped.tflite")
     target.unlink(missing_ok=True)
@@ -160,7 +178,9 @@ def test_our_reader_agrees_with_the_generated_reader_on_birdnet() -> None:
     flat = FlatBuffer("birdnet", content)
     (ours,) = flat.tables(flat.root, 2)
     names = [flat.text(table, 3) for table in flat.tables(ours, 0)]
-    assert names == [theirs.Tensors(i).Name().decode() for i in range(theirs.TensorsLength())]
+    assert names == [
+        theirs.Tensors(i).Name().decode() for i in range(theirs.TensorsLength())
+    ]
     outputs = [list(flat.numbers(table, 2)) for table in flat.tables(ours, 3)]
     operators = [theirs.Operators(i) for i in range(theirs.OperatorsLength())]
     assert outputs == [operator.OutputsAsNumpy().tolist() for operator in operators]
@@ -174,7 +194,9 @@ def test_damaged_weights_give_a_model_or_an_input_error(trial: int) -> None:
     damaged = bytearray(birdnet_weights().read_bytes())
     if trial % 4 == 0:
         del damaged[int(rng.integers(len(damaged))) :]
-    for position in rng.integers(0, min(64000, len(damaged)), 8):  # most tables are there
+    for position in rng.integers(
+        0, min(64000, len(damaged)), 8
+    ):  # most tables are there
         damaged[position] = int(rng.integers(256))
     with suppress(InputError):
         rewrite_output(FlatBuffer("damaged", damaged), EMBEDDING)

@@ -13,7 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from callshot.encoders.hubert import cut_hubert, export_hubert, open_hubert, open_hubert_torch
+from callshot.encoders.hubert import (
+    cut_hubert,
+    export_hubert,
+    open_hubert,
+    open_hubert_torch,
+)
 from callshot.errors import InputError, OptionError
 from standins import hubert, read_weights, reference_hubert
 
@@ -31,8 +36,12 @@ def layer_2(published: Path) -> Path:
     return published.with_name("l2.onnx")
 
 
-def make_signal(samples: int = 8000, level: float = 0.1, mean: float = 0.0) -> NDArray[np.float32]:
-    return (mean + level * np.random.default_rng(samples).normal(size=samples)).astype(np.float32)
+def make_signal(
+    samples: int = 8000, level: float = 0.1, mean: float = 0.0
+) -> NDArray[np.float32]:
+    return (mean + level * np.random.default_rng(samples).normal(size=samples)).astype(
+        np.float32
+    )
 
 
 # Cutting
@@ -47,7 +56,10 @@ def test_a_cut_equals_that_layer_of_the_reference(
     expected = reference_hubert(published, make_signal(), layer)
     assert frames.dtype == np.float32
     assert np.abs(frames - expected).max() <= 1e-5 * np.abs(expected).max()
-    assert sum(name.startswith("wide_") for name in read_weights(tmp_path / "cut.onnx")) == layer
+    assert (
+        sum(name.startswith("wide_") for name in read_weights(tmp_path / "cut.onnx"))
+        == layer
+    )
 
 
 @pytest.mark.parametrize("layer", [0, 13, -1])
@@ -60,8 +72,12 @@ def test_a_layer_that_hubert_base_does_not_have_is_an_error(
         cut_hubert(published, tmp_path / "cut.onnx", layer)
 
 
-def test_a_file_without_that_layer_is_an_error_with_the_layers_it_has(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"expected layer 5 of .* got layers \[1, 2, 3\]"):
+def test_a_file_without_that_layer_is_an_error_with_the_layers_it_has(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(
+        InputError, match=r"expected layer 5 of .* got layers \[1, 2, 3\]"
+    ):
         cut_hubert(hubert(tmp_path / "m.onnx", layers=3), tmp_path / "cut.onnx", 5)
     text = "(float[n, s] x) => (float[n, s] y) { y = Abs(x) }"
     onnx.save(onnx.parser.parse_model(HEAD + text), tmp_path / "other.onnx")
@@ -72,15 +88,20 @@ def test_a_file_without_that_layer_is_an_error_with_the_layers_it_has(tmp_path: 
 def test_a_file_of_another_width_is_an_error_and_leaves_no_file(tmp_path: Path) -> None:
     large = hubert(tmp_path / "large.onnx", layers=3, width=1024)
     with pytest.raises(
-        InputError, match=r"large\.onnx: cut at layer 2, .*is not HuBERT base .*got \(49, 1024\)"
+        InputError,
+        match=r"large\.onnx: cut at layer 2, .*is not HuBERT base .*got \(49, 1024\)",
     ):
         cut_hubert(large, tmp_path / "cut.onnx", 2)
     assert [entry.name for entry in tmp_path.iterdir()] == ["large.onnx"]
 
 
 def test_a_damaged_file_is_an_error(published: Path, tmp_path: Path) -> None:
-    (tmp_path / "half.onnx").write_bytes(published.read_bytes()[: published.stat().st_size // 2])
-    with pytest.raises(InputError, match=r"half\.onnx: cannot be opened as an ONNX model"):
+    (tmp_path / "half.onnx").write_bytes(
+        published.read_bytes()[: published.stat().st_size // 2]
+    )
+    with pytest.raises(
+        InputError, match=r"half\.onnx: cannot be opened as an ONNX model"
+    ):
         cut_hubert(tmp_path / "half.onnx", tmp_path / "cut.onnx", 2)
 
 
@@ -89,7 +110,9 @@ def test_a_damaged_file_is_an_error(published: Path, tmp_path: Path) -> None:
 
 @settings(max_examples=40)
 @given(samples=st.integers(400, 6000))
-def test_a_signal_has_a_frame_for_each_full_receptive_field(layer_2: Path, samples: int) -> None:
+def test_a_signal_has_a_frame_for_each_full_receptive_field(
+    layer_2: Path, samples: int
+) -> None:
     frames = open_hubert(layer_2)(make_signal(samples))
     starts = [start for start in range(0, samples, 320) if start + 400 <= samples]
     assert frames.shape == (len(starts), 768)
@@ -97,8 +120,12 @@ def test_a_signal_has_a_frame_for_each_full_receptive_field(layer_2: Path, sampl
 
 
 @pytest.mark.parametrize("samples", [0, 1, 399])
-def test_a_signal_without_a_full_receptive_field_is_an_error(layer_2: Path, samples: int) -> None:
-    with pytest.raises(InputError, match=f"expected at least 400 samples, got {samples}"):
+def test_a_signal_without_a_full_receptive_field_is_an_error(
+    layer_2: Path, samples: int
+) -> None:
+    with pytest.raises(
+        InputError, match=f"expected at least 400 samples, got {samples}"
+    ):
         open_hubert(layer_2)(np.zeros(samples, np.float32))
 
 
@@ -197,7 +224,8 @@ def test_missing_torch_is_an_error_with_the_command_that_installs_it(
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(
-        InputError, match=r"the package torch is missing; install it with: pip install 'callshot\["
+        InputError,
+        match=r"the package torch is missing; install it with: pip install 'callshot\[",
     ):
         open_hubert_torch(tmp_path, 2)
 
@@ -219,7 +247,11 @@ def random_model(torch: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     from transformers import HubertConfig, HubertModel
 
     torch.manual_seed(0)
-    small = {"conv_dim": (16,) * 7, "intermediate_size": 32, "num_conv_pos_embeddings": 16}
+    small = {
+        "conv_dim": (16,) * 7,
+        "intermediate_size": 32,
+        "num_conv_pos_embeddings": 16,
+    }
     model = HubertModel(HubertConfig(num_hidden_layers=4, **small)).eval()
     # Biases of zero and gains of one would hide a mix-up.
     for parameter in model.parameters():
@@ -240,7 +272,9 @@ def hidden_state(
         audio, sampling_rate=16000, return_tensors="pt"
     ).input_values
     with torch.inference_mode():
-        return np.array(model(values, output_hidden_states=True).hidden_states[layer][0].numpy())
+        return np.array(
+            model(values, output_hidden_states=True).hidden_states[layer][0].numpy()
+        )
 
 
 def export_whole(torch: Any, model: Any, path: Path) -> Path:
@@ -275,7 +309,9 @@ def test_a_cut_layer_equals_the_hidden_state_of_the_whole_model(
     whole = export_whole(torch, random_model, tmp_path / "whole.onnx")
     for layer in (1, 2, 4):
         cut_hubert(whole, tmp_path / "cut.onnx", layer)
-        assert_equals_layer(torch, random_model, open_hubert(tmp_path / "cut.onnx"), layer)
+        assert_equals_layer(
+            torch, random_model, open_hubert(tmp_path / "cut.onnx"), layer
+        )
 
 
 def test_a_built_layer_equals_the_hidden_state_of_the_whole_model(
@@ -283,7 +319,10 @@ def test_a_built_layer_equals_the_hidden_state_of_the_whole_model(
 ) -> None:
     for layer in (1, 2, 4):
         assert_equals_layer(
-            torch, random_model, open_hubert_torch(random_model.weights, layer, device="cpu"), layer
+            torch,
+            random_model,
+            open_hubert_torch(random_model.weights, layer, device="cpu"),
+            layer,
         )
 
 
@@ -297,7 +336,10 @@ def test_two_layers_of_the_base_configuration_equal_hidden_state_2(
     base = HubertModel(HubertConfig()).eval()
     save_file(base.state_dict(), tmp_path / "model.safetensors")
     assert_equals_layer(
-        torch, base, open_hubert_torch(tmp_path / "model.safetensors", 2, device="cpu"), 2
+        torch,
+        base,
+        open_hubert_torch(tmp_path / "model.safetensors", 2, device="cpu"),
+        2,
     )
 
 
@@ -332,7 +374,9 @@ def test_weights_as_torch_saved_them_give_the_same_bits_as_safetensors(
     torch: Any, random_model: Any, tmp_path: Path, rename: Any
 ) -> None:
     tensors = {rename(key): value for key, value in random_model.state_dict().items()}
-    model = open_hubert_torch(save_weights(torch, random_model, tmp_path, tensors), 2, device="cpu")
+    model = open_hubert_torch(
+        save_weights(torch, random_model, tmp_path, tensors), 2, device="cpu"
+    )
     expected = open_hubert_torch(random_model.weights, 2, device="cpu")
     assert np.array_equal(model(make_signal()), expected(make_signal()))
 
@@ -357,7 +401,9 @@ def test_a_pickle_with_code_is_an_error_and_the_code_does_not_run(
 def test_missing_damaged_or_other_weights_are_errors(
     torch: Any, random_model: Any, tmp_path: Path
 ) -> None:
-    (tmp_path / "half.safetensors").write_bytes(random_model.weights.read_bytes()[:100_000])
+    (tmp_path / "half.safetensors").write_bytes(
+        random_model.weights.read_bytes()[:100_000]
+    )
     some = {
         name: value
         for name, value in random_model.state_dict().items()
@@ -365,14 +411,18 @@ def test_missing_damaged_or_other_weights_are_errors(
     }
     shapes = {name: value[:1] for name, value in random_model.state_dict().items()}
     for name in ("missing", "half"):
-        with pytest.raises(InputError, match=rf"{name}\.safetensors: cannot be read as weights"):
+        with pytest.raises(
+            InputError, match=rf"{name}\.safetensors: cannot be read as weights"
+        ):
             open_hubert_torch(tmp_path / f"{name}.safetensors", 2, device="cpu")
     for tensors, message in (
         (some, r"8 tensors of HuBERT are missing, the first is encoder\.layers\.1"),
         (shapes, "size mismatch"),
     ):
         with pytest.raises(InputError, match=message):
-            open_hubert_torch(save_weights(torch, random_model, tmp_path, tensors), 2, device="cpu")
+            open_hubert_torch(
+                save_weights(torch, random_model, tmp_path, tensors), 2, device="cpu"
+            )
 
 
 def test_cuda_is_an_error_if_torch_finds_none(torch: Any, random_model: Any) -> None:

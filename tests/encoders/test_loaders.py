@@ -43,7 +43,11 @@ def import_weights(files: dict[str, Path], *names: str) -> None:
 
 
 def make_sound(samples: int = 8000) -> NDArray[np.float32]:
-    return np.random.default_rng(samples).normal(scale=0.1, size=samples).astype(np.float32)
+    return (
+        np.random.default_rng(samples)
+        .normal(scale=0.1, size=samples)
+        .astype(np.float32)
+    )
 
 
 # Which weights
@@ -86,9 +90,13 @@ def test_the_error_for_missing_weights_names_a_command_that_works() -> None:
 
 def test_published_weights_for_torch_are_checked(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"another model")
-    with pytest.raises(InputError, match=r"pytorch_model\.bin: .*expected 377569754 bytes, got 13"):
+    with pytest.raises(
+        InputError, match=r"pytorch_model\.bin: .*expected 377569754 bytes, got 13"
+    ):
         import_weight(
-            SPEC.weights_name, WEIGHTS["pytorch_model.bin"], tmp_path / "pytorch_model.bin"
+            SPEC.weights_name,
+            WEIGHTS["pytorch_model.bin"],
+            tmp_path / "pytorch_model.bin",
         )
 
 
@@ -181,7 +189,9 @@ def random_weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     transformers = pytest.importorskip("transformers", reason=reason)
     sys.modules["torch"].manual_seed(0)
     folder = tmp_path_factory.mktemp("random")
-    transformers.HubertModel(transformers.HubertConfig(num_hidden_layers=2)).save_pretrained(folder)
+    transformers.HubertModel(
+        transformers.HubertConfig(num_hidden_layers=2)
+    ).save_pretrained(folder)
     (folder / "config.json").unlink()
     return folder / SAFE
 
@@ -192,7 +202,9 @@ def test_exported_weights_give_the_same_frames_as_torch(random_weights: Path) ->
     checksum = hashlib.sha256(random_weights.read_bytes()).hexdigest()
     assert encoder.fingerprint["weights"] == {SAFE: checksum}
     for samples in (400, 8000, 20001):
-        expected = hubert.open_hubert_torch(random_weights, 2, device="cpu")(make_sound(samples))
+        expected = hubert.open_hubert_torch(random_weights, 2, device="cpu")(
+            make_sound(samples)
+        )
         frames = encoder.encode([make_sound(samples)])[0]
         assert np.abs(frames - expected).max() <= 2e-5  # 1.0e-5 on ARM
 
@@ -206,24 +218,32 @@ def test_a_real_gpu_gives_the_frames_of_the_cpu(random_weights: Path) -> None:
     assert on_cpu.fingerprint == on_cuda.fingerprint
     for samples in (400, 8000, 20001):
         signals = [make_sound(samples)]
-        assert np.abs(on_cpu.encode(signals)[0] - on_cuda.encode(signals)[0]).max() <= 1e-4
+        assert (
+            np.abs(on_cpu.encode(signals)[0] - on_cuda.encode(signals)[0]).max() <= 1e-4
+        )
 
 
 # Perch 2
 
 
-def test_the_vector_of_perch_2_is_the_same_with_frames_inside_windows(tmp_path: Path) -> None:
+def test_the_vector_of_perch_2_is_the_same_with_frames_inside_windows(
+    tmp_path: Path,
+) -> None:
     plain = find_encoder("perch-v2", {"sequence": "windows"})
     spatial = find_encoder("perch-v2", {"sequence": "spatial"})
     path = perch_v2(tmp_path / "perch.onnx")
     import_weight(plain.weights_name, plain.weights[0], path)
     encoder = open_encoder(plain)
-    segments = [encoder.prepare(make_sound(samples), 16000) for samples in (8000, 200_000)]
+    segments = [
+        encoder.prepare(make_sound(samples), 16000) for samples in (8000, 200_000)
+    ]
     vectors = encoder.encode(segments)
     outputs = open_encoder(spatial).encode(segments)
     for windows, vector, output in zip(segments, vectors, outputs, strict=True):
         cells = perch_v2_cells(path, windows)
         assert np.abs(pool(output) - pool(vector)).max() <= 1e-6
-        assert np.abs(unroll(output) - cells.mean(axis=2).reshape(-1, 1536)).max() <= 1e-6
+        assert (
+            np.abs(unroll(output) - cells.mean(axis=2).reshape(-1, 1536)).max() <= 1e-6
+        )
         assert len(unroll(output)) == 16 * len(windows)
         assert unroll(vector) is vector

@@ -13,7 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from callshot.encoders.mfcc import MANY_FRAMES, PAPER, MfccOptions, compute_mean_mfcc, compute_mfcc
+from callshot.encoders.mfcc import (
+    MANY_FRAMES,
+    PAPER,
+    MfccOptions,
+    compute_mean_mfcc,
+    compute_mfcc,
+)
 from callshot.errors import InputError, OptionError
 
 ELEPHANTS = Path(__file__).parents[2].parent / "shared" / "data" / "elephants"
@@ -65,7 +71,9 @@ def relative_error(array: NDArray[Any], expected: NDArray[Any]) -> float:
     return float(np.abs(array.astype(float) - expected).max() / np.abs(expected).max())
 
 
-def librosa_frames(signal: NDArray[np.float32], options: MfccOptions) -> NDArray[np.float64]:
+def librosa_frames(
+    signal: NDArray[np.float32], options: MfccOptions
+) -> NDArray[np.float64]:
     librosa = pytest.importorskip("librosa")
     mel = librosa.feature.melspectrogram(
         y=signal,
@@ -79,13 +87,17 @@ def librosa_frames(signal: NDArray[np.float32], options: MfccOptions) -> NDArray
         pad_mode="constant",
     )
     decibels = librosa.power_to_db(mel, top_db=options.top_db)
-    return np.asarray(librosa.feature.mfcc(S=decibels, n_mfcc=options.coefficients).T, np.float64)
+    return np.asarray(
+        librosa.feature.mfcc(S=decibels, n_mfcc=options.coefficients).T, np.float64
+    )
 
 
 def mel_to_hz(mel: float, scale: str) -> float:
     if scale == "htk":
         return 700 * (10 ** (mel / 2595) - 1)
-    return mel * 200 / 3 if mel < 15 else 1000 * math.exp((mel - 15) * math.log(6.4) / 27)
+    return (
+        mel * 200 / 3 if mel < 15 else 1000 * math.exp((mel - 15) * math.log(6.4) / 27)
+    )
 
 
 @cache
@@ -102,7 +114,9 @@ def reference_filters(options: MfccOptions) -> NDArray[np.float64]:
     step = options.bands + 1
     edges = [mel_to_hz(low * i / step, options.mel) for i in range(options.bands + 2)]
     weights = np.zeros((options.bands, options.n_fft // 2 + 1))
-    for band, (left, peak, right) in enumerate(zip(edges, edges[1:], edges[2:], strict=False)):
+    for band, (left, peak, right) in enumerate(
+        zip(edges, edges[1:], edges[2:], strict=False)
+    ):
         for k in range(weights.shape[1]):
             hz = k * options.rate_hz / options.n_fft
             height = min((hz - left) / (peak - left), (right - hz) / (right - peak))
@@ -110,7 +124,9 @@ def reference_filters(options: MfccOptions) -> NDArray[np.float64]:
     return weights
 
 
-def reference_mfcc(signal: NDArray[np.float32], options: MfccOptions) -> NDArray[np.float64]:
+def reference_mfcc(
+    signal: NDArray[np.float32], options: MfccOptions
+) -> NDArray[np.float64]:
     """Compute the definition frame by frame in float64, without an FFT."""
     n_fft = options.n_fft
     window = options.window
@@ -145,7 +161,10 @@ def test_frames_and_mean_equal_librosa(kind: str, options: MfccOptions) -> None:
     signal = make_signal(kind, 20000)
     expected = librosa_frames(signal, options)
     assert relative_error(compute_mfcc(signal, options), expected) <= TOLERANCE
-    assert relative_error(compute_mean_mfcc(signal, options), expected.mean(axis=0)) <= TOLERANCE
+    assert (
+        relative_error(compute_mean_mfcc(signal, options), expected.mean(axis=0))
+        <= TOLERANCE
+    )
 
 
 @pytest.mark.filterwarnings("ignore:n_fft=:UserWarning")
@@ -161,18 +180,26 @@ def test_signals_of_any_length_have_the_frames_of_librosa(samples: int) -> None:
 
 @pytest.mark.parametrize("kind", ["tone in noise", "rumble", "half silent"])
 @pytest.mark.parametrize("options", VARIANTS, ids=range(len(VARIANTS)))
-def test_frames_and_mean_equal_a_slow_reference(kind: str, options: MfccOptions) -> None:
+def test_frames_and_mean_equal_a_slow_reference(
+    kind: str, options: MfccOptions
+) -> None:
     signal = make_signal(kind, 2600)
     expected = reference_mfcc(signal, options)
     assert relative_error(compute_mfcc(signal, options), expected) <= TOLERANCE
-    assert relative_error(compute_mean_mfcc(signal, options), expected.mean(axis=0)) <= TOLERANCE
+    assert (
+        relative_error(compute_mean_mfcc(signal, options), expected.mean(axis=0))
+        <= TOLERANCE
+    )
 
 
 def test_filters_that_htk_leaves_empty_equal_librosa() -> None:
     options = MfccOptions(mel="htk")
     with pytest.warns(UserWarning, match="Empty filters"):
         expected = librosa_frames(make_signal("noise"), options)
-    assert relative_error(compute_mfcc(make_signal("noise"), options), expected) <= TOLERANCE
+    assert (
+        relative_error(compute_mfcc(make_signal("noise"), options), expected)
+        <= TOLERANCE
+    )
 
 
 def test_frames_and_mean_of_real_calls_equal_librosa() -> None:
@@ -180,14 +207,19 @@ def test_frames_and_mean_of_real_calls_equal_librosa() -> None:
     soxr = pytest.importorskip("soxr")
     paths = sorted(ELEPHANTS.rglob("*.flac"))[::20]
     if not paths:
-        pytest.skip("the elephant calls are not beside the repository, in shared/data/elephants")
+        pytest.skip(
+            "the elephant calls are not beside the repository, in shared/data/elephants"
+        )
     for path in paths:
         samples, rate_hz = soundfile.read(path, always_2d=True)
         signal = soxr.resample(samples[:, 0], rate_hz, 16000)
         signal = (signal / np.abs(signal).max() * 0.70795).astype(np.float32)
         expected = librosa_frames(signal, PAPER)
         assert relative_error(compute_mfcc(signal), expected) <= TOLERANCE
-        assert relative_error(compute_mean_mfcc(signal), expected.mean(axis=0)) <= TOLERANCE / 4
+        assert (
+            relative_error(compute_mean_mfcc(signal), expected.mean(axis=0))
+            <= TOLERANCE / 4
+        )
 
 
 @settings(max_examples=40)
@@ -202,36 +234,49 @@ def test_the_fast_mean_equals_the_mean_of_the_frames(
 ) -> None:
     """A tone far above the noise is the worst case for float32."""
     tone = 0.7 * np.sin(2 * np.pi * hz * np.arange(samples) / 16000)
-    signal = (tone + noise * np.random.default_rng(seed).normal(size=samples)).astype(np.float32)
+    signal = (tone + noise * np.random.default_rng(seed).normal(size=samples)).astype(
+        np.float32
+    )
     assert (
         relative_error(
-            compute_mean_mfcc(signal), compute_mfcc(signal).mean(axis=0, dtype=np.float64)
+            compute_mean_mfcc(signal),
+            compute_mfcc(signal).mean(axis=0, dtype=np.float64),
         )
         <= TOLERANCE
     )
 
 
 @settings(max_examples=40)
-@given(level_db=st.floats(-40, 40), samples=st.integers(400, 20000))  # fewer are under the floor
+@given(
+    level_db=st.floats(-40, 40), samples=st.integers(400, 20000)
+)  # fewer are under the floor
 def test_a_change_of_level_changes_only_the_first_coefficient(
     level_db: float, samples: int
 ) -> None:
     signal = make_signal("noise", samples)
     options = replace(PAPER, top_db=None)
     louder = (signal * 10 ** (level_db / 20)).astype(np.float32)
-    change = compute_mean_mfcc(louder, options).astype(float) - compute_mean_mfcc(signal, options)
+    change = compute_mean_mfcc(louder, options).astype(float) - compute_mean_mfcc(
+        signal, options
+    )
     # Rounding of the scaled samples adds noise.
-    assert change == pytest.approx([level_db * math.sqrt(options.bands)] + [0.0] * 39, abs=2e-3)
+    assert change == pytest.approx(
+        [level_db * math.sqrt(options.bands)] + [0.0] * 39, abs=2e-3
+    )
 
 
 @settings(max_examples=30)
 @given(st.lists(st.integers(1, 9000), min_size=2, max_size=5), st.randoms())
-def test_a_mean_does_not_depend_on_earlier_calls(lengths: list[int], random: Any) -> None:
+def test_a_mean_does_not_depend_on_earlier_calls(
+    lengths: list[int], random: Any
+) -> None:
     signals = [make_signal("rumble", samples) for samples in lengths]
     alone = [compute_mean_mfcc(signal).tobytes() for signal in signals]
     order = list(range(len(signals)))
     random.shuffle(order)
-    assert {i: compute_mean_mfcc(signals[i]).tobytes() for i in order} == dict(enumerate(alone))
+    assert {i: compute_mean_mfcc(signals[i]).tobytes() for i in order} == dict(
+        enumerate(alone)
+    )
 
 
 @pytest.mark.parametrize("samples", [1, 399, 16000])
@@ -245,8 +290,12 @@ def test_silence_is_finite_and_flat(samples: int) -> None:
 
 @settings(max_examples=60)
 @given(scale=st.floats(-44, 12), samples=st.integers(1, 3000))
-def test_finite_samples_of_any_size_give_finite_vectors(scale: float, samples: int) -> None:
-    signal = np.clip(make_signal("noise", samples) * 10**scale, -1e12, 1e12).astype(np.float32)
+def test_finite_samples_of_any_size_give_finite_vectors(
+    scale: float, samples: int
+) -> None:
+    signal = np.clip(make_signal("noise", samples) * 10**scale, -1e12, 1e12).astype(
+        np.float32
+    )
     signal = np.where(np.abs(signal) <= 1e12, signal, np.float32(0))
     assert np.isfinite(compute_mfcc(signal)).all()
     assert np.isfinite(compute_mean_mfcc(np.resize(signal, 160 * MANY_FRAMES))).all()
@@ -276,7 +325,10 @@ def test_top_db_is_relative_to_the_loudest_frame_of_the_segment() -> None:
     signal[-1000] = 100.0
     assert relative_error(compute_mfcc(signal), clip_by_hand(signal)) <= TOLERANCE
     assert (
-        np.abs(compute_mfcc(signal)[0] - compute_mfcc(signal, replace(PAPER, top_db=None))[0]).max()
+        np.abs(
+            compute_mfcc(signal)[0]
+            - compute_mfcc(signal, replace(PAPER, top_db=None))[0]
+        ).max()
         > 1
     )
 
@@ -286,16 +338,20 @@ def clip_by_hand(signal: NDArray[np.float32]) -> NDArray[np.float64]:
     from scipy.fft import dct, idct
 
     decibels = idct(
-        compute_mfcc(signal, replace(PAPER, top_db=None, coefficients=128)).astype(float),
+        compute_mfcc(signal, replace(PAPER, top_db=None, coefficients=128)).astype(
+            float
+        ),
         norm="ortho",
     )
-    result: NDArray[np.float64] = dct(np.maximum(decibels, decibels.max() - 80), norm="ortho")[
-        :, :40
-    ]
+    result: NDArray[np.float64] = dct(
+        np.maximum(decibels, decibels.max() - 80), norm="ortho"
+    )[:, :40]
     return result
 
 
-@pytest.mark.parametrize(("compute", "limit"), [(compute_mean_mfcc, 1.5), (compute_mfcc, 3.0)])
+@pytest.mark.parametrize(
+    ("compute", "limit"), [(compute_mean_mfcc, 1.5), (compute_mfcc, 3.0)]
+)
 def test_a_long_segment_needs_little_more_memory_than_its_samples(
     compute: Any, limit: float
 ) -> None:
@@ -353,6 +409,8 @@ def test_without_padding_a_signal_shorter_than_a_frame_is_an_error() -> None:
         ({"padding": "reflect"}, "padding: expected one of centre, none"),
     ],
 )
-def test_an_option_out_of_range_is_an_error(changes: dict[str, Any], message: str) -> None:
+def test_an_option_out_of_range_is_an_error(
+    changes: dict[str, Any], message: str
+) -> None:
     with pytest.raises(OptionError, match=message):
         MfccOptions(**changes)

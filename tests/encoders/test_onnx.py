@@ -21,7 +21,9 @@ from callshot.errors import CallshotError, InputError, OptionError, OutputError
 from standins import Graph, hubert, perch_v2, read_weights
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> g '
-MEAN = "(float[n, 8] wave) => (float[n, 1] mean) { mean = ReduceMean <axes = [1]> (wave) }"
+MEAN = (
+    "(float[n, 8] wave) => (float[n, 1] mean) { mean = ReduceMean <axes = [1]> (wave) }"
+)
 BRANCH = """(float[n, 4] x) => (float[n, 4] z) {
     big = Abs(x)
     small = Neg(x)
@@ -67,15 +69,21 @@ def test_a_session_uses_the_given_threads_and_does_not_spin(tmp_path: Path) -> N
     assert options.get_session_config_entry("session.intra_op.allow_spinning") == "0"
 
 
-@pytest.mark.parametrize(("option", "value"), [("device", "gpu"), ("threads", 0), ("threads", -1)])
-def test_an_option_out_of_range_is_an_error(tmp_path: Path, option: str, value: Any) -> None:
+@pytest.mark.parametrize(
+    ("option", "value"), [("device", "gpu"), ("threads", 0), ("threads", -1)]
+)
+def test_an_option_out_of_range_is_an_error(
+    tmp_path: Path, option: str, value: Any
+) -> None:
     with pytest.raises(OptionError, match=f"^{option}: .*{value}"):
         open_session(save_model(tmp_path, MEAN), **{option: value})
 
 
 @pytest.fixture
 def runtime(monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setenv("ORT_DISABLE_TELEMETRY", "1")  # this may be the first import of all
+    monkeypatch.setenv(
+        "ORT_DISABLE_TELEMETRY", "1"
+    )  # this may be the first import of all
     return importlib.import_module("onnxruntime")
 
 
@@ -85,7 +93,8 @@ def test_missing_cuda_is_an_error_with_the_available_providers(
     if "CUDAExecutionProvider" in runtime.get_available_providers():
         pytest.skip("this ONNX Runtime has CUDA")
     with pytest.raises(
-        OptionError, match=r"cuda is not in this ONNX Runtime, which has .*CPUExecutionProvider"
+        OptionError,
+        match=r"cuda is not in this ONNX Runtime, which has .*CPUExecutionProvider",
     ):
         open_session(save_model(tmp_path, MEAN), device="cuda")
 
@@ -93,7 +102,9 @@ def test_missing_cuda_is_an_error_with_the_available_providers(
 def test_cuda_that_does_not_start_is_an_error_and_is_not_replaced_by_the_cpu(
     tmp_path: Path, runtime: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runtime, "get_available_providers", lambda: ["CUDAExecutionProvider"])
+    monkeypatch.setattr(
+        runtime, "get_available_providers", lambda: ["CUDAExecutionProvider"]
+    )
     monkeypatch.setattr(runtime, "preload_dlls", lambda: None, raising=False)
     arguments: list[Any] = []
 
@@ -191,7 +202,9 @@ def test_a_missing_package_is_an_error_with_the_command_that_installs_it() -> No
 def test_a_package_that_cannot_be_loaded_is_not_called_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "broken_package.py").write_text("raise ImportError('libcudart.so: cannot open')")
+    (tmp_path / "broken_package.py").write_text(
+        "raise ImportError('libcudart.so: cannot open')"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(InputError, match=r"cannot be loaded \(libcudart"):
         import_package("broken_package", "onnx")
@@ -210,7 +223,9 @@ print(model(np.ones((3, 8), np.float32)).tolist())
 """
 
 
-def test_a_session_writes_nothing_to_the_home_folder_and_prints_nothing(tmp_path: Path) -> None:
+def test_a_session_writes_nothing_to_the_home_folder_and_prints_nothing(
+    tmp_path: Path,
+) -> None:
     home = tmp_path / "home"
     home.mkdir()
     names = (
@@ -255,7 +270,9 @@ def test_a_vector_does_not_depend_on_the_others_in_its_batch(tmp_path: Path) -> 
     graph = Graph()
     graph.node("MatMul", ["wave", graph.random_weight("first", 500, 300)], "hidden")
     graph.node("Tanh", ["hidden"], "activation")
-    graph.node("MatMul", ["activation", graph.random_weight("second", 300, 70)], "vector")
+    graph.node(
+        "MatMul", ["activation", graph.random_weight("second", 300, 70)], "vector"
+    )
     path = graph.save(tmp_path / "m.onnx", {"wave": ["n", 500]}, {"vector": ["n", 70]})
     model = open_windows(path, samples=500, dimension=70)
     windows = make_windows(33, 500)
@@ -310,13 +327,19 @@ def test_an_output_is_chosen_by_name_or_by_its_dimension(
     assert by_name(windows).shape == (3, 8)
     by_dimension = open_windows(path, samples=8, dimension=1)
     assert by_dimension(windows).shape == (3, 1)
-    message = r"expected one output of 2 dimensions.*mean tensor\(float\) \['n', 1\], size"
+    message = (
+        r"expected one output of 2 dimensions.*mean tensor\(float\) \['n', 1\], size"
+    )
     with pytest.raises(InputError, match=message):
         open_windows(path, samples=8, dimension=2)
-    with pytest.raises(InputError, match="expected the output 'sizes', in floats, got mean"):
+    with pytest.raises(
+        InputError, match="expected the output 'sizes', in floats, got mean"
+    ):
         open_windows(path, samples=8, dimension=8, output="sizes")
     block = open_windows(path, samples=8, dimension=4, output="block")
-    with pytest.raises(InputError, match=r"output block: expected shape \(3, 4\), got \(3, 2, 4\)"):
+    with pytest.raises(
+        InputError, match=r"output block: expected shape \(3, 4\), got \(3, 2, 4\)"
+    ):
         block(windows)
 
 
@@ -324,10 +347,15 @@ def test_an_output_is_chosen_by_name_or_by_its_dimension(
     ("text", "message"),
     [
         (
-            MEAN.replace("float[n, 8]", "float16[n, 8]").replace("float[n, 1]", "float16[n, 1]"),
+            MEAN.replace("float[n, 8]", "float16[n, 8]").replace(
+                "float[n, 1]", "float16[n, 1]"
+            ),
             "one input of waveforms",
         ),
-        (MEAN.replace("n, 8", "n, 1, 8").replace("n, 1]", "n, 1, 8]"), "one input of waveforms"),
+        (
+            MEAN.replace("n, 8", "n, 1, 8").replace("n, 1]", "n, 1, 8]"),
+            "one input of waveforms",
+        ),
         (MEAN.replace("n,", "4,"), "expected a free batch or 1, got 4"),
         (
             "(float[n, 8] a, float[n, 8] b) => (float[n, 8] c) { c = Add(a, b) }",
@@ -356,16 +384,22 @@ def test_sizes_that_disagree_with_the_file_are_errors(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", [(8,), (0, 8), (2, 7), (2, 8, 1)])
-def test_windows_of_another_shape_are_an_error(tmp_path: Path, shape: tuple[int, ...]) -> None:
+def test_windows_of_another_shape_are_an_error(
+    tmp_path: Path, shape: tuple[int, ...]
+) -> None:
     with pytest.raises(InputError, match=r"expected windows of shape \(n, 8\)"):
         open_mean(save_model(tmp_path, MEAN))(make_windows(*shape))
 
 
-def test_sizes_that_the_file_leaves_free_are_checked_when_it_runs(tmp_path: Path) -> None:
+def test_sizes_that_the_file_leaves_free_are_checked_when_it_runs(
+    tmp_path: Path,
+) -> None:
     path = save_model(tmp_path, "(float[n, s] x) => (float[n, s] y) { y = Abs(x) }")
     windows = make_windows(2, 5)
     assert open_windows(path, samples=5, dimension=5)(windows).shape == (2, 5)
-    with pytest.raises(InputError, match=r"output y: expected shape \(2, 4\), got \(2, 5\)"):
+    with pytest.raises(
+        InputError, match=r"output y: expected shape \(2, 4\), got \(2, 5\)"
+    ):
         open_windows(path, samples=5, dimension=4)(windows)
     with pytest.raises(InputError, match=r"expected windows of shape \(n, 6\)"):
         open_windows(path, samples=6, dimension=5)(windows)
@@ -379,7 +413,9 @@ def test_a_model_that_fails_on_its_input_is_an_error_in_one_line(
         y = Reshape(x, shape)
     }"""
     model = open_windows(save_model(tmp_path, text), samples=5, dimension=4)
-    with pytest.raises(InputError, match=r"cannot be run on an input of shape \(1, 5\) \(.*\)$"):
+    with pytest.raises(
+        InputError, match=r"cannot be run on an input of shape \(1, 5\) \(.*\)$"
+    ):
         model(make_windows(1, 5))
     assert capfd.readouterr() == ("", "")
 
@@ -387,21 +423,27 @@ def test_a_model_that_fails_on_its_input_is_an_error_in_one_line(
 # Cutting
 
 
-def test_a_cut_has_what_its_outputs_need_and_gives_the_same_bits(tmp_path: Path) -> None:
+def test_a_cut_has_what_its_outputs_need_and_gives_the_same_bits(
+    tmp_path: Path,
+) -> None:
     whole = perch_v2(tmp_path / "whole.onnx")
     cut = tmp_path / "cut.onnx"
     signal = make_windows(3, 160_000)
     cut_graph(whole, cut, ["embedding"])
     assert sorted(read_weights(cut)) == ["body", "coarse"]
     assert [output.name for output in onnx.load(cut).graph.output] == ["embedding"]
-    assert np.array_equal(run_session(cut, signal)[0], run_session(whole, signal, ["embedding"])[0])
+    assert np.array_equal(
+        run_session(cut, signal)[0], run_session(whole, signal, ["embedding"])[0]
+    )
     assert cut.stat().st_size < 0.6 * whole.stat().st_size
 
 
 @pytest.mark.parametrize(
     "names", [["label"], ["spectrogram", "embedding"], ["means"], ["sizes", "label"]]
 )
-def test_a_graph_can_be_cut_to_any_tensors_in_any_order(tmp_path: Path, names: list[str]) -> None:
+def test_a_graph_can_be_cut_to_any_tensors_in_any_order(
+    tmp_path: Path, names: list[str]
+) -> None:
     whole = perch_v2(tmp_path / "whole.onnx")
     cut = tmp_path / "cut.onnx"
     signal = make_windows(2, 160_000)
@@ -444,7 +486,9 @@ def test_cutting_again_gives_the_same_file(tmp_path: Path) -> None:
     assert len(contents) == 1
 
 
-def test_external_weights_beside_the_source_are_copied_into_the_cut(tmp_path: Path) -> None:
+def test_external_weights_beside_the_source_are_copied_into_the_cut(
+    tmp_path: Path,
+) -> None:
     whole = perch_v2(tmp_path / "whole.onnx")
     beside = tmp_path / "beside"
     beside.mkdir()
@@ -459,7 +503,8 @@ def test_external_weights_beside_the_source_are_copied_into_the_cut(tmp_path: Pa
     cut_graph(beside / "m.onnx", tmp_path / "two.onnx", ["embedding"])
     signal = make_windows(1, 160_000)
     assert np.array_equal(
-        run_session(tmp_path / "one.onnx", signal)[0], run_session(tmp_path / "two.onnx", signal)[0]
+        run_session(tmp_path / "one.onnx", signal)[0],
+        run_session(tmp_path / "two.onnx", signal)[0],
     )
     (beside / "m.data").unlink()
     with pytest.raises(InputError, match=r"m\.onnx: "):
@@ -467,11 +512,18 @@ def test_external_weights_beside_the_source_are_copied_into_the_cut(tmp_path: Pa
     assert not (tmp_path / "three.onnx").exists()
 
 
-def test_external_weights_outside_the_folder_of_the_source_are_not_read(tmp_path: Path) -> None:
+def test_external_weights_outside_the_folder_of_the_source_are_not_read(
+    tmp_path: Path,
+) -> None:
     whole = perch_v2(tmp_path / "whole.onnx")
     beside = tmp_path / "beside"
     beside.mkdir()
-    onnx.save(onnx.load(whole), tmp_path / "m.onnx", save_as_external_data=True, location="m.data")
+    onnx.save(
+        onnx.load(whole),
+        tmp_path / "m.onnx",
+        save_as_external_data=True,
+        location="m.data",
+    )
     model = onnx.load(tmp_path / "m.onnx", load_external_data=False)
     for tensor in model.graph.initializer:
         for entry in tensor.external_data:
@@ -482,8 +534,12 @@ def test_external_weights_outside_the_folder_of_the_source_are_not_read(tmp_path
 
 
 def test_an_unknown_tensor_is_an_error_with_near_names(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no tensor 'embeddings'; did you mean embedding\?"):
-        cut_graph(perch_v2(tmp_path / "whole.onnx"), tmp_path / "cut.onnx", ["embeddings"])
+    with pytest.raises(
+        InputError, match=r"no tensor 'embeddings'; did you mean embedding\?"
+    ):
+        cut_graph(
+            perch_v2(tmp_path / "whole.onnx"), tmp_path / "cut.onnx", ["embeddings"]
+        )
 
 
 def test_a_cut_that_cannot_be_written_leaves_the_old_file(
@@ -502,4 +558,7 @@ def test_a_cut_that_cannot_be_written_leaves_the_old_file(
     ):
         cut_graph(whole, cut, ["mean"])
     assert cut.read_bytes() == b"old"
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["cut.onnx", "model.onnx"]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [
+        "cut.onnx",
+        "model.onnx",
+    ]

@@ -23,7 +23,11 @@ from standins import hubert, perch_v1, perch_v2, perch_v2_cells, reference_perch
 
 
 def make_windows(count: int) -> NDArray[np.float32]:
-    return np.random.default_rng(3).uniform(-0.25, 0.25, (count, SAMPLES)).astype(np.float32)
+    return (
+        np.random.default_rng(3)
+        .uniform(-0.25, 0.25, (count, SAMPLES))
+        .astype(np.float32)
+    )
 
 
 def test_v2_equals_its_reference_whole_and_cut(tmp_path: Path) -> None:
@@ -47,16 +51,26 @@ def test_the_frames_of_v2_are_means_over_frequency_and_follow_the_vector(
     output = open_perch_v2_spatial(cut)(windows)
     assert (output.dtype, output.shape) == (np.float32, (3, 17, 1536))
     assert np.abs(output[:, 0] - open_perch_v2(whole)(windows)).max() <= 1e-6
-    assert np.abs(output[:, 1:] - perch_v2_cells(whole, windows).mean(axis=2)).max() <= 1e-6
+    assert (
+        np.abs(output[:, 1:] - perch_v2_cells(whole, windows).mean(axis=2)).max()
+        <= 1e-6
+    )
 
 
 def test_a_file_without_frames_or_with_other_frames_is_an_error(tmp_path: Path) -> None:
     cut_graph(perch_v2(tmp_path / "whole.onnx"), tmp_path / "cut.onnx", ["embedding"])
-    with pytest.raises(InputError, match=r"cut\.onnx: cannot be run .*spatial_embedding"):
+    with pytest.raises(
+        InputError, match=r"cut\.onnx: cannot be run .*spatial_embedding"
+    ):
         open_perch_v2_spatial(tmp_path / "cut.onnx")(make_windows(1))
     model = onnx.load(tmp_path / "whole.onnx")
-    model.graph.node.add(op_type="Identity", input=["spectrogram"], output=["spatial_embedding_2"])
-    new_names = {"spatial_embedding": "cells", "spatial_embedding_2": "spatial_embedding"}
+    model.graph.node.add(
+        op_type="Identity", input=["spectrogram"], output=["spatial_embedding_2"]
+    )
+    new_names = {
+        "spatial_embedding": "cells",
+        "spatial_embedding_2": "spatial_embedding",
+    }
     for node in model.graph.node:  # `spatial_embedding` gets another shape
         for names in (node.input, node.output):
             for n, name in enumerate(names):
@@ -96,7 +110,8 @@ def test_the_file_of_another_model_is_an_error(tmp_path: Path) -> None:
     v1 = perch_v1(tmp_path / "v1.onnx")
     v2 = perch_v2(tmp_path / "v2.onnx")
     with pytest.raises(
-        InputError, match=r"v1\.onnx: output embedding, dimension: expected 1536, got 1280"
+        InputError,
+        match=r"v1\.onnx: output embedding, dimension: expected 1536, got 1280",
     ):
         open_perch_v2(v1)
     with pytest.raises(
@@ -105,14 +120,17 @@ def test_the_file_of_another_model_is_an_error(tmp_path: Path) -> None:
     ):
         open_perch_v1(v2)
     with pytest.raises(
-        InputError, match=r"expected windows of shape \(n, 160000\), one or more, got \(1, 96000\)"
+        InputError,
+        match=r"expected windows of shape \(n, 160000\), one or more, got \(1, 96000\)",
     ):
         open_perch_v2(v2)(np.zeros((1, 96_000), np.float32))
     with pytest.raises(InputError, match=r"hubert\.onnx: "):
         open_perch_v2(hubert(tmp_path / "hubert.onnx"))(make_windows(1))
 
 
-def test_a_file_that_leaves_its_sizes_free_must_give_those_of_perch(tmp_path: Path) -> None:
+def test_a_file_that_leaves_its_sizes_free_must_give_those_of_perch(
+    tmp_path: Path,
+) -> None:
     head = '<ir_version: 8, opset_import: ["": 17]> g '
     text = "(float[n, s] inputs) => (float[n, d] out) { out = Abs(inputs) }"
     onnx.save(onnx.parser.parse_model(head + text), tmp_path / "free.onnx")
@@ -130,7 +148,8 @@ def test_a_file_that_leaves_its_sizes_free_must_give_those_of_perch(tmp_path: Pa
 @pytest.fixture(scope="module")
 def tensorflow() -> Any:
     reason = (
-        "the conversion of Perch v1 needs TensorFlow and tf2onnx: pip install 'callshot[perch-v1]'"
+        "the conversion of Perch v1 needs TensorFlow and tf2onnx: "
+        "pip install 'callshot[perch-v1]'"
     )
     with warnings.catch_warnings(action="ignore"):
         pytest.importorskip("tf2onnx", reason=reason)
@@ -179,13 +198,17 @@ def save_v1(tensorflow: Any, path: Path, version: int, dimension: int = 1280) ->
         tf.saved_model.save(model, str(path))
     else:
         model = Served()
-        tf.saved_model.save(model, str(path), signatures={"serving_default": model.serve})
+        tf.saved_model.save(
+            model, str(path), signatures={"serving_default": model.serve}
+        )
     return model
 
 
 @pytest.mark.parametrize("version", [8, 4])
 @pytest.mark.filterwarnings("ignore")
-def test_a_converted_model_equals_tensorflow(tensorflow: Any, tmp_path: Path, version: int) -> None:
+def test_a_converted_model_equals_tensorflow(
+    tensorflow: Any, tmp_path: Path, version: int
+) -> None:
     model = save_v1(tensorflow, tmp_path / "saved", version)
     difference = convert_perch_v1(tmp_path / "saved", tmp_path / "v1.onnx")
     assert 0 <= difference <= 1e-4
@@ -211,7 +234,11 @@ def test_a_saved_model_of_something_else_is_an_error_and_leaves_no_file(
     ):
         with pytest.raises(InputError, match=message):
             convert_perch_v1(tmp_path / name, tmp_path / "v1.onnx")
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["empty", "narrow", "other"]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [
+        "empty",
+        "narrow",
+        "other",
+    ]
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -220,7 +247,9 @@ def test_a_conversion_that_changes_the_vectors_is_not_kept(
 ) -> None:
     monkeypatch.setattr("callshot.encoders.perch.TOLERANCE", -1.0)
     save_v1(tensorflow, tmp_path / "saved", 8)
-    with pytest.raises(InputError, match="after conversion its vectors differ from TensorFlow's"):
+    with pytest.raises(
+        InputError, match="after conversion its vectors differ from TensorFlow's"
+    ):
         convert_perch_v1(tmp_path / "saved", tmp_path / "v1.onnx")
     assert not (tmp_path / "v1.onnx").exists()
 

@@ -106,7 +106,13 @@ def run_watched(code, folders, sealed, commands=()):
         for name in ("PATH", "PYTHONPATH", "SYSTEMROOT")
         if name in os.environ
     }
-    command = [sys.executable, "-B", "-c", WATCH + code + REPORT, json.dumps([sealed, commands])]
+    command = [
+        sys.executable,
+        "-B",
+        "-c",
+        WATCH + code + REPORT,
+        json.dumps([sealed, commands]),
+    ]
     process = subprocess.run(
         [*SEAL, *command] if sealed else command,
         cwd=folders / "here",
@@ -142,9 +148,13 @@ def commands(name, segments, folders, tmp_path):
         weight = STANDINS[name](tmp_path / "model.onnx")
     else:
         spec = find_encoder(name)
-        weight = find_weight(spec.weights_name, spec.weights[0]) if spec.weights else None
+        weight = (
+            find_weight(spec.weights_name, spec.weights[0]) if spec.weights else None
+        )
         if spec.weights and weight is None:
-            pytest.skip(f"the weights of {name} are not here: callshot encoders get {name}")
+            pytest.skip(
+                f"the weights of {name} are not here: callshot encoders get {name}"
+            )
     embed = [
         "embed",
         str(segments),
@@ -157,9 +167,17 @@ def commands(name, segments, folders, tmp_path):
     if name == "onnx":
         choices = ("rate_hz=32000", "window_s=5", "dimension=1536", "output=embedding")
         return [
-            [*embed, f"onnx:{weight}", *(word for choice in choices for word in ("--set", choice))]
+            [
+                *embed,
+                f"onnx:{weight}",
+                *(word for choice in choices for word in ("--set", choice)),
+            ]
         ]
-    get = [] if weight is None else [["encoders", "get", name, "--from", str(weight), "--quiet"]]
+    get = (
+        []
+        if weight is None
+        else [["encoders", "get", name, "--from", str(weight), "--quiet"]]
+    )
     return [*get, ["encoders"], ["encoders", "check", name], [*embed, name]]
 
 

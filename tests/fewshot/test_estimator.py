@@ -33,7 +33,9 @@ def without_sklearn(monkeypatch):
         monkeypatch.setitem(sys.modules, module, None)
 
 
-@pytest.mark.filterwarnings("ignore:.*does not inherit from `sklearn.base.BaseEstimator`")
+@pytest.mark.filterwarnings(
+    "ignore:.*does not inherit from `sklearn.base.BaseEstimator`"
+)
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 def test_scikit_learns_check_estimator_passes():
     pytest.importorskip("sklearn", minversion="1.6")  # the first with `validate_data`
@@ -125,13 +127,19 @@ def test_the_numbers_are_the_same_without_scikit_learn(without_sklearn):
     assert alone.n_features_in_ == 5
     sys.modules.pop("sklearn.utils.validation")
     sys.modules.pop("sklearn.utils.multiclass")
-    np.testing.assert_array_equal(CentroidClassifier().fit(X, y).decision_function(X), scores)
+    np.testing.assert_array_equal(
+        CentroidClassifier().fit(X, y).decision_function(X), scores
+    )
 
 
 @pytest.mark.parametrize(
     ("X", "y", "message"),
     [
-        ([1.0, 2.0], ["a", "b"], r"X: expected shape \(n_samples, n_features\), got \(2,\)"),
+        (
+            [1.0, 2.0],
+            ["a", "b"],
+            r"X: expected shape \(n_samples, n_features\), got \(2,\)",
+        ),
         ([[1.0], [math.nan]], ["a", "b"], "X: expected finite numbers, got NaN"),
         ([[1.0], [2.0]], ["a"], r"y: expected 2 labels, got shape \(1,\)"),
         ([[1.0, 2.0]], ["a"], "X: expected 3 features, as in fit, got 2"),

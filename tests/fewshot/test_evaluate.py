@@ -30,7 +30,8 @@ def test_everything_the_protocol_promises_is_in_the_evaluation():
     assert len(result.per_class) == 3 * 2 * 2 * len(eligible)
     assert len(result.confusion) == 2 * len(eligible) ** 2
     assert result.queries == sum(
-        f >= 0 and name in eligible for f, name in zip(table.fold, table.label, strict=True)
+        f >= 0 and name in eligible
+        for f, name in zip(table.fold, table.label, strict=True)
     )
 
 
@@ -40,7 +41,10 @@ def test_percentiles_and_means_are_those_of_the_values():
     joined = result.curve.join(result.values.select(*key, "value"), on=key)
     assert len(joined) == len(result.curve)
     for row in joined.iter_rows(named=True):
-        expected = [np.mean(row["value"]), *np.percentile(row["value"], (1, 25, 50, 75, 99))]
+        expected = [
+            np.mean(row["value"]),
+            *np.percentile(row["value"], (1, 25, 50, 75, 99)),
+        ]
         numbers = [row[name] for name in ("mean", "p01", "p25", "p50", "p75", "p99")]
         np.testing.assert_allclose(numbers, expected, rtol=0, atol=1e-15)
 
@@ -85,7 +89,9 @@ def test_without_room_for_the_gram_matrix_the_numbers_are_the_same_and_a_note_sa
     table = random_corpus(8, classes=3, size=3, dimensions=6, integers=False)
     usual = evaluate_tables([table], FEW)
     tight = evaluate_tables([table], FEW, memory=0)
-    np.testing.assert_allclose(usual.curve["mean"], tight.curve["mean"], rtol=0, atol=1e-9)
+    np.testing.assert_allclose(
+        usual.curve["mean"], tight.curve["mean"], rtol=0, atol=1e-9
+    )
     assert "scoring from the vectors directly" in tight.notes[0]
 
 
@@ -98,7 +104,9 @@ def test_tables_that_cannot_be_evaluated_are_errors():
     with pytest.raises(InputError, match="same id"):
         evaluate_tables([dataclasses.replace(table, segment=["x"] * len(table))], FEW)
     with pytest.raises(InputError, match="column segment: differs from that of"):
-        evaluate_tables([table, dataclasses.replace(table, segment=list(table.segment)[::-1])], FEW)
+        evaluate_tables(
+            [table, dataclasses.replace(table, segment=list(table.segment)[::-1])], FEW
+        )
     with pytest.raises(InputError, match="no table"):
         evaluate_tables([], FEW)
     with pytest.raises(InputError, match="3 folds were given"):
@@ -106,7 +114,9 @@ def test_tables_that_cannot_be_evaluated_are_errors():
     folds = folds_of(table)
     with pytest.raises(LeakError, match="recording 'one' is in"):
         evaluate_tables(
-            [dataclasses.replace(table, recording=["one"] * len(table))], FEW, folds=folds
+            [dataclasses.replace(table, recording=["one"] * len(table))],
+            FEW,
+            folds=folds,
         )
 
 
@@ -120,10 +130,14 @@ def test_a_second_table_with_other_recordings_is_an_error():
 def test_plain_python_values_are_accepted_or_an_error_names_the_reason():
     table = random_corpus(3, classes=3, size=3, integers=False)
     lists = dataclasses.replace(table, vectors=table.vectors.tolist())
-    assert evaluate_tables([lists], FEW).curve.equals(evaluate_tables([table], FEW).curve)
+    assert evaluate_tables([lists], FEW).curve.equals(
+        evaluate_tables([table], FEW).curve
+    )
     numbered = dataclasses.replace(table, label=[int(x[1]) for x in table.label])
     assert set(numbered.label) == {"0", "1", "2"}
-    with pytest.raises(InputError, match=r"expected \(segments, dimensions\), got shape"):
+    with pytest.raises(
+        InputError, match=r"expected \(segments, dimensions\), got shape"
+    ):
         dataclasses.replace(table, vectors=table.vectors[:, 0])
     with pytest.raises(InputError, match="expected numbers"):
         dataclasses.replace(table, vectors=[[1.0], [1.0, 2.0]])
@@ -148,16 +162,24 @@ def test_labels_that_differ_only_in_space_are_noted_and_so_are_classes_outside_t
 
 
 def test_ties_are_noted_with_what_they_cost():
-    table = random_corpus(3, classes=3, size=4, integers=False, dimensions=3, scale=60.0)
+    table = random_corpus(
+        3, classes=3, size=4, integers=False, dimensions=3, scale=60.0
+    )
     literal = evaluate_tables([table], dataclasses.replace(FEW, score="softmax"))
-    assert any("scores of positives tie with other queries" in note for note in literal.notes)
+    assert any(
+        "scores of positives tie with other queries" in note for note in literal.notes
+    )
     assert not any("tie" in note for note in evaluate_tables([table], FEW).notes)
 
 
 def test_the_share_of_ties_is_of_all_scores_of_positives():
-    table = random_corpus(3, classes=3, size=4, integers=False, dimensions=3, scale=60.0)
+    table = random_corpus(
+        3, classes=3, size=4, integers=False, dimensions=3, scale=60.0
+    )
     table = dataclasses.replace(table, labels=[()] * len(table))
-    result = evaluate_tables([table], dataclasses.replace(FEW, score="softmax", whole_pool=True))
+    result = evaluate_tables(
+        [table], dataclasses.replace(FEW, score="softmax", whole_pool=True)
+    )
     draws = {"per-query": FEW.draws, "shared": FEW.shared_draws}
     queries = {c.label: sum(c.per_fold) for c in result.classes}
     assert result.ties["ties"].sum() > 0

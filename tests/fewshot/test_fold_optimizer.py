@@ -17,7 +17,9 @@ from callshot.fewshot.fold_optimizer import Problem, build_folds
 from callshot.fewshot.kernels.fold_assignment import assign_greedily, least_range
 
 # A corpus is a list of recordings, a recording a list of labels.
-tiny = st.lists(st.lists(st.sampled_from("abcd"), min_size=1, max_size=6), min_size=1, max_size=7)
+tiny = st.lists(
+    st.lists(st.sampled_from("abcd"), min_size=1, max_size=6), min_size=1, max_size=7
+)
 
 
 def columns(corpus):
@@ -40,7 +42,9 @@ def random_columns(seed, recordings=60):
     for _ in range(int(rng.integers(recordings // 2, recordings))):
         kinds = 3 if rng.uniform() < several else 1
         pool = rng.choice(classes, kinds, replace=False, p=share / share.sum())
-        corpus.append([f"class {c:02d}" for c in rng.choice(pool, int(rng.integers(1, 13)))])
+        corpus.append(
+            [f"class {c:02d}" for c in rng.choice(pool, int(rng.integers(1, 13)))]
+        )
     return *columns(corpus), int(rng.choice([3, 5, 10]))
 
 
@@ -70,7 +74,9 @@ def brute_force(label, recording, count):
     names = sorted(set(recording))
     row = [names.index(name) for name in recording]
     products = itertools.product(range(count), repeat=len(names) - 1)
-    assignments = [np.array([0, *folds]) for folds in products]  # folds are interchangeable
+    assignments = [
+        np.array([0, *folds]) for folds in products
+    ]  # folds are interchangeable
     return min(cost(label, folds[row], count) for folds in assignments)
 
 
@@ -90,14 +96,18 @@ def run_sklearn(label, recording, count, rows):
     names = np.array(label)[rows]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        splits = StratifiedGroupKFold(count).split(rows, names, np.array(recording)[rows])
+        splits = StratifiedGroupKFold(count).split(
+            rows, names, np.array(recording)[rows]
+        )
         for number, (_, test) in enumerate(splits):
             fold[rows[test]] = number
     return fold
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2)), min_size=1, max_size=30),
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.integers(0, 2)), min_size=1, max_size=30
+    ),
     st.randoms(),
 )
 def test_the_cost_is_the_definition_in_any_order_of_rows(pairs, random):
@@ -111,7 +121,9 @@ def test_the_cost_is_the_definition_in_any_order_of_rows(pairs, random):
 
 @given(tiny, st.integers(2, 4))
 @settings(max_examples=50)
-def test_no_recording_is_split_and_the_common_fold_holds_those_with_rare_labels_only(corpus, count):
+def test_no_recording_is_split_and_the_common_fold_holds_those_with_rare_labels_only(
+    corpus, count
+):
     label, recording = columns(corpus)
     folds = build_folds(label, recording, count, nodes=0)
     rare = {name for name in label if sum(name in labels for labels in corpus) < count}
@@ -154,12 +166,16 @@ def test_the_integer_program_finds_the_optimum_without_local_search(corpus, coun
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_local_search_alone_finds_the_optimum_where_eligibility_and_evenness_disagree(seed):
+def test_local_search_alone_finds_the_optimum_where_eligibility_and_evenness_disagree(
+    seed,
+):
     rng = np.random.default_rng(seed)
     corpus = []
     for _ in range(7):
         counts = [int(rng.integers(9)) * int(rng.integers(2)) for _ in "abcd"]
-        corpus.append([x for x, times in zip("abcd", counts, strict=True) for _ in range(times)])
+        corpus.append(
+            [x for x, times in zip("abcd", counts, strict=True) for _ in range(times)]
+        )
     label, recording = columns(corpus)
     folds = build_folds(label, recording, 3, nodes=0)
     assert cost(label, folds.fold, 3) == brute_force(label, recording, 3)
@@ -188,11 +204,15 @@ def test_the_greedy_start_is_the_folds_of_scikit_learn(seed):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_folds_are_never_worse_than_those_of_scikit_learn_with_or_without_the_common_rows(seed):
+def test_folds_are_never_worse_than_those_of_scikit_learn_with_or_without_the_common_rows(
+    seed,
+):
     label, recording, count = random_columns(seed)
     search = seed % 2 == 1  # never worse by construction, so without search too
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fold_optimizer, "SEARCHES", fold_optimizer.SEARCHES if search else ())
+        patch.setattr(
+            fold_optimizer, "SEARCHES", fold_optimizer.SEARCHES if search else ()
+        )
         folds = build_folds(label, recording, count, nodes=20 if search else 0)
     for rows in (np.arange(len(label)), np.flatnonzero(folds.fold >= 0)):
         if len(rows):
@@ -217,7 +237,9 @@ def test_the_order_of_rows_changes_nothing(corpus, count, random):
     order = list(range(len(label)))
     random.shuffle(order)
     folds = build_folds(label, recording, count, nodes=20)
-    again = build_folds([label[i] for i in order], [recording[i] for i in order], count, nodes=20)
+    again = build_folds(
+        [label[i] for i in order], [recording[i] for i in order], count, nodes=20
+    )
     np.testing.assert_array_equal(again.fold, folds.fold[order])
     assert again.proof == folds.proof
 
@@ -228,7 +250,9 @@ def test_the_same_corpus_gets_the_same_folds_numbered_by_their_first_recording(s
     folds = build_folds(label, recording, count, nodes=0)
     again = build_folds(label, recording, count, nodes=0)
     np.testing.assert_array_equal(folds.fold, again.fold)
-    assert list(dict.fromkeys(folds.fold[folds.fold >= 0].tolist())) == list(range(count))
+    assert list(dict.fromkeys(folds.fold[folds.fold >= 0].tolist())) == list(
+        range(count)
+    )
 
 
 @pytest.mark.parametrize("seed", [0, 3, 6, 9])
@@ -250,8 +274,14 @@ def test_no_spread_of_one_class_falls_below_its_least_range(held, count):
 def test_single_segments_are_spread_as_evenly_as_whole_numbers_can_be():
     label = np.repeat(["a", "b", "c"], [53, 20, 11]).tolist()
     folds = build_folds(label, [f"r{i:02d}" for i in range(84)], 10)
-    assert cost(label, folds.fold, 10) == (-3, (Fraction(10, 53) + Fraction(10, 11)) / 3)
-    assert folds.proof == "optimum proved: every class is spread as evenly as its recordings allow"
+    assert cost(label, folds.fold, 10) == (
+        -3,
+        (Fraction(10, 53) + Fraction(10, 11)) / 3,
+    )
+    assert (
+        folds.proof
+        == "optimum proved: every class is spread as evenly as its recordings allow"
+    )
     assert np.ptp(np.bincount(folds.fold)) <= 1
 
 
@@ -264,7 +294,9 @@ def test_of_equal_folds_those_of_more_equal_size_are_chosen():
             patch.setattr(fold_optimizer, "SETTLING", 0)
             loose = build_folds(label, recording, count, nodes=0).fold
         assert cost(label, settled, count) == cost(label, loose, count)
-        squares = [np.sum(np.bincount(fold[fold >= 0]) ** 2) for fold in (loose, settled)]
+        squares = [
+            np.sum(np.bincount(fold[fold >= 0]) ** 2) for fold in (loose, settled)
+        ]
         gained.append(squares[0] - squares[1])
     assert min(gained) >= 0 < max(gained)
 
@@ -285,9 +317,14 @@ def test_wrong_arguments_are_rejected_by_name():
 
 @pytest.mark.parametrize(
     ("nodes", "places", "reason"),
-    [(1, 300, "did not finish within 1 nodes"), (9, 10, "14 recordings are too many for")],
+    [
+        (1, 300, "did not finish within 1 nodes"),
+        (9, 10, "14 recordings are too many for"),
+    ],
 )
-def test_a_proof_that_failed_names_the_limit_and_the_distance(nodes, places, reason, monkeypatch):
+def test_a_proof_that_failed_names_the_limit_and_the_distance(
+    nodes, places, reason, monkeypatch
+):
     monkeypatch.setattr(fold_optimizer, "MAX_PLACES", places)
     folds = build_folds(*hard_columns(), 5, nodes=nodes)
     assert folds.proof.startswith("not proved: ")
@@ -297,7 +334,9 @@ def test_a_proof_that_failed_names_the_limit_and_the_distance(nodes, places, rea
 
 def test_a_solution_that_the_clock_cut_short_is_not_used(monkeypatch):
     bare = build_folds(*hard_columns(), 5, nodes=0)
-    stopped = SimpleNamespace(message="Time limit reached.", status=1, x=np.zeros(10_000))
+    stopped = SimpleNamespace(
+        message="Time limit reached.", status=1, x=np.zeros(10_000)
+    )
     monkeypatch.setattr("scipy.optimize.milp", lambda *_, **__: stopped)
     folds = build_folds(*hard_columns(), 5, seconds=0.5)
     np.testing.assert_array_equal(folds.fold, bare.fold)

@@ -44,7 +44,16 @@ def test_the_counts_are_the_golden_values_of_the_paper(corpus, queries, support,
 def test_new_exemplars_fall_as_in_the_papers_lower_panel():
     counts, _ = count_paper_classes("elephant-voices")
     panel = (
-        [12] * 4 + [9] + [8] * 5 + [7] * 3 + [6] * 2 + [5, 4] + [3] * 4 + [2] + [1] * 15 + [0] * 3
+        [12] * 4
+        + [9]
+        + [8] * 5
+        + [7] * 3
+        + [6] * 2
+        + [5, 4]
+        + [3] * 4
+        + [2]
+        + [1] * 15
+        + [0] * 3
     )
     assert [new_exemplars(counts, k) for k in range(1, 41)] == panel
 
@@ -53,8 +62,14 @@ def test_classes_that_miss_a_fold_are_ineligible_with_the_reason():
     folds = check_folds(["a", "b", "c", "d"], np.array([0, 1, 0, -1]))
     counts = {c.label: c for c in count_classes(["x", "x", "y", "z"], folds)}
     assert counts["x"].eligible
-    assert (counts["y"].eligible, counts["y"].reason) == (False, "no exemplar in fold 1")
-    assert (counts["z"].eligible, counts["z"].reason) == (False, "only in the common fold")
+    assert (counts["y"].eligible, counts["y"].reason) == (
+        False,
+        "no exemplar in fold 1",
+    )
+    assert (counts["z"].eligible, counts["z"].reason) == (
+        False,
+        "only in the common fold",
+    )
 
 
 @pytest.mark.parametrize("fold", [[0, 1], [0, -1]])
@@ -92,9 +107,13 @@ def test_given_folds_come_before_built_ones_and_must_match_the_option():
     assert choose_folds(table).origin == "given"
     given = np.array([1, 0, 1, 0])
     assert choose_folds(table, 2, given, "folds.csv").fold.tolist() == given.tolist()
-    with pytest.raises(OptionError, match="memory: column fold has 2 folds, the option says 3"):
+    with pytest.raises(
+        OptionError, match="memory: column fold has 2 folds, the option says 3"
+    ):
         choose_folds(table, 3)
-    with pytest.raises(InputError, match=r"folds\.csv: column fold: folds must be numbered"):
+    with pytest.raises(
+        InputError, match=r"folds\.csv: column fold: folds must be numbered"
+    ):
         choose_folds(table, None, given + 1, "folds.csv")
     built = choose_folds(table_of(["x", "x", "y", "y"], None), default=2)
     assert (built.origin, built.count) == ("built", 2)
@@ -104,11 +123,18 @@ def test_ineligible_names_are_dropped_from_labels_and_their_segments_take_no_par
     labels = [("z",), ("y",), (), (), ("x",)]
     episodes = episodes_of(table_of(["x", "x", "y", "y", "z"], [0, 1, 0, 1, 0], labels))
     assert episodes.classes == ("x", "y")
-    assert episodes.relevant.tolist() == [[True, False], [True, True], [False, True], [False, True]]
+    assert episodes.relevant.tolist() == [
+        [True, False],
+        [True, True],
+        [False, True],
+        [False, True],
+    ]
 
 
 def test_support_is_every_other_fold_and_the_common_fold():
-    episodes = episodes_of(table_of(["x", "x", "x", "y", "y", "y"], [0, 1, -1, 0, 1, -1]))
+    episodes = episodes_of(
+        table_of(["x", "x", "x", "y", "y", "y"], [0, 1, -1, 0, 1, -1])
+    )
     part = split(episodes, 0)
     assert part.rows.tolist() == [0, 3]
     assert part.pool.tolist() == [1, 2, 1, 2]
@@ -116,7 +142,10 @@ def test_support_is_every_other_fold_and_the_common_fold():
 
 @pytest.mark.parametrize(
     ("label", "message"),
-    [(["x", "x", "y"], "only one eligible class, 'x'"), (["x", "y", "z"], "no eligible class")],
+    [
+        (["x", "x", "y"], "only one eligible class, 'x'"),
+        (["x", "y", "z"], "no eligible class"),
+    ],
 )
 def test_fewer_than_two_eligible_classes_are_rejected_with_the_reasons(label, message):
     with pytest.raises(InputError, match=message):

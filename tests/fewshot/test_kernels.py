@@ -17,7 +17,9 @@ from callshot.fewshot.metrics import harmonic_numbers
 finite = st.floats(-500, 500)
 
 
-@given(st.text(), st.integers(0, 2**64 - 1), st.integers(0, 10**6), st.integers(1, 2**31))
+@given(
+    st.text(), st.integers(0, 2**64 - 1), st.integers(0, 10**6), st.integers(1, 2**31)
+)
 def test_streams_are_those_of_the_reference_bit_for_bit(text, word, position, n):
     assert int(streams.key(text)) == literal.key(text)
     assert int(streams.purpose_key(7, text)) == literal.key(f"callshot/7/{text}")
@@ -29,9 +31,13 @@ def test_streams_are_those_of_the_reference_bit_for_bit(text, word, position, n)
 
 def test_streams_fill_their_range_evenly():
     stream = streams.purpose_key(0, "test")
-    picks = [int(streams.below(stream, np.uint64(i), np.uint64(7))) for i in range(7000)]
+    picks = [
+        int(streams.below(stream, np.uint64(i), np.uint64(7))) for i in range(7000)
+    ]
     counts = np.bincount(picks, minlength=7)
-    assert ((counts - 1000) ** 2 / 1000).sum() < 22.5  # chi-squared with 6 degrees: 99.9 %
+    assert (
+        (counts - 1000) ** 2 / 1000
+    ).sum() < 22.5  # chi-squared with 6 degrees: 99.9 %
 
 
 def test_bootstrap_picks_are_a_hash_of_the_query_and_the_sample():
@@ -97,7 +103,10 @@ def random_scores(rng, queries, draws, levels):
 
 
 tables = st.tuples(
-    st.integers(2, 40), st.integers(1, 12), st.integers(0, 10**6), st.sampled_from([2, 9, 0])
+    st.integers(2, 40),
+    st.integers(1, 12),
+    st.integers(0, 10**6),
+    st.sampled_from([2, 9, 0]),
 )
 
 
@@ -120,14 +129,21 @@ def test_every_sample_of_a_class_has_scikit_learns_ap_and_auroc(shape, share, dt
         if not anchor.any() or (ties and not positive):
             continue
         codes = ranks.Codes(code, np.flatnonzero(anchor), positive, ties > 0)
-        bootstrap.sample_class(codes, draws, picks, harmonic_numbers(queries), ap, auroc)
+        bootstrap.sample_class(
+            codes, draws, picks, harmonic_numbers(queries), ap, auroc
+        )
         for b in range(5):
             sample = scores[np.arange(queries), picks[:, b]]
             golden = literal.ranking_metrics(sample, relevant)
             np.testing.assert_allclose([ap[b], auroc[b]], golden, rtol=0, atol=1e-12)
 
 
-@given(st.integers(0, 10**6), st.integers(1, 30), st.integers(1, 8), st.sampled_from([0, 5]))
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 30),
+    st.integers(1, 8),
+    st.sampled_from([0, 5]),
+)
 def test_codes_have_the_order_and_the_ties_of_the_scores_with_every_anchor(
     seed, queries, draws, levels
 ):

@@ -47,13 +47,17 @@ def literal_fit(means):
     """Fit with NumPy's least squares; where the curve would fall with k, take a flat one."""
     k = np.array(list(means), float)
     y = np.array(list(means.values()))
-    a, b = np.linalg.lstsq(np.stack([np.ones(len(k)), -1 / k], axis=1), y, rcond=None)[0]
+    a, b = np.linalg.lstsq(np.stack([np.ones(len(k)), -1 / k], axis=1), y, rcond=None)[
+        0
+    ]
     if b < 0:
         a, b = y.mean(), 0.0
     return (
         a,
         b,
-        math.sqrt(np.mean([(value - (a - b / shot)) ** 2 for shot, value in means.items()])),
+        math.sqrt(
+            np.mean([(value - (a - b / shot)) ** 2 for shot, value in means.items()])
+        ),
     )
 
 
@@ -78,11 +82,17 @@ def literal_worth(means, since_k):
 )
 def test_an_exact_curve_gives_back_what_it_was_made_of(a, b, shots, since):
     last = max(shots)
-    (worth,) = budget(points({k: a - b / k for k in shots}), [count(complete=200)], since=since)
+    (worth,) = budget(
+        points({k: a - b / k for k in shots}), [count(complete=200)], since=since
+    )
     assert (worth.k, worth.value) == (last, a - b / last)
     assert worth.limit == pytest.approx(a, abs=1e-9)
-    assert worth.next_gain == pytest.approx((a - b / (last + 1)) - (a - b / last), abs=1e-9)
-    assert worth.double_gain == pytest.approx((a - b / (2 * last)) - (a - b / last), abs=1e-9)
+    assert worth.next_gain == pytest.approx(
+        (a - b / (last + 1)) - (a - b / last), abs=1e-9
+    )
+    assert worth.double_gain == pytest.approx(
+        (a - b / (2 * last)) - (a - b / last), abs=1e-9
+    )
     assert worth.error == pytest.approx(0, abs=1e-9)
 
 
@@ -103,7 +113,9 @@ def test_the_curve_goes_through_the_later_half_and_three_shots_at_least(means):
     last = len(means)
     (worth,) = budget(points(curve), [count()])
     found = [worth.limit, worth.next_gain, worth.double_gain, worth.error]
-    assert found == pytest.approx(literal_worth(curve, min(last / 2, last - 2)), abs=1e-9)
+    assert found == pytest.approx(
+        literal_worth(curve, min(last / 2, last - 2)), abs=1e-9
+    )
 
 
 def test_a_curve_too_steep_to_go_on_ends_at_1():
@@ -141,7 +153,9 @@ def test_with_fewer_than_three_complete_shots_only_the_value_is_known():
     means = {1: 0.4, 2: 0.6, 3: 0.7}
     (worth,) = budget(points(means), [count(complete=2)])
     assert (worth.k, worth.value) == (2, 0.6)
-    assert np.isnan([worth.next_gain, worth.double_gain, worth.limit, worth.error]).all()
+    assert np.isnan(
+        [worth.next_gain, worth.double_gain, worth.limit, worth.error]
+    ).all()
     (nothing,) = budget(points({5: 0.5}), [count(complete=2)])
     assert nothing.k == 0
     assert math.isnan(nothing.value)
@@ -181,7 +195,10 @@ def test_every_encoder_and_eligible_class_of_a_real_evaluation_has_its_row():
     eligible = {c.label: c for c in result.classes if c.eligible}
     assert found.keys() == eligible.keys()
     shared = result.per_class.filter(metric="map", spread="shared")
-    means = {(label, k): mean for label, k, mean in shared.select("label", "k", "mean").rows()}
+    means = {
+        (label, k): mean
+        for label, k, mean in shared.select("label", "k", "mean").rows()
+    }
     for name, worth in found.items():
         last = min(4, eligible[name].complete_to_k)
         assert (worth.corpus, worth.encoder, worth.exemplars, worth.k) == (

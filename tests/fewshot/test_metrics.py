@@ -65,7 +65,9 @@ def test_expected_auroc_is_the_mean_over_every_way_to_pick(seed):
     relevant = np.array([True, False, True, False])
     picks = itertools.product(range(3), repeat=4)
     values = [auroc(scores[np.arange(4), pick], relevant) for pick in picks]
-    assert literal.expected_auroc(scores, relevant) == pytest.approx(np.mean(values), abs=1e-12)
+    assert literal.expected_auroc(scores, relevant) == pytest.approx(
+        np.mean(values), abs=1e-12
+    )
 
 
 def test_harmonic_numbers_are_right_to_the_last_digits():

@@ -12,15 +12,17 @@ from corpora import corpora, episodes_of, folds_of
 
 
 @given(
-    st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=2, max_size=30).filter(
-        lambda pairs: any(relevant for _, relevant in pairs)
-    )
+    st.lists(
+        st.tuples(st.integers(0, 4), st.booleans()), min_size=2, max_size=30
+    ).filter(lambda pairs: any(relevant for _, relevant in pairs))
 )
 def test_ap_and_auroc_are_those_of_scikit_learn(pairs):
     scores = np.array([float(score) for score, _ in pairs])
     relevant = np.array([truth for _, truth in pairs])
     golden = literal.ranking_metrics(scores, relevant)
-    assert reference.ranking_metrics(scores, relevant) == pytest.approx(golden, nan_ok=True)
+    assert reference.ranking_metrics(scores, relevant) == pytest.approx(
+        golden, nan_ok=True
+    )
 
 
 @given(corpora())
@@ -37,12 +39,16 @@ def test_episodes_hold_what_a_look_at_the_table_finds(table):
     assert episodes.segment == tuple(segment for _, segment, _ in eligible)
     assert episodes.rows.tolist() == [row for _, _, row in eligible]
     assert episodes.recording == tuple(table.recording[row] for row in episodes.rows)
-    np.testing.assert_array_equal(episodes.vectors + episodes.origin, table.vectors[episodes.rows])
+    np.testing.assert_array_equal(
+        episodes.vectors + episodes.origin, table.vectors[episodes.rows]
+    )
     for i, (name, _, row) in enumerate(eligible):
         assert episodes.classes[episodes.label[i]] == name
         assert episodes.fold[i] == folds.fold[row]
         names = {name, *table.labels[row]} & set(episodes.classes)
-        assert {episodes.classes[n] for n in np.flatnonzero(episodes.relevant[i])} == names
+        assert {
+            episodes.classes[n] for n in np.flatnonzero(episodes.relevant[i])
+        } == names
 
 
 @pytest.mark.parametrize("spread", ["per-query", "shared"])

@@ -11,7 +11,9 @@ from corpora import episodes_of, folds_of, random_corpus
 @pytest.mark.parametrize("score", ["log", "softmax"])
 @pytest.mark.parametrize("sampler", ["distinct", "replacement"])
 @pytest.mark.parametrize("spread", ["per-query", "shared"])
-def test_an_episode_has_the_support_and_the_scores_of_the_reference(spread, sampler, score):
+def test_an_episode_has_the_support_and_the_scores_of_the_reference(
+    spread, sampler, score
+):
     table = random_corpus(4, classes=3, size=3, dimensions=3, integers=False)
     protocol = Protocol(draws=2, shared_draws=2, sampler=sampler, score=score)
     episodes = episodes_of(table)
@@ -19,11 +21,17 @@ def test_an_episode_has_the_support_and_the_scores_of_the_reference(spread, samp
     for q, row in enumerate(np.flatnonzero(episodes.fold == 1)):
         segment = episodes.segment[row]
         for draw in range(2):
-            episode = rerun_episode(table, folds_of(table), segment, 3, draw, protocol, spread)
+            episode = rerun_episode(
+                table, folds_of(table), segment, 3, draw, protocol, spread
+            )
             values = list(episode.scores.values())
-            np.testing.assert_allclose(values, scores[q, draw, :-1], rtol=1e-9, atol=1e-9)
+            np.testing.assert_allclose(
+                values, scores[q, draw, :-1], rtol=1e-9, atol=1e-9
+            )
             for n, segments in enumerate(episode.support.values()):
-                golden = reference.draw_support(episodes, protocol, spread, row, draw, n, 3)
+                golden = reference.draw_support(
+                    episodes, protocol, spread, row, draw, n, 3
+                )
                 assert set(segments) == {episodes.segment[i] for i in golden}
 
 

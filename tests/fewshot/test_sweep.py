@@ -13,7 +13,11 @@ from callshot.fewshot import per_query_resampling, reference
 from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.engine import open_engine
 from callshot.fewshot.episodes import split, splits
-from callshot.fewshot.per_query_resampling import fill_by_rule, score_queries, sweep_per_query
+from callshot.fewshot.per_query_resampling import (
+    fill_by_rule,
+    score_queries,
+    sweep_per_query,
+)
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import chance_levels
 from callshot.fewshot.sweep import sweep
@@ -27,7 +31,9 @@ QUICK = settings(
     phases=[Phase.explicit, Phase.generate],  # the reference is too slow to shrink with
 )
 SMALL = Protocol(shots=(1, 2, 4), draws=3, bootstraps=7, shared_draws=5)
-both_ways = pytest.mark.parametrize("memory", [0, 2**30], ids=["directly", "by Gram matrix"])
+both_ways = pytest.mark.parametrize(
+    "memory", [0, 2**30], ids=["directly", "by Gram matrix"]
+)
 protocols = st.builds(
     dataclasses.replace,
     st.just(SMALL),
@@ -50,13 +56,17 @@ def scores_of(engine, part):
     """The scores (shots, classes, queries, draws) of one fold."""
     shots = np.array(engine.protocol.shots)
     classes = len(engine.episodes.classes)
-    scores, _ = score_queries(engine, part, shots, np.zeros((len(shots), classes, classes)))
+    scores, _ = score_queries(
+        engine, part, shots, np.zeros((len(shots), classes, classes))
+    )
     return scores
 
 
 def pool_sizes(episodes):
     """How many exemplars the classes have outside the folds."""
-    return {size for part in splits(episodes) for size in np.diff(part.pool_start).tolist()}
+    return {
+        size for part in splits(episodes) for size in np.diff(part.pool_start).tolist()
+    }
 
 
 def check_values_equal(one, other):
@@ -111,18 +121,26 @@ def check_bootstrap(engine, part):
     sweep_per_query(engine, part, np.array(protocol.shots), sums)
     keys = episodes.segment_key[part.rows]
     for b in range(protocol.bootstraps):
-        picks = [literal.pick_draw(protocol.seed, key, b, protocol.draws) for key in keys]
+        picks = [
+            literal.pick_draw(protocol.seed, key, b, protocol.draws) for key in keys
+        ]
         for s, shot_scores in enumerate(scores):
             sample = shot_scores[:, np.arange(len(picks)), picks]
             ap, auroc = literal.class_metrics(sample.T, part.relevant.T)
             auroc = np.nan_to_num(auroc)
-            np.testing.assert_allclose(sums.per_class["map"][s, :, b], ap, rtol=0, atol=1e-12)
-            np.testing.assert_allclose(sums.per_class["auroc"][s, :, b], auroc, rtol=0, atol=1e-12)
+            np.testing.assert_allclose(
+                sums.per_class["map"][s, :, b], ap, rtol=0, atol=1e-12
+            )
+            np.testing.assert_allclose(
+                sums.per_class["auroc"][s, :, b], auroc, rtol=0, atol=1e-12
+            )
 
 
 @QUICK
 @given(table=corpora(values=3, classes=4), protocol=protocols)
-def test_the_same_scores_give_the_same_bootstrap_values_as_scikit_learn(table, protocol):
+def test_the_same_scores_give_the_same_bootstrap_values_as_scikit_learn(
+    table, protocol
+):
     with engine_for(table, protocol) as engine:
         for part in splits(engine.episodes):
             check_bootstrap(engine, part)
@@ -149,7 +167,9 @@ def evidence_of(engine, part):
 
 
 @both_ways
-@pytest.mark.parametrize(("scale", "offset"), [(1.0, 0.0), (5.0, 500.0), (1e-3, 7.0), (1e4, -3e4)])
+@pytest.mark.parametrize(
+    ("scale", "offset"), [(1.0, 0.0), (5.0, 500.0), (1e-3, 7.0), (1e4, -3e4)]
+)
 def test_scores_of_the_same_draws_are_within_the_bound(scale, offset, memory):
     table = random_corpus(
         3, classes=3, size=3, dimensions=12, integers=False, scale=scale, offset=offset
@@ -161,8 +181,12 @@ def test_scores_of_the_same_draws_are_within_the_bound(scale, offset, memory):
         given = dataclasses.replace(episodes, vectors=table.vectors[episodes.rows])
         for part in splits(episodes):
             evidence = evidence_of(engine, part)
-            for s, q, r in np.ndindex(len(protocol.shots), len(part.rows), protocol.draws):
-                check_bound(given, protocol, evidence[s, :, q, r], s, int(part.rows[q]), r)
+            for s, q, r in np.ndindex(
+                len(protocol.shots), len(part.rows), protocol.draws
+            ):
+                check_bound(
+                    given, protocol, evidence[s, :, q, r], s, int(part.rows[q]), r
+                )
 
 
 def check_bound(episodes, protocol, evidence, s, query, number):
@@ -182,12 +206,16 @@ def check_bound(episodes, protocol, evidence, s, query, number):
 
 def test_more_shots_more_bootstraps_and_more_draws_leave_the_earlier_values_alone():
     table = random_corpus(11, classes=4, size=3)
-    longer = dataclasses.replace(SMALL, shots=(1, 2, 3, 4, 6), bootstraps=300, shared_draws=9)
+    longer = dataclasses.replace(
+        SMALL, shots=(1, 2, 3, 4, 6), bootstraps=300, shared_draws=9
+    )
     for spread in SPREADS:
         _, less = run(table, SMALL, spread)
         _, more = run(table, longer, spread)
         for key, values in less.values.items():
-            np.testing.assert_array_equal(values, more.values[key][[0, 1, 3], : values.shape[1]])
+            np.testing.assert_array_equal(
+                values, more.values[key][[0, 1, 3], : values.shape[1]]
+            )
 
 
 def test_the_order_of_rows_cannot_be_seen():
@@ -200,12 +228,16 @@ def test_the_order_of_rows_cannot_be_seen():
 
 def test_folds_may_be_renumbered_without_moving_a_draw():
     table = random_corpus(13, classes=3, folds=3, size=3)
-    renumbered = dataclasses.replace(table, fold=np.where(table.fold < 0, -1, (table.fold + 1) % 3))
+    renumbered = dataclasses.replace(
+        table, fold=np.where(table.fold < 0, -1, (table.fold + 1) % 3)
+    )
     for spread in SPREADS:
         _, sums = run(table, SMALL, spread)
         _, others = run(renumbered, SMALL, spread)
         key = ("all", "map")
-        np.testing.assert_allclose(sums.values[key], others.values[key], rtol=0, atol=1e-15)
+        np.testing.assert_allclose(
+            sums.values[key], others.values[key], rtol=0, atol=1e-15
+        )
 
 
 @pytest.mark.parametrize("spread", SPREADS)
@@ -226,18 +258,28 @@ def test_the_bootstrap_mean_of_auroc_meets_its_closed_form(seed):
         expected = []
         for part in splits(engine.episodes):
             scores = scores_of(engine, part)
-            defined = [n for n in range(len(part.relevant)) if not part.relevant[n].all()]
+            defined = [
+                n for n in range(len(part.relevant)) if not part.relevant[n].all()
+            ]
             for s in range(2):
-                values = [literal.expected_auroc(scores[s, n], part.relevant[n]) for n in defined]
+                values = [
+                    literal.expected_auroc(scores[s, n], part.relevant[n])
+                    for n in defined
+                ]
                 expected.append((s, np.mean(values)))
     for s in range(2):
         values = sums.values["all", "auroc"][s]
         golden = np.mean([value for shot, value in expected if shot == s])
-        assert abs(values.mean() - golden) <= 4 * values.std() / np.sqrt(len(values)) + 1e-12
+        assert (
+            abs(values.mean() - golden)
+            <= 4 * values.std() / np.sqrt(len(values)) + 1e-12
+        )
 
 
 def test_separated_classes_score_one_in_every_metric_spread_and_score():
-    table = random_corpus(5, classes=3, size=4, dimensions=3, integers=False, scale=0.01)
+    table = random_corpus(
+        5, classes=3, size=4, dimensions=3, integers=False, scale=0.01
+    )
     label = np.array([int(name[1]) for name in table.label])
     vectors = table.vectors + 10.0 * np.eye(3)[label]
     table = dataclasses.replace(table, vectors=vectors, labels=[()] * len(table))
@@ -253,7 +295,9 @@ def test_noise_scores_chance_on_average_over_corpora(spread):
     protocol = dataclasses.replace(SMALL, bootstraps=50, shared_draws=20)
     gaps = {"map": [], "auroc": []}
     for seed in range(60):
-        table = random_corpus(1000 + seed, classes=3, folds=3, size=4, dimensions=6, integers=False)
+        table = random_corpus(
+            1000 + seed, classes=3, folds=3, size=4, dimensions=6, integers=False
+        )
         _, sums = run(table, protocol, spread)
         chance = chance_levels(episodes_of(table), sums)
         for metric, values in gaps.items():
@@ -264,7 +308,9 @@ def test_noise_scores_chance_on_average_over_corpora(spread):
 
 def test_the_whole_pool_is_the_limit_of_a_long_sweep():
     table = random_corpus(21, classes=3, size=3, integers=False)
-    protocol = Protocol(shots=(1, 50), whole_pool=True, draws=4, bootstraps=6, shared_draws=3)
+    protocol = Protocol(
+        shots=(1, 50), whole_pool=True, draws=4, bootstraps=6, shared_draws=3
+    )
     for spread in SPREADS:
         k, sums = run(table, protocol, spread)
         assert k[2] == max(pool_sizes(episodes_of(table)))
@@ -273,7 +319,9 @@ def test_the_whole_pool_is_the_limit_of_a_long_sweep():
 
 
 def test_repeated_vectors_tie_with_and_without_the_gram_matrix():
-    table = random_corpus(23, classes=3, folds=3, size=20, integers=False, dimensions=129)
+    table = random_corpus(
+        23, classes=3, folds=3, size=20, integers=False, dimensions=129
+    )
     table = repeat_vectors(table)
     for spread in SPREADS:
         _, by_matrix = run(table, SMALL, spread)
@@ -288,9 +336,13 @@ def test_far_from_the_origin_only_centred_vectors_have_the_same_values():
     vectors = np.rint(table.vectors * 64) / 64
     for spread in SPREADS:
         _, near = run(dataclasses.replace(table, vectors=vectors), SMALL, spread)
-        _, far = run(dataclasses.replace(table, vectors=vectors + 2.0**33), SMALL, spread)
+        _, far = run(
+            dataclasses.replace(table, vectors=vectors + 2.0**33), SMALL, spread
+        )
         key = ("all", "map")
-        np.testing.assert_allclose(far.values[key], near.values[key], rtol=0, atol=1e-12)
+        np.testing.assert_allclose(
+            far.values[key], near.values[key], rtol=0, atol=1e-12
+        )
 
 
 def test_several_blocks_of_shots_give_the_same_values_as_one(monkeypatch):
@@ -309,7 +361,9 @@ def test_several_blocks_of_shots_give_the_same_values_as_one(monkeypatch):
 
 def test_the_row_all_counts_ties_and_decisions_as_every_draw_would():
     table = repeat_vectors(random_corpus(26, classes=3, size=4, integers=False))
-    protocol = Protocol(shots=(90,), whole_pool=True, draws=7, bootstraps=5, shared_draws=6)
+    protocol = Protocol(
+        shots=(90,), whole_pool=True, draws=7, bootstraps=5, shared_draws=6
+    )
     for spread in SPREADS:
         k, sums = run(table, protocol, spread)
         np.testing.assert_allclose(sums.decisions[0], sums.decisions[1])
@@ -348,23 +402,29 @@ def test_per_class_values_reduced_scoring_and_chance_are_the_literal_ones():
         _, sums = sweep(engine, "shared", {"c0": "low", "c1": "low", "c2": "high"})
         chance = chance_levels(episodes, sums)
     classes = len(episodes.classes)
-    golden = {metric: np.empty((classes, protocol.shared_draws, 2)) for metric in METRICS}
+    golden = {
+        metric: np.empty((classes, protocol.shared_draws, 2)) for metric in METRICS
+    }
     for part in splits(episodes):
         f = part.number
         scores = reference.score_fold(episodes, protocol, "shared", 2, f)
         for draw in range(protocol.shared_draws):
             sample = scores[:, draw]
-            golden["map"][:, draw, f], golden["auroc"][:, draw, f] = literal.class_metrics(
-                sample[:, :-1], part.relevant.T
+            golden["map"][:, draw, f], golden["auroc"][:, draw, f] = (
+                literal.class_metrics(sample[:, :-1], part.relevant.T)
             )
             hits = part.relevant[sample[:, -1].astype(int), np.arange(len(sample))]
             for n in range(classes):
                 golden["accuracy"][n, draw, f] = hits[part.label == n].mean()
     for metric, values in golden.items():
         per_class = np.nanmean(values, axis=2)
-        np.testing.assert_allclose(sums.per_class[metric][0], per_class, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(
+            sums.per_class[metric][0], per_class, rtol=0, atol=1e-9
+        )
     for metric in ("map", "auroc"):
-        reduced = np.mean([reduced_values(golden[metric][:, :, f]) for f in range(2)], axis=0)
+        reduced = np.mean(
+            [reduced_values(golden[metric][:, :, f]) for f in range(2)], axis=0
+        )
         values = sums.values["reduced", metric][0]
         np.testing.assert_allclose(values, reduced, rtol=0, atol=1e-9)
     shares = [part.relevant.mean() for part in splits(episodes)]

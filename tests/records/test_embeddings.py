@@ -26,7 +26,11 @@ every_frame = pytest.mark.parametrize("make", FRAMES.values(), ids=FRAMES)
 
 def change_columns(**changes: Any) -> dict[str, Any]:
     """Return the columns of a good frame with changes; columns that become None are left out."""
-    return {name: values for name, values in (COLUMNS | changes).items() if values is not None}
+    return {
+        name: values
+        for name, values in (COLUMNS | changes).items()
+        if values is not None
+    }
 
 
 def check_error(frame: Any, match: str) -> None:
@@ -37,8 +41,12 @@ def check_error(frame: Any, match: str) -> None:
 
 
 @every_frame
-@pytest.mark.parametrize("vectors", [{}, {"embedding": None, **NUMBERED}], ids=["lists", "columns"])
-def test_a_frame_gives_its_columns_and_vectors(make: Any, vectors: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "vectors", [{}, {"embedding": None, **NUMBERED}], ids=["lists", "columns"]
+)
+def test_a_frame_gives_its_columns_and_vectors(
+    make: Any, vectors: dict[str, Any]
+) -> None:
     frame = make(change_columns(**vectors, notes=[1.5, None, 2.5]))
     table = Embeddings.from_frame(frame, encoder="mfcc", source="herd")
     assert (table.encoder, table.source) == ("mfcc", "herd")
@@ -120,9 +128,13 @@ def test_missing_and_misspelled_columns_are_named(make: Any) -> None:
         make(change_columns(recording=None, Recordings=["a", "b", "c"])),
         "column recording is missing; rename 'Recordings', or add it",
     )
-    check_error(make(change_columns(embedding=None)), "column embedding is missing; add it")
+    check_error(
+        make(change_columns(embedding=None)), "column embedding is missing; add it"
+    )
     gap = change_columns(embedding=None, e0=NUMBERED["e0"], e2=NUMBERED["e1"])
-    check_error(make(gap), "column e1 is missing; expected dimensions e0, e1, … without a gap")
+    check_error(
+        make(gap), "column e1 is missing; expected dimensions e0, e1, … without a gap"
+    )
 
 
 def test_columns_of_another_kind_are_errors() -> None:
@@ -136,7 +148,9 @@ def test_columns_of_another_kind_are_errors() -> None:
     )
 
 
-@pytest.mark.parametrize("frame", [None, [[1, 2]], {"recording": ["a"]}, np.ones((2, 2))])
+@pytest.mark.parametrize(
+    "frame", [None, [[1, 2]], {"recording": ["a"]}, np.ones((2, 2))]
+)
 def test_what_is_not_a_data_frame_is_an_error(frame: Any) -> None:
     check_error(frame, "expected a polars or pandas data frame, got ")
 

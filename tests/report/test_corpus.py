@@ -47,7 +47,9 @@ def make_segmentation(labels: list[str], **changes: object) -> Segmentation:
     calls = []
     for number, label in enumerate(labels):
         start_s = 10.0 * number
-        calls.append(make_call(f"r{number % 2}.wav", start_s, start_s + 1 + number, label))
+        calls.append(
+            make_call(f"r{number % 2}.wav", start_s, start_s + 1 + number, label)
+        )
     recordings = [
         Recording(f"r{number}.wav", 16000 * 60 * (number + 1), 16000, 2, "FLAC PCM_16")
         for number in range(3)
@@ -83,7 +85,9 @@ def find_row(text: str, first: str) -> list[str]:
 
 def test_durations_are_those_of_the_tables_in_the_paper():
     text = show(make_segmentation(["roar", "rumble", "roar"]))
-    assert "2 of 3 recordings annotated; 3 annotations read: 3 segments, 0 rejects" in text
+    assert (
+        "2 of 3 recordings annotated; 3 annotations read: 3 segments, 0 rejects" in text
+    )
     recordings = "recordings 3 6.0 min 120.00 s 60.00 s 180.00 s 48.99 s"
     segments = "segments 3 6.0 s 2.00 s 1.00 s 3.00 s 0.82 s"
     assert " ".join(find_row(text, "recordings")) == recordings
@@ -104,7 +108,9 @@ def test_every_line_fits_a_terminal_of_80_columns_and_long_names_are_cropped():
 
 
 def test_each_reason_is_shown_once_with_its_count():
-    rejects = [Reject("a.csv", row, f"shorter than 1 s: 0.{row} s") for row in range(1, 6)]
+    rejects = [
+        Reject("a.csv", row, f"shorter than 1 s: 0.{row} s") for row in range(1, 6)
+    ]
     rejects.append(Reject("b.csv", 7, "no label"))
     text = show(make_segmentation(["roar"], rejects=rejects, annotation_count=7))
     assert "rejects: 6 annotations" in text

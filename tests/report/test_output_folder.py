@@ -138,7 +138,11 @@ def test_a_listed_file_with_another_checksum_stays(tmp_path):
         (tmp_path / name).write_text(text)
     (tmp_path / "here/figures/f.png").write_text("drawn over by hand")
     write(tmp_path, TWO)
-    assert contents(tmp_path) == {**TWO, **others, "here/figures/f.png": "drawn over by hand"}
+    assert contents(tmp_path) == {
+        **TWO,
+        **others,
+        "here/figures/f.png": "drawn over by hand",
+    }
 
 
 def test_an_edited_file_is_kept_beside_the_one_that_replaces_it(tmp_path):
@@ -146,7 +150,10 @@ def test_an_edited_file_is_kept_beside_the_one_that_replaces_it(tmp_path):
     (tmp_path / "tables/t.csv").write_text("edited")
     paths = write(tmp_path, ONE)
     assert contents(tmp_path) == {**ONE, "tables/t.csv.before": "edited"}
-    assert {path.relative_to(tmp_path).as_posix() for path in paths} == {*ONE, PROVENANCE}
+    assert {path.relative_to(tmp_path).as_posix() for path in paths} == {
+        *ONE,
+        PROVENANCE,
+    }
     for text in ("edited", "edited again", "edited"):
         (tmp_path / "tables/t.csv").write_text(text)
         write(tmp_path, ONE)
@@ -175,7 +182,9 @@ def test_a_file_that_is_not_listed_is_not_replaced(tmp_path):
 def test_names_that_are_known_before_are_checked_before_any_work(tmp_path):
     (tmp_path / "curve.csv").write_text("mine")
     with (
-        pytest.raises(OutputError, match=r"curve\.csv exists and was not written by callshot"),
+        pytest.raises(
+            OutputError, match=r"curve\.csv exists and was not written by callshot"
+        ),
         open_output_folder(tmp_path, ["curve.csv"], PROVENANCE),
     ):
         raise AssertionError
@@ -184,7 +193,12 @@ def test_names_that_are_known_before_are_checked_before_any_work(tmp_path):
 
 @pytest.mark.parametrize(
     "name",
-    ["link/a.txt", "../precious/a.txt", "tables/../../precious/a.txt", "{precious}/a.txt"],
+    [
+        "link/a.txt",
+        "../precious/a.txt",
+        "tables/../../precious/a.txt",
+        "{precious}/a.txt",
+    ],
 )
 def test_a_listed_name_that_leads_out_of_the_folder_is_ignored(tmp_path, name):
     precious = tmp_path / "precious"
@@ -264,7 +278,9 @@ def test_a_link_that_leads_results_to_another_folder_is_an_error(tmp_path):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "tables").symlink_to(tmp_path / "thesis")
-    with pytest.raises(OutputError, match=r"a link leads tables/t\.csv to another folder; remove"):
+    with pytest.raises(
+        OutputError, match=r"a link leads tables/t\.csv to another folder; remove"
+    ):
         write(tmp_path / "out", ONE)
     assert contents(tmp_path / "thesis") == {}
 
@@ -279,7 +295,9 @@ def test_the_folder_itself_may_be_a_link(tmp_path):
 
 def test_a_file_in_the_place_of_a_folder_is_named(tmp_path):
     (tmp_path / "tables").write_text("mine")
-    with pytest.raises(OutputError, match="tables is a file, expected a folder; move it"):
+    with pytest.raises(
+        OutputError, match="tables is a file, expected a folder; move it"
+    ):
         write(tmp_path, ONE)
     assert contents(tmp_path) == {"tables": "mine"}
 
@@ -287,7 +305,9 @@ def test_a_file_in_the_place_of_a_folder_is_named(tmp_path):
 def test_a_folder_in_the_place_of_a_file_is_named_before_any_work(tmp_path):
     (tmp_path / "curve.csv").mkdir()
     with (
-        pytest.raises(OutputError, match=r"curve\.csv is a folder, expected a file; move it"),
+        pytest.raises(
+            OutputError, match=r"curve\.csv is a folder, expected a file; move it"
+        ),
         open_output_folder(tmp_path, ["curve.csv"], PROVENANCE),
     ):
         raise AssertionError
@@ -297,7 +317,9 @@ def test_a_folder_in_the_place_of_a_file_is_named_before_any_work(tmp_path):
 def test_a_file_in_the_place_of_the_output_folder_is_named(tmp_path):
     (tmp_path / "file").write_text("mine")
     for folder in (tmp_path / "file", tmp_path / "file" / "below" / "it"):
-        with pytest.raises(OutputError, match="file is not a folder; move it or choose another"):
+        with pytest.raises(
+            OutputError, match="file is not a folder; move it or choose another"
+        ):
             write(folder, ONE)
     assert (tmp_path / "file").read_text() == "mine"
 
@@ -306,7 +328,9 @@ def test_a_file_in_the_place_of_the_output_folder_is_named(tmp_path):
 def test_the_results_of_another_study_are_an_error_before_any_work(tmp_path, mark):
     write(tmp_path, ONE)
     with (
-        pytest.raises(OutputError, match=r"it has the results of a\.toml; choose another folder"),
+        pytest.raises(
+            OutputError, match=r"it has the results of a\.toml; choose another folder"
+        ),
         open_output_folder(tmp_path, ["report.html"], PROVENANCE, mark=mark),
     ):
         raise AssertionError
@@ -316,14 +340,18 @@ def test_the_results_of_another_study_are_an_error_before_any_work(tmp_path, mar
 def test_results_without_a_mark_are_replaced_only_by_results_without_one(tmp_path):
     write(tmp_path, ONE, mark="")
     assert "set" not in json.loads((tmp_path / PROVENANCE).read_text())
-    with pytest.raises(OutputError, match="it has the results of another command; choose another"):
+    with pytest.raises(
+        OutputError, match="it has the results of another command; choose another"
+    ):
         write(tmp_path, TWO)
     assert contents(tmp_path) == ONE
     write(tmp_path, TWO, mark="")
     assert contents(tmp_path) == TWO
 
 
-@pytest.mark.parametrize("mark", [3, ["a"], {"a": 1}, "two\nlines\x1b[2J", "x" * 10_000])
+@pytest.mark.parametrize(
+    "mark", [3, ["a"], {"a": 1}, "two\nlines\x1b[2J", "x" * 10_000]
+)
 def test_an_unexpected_mark_is_shown_in_one_line(tmp_path, mark):
     write(tmp_path, ONE)
     edit_provenance(tmp_path, {}, set=mark)
@@ -335,7 +363,16 @@ def test_an_unexpected_mark_is_shown_in_one_line(tmp_path, mark):
 
 
 @pytest.mark.parametrize(
-    "text", ["[" * 100_000, "{", "[]", '{"files": ["report.html"]}', '{"files": 3}', "\xff", "{}"]
+    "text",
+    [
+        "[" * 100_000,
+        "{",
+        "[]",
+        '{"files": ["report.html"]}',
+        '{"files": 3}',
+        "\xff",
+        "{}",
+    ],
 )
 def test_a_broken_provenance_makes_no_file_ours(tmp_path, text):
     (tmp_path / PROVENANCE).write_text(text, encoding="latin-1")
@@ -348,17 +385,24 @@ def test_a_broken_provenance_makes_no_file_ours(tmp_path, text):
 
 @pytest.mark.parametrize("name", ["a\0b", "\ud800"])
 def test_a_folder_with_an_impossible_name_is_an_error(tmp_path, name):
-    with pytest.raises(OutputError, match="no folder can have this name; choose another"):
+    with pytest.raises(
+        OutputError, match="no folder can have this name; choose another"
+    ):
         write(tmp_path / name, ONE)
 
 
 def test_half_a_surrogate_in_the_provenance_reads_back(tmp_path):
     with open_output_folder(tmp_path, (), PROVENANCE) as output:
         output.write(make_no_files, {"file": "r\udcff.wav"})
-    assert json.loads((tmp_path / PROVENANCE).read_text(encoding="utf-8"))["file"] == "r\udcff.wav"
+    assert (
+        json.loads((tmp_path / PROVENANCE).read_text(encoding="utf-8"))["file"]
+        == "r\udcff.wav"
+    )
 
 
-@pytest.mark.parametrize("move", range(MOVES + 1))  # one more for the copy of an edited file
+@pytest.mark.parametrize(
+    "move", range(MOVES + 1)
+)  # one more for the copy of an edited file
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.EIO, "no")])
 @pytest.mark.parametrize("moved", [False, True])
 def test_after_an_error_at_any_move_the_earlier_set_is_unchanged(
@@ -419,14 +463,18 @@ def test_a_folder_that_vanishes_during_the_run_is_made_again(tmp_path):
         (errno.EIO, "Input/output error; choose another folder"),
     ],
 )
-def test_an_error_of_the_disk_is_explained_before_any_work(tmp_path, monkeypatch, code, message):
+def test_an_error_of_the_disk_is_explained_before_any_work(
+    tmp_path, monkeypatch, code, message
+):
     def fail(*_: object, **__: object) -> None:
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(Path, "mkdir", fail)
     with pytest.raises(OutputError, match=message) as caught:
         recover(tmp_path)
-    assert str(caught.value).startswith(f"{tmp_path}: cannot write results, nothing was changed")
+    assert str(caught.value).startswith(
+        f"{tmp_path}: cannot write results, nothing was changed"
+    )
 
 
 @pytest.mark.skipif(
@@ -448,7 +496,9 @@ def test_a_folder_without_permission_is_an_error(tmp_path):
         ),
     ],
 )
-def test_a_full_disk_is_explained_in_one_line_and_the_earlier_set_stays(tmp_path, error):
+def test_a_full_disk_is_explained_in_one_line_and_the_earlier_set_stays(
+    tmp_path, error
+):
     def fail(staging: Path) -> Sequence[str]:
         (staging / "half.csv").write_text("half")
         raise error
@@ -533,7 +583,9 @@ def test_a_kill_while_a_failed_run_is_undone_leaves_the_earlier_set(tmp_path, mo
     earlier = {"a": "1", "b": "2", "c": "3"}
     write(tmp_path, earlier)
     moves_back = at_call(move, die, os.replace)
-    moves = itertools.chain([os.replace] * (MOVES - 1), [fail], itertools.repeat(moves_back))
+    moves = itertools.chain(
+        [os.replace] * (MOVES - 1), [fail], itertools.repeat(moves_back)
+    )
     die_while_writing(
         tmp_path,
         {"a": "1", "b": "5", "c": "6"},
@@ -572,7 +624,9 @@ def test_an_earlier_file_does_not_come_back_through_a_link(tmp_path):
     assert contents(precious) == {"t.csv": "x"}
 
 
-def test_a_file_that_appears_while_others_move_stays_after_an_error(tmp_path, monkeypatch):
+def test_a_file_that_appears_while_others_move_stays_after_an_error(
+    tmp_path, monkeypatch
+):
     def fail(*paths: Path) -> None:
         (tmp_path / "report.html").write_text("mine")
         raise KeyboardInterrupt
@@ -620,6 +674,8 @@ def test_where_the_file_system_has_no_locks_the_process_decides(tmp_path, monkey
         owner = next(tmp_path.glob(f"{LOCK}.*")).read_text()
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    (tmp_path / f"{LOCK}.owner").write_text(owner.replace(str(os.getpid()), str(dead.pid)))
+    (tmp_path / f"{LOCK}.owner").write_text(
+        owner.replace(str(os.getpid()), str(dead.pid))
+    )
     write(tmp_path, TWO)
     assert contents(tmp_path) == TWO

@@ -32,7 +32,15 @@ from callshot.report.page.sections import (
 )
 from callshot.report.tables.table import Cell, Column, Table
 from corpus_results import make_corpus_results, make_rows, make_tables, replace_frames
-from pages import HOSTILE, LONG, QUOTED, make_budget, make_differences, make_study, write_study
+from pages import (
+    HOSTILE,
+    LONG,
+    QUOTED,
+    make_budget,
+    make_differences,
+    make_study,
+    write_study,
+)
 
 ASSETS = files("callshot.report.page") / "assets"
 VOID = {"meta", "link", "img"}
@@ -64,7 +72,9 @@ class Reader(HTMLParser):
 
     def kinds(self, *names):
         return [
-            (attributes, "".join(text)) for kind, attributes, text in self.found if kind in names
+            (attributes, "".join(text))
+            for kind, attributes, text in self.found
+            if kind in names
         ]
 
 
@@ -75,9 +85,9 @@ def study(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def text(study, tmp_path_factory):
-    return write_study(tmp_path_factory.mktemp("page") / "report.html", study).read_text(
-        encoding="utf-8"
-    )
+    return write_study(
+        tmp_path_factory.mktemp("page") / "report.html", study
+    ).read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +108,9 @@ def make_large(classes: int = 27, encoders: int = 4, shots: int = 40) -> Evaluat
     ]
     curve = []
     per_class = []
-    for e, spread, k in product(range(encoders), ("per-query", "shared"), range(1, shots + 1)):
+    for e, spread, k in product(
+        range(encoders), ("per-query", "shared"), range(1, shots + 1)
+    ):
         for scoring, metric in metrics:
             key = ("c", f"encoder {e}", "centroid", scoring, metric, spread, k)
             curve.append((*key, *rng.random(6).tolist(), 0.1, True, classes, 0))
@@ -107,7 +119,12 @@ def make_large(classes: int = 27, encoders: int = 4, shots: int = 40) -> Evaluat
     label = names * 5
     count = len(label)
     segments = Embeddings(
-        "e", np.zeros((count, 1)), [str(i) for i in range(count)], label, label, [()] * count
+        "e",
+        np.zeros((count, 1)),
+        [str(i) for i in range(count)],
+        label,
+        label,
+        [()] * count,
     )
     return Evaluation(
         "c",
@@ -138,7 +155,9 @@ def test_markup_is_inserted_unchanged_and_text_is_escaped():
 
 @given(
     st.recursive(
-        st.text() | st.text("<>&/\u2028") | st.floats(allow_nan=False, allow_infinity=False),
+        st.text()
+        | st.text("<>&/\u2028")
+        | st.floats(allow_nan=False, allow_infinity=False),
         st.lists,
     )
 )
@@ -159,7 +178,9 @@ def test_labels_and_file_names_stay_text(text, page):
 
 
 def test_a_file_name_that_is_not_utf_8_does_not_prevent_the_page(tmp_path, study):
-    results = replace(study["all_results"][0], rejects=[Reject("odd\udcff\x00.wav", 1, "no audio")])
+    results = replace(
+        study["all_results"][0], rejects=[Reject("odd\udcff\x00.wav", 1, "no audio")]
+    )
     path = write_study(tmp_path / "report.html", {**study, "all_results": [results]})
     assert "odd\ufffd\ufffd.wav" in path.read_text(encoding="utf-8")
 
@@ -195,13 +216,17 @@ def test_points_of_a_class_are_those_of_its_curve(study):
         encoder = corpus["encoders"].index(point["encoder"])
         label = corpus["classes"].index(point["label"])
         line = corpus["lines"][f"{metric}.{spread}.{encoder}.{label}"]
-        assert line[0][corpus["shots"].index(point["k"])] == round(point["mean"], DIGITS)
+        assert line[0][corpus["shots"].index(point["k"])] == round(
+            point["mean"], DIGITS
+        )
 
 
 def test_a_value_that_is_not_a_number_is_null(study):
     results = study["all_results"][1]
     curve = results.evaluation.curve.with_columns(mean=nan, p01=-0.00001)
-    line = chart_data([replace_frames(results, curve=curve)])["corpora"][0]["lines"]["0.0.0"]
+    line = chart_data([replace_frames(results, curve=curve)])["corpora"][0]["lines"][
+        "0.0.0"
+    ]
     assert set(line[0]) == {None}
     assert "-0.0" not in to_json(line)
     assert "null" in to_json(line)
@@ -228,7 +253,9 @@ def test_chance_of_the_classes_averages_to_that_of_the_curve():
         tables, protocol=Protocol(shots=(1,), draws=2, bootstraps=5, shared_draws=2)
     ).evaluation
     chance = found.curve.filter(metric="map")["chance"][0]
-    assert np.mean(list(class_chances(found).values())) == pytest.approx(chance, abs=1e-12)
+    assert np.mean(list(class_chances(found).values())) == pytest.approx(
+        chance, abs=1e-12
+    )
 
 
 def test_the_chance_of_a_class_counts_all_queries_that_it_overlaps_fold_by_fold():
@@ -240,31 +267,53 @@ def test_the_chance_of_a_class_counts_all_queries_that_it_overlaps_fold_by_fold(
     rows = [row for part in labels.values() for row in part]
     fold = np.array([number for number, part in labels.items() for _ in part])
     table = Embeddings(
-        "e", np.zeros((12, 1)), [*map(str, range(12))], ["r"] * 12, [row[0] for row in rows], rows
+        "e",
+        np.zeros((12, 1)),
+        [*map(str, range(12))],
+        ["r"] * 12,
+        [row[0] for row in rows],
+        rows,
     )
     counts = [ClassCount(name, 6, 3, name != "out") for name in ("roar", "bark", "out")]
     found = Evaluation("c", 3, 8, counts, Folds(fold, 2, "given"), table)
 
     def chance(positives, queries):
         """Return the mean AP over all orders of the queries, one after the other."""
-        truths = list(permutations([True] * positives + [False] * (queries - positives)))
+        truths = list(
+            permutations([True] * positives + [False] * (queries - positives))
+        )
         return np.mean(
-            [np.mean([sum(t[: i + 1]) / (i + 1) for i in range(queries) if t[i]]) for t in truths]
+            [
+                np.mean([sum(t[: i + 1]) / (i + 1) for i in range(queries) if t[i]])
+                for t in truths
+            ]
         )
 
-    wanted = {"roar": (chance(3, 4) + chance(3, 4)) / 2, "bark": (chance(3, 4) + chance(1, 4)) / 2}
+    wanted = {
+        "roar": (chance(3, 4) + chance(3, 4)) / 2,
+        "bark": (chance(3, 4) + chance(1, 4)) / 2,
+    }
     assert class_chances(found) == pytest.approx(wanted, abs=1e-12)
     alone = replace(
         found, segments=replace(table, labels=[()] * 12)
     )  # the label at the centre is its own
-    wanted = {"roar": (chance(2, 4) + chance(3, 4)) / 2, "bark": (chance(2, 4) + chance(1, 4)) / 2}
+    wanted = {
+        "roar": (chance(2, 4) + chance(3, 4)) / 2,
+        "bark": (chance(2, 4) + chance(1, 4)) / 2,
+    }
     assert class_chances(alone) == pytest.approx(wanted, abs=1e-12)
 
 
 def test_baselines_and_differences_refer_to_metrics_and_encoders_by_index(study):
     corpus = chart_data(study["all_results"])["corpora"][0]
     first = corpus["baselines"][0]
-    assert first == {"name": "LR", "kind": "logistic", "encoder": 0, "metric": 0, "value": 0.76}
+    assert first == {
+        "name": "LR",
+        "kind": "logistic",
+        "encoder": 0,
+        "metric": 0,
+        "value": 0.76,
+    }
     difference = make_differences(study["all_results"][0].evaluation).row(0, named=True)
     line = corpus["differences"]["0.0.0"]
     assert corpus["pairs"] == [["birdnet-v2.4", "mfcc"]]
@@ -289,7 +338,9 @@ def test_the_answer_comes_first_and_the_commands_last(page):
         "repeat",
     ]
     lead = next(
-        inside for attributes, inside in page.kinds("p") if attributes.get("class") == "lead"
+        inside
+        for attributes, inside in page.kinds("p")
+        if attributes.get("class") == "lead"
     )
     assert lead.startswith("On reserve, birdnet-v2.4 with 3 examples")
 
@@ -306,7 +357,9 @@ def test_ids_are_unique_and_every_reference_has_its_target(page):
     ids = [a["id"] for a in every if "id" in a]
     assert len(ids) == len(set(ids))
     wanted = {a["aria-labelledby"] for a in every if "aria-labelledby" in a}
-    assert wanted | {a["href"][1:] for a in every if a.get("href", "").startswith("#")} <= set(ids)
+    assert wanted | {
+        a["href"][1:] for a in every if a.get("href", "").startswith("#")
+    } <= set(ids)
 
 
 def test_nothing_is_fetched_and_only_our_own_scripts_may_run(text, page):
@@ -320,12 +373,25 @@ def test_nothing_is_fetched_and_only_our_own_scripts_may_run(text, page):
         "default-src 'none'; script-src HASHES; style-src HASHES; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
-    run = [inside for attributes, inside in page.kinds("script") if "type" not in attributes]
+    run = [
+        inside
+        for attributes, inside in page.kinds("script")
+        if "type" not in attributes
+    ]
     for inside in [*run, *(style for _, style in page.kinds("style"))]:
-        assert base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode() in policy
-    sources = [a.get("src") or a.get("href") for _, a, _ in page.found if "src" in a or "href" in a]
+        assert (
+            base64.b64encode(hashlib.sha256(inside.encode()).digest()).decode()
+            in policy
+        )
+    sources = [
+        a.get("src") or a.get("href")
+        for _, a, _ in page.found
+        if "src" in a or "href" in a
+    ]
     assert all(s.startswith(("#", "data:")) for s in sources)
-    assert not any("style" in a or any(key.startswith("on") for key in a) for _, a, _ in page.found)
+    assert not any(
+        "style" in a or any(key.startswith("on") for key in a) for _, a, _ in page.found
+    )
 
 
 def test_the_page_has_a_language_and_a_note_for_readers_without_scripts(page):
@@ -341,15 +407,26 @@ def test_equal_studies_give_equal_bytes(tmp_path, study, text):
 
 def test_a_page_of_curves_alone_has_no_other_sections(tmp_path):
     results = make_corpus_results(
-        make_tables(encoders=("one",)), protocol=Protocol(shots=(1,), draws=2, bootstraps=5)
+        make_tables(encoders=("one",)),
+        protocol=Protocol(shots=(1,), draws=2, bootstraps=5),
     )
     results = replace_frames(results, budget=results.evaluation.budget.clear())
-    nothing = {"answers": {}, "tables": {}, "pictures": {}, "provenance": {}, "commands": []}
+    nothing = {
+        "answers": {},
+        "tables": {},
+        "pictures": {},
+        "provenance": {},
+        "commands": [],
+    }
     path = write_study(
         tmp_path / "report.html", {"title": "t", "all_results": [results], **nothing}
     )
     found = Reader(path.read_text(encoding="utf-8"))
-    assert [a["id"] for a, _ in found.kinds("section")] == ["answer", "curves", "left-out"]
+    assert [a["id"] for a, _ in found.kinds("section")] == [
+        "answer",
+        "curves",
+        "left-out",
+    ]
     assert not found.kinds("h3")
 
 
@@ -357,7 +434,13 @@ def test_a_large_study_is_small_enough_to_send(tmp_path):
     found = make_large()
     evaluation = replace(found, budget=make_budget(found))
     results = replace(make_corpus_results(), evaluation=evaluation)
-    nothing = {"answers": {}, "tables": {}, "pictures": {}, "provenance": {}, "commands": []}
+    nothing = {
+        "answers": {},
+        "tables": {},
+        "pictures": {},
+        "provenance": {},
+        "commands": [],
+    }
     path = write_study(
         tmp_path / "report.html", {"title": "t", "all_results": [results], **nothing}
     )
@@ -386,7 +469,9 @@ def test_groups_span_their_columns_and_every_heading_knows_its_column():
     spans = [(inside, a["colspan"]) for a, inside in heads if "colspan" in a]
     assert spans == [("one", "2"), ("two", "1")]
     columns = [
-        (inside, a["data-column"], a.get("rowspan")) for a, inside in heads if "data-column" in a
+        (inside, a["data-column"], a.get("rowspan"))
+        for a, inside in heads
+        if "data-column" in a
     ]
     assert columns == [
         ("k", "0", "2"),
@@ -399,10 +484,17 @@ def test_groups_span_their_columns_and_every_heading_knows_its_column():
 def test_underlines_marks_notes_and_the_foot_are_those_of_the_table():
     shown = show_table(GRID, "t")
     page = Reader(shown)
-    assert [(a["class"], inside) for a, inside in page.kinds("u")] == [("u1", "0.5"), ("u2", "0.6")]
+    assert [(a["class"], inside) for a, inside in page.kinds("u")] == [
+        ("u1", "0.5"),
+        ("u2", "0.6"),
+    ]
     assert "⋆ k* is 4" in page.kinds("ul")[0][1]
     assert page.kinds("tfoot")[0][1] == "LR0.55–0.9"
-    assert [a.get("data-value") for a, _ in page.kinds("td")][:3] == ["0.5", None, "0.7"]
+    assert [a.get("data-value") for a, _ in page.kinds("td")][:3] == [
+        "0.5",
+        None,
+        "0.7",
+    ]
     assert "nan" not in shown
 
 
@@ -425,7 +517,19 @@ def class_budget(
     k: int = 4,
 ) -> tuple[Any, ...]:
     """Return a row of the BUDGET schema."""
-    return "c", encoder, label, "map", 9, k, value, gain, 2 * gain, value + 3 * gain, error
+    return (
+        "c",
+        encoder,
+        label,
+        "map",
+        9,
+        k,
+        value,
+        gain,
+        2 * gain,
+        value + 3 * gain,
+        error,
+    )
 
 
 def make_class_budgets(*rows: tuple[Any, ...]) -> pl.DataFrame:
@@ -462,7 +566,9 @@ def test_a_gain_that_is_small_or_noise_is_not_the_headline():
     noise = class_budget("bark", 0.05, error=0.2)
     rows = make_class_budgets(class_budget("roar", 0.03), noise)
     assert "no class" in describe_budget(rows)
-    assert "no class" in describe_budget(make_class_budgets(class_budget("roar", 0.004)))
+    assert "no class" in describe_budget(
+        make_class_budgets(class_budget("roar", 0.004))
+    )
     notes = [inside for _, inside in Reader(show_budget(rows)).kinds("small")]
     assert notes[0].endswith("too noisy: the points lie 0.200 off the curve")
     assert "noisy" not in notes[1]
@@ -486,7 +592,11 @@ def test_the_encoder_that_scores_best_is_open():
 
 
 def test_the_first_200_rejects_are_shown_and_all_are_counted(page):
-    details = [inside for _, inside in page.kinds("details") if "rows and files left out" in inside]
+    details = [
+        inside
+        for _, inside in page.kinds("details")
+        if "rows and files left out" in inside
+    ]
     assert len(details) == 2
     assert details[0].startswith("250 rows and files left out")
     assert details[0].count("too short") == 200
@@ -508,7 +618,13 @@ def test_an_ineligible_class_is_listed_with_its_reason():
 
 def test_provenance_of_any_depth_is_written_out():
     shown = show_provenance(
-        {"a": [1, None, True], "b": [{"c": [[1], "x"]}], "d": {}, "e": Path("p"), "f": []}
+        {
+            "a": [1, None, True],
+            "b": [{"c": [[1], "x"]}],
+            "d": {},
+            "e": Path("p"),
+            "f": [],
+        }
     )
     texts = [inside for _, inside in Reader(shown).kinds("dd")]
     assert texts == ["1, none, true", "c1x", "1x", "", "p", "none"]
@@ -518,7 +634,11 @@ def test_a_picture_is_in_the_page_with_its_size(study, page):
     ((image, _),) = page.kinds("img")
     data = study["pictures"]["reserve"][0][1].read_bytes()
     assert base64.b64decode(image["src"].removeprefix("data:image/png;base64,")) == data
-    assert (image["width"], image["height"], image["loading"]) == ("1200", "400", "lazy")
+    assert (image["width"], image["height"], image["loading"]) == (
+        "1200",
+        "400",
+        "lazy",
+    )
 
 
 def test_a_picture_that_is_not_a_png_is_an_error(tmp_path):
@@ -566,7 +686,9 @@ def test_points_of_other_classifiers_are_those_of_their_curves(study):
             encoder = results.evaluation.encoders.index(point["encoder"])
             line = corpus["lines"][f"0.{spread}.{encoder}.c{classifier}"]
             values = [row[corpus["shots"].index(point["k"])] for row in line]
-            assert values == [round(point[field], 4) for field in ("mean", "p01", "p99")]
+            assert values == [
+                round(point[field], 4) for field in ("mean", "p01", "p99")
+            ]
 
 
 def test_without_other_classifiers_there_are_none_to_choose():

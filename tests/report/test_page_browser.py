@@ -10,7 +10,8 @@ import pytest
 from pages import HOSTILE, LONG, QUOTED, make_study, write_study
 
 CHROMIUM = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))),
+    None,
 )
 FLAGS = [
     "--no-sandbox",
@@ -35,7 +36,8 @@ def browser():
             "no Chromium on this machine, the page was not tested (apt-get install chromium)"
         )
     api = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is not installed, the page was not tested"
+        "playwright.sync_api",
+        reason="playwright is not installed, the page was not tested",
     )
     with api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
@@ -70,13 +72,18 @@ def visit(browser, report):
             dialog.dismiss()
 
         context.on("request", lambda request: requests.append(request.url))
-        page.on("console", lambda message: messages.append(f"{message.type}: {message.text}"))
+        page.on(
+            "console",
+            lambda message: messages.append(f"{message.type}: {message.text}"),
+        )
         page.on("pageerror", lambda error: messages.append(str(error)))
         page.on("dialog", dismiss)
         page.goto(report.as_uri())
         yield page
         context.close()
-        urls = {url.partition("#")[0] for url in requests if not url.startswith("data:")}
+        urls = {
+            url.partition("#")[0] for url in requests if not url.startswith("data:")
+        }
         assert urls == {report.as_uri()}
         assert messages == []
 
@@ -162,7 +169,12 @@ def test_hover_reads_every_point_of_every_curve(visit, study):
     for k, rows in readouts.items():
         for encoder in ("mfcc", "birdnet-v2.4"):
             point = pick(
-                curve, encoder=encoder, k=k, metric="map", scoring="all", spread="per-query"
+                curve,
+                encoder=encoder,
+                k=k,
+                metric="map",
+                scoring="all",
+                spread="per-query",
             )
             assert rows[encoder] == format_point(point)
         assert rows["LR on mfcc"][0] == "0.7600"
@@ -174,13 +186,22 @@ def test_metric_spread_and_corpus_can_be_switched(visit, study):
         for name, corpus in (("reserve", 0), ("aviary", 1)):
             page.get_by_test_id("curves-corpus").select_option(label=name)
             curve = study["all_results"][corpus].evaluation.curve
-            for metric, key in (("AUROC", "auroc"), ("accuracy", "accuracy"), ("mAP", "map")):
+            for metric, key in (
+                ("AUROC", "auroc"),
+                ("accuracy", "accuracy"),
+                ("mAP", "map"),
+            ):
                 for spread in ("shared", "per-query"):
                     page.get_by_test_id("curves-metric").select_option(label=metric)
                     page.get_by_test_id("curves-spread").select_option(label=spread)
                     k, rows = read_rows(page)
                     point = pick(
-                        curve, encoder="mfcc", k=k, metric=key, scoring="all", spread=spread
+                        curve,
+                        encoder="mfcc",
+                        k=k,
+                        metric=key,
+                        scoring="all",
+                        spread=spread,
                     )
                     assert rows["mfcc"] == format_point(point)
 
@@ -193,10 +214,21 @@ def test_reduced_scoring_has_no_classes_to_choose(visit, study):
         k, rows = read_rows(page)
         curve = study["all_results"][0].evaluation.curve
         assert rows["mfcc"] == format_point(
-            pick(curve, encoder="mfcc", k=k, metric="map", scoring="reduced", spread="shared")
+            pick(
+                curve,
+                encoder="mfcc",
+                k=k,
+                metric="map",
+                scoring="reduced",
+                spread="shared",
+            )
         )
         page.get_by_test_id("curves-metric").select_option(label="mAP")
-        assert page.get_by_test_id("curves-heading").inner_text().startswith("AP of trumpet")
+        assert (
+            page.get_by_test_id("curves-heading")
+            .inner_text()
+            .startswith("AP of trumpet")
+        )
 
 
 def test_a_class_shows_its_own_curve(visit, study):
@@ -206,7 +238,14 @@ def test_a_class_shows_its_own_curve(visit, study):
             page.get_by_test_id("curves-label").select_option(label=label)
             k, rows = read_rows(page)
             assert rows["mfcc"] == format_point(
-                pick(points, encoder="mfcc", k=k, metric="map", spread="shared", label=label)
+                pick(
+                    points,
+                    encoder="mfcc",
+                    k=k,
+                    metric="map",
+                    spread="shared",
+                    label=label,
+                )
             )
             assert "LR on mfcc" not in rows
             assert "chance" in rows
@@ -218,7 +257,12 @@ def test_an_encoder_can_be_hidden_with_its_baselines(visit):
         before = page.evaluate(CANVAS)
         page.locator("[data-testid=curves-encoder][value=mfcc]").uncheck()
         _, rows = read_rows(page)
-        assert set(rows) == {"birdnet-v2.4", "LR on birdnet-v2.4", "GRU on birdnet-v2.4", "chance"}
+        assert set(rows) == {
+            "birdnet-v2.4",
+            "LR on birdnet-v2.4",
+            "GRU on birdnet-v2.4",
+            "chance",
+        }
         assert page.evaluate(CANVAS) != before
         page.locator("[data-testid=curves-encoder][value='birdnet-v2.4']").uncheck()
         assert set(read_rows(page)[1]) == {"chance"}
@@ -229,7 +273,10 @@ def test_other_classifiers_are_shown_if_they_are_checked_and_have_a_curve(visit,
     with visit() as page:
         k, before = read_rows(page)
         boxes = page.get_by_test_id("curves-classifier")
-        assert [boxes.nth(i).is_checked() for i in range(boxes.count())] == [False, False]
+        assert [boxes.nth(i).is_checked() for i in range(boxes.count())] == [
+            False,
+            False,
+        ]
         canvas = page.evaluate(CANVAS)
         boxes.nth(0).check()
         boxes.nth(1).check()
@@ -285,7 +332,9 @@ def test_a_logarithmic_axis_has_the_same_values(visit):
         page.get_by_test_id("curves-log").check()
         assert hover_everywhere(page) == plain
         drag(page, "curves", 0.02, 0.5)
-        assert page.get_by_test_id("curves-reset").inner_text() == "k = 1 to 4: show all"
+        assert (
+            page.get_by_test_id("curves-reset").inner_text() == "k = 1 to 4: show all"
+        )
 
 
 def test_arrow_keys_move_the_cursor_and_plus_and_escape_zoom(visit):
@@ -307,18 +356,25 @@ def test_arrow_keys_move_the_cursor_and_plus_and_escape_zoom(visit):
             shots.append(read_rows(page)[0])
         assert shots == [5, 10, 20, 20, 1, 1, 20]
         page.keyboard.press("+")
-        assert page.get_by_test_id("curves-reset").inner_text() == "k = 5 to 20: show all"
+        assert (
+            page.get_by_test_id("curves-reset").inner_text() == "k = 5 to 20: show all"
+        )
         page.keyboard.press("Escape")
         assert page.get_by_test_id("curves-reset").is_hidden()
 
 
 def test_the_readout_is_announced_and_the_focus_is_visible(visit):
     with visit() as page:
-        assert page.get_by_test_id("curves-readout").get_attribute("aria-live") == "polite"
+        assert (
+            page.get_by_test_id("curves-readout").get_attribute("aria-live") == "polite"
+        )
         page.get_by_test_id("curves-classifier").last.focus()
         page.keyboard.press("Tab")
         assert page.evaluate("document.activeElement.dataset.testid") == "curves-chart"
-        assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"
+        assert (
+            page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+            == "solid"
+        )
 
 
 def test_paired_differences_are_those_of_the_corpus(visit, study):
@@ -348,12 +404,24 @@ def test_a_table_sorts_up_down_and_back_and_its_foot_stays(visit):
         assert page.locator(column).all_inner_texts() == sorted(original, key=float)
         assert heading.get_attribute("aria-sort") == "ascending"
         page.keyboard.press("Enter")
-        assert page.locator(column).all_inner_texts() == sorted(original, key=float, reverse=True)
+        assert page.locator(column).all_inner_texts() == sorted(
+            original, key=float, reverse=True
+        )
         assert heading.get_attribute("aria-sort") == "descending"
         table.locator("th[data-column='0'] button").click()
         assert heading.get_attribute("aria-sort") == "none"
-        shots = page.locator("#table-0-0 ~ div tbody tr > :nth-child(1)").all_inner_texts()
-        assert [re.sub(r"\D", "", shot) for shot in shots] == ["1", "2", "3", "4", "5", "10", "20"]
+        shots = page.locator(
+            "#table-0-0 ~ div tbody tr > :nth-child(1)"
+        ).all_inner_texts()
+        assert [re.sub(r"\D", "", shot) for shot in shots] == [
+            "1",
+            "2",
+            "3",
+            "4",
+            "5",
+            "10",
+            "20",
+        ]
         assert table.locator("tfoot th").inner_text() == "LR"
         for _ in range(2):
             table.locator("th[data-column='0'] button").click()
@@ -385,12 +453,20 @@ def test_hostile_names_stay_text(visit):
         assert page.locator("b").count() == 0
 
 
-@pytest.mark.parametrize("viewport", [PHONE, TABLET, LAPTOP], ids=["phone", "tablet", "laptop"])
-def test_nothing_is_wider_than_the_screen_and_no_control_covers_another(visit, viewport):
+@pytest.mark.parametrize(
+    "viewport", [PHONE, TABLET, LAPTOP], ids=["phone", "tablet", "laptop"]
+)
+def test_nothing_is_wider_than_the_screen_and_no_control_covers_another(
+    visit, viewport
+):
     with visit(viewport=viewport, has_touch=True) as page:
         page.get_by_test_id("curves-label").select_option(label=LONG)
-        page.locator("details").evaluate_all("all => all.forEach((node) => (node.open = true))")
-        assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+        page.locator("details").evaluate_all(
+            "all => all.forEach((node) => (node.open = true))"
+        )
+        assert (
+            page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+        )
         selector = ".panel select, .panel .tick, .panel .chart, .panel .readout, nav a"
         boxes = [control.bounding_box() for control in page.locator(selector).all()]
         for box in boxes:
@@ -413,7 +489,9 @@ def test_a_tap_shows_values_a_swipe_zooms_and_a_double_tap_shows_all(visit):
         page.touchscreen.tap(box["x"] + 0.97 * box["width"], box["y"] + 50)
         assert read_rows(page)[0] == 20
         swipe(page, box, 0.05, 0.5)
-        assert page.get_by_test_id("curves-reset").inner_text() == "k = 1 to 10: show all"
+        assert (
+            page.get_by_test_id("curves-reset").inner_text() == "k = 1 to 10: show all"
+        )
         for _ in range(2):
             page.touchscreen.tap(box["x"] + 0.5 * box["width"], box["y"] + 50)
         assert page.get_by_test_id("curves-reset").is_hidden()
@@ -424,7 +502,10 @@ def swipe(page, box, start, end, steps=8):
     session = page.context.new_cdp_session(page)
 
     def touch(kind, *shares):
-        points = [{"x": box["x"] + share * box["width"], "y": box["y"] + 80} for share in shares]
+        points = [
+            {"x": box["x"] + share * box["width"], "y": box["y"] + 80}
+            for share in shares
+        ]
         session.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
 
     touch("touchStart", start)
@@ -464,14 +545,19 @@ def test_the_answer_and_the_tables_are_visible_without_scripts(visit):
         assert page.locator(".lead").first.is_visible()
         assert page.locator("noscript p").first.is_visible()
         assert page.locator("[data-testid=table-results] tbody tr").count() == 14
-        assert "the tables have these values" in page.locator("#differences noscript").inner_text()
+        assert (
+            "the tables have these values"
+            in page.locator("#differences noscript").inner_text()
+        )
 
 
 def test_a_picture_is_shown_and_can_be_enlarged(visit):
     with visit(viewport=PHONE) as page:
         picture = page.locator("figure.picture img")
         picture.scroll_into_view_if_needed()
-        natural_width = "document.querySelector('figure.picture img').naturalWidth || null"
+        natural_width = (
+            "document.querySelector('figure.picture img').naturalWidth || null"
+        )
         assert wait_for(page, natural_width) == 1200
         assert picture.bounding_box()["width"] < 360
         page.get_by_role("button", name="Enlarge").click()

@@ -93,7 +93,9 @@ def make_evaluation(corpus: str = "reserve", samples: int = 3) -> Evaluation:
             (*key, 2, math.nan, 0.1, 0.2, 0.3, 0.4, 1e22, 0.05, False, 2, 7),
         ),
         values=pl.concat(values),
-        per_class=make_rows(PER_CLASS, *((*key, 1, label, 0.5, 0.25, 0.75) for label in LABELS)),
+        per_class=make_rows(
+            PER_CLASS, *((*key, 1, label, 0.5, 0.25, 0.75) for label in LABELS)
+        ),
         confusion=make_rows(CONFUSION, ("mfcc", 1, LABELS[0], LABELS[1], 2.5)),
         ties=make_rows(TIES, ("mfcc", "shared", 1, LABELS[2], 3, 0.25, 0.1, 0.0)),
     )
@@ -126,7 +128,15 @@ def test_curve_csv_has_every_digit(tmp_path):
     write(tmp_path)
     head, first, second = rows(tmp_path / "curve.csv")
     assert head == list(CURVE)
-    numbers = ["0.30000000000000004", "0.1", "0.3333333333333333", "0.2", "5e-324", "1.0", "0.05"]
+    numbers = [
+        "0.30000000000000004",
+        "0.1",
+        "0.3333333333333333",
+        "0.2",
+        "5e-324",
+        "1.0",
+        "0.05",
+    ]
     assert first[6:] == ["1", *numbers, "true", "5", "0"]
     assert second[6:8] == ["2", "NaN"]
     assert second[12:] == ["1e+22", "0.05", "false", "2", "7"]
@@ -216,7 +226,8 @@ def test_provenance_has_the_checksum_of_every_other_file(tmp_path):
     assert provenance["options"] == {"draws": 100, "folds": 5}
     names = NAMES - {"provenance.json"}
     assert provenance["files"] == {
-        name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in names
+        name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest()
+        for name in names
     }
 
 
@@ -342,10 +353,14 @@ def test_a_file_that_was_changed_or_removed_is_an_error(tmp_path, name):
     write_with_provenance(tmp_path, evaluate_few([make_strange_table()]))
     path = tmp_path / name
     path.write_bytes(path.read_bytes() + b"\n")
-    with pytest.raises(InputError, match=rf"{re.escape(name)}: has changed since it was written"):
+    with pytest.raises(
+        InputError, match=rf"{re.escape(name)}: has changed since it was written"
+    ):
         read_results(tmp_path)
     path.unlink()
-    message = rf"{re.escape(name)}: No such file or directory, but provenance\.json lists it"
+    message = (
+        rf"{re.escape(name)}: No such file or directory, but provenance\.json lists it"
+    )
     with pytest.raises(InputError, match=message):
         read_results(tmp_path)
 
@@ -358,7 +373,9 @@ def test_figures_are_checked_if_they_were_drawn(tmp_path):
         return [path.with_suffix(".png")]
 
     with open_results(tmp_path) as output:
-        write_results(output, evaluation, describe_evaluation(evaluation, FEW, [], {}), draw)
+        write_results(
+            output, evaluation, describe_evaluation(evaluation, FEW, [], {}), draw
+        )
     assert_same(read_results(tmp_path), evaluation)
     (tmp_path / "sweep.png").write_bytes(b"another picture")
     with pytest.raises(InputError, match=r"sweep\.png: has changed"):
@@ -386,7 +403,9 @@ def test_a_table_of_another_version_is_an_error_that_names_its_columns(tmp_path)
     provenance = json.loads((tmp_path / "provenance.json").read_text())
     provenance["files"]["ties.csv"] = hashlib.sha256(text).hexdigest()
     (tmp_path / "provenance.json").write_text(json.dumps(provenance))
-    message = r"ties\.csv: expected the columns encoder, .* got encoder, .*, price, .*again"
+    message = (
+        r"ties\.csv: expected the columns encoder, .* got encoder, .*, price, .*again"
+    )
     with pytest.raises(InputError, match=message):
         read_results(tmp_path)
 
@@ -423,7 +442,9 @@ def test_evaluations_of_different_tasks_are_not_merged():
     second = evaluate_few([other])
     renamed = replace(other, segment=[f"{name}!" for name in table.segment])
     fewer = evaluate_tables([other], replace(FEW, bootstraps=4), corpus=first.corpus)
-    longer = evaluate_tables([other], replace(FEW, shots=(1, 2, 3)), corpus=first.corpus)
+    longer = evaluate_tables(
+        [other], replace(FEW, shots=(1, 2, 3)), corpus=first.corpus
+    )
     fold = np.where(first.folds.fold >= 0, 1 - first.folds.fold % 2, -1)
     folds = replace(first.folds, fold=fold, count=2)
     for evaluation, difference in (
@@ -452,26 +473,59 @@ def test_differences_and_budget_are_written_like_the_other_tables(tmp_path):
     difference = ("herd", "a", "LR on a, b", "all", "map", "shared", 1)
     numbers = (0.1 + 0.2, -0.1, 0.0, 0.0, 0.0, 1.0, 0.5)
     budget = ("herd", "a", LABELS[0], "map", 5, 2, 0.5, math.nan, 0.25, 1.0, 5e-324)
-    write_frame(make_rows(DIFFERENCES, (*difference, *numbers)), tmp_path / "differences.csv")
+    write_frame(
+        make_rows(DIFFERENCES, (*difference, *numbers)), tmp_path / "differences.csv"
+    )
     write_frame(make_rows(BUDGET, budget), tmp_path / "budget.csv")
     head, row = rows(tmp_path / "differences.csv")
     assert head == list(DIFFERENCES)
     assert row[2] == "LR on a, b"
     assert row[7:9] == ["0.30000000000000004", "-0.1"]
     head, row = rows(tmp_path / "budget.csv")
-    assert head[:7] == ["corpus", "encoder", "label", "metric", "exemplars", "k", "value"]
-    assert row == ["herd", "a", LABELS[0], "map", "5", "2", "0.5", "NaN", "0.25", "1.0", "5e-324"]
+    assert head[:7] == [
+        "corpus",
+        "encoder",
+        "label",
+        "metric",
+        "exemplars",
+        "k",
+        "value",
+    ]
+    assert row == [
+        "herd",
+        "a",
+        LABELS[0],
+        "map",
+        "5",
+        "2",
+        "0.5",
+        "NaN",
+        "0.25",
+        "1.0",
+        "5e-324",
+    ]
     write_frame(make_rows(DIFFERENCES), tmp_path / "none.csv")
     assert rows(tmp_path / "none.csv") == [list(DIFFERENCES)]
 
 
 def test_baselines_and_refinement_read_back_as_they_were(tmp_path):
     baselines = make_baselines(
-        ("herd", "a, b", "logistic", LABELS[0], "all", "map", 0.1 + 0.2, "C = 1, 10; 'x'"),
+        (
+            "herd",
+            "a, b",
+            "logistic",
+            LABELS[0],
+            "all",
+            "map",
+            0.1 + 0.2,
+            "C = 1, 10; 'x'",
+        ),
         ("herd", "", "end-to-end", "AERD", "reduced", "auroc", 1.0),
     )
     key = ("herd", "a", "all", "map")
-    steps = make_rows(REFINEMENT, *((*key, step, 1 / 3, 1e22) for step in (0, 1, 100_000)))
+    steps = make_rows(
+        REFINEMENT, *((*key, step, 1 / 3, 1e22) for step in (0, 1, 100_000))
+    )
     for frame, schema in (
         (baselines, dict(baselines.schema)),
         (steps, REFINEMENT),
@@ -494,10 +548,16 @@ def test_a_crossover_that_does_not_exist_is_an_empty_cell(tmp_path):
     ("text", "message"),
     [
         ("", "cannot be read"),
-        ("corpus,value\n", "expected the columns corpus, encoder, .*, got corpus, value;"),
+        (
+            "corpus,value\n",
+            "expected the columns corpus, encoder, .*, got corpus, value;",
+        ),
         (f"{REFINEMENT_HEADER}herd,a,all,map,one,0.5,1.0\n", "has been changed"),
         (f"{REFINEMENT_HEADER}herd,a,all,map,1,0.5,1.0,2.0\n", "cannot be read"),
-        (f"{REFINEMENT_HEADER}herd,a,all,map,1\n", "has been changed .column value has an empty"),
+        (
+            f"{REFINEMENT_HEADER}herd,a,all,map,1\n",
+            "has been changed .column value has an empty",
+        ),
         (f"{REFINEMENT_HEADER}h\0,a,all,map,1,\xff", "has been changed"),
     ],
 )

@@ -44,7 +44,9 @@ from corpus_results import (
 )
 
 SHOTS = (1, 2, 3, 4, 5, 10)
-NOISE = np.linspace(-0.1, 0.1, 101)  # of the draws: the 1st and 99th percentile are ∓0.098
+NOISE = np.linspace(
+    -0.1, 0.1, 101
+)  # of the draws: the 1st and 99th percentile are ∓0.098
 RISING = (0.40, 0.50, 0.55, 0.58, 0.60, 0.64)
 LATE = (0.2, 0.3, 0.4, 0.5, 0.58, 0.80)
 COMMON = [
@@ -82,11 +84,17 @@ def make(
         for scoring in scorings:
             key = {"corpus": "herd", "encoder": encoder, "classifier": "centroid"}
             key |= {"scoring": scoring, "metric": "map", "spread": spread}
-            columns = {"k": k, "complete": k <= complete_shots, **summarise_samples(samples)}
+            columns = {
+                "k": k,
+                "complete": k <= complete_shots,
+                **summarise_samples(samples),
+            }
             constants = key | {"chance": chance, "new_exemplars": 0, "ties": 0}
             curves.append(make_frame(CURVE, columns, constants))
             values.append(values_frame(key, k, samples))
-    segments = Embeddings("e", np.zeros((2, 1)), "ab", "xy", ["roar", "rumble"], [(), ()])
+    segments = Embeddings(
+        "e", np.zeros((2, 1)), "ab", "xy", ["roar", "rumble"], [(), ()]
+    )
     evaluation = Evaluation(
         "herd",
         complete_shots,
@@ -99,7 +107,9 @@ def make(
         budget=make_rows(BUDGET, *budget),
     )
     rows = make_baselines(*baselines)
-    return CorpusResults(add_baselines(evaluation, rows), STATS, ONE, [], baselines=rows)
+    return CorpusResults(
+        add_baselines(evaluation, rows), STATS, ONE, [], baselines=rows
+    )
 
 
 def summary_text(results: CorpusResults) -> str:
@@ -123,7 +133,12 @@ def end_to_end(value: float, scoring: str = "all") -> tuple[Any, ...]:
 
 
 def class_budget(
-    label: str, next_gain: float, *, encoder: str = "mfcc", error: float = 0.001, k: int = 4
+    label: str,
+    next_gain: float,
+    *,
+    encoder: str = "mfcc",
+    error: float = 0.001,
+    k: int = 4,
 ) -> tuple[Any, ...]:
     """Return a row of the BUDGET schema."""
     double_gain = next_gain * (k + 1) / 2
@@ -143,7 +158,9 @@ def test_the_share_of_right_call_types_is_given_where_it_was_measured():
     curve = results.evaluation.curve
     accuracy = curve.filter(k=5).with_columns(metric=pl.lit("accuracy"), mean=0.716)
     auroc = curve.with_columns(metric=pl.lit("auroc"), mean=math.nan)
-    first = write_summary(replace_frames(results, curve=pl.concat([curve, accuracy, auroc])))[0]
+    first = write_summary(
+        replace_frames(results, curve=pl.concat([curve, accuracy, auroc]))
+    )[0]
     assert first.endswith(
         "(0.60 on average; chance is 0.20), and the right call type for about 72 % of queries."
     )
@@ -173,7 +190,9 @@ def test_the_best_encoder_is_compared_with_the_next_best():
 
 def test_a_difference_is_not_clear_if_its_interval_includes_0():
     worse = [mean - 0.05 for mean in RISING]
-    text = summary_text(make({"mfcc": worse, "perch": RISING}, noise={"perch": NOISE[::-1]}))
+    text = summary_text(
+        make({"mfcc": worse, "perch": RISING}, noise={"perch": NOISE[::-1]})
+    )
     assert (
         "by 0.050 of mAP (98 % interval: −0.146 to 0.246; ahead in 62 % of labelled sets): "
         "not a clear difference" in text
@@ -202,7 +221,9 @@ def test_another_encoder_is_named_if_it_is_clearly_better_with_more_examples():
         "With 10 examples per call type, late is clearly better than mfcc, by 0.160 of mAP "
         "(98 % interval: 0.160 to 0.160" in text
     )
-    assert "late is clearly" not in summary_text(make(means, noise={"late": NOISE[::-1]}))
+    assert "late is clearly" not in summary_text(
+        make(means, noise={"late": NOISE[::-1]})
+    )
     assert "late is clearly" not in summary_text(make(means, classes=with_rare(5)))
 
 
@@ -226,7 +247,9 @@ def test_a_baseline_that_is_beaten_on_average_only_is_not_beaten_clearly():
 
 
 def test_a_baseline_that_is_never_beaten_is_compared_at_the_last_k():
-    first = write_summary(make({"mfcc": RISING}, baselines=[baseline(0.7, "recurrent", "GRU")]))[0]
+    first = write_summary(
+        make({"mfcc": RISING}, baselines=[baseline(0.7, "recurrent", "GRU")])
+    )[0]
     assert first == (
         "mfcc does not beat GRU trained on all labelled data on average with 10 examples per call "
         "type (mAP 0.640 against 0.700)."
@@ -251,15 +274,24 @@ def test_two_baselines_of_a_kind_are_called_by_their_names():
     assert "does not beat LR-b trained on all labelled data" in lines[1]
     one_in_two_scorings = [end_to_end(0.54), end_to_end(0.54, "reduced")]
     scorings = ("all", "reduced")
-    text = summary_text(make({"mfcc": RISING}, scorings=scorings, baselines=one_in_two_scorings))
+    text = summary_text(
+        make({"mfcc": RISING}, scorings=scorings, baselines=one_in_two_scorings)
+    )
     assert text.count("beats AERD trained") == 2
 
 
 def test_scores_of_a_baseline_in_a_scoring_that_was_not_evaluated_are_a_caution():
-    rows = [baseline(0.1, scoring="reduced", metric=metric) for metric in ("map", "auroc")]
+    rows = [
+        baseline(0.1, scoring="reduced", metric=metric) for metric in ("map", "auroc")
+    ]
     text = summary_text(make({"mfcc": RISING}, baselines=rows))
-    assert text.count("Caution: the reduced scores of LR are not compared, because no") == 1
-    text = summary_text(make({"mfcc": RISING}, scorings=("all", "reduced"), baselines=rows))
+    assert (
+        text.count("Caution: the reduced scores of LR are not compared, because no")
+        == 1
+    )
+    text = summary_text(
+        make({"mfcc": RISING}, scorings=("all", "reduced"), baselines=rows)
+    )
     assert "not compared" not in text
 
 
@@ -364,7 +396,9 @@ def test_the_centroid_is_better_with_fewer_examples_only_if_it_is_at_each_smalle
 
 
 def test_with_fewer_than_a_hundred_draws_training_is_compared_on_average_only():
-    sentence = training_sentence(make_trained([-0.1, 0.3, 0.3, 0.3, 0.3, 0.3], draws=99))
+    sentence = training_sentence(
+        make_trained([-0.1, 0.3, 0.3, 0.3, 0.3, 0.3], draws=99)
+    )
     assert "on average from 2 examples per call type on" in sentence
     assert "clearly" not in sentence
     assert "clearly" not in training_sentence(make_trained([-0.3] * 6, draws=99))
@@ -372,9 +406,13 @@ def test_with_fewer_than_a_hundred_draws_training_is_compared_on_average_only():
 
 def test_beyond_k_star_training_does_not_pay_clearly():
     rare = with_rare(5)
-    sentence = training_sentence(make_trained([-0.2, -0.1, 0.15, 0.15, 0.15, 0.15], classes=rare))
+    sentence = training_sentence(
+        make_trained([-0.2, -0.1, 0.15, 0.15, 0.15, 0.15], classes=rare)
+    )
     assert "and clearly from 3 on, up to 5 (the 98" in sentence
-    late = training_sentence(make_trained([-0.2, -0.2, -0.2, -0.2, -0.2, 0.15], classes=rare))
+    late = training_sentence(
+        make_trained([-0.2, -0.2, -0.2, -0.2, -0.2, 0.15], classes=rare)
+    )
     assert (
         "on average from up to 10 examples per call type on (mAP 0.790 against 0.640); with fewer, "
         "the" in late
@@ -382,7 +420,9 @@ def test_beyond_k_star_training_does_not_pay_clearly():
 
 
 def test_training_is_not_clearly_better_if_all_draws_differ_by_the_same():
-    assert "clearly" not in training_sentence(make_trained([0.1] * 6, noise=np.zeros(101)))
+    assert "clearly" not in training_sentence(
+        make_trained([0.1] * 6, noise=np.zeros(101))
+    )
 
 
 @pytest.mark.parametrize("change", [{"encoder": "other"}, {"spread": "per-query"}])
@@ -401,7 +441,9 @@ def test_another_classifier_is_named_if_it_is_clearly_better_with_a_few_examples
         "training: CL2N by 0.150 of mAP (98 % interval: 0.052 to 0.248 over labelled sets)."
         in better
     )
-    worse = summary_text(make_trained([0.15, 0.15, 0.15, 0.15, 0.05, 0.15], name="cl2n"))
+    worse = summary_text(
+        make_trained([0.15, 0.15, 0.15, 0.15, 0.05, 0.15], name="cl2n")
+    )
     assert (
         "No other classifier without training is clearly better than the nearest centroid with "
         "mfcc and 5 examples" in worse
@@ -449,7 +491,9 @@ def test_the_first_sentences_agree_with_the_crossovers():
         k_mean = row["k_mean"]
         k_clear = row["k_clear"]
         assert ("does not beat" in line) == (k_mean is None)
-        assert k_mean is None or re.search(f"on average from {k_mean} examples? per", line)
+        assert k_mean is None or re.search(
+            f"on average from {k_mean} examples? per", line
+        )
         assert (k_clear is None) == ("clearly from" not in line)
         assert k_clear is None or f"clearly from {k_clear} on" in line
 
@@ -458,7 +502,8 @@ def test_a_baseline_that_is_passed_twice_is_described_with_the_first_time():
     means = {"mfcc": (0.40, 0.56, 0.50, 0.58, 0.60, 0.64)}
     assert (
         "on average from 4 examples per call type on (mAP 0.580 against 0.540; "
-        "the first time with 2)" in summary_text(make(means, baselines=[baseline(0.54)]))
+        "the first time with 2)"
+        in summary_text(make(means, baselines=[baseline(0.54)]))
     )
 
 
@@ -470,13 +515,20 @@ def test_reduced_scoring_is_for_baselines_that_read_audio_or_have_no_other_score
         end_to_end(0.5),
         end_to_end(0.5, "reduced"),
     ]
-    lines = write_summary(make({"mfcc": RISING}, scorings=("all", "reduced"), baselines=baselines))
+    lines = write_summary(
+        make({"mfcc": RISING}, scorings=("all", "reduced"), baselines=baselines)
+    )
     found = []
     for line in lines:
         match = re.search("beats (logistic|GRU|AERD)", line)
         if match:
             found.append((match[1], "reduced scoring" in line))
-    assert found == [("logistic", False), ("GRU", True), ("AERD", False), ("AERD", True)]
+    assert found == [
+        ("logistic", False),
+        ("GRU", True),
+        ("AERD", False),
+        ("AERD", True),
+    ]
 
 
 def test_a_level_curve_is_described_from_where_it_is_level():
@@ -501,7 +553,9 @@ def test_a_curve_that_is_level_only_with_partial_support_is_not_level():
     text = summary_text(make({"mfcc": flat}, classes=with_rare(4)))
     assert "add at most" not in text
     assert "mAP still rises by 0.100 from 3 to 4 examples per call type" in text
-    assert "more than 4 examples per call type add at most" in summary_text(make({"mfcc": flat}))
+    assert "more than 4 examples per call type add at most" in summary_text(
+        make({"mfcc": flat})
+    )
 
 
 def test_a_curve_that_rises_only_with_partial_support_is_neither_level_nor_rising():
@@ -523,7 +577,9 @@ def test_that_nothing_is_better_than_chance_comes_first():
 
 def test_the_best_encoder_is_above_chance_from_some_k_on():
     text = summary_text(make({"mfcc": RISING}, chance=0.43))
-    assert "mfcc is clearly better than chance from 3 examples per call type on." in text
+    assert (
+        "mfcc is clearly better than chance from 3 examples per call type on." in text
+    )
     assert "Nothing here" not in text
 
 
@@ -544,7 +600,10 @@ def test_random_vectors_are_never_the_best_and_the_best_is_compared_with_them():
         "mfcc is not clearly better than random vectors (the encoder random): "
         "behind by 0.300 of mAP" in text
     )
-    assert "Caution: even the encoder random is above chance here (mAP 0.90, chance is 0.20" in text
+    assert (
+        "Caution: even the encoder random is above chance here (mAP 0.90, chance is 0.20"
+        in text
+    )
     text = summary_text(make({"mfcc": RISING, "random": [0.2] * 6}))
     assert (
         "mfcc is clearly better than random vectors (the encoder random): ahead by 0.400 of mAP"
@@ -568,7 +627,10 @@ def test_random_vectors_with_options_are_random_too():
         f"mfcc is not clearly better than random vectors (the encoder {name}): behind by 0.300"
         in text
     )
-    assert "mfcc is clearly better than random vectors (the encoder random): ahead by 0.5" in text
+    assert (
+        "mfcc is clearly better than random vectors (the encoder random): ahead by 0.5"
+        in text
+    )
     assert text.count("Caution: even the encoder") == 1
     assert f"even the encoder {name} is above chance" in text
     assert "the next best" not in text
@@ -576,7 +638,9 @@ def test_random_vectors_with_options_are_random_too():
     assert "Only the encoder random was evaluated" in alone
     assert "random vectors" not in alone
     other = summary_text(make({"randomised": RISING, "random": [0.2] * 6}))
-    assert "randomised is clearly better than random vectors (the encoder random)" in other
+    assert (
+        "randomised is clearly better than random vectors (the encoder random)" in other
+    )
 
 
 def test_with_few_samples_only_means_are_reported():
@@ -630,7 +694,10 @@ def test_with_few_samples_random_vectors_and_chance_are_compared_on_average():
 @pytest.mark.parametrize(
     ("value", "ending"),
     [
-        (0.54, "and clearly from 3 on, up to 4 (the 98 % interval of the difference is above 0)."),
+        (
+            0.54,
+            "and clearly from 3 on, up to 4 (the 98 % interval of the difference is above 0).",
+        ),
         (0.57, "and clearly with 4 (the 98 % interval of the difference is above 0)."),
         (0.59, "from up to 5 examples per call type on (mAP 0.600 against 0.590)."),
     ],
@@ -641,7 +708,10 @@ def test_beyond_k_star_a_baseline_is_not_clearly_beaten(value, ending):
     results = make({"mfcc": RISING}, noise=noise, baselines=rows, classes=with_rare(4))
     first, *others = write_summary(results)
     assert first.endswith(ending)
-    assert "mfcc is clearly better than chance from 1 example per call type on, up to 4." in others
+    assert (
+        "mfcc is clearly better than chance from 1 example per call type on, up to 4."
+        in others
+    )
 
 
 def test_nothing_is_clear_if_only_k_beyond_k_star_were_evaluated():
@@ -649,7 +719,10 @@ def test_nothing_is_clear_if_only_k_beyond_k_star_were_evaluated():
     rows = [baseline(0.2)]
     text = summary_text(make(means, shots=[10], baselines=rows, classes=with_rare(4)))
     assert "clear" not in text
-    assert "mfcc is on average better than chance from up to 10 examples per call type on." in text
+    assert (
+        "mfcc is on average better than chance from up to 10 examples per call type on."
+        in text
+    )
 
 
 def test_encoders_are_compared_up_to_k_star():
@@ -659,9 +732,14 @@ def test_encoders_are_compared_up_to_k_star():
     )
     means = {"mfcc": (0.6, 0.6, 0.6), "late": (0.5, 0.8, 0.4)}
     text = summary_text(make(means, shots=(5, 10, 20), classes=with_rare(10, 16)))
-    assert "With 10 examples per call type, late is clearly better than mfcc, by 0.200" in text
+    assert (
+        "With 10 examples per call type, late is clearly better than mfcc, by 0.200"
+        in text
+    )
     few = dict.fromkeys(("mfcc", "late"), NOISE[:99])
-    assert "late is clearly" not in summary_text(make({"mfcc": RISING, "late": LATE}, noise=few))
+    assert "late is clearly" not in summary_text(
+        make({"mfcc": RISING, "late": LATE}, noise=few)
+    )
 
 
 def test_a_baseline_passed_to_the_end_only_beyond_k_star_is_not_clearly_beaten_before():
@@ -684,7 +762,9 @@ def test_nothing_is_clear_if_all_draws_are_equal():
     assert "clear" not in text
     assert "expect mAP between" not in text
     assert "mfcc reaches mAP 0.60 on average" in text
-    perfect = summary_text(make({"mfcc": [1.0] * 6, "perch": [0.3] * 6}, noise={"mfcc": equal}))
+    perfect = summary_text(
+        make({"mfcc": [1.0] * 6, "perch": [0.3] * 6}, noise={"mfcc": equal})
+    )
     assert "ahead of perch, the next best, by 0.700 of mAP (98 %" in perfect
     assert ": a clear difference" in perfect
 
@@ -695,7 +775,10 @@ def test_a_point_without_an_interval_at_the_end_is_not_clear():
     last = curve.filter(k=10).with_columns(p01="mean", p99="mean")
     curve = pl.concat([curve.filter(pl.col("k") < 10), last])
     text = summary_text(replace_frames(results, curve=curve))
-    assert "mfcc is clearly better than chance from 1 example per call type on, up to 5." in text
+    assert (
+        "mfcc is clearly better than chance from 1 example per call type on, up to 5."
+        in text
+    )
 
 
 def test_the_class_with_the_largest_gain_is_named():
@@ -729,13 +812,16 @@ def test_a_gain_that_is_unknown_small_or_badly_fitted_is_not_named(rows):
 
 def test_excluded_classes_are_counted_with_their_reasons():
     excluded = [
-        ClassCount(f"call {i}", 1, 0, False, f"in {i} recordings, and 5 folds need 5", (0, 0))
+        ClassCount(
+            f"call {i}", 1, 0, False, f"in {i} recordings, and 5 folds need 5", (0, 0)
+        )
         for i in range(5)
     ]
     assert (
         "5 of 7 call types were not evaluated: 'call 0' (in 0 recordings, and 5 folds need 5); "
         "'call 1' (in 1 recordings, and 5 folds need 5); 'call 2' (in 2 recordings, and 5 folds "
-        "need 5); and 2 more." in summary_text(make({"mfcc": RISING}, classes=[*COMMON, *excluded]))
+        "need 5); and 2 more."
+        in summary_text(make({"mfcc": RISING}, classes=[*COMMON, *excluded]))
     )
     assert (
         "1 of 3 call types was not evaluated: 'call 0' (in 0 recordings, and 5 folds need 5)."
@@ -747,7 +833,10 @@ def test_excluded_classes_are_counted_with_their_reasons():
 def test_few_complete_shots_are_a_caution_if_more_were_evaluated():
     rare = with_rare(3, 5)
     text = summary_text(make({"mfcc": RISING}, classes=rare))
-    assert "Caution: beyond k* = 3, not every call type has that many different examples" in text
+    assert (
+        "Caution: beyond k* = 3, not every call type has that many different examples"
+        in text
+    )
     assert "all they have" not in text  # wrong for draws with replacement
     text = summary_text(make({"mfcc": RISING[:3]}, shots=SHOTS[:3], classes=rare))
     assert "Caution" not in text
@@ -768,10 +857,10 @@ def test_few_queries_are_a_caution():
 def test_with_the_spread_per_query_alone_labelled_sets_are_not_mentioned():
     means = {"mfcc": RISING, "perch": [0.3] * 6}
     lines = write_summary(make(means, spread="per-query", baselines=[baseline(0.59)]))
-    expectation = (
-        "With 5 examples per call type, mfcc reaches mAP 0.60 on average (chance is 0.20)."
+    assert lines[1] == (
+        "With 5 examples per call type, mfcc reaches mAP 0.60 on average "
+        "(chance is 0.20)."
     )
-    assert lines[1] == expectation
     assert "ahead in 100 % of bootstrap samples" in lines[2]
     assert "labelled sets" not in "".join(lines)
     assert "do not show what one labelled set for all queries would do" in lines[-1]
@@ -792,7 +881,9 @@ def test_the_shared_spread_is_used_if_there_are_two():
 
 
 def test_the_last_sentence_says_what_the_intervals_do_not_include():
-    assert write_summary(make({"mfcc": RISING}))[-1].endswith("that were recorded and queried.")
+    assert write_summary(make({"mfcc": RISING}))[-1].endswith(
+        "that were recorded and queried."
+    )
 
 
 def test_small_differences_and_extreme_shares_are_not_rounded_away():
@@ -847,7 +938,9 @@ def test_any_evaluation_gives_whole_sentences_with_its_own_numbers(
         assert re.fullmatch(r"[A-Za-z0-9].*\.", line)
         assert "nan" not in line.lower()
         assert samples == 100 or "clear" not in line
-    means = {f"{mean:.2f}" for mean in results.evaluation.curve.filter(metric="map")["mean"]}
+    means = {
+        f"{mean:.2f}" for mean in results.evaluation.curve.filter(metric="map")["mean"]
+    }
     matches = [re.search(r"(\d\.\d\d) on average[; ]", line) for line in lines]
     found = {match[1] for match in matches if match}
     assert found
@@ -856,7 +949,9 @@ def test_any_evaluation_gives_whole_sentences_with_its_own_numbers(
 
 def test_an_undefined_auroc_does_not_prevent_a_summary():
     tables = make_tables(["roar", "rumble"], encoders=("a", "b"), recordings=6, each=1)
-    tables = [replace(table, labels=[("roar", "rumble")] * len(table)) for table in tables]
+    tables = [
+        replace(table, labels=[("roar", "rumble")] * len(table)) for table in tables
+    ]
     results = make_corpus_results(tables)
     assert results.evaluation.curve["mean"].is_nan().any()
     first = write_summary(results)[0]

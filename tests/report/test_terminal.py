@@ -40,12 +40,17 @@ def make_evaluation(
     curve = pl.DataFrame(points, schema=dict(frames.CURVE), orient="row")
     classes = [ClassCount("rumble", 9, 7, True), ClassCount("roar", 9, best, True)]
     reason = "only in the common fold"
-    classes += [ClassCount(f"rare {number}", 1, 0, False, reason) for number in range(ineligible)]
+    classes += [
+        ClassCount(f"rare {number}", 1, 0, False, reason)
+        for number in range(ineligible)
+    ]
     folds = Folds(np.array([0, 1]), 2, "built", "optimum proved")
     segments = Embeddings(
         "mfcc", np.zeros((2, 1)), ["a", "b"], ["a", "b"], ["rumble", "roar"], [()] * 2
     )
-    return Evaluation("reserve", best, 18, classes, folds, segments, list(notes), curve=curve)
+    return Evaluation(
+        "reserve", best, 18, classes, folds, segments, list(notes), curve=curve
+    )
 
 
 def make_point(encoder, spread, scoring, metric, k, best):
@@ -61,7 +66,9 @@ def show(evaluation, width=120, terminal=False, encoding="utf-8", colour=None) -
     """Return what a console prints."""
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding, newline="\n")
-    console = Console(file=file, width=width, force_terminal=terminal, color_system=colour)
+    console = Console(
+        file=file, width=width, force_terminal=terminal, color_system=colour
+    )
     show_evaluation(evaluation, console)
     file.flush()
     return raw.getvalue().decode(encoding)
@@ -69,7 +76,10 @@ def show(evaluation, width=120, terminal=False, encoding="utf-8", colour=None) -
 
 def test_the_headline_has_corpus_classes_queries_folds_and_k_star():
     headline = show(make_evaluation()).splitlines()[0]
-    assert headline == "reserve: 2 classes, 18 queries, 2 folds built (optimum proved), k* = 1"
+    assert (
+        headline
+        == "reserve: 2 classes, 18 queries, 2 folds built (optimum proved), k* = 1"
+    )
 
 
 def test_given_folds_need_no_proof():
@@ -108,7 +118,9 @@ def test_a_single_spread_has_a_single_column():
 
 
 def test_reduced_scoring_has_columns_of_its_own():
-    assert "mfcc, reduced" in show(make_evaluation(encoders=("mfcc",), scorings=("all", "reduced")))
+    assert "mfcc, reduced" in show(
+        make_evaluation(encoders=("mfcc",), scorings=("all", "reduced"))
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,7 +133,9 @@ def test_reduced_scoring_has_columns_of_its_own():
         ([3], [3]),
     ],
 )
-def test_all_of_a_few_shots_are_shown_and_of_many_the_round_ones_and_both_ends(shots, rows):
+def test_all_of_a_few_shots_are_shown_and_of_many_the_round_ones_and_both_ends(
+    shots, rows
+):
     assert choose_shots(shots) == rows
 
 
@@ -132,7 +146,9 @@ def test_all_of_a_few_shots_are_shown_and_of_many_the_round_ones_and_both_ends(s
         (31, "  40 ⋆", "⋆ the first row beyond k* = 31; beyond k*, support is partial"),
     ],
 )
-def test_the_star_is_at_k_star_or_the_first_row_beyond_and_the_legend_says_which(best, row, legend):
+def test_the_star_is_at_k_star_or_the_first_row_beyond_and_the_legend_says_which(
+    best, row, legend
+):
     lines = show(make_evaluation(range(1, 41), best=best)).splitlines()
     assert [line[:6] for line in lines if "⋆" in line and line != legend] == [row]
     assert legend in lines
@@ -147,7 +163,9 @@ def test_up_to_six_classes_that_are_not_eligible_are_listed_with_reasons():
     assert lines[1] == "not eligible: 9 of 11 classes"
     assert lines[2] == "  rare 0 (1): only in the common fold"
     assert lines[8] == "  and 3 more, see classes.csv"
-    assert not any("more, see" in line for line in show(make_evaluation(ineligible=6)).splitlines())
+    assert not any(
+        "more, see" in line for line in show(make_evaluation(ineligible=6)).splitlines()
+    )
 
 
 def test_notes_are_shown():
@@ -164,7 +182,9 @@ def test_markup_and_control_characters_in_names_are_shown_and_not_obeyed(termina
         encoders=("[red]mfcc[/red]", "x\x1b[31m\r\n"), notes=["[bold]\x07 :elephant:"]
     )
     evaluation = replace(
-        evaluation, corpus="[/]\x1b]0;x\x07", classes=[ClassCount("[b]\u202e", 1, 0, False, "[i]")]
+        evaluation,
+        corpus="[/]\x1b]0;x\x07",
+        classes=[ClassCount("[b]\u202e", 1, 0, False, "[i]")],
     )
     text = show(evaluation, terminal=terminal)
     assert "[red]mfcc[/red]" in text
@@ -182,7 +202,9 @@ def test_only_a_terminal_gets_colours():
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "cp1252"])
 def test_a_terminal_without_unicode_gets_ascii(encoding):
     text = show(
-        make_evaluation(encoders=("Größe 象",), notes=["−1"]), terminal=True, encoding=encoding
+        make_evaluation(encoders=("Größe 象",), notes=["−1"]),
+        terminal=True,
+        encoding=encoding,
     )
     assert "1 *  0.500 [0.400-0.600]" in text
     assert text.isascii() == (encoding == "ascii")

@@ -6,7 +6,15 @@ from callshot.report.results import read_frame
 from callshot.report.write_report import write_numbers
 from corpus_results import make_baselines, make_corpus_results, make_trained_results
 
-CLASSIFIERS = ["centroid", "cosine", "cl2n", "whitened", "neighbour", "medoid", "logistic"]
+CLASSIFIERS = [
+    "centroid",
+    "cosine",
+    "cl2n",
+    "whitened",
+    "neighbour",
+    "medoid",
+    "logistic",
+]
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +23,9 @@ def trained():
     return make_trained_results(more_baselines=make_baselines(row))
 
 
-def test_the_numbers_of_all_classifiers_are_in_one_file_the_reference_first(trained, tmp_path):
+def test_the_numbers_of_all_classifiers_are_in_one_file_the_reference_first(
+    trained, tmp_path
+):
     write_numbers(trained, tmp_path)
     curve = pl.read_csv(tmp_path / "curve.csv")
     assert curve["classifier"].unique(maintain_order=True).to_list() == CLASSIFIERS
@@ -30,7 +40,9 @@ def test_the_numbers_of_all_classifiers_are_in_one_file_the_reference_first(trai
     assert trained_values["value"].equals(expected)
 
 
-def test_baselines_crossovers_and_refinement_are_written_if_there_are_any(trained, tmp_path):
+def test_baselines_crossovers_and_refinement_are_written_if_there_are_any(
+    trained, tmp_path
+):
     names = write_numbers(trained, tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == set(names)
     for name, schema, frame in (

@@ -23,7 +23,9 @@ TRAINING_STEPS = [*ALL_LABELS_STEPS, *PER_K_STEPS]
 EVALUATION_STEPS = ["evaluate here mfcc", "evaluate here random"]
 
 
-def make_study(folder: Path, baselines: str = TRAINING, classifiers: str = '"cosine"') -> Path:
+def make_study(
+    folder: Path, baselines: str = TRAINING, classifiers: str = '"cosine"'
+) -> Path:
     """Write a study with baselines and a second classifier, and its recordings."""
     make_corpus(folder / "recordings")
     path = write_study(folder / "study.toml")
@@ -53,7 +55,9 @@ def study(finished: Path) -> Path:
     saved = folder.with_name("saved")
     for name in ("results", ".callshot", "store"):
         shutil.rmtree(folder / name)
-    shutil.copytree(saved, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.wav"))
+    shutil.copytree(
+        saved, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.wav")
+    )
     return finished
 
 
@@ -61,7 +65,9 @@ def results_folder(study: Path) -> Path:
     return study.parent / "results" / "here"
 
 
-def test_scores_curves_crossovers_and_refinement_are_in_the_results(study: Path) -> None:
+def test_scores_curves_crossovers_and_refinement_are_in_the_results(
+    study: Path,
+) -> None:
     folder = results_folder(study)
     baselines = pl.read_csv(folder / "baselines.csv")
     assert set(baselines["name"]) == {"LR"}
@@ -75,13 +81,17 @@ def test_scores_curves_crossovers_and_refinement_are_in_the_results(study: Path)
     crossovers = pl.read_csv(folder / "crossovers.csv")
     keys = crossovers.select("baseline", "labels").rows()
     assert set(keys) == {("LR", "all"), ("logistic", "k")}
-    refinement = pl.read_csv(folder / "refinement.csv").filter(encoder="mfcc", metric="map")
+    refinement = pl.read_csv(folder / "refinement.csv").filter(
+        encoder="mfcc", metric="map"
+    )
     trained = baselines.filter(encoder="mfcc", metric="map")["value"].item()
     assert refinement["step"][0] == 0
     assert refinement["value"][-1] == pytest.approx(trained, abs=0.02)
 
 
-def test_baselines_do_not_change_the_curve_of_the_centroid(study: Path, tmp_path: Path) -> None:
+def test_baselines_do_not_change_the_curve_of_the_centroid(
+    study: Path, tmp_path: Path
+) -> None:
     alone = make_study(tmp_path, baselines="", classifiers="")
     run_steps(alone)
     expected = pl.read_csv(results_folder(alone) / "curve.csv")
@@ -103,7 +113,11 @@ def test_a_second_run_trains_nothing(study: Path) -> None:
         ("bootstraps = 20", "bootstraps = 21", [*EVALUATION_STEPS, "report"]),
         ("seed = 3", "seed = 4", [*EVALUATION_STEPS, *PER_K_STEPS, "report"]),
         ("draws = 4", "draws = 4\nseeds = 2", ["report"]),
-        ("folds = 3", "folds = 2", ["fold here", *EVALUATION_STEPS, *TRAINING_STEPS, "report"]),
+        (
+            "folds = 3",
+            "folds = 2",
+            ["fold here", *EVALUATION_STEPS, *TRAINING_STEPS, "report"],
+        ),
     ],
 )
 def test_a_changed_line_trains_only_what_depends_on_it(
@@ -134,7 +148,10 @@ def test_the_outcome_of_a_training_step_has_its_scores_and_c(study: Path) -> Non
         ("C = -1", r"\[baselines\] .*C.*got -1"),
         ('init = "no.pt"', "no.pt does not exist"),
         ('trian = ["logistic"]', "did you mean train"),
-        ('init = "study.toml"', "init: weights for the end-to-end baseline, which is not trained"),
+        (
+            'init = "study.toml"',
+            "init: weights for the end-to-end baseline, which is not trained",
+        ),
     ],
 )
 def test_a_bad_key_of_baselines_is_an_error_when_the_study_is_read(
@@ -159,7 +176,9 @@ def test_networks_for_a_class_with_one_exemplar_are_an_error_before_any_audio_is
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # torch may not be installed
-    monkeypatch.setattr("callshot.study.run.check_trainable", lambda options, device: None)
+    monkeypatch.setattr(
+        "callshot.study.run.check_trainable", lambda options, device: None
+    )
     study = make_study(tmp_path, '\n[baselines]\ntrain = ["recurrent"]\n')
     replace_text(study, "folds = 3", "folds = 2")
     for n in range(2, 6):
@@ -170,7 +189,9 @@ def test_networks_for_a_class_with_one_exemplar_are_an_error_before_any_audio_is
     assert not (tmp_path / ".callshot" / "study" / "segment").exists()
 
 
-def test_with_categories_logistic_regression_has_a_reduced_score(tmp_path: Path) -> None:
+def test_with_categories_logistic_regression_has_a_reduced_score(
+    tmp_path: Path,
+) -> None:
     study = make_study(tmp_path)
     categories = tmp_path / "categories.csv"
     categories.write_text(CATEGORIES)

@@ -19,16 +19,32 @@ def make_study(folder: Path, corpus_keys: str = "", recordings: int = 6) -> Path
 @pytest.mark.parametrize(
     ("old", "new", "match"),
     [
-        ("folds = 3", "folds = 3\ncategories = 'bad.csv'", r"\[corpus.here\]: .*bad.csv: column"),
-        ("folds = 3", "folds = 3\nfold_file = 'bad.csv'", r"\[corpus.here\]: .*bad.csv: column"),
+        (
+            "folds = 3",
+            "folds = 3\ncategories = 'bad.csv'",
+            r"\[corpus.here\]: .*bad.csv: column",
+        ),
+        (
+            "folds = 3",
+            "folds = 3\nfold_file = 'bad.csv'",
+            r"\[corpus.here\]: .*bad.csv: column",
+        ),
         (
             "folds = 3",
             "folds = 3\nrate_hz = 8000",
             r"\[corpus.here\]: .*mfcc needs segments at 16000 Hz.* with rate_hz = 16000",
         ),
-        ("[report]", "[baselines]\nreferences = 'bad.csv'\n[report]", r"bad.csv: column"),
+        (
+            "[report]",
+            "[baselines]\nreferences = 'bad.csv'\n[report]",
+            r"bad.csv: column",
+        ),
         ('out = "results"', 'out = "bad.csv"', r"bad.csv is not a folder"),
-        ('store = "store"', 'store = "bad.csv"', r"bad.csv: cannot store embeddings there"),
+        (
+            'store = "store"',
+            'store = "bad.csv"',
+            r"bad.csv: cannot store embeddings there",
+        ),
     ],
 )
 def test_a_bad_file_or_path_stops_the_run_before_the_first_step(
@@ -44,7 +60,9 @@ def test_a_bad_file_or_path_stops_the_run_before_the_first_step(
 
 def test_an_unknown_device_is_an_error(tmp_path: Path) -> None:
     study = read_study(make_study(tmp_path))
-    with pytest.raises(OptionError, match="device: expected one of cpu, cuda, got 'gpu'"):
+    with pytest.raises(
+        OptionError, match="device: expected one of cpu, cuda, got 'gpu'"
+    ):
         run_study(study, device="gpu")
 
 
@@ -61,18 +79,24 @@ def test_a_corpus_without_eligible_classes_is_an_error_before_its_audio_is_read(
     message = r"\[corpus.here\]: no eligible class: at least two .*in 1 recording, and 3 folds"
     with pytest.raises(InputError, match=message):
         run_steps(study)
-    segments = tmp_path / ".callshot" / "study" / "segment" / "here" / "segments.parquet"
+    segments = (
+        tmp_path / ".callshot" / "study" / "segment" / "here" / "segments.parquet"
+    )
     assert not segments.exists()
 
 
 def test_a_corpus_without_long_enough_calls_is_an_error(tmp_path: Path) -> None:
     study = make_study(tmp_path, corpus_keys="min_length_s = 9.0\n")
-    message = r"\[corpus.here\]: no annotation of .* became a segment; the first reason of 18"
+    message = (
+        r"\[corpus.here\]: no annotation of .* became a segment; the first reason of 18"
+    )
     with pytest.raises(InputError, match=message):
         run_steps(study)
 
 
-def test_a_corpus_without_readable_audio_is_an_error_with_the_reason(tmp_path: Path) -> None:
+def test_a_corpus_without_readable_audio_is_an_error_with_the_reason(
+    tmp_path: Path,
+) -> None:
     study = make_study(tmp_path, corpus_keys="channel = 2\n")
     message = r"\[corpus.here\]: no segment is left; the first reason: .*channel"
     with pytest.raises(InputError, match=message):

@@ -50,7 +50,9 @@ def source(segments: list[Segment], tmp_path: Path) -> Path:
     return path
 
 
-def make_table(segments: list[Segment], encoder: str, vectors: np.ndarray) -> Embeddings:
+def make_table(
+    segments: list[Segment], encoder: str, vectors: np.ndarray
+) -> Embeddings:
     return Embeddings(
         encoder,
         vectors,
@@ -80,7 +82,9 @@ def test_folds_have_the_segments_of_every_table_and_name_the_missing_ones(
     facts = json.loads((tmp_path / "folds" / "folds.json").read_text())
     assert facts["missing"] == [segments[0].segment, segments[-1].segment]
     choice = DatasetChoice(folds_dir=tmp_path / "folds")
-    result = evaluate_files(tables[:1], tmp_path / "a", SMALL, choice=choice, figure=False)
+    result = evaluate_files(
+        tables[:1], tmp_path / "a", SMALL, choice=choice, figure=False
+    )
     assert result.queries == 16
     assert (result.folds.origin, result.folds.count) == ("built", 3)
 
@@ -96,7 +100,9 @@ def test_folds_from_a_step_give_the_same_results_as_folds_built_for_the_evaluati
     }
     results = {}
     for name, choice in choices.items():
-        results[name] = evaluate_files([table], tmp_path / name, SMALL, choice=choice, figure=False)
+        results[name] = evaluate_files(
+            [table], tmp_path / name, SMALL, choice=choice, figure=False
+        )
     assert results["step"].curve.equals(results["built"].curve)
     curve = (tmp_path / "step" / "curve.csv").read_bytes()
     assert curve == (tmp_path / "built" / "curve.csv").read_bytes()

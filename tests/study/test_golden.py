@@ -106,10 +106,14 @@ class CountsEntryPoint:
         )
 
 
-def run_golden_study(folder: Path, recordings: Path, encoder: str, normalise: str) -> Path:
+def run_golden_study(
+    folder: Path, recordings: Path, encoder: str, normalise: str
+) -> Path:
     """Run the study with an encoder; return its curve."""
     path = folder / "study.toml"
-    text = STUDY.format(recordings=recordings.as_posix(), encoder=encoder, normalise=normalise)
+    text = STUDY.format(
+        recordings=recordings.as_posix(), encoder=encoder, normalise=normalise
+    )
     path.write_text(text, encoding="utf-8")
     run_steps(path)
     return folder / "results" / "golden" / "curve.csv"

@@ -18,11 +18,17 @@ from studies import make_corpus
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 
 
-def init_study(folder: Path, audio: Path, annotations: Path | None = None, **options: Any) -> Path:
+def init_study(
+    folder: Path, audio: Path, annotations: Path | None = None, **options: Any
+) -> Path:
     path = folder / "study.toml"
     source = CorpusSource(audio, annotations, **options)
     inspection = inspect_corpus(
-        audio, annotations, format=source.format, hints=source.hints, corpus=source.corpus
+        audio,
+        annotations,
+        format=source.format,
+        hints=source.hints,
+        corpus=source.corpus,
     )
     write_study(path, inspection, source)
     return path
@@ -46,14 +52,20 @@ def test_short_calls_lower_the_minimum_length_and_a_comment_gives_the_reason(
         track.write_text("0.1\t0.35\trumble\n1.3\t1.55\troar\n")
     path = init_study(tmp_path, audio)
     assert read_study(path).corpora[0].segmentation.min_length_s == 0.2
-    assert "the paper's 1 s would reject 12 of 12 calls" in path.read_text(encoding="utf-8")
+    assert "the paper's 1 s would reject 12 of 12 calls" in path.read_text(
+        encoding="utf-8"
+    )
 
 
-def test_few_recordings_lower_the_folds_and_a_comment_gives_the_reason(tmp_path: Path) -> None:
+def test_few_recordings_lower_the_folds_and_a_comment_gives_the_reason(
+    tmp_path: Path,
+) -> None:
     path = init_study(tmp_path, make_corpus(tmp_path / "recordings", recordings=3))
     assert read_study(path).corpora[0].folds == 3
     reason = "5 would leave 0 call types to evaluate, 3 leave 3"
-    assert f"folds = 3                       # {reason}" in path.read_text(encoding="utf-8")
+    assert f"folds = 3                       # {reason}" in path.read_text(
+        encoding="utf-8"
+    )
 
 
 def test_annotation_options_are_written_to_the_study(tmp_path: Path) -> None:
@@ -79,13 +91,19 @@ def test_a_known_corpus_brings_its_name_and_collar(tmp_path: Path) -> None:
     audio = make_corpus(tmp_path / "recordings")
     path = init_study(tmp_path, audio, corpus=find_corpus("ldc2010s05"))
     corpus = read_study(path).corpora[0]
-    assert (corpus.name, corpus.segmentation.collar_s, corpus.folds) == ("ldc2010s05", 0.25, None)
+    assert (corpus.name, corpus.segmentation.collar_s, corpus.folds) == (
+        "ldc2010s05",
+        0.25,
+        None,
+    )
 
 
 def test_an_existing_study_is_not_replaced(tmp_path: Path) -> None:
     audio = make_corpus(tmp_path / "recordings")
     init_study(tmp_path, audio)
-    with pytest.raises(OptionError, match="already exists; remove it, or choose another name"):
+    with pytest.raises(
+        OptionError, match="already exists; remove it, or choose another name"
+    ):
         init_study(tmp_path, audio)
 
 
@@ -103,7 +121,9 @@ def test_call_types_in_one_recording_each_are_an_error_and_no_study_is_written(
     audio = make_corpus(tmp_path / "recordings", recordings=3)
     for number, label in enumerate("abc"):
         (audio / f"r{number}.txt").write_text(f"0\t1.2\t{label}\n")
-    with pytest.raises(InputError, match="only 0 of 3 call types are in two recordings or more"):
+    with pytest.raises(
+        InputError, match="only 0 of 3 call types are in two recordings or more"
+    ):
         init_study(tmp_path, audio)
     assert not (tmp_path / "study.toml").exists()
 
@@ -120,8 +140,12 @@ def test_every_commented_key_is_valid_when_uncommented(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     lines = path.read_text(encoding="utf-8").splitlines()
     # Without the encoders, some of which need weights.
-    lines = [line for line in lines if "[[encoder]]" not in line and "name = " not in line]
-    text = "\n".join(uncomment(line) for line in lines) + '\n[[encoder]]\nname = "mfcc"\n'
+    lines = [
+        line for line in lines if "[[encoder]]" not in line and "name = " not in line
+    ]
+    text = (
+        "\n".join(uncomment(line) for line in lines) + '\n[[encoder]]\nname = "mfcc"\n'
+    )
     tomllib.loads(text)
     path.write_text(text, encoding="utf-8")
     study = read_study(path)
@@ -130,7 +154,9 @@ def test_every_commented_key_is_valid_when_uncommented(tmp_path: Path) -> None:
     assert study.figures is False
 
 
-@pytest.mark.parametrize(("name", "min_length_s"), [("elephants", 1.0), ("finch", 0.02)])
+@pytest.mark.parametrize(
+    ("name", "min_length_s"), [("elephants", 1.0), ("finch", 0.02)]
+)
 def test_real_recordings_give_a_study_with_a_fitting_minimum_length(
     tmp_path: Path, name: str, min_length_s: float
 ) -> None:

@@ -22,7 +22,9 @@ from killed_runs import run_killed, run_until_checkpoint
 from networks import short_training
 from studies import CATEGORIES, make_corpus, replace_text, run_steps, write_study
 
-pytest.importorskip("torch", reason="torch is not installed: pip install 'callshot[baselines]'")
+pytest.importorskip(
+    "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
+)
 
 RECURRENT = '\n[baselines]\ntrain = ["recurrent"]\ncell = "gru"\nseeds = 1\n'
 END_TO_END = '\n[baselines]\ntrain = ["end-to-end"]\n'
@@ -78,7 +80,9 @@ def baselines_path(study: Path) -> Path:
     return study.parent / "results" / "here" / "baselines.csv"
 
 
-def test_recurrent_networks_are_in_the_results_and_are_trained_once(finished: Path) -> None:
+def test_recurrent_networks_are_in_the_results_and_are_trained_once(
+    finished: Path,
+) -> None:
     baselines = pl.read_csv(baselines_path(finished))
     assert set(baselines["name"]) == {"GRU"}
     assert baselines["how"][0].startswith("GRU; 2")

@@ -56,7 +56,9 @@ def study(finished: Path) -> Path:
         elif path.is_dir() and not any(path.iterdir()):
             path.rmdir()
     saved = folder.with_name("saved")
-    shutil.copytree(saved, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.wav"))
+    shutil.copytree(
+        saved, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.wav")
+    )
     return finished
 
 
@@ -106,17 +108,23 @@ def test_a_new_encoder_runs_its_own_steps_and_the_report(study: Path) -> None:
 def test_a_changed_label_runs_every_step_but_encodes_no_audio(
     study: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(encode.Encoder, "encode", lambda *_: pytest.fail("encoded again"))
+    monkeypatch.setattr(
+        encode.Encoder, "encode", lambda *_: pytest.fail("encoded again")
+    )
     replace_text(study.parent / "recordings" / "r0.txt", "roar", "rumble")
     assert run_steps(study) == ALL_STEPS
 
 
-def test_a_number_written_with_fewer_digits_runs_the_segmentation_alone(study: Path) -> None:
+def test_a_number_written_with_fewer_digits_runs_the_segmentation_alone(
+    study: Path,
+) -> None:
     replace_text(study.parent / "recordings" / "r0.txt", "0.000000\t", "0.0\t")
     assert run_steps(study) == ["segment here"]
 
 
-def test_a_recording_with_another_time_is_read_again_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_recording_with_another_time_is_read_again_and_changes_nothing(
+    tmp_path: Path,
+) -> None:
     make_corpus(tmp_path / "recordings")
     study = write_study(tmp_path / "study.toml")
     assert run_steps(study) == ALL_STEPS
@@ -131,7 +139,12 @@ def test_replaced_recordings_change_the_results(tmp_path: Path) -> None:
     make_corpus(tmp_path / "others", seed=7)
     for path in (tmp_path / "others").glob("*.wav"):
         shutil.copy(path, tmp_path / "recordings" / path.name)
-    assert run_steps(study) == ["segment here", "embed here mfcc", "evaluate here mfcc", "report"]
+    assert run_steps(study) == [
+        "segment here",
+        "embed here mfcc",
+        "evaluate here mfcc",
+        "report",
+    ]
     assert curve_path(study).read_bytes() != before
 
 
@@ -141,9 +154,17 @@ def test_replaced_recordings_change_the_results(tmp_path: Path) -> None:
         ("folds = 3", "folds = 3\nmin_length_s = 1.1", ["segment here", "report"]),
         ("folds = 3", "folds = 3\ncollar_s = 0.05", ALL_STEPS),
         ("folds = 3", "folds = 3\nformat = 'audacity'", ["segment here", "report"]),
-        ("folds = 3", "folds = 3\nannotations = 'recordings'", ["segment here", "report"]),
+        (
+            "folds = 3",
+            "folds = 3\nannotations = 'recordings'",
+            ["segment here", "report"],
+        ),
         ("folds = 3", "folds = 2", ["fold here", *EVALUATION_STEPS]),
-        ("folds = 3", "folds = 3\nfold_file = 'folds.csv'", ["fold here", *EVALUATION_STEPS]),
+        (
+            "folds = 3",
+            "folds = 3\nfold_file = 'folds.csv'",
+            ["fold here", *EVALUATION_STEPS],
+        ),
         ("folds = 3", "folds = 3\ncategories = 'categories.csv'", EVALUATION_STEPS),
         ("draws = 5", "draws = 6", EVALUATION_STEPS),
         ("seed = 3", "seed = 4", EVALUATION_STEPS),
@@ -152,7 +173,11 @@ def test_replaced_recordings_change_the_results(tmp_path: Path) -> None:
         (
             '"random"',
             '"random"\ndimension = 8',
-            ["embed here random[dimension=8]", "evaluate here random[dimension=8]", "report"],
+            [
+                "embed here random[dimension=8]",
+                "evaluate here random[dimension=8]",
+                "report",
+            ],
         ),
         ('store = "store"', 'store = "other"', ["report"]),
     ],
@@ -213,7 +238,9 @@ def test_a_moved_study_reads_the_recordings_in_its_new_folder(tmp_path: Path) ->
     assert curve_path(new / "study.toml").read_bytes() == expected
 
 
-def test_a_fold_file_among_the_recordings_is_not_read_as_annotations(tmp_path: Path) -> None:
+def test_a_fold_file_among_the_recordings_is_not_read_as_annotations(
+    tmp_path: Path,
+) -> None:
     folder = make_corpus(tmp_path / "recordings")
     (folder / "folds.csv").write_text(FOLD_FILE)
     study = write_study(
@@ -223,7 +250,9 @@ def test_a_fold_file_among_the_recordings_is_not_read_as_annotations(tmp_path: P
         corpus_keys='fold_file = "folds.csv"\n',
     )
     run_steps(study)
-    assert (folder / "results" / "here" / "rejects.csv").read_text() == "file,row,reason\n"
+    assert (
+        folder / "results" / "here" / "rejects.csv"
+    ).read_text() == "file,row,reason\n"
     assert study.exists()
 
 
@@ -235,7 +264,9 @@ def test_a_study_does_not_replace_the_results_of_another(study: Path) -> None:
     assert run_steps(study) == []
 
 
-def test_the_device_does_not_matter_to_encoders_without_gpu_support(study: Path) -> None:
+def test_the_device_does_not_matter_to_encoders_without_gpu_support(
+    study: Path,
+) -> None:
     assert run_study(read_study(study), device="cuda") == []
 
 
@@ -268,14 +299,18 @@ def test_lost_results_are_made_again(study: Path) -> None:
 def test_a_change_in_one_corpus_does_not_run_another(tmp_path: Path) -> None:
     make_corpus(tmp_path / "one", seed=1)
     make_corpus(tmp_path / "two", seed=2)
-    study = write_study(tmp_path / "study.toml", {"a": "one", "b": "two"}, encoders=("mfcc",))
+    study = write_study(
+        tmp_path / "study.toml", {"a": "one", "b": "two"}, encoders=("mfcc",)
+    )
     assert len(run_steps(study)) == 9
     replace_text(tmp_path / "two" / "r0.txt", "roar", "rumble")
     steps = ["segment b", "embed b mfcc", "fold b", "evaluate b mfcc", "report"]
     assert run_steps(study) == steps
 
 
-def test_a_study_among_its_recordings_does_not_read_its_own_results(tmp_path: Path) -> None:
+def test_a_study_among_its_recordings_does_not_read_its_own_results(
+    tmp_path: Path,
+) -> None:
     folder = make_corpus(tmp_path / "recordings")
     study = write_study(folder / "study.toml", {"here": "."}, encoders=("mfcc",))
     assert len(run_steps(study)) == 5
@@ -322,7 +357,9 @@ def test_a_second_run_at_the_same_time_is_an_error(study: Path) -> None:
     fcntl = pytest.importorskip("fcntl", reason="this system has no such locks")
     with (study.parent / ".callshot" / "study" / "lock").open("rb+") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(OutputError, match="another run of this study is in progress"):
+        with pytest.raises(
+            OutputError, match="another run of this study is in progress"
+        ):
             run_steps(study)
 
 
@@ -338,7 +375,9 @@ def test_the_provenance_has_the_study_its_inputs_and_all_files(study: Path) -> N
 def test_reference_scores_are_in_the_tables(study: Path) -> None:
     scores = "encoder,kind,name,metric,value\nmfcc,logistic,LR,map,0.1\n"
     (study.parent / "baselines.csv").write_text(scores)
-    replace_text(study, "[report]", '[baselines]\nreferences = "baselines.csv"\n\n[report]')
+    replace_text(
+        study, "[report]", '[baselines]\nreferences = "baselines.csv"\n\n[report]'
+    )
     assert run_steps(study) == ["report"]
     table = study.parent / "results" / "tables" / "results-here.md"
     assert "LR" in table.read_text(encoding="utf-8")

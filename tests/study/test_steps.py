@@ -48,7 +48,9 @@ def test_a_step_is_done_after_it_ran_until_an_input_or_option_changes(
     assert not copy_step(out, source, seed=1).is_done()
 
 
-def test_a_step_is_not_done_when_its_result_was_changed_or_removed(source: Path, out: Path) -> None:
+def test_a_step_is_not_done_when_its_result_was_changed_or_removed(
+    source: Path, out: Path
+) -> None:
     step = copy_step(out, source)
     step.run(no_progress)
     (out / "copy.txt").write_text("other")
@@ -71,7 +73,9 @@ def test_a_step_is_not_done_when_its_result_was_changed_or_removed(source: Path,
         "[" * 100000,
     ],
 )
-def test_a_step_with_a_damaged_note_is_not_done(source: Path, out: Path, text: str) -> None:
+def test_a_step_with_a_damaged_note_is_not_done(
+    source: Path, out: Path, text: str
+) -> None:
     step = copy_step(out, source)
     step.run(no_progress)
     (out / NOTE_FILE).write_text(text)
@@ -87,7 +91,9 @@ def test_a_step_that_fails_leaves_no_note(source: Path, out: Path) -> None:
     assert not (out / NOTE_FILE).exists()
 
 
-def test_the_note_has_the_key_the_seconds_and_the_files(source: Path, out: Path) -> None:
+def test_the_note_has_the_key_the_seconds_and_the_files(
+    source: Path, out: Path
+) -> None:
     step = copy_step(out, source)
     step.run(no_progress)
     note = json.loads((out / NOTE_FILE).read_text())
@@ -111,7 +117,9 @@ def test_a_folder_changes_with_the_content_of_its_files_and_the_time_of_its_reco
     assert fingerprint(tmp_path) != before
 
 
-def test_hidden_folders_and_excluded_files_do_not_change_a_folder(tmp_path: Path) -> None:
+def test_hidden_folders_and_excluded_files_do_not_change_a_folder(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "a.wav").write_bytes(b"sound")
     before = fingerprint(tmp_path)
     (tmp_path / ".callshot").mkdir()

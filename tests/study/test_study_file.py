@@ -96,7 +96,10 @@ def test_every_key_reaches_its_field(folder: Path) -> None:
     )
     assert two.segmentation.level_dbfs is None
     assert two.segmentation.min_length_s == 1.0
-    assert [encoder.title for encoder in content.encoders] == ["mfcc", "mfcc[n_fft=512]"]
+    assert [encoder.title for encoder in content.encoders] == [
+        "mfcc",
+        "mfcc[n_fft=512]",
+    ]
     assert (content.protocol.shots, content.protocol.draws, content.protocol.seed) == (
         (1, 2, 3, 10),
         20,
@@ -130,8 +133,14 @@ def test_a_file_with_a_byte_order_mark_is_read(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("titel = 'x'\n" + MINIMAL, r"study.toml: titel: unknown key; did you mean title\?"),
-        (MINIMAL.replace("audio", "adio"), r"\[corpus.c\] adio: unknown key; did you mean audio\?"),
+        (
+            "titel = 'x'\n" + MINIMAL,
+            r"study.toml: titel: unknown key; did you mean title\?",
+        ),
+        (
+            MINIMAL.replace("audio", "adio"),
+            r"\[corpus.c\] adio: unknown key; did you mean audio\?",
+        ),
         (
             MINIMAL + "[protocol]\nseeds = 1",
             r"\[protocol\] seeds: unknown key; did you mean seed\?",
@@ -144,12 +153,18 @@ def test_a_file_with_a_byte_order_mark_is_read(folder: Path) -> None:
             MINIMAL + "[protocol]\nseed = true",
             r"\[protocol\] seed: expected a whole number, got True",
         ),
-        (MINIMAL + "[protocol]\nshots = '0-3'", r"\[protocol\] shots: every k is at least 1"),
+        (
+            MINIMAL + "[protocol]\nshots = '0-3'",
+            r"\[protocol\] shots: every k is at least 1",
+        ),
         (
             MINIMAL + "[protocol]\nspread = 'all'",
             r"\[protocol\] spread: expected one of per-query, shared, both, got 'all'",
         ),
-        (MINIMAL + "[report]\nshots = [0]", r"\[report\] shots: expected whole numbers from 1"),
+        (
+            MINIMAL + "[report]\nshots = [0]",
+            r"\[report\] shots: expected whole numbers from 1",
+        ),
         (
             MINIMAL + "[baselines]\nreferences = 'gone.csv'",
             r"\[baselines\] references: .*gone.csv does not exist",
@@ -158,8 +173,14 @@ def test_a_file_with_a_byte_order_mark_is_read(folder: Path) -> None:
             MINIMAL.replace('"mfcc"', '"mfc"'),
             r"\[\[encoder\]\] 1: encoder: unknown name 'mfc'; did you mean mfcc\?",
         ),
-        (MINIMAL + 'bands = "x"', r"\[\[encoder\]\] 1: .*bands: expected a value like 128"),
-        (MINIMAL + '[[encoder]]\nname = "mfcc"', r"\[\[encoder\]\]: mfcc is given twice"),
+        (
+            MINIMAL + 'bands = "x"',
+            r"\[\[encoder\]\] 1: .*bands: expected a value like 128",
+        ),
+        (
+            MINIMAL + '[[encoder]]\nname = "mfcc"',
+            r"\[\[encoder\]\]: mfcc is given twice",
+        ),
         (
             MINIMAL.replace("recordings", "gone"),
             r"\[corpus.c\] audio: .*gone does not exist; paths are relative",
@@ -193,12 +214,20 @@ def test_a_file_with_a_byte_order_mark_is_read(folder: Path) -> None:
             r"\[corpus.c\] audio: '~nobody-here/x' is not a path",
         ),
         ('out = "a\\u0000b"\n' + MINIMAL, r"out: .* is not a path"),
-        (MINIMAL.replace("recordings", "x" * 5000), r"\[corpus.c\] audio: .* cannot be reached"),
         (
-            MINIMAL.replace("[corpus.c]", "[corpus.c]\nnormalise = false\nlevel_dbfs = -3.0"),
+            MINIMAL.replace("recordings", "x" * 5000),
+            r"\[corpus.c\] audio: .* cannot be reached",
+        ),
+        (
+            MINIMAL.replace(
+                "[corpus.c]", "[corpus.c]\nnormalise = false\nlevel_dbfs = -3.0"
+            ),
             r"level_dbfs: has no effect with",
         ),
-        (MINIMAL + "[report]\nshots = [true]", r"\[report\] shots: expected whole numbers from 1"),
+        (
+            MINIMAL + "[report]\nshots = [true]",
+            r"\[report\] shots: expected whole numbers from 1",
+        ),
         ("x = " + "[" * 5000, r"study.toml: not a study file in TOML"),
         ("x = " + "9" * 5000, r"study.toml: not a study file in TOML"),
         ('[[encoder]]\nname = "mfcc"\n', r"no corpus; add a table \[corpus.NAME\]"),
@@ -207,7 +236,9 @@ def test_a_file_with_a_byte_order_mark_is_read(folder: Path) -> None:
         ("= 3", r"study.toml: not a study file in TOML"),
     ],
 )
-def test_an_error_names_the_key_and_what_is_expected(folder: Path, text: str, match: str) -> None:
+def test_an_error_names_the_key_and_what_is_expected(
+    folder: Path, text: str, match: str
+) -> None:
     with pytest.raises((OptionError, InputError), match=match):
         read_study(study(folder, text))
 
@@ -221,10 +252,14 @@ def test_a_corpus_with_the_name_of_a_known_one_gets_its_options(folder: Path) ->
     )
 
 
-def test_files_of_the_study_are_not_part_of_a_corpus_unless_they_contain_it(folder: Path) -> None:
+def test_files_of_the_study_are_not_part_of_a_corpus_unless_they_contain_it(
+    folder: Path,
+) -> None:
     inside = read_study(
         study(
-            folder, MINIMAL.replace("recordings", ".") + '[baselines]\nreferences = "baselines.csv"'
+            folder,
+            MINIMAL.replace("recordings", ".")
+            + '[baselines]\nreferences = "baselines.csv"',
         )
     )
     assert set(inside.corpora[0].hints.exclude) == {
@@ -243,7 +278,8 @@ def test_the_path_of_an_onnx_model_is_relative_to_the_study(
         '"mfcc"', '"onnx:my.onnx"\nrate_hz = 16000\nwindow_s = 1.0\ndimension = 8'
     )
     monkeypatch.setattr(
-        "callshot.study.study_file.encoder_status", lambda spec: SimpleNamespace(needs=())
+        "callshot.study.study_file.encoder_status",
+        lambda spec: SimpleNamespace(needs=()),
     )
     assert read_study(study(folder, text)).encoders[0].spec.options["path"] == str(
         folder / "my.onnx"
@@ -261,6 +297,10 @@ def test_an_encoder_without_weights_is_an_error_with_the_command_that_gets_them(
         read_study(study(folder, MINIMAL.replace("mfcc", "perch-v2")))
 
 
-def test_a_missing_study_file_is_an_error_with_the_command_that_writes_one(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"gone.toml: cannot be read .*callshot init writes one"):
+def test_a_missing_study_file_is_an_error_with_the_command_that_writes_one(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(
+        InputError, match=r"gone.toml: cannot be read .*callshot init writes one"
+    ):
         read_study(tmp_path / "gone.toml")

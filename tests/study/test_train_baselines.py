@@ -61,30 +61,49 @@ def test_written_results_read_back_the_same(tables: list[Path], tmp_path: Path) 
     assert per_k.curve.equals(curves)
     assert sorted(baseline_files(results)) == file_names(tmp_path)
     keys = results.baselines.select("encoder", "metric").rows()
-    assert set(keys) == {("one", "map"), ("one", "auroc"), ("two", "map"), ("two", "auroc")}
+    assert set(keys) == {
+        ("one", "map"),
+        ("one", "auroc"),
+        ("two", "map"),
+        ("two", "auroc"),
+    }
 
 
 def test_without_per_k_there_is_no_curve(tables: list[Path], tmp_path: Path) -> None:
-    results = train_baseline_files(tables, tmp_path, BaselineOptions(("logistic",)), PROTOCOL)
+    results = train_baseline_files(
+        tables, tmp_path, BaselineOptions(("logistic",)), PROTOCOL
+    )
     assert not results.per_k
-    assert file_names(tmp_path) == ["baselines.csv", "provenance.json", "refinement.csv"]
+    assert file_names(tmp_path) == [
+        "baselines.csv",
+        "provenance.json",
+        "refinement.csv",
+    ]
     assert not read_baseline_results(tmp_path).per_k
 
 
-def test_per_k_alone_trains_nothing_on_all_labels(tables: list[Path], tmp_path: Path) -> None:
+def test_per_k_alone_trains_nothing_on_all_labels(
+    tables: list[Path], tmp_path: Path
+) -> None:
     options = BaselineOptions(per_k=True, draws=2)
     results = train_baseline_files(tables, tmp_path, options, PROTOCOL)
     assert results.baselines.is_empty()
     assert read_baseline_results(tmp_path).per_k
 
 
-def test_the_number_of_threads_does_not_change_a_byte(tables: list[Path], tmp_path: Path) -> None:
+def test_the_number_of_threads_does_not_change_a_byte(
+    tables: list[Path], tmp_path: Path
+) -> None:
     for threads in (1, 2):
         context = TrainingContext(PROTOCOL.seed, threads=threads)
-        train_baseline_files(tables, tmp_path / str(threads), LOGISTIC, PROTOCOL, context=context)
+        train_baseline_files(
+            tables, tmp_path / str(threads), LOGISTIC, PROTOCOL, context=context
+        )
     for path in sorted((tmp_path / "1").iterdir()):
         if path.suffix != ".parquet":
-            assert path.read_bytes() == (tmp_path / "2" / path.name).read_bytes(), path.name
+            assert path.read_bytes() == (tmp_path / "2" / path.name).read_bytes(), (
+                path.name
+            )
 
 
 def test_against_an_evaluation_its_folds_and_protocol_are_used_and_crossovers_found(
@@ -92,7 +111,9 @@ def test_against_an_evaluation_its_folds_and_protocol_are_used_and_crossovers_fo
 ) -> None:
     protocol = protocol_of_results(results, {})
     assert protocol == PROTOCOL
-    trained = train_baseline_files(tables, tmp_path, LOGISTIC, protocol, against=results)
+    trained = train_baseline_files(
+        tables, tmp_path, LOGISTIC, protocol, against=results
+    )
     assert (tmp_path / "folds.csv").read_bytes() == (results / "folds.csv").read_bytes()
     keys = trained.crossovers.select("labels", "spread").rows()
     assert set(keys) == {("all", "per-query"), ("all", "shared"), ("k", "shared")}
@@ -110,8 +131,16 @@ def test_a_folder_that_is_not_an_evaluation_is_an_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "choice", "match"),
     [
-        ({"seed": 7}, {}, "seed: expected 5 as in .*, got 7; only results of the same draws"),
-        ({"sampler": "replacement"}, {}, "sampler: expected .*, got replacement; only results"),
+        (
+            {"seed": 7},
+            {},
+            "seed: expected 5 as in .*, got 7; only results of the same draws",
+        ),
+        (
+            {"sampler": "replacement"},
+            {},
+            "sampler: expected .*, got replacement; only results",
+        ),
         ({}, {"folds": 3}, "folds: those of .* are used"),
         ({}, {"corpus": "zebras"}, "corpus: its name in .* is 'herd"),
         ({}, {"fold_file": "folds.csv"}, "folds: those of .* are used"),
@@ -142,34 +171,54 @@ def test_an_option_that_differs_from_the_evaluation_is_an_error(
         )
 
 
-def test_a_table_that_was_not_evaluated_is_an_error(results: Path, tmp_path: Path) -> None:
+def test_a_table_that_was_not_evaluated_is_an_error(
+    results: Path, tmp_path: Path
+) -> None:
     other = write_embeddings(tmp_path / "one.parquet", "one", seed=9)
     protocol = protocol_of_results(results, {})
     with pytest.raises(InputError, match=r"one.parquet: .* was made from another file"):
-        train_baseline_files([other], tmp_path / "out", LOGISTIC, protocol, against=results)
+        train_baseline_files(
+            [other], tmp_path / "out", LOGISTIC, protocol, against=results
+        )
 
 
-def test_an_evaluation_without_the_centroid_is_an_error(tables: list[Path], tmp_path: Path) -> None:
+def test_an_evaluation_without_the_centroid_is_an_error(
+    tables: list[Path], tmp_path: Path
+) -> None:
     results = tmp_path / "results"
-    evaluate_files(tables, results, replace(PROTOCOL, classifiers=("cosine",)), figure=False)
+    evaluate_files(
+        tables, results, replace(PROTOCOL, classifiers=("cosine",)), figure=False
+    )
     protocol = protocol_of_results(results, {})
     with pytest.raises(InputError, match="has no curve of the centroid"):
-        train_baseline_files(tables, tmp_path / "out", LOGISTIC, protocol, against=results)
+        train_baseline_files(
+            tables, tmp_path / "out", LOGISTIC, protocol, against=results
+        )
 
 
-def test_baselines_are_compared_with_the_centroid_alone(tables: list[Path], tmp_path: Path) -> None:
+def test_baselines_are_compared_with_the_centroid_alone(
+    tables: list[Path], tmp_path: Path
+) -> None:
     results = tmp_path / "results"
     protocol = replace(PROTOCOL, classifiers=("cosine", "centroid"))
     evaluate_files(tables[:1], results, protocol, figure=False)
     trained = train_baseline_files(
-        tables[:1], tmp_path / "out", LOGISTIC, protocol_of_results(results, {}), against=results
+        tables[:1],
+        tmp_path / "out",
+        LOGISTIC,
+        protocol_of_results(results, {}),
+        against=results,
     )
-    keys = trained.crossovers.select("baseline", "labels", "scoring", "metric", "spread")
+    keys = trained.crossovers.select(
+        "baseline", "labels", "scoring", "metric", "spread"
+    )
     assert not keys.is_empty()
     assert keys.is_unique().all()
 
 
-def test_baselines_do_not_replace_an_evaluation(tables: list[Path], tmp_path: Path) -> None:
+def test_baselines_do_not_replace_an_evaluation(
+    tables: list[Path], tmp_path: Path
+) -> None:
     results = tmp_path / "results"
     evaluate_files(tables, results, PROTOCOL, figure=False)
     before = file_names(results)
@@ -184,7 +233,9 @@ def test_a_given_c_is_used_on_all_labels_at_every_k_and_in_the_refinement(
     results = []
     for c in (1e-3, 10.0):
         options = replace(LOGISTIC, C=c)
-        results.append(train_baseline_files(tables[:1], tmp_path / str(c), options, PROTOCOL))
+        results.append(
+            train_baseline_files(tables[:1], tmp_path / str(c), options, PROTOCOL)
+        )
     small, large = results
     assert small.baselines["how"][0] == "C: 0.001"
     assert large.baselines["how"][0] == "C: 10"
@@ -206,7 +257,9 @@ def test_recurrent_networks_without_sequences_are_an_error_before_training(
 ) -> None:
     pytest.importorskip("torch", reason=NO_TORCH)
     with pytest.raises(InputError, match="embed the segments again with --sequence"):
-        train_baseline_files(tables[:1], tmp_path, BaselineOptions(("recurrent",)), PROTOCOL)
+        train_baseline_files(
+            tables[:1], tmp_path, BaselineOptions(("recurrent",)), PROTOCOL
+        )
 
 
 def test_the_end_to_end_baseline_without_segments_is_an_error(
@@ -215,7 +268,9 @@ def test_the_end_to_end_baseline_without_segments_is_an_error(
     pytest.importorskip("torch", reason=NO_TORCH)
     options = BaselineOptions(("end-to-end",))
     with pytest.raises(OptionError, match="end-to-end needs audio; pass --segments"):
-        train_baseline_files(tables[:1], tmp_path, options, PROTOCOL, inputs=TrainingInputs())
+        train_baseline_files(
+            tables[:1], tmp_path, options, PROTOCOL, inputs=TrainingInputs()
+        )
 
 
 def test_the_command_shows_scores_and_where_curves_cross(

@@ -18,7 +18,12 @@ from hypothesis import strategies as st
 
 from callshot.errors import CallshotError, InputError, OutputError
 from callshot.records import Embeddings
-from callshot.tables.embedding_tables import read_table, read_tables, table_corpus, write_table
+from callshot.tables.embedding_tables import (
+    read_table,
+    read_tables,
+    table_corpus,
+    write_table,
+)
 
 VECTORS = [[0.1, 2.0, -3.5], [1e-30, 0.0, 7.25], [4.0, 5.0, 6.0], [-1.0, 1 / 3, 2.5]]
 COLUMNS: dict[str, Any] = {
@@ -33,11 +38,18 @@ COLUMNS: dict[str, Any] = {
 
 def change_columns(changes: dict[str, Any]) -> dict[str, Any]:
     """Return the columns of a good table with changes; columns that become None are left out."""
-    return {name: column for name, column in (COLUMNS | changes).items() if column is not None}
+    return {
+        name: column
+        for name, column in (COLUMNS | changes).items()
+        if column is not None
+    }
 
 
 def parquet(
-    folder: Path, name: str = "mfcc.parquet", metadata: dict[str, str] | None = None, **changes: Any
+    folder: Path,
+    name: str = "mfcc.parquet",
+    metadata: dict[str, str] | None = None,
+    **changes: Any,
 ) -> Path:
     arrow = pa.table(change_columns(changes))
     pq.write_table(arrow.replace_schema_metadata(metadata), folder / name)
@@ -56,7 +68,8 @@ def rows_csv(folder: Path, **changes: Any) -> Path:
     )
     vectors = columns.pop("embedding")
     columns |= {
-        f"e{i}": [vector[i] for vector in vectors] for i in reversed(range(len(vectors[0])))
+        f"e{i}": [vector[i] for vector in vectors]
+        for i in reversed(range(len(vectors[0])))
     }
     stream = io.StringIO(newline="")
     csv.writer(stream).writerows([columns, *zip(*columns.values(), strict=True)])
@@ -64,7 +77,9 @@ def rows_csv(folder: Path, **changes: Any) -> Path:
 
 
 def npz(folder: Path, **changes: Any) -> Path:
-    columns = change_columns({"labels": [";".join(names) for names in COLUMNS["labels"]]} | changes)
+    columns = change_columns(
+        {"labels": [";".join(names) for names in COLUMNS["labels"]]} | changes
+    )
     np.savez(folder / "mfcc.npz", **columns)
     return folder / "mfcc.npz"
 
@@ -96,13 +111,20 @@ def check_same(one: Embeddings, other: Embeddings) -> None:
 
 
 @every_kind
-def test_every_kind_of_file_gives_the_same_embeddings(tmp_path: Path, write: Any) -> None:
+def test_every_kind_of_file_gives_the_same_embeddings(
+    tmp_path: Path, write: Any
+) -> None:
     table = read_table(write(tmp_path))
     assert table.encoder == "mfcc"
     assert table.segment == ("s3", "s1", "s2", "007")
     assert table.recording == ("a.wav", "b.wav", "a.wav", "c.wav")
     assert table.label == ("rumble", "roar", "rumble", "trumpet")
-    assert table.labels == (("rumble", "roar"), ("roar",), ("rumble",), ("trumpet", "roar"))
+    assert table.labels == (
+        ("rumble", "roar"),
+        ("roar",),
+        ("rumble",),
+        ("trumpet", "roar"),
+    )
     assert table.fold is not None
     assert table.fold.dtype == np.int64
     assert table.fold.tolist() == [0, 1, 0, -1]
@@ -112,7 +134,9 @@ def test_every_kind_of_file_gives_the_same_embeddings(tmp_path: Path, write: Any
 
 
 @every_kind
-def test_only_recording_label_and_embedding_must_be_there(tmp_path: Path, write: Any) -> None:
+def test_only_recording_label_and_embedding_must_be_there(
+    tmp_path: Path, write: Any
+) -> None:
     table = read_table(write(tmp_path, segment=None, labels=None, fold=None))
     assert table.segment == ("a.wav#0", "b.wav#0", "a.wav#1", "c.wav#0")
     assert table.labels == (("rumble",), ("roar",), ("rumble",), ("trumpet",))
@@ -124,7 +148,12 @@ def test_integer_ids_are_read_as_text_and_other_columns_are_ignored(
     tmp_path: Path, write: Any
 ) -> None:
     table = read_table(
-        write(tmp_path, segment=[3, 1, 2, 40], recording=[7, 8, 7, 9], event=[0.5, 1.5, 2.5, 3.5])
+        write(
+            tmp_path,
+            segment=[3, 1, 2, 40],
+            recording=[7, 8, 7, 9],
+            event=[0.5, 1.5, 2.5, 3.5],
+        )
     )
     assert table.segment == ("3", "1", "2", "40")
     assert table.recording == ("7", "8", "7", "9")
@@ -133,7 +162,8 @@ def test_integer_ids_are_read_as_text_and_other_columns_are_ignored(
 def test_text_of_a_csv_is_kept_as_it_is_written(tmp_path: Path) -> None:
     table = read_table(
         text_csv(
-            tmp_path, 'recording,label,segment,e0\n007, roar ,1e3,1\n7,"a ""b"", c",1000, 2.5 \n'
+            tmp_path,
+            'recording,label,segment,e0\n007, roar ,1e3,1\n7,"a ""b"", c",1000, 2.5 \n',
         )
     )
     assert table.recording == ("007", "7")
@@ -146,14 +176,18 @@ def test_a_csv_may_have_a_byte_order_mark_windows_line_ends_and_empty_rows(
     tmp_path: Path,
 ) -> None:
     table = read_table(
-        text_csv(tmp_path, "\ufeffrecording,label,e0\r\na,x,1\r\n\r\nb,y,2\r\n,,\r\n\r\n")
+        text_csv(
+            tmp_path, "\ufeffrecording,label,e0\r\na,x,1\r\n\r\nb,y,2\r\n,,\r\n\r\n"
+        )
     )
     assert table.recording == ("a", "b")
     assert table.label == ("x", "y")
 
 
 def test_a_csv_may_end_its_rows_in_an_empty_field(tmp_path: Path) -> None:
-    table = read_table(text_csv(tmp_path, "recording,e0,label,labels\na,1,x,\nb,2,y,x;y\n"))
+    table = read_table(
+        text_csv(tmp_path, "recording,e0,label,labels\na,1,x,\nb,2,y,x;y\n")
+    )
     assert table.labels == (("x",), ("x", "y"))
 
 
@@ -177,10 +211,14 @@ def test_float32_stays_float32(tmp_path: Path, dtype: Any) -> None:
         np.testing.assert_array_equal(table.vectors, single)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, np.float64, np.int16, np.uint8, np.longdouble])
+@pytest.mark.parametrize(
+    "dtype", [np.float16, np.float64, np.int16, np.uint8, np.longdouble]
+)
 def test_other_numbers_become_float64(tmp_path: Path, dtype: Any) -> None:
     numbers = np.arange(12).reshape(4, 3)
-    table = read_table(npz(tmp_path, embedding=np.asfortranarray(numbers.astype(dtype))))
+    table = read_table(
+        npz(tmp_path, embedding=np.asfortranarray(numbers.astype(dtype)))
+    )
     assert table.vectors.dtype == np.float64
     assert table.vectors.tolist() == numbers.tolist()
 
@@ -194,20 +232,28 @@ def test_other_numbers_become_float64(tmp_path: Path, dtype: Any) -> None:
         pa.list_(pa.float32()),
     ],
 )
-def test_parquet_vectors_may_be_lists_or_arrays_of_any_number(tmp_path: Path, kind: Any) -> None:
+def test_parquet_vectors_may_be_lists_or_arrays_of_any_number(
+    tmp_path: Path, kind: Any
+) -> None:
     numbers = [[1, 2, 3], [4, 5, 6], [7, 8, 9], [10, 11, 12]]
     table = read_table(parquet(tmp_path, embedding=pa.array(numbers, kind)))
     assert table.vectors.tolist() == numbers
-    assert table.vectors.dtype == (np.float32 if kind == pa.list_(pa.float32()) else np.float64)
+    assert table.vectors.dtype == (
+        np.float32 if kind == pa.list_(pa.float32()) else np.float64
+    )
 
 
-def test_parquet_text_may_be_a_dictionary_and_rows_may_come_in_groups(tmp_path: Path) -> None:
+def test_parquet_text_may_be_a_dictionary_and_rows_may_come_in_groups(
+    tmp_path: Path,
+) -> None:
     columns = COLUMNS | {"label": pa.array(COLUMNS["label"]).dictionary_encode()}
     pq.write_table(pa.table(columns), tmp_path / "mfcc.parquet", row_group_size=1)
     check_same(read_table(tmp_path / "mfcc.parquet"), read_table(npz(tmp_path)))
 
 
-def test_a_name_with_glob_characters_and_equals_signs_is_only_a_name(tmp_path: Path) -> None:
+def test_a_name_with_glob_characters_and_equals_signs_is_only_a_name(
+    tmp_path: Path,
+) -> None:
     folder = tmp_path / "label=roar"
     folder.mkdir()
     for name in ("a[1]*?.parquet", "label=x.parquet", "b.PARQUET"):
@@ -218,14 +264,18 @@ def test_a_name_with_glob_characters_and_equals_signs_is_only_a_name(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "entry", ["", "  ", "[]", "rumble", '["rumble"]', "rumble;rumble", '["rumble", "rumble"]']
+    "entry",
+    ["", "  ", "[]", "rumble", '["rumble"]', "rumble;rumble", '["rumble", "rumble"]'],
 )
-def test_the_centre_label_is_always_among_the_labels_and_once(tmp_path: Path, entry: str) -> None:
+def test_the_centre_label_is_always_among_the_labels_and_once(
+    tmp_path: Path, entry: str
+) -> None:
     assert read_table(npz(tmp_path, labels=[entry] * 4)).labels[0] == ("rumble",)
 
 
 @pytest.mark.parametrize(
-    "entry", ["roar;bark", " roar ; bark ", '["roar", "bark", "roar"]', ' ["roar","bark"]']
+    "entry",
+    ["roar;bark", " roar ; bark ", '["roar", "bark", "roar"]', ' ["roar","bark"]'],
 )
 def test_a_centre_label_that_is_not_among_the_labels_goes_in_front_and_order_is_kept(
     tmp_path: Path, entry: str
@@ -237,17 +287,25 @@ def test_a_centre_label_that_is_not_among_the_labels_goes_in_front_and_order_is_
     )
 
 
-def test_parquet_labels_may_be_null_empty_doubled_integers_or_text(tmp_path: Path) -> None:
-    table = read_table(parquet(tmp_path, labels=[None, [], ["x", "rumble", "x"], ["trumpet"]]))
+def test_parquet_labels_may_be_null_empty_doubled_integers_or_text(
+    tmp_path: Path,
+) -> None:
+    table = read_table(
+        parquet(tmp_path, labels=[None, [], ["x", "rumble", "x"], ["trumpet"]])
+    )
     assert table.labels == (("rumble",), ("roar",), ("x", "rumble"), ("trumpet",))
-    assert read_table(parquet(tmp_path, label=[1, 2, 3, 4], labels=[[1, 2], [], [3], [3]])).labels[
-        3
-    ] == ("4", "3")
-    assert read_table(rows_csv(tmp_path, label=[1, 2, 3, 4], labels=["[3, 1]"] * 4)).labels[0] == (
+    assert read_table(
+        parquet(tmp_path, label=[1, 2, 3, 4], labels=[[1, 2], [], [3], [3]])
+    ).labels[3] == ("4", "3")
+    assert read_table(
+        rows_csv(tmp_path, label=[1, 2, 3, 4], labels=["[3, 1]"] * 4)
+    ).labels[0] == (
         "3",
         "1",
     )
-    assert read_table(parquet(tmp_path, labels=["rumble;x", None, "", '["x"]'])).labels[0] == (
+    assert read_table(parquet(tmp_path, labels=["rumble;x", None, "", '["x"]'])).labels[
+        0
+    ] == (
         "rumble",
         "x",
     )
@@ -256,9 +314,12 @@ def test_parquet_labels_may_be_null_empty_doubled_integers_or_text(tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "entry", ["roar;;bark", "roar;", ";", '["roar", ""]', '["roar", " "]', '["roar", null]']
+    "entry",
+    ["roar;;bark", "roar;", ";", '["roar", ""]', '["roar", " "]', '["roar", null]'],
 )
-def test_an_empty_label_among_the_labels_is_an_error(tmp_path: Path, entry: str) -> None:
+def test_an_empty_label_among_the_labels_is_an_error(
+    tmp_path: Path, entry: str
+) -> None:
     check_error(
         rows_csv(tmp_path, labels=["roar", entry, "x", "x"]),
         r"column labels, row 2: expected labels, none empty",
@@ -271,7 +332,8 @@ def test_an_empty_or_null_label_in_a_list_is_an_error(tmp_path: Path) -> None:
         r"column labels, row 3: .*got \['x', ''\]",
     )
     check_error(
-        parquet(tmp_path, labels=[["x"], ["y", None], ["x"], ["y"]]), r"column labels, row 2: "
+        parquet(tmp_path, labels=[["x"], ["y", None], ["x"], ["y"]]),
+        r"column labels, row 2: ",
     )
 
 
@@ -288,9 +350,12 @@ def test_an_empty_or_null_label_in_a_list_is_an_error(tmp_path: Path) -> None:
         "[" + "9" * 5000 + "]",
     ],
 )
-def test_labels_that_are_not_an_array_of_text_are_errors(tmp_path: Path, entry: str) -> None:
+def test_labels_that_are_not_an_array_of_text_are_errors(
+    tmp_path: Path, entry: str
+) -> None:
     check_error(
-        npz(tmp_path, labels=["roar", "x", entry, "x"]), r"column labels, row 3: .*JSON array"
+        npz(tmp_path, labels=["roar", "x", entry, "x"]),
+        r"column labels, row 3: .*JSON array",
     )
 
 
@@ -380,7 +445,10 @@ def test_a_place_that_cannot_be_written_is_an_output_error(tmp_path: Path) -> No
     for name in ("absent/x.parquet", "mfcc.npz/x.parquet", "folder.parquet"):
         with pytest.raises(OutputError, match=f"{name}: cannot be written"):
             write_table(table, tmp_path / name)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder.parquet", "mfcc.npz"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "folder.parquet",
+        "mfcc.npz",
+    ]
 
 
 # Several tables
@@ -404,7 +472,9 @@ def test_several_tables_come_in_the_order_of_the_first(tmp_path: Path) -> None:
 
 
 def test_labels_may_be_in_another_order_in_another_table(tmp_path: Path) -> None:
-    turned = other_order(tmp_path, labels=[names[::-1] for names in COLUMNS["labels"][::-1]])
+    turned = other_order(
+        tmp_path, labels=[names[::-1] for names in COLUMNS["labels"][::-1]]
+    )
     assert len(read_tables([parquet(tmp_path), turned])) == 2
 
 
@@ -422,21 +492,27 @@ def check_error_together(paths: Sequence[Path], match: str) -> None:
 def test_several_tables_need_segments(tmp_path: Path) -> None:
     paths = [parquet(tmp_path), other_order(tmp_path, segment=None)]
     check_error_together(
-        paths, r"perch.parquet: column segment is missing, by which several tables are matched"
+        paths,
+        r"perch.parquet: column segment is missing, by which several tables are matched",
     )
 
 
 def test_two_tables_of_one_encoder_are_errors(tmp_path: Path) -> None:
     paths = [parquet(tmp_path), other_order(tmp_path), npz(tmp_path)]
-    check_error_together(paths, r"mfcc\.npz: its encoder is 'mfcc', as in .*mfcc\.parquet")
+    check_error_together(
+        paths, r"mfcc\.npz: its encoder is 'mfcc', as in .*mfcc\.parquet"
+    )
 
 
 @pytest.mark.parametrize("turned", [False, True])
-def test_tables_with_different_segments_are_errors(tmp_path: Path, turned: bool) -> None:
+def test_tables_with_different_segments_are_errors(
+    tmp_path: Path, turned: bool
+) -> None:
     small = {name: column[:3] for name, column in COLUMNS.items()} | {"fold": [0, 1, 0]}
     paths = [parquet(tmp_path), parquet(tmp_path, "perch.parquet", **small)]
     match = (
-        r"perch\.parquet: column segment: .* got no '007' of .*mfcc\.parquet \(1 are not in both\)"
+        r"perch\.parquet: column segment: .* got no '007' of .*mfcc\.parquet "
+        r"\(1 are not in both\)"
     )
     check_error_together(paths[::-1] if turned else paths, match)
 
@@ -535,7 +611,8 @@ def test_an_interrupt_is_not_an_input_error(
 
 def test_pickles_are_errors(tmp_path: Path) -> None:
     check_error(
-        npz(tmp_path, label=np.array(COLUMNS["label"], object)), "it has pickled objects: save text"
+        npz(tmp_path, label=np.array(COLUMNS["label"], object)),
+        "it has pickled objects: save text",
     )
     check_error(tmp_path / "pickles.npz", "No such file")
     assert (
@@ -546,28 +623,41 @@ def test_pickles_are_errors(tmp_path: Path) -> None:
 def with_header(folder: Path, shape: str, data: bytes = b"") -> Path:
     """Write a .npz file whose embedding has a header of our own."""
     path = npz(folder, embedding=None)
-    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    header = (
+        f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117)
+        + "\n"
+    )
     with zipfile.ZipFile(path, "a") as archive:
         start = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little")
         archive.writestr("embedding.npy", start + header.encode() + data)
     return path
 
 
-def test_a_npz_file_that_python_2_wrote_is_read_without_a_warning(tmp_path: Path) -> None:
+def test_a_npz_file_that_python_2_wrote_is_read_without_a_warning(
+    tmp_path: Path,
+) -> None:
     assert (
-        read_table(with_header(tmp_path, "(4L, 3L)", np.array(VECTORS).tobytes())).vectors.tolist()
+        read_table(
+            with_header(tmp_path, "(4L, 3L)", np.array(VECTORS).tobytes())
+        ).vectors.tolist()
         == VECTORS
     )
 
 
-@pytest.mark.parametrize("shape", ["(4, 10000000000000)", "(4, 1000000000000000000000)", "(4, -3)"])
-def test_a_npz_header_that_asks_for_absurd_memory_is_an_error(tmp_path: Path, shape: str) -> None:
+@pytest.mark.parametrize(
+    "shape", ["(4, 10000000000000)", "(4, 1000000000000000000000)", "(4, -3)"]
+)
+def test_a_npz_header_that_asks_for_absurd_memory_is_an_error(
+    tmp_path: Path, shape: str
+) -> None:
     check_error(with_header(tmp_path, shape), r"cannot be read \(")
 
 
 def test_a_csv_that_is_not_utf8_is_an_error(tmp_path: Path) -> None:
     check_error(
-        text_csv(tmp_path, "recording,label,e0\na,rumble,1\nb,ör,2\n".encode("latin-1")),
+        text_csv(
+            tmp_path, "recording,label,e0\na,rumble,1\nb,ör,2\n".encode("latin-1")
+        ),
         r"row 2 .*not UTF-8",
     )
     check_error(
@@ -605,7 +695,9 @@ def test_a_missing_column_is_an_error(tmp_path: Path, write: Any, name: str) -> 
 
 
 @every_kind
-def test_a_column_with_nearly_the_right_name_is_suggested(tmp_path: Path, write: Any) -> None:
+def test_a_column_with_nearly_the_right_name_is_suggested(
+    tmp_path: Path, write: Any
+) -> None:
     check_error(
         write(tmp_path, recording=None, Recordings=["a"] * 4),
         r"column recording is missing; rename 'Recordings'",
@@ -618,16 +710,23 @@ def test_missing_vectors_are_errors(tmp_path: Path) -> None:
         r"column embedding is missing; rename 'embeddings'",
     )
     check_error(npz(tmp_path, embedding=None), r"column embedding is missing")
-    check_error(text_csv(tmp_path, "recording,label,embedding\na,x,1\n"), r"column e0 is missing")
+    check_error(
+        text_csv(tmp_path, "recording,label,embedding\na,x,1\n"),
+        r"column e0 is missing",
+    )
 
 
 def test_a_gap_in_the_dimensions_of_a_csv_is_an_error(tmp_path: Path) -> None:
     check_error(
-        text_csv(tmp_path, "recording,label,e0,e1,e3\na,x,1,2,3\n"), r"column e2 is missing"
+        text_csv(tmp_path, "recording,label,e0,e1,e3\na,x,1,2,3\n"),
+        r"column e2 is missing",
     )
-    check_error(text_csv(tmp_path, "recording,label,e1,e2\na,x,1,2\n"), r"column e0 is missing")
     check_error(
-        text_csv(tmp_path, f"recording,label,e0,e{'9' * 5000}\na,x,1,2\n"), r"column e1 is missing"
+        text_csv(tmp_path, "recording,label,e1,e2\na,x,1,2\n"), r"column e0 is missing"
+    )
+    check_error(
+        text_csv(tmp_path, f"recording,label,e0,e{'9' * 5000}\na,x,1,2\n"),
+        r"column e1 is missing",
     )
 
 
@@ -657,7 +756,9 @@ def test_a_table_without_rows_is_an_error(tmp_path: Path) -> None:
 @every_kind
 @pytest.mark.parametrize("name", ["recording", "label", "segment"])
 @pytest.mark.parametrize("blank", ["", " \t"])
-def test_blank_text_is_an_error(tmp_path: Path, write: Any, name: str, blank: str) -> None:
+def test_blank_text_is_an_error(
+    tmp_path: Path, write: Any, name: str, blank: str
+) -> None:
     check_error(
         write(tmp_path, **{name: ["a", "b", blank, "c"]}),
         rf"column {name}, row 3: expected text, got ",
@@ -667,9 +768,13 @@ def test_blank_text_is_an_error(tmp_path: Path, write: Any, name: str, blank: st
 @pytest.mark.parametrize("name", ["recording", "label", "segment"])
 def test_a_null_is_an_error(tmp_path: Path, name: str) -> None:
     some: dict[str, Any] = {name: ["a", None, "b", "c"]}
-    check_error(parquet(tmp_path, **some), rf"column {name}, row 2: expected text, got None")
+    check_error(
+        parquet(tmp_path, **some), rf"column {name}, row 2: expected text, got None"
+    )
     every: dict[str, Any] = {name: [None] * 4}
-    check_error(parquet(tmp_path, **every), rf"column {name}, row 1: expected text, got None")
+    check_error(
+        parquet(tmp_path, **every), rf"column {name}, row 1: expected text, got None"
+    )
 
 
 @pytest.mark.parametrize(
@@ -679,7 +784,8 @@ def test_columns_that_are_neither_text_nor_integers_are_errors(
     tmp_path: Path, column: list[Any]
 ) -> None:
     check_error(
-        parquet(tmp_path, recording=column), "column recording: expected text or integers, got"
+        parquet(tmp_path, recording=column),
+        "column recording: expected text or integers, got",
     )
 
 
@@ -703,7 +809,9 @@ def test_npz_columns_of_the_wrong_shape_or_kind_are_errors(tmp_path: Path) -> No
 @every_kind
 def test_two_segments_with_one_id_are_errors(tmp_path: Path, write: Any) -> None:
     path = write(tmp_path, segment=["a", "b", "c", "b"])
-    check_error(path, r"column segment, row 4: expected ids that differ, got 'b' as in row 2")
+    check_error(
+        path, r"column segment, row 4: expected ids that differ, got 'b' as in row 2"
+    )
 
 
 # Bad vectors
@@ -719,7 +827,9 @@ def test_ragged_vectors_are_errors(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 @every_kind
-def test_numbers_that_are_not_finite_are_errors(tmp_path: Path, write: Any, value: float) -> None:
+def test_numbers_that_are_not_finite_are_errors(
+    tmp_path: Path, write: Any, value: float
+) -> None:
     vectors = [*VECTORS[:2], [4.0, value, 6.0], VECTORS[3]]
     check_error(
         write(tmp_path, embedding=vectors),
@@ -733,7 +843,9 @@ def test_numbers_that_are_not_finite_are_errors(tmp_path: Path, write: Any, valu
 
 
 @pytest.mark.parametrize("value", ["x", "", "1,5", "0x10", "1e999"])
-def test_a_csv_value_that_is_not_a_number_is_an_error(tmp_path: Path, value: str) -> None:
+def test_a_csv_value_that_is_not_a_number_is_an_error(
+    tmp_path: Path, value: str
+) -> None:
     path = text_csv(tmp_path, f'recording,label,e0,e1\na,x,1,2\nb,y,1,"{value}"\n')
     check_error(path, rf"row 2, dimension e1: expected a finite number, got '{value}'")
 
@@ -767,7 +879,8 @@ def test_vectors_of_dimension_0_are_errors(tmp_path: Path) -> None:
 def test_vectors_that_are_not_numbers_are_errors(tmp_path: Path) -> None:
     for column in ([1.0] * 4, ["x"] * 4, [[True]] * 4, [[[1.0]]] * 4, [["1", "x"]] * 4):
         check_error(
-            parquet(tmp_path, embedding=column), r"column embedding: expected lists of numbers, got"
+            parquet(tmp_path, embedding=column),
+            r"column embedding: expected lists of numbers, got",
         )
     numbers = np.ones((4, 2))
     for array in (
@@ -797,17 +910,23 @@ def test_a_fold_that_is_not_an_integer_from_minus_1_on_is_an_error(
     )
 
 
-def test_folds_of_another_kind_and_rows_without_a_fold_are_errors(tmp_path: Path) -> None:
+def test_folds_of_another_kind_and_rows_without_a_fold_are_errors(
+    tmp_path: Path,
+) -> None:
     check_error(
         parquet(tmp_path, fold=[0.0, 1.0, 0.0, 1.0]),
         r"column fold: expected text or integers, got Float64",
     )
-    check_error(parquet(tmp_path, fold=[0, None, 1, 0]), r"column fold, row 2: expected an integer")
+    check_error(
+        parquet(tmp_path, fold=[0, None, 1, 0]),
+        r"column fold, row 2: expected an integer",
+    )
 
 
 @every_kind
 @pytest.mark.parametrize(
-    ("fold", "gap"), [([0, 2, 0, -1], 1), ([1, 2, 1, 2], 0), ([-1] * 4, 0), ([0, 10**15, 1, 0], 2)]
+    ("fold", "gap"),
+    [([0, 2, 0, -1], 1), ([1, 2, 1, 2], 0), ([-1] * 4, 0), ([0, 10**15, 1, 0], 2)],
 )
 def test_a_gap_in_the_folds_is_an_error(
     tmp_path: Path, write: Any, fold: list[int], gap: int
@@ -820,11 +939,25 @@ def test_a_gap_in_the_folds_is_an_error(
 
 # Properties
 
-words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8).filter(
-    lambda text: text.strip() != ""
-)
+words = st.text(
+    st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8
+).filter(lambda text: text.strip() != "")
 words |= st.sampled_from(
-    ["a;b", '"', "a\nb", "a\r\nb", "🐘", " x ", "[", "null", "é,;", "e0", "#", "\\", "'"]
+    [
+        "a;b",
+        '"',
+        "a\nb",
+        "a\r\nb",
+        "🐘",
+        " x ",
+        "[",
+        "null",
+        "é,;",
+        "e0",
+        "#",
+        "\\",
+        "'",
+    ]
 )
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -839,7 +972,11 @@ def tables(draw: st.DrawFn) -> Embeddings:
         encoder="mfcc",
         vectors=np.array(
             draw(
-                st.lists(st.lists(numbers, min_size=width, max_size=width), min_size=n, max_size=n)
+                st.lists(
+                    st.lists(numbers, min_size=width, max_size=width),
+                    min_size=n,
+                    max_size=n,
+                )
             )
         ),
         segment=segment,
@@ -879,7 +1016,9 @@ def test_any_text_and_any_number_survive_in_every_kind_of_file(
 
 
 mutations = st.lists(
-    st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), min_size=1, max_size=5
+    st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)),
+    min_size=1,
+    max_size=5,
 )
 
 
@@ -890,7 +1029,9 @@ def only_our_errors(path: Path) -> None:
             read(path)
         except CallshotError as error:
             messages.append(str(error))
-    assert all(message.startswith(f"{path}: ") and "\n" not in message for message in messages)
+    assert all(
+        message.startswith(f"{path}: ") and "\n" not in message for message in messages
+    )
 
 
 def twenty_rows(folder: Path, write: Any, **changes: Any) -> bytearray:
@@ -908,7 +1049,9 @@ COUNTS = (40, 80, 120)
 @settings(max_examples=150, deadline=None)
 @given(mutations=mutations, length=st.floats(0, 1) | st.just(1.0))
 def test_a_damaged_parquet_file_raises_nothing_but_our_errors(
-    tmp_path_factory: pytest.TempPathFactory, mutations: list[tuple[float, int]], length: float
+    tmp_path_factory: pytest.TempPathFactory,
+    mutations: list[tuple[float, int]],
+    length: float,
 ) -> None:
     folder = tmp_path_factory.getbasetemp()
     content = twenty_rows(folder, parquet, labels=[["rumble", "roar"]] * 20)
@@ -922,7 +1065,9 @@ def test_a_damaged_parquet_file_raises_nothing_but_our_errors(
 @settings(max_examples=150, deadline=None)
 @given(mutations=mutations, insert=st.booleans())
 def test_a_damaged_csv_file_raises_nothing_but_our_errors(
-    tmp_path_factory: pytest.TempPathFactory, mutations: list[tuple[float, int]], insert: bool
+    tmp_path_factory: pytest.TempPathFactory,
+    mutations: list[tuple[float, int]],
+    insert: bool,
 ) -> None:
     folder = tmp_path_factory.getbasetemp()
     content = twenty_rows(folder, rows_csv, labels=['["rumble", "roar"]', "a;b"] * 10)
@@ -936,11 +1081,15 @@ def test_a_damaged_csv_file_raises_nothing_but_our_errors(
 @settings(max_examples=150, deadline=None)
 @given(mutations=mutations, name=st.sampled_from([*COLUMNS, "encoder", None]))
 def test_a_damaged_npz_file_raises_nothing_but_our_errors(
-    tmp_path_factory: pytest.TempPathFactory, mutations: list[tuple[float, int]], name: str | None
+    tmp_path_factory: pytest.TempPathFactory,
+    mutations: list[tuple[float, int]],
+    name: str | None,
 ) -> None:
     """Damage the archive, or one array in a whole archive, which its checksum would else hide."""
     folder = tmp_path_factory.getbasetemp()
-    content = twenty_rows(folder, npz, labels=['["rumble", "roar"]', "a;b"] * 10, encoder="x")
+    content = twenty_rows(
+        folder, npz, labels=['["rumble", "roar"]', "a;b"] * 10, encoder="x"
+    )
     whole = zipfile.ZipFile(io.BytesIO(content))
     arrays = {entry: whole.read(entry) for entry in whole.namelist()}
     damaged = content if name is None else bytearray(arrays[f"{name}.npy"])

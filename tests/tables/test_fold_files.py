@@ -9,7 +9,12 @@ import pytest
 
 from callshot.errors import InputError
 from callshot.records import Embeddings
-from callshot.tables.fold_files import read_categories, read_folds, read_folds_dir, read_references
+from callshot.tables.fold_files import (
+    read_categories,
+    read_folds,
+    read_folds_dir,
+    read_references,
+)
 
 HEADER = "corpus,encoder,kind,name,scoring,metric,value\n"
 
@@ -39,7 +44,10 @@ def test_a_row_with_a_corpus_overrides_the_row_for_all_corpora(
 ) -> None:
     rows = [",mfcc,logistic,LR,,map,0.9\n", "ev,mfcc,logistic,LR,all,map,0.1\n"]
     references = read(tmp_path, "".join(rows[::-1] if specific_first else rows))
-    assert set(references.select("corpus", "value").rows()) == {("ev", 0.1), ("ldc", 0.9)}
+    assert set(references.select("corpus", "value").rows()) == {
+        ("ev", 0.1),
+        ("ldc", 0.9),
+    }
     assert len(references) == 2
 
 
@@ -62,13 +70,18 @@ def test_rows_that_differ_in_metric_scoring_name_encoder_or_corpus_are_all_read(
 @pytest.mark.parametrize("corpus", ["ev", ""])
 @pytest.mark.parametrize(
     "again",
-    ["mfcc,logistic,LR,,map,0.2", "mfcc,logistic,LR,all,map,0.1", "mfcc,recurrent,LR,,map,0"],
+    [
+        "mfcc,logistic,LR,,map,0.2",
+        "mfcc,logistic,LR,all,map,0.1",
+        "mfcc,recurrent,LR,,map,0",
+    ],
 )
 def test_a_reference_that_is_there_twice_is_an_error_with_its_row(
     tmp_path: Path, corpus: str, again: str
 ) -> None:
     with pytest.raises(
-        InputError, match=r"references\.csv: row 3: 'LR' is there already .* keep one row"
+        InputError,
+        match=r"references\.csv: row 3: 'LR' is there already .* keep one row",
     ):
         read(
             tmp_path,
@@ -77,9 +90,12 @@ def test_a_reference_that_is_there_twice_is_an_error_with_its_row(
 
 
 def test_corpus_and_scoring_may_be_left_out(tmp_path: Path) -> None:
-    references = read(tmp_path, "mfcc,recurrent,GRU,map,0.2\n", "encoder,kind,name,metric,value\n")
+    references = read(
+        tmp_path, "mfcc,recurrent,GRU,map,0.2\n", "encoder,kind,name,metric,value\n"
+    )
     assert references.rows() == [
-        (corpus, "mfcc", "recurrent", "GRU", "all", "map", 0.2, "") for corpus in ("ev", "ldc")
+        (corpus, "mfcc", "recurrent", "GRU", "all", "map", 0.2, "")
+        for corpus in ("ev", "ldc")
     ]
 
 
@@ -123,7 +139,9 @@ def test_a_bad_value_is_an_error_with_its_column_and_row(
 
 def test_a_column_that_is_there_twice_is_an_error(tmp_path: Path) -> None:
     header = "encoder,kind,name,metric,value,value\n"
-    with pytest.raises(InputError, match=r"references\.csv: column value is in the header 2 times"):
+    with pytest.raises(
+        InputError, match=r"references\.csv: column value is in the header 2 times"
+    ):
         read(tmp_path, "mfcc,logistic,LR,map,0.5,0.6\n", header)
     (tmp_path / "c.csv").write_text("label,category,label\nroar,low,bark\n")
     with pytest.raises(InputError, match="column label is in the header 2 times"):
@@ -153,14 +171,18 @@ def table() -> Embeddings:
 
 def write_folds(folder: Path, info: object, folds: str = "a,0\nb,1\n") -> Path:
     (folder / "folds.csv").write_text("segment,fold\n" + folds)
-    (folder / "folds.json").write_text(info if isinstance(info, str) else json.dumps(info))
+    (folder / "folds.json").write_text(
+        info if isinstance(info, str) else json.dumps(info)
+    )
     return folder
 
 
 INFO = {"count": 2, "origin": "built", "proof": "optimum proved"}
 
 
-def test_folds_in_a_folder_are_read_with_their_number_origin_and_proof(tmp_path: Path) -> None:
+def test_folds_in_a_folder_are_read_with_their_number_origin_and_proof(
+    tmp_path: Path,
+) -> None:
     part, folds = read_folds_dir(write_folds(tmp_path, INFO | {"classes": []}), table())
     assert (part.segment, folds.fold.tolist()) == (("a", "b"), [0, 1])
     assert (folds.count, folds.origin, folds.proof) == (2, "built", "optimum proved")
@@ -179,8 +201,14 @@ def test_folds_in_a_folder_are_read_with_their_number_origin_and_proof(tmp_path:
         ("", r"folds\.json: not a JSON file \("),
         ('{"count": 2,', r"folds\.json: not a JSON file \("),
         ("[" * 100_000, r"folds\.json: not a JSON file \("),
-        ([INFO], r"folds\.json: count: expected an integer, got null; make the folds again"),
-        ({"count": 2, "origin": "built"}, r"folds\.json: proof: expected text, got null"),
+        (
+            [INFO],
+            r"folds\.json: count: expected an integer, got null; make the folds again",
+        ),
+        (
+            {"count": 2, "origin": "built"},
+            r"folds\.json: proof: expected text, got null",
+        ),
         (INFO | {"count": "2"}, r'count: expected an integer, got "2"'),
         (INFO | {"count": True}, "count: expected an integer, got true"),
         (INFO | {"origin": None}, "origin: expected text"),
@@ -192,7 +220,9 @@ def test_folds_in_a_folder_are_read_with_their_number_origin_and_proof(tmp_path:
         (INFO | {"count": -1}, "expected -1 folds"),
     ],
 )
-def test_a_damaged_folder_of_folds_is_one_error(tmp_path: Path, info: object, match: str) -> None:
+def test_a_damaged_folder_of_folds_is_one_error(
+    tmp_path: Path, info: object, match: str
+) -> None:
     with pytest.raises(InputError, match=match) as caught:
         read_folds_dir(write_folds(tmp_path, info), table())
     assert "\n" not in str(caught.value)
@@ -208,7 +238,9 @@ def test_a_missing_or_binary_folds_json_is_an_error(tmp_path: Path) -> None:
         read_folds_dir(tmp_path, table())
 
 
-@pytest.mark.parametrize("folds", ["a,0\nb,2\n", "a,0\nb,0\n", "a,-2\nb,1\nc,0\n", "z,0\n"])
+@pytest.mark.parametrize(
+    "folds", ["a,0\nb,2\n", "a,0\nb,0\n", "a,-2\nb,1\nc,0\n", "z,0\n"]
+)
 def test_fold_numbers_other_than_those_of_folds_json_are_an_error(
     tmp_path: Path, folds: str
 ) -> None:

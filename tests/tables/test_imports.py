@@ -51,7 +51,9 @@ def load(source: Path, segments: Path | None = None, **options: Any) -> ImportRe
     return import_embeddings(source, segments, encoder="mine", **options)
 
 
-def check_error(match: str, source: Path, segments: Path | None = None, **options: Any) -> None:
+def check_error(
+    match: str, source: Path, segments: Path | None = None, **options: Any
+) -> None:
     """Expect one line."""
     with pytest.raises(InputError, match=match) as caught:
         load(source, segments, **options)
@@ -95,7 +97,9 @@ def test_an_array_and_its_rows_make_a_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["embedding", "embeddings", "arr_0", "anything"])
-def test_an_npz_file_with_one_matrix_gives_the_same_table(tmp_path: Path, name: str) -> None:
+def test_an_npz_file_with_one_matrix_gives_the_same_table(
+    tmp_path: Path, name: str
+) -> None:
     arrays(tmp_path)
     columns: dict[str, Any] = {name: VECTORS, "rate": np.array([16000])}
     np.savez(tmp_path / "x.npz", **columns)
@@ -103,11 +107,19 @@ def test_an_npz_file_with_one_matrix_gives_the_same_table(tmp_path: Path, name: 
 
 
 def test_half_precision_becomes_single_and_integers_double(tmp_path: Path) -> None:
-    assert load(arrays(tmp_path, VECTORS.astype(np.float16))).table.vectors.dtype == np.float32
-    assert load(arrays(tmp_path, np.arange(8).reshape(4, 2))).table.vectors.dtype == np.float64
+    assert (
+        load(arrays(tmp_path, VECTORS.astype(np.float16))).table.vectors.dtype
+        == np.float32
+    )
+    assert (
+        load(arrays(tmp_path, np.arange(8).reshape(4, 2))).table.vectors.dtype
+        == np.float64
+    )
 
 
-def test_rows_without_a_label_are_rejects_and_the_rest_keeps_its_place(tmp_path: Path) -> None:
+def test_rows_without_a_label_are_rejects_and_the_rest_keeps_its_place(
+    tmp_path: Path,
+) -> None:
     result = load(arrays(tmp_path, rows="recording,label\na,x\na, \nb,\nb,y\n"))
     assert [(reject.row, reject.reason) for reject in result.rejects] == [
         (2, "no label"),
@@ -126,13 +138,18 @@ def test_an_array_that_does_not_fit_its_rows_is_an_error(tmp_path: Path) -> None
     nan[2, 1] = np.nan
     check_error(r"x\.npy: row 3: expected finite", arrays(tmp_path, nan))
     check_error(
-        r"x\.npy: expected numbers.*\(2, 2, 3\)", arrays(tmp_path, VECTORS.reshape(2, 2, 3))
+        r"x\.npy: expected numbers.*\(2, 2, 3\)",
+        arrays(tmp_path, VECTORS.reshape(2, 2, 3)),
     )
-    check_error(r"x\.npy: expected numbers.*<U1", arrays(tmp_path, np.full((4, 2), "a")))
+    check_error(
+        r"x\.npy: expected numbers.*<U1", arrays(tmp_path, np.full((4, 2), "a"))
+    )
     check_error(r"x\.npy: expected numbers.*\(4, 0\)", arrays(tmp_path, VECTORS[:, :0]))
     np.save(tmp_path / "x.npy", np.array([[{}]] * 4, object), allow_pickle=True)
     check_error(r"x\.npy: cannot be read \(it has pickled objects", tmp_path / "x.npy")
-    check_error(r"column label is missing", arrays(tmp_path, rows="recording\na\na\na\na\n"))
+    check_error(
+        r"column label is missing", arrays(tmp_path, rows="recording\na\na\na\na\n")
+    )
     check_error(
         r"column segment, row 2: expected ids that differ, got 's' as in row 1",
         arrays(tmp_path, rows="segment,recording,label\n" + "s,a,x\n" * 4),
@@ -141,7 +158,10 @@ def test_an_array_that_does_not_fit_its_rows_is_an_error(tmp_path: Path) -> None
         r"column fold, row 1: expected an integer",
         arrays(tmp_path, rows="recording,label,fold\n" + "a,x,one\n" * 4),
     )
-    check_error(r"no vector has a label", arrays(tmp_path, rows="recording,label\n" + "a,\n" * 4))
+    check_error(
+        r"no vector has a label",
+        arrays(tmp_path, rows="recording,label\n" + "a,\n" * 4),
+    )
     (tmp_path / "x.csv").unlink()
     check_error(r"x\.csv: cannot be read \(No such file", tmp_path / "x.npy")
     np.savez(tmp_path / "two.npz", a=VECTORS, b=VECTORS)
@@ -155,7 +175,11 @@ def test_an_array_that_does_not_fit_its_rows_is_an_error(tmp_path: Path) -> None
     packed=st.booleans(),
 )
 def test_damaged_arrays_end_in_a_table_or_one_error(
-    tmp_path_factory: pytest.TempPathFactory, cut: int, flip: int, bits: int, packed: bool
+    tmp_path_factory: pytest.TempPathFactory,
+    cut: int,
+    flip: int,
+    bits: int,
+    packed: bool,
 ) -> None:
     folder = tmp_path_factory.mktemp("damaged")
     path = arrays(folder)
@@ -174,7 +198,9 @@ def test_damaged_arrays_end_in_a_table_or_one_error(
 def windows(*times: tuple[float, float], dimensions: int = 2) -> Windows:
     start_s, end_s = np.array(times, np.float64).reshape(-1, 2).T
     return Windows(
-        start_s, end_s, np.arange(len(times) * dimensions, dtype=np.float32).reshape(-1, dimensions)
+        start_s,
+        end_s,
+        np.arange(len(times) * dimensions, dtype=np.float32).reshape(-1, dimensions),
     )
 
 
@@ -206,7 +232,14 @@ def test_the_windows_of_a_span_are_those_of_a_plain_loop(
 
 @pytest.mark.parametrize(
     ("times", "row"),
-    [((2, 3.25), 0), ((1, 4.5), 0), ((2.75, 4), 1), ((2, 4), 0), ((8.5, 30), 2), ((9, 30), None)],
+    [
+        ((2, 3.25), 0),
+        ((1, 4.5), 0),
+        ((2.75, 4), 1),
+        ((2, 4), 0),
+        ((8.5, 30), 2),
+        ((9, 30), None),
+    ],
 )
 def test_a_short_span_takes_the_window_that_overlaps_it_most(
     times: tuple[float, float], row: int | None
@@ -216,7 +249,9 @@ def test_a_short_span_takes_the_window_that_overlaps_it_most(
 
 
 def test_a_centre_at_the_start_is_in_the_span_and_one_at_the_end_is_not() -> None:
-    chosen = choose_windows(windows((0, 3), (3, 6), (6, 9)), Span("x", 1.5, 7.5, "roar"))
+    chosen = choose_windows(
+        windows((0, 3), (3, 6), (6, 9)), Span("x", 1.5, 7.5, "roar")
+    )
     assert chosen.tolist() == [0, 1]
 
 
@@ -236,19 +271,24 @@ def test_the_vector_of_a_span_is_the_plain_mean_of_its_windows() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from("xy"), halves, lengths, st.sampled_from("abc")), max_size=15)
+    st.lists(
+        st.tuples(st.sampled_from("xy"), halves, lengths, st.sampled_from("abc")),
+        max_size=15,
+    )
 )
 def test_overlapping_labels_are_those_of_a_plain_loop(
     fields: list[tuple[str, float, float, str]],
 ) -> None:
     spans = [
-        Span(path, start_s, start_s + length_s, label) for path, start_s, length_s, label in fields
+        Span(path, start_s, start_s + length_s, label)
+        for path, start_s, length_s, label in fields
     ]
     for one, labels in zip(spans, overlapping_labels(spans), strict=True):
         touching = [
             s
             for s in spans
-            if s.path == one.path and min(s.end_s, one.end_s) > max(s.start_s, one.start_s)
+            if s.path == one.path
+            and min(s.end_s, one.end_s) > max(s.start_s, one.start_s)
         ]
         assert labels[0] == one.label
         assert sorted(labels) == sorted({s.label for s in touching})
@@ -320,7 +360,9 @@ def test_text_files_of_a_folder_are_joined_with_spans(tmp_path: Path) -> None:
         (3, "no window overlaps it"),
         (4, "no windows of its recording"),
     ]
-    assert result.notes == ["1 of 2 recordings are labelled; 2 of their 3 windows are used"]
+    assert result.notes == [
+        "1 of 2 recordings are labelled; 2 of their 3 windows are used"
+    ]
 
 
 def test_all_file_formats_of_the_analyzer_give_the_same_vectors(tmp_path: Path) -> None:
@@ -335,7 +377,9 @@ def test_all_file_formats_of_the_analyzer_give_the_same_vectors(tmp_path: Path) 
     ]
     (tmp_path / "all.csv").write_text("file_path,start,end,embedding\n" + "".join(rows))
     for source in (tmp_path / "single", tmp_path / "all.csv"):
-        np.testing.assert_array_equal(load(source, spans).table.vectors, expected.vectors)
+        np.testing.assert_array_equal(
+            load(source, spans).table.vectors, expected.vectors
+        )
 
 
 def test_a_segment_table_gives_its_ids_groups_folds_and_corpus(tmp_path: Path) -> None:
@@ -362,7 +406,9 @@ def test_a_segment_table_gives_its_ids_groups_folds_and_corpus(tmp_path: Path) -
 
 
 def test_without_times_a_row_is_a_whole_recording(tmp_path: Path) -> None:
-    result = load(birdnet(tmp_path, *LINES), spans_csv(tmp_path, "recording,label\nx.wav,roar\n"))
+    result = load(
+        birdnet(tmp_path, *LINES), spans_csv(tmp_path, "recording,label\nx.wav,roar\n")
+    )
     assert result.table.vectors.tolist() == [[3.5, 4.5]]
     assert result.table.segment == ("x.wav",)
 
@@ -390,7 +436,9 @@ def test_empty_and_repeated_spans_are_rejects(tmp_path: Path) -> None:
         ("0.0\tinf\t0.5,1.5", "line 2: expected finite numbers"),
     ],
 )
-def test_a_bad_line_is_an_error_with_its_number(tmp_path: Path, line: str, match: str) -> None:
+def test_a_bad_line_is_an_error_with_its_number(
+    tmp_path: Path, line: str, match: str
+) -> None:
     check_error(match, birdnet(tmp_path, LINES[0], line), spans_csv(tmp_path, SPANS))
 
 
@@ -402,9 +450,13 @@ def test_bad_spans_and_sources_are_errors(tmp_path: Path) -> None:
         spans_csv(tmp_path, 'recording,start_s,end_s,label\nx,"1,5",2,a\n'),
     )
     check_error(
-        "column end_s is missing", source, spans_csv(tmp_path, "recording,start_s,label\nx,1,a\n")
+        "column end_s is missing",
+        source,
+        spans_csv(tmp_path, "recording,start_s,label\nx,1,a\n"),
     )
-    check_error("column recording is missing", source, spans_csv(tmp_path, "label\na\n"))
+    check_error(
+        "column recording is missing", source, spans_csv(tmp_path, "label\na\n")
+    )
     check_error(
         "column recording, row 1: expected text",
         source,
@@ -415,15 +467,26 @@ def test_bad_spans_and_sources_are_errors(tmp_path: Path) -> None:
         source,
         spans_csv(tmp_path, "recording,label\nz,a\n"),
     )
-    check_error("the file has no rows", source, spans_csv(tmp_path, "recording,label\n"))
+    check_error(
+        "the file has no rows", source, spans_csv(tmp_path, "recording,label\n")
+    )
     (tmp_path / "segments.parquet").write_bytes(b"PAR1 not")
-    check_error(r"segments\.parquet: cannot be read", source, tmp_path / "segments.parquet")
+    check_error(
+        r"segments\.parquet: cannot be read", source, tmp_path / "segments.parquet"
+    )
     check_error("got no such file", tmp_path / "gone")
     (tmp_path / "empty").mkdir()
     check_error("got none in it", tmp_path / "empty")
-    check_error("got none", tmp_path / "empty", spans_csv(tmp_path, SPANS), kind="birdnet-analyzer")
+    check_error(
+        "got none",
+        tmp_path / "empty",
+        spans_csv(tmp_path, SPANS),
+        kind="birdnet-analyzer",
+    )
     (tmp_path / "all.csv").write_text("file_path,start,end\nx,0,3\n")
-    check_error("column embedding is missing", tmp_path / "all.csv", spans_csv(tmp_path, SPANS))
+    check_error(
+        "column embedding is missing", tmp_path / "all.csv", spans_csv(tmp_path, SPANS)
+    )
     with pytest.raises(OptionError, match=r"segments: .* has no labels"):
         load(source)
     with pytest.raises(OptionError, match="kind: expected auto, arrays"):
@@ -434,7 +497,9 @@ def test_recordings_with_vectors_of_other_lengths_are_errors(tmp_path: Path) -> 
     birdnet(tmp_path / "e", *LINES)
     birdnet(tmp_path / "e", "0\t3\t1,2,3", name="y")
     spans = spans_csv(tmp_path, "recording,label\nx,a\ny,b\n")
-    check_error("vectors of one length, 2 as the first, got 3 for row 2", tmp_path / "e", spans)
+    check_error(
+        "vectors of one length, 2 as the first, got 3 for row 2", tmp_path / "e", spans
+    )
 
 
 # perch-hoplite
@@ -480,7 +545,9 @@ def usearch(folder: Path, keys: Sequence[int], vectors: Any, scalar: int = 12) -
         + b"".join(nodes)
     )
     size = struct.pack("<II", len(keys), matrix.shape[1] * matrix.itemsize)
-    (folder / "usearch.index").write_bytes(size + matrix.tobytes() + head.ljust(64, b"\0") + core)
+    (folder / "usearch.index").write_bytes(
+        size + matrix.tobytes() + head.ljust(64, b"\0") + core
+    )
     return folder / "usearch.index"
 
 
@@ -495,7 +562,9 @@ def write_database(folder: Path, script: str, **rows: Sequence[Sequence[Any]]) -
         database.executescript(script)
         for table, entries in rows.items():
             for row in entries:
-                database.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+                database.execute(
+                    f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row
+                )
         database.commit()
     return folder
 
@@ -517,7 +586,9 @@ def new_database(folder: Path, **rows: Sequence[Sequence[Any]]) -> Path:
         ],
     }
     write_database(folder, NEW_TABLES, **(tables | rows))
-    usearch(folder, [8, 7, 6, 5, 4, 3, 2, 1], [[key, key / 2] for key in range(8, 0, -1)])
+    usearch(
+        folder, [8, 7, 6, 5, 4, 3, 2, 1], [[key, key / 2] for key in range(8, 0, -1)]
+    )
     return folder
 
 
@@ -525,14 +596,23 @@ def old_database(
     folder: Path, *, blobs: bool = False, kind: str = "<f4", ends: bool = False
 ) -> Path:
     """Make a database of version 0.1, or of the time before, when vectors were blobs."""
-    times = [floats(*((5.0 * n, 5.0 * n + 3) if ends else (5.0 * n,)), kind=kind) for n in range(3)]
-    vectors = [(floats(n + 1, (n + 1) / 2, kind="<f2"),) if blobs else () for n in range(3)]
+    times = [
+        floats(*((5.0 * n, 5.0 * n + 3) if ends else (5.0 * n,)), kind=kind)
+        for n in range(3)
+    ]
+    vectors = [
+        (floats(n + 1, (n + 1) / 2, kind="<f2"),) if blobs else () for n in range(3)
+    ]
     write_database(
         folder,
         OLD_TABLES.format(blob="embedding BLOB NOT NULL," if blobs else ""),
         hoplite_sources=[(1, "herd", "x.wav")],
         hoplite_embeddings=[(n + 1, *vectors[n], 1, times[n]) for n in range(3)],
-        hoplite_labels=[(1, 2, "roar", 1, "me"), (2, 3, "bark", 1, "me"), (3, 1, "bark", 0, "me")],
+        hoplite_labels=[
+            (1, 2, "roar", 1, "me"),
+            (2, 3, "bark", 1, "me"),
+            (3, 1, "bark", 0, "me"),
+        ],
     )
     if not blobs:
         usearch(folder, [1, 2, 3], [[1, 0.5], [2, 1], [3, 1.5]])
@@ -549,7 +629,11 @@ def test_an_index_that_usearch_saved_is_read(tmp_path: Path) -> None:
 
 def test_annotations_of_a_database_become_segments(tmp_path: Path) -> None:
     result = load(new_database(tmp_path / "db"))
-    assert result.table.segment == ("a/x.wav@2.5-7.5", "a/x.wav@5-10", "a/y.wav@0-5 roar")
+    assert result.table.segment == (
+        "a/x.wav@2.5-7.5",
+        "a/x.wav@5-10",
+        "a/y.wav@0-5 roar",
+    )
     assert result.table.label == ("roar", "bark", "roar")
     assert result.table.labels == (("roar", "bark"), ("bark", "roar"), ("roar",))
     assert result.table.recording == ("a/x.wav", "a/x.wav", "a/y.wav")
@@ -564,7 +648,9 @@ def test_a_file_of_spans_replaces_the_annotations_with_a_note(tmp_path: Path) ->
     spans = spans_csv(tmp_path, "recording,start_s,end_s,label\nx.wav,0,6,rumble\n")
     result = load(new_database(tmp_path / "db") / "hoplite.sqlite", spans)
     assert result.table.vectors.tolist() == [[1.5, 0.75]]
-    assert any("4 annotations of the database are ignored" in note for note in result.notes)
+    assert any(
+        "4 annotations of the database are ignored" in note for note in result.notes
+    )
 
 
 def test_reading_a_database_changes_no_file(tmp_path: Path) -> None:
@@ -578,7 +664,8 @@ def test_rows_in_the_write_ahead_log_are_read(tmp_path: Path) -> None:
     folder = new_database(tmp_path / "db")
     with closing(sqlite3.connect(folder / "hoplite.sqlite")) as other:
         other.execute(
-            "INSERT INTO annotations VALUES (9, 2, ?, 'trumpet', 1, 'me')", (floats(7.5, 12.5),)
+            "INSERT INTO annotations VALUES (9, 2, ?, 'trumpet', 1, 'me')",
+            (floats(7.5, 12.5),),
         )
         other.commit()
         assert "trumpet" in load(folder).table.label
@@ -601,7 +688,9 @@ def test_windows_of_older_databases_have_the_stored_length(tmp_path: Path) -> No
         "x.wav@10-13",
     )
     folder = old_database(tmp_path / "with length")
-    settings = json.dumps({"model_key": "birdnet", "model_config": {"window_size_s": 3.0}})
+    settings = json.dumps(
+        {"model_key": "birdnet", "model_config": {"window_size_s": 3.0}}
+    )
     write_database(folder, "", hoplite_metadata=[("model_config", settings)])
     assert load(folder).table.segment == ("x.wav@5-8", "x.wav@10-13")
 
@@ -613,26 +702,38 @@ def test_labels_stay_on_their_window_where_half_precision_gives_two_the_same_tim
     start = float(np.float16(9005))
     assert start == float(np.float16(9010))
     write_database(
-        folder, f"UPDATE hoplite_embeddings SET offsets = x'{floats(start, kind='<f4').hex()}'"
+        folder,
+        f"UPDATE hoplite_embeddings SET offsets = x'{floats(start, kind='<f4').hex()}'",
     )
     result = load(folder)
     assert result.table.vectors.tolist() == [[2.0, 1.0], [3.0, 1.5]]
     assert result.table.segment == ("x.wav@9008-9013 roar", "x.wav@9008-9013 bark")
 
 
-def test_recordings_of_the_same_name_at_two_sites_are_two_recordings(tmp_path: Path) -> None:
+def test_recordings_of_the_same_name_at_two_sites_are_two_recordings(
+    tmp_path: Path,
+) -> None:
     folder = new_database(
         tmp_path / "db",
         deployments=[(1, "pan", "herd", None, None), (2, "river", "herd", None, None)],
         recordings=[(1, "x.wav", None, 1), (2, "x.wav", None, 2)],
     )
-    assert load(folder).table.recording == ("herd/pan/x.wav", "herd/pan/x.wav", "herd/river/x.wav")
+    assert load(folder).table.recording == (
+        "herd/pan/x.wav",
+        "herd/pan/x.wav",
+        "herd/river/x.wav",
+    )
 
 
-def test_windows_without_a_vector_are_counted_and_their_labels_rejected(tmp_path: Path) -> None:
+def test_windows_without_a_vector_are_counted_and_their_labels_rejected(
+    tmp_path: Path,
+) -> None:
     folder = new_database(
         tmp_path / "db",
-        annotations=[(1, 1, floats(0, 5), "a", 1, "me"), (2, 2, floats(0, 5), "b", 1, "me")],
+        annotations=[
+            (1, 1, floats(0, 5), "a", 1, "me"),
+            (2, 2, floats(0, 5), "b", 1, "me"),
+        ],
     )
     usearch(folder, [1, 2, 3, 4], np.ones((4, 2)))
     result = load(folder)
@@ -643,7 +744,9 @@ def test_windows_without_a_vector_are_counted_and_their_labels_rejected(tmp_path
     assert "4 windows have no vector in usearch.index" in result.notes
 
 
-def test_indexes_of_single_precision_are_read_and_other_types_are_errors(tmp_path: Path) -> None:
+def test_indexes_of_single_precision_are_read_and_other_types_are_errors(
+    tmp_path: Path,
+) -> None:
     folder = new_database(tmp_path / "db")
     usearch(folder, range(1, 9), np.full((8, 2), 0.1), scalar=11)
     assert load(folder).table.vectors[0].tolist() == [np.float32(0.1)] * 2
@@ -686,7 +789,9 @@ def test_bad_rows_of_a_database_are_errors_with_their_id(tmp_path: Path) -> None
     (folder / "usearch.index").unlink()
     check_error(r"usearch\.index: cannot be read \(No such file", folder)
     folder = old_database(tmp_path / "i", blobs=True)
-    write_database(folder, "UPDATE hoplite_embeddings SET embedding = x'0102' WHERE id = 2")
+    write_database(
+        folder, "UPDATE hoplite_embeddings SET embedding = x'0102' WHERE id = 2"
+    )
     check_error("window 2: expected a vector of 4 bytes as in the first, got 2", folder)
 
 
@@ -701,9 +806,18 @@ def test_a_view_in_the_place_of_a_table_is_not_run(tmp_path: Path) -> None:
 
 
 @settings(max_examples=60)
-@given(share=st.floats(0, 1), flip=st.integers(0, 10**6), index=st.booleans(), cut=st.booleans())
+@given(
+    share=st.floats(0, 1),
+    flip=st.integers(0, 10**6),
+    index=st.booleans(),
+    cut=st.booleans(),
+)
 def test_damaged_databases_end_in_a_table_or_one_error(
-    tmp_path_factory: pytest.TempPathFactory, share: float, flip: int, index: bool, cut: bool
+    tmp_path_factory: pytest.TempPathFactory,
+    share: float,
+    flip: int,
+    index: bool,
+    cut: bool,
 ) -> None:
     folder = new_database(tmp_path_factory.mktemp("damaged") / "db")
     path = folder / ("usearch.index" if index else "hoplite.sqlite")
@@ -714,7 +828,9 @@ def test_damaged_databases_end_in_a_table_or_one_error(
 
 
 @pytest.mark.parametrize("name", ["usearch.index", "hoplite.sqlite"])
-def test_a_truncated_file_is_an_error_wherever_it_is_cut(tmp_path: Path, name: str) -> None:
+def test_a_truncated_file_is_an_error_wherever_it_is_cut(
+    tmp_path: Path, name: str
+) -> None:
     folder = new_database(tmp_path / "db")
     whole = (folder / name).read_bytes()
     for share in (0.0, 0.001, 0.1, 0.5, 0.9, 0.999):
@@ -728,7 +844,9 @@ def test_only_the_recordings_that_are_labelled_are_read(tmp_path: Path) -> None:
     def never() -> Windows:
         raise AssertionError
 
-    outcomes, _ = pool_spans([Span("a/x.wav", 0, 5, "a")], {**database.readers, "a/y.wav": never})
+    outcomes, _ = pool_spans(
+        [Span("a/x.wav", 0, 5, "a")], {**database.readers, "a/y.wav": never}
+    )
     assert isinstance(outcomes[0], np.ndarray)
 
 
@@ -766,13 +884,21 @@ def test_the_command_writes_a_readable_table_and_prints_what_is_not_in_it(
     assert table.vectors.dtype == np.float32
     assert table.vectors.tolist() == [[1.25, 2.75], [2.0, 4.0]]
     run(
-        "import", arrays(tmp_path), "--out", tmp_path / "t.parquet", "--encoder", "perch", "--quiet"
+        "import",
+        arrays(tmp_path),
+        "--out",
+        tmp_path / "t.parquet",
+        "--encoder",
+        "perch",
+        "--quiet",
     )
     assert capsys.readouterr().out == ""
     assert read_table(tmp_path / "t.parquet").encoder == "perch"
 
 
-def test_the_command_fails_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_fails_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run("import", tmp_path / "gone.npy", "--out", tmp_path / "t.parquet", code=2)
     assert capsys.readouterr().err.count("\n") == 1
     run("import", arrays(tmp_path), "--out", tmp_path / "t.csv", code=2)

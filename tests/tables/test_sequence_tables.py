@@ -7,10 +7,16 @@ import polars as pl
 import pytest
 
 from callshot.errors import InputError, OutputError
-from callshot.tables.embedding_tables import read_sequences, sequences_path, write_sequences
+from callshot.tables.embedding_tables import (
+    read_sequences,
+    sequences_path,
+    write_sequences,
+)
 
 RNG = np.random.default_rng(0)
-FRAMES = {f"s{n:03}": RNG.normal(size=(1 + n % 5, 3)).astype(np.float32) for n in range(150)}
+FRAMES = {
+    f"s{n:03}": RNG.normal(size=(1 + n % 5, 3)).astype(np.float32) for n in range(150)
+}
 
 
 @pytest.fixture
@@ -34,7 +40,9 @@ def test_sequences_come_back_unchanged_in_the_requested_order(path: Path) -> Non
 
 
 def test_a_missing_file_of_sequences_is_an_error_with_a_hint(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no such file; embed the segments again with --sequence"):
+    with pytest.raises(
+        InputError, match="no such file; embed the segments again with --sequence"
+    ):
         read_sequences(tmp_path / "no.sequences.parquet", ["a"])
 
 
@@ -50,8 +58,14 @@ def test_a_segment_without_a_sequence_is_an_error_with_its_name(path: Path) -> N
             {"segment": ["a"], "frames": [2], "sequence": [[1.0, 2.0, 3.0]]},
             "3 values do not make 2 frames",
         ),
-        ({"segment": ["a"], "frames": [0], "sequence": [[]]}, "0 values do not make 0 frames"),
-        ({"segment": ["a"], "frames": [1], "sequence": [None]}, "0 values do not make 1 frames"),
+        (
+            {"segment": ["a"], "frames": [0], "sequence": [[]]},
+            "0 values do not make 0 frames",
+        ),
+        (
+            {"segment": ["a"], "frames": [1], "sequence": [None]},
+            "0 values do not make 1 frames",
+        ),
         ({"segment": ["a"], "frames": [1]}, "column sequence is missing"),
         ({"name": ["a"]}, "not a table of sequences"),
     ],
@@ -72,4 +86,6 @@ def test_a_file_that_is_not_a_table_is_an_error(tmp_path: Path) -> None:
 
 def test_a_missing_folder_is_an_output_error(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="cannot be written"):
-        write_sequences(tmp_path / "no" / "x.parquet", ["a"], iter([np.zeros((1, 1), np.float32)]))
+        write_sequences(
+            tmp_path / "no" / "x.parquet", ["a"], iter([np.zeros((1, 1), np.float32)])
+        )

@@ -35,11 +35,15 @@ class PublishedNetworks:
 def load_aerd(variant: str = "EV_SUBCALL") -> PublishedNetworks:
     """Return the published networks; the package downloads the weights of a fold when needed."""
     if variant not in VARIANTS:
-        raise OptionError(f"variant: expected one of {', '.join(VARIANTS)}, got {variant!r}")
+        raise OptionError(
+            f"variant: expected one of {', '.join(VARIANTS)}, got {variant!r}"
+        )
     try:
         import aerd
     except ImportError as error:
-        message = f"{error.name} is not installed; pip install aerd (GPL-3, Python 3.11)"
+        message = (
+            f"{error.name} is not installed; pip install aerd (GPL-3, Python 3.11)"
+        )
         raise InputError(f"AERD as published: {message}") from error
     weights = getattr(aerd.AERD_Weights, variant)
     labels = weights.class_labels

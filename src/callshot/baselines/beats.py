@@ -65,7 +65,9 @@ class BeatsEncoder(nn.Module):
         if config.patch_width != width:
             self.projection = nn.Linear(config.patch_width, width)
 
-    def forward(self, patches: Tensor, mask: Mask = None, dropout: Dropout = no_dropout) -> Tensor:
+    def forward(
+        self, patches: Tensor, mask: Mask = None, dropout: Dropout = no_dropout
+    ) -> Tensor:
         """Return tokens (crops, columns, 8, width) of patches (crops, columns, 8, 256).
 
         `mask` is (crops, columns); None if all columns are real.
@@ -74,10 +76,16 @@ class BeatsEncoder(nn.Module):
         tokens = self.projection(self.patch_norm(self.patch(patches)).flatten(1, 2))
         mask = token_mask(mask)
         if mask is not None:
-            tokens = tokens * mask[:, :, None]  # zeros, as the convolution pads the ends
+            tokens = (
+                tokens * mask[:, :, None]
+            )  # zeros, as the convolution pads the ends
         tokens = dropout(self.norm(tokens + self.convolution(tokens)))
-        buckets = distance_buckets(tokens.shape[1], self.config.buckets, self.config.max_distance)
-        bias = self.distances(torch.from_numpy(buckets).to(tokens.device)).permute(2, 0, 1)
+        buckets = distance_buckets(
+            tokens.shape[1], self.config.buckets, self.config.max_distance
+        )
+        bias = self.distances(torch.from_numpy(buckets).to(tokens.device)).permute(
+            2, 0, 1
+        )
         for block in self.blocks:
             tokens = block(tokens, bias, mask, dropout)
         return tokens.unflatten(1, (columns, COLUMN_PATCHES))
@@ -105,7 +113,9 @@ class PositionConvolution(nn.Module):
         padding = kernel.shape[-1] // 2
         with torch.autocast(tokens.device.type, enabled=False):
             signal = tokens.float().transpose(1, 2)
-            mixed = conv1d(signal, kernel, self.bias, padding=padding, groups=self.groups)
+            mixed = conv1d(
+                signal, kernel, self.bias, padding=padding, groups=self.groups
+            )
         return gelu(mixed[:, :, : tokens.shape[1]]).transpose(1, 2)
 
 
@@ -128,7 +138,9 @@ class BeatsBlock(nn.Module):
         self.norm2 = nn.LayerNorm(width)
         self.gain = nn.ParameterDict({"scale": torch.ones(1, config.heads, 1, 1)})
 
-    def forward(self, tokens: Tensor, bias: Tensor, mask: Mask, dropout: Dropout) -> Tensor:
+    def forward(
+        self, tokens: Tensor, bias: Tensor, mask: Mask, dropout: Dropout
+    ) -> Tensor:
         """Return tokens of the same shape."""
         residual = tokens * self.residual_scale
         tokens = self.norm1(residual + dropout(self._attend(tokens, bias, mask)))
@@ -145,7 +157,9 @@ class BeatsBlock(nn.Module):
         bias = (gate * bias).to(query.dtype)
         if mask is not None:
             bias = bias.masked_fill(~mask[:, None, None, :], -math.inf)
-        return self.out(join_heads(scaled_dot_product_attention(query, key, value, bias)))
+        return self.out(
+            join_heads(scaled_dot_product_attention(query, key, value, bias))
+        )
 
 
 def distance_buckets(tokens: int, count: int, max_distance: int) -> IntArray:

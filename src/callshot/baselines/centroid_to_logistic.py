@@ -111,11 +111,17 @@ def refine_centroid(
         return measure(episodes, gather(episodes, tables), categories)
 
     steps = max((path.steps for path in paths), key=itemgetter(-1))
-    metrics = [measure_splits([path.a[path.index(step)] for path in paths]) for step in steps]
+    metrics = [
+        measure_splits([path.a[path.index(step)] for path in paths]) for step in steps
+    ]
     return Refinement(
         np.array(steps),
-        values={key: np.array([values[key] for values in metrics]) for key in metrics[0]},
-        gap=np.array([[path.gap[path.index(step)] for path in paths] for step in steps]),
+        values={
+            key: np.array([values[key] for values in metrics]) for key in metrics[0]
+        },
+        gap=np.array(
+            [[path.gap[path.index(step)] for path in paths] for step in steps]
+        ),
         temperature=np.array([path.temperature for path in paths]),
         tempered=measure_splits([path.tempered_a for path in paths]),
     )
@@ -176,7 +182,9 @@ class LogisticObjective:
     @cached_property
     def problem(self) -> Problem:
         """The fit, for the kernels."""
-        return Problem(self.rows, np.ascontiguousarray(self.rows.T), False, self.label, self.c)
+        return Problem(
+            self.rows, np.ascontiguousarray(self.rows.T), False, self.label, self.c
+        )
 
     def value(self, point: Point) -> float:
         """Return J."""
@@ -204,7 +212,9 @@ class LogisticObjective:
         for _ in range(60):
             middle = (low + high) / 2.0
             factor = 2.0**middle
-            _, gradient = self.gradient(Point(factor * point.weight, factor * point.bias))
+            _, gradient = self.gradient(
+                Point(factor * point.weight, factor * point.bias)
+            )
             if gradient.dot(point) > 0.0:
                 high = middle
             else:
@@ -212,7 +222,9 @@ class LogisticObjective:
         return float(2.0**-high)
 
 
-def descend(objective: LogisticObjective, start: Point) -> Iterator[tuple[int, Point, float]]:
+def descend(
+    objective: LogisticObjective, start: Point
+) -> Iterator[tuple[int, Point, float]]:
     """Yield each step, the point it leads to, and an upper bound of J there."""
     length = 1.0 / objective.lipschitz()
     previous = start

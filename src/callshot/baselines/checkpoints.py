@@ -74,7 +74,9 @@ class CheckpointStore:
         header = {"key": self.key, **facts, "sha256": self._checksum(facts, arrays)}
         with atomic_path(self.path) as temporary:
             self.folder.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(save(arrays, {HEADER: json.dumps(header, sort_keys=True)}))
+            temporary.write_bytes(
+                save(arrays, {HEADER: json.dumps(header, sort_keys=True)})
+            )
 
     def _read_file(self) -> tuple[dict[str, Any], Tensors]:
         from safetensors import safe_open
@@ -90,7 +92,9 @@ class CheckpointStore:
         except Exception as error:  # safetensors has its own errors
             raise self._error(f"cannot be read ({error_reason(error)})") from error
         if checksum != self._checksum(facts, tensors):
-            raise self._error("expected content with the checksum in its header, got another")
+            raise self._error(
+                "expected content with the checksum in its header, got another"
+            )
         return facts, tensors
 
     def _checksum(self, facts: Mapping[str, Any], tensors: Tensors) -> str:

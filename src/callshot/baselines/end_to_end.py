@@ -138,7 +138,11 @@ def _describe_encoder(encoder: Any, pretrained: "Pretrained | None") -> Metadata
 
 
 def _check_input(
-    signals: int, targets: BoolArray, fold: IntArray, groups: IntArray, names: Sequence[str]
+    signals: int,
+    targets: BoolArray,
+    fold: IntArray,
+    groups: IntArray,
+    names: Sequence[str],
 ) -> None:
     shape = (len(targets), len(names))
     if not names or targets.shape != shape or targets.dtype != np.bool_:

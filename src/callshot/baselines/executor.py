@@ -15,7 +15,9 @@ from callshot.errors import InputError, OptionError
 from callshot.records import IntArray, Progress
 
 MIN_EXAMPLES = 2  # of each class on the support side of a split
-CheckCancelled = Callable[[], None]  # called before every batch; raises to stop the training
+CheckCancelled = Callable[
+    [], None
+]  # called before every batch; raises to stop the training
 
 
 Outcome = TypeVar("Outcome")
@@ -96,7 +98,9 @@ def check_lengths(rows: int, **lengths: int) -> None:
     """Check that each input has one item per row."""
     for name, length in lengths.items():
         if length != rows:
-            raise InputError(f"{name}: expected one for each of {rows} rows, got {length}")
+            raise InputError(
+                f"{name}: expected one for each of {rows} rows, got {length}"
+            )
 
 
 def check_examples(counts: IntArray, names: Sequence[str], fold: int) -> None:
@@ -122,7 +126,9 @@ def run_jobs(
     import torch
 
     token = CancelToken(progress)
-    workers = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
+    workers = ThreadPoolExecutor(
+        threads, initializer=torch.set_num_threads, initargs=(1,)
+    )
     with _reproducible_torch(), workers as pool:
         futures = {pool.submit(_run_job, job, work, token): job for job in jobs}
         try:

@@ -27,7 +27,12 @@ from callshot.baselines.spectrogram import (
     random_crops,
     window_crops,
 )
-from callshot.baselines.train_loop import Dropout, TrainingConfig, TrainingTask, no_dropout
+from callshot.baselines.train_loop import (
+    Dropout,
+    TrainingConfig,
+    TrainingTask,
+    no_dropout,
+)
 from callshot.baselines.transformer import AstConfig, Mask
 from callshot.records import FloatArray, IntArray
 
@@ -62,15 +67,21 @@ class FrameClassifier(nn.Module):
         self.encoder = config.encoder.build()
         self.head = nn.Linear(config.encoder.width, config.outputs)
 
-    def forward(self, frames: Tensor, mask: Mask = None, dropout: Dropout = no_dropout) -> Tensor:
+    def forward(
+        self, frames: Tensor, mask: Mask = None, dropout: Dropout = no_dropout
+    ) -> Tensor:
         """Return log-odds (crops, columns, outputs) of frames (crops, 16 × columns, 128).
 
         `mask` is (crops, columns); None if all columns are real. On a GPU the encoder computes in
         bfloat16.
         """
-        columns = frames.unflatten(1, (-1, PATCH)).unflatten(-1, (COLUMN_PATCHES, PATCH))
+        columns = frames.unflatten(1, (-1, PATCH)).unflatten(
+            -1, (COLUMN_PATCHES, PATCH)
+        )
         patches = columns.transpose(2, 3).flatten(-2)
-        with torch.autocast("cuda", torch.bfloat16) if frames.is_cuda else nullcontext():
+        with (
+            torch.autocast("cuda", torch.bfloat16) if frames.is_cuda else nullcontext()
+        ):
             tokens = self.encoder(patches, mask, dropout)
         return self.head(tokens.float().mean(dim=2))
 
@@ -89,7 +100,9 @@ class FrameTask(TrainingTask):
     def initialize(self, network: FrameClassifier, rows: IntArray) -> None:
         """Load or draw the first weights of the encoder; the head starts with zeros."""
         if self.weights is None:
-            generator = torch.Generator().manual_seed(self.config.stream_seed("weights"))
+            generator = torch.Generator().manual_seed(
+                self.config.stream_seed("weights")
+            )
             network.encoder.initialize(generator)
         else:
             network.encoder.load_state_dict(self.weights)
@@ -173,7 +186,9 @@ def frame_loss(log_odds: Tensor, mask: Mask, truth: Tensor, weights: Tensor) -> 
     `truth` and `weights` are (crops, outputs). The mean is over the real columns, then the rest.
     """
     target = truth[:, None].expand_as(log_odds)
-    losses = nn.functional.binary_cross_entropy_with_logits(log_odds, target, reduction="none")
+    losses = nn.functional.binary_cross_entropy_with_logits(
+        log_odds, target, reduction="none"
+    )
     if mask is None:
         means = losses.mean(dim=1)
     else:

@@ -25,7 +25,23 @@ from callshot.fewshot.folds import audit
 from callshot.fewshot.kernels import kernel
 from callshot.records import COMMON_FOLD, FloatArray, IntArray, Progress, no_progress
 
-C_GRID = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+C_GRID = (
+    1e-5,
+    3e-5,
+    1e-4,
+    3e-4,
+    1e-3,
+    3e-3,
+    0.01,
+    0.03,
+    0.1,
+    0.3,
+    1.0,
+    3.0,
+    10.0,
+    30.0,
+    100.0,
+)
 WORSE = 0.01  # of AUROC: the search for C ends
 DEFAULT_C = 0.1  # where no inner folds can choose it
 SMALLEST_C = 1e-6
@@ -77,7 +93,9 @@ def choose_c(episodes: Episodes, number: int) -> float:
     if episodes.folds == 2:
         return DEFAULT_C
     inner = support_side(episodes, number)
-    fold_scores = [score_each(inner, fold, C_GRID, ROUGH) for fold in range(inner.folds)]
+    fold_scores = [
+        score_each(inner, fold, C_GRID, ROUGH) for fold in range(inner.folds)
+    ]
     best_rank = (-np.inf, -np.inf)
     best_c = DEFAULT_C
     for c, *tables in zip(C_GRID, *fold_scores, strict=True):
@@ -92,7 +110,10 @@ def choose_c(episodes: Episodes, number: int) -> float:
 
 
 def score_each(
-    episodes: Episodes, number: int, c_values: tuple[float, ...], tolerance: float = EXACT
+    episodes: Episodes,
+    number: int,
+    c_values: tuple[float, ...],
+    tolerance: float = EXACT,
 ) -> Iterator[FloatArray]:
     """Yield a_n of the queries of one fold, (queries, classes), for each C.
 
@@ -136,7 +157,9 @@ def support_side(episodes: Episodes, number: int) -> Episodes:
     )
 
 
-def fit(vectors: FloatArray, label: IntArray, classes: tuple[str, ...], c: float) -> LinearLayer:
+def fit(
+    vectors: FloatArray, label: IntArray, classes: tuple[str, ...], c: float
+) -> LinearLayer:
     """Train a layer on rows and their class numbers.
 
     >>> vectors = np.array([[0.0], [1.0], [4.0], [5.0]])
@@ -229,7 +252,9 @@ def fill_moments(vectors: FloatArray, mean: FloatArray, deviation: FloatArray) -
 
 
 @kernel
-def fill_scaled(vectors: FloatArray, mean: FloatArray, factor: FloatArray, out: FloatArray) -> None:
+def fill_scaled(
+    vectors: FloatArray, mean: FloatArray, factor: FloatArray, out: FloatArray
+) -> None:
     """Fill out with (vectors − mean) · factor, by column."""
     for i in range(vectors.shape[0]):
         for j in range(vectors.shape[1]):

@@ -30,7 +30,11 @@ from callshot.baselines.logistic import (
 from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.engine import Engine, open_engine
 from callshot.fewshot.episodes import Episodes, Split, splits
-from callshot.fewshot.per_query_resampling import Fill, per_query_support, sweep_per_query
+from callshot.fewshot.per_query_resampling import (
+    Fill,
+    per_query_support,
+    sweep_per_query,
+)
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.shared_resampling import shared_support, sweep_draws
 from callshot.records import FloatArray, IntArray, Progress, no_progress
@@ -61,13 +65,17 @@ def sweep_logistic(
     """
     check_c(c)
     protocol = protocol or Protocol()
-    protocol = replace(protocol, score="log", shared_draws=min(draws, protocol.shared_draws))
+    protocol = replace(
+        protocol, score="log", shared_draws=min(draws, protocol.shared_draws)
+    )
     parts = splits(episodes)
     k = set(protocol.shots)
     if protocol.whole_pool:
         k.add(max(part.largest_pool for part in parts))
     shots = np.array(sorted(k), np.int64)
-    sums = MetricSums(len(shots), protocol.samples(spread), episodes.classes, categories)
+    sums = MetricSums(
+        len(shots), protocol.samples(spread), episodes.classes, categories
+    )
     workers = threads or os.cpu_count() or 1
 
     def step(share: float) -> None:
@@ -109,7 +117,9 @@ class SplitTrainer:
             sizes = sizes[: np.searchsorted(sizes, len(self.part.pool))]
         episodes = self.engine.episodes
         vectors = episodes.vectors[rows]
-        return fit_nested(vectors, episodes.label[rows], sizes, len(episodes.classes), self.c)
+        return fit_nested(
+            vectors, episodes.label[rows], sizes, len(episodes.classes), self.c
+        )
 
     def shared_evidence(self, span: slice) -> FloatArray:
         """Train on a few shared draws at every k, and return a[draw, shot, n, q]."""
@@ -122,7 +132,9 @@ class SplitTrainer:
         queries, place = episodes.distinct_at(self.part.rows)
         logits = np.empty((*size, len(queries)))
         for d, draw in enumerate(range(span.start, span.stop)):
-            weight, bias = self.fit_draw(*shared_rows(episodes, number, draw, self.shots, protocol))
+            weight, bias = self.fit_draw(
+                *shared_rows(episodes, number, draw, self.shots, protocol)
+            )
             fits = len(weight)
             fill_logits(weight, bias, queries, logits[:fits])
             a[d, :fits] = logits[:fits, :, place]
@@ -147,7 +159,9 @@ class SplitTrainer:
                 out[fits:, :, draw] = self.whole[:, q]
 
 
-def make_fill(c: float, engine: Engine, part: Split, shots: IntArray, out: FloatArray) -> Fill:
+def make_fill(
+    c: float, engine: Engine, part: Split, shots: IntArray, out: FloatArray
+) -> Fill:
     """Return the function that fills a_n of some queries with fits on their own draws."""
     trainer = SplitTrainer(engine, part, shots, c)
 
@@ -173,7 +187,9 @@ def shared_rows(
     return interleave(supports, shots)
 
 
-def interleave(supports: Sequence[IntArray], shots: IntArray) -> tuple[IntArray, IntArray]:
+def interleave(
+    supports: Sequence[IntArray], shots: IntArray
+) -> tuple[IntArray, IntArray]:
     """Order the supports of all classes, a row of each in turn; also count the rows at each k.
 
     >>> interleave([np.array([4, 5, 6]), np.array([8])], np.array([1, 2, 3]))
@@ -215,5 +231,7 @@ def fit_nested(
         gap = solve(problem, CLOSE, unknowns, bias)
         check_optimum(gap, c, CLOSE)
         biases[s] = bias
-        fill_layer(unknowns, rows, problem.is_gram, mean, deviation, weights[s], biases[s])
+        fill_layer(
+            unknowns, rows, problem.is_gram, mean, deviation, weights[s], biases[s]
+        )
     return weights, biases

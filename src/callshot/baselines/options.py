@@ -94,7 +94,9 @@ class BaselineOptions:
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise OptionError(f"{name}: expected one of {', '.join(choices)}, got {value!r}")
+        raise OptionError(
+            f"{name}: expected one of {', '.join(choices)}, got {value!r}"
+        )
 
 
 def check_trainable(options: BaselineOptions, device: str = "cpu") -> None:

@@ -131,10 +131,14 @@ class TensorSource:
         if tensor is None or not _has_shape(tensor, shape):
             expected = str(shape).replace("None", "any")
             actual = "none" if tensor is None else tuple(tensor.shape)
-            raise self.error(f"expected tensor {name} of shape {expected}, got {actual}")
+            raise self.error(
+                f"expected tensor {name} of shape {expected}, got {actual}"
+            )
         tensor = tensor.detach().float()
         if not tensor.isfinite().all():
-            raise self.error(f"expected tensor {name} of finite numbers, got NaN or infinity")
+            raise self.error(
+                f"expected tensor {name} of finite numbers, got NaN or infinity"
+            )
         self.used.add(name)
         return tensor
 
@@ -176,7 +180,9 @@ def read_pretrained(path: Path) -> Pretrained:
 
 def _read(path: Path) -> Mapping[str, Any]:
     if not path.is_file():
-        raise InputError(f"{path}: expected a checkpoint of AST or BEATs, found no file")
+        raise InputError(
+            f"{path}: expected a checkpoint of AST or BEATs, found no file"
+        )
     try:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
@@ -186,16 +192,22 @@ def _read(path: Path) -> Mapping[str, Any]:
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch, pickle, zipfile and safetensors have many
         problem = f"cannot be read as weights alone ({error_reason(error)})"
-        raise InputError(f"{path}: {problem}; expected AST or BEATs as published") from error
+        raise InputError(
+            f"{path}: {problem}; expected AST or BEATs as published"
+        ) from error
     if not isinstance(content, Mapping):
-        raise InputError(f"{path}: expected tensors by name, got {type(content).__name__}")
+        raise InputError(
+            f"{path}: expected tensors by name, got {type(content).__name__}"
+        )
     return content
 
 
 def _source(path: Path, content: Any) -> TensorSource:
     """Check that all values are dense tensors of real numbers."""
     if not isinstance(content, Mapping):
-        raise InputError(f"{path}: expected tensors by name, got {type(content).__name__}")
+        raise InputError(
+            f"{path}: expected tensors by name, got {type(content).__name__}"
+        )
     tensors = {}
     for name, tensor in content.items():
         if not isinstance(tensor, Tensor):
@@ -327,7 +339,9 @@ def _convert_beats(source: TensorSource, cfg: Any) -> tuple[Config, Weights]:
     """Return a BEATs from its tensors and its configuration."""
     _check_beats_config(source, cfg)
     encoder = _read_beats_sizes(source, cfg)
-    kernel = source.take("patch_embedding.weight", (encoder.patch_width, 1, PATCH, PATCH))
+    kernel = source.take(
+        "patch_embedding.weight", (encoder.patch_width, 1, PATCH, PATCH)
+    )
     for number in range(encoder.layers):  # all layers share the first one's
         distances = BEATS["distances"].replace("0", str(number))
         source.used.add(f"{distances}.weight")
@@ -336,7 +350,9 @@ def _convert_beats(source: TensorSource, cfg: Any) -> tuple[Config, Weights]:
 
 def _check_beats_config(source: TensorSource, cfg: Any) -> None:
     if not isinstance(cfg, Mapping):
-        raise source.error(f"expected BEATs' configuration by name, got {type(cfg).__name__}")
+        raise source.error(
+            f"expected BEATs' configuration by name, got {type(cfg).__name__}"
+        )
     for name in (*BEATS_SIZES.values(), *BEATS_REQUIRED):
         if name not in cfg:
             raise source.error(f"expected {name} in BEATs' configuration, got none")

@@ -105,7 +105,8 @@ def score_recurrent(
         "width": jobs[0].task.config.width,
         "pooling": "mean over time",
         "frames_per_step": [
-            _frames_per_step(episodes, sequences, fold) for fold in range(episodes.folds)
+            _frames_per_step(episodes, sequences, fold)
+            for fold in range(episodes.folds)
         ],
         "seeds": options.seeds,
         "device": options.device,
@@ -187,7 +188,11 @@ def plan_jobs(
     check_positive("hidden", hidden)
     _check_input(episodes, groups, sequences, cells)
     require_torch(options.device)
-    from callshot.baselines.recurrent_network import HIDDEN, RecurrentConfig, RecurrentTask
+    from callshot.baselines.recurrent_network import (
+        HIDDEN,
+        RecurrentConfig,
+        RecurrentTask,
+    )
 
     data_by_step: dict[int, BatchData] = {}
     jobs = []
@@ -243,7 +248,9 @@ def _check_input(
     for names in cells:
         unknown = [name for name in names if name not in CELLS]
         if unknown:
-            raise OptionError(f"cell: expected one of {', '.join(CELLS)}, got {unknown[0]!r}")
+            raise OptionError(
+                f"cell: expected one of {', '.join(CELLS)}, got {unknown[0]!r}"
+            )
     if len(cells) != episodes.folds:
         expected = f"one, or one for each of {episodes.folds} splits"
         raise OptionError(f"cell: expected {expected}, got {len(cells)}")

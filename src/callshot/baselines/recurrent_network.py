@@ -11,8 +11,17 @@ import torch
 from torch import Tensor, nn
 
 from callshot.baselines.executor import CheckCancelled, never_cancelled
-from callshot.baselines.sequence_batches import frame_scaling, padded_index, sorted_batches
-from callshot.baselines.train_loop import Dropout, TrainingConfig, TrainingTask, no_dropout
+from callshot.baselines.sequence_batches import (
+    frame_scaling,
+    padded_index,
+    sorted_batches,
+)
+from callshot.baselines.train_loop import (
+    Dropout,
+    TrainingConfig,
+    TrainingTask,
+    no_dropout,
+)
 from callshot.records import FloatArray, IntArray
 
 CELLS = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
@@ -73,13 +82,17 @@ class RecurrentNetwork(nn.Module):
         self.register_buffer("mean", torch.zeros(config.dimension))
         self.register_buffer("scale", torch.zeros(config.dimension))
 
-    def forward(self, frames: Tensor, mask: Tensor, dropout: Dropout = no_dropout) -> Tensor:
+    def forward(
+        self, frames: Tensor, mask: Tensor, dropout: Dropout = no_dropout
+    ) -> Tensor:
         """Return logits (rows, classes) of frames (times, rows, dimensions).
 
         Padding is left out of the mean over time. The result is that of a packed batch, whose
         backward pass takes 3 to 18 times as long on a CPU.
         """
-        frames = ((frames - self.mean) * self.scale).clamp(-CLIP_DEVIATIONS, CLIP_DEVIATIONS)
+        frames = ((frames - self.mean) * self.scale).clamp(
+            -CLIP_DEVIATIONS, CLIP_DEVIATIONS
+        )
         if self.projection is not None:
             frames = self.projection(dropout(frames))
         outputs, _ = self.cell(frames)

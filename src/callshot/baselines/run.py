@@ -131,7 +131,9 @@ def train_dataset(
         if options.per_k:
             per_k.append(sweep_logistic_per_k(part, options, protocol, context))
         if "recurrent" in per_encoder:
-            scores, metadata = train_recurrent(part, options, sequences[number], context)
+            scores, metadata = train_recurrent(
+                part, options, sequences[number], context
+            )
             baselines.append(scores)
             networks.append(metadata)
     if "end-to-end" in options.train:
@@ -175,7 +177,11 @@ def train_logistic(
     steps = []
     for (scoring, metric), step_values in path.values.items():
         if metric in RANKING_METRICS:
-            key = _key(part) | {"scoring": scoring, "metric": metric, "temperature": temperature}
+            key = _key(part) | {
+                "scoring": scoring,
+                "metric": metric,
+                "temperature": temperature,
+            }
             columns = {"step": path.steps, "value": step_values}
             steps.append(make_frame(REFINEMENT, columns, key))
     return baselines, concat_frames(steps, REFINEMENT)
@@ -193,7 +199,10 @@ def format_c(values: Sequence[float]) -> str:
 
 
 def sweep_logistic_per_k(
-    part: EncoderDataset, options: BaselineOptions, protocol: Protocol, context: TrainingContext
+    part: EncoderDataset,
+    options: BaselineOptions,
+    protocol: Protocol,
+    context: TrainingContext,
 ) -> Evaluation:
     """Train logistic regression at every k of a protocol, on the draws that the centroid sees."""
     dataset = part.dataset
@@ -227,7 +236,11 @@ def train_recurrent(
     context: TrainingContext,
 ) -> tuple[pl.DataFrame, Metadata]:
     """Train recurrent networks on sequences, one for each row of the episodes."""
-    from callshot.baselines.recurrent import choose_cell, describe_cells, score_recurrent
+    from callshot.baselines.recurrent import (
+        choose_cell,
+        describe_cells,
+        score_recurrent,
+    )
 
     inputs = (part.episodes, part.groups, sequences)
     settings = context.training_options(options.seeds)
@@ -239,11 +252,16 @@ def train_recurrent(
         cells = choose_cell(*inputs, options=settings, progress=search)[0]
         share = 0.3
     scores, metadata = score_recurrent(
-        *inputs, cell=cell or cells, options=settings, progress=context.part(share).progress
+        *inputs,
+        cell=cell or cells,
+        options=settings,
+        progress=context.part(share).progress,
     )
     title = describe_cells(cells)
     name = title if len(set(cells)) == 1 else "RNN"
-    how = _describe_recurrent(title, metadata["parameters"], options.seeds, is_chosen=not cell)
+    how = _describe_recurrent(
+        title, metadata["parameters"], options.seeds, is_chosen=not cell
+    )
     values = measure(part.episodes, scores, part.dataset.categories)
     frame = _baselines_frame(part, "recurrent", name, values, how)
     return frame, _reproducible(part.table.encoder, metadata)
@@ -315,13 +333,19 @@ def score_aerd_package(
     unknown = [name for name in names if label_key(name) not in outputs]
     if unknown:
         known = ", ".join(published.names)
-        raise InputError(f"AERD {variant}: has no output {unknown[0]!r}; it has {known}")
+        raise InputError(
+            f"AERD {variant}: has no output {unknown[0]!r}; it has {known}"
+        )
     columns = [outputs[label_key(name)] for name in names]
     scores = score_published(published, signals, part.episodes.fold, columns)
-    return _audio_frame(part, "AERD", scoring, targets, scores, f"as published, {variant}")
+    return _audio_frame(
+        part, "AERD", scoring, targets, scores, f"as published, {variant}"
+    )
 
 
-def find_outputs(part: EncoderDataset) -> tuple[str, tuple[str, ...], NDArray[np.bool_]]:
+def find_outputs(
+    part: EncoderDataset,
+) -> tuple[str, tuple[str, ...], NDArray[np.bool_]]:
     """Return the scoring, names and targets (rows, outputs) of a baseline that reads audio."""
     episodes = part.episodes
     categories = part.dataset.categories
@@ -362,7 +386,9 @@ def _baselines_frame(
         "metric": [metric for _, metric in rows],
         "value": [values[key] for key in rows],
     }
-    return make_frame(BASELINES, columns, {**_key(part), "kind": kind, "name": name, "how": how})
+    return make_frame(
+        BASELINES, columns, {**_key(part), "kind": kind, "name": name, "how": how}
+    )
 
 
 def _key(part: EncoderDataset) -> dict[str, Any]:
@@ -371,7 +397,11 @@ def _key(part: EncoderDataset) -> dict[str, Any]:
 
 def _reproducible(encoder: str, metadata: Mapping[str, Any]) -> Metadata:
     """Return the metadata of networks without what differs between runs."""
-    kept = {name: value for name, value in metadata.items() if name not in ("seconds", "trained")}
+    kept = {
+        name: value
+        for name, value in metadata.items()
+        if name not in ("seconds", "trained")
+    }
     return {"encoder": encoder, **kept}
 
 

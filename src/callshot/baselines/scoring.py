@@ -56,7 +56,10 @@ def sum_metrics(
         metrics = _measure_split(part, scores[part.rows])
         sums.decisions += metrics.decisions
         sums.tied += metrics.tied
-        columns = [values.reshape(-1, 1) for values in (metrics.ap, metrics.auroc, metrics.hits)]
+        columns = [
+            values.reshape(-1, 1)
+            for values in (metrics.ap, metrics.auroc, metrics.hits)
+        ]
         sums.add(0, part, *columns)
         sums.close_fold(part)
     sums.finish(1)
@@ -68,7 +71,9 @@ def _measure_split(part: Split, scores: FloatArray) -> FoldMetrics:
     unscored = np.flatnonzero(np.isnan(scores).any(axis=1))
     if unscored.size:
         row = part.rows[unscored[0]]
-        raise InputError(f"scores: row {row} of the episodes: expected numbers, got NaN")
+        raise InputError(
+            f"scores: row {row} of the episodes: expected numbers, got NaN"
+        )
     table = np.ascontiguousarray(scores.T, np.float64)[None, None]
     decided = table.argmax(axis=2).astype(np.uint16)
     metrics = empty_metrics(1, 1, len(part.relevant))
@@ -76,7 +81,9 @@ def _measure_split(part: Split, scores: FloatArray) -> FoldMetrics:
     return metrics
 
 
-def measure_outputs(targets: Mask, fold: IntArray, scores: FloatArray) -> dict[str, float]:
+def measure_outputs(
+    targets: Mask, fold: IntArray, scores: FloatArray
+) -> dict[str, float]:
     """Return mAP and AUROC of outputs that may be true together, such as categories.
 
     All three are by row, `targets` and `scores` also by output. Means are over outputs, then folds.
@@ -97,7 +104,9 @@ def measure_outputs(targets: Mask, fold: IntArray, scores: FloatArray) -> dict[s
     values: dict[str, list[float]] = {"map": [], "auroc": []}
     for number in range(int(fold.max()) + 1):
         rows = fold == number
-        values["map"].append(_mean_of_outputs(average_precision, targets[rows], scores[rows]))
+        values["map"].append(
+            _mean_of_outputs(average_precision, targets[rows], scores[rows])
+        )
         values["auroc"].append(_mean_of_outputs(auroc, targets[rows], scores[rows]))
     return {metric: _mean(folds) for metric, folds in values.items()}
 

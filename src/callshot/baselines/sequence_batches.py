@@ -78,7 +78,9 @@ class BatchData:
         `groups` is the recording of every row of the data. A recording counts as the first of
         `rows` that belongs to it, so that its number does not matter.
         """
-        _, first, inverse = np.unique(groups[rows], return_index=True, return_inverse=True)
+        _, first, inverse = np.unique(
+            groups[rows], return_index=True, return_inverse=True
+        )
         facts = {
             "lengths": self.table.lengths[rows].tolist(),
             "labels": self.label[rows].tolist(),
@@ -115,7 +117,9 @@ def check_sequences(sequences: Sequence[Any]) -> None:
     for row, sequence in enumerate(sequences):
         problem = _sequence_problem(sequence, sequences[0])
         if problem:
-            raise InputError(f"sequence of row {row}: expected frames × dimensions, {problem}")
+            raise InputError(
+                f"sequence of row {row}: expected frames × dimensions, {problem}"
+            )
 
 
 def _sequence_problem(sequence: Any, first: Any) -> str:
@@ -229,7 +233,9 @@ def _class_shares(label: IntArray, groups: IntArray) -> tuple[IntArray, FloatArr
     return recording, shares
 
 
-def held_out_rows(label: IntArray, groups: IntArray, count: int, number: int) -> BoolArray:
+def held_out_rows(
+    label: IntArray, groups: IntArray, count: int, number: int
+) -> BoolArray:
     """Return a mask of the rows in one inner fold; each class keeps a recording for training."""
     held_out = np.asarray(assign_inner_folds(label, groups, count) == number)
     for missing in np.setdiff1d(label, label[~held_out]):

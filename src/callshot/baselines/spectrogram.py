@@ -43,7 +43,9 @@ PATCH = 16  # frames, and bands, of a patch
 COLUMN_PATCHES = BANDS // PATCH
 COLUMN_S = 0.16
 MAX_COLUMNS = 64  # of a crop
-MIN_SAMPLES = FRAME_SAMPLES + (PATCH - 1) * HOP_SAMPLES  # one column; shorter signals are padded
+MIN_SAMPLES = (
+    FRAME_SAMPLES + (PATCH - 1) * HOP_SAMPLES
+)  # one column; shorter signals are padded
 
 Signal = NDArray[np.floating[Any]]
 
@@ -70,9 +72,13 @@ def log_mel(signal: Signal, front_end: FrontEnd = AERD) -> Frames:
     (98, 128)
     """
     samples = pad_signal(signal.astype(np.float64)) * front_end.gain
-    frames = np.lib.stride_tricks.sliding_window_view(samples, FRAME_SAMPLES)[::HOP_SAMPLES]
+    frames = np.lib.stride_tricks.sliding_window_view(samples, FRAME_SAMPLES)[
+        ::HOP_SAMPLES
+    ]
     blocks = np.split(frames, np.arange(BLOCK_FRAMES, len(frames), BLOCK_FRAMES))
-    logarithms = np.concatenate([_log_mel_block(block, front_end.window) for block in blocks])
+    logarithms = np.concatenate(
+        [_log_mel_block(block, front_end.window) for block in blocks]
+    )
     scaled = (logarithms - front_end.mean) / (2.0 * front_end.deviation)
     return scaled.astype(np.float32)
 

@@ -37,7 +37,9 @@ UNSEARCHED_EPOCHS = 20  # where nothing can be held out
 OPTIMIZER_STATE = ("step", "exp_avg", "exp_avg_sq")  # of AdamW, for each parameter
 Dropout = Callable[[Any], Any]
 Metadata = dict[str, Any]
-Outcomes = Sequence[tuple[FloatArray, int]]  # scores of the queries and epochs of each job
+Outcomes = Sequence[
+    tuple[FloatArray, int]
+]  # scores of the queries and epochs of each job
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +74,9 @@ class TrainingConfig:
 
     def held_out(self, label: IntArray, groups: IntArray) -> BoolArray:
         """Return a mask of the rows that the search holds out."""
-        return held_out_rows(label, groups, self.inner_folds, self.member % self.inner_folds)
+        return held_out_rows(
+            label, groups, self.inner_folds, self.member % self.inner_folds
+        )
 
 
 @dataclass
@@ -103,7 +107,9 @@ class State:
         self.network.load_state_dict({name: tensors[name] for name in names})
         optimizer = self.optimizer.state_dict()
         for number in optimizer["param_groups"][0]["params"]:
-            slots = {name: tensors[f"optimizer.{number}.{name}"] for name in OPTIMIZER_STATE}
+            slots = {
+                name: tensors[f"optimizer.{number}.{name}"] for name in OPTIMIZER_STATE
+            }
             optimizer["state"][number] = slots
         self.optimizer.load_state_dict(optimizer)
         self.epoch = checkpoint.epoch
@@ -142,7 +148,10 @@ class TrainingTask(ABC):
 
     @abstractmethod
     def predict(
-        self, network: Any, rows: IntArray, check_cancelled: CheckCancelled = never_cancelled
+        self,
+        network: Any,
+        rows: IntArray,
+        check_cancelled: CheckCancelled = never_cancelled,
     ) -> FloatArray:
         """Return the scores of some rows, (rows, outputs)."""
 
@@ -182,7 +191,10 @@ class TrainingTask(ABC):
         return State(network, optimizer)
 
     def run_epoch(
-        self, rows: IntArray, state: State, check_cancelled: CheckCancelled = never_cancelled
+        self,
+        rows: IntArray,
+        state: State,
+        check_cancelled: CheckCancelled = never_cancelled,
     ) -> None:
         """Train for one epoch."""
         import torch
@@ -300,7 +312,9 @@ def search(job: TrainingJob, token: CancelToken) -> list[float]:
         held_out = job.rows[job.held_out]
         state = _start_phase(job, "search", rows, losses)
         losses = state.losses
-        while state.epoch < task.config.epochs and not state.is_stale(task.config.patience):
+        while state.epoch < task.config.epochs and not state.is_stale(
+            task.config.patience
+        ):
             task.run_epoch(rows, state, token.check_cancelled)
             scores = task.predict(state.network, held_out, token.check_cancelled)
             losses.append(task.loss(scores, held_out))
@@ -335,7 +349,9 @@ def score_queries(job: TrainingJob, token: CancelToken) -> tuple[FloatArray, int
     return job.task.predict(network, job.queries, token.check_cancelled), epochs
 
 
-def _start_phase(job: TrainingJob, phase: str, rows: IntArray, losses: list[float]) -> State:
+def _start_phase(
+    job: TrainingJob, phase: str, rows: IntArray, losses: list[float]
+) -> State:
     """Start a phase, or continue it from the last checkpoint."""
     state = job.task.start(rows)
     state.losses = losses
@@ -358,7 +374,9 @@ def best_epoch(losses: Sequence[float], title: str = "network") -> int:
     """
     finite = np.isfinite(losses)
     if not finite.any():
-        raise _diverged(title, "the loss of the held-out rows is not finite after any epoch")
+        raise _diverged(
+            title, "the loss of the held-out rows is not finite after any epoch"
+        )
     return int(np.argmin(np.where(finite, losses, np.inf))) + 1
 
 
@@ -377,7 +395,9 @@ def mean_scores(
         yield fold, np.mean(scores, axis=0)
 
 
-def describe_training(jobs: Sequence[TrainingJob], outcomes: Outcomes, start: float) -> Metadata:
+def describe_training(
+    jobs: Sequence[TrainingJob], outcomes: Outcomes, start: float
+) -> Metadata:
     """Return the epochs of each network by fold, the number of networks trained now, and the time.
 
     `start` is the monotonic time at the start.

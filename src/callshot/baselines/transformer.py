@@ -58,11 +58,15 @@ class AstEncoder(nn.Module):
             {"grid": torch.zeros(MAX_COLUMNS, COLUMN_PATCHES, width)}
         )
         if config.special_tokens:
-            self.position_embedding["special"] = torch.zeros(config.special_tokens, width)
+            self.position_embedding["special"] = torch.zeros(
+                config.special_tokens, width
+            )
         self.blocks = nn.ModuleList(AstBlock(config) for _ in range(config.layers))
         self.norm = nn.LayerNorm(width, EPSILON)
 
-    def forward(self, patches: Tensor, mask: Mask = None, dropout: Dropout = no_dropout) -> Tensor:
+    def forward(
+        self, patches: Tensor, mask: Mask = None, dropout: Dropout = no_dropout
+    ) -> Tensor:
         """Return tokens (crops, columns, 8, width) of patches (crops, columns, 8, 256).
 
         `mask` is (crops, columns); None if all columns are real.
@@ -119,7 +123,9 @@ class AstBlock(nn.Module):
     def _attend(self, tokens: Tensor, mask: Mask) -> Tensor:
         parts = self.qkv(tokens).chunk(3, dim=-1)
         query, key, value = (split_heads(part, self.heads) for part in parts)
-        return self.out(join_heads(scaled_dot_product_attention(query, key, value, mask)))
+        return self.out(
+            join_heads(scaled_dot_product_attention(query, key, value, mask))
+        )
 
 
 def token_mask(mask: Mask) -> Mask:

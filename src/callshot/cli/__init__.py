@@ -16,4 +16,13 @@ from callshot.cli import corpus, encoders, evaluate, baselines  # isort: skip
 from callshot.cli import imports
 from callshot.cli.app import app, main
 
-__all__ = ["app", "baselines", "corpus", "encoders", "evaluate", "imports", "main", "study"]
+__all__ = [
+    "app",
+    "baselines",
+    "corpus",
+    "encoders",
+    "evaluate",
+    "imports",
+    "main",
+    "study",
+]

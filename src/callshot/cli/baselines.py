@@ -9,7 +9,14 @@ import typer
 from callshot.cli.app import STEPS, app, run_with_progress
 from callshot.cli.evaluate import Tables
 from callshot.cli.option_groups import with_groups
-from callshot.cli.options import DatasetOptions, Device, Out, Quiet, Threads, parse_names
+from callshot.cli.options import (
+    DatasetOptions,
+    Device,
+    Out,
+    Quiet,
+    Threads,
+    parse_names,
+)
 
 if TYPE_CHECKING:
     from callshot.baselines.options import BaselineOptions
@@ -37,7 +44,8 @@ class TrainingOptions:
         ),
     ] = False
     draws: Annotated[
-        int, typer.Option(help="For --per-k: labelled sets, the first of the shared draws.")
+        int,
+        typer.Option(help="For --per-k: labelled sets, the first of the shared draws."),
     ] = 100
     spread: Annotated[
         str,
@@ -67,7 +75,8 @@ class TrainingOptions:
     init: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="Pretrained AST or BEATs weights that end-to-end starts from."
+            metavar="FILE",
+            help="Pretrained AST or BEATs weights that end-to-end starts from.",
         ),
     ] = None
     published: Annotated[
@@ -119,7 +128,9 @@ class ComparisonOptions:
     ] = None
     seed: Annotated[
         int | None,
-        typer.Option(help="Same seed, same numbers.", show_default="that of --against, or 0"),
+        typer.Option(
+            help="Same seed, same numbers.", show_default="that of --against, or 0"
+        ),
     ] = None
 
     def protocol(self) -> "Protocol":
@@ -141,7 +152,9 @@ class InputOptions:
 
     segments: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Table of segments, whose audio end-to-end reads."),
+        typer.Option(
+            metavar="FILE", help="Table of segments, whose audio end-to-end reads."
+        ),
     ] = None
     audio: Annotated[
         Path | None,

@@ -48,7 +48,9 @@ def inspect(
     from callshot.report.corpus import show_inspection
 
     corpus = source.known_corpus()
-    options = segmentation_options(corpus, min_length_s=min_length_s, source_rate_hz=source_rate_hz)
+    options = segmentation_options(
+        corpus, min_length_s=min_length_s, source_rate_hz=source_rate_hz
+    )
     with run_with_progress("scanning the folder", quiet=quiet) as progress:
         inspection = inspect_corpus(
             audio,
@@ -78,7 +80,8 @@ def segment(
     source: AnnotationOptions,
     segmentation: SegmentOptions,
     check: Annotated[
-        bool, typer.Option(help="Read the audio of every segment, so that none fails later.")
+        bool,
+        typer.Option(help="Read the audio of every segment, so that none fails later."),
     ] = True,
     threads: Threads = None,
     quiet: Quiet = False,
@@ -111,14 +114,19 @@ def segment(
             progress=progress,
         )
     if not quiet:
-        places = f"segments in {out / 'segments.parquet'}, rejects in {out / 'rejects.csv'}"
+        places = (
+            f"segments in {out / 'segments.parquet'}, rejects in {out / 'rejects.csv'}"
+        )
         show_segmentation(result, Console(), places)
 
 
 @app.command(rich_help_panel=OTHER)
 def synth(
     folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Where the corpus goes: an empty or new folder.")
+        Path,
+        typer.Argument(
+            metavar="DIR", help="Where the corpus goes: an empty or new folder."
+        ),
     ],
     scale: Annotated[
         float,
@@ -146,7 +154,12 @@ def synth(
 
     with run_with_progress("synthesising", quiet=quiet) as progress:
         corpus = make_corpus(
-            folder, seed=seed, scale=scale, rate_hz=rate_hz, threads=threads, progress=progress
+            folder,
+            seed=seed,
+            scale=scale,
+            rate_hz=rate_hz,
+            threads=threads,
+            progress=progress,
         )
     if not quiet:
         minutes = corpus.duration_s / 60
@@ -154,7 +167,9 @@ def synth(
             f"{corpus.recordings} recordings, {corpus.calls} calls, {minutes:.0f} minutes "
             f"in {folder}"
         )
-        print(f"next: callshot inspect {folder / 'recordings'} --annotations {folder / 'raven'}")
+        print(
+            f"next: callshot inspect {folder / 'recordings'} --annotations {folder / 'raven'}"
+        )
 
 
 def _segment_command(audio: Path, options: dict[str, object]) -> str:

@@ -23,7 +23,8 @@ encoders = typer.Typer(
 app.add_typer(encoders, name="encoders", rich_help_panel=OTHER)
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="An encoder; callshot encoders lists them.")
+    str,
+    typer.Argument(metavar="NAME", help="An encoder; callshot encoders lists them."),
 ]
 Choices = Annotated[
     list[str] | None,
@@ -38,10 +39,16 @@ Choices = Annotated[
 @app.command(rich_help_panel=STEPS)
 def embed(
     segments: Annotated[
-        Path, typer.Argument(metavar="SEGMENTS", help="The segments.parquet of callshot segment.")
+        Path,
+        typer.Argument(
+            metavar="SEGMENTS", help="The segments.parquet of callshot segment."
+        ),
     ],
     encoder: Annotated[
-        str, typer.Option("--encoder", "-e", metavar="NAME", help="callshot encoders lists them.")
+        str,
+        typer.Option(
+            "--encoder", "-e", metavar="NAME", help="callshot encoders lists them."
+        ),
     ],
     out: OutTable,
     choices: Choices = None,
@@ -54,12 +61,17 @@ def embed(
         ),
     ] = None,
     sequence: Annotated[
-        bool, typer.Option("--sequence", help="Also write frames or windows, beside the table.")
+        bool,
+        typer.Option(
+            "--sequence", help="Also write frames or windows, beside the table."
+        ),
     ] = False,
     store: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Where embeddings are stored.", show_default="the user's cache"
+            metavar="DIR",
+            help="Where embeddings are stored.",
+            show_default="the user's cache",
         ),
     ] = None,
     device: Device = "cpu",
@@ -94,7 +106,9 @@ def embed(
     for reject in rejects[:MOST_REJECTS]:
         print(printable(f"left out: row {reject.row}: {reject.reason}"))
     if len(rejects) > MOST_REJECTS:
-        print(f"and {len(rejects) - MOST_REJECTS} more, in {out.with_suffix('.rejects.csv')}")
+        print(
+            f"and {len(rejects) - MOST_REJECTS} more, in {out.with_suffix('.rejects.csv')}"
+        )
     print(f"{len(table)} of {len(table) + len(rejects)} segments embedded in {out}")
     print(f"next: callshot evaluate {out} --out results")
 
@@ -137,7 +151,9 @@ def get(
     ] = None,
     torch: Annotated[
         bool,
-        typer.Option("--torch", help="Get the weights for torch, to run the encoder on a GPU."),
+        typer.Option(
+            "--torch", help="Get the weights for torch, to run the encoder on a GPU."
+        ),
     ] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -150,7 +166,9 @@ def get(
         return
     spec = find_encoder(name)
     if torch and not spec.torch_weights:
-        raise OptionError(f"torch: {spec.name} has no weights for torch; leave the option out")
+        raise OptionError(
+            f"torch: {spec.name} has no weights for torch; leave the option out"
+        )
     print(f"{spec.name}: licence {spec.licence}")
     if not spec.weights:
         print(f"{spec.name} needs no weights")

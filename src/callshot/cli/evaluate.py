@@ -36,7 +36,9 @@ def evaluate(
             show_default="a quarter of the machine's",
         ),
     ] = None,
-    figure: Annotated[bool, typer.Option(help="Also draw sweep.pdf and sweep.png.")] = True,
+    figure: Annotated[
+        bool, typer.Option(help="Also draw sweep.pdf and sweep.png.")
+    ] = True,
     threads: Threads = None,
     quiet: Quiet = False,
 ) -> None:

@@ -36,7 +36,9 @@ def import_table(
             show_default="the .csv beside an array, or a database's annotations",
         ),
     ] = None,
-    kind: Annotated[str, typer.Option(help="auto, arrays, hoplite or birdnet-analyzer.")] = "auto",
+    kind: Annotated[
+        str, typer.Option(help="auto, arrays, hoplite or birdnet-analyzer.")
+    ] = "auto",
     encoder: Annotated[
         str | None,
         typer.Option(
@@ -61,7 +63,9 @@ def import_table(
     from callshot.tables.imports import import_embeddings
 
     with run_with_progress(quiet=True):
-        imported = import_embeddings(source, segments, kind=kind, encoder=encoder or out.stem)
+        imported = import_embeddings(
+            source, segments, kind=kind, encoder=encoder or out.stem
+        )
         write_table(imported.table, out, corpus=imported.corpus)
     if quiet:
         return

@@ -19,7 +19,9 @@ def with_groups(command: Command) -> Command:
     for parameter in inspect.signature(command).parameters.values():
         if is_dataclass(parameter.annotation):
             groups[parameter.name] = parameter.annotation
-            parameters += [_parameter(option) for option in fields(parameter.annotation)]
+            parameters += [
+                _parameter(option) for option in fields(parameter.annotation)
+            ]
         else:
             parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
@@ -33,7 +35,9 @@ def with_groups(command: Command) -> Command:
 
     del run.__wrapped__  # typer must see the expanded signature
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    run.__annotations__ = {
+        parameter.name: parameter.annotation for parameter in parameters
+    }
     return run
 
 

@@ -34,11 +34,16 @@ def _check_at_least(name: str, value: int | None, least: int) -> int | None:
 
 Audio = Annotated[
     Path,
-    typer.Argument(metavar="AUDIO_DIR", help="The folder of the recordings, or one recording."),
+    typer.Argument(
+        metavar="AUDIO_DIR", help="The folder of the recordings, or one recording."
+    ),
 ]
-Out = Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where the results go.")]
+Out = Annotated[
+    Path, typer.Option("--out", "-o", metavar="DIR", help="Where the results go.")
+]
 OutTable = Annotated[
-    Path, typer.Option("--out", "-o", metavar="TABLE", help="The table to write, .parquet.")
+    Path,
+    typer.Option("--out", "-o", metavar="TABLE", help="The table to write, .parquet."),
 ]
 Seed = Annotated[int, typer.Option(help="Same seed, same numbers.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
@@ -53,7 +58,9 @@ Threads = Annotated[
 Device = Annotated[str, typer.Option(help="Where networks run: cpu or cuda.")]
 FoldCount = Annotated[
     int | None,
-    typer.Option(callback=check_folds, help="Folds to build.", show_default="the corpus's, or 5"),
+    typer.Option(
+        callback=check_folds, help="Folds to build.", show_default="the corpus's, or 5"
+    ),
 ]
 MinLength = Annotated[
     float | None,
@@ -88,7 +95,9 @@ class AnnotationOptions:
     ] = None
     corpus: Annotated[
         str | None,
-        typer.Option(metavar="NAME", help="A known corpus: ldc2010s05 or elephant-voices."),
+        typer.Option(
+            metavar="NAME", help="A known corpus: ldc2010s05 or elephant-voices."
+        ),
     ] = None
     format: Annotated[
         str,
@@ -109,11 +118,15 @@ class AnnotationOptions:
     ] = None
     tiers: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A TextGrid tier that holds the calls; repeatable."),
+        typer.Option(
+            metavar="NAME", help="A TextGrid tier that holds the calls; repeatable."
+        ),
     ] = None
     label: Annotated[
         str | None,
-        typer.Option(metavar="TEXT", help="The label of rows in files without a label column."),
+        typer.Option(
+            metavar="TEXT", help="The label of rows in files without a label column."
+        ),
     ] = None
 
     def known_corpus(self) -> "Corpus | None":
@@ -141,18 +154,28 @@ class SegmentOptions:
     collar_s: Annotated[
         float | None,
         typer.Option(
-            metavar="S", help="Audio added at each end.", show_default="the corpus's, or 0"
+            metavar="S",
+            help="Audio added at each end.",
+            show_default="the corpus's, or 0",
         ),
     ] = None
     channel: Annotated[
         str | None,
-        typer.Option(help="first, mean, or a number from 1.", show_default="the corpus's, or mean"),
+        typer.Option(
+            help="first, mean, or a number from 1.",
+            show_default="the corpus's, or mean",
+        ),
     ] = None
-    rate_hz: Annotated[int, typer.Option(metavar="HZ", help="The sample rate of segments.")] = 16000
+    rate_hz: Annotated[
+        int, typer.Option(metavar="HZ", help="The sample rate of segments.")
+    ] = 16000
     level_dbfs: Annotated[
-        float, typer.Option(metavar="DBFS", help="The peak that each segment is scaled to.")
+        float,
+        typer.Option(metavar="DBFS", help="The peak that each segment is scaled to."),
     ] = -3.0
-    normalise: Annotated[bool, typer.Option(help="Scale each segment to that peak.")] = True
+    normalise: Annotated[
+        bool, typer.Option(help="Scale each segment to that peak.")
+    ] = True
     source_rate_hz: SourceRate = None
 
     def segmentation(self, corpus: "Corpus | None") -> "SegmentationOptions":
@@ -194,7 +217,8 @@ class DatasetOptions:
     corpus: Annotated[
         str | None,
         typer.Option(
-            help="Name of the corpus in the results.", show_default="the table's, or its folder's"
+            help="Name of the corpus in the results.",
+            show_default="the table's, or its folder's",
         ),
     ] = None
 
@@ -215,17 +239,24 @@ class ProtocolOptions:
     """How support sets are drawn, scored and resampled."""
 
     shots: Annotated[
-        str, typer.Option(help="Examples per class: 1-40, or 1,2,5,10, or all (the whole pool).")
+        str,
+        typer.Option(
+            help="Examples per class: 1-40, or 1,2,5,10, or all (the whole pool)."
+        ),
     ] = "1-40"
     draws: Annotated[int, typer.Option(help="Support sets drawn for each query.")] = 100
-    bootstraps: Annotated[int, typer.Option(help="Bootstrap samples of the per-query spread.")] = (
-        5000
-    )
-    shared_draws: Annotated[int, typer.Option(help="Support sets of the shared spread.")] = 1000
+    bootstraps: Annotated[
+        int, typer.Option(help="Bootstrap samples of the per-query spread.")
+    ] = 5000
+    shared_draws: Annotated[
+        int, typer.Option(help="Support sets of the shared spread.")
+    ] = 1000
     seed: Seed = 0
     sampler: Annotated[
         str,
-        typer.Option(help="distinct: no exemplar twice in a draw. replacement: independent picks."),
+        typer.Option(
+            help="distinct: no exemplar twice in a draw. replacement: independent picks."
+        ),
     ] = "distinct"
     score: Annotated[
         str,
@@ -270,7 +301,9 @@ class ProtocolOptions:
         )
 
 
-def segmentation_options(corpus: "Corpus | None", **given: object) -> "SegmentationOptions":
+def segmentation_options(
+    corpus: "Corpus | None", **given: object
+) -> "SegmentationOptions":
     """Return the options of a known corpus, or the defaults, with those that are given."""
     from callshot.corpus.known_corpora import default_options
 
@@ -297,6 +330,8 @@ def parse_pairs(option: str, entries: list[str] | None, example: str) -> dict[st
     for entry in entries or ():
         name, equals, value = (part.strip() for part in entry.partition("="))
         if not (name and equals and value):
-            raise OptionError(f"{option}: expected NAME=VALUE, such as {example}, got {entry!r}")
+            raise OptionError(
+                f"{option}: expected NAME=VALUE, such as {example}, got {entry!r}"
+            )
         pairs[name] = value
     return pairs

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 MOST_NOTES = 8
 MOST_SENTENCES = 3
 StudyFile = Annotated[
-    Path, typer.Argument(metavar="STUDY", help="The study file; callshot init writes one.")
+    Path,
+    typer.Argument(metavar="STUDY", help="The study file; callshot init writes one."),
 ]
 
 
@@ -29,7 +30,8 @@ def init(
     audio: Audio,
     source: AnnotationOptions,
     out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE", help="The study file to write.")
+        Path,
+        typer.Option("--out", "-o", metavar="FILE", help="The study file to write."),
     ] = Path("study.toml"),
     quiet: Quiet = False,
 ) -> None:
@@ -45,7 +47,9 @@ def init(
     from callshot.study.init import CorpusSource, write_study
 
     if out.exists():
-        raise OptionError(f"{out}: already exists; remove it, or choose another name with --out")
+        raise OptionError(
+            f"{out}: already exists; remove it, or choose another name with --out"
+        )
     corpus = source.known_corpus()
     hints = source.hints()
     with run_with_progress("scanning the folder", quiet=quiet) as progress:
@@ -72,7 +76,8 @@ def run(
     dry_run: Annotated[
         bool,
         typer.Option(
-            "--dry-run", help="Show what would run and how long it may take; run nothing."
+            "--dry-run",
+            help="Show what would run and how long it may take; run nothing.",
         ),
     ] = False,
     device: Device = "cpu",
@@ -150,7 +155,13 @@ def _show_statuses(statuses: "Sequence[StepStatus]") -> None:
     from rich.table import Table
 
     table = Table(
-        "step", "corpus", "encoder", "state", box=None, pad_edge=False, header_style="dim"
+        "step",
+        "corpus",
+        "encoder",
+        "state",
+        box=None,
+        pad_edge=False,
+        header_style="dim",
     )
     table.add_column("time", justify="right")
     seconds_left = 0.0
@@ -163,7 +174,11 @@ def _show_statuses(statuses: "Sequence[StepStatus]") -> None:
         table.add_row(step.kind, step.corpus, step.encoder, status.state, time)
     console = Console(markup=False)
     console.print(table)
-    left = f"about {seconds_left:.0f} s of work left" if seconds_left else "everything is done"
+    left = (
+        f"about {seconds_left:.0f} s of work left"
+        if seconds_left
+        else "everything is done"
+    )
     console.print(left, highlight=False)
 
 

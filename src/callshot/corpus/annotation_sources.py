@@ -12,7 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from callshot.corpus.annotations import Hints, Reading, find_format, read_annotations, recognise
+from callshot.corpus.annotations import (
+    Hints,
+    Reading,
+    find_format,
+    read_annotations,
+    recognise,
+)
 from callshot.corpus.audio import SUFFIXES
 from callshot.corpus.recordings import (
     Errors,
@@ -32,13 +38,19 @@ Placed = tuple[str, Annotation]  # the path of a recording, and an annotation on
 Spelling = Callable[[str], str]
 
 FOLDERS = "folders"
-OVERSHOOT_S = 0.1  # a call may end this much after its recording: annotations are not exact
-MANIFESTS = ("segments.json", "provenance.json")  # they list the files that callshot wrote
+OVERSHOOT_S = (
+    0.1  # a call may end this much after its recording: annotations are not exact
+)
+MANIFESTS = (
+    "segments.json",
+    "provenance.json",
+)  # they list the files that callshot wrote
 ANNOTATION_SUFFIXES = frozenset(
     (".txt", ".csv", ".tsv", ".textgrid", ".selections", ".xml", ".mat", ".phn", ".lab")
 )
 UNRECOGNISED = (
-    "not recognised as annotations; give its format with --format, or its columns with --columns"
+    "not recognised as annotations; "
+    "give its format with --format, or its columns with --columns"
 )
 
 
@@ -59,7 +71,11 @@ class Sources:
 
 
 def read_sources(
-    library: Library, annotations: Path | None, format: str, hints: Hints, progress: Progress
+    library: Library,
+    annotations: Path | None,
+    format: str,
+    hints: Hints,
+    progress: Progress,
 ) -> Sources:
     """Read the annotations of a library from a file or folder.
 
@@ -91,11 +107,17 @@ def read_sources(
             progress,
         )
     _reject_namesakes(library, sources)
-    if sources.placed or sources.rejects or (sources.recognised and not sources.skipped_files):
+    if (
+        sources.placed
+        or sources.rejects
+        or (sources.recognised and not sources.skipped_files)
+    ):
         return sources
     has_folders = any("/" in path for path in library.paths)
     if annotations is None and format == "auto" and has_folders:
-        by_folder = _label_by_folder(library, "no annotation files, and recordings in folders")
+        by_folder = _label_by_folder(
+            library, "no annotation files, and recordings in folders"
+        )
         by_folder.skipped_files += sources.skipped_files
         return by_folder
     if not sources.skipped_files:
@@ -132,8 +154,12 @@ def _read_folder(
     progress: Progress,
 ) -> Sources:
     sources = Sources()
-    formats = defaultdict[str, dict[str, Path]](dict)  # of each recording, with their files
-    folders = {path.parent for path in files if path.suffix.lower() in ANNOTATION_SUFFIXES}
+    formats = defaultdict[str, dict[str, Path]](
+        dict
+    )  # of each recording, with their files
+    folders = {
+        path.parent for path in files if path.suffix.lower() in ANNOTATION_SUFFIXES
+    }
     for path in files:
         reading = _read_file(path, folder, format, hints, sources)
         progress(1 / len(files), "reading annotations")
@@ -165,7 +191,9 @@ def _read_file(
     return None
 
 
-def _check_format(path: Path, format: str, hints: Hints, may_annotate: bool) -> str | None:
+def _check_format(
+    path: Path, format: str, hints: Hints, may_annotate: bool
+) -> str | None:
     """Return why a file is not read in the format asked for, None if it is."""
     recognised = recognise(path, hints)
     name = None if recognised is None else recognised[0].name
@@ -177,7 +205,9 @@ def _check_format(path: Path, format: str, hints: Hints, may_annotate: bool) -> 
     return None if format != "auto" and may_annotate else UNRECOGNISED
 
 
-def _place(library: Library, reading: Reading, file: PurePosixPath, sources: Sources) -> set[str]:
+def _place(
+    library: Library, reading: Reading, file: PurePosixPath, sources: Sources
+) -> set[str]:
     """Find the recording of each annotation of a file; return the recordings that it annotates."""
     sources.rejects += reading.rejects
     sources.recognised[reading.format, reading.reason] += 1
@@ -195,7 +225,9 @@ def _place(library: Library, reading: Reading, file: PurePosixPath, sources: Sou
     return recordings
 
 
-def _find_recording(library: Library, name: str | None, file: PurePosixPath) -> str | InputError:
+def _find_recording(
+    library: Library, name: str | None, file: PurePosixPath
+) -> str | InputError:
     try:
         return library.pair(file) if name is None else library.find(name)
     except InputError as error:
@@ -206,7 +238,9 @@ def _check_one_format(formats: dict[str, dict[str, Path]]) -> None:
     """Raise InputError if a recording is annotated in two formats: its calls would count twice."""
     for recording, files in formats.items():
         if len(files) > 1:
-            names = " and ".join([f"{format} ({path})" for format, path in files.items()][:2])
+            names = " and ".join(
+                [f"{format} ({path})" for format, path in files.items()][:2]
+            )
             raise InputError(
                 f"{recording} is annotated in two formats, {names}; "
                 "choose one with --format, or give one folder with --annotations"
@@ -218,8 +252,14 @@ def _reject_namesakes(library: Library, sources: Sources) -> None:
 
     `site1/x.wav` and `site2/x.wav` are two recordings, even if the library has only one of them.
     """
-    names = {(path, annotation.path) for path, annotation in sources.placed if annotation.path}
-    folders = defaultdict[str, dict[str | None, str]](dict)  # path → name → folders left out
+    names = {
+        (path, annotation.path)
+        for path, annotation in sources.placed
+        if annotation.path
+    }
+    folders = defaultdict[str, dict[str | None, str]](
+        dict
+    )  # path → name → folders left out
     for path, name in sorted(names):
         folders[path][name] = unmatched_folders(name, path)
     root = library.root.absolute().name.casefold()
@@ -265,7 +305,9 @@ def find_input_files(
             yield path
 
 
-def _find_files_of_recording(library: Library, exclude: Iterable[Path]) -> Iterator[Path]:
+def _find_files_of_recording(
+    library: Library, exclude: Iterable[Path]
+) -> Iterator[Path]:
     """Yield the files that belong to the one recording of a library by their names."""
     neighbours = find_recordings(library.root)
     for path in find_input_files(library.root, exclude=exclude):
@@ -283,12 +325,18 @@ def _find_own_outputs(folder: Path) -> set[Path]:
     outputs: set[Path] = set()
     for name in MANIFESTS:
         manifest = folder / name
-        with suppress(OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        with suppress(
+            OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError
+        ):
             if not manifest.is_file():
                 continue
-            checksums = json.loads(manifest.read_text(encoding="utf-8"))["files"].items()
+            checksums = json.loads(manifest.read_text(encoding="utf-8"))[
+                "files"
+            ].items()
             unchanged = {
-                folder / file for file, sha in checksums if sha256_file(folder / file) == sha
+                folder / file
+                for file, sha in checksums
+                if sha256_file(folder / file) == sha
             }
             outputs |= {manifest, *unchanged}
     return outputs
@@ -334,7 +382,9 @@ def _find_groups(placed: Iterable[Placed]) -> dict[str, str]:
     return groups
 
 
-def _place_call(annotation: Annotation, recording: Recording, group: str, spell: Spelling) -> Call:
+def _place_call(
+    annotation: Annotation, recording: Recording, group: str, spell: Spelling
+) -> Call:
     path = recording.path
     unit = recording.rate_hz if annotation.in_frames else 1.0
     length_s = recording.duration_s

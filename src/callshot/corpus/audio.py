@@ -27,7 +27,12 @@ import numpy as np
 import soxr
 
 from callshot.corpus.audio_files import FrameReader, Signal
-from callshot.corpus.options import LEVELS_DBFS, RATES_HZ, check_channel_rule, check_range
+from callshot.corpus.options import (
+    LEVELS_DBFS,
+    RATES_HZ,
+    check_channel_rule,
+    check_range,
+)
 from callshot.errors import CallshotError, InputError, OptionError
 from callshot.records import Recording, Segment
 
@@ -37,7 +42,19 @@ Batch = tuple[range, int]  # indices of segments, and about how many samples the
 Pending = deque[tuple[Batch, Future[list[SignalOrError]]]]
 
 SUFFIXES = frozenset(
-    {".wav", ".wave", ".bwf", ".rf64", ".w64", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".mp2"}
+    {
+        ".wav",
+        ".wave",
+        ".bwf",
+        ".rf64",
+        ".w64",
+        ".flac",
+        ".ogg",
+        ".oga",
+        ".opus",
+        ".mp3",
+        ".mp2",
+    }
     | {".aif", ".aiff", ".aifc", ".au", ".snd", ".caf", ".sph", ".nist", ".voc"}
 )
 MARGIN = 256  # periods of the lower rate
@@ -46,7 +63,9 @@ MAX_PENDING_SAMPLES = 2**24
 MAX_BATCH = 8  # segments; handing over single short ones costs about 5 %
 
 
-def probe(path: Path, name: str | None = None, source_rate_hz: float | None = None) -> Recording:
+def probe(
+    path: Path, name: str | None = None, source_rate_hz: float | None = None
+) -> Recording:
     """Return the header of an audio file; decode the file only if its header has no length.
 
     `name` becomes the path of the Recording. `source_rate_hz` replaces the rate in the header.
@@ -113,7 +132,9 @@ class Reader(FrameReader):
             return None
         number = 1 if rule == "first" else int(rule)
         if number > self.recording.channels:
-            raise self.error(f"expected a channel {number}, got {self.recording.channels} channels")
+            raise self.error(
+                f"expected a channel {number}, got {self.recording.channels} channels"
+            )
         return number - 1
 
     def _find_samples(
@@ -163,7 +184,9 @@ class Reader(FrameReader):
         parts.append(stream.resample_chunk(silence, last=True))
         return np.concatenate(parts)[first - begin : last - begin]
 
-    def _read_channel(self, first: int, last: int, channel: int | None) -> Iterator[Signal]:
+    def _read_channel(
+        self, first: int, last: int, channel: int | None
+    ) -> Iterator[Signal]:
         """Yield frames `first` to `last` as one channel, in blocks."""
         for position, block in self.read_blocks(first, last):
             if channel is None:
@@ -175,7 +198,9 @@ class Reader(FrameReader):
             if not finite.all():
                 bad = int(finite.argmin())
                 time_s = (position + bad) / self.recording.rate_hz
-                raise self.error(f"expected finite samples, got {signal[bad]} at {time_s:.3f} s")
+                raise self.error(
+                    f"expected finite samples, got {signal[bad]} at {time_s:.3f} s"
+                )
             yield signal
 
 
@@ -188,7 +213,8 @@ def _find_aligned_sample(sample: int, ratio: Fraction) -> int:
         return sample // step * step
     candidates = range(max(0, sample - GRID), sample + 1)
     return min(
-        candidates, key=lambda n: min(n * ratio.numerator % step, -n * ratio.numerator % step)
+        candidates,
+        key=lambda n: min(n * ratio.numerator % step, -n * ratio.numerator % step),
     )
 
 
@@ -201,7 +227,9 @@ def normalise_peak(signal: Signal, level_dbfs: float) -> Signal:
     check_range("level", level_dbfs, LEVELS_DBFS, "dBFS")
     peak = max(float(signal.max(initial=0.0)), -float(signal.min(initial=0.0)))
     if not math.isfinite(peak):
-        raise InputError(f"peak normalisation: expected finite samples, got a peak of {peak}")
+        raise InputError(
+            f"peak normalisation: expected finite samples, got a peak of {peak}"
+        )
     if peak == 0.0:
         return signal.copy()
     gain = 10 ** (level_dbfs / 20) / peak
@@ -236,7 +264,11 @@ def read_segment(reader: Reader, segment: Segment) -> Signal:
 
 
 def load_audio(
-    root: Path, segments: Sequence[Segment], *, threads: int | None = None, ahead: int = 32
+    root: Path,
+    segments: Sequence[Segment],
+    *,
+    threads: int | None = None,
+    ahead: int = 32,
 ) -> LoadedAudio:
     """Load the audio of segments in their order, in parallel.
 
@@ -285,7 +317,9 @@ def load_audio(
     return _load_ahead(root, segments, threads, ahead)
 
 
-def _load_ahead(root: Path, segments: Sequence[Segment], threads: int, ahead: int) -> LoadedAudio:
+def _load_ahead(
+    root: Path, segments: Sequence[Segment], threads: int, ahead: int
+) -> LoadedAudio:
     pending: Pending = deque()
     recordings = _OpenRecordings(root)
     pool = ThreadPoolExecutor(threads, "callshot-audio")
@@ -295,7 +329,9 @@ def _load_ahead(root: Path, segments: Sequence[Segment], threads: int, ahead: in
             while _is_full(pending, batch, ahead):
                 yield from _take_first(pending)
             indices, _ = batch
-            future = pool.submit(recordings.read, segments[indices.start : indices.stop])
+            future = pool.submit(
+                recordings.read, segments[indices.start : indices.stop]
+            )
             pending.append((batch, future))
         while pending:
             yield from _take_first(pending)

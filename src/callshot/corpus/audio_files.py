@@ -35,9 +35,13 @@ from callshot.files import error_reason
 from callshot.records import Recording
 
 Signal = NDArray[np.float32]
-Block = tuple[int, Signal]  # the number of the first frame, and frames as (frames, channels)
+Block = tuple[
+    int, Signal
+]  # the number of the first frame, and frames as (frames, channels)
 
-OPEN_LOCK = threading.Lock()  # libsndfile stores the reason of a failed open in one global place
+OPEN_LOCK = (
+    threading.Lock()
+)  # libsndfile stores the reason of a failed open in one global place
 SEQUENTIAL_FORMATS = ("OGG", "MP3")
 CACHE_S = 30.0  # of a sequential file: calls overlap, and collars reach back
 HOLE_MESSAGE = "libogg reports a hole"
@@ -46,7 +50,8 @@ SEQUENTIAL_BLOCK_FRAMES = 2**12  # small, because a failure is located by its bl
 UNKNOWN_FRAMES = 2**62  # libsndfile reports more than this if the header has no length
 STREAMED_BYTES = 0x7FFF0000  # programs that write to a pipe announce this much or more
 ANNOUNCED_BYTES = re.compile(
-    r"^\s*(?:data|SSND|Data Size|riff|Riff size)\s*: (\d+) \(should be (\d+)\)", re.MULTILINE
+    r"^\s*(?:data|SSND|Data Size|riff|Riff size)\s*: (\d+) \(should be (\d+)\)",
+    re.MULTILINE,
 )
 
 
@@ -218,7 +223,10 @@ class FrameReader:
     def _can_read(self, frame: int) -> bool:
         with self._open() as handle:
             try:
-                return handle.seek(frame) == frame and len(handle.read(1, dtype="float32")) == 1
+                return (
+                    handle.seek(frame) == frame
+                    and len(handle.read(1, dtype="float32")) == 1
+                )
             except soundfile.SoundFileError:
                 return False
 
@@ -227,8 +235,13 @@ class FrameReader:
         try:
             with OPEN_LOCK:
                 return _SoundFile(path)
-        except (soundfile.SoundFileError, TypeError) as error:  # TypeError: the suffix is .raw
-            raise self.error(f"libsndfile cannot read it as audio: {_error_text(error)}") from None
+        except (
+            soundfile.SoundFileError,
+            TypeError,
+        ) as error:  # TypeError: the suffix is .raw
+            raise self.error(
+                f"libsndfile cannot read it as audio: {_error_text(error)}"
+            ) from None
 
 
 class _SoundFile(soundfile.SoundFile):  # type: ignore[misc]
@@ -244,11 +257,15 @@ def _check_file(path: Path, name: str) -> None:
         status = path.stat()
         is_regular = stat.S_ISREG(status.st_mode)
         if is_regular:
-            path.open("rb").close()  # libsndfile does not say why a file cannot be opened
+            path.open(
+                "rb"
+            ).close()  # libsndfile does not say why a file cannot be opened
     except (OSError, ValueError) as error:
         raise InputError(f"{name}: cannot be opened ({error_reason(error)})") from None
     if not is_regular:
-        raise InputError(f"{name}: expected an audio file, got a folder, pipe or device")
+        raise InputError(
+            f"{name}: expected an audio file, got a folder, pipe or device"
+        )
     if status.st_size == 0:
         raise InputError(f"{name}: the file is empty (0 bytes)")
 

@@ -101,7 +101,9 @@ def inspect_corpus(
     )
 
 
-def _count_labels_by_folds(label: Sequence[str], recording: Sequence[str]) -> dict[int, int]:
+def _count_labels_by_folds(
+    label: Sequence[str], recording: Sequence[str]
+) -> dict[int, int]:
     """Return how many labels are in enough recordings, for each possible number of folds."""
     pairs = set(zip(label, recording, strict=True))
     recordings = Counter(name for name, _ in pairs).values()
@@ -128,7 +130,9 @@ def measure_durations(durations_s: Iterable[float]) -> DurationStats:
     )
 
 
-def measure_corpus(segmentation: Segmentation, options: SegmentationOptions) -> CorpusStats:
+def measure_corpus(
+    segmentation: Segmentation, options: SegmentationOptions
+) -> CorpusStats:
     """Return the statistics of a corpus: its recordings, calls and segments."""
     recordings = segmentation.recordings
     annotated = [r for r in recordings if r.path in segmentation.annotated]

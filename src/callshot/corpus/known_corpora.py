@@ -38,7 +38,9 @@ class Corpus:
 
     def categories_of(self, labels: Collection[str]) -> dict[str, str] | None:
         """Return the categories of the labels; None if no label has one."""
-        return {label: name for label, name in self.categories.items() if label in labels} or None
+        return {
+            label: name for label, name in self.categories.items() if label in labels
+        } or None
 
     def spell(self, label: str) -> str:
         """Return a label as the corpus spells it: lower case, no `?`, one joint between words.

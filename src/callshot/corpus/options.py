@@ -67,7 +67,9 @@ def check_range(name: str, value: float, limits: Limits, unit: str) -> None:
     """
     low, high = limits
     if not low <= value <= high:
-        raise OptionError(f"{name}: expected {low:,.0f} to {high:,.0f} {unit}, got {value}")
+        raise OptionError(
+            f"{name}: expected {low:,.0f} to {high:,.0f} {unit}, got {value}"
+        )
 
 
 def check_channel_rule(rule: str) -> None:

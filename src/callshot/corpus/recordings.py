@@ -23,7 +23,19 @@ Recordings = dict[str, Recording]
 Errors = dict[str, InputError]
 
 UNSUPPORTED_SUFFIXES = frozenset(
-    (".m4a", ".aac", ".mp4", ".wma", ".amr", ".wv", ".ape", ".alac", ".ra", ".wac", ".dsf")
+    (
+        ".m4a",
+        ".aac",
+        ".mp4",
+        ".wma",
+        ".amr",
+        ".wv",
+        ".ape",
+        ".alac",
+        ".ra",
+        ".wac",
+        ".dsf",
+    )
 )
 AUDIO_SUFFIXES = SUFFIXES | UNSUPPORTED_SUFFIXES
 INFIX = re.compile(
@@ -65,7 +77,9 @@ class Library:
         >>> library.find("/media/card/a/X.WAV")
         'a/x.wav'
         """
-        text = re.sub(r"/(\./)*/*", "/", name.strip().replace("\\", "/")).removeprefix("./")
+        text = re.sub(r"/(\./)*/*", "/", name.strip().replace("\\", "/")).removeprefix(
+            "./"
+        )
         parts = _normalise(text.rpartition("../")[2]).split("/")
         for n in range(len(parts)):
             whole = self._find_whole("/".join(parts[n:]))
@@ -118,11 +132,15 @@ class Library:
         paths = self._find_ending(name)
         exact = [path for path in paths if _normalise(path) == name]
         stem = _drop_suffix(name)
-        return exact or [path for path in paths if _drop_suffix(_normalise(path)) == stem]
+        return exact or [
+            path for path in paths if _drop_suffix(_normalise(path)) == stem
+        ]
 
     def _find_ending(self, name: str) -> list[str]:
         """Return the paths that end in a name, except for case and suffix."""
-        return self._by_ending.get(name) or self._by_ending.get(_drop_suffix(name)) or []
+        return (
+            self._by_ending.get(name) or self._by_ending.get(_drop_suffix(name)) or []
+        )
 
     def _choose(self, name: str, paths: Iterable[str]) -> str:
         first, *others = sorted(set(paths))
@@ -154,7 +172,9 @@ def find_recordings(folder: Path) -> Library:
             continue
         reason = skip_reason(path, folder)
         if suffix in UNSUPPORTED_SUFFIXES and not path.is_dir():
-            reason = "libsndfile does not read this kind of audio; convert it to FLAC or WAV"
+            reason = (
+                "libsndfile does not read this kind of audio; convert it to FLAC or WAV"
+            )
         if reason is None:
             paths.append(path.relative_to(folder).as_posix())
         else:
@@ -198,7 +218,9 @@ def check_exists(path: Path, expected: str) -> None:
         str(path).encode()
         path.stat()
     except (OSError, ValueError) as error:
-        raise InputError(f"{path}: {error_reason(error)}; expected {expected}") from None
+        raise InputError(
+            f"{path}: {error_reason(error)}; expected {expected}"
+        ) from None
 
 
 def find_files(folder: Path) -> Iterator[Path]:
@@ -225,7 +247,9 @@ def skip_reason(path: Path, folder: Path) -> str | None:
     if path.name.startswith("."):
         return "a hidden file; rename it if it should be read"
     try:
-        if path.is_symlink() and not path.resolve(strict=True).is_relative_to(folder.resolve()):
+        if path.is_symlink() and not path.resolve(strict=True).is_relative_to(
+            folder.resolve()
+        ):
             return f"a link that leads outside {folder}; copy the file here"
         if path.is_dir() and path.is_symlink():
             return "a linked folder; give the folder itself"

@@ -46,7 +46,9 @@ def write_segmentation(
 ) -> list[str]:
     """Write segments, rejects, and categories if there are any; return the names of the files."""
     write_segment_table(segmentation.segments, folder / SEGMENTS, metadata)
-    write_rejects([*segmentation.rejects, *segmentation.skipped_files], folder / REJECTS)
+    write_rejects(
+        [*segmentation.rejects, *segmentation.skipped_files], folder / REJECTS
+    )
     if categories is None:
         return [SEGMENTS, REJECTS]
     write_categories(categories, folder / CATEGORIES)
@@ -57,7 +59,9 @@ def write_segment_table(
     segments: Sequence[Segment], path: Path, metadata: Mapping[str, str] | None = None
 ) -> None:
     """Write segments as Parquet."""
-    columns = {name: [getattr(segment, name) for segment in segments] for name in SCHEMA}
+    columns = {
+        name: [getattr(segment, name) for segment in segments] for name in SCHEMA
+    }
     frame = pl.DataFrame(columns, SCHEMA, strict=False)
     rows = [dict(segment.extra) for segment in segments]
     extra = pl.DataFrame(rows, infer_schema_length=None, strict=False)
@@ -128,10 +132,14 @@ def _check_columns(path: Path, frame: pl.DataFrame) -> None:
     """Raise InputError if a column is missing, has another type, or an empty cell."""
     for name, dtype in SCHEMA.items():
         if name not in frame.columns:
-            raise InputError(f"{path}: no column {name}; expected the segments.parquet of a run")
+            raise InputError(
+                f"{path}: no column {name}; expected the segments.parquet of a run"
+            )
         column = frame[name]
         if column.dtype not in (dtype, pl.Null):
-            raise InputError(f"{path}: column {name}: expected {dtype}, got {column.dtype}")
+            raise InputError(
+                f"{path}: column {name}: expected {dtype}, got {column.dtype}"
+            )
         empty = column.is_null().arg_true()
         if len(empty) > 0 and name not in OPTIONAL:
             raise InputError(f"{path}: column {name}, row {empty[0] + 1}: empty")
@@ -145,7 +153,9 @@ def _is_inside(path: str) -> bool:
     return not parts[0].startswith("/") and ":" not in parts[0]
 
 
-def write_rejects(rejects: Sequence[Reject], path: Path, *, keep_empty: bool = True) -> None:
+def write_rejects(
+    rejects: Sequence[Reject], path: Path, *, keep_empty: bool = True
+) -> None:
     """Write rejects as CSV; the row is empty if a whole file was left out."""
     if not rejects and not keep_empty:
         path.unlink(missing_ok=True)
@@ -160,7 +170,9 @@ def read_rejects(path: Path) -> list[Reject]:
         frame = pl.read_csv(path, schema_overrides=REJECT_SCHEMA).select(*REJECT_SCHEMA)
     except (OSError, pl.exceptions.PolarsError) as error:
         reason = error_reason(error)
-        raise InputError(f"{path}: expected the rejects.csv of a run ({reason})") from None
+        raise InputError(
+            f"{path}: expected the rejects.csv of a run ({reason})"
+        ) from None
     return [Reject(*row) for row in frame.iter_rows()]
 
 

@@ -45,7 +45,9 @@ from callshot.records import (
 Cut = tuple[Segment, Call]
 
 ROUNDING_S = 1e-9
-ROUND_MINIMA_S = tuple(step * 10.0**power for power in range(-3, 3) for step in (1, 2, 5))
+ROUND_MINIMA_S = tuple(
+    step * 10.0**power for power in range(-3, 3) for step in (1, 2, 5)
+)
 
 
 def segment_corpus(
@@ -118,10 +120,14 @@ def segment_corpus(
         spell = corpus.spell
     library = find_recordings(Path(audio))
     if not library.paths:
-        raise InputError(f"{audio}: no recordings found; expected a folder with audio files")
+        raise InputError(
+            f"{audio}: no recordings found; expected a folder with audio files"
+        )
     if annotations is not None:
         annotations = Path(annotations)
-    share = 0.1 if check else 0.5  # of each of the two steps; reading audio takes most of the time
+    share = (
+        0.1 if check else 0.5
+    )  # of each of the two steps; reading audio takes most of the time
     step_progress = _scale_progress(progress, share)
     sources = read_sources(
         library,
@@ -142,8 +148,14 @@ def segment_corpus(
         spell,
     )
     if shorten:
-        min_length_s = suggest_minimum([call.duration_s for call in calls], options.min_length_s)
-        options = options if min_length_s is None else replace(options, min_length_s=min_length_s)
+        min_length_s = suggest_minimum(
+            [call.duration_s for call in calls], options.min_length_s
+        )
+        options = (
+            options
+            if min_length_s is None
+            else replace(options, min_length_s=min_length_s)
+        )
     cuts, short = cut_segments(calls, options, recordings)
     notes = [
         *merge_notes(sources.notes),
@@ -163,7 +175,10 @@ def segment_corpus(
     return Segmentation(
         recordings=list(recordings.values()),
         annotated=frozenset(sources.annotated),
-        sources=[(name, reason, files) for (name, reason), files in sources.recognised.items()],
+        sources=[
+            (name, reason, files)
+            for (name, reason), files in sources.recognised.items()
+        ],
         annotation_count=len(sources.placed) + len(sources.rejects),
         calls=calls,
         segments=[segment for segment, _ in cuts],
@@ -188,7 +203,9 @@ def _scale_progress(progress: Progress, factor: float) -> Progress:
     return lambda share, task: progress(share * factor, task)
 
 
-def _unused_errors(library: Library, errors: Errors, placed: Iterable[Placed]) -> Iterator[Reject]:
+def _unused_errors(
+    library: Library, errors: Errors, placed: Iterable[Placed]
+) -> Iterator[Reject]:
     """Yield the unreadable recordings that no annotation is on: no reject mentions them."""
     annotated = {path for path, _ in placed}
     for path, error in errors.items():
@@ -243,7 +260,9 @@ def _describe_doubts(
     corpus: Corpus | None,
 ) -> Iterator[str]:
     """Describe what may be a mistake: short calls, labels that look alike, truncated recordings."""
-    min_length_s = suggest_minimum([call.duration_s for call in calls], options.min_length_s)
+    min_length_s = suggest_minimum(
+        [call.duration_s for call in calls], options.min_length_s
+    )
     if min_length_s is not None:
         yield (
             f"most calls are shorter than {options.min_length_s:g} s; "
@@ -265,7 +284,9 @@ def _describe_doubts(
         )
     if corpus is not None:
         unknown = [
-            f"{name!r} ({n})" for name, n in counts.most_common() if not corpus.has_label(name)
+            f"{name!r} ({n})"
+            for name, n in counts.most_common()
+            if not corpus.has_label(name)
         ]
         if unknown:
             names = ", ".join(unknown)
@@ -340,7 +361,9 @@ def _overlapping_labels_of_recording(calls: Sequence[Call]) -> list[tuple[str, .
     return [tuple(sorted(names)) for names in labels]
 
 
-def _measure_call(call: Call, options: SegmentationOptions, recording: Recording) -> float:
+def _measure_call(
+    call: Call, options: SegmentationOptions, recording: Recording
+) -> float:
     """Return the length that counts: that of the annotation, or of the audio with its collar."""
     if not options.with_collar:
         return call.duration_s
@@ -395,5 +418,7 @@ def check_audio(
     if silent:
         notes.append(f"{silent} of {len(cuts)} segments are silent")
     if clipped:
-        notes.append(f"{clipped} of {len(cuts)} segments reach full scale and may be clipped")
+        notes.append(
+            f"{clipped} of {len(cuts)} segments reach full scale and may be clipped"
+        )
     return readable, rejects, notes

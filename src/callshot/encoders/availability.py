@@ -133,7 +133,9 @@ def check_encoder(spec: EncoderSpec, *, device: str = "cpu") -> Iterator[str]:
         If a vector differs from its reference.
     """
     vectors = compute_vectors(spec, device=device)
-    content = b"".join(np.round(vector, DECIMALS).tobytes() for vector in vectors.values())
+    content = b"".join(
+        np.round(vector, DECIMALS).tobytes() for vector in vectors.values()
+    )
     checksum = hashlib.sha256(content).hexdigest()[:16]
     yield f"{spec.name}: checksum of its vectors, to {DECIMALS} decimals: {checksum}"
     references = read_references(spec)

@@ -21,7 +21,11 @@ from typing import Any
 import numpy as np
 
 from callshot.encoders.flatbuffer import expose_tensor, read_tflite
-from callshot.encoders.validation import Float32Array, check_whole_number, import_package
+from callshot.encoders.validation import (
+    Float32Array,
+    check_whole_number,
+    import_package,
+)
 from callshot.encoders.windows import make_test_windows
 from callshot.errors import InputError, printable
 from callshot.files import error_reason
@@ -35,7 +39,9 @@ _GREETING = b"INFO: Created TensorFlow Lite XNNPACK delegate"
 _STDERR_LOCK = threading.Lock()
 
 
-def open_birdnet(path: Path, *, threads: int = 1) -> Callable[[Float32Array], Float32Array]:
+def open_birdnet(
+    path: Path, *, threads: int = 1
+) -> Callable[[Float32Array], Float32Array]:
     """Open a rewritten file: a model from float32 (n, 144000) to (n, 1024).
 
     `threads` windows run at once, each on an interpreter of its own (80 MB): the bits do not
@@ -94,12 +100,16 @@ def measure_rewrite(source: Path, target: Path) -> float:
         read_tflite(source),
         experimental_preserve_all_tensors=True,
     )
-    indices = {tensor["name"]: tensor["index"] for tensor in interpreter.get_tensor_details()}
+    indices = {
+        tensor["name"]: tensor["index"] for tensor in interpreter.get_tensor_details()
+    }
     if EMBEDDING not in indices:
         raise InputError(f"{source}: no tensor {EMBEDDING}; use BirdNET's own file")
     sounds = make_test_windows(SAMPLES)
     sounds = np.concatenate([sounds, 100 * sounds])  # also beyond full scale
-    expected = [_run(source, interpreter, sound, indices[EMBEDDING]) for sound in sounds]
+    expected = [
+        _run(source, interpreter, sound, indices[EMBEDDING]) for sound in sounds
+    ]
     vectors = open_birdnet(target)(sounds)
     return float(np.abs(vectors - np.stack(expected)).max())
 
@@ -113,7 +123,9 @@ def _open_interpreter(path: Path, content: bytes, **options: Any) -> Any:
         hide_greeting(),
         warnings.catch_warnings(action="ignore"),
     ):
-        interpreter = litert.Interpreter(model_content=content, num_threads=1, **options)
+        interpreter = litert.Interpreter(
+            model_content=content, num_threads=1, **options
+        )
         interpreter.allocate_tensors()
     return interpreter
 
@@ -131,7 +143,9 @@ def _find_embedding(path: Path, interpreter: Any) -> int:
     return int(tensors[1]["index"])
 
 
-def _run(path: Path, interpreter: Any, window: Float32Array, output: int) -> Float32Array:
+def _run(
+    path: Path, interpreter: Any, window: Float32Array, output: int
+) -> Float32Array:
     """Return a copy of a tensor after one window."""
     index = interpreter.get_input_details()[0]["index"]
     with _explain_errors(path, "run"):
@@ -147,7 +161,9 @@ def _explain_errors(path: Path, action: str) -> Iterator[None]:
         yield
     except (ValueError, RuntimeError) as error:
         reason = printable(error_reason(error))
-        raise InputError(f"{path}: cannot be {action} ({reason}); get it again") from error
+        raise InputError(
+            f"{path}: cannot be {action} ({reason}); get it again"
+        ) from error
 
 
 @contextmanager

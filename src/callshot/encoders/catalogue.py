@@ -76,7 +76,9 @@ class EncoderSpec:
 HUGGING_FACE = "https://huggingface.co"
 HUBERT = f"{HUGGING_FACE}/facebook/hubert-base-ls960/resolve/main"
 PERCH_V1 = "kaggle:google/bird-vocalization-classifier/tensorFlow2/bird-vocalization-classifier/8"
-PERCH_LEVEL = "does not change it: each window is scaled to one peak, unless normalisation=none"
+PERCH_LEVEL = (
+    "does not change it: each window is scaled to one peak, unless normalisation=none"
+)
 
 ENCODERS = (
     EncoderSpec(
@@ -233,7 +235,9 @@ def apply_choices(spec: EncoderSpec, choices: Mapping[str, str]) -> EncoderSpec:
     """Return an encoder with some options changed; texts are parsed as the type of the default."""
     values = _parse_choices(spec, choices)
     options = {name: values[name] for name in spec.options}
-    dimension: Any = options.get("dimension", options.get("coefficients", spec.dimension))
+    dimension: Any = options.get(
+        "dimension", options.get("coefficients", spec.dimension)
+    )
     check_whole_number(f"{spec.name}: dimension", dimension)
     check_whole_number(
         f"{spec.name}: layer",
@@ -274,7 +278,9 @@ def match_files(spec: EncoderSpec, files: Sequence[Path]) -> list[tuple[Weight, 
         matches = [(weight, file) for weight in weights if _holds_weight(file, weight)]
         if not matches:
             names = ", ".join(weight.file for weight in weights)
-            raise InputError(f"{file}: expected one of {names}, or a folder with one of them")
+            raise InputError(
+                f"{file}: expected one of {names}, or a folder with one of them"
+            )
         pairs += matches
     return pairs
 
@@ -290,7 +296,9 @@ def display_name(spec: EncoderSpec) -> str:
         defaults = choices | {"output": ""}
     else:
         defaults = find_encoder(spec.name).choices()
-    changes = [f"{name}={value}" for name, value in choices.items() if value != defaults[name]]
+    changes = [
+        f"{name}={value}" for name, value in choices.items() if value != defaults[name]
+    ]
     return f"{spec.name}[{','.join(changes)}]" if changes else spec.name
 
 
@@ -329,7 +337,9 @@ def _find_spec(name: str) -> EncoderSpec:
         specs = {spec.name: spec for spec in list_specs()}
     if name not in specs:
         hint = suggest(name.lower(), specs, cutoff=0.4) or ";"
-        raise OptionError(f"encoder: unknown name {name!r}{hint} `callshot encoders` lists all")
+        raise OptionError(
+            f"encoder: unknown name {name!r}{hint} `callshot encoders` lists all"
+        )
     return specs[name]
 
 
@@ -362,7 +372,9 @@ def _parse_value(name: str, text: str, default: Option) -> Option:
             return {"true": True, "false": False}[text.lower()]
         return int(text) if isinstance(default, int) else float(text)
     except (ValueError, KeyError):
-        raise OptionError(f"{name}: expected a value like {default!r}, got {text!r}") from None
+        raise OptionError(
+            f"{name}: expected a value like {default!r}, got {text!r}"
+        ) from None
 
 
 def _onnx_spec(path: Path, choices: Mapping[str, str]) -> EncoderSpec:

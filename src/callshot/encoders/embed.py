@@ -34,9 +34,18 @@ from callshot.encoders.validation import Float32Array
 from callshot.encoders.weights.weight_files import home
 from callshot.errors import InputError, OutputError
 from callshot.files import error_reason, sha256_text
-from callshot.records import Embeddings, IntArray, Progress, Reject, Segment, no_progress
+from callshot.records import (
+    Embeddings,
+    IntArray,
+    Progress,
+    Reject,
+    Segment,
+    no_progress,
+)
 
-LoadAudio = Callable[[Sequence[Segment]], Iterable[tuple[int, Float32Array | InputError]]]
+LoadAudio = Callable[
+    [Sequence[Segment]], Iterable[tuple[int, Float32Array | InputError]]
+]
 """Yields the position and the audio, or the error, of each segment in order."""
 WriteSequences = Callable[[Sequence[str], Iterator[Float32Array]], object]
 """Called with the names of segments and their sequences."""
@@ -117,7 +126,9 @@ def embed(
         sequences=has_sequences,
     )
     folder = default_store() if store is None else store
-    with open_store(folder, opened.fingerprint, sequences=has_sequences) as opened_store:
+    with open_store(
+        folder, opened.fingerprint, sequences=has_sequences
+    ) as opened_store:
         all_keys, rejects = embed_segments(
             segments,
             opened,
@@ -129,7 +140,9 @@ def embed(
         keys = [key for key in all_keys if key is not None]
         if not keys:
             reason = f" (the first: {rejects[0].reason})" if rejects else ""
-            raise InputError(f"{source}: no segment could be embedded from {root}{reason}")
+            raise InputError(
+                f"{source}: no segment could be embedded from {root}{reason}"
+            )
         pairs = zip(segments, all_keys, strict=True)
         embedded = [segment for segment, key in pairs if key is not None]
         vectors = opened_store.vectors(keys)
@@ -207,7 +220,9 @@ class _EmbeddingRun:
 
     def encode_waiting(self) -> None:
         """Encode the audio that waits, each one once, and add it to the store."""
-        unknown = {key: item for _, key, item in self.waiting if not self.store.has(key)}
+        unknown = {
+            key: item for _, key, item in self.waiting if not self.store.has(key)
+        }
         start_s = time.perf_counter()
         outputs = _encode_each(unknown, self.encoder)
         duration_s = time.perf_counter() - start_s
@@ -294,7 +309,9 @@ def _prepare_ahead(
         key = f"{audio_key(signal)}@{segment.rate_hz}"
         return key, encoder.prepare(signal, segment.rate_hz)
 
-    durations_s = [segment.end_s - segment.start_s + 2 * segment.collar_s for segment in segments]
+    durations_s = [
+        segment.end_s - segment.start_s + 2 * segment.collar_s for segment in segments
+    ]
     longest = max([1.0, *durations_s]) * encoder.spec.rate_hz
     most = min(MOST_AHEAD, int(MOST_AHEAD_SAMPLES / longest) + 1)
     stream = map(prepare, segments, load_audio(segments))
@@ -352,7 +369,9 @@ def check_store(folder: Path) -> None:
         ) from error
 
 
-def check_segments(spec: EncoderSpec, segments: Sequence[Segment], source: Path | str) -> None:
+def check_segments(
+    spec: EncoderSpec, segments: Sequence[Segment], source: Path | str
+) -> None:
     """Check the folds and the rate of segments, before any audio is read."""
     read_given_folds(segments, source)
     if spec.windowing is not None:
@@ -366,7 +385,9 @@ def check_segments(spec: EncoderSpec, segments: Sequence[Segment], source: Path 
             )
 
 
-def read_given_folds(segments: Sequence[Segment], source: Path | str) -> IntArray | None:
+def read_given_folds(
+    segments: Sequence[Segment], source: Path | str
+) -> IntArray | None:
     """Return the folds that came with the annotations; all segments must have one, or none."""
     folds = [segment.extra.get("fold") for segment in segments]
     if None not in folds:

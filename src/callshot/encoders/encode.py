@@ -59,7 +59,11 @@ class Encoder:
         """Run the model and check what it returns."""
         output = self.model(batch)
         dimension = self.spec.dimension
-        if output.ndim not in (2, 3) or output.shape[-1] != dimension or len(output) == 0:
+        if (
+            output.ndim not in (2, 3)
+            or output.shape[-1] != dimension
+            or len(output) == 0
+        ):
             raise InputError(
                 f"{self.spec.name}: expected vectors of {dimension} dimensions, "
                 f"got shape {output.shape}"
@@ -111,7 +115,9 @@ def encoder_fingerprint(spec: EncoderSpec, device: str = "cpu") -> dict[str, obj
         try:
             checksums["path"] = sha256_file(Path(path))
         except OSError as error:
-            raise InputError(f"{path}: cannot be read ({error_reason(error)})") from error
+            raise InputError(
+                f"{path}: cannot be read ({error_reason(error)})"
+            ) from error
     return fingerprint(spec, checksums)
 
 

@@ -172,14 +172,20 @@ def _find_graph(flat: FlatBuffer) -> int:
     return graphs[0]
 
 
-def _read_graph(flat: FlatBuffer) -> tuple[Numbers, Numbers, list[tuple[Numbers, Numbers]]]:
+def _read_graph(
+    flat: FlatBuffer,
+) -> tuple[Numbers, Numbers, list[tuple[Numbers, Numbers]]]:
     """Return inputs and outputs of the graph, and of each operator in the order of execution."""
     graph = _find_graph(flat)
     operators = []
     for table in flat.tables(graph, GRAPH_OPERATORS):
         inputs = flat.numbers(table, OPERATOR_INPUTS)
         operators.append((inputs, flat.numbers(table, OPERATOR_OUTPUTS)))
-    return flat.numbers(graph, GRAPH_INPUTS), flat.numbers(graph, GRAPH_OUTPUTS), operators
+    return (
+        flat.numbers(graph, GRAPH_INPUTS),
+        flat.numbers(graph, GRAPH_OUTPUTS),
+        operators,
+    )
 
 
 def _find_tensor(flat: FlatBuffer, graph: int, tensor: str) -> int:

@@ -23,7 +23,13 @@ from typing import Any
 
 import numpy as np
 
-from callshot.encoders.onnx import cut_graph, explain_errors, find_input, open_session, run
+from callshot.encoders.onnx import (
+    cut_graph,
+    explain_errors,
+    find_input,
+    open_session,
+    run,
+)
 from callshot.encoders.validation import (
     Float32Array,
     check_signal,
@@ -206,7 +212,9 @@ def build_hubert(weights: Path, layer: int) -> tuple[Any, Any]:
         for name, tensor in _read_tensors(torch, weights).items():
             tensors[name.removeprefix("hubert.")] = tensor
         missing = model.load_state_dict(tensors, strict=False).missing_keys
-    except Exception as error:  # safetensors, torch, json and transformers have their own classes
+    except (
+        Exception
+    ) as error:  # safetensors, torch, json and transformers have their own classes
         raise InputError(
             f"{weights}: cannot be read as weights of HuBERT ({error_reason(error)})"
         ) from error

@@ -38,7 +38,9 @@ def used_weights(spec: "EncoderSpec", device: str) -> tuple[Weight, ...]:
     from callshot.encoders.hubert import torch_has_cuda
 
     name = spec.weights_name
-    torch_weights = [weight for weight in spec.torch_weights if find_weight(name, weight)]
+    torch_weights = [
+        weight for weight in spec.torch_weights if find_weight(name, weight)
+    ]
     missing = [weight for weight in spec.weights if find_weight(name, weight) is None]
     if torch_weights and (missing or (device == "cuda" and torch_has_cuda())):
         return (torch_weights[0],)
@@ -77,7 +79,9 @@ def load_birdnet(spec: "EncoderSpec", *, threads: int, **_: object) -> Model:
     return open_birdnet(path, threads=threads)
 
 
-def load_hubert(spec: "EncoderSpec", *, device: str, threads: int, **_: object) -> Model:
+def load_hubert(
+    spec: "EncoderSpec", *, device: str, threads: int, **_: object
+) -> Model:
     """Open HuBERT, cut at the requested layer.
 
     Weights for torch are run by torch on a GPU, and else exported to ONNX once.
@@ -90,7 +94,9 @@ def load_hubert(spec: "EncoderSpec", *, device: str, threads: int, **_: object) 
     layer: Any = spec.options["layer"]
     normalise = bool(spec.options["normalise"])
     if device == "cuda" and not is_onnx and hubert.torch_has_cuda():
-        return hubert.open_hubert_torch(weight, layer, normalise=normalise, threads=threads)
+        return hubert.open_hubert_torch(
+            weight, layer, normalise=normalise, threads=threads
+        )
     if device == "cuda" and not has_cuda():
         raise OptionError(
             "device: cuda needs a torch that finds a GPU and weights for it "
@@ -102,7 +108,9 @@ def load_hubert(spec: "EncoderSpec", *, device: str, threads: int, **_: object) 
     return hubert.open_hubert(path, normalise=normalise, device=device, threads=threads)
 
 
-def load_perch_v2(spec: "EncoderSpec", *, device: str, threads: int, **_: object) -> Model:
+def load_perch_v2(
+    spec: "EncoderSpec", *, device: str, threads: int, **_: object
+) -> Model:
     """Open Perch 2, cut to its embedding: the head of 14,795 classes is most of the file."""
     from callshot.encoders.onnx import cut_graph
     from callshot.encoders.perch import open_perch_v2, open_perch_v2_spatial
@@ -126,7 +134,9 @@ def _derive(spec: "EncoderSpec", name: str, make: Callable[[Path, Path], None]) 
     return derive_file(spec.weights_name, name, weight, partial(make, weight))
 
 
-def load_perch_v1(spec: "EncoderSpec", *, device: str, threads: int, **_: object) -> Model:
+def load_perch_v1(
+    spec: "EncoderSpec", *, device: str, threads: int, **_: object
+) -> Model:
     """Open Perch 1, converted once from its TensorFlow model and compared with it."""
     from callshot.encoders.perch import convert_perch_v1, open_perch_v1
 

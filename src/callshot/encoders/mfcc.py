@@ -82,7 +82,9 @@ class MfccOptions:
                 f"coefficients: expected at most the {self.bands} bands, got {self.coefficients}"
             )
         if self.top_db is not None and not 0 <= self.top_db < math.inf:
-            raise OptionError(f"top_db: expected at least 0 dB or none, got {self.top_db}")
+            raise OptionError(
+                f"top_db: expected at least 0 dB or none, got {self.top_db}"
+            )
 
     def _check_duration(self, name: str, seconds: float, shortest: int) -> None:
         if not shortest <= seconds * self.rate_hz < math.inf:
@@ -134,7 +136,9 @@ def compute_mfcc(signal: Float32Array, options: MfccOptions = PAPER) -> Float32A
     return np.ascontiguousarray(cepstrum[: options.coefficients].T)
 
 
-def compute_mean_mfcc(signal: Float32Array, options: MfccOptions = PAPER) -> Float32Array:
+def compute_mean_mfcc(
+    signal: Float32Array, options: MfccOptions = PAPER
+) -> Float32Array:
     """Return the mean MFCC over all frames.
 
     Faster than the mean of `compute_mfcc`, and equal to it up to 1e-6 of the largest coefficient;
@@ -155,7 +159,9 @@ def compute_mean_mfcc(signal: Float32Array, options: MfccOptions = PAPER) -> Flo
     return cepstrum[: options.coefficients].astype(np.float32)
 
 
-def _log_mel(signal: Float32Array, options: MfccOptions, precision: DTypeLike) -> Float32Array:
+def _log_mel(
+    signal: Float32Array, options: MfccOptions, precision: DTypeLike
+) -> Float32Array:
     """Return the mel spectrogram in dB, bands × frames, clipped top_db below its maximum.
 
     `precision` is the one of the FFT. With float32, rounding shows in bands that are 60 dB or more
@@ -172,7 +178,9 @@ def _log_mel(signal: Float32Array, options: MfccOptions, precision: DTypeLike) -
     return mel
 
 
-def _mel_power(signal: Float32Array, options: MfccOptions, precision: DTypeLike) -> Float32Array:
+def _mel_power(
+    signal: Float32Array, options: MfccOptions, precision: DTypeLike
+) -> Float32Array:
     """Return the power mel spectrogram, bands × frames, computed in blocks of frames."""
     window = _hann_window(options).astype(precision)
     filters = _mel_filters(options)

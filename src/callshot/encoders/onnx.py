@@ -30,7 +30,12 @@ PROVIDERS: dict[str, list[Any]] = {
     "cpu": ["CPUExecutionProvider"],
     # TF32 would cost three digits. HEURISTIC finds the same algorithm each time, and is quick for
     # every new length.
-    "cuda": [("CUDAExecutionProvider", {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"})],
+    "cuda": [
+        (
+            "CUDAExecutionProvider",
+            {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"},
+        )
+    ],
 }
 FLOAT_TYPES = ("tensor(float)", "tensor(double)", "tensor(float16)")
 
@@ -134,7 +139,9 @@ class WindowModel:
             )
         if not self.row_by_row:
             return self.run_batch(windows)
-        return np.concatenate([self.run_batch(window[np.newaxis]) for window in windows])
+        return np.concatenate(
+            [self.run_batch(window[np.newaxis]) for window in windows]
+        )
 
     def run_batch(self, windows: Float32Array) -> Float32Array:
         """Return a vector for each window of one batch."""
@@ -142,7 +149,9 @@ class WindowModel:
         self.check_shape(self.output, vectors, (len(windows), self.dimension))
         return vectors
 
-    def check_shape(self, output: str, array: Float32Array, expected: tuple[int, ...]) -> None:
+    def check_shape(
+        self, output: str, array: Float32Array, expected: tuple[int, ...]
+    ) -> None:
         """Check the shape of an output."""
         if array.shape != expected:
             raise InputError(
@@ -163,7 +172,9 @@ def run(
             outputs,
             {name: np.ascontiguousarray(signal, np.float32)},
         )
-    except Exception as error:  # the runtime has a dozen error classes without a common base
+    except (
+        Exception
+    ) as error:  # the runtime has a dozen error classes without a common base
         raise InputError(
             f"{path}: cannot be run on an input of shape {signal.shape} ({error_reason(error)})"
         ) from error
@@ -190,7 +201,9 @@ def cut_graph(source: Path, target: Path, outputs: Sequence[str]) -> None:
         model = onnx.load(source, load_external_data=False)
         _check_tensors(source, model.graph, outputs)
         _prune(onnx, model.graph, outputs)
-        onnx.external_data_helper.load_external_data_for_model(model, str(source.parent))
+        onnx.external_data_helper.load_external_data_for_model(
+            model, str(source.parent)
+        )
         if model.ByteSize() >= onnx.checker.MAXIMUM_PROTOBUF:
             raise InputError(
                 f"{source}: cut to {', '.join(outputs)} it is still over 2 GB, "
@@ -220,7 +233,11 @@ def check_single_file(path: Path) -> None:
 def find_input(path: Path, session: Any) -> Any:
     """Return the only input of a model, which must take waveforms: float32 (batch, samples)."""
     inputs = session.get_inputs()
-    if len(inputs) != 1 or inputs[0].type != "tensor(float)" or len(inputs[0].shape) != 2:
+    if (
+        len(inputs) != 1
+        or inputs[0].type != "tensor(float)"
+        or len(inputs[0].shape) != 2
+    ):
         raise InputError(
             f"{path}: expected one input of waveforms, tensor(float) [batch, samples], "
             f"got {_describe_tensors(inputs)}"
@@ -271,7 +288,9 @@ def _check_names(path: Path, session: Any) -> None:
     tensors = (*session.get_inputs(), *session.get_outputs())
     names = [f"{tensor.name}{tensor.shape}" for tensor in tensors]
     if not all(name.isprintable() for name in names):
-        raise InputError(f"{path}: expected printable names of inputs and outputs, got {names}")
+        raise InputError(
+            f"{path}: expected printable names of inputs and outputs, got {names}"
+        )
 
 
 def _session_options(runtime: Any, threads: int) -> Any:
@@ -305,13 +324,17 @@ def _find_output(path: Path, session: Any, name: str | None, dimension: int) -> 
 
 
 def _describe_tensors(tensors: Sequence[Any]) -> str:
-    return ", ".join(f"{tensor.name} {tensor.type} {tensor.shape}" for tensor in tensors)
+    return ", ".join(
+        f"{tensor.name} {tensor.type} {tensor.shape}" for tensor in tensors
+    )
 
 
 def _check_size(name: str, size: object, expected: int) -> None:
     """Check a size that a file declares; it may also leave it free."""
     if isinstance(size, int) and size != expected:
-        raise InputError(f"{name}: expected {expected}, got {size}; is this the right file?")
+        raise InputError(
+            f"{name}: expected {expected}, got {size}; is this the right file?"
+        )
 
 
 def _check_tensors(path: Path, graph: Any, outputs: Sequence[str]) -> None:

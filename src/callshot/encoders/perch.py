@@ -65,13 +65,17 @@ def convert_perch_v1(saved_model: Path, target: Path) -> float:
     too much is not kept. The batch is fixed to 1: with a free one the conversion of the
     spectrogram fails.
     """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read when TensorFlow is first imported
+    os.environ.setdefault(
+        "TF_CPP_MIN_LOG_LEVEL", "3"
+    )  # read when TensorFlow is first imported
     tensorflow = import_package("tensorflow", TENSORFLOW_EXTRA)
     converter = import_package("tf2onnx", TENSORFLOW_EXTRA)
     with atomic_path(target) as temporary:
         try:
             model = tensorflow.saved_model.load(str(saved_model))
-            signature = [tensorflow.TensorSpec((1, SAMPLES), tensorflow.float32, "inputs")]
+            signature = [
+                tensorflow.TensorSpec((1, SAMPLES), tensorflow.float32, "inputs")
+            ]
             embed = tensorflow.function(
                 _embedding_function(saved_model, model),
                 input_signature=signature,
@@ -95,7 +99,9 @@ def convert_perch_v1(saved_model: Path, target: Path) -> float:
         )
 
 
-def _embedding_function(saved_model: Path, model: Any) -> Callable[[Any], dict[str, Any]]:
+def _embedding_function(
+    saved_model: Path, model: Any
+) -> Callable[[Any], dict[str, Any]]:
     """Return the function that computes vectors: `infer_tf` in version 8, a signature in 4."""
     if hasattr(model, "infer_tf"):
         return lambda inputs: {"embedding": model.infer_tf(inputs)["embedding"]}

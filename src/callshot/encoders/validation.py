@@ -85,4 +85,6 @@ pip install 'callshot[onnx]'
             f"the package {error.name} is missing; install it with: pip install 'callshot[{extra}]'"
         ) from error
     except ImportError as error:
-        raise InputError(f"the package {name} cannot be loaded ({error_reason(error)})") from error
+        raise InputError(
+            f"the package {name} cannot be loaded ({error_reason(error)})"
+        ) from error

@@ -92,7 +92,9 @@ did you mean centre?
         return round(self.hop_s * self.rate_hz)
 
 
-def cut_windows(signal: Float32Array, rate_hz: int, options: WindowOptions) -> Float32Array:
+def cut_windows(
+    signal: Float32Array, rate_hz: int, options: WindowOptions
+) -> Float32Array:
     """Return the windows of a segment, windows × samples; there is always at least one.
 
     A signal at another rate is resampled whole (soxr, quality HQ). Silence stays silence.
@@ -127,7 +129,9 @@ def _window_starts(samples: int, options: WindowOptions) -> list[int]:
     return starts
 
 
-def _fill(window: Float32Array, signal: Float32Array, start: int, options: WindowOptions) -> None:
+def _fill(
+    window: Float32Array, signal: Float32Array, start: int, options: WindowOptions
+) -> None:
     """Copy the samples from `start` into a window of zeros, and pad as the options say."""
     length = len(window)
     samples = signal[start : start + length]

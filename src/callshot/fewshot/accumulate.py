@@ -31,10 +31,14 @@ class MetricSums:
         self.groups: dict[str, Groups] = {"all": [np.array([n]) for n in range(count)]}
         if categories is not None:
             self.groups["reduced"] = group_classes(classes, categories)
-        keys = [(scoring, metric) for scoring in self.groups for metric in RANKING_METRICS]
+        keys = [
+            (scoring, metric) for scoring in self.groups for metric in RANKING_METRICS
+        ]
         keys.append(("all", "accuracy"))
         self.values = {key: np.zeros((shots, samples)) for key in keys}
-        self.per_class = {metric: np.zeros((shots, count, samples)) for metric in METRICS}
+        self.per_class = {
+            metric: np.zeros((shots, count, samples)) for metric in METRICS
+        }
         self.tied = np.zeros((shots, count), np.int64)
         self.decisions = np.zeros((shots, count, count))
         self.undefined = np.zeros(count, np.int64)
@@ -42,7 +46,12 @@ class MetricSums:
         self.folds_with_auroc = dict.fromkeys(self.groups, 0)
 
     def add(
-        self, shot: int, part: Split, ap: FloatArray, auroc: FloatArray, hits: FloatArray
+        self,
+        shot: int,
+        part: Split,
+        ap: FloatArray,
+        auroc: FloatArray,
+        hits: FloatArray,
     ) -> None:
         """Add one fold's metrics, (classes, samples), at one of the shots; hits count queries."""
         queries = np.bincount(part.label, minlength=len(ap))
@@ -80,7 +89,9 @@ class MetricSums:
         self.decisions /= draws
 
 
-def group_classes(classes: Sequence[str], categories: Mapping[str, str]) -> list[IntArray]:
+def group_classes(
+    classes: Sequence[str], categories: Mapping[str, str]
+) -> list[IntArray]:
     """Return the class numbers of each category, by name; classes without one are left out."""
     names = sorted({categories[name] for name in classes if name in categories})
     if not names:
@@ -89,7 +100,10 @@ def group_classes(classes: Sequence[str], categories: Mapping[str, str]) -> list
             f"categories: none of the evaluated labels has a category; the labels are {labels}"
         )
     numbers = range(len(classes))
-    return [np.array([n for n in numbers if categories.get(classes[n]) == name]) for name in names]
+    return [
+        np.array([n for n in numbers if categories.get(classes[n]) == name])
+        for name in names
+    ]
 
 
 def _restrict(groups: Groups, defined: IntArray) -> list[IntArray]:

@@ -29,7 +29,9 @@ class LinearLayer:
         return np.asarray(np.asarray(vectors, np.float64) @ self.weight.T + self.bias)
 
 
-def centroids(vectors: ArrayLike, label: ArrayLike) -> tuple[tuple[str, ...], FloatArray]:
+def centroids(
+    vectors: ArrayLike, label: ArrayLike
+) -> tuple[tuple[str, ...], FloatArray]:
     """Return the class names, sorted, and the mean vector of each.
 
     >>> centroids([[0.0, 0.0], [2.0, 0.0], [5.0, 5.0]], ["rumble", "rumble", "roar"])

@@ -122,7 +122,9 @@ _CLASSIFIERS = (
         fit=whiten,
     ),
     Classifier("neighbour", "squared distance to the closest exemplar", rule="nearest"),
-    Classifier("medoid", "squared distance to the most central exemplar", rule="medoid"),
+    Classifier(
+        "medoid", "squared distance to the most central exemplar", rule="medoid"
+    ),
 )
 CLASSIFIERS = {classifier.name: classifier for classifier in _CLASSIFIERS}
 

@@ -64,7 +64,9 @@ def find_crossovers(
     curves = split_curves(values)
     rows: list[dict[str, object]] = []
     for baseline in baselines.iter_slices(1):
-        matching = [one for one in curves if not matching_baselines(baseline, one).is_empty()]
+        matching = [
+            one for one in curves if not matching_baselines(baseline, one).is_empty()
+        ]
         name, value = baseline.select("name", "value").row(0)
         rows += [_pass_baseline(curve, name, value, last) for curve in matching]
     for trained_curve in trained_curves:
@@ -83,16 +85,22 @@ def add_baselines(
     values = evaluation.values
     differences = [compare_encoders(values), compare_baselines(values, baselines)]
     crossovers = find_crossovers(values, baselines, trained, evaluation.complete_shots)
-    return replace(evaluation, differences=pl.concat(differences), crossovers=crossovers)
+    return replace(
+        evaluation, differences=pl.concat(differences), crossovers=crossovers
+    )
 
 
-def _pass_baseline(curve: pl.DataFrame, name: str, value: float, last: float) -> dict[str, object]:
+def _pass_baseline(
+    curve: pl.DataFrame, name: str, value: float, last: float
+) -> dict[str, object]:
     """Return the row of a centroid that passes a baseline trained on all labels."""
     k = curve["k"].to_numpy()
     samples = value_matrix(curve)
     means = samples.mean(axis=1)
     is_perfect = means >= 1 - ROUNDING
-    key = curve.select("corpus", "encoder", "scoring", "metric", "spread").row(0, named=True)
+    key = curve.select("corpus", "encoder", "scoring", "metric", "spread").row(
+        0, named=True
+    )
     return {
         **key,
         "baseline": name,
@@ -102,10 +110,14 @@ def _pass_baseline(curve: pl.DataFrame, name: str, value: float, last: float) ->
     }
 
 
-def _pass_centroid(curve: pl.DataFrame, trained: pl.DataFrame, last: float) -> dict[str, object]:
+def _pass_centroid(
+    curve: pl.DataFrame, trained: pl.DataFrame, last: float
+) -> dict[str, object]:
     """Return the row of a baseline, trained at every k, that passes the centroid."""
     k, trained_samples, samples = align_draws(trained, curve)
-    key = curve.select("corpus", "encoder", "scoring", "metric", "spread").row(0, named=True)
+    key = curve.select("corpus", "encoder", "scoring", "metric", "spread").row(
+        0, named=True
+    )
     return {
         **key,
         "baseline": trained["classifier"][0],
@@ -123,7 +135,9 @@ def _is_same_curve(one: pl.DataFrame, other: pl.DataFrame) -> bool:
     return one.select(columns).row(0) == other.select(columns).row(0)
 
 
-def align_draws(one: pl.DataFrame, other: pl.DataFrame) -> tuple[IntArray, FloatArray, FloatArray]:
+def align_draws(
+    one: pl.DataFrame, other: pl.DataFrame
+) -> tuple[IntArray, FloatArray, FloatArray]:
     """Return the k that two curves share, and the samples of both, (shots, draws), on shared draws.
 
     >>> from callshot.records.frames import CURVE_KEY, values_frame

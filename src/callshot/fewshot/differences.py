@@ -106,9 +106,13 @@ def baseline_name(baseline: Mapping[str, Any]) -> str:
     return f"{baseline['name']} on {baseline['encoder']}"
 
 
-def summarise_differences(curve: pl.DataFrame, other: str, difference: FloatArray) -> pl.DataFrame:
+def summarise_differences(
+    curve: pl.DataFrame, other: str, difference: FloatArray
+) -> pl.DataFrame:
     """Return rows of the DIFFERENCES schema for a curve less something, (shots, samples)."""
-    wins = ((np.sign(difference) + 1.0) / 2.0).mean(axis=1)  # equal: half; undefined: undefined
+    wins = ((np.sign(difference) + 1.0) / 2.0).mean(
+        axis=1
+    )  # equal: half; undefined: undefined
     columns = {"k": curve["k"], **summarise_samples(difference), "wins": wins}
     key = curve.row(0, named=True) | {"one": curve["encoder"][0], "other": other}
     constants = {name: key[name] for name in DIFFERENCES if name not in columns}

@@ -94,9 +94,13 @@ class Engine:
         """Return the engine on the vectors that its classifier makes from a split."""
         if self.classifier.fit is None:
             return self
-        return replace(self, episodes=fit_split(self.episodes, self.classifier, part.number))
+        return replace(
+            self, episodes=fit_split(self.episodes, self.classifier, part.number)
+        )
 
-    def run(self, tasks: Sequence[Callable[[], Result]], weight: float = 0.0) -> list[Result]:
+    def run(
+        self, tasks: Sequence[Callable[[], Result]], weight: float = 0.0
+    ) -> list[Result]:
         """Run tasks and return their results; each is reported as its share of the weight."""
         futures = [self.threads.submit(task) for task in tasks]
         for future in futures:
@@ -143,7 +147,9 @@ def fit_split(episodes: Episodes, classifier: Classifier, number: int) -> Episod
     """Return the episodes on the vectors that a classifier makes from a split's support side."""
     if classifier.fit is None:
         return episodes
-    return episodes.transformed(classifier.fit(episodes.vectors[episodes.fold != number]))
+    return episodes.transformed(
+        classifier.fit(episodes.vectors[episodes.fold != number])
+    )
 
 
 def gram_bytes(episodes: Episodes) -> int:
@@ -197,7 +203,9 @@ def cross_products(engine: Engine, part: Split) -> FloatArray:
     rows, row_place = engine.episodes.distinct
     table = np.empty((len(queries), len(rows)))
     spans = blocks(len(queries), BLOCK_ROWS)
-    engine.run([partial(np.dot, queries[span], rows.T, out=table[span]) for span in spans])
+    engine.run(
+        [partial(np.dot, queries[span], rows.T, out=table[span]) for span in spans]
+    )
     return expand(table, query_place, row_place)
 
 

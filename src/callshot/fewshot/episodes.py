@@ -128,7 +128,9 @@ class Split:
         return int(self.pool_sizes.max())
 
 
-def plan_episodes(embeddings: Embeddings, folds: Folds, counts: Sequence[ClassCount]) -> Episodes:
+def plan_episodes(
+    embeddings: Embeddings, folds: Folds, counts: Sequence[ClassCount]
+) -> Episodes:
     """Select the eligible classes, centre the vectors, and order all by class and segment id."""
     classes = evaluated_classes(counts)
     number = {name: n for n, name in enumerate(classes)}
@@ -199,7 +201,9 @@ def centre(vectors: NDArray[np.floating[Any]]) -> tuple[FloatArray, FloatArray]:
     with np.errstate(over="ignore"):
         spread = table.max(axis=0) - table.min(axis=0)
     if not np.isfinite(spread).all():
-        raise InputError("embeddings: values differ by more than a float can hold; scale them down")
+        raise InputError(
+            "embeddings: values differ by more than a float can hold; scale them down"
+        )
     _, exponent = np.frexp(spread)
     grid = np.ldexp(1.0, np.maximum(exponent - 4, -1022))
     rounded = np.rint(table.mean(axis=0) / grid) * grid

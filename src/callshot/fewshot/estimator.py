@@ -110,7 +110,9 @@ class CentroidClassifier:
         first: bool,
     ) -> Self:
         vectors, label = _check_examples(self, X, y, first)
-        counted = np.column_stack([vectors, np.ones(len(vectors))])  # the last sum is the count
+        counted = np.column_stack(
+            [vectors, np.ones(len(vectors))]
+        )  # the last sum is the count
         sums = {} if first else self._sums.copy()
         for name in np.unique(label).tolist():
             terms = counted[label == name]
@@ -168,7 +170,9 @@ class CentroidClassifier:
     def set_params(self, **params: Any) -> Self:
         """Accept no parameter."""
         if params:
-            raise InputError(f"CentroidClassifier has no parameter {next(iter(params))!r}")
+            raise InputError(
+                f"CentroidClassifier has no parameter {next(iter(params))!r}"
+            )
         return self
 
     def __repr__(self) -> str:
@@ -228,7 +232,9 @@ def _check_queries(model: CentroidClassifier, X: ArrayLike) -> FloatArray:
         from sklearn.utils.validation import check_is_fitted, validate_data
     except ImportError:
         if not hasattr(model, "classes_"):
-            raise InputError("CentroidClassifier is not fitted; call fit first") from None
+            raise InputError(
+                "CentroidClassifier is not fitted; call fit first"
+            ) from None
         return _check_vectors(X, model.n_features_in_)
     check_is_fitted(model)
     return np.asarray(validate_data(model, X, reset=False, dtype=np.float64))
@@ -237,9 +243,13 @@ def _check_queries(model: CentroidClassifier, X: ArrayLike) -> FloatArray:
 def _check_vectors(X: ArrayLike, features: int | None) -> FloatArray:
     vectors = np.asarray(X, np.float64)
     if vectors.ndim != 2 or not vectors.size:
-        raise InputError(f"X: expected shape (n_samples, n_features), got {vectors.shape}")
+        raise InputError(
+            f"X: expected shape (n_samples, n_features), got {vectors.shape}"
+        )
     if features not in (None, vectors.shape[1]):
-        raise InputError(f"X: expected {features} features, as in fit, got {vectors.shape[1]}")
+        raise InputError(
+            f"X: expected {features} features, as in fit, got {vectors.shape[1]}"
+        )
     if not np.isfinite(vectors).all():
         raise InputError("X: expected finite numbers, got NaN or infinity")
     return vectors

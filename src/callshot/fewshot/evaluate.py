@@ -13,7 +13,13 @@ from callshot.errors import InputError
 from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.classifiers import find_classifier
 from callshot.fewshot.differences import compare_encoders
-from callshot.fewshot.engine import Engine, Step, gram_bytes, machine_memory, open_engine
+from callshot.fewshot.engine import (
+    Engine,
+    Step,
+    gram_bytes,
+    machine_memory,
+    open_engine,
+)
 from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.folds import audit, choose_folds, complete_shots, count_classes
 from callshot.fewshot.label_budget import label_budget
@@ -28,7 +34,14 @@ from callshot.records import (
     Progress,
     no_progress,
 )
-from callshot.records.frames import CONFUSION, CURVE, PER_CLASS, TIES, VALUES, concat_frames
+from callshot.records.frames import (
+    CONFUSION,
+    CURVE,
+    PER_CLASS,
+    TIES,
+    VALUES,
+    concat_frames,
+)
 
 SCHEMAS = {
     "curve": CURVE,
@@ -54,7 +67,10 @@ class _Results:
             self.frames[name].append(frame)
 
     def joined(self) -> dict[str, pl.DataFrame]:
-        return {name: concat_frames(parts, SCHEMAS[name]) for name, parts in self.frames.items()}
+        return {
+            name: concat_frames(parts, SCHEMAS[name])
+            for name, parts in self.frames.items()
+        }
 
 
 def evaluate_tables(
@@ -177,16 +193,22 @@ class _Run:
                     self.add_sweep(results, engine, spread, table.encoder)
         return int((episodes.fold >= 0).sum())
 
-    def add_sweep(self, results: _Results, engine: Engine, spread: str, encoder: str) -> None:
+    def add_sweep(
+        self, results: _Results, engine: Engine, spread: str, encoder: str
+    ) -> None:
         """Collect the frames of a sweep; confusion and ties are those of the reference alone."""
         classifier = engine.classifier.name
         k, sums = sweep(engine, spread, self.categories)
         key = (self.corpus, encoder, spread, k, sums, engine.episodes)
         summary = SweepSummary(*key, self.counts, classifier)
-        results.add(curve=summary.curve, values=summary.values, per_class=summary.per_class)
+        results.add(
+            curve=summary.curve, values=summary.values, per_class=summary.per_class
+        )
         if classifier != self.protocol.reference:
             return
-        ties = summary.ties(self.protocol.supports(spread), self.log_sums(engine, spread))
+        ties = summary.ties(
+            self.protocol.supports(spread), self.log_sums(engine, spread)
+        )
         results.add(ties=ties)
         results.notes.extend(describe_ties(ties))
         if spread == self.protocol.spreads[0]:
@@ -224,7 +246,9 @@ def check_tables(tables: Sequence[Embeddings], folds: Folds | None) -> Folds:
 def _check_table(table: Embeddings, first: Embeddings) -> None:
     """Check a table; tables from files were checked row by row before."""
     if len(set(table.segment)) != len(table):
-        raise InputError(f"{table.source}: column segment: two segments have the same id")
+        raise InputError(
+            f"{table.source}: column segment: two segments have the same id"
+        )
     for name in ("segment", "recording", "label"):
         if getattr(table, name) != getattr(first, name):
             raise InputError(
@@ -234,7 +258,9 @@ def _check_table(table: Embeddings, first: Embeddings) -> None:
     is_finite = np.isfinite(table.vectors).all(axis=1)
     if not is_finite.all():
         row = int(np.argmin(is_finite)) + 1
-        raise InputError(f"{table.source}: column embedding, row {row}: expected finite numbers")
+        raise InputError(
+            f"{table.source}: column embedding, row {row}: expected finite numbers"
+        )
 
 
 def describe_doubtful_labels(table: Embeddings) -> Iterator[str]:
@@ -266,7 +292,11 @@ def _uncategorised(categories: Categories, counts: Sequence[ClassCount]) -> list
     """Return a note on the eligible classes that reduced scoring leaves out."""
     if categories is None:
         return []
-    names = [count.label for count in counts if count.eligible and count.label not in categories]
+    names = [
+        count.label
+        for count in counts
+        if count.eligible and count.label not in categories
+    ]
     if not names:
         return []
     return [f"without a category, so not in the reduced scoring: {_quote_names(names)}"]

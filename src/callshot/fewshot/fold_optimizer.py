@@ -27,12 +27,18 @@ from callshot.records import COMMON_FOLD, Folds, IntArray
 # Local searches: proposals per recording, and whether empty folds of a class are priced one by one.
 SEARCHES = ((2_000, True), (20_000, True), (6_000, False))
 SETTLING = 1_000  # proposals per recording that make folds equal in size
-MAX_PLACES = 300  # distinct recordings × folds; above, a node of the integer program is too slow
-RESOLUTION = Fraction(1, 1_000_000)  # of spreads; the solver's tolerance hides smaller differences
+MAX_PLACES = (
+    300  # distinct recordings × folds; above, a node of the integer program is too slow
+)
+RESOLUTION = Fraction(
+    1, 1_000_000
+)  # of spreads; the solver's tolerance hides smaller differences
 NO_SOLUTION = 2  # milp: infeasible, so nothing is better than what is known
 
 Limits = dict[str, float]  # options of milp
-Cost = tuple[int, Fraction]  # minus the number of eligible classes, and the sum of their spreads
+Cost = tuple[
+    int, Fraction
+]  # minus the number of eligible classes, and the sum of their spreads
 
 
 @dataclass(frozen=True)
@@ -49,9 +55,13 @@ class Problem:
     def cost(self, fold: IntArray) -> Cost:
         """Rate folds, exactly; smaller is better."""
         counts = self.counts(fold)
-        return self.cost_of_ranges(np.ptp(counts, axis=1), np.flatnonzero(counts.min(axis=1)))
+        return self.cost_of_ranges(
+            np.ptp(counts, axis=1), np.flatnonzero(counts.min(axis=1))
+        )
 
-    def cost_of_ranges(self, ranges: IntArray, eligible: IntArray | slice = slice(None)) -> Cost:
+    def cost_of_ranges(
+        self, ranges: IntArray, eligible: IntArray | slice = slice(None)
+    ) -> Cost:
         """Rate folds by the range of each class and the eligible classes, all by default."""
         scaled = (self.count * ranges)[eligible].tolist()
         total = self.holds.sum(axis=0)[eligible].tolist()
@@ -98,7 +108,9 @@ def _assign(table: IntArray, count: int, limits: Limits) -> tuple[IntArray, str]
     """Return the fold of each recording, and whether better ones can exist."""
     fold = np.full(len(table), COMMON_FOLD)
     carriers = np.count_nonzero(table, axis=0)
-    by_scarcity = np.argsort(carriers, kind="stable")  # the solver is faster with scarce ones first
+    by_scarcity = np.argsort(
+        carriers, kind="stable"
+    )  # the solver is faster with scarce ones first
     classes = by_scarcity[np.sum(carriers < count) :]
     rows = np.flatnonzero(table[:, classes].any(axis=1))
     if len(rows) == 0:
@@ -169,7 +181,9 @@ def _describe_proof(
     return f"not proved: {obstacle}; best of local search, {rest}"
 
 
-def _search(problem: Problem, fold: IntArray, limits: Limits) -> tuple[IntArray, IntArray, str]:
+def _search(
+    problem: Problem, fold: IntArray, limits: Limits
+) -> tuple[IntArray, IntArray, str]:
     """Return the best folds, the least range of each class, and what prevented a proof, if any."""
     least = np.array([least_range(held, problem.count) for held in problem.holds.T])
     for number, (proposals, hinted) in enumerate(SEARCHES):
@@ -190,7 +204,9 @@ def _search(problem: Problem, fold: IntArray, limits: Limits) -> tuple[IntArray,
         fold, obstacle = _solve(problem, fold, least, limits)
     except TimeoutError:  # the solver's result at that time depends on the machine
         seconds = limits["time_limit"]
-        obstacle = f"the solver was stopped after {seconds:g} s and its work is not used"
+        obstacle = (
+            f"the solver was stopped after {seconds:g} s and its work is not used"
+        )
     return fold, least, obstacle
 
 
@@ -241,7 +257,9 @@ def _improve(
     """Search for more eligible classes, or for as many and a smaller spread, by milp."""
     from scipy.optimize import milp
 
-    kinds, kind, times = np.unique(-problem.holds, axis=0, return_inverse=True, return_counts=True)
+    kinds, kind, times = np.unique(
+        -problem.holds, axis=0, return_inverse=True, return_counts=True
+    )
     if limits["node_limit"] < 1:
         return fold, "the solver was left out"
     if len(kinds) * problem.count > MAX_PLACES:
@@ -261,7 +279,9 @@ def _improve(
         places = np.rint(result.x[: len(kinds) * problem.count]).astype(int)
         solution = fold.copy()
         for number, per_fold in enumerate(places.reshape(-1, problem.count)):
-            solution[kind.ravel() == number] = np.repeat(np.arange(problem.count), per_fold)
+            solution[kind.ravel() == number] = np.repeat(
+                np.arange(problem.count), per_fold
+            )
         fold = min(fold, solution, key=problem.cost)
     if result.status in (0, NO_SOLUTION):
         return fold, ""
@@ -294,7 +314,9 @@ def _build_model(
     step = max(Fraction(count, math.lcm(*total.tolist())) / 2, RESOLUTION)
     largest_spread = np.inf if more_classes else float(known[1] - step)
     constraints = [
-        LinearConstraint(np.kron(np.eye(len(kinds)), np.ones(count)) @ place, times, times),
+        LinearConstraint(
+            np.kron(np.eye(len(kinds)), np.ones(count)) @ place, times, times
+        ),
         LinearConstraint(np.repeat(high, count, axis=0) - load, lb=0),
         LinearConstraint(load - np.repeat(low, count, axis=0), lb=0),
         LinearConstraint(high + (count - 1) * low, ub=total),
@@ -308,7 +330,9 @@ def _build_model(
     ]
     # Folds are interchangeable: the first i recordings may be in the first i folds.
     most = times[:, None] * (np.arange(count) < np.cumsum(times)[:, None])
-    upper = np.concatenate([most.ravel(), total, total // count, total, np.ones(classes)])
+    upper = np.concatenate(
+        [most.ravel(), total, total // count, total, np.ones(classes)]
+    )
     return {
         "c": -eligible.sum(axis=0) if more_classes else spread,
         "integrality": np.ones(len(upper)),

@@ -31,7 +31,9 @@ def audit(recording: Sequence[str], fold: IntArray) -> None:
         return
     low = min(folds[leaks[0]])
     high = max(folds[leaks[0]])
-    place = f"folds {low} and {high}" if low >= 0 else f"the common fold and fold {high}"
+    place = (
+        f"folds {low} and {high}" if low >= 0 else f"the common fold and fold {high}"
+    )
     count = "1 recording leaks" if len(leaks) == 1 else f"{len(leaks)} recordings leak"
     raise LeakError(
         f"recording '{leaks[0]}' is in {place}; put all its segments in one fold ({count})"
@@ -75,7 +77,9 @@ def check_folds(recording: Sequence[str], fold: IntArray) -> Folds:
     return Folds(fold, numbers.size, "given", "folds as given")
 
 
-def make_folds(label: Sequence[str], recording: Sequence[str], count: int = DEFAULT_FOLDS) -> Folds:
+def make_folds(
+    label: Sequence[str], recording: Sequence[str], count: int = DEFAULT_FOLDS
+) -> Folds:
     """Build folds that make most classes eligible, then spread each as evenly as possible.
 
     Parameters
@@ -131,7 +135,9 @@ def choose_folds(
     except InputError as error:
         raise type(error)(f"{column}: {error}") from None
     if count not in (None, folds.count):
-        raise OptionError(f"{column} has {folds.count} folds, the option says {count}; drop one")
+        raise OptionError(
+            f"{column} has {folds.count} folds, the option says {count}; drop one"
+        )
     return folds
 
 
@@ -195,10 +201,16 @@ def evaluated_classes(counts: Sequence[ClassCount]) -> tuple[str, ...]:
     classes = tuple(sorted(c.label for c in counts if c.eligible))
     if len(classes) >= 2:
         return classes
-    eligible = f"only one eligible class, '{classes[0]}'" if classes else "no eligible class"
+    eligible = (
+        f"only one eligible class, '{classes[0]}'" if classes else "no eligible class"
+    )
     if len(counts) < 2:
-        raise InputError(f"{eligible}: it is the only label; at least two call types are needed")
-    reasons = "; ".join(f"'{c.label}': {c.reason}" for c in counts if not c.eligible)[:400]
+        raise InputError(
+            f"{eligible}: it is the only label; at least two call types are needed"
+        )
+    reasons = "; ".join(f"'{c.label}': {c.reason}" for c in counts if not c.eligible)[
+        :400
+    ]
     raise InputError(
         f"{eligible}: at least two are needed, each with an exemplar in every fold ({reasons});"
         " use fewer folds (--folds) or label more recordings"

@@ -92,7 +92,9 @@ def saturation(curve: pl.DataFrame, within: float = WITHIN) -> int | None:
     return None
 
 
-def _fit_class(curve: pl.DataFrame, count: ClassCount, since: float) -> dict[str, object]:
+def _fit_class(
+    curve: pl.DataFrame, count: ClassCount, since: float
+) -> dict[str, object]:
     """Return the row of one class and encoder."""
     points = curve.filter(pl.col("k") <= count.complete_to_k).sort("k")
     shots = points["k"].to_numpy()
@@ -103,7 +105,9 @@ def _fit_class(curve: pl.DataFrame, count: ClassCount, since: float) -> dict[str
     is_late[-MIN_POINTS:] = True
     limit = slope = error = next_gain = double_gain = np.nan
     if is_late.sum() >= MIN_POINTS:
-        limit, slope, error = _fit(np.column_stack([shots, means])[is_late][::-1].copy())
+        limit, slope, error = _fit(
+            np.column_stack([shots, means])[is_late][::-1].copy()
+        )
     if k > 0:
         most = max(1.0 - value, 0.0)
         next_gain = min(slope / (k * (k + 1)), most)
@@ -119,7 +123,9 @@ def _fit_class(curve: pl.DataFrame, count: ClassCount, since: float) -> dict[str
         "value": value,
         "next_gain": next_gain,
         "double_gain": double_gain,
-        "limit": value if slope == 0 else min(limit, 1.0),  # a level curve stays where it is
+        "limit": value
+        if slope == 0
+        else min(limit, 1.0),  # a level curve stays where it is
         "error": error,
     }
 

@@ -53,7 +53,9 @@ def harmonic_numbers(n: int) -> FloatArray:
     return harmonic
 
 
-def _check_ranking(scores: ArrayLike, relevant: ArrayLike) -> tuple[FloatArray, NDArray[np.bool_]]:
+def _check_ranking(
+    scores: ArrayLike, relevant: ArrayLike
+) -> tuple[FloatArray, NDArray[np.bool_]]:
     score = np.asarray(scores, np.float64)
     truth = np.asarray(relevant, bool)
     if score.ndim != 1 or score.shape != truth.shape:
@@ -61,7 +63,9 @@ def _check_ranking(scores: ArrayLike, relevant: ArrayLike) -> tuple[FloatArray, 
             f"expected one score and one truth per query, got {score.shape} and {truth.shape}"
         )
     if not truth.any():
-        raise InputError("no query is relevant: average precision and AUROC are undefined")
+        raise InputError(
+            "no query is relevant: average precision and AUROC are undefined"
+        )
     missing = np.flatnonzero(np.isnan(score))
     if missing.size:
         raise InputError(f"score {missing[0]} is not a number")

@@ -61,7 +61,9 @@ class Resampler:
         relevant = self.part.relevant[n]
         positives = int(self.part.positives[n])
         many = min(positives, queries - positives) > MANY_ANCHORS
-        codes, ties = _encode(flat, relevant, draws, positive=many or 2 * positives <= queries)
+        codes, ties = _encode(
+            flat, relevant, draws, positive=many or 2 * positives <= queries
+        )
         if many:
             bootstrap.sample_sorted(
                 flat,
@@ -105,7 +107,9 @@ def _encode(
         code = np.empty(flat.size, np.uint16 if fits else np.uint32)
         tied, tied_anchors = ranks.encode(order, flat, is_anchor, draws, code)
         if positive or not tied:
-            return ranks.Codes(code, np.flatnonzero(is_anchor), positive, tied > 0), tied_anchors
+            return ranks.Codes(
+                code, np.flatnonzero(is_anchor), positive, tied > 0
+            ), tied_anchors
         positive = True
 
 
@@ -126,9 +130,14 @@ def sweep_per_query(
     resampler = Resampler(part, pick_draws(engine, part), harmonic_numbers(queries))
     bytes_per_shot = 8 * classes * queries * engine.protocol.draws
     for block in blocks(len(shots), max(engine.memory // 2, 2**28) // bytes_per_shot):
-        scores, hits = score_queries(engine, part, shots[block], sums.decisions[block], filler)
+        scores, hits = score_queries(
+            engine, part, shots[block], sums.decisions[block], filler
+        )
         size = (len(scores), classes)
-        tasks = [partial(resampler.resample, n, scores[s, n], hits[s]) for s, n in np.ndindex(size)]
+        tasks = [
+            partial(resampler.resample, n, scores[s, n], hits[s])
+            for s, n in np.ndindex(size)
+        ]
         weight = (1 - SCORING_SHARE) * len(scores) / engine.episodes.folds
         values, ties = zip(*engine.run(tasks, weight), strict=True)
         sums.tied[block] += np.reshape(ties, size)
@@ -142,7 +151,9 @@ def pick_draws(engine: Engine, part: Split) -> Picks:
     protocol = engine.protocol
     picks = np.empty((len(part.rows), protocol.bootstraps), np.uint16)
     base = streams.purpose_key(protocol.seed, "bootstrap")
-    streams.bootstrap_picks(base, engine.episodes.segment_key[part.rows], protocol.draws, picks)
+    streams.bootstrap_picks(
+        base, engine.episodes.segment_key[part.rows], protocol.draws, picks
+    )
     return picks
 
 
@@ -197,7 +208,9 @@ def fill_by_rule(
     members = supports.Members(part.pool, part.pool_start, part.outside)
     seed = engine.protocol.seed
     keys = engine.episodes.segment_key[part.rows]
-    query_streams = np.array([streams.make_stream(seed, "support", key) for key in keys])
+    query_streams = np.array(
+        [streams.make_stream(seed, "support", key) for key in keys]
+    )
     by_query = out.transpose(2, 3, 0, 1)[..., None]
     queries, place = engine.queries(part)
     cross = None if engine.direct else cross_products(engine, part)

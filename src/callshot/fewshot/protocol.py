@@ -74,10 +74,14 @@ class Protocol:
         _check_choice("score", self.score, SCORES)
         if not self.spreads or not set(self.spreads) <= set(SPREADS):
             given = ", ".join(self.spreads)
-            raise OptionError(f"spread: expected {', '.join(SPREADS)} or both, got {given!r}")
+            raise OptionError(
+                f"spread: expected {', '.join(SPREADS)} or both, got {given!r}"
+            )
         names = self.classifiers
         if isinstance(names, str) or not names or len(set(names)) < len(names):
-            raise OptionError(f"classifier: expected names in a tuple, each once, got {names!r}")
+            raise OptionError(
+                f"classifier: expected names in a tuple, each once, got {names!r}"
+            )
         for name in names:
             find_classifier(name)
 
@@ -94,7 +98,9 @@ class Protocol:
         if list(shots) != sorted(set(shots)):
             raise OptionError("shots: ascending, each once")
         if self.whole_pool and self.sampler != "distinct":
-            raise OptionError("shots: all is the whole pool, which needs the sampler distinct")
+            raise OptionError(
+                "shots: all is the whole pool, which needs the sampler distinct"
+            )
 
     @property
     def distinct(self) -> bool:
@@ -138,10 +144,14 @@ def parse_shots(text: str) -> tuple[tuple[int, ...], bool]:
             continue
         low, dash, high = word.partition("-")
         if not low.isdecimal() or (dash and not high.isdecimal()):
-            raise OptionError(f"shots: expected like 1-40, 1,2,5,10 or all, got {text!r}")
+            raise OptionError(
+                f"shots: expected like 1-40, 1,2,5,10 or all, got {text!r}"
+            )
         first = int(low)
         last = int(high or low)
         if not 1 <= first <= last <= MAX_SHOTS:
-            raise OptionError(f"shots: every k is at least 1 and ranges ascend, got {word!r}")
+            raise OptionError(
+                f"shots: every k is at least 1 and ranges ascend, got {word!r}"
+            )
         shots.update(range(first, last + 1))
     return tuple(sorted(shots)), "all" in words

@@ -17,7 +17,9 @@ from callshot.fewshot.protocol import Protocol
 from callshot.records import FloatArray
 
 Rows = Sequence[int]
-Rule = Callable[[Episodes, int, Rows], float]  # a_n of a query by the support of a class
+Rule = Callable[
+    [Episodes, int, Rows], float
+]  # a_n of a query by the support of a class
 MASK = 2**64 - 1
 GOLDEN = 0x9E3779B97F4A7C15
 
@@ -56,18 +58,28 @@ def draw(stream: int, rows: Rows, pool: Rows, k: int, sampler: str) -> Rows:
         if distinct:  # Fisher-Yates
             order[j] = order[past]
         position += 1
-    return pool if distinct and len(support) == len(pool) else support  # one set, one order
+    return (
+        pool if distinct and len(support) == len(pool) else support
+    )  # one set, one order
 
 
 def draw_support(
-    episodes: Episodes, protocol: Protocol, spread: str, query: int, number: int, n: int, k: int
+    episodes: Episodes,
+    protocol: Protocol,
+    spread: str,
+    query: int,
+    number: int,
+    n: int,
+    k: int,
 ) -> Rows:
     """Return the rows of class n's support that a query meets in one draw."""
     rows = np.flatnonzero(episodes.label == n).tolist()
     pool = [row for row in rows if episodes.fold[row] != episodes.fold[query]]
     words = (number, episodes.class_key[n])
     if spread == "shared":
-        return draw(make_stream(protocol.seed, spread, *words), rows, pool, k, protocol.sampler)
+        return draw(
+            make_stream(protocol.seed, spread, *words), rows, pool, k, protocol.sampler
+        )
     stream = make_stream(protocol.seed, "support", episodes.segment_key[query], *words)
     return draw(stream, pool, pool, k, protocol.sampler)
 
@@ -95,7 +107,12 @@ def softmax(a: Sequence[float]) -> list[float]:
 
 
 def score_fold(
-    episodes: Episodes, protocol: Protocol, spread: str, k: int, fold: int, rule: Rule = centroid
+    episodes: Episodes,
+    protocol: Protocol,
+    spread: str,
+    k: int,
+    fold: int,
+    rule: Rule = centroid,
 ) -> FloatArray:
     """Score every query of a fold in every draw; (queries, draws, classes + 1), decisions last."""
     draws = protocol.supports(spread)
@@ -117,7 +134,9 @@ def ranking_metrics(scores: FloatArray, relevant: Mask) -> tuple[float, float]:
     negatives = scores[~relevant]
     precision = [np.sum(positives >= s) / np.sum(scores >= s) for s in positives]
     credit = [np.sum(negatives < s) + np.sum(negatives == s) / 2 for s in positives]
-    return float(np.mean(precision)), float(np.mean(credit)) / (len(negatives) or math.nan)
+    return float(np.mean(precision)), float(np.mean(credit)) / (
+        len(negatives) or math.nan
+    )
 
 
 def measure(sample: FloatArray, relevant: Mask) -> FloatArray:

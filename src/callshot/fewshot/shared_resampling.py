@@ -49,7 +49,9 @@ def sweep_shared(
     sums: MetricSums,
 ) -> None:
     """Score the queries of one fold against the same draws, and add the values of the draws."""
-    evidence = partial(shared_evidence, engine, part, shots, fold_products(engine, part))
+    evidence = partial(
+        shared_evidence, engine, part, shots, fold_products(engine, part)
+    )
     sweep_draws(engine, part, len(shots), sums, evidence)
 
 
@@ -123,7 +125,9 @@ def measure(engine: Engine, part: Split, evidence: FloatArray) -> FoldMetrics:
 
 def fold_products(engine: Engine, part: Split) -> FloatArray | None:
     """Return the products (rows, queries) of a fold; None where the vectors are read directly."""
-    return None if engine.direct else np.ascontiguousarray(cross_products(engine, part).T)
+    return (
+        None if engine.direct else np.ascontiguousarray(cross_products(engine, part).T)
+    )
 
 
 def shared_evidence(

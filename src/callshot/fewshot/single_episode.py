@@ -69,9 +69,13 @@ def rerun_episode(
     {'roar': ('g',), 'rumble': ('e',)}
     """
     if k < 1 or draw < 0:
-        raise OptionError(f"an episode has k ≥ 1 and a draw ≥ 0, got k = {k} and draw = {draw}")
+        raise OptionError(
+            f"an episode has k ≥ 1 and a draw ≥ 0, got k = {k} and draw = {draw}"
+        )
     if segment not in embeddings.segment:
-        raise InputError(f"{embeddings.source}: column segment: no segment is called {segment!r}")
+        raise InputError(
+            f"{embeddings.source}: column segment: no segment is called {segment!r}"
+        )
     episodes = plan_episodes(embeddings, folds, count_classes(embeddings.label, folds))
     query = _find_query(episodes, segment)
     numbers = range(len(episodes.classes))
@@ -79,7 +83,9 @@ def rerun_episode(
         fold = int(episodes.fold[query])
         rows = [shared_support(episodes, fold, n, k, draw, protocol) for n in numbers]
     else:
-        rows = [per_query_support(episodes, query, n, k, draw, protocol) for n in numbers]
+        rows = [
+            per_query_support(episodes, query, n, k, draw, protocol) for n in numbers
+        ]
     to_scores = softmax if protocol.score == "softmax" else log_odds
     scores = to_scores(_evidence(episodes, query, rows, classifier, protocol))
     segments = [tuple(episodes.segment[row] for row in support) for support in rows]

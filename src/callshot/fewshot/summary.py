@@ -111,7 +111,9 @@ class SweepSummary:
             "cost_map": _tie_cost(self.sums, log_sums, "map").ravel(),
             "cost_auroc": _tie_cost(self.sums, log_sums, "auroc").ravel(),
         }
-        return make_frame(TIES, columns, {"encoder": self.encoder, "spread": self.spread})
+        return make_frame(
+            TIES, columns, {"encoder": self.encoder, "spread": self.spread}
+        )
 
     def notes(self) -> Iterator[str]:
         """Yield a line for every class without an AUROC in some fold."""
@@ -146,7 +148,9 @@ def describe_ties(ties: pl.DataFrame) -> list[str]:
         cost = f", at a cost of up to {costliest['cost_map']:.3f} AP ({where})"
     most = f"{worst['share']:.0%} of those of '{worst['label']}' at k = {worst['k']}"
     who = f"{worst['encoder']}, {worst['spread']}"
-    return [f"{who}: scores of positives tie with other queries, {most}{cost}; see ties.csv"]
+    return [
+        f"{who}: scores of positives tie with other queries, {most}{cost}; see ties.csv"
+    ]
 
 
 def chance_levels(episodes: Episodes, sums: MetricSums) -> dict[tuple[str, str], float]:
@@ -154,7 +158,10 @@ def chance_levels(episodes: Episodes, sums: MetricSums) -> dict[tuple[str, str],
     parts = splits(episodes)
     levels = {}
     for scoring, groups in sums.groups.items():
-        by_fold = [np.mean([_chance_ap(part)[group].mean() for group in groups]) for part in parts]
+        by_fold = [
+            np.mean([_chance_ap(part)[group].mean() for group in groups])
+            for part in parts
+        ]
         levels[scoring, "map"] = float(np.mean(by_fold))
         levels[scoring, "auroc"] = 0.5
     levels["all", "accuracy"] = float(np.mean([part.relevant.mean() for part in parts]))
@@ -162,7 +169,9 @@ def chance_levels(episodes: Episodes, sums: MetricSums) -> dict[tuple[str, str],
 
 
 def _chance_ap(part: Split) -> FloatArray:
-    return chance_average_precision(part.positives, np.full(len(part.positives), len(part.rows)))
+    return chance_average_precision(
+        part.positives, np.full(len(part.positives), len(part.rows))
+    )
 
 
 def _tie_cost(sums: MetricSums, log_sums: MetricSums | None, metric: str) -> FloatArray:

@@ -18,7 +18,13 @@ CorpusResults everything that one corpus's part of a report is made from
 
 from callshot.records.corpus_results import CorpusResults, CorpusStats, DurationStats
 from callshot.records.embeddings import Embeddings, EncoderStatus, FloatArray, IntArray
-from callshot.records.evaluation import ClassCount, Episode, Evaluation, Folds, Inspection
+from callshot.records.evaluation import (
+    ClassCount,
+    Episode,
+    Evaluation,
+    Folds,
+    Inspection,
+)
 from callshot.records.recordings import (
     Annotation,
     Call,

@@ -22,7 +22,9 @@ FloatMatrix = NDArray[np.floating[Any]]
 
 COLUMNS = ("recording", "label", "segment", "labels", "fold", "embedding")
 DIMENSION = re.compile("e(0|[1-9][0-9]*)")
-BROKEN_TEXT = re.compile("[^\0-\ud7ff\ue000-\U0010ffff]")  # half surrogates, beyond Unicode
+BROKEN_TEXT = re.compile(
+    "[^\0-\ud7ff\ue000-\U0010ffff]"
+)  # half surrogates, beyond Unicode
 SEPARATORS = {";": "semicolons", "\t": "tabs"}
 LISTED_NAMES = 8
 
@@ -38,11 +40,15 @@ def select_columns(source: Source, names: Sequence[str]) -> list[str]:
     return [name for name in (*COLUMNS, *dimensions) if name in names]
 
 
-def check_columns(source: Source, names: Sequence[str], required: Sequence[str]) -> None:
+def check_columns(
+    source: Source, names: Sequence[str], required: Sequence[str]
+) -> None:
     """Raise for the first required column that is missing, and suggest what to do."""
     for name in required:
         if name not in names:
-            raise InputError(f"{source}: column {name} is missing; {_missing_hint(name, names)}")
+            raise InputError(
+                f"{source}: column {name} is missing; {_missing_hint(name, names)}"
+            )
 
 
 def _missing_hint(name: str, names: Sequence[str]) -> str:
@@ -231,11 +237,15 @@ def _matrix_from_lists(source: Source, lists: pl.Series) -> FloatMatrix:
     if values.dtype != pl.Float32:
         numbers = values.cast(pl.Float64)
     matrix = contiguous_floats(numbers.to_numpy()).reshape(len(lists), width)
-    _check_finite(source, matrix, lambda row, dimension: values[row * width + dimension])
+    _check_finite(
+        source, matrix, lambda row, dimension: values[row * width + dimension]
+    )
     return matrix
 
 
-def _check_finite(source: Source, matrix: FloatMatrix, value: Callable[[int, int], object]) -> None:
+def _check_finite(
+    source: Source, matrix: FloatMatrix, value: Callable[[int, int], object]
+) -> None:
     finite = np.isfinite(matrix)
     if not finite.all():
         row, dimension = divmod(int(np.argmin(finite)), matrix.shape[1])
@@ -255,7 +265,9 @@ def contiguous_floats(vectors: NDArray[Any]) -> FloatMatrix:
 def table_columns(source: Source, frame: pl.DataFrame) -> dict[str, Any]:
     """Return the columns of a table but its vectors, by the names of the fields of Embeddings."""
     if frame.height == 0:
-        raise InputError(f"{source}: the table has no rows; expected one for each segment")
+        raise InputError(
+            f"{source}: the table has no rows; expected one for each segment"
+        )
     recording = filled_column(source, frame["recording"])
     label = tuple(filled_column(source, frame["label"]))
     labels: tuple[tuple[str, ...], ...] = tuple((name,) for name in label)

@@ -63,8 +63,12 @@ class CorpusResults:
     rejects: Sequence[Reject] = ()
     notes: Sequence[str] = ()
     others: Evaluation | None = None
-    baselines: pl.DataFrame = field(default_factory=partial(empty_frame, frames.BASELINES))
-    refinement: pl.DataFrame = field(default_factory=partial(empty_frame, frames.REFINEMENT))
+    baselines: pl.DataFrame = field(
+        default_factory=partial(empty_frame, frames.BASELINES)
+    )
+    refinement: pl.DataFrame = field(
+        default_factory=partial(empty_frame, frames.REFINEMENT)
+    )
 
     @property
     def corpus(self) -> str:

@@ -55,7 +55,9 @@ class Embeddings:
         return len(self.segment)
 
     @classmethod
-    def from_frame(cls, frame: Any, *, encoder: str, source: str = "memory") -> "Embeddings":
+    def from_frame(
+        cls, frame: Any, *, encoder: str, source: str = "memory"
+    ) -> "Embeddings":
         """Make embeddings from a data frame with one row per segment.
 
         Parameters

@@ -101,12 +101,20 @@ class Evaluation:
     settings: Mapping[str, Any] = field(default_factory=dict)
     curve: pl.DataFrame = field(default_factory=partial(empty_frame, frames.CURVE))
     values: pl.DataFrame = field(default_factory=partial(empty_frame, frames.VALUES))
-    per_class: pl.DataFrame = field(default_factory=partial(empty_frame, frames.PER_CLASS))
-    confusion: pl.DataFrame = field(default_factory=partial(empty_frame, frames.CONFUSION))
+    per_class: pl.DataFrame = field(
+        default_factory=partial(empty_frame, frames.PER_CLASS)
+    )
+    confusion: pl.DataFrame = field(
+        default_factory=partial(empty_frame, frames.CONFUSION)
+    )
     ties: pl.DataFrame = field(default_factory=partial(empty_frame, frames.TIES))
-    differences: pl.DataFrame = field(default_factory=partial(empty_frame, frames.DIFFERENCES))
+    differences: pl.DataFrame = field(
+        default_factory=partial(empty_frame, frames.DIFFERENCES)
+    )
     budget: pl.DataFrame = field(default_factory=partial(empty_frame, frames.BUDGET))
-    crossovers: pl.DataFrame = field(default_factory=partial(empty_frame, frames.CROSSOVERS))
+    crossovers: pl.DataFrame = field(
+        default_factory=partial(empty_frame, frames.CROSSOVERS)
+    )
 
     @property
     def encoders(self) -> list[str]:
@@ -145,7 +153,9 @@ class Evaluation:
             per_class=self.per_class.filter(selected),
         )
 
-    def plot(self, metric: str = "map", *, spread: str | None = None, ax: Any = None) -> Any:
+    def plot(
+        self, metric: str = "map", *, spread: str | None = None, ax: Any = None
+    ) -> Any:
         """Draw the k-shot curves with their 98 % intervals.
 
         Parameters

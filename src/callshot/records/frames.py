@@ -143,7 +143,9 @@ def empty_frame(schema: Schema) -> Frame:
 
 
 def make_frame(
-    schema: Schema, columns: Mapping[str, Any], constants: Mapping[str, Any] | None = None
+    schema: Schema,
+    columns: Mapping[str, Any],
+    constants: Mapping[str, Any] | None = None,
 ) -> Frame:
     """Return a frame of a schema from columns, and from values that are the same in every row."""
     literals = [pl.lit(value).alias(name) for name, value in (constants or {}).items()]

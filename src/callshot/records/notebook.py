@@ -17,10 +17,14 @@ def plot_curves(curve: pl.DataFrame, metric: str, spread: str, ax: Any = None) -
     from matplotlib import pyplot
 
     if metric not in METRIC_TITLES:
-        raise OptionError(f"metric: expected one of {', '.join(METRIC_TITLES)}, got {metric!r}")
+        raise OptionError(
+            f"metric: expected one of {', '.join(METRIC_TITLES)}, got {metric!r}"
+        )
     spreads = curve["spread"].unique(maintain_order=True).to_list()
     if spread not in spreads:
-        raise OptionError(f"spread: expected one of {', '.join(spreads)}, got {spread!r}")
+        raise OptionError(
+            f"spread: expected one of {', '.join(spreads)}, got {spread!r}"
+        )
     if ax is None:
         _, ax = pyplot.subplots()
     points = curve.filter(metric=metric, spread=spread, scoring="all")
@@ -28,7 +32,9 @@ def plot_curves(curve: pl.DataFrame, metric: str, spread: str, ax: Any = None) -
         encoder, classifier = line.select("encoder", "classifier").row(0)
         name = encoder if classifier == "centroid" else f"{encoder}, {classifier}"
         (drawn,) = ax.plot(line["k"], line["mean"], label=name)
-        ax.fill_between(line["k"], line["p01"], line["p99"], color=drawn.get_color(), alpha=0.2)
+        ax.fill_between(
+            line["k"], line["p01"], line["p99"], color=drawn.get_color(), alpha=0.2
+        )
     ax.axhline(points["chance"][0], color="grey", linestyle=":", label="chance")
     ax.set_xlabel("examples per call type (k)")
     ax.set_ylabel(METRIC_TITLES[metric])
@@ -46,7 +52,9 @@ def summary_rows(curve: pl.DataFrame) -> tuple[list[str], list[list[str]]]:
     """Return the header and rows of a short table: mAP with its 98 % interval at a few k."""
     spread = default_spread(curve)
     points = curve.filter(metric="map", spread=spread, scoring="all")
-    shots = [k for k in SHOWN_SHOTS if k in points["k"]] or points["k"].unique().sort().to_list()
+    shots = [k for k in SHOWN_SHOTS if k in points["k"]] or points[
+        "k"
+    ].unique().sort().to_list()
     rows = []
     for line in points.partition_by("encoder", "classifier", maintain_order=True):
         cells = [", ".join(line.select("encoder", "classifier").row(0))]
@@ -68,7 +76,9 @@ def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def html_table(caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def html_table(
+    caption: str, header: Sequence[str], rows: Sequence[Sequence[str]]
+) -> str:
     """Return a table as HTML, escaped."""
     head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
     body = []

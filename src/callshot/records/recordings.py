@@ -122,7 +122,9 @@ def name_segments(spans: Sequence[Span]) -> Iterator[str]:
     """
     names = []
     for path, start_s, end_s, _ in spans:
-        times = "" if end_s is None else f"@{_format_time(start_s)}-{_format_time(end_s)}"
+        times = (
+            "" if end_s is None else f"@{_format_time(start_s)}-{_format_time(end_s)}"
+        )
         names.append(path + times)
     counts = Counter(names)
     used: set[str] = set()

@@ -13,7 +13,9 @@ from callshot.records import CorpusResults, Evaluation
 from callshot.records.frames import Frame, split_curves
 
 NAMES = {"cl2n": "CL2N", "logistic": "logistic at k"}
-DESCRIPTIONS = {"logistic": "logistic regression, trained on the same k exemplars of every class"}
+DESCRIPTIONS = {
+    "logistic": "logistic regression, trained on the same k exemplars of every class"
+}
 
 
 def classifier_name(name: str) -> str:

@@ -48,7 +48,9 @@ def show_segmentation(
     print_lines(console, [next_step])
 
 
-def show_inspection(inspection: Inspection, console: Console, next_step: str = "") -> None:
+def show_inspection(
+    inspection: Inspection, console: Console, next_step: str = ""
+) -> None:
     """Print what a folder has, how its files pair, and what the protocol could do with it."""
     segmentation = inspection.segmentation
     if inspection.min_length_s is not None:
@@ -118,7 +120,11 @@ def _describe_counts(segmentation: Segmentation) -> str:
 
 def _annotated_recordings(segmentation: Segmentation) -> list[Recording]:
     annotated = segmentation.annotated
-    return [recording for recording in segmentation.recordings if recording.path in annotated]
+    return [
+        recording
+        for recording in segmentation.recordings
+        if recording.path in annotated
+    ]
 
 
 def _plural(count: int, noun: str) -> str:
@@ -177,7 +183,9 @@ def _format_total(seconds: float) -> str:
     return f"{seconds:.1f} s"
 
 
-def _show_labels(segmentation: Segmentation, console: Console, classes: Classes) -> None:
+def _show_labels(
+    segmentation: Segmentation, console: Console, classes: Classes
+) -> None:
     """Print a row for each label, most segments first; with `classes`, whether it is eligible."""
     calls = Counter(call.label for call in segmentation.calls)
     counts = Counter(segment.label for segment in segmentation.segments)

@@ -27,7 +27,9 @@ from callshot.files import hold_lock, is_inside, sha256_file, sync_file, sync_fo
 
 STAGING = ".callshot-unfinished"
 LOCK = ".callshot-lock"
-EARLIER = ".earlier"  # in the staging folder; no result has a name that begins with a dot
+EARLIER = (
+    ".earlier"  # in the staging folder; no result has a name that begins with a dot
+)
 ADVICE = {
     errno.EACCES: "no permission to write; choose another folder or ask for access",
     errno.EPERM: "no permission to write; choose another folder or ask for access",
@@ -117,7 +119,9 @@ class OutputFolder:
         if self.mark:
             content["set"] = self.mark
         text = json.dumps(content, sort_keys=True, indent=2, ensure_ascii=False)
-        encoded = f"{text}\n".encode("utf-8", "backslashreplace")  # half surrogates, as in JSON
+        encoded = f"{text}\n".encode(
+            "utf-8", "backslashreplace"
+        )  # half surrogates, as in JSON
         path = self.path / self.provenance_name
         path.write_bytes(encoded)
         checksum = _sync_and_hash(path)
@@ -200,7 +204,9 @@ class OutputFolder:
     def _move_back(self, name: str) -> None:
         earlier = self.path / EARLIER / name
         target = name
-        if os.path.lexists(self.folder / name):  # somebody has written it since the kill
+        if os.path.lexists(
+            self.folder / name
+        ):  # somebody has written it since the kill
             target = self._free_name(name, earlier)
         if target:
             _move(earlier, self.folder / target)
@@ -253,7 +259,9 @@ class OutputFolder:
             path = self.folder / name
             for parent in Path(name).parents:
                 if (self.folder / parent).is_file():
-                    raise OSError(f"{parent.as_posix()} is a file, expected a folder; move it")
+                    raise OSError(
+                        f"{parent.as_posix()} is a file, expected a folder; move it"
+                    )
             if path.is_dir():
                 raise OSError(f"{name} is a folder, expected a file; move it")
             if not is_inside(self.folder, name):
@@ -292,7 +300,9 @@ def _lock_folder(folder: Path, cleanup: ExitStack) -> None:
 
 
 def _remove_file(path: Path) -> None:
-    with suppress(OSError):  # Windows removes no open file; there, the lock removes its own
+    with suppress(
+        OSError
+    ):  # Windows removes no open file; there, the lock removes its own
         path.unlink()
 
 

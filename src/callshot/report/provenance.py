@@ -79,7 +79,9 @@ def describe_folds(
         "count": folds.count,
         "origin": folds.origin,
         "proof": folds.proof,
-        "classes": [{name: getattr(count, name) for name in columns} for count in classes],
+        "classes": [
+            {name: getattr(count, name) for name in columns} for count in classes
+        ],
         "missing": list(missing),
         **_describe_machine("numpy", "scipy"),
     }

@@ -78,7 +78,9 @@ def read_frame(path: Path, schema: Schema) -> Frame:
         columns = ", ".join(frame.columns)
         raise _frame_error(path, f"expected the columns {wanted}, got {columns}")
     try:
-        parsed = frame.select(_parse_column(name, dtype) for name, dtype in schema.items())
+        parsed = frame.select(
+            _parse_column(name, dtype) for name, dtype in schema.items()
+        )
     except pl.exceptions.PolarsError as error:
         raise _frame_error(path, f"has been changed ({_first_line(error)})") from None
     for column in parsed.select(pl.selectors.float()):
@@ -101,7 +103,9 @@ def _parse_column(name: str, dtype: Any) -> pl.Expr:
     if dtype == pl.String:
         return column.fill_null("")
     if dtype == pl.Boolean:
-        return column.replace_strict({"true": True, "false": False}, return_dtype=pl.Boolean)
+        return column.replace_strict(
+            {"true": True, "false": False}, return_dtype=pl.Boolean
+        )
     return column.cast(dtype)
 
 
@@ -278,7 +282,9 @@ def _read_provenance(folder: Path) -> dict[str, Any]:
             f"{path}: {error.strerror}; pass a folder that callshot evaluate wrote"
         ) from None
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise InputError(f"{path}: not the provenance of an evaluation; evaluate again") from None
+        raise InputError(
+            f"{path}: not the provenance of an evaluation; evaluate again"
+        ) from None
     for name, checksum in checksums.items():
         _check_unchanged(folder / name, checksum)
     return facts

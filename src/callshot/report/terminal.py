@@ -19,7 +19,9 @@ MOST_REASONS = 6
 MOST_SHOTS = 12
 NARROWEST = 40
 ROUND_SHOTS = {1, 2, 3, 4, 5} | {
-    number * 10**exponent for exponent in range(6) for number in (10, 15, 20, 30, 40, 60, 80)
+    number * 10**exponent
+    for exponent in range(6)
+    for number in (10, 15, 20, 30, 40, 60, 80)
 }
 ASCII = str.maketrans("⋆–…", "*-.")
 

@@ -77,7 +77,9 @@ def write_report(
         names += [f"{corpus}/{name}" for name in numbers]
         figures = _draw(results, folder / corpus / "figures", options)
         names += [f"{corpus}/figures/{path.name}" for path in figures]
-        pictures[corpus] = [(_caption(path), path) for path in figures if path.suffix == ".png"]
+        pictures[corpus] = [
+            (_caption(path), path) for path in figures if path.suffix == ".png"
+        ]
         tables[corpus] = build_tables([results], shots=shots, spread=spread)
         progress(0.8 / len(all_results), f"figures of {corpus}")
     every = list(all_results.values())

@@ -18,7 +18,11 @@ from callshot.records import Progress
 from callshot.study.file_steps import DatasetChoice
 from callshot.study.steps import Input, Step, folder_name, optional
 from callshot.study.study_file import CorpusPart, Study
-from callshot.study.train_baselines import TrainingInputs, baseline_files, train_baseline_files
+from callshot.study.train_baselines import (
+    TrainingInputs,
+    baseline_files,
+    train_baseline_files,
+)
 from callshot.tables.embedding_tables import sequences_path
 from callshot.tables.fold_files import FOLDS, FOLDS_INFO
 
@@ -26,7 +30,9 @@ EMBEDDINGS = "embeddings.parquet"
 PER_K = "logistic-per-k"
 PUBLISHED = "published"
 AUDIO_KINDS = ("end-to-end", PUBLISHED)
-DECIDING_OPTIONS: Mapping[str, tuple[str, ...]] = {  # options that change the numbers of a kind
+DECIDING_OPTIONS: Mapping[
+    str, tuple[str, ...]
+] = {  # options that change the numbers of a kind
     "logistic": ("C",),
     PER_K: ("C", "draws", "spread"),
     "recurrent": ("cell", "seeds"),
@@ -59,7 +65,9 @@ class BaselinePlanner:
         steps = []
         for kind in kinds:
             for embed in embeds:
-                sequence = sequence_steps[embed.encoder] if kind == "recurrent" else None
+                sequence = (
+                    sequence_steps[embed.encoder] if kind == "recurrent" else None
+                )
                 steps.append(self.step(kind, embed, sequence))
         if "end-to-end" in options.train:
             steps.append(self.step("end-to-end", embeds[0]))
@@ -80,7 +88,9 @@ class BaselinePlanner:
             categories=self.corpus.categories,
             corpus=self.corpus.name,
         )
-        files = [] if sequence is None else [sequences_path(sequence.folder / EMBEDDINGS)]
+        files = (
+            [] if sequence is None else [sequences_path(sequence.folder / EMBEDDINGS)]
+        )
         segments = self.segment.folder / SEGMENTS
         inputs = TrainingInputs(files or None, segments, audio_root(self.corpus.audio))
 
@@ -112,7 +122,9 @@ class BaselinePlanner:
             after.insert(0, self.segment)
         key = _deciding_options(self.study.protocol, options, kind)
         key["corpus"] = self.corpus.known_name
-        return Step(kind, self.corpus.name, encoder, folder, key, step_inputs, make, after)
+        return Step(
+            kind, self.corpus.name, encoder, folder, key, step_inputs, make, after
+        )
 
 
 def _options_of_kind(options: BaselineOptions, kind: str) -> BaselineOptions:
@@ -126,7 +138,9 @@ def _options_of_kind(options: BaselineOptions, kind: str) -> BaselineOptions:
     )
 
 
-def _deciding_options(protocol: Protocol, options: BaselineOptions, kind: str) -> dict[str, Any]:
+def _deciding_options(
+    protocol: Protocol, options: BaselineOptions, kind: str
+) -> dict[str, Any]:
     """Return the options that change the numbers of a kind."""
     values = asdict(options)
     deciding = {name: values[name] for name in DECIDING_OPTIONS[kind]}

@@ -65,15 +65,24 @@ def read_corpus_results(folders: CorpusFolders) -> CorpusResults:
 
 
 def _compare(
-    whole: Evaluation, others: Evaluation | None, baselines: pl.DataFrame, reference: str
+    whole: Evaluation,
+    others: Evaluation | None,
+    baselines: pl.DataFrame,
+    reference: str,
 ) -> Evaluation:
     """Return the evaluation of the reference, compared with baselines."""
     trained = None if others is None else others.values.filter(classifier="logistic")
-    evaluation = add_baselines(whole.select_classifiers([reference]), baselines, trained)
-    return replace(evaluation, budget=label_budget(evaluation.per_class, evaluation.classes))
+    evaluation = add_baselines(
+        whole.select_classifiers([reference]), baselines, trained
+    )
+    return replace(
+        evaluation, budget=label_budget(evaluation.per_class, evaluation.classes)
+    )
 
 
-def _read_categories(folders: CorpusFolders, table: Embeddings) -> Mapping[str, str] | None:
+def _read_categories(
+    folders: CorpusFolders, table: Embeddings
+) -> Mapping[str, str] | None:
     if folders.categories is not None:
         return read_categories(folders.categories, table)
     if folders.known is not None:

@@ -57,7 +57,9 @@ def _estimate(study: Study, step: Step) -> float:
     if step.kind == "logistic-per-k":
         return _logistic_per_k_s(study, step, size)
     if step.kind == "recurrent":
-        networks = study.baselines.seeds * (4 if study.baselines.cell == CHOSEN_CELL else 2)
+        networks = study.baselines.seeds * (
+            4 if study.baselines.cell == CHOSEN_CELL else 2
+        )
         return NETWORK * FOLDS * networks * size.segments
     if step.kind == "end-to-end":
         return END_TO_END * FOLDS * size.seconds
@@ -76,7 +78,9 @@ def _logistic_per_k_s(study: Study, step: Step, size: _Size) -> float:
     draws = min(study.baselines.draws, study.protocol.shared_draws)
     fits = FOLDS * len(study.protocol.shots) * draws
     dimensions = {encoder.title: encoder.spec.dimension for encoder in study.encoders}
-    return fits * (LOGISTIC_FIT + LOGISTIC_NUMBER * size.labels**2 * dimensions[step.encoder])
+    return fits * (
+        LOGISTIC_FIT + LOGISTIC_NUMBER * size.labels**2 * dimensions[step.encoder]
+    )
 
 
 def _corpus_size(study: Study, step: Step) -> _Size:
@@ -94,5 +98,7 @@ def _audio_bytes(study: Study, step: Step) -> int:
     audio = {corpus.name: corpus.audio for corpus in study.corpora}[step.corpus]
     files: list[Path] = [audio]
     if not audio.is_file():
-        files = [file for file in find_files(audio) if file.suffix.lower() in AUDIO_SUFFIXES]
+        files = [
+            file for file in find_files(audio) if file.suffix.lower() in AUDIO_SUFFIXES
+        ]
     return sum(file.stat().st_size for file in files if file.is_file())

@@ -206,14 +206,18 @@ def fold_files(
         vectors = np.zeros((len(segments), 1), np.float32)
         whole = make_table("segments", segments, vectors, source)
         names = frozenset(whole.segment)
-        shared = whole.only(names.intersection(*(table_segments(path) for path in tables)))
+        shared = whole.only(
+            names.intersection(*(table_segments(path) for path in tables))
+        )
         given = None if file is None else read_folds(file, shared)
         folds = choose_folds(shared, count, given, file, default=default)
         classes = count_classes(shared.label, folds, shared.recording)
         evaluated_classes(classes)
         missing = sorted(names.difference(shared.segment))
         provenance = describe_folds(folds, classes, missing=missing)
-        output.write(lambda folder: [write_folds(shared, folds, folder / FOLDS)], provenance)
+        output.write(
+            lambda folder: [write_folds(shared, folds, folder / FOLDS)], provenance
+        )
     return folds
 
 

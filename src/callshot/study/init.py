@@ -15,7 +15,18 @@ from callshot.fewshot.folds import DEFAULT_FOLDS
 from callshot.records import Inspection
 
 GENERIC_NAMES = frozenset(
-    ("recordings", "audio", "sounds", "sound", "wav", "wavs", "flac", "data", "corpus", "files")
+    (
+        "recordings",
+        "audio",
+        "sounds",
+        "sound",
+        "wav",
+        "wavs",
+        "flac",
+        "data",
+        "corpus",
+        "files",
+    )
 )
 PRETRAINED = ("birdnet-v2.4", "perch-v2", "hubert-base-l2", "perch-v1")
 PAPER_MINIMUM_S = 1.0
@@ -100,7 +111,9 @@ def _corpus_lines(
     if source.format != "auto":
         yield f"format = {_quote(source.format)}"
     if hints.columns:
-        pairs = [f"{_quote(key)} = {_quote(column)}" for key, column in hints.columns.items()]
+        pairs = [
+            f"{_quote(key)} = {_quote(column)}" for key, column in hints.columns.items()
+        ]
         yield f"columns = {{ {', '.join(pairs)} }}"
     if hints.tiers:
         yield f"tiers = [{', '.join(_quote(tier) for tier in hints.tiers)}]"
@@ -139,7 +152,11 @@ def _title(audio: Path) -> str:
 def _quote(text: str) -> str:
     """Return text as a TOML string."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped) + '"'
+    return (
+        '"'
+        + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped)
+        + '"'
+    )
 
 
 def _relative(path: Path, base: Path) -> str:
@@ -157,7 +174,9 @@ def _minimum_line(inspection: Inspection) -> str:
         return "min_length_s = 1.0              # shorter calls are left out, as in the paper"
     calls = inspection.segmentation.calls
     short = sum(call.end_s - call.start_s < PAPER_MINIMUM_S for call in calls)
-    reason = f"the paper's 1 s would reject {short} of {len(calls)} calls; set from the data"
+    reason = (
+        f"the paper's 1 s would reject {short} of {len(calls)} calls; set from the data"
+    )
     return f"min_length_s = {inspection.min_length_s:g}             # {reason}"
 
 

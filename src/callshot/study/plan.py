@@ -50,7 +50,9 @@ class CorpusSteps:
     baselines: list[Step] = field(default_factory=list)
 
 
-def plan(study: Study, *, device: str = "cpu", threads: int | None = None) -> list[Step]:
+def plan(
+    study: Study, *, device: str = "cpu", threads: int | None = None
+) -> list[Step]:
     """Return every step of a study; `device` and `threads` change the time, not what has to run."""
     planner = _Planner(study, device, threads)
     parts = [planner.corpus_steps(corpus) for corpus in study.corpora]
@@ -98,7 +100,9 @@ class _Planner:
             "corpus": corpus.known_name,
         }
         places = [corpus.audio, *optional(corpus.annotations)]
-        inputs: list[Input] = [partial(fingerprint, place, hints.exclude) for place in places]
+        inputs: list[Input] = [
+            partial(fingerprint, place, hints.exclude) for place in places
+        ]
 
         def make(progress: Progress) -> Sequence[str]:
             segmentation = segment_files(
@@ -151,10 +155,20 @@ class _Planner:
             rejects = out.with_suffix(".rejects.csv")
             return [EMBEDDINGS, rejects.name] if rejects.exists() else [EMBEDDINGS]
 
-        inputs: list[Input] = [source, partial(_recordings_digest, source, corpus.audio)]
+        inputs: list[Input] = [
+            source,
+            partial(_recordings_digest, source, corpus.audio),
+        ]
         options = encoder_fingerprint(encoder.spec, device)
         return Step(
-            kind, corpus.name, encoder.title, folder, options, inputs, make, [steps.segment]
+            kind,
+            corpus.name,
+            encoder.title,
+            folder,
+            options,
+            inputs,
+            make,
+            [steps.segment],
         )
 
     def fold_step(self, steps: CorpusSteps) -> Step:
@@ -166,7 +180,12 @@ class _Planner:
 
         def make(progress: Progress) -> Sequence[str]:
             fold_files(
-                source, folder, tables, count=corpus.folds, file=corpus.fold_file, default=default
+                source,
+                folder,
+                tables,
+                count=corpus.folds,
+                file=corpus.fold_file,
+                default=default,
             )
             return [FOLDS, FOLDS_INFO]
 
@@ -199,7 +218,14 @@ class _Planner:
         inputs += optional(corpus.categories)
         options = {**asdict(self.study.protocol), "corpus": corpus.known_name}
         return Step(
-            "evaluate", corpus.name, embed.encoder, folder, options, inputs, make, [embed, fold]
+            "evaluate",
+            corpus.name,
+            embed.encoder,
+            folder,
+            options,
+            inputs,
+            make,
+            [embed, fold],
         )
 
     def report_step(self, parts: Sequence[CorpusSteps]) -> Step:
@@ -227,7 +253,10 @@ class _Planner:
             for part in parts:
                 row = getattr(part, kind)
                 after += [row] if isinstance(row, Step) else row
-        inputs: list[Input] = [partial(_results_digest, after), *optional(study.references)]
+        inputs: list[Input] = [
+            partial(_results_digest, after),
+            *optional(study.references),
+        ]
         options = {**asdict(report), "study": study.text}
         notes = study.work / "report"
         return Step("report", "", "", study.out, options, inputs, make, after, notes)
@@ -259,7 +288,8 @@ def _describe_study(study: Study, parts: Sequence[CorpusSteps]) -> dict[str, obj
         "title": study.title,
         "encoders": {embed.encoder: embed.options for embed in parts[0].embeds},
         "segments": {
-            part.corpus.name: _read_json(part.segment.folder / SEGMENTS_INFO) for part in parts
+            part.corpus.name: _read_json(part.segment.folder / SEGMENTS_INFO)
+            for part in parts
         },
         "steps": [_read_json(step.folder / PROVENANCE) for step in measured],
     }

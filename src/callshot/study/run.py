@@ -12,7 +12,12 @@ import numpy as np
 
 from callshot.baselines.options import check_trainable
 from callshot.corpus.inspection import inspect_corpus
-from callshot.encoders.embed import check_segments, check_store, default_store, make_table
+from callshot.encoders.embed import (
+    check_segments,
+    check_store,
+    default_store,
+    make_table,
+)
 from callshot.encoders.encode import check_device
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.fewshot.folds import check_folds, count_classes, evaluated_classes
@@ -77,7 +82,9 @@ def run_study(
     with _study_lock(study.work):
         check_study(study, steps, device)
         statuses = step_statuses(study, steps)
-        total_s = sum(status.seconds for status in statuses if status.state != "done") or 1.0
+        total_s = (
+            sum(status.seconds for status in statuses if status.state != "done") or 1.0
+        )
         for status in statuses:
             step = status.step
             share = 0.0 if status.state == "done" else status.seconds / total_s
@@ -151,7 +158,9 @@ def _check_corpus(study: Study, corpus: CorpusPart) -> None:
     _check_networks(study, corpus, classes)
 
 
-def _check_networks(study: Study, corpus: CorpusPart, classes: Sequence[ClassCount]) -> None:
+def _check_networks(
+    study: Study, corpus: CorpusPart, classes: Sequence[ClassCount]
+) -> None:
     """Check that every class has enough exemplars for networks."""
     networks = [kind for kind in study.baselines.train if kind != "logistic"]
     if not networks or corpus.categories is not None:
@@ -190,7 +199,9 @@ def _inspect(corpus: CorpusPart) -> Inspection:
     if inspection.folds is None and corpus.fold_file is None:
         count = len({segment.recording for segment in segmentation.segments})
         advice = f"set folds = {count}" if count > 1 else "at least two are needed"
-        raise InputError(f"{count} recordings with calls are too few for the folds; {advice}")
+        raise InputError(
+            f"{count} recordings with calls are too few for the folds; {advice}"
+        )
     return inspection
 
 

@@ -31,7 +31,10 @@ def describe_outcome(step: Step) -> list[str]:
 def _describe_segments(step: Step) -> list[str]:
     facts = _read_json(step, SEGMENTS_INFO)
     files = f" and {facts['refused']} whole files" if facts["refused"] else ""
-    return [f"{facts['segments']} segments, {facts['rejects']} rejects{files}", *facts["notes"]]
+    return [
+        f"{facts['segments']} segments, {facts['rejects']} rejects{files}",
+        *facts["notes"],
+    ]
 
 
 def _describe_embeddings(step: Step) -> list[str]:
@@ -51,7 +54,9 @@ def _describe_folds(step: Step) -> list[str]:
     lines += [f"not evaluated: '{row['label']}' ({row['reason']})" for row in excluded]
     if facts["missing"]:
         missing = len(facts["missing"])
-        lines.append(f"{missing} segments are left out, because an encoder could not embed them")
+        lines.append(
+            f"{missing} segments are left out, because an encoder could not embed them"
+        )
     return lines
 
 
@@ -62,7 +67,9 @@ def _describe_baselines(step: Step) -> list[str]:
     for rows in baselines.partition_by("name", "scoring", maintain_order=True):
         name, scoring, how = rows.select("name", "scoring", "how").row(0)
         pairs = rows.select("metric", "value").iter_rows()
-        values = ", ".join(f"{METRIC_NAMES[metric]} {value:.3f}" for metric, value in pairs)
+        values = ", ".join(
+            f"{METRIC_NAMES[metric]} {value:.3f}" for metric, value in pairs
+        )
         line = f"{name}: {values}"
         if scoring != "all":
             line += f" ({scoring} scoring)"

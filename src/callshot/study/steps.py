@@ -58,7 +58,9 @@ class Step:
 
     def key(self) -> str:
         """Return the hash of everything that decides the result, as it is now."""
-        inputs = [fingerprint(one) if isinstance(one, Path) else one() for one in self.inputs]
+        inputs = [
+            fingerprint(one) if isinstance(one, Path) else one() for one in self.inputs
+        ]
         parts = {
             "step": self.kind,
             "callshot": __version__,
@@ -107,7 +109,9 @@ class Step:
             raise
         except OSError as error:
             where = error.filename or self.note_path.parent
-            raise OutputError(f"{self.name}: {where}: {error.strerror or error}") from error
+            raise OutputError(
+                f"{self.name}: {where}: {error.strerror or error}"
+            ) from error
 
 
 def fingerprint(path: Path, excluded: Sequence[Path] = ()) -> str:
@@ -122,12 +126,21 @@ def fingerprint(path: Path, excluded: Sequence[Path] = ()) -> str:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
             files = find_input_files(path, audio=True, exclude=excluded)
-            return digest([(str(file.relative_to(path)), fingerprint(file)) for file in files])
+            return digest(
+                [(str(file.relative_to(path)), fingerprint(file)) for file in files]
+            )
         if not stat.S_ISREG(status.st_mode):
             return "no file"
         if path.suffix.lower() in AUDIO_SUFFIXES:
-            return f"{status.st_size} bytes of {status.st_mtime_ns}, {status.st_ctime_ns}"
-        identity = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
+            return (
+                f"{status.st_size} bytes of {status.st_mtime_ns}, {status.st_ctime_ns}"
+            )
+        identity = (
+            status.st_size,
+            status.st_mtime_ns,
+            status.st_ctime_ns,
+            status.st_ino,
+        )
         return _cached_sha256(path, identity)
     except (OSError, ValueError):
         return "nothing"

@@ -29,7 +29,11 @@ from callshot.study.toml_section import Section, read_section, resolve_path
 
 Table = Mapping[str, Any]
 
-RESERVED_NAMES = ("tables", "report.html", "provenance.json")  # names in a results folder
+RESERVED_NAMES = (
+    "tables",
+    "report.html",
+    "provenance.json",
+)  # names in a results folder
 CONFUSION_SHOTS = (1, 5, 20)
 SEGMENTATION_KEYS = (
     "min_length_s",
@@ -126,7 +130,10 @@ def read_study(path: Path) -> Study:
         raise InputError(
             f"{path}: cannot be read ({error.strerror}); callshot init writes one"
         ) from error
-    except (ValueError, RecursionError) as error:  # no TOML, no UTF-8, or nested too deeply
+    except (
+        ValueError,
+        RecursionError,
+    ) as error:  # no TOML, no UTF-8, or nested too deeply
         raise InputError(f"{path}: not a study file in TOML ({error})") from error
     try:
         return _parse_study(path, text, content)
@@ -146,7 +153,8 @@ def _parse_study(path: Path, text: str, content: Table) -> Study:
     own_paths = [path.absolute(), out]
     own_paths += [place for place in (store, references) if place is not None]
     corpora = [
-        _parse_corpus(name, value, base, own_paths) for name, value in top.get("corpus", {}).items()
+        _parse_corpus(name, value, base, own_paths)
+        for name, value in top.get("corpus", {}).items()
     ]
     encoders = [
         _parse_encoder(number, value, base)
@@ -179,7 +187,9 @@ def _parse_study(path: Path, text: str, content: Table) -> Study:
     )
 
 
-def _parse_corpus(name: str, content: Any, base: Path, own_paths: Sequence[Path]) -> CorpusPart:
+def _parse_corpus(
+    name: str, content: Any, base: Path, own_paths: Sequence[Path]
+) -> CorpusPart:
     """Parse a corpus; `own_paths` of the study are not part of any corpus."""
     where = f"[corpus.{name}]"
     section = read_section("corpus", content, where, base)
@@ -192,17 +202,25 @@ def _parse_corpus(name: str, content: Any, base: Path, own_paths: Sequence[Path]
     if audio is None:
         raise OptionError(f"{where} audio: missing; name the folder of the recordings")
     try:
-        known = find_corpus(section.get("known")) if section.get("known") else CORPORA.get(name)
+        known = (
+            find_corpus(section.get("known"))
+            if section.get("known")
+            else CORPORA.get(name)
+        )
         segmentation = _parse_segmentation(known, section)
     except OptionError as error:
         raise OptionError(f"{where} {error}") from None
     if section.get("folds", 2) < 2:
-        raise OptionError(f"{where} folds: expected 2 or more, got {section.get('folds')}")
+        raise OptionError(
+            f"{where} folds: expected 2 or more, got {section.get('folds')}"
+        )
     fold_file = section.existing("fold_file")
     categories = section.existing("categories")
     files = [*own_paths]
     files += [file for file in (fold_file, categories) if file is not None]
-    excluded = tuple(file for file in files if not audio.absolute().is_relative_to(file.absolute()))
+    excluded = tuple(
+        file for file in files if not audio.absolute().is_relative_to(file.absolute())
+    )
     hints = Hints(
         _parse_columns(section),
         tuple(str(tier) for tier in section.get("tiers", ())),
@@ -226,12 +244,16 @@ def _parse_corpus(name: str, content: Any, base: Path, own_paths: Sequence[Path]
 
 def _parse_segmentation(known: Corpus | None, section: Section) -> SegmentationOptions:
     options = default_options(known)
-    changes = {key: section.get(key) for key in SEGMENTATION_KEYS if key in section.content}
+    changes = {
+        key: section.get(key) for key in SEGMENTATION_KEYS if key in section.content
+    }
     if "channel" in changes:
         changes["channel"] = str(changes["channel"])
     if not section.get("normalise", True):
         if "level_dbfs" in changes:
-            raise OptionError("level_dbfs: has no effect with normalise = false; leave one out")
+            raise OptionError(
+                "level_dbfs: has no effect with normalise = false; leave one out"
+            )
         changes["level_dbfs"] = None
     return replace(options, **changes)
 
@@ -249,7 +271,9 @@ def _parse_encoder(number: int, content: Any, base: Path) -> EncoderPart:
     where = f"[[encoder]] {number}"
     if not isinstance(content, dict) or not isinstance(content.get("name"), str):
         raise OptionError(f'{where}: expected name = "…"; callshot encoders lists them')
-    choices = {key: _choice_text(value) for key, value in content.items() if key != "name"}
+    choices = {
+        key: _choice_text(value) for key, value in content.items() if key != "name"
+    }
     name = content["name"]
     if name.startswith("onnx:"):
         name = f"onnx:{resolve_path(base, name.removeprefix('onnx:'), where)}"
@@ -263,7 +287,9 @@ def _choice_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _check_parts(corpora: Sequence[CorpusPart], encoders: Sequence[EncoderPart]) -> None:
+def _check_parts(
+    corpora: Sequence[CorpusPart], encoders: Sequence[EncoderPart]
+) -> None:
     """Check that there is a corpus and an encoder, none twice, and that every encoder can run."""
     if not corpora:
         raise OptionError("no corpus; add a table [corpus.NAME] with the key audio")
@@ -302,7 +328,10 @@ def _parse_baselines(section: Section) -> BaselineOptions:
 def _parse_protocol(section: Section) -> Protocol:
     options = section.without("shots", "spread", "classifiers")
     names = section.texts("classifiers")
-    options["classifiers"] = ("centroid", *(name for name in names if name != "centroid"))
+    options["classifiers"] = (
+        "centroid",
+        *(name for name in names if name != "centroid"),
+    )
     spread = section.choice("spread", "both", (*SPREADS, "both"))
     options["spreads"] = SPREADS if spread == "both" else (spread,)
     try:
@@ -312,7 +341,9 @@ def _parse_protocol(section: Section) -> Protocol:
             options["shots"], options["whole_pool"] = parse_shots(text)
         return Protocol(**options)
     except OptionError as error:
-        raise OptionError(_rename(section, error, "classifier:", "classifiers:")) from None
+        raise OptionError(
+            _rename(section, error, "classifier:", "classifiers:")
+        ) from None
 
 
 def _rename(section: Section, error: CallshotError, option: str, key: str) -> str:

@@ -124,7 +124,9 @@ class Section:
         value = str(self.content.get(key, default))
         if value not in choices:
             expected = ", ".join(choices)
-            raise OptionError(f"{self.name(key)}: expected one of {expected}, got {value!r}")
+            raise OptionError(
+                f"{self.name(key)}: expected one of {expected}, got {value!r}"
+            )
         return value
 
     def shots(self, key: str, default: tuple[int, ...]) -> tuple[int, ...]:
@@ -132,14 +134,18 @@ class Section:
         shots = self.content.get(key, default)
         for k in shots:
             if type(k) is not int or k < 1:
-                raise OptionError(f"{self.name(key)}: expected whole numbers from 1, got {shots!r}")
+                raise OptionError(
+                    f"{self.name(key)}: expected whole numbers from 1, got {shots!r}"
+                )
         return tuple(sorted(set(shots)))
 
     def texts(self, key: str) -> tuple[str, ...]:
         """Return a list of names."""
         values = self.content.get(key, [])
         if not all(isinstance(value, str) for value in values):
-            raise OptionError(f"{self.name(key)}: expected names in quotes, got {values!r}")
+            raise OptionError(
+                f"{self.name(key)}: expected names in quotes, got {values!r}"
+            )
         return tuple(values)
 
 
@@ -153,11 +159,17 @@ def read_section(kind: str, content: Any, where: str, base: Path) -> Section:
         name = section.name(key)
         if key not in types:
             nearest = get_close_matches(key, types, 1)
-            advice = f"did you mean {nearest[0]}?" if nearest else f"known: {', '.join(types)}"
+            advice = (
+                f"did you mean {nearest[0]}?"
+                if nearest
+                else f"known: {', '.join(types)}"
+            )
             raise OptionError(f"{name}: unknown key; {advice}")
         is_stray_flag = isinstance(value, bool) and types[key] is not bool
         if is_stray_flag or not isinstance(value, types[key]):
-            raise OptionError(f"{name}: expected {TYPE_NAMES[types[key]]}, got {value!r}")
+            raise OptionError(
+                f"{name}: expected {TYPE_NAMES[types[key]]}, got {value!r}"
+            )
     return section
 
 

@@ -48,7 +48,9 @@ from callshot.tables.embedding_tables import read_sequences, sequences_path
 BASELINES_FILE = "baselines.csv"
 REFINEMENT_FILE = "refinement.csv"
 CROSSOVERS_FILE = "crossovers.csv"
-FOLDER_MARK = "callshot baselines"  # how a results folder names the command that wrote it
+FOLDER_MARK = (
+    "callshot baselines"  # how a results folder names the command that wrote it
+)
 AUDIO_RATE_HZ = 16_000  # what the end-to-end baseline reads
 
 
@@ -92,9 +94,16 @@ def train_baseline_files(
     names = (BASELINES_FILE, REFINEMENT_FILE, CROSSOVERS_FILE, *RESULT_FILES)
     with open_output_folder(out, names, PROVENANCE, mark=FOLDER_MARK) as output:
         dataset = choice.read(paths)
-        sequences, signals = _read_inputs(dataset, paths, options, inputs, context.threads)
+        sequences, signals = _read_inputs(
+            dataset, paths, options, inputs, context.threads
+        )
         results = train_dataset(
-            dataset, options, protocol, sequences=sequences, signals=signals, context=context
+            dataset,
+            options,
+            protocol,
+            sequences=sequences,
+            signals=signals,
+            context=context,
         )
         per_k = merge_results(results.per_k) if results.per_k else None
         if centroid is not None:
@@ -156,7 +165,9 @@ def _take_folds(choice: DatasetChoice, against: Path, corpus: str) -> DatasetCho
     if (choice.folds, choice.fold_file, choice.folds_dir) != (None, None, None):
         raise OptionError(f"folds: those of {against} are used; leave the option out")
     if choice.corpus not in (None, corpus):
-        raise OptionError(f"corpus: its name in {against} is {corpus!r}; leave the option out")
+        raise OptionError(
+            f"corpus: its name in {against} is {corpus!r}; leave the option out"
+        )
     return replace(choice, corpus=corpus, fold_file=against / "folds.csv")
 
 
@@ -169,14 +180,18 @@ def _read_protocol(against: Path) -> tuple[Protocol, set[tuple[str, str]]]:
             name: tuple(value) if isinstance(value, list) else value
             for name, value in provenance["protocol"].items()
         }
-        inputs = {(str(item["role"]), str(item["sha256"])) for item in provenance["inputs"]}
+        inputs = {
+            (str(item["role"]), str(item["sha256"])) for item in provenance["inputs"]
+        }
         return Protocol(**settings), inputs
     except OSError as error:
         raise InputError(
             f"{path}: {error.strerror}; pass a folder that callshot evaluate wrote"
         ) from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise InputError(f"{path}: not the provenance of an evaluation; evaluate again") from None
+        raise InputError(
+            f"{path}: not the provenance of an evaluation; evaluate again"
+        ) from None
 
 
 def read_baseline_results(folder: Path) -> BaselineResults:
@@ -215,19 +230,25 @@ def _read_signals(
     if inputs.segments is None:
         raise OptionError("end-to-end needs audio; pass --segments")
     segments, facts = read_segments(inputs.segments)
-    by_name = {segment.segment: replace(segment, rate_hz=AUDIO_RATE_HZ) for segment in segments}
+    by_name = {
+        segment.segment: replace(segment, rate_hz=AUDIO_RATE_HZ) for segment in segments
+    }
     for name in part.segments:
         if name not in by_name:
             raise InputError(
                 f"{inputs.segments}: has no segment {name!r}, which {part.table.source} has"
             )
     wanted = [by_name[name] for name in part.segments]
-    order = sorted(range(len(wanted)), key=lambda n: (wanted[n].path, wanted[n].start_s))
+    order = sorted(
+        range(len(wanted)), key=lambda n: (wanted[n].path, wanted[n].start_s)
+    )
     root = inputs.audio or Path(facts.get("audio", ""))
     signals: dict[int, Signal] = {}
     for n, signal in load_audio(root, [wanted[n] for n in order], threads=threads):
         if isinstance(signal, InputError):
-            raise InputError(f"{wanted[order[n]].path}: its audio cannot be read ({signal})")
+            raise InputError(
+                f"{wanted[order[n]].path}: its audio cannot be read ({signal})"
+            )
         signals[order[n]] = signal
     return [signals[n] for n in range(len(wanted))]
 
@@ -235,9 +256,15 @@ def _read_signals(
 def _describe_options(
     options: BaselineOptions, device: str, networks: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    facts: dict[str, Any] = {"training": asdict(options) | {"init": str(options.init or "")}}
+    facts: dict[str, Any] = {
+        "training": asdict(options) | {"init": str(options.init or "")}
+    }
     if options.needs_torch or options.published:
-        facts |= {"device": device, "torch": version("torch"), "networks": list(networks)}
+        facts |= {
+            "device": device,
+            "torch": version("torch"),
+            "networks": list(networks),
+        }
     return facts
 
 
@@ -257,7 +284,9 @@ def _result_frames(results: BaselineResults) -> dict[str, pl.DataFrame]:
     return frames
 
 
-def _write_files(results: BaselineResults, per_k: Evaluation | None, folder: Path) -> list[str]:
+def _write_files(
+    results: BaselineResults, per_k: Evaluation | None, folder: Path
+) -> list[str]:
     """Write the files of some results to a folder; return their names."""
     for name, frame in _result_frames(results).items():
         write_frame(frame, folder / name)

@@ -57,7 +57,9 @@ def _text_readers(source: Path) -> WindowReaders:
             name = timed[1]
         files.setdefault(name, []).append(path)
     if not files:
-        raise InputError(f"{source}: expected files that end in {TEXT_SUFFIX}, got none")
+        raise InputError(
+            f"{source}: expected files that end in {TEXT_SUFFIX}, got none"
+        )
     return {
         name: partial(_read_windows, partial(_text_lines, recording_paths))
         for name, recording_paths in files.items()

@@ -13,11 +13,21 @@ from typing import Any, Protocol
 import numpy as np
 
 from callshot.fewshot.episodes import Episodes, plan_episodes
-from callshot.fewshot.folds import DEFAULT_FOLDS, choose_folds, complete_shots, count_classes
+from callshot.fewshot.folds import (
+    DEFAULT_FOLDS,
+    choose_folds,
+    complete_shots,
+    count_classes,
+)
 from callshot.files import describe_file
 from callshot.records import ClassCount, Embeddings, Evaluation, Folds, IntArray
 from callshot.tables.embedding_tables import read_tables, table_corpus
-from callshot.tables.fold_files import FOLDS, read_categories, read_folds, read_folds_dir
+from callshot.tables.fold_files import (
+    FOLDS,
+    read_categories,
+    read_folds,
+    read_folds_dir,
+)
 
 
 class KnownCorpus(Protocol):

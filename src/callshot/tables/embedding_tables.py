@@ -89,7 +89,9 @@ def read_tables(paths: Sequence[Path]) -> list[Embeddings]:
     return tables[:1] + [_align_rows(tables[0], table) for table in tables[1:]]
 
 
-def write_table(embeddings: Embeddings, path: Path, *, corpus: str | None = None) -> None:
+def write_table(
+    embeddings: Embeddings, path: Path, *, corpus: str | None = None
+) -> None:
     """Write a table as Parquet: the whole of it, or nothing."""
     path = Path(path)
     check_output_path(path)
@@ -103,7 +105,9 @@ def write_table(embeddings: Embeddings, path: Path, *, corpus: str | None = None
 def check_output_path(path: Path) -> None:
     """Raise if no table can be written to a path, before any work is done."""
     if path.suffix.lower() != ".parquet":
-        raise OutputError(f"{path}: expected a name that ends in .parquet, got {path.suffix!r}")
+        raise OutputError(
+            f"{path}: expected a name that ends in .parquet, got {path.suffix!r}"
+        )
     if path.is_dir() or not path.absolute().parent.is_dir():
         raise OutputError(
             f"{path}: cannot be written; expected the name of a file in an existing folder"
@@ -131,7 +135,10 @@ def explain_read_errors(path: Path) -> Iterator[None]:
         yield
     except CallshotError:
         raise
-    except (Exception, pl.exceptions.PanicException) as error:  # a panic of polars is no Exception
+    except (
+        Exception,
+        pl.exceptions.PanicException,
+    ) as error:  # a panic of polars is no Exception
         reason = error_reason(error)
         if "allow_pickle=False" in reason:
             reason = "it has pickled objects: save text as arrays of dtype str"
@@ -176,7 +183,9 @@ def _read_csv(path: Path) -> pl.DataFrame:
     names = select_columns(path, [name for name in header if name != "embedding"])
     for name in names:
         if header.count(name) > 1:
-            raise InputError(f"{path}: column {name} is there twice; rename or remove one")
+            raise InputError(
+                f"{path}: column {name} is there twice; rename or remove one"
+            )
     try:
         frame = pl.read_csv(path.absolute(), infer_schema=False, glob=False)
     except POLARS_ERRORS:
@@ -218,7 +227,9 @@ def read_csv_records(path: Path, required: Sequence[str]) -> list[dict[str, str]
     for name in header:
         count = header.count(name)
         if name and count > 1:  # columns without a name are not read
-            raise InputError(f"{path}: column {name} is in the header {count} times; keep one")
+            raise InputError(
+                f"{path}: column {name} is in the header {count} times; keep one"
+            )
     if not rows:
         raise InputError(f"{path}: the file has no rows")
     return [dict(zip(header, cells, strict=True)) for cells in rows]
@@ -305,12 +316,16 @@ def sequences_path(table: Path) -> Path:
     return table.with_suffix(".sequences.parquet")
 
 
-def write_sequences(path: Path, segments: Sequence[str], sequences: Iterator[Frames]) -> None:
+def write_sequences(
+    path: Path, segments: Sequence[str], sequences: Iterator[Frames]
+) -> None:
     """Write the sequence behind each vector; only a few are in memory at once."""
     names = iter(segments)
     with (
         atomic_path(path, errors=(pl.exceptions.PolarsError,)) as temporary,
-        tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.absolute().parent) as folder,
+        tempfile.TemporaryDirectory(
+            prefix=f".{path.name}.", dir=path.absolute().parent
+        ) as folder,
     ):
         parts: list[Path] = []
         for number in count():
@@ -328,7 +343,9 @@ def _sequence_frame(segment: list[str], sequences: list[Frames]) -> pl.DataFrame
     return pl.DataFrame(
         {
             "segment": pl.Series(segment, dtype=pl.String),
-            "frames": pl.Series([len(sequence) for sequence in sequences], dtype=pl.Int64),
+            "frames": pl.Series(
+                [len(sequence) for sequence in sequences], dtype=pl.Int64
+            ),
             "sequence": pl.Series(values, dtype=pl.List(pl.Float32)),
         }
     )
@@ -358,5 +375,7 @@ def read_sequences(path: Path, segments: Sequence[str]) -> list[Frames]:
         sequences[name] = numbers.reshape(frames, -1)
     for name in segments:
         if name not in sequences:
-            raise InputError(f"{path}: no sequence of the segment {name!r}; {EMBED_AGAIN}")
+            raise InputError(
+                f"{path}: no sequence of the segment {name!r}; {EMBED_AGAIN}"
+            )
     return [sequences[name] for name in segments]

@@ -128,7 +128,9 @@ def _reference_key(row: dict[str, str], corpus: str) -> tuple[str, ...]:
     return (corpus, row["encoder"], row["name"], row["scoring"], row["metric"])
 
 
-def _read_reference_rows(path: Path, corpora: Collection[str], encoders: Collection[str]) -> Rows:
+def _read_reference_rows(
+    path: Path, corpora: Collection[str], encoders: Collection[str]
+) -> Rows:
     """Return the rows of a file of references, checked, with defaults and their number."""
     rows = read_csv_records(path, ["encoder", "kind", "name", "metric", "value"])
     for number, row in enumerate(rows, 1):
@@ -193,7 +195,9 @@ def _read_folds_info(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error_reason(error)})") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: not a JSON file ({error}); make the folds again") from error
+        raise InputError(
+            f"{path}: not a JSON file ({error}); make the folds again"
+        ) from error
     if not isinstance(info, dict):
         info = {}
     for name, kind in (("count", int), ("origin", str), ("proof", str)):

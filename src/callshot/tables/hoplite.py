@@ -167,7 +167,9 @@ def _open_database(path: Path) -> Iterator[sqlite3.Connection]:
             yield database
     except (sqlite3.Error, OverflowError, UnicodeError) as error:
         reason = printable(error_reason(error))
-        raise InputError(f"{path}: not a complete perch-hoplite database ({reason})") from error
+        raise InputError(
+            f"{path}: not a complete perch-hoplite database ({reason})"
+        ) from error
 
 
 def _find_layout(path: Path, database: sqlite3.Connection) -> Layout:
@@ -234,11 +236,17 @@ class RowParser:
     def times(self, place: str, blob: object) -> tuple[float, float]:
         """Return start and end of a window or an annotation, from a blob."""
         if not isinstance(blob, bytes) or len(blob) not in self.time_types:
-            content = f"a blob of {len(blob)} bytes" if isinstance(blob, bytes) else repr(blob)[:40]
+            content = (
+                f"a blob of {len(blob)} bytes"
+                if isinstance(blob, bytes)
+                else repr(blob)[:40]
+            )
             raise InputError(
                 f"{self.path}: {place}: expected a start and an end in seconds, got {content}"
             )
-        start_s, *end = np.frombuffer(blob, self.time_types[len(blob)]).astype(float).tolist()
+        start_s, *end = (
+            np.frombuffer(blob, self.time_types[len(blob)]).astype(float).tolist()
+        )
         end_s = end[0] if end else start_s + self.length_s
         if not np.isfinite([start_s, end_s]).all():
             raise InputError(
@@ -295,7 +303,9 @@ def _read_windows(
     finite = np.isfinite(vectors).all(axis=1)
     if not finite.all():
         window = ids[np.argmin(finite)]
-        raise InputError(f"{path}: window {window}: its vector is not finite; remove it")
+        raise InputError(
+            f"{path}: window {window}: its vector is not finite; remove it"
+        )
     return Windows(times[:, 0], times[:, 1], vectors, ids)
 
 
@@ -340,7 +350,9 @@ def read_usearch(path: Path) -> tuple[NDArray[np.uint64], NDArray[Any]]:
         header_start = 8 + rows * row_bytes
         graph_start = header_start + 64
         levels_start = graph_start + 40
-        magic, types, dimensions = struct.unpack_from(USEARCH_HEADER, data, header_start)
+        magic, types, dimensions = struct.unpack_from(
+            USEARCH_HEADER, data, header_start
+        )
         size, links, base_links = struct.unpack_from("<3Q", data, graph_start)
         levels = np.frombuffer(data, "<i2", rows, levels_start).astype(np.int64)
     except OSError as error:

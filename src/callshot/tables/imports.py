@@ -39,7 +39,16 @@ from callshot.tables.window_pooling import (
     pool_spans,
 )
 
-SPAN_COLUMNS = ("path", "recording", "start_s", "end_s", "label", "segment", "labels", "fold")
+SPAN_COLUMNS = (
+    "path",
+    "recording",
+    "start_s",
+    "end_s",
+    "label",
+    "segment",
+    "labels",
+    "fold",
+)
 LISTED_NAMES = 8
 
 
@@ -109,7 +118,9 @@ def recognise_kind(source: Path) -> str:
 
 def _import_arrays(source: Path, segments: Path | None) -> ImportedRows:
     vectors = _read_array(source)
-    rows = _read_span_rows(segments or source.with_suffix(".csv"), ["recording", "label"])
+    rows = _read_span_rows(
+        segments or source.with_suffix(".csv"), ["recording", "label"]
+    )
     if rows.frame.height != len(vectors):
         raise InputError(
             f"{source}: expected a row for each vector, in the same order, "
@@ -155,7 +166,9 @@ IMPORTERS = {
 }
 
 
-def _pool_file(segments: Path, readers: WindowReaders, notes: list[str]) -> ImportedRows:
+def _pool_file(
+    segments: Path, readers: WindowReaders, notes: list[str]
+) -> ImportedRows:
     rows = _read_span_rows(segments, ["label"])
     return _pool_rows(rows, _read_spans(rows), readers, notes)
 
@@ -172,7 +185,9 @@ def _pool_rows(
     for row, span in enumerate(spans):
         key = replace(span, window=None)
         if not 0 <= span.start_s < span.end_s:
-            outcomes[row] = "it does not end after its start, or starts before the recording"
+            outcomes[row] = (
+                "it does not end after its start, or starts before the recording"
+            )
         elif key in previous:
             outcomes[row] = "the same span and label are there already"
         previous.add(key)
@@ -218,7 +233,9 @@ def _build_table(
     labels = text_column(rows.path, frame["label"]).fill_null("").to_list()
     for row, outcome in enumerate(outcomes):
         if not labels[row].strip():
-            labels[row] = "-"  # the columns are checked together, the row is left out below
+            labels[row] = (
+                "-"  # the columns are checked together, the row is left out below
+            )
             outcome = "no label"
         if isinstance(outcome, str):
             rejects.append(Reject(str(rows.path), rows.numbers[row], outcome))
@@ -260,7 +277,9 @@ def _read_array(path: Path) -> Vector:
     """Read a matrix of finite numbers; float16 becomes float32."""
     with explain_read_errors(path), path.open("rb") as stream:
         content = np.load(stream, allow_pickle=False)
-        matrix = content if isinstance(content, np.ndarray) else _only_matrix(path, content)
+        matrix = (
+            content if isinstance(content, np.ndarray) else _only_matrix(path, content)
+        )
     if matrix.dtype.kind not in "fiu" or matrix.ndim != 2 or 0 in matrix.shape:
         raise InputError(
             f"{path}: expected numbers, segments × dimensions, "

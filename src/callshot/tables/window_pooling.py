@@ -23,8 +23,34 @@ NO_OVERLAP = "no window overlaps it"
 NO_RECORDING = "no windows of its recording"
 AUDIO_SUFFIXES = frozenset(
     [
-        *("wav", "wave", "bwf", "rf64", "w64", "flac", "ogg", "oga", "opus", "mp3", "mp2", "m4a"),
-        *("mp4", "aac", "wma", "aif", "aiff", "aifc", "au", "snd", "caf", "sph", "nist", "voc"),
+        *(
+            "wav",
+            "wave",
+            "bwf",
+            "rf64",
+            "w64",
+            "flac",
+            "ogg",
+            "oga",
+            "opus",
+            "mp3",
+            "mp2",
+            "m4a",
+        ),
+        *(
+            "mp4",
+            "aac",
+            "wma",
+            "aif",
+            "aiff",
+            "aifc",
+            "au",
+            "snd",
+            "caf",
+            "sph",
+            "nist",
+            "voc",
+        ),
     ]
 )
 
@@ -53,7 +79,9 @@ class Span:
 WindowReaders = Mapping[str, Callable[[], Windows]]  # by the name of the recording
 
 
-def pool_spans(spans: Sequence[Span], readers: WindowReaders) -> tuple[list[Vector | str], str]:
+def pool_spans(
+    spans: Sequence[Span], readers: WindowReaders
+) -> tuple[list[Vector | str], str]:
     """Return the vector of each span, or why it has none; and a note with counts.
 
     The windows of a recording are read when a span needs them, one recording at a time.

@@ -4,7 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from callshot.corpus.annotations import Reading, read_annotations, recognise, write_annotations
+from callshot.corpus.annotations import (
+    Reading,
+    read_annotations,
+    recognise,
+    write_annotations,
+)
 from callshot.errors import OutputError
 from callshot.records import Annotation
 
@@ -18,15 +23,25 @@ def read(folder: Path, text: str) -> Reading:
 def test_the_label_follows_the_second_tab(tmp_path: Path) -> None:
     reading = read(tmp_path, "0.0\t1.5\troar\tand more\r\n\r\n2,5\t3\t rumble\n")
     annotations = [
-        (annotation.path, annotation.start_s, annotation.end_s, annotation.label, annotation.row)
+        (
+            annotation.path,
+            annotation.start_s,
+            annotation.end_s,
+            annotation.label,
+            annotation.row,
+        )
         for annotation in reading.annotations
     ]
-    assert annotations == [(None, 0.0, 1.5, "roar\tand more", 1), (None, 2.5, 3.0, " rumble", 2)]
+    assert annotations == [
+        (None, 0.0, 1.5, "roar\tand more", 1),
+        (None, 2.5, 3.0, " rumble", 2),
+    ]
 
 
 def test_a_line_of_frequencies_belongs_to_the_label_before_it(tmp_path: Path) -> None:
     reading = read(
-        tmp_path, "0\t1\ta\n\\\t10.5\t200\n1\t2\tb\n\\\t-1\t-1.0\n2\t3\tc\n\\\t\t5\n3\t4\td\n"
+        tmp_path,
+        "0\t1\ta\n\\\t10.5\t200\n1\t2\tb\n\\\t-1\t-1.0\n2\t3\tc\n\\\t\t5\n3\t4\td\n",
     )
     bands = [tuple(annotation.extra.values()) for annotation in reading.annotations]
     assert bands == [(10.5, 200.0), (None, None), (None, 5.0), ()]
@@ -48,7 +63,8 @@ def test_invalid_lines_are_rejects(tmp_path: Path) -> None:
     ]
     reading = read(tmp_path, "\n".join(lines))
     assert [
-        (annotation.row, annotation.reason.partition(",")[0]) for annotation in reading.rejects
+        (annotation.row, annotation.reason.partition(",")[0])
+        for annotation in reading.rejects
     ] == [
         (1, "frequencies without a label before them"),
         (2, "starts and ends at 1.0: a point in time; a segment needs a span"),
@@ -76,7 +92,9 @@ def test_a_track_holds_one_recording(tmp_path: Path) -> None:
         Annotation(name, 0.1, 0.3, "roar", "", 1, extra={"low_freq_hz": 5.0})
         for name in ("a.wav", "b.wav")
     ]
-    with pytest.raises(OutputError, match="of one recording, but the annotations are of 2"):
+    with pytest.raises(
+        OutputError, match="of one recording, but the annotations are of 2"
+    ):
         write_annotations(calls, tmp_path / "x.txt", "audacity")
     write_annotations(calls[:1], tmp_path / "x.txt", "audacity")
     assert (tmp_path / "x.txt").read_text() == "0.1\t0.3\troar\n\\\t5.0\t-1\n"

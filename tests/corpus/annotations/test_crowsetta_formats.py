@@ -28,7 +28,9 @@ def read_with_crowsetta(name: str, format: str, **options: Any) -> Any:
 def read_example(name: str, format: str = "auto", **hints: Any) -> Reading:
     reading = read_annotations(EXAMPLES / name, format, Hints(**hints))
     assert [
-        annotation.row for annotation in reading.rejects if "point in time" not in annotation.reason
+        annotation.row
+        for annotation in reading.rejects
+        if "point in time" not in annotation.reason
     ] == []
     return reading
 
@@ -88,7 +90,9 @@ def test_generic_seq_reads_as_crowsetta_reads_it(format: str) -> None:
     expected = read_with_crowsetta("bird1.csv", "generic-seq").annots
     reading = read_example("bird1.csv", format)
     assert facts(reading) == [
-        (s.onset_s, s.offset_s, s.label) for annot in expected for s in annot.seq.segments
+        (s.onset_s, s.offset_s, s.label)
+        for annot in expected
+        for s in annot.seq.segments
     ]
     assert [annotation.path for annotation in reading.annotations] == [
         str(annot.notated_path) for annot in expected for _ in annot.seq.segments
@@ -101,24 +105,40 @@ def test_simple_seq_reads_as_crowsetta_reads_it(format: str) -> None:
     hints = {"start_s": "start_seconds", "end_s": "stop_seconds"}
     das = "bl26lb16_190412_0721.20144_annotations.csv"
     mouse = next(EXAMPLES.glob("GO_*.csv")).name
-    expected = read_with_crowsetta(das, "simple-seq", columns_map=columns | {"name": "label"})
+    expected = read_with_crowsetta(
+        das, "simple-seq", columns_map=columns | {"name": "label"}
+    )
     reading = read_example(das, format, columns=hints | {"label": "name"})
     np.testing.assert_allclose(
-        [annotation.start_s for annotation in reading.annotations], expected.onsets_s, rtol=1e-15
+        [annotation.start_s for annotation in reading.annotations],
+        expected.onsets_s,
+        rtol=1e-15,
     )
     np.testing.assert_allclose(
-        [annotation.end_s for annotation in reading.annotations], expected.offsets_s, rtol=1e-15
+        [annotation.end_s for annotation in reading.annotations],
+        expected.offsets_s,
+        rtol=1e-15,
     )
-    assert [annotation.label for annotation in reading.annotations] == list(expected.labels)
-    expected = read_with_crowsetta(mouse, "simple-seq", columns_map=columns, default_label="pup")
+    assert [annotation.label for annotation in reading.annotations] == list(
+        expected.labels
+    )
+    expected = read_with_crowsetta(
+        mouse, "simple-seq", columns_map=columns, default_label="pup"
+    )
     reading = read_example(mouse, format, columns=hints, label="pup")
     np.testing.assert_allclose(
-        [annotation.start_s for annotation in reading.annotations], expected.onsets_s, rtol=1e-15
+        [annotation.start_s for annotation in reading.annotations],
+        expected.onsets_s,
+        rtol=1e-15,
     )
     np.testing.assert_allclose(
-        [annotation.end_s for annotation in reading.annotations], expected.offsets_s, rtol=1e-15
+        [annotation.end_s for annotation in reading.annotations],
+        expected.offsets_s,
+        rtol=1e-15,
     )
-    assert [annotation.label for annotation in reading.annotations] == list(expected.labels)
+    assert [annotation.label for annotation in reading.annotations] == list(
+        expected.labels
+    )
 
 
 def test_notmat_reads_as_crowsetta_reads_it() -> None:
@@ -157,7 +177,9 @@ def test_yarden_reads_as_crowsetta_reads_it(tmp_path: Path) -> None:
     path = tmp_path / "annotation.mat"
     path.write_bytes(yarden_mat())
     annotations = read_annotations(path, "yarden").annotations
-    expected = crowsetta.formats.by_name("yarden").from_file(path).to_annot(round_times=False)
+    expected = (
+        crowsetta.formats.by_name("yarden").from_file(path).to_annot(round_times=False)
+    )
     assert [
         (annotation.path, annotation.start_s, annotation.end_s, annotation.label)
         for annotation in annotations
@@ -185,7 +207,9 @@ def test_a_crowsetta_failure_is_an_error_in_one_line(tmp_path: Path) -> None:
 
 
 def test_rows_wider_than_the_header_are_an_error(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("onset_s,offset_s,label\n9.5,0.5,1.5,a\n9.5,2.5,3.5,b\n")
+    (tmp_path / "a.csv").write_text(
+        "onset_s,offset_s,label\n9.5,0.5,1.5,a\n9.5,2.5,3.5,b\n"
+    )
     with pytest.raises(
         InputError, match=r"a\.csv: line 2: expected 3 fields as in the header, got 4"
     ):
@@ -193,8 +217,13 @@ def test_rows_wider_than_the_header_are_an_error(tmp_path: Path) -> None:
 
 
 def test_xml_entities_are_an_error(tmp_path: Path) -> None:
-    lines = ['<!ENTITY a0 "ha">', *(f'<!ENTITY a{i} "{f"&a{i - 1};" * 10}">' for i in range(1, 12))]
-    text = XML.replace("\n<Sequences>", f"\n<!DOCTYPE Sequences [{' '.join(lines)}]>\n<Sequences>")
+    lines = [
+        '<!ENTITY a0 "ha">',
+        *(f'<!ENTITY a{i} "{f"&a{i - 1};" * 10}">' for i in range(1, 12)),
+    ]
+    text = XML.replace(
+        "\n<Sequences>", f"\n<!DOCTYPE Sequences [{' '.join(lines)}]>\n<Sequences>"
+    )
     text = text.replace("<Label>0<", "<Label>&a11;<")
     for encoding in ("utf-8", "utf-16", "cp037"):
         raw = text.replace("UTF-8", encoding).encode(encoding)
@@ -203,12 +232,18 @@ def test_xml_entities_are_an_error(tmp_path: Path) -> None:
             InputError,
             match=r"Annotation\.xml: line 2: a DOCTYPE is not allowed|line 1: expected well",
         ):
-            read_annotations(tmp_path / "Annotation.xml", "birdsong-recognition-dataset")
+            read_annotations(
+                tmp_path / "Annotation.xml", "birdsong-recognition-dataset"
+            )
 
 
 def test_broken_xml_is_an_error_with_its_line(tmp_path: Path) -> None:
-    (tmp_path / "Annotation.xml").write_text(XML.replace("</Note>\n<Note>", "</Nope>\n<Note>"))
-    with pytest.raises(InputError, match=r"Annotation\.xml: line 4: expected well-formed XML"):
+    (tmp_path / "Annotation.xml").write_text(
+        XML.replace("</Note>\n<Note>", "</Nope>\n<Note>")
+    )
+    with pytest.raises(
+        InputError, match=r"Annotation\.xml: line 4: expected well-formed XML"
+    ):
         read_annotations(tmp_path / "Annotation.xml")
 
 
@@ -252,7 +287,9 @@ def test_an_impossible_type_in_a_matlab_file_is_an_error(
             read_annotations(tmp_path / "a.not.mat")
 
 
-@pytest.mark.parametrize("change", ["cut", "shape", "size", "header", "deep", "bomb", "class"])
+@pytest.mark.parametrize(
+    "change", ["cut", "shape", "size", "header", "deep", "bomb", "class"]
+)
 def test_a_damaged_matlab_file_is_an_error(change: str, tmp_path: Path) -> None:
     raw = save_mat(onsets=np.arange(3.0))
     header = raw[:128]
@@ -277,5 +314,7 @@ def test_a_damaged_matlab_file_is_an_error(change: str, tmp_path: Path) -> None:
     else:
         raw = raw.replace(struct.pack("<III", 6, 8, 6), struct.pack("<III", 6, 8, 3))
     (tmp_path / "a.not.mat").write_bytes(raw)
-    with pytest.raises(InputError, match=r"a\.not\.mat: not a MATLAB file that crowsetta can read"):
+    with pytest.raises(
+        InputError, match=r"a\.not\.mat: not a MATLAB file that crowsetta can read"
+    ):
         read_annotations(tmp_path / "a.not.mat", "notmat")

@@ -5,7 +5,12 @@ from typing import Any
 
 import pytest
 
-from callshot.corpus.annotations import Hints, Reading, read_annotations, write_annotations
+from callshot.corpus.annotations import (
+    Hints,
+    Reading,
+    read_annotations,
+    write_annotations,
+)
 from callshot.errors import InputError, OptionError, OutputError
 from callshot.records import Annotation
 
@@ -38,7 +43,10 @@ def check_error(folder: Path, text: str, match: str, **hints: Any) -> None:
 
 def test_the_default_columns_are_read(tmp_path: Path) -> None:
     reading = read(tmp_path, f"{HEADER}\na.wav,0,1.5,rumble\nb.wav,1e-3,2,roar\n")
-    assert facts(reading) == [("a.wav", 0.0, 1.5, "rumble"), ("b.wav", 0.001, 2.0, "roar")]
+    assert facts(reading) == [
+        ("a.wav", 0.0, 1.5, "rumble"),
+        ("b.wav", 0.001, 2.0, "roar"),
+    ]
     assert [annotation.row for annotation in reading.annotations] == [1, 2]
     assert reading.notes == []
 
@@ -55,14 +63,17 @@ def test_the_default_columns_are_read(tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_column_names_of_other_tools_are_known(header: str, delimiter: str, tmp_path: Path) -> None:
+def test_column_names_of_other_tools_are_known(
+    header: str, delimiter: str, tmp_path: Path
+) -> None:
     text = f"{header}\na.wav,0.5,1.5,rumble\n".replace(",", delimiter)
     assert facts(read(tmp_path, text)) == [("a.wav", 0.5, 1.5, "rumble")]
 
 
 def test_the_table_of_elephant_voices_is_read(tmp_path: Path) -> None:
     reading = read(
-        tmp_path, "Selection,Sound_file,Start_time,End_time,Call_type\n7,a.wav,1,2,Rumble\n"
+        tmp_path,
+        "Selection,Sound_file,Start_time,End_time,Call_type\n7,a.wav,1,2,Rumble\n",
     )
     assert facts(reading) == [("a.wav", 1.0, 2.0, "Rumble")]
     assert reading.annotations[0].extra == {"Selection": "7"}
@@ -78,7 +89,9 @@ def test_hinted_columns_take_precedence(tmp_path: Path) -> None:
 
 def test_with_a_path_the_recording_is_the_group(tmp_path: Path) -> None:
     reading = read(tmp_path, "path,label,recording\na/b.wav,roar,g1\nc.wav,roar,\n")
-    assert [(annotation.path, annotation.recording) for annotation in reading.annotations] == [
+    assert [
+        (annotation.path, annotation.recording) for annotation in reading.annotations
+    ] == [
         ("a/b.wav", "g1"),
         ("c.wav", None),
     ]
@@ -90,7 +103,9 @@ def test_without_times_each_row_is_a_whole_recording(tmp_path: Path) -> None:
     assert reading.notes == ["no time columns: each row is a whole recording"]
 
 
-def test_rows_without_times_are_whole_recordings_and_with_one_time_rejects(tmp_path: Path) -> None:
+def test_rows_without_times_are_whole_recordings_and_with_one_time_rejects(
+    tmp_path: Path,
+) -> None:
     reading = read(tmp_path, f"{HEADER}\na.wav,,,roar\na.wav,1,,roar\na.wav,,1,roar\n")
     assert facts(reading) == [("a.wav", 0.0, None, "roar")]
     assert reasons(reading) == [
@@ -99,8 +114,12 @@ def test_rows_without_times_are_whole_recordings_and_with_one_time_rejects(tmp_p
     ]
 
 
-def test_without_a_path_column_the_file_belongs_to_one_recording(tmp_path: Path) -> None:
-    assert facts(read(tmp_path, "start_s,end_s,label\n0,1,roar\n")) == [(None, 0.0, 1.0, "roar")]
+def test_without_a_path_column_the_file_belongs_to_one_recording(
+    tmp_path: Path,
+) -> None:
+    assert facts(read(tmp_path, "start_s,end_s,label\n0,1,roar\n")) == [
+        (None, 0.0, 1.0, "roar")
+    ]
 
 
 def test_samples_are_frames(tmp_path: Path) -> None:
@@ -108,14 +127,21 @@ def test_samples_are_frames(tmp_path: Path) -> None:
     assert facts(reading) == [(None, 100.0, 200.0, "roar")]
     assert reading.annotations[0].in_frames
     both = read(
-        tmp_path, "label,onset_s,offset_s,onset_sample,offset_sample\nroar,1,2,100,200\n"
+        tmp_path,
+        "label,onset_s,offset_s,onset_sample,offset_sample\nroar,1,2,100,200\n",
     ).annotations[0]
-    assert (both.in_frames, both.start_s, both.extra["onset_sample"]) == (False, 1.0, "100")
+    assert (both.in_frames, both.start_s, both.extra["onset_sample"]) == (
+        False,
+        1.0,
+        "100",
+    )
 
 
 def test_other_columns_become_extra_cells(tmp_path: Path) -> None:
     header = f"{HEADER},low_freq_hz,High Freq (Hz),fold,rain,\n"
-    reading = read(tmp_path, f"{header}a.wav,0,1,roar,10,20.5,-1,007,x\na.wav,0,1,roar,NA,,,,\n")
+    reading = read(
+        tmp_path, f"{header}a.wav,0,1,roar,10,20.5,-1,007,x\na.wav,0,1,roar,NA,,,,\n"
+    )
     expected = {
         "low_freq_hz": 10.0,
         "high_freq_hz": 20.5,
@@ -140,7 +166,10 @@ def test_other_columns_become_extra_cells(tmp_path: Path) -> None:
         ('a.wav,"1,5",2,roar', "start_s: expected a number, got '1,5'"),
         ("a.wav,-1,1,roar", "starts at -1.0; a time cannot be negative"),
         ("a.wav,2,1,roar", "starts at 2.0, after its end at 1.0"),
-        ("a.wav,2,2,roar", "starts and ends at 2.0: a point in time; a segment needs a span"),
+        (
+            "a.wav,2,2,roar",
+            "starts and ends at 2.0: a point in time; a segment needs a span",
+        ),
         ("a.wav,1,2,", "no label"),
         ("a.wav,1,2, ", "no label"),
         (",1,2,roar", "no recording named"),
@@ -149,7 +178,9 @@ def test_other_columns_become_extra_cells(tmp_path: Path) -> None:
         ("a.wav,1,2,roar\0", ""),
     ],
 )
-def test_an_invalid_row_is_a_reject_with_a_reason(row: str, reason: str, tmp_path: Path) -> None:
+def test_an_invalid_row_is_a_reject_with_a_reason(
+    row: str, reason: str, tmp_path: Path
+) -> None:
     reading = read(tmp_path, f"{HEADER}\n{row}\n\n,,,\na.wav,0,1,roar\n")
     assert reasons(reading) == ([(1, reason)] if reason else [])
     assert reading.annotations[-1].row == 2
@@ -162,9 +193,9 @@ def test_a_fold_must_be_an_integer(tmp_path: Path) -> None:
 
 def test_decimal_commas_are_read_between_tabs_and_semicolons(tmp_path: Path) -> None:
     for delimiter in "\t;":
-        text = f"{HEADER},low_freq_hz\na.wav,0!5,1!25,roar,9!5\n".replace(",", delimiter).replace(
-            "!", ","
-        )
+        text = f"{HEADER},low_freq_hz\na.wav,0!5,1!25,roar,9!5\n".replace(
+            ",", delimiter
+        ).replace("!", ",")
         reading = read(tmp_path, text)
         assert facts(reading) == [("a.wav", 0.5, 1.25, "roar")]
         assert reading.annotations[0].extra == {"low_freq_hz": 9.5}
@@ -175,7 +206,9 @@ def test_a_header_without_rows_has_no_calls(tmp_path: Path) -> None:
 
 
 def test_empty_surplus_fields_are_ignored(tmp_path: Path) -> None:
-    assert facts(read(tmp_path, f"{HEADER}\na.wav,0,1,roar,,\n")) == [("a.wav", 0.0, 1.0, "roar")]
+    assert facts(read(tmp_path, f"{HEADER}\na.wav,0,1,roar,,\n")) == [
+        ("a.wav", 0.0, 1.0, "roar")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -190,7 +223,10 @@ def test_empty_surplus_fields_are_ignored(tmp_path: Path) -> None:
             "label,path,low_freq_hz,Low Freq (Hz)\n",
             "columns 'low_freq_hz', 'Low Freq.* are both low_freq_hz",
         ),
-        (f'{HEADER}\na.wav,0,1,roar\na.wav,0,1,"roar\n\n', "line 3: the row that begins here"),
+        (
+            f'{HEADER}\na.wav,0,1,roar\na.wav,0,1,"roar\n\n',
+            "line 3: the row that begins here",
+        ),
         (f'{HEADER}\na.wav,0,1,"ro"ar\n', "line 2: the row that begins here"),
         ('"label,path\n', "line 1: the row that begins here"),
     ],
@@ -206,7 +242,9 @@ def test_a_missing_column_is_an_error_with_the_closest_name(tmp_path: Path) -> N
         "no column 'Speceis', .* did you mean 'Species'",
         columns={"label": "Speceis"},
     )
-    with pytest.raises(OptionError, match="unknown column 'xlabel'; did you mean 'label'"):
+    with pytest.raises(
+        OptionError, match="unknown column 'xlabel'; did you mean 'label'"
+    ):
         read(tmp_path, "Species,path\n", columns={"xlabel": "Species"})
 
 
@@ -218,11 +256,15 @@ def test_one_label_can_be_given_for_all_rows(tmp_path: Path) -> None:
 
 def test_a_field_can_have_any_size(tmp_path: Path) -> None:
     label = "x" * 1_000_000
-    assert read(tmp_path, f"{HEADER}\na.wav,0,1,{label}\n").annotations[0].label == label
+    assert (
+        read(tmp_path, f"{HEADER}\na.wav,0,1,{label}\n").annotations[0].label == label
+    )
 
 
 def test_unicode_line_separators_do_not_end_lines(tmp_path: Path) -> None:
-    reading = read(tmp_path, f"{HEADER}\ra.wav,0,1,ro\u2028a\x85r\x0b\x1cx\r\na.wav,0,1,b\n")
+    reading = read(
+        tmp_path, f"{HEADER}\ra.wav,0,1,ro\u2028a\x85r\x0b\x1cx\r\na.wav,0,1,b\n"
+    )
     assert [annotation.label for annotation in reading.annotations] == [
         "ro\u2028a\x85r\x0b\x1cx",
         "b",
@@ -231,10 +273,19 @@ def test_unicode_line_separators_do_not_end_lines(tmp_path: Path) -> None:
 
 def test_every_encoding_gives_the_same_labels(tmp_path: Path) -> None:
     text = f"{HEADER}\na.wav,0,1,rügen\n"
-    for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be", "latin-1"):
+    for encoding in (
+        "utf-8",
+        "utf-8-sig",
+        "utf-16",
+        "utf-16-le",
+        "utf-16-be",
+        "latin-1",
+    ):
         reading = read(tmp_path, text.encode(encoding))
         assert reading.annotations[0].label == "rügen"
-        assert ("not UTF-8: read as Latin-1" in reading.notes) == (encoding == "latin-1")
+        assert ("not UTF-8: read as Latin-1" in reading.notes) == (
+            encoding == "latin-1"
+        )
 
 
 def test_damaged_utf_16_is_an_error_with_its_line(tmp_path: Path) -> None:
@@ -244,7 +295,14 @@ def test_damaged_utf_16_is_an_error_with_its_line(tmp_path: Path) -> None:
 
 def call(**facts: Any) -> Annotation:
     return Annotation(
-        **{"path": "a.wav", "start_s": 0.1, "end_s": 0.3, "label": "roar", "file": "", "row": 1}
+        **{
+            "path": "a.wav",
+            "start_s": 0.1,
+            "end_s": 0.3,
+            "label": "roar",
+            "file": "",
+            "row": 1,
+        }
         | facts
     )
 
@@ -254,7 +312,9 @@ def write_and_read(folder: Path, *annotations: Annotation) -> list[Annotation]:
     return read_annotations(folder / "out.csv").annotations
 
 
-def test_the_path_column_is_called_recording_unless_groups_are_given(tmp_path: Path) -> None:
+def test_the_path_column_is_called_recording_unless_groups_are_given(
+    tmp_path: Path,
+) -> None:
     assert write_and_read(tmp_path, call())[0].path == "a.wav"
     assert (tmp_path / "out.csv").read_text() == f"{HEADER}\na.wav,0.1,0.3,roar\n"
     grouped = write_and_read(tmp_path, call(recording="g"), call())
@@ -273,7 +333,8 @@ def test_whole_recordings_frames_and_extra_cells_are_read_back(tmp_path: Path) -
     ]
     frames = write_and_read(tmp_path, call(start_s=5.0, end_s=9.0, in_frames=True))
     assert [
-        (annotation.start_s, annotation.end_s, annotation.in_frames) for annotation in frames
+        (annotation.start_s, annotation.end_s, annotation.in_frames)
+        for annotation in frames
     ] == [(5.0, 9.0, True)]
     more = {
         "fold": 3,
@@ -289,11 +350,23 @@ def test_whole_recordings_frames_and_extra_cells_are_read_back(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("annotations", "match"),
     [
-        ([call(), call(path=None)], "some annotations name their recording and some do not"),
-        ([call(path=None, recording="g")], "some annotations name their recording and some do not"),
+        (
+            [call(), call(path=None)],
+            "some annotations name their recording and some do not",
+        ),
+        (
+            [call(path=None, recording="g")],
+            "some annotations name their recording and some do not",
+        ),
         ([call(), call(in_frames=True)], "some annotations count frames"),
-        ([call(extra={"label": "x"})], "extra column 'label' has the name of another column"),
-        ([call(extra={" ": "x"})], "extra column ' ' has the name of another column or none"),
+        (
+            [call(extra={"label": "x"})],
+            "extra column 'label' has the name of another column",
+        ),
+        (
+            [call(extra={" ": "x"})],
+            "extra column ' ' has the name of another column or none",
+        ),
         (
             [call(path=None, extra={"Sound_file": "x"})],
             "extra column 'Sound_file' would be read as path",

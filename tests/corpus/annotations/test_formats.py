@@ -41,7 +41,9 @@ UNUSUAL_LABELS = (
     "\ufeffmark",
     "=1+1",
 )
-every_format = pytest.mark.parametrize("form", FORMATS, ids=[form.name for form in FORMATS])
+every_format = pytest.mark.parametrize(
+    "form", FORMATS, ids=[form.name for form in FORMATS]
+)
 every_seed = pytest.mark.parametrize(
     "seed", SEEDS, ids=[f"{seed.format} {seed.name}" for seed in SEEDS]
 )
@@ -88,7 +90,9 @@ def test_every_row_of_a_good_file_is_read(form: Format, tmp_path: Path) -> None:
             assert annotation.row >= 1
         for annotation in reading.annotations:
             assert annotation.label.strip()
-            assert annotation.end_s is None or 0 <= annotation.start_s < annotation.end_s
+            assert (
+                annotation.end_s is None or 0 <= annotation.start_s < annotation.end_s
+            )
 
 
 @every_format
@@ -105,7 +109,9 @@ def test_a_folder_is_an_error(form: Format, tmp_path: Path) -> None:
 
 
 @every_format
-def test_an_empty_file_has_no_calls_or_is_an_error(form: Format, tmp_path: Path) -> None:
+def test_an_empty_file_has_no_calls_or_is_an_error(
+    form: Format, tmp_path: Path
+) -> None:
     (tmp_path / "x.txt").touch()
     try_to_read(tmp_path / "x.txt", form.name)
 
@@ -147,7 +153,9 @@ def test_hinted_columns_are_recognised(tmp_path: Path) -> None:
     path.write_text("von,bis,was\n1,2,roar\n")
     assert recognise(path) is None
     hints = Hints(columns={"start_s": "von", "end_s": "bis", "label": "was"})
-    assert facts(read_annotations(path, hints=hints).annotations) == [(None, 1.0, 2.0, "roar")]
+    assert facts(read_annotations(path, hints=hints).annotations) == [
+        (None, 1.0, 2.0, "roar")
+    ]
 
 
 def test_an_unknown_format_is_an_error_with_the_closest_name(tmp_path: Path) -> None:
@@ -165,11 +173,16 @@ def test_an_unusual_label_is_read_back(format: str, label: str, tmp_path: Path) 
     path = tmp_path / "a.txt"
     write_annotations([call(label), call("next", 3.0, 4.0)], path, format)
     reading = read_annotations(path, format)
-    assert facts(reading.annotations) == [(None, 0.5, 2.5, label), (None, 3.0, 4.0, "next")]
+    assert facts(reading.annotations) == [
+        (None, 0.5, 2.5, label),
+        (None, 3.0, 4.0, "next"),
+    ]
     assert reading.rejects == []
 
 
-text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1)
+text = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1
+)
 label = text.filter(str.strip)
 time = st.floats(min_value=0, allow_nan=False, allow_infinity=False)
 span = st.tuples(time, time).map(sorted).filter(lambda pair: pair[0] < pair[1])
@@ -183,7 +196,9 @@ def calls(draw: Callable[..., Any], paths: st.SearchStrategy[str | None]) -> Ann
     return call(draw(label), start_s, end_s, path=draw(paths), extra=extra)
 
 
-def round_trip(folder: Path, annotations: list[Annotation], format: str) -> list[Annotation]:
+def round_trip(
+    folder: Path, annotations: list[Annotation], format: str
+) -> list[Annotation]:
     path = folder / f"round.{format}"
     write_annotations(annotations, path, format)
     reading = read_annotations(path, format)
@@ -230,12 +245,15 @@ def test_invalid_annotations_are_not_written(format: str, tmp_path: Path) -> Non
         call("x", 3.0),
         call("x", 1.0, float("inf")),
     ):
-        with pytest.raises(OutputError, match=r"a\.txt: annotation 2 cannot be written"):
+        with pytest.raises(
+            OutputError, match=r"a\.txt: annotation 2 cannot be written"
+        ):
             write_annotations([call(), invalid], path, format)
     with pytest.raises(OutputError, match="surrogates"):
         write_annotations([call("\ud800")], path, format)
     with pytest.raises(
-        OutputError, match=r"annotation 1 cannot be written: starts at 1\.0 and has no end"
+        OutputError,
+        match=r"annotation 1 cannot be written: starts at 1\.0 and has no end",
     ):
         write_annotations([call("x", 1.0, None)], path, format)
     assert list(tmp_path.iterdir()) == []
@@ -260,13 +278,17 @@ def test_an_existing_file_stays_if_writing_fails(
 
     (tmp_path / "a.txt").write_text("old")
     monkeypatch.setattr(Path, "replace", raise_disk_full)
-    with pytest.raises(OutputError, match=r"a\.txt: cannot be written \(No space left on device\)"):
+    with pytest.raises(
+        OutputError, match=r"a\.txt: cannot be written \(No space left on device\)"
+    ):
         write_annotations([call()], tmp_path / "a.txt", format)
     assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
 
 
 @every_writer
-def test_a_file_without_calls_is_written_and_read_back(format: str, tmp_path: Path) -> None:
+def test_a_file_without_calls_is_written_and_read_back(
+    format: str, tmp_path: Path
+) -> None:
     write_annotations([], tmp_path / "a.txt", format)
     reading = read_annotations(tmp_path / "a.txt", format)
     assert (reading.annotations, reading.rejects) == ([], [])
@@ -277,7 +299,9 @@ def test_raven_and_audacity_need_times_in_seconds(format: str, tmp_path: Path) -
     with pytest.raises(OutputError, match="whole recording"):
         write_annotations([call("x", 0.0, None)], tmp_path / "a.txt", format)
     with pytest.raises(OutputError, match="counts frames"):
-        write_annotations([call("x", 0.0, 5.0, in_frames=True)], tmp_path / "a.txt", format)
+        write_annotations(
+            [call("x", 0.0, 5.0, in_frames=True)], tmp_path / "a.txt", format
+        )
 
 
 @pytest.fixture
@@ -288,7 +312,9 @@ def finch() -> list[Annotation]:
     return read_annotations(path).annotations
 
 
-def test_the_finch_songs_have_601_annotations_of_10_recordings(finch: list[Annotation]) -> None:
+def test_the_finch_songs_have_601_annotations_of_10_recordings(
+    finch: list[Annotation],
+) -> None:
     assert len(finch) == 601
     assert len({annotation.path for annotation in finch}) == 10
 
@@ -316,11 +342,15 @@ def test_the_finch_songs_are_read_back_from_one_file_per_recording(
         )
         reading = read_annotations(tmp_path / "one.txt")
         assert reading.format == format
-        copies += [replace(annotation, path=recording) for annotation in reading.annotations]
+        copies += [
+            replace(annotation, path=recording) for annotation in reading.annotations
+        ]
     assert facts(copies) == facts(finch)
 
 
-def test_400_damaged_files_are_read_or_raise_an_error_with_a_line(tmp_path: Path) -> None:
+def test_400_damaged_files_are_read_or_raise_an_error_with_a_line(
+    tmp_path: Path,
+) -> None:
     outcomes = set()
     for seed, raw in damaged(400, SEEDS):
         path = write_seed(tmp_path, Seed(seed.format, seed.name, raw))
@@ -340,7 +370,9 @@ def test_without_crowsetta_an_error_shows_how_to_install_it(
     for name in ("crowsetta", "crowsetta.formats"):
         monkeypatch.setitem(sys.modules, name, None)  # importing it then fails
     (tmp_path / "a.phn").write_text("0 5 a\n")
-    with pytest.raises(InputError, match=r"a\.phn: .*pip install 'callshot\[annotations\]'"):
+    with pytest.raises(
+        InputError, match=r"a\.phn: .*pip install 'callshot\[annotations\]'"
+    ):
         read_annotations(tmp_path / "a.phn")
     (tmp_path / "a.txt").write_text("0\t5\ta\n")
     assert len(read_annotations(tmp_path / "a.txt").annotations) == 1

@@ -5,7 +5,12 @@ from typing import Any
 
 import pytest
 
-from callshot.corpus.annotations import Hints, Reading, read_annotations, write_annotations
+from callshot.corpus.annotations import (
+    Hints,
+    Reading,
+    read_annotations,
+    write_annotations,
+)
 from callshot.errors import InputError, OutputError
 from callshot.records import Annotation
 
@@ -20,7 +25,9 @@ HEAD = (
 )
 
 
-def read(folder: Path, names: tuple[str, ...], *rows: tuple[object, ...], **hints: Any) -> Reading:
+def read(
+    folder: Path, names: tuple[str, ...], *rows: tuple[object, ...], **hints: Any
+) -> Reading:
     path = folder / "x.Table.1.selections.txt"
     path.write_text(
         "".join("\t".join(map(str, row)) + "\r\n" for row in (names, *rows)), newline=""
@@ -39,10 +46,17 @@ def row(
 )
 def test_the_label_is_found(name: str, tmp_path: Path) -> None:
     reading = read(
-        tmp_path, (*HEAD, "Peak Freq (Hz)", "Begin Path", name), (*row(1), 50, "a/b.wav", "roar")
+        tmp_path,
+        (*HEAD, "Peak Freq (Hz)", "Begin Path", name),
+        (*row(1), 50, "a/b.wav", "roar"),
     )
     (annotation,) = reading.annotations
-    assert (annotation.path, annotation.start_s, annotation.end_s, annotation.label) == (
+    assert (
+        annotation.path,
+        annotation.start_s,
+        annotation.end_s,
+        annotation.label,
+    ) == (
         "a/b.wav",
         1.5,
         2.5,
@@ -68,8 +82,12 @@ def test_the_label_column_can_be_given(tmp_path: Path) -> None:
     )
     assert reading.annotations[0].label == "Echo"
     assert reading.annotations[0].extra["Annotation"] == "roar"
-    with pytest.raises(InputError, match=r"no column 'Callerx', .* did you mean 'Caller'"):
-        read(tmp_path, (*HEAD, "Caller"), (*row(1), "Echo"), columns={"label": "Callerx"})
+    with pytest.raises(
+        InputError, match=r"no column 'Callerx', .* did you mean 'Caller'"
+    ):
+        read(
+            tmp_path, (*HEAD, "Caller"), (*row(1), "Echo"), columns={"label": "Callerx"}
+        )
 
 
 def test_a_missing_label_column_is_an_error_unless_a_label_is_given(
@@ -91,12 +109,20 @@ def test_a_table_without_end_times_is_an_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "views", [("Waveform 1", "Spectrogram 1"), ("Spectrogram 1", "Waveform 1", "Spectrogram 2")]
+    "views",
+    [("Waveform 1", "Spectrogram 1"), ("Spectrogram 1", "Waveform 1", "Spectrogram 2")],
 )
-def test_a_selection_in_several_views_counts_once(views: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_selection_in_several_views_counts_once(
+    views: tuple[str, ...], tmp_path: Path
+) -> None:
     rows = [(*row(1, view), "roar") for view in views]
-    reading = read(tmp_path, (*HEAD, "Annotation"), *rows, (*row(2, "Waveform 1"), "rumble"))
-    assert [(annotation.label, annotation.extra["View"]) for annotation in reading.annotations] == [
+    reading = read(
+        tmp_path, (*HEAD, "Annotation"), *rows, (*row(2, "Waveform 1"), "rumble")
+    )
+    assert [
+        (annotation.label, annotation.extra["View"])
+        for annotation in reading.annotations
+    ] == [
         ("roar", "Spectrogram 1"),
         ("rumble", "Waveform 1"),
     ]
@@ -136,16 +162,23 @@ def test_a_file_offset_moves_the_times_into_the_recording(tmp_path: Path) -> Non
     assert reading.rejects[0].reason == "File Offset (s): expected a number, got 'x'"
 
 
-def test_times_that_run_on_over_many_files_are_an_error_and_over_few_a_note(tmp_path: Path) -> None:
+def test_times_that_run_on_over_many_files_are_an_error_and_over_few_a_note(
+    tmp_path: Path,
+) -> None:
     names = (*HEAD, "Begin File", "Annotation")
     calls = [
-        (n, "Spectrogram 1", 1, 10 * n, 10 * n + 2, 1, 2, f"{n}.wav", "roar") for n in range(6)
+        (n, "Spectrogram 1", 1, 10 * n, 10 * n + 2, 1, 2, f"{n}.wav", "roar")
+        for n in range(6)
     ]
     with pytest.raises(
-        InputError, match=r"line 1: times run on over 6 files, .* no column File Offset \(s\)"
+        InputError,
+        match=r"line 1: times run on over 6 files, .* no column File Offset \(s\)",
     ):
         read(tmp_path, names, *calls)
-    for subset in (calls[:4], [*calls, (9, "Spectrogram 1", 1, 0, 2, 1, 2, "9.wav", "roar")]):
+    for subset in (
+        calls[:4],
+        [*calls, (9, "Spectrogram 1", 1, 0, 2, 1, 2, "9.wav", "roar")],
+    ):
         reading = read(tmp_path, names, *subset)
         assert len(reading.annotations) == len(subset)
         assert (
@@ -154,7 +187,9 @@ def test_times_that_run_on_over_many_files_are_an_error_and_over_few_a_note(tmp_
         )
     assert (
         len(
-            read(tmp_path, names, *((*cells[:7], "one.wav", "roar") for cells in calls)).annotations
+            read(
+                tmp_path, names, *((*cells[:7], "one.wav", "roar") for cells in calls)
+            ).annotations
         )
         == 6
     )
@@ -165,7 +200,8 @@ def test_the_path_column_can_be_given(tmp_path: Path) -> None:
     cells = (*row(1), "a.wav", "D:\\far\\a.wav", "roar")
     assert read(tmp_path, names, cells).annotations[0].path == "D:\\far\\a.wav"
     assert (
-        read(tmp_path, names, cells, columns={"path": "Begin File"}).annotations[0].path == "a.wav"
+        read(tmp_path, names, cells, columns={"path": "Begin File"}).annotations[0].path
+        == "a.wav"
     )
 
 
@@ -181,7 +217,8 @@ def test_invalid_rows_are_rejects(tmp_path: Path) -> None:
         (1, "View", 1, 0, 1, "low", 5, "a.wav", "roar"),
     )
     assert [
-        (annotation.row, annotation.reason.partition(",")[0]) for annotation in reading.rejects
+        (annotation.row, annotation.reason.partition(",")[0])
+        for annotation in reading.rejects
     ] == [
         (1, "no recording named"),
         (2, "expected 9 fields as in the header"),
@@ -224,7 +261,9 @@ def test_annotations_that_a_table_cannot_hold_are_an_error(tmp_path: Path) -> No
     annotation = Annotation("a.wav", 0.1, 0.3, "roar", "", 1)
     with pytest.raises(OutputError, match="of one recording"):
         write_annotations(
-            [annotation, Annotation(None, 0.1, 0.3, "roar", "", 1)], tmp_path / "x.txt", "raven"
+            [annotation, Annotation(None, 0.1, 0.3, "roar", "", 1)],
+            tmp_path / "x.txt",
+            "raven",
         )
     renamed = Annotation("a.wav", 0.1, 0.3, "roar", "", 1, extra={"Annotation": "x"})
     with pytest.raises(

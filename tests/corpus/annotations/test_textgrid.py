@@ -36,7 +36,11 @@ def quoted(text: str) -> str:
 
 def format_textgrid(tiers: Tiers, *, short: bool = False) -> str:
     """Write a TextGrid as Praat does; a tier of pairs is one of points."""
-    lines = ['File type = "ooTextFile"', '"TextGrid"' if short else 'Object class = "TextGrid"', ""]
+    lines = [
+        'File type = "ooTextFile"',
+        '"TextGrid"' if short else 'Object class = "TextGrid"',
+        "",
+    ]
 
     def add_line(name: str, value: object) -> None:
         lines.append(f"{value}" if short else f"    {name} = {value} ")
@@ -55,8 +59,14 @@ def format_textgrid(tiers: Tiers, *, short: bool = False) -> str:
         add_line("xmax", 100)
         add_line("points: size" if points else "intervals: size", len(entries))
         for j, (*times, text) in enumerate(entries, start=1):
-            lines.extend([] if short else [f"        {'points' if points else 'intervals'} [{j}]:"])
-            for key, value in zip(("number",) if points else ("xmin", "xmax"), times, strict=True):
+            lines.extend(
+                []
+                if short
+                else [f"        {'points' if points else 'intervals'} [{j}]:"]
+            )
+            for key, value in zip(
+                ("number",) if points else ("xmin", "xmax"), times, strict=True
+            ):
                 add_line(key, value)
             add_line("mark" if points else "text", quoted(text))
     return "\n".join(lines) + "\n"
@@ -74,7 +84,9 @@ def facts(reading: Reading) -> list[tuple[object, ...]]:
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
 @pytest.mark.parametrize("short", [False, True])
-def test_both_forms_are_read_in_every_encoding(short: bool, encoding: str, tmp_path: Path) -> None:
+def test_both_forms_are_read_in_every_encoding(
+    short: bool, encoding: str, tmp_path: Path
+) -> None:
     reading = read(tmp_path, format_textgrid(CALLS, short=short).encode(encoding))
     annotation = [
         (1.0, 2.5, "rumble"),
@@ -114,7 +126,10 @@ def test_spacing_and_comments_do_not_matter(tmp_path: Path) -> None:
     )
     reading = read(tmp_path, text)
     assert facts(reading) == [(0.0, 1.0, "a"), (1.0, 2.0, "b")]
-    assert read(tmp_path, 'File type = "ooTextFile" "TextGrid" 0 9 <absent>').annotations == []
+    assert (
+        read(tmp_path, 'File type = "ooTextFile" "TextGrid" 0 9 <absent>').annotations
+        == []
+    )
 
 
 def test_one_tier_is_read_with_overlapping_labels_of_the_others(tmp_path: Path) -> None:
@@ -130,9 +145,9 @@ def test_one_tier_is_read_with_overlapping_labels_of_the_others(tmp_path: Path) 
 
 
 def test_all_tiers_with_the_given_name_are_read(tmp_path: Path) -> None:
-    text = format_textgrid({"a": [(0, 1, "x")], "b": [(1, 2, "y")], "c": [(0, 2, "z")]}).replace(
-        '"b"', '"A"'
-    )
+    text = format_textgrid(
+        {"a": [(0, 1, "x")], "b": [(1, 2, "y")], "c": [(0, 2, "z")]}
+    ).replace('"b"', '"A"')
     reading = read(tmp_path, text, tiers=("a",))
     assert facts(reading) == [(0.0, 1.0, "x"), (1.0, 2.0, "y")]
     assert [one.extra for one in reading.annotations] == [
@@ -167,7 +182,9 @@ def test_known_labels_choose_the_tier(tmp_path: Path) -> None:
     assert facts(reading) == [(0.0, 1.0, "roar"), (1.0, 2.0, "rumble")]
     assert "2 of the 2 labels on tier 'calls' are known" in reading.notes
     some_known = read(
-        tmp_path, format_textgrid({"a": tiers["words"], "b": [(0, 1, "none")]}), known=is_known
+        tmp_path,
+        format_textgrid({"a": tiers["words"], "b": [(0, 1, "none")]}),
+        known=is_known,
     )
     assert "tiers read: 'a'" in some_known.notes
     none_known = read(tmp_path, format_textgrid(tiers), known={"bark"}.__contains__)
@@ -181,7 +198,9 @@ def test_every_tier_with_mostly_known_labels_is_read(tmp_path: Path) -> None:
         "call 2": [(1, 3, "rumble")],
         "notes": [(0, 3, "wind")],
     }
-    reading = read(tmp_path, format_textgrid(tiers), known={"rumble", "roar"}.__contains__)
+    reading = read(
+        tmp_path, format_textgrid(tiers), known={"rumble", "roar"}.__contains__
+    )
     assert facts(reading) == [(0.0, 2.0, "roar"), (1.0, 3.0, "rumble")]
     assert [one.extra for one in reading.annotations] == [
         {"tier": "call", "tier notes": "wind"},
@@ -191,7 +210,9 @@ def test_every_tier_with_mostly_known_labels_is_read(tmp_path: Path) -> None:
 
 numbers = st.integers(0, 12).map(float)
 ordered = st.lists(
-    st.tuples(numbers, st.sampled_from("abc")), max_size=6, unique_by=lambda pair: pair[0]
+    st.tuples(numbers, st.sampled_from("abc")),
+    max_size=6,
+    unique_by=lambda pair: pair[0],
 ).map(sorted)
 
 
@@ -203,7 +224,9 @@ def test_overlapping_labels_are_those_of_a_plain_search(
         return [(start, end, text) for (start, text), (end, _) in pairwise(pairs)]
 
     tiers: Tiers = {"call": intervals(one), "other": intervals(two), "marks": points}
-    reading = read(tmp_path_factory.mktemp("grid"), format_textgrid(tiers), tiers=("call",))
+    reading = read(
+        tmp_path_factory.mktemp("grid"), format_textgrid(tiers), tiers=("call",)
+    )
     for annotation in reading.annotations:
         assert annotation.end_s is not None
         overlapping = [
@@ -211,9 +234,18 @@ def test_overlapping_labels_are_those_of_a_plain_search(
             for start, end, text in tiers["other"]
             if start < annotation.end_s and end > annotation.start_s
         ]
-        marks = [text for time_s, text in points if annotation.start_s <= time_s < annotation.end_s]
-        expected = {"tier other": "; ".join(overlapping), "tier marks": "; ".join(marks)}
-        assert annotation.extra == {name: text for name, text in expected.items() if text}
+        marks = [
+            text
+            for time_s, text in points
+            if annotation.start_s <= time_s < annotation.end_s
+        ]
+        expected = {
+            "tier other": "; ".join(overlapping),
+            "tier marks": "; ".join(marks),
+        }
+        assert annotation.extra == {
+            name: text for name, text in expected.items() if text
+        }
 
 
 def test_overlapping_labels_of_unordered_tiers_are_left_out(tmp_path: Path) -> None:
@@ -269,7 +301,11 @@ VALID = format_textgrid({"call": [(0.0, 1.0, "a"), (1.0, 2.5, "b")]})
             "line 10: expected IntervalTier or TextTier, got 'PitchTier'",
         ),
         ('class = "TextGrid"', 'class = "Pitch"', "line 2: expected a TextGrid"),
-        ("<exists>", "", "line 7: expected <exists> or <absent>, a flag, got the number '1'"),
+        (
+            "<exists>",
+            "",
+            "line 7: expected <exists> or <absent>, a flag, got the number '1'",
+        ),
     ],
 )
 def test_a_broken_file_is_an_error_with_its_line(
@@ -279,14 +315,24 @@ def test_a_broken_file_is_an_error_with_its_line(
     with pytest.raises(InputError) as caught:
         read(tmp_path, VALID.replace(old, new))
     assert match.partition(": ")[2] in str(caught.value)
-    assert str(caught.value).startswith(f"{tmp_path / 'x.TextGrid'}: {match.partition(':')[0]}: ")
+    assert str(caught.value).startswith(
+        f"{tmp_path / 'x.TextGrid'}: {match.partition(':')[0]}: "
+    )
 
 
 def test_impossible_times_are_rejects(tmp_path: Path) -> None:
     reading = read(
         tmp_path,
         format_textgrid(
-            {"call": [(-1, 1, "a"), (2, 1, "b"), (1, "1e999", "c"), (3, 3, "d"), (3, 4, "e")]}
+            {
+                "call": [
+                    (-1, 1, "a"),
+                    (2, 1, "b"),
+                    (1, "1e999", "c"),
+                    (3, 3, "d"),
+                    (3, 4, "e"),
+                ]
+            }
         ),
     )
     assert facts(reading) == [(3.0, 4.0, "e")]
@@ -298,7 +344,9 @@ def test_impossible_times_are_rejects(tmp_path: Path) -> None:
     ['""', '" ', "<", "! ", "1 ", "<a ", '"" "', "[", '"a" 1 ', "1" * 50, "\r", "1e"],
     ids=repr,
 )
-def test_long_repetitive_files_are_read_or_raise_input_error(filler: str, tmp_path: Path) -> None:
+def test_long_repetitive_files_are_read_or_raise_input_error(
+    filler: str, tmp_path: Path
+) -> None:
     """A parser of quadratic time would not finish."""
     with suppress(InputError):
         read(tmp_path, VALID + filler * (400_000 // len(filler)) + '"')
@@ -315,8 +363,14 @@ def test_the_finch_songs_are_read_back_as_crowsetta_reads_them(
     finch = read_annotations(source).annotations
     copies: list[Annotation] = []
     for recording in dict.fromkeys(one.path for one in finch):
-        tier = [(one.start_s, one.end_s, one.label) for one in finch if one.path == recording]
-        grid = read(tmp_path, format_textgrid({"syllables": tier}, short=short).encode(encoding))
+        tier = [
+            (one.start_s, one.end_s, one.label)
+            for one in finch
+            if one.path == recording
+        ]
+        grid = read(
+            tmp_path, format_textgrid({"syllables": tier}, short=short).encode(encoding)
+        )
         copies += [replace(one, path=recording) for one in grid.annotations]
         assert facts(grid) == read_with_crowsetta(tmp_path / "x.TextGrid")
     assert len(copies) == 601

@@ -36,7 +36,9 @@ def name(number: int) -> str:
 
 def vectors_of(numbers: Any, dimension: int = 8) -> Vectors:
     """Return the vectors of numbers, the same in a child process and in a test."""
-    return np.array([[number + i / 16 for i in range(dimension)] for number in numbers], np.float32)
+    return np.array(
+        [[number + i / 16 for i in range(dimension)] for number in numbers], np.float32
+    )
 
 
 def fill(folder: Path, numbers: Any, **options: Any) -> Path:
@@ -109,11 +111,18 @@ def test_a_key_depends_on_the_samples_and_their_number() -> None:
     samples = np.array([0.5, -0.25, 0.0], np.float32)
     assert (
         audio_key(samples)
-        == sha256((3).to_bytes(8, "little") + samples.astype("<f4").tobytes()).hexdigest()
+        == sha256(
+            (3).to_bytes(8, "little") + samples.astype("<f4").tobytes()
+        ).hexdigest()
     )
     assert audio_key(samples) == audio_key(samples.astype(">f4"))
     assert audio_key(samples) == audio_key(np.repeat(samples, 2)[::2])
-    others = [samples[:2], np.append(samples, np.float32(0)), samples + np.float32(1e-7), -samples]
+    others = [
+        samples[:2],
+        np.append(samples, np.float32(0)),
+        samples + np.float32(1e-7),
+        -samples,
+    ]
     assert len({audio_key(other) for other in (samples, *others)}) == 5
 
 
@@ -143,17 +152,22 @@ def test_every_bit_of_finite_vectors_comes_back(
         for i, vector in enumerate(vectors):
             store.add(f"s{i}", f"k{i}", vector)
     with open_store(folder, ENCODER) as store:
-        order = np.random.default_rng(0).permutation(np.repeat(np.arange(len(vectors)), 2))
+        order = np.random.default_rng(0).permutation(
+            np.repeat(np.arange(len(vectors)), 2)
+        )
         result = store.vectors([f"k{i}" for i in order])
     assert result.dtype == np.float32
     assert np.array_equal(result.view(np.uint32), vectors[order].view(np.uint32))
 
 
 @pytest.mark.parametrize("flush_each", [1, 7, 100])
-def test_sequences_of_any_length_come_back_in_any_order(tmp_path: Path, flush_each: int) -> None:
+def test_sequences_of_any_length_come_back_in_any_order(
+    tmp_path: Path, flush_each: int
+) -> None:
     rng = np.random.default_rng(3)
     sequences = [
-        rng.normal(size=(frames, 4)).astype(np.float32) for frames in rng.integers(1, 9, 30)
+        rng.normal(size=(frames, 4)).astype(np.float32)
+        for frames in rng.integers(1, 9, 30)
     ]
     with open_store(tmp_path, ENCODER, sequences=True) as store:
         for i, sequence in enumerate(sequences):
@@ -164,13 +178,18 @@ def test_sequences_of_any_length_come_back_in_any_order(tmp_path: Path, flush_ea
         for order in (range(30), rng.permutation(30), [5, 5, 5], []):
             result = list(store.sequences([f"k{i}" for i in order]))
             assert all(
-                np.array_equal(one, sequences[i]) for one, i in zip(result, order, strict=True)
+                np.array_equal(one, sequences[i])
+                for one, i in zip(result, order, strict=True)
             )
         means = store.vectors([f"k{i}" for i in range(30)])
-    assert np.array_equal(means, np.array([sequence.mean(axis=0) for sequence in sequences]))
+    assert np.array_equal(
+        means, np.array([sequence.mean(axis=0) for sequence in sequences])
+    )
 
 
-def test_rows_without_sequences_do_not_count_in_a_store_of_sequences(tmp_path: Path) -> None:
+def test_rows_without_sequences_do_not_count_in_a_store_of_sequences(
+    tmp_path: Path,
+) -> None:
     fill(tmp_path, [1, 2])
     with open_store(tmp_path, ENCODER, sequences=True) as store:
         assert store.find(["source 1"]) == {}
@@ -198,7 +217,9 @@ def test_rows_are_found_and_read_before_they_are_flushed(tmp_path: Path) -> None
         )  # reading writes nothing, so a full disk does not stop it
         store.flush()
         add(store, range(3, 8))
-        assert np.array_equal(store.vectors([name(i) for i in (7, 0, 3)]), vectors_of([7, 0, 3]))
+        assert np.array_equal(
+            store.vectors([name(i) for i in (7, 0, 3)]), vectors_of([7, 0, 3])
+        )
     assert len(shard_files(tmp_path)) == 2
     assert check_rows(tmp_path, range(8)) == []
 
@@ -240,7 +261,9 @@ def test_the_first_shard_by_name_counts(tmp_path: Path) -> None:
         folder = tmp_path / f"both {older.parts[-3]}"
         open_store(folder, ENCODER).close()
         for place, shard in enumerate((older, newer)):
-            (folder / older.parent.name / f"shard-{place}.parquet").write_bytes(shard.read_bytes())
+            (folder / older.parent.name / f"shard-{place}.parquet").write_bytes(
+                shard.read_bytes()
+            )
         with open_store(folder, ENCODER) as store:
             assert np.array_equal(
                 store.vectors(["k"]), pl.read_parquet(older)["embedding"].to_list()
@@ -260,7 +283,13 @@ def test_other_tools_read_the_shards(tmp_path: Path) -> None:
     table = pq.read_table(shard)
     kinds = {column.name: str(column.type) for column in table.schema}
     assert table.to_pylist() == [
-        {"source": "a", "key": "k", "embedding": [1, 1], "sequence": [1] * 6, "frames": 3}
+        {
+            "source": "a",
+            "key": "k",
+            "embedding": [1, 1],
+            "sequence": [1] * 6,
+            "frames": 3,
+        }
     ]
     assert kinds["frames"] == "int32"
     assert all(
@@ -310,13 +339,18 @@ def test_a_fingerprint_other_than_that_of_the_folder_is_an_error(
     folder = fill(tmp_path, [1])
     (folder / "fingerprint.json").write_bytes(text)
     with pytest.raises(
-        InputError, match=r"fingerprint.json: not the fingerprint that its folder is named after"
+        InputError,
+        match=r"fingerprint.json: not the fingerprint that its folder is named after",
     ):
         open_store(tmp_path, ENCODER)
 
 
-@pytest.mark.parametrize("value", [float("nan"), object(), np.float32(1), "\ud800", {1j: 2}])
-def test_a_fingerprint_that_json_cannot_hold_is_an_error(tmp_path: Path, value: Any) -> None:
+@pytest.mark.parametrize(
+    "value", [float("nan"), object(), np.float32(1), "\ud800", {1j: 2}]
+)
+def test_a_fingerprint_that_json_cannot_hold_is_an_error(
+    tmp_path: Path, value: Any
+) -> None:
     with pytest.raises(InputError, match="fingerprint: expected what JSON can hold"):
         open_store(tmp_path, {"value": value})
 
@@ -350,7 +384,8 @@ def test_a_store_of_sequences_requires_them(tmp_path: Path) -> None:
     with open_store(tmp_path, ENCODER, sequences=True) as store:
         for wrong in (None, np.ones(3, np.float32), np.ones((0, 3), np.float32)):
             with pytest.raises(
-                InputError, match="sequence of a: expected frames × dimension of float32, got"
+                InputError,
+                match="sequence of a: expected frames × dimension of float32, got",
             ):
                 store.add("a", "k", np.ones(3, np.float32), wrong)
 
@@ -359,7 +394,8 @@ def test_a_key_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     fill(tmp_path, range(3))
     with open_store(tmp_path, ENCODER) as store:
         with pytest.raises(
-            InputError, match="no embedding has the key 'nothing'; embed its segment first"
+            InputError,
+            match="no embedding has the key 'nothing'; embed its segment first",
         ):
             store.vectors([name(1), "nothing"])
         assert store.vectors([]).shape == (0, 0)
@@ -374,7 +410,9 @@ def test_two_dimensions_under_one_fingerprint_are_errors(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("length", [0, 1, 4, 100, -1, -8, -200])
-def test_a_truncated_shard_is_set_aside_and_the_rest_is_read(tmp_path: Path, length: int) -> None:
+def test_a_truncated_shard_is_set_aside_and_the_rest_is_read(
+    tmp_path: Path, length: int
+) -> None:
     for start in (0, 10, 20):
         fill(tmp_path, range(start, start + 10))
     shard = shard_files(tmp_path)[1]
@@ -396,7 +434,8 @@ def test_a_shard_with_damaged_vectors_is_set_aside_when_they_are_read(
     with open_store(tmp_path, ENCODER) as store:
         frame.select("source", "key").write_parquet(shard)
         with pytest.raises(
-            InputError, match=r"the shard is damaged \(.*run again to embed its segments anew"
+            InputError,
+            match=r"the shard is damaged \(.*run again to embed its segments anew",
         ):
             store.vectors([name(1)])
     fill(tmp_path, range(10))
@@ -484,7 +523,9 @@ except OutputError as error:
 """
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no limit on the size of files")
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="Windows has no limit on the size of files"
+)
 def test_a_limit_on_files_is_an_error_and_the_store_is_readable(tmp_path: Path) -> None:
     process = child(LIMITED, tmp_path)
     output = process.communicate(timeout=60)[0]
@@ -509,7 +550,9 @@ with open_store(folder, ENCODER) as store:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
-def test_a_process_killed_at_any_moment_loses_nothing_that_was_flushed(tmp_path: Path) -> None:
+def test_a_process_killed_at_any_moment_loses_nothing_that_was_flushed(
+    tmp_path: Path,
+) -> None:
     rng = random.Random(4)
     flushed = 0
     for _ in range(6):
@@ -545,7 +588,8 @@ with open_store(folder, ENCODER) as store:
 
 def test_processes_that_add_at_once_lose_nothing(tmp_path: Path) -> None:
     processes = [
-        child(BOTH, tmp_path, *span, stdin=subprocess.PIPE) for span in ((0, 1000), (500, 1500))
+        child(BOTH, tmp_path, *span, stdin=subprocess.PIPE)
+        for span in ((0, 1000), (500, 1500))
     ]
     for process in processes:
         assert process.stdout is not None
@@ -554,7 +598,9 @@ def test_processes_that_add_at_once_lose_nothing(tmp_path: Path) -> None:
         assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
-    assert [process.communicate(timeout=60) and process.returncode for process in processes] == [
+    assert [
+        process.communicate(timeout=60) and process.returncode for process in processes
+    ] == [
         0,
         0,
     ]
@@ -568,7 +614,9 @@ def test_a_shard_has_its_name_only_once_it_is_on_the_disk(
     monkeypatch.setattr(
         os,
         "fsync",
-        lambda file: synced.setdefault(os.fstat(file).st_ino, len(shard_files(tmp_path))),
+        lambda file: synced.setdefault(
+            os.fstat(file).st_ino, len(shard_files(tmp_path))
+        ),
     )
     folder = fill(tmp_path, [1])
     [shard] = shard_files(tmp_path)
@@ -578,7 +626,9 @@ def test_a_shard_has_its_name_only_once_it_is_on_the_disk(
     )  # with the fingerprint, and again with the shard
 
 
-def test_unfinished_files_are_kept_while_others_have_the_store_open(tmp_path: Path) -> None:
+def test_unfinished_files_are_kept_while_others_have_the_store_open(
+    tmp_path: Path,
+) -> None:
     part = fill(tmp_path, [1]) / f".shard-1.{dead_pid()}-0123abcd.part.parquet"
     part.write_bytes(b"PAR1")
     first = open_store(tmp_path, ENCODER)
@@ -634,7 +684,9 @@ def test_many_small_shards_become_one_and_keep_every_row(many_shards: Path) -> N
 def test_a_merged_shard_is_no_larger_than_one_may_be(
     many_shards: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shards, "SHARD_BYTES", 3 * shard_files(many_shards)[0].stat().st_size)
+    monkeypatch.setattr(
+        shards, "SHARD_BYTES", 3 * shard_files(many_shards)[0].stat().st_size
+    )
     assert check_rows(many_shards, range(70)) == []
     assert 2 <= len(shard_files(many_shards)) <= 4
 
@@ -652,7 +704,11 @@ def test_shards_with_and_without_sequences_are_merged_apart(many_shards: Path) -
             store.flush()
     assert len(shard_files(many_shards)) == 1 + 3
     with open_store(many_shards, ENCODER, sequences=True) as store:
-        assert [float(one.mean()) for one in store.sequences(["k2", "k0", "k1"])] == [2, 0, 1]
+        assert [float(one.mean()) for one in store.sequences(["k2", "k0", "k1"])] == [
+            2,
+            0,
+            1,
+        ]
         assert not store.has(name(1))
 
 
@@ -675,7 +731,9 @@ def test_a_failed_merge_is_a_note_and_loses_nothing(
     monkeypatch.setattr(os, "fsync", FullDisk())
     with open_store(many_shards, ENCODER) as store:
         assert len(store.vectors([name(i) for i in range(70)])) == 70
-        assert sys.platform == "win32" or "small shards were not merged" in store.notes[0]
+        assert (
+            sys.platform == "win32" or "small shards were not merged" in store.notes[0]
+        )
     assert shard_files(many_shards) == before
 
 

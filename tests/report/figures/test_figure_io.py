@@ -1,7 +1,12 @@
 import numpy as np
 from PIL import Image
 
-from callshot.report.figures.figure_io import FigurePage, make_pages, open_figure, render
+from callshot.report.figures.figure_io import (
+    FigurePage,
+    make_pages,
+    open_figure,
+    render,
+)
 from callshot.report.figures.style import series_style
 
 

@@ -18,7 +18,10 @@ def test_labels_of_shots_never_touch(shots, room):
     with open_figure():
         ticks = choose_ticks(shots, room)
         pitch = room / max(len(shots) + 0.5, 2)
-        labels = [(tick * pitch, text_width_pt(str(shots[tick]), TICK_FONT) / 2) for tick in ticks]
+        labels = [
+            (tick * pitch, text_width_pt(str(shots[tick]), TICK_FONT) / 2)
+            for tick in ticks
+        ]
         assert ticks[0] == 0
         for (left, left_half), (right, right_half) in pairwise(labels):
             assert right - right_half > left + left_half

@@ -19,16 +19,22 @@ def test_the_plane_equals_that_of_a_singular_value_decomposition(shape):
     assert np.allclose(shares, values[:2] ** 2 / (values**2).sum())
 
 
-@given(arrays(np.float64, (6, 3), elements=st.integers(-50, 50)), st.permutations(range(3)))
+@given(
+    arrays(np.float64, (6, 3), elements=st.integers(-50, 50)), st.permutations(range(3))
+)
 def test_neither_the_sign_nor_the_order_of_dimensions_turns_the_plane(vectors, order):
     variances = np.linalg.eigvalsh(np.cov(vectors.T))
     points, shares = principal_plane(vectors)
     other, _ = principal_plane(-vectors[:, order])
     assert 0 <= shares[1] <= shares[0] <= 1 + 1e-9
     farthest = np.sort(np.abs(points), axis=0)
-    is_unique = np.diff(variances).min() > 1 and (farthest[-1] - farthest[-2]).min() > 1e-6
+    is_unique = (
+        np.diff(variances).min() > 1 and (farthest[-1] - farthest[-2]).min() > 1e-6
+    )
     if is_unique:  # otherwise the axes are arbitrary
-        assert np.allclose(points, -other * np.sign((points * -other).sum(axis=0)), atol=1e-6)
+        assert np.allclose(
+            points, -other * np.sign((points * -other).sum(axis=0)), atol=1e-6
+        )
         assert (points[np.abs(points).argmax(axis=0), (0, 1)] > 0).all()
 
 
@@ -58,4 +64,6 @@ def test_names_of_points_in_one_place_are_written_around_it():
         place_names(ax, np.full((30, 2), 0.5), [str(i) for i in range(30)])
         figure.draw_without_rendering()
         boxes = [Text.get_window_extent(text) for text in ax.texts]  # without the lines
-    assert not any(box.overlaps(other) for i, box in enumerate(boxes) for other in boxes[:i])
+    assert not any(
+        box.overlaps(other) for i, box in enumerate(boxes) for other in boxes[:i]
+    )

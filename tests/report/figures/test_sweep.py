@@ -83,7 +83,9 @@ def draw(monkeypatch):
 @pytest.fixture(scope="module")
 def sweep_files(tmp_path_factory):
     """Write a sweep once, and return the paths."""
-    return draw_sweep(make_evaluation(), tmp_path_factory.mktemp("sweep") / "new" / "sweep.v1")
+    return draw_sweep(
+        make_evaluation(), tmp_path_factory.mktemp("sweep") / "new" / "sweep.v1"
+    )
 
 
 def test_a_sweep_is_written_as_pdf_and_png_and_nothing_else(sweep_files):
@@ -118,7 +120,9 @@ def test_the_panel_below_shows_new_exemplars_and_k_star(draw):
     lowest = draw(make_evaluation(complete=2)).axes[-1]
     assert [bar.get_height() for bar in lowest.patches] == [2, 2, 1]
     assert [text.get_text() for text in lowest.texts] == ["k* = 2"]
-    assert lowest.lines[0].get_xdata()[0] == 1.5  # between the second shot and the third
+    assert (
+        lowest.lines[0].get_xdata()[0] == 1.5
+    )  # between the second shot and the third
 
 
 def test_without_incomplete_shots_k_star_is_named_and_no_line_is_drawn(draw):
@@ -168,7 +172,9 @@ def test_as_many_shots_are_labelled_as_there_is_room_for(draw, shots, labels):
     assert [label.get_text() for label in lowest.get_xticklabels()] == labels.split()
 
 
-def make_some_baselines(*values, metric="map", scoring="all", corpus="reserve") -> pl.DataFrame:
+def make_some_baselines(
+    *values, metric="map", scoring="all", corpus="reserve"
+) -> pl.DataFrame:
     names = (
         ("mfcc", "logistic", "LR"),
         ("mfcc", "recurrent", "GRU"),
@@ -176,7 +182,9 @@ def make_some_baselines(*values, metric="map", scoring="all", corpus="reserve") 
         ("b", "logistic", "LR"),
     )
     pairs = zip(names, values, strict=False)
-    return make_baselines(*((corpus, *name, scoring, metric, value) for name, value in pairs))
+    return make_baselines(
+        *((corpus, *name, scoring, metric, value) for name, value in pairs)
+    )
 
 
 def baseline_texts(panel):
@@ -198,7 +206,14 @@ def test_baselines_are_named_lines_in_the_panels_of_their_encoders(draw):
     assert {0.3, 0.4, 0.95} <= levels
     assert 0.5 not in levels
     words = [text.split()[0] for text in legend_texts(figure)]
-    assert words == ["per-query:", "shared:", "chance", "logistic", "recurrent", "end-to-end"]
+    assert words == [
+        "per-query:",
+        "shared:",
+        "chance",
+        "logistic",
+        "recurrent",
+        "end-to-end",
+    ]
 
 
 def test_an_axis_includes_its_baselines(draw):
@@ -208,9 +223,13 @@ def test_an_axis_includes_its_baselines(draw):
     assert high > 0.995
 
 
-@pytest.mark.parametrize("other", [{"metric": "auroc"}, {"scoring": "reduced"}, {"corpus": "park"}])
+@pytest.mark.parametrize(
+    "other", [{"metric": "auroc"}, {"scoring": "reduced"}, {"corpus": "park"}]
+)
 def test_a_baseline_of_another_metric_scoring_or_corpus_is_not_drawn(draw, other):
-    figure = draw(make_evaluation(), baselines=make_some_baselines(0.3, 0.4, 0.5, **other))
+    figure = draw(
+        make_evaluation(), baselines=make_some_baselines(0.3, 0.4, 0.5, **other)
+    )
     assert baseline_names(figure.axes[0]) == []
     assert len(legend_texts(figure)) == 3
 
@@ -248,9 +267,13 @@ def test_a_full_disk_leaves_the_earlier_figure(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(files, "replace_file", fail)
-    with pytest.raises(OutputError, match=r"sweep\.pdf: cannot be written .*free some disk space"):
+    with pytest.raises(
+        OutputError, match=r"sweep\.pdf: cannot be written .*free some disk space"
+    ):
         draw_sweep(make_evaluation(shots=(1, 2)), tmp_path / "sweep")
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"sweep.pdf": PDF}
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        "sweep.pdf": PDF
+    }
 
 
 def test_another_process_with_other_settings_writes_equal_bytes_and_keeps_its_settings(
@@ -287,11 +310,17 @@ def test_a_density_equals_a_literal_sum_of_kernels_between_the_percentiles():
     levels, height = density(samples)
     assert np.allclose(levels[[0, -1]], np.percentile(samples, (1, 99)))
     width = samples.std() * 300**-0.2
-    kernels = [np.exp(-(((levels[40] - sample) / width) ** 2) / 2) for sample in samples]
-    assert height[40] == pytest.approx(sum(kernels) / (300 * width * np.sqrt(2 * np.pi)))
+    kernels = [
+        np.exp(-(((levels[40] - sample) / width) ** 2) / 2) for sample in samples
+    ]
+    assert height[40] == pytest.approx(
+        sum(kernels) / (300 * width * np.sqrt(2 * np.pi))
+    )
     assert 0.95 < np.trapezoid(height, levels) < 1
 
 
-@pytest.mark.parametrize("samples", [np.full(9, 0.5), np.full(9, np.nan), np.array([1.0])])
+@pytest.mark.parametrize(
+    "samples", [np.full(9, 0.5), np.full(9, np.nan), np.array([1.0])]
+)
 def test_samples_without_spread_have_no_density(samples):
     assert len(density(samples)[0]) == 0

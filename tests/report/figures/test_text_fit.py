@@ -36,7 +36,11 @@ def test_a_long_word_is_cut_in_its_middle():
 
 
 @settings(max_examples=50)
-@given(st.text(min_size=1, max_size=70), st.floats(30, 200), st.sampled_from([0.0, 0.25, 0.5, 1.0]))
+@given(
+    st.text(min_size=1, max_size=70),
+    st.floats(30, 200),
+    st.sampled_from([0.0, 0.25, 0.5, 1.0]),
+)
 def test_a_shortened_name_fits(name, room, share):
     with open_figure():
         short = shorten(name, room, share=share)
@@ -45,10 +49,16 @@ def test_a_shortened_name_fits(name, room, share):
 
 
 @settings(max_examples=50)
-@given(st.lists(st.text("ab …x", min_size=1, max_size=70), min_size=2, max_size=8, unique=True))
+@given(
+    st.lists(
+        st.text("ab …x", min_size=1, max_size=70), min_size=2, max_size=8, unique=True
+    )
+)
 def test_different_names_stay_different(names):
     with open_figure():
-        assert len(set(shorten_all(names, 60))) == len({display_name(name) for name in names})
+        assert len(set(shorten_all(names, 60))) == len(
+            {display_name(name) for name in names}
+        )
 
 
 def test_names_that_differ_only_in_their_middle_are_numbered():

@@ -8,7 +8,13 @@ import polars as pl
 
 from callshot.records import ClassCount, CorpusResults, Evaluation
 from callshot.records.frames import CROSSOVERS, DIFFERENCES
-from corpus_results import SMALL, make_baselines, make_corpus_results, make_rows, make_tables
+from corpus_results import (
+    SMALL,
+    make_baselines,
+    make_corpus_results,
+    make_rows,
+    make_tables,
+)
 
 HOSTILE = (
     r"\input{/etc/passwd} ~^_&%$#{}",
@@ -51,12 +57,17 @@ def make_hostile_results() -> CorpusResults:
     base = make_corpus_results(
         make_tables(LABELS, ENCODERS, recordings=6, each=1),
         corpus=CORPUS,
-        protocol=replace(PROTOCOL, classifiers=("centroid", "cosine", "cl2n", "medoid")),
+        protocol=replace(
+            PROTOCOL, classifiers=("centroid", "cosine", "cl2n", "medoid")
+        ),
         categories=categories,
     )
     evaluation = base.evaluation
     reason = "in 3 recordings, and 5 folds need 5"
-    rare = [ClassCount(f"rare {number} {'y' * 50}", 3, 2, False, reason) for number in range(15)]
+    rare = [
+        ClassCount(f"rare {number} {'y' * 50}", 3, 2, False, reason)
+        for number in range(15)
+    ]
     formats = ("WAV PCM_16", "FLAC PCM_24", "OGG VORBIS", "MP3 MPEG_LAYER_III")
     rates_hz = (16000.0, 44100.0, 48000.0, 96000.0)
     reference = evaluation.select_classifiers(["centroid"])
@@ -93,10 +104,17 @@ def _make_crossovers() -> pl.DataFrame:
     for baseline in _make_baselines().iter_rows(named=True):
         k_mean = 4 if baseline["metric"] == "map" else None
         for spread in ("per-query", "shared"):
-            key = (CORPUS, baseline["encoder"], baseline["name"], "all", baseline["scoring"])
+            key = (
+                CORPUS,
+                baseline["encoder"],
+                baseline["name"],
+                "all",
+                baseline["scoring"],
+            )
             rows.append((*key, baseline["metric"], spread, k_mean, None))
     trained = [
-        (CORPUS, encoder, TRAINED, "k", "all", "map", "shared", 2, 5) for encoder in ENCODERS
+        (CORPUS, encoder, TRAINED, "k", "all", "map", "shared", 2, 5)
+        for encoder in ENCODERS
     ]
     return make_rows(CROSSOVERS, *rows, *trained)
 
@@ -113,7 +131,9 @@ def _make_baselines() -> pl.DataFrame:
 
 
 def _make_differences() -> pl.DataFrame:
-    keys = product(ENCODERS[1:], ("map", "auroc"), ("per-query", "shared"), PROTOCOL.shots)
+    keys = product(
+        ENCODERS[1:], ("map", "auroc"), ("per-query", "shared"), PROTOCOL.shots
+    )
     numbers = (-0.0123, -0.1, -0.05, -0.01, 0.02, 0.05, 0.4)
     rows = [
         (CORPUS, ENCODERS[0], other, "all", metric, spread, k, *numbers)

@@ -167,7 +167,9 @@ def _make_results(
     evaluated: DurationStats,
 ) -> CorpusResults:
     rows = [row.split("|") for row in classes.strip().splitlines()]
-    counts = [ClassCount(label, int(count), int(k), True) for label, count, k, _ in rows]
+    counts = [
+        ClassCount(label, int(count), int(k), True) for label, count, k, _ in rows
+    ]
     categories = {label: category for label, _, _, category in rows if category}
     curve = [
         *_curve_rows(corpus, table, "all", ENCODERS, complete_shots),
@@ -176,17 +178,27 @@ def _make_results(
     segments = Embeddings("mfcc", np.zeros((1, 1)), ["s"], ["r"], ["x"], [("x",)])
     given = Folds(np.zeros(1, np.int64), folds, "given")
     evaluation = Evaluation(
-        corpus, complete_shots, queries, counts, given, segments, curve=make_rows(CURVE, *curve)
+        corpus,
+        complete_shots,
+        queries,
+        counts,
+        given,
+        segments,
+        curve=make_rows(CURVE, *curve),
     )
     baselines = make_baselines(*_baseline_rows(corpus, table, reduced))
-    return CorpusResults(evaluation, stats, evaluated, [segments], categories, baselines=baselines)
+    return CorpusResults(
+        evaluation, stats, evaluated, [segments], categories, baselines=baselines
+    )
 
 
 def _curve_rows(
     corpus: str, table: str, scoring: str, encoders: Sequence[str], complete_shots: int
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the means of the paper on the spread per-query, and larger ones on shared."""
-    shots = {int(k.rstrip("*")): cells for k, cells in lines(table).items() if k[0].isdigit()}
+    shots = {
+        int(k.rstrip("*")): cells for k, cells in lines(table).items() if k[0].isdigit()
+    }
     for column, (encoder, metric) in enumerate(product(encoders, METRICS)):
         chance = 0.5 if metric == "auroc" else 0.1
         key = (corpus, encoder, "centroid", scoring, metric)

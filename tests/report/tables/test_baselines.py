@@ -50,8 +50,27 @@ def test_a_row_has_scores_choices_and_crossovers():
         ),
     ]
     first = [cell.text for cell in table.rows[0][2:]]
-    assert first == ["0.2500", "0.7000", "C = 1", "–", "–", "3", "10", "2", "–", "–", "–"]
-    assert [cell.text for cell in table.rows[4][2:]] == ["0.4000", *"––––––", "4", "5", "–", "–"]
+    assert first == [
+        "0.2500",
+        "0.7000",
+        "C = 1",
+        "–",
+        "–",
+        "3",
+        "10",
+        "2",
+        "–",
+        "–",
+        "–",
+    ]
+    assert [cell.text for cell in table.rows[4][2:]] == [
+        "0.4000",
+        *"––––––",
+        "4",
+        "5",
+        "–",
+        "–",
+    ]
 
 
 def test_missing_cells_are_empty_in_csv():

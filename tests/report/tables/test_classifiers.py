@@ -13,7 +13,15 @@ from corpus_results import (
     replace_frames,
 )
 
-NAMES = ["centroid", "cosine", "CL2N", "whitened", "neighbour", "medoid", "logistic at k"]
+NAMES = [
+    "centroid",
+    "cosine",
+    "CL2N",
+    "whitened",
+    "neighbour",
+    "medoid",
+    "logistic at k",
+]
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +29,9 @@ def trained():
     return make_trained_results(protocol=replace(SMALL, shared_draws=120))
 
 
-def test_every_encoder_has_a_block_with_the_reference_first_and_trained_classifiers_last(trained):
+def test_every_encoder_has_a_block_with_the_reference_first_and_trained_classifiers_last(
+    trained,
+):
     table = classifier_table(trained, (1, 5, 7))
     assert [(row[0].text, row[1].text) for row in table.rows] == [
         (encoder, name) for encoder in ("one", "two") for name in NAMES
@@ -51,7 +61,9 @@ def test_the_best_of_an_encoder_is_underlined_in_every_column(trained):
         for column in range(2, len(block[0])):
             cells = [row[column] for row in block]
             best = max(cell.value for cell in cells)
-            assert [cell.underline for cell in cells] == [int(cell.value == best) for cell in cells]
+            assert [cell.underline for cell in cells] == [
+                int(cell.value == best) for cell in cells
+            ]
 
 
 def test_undefined_means_are_missing_and_never_the_best(trained):

@@ -7,12 +7,18 @@ from corpus_results import make_rows, replace_frames
 from report.tables.paper_tables import ENCODERS, elev
 
 HEADINGS = [
-    f"{metric}, {spread}" for spread in ("per-query", "shared") for metric in ("AUROC", "mAP")
+    f"{metric}, {spread}"
+    for spread in ("per-query", "shared")
+    for metric in ("AUROC", "mAP")
 ]
 
 
 def difference(
-    other: str, k: int, spread: str = "shared", scoring: str = "all", mean: float = -0.0125
+    other: str,
+    k: int,
+    spread: str = "shared",
+    scoring: str = "all",
+    mean: float = -0.0125,
 ) -> tuple[Any, ...]:
     """Return a row of the DIFFERENCES schema."""
     key = ("ELEV", "perch-v2", other, scoring, "map", spread, k)
@@ -20,7 +26,9 @@ def difference(
 
 
 def make_table(*rows: tuple[Any, ...]) -> Table:
-    return difference_table(replace_frames(elev(), differences=make_rows(DIFFERENCES, *rows)))
+    return difference_table(
+        replace_frames(elev(), differences=make_rows(DIFFERENCES, *rows))
+    )
 
 
 def test_intervals_have_a_block_per_encoder_and_three_columns_per_spread_and_metric():
@@ -30,7 +38,9 @@ def test_intervals_have_a_block_per_encoder_and_three_columns_per_spread_and_met
     ]
     assert table.blocks
     assert [(row[0].text, row[1].text) for row in table.rows] == [
-        (encoder, str(k)) for encoder in ENCODERS for k in (1, 2, 3, 4, 5, 10, 15, 20, 40)
+        (encoder, str(k))
+        for encoder in ENCODERS
+        for k in (1, 2, 3, 4, 5, 10, 15, 20, 40)
     ]
 
 
@@ -51,11 +61,15 @@ def test_intervals_are_those_of_the_curves_on_both_spreads():
 
 
 def test_intervals_mark_k_star_in_every_block():
-    assert [row[1].text for row in interval_table(elev()).rows if row[1].mark] == ["4"] * 4
+    assert [row[1].text for row in interval_table(elev()).rows if row[1].mark] == [
+        "4"
+    ] * 4
 
 
 def test_differences_are_shown_by_pair_and_k_with_the_share_of_wins():
-    table = make_table(difference("mfcc", 1), difference("mfcc", 7), difference("mfcc LR", 1))
+    table = make_table(
+        difference("mfcc", 1), difference("mfcc", 7), difference("mfcc LR", 1)
+    )
     assert [column.whole for column in table.columns] == [
         "Difference",
         "k",
@@ -72,7 +86,9 @@ def test_a_difference_that_rounds_to_0_has_no_sign():
 
 
 def test_differences_in_reduced_scoring_are_named_so():
-    table = make_table(difference("mfcc", 1), difference("mfcc", 1, scoring="reduced", mean=0.5))
+    table = make_table(
+        difference("mfcc", 1), difference("mfcc", 1, scoring="reduced", mean=0.5)
+    )
     assert [(row[0].text, row[2].text) for row in table.rows] == [
         ("perch-v2 − mfcc", "−0.013"),
         ("perch-v2 − mfcc, reduced scoring", "0.500"),
@@ -80,7 +96,9 @@ def test_differences_in_reduced_scoring_are_named_so():
 
 
 def test_pairs_that_were_not_compared_are_missing():
-    table = make_table(difference("mfcc", 1, "per-query"), difference("hubert", 1, "shared"))
+    table = make_table(
+        difference("mfcc", 1, "per-query"), difference("hubert", 1, "shared")
+    )
     values = ["−0.013", "−0.100", "0.050", "0.250"]
     assert [cell.text for cell in table.rows[0][2:]] == [*values, *"––––"]
     assert [cell.text for cell in table.rows[1][2:]] == [*"––––", *values]

@@ -75,7 +75,10 @@ def test_different_minimum_lengths_have_a_row():
 def test_without_recordings_lengths_are_missing_not_0():
     nan = float("nan")
     none = replace(
-        elev(), stats=replace(elev().stats, recordings=DurationStats(0, 0.0, nan, 0.0, 0.0, nan))
+        elev(),
+        stats=replace(
+            elev().stats, recordings=DurationStats(0, 0.0, nan, 0.0, 0.0, nan)
+        ),
     )
     texts = cells(corpus_table([none]))
     assert texts["Total duration (s)"] == ["0.00"]
@@ -86,7 +89,9 @@ def test_the_papers_tables_of_classes_in_their_order():
     for results, text in ((elev(), ELEV_CLASSES), (ldc(), LDC_CLASSES)):
         table = class_table(results)
         rows = [row.split("|") for row in text.strip().splitlines()]
-        assert [[cell.text for cell in row] for row in table.rows] == [row[:3] for row in rows]
+        assert [[cell.text for cell in row] for row in table.rows] == [
+            row[:3] for row in rows
+        ]
         assert [row[0].mark for row in table.rows] == [
             "†" if category else "" for *_, category in rows
         ]
@@ -94,8 +99,14 @@ def test_the_papers_tables_of_classes_in_their_order():
 
 def test_the_dagger_lists_categories_with_several_classes():
     notes = dict(class_table(ldc()).notes)
-    assert "roar (longroar-rumble, longroar, roar-rumble, roar); bark (bark-rumble)" in notes["†"]
-    assert dict(class_table(elev()).notes)["†"] == "In the reduced scoring, a category of its own."
+    assert (
+        "roar (longroar-rumble, longroar, roar-rumble, roar); bark (bark-rumble)"
+        in notes["†"]
+    )
+    assert (
+        dict(class_table(elev()).notes)["†"]
+        == "In the reduced scoring, a category of its own."
+    )
 
 
 def test_without_categories_there_is_no_dagger():
@@ -121,6 +132,8 @@ def test_ineligible_classes_are_below_with_their_reason():
 
 
 def test_formats_that_are_not_known_are_missing():
-    bare = replace(elev(), stats=replace(elev().stats, rates_hz=(), channels=(), kinds=()))
+    bare = replace(
+        elev(), stats=replace(elev().stats, rates_hz=(), channels=(), kinds=())
+    )
     texts = cells(corpus_table([bare]))
     assert texts["Sampling rate (kHz)"] == texts["Channels"] == texts["Format"] == ["–"]

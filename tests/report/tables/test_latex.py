@@ -45,7 +45,8 @@ TOKENS = {
     **{f"\\{c}": c for c in "_&%#{}"},
 }
 TOKEN = re.compile(
-    "|".join(map(re.escape, sorted(TOKENS, key=len, reverse=True))) + r"|[^\\{}$&#^_~%\[\]*`]"
+    "|".join(map(re.escape, sorted(TOKENS, key=len, reverse=True)))
+    + r"|[^\\{}$&#^_~%\[\]*`]"
 )
 
 
@@ -89,7 +90,10 @@ def test_k_is_mathematics_and_a_letter_inside_a_word_is_not():
 def test_a_wide_table_is_split_between_encoders_and_every_part_has_k(encoders, parts):
     columns = [Column("k")]
     for index in range(encoders):
-        columns += [Column("AUROC", f"encoder {index}"), Column("mAP", f"encoder {index}")]
+        columns += [
+            Column("AUROC", f"encoder {index}"),
+            Column("mAP", f"encoder {index}"),
+        ]
     cells = [number(1, 0)] + [number(index / 100) for index in range(1, len(columns))]
     text = to_latex(Table("t", "T", columns, [cells]))
     assert text.count(r"\begin{longtable}") == parts
@@ -105,7 +109,9 @@ def test_a_wide_table_is_split_between_encoders_and_every_part_has_k(encoders, p
 
 def test_the_foot_of_a_table_stands_below_a_rule():
     rows = [[Cell(f"class {index}"), number(index, 0)] for index in range(5)]
-    text = to_latex(Table("t", "T", [Column("Call type"), Column("Exemplars")], rows, foot=2))
+    text = to_latex(
+        Table("t", "T", [Column("Call type"), Column("Exemplars")], rows, foot=2)
+    )
     body = text.partition(r"\endfoot")[2]
     assert re.findall(r"class \d|midrule", body) == [
         "class 0",
@@ -131,7 +137,9 @@ def missing_packages() -> str:
     if shutil.which("pdflatex") is None or shutil.which("kpsewhich") is None:
         return f"pdflatex is not installed; {advice}"
     files = [f"{name}.sty" for name in PACKAGES]
-    process = subprocess.run(["kpsewhich", *files], capture_output=True, text=True, check=False)
+    process = subprocess.run(
+        ["kpsewhich", *files], capture_output=True, text=True, check=False
+    )
     installed = {Path(path).name for path in process.stdout.split()}
     missing = sorted(set(files) - installed)
     return f"LaTeX lacks {', '.join(missing)}; {advice}" if missing else ""
@@ -142,7 +150,12 @@ def compile_latex(folder: Path, name: str, *options: str) -> str:
     reason = missing_packages()
     if reason:
         pytest.skip(reason)
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-no-shell-escape"]
+    command = [
+        "pdflatex",
+        "-interaction=nonstopmode",
+        "-halt-on-error",
+        "-no-shell-escape",
+    ]
     process = subprocess.run(
         [*command, *options, name],
         cwd=folder,
@@ -151,7 +164,11 @@ def compile_latex(folder: Path, name: str, *options: str) -> str:
         check=False,
         timeout=120,
     )
-    log = (folder / name).with_suffix(".log").read_text(encoding="utf-8", errors="replace")
+    log = (
+        (folder / name)
+        .with_suffix(".log")
+        .read_text(encoding="utf-8", errors="replace")
+    )
     assert process.returncode == 0, log[-3000:]
     return log
 
@@ -171,7 +188,9 @@ def test_tables_compile_with_any_names_and_nothing_sticks_out(tmp_path):
 
 
 def test_four_encoders_fit_a_plain_article(tmp_path):
-    text = "\n".join(to_latex(table) for table in (score_table(elev()), score_table(ldc())))
+    text = "\n".join(
+        to_latex(table) for table in (score_table(elev()), score_table(ldc()))
+    )
     (tmp_path / "plain.tex").write_text(ARTICLE % text, encoding="utf-8")
     assert overfull_boxes(compile_latex(tmp_path, "plain.tex", "-draftmode")) == []
 
@@ -185,7 +204,10 @@ def test_the_pdf_shows_the_labels_as_they_are(tmp_path):
     (tmp_path / "labels.tex").write_text(ARTICLE % to_latex(table), encoding="utf-8")
     compile_latex(tmp_path, "labels.tex")
     process = subprocess.run(
-        ["pdftotext", "-raw", "labels.pdf", "-"], cwd=tmp_path, capture_output=True, check=True
+        ["pdftotext", "-raw", "labels.pdf", "-"],
+        cwd=tmp_path,
+        capture_output=True,
+        check=True,
     )
     page = normalize(process.stdout.decode())
     for label in labels:

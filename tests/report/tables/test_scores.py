@@ -63,7 +63,9 @@ def column(table: Table, index: int) -> dict[str, str]:
 
 @cache
 def small_results() -> CorpusResults:
-    return make_corpus_results(categories={"roar": "loud", "trumpet": "loud", "rumble": "low"})
+    return make_corpus_results(
+        categories={"roar": "loud", "trumpet": "loud", "rumble": "low"}
+    )
 
 
 def make_results(
@@ -81,7 +83,9 @@ def make_results(
     for metric in ("map", "auroc"):
         for k, mean in zip(shots or range(1, 99), means, strict=False):
             key = ("c", "e", "centroid", scoring, metric, "per-query", k)
-            curve.append((*key, mean, 0.0, 0.0, 0.0, 0.0, 1.0, 0.1, k <= complete_shots, 0, 0))
+            curve.append(
+                (*key, mean, 0.0, 0.0, 0.0, 0.0, 1.0, 0.1, k <= complete_shots, 0, 0)
+            )
         for kind, value in baselines.items():
             rows.append(("c", "e", kind, kind.upper(), scoring, metric, value))
     evaluation = replace(
@@ -120,9 +124,13 @@ def test_the_papers_numbers_give_the_papers_star(name):
 def test_every_number_of_the_papers_tables_is_in_its_cell(name):
     table, text, encoders = PAPER[name]
     want = {
-        k.rstrip("*"): [cell.rstrip("_=") for cell in cells] for k, cells in lines(text).items()
+        k.rstrip("*"): [cell.rstrip("_=") for cell in cells]
+        for k, cells in lines(text).items()
     }
-    rows = {row[0].text: [cell.text.replace("–", "-") for cell in row[1:]] for row in table.rows}
+    rows = {
+        row[0].text: [cell.text.replace("–", "-") for cell in row[1:]]
+        for row in table.rows
+    }
     rows["RNN"] = rows.pop("Recurrent", None)
     assert {k: rows[k] for k in want} == want
     assert [(c.group, c.name) for c in table.columns[1:]] == [
@@ -168,7 +176,12 @@ def test_recurrent_baselines_of_different_names_share_a_row_and_are_named_in_a_n
 
 def test_a_row_of_baselines_with_one_name_has_that_name():
     table = score_table(make_results([0.5], {"logistic": 0.4, "recurrent": 0.6}))
-    assert [row[0].text for row in table.rows] == ["1", "LOGISTIC", "RECURRENT", "Chance"]
+    assert [row[0].text for row in table.rows] == [
+        "1",
+        "LOGISTIC",
+        "RECURRENT",
+        "Chance",
+    ]
 
 
 def test_a_mean_equal_to_a_baseline_does_not_pass_it():
@@ -177,12 +190,16 @@ def test_a_mean_equal_to_a_baseline_does_not_pass_it():
 
 
 def test_a_weak_recurrent_baseline_is_passed_before_a_strong_logistic_one():
-    table = score_table(make_results([0.3, 0.5, 0.7], {"logistic": 0.6, "recurrent": 0.4}))
+    table = score_table(
+        make_results([0.3, 0.5, 0.7], {"logistic": 0.6, "recurrent": 0.4})
+    )
     assert underlines(table) == {("2", 0): 2, ("2", 1): 2, ("3", 0): 1, ("3", 1): 1}
 
 
 def test_only_the_first_k_is_underlined_even_if_the_curve_falls_and_passes_again():
-    assert underlines(score_table(make_results([0.5, 0.3, 0.5], {"logistic": 0.4}))) == {
+    assert underlines(
+        score_table(make_results([0.5, 0.3, 0.5], {"logistic": 0.4}))
+    ) == {
         ("1", 0): 1,
         ("1", 1): 1,
     }
@@ -228,7 +245,9 @@ def test_in_reduced_scoring_all_baselines_count_if_there_is_no_end_to_end_one():
 def test_in_reduced_scoring_only_the_end_to_end_baseline_counts():
     table = reduced_table(
         make_results(
-            [0.3, 0.5], {"logistic": 0.2, "recurrent": 0.2, "end-to-end": 0.4}, scoring="reduced"
+            [0.3, 0.5],
+            {"logistic": 0.2, "recurrent": 0.2, "end-to-end": 0.4},
+            scoring="reduced",
         )
     )
     assert underlines(table) == {("2", 0): 1, ("2", 1): 1}
@@ -264,14 +283,21 @@ def test_the_title_names_the_spread_chosen():
 
 
 def test_an_evaluated_spread_replaces_one_that_was_not_evaluated():
-    assert score_table(make_results([0.5], {}), spread="shared").title.endswith("per-query")
+    assert score_table(make_results([0.5], {}), spread="shared").title.endswith(
+        "per-query"
+    )
 
 
 def test_means_and_chance_are_those_of_the_evaluation():
     results = small_results()
-    for table, scoring in ((score_table(results), "all"), (reduced_table(results), "reduced")):
+    for table, scoring in (
+        (score_table(results), "all"),
+        (reduced_table(results), "reduced"),
+    ):
         headings = [column.whole for column in table.columns]
-        curve = results.evaluation.curve.filter(scoring=scoring, spread="per-query", metric="map")
+        curve = results.evaluation.curve.filter(
+            scoring=scoring, spread="per-query", metric="map"
+        )
         for point in curve.iter_rows(named=True):
             index = headings.index(f"{point['encoder']} mAP")
             cells = {row[0].text: row[index].value for row in table.rows}

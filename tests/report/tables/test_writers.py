@@ -22,7 +22,9 @@ from report.tables.paper_tables import elev, ldc
 
 TABLES = build_tables([elev(), ldc(), make_hostile_results()])
 NAMES = [table.name for table in TABLES]
-ANY = st.text(st.sampled_from("ab1 \\`*_[]|~#<>&$@:;!-+=(){}^%\"',.\n\r\té–象⋆"), max_size=12)
+ANY = st.text(
+    st.sampled_from("ab1 \\`*_[]|~#<>&$@:;!-+=(){}^%\"',.\n\r\té–象⋆"), max_size=12
+)
 
 
 def make_table(text: str) -> Table:
@@ -83,8 +85,12 @@ def test_any_text_reads_back_from_csv(text):
 @pytest.mark.parametrize("table", TABLES, ids=NAMES)
 def test_markdown_has_the_same_cells(table):
     page = render(table)
-    assert cell_texts(page, "th") == [printable(column.whole).strip() for column in table.columns]
-    expected = [printable(cell.text + cell.mark).strip() for row in table.rows for cell in row]
+    assert cell_texts(page, "th") == [
+        printable(column.whole).strip() for column in table.columns
+    ]
+    expected = [
+        printable(cell.text + cell.mark).strip() for row in table.rows for cell in row
+    ]
     assert cell_texts(page, "td") == expected
 
 
@@ -118,7 +124,9 @@ def test_files_are_written_for_every_table_in_each_format(tmp_path):
         *(f"{stem}.{kind}" for stem in stems for kind in ("tex", "md", "csv")),
         "tables.tex",
     ]
-    assert sorted(path.name for path in (tmp_path / "deep" / "tables").iterdir()) == sorted(names)
+    assert sorted(
+        path.name for path in (tmp_path / "deep" / "tables").iterdir()
+    ) == sorted(names)
 
 
 def test_equal_results_give_equal_bytes(tmp_path):
@@ -132,7 +140,8 @@ def test_equal_results_give_equal_bytes(tmp_path):
 def test_each_corpus_has_file_names_of_its_own_that_are_safe(tmp_path):
     tables = make_tables(encoders=["one"])
     all_results = [
-        make_corpus_results(tables, corpus=corpus) for corpus in ("../a b", "A/B", "象", "..")
+        make_corpus_results(tables, corpus=corpus)
+        for corpus in ("../a b", "A/B", "象", "..")
     ]
     names = write_tables(all_results, tmp_path)
     stems = [
@@ -147,7 +156,9 @@ def test_each_corpus_has_file_names_of_its_own_that_are_safe(tmp_path):
 def test_shots_and_spread_reach_the_tables(tmp_path):
     write_tables([elev()], tmp_path, shots=(1, 40), spread="shared")
     rows = list(
-        csv.reader((tmp_path / "results-elev.csv").read_text(encoding="utf-8").splitlines())
+        csv.reader(
+            (tmp_path / "results-elev.csv").read_text(encoding="utf-8").splitlines()
+        )
     )
     assert [row[0] for row in rows] == ["k", "1", "40", "LR", "Recurrent", "Chance"]
     assert float(rows[1][2]) == pytest.approx(0.2344 + 0.05)

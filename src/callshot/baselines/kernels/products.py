@@ -15,7 +15,9 @@ SMALL = 2**18  # multiplications: up to here OpenBLAS starts no thread
 
 def reassociated(function: Function) -> Function:
     """Compile for other kernels only; sums may be taken in another order, always the same one."""
-    return njit(no_cpython_wrapper=True, fastmath={"contract", "reassoc"}, **COMPILED)(function)
+    return njit(no_cpython_wrapper=True, fastmath={"contract", "reassoc"}, **COMPILED)(
+        function
+    )
 
 
 @reassociated

@@ -232,7 +232,13 @@ def fill_descent(problem, position, p, out):
     residual = np.empty_like(p)
     fill_residuals(p, problem.label, problem.c, residual)
     fill_row_sums(
-        problem.rows, problem.is_gram, residual, -1.0, position.weight, out.weight, out.bias
+        problem.rows,
+        problem.is_gram,
+        residual,
+        -1.0,
+        position.weight,
+        out.weight,
+        out.bias,
     )
     if problem.is_gram:
         multiply(out.weight, problem.columns, out.logits)
@@ -268,7 +274,9 @@ def fill_step(problem, p, curvature, tolerance, directions, step):
         for i in range(search_values.size):
             search_values[i] = scaled_values[i] + beta * search_values[i]
         fill_changes(p, search_logits, search_bias, c, mean, changes)
-        fill_row_sums(rows, is_gram, changes, 1.0, search_weight, hessian_weight, hessian_bias)
+        fill_row_sums(
+            rows, is_gram, changes, 1.0, search_weight, hessian_weight, hessian_bias
+        )
         curve = dot(hessian_flat, search_dual) + dot(hessian_bias, search_bias)
         if not (curve > 0.0 and size > 0.0):  # only rounding is left
             break
@@ -335,7 +343,9 @@ def solve(problem, tolerance, weight, bias):
         fill_curvature(squares, is_gram, c, p, curvature)
         fill_descent(problem, position, p, descent)
         previous = gap
-        gap = bound_gap(dot(descent.flat, descent.dual), descent.bias, curvature.bias, c)
+        gap = bound_gap(
+            dot(descent.flat, descent.dual), descent.bias, curvature.bias, c
+        )
         if gap <= tolerance:
             break
         if gain <= 1e-15 * abs(value) and gap > 0.5 * previous:  # only rounding is left

@@ -52,7 +52,9 @@ def _is_label(line: str) -> bool:
 def _split_label(line: str) -> tuple[float, float, str]:
     cells = line.split("\t", 2)
     if len(cells) < 3:
-        raise RowError(f"expected start, end and label separated by tabs, got {quote(line)}")
+        raise RowError(
+            f"expected start, end and label separated by tabs, got {quote(line)}"
+        )
     start, end, label = cells
     return parse_number(start, "start"), parse_number(end, "end"), label
 

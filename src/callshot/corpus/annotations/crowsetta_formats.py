@@ -40,7 +40,9 @@ CallReader = Callable[[Any, Path, Hints], Iterator[Call]]
 
 def read(name: str, read_calls: CallReader, reading: Reading, hints: Hints) -> None:
     """Read a file with `read_calls`, which gets crowsetta's class of that name."""
-    for row, call in enumerate(_read_calls(name, read_calls, reading.path, hints), start=1):
+    for row, call in enumerate(
+        _read_calls(name, read_calls, reading.path, hints), start=1
+    ):
         label = str(call.label)
         if not isinstance(call.label, str) and label in MISSING:
             label = ""
@@ -56,14 +58,23 @@ def read(name: str, read_calls: CallReader, reading: Reading, hints: Hints) -> N
 
 
 def recognise(
-    suffixes: tuple[str, ...], pattern: str, reason: str, path: Path, head: str, hints: Hints
+    suffixes: tuple[str, ...],
+    pattern: str,
+    reason: str,
+    path: Path,
+    head: str,
+    hints: Hints,
 ) -> str | None:
     """Recognise a file by its suffix and the pattern that it begins with."""
-    is_match = path.name.lower().endswith(suffixes) and re.match(pattern, head) is not None
+    is_match = (
+        path.name.lower().endswith(suffixes) and re.match(pattern, head) is not None
+    )
     return reason if is_match else None
 
 
-def _read_calls(name: str, read_calls: CallReader, path: Path, hints: Hints) -> list[Call]:
+def _read_calls(
+    name: str, read_calls: CallReader, path: Path, hints: Hints
+) -> list[Call]:
     """Let crowsetta read a file; turn all its errors into InputError."""
     with warnings.catch_warnings(action="ignore"):
         try:
@@ -75,12 +86,17 @@ def _read_calls(name: str, read_calls: CallReader, path: Path, hints: Hints) -> 
             ) from error
         try:
             calls = read_calls(formats.by_name(name), path, hints)
-            return [call._replace(start=float(call.start), end=float(call.end)) for call in calls]
+            return [
+                call._replace(start=float(call.start), end=float(call.end))
+                for call in calls
+            ]
         except CallshotError:
             raise
         except Exception as error:
             reason = error_reason(error)
-            raise InputError(f"{path}: crowsetta cannot read it as {name} ({reason})") from error
+            raise InputError(
+                f"{path}: crowsetta cannot read it as {name} ({reason})"
+            ) from error
 
 
 def read_birdsong(crowsetta: Any, path: Path, hints: Hints) -> Iterator[Call]:

@@ -143,7 +143,9 @@ def read(reading: Reading, hints: Hints) -> None:
         _check_clips(reading, table)
 
 
-def read_table(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def read_table(
+    path: Path, text: str, delimiter: str
+) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows that are not empty, with the line that each begins on."""
     reader = _open_reader(text, delimiter)
     line = 1
@@ -162,7 +164,9 @@ def read_table(path: Path, text: str, delimiter: str) -> Iterator[tuple[int, lis
 def _assign_columns(table: Table, hints: Hints) -> None:
     for name, hint in hints.columns.items():
         if name not in SYNONYMS:
-            raise OptionError(f"unknown column {name!r}; {suggest_name(name, [*SYNONYMS])}")
+            raise OptionError(
+                f"unknown column {name!r}; {suggest_name(name, [*SYNONYMS])}"
+            )
         table.find_hinted(name, hint)
     columns = _find_columns(table.names, hints)
     for name, other in (*permutations(SECONDS), *permutations(FRAMES)):
@@ -190,7 +194,9 @@ def _describe_columns(table: Table, hints: Hints) -> Iterator[str]:
         yield "no time columns: each row is a whole recording"
 
 
-def _add(reading: Reading, row: int, table: Table, cells: Sequence[str], hints: Hints) -> None:
+def _add(
+    reading: Reading, row: int, table: Table, cells: Sequence[str], hints: Hints
+) -> None:
     known = table.split(cells)
     path = known.get("path")
     group = known.get("recording") or None
@@ -217,7 +223,8 @@ def _parse_times(table: Table, cells: Mapping[str, str]) -> tuple[float, float |
     if not any(map(str.strip, texts.values())):
         return 0.0, None
     start_s, end_s = (
-        parse_number(text, name, decimal_comma=table.decimal_comma) for name, text in texts.items()
+        parse_number(text, name, decimal_comma=table.decimal_comma)
+        for name, text in texts.items()
     )
     return start_s, end_s
 
@@ -271,7 +278,9 @@ def _check_columns(names: Sequence[str], extra: Sequence[str], path: Path) -> No
             )
 
 
-def _choose_path_columns(annotations: Annotations, path: Path, extra: Sequence[str]) -> list[str]:
+def _choose_path_columns(
+    annotations: Annotations, path: Path, extra: Sequence[str]
+) -> list[str]:
     """Return the columns that name the recording: `recording`, or `path` with it as the group.
 
     The path is called `path` too if an extra column could be mistaken for it.

@@ -8,8 +8,19 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from callshot.corpus.annotations import audacity, crowsetta_formats, delimited, raven, textgrid
-from callshot.corpus.annotations.rows import Annotations, Hints, Reading, check_annotations
+from callshot.corpus.annotations import (
+    audacity,
+    crowsetta_formats,
+    delimited,
+    raven,
+    textgrid,
+)
+from callshot.corpus.annotations.rows import (
+    Annotations,
+    Hints,
+    Reading,
+    check_annotations,
+)
 from callshot.corpus.annotations.text import quote, read_head, split_lines, suggest_name
 from callshot.errors import InputError, OptionError
 from callshot.files import atomic_path
@@ -100,7 +111,9 @@ def recognise(path: Path, hints: Hints = NO_HINTS) -> tuple[Format, str] | None:
     return None
 
 
-def read_annotations(path: Path, format: str = "auto", hints: Hints = NO_HINTS) -> Reading:
+def read_annotations(
+    path: Path, format: str = "auto", hints: Hints = NO_HINTS
+) -> Reading:
     """Read an annotation file.
 
     Parameters
@@ -199,5 +212,7 @@ def find_format(name: str) -> Format:
     """Return a format by its name; raise OptionError with the closest name if it is unknown."""
     formats = {row.name: row for row in FORMATS}
     if name not in formats:
-        raise OptionError(f"unknown annotation format {name!r}; {suggest_name(name, [*formats])}")
+        raise OptionError(
+            f"unknown annotation format {name!r}; {suggest_name(name, [*formats])}"
+        )
     return formats[name]

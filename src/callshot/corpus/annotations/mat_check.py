@@ -65,7 +65,9 @@ class Elements:
     def next_integers(self, kind: int) -> tuple[int, ...]:
         """Return the integers of the next element."""
         _, data = self.next(kind)
-        return struct.unpack(f"{self.byte_order}{len(data) // 4}{INTEGER_CODES[kind]}", data)
+        return struct.unpack(
+            f"{self.byte_order}{len(data) // 4}{INTEGER_CODES[kind]}", data
+        )
 
     def _read(self, size: int) -> bytes:
         data = self.raw[self.position : self.position + size]
@@ -107,7 +109,9 @@ def _unpack(data: bytes) -> bytes:
     unpacker = zlib.decompressobj()
     raw = unpacker.decompress(data, MAX_UNPACKED_BYTES)
     if not unpacker.eof:
-        raise DamageError(f"a compressed variable does not end in {MAX_UNPACKED_BYTES} bytes")
+        raise DamageError(
+            f"a compressed variable does not end in {MAX_UNPACKED_BYTES} bytes"
+        )
     return raw
 
 
@@ -138,7 +142,9 @@ def _check_content(elements: Elements, flags: int, count: int, depth: int) -> No
     elif kind in (CELL, STRUCT):
         if kind == STRUCT:
             count *= _count_fields(elements)
-        for _ in range(count):  # each needs some bytes: a count that is too large ends soon
+        for _ in range(
+            count
+        ):  # each needs some bytes: a count that is too large ends soon
             _, data = elements.next(MATRIX)
             _check_variable(Elements(data, elements.byte_order), depth + 1)
     else:
@@ -148,7 +154,9 @@ def _check_content(elements: Elements, flags: int, count: int, depth: int) -> No
 def _check_numbers(elements: Elements, count: int) -> None:
     kind, data = elements.next(*NUMBER_BYTES)
     if len(data) != count * NUMBER_BYTES[kind]:
-        raise DamageError(f"expected {count} numbers, got {len(data)} bytes of type {kind}")
+        raise DamageError(
+            f"expected {count} numbers, got {len(data)} bytes of type {kind}"
+        )
 
 
 def _count_fields(elements: Elements) -> int:

@@ -67,7 +67,9 @@ REWRITTEN = {
     "highfreqhz",
 }
 # fmt: on
-MAX_FILES_BY_CHANCE = 4  # times of so few files may happen to increase from file to file
+MAX_FILES_BY_CHANCE = (
+    4  # times of so few files may happen to increase from file to file
+)
 UNIT = re.compile(r"\([^()]*\)$")
 
 
@@ -106,7 +108,9 @@ def _split_line(line: str) -> list[str]:
     return [unescape_controls(cell) for cell in line.split("\t")]
 
 
-def _assign_columns(reading: Reading, table: Table, hints: Hints, *, is_empty: bool) -> None:
+def _assign_columns(
+    reading: Reading, table: Table, hints: Hints, *, is_empty: bool
+) -> None:
     path_hint = hints.columns.get("path", "Begin Path")
     columns = find_columns(table.names, {"path": [path_hint, *PATHS], **COLUMNS})
     for name in (BEGIN, END):
@@ -161,7 +165,9 @@ def _check_times(reading: Reading, table: Table, selections: Iterable[Cells]) ->
             "add that measurement in Raven and save the table again"
         )
     if len(ends) > 1:
-        reading.notes.append(f"no column {OFFSET}: times are taken to start anew with each file")
+        reading.notes.append(
+            f"no column {OFFSET}: times are taken to start anew with each file"
+        )
 
 
 def _find_repeated_views(selections: Mapping[int, Cells]) -> set[int]:
@@ -183,7 +189,9 @@ def _is_spectrogram(view: str) -> bool:
     return view.strip().lower().startswith("spectrogram")
 
 
-def _add(reading: Reading, row: int, table: Table, cells: list[str], hints: Hints) -> None:
+def _add(
+    reading: Reading, row: int, table: Table, cells: list[str], hints: Hints
+) -> None:
     known = table.split(cells)
     path = known.get("path")
     if path is not None and not path.strip():
@@ -219,11 +227,21 @@ def write(annotations: Annotations, path: Path) -> str:
     if None in paths:
         check_one_recording(annotations, path, "a selection table without Begin File")
     is_many = len(paths) > 1
-    names = ["Selection", "View", "Channel", BEGIN, END, "Low Freq (Hz)", "High Freq (Hz)"]
+    names = [
+        "Selection",
+        "View",
+        "Channel",
+        BEGIN,
+        END,
+        "Low Freq (Hz)",
+        "High Freq (Hz)",
+    ]
     if is_many:
         names += ["Begin File", OFFSET]
     names.append("Annotation")
-    extra = [n for n in extra_columns(annotations) if normalize_name(n) not in REWRITTEN]
+    extra = [
+        n for n in extra_columns(annotations) if normalize_name(n) not in REWRITTEN
+    ]
     check_extra_columns(names, extra, path)
     table = [[*names, *extra]]
     for selection, annotation in enumerate(annotations, start=1):
@@ -234,7 +252,9 @@ def write(annotations: Annotations, path: Path) -> str:
     return "\n".join([*lines, ""])
 
 
-def _format_selection(selection: int, annotation: Annotation, *, is_many: bool) -> list[str]:
+def _format_selection(
+    selection: int, annotation: Annotation, *, is_many: bool
+) -> list[str]:
     start = format_float(annotation.start_s)
     cells = [
         str(selection),

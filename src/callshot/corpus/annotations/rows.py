@@ -124,7 +124,9 @@ def check_annotation(annotation: Annotation) -> None:
     elif start_s > end_s:
         raise RowError(f"starts at {start_s!r}, after its end at {end_s!r}")
     elif start_s == end_s:
-        raise RowError(f"starts and ends at {start_s!r}: a point in time; a segment needs a span")
+        raise RowError(
+            f"starts and ends at {start_s!r}: a point in time; a segment needs a span"
+        )
     if not annotation.label.strip():
         raise RowError("no label")
 
@@ -135,7 +137,9 @@ def check_annotations(annotations: Annotations, path: Path) -> None:
         try:
             check_annotation(annotation)
         except RowError as error:
-            raise OutputError(f"{path}: annotation {number} cannot be written: {error}") from None
+            raise OutputError(
+                f"{path}: annotation {number} cannot be written: {error}"
+            ) from None
 
 
 def check_spans(annotations: Annotations, path: Path, kind: str) -> None:
@@ -147,7 +151,9 @@ def check_spans(annotations: Annotations, path: Path, kind: str) -> None:
                 f"{kind} needs start and end; write CSV instead"
             )
         if annotation.in_frames:
-            raise OutputError(f"{path}: annotation {number} counts frames; {kind} needs seconds")
+            raise OutputError(
+                f"{path}: annotation {number} counts frames; {kind} needs seconds"
+            )
 
 
 def check_one_recording(annotations: Annotations, path: Path, kind: str) -> None:
@@ -168,7 +174,9 @@ def extra_columns(annotations: Annotations) -> list[str]:
     return list(names)
 
 
-def check_extra_columns(names: Collection[str], extra: Iterable[str], path: Path) -> None:
+def check_extra_columns(
+    names: Collection[str], extra: Iterable[str], path: Path
+) -> None:
     """Raise OutputError if an extra column has no name, or that of a column of the format."""
     for name in extra:
         if name in names or not name.strip():
@@ -186,10 +194,14 @@ def normalize_name(name: str) -> str:
     return "".join(filter(str.isalnum, name.casefold()))
 
 
-def find_column(names: Cells, wanted: Iterable[str], exclude: Collection[int] = ()) -> int | None:
+def find_column(
+    names: Cells, wanted: Iterable[str], exclude: Collection[int] = ()
+) -> int | None:
     """Return the index of the first wanted column, by exact or else by normalized name."""
     columns = {name: index for index, name in enumerate(names) if index not in exclude}
-    normalized = {normalize_name(name): index for name, index in reversed(columns.items())}
+    normalized = {
+        normalize_name(name): index for name, index in reversed(columns.items())
+    }
     for name in wanted:
         column = columns.get(name, normalized.get(normalize_name(name)))
         if column is not None:
@@ -210,17 +222,26 @@ class Table:
     """
 
     def __init__(
-        self, path: Path, line: int, header: Iterable[str], *, decimal_comma: bool = True
+        self,
+        path: Path,
+        line: int,
+        header: Iterable[str],
+        *,
+        decimal_comma: bool = True,
     ) -> None:
         self.path = path
         self.line = line
         self.decimal_comma = decimal_comma
         self.columns: dict[str, int] = {}
         self.extra: dict[str, int] = {}
-        self.names = [name.strip() or f"column {i}" for i, name in enumerate(header, start=1)]
+        self.names = [
+            name.strip() or f"column {i}" for i, name in enumerate(header, start=1)
+        ]
         repeated = [name for name, count in Counter(self.names).items() if count > 1]
         if repeated:
-            raise self.error(f"column {quote(repeated[0])} appears twice; rename or remove one")
+            raise self.error(
+                f"column {quote(repeated[0])} appears twice; rename or remove one"
+            )
 
     def error(self, text: str) -> InputError:
         """Return an error about the header."""
@@ -260,7 +281,9 @@ class Table:
         """Return the cells of a row by callshot's names; surplus cells must be empty."""
         width = len(self.names)
         if len(cells) < width or any(cells[width:]):
-            raise RowError(f"expected {width} fields as in the header, got {len(cells)}")
+            raise RowError(
+                f"expected {width} fields as in the header, got {len(cells)}"
+            )
         return self.select(cells)
 
     def select(self, cells: Cells) -> dict[str, str]:

@@ -14,7 +14,13 @@ from operator import attrgetter
 from pathlib import Path
 
 from callshot.corpus.annotations.rows import Extra, Hints, Reading
-from callshot.corpus.annotations.text import NUMBER, list_names, quote, read_text, suggest_name
+from callshot.corpus.annotations.text import (
+    NUMBER,
+    list_names,
+    quote,
+    read_text,
+    suggest_name,
+)
 from callshot.errors import InputError
 
 # The closing quote is optional: a text that never ends is then found at once.
@@ -24,7 +30,9 @@ TOKEN = re.compile(
     r'|<(?P<flag>[^<>\s"]*)>'
     r'|(?P<number>[^\s"!<]+|<)'
 )
-MAGIC = re.compile(r'\s*File type\s*=\s*"ooTextFile[^"]*"\s*(?:Object class\s*=\s*)?"TextGrid"')
+MAGIC = re.compile(
+    r'\s*File type\s*=\s*"ooTextFile[^"]*"\s*(?:Object class\s*=\s*)?"TextGrid"'
+)
 LINE_END = re.compile(r"\r\n?|\n")
 INTERVALS = "IntervalTier"
 POINTS = "TextTier"
@@ -135,7 +143,9 @@ def read(reading: Reading, hints: Hints) -> None:
         _add_entries(reading, tier, others, extra)
 
 
-def _add_entries(reading: Reading, tier: Tier, others: Sequence[Tier], extra: Extra) -> None:
+def _add_entries(
+    reading: Reading, tier: Tier, others: Sequence[Tier], extra: Extra
+) -> None:
     """Add the entries of a tier, with the labels on other tiers that overlap them.
 
     Tiers whose entries overlap each other, which Praat does not write, are left out: they may have
@@ -153,9 +163,17 @@ def _add_entries(reading: Reading, tier: Tier, others: Sequence[Tier], extra: Ex
         labels = defaultdict[str, list[str]](list)
         for other in ordered:
             labels[f"tier {other.name}"] += _overlapping_labels(entry, other.entries)
-        overlaps: Extra = {name: "; ".join(texts) for name, texts in labels.items() if texts}
+        overlaps: Extra = {
+            name: "; ".join(texts) for name, texts in labels.items() if texts
+        }
         with reading.rejecting(entry.line):
-            reading.add(entry.line, entry.label, entry.start_s, entry.end_s, extra=extra | overlaps)
+            reading.add(
+                entry.line,
+                entry.label,
+                entry.start_s,
+                entry.end_s,
+                extra=extra | overlaps,
+            )
 
 
 def _parse(tokens: Tokens) -> list[Tier]:
@@ -207,11 +225,15 @@ def _choose_tiers(reading: Reading, tiers: list[Tier], hints: Hints) -> list[Tie
     chosen = [tier for tier in tiers if tier.name.casefold() in names]
     if not chosen:
         suggestion = suggest_name(hints.tiers[0], [tier.name for tier in tiers])
-        raise InputError(f"{reading.path}: line 1: no tier {list_names(hints.tiers)}; {suggestion}")
+        raise InputError(
+            f"{reading.path}: line 1: no tier {list_names(hints.tiers)}; {suggestion}"
+        )
     return chosen
 
 
-def _vote(reading: Reading, tiers: list[Tier], known: Callable[[str], bool]) -> list[Tier]:
+def _vote(
+    reading: Reading, tiers: list[Tier], known: Callable[[str], bool]
+) -> list[Tier]:
     """Choose the interval tiers with mostly known labels, and the one with the most; else all."""
     votes = {}
     for tier in tiers:
@@ -221,7 +243,9 @@ def _vote(reading: Reading, tiers: list[Tier], known: Callable[[str], bool]) -> 
         reading.notes.append("no tier has a known label")
         return tiers
     best = max(votes, key=votes.__getitem__)
-    chosen = [tier for tier in votes if tier is best or 2 * votes[tier] > len(tier.entries)]
+    chosen = [
+        tier for tier in votes if tier is best or 2 * votes[tier] > len(tier.entries)
+    ]
     for tier in chosen:
         labels = f"{votes[tier]} of the {len(tier.entries)} labels"
         reading.notes.append(f"{labels} on tier {quote(tier.name)} are known")

@@ -14,7 +14,13 @@ machine; another version of NumPy, SciPy or libsndfile may give others.
 """
 
 from callshot.corpus.synthetic.corpus import CorpusSummary, make_corpus, make_recording
-from callshot.corpus.synthetic.plan import COUNTS, RARE, PlannedCall, RecordingPlan, plan_corpus
+from callshot.corpus.synthetic.plan import (
+    COUNTS,
+    RARE,
+    PlannedCall,
+    RecordingPlan,
+    plan_corpus,
+)
 
 __all__ = [
     "COUNTS",

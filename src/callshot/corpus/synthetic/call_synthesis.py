@@ -88,7 +88,12 @@ def _load_call_types() -> dict[str, CallType]:
 
 CALL_TYPES = _load_call_types()
 CHORUS = "female chorus"
-CHORUS_RUMBLES = ("greeting rumble", "comment rumble", "oestrous rumble", "separated rumble")
+CHORUS_RUMBLES = (
+    "greeting rumble",
+    "comment rumble",
+    "oestrous rumble",
+    "separated rumble",
+)
 CHORUS_OTHERS = ("conflict roar", "conflict roar", "trumpet blast")
 
 
@@ -152,19 +157,25 @@ def synthesise_call(
     )
 
 
-def _synthesise_chorus(callers: list[Caller], size: int, rate_hz: int, random: Random) -> Samples:
+def _synthesise_chorus(
+    callers: list[Caller], size: int, rate_hz: int, random: Random
+) -> Samples:
     """Mix overlapping rumbles of three to five callers, mostly with one roar or trumpet."""
     mixture = np.zeros(size, np.float32)
     missing = int(random.integers(3, 6)) - len(callers)
     choir = [*callers, *(draw_caller(random) for _ in range(missing))]
 
-    def add(labels: tuple[str, ...], caller: Caller, share: float, position: float) -> None:
+    def add(
+        labels: tuple[str, ...], caller: Caller, share: float, position: float
+    ) -> None:
         """Add a call with a share of the length, at a position from 0 (start) to 1 (end)."""
         part_size = max(1, int(share * size))
         first = int(position * (size - part_size))
         call_type = CALL_TYPES[labels[random.integers(len(labels))]]
         part = _synthesise(call_type, caller, part_size, rate_hz, random)
-        mixture[first : first + part_size] += np.float32(random.uniform(0.5, 1.0)) * part
+        mixture[first : first + part_size] += (
+            np.float32(random.uniform(0.5, 1.0)) * part
+        )
 
     for number, caller in enumerate(choir):
         add(
@@ -191,7 +202,9 @@ def _synthesise(
     tilt = call_type.tilt + caller.tilt + 0.08 * random.standard_normal()
     highest_hz = float(f0_hz.max())
     source = _unit_power(_read_wave(phase, tilt, highest_hz, rate_hz))
-    subharmonic = np.cos(np.pi * phase).astype(np.float32)  # every second period is weaker
+    subharmonic = np.cos(np.pi * phase).astype(
+        np.float32
+    )  # every second period is weaker
     source *= 1 + np.float32(call_type.rough) * subharmonic
     breath = np.float32(np.sqrt(call_type.breath * random.uniform(0.5, 2.0)))
     source += breath * random.standard_normal(size, np.float32)
@@ -226,7 +239,9 @@ def _draw_fundamental(
     return mean_hz * change
 
 
-def _read_wave(phase: FloatArray, tilt: float, highest_hz: float, rate_hz: int) -> Samples:
+def _read_wave(
+    phase: FloatArray, tilt: float, highest_hz: float, rate_hz: int
+) -> Samples:
     """Read a wave with as many harmonics as the rate allows, at the given phases (in cycles)."""
     harmonics = max(1, min(int(0.45 * rate_hz / highest_hz), WAVE_SIZE // 16))
     spectrum = np.zeros(WAVE_SIZE // 2 + 1)
@@ -236,7 +251,9 @@ def _read_wave(phase: FloatArray, tilt: float, highest_hz: float, rate_hz: int) 
     return wave[entries % WAVE_SIZE]
 
 
-def _draw_envelope(call_type: CallType, size: int, rate_hz: int, random: Random) -> Samples:
+def _draw_envelope(
+    call_type: CallType, size: int, rate_hz: int, random: Random
+) -> Samples:
     """Draw the amplitude: it rises, decays and shimmers, and pulses if the type does."""
     attack = call_type.attack * random.uniform(0.6, 1.4)
     decay = call_type.decay * random.uniform(0.6, 1.4)

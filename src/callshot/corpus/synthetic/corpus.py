@@ -150,16 +150,22 @@ def _prepare_folder(folder: Path, readme: str) -> None:
     try:
         is_used = folder.is_dir() and any(folder.iterdir())
         if is_used and not (path.is_file() and path.read_bytes() == readme.encode()):
-            raise OutputError(f"{folder}: the folder has other files; give a new folder")
+            raise OutputError(
+                f"{folder}: the folder has other files; give a new folder"
+            )
         for name in FOLDERS:
             (folder / name).mkdir(parents=True, exist_ok=True)
     except OutputError:
         raise
     except OSError as error:
-        raise OutputError(f"{folder}: cannot be used ({error_reason(error)})") from error
+        raise OutputError(
+            f"{folder}: cannot be used ({error_reason(error)})"
+        ) from error
 
 
-def _write_recording(folder: Path, plan: RecordingPlan, seed: int, rate_hz: int) -> None:
+def _write_recording(
+    folder: Path, plan: RecordingPlan, seed: int, rate_hz: int
+) -> None:
     audio = io.BytesIO()
     samples = make_recording(plan, seed=seed, rate_hz=rate_hz)
     soundfile.write(audio, samples, rate_hz, "PCM_16", format="FLAC")
@@ -189,7 +195,10 @@ def make_recording(plan: RecordingPlan, *, seed: int = 0, rate_hz: int = 16000) 
         shift = first_caller[call.label]  # all calls of a type are by the same caller
         choir = callers[shift:] + callers[:shift]
         call_random = stream(seed, "voice", plan.number, number)
-        gain_db = CALL_TYPES[call.label].level_db + LEVEL_SPREAD_DB * call_random.standard_normal()
+        gain_db = (
+            CALL_TYPES[call.label].level_db
+            + LEVEL_SPREAD_DB * call_random.standard_normal()
+        )
         duration_s = call.end_s - call.start_s
         part = synthesise_call(
             call.label,
@@ -216,7 +225,9 @@ def _make_second_channel(first: Pcm, rate_hz: int, random: Random) -> Pcm:
 
 def make_raven_table(plan: RecordingPlan, seed: int, rate_hz: int) -> str:
     """Write the calls as a Raven selection table, every second one with two views of each."""
-    views = ("Waveform 1", "Spectrogram 1") if plan.number % 2 == 1 else ("Spectrogram 1",)
+    views = (
+        ("Waveform 1", "Spectrogram 1") if plan.number % 2 == 1 else ("Spectrogram 1",)
+    )
     text = RAVEN_HEADER
     for number, call in enumerate(plan.calls):
         low_hz, high_hz = draw_band_hz(
@@ -262,7 +273,9 @@ def _draw_notes(plan: RecordingPlan, seed: int) -> list[Interval]:
     return notes
 
 
-def _format_tier(number: int, name: str, spans: list[Interval], duration_s: float) -> str:
+def _format_tier(
+    number: int, name: str, spans: list[Interval], duration_s: float
+) -> str:
     """Format one tier; empty intervals fill the gaps between the spans."""
     intervals: list[Interval] = []
     free_s = 0.0

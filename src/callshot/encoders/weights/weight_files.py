@@ -34,7 +34,9 @@ from callshot.files import (
 from callshot.records import Progress, no_progress
 from callshot.version import __version__
 
-PLAIN_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+-]*"  # a name on every system, in no other folder
+PLAIN_NAME = (
+    r"[A-Za-z0-9_][A-Za-z0-9_.+-]*"  # a name on every system, in no other folder
+)
 PLAIN_PATH = rf"{PLAIN_NAME}(/{PLAIN_NAME})*"
 SOURCE = re.compile(
     rf"https?://\S+|pypi:{PLAIN_NAME}==[\w.+]+!\S+|kaggle:{PLAIN_NAME}(/{PLAIN_NAME})+!\S+"
@@ -162,7 +164,9 @@ def get_weight(
     if find_weight(encoder, weight) is None:
         progress(0.0, f"{path.name}: waiting for its turn")
         with _working_folder(path) as folder:
-            if find_weight(encoder, weight) is None:  # else another process got it meanwhile
+            if (
+                find_weight(encoder, weight) is None
+            ):  # else another process got it meanwhile
                 try:
                     file = _download(weight, path, folder, count_bytes, schemes)
                     _store_weight(weight, file, path, weight.address)
@@ -189,7 +193,9 @@ def import_weight(encoder: str, weight: Weight, file: Path) -> Path:
     return path
 
 
-def derive_file(encoder: str, name: str, source: Path, make: Callable[[Path], None]) -> Path:
+def derive_file(
+    encoder: str, name: str, source: Path, make: Callable[[Path], None]
+) -> Path:
     """Return a file made from a weight (or from a folder of them), after making it if necessary.
 
     `make` writes it to the path it is given, which ends in `name`. The file is kept by the content
@@ -214,7 +220,9 @@ def _check_name(name: str, kind: str, pattern: str) -> None:
         raise InputError(f"{name}: expected a plain {kind}")
 
 
-def _byte_progress(progress: Progress, weight: Weight) -> Callable[[int, int | None], None]:
+def _byte_progress(
+    progress: Progress, weight: Weight
+) -> Callable[[int, int | None], None]:
     """Turn bytes so far into shares; none counts twice, also if a download starts again."""
     reported = 0.0
 
@@ -274,7 +282,9 @@ def _copy_weight(weight: Weight, file: Path, target: Path) -> None:
     try:
         if file.is_dir():
             file = file / (weight.member or weight.file)
-        with file.open("rb"):  # an error here is about the user's file, later about the cache
+        with file.open(
+            "rb"
+        ):  # an error here is about the user's file, later about the cache
             if is_archive(file):
                 member = weight.member
     except OSError as error:
@@ -301,8 +311,12 @@ def _store_weight(weight: Weight, file: Path, path: Path, origin: str) -> None:
     difference = _describe_difference(weight, path, record)
     if difference:
         remove_part(file)
-        raise InputError(f"{origin}: not the expected {weight.file}, not kept: {difference}")
-    write_atomic(_record_path(path), json.dumps(record, indent=2))  # harmless without its file
+        raise InputError(
+            f"{origin}: not the expected {weight.file}, not kept: {difference}"
+        )
+    write_atomic(
+        _record_path(path), json.dumps(record, indent=2)
+    )  # harmless without its file
     replace_file(file, path)
     remove_part(file)
 
@@ -314,7 +328,11 @@ def _describe_difference(weight: Weight, path: Path, record: dict[str, Any]) -> 
     expected = weight.sha256
     hint = ""
     first_record = _read_record(path)
-    if expected is None and first_record is not None and _is_record_of(first_record, weight):
+    if (
+        expected is None
+        and first_record is not None
+        and _is_record_of(first_record, weight)
+    ):
         expected = first_record["sha256"]
         hint = f" (as at first use; to trust this one, remove {_record_path(path)})"
     if expected in (None, record["sha256"]):
@@ -372,7 +390,9 @@ def _working_folder(path: Path) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with hold_lock(path.with_name(f".{path.name}.lock")):
-            for unfinished in path.parent.glob(f"{prefix}*"):  # of a process that was killed
+            for unfinished in path.parent.glob(
+                f"{prefix}*"
+            ):  # of a process that was killed
                 shutil.rmtree(unfinished, ignore_errors=True)
             with tempfile.TemporaryDirectory(
                 prefix=prefix,

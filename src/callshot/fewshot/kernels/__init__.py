@@ -20,7 +20,11 @@ Array = Any  # numba infers the type of every array
 Function = Callable[..., Any]
 njit: Callable[..., Callable[[Function], Function]] = numba.njit
 
-COMPILED: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+COMPILED: dict[str, Any] = {
+    "nogil": True,
+    "error_model": "numpy",
+    "no_cfunc_wrapper": True,
+}
 
 
 def kernel(function: Function) -> Function:

@@ -27,7 +27,9 @@ def count_below(table, anchors, offset, counts):
     for j in range(anchors.shape[0]):
         for i in range(LANES):
             counts[j, i] = 0
-    for q in range(0, whole, 4):  # four rows for each time that a count is read and written
+    for q in range(
+        0, whole, 4
+    ):  # four rows for each time that a count is read and written
         for j in range(anchors.shape[0]):
             for i in range(LANES):
                 t = anchors[j, i] + offset

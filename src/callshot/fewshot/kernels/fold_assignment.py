@@ -42,7 +42,9 @@ def assign_greedily(table: IntArray, count: int) -> IntArray:
     This is the rule of scikit-learn's StratifiedGroupKFold, the same to the last bit.
     """
     present = table[:, table.any(axis=0)]
-    held = present.astype(np.float64, order="C")  # the order of summation is part of the rule
+    held = present.astype(
+        np.float64, order="C"
+    )  # the order of summation is part of the rule
     total = held.sum(axis=0)
     counts = np.zeros((count, held.shape[1]))
     fold = np.zeros(len(held), dtype=np.int64)
@@ -101,7 +103,9 @@ def search_locally(
     recordings, classes = holds.shape
     sizes = holds.sum(axis=1) if size is None else size
     padded = np.pad(np.column_stack([holds, sizes]), ((0, 1), (0, 0)))
-    scale = 2**61 // (count * classes * (classes + 2))  # so that energies fit into 64 bits
+    scale = 2**61 // (
+        count * classes * (classes + 2)
+    )  # so that energies fit into 64 bits
     weight = scale * count // holds.sum(axis=0)
     penalty = scale * count * classes
     search = Search(

@@ -42,7 +42,9 @@ def exp(x):
     p = EXP_LAST
     for coefficient in EXP_SERIES:
         p = p * r + coefficient
-    bits = (np.float64(shifted).view(np.int64) << MANTISSA_BITS) + np.float64(p).view(np.int64)
+    bits = (np.float64(shifted).view(np.int64) << MANTISSA_BITS) + np.float64(p).view(
+        np.int64
+    )
     return np.int64(bits).view(np.float64)
 
 
@@ -123,8 +125,12 @@ def to_scores(table, first, last, softmax, decided):
                 for n in range(classes):
                     for i in range(width):
                         root = exp(0.5 * (a[n, i] - top[i]))
-                        part[n, i] = root * root  # underflows through the subnormals to 0
-                        total[i] += (part[n, i] + grid) - grid  # exact in any order of classes
+                        part[n, i] = (
+                            root * root
+                        )  # underflows through the subnormals to 0
+                        total[i] += (
+                            part[n, i] + grid
+                        ) - grid  # exact in any order of classes
                 for n in range(classes):
                     for i in range(width):
                         table[x, n, y, i] = part[n, i] / total[i]

@@ -257,7 +257,9 @@ def score_supports(sampling, rows, members, streams, products, first, out):
                 else:
                     steps = last
                     limits[0] = shots[0]
-                    stream = enter(enter(streams[g], np.uint64(first + d)), class_key[n])
+                    stream = enter(
+                        enter(streams[g], np.uint64(first + d)), class_key[n]
+                    )
                     i = np.uint64(0)
                     while count < steps:
                         past = i if distinct else np.uint64(0)
@@ -281,7 +283,9 @@ def score_supports(sampling, rows, members, streams, products, first, out):
                 elif rule != NEAREST and matrix.size > 0:
                     fill_squares(matrix, chosen, steps, limits, squares)
                 elif rule != NEAREST:
-                    fill_squares_directly(vectors, lengths, chosen, steps, limits, sums, squares)
+                    fill_squares_directly(
+                        vectors, lengths, chosen, steps, limits, sums, squares
+                    )
                 for q in range(queries):
                     total = 0.0
                     value = -np.inf
@@ -298,7 +302,9 @@ def score_supports(sampling, rows, members, streams, products, first, out):
                                 new = medoids[shot]
                                 value = exemplar_evidence(product[new, q], lengths[new])
                             elif rule != NEAREST:
-                                value = mean_evidence(total, squares[shot], i + 1, rule == COSINE)
+                                value = mean_evidence(
+                                    total, squares[shot], i + 1, rule == COSINE
+                                )
                             if d >= 0:
                                 out[g, d, shot, n, q] = value
                             shot += 1

@@ -74,7 +74,9 @@ def plan_classes(results: CorpusResults, metric: str) -> Pages:
     )
 
 
-def _compose_classes(figure: "Figure", panels: Frames, limits: Limits, label: str) -> None:
+def _compose_classes(
+    figure: "Figure", panels: Frames, limits: Limits, label: str
+) -> None:
     rows = pl.concat(panels)
     stacks, width_in = CLASSES.draw_panels(
         figure,
@@ -112,7 +114,9 @@ def plan_classifiers(results: CorpusResults, metric: str) -> Pages:
     rows = all_curves(results).filter(scoring="all", metric=metric)
     spread = "shared" if "shared" in rows["spread"] else rows["spread"][0]
     rows = rows.filter(spread=spread).sort("k", maintain_order=True)
-    classifiers = [name for name in list_classifiers(results) if name in rows["classifier"]]
+    classifiers = [
+        name for name in list_classifiers(results) if name in rows["classifier"]
+    ]
     if len(classifiers) == 1:
         return
     reference = rows.filter(classifier=classifiers[0])
@@ -159,7 +163,9 @@ def _classifier_style(number: int) -> Style:
     return {**series_style(number), "linewidth": width}
 
 
-def _draw_classifiers(classifiers: Sequence[str], panel: pl.DataFrame, ax: "Axes") -> None:
+def _draw_classifiers(
+    classifiers: Sequence[str], panel: pl.DataFrame, ax: "Axes"
+) -> None:
     reference = panel.filter(classifier=classifiers[0])
     draw_band(ax, reference, PALE_BLUE)
     ax.axhline(reference["chance"][0], **CHANCE)

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING
 
 from callshot.fewshot.protocol import Protocol
 from callshot.records import CorpusResults
-from callshot.report.figures.example_episode import ClassRow, ExampleEpisode, choose_episode
+from callshot.report.figures.example_episode import (
+    ClassRow,
+    ExampleEpisode,
+    choose_episode,
+)
 from callshot.report.figures.figure_io import FigurePage, Pages
 from callshot.report.figures.style import (
     BLUE,
@@ -61,7 +65,12 @@ HEADINGS = (
 )
 
 SQUARE: Style = {"marker": "s", "color": BLUE, "linestyle": "none", "markersize": 4.2}
-DIAMOND: Style = {"marker": "D", "color": VERMILION, "linestyle": "none", "markersize": 4.2}
+DIAMOND: Style = {
+    "marker": "D",
+    "color": VERMILION,
+    "linestyle": "none",
+    "markersize": 4.2,
+}
 SHADE: Style = {
     "marker": "s",
     "color": MIST,
@@ -217,7 +226,13 @@ def _draw_cell(
 
 
 def _draw_box(
-    ax: "Axes", left: float, middle: float, width: float, height: float, fill: str, edge: str
+    ax: "Axes",
+    left: float,
+    middle: float,
+    width: float,
+    height: float,
+    fill: str,
+    edge: str,
 ) -> None:
     from matplotlib.patches import Rectangle
 

@@ -7,7 +7,14 @@ import numpy as np
 import polars as pl
 
 from callshot.fewshot.protocol import Protocol
-from callshot.records import COMMON_FOLD, ClassCount, CorpusResults, Embeddings, Episode, Evaluation
+from callshot.records import (
+    COMMON_FOLD,
+    ClassCount,
+    CorpusResults,
+    Embeddings,
+    Episode,
+    Evaluation,
+)
 
 FEW_SHOTS = 3
 CANDIDATES = 6
@@ -56,7 +63,9 @@ def choose_episode(results: CorpusResults, protocol: Protocol) -> ExampleEpisode
     What counts, in this order: a correct decision, an exemplar from the common fold, exemplars from
     many folds, and a small margin between the class of the query and the next one.
     """
-    from callshot.fewshot.single_episode import rerun_episode  # imports numba, which is slow
+    from callshot.fewshot.single_episode import (
+        rerun_episode,
+    )  # imports numba, which is slow
 
     evaluation = results.evaluation
     few_shots = evaluation.curve.filter(pl.col("k") <= FEW_SHOTS)["k"]

@@ -78,7 +78,9 @@ def open_figure() -> Iterator["Figure"]:
     logger = logging.getLogger("matplotlib.font_manager")
     level = logger.level
     with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # a script that no font has
+        warnings.filterwarnings(
+            "ignore", "Glyph .* missing"
+        )  # a script that no font has
         logger.setLevel(logging.ERROR)  # a font has no bold letters
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(STYLE)
@@ -98,7 +100,9 @@ def freeze(figure: "Figure") -> None:
         figure.set_layout_engine("none")
 
 
-def _write(figure: "Figure", path: Path, save: Callable[["Figure", Path], None]) -> Path:
+def _write(
+    figure: "Figure", path: Path, save: Callable[["Figure", Path], None]
+) -> Path:
     with atomic_path(path) as temporary:
         path.parent.mkdir(parents=True, exist_ok=True)
         save(figure, temporary)

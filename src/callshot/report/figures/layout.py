@@ -163,7 +163,9 @@ def choose_ticks(shots: Sequence[int], room_pt: float) -> list[int]:
     return _drop_touching(everything, shots, pitch)
 
 
-def _drop_touching(ticks: Sequence[int], shots: Sequence[int], pitch: float) -> list[int]:
+def _drop_touching(
+    ticks: Sequence[int], shots: Sequence[int], pitch: float
+) -> list[int]:
     """Drop the ticks whose label would touch the one before."""
     apart = []
     end = float("-inf")

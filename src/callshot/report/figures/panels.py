@@ -10,7 +10,11 @@ import polars as pl
 from callshot.errors import OptionError
 from callshot.records import Evaluation
 from callshot.records.frames import BASELINES, empty_frame
-from callshot.report.figures.baselines import baseline_legend, draw_baselines, drawable_baselines
+from callshot.report.figures.baselines import (
+    baseline_legend,
+    draw_baselines,
+    drawable_baselines,
+)
 from callshot.report.figures.layout import (
     INTERVAL,
     Legend,
@@ -19,7 +23,15 @@ from callshot.report.figures.layout import (
     curve_handle,
     line_handle,
 )
-from callshot.report.figures.style import BLUE, BOX, CHANCE, MEAN, MEDIAN, WHISKER, Style
+from callshot.report.figures.style import (
+    BLUE,
+    BOX,
+    CHANCE,
+    MEAN,
+    MEDIAN,
+    WHISKER,
+    Style,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -72,7 +84,9 @@ def make_panels(
     rows = scored.filter(metric=metric)
     if rows.is_empty():
         metrics = ", ".join(scored["metric"].unique(maintain_order=True)) or "none"
-        raise OptionError(f"figure: no curve of {metric}; metrics with a curve: {metrics}")
+        raise OptionError(
+            f"figure: no curve of {metric}; metrics with a curve: {metrics}"
+        )
     if spread not in rows["spread"]:
         spread = rows["spread"][0]
     panels = []

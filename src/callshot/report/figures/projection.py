@@ -37,7 +37,9 @@ LIST_IN = 1.75
 LARGEST_IN = 4.2
 ASPECT = 0.86
 FEW_SEGMENTS = 400
-MANY_SEGMENTS = 1500  # more are drawn as pixels in the PDF, which would be slow to open otherwise
+MANY_SEGMENTS = (
+    1500  # more are drawn as pixels in the PDF, which would be slow to open otherwise
+)
 OTHER_LABELS: Style = {"color": SILVER, "marker": "."}
 
 MARKER_PT = 3.5
@@ -86,7 +88,9 @@ def plan_projection(results: CorpusResults) -> Pages:
     )
 
 
-def principal_plane(vectors: NDArray[np.floating[Any]]) -> tuple[FloatArray, FloatArray]:
+def principal_plane(
+    vectors: NDArray[np.floating[Any]],
+) -> tuple[FloatArray, FloatArray]:
     """Project vectors to the plane of largest variance; return points and shares of the variance.
 
     The axes are eigenvectors of X'X, which is much faster than a singular value decomposition. Each
@@ -125,7 +129,9 @@ def project(table: Embeddings, labels: Sequence[str]) -> Projection:
     return Projection(points, shares, label, centroids)
 
 
-def _compose(figure: "Figure", tables: Sequence[Embeddings], labels: Sequence[str]) -> None:
+def _compose(
+    figure: "Figure", tables: Sequence[Embeddings], labels: Sequence[str]
+) -> None:
     columns, side_in = _set_size(figure, len(tables), len(labels))
     axes = add_panels(figure, len(tables), columns)[:, 0]
     maps = [project(table, labels) for table in tables]
@@ -150,7 +156,9 @@ def _set_size(figure: "Figure", maps: int, labels: int) -> tuple[int, float]:
         list_width_in = LIST_IN
         list_height_in = (labels * 10 + 22) / 72
         ratio = (PAGE_WIDTH_IN - LIST_IN) / list_height_in
-        columns = min(columns, max(1, round(sqrt(maps * ratio))))  # maps are about square
+        columns = min(
+            columns, max(1, round(sqrt(maps * ratio)))
+        )  # maps are about square
     side_in = min((PAGE_WIDTH_IN - list_width_in) / columns, LARGEST_IN)
     height_in = ceil(maps / columns) * ASPECT * side_in
     figure.set_size_inches(
@@ -184,7 +192,9 @@ def _draw_map(ax: "Axes", projection: Projection) -> None:
     ax.tick_params(labelbottom=False, labelleft=False, length=0)
 
 
-def _draw_segments(ax: "Axes", projection: Projection, number: int, style: Style) -> None:
+def _draw_segments(
+    ax: "Axes", projection: Projection, number: int, style: Style
+) -> None:
     points = projection.points[projection.label == number]
     segments = len(projection.label)
     ax.scatter(

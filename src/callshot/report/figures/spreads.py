@@ -20,7 +20,13 @@ from callshot.report.figures.layout import (
     line_handle,
     set_titles,
 )
-from callshot.report.figures.panels import Panel, Panels, make_panels, panel_limits, panel_shots
+from callshot.report.figures.panels import (
+    Panel,
+    Panels,
+    make_panels,
+    panel_limits,
+    panel_shots,
+)
 from callshot.report.figures.style import CHANCE, LINE
 
 if TYPE_CHECKING:

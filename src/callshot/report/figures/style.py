@@ -54,16 +54,33 @@ DASHES = (
     (0, (3, 1, 1, 1, 1, 1)),
 )
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
-SHADES = ("#FFFFFF", "#CFE3F0", "#97C4E0", "#5BA2CE", "#2079B4", "#003F66")  # shares 0 to 1
+SHADES = (
+    "#FFFFFF",
+    "#CFE3F0",
+    "#97C4E0",
+    "#5BA2CE",
+    "#2079B4",
+    "#003F66",
+)  # shares 0 to 1
 
 BOX: Style = {"facecolor": "#B9DAEC", "edgecolor": BLUE, "linewidth": 0.6, "zorder": 3}
 WHISKER: Style = {"color": BLUE, "linewidth": 0.7, "zorder": 2.5}
 MEDIAN: Style = {"color": BLUE, "linewidth": 0.9, "zorder": 4}
 MEAN: Style = {"color": INK, "linestyle": "none", "marker": "o", "zorder": 5}
-VIOLIN: Style = {"facecolor": "#DCEDF6", "edgecolor": SKY, "linewidth": 0.5, "zorder": 2.4}
+VIOLIN: Style = {
+    "facecolor": "#DCEDF6",
+    "edgecolor": SKY,
+    "linewidth": 0.5,
+    "zorder": 2.4,
+}
 CHANCE: Style = {"color": INK, "linewidth": 0.9, "linestyle": DOTTED, "zorder": 2}
 ZERO: Style = {"color": INK, "linewidth": 0.7, "zorder": 2.2}
-LAST_COMPLETE: Style = {"color": GREY, "linewidth": 0.7, "linestyle": (0, (4, 2)), "zorder": 1}
+LAST_COMPLETE: Style = {
+    "color": GREY,
+    "linewidth": 0.7,
+    "linestyle": (0, (4, 2)),
+    "zorder": 1,
+}
 
 # Curves with an interval: the two spreads, the centroid beside a trained classifier, and the spread
 # `shared` behind boxes.
@@ -75,7 +92,12 @@ BAND = {
     "background": "#FBE7C0",
 }
 FIRST_LINE: Style = {"color": BLUE, "linestyle": SOLID, "marker": "o", "zorder": 3}
-SECOND_LINE: Style = {"color": VERMILION, "linestyle": DASHED, "marker": "s", "zorder": 3}
+SECOND_LINE: Style = {
+    "color": VERMILION,
+    "linestyle": DASHED,
+    "marker": "s",
+    "zorder": 3,
+}
 LINE = {
     "per-query": FIRST_LINE,
     "shared": SECOND_LINE,

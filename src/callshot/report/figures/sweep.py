@@ -90,7 +90,9 @@ def draw_sweep(
         If there is no curve of the metric.
     """
     panels = make_panels(evaluation, metric, spread, scoring, baselines)
-    page = FigurePage(path_stem.name, _compose_sweep, (panels, evaluation.complete_shots))
+    page = FigurePage(
+        path_stem.name, _compose_sweep, (panels, evaluation.complete_shots)
+    )
     return render(page, path_stem.parent)
 
 

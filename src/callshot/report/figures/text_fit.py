@@ -17,7 +17,11 @@ SHARES = (0.5, 0.25, 0.75, 0.0, 1.0)  # how much of a shortened name is its begi
 def display_name(name: str) -> str:
     """Replace line breaks and tabs by spaces, and other control characters by a question mark."""
     spaced = re.sub(r"\s", " ", name)
-    controls = {ord(character): UNPRINTABLE for character in spaced if not character.isprintable()}
+    controls = {
+        ord(character): UNPRINTABLE
+        for character in spaced
+        if not character.isprintable()
+    }
     return spaced.translate(controls)
 
 
@@ -33,7 +37,9 @@ def text_width_pt(text: str, font: Font = TEXT_FONT) -> float:
     return float(width)
 
 
-def shorten(name: str, room_pt: float, font: Font = TEXT_FONT, share: float = 0.5) -> str:
+def shorten(
+    name: str, room_pt: float, font: Font = TEXT_FONT, share: float = 0.5
+) -> str:
     """Replace as much of the middle of a name by an ellipsis as it takes to fit.
 
     `share` of the letters that stay are from the beginning.
@@ -53,7 +59,9 @@ def shorten(name: str, room_pt: float, font: Font = TEXT_FONT, share: float = 0.
     return _cut(name, max(letters - 1, 1), share)
 
 
-def shorten_all(names: Sequence[str], room_pt: float, font: Font = TEXT_FONT) -> list[str]:
+def shorten_all(
+    names: Sequence[str], room_pt: float, font: Font = TEXT_FONT
+) -> list[str]:
     """Shorten names so that different ones stay different; number them if no cut does that."""
     different = list(dict.fromkeys(names))
     for share in SHARES:

@@ -110,7 +110,9 @@ def _summarise(k: IntArray, samples: FloatArray) -> pl.DataFrame:
     return pl.DataFrame({"k": k, **summarise_samples(samples)})
 
 
-def _find_crossover(crossovers: pl.DataFrame, trained: pl.DataFrame) -> dict[str, int | None]:
+def _find_crossover(
+    crossovers: pl.DataFrame, trained: pl.DataFrame
+) -> dict[str, int | None]:
     """Return the crossover of a trained classifier; both k are None if there is none."""
     rows = crossovers.filter(labels="k").join(
         trained.rename({"classifier": "baseline"}),

@@ -20,7 +20,9 @@ def show_table(table: Table, name: str) -> Markup:
         aria_labelledby=name,
         data_testid=f"table-{table.name}",
     )
-    box = element("div", grid, class_="scroll", tabindex="0", role="region", aria_labelledby=name)
+    box = element(
+        "div", grid, class_="scroll", tabindex="0", role="region", aria_labelledby=name
+    )
     caption = element("figcaption", table.title, id=name)
     return element("figure", caption, box, _notes(table), class_="grid")
 
@@ -46,7 +48,9 @@ def _headings(table: Table, classes: Classes) -> Iterator[Markup]:
         rowspan = "2" if is_grouped and not name else None
         headings = [_heading(table, index, classes, rowspan) for index in indices]
         if name:
-            first.append(element("th", name, scope="colgroup", colspan=str(len(indices))))
+            first.append(
+                element("th", name, scope="colgroup", colspan=str(len(indices)))
+            )
             second += headings
         else:
             first += headings

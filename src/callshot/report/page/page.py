@@ -100,10 +100,14 @@ class _Page:
             "answer": self.for_each(self.show_answer),
             "curves": _panel("curves"),
             "tables": self.for_each(self.show_tables),
-            "budget": self.for_each(lambda results, _: show_budget(results.evaluation.budget)),
+            "budget": self.for_each(
+                lambda results, _: show_budget(results.evaluation.budget)
+            ),
             "differences": self.show_differences(),
             "pictures": self.for_each(self.show_pictures),
-            "left-out": self.for_each(lambda results, n: show_left_out(results, f"left-{n}")),
+            "left-out": self.for_each(
+                lambda results, n: show_left_out(results, f"left-{n}")
+            ),
             "provenance": self.show_provenance(),
             "repeat": self.show_commands(),
         }
@@ -181,7 +185,9 @@ def _format_document(title: str, sections: Sequence[Section], data: str) -> str:
 def _format_head(title: str, styles: Sequence[str], policy: str) -> Iterator[Markup]:
     yield element("meta", charset="utf-8")
     yield element("meta", http_equiv="Content-Security-Policy", content=policy)
-    yield element("meta", name="viewport", content="width=device-width, initial-scale=1")
+    yield element(
+        "meta", name="viewport", content="width=device-width, initial-scale=1"
+    )
     yield element("meta", name="color-scheme", content="light dark")
     yield element("link", rel="icon", href="data:,")
     yield element("title", title)

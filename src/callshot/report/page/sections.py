@@ -80,7 +80,9 @@ def show_picture(caption: str, path: Path) -> Markup:
 def show_budget(budget: Frame) -> Markup:
     """Return a list of classes for each encoder and metric; the best encoder is first, and open."""
     parts: list[Markup] = []
-    for rows in _order_budget(budget).partition_by("encoder", "metric", maintain_order=True):
+    for rows in _order_budget(budget).partition_by(
+        "encoder", "metric", maintain_order=True
+    ):
         most = max(0.0, rows["next_gain"][0])  # 0 if no gain is known
         items = [_show_class(row, most) for row in rows.iter_rows(named=True)]
         part = element(
@@ -167,7 +169,9 @@ def _describe_class(row: dict[str, Any]) -> Iterator[str]:
 def show_left_out(results: CorpusResults, name: str) -> Markup:
     """Return the warnings of a corpus, and what was left out, with reasons."""
     parts = list(_left_out_parts(results, name))
-    return join(*parts) or element("p", "Nothing was left out, and there are no warnings.")
+    return join(*parts) or element(
+        "p", "Nothing was left out, and there are no warnings."
+    )
 
 
 def _left_out_parts(results: CorpusResults, name: str) -> Iterator[Markup]:

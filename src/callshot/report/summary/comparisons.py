@@ -71,7 +71,9 @@ def _select_baselines(context: Context) -> Frame:
     is_all = pl.col("scoring") == "all"
     has_all = is_all.any().over("name")
     is_end_to_end = pl.col("kind") == "end-to-end"
-    baselines = context.results.baselines.filter(reads_encoder(context.best), metric="map")
+    baselines = context.results.baselines.filter(
+        reads_encoder(context.best), metric="map"
+    )
     return baselines.filter(is_all | is_end_to_end | ~has_all)
 
 
@@ -147,7 +149,9 @@ def describe_other_classifiers(context: Context) -> Sentences:
     where = f"{CENTROID} with {context.best} and {examples}"
     better = points.filter(pl.col("p01") > 0)
     margins = []
-    for row in better.sort("mean", descending=True, maintain_order=True).iter_rows(named=True):
+    for row in better.sort("mean", descending=True, maintain_order=True).iter_rows(
+        named=True
+    ):
         name = classifier_name(row["name"])
         gain = format_difference(row["mean"])
         interval = f"{format_interval(row)} over {SAMPLES[context.spread]}"

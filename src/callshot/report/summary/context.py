@@ -133,7 +133,9 @@ class Context:
             return f"{mean} of mAP"
         interval = format_interval(difference)
         wins = format_share(difference["wins"])
-        return f"{mean} of mAP ({interval}; ahead in {wins} % of {SAMPLES[self.spread]})"
+        return (
+            f"{mean} of mAP ({interval}; ahead in {wins} % of {SAMPLES[self.spread]})"
+        )
 
 
 def is_random(encoder: str) -> bool:

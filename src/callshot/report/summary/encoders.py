@@ -25,7 +25,9 @@ EXPECTATION = (
 )
 MEAN = "{encoder} reaches mAP {mean:.2f} on average (chance is {chance:.2f})"
 MEAN_AND_CHANCE = "{encoder} reaches mAP {mean:.2f}, and " + CHANCE
-INTERVAL = "{encoder} has a 98 % interval of mAP from {p01:.2f} to {p99:.2f}, and " + CHANCE
+INTERVAL = (
+    "{encoder} has a 98 % interval of mAP from {p01:.2f} to {p99:.2f}, and " + CHANCE
+)
 
 
 def describe_expectation(context: Context) -> Sentences:
@@ -45,7 +47,9 @@ def describe_expectation(context: Context) -> Sentences:
         k=k,
     )
     for share in accuracy["mean"]:
-        sentence += f", and the right call type for about {100 * share:.0f} % of queries"
+        sentence += (
+            f", and the right call type for about {100 * share:.0f} % of queries"
+        )
     yield f"{sentence}."
 
 

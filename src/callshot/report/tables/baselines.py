@@ -48,7 +48,9 @@ def _make_columns(groups: Sequence[Group]) -> list[Column]:
     return columns
 
 
-def _block_rows(results: CorpusResults, block: Frame, groups: Sequence[Group]) -> Iterator[Row]:
+def _block_rows(
+    results: CorpusResults, block: Frame, groups: Sequence[Group]
+) -> Iterator[Row]:
     """Yield the rows of one baseline in one scoring."""
     scoring, name = block.select("scoring", "name").row(0)
     title = name if scoring == "all" else f"{name}, {scoring} scoring"

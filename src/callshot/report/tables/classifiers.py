@@ -31,7 +31,9 @@ Group = tuple[str, int]  # a metric and a k
 KEY = ("encoder", "classifier", "metric", "k")
 
 
-def classifier_table(results: CorpusResults, shots: Shots = PAPER_SHOTS) -> Table | None:
+def classifier_table(
+    results: CorpusResults, shots: Shots = PAPER_SHOTS
+) -> Table | None:
     """Return mAP and AUROC of every classifier by k, if there are others than the reference.
 
     The spread is `shared`, where evaluated: baselines trained at every k have no other.
@@ -87,7 +89,9 @@ def _mean_cells(curve: Frame) -> dict[tuple[object, ...], Cell]:
 
 
 def _notes(results: CorpusResults, names: Sequence[str], spread: str) -> Iterator[str]:
-    descriptions = [f"{classifier_name(name)}: {describe_classifier(name)}" for name in names]
+    descriptions = [
+        f"{classifier_name(name)}: {describe_classifier(name)}" for name in names
+    ]
     yield "; ".join(descriptions) + "."
     yield "Underlined: the best of an encoder at that k."
     yield f"Means are {SPREADS[spread]}."
@@ -95,7 +99,9 @@ def _notes(results: CorpusResults, names: Sequence[str], spread: str) -> Iterato
     yield from _crossover_notes(results, spread)
 
 
-def _sample_notes(results: CorpusResults, names: Sequence[str], spread: str) -> Iterator[str]:
+def _sample_notes(
+    results: CorpusResults, names: Sequence[str], spread: str
+) -> Iterator[str]:
     """Yield which trained classifiers have fewer samples than the others."""
     counts = sample_counts(results, spread)
     most = max(counts.values())
@@ -107,7 +113,9 @@ def _sample_notes(results: CorpusResults, names: Sequence[str], spread: str) -> 
 
 def _crossover_notes(results: CorpusResults, spread: str) -> Iterator[str]:
     """Yield the k from which training on the same exemplars is better."""
-    crossovers = results.evaluation.crossovers.filter(labels="k", scoring="all", spread=spread)
+    crossovers = results.evaluation.crossovers.filter(
+        labels="k", scoring="all", spread=spread
+    )
     for metric in RANKING_METRICS:
         of_metric = crossovers.filter(metric=metric)
         for rows in of_metric.partition_by("baseline", maintain_order=True):

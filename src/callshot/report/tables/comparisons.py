@@ -47,7 +47,9 @@ def interval_table(results: CorpusResults, shots: Shots = PAPER_SHOTS) -> Table:
     )
 
 
-def difference_table(results: CorpusResults, shots: Shots = PAPER_SHOTS) -> Table | None:
+def difference_table(
+    results: CorpusResults, shots: Shots = PAPER_SHOTS
+) -> Table | None:
     """Return paired differences by k, if there are any: mean, interval, and share of wins."""
     differences = results.evaluation.differences
     if differences.is_empty():

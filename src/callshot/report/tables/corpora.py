@@ -15,7 +15,8 @@ FORMAT_ROWS = 4  # of the table of corpora; the others are its foot
 ANNOTATED_ROWS = 7  # of the table of segments; the others are its foot
 COMPLETE = "Complete to k"
 COMPLETE_NOTE = (
-    COMPLETE + ": the class can give k exemplars in every split, and no more in at least one."
+    COMPLETE
+    + ": the class can give k exemplars in every split, and no more in at least one."
 )
 SEGMENT_NOTE = (
     "The eligible support exemplars include the common fold, which has no queries. The complete "

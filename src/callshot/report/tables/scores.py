@@ -31,7 +31,9 @@ SPREADS = {
         "over sets of labelled exemplars that serve all queries; query sampling is not included"
     ),
 }
-TRAINED_NOTE = "Baselines are trained on all labelled data of the support side of each split."
+TRAINED_NOTE = (
+    "Baselines are trained on all labelled data of the support side of each split."
+)
 
 
 def score_table(
@@ -126,7 +128,9 @@ class _Sweep:
         return shots
 
 
-def _select_sweep(results: CorpusResults, scoring: str, shots: Shots, spread: str) -> _Sweep:
+def _select_sweep(
+    results: CorpusResults, scoring: str, shots: Shots, spread: str
+) -> _Sweep:
     curve = results.evaluation.curve.filter(IS_SHOWN, scoring=scoring)
     if spread not in curve["spread"]:
         spread = curve["spread"][0]
@@ -147,13 +151,19 @@ def _select_sweep(results: CorpusResults, scoring: str, shots: Shots, spread: st
 
 
 def _make_table(
-    results: CorpusResults, sweep: _Sweep, name: str, title: str, underlines: Mapping[str, int]
+    results: CorpusResults,
+    sweep: _Sweep,
+    name: str,
+    title: str,
+    underlines: Mapping[str, int],
 ) -> Table:
     """Return rows of k, then baselines, then chance; `underlines` has a number of lines by kind."""
     complete_shots = results.evaluation.complete_shots
     star = starred_shot(sweep.shots, complete_shots)
     foot = list(_foot_rows(sweep))
-    columns = [Column(METRIC_NAMES[metric], encoder) for encoder, metric in sweep.columns]
+    columns = [
+        Column(METRIC_NAMES[metric], encoder) for encoder, metric in sweep.columns
+    ]
     texts = [
         *_underline_notes(sweep, underlines),
         *_baseline_notes(sweep),
@@ -170,7 +180,9 @@ def _make_table(
     )
 
 
-def _mean_rows(sweep: _Sweep, underlines: Mapping[str, int], star: int | None) -> Iterator[Row]:
+def _mean_rows(
+    sweep: _Sweep, underlines: Mapping[str, int], star: int | None
+) -> Iterator[Row]:
     """Yield the means by k; where two crossovers coincide, the larger number of lines is drawn."""
     lines = {}
     for kind, count in underlines.items():
