@@ -18,26 +18,27 @@ from callshot.errors import InputError
 from callshot.records.terms import COMMON_FOLD
 
 Source = str | Path
+Labels = tuple[tuple[str, ...], ...]
 FloatMatrix = NDArray[np.floating[Any]]
 
 COLUMNS = ("recording", "label", "segment", "labels", "fold", "embedding")
 DIMENSION = re.compile("e(0|[1-9][0-9]*)")
-BROKEN_TEXT = re.compile(
-    "[^\0-\ud7ff\ue000-\U0010ffff]"
-)  # half surrogates, beyond Unicode
+# Half surrogates, and what is beyond Unicode.
+BROKEN_TEXT = re.compile("[^\0-\ud7ff\ue000-\U0010ffff]")
 SEPARATORS = {";": "semicolons", "\t": "tabs"}
 LISTED_NAMES = 8
 
 
 def select_columns(source: Source, names: Sequence[str]) -> list[str]:
     """Return which columns of a table are read; raise if one is missing."""
-    dimensions: list[str] = []
+    columns = [*COLUMNS]
     if "embedding" not in names:
-        count = len({name for name in names if DIMENSION.fullmatch(name)})
+        count = len(set(filter(DIMENSION.fullmatch, names)))
         dimensions = [f"e{number}" for number in range(count)]
         check_columns(source, names, dimensions or ["embedding"])
+        columns += dimensions
     check_columns(source, names, ["recording", "label"])
-    return [name for name in (*COLUMNS, *dimensions) if name in names]
+    return [name for name in columns if name in names]
 
 
 def check_columns(
@@ -46,33 +47,36 @@ def check_columns(
     """Raise for the first required column that is missing, and suggest what to do."""
     for name in required:
         if name not in names:
-            raise InputError(
-                f"{source}: column {name} is missing; {_missing_hint(name, names)}"
-            )
+            hint = _missing_hint(name, names)
+            raise InputError(f"{source}: column {name} is missing; {hint}")
 
 
 def _missing_hint(name: str, names: Sequence[str]) -> str:
-    for separator, word in SEPARATORS.items():
-        if len(names) == 1 and separator in names[0]:
+    if len(names) == 1:
+        for separator, word in SEPARATORS.items():
+            if separator in names[0]:
+                return (
+                    f"the fields seem to be separated by {word}: "
+                    "save the file with commas (and decimal points)"
+                )
+    if DIMENSION.fullmatch(name):
+        numbered = [other[:20] for other in names if re.fullmatch("e[0-9]+", other)]
+        if numbered:
             return (
-                f"the fields seem to be separated by {word}: "
-                "save the file with commas (and decimal points)"
+                "expected dimensions e0, e1, … without a gap, "
+                f"got {numbered[0]} to {numbered[-1]}"
             )
-    numbered = [other for other in names if re.fullmatch("e[0-9]+", other)]
-    if numbered and DIMENSION.fullmatch(name):
-        return (
-            "expected dimensions e0, e1, … without a gap, "
-            f"got {numbered[0][:20]} to {numbered[-1][:20]}"
-        )
-    spelling = {other.lower(): other for other in names if other not in COLUMNS}
-    similar = get_close_matches(name, spelling, n=1)
-    hint = "add it"
-    if similar:
-        hint = f"rename {spelling[similar[0]]!r}, or add it"
-    listed = ", ".join(repr(other) for other in names[:LISTED_NAMES])
+    listed = ", ".join(map(repr, names[:LISTED_NAMES])) or "none"
     if len(names) > LISTED_NAMES:
         listed += ", …"
-    return f"{hint}; the columns are {listed or 'none'}"
+    return f"{_suggest_rename(name, names)}add it; the columns are {listed}"
+
+
+def _suggest_rename(name: str, names: Sequence[str]) -> str:
+    spelling = {other.lower(): other for other in names if other not in COLUMNS}
+    for similar in get_close_matches(name, spelling, n=1):
+        return f"rename {spelling[similar]!r}, or "
+    return ""
 
 
 def check_rows(
@@ -112,14 +116,8 @@ def filled_column(source: Source, column: pl.Series) -> pl.Series:
     """Return a column of text in which no row may be blank."""
     text = text_column(source, column)
     blank = [not (entry or "").strip() for entry in text]
-    check_rows(
-        source,
-        column.name,
-        blank,
-        "text",
-        text,
-        "; fill it in or leave out the row",
-    )
+    hint = "; fill it in or leave out the row"
+    check_rows(source, column.name, blank, "text", text, hint)
     return text
 
 
@@ -129,32 +127,28 @@ def segment_column(source: Source, frame: pl.DataFrame) -> pl.Series:
         count = pl.int_range(pl.len()).over("recording")
         return frame.select(pl.format("{}#{}", "recording", count)).to_series()
     segment = filled_column(source, frame["segment"])
-    repeated = ~segment.is_first_distinct()
-    if repeated.any():
-        row = int(repeated.arg_true()[0])
-        first_row = segment.to_list().index(segment[row])
-        raise InputError(
-            f"{source}: column segment, row {row + 1}: expected ids that differ, "
-            f"got {segment[row]!r} as in row {first_row + 1}"
-        )
+    first_rows: dict[str, int] = {}
+    for row, name in enumerate(segment, 1):
+        first_row = first_rows.setdefault(name, row)
+        if first_row != row:
+            raise InputError(
+                f"{source}: column segment, row {row}: expected ids that differ, "
+                f"got {name!r} as in row {first_row}"
+            )
     return segment
 
 
-def labels_column(
-    source: Source, label: Sequence[str], column: pl.Series
-) -> tuple[tuple[str, ...], ...]:
+def labels_column(source: Source, label: Sequence[str], column: pl.Series) -> Labels:
     """Return the labels of each row; a centre label that is not among them comes first."""
     entries = text_column(source, column, lists=True).to_list()
     rows = [_split_labels(entry) for entry in entries]
     blank = [not all(name and name.strip() for name in row) for row in rows]
     expected = "labels, none empty, in a list, a JSON array or joined by `;`"
     check_rows(source, "labels", blank, expected, entries)
-    labels = []
     for centre, names in zip(label, rows, strict=True):
         if centre not in names:
-            names = [centre, *names]
-        labels.append(tuple(dict.fromkeys(names)))
-    return tuple(labels)
+            names.insert(0, centre)
+    return tuple(tuple(dict.fromkeys(names)) for names in rows)
 
 
 def _split_labels(entry: str | list[str] | None) -> list[str]:
@@ -168,10 +162,11 @@ def _split_labels(entry: str | list[str] | None) -> list[str]:
         return [name.strip() for name in text.split(";")]
     try:
         names = [str(name) if type(name) is int else name for name in json.loads(text)]
-        broken = BROKEN_TEXT.search("".join(names)) is not None
+        if BROKEN_TEXT.search("".join(names)) is None:
+            return names
     except (ValueError, TypeError, RecursionError):
-        broken = True
-    return [""] if broken else names
+        pass
+    return [""]
 
 
 def fold_column(source: Source, column: pl.Series) -> NDArray[np.int64]:
@@ -181,12 +176,13 @@ def fold_column(source: Source, column: pl.Series) -> NDArray[np.int64]:
     bad = fold.is_null() | (fold < COMMON_FOLD)
     expected = f"an integer, 0 to K - 1, or {COMMON_FOLD} for the common fold"
     check_rows(source, "fold", bad, expected, text)
-    count = max(1, fold.filter(fold >= 0).n_unique())
-    gaps = np.setdiff1d(np.arange(count), fold)
-    if gaps.size > 0:
-        raise InputError(
-            f"{source}: column fold: expected every fold from 0 to the last, got none in {gaps[0]}"
-        )
+    numbers = set(fold) - {COMMON_FOLD}
+    for number in range(max(1, len(numbers))):
+        if number not in numbers:
+            raise InputError(
+                f"{source}: column fold: expected every fold from 0 to the last, "
+                f"got none in {number}"
+            )
     return fold.to_numpy().astype(np.int64)
 
 
@@ -194,7 +190,8 @@ def vector_matrix(source: Source, frame: pl.DataFrame) -> FloatMatrix:
     """Return the vectors of a frame, from the lists in `embedding` or from columns e0, e1, …."""
     if "embedding" in frame.columns:
         return _matrix_from_lists(source, frame["embedding"])
-    cells = frame.select(name for name in frame.columns if DIMENSION.fullmatch(name))
+    dimensions = list(filter(DIMENSION.fullmatch, frame.columns))
+    cells = frame.select(dimensions)
     for name, dtype in cells.schema.items():
         if not isinstance(dtype, pl.String) and not dtype.is_numeric():
             raise InputError(f"{source}: column {name}: expected numbers, got {dtype}")
@@ -203,7 +200,7 @@ def vector_matrix(source: Source, frame: pl.DataFrame) -> FloatMatrix:
         text = pl.col(pl.String).str.strip_chars()
         numbers = cells.with_columns(text).cast(pl.Float64, strict=False)
     matrix = contiguous_floats(numbers.to_numpy())
-    _check_finite(source, matrix, lambda row, dimension: cells[row, dimension])
+    _check_finite(source, matrix, cells.row)
     return matrix
 
 
@@ -214,52 +211,44 @@ def _matrix_from_lists(source: Source, lists: pl.Series) -> FloatMatrix:
         raise InputError(
             f"{source}: column embedding: expected lists of numbers, got {lists.dtype}"
         )
-    lengths = lists.list.len().fill_null(0).to_list()
-    width = lengths[0]
-    empty = np.equal(lengths, 0)
-    check_rows(
-        source,
-        "embedding",
-        empty,
-        "a vector with at least one dimension",
-        lengths,
-    )
-    ragged = np.not_equal(lengths, width)
-    check_rows(
-        source,
-        "embedding",
-        ragged,
-        f"{width} numbers as in row 1",
-        lengths,
-    )
-    values = lists.explode()
-    numbers = values
-    if values.dtype != pl.Float32:
-        numbers = values.cast(pl.Float64)
+    width = _check_widths(source, lists)
+    numbers = lists.explode()
+    if numbers.dtype != pl.Float32:
+        numbers = numbers.cast(pl.Float64)
     matrix = contiguous_floats(numbers.to_numpy()).reshape(len(lists), width)
-    _check_finite(
-        source, matrix, lambda row, dimension: values[row * width + dimension]
-    )
+    _check_finite(source, matrix, lists.__getitem__)
     return matrix
 
 
+def _check_widths(source: Source, lists: pl.Series) -> int:
+    """Return how many numbers every list has; raise if one has none or another number."""
+    widths = lists.list.len().fill_null(0)
+    first: int = widths[0]
+    expected = "a vector with at least one dimension"
+    check_rows(source, "embedding", widths == 0, expected, widths)
+    expected = f"{first} numbers as in row 1"
+    check_rows(source, "embedding", widths != first, expected, widths)
+    return first
+
+
 def _check_finite(
-    source: Source, matrix: FloatMatrix, value: Callable[[int, int], object]
+    source: Source, matrix: FloatMatrix, read_row: Callable[[int], Sequence[object]]
 ) -> None:
     finite = np.isfinite(matrix)
     if not finite.all():
         row, dimension = divmod(int(np.argmin(finite)), matrix.shape[1])
+        value = read_row(row)[dimension]
         raise InputError(
             f"{source}: column embedding, row {row + 1}, dimension e{dimension}: expected a finite "
-            f"number, got {value(row, dimension)!r}; correct it or leave out the row"
+            f"number, got {value!r}; correct it or leave out the row"
         )
 
 
 def contiguous_floats(vectors: NDArray[Any]) -> FloatMatrix:
     """Return vectors row by row in memory: float32 if they are of four bytes, else float64."""
-    is_single = vectors.dtype.kind == "f" and vectors.dtype.itemsize == 4
-    dtype = np.float32 if is_single else np.float64
-    return np.ascontiguousarray(vectors, dtype=dtype)
+    if vectors.dtype.kind == "f" and vectors.dtype.itemsize == 4:
+        return np.ascontiguousarray(vectors, np.float32)
+    return np.ascontiguousarray(vectors, np.float64)
 
 
 def table_columns(source: Source, frame: pl.DataFrame) -> dict[str, Any]:
@@ -269,20 +258,14 @@ def table_columns(source: Source, frame: pl.DataFrame) -> dict[str, Any]:
             f"{source}: the table has no rows; expected one for each segment"
         )
     recording = filled_column(source, frame["recording"])
-    label = tuple(filled_column(source, frame["label"]))
-    labels: tuple[tuple[str, ...], ...] = tuple((name,) for name in label)
+    label = filled_column(source, frame["label"]).to_list()
+    labels: Labels = tuple((name,) for name in label)
     if "labels" in frame.columns:
         labels = labels_column(source, label, frame["labels"])
-    fold = None
+    fields = {"recording": recording, "label": label, "labels": labels}
     if "fold" in frame.columns:
-        fold = fold_column(source, frame["fold"])
-    return {
-        "segment": tuple(segment_column(source, frame)),
-        "recording": tuple(recording),
-        "label": label,
-        "labels": labels,
-        "fold": fold,
-    }
+        fields["fold"] = fold_column(source, frame["fold"])
+    return {**fields, "segment": segment_column(source, frame)}
 
 
 def polars_frame(source: Source, frame: Any) -> pl.DataFrame:

@@ -1,15 +1,12 @@
 """Everything that the tables, figures and pages of one corpus are made from."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-
-import polars as pl
+from dataclasses import dataclass
 
 from callshot.records import frames
 from callshot.records.embeddings import Embeddings
 from callshot.records.evaluation import Evaluation
-from callshot.records.frames import empty_frame
+from callshot.records.frames import Frame, empty_default
 from callshot.records.recordings import Reject
 
 
@@ -63,12 +60,8 @@ class CorpusResults:
     rejects: Sequence[Reject] = ()
     notes: Sequence[str] = ()
     others: Evaluation | None = None
-    baselines: pl.DataFrame = field(
-        default_factory=partial(empty_frame, frames.BASELINES)
-    )
-    refinement: pl.DataFrame = field(
-        default_factory=partial(empty_frame, frames.REFINEMENT)
-    )
+    baselines: Frame = empty_default(frames.BASELINES)
+    refinement: Frame = empty_default(frames.REFINEMENT)
 
     @property
     def corpus(self) -> str:

@@ -1,7 +1,7 @@
 """Vectors of segments, and what an encoder needs."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from callshot.records import columns
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
+TEXT_COLUMNS = ("recording", "label", "segment")
+
 
 @dataclass(frozen=True)
 class Embeddings:
@@ -25,7 +27,7 @@ class Embeddings:
     """
 
     encoder: str
-    vectors: NDArray[np.floating[Any]]
+    vectors: columns.FloatMatrix
     segment: Sequence[str]
     recording: Sequence[str]
     label: Sequence[str]
@@ -36,18 +38,21 @@ class Embeddings:
     def __post_init__(self) -> None:
         vectors = _float_matrix(self.source, self.vectors)
         object.__setattr__(self, "vectors", vectors)
-        for name in ("segment", "recording", "label"):
-            text = tuple(str(entry) for entry in getattr(self, name))
+        for name in TEXT_COLUMNS:
+            text = tuple(map(str, getattr(self, name)))
             object.__setattr__(self, name, text)
         if any(isinstance(entry, str) for entry in self.labels):
             raise InputError(
                 f"{self.source}: column labels: expected a tuple of labels in each row, got text"
             )
-        for name in ("segment", "recording", "label", "labels", "fold"):
+        self._check_lengths(len(vectors))
+
+    def _check_lengths(self, rows: int) -> None:
+        for name in (*TEXT_COLUMNS, "labels", "fold"):
             column = getattr(self, name)
-            if column is not None and len(column) != len(vectors):
+            if column is not None and len(column) != rows:
                 raise InputError(
-                    f"{self.source}: column {name}: expected {len(vectors)} entries, "
+                    f"{self.source}: column {name}: expected {rows} entries, "
                     f"one for each vector, got {len(column)}"
                 )
 
@@ -123,34 +128,36 @@ class Embeddings:
         >>> embeddings.to_frame()["embedding"].to_list()
         [[1.0, 2.0]]
         """
-        fields = {
-            name: pl.Series(list(getattr(self, name)), dtype=pl.String)
-            for name in ("recording", "label", "segment")
+        fields: dict[str, Any] = {
+            "recording": self.recording,
+            "label": self.label,
+            "segment": self.segment,
+            "labels": [list(names) for names in self.labels],
         }
-        labels = [list(names) for names in self.labels]
-        fields["labels"] = pl.Series(labels, dtype=pl.List(pl.String))
+        schema: dict[str, Any] = dict.fromkeys(TEXT_COLUMNS, pl.String)
+        schema["labels"] = pl.List(pl.String)
         if self.fold is not None:
-            fields["fold"] = pl.Series(self.fold, dtype=pl.Int64)
+            fields["fold"] = self.fold
+            schema["fold"] = pl.Int64
         vectors = columns.contiguous_floats(self.vectors)
-        fields["embedding"] = pl.Series(vectors).arr.to_list()
-        return pl.DataFrame(fields)
+        embedding = pl.Series("embedding", vectors).arr.to_list()
+        return pl.DataFrame(fields, schema).with_columns(embedding)
 
     def only(self, segments: Collection[str]) -> "Embeddings":
         """Return the rows of some segments, in the same order."""
         rows = [row for row, name in enumerate(self.segment) if name in segments]
-        return Embeddings(
-            encoder=self.encoder,
+        return replace(
+            self,
             vectors=self.vectors[rows],
             segment=[self.segment[row] for row in rows],
             recording=[self.recording[row] for row in rows],
             label=[self.label[row] for row in rows],
             labels=tuple(self.labels[row] for row in rows),
             fold=None if self.fold is None else self.fold[rows],
-            source=self.source,
         )
 
 
-def _float_matrix(source: str, vectors: Any) -> NDArray[np.floating[Any]]:
+def _float_matrix(source: str, vectors: Any) -> columns.FloatMatrix:
     """Return vectors as a matrix of floats: float32 stays so, all others become float64."""
     try:
         matrix = np.asarray(vectors)

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from html import escape
 from typing import Any
 
@@ -10,7 +9,7 @@ import polars as pl
 
 from callshot.records import frames, notebook
 from callshot.records.embeddings import Embeddings, IntArray
-from callshot.records.frames import empty_frame, unique_values
+from callshot.records.frames import Frame, empty_default, unique_values
 from callshot.records.recordings import Segmentation
 
 
@@ -99,22 +98,14 @@ class Evaluation:
     segments: Embeddings
     notes: list[str] = field(default_factory=list)
     settings: Mapping[str, Any] = field(default_factory=dict)
-    curve: pl.DataFrame = field(default_factory=partial(empty_frame, frames.CURVE))
-    values: pl.DataFrame = field(default_factory=partial(empty_frame, frames.VALUES))
-    per_class: pl.DataFrame = field(
-        default_factory=partial(empty_frame, frames.PER_CLASS)
-    )
-    confusion: pl.DataFrame = field(
-        default_factory=partial(empty_frame, frames.CONFUSION)
-    )
-    ties: pl.DataFrame = field(default_factory=partial(empty_frame, frames.TIES))
-    differences: pl.DataFrame = field(
-        default_factory=partial(empty_frame, frames.DIFFERENCES)
-    )
-    budget: pl.DataFrame = field(default_factory=partial(empty_frame, frames.BUDGET))
-    crossovers: pl.DataFrame = field(
-        default_factory=partial(empty_frame, frames.CROSSOVERS)
-    )
+    curve: Frame = empty_default(frames.CURVE)
+    values: Frame = empty_default(frames.VALUES)
+    per_class: Frame = empty_default(frames.PER_CLASS)
+    confusion: Frame = empty_default(frames.CONFUSION)
+    ties: Frame = empty_default(frames.TIES)
+    differences: Frame = empty_default(frames.DIFFERENCES)
+    budget: Frame = empty_default(frames.BUDGET)
+    crossovers: Frame = empty_default(frames.CROSSOVERS)
 
     @property
     def encoders(self) -> list[str]:
@@ -138,10 +129,10 @@ class Evaluation:
 
     def name_classifiers(self, reference: str) -> "Evaluation":
         """Return curves in which every classifier but the reference is named beside its encoder."""
-        name = pl.format("{}, {}", "encoder", "classifier")
         is_reference = pl.col("classifier") == reference
-        encoder = pl.when(is_reference).then("encoder").otherwise(name).alias("encoder")
-        return replace(self, curve=self.curve.with_columns(encoder))
+        full_name = pl.format("{}, {}", "encoder", "classifier")
+        encoder = pl.when(is_reference).then("encoder").otherwise(full_name)
+        return replace(self, curve=self.curve.with_columns(encoder=encoder))
 
     def select_classifiers(self, classifiers: Collection[str]) -> "Evaluation":
         """Return the curves, values and classes of some classifiers."""

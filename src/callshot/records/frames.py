@@ -13,6 +13,8 @@ p01 … p99           percentiles over the samples of the spread
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -142,14 +144,17 @@ def empty_frame(schema: Schema) -> Frame:
     return pl.DataFrame(schema=dict(schema))
 
 
+def empty_default(schema: Schema) -> Any:
+    """Return a field of a dataclass that is a frame without rows by default."""
+    return field(default_factory=partial(empty_frame, schema))
+
+
 def make_frame(
-    schema: Schema,
-    columns: Mapping[str, Any],
-    constants: Mapping[str, Any] | None = None,
+    schema: Schema, columns: Mapping[str, Any], constants: Mapping[str, Any]
 ) -> Frame:
     """Return a frame of a schema from columns, and from values that are the same in every row."""
-    literals = [pl.lit(value).alias(name) for name, value in (constants or {}).items()]
-    frame = pl.DataFrame(columns).with_columns(literals)
+    literals = {name: pl.lit(value) for name, value in constants.items()}
+    frame = pl.DataFrame(columns).with_columns(**literals)
     casts = [pl.col(name).cast(dtype) for name, dtype in schema.items()]
     return frame.select(casts)
 
@@ -162,8 +167,9 @@ def concat_frames(frames: list[Frame], schema: Schema) -> Frame:
 def summarise_samples(samples: FloatArray) -> dict[str, list[float]]:
     """Return the mean and the percentiles of each row of samples, as columns."""
     percentiles = np.percentile(samples, PERCENTILES, axis=1)
-    columns = dict(zip(PERCENTILE_NAMES, percentiles.tolist(), strict=True))
-    return {"mean": [float(row.mean()) for row in samples], **columns}
+    columns = {"mean": [float(row.mean()) for row in samples]}
+    columns.update(zip(PERCENTILE_NAMES, percentiles.tolist(), strict=True))
+    return columns
 
 
 def values_frame(key: Mapping[str, str], k: IntArray, samples: FloatArray) -> Frame:

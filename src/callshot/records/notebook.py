@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from callshot.errors import OptionError
+from callshot.records.frames import unique_values
 
 METRIC_TITLES = {"map": "mAP", "auroc": "AUROC", "accuracy": "accuracy"}
 SHOWN_SHOTS = (1, 2, 5, 10, 20, 40)
@@ -16,25 +17,13 @@ def plot_curves(curve: pl.DataFrame, metric: str, spread: str, ax: Any = None) -
     """Draw the mean of every curve against k, with its 98 % interval and the chance level."""
     from matplotlib import pyplot
 
-    if metric not in METRIC_TITLES:
-        raise OptionError(
-            f"metric: expected one of {', '.join(METRIC_TITLES)}, got {metric!r}"
-        )
-    spreads = curve["spread"].unique(maintain_order=True).to_list()
-    if spread not in spreads:
-        raise OptionError(
-            f"spread: expected one of {', '.join(spreads)}, got {spread!r}"
-        )
+    _check_choice("metric", metric, list(METRIC_TITLES))
+    _check_choice("spread", spread, unique_values(curve, "spread"))
     if ax is None:
         _, ax = pyplot.subplots()
     points = curve.filter(metric=metric, spread=spread, scoring="all")
     for line in points.partition_by("encoder", "classifier", maintain_order=True):
-        encoder, classifier = line.select("encoder", "classifier").row(0)
-        name = encoder if classifier == "centroid" else f"{encoder}, {classifier}"
-        (drawn,) = ax.plot(line["k"], line["mean"], label=name)
-        ax.fill_between(
-            line["k"], line["p01"], line["p99"], color=drawn.get_color(), alpha=0.2
-        )
+        _draw_curve(ax, line)
     ax.axhline(points["chance"][0], color="grey", linestyle=":", label="chance")
     ax.set_xlabel("examples per call type (k)")
     ax.set_ylabel(METRIC_TITLES[metric])
@@ -42,9 +31,24 @@ def plot_curves(curve: pl.DataFrame, metric: str, spread: str, ax: Any = None) -
     return ax
 
 
+def _check_choice(option: str, value: str, choices: list[str]) -> None:
+    if value not in choices:
+        listed = ", ".join(choices)
+        raise OptionError(f"{option}: expected one of {listed}, got {value!r}")
+
+
+def _draw_curve(ax: Any, curve: pl.DataFrame) -> None:
+    name, classifier = curve.select("encoder", "classifier").row(0)
+    if classifier != "centroid":
+        name += f", {classifier}"
+    (line,) = ax.plot(curve["k"], curve["mean"], label=name)
+    color = line.get_color()
+    ax.fill_between(curve["k"], curve["p01"], curve["p99"], color=color, alpha=0.2)
+
+
 def default_spread(curve: pl.DataFrame) -> str:
     """Return the spread `shared` where it was evaluated, else the other."""
-    spreads = curve["spread"].unique(maintain_order=True).to_list()
+    spreads = unique_values(curve, "spread")
     return "shared" if "shared" in spreads else str(spreads[0])
 
 
@@ -52,9 +56,9 @@ def summary_rows(curve: pl.DataFrame) -> tuple[list[str], list[list[str]]]:
     """Return the header and rows of a short table: mAP with its 98 % interval at a few k."""
     spread = default_spread(curve)
     points = curve.filter(metric="map", spread=spread, scoring="all")
-    shots = [k for k in SHOWN_SHOTS if k in points["k"]] or points[
-        "k"
-    ].unique().sort().to_list()
+    evaluated = points["k"].unique().sort().to_list()
+    shots = [k for k in SHOWN_SHOTS if k in evaluated] or evaluated
+    header = [f"mAP, {spread}", *(f"k = {k}" for k in shots)]
     rows = []
     for line in points.partition_by("encoder", "classifier", maintain_order=True):
         cells = [", ".join(line.select("encoder", "classifier").row(0))]
@@ -62,13 +66,13 @@ def summary_rows(curve: pl.DataFrame) -> tuple[list[str], list[list[str]]]:
             mean, low, high = line.filter(k=k).select("mean", "p01", "p99").row(0)
             cells.append(f"{mean:.2f} [{low:.2f}–{high:.2f}]")
         rows.append(cells)
-    return [f"mAP, {spread}", *(f"k = {k}" for k in shots)], rows
+    return header, rows
 
 
 def text_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table as lines of text, with aligned columns."""
     table = [header, *rows]
-    widths = [max(len(row[n]) for row in table) for n in range(len(header))]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     lines = []
     for row in table:
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]

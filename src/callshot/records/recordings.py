@@ -120,12 +120,7 @@ def name_segments(spans: Sequence[Span]) -> Iterator[str]:
     >>> list(name_segments(spans))
     ['x.wav@0-1.5 a', 'x.wav@0-1.5 b', 'y.wav']
     """
-    names = []
-    for path, start_s, end_s, _ in spans:
-        times = (
-            "" if end_s is None else f"@{_format_time(start_s)}-{_format_time(end_s)}"
-        )
-        names.append(path + times)
+    names = [_name_span(*span) for span in spans]
     counts = Counter(names)
     used: set[str] = set()
     for name, (*_, label) in zip(names, spans, strict=True):
@@ -137,6 +132,12 @@ def name_segments(spans: Sequence[Span]) -> Iterator[str]:
             unique = f"{stem} #{number}"
         used.add(unique)
         yield unique
+
+
+def _name_span(path: str, start_s: float, end_s: float | None, _: str) -> str:
+    if end_s is None:
+        return path
+    return f"{path}@{_format_time(start_s)}-{_format_time(end_s)}"
 
 
 def _format_time(seconds: float) -> str:
