@@ -16,8 +16,9 @@ import numpy as np
 
 from callshot.corpus.annotations import Hints
 from callshot.corpus.known_corpora import Corpus, default_options
+from callshot.corpus.notes import suggest_minimum
 from callshot.corpus.options import SegmentationOptions
-from callshot.corpus.segments import segment_corpus, suggest_minimum
+from callshot.corpus.segments import segment_corpus
 from callshot.errors import InputError
 from callshot.fewshot.folds import (
     DEFAULT_FOLDS,
@@ -32,6 +33,7 @@ from callshot.records import (
     Folds,
     Inspection,
     Progress,
+    Segment,
     Segmentation,
     no_progress,
 )
@@ -70,27 +72,15 @@ def inspect_corpus(
     )
     min_length_s = None
     if shorten:
-        durations_s = [call.duration_s for call in segmentation.calls]
-        min_length_s = suggest_minimum(durations_s, options.min_length_s)
+        min_length_s = suggest_minimum(segmentation.calls, options.min_length_s)
     if folds is None:
         folds = DEFAULT_FOLDS if corpus is None else corpus.folds
+    assignment = _choose_folds(segmentation.segments, folds)
     label = [segment.label for segment in segmentation.segments]
     recording = [segment.recording for segment in segmentation.segments]
-    annotated = [segment.extra.get("fold") for segment in segmentation.segments]
-    assignment: Folds | None = None
-    if annotated and None not in annotated:
-        assignment = check_folds(recording, np.array(annotated, np.int64))
-    elif len(set(recording)) >= folds:
-        assignment = make_folds(label, recording, folds)
-    classes = (
-        []
-        if assignment is None
-        else count_classes(
-            label,
-            assignment,
-            recording,
-        )
-    )
+    classes = []
+    if assignment is not None:
+        classes = count_classes(label, assignment, recording)
     return Inspection(
         segmentation=segmentation,
         min_length_s=min_length_s,
@@ -101,14 +91,29 @@ def inspect_corpus(
     )
 
 
+def _choose_folds(segments: Sequence[Segment], folds: int) -> Folds | None:
+    """Return the folds in the annotations, or new ones; None if there are too few recordings."""
+    label = [segment.label for segment in segments]
+    recording = [segment.recording for segment in segments]
+    annotated = [segment.extra.get("fold") for segment in segments]
+    if annotated and None not in annotated:
+        return check_folds(recording, np.array(annotated, np.int64))
+    if len(set(recording)) < folds:
+        return None
+    return make_folds(label, recording, folds)
+
+
 def _count_labels_by_folds(
     label: Sequence[str], recording: Sequence[str]
 ) -> dict[int, int]:
     """Return how many labels are in enough recordings, for each possible number of folds."""
     pairs = set(zip(label, recording, strict=True))
-    recordings = Counter(name for name, _ in pairs).values()
+    recordings = Counter(name for name, _ in pairs)
     limit = min(MAX_FOLDS, len(set(recording)))
-    return {folds: sum(n >= folds for n in recordings) for folds in range(2, limit + 1)}
+    counts = {}
+    for folds in range(2, limit + 1):
+        counts[folds] = sum(count >= folds for count in recordings.values())
+    return counts
 
 
 def measure_durations(durations_s: Iterable[float]) -> DurationStats:

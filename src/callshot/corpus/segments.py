@@ -1,4 +1,4 @@
-"""Annotations on recordings → segments, and a reason for each annotation that became none.
+"""Recordings and annotations → segments, and a reject for each annotation that became none.
 
     calls = place_calls(…)           annotations in seconds, on recordings that can be read
     cuts = cut_segments(…)           segments that are long enough, with all overlapping labels
@@ -7,9 +7,7 @@
 `segment_corpus` does all of it. Section 1 of the method.
 """
 
-import re
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import groupby
@@ -17,10 +15,17 @@ from pathlib import Path
 
 import numpy as np
 
-from callshot.corpus.annotation_sources import Placed, place_calls, read_sources
+from callshot.corpus.annotation_sources import Placed, read_sources
 from callshot.corpus.annotations import Hints
 from callshot.corpus.audio import load_audio
+from callshot.corpus.calls import Spelling, place_calls
 from callshot.corpus.known_corpora import Corpus, default_options
+from callshot.corpus.notes import (
+    describe_doubts,
+    describe_peaks,
+    merge_notes,
+    suggest_minimum,
+)
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.recordings import (
     Errors,
@@ -43,11 +48,9 @@ from callshot.records import (
 )
 
 Cut = tuple[Segment, Call]
+Labels = tuple[str, ...]
 
 ROUNDING_S = 1e-9
-ROUND_MINIMA_S = tuple(
-    step * 10.0**power for power in range(-3, 3) for step in (1, 2, 5)
-)
 
 
 def segment_corpus(
@@ -65,132 +68,53 @@ def segment_corpus(
 ) -> Segmentation:
     """Cut recordings into segments by their annotations.
 
-    Each annotation becomes a segment or a reject with a reason; nothing is dropped in silence.
-
-    Parameters
-    ----------
-    audio
-        Folder of the recordings, or one recording.
-    annotations
-        File or folder of annotations; by default they are looked for beside the recordings.
-    options
-        How segments are cut; by default those of `corpus`, or the paper's.
-    format
-        Format of the annotations: "auto" recognises it, "folders" labels recordings by folder.
-    hints
-        What is known about the annotation files, such as the names of their columns.
-    corpus
-        A corpus of the paper, with its own options and spelling of labels.
-    check
-        Read the audio of every segment, so that unreadable ones are rejected now.
-    shorten
-        Use a shorter minimum length if the given one rejects more than half of the calls.
-    threads
-        Number of threads that read audio; all processors by default.
-    progress
-        Called with shares of the work, which add up to 1.
-
-    Returns
-    -------
-    Segmentation
-        Segments, rejects, and what was found on the way.
-
-    Raises
-    ------
-    InputError
-        If there are no recordings or no annotations, or if annotations contradict each other.
-
-    Examples
-    --------
-    >>> import soundfile, tempfile
-    >>> folder = Path(tempfile.mkdtemp())
-    >>> soundfile.write(folder / "a.wav", np.full(64000, 0.5), 16000)
-    >>> _ = (folder / "a.txt").write_text("0.5\\t2.0\\trumble\\n3.0\\t3.2\\troar\\n")
-    >>> result = segment_corpus(folder)
-    >>> [(segment.segment, segment.label) for segment in result.segments]
-    [('a.wav@0.5-2', 'rumble')]
-    >>> result.rejects[0].reason
-    'shorter than 1 s: 0.2 s'
+    Each annotation becomes a segment or a reject with a reason; nothing is dropped in silence. The
+    parameters are those of `callshot.segment`. Without `check`, audio is not read, and unreadable
+    segments are found later. `shorten` uses a shorter minimum length if the given one rejects more
+    than half of the calls.
     """
     options = options or default_options(corpus)
     hints = hints or Hints()
-    spell: Callable[[str], str] = str.strip
+    spell: Spelling = str.strip
     if corpus is not None:
         hints = replace(hints, known=corpus.has_label)
         spell = corpus.spell
     library = find_recordings(Path(audio))
     if not library.paths:
-        raise InputError(
-            f"{audio}: no recordings found; expected a folder with audio files"
-        )
-    if annotations is not None:
-        annotations = Path(annotations)
-    share = (
-        0.1 if check else 0.5
-    )  # of each of the two steps; reading audio takes most of the time
+        text = "no recordings found; expected a folder with audio files"
+        raise InputError(f"{audio}: {text}")
+    share = 0.1 if check else 0.5  # reading audio takes most of the time
     step_progress = _scale_progress(progress, share)
-    sources = read_sources(
-        library,
-        annotations,
-        format,
-        hints,
-        step_progress,
-    )
-    recordings, errors = probe_recordings(
-        library,
-        options.source_rate_hz,
-        step_progress,
-    )
-    calls, misplaced = place_calls(
-        sources.placed,
-        recordings,
-        errors,
-        spell,
-    )
+    place = None if annotations is None else Path(annotations)
+    sources = read_sources(library, place, format, hints, step_progress)
+    rate_hz = options.source_rate_hz
+    recordings, errors = probe_recordings(library, rate_hz, step_progress)
+    calls, misplaced = place_calls(sources.placed, recordings, errors, spell)
     if shorten:
-        min_length_s = suggest_minimum(
-            [call.duration_s for call in calls], options.min_length_s
-        )
-        options = (
-            options
-            if min_length_s is None
-            else replace(options, min_length_s=min_length_s)
-        )
+        options = _shorten_minimum(options, calls)
     cuts, short = cut_segments(calls, options, recordings)
-    notes = [
-        *merge_notes(sources.notes),
-        *_describe_doubts(calls, options, recordings, corpus),
-    ]
-    unreadable: list[Reject] = []
-    if check:
-        audio_progress = _scale_progress(progress, 1 - 2 * share)
-        cuts, unreadable, audio_notes = check_audio(
-            library.root,
-            cuts,
-            threads,
-            audio_progress,
-        )
-        notes += audio_notes
-    rejects = [*sources.rejects, *misplaced, *short, *unreadable]
-    return Segmentation(
+    doubts = describe_doubts(calls, options, recordings, corpus)
+    unused_errors = _unused_errors(library, errors, sources.placed)
+    segmentation = Segmentation(
         recordings=list(recordings.values()),
         annotated=frozenset(sources.annotated),
-        sources=[
-            (name, reason, files)
-            for (name, reason), files in sources.recognised.items()
-        ],
+        sources=[(*source, files) for source, files in sources.recognised.items()],
         annotation_count=len(sources.placed) + len(sources.rejects),
         calls=calls,
         segments=[segment for segment, _ in cuts],
-        rejects=sorted(rejects, key=lambda reject: (reject.file, reject.row or 0)),
-        skipped_files=[
-            *library.rejects,
-            *sources.skipped_files,
-            *_unused_errors(library, errors, sources.placed),
-        ],
-        notes=notes,
-        audio=str(audio_root(Path(audio)).absolute()),
+        rejects=_sort_rejects([*sources.rejects, *misplaced, *short]),
+        skipped_files=[*library.rejects, *sources.skipped_files, *unused_errors],
+        notes=[*merge_notes(sources.notes), *doubts],
+        audio=str(library.root.absolute()),
     )
+    if not check:
+        return segmentation
+    audio_progress = _scale_progress(progress, 1 - 2 * share)
+    return check_audio(segmentation, cuts, threads, audio_progress)
+
+
+def _sort_rejects(rejects: Iterable[Reject]) -> list[Reject]:
+    return sorted(rejects, key=lambda reject: (reject.file, reject.row or 0))
 
 
 def audio_root(audio: Path) -> Path:
@@ -210,87 +134,18 @@ def _unused_errors(
     annotated = {path for path, _ in placed}
     for path, error in errors.items():
         if path not in annotated:
-            yield Reject(
-                str(library.root / path),
-                None,
-                str(error).removeprefix(f"{path}: "),
-            )
+            reason = str(error).removeprefix(f"{path}: ")
+            yield Reject(str(library.root / path), None, reason)
 
 
-def suggest_minimum(durations_s: Sequence[float], min_length_s: float) -> float | None:
-    """Return a round minimum that keeps 95 % of the calls, if the given one drops more than half.
-
-    >>> suggest_minimum([0.05, 0.06, 0.07, 1.5], 1.0)
-    0.05
-    >>> suggest_minimum([0.5, 2.0, 3.0], 1.0) is None
-    True
-    """
-    ordered = sorted(durations_s)
-    short = sum(duration_s < min_length_s for duration_s in ordered)
-    if short * 2 <= len(ordered):
-        return None
-    limit_s = ordered[len(ordered) // 20]
-    return max((step for step in ROUND_MINIMA_S if step <= limit_s), default=0.0)
-
-
-def merge_notes(notes: Mapping[str, int]) -> list[str]:
-    """Merge notes of several files that differ only in the count they begin with.
-
-    >>> merge_notes({"3 rows are empty": 2, "1 rows are empty": 1, "read as Latin-1": 1})
-    ['7 rows are empty (3 files)', 'read as Latin-1']
-    """
-    totals = Counter[str]()
-    files = Counter[str]()
-    for note, count in notes.items():
-        text = note.lstrip("0123456789")
-        number = note.removesuffix(text)
-        totals[text] += int(number or 0) * count
-        files[text] += count
-    merged = []
-    for text, count in files.items():
-        suffix = f" ({count} files)" if count > 1 else ""
-        merged.append(f"{totals[text] or ''}{text}{suffix}")
-    return merged
-
-
-def _describe_doubts(
-    calls: Sequence[Call],
-    options: SegmentationOptions,
-    recordings: Recordings,
-    corpus: Corpus | None,
-) -> Iterator[str]:
-    """Describe what may be a mistake: short calls, labels that look alike, truncated recordings."""
-    min_length_s = suggest_minimum(
-        [call.duration_s for call in calls], options.min_length_s
-    )
-    if min_length_s is not None:
-        yield (
-            f"most calls are shorter than {options.min_length_s:g} s; "
-            f"--min-length-s {min_length_s:g} would keep nearly all"
-        )
-    counts = Counter(call.label for call in calls)
-    spellings = defaultdict[str, list[str]](list)
-    for label in sorted(counts):
-        spellings[re.sub(r"[\W_]+", "", label).casefold() or label].append(label)
-    for labels in spellings.values():
-        if len(labels) > 1:
-            names = ", ".join(map(repr, labels))
-            yield f"{len(labels)} labels differ only in spelling and are kept apart: {names}"
-    cut = [recording for recording in recordings.values() if recording.missing_s > 0]
-    if cut:
-        yield (
-            f"{len(cut)} recordings are shorter than their headers announce, "
-            f"the first is {cut[0].path}, by {cut[0].missing_s:.1f} s"
-        )
-    if corpus is not None:
-        unknown = [
-            f"{name!r} ({n})"
-            for name, n in counts.most_common()
-            if not corpus.has_label(name)
-        ]
-        if unknown:
-            names = ", ".join(unknown)
-            yield f"labels that are not in the list of {corpus.name} are kept: {names}"
+def _shorten_minimum(
+    options: SegmentationOptions, calls: Sequence[Call]
+) -> SegmentationOptions:
+    """Return options with a shorter minimum length if the given one drops more than half."""
+    min_length_s = suggest_minimum(calls, options.min_length_s)
+    if min_length_s is None:
+        return options
+    return replace(options, min_length_s=min_length_s)
 
 
 def cut_segments(
@@ -313,7 +168,8 @@ def cut_segments(
     names = name_segments([_span(call) for call, _ in long])
     cuts = []
     for name, (call, labels) in zip(names, long, strict=True):
-        cuts.append((_make_segment(name, call, labels, options), call))
+        segment = _make_segment(name, call, labels, options)
+        cuts.append((segment, call))
     return cuts, rejects
 
 
@@ -322,7 +178,7 @@ def _span(call: Call) -> Span:
     return call.path, call.start_s, end_s, call.label
 
 
-def overlapping_labels(calls: Sequence[Call]) -> list[tuple[str, ...]]:
+def overlapping_labels(calls: Sequence[Call]) -> list[Labels]:
     """Return the labels of all calls that overlap each call by more than 0 s, with its own.
 
     >>> from callshot.records import Annotation
@@ -331,34 +187,27 @@ def overlapping_labels(calls: Sequence[Call]) -> list[tuple[str, ...]]:
     >>> overlapping_labels([Call("a", "a", start, end, label, row) for start, end, label in spans])
     [('roar', 'rumble'), ('roar', 'rumble'), ('blow',)]
     """
-    labels: list[tuple[str, ...]] = []
+    labels: list[Labels] = []
     for _, group in groupby(calls, key=lambda call: call.path):
         labels += _overlapping_labels_of_recording(list(group))
     return labels
 
 
-def _overlapping_labels_of_recording(calls: Sequence[Call]) -> list[tuple[str, ...]]:
+def _overlapping_labels_of_recording(calls: Sequence[Call]) -> Iterator[Labels]:
     """A label overlaps a call if more of its calls start before the end than end by the start."""
     start_s = np.array([call.start_s for call in calls])
     end_s = np.array([call.end_s for call in calls])
-    rows = defaultdict[str, list[int]](list)
-    for row, call in enumerate(calls):
-        rows[call.label].append(row)
-    labels = [{call.label} for call in calls]
-    for label, own in rows.items():
-        started = np.searchsorted(
-            np.sort(start_s[own]),
-            end_s - ROUNDING_S,
-            "left",
-        )
-        ended = np.searchsorted(
-            np.sort(end_s[own]),
-            start_s + ROUNDING_S,
-            "right",
-        )
-        for row in np.flatnonzero(started > ended).tolist():
-            labels[row].add(label)
-    return [tuple(sorted(names)) for names in labels]
+    label = np.array([call.label for call in calls], object)
+    labels = [{name} for name in label]
+    for name in set(label):
+        has_name = label == name
+        starts_s = np.sort(start_s[has_name])
+        ends_s = np.sort(end_s[has_name])
+        started = np.searchsorted(starts_s, end_s - ROUNDING_S, "left")
+        ended = np.searchsorted(ends_s, start_s + ROUNDING_S, "right")
+        for row in np.flatnonzero(started > ended):
+            labels[row].add(name)
+    return (tuple(sorted(names)) for names in labels)
 
 
 def _measure_call(
@@ -372,7 +221,7 @@ def _measure_call(
 
 
 def _make_segment(
-    name: str, call: Call, labels: tuple[str, ...], options: SegmentationOptions
+    name: str, call: Call, labels: Labels, options: SegmentationOptions
 ) -> Segment:
     extra = dict(call.annotation.extra)
     if call.annotation.label != call.label:
@@ -395,30 +244,28 @@ def _make_segment(
 
 
 def check_audio(
-    root: Path, cuts: Sequence[Cut], threads: int | None, progress: Progress
-) -> tuple[list[Cut], list[Reject], list[str]]:
-    """Read all segments; return the readable ones, rejects, and notes on silence and clipping."""
+    segmentation: Segmentation,
+    cuts: Sequence[Cut],
+    threads: int | None,
+    progress: Progress,
+) -> Segmentation:
+    """Read all segments; turn unreadable ones into rejects, and note silence and clipping."""
     readable = []
-    rejects = []
-    silent = 0
-    clipped = 0
+    rejects = [*segmentation.rejects]
+    peaks = []
     segments = [replace(segment, level_dbfs=None) for segment, _ in cuts]
-    with closing(load_audio(root, segments, threads=threads)) as signals:
-        for index, signal in signals:
-            _, call = cuts[index]
+    loaded = load_audio(Path(segmentation.audio), segments, threads=threads)
+    with closing(loaded) as signals:
+        for (segment, call), (_, signal) in zip(cuts, signals, strict=True):
             progress(1 / len(cuts), "reading segments")
             if isinstance(signal, InputError):
                 rejects.append(call.annotation.reject(signal))
-                continue
-            readable.append(cuts[index])
-            peak = np.abs(signal).max()
-            silent += peak == 0
-            clipped += peak >= 1
-    notes = []
-    if silent:
-        notes.append(f"{silent} of {len(cuts)} segments are silent")
-    if clipped:
-        notes.append(
-            f"{clipped} of {len(cuts)} segments reach full scale and may be clipped"
-        )
-    return readable, rejects, notes
+            else:
+                readable.append(segment)
+                peaks.append(float(np.abs(signal).max()))
+    return replace(
+        segmentation,
+        segments=readable,
+        rejects=_sort_rejects(rejects),
+        notes=[*segmentation.notes, *describe_peaks(peaks, len(cuts))],
+    )

@@ -1,0 +1,111 @@
+"""Notes for the user: what was merged, guessed or may be a mistake in a segmentation."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from callshot.corpus.known_corpora import Corpus
+from callshot.corpus.options import SegmentationOptions
+from callshot.corpus.recordings import Recordings
+from callshot.records import Call
+
+ROUND_MINIMA_S = [step * 10.0**power for power in range(-3, 3) for step in (1, 2, 5)]
+
+
+def suggest_minimum(calls: Sequence[Call], min_length_s: float) -> float | None:
+    """Return a round minimum that keeps 95 % of the calls, if the given one drops more than half.
+
+    >>> from callshot.records import Annotation
+    >>> row = Annotation(None, 0, 1, "roar", "a.txt", 1)
+    >>> calls = [Call("a", "a", 0, s, "roar", row) for s in (0.05, 0.06, 0.07, 1.5)]
+    >>> suggest_minimum(calls, 1.0)
+    0.05
+    >>> suggest_minimum(calls[2:], 1.0) is None
+    True
+    """
+    durations_s = sorted(call.duration_s for call in calls)
+    short = sum(duration_s < min_length_s for duration_s in durations_s)
+    if short * 2 <= len(calls):
+        return None
+    limit_s = durations_s[len(calls) // 20]
+    return max((step for step in ROUND_MINIMA_S if step <= limit_s), default=0.0)
+
+
+def merge_notes(notes: Mapping[str, int]) -> list[str]:
+    """Merge notes of several files that differ only in the count they begin with.
+
+    >>> merge_notes({"3 rows are empty": 2, "1 rows are empty": 1, "read as Latin-1": 1})
+    ['7 rows are empty (3 files)', 'read as Latin-1']
+    """
+    totals = Counter[str]()
+    files = Counter[str]()
+    for note, count in notes.items():
+        text = note.lstrip("0123456789")
+        number = note.removesuffix(text)
+        totals[text] += int(number or 0) * count
+        files[text] += count
+    merged = []
+    for text, count in files.items():
+        suffix = f" ({count} files)" if count > 1 else ""
+        merged.append(f"{totals[text] or ''}{text}{suffix}")
+    return merged
+
+
+def describe_doubts(
+    calls: Sequence[Call],
+    options: SegmentationOptions,
+    recordings: Recordings,
+    corpus: Corpus | None,
+) -> Iterator[str]:
+    """Describe what may be a mistake: short calls, labels that look alike, truncated recordings."""
+    min_length_s = suggest_minimum(calls, options.min_length_s)
+    if min_length_s is not None:
+        yield (
+            f"most calls are shorter than {options.min_length_s:g} s; "
+            f"--min-length-s {min_length_s:g} would keep nearly all"
+        )
+    counts = Counter(call.label for call in calls)
+    yield from _describe_spellings(counts)
+    yield from _describe_truncated(recordings)
+    if corpus is not None:
+        yield from _describe_unknown(counts, corpus)
+
+
+def _describe_spellings(labels: Mapping[str, int]) -> Iterator[str]:
+    spellings = defaultdict[str, list[str]](list)
+    for label in sorted(labels):
+        letters = re.sub(r"[\W_]+", "", label).casefold()
+        spellings[letters or label].append(label)
+    for group in spellings.values():
+        if len(group) > 1:
+            names = ", ".join(map(repr, group))
+            yield f"{len(group)} labels differ only in spelling and are kept apart: {names}"
+
+
+def _describe_truncated(recordings: Recordings) -> Iterator[str]:
+    cut = [recording for recording in recordings.values() if recording.missing_s > 0]
+    if cut:
+        yield (
+            f"{len(cut)} recordings are shorter than their headers announce, "
+            f"the first is {cut[0].path}, by {cut[0].missing_s:.1f} s"
+        )
+
+
+def _describe_unknown(labels: Counter[str], corpus: Corpus) -> Iterator[str]:
+    unknown = []
+    for label, count in labels.most_common():
+        if not corpus.has_label(label):
+            unknown.append(f"{label!r} ({count})")
+    if unknown:
+        names = ", ".join(unknown)
+        yield f"labels that are not in the list of {corpus.name} are kept: {names}"
+
+
+def describe_peaks(peaks: Sequence[float], segments: int) -> Iterator[str]:
+    """Describe segments that are silent or may be clipped."""
+    silent = sum(peak == 0 for peak in peaks)
+    clipped = sum(peak >= 1 for peak in peaks)
+    if silent:
+        yield f"{silent} of {segments} segments are silent"
+    if clipped:
+        yield f"{clipped} of {segments} segments reach full scale and may be clipped"
