@@ -28,7 +28,7 @@ from callshot.corpus.synthetic.call_synthesis import (
     draw_caller,
     synthesise_call,
 )
-from callshot.corpus.synthetic.corpus import NOTES
+from callshot.corpus.synthetic.corpus import FOLDERS, NOTES
 from callshot.corpus.synthetic.plan import stream
 from callshot.corpus.synthetic.soundscape import draw_soundscape, mix_soundscape
 from callshot.errors import OptionError, OutputError
@@ -316,7 +316,8 @@ def test_audio_is_as_long_as_planned_and_neither_clipped_nor_silent(
     assert summary.recordings == len(plans)
     assert summary.calls == sum(len(plan.calls) for plan in plans)
     assert summary.duration_s == pytest.approx(sum(plan.duration_s for plan in plans))
-    assert all(len(list(each.iterdir())) == len(plans) for each in summary.folders)
+    for name in FOLDERS:
+        assert len(list((folder / name).iterdir())) == len(plans)
 
 
 def test_the_second_channel_is_a_weaker_later_copy(

@@ -22,21 +22,11 @@ PathIndex = dict[str, list[str]]
 Recordings = dict[str, Recording]
 Errors = dict[str, InputError]
 
-UNSUPPORTED_SUFFIXES = frozenset(
-    (
-        ".m4a",
-        ".aac",
-        ".mp4",
-        ".wma",
-        ".amr",
-        ".wv",
-        ".ape",
-        ".alac",
-        ".ra",
-        ".wac",
-        ".dsf",
-    )
-)
+# fmt: off
+UNSUPPORTED_SUFFIXES = frozenset((
+    ".m4a", ".aac", ".mp4", ".wma", ".amr", ".wv", ".ape", ".alac", ".ra", ".wac", ".dsf",
+))
+# fmt: on
 AUDIO_SUFFIXES = SUFFIXES | UNSUPPORTED_SUFFIXES
 INFIX = re.compile(
     r"\.|[ _-](?:labels?|annotations?|annot|selections?|calls?|tables?|tiers?|textgrid|praat|raven"

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from callshot.corpus.annotations.rows import (
+    SYNONYMS,
     TYPED,
     Annotations,
     Hints,
@@ -36,42 +37,10 @@ from callshot.corpus.annotations.text import (
     parse_number,
     quote,
     read_text,
-    suggest_name,
 )
-from callshot.errors import InputError, OptionError, OutputError
+from callshot.errors import InputError, OutputError
 from callshot.records import Cell
 
-# In the order of preference; case, spaces and punctuation do not matter.
-# fmt: off
-SYNONYMS = {
-    "path": (
-        "path", "notated_path", "begin_path", "begin_file", "sound_file", "sound_files",
-        "source_file", "audio_file", "audio_path", "audio_filename", "file", "filename",
-        "file_path", "wav_file", "audio",
-    ),
-    "recording": ("recording", "recording_id", "recording_name"),
-    "start_s": (
-        "start_s", "start_time_s", "start_time", "start_seconds", "start_sec", "start", "begin_s",
-        "begin_time_s", "begin_time", "begin_seconds", "begin", "onset_s", "onset_time",
-        "onset_seconds", "onset", "tmin", "xmin",
-    ),
-    "end_s": (
-        "end_s", "end_time_s", "end_time", "end_seconds", "end_sec", "end", "stop_s", "stop_time",
-        "stop_seconds", "stop", "offset_s", "offset_time", "offset_seconds", "offset", "tmax",
-        "xmax",
-    ),
-    "start_frame": ("start_frame", "start_sample", "begin_sample", "onset_sample", "onset_frame"),
-    "end_frame": ("end_frame", "end_sample", "stop_sample", "offset_sample", "offset_frame"),
-    "label": (
-        "label", "call_type", "call", "annotation", "species", "species_code", "common_name",
-        "scientific_name", "ebird_code", "primary_label", "class", "category", "type", "tag",
-        "text", "name",
-    ),
-    "low_freq_hz": ("low_freq_hz",),
-    "high_freq_hz": ("high_freq_hz",),
-    "fold": ("fold",),
-}
-# fmt: on
 SECONDS = ("start_s", "end_s")
 FRAMES = ("start_frame", "end_frame")
 TIMES = (*SECONDS, *FRAMES)
@@ -114,7 +83,7 @@ def _open_reader(text: str, delimiter: str) -> Any:
 
 def _find_columns(names: Sequence[str], hints: Hints) -> dict[str, int]:
     """Find callshot's columns: those that the user gave, then those with a known name."""
-    hinted = {name: [hint] for name, hint in hints.columns.items() if name in SYNONYMS}
+    hinted = {name: [hint] for name, hint in hints.columns.items()}
     columns = find_columns(names, hinted)
     for name, synonyms in SYNONYMS.items():
         if name not in columns:
@@ -163,10 +132,6 @@ def read_table(
 
 def _assign_columns(table: Table, hints: Hints) -> None:
     for name, hint in hints.columns.items():
-        if name not in SYNONYMS:
-            raise OptionError(
-                f"unknown column {name!r}; {suggest_name(name, [*SYNONYMS])}"
-            )
         table.find_hinted(name, hint)
     columns = _find_columns(table.names, hints)
     for name, other in (*permutations(SECONDS), *permutations(FRAMES)):

@@ -35,14 +35,12 @@ class Format:
     """An annotation format.
 
     `recognise` returns why a file with this name and head is in the format, None if it is not.
-    `extra` is the optional dependency that reading needs.
     """
 
     name: str
     recognise: Recogniser
     read: Callable[[Reading, Hints], None]
     write: Callable[[Annotations, Path], str] | None = None
-    extra: str | None = None
 
 
 def _crowsetta_format(
@@ -55,7 +53,7 @@ def _crowsetta_format(
     """Return a format that crowsetta reads; without suffixes it is never recognised."""
     recognise = partial(crowsetta_formats.recognise, suffixes, pattern, reason)
     read = partial(crowsetta_formats.read, name, read_calls)
-    return Format(name, recognise, read, extra=crowsetta_formats.EXTRA)
+    return Format(name, recognise, read)
 
 
 FORMATS = (

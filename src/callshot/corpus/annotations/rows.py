@@ -18,13 +18,45 @@ from callshot.corpus.annotations.text import (
     quote,
     suggest_name,
 )
-from callshot.errors import InputError, OutputError
+from callshot.errors import InputError, OptionError, OutputError
 from callshot.records import Annotation, Cell, Reject
 
 Annotations = Sequence[Annotation]
 Cells = Sequence[str]
 Extra = dict[str, Cell]
 
+# Columns, and what other tools call them.
+# In the order of preference; case, spaces and punctuation do not matter.
+# fmt: off
+SYNONYMS = {
+    "path": (
+        "path", "notated_path", "begin_path", "begin_file", "sound_file", "sound_files",
+        "source_file", "audio_file", "audio_path", "audio_filename", "file", "filename",
+        "file_path", "wav_file", "audio",
+    ),
+    "recording": ("recording", "recording_id", "recording_name"),
+    "start_s": (
+        "start_s", "start_time_s", "start_time", "start_seconds", "start_sec", "start", "begin_s",
+        "begin_time_s", "begin_time", "begin_seconds", "begin", "onset_s", "onset_time",
+        "onset_seconds", "onset", "tmin", "xmin",
+    ),
+    "end_s": (
+        "end_s", "end_time_s", "end_time", "end_seconds", "end_sec", "end", "stop_s", "stop_time",
+        "stop_seconds", "stop", "offset_s", "offset_time", "offset_seconds", "offset", "tmax",
+        "xmax",
+    ),
+    "start_frame": ("start_frame", "start_sample", "begin_sample", "onset_sample", "onset_frame"),
+    "end_frame": ("end_frame", "end_sample", "stop_sample", "offset_sample", "offset_frame"),
+    "label": (
+        "label", "call_type", "call", "annotation", "species", "species_code", "common_name",
+        "scientific_name", "ebird_code", "primary_label", "class", "category", "type", "tag",
+        "text", "name",
+    ),
+    "low_freq_hz": ("low_freq_hz",),
+    "high_freq_hz": ("high_freq_hz",),
+    "fold": ("fold",),
+}
+# fmt: on
 TYPED = {"lowfreqhz": "low_freq_hz", "highfreqhz": "high_freq_hz", "fold": "fold"}
 
 
@@ -57,6 +89,12 @@ class Hints:
     known: Callable[[str], bool] | None = None
     label: str | None = None
     exclude: tuple[Path, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in self.columns:
+            if name not in SYNONYMS:
+                suggestion = suggest_name(name, [*SYNONYMS])
+                raise OptionError(f"unknown column {name!r}; {suggestion}")
 
 
 @dataclass

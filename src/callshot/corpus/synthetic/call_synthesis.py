@@ -6,6 +6,7 @@ resonances (formants) of the caller's vocal tract. The ranges of similar types o
 elephants do; `call_types.toml` has them.
 """
 
+import math
 import tomllib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -82,8 +83,9 @@ CONTOURS: dict[str, Callable[[FloatArray], FloatArray]] = {
 
 
 def _load_call_types() -> dict[str, CallType]:
-    text = files(__package__).joinpath("call_types.toml").read_text(encoding="utf-8")
-    return {name: CallType(**values) for name, values in tomllib.loads(text).items()}
+    path = files(__package__) / "call_types.toml"
+    table = tomllib.loads(path.read_text(encoding="utf-8"))
+    return {name: CallType(**values) for name, values in table.items()}
 
 
 CALL_TYPES = _load_call_types()
@@ -102,7 +104,7 @@ def draw_caller(random: Random) -> Caller:
     return Caller(
         pitch=float(np.exp(0.10 * random.standard_normal())),
         tract=float(np.exp(0.12 * random.standard_normal())),
-        tilt=float(0.1 * random.standard_normal()),
+        tilt=0.1 * random.standard_normal(),
         ripple=tuple(_draw_ripple(random).tolist()),
     )
 
@@ -129,9 +131,11 @@ def draw_slow_noise(
     dtype: type[np.floating[Any]] = np.float64,
 ) -> Samples:
     """Draw noise that changes no faster than `points_hz`; its standard deviation is `scale`."""
-    points = scale * random.standard_normal(int(size / rate_hz * points_hz) + 3)
-    positions = np.arange(size, dtype=dtype) * dtype(points_hz / rate_hz)
-    noise: Samples = np.interp(positions, np.arange(points.size), points)
+    count = int(size / rate_hz * points_hz) + 3
+    points = scale * random.standard_normal(count)
+    step = dtype(points_hz / rate_hz)
+    positions = step * np.arange(size, dtype=dtype)
+    noise: Samples = np.interp(positions, np.arange(count), points)
     return noise.astype(dtype)
 
 
@@ -148,13 +152,7 @@ def synthesise_call(
     size = max(1, round(duration_s * rate_hz))
     if label == CHORUS:
         return _synthesise_chorus(callers, size, rate_hz, random)
-    return _synthesise(
-        CALL_TYPES[label],
-        callers[0],
-        size,
-        rate_hz,
-        random,
-    )
+    return _synthesise(CALL_TYPES[label], callers[0], size, rate_hz, random)
 
 
 def _synthesise_chorus(
@@ -162,59 +160,78 @@ def _synthesise_chorus(
 ) -> Samples:
     """Mix overlapping rumbles of three to five callers, mostly with one roar or trumpet."""
     mixture = np.zeros(size, np.float32)
-    missing = int(random.integers(3, 6)) - len(callers)
-    choir = [*callers, *(draw_caller(random) for _ in range(missing))]
-
-    def add(
-        labels: tuple[str, ...], caller: Caller, share: float, position: float
-    ) -> None:
-        """Add a call with a share of the length, at a position from 0 (start) to 1 (end)."""
-        part_size = max(1, int(share * size))
-        first = int(position * (size - part_size))
-        call_type = CALL_TYPES[labels[random.integers(len(labels))]]
-        part = _synthesise(call_type, caller, part_size, rate_hz, random)
-        mixture[first : first + part_size] += (
-            np.float32(random.uniform(0.5, 1.0)) * part
-        )
-
+    choir = [*callers]
+    choir_size = random.integers(3, 6)
+    while len(choir) < choir_size:
+        choir.append(draw_caller(random))
     for number, caller in enumerate(choir):
-        add(
+        _add_call(
+            mixture,
             CHORUS_RUMBLES,
             caller,
-            random.uniform(0.5, 0.8),
-            number / (len(choir) - 1),
+            share=random.uniform(0.5, 0.8),
+            position=number / (len(choir) - 1),
+            rate_hz=rate_hz,
+            random=random,
         )
     if random.random() < 0.8:
-        add(
+        _add_call(
+            mixture,
             CHORUS_OTHERS,
             choir[0],
-            random.uniform(0.25, 0.5),
-            random.random(),
+            share=random.uniform(0.25, 0.5),
+            position=random.random(),
+            rate_hz=rate_hz,
+            random=random,
         )
     return _unit_power(mixture)
+
+
+def _add_call(
+    mixture: Samples,
+    labels: tuple[str, ...],
+    caller: Caller,
+    *,
+    share: float,
+    position: float,
+    rate_hz: int,
+    random: Random,
+) -> None:
+    """Add a call with a share of the length, at a position from 0 (start) to 1 (end)."""
+    size = max(1, int(share * mixture.size))
+    first = int(position * (mixture.size - size))
+    label = labels[random.integers(len(labels))]
+    call_type = CALL_TYPES[label]
+    call = _synthesise(call_type, caller, size, rate_hz, random)
+    gain = random.uniform(0.5, 1.0)
+    mixture[first : first + size] += gain * call
 
 
 def _synthesise(
     call_type: CallType, caller: Caller, size: int, rate_hz: int, random: Random
 ) -> Samples:
+    source = _draw_source(call_type, caller, size, rate_hz, random)
+    source *= _draw_envelope(call_type, size, rate_hz, random)
+    call = _filter_by_tract(source, call_type, caller, rate_hz, random)
+    _fade_ends(call, rate_hz)
+    return _unit_power(call)
+
+
+def _draw_source(
+    call_type: CallType, caller: Caller, size: int, rate_hz: int, random: Random
+) -> Samples:
+    """Draw harmonics, made rough by a subharmonic, and breath noise."""
     f0_hz = _draw_fundamental(call_type, caller, size, rate_hz, random)
     phase = np.cumsum(f0_hz / rate_hz) + random.random()
     tilt = call_type.tilt + caller.tilt + 0.08 * random.standard_normal()
-    highest_hz = float(f0_hz.max())
-    source = _unit_power(_read_wave(phase, tilt, highest_hz, rate_hz))
-    subharmonic = np.cos(np.pi * phase).astype(
-        np.float32
-    )  # every second period is weaker
-    source *= 1 + np.float32(call_type.rough) * subharmonic
-    breath = np.float32(np.sqrt(call_type.breath * random.uniform(0.5, 2.0)))
+    wave = _read_wave(phase, tilt, f0_hz.max(), rate_hz)
+    source = _unit_power(wave)
+    # Every second period is weaker.
+    subharmonic = np.cos(np.pi * phase).astype(np.float32)
+    source *= 1 + call_type.rough * subharmonic
+    breath = math.sqrt(call_type.breath * random.uniform(0.5, 2.0))
     source += breath * random.standard_normal(size, np.float32)
-    source *= _draw_envelope(call_type, size, rate_hz, random)
-    variation = (0.12 + 0.1 * call_type.rough) * random.standard_normal(3)
-    formants_hz = call_type.formants_hz / (caller.tract * np.exp(variation))
-    ripple = caller.ripple + _draw_ripple(random)
-    call = _filter_by_tract(source, formants_hz, ripple, rate_hz)
-    _fade_ends(call, rate_hz)
-    return _unit_power(call)
+    return source
 
 
 def _draw_fundamental(
@@ -227,25 +244,24 @@ def _draw_fundamental(
     time = np.linspace(0, 1, size)
     contour = CONTOURS[call_type.contour](time)
     sweep = call_type.sweep * random.uniform(0.6, 1.2) * contour
-    cycles = random.uniform(1, 4) * size / rate_hz * time + random.random()
+    cycles = random.uniform(1, 4) * size / rate_hz * time
+    cycles += random.random()
     vibrato = 0.02 * np.sin(2 * np.pi * cycles)
-    jitter = draw_slow_noise(size, rate_hz, 25, random)
-    jitter = (0.01 + 0.05 * call_type.rough) * jitter
-    change: Samples = np.clip(
-        1 + sweep - sweep.mean() + vibrato + jitter,
-        0.4,
-        2.0,
-    )
-    return mean_hz * change
+    jitter_depth = 0.01 + 0.05 * call_type.rough
+    jitter = jitter_depth * draw_slow_noise(size, rate_hz, 25, random)
+    change: Samples = 1 + sweep - sweep.mean() + vibrato + jitter
+    return mean_hz * change.clip(0.4, 2.0)
 
 
 def _read_wave(
     phase: FloatArray, tilt: float, highest_hz: float, rate_hz: int
 ) -> Samples:
     """Read a wave with as many harmonics as the rate allows, at the given phases (in cycles)."""
-    harmonics = max(1, min(int(0.45 * rate_hz / highest_hz), WAVE_SIZE // 16))
+    harmonics = int(0.45 * rate_hz / highest_hz)
+    harmonics = max(1, min(harmonics, WAVE_SIZE // 16))
+    numbers = np.arange(1.0, harmonics + 1)
     spectrum = np.zeros(WAVE_SIZE // 2 + 1)
-    spectrum[1 : harmonics + 1] = np.arange(1.0, harmonics + 1) ** -tilt
+    spectrum[1 : harmonics + 1] = numbers**-tilt
     wave: Samples = fft.irfft(spectrum).astype(np.float32)
     entries = (phase * WAVE_SIZE).astype(np.int64)
     return wave[entries % WAVE_SIZE]
@@ -258,53 +274,70 @@ def _draw_envelope(
     attack = call_type.attack * random.uniform(0.6, 1.4)
     decay = call_type.decay * random.uniform(0.6, 1.4)
     corners = [0, attack, 1 - decay, 1]
-    envelope = np.interp(
-        np.linspace(0, 1, size),
-        corners,
-        [0.1, 1, 1, 0.1],
-    )
-    shimmer = draw_slow_noise(
-        size,
-        rate_hz,
-        12 + 40 * call_type.rough,
-        random,
-    )
-    envelope *= np.exp((0.1 + 0.4 * call_type.rough) * shimmer)
+    time = np.linspace(0, 1, size)
+    envelope = np.interp(time, corners, [0.1, 1, 1, 0.1])
+    shimmer_hz = 12 + 40 * call_type.rough
+    shimmer_depth = 0.1 + 0.4 * call_type.rough
+    shimmer = draw_slow_noise(size, rate_hz, shimmer_hz, random)
+    envelope *= np.exp(shimmer_depth * shimmer)
     pulse_hz = random.uniform(*call_type.pulse_hz)
     if pulse_hz > 0:
-        cycles = pulse_hz / rate_hz * np.arange(size) + random.random()
+        cycles = pulse_hz / rate_hz * np.arange(size)
+        cycles += random.random()
         envelope *= 0.1 + 0.9 * np.sin(np.pi * cycles) ** 2
     return envelope.astype(np.float32)
 
 
 def _filter_by_tract(
-    source: Samples, formants_hz: FloatArray, ripple: FloatArray, rate_hz: int
+    source: Samples,
+    call_type: CallType,
+    caller: Caller,
+    rate_hz: int,
+    random: Random,
 ) -> Samples:
     """Filter by the tract and a ripple, of the caller and of the posture of head and trunk."""
-    size = fft.next_fast_len(source.size + rate_hz // 4, real=True)
-    frequency_hz = fft.rfftfreq(size, 1 / rate_hz).astype(np.float32)
-    thirds = 3 * np.log2(1 + frequency_hz / np.float32(40))
-    gain = _tract_gain(frequency_hz, formants_hz)
-    gain *= np.exp(np.interp(thirds, np.arange(ripple.size), ripple)).astype(np.float32)
-    filtered: Samples = fft.irfft(fft.rfft(source, size) * gain, size)
-    return filtered[: source.size]
+    spread = 0.12 + 0.1 * call_type.rough
+    variation = np.exp(spread * random.standard_normal(3))
+    formants_hz = call_type.formants_hz / (caller.tract * variation)
+    ripple = caller.ripple + _draw_ripple(random)
+    size, frequency_hz = frequency_grid(source.size + rate_hz // 4, rate_hz)
+    gain = _tract_gain(frequency_hz, formants_hz.tolist())
+    thirds = 3 * np.log2(1 + frequency_hz / 40)
+    nepers = np.interp(thirds, np.arange(ripple.size), ripple)
+    gain *= np.exp(nepers).astype(np.float32)
+    return apply_gain(source, gain, size)
 
 
-def _tract_gain(frequency_hz: Samples, formants_hz: FloatArray) -> Spectrum:
+def _tract_gain(frequency_hz: Samples, formants_hz: list[float]) -> Spectrum:
     """Return the gain of parallel resonances, which falls above the highest."""
     gain = np.full(frequency_hz.size, LEAK, np.complex64)
     for number, formant_hz in enumerate(formants_hz):
-        damping = 1j * frequency_hz * np.float32(formant_hz / FORMANT_Q)
-        distance = np.float32(formant_hz**2) - frequency_hz**2 + damping
-        gain += np.float32(FORMANT_STEP**number) * damping / distance
-    rolloff = 1 + (frequency_hz / np.float32(1.5 * formants_hz[-1])) ** 2
+        damping = 1j * frequency_hz * (formant_hz / FORMANT_Q)
+        distance = formant_hz**2 - frequency_hz**2 + damping
+        gain += FORMANT_STEP**number * damping / distance
+    rolloff = 1 + (frequency_hz / (1.5 * formants_hz[-1])) ** 2
     return gain / rolloff
+
+
+def frequency_grid(samples: int, rate_hz: int) -> tuple[int, Samples]:
+    """Return a fast size of a Fourier transform of so many samples, and its frequencies."""
+    size = fft.next_fast_len(samples, real=True)
+    frequency_hz = fft.rfftfreq(size, 1 / rate_hz)
+    return size, frequency_hz.astype(np.float32)
+
+
+def apply_gain(samples: Samples, gain: Samples | Spectrum, size: int) -> Samples:
+    """Multiply the spectrum of samples, of a Fourier transform of this size, by a gain."""
+    spectrum = fft.rfft(samples, size) * gain
+    filtered: Samples = fft.irfft(spectrum, size)
+    return filtered[: samples.size]
 
 
 def _fade_ends(samples: Samples, rate_hz: int) -> None:
     """Fade a call in and out, in place."""
     size = min(round(FADE_S * rate_hz), samples.size // 2)
-    ramp = np.sin(np.linspace(0, np.pi / 2, size, dtype=np.float32)) ** 2
+    angle = np.linspace(0, np.pi / 2, size, dtype=np.float32)
+    ramp = np.sin(angle) ** 2
     samples[:size] *= ramp
     samples[samples.size - size :] *= ramp[::-1]
 

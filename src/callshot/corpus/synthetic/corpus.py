@@ -3,7 +3,8 @@
 import io
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -13,12 +14,19 @@ from numpy.typing import NDArray
 from callshot.corpus.options import check_range
 from callshot.corpus.synthetic.call_synthesis import (
     CALL_TYPES,
+    Caller,
     Random,
+    Samples,
     draw_band_hz,
     draw_caller,
     synthesise_call,
 )
-from callshot.corpus.synthetic.plan import RecordingPlan, plan_corpus, stream
+from callshot.corpus.synthetic.plan import (
+    PlannedCall,
+    RecordingPlan,
+    plan_corpus,
+    stream,
+)
 from callshot.corpus.synthetic.soundscape import draw_soundscape, mix_soundscape
 from callshot.errors import OptionError, OutputError
 from callshot.files import error_reason, write_atomic
@@ -90,7 +98,6 @@ class CorpusSummary:
     recordings: int
     calls: int
     duration_s: float
-    folders: tuple[Path, ...]
 
 
 def make_corpus(
@@ -116,28 +123,24 @@ def make_corpus(
     check_range("rate", rate_hz, RATES_HZ, "Hz")
     if threads is not None and threads < 1:
         raise OptionError(f"threads: expected 1 or more, got {threads}")
-    folder = Path(folder)
     plans = plan_corpus(seed, scale)
     summary = CorpusSummary(
         recordings=len(plans),
         calls=sum(len(plan.calls) for plan in plans),
         duration_s=sum(plan.duration_s for plan in plans),
-        folders=tuple(folder / name for name in FOLDERS),
     )
     readme = README.format(
         seed=seed,
         scale=float(scale),
         rate_hz=rate_hz,
         minutes=summary.duration_s / 60,
-        **asdict(summary),
+        recordings=summary.recordings,
+        calls=summary.calls,
     )
+    folder = Path(folder)
     _prepare_folder(folder, readme)
     write_atomic(folder / "README.md", readme)
-
-    def write(plan: RecordingPlan) -> str:
-        _write_recording(folder, plan, seed, rate_hz)
-        return plan.name
-
+    write = partial(_write_recording, folder, seed, rate_hz)
     with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
         for name in pool.map(write, plans):
             progress(1 / len(plans), name)
@@ -163,20 +166,21 @@ def _prepare_folder(folder: Path, readme: str) -> None:
         ) from error
 
 
-def _write_recording(
-    folder: Path, plan: RecordingPlan, seed: int, rate_hz: int
-) -> None:
+def _write_recording(folder: Path, seed: int, rate_hz: int, plan: RecordingPlan) -> str:
+    """Write a recording with its annotations; return its name."""
     audio = io.BytesIO()
     samples = make_recording(plan, seed=seed, rate_hz=rate_hz)
     soundfile.write(audio, samples, rate_hz, "PCM_16", format="FLAC")
-    textgrid = make_textgrid(plan, seed).encode()
+    raven = make_raven_table(plan, seed, rate_hz)
+    textgrid = make_textgrid(plan, seed)
+    content = textgrid.encode()
     if plan.number % 4 == 3:
         # Praat writes UTF-16 if a text is not ASCII; every fourth file stands for those.
-        textgrid = b"\xfe\xff" + textgrid.decode().encode("utf-16-be")
-    write_atomic(folder / "recordings" / f"{plan.name}.flac", audio.getvalue())
-    raven = make_raven_table(plan, seed, rate_hz)
-    write_atomic(folder / "raven" / f"{plan.name}.Table.1.selections.txt", raven)
-    write_atomic(folder / "textgrid" / f"{plan.name}.TextGrid", textgrid)
+        content = b"\xfe\xff" + textgrid.encode("utf-16-be")
+    write_atomic(folder / f"recordings/{plan.name}.flac", audio.getvalue())
+    write_atomic(folder / f"raven/{plan.name}.Table.1.selections.txt", raven)
+    write_atomic(folder / f"textgrid/{plan.name}.TextGrid", content)
+    return plan.name
 
 
 def make_recording(plan: RecordingPlan, *, seed: int = 0, rate_hz: int = 16000) -> Pcm:
@@ -187,58 +191,57 @@ def make_recording(plan: RecordingPlan, *, seed: int = 0, rate_hz: int = 16000) 
     """
     random = stream(seed, "scene", plan.number)
     soundscape = draw_soundscape(random)
-    callers = [draw_caller(random) for _ in range(random.integers(1, 4))]
-    labels = sorted({call.label for call in plan.calls})
-    first_caller = {label: int(random.integers(len(callers))) for label in labels}
-    samples = np.zeros(round(plan.duration_s * rate_hz), np.float32)
+    choirs = _draw_choirs(plan, random)
+    calls = np.zeros(round(plan.duration_s * rate_hz), np.float32)
     for number, call in enumerate(plan.calls):
-        shift = first_caller[call.label]  # all calls of a type are by the same caller
-        choir = callers[shift:] + callers[:shift]
         call_random = stream(seed, "voice", plan.number, number)
-        gain_db = (
-            CALL_TYPES[call.label].level_db
-            + LEVEL_SPREAD_DB * call_random.standard_normal()
-        )
-        duration_s = call.end_s - call.start_s
-        part = synthesise_call(
-            call.label,
-            choir,
-            duration_s,
-            rate_hz,
-            call_random,
-        )
+        samples = _make_call(call, choirs[call.label], rate_hz, call_random)
         first = round(call.start_s * rate_hz)
-        samples[first : first + part.size] += np.float32(10 ** (gain_db / 20)) * part
-    mixture = mix_soundscape(samples, soundscape, rate_hz, random)
-    left = np.round(mixture * 32767).astype(np.int16)
-    channels = [left, _make_second_channel(left, rate_hz, random)]
+        calls[first : first + samples.size] += samples
+    mixture = mix_soundscape(calls, soundscape, rate_hz, random)
+    channel = np.round(mixture * 32767).astype(np.int16)
+    channels = [channel, _make_second_channel(channel, rate_hz, random)]
     return np.stack(channels[: plan.channels], axis=1)
+
+
+def _draw_choirs(plan: RecordingPlan, random: Random) -> dict[str, list[Caller]]:
+    """Draw the callers of a recording; return them by type of call, its usual caller first."""
+    callers = [draw_caller(random) for _ in range(random.integers(1, 4))]
+    choirs = {}
+    for label in sorted({call.label for call in plan.calls}):
+        first = random.integers(len(callers))
+        choirs[label] = callers[first:] + callers[:first]
+    return choirs
+
+
+def _make_call(
+    call: PlannedCall, choir: list[Caller], rate_hz: int, random: Random
+) -> Samples:
+    deviation_db = LEVEL_SPREAD_DB * random.standard_normal()
+    gain_db = CALL_TYPES[call.label].level_db + deviation_db
+    duration_s = call.end_s - call.start_s
+    samples = synthesise_call(call.label, choir, duration_s, rate_hz, random)
+    return 10 ** (gain_db / 20) * samples
 
 
 def _make_second_channel(first: Pcm, rate_hz: int, random: Random) -> Pcm:
     """Return a weaker copy, 2 to 15 ms later: a second microphone some steps away."""
     delay = round(random.uniform(0.002, 0.015) * rate_hz)
     second = np.zeros_like(first)
-    second[delay:] = np.round(random.uniform(0.2, 0.6) * first[: first.size - delay])
+    gain = random.uniform(0.2, 0.6)
+    second[delay:] = np.round(gain * first[: first.size - delay])
     return second
 
 
 def make_raven_table(plan: RecordingPlan, seed: int, rate_hz: int) -> str:
     """Write the calls as a Raven selection table, every second one with two views of each."""
-    views = (
-        ("Waveform 1", "Spectrogram 1") if plan.number % 2 == 1 else ("Spectrogram 1",)
-    )
+    views = ["Spectrogram 1"]
+    if plan.number % 2 == 1:
+        views.insert(0, "Waveform 1")
     text = RAVEN_HEADER
     for number, call in enumerate(plan.calls):
-        low_hz, high_hz = draw_band_hz(
-            call.label,
-            stream(
-                seed,
-                "band",
-                plan.number,
-                number,
-            ),
-        )
+        random = stream(seed, "band", plan.number, number)
+        low_hz, high_hz = draw_band_hz(call.label, random)
         high_hz = min(high_hz, rate_hz / 2)
         span = f"{call.start_s:.9f}\t{call.end_s:.9f}\t{low_hz:.3f}\t{high_hz:.3f}"
         for view in views:
@@ -250,9 +253,14 @@ def make_textgrid(plan: RecordingPlan, seed: int) -> str:
     """Write the calls as a long Praat TextGrid, with a tier `call 2` if calls overlap."""
     first: list[Interval] = []
     second: list[Interval] = []
+    free_s = 0.0  # on the first tier
     for call in plan.calls:  # at most two overlap
-        tier = second if first and first[-1][1] > call.start_s else first
-        tier.append((call.start_s, call.end_s, call.label))
+        interval = (call.start_s, call.end_s, call.label)
+        if call.start_s < free_s:
+            second.append(interval)
+        else:
+            first.append(interval)
+            free_s = call.end_s
     tiers = {"call": first, "call 2": second, "notes": _draw_notes(plan, seed)}
     if not second:
         del tiers["call 2"]
@@ -266,10 +274,12 @@ def _draw_notes(plan: RecordingPlan, seed: int) -> list[Interval]:
     """Draw up to two spoken notes, each in its half of the recording."""
     random = stream(seed, "notes", plan.number)
     notes = []
-    for half in range(int(random.integers(0, 3))):
-        start_s = round((half + random.uniform(0, 0.6)) * plan.duration_s / 2, 3)
+    for half in range(random.integers(0, 3)):
+        position = half + random.uniform(0, 0.6)
+        start_s = round(position * plan.duration_s / 2, 3)
         end_s = round(start_s + 0.15 * plan.duration_s, 3)
-        notes.append((start_s, end_s, NOTES[random.integers(len(NOTES))]))
+        text = NOTES[random.integers(len(NOTES))]
+        notes.append((start_s, end_s, text))
     return notes
 
 
@@ -289,10 +299,5 @@ def _format_tier(
         number=number, name=name, duration_s=duration_s, intervals=len(intervals)
     )
     for n, (start_s, end_s, text) in enumerate(intervals, start=1):
-        tier += TIER_INTERVAL.format(
-            number=n,
-            start_s=start_s,
-            end_s=end_s,
-            text=text,
-        )
+        tier += TIER_INTERVAL.format(number=n, start_s=start_s, end_s=end_s, text=text)
     return tier

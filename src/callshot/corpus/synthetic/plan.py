@@ -4,7 +4,7 @@ Random numbers come from streams keyed by the seed, a purpose and numbers, never
 that is used in some order. So any recording can be made alone, with any number of threads.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from zlib import crc32
@@ -34,13 +34,11 @@ COUNTS = {  # calls of at least 1 s at scale 1: those of Elephant Voices in the 
 }
 RARE = {"cow-calf rumble": 2, "nasal trumpet": 1, "baroo rumble": 3}  # at any scale
 ALONE = "baroo rumble"  # in a recording without other types
-MIN_CALLS = (
-    5  # of each type, in as many recordings, at any scale: five folds are possible
-)
+# Of each type, in as many recordings, at any scale: five folds are possible.
+MIN_CALLS = 5
 SHORT_SHARE = 0.10  # calls under 1 s, in addition
-OVERLAP_SHARE = (
-    0.04  # calls that start before the previous one ends: twice as many overlap
-)
+SHORT_S = (0.35, 0.95)
+OVERLAP_SHARE = 0.04  # calls that start before the previous one ends
 CALLS_PER_RECORDING = 5.5
 MAX_CALLS_PER_RECORDING = 12
 CLUMP_SIZE = 2  # calls of one type that come together, in one recording
@@ -97,44 +95,44 @@ def plan_corpus(seed: int = 0, scale: float = 1.0) -> list[RecordingPlan]:
     recordings = _distribute_labels(seed, scale)
     recordings.append([(ALONE, False)] * RARE[ALONE])
     overlaps = _choose_overlaps(seed, [len(calls) for calls in recordings])
-    return [
-        _plan_recording(seed, n, calls, overlaps) for n, calls in enumerate(recordings)
-    ]
+    plans = []
+    for number, calls in enumerate(recordings):
+        plans.append(_plan_recording(seed, number, calls, overlaps))
+    return plans
 
 
 def _distribute_labels(seed: int, scale: float) -> list[Clump]:
     """Return the calls of each recording, in no order."""
     random = stream(seed, "labels")
-    counts = {
-        label: max(MIN_CALLS, round(scale * count)) for label, count in COUNTS.items()
-    }
+    counts = {}
+    for label, count in COUNTS.items():
+        counts[label] = max(MIN_CALLS, round(scale * count))
     total = sum(counts.values())
     shares = [count / total for count in counts.values()]
-    short = random.choice(
-        list(counts),
-        round(SHORT_SHARE * total),
-        p=shares,
-    )
+    short = random.choice(list(counts), round(SHORT_SHARE * total), p=shares)
     size = ceil((total + len(short)) / CALLS_PER_RECORDING)
     capacity = 0.7 + 1.9 * random.random(size) ** 3  # some recordings are busier
     recordings: list[Clump] = [[] for _ in range(size)]
-    for label, count in counts.items():
-        clumps = [[(label, False)] * size for size in _clump_sizes(count)]
+    for clumps in _make_clumps(counts, short.tolist()):
         _place_clumps(random, recordings, capacity, clumps)
+    return recordings
+
+
+def _make_clumps(
+    counts: Mapping[str, int], short: Iterable[str]
+) -> Iterator[list[Clump]]:
+    """Yield clumps that go to different recordings: types, the rare ones, each short call."""
+    for label, count in counts.items():
+        parts = max(MIN_CALLS, ceil(count / CLUMP_SIZE))
+        calls = [(label, False)] * count
+        yield [calls[part::parts] for part in range(parts)]
     rare: list[Clump] = []
     for label, count in RARE.items():
         if label != ALONE:
             rare += [[(label, False)]] * count
-    _place_clumps(random, recordings, capacity, rare)
+    yield rare
     for label in short:
-        _place_clumps(random, recordings, capacity, [[(str(label), True)]])
-    return recordings
-
-
-def _clump_sizes(count: int) -> list[int]:
-    """Split the calls of one type into at least five parts, for different recordings."""
-    parts = max(MIN_CALLS, ceil(count / CLUMP_SIZE))
-    return [len(part) for part in np.array_split(np.arange(count), parts)]
+        yield [[(label, True)]]
 
 
 def _place_clumps(
@@ -173,16 +171,16 @@ def _plan_recording(
     free_s = random.uniform(1, 6)
     for i, index in enumerate(random.permutation(len(labels))):
         label, is_short = labels[index]
-        limits_s = (0.35, 0.95) if is_short else CALL_TYPES[label].duration_s
+        limits_s = SHORT_S if is_short else CALL_TYPES[label].duration_s
         length_s = random.uniform(*limits_s)
         start_s = free_s
         if (number, i) in overlaps:
-            previous = calls[-1]
-            share = random.uniform(0.4, 0.8)
-            start_s = previous.start_s + share * (previous.end_s - previous.start_s)
+            start_s = _draw_start_within(calls[-1], random)
         end_s = start_s + length_s
-        calls.append(PlannedCall(round(start_s, 3), round(end_s, 3), label))
-        free_s = max(call.end_s for call in calls) + 1.5 + random.exponential(4.0)
+        call = PlannedCall(round(start_s, 3), round(end_s, 3), label)
+        calls.append(call)
+        last_s = max(call.end_s for call in calls)
+        free_s = last_s + 1.5 + random.exponential(4.0)
     site = SITES[random.integers(len(SITES))]
     return RecordingPlan(
         number=number,
@@ -191,3 +189,8 @@ def _plan_recording(
         duration_s=round(free_s, 3),
         calls=tuple(calls),
     )
+
+
+def _draw_start_within(call: PlannedCall, random: Random) -> float:
+    share = random.uniform(0.4, 0.8)
+    return call.start_s + share * (call.end_s - call.start_s)

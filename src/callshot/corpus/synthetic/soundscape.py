@@ -14,7 +14,9 @@ from callshot.corpus.synthetic.call_synthesis import (
     Random,
     Samples,
     Spectrum,
+    apply_gain,
     draw_slow_noise,
+    frequency_grid,
 )
 
 
@@ -70,36 +72,23 @@ def mix_soundscape(
     ((16000,), True)
     """
     tail_size = int(soundscape.reverberation_s * rate_hz)
-    size = fft.next_fast_len(calls.size + tail_size, real=True)
-    frequency_hz = fft.rfftfreq(size, 1 / rate_hz).astype(np.float32)
+    size, frequency_hz = frequency_grid(calls.size + tail_size, rate_hz)
     microphone = _microphone_gain(frequency_hz, soundscape)
     absorption = _absorption_gain(frequency_hz, soundscape.distance_m)
-    reverberation = _draw_reverberation(
-        soundscape.distance_m,
-        tail_size,
-        size,
-        random,
-    )
-    gain = microphone * absorption * reverberation
-    mixture: Samples = fft.irfft(fft.rfft(calls, size) * gain, size)[: calls.size]
-    noise = _draw_noise(
-        soundscape,
-        frequency_hz,
-        microphone,
-        size,
-        rate_hz,
-        random,
-    )
+    tail = _draw_reverberation(soundscape.distance_m, tail_size, random)
+    gain = microphone * absorption * fft.rfft(tail, size)
+    mixture = apply_gain(calls, gain, size)
+    noise = _draw_noise(soundscape, frequency_hz, microphone, size, rate_hz, random)
     mixture += noise[: calls.size]
     mixture += _draw_birds(soundscape, calls.size, rate_hz, random)
-    scale = soundscape.peak / max(np.abs(mixture).max(), 1e-9)
-    return mixture * np.float32(scale)
+    peak = max(np.abs(mixture).max(), 1e-9)
+    return mixture * np.float32(soundscape.peak / peak)
 
 
 def _microphone_gain(frequency_hz: Samples, soundscape: Soundscape) -> Samples:
     """Return a gain that falls by 12 dB per octave below the low cut, with a colour above it."""
-    square = (frequency_hz / np.float32(soundscape.low_cut_hz)) ** 2
-    colour = (1 + frequency_hz / np.float32(300)) ** np.float32(soundscape.colour)
+    square = (frequency_hz / soundscape.low_cut_hz) ** 2
+    colour = (1 + frequency_hz / 300) ** soundscape.colour
     gain: Samples = colour * square / np.sqrt(1 + square**2)
     return gain
 
@@ -110,16 +99,14 @@ def _absorption_gain(frequency_hz: Samples, distance_m: float) -> Samples:
     return 10**exponent
 
 
-def _draw_reverberation(
-    distance_m: float, tail_size: int, size: int, random: Random
-) -> Spectrum:
-    """Return the spectrum of an impulse and its decaying tail of noise, stronger when distant."""
-    decay = np.exp(np.linspace(0, -6.9, tail_size, dtype=np.float32))  # by 60 dB
-    tail = random.standard_normal(tail_size, np.float32) * decay
-    tail *= np.float32(np.sqrt(distance_m / 100) / np.sqrt((decay**2).sum()))
+def _draw_reverberation(distance_m: float, size: int, random: Random) -> Samples:
+    """Return an impulse and its decaying tail of noise, which is stronger when distant."""
+    decay = np.exp(np.linspace(0, -6.9, size, dtype=np.float32))  # by 60 dB
+    level = np.sqrt(distance_m / 100) / np.sqrt((decay**2).sum())
+    tail = random.standard_normal(size, np.float32) * decay
+    tail *= np.float32(level)
     tail[0] += 1
-    spectrum: Spectrum = fft.rfft(tail, size)
-    return spectrum
+    return tail
 
 
 def _draw_noise(
@@ -131,38 +118,37 @@ def _draw_noise(
     random: Random,
 ) -> Samples:
     """Draw wind in gusts, the steady noise of the microphone, and insects that swell and fade."""
-    white = random.standard_normal(2 * frequency_hz.size, np.float32).view(np.complex64)
-    wind = microphone / (1 + (frequency_hz / np.float32(soundscape.wind_hz)) ** 1.5)
-    floor = 1 / np.sqrt(1 + frequency_hz / np.float32(1000))
-    insects_hz = np.float32(min(soundscape.insects_hz, 0.4 * rate_hz))
-    insects = np.exp(-((frequency_hz / insects_hz - 1) ** 2) / np.float32(0.005))
-    gusts = draw_slow_noise(
-        size,
-        rate_hz,
-        1.0,
-        random,
-        scale=soundscape.gusts,
-        dtype=np.float32,
-    )
-    noise = _shape_noise(white, wind, soundscape.wind_db, size) * np.exp(gusts)
-    noise += _shape_noise(white, floor, soundscape.floor_db, size)
-    swell = draw_slow_noise(
-        size,
-        rate_hz,
-        6.0,
-        random,
-        scale=0.5,
-        dtype=np.float32,
-    )
-    noise += _shape_noise(white, insects, soundscape.insects_db, size) * np.exp(swell)
+    white = random.standard_normal(2 * frequency_hz.size, np.float32)
+    spectrum = white.view(np.complex64)
+    wind = microphone / (1 + (frequency_hz / soundscape.wind_hz) ** 1.5)
+    floor = 1 / np.sqrt(1 + frequency_hz / 1000)
+    insects_hz = min(soundscape.insects_hz, 0.4 * rate_hz)
+    detuning = frequency_hz / insects_hz - 1
+    insects = np.exp(-(detuning**2) / 0.005)
+    gusts = _draw_swell(size, rate_hz, 1.0, soundscape.gusts, random)
+    noise = _shape_noise(spectrum, wind, soundscape.wind_db, size) * gusts
+    noise += _shape_noise(spectrum, floor, soundscape.floor_db, size)
+    swell = _draw_swell(size, rate_hz, 6.0, 0.5, random)
+    noise += _shape_noise(spectrum, insects, soundscape.insects_db, size) * swell
     return noise
+
+
+def _draw_swell(
+    size: int, rate_hz: int, points_hz: float, depth: float, random: Random
+) -> Samples:
+    """Draw a gain that changes slowly; the deviation of its logarithm is `depth`."""
+    noise = draw_slow_noise(
+        size, rate_hz, points_hz, random, scale=depth, dtype=np.float32
+    )
+    gain: Samples = np.exp(noise)
+    return gain
 
 
 def _shape_noise(white: Spectrum, gain: Samples, level_db: float, size: int) -> Samples:
     """Turn a white spectrum into noise of a shape and a level."""
     noise: Samples = fft.irfft(white * gain, size)
-    scale = 10 ** (level_db / 20) / np.sqrt(np.mean(noise**2))
-    return noise * np.float32(scale)
+    level = np.sqrt(np.mean(noise**2))
+    return noise * np.float32(10 ** (level_db / 20) / level)
 
 
 def _draw_birds(
@@ -170,11 +156,13 @@ def _draw_birds(
 ) -> Samples:
     """Draw phrases of a few short whistles."""
     samples = np.zeros(size, np.float32)
-    for _ in range(random.poisson(soundscape.birds_per_s * size / rate_hz / 4)):
+    phrases = soundscape.birds_per_s * size / rate_hz / 4
+    for _ in range(random.poisson(phrases)):
         first = int(random.uniform(0, size))
-        notes = int(random.integers(2, 7))
+        notes = random.integers(2, 7)
         whistle = _draw_whistle(soundscape.birds_hz, rate_hz, random)
-        whistle = whistle * np.float32(10 ** (random.uniform(-20, 0) / 20) * 0.3)
+        level_db = random.uniform(-20, 0)
+        whistle *= 10 ** (level_db / 20) * 0.3
         for _ in range(notes):
             note = samples[first : first + whistle.size]
             note += whistle[: note.size]
@@ -186,6 +174,8 @@ def _draw_whistle(birds_hz: float, rate_hz: int, random: Random) -> Samples:
     size = int(random.uniform(0.06, 0.2) * rate_hz)
     time = np.linspace(0, 1, size)
     start_hz = min(birds_hz * random.uniform(0.8, 1.2), 0.35 * rate_hz)
-    pitch_hz = start_hz * (1 + random.uniform(-0.25, 0.25) * time)
-    wave = np.sin(2 * np.pi * np.cumsum(pitch_hz) / rate_hz)
-    return (wave * np.sin(np.pi * time)).astype(np.float32)
+    sweep = random.uniform(-0.25, 0.25)
+    pitch_hz = start_hz * (1 + sweep * time)
+    phase = 2 * np.pi * np.cumsum(pitch_hz) / rate_hz
+    whistle = np.sin(phase) * np.sin(np.pi * time)
+    return whistle.astype(np.float32)
