@@ -734,7 +734,7 @@ def test_a_gap_in_the_dimensions_of_a_csv_is_an_error(tmp_path: Path) -> None:
 def test_a_column_that_is_twice_in_a_csv_is_an_error(tmp_path: Path, name: str) -> None:
     check_error(
         text_csv(tmp_path, f"recording,label,fold,e0,{name}\na,x,0,1,0\n"),
-        rf"column {name} is there twice",
+        rf"column {name} is in the header 2 times",
     )
 
 

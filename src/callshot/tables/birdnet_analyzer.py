@@ -9,7 +9,8 @@ Versions 1 write the first, versions 2 the others, with a perch-hoplite database
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -48,22 +49,23 @@ def _text_readers(source: Path) -> WindowReaders:
     if source.is_dir():
         paths = sorted(source.rglob(f"*{TEXT_SUFFIX}"))
         folder = source
-    files: dict[str, list[Path]] = {}
+    files = defaultdict[str, list[Path]](list)
     for path in paths:
         name = path.relative_to(folder).as_posix()
         name = name.removesuffix(TEXT_SUFFIX).removesuffix(".txt")
         timed = TIMED_NAME.fullmatch(name)
         if timed is not None:
             name = timed[1]
-        files.setdefault(name, []).append(path)
+        files[name].append(path)
     if not files:
         raise InputError(
             f"{source}: expected files that end in {TEXT_SUFFIX}, got none"
         )
-    return {
-        name: partial(_read_windows, partial(_text_lines, recording_paths))
-        for name, recording_paths in files.items()
-    }
+    return {name: partial(_read_text_files, paths) for name, paths in files.items()}
+
+
+def _read_text_files(paths: Sequence[Path]) -> Windows:
+    return _read_windows(_text_lines(paths))
 
 
 def _text_lines(paths: Sequence[Path]) -> Iterator[Line]:
@@ -72,40 +74,28 @@ def _text_lines(paths: Sequence[Path]) -> Iterator[Line]:
         with explain_read_errors(path):
             lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
         for number, line in enumerate(lines, 1):
-            fields = line.strip().split("\t")
+            text = line.strip()
+            fields = text.split("\t")
             if timed is not None and len(fields) == 1:
-                fields = [timed[2], timed[3], *fields]
-            if line.strip():
+                fields = [timed[2], timed[3], text]
+            if text:
                 yield f"{path}: line {number}", fields
 
 
 def _csv_readers(path: Path) -> WindowReaders:
-    lines: dict[str, list[Line]] = {}
+    lines = defaultdict[str, list[Line]](list)
     for number, row in enumerate(read_csv_records(path, COLUMNS), 1):
         name, *fields = [row[column] for column in COLUMNS]
-        lines.setdefault(name, []).append((f"{path}: row {number}", fields))
-    return {
-        name: partial(_read_windows, partial(iter, recording_lines))
-        for name, recording_lines in lines.items()
-    }
+        lines[name].append((f"{path}: row {number}", fields))
+    return {name: partial(_read_windows, rows) for name, rows in lines.items()}
 
 
-def _read_windows(read_lines: Callable[[], Iterable[Line]]) -> Windows:
-    """Read windows from text; raise for the first line without times and finite numbers."""
+def _read_windows(lines: Iterable[Line]) -> Windows:
+    """Read windows from text; raise if one has not as many numbers as the first."""
     rows: list[FloatArray] = []
     width = 2
-    for place, fields in read_lines():
-        try:
-            start, end, vector = fields
-            numbers = np.array([start, end, *vector.split(",")], np.float64)
-        except ValueError as error:
-            raise InputError(
-                f"{place}: expected start, end and the numbers of a vector ({error})"
-            ) from None
-        with np.errstate(over="ignore"):
-            is_finite = np.isfinite(numbers.astype(np.float32)).all()
-        if not is_finite:
-            raise InputError(f"{place}: expected finite numbers")
+    for place, fields in lines:
+        numbers = _parse_window(place, fields)
         rows.append(numbers)
         width = rows[0].size
         if numbers.size != width:
@@ -119,3 +109,19 @@ def _read_windows(read_lines: Callable[[], Iterable[Line]]) -> Windows:
         end_s=table[:, 1],
         vectors=table[:, 2:].astype(np.float32),
     )
+
+
+def _parse_window(place: str, fields: Sequence[str]) -> FloatArray:
+    """Return start, end and vector of a line; raise if they are not finite numbers."""
+    try:
+        start, end, vector = fields
+        numbers = np.array([start, end, *vector.split(",")], np.float64)
+    except ValueError as error:
+        raise InputError(
+            f"{place}: expected start, end and the numbers of a vector ({error})"
+        ) from None
+    with np.errstate(over="ignore"):
+        is_finite = np.isfinite(numbers.astype(np.float32)).all()
+    if not is_finite:
+        raise InputError(f"{place}: expected finite numbers")
+    return numbers

@@ -124,31 +124,25 @@ def read_dataset(
     its categories, where none are given.
     """
     tables = read_tables(paths)
-    files = [
-        describe_file(path, encoder=table.encoder, role="table")
-        for path, table in zip(paths, tables, strict=True)
-    ]
     table_name = table_corpus(paths[0]) or ""
     name = corpus or table_name or paths[0].absolute().parent.name or "corpus"
-    known_corpus = None
-    if known is not None:
-        known_corpus = known.get(name) or known.get(table_name)
+    known = known or {}
+    known_corpus = known.get(name) or known.get(table_name)
 
-    if folds_dir is not None:
+    if folds_dir is None:
+        first = tables[0]
+        default = DEFAULT_FOLDS if known_corpus is None else known_corpus.folds
+        given = None if fold_file is None else read_folds(fold_file, first)
+        chosen_folds = choose_folds(first, folds, given, fold_file, default=default)
+    else:
+        fold_file = folds_dir / FOLDS
         parts = [read_folds_dir(folds_dir, table) for table in tables]
         tables = [part for part, _ in parts]
         chosen_folds = parts[0][1]
-        fold_file = folds_dir / FOLDS
-    else:
-        default = DEFAULT_FOLDS if known_corpus is None else known_corpus.folds
-        chosen_folds = _choose_folds(tables[0], folds, fold_file, default)
-    if fold_file is not None:
-        files.append(describe_file(fold_file, role="folds"))
 
     label_categories: Mapping[str, str] | None = None
     if categories is not None:
         label_categories = read_categories(categories, tables[0])
-        files.append(describe_file(categories, role="categories"))
     elif known_corpus is not None:
         label_categories = known_corpus.categories_of(set(tables[0].label))
     return Dataset(
@@ -156,15 +150,22 @@ def read_dataset(
         tables=tables,
         folds=chosen_folds,
         categories=label_categories,
-        files=files,
+        files=_describe_files(paths, tables, fold_file, categories),
         known_corpus="" if known_corpus is None else known_corpus.name,
     )
 
 
-def _choose_folds(
-    table: Embeddings, count: int | None, fold_file: Path | None, default: int
-) -> Folds:
-    given = None
+def _describe_files(
+    paths: Sequence[Path],
+    tables: Sequence[Embeddings],
+    fold_file: Path | None,
+    categories: Path | None,
+) -> list[dict[str, Any]]:
+    files = []
+    for path, table in zip(paths, tables, strict=True):
+        files.append(describe_file(path, encoder=table.encoder, role="table"))
     if fold_file is not None:
-        given = read_folds(fold_file, table)
-    return choose_folds(table, count, given, fold_file, default=default)
+        files.append(describe_file(fold_file, role="folds"))
+    if categories is not None:
+        files.append(describe_file(categories, role="categories"))
+    return files

@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,11 @@ from callshot.records.columns import (
 
 Frames = NDArray[np.float32]
 
-SEQUENCE_COLUMNS = ("segment", "frames", "sequence")
+SEQUENCES: dict[str, Any] = {
+    "segment": pl.String,
+    "frames": pl.Int64,
+    "sequence": pl.List(pl.Float32),
+}
 SEQUENCES_PER_WRITE = 64  # that are in memory at once
 EMBED_AGAIN = "embed the segments again with --sequence"
 POLARS_ERRORS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
@@ -135,10 +139,8 @@ def explain_read_errors(path: Path) -> Iterator[None]:
         yield
     except CallshotError:
         raise
-    except (
-        Exception,
-        pl.exceptions.PanicException,
-    ) as error:  # a panic of polars is no Exception
+    # A panic of polars is no Exception.
+    except (Exception, pl.exceptions.PanicException) as error:
         reason = error_reason(error)
         if "allow_pickle=False" in reason:
             reason = "it has pickled objects: save text as arrays of dtype str"
@@ -163,11 +165,13 @@ def _read_metadata(path: Path) -> dict[str, str]:
     kind = path.suffix.lower()
     if kind == ".parquet":
         return pl.read_parquet_metadata(path.absolute())
+    metadata: dict[str, str] = {}
     if kind == ".npz":
         with _open_npz(path) as entries:
-            names = [name for name in ("encoder", "corpus") if name in entries]
-            return {name: _npz_column(path, name, entries[name])[0] for name in names}
-    return {}
+            for name in ("encoder", "corpus"):
+                if name in entries:
+                    metadata[name] = _npz_column(path, name, entries[name])[0]
+    return metadata
 
 
 def _read_parquet(path: Path) -> pl.DataFrame:
@@ -181,11 +185,7 @@ def _read_csv(path: Path) -> pl.DataFrame:
     header = next(_csv_rows(path), [])
     check_columns(path, header, ["e0"])
     names = select_columns(path, [name for name in header if name != "embedding"])
-    for name in names:
-        if header.count(name) > 1:
-            raise InputError(
-                f"{path}: column {name} is there twice; rename or remove one"
-            )
+    _check_repeated(path, header, names)
     try:
         frame = pl.read_csv(path.absolute(), infer_schema=False, glob=False)
     except POLARS_ERRORS:
@@ -224,15 +224,20 @@ def read_csv_records(path: Path, required: Sequence[str]) -> list[dict[str, str]
     with explain_read_errors(path):
         header, *rows = list(_csv_rows(path)) or [[]]
     check_columns(path, header, required)
-    for name in header:
-        count = header.count(name)
-        if name and count > 1:  # columns without a name are not read
-            raise InputError(
-                f"{path}: column {name} is in the header {count} times; keep one"
-            )
+    named = list(filter(None, header))  # columns without a name are not read
+    _check_repeated(path, header, named)
     if not rows:
         raise InputError(f"{path}: the file has no rows")
     return [dict(zip(header, cells, strict=True)) for cells in rows]
+
+
+def _check_repeated(path: Path, header: Sequence[str], names: Sequence[str]) -> None:
+    for name in names:
+        count = header.count(name)
+        if count > 1:
+            raise InputError(
+                f"{path}: column {name} is in the header {count} times; keep one"
+            )
 
 
 @contextmanager
@@ -244,7 +249,8 @@ def _open_npz(path: Path) -> Iterator[Any]:
 def _read_npz(path: Path) -> pl.DataFrame:
     with _open_npz(path) as entries:
         names = select_columns(path, list(entries))
-        return pl.DataFrame([_npz_column(path, name, entries[name]) for name in names])
+        columns = [_npz_column(path, name, entries[name]) for name in names]
+    return pl.DataFrame(columns)
 
 
 def _npz_column(path: Path, name: str, array: NDArray[Any]) -> pl.Series:
@@ -271,31 +277,32 @@ READERS = {".parquet": _read_parquet, ".csv": _read_csv, ".npz": _read_npz}
 
 def _align_rows(first: Embeddings, other: Embeddings) -> Embeddings:
     """Return another encoder's table in the row order of the first; raise if they disagree."""
+    _check_same_segments(first, other)
     positions = {segment: row for row, segment in enumerate(other.segment)}
-    unmatched = sorted(positions.keys() ^ set(first.segment))
-    if unmatched:
-        sources = [first.source, other.source]
-        if unmatched[0] in positions:
-            sources.reverse()
-        raise InputError(
-            f"{sources[1]}: column segment: expected the same segments in all tables, "
-            f"got no {unmatched[0]!r} of {sources[0]} ({len(unmatched)} are not in both)"
-        )
     rows = [positions[segment] for segment in first.segment]
     for first_row, row in enumerate(rows):
         expected = _row_facts(first, first_row)
-        facts = _row_facts(other, row)
-        for name, value in facts.items():
+        for name, value in _row_facts(other, row).items():
             if value != expected[name]:
                 raise InputError(
                     f"{other.source}: column {name}, row {row + 1}: expected {expected[name]!r} "
                     f"as in {first.source}, got {value!r}; all tables must agree"
                 )
-    return replace(
-        first,
-        encoder=other.encoder,
-        vectors=other.vectors[rows],
-        source=other.source,
+    vectors = other.vectors[rows]
+    return replace(first, encoder=other.encoder, vectors=vectors, source=other.source)
+
+
+def _check_same_segments(first: Embeddings, other: Embeddings) -> None:
+    unmatched = sorted(set(first.segment) ^ set(other.segment))
+    if not unmatched:
+        return
+    name = unmatched[0]
+    sources = [first.source, other.source]
+    if name in other.segment:
+        sources.reverse()
+    raise InputError(
+        f"{sources[1]}: column segment: expected the same segments in all tables, "
+        f"got no {name!r} of {sources[0]} ({len(unmatched)} are not in both)"
     )
 
 
@@ -320,35 +327,30 @@ def write_sequences(
     path: Path, segments: Sequence[str], sequences: Iterator[Frames]
 ) -> None:
     """Write the sequence behind each vector; only a few are in memory at once."""
-    names = iter(segments)
+    parent = path.absolute().parent
     with (
         atomic_path(path, errors=(pl.exceptions.PolarsError,)) as temporary,
-        tempfile.TemporaryDirectory(
-            prefix=f".{path.name}.", dir=path.absolute().parent
-        ) as folder,
+        tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=parent) as folder,
     ):
         parts: list[Path] = []
-        for number in count():
-            frames = list(islice(sequences, SEQUENCES_PER_WRITE))
-            if not frames:
-                break
-            segment = list(islice(names, len(frames)))
-            parts.append(Path(folder, f"{number:06d}.parquet"))
-            _sequence_frame(segment, frames).write_parquet(parts[-1])
+        for start in range(0, len(segments), SEQUENCES_PER_WRITE):
+            names = segments[start : start + SEQUENCES_PER_WRITE]
+            frame = _sequence_frame(names, list(islice(sequences, len(names))))
+            part = Path(folder, f"{start}.parquet")
+            frame.write_parquet(part)
+            parts.append(part)
         pl.scan_parquet(parts, glob=False).sink_parquet(temporary.absolute())
 
 
-def _sequence_frame(segment: list[str], sequences: list[Frames]) -> pl.DataFrame:
-    values = [sequence.ravel() for sequence in sequences]
-    return pl.DataFrame(
-        {
-            "segment": pl.Series(segment, dtype=pl.String),
-            "frames": pl.Series(
-                [len(sequence) for sequence in sequences], dtype=pl.Int64
-            ),
-            "sequence": pl.Series(values, dtype=pl.List(pl.Float32)),
-        }
-    )
+def _sequence_frame(
+    segments: Sequence[str], sequences: Sequence[Frames]
+) -> pl.DataFrame:
+    columns = {
+        "segment": segments,
+        "frames": [len(sequence) for sequence in sequences],
+        "sequence": [sequence.ravel() for sequence in sequences],
+    }
+    return pl.DataFrame(columns, SEQUENCES)
 
 
 def read_sequences(path: Path, segments: Sequence[str]) -> list[Frames]:
@@ -362,20 +364,25 @@ def read_sequences(path: Path, segments: Sequence[str]) -> list[Frames]:
         raise InputError(
             f"{path}: not a table of sequences ({error_reason(error)}); {EMBED_AGAIN}"
         ) from error
-    check_columns(path, frame.columns, SEQUENCE_COLUMNS)
+    check_columns(path, frame.columns, list(SEQUENCES))
     sequences: dict[str, Frames] = {}
-    for name, frames, values in zip(*frame.select(SEQUENCE_COLUMNS), strict=True):
-        size = 0 if values is None else len(values)
-        if not frames or size == 0 or size % frames:
-            raise InputError(
-                f"{path}: segment {name!r}: {size} values do not make {frames} frames; "
-                f"{EMBED_AGAIN}"
-            )
-        numbers = values.to_numpy().astype(np.float32, copy=False)
-        sequences[name] = numbers.reshape(frames, -1)
+    for name, frames, values in zip(*frame.select(SEQUENCES), strict=True):
+        sequences[name] = _reshape_sequence(f"{path}: segment {name!r}", frames, values)
     for name in segments:
         if name not in sequences:
             raise InputError(
                 f"{path}: no sequence of the segment {name!r}; {EMBED_AGAIN}"
             )
     return [sequences[name] for name in segments]
+
+
+def _reshape_sequence(
+    place: str, frames: int | None, values: pl.Series | None
+) -> Frames:
+    """Return values as frames × dimensions; raise if they do not make so many frames."""
+    size = 0 if values is None else len(values)
+    if values is None or not frames or size == 0 or size % frames:
+        raise InputError(
+            f"{place}: {size} values do not make {frames} frames; {EMBED_AGAIN}"
+        )
+    return values.to_numpy().astype(np.float32, copy=False).reshape(frames, -1)

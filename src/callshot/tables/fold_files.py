@@ -32,6 +32,11 @@ Rows = list[dict[str, str]]
 
 FOLDS = "folds.csv"
 FOLDS_INFO = "folds.json"  # how many folds there are, and how they were made
+FOLDS_INFO_TYPES = {
+    "count": (int, "an integer"),
+    "origin": (str, "text"),
+    "proof": (str, "text"),
+}
 FOLD_NUMBER = re.compile(r"\s*-?\d{1,8}\s*", re.ASCII)
 SCORINGS = ("all", "reduced")
 
@@ -41,13 +46,8 @@ def read_folds(path: Path, table: Embeddings) -> IntArray:
     rows = read_csv_records(path, ["fold"])
     key = "segment" if "segment" in rows[0] else "recording"
     check_columns(path, list(rows[0]), [key])
-    _check_values(
-        path,
-        rows,
-        "fold",
-        FOLD_NUMBER.fullmatch,
-        "an integer, −1 for the common fold",
-    )
+    expected = "an integer, −1 for the common fold"
+    _check_values(path, rows, "fold", FOLD_NUMBER.fullmatch, expected)
     folds = _map_values(path, rows, key, "fold")
     names = getattr(table, key)
     for row, name in enumerate(names, 1):
@@ -65,15 +65,10 @@ def read_folds_dir(folder: Path, table: Embeddings) -> tuple[Embeddings, Folds]:
     info = _read_folds_info(folder / FOLDS_INFO)
     rows = read_csv_records(path, ["segment", "fold"])
     part = table.only({row["segment"] for row in rows})
-    folds = Folds(
-        read_folds(path, part),
-        info["count"],
-        info["origin"],
-        info["proof"],
-    )
+    folds = Folds(read_folds(path, part), **info)
     numbers = sorted(set(folds.fold.tolist()) - {COMMON_FOLD})
     if numbers != list(range(folds.count)):
-        listed = ", ".join(str(number) for number in numbers[:12])
+        listed = ", ".join(map(str, numbers[:12]))
         raise InputError(
             f"{path}: expected {folds.count} folds as in {FOLDS_INFO}, numbered from 0, "
             f"got {listed or 'none'}; make the folds again"
@@ -84,16 +79,10 @@ def read_folds_dir(folder: Path, table: Embeddings) -> tuple[Embeddings, Folds]:
 def read_categories(path: Path, table: Embeddings) -> dict[str, str]:
     """Return the category of each label; a label without segments is rejected as a likely typo."""
     rows = read_csv_records(path, ["label", "category"])
-    known = set(table.label)
     _check_values(path, rows, "label", str.strip, "text")
     _check_values(path, rows, "category", str.strip, "text")
-    _check_values(
-        path,
-        rows,
-        "label",
-        known.__contains__,
-        "a label that a segment has",
-    )
+    expected = "a label that a segment has"
+    _check_values(path, rows, "label", set(table.label).__contains__, expected)
     return _map_values(path, rows, "label", "category")
 
 
@@ -146,24 +135,11 @@ def _read_reference_rows(
     }
     for column, allowed in choices.items():
         listed = ", ".join(choice or "nothing" for choice in allowed)
-        _check_values(
-            path,
-            rows,
-            column,
-            allowed.__contains__,
-            f"one of {listed}",
-        )
-
-    def is_new_name(name: str) -> bool:
-        return bool(name.strip()) and name not in encoders
-
-    _check_values(
-        path,
-        rows,
-        "name",
-        is_new_name,
-        "a name that no encoder of the study has",
-    )
+        expected = f"one of {listed}"
+        _check_values(path, rows, column, allowed.__contains__, expected)
+    expected = "a name that no encoder of the study has"
+    _check_values(path, rows, "name", str.strip, expected)
+    _check_values(path, rows, "name", lambda name: name not in encoders, expected)
     _check_values(path, rows, "value", _is_share, "a number from 0 to 1")
     return rows
 
@@ -200,15 +176,16 @@ def _read_folds_info(path: Path) -> dict[str, Any]:
         ) from error
     if not isinstance(info, dict):
         info = {}
-    for name, kind in (("count", int), ("origin", str), ("proof", str)):
+    values = {}
+    for name, (kind, expected) in FOLDS_INFO_TYPES.items():
         value = info.get(name)
         if type(value) is not kind:
-            expected = "an integer" if kind is int else "text"
             raise InputError(
                 f"{path}: {name}: expected {expected}, got {json.dumps(value)[:60]}; "
                 "make the folds again"
             )
-    return info
+        values[name] = value
+    return values
 
 
 def _map_values(path: Path, rows: Rows, key: str, column: str) -> dict[str, str]:

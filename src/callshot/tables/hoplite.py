@@ -29,10 +29,11 @@ from numpy.typing import NDArray
 
 from callshot.errors import InputError, printable
 from callshot.files import error_reason
-from callshot.records import FloatArray, IntArray
+from callshot.records import IntArray
 from callshot.tables.window_pooling import Span, WindowReaders, Windows
 
 Row = tuple[Any, ...]
+Keys = NDArray[np.uint64]
 
 SQLITE_NAME = "hoplite.sqlite"
 USEARCH_NAME = "usearch.index"
@@ -88,7 +89,9 @@ USEARCH_TYPES: dict[bytes, np.dtype[Any]] = {
     bytes([12, 14, 15]): np.dtype("<f2"),
 }
 USEARCH_MAGIC = b"usearch\2\0"
-USEARCH_HEADER = "<9s5x3s16xQ"  # magic and version, types, dimensions
+# Magic and version, types and dimensions; rows and links of the graph, and two numbers more.
+USEARCH_HEADER = "<9s5x3s16xQ23x3Q16x"
+USEARCH_HEADER_BYTES = struct.calcsize(USEARCH_HEADER)
 LARGEST_LINK_COUNT = 1 << 20
 
 
@@ -128,25 +131,21 @@ def read_hoplite(source: Path) -> Hoplite:
         windows = database.execute(layout.windows).fetchall()
         annotations = database.execute(layout.annotations).fetchall()
         length_s = _read_window_length(database)
+    names = _name_recordings(recordings)
+    parser = RowParser(path, layout.time_types, length_s or PERCH_WINDOW_S, names)
+    positive = [row for row in annotations if row[4] == POSITIVE_LABEL]
+    spans = [parser.span(row) for row in positive]
+    matrix, slots = _read_vectors(path, layout, windows)
+    readers = parser.window_readers(windows, matrix, slots)
     notes: list[str] = []
     if layout is not VERSION_1 and _has_starts_only(windows):
         notes.append(_describe_length(length_s))
-    parser = RowParser(
-        path,
-        layout.time_types,
-        length_s or PERCH_WINDOW_S,
-        _name_recordings(recordings),
-    )
-    positive = [row for row in annotations if row[4] == POSITIVE_LABEL]
-    spans = [parser.span(row) for row in positive]
     ignored = len(annotations) - len(positive)
     if ignored:
         notes.append(f"{ignored} negative or uncertain annotations are ignored")
-    matrix, slots = _read_vectors(path, layout, windows)
-    missing = int((slots < 0).sum())
+    missing = np.count_nonzero(slots < 0)
     if missing:
         notes.append(f"{missing} windows have no vector in {USEARCH_NAME}")
-    readers = parser.window_readers(windows, matrix, slots)
     return Hoplite(readers, spans, [row[0] for row in positive], notes)
 
 
@@ -216,7 +215,9 @@ def _name_recordings(recordings: Sequence[Row]) -> dict[int, str]:
     counts = Counter(str(name) for _, name, _ in recordings)
     names: dict[int, str] = {}
     for number, name, site in recordings:
-        names[number] = str(name) if counts[str(name)] == 1 else f"{site}/{name}"
+        names[number] = str(name)
+        if counts[str(name)] > 1:
+            names[number] = f"{site}/{name}"
     counts = Counter(names.values())
     for number, name in names.items():
         if counts[name] > 1:
@@ -236,18 +237,17 @@ class RowParser:
     def times(self, place: str, blob: object) -> tuple[float, float]:
         """Return start and end of a window or an annotation, from a blob."""
         if not isinstance(blob, bytes) or len(blob) not in self.time_types:
-            content = (
-                f"a blob of {len(blob)} bytes"
-                if isinstance(blob, bytes)
-                else repr(blob)[:40]
-            )
+            content = repr(blob)[:40]
+            if isinstance(blob, bytes):
+                content = f"a blob of {len(blob)} bytes"
             raise InputError(
                 f"{self.path}: {place}: expected a start and an end in seconds, got {content}"
             )
-        start_s, *end = (
-            np.frombuffer(blob, self.time_types[len(blob)]).astype(float).tolist()
-        )
-        end_s = end[0] if end else start_s + self.length_s
+        times = np.frombuffer(blob, self.time_types[len(blob)])
+        start_s = float(times[0])
+        end_s = start_s + self.length_s
+        if len(times) > 1:
+            end_s = float(times[1])
         if not np.isfinite([start_s, end_s]).all():
             raise InputError(
                 f"{self.path}: {place}: expected finite times, got {start_s} to {end_s}"
@@ -269,7 +269,7 @@ class RowParser:
         self, windows: Sequence[Row], matrix: NDArray[Any], slots: IntArray
     ) -> WindowReaders:
         """Return a reader of the windows of each recording; those without a vector are left out."""
-        rows_of: dict[str, list[int]] = defaultdict(list)
+        rows_of = defaultdict[str, list[int]](list)
         times = np.empty((len(windows), 2))
         ids = np.empty(len(windows), np.int64)
         for row, (window, recording, offsets, _) in enumerate(windows):
@@ -282,31 +282,18 @@ class RowParser:
             times[row] = self.times(place, offsets)
             if slots[row] >= 0:
                 rows_of[self.names[recording]].append(row)
-        return {
-            name: partial(
-                _read_windows,
-                self.path,
-                times[rows],
-                ids[rows],
-                matrix,
-                slots[rows],
-            )
-            for name, rows in rows_of.items()
-        }
 
+        def read(rows: list[int]) -> Windows:
+            with np.errstate(invalid="ignore"):
+                vectors = np.asarray(matrix[slots[rows]], np.float32)
+            is_finite = np.isfinite(vectors).all(axis=1)
+            for window in ids[rows][~is_finite]:
+                raise InputError(
+                    f"{self.path}: window {window}: its vector is not finite; remove it"
+                )
+            return Windows(times[rows, 0], times[rows, 1], vectors, ids[rows])
 
-def _read_windows(
-    path: Path, times: FloatArray, ids: IntArray, matrix: NDArray[Any], slots: IntArray
-) -> Windows:
-    with np.errstate(invalid="ignore"):
-        vectors = np.asarray(matrix[slots], np.float32)
-    finite = np.isfinite(vectors).all(axis=1)
-    if not finite.all():
-        window = ids[np.argmin(finite)]
-        raise InputError(
-            f"{path}: window {window}: its vector is not finite; remove it"
-        )
-    return Windows(times[:, 0], times[:, 1], vectors, ids)
+        return {name: partial(read, rows) for name, rows in rows_of.items()}
 
 
 def _read_vectors(
@@ -337,7 +324,7 @@ def _blob_matrix(path: Path, windows: Sequence[Row]) -> NDArray[Any]:
     return np.frombuffer(b"".join(blobs), "<f2").reshape(len(windows), -1)
 
 
-def read_usearch(path: Path) -> tuple[NDArray[np.uint64], NDArray[Any]]:
+def read_usearch(path: Path) -> tuple[Keys, NDArray[Any]]:
     """Return the keys and vectors of a USearch index (format 2, dense); vectors are mapped.
 
     The file is: rows and bytes per row (two uint32), the matrix, a header of 64 bytes with the
@@ -347,13 +334,10 @@ def read_usearch(path: Path) -> tuple[NDArray[np.uint64], NDArray[Any]]:
     try:
         data: Any = np.memmap(path, np.uint8, "r")
         rows, row_bytes = struct.unpack_from("<2I", data)
-        header_start = 8 + rows * row_bytes
-        graph_start = header_start + 64
-        levels_start = graph_start + 40
-        magic, types, dimensions = struct.unpack_from(
-            USEARCH_HEADER, data, header_start
-        )
-        size, links, base_links = struct.unpack_from("<3Q", data, graph_start)
+        start = 8 + rows * row_bytes
+        magic, *header = struct.unpack_from(USEARCH_HEADER, data, start)
+        types, dimensions, size, links, base_links = header
+        levels_start = start + USEARCH_HEADER_BYTES
         levels = np.frombuffer(data, "<i2", rows, levels_start).astype(np.int64)
     except OSError as error:
         raise InputError(
@@ -378,15 +362,15 @@ def read_usearch(path: Path) -> tuple[NDArray[np.uint64], NDArray[Any]]:
 
 def _read_node_keys(
     path: Path, data: NDArray[np.uint8], nodes_start: int, node_bytes: IntArray
-) -> NDArray[np.uint64]:
+) -> Keys:
     """Return the first eight bytes of each node; raise if the nodes do not end with the file."""
     node_ends = nodes_start + np.cumsum(node_bytes)
-    end = int(node_ends[-1]) if node_ends.size else nodes_start
+    end = nodes_start + int(node_bytes.sum())
     if end != len(data):
         raise InputError(
             f"{path}: not a complete USearch index: expected {end} bytes, got {len(data)}"
         )
     node_starts = node_ends - node_bytes
     key_bytes = node_starts[:, np.newaxis] + np.arange(8)
-    keys: NDArray[np.uint64] = data[key_bytes].view("<u8").ravel()
+    keys: Keys = data[key_bytes].view("<u8").ravel()
     return keys

@@ -13,7 +13,7 @@ and fold, as in a table.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -50,6 +50,7 @@ SPAN_COLUMNS = (
     "fold",
 )
 LISTED_NAMES = 8
+IMPOSSIBLE_TIMES = "it does not end after its start, or starts before the recording"
 
 
 @dataclass(frozen=True)
@@ -118,9 +119,8 @@ def recognise_kind(source: Path) -> str:
 
 def _import_arrays(source: Path, segments: Path | None) -> ImportedRows:
     vectors = _read_array(source)
-    rows = _read_span_rows(
-        segments or source.with_suffix(".csv"), ["recording", "label"]
-    )
+    path = segments or source.with_suffix(".csv")
+    rows = _read_span_rows(path, ["recording", "label"])
     if rows.frame.height != len(vectors):
         raise InputError(
             f"{source}: expected a row for each vector, in the same order, "
@@ -185,9 +185,7 @@ def _pool_rows(
     for row, span in enumerate(spans):
         key = replace(span, window=None)
         if not 0 <= span.start_s < span.end_s:
-            outcomes[row] = (
-                "it does not end after its start, or starts before the recording"
-            )
+            outcomes[row] = IMPOSSIBLE_TIMES
         elif key in previous:
             outcomes[row] = "the same span and label are there already"
         previous.add(key)
@@ -211,12 +209,9 @@ def _name_spans(spans: Sequence[Span]) -> list[str]:
 
 def _label_spans(spans: Sequence[Span]) -> list[list[str]]:
     """Return the labels that overlap each span; spans without a label do not count."""
-    labelled = [row for row, span in enumerate(spans) if span.label.strip()]
-    labels: list[list[str]] = [[] for _ in spans]
-    overlaps = overlapping_labels([spans[row] for row in labelled])
-    for row, names in zip(labelled, overlaps, strict=True):
-        labels[row] = list(names)
-    return labels
+    labelled = [span for span in spans if span.label.strip()]
+    labels = dict(zip(labelled, overlapping_labels(labelled), strict=True))
+    return [list(labels.get(span, ())) for span in spans]
 
 
 def _build_table(
@@ -233,9 +228,8 @@ def _build_table(
     labels = text_column(rows.path, frame["label"]).fill_null("").to_list()
     for row, outcome in enumerate(outcomes):
         if not labels[row].strip():
-            labels[row] = (
-                "-"  # the columns are checked together, the row is left out below
-            )
+            # The columns are checked together; the row is left out below.
+            labels[row] = "-"
             outcome = "no label"
         if isinstance(outcome, str):
             rejects.append(Reject(str(rows.path), rows.numbers[row], outcome))
@@ -276,10 +270,9 @@ def _stack_vectors(source: Path, rows: SpanRows, vectors: dict[int, Vector]) -> 
 def _read_array(path: Path) -> Vector:
     """Read a matrix of finite numbers; float16 becomes float32."""
     with explain_read_errors(path), path.open("rb") as stream:
-        content = np.load(stream, allow_pickle=False)
-        matrix = (
-            content if isinstance(content, np.ndarray) else _only_matrix(path, content)
-        )
+        matrix: Any = np.load(stream, allow_pickle=False)
+        if not isinstance(matrix, np.ndarray):
+            matrix = _only_matrix(path, matrix)
     if matrix.dtype.kind not in "fiu" or matrix.ndim != 2 or 0 in matrix.shape:
         raise InputError(
             f"{path}: expected numbers, segments × dimensions, "
@@ -293,8 +286,8 @@ def _read_array(path: Path) -> Vector:
             "or leave it out of both files"
         )
     if matrix.dtype == np.float16:
-        return matrix.astype(np.float32)
-    return matrix
+        matrix = matrix.astype(np.float32)
+    return cast(Vector, matrix)
 
 
 def _only_matrix(path: Path, entries: Any) -> NDArray[Any]:
@@ -302,7 +295,7 @@ def _only_matrix(path: Path, entries: Any) -> NDArray[Any]:
     if not names:
         names = [name for name in entries if entries[name].ndim == 2]
     if len(names) != 1:
-        listed = ", ".join(repr(name) for name in list(entries)[:LISTED_NAMES])
+        listed = ", ".join(map(repr, list(entries)[:LISTED_NAMES]))
         raise InputError(
             f"{path}: expected one matrix, or one called embedding, "
             f"got {len(names)} of {listed or 'none'}"
@@ -330,12 +323,8 @@ def _read_span_rows(path: Path, required: Sequence[str]) -> SpanRows:
     if "recording" not in frame.columns:
         frame = frame.with_columns(recording="path")
     names = [name for name in SPAN_COLUMNS if name in frame.columns]
-    return SpanRows(
-        path,
-        frame.select(names),
-        range(1, frame.height + 1),
-        corpus,
-    )
+    numbers = range(1, frame.height + 1)
+    return SpanRows(path, frame.select(names), numbers, corpus)
 
 
 def _read_spans(rows: SpanRows) -> list[Span]:

@@ -6,10 +6,12 @@ the first of equals. Windows are not weighted. Spans and windows may name record
 `match_recordings` decides which names mean the same.
 """
 
+import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,37 +23,9 @@ Vector = NDArray[np.floating]
 SAME_TIME_S = 1e-6
 NO_OVERLAP = "no window overlaps it"
 NO_RECORDING = "no windows of its recording"
-AUDIO_SUFFIXES = frozenset(
-    [
-        *(
-            "wav",
-            "wave",
-            "bwf",
-            "rf64",
-            "w64",
-            "flac",
-            "ogg",
-            "oga",
-            "opus",
-            "mp3",
-            "mp2",
-            "m4a",
-        ),
-        *(
-            "mp4",
-            "aac",
-            "wma",
-            "aif",
-            "aiff",
-            "aifc",
-            "au",
-            "snd",
-            "caf",
-            "sph",
-            "nist",
-            "voc",
-        ),
-    ]
+AUDIO_SUFFIX = re.compile(
+    r"(?<!^)\.(wav|wave|bwf|rf64|w64|flac|ogg|oga|opus|mp3|mp2|m4a"
+    r"|mp4|aac|wma|aif|aiff|aifc|au|snd|caf|sph|nist|voc)\Z"
 )
 
 
@@ -88,7 +62,7 @@ def pool_spans(
     """
     matches = match_recordings([span.path for span in spans], readers)
     outcomes: list[Vector | str] = []
-    rows_of: dict[str, list[int]] = defaultdict(list)
+    rows_of = defaultdict[str, list[int]](list)
     for row, span in enumerate(spans):
         recording, reason = matches[span.path]
         outcomes.append(reason)
@@ -98,21 +72,25 @@ def pool_spans(
     used = 0
     for recording, rows in rows_of.items():
         windows = readers[recording]()
-        chosen_rows: set[int] = set()
+        is_used = np.zeros(len(windows.start_s), bool)
         for row in rows:
             chosen = choose_windows(windows, spans[row])
-            outcomes[row] = NO_OVERLAP
-            if chosen.size > 0:
-                mean = windows.vectors[chosen].mean(axis=0, dtype=np.float64)
-                outcomes[row] = mean.astype(np.float32)
-            chosen_rows.update(chosen.tolist())
-        total += len(windows.start_s)
-        used += len(chosen_rows)
+            is_used[chosen] = True
+            outcomes[row] = _mean_vector(windows.vectors[chosen])
+        total += is_used.size
+        used += int(is_used.sum())
     note = (
         f"{len(rows_of)} of {len(readers)} recordings are labelled; "
         f"{used} of their {total} windows are used"
     )
     return outcomes, note
+
+
+def _mean_vector(vectors: NDArray[np.float32]) -> Vector | str:
+    if len(vectors) == 0:
+        return NO_OVERLAP
+    mean: Vector = vectors.mean(axis=0, dtype=np.float64).astype(np.float32)
+    return mean
 
 
 def choose_windows(windows: Windows, span: Span) -> IntArray:
@@ -132,17 +110,18 @@ def choose_windows(windows: Windows, span: Span) -> IntArray:
     start_s = windows.start_s
     end_s = windows.end_s
     distance_s = np.abs(start_s - span.start_s) + np.abs(end_s - span.end_s)
-    same = distance_s < SAME_TIME_S
-    if same.any():
-        return np.flatnonzero(same)
+    same = np.flatnonzero(distance_s < SAME_TIME_S)
+    if same.size > 0:
+        return same
     centre_s = (start_s + end_s) / 2
-    inside = (span.start_s <= centre_s) & (centre_s < span.end_s)
-    if inside.any():
-        return np.flatnonzero(inside)
+    inside = np.flatnonzero((span.start_s <= centre_s) & (centre_s < span.end_s))
+    if inside.size > 0:
+        return inside
     overlap_s = np.minimum(end_s, span.end_s) - np.maximum(start_s, span.start_s)
-    overlapping = np.flatnonzero(overlap_s > 0)
-    order = np.argsort(-overlap_s[overlapping], kind="stable")
-    return overlapping[order[:1]]
+    longest_s = overlap_s.max(initial=0)
+    if longest_s > 0:
+        return np.flatnonzero(overlap_s == longest_s)[:1]
+    return np.flatnonzero([])
 
 
 def overlapping_labels(spans: Sequence[Span]) -> list[tuple[str, ...]]:
@@ -154,19 +133,18 @@ def overlapping_labels(spans: Sequence[Span]) -> list[tuple[str, ...]]:
     >>> overlapping_labels([a, b, c, Span("y", 0, 9, "d")])
     [('a', 'b'), ('b', 'a', 'c'), ('c', 'b'), ('d',)]
     """
-    rows_of: dict[str, list[int]] = defaultdict(list)
-    for row in sorted(range(len(spans)), key=lambda row: spans[row].start_s):
-        rows_of[spans[row].path].append(row)
-    labels: list[tuple[str, ...]] = [()] * len(spans)
-    for rows in rows_of.values():
-        start_s = np.array([spans[row].start_s for row in rows])
-        end_s = np.array([spans[row].end_s for row in rows])
-        names = np.array([spans[row].label for row in rows], object)
-        for row in rows:
-            span = spans[row]
+    spans_of = defaultdict[str, list[Span]](list)
+    for span in sorted(spans, key=attrgetter("start_s")):
+        spans_of[span.path].append(span)
+    labels: dict[Span, tuple[str, ...]] = {}
+    for group in spans_of.values():
+        start_s = np.array([span.start_s for span in group])
+        end_s = np.array([span.end_s for span in group])
+        names = np.array([span.label for span in group], object)
+        for span in group:
             overlaps = (start_s < span.end_s) & (end_s > span.start_s)
-            labels[row] = tuple(dict.fromkeys([span.label, *names[overlaps]]))
-    return labels
+            labels[span] = tuple(dict.fromkeys([span.label, *names[overlaps]]))
+    return [labels[span] for span in spans]
 
 
 def match_recordings(
@@ -186,24 +164,31 @@ def match_recordings(
     the name of its recording also matches 'y.wav'
     no windows of its recording
     """
-    by_file_name: dict[str, list[str]] = defaultdict(list)
+    by_file_name = defaultdict[str, list[str]](list)
     for recording in recordings:
         by_file_name[_file_name(recording)].append(recording)
     matches: dict[str, tuple[str, str]] = {}
-    claims: dict[str, list[str]] = defaultdict(list)
+    names_of = defaultdict[str, list[str]](list)
     for name in dict.fromkeys(names):
-        namesakes = by_file_name.get(_file_name(name), [])
-        matches[name] = _match_recording(name, namesakes)
-        claims[matches[name][0]].append(name)
-    claims.pop("", None)
-    for recording, claimants in claims.items():
-        owners = [name for name in claimants if _stem(name) == _stem(recording)]
-        for name in claimants:
-            others = [other for other in owners + claimants if other != name]
-            if others and owners != [name]:
-                reason = f"the name of its recording also matches {others[0]!r}"
-                matches[name] = ("", reason)
+        match = _match_recording(name, by_file_name[_file_name(name)])
+        matches[name] = match
+        names_of[match[0]].append(name)
+    names_of.pop("", None)
+    for recording, claimants in names_of.items():
+        matches |= _reject_ambiguous(recording, claimants)
     return matches
+
+
+def _reject_ambiguous(recording: str, names: list[str]) -> dict[str, tuple[str, str]]:
+    """Return why names do not mean a recording that several match; an exact name does."""
+    rejects = {}
+    exact = [name for name in names if _stem(name) == _stem(recording)]
+    for name in names:
+        others = [other for other in exact + names if other != name]
+        if others and exact != [name]:
+            reason = f"the name of its recording also matches {others[0]!r}"
+            rejects[name] = ("", reason)
+    return rejects
 
 
 def _match_recording(name: str, namesakes: Sequence[str]) -> tuple[str, str]:
@@ -242,8 +227,4 @@ def _normalise(name: str) -> str:
 
 def _stem(name: str) -> str:
     """Return a normalised name without the suffix of an audio file."""
-    path = _normalise(name)
-    stem, _, suffix = path.rpartition(".")
-    if stem and suffix in AUDIO_SUFFIXES:
-        return stem
-    return path
+    return AUDIO_SUFFIX.sub("", _normalise(name))
