@@ -44,7 +44,7 @@ from numpy.typing import NDArray
 from callshot.corpus.audio import load_audio
 from callshot.encoders.birdnet import EMBEDDING, SAMPLES, open_birdnet
 from callshot.encoders.catalogue import find_encoder
-from callshot.encoders.embed import default_threads, embed_segments
+from callshot.encoders.embed import SegmentAudio, default_threads, embed_segments
 from callshot.encoders.encode import Encoder
 from callshot.encoders.flatbuffer import expose_tensor
 from callshot.encoders.hubert import cut_hubert, open_hubert
@@ -374,7 +374,7 @@ def measure_busy_share(
     load = partial(load_audio, folder, threads=default_threads())
     with open_store(folder / "store", encoder.fingerprint) as store:
         start_s = time.perf_counter()
-        embed_segments(segments, encoder, store, root=folder, load_audio=load)
+        embed_segments(SegmentAudio(segments, folder, load), encoder, store)
         elapsed_s = time.perf_counter() - start_s
     return {
         "what": f"{name}, embed",

@@ -22,6 +22,7 @@ from callshot.corpus.known_corpora import default_options, find_corpus
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segment_table import read_segments
 from callshot.corpus.segments import segment_corpus
+from callshot.encoders.embed import EmbedOptions, SegmentAudio
 from callshot.encoders.embed import embed as embed_with_encoder
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.crossover import find_crossovers
@@ -179,15 +180,13 @@ def embed(
         audio = audio or facts.get("audio")
     if audio is None:
         raise OptionError("audio: name the folder of the recordings")
+    root = Path(audio)
+    load = partial(corpus_audio.load_audio, root, threads=threads)
+    texts = {name: str(value) for name, value in choices.items()}
     table, _ = embed_with_encoder(
-        segments,
+        SegmentAudio(segments, root, load),
         encoder,
-        root=Path(audio),
-        load_audio=partial(corpus_audio.load_audio, Path(audio), threads=threads),
-        choices={name: str(value) for name, value in choices.items()},
-        store=store,
-        device=device,
-        threads=threads,
+        EmbedOptions(texts, store, device, threads),
         progress=progress,
     )
     return table

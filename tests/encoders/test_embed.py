@@ -21,9 +21,11 @@ import pytest
 from callshot.corpus.audio import load_audio
 from callshot.corpus.options import SegmentationOptions
 from callshot.corpus.segment_table import read_segments
+from callshot.encoders.batching import Batching
 from callshot.encoders.catalogue import find_encoder
 from callshot.encoders.embed import (
-    Batching,
+    EmbedOptions,
+    SegmentAudio,
     embed,
     embed_segments,
     make_table,
@@ -78,13 +80,9 @@ class CountingEncoder:
 
 def embed_folder(folder, segments, encoder, store="store"):
     with open_store(folder / store, encoder.fingerprint) as opened:
-        keys, rejects = embed_segments(
-            segments,
-            encoder,
-            opened,
-            root=folder,
-            load_audio=partial(load_audio, folder, threads=2),
-        )
+        load = partial(load_audio, folder, threads=2)
+        audio = SegmentAudio(segments, folder, load)
+        keys, rejects = embed_segments(audio, encoder, opened)
         return keys, rejects, opened.vectors([key for key in keys if key is not None])
 
 
@@ -212,8 +210,8 @@ def test_a_copy_of_known_audio_is_read_only_once(library):
         return ()
 
     with open_store(library / "store", encoder.fingerprint) as store:
-        copy = [make_segment("copy.wav")]
-        embed_segments(copy, encoder, store, root=library, load_audio=fail_to_load)
+        copy = SegmentAudio([make_segment("copy.wav")], library, fail_to_load)
+        embed_segments(copy, encoder, store)
 
 
 def test_a_changed_file_is_encoded_again(library):
@@ -264,9 +262,9 @@ def make_watched_encoder(before_model):
 
 def embed_many(library, encoder, count=12):
     segments = [make_segment(f"r{n % 3}.wav", n / 10, n / 10 + 1) for n in range(count)]
-    load = partial(load_audio, library)
+    audio = SegmentAudio(segments, library, partial(load_audio, library))
     with open_store(library / "store", encoder.fingerprint) as store:
-        embed_segments(segments, encoder, store, root=library, load_audio=load)
+        embed_segments(audio, encoder, store)
 
 
 def test_windows_are_prepared_while_the_model_works(library):
@@ -285,8 +283,8 @@ def test_windows_are_prepared_while_the_model_works(library):
 
 def test_the_number_of_prepared_segments_is_limited(library, monkeypatch):
     # Two segments of 1 s, and one more
-    monkeypatch.setattr("callshot.encoders.embed.MOST_AHEAD_SAMPLES", 2 * 48000)
-    monkeypatch.setattr("callshot.encoders.embed.LARGEST_BATCH", 1)
+    monkeypatch.setattr("callshot.encoders.batching.MOST_AHEAD_SAMPLES", 2 * 48000)
+    monkeypatch.setattr("callshot.encoders.batching.LARGEST_BATCH", 1)
     counts = []
 
     def wait(prepared):
@@ -315,12 +313,10 @@ def test_progress_adds_up_to_one_and_shows_the_pace(library):
     embed_folder(library, segments[:1], encoder)
     with open_store(library / "store", encoder.fingerprint) as store:
         embed_segments(
-            segments,
+            SegmentAudio(segments, library, partial(load_audio, library)),
             encoder,
             store,
-            root=library,
-            load_audio=partial(load_audio, library),
-            progress=lambda share, text: calls.append((share, text)),
+            lambda share, text: calls.append((share, text)),
         )
     assert sum(share for share, _ in calls) == pytest.approx(1)
     assert "segments/s" in calls[-1][1]
@@ -346,12 +342,9 @@ def test_embed_returns_a_table_in_the_order_of_the_segments_and_the_rejects(libr
         sequences.update(zip(names, arrays, strict=True))
 
     table, rejects = embed(
-        segments,
+        SegmentAudio(segments, library, partial(load_audio, library)),
         "mfcc",
-        root=library,
-        load_audio=partial(load_audio, library),
-        choices={"coefficients": "13"},
-        store=library / "store",
+        EmbedOptions({"coefficients": "13"}, library / "store"),
         write_sequences=write_sequences,
     )
     assert table.encoder == "mfcc[coefficients=13]"
@@ -363,12 +356,12 @@ def test_embed_returns_a_table_in_the_order_of_the_segments_and_the_rejects(libr
 
 
 def test_embed_without_any_readable_segment_is_an_error(library):
-    segments = [make_segment("missing.wav")]
     load = partial(load_audio, library)
+    audio = SegmentAudio([make_segment("missing.wav")], library, load)
     with pytest.raises(
         InputError, match=r"memory: no segment could be embedded .*missing\.wav"
     ):
-        embed(segments, "mfcc", root=library, load_audio=load, store=library / "store")
+        embed(audio, "mfcc", EmbedOptions(store=library / "store"))
 
 
 def test_either_all_segments_have_a_fold_or_none(library):

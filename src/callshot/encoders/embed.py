@@ -8,28 +8,18 @@ continues; everything that was encoded before a crash is in the store.
 import os
 import tempfile
 import time
-from collections import deque
-from collections.abc import (
-    Callable,
-    Collection,
-    Generator,
-    Iterable,
-    Iterator,
-    Mapping,
-    Sequence,
-)
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 
+from callshot.encoders.batching import Batching, LoadAudio, Prepared, prepare_ahead
 from callshot.encoders.catalogue import EncoderSpec, display_name, find_encoder
 from callshot.encoders.encode import Encoder, open_encoder, pool, unroll
-from callshot.encoders.store.store import Store, audio_key, open_store
+from callshot.encoders.store.store import Store, open_store
 from callshot.encoders.validation import Float32Array
 from callshot.encoders.weights.weight_files import home
 from callshot.errors import InputError, OutputError
@@ -43,19 +33,10 @@ from callshot.records import (
     no_progress,
 )
 
-LoadAudio = Callable[
-    [Sequence[Segment]], Iterable[tuple[int, Float32Array | InputError]]
-]
-"""Yields the position and the audio, or the error, of each segment in order."""
+Source = Path | str
 WriteSequences = Callable[[Sequence[str], Iterator[Float32Array]], object]
 """Called with the names of segments and their sequences."""
-Prepared = Future[tuple[str, Float32Array]]
-"""The key of a segment's audio, and the input of the model."""
 
-LARGEST_BATCH = 64  # windows
-TRIALS = 3  # batches of one size before the next size is tried
-MOST_AHEAD = 64  # segments that are prepared while the model works
-MOST_AHEAD_SAMPLES = 2**24  # of these segments together, at the model's rate
 AUDIO_OPTIONS = attrgetter(
     "start_s",
     "end_s",
@@ -67,42 +48,61 @@ AUDIO_OPTIONS = attrgetter(
 )
 
 
+@dataclass(frozen=True)
+class SegmentAudio:
+    """Segments, and how to read their audio.
+
+    segments  for example of `read_segments`
+    root      folder of the recordings
+    load      reads the audio of segments, as `callshot.corpus.audio.load_audio` does
+    source    name of the segments in error messages
+    """
+
+    segments: Sequence[Segment]
+    root: Path
+    load: LoadAudio
+    source: Source = "memory"
+
+
+@dataclass(frozen=True)
+class EmbedOptions:
+    """How an encoder is opened, and where its vectors are kept.
+
+    choices  options of the encoder that differ from its defaults, as text
+    store    folder in which embeddings are kept; by default the user's cache
+    device   "cpu" or "cuda"
+    threads  of the model; by default all cores but one
+    """
+
+    choices: Mapping[str, str] | None = None
+    store: Path | None = None
+    device: str = "cpu"
+    threads: int | None = None
+
+
+DEFAULTS = EmbedOptions()
+
+
 def embed(
-    segments: Sequence[Segment],
+    audio: SegmentAudio,
     encoder: str,
+    options: EmbedOptions = DEFAULTS,
     *,
-    root: Path,
-    load_audio: LoadAudio,
-    choices: Mapping[str, str] | None = None,
-    store: Path | None = None,
-    device: str = "cpu",
-    threads: int | None = None,
     write_sequences: WriteSequences | None = None,
-    source: Path | str = "memory",
     progress: Progress = no_progress,
 ) -> tuple[Embeddings, list[Reject]]:
     """Embed segments with an encoder of the catalogue; vectors in the store are not made again.
 
     Parameters
     ----------
-    segments
-        The segments, for example of `read_segments`.
+    audio
+        The segments, and how to read their audio.
     encoder
         Name of an encoder, such as "birdnet-v2.4"; `encoders()` lists them.
-    root
-        Folder of the recordings.
-    load_audio
-        Reads the audio of segments, as `callshot.corpus.audio.load_audio` does.
-    choices
-        Options of the encoder that differ from its defaults, as text.
-    store
-        Folder in which embeddings are kept; by default the user's cache.
-    device, threads
-        "cpu" or "cuda", and the threads of the model.
+    options
+        How the encoder is opened, and where its vectors are kept.
     write_sequences
         Called with the names of the segments and the sequence of each one.
-    source
-        Name of the segments in error messages.
     progress
         Called with each share of the work.
 
@@ -116,56 +116,43 @@ def embed(
     InputError
         If no segment could be embedded.
     """
-    spec = find_encoder(encoder, choices)
-    check_segments(spec, segments, source)
-    has_sequences = write_sequences is not None
+    spec = find_encoder(encoder, options.choices)
+    check_segments(spec, audio.segments, audio.source)
+    sequences = write_sequences is not None
+    threads = options.threads or default_threads()
     opened = open_encoder(
-        spec,
-        device=device,
-        threads=threads or default_threads(),
-        sequences=has_sequences,
+        spec, device=options.device, threads=threads, sequences=sequences
     )
-    folder = default_store() if store is None else store
-    with open_store(
-        folder, opened.fingerprint, sequences=has_sequences
-    ) as opened_store:
-        all_keys, rejects = embed_segments(
-            segments,
-            opened,
-            opened_store,
-            root=root,
-            load_audio=load_audio,
-            progress=progress,
-        )
+    folder = default_store() if options.store is None else options.store
+    with open_store(folder, opened.fingerprint, sequences=sequences) as store:
+        all_keys, rejects = embed_segments(audio, opened, store, progress)
         keys = [key for key in all_keys if key is not None]
         if not keys:
             reason = f" (the first: {rejects[0].reason})" if rejects else ""
             raise InputError(
-                f"{source}: no segment could be embedded from {root}{reason}"
+                f"{audio.source}: no segment could be embedded from {audio.root}{reason}"
             )
-        pairs = zip(segments, all_keys, strict=True)
+        pairs = zip(audio.segments, all_keys, strict=True)
         embedded = [segment for segment, key in pairs if key is not None]
-        vectors = opened_store.vectors(keys)
-        table = make_table(display_name(spec), embedded, vectors, source)
+        vectors = store.vectors(keys)
+        table = make_table(display_name(spec), embedded, vectors, audio.source)
         if write_sequences is not None:
-            write_sequences(table.segment, opened_store.sequences(keys))
+            write_sequences(table.segment, store.sequences(keys))
     return table, rejects
 
 
 def embed_segments(
-    segments: Sequence[Segment],
+    audio: SegmentAudio,
     encoder: Encoder,
     store: Store,
-    *,
-    root: Path,
-    load_audio: LoadAudio,
     progress: Progress = no_progress,
 ) -> tuple[list[str | None], list[Reject]]:
     """Encode the segments that the store does not have, and add them to it.
 
     Return the key of each segment, None for rejects, and the rejects.
     """
-    sources = [segment_source(root, segment) for segment in segments]
+    segments = audio.segments
+    sources = [segment_source(audio.root, segment) for segment in segments]
     known = store.find(sources)
     keys = [known.get(source) for source in sources]
     run = _EmbeddingRun(segments, sources, keys, encoder, store)
@@ -175,20 +162,24 @@ def embed_segments(
     progress((total - len(missing)) / total, f"{name}: found in the store")
     start_s = time.monotonic()
     audio_s = 0.0
-    prepared = _prepare_ahead(load_audio, [segments[n] for n in missing], encoder)
+    prepared = prepare_ahead(encoder, [segments[n] for n in missing], audio.load)
     with closing(prepared):
         for count, (n, future) in enumerate(zip(missing, prepared, strict=True), 1):
             run.add(n, future)
             audio_s += segments[n].end_s - segments[n].start_s
-            elapsed_s = max(time.monotonic() - start_s, 1e-3)
-            progress(
-                1 / total,
-                f"{name}: {count / elapsed_s:.0f} segments/s, "
-                f"{audio_s / elapsed_s:.0f} h of audio per hour",
-            )
+            speed = _describe_speed(count, audio_s, time.monotonic() - start_s)
+            progress(1 / total, f"{name}: {speed}")
     run.encode_waiting()
     store.flush()
     return keys, sorted(run.rejects, key=lambda reject: reject.row or 0)
+
+
+def _describe_speed(segments: int, audio_s: float, elapsed_s: float) -> str:
+    elapsed_s = max(elapsed_s, 1e-3)
+    return (
+        f"{segments / elapsed_s:.0f} segments/s, "
+        f"{audio_s / elapsed_s:.0f} h of audio per hour"
+    )
 
 
 @dataclass
@@ -253,33 +244,6 @@ class _EmbeddingRun:
         self.rejects.append(Reject(path, n + 1, str(error)))
 
 
-@dataclass
-class Batching:
-    """The number of windows in one batch: doubled as long as that makes the model faster."""
-
-    size: int = 1
-    settled: bool = False
-    _speeds: list[float] = field(default_factory=list)
-    _best: float = 0.0
-
-    def record(self, windows: int, seconds: float) -> None:
-        """Record the duration of a batch; after some of one size, change the size or settle."""
-        if self.settled or windows < self.size:
-            return
-        self._speeds.append(windows / max(seconds, 1e-9))
-        if len(self._speeds) < TRIALS:
-            return
-        speed = median(self._speeds)
-        self._speeds.clear()
-        if speed < 1.05 * self._best:
-            self.size = max(1, self.size // 2)
-            self.settled = True
-        else:
-            self._best = speed
-            self.settled = self.size * 2 > LARGEST_BATCH
-            self.size = min(self.size * 2, LARGEST_BATCH)
-
-
 def segment_source(root: Path, segment: Segment) -> str:
     """Name where a segment's audio comes from: file, size, time, span, and how it is read."""
     path = root / segment.path
@@ -290,41 +254,6 @@ def segment_source(root: Path, segment: Segment) -> str:
         identity = (-1, -1, -1)
     parts = (str(path.absolute()), *identity, *AUDIO_OPTIONS(segment))
     return sha256_text(repr(parts))[:32]
-
-
-def _prepare_ahead(
-    load_audio: LoadAudio,
-    segments: Sequence[Segment],
-    encoder: Encoder,
-) -> Generator[Prepared, None, None]:
-    """Yield the prepared audio of each segment in order; a thread works ahead."""
-
-    def prepare(
-        segment: Segment,
-        loaded: tuple[int, Float32Array | InputError],
-    ) -> tuple[str, Float32Array]:
-        _, signal = loaded
-        if isinstance(signal, InputError):
-            raise signal
-        key = f"{audio_key(signal)}@{segment.rate_hz}"
-        return key, encoder.prepare(signal, segment.rate_hz)
-
-    durations_s = [
-        segment.end_s - segment.start_s + 2 * segment.collar_s for segment in segments
-    ]
-    longest = max([1.0, *durations_s]) * encoder.spec.rate_hz
-    most = min(MOST_AHEAD, int(MOST_AHEAD_SAMPLES / longest) + 1)
-    stream = map(prepare, segments, load_audio(segments))
-    waiting = deque[Prepared]()
-    executor = ThreadPoolExecutor(1, "callshot-windows")
-    try:
-        for _ in segments:
-            waiting.append(executor.submit(next, stream))
-            if len(waiting) > most:
-                yield waiting.popleft()
-        yield from waiting
-    finally:
-        executor.shutdown(cancel_futures=True)
 
 
 def _encode_each(
@@ -370,7 +299,7 @@ def check_store(folder: Path) -> None:
 
 
 def check_segments(
-    spec: EncoderSpec, segments: Sequence[Segment], source: Path | str
+    spec: EncoderSpec, segments: Sequence[Segment], source: Source
 ) -> None:
     """Check the folds and the rate of segments, before any audio is read."""
     read_given_folds(segments, source)
@@ -385,9 +314,7 @@ def check_segments(
             )
 
 
-def read_given_folds(
-    segments: Sequence[Segment], source: Path | str
-) -> IntArray | None:
+def read_given_folds(segments: Sequence[Segment], source: Source) -> IntArray | None:
     """Return the folds that came with the annotations; all segments must have one, or none."""
     folds = [segment.extra.get("fold") for segment in segments]
     if None not in folds:
@@ -404,7 +331,7 @@ def make_table(
     encoder: str,
     segments: Sequence[Segment],
     vectors: Float32Array,
-    source: Path | str,
+    source: Source,
 ) -> Embeddings:
     """Return vectors as a table, with the names and labels of their segments."""
     return Embeddings(

@@ -28,6 +28,8 @@ from callshot.corpus.segment_table import (
 )
 from callshot.corpus.segments import segment_corpus
 from callshot.encoders.embed import (
+    EmbedOptions,
+    SegmentAudio,
     check_store,
     default_store,
     default_threads,
@@ -166,18 +168,13 @@ def embed_files(
         raise OptionError(f"{out}: this is the table of segments; choose another name")
     segments, facts = read_segments(source)
     root = Path(facts.get("audio", "")) if audio is None else audio
+    load = partial(load_audio, root, threads=threads or default_threads())
     write = partial(write_sequences, sequences_path(out))
     table, rejects = embed(
-        segments,
+        SegmentAudio(segments, root, load, source),
         encoder,
-        root=root,
-        load_audio=partial(load_audio, root, threads=threads or default_threads()),
-        choices=choices,
-        store=store,
-        device=device,
-        threads=threads,
+        EmbedOptions(choices, store, device, threads),
         write_sequences=write if sequences else None,
-        source=source,
         progress=progress,
     )
     write_table(table, out, corpus=facts.get("corpus"))

