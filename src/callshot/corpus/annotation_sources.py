@@ -36,6 +36,7 @@ Placed = tuple[str, Annotation]  # the path of a recording, and an annotation on
 
 # What rows call a recording, with the folders that its path does not have.
 Names = defaultdict[str, dict[str | None, str]]
+Formats = defaultdict[str, dict[str, Path]]  # of each recording, with a file of each
 
 FOLDERS = "folders"
 MANIFESTS = ("segments.json", "provenance.json")  # files that callshot wrote
@@ -93,7 +94,9 @@ class Sources:
         self, name: str | None, file: PurePosixPath
     ) -> str | InputError:
         try:
-            return self.library.pair(file) if name is None else self.library.find(name)
+            if name is None:
+                return self.library.pair(file)
+            return self.library.find(name)
         except InputError as error:
             return error
 
@@ -141,10 +144,13 @@ def read_sources(
 
 def _no_annotations(place: Path, skipped_files: list[Reject]) -> InputError:
     if not skipped_files:
-        text = "no annotations found; give them with --annotations"
-        return InputError(f"{place}: {text}")
+        return InputError(
+            f"{place}: no annotations found; give them with --annotations"
+        )
     first, *others = skipped_files
-    rest = f" (and {len(others)} more files)" if others else ""
+    rest = ""
+    if others:
+        rest = f" (and {len(others)} more files)"
     return InputError(f"{first.file}: {first.reason}{rest}")
 
 
@@ -175,19 +181,19 @@ def _read_folder(
     hints: Hints,
     progress: Progress,
 ) -> None:
-    # The formats of each recording, with a file of each.
-    formats = defaultdict[str, dict[str, Path]](dict)
+    formats: Formats = defaultdict(dict)
     folders = {path.parent for path in files if _may_annotate(path)}
     for path in files:
         reading = _read_file(path, folder, format, hints, sources)
         progress(1 / len(files), "reading annotations")
         if reading is None:
             continue
-        name = path.name if len(folders) == 1 else path.relative_to(folder).as_posix()
+        name = path.relative_to(folder).as_posix()
+        if len(folders) == 1:
+            name = path.name
         for recording in sources.add(reading, PurePosixPath(name)):
             formats[recording].setdefault(reading.format, path)
-    for recording, examples in formats.items():
-        _check_one_format(recording, examples)
+    _check_one_format(formats)
 
 
 def _may_annotate(path: Path) -> bool:
@@ -212,25 +218,28 @@ def _read_file(
 def _check_format(path: Path, format: str, hints: Hints) -> str | None:
     """Return why a file is not read in the format asked for, None if it is."""
     recognised = recognise(path, hints)
-    name = None if recognised is None else recognised[0].name
-    if format == "auto":
-        return UNRECOGNISED if name is None else None
-    if name == format:
-        return None
-    if name not in (None, "csv"):
-        return f"its format is {name}, not {format}"
+    if recognised is not None:
+        name = recognised[0].name
+        if format in ("auto", name):
+            return None
+        if name != "csv":
+            return f"its format is {name}, not {format}"
     # Some formats cannot be recognised by their content.
-    return None if _may_annotate(path) else UNRECOGNISED
+    if format != "auto" and _may_annotate(path):
+        return None
+    return UNRECOGNISED
 
 
-def _check_one_format(recording: str, examples: dict[str, Path]) -> None:
+def _check_one_format(formats: Formats) -> None:
     """Raise InputError if a recording is annotated in two formats: its calls would count twice."""
-    if len(examples) > 1:
-        names = [f"{format} ({path})" for format, path in examples.items()]
-        raise InputError(
-            f"{recording} is annotated in two formats, {names[0]} and {names[1]}; "
-            "choose one with --format, or give one folder with --annotations"
-        )
+    for recording, files in formats.items():
+        if len(files) > 1:
+            (first, path), (second, other), *_ = files.items()
+            raise InputError(
+                f"{recording} is annotated in two formats, "
+                f"{first} ({path}) and {second} ({other}); "
+                "choose one with --format, or give one folder with --annotations"
+            )
 
 
 def _reject_namesakes(sources: Sources) -> None:

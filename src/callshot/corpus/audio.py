@@ -224,7 +224,9 @@ def _make_batches(segments: Sequence[Segment], batch_size: int) -> Iterator[Batc
 def _estimate_samples(segment: Segment) -> int:
     """Return about how many samples a segment has, 0 if its times are not finite."""
     samples = (segment.end_s - segment.start_s + 2 * segment.collar_s) * segment.rate_hz
-    return int(samples) if math.isfinite(samples) else 0
+    if not math.isfinite(samples):
+        return 0
+    return int(samples)
 
 
 class _OpenRecordings:

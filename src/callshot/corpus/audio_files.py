@@ -35,13 +35,11 @@ from callshot.files import error_reason
 from callshot.records import Recording
 
 Signal = NDArray[np.float32]
-Block = tuple[
-    int, Signal
-]  # the number of the first frame, and frames as (frames, channels)
+# The number of the first frame, and frames as (frames, channels).
+Block = tuple[int, Signal]
 
-OPEN_LOCK = (
-    threading.Lock()
-)  # libsndfile stores the reason of a failed open in one global place
+# libsndfile stores the reason of a failed open in one global place.
+OPEN_LOCK = threading.Lock()
 SEQUENTIAL_FORMATS = ("OGG", "MP3")
 CACHE_S = 30.0  # of a sequential file: calls overlap, and collars reach back
 HOLE_MESSAGE = "libogg reports a hole"
@@ -117,10 +115,13 @@ class FrameReader:
 
     def _describe(self, source_rate_hz: float | None) -> Recording:
         handle = self._handle
-        rate_hz = float(handle.samplerate if source_rate_hz is None else source_rate_hz)
+        rate_hz = float(handle.samplerate)
+        origin = "in its header"
+        if source_rate_hz is not None:
+            rate_hz = float(source_rate_hz)
+            origin = "as source rate"
         low_hz, high_hz = RATES_HZ
         if not low_hz <= rate_hz <= high_hz:
-            origin = "in its header" if source_rate_hz is None else "as source rate"
             raise self.error(
                 f"expected a rate of {low_hz:,.0f} to {high_hz:,.0f} Hz, "
                 f"got {rate_hz:g} Hz {origin}"
@@ -185,7 +186,9 @@ class FrameReader:
 
     def _read_block(self, last: int) -> Signal:
         """Return the next frames, at most up to `last`."""
-        size = SEQUENTIAL_BLOCK_FRAMES if self._is_sequential else BLOCK_FRAMES
+        size = BLOCK_FRAMES
+        if self._is_sequential:
+            size = SEQUENTIAL_BLOCK_FRAMES
         count = min(size, last - self._position)
         block: Signal = self._handle.read(
             count,
@@ -208,7 +211,9 @@ class FrameReader:
     def _find_readable_end(self, last: int) -> int:
         """Return about how far a file can be read after a failure before `last`."""
         if self._is_sequential:
-            return self._position if self._early_end is None else self._early_end
+            if self._early_end is None:
+                return self._position
+            return self._early_end
         low = 0
         high = last
         resolution = max(1, self.recording.rate_hz / 100)
@@ -235,13 +240,10 @@ class FrameReader:
         try:
             with OPEN_LOCK:
                 return _SoundFile(path)
-        except (
-            soundfile.SoundFileError,
-            TypeError,
-        ) as error:  # TypeError: the suffix is .raw
-            raise self.error(
-                f"libsndfile cannot read it as audio: {_error_text(error)}"
-            ) from None
+        # TypeError: the suffix is .raw
+        except (soundfile.SoundFileError, TypeError) as error:
+            reason = _error_text(error)
+            raise self.error(f"libsndfile cannot read it as audio: {reason}") from None
 
 
 class _SoundFile(soundfile.SoundFile):  # type: ignore[misc]
@@ -257,9 +259,8 @@ def _check_file(path: Path, name: str) -> None:
         status = path.stat()
         is_regular = stat.S_ISREG(status.st_mode)
         if is_regular:
-            path.open(
-                "rb"
-            ).close()  # libsndfile does not say why a file cannot be opened
+            # libsndfile does not say why a file cannot be opened.
+            path.open("rb").close()
     except (OSError, ValueError) as error:
         raise InputError(f"{name}: cannot be opened ({error_reason(error)})") from None
     if not is_regular:

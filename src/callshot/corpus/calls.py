@@ -97,5 +97,7 @@ def _check_unique(call: Call, first_rows: FirstRows) -> None:
         (call.path, start_s, end_s, call.label), call.annotation
     )
     if first is not call.annotation:
-        row = "" if first.row is None else f", row {first.row}"
-        raise InputError(f"the same span and label as {first.file}{row}")
+        place = first.file
+        if first.row is not None:
+            place += f", row {first.row}"
+        raise InputError(f"the same span and label as {place}")

@@ -61,15 +61,18 @@ def find_corpus(name: str) -> Corpus:
     """Return a corpus by its name; the error for an unknown name suggests the nearest one."""
     if name in CORPORA:
         return CORPORA[name]
-    nearest = get_close_matches(name.lower(), CORPORA, 1, 0.4)
-    suggestion = f" did you mean {nearest[0]}?" if nearest else ""
+    suggestion = ""
+    for nearest in get_close_matches(name.lower(), CORPORA, 1, 0.4):
+        suggestion = f" did you mean {nearest}?"
     names = ", ".join(CORPORA)
     raise OptionError(f"corpus: {name!r} is unknown;{suggestion} Known: {names}")
 
 
 def default_options(corpus: Corpus | None) -> SegmentationOptions:
     """Return the segmentation options of a corpus, or the defaults if there is no known corpus."""
-    return SegmentationOptions() if corpus is None else corpus.options
+    if corpus is None:
+        return SegmentationOptions()
+    return corpus.options
 
 
 @lru_cache(maxsize=10_000)

@@ -46,8 +46,10 @@ def merge_notes(notes: Mapping[str, int]) -> list[str]:
         files[text] += count
     merged = []
     for text, count in files.items():
-        suffix = f" ({count} files)" if count > 1 else ""
-        merged.append(f"{totals[text] or ''}{text}{suffix}")
+        note = f"{totals[text] or ''}{text}"
+        if count > 1:
+            note += f" ({count} files)"
+        merged.append(note)
     return merged
 
 

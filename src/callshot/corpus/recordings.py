@@ -67,21 +67,20 @@ class Library:
         >>> library.find("/media/card/a/X.WAV")
         'a/x.wav'
         """
-        text = re.sub(r"/(\./)*/*", "/", name.strip().replace("\\", "/")).removeprefix(
-            "./"
-        )
-        parts = _normalise(text.rpartition("../")[2]).split("/")
-        for n in range(len(parts)):
-            whole = self._find_whole("/".join(parts[n:]))
+        text = re.sub(r"/(\./)*/*", "/", name.strip().replace("\\", "/"))
+        inner = text.removeprefix("./").rpartition("../")[2]
+        parts = _normalise(inner).split("/")
+        endings = ["/".join(parts[n:]) for n in range(len(parts))]
+        for ending in endings:
+            whole = self._find_whole(ending)
             if whole:
                 return self._choose(name, whole)
-        within = self._find_ending("/".join(parts))
+        within = self._find_ending(endings[0])
         if within:
             return self._choose(name, within)
         hint = ""
-        namesakes = self._find_ending(parts[-1])
-        if namesakes:
-            hint = f"; {namesakes[0]} has the same file name but is in another folder"
+        for namesake in self._find_ending(endings[-1])[:1]:
+            hint = f"; {namesake} has the same file name but is in another folder"
         raise InputError(f"no recording {name} under {self.root}{hint}")
 
     def pair(self, file: PurePosixPath) -> str:
@@ -237,20 +236,22 @@ def skip_reason(path: Path, folder: Path) -> str | None:
     if path.name.startswith("."):
         return "a hidden file; rename it if it should be read"
     try:
-        if path.is_symlink() and not path.resolve(strict=True).is_relative_to(
-            folder.resolve()
-        ):
-            return f"a link that leads outside {folder}; copy the file here"
-        if path.is_dir() and path.is_symlink():
-            return "a linked folder; give the folder itself"
+        if path.is_symlink():
+            target = path.resolve(strict=True)
+            if not target.is_relative_to(folder.resolve()):
+                return f"a link that leads outside {folder}; copy the file here"
+            if target.is_dir():
+                return "a linked folder; give the folder itself"
         if path.is_dir():
             return "the folder cannot be read; ask for access"
         path.name.encode()
-        return None if stat.S_ISREG(path.stat().st_mode) else "not a regular file"
+        if not stat.S_ISREG(path.stat().st_mode):
+            return "not a regular file"
     except UnicodeEncodeError:
         return "its name is not UTF-8; rename it"
     except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
         return f"cannot be opened ({error_reason(error)})"
+    return None
 
 
 def _normalise(name: str) -> str:
@@ -261,7 +262,9 @@ def _normalise(name: str) -> str:
 def _drop_suffix(name: str) -> str:
     """Return a name without the suffix of an audio file."""
     stem, dot, suffix = name.rpartition(".")
-    return stem if stem and dot + suffix in SUFFIXES else name
+    if stem and dot + suffix in SUFFIXES:
+        return stem
+    return name
 
 
 def _stem_ends(name: str) -> list[int]:

@@ -119,7 +119,9 @@ def _sort_rejects(rejects: Iterable[Reject]) -> list[Reject]:
 
 def audio_root(audio: Path) -> Path:
     """Return the folder that the paths of segments are relative to."""
-    return audio.parent if audio.is_file() else audio
+    if audio.is_file():
+        return audio.parent
+    return audio
 
 
 def _scale_progress(progress: Progress, factor: float) -> Progress:
@@ -174,8 +176,9 @@ def cut_segments(
 
 
 def _span(call: Call) -> Span:
-    end_s = None if call.annotation.end_s is None else call.end_s
-    return call.path, call.start_s, end_s, call.label
+    if call.annotation.end_s is None:
+        return call.path, call.start_s, None, call.label
+    return call.path, call.start_s, call.end_s, call.label
 
 
 def overlapping_labels(calls: Sequence[Call]) -> list[Labels]:

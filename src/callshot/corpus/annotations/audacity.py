@@ -55,8 +55,9 @@ def _split_label(line: str) -> tuple[float, float, str]:
         raise RowError(
             f"expected start, end and label separated by tabs, got {quote(line)}"
         )
-    start, end, label = cells
-    return parse_number(start, "start"), parse_number(end, "end"), label
+    start_s = parse_number(cells[0], "start")
+    end_s = parse_number(cells[1], "end")
+    return start_s, end_s, cells[2]
 
 
 def read(reading: Reading, hints: Hints) -> None:
@@ -78,17 +79,21 @@ def _add(reading: Reading, row: int, line: str, frequencies: str) -> None:
     if line.startswith(FREQUENCY_MARK):
         raise RowError(f"frequencies without a label before them, got {quote(line)}")
     start_s, end_s, label = _split_label(line)
-    extra = _parse_frequencies(frequencies) if frequencies else {}
+    extra = _parse_frequencies(frequencies)
     reading.add(row, unescape_controls(label), start_s, end_s, extra=extra)
 
 
 def _parse_frequencies(line: str) -> Extra:
-    """Parse a line of frequencies; Audacity writes -1 for a missing one."""
-    _, *cells = [*line.split("\t"), "", ""]
+    """Parse a line of frequencies, if there is one; Audacity writes -1 for a missing one."""
     extra: Extra = {}
+    if not line:
+        return extra
+    _, *cells = [*line.split("\t"), "", ""]
     for name, cell in zip(FREQUENCIES, cells, strict=False):
         value = parse_cell(cell, name)
-        extra[name] = None if isinstance(value, float) and value < 0 else value
+        if isinstance(value, float) and value < 0:
+            value = None
+        extra[name] = value
     return extra
 
 

@@ -40,9 +40,8 @@ CallReader = Callable[[Any, Path, Hints], Iterator[Call]]
 
 def read(name: str, read_calls: CallReader, reading: Reading, hints: Hints) -> None:
     """Read a file with `read_calls`, which gets crowsetta's class of that name."""
-    for row, call in enumerate(
-        _read_calls(name, read_calls, reading.path, hints), start=1
-    ):
+    calls = _read_calls(name, read_calls, reading.path, hints)
+    for row, call in enumerate(calls, start=1):
         label = str(call.label)
         if not isinstance(call.label, str) and label in MISSING:
             label = ""
@@ -66,10 +65,10 @@ def recognise(
     hints: Hints,
 ) -> str | None:
     """Recognise a file by its suffix and the pattern that it begins with."""
-    is_match = (
-        path.name.lower().endswith(suffixes) and re.match(pattern, head) is not None
-    )
-    return reason if is_match else None
+    has_suffix = path.name.lower().endswith(suffixes)
+    if has_suffix and re.match(pattern, head):
+        return reason
+    return None
 
 
 def _read_calls(
@@ -138,9 +137,8 @@ def read_notmat(crowsetta: Any, path: Path, hints: Hints) -> Iterator[Call]:
 def read_timit(crowsetta: Any, path: Path, hints: Hints) -> Iterator[Call]:
     """Yield the phones or words of one recording."""
     speech = crowsetta.from_file(path)
-    for label, start, end in zip(
-        speech.text, speech.begin_samples, speech.end_samples, strict=True
-    ):
+    spans = zip(speech.begin_samples, speech.end_samples, strict=True)
+    for label, (start, end) in zip(speech.text, spans, strict=True):
         yield Call(label, start, end, in_frames=True)
 
 
@@ -148,17 +146,21 @@ def read_generic_seq(crowsetta: Any, path: Path, hints: Hints) -> Iterator[Call]
     """Yield the calls of crowsetta's own table, in seconds if it has them."""
     _check_widths(path)
     for annotation in crowsetta.from_file(path).annots:
-        audio = str(annotation.notated_path)
-        yield from _read_segments(annotation.seq, None if audio == "None" else audio)
+        audio: str | None = str(annotation.notated_path)
+        if audio == "None":
+            audio = None
+        yield from _read_segments(annotation.seq, audio)
 
 
 def _read_segments(sequence: Any, audio: str | None) -> Iterator[Call]:
     for segment in sequence.segments:
-        if segment.onset_s is None:
-            frames = (segment.onset_sample, segment.offset_sample)
-            yield Call(segment.label, *frames, audio, in_frames=True)
-        else:
-            yield Call(segment.label, segment.onset_s, segment.offset_s, audio)
+        start = segment.onset_s
+        end = segment.offset_s
+        in_frames = start is None
+        if in_frames:
+            start = segment.onset_sample
+            end = segment.offset_sample
+        yield Call(segment.label, start, end, audio, in_frames)
 
 
 def read_simple_seq(crowsetta: Any, path: Path, hints: Hints) -> Iterator[Call]:

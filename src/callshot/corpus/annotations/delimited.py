@@ -39,7 +39,7 @@ from callshot.corpus.annotations.text import (
     read_text,
 )
 from callshot.errors import InputError, OutputError
-from callshot.records import Cell
+from callshot.records import Annotation, Cell
 
 SECONDS = ("start_s", "end_s")
 FRAMES = ("start_frame", "end_frame")
@@ -54,7 +54,8 @@ def recognise(path: Path, head: str, hints: Hints) -> str | None:
     """Recognise a header with at least two of: times, labels, recordings."""
     header = _first_row(head, _find_delimiter(head))
     columns = _find_columns(header, hints)
-    has_times = columns.keys() >= {*SECONDS} or columns.keys() >= {*FRAMES}
+    has_seconds = columns.keys() >= {*SECONDS}
+    has_times = has_seconds or columns.keys() >= {*FRAMES}
     has_label = "label" in columns or hints.label is not None
     has_recording = "path" in columns or "recording" in columns
     if has_times + has_label + has_recording < 2:
@@ -134,18 +135,24 @@ def _assign_columns(table: Table, hints: Hints) -> None:
     for name, hint in hints.columns.items():
         table.find_hinted(name, hint)
     columns = _find_columns(table.names, hints)
-    for name, other in (*permutations(SECONDS), *permutations(FRAMES)):
-        if name in columns and other not in columns:
-            raise table.error(
-                f"column {quote(table.names[columns[name]])} is {name}, but no column is {other}; "
-                f"give it (--columns {other}=…); available: {list_names(table.names)}"
-            )
+    _check_times(table, columns)
     if "label" not in columns and hints.label is None:
         raise table.missing_label()
     for name in TYPED.values():
         if name in columns:
             table.names[columns.pop(name)] = name
     table.assign(columns)
+
+
+def _check_times(table: Table, columns: Mapping[str, int]) -> None:
+    """Raise InputError if a table has starts without ends, or ends without starts."""
+    for name, other in (*permutations(SECONDS), *permutations(FRAMES)):
+        if name in columns and other not in columns:
+            column = table.names[columns[name]]
+            raise table.error(
+                f"column {quote(column)} is {name}, but no column is {other}; "
+                f"give it (--columns {other}=…); available: {list_names(table.names)}"
+            )
 
 
 def _describe_columns(table: Table, hints: Hints) -> Iterator[str]:
@@ -219,17 +226,24 @@ def write(annotations: Annotations, path: Path) -> str:
     _check_columns(names, extra, path)
     table: list[list[Cell]] = [[*names, *extra]]
     for annotation in annotations:
-        cells: list[Cell] = [annotation.path, annotation.recording]
-        del cells[len(path_columns) :]
-        if annotation.end_s is None:
-            cells += ["", ""]
-        else:
-            cells += [float(annotation.start_s), float(annotation.end_s)]
-        cells.append(annotation.label)
-        cells += [annotation.extra.get(name) for name in extra]
-        table.append(cells)
+        paths = (annotation.path, annotation.recording)
+        table.append(
+            [
+                *paths[: len(path_columns)],
+                *_times(annotation),
+                annotation.label,
+                *map(annotation.extra.get, extra),
+            ]
+        )
     lines = [",".join(map(_format_cell, cells)) for cells in table]
     return "\n".join([*lines, ""])
+
+
+def _times(annotation: Annotation) -> tuple[float | None, float | None]:
+    """Return start and end, both None for a whole recording."""
+    if annotation.end_s is None:
+        return None, None
+    return float(annotation.start_s), float(annotation.end_s)
 
 
 def _check_columns(names: Sequence[str], extra: Sequence[str], path: Path) -> None:
@@ -260,7 +274,9 @@ def _choose_path_columns(
         return ["path", "recording"]
     if True not in has_path:
         return []
-    return ["path" if "path" in _find_columns(extra, NO_HINTS) else "recording"]
+    if "path" in _find_columns(extra, NO_HINTS):
+        return ["path"]
+    return ["recording"]
 
 
 def _choose_time_columns(annotations: Annotations, path: Path) -> tuple[str, str]:
@@ -269,12 +285,16 @@ def _choose_time_columns(annotations: Annotations, path: Path) -> tuple[str, str
         raise OutputError(
             f"{path}: some annotations count frames and some seconds; write them to two files"
         )
-    return FRAMES if True in in_frames else SECONDS
+    if True in in_frames:
+        return FRAMES
+    return SECONDS
 
 
 def _format_cell(value: Cell) -> str:
     """Quote a cell where needed; the csv module leaves a lone \\r bare, which would end the row."""
-    text = str(value) if isinstance(value, str | int) else format_float(value)
+    text = str(value)
+    if value is None or isinstance(value, float):
+        text = format_float(value)
     if QUOTES_NEEDED.search(text):
         return '"' + text.replace('"', '""') + '"'
     return text

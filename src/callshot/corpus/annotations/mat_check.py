@@ -39,14 +39,13 @@ class DamageError(Exception):
 
 
 class Elements:
-    """The tagged elements of some bytes, in order."""
+    """The tagged elements of some bytes, in order; padding may be cut off at the end."""
 
-    def __init__(self, raw: bytes, byte_order: str) -> None:
-        self.raw = raw
+    def __init__(self, raw: bytes | memoryview, byte_order: str) -> None:
+        self.remaining = memoryview(raw)
         self.byte_order = byte_order
-        self.position = 0
 
-    def next(self, *types: int) -> tuple[int, bytes]:
+    def next(self, *types: int) -> tuple[int, memoryview]:
         """Return the type and the bytes of the next element, which must be of one of `types`."""
         tag = self._read(8)
         kind, size = struct.unpack(f"{self.byte_order}II", tag)
@@ -57,7 +56,7 @@ class Elements:
         else:
             data = self._read(size)
             if kind != COMPRESSED:
-                self.position += -size % 8
+                self.remaining = self.remaining[-size % 8 :]
         if kind not in types or size != len(data):
             raise DamageError(f"unexpected type {kind} of {size} bytes")
         return kind, data
@@ -65,21 +64,16 @@ class Elements:
     def next_integers(self, kind: int) -> tuple[int, ...]:
         """Return the integers of the next element."""
         _, data = self.next(kind)
-        return struct.unpack(
-            f"{self.byte_order}{len(data) // 4}{INTEGER_CODES[kind]}", data
-        )
+        count = len(data) // 4
+        code = INTEGER_CODES[kind]
+        return struct.unpack(f"{self.byte_order}{count}{code}", data)
 
-    def _read(self, size: int) -> bytes:
-        data = self.raw[self.position : self.position + size]
+    def _read(self, size: int) -> memoryview:
+        data = self.remaining[:size]
         if len(data) < size:
             raise DamageError(f"expected {size} more bytes, got {len(data)}")
-        self.position += size
+        self.remaining = self.remaining[size:]
         return data
-
-    @property
-    def remaining(self) -> int:
-        """The number of bytes after the last element; padding may be cut off at the end."""
-        return max(0, len(self.raw) - self.position)
 
 
 def check_mat(path: Path) -> None:
@@ -101,11 +95,12 @@ def _check_file(elements: Elements) -> None:
     while elements.remaining:
         kind, data = elements.next(MATRIX, COMPRESSED)
         if kind == COMPRESSED:
-            _, data = Elements(_unpack(data), elements.byte_order).next(MATRIX)
+            unpacked = Elements(_unpack(data), elements.byte_order)
+            _, data = unpacked.next(MATRIX)
         _check_variable(Elements(data, elements.byte_order), 0)
 
 
-def _unpack(data: bytes) -> bytes:
+def _unpack(data: memoryview) -> bytes:
     unpacker = zlib.decompressobj()
     raw = unpacker.decompress(data, MAX_UNPACKED_BYTES)
     if not unpacker.eof:
@@ -117,7 +112,7 @@ def _unpack(data: bytes) -> bytes:
 
 def _check_variable(elements: Elements, depth: int) -> None:
     """Check a variable and everything in it."""
-    if not elements.raw:
+    if not elements.remaining:
         return
     if depth > MAX_DEPTH:
         raise DamageError(f"nested more than {MAX_DEPTH} deep")
@@ -128,7 +123,7 @@ def _check_variable(elements: Elements, depth: int) -> None:
         raise DamageError(f"a variable with {len(flags)} flags and shape {shape[:4]}")
     _check_content(elements, flags[0], math.prod(shape), depth)
     if elements.remaining:
-        raise DamageError(f"{elements.remaining} surplus bytes in a variable")
+        raise DamageError(f"{len(elements.remaining)} surplus bytes in a variable")
 
 
 def _check_content(elements: Elements, flags: int, count: int, depth: int) -> None:
@@ -142,9 +137,8 @@ def _check_content(elements: Elements, flags: int, count: int, depth: int) -> No
     elif kind in (CELL, STRUCT):
         if kind == STRUCT:
             count *= _count_fields(elements)
-        for _ in range(
-            count
-        ):  # each needs some bytes: a count that is too large ends soon
+        # Each needs some bytes: a count that is too large ends soon.
+        for _ in range(count):
             _, data = elements.next(MATRIX)
             _check_variable(Elements(data, elements.byte_order), depth + 1)
     else:

@@ -61,15 +61,17 @@ RAVEN_COLUMNS = {
     "enddate", "beginclocktime", "endclocktime", "begindatetime", "enddatetime", "fileoffset",
     "score", "occupancy", "length",
 }
+WRITTEN = (
+    "Selection", "View", "Channel", BEGIN, END, "Low Freq (Hz)", "High Freq (Hz)",
+)
 # Extra cells of which the writer makes columns of its own.
 REWRITTEN = {
     "selection", "view", "channel", "beginfile", "beginpath", "fileoffsets", "lowfreqhz",
     "highfreqhz",
 }
 # fmt: on
-MAX_FILES_BY_CHANCE = (
-    4  # times of so few files may happen to increase from file to file
-)
+# Times of so few files may happen to increase from file to file.
+MAX_FILES_BY_CHANCE = 4
 UNIT = re.compile(r"\([^()]*\)$")
 
 
@@ -86,14 +88,13 @@ def read(reading: Reading, hints: Hints) -> None:
     """Read a selection table; of a selection in several views, one row is read."""
     lines = split_lines(read_text(reading.path, reading.notes))
     filled = [line for line in lines if line.strip()] or lines[:1]
-    header, *selections = [_split_line(line) for line in filled]
+    header, *selections = map(_split_line, filled)
     table = Table(reading.path, lines.index(filled[0]) + 1, header)
     _assign_columns(reading, table, hints, is_empty=not selections)
-    complete = {
-        row: table.select(cells)
-        for row, cells in enumerate(selections, start=1)
-        if len(cells) >= len(header)
-    }
+    complete = {}
+    for row, cells in enumerate(selections, start=1):
+        if len(cells) >= len(header):
+            complete[row] = table.select(cells)
     _check_times(reading, table, complete.values())
     repeated = _find_repeated_views(complete)
     if repeated:
@@ -116,9 +117,10 @@ def _assign_columns(
     for name in (BEGIN, END):
         if name not in columns:
             raise table.error(f"no column {name}; available: {list_names(table.names)}")
-    label = None if is_empty else _find_label_column(reading, table, hints)
-    if label is not None:
-        columns["label"] = label
+    if not is_empty:
+        label = _find_label_column(reading, table, hints)
+        if label is not None:
+            columns["label"] = label
     table.assign(columns)
     table.columns |= find_columns(table.names, VIEW_COLUMNS)  # they are extra cells too
 
@@ -155,10 +157,10 @@ def _check_times(reading: Reading, table: Table, selections: Iterable[Cells]) ->
         with suppress(RowError):
             path = cells["path"]
             start_s, end_s = _parse_times(cells)
-            earlier = [ends[other] for other in ends if other != path]
-            if start_s < max(earlier, default=start_s):
+            own_end_s = ends.pop(path, 0.0)
+            if start_s < max(ends.values(), default=start_s):
                 is_increasing = False
-            ends[path] = max(end_s, ends.get(path, 0.0))
+            ends[path] = max(end_s, own_end_s)
     if len(ends) > MAX_FILES_BY_CHANCE and is_increasing:
         raise table.error(
             f"times run on over {len(ends)} files, and there is no column {OFFSET}; "
@@ -227,21 +229,12 @@ def write(annotations: Annotations, path: Path) -> str:
     if None in paths:
         check_one_recording(annotations, path, "a selection table without Begin File")
     is_many = len(paths) > 1
-    names = [
-        "Selection",
-        "View",
-        "Channel",
-        BEGIN,
-        END,
-        "Low Freq (Hz)",
-        "High Freq (Hz)",
-    ]
+    names = [*WRITTEN]
     if is_many:
         names += ["Begin File", OFFSET]
     names.append("Annotation")
-    extra = [
-        n for n in extra_columns(annotations) if normalize_name(n) not in REWRITTEN
-    ]
+    extra = extra_columns(annotations)
+    extra = [name for name in extra if normalize_name(name) not in REWRITTEN]
     check_extra_columns(names, extra, path)
     table = [[*names, *extra]]
     for selection, annotation in enumerate(annotations, start=1):
@@ -271,4 +264,6 @@ def _format_selection(
 
 def _format_extra(annotation: Annotation, name: str) -> str:
     value = annotation.extra.get(name)
-    return "" if value is None else str(value)
+    if value is None:
+        return ""
+    return str(value)

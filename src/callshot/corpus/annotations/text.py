@@ -178,4 +178,6 @@ def format_float(value: Cell, missing: str = "") -> str:
     >>> format_float(0.1), format_float(None)
     ('0.1', '')
     """
-    return missing if value is None else repr(float(value))
+    if value is None:
+        return missing
+    return repr(float(value))

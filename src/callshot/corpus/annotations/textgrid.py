@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
@@ -97,8 +98,10 @@ class Tokens:
         """Return the next token, which must be of this kind."""
         next_kind, value = next(self._tokens, ("end of the file", ""))
         if next_kind != kind:
-            token = f"the {next_kind} {quote(value)}" if value else f"the {next_kind}"
-            raise self.error(f"expected {description}, a {kind}, got {token}")
+            token = next_kind
+            if value:
+                token += f" {quote(value)}"
+            raise self.error(f"expected {description}, a {kind}, got the {token}")
         return value
 
     def next_number(self, description: str) -> float:
@@ -123,7 +126,9 @@ class Tokens:
 
 def recognise(path: Path, head: str, hints: Hints) -> str | None:
     """Recognise the first lines of a TextGrid."""
-    return "its first lines have ooTextFile and TextGrid" if MAGIC.match(head) else None
+    if MAGIC.match(head):
+        return "its first lines have ooTextFile and TextGrid"
+    return None
 
 
 def read(reading: Reading, hints: Hints) -> None:
@@ -139,7 +144,9 @@ def read(reading: Reading, hints: Hints) -> None:
     others = [tier for tier in tiers if tier not in chosen]
     is_named = len(chosen) > 1 or not has_choice
     for tier in chosen:
-        extra: Extra = {"tier": tier.name} if is_named else {}
+        extra: Extra = {}
+        if is_named:
+            extra["tier"] = tier.name
         _add_entries(reading, tier, others, extra)
 
 
@@ -253,13 +260,14 @@ def _vote(
 
 
 def _overlapping_labels(entry: Entry, others: Sequence[Entry]) -> list[str]:
-    first = bisect_left(others, True, key=lambda other: not _is_before(other, entry))
+    first = bisect_left(others, True, key=partial(_ends_after, entry.start_s))
     last = bisect_left(others, entry.end_s, key=attrgetter("start_s"))
-    return [other.label for other in others[first:last] if other.label.strip()]
+    labels = [other.label for other in others[first:last]]
+    return list(filter(str.strip, labels))
 
 
-def _is_before(other: Entry, entry: Entry) -> bool:
-    """Return whether an interval ends before an entry, or a point lies before it."""
-    if other.end_s > other.start_s:
-        return other.end_s <= entry.start_s
-    return other.start_s < entry.start_s
+def _ends_after(time_s: float, entry: Entry) -> bool:
+    """Return whether an interval ends after a time, or a point does not lie before it."""
+    if entry.end_s > entry.start_s:
+        return entry.end_s > time_s
+    return entry.start_s >= time_s
