@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import shutil
 from collections import Counter, defaultdict
 from pathlib import Path
 
@@ -48,6 +49,22 @@ def corpus(
         make_corpus(folder, seed=5, scale=0.1, rate_hz=RATE_HZ, threads=2),
         plan_corpus(5, 0.1),
     )
+
+
+@pytest.fixture(scope="module")
+def small_corpus(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[Path, list[tuple[float, str]]]:
+    """A corpus of seed 0, and the progress of making it."""
+    folder = tmp_path_factory.mktemp("small")
+    shares: list[tuple[float, str]] = []
+    make_corpus(
+        folder,
+        scale=0.1,
+        rate_hz=4000,
+        progress=lambda share, task: shares.append((share, task)),
+    )
+    return folder, shares
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -324,9 +341,9 @@ def test_the_second_channel_is_a_weaker_later_copy(
     corpus: tuple[Path, CorpusSummary, list[RecordingPlan]],
 ) -> None:
     plan = next(plan for plan in corpus[2] if plan.channels == 2)
-    first, second = (
-        make_recording(plan, seed=5, rate_hz=RATE_HZ)[: 20 * RATE_HZ].astype(float).T
-    )
+    path = corpus[0] / "recordings" / f"{plan.name}.flac"
+    audio, _ = soundfile.read(path, frames=20 * RATE_HZ)
+    first, second = np.ascontiguousarray(audio.T)
     products = [
         first[: first.size - lag] @ second[lag:] for lag in range(int(0.02 * RATE_HZ))
     ]
@@ -505,14 +522,10 @@ def test_the_readme_has_the_options_and_the_command_to_segment_it(
     )
 
 
-def test_progress_adds_up_to_one_and_names_the_recordings(tmp_path: Path) -> None:
-    shares: list[tuple[float, str]] = []
-    make_corpus(
-        tmp_path,
-        scale=0.1,
-        rate_hz=4000,
-        progress=lambda share, task: shares.append((share, task)),
-    )
+def test_progress_adds_up_to_one_and_names_the_recordings(
+    small_corpus: tuple[Path, list[tuple[float, str]]],
+) -> None:
+    _, shares = small_corpus
     assert sum(share for share, _ in shares) == pytest.approx(1)
     assert [task for _, task in shares] == [plan.name for plan in plan_corpus(0, 0.1)]
 
@@ -534,10 +547,10 @@ def test_a_folder_that_cannot_be_created_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_written_is_an_error_and_leaves_no_unfinished_files(
-    tmp_path: Path,
+    small_corpus: tuple[Path, list[tuple[float, str]]], tmp_path: Path
 ) -> None:
     name = plan_corpus(0, 0.1)[0].name
-    make_corpus(tmp_path, scale=0.1, rate_hz=4000)
+    shutil.copytree(small_corpus[0], tmp_path, dirs_exist_ok=True)
     (tmp_path / "recordings" / f"{name}.flac").unlink()
     (tmp_path / "recordings" / f"{name}.flac").mkdir()
     with pytest.raises(
@@ -548,10 +561,10 @@ def test_a_file_that_cannot_be_written_is_an_error_and_leaves_no_unfinished_file
 
 
 def test_a_folder_with_other_files_is_an_error_and_the_same_corpus_is_written_again(
-    tmp_path: Path,
+    small_corpus: tuple[Path, list[tuple[float, str]]], tmp_path: Path
 ) -> None:
     folder = tmp_path / "corpus"
-    make_corpus(folder, scale=0.1, rate_hz=4000)
+    shutil.copytree(small_corpus[0], folder)
     before = digests(folder)
     make_corpus(folder, scale=0.1, rate_hz=4000)
     assert digests(folder) == before

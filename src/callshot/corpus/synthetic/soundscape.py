@@ -19,6 +19,21 @@ from callshot.corpus.synthetic.call_synthesis import (
     frequency_grid,
 )
 
+# Limits of values that are equally likely; levels are relative to that of all noise.
+RANGES = {
+    "reverberation_s": (0.3, 1.4),
+    "wind_db": (-10, 8),
+    "wind_hz": (20, 120),
+    "gusts": (0.2, 0.9),
+    "floor_db": (-25, -11),
+    "insects_db": (-25, -5),
+    "insects_hz": (2500, 6000),
+    "birds_per_s": (0, 0.8),
+    "birds_hz": (1500, 5000),
+    "low_cut_hz": (8, 45),
+}
+NOISES_DB = ("wind_db", "floor_db", "insects_db")
+
 
 @dataclass(frozen=True, slots=True)
 class Soundscape:
@@ -41,20 +56,14 @@ class Soundscape:
 
 def draw_soundscape(random: Random) -> Soundscape:
     """Draw a soundscape; distant callers are closer to the level of the noise."""
-    distance_m = float(10 * 10 ** random.uniform(0, 1))
+    distance_m = 10 * 10 ** random.uniform(0, 1)
     noise_db = -17 + 8 * np.log10(distance_m / 10)
+    values = {name: random.uniform(*limits) for name, limits in RANGES.items()}
+    for name in NOISES_DB:
+        values[name] += noise_db
     return Soundscape(
         distance_m=distance_m,
-        reverberation_s=random.uniform(0.3, 1.4),
-        wind_db=noise_db + random.uniform(-10, 8),
-        wind_hz=random.uniform(20, 120),
-        gusts=random.uniform(0.2, 0.9),
-        floor_db=noise_db + random.uniform(-25, -11),
-        insects_db=noise_db + random.uniform(-25, -5),
-        insects_hz=random.uniform(2500, 6000),
-        birds_per_s=random.uniform(0, 0.8),
-        birds_hz=random.uniform(1500, 5000),
-        low_cut_hz=random.uniform(8, 45),
+        **values,
         colour=0.15 * random.standard_normal(),
         peak=random.uniform(0.3, 0.9),
     )
