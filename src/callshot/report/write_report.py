@@ -19,7 +19,8 @@ from callshot.fewshot.protocol import Protocol
 from callshot.records import CorpusResults, Evaluation, Progress, no_progress
 from callshot.records.frames import Shots
 from callshot.report.classifiers import all_curves, all_values
-from callshot.report.figures import draw_figures
+from callshot.report.figures import plan_figures
+from callshot.report.figures.figure_io import render
 from callshot.report.page import write_page
 from callshot.report.results import RESULT_FILES, write_evaluation, write_frame
 from callshot.report.tables.write_tables import build_tables, write_tables
@@ -100,15 +101,11 @@ def write_report(
 
 
 def _draw(results: CorpusResults, folder: Path, options: ReportOptions) -> list[Path]:
-    if not options.figures:
-        return []
-    names = draw_figures(
-        results,
-        folder,
-        confusion_shots=options.confusion,
-        protocol=options.protocol,
-    )
-    return [folder / name for name in names]
+    paths = []
+    if options.figures:
+        for page in plan_figures(results, options.confusion, options.protocol):
+            paths += render(page, folder)
+    return paths
 
 
 def _caption(path: Path) -> str:

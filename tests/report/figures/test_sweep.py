@@ -9,14 +9,14 @@ import polars as pl
 import pytest
 
 from callshot import files
-from callshot.errors import OptionError, OutputError
+from callshot.errors import OutputError
 from callshot.records import ClassCount, Embeddings, Evaluation, Folds
 from callshot.records.frames import CURVE, CURVE_KEY, make_frame
-from callshot.report.figures import draw_sweep, sweep
+from callshot.report.figures import draw_sweep
 from callshot.report.figures.baselines import NAME_ID
 from callshot.report.figures.figure_io import open_figure
 from callshot.report.figures.style import STYLE
-from callshot.report.figures.sweep import density
+from callshot.report.figures.sweep import density, sweep_page
 from corpus_results import make_baselines
 from report.figures.made_up_results import legend_texts, line_values, panel_titles
 
@@ -67,14 +67,12 @@ def make_curve(shots, complete, encoder, metric, spread) -> pl.DataFrame:
 
 
 @pytest.fixture
-def draw(monkeypatch):
+def draw():
     """Return a function that draws a sweep and returns the Figure, without files."""
-    monkeypatch.setattr(sweep, "render", lambda page, _: page)
 
     def draw_figure(evaluation, **options):
-        page = draw_sweep(evaluation, Path("nowhere"), **options)
         with open_figure() as figure:
-            page.draw(figure)
+            sweep_page(evaluation, "sweep", **options).draw(figure)
         return figure
 
     return draw_figure
@@ -144,7 +142,7 @@ def test_boxes_show_quartiles_and_whiskers_the_1st_to_the_99th_percentile(draw):
 
 def test_the_band_of_shared_is_drawn_beside_another_spread_only(draw):
     both = legend_texts(draw(make_evaluation()))
-    shared = legend_texts(draw(make_evaluation(), spread="shared"))
+    shared = legend_texts(draw(make_evaluation(spreads=("shared",))))
     assert [text.split(":")[0] for text in both] == ["per-query", "shared", "chance"]
     assert [text.split(":")[0] for text in shared] == ["shared", "chance"]
 
@@ -246,14 +244,8 @@ def test_names_of_baselines_with_close_values_do_not_cover_each_other(draw):
 
 
 def test_a_spread_that_was_not_evaluated_is_replaced_by_the_other(draw):
-    figure = draw(make_evaluation(spreads=("shared",)), spread="per-query")
+    figure = draw(make_evaluation(spreads=("shared",)))
     assert legend_texts(figure)[0].startswith("shared: mean, quartiles")
-
-
-def test_a_metric_without_a_curve_is_rejected_with_the_metrics_that_have_one(tmp_path):
-    message = "no curve of recall; metrics with a curve: map, auroc, accuracy"
-    with pytest.raises(OptionError, match=message):
-        draw_sweep(make_evaluation(), tmp_path / "sweep", metric="recall")
 
 
 def test_a_name_in_a_script_without_a_font_gives_no_warning(tmp_path):

@@ -1,7 +1,7 @@
 """Results of a corpus → its figures, as PDF and PNG: those of the paper, and more.
 
 episode      one real query, its support set and the decision           figure 1 of the paper
-sweep        a metric against k for every encoder, with baselines       figures 2 and 4
+sweep        mAP against k for every encoder, with baselines       figures 2 and 4
 reduced      the same over categories, if there are any
 inset        the few-shot regime, k = 1 to 7, with violins              figure 3
 classes      the curve of every class
@@ -17,7 +17,6 @@ A figure that does not fit a page becomes several: confusion-1, confusion-2, …
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from callshot.fewshot.protocol import Protocol
 from callshot.records import CorpusResults
@@ -25,55 +24,35 @@ from callshot.report.figures.confusion import plan_confusion
 from callshot.report.figures.curves import plan_classes, plan_classifiers
 from callshot.report.figures.differences import plan_differences
 from callshot.report.figures.episode import plan_episode
-from callshot.report.figures.figure_io import Pages, render
+from callshot.report.figures.figure_io import Pages
 from callshot.report.figures.projection import plan_projection
 from callshot.report.figures.refinement import plan_refinement
 from callshot.report.figures.spreads import plan_spreads
 from callshot.report.figures.sweep import draw_sweep, plan_inset, plan_sweep
 from callshot.report.figures.training import plan_training
 
-__all__ = ["draw_figures", "draw_sweep", "plan_figures"]
+__all__ = ["draw_sweep", "plan_figures"]
 
 CONFUSION_SHOTS = (1, 5, 20)
 
 
-def draw_figures(
-    results: CorpusResults,
-    folder: Path,
-    *,
-    confusion_shots: Sequence[int] = CONFUSION_SHOTS,
-    metric: str = "map",
-    protocol: Protocol | None = None,
-) -> list[str]:
-    """Draw every figure that the results have data for; return the names of the files.
-
-    `protocol` is that of the evaluation; the example episode is rerun by it. Equal results give
-    equal bytes.
-    """
-    names = []
-    for page in plan_figures(
-        results, confusion_shots=confusion_shots, metric=metric, protocol=protocol
-    ):
-        names += [path.name for path in render(page, folder)]
-    return names
-
-
 def plan_figures(
     results: CorpusResults,
-    *,
     confusion_shots: Sequence[int] = CONFUSION_SHOTS,
-    metric: str = "map",
     protocol: Protocol | None = None,
 ) -> Pages:
-    """Yield the pages that `draw_figures` draws."""
+    """Yield a page for every figure that the results have data for.
+
+    `protocol` is that of the evaluation; the example episode is rerun by it.
+    """
     yield from plan_episode(results, protocol or Protocol())
-    yield from plan_sweep(results, metric)
-    yield from plan_inset(results, metric)
-    yield from plan_classes(results, metric)
-    yield from plan_spreads(results, metric)
-    yield from plan_differences(results, metric)
-    yield from plan_training(results, metric)
-    yield from plan_classifiers(results, metric)
+    yield from plan_sweep(results)
+    yield from plan_inset(results)
+    yield from plan_classes(results)
+    yield from plan_spreads(results)
+    yield from plan_differences(results)
+    yield from plan_training(results)
+    yield from plan_classifiers(results)
     yield from plan_refinement(results)
     yield from plan_confusion(results, confusion_shots)
     yield from plan_projection(results)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from callshot.fewshot.differences import matching_baselines
+from callshot.records.frames import Frame
 from callshot.report.figures.figure_io import freeze
 from callshot.report.figures.layout import Legend, line_handle
 from callshot.report.figures.style import BASELINE, DPI, SMALL_FONT, SMALL_PT
@@ -25,12 +26,12 @@ NAME_PT = 58.0
 LINE_PT = 8.4
 
 
-def drawable_baselines(baselines: pl.DataFrame, curve: pl.DataFrame) -> pl.DataFrame:
+def drawable_baselines(baselines: Frame, curve: Frame) -> Frame:
     """Return the baselines that a curve is compared with and that have a value."""
     return matching_baselines(baselines, curve).filter(pl.col("value").is_finite())
 
 
-def draw_baselines(ax: "Axes", baselines: pl.DataFrame) -> None:
+def draw_baselines(ax: "Axes", baselines: Frame) -> None:
     """Draw a line for each baseline, with its name; `separate_names` moves names that touch."""
     for kind, name, value in baselines.select("kind", "name", "value").iter_rows():
         style = BASELINE[kind]
@@ -48,7 +49,7 @@ def draw_baselines(ax: "Axes", baselines: pl.DataFrame) -> None:
         )
 
 
-def baseline_legend(baselines: Iterable[pl.DataFrame]) -> Legend:
+def baseline_legend(baselines: Iterable[Frame]) -> Legend:
     """Return a legend entry for each kind of baseline in some panel."""
     kinds = pl.concat(baselines)["kind"]
     legend = {}
@@ -72,9 +73,8 @@ def separate_names(figure: "Figure", axes: Iterable["Axes"]) -> None:
 
 def _name_texts(ax: "Axes") -> list[Any]:
     """Return the names of the baselines of a panel, from bottom to top."""
-    texts: Iterable[Any] = ax.texts
-    names = [text for text in texts if text.get_gid() == NAME_ID]
-    return sorted(names, key=lambda text: float(text.xy[1]))
+    names = [text for text in ax.texts if text.get_gid() == NAME_ID]
+    return sorted(names, key=_height_pt)
 
 
 def _height_pt(text: Any) -> float:

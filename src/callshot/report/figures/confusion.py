@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import ceil, floor
 from typing import TYPE_CHECKING
 
 import numpy as np
-import polars as pl
 
 from callshot.records import CorpusResults, FloatArray
+from callshot.records.frames import Frame, unique_values
 from callshot.report.figures.figure_io import Pages, make_pages
 from callshot.report.figures.layout import Frames, add_panels
 from callshot.report.figures.style import (
@@ -55,25 +56,18 @@ def plan_confusion(results: CorpusResults, shots: Sequence[int]) -> Pages:
     cells = results.evaluation.confusion
     if cells.is_empty():
         return
-    evaluated = cells["k"].unique().sort().to_list()
+    evaluated = sorted(set(cells["k"]))
     shots = [k for k in dict.fromkeys(shots) if k in evaluated] or evaluated[-1:]
-    matrices = [
-        cells.filter(encoder=encoder, k=k)
-        for encoder in cells["encoder"].unique(maintain_order=True)
-        for k in shots
-    ]
-    labels = [count.label for count in results.evaluation.classes if count.eligible]
-    grid = _make_grid(len(shots), len(matrices) // len(shots), len(labels))
-    if grid.columns != len(shots):  # each k has rows or pages of its own
-        matrices.sort(key=lambda matrix: shots.index(matrix["k"][0]))
-    yield from make_pages(
-        "confusion",
-        matrices,
-        grid.columns * grid.rows,
-        _compose,
-        labels,
-        grid,
-    )
+    encoders = unique_values(cells, "encoder")
+    labels = [count.label for count in results.evaluation.eligible_classes]
+    grid = _make_grid(len(shots), len(encoders), len(labels))
+    if grid.columns == len(shots):
+        chosen = [(k, encoder) for encoder in encoders for k in shots]
+    else:  # each k has rows or pages of its own
+        chosen = list(product(shots, encoders))
+    matrices = [cells.filter(k=k, encoder=encoder) for k, encoder in chosen]
+    most = grid.columns * grid.rows
+    yield from make_pages("confusion", matrices, most, _compose, labels, grid)
 
 
 def _make_grid(shots: int, encoders: int, classes: int) -> MatrixGrid:
@@ -87,7 +81,8 @@ def _make_grid(shots: int, encoders: int, classes: int) -> MatrixGrid:
     wanted_in = max(SMALLEST_IN, 0.3 * classes)
     side_in = min(wanted_in, _largest_side_in(columns))
     height_in = PAGE_HEIGHT_IN - BELOW_IN - BAR_IN
-    one_page_in = height_in / ceil(shots * encoders / columns) - TITLE_IN
+    all_rows = ceil(shots * encoders / columns)
+    one_page_in = height_in / all_rows - TITLE_IN
     if one_page_in >= max(SMALLEST_IN, smallest_in):
         side_in = min(side_in, one_page_in)
     rows = floor(height_in / (side_in + TITLE_IN) + 1e-9)
@@ -106,10 +101,9 @@ def _compose(
 ) -> None:
     columns = min(grid.columns, len(matrices))
     rows = ceil(len(matrices) / columns)
-    figure.set_size_inches(
-        LEFT_IN - GAP_IN + columns * (grid.side_in + GAP_IN),
-        BELOW_IN + BAR_IN + rows * (grid.side_in + TITLE_IN),
-    )
+    width_in = LEFT_IN - GAP_IN + columns * (grid.side_in + GAP_IN)
+    height_in = BELOW_IN + BAR_IN + rows * (grid.side_in + TITLE_IN)
+    figure.set_size_inches(width_in, height_in)
     axes = add_panels(figure, len(matrices), columns, ["label"])[:, 0]
     for ax, matrix in zip(axes, matrices, strict=True):
         _draw_matrix(ax, _count_queries(matrix, labels), grid.side_in)
@@ -120,7 +114,7 @@ def _compose(
     _add_colour_bar(figure)
 
 
-def _count_queries(cells: pl.DataFrame, labels: Sequence[str]) -> FloatArray:
+def _count_queries(cells: Frame, labels: Sequence[str]) -> FloatArray:
     """Return the mean number of queries (true, predicted)."""
     numbers = {label: number for number, label in enumerate(labels)}
     true = cells["true"].replace_strict(numbers)
@@ -146,14 +140,14 @@ def _draw_matrix(ax: "Axes", count: FloatArray, side_in: float) -> None:
     ax.grid(visible=False)
     ax.spines[:].set_visible(True)
     ax.tick_params(length=0)
-    for edge in np.arange(0.5, len(count) - 1):
+    for edge in np.arange(0.5, len(count) - 1):  # between cells
         ax.axhline(edge, color=MIST, linewidth=0.3)
         ax.axvline(edge, color=MIST, linewidth=0.3)
     if side_in * 72 / len(count) >= CELL_WITH_COUNT_PT:
         _write_counts(ax, count, share)
 
 
-def _write_title(ax: "Axes", matrix: pl.DataFrame, side_in: float) -> None:
+def _write_title(ax: "Axes", matrix: Frame, side_in: float) -> None:
     encoder = matrix["encoder"][0]
     k = matrix["k"][0]
     title = shorten(f"{encoder}, k = {k}", side_in * 72, BOLD_TICK_FONT)
@@ -175,11 +169,12 @@ def _write_counts(ax: "Axes", count: FloatArray, share: FloatArray) -> None:
 
 
 def _label_classes(ax: "Axes", labels: Sequence[str]) -> None:
-    ticks = range(0, len(labels), ceil(len(labels) / MOST_NAMES))
-    for axis, room_in in ((ax.yaxis, LEFT_NAMES_IN), (ax.xaxis, BELOW_NAMES_IN)):
-        names = shorten_all(labels, room_in * 72, SMALL_FONT)
-        shown = [names[tick] for tick in ticks]
-        axis.set_ticks(list(ticks), shown, fontsize=SMALL_PT)
+    step = ceil(len(labels) / MOST_NAMES)
+    ticks = range(0, len(labels), step)
+    left_names = shorten_all(labels, LEFT_NAMES_IN * 72, SMALL_FONT)
+    names_below = shorten_all(labels, BELOW_NAMES_IN * 72, SMALL_FONT)
+    ax.set_yticks(ticks, left_names[::step], fontsize=SMALL_PT)
+    ax.set_xticks(ticks, names_below[::step], fontsize=SMALL_PT)
     ax.tick_params(axis="x", labelrotation=90)
 
 
@@ -198,9 +193,6 @@ def _add_colour_bar(figure: "Figure") -> None:
     if first.texts:
         label += "\n(numbers: queries, mean over draws)"
     bar.set_label(label, fontsize=TICK_PT)
-    bar.set_ticks(
-        [0, 0.25, 0.5, 0.75, 1],
-        labels=["0", "¼", "½", "¾", "1"],
-        fontsize=TICK_PT,
-    )
+    shares = [0, 0.25, 0.5, 0.75, 1]
+    bar.set_ticks(shares, labels=["0", "¼", "½", "¾", "1"], fontsize=TICK_PT)
     bar.ax.tick_params(length=2, pad=1)

@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from callshot.records import CorpusResults
-from callshot.report.classifiers import all_curves, classifier_name, list_classifiers
+from callshot.records.frames import Frame, unique_values
+from callshot.report.classifiers import (
+    all_curves,
+    classifier_name,
+    list_classifiers,
+    main_spread,
+)
 from callshot.report.figures.figure_io import Pages, make_pages
 from callshot.report.figures.layout import (
-    METRIC_NAMES,
     Frames,
     Legend,
     Limits,
@@ -39,38 +44,31 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-CLASS_METRIC_NAMES = {**METRIC_NAMES, "map": "AP"}
 CLASSES = PageLayout(columns=5, rows=6, row_in=1.35, left_in=0.6, above_in=0.7)
 CLASSIFIERS = PageLayout(columns=3, rows=3, row_in=2.3, left_in=0.5, above_in=0.8)
 BAND_ALPHA = 0.16
 
 
-def plan_classes(results: CorpusResults, metric: str) -> Pages:
-    """Yield the curves of all eligible classes, thirty to a page, those with most exemplars first.
-
-    Accuracy has no curve by class; the AP is drawn instead.
-    """
+def plan_classes(results: CorpusResults) -> Pages:
+    """Yield the AP of all eligible classes, thirty to a page, those with most exemplars first."""
     per_class = results.evaluation.per_class
-    if metric not in per_class["metric"]:
-        metric = "map"
     spread = per_class["spread"][0]
-    rows = per_class.filter(metric=metric, scoring="all", spread=spread)
+    rows = per_class.filter(metric="map", scoring="all", spread=spread)
     rows = rows.sort("k", maintain_order=True)
     panels = []
-    for count in results.evaluation.classes:
-        if count.eligible:
-            panel = rows.filter(label=count.label).with_columns(
-                exemplars=pl.lit(count.exemplars),
-                complete=pl.col("k") <= count.complete_to_k,
-            )
-            panels.append(panel)
+    for count in results.evaluation.eligible_classes:
+        panel = rows.filter(label=count.label).with_columns(
+            exemplars=pl.lit(count.exemplars),
+            complete=pl.col("k") <= count.complete_to_k,
+        )
+        panels.append(panel)
     yield from make_pages(
         "classes",
         panels,
         CLASSES.capacity,
         _compose_classes,
         axis_limits(rows.select("p01", "p99")),
-        f"{CLASS_METRIC_NAMES[metric]} ({spread})",
+        f"AP ({spread})",
     )
 
 
@@ -78,56 +76,54 @@ def _compose_classes(
     figure: "Figure", panels: Frames, limits: Limits, label: str
 ) -> None:
     rows = pl.concat(panels)
-    stacks, width_in = CLASSES.draw_panels(
-        figure,
-        panels,
-        _draw_class,
-        rows["k"].unique(maintain_order=True).to_list(),
-        [limits],
-    )
-    for ax, panel in zip(stacks[:, 0], panels, strict=True):
+    shots = unique_values(rows, "k")
+    axes, width_in = CLASSES.draw_panels(figure, panels, _draw_class, shots, [limits])
+    room_pt = width_in * 72 - 16
+    for ax, panel in zip(axes, panels, strict=True):
+        name = wrap(panel["label"][0], room_pt, BOLD_SMALL_FONT)
         exemplars = panel["exemplars"][0]
-        room = width_in * 72 - 16
-        name = wrap(panel["label"][0], room, BOLD_SMALL_FONT)
         ax.set_title(f"{name}\n{exemplars} exemplars", fontsize=SMALL_PT, pad=2)
     figure.supylabel(label)
+    add_legend(figure, _class_legend(rows))
+
+
+def _class_legend(rows: Frame) -> Legend:
     legend: Legend = {}
-    for number, encoder in enumerate(rows["encoder"].unique(maintain_order=True)):
+    for number, encoder in enumerate(unique_values(rows, "encoder")):
         style = series_style(number)
         band = area_handle({"facecolor": style["color"], "alpha": BAND_ALPHA})
         legend[encoder] = (band, line_handle(style))
-    if not all(rows["complete"]):
+    if not rows["complete"].all():
         legend["last k at which the class is complete"] = line_handle(LAST_COMPLETE)
-    add_legend(figure, legend)
+    return legend
 
 
-def _draw_class(panel: pl.DataFrame, ax: "Axes") -> None:
-    for number, curve in enumerate(panel.partition_by("encoder", maintain_order=True)):
+def _draw_class(panel: Frame, ax: "Axes") -> None:
+    for number, curve in enumerate(panel.partition_by("encoder")):
         style = series_style(number)
         draw_band(ax, curve, style["color"], BAND_ALPHA)
         draw_line(ax, curve["mean"], style)
-    mark_last_complete(ax, curve["complete"].to_list())
+    mark_last_complete(ax, curve["complete"])
 
 
-def plan_classifiers(results: CorpusResults, metric: str) -> Pages:
+def plan_classifiers(results: CorpusResults) -> Pages:
     """Yield the mean of every classifier for each encoder, nine to a page, if there are several."""
-    rows = all_curves(results).filter(scoring="all", metric=metric)
-    spread = "shared" if "shared" in rows["spread"] else rows["spread"][0]
-    rows = rows.filter(spread=spread).sort("k", maintain_order=True)
-    classifiers = [
-        name for name in list_classifiers(results) if name in rows["classifier"]
-    ]
+    spread = main_spread(results.evaluation)
+    curves = all_curves(results).filter(scoring="all", metric="map", spread=spread)
+    rows = curves.sort("k", maintain_order=True)
+    evaluated = rows["classifier"]
+    classifiers = [name for name in list_classifiers(results) if name in evaluated]
     if len(classifiers) == 1:
         return
     reference = rows.filter(classifier=classifiers[0])
     yield from make_pages(
         "classifiers",
-        rows.partition_by("encoder", maintain_order=True),
+        rows.partition_by("encoder"),
         CLASSIFIERS.capacity,
         _compose_classifiers,
         classifiers,
         axis_limits(rows["mean"], reference.select("p01", "p99", "chance")),
-        f"{METRIC_NAMES[metric]} ({spread})",
+        f"mAP ({spread})",
     )
 
 
@@ -138,24 +134,24 @@ def _compose_classifiers(
     limits: Limits,
     label: str,
 ) -> None:
-    stacks, width_in = CLASSIFIERS.draw_panels(
-        figure,
-        panels,
-        partial(_draw_classifiers, classifiers),
-        panels[0]["k"].unique(maintain_order=True).to_list(),
-        [limits],
-    )
+    draw = partial(_draw_classifiers, classifiers)
+    shots = unique_values(panels[0], "k")
+    axes, width_in = CLASSIFIERS.draw_panels(figure, panels, draw, shots, [limits])
     encoders = [panel["encoder"][0] for panel in panels]
-    set_titles(stacks[:, 0], encoders, width_in - 0.3)
+    set_titles(axes, encoders, width_in - 0.3)
     figure.supylabel(label)
     names = [classifier_name(name) for name in classifiers]
+    add_legend(figure, _classifier_legend(names))
+
+
+def _classifier_legend(names: Sequence[str]) -> Legend:
     legend: Legend = {}
     for number, name in enumerate(names):
         legend[name] = line_handle(_classifier_style(number))
     band = {"facecolor": PALE_BLUE, "edgecolor": "none"}
     legend[f"{names[0]}: 1st–99th percentile"] = area_handle(band)
     legend["chance"] = line_handle(CHANCE)
-    add_legend(figure, legend)
+    return legend
 
 
 def _classifier_style(number: int) -> Style:
@@ -163,18 +159,13 @@ def _classifier_style(number: int) -> Style:
     return {**series_style(number), "linewidth": width}
 
 
-def _draw_classifiers(
-    classifiers: Sequence[str], panel: pl.DataFrame, ax: "Axes"
-) -> None:
+def _draw_classifiers(classifiers: Sequence[str], panel: Frame, ax: "Axes") -> None:
     reference = panel.filter(classifier=classifiers[0])
     draw_band(ax, reference, PALE_BLUE)
     ax.axhline(reference["chance"][0], **CHANCE)
+    shots = reference.select("k")
     for number, name in enumerate(classifiers):
-        aligned = reference.select("k").join(
-            panel.filter(classifier=name),
-            on="k",
-            how="left",
-            maintain_order="left",
-        )
+        curve = panel.filter(classifier=name)
+        aligned = shots.join(curve, on="k", how="left", maintain_order="left")
         draw_line(ax, aligned["mean"], _classifier_style(number))
-    mark_last_complete(ax, reference["complete"].to_list())
+    mark_last_complete(ax, reference["complete"])

@@ -2,12 +2,10 @@
 
 from typing import TYPE_CHECKING
 
-import polars as pl
-
 from callshot.records import CorpusResults
+from callshot.records.frames import Frame, unique_values
 from callshot.report.figures.figure_io import Pages, make_pages
 from callshot.report.figures.layout import (
-    METRIC_NAMES,
     Frames,
     Limits,
     PageLayout,
@@ -35,46 +33,34 @@ LAYOUT = PageLayout(
 WINS_LIMITS = (-0.08, 1.08)
 
 
-def plan_differences(results: CorpusResults, metric: str) -> Pages:
+def plan_differences(results: CorpusResults) -> Pages:
     """Yield the pairs of encoders, or of an encoder and a baseline, twelve to a page."""
-    rows = results.evaluation.differences.filter(metric=metric, scoring="all")
+    rows = results.evaluation.differences.filter(metric="map", scoring="all")
     by_k = rows.sort("k", maintain_order=True)
-    yield from make_pages(
-        "differences",
-        by_k.partition_by("one", "other", maintain_order=True),
-        LAYOUT.capacity,
-        _compose,
-        axis_limits(
-            rows.select("p01", "p99"),
-            [0.0],
-            low=-1.04,
-            high=1.04,
-        ),
-        METRIC_NAMES[metric],
-    )
+    pairs = by_k.partition_by("one", "other")
+    limits = axis_limits(rows.select("p01", "p99"), [0.0], low=-1.04, high=1.04)
+    yield from make_pages("differences", pairs, LAYOUT.capacity, _compose, limits)
 
 
-def _compose(figure: "Figure", pairs: Frames, limits: Limits, metric: str) -> None:
-    stacks, width_in = LAYOUT.draw_panels(
+def _compose(figure: "Figure", pairs: Frames, limits: Limits) -> None:
+    axes, width_in = LAYOUT.draw_panels(
         figure,
         pairs,
         _draw_pair,
-        pairs[0]["k"].unique(maintain_order=True).to_list(),
+        unique_values(pairs[0], "k"),
         (limits, WINS_LIMITS),
-        (f"difference\nof {metric}", "share\nof wins"),
+        ("difference\nof mAP", "share\nof wins"),
     )
-    room = width_in * 72 - 14
-    for ax, pair in zip(stacks[:, 0], pairs, strict=True):
-        one = wrap(pair["one"][0], room, BOLD_TICK_FONT)
-        other = wrap(pair["other"][0], room - 20, BOLD_TICK_FONT)
+    room_pt = width_in * 72 - 14
+    for ax, pair in zip(axes, pairs, strict=True):
+        one = wrap(pair["one"][0], room_pt, BOLD_TICK_FONT)
+        other = wrap(pair["other"][0], room_pt - 20, BOLD_TICK_FONT)
         ax.set_title(f"{one}\nless {other}", fontsize=TICK_PT)
-    spreads = pairs[0]["spread"].unique(maintain_order=True)
-    add_legend(figure, spread_legend(spreads))
+    add_legend(figure, spread_legend(unique_values(pairs[0], "spread")))
 
 
-def _draw_pair(pair: pl.DataFrame, upper: "Axes", lower: "Axes") -> None:
-    curves = pair.partition_by("spread", maintain_order=True)
-    for curve in reversed(curves):
+def _draw_pair(pair: Frame, upper: "Axes", lower: "Axes") -> None:
+    for curve in reversed(pair.partition_by("spread")):
         spread = curve["spread"][0]
         draw_curve(upper, curve, spread, 0.8)
         draw_line(lower, curve["wins"], LINE[spread])

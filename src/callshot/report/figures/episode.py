@@ -6,7 +6,7 @@ every fold with a square for each drawn one, the size of its pool, and the score
 
 from collections.abc import Sequence
 from math import isfinite
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from callshot.fewshot.protocol import Protocol
 from callshot.records import CorpusResults
@@ -104,8 +104,9 @@ def _compose(figure: "Figure", example: ExampleEpisode, score: str) -> None:
     ax.set(xlim=(0, PAGE_WIDTH_IN), ylim=(height_in, 0))
     ax.axis("off")
     _write_query(ax, example)
-    for x, y, text in (*HEADINGS, (SCORE_IN, COLUMN_HEADINGS_IN, score)):
+    for x, y, text in HEADINGS:
         _write(ax, x, y, text)
+    _write(ax, SCORE_IN, COLUMN_HEADINGS_IN, score)
     _draw_folds(ax, example)
     _write_names(ax, example)
     for number, row in enumerate(example.rows):
@@ -128,24 +129,22 @@ def _write(ax: "Axes", x: float, y: float, text: str, **style: object) -> None:
 
 def _write_query(ax: "Axes", example: ExampleEpisode) -> None:
     """Describe the query and its support set."""
-    room = (PAGE_WIDTH_IN - 0.4) * 72
+    room_pt = (PAGE_WIDTH_IN - 0.4) * 72
     episode = example.episode
-    labels = " and ".join((example.label, *example.other_labels))
+    labels = " and ".join(example.labels)
     exemplars = "1 exemplar" if episode.k == 1 else f"{episode.k} exemplars"
-    title = shorten(f"Query {episode.segment}", room, TITLE_FONT)
+    title = shorten(f"Query {episode.segment}", room_pt, TITLE_FONT)
     query = f"Fold {example.fold}, label {labels}; encoder {example.encoder}."
     support = f"{exemplars} of every class, from the other folds and the common fold."
     ax.plot(MARK_IN, 0.17, **{**DIAMOND, "markersize": 5})
-    ax.text(
-        TEXT_IN,
-        0.17,
-        title,
-        va="center_baseline",
-        weight="bold",
-        fontsize=TITLE_PT,
-    )
-    ax.text(TEXT_IN, 0.36, shorten(query, room), va="center_baseline")
-    ax.text(TEXT_IN, 0.53, f"Draw {episode.draw}: {support}", va="center_baseline")
+    _write_line(ax, 0.17, title, weight="bold", fontsize=TITLE_PT)
+    _write_line(ax, 0.36, shorten(query, room_pt))
+    _write_line(ax, 0.53, f"Draw {episode.draw}: {support}")
+
+
+def _write_line(ax: "Axes", y: float, text: str, **style: Any) -> None:
+    """Write a line that begins where the names of classes do."""
+    ax.text(TEXT_IN, y, text, va="center_baseline", **style)
 
 
 def _write_names(ax: "Axes", example: ExampleEpisode) -> None:
@@ -158,7 +157,7 @@ def _write_names(ax: "Axes", example: ExampleEpisode) -> None:
         if labels[number] == example.label:
             weight = "bold"
             ax.plot(MARK_IN, y, **DIAMOND)
-        ax.text(TEXT_IN, y, name, va="center_baseline", weight=weight)
+        _write_line(ax, y, name, weight=weight)
 
 
 def _draw_folds(ax: "Axes", example: ExampleEpisode) -> None:
@@ -170,13 +169,16 @@ def _draw_folds(ax: "Axes", example: ExampleEpisode) -> None:
     for heading, folds in columns.items():
         if heading == "common":
             x += COMMON_GAP_IN
-        weight = "bold" if heading == str(example.fold) else "normal"
+        is_query = example.fold in folds
+        weight = "bold" if is_query else "normal"
+        colour = MIST if is_query else "white"
         _write(ax, x, COLUMN_HEADINGS_IN, heading, weight=weight)
         for number, row in enumerate(example.rows):
             y = _row_middle(number)
-            colour = MIST if example.fold in folds else "white"
+            segments = sum(row.segments[fold] for fold in folds)
+            marks = _marks(example, row, folds)
             _draw_box(ax, x - width / 2, y, width, ROW_IN, colour, SILVER)
-            _draw_cell(ax, x, y, width, example, row, folds)
+            _draw_cell(ax, x, y, width, segments, marks)
         x += width
 
 
@@ -192,31 +194,28 @@ def _group_folds(example: ExampleEpisode) -> dict[str, list[int]]:
     return columns | {"common": [common]}
 
 
+def _marks(example: ExampleEpisode, row: ClassRow, folds: Sequence[int]) -> list[Style]:
+    """Return a mark for each exemplar that was drawn from folds, and one for the query."""
+    marks: list[Style] = []
+    for fold in folds:
+        marks += [SQUARE] * row.drawn[fold]
+    if example.fold in folds and row.label == example.label:
+        marks.append(DIAMOND)
+    return marks
+
+
 def _draw_cell(
     ax: "Axes",
     x: float,
     y: float,
     width: float,
-    example: ExampleEpisode,
-    row: ClassRow,
-    folds: Sequence[int],
+    segments: int,
+    marks: Sequence[Style],
 ) -> None:
-    """Write the number of segments of a class in a fold, above a mark for each drawn one."""
-    segments = 0
-    marks: list[Style] = []
-    for fold in folds:
-        segments += row.segments[fold]
-        marks += [SQUARE] * row.drawn[fold]
-    if example.fold in folds and row.label == example.label:
-        marks.append(DIAMOND)
-    _write(
-        ax,
-        x,
-        y - 0.055 if marks else y,
-        str(segments),
-        fontsize=SMALL_PT,
-        color=INK if segments else GREY,
-    )
+    """Write the number of segments of a class in a fold, above its marks."""
+    text_y = y - 0.055 if marks else y
+    colour = INK if segments else GREY
+    _write(ax, x, text_y, str(segments), fontsize=SMALL_PT, color=colour)
     step = min(0.075, (width - 0.06) / max(len(marks), 1))
     size = min(4.0, step * 65)
     x -= (len(marks) - 1) / 2 * step
@@ -263,31 +262,27 @@ def _write_sizes(ax: "Axes", example: ExampleEpisode, row: ClassRow, y: float) -
 
 def _draw_score(ax: "Axes", example: ExampleEpisode, row: ClassRow, y: float) -> None:
     """Draw a score as a bar from zero, and write it on the other side of zero."""
-    scores = [abs(other.score) for other in example.rows]
-    largest = max(filter(isfinite, scores), default=0.0) or 1.0
-    length = 0.0
-    if isfinite(row.score):
-        length = row.score / largest * HALF_SCORE_IN
     is_decision = row.label == example.decision
     colour = BLUE if is_decision else SILVER
-    _draw_box(ax, SCORE_IN, y, length, ROW_IN - 0.16, colour, "none")
-    ax.vlines(
-        SCORE_IN,
-        y - ROW_IN / 2,
-        y + ROW_IN / 2,
-        color=INK,
-        linewidth=0.6,
-    )
-    is_positive = row.score > 0
-    _write(
-        ax,
-        SCORE_IN - 0.04 if is_positive else SCORE_IN + 0.04,
-        y,
-        _format_score(row.score),
-        ha="right" if is_positive else "left",
-        weight="bold" if is_decision else "normal",
-        fontsize=SMALL_PT,
-    )
+    weight = "bold" if is_decision else "normal"
+    length_in = _bar_length_in(example, row.score)
+    _draw_box(ax, SCORE_IN, y, length_in, ROW_IN - 0.16, colour, "none")
+    half_in = ROW_IN / 2
+    ax.vlines(SCORE_IN, y - half_in, y + half_in, color=INK, linewidth=0.6)
+    x = SCORE_IN + 0.04
+    side = "left"
+    if row.score > 0:
+        x = SCORE_IN - 0.04
+        side = "right"
+    text = _format_score(row.score)
+    _write(ax, x, y, text, ha=side, weight=weight, fontsize=SMALL_PT)
+
+
+def _bar_length_in(example: ExampleEpisode, score: float) -> float:
+    """Return the length of the bar of a score; that of the largest is half the column."""
+    scores = [abs(row.score) for row in example.rows]
+    largest = max(filter(isfinite, scores), default=0.0) or 1.0
+    return score / largest * HALF_SCORE_IN if isfinite(score) else 0.0
 
 
 def _format_score(score: float) -> str:

@@ -40,11 +40,15 @@ class ExampleEpisode:
 
     encoder: str
     episode: Episode
-    label: str
-    other_labels: tuple[str, ...]
+    labels: Sequence[str]  # that of the query first
     fold: int
     rows: Sequence[ClassRow]
     classes: int
+
+    @property
+    def label(self) -> str:
+        """The label of the query."""
+        return self.labels[0]
 
     @property
     def decision(self) -> str:
@@ -54,7 +58,7 @@ class ExampleEpisode:
     @property
     def is_correct(self) -> bool:
         """Whether the decision is one of the labels of the query."""
-        return self.decision in (self.label, *self.other_labels)
+        return self.decision in self.labels
 
 
 def choose_episode(results: CorpusResults, protocol: Protocol) -> ExampleEpisode:
@@ -63,9 +67,8 @@ def choose_episode(results: CorpusResults, protocol: Protocol) -> ExampleEpisode
     What counts, in this order: a correct decision, an exemplar from the common fold, exemplars from
     many folds, and a small margin between the class of the query and the next one.
     """
-    from callshot.fewshot.single_episode import (
-        rerun_episode,
-    )  # imports numba, which is slow
+    # Imports numba, which is slow.
+    from callshot.fewshot.single_episode import rerun_episode
 
     evaluation = results.evaluation
     few_shots = evaluation.curve.filter(pl.col("k") <= FEW_SHOTS)["k"]
@@ -86,16 +89,16 @@ def decide(episode: Episode) -> str:
 
 def _best_table(results: CorpusResults) -> Embeddings:
     """Return the embeddings of the encoder with the largest mAP at the last k."""
-    points = results.evaluation.curve.filter(metric="map", scoring="all")
-    points = points.sort("k", maintain_order=True)
-    last_mean = dict(points.select("encoder", "mean").iter_rows())
+    curve = results.evaluation.curve.filter(metric="map", scoring="all")
+    by_k = curve.sort("k", maintain_order=True)
+    last_mean = dict(by_k.select("encoder", "mean").iter_rows())
     return max(results.tables, key=lambda table: last_mean[table.encoder])
 
 
 def _choose_queries(evaluation: Evaluation) -> list[str]:
     """Return a few queries, evenly spread over all of them in the order of their ids."""
     segments = evaluation.segments
-    eligible = {count.label for count in evaluation.classes if count.eligible}
+    eligible = {count.label for count in evaluation.eligible_classes}
     queries = []
     columns = (segments.segment, segments.label, evaluation.folds.fold)
     for segment, label, fold in zip(*columns, strict=True):
@@ -111,19 +114,17 @@ def _describe_episode(
     evaluation: Evaluation, table: Embeddings, episode: Episode
 ) -> ExampleEpisode:
     folds = dict(zip(table.segment, evaluation.folds.fold.tolist(), strict=True))
-    counts = [count for count in evaluation.classes if count.eligible]
+    counts = evaluation.eligible_classes
     rows = [_class_row(count, episode, folds) for count in counts]
     query = table.segment.index(episode.segment)
-    label = table.label[query]
-    labels = [name for name in table.labels[query] if name in episode.scores]
-    other_labels = tuple(name for name in labels if name != label)
+    evaluated = [name for name in table.labels[query] if name in episode.scores]
+    labels = list(dict.fromkeys([table.label[query], *evaluated]))
     return ExampleEpisode(
         table.encoder,
         episode,
-        label,
-        other_labels,
+        labels,
         folds[episode.segment],
-        _choose_rows(rows, (label, *other_labels)),
+        _choose_rows(rows, labels),
         len(rows),
     )
 
@@ -146,8 +147,8 @@ def _choose_rows(rows: Sequence[ClassRow], labels: Sequence[str]) -> list[ClassR
     """Choose classes: those of the query, the best by score, the rarest, then the commonest."""
     by_score = sorted(rows, key=lambda row: -row.score)
     by_interest = [*by_score[:2], *rows[-2:], *rows]
-    names = dict.fromkeys([*labels, *(row.label for row in by_interest)])
-    shown = list(names)[:MOST_ROWS]
+    names = [*labels, *(row.label for row in by_interest)]
+    shown = list(dict.fromkeys(names))[:MOST_ROWS]
     return [row for row in rows if row.label in shown]
 
 

@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,10 +49,9 @@ def make_pages(
 
     A page is drawn by `compose(figure, panels, *options)`.
     """
-    count = ceil(len(panels) / most)
-    for page in range(count):
-        name = stem if count == 1 else f"{stem}-{page + 1}"
-        page_panels = panels[page * most : (page + 1) * most]
+    for number, start in enumerate(range(0, len(panels), most), 1):
+        name = f"{stem}-{number}" if len(panels) > most else stem
+        page_panels = panels[start : start + most]
         yield FigurePage(name, compose, (page_panels, *options))
 
 
@@ -78,10 +76,9 @@ def open_figure() -> Iterator["Figure"]:
     logger = logging.getLogger("matplotlib.font_manager")
     level = logger.level
     with matplotlib.rc_context(), warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", "Glyph .* missing"
-        )  # a script that no font has
-        logger.setLevel(logging.ERROR)  # a font has no bold letters
+        # No font has a script, or a font has no bold letters.
+        warnings.filterwarnings("ignore", "Glyph .* missing")
+        logger.setLevel(logging.ERROR)
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(STYLE)
         installed = set(font_manager.get_font_names())
@@ -129,9 +126,4 @@ def _save_png(figure: "Figure", path: Path) -> None:
     )
     metadata = PngImagePlugin.PngInfo()
     metadata.add_text("Software", CREATOR)
-    palette_image.save(
-        path,
-        optimize=True,
-        dpi=(DPI, DPI),
-        pnginfo=metadata,
-    )
+    palette_image.save(path, optimize=True, dpi=(DPI, DPI), pnginfo=metadata)

@@ -13,6 +13,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
+from callshot.records.frames import Frame, Shots
 from callshot.report.figures.style import (
     BAND,
     LAST_COMPLETE,
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-METRIC_NAMES = {"map": "mAP", "auroc": "AUROC", "accuracy": "accuracy"}
 K_LABEL = "k, exemplars per class"
 INTERVAL = "mean, 1st–99th percentile"
 HANDLE_PT = 21.0
@@ -42,7 +42,7 @@ TICK_GAP_PT = 3.0
 SCALE_MARGIN_IN = 0.4
 
 AxesArray = NDArray[Any]
-Frames = Sequence[pl.DataFrame]
+Frames = Sequence[Frame]
 Legend = dict[str, Any]  # handles by their text
 Limits = tuple[float, float]
 
@@ -75,11 +75,8 @@ class PageLayout:
             columns = 2
         width_in = (PAGE_WIDTH_IN - self.left_in) / max(columns, 2)
         row_in = max(self.row_in, 0.75 * width_in)
-        rows = ceil(count / columns)
-        figure.set_size_inches(
-            self.left_in + columns * width_in,
-            self.above_in + rows * row_in,
-        )
+        height_in = self.above_in + ceil(count / columns) * row_in
+        figure.set_size_inches(self.left_in + columns * width_in, height_in)
         return add_panels(figure, count, columns, labels, self.heights), width_in
 
     def draw_panels(
@@ -87,17 +84,20 @@ class PageLayout:
         figure: "Figure",
         panels: Sequence[Any],
         draw: Callable[..., None],
-        shots: Sequence[int],
+        shots: Shots,
         limits: Sequence[Limits],
         labels: Sequence[str] = ("",),
     ) -> tuple[AxesArray, float]:
-        """Draw panels with `draw(panel, *axes)`, and set their shots and vertical limits."""
+        """Draw panels with `draw(panel, *axes)`, and set their shots and vertical limits.
+
+        Return the upper axes of the panels, and the width of a panel.
+        """
         stacks, width_in = self.add_panels(figure, len(panels), labels)
         for stack, panel in zip(stacks, panels, strict=True):
             draw(panel, *stack)
         for axes, axis_limits in zip(stacks.T, limits, strict=True):
             set_scales(axes, shots, width_in - SCALE_MARGIN_IN, axis_limits)
-        return stacks, width_in
+        return stacks[:, 0], width_in
 
 
 def add_panels(
@@ -113,22 +113,20 @@ def add_panels(
     """
     rows = ceil(count / columns)
     depth = len(heights)
-    grid = figure.subplots(
-        rows * depth,
-        columns,
-        squeeze=False,
-        height_ratios=[*heights] * rows,
-    )
-    stacks = grid.reshape(rows, depth, columns).swapaxes(1, 2).reshape(-1, depth)
+    ratios = [*heights] * rows
+    grid = figure.subplots(rows * depth, columns, squeeze=False, height_ratios=ratios)
+    by_panel = grid.reshape(rows, depth, columns).swapaxes(1, 2)
+    stacks: AxesArray = by_panel.reshape(-1, depth)
+    for ax in stacks[count:].flat:
+        ax.set_visible(False)
     for number, stack in enumerate(stacks):
         is_left = number % columns == 0
         for ax, label in zip(stack, labels, strict=True):
-            ax.set_visible(number < count)
             ax.set_ylabel(label if is_left else "")
             ax.tick_params(labelleft=is_left, labelbottom=False)
         stack[-1].tick_params(labelbottom=number + columns >= count)
     figure.align_ylabels()
-    return np.asarray(stacks[:count])
+    return stacks[:count]
 
 
 def set_titles(axes: AxesArray, names: Sequence[str], room_in: float) -> None:
@@ -139,7 +137,7 @@ def set_titles(axes: AxesArray, names: Sequence[str], room_in: float) -> None:
 
 
 def set_scales(
-    axes: Iterable["Axes"], shots: Sequence[int], room_in: float, limits: Limits
+    axes: Iterable["Axes"], shots: Shots, room_in: float, limits: Limits
 ) -> None:
     """Set the limits of panels, and label as many shots as there is room for."""
     ticks = choose_ticks(shots, room_in * 72)
@@ -150,7 +148,7 @@ def set_scales(
         ax.set_ylim(limits)
 
 
-def choose_ticks(shots: Sequence[int], room_pt: float) -> list[int]:
+def choose_ticks(shots: Shots, room_pt: float) -> list[int]:
     """Return the positions of the shots to label: the first, and round ones that do not touch."""
     pitch = room_pt / max(len(shots) + 0.5, 2.0)
     everything = list(range(len(shots)))
@@ -163,17 +161,16 @@ def choose_ticks(shots: Sequence[int], room_pt: float) -> list[int]:
     return _drop_touching(everything, shots, pitch)
 
 
-def _drop_touching(
-    ticks: Sequence[int], shots: Sequence[int], pitch: float
-) -> list[int]:
+def _drop_touching(ticks: Sequence[int], shots: Shots, pitch: float) -> list[int]:
     """Drop the ticks whose label would touch the one before."""
     apart = []
     end = float("-inf")
     for tick in ticks:
+        centre = tick * pitch
         half_width = text_width_pt(str(shots[tick]), TICK_FONT) / 2
-        if tick * pitch - half_width >= end + TICK_GAP_PT:
+        if centre - half_width >= end + TICK_GAP_PT:
             apart.append(tick)
-            end = tick * pitch + half_width
+            end = centre + half_width
     return apart
 
 
@@ -239,13 +236,13 @@ def curve_handle(kind: str) -> tuple["Patch", "Line2D"]:
     return band, line_handle(LINE[kind])
 
 
-def draw_curve(ax: "Axes", curve: pl.DataFrame, kind: str, alpha: float) -> None:
+def draw_curve(ax: "Axes", curve: Frame, kind: str, alpha: float) -> None:
     """Draw the mean of a curve and its interval; `kind` is a key of BAND and LINE."""
     draw_band(ax, curve, BAND[kind], alpha)
     draw_line(ax, curve["mean"], LINE[kind])
 
 
-def draw_band(ax: "Axes", curve: pl.DataFrame, colour: str, alpha: float = 1.0) -> None:
+def draw_band(ax: "Axes", curve: Frame, colour: str, alpha: float = 1.0) -> None:
     """Draw the interval of a curve; that of a single shot is wide enough to be seen."""
     x = np.arange(len(curve), dtype=np.float64)
     if len(curve) == 1:
@@ -264,15 +261,11 @@ def draw_band(ax: "Axes", curve: pl.DataFrame, colour: str, alpha: float = 1.0) 
 
 def draw_line(ax: "Axes", values: pl.Series, style: Style) -> None:
     """Draw a line over shots, with about eight markers."""
-    ax.plot(
-        range(len(values)),
-        values,
-        markevery=max(1, round(len(values) / 8)),
-        **style,
-    )
+    count = len(values)
+    ax.plot(range(count), values, markevery=max(1, round(count / 8)), **style)
 
 
-def mark_last_complete(ax: "Axes", is_complete: Sequence[bool]) -> None:
+def mark_last_complete(ax: "Axes", is_complete: pl.Series) -> None:
     """Draw a line behind the last complete shot, if some are not complete."""
-    if not all(is_complete):
+    if not is_complete.all():
         ax.axvline(sum(is_complete) - 0.5, **LAST_COMPLETE)

@@ -5,11 +5,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 
-from callshot.errors import OptionError
 from callshot.records import Evaluation
-from callshot.records.frames import BASELINES, empty_frame
+from callshot.records.frames import BASELINES, Frame, empty_frame, unique_values
 from callshot.report.figures.baselines import (
     baseline_legend,
     draw_baselines,
@@ -59,12 +57,12 @@ class Panel:
     """The curves of one encoder, by k: the chosen spread, and `shared` if that is another one."""
 
     encoder: str
-    curve: pl.DataFrame
-    shared: pl.DataFrame
-    baselines: pl.DataFrame
+    curve: Frame
+    shared: Frame
+    baselines: Frame
 
     @property
-    def curves(self) -> list[pl.DataFrame]:
+    def curves(self) -> list[Frame]:
         """Both spreads."""
         return [self.curve, self.shared]
 
@@ -74,34 +72,20 @@ Panels = Sequence[Panel]
 
 def make_panels(
     evaluation: Evaluation,
-    metric: str,
-    spread: str = "per-query",
     scoring: str = "all",
-    baselines: pl.DataFrame = NO_BASELINES,
+    baselines: Frame = NO_BASELINES,
 ) -> list[Panel]:
-    """Return a panel for every encoder; a spread that was not evaluated is replaced by another."""
-    scored = evaluation.curve.filter(scoring=scoring)
-    rows = scored.filter(metric=metric)
-    if rows.is_empty():
-        metrics = ", ".join(scored["metric"].unique(maintain_order=True)) or "none"
-        raise OptionError(
-            f"figure: no curve of {metric}; metrics with a curve: {metrics}"
-        )
-    if spread not in rows["spread"]:
-        spread = rows["spread"][0]
+    """Return a panel of mAP for every encoder; the spread is per-query where it was evaluated."""
+    rows = evaluation.curve.filter(scoring=scoring, metric="map")
+    spread = "per-query" if "per-query" in rows["spread"] else "shared"
     panels = []
-    for encoder_rows in rows.partition_by("encoder", maintain_order=True):
-        by_k = encoder_rows.sort("k")
+    for encoder in unique_values(rows, "encoder"):
+        by_k = rows.filter(encoder=encoder).sort("k")
         curve = by_k.filter(spread=spread)
         shared = by_k.filter(spread="shared")
         if spread == "shared":
             shared = shared.clear()
-        panel = Panel(
-            curve["encoder"][0],
-            curve,
-            shared,
-            drawable_baselines(baselines, curve),
-        )
+        panel = Panel(encoder, curve, shared, drawable_baselines(baselines, curve))
         panels.append(panel)
     return panels
 
@@ -126,12 +110,7 @@ def draw_boxes(ax: "Axes", panel: Panel, half_width: float) -> None:
     x = np.arange(len(curve))
     ax.axhline(curve["chance"][0], **CHANCE)
     draw_baselines(ax, panel.baselines)
-    ax.vlines(
-        x,
-        curve["p01"],
-        curve["p99"],
-        **WHISKER,
-    )
+    ax.vlines(x, curve["p01"], curve["p99"], **WHISKER)
     ax.bar(
         x,
         height=curve["p75"] - curve["p25"],
@@ -139,29 +118,16 @@ def draw_boxes(ax: "Axes", panel: Panel, half_width: float) -> None:
         bottom=curve["p25"],
         **BOX,
     )
-    ax.hlines(
-        curve["p50"],
-        x - half_width,
-        x + half_width,
-        **MEDIAN,
-    )
-    ax.plot(
-        x,
-        curve["mean"],
-        markersize=np.clip(68 / len(curve), 1.7, 4.0),
-        **MEAN,
-    )
+    ax.hlines(curve["p50"], x - half_width, x + half_width, **MEDIAN)
+    marker_size = np.clip(68 / len(curve), 1.7, 4.0)
+    ax.plot(x, curve["mean"], markersize=marker_size, **MEAN)
 
 
 def panel_legend(panels: Panels) -> Legend:
     """Return the legend of panels with boxes."""
     first = panels[0]
     spread = first.curve["spread"][0]
-    box = (
-        line_handle(WHISKER_HANDLE),
-        line_handle(BOX_HANDLE),
-        line_handle(MEAN),
-    )
+    box = tuple(map(line_handle, (WHISKER_HANDLE, BOX_HANDLE, MEAN)))
     legend: Legend = {f"{spread}: mean, quartiles, 1st–99th percentile": box}
     if not first.shared.is_empty():
         legend[f"shared: {INTERVAL}"] = curve_handle("background")

@@ -40,6 +40,7 @@ FEW_SEGMENTS = 400
 MANY_SEGMENTS = (
     1500  # more are drawn as pixels in the PDF, which would be slow to open otherwise
 )
+CENTROID: Style = {"s": 46, "edgecolors": INK, "linewidths": 0.9, "zorder": 6}
 OTHER_LABELS: Style = {"color": SILVER, "marker": "."}
 
 MARKER_PT = 3.5
@@ -52,6 +53,14 @@ BACKGROUND: Style = {
     "facecolor": "white",
     "edgecolor": "none",
     "alpha": 0.78,
+}
+NAME: Style = {
+    "textcoords": "offset points",
+    "ha": "center",
+    "va": "center_baseline",
+    "fontsize": TICK_PT,
+    "zorder": 7,
+    "bbox": BACKGROUND,
 }
 NAME_LINE: Style = {
     "arrowstyle": "-",
@@ -78,14 +87,8 @@ class Projection:
 
 def plan_projection(results: CorpusResults) -> Pages:
     """Yield a map for every encoder, six to a page."""
-    labels = [count.label for count in results.evaluation.classes if count.eligible]
-    yield from make_pages(
-        "map",
-        results.tables,
-        MAPS_PER_PAGE,
-        _compose,
-        labels,
-    )
+    labels = [count.label for count in results.evaluation.eligible_classes]
+    yield from make_pages("map", results.tables, MAPS_PER_PAGE, _compose, labels)
 
 
 def principal_plane(
@@ -102,14 +105,12 @@ def principal_plane(
     """
     from scipy.linalg import eigh
 
-    centred = np.asarray(vectors, np.float64)
-    centred = centred - centred.mean(axis=0)
-    missing = max(2 - centred.shape[1], 0)
-    centred = np.pad(centred, ((0, 0), (0, missing)))
+    whole = np.asarray(vectors, np.float64)
+    missing = max(2 - whole.shape[1], 0)
+    centred = np.pad(whole - whole.mean(axis=0), ((0, 0), (0, missing)))
     products = centred.T @ centred
     size = len(products)
-    largest = (size - 2, size - 1)
-    variances, axes = eigh(products, subset_by_index=largest)
+    variances, axes = eigh(products, subset_by_index=(size - 2, size - 1))
     points = centred @ axes[:, ::-1]
     total = np.trace(products) or 1.0
     shares = np.maximum(variances[::-1], 0.0) / total
@@ -123,10 +124,8 @@ def project(table: Embeddings, labels: Sequence[str]) -> Projection:
     points, shares = principal_plane(table.vectors)
     numbers = {name: number for number, name in enumerate(labels)}
     label = np.array([numbers.get(name, -1) for name in table.label])
-    centroids = np.zeros((len(labels), 2))
-    for number in range(len(labels)):
-        centroids[number] = points[label == number].mean(axis=0)
-    return Projection(points, shares, label, centroids)
+    means = [points[label == number].mean(axis=0) for number in range(len(labels))]
+    return Projection(points, shares, label, np.array(means))
 
 
 def _compose(
@@ -141,7 +140,7 @@ def _compose(
     names = shorten_all(labels, side_in * 22)
     if len(labels) > FEW_LABELS:
         _list_names(figure, labels)
-        names = [str(number + 1) for number in range(len(labels))]
+        names = [str(number) for number in range(1, len(labels) + 1)]
     freeze(figure)
     for ax, projection in zip(axes, maps, strict=True):
         place_names(ax, projection.centroids, names)
@@ -156,15 +155,12 @@ def _set_size(figure: "Figure", maps: int, labels: int) -> tuple[int, float]:
         list_width_in = LIST_IN
         list_height_in = (labels * 10 + 22) / 72
         ratio = (PAGE_WIDTH_IN - LIST_IN) / list_height_in
-        columns = min(
-            columns, max(1, round(sqrt(maps * ratio)))
-        )  # maps are about square
+        square_columns = round(sqrt(maps * ratio))  # maps are about square
+        columns = min(columns, max(1, square_columns))
     side_in = min((PAGE_WIDTH_IN - list_width_in) / columns, LARGEST_IN)
+    width_in = columns * side_in + list_width_in
     height_in = ceil(maps / columns) * ASPECT * side_in
-    figure.set_size_inches(
-        columns * side_in + list_width_in,
-        max(height_in, list_height_in),
-    )
+    figure.set_size_inches(width_in, max(height_in, list_height_in))
     return columns, side_in
 
 
@@ -173,15 +169,7 @@ def _draw_map(ax: "Axes", projection: Projection) -> None:
     for number, (x, y) in enumerate(projection.centroids):
         style = _marker_style(number)
         _draw_segments(ax, projection, number, style)
-        ax.scatter(
-            x,
-            y,
-            s=46,
-            edgecolors=INK,
-            linewidths=0.9,
-            zorder=6,
-            **style,
-        )
+        ax.scatter(x, y, **CENTROID, **style)
     ax.set_aspect("equal", adjustable="datalim")
     ax.margins(0.08)
     ax.grid(visible=False)
@@ -222,7 +210,7 @@ def _list_names(figure: "Figure", labels: Sequence[str]) -> None:
         handles.append(line_handle(style))
     figure.legend(
         handles,
-        [f"{number + 1}  {name}" for number, name in enumerate(names)],
+        [f"{number}  {name}" for number, name in enumerate(names, 1)],
         loc="outside right upper",
         fontsize=SMALL_PT,
         handlelength=0.8,
@@ -245,20 +233,9 @@ def place_names(ax: "Axes", points: FloatArray, names: Sequence[str]) -> None:
         shift = _find_shift(position, half_size, frame, boxes)
         box = _make_boxes(position + shift, half_size)
         boxes = np.vstack([boxes, box])
-        near = RINGS_PT[0] + half_width + TICK_PT
-        is_far = np.hypot(*shift) > near
-        text = ax.annotate(
-            name,
-            xy=tuple(point),
-            xytext=tuple(shift),
-            textcoords="offset points",
-            ha="center",
-            va="center_baseline",
-            fontsize=TICK_PT,
-            zorder=7,
-            bbox=BACKGROUND,
-            arrowprops=NAME_LINE if is_far else None,
-        )
+        is_far = np.hypot(*shift) > RINGS_PT[0] + half_width + TICK_PT
+        line = NAME_LINE if is_far else None
+        text = ax.annotate(name, tuple(point), tuple(shift), arrowprops=line, **NAME)
         text.set_in_layout(False)
 
 
@@ -267,17 +244,21 @@ def _find_shift(
 ) -> FloatArray:
     """Return the smallest shift to a free place inside the frame, or none if all are taken."""
     shifts = (RINGS_PT[:, None, None] + half_size) * DIRECTIONS
-    shifts = shifts.reshape(-1, 2)
-    candidates = _make_boxes(position + shifts, half_size)
-    low = candidates[:, :2]
-    high = candidates[:, 2:]
-    is_inside = (low >= frame[:2]) & (high <= frame[2:])
-    starts_before = low[:, None] < boxes[:, 2:]
-    ends_after = high[:, None] > boxes[:, :2]
-    overlaps = np.all(starts_before & ends_after, axis=2)
-    is_free = np.all(is_inside, axis=1) & ~np.any(overlaps, axis=1)
-    free = np.flatnonzero(is_free)
-    return shifts[free[0]] if free.size else np.zeros(2)
+    shift: FloatArray
+    for shift in shifts.reshape(-1, 2):
+        box = _make_boxes(position + shift, half_size)
+        if _is_free(box, frame, boxes):
+            return shift
+    return np.zeros(2)
+
+
+def _is_free(box: FloatArray, frame: FloatArray, boxes: FloatArray) -> bool:
+    """Return whether a box is inside the frame and overlaps no other."""
+    low = box[:2]
+    high = box[2:]
+    is_inside = np.all(low >= frame[:2]) and np.all(high <= frame[2:])
+    overlaps = (low < boxes[:, 2:]) & (high > boxes[:, :2])
+    return bool(is_inside and not overlaps.all(axis=1).any())
 
 
 def _make_boxes(centres: FloatArray, half_size: FloatArray) -> FloatArray:

@@ -7,12 +7,10 @@ regression.
 from math import log10
 from typing import TYPE_CHECKING, Literal
 
-import polars as pl
-
 from callshot.records import CorpusResults
+from callshot.records.frames import Frame, unique_values
 from callshot.report.figures.figure_io import FigurePage, Pages
 from callshot.report.figures.layout import (
-    METRIC_NAMES,
     Frames,
     add_legend,
     axis_limits,
@@ -24,11 +22,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+METRIC_NAMES = {"map": "mAP", "auroc": "AUROC"}
+
 
 def plan_refinement(results: CorpusResults) -> Pages:
     """Yield mAP and AUROC side by side, if centroids were refined."""
     steps = results.refinement.filter(scoring="all").sort("step", maintain_order=True)
-    panels = steps.partition_by("metric", maintain_order=True)
+    panels = steps.partition_by("metric")
     if panels:
         yield FigurePage("refinement", _compose, (panels,))
 
@@ -43,40 +43,37 @@ def step_position(step: int) -> float:
 
 
 def _compose(figure: "Figure", panels: Frames) -> None:
-    encoders = panels[0]["encoder"].unique(maintain_order=True)
+    encoders = unique_values(panels[0], "encoder")
     legend_in = 0.13 * min(len(encoders), 30)
     figure.set_size_inches(PAGE_WIDTH_IN, 2.6 + legend_in)
     axes = figure.subplots(1, len(panels), squeeze=False)
     for ax, panel in zip(axes[0], panels, strict=True):
-        _draw_lines(ax, panel)
-        _label_steps(ax, panel["step"][-1])
-        ax.set_ylim(axis_limits(panel["value"]))
-        ax.set_ylabel(METRIC_NAMES[panel["metric"][0]])
-        _write_end(ax, "left", "centroid")
-        _write_end(ax, "right", "logistic regression")
+        _draw_panel(ax, panel)
     legend = {}
     for number, encoder in enumerate(encoders):
         legend[encoder] = line_handle(series_style(number))
     add_legend(figure, legend, "gradient steps")
 
 
-def _draw_lines(ax: "Axes", panel: pl.DataFrame) -> None:
-    for number, line in enumerate(panel.partition_by("encoder", maintain_order=True)):
-        ax.plot(
-            [step_position(step) for step in line["step"]],
-            line["value"],
-            **series_style(number),
-        )
+def _draw_panel(ax: "Axes", panel: Frame) -> None:
+    for number, line in enumerate(panel.partition_by("encoder")):
+        positions = [step_position(step) for step in line["step"]]
+        ax.plot(positions, line["value"], **series_style(number))
+    _label_steps(ax, panel["step"][-1])
+    ax.set_ylim(axis_limits(panel["value"]))
+    metric = panel["metric"][0]
+    ax.set_ylabel(METRIC_NAMES[metric])
+    _write_end(ax, "left", "centroid")
+    _write_end(ax, "right", "logistic regression")
 
 
 def _label_steps(ax: "Axes", last: int) -> None:
     """Label 0 steps and the powers of ten up to the last step."""
-    digits = len(str(last))
-    steps = [0, *(10**power for power in range(digits))]
-    ax.set_xticks(
-        [step_position(step) for step in steps],
-        [f"{step:,}".replace(",", " ") for step in steps],
-    )
+    powers = range(len(str(last)))
+    steps = [0, *(10**power for power in powers)]
+    positions = [step_position(step) for step in steps]
+    labels = [f"{step:,}".replace(",", " ") for step in steps]
+    ax.set_xticks(positions, labels)
     ax.set_xlim(-0.2, step_position(last) + 0.2)
 
 

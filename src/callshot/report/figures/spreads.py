@@ -9,7 +9,6 @@ from callshot.records import SPREADS, CorpusResults
 from callshot.report.figures.figure_io import Pages, make_pages
 from callshot.report.figures.layout import (
     INTERVAL,
-    METRIC_NAMES,
     Legend,
     PageLayout,
     add_legend,
@@ -43,17 +42,11 @@ LAYOUT = PageLayout(
 )
 
 
-def plan_spreads(results: CorpusResults, metric: str) -> Pages:
+def plan_spreads(results: CorpusResults) -> Pages:
     """Yield a column for every encoder, four to a page, if both spreads were evaluated."""
-    panels = make_panels(results.evaluation, metric)
+    panels = make_panels(results.evaluation)
     both = [panel for panel in panels if not panel.shared.is_empty()]
-    yield from make_pages(
-        "spreads",
-        both,
-        LAYOUT.capacity,
-        _compose,
-        METRIC_NAMES[metric],
-    )
+    yield from make_pages("spreads", both, LAYOUT.capacity, _compose)
 
 
 def spread_legend(spreads: Iterable[str] = SPREADS) -> Legend:
@@ -61,19 +54,19 @@ def spread_legend(spreads: Iterable[str] = SPREADS) -> Legend:
     return {f"{spread}: {INTERVAL}": curve_handle(spread) for spread in spreads}
 
 
-def _compose(figure: "Figure", panels: Panels, metric: str) -> None:
+def _compose(figure: "Figure", panels: Panels) -> None:
     rows = pl.concat([curve for panel in panels for curve in panel.curves])
     _, widest = axis_limits(rows["p99"] - rows["p01"], [0.0], high=2.0)
-    stacks, width_in = LAYOUT.draw_panels(
+    axes, width_in = LAYOUT.draw_panels(
         figure,
         panels,
         _draw_panel,
         panel_shots(panels),
         (panel_limits(panels), (0.0, widest)),
-        (metric, "99th less 1st\npercentile"),
+        ("mAP", "99th less 1st\npercentile"),
     )
     encoders = [panel.encoder for panel in panels]
-    set_titles(stacks[:, 0], encoders, width_in - 0.2)
+    set_titles(axes, encoders, width_in - 0.2)
     add_legend(figure, spread_legend() | {"chance": line_handle(CHANCE)})
 
 

@@ -14,11 +14,11 @@ import numpy as np
 import polars as pl
 
 from callshot.records import CorpusResults, Evaluation, FloatArray
-from callshot.records.frames import CURVE_KEY
+from callshot.records.frames import CURVE_KEY, Frame
 from callshot.report.figures.baselines import separate_names
 from callshot.report.figures.figure_io import FigurePage, Pages, make_pages, render
 from callshot.report.figures.layout import (
-    METRIC_NAMES,
+    AxesArray,
     PageLayout,
     add_legend,
     add_panels,
@@ -38,12 +38,7 @@ from callshot.report.figures.panels import (
     panel_limits,
     panel_shots,
 )
-from callshot.report.figures.style import (
-    GREY,
-    PAGE_WIDTH_IN,
-    SILVER,
-    VIOLIN,
-)
+from callshot.report.figures.style import GREY, PAGE_WIDTH_IN, SILVER, VIOLIN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -54,70 +49,37 @@ DENSITY_LEVELS = 101
 INSET = PageLayout(columns=3, rows=4, row_in=1.9, left_in=0.6, above_in=0.75)
 
 
-def draw_sweep(
-    evaluation: Evaluation,
-    path_stem: Path,
-    metric: str = "map",
-    spread: str = "per-query",
-    *,
-    scoring: str = "all",
-    baselines: pl.DataFrame = NO_BASELINES,
-) -> list[Path]:
-    """Draw one metric against k for every encoder, and write it as PDF and PNG.
+def draw_sweep(evaluation: Evaluation, path_stem: Path) -> list[Path]:
+    """Draw mAP against k for every encoder, and write it as PDF and PNG.
 
-    Equal evaluations give equal bytes.
-
-    Parameters
-    ----------
-    evaluation : Evaluation
-    path_stem : Path
-        The path of both files, without suffix.
-    metric : str
-    spread : str
-        If it was not evaluated, the other one is drawn.
-    scoring : str
-    baselines : polars.DataFrame, optional
-        Rows of the BASELINES schema; those of the same corpus, metric and scoring are drawn.
-
-    Returns
-    -------
-    list of Path
-        The paths of both files.
-
-    Raises
-    ------
-    OptionError
-        If there is no curve of the metric.
+    `path_stem` is the path of both files, without suffix. Equal evaluations give equal bytes.
     """
-    panels = make_panels(evaluation, metric, spread, scoring, baselines)
-    page = FigurePage(
-        path_stem.name, _compose_sweep, (panels, evaluation.complete_shots)
-    )
-    return render(page, path_stem.parent)
+    return render(sweep_page(evaluation, path_stem.name), path_stem.parent)
 
 
-def plan_sweep(results: CorpusResults, metric: str) -> Pages:
+def sweep_page(
+    evaluation: Evaluation,
+    stem: str,
+    scoring: str = "all",
+    baselines: Frame = NO_BASELINES,
+) -> FigurePage:
+    """Return the page of a sweep; baselines of the same corpus and scoring are drawn."""
+    panels = make_panels(evaluation, scoring, baselines)
+    return FigurePage(stem, _compose_sweep, (panels, evaluation.complete_shots))
+
+
+def plan_sweep(results: CorpusResults) -> Pages:
     """Yield the sweep of all classes, and that of reduced scoring if there is one."""
     evaluation = results.evaluation
-    scorings = evaluation.curve.filter(metric=metric)["scoring"]
-    for stem, scoring in (("sweep", "all"), ("reduced", "reduced")):
-        if scoring in scorings:
-            panels = make_panels(
-                evaluation,
-                metric,
-                scoring=scoring,
-                baselines=results.baselines,
-            )
-            yield FigurePage(stem, _compose_sweep, (panels, evaluation.complete_shots))
+    baselines = results.baselines
+    yield sweep_page(evaluation, "sweep", "all", baselines)
+    if "reduced" in evaluation.curve["scoring"]:
+        yield sweep_page(evaluation, "reduced", "reduced", baselines)
 
 
-def plan_inset(results: CorpusResults, metric: str) -> Pages:
+def plan_inset(results: CorpusResults) -> Pages:
     """Yield the inset, if at least two shots are few."""
-    panels = make_panels(
-        results.evaluation,
-        metric,
-        baselines=results.baselines,
-    )
+    panels = make_panels(results.evaluation, baselines=results.baselines)
     few_shots = [_few_shots(panel, results.evaluation.values) for panel in panels]
     if len(panel_shots(few_shots)) >= 2:
         yield from make_pages("inset", few_shots, INSET.capacity, _compose_inset)
@@ -145,82 +107,76 @@ def _compose_sweep(figure: "Figure", panels: Panels, complete_shots: int) -> Non
     rows = ceil(len(panels) / columns)
     figure.set_size_inches(PAGE_WIDTH_IN, 1.2 + 1.65 * rows)
     curve = panels[0].curve
-    stacks = add_panels(
-        figure,
-        columns,
-        columns,
-        labels=[_metric_label(curve)] * rows + ["new\nexemplars"],
-        heights=[1.0] * rows + [0.36],
-    )
+    labels = [_metric_label(curve)] * rows + ["new\nexemplars"]
+    heights = [1.0] * rows + [0.36]
+    stacks = add_panels(figure, columns, columns, labels, heights)
     upper = stacks[:, :-1].T.ravel()
     axes = upper[: len(panels)]
     for ax in upper[len(panels) :]:
         ax.set_visible(False)
-    for ax, panel in zip(axes, panels, strict=True):
-        _draw_panel(ax, panel)
-    most = max(*curve["new_exemplars"], 1)
-    for ax in stacks[:, -1]:
-        _draw_new_exemplars(ax, curve, complete_shots)
-        ax.set_yticks([0, most])
     room_in = 5.8 / columns
-    shots = panel_shots(panels)
-    set_scales(stacks[:, -1], shots, room_in, (0.0, most))
-    set_scales(axes, shots, room_in, panel_limits(panels))
-    set_titles(axes, [panel.encoder for panel in panels], room_in)
+    _draw_panels(axes, panels, room_in)
+    _draw_new_exemplars(stacks[:, -1], curve, complete_shots, room_in)
     add_legend(figure, panel_legend(panels))
     separate_names(figure, axes)
 
 
-def _metric_label(curve: pl.DataFrame) -> str:
-    name = METRIC_NAMES[curve["metric"][0]]
-    return f"{name}\nof categories" if curve["scoring"][0] == "reduced" else name
+def _draw_panels(axes: AxesArray, panels: Panels, room_in: float) -> None:
+    for ax, panel in zip(axes, panels, strict=True):
+        _draw_panel(ax, panel)
+    set_scales(axes, panel_shots(panels), room_in, panel_limits(panels))
+    set_titles(axes, [panel.encoder for panel in panels], room_in)
+
+
+def _metric_label(curve: Frame) -> str:
+    return "mAP\nof categories" if "reduced" in curve["scoring"] else "mAP"
 
 
 def _draw_panel(ax: "Axes", panel: Panel) -> None:
     if not panel.shared.is_empty():
         draw_curve(ax, panel.shared, "background", 1.0)
     draw_boxes(ax, panel, _half_width(panel.curve))
-    mark_last_complete(ax, panel.curve["complete"].to_list())
+    mark_last_complete(ax, panel.curve["complete"])
 
 
-def _half_width(curve: pl.DataFrame) -> float:
+def _half_width(curve: Frame) -> float:
     """Return half the width of a box in steps of k; boxes of few shots are not broad."""
     return min(0.31, 0.025 * len(curve) + 0.015)
 
 
-def _draw_new_exemplars(ax: "Axes", curve: pl.DataFrame, complete_shots: int) -> None:
+def _draw_new_exemplars(
+    axes: AxesArray, curve: Frame, complete_shots: int, room_in: float
+) -> None:
     """Draw how many classes still have a k-th exemplar, and name k*."""
-    complete = curve["complete"].to_list()
-    mark_last_complete(ax, complete)
-    ax.bar(
-        range(len(curve)),
-        curve["new_exemplars"],
-        width=2 * _half_width(curve),
-        color=np.where(complete, GREY, SILVER),
-    )
-    ax.annotate(
-        f"k* = {complete_shots}",
-        xy=(sum(complete) - 0.5, 1),
-        xycoords=("data", "axes fraction"),
-        ha="center",
-        va="bottom",
-    )
+    complete = curve["complete"]
+    exemplars = curve["new_exemplars"]
+    width = 2 * _half_width(curve)
+    colours = np.where(complete, GREY, SILVER)
+    most = max(*exemplars, 1)
+    for ax in axes:
+        mark_last_complete(ax, complete)
+        ax.bar(range(len(curve)), exemplars, width=width, color=colours)
+        ax.annotate(
+            f"k* = {complete_shots}",
+            xy=(sum(complete) - 0.5, 1),
+            xycoords=("data", "axes fraction"),
+            ha="center",
+            va="bottom",
+        )
+        ax.set_yticks([0, most])
+    set_scales(axes, curve["k"].to_list(), room_in, (0.0, most))
 
 
-def _few_shots(panel: Panel, values: pl.DataFrame) -> Panel:
+def _few_shots(panel: Panel, values: Frame) -> Panel:
     """Return a panel with few shots, and with the samples of each in the column `value`."""
     few = panel.curve.filter(pl.col("k") <= FEW_SHOTS)
-    with_samples = few.join(
-        values,
-        on=[*CURVE_KEY, "k"],
-        how="left",
-        maintain_order="left",
-    )
+    key = [*CURVE_KEY, "k"]
+    with_samples = few.join(values, on=key, how="left", maintain_order="left")
     return replace(panel, curve=with_samples, shared=panel.shared.clear())
 
 
 def _compose_inset(figure: "Figure", panels: Panels) -> None:
-    stacks, width_in = INSET.draw_panels(
+    axes, width_in = INSET.draw_panels(
         figure,
         panels,
         _draw_inset,
@@ -228,7 +184,6 @@ def _compose_inset(figure: "Figure", panels: Panels) -> None:
         [panel_limits(panels)],
         [_metric_label(panels[0].curve)],
     )
-    axes = stacks[:, 0]
     encoders = [panel.encoder for panel in panels]
     set_titles(axes, encoders, width_in - 0.2)
     legend = panel_legend(panels)
@@ -240,11 +195,7 @@ def _compose_inset(figure: "Figure", panels: Panels) -> None:
 def _draw_inset(panel: Panel, ax: "Axes") -> None:
     for x, samples in enumerate(panel.curve["value"]):
         levels, height = density(samples.to_numpy())
-        half_width = 0.42 * height / max(height.max(initial=0.0), 1e-300)
-        ax.fill_betweenx(
-            levels,
-            x - half_width,
-            x + half_width,
-            **VIOLIN,
-        )
+        highest = height.max(initial=1e-300)
+        half_width = 0.42 * height / highest
+        ax.fill_betweenx(levels, x - half_width, x + half_width, **VIOLIN)
     draw_boxes(ax, panel, 0.09)

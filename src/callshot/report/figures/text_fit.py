@@ -17,12 +17,8 @@ SHARES = (0.5, 0.25, 0.75, 0.0, 1.0)  # how much of a shortened name is its begi
 def display_name(name: str) -> str:
     """Replace line breaks and tabs by spaces, and other control characters by a question mark."""
     spaced = re.sub(r"\s", " ", name)
-    controls = {
-        ord(character): UNPRINTABLE
-        for character in spaced
-        if not character.isprintable()
-    }
-    return spaced.translate(controls)
+    letters = [letter if letter.isprintable() else UNPRINTABLE for letter in spaced]
+    return "".join(letters)
 
 
 @lru_cache(16384)
@@ -51,11 +47,7 @@ def shorten(
 
     if text_width_pt(name, font) <= room_pt:
         return name
-    letters = bisect_left(
-        range(len(name)),
-        True,
-        key=is_too_wide,
-    )
+    letters = bisect_left(range(len(name)), True, key=is_too_wide)
     return _cut(name, max(letters - 1, 1), share)
 
 

@@ -7,13 +7,13 @@ which the baseline is ahead in the mean, and by its 98 % interval.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from callshot.fewshot.crossover import align_draws
 from callshot.records import CorpusResults, FloatArray, IntArray
-from callshot.records.frames import summarise_samples
+from callshot.records.frames import Frame, summarise_samples
 from callshot.report.classifiers import classifier_name, is_trained, paired_values
 from callshot.report.figures.baselines import (
     baseline_legend,
@@ -24,9 +24,8 @@ from callshot.report.figures.baselines import (
 from callshot.report.figures.figure_io import Pages, make_pages
 from callshot.report.figures.layout import (
     INTERVAL,
-    METRIC_NAMES,
-    Frames,
     Legend,
+    Limits,
     PageLayout,
     add_legend,
     axis_limits,
@@ -52,6 +51,9 @@ LAYOUT = PageLayout(
     heights=(2.2, 1.0),
 )
 ALPHA = 0.7
+CROSSOVER_KEY = ("corpus", "encoder", "baseline", "scoring", "metric", "spread")
+
+Crossover = dict[str, int | None]
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,11 @@ class TrainingPanel:
 
     encoder: str
     classifier: str
-    centroid: pl.DataFrame
-    trained: pl.DataFrame
-    difference: pl.DataFrame
-    crossover: dict[str, int | None]
-    baselines: pl.DataFrame
+    centroid: Frame
+    trained: Frame
+    difference: Frame
+    crossover: Crossover
+    baselines: Frame
 
     @property
     def shots(self) -> list[int]:
@@ -75,23 +77,20 @@ class TrainingPanel:
         return self.centroid["k"].to_list()
 
 
-def plan_training(results: CorpusResults, metric: str) -> Pages:
+TrainingPanels = Sequence[TrainingPanel]
+
+
+def plan_training(results: CorpusResults) -> Pages:
     """Yield a panel for every encoder with a baseline trained at every k, nine to a page."""
     panels = []
-    for trained, centroid in paired_values(results, "shared", metric):
+    for trained, centroid in paired_values(results, "shared"):
         if is_trained(trained["classifier"][0]):
             panels.append(_make_panel(results, trained, centroid))
-    yield from make_pages(
-        "training",
-        panels,
-        LAYOUT.capacity,
-        _compose,
-        METRIC_NAMES[metric],
-    )
+    yield from make_pages("training", panels, LAYOUT.capacity, _compose)
 
 
 def _make_panel(
-    results: CorpusResults, trained: pl.DataFrame, centroid: pl.DataFrame
+    results: CorpusResults, trained: Frame, centroid: Frame
 ) -> TrainingPanel:
     k, trained_samples, samples = align_draws(trained, centroid)
     key = trained.row(0, named=True)
@@ -106,51 +105,49 @@ def _make_panel(
     )
 
 
-def _summarise(k: IntArray, samples: FloatArray) -> pl.DataFrame:
+def _summarise(k: IntArray, samples: FloatArray) -> Frame:
     return pl.DataFrame({"k": k, **summarise_samples(samples)})
 
 
-def _find_crossover(
-    crossovers: pl.DataFrame, trained: pl.DataFrame
-) -> dict[str, int | None]:
+def _find_crossover(crossovers: Frame, trained: Frame) -> Crossover:
     """Return the crossover of a trained classifier; both k are None if there is none."""
-    rows = crossovers.filter(labels="k").join(
-        trained.rename({"classifier": "baseline"}),
-        on=["corpus", "encoder", "baseline", "scoring", "metric", "spread"],
-        how="semi",
-    )
+    key = trained.rename({"classifier": "baseline"}).row(0, named=True)
+    of_curve = {name: key[name] for name in CROSSOVER_KEY}
+    rows = crossovers.filter(labels="k", **of_curve)
     if rows.is_empty():
         return {"k_mean": None, "k_clear": None}
     return rows.select("k_mean", "k_clear").row(0, named=True)
 
 
-def _compose(figure: "Figure", panels: Sequence[TrainingPanel], metric: str) -> None:
-    stacks, width_in = LAYOUT.add_panels(figure, len(panels), (metric, "difference"))
-    limits = axis_limits(
-        _interval([panel.centroid for panel in panels]),
-        _interval([panel.trained for panel in panels]),
-        pl.concat([panel.baselines for panel in panels])["value"],
-    )
-    difference_limits = axis_limits(
-        _interval([panel.difference for panel in panels]),
-        [0.0],
-        low=-1.04,
-        high=1.04,
-    )
+def _compose(figure: "Figure", panels: TrainingPanels) -> None:
+    stacks, width_in = LAYOUT.add_panels(figure, len(panels), ("mAP", "difference"))
+    room_in = width_in - 0.5
+    limits = _score_limits(panels)
+    differences = [_interval(panel.difference) for panel in panels]
+    difference_limits = axis_limits(*differences, [0.0], low=-1.04, high=1.04)
     for (upper, lower), panel in zip(stacks, panels, strict=True):
         _draw_scores(upper, panel)
-        set_scales([upper], panel.shots, width_in - 0.5, limits)
+        set_scales([upper], panel.shots, room_in, limits)
         _draw_difference(lower, panel)
-        _describe_crossover(lower, panel, width_in * 72 - 36)
-        set_scales([lower], panel.shots, width_in - 0.5, difference_limits)
-    encoders = [panel.encoder for panel in panels]
-    set_titles(stacks[:, 0], encoders, width_in - 0.5)
+        _describe_crossover(lower, panel, room_in * 72)
+        set_scales([lower], panel.shots, room_in, difference_limits)
+    axes = stacks[:, 0]
+    set_titles(axes, [panel.encoder for panel in panels], room_in)
     add_legend(figure, _make_legend(panels))
-    separate_names(figure, stacks[:, 0])
+    separate_names(figure, axes)
 
 
-def _interval(curves: Frames) -> pl.DataFrame:
-    return pl.concat(curves).select("p01", "p99")
+def _score_limits(panels: TrainingPanels) -> Limits:
+    """Return the ends of an axis with both curves and the baselines."""
+    values: list[Any] = []
+    for panel in panels:
+        values += [_interval(panel.centroid), _interval(panel.trained)]
+        values.append(panel.baselines["value"])
+    return axis_limits(*values)
+
+
+def _interval(curve: Frame) -> Frame:
+    return curve.select("p01", "p99")
 
 
 def _draw_scores(ax: "Axes", panel: TrainingPanel) -> None:
@@ -177,21 +174,21 @@ def _describe_crossover(ax: "Axes", panel: TrainingPanel, room_pt: float) -> Non
     """Write above the difference from which k the trained classifier is ahead."""
     k_mean = panel.crossover["k_mean"]
     k_clear = panel.crossover["k_clear"]
-    text = f"{panel.classifier} is not ahead at the last k"
+    mean = f"{panel.classifier} is not ahead at the last k"
     if k_mean is not None:
-        text = f"{panel.classifier} is ahead from k = {k_mean}"
-    text = wrap(text, room_pt, SMALL_FONT)
+        mean = f"{panel.classifier} is ahead from k = {k_mean}"
+    lines = [wrap(mean, room_pt, SMALL_FONT)]
     if k_clear is not None:
         clear = f"98 % interval above 0 from k = {k_clear}"
-        text += "\n" + shorten(clear, room_pt, SMALL_FONT)
-    ax.set_title(text, fontsize=SMALL_PT, fontweight="normal", pad=3)
+        lines.append(shorten(clear, room_pt, SMALL_FONT))
+    ax.set_title("\n".join(lines), fontsize=SMALL_PT, fontweight="normal", pad=3)
 
 
-def _make_legend(panels: Sequence[TrainingPanel]) -> Legend:
-    classifiers = dict.fromkeys(panel.classifier for panel in panels)
+def _make_legend(panels: TrainingPanels) -> Legend:
+    classifiers = " or ".join(dict.fromkeys(panel.classifier for panel in panels))
     return {
         f"centroid: {INTERVAL}": curve_handle("centroid"),
-        f"{' or '.join(classifiers)}, on the same draws": curve_handle("trained"),
+        f"{classifiers}, on the same draws": curve_handle("trained"),
         "mean difference above 0 from here on": line_handle(CROSSOVER["k_mean"]),
         "98 % interval above 0 from here on": line_handle(CROSSOVER["k_clear"]),
         **baseline_legend(panel.baselines for panel in panels),
