@@ -102,7 +102,7 @@ def measure_front_end() -> Row:
 
 def measure_corpus(arguments: argparse.Namespace) -> Row:
     """Train on a corpus and score it."""
-    segments, _ = read_segments(arguments.segments)
+    segments = read_segments(arguments.segments)
     signals = [signal for _, signal in load_audio(arguments.audio, segments, threads=2)]
     labels = [segment.label for segment in segments]
     recordings = [segment.recording for segment in segments]

@@ -17,8 +17,8 @@ from callshot.encoders.mfcc import MfccOptions, compute_mean_mfcc
 
 def main(source: Path, target: Path, audio: Path | None = None) -> None:
     """Read segments, embed them, and write the table."""
-    segments, facts = read_segments(source)
-    folder = Path(facts["audio"]) if audio is None else audio
+    segments = read_segments(source)
+    folder = Path(segments.metadata["audio"]) if audio is None else audio
     embedded = []
     vectors = []
     for n, signal in load_audio(folder, segments):
@@ -35,7 +35,7 @@ def main(source: Path, target: Path, audio: Path | None = None) -> None:
             "if the recordings were moved, name their folder with --audio"
         )
     table = make_table("mfcc", embedded, np.array(vectors), source)
-    write_table(table, target, corpus=facts.get("corpus"))
+    write_table(table, target, corpus=segments.metadata.get("corpus"))
     print(
         f"{len(table)} vectors in {target}; next: callshot evaluate {target} --out results"
     )

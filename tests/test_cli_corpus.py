@@ -137,14 +137,16 @@ def test_a_segment_table_says_where_its_audio_is(herd, tmp_path, monkeypatch):
         "--no-check",
         "--no-normalise",
     )
-    segments, facts = read_segments(tmp_path / "out" / "segments.parquet")
+    segments = read_segments(tmp_path / "out" / "segments.parquet")
+    facts = segments.metadata
     assert facts["audio"] == str(herd)
     assert segments[0].level_dbfs is None
 
 
 def test_a_corpus_brings_its_rule_its_folds_and_its_categories(herd, tmp_path):
     run("segment", herd, "--corpus", "ldc2010s05", "--out", tmp_path / "out", "--quiet")
-    segments, facts = read_segments(tmp_path / "out" / "segments.parquet")
+    segments = read_segments(tmp_path / "out" / "segments.parquet")
+    facts = segments.metadata
     assert (facts["corpus"], facts["folds"]) == ("ldc2010s05", "10")
     assert {(s.collar_s, s.channel_rule) for s in segments} == {(0.25, "first")}
     assert "longroar,roar\n" in (tmp_path / "out" / "categories.csv").read_text()
@@ -159,7 +161,7 @@ def test_a_corpus_brings_its_rule_its_folds_and_its_categories(herd, tmp_path):
         tmp_path / "bare",
         "--quiet",
     )
-    assert read_segments(tmp_path / "bare" / "segments.parquet")[0][0].collar_s == 0
+    assert read_segments(tmp_path / "bare" / "segments.parquet")[0].collar_s == 0
 
 
 def test_evaluate_takes_folds_and_categories_of_a_corpus_it_knows(tmp_path):
@@ -216,7 +218,8 @@ def test_no_segments_at_all_are_told_with_what_would_keep_some(tmp_path, capsys)
 
 def test_one_recording_says_where_its_folder_is(herd, tmp_path):
     run("segment", herd / "r1.wav", "--out", tmp_path / "out", "--quiet")
-    segments, facts = read_segments(tmp_path / "out" / "segments.parquet")
+    segments = read_segments(tmp_path / "out" / "segments.parquet")
+    facts = segments.metadata
     assert (facts["audio"], {s.path for s in segments}) == (str(herd), {"r1.wav"})
 
 
@@ -264,7 +267,7 @@ def test_columns_can_be_named_and_a_label_given(tmp_path):
         "label=Art",
         "--quiet",
     )
-    assert read_segments(tmp_path / "out" / "segments.parquet")[0][0].label == "roar"
+    assert read_segments(tmp_path / "out" / "segments.parquet")[0].label == "roar"
     run(
         "segment",
         tmp_path,
@@ -275,9 +278,7 @@ def test_columns_can_be_named_and_a_label_given(tmp_path):
         "elephant",
         "--quiet",
     )
-    assert (
-        read_segments(tmp_path / "all" / "segments.parquet")[0][0].label == "elephant"
-    )
+    assert read_segments(tmp_path / "all" / "segments.parquet")[0].label == "elephant"
 
 
 def test_a_bad_file_among_good_ones_is_left_out_and_told(herd, tmp_path, capsys):

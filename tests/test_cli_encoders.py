@@ -198,7 +198,7 @@ def test_hubert_is_embedded_with_weights_for_torch_exported_once(
     assert (tmp_path / "a.parquet").read_bytes() == (
         tmp_path / "b.parquet"
     ).read_bytes()
-    table, cut = read_table(tmp_path / "a.parquet"), read_segments(segments)[0]
+    table, cut = read_table(tmp_path / "a.parquet"), read_segments(segments)
     model = open_hubert_torch(
         home / "weights" / "hubert-base-l2" / "model.safetensors", 2, device="cpu"
     )

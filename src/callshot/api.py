@@ -3,15 +3,12 @@
 segment → embed → evaluate → compare, train_baselines; `callshot.pipeline.run` does all of them.
 """
 
-import operator
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
-from difflib import get_close_matches
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from callshot.baselines.options import BaselineOptions, check_trainable
@@ -24,11 +21,9 @@ from callshot.corpus.segment_table import read_segments
 from callshot.corpus.segments import segment_corpus
 from callshot.encoders.embed import EmbedOptions, SegmentAudio
 from callshot.encoders.embed import embed as embed_with_encoder
-from callshot.errors import InputError, OptionError
-from callshot.fewshot.crossover import find_crossovers
+from callshot.errors import OptionError, check_options
 from callshot.fewshot.differences import compare_baselines, compare_encoders
-from callshot.fewshot.evaluate import check_tables, evaluate_tables
-from callshot.fewshot.folds import choose_folds
+from callshot.fewshot.evaluate import evaluate_tables
 from callshot.fewshot.protocol import Protocol, parse_shots
 from callshot.records import (
     SPREADS,
@@ -40,10 +35,16 @@ from callshot.records import (
     Segmentation,
     no_progress,
 )
+from callshot.records.frames import unique_values
+from callshot.tables.arrays import (
+    Data,
+    check_same_data,
+    collect_tables,
+    resolve_folds,
+)
 from callshot.tables.dataset import Dataset
 
 Segments = Segmentation | Sequence[Segment] | Path | str
-Data = Embeddings | Sequence[Embeddings] | Any
 
 
 def segment(
@@ -77,10 +78,8 @@ def segment(
         The TextGrid tiers that hold calls.
     label : str, optional
         The label of rows in files without a label column.
-    threads : int, optional
-        Threads that read audio; all cores by default.
-    progress : callable
-        Called with each share of the work that is done.
+    threads, progress
+        Threads that read audio, all cores by default; a function that gets shares of the work.
     **options
         Fields of `callshot.corpus.options.SegmentationOptions`: min_length_s, with_collar,
         collar_s, channel, rate_hz, level_dbfs, source_rate_hz.
@@ -108,7 +107,7 @@ def segment(
     ['rumble']
     """
     known = None if corpus is None else find_corpus(corpus)
-    _check_names(options, SegmentationOptions)
+    check_options(options, SegmentationOptions)
     segmentation = replace(default_options(known), **options)
     return segment_corpus(
         audio,
@@ -138,17 +137,15 @@ def embed(
     Parameters
     ----------
     segments : Segmentation, sequence of Segment, or path
-        The result of `segment`, or the path of a segments.parquet.
+        The result of `segment` or `read_segments`, or the path of a segments.parquet.
     encoder : str
         Name of an encoder, such as "birdnet-v2.4"; `list_encoders` lists them.
     audio : path, optional
-        Folder of the recordings; needed for a sequence of segments.
+        Folder of the recordings; needed for a sequence of segments that does not name it.
     store : Path, optional
         Folder that stores embeddings; the user's cache by default.
-    device, threads
-        cpu or cuda, and the number of threads.
-    progress : callable
-        Called with each share of the work that is done.
+    device, threads, progress
+        cpu or cuda; the number of threads; a function that gets shares of the work.
     **choices
         Options of the encoder that differ from its defaults, e.g. padding="right".
 
@@ -172,19 +169,17 @@ def embed(
     >>> embed(segment(folder), "mfcc", store=folder / "store").vectors.shape
     (1, 40)
     """
-    if isinstance(segments, Segmentation):
-        audio = audio or segments.audio
-        segments = segments.segments
-    elif isinstance(segments, Path | str):
-        segments, facts = read_segments(Path(segments))
-        audio = audio or facts.get("audio")
+    if isinstance(segments, Path | str):
+        segments = read_segments(Path(segments))
+    audio = audio or getattr(segments, "audio", None)
     if audio is None:
         raise OptionError("audio: name the folder of the recordings")
+    rows = segments.segments if isinstance(segments, Segmentation) else segments
     root = Path(audio)
     load = partial(corpus_audio.load_audio, root, threads=threads)
     texts = {name: str(value) for name, value in choices.items()}
     table, _ = embed_with_encoder(
-        SegmentAudio(segments, root, load),
+        SegmentAudio(rows, root, load),
         encoder,
         EmbedOptions(texts, store, device, threads),
         progress=progress,
@@ -228,10 +223,9 @@ def evaluate(
         Label → category: adds the reduced scoring over categories.
     corpus : str
         Name of the corpus in the results.
-    threads : int, optional
-        All cores by default; changes the time, not the numbers.
-    progress : callable
-        Called with each share of the work that is done.
+    threads, progress
+        Threads, all cores by default; they change the time, not the numbers. A function that gets
+        shares of the work.
     **options
         Further fields of `Protocol`: draws, bootstraps, shared_draws, seed, sampler, score,
         classifiers.
@@ -260,12 +254,11 @@ def evaluate(
     [(1, 1.0), (5, 1.0)]
     """
     protocol = make_protocol(shots=shots, spread=spread, **options)
-    tables = _tables(X, y, groups)
-    folds = _folds(tables, folds)
+    tables = collect_tables(X, y, groups)
     return evaluate_tables(
         tables,
         protocol,
-        folds=folds,
+        folds=resolve_folds(tables, folds),
         categories=categories,
         corpus=corpus,
         threads=threads,
@@ -286,7 +279,7 @@ def make_protocol(
     text = shots if isinstance(shots, str) else ",".join(str(k) for k in shots)
     numbers, whole_pool = parse_shots(text)
     spreads = SPREADS if spread == "both" else (spread,)
-    _check_names(options, Protocol)
+    check_options(options, Protocol)
     return Protocol(shots=numbers, whole_pool=whole_pool, spreads=spreads, **options)
 
 
@@ -377,7 +370,7 @@ def train_baselines(
     >>> train_baselines(X, y, folds=2).baselines.select("name", "metric", "value").rows()
     [('LR', 'map', 1.0), ('LR', 'auroc', 1.0)]
     """
-    _check_names(options, BaselineOptions)
+    check_options(options, BaselineOptions)
     kinds = (train,) if isinstance(train, str) else tuple(train)
     chosen = BaselineOptions(kinds, **options)
     if chosen.needs_torch or chosen.published:
@@ -385,90 +378,23 @@ def train_baselines(
             "train: networks read sequences or audio; use callshot baselines"
         )
     check_trainable(chosen)
-    tables = _tables(X, y, groups)
+    tables = collect_tables(X, y, groups)
     protocol = Protocol()
     corpus = "corpus"
     if against is not None:
-        _check_same_data(tables, against)
+        check_same_data(tables, against)
         protocol = replace(Protocol(**against.settings), classifiers=("centroid",))
         folds = against.folds
         corpus = against.corpus
-    dataset = Dataset(corpus, tables, _folds(tables, folds), categories)
+    dataset = Dataset(corpus, tables, resolve_folds(tables, folds), categories)
     results = train_dataset(dataset, chosen, protocol, context=context)
     if against is None:
         return results
-    per_k = pl.concat([one.values for one in results.per_k]) if results.per_k else None
-    values = _reference(against).values
-    crossovers = find_crossovers(
-        values, results.baselines, per_k, against.complete_shots
-    )
-    return replace(results, crossovers=crossovers)
-
-
-def _check_names(options: Mapping[str, Any], record: type[Any]) -> None:
-    """Check that options are fields of a dataclass; name the nearest where one is not."""
-    names = [one.name for one in fields(record)]
-    for name in options:
-        if name not in names:
-            nearest = get_close_matches(name, names, 1)
-            hint = (
-                f"did you mean {nearest[0]}?"
-                if nearest
-                else f"known: {', '.join(names)}"
-            )
-            raise OptionError(f"{name}: unknown option; {hint}")
+    return results.with_crossovers(_reference(against))
 
 
 def _reference(result: Evaluation) -> Evaluation:
     """Return the results of the centroid, or of the first classifier where it was not evaluated."""
-    names = result.values["classifier"].unique(maintain_order=True).to_list()
-    return result.select_classifiers(["centroid"] if "centroid" in names else names[:1])
-
-
-def _check_same_data(tables: Sequence[Embeddings], against: Evaluation) -> None:
-    """Check that results come from the same segments and encoders."""
-    for name in ("segment", "recording", "label"):
-        if getattr(tables[0], name) != getattr(against.segments, name):
-            raise InputError(
-                f"against: column {name} differs; pass the results of the same data"
-            )
-    if [table.encoder for table in tables] != against.encoders:
-        raise InputError(
-            f"against: has the encoders {', '.join(against.encoders)}; pass the same tables"
-        )
-
-
-def _folds(tables: Sequence[Embeddings], folds: Folds | int | None) -> Folds:
-    """Check the tables; return their folds, given, or built by number."""
-    if not isinstance(folds, Folds):
-        count = None if folds is None else operator.index(folds)
-        check_tables(tables, Folds(np.zeros(len(tables[0]), np.int64), 1, "given"))
-        folds = choose_folds(tables[0], count)
-    return check_tables(tables, folds)
-
-
-def _tables(
-    X: Data, y: Sequence[str] | None, groups: Sequence[Any] | None
-) -> Sequence[Embeddings]:
-    """Return tables of embeddings, from tables or from arrays."""
-    if isinstance(X, Embeddings):
-        return [X]
-    if isinstance(X, Sequence) and len(X) > 0 and isinstance(X[0], Embeddings):
-        return X
-    if y is None:
-        raise InputError("y: an array X needs the label of each row")
-    vectors: Any = X
-    names = [f"{i:08}" for i in range(len(y))]
-    recordings = _texts("groups", names if groups is None else groups)
-    return [Embeddings("X", vectors, names, recordings, _texts("y", y), [()] * len(y))]
-
-
-def _texts(name: str, values: Iterable[Any]) -> list[str]:
-    """Return values as texts; check that none is missing or blank."""
-    texts = []
-    for row, value in enumerate(values, 1):
-        text = "" if value is None or value != value else str(value)
-        if not text.strip():
-            raise InputError(f"{name}: row {row}: expected a value, got {value!r}")
-        texts.append(text)
-    return texts
+    names = unique_values(result.values, "classifier")
+    reference = "centroid" if "centroid" in names else names[0]
+    return result.select_classifiers([reference])

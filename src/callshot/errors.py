@@ -10,10 +10,29 @@ A message is one line: the file, the column and the row it is about, what was wa
 found, and what mends it.
 """
 
+from collections.abc import Collection, Iterable
+from dataclasses import fields
+from difflib import get_close_matches
+from typing import Any
+
 
 def printable(text: str) -> str:
     """Replace control characters, which a terminal would obey: names come from files."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
+def suggest_name(name: str, known: Collection[str]) -> str:
+    """Return what to use instead of an unknown name: the nearest, or any of those known."""
+    nearest = get_close_matches(name, list(known), 1)
+    return f"did you mean {nearest[0]}?" if nearest else f"known: {', '.join(known)}"
+
+
+def check_options(options: Iterable[str], record: type[Any]) -> None:
+    """Check that options are fields of a dataclass; name the nearest where one is not."""
+    names = [one.name for one in fields(record)]
+    for name in options:
+        if name not in names:
+            raise OptionError(f"{name}: unknown option; {suggest_name(name, names)}")
 
 
 class CallshotError(Exception):

@@ -47,7 +47,8 @@ TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30
 def test_segments_and_metadata_are_read_back(tmp_path):
     path = tmp_path / "segments.parquet"
     write_segment_table([ROAR, BLOW], path, {"corpus": "mine", "folds": "5"})
-    segments, metadata = read_segments(path)
+    segments = read_segments(path)
+    metadata = segments.metadata
     assert segments == [ROAR, BLOW]
     assert (metadata["corpus"], metadata["folds"]) == ("mine", "5")
 
@@ -70,7 +71,7 @@ def test_other_columns_keep_their_names_and_types(tmp_path):
         "mixed": pl.String,
     }
     assert frame["caller"].to_list() == ["007", None]
-    assert read_segments(path)[0][0].extra == {
+    assert read_segments(path)[0].extra == {
         "fold": 1,
         "low_freq_hz": 10.5,
         "caller": "007",
@@ -112,7 +113,7 @@ def test_columns_whose_new_names_exist_get_another_one(tmp_path):
 def test_a_table_without_segments_has_all_columns(tmp_path):
     write_segment_table([], tmp_path / "segments.parquet")
     assert pl.read_parquet(tmp_path / "segments.parquet").schema == SCHEMA
-    assert read_segments(tmp_path / "segments.parquet")[0] == []
+    assert read_segments(tmp_path / "segments.parquet") == []
 
 
 @given(
@@ -127,7 +128,7 @@ def test_any_text_and_time_is_read_back(
         ROAR, label=label, labels=tuple(labels), start_s=start_s, end_s=end_s
     )
     write_segment_table([segment], path)
-    assert read_segments(path)[0] == [segment]
+    assert read_segments(path) == [segment]
 
 
 @pytest.mark.parametrize(

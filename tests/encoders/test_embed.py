@@ -730,7 +730,7 @@ def test_a_full_disk_is_an_error_and_the_next_run_resumes(
     )
     assert not out.exists()
     sources = [
-        segment_source(tmp_path, segment) for segment in read_segments(segment_table)[0]
+        segment_source(tmp_path, segment) for segment in read_segments(segment_table)
     ]
     with open_store(disk / "store", CountingEncoder().encoder.fingerprint) as store:
         keys = store.find(sources)

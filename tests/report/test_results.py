@@ -368,7 +368,7 @@ def test_a_file_that_was_changed_or_removed_is_an_error(tmp_path, name):
 def test_figures_are_checked_if_they_were_drawn(tmp_path):
     evaluation = evaluate_few([make_strange_table()])
 
-    def draw(result: Evaluation, path: Path) -> list[Path]:
+    def draw(path: Path) -> list[Path]:
         path.with_suffix(".png").write_bytes(b"a picture")
         return [path.with_suffix(".png")]
 

@@ -30,6 +30,7 @@ from callshot.baselines.scoring import measure, measure_outputs
 from callshot.corpus.known_corpora import label_key
 from callshot.errors import InputError
 from callshot.fewshot.accumulate import group_classes
+from callshot.fewshot.crossover import find_crossovers
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import SweepSummary
 from callshot.records import RANKING_METRICS, Evaluation, Progress, no_progress
@@ -84,6 +85,20 @@ class BaselineResults:
     crossovers: pl.DataFrame = field(default_factory=partial(empty_frame, CROSSOVERS))
     per_k: Sequence[Evaluation] = ()
     networks: Sequence[Metadata] = ()
+
+    def __repr__(self) -> str:
+        names = ", ".join(self.baselines["name"].unique(maintain_order=True))
+        return f"BaselineResults({names or 'none'}; {len(self.per_k)} per k)"
+
+    def with_crossovers(self, centroid: Evaluation) -> "BaselineResults":
+        """Return the same results, with the crossovers of the centroid and each baseline."""
+        per_k = None
+        if self.per_k:
+            per_k = pl.concat([evaluation.values for evaluation in self.per_k])
+        crossovers = find_crossovers(
+            centroid.values, self.baselines, per_k, centroid.complete_shots
+        )
+        return replace(self, crossovers=crossovers)
 
 
 def train_dataset(

@@ -143,11 +143,12 @@ def _print_step(step: "Step", seconds: float | None) -> None:
     from callshot.study.step_summary import describe_outcome
 
     time = "already done" if seconds is None else f"{seconds:.1f} s"
-    first, *notes = describe_outcome(step) or [""]
-    line = f"{step.name}: {time}; {first}" if first else f"{step.name}: {time}"
+    outcome = describe_outcome(step)
+    lines = ["; ".join([f"{step.name}: {time}", *outcome[:1]])]
+    lines += [f"  {note}" for note in outcome[1 : MOST_NOTES + 1]]
     console = Console()
-    for text in (line, *(f"  {note}" for note in notes[:MOST_NOTES])):
-        console.print(printable(text), markup=False, highlight=False, soft_wrap=True)
+    for line in lines:
+        console.print(printable(line), markup=False, highlight=False, soft_wrap=True)
 
 
 def _show_statuses(statuses: "Sequence[StepStatus]") -> None:

@@ -74,7 +74,20 @@ def write_segment_table(
     frame.write_parquet(path, metadata=dict(metadata or {}))
 
 
-def read_segments(path: Path) -> tuple[list[Segment], dict[str, str]]:
+class SegmentTable(list[Segment]):
+    """The segments of a file, and its `metadata`: `audio`, `corpus` and `folds`, where known."""
+
+    def __init__(self, segments: Iterable[Segment], metadata: dict[str, str]) -> None:
+        super().__init__(segments)
+        self.metadata = metadata
+
+    @property
+    def audio(self) -> str | None:
+        """The folder of the recordings."""
+        return self.metadata.get("audio")
+
+
+def read_segments(path: Path) -> SegmentTable:
     """Read a table of segments.
 
     Parameters
@@ -84,10 +97,9 @@ def read_segments(path: Path) -> tuple[list[Segment], dict[str, str]]:
 
     Returns
     -------
-    segments : list of Segment
-        One for each row.
-    metadata : dict
-        What the file says about itself: `audio` (the folder of the recordings), `corpus`, `folds`.
+    SegmentTable
+        A list of segments, one for each row, which `embed` takes. Its `metadata` is what the file
+        says about itself: `audio` (the folder of the recordings), `corpus`, `folds`.
 
     Raises
     ------
@@ -102,8 +114,8 @@ def read_segments(path: Path) -> tuple[list[Segment], dict[str, str]]:
     ...     "x.wav", "x.wav", "x.wav", 0.0, 2.5, 0.25, "roar", ("roar",), 16000, "first", -3.0
     ... )
     >>> write_segment_table([call], path, {"corpus": "mine"})
-    >>> segments, metadata = read_segments(path)
-    >>> segments == [call], metadata["corpus"]
+    >>> segments = read_segments(path)
+    >>> segments == [call], segments.metadata["corpus"]
     (True, 'mine')
     """
     try:
@@ -125,7 +137,7 @@ def read_segments(path: Path) -> tuple[list[Segment], dict[str, str]]:
         own = {name: cells.pop(name) for name in SCHEMA}
         own["labels"] = tuple(own["labels"])
         segments.append(Segment(**own, extra=cells))
-    return segments, metadata
+    return SegmentTable(segments, metadata)
 
 
 def _check_columns(path: Path, frame: pl.DataFrame) -> None:

@@ -59,6 +59,10 @@ class Embeddings:
     def __len__(self) -> int:
         return len(self.segment)
 
+    def __repr__(self) -> str:
+        segments, dimensions = self.vectors.shape
+        return f"Embeddings({self.encoder}: {segments} segments × {dimensions})"
+
     @classmethod
     def from_frame(
         cls, frame: Any, *, encoder: str, source: str = "memory"

@@ -163,3 +163,9 @@ class Segmentation:
     skipped_files: Sequence[Reject]
     notes: Sequence[str]
     audio: str = ""
+
+    def __repr__(self) -> str:
+        return (
+            f"Segmentation({len(self.segments)} segments of {len(self.recordings)} recordings, "
+            f"{len(self.rejects)} rejects)"
+        )

@@ -8,8 +8,8 @@ evaluation = merge_results([evaluation, another])     encoders that were evaluat
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from callshot.records import frames as schemas
 from callshot.records.frames import CURVE_KEY, Frame, Schema
 from callshot.report.output_folder import OutputFolder, open_output_folder
 
-DrawFigures = Callable[[Evaluation, Path], Sequence[Path]]
+DrawFigures = Callable[[Path], Sequence[Path]]
 
 PROVENANCE = "provenance.json"
 ROW_GROUP = 2**18
@@ -78,9 +78,7 @@ def read_frame(path: Path, schema: Schema) -> Frame:
         columns = ", ".join(frame.columns)
         raise _frame_error(path, f"expected the columns {wanted}, got {columns}")
     try:
-        parsed = frame.select(
-            _parse_column(name, dtype) for name, dtype in schema.items()
-        )
+        parsed = frame.select(map(_parse_column, schema, schema.values()))
     except pl.exceptions.PolarsError as error:
         raise _frame_error(path, f"has been changed ({_first_line(error)})") from None
     for column in parsed.select(pl.selectors.float()):
@@ -128,7 +126,7 @@ def write_results(
     def make(folder: Path) -> list[str]:
         names = list(RESULT_FILES)
         if draw is not None:
-            figures = draw(evaluation, folder / "sweep")
+            figures = draw(folder / "sweep")
             names += [path.name for path in figures]
         write_evaluation(evaluation, folder)
         return names
@@ -154,8 +152,7 @@ def write_evaluation(evaluation: Evaluation, folder: Path) -> None:
 def write_folds(table: Embeddings, folds: Folds, path: Path) -> str:
     """Write `folds.csv`; return its name."""
     columns = (table.segment, table.recording, table.label, folds.fold)
-    named_columns = dict(zip(FOLDS, columns, strict=True))
-    write_frame(pl.DataFrame(named_columns, schema=dict(FOLDS)), path)
+    write_frame(pl.DataFrame(columns, schema=dict(FOLDS)), path)
     return path.name
 
 
@@ -266,33 +263,42 @@ def _task_facts(evaluation: Evaluation) -> dict[str, object]:
 
 def _read_provenance(folder: Path) -> dict[str, Any]:
     """Return the facts in provenance.json, after a check that the files are still the same."""
-    path = folder / PROVENANCE
-    try:
-        provenance = json.loads(path.read_text(encoding="utf-8"))
+    with open_provenance(folder) as provenance:
         facts = {name: provenance[name] for name in FACTS}
-        settings = provenance.get("protocol", {})
-        facts["settings"] = {name: _plain(value) for name, value in settings.items()}
+        facts["settings"] = protocol_settings(provenance)
         folds = provenance["folds"]
         facts["folds"] = {name: folds[name] for name in FOLD_FACTS}
         listed = provenance["files"]
         checksums = {name: listed[name] for name in RESULT_FILES}
         checksums |= {name: listed[name] for name in FIGURE_FILES if name in listed}
-    except OSError as error:
-        raise InputError(
-            f"{path}: {error.strerror}; pass a folder that callshot evaluate wrote"
-        ) from None
-    except (ValueError, TypeError, KeyError, RecursionError):
-        raise InputError(
-            f"{path}: not the provenance of an evaluation; evaluate again"
-        ) from None
     for name, checksum in checksums.items():
         _check_unchanged(folder / name, checksum)
     return facts
 
 
-def _plain(value: Any) -> Any:
-    """Return a value of JSON as the protocol has it: lists are tuples."""
-    return tuple(value) if isinstance(value, list) else value
+@contextmanager
+def open_provenance(folder: Path) -> Iterator[dict[str, Any]]:
+    """Yield the content of provenance.json; raise InputError if it lacks what the block reads."""
+    path = folder / PROVENANCE
+    try:
+        yield json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(
+            f"{path}: {error.strerror}; pass a folder that callshot evaluate wrote"
+        ) from None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise InputError(
+            f"{path}: not the provenance of an evaluation; evaluate again"
+        ) from None
+
+
+def protocol_settings(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of the protocol; lists of JSON are tuples again."""
+    settings = dict(provenance.get("protocol", {}))
+    for name, value in settings.items():
+        if isinstance(value, list):
+            settings[name] = tuple(value)
+    return settings
 
 
 def _check_unchanged(path: Path, checksum: str) -> None:

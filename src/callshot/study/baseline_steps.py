@@ -5,8 +5,11 @@ again, after a kill or a changed line of the study, trains only those that are m
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from itertools import product
+from pathlib import Path
 from typing import Any
 
 from callshot.baselines.options import BaselineOptions
@@ -30,9 +33,8 @@ EMBEDDINGS = "embeddings.parquet"
 PER_K = "logistic-per-k"
 PUBLISHED = "published"
 AUDIO_KINDS = ("end-to-end", PUBLISHED)
-DECIDING_OPTIONS: Mapping[
-    str, tuple[str, ...]
-] = {  # options that change the numbers of a kind
+# Options that change the numbers of a kind.
+DECIDING_OPTIONS: Mapping[str, Sequence[str]] = {
     "logistic": ("C",),
     PER_K: ("C", "draws", "spread"),
     "recurrent": ("cell", "seeds"),
@@ -63,12 +65,11 @@ class BaselinePlanner:
             kinds.append(PER_K)
         sequence_steps = {step.encoder: step for step in sequences}
         steps = []
-        for kind in kinds:
-            for embed in embeds:
-                sequence = (
-                    sequence_steps[embed.encoder] if kind == "recurrent" else None
-                )
-                steps.append(self.step(kind, embed, sequence))
+        for kind, embed in product(kinds, embeds):
+            sequence = None
+            if kind == "recurrent":
+                sequence = sequence_steps[embed.encoder]
+            steps.append(self.step(kind, embed, sequence))
         if "end-to-end" in options.train:
             steps.append(self.step("end-to-end", embeds[0]))
         if options.published:
@@ -77,54 +78,67 @@ class BaselinePlanner:
 
     def step(self, kind: str, embed: Step, sequence: Step | None = None) -> Step:
         """Return the step of one baseline on one encoder."""
+        corpus = self.corpus
         reads_audio = kind in AUDIO_KINDS
         encoder = "" if reads_audio else embed.encoder
-        work = self.study.work
-        folder = work / kind / self.corpus.name / folder_name(encoder)
+        folder = self._folder(kind, encoder)
         table = embed.folder / EMBEDDINGS
         options = _options_of_kind(self.study.baselines, kind)
-        choice = DatasetChoice(
-            folds_dir=self.fold.folder,
-            categories=self.corpus.categories,
-            corpus=self.corpus.name,
-        )
-        files = (
-            [] if sequence is None else [sequences_path(sequence.folder / EMBEDDINGS)]
-        )
+        sequences = [
+            sequences_path(step.folder / EMBEDDINGS) for step in optional(sequence)
+        ]
         segments = self.segment.folder / SEGMENTS
-        inputs = TrainingInputs(files or None, segments, audio_root(self.corpus.audio))
-
-        def make(progress: Progress) -> Sequence[str]:
-            context = TrainingContext(
-                self.study.protocol.seed,
-                self.device,
-                self.threads,
-                work / "networks" / self.corpus.name / folder_name(encoder),
-                progress,
-            )
-            results = train_baseline_files(
-                [table],
-                folder,
-                options,
-                self.study.protocol,
-                choice=choice,
-                inputs=inputs,
-                context=context,
-            )
-            return baseline_files(results)
-
-        step_inputs: list[Input] = [table, *files]
-        step_inputs += [self.fold.folder / FOLDS, self.fold.folder / FOLDS_INFO]
-        step_inputs += optional(self.corpus.categories)
-        after = [embed, self.fold] if sequence is None else [embed, sequence, self.fold]
+        training = TrainingInputs(sequences or None, segments, audio_root(corpus.audio))
+        networks = self._folder("networks", encoder)
+        make = partial(self._train, table, folder, options, training, networks)
+        inputs: list[Input] = [table, *sequences, *dataset_inputs(corpus, self.fold)]
+        after = [embed, *optional(sequence), self.fold]
         if reads_audio:
-            step_inputs += [segments, *optional(options.init)]
+            inputs += [segments, *optional(options.init)]
             after.insert(0, self.segment)
         key = _deciding_options(self.study.protocol, options, kind)
-        key["corpus"] = self.corpus.known_name
-        return Step(
-            kind, self.corpus.name, encoder, folder, key, step_inputs, make, after
+        key["corpus"] = corpus.known_name
+        return Step(kind, corpus.name, encoder, folder, key, inputs, make, after)
+
+    def _folder(self, kind: str, encoder: str) -> Path:
+        return self.study.work / kind / self.corpus.name / folder_name(encoder)
+
+    def _train(
+        self,
+        table: Path,
+        folder: Path,
+        options: BaselineOptions,
+        inputs: TrainingInputs,
+        networks: Path,
+        progress: Progress,
+    ) -> Sequence[str]:
+        """Train the baseline of a step; return the names of its files."""
+        protocol = self.study.protocol
+        results = train_baseline_files(
+            [table],
+            folder,
+            options,
+            protocol,
+            choice=dataset_choice(self.corpus, self.fold),
+            inputs=inputs,
+            context=TrainingContext(
+                protocol.seed, self.device, self.threads, networks, progress
+            ),
         )
+        return baseline_files(results)
+
+
+def dataset_choice(corpus: CorpusPart, fold: Step) -> DatasetChoice:
+    """Return the choice of the folds that a step made, and of the categories of a corpus."""
+    return DatasetChoice(
+        folds_dir=fold.folder, categories=corpus.categories, corpus=corpus.name
+    )
+
+
+def dataset_inputs(corpus: CorpusPart, fold: Step) -> list[Path]:
+    """Return the files of that choice."""
+    folds = [fold.folder / FOLDS, fold.folder / FOLDS_INFO]
+    return [*folds, *optional(corpus.categories)]
 
 
 def _options_of_kind(options: BaselineOptions, kind: str) -> BaselineOptions:
@@ -142,12 +156,10 @@ def _deciding_options(
     protocol: Protocol, options: BaselineOptions, kind: str
 ) -> dict[str, Any]:
     """Return the options that change the numbers of a kind."""
-    values = asdict(options)
-    deciding = {name: values[name] for name in DECIDING_OPTIONS[kind]}
+    deciding = {name: getattr(options, name) for name in DECIDING_OPTIONS[kind]}
     if kind == PER_K:
         names = SHARED_OPTIONS if options.spread == "shared" else PER_QUERY_OPTIONS
-        settings = asdict(protocol)
-        deciding |= {f"protocol {name}": settings[name] for name in names}
+        deciding |= {f"protocol {name}": getattr(protocol, name) for name in names}
     if kind not in ("logistic", PER_K):
         deciding["torch"] = _torch_version()
     if kind != "logistic":

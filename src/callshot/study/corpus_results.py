@@ -72,12 +72,10 @@ def _compare(
 ) -> Evaluation:
     """Return the evaluation of the reference, compared with baselines."""
     trained = None if others is None else others.values.filter(classifier="logistic")
-    evaluation = add_baselines(
-        whole.select_classifiers([reference]), baselines, trained
-    )
-    return replace(
-        evaluation, budget=label_budget(evaluation.per_class, evaluation.classes)
-    )
+    centroid = whole.select_classifiers([reference])
+    evaluation = add_baselines(centroid, baselines, trained)
+    budget = label_budget(evaluation.per_class, evaluation.classes)
+    return replace(evaluation, budget=budget)
 
 
 def _read_categories(
@@ -124,15 +122,15 @@ def join_baselines(
 
 def _query_durations(evaluation: Evaluation, path: Path) -> list[float]:
     """Return the durations of the queries in seconds."""
-    eligible = {count.label for count in evaluation.classes if count.eligible}
+    eligible = {count.label for count in evaluation.eligible_classes}
     table = evaluation.segments
-    folds = evaluation.folds.fold.tolist()
+    columns = (table.segment, table.label, evaluation.folds.fold)
     queries = set()
-    for segment, label, fold in zip(table.segment, table.label, folds, strict=True):
+    for segment, label, fold in zip(*columns, strict=True):
         if label in eligible and fold >= 0:
             queries.add(segment)
-    segments, _ = read_segments(path)
-    return [s.end_s - s.start_s for s in segments if s.segment in queries]
+    rows = [row for row in read_segments(path) if row.segment in queries]
+    return [row.end_s - row.start_s for row in rows]
 
 
 def _read_rejects(tables: Sequence[Path]) -> list[Reject]:

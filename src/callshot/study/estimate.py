@@ -2,7 +2,6 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 import polars as pl
 
@@ -57,9 +56,8 @@ def _estimate(study: Study, step: Step) -> float:
     if step.kind == "logistic-per-k":
         return _logistic_per_k_s(study, step, size)
     if step.kind == "recurrent":
-        networks = study.baselines.seeds * (
-            4 if study.baselines.cell == CHOSEN_CELL else 2
-        )
+        cells = 4 if study.baselines.cell == CHOSEN_CELL else 2
+        networks = study.baselines.seeds * cells
         return NETWORK * FOLDS * networks * size.segments
     if step.kind == "end-to-end":
         return END_TO_END * FOLDS * size.seconds
@@ -71,16 +69,16 @@ def _evaluation_s(study: Study, size: _Size) -> float:
     """Count queries × draws × shots × classes, and the bootstrap's share of it."""
     protocol = study.protocol
     draws = protocol.draws + protocol.bootstraps / 4 + protocol.shared_draws
-    return 1.0 + EPISODE * size.segments * draws * len(protocol.shots) * size.labels
+    scores = draws * len(protocol.shots) * size.labels
+    return 1.0 + EPISODE * size.segments * scores
 
 
 def _logistic_per_k_s(study: Study, step: Step, size: _Size) -> float:
     draws = min(study.baselines.draws, study.protocol.shared_draws)
     fits = FOLDS * len(study.protocol.shots) * draws
     dimensions = {encoder.title: encoder.spec.dimension for encoder in study.encoders}
-    return fits * (
-        LOGISTIC_FIT + LOGISTIC_NUMBER * size.labels**2 * dimensions[step.encoder]
-    )
+    numbers = size.labels**2 * dimensions[step.encoder]
+    return fits * (LOGISTIC_FIT + LOGISTIC_NUMBER * numbers)
 
 
 def _corpus_size(study: Study, step: Step) -> _Size:
@@ -88,17 +86,19 @@ def _corpus_size(study: Study, step: Step) -> _Size:
     path = study.work / "segment" / step.corpus / SEGMENTS
     with suppress(OSError, pl.exceptions.PolarsError):
         table = pl.read_parquet(path, columns=["start_s", "end_s", "label"])
-        seconds = float((table["end_s"] - table["start_s"]).sum())
-        return _Size(table.height, seconds, table["label"].n_unique())
+        durations = table["end_s"] - table["start_s"]
+        labels = table["label"].n_unique()
+        return _Size(table.height, float(durations.sum()), labels)
     seconds = _audio_bytes(study, step) / BYTES_S
     return _Size(int(seconds / 4) + 1, seconds, 10)
 
 
 def _audio_bytes(study: Study, step: Step) -> int:
     audio = {corpus.name: corpus.audio for corpus in study.corpora}[step.corpus]
-    files: list[Path] = [audio]
-    if not audio.is_file():
-        files = [
-            file for file in find_files(audio) if file.suffix.lower() in AUDIO_SUFFIXES
-        ]
-    return sum(file.stat().st_size for file in files if file.is_file())
+    if audio.is_file():
+        return audio.stat().st_size
+    size = 0
+    for file in find_files(audio):
+        if file.suffix.lower() in AUDIO_SUFFIXES and file.is_file():
+            size += file.stat().st_size
+    return size

@@ -134,18 +134,11 @@ def segment_files(
         }
         stats = measure_corpus(segmentation, options)
         provenance = describe_segmentation(segmentation, stats, described)
-        write = partial(_write_segmentation, segmentation, facts, categories)
-        output.write(write, provenance)
+        output.write(
+            lambda folder: write_segmentation(segmentation, folder, facts, categories),
+            provenance,
+        )
     return segmentation
-
-
-def _write_segmentation(
-    segmentation: Segmentation,
-    facts: Mapping[str, str],
-    categories: Mapping[str, str] | None,
-    folder: Path,
-) -> Sequence[str]:
-    return write_segmentation(segmentation, folder, facts, categories)
 
 
 def embed_files(
@@ -166,7 +159,8 @@ def embed_files(
     check_store(default_store() if store is None else store)
     if out.absolute() == source.absolute():
         raise OptionError(f"{out}: this is the table of segments; choose another name")
-    segments, facts = read_segments(source)
+    segments = read_segments(source)
+    facts = segments.metadata
     root = Path(facts.get("audio", "")) if audio is None else audio
     load = partial(load_audio, root, threads=threads or default_threads())
     write = partial(write_sequences, sequences_path(out))
@@ -199,13 +193,11 @@ def fold_files(
         If no class can be evaluated.
     """
     with open_output_folder(out, (FOLDS,), FOLDS_INFO) as output:
-        segments, _ = read_segments(source)
+        segments = read_segments(source)
         vectors = np.zeros((len(segments), 1), np.float32)
         whole = make_table("segments", segments, vectors, source)
         names = frozenset(whole.segment)
-        shared = whole.only(
-            names.intersection(*(table_segments(path) for path in tables))
-        )
+        shared = whole.only(names.intersection(*map(table_segments, tables)))
         given = None if file is None else read_folds(file, shared)
         folds = choose_folds(shared, count, given, file, default=default)
         classes = count_classes(shared.label, folds, shared.recording)
@@ -251,13 +243,11 @@ def evaluate_files(
             "figure": figure,
         }
         provenance = describe_evaluation(result, protocol, dataset.files, options)
-        draw = partial(_draw_sweep, protocol.reference) if figure else None
+        draw = None
+        if figure:
+            draw = partial(draw_sweep, result.name_classifiers(protocol.reference))
         write_results(output, result, provenance, draw)
     return result
-
-
-def _draw_sweep(reference: str, result: Evaluation, path_stem: Path) -> Sequence[Path]:
-    return draw_sweep(result.name_classifiers(reference), path_stem)
 
 
 def report_files(

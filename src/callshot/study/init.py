@@ -3,6 +3,7 @@
 import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -111,12 +112,12 @@ def _corpus_lines(
     if source.format != "auto":
         yield f"format = {_quote(source.format)}"
     if hints.columns:
-        pairs = [
-            f"{_quote(key)} = {_quote(column)}" for key, column in hints.columns.items()
-        ]
+        columns = hints.columns.items()
+        pairs = [f"{_quote(key)} = {_quote(column)}" for key, column in columns]
         yield f"columns = {{ {', '.join(pairs)} }}"
     if hints.tiers:
-        yield f"tiers = [{', '.join(_quote(tier) for tier in hints.tiers)}]"
+        tiers = map(_quote, hints.tiers)
+        yield f"tiers = [{', '.join(tiers)}]"
     if hints.label is not None:
         yield f"label = {_quote(hints.label)}"
     if source.corpus is None:
@@ -151,22 +152,25 @@ def _title(audio: Path) -> str:
 
 def _quote(text: str) -> str:
     """Return text as a TOML string."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return (
-        '"'
-        + "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in escaped)
-        + '"'
-    )
+    quoted = ""
+    for character in text:
+        if character in '\\"':
+            quoted += f"\\{character}"
+        elif character.isprintable():
+            quoted += character
+        else:
+            quoted += f"\\U{ord(character):08x}"
+    return f'"{quoted}"'
 
 
 def _relative(path: Path, base: Path) -> str:
     """Return a path relative to the study's folder where it is near, else the whole path."""
     whole = path.absolute()
-    try:
+    with suppress(ValueError):  # another drive
         relative = os.path.relpath(whole, base)
-    except ValueError:  # another drive
-        return str(whole)
-    return str(whole) if relative.count("..") > 2 else Path(relative).as_posix()
+        if relative.count("..") <= 2:
+            return Path(relative).as_posix()
+    return str(whole)
 
 
 def _minimum_line(inspection: Inspection) -> str:

@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 from callshot.corpus.segment_table import REJECTS, SEGMENTS, read_segments
@@ -20,11 +21,15 @@ from callshot.fewshot.folds import DEFAULT_FOLDS
 from callshot.records import Progress
 from callshot.report.results import PROVENANCE, RESULT_FILES
 from callshot.report.write_report import ReportOptions
-from callshot.study.baseline_steps import EMBEDDINGS, BaselinePlanner
+from callshot.study.baseline_steps import (
+    EMBEDDINGS,
+    BaselinePlanner,
+    dataset_choice,
+    dataset_inputs,
+)
 from callshot.study.corpus_results import CorpusFolders, read_corpus_results
 from callshot.study.file_steps import (
     SEGMENTS_INFO,
-    DatasetChoice,
     embed_files,
     evaluate_files,
     fold_files,
@@ -35,6 +40,11 @@ from callshot.study.steps import Input, Step, digest, fingerprint, folder_name, 
 from callshot.study.study_file import CorpusPart, EncoderPart, Study
 from callshot.tables.embedding_tables import sequences_path, table_segments
 from callshot.tables.fold_files import FOLDS, FOLDS_INFO
+
+# In the order in which they run. Sequences come before vectors: in the store, most vectors come
+# with them.
+KINDS = ("segment", "sequences", "embeds", "fold", "evaluations", "baselines")
+MEASURED = ("evaluations", "baselines")
 
 
 @dataclass
@@ -56,13 +66,17 @@ def plan(
     """Return every step of a study; `device` and `threads` change the time, not what has to run."""
     planner = _Planner(study, device, threads)
     parts = [planner.corpus_steps(corpus) for corpus in study.corpora]
-    steps = [part.segment for part in parts]
-    # Sequences come before vectors: in the store, most vectors come with them.
-    for kind in ("sequences", "embeds", "fold", "evaluations", "baselines"):
-        for part in parts:
-            row = getattr(part, kind)
-            steps += [row] if isinstance(row, Step) else row
+    steps = _steps_of_kinds(parts, KINDS)
     return [*steps, planner.report_step(parts)]
+
+
+def _steps_of_kinds(parts: Sequence[CorpusSteps], kinds: Sequence[str]) -> list[Step]:
+    """Return the steps of all corpora, one kind after the other."""
+    steps = []
+    for kind, part in product(kinds, parts):
+        of_kind = getattr(part, kind)
+        steps += of_kind if isinstance(of_kind, list) else [of_kind]
+    return steps
 
 
 @dataclass(frozen=True)
@@ -155,10 +169,7 @@ class _Planner:
             rejects = out.with_suffix(".rejects.csv")
             return [EMBEDDINGS, rejects.name] if rejects.exists() else [EMBEDDINGS]
 
-        inputs: list[Input] = [
-            source,
-            partial(_recordings_digest, source, corpus.audio),
-        ]
+        recordings = partial(_recordings_digest, source, corpus.audio)
         options = encoder_fingerprint(encoder.spec, device)
         return Step(
             kind,
@@ -166,7 +177,7 @@ class _Planner:
             encoder.title,
             folder,
             options,
-            inputs,
+            [source, recordings],
             make,
             [steps.segment],
         )
@@ -198,34 +209,25 @@ class _Planner:
     def evaluate_step(self, corpus: CorpusPart, embed: Step, fold: Step) -> Step:
         folder = self.study.work / "evaluate" / corpus.name / folder_name(embed.encoder)
         table = embed.folder / EMBEDDINGS
-        choice = DatasetChoice(
-            folds_dir=fold.folder, categories=corpus.categories, corpus=corpus.name
-        )
 
         def make(progress: Progress) -> Sequence[str]:
             evaluate_files(
                 [table],
                 folder,
                 self.study.protocol,
-                choice=choice,
+                choice=dataset_choice(corpus, fold),
                 threads=self.threads,
                 figure=False,
                 progress=progress,
             )
             return [*RESULT_FILES, PROVENANCE]
 
-        inputs: list[Input] = [table, fold.folder / FOLDS, fold.folder / FOLDS_INFO]
-        inputs += optional(corpus.categories)
+        encoder = embed.encoder
+        inputs = [table, *dataset_inputs(corpus, fold)]
         options = {**asdict(self.study.protocol), "corpus": corpus.known_name}
+        after = [embed, fold]
         return Step(
-            "evaluate",
-            corpus.name,
-            embed.encoder,
-            folder,
-            options,
-            inputs,
-            make,
-            [embed, fold],
+            "evaluate", corpus.name, encoder, folder, options, inputs, make, after
         )
 
     def report_step(self, parts: Sequence[CorpusSteps]) -> Step:
@@ -248,11 +250,7 @@ class _Planner:
                 results, study.out, report, facts, mark=study.mark, progress=progress
             )
 
-        after: list[Step] = []
-        for kind in ("segment", "embeds", "evaluations", "baselines"):
-            for part in parts:
-                row = getattr(part, kind)
-                after += [row] if isinstance(row, Step) else row
+        after = _steps_of_kinds(parts, ("segment", "embeds", *MEASURED))
         inputs: list[Input] = [
             partial(_results_digest, after),
             *optional(study.references),
@@ -278,19 +276,15 @@ class _Planner:
 
 def _describe_study(study: Study, parts: Sequence[CorpusSteps]) -> dict[str, object]:
     """Return what a study was, and where its numbers came from."""
-    measured = []
+    segments = {}
     for part in parts:
-        measured += part.evaluations
-    for part in parts:
-        measured += part.baselines
+        segments[part.corpus.name] = _read_json(part.segment.folder / SEGMENTS_INFO)
+    measured = _steps_of_kinds(parts, MEASURED)
     return {
         "study": study.text,
         "title": study.title,
         "encoders": {embed.encoder: embed.options for embed in parts[0].embeds},
-        "segments": {
-            part.corpus.name: _read_json(part.segment.folder / SEGMENTS_INFO)
-            for part in parts
-        },
+        "segments": segments,
         "steps": [_read_json(step.folder / PROVENANCE) for step in measured],
     }
 
@@ -304,7 +298,7 @@ def _recordings_digest(source: Path, audio: Path) -> str:
     if not source.exists():
         return "nothing"
     root = audio_root(audio)
-    paths = sorted({segment.path for segment in read_segments(source)[0]})
+    paths = sorted({segment.path for segment in read_segments(source)})
     return digest([(path, fingerprint(root / path)) for path in paths])
 
 

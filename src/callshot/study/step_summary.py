@@ -64,13 +64,12 @@ def _describe_baselines(step: Step) -> list[str]:
     """Return what each baseline scored, and what was chosen for it on inner folds."""
     baselines = read_frame(step.folder / BASELINES_FILE, BASELINES)
     lines = []
-    for rows in baselines.partition_by("name", "scoring", maintain_order=True):
+    for rows in baselines.partition_by("name", "scoring"):
         name, scoring, how = rows.select("name", "scoring", "how").row(0)
-        pairs = rows.select("metric", "value").iter_rows()
-        values = ", ".join(
-            f"{METRIC_NAMES[metric]} {value:.3f}" for metric, value in pairs
-        )
-        line = f"{name}: {values}"
+        scores = []
+        for metric, value in rows.select("metric", "value").iter_rows():
+            scores.append(f"{METRIC_NAMES[metric]} {value:.3f}")
+        line = f"{name}: {', '.join(scores)}"
         if scoring != "all":
             line += f" ({scoring} scoring)"
         lines.append(f"{line}; {how}" if how else line)
@@ -78,5 +77,6 @@ def _describe_baselines(step: Step) -> list[str]:
 
 
 def _read_json(step: Step, name: str) -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads((step.folder / name).read_text(encoding="utf-8"))
+    text = (step.folder / name).read_text(encoding="utf-8")
+    facts: dict[str, Any] = json.loads(text)
     return facts

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from callshot.corpus.annotation_sources import find_input_files
 from callshot.corpus.recordings import AUDIO_SUFFIXES
@@ -25,6 +25,7 @@ from callshot.records import Progress
 from callshot.version import __version__
 
 Input = Path | Callable[[], str]
+Value = TypeVar("Value")
 NOTE_FILE = "step.json"
 
 
@@ -49,7 +50,8 @@ class Step:
     @property
     def name(self) -> str:
         """The name of the step on screen."""
-        return " ".join(part for part in (self.kind, self.corpus, self.encoder) if part)
+        parts = (self.kind, self.corpus, self.encoder)
+        return " ".join(filter(None, parts))
 
     @property
     def note_path(self) -> Path:
@@ -58,14 +60,11 @@ class Step:
 
     def key(self) -> str:
         """Return the hash of everything that decides the result, as it is now."""
-        inputs = [
-            fingerprint(one) if isinstance(one, Path) else one() for one in self.inputs
-        ]
         parts = {
             "step": self.kind,
             "callshot": __version__,
             "options": self.options,
-            "inputs": inputs,
+            "inputs": [_input_fingerprint(one) for one in self.inputs],
         }
         return sha256_text(json.dumps(parts, sort_keys=True, default=str))
 
@@ -114,6 +113,10 @@ class Step:
             ) from error
 
 
+def _input_fingerprint(one: Input) -> str:
+    return fingerprint(one) if isinstance(one, Path) else one()
+
+
 def fingerprint(path: Path, excluded: Sequence[Path] = ()) -> str:
     """Return a short text that changes with a file or folder.
 
@@ -131,17 +134,11 @@ def fingerprint(path: Path, excluded: Sequence[Path] = ()) -> str:
             )
         if not stat.S_ISREG(status.st_mode):
             return "no file"
+        size = status.st_size
+        times = (status.st_mtime_ns, status.st_ctime_ns)
         if path.suffix.lower() in AUDIO_SUFFIXES:
-            return (
-                f"{status.st_size} bytes of {status.st_mtime_ns}, {status.st_ctime_ns}"
-            )
-        identity = (
-            status.st_size,
-            status.st_mtime_ns,
-            status.st_ctime_ns,
-            status.st_ino,
-        )
-        return _cached_sha256(path, identity)
+            return f"{size} bytes of {times[0]}, {times[1]}"
+        return _cached_sha256(path, (size, *times, status.st_ino))
     except (OSError, ValueError):
         return "nothing"
 
@@ -151,15 +148,17 @@ def digest(value: object) -> str:
     return sha256_text(repr(value))
 
 
-def optional(path: Path | None) -> list[Path]:
-    """Return a path as a list, empty where there is none."""
-    return [] if path is None else [path]
+def optional(value: Value | None) -> list[Value]:
+    """Return a value as a list, empty where there is none."""
+    return [] if value is None else [value]
 
 
 def folder_name(name: str) -> str:
     """Return a safe name for a folder, different for different names."""
     plain = re.sub(r"[^\w.-]+", "_", name)
-    return plain if plain == name else f"{plain[:60]}-{digest(name)[:8]}"
+    if plain == name:
+        return name
+    return f"{plain[:60]}-{digest(name)[:8]}"
 
 
 @lru_cache(maxsize=4096)

@@ -25,15 +25,17 @@ from callshot.errors import CallshotError, InputError, OptionError
 from callshot.fewshot.protocol import Protocol, parse_shots
 from callshot.records import SPREADS
 from callshot.report.tables.scores import PAPER_SHOTS
-from callshot.study.toml_section import Section, read_section, resolve_path
+from callshot.study.steps import optional
+from callshot.study.toml_section import (
+    Section,
+    name_errors,
+    read_section,
+    resolve_path,
+)
 
 Table = Mapping[str, Any]
 
-RESERVED_NAMES = (
-    "tables",
-    "report.html",
-    "provenance.json",
-)  # names in a results folder
+RESERVED_NAMES = ("tables", "report.html", "provenance.json")  # in a results folder
 CONFUSION_SHOTS = (1, 5, 20)
 SEGMENTATION_KEYS = (
     "min_length_s",
@@ -130,28 +132,23 @@ def read_study(path: Path) -> Study:
         raise InputError(
             f"{path}: cannot be read ({error.strerror}); callshot init writes one"
         ) from error
-    except (
-        ValueError,
-        RecursionError,
-    ) as error:  # no TOML, no UTF-8, or nested too deeply
+    # No TOML, no UTF-8, or nested too deeply.
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not a study file in TOML ({error})") from error
-    try:
+    with name_errors(f"{path}:"):
         return _parse_study(path, text, content)
-    except (OptionError, InputError) as error:
-        raise type(error)(f"{path}: {error}") from None
 
 
 def _parse_study(path: Path, text: str, content: Table) -> Study:
     base = path.absolute().parent
     top = read_section("", content, "", base)
-    report = read_section("report", top.get("report", {}), "[report]", base)
-    training = read_section("baselines", top.get("baselines", {}), "[baselines]", base)
+    report = top.section("report")
+    training = top.section("baselines")
     out = top.path("out", "results") or base
     store = top.path("store")
     references = training.existing("references")
     baselines = _parse_baselines(training)
-    own_paths = [path.absolute(), out]
-    own_paths += [place for place in (store, references) if place is not None]
+    own_paths = [path.absolute(), out, *optional(store), *optional(references)]
     corpora = [
         _parse_corpus(name, value, base, own_paths)
         for name, value in top.get("corpus", {}).items()
@@ -161,9 +158,7 @@ def _parse_study(path: Path, text: str, content: Table) -> Study:
         for number, value in enumerate(top.get("encoder", []), 1)
     ]
     _check_parts(corpora, encoders)
-    protocol = _parse_protocol(
-        read_section("protocol", top.get("protocol", {}), "[protocol]", base)
-    )
+    protocol = _parse_protocol(top.section("protocol"))
     if baselines.per_k and not set(baselines.spreads) <= set(protocol.spreads):
         raise OptionError(
             f"[baselines] per_k: uses the spread {baselines.spread}, but [protocol] spread is "
@@ -201,32 +196,24 @@ def _parse_corpus(
     audio = section.existing("audio")
     if audio is None:
         raise OptionError(f"{where} audio: missing; name the folder of the recordings")
-    try:
-        known = (
-            find_corpus(section.get("known"))
-            if section.get("known")
-            else CORPORA.get(name)
-        )
+    known = CORPORA.get(name)
+    with name_errors(where):
+        if section.get("known"):
+            known = find_corpus(section.get("known"))
         segmentation = _parse_segmentation(known, section)
-    except OptionError as error:
-        raise OptionError(f"{where} {error}") from None
     if section.get("folds", 2) < 2:
         raise OptionError(
             f"{where} folds: expected 2 or more, got {section.get('folds')}"
         )
     fold_file = section.existing("fold_file")
     categories = section.existing("categories")
-    files = [*own_paths]
-    files += [file for file in (fold_file, categories) if file is not None]
-    excluded = tuple(
-        file for file in files if not audio.absolute().is_relative_to(file.absolute())
-    )
+    files = [*own_paths, *optional(fold_file), *optional(categories)]
     hints = Hints(
         _parse_columns(section),
-        tuple(str(tier) for tier in section.get("tiers", ())),
+        tuple(map(str, section.get("tiers", ()))),
         None,
         section.get("label"),
-        excluded,
+        tuple(file for file in files if not _is_around(file, audio)),
     )
     return CorpusPart(
         name,
@@ -240,6 +227,10 @@ def _parse_corpus(
         fold_file,
         categories,
     )
+
+
+def _is_around(folder: Path, path: Path) -> bool:
+    return path.absolute().is_relative_to(folder.absolute())
 
 
 def _parse_segmentation(known: Corpus | None, section: Section) -> SegmentationOptions:
@@ -277,10 +268,8 @@ def _parse_encoder(number: int, content: Any, base: Path) -> EncoderPart:
     name = content["name"]
     if name.startswith("onnx:"):
         name = f"onnx:{resolve_path(base, name.removeprefix('onnx:'), where)}"
-    try:
+    with name_errors(f"{where}:"):
         return EncoderPart(name, choices, find_encoder(name, choices))
-    except (OptionError, InputError) as error:
-        raise type(error)(f"{where}: {error}") from None
 
 
 def _choice_text(value: Any) -> str:
@@ -319,19 +308,14 @@ def _parse_baselines(section: Section) -> BaselineOptions:
     kinds = section.texts("train")
     init = section.existing("init")
     options = section.without("references", "train", "init")
-    try:
+    with name_errors(section.where):
         return BaselineOptions(kinds, init=init, **options)
-    except OptionError as error:
-        raise OptionError(f"{section.where} {error}") from None
 
 
 def _parse_protocol(section: Section) -> Protocol:
     options = section.without("shots", "spread", "classifiers")
-    names = section.texts("classifiers")
-    options["classifiers"] = (
-        "centroid",
-        *(name for name in names if name != "centroid"),
-    )
+    names = [name for name in section.texts("classifiers") if name != "centroid"]
+    options["classifiers"] = ("centroid", *names)
     spread = section.choice("spread", "both", (*SPREADS, "both"))
     options["spreads"] = SPREADS if spread == "both" else (spread,)
     try:

@@ -1,12 +1,12 @@
 """Tables of a TOML file: known keys, types, paths and choices, with errors that name them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from callshot.errors import InputError, OptionError
+from callshot.errors import InputError, OptionError, suggest_name
 
 NUMBER = (int, float)
 TYPE_NAMES: Mapping[Any, str] = {
@@ -93,6 +93,10 @@ class Section:
         """Return the content without some keys."""
         return {key: value for key, value in self.content.items() if key not in keys}
 
+    def section(self, name: str) -> "Section":
+        """Return a table inside this one, checked; empty where there is none."""
+        return read_section(name, self.content.get(name, {}), f"[{name}]", self.base)
+
     def name(self, key: str) -> str:
         """Return how errors name a key."""
         return f"{self.where} {key}" if self.where else key
@@ -158,19 +162,21 @@ def read_section(kind: str, content: Any, where: str, base: Path) -> Section:
     for key, value in content.items():
         name = section.name(key)
         if key not in types:
-            nearest = get_close_matches(key, types, 1)
-            advice = (
-                f"did you mean {nearest[0]}?"
-                if nearest
-                else f"known: {', '.join(types)}"
-            )
-            raise OptionError(f"{name}: unknown key; {advice}")
-        is_stray_flag = isinstance(value, bool) and types[key] is not bool
-        if is_stray_flag or not isinstance(value, types[key]):
-            raise OptionError(
-                f"{name}: expected {TYPE_NAMES[types[key]]}, got {value!r}"
-            )
+            raise OptionError(f"{name}: unknown key; {suggest_name(key, types)}")
+        expected = types[key]
+        is_stray_flag = isinstance(value, bool) and expected is not bool
+        if is_stray_flag or not isinstance(value, expected):
+            raise OptionError(f"{name}: expected {TYPE_NAMES[expected]}, got {value!r}")
     return section
+
+
+@contextmanager
+def name_errors(where: str) -> Iterator[None]:
+    """Write in front of errors what they are about."""
+    try:
+        yield
+    except (OptionError, InputError) as error:
+        raise type(error)(f"{where} {error}") from None
 
 
 def resolve_path(base: Path, text: str, where: str) -> Path:

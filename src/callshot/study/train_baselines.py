@@ -6,7 +6,6 @@ crossovers.csv   where the centroid passes a baseline, and training at every k t
 curve.csv …      logistic regression at every k, as callshot evaluate writes it
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
@@ -25,7 +24,6 @@ from callshot.baselines.run import (
 from callshot.corpus.audio import load_audio
 from callshot.corpus.segment_table import read_segments
 from callshot.errors import InputError, OptionError
-from callshot.fewshot.crossover import find_crossovers
 from callshot.fewshot.protocol import Protocol
 from callshot.files import sha256_file
 from callshot.records import Evaluation
@@ -36,21 +34,23 @@ from callshot.report.results import (
     PROVENANCE,
     RESULT_FILES,
     merge_results,
+    open_provenance,
+    protocol_settings,
     read_frame,
     read_results,
     write_evaluation,
     write_frame,
 )
 from callshot.study.file_steps import DatasetChoice
+from callshot.study.steps import optional
 from callshot.tables.dataset import Dataset, EncoderDataset
 from callshot.tables.embedding_tables import read_sequences, sequences_path
 
 BASELINES_FILE = "baselines.csv"
 REFINEMENT_FILE = "refinement.csv"
 CROSSOVERS_FILE = "crossovers.csv"
-FOLDER_MARK = (
-    "callshot baselines"  # how a results folder names the command that wrote it
-)
+FOLDER_MARK = "callshot baselines"  # the command that wrote a folder, in its results
+ALL_FILES = (BASELINES_FILE, REFINEMENT_FILE, CROSSOVERS_FILE, *RESULT_FILES)
 AUDIO_RATE_HZ = 16_000  # what the end-to-end baseline reads
 
 
@@ -91,8 +91,7 @@ def train_baseline_files(
     if against is not None:
         centroid = read_centroid_results(against, paths, protocol, choice.categories)
         choice = _take_folds(choice, against, centroid.corpus)
-    names = (BASELINES_FILE, REFINEMENT_FILE, CROSSOVERS_FILE, *RESULT_FILES)
-    with open_output_folder(out, names, PROVENANCE, mark=FOLDER_MARK) as output:
+    with open_output_folder(out, ALL_FILES, PROVENANCE, mark=FOLDER_MARK) as output:
         dataset = choice.read(paths)
         sequences, signals = _read_inputs(
             dataset, paths, options, inputs, context.threads
@@ -105,13 +104,9 @@ def train_baseline_files(
             signals=signals,
             context=context,
         )
-        per_k = merge_results(results.per_k) if results.per_k else None
         if centroid is not None:
-            values = None if per_k is None else per_k.values
-            crossovers = find_crossovers(
-                centroid.values, results.baselines, values, centroid.complete_shots
-            )
-            results = replace(results, crossovers=crossovers)
+            results = results.with_crossovers(centroid)
+        per_k = merge_results(results.per_k) if results.per_k else None
         described = per_k or next(dataset.per_encoder()).empty_evaluation()
         facts = _describe_options(options, context.device, results.networks)
         provenance = describe_evaluation(described, protocol, dataset.files, facts)
@@ -140,6 +135,19 @@ def read_centroid_results(
         raise InputError(
             f"{against}: has no curve of the centroid; pass a folder that callshot evaluate wrote"
         )
+    _check_same_draws(protocol, evaluated, against)
+    files = [("table", path) for path in paths]
+    files += [("categories", path) for path in optional(categories)]
+    for role, path in files:
+        if (role, sha256_file(path)) not in inputs:
+            raise InputError(
+                f"{path}: {against} was made from another file (the SHA-256 differs); "
+                "evaluate this one first"
+            )
+    return centroid
+
+
+def _check_same_draws(protocol: Protocol, evaluated: Protocol, against: Path) -> None:
     for name in ("seed", "sampler"):
         value = getattr(protocol, name)
         expected = getattr(evaluated, name)
@@ -148,16 +156,6 @@ def read_centroid_results(
                 f"{name}: expected {expected} as in {against}, got {value}; only results of the "
                 "same draws can be compared; leave the option out"
             )
-    files = [("table", path) for path in paths]
-    if categories is not None:
-        files.append(("categories", categories))
-    for role, path in files:
-        if (role, sha256_file(path)) not in inputs:
-            raise InputError(
-                f"{path}: {against} was made from another file (the SHA-256 differs); "
-                "evaluate this one first"
-            )
-    return centroid
 
 
 def _take_folds(choice: DatasetChoice, against: Path, corpus: str) -> DatasetChoice:
@@ -173,25 +171,11 @@ def _take_folds(choice: DatasetChoice, against: Path, corpus: str) -> DatasetCho
 
 def _read_protocol(against: Path) -> tuple[Protocol, set[tuple[str, str]]]:
     """Return the protocol of earlier results, and the role and SHA-256 of each input."""
-    path = against / PROVENANCE
-    try:
-        provenance = json.loads(path.read_text(encoding="utf-8"))
-        settings: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value
-            for name, value in provenance["protocol"].items()
-        }
-        inputs = {
-            (str(item["role"]), str(item["sha256"])) for item in provenance["inputs"]
-        }
-        return Protocol(**settings), inputs
-    except OSError as error:
-        raise InputError(
-            f"{path}: {error.strerror}; pass a folder that callshot evaluate wrote"
-        ) from None
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        raise InputError(
-            f"{path}: not the provenance of an evaluation; evaluate again"
-        ) from None
+    with open_provenance(against) as provenance:
+        protocol = Protocol(**protocol_settings(provenance))
+        files = provenance["inputs"]
+        inputs = {(str(file["role"]), str(file["sha256"])) for file in files}
+    return protocol, inputs
 
 
 def read_baseline_results(folder: Path) -> BaselineResults:
@@ -229,42 +213,35 @@ def _read_signals(
     """Read the audio of every row of the episodes, recording by recording."""
     if inputs.segments is None:
         raise OptionError("end-to-end needs audio; pass --segments")
-    segments, facts = read_segments(inputs.segments)
-    by_name = {
-        segment.segment: replace(segment, rate_hz=AUDIO_RATE_HZ) for segment in segments
-    }
+    table = read_segments(inputs.segments)
+    by_name = {segment.segment: segment for segment in table}
+    chosen = []
     for name in part.segments:
         if name not in by_name:
             raise InputError(
                 f"{inputs.segments}: has no segment {name!r}, which {part.table.source} has"
             )
-    wanted = [by_name[name] for name in part.segments]
-    order = sorted(
-        range(len(wanted)), key=lambda n: (wanted[n].path, wanted[n].start_s)
-    )
-    root = inputs.audio or Path(facts.get("audio", ""))
-    signals: dict[int, Signal] = {}
-    for n, signal in load_audio(root, [wanted[n] for n in order], threads=threads):
+        chosen.append(replace(by_name[name], rate_hz=AUDIO_RATE_HZ))
+    root = inputs.audio or Path(table.metadata.get("audio", ""))
+    by_recording = sorted(chosen, key=lambda segment: (segment.path, segment.start_s))
+    signals: dict[str, Signal] = {}
+    for row, signal in load_audio(root, by_recording, threads=threads):
+        segment = by_recording[row]
         if isinstance(signal, InputError):
-            raise InputError(
-                f"{wanted[order[n]].path}: its audio cannot be read ({signal})"
-            )
-        signals[order[n]] = signal
-    return [signals[n] for n in range(len(wanted))]
+            raise InputError(f"{segment.path}: its audio cannot be read ({signal})")
+        signals[segment.segment] = signal
+    return [signals[name] for name in part.segments]
 
 
 def _describe_options(
     options: BaselineOptions, device: str, networks: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "training": asdict(options) | {"init": str(options.init or "")}
-    }
+    training = asdict(options) | {"init": str(options.init or "")}
+    facts: dict[str, Any] = {"training": training}
     if options.needs_torch or options.published:
-        facts |= {
-            "device": device,
-            "torch": version("torch"),
-            "networks": list(networks),
-        }
+        facts["device"] = device
+        facts["torch"] = version("torch")
+        facts["networks"] = list(networks)
     return facts
 
 
