@@ -20,17 +20,16 @@ def show_baselines(baselines: Frame, console: Console) -> None:
     """Print the scores of each baseline, a row for each encoder and scoring."""
     if baselines.is_empty():
         return
-    key = ["name", "encoder", "scoring"]
     headings = ["baseline", "encoder", "scoring", *METRIC_NAMES.values(), "how"]
     table = Table(*headings, box=None, pad_edge=False, header_style="dim")
-    for rows in baselines.partition_by(key, maintain_order=True):
-        values = dict(rows.select("metric", "value").iter_rows())
-        scores = {metric: f"{value:.3f}" for metric, value in values.items()}
-        row = [
-            *rows.select(key).row(0),
-            *(scores.get(metric, "") for metric in METRIC_NAMES),
-            rows["how"][-1],
-        ]
+    for rows in baselines.partition_by("name", "encoder", "scoring"):
+        scores = dict.fromkeys(METRIC_NAMES, "")
+        for metric, value in rows.select("metric", "value").iter_rows():
+            scores[metric] = f"{value:.3f}"
+        name, encoder, scoring, how = rows.select(
+            "name", "encoder", "scoring", "how"
+        ).row(-1)
+        row = [name, encoder, scoring, *scores.values(), how]
         table.add_row(*map(printable, row))
     console.print(table, markup=False, highlight=False)
 

@@ -83,13 +83,11 @@ def sample_counts(results: CorpusResults, spread: str) -> dict[str, int]:
     return dict(zip(rows["classifier"], counts, strict=True))
 
 
-def paired_values(
-    results: CorpusResults, spread: str, metric: str = "map", scoring: str = "all"
-) -> Iterator[tuple[Frame, Frame]]:
-    """Yield the samples of every other classifier, and the reference's with the same encoder."""
+def paired_values(results: CorpusResults, spread: str) -> Iterator[tuple[Frame, Frame]]:
+    """Yield the samples of mAP of every other classifier, and the reference's with its encoder."""
     if results.others is None:
         return
-    curve = {"spread": spread, "metric": metric, "scoring": scoring}
+    curve = {"spread": spread, "metric": "map", "scoring": "all"}
     reference = results.evaluation.values.filter(**curve)
     for values in split_curves(results.others.values.filter(**curve)):
         reference_values = reference.filter(encoder=values["encoder"][0])

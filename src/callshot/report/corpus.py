@@ -44,8 +44,7 @@ def show_segmentation(
 ) -> None:
     """Print the sources, durations and labels of a corpus, and its rejects with reasons."""
     _show_corpus(segmentation, console)
-    _show_notes(segmentation.notes, console)
-    print_lines(console, [next_step])
+    _show_end(segmentation, console, next_step)
 
 
 def show_inspection(
@@ -62,8 +61,7 @@ def show_inspection(
     _show_audio(segmentation, console)
     _show_corpus(segmentation, console, inspection.classes)
     print_lines(console, _describe_folds(inspection), style="bold")
-    _show_notes(segmentation.notes, console)
-    print_lines(console, [next_step])
+    _show_end(segmentation, console, next_step)
 
 
 def _show_corpus(
@@ -78,10 +76,13 @@ def _show_corpus(
     _show_skipped_files(segmentation.skipped_files, console)
 
 
-def _show_notes(notes: Sequence[str], console: Console) -> None:
+def _show_end(segmentation: Segmentation, console: Console, next_step: str) -> None:
+    """Print the notes, and what to do next."""
+    notes = segmentation.notes
     lines = [f"note: {note}" for note in notes[:MOST_NOTES]]
     print_lines(console, lines, style="yellow")
     _show_rest(console, len(notes) - MOST_NOTES, "and {} more notes")
+    print_lines(console, [next_step])
 
 
 def _show_rest(console: Console, count: int, text: str) -> None:
@@ -133,20 +134,17 @@ def _plural(count: int, noun: str) -> str:
 
 def _show_durations(segmentation: Segmentation, console: Console) -> None:
     """Print the durations of recordings, of those with annotations, of calls and of segments."""
-    stats = {
-        "recordings": _measure(segmentation.recordings),
-        "annotated recordings": _measure(_annotated_recordings(segmentation)),
-        "annotated calls": _measure(segmentation.calls),
-        "segments": _measure_segments(segmentation.segments),
-    }
+    annotated = _annotated_recordings(segmentation)
     table = make_table("", "number", *DURATIONS)
-    for name, durations in stats.items():
-        table.add_row(
-            name,
-            str(durations.count),
-            *_format_durations(durations),
-        )
+    _add_durations(table, "recordings", _measure(segmentation.recordings))
+    _add_durations(table, "annotated recordings", _measure(annotated))
+    _add_durations(table, "annotated calls", _measure(segmentation.calls))
+    _add_durations(table, "segments", _measure_segments(segmentation.segments))
     _print_table(table, console)
+
+
+def _add_durations(table: Table, name: str, durations: DurationStats) -> None:
+    table.add_row(name, str(durations.count), *_format_durations(durations))
 
 
 def _measure(items: Sequence[Recording] | Sequence[Call]) -> DurationStats:
@@ -188,22 +186,25 @@ def _show_labels(
 ) -> None:
     """Print a row for each label, most segments first; with `classes`, whether it is eligible."""
     calls = Counter(call.label for call in segmentation.calls)
-    counts = Counter(segment.label for segment in segmentation.segments)
-    labels = sorted(calls, key=lambda label: (-counts[label], -calls[label], label))
-    most = max(counts.values(), default=1)
+    segments = defaultdict(list)
+    for segment in segmentation.segments:
+        segments[segment.label].append(segment)
+    counts = {label: len(segments[label]) for label in calls}
+    by_calls = sorted(calls, key=lambda label: (-calls[label], label))
+    labels = sorted(by_calls, key=lambda label: -counts[label])
+    most = max(counts.values(), default=0) or 1
     eligibility = {count.label: _describe_class(count) for count in classes}
     columns = _choose_columns(console, classes)
     label_length = 40 if "" in columns else 24
     table = make_table(*columns)
     for label in labels[:MOST_LABELS]:
         bar_length = round(BAR_LENGTH * counts[label] / most)
-        cells = _segment_cells(segmentation.segments, label)
+        cells = _segment_cells(segments[label])
         cells["label"] = _crop(label, label_length)
         cells["calls"] = str(calls[label])
         cells[""] = "━" * bar_length
         cells["eligible"] = eligibility.get(label, "no: no segments")
-        row = [Text(cells[column]) for column in columns]
-        table.add_row(*row)
+        table.add_row(*[Text(cells[column]) for column in columns])
     _print_table(table, console)
     _show_rest(console, len(labels) - MOST_LABELS, "and {} more labels")
 
@@ -228,9 +229,8 @@ def _choose_columns(console: Console, classes: Classes) -> list[str]:
     return columns
 
 
-def _segment_cells(all_segments: Sequence[Segment], label: str) -> dict[str, str]:
+def _segment_cells(segments: Sequence[Segment]) -> dict[str, str]:
     """Return the cells, by column, that describe the segments of a label."""
-    segments = [segment for segment in all_segments if segment.label == label]
     recordings = {segment.recording for segment in segments}
     durations = _format_durations(_measure_segments(segments))
     cells = dict(zip(DURATIONS, durations, strict=True))

@@ -27,9 +27,7 @@ from callshot.files import hold_lock, is_inside, sha256_file, sync_file, sync_fo
 
 STAGING = ".callshot-unfinished"
 LOCK = ".callshot-lock"
-EARLIER = (
-    ".earlier"  # in the staging folder; no result has a name that begins with a dot
-)
+EARLIER = ".earlier"  # in the staging folder; the name of no result begins with a dot
 ADVICE = {
     errno.EACCES: "no permission to write; choose another folder or ask for access",
     errno.EPERM: "no permission to write; choose another folder or ask for access",
@@ -119,11 +117,9 @@ class OutputFolder:
         if self.mark:
             content["set"] = self.mark
         text = json.dumps(content, sort_keys=True, indent=2, ensure_ascii=False)
-        encoded = f"{text}\n".encode(
-            "utf-8", "backslashreplace"
-        )  # half surrogates, as in JSON
         path = self.path / self.provenance_name
-        path.write_bytes(encoded)
+        # Half surrogates are escaped, as in JSON.
+        path.write_bytes(f"{text}\n".encode("utf-8", "backslashreplace"))
         checksum = _sync_and_hash(path)
         sync_folder(self.path)
         return checksum
@@ -204,9 +200,7 @@ class OutputFolder:
     def _move_back(self, name: str) -> None:
         earlier = self.path / EARLIER / name
         target = name
-        if os.path.lexists(
-            self.folder / name
-        ):  # somebody has written it since the kill
+        if os.path.lexists(self.folder / name):  # written since the kill
             target = self._free_name(name, earlier)
         if target:
             _move(earlier, self.folder / target)
@@ -300,9 +294,8 @@ def _lock_folder(folder: Path, cleanup: ExitStack) -> None:
 
 
 def _remove_file(path: Path) -> None:
-    with suppress(
-        OSError
-    ):  # Windows removes no open file; there, the lock removes its own
+    # Windows removes no open file; there, the lock removes its own.
+    with suppress(OSError):
         path.unlink()
 
 

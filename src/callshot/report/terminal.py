@@ -118,7 +118,7 @@ def _needs_ascii(console: Console) -> bool:
 
 def _describe_evaluation(evaluation: Evaluation, width: int) -> Iterator[Line]:
     yield printable(_headline(evaluation)), "bold"
-    for line in _describe_ineligible(evaluation):
+    for line in _describe_excluded(evaluation):
         yield printable(line), "dim"
     yield from _describe_curves(evaluation, width)
     for note in evaluation.notes:
@@ -137,13 +137,13 @@ def _headline(evaluation: Evaluation) -> str:
     return f"{headline}, k* = {evaluation.complete_shots}"
 
 
-def _describe_ineligible(evaluation: Evaluation) -> Iterator[str]:
-    ineligible = evaluation.excluded_classes
-    if ineligible:
-        yield f"not eligible: {len(ineligible)} of {len(evaluation.classes)} classes"
-    for count in ineligible[:MOST_REASONS]:
+def _describe_excluded(evaluation: Evaluation) -> Iterator[str]:
+    excluded = evaluation.excluded_classes
+    if excluded:
+        yield f"not eligible: {len(excluded)} of {len(evaluation.classes)} classes"
+    for count in excluded[:MOST_REASONS]:
         yield f"  {count.label} ({count.exemplars}): {count.reason}"
-    rest = len(ineligible) - MOST_REASONS
+    rest = len(excluded) - MOST_REASONS
     if rest > 0:
         yield f"  and {rest} more, see classes.csv"
 
@@ -173,7 +173,7 @@ def _describe_curves(evaluation: Evaluation, width: int) -> Iterator[Line]:
     """Yield the table of the curves, as many encoders side by side as fit, and its legend."""
     curve = evaluation.curve
     complete_shots = evaluation.complete_shots
-    shots = choose_shots(curve["k"].unique().sort().to_list())
+    shots = choose_shots(sorted(set(curve["k"])))
     star = starred_shot(shots, complete_shots)
     heads = _make_heads(shots, star)
     blocks = list(_make_blocks(curve, shots, width - 8))
@@ -186,14 +186,12 @@ def _describe_curves(evaluation: Evaluation, width: int) -> Iterator[Line]:
     if star is not None:
         yield _describe_star(star, complete_shots), "dim"
     for spread in evaluation.spreads:
-        note = SPREAD_NOTES.get(spread, "")
-        yield f"{spread}: mean [1st–99th percentile] {note}", "dim"
+        yield f"{spread}: mean [1st–99th percentile] {SPREAD_NOTES[spread]}", "dim"
 
 
 def _join_blocks(heads: Sequence[Line], blocks: Sequence[Block]) -> Iterator[Line]:
     """Yield the lines of blocks side by side, each after its head and in the style of that."""
-    for head, *cells in zip(heads, *blocks, strict=True):
-        text, style = head
+    for (text, style), *cells in zip(heads, *blocks, strict=True):
         line = "  ".join([text, *cells])
         yield line.rstrip(), style
 

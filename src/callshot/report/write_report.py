@@ -68,30 +68,25 @@ def write_report(
     progress: Progress = no_progress,
 ) -> list[str]:
     """Write all files to a folder; return their names."""
-    shots = options.shots
-    spread = options.spread
     names = []
     pictures = {}
-    tables = {}
     for corpus, results in all_results.items():
         numbers = write_numbers(results, folder / corpus)
-        names += [f"{corpus}/{name}" for name in numbers]
         figures = _draw(results, folder / corpus / "figures", options)
+        names += [f"{corpus}/{name}" for name in numbers]
         names += [f"{corpus}/figures/{path.name}" for path in figures]
-        pictures[corpus] = [
-            (_caption(path), path) for path in figures if path.suffix == ".png"
-        ]
-        tables[corpus] = build_tables([results], shots=shots, spread=spread)
+        pictures[corpus] = _caption_pictures(figures)
         progress(0.8 / len(all_results), f"figures of {corpus}")
+    shown: dict[str, Any] = {"shots": options.shots, "spread": options.spread}
     every = list(all_results.values())
-    table_names = write_tables(every, folder / "tables", shots=shots, spread=spread)
-    names += [f"tables/{name}" for name in table_names]
+    tables = write_tables(every, folder / "tables", **shown)
+    names += [f"tables/{name}" for name in tables]
     write_page(
         folder / PAGE,
         options.title,
         every,
         answers=answers,
-        tables=tables,
+        tables={one.corpus: build_tables([one], **shown) for one in every},
         pictures=pictures,
         provenance=provenance,
         commands=options.commands,
@@ -108,10 +103,17 @@ def _draw(results: CorpusResults, folder: Path, options: ReportOptions) -> list[
     return paths
 
 
-def _caption(path: Path) -> str:
-    name, _, number = path.stem.partition("-")
-    caption = CAPTIONS[name]
-    return f"{caption}, {number}" if number else caption
+def _caption_pictures(figures: Sequence[Path]) -> list[tuple[str, Path]]:
+    """Return the PNG files, each after its caption."""
+    pictures = []
+    for path in figures:
+        if path.suffix == ".png":
+            name, _, number = path.stem.partition("-")
+            caption = CAPTIONS[name]
+            if number:
+                caption += f", {number}"
+            pictures.append((caption, path))
+    return pictures
 
 
 def write_numbers(results: CorpusResults, folder: Path) -> list[str]:

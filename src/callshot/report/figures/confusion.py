@@ -56,8 +56,10 @@ def plan_confusion(results: CorpusResults, shots: Sequence[int]) -> Pages:
     cells = results.evaluation.confusion
     if cells.is_empty():
         return
-    evaluated = sorted(set(cells["k"]))
-    shots = [k for k in dict.fromkeys(shots) if k in evaluated] or evaluated[-1:]
+    evaluated = set(cells["k"])
+    shots = [k for k in dict.fromkeys(shots) if k in evaluated]
+    if not shots:
+        shots = [max(evaluated)]
     encoders = unique_values(cells, "encoder")
     labels = [count.label for count in results.evaluation.eligible_classes]
     grid = _make_grid(len(shots), len(encoders), len(labels))

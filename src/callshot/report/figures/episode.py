@@ -188,7 +188,9 @@ def _group_folds(example: ExampleEpisode) -> dict[str, list[int]]:
     others = [fold for fold in range(common) if fold != example.fold]
     single = others[: MOST_FOLDS - 1]
     rest = others[MOST_FOLDS - 1 :]
-    columns = {str(fold): [fold] for fold in sorted([example.fold, *single])}
+    columns = {}
+    for fold in sorted([example.fold, *single]):
+        columns[str(fold)] = [fold]
     if rest:
         columns[f"+{len(rest)}"] = rest
     return columns | {"common": [common]}

@@ -113,7 +113,8 @@ def _choose_queries(evaluation: Evaluation) -> list[str]:
 def _describe_episode(
     evaluation: Evaluation, table: Embeddings, episode: Episode
 ) -> ExampleEpisode:
-    folds = dict(zip(table.segment, evaluation.folds.fold.tolist(), strict=True))
+    fold = evaluation.folds.fold.tolist()
+    folds = dict(zip(table.segment, fold, strict=True))
     counts = evaluation.eligible_classes
     rows = [_class_row(count, episode, folds) for count in counts]
     query = table.segment.index(episode.segment)

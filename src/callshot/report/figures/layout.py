@@ -153,7 +153,8 @@ def choose_ticks(shots: Shots, room_pt: float) -> list[int]:
     pitch = room_pt / max(len(shots) + 0.5, 2.0)
     everything = list(range(len(shots)))
     for step in TICK_STEPS:
-        round_shots = [i for i in everything if i == 0 or shots[i] % step == 0]
+        round_shots = [i for i in everything[1:] if shots[i] % step == 0]
+        round_shots.insert(0, 0)
         ticks = _drop_touching(round_shots, shots, pitch)
         is_sparse = 1 < len(round_shots) <= room_pt / TICK_ROOM_PT
         if is_sparse or ticks == everything:
@@ -262,7 +263,8 @@ def draw_band(ax: "Axes", curve: Frame, colour: str, alpha: float = 1.0) -> None
 def draw_line(ax: "Axes", values: pl.Series, style: Style) -> None:
     """Draw a line over shots, with about eight markers."""
     count = len(values)
-    ax.plot(range(count), values, markevery=max(1, round(count / 8)), **style)
+    step = max(1, round(count / 8))
+    ax.plot(range(count), values, markevery=step, **style)
 
 
 def mark_last_complete(ax: "Axes", is_complete: pl.Series) -> None:

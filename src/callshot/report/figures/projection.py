@@ -106,8 +106,9 @@ def principal_plane(
     from scipy.linalg import eigh
 
     whole = np.asarray(vectors, np.float64)
-    missing = max(2 - whole.shape[1], 0)
-    centred = np.pad(whole - whole.mean(axis=0), ((0, 0), (0, missing)))
+    centred = whole - whole.mean(axis=0)
+    if centred.shape[1] < 2:
+        centred = np.pad(centred, ((0, 0), (0, 1)))
     products = centred.T @ centred
     size = len(products)
     variances, axes = eigh(products, subset_by_index=(size - 2, size - 1))
@@ -124,8 +125,11 @@ def project(table: Embeddings, labels: Sequence[str]) -> Projection:
     points, shares = principal_plane(table.vectors)
     numbers = {name: number for number, name in enumerate(labels)}
     label = np.array([numbers.get(name, -1) for name in table.label])
-    means = [points[label == number].mean(axis=0) for number in range(len(labels))]
-    return Projection(points, shares, label, np.array(means))
+    centroids = []
+    for number in range(len(labels)):
+        members = points[label == number]
+        centroids.append(members.mean(axis=0))
+    return Projection(points, shares, label, np.array(centroids))
 
 
 def _compose(
@@ -233,8 +237,8 @@ def place_names(ax: "Axes", points: FloatArray, names: Sequence[str]) -> None:
         shift = _find_shift(position, half_size, frame, boxes)
         box = _make_boxes(position + shift, half_size)
         boxes = np.vstack([boxes, box])
-        is_far = np.hypot(*shift) > RINGS_PT[0] + half_width + TICK_PT
-        line = NAME_LINE if is_far else None
+        near = RINGS_PT[0] + half_width + TICK_PT
+        line = NAME_LINE if np.hypot(*shift) > near else None
         text = ax.annotate(name, tuple(point), tuple(shift), arrowprops=line, **NAME)
         text.set_in_layout(False)
 
@@ -256,9 +260,12 @@ def _is_free(box: FloatArray, frame: FloatArray, boxes: FloatArray) -> bool:
     """Return whether a box is inside the frame and overlaps no other."""
     low = box[:2]
     high = box[2:]
-    is_inside = np.all(low >= frame[:2]) and np.all(high <= frame[2:])
-    overlaps = (low < boxes[:, 2:]) & (high > boxes[:, :2])
-    return bool(is_inside and not overlaps.all(axis=1).any())
+    if np.any(low < frame[:2]) or np.any(high > frame[2:]):
+        return False
+    starts_before = low < boxes[:, 2:]
+    ends_after = high > boxes[:, :2]
+    overlaps = np.all(starts_before & ends_after, axis=1)
+    return not overlaps.any()
 
 
 def _make_boxes(centres: FloatArray, half_size: FloatArray) -> FloatArray:

@@ -3,8 +3,6 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import polars as pl
-
 from callshot.records import SPREADS, CorpusResults
 from callshot.report.figures.figure_io import Pages, make_pages
 from callshot.report.figures.layout import (
@@ -55,8 +53,10 @@ def spread_legend(spreads: Iterable[str] = SPREADS) -> Legend:
 
 
 def _compose(figure: "Figure", panels: Panels) -> None:
-    rows = pl.concat([curve for panel in panels for curve in panel.curves])
-    _, widest = axis_limits(rows["p99"] - rows["p01"], [0.0], high=2.0)
+    widths = []
+    for panel in panels:
+        widths += [curve["p99"] - curve["p01"] for curve in panel.curves]
+    _, widest = axis_limits(*widths, [0.0], high=2.0)
     axes, width_in = LAYOUT.draw_panels(
         figure,
         panels,

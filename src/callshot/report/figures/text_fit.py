@@ -88,8 +88,10 @@ def _cut(name: str, letters: int, share: float) -> str:
     tail = name[last:]
     whole_head = head[: head.rfind(" ") + 1]
     whole_tail = tail[tail.find(" ") + 1 :]
-    if len(head) < 2 * len(whole_head) and name[first : first + 1] != " ":
+    cuts_first_word = name[first : first + 1] != " "
+    cuts_last_word = name[last - 1] != " "
+    if cuts_first_word and len(head) < 2 * len(whole_head):
         head = whole_head
-    if len(tail) < 2 * len(whole_tail) and name[last - 1] != " ":
+    if cuts_last_word and len(tail) < 2 * len(whole_tail):
         tail = whole_tail
     return f"{head.rstrip()}…{tail.lstrip()}"

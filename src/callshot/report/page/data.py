@@ -73,7 +73,8 @@ def class_chances(evaluation: Evaluation) -> dict[str, float]:
         pairs = zip(segments.label, segments.labels, strict=True)
         has_label = [name == label or name in others for label, others in pairs]
         positives = _count_by_fold(folds, is_query & has_label)
-        chances[name] = float(chance_average_precision(positives, queries).mean())
+        chance = chance_average_precision(positives, queries)
+        chances[name] = float(chance.mean())
     return chances
 
 
@@ -92,24 +93,36 @@ def _corpus_data(results: CorpusResults) -> Data:
     classes = _number_rows(evaluation.per_class, "label")
     classifiers = _number_classifiers(results)
     axes = [metrics, spreads, encoders]
-    lines = _make_lines(curve, axes, shots)
-    lines |= _make_lines(evaluation.per_class, [*axes, classes], shots)
-    if results.others is not None:
-        lines |= _make_lines(results.others.curve, [*axes, classifiers], shots, "c")
     return {
         "name": clean(evaluation.corpus),
         "complete_shots": evaluation.complete_shots,
         "shots": shots,
         "new_exemplars": [new_exemplars[k] for k in shots],
-        "metrics": _describe_metrics(evaluation, metrics, classes["label"].to_list()),
+        "metrics": _describe_metrics(evaluation, metrics, classes["label"]),
         "spreads": evaluation.spreads,
         "encoders": _clean_all(encoders["encoder"]),
         "classes": _clean_all(classes["label"]),
         "classifiers": _clean_all(map(classifier_name, classifiers["classifier"])),
-        "lines": lines,
+        "lines": _all_lines(results, axes, classes, classifiers, shots),
         "baselines": _describe_baselines(results.baselines, metrics, encoders),
         **_difference_data(evaluation.differences, [metrics, spreads], shots),
     }
+
+
+def _all_lines(
+    results: CorpusResults,
+    axes: Sequence[Frame],
+    classes: Frame,
+    classifiers: Frame,
+    shots: Shots,
+) -> Lines:
+    """Return the lines of encoders, then those of classes and of other classifiers."""
+    evaluation = results.evaluation
+    lines = _make_lines(evaluation.curve, axes, shots)
+    lines |= _make_lines(evaluation.per_class, [*axes, classes], shots)
+    if results.others is not None:
+        lines |= _make_lines(results.others.curve, [*axes, classifiers], shots, "c")
+    return lines
 
 
 def _clean_all(names: Iterable[str]) -> list[str]:
@@ -134,8 +147,7 @@ def _number_classifiers(results: CorpusResults) -> Frame:
     """Return the classifiers other than the reference, with their position as `index`."""
     reference = results.evaluation.curve["classifier"]
     names = [name for name in list_classifiers(results) if name not in reference]
-    frame = pl.DataFrame({"classifier": names}, schema={"classifier": pl.String})
-    return frame.with_row_index()
+    return pl.Series("classifier", names, pl.String).to_frame().with_row_index()
 
 
 def _make_lines(
@@ -149,10 +161,8 @@ def _make_lines(
 
     `prefix` precedes the last position. Points that are not on an axis are left out.
     """
-    positions: list[str] = []
-    for axis in axes:
-        position = f"position {len(positions)}"
-        positions.append(position)
+    positions = [f"position {number}" for number in range(len(axes))]
+    for axis, position in zip(axes, positions, strict=True):
         on_axis = points.join(axis, on=axis.columns[1:], maintain_order="left")
         points = on_axis.rename({"index": position})
     all_shots = pl.DataFrame({"k": shots})
@@ -160,14 +170,14 @@ def _make_lines(
     for (*first, last), line in points.group_by(positions, maintain_order=True):
         key = ".".join([*map(str, first), f"{prefix}{last}"])
         columns = all_shots.join(line, on="k", how="left", maintain_order="left")
-        lines[key] = [_round_all(columns[field]) for field in fields]
+        lines[key] = [list(map(_round, columns[field])) for field in fields]
     return lines
 
 
 def _describe_metrics(
     evaluation: Evaluation,
     metrics: Frame,
-    classes: Sequence[str],
+    classes: pl.Series,
 ) -> list[Data]:
     """Return the names and chance levels of metrics; reduced scoring has neither for a class."""
     chances_of_classes = {
@@ -182,7 +192,7 @@ def _describe_metrics(
             "name": metric_name(scoring, metric),
             "of_class": class_metric_name(metric) if scoring == "all" else None,
             "chance": _round(points["chance"][0]),
-            "chances": _round_all(map(chances.get, classes)),
+            "chances": [_round(chances.get(name)) for name in classes],
         }
         descriptions.append(description)
     return descriptions
@@ -207,10 +217,6 @@ def _describe_baselines(
         }
         descriptions.append(description)
     return descriptions
-
-
-def _round_all(values: Iterable[float | None]) -> list[float | None]:
-    return [_round(value) for value in values]
 
 
 def _round(value: float | None) -> float | None:

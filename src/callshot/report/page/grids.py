@@ -30,12 +30,10 @@ def show_table(table: Table, name: str) -> Markup:
 def _parts(table: Table, classes: Classes) -> Iterator[Markup]:
     rows = [_row(cells, classes) for cells in table.rows]
     first_foot = len(rows) - table.foot
-    body = rows[:first_foot]
-    foot = rows[first_foot:]
     yield element("thead", *_headings(table, classes))
-    yield element("tbody", *body)
-    if foot:
-        yield element("tfoot", *foot)
+    yield element("tbody", *rows[:first_foot])
+    if table.foot:
+        yield element("tfoot", *rows[first_foot:])
 
 
 def _headings(table: Table, classes: Classes) -> Iterator[Markup]:

@@ -69,14 +69,7 @@ def write_page(
     The mappings are by corpus. `answers` are sentences, the most important first; `pictures` are
     captions and PNG files; `commands` are the shell lines that repeat the study.
     """
-    page = _Page(
-        all_results,
-        answers,
-        tables,
-        pictures,
-        provenance,
-        commands,
-    )
+    page = _Page(all_results, answers, tables, pictures, provenance, commands)
     data = to_json(chart_data(all_results))
     text = _format_document(title, page.sections(), data)
     with explain_errors(path.parent):
@@ -109,13 +102,10 @@ class _Page:
                 lambda results, n: show_left_out(results, f"left-{n}")
             ),
             "provenance": self.show_provenance(),
-            "repeat": self.show_commands(),
+            "repeat": show_commands(self.commands),
         }
-        sections = []
-        for name, content in contents.items():
-            if content:
-                sections.append((name, HEADINGS[name], content))
-        return sections
+        shown = {name: content for name, content in contents.items() if content}
+        return [(name, HEADINGS[name], content) for name, content in shown.items()]
 
     def for_each(self, show: Callable[[CorpusResults, int], Markup]) -> Markup:
         """Return the content of every corpus; if there are several, under their names."""
@@ -131,16 +121,14 @@ class _Page:
         return show_answer(results, self.answers.get(results.corpus, ()))
 
     def show_tables(self, results: CorpusResults, number: int) -> Markup:
-        tables = self.tables.get(results.corpus, ())
         parts = []
-        for index, table in enumerate(tables):
-            part = show_table(table, f"table-{number}-{index}")
-            parts.append(part)
+        for index, table in enumerate(self.tables.get(results.corpus, ())):
+            parts.append(show_table(table, f"table-{number}-{index}"))
         return join(*parts)
 
     def show_differences(self) -> Markup:
         for results in self.all_results:
-            if not results.evaluation.differences.is_empty():
+            if len(results.evaluation.differences):
                 return _panel("differences")
         return Markup()
 
@@ -155,11 +143,6 @@ class _Page:
         summary = element("summary", "The study, versions, options, and checksums")
         facts = show_provenance(self.provenance)
         return element("details", summary, facts, class_="provenance")
-
-    def show_commands(self) -> Markup:
-        if not self.commands:
-            return Markup()
-        return show_commands(self.commands)
 
 
 def _panel(name: str) -> Markup:
@@ -222,8 +205,7 @@ def _on_lines(elements: Iterable[Markup]) -> Iterator[Markup]:
 def _format_contents(sections: Sequence[Section]) -> Markup:
     items = []
     for name, heading, _ in sections:
-        link = element("a", heading, href=f"#{name}")
-        items.append(element("li", link))
+        items.append(element("li", element("a", heading, href=f"#{name}")))
     return element("nav", element("ul", *items), aria_label="Contents")
 
 
@@ -254,7 +236,7 @@ def _security_policy(styles: Sequence[str], scripts: Sequence[str]) -> str:
 def _hashes(texts: Sequence[str]) -> str:
     hashes = []
     for text in texts:
-        digest = hashlib.sha256(text.encode("utf-8")).digest()
+        digest = hashlib.sha256(text.encode()).digest()
         encoded = base64.b64encode(digest).decode()
         hashes.append(f"'sha256-{encoded}'")
     return " ".join(hashes)

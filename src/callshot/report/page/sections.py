@@ -21,6 +21,7 @@ from callshot.report.tables.table import Cell, Column, Table
 
 PNG = b"\x89PNG\r\n\x1a\n"
 MOST_REJECTS = 200
+NOTHING_LEFT_OUT = "Nothing was left out, and there are no warnings."
 BUDGET_NOTE = (
     "What one more exemplar is worth to a class, by a curve a − b/k fitted to its own points; at "
     "each step every class gets one more. The longer the bar, the more the next label helps."
@@ -29,12 +30,10 @@ BUDGET_NOTE = (
 
 def show_answer(results: CorpusResults, sentences: Sequence[str]) -> Markup:
     """Return the summary of a corpus, and a line on what it is based on."""
-    paragraphs: list[Markup] = []
-    for sentence in sentences:
-        class_ = None if paragraphs else "lead"
-        paragraphs.append(element("p", sentence, class_=class_))
+    lead = [element("p", sentence, class_="lead") for sentence in sentences[:1]]
+    others = [element("p", sentence) for sentence in sentences[1:]]
     basis = element("p", _describe_basis(results), class_="quiet")
-    return join(*paragraphs, basis)
+    return join(*lead, *others, basis)
 
 
 def _describe_basis(results: CorpusResults) -> str:
@@ -80,9 +79,7 @@ def show_picture(caption: str, path: Path) -> Markup:
 def show_budget(budget: Frame) -> Markup:
     """Return a list of classes for each encoder and metric; the best encoder is first, and open."""
     parts: list[Markup] = []
-    for rows in _order_budget(budget).partition_by(
-        "encoder", "metric", maintain_order=True
-    ):
+    for rows in _order_budget(budget).partition_by("encoder", "metric"):
         most = max(0.0, rows["next_gain"][0])  # 0 if no gain is known
         items = [_show_class(row, most) for row in rows.iter_rows(named=True)]
         part = element(
@@ -168,10 +165,8 @@ def _describe_class(row: dict[str, Any]) -> Iterator[str]:
 
 def show_left_out(results: CorpusResults, name: str) -> Markup:
     """Return the warnings of a corpus, and what was left out, with reasons."""
-    parts = list(_left_out_parts(results, name))
-    return join(*parts) or element(
-        "p", "Nothing was left out, and there are no warnings."
-    )
+    content = join(*_left_out_parts(results, name))
+    return content or element("p", NOTHING_LEFT_OUT)
 
 
 def _left_out_parts(results: CorpusResults, name: str) -> Iterator[Markup]:
@@ -193,12 +188,8 @@ def _left_out_parts(results: CorpusResults, name: str) -> Iterator[Markup]:
 def _excluded_table(classes: Sequence[ClassCount]) -> Table:
     rows = []
     for count in classes:
-        row = [
-            Cell(count.label),
-            Cell(f"{count.exemplars:,}", count.exemplars),
-            Cell(count.reason),
-        ]
-        rows.append(row)
+        exemplars = Cell(f"{count.exemplars:,}", count.exemplars)
+        rows.append([Cell(count.label), exemplars, Cell(count.reason)])
     columns = [Column("class"), Column("exemplars"), Column("reason")]
     return Table("ineligible", "Classes that were not evaluated", columns, rows)
 
@@ -209,13 +200,9 @@ def _reject_table(rejects: Sequence[Reject]) -> Table:
         title += f": the first {MOST_REJECTS} of {len(rejects):,}; rejects.csv has all of them"
     rows = []
     for reject in rejects[:MOST_REJECTS]:
-        number = "" if reject.row is None else str(reject.row)
-        row = [
-            Cell(reject.file),
-            Cell(number, reject.row),
-            Cell(reject.reason),
-        ]
-        rows.append(row)
+        text = "" if reject.row is None else str(reject.row)
+        row = Cell(text, reject.row)
+        rows.append([Cell(reject.file), row, Cell(reject.reason)])
     columns = [Column("file"), Column("row"), Column("reason")]
     return Table("rejects", title, columns, rows)
 
@@ -223,8 +210,7 @@ def _reject_table(rejects: Sequence[Reject]) -> Table:
 def show_provenance(value: Any) -> Markup:
     """Return nested values as nested lists; a list of plain values is one line."""
     if isinstance(value, Mapping):
-        pairs = [_show_fact(key, item) for key, item in value.items()]
-        return element("dl", *pairs)
+        return element("dl", *map(_show_fact, value.keys(), value.values()))
     if isinstance(value, list | tuple):
         return _show_list(value)
     if isinstance(value, str) and "\n" in value:
@@ -255,7 +241,9 @@ def _format_value(value: Any) -> str:
 
 
 def show_commands(commands: Sequence[str]) -> Markup:
-    """Return shell commands to copy."""
+    """Return shell commands to copy, or nothing if there are none."""
+    if not commands:
+        return Markup()
     lines = "\n".join(commands)
     return element("pre", element("code", lines), tabindex="0")
 

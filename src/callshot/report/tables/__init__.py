@@ -1,1 +1,1 @@
-"""Chapters → tables as the paper has them → LaTeX, Markdown and CSV."""
+"""Results of corpora → tables as the paper has them → LaTeX, Markdown and CSV."""

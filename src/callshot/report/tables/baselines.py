@@ -26,7 +26,7 @@ def baseline_table(results: CorpusResults) -> Table | None:
     groups = list(product(results.evaluation.spreads, RANKING_METRICS))
     baselines = results.baselines.sort("scoring", maintain_order=True)
     rows: list[Row] = []
-    for block in baselines.partition_by("scoring", "name", maintain_order=True):
+    for block in baselines.partition_by("scoring", "name"):
         rows += _block_rows(results, block, groups)
     return Table(
         "baselines",
@@ -40,8 +40,7 @@ def baseline_table(results: CorpusResults) -> Table | None:
 
 def _make_columns(groups: Sequence[Group]) -> list[Column]:
     metrics = [METRIC_NAMES[metric] for metric in RANKING_METRICS]
-    names = ["Baseline", "Encoder", *metrics, "Chosen"]
-    columns = [Column(name) for name in names]
+    columns = list(map(Column, ["Baseline", "Encoder", *metrics, "Chosen"]))
     for spread, metric in groups:
         heading = f"k by {METRIC_NAMES[metric]}, {spread}"
         columns += [Column(name, heading) for name in CROSSOVERS.values()]

@@ -44,20 +44,23 @@ def classifier_table(
     curve = all_curves(results).filter(IS_SHOWN, scoring="all", spread=spread)
     evaluated = curve["classifier"]
     names = [name for name in list_classifiers(results) if name in evaluated]
-    shown = shown_shots(curve["k"], shots)
-    groups = list(product(RANKING_METRICS, shown))
-    columns = [Column("Encoder"), Column("Classifier")]
-    for metric, k in groups:
-        columns.append(Column(str(k), f"{METRIC_NAMES[metric]} at k"))
+    groups = list(product(RANKING_METRICS, shown_shots(curve["k"], shots)))
     notes = _notes(results, names, spread)
     return Table(
         "classifiers",
         f"{results.corpus}: classifiers with k exemplars per class, {spread}",
-        columns,
+        _make_columns(groups),
         _make_rows(curve, names, groups),
         notes=[("", note) for note in notes],
         blocks=True,
     )
+
+
+def _make_columns(groups: Sequence[Group]) -> list[Column]:
+    columns = [Column("Encoder"), Column("Classifier")]
+    for metric, k in groups:
+        columns.append(Column(str(k), f"{METRIC_NAMES[metric]} at k"))
+    return columns
 
 
 def _make_rows(
@@ -118,7 +121,7 @@ def _crossover_notes(results: CorpusResults, spread: str) -> Iterator[str]:
     )
     for metric in RANKING_METRICS:
         of_metric = crossovers.filter(metric=metric)
-        for rows in of_metric.partition_by("baseline", maintain_order=True):
+        for rows in of_metric.partition_by("baseline"):
             name = classifier_name(rows["baseline"][0])
             shots = rows.select("encoder", "k_mean", "k_clear")
             texts = [_format_crossover(*row) for row in shots.iter_rows()]

@@ -89,21 +89,18 @@ def class_table(results: CorpusResults) -> Table:
     categories = results.categories or {}
     classes = sorted(evaluation.classes, key=_class_order)
     excluded = len(evaluation.excluded_classes)
-    names = ["Call type", "Exemplars", COMPLETE]
+    columns = [Column("Call type"), Column("Exemplars"), Column(COMPLETE)]
     if excluded:
-        names.append("Not evaluated because")
+        columns.append(Column("Not evaluated because"))
     rows = []
-    marked = []
     for count in classes:
         row = _class_row(count, categories)
-        rows.append(row[: len(names)])
-        if row[0].mark:
-            marked.append(count.label)
+        rows.append(row[: len(columns)])
     notes = [("", COMPLETE_NOTE)]
+    marked = [row[0].text for row in rows if row[0].mark]
     if marked:
         notes.append(("†", _describe_categories(marked, categories)))
     title = f"{results.corpus}: call types evaluated, by their number of exemplars"
-    columns = [Column(name) for name in names]
     return Table("classes", title, columns, rows, excluded, notes)
 
 
@@ -134,8 +131,7 @@ def _make_cell(fact: Fact) -> Cell:
     if isinstance(fact, str):
         return Cell(fact or MISSING)
     values = fact or ()
-    texts = [f"{value:g}" for value in values]
-    text = ", ".join(texts)
+    text = ", ".join(f"{value:g}" for value in values)
     if len(values) == 1:
         return Cell(text, values[0])
     return Cell(text or MISSING)
@@ -204,7 +200,5 @@ def _describe_categories(labels: Sequence[str], categories: Mapping[str, str]) -
         members.setdefault(categories[label], []).append(label)
     if len(members) == len(labels):
         return "In the reduced scoring, a category of its own."
-    texts = []
-    for category, names in members.items():
-        texts.append(f"{category} ({', '.join(names)})")
+    texts = [f"{name} ({', '.join(labels)})" for name, labels in members.items()]
     return f"In the reduced scoring, part of a category: {'; '.join(texts)}."

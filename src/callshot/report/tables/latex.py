@@ -47,7 +47,7 @@ def to_latex(table: Table) -> str:
     for part in _split_columns(table):
         lines += _LongTable(part).format_lines(label)
         label = ""
-    text = "\n".join(lines) + "\n"
+    text = "\n".join([*lines, ""])
     if r"\callshotletter" in text:
         return LETTER_COMMAND + text
     return text
@@ -108,9 +108,9 @@ class _LongTable:
 
     def _width(self, index: int) -> int:
         """Return the width of a column in characters."""
-        heading = self.columns[index].name
         texts = [row[index].text for row in self.rows]
-        longest = max(map(len, [heading, *texts]))
+        texts.append(self.columns[index].name)
+        longest = max(map(len, texts))
         return min(max(longest, NARROWEST), WIDEST)
 
     def format_lines(self, label: str) -> Iterator[str]:
@@ -132,10 +132,8 @@ class _LongTable:
         yield r"\endgroup"
 
     def _columns(self) -> str:
-        columns = ""
-        for kind, share in zip(self.kinds, self.shares, strict=True):
-            columns += _column(ALIGNMENT[kind], share)
-        return columns
+        alignments = [ALIGNMENT[kind] for kind in self.kinds]
+        return "".join(map(_column, alignments, self.shares))
 
     def _head(self) -> Iterator[str]:
         """Yield a line of shared headings with rules below them, and the line of headings."""
@@ -146,8 +144,7 @@ class _LongTable:
                 first = indices[0] + 1
                 last = indices[-1] + 1
                 rules.append(rf"\cmidrule(lr){{{first}-{last}}}")
-            heading = self._span(r"\centering", indices, escape(name))
-            headings.append(heading)
+            headings.append(self._span(r"\centering", indices, escape(name)))
         if rules:
             yield _row(headings)
             yield " ".join(rules)

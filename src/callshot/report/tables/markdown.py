@@ -35,15 +35,8 @@ def to_markdown(table: Table) -> str:
     <BLANKLINE>
     """
     title = _escape(table.title)
-    lines = [
-        f"**{title}**",
-        "",
-        *_rows(table),
-        "",
-        *_notes(table),
-    ]
-    text = "\n".join(lines)
-    return text.rstrip() + "\n"
+    lines = [f"**{title}**", "", *_rows(table), "", *_notes(table)]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def _rows(table: Table) -> Iterator[str]:

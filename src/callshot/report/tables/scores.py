@@ -209,7 +209,7 @@ def _baseline_rows(sweep: _Sweep, baselines: Frame) -> Iterator[Row]:
     groups = [baselines]
     counts = [len(_column_values(baselines, column)) for column in sweep.columns]
     if max(counts) > 1:
-        groups = baselines.partition_by("name", maintain_order=True)
+        groups = baselines.partition_by("name")
     for group in groups:
         row = [Cell(_row_name(group))]
         for column in sweep.columns:

@@ -89,7 +89,15 @@ def _column_kind(cells: Sequence[Cell]) -> str:
 
 def column_groups(columns: Sequence[Column]) -> Iterator[tuple[str, list[int]]]:
     """Yield each shared heading with the indices of its columns; "" for a column without one."""
-    indices = range(len(columns))
-    for key, group in groupby(indices, key=lambda index: columns[index].group or index):
-        heading = key if isinstance(key, str) else ""
-        yield heading, list(group)
+    for heading, group in groupby(enumerate(columns), key=_group_of):
+        indices = [index for index, _ in group]
+        if heading:
+            yield heading, indices
+        else:
+            for index in indices:
+                yield "", [index]
+
+
+def _group_of(numbered: tuple[int, Column]) -> str:
+    _, column = numbered
+    return column.group
