@@ -10,6 +10,7 @@ import pytest
 
 import callshot
 from callshot import pipeline
+from callshot.corpus.segment_table import write_segment_table
 from callshot.errors import InputError, OptionError
 from studies import make_corpus
 
@@ -174,3 +175,23 @@ def test_segments_can_be_embedded_from_a_table_and_from_a_list(tmp_path: Path) -
         OptionError, match=r"min_lenght_s: unknown option; did you mean"
     ):
         callshot.segment(audio, min_lenght_s=1)
+
+
+def test_segments_of_a_file_can_be_embedded_and_reprs_are_one_line(
+    tmp_path: Path,
+) -> None:
+    audio = make_corpus(tmp_path / "audio", recordings=2)
+    segmentation = callshot.segment(audio, min_length_s=0.5)
+    path = tmp_path / "segments.parquet"
+    write_segment_table(segmentation.segments, path, {"audio": segmentation.audio})
+    segments = callshot.read_segments(path)
+    table = callshot.embed(segments, "mfcc", store=tmp_path / "store")
+    assert segments.metadata["audio"] == segmentation.audio
+    assert np.array_equal(
+        table.vectors,
+        callshot.embed(segmentation, "mfcc", store=tmp_path / "store").vectors,
+    )
+    baselines = callshot.train_baselines(make_vectors(), Y, folds=2)
+    assert repr(table) == f"Embeddings(mfcc: {len(table)} segments × 40)"
+    assert repr(baselines) == "BaselineResults(LR; 0 per k)"
+    assert len(repr(segmentation).splitlines()) == 1

@@ -95,17 +95,7 @@ class TrainingOptions:
         train: tuple[str, ...] = () if self.published else ("logistic",)
         if self.train is not None:
             train = parse_names(self.train)
-        return BaselineOptions(
-            train,
-            self.per_k,
-            self.draws,
-            self.spread,
-            self.C,
-            self.cell,
-            self.seeds,
-            self.init,
-            self.published,
-        )
+        return BaselineOptions(**vars(self) | {"train": train})
 
 
 @dataclass

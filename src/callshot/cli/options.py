@@ -226,12 +226,7 @@ class DatasetOptions:
         """Return how folds and categories are chosen."""
         from callshot.study.file_steps import DatasetChoice
 
-        return DatasetChoice(
-            fold_file=self.fold_file,
-            folds=self.folds,
-            categories=self.categories,
-            corpus=self.corpus,
-        )
+        return DatasetChoice(**vars(self))
 
 
 @dataclass
@@ -283,22 +278,10 @@ class ProtocolOptions:
 
     def protocol(self) -> "Protocol":
         """Return the protocol, checked."""
-        from callshot.fewshot.protocol import Protocol, parse_shots
-        from callshot.records import SPREADS
+        from callshot.api import make_protocol
 
-        shots, whole_pool = parse_shots(self.shots)
-        return Protocol(
-            shots,
-            whole_pool,
-            self.draws,
-            self.bootstraps,
-            self.shared_draws,
-            self.seed,
-            self.sampler,
-            self.score,
-            SPREADS if self.spread == "both" else (self.spread,),
-            parse_names(self.classifiers),
-        )
+        classifiers = parse_names(self.classifiers)
+        return make_protocol(**vars(self) | {"classifiers": classifiers})
 
 
 def segmentation_options(

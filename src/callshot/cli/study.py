@@ -165,21 +165,18 @@ def _show_statuses(statuses: "Sequence[StepStatus]") -> None:
         header_style="dim",
     )
     table.add_column("time", justify="right")
-    seconds_left = 0.0
     for status in statuses:
         time = f"took {status.seconds:.1f} s"
         if status.state != "done":
             time = f"about {status.seconds:.0f} s"
-            seconds_left += status.seconds
         step = status.step
         table.add_row(step.kind, step.corpus, step.encoder, status.state, time)
     console = Console(markup=False)
     console.print(table)
-    left = (
-        f"about {seconds_left:.0f} s of work left"
-        if seconds_left
-        else "everything is done"
-    )
+    seconds_left = sum(status.seconds_left for status in statuses)
+    left = "everything is done"
+    if seconds_left:
+        left = f"about {seconds_left:.0f} s of work left"
     console.print(left, highlight=False)
 
 

@@ -185,28 +185,33 @@ def _show_labels(
     segmentation: Segmentation, console: Console, classes: Classes
 ) -> None:
     """Print a row for each label, most segments first; with `classes`, whether it is eligible."""
-    calls = Counter(call.label for call in segmentation.calls)
+    columns = _choose_columns(console, classes)
+    label_length = 40 if "" in columns else 24
+    eligibility = {count.label: _describe_class(count) for count in classes}
+    labels = _count_labels(segmentation)
+    most = max((len(segments) for _, _, segments in labels), default=0)
+    table = make_table(*columns)
+    for label, calls, segments in labels[:MOST_LABELS]:
+        cells = _segment_cells(segments, most)
+        cells["label"] = _crop(label, label_length)
+        cells["calls"] = str(calls)
+        cells["eligible"] = eligibility.get(label, "no: no segments")
+        row = [Text(cells[column]) for column in columns]
+        table.add_row(*row)
+    _print_table(table, console)
+    _show_rest(console, len(labels) - MOST_LABELS, "and {} more labels")
+
+
+def _count_labels(
+    segmentation: Segmentation,
+) -> list[tuple[str, int, list[Segment]]]:
+    """Return each label with its number of calls and its segments, most segments first."""
+    calls = Counter(sorted(call.label for call in segmentation.calls))
     segments = defaultdict(list)
     for segment in segmentation.segments:
         segments[segment.label].append(segment)
-    counts = {label: len(segments[label]) for label in calls}
-    by_calls = sorted(calls, key=lambda label: (-calls[label], label))
-    labels = sorted(by_calls, key=lambda label: -counts[label])
-    most = max(counts.values(), default=0) or 1
-    eligibility = {count.label: _describe_class(count) for count in classes}
-    columns = _choose_columns(console, classes)
-    label_length = 40 if "" in columns else 24
-    table = make_table(*columns)
-    for label in labels[:MOST_LABELS]:
-        bar_length = round(BAR_LENGTH * counts[label] / most)
-        cells = _segment_cells(segments[label])
-        cells["label"] = _crop(label, label_length)
-        cells["calls"] = str(calls[label])
-        cells[""] = "━" * bar_length
-        cells["eligible"] = eligibility.get(label, "no: no segments")
-        table.add_row(*[Text(cells[column]) for column in columns])
-    _print_table(table, console)
-    _show_rest(console, len(labels) - MOST_LABELS, "and {} more labels")
+    labels = [(label, count, segments[label]) for label, count in calls.most_common()]
+    return sorted(labels, key=lambda row: -len(row[2]))
 
 
 def _describe_class(count: ClassCount) -> str:
@@ -229,11 +234,13 @@ def _choose_columns(console: Console, classes: Classes) -> list[str]:
     return columns
 
 
-def _segment_cells(segments: Sequence[Segment]) -> dict[str, str]:
+def _segment_cells(segments: Sequence[Segment], most: int) -> dict[str, str]:
     """Return the cells, by column, that describe the segments of a label."""
+    bar_length = round(BAR_LENGTH * len(segments) / max(most, 1))
     recordings = {segment.recording for segment in segments}
     durations = _format_durations(_measure_segments(segments))
     cells = dict(zip(DURATIONS, durations, strict=True))
+    cells[""] = "━" * bar_length
     cells["segments"] = str(len(segments))
     cells["recordings"] = str(len(recordings))
     return cells

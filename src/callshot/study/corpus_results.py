@@ -48,7 +48,6 @@ def read_corpus_results(folders: CorpusFolders) -> CorpusResults:
     evaluation = _compare(whole, others, baselines, folders.reference)
     stats, notes = read_stats(folders.segments / SEGMENTS_INFO)
     durations = _query_durations(evaluation, folders.segments / SEGMENTS)
-    rejects = read_rejects(folders.segments / REJECTS)
     refinement = [results.refinement for results in trained]
     return CorpusResults(
         replace(evaluation, segments=tables[0]),  # with the overlapping labels
@@ -56,7 +55,7 @@ def read_corpus_results(folders: CorpusFolders) -> CorpusResults:
         measure_durations(durations),
         tables,
         _read_categories(folders, tables[0]),
-        rejects=[*rejects, *_read_rejects(folders.tables)],
+        rejects=_read_rejects(folders),
         notes=[*notes, *evaluation.notes],
         others=others,
         baselines=baselines,
@@ -133,10 +132,10 @@ def _query_durations(evaluation: Evaluation, path: Path) -> list[float]:
     return [row.end_s - row.start_s for row in rows]
 
 
-def _read_rejects(tables: Sequence[Path]) -> list[Reject]:
-    """Return the segments that encoders could not embed."""
-    rejects = []
-    for table in tables:
+def _read_rejects(folders: CorpusFolders) -> list[Reject]:
+    """Return the annotations that became no segment, and the segments that were not embedded."""
+    rejects = read_rejects(folders.segments / REJECTS)
+    for table in folders.tables:
         path = table.with_suffix(".rejects.csv")
         if path.exists():
             rejects += read_rejects(path)

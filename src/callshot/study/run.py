@@ -47,6 +47,11 @@ class StepStatus:
     state: str
     seconds: float
 
+    @property
+    def seconds_left(self) -> float:
+        """How long it may still take."""
+        return 0.0 if self.state == "done" else self.seconds
+
 
 def step_statuses(study: Study, steps: Sequence[Step]) -> list[StepStatus]:
     """Return the status of each step."""
@@ -82,12 +87,10 @@ def run_study(
     with _study_lock(study.work):
         check_study(study, steps, device)
         statuses = step_statuses(study, steps)
-        total_s = (
-            sum(status.seconds for status in statuses if status.state != "done") or 1.0
-        )
+        total_s = sum(status.seconds_left for status in statuses) or 1.0
         for status in statuses:
             step = status.step
-            share = 0.0 if status.state == "done" else status.seconds / total_s
+            share = status.seconds_left / total_s
             if step.is_done():
                 progress(share, step.name)
                 report_step(step, None)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from callshot.api import make_protocol
 from callshot.baselines.options import BaselineOptions
 from callshot.corpus.annotations import Hints
 from callshot.corpus.known_corpora import CORPORA, Corpus, default_options, find_corpus
@@ -22,7 +23,7 @@ from callshot.corpus.options import SegmentationOptions
 from callshot.encoders.availability import encoder_status
 from callshot.encoders.catalogue import EncoderSpec, display_name, find_encoder
 from callshot.errors import CallshotError, InputError, OptionError
-from callshot.fewshot.protocol import Protocol, parse_shots
+from callshot.fewshot.protocol import Protocol
 from callshot.records import SPREADS
 from callshot.report.tables.scores import PAPER_SHOTS
 from callshot.study.steps import optional
@@ -313,17 +314,11 @@ def _parse_baselines(section: Section) -> BaselineOptions:
 
 
 def _parse_protocol(section: Section) -> Protocol:
-    options = section.without("shots", "spread", "classifiers")
+    section.choice("spread", "both", (*SPREADS, "both"))
     names = [name for name in section.texts("classifiers") if name != "centroid"]
-    options["classifiers"] = ("centroid", *names)
-    spread = section.choice("spread", "both", (*SPREADS, "both"))
-    options["spreads"] = SPREADS if spread == "both" else (spread,)
+    options = {**section.content, "classifiers": ("centroid", *names)}
     try:
-        shots = section.get("shots")
-        if shots is not None:
-            text = shots if isinstance(shots, str) else ",".join(str(k) for k in shots)
-            options["shots"], options["whole_pool"] = parse_shots(text)
-        return Protocol(**options)
+        return make_protocol(**options)
     except OptionError as error:
         raise OptionError(
             _rename(section, error, "classifier:", "classifiers:")
