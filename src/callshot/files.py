@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from callshot.errors import OutputError
+from callshot.errors import InputError, OutputError
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -254,6 +254,15 @@ def is_inside(folder: Path, name: str) -> bool:
         return parent.is_relative_to(os.path.realpath(folder))
     except (OSError, ValueError):
         return False
+
+
+@contextmanager
+def explain_unreadable(path: Path | str) -> Iterator[None]:
+    """Turn an error of the system while a file is read into an InputError."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error_reason(error)})") from error
 
 
 def error_reason(error: BaseException) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from callshot.encoders import catalogue
+from callshot.encoders.availability import match_files
 from callshot.encoders.catalogue import (
     ENCODERS,
     EncoderSpec,
@@ -15,7 +16,6 @@ from callshot.encoders.catalogue import (
     find_encoder,
     fingerprint,
     list_specs,
-    match_files,
 )
 from callshot.errors import InputError, OptionError
 

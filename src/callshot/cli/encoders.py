@@ -158,7 +158,8 @@ def get(
     quiet: Quiet = False,
 ) -> None:
     """Download an encoder's weights, or import them; each file is verified."""
-    from callshot.encoders.catalogue import find_encoder, match_files
+    from callshot.encoders.availability import match_files
+    from callshot.encoders.catalogue import find_encoder
     from callshot.encoders.weights.weight_files import get_weight, import_weight
 
     if name.startswith("onnx:"):

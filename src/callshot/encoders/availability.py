@@ -1,4 +1,4 @@
-"""Which encoders run here: what each one still needs, and whether its vectors are right.
+"""Which encoders run here: their weights, what each still needs, whether its vectors are right.
 
 `references/NAME.npz` has the vectors of an encoder with its default options, made on one machine;
 vectors of other machines differ in late digits.
@@ -124,6 +124,37 @@ def _missing_parts(
         yield f"the file {path}, which does not exist"
 
 
+def match_files(spec: EncoderSpec, files: Sequence[Path]) -> list[tuple[Weight, Path]]:
+    """Pair the weights of an encoder with a user's files.
+
+    Files are in the order of the weights; the last one serves all weights that follow (an archive
+    or a folder). If there are weights for torch too, the suffix or the content of a folder decides.
+
+    >>> pairs = match_files(find_encoder("hubert-base-l2"), [Path("my.onnx")])
+    >>> [(weight.file, path.name) for weight, path in pairs]
+    [('model.onnx', 'my.onnx')]
+    """
+    if not spec.torch_weights:
+        repeated = [*files, *[files[-1]] * len(spec.weights)]
+        return list(zip(spec.weights, repeated, strict=False))
+    weights = (*spec.weights, *spec.torch_weights)
+    pairs = []
+    for file in files:
+        matches = [(weight, file) for weight in weights if _holds_weight(file, weight)]
+        if not matches:
+            names = ", ".join(weight.file for weight in weights)
+            raise InputError(
+                f"{file}: expected one of {names}, or a folder with one of them"
+            )
+        pairs += matches
+    return pairs
+
+
+def _holds_weight(file: Path, weight: Weight) -> bool:
+    """Return whether a file is a weight by its suffix, or a folder that contains it."""
+    return file.suffix == Path(weight.file).suffix or (file / weight.file).is_file()
+
+
 def check_encoder(spec: EncoderSpec, *, device: str = "cpu") -> Iterator[str]:
     """Compare an encoder with its reference vectors; yield lines for people.
 
@@ -133,18 +164,18 @@ def check_encoder(spec: EncoderSpec, *, device: str = "cpu") -> Iterator[str]:
         If a vector differs from its reference.
     """
     vectors = compute_vectors(spec, device=device)
-    content = b"".join(
-        np.round(vector, DECIMALS).tobytes() for vector in vectors.values()
-    )
-    checksum = hashlib.sha256(content).hexdigest()[:16]
+    digest = hashlib.sha256()
+    for vector in vectors.values():
+        digest.update(np.round(vector, DECIMALS).tobytes())
+    checksum = digest.hexdigest()[:16]
     yield f"{spec.name}: checksum of its vectors, to {DECIMALS} decimals: {checksum}"
-    references = read_references(spec)
     tolerance = TOLERANCE
     if spec.weights and platform.machine() not in REFERENCE_PROCESSORS:
         tolerance = OTHER_PROCESSOR_TOLERANCE
+    references = read_references(spec)
     for name, reference in references.items():
         largest = np.abs(reference).max()
-        difference = float(np.abs(vectors[name] - reference).max() / largest)
+        difference = np.abs(vectors[name] - reference).max() / largest
         if not difference <= tolerance:
             raise InputError(
                 f"{spec.name}: its vector for {name} differs from the reference by "

@@ -7,7 +7,7 @@ the group `callshot.encoders`.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -78,6 +78,11 @@ HUBERT = f"{HUGGING_FACE}/facebook/hubert-base-ls960/resolve/main"
 PERCH_V1 = "kaggle:google/bird-vocalization-classifier/tensorFlow2/bird-vocalization-classifier/8"
 PERCH_LEVEL = (
     "does not change it: each window is scaled to one peak, unless normalisation=none"
+)
+PERCH_V1_FILES = (
+    "saved_model.pb",
+    "variables/variables.index",
+    "variables/variables.data-00000-of-00001",
 )
 
 ENCODERS = (
@@ -159,11 +164,7 @@ ENCODERS = (
         extra="perch-v1",
         weights=tuple(
             Weight(f"saved_model/{file}", f"{PERCH_V1}!{file}")
-            for file in (
-                "saved_model.pb",
-                "variables/variables.index",
-                "variables/variables.data-00000-of-00001",
-            )
+            for file in PERCH_V1_FILES
         ),
         gpu=True,
     ),
@@ -233,56 +234,25 @@ def find_encoder(name: str, choices: Mapping[str, str] | None = None) -> Encoder
 
 def apply_choices(spec: EncoderSpec, choices: Mapping[str, str]) -> EncoderSpec:
     """Return an encoder with some options changed; texts are parsed as the type of the default."""
-    values = _parse_choices(spec, choices)
-    options = {name: values[name] for name in spec.options}
-    dimension: Any = options.get(
-        "dimension", options.get("coefficients", spec.dimension)
-    )
-    check_whole_number(f"{spec.name}: dimension", dimension)
-    check_whole_number(
-        f"{spec.name}: layer",
-        options.get("layer", 1),
-        maximum=HUBERT_LAYERS,
-    )
-    check_choice(
-        f"{spec.name}: sequence",
-        options.get("sequence", "windows"),
-        SEQUENCES,
-    )
+    values: dict[str, Any] = _parse_choices(spec, choices)
+    options = {name: values.pop(name) for name in spec.options}
+    dimension = spec.dimension
+    for name, value in options.items():
+        place = f"{spec.name}: {name}"
+        if name in ("dimension", "coefficients"):
+            check_whole_number(f"{spec.name}: dimension", value)
+            dimension = value
+        elif name == "layer":
+            check_whole_number(place, value, maximum=HUBERT_LAYERS)
+        elif name == "sequence":
+            check_choice(place, value, SEQUENCES)
     spec = replace(spec, options=options, dimension=dimension)
     if spec.windowing is None:
         return spec
     if "hop_s" not in choices and spec.windowing.hop_s == spec.windowing.window_s:
         values["hop_s"] = None  # adjacent windows stay adjacent
-    changes: dict[str, Any] = {name: values[name] for name in asdict(spec.windowing)}
-    windowing = WindowOptions(**changes)
+    windowing = WindowOptions(**values)
     return replace(spec, windowing=windowing, rate_hz=windowing.rate_hz)
-
-
-def match_files(spec: EncoderSpec, files: Sequence[Path]) -> list[tuple[Weight, Path]]:
-    """Pair the weights of an encoder with a user's files.
-
-    Files are in the order of the weights; the last one serves all weights that follow (an archive
-    or a folder). If there are weights for torch too, the suffix or the content of a folder decides.
-
-    >>> pairs = match_files(find_encoder("hubert-base-l2"), [Path("my.onnx")])
-    >>> [(weight.file, path.name) for weight, path in pairs]
-    [('model.onnx', 'my.onnx')]
-    """
-    if not spec.torch_weights:
-        repeated = [*files, *[files[-1]] * len(spec.weights)]
-        return list(zip(spec.weights, repeated, strict=False))
-    weights = (*spec.weights, *spec.torch_weights)
-    pairs = []
-    for file in files:
-        matches = [(weight, file) for weight in weights if _holds_weight(file, weight)]
-        if not matches:
-            names = ", ".join(weight.file for weight in weights)
-            raise InputError(
-                f"{file}: expected one of {names}, or a folder with one of them"
-            )
-        pairs += matches
-    return pairs
 
 
 def display_name(spec: EncoderSpec) -> str:
@@ -296,9 +266,10 @@ def display_name(spec: EncoderSpec) -> str:
         defaults = choices | {"output": ""}
     else:
         defaults = find_encoder(spec.name).choices()
-    changes = [
-        f"{name}={value}" for name, value in choices.items() if value != defaults[name]
-    ]
+    changes = []
+    for name, value in choices.items():
+        if value != defaults[name]:
+            changes.append(f"{name}={value}")
     return f"{spec.name}[{','.join(changes)}]" if changes else spec.name
 
 
@@ -325,13 +296,14 @@ def fingerprint(spec: EncoderSpec, weights: Mapping[str, str]) -> dict[str, Any]
 def _find_spec(name: str) -> EncoderSpec:
     """Return an encoder by name; plugins are loaded only if callshot has none of that name."""
     specs = {spec.name: spec for spec in ENCODERS}
-    layer = re.fullmatch(r"hubert-base-l([1-9]\d?)", name)
-    if layer is not None and int(layer[1]) <= HUBERT_LAYERS:
+    match = re.fullmatch(r"hubert-base-l([1-9]\d?)", name)
+    if match is not None and int(match[1]) <= HUBERT_LAYERS:
+        layer = int(match[1])
         return replace(
             specs["hubert-base-l2"],
             name=name,
-            title=f"HuBERT base, output of layer {layer[1]}",
-            options={"layer": int(layer[1]), "normalise": True},
+            title=f"HuBERT base, output of layer {layer}",
+            options={"layer": layer, "normalise": True},
         )
     if name not in specs:
         specs = {spec.name: spec for spec in list_specs()}
@@ -343,19 +315,15 @@ def _find_spec(name: str) -> EncoderSpec:
     return specs[name]
 
 
-def _holds_weight(file: Path, weight: Weight) -> bool:
-    """Return whether a file is a weight by its suffix, or a folder that contains it."""
-    return file.suffix == Path(weight.file).suffix or (file / weight.file).is_file()
-
-
 def _parse_choices(spec: EncoderSpec, choices: Mapping[str, str]) -> dict[str, Option]:
     """Return the value of every option, with those that the user chose."""
     values = spec.choices()
     for name, text in choices.items():
         if name not in values:
+            hint = suggest(name, values)
+            listed = ", ".join(values) or "none"
             raise OptionError(
-                f"{spec.name}: no option {name!r}{suggest(name, values)}; "
-                f"options: {', '.join(values) or 'none'}"
+                f"{spec.name}: no option {name!r}{hint}; options: {listed}"
             )
         values[name] = _parse_value(f"{spec.name}: {name}", text, values[name])
     return values

@@ -155,7 +155,13 @@ def embed_segments(
     sources = [segment_source(audio.root, segment) for segment in segments]
     known = store.find(sources)
     keys = [known.get(source) for source in sources]
-    run = _EmbeddingRun(segments, sources, keys, encoder, store)
+    run = _EmbeddingRun(
+        segments=segments,
+        sources=sources,
+        keys=keys,
+        encoder=encoder,
+        store=store,
+    )
     missing = [n for n, key in enumerate(keys) if key is None]
     name = encoder.spec.name
     total = max(1, len(segments))
@@ -211,26 +217,28 @@ class _EmbeddingRun:
 
     def encode_waiting(self) -> None:
         """Encode the audio that waits, each one once, and add it to the store."""
-        unknown = {
-            key: item for _, key, item in self.waiting if not self.store.has(key)
-        }
+        items = {key: item for _, key, item in self.waiting}
+        unknown = {key: items[key] for key in items if not self.store.has(key)}
         start_s = time.perf_counter()
         outputs = _encode_each(unknown, self.encoder)
         duration_s = time.perf_counter() - start_s
         self.batching.record(self.count_windows(unknown.values()), duration_s)
         for n, key, _ in self.waiting:
             output = outputs.get(key)
-            source = self.sources[n]
             if isinstance(output, InputError):
                 self.reject(n, output)
-                continue
-            self.keys[n] = key
-            if output is not None:
-                self.store.add(source, key, pool(output), unroll(output))
-            elif not self.store.keeps_sequences:
-                # The same audio from another source: add it, so that it is not read again.
-                self.store.add(source, key, self.store.vectors([key])[0])
+            else:
+                self.keys[n] = key
+                self.store_output(self.sources[n], key, output)
         self.waiting.clear()
+
+    def store_output(self, source: str, key: str, output: Float32Array | None) -> None:
+        """Add the output of the model to the store; None if the store has that audio."""
+        if output is not None:
+            self.store.add(source, key, pool(output), unroll(output))
+        elif not self.store.keeps_sequences:
+            # The same audio from another source: add it, so that it is not read again.
+            self.store.add(source, key, self.store.vectors([key])[0])
 
     def count_windows(self, items: Collection[Float32Array]) -> int:
         """Return the number of windows; a whole segment counts as one."""

@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from callshot.encoders.catalogue import EncoderSpec, fingerprint
-from callshot.encoders.loaders import Model, used_weights
-from callshot.encoders.validation import Float32Array, check_choice
+from callshot.encoders.loaders import used_weights
+from callshot.encoders.validation import Float32Array, Model, check_choice
 from callshot.encoders.weights.weight_files import weight_sha256
 from callshot.encoders.windows import cut_windows
 from callshot.errors import InputError, OptionError
-from callshot.files import error_reason, sha256_file
+from callshot.files import explain_unreadable, sha256_file
 
 DEVICES = ("cpu", "cuda")
 MOST_WINDOWS = 64  # in one call of a model; a long segment has more
@@ -50,20 +50,19 @@ class Encoder:
         if self.spec.windowing is None:
             return [self._run(signal) for signal in prepared]
         windows = np.concatenate(prepared)
-        starts = range(0, len(windows), MOST_WINDOWS)
-        batches = [self._run(windows[start : start + MOST_WINDOWS]) for start in starts]
-        counts = [len(segment) for segment in prepared]
-        return np.split(np.concatenate(batches), np.cumsum(counts)[:-1])
+        batches = []
+        for start in range(0, len(windows), MOST_WINDOWS):
+            batch = windows[start : start + MOST_WINDOWS]
+            batches.append(self._run(batch))
+        ends = np.cumsum([len(segment) for segment in prepared])
+        return np.split(np.concatenate(batches), ends[:-1])
 
     def _run(self, batch: Float32Array) -> Float32Array:
         """Run the model and check what it returns."""
         output = self.model(batch)
         dimension = self.spec.dimension
-        if (
-            output.ndim not in (2, 3)
-            or output.shape[-1] != dimension
-            or len(output) == 0
-        ):
+        has_vectors = output.ndim in (2, 3) and len(output) > 0
+        if not has_vectors or output.shape[-1] != dimension:
             raise InputError(
                 f"{self.spec.name}: expected vectors of {dimension} dimensions, "
                 f"got shape {output.shape}"
@@ -84,8 +83,9 @@ def pool(encoded: Float32Array) -> Float32Array:
     >>> pool(np.array([[[9], [1], [2]], [[7], [3], [4]]], np.float32))
     array([8.], dtype=float32)
     """
-    vectors = encoded[:, 0] if encoded.ndim == 3 else encoded
-    mean = vectors.mean(axis=0, dtype=np.float64)
+    if encoded.ndim == 3:
+        encoded = encoded[:, 0]
+    mean = encoded.mean(axis=0, dtype=np.float64)
     return np.asarray(mean, np.float32)
 
 
@@ -112,12 +112,8 @@ def encoder_fingerprint(spec: EncoderSpec, device: str = "cpu") -> dict[str, obj
         checksums[weight.file] = weight_sha256(spec.weights_name, weight)
     path = spec.options.get("path")
     if isinstance(path, str):  # a file of the user: its content decides, not its name
-        try:
+        with explain_unreadable(path):
             checksums["path"] = sha256_file(Path(path))
-        except OSError as error:
-            raise InputError(
-                f"{path}: cannot be read ({error_reason(error)})"
-            ) from error
     return fingerprint(spec, checksums)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from callshot.encoders.validation import suggest
 from callshot.errors import InputError, printable
-from callshot.files import error_reason, write_atomic
+from callshot.files import explain_unreadable, write_atomic
 
 LONGEST_NAME = 4096  # bytes; a damaged length must not make a name of the whole file
 
@@ -99,10 +99,8 @@ get it again
     def text(self, table: int, slot: int) -> str:
         """Read a text; a missing one is empty, and bytes that are not UTF-8 are replaced."""
         characters = self.vector(table, slot, item_size=1)[:LONGEST_NAME]
-        return self.data[characters.start : characters.stop].decode(
-            "utf-8",
-            "replace",
-        )
+        content = self.data[characters.start : characters.stop]
+        return content.decode("utf-8", "replace")
 
     def _check_range(self, position: int, size: int) -> None:
         if not 0 <= position <= len(self.data) - size:
@@ -129,10 +127,8 @@ def expose_tensor(source: Path, target: Path, tensor: str) -> None:
 
 def read_tflite(path: Path) -> bytes:
     """Read a tflite file, recognised by its four magic letters."""
-    try:
+    with explain_unreadable(path):
         content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error_reason(error)})") from error
     magic = content[4:8]
     if magic != b"TFL3":
         raise InputError(
@@ -177,15 +173,14 @@ def _read_graph(
 ) -> tuple[Numbers, Numbers, list[tuple[Numbers, Numbers]]]:
     """Return inputs and outputs of the graph, and of each operator in the order of execution."""
     graph = _find_graph(flat)
+    inputs = flat.numbers(graph, GRAPH_INPUTS)
+    outputs = flat.numbers(graph, GRAPH_OUTPUTS)
     operators = []
     for table in flat.tables(graph, GRAPH_OPERATORS):
-        inputs = flat.numbers(table, OPERATOR_INPUTS)
-        operators.append((inputs, flat.numbers(table, OPERATOR_OUTPUTS)))
-    return (
-        flat.numbers(graph, GRAPH_INPUTS),
-        flat.numbers(graph, GRAPH_OUTPUTS),
-        operators,
-    )
+        read = flat.numbers(table, OPERATOR_INPUTS)
+        made = flat.numbers(table, OPERATOR_OUTPUTS)
+        operators.append((read, made))
+    return inputs, outputs, operators
 
 
 def _find_tensor(flat: FlatBuffer, graph: int, tensor: str) -> int:
@@ -195,9 +190,8 @@ def _find_tensor(flat: FlatBuffer, graph: int, tensor: str) -> int:
     count = names.count(tensor)
     if count != 1:
         hint = suggest(tensor, set(names) - {tensor})
-        raise InputError(
-            printable(f"{flat.source}: expected one tensor {tensor}, got {count}{hint}")
-        )
+        message = f"{flat.source}: expected one tensor {tensor}, got {count}{hint}"
+        raise InputError(printable(message))
     index = names.index(tensor)
     table = tables[index]
     shape = flat.numbers(table, TENSOR_SHAPE)

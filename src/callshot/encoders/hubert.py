@@ -14,7 +14,7 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -32,14 +32,13 @@ from callshot.encoders.onnx import (
 )
 from callshot.encoders.validation import (
     Float32Array,
+    Model,
     check_signal,
     check_whole_number,
     import_package,
 )
 from callshot.errors import InputError, OptionError
 from callshot.files import atomic_path, error_reason
-
-SignalModel = Callable[[Float32Array], Float32Array]
 
 LAYERS = 12
 WIDTH = 768
@@ -48,6 +47,7 @@ FIELD = 400  # samples in the receptive field of a frame
 STRIDE = 320  # samples from frame to frame
 LONGEST_S = 60.0  # the paper's longest segment has 44 s
 VARIANCE_FLOOR = 1e-7  # as in Hugging Face's feature extractor: silence stays silence
+LAYER_END = re.compile(r"layers\.(\d+)/final_layer_norm/")
 TORCH_EXTRA = "baselines"
 
 
@@ -124,8 +124,7 @@ def open_hubert(
 
     def encode(signal: Float32Array) -> Float32Array:
         (batch,) = run(path, session, name, signal[np.newaxis], outputs)
-        frames: Float32Array = batch[0]
-        return frames
+        return np.squeeze(batch, 0)
 
     return HubertModel(path, encode, normalise)
 
@@ -160,7 +159,7 @@ class HubertModel:
     """A model from (samples,) to (frames, 768) that checks its input and output."""
 
     path: Path
-    encode: SignalModel
+    encode: Model
     normalise: bool
 
     def __call__(self, signal: Float32Array) -> Float32Array:
@@ -212,9 +211,8 @@ def build_hubert(weights: Path, layer: int) -> tuple[Any, Any]:
         for name, tensor in _read_tensors(torch, weights).items():
             tensors[name.removeprefix("hubert.")] = tensor
         missing = model.load_state_dict(tensors, strict=False).missing_keys
-    except (
-        Exception
-    ) as error:  # safetensors, torch, json and transformers have their own classes
+    # safetensors, torch, json and transformers have their own classes.
+    except Exception as error:
         raise InputError(
             f"{weights}: cannot be read as weights of HuBERT ({error_reason(error)})"
         ) from error
@@ -239,12 +237,10 @@ def _find_layer_output(source: Path, layer: int) -> str:
     outputs: dict[int, str] = {}
     for node in nodes:
         # The tensor of the last layer is named like the model's output: the node has the number.
-        match = re.search(
-            r"layers\.(\d+)/final_layer_norm/",
-            f"{node.name} {node.output[0]}",
-        )
+        output = node.output[0]
+        match = LAYER_END.search(f"{node.name} {output}")
         if match is not None:
-            outputs[int(match[1]) + 1] = node.output[0]
+            outputs[int(match[1]) + 1] = output
     if layer not in outputs:
         raise InputError(
             f"{source}: expected layer {layer} of an ONNX export of HuBERT base, "

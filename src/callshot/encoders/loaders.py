@@ -9,12 +9,13 @@ if it has frames inside windows: a vector, then the frames. A model of whole seg
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from callshot.encoders.catalogue import EncoderSpec
 from callshot.encoders.store.store import audio_key
-from callshot.encoders.validation import Float32Array
+from callshot.encoders.validation import Float32Array, Model
 from callshot.encoders.weights.weight_files import (
     Weight,
     derive_file,
@@ -24,13 +25,8 @@ from callshot.encoders.weights.weight_files import (
 )
 from callshot.errors import OptionError
 
-if TYPE_CHECKING:
-    from callshot.encoders.catalogue import EncoderSpec
 
-Model = Callable[[Float32Array], Float32Array]
-
-
-def used_weights(spec: "EncoderSpec", device: str) -> tuple[Weight, ...]:
+def used_weights(spec: EncoderSpec, device: str) -> tuple[Weight, ...]:
     """Return the weights that an encoder is opened with; they must be on this machine.
 
     Weights for torch are used on a GPU that torch finds, and if there are no others.
@@ -38,18 +34,18 @@ def used_weights(spec: "EncoderSpec", device: str) -> tuple[Weight, ...]:
     from callshot.encoders.hubert import torch_has_cuda
 
     name = spec.weights_name
-    torch_weights = [
-        weight for weight in spec.torch_weights if find_weight(name, weight)
-    ]
     missing = [weight for weight in spec.weights if find_weight(name, weight) is None]
-    if torch_weights and (missing or (device == "cuda" and torch_has_cuda())):
-        return (torch_weights[0],)
+    for weight in spec.torch_weights:
+        if find_weight(name, weight) is None:
+            continue
+        if missing or (device == "cuda" and torch_has_cuda()):
+            return (weight,)
     for weight in missing:
         require_weight(name, weight)
     return spec.weights
 
 
-def load_mfcc(spec: "EncoderSpec", *, sequences: bool, **_: object) -> Model:
+def load_mfcc(spec: EncoderSpec, *, sequences: bool, **_: object) -> Model:
     """Open MFCC; without sequences it returns the mean over frames, which is faster."""
     from callshot.encoders.mfcc import MfccOptions, compute_mean_mfcc, compute_mfcc
 
@@ -60,18 +56,19 @@ def load_mfcc(spec: "EncoderSpec", *, sequences: bool, **_: object) -> Model:
     return lambda signal: compute_mean_mfcc(signal, options)[np.newaxis]
 
 
-def load_random(spec: "EncoderSpec", **_: object) -> Model:
+def load_random(spec: EncoderSpec, **_: object) -> Model:
     """Open the chance level: the same audio always gets the same Gaussian vector."""
 
     def model(signal: Float32Array) -> Float32Array:
-        seed = np.random.SeedSequence(int(audio_key(signal), 16))
-        generator = np.random.Generator(np.random.Philox(seed))
+        entropy = int(audio_key(signal), 16)
+        philox = np.random.Philox(np.random.SeedSequence(entropy))
+        generator = np.random.Generator(philox)
         return generator.standard_normal((1, spec.dimension), np.float32)
 
     return model
 
 
-def load_birdnet(spec: "EncoderSpec", *, threads: int, **_: object) -> Model:
+def load_birdnet(spec: EncoderSpec, *, threads: int, **_: object) -> Model:
     """Open BirdNET, rewritten once to end in the embedding."""
     from callshot.encoders.birdnet import open_birdnet, rewrite_birdnet
 
@@ -79,9 +76,7 @@ def load_birdnet(spec: "EncoderSpec", *, threads: int, **_: object) -> Model:
     return open_birdnet(path, threads=threads)
 
 
-def load_hubert(
-    spec: "EncoderSpec", *, device: str, threads: int, **_: object
-) -> Model:
+def load_hubert(spec: EncoderSpec, *, device: str, threads: int, **_: object) -> Model:
     """Open HuBERT, cut at the requested layer.
 
     Weights for torch are run by torch on a GPU, and else exported to ONNX once.
@@ -109,7 +104,7 @@ def load_hubert(
 
 
 def load_perch_v2(
-    spec: "EncoderSpec", *, device: str, threads: int, **_: object
+    spec: EncoderSpec, *, device: str, threads: int, **_: object
 ) -> Model:
     """Open Perch 2, cut to its embedding: the head of 14,795 classes is most of the file."""
     from callshot.encoders.onnx import cut_graph
@@ -120,36 +115,30 @@ def load_perch_v2(
     if spec.options["sequence"] == "spatial":
         outputs.append("spatial_embedding")
         open_model = open_perch_v2_spatial
-    path = _derive(
-        spec,
-        f"{outputs[-1]}-1.onnx",
-        partial(cut_graph, outputs=outputs),
-    )
+    cut = partial(cut_graph, outputs=outputs)
+    path = _derive(spec, f"{outputs[-1]}-1.onnx", cut)
     return open_model(path, device=device, threads=threads)
 
 
-def _derive(spec: "EncoderSpec", name: str, make: Callable[[Path, Path], None]) -> Path:
+def _derive(spec: EncoderSpec, name: str, make: Callable[[Path, Path], None]) -> Path:
     """Return a file that is made once from the first weight of an encoder."""
     weight = require_weight(spec.weights_name, spec.weights[0])
     return derive_file(spec.weights_name, name, weight, partial(make, weight))
 
 
 def load_perch_v1(
-    spec: "EncoderSpec", *, device: str, threads: int, **_: object
+    spec: EncoderSpec, *, device: str, threads: int, **_: object
 ) -> Model:
     """Open Perch 1, converted once from its TensorFlow model and compared with it."""
     from callshot.encoders.perch import convert_perch_v1, open_perch_v1
 
-    folder = weight_folder(spec.weights_name) / spec.weights[0].file.partition("/")[0]
-
-    def convert(target: Path) -> None:
-        convert_perch_v1(folder, target)
-
+    folder = weight_folder(spec.weights_name) / "saved_model"
+    convert = partial(convert_perch_v1, folder)
     path = derive_file(spec.weights_name, "perch-1.onnx", folder, convert)
     return open_perch_v1(path, device=device, threads=threads)
 
 
-def load_onnx(spec: "EncoderSpec", *, device: str, threads: int, **_: object) -> Model:
+def load_onnx(spec: EncoderSpec, *, device: str, threads: int, **_: object) -> Model:
     """Open a user's own model of waveforms."""
     from callshot.encoders.onnx import check_single_file, open_windows
 

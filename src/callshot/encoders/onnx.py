@@ -24,7 +24,7 @@ from callshot.encoders.validation import (
     suggest,
 )
 from callshot.errors import CallshotError, InputError, OptionError, printable
-from callshot.files import atomic_path, error_reason
+from callshot.files import atomic_path, error_reason, explain_unreadable
 
 PROVIDERS: dict[str, list[Any]] = {
     "cpu": ["CPUExecutionProvider"],
@@ -98,11 +98,8 @@ def open_windows(
     vector = _find_output(path, session, output, dimension)
     batch, length = wave.shape
     _check_size(f"{path}: input {wave.name}, samples", length, samples)
-    _check_size(
-        f"{path}: output {vector.name}, dimension",
-        vector.shape[-1],
-        dimension,
-    )
+    width = vector.shape[-1]
+    _check_size(f"{path}: output {vector.name}, dimension", width, dimension)
     if isinstance(batch, int) and batch != 1:
         raise InputError(
             f"{path}: input {wave.name}: expected a free batch or 1, got {batch}; export it again"
@@ -139,14 +136,15 @@ class WindowModel:
             )
         if not self.row_by_row:
             return self.run_batch(windows)
-        return np.concatenate(
-            [self.run_batch(window[np.newaxis]) for window in windows]
-        )
+        rows = [self.run_batch(window[np.newaxis]) for window in windows]
+        return np.concatenate(rows)
 
     def run_batch(self, windows: Float32Array) -> Float32Array:
         """Return a vector for each window of one batch."""
-        (vectors,) = run(self.path, self.session, self.input, windows, [self.output])
-        self.check_shape(self.output, vectors, (len(windows), self.dimension))
+        outputs = [self.output]
+        (vectors,) = run(self.path, self.session, self.input, windows, outputs)
+        expected = (len(windows), self.dimension)
+        self.check_shape(self.output, vectors, expected)
         return vectors
 
     def check_shape(
@@ -167,14 +165,11 @@ def run(
     outputs: Sequence[str],
 ) -> list[Float32Array]:
     """Run a session on one input; outputs are copied, so that the next run cannot change them."""
+    batch = np.ascontiguousarray(signal, np.float32)
     try:
-        arrays = session.run(
-            outputs,
-            {name: np.ascontiguousarray(signal, np.float32)},
-        )
-    except (
-        Exception
-    ) as error:  # the runtime has a dozen error classes without a common base
+        arrays = session.run(outputs, {name: batch})
+    # The runtime has a dozen error classes without a common base.
+    except Exception as error:
         raise InputError(
             f"{path}: cannot be run on an input of shape {signal.shape} ({error_reason(error)})"
         ) from error
@@ -233,27 +228,24 @@ def check_single_file(path: Path) -> None:
 def find_input(path: Path, session: Any) -> Any:
     """Return the only input of a model, which must take waveforms: float32 (batch, samples)."""
     inputs = session.get_inputs()
-    if (
-        len(inputs) != 1
-        or inputs[0].type != "tensor(float)"
-        or len(inputs[0].shape) != 2
-    ):
-        raise InputError(
-            f"{path}: expected one input of waveforms, tensor(float) [batch, samples], "
-            f"got {_describe_tensors(inputs)}"
-        )
-    return inputs[0]
+    if len(inputs) == 1:
+        (tensor,) = inputs
+        if tensor.type == "tensor(float)" and len(tensor.shape) == 2:
+            return tensor
+    raise InputError(
+        f"{path}: expected one input of waveforms, tensor(float) [batch, samples], "
+        f"got {_describe_tensors(inputs)}"
+    )
 
 
 @contextmanager
 def explain_errors(path: Path) -> Iterator[None]:
     """Turn any error of a library into one InputError about this file."""
     try:
-        yield
+        with explain_unreadable(path):
+            yield
     except CallshotError:
         raise
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error_reason(error)})") from error
     except Exception as error:
         raise InputError(
             f"{path}: cannot be opened as an ONNX model ({error_reason(error)})"
@@ -316,17 +308,18 @@ def _find_output(path: Path, session: Any, name: str | None, dimension: int) -> 
         matches = [output for output in outputs if output.name == name]
     elif len(outputs) > 1:
         matches = [output for output in outputs if output.shape[1:] == [dimension]]
-    if len(matches) != 1 or matches[0].type not in FLOAT_TYPES or not matches[0].shape:
-        raise InputError(
-            f"{path}: expected {expected}, in floats, got {_describe_tensors(outputs)}"
-        )
-    return matches[0]
+    if len(matches) == 1:
+        (match,) = matches
+        if match.type in FLOAT_TYPES and match.shape:
+            return match
+    raise InputError(
+        f"{path}: expected {expected}, in floats, got {_describe_tensors(outputs)}"
+    )
 
 
 def _describe_tensors(tensors: Sequence[Any]) -> str:
-    return ", ".join(
-        f"{tensor.name} {tensor.type} {tensor.shape}" for tensor in tensors
-    )
+    texts = [f"{tensor.name} {tensor.type} {tensor.shape}" for tensor in tensors]
+    return ", ".join(texts)
 
 
 def _check_size(name: str, size: object, expected: int) -> None:

@@ -13,12 +13,10 @@ from typing import Any
 import numpy as np
 
 from callshot.encoders.onnx import WindowModel, open_windows, run
-from callshot.encoders.validation import Float32Array, import_package
+from callshot.encoders.validation import Float32Array, Model, import_package
 from callshot.encoders.windows import make_test_windows
 from callshot.errors import InputError
 from callshot.files import atomic_path, error_reason
-
-Model = Callable[[Float32Array], Float32Array]
 
 SAMPLES = 160_000
 V1_DIMENSION = 1280
@@ -52,8 +50,9 @@ class SpatialModel(WindowModel):
         """Return a vector and the frames of each window."""
         outputs = [self.output, "spatial_embedding"]
         vectors, cells = run(self.path, self.session, self.input, windows, outputs)
-        self.check_shape(outputs[0], vectors, (len(windows), V2_DIMENSION))
-        self.check_shape(outputs[1], cells, (len(windows), *V2_CELLS, V2_DIMENSION))
+        count = len(windows)
+        self.check_shape(outputs[0], vectors, (count, V2_DIMENSION))
+        self.check_shape(outputs[1], cells, (count, *V2_CELLS, V2_DIMENSION))
         frames = cells.mean(axis=2)
         return np.concatenate([vectors[:, np.newaxis], frames], axis=1)
 
@@ -65,9 +64,8 @@ def convert_perch_v1(saved_model: Path, target: Path) -> float:
     too much is not kept. The batch is fixed to 1: with a free one the conversion of the
     spectrogram fails.
     """
-    os.environ.setdefault(
-        "TF_CPP_MIN_LOG_LEVEL", "3"
-    )  # read when TensorFlow is first imported
+    # Read when TensorFlow is first imported.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     tensorflow = import_package("tensorflow", TENSORFLOW_EXTRA)
     converter = import_package("tf2onnx", TENSORFLOW_EXTRA)
     with atomic_path(target) as temporary:

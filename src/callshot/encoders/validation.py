@@ -6,7 +6,7 @@ to do.
 
 import importlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -17,6 +17,7 @@ from callshot.errors import InputError, OptionError
 from callshot.files import error_reason
 
 Float32Array = NDArray[np.float32]
+Model = Callable[[Float32Array], Float32Array]
 
 LOUDEST = 1e12  # larger samples are no audio, and their power overflows float32
 
@@ -47,17 +48,18 @@ def check_signal(signal: Float32Array, *, shortest: int = 1) -> None:
 def check_whole_number(name: str, value: Any, *, maximum: float = math.inf) -> None:
     """Check that an option is a whole number from 1 to `maximum`."""
     if type(value) is not int or not 1 <= value <= maximum:
-        limits = "from 1" if maximum == math.inf else f"from 1 to {maximum}"
+        limits = "from 1"
+        if maximum < math.inf:
+            limits += f" to {maximum}"
         raise OptionError(f"{name}: expected a whole number {limits}, got {value!r}")
 
 
 def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
     """Check that an option is one of the allowed words; suggest the nearest one."""
     if value not in allowed:
-        raise OptionError(
-            f"{name}: expected one of {', '.join(allowed)}, got {value!r}"
-            f"{suggest(str(value), allowed)}"
-        )
+        listed = ", ".join(allowed)
+        hint = suggest(str(value), allowed)
+        raise OptionError(f"{name}: expected one of {listed}, got {value!r}{hint}")
 
 
 def suggest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:

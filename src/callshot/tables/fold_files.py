@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from callshot.errors import InputError
-from callshot.files import error_reason
+from callshot.files import explain_unreadable
 from callshot.records import (
     BASELINE_KINDS,
     COMMON_FOLD,
@@ -166,10 +166,10 @@ def _is_share(text: str) -> bool:
 
 def _read_folds_info(path: Path) -> dict[str, Any]:
     """Read how folds were made: their number, their origin, and how good they are."""
+    with explain_unreadable(path):
+        content = path.read_bytes()
     try:
-        info = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error_reason(error)})") from error
+        info = json.loads(content.decode())
     except (ValueError, RecursionError) as error:
         raise InputError(
             f"{path}: not a JSON file ({error}); make the folds again"

@@ -131,12 +131,14 @@ def read_hoplite(source: Path) -> Hoplite:
         windows = database.execute(layout.windows).fetchall()
         annotations = database.execute(layout.annotations).fetchall()
         length_s = _read_window_length(database)
-    names = _name_recordings(recordings)
-    parser = RowParser(path, layout.time_types, length_s or PERCH_WINDOW_S, names)
+    parser = RowParser(
+        path=path,
+        time_types=layout.time_types,
+        length_s=length_s or PERCH_WINDOW_S,
+        names=_name_recordings(recordings),
+    )
     positive = [row for row in annotations if row[4] == POSITIVE_LABEL]
-    spans = [parser.span(row) for row in positive]
     matrix, slots = _read_vectors(path, layout, windows)
-    readers = parser.window_readers(windows, matrix, slots)
     notes: list[str] = []
     if layout is not VERSION_1 and _has_starts_only(windows):
         notes.append(_describe_length(length_s))
@@ -146,7 +148,12 @@ def read_hoplite(source: Path) -> Hoplite:
     missing = np.count_nonzero(slots < 0)
     if missing:
         notes.append(f"{missing} windows have no vector in {USEARCH_NAME}")
-    return Hoplite(readers, spans, [row[0] for row in positive], notes)
+    return Hoplite(
+        readers=parser.window_readers(windows, matrix, slots),
+        spans=[parser.span(row) for row in positive],
+        annotation_ids=[row[0] for row in positive],
+        notes=notes,
+    )
 
 
 @contextmanager
@@ -354,9 +361,8 @@ def read_usearch(path: Path) -> tuple[Keys, NDArray[Any]]:
             f"{path}: expected vectors of float16 or float32, got USearch's types {list(types)}"
         )
     vectors = np.frombuffer(data, dtype, rows * dimensions, 8)
-    nodes_start = levels_start + 2 * rows
     node_bytes = 14 + 4 * base_links + levels * (4 + 4 * links)
-    keys = _read_node_keys(path, data, nodes_start, node_bytes)
+    keys = _read_node_keys(path, data, levels_start + 2 * rows, node_bytes)
     return keys, vectors.reshape(rows, dimensions)
 
 

@@ -222,10 +222,9 @@ def _build_table(
     notes: list[str],
 ) -> ImportResult:
     """Make a table of vectors and their rows; rows without a label or a vector are rejects."""
-    frame = rows.frame
     rejects: list[Reject] = []
     vectors: dict[int, Vector] = {}
-    labels = text_column(rows.path, frame["label"]).fill_null("").to_list()
+    labels = text_column(rows.path, rows.frame["label"]).fill_null("").to_list()
     for row, outcome in enumerate(outcomes):
         if not labels[row].strip():
             # The columns are checked together; the row is left out below.
@@ -240,7 +239,7 @@ def _build_table(
             f"{source}: no vector has a label; the first of {len(rejects)} reasons: "
             f"{rejects[0].reason}"
         )
-    frame = frame.with_columns(label=pl.Series(labels, dtype=pl.String))
+    frame = rows.frame.with_columns(label=pl.Series(labels, dtype=pl.String))
     if "fold" in frame.columns and frame["fold"].null_count() == frame.height:
         frame = frame.drop("fold")
     table = Embeddings(
@@ -323,8 +322,12 @@ def _read_span_rows(path: Path, required: Sequence[str]) -> SpanRows:
     if "recording" not in frame.columns:
         frame = frame.with_columns(recording="path")
     names = [name for name in SPAN_COLUMNS if name in frame.columns]
-    numbers = range(1, frame.height + 1)
-    return SpanRows(path, frame.select(names), numbers, corpus)
+    return SpanRows(
+        path=path,
+        frame=frame.select(names),
+        numbers=range(1, frame.height + 1),
+        corpus=corpus,
+    )
 
 
 def _read_spans(rows: SpanRows) -> list[Span]:

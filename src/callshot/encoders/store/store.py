@@ -220,8 +220,7 @@ class Store:
         vectors = np.empty((len(keys), 0), np.float32)
         for number in np.unique(shards).tolist():
             in_shard = shards == number
-            lists = self._read_rows(number, rows[in_shard], ["embedding"])["embedding"]
-            block = lists.explode().to_numpy().reshape(len(lists), -1)
+            block = self._read_vectors(number, rows[in_shard])
             dimension = block.shape[1]
             if vectors.shape[1] == 0:
                 vectors = np.empty((len(keys), dimension), np.float32)
@@ -233,6 +232,10 @@ class Store:
                 )
             vectors[in_shard] = block
         return vectors
+
+    def _read_vectors(self, number: int, rows: IntArray) -> Vector:
+        lists = self._read_rows(number, rows, ["embedding"])["embedding"]
+        return lists.explode().to_numpy().reshape(len(lists), -1)
 
     def sequences(self, keys: Sequence[str]) -> Iterator[Vector]:
         """Return an iterator over the sequence of each key, frames × dimension.
@@ -248,10 +251,11 @@ class Store:
 
     def _iterate_sequences(self, rows: IntArray) -> Iterator[Vector]:
         numbers = self._shard_numbers(rows).tolist()
-        for number, pairs in groupby(zip(numbers, rows, strict=True), itemgetter(0)):
-            shard_rows = np.array([row for _, row in pairs])
+        pairs = zip(numbers, rows, strict=True)
+        for number, group in groupby(pairs, itemgetter(0)):
+            shard_rows = np.array([row for _, row in group])
             frame = self._read_rows(number, shard_rows, ["sequence", "frames"])
-            for values, frames in zip(frame["sequence"], frame["frames"], strict=True):
+            for values, frames in zip(*frame, strict=True):
                 yield values.to_numpy().reshape(frames, -1)
 
     def _append_shard(self, shard: Path, sources: pl.Series, keys: pl.Series) -> None:
@@ -293,20 +297,17 @@ class Store:
     def _check_row(
         self, source: str, key: str, vector: Vector, sequence: Vector | None
     ) -> Row:
-        kept_sequence = None
+        sequence_copy = None
         if self.keeps_sequences:
-            kept_sequence = _copy_array(f"sequence of {source}", sequence, 2)
-        row = Row(
-            source, key, _copy_array(f"vector of {source}", vector, 1), kept_sequence
-        )
-        if self._buffer:
-            dimension = len(self._buffer[0].vector)
-            if len(vector) != dimension:
+            sequence_copy = _copy_array(f"sequence of {source}", sequence, 2)
+        vector_copy = _copy_array(f"vector of {source}", vector, 1)
+        for row in self._buffer[:1]:
+            if len(row.vector) != len(vector):
                 raise InputError(
-                    f"vector of {source}: expected {dimension} dimensions as before, "
+                    f"vector of {source}: expected {len(row.vector)} dimensions as before, "
                     f"got {len(vector)}; open a store for each encoder"
                 )
-        return row
+        return Row(source, key, vector_copy, sequence_copy)
 
 
 def _copy_array(name: str, array: Vector | None, dimensions: int) -> Vector:
@@ -327,10 +328,11 @@ def _copy_array(name: str, array: Vector | None, dimensions: int) -> Vector:
 
 def _shard_frame(rows: Sequence[Row]) -> pl.DataFrame:
     """Return rows as the columns of a shard."""
+    vectors = np.stack([row.vector for row in rows])
     columns = {
         "source": pl.Series([row.source for row in rows], dtype=pl.String),
         "key": pl.Series([row.key for row in rows], dtype=pl.String),
-        "embedding": pl.Series(np.stack([row.vector for row in rows])).arr.to_list(),
+        "embedding": pl.Series(vectors).arr.to_list(),
     }
     sequences = [row.sequence for row in rows if row.sequence is not None]
     if sequences:

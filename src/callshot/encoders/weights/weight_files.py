@@ -25,6 +25,7 @@ from typing import Any
 from callshot.errors import InputError, OutputError
 from callshot.files import (
     error_reason,
+    explain_unreadable,
     hold_lock,
     replace_file,
     sha256_file,
@@ -196,7 +197,7 @@ def import_weight(encoder: str, weight: Weight, file: Path) -> Path:
 
 
 def derive_file(
-    encoder: str, name: str, source: Path, make: Callable[[Path], None]
+    encoder: str, name: str, source: Path, make: Callable[[Path], object]
 ) -> Path:
     """Return a file made from a weight (or from a folder of them), after making it if necessary.
 
@@ -204,10 +205,8 @@ def derive_file(
     of the source and by its name: what is made in another way needs another name.
     """
     _check_name(name, "file name", PLAIN_NAME)
-    try:
+    with explain_unreadable(source):
         version = _known_sha256(source)[:16]
-    except OSError as error:
-        raise InputError(f"{source}: cannot be read ({error_reason(error)})") from None
     path = weight_folder(encoder) / "derived" / version / name
     if not path.exists():
         with _working_folder(path) as folder:
@@ -273,14 +272,14 @@ def _copy_weight(weight: Weight, file: Path, target: Path) -> None:
     """Copy a weight from a file, or out of what contains it."""
     from callshot.encoders.weights.archives import extract_member, is_archive
 
-    member = None
-    try:  # an error here is about the user's file, later about the cache
+    member = weight.member
+    # Errors here are about the user's file, later about the cache.
+    with explain_unreadable(file):
         if file.is_dir():
-            file = file / (weight.member or weight.file)
-        if is_archive(file):
-            member = weight.member
-    except OSError as error:
-        raise InputError(f"{file}: cannot be read ({error_reason(error)})") from None
+            file = file / (member or weight.file)
+    with explain_unreadable(file):
+        if not is_archive(file):
+            member = None
     if member is None:
         shutil.copyfile(file, target)
     else:
