@@ -355,6 +355,20 @@ def _sequence_frame(
 
 def read_sequences(path: Path, segments: Sequence[str]) -> list[Frames]:
     """Return the sequences of some segments, frames × dimensions, in the order of `segments`."""
+    frame = _read_sequence_rows(path, segments)
+    sequences: dict[str, Frames] = {}
+    for name, frames, values in zip(*frame, strict=True):
+        place = f"{path}: segment {name!r}"
+        sequences[name] = _reshape_sequence(place, frames, values)
+    for name in segments:
+        if name not in sequences:
+            raise InputError(
+                f"{path}: no sequence of the segment {name!r}; {EMBED_AGAIN}"
+            )
+    return [sequences[name] for name in segments]
+
+
+def _read_sequence_rows(path: Path, segments: Sequence[str]) -> pl.DataFrame:
     if not path.exists():
         raise InputError(f"{path}: no such file; {EMBED_AGAIN}")
     try:
@@ -364,16 +378,9 @@ def read_sequences(path: Path, segments: Sequence[str]) -> list[Frames]:
         raise InputError(
             f"{path}: not a table of sequences ({error_reason(error)}); {EMBED_AGAIN}"
         ) from error
-    check_columns(path, frame.columns, list(SEQUENCES))
-    sequences: dict[str, Frames] = {}
-    for name, frames, values in zip(*frame.select(*SEQUENCES), strict=True):
-        sequences[name] = _reshape_sequence(f"{path}: segment {name!r}", frames, values)
-    for name in segments:
-        if name not in sequences:
-            raise InputError(
-                f"{path}: no sequence of the segment {name!r}; {EMBED_AGAIN}"
-            )
-    return [sequences[name] for name in segments]
+    names = list(SEQUENCES)
+    check_columns(path, frame.columns, names)
+    return frame.select(names)
 
 
 def _reshape_sequence(

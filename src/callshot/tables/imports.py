@@ -222,13 +222,11 @@ def _build_table(
     notes: list[str],
 ) -> ImportResult:
     """Make a table of vectors and their rows; rows without a label or a vector are rejects."""
-    rejects: list[Reject] = []
+    labels = _read_labels(rows)
     vectors: dict[int, Vector] = {}
-    labels = text_column(rows.path, rows.frame["label"]).fill_null("").to_list()
+    rejects: list[Reject] = []
     for row, outcome in enumerate(outcomes):
         if not labels[row].strip():
-            # The columns are checked together; the row is left out below.
-            labels[row] = "-"
             outcome = "no label"
         if isinstance(outcome, str):
             rejects.append(Reject(str(rows.path), rows.numbers[row], outcome))
@@ -239,7 +237,9 @@ def _build_table(
             f"{source}: no vector has a label; the first of {len(rejects)} reasons: "
             f"{rejects[0].reason}"
         )
-    frame = rows.frame.with_columns(label=pl.Series(labels, dtype=pl.String))
+    # The columns are checked together, also of rows that are left out: these get a label.
+    filled = [label if label.strip() else "-" for label in labels]
+    frame = rows.frame.with_columns(label=pl.Series(filled))
     if "fold" in frame.columns and frame["fold"].null_count() == frame.height:
         frame = frame.drop("fold")
     table = Embeddings(
@@ -304,15 +304,8 @@ def _only_matrix(path: Path, entries: Any) -> NDArray[Any]:
 
 
 def _read_span_rows(path: Path, required: Sequence[str]) -> SpanRows:
-    """Read a CSV, as text, or a Parquet file that describes segments."""
-    corpus = None
-    with explain_read_errors(path):
-        if path.suffix.lower() == ".parquet":
-            frame = pl.read_parquet(path.absolute(), glob=False)
-            corpus = pl.read_parquet_metadata(path.absolute()).get("corpus")
-        else:
-            records = read_csv_records(path, required)
-            frame = pl.DataFrame(records, schema=dict.fromkeys(records[0], pl.String))
+    """Read a file that describes segments, and check that it has some columns."""
+    frame, corpus = _read_span_file(path, required)
     check_columns(path, frame.columns, required)
     if frame.height == 0:
         raise InputError(f"{path}: the file has no rows; expected one for each segment")
@@ -330,6 +323,20 @@ def _read_span_rows(path: Path, required: Sequence[str]) -> SpanRows:
     )
 
 
+def _read_span_file(
+    path: Path, required: Sequence[str]
+) -> tuple[pl.DataFrame, str | None]:
+    """Read a CSV, as text, or a Parquet file and the corpus it names."""
+    with explain_read_errors(path):
+        if path.suffix.lower() == ".parquet":
+            path = path.absolute()
+            corpus = pl.read_parquet_metadata(path).get("corpus")
+            return pl.read_parquet(path, glob=False), corpus
+        records = read_csv_records(path, required)
+        schema = dict.fromkeys(records[0], pl.String)
+        return pl.DataFrame(records, schema), None
+
+
 def _read_spans(rows: SpanRows) -> list[Span]:
     """Return the spans of a file: times in seconds, or none of them for whole recordings."""
     frame = rows.frame
@@ -341,9 +348,14 @@ def _read_spans(rows: SpanRows) -> list[Span]:
         end_s = _read_seconds(rows.path, frame["end_s"])
     filled_column(rows.path, frame["recording"])
     paths = filled_column(rows.path, frame["path"])
-    labels = text_column(rows.path, frame["label"]).fill_null("")
+    labels = _read_labels(rows)
     fields = zip(paths, start_s.tolist(), end_s.tolist(), labels, strict=True)
     return [Span(*span) for span in fields]
+
+
+def _read_labels(rows: SpanRows) -> list[str]:
+    """Return the label of each row; it may be empty."""
+    return text_column(rows.path, rows.frame["label"]).fill_null("").to_list()
 
 
 def _read_seconds(path: Path, column: pl.Series) -> FloatArray:
