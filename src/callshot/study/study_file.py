@@ -158,13 +158,10 @@ def _parse_study(path: Path, text: str, content: Table) -> Study:
         _parse_encoder(number, value, base)
         for number, value in enumerate(top.get("encoder", []), 1)
     ]
-    _check_parts(corpora, encoders)
+    _check_corpora(corpora)
+    _check_encoders(encoders)
     protocol = _parse_protocol(top.section("protocol"))
-    if baselines.per_k and not set(baselines.spreads) <= set(protocol.spreads):
-        raise OptionError(
-            f"[baselines] per_k: uses the spread {baselines.spread}, but [protocol] spread is "
-            f"{protocol.spreads[0]}; change [baselines] spread, or leave one out"
-        )
+    _check_spreads(baselines, protocol)
     return Study(
         path,
         top.get("title") or base.name,
@@ -183,17 +180,22 @@ def _parse_study(path: Path, text: str, content: Table) -> Study:
     )
 
 
+def _check_spreads(baselines: BaselineOptions, protocol: Protocol) -> None:
+    is_evaluated = set(baselines.spreads) <= set(protocol.spreads)
+    if baselines.per_k and not is_evaluated:
+        raise OptionError(
+            f"[baselines] per_k: uses the spread {baselines.spread}, but [protocol] spread is "
+            f"{protocol.spreads[0]}; change [baselines] spread, or leave one out"
+        )
+
+
 def _parse_corpus(
     name: str, content: Any, base: Path, own_paths: Sequence[Path]
 ) -> CorpusPart:
     """Parse a corpus; `own_paths` of the study are not part of any corpus."""
     where = f"[corpus.{name}]"
     section = read_section("corpus", content, where, base)
-    if not re.fullmatch(r"\w[\w.-]*", name) or name.casefold() in RESERVED_NAMES:
-        raise OptionError(
-            f"{where}: the name becomes a folder; use letters, digits, '-', '_' and '.', "
-            f"and none of {', '.join(RESERVED_NAMES)}"
-        )
+    _check_corpus_name(name, where)
     audio = section.existing("audio")
     if audio is None:
         raise OptionError(f"{where} audio: missing; name the folder of the recordings")
@@ -228,6 +230,15 @@ def _parse_corpus(
         fold_file,
         categories,
     )
+
+
+def _check_corpus_name(name: str, where: str) -> None:
+    is_safe = re.fullmatch(r"\w[\w.-]*", name) is not None
+    if not is_safe or name.casefold() in RESERVED_NAMES:
+        raise OptionError(
+            f"{where}: the name becomes a folder; use letters, digits, '-', '_' and '.', "
+            f"and none of {', '.join(RESERVED_NAMES)}"
+        )
 
 
 def _is_around(folder: Path, path: Path) -> bool:
@@ -277,14 +288,10 @@ def _choice_text(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _check_parts(
-    corpora: Sequence[CorpusPart], encoders: Sequence[EncoderPart]
-) -> None:
-    """Check that there is a corpus and an encoder, none twice, and that every encoder can run."""
+def _check_corpora(corpora: Sequence[CorpusPart]) -> None:
+    """Check that there is a corpus, and none twice."""
     if not corpora:
         raise OptionError("no corpus; add a table [corpus.NAME] with the key audio")
-    if not encoders:
-        raise OptionError('no encoder; add [[encoder]] with name = "mfcc", for example')
     names: dict[str, str] = {}
     for corpus in corpora:
         other = names.setdefault(corpus.name.casefold(), corpus.name)
@@ -292,6 +299,12 @@ def _check_parts(
             raise OptionError(
                 f"[corpus.{corpus.name}]: differs from {other} only in case, and both name folders"
             )
+
+
+def _check_encoders(encoders: Sequence[EncoderPart]) -> None:
+    """Check that there is an encoder, none twice, and that every one can run."""
+    if not encoders:
+        raise OptionError('no encoder; add [[encoder]] with name = "mfcc", for example')
     titles = [encoder.title for encoder in encoders]
     for title in titles:
         if titles.count(title) > 1:
