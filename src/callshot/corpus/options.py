@@ -1,5 +1,6 @@
 """Options of segmentation, and the checks of values that people choose."""
 
+import re
 from dataclasses import dataclass
 
 from callshot.errors import OptionError
@@ -10,6 +11,7 @@ RATES_HZ: Limits = (10.0, 1e7)
 LEVELS_DBFS: Limits = (-200.0, 0.0)
 DURATIONS_S: Limits = (0.0, 1e6)
 PAPER_LEVEL_DBFS = -3.0
+CHANNEL_RULE = re.compile("first|mean|0{0,8}[1-9][0-9]*")
 
 
 @dataclass(frozen=True)
@@ -77,8 +79,7 @@ def check_channel_rule(rule: str) -> None:
 
     >>> check_channel_rule("2")
     """
-    is_number = rule.isascii() and rule.isdecimal() and int(rule[:9]) > 0
-    if rule not in ("first", "mean") and not is_number:
+    if CHANNEL_RULE.fullmatch(rule) is None:
         raise OptionError(
             f'channel rule: expected "first", "mean" or the number of a channel, got {rule!r}'
         )

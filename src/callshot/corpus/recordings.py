@@ -197,7 +197,7 @@ def unmatched_folders(name: str, path: str) -> str:
     'd:/site2'
     """
     parts = _normalise(name.strip().replace("\\", "/")).split("/")
-    extra = len(parts) - len(path.split("/"))
+    extra = len(parts) - 1 - path.count("/")
     return "/".join(parts[:extra])
 
 

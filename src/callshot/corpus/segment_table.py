@@ -7,6 +7,7 @@ own name, with `_annotated` added if SCHEMA has that name. The metadata of the f
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -172,8 +173,7 @@ def write_rejects(
     if not rejects and not keep_empty:
         path.unlink(missing_ok=True)
         return
-    rows = [(reject.file, reject.row, reject.reason) for reject in rejects]
-    _write_csv(path, [tuple(REJECT_SCHEMA), *rows])
+    _write_csv(path, [tuple(REJECT_SCHEMA), *map(astuple, rejects)])
 
 
 def read_rejects(path: Path) -> list[Reject]:

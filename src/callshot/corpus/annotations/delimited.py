@@ -32,7 +32,6 @@ from callshot.corpus.annotations.rows import (
 )
 from callshot.corpus.annotations.text import (
     RowError,
-    format_float,
     list_names,
     parse_number,
     quote,
@@ -292,9 +291,9 @@ def _choose_time_columns(annotations: Annotations, path: Path) -> tuple[str, str
 
 def _format_cell(value: Cell) -> str:
     """Quote a cell where needed; the csv module leaves a lone \\r bare, which would end the row."""
+    if value is None:
+        return ""
     text = str(value)
-    if value is None or isinstance(value, float):
-        text = format_float(value)
     if QUOTES_NEEDED.search(text):
         return '"' + text.replace('"', '""') + '"'
     return text

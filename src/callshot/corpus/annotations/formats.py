@@ -208,9 +208,8 @@ def write_annotations(annotations: Annotations, path: Path, format: str) -> None
 
 def find_format(name: str) -> Format:
     """Return a format by its name; raise OptionError with the closest name if it is unknown."""
-    formats = {row.name: row for row in FORMATS}
-    if name not in formats:
-        raise OptionError(
-            f"unknown annotation format {name!r}; {suggest_name(name, [*formats])}"
-        )
-    return formats[name]
+    for row in FORMATS:
+        if row.name == name:
+            return row
+    suggestion = suggest_name(name, [row.name for row in FORMATS])
+    raise OptionError(f"unknown annotation format {name!r}; {suggestion}")

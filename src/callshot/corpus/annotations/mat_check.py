@@ -64,9 +64,8 @@ class Elements:
     def next_integers(self, kind: int) -> tuple[int, ...]:
         """Return the integers of the next element."""
         _, data = self.next(kind)
-        count = len(data) // 4
-        code = INTEGER_CODES[kind]
-        return struct.unpack(f"{self.byte_order}{count}{code}", data)
+        code = f"{self.byte_order}{len(data) // 4}{INTEGER_CODES[kind]}"
+        return struct.unpack(code, data)
 
     def _read(self, size: int) -> memoryview:
         data = self.remaining[:size]

@@ -79,7 +79,7 @@ def recognise(path: Path, head: str, hints: Hints) -> str | None:
     """Recognise the header of a selection table."""
     header, *_ = [*split_filled_lines(head), ""]
     names = {normalize_name(name) for name in header.split("\t")}
-    if names >= {"selection", normalize_name(BEGIN)}:
+    if names >= {"selection", "begintimes"}:
         return f"its header has Selection and {BEGIN}"
     return None
 

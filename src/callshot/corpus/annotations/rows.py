@@ -302,10 +302,9 @@ class Table:
 
     def assign(self, columns: Mapping[str, int]) -> None:
         """Set the columns that hold something; all others are extra."""
-        self.columns = {**columns}
-        assigned = {*columns.values()}
+        self.columns = dict(columns)
         for index, name in enumerate(self.names):
-            if index not in assigned:
+            if index not in columns.values():
                 self._add_extra(index, TYPED.get(normalize_name(name), name))
 
     def _add_extra(self, index: int, name: str) -> None:

@@ -37,7 +37,7 @@ MAGIC = re.compile(
 LINE_END = re.compile(r"\r\n?|\n")
 INTERVALS = "IntervalTier"
 POINTS = "TextTier"
-MAX_COUNT_DIGITS = 9
+COUNT = re.compile("[0-9]{1,9}")
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Tokens:
     def next_count(self, description: str) -> int:
         """Return the next token, a number of tiers or entries."""
         text = self.next("number", description)
-        if not text.isdecimal() or len(text) > MAX_COUNT_DIGITS:
+        if COUNT.fullmatch(text) is None:
             raise self.error(f"expected {description}, got {quote(text)}")
         return int(text)
 

@@ -102,10 +102,10 @@ CHORUS_OTHERS = ("conflict roar", "conflict roar", "trumpet blast")
 def draw_caller(random: Random) -> Caller:
     """Draw one caller."""
     return Caller(
-        pitch=float(np.exp(0.10 * random.standard_normal())),
-        tract=float(np.exp(0.12 * random.standard_normal())),
+        pitch=np.exp(0.10 * random.standard_normal()),
+        tract=np.exp(0.12 * random.standard_normal()),
         tilt=0.1 * random.standard_normal(),
-        ripple=tuple(_draw_ripple(random).tolist()),
+        ripple=tuple(_draw_ripple(random)),
     )
 
 
