@@ -8,7 +8,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from callshot.baselines import logistic
 from callshot.baselines.logistic import (
     C_GRID,
     DEFAULT_C,
@@ -22,42 +21,8 @@ from callshot.baselines.logistic import (
 from callshot.baselines.scoring import measure
 from callshot.errors import LeakError, OptionError
 from callshot.fewshot.centroid import log_odds
-from callshot.fewshot.episodes import Episodes, plan_episodes
-from callshot.fewshot.folds import check_folds, count_classes
 from callshot.fewshot.metrics import chance_average_precision
-from callshot.records import Embeddings
-
-
-def gaussian(
-    sizes=(30, 20, 10), dimensions=6, *, separation=1.0, folds=5, common=3, seed=0
-) -> tuple[Episodes, np.ndarray]:
-    """Return episodes of Gaussian classes with recordings of two segments, and their groups.
-
-    A few rows are in the common fold.
-    """
-    rng = np.random.default_rng(seed)
-    label = np.repeat(np.arange(len(sizes)), sizes)
-    fold = np.concatenate([np.arange(size) % folds for size in sizes])
-    fold[np.flatnonzero(label == 0)[:common]] = -1
-    means = separation * rng.normal(size=(len(sizes), dimensions))
-    vectors = means[label] + rng.normal(size=(len(label), dimensions))
-    return episodes_of(vectors, label, fold)
-
-
-def episodes_of(vectors, label, fold):
-    recording = []
-    for i, f in enumerate(fold.tolist()):
-        place = np.count_nonzero(fold[:i] == f)
-        recording.append(f"{f}/{place // 2}")
-    names = [f"type {n:02d}" for n in label]
-    segment = [f"s{i:04d}" for i in range(len(label))]
-    table = Embeddings(
-        "test", vectors, segment, recording, names, [(name,) for name in names], fold
-    )
-    folds = check_folds(recording, fold)
-    order = sorted(range(len(label)), key=lambda i: (names[i], segment[i]))
-    groups = np.unique(recording, return_inverse=True)[1][order]
-    return plan_episodes(table, folds, count_classes(names, folds)), groups
+from gaussian_episodes import episodes_of, gaussian
 
 
 def probabilities(scores):
@@ -91,28 +56,6 @@ def test_c_comes_from_the_grid_and_suits_the_task():
     c_values = score_logistic(noise, groups)[1]
     assert set(c_values) <= set(C_GRID)
     assert max(c_values) < C_GRID[-1]  # thirty noisy columns need a penalty
-
-
-def test_the_search_for_c_ends_at_a_clearly_worse_ranking_and_takes_the_best_before(
-    monkeypatch,
-):
-    episodes, _ = gaussian()
-    measured = []
-    auroc = dict(
-        zip(C_GRID, [0.6, 0.7, 0.7, 0.695, 0.8, 0.795, 0.789, 0.9], strict=False)
-    )
-
-    def measure_c(_, c):
-        measured.append(c)
-        return {("all", "auroc"): auroc[c], ("all", "accuracy"): float(c == C_GRID[2])}
-
-    monkeypatch.setattr(logistic, "score_each", lambda *_: iter(C_GRID))
-    monkeypatch.setattr(logistic, "gather", lambda _, tables: tables[0])
-    monkeypatch.setattr(logistic, "measure", measure_c)
-    assert choose_c(episodes, 0) == C_GRID[4]
-    assert measured == list(C_GRID[:7])
-    auroc[C_GRID[4]] = 0.68  # among equals, the one with the better accuracy
-    assert choose_c(episodes, 0) == C_GRID[2]
 
 
 def test_every_c_of_one_split_has_its_own_optimum():

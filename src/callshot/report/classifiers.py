@@ -76,13 +76,6 @@ def list_classifiers(results: CorpusResults) -> list[str]:
     return sorted(names, key=is_trained)
 
 
-def sample_counts(results: CorpusResults, spread: str) -> dict[str, int]:
-    """Return how many samples of a spread each classifier has."""
-    rows = all_values(results).filter(spread=spread)
-    counts = rows["value"].list.len()
-    return dict(zip(rows["classifier"], counts, strict=True))
-
-
 def paired_values(results: CorpusResults, spread: str) -> Iterator[tuple[Frame, Frame]]:
     """Yield the samples of mAP of every other classifier, and the reference's with its encoder."""
     if results.others is None:

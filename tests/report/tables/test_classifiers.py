@@ -3,7 +3,7 @@ from dataclasses import replace
 import polars as pl
 import pytest
 
-from callshot.report.classifiers import all_curves
+from callshot.report.classifiers import all_values
 from callshot.report.tables.classifiers import classifier_table
 from corpus_results import (
     SMALL,
@@ -41,18 +41,21 @@ def test_every_encoder_has_a_block_with_the_reference_first_and_trained_classifi
     ]
 
 
-def test_the_cells_are_means_on_the_spread_shared(trained):
+def test_the_cells_are_means_over_the_shared_draws_that_all_classifiers_have(trained):
     table = classifier_table(trained)
     names = {"CL2N": "cl2n", "logistic at k": "logistic"}
-    curve = all_curves(trained).filter(scoring="all", spread="shared")
+    values = all_values(trained).filter(scoring="all", spread="shared")
     key = ["encoder", "classifier", "metric", "k"]
-    means = curve.select(*key, "mean").rows_by_key(key, unique=True)
+    samples = values.select(*key, "value").rows_by_key(key, unique=True)
+    lengths = set()
     for row in table.rows:
         for column, cell in zip(table.columns[2:], row[2:], strict=True):
             metric = column.group.split()[0].lower()
             name = names.get(row[1].text, row[1].text)
-            (mean,) = means[row[0].text, name, metric, int(column.name)]
-            assert cell.value == mean
+            (value,) = samples[row[0].text, name, metric, int(column.name)]
+            lengths.add(len(value))
+            assert cell.value == pytest.approx(sum(value[:100]) / 100, rel=1e-12)
+    assert lengths == {100, 120}
 
 
 def test_the_best_of_an_encoder_is_underlined_in_every_column(trained):
@@ -68,8 +71,9 @@ def test_the_best_of_an_encoder_is_underlined_in_every_column(trained):
 
 def test_undefined_means_are_missing_and_never_the_best(trained):
     is_cosine = pl.col("classifier") == "cosine"
-    mean = pl.when(is_cosine).then(float("nan")).otherwise("mean").alias("mean")
-    others = replace(trained.others, curve=trained.others.curve.with_columns(mean))
+    undefined = pl.lit([float("nan")] * 120)
+    value = pl.when(is_cosine).then(undefined).otherwise("value").alias("value")
+    others = replace(trained.others, values=trained.others.values.with_columns(value))
     for row in classifier_table(replace(trained, others=others)).rows:
         assert (row[1].text == "cosine") == (row[2].text == "–")
         assert row[2].underline == 0 or row[2].value > 0
@@ -78,7 +82,10 @@ def test_undefined_means_are_missing_and_never_the_best(trained):
 def test_the_notes_give_descriptions_numbers_of_draws_and_crossovers(trained):
     notes = [text for _, text in classifier_table(trained).notes]
     assert notes[0].startswith("centroid: squared distance to the class mean; cosine: ")
-    assert "logistic at k: means are over the first 100 of 120 sets." in notes
+    assert (
+        "Every mean is over the first 100 of 120 sets, which all classifiers have."
+        in notes
+    )
     crossovers = trained.evaluation.crossovers
     (k_mean,) = crossovers.filter(labels="k", metric="map", encoder="one")["k_mean"]
     (note,) = [note for note in notes if "by mAP: " in note]
@@ -87,7 +94,7 @@ def test_the_notes_give_descriptions_numbers_of_draws_and_crossovers(trained):
 
 def test_a_classifier_without_a_k_has_a_missing_cell_there(trained):
     is_shown = (pl.col("classifier") != "medoid") | (pl.col("k") < 5)
-    fewer = replace(trained.others, curve=trained.others.curve.filter(is_shown))
+    fewer = replace(trained.others, values=trained.others.values.filter(is_shown))
     table = classifier_table(replace(trained, others=fewer), (1, 5))
     (row, _) = [row for row in table.rows if row[1].text == "medoid"]
     assert [cell.text == "–" for cell in row[2:]] == [False, True, False, True]
@@ -97,10 +104,11 @@ def test_without_the_spread_shared_the_other_one_is_shown():
     results = make_trained_results(make_tables(encoders=["one"]))
     evaluation = results.evaluation
     others = results.others.select_classifiers(["cosine"])
-    others = replace(others, curve=others.curve.filter(spread="per-query"))
+    others = replace(others, values=others.values.filter(spread="per-query"))
     alone = replace_frames(
         replace(results, others=others),
         curve=evaluation.curve.filter(spread="per-query"),
+        values=evaluation.values.filter(spread="per-query"),
         crossovers=evaluation.crossovers.clear(),
     )
     table = classifier_table(alone)

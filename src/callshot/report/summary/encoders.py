@@ -91,20 +91,19 @@ def describe_later_best(context: Context) -> Sentences:
 def describe_saturation(context: Context) -> Sentences:
     """Yield from where more examples add little, or that they still add something.
 
-    A curve is level at k if twice as many examples were evaluated with every class complete.
+    A curve is level at k if twice as many examples were evaluated. Points beyond k* are left out:
+    there, a level curve may only say that classes have run out of exemplars.
     """
-    best = context.best
-    points = context.curve()
-    complete = points.filter("complete")
+    complete = context.curve().filter("complete")
     last = max(complete["k"], default=0)
-    level = saturation(points, WITHIN)
+    level = saturation(complete, WITHIN)
     if level is None or 2 * level > last:
         yield from _describe_rise(context, complete)
         return
     examples = context.examples(level)
     yield (
-        f"With {best}, more than {examples} add at most {WITHIN} of mAP "
-        f"(evaluated up to {points['k'][-1]})."
+        f"With {context.best}, more than {examples} add at most {WITHIN} of mAP "
+        f"(evaluated up to {last}, with every call type complete)."
     )
 
 

@@ -1,6 +1,6 @@
 """Results of a corpus → a table of all its classifiers by k, trained or not."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import product
 
 import polars as pl
@@ -8,13 +8,11 @@ import polars as pl
 from callshot.records import RANKING_METRICS, CorpusResults
 from callshot.records.frames import Frame, Shots, unique_values
 from callshot.report.classifiers import (
-    all_curves,
+    all_values,
     classifier_name,
     describe_classifier,
-    is_trained,
     list_classifiers,
     main_spread,
-    sample_counts,
 )
 from callshot.report.tables.scores import (
     IS_SHOWN,
@@ -36,21 +34,24 @@ def classifier_table(
 ) -> Table | None:
     """Return mAP and AUROC of every classifier by k, if there are others than the reference.
 
-    The spread is `shared`, where evaluated: baselines trained at every k have no other.
+    The spread is `shared`, where evaluated: baselines trained at every k have no other. Means are
+    over the draws that all classifiers have, so that luck favours none.
     """
-    if results.others is None or results.others.curve.is_empty():
+    if results.others is None or results.others.values.is_empty():
         return None
     spread = main_spread(results.evaluation)
-    curve = all_curves(results).filter(IS_SHOWN, scoring="all", spread=spread)
-    evaluated = curve["classifier"]
+    values = all_values(results).filter(IS_SHOWN, scoring="all", spread=spread)
+    evaluated = values["classifier"]
     names = [name for name in list_classifiers(results) if name in evaluated]
-    groups = list(product(RANKING_METRICS, shown_shots(curve["k"], shots)))
-    notes = _notes(results, names, spread)
+    encoders = unique_values(values, "encoder")
+    groups = list(product(RANKING_METRICS, shown_shots(values["k"], shots)))
+    cells = _mean_cells(values, _common_draws(values))
+    notes = _notes(results, values, names, spread)
     return Table(
         "classifiers",
         f"{results.corpus}: classifiers with k exemplars per class, {spread}",
         _make_columns(groups),
-        _make_rows(curve, names, groups),
+        _make_rows(cells, encoders, names, groups),
         notes=[("", note) for note in notes],
         blocks=True,
     )
@@ -63,27 +64,33 @@ def _make_columns(groups: Sequence[Group]) -> list[Column]:
     return columns
 
 
+def _common_draws(values: Frame) -> int:
+    """Return how many draws every classifier has; they are the first ones of each."""
+    return int(min(values["value"].list.len()))
+
+
 def _make_rows(
-    curve: Frame,
+    cells: Mapping[tuple[object, ...], Cell],
+    encoders: Sequence[str],
     names: Sequence[str],
     groups: Sequence[Group],
 ) -> list[Row]:
     """Return a block of rows per encoder, with a row per classifier."""
-    cells = _mean_cells(curve)
     missing = Cell(MISSING)
     rows = []
-    for encoder, name in product(unique_values(curve, "encoder"), names):
+    for encoder, name in product(encoders, names):
         row = [Cell(encoder), Cell(classifier_name(name))]
         row += [cells.get((encoder, name, *group), missing) for group in groups]
         rows.append(row)
     return rows
 
 
-def _mean_cells(curve: Frame) -> dict[tuple[object, ...], Cell]:
-    """Return the cells of means, by KEY; the best mean of an encoder is underlined."""
+def _mean_cells(values: Frame, draws: int) -> dict[tuple[object, ...], Cell]:
+    """Return the cells of means over the first draws, by KEY; an encoder's best is underlined."""
+    points = values.select(*KEY, mean=pl.col("value").list.head(draws).list.mean())
     mean = pl.col("mean").fill_nan(None)
     best = mean.max().over("encoder", "metric", "k")
-    points = curve.select(*KEY, "mean", is_best=mean == best)
+    points = points.with_columns(is_best=mean == best)
     cells = {}
     for *key, value, is_best in points.iter_rows():
         underline = 1 if is_best else 0
@@ -91,27 +98,23 @@ def _mean_cells(curve: Frame) -> dict[tuple[object, ...], Cell]:
     return cells
 
 
-def _notes(results: CorpusResults, names: Sequence[str], spread: str) -> Iterator[str]:
+def _notes(
+    results: CorpusResults, values: Frame, names: Sequence[str], spread: str
+) -> Iterator[str]:
     descriptions = [
         f"{classifier_name(name)}: {describe_classifier(name)}" for name in names
     ]
     yield "; ".join(descriptions) + "."
     yield "Underlined: the best of an encoder at that k."
     yield f"Means are {SPREADS[spread]}."
-    yield from _sample_notes(results, names, spread)
+    draws = _common_draws(values)
+    most = max(values["value"].list.len())
+    if draws < most:
+        yield (
+            f"Every mean is over the first {draws} of {most} sets, "
+            "which all classifiers have."
+        )
     yield from _crossover_notes(results, spread)
-
-
-def _sample_notes(
-    results: CorpusResults, names: Sequence[str], spread: str
-) -> Iterator[str]:
-    """Yield which trained classifiers have fewer samples than the others."""
-    counts = sample_counts(results, spread)
-    most = max(counts.values())
-    for name in filter(is_trained, names):
-        count = counts[name]
-        if count < most:
-            yield f"{classifier_name(name)}: means are over the first {count} of {most} sets."
 
 
 def _crossover_notes(results: CorpusResults, spread: str) -> Iterator[str]:
