@@ -27,6 +27,16 @@ def interrupt_at(text: str) -> Progress:
     return interrupt
 
 
+def forbid_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail the test if a network is trained."""
+    from callshot.baselines.training_task import TrainingTask
+
+    def fail(*_: Any) -> None:
+        pytest.fail("a network was trained")
+
+    monkeypatch.setattr(TrainingTask, "run_epoch", fail)
+
+
 def folder_content(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 

@@ -463,8 +463,7 @@ def test_the_cell_with_the_lowest_loss_on_inner_folds_is_chosen(
 ) -> None:
     dataset = order_dataset(pairs=24)
     options = TrainingOptions(seeds=2, folder=tmp_path)
-    chosen, metadata = choose_cell(*dataset, hidden=8, options=options)
-    inner_loss = metadata["inner_loss"]
+    chosen, inner_loss = choose_cell(*dataset, hidden=8, options=options)
     for fold in range(2):
         assert chosen[fold] == min(CELLS, key=lambda cell: inner_loss[cell][fold])
     searches = tmp_path.glob(f"fold1-*-{chosen[1]}-*.safetensors")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from callshot.baselines import train_loop
 from callshot.baselines.executor import TrainingOptions
 from callshot.baselines.recurrent import CELLS, choose_cell, score_recurrent
+from callshot.baselines.training_task import State
 from callshot.errors import InputError
 from networks import saved_phases
 
@@ -46,8 +46,8 @@ def test_a_loss_that_is_not_finite_is_the_worst(
     dataset = order_dataset(pairs=12)
     _, metadata = score_recurrent(*dataset, hidden=4)
     assert metadata["epochs"] == [[3], [3]]
-    _, metadata = choose_cell(*dataset, hidden=4)
-    assert metadata["inner_loss"] == {cell: [1.0, 1.0] for cell in CELLS}
+    _, inner_loss = choose_cell(*dataset, hidden=4)
+    assert inner_loss == {cell: [1.0, 1.0] for cell in CELLS}
 
 
 @pytest.mark.parametrize("function", [score_recurrent, choose_cell])
@@ -83,7 +83,7 @@ def test_weights_that_diverge_are_reported_and_not_saved(
 
 
 def test_a_search_whose_loss_stays_nan_ends() -> None:
-    make_state = partial(train_loop.State, None, None)
+    make_state = partial(State, None, None)
     assert not make_state(2, [NAN, NAN]).is_stale(3)
     assert make_state(3, [NAN, NAN, NAN]).is_stale(3)
     assert not make_state(3, [NAN, 1.0, NAN]).is_stale(2)

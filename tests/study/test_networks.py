@@ -8,11 +8,8 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import polars as pl
 import pytest
-from polars.testing import assert_frame_equal
-from safetensors.numpy import load_file
 
 from callshot.errors import InputError
 from callshot.study.plan import plan
@@ -66,16 +63,6 @@ def network_weights(study: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in paths}
 
 
-def network_tensors(study: Path) -> dict[str, np.ndarray]:
-    """Return the weights of every network, by file and name."""
-    networks = study.parent / ".callshot" / "study" / "networks"
-    return {
-        f"{path.name} {name}": tensor
-        for path in networks.rglob("*[0-9a-f].safetensors")
-        for name, tensor in load_file(path).items()
-    }
-
-
 def baselines_path(study: Path) -> Path:
     return study.parent / "results" / "here" / "baselines.csv"
 
@@ -104,14 +91,8 @@ def test_a_study_that_was_killed_twice_in_training_ends_with_the_same_weights(
     for checkpoints in (3, 2):
         run_killed(run_until_checkpoint, study, checkpoints)
     assert run_steps(study) == ["recurrent here mfcc", "report"]
-    # Not to the last bit: once, in a run of all tests, one network differed in its 9th digit.
-    networks = network_tensors(study)
-    expected = network_tensors(finished)
-    assert networks.keys() == expected.keys()
-    for name, tensor in networks.items():
-        np.testing.assert_allclose(tensor, expected[name], rtol=0, atol=1e-5)
-    frames = [pl.read_csv(baselines_path(path)) for path in (study, finished)]
-    assert_frame_equal(*frames, check_exact=False, abs_tol=1e-3)
+    assert network_weights(study) == network_weights(finished)
+    assert baselines_path(study).read_bytes() == baselines_path(finished).read_bytes()
 
 
 def test_with_categories_the_end_to_end_baseline_is_in_the_reduced_scoring_alone(

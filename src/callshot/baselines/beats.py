@@ -19,7 +19,7 @@ from torch.nn.functional import conv1d, gelu, scaled_dot_product_attention
 
 from callshot.baselines import spectrogram
 from callshot.baselines.spectrogram import COLUMN_PATCHES, PATCH, FrontEnd
-from callshot.baselines.train_loop import Dropout, no_dropout
+from callshot.baselines.training_task import Dropout, no_dropout
 from callshot.baselines.transformer import Mask, join_heads, split_heads, token_mask
 from callshot.records import IntArray
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from callshot.baselines.kernels.solver import Problem, fill_gradient
 from callshot.baselines.logistic import check_c, fit, gather, standardise
-from callshot.baselines.scoring import measure
+from callshot.baselines.scoring import Metrics, measure
 from callshot.errors import OptionError
 from callshot.fewshot.centroid import LinearLayer, linear_layer
 from callshot.fewshot.episodes import Episodes
@@ -30,8 +30,6 @@ from callshot.records import FloatArray, IntArray, Progress, no_progress
 
 NEAR = 1e-5  # above the optimum of J: a path ends there
 MOST_STEPS = 10**5
-
-Metrics = dict[tuple[str, str], float]  # by scoring and metric
 
 
 class Point(NamedTuple):

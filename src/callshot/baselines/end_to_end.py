@@ -44,7 +44,7 @@ from callshot.baselines.train_loop import (
     Metadata,
     TrainingJob,
     describe_training,
-    mean_scores,
+    gather_by_fold,
     plan_job,
     score_queries,
 )
@@ -53,6 +53,7 @@ from callshot.fewshot.folds import check_folds
 from callshot.records import FloatArray, IntArray, Progress, no_progress
 
 if TYPE_CHECKING:
+    from callshot.baselines.frame_classifier import FrameTask
     from callshot.baselines.pretrained import Pretrained
 
 PRETRAINED = {  # smaller steps, because the weights are good already
@@ -85,26 +86,14 @@ def score_end_to_end(
     check_positive("epochs", epochs)
     _check_input(len(signals), targets, fold, groups, names)
     require_torch(options.device)
-    from callshot.baselines.frame_classifier import DEFAULT_ENCODER
-    from callshot.baselines.pretrained import read_pretrained
-
-    pretrained = None if init is None else read_pretrained(init)
-    encoder = DEFAULT_ENCODER if pretrained is None else pretrained.encoder
+    encoder, pretrained = _choose_encoder(init)
     table = log_mel_table(signals, encoder.front_end)
     data = BatchData.load(table, targets, options.device)
-    jobs = _plan_jobs(
-        data,
-        fold,
-        groups,
-        names,
-        encoder,
-        pretrained,
-        epochs,
-        options,
-    )
+    jobs = _plan_jobs(data, fold, groups, names, encoder, pretrained, epochs, options)
     outcomes = run_jobs(jobs, score_queries, options.threads, progress)
+    means, fold_epochs = gather_by_fold(jobs, outcomes)
     scores = np.full(targets.shape, np.nan)
-    for number, mean in mean_scores(jobs, outcomes):
+    for number, mean in means.items():
         scores[fold == number] = mean
     metadata = {
         **_describe_encoder(encoder, pretrained),
@@ -117,7 +106,17 @@ def score_end_to_end(
         "searched": epochs is None,
         "audio_s": len(table.frames) * HOP_SAMPLES / RATE_HZ,
     }
-    return scores, metadata | describe_training(jobs, outcomes, start)
+    return scores, metadata | describe_training(jobs, fold_epochs, start)
+
+
+def _choose_encoder(init: Path | None) -> tuple[Any, "Pretrained | None"]:
+    from callshot.baselines.frame_classifier import DEFAULT_ENCODER
+    from callshot.baselines.pretrained import read_pretrained
+
+    if init is None:
+        return DEFAULT_ENCODER, None
+    pretrained = read_pretrained(init)
+    return pretrained.encoder, pretrained
 
 
 def _describe_encoder(encoder: Any, pretrained: "Pretrained | None") -> Metadata:
@@ -128,9 +127,10 @@ def _describe_encoder(encoder: Any, pretrained: "Pretrained | None") -> Metadata
         "init": None,
     }
     if pretrained is not None:
-        metadata["text"] = f"{encoder.title} from {pretrained.path.name}"
+        file_name = pretrained.path.name
+        metadata["text"] = f"{encoder.title} from {file_name}"
         metadata["init"] = {
-            "file": pretrained.path.name,
+            "file": file_name,
             "sha256": pretrained.digest,
             "unused": pretrained.unused,
         }
@@ -144,21 +144,19 @@ def _check_input(
     groups: IntArray,
     names: Sequence[str],
 ) -> None:
-    shape = (len(targets), len(names))
-    if not names or targets.shape != shape or targets.dtype != np.bool_:
+    rows = len(targets)
+    outputs = len(names)
+    is_table = outputs > 0 and targets.shape == (rows, outputs)
+    if not is_table or targets.dtype != np.bool_:
         raise InputError(
-            f"targets: expected true or false for each row and each of {len(names)} outputs, "
+            f"targets: expected true or false for each row and each of {outputs} outputs, "
             f"got shape {targets.shape} of {targets.dtype}"
         )
-    check_lengths(
-        len(targets),
-        signals=signals,
-        fold=len(fold),
-        groups=len(groups),
-    )
+    check_lengths(rows, signals=signals, fold=len(fold), groups=len(groups))
     folds = check_folds([str(group) for group in groups], fold)
     for number in range(folds.count):
-        check_examples(targets[fold != number].sum(axis=0), names, number)
+        counts = targets[fold != number].sum(axis=0)
+        check_examples(counts, names, number)
 
 
 def _plan_jobs(
@@ -172,13 +170,6 @@ def _plan_jobs(
     options: TrainingOptions,
 ) -> list[TrainingJob]:
     """Plan the trainings of each split with all seeds, and read what earlier runs saved."""
-    from callshot.baselines.frame_classifier import FrameConfig, FrameTask
-
-    settings: dict[str, Any] = {}
-    weights = None
-    if pretrained is not None:
-        settings = {"init": pretrained.digest, **PRETRAINED}
-        weights = pretrained.weights
     jobs = []
     for number in range(int(fold.max()) + 1):
         rows = np.flatnonzero(fold != number)
@@ -187,20 +178,14 @@ def _plan_jobs(
             "rows": data.fingerprint(rows, groups),
             "epochs": epochs,
         }
-        label = _rarest_output(data.label[rows])
         for member in range(options.seeds):
-            config = FrameConfig(
-                encoder=encoder,
-                outputs=len(names),
-                seed=options.seed,
-                member=member,
-                **settings,
-            )
-            held_out = config.held_out(label, groups[rows])
-            if epochs is not None:
-                held_out = np.zeros(len(rows), np.bool_)
+            task = _make_task(data, encoder, pretrained, options.seed, member)
+            held_out = np.zeros(len(rows), np.bool_)
+            if epochs is None:
+                label = _rarest_output(data.label[rows])
+                held_out = task.config.held_out(label, groups[rows])
             job = plan_job(
-                task=FrameTask(data, config, weights),
+                task=task,
                 name="aerd",
                 title=encoder.title,
                 fold=fold,
@@ -212,6 +197,30 @@ def _plan_jobs(
             )
             jobs.append(job)
     return jobs
+
+
+def _make_task(
+    data: BatchData,
+    encoder: Any,
+    pretrained: "Pretrained | None",
+    seed: int,
+    member: int,
+) -> "FrameTask":
+    from callshot.baselines.frame_classifier import FrameConfig, FrameTask
+
+    settings: dict[str, Any] = {}
+    weights = None
+    if pretrained is not None:
+        settings = {"init": pretrained.digest, **PRETRAINED}
+        weights = pretrained.weights
+    config = FrameConfig(
+        encoder=encoder,
+        outputs=data.label.shape[1],
+        seed=seed,
+        member=member,
+        **settings,
+    )
+    return FrameTask(data, config, weights)
 
 
 def _rarest_output(truth: BoolArray) -> IntArray:

@@ -15,11 +15,6 @@ from callshot.errors import InputError, OptionError
 from callshot.records import IntArray, Progress
 
 MIN_EXAMPLES = 2  # of each class on the support side of a split
-CheckCancelled = Callable[
-    [], None
-]  # called before every batch; raises to stop the training
-
-
 Outcome = TypeVar("Outcome")
 
 
@@ -69,17 +64,13 @@ class CancelToken:
     progress: Progress
     stopped: Event = field(default_factory=Event)
 
-    def check_cancelled(self) -> None:
+    def check_cancelled(self, *_: Any) -> None:
         """Raise CancelledError if all jobs are to stop."""
         if self.stopped.is_set():
             raise CancelledError
 
 
 Work = Callable[[Any, CancelToken], Outcome]
-
-
-def never_cancelled() -> None:
-    """Never raise: the default where nobody can cancel."""
 
 
 def require_torch(device: str = "cpu") -> None:
@@ -123,12 +114,8 @@ def run_jobs(
 
     If one fails, the others stop after their current batch.
     """
-    import torch
-
     token = CancelToken(progress)
-    workers = ThreadPoolExecutor(
-        threads, initializer=torch.set_num_threads, initargs=(1,)
-    )
+    workers = ThreadPoolExecutor(threads, initializer=_use_one_thread)
     with _reproducible_torch(), workers as pool:
         futures = {pool.submit(_run_job, job, work, token): job for job in jobs}
         try:
@@ -167,9 +154,9 @@ def _reproducible_torch() -> Iterator[None]:
     """
     import torch
 
-    threads = torch.get_num_threads()
     rnn = torch.backends.cudnn.rnn
     precision = rnn.fp32_precision
+    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     rnn.fp32_precision = "ieee"
     try:
@@ -177,3 +164,15 @@ def _reproducible_torch() -> Iterator[None]:
     finally:
         torch.set_num_threads(threads)
         rnn.fp32_precision = precision
+
+
+def _use_one_thread() -> None:
+    """Give torch one thread in this thread, whatever other threads set later.
+
+    torch reads the number that was set last, in any thread, when a thread first needs it. So the
+    number is asked for, and then set.
+    """
+    import torch
+
+    torch.get_num_threads()
+    torch.set_num_threads(1)

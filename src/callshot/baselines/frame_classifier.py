@@ -7,7 +7,6 @@ log-odds of its columns.
 """
 
 from collections.abc import Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,6 @@ import torch
 from torch import Tensor, nn
 
 from callshot.baselines.beats import BeatsConfig
-from callshot.baselines.executor import CheckCancelled, never_cancelled
 from callshot.baselines.sequence_batches import BoolArray, Frames
 from callshot.baselines.spectrogram import (
     COLUMN_PATCHES,
@@ -27,7 +25,7 @@ from callshot.baselines.spectrogram import (
     random_crops,
     window_crops,
 )
-from callshot.baselines.train_loop import (
+from callshot.baselines.training_task import (
     Dropout,
     TrainingConfig,
     TrainingTask,
@@ -75,15 +73,13 @@ class FrameClassifier(nn.Module):
         `mask` is (crops, columns); None if all columns are real. On a GPU the encoder computes in
         bfloat16.
         """
-        columns = frames.unflatten(1, (-1, PATCH)).unflatten(
-            -1, (COLUMN_PATCHES, PATCH)
-        )
-        patches = columns.transpose(2, 3).flatten(-2)
-        with (
-            torch.autocast("cuda", torch.bfloat16) if frames.is_cuda else nullcontext()
-        ):
+        columns = frames.unflatten(1, (-1, PATCH))
+        bands = columns.unflatten(-1, (COLUMN_PATCHES, PATCH))
+        patches = bands.transpose(2, 3).flatten(-2)
+        with torch.autocast("cuda", torch.bfloat16, enabled=frames.is_cuda):
             tokens = self.encoder(patches, mask, dropout)
-        return self.head(tokens.float().mean(dim=2))
+        column_means = tokens.float().mean(dim=2)
+        return self.head(column_means)
 
 
 @dataclass(frozen=True)
@@ -100,9 +96,8 @@ class FrameTask(TrainingTask):
     def initialize(self, network: FrameClassifier, rows: IntArray) -> None:
         """Load or draw the first weights of the encoder; the head starts with zeros."""
         if self.weights is None:
-            generator = torch.Generator().manual_seed(
-                self.config.stream_seed("weights")
-            )
+            generator = torch.Generator()
+            generator.manual_seed(self.config.stream_seed("weights"))
             network.encoder.initialize(generator)
         else:
             network.encoder.load_state_dict(self.weights)
@@ -134,35 +129,34 @@ class FrameTask(TrainingTask):
         """Return the loss of one random crop per row; every frame has the targets of its row."""
         crops = random_crops(self.data.table.lengths, batch, rng)
         log_odds, mask = self.log_odds(network, crops, dropout)
-        truth = self.data.tensor(self.data.label[batch].astype(np.float32))
-        return frame_loss(log_odds, mask, truth, self.data.tensor(weights[batch]))
+        label = self.data.label[batch]
+        truth = self.data.tensor(label.astype(np.float32))
+        batch_weights = self.data.tensor(weights[batch])
+        return frame_loss(log_odds, mask, truth, batch_weights)
 
-    def predict(
-        self,
-        network: FrameClassifier,
-        rows: IntArray,
-        check_cancelled: CheckCancelled = never_cancelled,
-    ) -> FloatArray:
+    @torch.inference_mode()
+    def predict(self, network: FrameClassifier, rows: IntArray) -> FloatArray:
         """Return the log-odds of some rows, (rows, outputs), averaged over all of their columns."""
-        crops = window_crops(self.data.table.lengths, rows)
         total = np.zeros(self.data.label.shape)
         count = np.zeros((len(total), 1))
-        with torch.inference_mode():
-            for batch in batch_crops(crops, SCORING_BATCH):
-                check_cancelled()
-                log_odds, mask = self.log_odds(network, batch)
-                log_odds = log_odds.double()
-                if mask is not None:
-                    log_odds = log_odds * mask[:, :, None]
-                np.add.at(total, batch.row, log_odds.sum(dim=1).cpu().numpy())
-                np.add.at(count, batch.row, batch.columns[:, None])
-        return np.asarray(total[rows] / count[rows])
+        crops = window_crops(self.data.table.lengths, rows)
+        for batch in batch_crops(crops, SCORING_BATCH):
+            log_odds, mask = self.log_odds(network, batch)
+            log_odds = log_odds.double()
+            if mask is not None:
+                log_odds = log_odds * mask[:, :, None]
+            sums = log_odds.sum(dim=1).cpu().numpy()
+            np.add.at(total, batch.row, sums)
+            np.add.at(count, batch.row, batch.columns[:, None])
+        means: FloatArray = total[rows] / count[rows]
+        return means
 
     def loss(self, scores: FloatArray, rows: IntArray) -> float:
         """Return the cross-entropy of scores, balanced over outputs and their two sides."""
         truth = self.data.label[rows]
         losses = np.logaddexp(0.0, np.where(truth, -scores, scores))
-        return float(np.average(losses, weights=balanced_weights(truth, truth)))
+        weights = balanced_weights(truth, truth)
+        return float(np.average(losses, weights=weights))
 
 
 def balanced_weights(truth: BoolArray, label: BoolArray) -> FloatArray:
@@ -172,12 +166,12 @@ def balanced_weights(truth: BoolArray, label: BoolArray) -> FloatArray:
     array([[2.        ],
            [0.66666667]])
     """
-    half = len(truth) / 2.0
+    rows = len(truth)
     positives = truth.sum(axis=0)
-    negatives = len(truth) - positives
-    positive_weight = half / np.maximum(positives, 1)
-    negative_weight = half / np.maximum(negatives, 1)
-    return np.asarray(np.where(label, positive_weight, negative_weight))
+    negatives = rows - positives
+    counts = np.where(label, positives, negatives)
+    weights: FloatArray = rows / 2.0 / np.maximum(counts, 1)
+    return weights
 
 
 def frame_loss(log_odds: Tensor, mask: Mask, truth: Tensor, weights: Tensor) -> Tensor:
@@ -193,5 +187,6 @@ def frame_loss(log_odds: Tensor, mask: Mask, truth: Tensor, weights: Tensor) -> 
         means = losses.mean(dim=1)
     else:
         total = (losses * mask[:, :, None]).sum(dim=1)
-        means = total / mask.sum(dim=1)[:, None]
+        count = mask.sum(dim=1)
+        means = total / count[:, None]
     return (means * weights).mean()

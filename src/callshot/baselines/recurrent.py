@@ -17,7 +17,8 @@ support side has at most 64 steps.
 import time
 from collections import Counter
 from collections.abc import Sequence
-from itertools import product
+from functools import cache
+from itertools import chain, product
 
 import numpy as np
 
@@ -39,13 +40,13 @@ from callshot.baselines.sequence_batches import (
 from callshot.baselines.train_loop import (
     Metadata,
     TrainingJob,
-    best_epoch,
     describe_training,
-    mean_scores,
+    gather_by_fold,
     plan_job,
     score_queries,
     search,
 )
+from callshot.baselines.training_task import TrainingTask, best_epoch
 from callshot.errors import InputError, OptionError
 from callshot.fewshot.centroid import log_odds
 from callshot.fewshot.episodes import Episodes
@@ -66,6 +67,9 @@ PAPER_CELLS = {
 }
 
 
+Losses = dict[str, list[float]]  # of a cell, in each split
+
+
 def score_recurrent(
     episodes: Episodes,
     groups: IntArray,
@@ -84,34 +88,32 @@ def score_recurrent(
     """
     start = time.monotonic()
     cells = [cell] * episodes.folds if isinstance(cell, str) else list(cell)
-    jobs = plan_jobs(
-        episodes,
-        groups,
-        sequences,
-        [(name,) for name in cells],
-        hidden,
-        options,
-    )
+    cells_of_splits = [(name,) for name in cells]
+    jobs = plan_jobs(episodes, groups, sequences, cells_of_splits, hidden, options)
     outcomes = run_jobs(jobs, score_queries, options.threads, progress)
+    means, epochs = gather_by_fold(jobs, outcomes)
     scores = np.full(episodes.relevant.shape, np.nan)
-    for fold, mean in mean_scores(jobs, outcomes):
+    for fold, mean in means.items():
         scores[episodes.fold == fold] = log_odds(mean)
-    tasks = {job.name: job.task for job in jobs}
     metadata = {
         "cells": tuple(cells),
         "text": describe_cells(cells),
+        **_describe_networks(jobs),
+        "frames_per_step": [_frames_per_step(episodes, sequences, n) for n in means],
+        "seeds": options.seeds,
+        "device": options.device,
+    }
+    return scores, metadata | describe_training(jobs, epochs, start)
+
+
+def _describe_networks(jobs: Sequence[TrainingJob]) -> Metadata:
+    tasks = {job.name: job.task for job in jobs}
+    return {
         "parameters": {name: task.parameters for name, task in tasks.items()},
         "hidden": {name: task.config.hidden for name, task in tasks.items()},
         "width": jobs[0].task.config.width,
         "pooling": "mean over time",
-        "frames_per_step": [
-            _frames_per_step(episodes, sequences, fold)
-            for fold in range(episodes.folds)
-        ],
-        "seeds": options.seeds,
-        "device": options.device,
     }
-    return scores, metadata | describe_training(jobs, outcomes, start)
 
 
 def choose_cell(
@@ -122,44 +124,38 @@ def choose_cell(
     hidden: int | None = None,
     options: TrainingOptions = DEFAULT_OPTIONS,
     progress: Progress = no_progress,
-) -> tuple[tuple[str, ...], Metadata]:
+) -> tuple[tuple[str, ...], Losses]:
     """Choose a cell for every split by the loss on inner folds of its support side.
 
-    Return the cells and metadata. Each seed holds out another inner fold; the loss is the
-    class-balanced cross-entropy at its best epoch, averaged over the seeds. With a folder in the
-    options, `score_recurrent` continues from these trainings.
+    Return the cell of each split, and the loss of each cell in each. Each seed holds out another
+    inner fold; the loss is the class-balanced cross-entropy at its best epoch, averaged over the
+    seeds. With a folder in the options, `score_recurrent` continues from these trainings.
     """
-    jobs = plan_jobs(
-        episodes,
-        groups,
-        sequences,
-        [tuple(CELLS)] * episodes.folds,
-        hidden,
-        options,
-    )
+    cells = [tuple(CELLS)] * episodes.folds
+    jobs = plan_jobs(episodes, groups, sequences, cells, hidden, options)
     _check_held_out(jobs)
     searches = run_jobs(jobs, search, options.threads, progress)
-    loss = _mean_losses(jobs, searches)
-    folds = range(episodes.folds)
-    chosen = tuple(min(CELLS, key=lambda cell: loss[cell, fold]) for fold in folds)
-    metadata = {
-        "cells": chosen,
-        "text": describe_cells(chosen),
-        "inner_loss": {cell: [loss[cell, fold] for fold in folds] for cell in CELLS},
-    }
-    return chosen, metadata
+    losses = _mean_losses(jobs, searches)
+    chosen = []
+    for fold in range(episodes.folds):
+        fold_losses = {cell: losses[cell][fold] for cell in CELLS}
+        chosen.append(min(CELLS, key=fold_losses.__getitem__))
+    return tuple(chosen), losses
 
 
 def _mean_losses(
     jobs: Sequence[TrainingJob], searches: Sequence[list[float]]
-) -> dict[tuple[str, int], float]:
-    """Return the lowest loss of each cell and fold, averaged over the seeds."""
+) -> Losses:
+    """Return the lowest loss of each cell in each split, averaged over the seeds."""
     lowest: dict[tuple[str, int], list[float]] = {}
     for job, losses in zip(jobs, searches, strict=True):
         if losses:
             loss = losses[best_epoch(losses) - 1]
             lowest.setdefault((job.name, job.fold), []).append(loss)
-    return {split: float(np.mean(losses)) for split, losses in lowest.items()}
+    means: Losses = {cell: [] for cell in CELLS}
+    for (cell, _), losses in lowest.items():
+        means[cell].append(float(np.mean(losses)))
+    return means
 
 
 def describe_cells(cells: Sequence[str]) -> str:
@@ -188,42 +184,33 @@ def plan_jobs(
     check_positive("hidden", hidden)
     _check_input(episodes, groups, sequences, cells)
     require_torch(options.device)
-    from callshot.baselines.recurrent_network import (
-        HIDDEN,
-        RecurrentConfig,
-        RecurrentTask,
-    )
 
-    data_by_step: dict[int, BatchData] = {}
+    @cache
+    def load(step: int) -> BatchData:
+        table = stack_sequences(sequences, step)
+        return BatchData.load(table, episodes.label, options.device)
+
     jobs = []
     for fold, names in enumerate(cells):
-        rows = np.flatnonzero(episodes.fold != fold)
         step = _frames_per_step(episodes, sequences, fold)
-        if step not in data_by_step:
-            table = stack_sequences(sequences, step)
-            data_by_step[step] = BatchData.load(table, episodes.label, options.device)
-        data = data_by_step[step]
+        data = load(step)
+        rows = np.flatnonzero(episodes.fold != fold)
         key = {
             "classes": episodes.classes,
             "rows": data.fingerprint(rows, groups),
             "frames_per_step": step,
         }
         for name, member in product(names, range(options.seeds)):
-            config = RecurrentConfig(
-                cell=name,
-                dimension=data.table.frames.shape[1],
-                classes=len(episodes.classes),
-                hidden=hidden or HIDDEN[name],
-                seed=options.seed,
-                member=member,
+            task = _make_task(
+                data, name, len(episodes.classes), hidden, options, member
             )
             job = plan_job(
-                task=RecurrentTask(data, config),
+                task=task,
                 name=name,
                 title=CELLS[name],
                 fold=episodes.fold,
                 number=fold,
-                held_out=config.held_out(episodes.label[rows], groups[rows]),
+                held_out=task.config.held_out(episodes.label[rows], groups[rows]),
                 key=key,
                 options=options,
             )
@@ -231,12 +218,37 @@ def plan_jobs(
     return jobs
 
 
+def _make_task(
+    data: BatchData,
+    cell: str,
+    classes: int,
+    hidden: int | None,
+    options: TrainingOptions,
+    member: int,
+) -> TrainingTask:
+    from callshot.baselines.recurrent_network import (
+        HIDDEN,
+        RecurrentConfig,
+        RecurrentTask,
+    )
+
+    config = RecurrentConfig(
+        cell=cell,
+        dimension=data.table.frames.shape[1],
+        classes=classes,
+        hidden=hidden or HIDDEN[cell],
+        seed=options.seed,
+        member=member,
+    )
+    return RecurrentTask(data, config)
+
+
 def _frames_per_step(episodes: Episodes, sequences: Sequences, fold: int) -> int:
     """Return how many frames are averaged to one step, from the support side of a split."""
     rows = np.flatnonzero(episodes.fold != fold)
-    lengths = [len(sequences[row]) for row in rows.tolist()]
-    median = np.median(lengths)
-    return max(1, int(np.ceil(median / MAX_STEPS)))
+    lengths = [len(sequences[row]) for row in rows]
+    steps = np.median(lengths) / MAX_STEPS
+    return max(1, int(np.ceil(steps)))
 
 
 def _check_input(
@@ -245,20 +257,15 @@ def _check_input(
     sequences: Sequences,
     cells: Sequence[Sequence[str]],
 ) -> None:
-    for names in cells:
-        unknown = [name for name in names if name not in CELLS]
-        if unknown:
-            raise OptionError(
-                f"cell: expected one of {', '.join(CELLS)}, got {unknown[0]!r}"
-            )
+    for name in chain(*cells):
+        if name not in CELLS:
+            known = ", ".join(CELLS)
+            raise OptionError(f"cell: expected one of {known}, got {name!r}")
     if len(cells) != episodes.folds:
         expected = f"one, or one for each of {episodes.folds} splits"
         raise OptionError(f"cell: expected {expected}, got {len(cells)}")
-    check_lengths(
-        len(episodes.label),
-        sequences=len(sequences),
-        groups=len(groups),
-    )
+    rows = len(episodes.label)
+    check_lengths(rows, sequences=len(sequences), groups=len(groups))
     audit([str(group) for group in groups], episodes.fold)
     check_sequences(sequences)
     for fold in range(episodes.folds):

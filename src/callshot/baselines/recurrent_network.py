@@ -10,13 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from callshot.baselines.executor import CheckCancelled, never_cancelled
 from callshot.baselines.sequence_batches import (
     frame_scaling,
     padded_index,
     sorted_batches,
 )
-from callshot.baselines.train_loop import (
+from callshot.baselines.training_task import (
     Dropout,
     TrainingConfig,
     TrainingTask,
@@ -90,14 +89,14 @@ class RecurrentNetwork(nn.Module):
         Padding is left out of the mean over time. The result is that of a packed batch, whose
         backward pass takes 3 to 18 times as long on a CPU.
         """
-        frames = ((frames - self.mean) * self.scale).clamp(
-            -CLIP_DEVIATIONS, CLIP_DEVIATIONS
-        )
+        scaled = (frames - self.mean) * self.scale
+        steps = scaled.clamp(-CLIP_DEVIATIONS, CLIP_DEVIATIONS)
         if self.projection is not None:
-            frames = self.projection(dropout(frames))
-        outputs, _ = self.cell(frames)
+            steps = self.projection(dropout(steps))
+        outputs, _ = self.cell(steps)
         total = (outputs * mask[:, :, None]).sum(dim=0)
-        pooled = total / mask.sum(dim=0)[:, None]
+        count = mask.sum(dim=0)
+        pooled = total / count[:, None]
         return self.head(dropout(pooled))
 
 
@@ -113,11 +112,11 @@ class RecurrentTask(TrainingTask):
 
     def initialize(self, network: RecurrentNetwork, rows: IntArray) -> None:
         """Draw the first weights; scale the input by the rows of the training."""
-        generator = torch.Generator().manual_seed(self.config.stream_seed("weights"))
+        generator = torch.Generator()
+        generator.manual_seed(self.config.stream_seed("weights"))
         for name, tensor in network.named_parameters():
-            inputs = self.config.hidden
-            if name.startswith("projection"):
-                inputs = self.config.dimension
+            is_projection = name.startswith("projection")
+            inputs = self.config.dimension if is_projection else self.config.hidden
             bound = 1.0 / math.sqrt(inputs)
             tensor.uniform_(-bound, bound, generator=generator)
         mean, scale = frame_scaling(self.data.table, rows)
@@ -135,8 +134,9 @@ class RecurrentTask(TrainingTask):
     def row_weights(self, rows: IntArray) -> Tensor:
         """Return weights with which all classes count the same."""
         label = self.data.label
-        counts = np.bincount(label[rows], minlength=self.config.classes)
-        weights = len(rows) / (self.config.classes * counts)
+        classes = self.config.classes
+        counts = np.bincount(label[rows], minlength=classes)
+        weights = len(rows) / (classes * counts)
         return self.data.tensor(weights.astype(np.float32)[label])
 
     def batch_loss(
@@ -151,21 +151,16 @@ class RecurrentTask(TrainingTask):
         logits = self.logits(network, batch, dropout)
         label = self.data.tensor(self.data.label[batch])
         losses = nn.functional.cross_entropy(logits, label, reduction="none")
-        return (losses * weights[self.data.tensor(batch)]).mean()
+        batch_weights = weights[self.data.tensor(batch)]
+        return (losses * batch_weights).mean()
 
-    def predict(
-        self,
-        network: RecurrentNetwork,
-        rows: IntArray,
-        check_cancelled: CheckCancelled = never_cancelled,
-    ) -> FloatArray:
+    @torch.inference_mode()
+    def predict(self, network: RecurrentNetwork, rows: IntArray) -> FloatArray:
         """Return the log-probabilities of some rows, (rows, classes)."""
         scores = np.empty((len(self.data.label), self.config.classes))
-        with torch.inference_mode():
-            for batch in sorted_batches(self.data.table, rows, SCORING_BATCH):
-                check_cancelled()
-                logits = self.logits(network, batch).double()
-                scores[batch] = torch.log_softmax(logits, dim=1).cpu().numpy()
+        for batch in sorted_batches(self.data.table, rows, SCORING_BATCH):
+            logits = self.logits(network, batch).double()
+            scores[batch] = logits.log_softmax(dim=1).cpu().numpy()
         return scores[rows]
 
     def loss(self, scores: FloatArray, rows: IntArray) -> float:

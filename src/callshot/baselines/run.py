@@ -21,19 +21,25 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from callshot.baselines.centroid_to_logistic import refine_centroid
+from callshot.baselines.centroid_to_logistic import Refinement, refine_centroid
 from callshot.baselines.executor import TrainingOptions
 from callshot.baselines.logistic import DEFAULT_C, score_logistic
 from callshot.baselines.logistic_per_k import sweep_logistic
 from callshot.baselines.options import CHOSEN_CELL, PAPER_CELL, BaselineOptions
-from callshot.baselines.scoring import measure, measure_outputs
+from callshot.baselines.scoring import BoolArray, Metrics, measure, measure_outputs
 from callshot.corpus.known_corpora import label_key
 from callshot.errors import InputError
 from callshot.fewshot.accumulate import group_classes
 from callshot.fewshot.crossover import find_crossovers
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import SweepSummary
-from callshot.records import RANKING_METRICS, Evaluation, Progress, no_progress
+from callshot.records import (
+    RANKING_METRICS,
+    Evaluation,
+    FloatArray,
+    Progress,
+    no_progress,
+)
 from callshot.records.frames import (
     BASELINES,
     CROSSOVERS,
@@ -60,7 +66,11 @@ class TrainingContext:
 
     def part(self, share: float) -> "TrainingContext":
         """Return the context of a part of the work."""
-        return replace(self, progress=partial(_scale_progress, self.progress, share))
+
+        def progress(done: float, what: str) -> None:
+            self.progress(share * done, what)
+
+        return replace(self, progress=progress)
 
     def training_options(self, seeds: int = 1) -> TrainingOptions:
         """Return the options of networks."""
@@ -130,45 +140,44 @@ def train_dataset(
     """
     parts = list(dataset.per_encoder())
     context = context or TrainingContext(protocol.seed)
-    per_encoder = [kind for kind in options.train if kind != "end-to-end"]
-    tasks = len(parts) * (len(per_encoder) + options.per_k)
-    tasks += ("end-to-end" in options.train) + bool(options.published)
-    context = context.part(1 / max(tasks, 1))
-    baselines = []
-    refinement = []
-    per_k = []
-    networks = []
+    context = context.part(1 / _count_tasks(options, len(parts)))
+    results = []
     for number, part in enumerate(parts):
-        if "logistic" in per_encoder:
-            scores, steps = train_logistic(part, options, context)
-            baselines.append(scores)
-            refinement.append(steps)
+        if "logistic" in options.train:
+            results.append(train_logistic(part, options, context))
         if options.per_k:
-            per_k.append(sweep_logistic_per_k(part, options, protocol, context))
-        if "recurrent" in per_encoder:
-            scores, metadata = train_recurrent(
-                part, options, sequences[number], context
-            )
-            baselines.append(scores)
-            networks.append(metadata)
+            evaluation = sweep_logistic_per_k(part, options, protocol, context)
+            results.append(BaselineResults(per_k=[evaluation]))
+        if "recurrent" in options.train:
+            results.append(train_recurrent(part, options, sequences[number], context))
     if "end-to-end" in options.train:
-        scores, metadata = train_end_to_end(parts[0], options, signals, context)
-        baselines.append(scores)
-        networks.append(metadata)
+        results.append(train_end_to_end(parts[0], options, signals, context))
     if options.published:
-        baselines.append(score_aerd_package(parts[0], options.published, signals))
+        baselines = score_aerd_package(parts[0], options.published, signals)
+        results.append(BaselineResults(baselines))
+    return _join_results(results)
+
+
+def _count_tasks(options: BaselineOptions, encoders: int) -> int:
+    """Return the number of trainings; those that read audio are not repeated for each encoder."""
+    once = ("end-to-end" in options.train) + bool(options.published)
+    per_encoder = len(options.train) - ("end-to-end" in options.train) + options.per_k
+    return max(1, once + encoders * per_encoder)
+
+
+def _join_results(results: Sequence[BaselineResults]) -> BaselineResults:
     return BaselineResults(
-        concat_frames(baselines, BASELINES),
-        concat_frames(refinement, REFINEMENT),
-        per_k=per_k,
-        networks=networks,
+        concat_frames([part.baselines for part in results], BASELINES),
+        concat_frames([part.refinement for part in results], REFINEMENT),
+        per_k=[evaluation for part in results for evaluation in part.per_k],
+        networks=[network for part in results for network in part.networks],
     )
 
 
 def train_logistic(
     part: EncoderDataset, options: BaselineOptions, context: TrainingContext
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Train logistic regression on all labels; return its scores and the refinement steps."""
+) -> BaselineResults:
+    """Train logistic regression on all labels; also take gradient steps from the centroid."""
     categories = part.dataset.categories
     scores, c_values = score_logistic(
         part.episodes,
@@ -177,10 +186,6 @@ def train_logistic(
         threads=context.threads,
         progress=context.part(0.7).progress,
     )
-    is_chosen = options.C is None and part.episodes.folds > 2
-    how = f"C{' by inner folds' if is_chosen else ''}: {format_c(c_values)}"
-    values = measure(part.episodes, scores, categories)
-    baselines = _baselines_frame(part, "logistic", "LR", values, how)
     path = refine_centroid(
         part.episodes,
         c_values,
@@ -188,18 +193,24 @@ def train_logistic(
         threads=context.threads,
         progress=context.part(0.3).progress,
     )
-    temperature = float(np.mean(path.temperature))
-    steps = []
-    for (scoring, metric), step_values in path.values.items():
+    is_chosen = options.C is None and part.episodes.folds > 2
+    choice = " by inner folds" if is_chosen else ""
+    how = f"C{choice}: {format_c(c_values)}"
+    values = measure(part.episodes, scores, categories)
+    baselines = _baselines_frame(part, "logistic", "LR", values, how)
+    return BaselineResults(baselines, _refinement_frame(part, path))
+
+
+def _refinement_frame(part: EncoderDataset, path: Refinement) -> pl.DataFrame:
+    """Return a row for every scoring, ranking metric and step."""
+    key = _key(part) | {"temperature": float(np.mean(path.temperature))}
+    frames = []
+    for (scoring, metric), values in path.values.items():
         if metric in RANKING_METRICS:
-            key = _key(part) | {
-                "scoring": scoring,
-                "metric": metric,
-                "temperature": temperature,
-            }
-            columns = {"step": path.steps, "value": step_values}
-            steps.append(make_frame(REFINEMENT, columns, key))
-    return baselines, concat_frames(steps, REFINEMENT)
+            columns = {"step": path.steps, "value": values}
+            metric_key = key | {"scoring": scoring, "metric": metric}
+            frames.append(make_frame(REFINEMENT, columns, metric_key))
+    return concat_frames(frames, REFINEMENT)
 
 
 def format_c(values: Sequence[float]) -> str:
@@ -234,8 +245,17 @@ def sweep_logistic_per_k(
             threads=context.threads,
             progress=context.progress,
         )
-        key = (dataset.corpus, part.table.encoder, spread, k, sums, part.episodes)
-        sweeps.append(SweepSummary(*key, dataset.classes, "logistic"))
+        sweep = SweepSummary(
+            dataset.corpus,
+            part.table.encoder,
+            spread,
+            k,
+            sums,
+            part.episodes,
+            dataset.classes,
+            "logistic",
+        )
+        sweeps.append(sweep)
     return replace(
         part.empty_evaluation(),
         curve=pl.concat([sweep.curve for sweep in sweeps]),
@@ -249,47 +269,43 @@ def train_recurrent(
     options: BaselineOptions,
     sequences: Sequence[Signal],
     context: TrainingContext,
-) -> tuple[pl.DataFrame, Metadata]:
+) -> BaselineResults:
     """Train recurrent networks on sequences, one for each row of the episodes."""
-    from callshot.baselines.recurrent import (
-        choose_cell,
-        describe_cells,
-        score_recurrent,
-    )
+    from callshot.baselines.recurrent import choose_cell, score_recurrent
 
     inputs = (part.episodes, part.groups, sequences)
     settings = context.training_options(options.seeds)
     cell = find_cell(part, options.cell)
     cells: Sequence[str] = [cell] * part.episodes.folds
-    share = 1.0
     if not cell:
         search = context.part(0.7).progress
-        cells = choose_cell(*inputs, options=settings, progress=search)[0]
-        share = 0.3
+        cells, _ = choose_cell(*inputs, options=settings, progress=search)
+        context = context.part(0.3)
     scores, metadata = score_recurrent(
-        *inputs,
-        cell=cell or cells,
-        options=settings,
-        progress=context.part(share).progress,
+        *inputs, cell=cells, options=settings, progress=context.progress
     )
-    title = describe_cells(cells)
+    title = metadata["text"]
     name = title if len(set(cells)) == 1 else "RNN"
-    how = _describe_recurrent(
-        title, metadata["parameters"], options.seeds, is_chosen=not cell
-    )
+    choice = "" if cell else ", by inner folds"
+    size = _describe_networks(metadata["parameters"], options.seeds)
     values = measure(part.episodes, scores, part.dataset.categories)
-    frame = _baselines_frame(part, "recurrent", name, values, how)
-    return frame, _reproducible(part.table.encoder, metadata)
+    how = f"{title}{choice}; {size}"
+    baselines = _baselines_frame(part, "recurrent", name, values, how)
+    network = _reproducible(part.table.encoder, metadata)
+    return BaselineResults(baselines, networks=[network])
 
 
-def _describe_recurrent(
-    title: str, parameters: Mapping[Any, int], seeds: int, *, is_chosen: bool
-) -> str:
-    sizes = sorted({min(parameters.values()), max(parameters.values())})
+def _describe_networks(parameters: Mapping[str, int], seeds: int) -> str:
+    """Describe the networks of all cells.
+
+    >>> _describe_networks({"gru": 21000, "lstm": 23000}, 1)
+    '21,000 to 23,000 parameters, 1 seed'
+    """
+    numbers = parameters.values()
+    sizes = sorted({min(numbers), max(numbers)})
     size = " to ".join(f"{number:,}" for number in sizes)
-    choice = ", by inner folds" if is_chosen else ""
     plural = "s" if seeds > 1 else ""
-    return f"{title}{choice}; {size} parameters, {seeds} seed{plural}"
+    return f"{size} parameters, {seeds} seed{plural}"
 
 
 def find_cell(part: EncoderDataset, cell: str) -> str:
@@ -309,7 +325,7 @@ def train_end_to_end(
     options: BaselineOptions,
     signals: Sequence[Signal],
     context: TrainingContext,
-) -> tuple[pl.DataFrame, Metadata]:
+) -> BaselineResults:
     """Train the end-to-end baseline on audio at 16 kHz, one signal for each row of the episodes.
 
     With categories it has one score per category, and is in the reduced scoring alone.
@@ -329,8 +345,9 @@ def train_end_to_end(
     )
     start = metadata["text"] if options.init else "from scratch"
     how = f"{start}; {metadata['parameters']:,} parameters"
-    frame = _audio_frame(part, metadata["title"], scoring, targets, scores, how)
-    return frame, _reproducible("", metadata)
+    title = metadata["title"]
+    baselines = _audio_frame(part, title, scoring, targets, scores, how)
+    return BaselineResults(baselines, networks=[_reproducible("", metadata)])
 
 
 def score_aerd_package(
@@ -345,22 +362,19 @@ def score_aerd_package(
     scoring, names, targets = find_outputs(part)
     published = load_aerd(variant)
     outputs = {label_key(name): name for name in published.names}
-    unknown = [name for name in names if label_key(name) not in outputs]
-    if unknown:
-        known = ", ".join(published.names)
-        raise InputError(
-            f"AERD {variant}: has no output {unknown[0]!r}; it has {known}"
-        )
-    columns = [outputs[label_key(name)] for name in names]
+    columns = []
+    for name in names:
+        output = outputs.get(label_key(name))
+        if output is None:
+            known = ", ".join(published.names)
+            raise InputError(f"AERD {variant}: has no output {name!r}; it has {known}")
+        columns.append(output)
     scores = score_published(published, signals, part.episodes.fold, columns)
-    return _audio_frame(
-        part, "AERD", scoring, targets, scores, f"as published, {variant}"
-    )
+    how = f"as published, {variant}"
+    return _audio_frame(part, "AERD", scoring, targets, scores, how)
 
 
-def find_outputs(
-    part: EncoderDataset,
-) -> tuple[str, tuple[str, ...], NDArray[np.bool_]]:
+def find_outputs(part: EncoderDataset) -> tuple[str, tuple[str, ...], BoolArray]:
     """Return the scoring, names and targets (rows, outputs) of a baseline that reads audio."""
     episodes = part.episodes
     categories = part.dataset.categories
@@ -376,8 +390,8 @@ def _audio_frame(
     part: EncoderDataset,
     name: str,
     scoring: str,
-    targets: NDArray[np.bool_],
-    scores: NDArray[np.float64],
+    targets: BoolArray,
+    scores: FloatArray,
     how: str,
 ) -> pl.DataFrame:
     """Return the rows of a baseline that reads audio, whatever the encoder."""
@@ -388,11 +402,7 @@ def _audio_frame(
 
 
 def _baselines_frame(
-    part: EncoderDataset,
-    kind: str,
-    name: str,
-    values: Mapping[tuple[str, str], float],
-    how: str,
+    part: EncoderDataset, kind: str, name: str, values: Metrics, how: str
 ) -> pl.DataFrame:
     """Return a row for every scoring and ranking metric."""
     rows = [key for key in values if key[1] in RANKING_METRICS]
@@ -401,24 +411,17 @@ def _baselines_frame(
         "metric": [metric for _, metric in rows],
         "value": [values[key] for key in rows],
     }
-    return make_frame(
-        BASELINES, columns, {**_key(part), "kind": kind, "name": name, "how": how}
-    )
+    constants = _key(part) | {"kind": kind, "name": name, "how": how}
+    return make_frame(BASELINES, columns, constants)
 
 
-def _key(part: EncoderDataset) -> dict[str, Any]:
+def _key(part: EncoderDataset) -> Metadata:
     return {"corpus": part.dataset.corpus, "encoder": part.table.encoder}
 
 
-def _reproducible(encoder: str, metadata: Mapping[str, Any]) -> Metadata:
+def _reproducible(encoder: str, metadata: Metadata) -> Metadata:
     """Return the metadata of networks without what differs between runs."""
-    kept = {
-        name: value
-        for name, value in metadata.items()
-        if name not in ("seconds", "trained")
-    }
-    return {"encoder": encoder, **kept}
-
-
-def _scale_progress(progress: Progress, share: float, done: float, what: str) -> None:
-    progress(share * done, what)
+    facts = {"encoder": encoder, **metadata}
+    del facts["seconds"]
+    del facts["trained"]
+    return facts

@@ -7,8 +7,8 @@ Rows of the common fold are no queries: their scores are ignored.
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from numpy.typing import NDArray
 
+from callshot.baselines.sequence_batches import BoolArray
 from callshot.errors import InputError
 from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.episodes import Episodes, Split, splits
@@ -17,12 +17,14 @@ from callshot.fewshot.metrics import auroc, average_precision
 from callshot.fewshot.shared_resampling import empty_metrics
 from callshot.records import FloatArray, IntArray
 
-Mask = NDArray[np.bool_]
+Metrics = dict[tuple[str, str], float]  # by scoring and metric
+Metric = Callable[[FloatArray, BoolArray], float]
+Categories = Mapping[str, str] | None  # of classes
 
 
 def measure(
-    episodes: Episodes, scores: FloatArray, categories: Mapping[str, str] | None = None
-) -> dict[tuple[str, str], float]:
+    episodes: Episodes, scores: FloatArray, categories: Categories = None
+) -> Metrics:
     """Return the value of every scoring and metric; `scores` is (rows, classes).
 
     AUROC is NaN where no class of any fold has one.
@@ -43,7 +45,7 @@ def measure(
 
 
 def sum_metrics(
-    episodes: Episodes, scores: FloatArray, categories: Mapping[str, str] | None = None
+    episodes: Episodes, scores: FloatArray, categories: Categories = None
 ) -> MetricSums:
     """Return everything that a sweep counts: one row of shots, one sample."""
     if scores.shape != episodes.relevant.shape:
@@ -56,11 +58,7 @@ def sum_metrics(
         metrics = _measure_split(part, scores[part.rows])
         sums.decisions += metrics.decisions
         sums.tied += metrics.tied
-        columns = [
-            values.reshape(-1, 1)
-            for values in (metrics.ap, metrics.auroc, metrics.hits)
-        ]
-        sums.add(0, part, *columns)
+        sums.add(0, part, metrics.ap[0].T, metrics.auroc[0].T, metrics.hits[0].T)
         sums.close_fold(part)
     sums.finish(1)
     return sums
@@ -82,7 +80,7 @@ def _measure_split(part: Split, scores: FloatArray) -> FoldMetrics:
 
 
 def measure_outputs(
-    targets: Mask, fold: IntArray, scores: FloatArray
+    targets: BoolArray, fold: IntArray, scores: FloatArray
 ) -> dict[str, float]:
     """Return mAP and AUROC of outputs that may be true together, such as categories.
 
@@ -101,19 +99,18 @@ def measure_outputs(
             f"scores: expected shape {targets.shape}, one score per row and output,"
             f" got {scores.shape}"
         )
-    values: dict[str, list[float]] = {"map": [], "auroc": []}
+    map_values = []
+    auroc_values = []
     for number in range(int(fold.max()) + 1):
         rows = fold == number
-        values["map"].append(
+        map_values.append(
             _mean_of_outputs(average_precision, targets[rows], scores[rows])
         )
-        values["auroc"].append(_mean_of_outputs(auroc, targets[rows], scores[rows]))
-    return {metric: _mean(folds) for metric, folds in values.items()}
+        auroc_values.append(_mean_of_outputs(auroc, targets[rows], scores[rows]))
+    return {"map": _mean(map_values), "auroc": _mean(auroc_values)}
 
 
-def _mean_of_outputs(
-    metric: Callable[[FloatArray, Mask], float], targets: Mask, scores: FloatArray
-) -> float:
+def _mean_of_outputs(metric: Metric, targets: BoolArray, scores: FloatArray) -> float:
     outputs = np.flatnonzero(targets.any(axis=0))
     return _mean([metric(scores[:, n], targets[:, n]) for n in outputs])
 

@@ -41,14 +41,15 @@ class FrameTable:
     @cached_property
     def moments(self) -> tuple[FloatArray, FloatArray]:
         """The mean of each row's frames and the sum of squares around it, (rows, dimensions)."""
-        means = []
-        squares = []
-        for number in range(len(self.lengths)):
+        size = (len(self.lengths), self.frames.shape[1])
+        means = np.empty(size)
+        squares = np.empty(size)
+        for number in range(len(means)):
             frames = self.row(number)
-            mean = frames.mean(axis=0, dtype=np.float64)
-            means.append(mean)
-            squares.append(np.square(frames - mean).sum(axis=0))
-        return np.array(means), np.array(squares)
+            means[number] = frames.mean(axis=0, dtype=np.float64)
+            deviations = frames - means[number]
+            squares[number] = np.square(deviations).sum(axis=0)
+        return means, squares
 
 
 @dataclass(frozen=True)
@@ -78,13 +79,10 @@ class BatchData:
         `groups` is the recording of every row of the data. A recording counts as the first of
         `rows` that belongs to it, so that its number does not matter.
         """
-        _, first, inverse = np.unique(
-            groups[rows], return_index=True, return_inverse=True
-        )
         facts = {
             "lengths": self.table.lengths[rows].tolist(),
             "labels": self.label[rows].tolist(),
-            "recordings": first[inverse].tolist(),
+            "recordings": first_rows(groups[rows]).tolist(),
         }
         digest = sha256(repr(facts).encode())
         for row in rows.tolist():
@@ -208,37 +206,38 @@ def assign_inner_folds(label: IntArray, groups: IntArray, count: int) -> IntArra
     >>> assign_inner_folds(np.array([0, 0, 0, 1, 1]), np.array([7, 7, 8, 9, 4]), 2).tolist()
     [0, 0, 1, 1, 0]
     """
-    recording, shares = _class_shares(label, groups)
-    filled = np.zeros((count, shares.shape[1]))
-    fold = np.zeros(len(shares), np.int64)
-    for number in np.argsort(-shares.max(axis=1), kind="stable"):
-        overlap = np.round(filled @ shares[number], 12)
+    counts = np.bincount(label)
+    recording = first_rows(groups)
+    shares = np.zeros((len(label), len(counts)))  # of each class, at first rows
+    np.add.at(shares, (recording, label), 1.0 / counts[label])
+    largest = shares.max(axis=1)
+    filled = np.zeros((count, len(counts)))
+    fold = np.zeros(len(label), np.int64)
+    for row in np.argsort(-largest, kind="stable"):
+        overlap = np.round(filled @ shares[row], 12)
         fullness = 1e-6 * filled.sum(axis=1)
-        fold[number] = np.argmin(overlap + fullness)
-        filled[fold[number]] += shares[number]
-    return np.asarray(fold[recording])
+        fold[row] = np.argmin(overlap + fullness)
+        filled[fold[row]] += shares[row]
+    return fold[recording]
 
 
-def _class_shares(label: IntArray, groups: IntArray) -> tuple[IntArray, FloatArray]:
-    """Return the recording of each row, and the share of each class that each recording has.
+def first_rows(groups: IntArray) -> IntArray:
+    """Return the first row of each row's recording, whatever the recording's number.
 
-    Recordings are numbered in order of appearance, whatever their numbers in `groups`.
+    >>> first_rows(np.array([7, 7, 4, 7, 4])).tolist()
+    [0, 0, 2, 0, 2]
     """
     _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
-    rank = np.argsort(np.argsort(first))
-    recording = rank[inverse]
-    counts = np.bincount(label)
-    shares = np.zeros((len(first), len(counts)))
-    np.add.at(shares, (recording, label), 1.0 / counts[label])
-    return recording, shares
+    return first[inverse]
 
 
 def held_out_rows(
     label: IntArray, groups: IntArray, count: int, number: int
 ) -> BoolArray:
     """Return a mask of the rows in one inner fold; each class keeps a recording for training."""
-    held_out = np.asarray(assign_inner_folds(label, groups, count) == number)
+    held_out = assign_inner_folds(label, groups, count) == number
     for missing in np.setdiff1d(label, label[~held_out]):
-        recording = groups[np.argmax(label == missing)]
+        first = np.argmax(label == missing)
+        recording = groups[first]
         held_out[groups == recording] = False
     return held_out

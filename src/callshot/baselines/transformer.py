@@ -22,7 +22,7 @@ from torch.nn.functional import gelu, pad, scaled_dot_product_attention
 
 from callshot.baselines import spectrogram
 from callshot.baselines.spectrogram import COLUMN_PATCHES, MAX_COLUMNS, PATCH, FrontEnd
-from callshot.baselines.train_loop import Dropout, no_dropout
+from callshot.baselines.training_task import Dropout, no_dropout
 
 EPSILON = 1e-6  # of the layer norms
 Mask: TypeAlias = "Tensor | None"

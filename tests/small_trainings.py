@@ -1,0 +1,115 @@
+"""Small trainings of both kinds of networks, on noise, for the tests of saved trainings."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from callshot.baselines.end_to_end import score_end_to_end
+from callshot.baselines.executor import TrainingOptions
+from callshot.baselines.recurrent import score_recurrent
+from callshot.fewshot.episodes import Episodes, plan_episodes
+from callshot.fewshot.folds import check_folds, count_classes
+from callshot.records import Embeddings, FloatArray, IntArray, no_progress
+from killed_runs import kill_self
+
+pytest.importorskip(
+    "torch", reason="torch is not installed: pip install 'callshot[baselines]'"
+)
+
+from callshot.baselines import frame_classifier, recurrent_network
+from callshot.baselines.frame_classifier import FrameClassifier, FrameConfig
+from callshot.baselines.recurrent_network import RecurrentConfig, RecurrentNetwork
+from callshot.baselines.transformer import AstConfig
+
+SetAttribute = Callable[[Any, str, Any], None]
+Scores = tuple[FloatArray, dict[str, Any]]
+
+
+def make_dataset() -> tuple[Episodes, IntArray, list[FloatArray]]:
+    """Make two classes of noise in two folds."""
+    names = [f"{number:02d}" for number in range(24)]
+    label = ["bark"] * 12 + ["roar"] * 12
+    folds = check_folds(names, np.arange(24) % 2)
+    table = Embeddings("noise", np.zeros((24, 1)), names, names, label, [()] * 24)
+    rng = np.random.default_rng(1)
+    sequences = [rng.normal(size=(rng.integers(1, 5), 3)) for _ in names]
+    episodes = plan_episodes(table, folds, count_classes(label, folds))
+    return episodes, np.arange(24), sequences
+
+
+def score_sequences(
+    folder: Path,
+    cell: str = "gru",
+    hidden: int = 4,
+    progress: Any = no_progress,
+    **options: Any,
+) -> Scores:
+    return score_recurrent(
+        *make_dataset(),
+        cell=cell,
+        hidden=hidden,
+        options=TrainingOptions(folder=folder, **options),
+        progress=progress,
+    )
+
+
+def score_signals(
+    folder: Path, epochs: int | None = None, progress: Any = no_progress, **options: Any
+) -> Scores:
+    """Score two classes of noise in two folds."""
+    rng = np.random.default_rng(1)
+    row = np.arange(16)
+    return score_end_to_end(
+        [rng.normal(0, 0.1, rng.integers(3000, 7000)).astype(np.float32) for _ in row],
+        row[:, None] // 2 % 2 == np.arange(2),
+        row // 4 % 2,
+        row,
+        ["bark", "roar"],
+        epochs=epochs,
+        options=TrainingOptions(folder=folder, **options),
+        progress=progress,
+    )
+
+
+def set_recurrent(set_attribute: SetAttribute, **settings: Any) -> None:
+    config = partial(RecurrentConfig, **{"epochs": 4, **settings})
+    set_attribute(recurrent_network, "RecurrentConfig", config)
+
+
+def set_end_to_end(set_attribute: SetAttribute, **settings: Any) -> None:
+    encoder = AstConfig(width=16, layers=1, heads=2, inner=16)
+    config = partial(FrameConfig, epochs=3, **settings)
+    set_attribute(frame_classifier, "DEFAULT_ENCODER", encoder)
+    set_attribute(frame_classifier, "FrameConfig", config)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of network: how its files and jobs are named, how it is trained in few epochs."""
+
+    name: str
+    title: str
+    network: Any
+    configure: Callable[..., None]
+    score: Callable[..., Scores]
+
+
+RECURRENT = Kind("gru", "GRU", RecurrentNetwork, set_recurrent, score_sequences)
+END_TO_END = Kind("aerd", "AST-seq", FrameClassifier, set_end_to_end, score_signals)
+
+
+def run_until_message(name: str, folder: Path, message: str) -> None:
+    """Train a kind of network until a message, and kill the process."""
+    kind = {kind.name: kind for kind in (RECURRENT, END_TO_END)}[name]
+
+    def die(share: float, what: str) -> None:
+        if what == message:
+            kill_self()
+
+    kind.configure(setattr)
+    kind.score(folder, progress=die)
