@@ -73,22 +73,24 @@ class BeatsEncoder(nn.Module):
         `mask` is (crops, columns); None if all columns are real.
         """
         columns = patches.shape[1]
-        tokens = self.projection(self.patch_norm(self.patch(patches)).flatten(1, 2))
+        normalised = self.patch_norm(self.patch(patches))
+        tokens = self.projection(normalised.flatten(1, 2))
         mask = token_mask(mask)
         if mask is not None:
-            tokens = (
-                tokens * mask[:, :, None]
-            )  # zeros, as the convolution pads the ends
+            # Zeros, as the convolution pads the ends.
+            tokens = tokens * mask[:, :, None]
         tokens = dropout(self.norm(tokens + self.convolution(tokens)))
-        buckets = distance_buckets(
-            tokens.shape[1], self.config.buckets, self.config.max_distance
-        )
-        bias = self.distances(torch.from_numpy(buckets).to(tokens.device)).permute(
-            2, 0, 1
-        )
+        bias = self._distance_bias(tokens)
         for block in self.blocks:
             tokens = block(tokens, bias, mask, dropout)
         return tokens.unflatten(1, (columns, COLUMN_PATCHES))
+
+    def _distance_bias(self, tokens: Tensor) -> Tensor:
+        """Return what attention adds for the distance of two tokens, (heads, tokens, tokens)."""
+        config = self.config
+        buckets = distance_buckets(tokens.shape[1], config.buckets, config.max_distance)
+        numbers = torch.from_numpy(buckets).to(tokens.device)
+        return self.distances(numbers).permute(2, 0, 1)
 
 
 class PositionConvolution(nn.Module):
@@ -151,15 +153,17 @@ class BeatsBlock(nn.Module):
         query = split_heads(self.q(tokens), self.heads)
         key = split_heads(self.k(tokens), self.heads)
         value = split_heads(self.v(tokens), self.heads)
-        gates = self.gate(query).unflatten(-1, (2, GATE_VALUES)).sum(-1)
-        first, second = torch.sigmoid(gates).split(1, dim=-1)
-        gate = first * (second * self.gain["scale"] - 1.0) + 2.0
-        bias = (gate * bias).to(query.dtype)
+        bias = (self._gate(query) * bias).to(query.dtype)
         if mask is not None:
             bias = bias.masked_fill(~mask[:, None, None, :], -math.inf)
-        return self.out(
-            join_heads(scaled_dot_product_attention(query, key, value, bias))
-        )
+        heads = scaled_dot_product_attention(query, key, value, bias)
+        return self.out(join_heads(heads))
+
+    def _gate(self, query: Tensor) -> Tensor:
+        values = self.gate(query).unflatten(-1, (2, GATE_VALUES))
+        gates = torch.sigmoid(values.sum(-1))
+        first, second = gates.split(1, dim=-1)
+        return first * (second * self.gain["scale"] - 1.0) + 2.0
 
 
 def distance_buckets(tokens: int, count: int, max_distance: int) -> IntArray:
@@ -173,12 +177,15 @@ def distance_buckets(tokens: int, count: int, max_distance: int) -> IntArray:
            [1, 0, 5],
            [2, 1, 0]])
     """
-    offset = np.arange(tokens) - np.arange(tokens)[:, None]
-    distance = np.abs(offset)
     half = count // 2
     near = half // 2
-    ratio = np.log(np.maximum(distance, 1).astype(np.float32) / near)
-    beyond = ratio / math.log(max_distance / near) * (half - near)
+    position = np.arange(tokens)
+    offset = position - position[:, None]
+    distance = np.abs(offset)
+    ratio = np.maximum(distance, 1).astype(np.float32) / near
+    logarithm = np.log(ratio) / math.log(max_distance / near)
+    beyond = logarithm * (half - near)
     far = np.minimum(near + beyond.astype(np.int64), half - 1)
     bucket = np.where(distance < near, distance, far)
-    return np.asarray(bucket + half * (offset > 0))
+    bucket[offset > 0] += half
+    return bucket

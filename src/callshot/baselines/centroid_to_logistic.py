@@ -10,7 +10,7 @@ Nesterov's momentum, which restarts whenever it points uphill.
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,7 +22,7 @@ import numpy as np
 
 from callshot.baselines.kernels.solver import Problem, fill_gradient
 from callshot.baselines.logistic import check_c, fit, gather, standardise
-from callshot.baselines.scoring import Metrics, measure
+from callshot.baselines.scoring import Categories, measure
 from callshot.errors import OptionError
 from callshot.fewshot.centroid import LinearLayer, linear_layer
 from callshot.fewshot.episodes import Episodes
@@ -53,14 +53,13 @@ class Refinement:
     """The curve from the centroid (step 0) to logistic regression (the last step).
 
     values[scoring, metric] is (steps,), and `gap` (steps, folds) is how far J is above its optimum.
-    `temperature` is that of each split; `tempered` are the metrics of the centroid divided by it.
+    `temperature` is that of each split.
     """
 
     steps: IntArray
     values: dict[tuple[str, str], FloatArray]
     gap: FloatArray
     temperature: FloatArray
-    tempered: Metrics
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,6 @@ class Path:
     a: list[FloatArray]
     gap: list[float]
     temperature: float
-    tempered_a: FloatArray
 
     def index(self, step: int) -> int:
         """Return the index of the last reported step up to this one; a path stays at its end."""
@@ -82,7 +80,7 @@ def refine_centroid(
     episodes: Episodes,
     c_values: Sequence[float],
     *,
-    categories: Mapping[str, str] | None = None,
+    categories: Categories = None,
     threads: int | None = None,
     progress: Progress = no_progress,
 ) -> Refinement:
@@ -104,69 +102,76 @@ def refine_centroid(
 
     with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
         paths = list(pool.map(run, range(episodes.folds)))
+    return _join_paths(episodes, paths, categories)
 
-    def measure_splits(tables: Sequence[FloatArray]) -> Metrics:
-        return measure(episodes, gather(episodes, tables), categories)
 
+def _join_paths(
+    episodes: Episodes, paths: Sequence[Path], categories: Categories
+) -> Refinement:
+    """Measure all splits together at each step; a path that has ended stays at its end."""
     steps = max((path.steps for path in paths), key=itemgetter(-1))
-    metrics = [
-        measure_splits([path.a[path.index(step)] for path in paths]) for step in steps
-    ]
-    return Refinement(
-        np.array(steps),
-        values={
-            key: np.array([values[key] for values in metrics]) for key in metrics[0]
-        },
-        gap=np.array(
-            [[path.gap[path.index(step)] for path in paths] for step in steps]
-        ),
-        temperature=np.array([path.temperature for path in paths]),
-        tempered=measure_splits([path.tempered_a for path in paths]),
-    )
+    metrics = []
+    gap = []
+    for step in steps:
+        places = [path.index(step) for path in paths]
+        tables = [path.a[i] for path, i in zip(paths, places, strict=True)]
+        gap.append([path.gap[i] for path, i in zip(paths, places, strict=True)])
+        metrics.append(measure(episodes, gather(episodes, tables), categories))
+    values = {}
+    for key in metrics[0]:
+        values[key] = np.array([row[key] for row in metrics])
+    temperature = np.array([path.temperature for path in paths])
+    return Refinement(np.array(steps), values, np.array(gap), temperature)
 
 
 def refine_split(episodes: Episodes, number: int, c: float) -> Path:
     """Take the steps of one split until J is near its optimum."""
-    support = episodes.fold != number
-    label = episodes.label[support]
-    classes = episodes.classes
-    rows, mean, deviation = standardise(episodes.vectors[support])
-    # Episodes are centred on all rows; the layers must not depend on the queries.
-    vectors = episodes.vectors[support] - mean
-    queries, place = episodes.distinct_at(np.flatnonzero(~support))
-    queries = queries - mean
-    objective = LogisticObjective(rows, label, c)
-
-    def to_point(layer: LinearLayer) -> Point:
-        return Point(layer.weight * deviation, layer.bias)
-
-    def score(layer: LinearLayer) -> FloatArray:
-        return layer(queries)[place]  # equal queries are multiplied once: they tie
-
-    def score_point(point: Point) -> FloatArray:
-        return score(LinearLayer(classes, point.weight / deviation, point.bias))
-
-    centroid = linear_layer(vectors, np.array(classes)[label])
-    start = to_point(centroid)
-    optimum = objective.value(to_point(fit(vectors, label, classes, c)))
+    split = StandardisedSplit(episodes, number)
+    objective = LogisticObjective(split.rows, split.label, c)
+    centroid = linear_layer(split.vectors, np.array(split.classes)[split.label])
+    start = split.to_point(centroid)
+    best = fit(split.vectors, split.label, split.classes, c)
+    optimum = objective.value(split.to_point(best))
+    gap = objective.value(start) - optimum
     temperature = objective.best_temperature(start)
+    path = Path([0], [split.score(centroid)], [gap], temperature)
     tempered = Point(start.weight / temperature, start.bias / temperature)
-    path = Path(
-        steps=[0],
-        a=[score(centroid)],
-        gap=[objective.value(start) - optimum],
-        temperature=temperature,
-        tempered_a=score_point(tempered),
-    )
     for step, point, bound in descend(objective, tempered):
         is_last = bound - optimum <= NEAR or step == MOST_STEPS
         if is_reported(step) or is_last:
             path.steps.append(step)
-            path.a.append(score_point(point))
+            path.a.append(split.score(split.to_layer(point)))
             path.gap.append(objective.value(point) - optimum)
         if is_last:
             break
     return path
+
+
+class StandardisedSplit:
+    """The support side of one split, standardised, and its queries."""
+
+    def __init__(self, episodes: Episodes, number: int) -> None:
+        support = episodes.fold != number
+        vectors = episodes.vectors[support]
+        queries, self.place = episodes.distinct_at(np.flatnonzero(~support))
+        self.classes = episodes.classes
+        self.label = episodes.label[support]
+        self.rows, mean, self.deviation = standardise(vectors)
+        # Episodes are centred on all rows; the layers must not depend on the queries.
+        self.vectors = vectors - mean
+        self.queries = queries - mean
+
+    def to_point(self, layer: LinearLayer) -> Point:
+        """Return a layer as a point for standardised columns."""
+        return Point(layer.weight * self.deviation, layer.bias)
+
+    def to_layer(self, point: Point) -> LinearLayer:
+        """Undo `to_point`."""
+        return LinearLayer(self.classes, point.weight / self.deviation, point.bias)
+
+    def score(self, layer: LinearLayer) -> FloatArray:
+        """Return a_n of the queries; equal ones are multiplied once, so that they tie."""
+        return layer(self.queries)[self.place]
 
 
 @dataclass(frozen=True)
@@ -180,9 +185,8 @@ class LogisticObjective:
     @cached_property
     def problem(self) -> Problem:
         """The fit, for the kernels."""
-        return Problem(
-            self.rows, np.ascontiguousarray(self.rows.T), False, self.label, self.c
-        )
+        columns = np.ascontiguousarray(self.rows.T)
+        return Problem(self.rows, columns, False, self.label, self.c)
 
     def value(self, point: Point) -> float:
         """Return J."""
@@ -210,9 +214,8 @@ class LogisticObjective:
         for _ in range(60):
             middle = (low + high) / 2.0
             factor = 2.0**middle
-            _, gradient = self.gradient(
-                Point(factor * point.weight, factor * point.bias)
-            )
+            scaled = Point(factor * point.weight, factor * point.bias)
+            _, gradient = self.gradient(scaled)
             if gradient.dot(point) > 0.0:
                 high = middle
             else:

@@ -13,7 +13,6 @@ than 10.24 s is trained by random crops of that length and scored whole, in cons
 score is the mean of its frames' log-odds, averaged over the seeds.
 """
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -28,7 +27,6 @@ from callshot.baselines.executor import (
     check_lengths,
     check_positive,
     require_torch,
-    run_jobs,
 )
 from callshot.baselines.sequence_batches import BatchData, BoolArray
 from callshot.baselines.spectrogram import (
@@ -43,10 +41,8 @@ from callshot.baselines.train_loop import (
     UNSEARCHED_EPOCHS,
     Metadata,
     TrainingJob,
-    describe_training,
-    gather_by_fold,
     plan_job,
-    score_queries,
+    run_trainings,
 )
 from callshot.errors import InputError
 from callshot.fewshot.folds import check_folds
@@ -82,7 +78,6 @@ def score_end_to_end(
     one channel; each is read once. `targets` is (rows, outputs), `groups` the recording of each
     row, `names` those of the outputs. `progress` is also called from other threads.
     """
-    start = time.monotonic()
     check_positive("epochs", epochs)
     _check_input(len(signals), targets, fold, groups, names)
     require_torch(options.device)
@@ -90,8 +85,7 @@ def score_end_to_end(
     table = log_mel_table(signals, encoder.front_end)
     data = BatchData.load(table, targets, options.device)
     jobs = _plan_jobs(data, fold, groups, names, encoder, pretrained, epochs, options)
-    outcomes = run_jobs(jobs, score_queries, options.threads, progress)
-    means, fold_epochs = gather_by_fold(jobs, outcomes)
+    means, training = run_trainings(jobs, options, progress)
     scores = np.full(targets.shape, np.nan)
     for number, mean in means.items():
         scores[fold == number] = mean
@@ -101,12 +95,10 @@ def score_end_to_end(
         "pooling": "mean of the frames' log-odds",
         "frame_s": COLUMN_S,
         "window_s": COLUMN_S * MAX_COLUMNS,
-        "seeds": options.seeds,
-        "device": options.device,
         "searched": epochs is None,
         "audio_s": len(table.frames) * HOP_SAMPLES / RATE_HZ,
     }
-    return scores, metadata | describe_training(jobs, fold_epochs, start)
+    return scores, metadata | training
 
 
 def _choose_encoder(init: Path | None) -> tuple[Any, "Pretrained | None"]:

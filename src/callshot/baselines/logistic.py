@@ -81,8 +81,8 @@ def score_logistic(
         return split_c
 
     with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
-        c_values = tuple(pool.map(run, range(episodes.folds)))
-    return scores, c_values
+        c_values = pool.map(run, range(episodes.folds))
+    return scores, tuple(c_values)
 
 
 def choose_c(episodes: Episodes, number: int) -> float:
@@ -122,9 +122,9 @@ def score_each(
     Each distinct query is multiplied once, so that equal ones tie.
     """
     support = episodes.fold != number
-    queries, place = episodes.distinct_at(np.flatnonzero(~support))
     vectors = episodes.vectors[support]
     label = episodes.label[support]
+    queries, place = episodes.distinct_at(np.flatnonzero(~support))
     for layer in fit_each(vectors, label, episodes.classes, c_values, tolerance):
         yield layer(queries)[place]
 
@@ -144,17 +144,18 @@ def support_side(episodes: Episodes, number: int) -> Episodes:
     fold = episodes.fold[rows]
     count = min(episodes.folds - 1, INNER_FOLDS)
     inner_fold = (fold - (fold > number)) % count
-    class_numbers = np.arange(len(episodes.classes))
+    inner_fold[fold == COMMON_FOLD] = COMMON_FOLD
+    classes = len(episodes.classes)
     return replace(
         episodes,
         rows=episodes.rows[rows],
         segment=tuple(episodes.segment[row] for row in rows),
         recording=tuple(episodes.recording[row] for row in rows),
         vectors=episodes.vectors[rows],
-        class_start=np.searchsorted(label, np.arange(len(episodes.classes) + 1)),
-        fold=np.where(fold == COMMON_FOLD, COMMON_FOLD, inner_fold),
+        class_start=np.searchsorted(label, np.arange(classes + 1)),
+        fold=inner_fold,
         folds=count,
-        relevant=label[:, None] == class_numbers,
+        relevant=label[:, None] == np.arange(classes),
         segment_key=episodes.segment_key[rows],
     )
 
@@ -187,7 +188,8 @@ def fit_each(
     for c in c_values:
         gap = solve(problem._replace(c=c), tolerance * min(c, 1.0), unknowns, bias)
         check_optimum(gap, c, tolerance)
-        weight = (unknowns @ rows if problem.is_gram else unknowns) / deviation
+        weight = unknowns @ rows if problem.is_gram else unknowns
+        weight = weight / deviation
         yield LinearLayer(classes, weight, bias - weight @ mean)
 
 
@@ -222,10 +224,11 @@ def standardise(
            [ 1.,  1.,  0.]]), array([2., 7., 7.]), array([2.        , 2.        , 1.41421356]))
     """
     rows, columns = vectors.shape
-    mean = np.empty(columns)
-    deviation = np.empty(columns)
-    fill_moments(vectors, mean, deviation)
-    median = np.partition(deviation, columns // 2)[columns // 2]
+    mean = np.zeros(columns)
+    deviation = np.zeros(columns)
+    add_moments(vectors, mean, deviation)
+    middle = columns // 2
+    median = np.partition(deviation, middle)[middle]
     np.maximum(deviation, median / np.sqrt(rows), out=deviation)
     deviation[deviation == 0.0] = 1.0
     if out is None:
@@ -235,12 +238,9 @@ def standardise(
 
 
 @kernel
-def fill_moments(vectors: FloatArray, mean: FloatArray, deviation: FloatArray) -> None:
-    """Fill in the mean and the deviation of each column; a constant one has exactly its value."""
+def add_moments(vectors: FloatArray, mean: FloatArray, deviation: FloatArray) -> None:
+    """Add the mean and the deviation of each column to zeros; a constant has exactly its value."""
     rows, columns = vectors.shape
-    for j in range(columns):
-        mean[j] = 0.0
-        deviation[j] = 0.0
     for i in range(1, rows):
         for j in range(columns):
             mean[j] += vectors[i, j] - vectors[0, j]

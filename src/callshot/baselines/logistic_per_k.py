@@ -11,7 +11,7 @@ side is one set, whatever its order: it is trained on once, as in `logistic`.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -27,6 +27,7 @@ from callshot.baselines.logistic import (
     score_each,
     standardise,
 )
+from callshot.baselines.scoring import Categories
 from callshot.fewshot.accumulate import MetricSums
 from callshot.fewshot.engine import Engine, open_engine
 from callshot.fewshot.episodes import Episodes, Split, splits
@@ -42,6 +43,9 @@ from callshot.records import FloatArray, IntArray, Progress, no_progress
 DRAWS = 100
 ENGINE_BYTES = 2**28  # no matrices are built; this limits the a_n of a task
 
+Draw = tuple[
+    IntArray, IntArray
+]  # its rows, and how many of them are the support at each k
 Layers = tuple[FloatArray, FloatArray]  # weight (fits, classes, dimensions) and bias
 
 
@@ -52,7 +56,7 @@ def sweep_logistic(
     *,
     c: float = DEFAULT_C,
     draws: int = DRAWS,
-    categories: Mapping[str, str] | None = None,
+    categories: Categories = None,
     threads: int | None = None,
     progress: Progress = no_progress,
 ) -> tuple[IntArray, MetricSums]:
@@ -65,17 +69,12 @@ def sweep_logistic(
     """
     check_c(c)
     protocol = protocol or Protocol()
-    protocol = replace(
-        protocol, score="log", shared_draws=min(draws, protocol.shared_draws)
-    )
+    shared_draws = min(draws, protocol.shared_draws)
+    protocol = replace(protocol, score="log", shared_draws=shared_draws)
     parts = splits(episodes)
-    k = set(protocol.shots)
-    if protocol.whole_pool:
-        k.add(max(part.largest_pool for part in parts))
-    shots = np.array(sorted(k), np.int64)
-    sums = MetricSums(
-        len(shots), protocol.samples(spread), episodes.classes, categories
-    )
+    shots = _list_shots(protocol, parts)
+    samples = protocol.samples(spread)
+    sums = MetricSums(len(shots), samples, episodes.classes, categories)
     workers = threads or os.cpu_count() or 1
 
     def step(share: float) -> None:
@@ -93,6 +92,14 @@ def sweep_logistic(
     return shots, sums
 
 
+def _list_shots(protocol: Protocol, parts: Sequence[Split]) -> IntArray:
+    """Return every k, in order; with `all`, the largest pool is one of them."""
+    shots = set(protocol.shots)
+    if protocol.whole_pool:
+        shots.add(max(part.largest_pool for part in parts))
+    return np.array(sorted(shots), np.int64)
+
+
 @dataclass
 class SplitTrainer:
     """Fits for the queries of one fold.
@@ -107,9 +114,11 @@ class SplitTrainer:
     whole: FloatArray | None = None
 
     def __post_init__(self) -> None:
-        if self.engine.protocol.distinct and self.shots[-1] >= self.part.largest_pool:
-            scores = next(score_each(self.engine.episodes, self.part.number, (self.c,)))
-            self.whole = np.asarray(scores.T)
+        reaches_all = self.shots[-1] >= self.part.largest_pool
+        if reaches_all and self.engine.protocol.distinct:
+            episodes = self.engine.episodes
+            scores = next(score_each(episodes, self.part.number, (self.c,)))
+            self.whole = scores.T
 
     def fit_draw(self, rows: IntArray, sizes: IntArray) -> Layers:
         """Train on one draw at every k at which it is not the whole support side."""
@@ -117,9 +126,8 @@ class SplitTrainer:
             sizes = sizes[: np.searchsorted(sizes, len(self.part.pool))]
         episodes = self.engine.episodes
         vectors = episodes.vectors[rows]
-        return fit_nested(
-            vectors, episodes.label[rows], sizes, len(episodes.classes), self.c
-        )
+        label = episodes.label[rows]
+        return fit_nested(vectors, label, sizes, len(episodes.classes), self.c)
 
     def shared_evidence(self, span: slice) -> FloatArray:
         """Train on a few shared draws at every k, and return a[draw, shot, n, q]."""
@@ -132,9 +140,8 @@ class SplitTrainer:
         queries, place = episodes.distinct_at(self.part.rows)
         logits = np.empty((*size, len(queries)))
         for d, draw in enumerate(range(span.start, span.stop)):
-            weight, bias = self.fit_draw(
-                *shared_rows(episodes, number, draw, self.shots, protocol)
-            )
+            rows, sizes = shared_rows(episodes, number, draw, self.shots, protocol)
+            weight, bias = self.fit_draw(rows, sizes)
             fits = len(weight)
             fill_logits(weight, bias, queries, logits[:fits])
             a[d, :fits] = logits[:fits, :, place]
@@ -146,13 +153,9 @@ class SplitTrainer:
         episodes = self.engine.episodes
         protocol = self.engine.protocol
         query = int(self.part.rows[q])
-        most = int(self.shots[-1])
         for draw in range(protocol.draws):
-            supports = [
-                per_query_support(episodes, query, n, most, draw, protocol)
-                for n in range(len(episodes.classes))
-            ]
-            weight, bias = self.fit_draw(*interleave(supports, self.shots))
+            rows, sizes = own_rows(episodes, query, draw, self.shots, protocol)
+            weight, bias = self.fit_draw(rows, sizes)
             fits = len(weight)
             out[:fits, :, draw] = weight @ episodes.vectors[query] + bias
             if self.whole is not None:
@@ -174,7 +177,7 @@ def make_fill(
 
 def shared_rows(
     episodes: Episodes, number: int, draw: int, shots: IntArray, protocol: Protocol
-) -> tuple[IntArray, IntArray]:
+) -> Draw:
     """Return the rows of one draw outside a fold, and the number of rows of the support at each k.
 
     Each support is the first rows.
@@ -187,17 +190,28 @@ def shared_rows(
     return interleave(supports, shots)
 
 
-def interleave(
-    supports: Sequence[IntArray], shots: IntArray
-) -> tuple[IntArray, IntArray]:
+def own_rows(
+    episodes: Episodes, query: int, draw: int, shots: IntArray, protocol: Protocol
+) -> Draw:
+    """Do as `shared_rows`, for one of a query's own draws."""
+    most = int(shots[-1])
+    supports = [
+        per_query_support(episodes, query, n, most, draw, protocol)
+        for n in range(len(episodes.classes))
+    ]
+    return interleave(supports, shots)
+
+
+def interleave(supports: Sequence[IntArray], shots: IntArray) -> Draw:
     """Order the supports of all classes, a row of each in turn; also count the rows at each k.
 
     >>> interleave([np.array([4, 5, 6]), np.array([8])], np.array([1, 2, 3]))
     (array([4, 8, 5, 6]), array([2, 3, 4]))
     """
+    rows = np.concatenate(supports)
     place = np.concatenate([np.arange(len(support)) for support in supports])
     order = np.argsort(place, kind="stable")
-    return np.concatenate(supports)[order], np.searchsorted(place[order], shots)
+    return rows[order], np.searchsorted(place[order], shots)
 
 
 def fit_nested(
@@ -215,23 +229,28 @@ def fit_nested(
     row_buffer = np.empty_like(vectors)
     problem_buffer = np.empty(min(vectors.shape) * len(vectors))
     for s, size in enumerate(sizes.tolist()):
+        weight = weights[s - 1]  # of the fit before; zeros before the first fit
         if s and size == sizes[s - 1]:  # no class had another exemplar
-            weights[s] = weights[s - 1]
+            weights[s] = weight
             biases[s] = biases[s - 1]
             continue
         rows, mean, deviation = standardise(vectors[:size], row_buffer[:size])
         problem = make_problem(rows, label[:size], c, problem_buffer)
-        if problem.is_gram:
-            previous = unknowns
-            unknowns = np.zeros((classes, size))
-            unknowns[:, : previous.shape[1]] = previous
-        else:  # before the first fit, weights[-1] and biases[-1] are 0
-            unknowns = weights[s - 1] * deviation
-            bias = biases[s - 1] + (weights[s - 1] * mean).sum(axis=1)
+        is_gram = problem.is_gram
+        if is_gram:
+            unknowns = _append_zeros(unknowns, size)
+        else:
+            unknowns = weight * deviation
+            bias = biases[s - 1] + (weight * mean).sum(axis=1)
         gap = solve(problem, CLOSE, unknowns, bias)
         check_optimum(gap, c, CLOSE)
         biases[s] = bias
-        fill_layer(
-            unknowns, rows, problem.is_gram, mean, deviation, weights[s], biases[s]
-        )
+        fill_layer(unknowns, rows, is_gram, mean, deviation, weights[s], biases[s])
     return weights, biases
+
+
+def _append_zeros(table: FloatArray, columns: int) -> FloatArray:
+    """Return a table with columns of zeros at its end."""
+    wide = np.zeros((len(table), columns))
+    wide[:, : table.shape[1]] = table
+    return wide

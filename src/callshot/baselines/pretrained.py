@@ -148,19 +148,15 @@ class TensorSource:
 
 
 def _has_shape(tensor: Tensor, shape: Shape) -> bool:
-    if tensor.ndim != len(shape):
+    if tensor.ndim != len(shape) or tensor.numel() == 0:
         return False
-    for size, expected in zip(tensor.shape, shape, strict=True):
-        if expected is None and size > 0:
-            continue
-        if size != expected:
-            return False
-    return True
+    sizes = zip(tensor.shape, shape, strict=True)
+    return all(expected in (None, size) for size, expected in sizes)
 
 
 def read_pretrained(path: Path) -> Pretrained:
     """Read a checkpoint of AST or BEATs; its content decides which of them it is."""
-    content = _read(path)
+    content = _check_mapping(path, _read(path))
     try:
         if {"cfg", "model"} <= content.keys():
             source = _source(path, content["model"])
@@ -178,7 +174,7 @@ def read_pretrained(path: Path) -> Pretrained:
     return Pretrained(path, sha256_file(path), encoder, weights, unused)
 
 
-def _read(path: Path) -> Mapping[str, Any]:
+def _read(path: Path) -> Any:
     if not path.is_file():
         raise InputError(
             f"{path}: expected a checkpoint of AST or BEATs, found no file"
@@ -187,39 +183,41 @@ def _read(path: Path) -> Mapping[str, Any]:
         if path.suffix == ".safetensors":
             from safetensors.torch import load_file
 
-            content = load_file(path)
-        else:
-            content = torch.load(path, map_location="cpu", weights_only=True)
+            return load_file(path)
+        return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch, pickle, zipfile and safetensors have many
         problem = f"cannot be read as weights alone ({error_reason(error)})"
         raise InputError(
             f"{path}: {problem}; expected AST or BEATs as published"
         ) from error
+
+
+def _check_mapping(path: Path, content: Any) -> Names:
     if not isinstance(content, Mapping):
-        raise InputError(
-            f"{path}: expected tensors by name, got {type(content).__name__}"
-        )
+        kind = type(content).__name__
+        raise InputError(f"{path}: expected tensors by name, got {kind}")
     return content
 
 
 def _source(path: Path, content: Any) -> TensorSource:
     """Check that all values are dense tensors of real numbers."""
-    if not isinstance(content, Mapping):
-        raise InputError(
-            f"{path}: expected tensors by name, got {type(content).__name__}"
-        )
     tensors = {}
-    for name, tensor in content.items():
+    for name, tensor in _check_mapping(path, content).items():
         if not isinstance(tensor, Tensor):
             names = _one_line(", ".join(map(str, content)))
             raise InputError(f"{path}: expected tensors by name, got {names}")
-        is_dense = tensor.layout == torch.strided and not tensor.is_meta
-        if not is_dense or tensor.is_complex() or tensor.is_quantized:
+        if not _is_dense(tensor):
             kind = f"{tensor.dtype}, {tensor.layout}, on {tensor.device}"
             expected = f"tensor {_one_line(name)} of real numbers, dense"
             raise InputError(f"{path}: expected {expected}, got {kind}")
         tensors[_remove_prefixes(str(name))] = tensor
     return TensorSource(path, tensors)
+
+
+def _is_dense(tensor: Tensor) -> bool:
+    if tensor.layout != torch.strided or tensor.is_meta:
+        return False
+    return not (tensor.is_complex() or tensor.is_quantized)
 
 
 def _remove_prefixes(name: str) -> str:
@@ -327,12 +325,16 @@ def interpolate_grid(grid: Frames, stride: int) -> Frames:
 
 def _interpolate(grid: Frames, count: int, stride: int) -> Frames:
     """Interpolate the first axis, linear between two positions and constant after the last."""
-    position = np.minimum(np.arange(count) * PATCH / stride, len(grid) - 1)
-    low = np.minimum(position.astype(np.int64), len(grid) - 2)
-    share = (position - low).astype(np.float32)[:, None, None]
+    last = len(grid) - 1
+    centres = np.arange(count) * PATCH
+    position = np.minimum(centres / stride, last)
+    low = np.minimum(position.astype(np.int64), last - 1)
+    share = (position - low).astype(np.float32)
+    share = share[:, None, None]
     below = grid[low] * (1 - share)
     above = grid[low + 1] * share
-    return np.asarray(below + above)
+    positions: Frames = below + above
+    return positions
 
 
 def _convert_beats(source: TensorSource, cfg: Any) -> tuple[Config, Weights]:

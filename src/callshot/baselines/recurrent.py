@@ -14,9 +14,8 @@ Long sequences are shortened: neighbouring frames are averaged so that the media
 support side has at most 64 steps.
 """
 
-import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import chain, product
 
@@ -40,10 +39,8 @@ from callshot.baselines.sequence_batches import (
 from callshot.baselines.train_loop import (
     Metadata,
     TrainingJob,
-    describe_training,
-    gather_by_fold,
     plan_job,
-    score_queries,
+    run_trainings,
     search,
 )
 from callshot.baselines.training_task import TrainingTask, best_epoch
@@ -86,34 +83,24 @@ def score_recurrent(
     of each row, `sequences` its frames, (frames, dimensions). `cell` is one for all splits, or one
     per split, as `choose_cell` returns them. `progress` is also called from other threads.
     """
-    start = time.monotonic()
     cells = [cell] * episodes.folds if isinstance(cell, str) else list(cell)
     cells_of_splits = [(name,) for name in cells]
     jobs = plan_jobs(episodes, groups, sequences, cells_of_splits, hidden, options)
-    outcomes = run_jobs(jobs, score_queries, options.threads, progress)
-    means, epochs = gather_by_fold(jobs, outcomes)
+    means, training = run_trainings(jobs, options, progress)
     scores = np.full(episodes.relevant.shape, np.nan)
     for fold, mean in means.items():
         scores[episodes.fold == fold] = log_odds(mean)
+    tasks = {job.name: job.task for job in jobs}
     metadata = {
         "cells": tuple(cells),
         "text": describe_cells(cells),
-        **_describe_networks(jobs),
-        "frames_per_step": [_frames_per_step(episodes, sequences, n) for n in means],
-        "seeds": options.seeds,
-        "device": options.device,
-    }
-    return scores, metadata | describe_training(jobs, epochs, start)
-
-
-def _describe_networks(jobs: Sequence[TrainingJob]) -> Metadata:
-    tasks = {job.name: job.task for job in jobs}
-    return {
         "parameters": {name: task.parameters for name, task in tasks.items()},
         "hidden": {name: task.config.hidden for name, task in tasks.items()},
         "width": jobs[0].task.config.width,
         "pooling": "mean over time",
+        "frames_per_step": [_frames_per_step(episodes, sequences, n) for n in means],
     }
+    return scores, metadata | training
 
 
 def choose_cell(
@@ -170,6 +157,19 @@ def describe_cells(cells: Sequence[str]) -> str:
     parts = [f"{CELLS[first]} in {count} of {len(cells)} splits"]
     parts += [f"{CELLS[cell]} in {number}" for cell, number in others]
     return ", ".join(parts)
+
+
+def describe_networks(parameters: Mapping[str, int], seeds: int) -> str:
+    """Return the parameters of the networks of all cells as text.
+
+    >>> describe_networks({"gru": 21000, "lstm": 23000}, 1)
+    '21,000 to 23,000 parameters, 1 seed'
+    """
+    numbers = parameters.values()
+    sizes = sorted({min(numbers), max(numbers)})
+    size = " to ".join(f"{number:,}" for number in sizes)
+    plural = "s" if seeds > 1 else ""
+    return f"{size} parameters, {seeds} seed{plural}"
 
 
 def plan_jobs(

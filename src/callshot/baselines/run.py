@@ -11,7 +11,7 @@ centroid. Choices are made on inner folds, and reported.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -271,7 +271,11 @@ def train_recurrent(
     context: TrainingContext,
 ) -> BaselineResults:
     """Train recurrent networks on sequences, one for each row of the episodes."""
-    from callshot.baselines.recurrent import choose_cell, score_recurrent
+    from callshot.baselines.recurrent import (
+        choose_cell,
+        describe_networks,
+        score_recurrent,
+    )
 
     inputs = (part.episodes, part.groups, sequences)
     settings = context.training_options(options.seeds)
@@ -287,25 +291,13 @@ def train_recurrent(
     title = metadata["text"]
     name = title if len(set(cells)) == 1 else "RNN"
     choice = "" if cell else ", by inner folds"
-    size = _describe_networks(metadata["parameters"], options.seeds)
+    size = describe_networks(metadata["parameters"], options.seeds)
     values = measure(part.episodes, scores, part.dataset.categories)
     how = f"{title}{choice}; {size}"
     baselines = _baselines_frame(part, "recurrent", name, values, how)
-    network = _reproducible(part.table.encoder, metadata)
+    del metadata["trained"]  # differs between runs
+    network = {"encoder": part.table.encoder, **metadata}
     return BaselineResults(baselines, networks=[network])
-
-
-def _describe_networks(parameters: Mapping[str, int], seeds: int) -> str:
-    """Describe the networks of all cells.
-
-    >>> _describe_networks({"gru": 21000, "lstm": 23000}, 1)
-    '21,000 to 23,000 parameters, 1 seed'
-    """
-    numbers = parameters.values()
-    sizes = sorted({min(numbers), max(numbers)})
-    size = " to ".join(f"{number:,}" for number in sizes)
-    plural = "s" if seeds > 1 else ""
-    return f"{size} parameters, {seeds} seed{plural}"
 
 
 def find_cell(part: EncoderDataset, cell: str) -> str:
@@ -347,7 +339,8 @@ def train_end_to_end(
     how = f"{start}; {metadata['parameters']:,} parameters"
     title = metadata["title"]
     baselines = _audio_frame(part, title, scoring, targets, scores, how)
-    return BaselineResults(baselines, networks=[_reproducible("", metadata)])
+    del metadata["trained"]  # differs between runs
+    return BaselineResults(baselines, networks=[metadata])
 
 
 def score_aerd_package(
@@ -417,11 +410,3 @@ def _baselines_frame(
 
 def _key(part: EncoderDataset) -> Metadata:
     return {"corpus": part.dataset.corpus, "encoder": part.table.encoder}
-
-
-def _reproducible(encoder: str, metadata: Metadata) -> Metadata:
-    """Return the metadata of networks without what differs between runs."""
-    facts = {"encoder": encoder, **metadata}
-    del facts["seconds"]
-    del facts["trained"]
-    return facts

@@ -154,16 +154,22 @@ def frame_scaling(table: FrameTable, rows: IntArray) -> tuple[FloatArray, FloatA
     A dimension that is constant in these rows gets the factor 0: its values elsewhere must not
     matter.
     """
-    means = table.moments[0][rows]
-    squares = table.moments[1][rows]
-    count = table.lengths[rows][:, None]
-    mean = (count * means).sum(axis=0) / count.sum()
-    total = (squares + count * np.square(means - mean)).sum(axis=0)
-    variance = total / count.sum()
+    mean, variance = _frame_moments(table, rows)
     precision = 1e-6 * np.maximum(np.abs(mean), 1e-30)  # float32 has no more digits
     varies = variance > np.square(precision)
     factor = 1.0 / np.sqrt(np.where(varies, variance, 1.0))
     return mean, np.where(varies, factor, 0.0)
+
+
+def _frame_moments(table: FrameTable, rows: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Return the mean and the variance of all frames of some rows."""
+    means, squares = table.moments
+    means = means[rows]
+    count = table.lengths[rows][:, None]
+    mean = (count * means).sum(axis=0) / count.sum()
+    between = count * np.square(means - mean)
+    total = (squares[rows] + between).sum(axis=0)
+    return mean, total / count.sum()
 
 
 def padded_index(table: FrameTable, rows: IntArray) -> tuple[IntArray, BoolArray]:
@@ -206,12 +212,10 @@ def assign_inner_folds(label: IntArray, groups: IntArray, count: int) -> IntArra
     >>> assign_inner_folds(np.array([0, 0, 0, 1, 1]), np.array([7, 7, 8, 9, 4]), 2).tolist()
     [0, 0, 1, 1, 0]
     """
-    counts = np.bincount(label)
     recording = first_rows(groups)
-    shares = np.zeros((len(label), len(counts)))  # of each class, at first rows
-    np.add.at(shares, (recording, label), 1.0 / counts[label])
+    shares = _class_shares(label, recording)
     largest = shares.max(axis=1)
-    filled = np.zeros((count, len(counts)))
+    filled = np.zeros((count, shares.shape[1]))
     fold = np.zeros(len(label), np.int64)
     for row in np.argsort(-largest, kind="stable"):
         overlap = np.round(filled @ shares[row], 12)
@@ -219,6 +223,14 @@ def assign_inner_folds(label: IntArray, groups: IntArray, count: int) -> IntArra
         fold[row] = np.argmin(overlap + fullness)
         filled[fold[row]] += shares[row]
     return fold[recording]
+
+
+def _class_shares(label: IntArray, recording: IntArray) -> FloatArray:
+    """Return the share of each class in each recording, at its first row; zeros elsewhere."""
+    counts = np.bincount(label)
+    shares = np.zeros((len(label), len(counts)))
+    np.add.at(shares, (recording, label), 1.0 / counts[label])
+    return shares
 
 
 def first_rows(groups: IntArray) -> IntArray:

@@ -14,6 +14,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from callshot.baselines.sequence_batches import (
@@ -43,9 +44,8 @@ PATCH = 16  # frames, and bands, of a patch
 COLUMN_PATCHES = BANDS // PATCH
 COLUMN_S = 0.16
 MAX_COLUMNS = 64  # of a crop
-MIN_SAMPLES = (
-    FRAME_SAMPLES + (PATCH - 1) * HOP_SAMPLES
-)  # one column; shorter signals are padded
+# One column; shorter signals are padded.
+MIN_SAMPLES = FRAME_SAMPLES + (PATCH - 1) * HOP_SAMPLES
 
 Signal = NDArray[np.floating[Any]]
 
@@ -72,13 +72,10 @@ def log_mel(signal: Signal, front_end: FrontEnd = AERD) -> Frames:
     (98, 128)
     """
     samples = pad_signal(signal.astype(np.float64)) * front_end.gain
-    frames = np.lib.stride_tricks.sliding_window_view(samples, FRAME_SAMPLES)[
-        ::HOP_SAMPLES
-    ]
+    frames = sliding_window_view(samples, FRAME_SAMPLES)[::HOP_SAMPLES]
     blocks = np.split(frames, np.arange(BLOCK_FRAMES, len(frames), BLOCK_FRAMES))
-    logarithms = np.concatenate(
-        [_log_mel_block(block, front_end.window) for block in blocks]
-    )
+    powers = [_log_mel_block(block, front_end.window) for block in blocks]
+    logarithms = np.concatenate(powers)
     scaled = (logarithms - front_end.mean) / (2.0 * front_end.deviation)
     return scaled.astype(np.float32)
 
@@ -94,7 +91,8 @@ def _log_mel_block(frames: FloatArray, window: str) -> FloatArray:
     emphasised = centred - PRE_EMPHASIS * previous
     spectrum = np.fft.rfft(emphasised * _window(window), FFT_POINTS)
     power = np.square(np.abs(spectrum)) @ _mel_filters().T
-    return np.asarray(np.log(np.maximum(power, MIN_POWER)))
+    logarithm: FloatArray = np.log(np.maximum(power, MIN_POWER))
+    return logarithm
 
 
 @cache
@@ -106,22 +104,21 @@ def _window(name: str) -> FloatArray:
 @cache
 def _mel_filters() -> FloatArray:
     """Return the weight of each FFT point in each band, (bands, points)."""
-    low = _mel(np.array(LOW_HZ))
-    high = _mel(np.array(HIGH_HZ))
-    edges = np.linspace(low, high, BANDS + 2)[:, None]
+    edges = np.linspace(_mel(LOW_HZ), _mel(HIGH_HZ), BANDS + 2)[:, None]
     left = edges[:-2]
     centre = edges[1:-1]
     right = edges[2:]
-    points = _mel(np.arange(FFT_POINTS // 2 + 1) * RATE_HZ / FFT_POINTS)
+    points_hz = np.arange(FFT_POINTS // 2 + 1) * RATE_HZ / FFT_POINTS
+    points = _mel(points_hz)
     rising = (points - left) / (centre - left)
     falling = (right - points) / (right - centre)
     filters = np.maximum(np.minimum(rising, falling), 0.0)
     filters[:, -1] = 0.0  # Kaldi leaves out the last point
-    return np.asarray(filters)
+    return filters
 
 
-def _mel(frequency_hz: FloatArray) -> FloatArray:
-    return np.asarray(1127.0 * np.log1p(frequency_hz / 700.0))
+def _mel(frequency_hz: Any) -> Any:
+    return 1127.0 * np.log1p(frequency_hz / 700.0)
 
 
 def log_mel_table(signals: Sequence[Any], front_end: FrontEnd) -> FrameTable:
@@ -156,11 +153,7 @@ class Crops:
 
     def take(self, chosen: IntArray) -> "Crops":
         """Return some of the crops."""
-        return Crops(
-            self.row[chosen],
-            self.first[chosen],
-            self.columns[chosen],
-        )
+        return Crops(self.row[chosen], self.first[chosen], self.columns[chosen])
 
 
 def window_crops(lengths: IntArray, rows: IntArray) -> Crops:

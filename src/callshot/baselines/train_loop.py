@@ -5,7 +5,6 @@ falling: that gives the number of epochs. `all` trains again on the whole suppor
 many epochs.
 """
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -13,11 +12,11 @@ from typing import Any
 import numpy as np
 
 from callshot.baselines.checkpoints import Checkpoint, CheckpointStore
-from callshot.baselines.executor import CancelToken, TrainingOptions
+from callshot.baselines.executor import CancelToken, TrainingOptions, run_jobs
 from callshot.baselines.sequence_batches import BoolArray
 from callshot.baselines.training_task import State, TrainingTask, best_epoch
 from callshot.errors import InputError
-from callshot.records import FloatArray, IntArray
+from callshot.records import FloatArray, IntArray, Progress
 
 FORMAT = 2  # of saved trainings; raise it if the same key would give other weights
 UNSEARCHED_EPOCHS = 20  # where nothing can be held out
@@ -166,28 +165,24 @@ def _diverged(job: TrainingJob, problem: str) -> InputError:
     return InputError(f"{job.title}: the training diverged, {problem}; {hint}")
 
 
-def gather_by_fold(
-    jobs: Sequence[TrainingJob], outcomes: Sequence[Outcome]
-) -> tuple[dict[int, FloatArray], list[list[int]]]:
-    """Return the mean scores of each fold's queries, and the epochs of each fold's networks."""
+def run_trainings(
+    jobs: Sequence[TrainingJob], options: TrainingOptions, progress: Progress
+) -> tuple[dict[int, FloatArray], Metadata]:
+    """Train all networks; return the mean scores of each fold's queries, and metadata.
+
+    The metadata has the epochs of each network by fold, and the number of networks trained now.
+    """
+    outcomes = run_jobs(jobs, score_queries, options.threads, progress)
     scores: dict[int, list[FloatArray]] = {}
     epochs: dict[int, list[int]] = {}
     for job, (job_scores, job_epochs) in zip(jobs, outcomes, strict=True):
         scores.setdefault(job.fold, []).append(job_scores)
         epochs.setdefault(job.fold, []).append(job_epochs)
     means = {fold: np.mean(tables, axis=0) for fold, tables in scores.items()}
-    return means, list(epochs.values())
-
-
-def describe_training(
-    jobs: Sequence[TrainingJob], epochs: list[list[int]], start: float
-) -> Metadata:
-    """Return the epochs of each network by fold, the number of networks trained now, and the time.
-
-    `start` is the monotonic time at the start.
-    """
-    return {
-        "epochs": epochs,
+    metadata = {
+        "seeds": options.seeds,
+        "device": options.device,
+        "epochs": list(epochs.values()),
         "trained": sum(job.saved.phase != "finished" for job in jobs),
-        "seconds": time.monotonic() - start,
     }
+    return means, metadata

@@ -77,9 +77,11 @@ class AstEncoder(nn.Module):
         mask = token_mask(mask)
         if self.special_tokens:
             special = self.position_embedding["special"].to(tokens.dtype)
-            tokens = torch.cat([special.expand(len(tokens), -1, -1), tokens], dim=1)
+            special = special.expand(len(tokens), -1, -1)
+            tokens = torch.cat([special, tokens], dim=1)
         if mask is not None:
-            mask = pad(mask, (self.special_tokens, 0), value=True)[:, None, None, :]
+            mask = pad(mask, (self.special_tokens, 0), value=True)
+            mask = mask[:, None, None, :]
         for block in self.blocks:
             tokens = block(tokens, mask, dropout)
         tokens = self.norm(tokens)[:, self.special_tokens :]
@@ -123,9 +125,8 @@ class AstBlock(nn.Module):
     def _attend(self, tokens: Tensor, mask: Mask) -> Tensor:
         parts = self.qkv(tokens).chunk(3, dim=-1)
         query, key, value = (split_heads(part, self.heads) for part in parts)
-        return self.out(
-            join_heads(scaled_dot_product_attention(query, key, value, mask))
-        )
+        heads = scaled_dot_product_attention(query, key, value, mask)
+        return self.out(join_heads(heads))
 
 
 def token_mask(mask: Mask) -> Mask:
@@ -148,16 +149,10 @@ def join_heads(tokens: Tensor) -> Tensor:
 def sinusoidal_grid(width: int) -> NDArray[np.float32]:
     """Return sines and cosines of the column and of the band, a quarter of the width each."""
     quarter = width // 4
+    size = (MAX_COLUMNS, COLUMN_PATCHES, quarter)
     rates = np.exp(-math.log(100.0) * np.arange(quarter) / quarter)
     column = np.arange(MAX_COLUMNS)[:, None, None] * rates
     band = np.arange(COLUMN_PATCHES)[:, None] * rates
-    waves = [
-        np.sin(column),
-        np.cos(column),
-        np.sin(band),
-        np.cos(band),
-    ]
-    grid = np.zeros((MAX_COLUMNS, COLUMN_PATCHES, width), np.float32)
-    for number, wave in enumerate(waves):
-        grid[:, :, number * quarter : (number + 1) * quarter] = wave
-    return grid
+    waves = [np.sin(column), np.cos(column), np.sin(band), np.cos(band)]
+    grid = np.concatenate([np.broadcast_to(wave, size) for wave in waves], axis=2)
+    return grid.astype(np.float32)
