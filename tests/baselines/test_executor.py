@@ -1,4 +1,4 @@
-"""Jobs run in threads, each with one thread of torch."""
+"""Jobs run in threads; nothing that was set in torch before decides their last digits."""
 
 from threading import Thread
 from types import SimpleNamespace
@@ -14,10 +14,10 @@ torch = pytest.importorskip(
 )
 
 
-def test_a_job_keeps_one_thread_of_torch_whatever_other_threads_set() -> None:
-    """With two threads, losses and weights differ in their last digits."""
-    job = SimpleNamespace(title="job", task=SimpleNamespace(device=torch.device("cpu")))
+JOB = SimpleNamespace(title="job", task=SimpleNamespace(device=torch.device("cpu")))
 
+
+def test_a_job_keeps_one_thread_of_torch_whatever_other_threads_set() -> None:
     def count_threads(*_: Any) -> int:
         other = Thread(target=torch.set_num_threads, args=(2,))
         other.start()
@@ -25,5 +25,19 @@ def test_a_job_keeps_one_thread_of_torch_whatever_other_threads_set() -> None:
         return torch.get_num_threads()
 
     before = torch.get_num_threads()
-    assert run_jobs([job] * 3, count_threads, 2, no_progress) == [1, 1, 1]
+    assert run_jobs([JOB] * 3, count_threads, 2, no_progress) == [1, 1, 1]
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_jobs_use_onednn_even_if_torch_has_switched_it_off(
+    enabled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A product of bfloat16 numbers on a CPU that cannot multiply them switches it off."""
+    monkeypatch.setattr(torch.backends.mkldnn, "enabled", enabled)
+
+    def is_enabled(*_: Any) -> bool:
+        return torch.backends.mkldnn.enabled
+
+    assert run_jobs([JOB], is_enabled, 1, no_progress) == [True]
+    assert torch.backends.mkldnn.enabled == enabled

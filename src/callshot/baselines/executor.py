@@ -148,22 +148,28 @@ def _run_job(job: Any, work: Work[Outcome], token: CancelToken) -> Outcome:
 
 @contextmanager
 def _reproducible_torch() -> Iterator[None]:
-    """Give torch one thread, and full precision on a GPU, while the block runs.
+    """Set everything in torch that decides the last digits while the block runs.
 
-    Sums then have one order, and a row does not depend on the other rows of its batch.
+    With one thread, sums have one order; with full precision on a GPU, a row does not depend on the
+    other rows of its batch. oneDNN is switched on, because torch switches it off for the rest of
+    the process after a product of bfloat16 numbers on a CPU that cannot multiply them.
     """
     import torch
 
     rnn = torch.backends.cudnn.rnn
-    precision = rnn.fp32_precision
+    onednn: Any = torch.backends.mkldnn
     threads = torch.get_num_threads()
+    precision = rnn.fp32_precision
+    enabled = onednn.enabled
     torch.set_num_threads(1)
     rnn.fp32_precision = "ieee"
+    onednn.enabled = True
     try:
         yield
     finally:
         torch.set_num_threads(threads)
         rnn.fp32_precision = precision
+        onednn.enabled = enabled
 
 
 def _use_one_thread() -> None:
