@@ -186,6 +186,6 @@ def distance_buckets(tokens: int, count: int, max_distance: int) -> IntArray:
     logarithm = np.log(ratio) / math.log(max_distance / near)
     beyond = logarithm * (half - near)
     far = np.minimum(near + beyond.astype(np.int64), half - 1)
-    bucket = np.where(distance < near, distance, far)
+    bucket: IntArray = np.where(distance < near, distance, far)
     bucket[offset > 0] += half
     return bucket

@@ -134,22 +134,26 @@ class FrameTask(TrainingTask):
         batch_weights = self.data.tensor(weights[batch])
         return frame_loss(log_odds, mask, truth, batch_weights)
 
-    @torch.inference_mode()
     def predict(self, network: FrameClassifier, rows: IntArray) -> FloatArray:
         """Return the log-odds of some rows, (rows, outputs), averaged over all of their columns."""
         total = np.zeros(self.data.label.shape)
         count = np.zeros((len(total), 1))
         crops = window_crops(self.data.table.lengths, rows)
         for batch in batch_crops(crops, SCORING_BATCH):
-            log_odds, mask = self.log_odds(network, batch)
-            log_odds = log_odds.double()
-            if mask is not None:
-                log_odds = log_odds * mask[:, :, None]
-            sums = log_odds.sum(dim=1).cpu().numpy()
-            np.add.at(total, batch.row, sums)
+            np.add.at(total, batch.row, self._sum_log_odds(network, batch))
             np.add.at(count, batch.row, batch.columns[:, None])
         means: FloatArray = total[rows] / count[rows]
         return means
+
+    def _sum_log_odds(self, network: FrameClassifier, crops: Crops) -> FloatArray:
+        """Return the sum over the real columns of each crop, (crops, outputs)."""
+        with torch.inference_mode():
+            log_odds, mask = self.log_odds(network, crops)
+            log_odds = log_odds.double()
+            if mask is not None:
+                log_odds = log_odds * mask[:, :, None]
+            sums: FloatArray = log_odds.sum(dim=1).cpu().numpy()
+        return sums
 
     def loss(self, scores: FloatArray, rows: IntArray) -> float:
         """Return the cross-entropy of scores, balanced over outputs and their two sides."""

@@ -246,7 +246,7 @@ def _make_task(
 def _frames_per_step(episodes: Episodes, sequences: Sequences, fold: int) -> int:
     """Return how many frames are averaged to one step, from the support side of a split."""
     rows = np.flatnonzero(episodes.fold != fold)
-    lengths = [len(sequences[row]) for row in rows]
+    lengths = [len(sequences[row]) for row in rows.tolist()]
     steps = np.median(lengths) / MAX_STEPS
     return max(1, int(np.ceil(steps)))
 

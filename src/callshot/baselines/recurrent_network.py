@@ -154,13 +154,14 @@ class RecurrentTask(TrainingTask):
         batch_weights = weights[self.data.tensor(batch)]
         return (losses * batch_weights).mean()
 
-    @torch.inference_mode()
     def predict(self, network: RecurrentNetwork, rows: IntArray) -> FloatArray:
         """Return the log-probabilities of some rows, (rows, classes)."""
         scores = np.empty((len(self.data.label), self.config.classes))
-        for batch in sorted_batches(self.data.table, rows, SCORING_BATCH):
-            logits = self.logits(network, batch).double()
-            scores[batch] = logits.log_softmax(dim=1).cpu().numpy()
+        batches = sorted_batches(self.data.table, rows, SCORING_BATCH)
+        with torch.inference_mode():
+            for batch in batches:
+                logits = self.logits(network, batch).double()
+                scores[batch] = logits.log_softmax(dim=1).cpu().numpy()
         return scores[rows]
 
     def loss(self, scores: FloatArray, rows: IntArray) -> float:

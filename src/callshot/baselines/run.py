@@ -26,7 +26,8 @@ from callshot.baselines.executor import TrainingOptions
 from callshot.baselines.logistic import DEFAULT_C, score_logistic
 from callshot.baselines.logistic_per_k import sweep_logistic
 from callshot.baselines.options import CHOSEN_CELL, PAPER_CELL, BaselineOptions
-from callshot.baselines.scoring import BoolArray, Metrics, measure, measure_outputs
+from callshot.baselines.scoring import Metrics, measure, measure_outputs
+from callshot.baselines.sequence_batches import BoolArray
 from callshot.corpus.known_corpora import label_key
 from callshot.errors import InputError
 from callshot.fewshot.accumulate import group_classes

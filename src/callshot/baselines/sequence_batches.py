@@ -247,7 +247,7 @@ def held_out_rows(
     label: IntArray, groups: IntArray, count: int, number: int
 ) -> BoolArray:
     """Return a mask of the rows in one inner fold; each class keeps a recording for training."""
-    held_out = assign_inner_folds(label, groups, count) == number
+    held_out: BoolArray = assign_inner_folds(label, groups, count) == number
     for missing in np.setdiff1d(label, label[~held_out]):
         first = np.argmax(label == missing)
         recording = groups[first]

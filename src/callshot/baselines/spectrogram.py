@@ -112,7 +112,7 @@ def _mel_filters() -> FloatArray:
     points = _mel(points_hz)
     rising = (points - left) / (centre - left)
     falling = (right - points) / (right - centre)
-    filters = np.maximum(np.minimum(rising, falling), 0.0)
+    filters: FloatArray = np.maximum(np.minimum(rising, falling), 0.0)
     filters[:, -1] = 0.0  # Kaldi leaves out the last point
     return filters
 
