@@ -21,7 +21,11 @@ from callshot.records import CorpusResults, CorpusStats, DurationStats
 from callshot.records.frames import BASELINES, REFINEMENT, Schema
 
 SMALL = Protocol(
-    shots=(1, 2, 3, 4, 5, 10, 20), draws=10, bootstraps=100, shared_draws=50
+    shots=(1, 2, 3, 4, 5, 10, 20),
+    draws=10,
+    bootstraps=100,
+    shared_draws=50,
+    permutations=19,
 )
 
 

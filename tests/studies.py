@@ -22,6 +22,7 @@ shots = "1-3"
 draws = 5
 bootstraps = 20
 shared_draws = 10
+permutations = 9
 seed = 3
 """
 REPORT = "\n[report]\nfigures = false\n"

@@ -17,7 +17,18 @@ from callshot import cli
 from callshot.tables.embedding_tables import write_table
 from corpora import random_corpus
 
-FEW = ["--shots", "1,2,4", "--draws", "4", "--bootstraps", "9", "--shared-draws", "6"]
+FEW = [
+    "--shots",
+    "1,2,4",
+    "--draws",
+    "4",
+    "--bootstraps",
+    "9",
+    "--shared-draws",
+    "6",
+    "--permutations",
+    "5",
+]
 FILES = {
     "classes.csv",
     "confusion.csv",
@@ -29,6 +40,7 @@ FILES = {
     "sweep.pdf",
     "sweep.png",
     "ties.csv",
+    "chance_test.csv",
     "values.parquet",
 }
 CURVE = (
@@ -287,6 +299,7 @@ def test_help_teaches_and_names_every_option():
         "--draws",
         "--bootstraps",
         "--shared-draws",
+        "--permutations",
         "--folds",
         "--seed",
         "--sampler",

@@ -227,14 +227,14 @@ def evaluate(
         Threads, all cores by default; they change the time, not the numbers. A function that gets
         shares of the work.
     **options
-        Further fields of `Protocol`: draws, bootstraps, shared_draws, seed, sampler, score,
-        classifiers.
+        Further fields of `Protocol`: draws, bootstraps, shared_draws, permutations, seed, sampler,
+        score, classifiers.
 
     Returns
     -------
     Evaluation
-        Frames `.curve`, `.values`, `.per_class`, `.confusion`, `.differences`, `.budget`, and
-        `.plot()`.
+        Frames `.curve`, `.values`, `.per_class`, `.confusion`, `.chance_test`, `.differences`,
+        `.budget`, and `.plot()`.
 
     Raises
     ------

@@ -20,6 +20,7 @@ from callshot.fewshot.protocol import Protocol
 from callshot.records import ClassCount, Embeddings, Evaluation, Folds
 from callshot.records.frames import (
     BUDGET,
+    CHANCE_TEST,
     CONFUSION,
     CROSSOVERS,
     CURVE,
@@ -52,10 +53,11 @@ NAMES = {
     "per_class.csv",
     "provenance.json",
     "ties.csv",
+    "chance_test.csv",
     "values.parquet",
 }
 LABELS = ['say "roar",\ntwice', "carriage\rreturn", " spaced ", "=1+1", "Grollen·象"]
-FEW = Protocol(shots=(1, 2), draws=3, bootstraps=5, shared_draws=4)
+FEW = Protocol(shots=(1, 2), draws=3, bootstraps=5, shared_draws=4, permutations=9)
 REFINEMENT_HEADER = "corpus,encoder,scoring,metric,step,value,temperature\n"
 
 
@@ -98,6 +100,9 @@ def make_evaluation(corpus: str = "reserve", samples: int = 3) -> Evaluation:
         ),
         confusion=make_rows(CONFUSION, ("mfcc", 1, LABELS[0], LABELS[1], 2.5)),
         ties=make_rows(TIES, ("mfcc", "shared", 1, LABELS[2], 3, 0.25, 0.1, 0.0)),
+        chance_test=make_rows(
+            CHANCE_TEST, (*key[:3], "map", 1, 0.1 + 0.2, 1 / 3, 0.005, 199)
+        ),
     )
 
 
@@ -208,6 +213,10 @@ def test_the_small_tables_have_their_columns(tmp_path):
         ["encoder", "spread", "k", "label", "ties", "share", "cost_map", "cost_auroc"],
         ["mfcc", "shared", "1", " spaced ", "3", "0.25", "0.1", "0.0"],
     ]
+    head, test = rows(tmp_path / "chance_test.csv")
+    assert head == list(CHANCE_TEST)
+    numbers = ["0.30000000000000004", "0.3333333333333333", "0.005", "199"]
+    assert test == ["reserve", "mfcc", "centroid", "map", "1", *numbers]
 
 
 def test_text_files_are_utf8_with_newlines_only(tmp_path):
@@ -277,7 +286,7 @@ def assert_same(one: Evaluation, other: Evaluation) -> None:
     """Compare everything but the vectors and overlapping labels of segments; NaN equals NaN."""
     for name in ("corpus", "complete_shots", "queries", "classes", "notes"):
         assert getattr(one, name) == getattr(other, name), name
-    for name in ("curve", "per_class", "confusion", "ties", "values"):
+    for name in ("curve", "per_class", "confusion", "ties", "chance_test", "values"):
         frame = getattr(one, name)
         assert frame.schema == getattr(other, name).schema
         assert frame.equals(getattr(other, name)), name
@@ -321,6 +330,14 @@ def test_two_encoders_built_folds_notes_and_a_whole_pool_read_back(tmp_path):
     evaluation = evaluate_tables(tables, protocol, corpus="herd")
     assert evaluation.notes
     assert evaluation.folds.proof
+    write_with_provenance(tmp_path, evaluation)
+    assert_same(read_results(tmp_path), evaluation)
+
+
+def test_a_test_against_chance_that_was_left_out_reads_back(tmp_path):
+    protocol = replace(FEW, permutations=0)
+    evaluation = evaluate_tables([make_strange_table()], protocol, corpus="herd")
+    assert evaluation.chance_test.is_empty()
     write_with_provenance(tmp_path, evaluation)
     assert_same(read_results(tmp_path), evaluation)
 

@@ -111,6 +111,7 @@ def test_a_second_run_trains_nothing(study: Path) -> None:
         ('shots = "1-3"', 'shots = "1-2"', [*EVALUATION_STEPS, *PER_K_STEPS, "report"]),
         ('"cosine"', '"medoid"', [*EVALUATION_STEPS, "report"]),
         ("bootstraps = 20", "bootstraps = 21", [*EVALUATION_STEPS, "report"]),
+        ("permutations = 9", "permutations = 0", [*EVALUATION_STEPS, "report"]),
         ("seed = 3", "seed = 4", [*EVALUATION_STEPS, *PER_K_STEPS, "report"]),
         ("draws = 4", "draws = 4\nseeds = 2", ["report"]),
         (

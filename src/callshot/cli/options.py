@@ -276,6 +276,13 @@ class ProtocolOptions:
         ),
     ] = "both"
 
+    permutations: Annotated[
+        int,
+        typer.Option(
+            help="Permutations of labels in the test against chance; 0 leaves it out."
+        ),
+    ] = 199
+
     def protocol(self) -> "Protocol":
         """Return the protocol, checked."""
         from callshot.api import make_protocol

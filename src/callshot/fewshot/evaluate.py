@@ -23,6 +23,7 @@ from callshot.fewshot.engine import (
 from callshot.fewshot.episodes import plan_episodes
 from callshot.fewshot.folds import audit, choose_folds, complete_shots, count_classes
 from callshot.fewshot.label_budget import label_budget
+from callshot.fewshot.permutation import chance_test, shots_to_test
 from callshot.fewshot.protocol import Protocol
 from callshot.fewshot.summary import SweepSummary, describe_ties
 from callshot.fewshot.sweep import sweep
@@ -35,6 +36,7 @@ from callshot.records import (
     no_progress,
 )
 from callshot.records.frames import (
+    CHANCE_TEST,
     CONFUSION,
     CURVE,
     PER_CLASS,
@@ -49,6 +51,7 @@ SCHEMAS = {
     "per_class": PER_CLASS,
     "confusion": CONFUSION,
     "ties": TIES,
+    "chance_test": CHANCE_TEST,
 }
 Categories = Mapping[str, str] | None
 
@@ -142,7 +145,7 @@ def evaluate_tables(
     )
     results = _Results(notes=notes)
     queries = 0
-    total = _sweep_count(protocol, len(tables))
+    total = _sweep_count(protocol, len(tables), complete_shots(counts))
     for table in tables:
         step = partial(_report_share, progress, table.encoder, total)
         queries = run.evaluate_table(table, results, step)
@@ -191,6 +194,8 @@ class _Run:
             with engine:
                 for spread in self.protocol.spreads:
                     self.add_sweep(results, engine, spread, table.encoder)
+                if name == self.protocol.reference:
+                    self.add_chance_test(results, engine, table.encoder)
         return int((episodes.fold >= 0).sum())
 
     def add_sweep(
@@ -214,6 +219,11 @@ class _Run:
         if spread == self.protocol.spreads[0]:
             results.add(confusion=summary.confusion())
             results.notes.extend(summary.notes())
+
+    def add_chance_test(self, results: _Results, engine: Engine, encoder: str) -> None:
+        """Collect the test of the reference against permuted labels."""
+        last = complete_shots(self.counts)
+        results.add(chance_test=chance_test(engine, last, self.corpus, encoder))
 
     def log_sums(self, engine: Engine, spread: str) -> MetricSums | None:
         """Sweep log-odds beside the literal softmax, to measure what its ties cost."""
@@ -309,10 +319,12 @@ def _quote_names(names: Sequence[str], most: int = 8) -> str:
     return text
 
 
-def _sweep_count(protocol: Protocol, tables: int) -> int:
-    """Return how many shots are swept in all, for progress."""
+def _sweep_count(protocol: Protocol, tables: int, complete: int) -> int:
+    """Return how many shots are swept or tested in all, for progress."""
     sweeps = len(protocol.classifiers) + (protocol.score == "softmax")
-    return max(tables * len(protocol.spreads) * sweeps * len(protocol.shots), 1)
+    swept = len(protocol.spreads) * sweeps * len(protocol.shots)
+    tested = len(shots_to_test(protocol, complete))
+    return max(tables * (swept + tested), 1)
 
 
 def _report_share(progress: Progress, encoder: str, total: int, shots: float) -> None:

@@ -39,6 +39,8 @@ class Protocol:
         The spreads to evaluate.
     classifiers : tuple of str
         The rules to evaluate, by name.
+    permutations : int
+        Permutations of labels in the test against chance; 0 leaves it out.
 
     Raises
     ------
@@ -64,12 +66,14 @@ class Protocol:
     score: str = "log"
     spreads: tuple[str, ...] = SPREADS
     classifiers: tuple[str, ...] = ("centroid",)
+    permutations: int = 199
 
     def __post_init__(self) -> None:
         self._check_shots()
         _check_range("draws", self.draws, MAX_DRAWS)
         _check_range("bootstraps", self.bootstraps, MAX_SAMPLES)
         _check_range("shared-draws", self.shared_draws, MAX_SAMPLES)
+        _check_range("permutations", self.permutations, MAX_SAMPLES, least=0)
         _check_choice("sampler", self.sampler, SAMPLERS)
         _check_choice("score", self.score, SCORES)
         if not self.spreads or not set(self.spreads) <= set(SPREADS):
@@ -121,9 +125,9 @@ class Protocol:
         return self.bootstraps if spread == "per-query" else self.shared_draws
 
 
-def _check_range(name: str, value: int, largest: int) -> None:
-    if not 1 <= value <= largest:
-        raise OptionError(f"{name}: 1 to {largest}, got {value}")
+def _check_range(name: str, value: int, largest: int, least: int = 1) -> None:
+    if not least <= value <= largest:
+        raise OptionError(f"{name}: {least} to {largest}, got {value}")
 
 
 def _check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:

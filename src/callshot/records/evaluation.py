@@ -77,7 +77,8 @@ class Evaluation:
         k*, the largest k at which every class has k exemplars outside every fold.
     queries : int
         Number of queries.
-    curve, values, per_class, confusion, ties, differences, budget, crossovers : polars.DataFrame
+    curve, values, per_class, confusion, ties : polars.DataFrame
+    chance_test, differences, budget, crossovers : polars.DataFrame
         See `callshot.records.frames` for their columns.
     classes : list of ClassCount
         The exemplars of each class, and why it is or is not eligible.
@@ -103,6 +104,7 @@ class Evaluation:
     per_class: Frame = empty_default(frames.PER_CLASS)
     confusion: Frame = empty_default(frames.CONFUSION)
     ties: Frame = empty_default(frames.TIES)
+    chance_test: Frame = empty_default(frames.CHANCE_TEST)
     differences: Frame = empty_default(frames.DIFFERENCES)
     budget: Frame = empty_default(frames.BUDGET)
     crossovers: Frame = empty_default(frames.CROSSOVERS)

@@ -84,6 +84,20 @@ DIFFERENCES: Schema = {
     **SUMMARY,
     "wins": pl.Float64,
 }
+# A permutation of labels over recordings, inside folds: `value` is the mean over the first shared
+# draws, `permuted` the mean of the permutations, `p` the share of permutations, the true labels
+# among them, that score at least as much.
+CHANCE_TEST: Schema = {
+    "corpus": pl.String,
+    "encoder": pl.String,
+    "classifier": pl.String,
+    "metric": pl.String,
+    "k": pl.Int64,
+    "value": pl.Float64,
+    "permuted": pl.Float64,
+    "p": pl.Float64,
+    "permutations": pl.Int64,
+}
 # What more exemplars are worth to a class. `value` is the mean at `k`, the last complete shot. A
 # curve a − b/k gives the gain of one exemplar more, of twice as many, and the limit a; `error` is
 # its RMSE.

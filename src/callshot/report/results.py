@@ -46,6 +46,7 @@ RESULT_FRAMES: dict[str, Schema] = {
     "per_class": schemas.PER_CLASS,
     "confusion": schemas.CONFUSION,
     "ties": schemas.TIES,
+    "chance_test": schemas.CHANCE_TEST,
 }
 RESULT_FILES = (
     "curve.csv",
@@ -56,6 +57,7 @@ RESULT_FILES = (
     "per_class.csv",
     "confusion.csv",
     "ties.csv",
+    "chance_test.csv",
 )
 FACTS = ("corpus", "complete_shots", "queries", "notes")
 FOLD_FACTS = ("count", "origin", "proof")

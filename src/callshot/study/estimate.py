@@ -8,6 +8,7 @@ import polars as pl
 from callshot.baselines.options import CHOSEN_CELL
 from callshot.corpus.recordings import AUDIO_SUFFIXES, find_files
 from callshot.corpus.segment_table import SEGMENTS
+from callshot.fewshot.permutation import TEST_DRAWS, TESTED_SHOTS
 from callshot.study.steps import Step
 from callshot.study.study_file import Study
 
@@ -66,10 +67,13 @@ def _estimate(study: Study, step: Step) -> float:
 
 
 def _evaluation_s(study: Study, size: _Size) -> float:
-    """Count queries × draws × shots × classes, and the bootstrap's share of it."""
+    """Count queries × draws × shots × classes, with the bootstrap's share and permutations."""
     protocol = study.protocol
+    shots = len(protocol.shots)
     draws = protocol.draws + protocol.bootstraps / 4 + protocol.shared_draws
-    scores = draws * len(protocol.shots) * size.labels
+    tested_shots = min(shots, len(TESTED_SHOTS))
+    tested_draws = protocol.permutations * TEST_DRAWS
+    scores = (draws * shots + tested_draws * tested_shots) * size.labels
     return 1.0 + EPISODE * size.segments * scores
 
 

@@ -39,6 +39,7 @@ seed = 0                        # same seed, same numbers
 # draws = 100                   # support sets drawn for each query
 # bootstraps = 5000             # samples of the per-query spread
 # shared_draws = 1000           # support sets of the shared spread
+# permutations = 199            # of labels, in the test against chance
 
 # Other classifiers without training:
 # classifiers = ["cosine", "cl2n", "whitened", "neighbour", "medoid"]

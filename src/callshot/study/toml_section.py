@@ -60,6 +60,7 @@ KEYS: Mapping[str, Mapping[str, Any]] = {
         "score": str,
         "spread": str,
         "classifiers": list,
+        "permutations": int,
     },
     "baselines": {
         "references": str,

@@ -2,6 +2,7 @@
 
 streams          keys → random words: counter-based, the same bits on any machine
 supports         pools and products of vectors → a_n of every draw and shot, by any rule
+permutations     permuted classes, products of vectors → a_n of their supports
 scores           a_n → log-odds or softmax, and the hard decision
 ranks            scores → ranking metrics, or small integer codes with the same order and ties
 bootstrap        codes → AP and AUROC of every bootstrap sample

@@ -1,0 +1,219 @@
+"""Is an encoder better than chance? Episodes → a permutation test of their labels.
+
+The statistic is the mean of a metric over the first shared draws, computed by one function for the
+true labels and for those that `labellings` laid over other calls. Vectors are multiplied once: a
+labelling only changes which rows make up which class.
+
+p = (1 + shuffles that score at least as much as the true labels) / (1 + shuffles)
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from callshot.fewshot.engine import Engine, blocks, class_matrices, expand
+from callshot.fewshot.episodes import Keys, Split, splits
+from callshot.fewshot.kernels import permutations, streams
+from callshot.fewshot.kernels.permutations import Exemplars
+from callshot.fewshot.kernels.supports import RULES
+from callshot.fewshot.labellings import Labelling, make_labellings
+from callshot.fewshot.protocol import Protocol
+from callshot.fewshot.shared_resampling import fold_products, measure
+from callshot.records import RANKING_METRICS, FloatArray, IntArray
+from callshot.records.frames import CHANCE_TEST, Frame, concat_frames, make_frame
+
+TESTED_SHOTS = (1, 2, 5, 10, 20, 40)
+TEST_DRAWS = 10
+LARGEST_P = 0.02  # that is called better than chance
+ROUNDING = 1e-12  # equal rankings, summed in another order, may differ by less
+BLOCK_BYTES = 2**21  # of a_n that a task holds
+
+
+def shots_to_test(protocol: Protocol, complete_shots: int) -> list[int]:
+    """Return the k of the sweep at which the test is made: a few up to k*, and k* itself.
+
+    >>> shots_to_test(Protocol(), complete_shots=4)
+    [1, 2, 4]
+    """
+    if protocol.permutations == 0:
+        return []
+    wanted = {*TESTED_SHOTS, complete_shots}
+    return [k for k in protocol.shots if k in wanted and k <= complete_shots]
+
+
+def is_better_than_chance(tests: Frame, encoder: str, metric: str, k: int) -> bool:
+    """Return whether p ≤ 0.02 at one k, by rows of the CHANCE_TEST schema.
+
+    At a k that was not tested the answer is no.
+    """
+    rows = tests.filter(encoder=encoder, metric=metric, k=k)
+    return bool((rows["p"] <= LARGEST_P).any())
+
+
+def chance_test(
+    engine: Engine, complete_shots: int, corpus: str, encoder: str
+) -> Frame:
+    """Return the test of one encoder at every tested k, as rows of the CHANCE_TEST schema.
+
+    A metric that is undefined has no rows.
+    """
+    shots = shots_to_test(engine.protocol, complete_shots)
+    if not shots:
+        return concat_frames([], CHANCE_TEST)
+    statistics = measure_labellings(engine, np.array(shots))
+    key = {
+        "corpus": corpus,
+        "encoder": encoder,
+        "classifier": engine.classifier.name,
+        "permutations": engine.protocol.permutations,
+    }
+    frames = []
+    for metric, values in zip(RANKING_METRICS, statistics, strict=True):
+        if np.isfinite(values).all():
+            columns = {"k": shots, **summarise_labellings(values)}
+            frames.append(make_frame(CHANCE_TEST, columns, {**key, "metric": metric}))
+    return concat_frames(frames, CHANCE_TEST)
+
+
+def summarise_labellings(values: FloatArray) -> dict[str, FloatArray]:
+    """Return the columns of a test from (labellings, shots); the first labelling is the true one.
+
+    >>> columns = summarise_labellings(np.array([[0.75], [0.5], [0.75], [0.25]]))
+    >>> {name: column.tolist() for name, column in columns.items()}
+    {'value': [0.75], 'permuted': [0.5], 'p': [0.5]}
+    """
+    true = values[0]
+    permuted = values[1:]
+    reached = np.sum(permuted >= true - ROUNDING, axis=0)
+    p = (1 + reached) / (1 + len(permuted))
+    return {"value": true, "permuted": permuted.mean(axis=0), "p": p}
+
+
+def measure_labellings(engine: Engine, shots: IntArray) -> FloatArray:
+    """Return mAP and AUROC, means over draws, (metrics, labellings, shots); true labels first."""
+    protocol = engine.protocol
+    episodes = engine.episodes
+    labellings = list(make_labellings(episodes, protocol.seed, protocol.permutations))
+    totals = np.zeros((2, len(labellings), len(shots)))
+    folds = np.zeros((2, 1, 1))
+    weight = len(shots) / episodes.folds
+    for test in _test_folds(engine, shots):
+        tasks = [partial(test.measure, labelling) for labelling in labellings]
+        by_class = np.stack(engine.run(tasks, weight), axis=1)
+        for metric, values in enumerate(by_class):
+            defined = test.defined_classes(metric)
+            if defined.size:
+                totals[metric] += values[:, :, defined].mean(axis=2)
+                folds[metric] += 1
+    return totals / np.where(folds > 0, folds, np.nan)
+
+
+@dataclass(frozen=True)
+class _FoldTest:
+    """The queries of one fold, and the products that all labellings share.
+
+    `matrix` and `products` are as `_row_matrix` and `_query_products` return them.
+    """
+
+    engine: Engine
+    part: Split
+    shots: IntArray
+    matrix: FloatArray
+    products: FloatArray | None
+
+    def defined_classes(self, metric: int) -> IntArray:
+        """Return the classes with a value: no AUROC exists where every query is positive."""
+        positives = self.part.positives
+        limit = len(self.part.rows) if RANKING_METRICS[metric] == "auroc" else np.inf
+        return np.flatnonzero(positives < limit)
+
+    def measure(self, labelling: Labelling) -> FloatArray:
+        """Return AP and AUROC of each class, means over draws, (metrics, shots, classes)."""
+        part = labelling.relabel(self.engine.episodes, self.part)
+        exemplars, chosen = self.find_exemplars(self.draw(labelling))
+        draws, classes, _ = chosen.shape
+        size = (len(self.shots), classes, len(part.rows))
+        values = np.empty((2, draws, *size[:2]))
+        for span in blocks(draws, BLOCK_BYTES // (8 * int(np.prod(size)))):
+            evidence = np.empty((span.stop - span.start, *size))
+            permutations.score_members(exemplars, chosen[span], self.shots, evidence)
+            metrics = measure(self.engine, part, evidence)
+            values[0, span] = metrics.ap
+            values[1, span] = metrics.auroc
+        return np.asarray(values.mean(axis=1))
+
+    def draw(self, labelling: Labelling) -> Keys:
+        """Return the supports of the first shared draws, (draws, classes, exemplars), as rows."""
+        episodes = self.engine.episodes
+        protocol = self.engine.protocol
+        size = (TEST_DRAWS, len(episodes.classes), int(self.shots[-1]))
+        chosen = np.empty(size, np.uint64)
+        permutations.draw_members(
+            streams.purpose_key(protocol.seed, "shared"),
+            episodes.class_key,
+            protocol.distinct,
+            labelling.members,
+            episodes.class_start,
+            self.part.outside,
+            chosen,
+        )
+        return chosen
+
+    def find_exemplars(self, chosen: Keys) -> tuple[Exemplars, Keys]:
+        """Return what supports are scored by, and the chosen rows in it.
+
+        Where the products of all rows exceed the memory limit, it has the chosen rows alone.
+        """
+        episodes = self.engine.episodes
+        rule = RULES.index(self.engine.rule)
+        vectors = episodes.vectors
+        squares = episodes.squares
+        if self.products is not None:
+            table = Exemplars(rule, vectors, squares, self.matrix, self.products)
+            return table, chosen
+        rows, place = np.unique(chosen.astype(np.int64), return_inverse=True)
+        products = self.multiply(rows)
+        table = Exemplars(rule, vectors[rows], squares[rows], self.matrix, products)
+        return table, place.reshape(chosen.shape).astype(np.uint64)
+
+    def multiply(self, rows: IntArray) -> FloatArray:
+        """Return the products (rows, queries) of some rows with the queries."""
+        vectors, place = self.engine.episodes.distinct_at(rows)
+        queries, query_place = self.engine.queries(self.part)
+        return expand(vectors @ queries.T, place, query_place)
+
+
+def _test_folds(engine: Engine, shots: IntArray) -> Iterator[_FoldTest]:
+    """Yield the test of each fold; vectors that no split changes are multiplied once."""
+    matrix = None
+    for part in splits(engine.episodes):
+        fitted = engine.for_split(part)
+        if matrix is None or fitted is not engine:
+            matrix = _row_matrix(fitted)
+        products = _query_products(fitted, part, matrix)
+        yield _FoldTest(fitted, part, shots, matrix, products)
+
+
+def _row_matrix(engine: Engine) -> FloatArray:
+    """Return the products or distances of all rows.
+
+    It is empty where they are not looked up, or take more than half of the memory limit.
+    """
+    rows = len(engine.episodes.fold)
+    is_large = engine.direct or 16 * rows**2 > engine.memory
+    if engine.rule == "nearest" or is_large:
+        return np.empty((0, 0))
+    one_class = replace(engine.episodes, class_start=np.array([0, rows]))
+    block, _ = class_matrices(one_class, engine.rule)
+    return block.reshape(rows, rows)
+
+
+def _query_products(
+    engine: Engine, part: Split, matrix: FloatArray
+) -> FloatArray | None:
+    """Return the products (rows, queries) of a fold; None where they exceed the memory limit."""
+    if engine.rule == "mean" and matrix.size > 0:
+        return np.ascontiguousarray(matrix[:, part.rows])
+    return fold_products(engine, part)

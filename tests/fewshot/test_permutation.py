@@ -1,0 +1,345 @@
+"""The test against chance: labels permuted over recordings, inside folds."""
+
+import dataclasses
+from collections import Counter
+
+import numpy as np
+import pytest
+
+import literal
+from callshot.fewshot import permutation, reference
+from callshot.fewshot.classifiers import CLASSIFIERS
+from callshot.fewshot.engine import open_engine
+from callshot.fewshot.evaluate import evaluate_tables
+from callshot.fewshot.folds import complete_shots, count_classes
+from callshot.fewshot.labellings import make_labellings
+from callshot.fewshot.permutation import (
+    TEST_DRAWS,
+    chance_test,
+    is_better_than_chance,
+    measure_labellings,
+    shots_to_test,
+)
+from callshot.fewshot.protocol import Protocol
+from callshot.records import Embeddings
+from callshot.records.frames import CHANCE_TEST, empty_frame, make_frame
+from corpora import episodes_of, folds_of, random_corpus, repeat_vectors, reverse_rows
+
+SMALL = Protocol(shots=(1, 2, 3), draws=2, bootstraps=3, shared_draws=12)
+FEW = dataclasses.replace(SMALL, permutations=4)
+
+
+def engine_for(table, protocol=FEW, *, threads=1, memory=2**30, classifier="centroid"):
+    rule = CLASSIFIERS[classifier]
+    return open_engine(episodes_of(table), protocol, threads, memory, classifier=rule)
+
+
+def last_shot(table):
+    return complete_shots(count_classes(table.label, folds_of(table)))
+
+
+def statistics(table, protocol=FEW, shots=(1,), **options):
+    with engine_for(table, protocol, **options) as engine:
+        return measure_labellings(engine, np.array(shots))
+
+
+def frame_of(table, protocol, **options):
+    with engine_for(table, protocol, **options) as engine:
+        return chance_test(engine, last_shot(table), "corpus", "test")
+
+
+def permute_table(table, seed, number):
+    """The table with the labels of one permutation, by loops."""
+    classes = episodes_of(table).classes
+    rows = [row for row, name in enumerate(table.label) if name in classes]
+
+    def word(recording):
+        return reference.make_stream(
+            seed, "permutation", number, literal.key(recording)
+        )
+
+    label = list(table.label)
+    labels = list(table.labels)
+    for fold in set(table.fold.tolist()):
+        calls = [row for row in rows if table.fold[row] == fold]
+        calls.sort(key=lambda row: (table.recording[row], table.segment[row]))
+        recordings = sorted({table.recording[row] for row in calls}, key=word)
+        given = []
+        for name in recordings:
+            given += [row for row in calls if table.recording[row] == name]
+        for call, source in zip(calls, given, strict=True):
+            label[call] = table.label[source]
+            labels[call] = table.labels[source]
+    return dataclasses.replace(table, label=label, labels=labels)
+
+
+def slow_statistics(table, protocol, k, rule=reference.centroid):
+    """mAP and AUROC of the true labels and of every permutation, (metrics, labellings)."""
+    numbers = range(protocol.permutations)
+    tables = [permute_table(table, protocol.seed, number) for number in numbers]
+    draws = dataclasses.replace(protocol, shared_draws=TEST_DRAWS)
+    values = []
+    for permuted in [table, *tables]:
+        episodes = episodes_of(permuted)
+        samples = reference.sample_values(episodes, draws, "shared", k, rule)
+        values.append(samples[:, :2].mean(axis=0))
+    return np.transpose(values)
+
+
+def make_calls(seed, *, folds=3, recordings=2, calls=1, classes=3, signal=0.0):
+    """Gaussian calls; every class has some recordings in each fold, one label in each.
+
+    Recordings differ in their mean, as places and days do.
+    """
+    rng = np.random.default_rng(seed)
+    count = folds * classes * recordings
+    fold = np.arange(count) % folds
+    label = np.arange(count) // folds % classes
+    centre = rng.normal(size=(count, 4)) + signal * np.eye(classes, 4)[label]
+    block = np.repeat(np.arange(count), calls)
+    return Embeddings(
+        "test",
+        centre[block] + 0.3 * rng.normal(size=(len(block), 4)),
+        [f"s{i:04d}" for i in rng.permutation(len(block))],
+        [f"r{g:03d}" for g in block],
+        [f"c{n}" for n in label[block]],
+        [()] * len(block),
+        fold[block],
+    )
+
+
+@pytest.mark.parametrize("memory", [0, 2**30], ids=["directly", "by Gram matrix"])
+@pytest.mark.parametrize("sampler", ["distinct", "replacement"])
+def test_statistics_are_those_of_the_reference_on_permuted_tables(memory, sampler):
+    for seed in range(3):
+        table = random_corpus(seed, classes=4, size=3, integers=False)
+        protocol = dataclasses.replace(FEW, sampler=sampler, seed=seed)
+        k = last_shot(table)
+        values = statistics(table, protocol, (k,), memory=memory)
+        golden = slow_statistics(table, protocol, k)
+        np.testing.assert_allclose(values[:, :, 0], golden, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name in CLASSIFIERS if name != "centroid"])
+@pytest.mark.parametrize("memory", [0, 2**30], ids=["directly", "by Gram matrix"])
+def test_statistics_of_other_classifiers_are_those_of_the_slow_rule(name, memory):
+    table = random_corpus(
+        58, classes=3, folds=2, size=4, dimensions=4, integers=False, offset=1.5
+    )
+    shots = (1, last_shot(table))
+    protocol = dataclasses.replace(FEW, permutations=1)
+    values = statistics(table, protocol, shots, memory=memory, classifier=name)
+    for s, k in enumerate(shots):
+        golden = slow_statistics(table, protocol, k, literal.RULES[name])
+        np.testing.assert_allclose(values[:, :, s], golden, rtol=0, atol=1e-12)
+
+
+def test_ties_of_equal_vectors_and_the_literal_softmax_count_as_in_the_reference():
+    table = repeat_vectors(random_corpus(5, classes=3, size=4, integers=True))
+    for score in ("log", "softmax"):
+        protocol = dataclasses.replace(FEW, score=score)
+        values = statistics(table, protocol, (1, 2))
+        for s, k in enumerate((1, 2)):
+            golden = slow_statistics(table, protocol, k, literal.exact_centroid)
+            np.testing.assert_allclose(values[:, :, s], golden, rtol=0, atol=1e-12)
+
+
+def test_p_counts_the_permutations_that_score_at_least_as_much():
+    table = make_calls(1, recordings=1, calls=2, signal=0.2)
+    protocol = dataclasses.replace(SMALL, shots=(2,), permutations=30)
+    golden = slow_statistics(table, protocol, 2)
+    frame = frame_of(table, protocol)
+    assert frame.schema == empty_frame(CHANCE_TEST).schema
+    assert frame["metric"].to_list() == ["map", "auroc"]
+    for row, values in zip(frame.iter_rows(named=True), golden, strict=True):
+        count = sum(value >= values[0] - 1e-12 for value in values[1:])
+        assert row["p"] == (1 + count) / 31
+        assert 0 < count < 30
+        assert row["value"] == pytest.approx(values[0], abs=1e-12)
+        assert row["permuted"] == pytest.approx(np.mean(values[1:]), abs=1e-12)
+        assert row["permutations"] == 30
+
+
+def test_the_value_is_the_mean_of_the_first_shared_draws():
+    table = random_corpus(2, classes=3, size=4, integers=False)
+    result = evaluate_tables([table], FEW)
+    assert not result.chance_test.is_empty()
+    for row in result.chance_test.iter_rows(named=True):
+        samples = result.values.filter(
+            spread="shared", scoring="all", metric=row["metric"], k=row["k"]
+        )
+        draws = samples["value"][0][:TEST_DRAWS]
+        assert row["value"] == pytest.approx(draws.mean(), abs=1e-12)
+
+
+def test_folds_keep_the_number_of_calls_of_each_class_and_of_all_labels():
+    for seed in range(5):
+        episodes = episodes_of(random_corpus(seed, classes=5, folds=3, size=5))
+        true, *permuted = make_labellings(episodes, seed, 5)
+        np.testing.assert_array_equal(true.source, np.arange(len(episodes.label)))
+        np.testing.assert_array_equal(true.members, np.arange(len(episodes.label)))
+        for labelling in permuted:
+            assert sorted(labelling.source.tolist()) == true.source.tolist()
+            fold = episodes.fold[labelling.source]
+            np.testing.assert_array_equal(fold, episodes.fold)
+            label = episodes.label[labelling.source]
+            of_members = label[labelling.members.astype(int)]
+            np.testing.assert_array_equal(of_members, episodes.label)
+            for f in range(-1, 3):
+                inside = episodes.fold == f
+                relevant = episodes.relevant[labelling.source[inside]]
+                expected = episodes.relevant[inside].sum(axis=0)
+                np.testing.assert_array_equal(relevant.sum(axis=0), expected)
+
+
+def test_the_labels_of_a_recording_stay_together():
+    table = make_calls(3, recordings=3, calls=5)
+    rng = np.random.default_rng(0)
+    swapped = [f"c{n}" for n in rng.integers(0, 3, len(table))]
+    episodes = episodes_of(dataclasses.replace(table, label=swapped))
+    moved = 0
+    for labelling in list(make_labellings(episodes, 0, 20))[1:]:
+        names = np.array(episodes.recording)
+        for name in set(episodes.recording):
+            calls = np.flatnonzero(names == name)
+            calls = calls[np.argsort(np.array(episodes.segment)[calls])]
+            source = labelling.source[calls]
+            assert len(set(names[source])) == 1
+            segments = np.array(episodes.segment)[source]
+            assert segments.tolist() == sorted(segments)
+            moved += names[source[0]] != name
+    assert moved > 300
+
+
+def test_recordings_of_different_lengths_are_laid_over_the_calls_one_after_the_other():
+    recording = ["a"] * 3 + ["b"] + ["c"] * 2 + ["x"] * 2 + ["y"] * 4
+    table = Embeddings(
+        "test",
+        np.zeros((12, 1)),
+        [f"s{i:02d}" for i in range(12)],
+        recording,
+        list("nmmnnm" + "mnnnmm"),
+        [()] * 12,
+        np.array([0] * 6 + [1] * 6),
+    )
+    episodes = episodes_of(table)
+    names = np.array(episodes.recording)[np.argsort(episodes.segment)]
+    orders = set()
+    for labelling in make_labellings(episodes, 0, 60):
+        source = labelling.source[np.argsort(episodes.segment)]
+        laid = np.array(episodes.recording)[source]
+        orders.add("".join(laid[:6]))
+        assert Counter(laid) == Counter(names)
+    assert orders == {"aaabcc", "aaaccb", "baaacc", "bccaaa", "ccaaab", "ccbaaa"}
+
+
+@pytest.mark.parametrize("calls", [1, 5])
+def test_noise_is_called_better_than_chance_in_a_few_percent_of_corpora(calls):
+    protocol = Protocol(shots=(1, 2, 5), permutations=49)
+    found = Counter()
+    for seed in range(100):
+        frame = frame_of(make_calls(seed, recordings=3, calls=calls), protocol)
+        found.update(
+            (metric, k)
+            for metric, k, p in frame.select("metric", "k", "p").rows()
+            if p <= 0.02
+        )
+    assert len(frame) == 6
+    assert max(found.values()) <= 5
+
+
+def test_shuffling_single_calls_would_call_noise_better_than_chance():
+    protocol = Protocol(shots=(5,), permutations=49)
+    found = 0
+    for seed in range(20):
+        table = make_calls(seed, recordings=3, calls=5)
+        alone = dataclasses.replace(table, recording=table.segment)
+        found += is_better_than_chance(frame_of(alone, protocol), "test", "map", 5)
+    assert found > 4
+
+
+@pytest.mark.parametrize("calls", [1, 5])
+def test_a_planted_signal_has_the_smallest_possible_p(calls):
+    table = make_calls(0, recordings=4, calls=calls, signal=5.0)
+    frame = frame_of(table, Protocol(shots=(1, 2, 5)))
+    assert frame["k"].to_list() == [1, 2, 5] * 2
+    assert set(frame["p"]) == {1 / 200}
+    assert (frame["value"] > frame["permuted"] + 0.2).all()
+
+
+def test_the_number_of_threads_cannot_be_seen():
+    table = random_corpus(9, classes=4, size=8, dimensions=5, integers=False)
+    frames = [frame_of(table, SMALL, threads=threads) for threads in (1, 2, 4)]
+    assert frames[0].equals(frames[1])
+    assert frames[0].equals(frames[2])
+
+
+def test_neither_the_order_of_rows_nor_the_size_of_blocks_changes_the_test(monkeypatch):
+    table = random_corpus(9, classes=4, size=5, dimensions=5, integers=True)
+    frame = frame_of(table, SMALL)
+    assert frame.equals(frame_of(reverse_rows(table), SMALL))
+    monkeypatch.setattr(permutation, "BLOCK_BYTES", 1)
+    assert frame.equals(frame_of(table, SMALL))
+
+
+def test_the_seed_changes_the_permutations_and_more_of_them_keep_the_first():
+    table = random_corpus(9, classes=4, size=5, dimensions=5, integers=False)
+    episodes = episodes_of(table)
+    first = list(make_labellings(episodes, 0, 3))
+    more = list(make_labellings(episodes, 0, 6))
+    other = list(make_labellings(episodes, 1, 3))
+    for one, same, another in zip(first[1:], more[1:], other[1:], strict=False):
+        np.testing.assert_array_equal(one.source, same.source)
+        assert (one.source != another.source).any()
+
+
+def test_the_test_is_made_at_a_few_shots_up_to_the_last_complete_one():
+    assert shots_to_test(Protocol(), 31) == [1, 2, 5, 10, 20, 31]
+    assert shots_to_test(Protocol(), 100) == [1, 2, 5, 10, 20, 40]
+    assert shots_to_test(Protocol(shots=(3, 4, 6)), 4) == [4]
+    assert shots_to_test(Protocol(shots=(6,)), 4) == []
+    assert shots_to_test(Protocol(permutations=0), 31) == []
+
+
+def test_without_permutations_or_tested_shots_there_is_no_row():
+    table = random_corpus(3, classes=3, size=3)
+    for protocol in (
+        dataclasses.replace(SMALL, permutations=0),
+        dataclasses.replace(FEW, shots=(30,)),
+    ):
+        frame = evaluate_tables([table], protocol).chance_test
+        assert frame.equals(empty_frame(CHANCE_TEST))
+
+
+def test_a_fold_without_auroc_is_left_out_and_a_corpus_without_has_no_rows():
+    table = random_corpus(3, classes=2, folds=2, size=3, integers=False)
+    first = [("c0", "c1") if f == 0 else () for f in table.fold]
+    some = dataclasses.replace(table, labels=first)
+    golden = slow_statistics(some, FEW, 1)
+    values = statistics(some)[:, :, 0]
+    np.testing.assert_allclose(values, golden, rtol=0, atol=1e-12)
+    none = dataclasses.replace(table, labels=[("c0", "c1")] * len(table))
+    assert set(frame_of(none, FEW)["metric"]) == {"map"}
+
+
+def test_the_reference_classifier_alone_is_tested():
+    table = random_corpus(3, classes=3, size=3, integers=False)
+    protocol = dataclasses.replace(FEW, classifiers=("medoid", "centroid"))
+    other = dataclasses.replace(table, encoder="other")
+    tests = evaluate_tables([table, other], protocol).chance_test
+    assert set(tests["classifier"]) == {"centroid"}
+    assert tests["encoder"].unique(maintain_order=True).to_list() == ["test", "other"]
+    of_one = evaluate_tables([table], protocol).chance_test
+    assert tests.filter(encoder="test").equals(of_one)
+
+
+def test_better_than_chance_needs_p_of_two_percent_at_this_k():
+    key = {"corpus": "c", "encoder": "e", "classifier": "centroid", "metric": "map"}
+    numbers = {"value": 0.5, "permuted": 0.3, "permutations": 199}
+    columns = {"k": [1, 2], "p": [0.02, 0.025]}
+    tests = make_frame(CHANCE_TEST, columns, key | numbers)
+    assert is_better_than_chance(tests, "e", "map", 1)
+    assert not is_better_than_chance(tests, "e", "map", 2)
+    assert not is_better_than_chance(tests, "e", "map", 5)
+    assert not is_better_than_chance(tests, "e", "auroc", 1)
+    assert not is_better_than_chance(tests, "other", "map", 1)
