@@ -37,7 +37,7 @@ from callshot.baselines.logistic import DEFAULT_C, fit, score_logistic, standard
 from callshot.baselines.logistic_per_k import (
     DRAWS,
     fit_nested,
-    shared_rows,
+    support_rows,
     sweep_logistic,
 )
 from callshot.baselines.scoring import measure
@@ -106,7 +106,7 @@ def time_scikit_learn(
     episodes: Episodes, fold: int, draw: int, c: float
 ) -> tuple[dict[str, np.ndarray], dict[str, float]]:
     """Return the seconds of scikit-learn at each sampled k, and the largest gap of every solver."""
-    rows, sizes = shared_rows(episodes, fold, draw, SAMPLED_SHOTS, Protocol())
+    rows, sizes = support_rows(episodes, fold, draw, SAMPLED_SHOTS, Protocol())
     queries = episodes.vectors[episodes.fold == fold]
     classes = episodes.classes
     weights, biases = fit_nested(

@@ -11,7 +11,7 @@ import pytest
 
 from callshot.baselines.centroid_to_logistic import refine_centroid, refine_split
 from callshot.baselines.logistic import choose_c, score_logistic
-from callshot.baselines.logistic_per_k import fit_nested, shared_rows, sweep_logistic
+from callshot.baselines.logistic_per_k import fit_nested, support_rows, sweep_logistic
 from callshot.baselines.scoring import measure
 from callshot.fewshot.classifiers import CLASSIFIERS
 from callshot.fewshot.engine import fit_split, open_engine
@@ -157,7 +157,7 @@ def test_a_feature_that_only_the_query_fold_has_does_not_help(run):
 
 
 def layers_per_k(episodes, fold):
-    rows, sizes = shared_rows(episodes, fold, 0, np.array(PROTOCOL.shots), PROTOCOL)
+    rows, sizes = support_rows(episodes, fold, 0, np.array(PROTOCOL.shots), PROTOCOL)
     return fit_nested(episodes.vectors[rows], episodes.label[rows], sizes, CLASSES, 1.0)
 
 

@@ -8,7 +8,7 @@ from sklearn.linear_model import LogisticRegression
 
 import literal
 from callshot.baselines.logistic import DEFAULT_C, score_logistic
-from callshot.baselines.logistic_per_k import fit_nested, shared_rows, sweep_logistic
+from callshot.baselines.logistic_per_k import fit_nested, support_rows, sweep_logistic
 from callshot.baselines.scoring import measure
 from callshot.errors import OptionError
 from callshot.fewshot import reference
@@ -116,7 +116,7 @@ def test_every_fit_is_within_a_millionth_of_the_optimum(c, dimensions):
     units = 10.0 ** np.linspace(-2, 3, dimensions)
     episodes = episodes_of(dataclasses.replace(table, vectors=table.vectors * units))
     shots = np.array([1, 2, 4, 8, 16])
-    rows, sizes = shared_rows(episodes, 0, 0, shots, SHOTS)
+    rows, sizes = support_rows(episodes, 0, 0, shots, SHOTS)
     weights, biases = fit_nested(
         episodes.vectors[rows], episodes.label[rows], sizes, 4, c
     )
@@ -136,7 +136,7 @@ def test_the_draws_are_those_of_the_shared_spread_and_each_begins_with_the_one_b
     shots = np.array([1, 2, 3, 40])
     for f in range(3):
         query = np.flatnonzero(episodes.fold == f)[0]
-        rows, sizes = shared_rows(episodes, f, 2, shots, SHOTS)
+        rows, sizes = support_rows(episodes, f, 2, shots, SHOTS)
         for k, size in zip(shots, sizes, strict=True):
             golden = set()
             for n in range(3):
@@ -173,7 +173,7 @@ def test_a_longer_sweep_more_draws_and_threads_change_nothing():
 
 def test_no_fit_sees_more_than_its_support():
     episodes = episodes_of(corpus((12, 8, 5), 6))
-    rows, sizes = shared_rows(episodes, 0, 0, np.array([1, 3]), SHOTS)
+    rows, sizes = support_rows(episodes, 0, 0, np.array([1, 3]), SHOTS)
     vectors = np.random.default_rng(0).normal(size=episodes.vectors.shape) * 50.0
     vectors[rows] = episodes.vectors[rows]
     label = episodes.label[rows]

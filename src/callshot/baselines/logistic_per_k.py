@@ -11,7 +11,7 @@ side is one set, whatever its order: it is trained on once, as in `logistic`.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -46,6 +46,7 @@ ENGINE_BYTES = 2**28  # no matrices are built; this limits the a_n of a task
 Draw = tuple[
     IntArray, IntArray
 ]  # its rows, and how many of them are the support at each k
+Support = Callable[..., IntArray]  # the rows of a class in one draw
 Layers = tuple[FloatArray, FloatArray]  # weight (fits, classes, dimensions) and bias
 
 
@@ -140,7 +141,7 @@ class SplitTrainer:
         queries, place = episodes.distinct_at(self.part.rows)
         logits = np.empty((*size, len(queries)))
         for d, draw in enumerate(range(span.start, span.stop)):
-            rows, sizes = shared_rows(episodes, number, draw, self.shots, protocol)
+            rows, sizes = support_rows(episodes, number, draw, self.shots, protocol)
             weight, bias = self.fit_draw(rows, sizes)
             fits = len(weight)
             fill_logits(weight, bias, queries, logits[:fits])
@@ -154,7 +155,9 @@ class SplitTrainer:
         protocol = self.engine.protocol
         query = int(self.part.rows[q])
         for draw in range(protocol.draws):
-            rows, sizes = own_rows(episodes, query, draw, self.shots, protocol)
+            rows, sizes = support_rows(
+                episodes, query, draw, self.shots, protocol, per_query_support
+            )
             weight, bias = self.fit_draw(rows, sizes)
             fits = len(weight)
             out[:fits, :, draw] = weight @ episodes.vectors[query] + bias
@@ -175,30 +178,22 @@ def make_fill(
     return fill
 
 
-def shared_rows(
-    episodes: Episodes, number: int, draw: int, shots: IntArray, protocol: Protocol
+def support_rows(
+    episodes: Episodes,
+    place: int,
+    draw: int,
+    shots: IntArray,
+    protocol: Protocol,
+    support: Support = shared_support,
 ) -> Draw:
-    """Return the rows of one draw outside a fold, and the number of rows of the support at each k.
+    """Return the rows of one draw, and the number of rows of the support at each k.
 
-    Each support is the first rows.
+    Each support is the first rows. `place` is the fold of the queries for shared draws; with
+    `support=per_query_support`, it is the query.
     """
     most = int(shots[-1])
-    supports = [
-        shared_support(episodes, number, n, most, draw, protocol)
-        for n in range(len(episodes.classes))
-    ]
-    return interleave(supports, shots)
-
-
-def own_rows(
-    episodes: Episodes, query: int, draw: int, shots: IntArray, protocol: Protocol
-) -> Draw:
-    """Do as `shared_rows`, for one of a query's own draws."""
-    most = int(shots[-1])
-    supports = [
-        per_query_support(episodes, query, n, most, draw, protocol)
-        for n in range(len(episodes.classes))
-    ]
+    classes = range(len(episodes.classes))
+    supports = [support(episodes, place, n, most, draw, protocol) for n in classes]
     return interleave(supports, shots)
 
 

@@ -131,20 +131,21 @@ class TensorSource:
         if tensor is None or not _has_shape(tensor, shape):
             expected = str(shape).replace("None", "any")
             actual = "none" if tensor is None else tuple(tensor.shape)
-            raise self.error(
-                f"expected tensor {name} of shape {expected}, got {actual}"
-            )
+            raise self.error(f"tensor {name} of shape {expected}", actual)
         tensor = tensor.detach().float()
         if not tensor.isfinite().all():
-            raise self.error(
-                f"expected tensor {name} of finite numbers, got NaN or infinity"
-            )
+            raise self.error(f"tensor {name} of finite numbers", "NaN or infinity")
         self.used.add(name)
         return tensor
 
-    def error(self, problem: str) -> InputError:
+    def error(self, expected: str, got: object) -> InputError:
         """Return an error about the file."""
-        return InputError(f"{self.path}: {problem}")
+        return mismatch(self.path, expected, got)
+
+
+def mismatch(path: Path, expected: str, got: object) -> InputError:
+    """Return an error about a file whose content is not what was expected."""
+    return InputError(f"{path}: expected {expected}, got {got}")
 
 
 def _has_shape(tensor: Tensor, shape: Shape) -> bool:
@@ -194,8 +195,7 @@ def _read(path: Path) -> Any:
 
 def _check_mapping(path: Path, content: Any) -> Names:
     if not isinstance(content, Mapping):
-        kind = type(content).__name__
-        raise InputError(f"{path}: expected tensors by name, got {kind}")
+        raise mismatch(path, "tensors by name", type(content).__name__)
     return content
 
 
@@ -205,11 +205,11 @@ def _source(path: Path, content: Any) -> TensorSource:
     for name, tensor in _check_mapping(path, content).items():
         if not isinstance(tensor, Tensor):
             names = _one_line(", ".join(map(str, content)))
-            raise InputError(f"{path}: expected tensors by name, got {names}")
+            raise mismatch(path, "tensors by name", names)
         if not _is_dense(tensor):
             kind = f"{tensor.dtype}, {tensor.layout}, on {tensor.device}"
             expected = f"tensor {_one_line(name)} of real numbers, dense"
-            raise InputError(f"{path}: expected {expected}, got {kind}")
+            raise mismatch(path, expected, kind)
         tensors[_remove_prefixes(str(name))] = tensor
     return TensorSource(path, tensors)
 
@@ -264,7 +264,7 @@ def _convert_ast(source: TensorSource) -> tuple[Config, Weights]:
             return _convert_ast_named(source, names)
     expected = "AST (module.v.… or audio_spectrogram_transformer.…) or BEATs ({'cfg', 'model'})"
     tensors = _one_line(", ".join(source.tensors))
-    raise source.error(f"expected {expected}, got {tensors or 'nothing'}")
+    raise source.error(expected, tensors or "nothing")
 
 
 def _convert_ast_named(source: TensorSource, names: Names) -> tuple[Config, Weights]:
@@ -285,7 +285,7 @@ def _read_ast_sizes(source: TensorSource, names: Names) -> AstConfig:
     bias = source.take(f"{names['patch']}.bias", (None,))
     width = len(bias)
     if width % HEAD_WIDTH:
-        raise source.error(f"expected a width in heads of {HEAD_WIDTH}, got {width}")
+        raise source.error(f"a width in heads of {HEAD_WIDTH}", width)
     blocks = names["blocks"]
     inner = source.take(f"{blocks}0.{names['fc1']}.weight", (None, width))
     block_names = [name for name in source.tensors if name.startswith(blocks)]
@@ -308,7 +308,7 @@ def _interpolate_positions(source: TensorSource, position: Tensor) -> Tensor:
         grids[bands * times] = (stride, bands, times)
     if len(position) not in grids:
         expected = f"{' or '.join(map(str, grids))} positions of patches on 1024 frames"
-        raise source.error(f"expected {expected}, got {len(position)}")
+        raise source.error(expected, len(position))
     stride, bands, times = grids[len(position)]
     grid = position.numpy().reshape(bands, times, -1)
     return torch.from_numpy(interpolate_grid(grid, stride))
@@ -352,16 +352,14 @@ def _convert_beats(source: TensorSource, cfg: Any) -> tuple[Config, Weights]:
 
 def _check_beats_config(source: TensorSource, cfg: Any) -> None:
     if not isinstance(cfg, Mapping):
-        raise source.error(
-            f"expected BEATs' configuration by name, got {type(cfg).__name__}"
-        )
+        raise source.error("BEATs' configuration by name", type(cfg).__name__)
     for name in (*BEATS_SIZES.values(), *BEATS_REQUIRED):
         if name not in cfg:
-            raise source.error(f"expected {name} in BEATs' configuration, got none")
+            raise source.error(f"{name} in BEATs' configuration", "none")
     for name, required in BEATS_REQUIRED.items():
         if not isinstance(cfg[name], str | int) or cfg[name] != required:
-            value = _one_line(cfg[name])
-            raise source.error(f"expected BEATs with {name} = {required}, got {value}")
+            expected = f"BEATs with {name} = {required}"
+            raise source.error(expected, _one_line(cfg[name]))
 
 
 def _read_beats_sizes(source: TensorSource, cfg: Mapping[str, Any]) -> BeatsConfig:
@@ -371,7 +369,7 @@ def _read_beats_sizes(source: TensorSource, cfg: Mapping[str, Any]) -> BeatsConf
         limit = MAX_LAYERS if name == "layers" else MAX_SIZE
         if type(size) is not int or not 1 <= size <= limit:
             expected = f"{public_name} to be a whole number from 1 to {limit}"
-            raise source.error(f"expected {expected}, got {_one_line(size)}")
+            raise source.error(expected, _one_line(size))
         sizes[name] = size
     return _check_beats_sizes(source, BeatsConfig(**sizes))
 
@@ -382,9 +380,9 @@ def _check_beats_sizes(source: TensorSource, encoder: BeatsConfig) -> BeatsConfi
         size = getattr(encoder, name)
         if encoder.width % size:
             expected = f"{BEATS_SIZES[name]} to divide {BEATS_SIZES['width']} = {encoder.width}"
-            raise source.error(f"expected {expected}, got {size}")
+            raise source.error(expected, size)
     if not 1 <= encoder.buckets // 4 < encoder.max_distance:
         expected = "num_buckets of at least 4 and max_distance above a quarter of it"
         sizes = f"{encoder.buckets} and {encoder.max_distance}"
-        raise source.error(f"expected {expected}, got {sizes}")
+        raise source.error(expected, sizes)
     return encoder
